@@ -1,6 +1,6 @@
 #pragma once
-/// Where models, clusters, stacks and calibrations that Orrery carries are found: in order --catalog, ORRERY_DATA,
-/// beside the installed command (../share/orrery), the source tree it was built from. Each root is laid out like the
+/// Finds models, clusters, stacks and calibrations that come with Orrery: in --catalog, then ORRERY_DATA, then beside
+/// the installed command (../share/orrery), then in the source tree it was built from. Each root is laid out like the
 /// source tree: models/catalog, clusters/catalog, clusters/calibrated, clusters/import, cost/stacks.
 #include <filesystem>
 #include <optional>
@@ -9,7 +9,7 @@
 
 namespace orrery::apps {
 
-/// One entry found: its path and its text.
+/// A catalogue entry: its path and its text.
 struct Entry {
   std::filesystem::path path;
   std::string text;
@@ -20,9 +20,9 @@ class Catalog {
   explicit Catalog(std::vector<std::filesystem::path> roots) : roots_(std::move(roots)) {}
   [[nodiscard]] const std::vector<std::filesystem::path>& roots() const { return roots_; }
 
-  /// FOLDER/NAME.yaml in the first root that has it. `name` may hold slashes, but never leaves the folder.
+  /// FOLDER/NAME.yaml in the first root that has it. `name` may contain slashes but never leaves the folder.
   [[nodiscard]] std::optional<Entry> find(const std::string& folder, const std::string& name) const;
-  /// Names in a folder over all roots, sorted, each once.
+  /// Names in a folder over all roots, sorted and without duplicates.
   [[nodiscard]] std::vector<std::string> names(const std::string& folder) const;
 
  private:
@@ -37,7 +37,7 @@ inline constexpr const char* kImport = "clusters/import";
 
 /// The roots that exist, in order of search. `given` are the --catalog folders.
 [[nodiscard]] Catalog open_catalog(const std::vector<std::string>& given);
-/// The folder of this very program.
+/// The folder of the running program.
 [[nodiscard]] std::filesystem::path program_folder();
 
 }  // namespace orrery::apps

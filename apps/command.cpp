@@ -1,4 +1,4 @@
-// Parse, run, print: the frame around every verb, and the one place where failures of the world are caught.
+// Parse, run, print: the frame around every verb, and the one place that catches failures of the outside world.
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -53,7 +53,7 @@ Outcome failed(int exit_code, const char* code, const std::string& message) {
   return {exit_code, {}, {}, base::fail(code, message).value()};
 }
 
-/// The verb's outcome; whatever it throws is one.
+/// The verb's outcome; an exception becomes one too.
 Outcome caught(const Verb& verb, const Context& context) {
   try {
     return run(verb, context);
@@ -61,20 +61,20 @@ Outcome caught(const Verb& verb, const Context& context) {
     return failed(exit_code_of(failure.kind()), "R0001", failure.what());
   } catch (const std::bad_alloc&) {
     return failed(kFailure, "R0002", "out of memory");
-  } catch (const std::length_error&) {  // more than any memory holds
+  } catch (const std::length_error&) {  // more than any memory can hold
     return failed(kFailure, "R0002", "out of memory");
   } catch (const std::exception& error) {
     return failed(kFailure, "R0003", error.what());
   }
 }
 
-/// A result that could not be given is no success.
+/// A result that could not be printed is not a success.
 int printed(bool written, int exit_code) {
   return written || exit_code != kOk ? exit_code : kFailure;
 }
 
 int parse_run_and_print(int argc, const char* const* argv) {
-  // From the first moment: what a scheduler sends to a run that is just starting counts too.
+  // From the start: a scheduler's signal to a run that is only starting counts too.
   std::optional<Interrupt> early(Interrupt::By::anybody);
   const Parsed parsed = parse_command_line(argc, argv);
   if (!parsed.command) {
@@ -96,8 +96,8 @@ int parse_run_and_print(int argc, const char* const* argv) {
   return printed(print(command.name, outcome, command.common.json, terminal), outcome.exit_code);
 }
 
-/// Libraries promise not to throw where they allocate all the same (CLI11, nlohmann): then nothing of ours can catch
-/// it.
+/// Libraries that promise not to throw but allocate all the same (CLI11, nlohmann) end here, where nothing can catch
+/// the exception.
 [[noreturn]] void end_without_memory() {
   try {
     if (const std::exception_ptr cause = std::current_exception()) std::rethrow_exception(cause);
@@ -114,7 +114,7 @@ int parse_run_and_print(int argc, const char* const* argv) {
 
 int run_command(int argc, const char* const* argv) {
   std::set_terminate(end_without_memory);
-  // Before and behind the verb there is no result to put a failure into; where memory has run out, no JSON either.
+  // Before and after the verb there is no result that could carry a failure; without memory, no JSON either.
   try {
     return parse_run_and_print(argc, argv);
   } catch (const std::bad_alloc&) {

@@ -1,4 +1,4 @@
-// Every verb's flags. CLI11 is slow to compile: it stays in this file and in the one that parses.
+// Every verb's flags. CLI11 is slow to compile, so only this file and the one that parses include it.
 #include "apps/command_flags.h"
 
 #include <fmt/format.h>
@@ -41,8 +41,7 @@ void add_calibrations(CLI::App& verb, std::vector<std::string>& files) {
       ->option_text("FILE");
 }
 
-/// `tokens`: the name of the flag that says how long the run is.
-/// "300e9", "300B", "1.5T" as a number's digits; what is wrong where it is no count.
+/// Turns "300e9", "300B" or "1.5T" into a number's digits; returns what is wrong if it is not a count.
 std::string as_count(std::string& text) {
   std::string digits = text;
   double factor = 1;
@@ -60,6 +59,7 @@ std::string as_count(std::string& text) {
   return {};
 }
 
+/// `tokens`: the name of the flag that says how long the run is.
 void add_failures(CLI::App& simulate, FailureOptions& options, const char* tokens) {
   CLI::Option* mtbf = simulate.add_option("--mtbf", options.mtbf, "Mean time between failures of all devices together")
                           ->option_text("'3.1 h'|inf");
@@ -238,7 +238,7 @@ void add_exporting(CLI::App& app, ExportOptions& options) {
       ->option_text("PATH");
 }
 
-/// Flags of `report --scaling`; all of them need it.
+/// Flags of `report --scaling`; all of them require it.
 void add_scaling(CLI::App& report, ReportOptions& o) {
   CLI::Option* scaling =
       report.add_option("--scaling", o.scaling, "Job files: their best plans on more and more devices")

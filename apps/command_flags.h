@@ -1,5 +1,5 @@
 #pragma once
-/// Every verb's flags, as CLI11 reads them into the records of apps/command_line.h. Private to the command line.
+/// Adds every verb's flags to CLI11, which fills the records of apps/command_line.h. Private to the command line.
 #include "apps/command_line.h"
 
 namespace CLI {
@@ -26,14 +26,14 @@ struct Verbs {
   SchemaOptions schema;
 };
 
-/// What is asked of the command itself.
+/// What was asked of the command itself.
 struct Asked {
-  std::string verb;  ///< of which help is wanted; empty: of all
+  std::string verb;  ///< whose help is wanted; empty: of all verbs
   bool man = false;
   std::string shell;  ///< whose completion is wanted
 };
 
-/// Verbs, arguments and flags; what is read goes into the records, which must live as long as `app`.
+/// Adds verbs, arguments and flags. Values are read into the records, which must live as long as `app`.
 void add_flags(CLI::App& app, CommonOptions& common, Verbs& verbs, Asked& asked);
 
 }  // namespace orrery::apps

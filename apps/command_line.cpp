@@ -1,4 +1,4 @@
-// Verbs, help with examples, usage errors as exit 2. CLI11 is known here and to apps/command_flags.cpp alone.
+// Verbs, help with examples, usage errors as exit 2. Only this file and apps/command_flags.cpp know CLI11.
 #include "apps/command_line.h"
 
 #include <CLI/CLI.hpp>
@@ -17,7 +17,7 @@
 namespace orrery::apps {
 namespace {
 
-/// "auto|always|never" as words; none where it names a kind of value, or an example of one.
+/// Splits "auto|always|never" into words; none if `value` names a kind of value, or gives an example.
 std::vector<std::string> choices_in(const std::string& value) {
   if (value.find('|') == std::string::npos || value.find_first_of("' .") != std::string::npos) return {};
   std::vector<std::string> out;
@@ -29,7 +29,7 @@ std::vector<std::string> choices_in(const std::string& value) {
   return out;
 }
 
-/// Of a verb, its groups of options included.
+/// Options of a verb, including its groups.
 std::vector<const CLI::Option*> options_of(const CLI::App& app) {
   std::vector<const CLI::Option*> out = app.get_options();
   for (const CLI::App* group : app.get_subcommands([](const CLI::App* one) { return one->get_name().empty(); })) {
@@ -88,8 +88,8 @@ Verb chosen(const std::string& name, Verbs& verbs) {
   return std::move(verbs.doctor);
 }
 
-/// The first word that is no flag, where the verb should stand; empty when there is none. A value of --color or
-/// --catalog is none either.
+/// The first word that is not a flag, where the verb should be; empty if there is none. Values of --color and
+/// --catalog do not count.
 std::string word_for_verb(int argc, const char* const* argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
@@ -101,7 +101,7 @@ std::string word_for_verb(int argc, const char* const* argv) {
   return {};
 }
 
-/// "plan.tensor=4": keys with dots between them.
+/// "plan.tensor=4": keys joined by dots.
 bool is_setting(const std::string& text) {
   const std::size_t equals = text.find('=');
   if (equals == std::string::npos || equals == 0) return false;
@@ -114,7 +114,7 @@ const CLI::App* find_verb(const CLI::App& app, const std::string& name) {
   return verbs.empty() ? nullptr : verbs.front();
 }
 
-/// The words that nothing takes, in the order in which they were written.
+/// The words that no option takes, in the order in which they were written.
 std::vector<std::string> left_over(const std::string& message, int argc, const char* const* argv) {
   std::istringstream in(message.substr(message.rfind(':') + 1));
   const std::vector<std::string> said{std::istream_iterator<std::string>(in), {}};
@@ -124,14 +124,14 @@ std::vector<std::string> left_over(const std::string& message, int argc, const c
   return out;
 }
 
-/// What is written as a flag; the value of one may look so too, so only long ones.
+/// Words that look like flags; a flag's value may look so too, so only long ones count.
 std::vector<std::string> flags_in(int argc, const char* const* argv) {
   std::vector<std::string> out(argv + 1, argv + argc);
   std::erase_if(out, [](const std::string& one) { return one.rfind("--", 0) != 0; });
   return out;
 }
 
-/// The first of `words` that is a flag which the verb does not have, and which one was probably meant.
+/// Names the first of `words` that is not a flag of the verb, and the flag that was probably meant.
 bool name_unknown_flag(base::Diagnostic& found, const CLI::App& app, const std::string& verb,
                        const std::vector<std::string>& words) {
   std::vector<std::string> known = {"--help", "-h"};
@@ -148,7 +148,7 @@ bool name_unknown_flag(base::Diagnostic& found, const CLI::App& app, const std::
   return false;
 }
 
-/// CLI11's message; of a verb or flag that does not exist, which one was probably meant.
+/// CLI11's message; for an unknown verb or flag, also the one that was probably meant.
 base::Diagnostic usage_error(const CLI::App& app, const CLI::ParseError& error, const std::string& word, int argc,
                              const char* const* argv) {
   std::vector<std::string> names;
@@ -162,7 +162,7 @@ base::Diagnostic usage_error(const CLI::App& app, const CLI::ParseError& error, 
   }
   if (!word.empty() && std::find(names.begin(), names.end(), word) == names.end()) {
     found.message = "unknown verb `" + word + "`";
-    // Few mistype the first letter; without it "validate" is near "calibrate".
+    // The first letter is rarely mistyped; without this rule "validate" would suggest "calibrate".
     if (const std::string near = base::did_you_mean(word, names); !near.empty() && near.front() == word.front())
       found.help = "did you mean `orrery " + near + "`? ";
   }
@@ -220,7 +220,7 @@ Parsed parse_command_line(int argc, const char* const* argv) {
       parsed.word = word_for_verb(argc, argv);
       parsed.error = {usage_error(app, error, parsed.word, argc, argv)};
       parsed.exit_code = kUsage;
-      // The parser may have stopped before it saw the flag.
+      // The parser may have stopped before the flag.
       parsed.json = std::find(argv + 1, argv + argc, std::string_view("--json")) != argv + argc;
     }
     return parsed;

@@ -9,6 +9,6 @@ inline constexpr int kBadInput = 3;
 inline constexpr int kInfeasible = 4;
 inline constexpr int kCheckFailed = 5;
 inline constexpr int kMissing = 6;
-inline constexpr int kInterrupted = 130;  // 128 + SIGINT, as shells have it: a training run stopped by ^C
+inline constexpr int kInterrupted = 130;  // 128 + SIGINT, as in shells: a training run stopped by ^C
 
 }  // namespace orrery::apps

@@ -1,4 +1,4 @@
-// Files in and out; a write is complete or not there at all.
+// Reads and writes files; a write is complete or does not happen.
 #include "apps/files.h"
 
 #include <fcntl.h>
@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Closes on the way out.
+/// Closes the descriptor on scope exit.
 class Descriptor {
  public:
   explicit Descriptor(int value) : value_(value) {}
@@ -66,7 +66,7 @@ base::Result<std::string> read_all(int descriptor, const std::string& path, std:
 
 base::Result<std::string> read_file(const fs::path& path, std::size_t limit) {
   const std::string name = path.string();
-  // Not to wait for the other end of a pipe, nor to make a terminal ours.
+  // Does not wait for the other end of a pipe, nor acquire a controlling terminal.
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   struct stat info {};
   if (file.value() < 0 || ::fstat(file.value(), &info) != 0)

@@ -8,19 +8,19 @@
 
 namespace orrery::apps {
 
-/// What is written by hand or dumped by a tool is far smaller; what a run measures grows with its steps and ranks.
+/// Files written by hand or dumped by a tool are far smaller; what a run measures grows with its steps and ranks.
 inline constexpr std::size_t kMostText = std::size_t{64} << 20;
 inline constexpr std::size_t kMostMeasured = std::size_t{1} << 30;
 
-/// A whole text file. E0201 when it cannot be read or is no regular file (a pipe or a device would block, or never
-/// end), E0202 when it is larger than `limit` bytes. It is read up to the first NUL byte, which no text has and every
-/// reader reports.
+/// Reads a whole text file. E0201 if it cannot be read or is not a regular file (a pipe or a device could block, or
+/// never end), E0202 if it is larger than `limit` bytes. Reading stops at the first NUL byte, which no text has and
+/// every reader reports.
 [[nodiscard]] base::Result<std::string> read_file(const std::filesystem::path& path, std::size_t limit = kMostText);
-/// What an argument names: a file, or with `-` standard input up to its end, of which the same holds.
+/// Reads the file that an argument names, or for `-` standard input up to its end, with the same errors.
 [[nodiscard]] base::Result<std::string> read_argument(const std::string& argument, std::size_t limit = kMostText);
 
-/// Writes beside the target and renames, so that a reader never sees half a file; makes missing folders.
-/// Throws exec::Failure when the disk refuses.
+/// Writes beside the target, then renames, so that a reader never sees half a file; creates missing folders.
+/// Throws exec::Failure if the disk refuses.
 void write_file(const std::filesystem::path& path, std::string_view text);
 
 /// `path` as written in a file of folder `folder`: absolute paths stay, others start at the folder.

@@ -1,4 +1,4 @@
-// Names to values. Every failure is a list of diagnostics that points at the place where the name was written.
+// Resolves names to values. Every failure is a list of diagnostics at the place where the name was written.
 #include "apps/inputs.h"
 
 #include <fmt/core.h>
@@ -22,7 +22,7 @@ namespace orrery::apps {
 namespace fs = std::filesystem;
 namespace {
 
-/// Of the names those with the word in them, whatever its case: "H100" is in "hgx-h100".
+/// The names that contain the word, whatever its case: "H100" is in "hgx-h100".
 std::string names_with(std::string word, const std::vector<std::string>& names) {
   std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
   std::string out;
@@ -31,10 +31,10 @@ std::string names_with(std::string word, const std::vector<std::string>& names) 
   return out;
 }
 
-/// A file or a catalogue entry: where it was found and what it says.
+/// A file or a catalogue entry: its path and text.
 base::Result<Entry> resolve(const Catalog& catalog, const char* folder, const char* kind, const std::string& name,
                             const base::Location& from, const fs::path& base_folder) {
-  // As a path it would be the folder itself.
+  // As a path, an empty name would be the folder itself.
   if (name.empty())
     return base::fail({base::Diagnostic{base::Severity::error,
                                         "E0203",
@@ -42,7 +42,7 @@ base::Result<Entry> resolve(const Catalog& catalog, const char* folder, const ch
                                         fmt::format("a {} without a name", kind),
                                         "write a catalogue name or a path",
                                         {}}});
-  // `-` is standard input on the command line alone: a file names files.
+  // `-` is standard input only on the command line: a file must name files.
   if (name == "-" && from.line == 0) {
     auto text = read_argument(name);
     if (!text) return base::fail(text.error());
@@ -53,12 +53,12 @@ base::Result<Entry> resolve(const Catalog& catalog, const char* folder, const ch
     if (auto entry = catalog.find(folder, name)) return *entry;
   fs::path path = relative_to(base_folder, name);
   std::error_code error;
-  // A folder of Hugging Face's, with the weights beside it.
+  // A Hugging Face folder, with weights beside config.json.
   if (folder == kModels && fs::is_regular_file(path / "config.json", error)) path /= "config.json";
   if (fs::exists(path, error) || looks_like_path) {
     auto text = read_file(path);
     if (text) return Entry{path, std::move(*text)};
-    // "llama-3.1-8b" looks like a file name, but may be a catalogue entry.
+    // "llama-3.1-8b" looks like a file name but may be a catalogue entry.
     if (auto entry = catalog.find(folder, name)) return *entry;
     base::Diagnostics found = text.error();
     for (base::Diagnostic& one : found)
@@ -85,7 +85,7 @@ base::Result<Entry> resolve(const Catalog& catalog, const char* folder, const ch
                                       {}}});
 }
 
-/// Catalogue entries, and cluster files named by their path from `folder` on.
+/// Looks up catalogue entries, and cluster files by their path from `folder`.
 clusters::Find finder(const Catalog& catalog, const fs::path& folder) {
   return [&catalog, folder](const std::string& name) -> std::optional<std::string> {
     if (auto entry = catalog.find(kClusters, name)) return std::move(entry->text);
@@ -101,18 +101,18 @@ void collect(base::Diagnostics& into, const base::Result<T>& result) {
   if (!result) into.insert(into.end(), result.error().begin(), result.error().end());
 }
 
-/// Whether a stack is named by its file: by a path, or as YAML.
+/// Whether a stack is named by file: a path, or a YAML name.
 bool names_file(const std::string& stack) {
   return stack.find('/') != std::string::npos || stack.ends_with(".yaml") || stack.ends_with(".yml");
 }
 
-/// Where `key` stands in a file, for messages about what it names; its source line comes with the diagnostic.
+/// Location of `key` in a file, for messages about its value; the diagnostic adds the source line.
 base::Location place_of(const base::Document& document, const std::string& key) {
   const base::Cursor root = document.root();
   return root.is_map() && root.has(key) ? root.at(key).where() : base::Location{document.findings().file(), 0, 0, 1};
 }
 
-/// Adds the line of `text` that each finding in `file` points at, for the caret; those behind its end are of `--set`.
+/// Adds to each finding in `file` its line of `text`, for the caret; lines behind the end are those of `--set`.
 base::Diagnostics with_lines(base::Diagnostics found, const std::string& file, const std::string& text,
                              const std::vector<std::string>& settings = {}) {
   const auto own = static_cast<int>(std::count(text.begin(), text.end(), '\n')) + 1;
@@ -139,7 +139,7 @@ std::vector<base::Override> overrides_of(const std::vector<std::string>& setting
   return out;
 }
 
-/// A file of the other kind, told apart by what only that has.
+/// A file of another kind, recognised by a key that only that kind has.
 base::Diagnostics wrong_kind(const base::Document& document, const std::string& text, const std::string& key,
                              const char* message, std::string help) {
   base::Diagnostics found = base::fail("E0125", message, std::move(help)).value();
@@ -200,7 +200,7 @@ base::Result<cost::Stacks> load_stacks(const Catalog& catalog, const std::string
 
 namespace {
 
-/// An error where the devices have no matrix units for a type.
+/// An error if the devices have no matrix units for a type.
 base::Diagnostics without_units(const clusters::Device& device, models::DType precision, const base::Location& at) {
   if (plan::computes_in(device, precision)) return {};
   const char* instead = models::name_of(plan::instead_of(device, precision));
@@ -212,7 +212,7 @@ base::Diagnostics without_units(const clusters::Device& device, models::DType pr
                            {}}};
 }
 
-/// An error where the software's fused attention, which the job asks for, has no kernels for the devices.
+/// An error if the job asks for fused attention and the software has no kernels for the devices.
 base::Diagnostics without_kernels(const cost::Stack& stack, const clusters::Device& device,
                                   const std::optional<bool>& flash, const base::Location& at) {
   if (!flash.value_or(false) || !stack.flash || stack.attends_fused(device)) return {};
@@ -264,7 +264,7 @@ base::Result<LoadedJob> load_job(const Catalog& catalog, const std::string& path
   collect(found, cluster);
   if (!found.empty()) return base::fail(with_lines(std::move(found), path, *text, settings));
 
-  // A plan made from the job works from any folder.
+  // A plan made from the job must work from any folder.
   if (names_file(job->stack)) job->stack = relative_to(folder, job->stack).string();
   auto stacks = load_stacks(catalog, stack_of(*job, *model, *cluster),
                             place_of(document, job->stack.empty() ? "cluster" : "stack"));

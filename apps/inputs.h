@@ -1,6 +1,6 @@
 #pragma once
-/// From what the user named to values: models, clusters, jobs, plans, calibrations. Names are catalogue names or paths;
-/// paths inside a job file start at the job file's folder.
+/// Turns what the user named into values: models, clusters, jobs, plans, calibrations. Names are catalogue names or
+/// paths; paths inside a job file are relative to its folder.
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -24,23 +24,23 @@
 
 namespace orrery::apps {
 
-/// `from` is where the name stands (for the message), `folder` where paths start.
+/// `from` is where the name was written (for messages), `folder` what paths are relative to.
 [[nodiscard]] base::Result<models::Model> load_model(const Catalog& catalog, const std::string& name,
                                                      const base::Location& from, const std::filesystem::path& folder);
 [[nodiscard]] base::Result<clusters::Cluster> load_cluster(const Catalog& catalog, const std::string& name,
                                                            const base::Location& from,
                                                            const std::filesystem::path& folder);
-/// GPUs, CPUs and links that the catalogue knows by what drivers and dumps call them.
+/// GPUs, CPUs and links in the catalogue, by the names that drivers and dumps give them.
 [[nodiscard]] base::Result<clusters::Known> load_known(const Catalog& catalog);
 [[nodiscard]] base::Result<cost::Stack> load_stack(const Catalog& catalog, const std::string& name,
                                                    const base::Location& from,
                                                    const std::filesystem::path& folder = ".");
-/// The stack with those of the catalogue that stand for it under some plans.
+/// The stack, and those of the catalogue that replace it under some plans.
 [[nodiscard]] base::Result<cost::Stacks> load_stacks(const Catalog& catalog, const std::string& name,
                                                      const base::Location& from);
 
-/// A job with what it names. Paths of training data and weights are made absolute, so that a plan made from it works
-/// from any folder; the sequence is filled in, and the precision: what the devices train in.
+/// A job and what it names. Paths of training data and weights are made absolute, so that a plan made from it works
+/// from any folder; missing sequence and precision are filled in, the latter with what the devices train in.
 struct LoadedJob {
   plan::Job job;
   std::shared_ptr<const models::Model> model;
@@ -48,10 +48,10 @@ struct LoadedJob {
   cost::Stacks stacks;
   std::string file, text;             ///< as it was named and read
   std::vector<std::string> settings;  ///< `--set`
-  /// A finding at the line of a key ("plan.tensor"), or of the next one above it that is there.
+  /// A finding, placed at the line of a key ("plan.tensor") or of its nearest parent in the file.
   [[nodiscard]] base::Diagnostic at(const std::string& key, base::Diagnostic found) const;
 };
-/// `settings` ("plan.tensor=4") stand in the place of what the file says.
+/// `settings` ("plan.tensor=4") override the file.
 [[nodiscard]] base::Result<LoadedJob> load_job(const Catalog& catalog, const std::string& path,
                                                base::Diagnostics& warnings,
                                                const std::vector<std::string>& settings = {});
@@ -60,29 +60,29 @@ struct LoadedJob {
 struct LoadedPlan {
   plan::PlanFile file;
   plan::Plan plan;
-  cost::Stack stack;  ///< the one whose prices the plan takes, of these:
+  cost::Stack stack;  ///< the one that prices this plan, out of:
   cost::Stacks stacks;
-  std::optional<base::Diagnostic> warning = {};  ///< that its software cannot do what the plan asks of it
+  std::optional<base::Diagnostic> warning = {};  ///< that its software cannot do what the plan needs
 };
 [[nodiscard]] base::Result<LoadedPlan> load_plan(const Catalog& catalog, const std::string& path);
-/// The same of an argument that may be `-`, standard input.
+/// The same for an argument that may be `-`, standard input.
 [[nodiscard]] base::Result<LoadedPlan> load_plan_argument(const Catalog& catalog, const std::string& argument);
 
-/// A warning where the plan's order changes what is computed, with the place that names it.
+/// A warning if the plan's order changes what is computed, with the place that names it.
 [[nodiscard]] std::optional<base::Diagnostic> changed_mathematics(const plan::PlanSpec& spec, const std::string& file);
 
-/// A warning where the software named cannot do what a plan asks of it, and is priced as if it could.
+/// A warning if the named software cannot do what a plan needs, and is priced as if it could.
 [[nodiscard]] std::optional<base::Diagnostic> beyond_software(const cost::Stacks& stacks, const plan::PlanSpec& spec,
                                                               const std::string& file);
 
-/// The schedule as the plan's stack runs it: what simulate predicts, train runs and calibrate compares.
+/// The schedule as the plan's stack runs it: simulate predicts it, train runs it and calibrate compares it.
 [[nodiscard]] plan::Schedule lower_for(const plan::Plan& plan, const cost::Stack& stack);
 
-/// The catalogue's calibrations and then the given files, in that order: later ones win.
+/// The catalogue's calibrations, then those of the given files: later ones win.
 [[nodiscard]] base::Result<std::vector<cost::Calibration>> load_calibrations(const Catalog& catalog,
                                                                              const std::vector<std::string>& files);
 
-/// The catalogue's cost/intervals.yaml; without it there are none.
+/// The catalogue's cost/intervals.yaml; empty without it.
 [[nodiscard]] base::Result<cost::Intervals> load_intervals(const Catalog& catalog);
 
 }  // namespace orrery::apps

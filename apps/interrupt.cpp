@@ -1,4 +1,4 @@
-// Signals as a flag. A signal handler can reach nothing but a static, so the flag is one.
+// Signals as a flag. It is static because a signal handler can reach nothing else.
 #include "apps/interrupt.h"
 
 #include <array>
@@ -12,9 +12,9 @@ constexpr std::array kAll{SIGINT, SIGTERM, SIGHUP, SIGUSR1};
 
 std::atomic<bool> flag{false};
 static_assert(std::atomic<bool>::is_always_lock_free, "set from a signal handler");
-bool listening = false;  // of the main thread
+bool listening = false;  // only used by the main thread
 
-/// Of nohup's only wish; a shell without job control has children ignore SIGINT, too, which is no wish of anybody's.
+/// True for what nohup asks for. SIGINT is not considered: shells without job control make children ignore it.
 bool ignored(int number) {
   struct sigaction now {};
   return number == SIGHUP && sigaction(number, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;

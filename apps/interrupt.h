@@ -1,11 +1,11 @@
 #pragma once
-/// Requests to stop, as a flag: ^C during a long search, and what schedulers send to a run that shall save and end.
+/// Requests to stop, as a flag: ^C during a long search, and signals with which schedulers ask a run to save and end.
 #include <atomic>
 
 namespace orrery::apps {
 
-/// While alive, the first signal sets `requested()`; the next has its usual effect. They may be nested: the outermost
-/// counts.
+/// While alive, the first signal sets `requested()`; the next has its usual effect. Instances may be nested: the
+/// outermost one counts.
 class Interrupt {
  public:
   enum class By {

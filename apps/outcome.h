@@ -1,6 +1,6 @@
 #pragma once
-/// What a verb comes back with: an exit code, its result for people and for scripts, and what there is to say about
-/// the input. Verbs return it; apps/output.h alone prints it.
+/// What a verb returns: an exit code, its result for people and for scripts, and diagnostics about the input. Only
+/// apps/output.h prints it.
 #include <string>
 
 #include "apps/exit_codes.h"
@@ -18,7 +18,7 @@ struct Outcome {
 [[nodiscard]] inline Outcome bad_input(base::Diagnostics diagnostics) {
   return Outcome{kBadInput, {}, {}, std::move(diagnostics)};
 }
-/// Options or arguments that cannot be meant.
+/// Options or arguments that make no sense.
 [[nodiscard]] inline Outcome usage(std::string message, std::string help) {
   return Outcome{kUsage, {}, {}, base::fail("U0001", std::move(message), std::move(help)).value()};
 }

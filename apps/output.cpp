@@ -13,7 +13,7 @@
 namespace orrery::apps {
 namespace {
 
-/// What is said, line by line within the terminal; lines of files with a caret below them stay as they are.
+/// Wraps messages to the terminal's width; source lines with a caret below them stay as they are.
 std::string wrapped_lines(const std::string& text, std::size_t width) {
   std::string out;
   for (std::size_t at = 0; at < text.size();) {
@@ -32,7 +32,7 @@ std::string envelope(const std::string& command, const Outcome& outcome) {
   nlohmann::json result;
   if (!outcome.json.empty()) result = nlohmann::json::parse(outcome.json);
   const nlohmann::json whole = reports::envelope(command, std::move(result), outcome.diagnostics);
-  // Input files may hold anything: what is not UTF-8 is replaced rather than refused.
+  // Input files may contain anything: invalid UTF-8 is replaced rather than refused.
   return whole.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 

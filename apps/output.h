@@ -10,10 +10,10 @@ namespace orrery::apps {
 /// {"format_version":"1.0","command":…,"result":…,"diagnostics":[…]} and a newline.
 [[nodiscard]] std::string envelope(const std::string& command, const Outcome& outcome);
 
-/// Nothing of the text steers the terminal but its own colours. Says on stderr why standard output did not take all of
-/// it, with R0008, and returns false then.
+/// The text cannot steer the terminal except by its own colours. If standard output does not take all of it, says why
+/// on stderr, with R0008, and returns false.
 [[nodiscard]] bool print(const std::string& command, const Outcome& outcome, bool json, const Terminal& terminal);
-/// The same of a text as it is: help, the version.
+/// The same for a text as it is: help, the version.
 [[nodiscard]] bool print_text(const std::string& text);
 
 }  // namespace orrery::apps

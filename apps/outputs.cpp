@@ -1,4 +1,4 @@
-// What may be written, and writing it.
+// Decides what may be written, and writes it.
 #include "apps/outputs.h"
 
 #include <fmt/core.h>
@@ -13,7 +13,7 @@ namespace orrery::apps {
 namespace fs = std::filesystem;
 namespace {
 
-/// What stands in the first lines of each kind of file that Orrery writes, and of no other's.
+/// Text in the first lines of each kind of file that Orrery writes, and of no other program's files.
 constexpr const char* kMarks[] = {
     "# A plan made by orrery:",                       // plan/spec/plan_file.cpp
     "`orrery init`",                                  // apps/verbs/init.cpp
@@ -79,7 +79,7 @@ base::Diagnostics Outputs::refused_weights(const fs::path& folder) const {
   const fs::path weights = folder / "model.safetensors";
   std::error_code error;
   if (force_ || !fs::exists(weights, error)) return {};
-  constexpr std::size_t kHeader = 1 << 20;  // bytes; the metadata stand in it
+  constexpr std::size_t kHeader = 1 << 20;  // bytes; contains the metadata
   if (beginning_of(weights, kHeader).find("\"written_by\":\"orrery export\"") != std::string::npos) return {};
   return {refusal("U0003", weights.string(), "these weights were not written by Orrery",
                   "another folder, or --force to replace them")};

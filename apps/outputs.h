@@ -1,5 +1,5 @@
 #pragma once
-/// What a verb writes, under the user's rules: nothing of theirs is overwritten, and with --dry-run nothing is written.
+/// Writes a verb's files under the user's rules: nothing of theirs is overwritten, and --dry-run writes nothing.
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -14,11 +14,11 @@ class Outputs {
  public:
   explicit Outputs(const CommonOptions& common) : force_(common.force), dry_run_(common.dry_run) {}
   /// Why these files must not be written, found before any work is done (U0002, U0003): a folder outside the current
-  /// one would have to be made, or a file is there that Orrery did not write. Empty: they may.
+  /// one would have to be created, or Orrery did not write the file that is there. Empty: they may be written.
   [[nodiscard]] base::Diagnostics refused(const std::vector<std::string>& paths) const;
-  /// The same of a folder for weights: those that another program wrote are not replaced (U0003).
+  /// The same for a folder of weights: another program's are not replaced (U0003).
   [[nodiscard]] base::Diagnostics refused_weights(const std::filesystem::path& folder) const;
-  /// As write_file, or nothing.
+  /// As write_file; does nothing in a dry run.
   void write(const std::filesystem::path& path, std::string_view text) const;
   [[nodiscard]] bool dry_run() const { return dry_run_; }
   [[nodiscard]] bool force() const { return force_; }
@@ -28,10 +28,10 @@ class Outputs {
   bool force_, dry_run_;
 };
 
-/// Files that a verb is told to write; folders of runs and weights are their verbs' own.
+/// Files that a verb is told to write; folders of runs and weights are handled by their verbs.
 [[nodiscard]] std::vector<std::string> outputs_of(const Verb& verb);
 
-/// Whether a text begins as one of Orrery's files does; an empty file is nobody's.
+/// Whether a text begins like one of Orrery's files; an empty file does not.
 [[nodiscard]] bool is_written_by_orrery(std::string_view beginning);
 
 }  // namespace orrery::apps

@@ -1,4 +1,4 @@
-// Colour, alphabet and the progress line.
+// Colour, character set and the progress line.
 #include "apps/terminal.h"
 
 #include <sys/ioctl.h>
@@ -25,7 +25,7 @@ bool wants_colour(Colour asked, int descriptor) {
   return ::isatty(descriptor) == 1 && environment("TERM") != "dumb";
 }
 
-/// A pipe gets UTF-8 unless the locale says otherwise; "C" and "POSIX" without a charset say otherwise.
+/// A pipe gets UTF-8 unless the locale forbids it, as "C" and "POSIX" without a charset do.
 bool speaks_unicode() {
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
     const std::string_view value = environment(name);
@@ -35,7 +35,7 @@ bool speaks_unicode() {
   return false;
 }
 
-/// COLUMNS, else what the terminal says; 0: neither.
+/// COLUMNS, else the terminal's own width; 0: neither is known.
 std::size_t columns_of(int descriptor) {
   constexpr int kMost = 10'000;
   const int said = std::atoi(std::string(environment("COLUMNS")).c_str());

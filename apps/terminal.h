@@ -8,16 +8,16 @@
 
 namespace orrery::apps {
 
-/// How results (stdout) and messages (stderr) are shown. Flags beat NO_COLOR, CLICOLOR_FORCE, TERM and LANG.
+/// How to show results (stdout) and messages (stderr). Flags override NO_COLOR, CLICOLOR_FORCE, TERM and LANG.
 struct Terminal {
   reports::TableStyle style;    ///< of stdout
   bool colour_errors = false;   ///< of stderr
-  std::size_t error_width = 0;  ///< columns of stderr; 0: no terminal, and lines stay whole for who searches them
+  std::size_t error_width = 0;  ///< columns of stderr; 0: not a terminal, so lines stay whole for searching
   bool progress = false;        ///< stderr is a terminal and --quiet is not given
 };
 [[nodiscard]] Terminal detect_terminal(const CommonOptions& common);
 
-/// A line that is rewritten in place, at most ten times a second; gone when the object is.
+/// A line that is rewritten in place, at most ten times a second, and cleared by the destructor.
 class Progress {
  public:
   explicit Progress(bool shown) : shown_(shown) {}
@@ -34,7 +34,7 @@ class Progress {
   std::chrono::steady_clock::time_point last_{};
 };
 
-/// "[########------]" of a fraction.
+/// "[########------]" for a fraction.
 [[nodiscard]] std::string bar(double fraction, int width);
 
 }  // namespace orrery::apps

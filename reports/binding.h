@@ -1,5 +1,5 @@
 #pragma once
-/// What binds a step: the one part of it that a better plan or machine would have to shorten.
+/// What bounds a step: the part of it that a better plan or machine would have to shorten.
 #include <string>
 
 #include "cost/results.h"
@@ -12,7 +12,7 @@ struct Binding {
   double share = 0;      ///< of the step
   std::string sentence;  ///< for people, with the largest loss beside it
 };
-/// Compute, where no loss takes a quarter of the step; else the largest loss. Recomputation is a loss.
+/// Compute, unless a loss takes a quarter of the step; then the largest loss. Recomputation counts as a loss.
 [[nodiscard]] Binding binding_of(const cost::Prediction& prediction);
 
 }  // namespace orrery::reports

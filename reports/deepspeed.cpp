@@ -1,4 +1,4 @@
-// DeepSpeed: its configuration as JSON. Parallelism besides data's is the user's code there.
+// DeepSpeed: its configuration as JSON. Parallelism other than data's is left to the user's code.
 #include <fmt/core.h>
 
 #include <cmath>

@@ -25,7 +25,7 @@ std::string share_text(double x, double of) {
   return of > 0 ? percent(x / of) : "—";
 }
 
-/// Where a waterfall puts an operator's time above its FLOPs at the peak.
+/// Where a waterfall puts the time of an operator above its FLOPs at the peak.
 enum class Kind { product, attention, memory };
 Kind kind_of(const std::string& op) {
   if (op.find("attention") != op.npos) return Kind::attention;
@@ -53,7 +53,7 @@ std::string verdict(const cost::Variation& one, const cost::Prediction& own) {
 
 Table variations_table(const std::string& title, const std::vector<cost::Variation>& variations,
                        const cost::Prediction& own, std::size_t width) {
-  constexpr std::size_t kBesideIt = 24, kLeast = 24;  // columns of the others but the first, with what is between
+  constexpr std::size_t kBesideIt = 24, kLeast = 24;  // columns of the rest of the table, with gaps
   std::size_t first = 6;
   for (const cost::Variation& one : variations) first = std::max(first, one.change.size());
   Table table;

@@ -1,6 +1,6 @@
 #pragma once
-/// Explanations for people and for scripts: variations of a plan, sensitivities, operators, and the way from the peak's
-/// time to the step's.
+/// Explanations for people and for scripts: variations of a plan, sensitivities, operators, and how the time at the
+/// device's peak becomes the step's.
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -13,7 +13,7 @@ namespace orrery::reports {
 /// Why a variation was not taken, against the plan's own prediction: "needs 3.2 GiB more than a device has", "12 ms
 /// slower", "breaks P03: …".
 [[nodiscard]] std::string verdict(const cost::Variation& one, const cost::Prediction& own);
-/// `width`: of the terminal, 0: as wide as it takes.
+/// `width`: of the terminal, 0: unlimited.
 [[nodiscard]] Table variations_table(const std::string& title, const std::vector<cost::Variation>& variations,
                                      const cost::Prediction& own, std::size_t width);
 [[nodiscard]] nlohmann::json variations_json(const std::vector<cost::Variation>& variations,
@@ -25,15 +25,15 @@ namespace orrery::reports {
 [[nodiscard]] Table operators_table(const cost::Operators& operators);
 [[nodiscard]] nlohmann::json operators_json(const cost::Operators& operators);
 
-/// A part of the step that the one before leads to; seconds of the mean rank, negative where it saves time.
+/// One part of the waterfall; seconds of the mean rank, negative where it saves time.
 struct WaterfallPart {
   std::string name;
   double seconds = 0;
 };
-/// From the time that the model's FLOPs take at the device's peak to the step: what masks save, what each kind of
-/// operator takes longer than its FLOPs at the peak, issuing and jitter, recomputation, the optimizer, exposed
+/// From the time that the model's FLOPs would take at the device's peak to the step: what masks save, the time of each
+/// kind of operator above its FLOPs at the peak, issuing and jitter, recomputation, the optimizer, exposed
 /// communication by kind, copies, bubbles, overhead. The parts add up to the sum of the breakdown, which is the step.
-/// Empty where no peak or no FLOPs are known.
+/// Empty if no peak or no FLOPs are known.
 [[nodiscard]] std::vector<WaterfallPart> waterfall_of(const cost::Prediction& prediction,
                                                       const cost::Operators& operators);
 [[nodiscard]] Table waterfall_table(const std::vector<WaterfallPart>& parts);

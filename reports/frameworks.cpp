@@ -1,4 +1,4 @@
-// What plans have that other frameworks do not, and which writer is whose.
+// What plans have that other frameworks lack, and the writer of each framework.
 #include "reports/frameworks.h"
 
 #include <fmt/core.h>

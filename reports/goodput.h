@@ -18,7 +18,7 @@ struct CheckpointForecast {
 [[nodiscard]] nlohmann::json checkpoint_json(const CheckpointForecast& checkpoint);
 [[nodiscard]] std::string checkpoint_text(const CheckpointForecast& checkpoint, const TableStyle& style);
 
-/// Hours and days as such; "for ever" of no end.
+/// Hours and days as such; "for ever" if infinite.
 [[nodiscard]] std::string long_time(double seconds);
 [[nodiscard]] nlohmann::json goodput_json(const cost::Forecast& forecast);
 [[nodiscard]] std::string goodput_text(const cost::Forecast& forecast, const TableStyle& style);

@@ -1,5 +1,5 @@
 #pragma once
-/// What both frameworks' writers need: findings about a plan, and what neither can do. Private to reports/.
+/// Shared by the writers of both frameworks: findings about a plan, and what neither can express. Private to reports/.
 #include <string>
 
 #include "reports/frameworks.h"
@@ -16,13 +16,13 @@ struct Handover {
   [[nodiscard]] const plan::PlanSpec& spec() const { return plan.spec(); }
   [[nodiscard]] const models::Model& model() const { return file.model; }
   [[nodiscard]] const plan::Training& training() const { return file.job.training; }
-  /// What dropout the run has: the job's, else the model's.
+  /// The run's dropout: the job's, else the model's.
   [[nodiscard]] models::Dropout dropout() const;
-  /// An error unless `can`: the framework has no word for `what`.
+  /// An error unless `can`: the framework cannot express `what`.
   void needs(bool can, const std::string& what, const std::string& help);
   /// A warning if `differs`.
   void note(bool differs, const std::string& what, const std::string& help = {});
-  /// What neither framework does: asynchrony, splits of the backward pass, encodings, drives.
+  /// What neither framework supports: asynchrony, splits of the backward pass, encodings, drives.
   void check_common();
   /// The text, or the errors.
   [[nodiscard]] base::Result<Settings> give(std::string text);

@@ -30,7 +30,7 @@ json breakdown_json(const cost::Breakdown& b) {
           {"overhead", b.overhead}};
 }
 
-/// What plan and simulate have in common.
+/// Common to plan and simulate.
 json figures_json(const cost::Prediction& p) {
   json out = {{"step_time_s", p.step_time_s},
               {"memory_peak_bytes", whole(p.memory_peak_bytes)},
@@ -112,7 +112,7 @@ json spec_json(const plan::PlanSpec& s) {
   return out;
 }
 
-/// What has no layers of a transformer.
+/// Models without transformer layers.
 json recommender_json(const models::Model& model) {
   const models::Recommender& r = *model.recommender;
   return {{"name", model.name},

@@ -1,6 +1,6 @@
 #pragma once
-/// Records as JSON, as scripts read them with --json: one function per verb gives its `result`, and envelope() wraps
-/// it. SI base units, named in the key; every key is documented in docs/json.md. Not-a-number becomes null.
+/// Records as JSON, for scripts that use --json: one function per verb returns its `result`, and envelope() wraps it.
+/// SI base units, named in the key; every key is documented in docs/json.md. Not-a-number becomes null.
 #include <cstdint>
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
@@ -25,13 +25,13 @@ inline constexpr const char* kFormatVersion = "1.0";
                                       const base::Diagnostics& diagnostics);
 [[nodiscard]] nlohmann::json diagnostics_json(const base::Diagnostics& diagnostics);
 
-/// Sizes are doubles in the records but whole numbers to a reader: written without ".0" where a double is exact.
+/// Sizes are doubles in the records but whole numbers to a reader: written without ".0" while a double is exact.
 [[nodiscard]] nlohmann::json whole(double value);
 
-/// How the parallel split is written, with the keys of a plan file.
+/// The parallel split, with the keys of a plan file.
 [[nodiscard]] nlohmann::json spec_json(const plan::PlanSpec& spec);
 
-/// `whole_plan` gives the plan file's content for a plan, as carried by the key "plan"; without it, spec_json.
+/// `whole_plan` returns the contents of a plan's file, for the key "plan"; without it, spec_json is used.
 using WholePlan = std::function<nlohmann::json(const plan::PlanSpec&)>;
 
 [[nodiscard]] nlohmann::json model_json(const models::Model& model, std::int64_t sequence);
@@ -39,7 +39,7 @@ using WholePlan = std::function<nlohmann::json(const plan::PlanSpec&)>;
 [[nodiscard]] nlohmann::json simulate_json(const cost::Prediction& prediction);
 [[nodiscard]] nlohmann::json train_json(const TrainSummary& summary);
 [[nodiscard]] nlohmann::json calibrate_json(const cost::FitResult& fit);
-/// `report`: where it was written and what it compares; `scaling`: null where no study is asked for.
+/// `report`: where it was written and what it compares; `scaling`: null if no study was asked for.
 [[nodiscard]] nlohmann::json report_json(const std::string& path, const std::vector<cost::MeasuredRun>& runs,
                                          const cost::ScalingStudy* scaling);
 

@@ -7,9 +7,9 @@
 
 namespace orrery::reports {
 
-/// Text that stands for itself: no mark-up, no line breaks, no end of a cell.
+/// Escaped text: no mark-up, no line breaks, no end of a cell.
 [[nodiscard]] std::string markdown_text(std::string_view text);
-/// Title in bold, the table, its notes as a list.
+/// Title in bold, the table, and its notes as a list.
 [[nodiscard]] std::string markdown_of(const Table& table);
 
 }  // namespace orrery::reports

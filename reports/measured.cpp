@@ -1,4 +1,4 @@
-// Accounts of a measured step: every moment of every rank goes to exactly one part.
+// Accounts for a measured step: every moment of every rank goes to exactly one part.
 #include "reports/measured.h"
 
 #include <algorithm>
@@ -45,7 +45,7 @@ double& exposed_part(cost::Breakdown& b, Stream stream) {
   return b.overhead;
 }
 
-/// One rank's account: a cursor moves through the iteration, and each stretch it passes is booked once.
+/// One rank's account: a cursor moves through the iteration and books each stretch that it passes once.
 class Account {
  public:
   Account(cost::Breakdown& into, const plan::Schedule& schedule) : into_(into), schedule_(schedule) {}
@@ -74,7 +74,7 @@ class Account {
     now_ = until;
   }
 
-  /// From the cursor to `until` no compute step ran: who is to blame?
+  /// From the cursor to `until` no compute step ran: books the gap to its cause.
   void gap(const std::vector<Span>& messages, double until) {
     for (const Span& message : messages) {
       if (message.end <= now_ || message.ready >= until) continue;

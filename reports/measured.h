@@ -6,9 +6,9 @@
 
 namespace orrery::reports {
 
-/// Mean over ranks of the typical iteration (spans.h). Time between compute steps is waiting for another stage while a
-/// message has not met its partner (bubble), exposed communication while one is under way or members of a collective
-/// are late, overhead otherwise; a rank that is done waits for the last one (bubble). The parts sum to the iteration's
+/// Mean over ranks of the typical iteration (spans.h). Time between compute steps is bubble while a message waits for
+/// its partner on another stage, exposed communication while a message is under way or members of a collective are
+/// late, and overhead otherwise; a finished rank waits for the last one (bubble). The parts sum to the iteration's
 /// length.
 [[nodiscard]] cost::Breakdown measured_breakdown(const plan::Timeline& timeline, const plan::Schedule& schedule);
 

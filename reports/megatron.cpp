@@ -42,7 +42,7 @@ bool partitions(const plan::PlanSpec& s) {
   return s.zero_stage >= 1 && s.replicas() > 1;
 }
 
-/// Which layers have experts, as an expression of Python: "([0]*3+[1]*58)".
+/// Which layers have experts, as a Python expression: "([0]*3+[1]*58)".
 std::string expert_layers(const models::Model& m) {
   const models::Experts& e = m.experts;
   if (e.period == 1) return fmt::format("([0]*{}+[1]*{})", e.first_dense, m.layers - e.first_dense);
@@ -53,8 +53,8 @@ std::string expert_layers(const models::Model& m) {
   return out + "]";
 }
 
-/// Its losses that balance are of each layer, the first also divided by the chosen of a token; ours are of all layers
-/// together.
+/// Megatron's balancing losses are per layer, and the first is also divided by the experts chosen per token; ours are
+/// over all layers together.
 void balance_flags(Handover& h, Flags& f) {
   const models::Experts& e = h.model().experts;
   const auto layers = static_cast<double>(e.layers_of(h.model().layers));
@@ -92,7 +92,7 @@ void expert_flags(Handover& h, Flags& f) {
   if (e.groups > 1) {
     f.add("moe-router-num-groups", e.groups);
     f.add("moe-router-group-topk", e.groups_chosen);
-    // A group's score there: the sum of its best, as many as a token takes of each group.
+    // There, a group's score is the sum of its best experts, as many as a token takes from each group.
     h.note(e.chosen / e.groups_chosen != (e.groups_by_two ? 2 : 1), "groups of experts are chosen by other sums");
   }
   f.add_if(e.scales_input, "moe-apply-probs-on-input");
@@ -179,7 +179,7 @@ std::string model_flags(Handover& h) {
   return f.text();
 }
 
-/// "Et*3|t*4|t*4|t*3L": stages in the model's order, with virtual ones round after round.
+/// "Et*3|t*4|t*4|t*3L": stages in model order; virtual stages go round after round.
 std::string layout_of(const plan::Plan& plan) {
   const plan::PlanSpec& s = plan.spec();
   std::string out = "E";
@@ -345,7 +345,7 @@ base::Result<Settings> megatron_settings(Handover h) {
       "MEGATRON=${{MEGATRON:?the folder of Megatron-LM}}\n",
       shell_comment(h.model().name), s.ranks(), shell_comment(h.file.cluster.name), shell_comment(plan::describe(s)),
       shell_comment(h.path));
-  // Overlap of tensor, context and sequence parallelism depends on one queue to the device; FSDP on several.
+  // Overlap of tensor, context and sequence parallelism requires one queue to the device; FSDP several.
   if (s.tensor * s.context > 1 && !is_fsdp(s)) text += "export CUDA_DEVICE_MAX_CONNECTIONS=1\n";
   text += model_flags(h) + parallel_flags(h) + training_flags(h);
   text += fmt::format(

@@ -30,7 +30,7 @@ std::string last_part(const std::string& name) {
   return name.substr(slash == name.npos ? 0 : slash + 1, end - (slash == name.npos ? 0 : slash + 1) + 1);
 }
 
-/// A row where the texts are not all the same.
+/// Adds a row unless all texts are the same.
 void add_if_different(Table& table, const std::string& what, std::vector<std::string> texts) {
   if (std::all_of(texts.begin(), texts.end(), [&](const std::string& t) { return t == texts.front(); })) return;
   texts.insert(texts.begin(), what);
@@ -49,12 +49,12 @@ std::string ratio_text(double x, double first) {
   return fmt::format(" (× {:.3g})", x / first);
 }
 
-/// A figure of each thing; where one has none there is a dash.
+/// A figure of each thing; a dash where one has none.
 struct Figure {
   const char* name;
   double (*of)(const Compared&, const PlanFigures&);
   std::string (*text)(double);
-  bool ratio = true;  ///< whether its ratio says something
+  bool ratio = true;  ///< whether its ratio is meaningful
 };
 
 /// "12,345 $", "0.0123 $".

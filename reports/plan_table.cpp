@@ -1,4 +1,4 @@
-/// Ranked plans: which are shown, in which columns, under which heading.
+/// Ranked plans: which ones are shown, in which columns, under which heading.
 #include "reports/plan_table.h"
 
 #include <fmt/core.h>
@@ -31,7 +31,7 @@ std::string size_text(double b) {
   return b > 0 && std::isfinite(b) ? base::human(base::Bytes{b}) : kNothing;
 }
 
-/// "activations, optimizer on nvme": what leaves the device; the host where nothing else is said.
+/// "activations, optimizer on nvme": what leaves the device; to the host unless said otherwise.
 std::string offload_of(const plan::Offload& offload) {
   std::string text;
   const auto add = [&](const char* what, plan::Space space) {
@@ -44,37 +44,37 @@ std::string offload_of(const plan::Offload& offload) {
   return text.empty() ? kNothing : text;
 }
 
-/// "full, 4 layers": of each stage, or chunk of one, so many.
+/// "full, 4 layers": that many of each stage, or of each chunk.
 std::string recompute_of(const plan::PlanSpec& spec) {
   const std::string kind = plan::name_of(spec.recompute);
   return spec.recompute_layers < 0 ? kind : fmt::format("{}, {} layers", kind, spec.recompute_layers);
 }
 
-/// In what pooled vectors and their gradients travel.
+/// Types in which pooled vectors and their gradients travel.
 std::string pooled_of(const plan::Embedding& e) {
   return fmt::format("{}, {}", plan::name_of(e.forward), plan::name_of(e.backward));
 }
 
-/// A plan, with what its heading makes of it.
+/// A plan with the figures that its heading allows.
 struct Shown {
   const cost::Prediction& p;
   PlanFigures figures;
   const Evidence* evidence;
 };
 
-/// A column of the table of plans: its head, its cell, and whether it is worth showing for these plans.
+/// A column of the table of plans: its head, its cells, and whether it is worth showing for these plans.
 struct PlanColumn {
   const char* head;
   int drop;  ///< Column::drop
   Align align;
   std::function<std::string(const Shown&)> cell;
-  std::function<bool(const Shown&)> worth;  ///< shown when true of any plan
+  std::function<bool(const Shown&)> worth;  ///< shown if true for any plan
 };
 
-/// What a plan is.
+/// Columns that say what a plan is.
 std::vector<PlanColumn> columns_of_splits() {
   using S = const Shown&;
-  const auto layered = [](S s) { return s.p.tables.empty(); };  // no recommendation model
+  const auto layered = [](S s) { return s.p.tables.empty(); };  // not a recommendation model
   const auto integer = [](auto value) {
     return [value](S s) { return whole_number(static_cast<std::int64_t>(value(s.p.spec))); };
   };
@@ -117,7 +117,7 @@ std::vector<PlanColumn> columns_of_splits() {
   };
 }
 
-/// What it is predicted to do.
+/// Columns that say what it is predicted to do.
 std::vector<PlanColumn> columns_of_figures(const PlanHeading& heading) {
   using S = const Shown&;
   const auto always = [](S) { return true; };
@@ -149,7 +149,7 @@ std::vector<PlanColumn> columns_of_figures(const PlanHeading& heading) {
   };
 }
 
-/// Fields that plans of one family may differ in.
+/// Fields in which plans of one family may differ.
 const std::set<std::string>& folded_fields() {
   static const std::set<std::string> keys = {"virtual_stages", "layers_per_stage", "ends_as_layers",
                                              "micro_batch",    "zero_group",       "recompute_layers",
@@ -273,7 +273,7 @@ Table plans_table(const std::vector<cost::Prediction>& plans, const std::vector<
   std::vector<Shown> shown;
   for (const std::size_t i : rows)
     shown.push_back({plans[i], figures_of(plans[i], heading), &heading.evidence_of(plans[i].spec)});
-  // Plans for several sizes of the cluster stand in one table (orrery plan --gpus 64,128).
+  // Plans for several sizes of the cluster share one table (orrery plan --gpus 64,128).
   const int first = shown.empty() ? 0 : shown.front().p.spec.ranks();
   std::vector<PlanColumn> columns = {{"devices", 0, Align::right,
                                       [](const Shown& s) { return whole_number(s.p.spec.ranks()); },
@@ -294,7 +294,7 @@ Table plans_table(const std::vector<cost::Prediction>& plans, const std::vector<
     row.push_back(whole_number(static_cast<std::int64_t>(table.rows.size())));
     for (const PlanColumn& column : columns) row.push_back(column.cell(one));
   }
-  std::set<const Evidence*> said = {shown.empty() ? nullptr : shown.front().evidence};  // by the heading
+  std::set<const Evidence*> said = {shown.empty() ? nullptr : shown.front().evidence};  // already in the heading
   for (const Shown& one : shown)
     if (said.insert(one.evidence).second)
       table.notes.push_back(fmt::format("Evidence of {}: {}.", one.evidence->stack, one.evidence->text));

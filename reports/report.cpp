@@ -27,7 +27,7 @@ std::string beside(const std::string& predicted, double prediction, double measu
   return fmt::format("predicted {} ({}{})", predicted, d < 0 ? "−" : "+", percent(std::abs(d)));
 }
 
-/// Rates, money and energy of a plan's page, and what its run comes to.
+/// Rates, money and energy of a plan's page, and the totals of its run.
 std::string more_tiles(const cost::Prediction& p, const PlanFigures& figures, const ReportData& data) {
   std::string out;
   const char* unit = data.page && data.page->heading.samples ? "samples/s" : "tokens/s";
@@ -55,7 +55,7 @@ std::string more_tiles(const cost::Prediction& p, const PlanFigures& figures, co
   return out;
 }
 
-/// The figures that a reader wants first: measured where there was a run, with the prediction beside it.
+/// The most wanted figures: measured if there was a run, with the prediction beside it.
 std::string tiles(const ReportData& data) {
   const cost::Prediction p = data.prediction.value_or(cost::Prediction{});
   const cost::MeasuredRun run = data.run.value_or(cost::MeasuredRun{});
@@ -73,7 +73,7 @@ std::string tiles(const ReportData& data) {
   if (rate > 0)
     out += tile("Throughput", number(rate), run.tokens_per_s > 0 ? "tokens/s, measured" : "tokens/s, predicted");
   if (run.memory_peak_bytes > 0) {
-    // The run's own prediction counts what the run counts; the device's total holds the software as well.
+    // The run's own prediction counts what the run measures; the device's total includes the software.
     const double bytes = run.predicted_memory_bytes > 0 ? run.predicted_memory_bytes : p.memory_peak_bytes;
     out += tile("Memory peak", base::human(base::Bytes{run.memory_peak_bytes}),
                 bytes > 0 ? beside(base::human(base::Bytes{bytes}), bytes, run.memory_peak_bytes) : "measured");
@@ -104,7 +104,7 @@ Table untitled(Table table) {
   return table;
 }
 
-/// What the figures on top rest on.
+/// What the figures at the top rest on.
 std::string words_of(const ReportData& data) {
   if (!data.page || !data.prediction) return "";
   const Evidence& evidence = data.page->heading.evidence_of(data.prediction->spec);
@@ -116,7 +116,7 @@ std::string words_of(const ReportData& data) {
   return out;
 }
 
-/// How several things differ, before anything else is said.
+/// How the compared things differ; comes before everything else.
 std::string comparison_of(const ReportData& data, int& figure, bool drawn) {
   if (data.compared.size() < 2) return "";
   std::string out =
@@ -139,7 +139,7 @@ std::string whole_run_of(const ReportData& data, int& figure, bool drawn) {
   return out;
 }
 
-/// A plan's charts behind its timeline.
+/// Charts of a plan, below its timeline.
 void add_plan_charts(std::vector<html::Chart>& charts, const ReportData& data) {
   const PlanPage& page = *data.page;
   const auto parts = waterfall_of(*data.prediction, page.operators);

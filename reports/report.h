@@ -1,7 +1,7 @@
 #pragma once
 /// The HTML report: one self-contained file made from records, with charts that a browser draws from declarative Vega
-/// specifications. It asks for nothing over the network. Every part is optional and left out when absent. No file is
-/// opened here: the charting library's text is passed in.
+/// specifications. It needs no network. Every part is optional and left out when absent. No file is opened here: the
+/// charting library's text is passed in.
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,7 +14,7 @@
 
 namespace orrery::reports {
 
-/// One line of where things come from: an input with its hash, a version, a machine, a parameter's source.
+/// One line of provenance: an input with its hash, a version, a machine, a parameter's source.
 struct Provenance {
   std::string what;    ///< "plan.yaml", "orrery", "machine"
   std::string value;   ///< "sha256 3f2a…", "0.1.0", "2 cores, AMD EPYC"
@@ -27,16 +27,16 @@ struct MeasuredMemory {
   double bytes = 0;
 };
 
-/// What the experts of a layer had to do in a step.
+/// The load of a layer's experts in a step.
 struct ExpertLoad {
   std::string layer;           ///< its number
-  double fullest = 0;          ///< tokens of the fullest over the mean
-  std::vector<double> tokens;  ///< of each; empty where there are too many to be kept
+  double fullest = 0;          ///< tokens of the fullest expert over the mean
+  std::vector<double> tokens;  ///< of each expert; empty if there are too many to keep
 };
 
 struct ReportData {
   std::string title;                           ///< "tiny-gpt on localhost-2"
-  std::string subtitle;                        ///< what was asked, in a sentence; may be empty
+  std::string subtitle;                        ///< what was asked for, in a sentence; may be empty
   std::optional<cost::Prediction> prediction;  ///< of the plan whose timelines are shown
   std::optional<cost::MeasuredRun> run;        ///< the measured run of that plan
   std::optional<plan::Schedule> schedule;      ///< of `predicted` and `measured`; without it neither is drawn
@@ -49,22 +49,21 @@ struct ReportData {
   std::optional<cost::FitResult> fit;
   std::optional<cost::ScalingStudy> scaling;
   std::optional<cost::SearchResult> search;
-  std::optional<PlanHeading> search_heading;  ///< of `search`: what its plans are for
+  std::optional<PlanHeading> search_heading;  ///< of `search`
   std::optional<PlanPage> page;               ///< of `prediction`
-  std::vector<Compared> compared;             ///< two or more: the page begins with how they differ
+  std::vector<Compared> compared;             ///< if two or more, the page begins with how they differ
   std::optional<WholeRun> whole_run;
   std::vector<Provenance> provenance;
 };
 
-/// Vega, as Debian's libjs-vega brings it: modules that are joined in the page.
+/// Vega, as packaged in Debian's libjs-vega: modules that the page joins.
 struct ChartLibrary {
   std::string version;             ///< for the provenance table: "libjs-vega 5.22.1"
   std::vector<std::string> parts;  ///< the texts of chart_library_files(), in that order; empty: tables only
   std::string licence;             ///< the library's licence text, kept in the page as a comment; may be empty
 };
 
-/// File names of the library's modules below its folder (Debian: /usr/share/javascript/vega), in the order in which
-/// they depend on each other.
+/// File names of the library's modules in its folder (Debian: /usr/share/javascript/vega), in order of dependency.
 [[nodiscard]] std::vector<std::string> chart_library_files();
 
 /// The page. Timelines must belong to the schedule (reports/spans.h). Same input, same bytes.

@@ -55,7 +55,7 @@ std::vector<const cost::ScalingPoint*> planned(const cost::ScalingSeries& series
   return out;
 }
 
-/// Causes worth a column: with something to show in any row, as `shown` says.
+/// Causes worth a column: those that `shown` accepts in any row.
 template <class Shown>
 std::vector<std::size_t> causes_with(const std::vector<const cost::ScalingPoint*>& points, const Shown& shown) {
   std::vector<std::size_t> out;
@@ -65,7 +65,7 @@ std::vector<std::size_t> causes_with(const std::vector<const cost::ScalingPoint*
   return out;
 }
 
-/// A narrow terminal leaves out the smallest first.
+/// A narrow terminal leaves out the smallest columns first.
 template <class Size>
 std::vector<int> dropped_first(const std::vector<std::size_t>& causes, const Size& size) {
   std::vector<int> out;
@@ -219,7 +219,7 @@ Table causes_table(const cost::ScalingSeries& series) {
 }
 
 Table size_memory_table(const cost::ScalingSeries& series) {
-  std::map<std::string, double> purposes;  // most of any size
+  std::map<std::string, double> purposes;  // largest at any size
   for (const cost::ScalingPoint* p : planned(series))
     if (const cost::MemoryRow* row = fullest(*p->best))
       for (const auto& [purpose, bytes] : row->by_purpose)

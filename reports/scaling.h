@@ -1,5 +1,5 @@
 #pragma once
-/// A scaling study as tables, sentences and files; the charts of it are in reports/html/scaling_charts.h.
+/// A scaling study as tables, sentences and files; its charts are in reports/html/scaling_charts.h.
 #include <cstddef>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -10,27 +10,27 @@
 
 namespace orrery::reports {
 
-/// "gpt3-175b on selene": of a series what others of the study do not share with it; with `whole` all of it.
+/// "gpt3-175b on selene": what distinguishes a series from the others of the study; with `whole`, its full name.
 [[nodiscard]] std::string series_name(const cost::ScalingStudy& study, std::size_t series, bool whole = false);
 /// Two lines: what is trained on what, and what the predictions rest on.
 [[nodiscard]] std::vector<std::string> series_heading(const cost::ScalingSeries& series);
 
-/// A row for each size that has a plan; of the others a note says why.
+/// One row for each size that has a plan; for the others a note says why.
 [[nodiscard]] Table sizes_table(const cost::ScalingSeries& series);
-/// What each cause takes of the efficiency from the size before, in points of a hundred; "in all" is their sum.
+/// Efficiency lost to each cause since the size before, in percentage points; "in all" is their sum.
 [[nodiscard]] Table losses_table(const cost::ScalingSeries& series);
-/// Device time a token by cause, at each size.
+/// Device time per token by cause, at each size.
 [[nodiscard]] Table causes_table(const cost::ScalingSeries& series);
 /// The fullest device's memory at each size, by purpose.
 [[nodiscard]] Table size_memory_table(const cost::ScalingSeries& series);
-/// What a run of the budget takes.
+/// What a run on the budget takes.
 [[nodiscard]] Table run_costs_table(const cost::ScalingSeries& series);
-/// Runs and rows that were measured at those sizes, beside predictions of their own plans and of the best.
+/// Measured runs and rows at those sizes, beside predictions of their own plans and of the best.
 [[nodiscard]] Table measured_table(const cost::ScalingSeries& series);
-/// All tables of a series that have something to say, in that order.
+/// All tables of a series that are not empty, in that order.
 [[nodiscard]] std::vector<Table> series_tables(const cost::ScalingSeries& series);
 
-/// Which dimension carries each growth, what it costs, and up to where it pays.
+/// Which dimension carries each growth, what it costs, and up to which size it pays.
 [[nodiscard]] std::vector<std::string> growth_advice(const cost::ScalingStudy& study,
                                                      const cost::ScalingSeries& series);
 /// The cheapest and the fastest way to train each model on the budget.
@@ -40,9 +40,9 @@ namespace orrery::reports {
 
 [[nodiscard]] std::string scaling_text(const cost::ScalingStudy& study, const TableStyle& style);
 [[nodiscard]] std::string scaling_markdown(const cost::ScalingStudy& study, const std::string& title);
-/// A line for each point, with a head; RFC 4180.
+/// One line per point, with a head; RFC 4180.
 [[nodiscard]] std::string scaling_csv(const cost::ScalingStudy& study);
-/// All of it: `study` of docs/json.md.
+/// The whole study: `study` of docs/json.md.
 [[nodiscard]] nlohmann::json scaling_json(const cost::ScalingStudy& study);
 /// The points that have a plan: `scaling` of docs/json.md.
 [[nodiscard]] nlohmann::json scaling_points_json(const cost::ScalingStudy& study);

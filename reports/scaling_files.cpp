@@ -50,7 +50,7 @@ json memory_json(const cost::Prediction& best) {
   return out;
 }
 
-/// What a point has where it has a plan.
+/// Keys of a point that has a plan.
 void add_best(json& out, const cost::ScalingPoint& p) {
   const cost::Prediction& best = *p.best;
   out["plan"] = spec_json(best.spec);
@@ -115,12 +115,12 @@ std::string csv_field(const std::string& text) {
   return out + "\"";
 }
 
-/// Head and cells of a line grow together.
+/// A line whose head and cells grow together.
 class Line {
  public:
   void text(const std::string& key, const std::string& value) { add(key, csv_field(value)); }
   void count(const std::string& key, std::int64_t value) { add(key, fmt::format("{}", value)); }
-  /// Empty where it is not known.
+  /// Empty if unknown.
   void value(const std::string& key, double number, bool is_known = true) {
     add(key, is_known && std::isfinite(number) ? fmt::format("{:.9g}", number) : "");
   }

@@ -1,4 +1,4 @@
-/// What a scaling study says in sentences, on a terminal and in Markdown.
+/// A scaling study in sentences, for a terminal and in Markdown.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ std::string growth_text(const cost::ScalingPoint& point) {
   return out.empty() ? "the plan stays" : out;
 }
 
-/// The cause that takes most of the efficiency; null where none takes any.
+/// The cause that costs most efficiency; null if none costs any.
 const cost::CauseWords* worst_cause(const cost::ScalingPoint& point) {
   const auto most = std::max_element(point.efficiency_lost.begin(), point.efficiency_lost.end());
   constexpr double kWorthSaying = 0.001;

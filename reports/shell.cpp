@@ -1,4 +1,4 @@
-// Quotes that end a word are written outside of it.
+// A quote in a word is written outside of the quoted parts.
 #include "reports/shell.h"
 
 #include "base/printable.h"
@@ -10,7 +10,7 @@ std::string shell_word(std::string_view text) {
   for (const char c : text) {
     if (c == '\'')
       out += "'\\''";
-    else if (c != '\0')  // no word of a shell holds one
+    else if (c != '\0')  // a word of a shell cannot contain it
       out += c;
   }
   return out + "'";

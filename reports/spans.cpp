@@ -137,7 +137,7 @@ std::vector<MemoryPoint> memory_of(const std::vector<plan::Span>& spans, const p
   std::map<plan::Purpose, std::int64_t> alive;
   for (const plan::Buffer& b : c.buffers)
     if (b.persistent) alive[b.purpose] += arena_bytes(b);
-  // At equal times deaths come first: the schedule hands memory out again only after it was freed.
+  // At equal times deaths come first: the schedule hands memory out again only after it is freed.
   std::multimap<std::pair<double, bool>, int> changes;  // (time, is birth) -> buffer
   for (const plan::Span& s : spans) {
     const plan::Step& step = step_of(s, schedule);

@@ -80,7 +80,7 @@ std::string repeat(std::string_view unit, std::size_t times) {
   return out;
 }
 
-/// A bar in eighths of a column.
+/// A bar, drawn in eighths of a column.
 std::string bar(const std::string& fraction) {
   const double value = std::clamp(std::strtod(fraction.c_str(), nullptr), 0.0, 1.0);
   const int eighths = static_cast<int>(std::lround(value * kBarWidth * 8));
@@ -88,7 +88,7 @@ std::string bar(const std::string& fraction) {
   return repeat("█", static_cast<std::size_t>(eighths / 8)) + kPartial[static_cast<std::size_t>(eighths % 8)];
 }
 
-/// The first columns of a text, with "…" for the rest when it is wider.
+/// The first columns of a text, with "…" for the rest if it is wider.
 std::string limited(const std::string& text, std::size_t columns) {
   if (columns == 0 || display_width(text) <= columns) return text;
   std::size_t at = 0, before = 0;
@@ -109,7 +109,7 @@ std::string joined(const std::vector<std::string>& cells) {
   return line;
 }
 
-/// Columns of a word whose colours take none.
+/// Columns of a word; colour codes take none.
 std::size_t without_colours(std::string_view word) {
   std::string plain;
   for (std::size_t at = 0; at < word.size();) {
@@ -121,7 +121,7 @@ std::size_t without_colours(std::string_view word) {
   return display_width(plain);
 }
 
-/// Which columns a line of `most` columns has room for.
+/// The columns that fit on a line of `most` columns.
 std::vector<bool> columns_for(const std::vector<Column>& columns, const std::vector<std::size_t>& widths,
                               std::size_t most) {
   std::vector<bool> kept(columns.size(), true);

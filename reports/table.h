@@ -10,7 +10,7 @@ namespace orrery::reports {
 struct TableStyle {
   bool unicode = true;
   bool colour = false;
-  std::size_t width = 0;  ///< columns of the terminal; 0: as many as it takes
+  std::size_t width = 0;  ///< columns of the terminal; 0: unlimited
 };
 
 enum class Align { left, right, bar };  ///< bar: the cell is a fraction of 1 as text, drawn as a bar
@@ -18,8 +18,8 @@ enum class Align { left, right, bar };  ///< bar: the cell is a fraction of 1 as
 struct Column {
   std::string head;
   Align align = Align::right;
-  std::size_t limit = 0;  ///< widest that text shows, the rest becomes "…"; 0: all. HTML shows all
-  int drop = 0;           ///< in a terminal that is too narrow the highest are left out first; 0: always shown
+  std::size_t limit = 0;  ///< widest text shown, the rest becomes "…"; 0: all. HTML shows all
+  int drop = 0;           ///< in a narrow terminal the highest are left out first; 0: always shown
 };
 
 struct Table {
@@ -33,14 +33,14 @@ struct Table {
 [[nodiscard]] std::size_t display_width(std::string_view utf8);
 /// The nearest ASCII for the few other characters that tables use; any character left over becomes '?'.
 [[nodiscard]] std::string to_ascii(std::string_view utf8);
-/// Lines of at most `width` columns (0: one line), broken at blanks; those behind the first begin with `indent` blanks.
+/// Breaks text at blanks into lines of at most `width` columns (0: one line); later lines begin with `indent` blanks.
 /// Sequences that set a colour take no columns.
 [[nodiscard]] std::string wrapped(std::string_view text, std::size_t width, std::size_t indent = 0);
-/// Title, head, rule, rows, notes; every line ends in a newline and none in blanks. Says what it left out for width.
+/// Title, head, rule, rows, notes; every line ends in a newline, none in blanks. Says what was left out for width.
 [[nodiscard]] std::string text_of(const Table& table, const TableStyle& style);
 /// base::human of seconds, with "µs" for "us".
 [[nodiscard]] std::string time_text(double seconds);
-/// "43.2 %" of a fraction; "—" when it is not finite.
+/// "43.2 %" for a fraction; "—" if it is not finite.
 [[nodiscard]] std::string percent(double fraction);
 /// Four significant digits; from 10,000 to 1e12 a whole number with thousands separated.
 [[nodiscard]] std::string number(double value);

@@ -51,7 +51,7 @@ std::string money(double usd) {
   return usd > 0 ? fmt::format("{:.4g} $", usd) : kNone;
 }
 
-/// A coefficient in a unit that suits its size; units that have no scale of their own stay as they are.
+/// A coefficient in a unit that suits its size; unknown units stay as they are.
 std::string with_unit(double value, const std::string& unit) {
   if (unit == "s" || unit == "seconds") return time_text(value);
   if (unit == "B" || unit == "bytes") return base::human(base::Bytes{value});
@@ -164,14 +164,14 @@ Table memory_table(const std::vector<cost::MemoryRow>& rows, double capacity) {
   table.title = "Memory at its peak, by stage";
   table.columns = {{"stage", Align::right}, {"total", Align::right}};
   if (capacity > 0) table.columns.push_back({"of capacity", Align::right});
-  std::map<std::string, double> purposes;  // most that a stage has
+  std::map<std::string, double> purposes;  // largest of any stage
   for (const cost::MemoryRow& row : rows)
     for (const auto& [purpose, size] : row.by_purpose)
       if (size > 0) purposes[purpose] = std::max(purposes[purpose], size);
   for (const auto& [purpose, most] : purposes) {
     std::string head = purpose;
     std::replace(head.begin(), head.end(), '_', ' ');
-    // A narrow terminal leaves out the smallest first.
+    // A narrow terminal leaves out the smallest columns first.
     const auto larger =
         std::count_if(purposes.begin(), purposes.end(), [m = most](const auto& o) { return o.second > m; });
     table.columns.push_back({head, Align::right, 0, 1 + static_cast<int>(larger)});
@@ -227,7 +227,7 @@ Table parameters_table(const std::vector<cost::FittedParameter>& parameters) {
                    {"after", Align::right},
                    {"change", Align::right},
                    {"source", Align::left, kSourceWidth}};
-  // A long source that several share (a fit to many runs) is said once, below.
+  // A long source shared by several (a fit to many runs) is given once, below.
   std::map<std::string, int> shared;
   for (const cost::FittedParameter& p : parameters)
     if (display_width(p.source) > kSourceWidth) ++shared[p.source];

@@ -1,5 +1,5 @@
 #pragma once
-/// The tables of Orrery: one function from each record of cost/results.h to a Table. Text and HTML show the same ones.
+/// Orrery's tables: one function from each record of cost/results.h to a Table. Text and HTML show the same ones.
 #include <vector>
 
 #include "cost/results.h"
@@ -8,7 +8,7 @@
 
 namespace orrery::reports {
 
-/// Ranked plans; columns that say the same default for every plan (context, expert, virtual stages …) are left out.
+/// Ranked plans; columns in which every plan has the same default (context, expert, virtual stages …) are left out.
 [[nodiscard]] Table plans_table(const cost::SearchResult& result);
 /// Reasons with their counts, most frequent first.
 [[nodiscard]] Table rejections_table(const cost::SearchResult& result);
@@ -19,10 +19,10 @@ namespace orrery::reports {
 /// Memory by stage and purpose, against `capacity` bytes (0: unknown).
 [[nodiscard]] Table memory_table(const std::vector<cost::MemoryRow>& rows, double capacity);
 [[nodiscard]] Table communication_table(const std::vector<cost::CommunicationRow>& rows);
-/// Of a recommendation model: where its tables stand.
+/// The placement of a recommendation model's tables.
 [[nodiscard]] Table tables_table(const cost::Prediction& prediction);
 [[nodiscard]] Table links_table(const std::vector<cost::LinkRow>& rows);
-/// Fitted parameters before and after, with where each comes from.
+/// Fitted parameters before and after, with their sources.
 [[nodiscard]] Table parameters_table(const std::vector<cost::FittedParameter>& parameters);
 /// Residuals by kind of span: count, median absolute relative error before and after; held-out ones apart.
 [[nodiscard]] Table residuals_table(const std::vector<cost::Residual>& residuals);
@@ -46,7 +46,7 @@ struct ResidualGroup {
 };
 [[nodiscard]] std::vector<ResidualGroup> grouped(const std::vector<cost::Residual>& residuals);
 
-/// |predicted - measured| / measured; not a number when nothing was measured.
+/// |predicted - measured| / measured; not a number if nothing was measured.
 [[nodiscard]] double relative_error(double predicted, double measured);
 
 }  // namespace orrery::reports

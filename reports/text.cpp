@@ -22,7 +22,7 @@ std::string heading(const std::string& text, const TableStyle& style) {
   return style.colour ? "\x1b[1m" + shown + "\x1b[0m\n" : shown + "\n";
 }
 
-/// A two-column table without head and rule: names and values.
+/// A two-column table of names and values, without head and rule.
 std::string figures(const Table& table, const TableStyle& style) {
   std::size_t width = 0;
   for (const auto& row : table.rows) width = std::max(width, display_width(row[0]));

@@ -15,14 +15,14 @@ namespace {
 using clusters::LinkKind;
 using clusters::VertexKind;
 
-/// As the replay names what crosses the links of a kind.
+/// The replay's name for traffic on links of a kind.
 std::string link_name(const clusters::Cluster& cluster, LinkKind kind, VertexKind upper) {
   if (kind != LinkKind::network) return clusters::name_of(kind);
   if (upper == VertexKind::spine) return "leaf-spine";
   return upper == VertexKind::core ? "spine-core" : cluster.inter.name;
 }
 
-/// Messages of a step end at devices: memory, drives and the CPUs' own network carry none.
+/// Messages of a step end at devices: memory, drives and the CPUs' own network carry none of them.
 bool is_shown(LinkKind kind, VertexKind a, VertexKind b) {
   const auto aside = [](VertexKind v) { return v == VertexKind::host_memory || v == VertexKind::nvme; };
   return kind != LinkKind::memory && kind != LinkKind::frontend && !aside(a) && !aside(b);

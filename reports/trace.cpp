@@ -19,7 +19,7 @@ std::string quoted(const std::string& text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-/// Whole nanoseconds: rounding keeps the order of times, so that spans which touch still touch and never overlap.
+/// Whole nanoseconds: rounding preserves the order of times, so spans that touch still touch and never overlap.
 std::int64_t nanoseconds(double seconds) {
   return std::llround(seconds * 1e9);
 }
@@ -72,7 +72,7 @@ std::string arguments(const plan::Span& span, const plan::Step& step, const plan
   return args;
 }
 
-/// Sends and receives that pair up: by ends, tag and micro-batch, in order of occurrence.
+/// Pairs sends with receives: by ends, tag and micro-batch, in order of occurrence.
 class Flows {
  public:
   Flows(Writer& out, const plan::Schedule& schedule) : out_(out), schedule_(schedule) {}
@@ -85,7 +85,7 @@ class Flows {
     (sends ? sent_ : received_)[key].push_back(end);
   }
 
-  /// One arrow per pair of which both ends are shown.
+  /// One arrow per pair whose ends are both shown.
   void write() {
     int id = 0;
     for (const auto& [key, sent] : sent_) {
@@ -96,7 +96,7 @@ class Flows {
         const End& a = sent[i];
         const End& b = found->second[i];
         const std::int64_t arrival = std::max(a.start, b.start);
-        if (arrival > b.end) continue;  // clocks of the two ranks disagree by more than the transfer took
+        if (arrival > b.end) continue;  // the ranks' clocks disagree by more than the transfer took
         ++id;
         out_.event(R"({{"ph":"s","pid":{},"tid":{},"name":"message","cat":"flow","id":{},"ts":{}}})", from, a.tid, id,
                    microseconds(a.start));

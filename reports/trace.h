@@ -10,7 +10,7 @@
 namespace orrery::reports {
 
 struct TraceOptions {
-  bool all_ranks = false;  ///< else the lowest rank of each class that the timeline has
+  bool all_ranks = false;  ///< false: only the lowest rank of each class in the timeline
   int iteration = -1;      ///< -1: the typical one (spans.h)
   bool memory = true;      ///< counters of bytes alive by purpose
 };

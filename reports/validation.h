@@ -1,5 +1,5 @@
 #pragma once
-/// How `validate` shows what it finds out.
+/// Output of `validate`.
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -11,36 +11,36 @@
 
 namespace orrery::reports {
 
-/// Errors against published rows, a line per source and one for all.
+/// Errors against published rows, one line per source and one for all.
 [[nodiscard]] Table sources_table(const cost::Validation& validation);
-/// The `most` rows that are furthest off, worst first.
+/// The `most` rows with the largest errors, worst first.
 [[nodiscard]] Table worst_rows_table(const cost::Validation& validation, std::size_t most);
-/// Why rows were left out, with how many and the first of them; most frequent first.
+/// Why rows were left out, with the number and the first of them; most frequent first.
 [[nodiscard]] Table left_out_table(const cost::Validation& validation);
-/// The `most` groups of rows that differ only in plan where the plan predicted best lost most.
+/// Groups of rows that differ only in plan: the `most` ones in which the plan predicted best lost most.
 [[nodiscard]] Table groups_table(const cost::Validation& validation, std::size_t most);
 
 [[nodiscard]] nlohmann::json validate_json(const cost::Validation& validation);
 /// `validate`: errors by source, the worst rows, which plan wins, what was left out.
 [[nodiscard]] std::string validation_text(const cost::Validation& validation, const TableStyle& style);
 
-/// Over all groups; not numbers without any. Medians interpolate.
+/// Over all groups; not numbers if there are none. Medians interpolate.
 struct RegretSummary {
   std::size_t groups = 0;
   double median = 0, worst = 0, rank_correlation = 0;
 };
 [[nodiscard]] RegretSummary regret_of(const std::vector<cost::PlanGroup>& groups);
 
-/// `validate --cross-validate`: in-sample and left-out errors side by side, and how many lie in their intervals.
+/// `validate --cross-validate`: in-sample and left-out errors side by side, and how many lie within their intervals.
 [[nodiscard]] Table folds_table(const cost::CrossValidation& v);
 [[nodiscard]] std::string cross_validation_text(const cost::CrossValidation& v, const TableStyle& style);
 
-/// `validate --headlines`: each as predicted, published, source.
+/// `validate --headlines`: predicted, published and source of each.
 [[nodiscard]] Table headlines_table(const std::vector<cost::HeadlineResult>& headlines);
 [[nodiscard]] nlohmann::json headlines_json(const std::vector<cost::HeadlineResult>& headlines);
 
 /// `validate --html`: predicted against measured by source, the worst rows first, which plan wins, in-sample and left
-/// out (where the validation has it), headlines (where given), rows left out and why. Self-contained, as report_html.
+/// out (if cross-validated), headlines (if given), rows left out and why. Self-contained, as report_html.
 [[nodiscard]] std::string validation_html(const cost::Validation& validation,
                                           const std::vector<cost::HeadlineResult>& headlines,
                                           const ChartLibrary& library);

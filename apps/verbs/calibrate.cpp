@@ -1,4 +1,4 @@
-// calibrate: fits coefficients to measured runs and writes them down with where they come from.
+// calibrate: fits coefficients to measured runs and writes them with their provenance.
 #include <fmt/chrono.h>
 #include <fmt/core.h>
 
@@ -16,16 +16,16 @@ namespace orrery::apps {
 
 namespace {
 
-/// Steps of a run that count: the first is not fitted.
+/// Number of a run's steps that are fitted: the first ones are skipped.
 int fitted_steps(const Run& run, int skipped) {
   int last = -1;
   for (const plan::Span& span : run.timeline.spans) last = std::max(last, span.iteration);
   return std::max(0, last + 1 - skipped);
 }
 
-/// What weakens a fit without spoiling it.
+/// What weakens a fit without invalidating it.
 std::vector<std::string> weaknesses(const std::vector<const Run*>& fitted, int skipped) {
-  constexpr int kFewSteps = 5;  // fewer have no median to speak of
+  constexpr int kFewSteps = 5;  // with fewer, a median means little
   std::vector<std::string> notes;
   if (fitted.size() == 1)
     notes.push_back("fitted to one run: what differs between plans (message sizes, groups) is not told apart");

@@ -1,4 +1,4 @@
-// calibrate --rows: a stack out of a handful of measured runs of any framework.
+// calibrate --rows: makes a stack from a handful of measured runs of any framework.
 #include <fmt/chrono.h>
 #include <fmt/core.h>
 
@@ -21,7 +21,7 @@ namespace orrery::apps {
 
 namespace {
 
-/// What the rows' own words name, where they agree and the catalogue has it; else the generic stack of their kind.
+/// The stack that the rows name, if they agree and the catalogue has it; else the generic stack of their kind.
 base::Result<cost::Stack> family_of(const CalibrateOptions& options, const Context& context,
                                     const std::vector<sim::Row>& rows, const sim::Library& library) {
   if (!options.like.empty()) return load_stack(context.catalog, options.like, {});

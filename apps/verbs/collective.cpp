@@ -1,4 +1,4 @@
-// collective: what a collective takes on a cluster, by size, and how what others measured compares.
+// collective: the time of a collective on a cluster, by size, and a comparison with what others measured.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ base::Diagnostics wrong_usage(const std::string& message, const std::string& hel
   return {{base::Severity::error, "U0001", {}, message, help, {}}};
 }
 
-/// The cluster in the size that is asked for; it may be smaller than that when it was given link by link.
+/// The cluster, enlarged if more nodes are asked for than it has; a part of it needs no change.
 base::Result<clusters::Cluster> sized(clusters::Cluster cluster, int nodes, int per_node, const base::Location& from) {
   if (per_node > cluster.devices_per_node) {
     return base::fail(base::Diagnostics{
@@ -63,7 +63,7 @@ std::string gigabytes(double bytes_per_second) {
 cost::Operation operation_of(const std::string& name) {
   for (int i = 0; i < cost::kOperations; ++i)
     if (name == cost::name_of(static_cast<cost::Operation>(i))) return static_cast<cost::Operation>(i);
-  return cost::Operation::all_reduce;  // the command line takes no other name
+  return cost::Operation::all_reduce;  // the command line accepts no other name
 }
 
 base::Result<std::vector<double>> sizes_of(const std::vector<std::string>& texts) {

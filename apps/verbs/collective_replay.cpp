@@ -33,13 +33,13 @@ std::optional<plan::Goal> goal_of(cost::Operation operation) {
   return std::nullopt;
 }
 
-/// The algorithms that are replayed, and why others that do the operation elsewhere are not.
+/// The algorithms to replay, and why others that can do the operation elsewhere are left out.
 struct Chosen {
   std::vector<plan::Algorithm> algorithms;
   std::vector<std::string> left_out;
 };
 
-/// `what`: the case but for algorithm and message.
+/// `what`: the case without algorithm and message.
 base::Result<Chosen> chosen_of(const CollectiveOptions& options, const clusters::Cluster& cluster,
                                sim::CollectiveCase what) {
   Chosen chosen;
@@ -90,7 +90,7 @@ json json_of(const sim::CollectiveCase& what, const cost::CollectivePrice& libra
           {"links", std::move(links)}};
 }
 
-/// The classes that do not bind, with how busy their busiest link is.
+/// The link classes other than the bottleneck, with the load of their busiest link.
 std::string others(const sim::CollectiveReplay& replay) {
   std::vector<std::string> texts;
   for (const cost::LinkRow& row : replay.links)

@@ -1,5 +1,5 @@
 #pragma once
-/// collective --replay: beside the library's time, what algorithms themselves take on the cluster's links.
+/// collective --replay: beside the library's time, the time of the algorithms themselves on the cluster's links.
 #include <functional>
 #include <string>
 #include <vector>
@@ -12,7 +12,7 @@
 
 namespace orrery::apps {
 
-/// What the library takes for a message among these ranks.
+/// The library's price of a message among these ranks.
 using LibraryPrice = std::function<cost::CollectivePrice(base::Bytes message, const std::vector<int>& ranks)>;
 
 struct ReplayedOnLinks {
@@ -20,8 +20,8 @@ struct ReplayedOnLinks {
   std::string json;  ///< `result.replay`
 };
 
-/// By size, the algorithm that is asked for, or all that do the operation among these ranks. Errors are of usage: an
-/// algorithm that is none, or does not do it here.
+/// By size: the requested algorithm, or all that do the operation among these ranks. Usage error if there is no such
+/// algorithm, or it does not do the operation here.
 [[nodiscard]] base::Result<ReplayedOnLinks> replay_on_links(const CollectiveOptions& options,
                                                             const clusters::Cluster& cluster, cost::Operation operation,
                                                             const std::vector<int>& ranks,

@@ -1,4 +1,4 @@
-// doctor: one line per capability, what was found and what to do about what was not.
+// doctor: one line per capability: what was found, and what to do about what was not.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 

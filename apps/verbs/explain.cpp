@@ -25,13 +25,13 @@ struct Explained {
   [[nodiscard]] bool fits() const { return prediction.memory_peak_bytes <= prediction.memory_capacity_bytes; }
 };
 
-/// By the replay that `simulate` prints.
+/// Uses the replay that `simulate` prints.
 Explained explain(const LoadedPlan& loaded, const std::string& path,
                   const std::vector<cost::Calibration>& calibrations) {
   return Explained{path, replay_of(loaded, calibrations)};
 }
 
-/// What fills the device on the stage that needs most, largest first by purpose.
+/// What fills the device on the fullest stage, by purpose, largest first.
 base::Diagnostic does_not_fit(const Explained& one) {
   const cost::MemoryRow* worst = nullptr;
   for (const cost::MemoryRow& row : one.prediction.memory)

@@ -1,4 +1,4 @@
-// explain --cluster and --clusters: what Orrery makes of a cluster file, and what the catalogue holds.
+// explain --cluster and --clusters: how Orrery reads a cluster file, and what the catalogue contains.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ using clusters::Channels;
 using clusters::Cluster;
 using nlohmann::ordered_json;
 
-constexpr int kMostWired = 64;  ///< nodes of the group whose wiring is shown: more look the same
+constexpr int kMostWired = 64;  ///< nodes of the group whose wiring is shown: larger groups look the same
 
 std::string join(const clusters::LinkClass& link) {
   return link.name.empty() ? "" : fmt::format("{} {}", link.name, base::human(link.bandwidth));

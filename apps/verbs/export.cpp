@@ -1,4 +1,4 @@
-// export: a run's weights in Hugging Face's files, or its plan in another framework's words.
+// export: a run's weights as Hugging Face's files, or its plan in another framework's words.
 #include <fmt/core.h>
 
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-// From flags and a plan to a forecast of its run.
+// Forecasts a run from flags and a plan.
 #include "apps/verbs/goodput.h"
 
 #include <fmt/format.h>
@@ -14,10 +14,10 @@ namespace {
 
 constexpr double kForever = std::numeric_limits<double>::infinity();
 
-/// Times from flags; the first that is none is kept.
+/// Parses times from flags and keeps the first error.
 class Times {
  public:
-  /// Seconds; `otherwise` where the flag is not given. `least` as the flag's lower bound, not taken itself.
+  /// Seconds; `otherwise` if the flag is not given. `zero`: whether 0 is allowed.
   double of(const char* flag, const std::string& text, double otherwise, bool zero = true) {
     if (text.empty()) return otherwise;
     double value = 0;

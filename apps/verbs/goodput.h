@@ -1,5 +1,5 @@
 #pragma once
-/// What simulate and report say beside the step: a checkpoint's cost, and what failures leave of the run.
+/// What simulate and report add to the step: the cost of a checkpoint, and what failures leave of the run.
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -12,17 +12,17 @@
 
 namespace orrery::apps {
 
-/// Of a plan's run.
+/// Forecast of a plan's run.
 struct RunForecast {
   reports::CheckpointForecast checkpoint;
-  std::optional<cost::Forecast> forecast;  ///< where failures are asked for, or the cluster is of GPUs
+  std::optional<cost::Forecast> forecast;  ///< if failures are asked for, or the cluster has GPUs
 };
-/// What is no time is the error.
+/// Error if a time in the options is invalid.
 [[nodiscard]] base::Result<RunForecast> forecast_of(const FailureOptions& options, const LoadedPlan& loaded,
                                                     const plan::Schedule& schedule, const cost::Pricing& pricing,
                                                     double step_time_s);
 
-/// Adds `checkpoint` to `json`, and `goodput` where there is a forecast; their words to `text`.
+/// Adds `checkpoint` to `json`, and `goodput` if there is a forecast; adds their text to `text`.
 [[nodiscard]] base::Result<bool> add_goodput(const FailureOptions& options, const LoadedPlan& loaded,
                                              const plan::Schedule& schedule, const cost::Pricing& pricing,
                                              double step_time_s, const reports::TableStyle& style, nlohmann::json& json,

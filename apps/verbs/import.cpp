@@ -1,4 +1,4 @@
-// import: dumps of real machines to a cluster file.
+// import: turns dumps of real machines into a cluster file.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -29,7 +29,7 @@ std::optional<clusters::DumpFormat> format_called(const std::string& name) {
   return std::nullopt;
 }
 
-/// The texts of all files, or everything that cannot be read.
+/// The texts of all files, or an error for each that cannot be read.
 base::Result<std::vector<std::string>> read_files(const std::vector<std::string>& files) {
   std::vector<std::string> texts;
   base::Diagnostics found;
@@ -44,7 +44,7 @@ base::Result<std::vector<std::string>> read_files(const std::vector<std::string>
   return texts;
 }
 
-/// The texts with their formats, or those that have none.
+/// The texts with their formats, or an error for each without one.
 base::Result<std::vector<clusters::Dump>> dumps_of(const ImportOptions& options, std::vector<std::string> texts) {
   std::vector<clusters::Dump> dumps;
   base::Diagnostics found;
@@ -67,9 +67,9 @@ base::Result<std::vector<clusters::Dump>> dumps_of(const ImportOptions& options,
   return dumps;
 }
 
-constexpr std::size_t kLongestLine = 240;  // shown; a dump may be one line of megabytes
+constexpr std::size_t kLongestLine = 240;  // as shown; a dump may be one line of megabytes
 
-/// Each diagnostic with the line that it points at, where it has none yet.
+/// Adds to each diagnostic the line that it points at, if it has none yet.
 base::Diagnostics with_source_lines(base::Diagnostics all, const std::vector<clusters::Dump>& dumps) {
   for (base::Diagnostic& one : all) {
     if (!one.source_line.empty() || one.where.line < 1) continue;

@@ -1,4 +1,4 @@
-// import of nccl-tests' logs: what was measured becomes a calibration file.
+// import of nccl-tests' logs: turns measurements into a calibration file.
 #include <fmt/chrono.h>
 #include <fmt/core.h>
 
@@ -19,7 +19,7 @@
 namespace orrery::apps {
 namespace {
 
-/// The cluster that was measured, in the size of the largest test.
+/// The measured cluster, in the size of the largest test.
 base::Result<clusters::Cluster> measured_cluster(const ImportOptions& options, const std::vector<cost::NcclTest>& tests,
                                                  const Context& context) {
   auto cluster = load_cluster(context.catalog, options.cluster, {options.cluster, 0, 0, 1}, ".");

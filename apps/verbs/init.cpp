@@ -1,4 +1,4 @@
-// init: a commented job to begin with, which asks nothing.
+// init: writes a commented job to begin with, without asking anything.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,9 +26,9 @@ namespace {
 
 constexpr std::size_t kComments = 28;  // column at which comments begin
 constexpr std::size_t kWide = 100;     // columns
-constexpr double kMostShown = 1024;    // of bounds: larger ones only say that there is one
+constexpr double kMostShown = 1024;    // larger bounds are not shown: they only say that there is one
 
-/// `text` and what it says: beside it, or above where that would be too wide.
+/// `text` with its comment beside it, or above where the line would be too wide.
 std::string said(const std::string& text, const std::string& comment) {
   const std::string beside = fmt::format("{:<{}} # {}\n", text, kComments, comment);
   if (beside.size() <= kWide) return beside;
@@ -42,14 +42,14 @@ std::string said(const std::string& text, const std::string& comment) {
   return out + line + "\n" + text + "\n";
 }
 
-/// The CPU ranks of the catalogue that this machine has cores for.
+/// The largest catalogue cluster of CPU ranks that this machine has cores for.
 std::string cluster_here() {
   int ranks = 1;
   while (ranks < 8 && 2 * ranks <= static_cast<int>(std::thread::hardware_concurrency())) ranks *= 2;
   return fmt::format("localhost-{}", ranks);
 }
 
-/// Four sequences a device: small enough to fit, large enough for every split to have something to split.
+/// Four sequences per device: small enough to fit, large enough for every split to have work.
 std::int64_t batch_for(const clusters::Cluster& cluster) {
   return 4 * static_cast<std::int64_t>(cluster.size());
 }
@@ -64,7 +64,7 @@ std::string choices(const plan::FieldInfo& field) {
     return field.high <= kMostShown ? fmt::format("{} to {}", field.low, field.high) : std::string();
 }
 
-/// Every key of `plan:` commented out, from the table that reads them.
+/// Every key of `plan:`, commented out, from the table that reads them.
 std::string free_fields() {
   std::string out, open;
   const plan::PlanSpec defaults;
@@ -84,7 +84,7 @@ std::string free_fields() {
   return out;
 }
 
-/// What `training` of a recommendation model says.
+/// The `training` part for a recommendation model.
 std::string clicks_text(const plan::Training& t) {
   std::string out;
   out += said(t.data.empty() ? "  # data: clicks.tsv" : "  data: " + base::yaml_text(t.data),
@@ -102,7 +102,7 @@ std::string clicks_text(const plan::Training& t) {
   return out + said(fmt::format("  seed: {}", t.seed), "of weights and shuffling");
 }
 
-/// Of a recommendation model for which nobody has said more.
+/// Defaults for a recommendation model.
 plan::Training usual_clicks() {
   plan::Training t;
   t.optimizer.kind = plan::OptimizerKind::rowwise_adagrad;
@@ -160,10 +160,10 @@ std::string job_text(const InitOptions& options, const models::Model& model, con
   return out;
 }
 
-/// What a job is made of: a model that is there, or one that the benchmark's arguments describe.
+/// Source of a job: an existing model, or one that the benchmark's arguments describe.
 struct Made {
   models::Model model;
-  std::string model_file;  ///< of a model that is written beside the job: its path; else empty
+  std::string model_file;  ///< path of a model that is written beside the job; else empty
   plan::Training clicks = usual_clicks();
   std::vector<std::string> notes;
 };
@@ -184,7 +184,7 @@ base::Result<Made> make(InitOptions& options, const Context& context) {
   made.model_file = file.string();
   made.clicks = command->training;
   made.notes = std::move(command->notes);
-  options.model = file.filename().string();  // jobs name models from their own folder
+  options.model = file.filename().string();  // a job's paths are relative to its own folder
   if (options.batch == 0) options.batch = command->batch;
   return made;
 }

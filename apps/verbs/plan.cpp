@@ -1,4 +1,4 @@
-// plan: searches for a job's best plans on its cluster, or on each of several sizes of it.
+// plan: searches for a job's best plans on its cluster, or on several sizes of it.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ namespace {
 
 using ClusterPointer = std::shared_ptr<const clusters::Cluster>;
 
-/// The job's cluster in each asked size; as the cluster says when none is asked.
+/// The job's cluster in each size asked for; its own size if none is.
 base::Result<std::vector<ClusterPointer>> sizes_of(const ClusterPointer& cluster, const std::vector<int>& gpus,
                                                    const std::string& job) {
   if (gpus.empty()) return std::vector<ClusterPointer>{cluster};
@@ -37,7 +37,7 @@ base::Result<std::vector<ClusterPointer>> sizes_of(const ClusterPointer& cluster
       sizes.push_back(std::make_shared<const clusters::Cluster>(std::move(*size)));
     else
       for (base::Diagnostic one : size.error()) {
-        one.where = {job, 0, 0, 1};  // whose cluster it is
+        one.where = {job, 0, 0, 1};  // where the cluster is named
         one.message += fmt::format(" (--gpus {})", devices);
         found.push_back(std::move(one));
       }
@@ -63,7 +63,7 @@ sim::SearchOptions search_options(const PlanOptions& asked, Progress& progress) 
   return options;
 }
 
-/// One search after another; of several sizes, the best plan of each, ranked together.
+/// Merges searches: of several sizes, the best plan of each, ranked together.
 void add(cost::SearchResult& all, cost::SearchResult one, bool only_best) {
   if (only_best && one.plans.size() > 1) one.plans.resize(1);
   std::move(one.plans.begin(), one.plans.end(), std::back_inserter(all.plans));
@@ -81,7 +81,7 @@ void add(cost::SearchResult& all, cost::SearchResult one, bool only_best) {
   std::move(one.nearest.begin(), one.nearest.end(), std::back_inserter(all.nearest));
 }
 
-/// Where as much more memory as one in ten published runs of such software needed would not fit.
+/// A warning if the plan would not fit with as much more memory as one in ten published runs of such software needed.
 std::optional<base::Diagnostic> tight(const cost::Prediction& best, const std::optional<cost::Spread>& spread,
                                       const std::string& job) {
   if (!spread || best.memory_capacity_bytes <= 0) return std::nullopt;
@@ -103,7 +103,7 @@ std::optional<base::Diagnostic> tight(const cost::Prediction& best, const std::o
 
 namespace {
 
-/// The whole result as JSON: plans as they rank, whatever the table folds, and under which of its rows each stands.
+/// The whole result as JSON: plans as ranked, whatever the table folds, each with the table row that it belongs to.
 nlohmann::json json_of(const cost::SearchResult& result, const ShownPlans& shown, const reports::PlanHeading& heading,
                        int top, int devices_that_do, const reports::WholePlan& whole_plan) {
   cost::SearchResult first = result;
@@ -134,7 +134,7 @@ Outcome run_plan(const PlanOptions& options, const Context& context) {
   if (!sizes) return bad_input(sizes.error());
 
   const bool several = sizes->size() > 1;
-  LoadedJob asked = *job;  // on the one size that is asked for
+  LoadedJob asked = *job;  // on the one size asked for
   asked.cluster = sizes->front();
   cost::SearchResult result;
   ShownPlans shown;

@@ -1,4 +1,4 @@
-// What would make a job feasible.
+// Finds what would make a job feasible.
 #include "apps/verbs/plan_advice.h"
 
 #include <fmt/core.h>
@@ -16,10 +16,10 @@ namespace orrery::apps {
 namespace {
 
 constexpr const char* kMemory = "memory: does not fit the device";  // sim/search/search.cpp
-constexpr int kMostTimes = 64;                                      // the devices that there are
-constexpr int kTries = 4;                                           // sizes that are searched
+constexpr int kMostTimes = 64;                                      // the number of devices
+constexpr int kTries = 4;                                           // sizes to search
 
-/// Of the reasons, the one that most candidates met.
+/// The reason that ruled out most candidates.
 std::string most_frequent(const cost::SearchResult& result) {
   std::string out;
   std::int64_t most = 0;
@@ -28,7 +28,7 @@ std::string most_frequent(const cost::SearchResult& result) {
   return out;
 }
 
-/// The key that a hint names ("leaving plan.tensor free …"), else that of what most candidates failed by.
+/// The key that a hint names ("leaving plan.tensor free …"), else that of the most frequent reason.
 std::string key_of(const cost::SearchResult& result) {
   constexpr std::string_view kFreed = "leaving ";
   for (const std::string& hint : result.nearest)
@@ -52,7 +52,7 @@ int add_devices_that_do(cost::SearchResult& result, const LoadedJob& job,
   options.memory_fraction = memory_fraction;
   options.threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   options.stop = &Interrupt::requested();
-  // Weights and gradients in 16 bits and one moment are the least that a step can do with, however it is split.
+  // Weights and gradients in 16 bits and one moment are the least that a step needs, however it is split.
   constexpr double kLeastBytes = 6;
   const double least = kLeastBytes * static_cast<double>(models::parameters(*job.model)) /
                        (job.cluster->device().memory.value * job.cluster->size());

@@ -1,5 +1,5 @@
 #pragma once
-/// Of a job without a feasible plan: why, where the job says so, and what would do.
+/// For a job without a feasible plan: which key of the job rules plans out, and what would make it feasible.
 #include <string>
 
 #include "apps/inputs.h"
@@ -8,13 +8,13 @@
 
 namespace orrery::apps {
 
-/// Adds to `result.nearest` with how many more devices of the same kind some plan fits, where one of a
-/// few doublings of them does; returns their number, 0 where none is.
+/// Adds to `result.nearest` how many more devices of the same kind would fit some plan, if one of a few doublings
+/// does; returns their number, or 0.
 [[nodiscard]] int add_devices_that_do(cost::SearchResult& result, const LoadedJob& job,
                                       const std::vector<cost::Calibration>& calibrations, double memory_fraction,
                                       Progress& progress);
 
-/// P90 at the line of the job that stands in the way.
+/// P90, at the line of the job that rules plans out.
 [[nodiscard]] base::Diagnostic nothing_fits(const cost::SearchResult& result, const LoadedJob& job);
 
 }  // namespace orrery::apps

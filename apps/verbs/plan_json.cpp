@@ -1,4 +1,4 @@
-// YAML to JSON by walking the document that a plan file is.
+// Turns YAML into JSON by walking the plan file's document.
 #include "apps/verbs/plan_json.h"
 
 #include <nlohmann/json.hpp>
@@ -38,7 +38,7 @@ nlohmann::json plan_file_json(const plan::PlanFile& file) {
   const base::Document document = base::Document::parse(plan::write_plan_file(file), "plan");
   ENSURE(!document.findings().failed(), "write_plan_file wrote what does not parse");
   nlohmann::json json = json_of(document.root());
-  json["format_version"] = document.root().at("format_version").text();  // a version is no number: 1.10 is not 1.1
+  json["format_version"] = document.root().at("format_version").text();  // a version is not a number: 1.10 is not 1.1
   return json;
 }
 

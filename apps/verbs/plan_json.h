@@ -1,5 +1,5 @@
 #pragma once
-/// A whole plan as JSON. JSON is YAML: written to a file, the object is a plan file again.
+/// A whole plan as JSON. Since JSON is YAML, the object written to a file is a plan file.
 #include <nlohmann/json_fwd.hpp>
 
 #include "plan/spec/plan_file.h"

@@ -15,7 +15,7 @@
 namespace orrery::apps {
 namespace {
 
-/// Fields of which the job lists several values: it asks to see them beside each other.
+/// Fields for which the job lists several values: it asks to compare these.
 std::vector<std::string> compared_in(const plan::Bounds& bounds) {
   std::vector<std::string> out;
   plan::for_each_field(plan::kChosenFields, [&](const auto& field) {
@@ -27,13 +27,13 @@ std::vector<std::string> compared_in(const plan::Bounds& bounds) {
   return out;
 }
 
-/// Whether a prediction is of a replay: that alone knows the links. CPU ranks have none and are replayed in no time;
-/// of recommendation models all are.
+/// Whether a prediction comes from a replay: only a replay knows the links. CPU ranks have none, and replaying them
+/// again takes no time; recommendation models are always replayed.
 bool is_replayed(const cost::Prediction& one) {
   return !one.links.empty() || !one.tables.empty();
 }
 
-/// Replays these plans, on several threads; what does not get its turn stays empty.
+/// Replays these plans on several threads; plans that are not reached stay empty.
 std::vector<std::optional<cost::Prediction>> replayed(const std::vector<cost::Prediction>& plans,
                                                       const std::vector<std::size_t>& which, const LoadedJob& job,
                                                       const cost::Prices& all_prices) {
@@ -55,7 +55,7 @@ std::vector<std::optional<cost::Prediction>> replayed(const std::vector<cost::Pr
   return out;
 }
 
-/// The first of each family, at most `top`.
+/// The first plan of each family, at most `top`.
 std::vector<std::size_t> first_of_each(const std::vector<std::size_t>& family, std::size_t top) {
   std::vector<std::size_t> out;
   for (std::size_t i = 0; i < family.size() && out.size() < top; ++i)
@@ -63,7 +63,7 @@ std::vector<std::size_t> first_of_each(const std::vector<std::size_t>& family, s
   return out;
 }
 
-/// Plans that were replayed, best first, and behind them those that were not, in their order.
+/// Puts replayed plans first, best first, then the others in their order.
 void rank(cost::SearchResult& result, const std::vector<bool>& is_final, plan::Objective objective) {
   std::vector<cost::Prediction> ranked, others;
   for (std::size_t i = 0; i < result.plans.size(); ++i)

@@ -1,5 +1,5 @@
 #pragma once
-/// What `plan` shows of a search: a heading, and of near-duplicates one row each, replayed as `simulate` replays.
+/// What `plan` shows of a search: a heading, and one row per family of near-duplicates, replayed as `simulate` does.
 #include <cstddef>
 #include <vector>
 
@@ -13,16 +13,16 @@ namespace orrery::apps {
 [[nodiscard]] reports::PlanHeading heading_of(const LoadedJob& job, const clusters::Cluster& cluster,
                                               const cost::Intervals& intervals);
 
-/// Plans that a search returns for them: more than are shown, as of near-duplicates one is.
+/// Plans requested from a search: more than are shown, since only one of several near-duplicates is.
 inline constexpr int kPlansLookedAt = 160;
 
 struct ShownPlans {
-  std::vector<std::size_t> rows;    ///< places in SearchResult::plans, best first
-  std::vector<std::size_t> row_of;  ///< of each plan the place, in `rows`, of its family; rows.size(): not shown
-  std::size_t folded = 0;           ///< plans that are not rows, of families that are shown
+  std::vector<std::size_t> rows;    ///< indices into SearchResult::plans, best first
+  std::vector<std::size_t> row_of;  ///< for each plan the index in `rows` of its family; rows.size(): not shown
+  std::size_t folded = 0;           ///< plans without a row whose family is shown
 };
-/// At most `top` rows: one of each family, or with `all` the plans as they come. Rows that the search priced by the
-/// closed form alone are replayed, and all plans ranked again; one that then needs more than `capacity` bytes of a
+/// At most `top` rows: one per family, or with `all` every plan in order. Rows that the search priced only in closed
+/// form are replayed, and all plans are ranked again; a plan that then needs more than `capacity` bytes of a
 /// device is dropped.
 [[nodiscard]] ShownPlans shown_plans(cost::SearchResult& result, const LoadedJob& job, const cost::Prices& prices,
                                      double capacity, int top, bool all, Progress& progress);

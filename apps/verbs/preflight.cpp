@@ -1,4 +1,4 @@
-// Devices, cores, memory, disk, driver and worker beside what a plan needs.
+// Compares devices, cores, memory, disk, driver and worker with what a plan needs.
 #include "apps/verbs/preflight.h"
 
 #include <fmt/core.h>
@@ -20,7 +20,7 @@ namespace orrery::apps {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr int kMostOnOne = 8;  // ranks on a core, or on a GPU, that anybody means
+constexpr int kMostOnOne = 8;  // ranks on a core, or on a GPU; more are taken for a mistake
 
 std::string amount_of(double bytes) {
   return base::human(base::Bytes{bytes});
@@ -31,7 +31,7 @@ class Checks {
   Checks(const LoadedPlan& loaded, const std::string& file, bool oversubscribe)
       : loaded_(loaded), file_(file), oversubscribe_(oversubscribe), ranks_(loaded.file.spec.ranks()) {}
 
-  /// False: there is nothing here that this plan could run on, and the rest is not worth asking.
+  /// False: this machine cannot run the plan at all, and the rest need not be checked.
   bool devices(const exec::GpuReport& gpus) {
     const auto count = static_cast<int>(gpus.gpus.size());
     const std::string wants = fmt::format("{} x {}", ranks_, loaded_.file.cluster.device().name);
@@ -55,7 +55,7 @@ class Checks {
     return ranks_ <= kMostOnOne * count || oversubscribe_;
   }
 
-  /// `has` bytes for what `ranks` of the plan's ranks need.
+  /// Compares `has` bytes with what `ranks` of the plan's ranks need.
   void memory(double has, int ranks, const std::string& of) {
     if (loaded_.file.model.recommender || has <= 0) return;
     const cost::Pricing pricing(std::make_shared<const clusters::Cluster>(loaded_.file.cluster), loaded_.stack, {});
@@ -73,7 +73,7 @@ class Checks {
         "fewer ranks, a smaller micro-batch or recomputation need less; --oversubscribe tries it all the same");
   }
 
-  /// Checkpoints that are kept, and the one that is being written.
+  /// Space for the checkpoints that are kept, and the one being written.
   void disk(const std::string& run) {
     std::error_code error;
     fs::path folder = fs::absolute(run, error);
@@ -125,7 +125,7 @@ class Checks {
           "`orrery probe --backend cuda --cluster NAME` describes this machine; plan for that");
   }
 
-  /// Ranks on fewer places than they are.
+  /// More ranks than places.
   void share(const char* what, const std::string& needs, const std::string& has, const char* place, int count) {
     if (ranks_ <= count) return note(what, needs, has, Need::Verdict::ok);
     const bool too_many = ranks_ > kMostOnOne * count;

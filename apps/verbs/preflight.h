@@ -1,5 +1,5 @@
 #pragma once
-/// What a run needs beside what this machine has, found before anything is launched.
+/// Compares what a run needs with what this machine has, before anything is launched.
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -21,7 +21,7 @@ struct Preflight {
   [[nodiscard]] bool missing() const;
 };
 
-/// `run` is the directory that will be written. `oversubscribe` allows what would be slow, or may run out of memory.
+/// `run` is the directory to be written. `oversubscribe` allows what would be slow or might run out of memory.
 [[nodiscard]] Preflight preflight(const LoadedPlan& loaded, const std::string& file, const std::string& run,
                                   bool oversubscribe);
 

@@ -1,4 +1,4 @@
-// probe: describes this machine, measures it when asked to, and writes cluster and calibration files.
+// probe: describes this machine, measures it on request, and writes cluster and calibration files.
 #include <fmt/chrono.h>
 #include <fmt/core.h>
 
@@ -30,7 +30,7 @@ std::string today() {
   return fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nullptr)));
 }
 
-/// Share of the memory of a rank that a measurement may take.
+/// Share of a rank's memory that a measurement may use.
 constexpr double kMemoryShare = 0.25;
 
 exec::MeasureCommand command_for(const exec::MachineDescription& machine, int ranks) {
@@ -40,7 +40,7 @@ exec::MeasureCommand command_for(const exec::MachineDescription& machine, int ra
   command.ranks = ranks;
   const double share = kMemoryShare * machine.memory_bytes.value / machine.processor.cores;
   command.most_bytes = static_cast<std::int64_t>(std::min(kMostWorkload, share));
-  // Two arrays that together are twice what the last cache gives each rank, where the memory allows it.
+  // Two arrays, together twice what the last cache gives each rank, if the memory allows it.
   const double cache = machine.caches.empty() ? 0 : static_cast<double>(machine.caches.back().bytes);
   const double wanted = std::clamp(cache, kLeastStream, kMostStream);
   command.stream_bytes = static_cast<std::int64_t>(std::min(wanted, share / 2));
@@ -61,7 +61,7 @@ exec::MeasuredMemory memory_of(const exec::Measured& measured) {
   out.all_cores_bytes_per_s = bandwidth_of(measured, true);
   for (const exec::MessageTime& one : measured.messages) {
     if (one.at.kind != exec::MessageKind::send || one.seconds <= 0) continue;
-    if (out.message_latency_s == 0) out.message_latency_s = one.seconds;  // the smallest comes first
+    if (out.message_latency_s == 0) out.message_latency_s = one.seconds;  // the smallest message comes first
     out.message_bytes_per_s = static_cast<double>(one.at.bytes) / one.seconds;
   }
   return out;
@@ -77,7 +77,7 @@ plan::CollectiveKind collective_of(exec::MessageKind kind) {
   return plan::CollectiveKind::all_reduce;
 }
 
-/// From exec's records to cost's.
+/// Converts exec's records to cost's.
 cost::Probed probed_of(const exec::Measured& measured) {
   cost::Probed out;
   std::vector<double> neighbours, jitters;
@@ -85,7 +85,7 @@ cost::Probed probed_of(const exec::Measured& measured) {
     const exec::WorkloadTimes& w = measured.workloads[i];
     for (const exec::OpTime& one : w.ops)
       out.operators.push_back({static_cast<int>(i), one.op, one.count, one.seconds});
-    constexpr std::size_t kLayers = 8;  // whole layers, as training runs them, have more operators than this
+    constexpr std::size_t kLayers = 8;  // workloads of whole layers, as training runs them, have more operators
     if (w.ops.size() <= kLayers || w.pass_together_s <= 0 || w.pass_s <= 0) continue;
     neighbours.push_back(w.pass_together_s / w.pass_s - 1);
     jitters.push_back(w.pass_slowest_s / w.pass_together_s - 1);
@@ -102,7 +102,7 @@ cost::Probed probed_of(const exec::Measured& measured) {
   return out;
 }
 
-/// GPUs: workloads of which all together take a share of the least memory, and arrays far beyond its cache.
+/// GPUs: all workloads together take a share of the smallest GPU memory; arrays are far larger than its cache.
 exec::MeasureCommand command_for(const exec::GpuReport& gpus, int ranks) {
   constexpr double kMostWorkload = 4.0 * (1 << 30), kShare = 1.0 / 16;
   constexpr std::int64_t kStream = std::int64_t{512} << 20;
@@ -133,12 +133,12 @@ Outcome not_measured(const exec::MeasureOutcome& outcome) {
 
 struct Fit {
   cost::FitResult result;
-  std::string calibration;  ///< text of the file
+  std::string calibration;  ///< contents of the file
 };
 
 base::Result<Fit> fitted(const exec::Measured& measured, const clusters::Cluster& cluster, const Context& context,
                          const std::string& file) {
-  // Of a GPU it is this executor that was measured, whatever else is run on such machines.
+  // A measurement of GPUs is one of this executor, whatever other stack such machines run.
   const auto stack = load_stack(context.catalog, measured.backend == "cuda" ? "orrery-cuda" : cluster.stack, {});
   if (!stack) return base::fail(stack.error());
   const cost::Pricing before(std::make_shared<const clusters::Cluster>(cluster), *stack);
@@ -150,7 +150,7 @@ base::Result<Fit> fitted(const exec::Measured& measured, const clusters::Cluster
   return Fit{std::move(fit->result), cost::write_calibration(fit->calibration)};
 }
 
-/// What the flags ask for that cannot be had. `most` ranks: cores, or GPUs.
+/// What the flags ask for but cannot have. At most `most` ranks: cores, or GPUs.
 std::optional<Outcome> refused(const ProbeOptions& options, int most) {
   const bool gpu = options.backend == "cuda", fits = options.measure || !options.events.empty();
   if (!options.calibration.empty() && !fits)
@@ -177,7 +177,7 @@ std::string lower(std::string text) {
   return text;
 }
 
-/// Why `measured` cannot be of `cluster`.
+/// Why `measured` cannot come from `cluster`.
 std::optional<Outcome> mistaken(const exec::Measured& measured, const clusters::Cluster& cluster,
                                 const Context& context) {
   const bool gpu = measured.backend == "cuda";
@@ -196,7 +196,7 @@ std::optional<Outcome> mistaken(const exec::Measured& measured, const clusters::
   return std::nullopt;
 }
 
-/// Found before a minute is spent measuring.
+/// Fails before a minute is spent measuring.
 void check_writable(const std::string& path) {
   if (path.empty()) return;
   std::error_code error;

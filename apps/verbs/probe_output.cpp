@@ -56,7 +56,7 @@ double rate_of(const exec::OpTime& one) {
   return one.seconds > 0 ? models::flops_of(one.op) / one.seconds : 0;
 }
 
-/// What it computes in: of rounded operands theirs.
+/// The type it computes in; with rounded operands, that of the operands.
 const char* dtype_of(const models::Op& op) {
   if (!op.rounded) return models::name_of(op.dtype);
   return models::name_of(op.dtype == models::DType::fp32 ? models::DType::tf32 : models::DType::fp8);
@@ -84,7 +84,7 @@ ordered_json op_json(const exec::OpTime& one, const std::string& workload) {
   return out;
 }
 
-/// The best matrix product of each size of the curve, largest last.
+/// The best matrix product at each size of the curve, largest last.
 reports::Table matmul_table(const exec::Measured& measured) {
   reports::Table table;
   table.title = fmt::format("Matrix products on one {}", measured.backend == "cuda" ? "GPU" : "core");

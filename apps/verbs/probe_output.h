@@ -1,5 +1,5 @@
 #pragma once
-/// What `probe` says, for scripts and for people.
+/// Output of `probe`, for scripts and for people.
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
@@ -15,7 +15,7 @@ namespace orrery::apps {
 [[nodiscard]] std::string machine_text(const exec::MachineDescription& machine, const exec::GpuReport& gpus,
                                        const reports::TableStyle& style);
 
-/// Curves as they were measured, and the coefficients fitted to them.
+/// Measured curves, and the coefficients fitted to them.
 [[nodiscard]] nlohmann::ordered_json measured_json(const exec::Measured& measured, const cost::FitResult& fit);
 [[nodiscard]] std::string measured_text(const exec::Measured& measured, const cost::FitResult& fit,
                                         const reports::TableStyle& style);

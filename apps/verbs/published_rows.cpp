@@ -1,4 +1,4 @@
-// Rows and what they name, from files and the catalogue.
+// Loads rows and what they name from files and the catalogue.
 #include "apps/verbs/published_rows.h"
 
 #include "apps/files.h"

@@ -1,5 +1,5 @@
 #pragma once
-/// Rows of measured runs and all that they may name, for the verbs that read them.
+/// Rows of measured runs and everything they may name, for the verbs that read them.
 #include <string>
 #include <vector>
 
@@ -10,13 +10,13 @@
 
 namespace orrery::apps {
 
-/// The catalogue's clusters, stacks and calibrations. `stack`: for rows whose stack is not among them; `cluster`: what
-/// all rows ran on; empty: none. What cannot be read of the catalogue is a bug of the catalogue, and said.
+/// The catalogue's clusters, stacks and calibrations. `stack`: for rows whose stack is not among them; `cluster`: on
+/// which all rows ran; empty: none. Reports what cannot be read of the catalogue, which is a bug of the catalogue.
 [[nodiscard]] base::Result<sim::Library> load_library(const Catalog& catalog,
                                                       const std::vector<std::string>& calibrations,
                                                       const std::string& stack, const std::string& cluster);
 
-/// Rows of these files, all errors at once; without files those that the project carries.
+/// Rows of these files, with all errors at once; without files, the rows that come with the project.
 [[nodiscard]] base::Result<std::vector<sim::Row>> load_rows(const Catalog& catalog,
                                                             const std::vector<std::string>& files, sim::Origin origin);
 

@@ -27,16 +27,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kPlansShown = 60;  // of a search
+constexpr int kPlansShown = 60;  // at most, of a search
 
-/// A page of nothing but a job is called after it; beside runs of something else it says so.
+/// Titles the page; one that already has another title mentions `name` in its subtitle.
 void name_after(reports::ReportData& data, const std::string& name) {
   if (data.title.empty()) data.title = name;
   if (data.title != name && data.subtitle.find(name) == std::string::npos)
     data.subtitle += fmt::format("; beside it {}", name);
 }
 
-/// What is given, by what it is: a folder is a run's, a file a plan's.
+/// The inputs by kind: a folder is a run, a file a plan.
 struct Inputs {
   std::vector<std::string> runs, plans;
 };
@@ -50,7 +50,7 @@ Inputs sorted_out(const std::vector<std::string>& inputs) {
   return out;
 }
 
-/// Plans that the inputs name, the first of each.
+/// Plans that the inputs name, without duplicates.
 base::Result<std::vector<LoadedPlan>> load_plans(const Catalog& catalog, const std::vector<std::string>& names) {
   std::vector<LoadedPlan> out;
   base::Diagnostics found;
@@ -70,8 +70,7 @@ bool same_plan(const LoadedPlan& a, const LoadedPlan& b) {
          clusters::write_cluster(a.file.cluster) == clusters::write_cluster(b.file.cluster);
 }
 
-/// What stands beside each other: plan files, and groups of runs that were not held out. Nothing where all are one
-/// plan.
+/// What to compare: plan files, and groups of runs that were not held out. Empty if all are the same plan.
 std::vector<reports::Compared> compared_of(const Inputs& inputs, const std::vector<LoadedPlan>& plans,
                                            const std::vector<Group>& groups, const cost::Intervals& intervals,
                                            const std::vector<cost::Calibration>& calibrations) {
@@ -95,20 +94,20 @@ std::vector<reports::Compared> compared_of(const Inputs& inputs, const std::vect
   }
   const bool differ =
       std::any_of(seen.begin(), seen.end(), [&](const LoadedPlan* one) { return !same_plan(*one, *seen.front()); });
-  // Of one plan alone: runs of it stand beside its prediction anyway, and of files the page says that they are the
-  // same.
+  // A single plan needs no comparison: its runs are shown beside its prediction anyway, and for plan files the page
+  // says that they are the same.
   if (!differ && !groups.empty()) out.clear();
   return out;
 }
 
-/// The plan that is shown in full.
+/// The plan shown in full.
 struct Shown {
   const LoadedPlan* loaded = nullptr;
-  const Run* run = nullptr;  ///< where it was run
+  const Run* run = nullptr;  ///< if it was run
   std::string name;
 };
 
-/// A page's parts that are about the plan in full: its prediction where it was not run, what explains it, its run.
+/// Adds the plan's parts of the page: its prediction if it was not run, what explains it, and its run.
 base::Result<bool> add_plan(reports::ReportData& data, const Shown& shown, const ReportOptions& options,
                             const cost::Intervals& intervals, const std::vector<cost::Calibration>& calibrations,
                             Progress& progress) {
@@ -128,7 +127,7 @@ base::Result<bool> add_plan(reports::ReportData& data, const Shown& shown, const
   return true;
 }
 
-/// What of a page scripts want too.
+/// The parts of a page that scripts want too.
 nlohmann::json json_of(const reports::ReportData& data, const std::string& path) {
   nlohmann::json json = reports::report_json(path, data.runs, data.scaling ? &*data.scaling : nullptr);
   json["plan"] = data.page && data.prediction ? reports::plan_page_json(*data.prediction, *data.page) : nullptr;
@@ -138,7 +137,7 @@ nlohmann::json json_of(const reports::ReportData& data, const std::string& path)
   return json;
 }
 
-/// The page's tables that a terminal shows too.
+/// The page's tables that the terminal also shows.
 std::string text_of(const reports::ReportData& data, const reports::TableStyle& style) {
   std::string out;
   const auto add = [&](reports::Table table, const char* title) {
@@ -165,7 +164,7 @@ Outcome run_report(const ReportOptions& asked, const Context& context) {
   if (options.inputs.empty() && options.held_out.empty() && options.job.empty() && options.scaling.empty())
     return usage("there is nothing to report on",
                  "name a run directory, a plan file, or a job with --scaling or --job");
-  // Of a scaling, tokens are each point's.
+  // In a scaling study each point has its own tokens.
   FailureOptions but_tokens = options.failures;
   but_tokens.tokens = 0;
   const bool of_scaling =

@@ -1,4 +1,4 @@
-// Grouping of repeated runs, and the parts of the report that come from them.
+// Groups repeated runs, and makes the parts of the report that come from them.
 #include "apps/verbs/report_data.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ sim::Simulation simulated(const Run& run, const std::vector<cost::Calibration>& 
   return sim::simulate(run.loaded.plan, run.schedule, priced(run, calibrations), {.spans = spans});
 }
 
-/// What the arena of the worst stage holds: the worker measures that, not the memory of the process around it.
+/// What the arena of the fullest stage holds: the worker measures that, not the memory of its process.
 double arena_peak(const cost::Prediction& prediction) {
   double peak = 0;
   for (const cost::MemoryRow& row : prediction.memory) {
@@ -29,7 +29,7 @@ double arena_peak(const cost::Prediction& prediction) {
   return peak;
 }
 
-/// Calibrations say themselves what they were fitted to; where one does not, the command line is believed.
+/// A calibration says what it was fitted to; if one does not, the command line decides.
 bool used_in_fit(const Run& run, const std::vector<cost::Calibration>& calibrations) {
   bool all_say = !calibrations.empty();
   for (const cost::Calibration& one : calibrations) {
@@ -61,7 +61,7 @@ void measure(Group& group, const Beliefs& beliefs) {
   m.step_time_spread = m.step_time_s > 0 ? (*most - *least) / m.step_time_s : 0;
   m.memory_peak_bytes = memory.empty() ? 0 : *std::max_element(memory.begin(), memory.end());
   m.tokens_per_s = median(rates);
-  // A plan that the fit has seen once is not held out, whatever its later runs are called.
+  // A plan that the fit has seen once is not held out, however its later runs are marked.
   m.used_in_fit = std::any_of(group.runs.begin(), group.runs.end(),
                               [&](const Run* run) { return used_in_fit(*run, beliefs.after); });
   m.oversubscribed = oversubscribed;
@@ -71,7 +71,7 @@ void measure(Group& group, const Beliefs& beliefs) {
   m.predicted_memory_bytes = arena_peak(group.predicted);
 }
 
-/// Of repeated runs the one whose step time is nearest to the group's median.
+/// The repeated run whose step time is nearest to the group's median.
 const Run& typical(const Group& group) {
   return **std::min_element(group.runs.begin(), group.runs.end(), [&](const Run* a, const Run* b) {
     return std::abs(a->timeline.step_time - group.measured.step_time_s) <
@@ -79,7 +79,7 @@ const Run& typical(const Group& group) {
   });
 }
 
-/// Of each stage the rank whose arena held most.
+/// For each stage the rank whose arena held most.
 std::vector<reports::MeasuredMemory> memory_by_stage(const Run& run) {
   std::vector<reports::MeasuredMemory> stages;
   const std::vector<double>& by_rank = run.metrics.back().memory_by_rank_bytes;

@@ -1,5 +1,5 @@
 #pragma once
-/// From runs and prices to what the report shows.
+/// Turns runs and prices into what the report shows.
 #include <string>
 #include <vector>
 
@@ -10,12 +10,12 @@
 
 namespace orrery::apps {
 
-/// Prices before and after calibration: the same but for the given calibrations.
+/// Prices before and after calibration, which differ only in the given calibrations.
 struct Beliefs {
   std::vector<cost::Calibration> before, after;
 };
 
-/// Runs of one plan: their median against its predictions. The runs keep their order within a group.
+/// Runs of one plan: their median against its prediction. Runs keep their order within a group.
 struct Group {
   std::vector<const Run*> runs;
   cost::MeasuredRun measured;
@@ -25,13 +25,13 @@ struct Group {
 /// One group per plan, in the order in which plans first appear.
 [[nodiscard]] std::vector<Group> grouped(const std::vector<Run>& runs, const Beliefs& beliefs);
 
-/// The group shown in detail: the fastest with the most ranks.
+/// The group shown in detail: the fastest of those with the most ranks.
 [[nodiscard]] const Group& shown_of(const std::vector<Group>& groups);
 
-/// Prediction, timelines, memory and losses of that group.
+/// Adds prediction, timelines, memory and losses of that group.
 void show(reports::ReportData& data, const Group& group, const Beliefs& beliefs);
 
-/// Errors and residuals of both beliefs over all runs, and the coefficients in which they differ.
+/// Errors and residuals of both beliefs over all runs, and the coefficients that differ between them.
 [[nodiscard]] cost::FitResult fit_of(const std::vector<Run>& runs, const cost::Pricing& before,
                                      const cost::Pricing& after);
 

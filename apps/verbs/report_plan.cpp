@@ -16,7 +16,7 @@ namespace orrery::apps {
 namespace {
 
 constexpr std::size_t kMostSensitivities = 12;
-constexpr std::size_t kMostTrace = std::size_t{1} << 20;  // bytes: a page is to be mailed
+constexpr std::size_t kMostTrace = std::size_t{1} << 20;  // bytes, so that the page can be mailed
 
 reports::Table coefficients_of(const cost::Pricing& pricing) {
   using reports::Align;

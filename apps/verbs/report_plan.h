@@ -1,5 +1,5 @@
 #pragma once
-/// What a report says of one plan, and of several things beside each other.
+/// What a report says about one plan, and about several beside each other.
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,7 +13,7 @@
 
 namespace orrery::apps {
 
-/// A plan with all that is made of it once.
+/// A plan and all that is derived from it once.
 struct PlanToShow {
   std::string name;  ///< as the user named it
   const LoadedPlan* loaded = nullptr;
@@ -27,18 +27,18 @@ struct PlanToShow {
 
 [[nodiscard]] reports::PlanHeading heading_of(const LoadedPlan& loaded, const cost::Intervals& intervals);
 
-/// Operators, coefficients and the trace; with `what_if` also what other splits and other numbers would make of it.
+/// Operators, coefficients and the trace; with `what_if` also what other splits and numbers would change.
 [[nodiscard]] reports::PlanPage page_of(const PlanToShow& shown, const cost::Intervals& intervals,
                                         const std::vector<cost::Calibration>& calibrations, bool what_if,
                                         Progress& progress);
 
-/// Whether anything of a whole run is asked for.
+/// Whether the options ask for anything about a whole run.
 [[nodiscard]] bool asks_for_run(const ReportOptions& options);
-/// The run that the options ask for, of a plan; beside it what a real run's directory says, where there is one.
+/// The run of a plan that the options ask for, and beside it what a real run's directory says, if there is one.
 [[nodiscard]] base::Result<reports::WholeRun> whole_run_of(const ReportOptions& options, const PlanToShow& shown,
                                                            const Run* real);
 
-/// Inputs with their hashes, versions, this machine, and sources of the shown plan's numbers; null: none is shown.
+/// Inputs with their hashes, versions, this machine, and sources of the shown plan's numbers (null: no plan).
 [[nodiscard]] std::vector<reports::Provenance> provenance_of(const ReportOptions& options, const Context& context,
                                                              const LoadedPlan* shown);
 

@@ -1,4 +1,4 @@
-// Where what a report shows comes from: inputs with their hashes, versions, this machine, sources of numbers.
+// Provenance of a report: inputs with their hashes, versions, this machine, sources of numbers.
 #include <fmt/format.h>
 
 #include "apps/files.h"
@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kMostHashed = std::size_t{1} << 30;
 
-/// "sha256 9f2c…" of a file; what cannot be read has none.
+/// "sha256 9f2c…" of a file, unless it cannot be read.
 std::string hash_of(const fs::path& file) {
   const auto text = read_file(file, kMostHashed);
   return text ? "sha256 " + base::sha256(*text) : "not read";
@@ -32,7 +32,7 @@ void add_run(std::vector<reports::Provenance>& lines, const std::string& directo
   }
 }
 
-/// What the plan's numbers rest on, beside its coefficients.
+/// What the plan's numbers rest on besides its coefficients.
 void add_sources(std::vector<reports::Provenance>& lines, const LoadedPlan& shown) {
   const clusters::Cluster& cluster = shown.file.cluster;
   lines.push_back({"model", shown.file.model.name, fmt::format("{}", fmt::join(shown.file.model.sources, "; "))});

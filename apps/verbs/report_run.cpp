@@ -1,4 +1,4 @@
-// A whole run: how many tokens, how long, what failures leave of it, and what a real run's directory says.
+// A whole run: its tokens and time, what failures leave of it, and what a real run's directory says.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr double kLargestNumber = 1e300;
 
-/// What a length of run takes: steps, time with failures, money and energy of all devices.
+/// Prices a length of run: steps, time with failures, money and energy of all devices.
 void price(reports::RunLength& length, cost::ForecastRequest asked, const clusters::Cluster& cluster) {
   constexpr double kHour = 3600;
   asked.steps = static_cast<std::int64_t>(std::ceil(length.tokens / asked.tokens_per_step));
@@ -28,7 +28,7 @@ void price(reports::RunLength& length, cost::ForecastRequest asked, const cluste
   length.energy_j = cluster.device().power.value * cluster.size() * length.run_s;
 }
 
-/// What is asked for first, then what the laws say.
+/// The length asked for first, then those that scaling laws give.
 std::vector<reports::RunLength> lengths_of(const ReportOptions& options, const PlanToShow& shown, double parameters) {
   const plan::PlanSpec& spec = shown.loaded->plan.spec();
   const bool language = !shown.loaded->file.model.recommender;
@@ -60,7 +60,7 @@ std::vector<reports::RunLength> lengths_of(const ReportOptions& options, const P
 /// Goodput around the best interval, by seconds between checkpoints.
 std::vector<std::pair<double, double>> by_interval(const cost::Forecast& forecast) {
   constexpr int kPoints = 33;
-  constexpr double kAround = 30;  // times the best interval, either way
+  constexpr double kAround = 30;  // times the best interval, in both directions
   std::vector<std::pair<double, double>> out;
   const double best = forecast.best.interval;
   if (forecast.periodic || !(best > 0) || !std::isfinite(best)) return out;

@@ -1,4 +1,4 @@
-// What `report --scaling` sweeps, and how each of its points is planned.
+// Determines what `report --scaling` sweeps, and plans each point.
 #include "apps/verbs/report_scaling.h"
 
 #include <fmt/core.h>
@@ -29,14 +29,14 @@ constexpr double kSecondsOfDay = 86400;
 constexpr double kGramsPerKwh = 480;
 constexpr const char* kGramsSource = "world average of 2023: Ember, Global Electricity Review 2024";
 
-/// A name of the command line as one that a job may have: paths start at the current folder there.
+/// Rewrites a name from the command line for use in a job: there, paths start at the current folder.
 std::string as_in_a_job(const std::string& name) {
   std::error_code error;
   const bool path = name.find('/') != std::string::npos || fs::path(name).has_extension();
   return path && fs::exists(name, error) ? fs::absolute(name).string() : name;
 }
 
-/// What makes a name no model or cluster at all.
+/// A usage error if the findings say that a name is no model or cluster.
 std::optional<Outcome> unknown(const base::Diagnostics& found, const char* flag) {
   const base::Diagnostic& first = found.front();
   if (first.code == "E0203" || first.code == "E0201")
@@ -44,7 +44,7 @@ std::optional<Outcome> unknown(const base::Diagnostics& found, const char* flag)
   return bad_input(found);
 }
 
-/// One setting of each combination: the lists' product, in their order.
+/// All combinations of one setting from each list, in order.
 std::vector<std::vector<std::string>> products(const std::vector<std::vector<std::string>>& lists) {
   std::vector<std::vector<std::string>> out{{}};
   for (const std::vector<std::string>& list : lists) {
@@ -77,7 +77,7 @@ std::vector<std::vector<std::string>> sweeps_of(const ReportOptions& options) {
                    settings_of("sequence", options.sequences, number), settings_of("batch", options.batches, number)});
 }
 
-/// Every job under every combination.
+/// Every job under every combination of settings.
 base::Result<std::vector<LoadedJob>> swept_jobs(const ReportOptions& options, const Context& context,
                                                 base::Diagnostics& warnings) {
   std::vector<LoadedJob> out;
@@ -94,7 +94,7 @@ base::Result<std::vector<LoadedJob>> swept_jobs(const ReportOptions& options, co
   return out;
 }
 
-/// The plans of a point, best first, as `orrery plan --gpus N` ranks them.
+/// The plans of a point, best first, ranked as `orrery plan --gpus N` does.
 cost::SearchResult plans_of(LoadedJob asked, const sim::StudyJob& point, const cost::Prices& prices) {
   constexpr int kShown = 10;  // rows of its table
   asked.job = point.job;
@@ -119,14 +119,14 @@ sim::StudyEvidence evidence_of(LoadedJob asked, const sim::StudyJob& point, cons
           spread ? std::optional<cost::Interval>(spread->time) : std::nullopt};
 }
 
-/// Of two jobs that are told apart by nothing but what a study changes, either stands for a point.
+/// The job of a point. Jobs that differ only in what a study changes are interchangeable.
 const LoadedJob& loaded_of(const std::vector<LoadedJob>& all, const sim::StudyJob& point) {
   return *std::find_if(all.begin(), all.end(), [&](const LoadedJob& one) {
     return one.model == point.model && one.job.sequence == point.job.sequence;
   });
 }
 
-/// Rows that the project carries, and those of `--measured`.
+/// Rows that come with the project, and those of `--measured`.
 base::Result<std::vector<sim::Row>> rows_of(const ReportOptions& options, const Context& context) {
   auto rows = load_rows(context.catalog, {}, sim::Origin::published);
   if (!rows || options.measured.empty()) return rows;

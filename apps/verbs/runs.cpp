@@ -1,4 +1,4 @@
-// Run directories to values.
+// Reads run directories.
 #include "apps/verbs/runs.h"
 
 #include <fmt/core.h>
@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Means over the run's checkpoints. Of several nodes each is taken to write as much as another.
+/// Means over the run's checkpoints. Several nodes are assumed to write equally much.
 std::optional<cost::FitRun::Saved> saved_of(const std::string& directory, const clusters::Cluster& cluster) {
   const auto record = exec::read_completion(directory);
   if (!record || record->checkpoints.count <= 0) return std::nullopt;
@@ -42,7 +42,7 @@ void read_ranks(base::JsonReader& in, std::vector<double>& bytes) {
   }
 }
 
-/// `{"3": {"fullest": 1.4, "tokens": [...]}}`, by layer; without tokens where there are too many experts.
+/// `{"3": {"fullest": 1.4, "tokens": [...]}}`, by layer; without tokens if there are too many experts.
 void read_loads(base::JsonReader& in, std::vector<reports::ExpertLoad>& loads) {
   in.open_object();
   for (std::string layer; in.key(layer);) {
@@ -61,7 +61,7 @@ void read_loads(base::JsonReader& in, std::vector<reports::ExpertLoad>& loads) {
   }
 }
 
-/// A step's record, or nothing. Keys that are not read here may hold anything.
+/// A step's record, or nothing. Unknown keys may hold anything.
 std::optional<Metric> metric_of(std::string_view row) {
   base::JsonReader in(row, {});
   Metric metric;
@@ -112,8 +112,8 @@ base::Result<std::vector<Metric>> parse_metrics(const std::string& text, const s
                        std::string(row.substr(0, 120))});
       continue;
     }
-    // Of each rank's memory, and of experts' loads, the last step's are shown alone; kept for all steps it would be
-    // most of the file.
+    // Only the last step's memory by rank and expert loads are shown; kept for all steps they would be most of the
+    // file.
     if (!metrics.empty()) metrics.back().memory_by_rank_bytes = {}, metrics.back().expert_loads = {};
     metrics.push_back(std::move(*metric));
   }

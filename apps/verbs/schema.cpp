@@ -1,5 +1,5 @@
-// schema: the keys of a kind of file as JSON Schema, out of the readers themselves: they are run over documents that
-// note what is asked of them. What a plan may say comes from the table that its reader goes by (plan/spec/fields.h).
+// schema: the keys of a kind of file as JSON Schema, derived from the readers themselves: they run over documents that
+// record what is asked of them. A plan's keys come from the table that its reader uses (plan/spec/fields.h).
 #include <nlohmann/json.hpp>
 
 #include "apps/verbs/verbs.h"
@@ -27,7 +27,7 @@ bool is_kind(const ordered_json& schema, const char* type) {
 
 ordered_json merged(const ordered_json& a, const ordered_json& b);
 
-/// Keys of either; required what both require.
+/// Union of the keys; required are those that both require.
 void merge_maps(ordered_json& into, const ordered_json& more) {
   for (const auto& [key, value] : more.at("properties").items()) {
     ordered_json& mine = into["properties"][key];
@@ -43,7 +43,7 @@ void merge_maps(ordered_json& into, const ordered_json& more) {
   if (!more.contains("additionalProperties")) into.erase("additionalProperties");
 }
 
-/// What either takes.
+/// A schema that accepts what either accepts.
 ordered_json merged(const ordered_json& a, const ordered_json& b) {
   std::vector<ordered_json> ways = ways_of(a);
   for (const ordered_json& more : ways_of(b)) {
@@ -62,7 +62,7 @@ ordered_json merged(const ordered_json& a, const ordered_json& b) {
   return ways.size() == 1 ? ways.front() : ordered_json{{"anyOf", ways}};
 }
 
-/// What a reader asks of these texts.
+/// Records what a reader asks of these texts.
 ordered_json recorded(const std::vector<std::string>& texts, const Read& read) {
   ordered_json out = ordered_json::object();
   for (const std::string& text : texts) {
@@ -74,7 +74,7 @@ ordered_json recorded(const std::vector<std::string>& texts, const Read& read) {
   return out;
 }
 
-/// An empty map, and every entry of the catalogue.
+/// An empty map, and every catalogue entry.
 std::vector<std::string> texts_of(const Catalog& catalog, const char* folder) {
   std::vector<std::string> texts = {"{}"};
   for (const std::string& name : catalog.names(folder))
@@ -147,7 +147,7 @@ ordered_json schema_of(const std::string& kind, const Catalog& catalog) {
   if (kind == "stack")
     return recorded(texts_of(catalog, kStacks), [](const base::Cursor& at) { (void)cost::read_stack(at); });
   if (kind == "cluster") {
-    // As written by hand, and as plan files carry them: with the device in full.
+    // Both as written by hand and as in plan files, which contain the device in full.
     std::vector<std::string> texts = texts_of(catalog, kClusters);
     for (std::size_t i = 0, given = texts.size(); i < given; ++i)
       if (const auto cluster = clusters::parse_cluster(texts[i], "schema", find))

@@ -1,4 +1,4 @@
-// simulate: lowers a plan, proves the schedule, replays it, and says what came out.
+// simulate: lowers a plan, proves the schedule, replays it and prints the result.
 #include <fmt/core.h>
 #include <chrono>
 #include <nlohmann/json.hpp>
@@ -30,7 +30,7 @@ base::Diagnostic problem(std::string code, const std::string& file, std::string 
   return {base::Severity::error, std::move(code), {file, 1, 1, 1}, std::move(message), std::move(help), {}};
 }
 
-/// Another plan's step beside the first's: its nodes and the first's in turn, so that both are under every leaf.
+/// Replays another plan's step beside the first's. Their nodes alternate, so that both are under every leaf.
 base::Result<sim::Simulation> beside(const LoadedPlan& first, const plan::Schedule& schedule,
                                      const SimulateOptions& options, const Context& context,
                                      const std::vector<cost::Calibration>& calibrations, bool spans,
@@ -69,7 +69,7 @@ base::Result<sim::Simulation> beside(const LoadedPlan& first, const plan::Schedu
   return std::move(results[1]);
 }
 
-/// What published runs of this software were of their predictions. Of CPU ranks and of a shared network there are none.
+/// How published runs of this software compare with their predictions. None for CPU ranks or a shared network.
 std::optional<cost::Spread> spread_of(const LoadedPlan& loaded, const cost::Intervals& intervals, bool alone) {
   const clusters::Cluster& cluster = loaded.file.cluster;
   if (!alone || cluster.device().kind != clusters::DeviceKind::gpu) return std::nullopt;
@@ -77,7 +77,7 @@ std::optional<cost::Spread> spread_of(const LoadedPlan& loaded, const cost::Inte
                          cost::setting_of(cluster, loaded.file.model));
 }
 
-/// The forward passes of an evaluation, where the job asks for one: from the same lowering as the step.
+/// The forward passes of an evaluation, if the job asks for one, from the same lowering as the step.
 void add_evaluation(const LoadedPlan& loaded, const cost::Pricing& pricing, double step_s, nlohmann::json& json,
                     std::string& text) {
   const auto& evaluation = loaded.file.job.training.evaluation;
@@ -90,7 +90,7 @@ void add_evaluation(const LoadedPlan& loaded, const cost::Pricing& pricing, doub
                       evaluation->every, 100 * time_s / (time_s + step_s * static_cast<double>(evaluation->every)));
 }
 
-/// The first steps of a run, where they are others than those behind them; and what the whole run takes.
+/// The first steps of a run, if they differ from later ones, and the time of the whole run.
 void add_start(const LoadedPlan& loaded, const plan::Schedule& schedule, const cost::Pricing& pricing, double step_s,
                nlohmann::json& json, std::string& text) {
   const std::int64_t steps = loaded.file.job.training.steps;

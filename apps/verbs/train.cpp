@@ -1,4 +1,4 @@
-// train: starts the worker on this machine's ranks, shows progress, and reads back what it wrote.
+// train: starts the worker on this machine's ranks, shows progress, and reads the results.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -69,7 +69,7 @@ reports::TrainSummary summary_of(const std::string& run, const exec::Completion&
   return summary;
 }
 
-/// The rest of a command line's wishes as a command of the worker's.
+/// Translates the remaining options into a command for the worker.
 exec::TrainCommand command_for(const TrainOptions& options, const LoadedPlan& loaded) {
   exec::TrainCommand command;
   command.worker = program_folder() / "orrery-worker";
@@ -94,10 +94,10 @@ exec::TrainCommand command_for(const TrainOptions& options, const LoadedPlan& lo
   return command;
 }
 
-/// Few enough for rounding to stay small.
+/// Few enough that rounding stays small.
 constexpr std::int64_t kComparedSteps = 20;
 
-/// Runs the same job on one rank, below the run's own directory, and compares. Diagnostics are appended.
+/// Runs the same job on one rank, below the run's own directory, and compares. Appends diagnostics.
 std::optional<reports::SerialComparison> verify(const exec::TrainCommand& split, const LoadedPlan& loaded,
                                                 const exec::RunWatchers& watchers, Outcome& outcome) {
   const auto add = [&](const base::Diagnostics& found) {
@@ -121,7 +121,7 @@ std::optional<reports::SerialComparison> verify(const exec::TrainCommand& split,
   return *compared;
 }
 
-/// Text from the run, added to what the outcome says already.
+/// Adds text sampled from the run to the outcome.
 void add_sample(const TrainOptions& options, Outcome& outcome) {
   exec::SampleCommand command;
   command.worker = program_folder() / "orrery-worker";
@@ -148,7 +148,7 @@ void add_sample(const TrainOptions& options, Outcome& outcome) {
   outcome.text += (outcome.text.empty() ? "" : "\n") + exec::printable(options.text.prompt) + *sampled.text + "\n";
 }
 
-/// Encoding a corpus takes longer than ranks wait for each other: it is done before they start.
+/// Encodes a corpus before ranks start, as it takes longer than they wait for each other.
 base::Result<bool> encode_text(const TrainOptions& options, const LoadedPlan& loaded, Progress& progress) {
   if (loaded.file.job.training.tokenizer.empty()) return true;
   struct Stopped {};
@@ -167,7 +167,7 @@ base::Result<bool> encode_text(const TrainOptions& options, const LoadedPlan& lo
   return true;
 }
 
-/// Before any rank was started.
+/// Stopped before any rank was started.
 Outcome stopped_early(const TrainOptions& options) {
   Outcome outcome;
   outcome.exit_code = kInterrupted;
@@ -180,7 +180,7 @@ Outcome stopped_early(const TrainOptions& options) {
   return outcome;
 }
 
-/// What would be run on what, or why it is not.
+/// What would run on what, or why it does not.
 Outcome not_run(const Preflight& before, const TrainOptions& options, const Context& context) {
   Outcome outcome;
   outcome.exit_code = before.missing() ? kMissing : kOk;
@@ -240,7 +240,7 @@ Outcome run_train(const TrainOptions& options, const Context& context) {
   outcome.exit_code = exit_code_of(run.end);
   if (run.end == exec::RunEnd::failed &&
       (run.worker_code == kBadInput || run.worker_code == kCheckFailed || run.worker_code == kMissing))
-    outcome.exit_code = run.worker_code;  // the worker's own codes mean the same; the launcher's may be a signal's
+    outcome.exit_code = run.worker_code;  // the worker's codes mean the same; the launcher's may be a signal's
   if (run.completion) {
     reports::TrainSummary summary = summary_of(options.run, *run.completion);
     summary.restarts = static_cast<std::int64_t>(restarted.failures.size());
@@ -256,7 +256,7 @@ Outcome run_train(const TrainOptions& options, const Context& context) {
   if (auto warning = changed_mathematics(loaded->plan.spec(), options.plan))
     outcome.diagnostics.insert(outcome.diagnostics.begin(), std::move(*warning));
   for (base::Diagnostic& one : outcome.diagnostics)
-    if (one.where.file.empty()) one.where.file = options.plan;  // what has no place of its own is asked for there
+    if (one.where.file.empty()) one.where.file = options.plan;  // a finding without a place refers to the plan
   const bool said = std::any_of(run.diagnostics.begin(), run.diagnostics.end(),
                                 [](const auto& one) { return one.severity == base::Severity::error; });
   if (run.end != exec::RunEnd::completed && !said) {

@@ -1,4 +1,4 @@
-// Shells' completions and the man page.
+// Shell completions and the man page.
 #include "apps/verbs/usage.h"
 
 #include <fmt/format.h>
@@ -96,7 +96,7 @@ std::string replaced(std::string text, const std::string& from, const std::strin
   return text;
 }
 
-/// Within single quotes of any of the three shells.
+/// Escapes text for single quotes of any of the three shells.
 std::string quoted(const std::string& text) {
   return replaced(text, "'", "'\\''");
 }
@@ -113,7 +113,7 @@ std::string words_of(const std::vector<FlagUsage>& flags) {
   return fmt::format("{}", fmt::join(words, " "));
 }
 
-/// Of a flag with choices those, else files where it takes anything at all.
+/// Completes a flag's value by its choices, else by files if it takes a value.
 std::string bash_values(const std::vector<FlagUsage>& flags, const std::string& indent) {
   std::string out;
   for (const FlagUsage& one : flags) {
@@ -208,7 +208,7 @@ std::string fish(const Usage& usage) {
   return out;
 }
 
-/// Text for roff: no line begins with a request, and no hyphen is typographic.
+/// Escapes text for roff: no line begins with a request, and no hyphen is typographic.
 std::string roff(const std::string& text) {
   std::string out = replaced(replaced(text, "\\", "\\e"), "-", "\\-");
   if (!out.empty() && (out.front() == '.' || out.front() == '\'')) out.insert(0, "\\&");

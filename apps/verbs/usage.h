@@ -1,6 +1,6 @@
 #pragma once
-/// What the command can be told, as data: for a man page and for shells that complete words. Made by the command line
-/// itself (apps/command_line.cpp), so that it cannot say anything else.
+/// The command's usage as data, for a man page and for shells that complete words. Generated from the command line
+/// itself (apps/command_line.cpp), so that it cannot differ from it.
 #include <string>
 #include <vector>
 
@@ -8,9 +8,9 @@ namespace orrery::apps {
 
 struct FlagUsage {
   std::vector<std::string> names;  ///< "--output", "-o"
-  std::string value;               ///< what it takes, "N" or "a|b"; empty: nothing
+  std::string value;               ///< its value, "N" or "a|b"; empty: none
   std::string says;
-  std::vector<std::string> choices;  ///< of the value, where there are few
+  std::vector<std::string> choices;  ///< possible values, if there are few
 };
 
 struct VerbUsage {
@@ -28,10 +28,10 @@ struct Usage {
 
 /// Lines that show a verb in use.
 [[nodiscard]] std::string examples_of(const std::string& verb);
-/// What stands below the help of the command, and of a verb.
+/// Text below the help of the command, and of a verb.
 [[nodiscard]] std::string footer_of_all();
 [[nodiscard]] std::string footer_of(const std::string& verb);
-/// A script that makes a shell complete the command's words: "bash", "zsh" or "fish".
+/// A script that makes "bash", "zsh" or "fish" complete the command's words.
 [[nodiscard]] std::string completion_script(const Usage& usage, const std::string& shell);
 /// A page for man(1), in roff.
 [[nodiscard]] std::string man_page(const Usage& usage);

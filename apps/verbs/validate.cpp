@@ -1,4 +1,4 @@
-// validate: the simulator against published measurements.
+// validate: compares the simulator with published measurements.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ namespace {
 
 constexpr const char* kHeadlines = "tests/validation/headlines";
 
-/// The files of tests/validation/headlines, simulated.
+/// Simulates the files of tests/validation/headlines.
 base::Result<std::vector<cost::HeadlineResult>> headlines_of(const Catalog& catalog, const sim::Library& library) {
   if (!catalog.find(kHeadlines, "headlines"))
     return base::fail("E0201", fmt::format("{}/headlines.yaml is not there", kHeadlines));
@@ -46,14 +46,14 @@ struct Work {
   const std::vector<sim::Row>& rows;
   const sim::Library library;
   const std::vector<cost::Stack>& stacks;
-  const std::optional<cost::Spread> elsewhere;  ///< of the intervals as they are: nothing here finds another
+  const std::optional<cost::Spread> elsewhere;  ///< from the existing intervals: no step here computes another
   sim::Cases cases;
   Progress progress;
 
   [[nodiscard]] static bool go_on() { return !Interrupt::requested(); }
 };
 
-/// Numbers of each stack's own file; only files that change are written.
+/// Writes fitted numbers to each stack's own file, if it changes.
 base::Result<std::vector<std::string>> write_stacks(const Work& work, const std::vector<cost::FamilyFit>& fits) {
   std::vector<std::string> written;
   for (const cost::Stack& stack : work.stacks) {
@@ -77,7 +77,7 @@ base::Result<std::vector<std::string>> write_stacks(const Work& work, const std:
 void write_intervals(const Work& work, const cost::CrossValidation& left_out) {
   std::vector<std::string> names;
   for (const cost::Stack& stack : work.stacks)
-    if (stack.name.rfind("orrery", 0) != 0 && !stack.generic)  // Orrery's own are measured, not published
+    if (stack.name.rfind("orrery", 0) != 0 && !stack.generic)  // Orrery's own stacks are measured, not published
       names.push_back(stack.name);
   cost::Intervals intervals = sim::intervals_from(work.rows, work.cases, left_out, names);
   for (cost::Spread& spread : sim::generic_spreads(work.rows, work.library))
@@ -86,8 +86,8 @@ void write_intervals(const Work& work, const cost::CrossValidation& left_out) {
   work.outputs.write(work.options.intervals, cost::write_intervals(intervals));
 }
 
-/// Fits that are asked for: --fit-stacks, --cross-validate, --intervals. False: stopped, and nothing is to be shown or
-/// written.
+/// Does the fits that are asked for: --fit-stacks, --cross-validate, --intervals. False: stopped, and nothing is to be
+/// shown or written.
 base::Result<bool> with_fits(Work& work, cost::Validation& validation, std::vector<cost::FamilyFit>& fits,
                              std::vector<std::string>& written) {
   auto families = sim::stack_families(work.stacks);
@@ -121,7 +121,7 @@ base::Result<bool> with_fits(Work& work, cost::Validation& validation, std::vect
   return true;
 }
 
-/// What was found, for people and for scripts.
+/// Adds the findings, for people and for scripts.
 void show(Outcome& outcome, const Context& context, const cost::Validation& validation,
           const std::vector<cost::FamilyFit>& fits, const std::vector<cost::HeadlineResult>& headlines) {
   const reports::TableStyle& style = context.terminal.style;

@@ -1,5 +1,5 @@
 #pragma once
-/// The verbs: from options and a context to an Outcome. What they do lives in the rooms; here it is only put together.
+/// The verbs: from options and a context to an Outcome. The rooms do the work; here it is only put together.
 #include <functional>
 
 #include "apps/catalog.h"
@@ -36,7 +36,7 @@ struct Context {
 [[nodiscard]] Outcome run_import(const ImportOptions& options, const Context& context);
 [[nodiscard]] Outcome run_export(const ExportOptions& options, const Context& context);
 [[nodiscard]] Outcome run_schema(const SchemaOptions& options, const Context& context);
-/// Logs of nccl-tests to a calibration file; `texts` are those of options.files.
+/// Turns logs of nccl-tests into a calibration file; `texts` are those of options.files.
 [[nodiscard]] Outcome import_nccl_tests(const ImportOptions& options, const std::vector<std::string>& texts,
                                         const Context& context);
 

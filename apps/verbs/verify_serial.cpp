@@ -1,4 +1,4 @@
-// A split run and its serial program compared.
+// Compares a split run with its serial program.
 #include "apps/verbs/verify_serial.h"
 
 #include <fmt/core.h>
@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 
 SerialBounds serial_bounds(const plan::PlanSpec& spec) {
   constexpr double kFull = 1e-5, kHalf = 2e-2;  // 16-bit values have 8 or 11 bits
-  // Operands of 11 bits, some of which are rounded the other way: by the 20th step gradients are some 2e-2 apart.
+  // Operands of 11 bits, some rounded the other way: by the 20th step gradients differ by some 2e-2.
   if (spec.precision == models::DType::tf32 && spec.optimizer != plan::OptimizerKind::adamw_8bit) return {1e-3, 5e-2};
   if (spec.precision != models::DType::fp32 || spec.optimizer == plan::OptimizerKind::adamw_8bit) return {kHalf, kHalf};
   if (!spec.compresses()) return {kFull, kFull};
@@ -82,7 +82,7 @@ base::Result<reports::SerialComparison> compare_with_serial(const fs::path& spli
   if (!last) return base::fail(last.error());
   out.gradient_first = *first;
   out.gradient_last = *last;
-  // Not "above the bound": what is no number is not equal.
+  // Not "above the bound": NaN compares as not equal.
   out.equal = mine->size() == theirs->size() && out.loss <= bounds.loss && *first <= bounds.gradient &&
               *last <= bounds.gradient;
   return out;

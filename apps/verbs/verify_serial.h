@@ -1,5 +1,5 @@
 #pragma once
-/// `train --verify-serial`: the serial program of the same job, and how far the split run's numbers are from it.
+/// `train --verify-serial`: runs the same job as one serial program, and compares the split run's numbers with it.
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -10,19 +10,19 @@
 
 namespace orrery::apps {
 
-/// How far rounding may carry two orders of the same sums apart, relative, over 20 steps.
+/// How far rounding may separate two orders of the same sums, relative, over 20 steps.
 struct SerialBounds {
   double loss = 0, gradient = 0;
 };
 
 /// fp32: 1e-5. tf32: 1e-3 of the loss, 5e-2 of gradients, as operands may be rounded the other way. 2e-2 in 16 bits,
-/// in fp8, and with moments in 8 bits, of which the last digit of a gradient moves whole steps. Gradients in fewer
-/// bits: 1e-5 of the loss; of the gradients half of a last digit (bf16 2^-9, fp16 2^-12), as a sum that comes in
-/// another order may be rounded the other way, and 1e-3 of PowerSGD's.
+/// in fp8, and with moments in 8 bits, where the last digit of a gradient moves whole steps. Gradients in fewer
+/// bits: 1e-5 of the loss; of the gradients half of a last digit (bf16 2^-9, fp16 2^-12), as a sum in another order
+/// may be rounded the other way, and 1e-3 for PowerSGD.
 [[nodiscard]] SerialBounds serial_bounds(const plan::PlanSpec& spec);
 
-/// Two run directories, both with gradients of steps 1 and `steps` (exec::TrainCommand::dump_gradients): the largest
-/// relative difference of the losses, and |g - g'| / |g| of the whole gradients.
+/// Compares two run directories, both with gradients of steps 1 and `steps` (exec::TrainCommand::dump_gradients): the
+/// largest relative difference of losses, and |g - g'| / |g| over all gradients.
 [[nodiscard]] base::Result<reports::SerialComparison> compare_with_serial(const std::filesystem::path& split,
                                                                           const std::filesystem::path& serial,
                                                                           std::int64_t steps,

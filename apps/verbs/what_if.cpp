@@ -1,4 +1,4 @@
-// A plan file as a question.
+// Turns a plan file into a question.
 #include "apps/verbs/what_if.h"
 
 #include <algorithm>

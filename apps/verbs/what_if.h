@@ -1,5 +1,5 @@
 #pragma once
-/// From a plan file to the questions that sim/explain/ answers.
+/// Turns a plan file into the questions that sim/explain/ answers.
 #include <vector>
 
 #include "apps/inputs.h"

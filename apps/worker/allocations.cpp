@@ -1,6 +1,6 @@
-// Replaces malloc and its family in the worker, so that every allocation outside the arenas is counted: our own, and
-// those of MPI, BLAS and the C++ library. Each calls glibc's implementation. Left out under sanitizers, which replace
-// malloc themselves.
+// Replaces malloc and its family in the worker, to count every allocation outside the arenas: our own, and those of
+// MPI, BLAS and the C++ library. Each call goes on to glibc. Left out under sanitizers, which replace malloc
+// themselves.
 #include <malloc.h>
 
 #include <cerrno>
@@ -8,7 +8,7 @@
 
 #include "exec/engine/allocation_hook.h"
 
-#ifdef __has_feature  // clang's way of saying what g++ says by a macro
+#ifdef __has_feature  // clang says by this what g++ says by a macro
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 #define ORRERY_SANITIZED
 #endif

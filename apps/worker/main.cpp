@@ -1,6 +1,6 @@
 // orrery-worker: one rank of a training run, or of a probe. Exit codes are the command's: 0 the run's record was
 // written (completed or stopped on request), 1 failure, 2 usage, 3 bad input, 5 a check failed, 6 something missing.
-// All ranks agree on it.
+// All ranks return the same code.
 #include <fmt/core.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -50,15 +50,15 @@ constexpr int kCheckFailed = 5;
 constexpr int kMissing = 6;
 constexpr std::size_t kMostPlan = 64U << 20;
 
-std::atomic<bool> stop_requested{false};  // signal handlers have no other place to write
+std::atomic<bool> stop_requested{false};  // signal handlers can write nowhere else
 
 void request_stop(int) {
   stop_requested.store(true);
 }
 
-/// Signals that ask for a stop go to a thread of their own; this one, and all that it starts later, have them blocked.
-/// A handler runs on the stack of whatever it interrupts, and oneDNN's matrix products put that pointer into heap
-/// memory of theirs: the handler's frame would overwrite what lies below it.
+/// Stop signals are delivered to a thread of their own; this thread, and all that it starts later, block them.
+/// A handler runs on the stack of what it interrupts, and oneDNN's matrix products point the stack pointer into heap
+/// memory: the handler's frame would overwrite what lies below it.
 void take_stop_requests() {
   sigset_t requests;
   sigemptyset(&requests);
@@ -72,20 +72,20 @@ void take_stop_requests() {
   pthread_sigmask(SIG_BLOCK, &requests, nullptr);
 }
 
-/// This process' line to its supervisor and its recorder; exit handlers have no other place to read.
+/// This process's line to its supervisor, and its recorder. Global, because exit handlers can read nothing else.
 struct Ties {
   exec::Recorder recorder;
   std::unique_ptr<exec::Lifeline> line;  ///< none when started by hand
-  std::atomic<bool> failed{false};       ///< a rank has said why
+  std::atomic<bool> failed{false};       ///< a rank has reported why
 };
 Ties* ties = nullptr;
 
-/// Whatever calls exit, the supervisor is told.
+/// Tells the supervisor of any call of exit.
 void tell_of_exit(int code, void*) {
   if (ties != nullptr && ties->line) ties->line->exits(code);
 }
 
-/// The rank's own end: it has done what it had to, or says why not.
+/// The rank's own end, after success or after it has reported a failure.
 int done(int code) {
   if (ties != nullptr && ties->line) ties->line->done(code);
   return code;
@@ -95,7 +95,7 @@ void say(int rank, const std::string& text) {
   if (rank == 0) fmt::print(stderr, "orrery-worker: {}\n", text);
 }
 
-/// To the supervisor by its own line; else, started by hand, on standard output. Progress may be lost where nobody
+/// Prints to the supervisor's line; if started by hand, to standard output. Progress may be lost if nobody
 /// reads.
 void print_event(const std::string& line) {
   if (ties != nullptr && ties->line) return ties->line->say(line, line.rfind("{\"event\":\"step", 0) == 0);
@@ -103,7 +103,7 @@ void print_event(const std::string& line) {
   std::fflush(stdout);
 }
 
-/// To the command as events, to people as text.
+/// Reports to the command as events, to people as text.
 void say(int rank, const base::Diagnostics& found) {
   if (rank != 0) return;
   for (const base::Diagnostic& one : found) print_event(exec::diagnostic_event(one).dump());
@@ -127,7 +127,7 @@ int code_of(exec::FailureKind kind) {
   return kFailure;
 }
 
-/// What guards found (R0020 …) is a failure of the run, anything else its input.
+/// A guard's finding (R0020 …) is a failure of the run, anything else is bad input.
 int code_of(const base::Diagnostics& found) {
   const bool run = std::any_of(found.begin(), found.end(), [](const auto& one) { return one.code.rfind('R', 0) == 0; });
   return run ? kFailure : kBadInput;
@@ -138,7 +138,7 @@ int code_of(const std::exception& error) {
   return failure ? code_of(failure->kind()) : kFailure;
 }
 
-/// Why this process ends, by the first of its ranks and threads that knows: the others' reasons follow from it.
+/// Reports why this process ends. Only the first of its ranks and threads does, since the others' reasons follow.
 void last_words(int rank, const std::exception& why) {
   if (ties->failed.exchange(true)) return;
   say_why(rank, why);
@@ -148,29 +148,29 @@ void last_words(int rank, const std::exception& why) {
   done(code_of(why));
 }
 
-/// Of a rank on a device: its last words, and an end that comes even where that of the device does not.
+/// For a rank on a device: reports why, then makes sure that the process ends even if the device's shutdown hangs.
 void last_words_on_device(int rank, const std::exception& why, std::chrono::seconds deadline) {
   last_words(rank, why);
   exec::leave_within(std::min(exec::kLongestFarewell, deadline), code_of(why));
 }
 
-/// Ends every rank. mpiexec drops what it has not yet read when a rank aborts: give it a moment.
+/// Ends every rank. mpiexec drops unread output when a rank aborts, so it gets a moment first.
 [[noreturn]] void fail_all(int rank, const std::exception& why) {
   last_words(rank, why);
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   exec::MpiSession::abort(code_of(why));
 }
 
-/// What all ranks work from.
+/// What all ranks share.
 struct Loaded {
   std::string text;
   plan::PlanFile file;
   plan::Plan plan;
   plan::Schedule schedule;
-  bool lowered = true;  ///< the schedule is the plan's, as whoever reads the run directory lowers it again
+  bool lowered = true;  ///< the schedule is the plan's, as readers of the run directory will lower it again
 };
 
-/// The plan's serial program in its place (plan/lower/serial.h); its file is that of a plan of one rank.
+/// The plan's serial program instead of the plan (plan/lower/serial.h); its file is that of a plan of one rank.
 base::Result<Loaded> serial_of(plan::PlanFile file, const plan::Plan& split, const plan::LowerOptions& lowering) {
   auto device = clusters::resized(file.cluster, 1);
   if (!device) return base::fail(device.error());
@@ -214,7 +214,7 @@ exec::Waiter waiter_for(const Options& options, int ranks_on_node, exec::Recorde
       recorder);
 }
 
-/// What a rank computes and communicates with.
+/// What a rank computes and communicates through.
 struct Devices {
   exec::CudaLoad cuda;
   std::unique_ptr<exec::Backend> backend;
@@ -242,7 +242,7 @@ int train_on(Devices& devices, const Options& options, const Loaded& loaded, exe
   } else {
     if (!options.repeat)
       say(host.rank(), "--no-repeat changes nothing: the CPU backend has only what repeats bit by bit");
-    // A CPU rank's device is an arena of as much memory as the cluster gives it.
+    // A CPU rank's device is an arena of the memory that the cluster gives it.
     backend =
         exec::make_cpu_backend(run.threads, static_cast<std::int64_t>(loaded.plan.cluster().device().memory.value));
   }
@@ -262,7 +262,7 @@ int train_on(Devices& devices, const Options& options, const Loaded& loaded, exe
   run.graphs = options.graphs;
   run.queue_messages = options.queue_messages;
   run.guards = {options.stop_on_spike, options.hash_every};
-  if (const char* const faults = std::getenv("ORRERY_FAULT")) run.faults = faults;  // of tests (exec/run/faults.h)
+  if (const char* const faults = std::getenv("ORRERY_FAULT")) run.faults = faults;  // for tests (exec/run/faults.h)
   if (options.check_memory) run.check = exec::Arena::Check::overlaps_and_poison;
   run.timeline = loaded.lowered;
   run.report = print_event;
@@ -273,8 +273,8 @@ int train_on(Devices& devices, const Options& options, const Loaded& loaded, exe
   return code_of(done.error());
 }
 
-/// One rank from its backend to its end. Returns the exit code. Of a failure on a device the reason is out before the
-/// device and its communicators are let go, which may block.
+/// Runs one rank from its backend to its end; returns the exit code. A failure on a device is reported before the
+/// device and its communicators are released, since that may block.
 int train(const Options& options, const Loaded& loaded, exec::Transport& host, const exec::Waiter& waiter,
           const Seat& seat) {
   Devices devices;
@@ -286,7 +286,7 @@ int train(const Options& options, const Loaded& loaded, exec::Transport& host, c
   }
 }
 
-/// One rank without MPI: a forward pass needs no other.
+/// One rank without MPI: a forward pass needs no other rank.
 int sample(const Options& options) {
   exec::ThreadWorld world(1);
   const auto transport = world.transport(0);
@@ -303,7 +303,7 @@ int sample(const Options& options) {
   return 0;
 }
 
-/// Loads and checks the plan. Returns an exit code, 0 to go on.
+/// Loads and checks the plan. Returns an exit code; 0 means go on.
 int prepare(const Options& options, int rank, std::unique_ptr<Loaded>& loaded) {
   auto result = load(options);
   if (!result) {
@@ -346,7 +346,7 @@ int over_mpi(const Options& options, int* count, char*** arguments) {
   }
 }
 
-/// One rank without MPI: alone it has nobody to exchange messages with.
+/// One rank without MPI: there are no messages to exchange.
 int probe_over_threads(const Options& options) {
   exec::ThreadWorld world(1);
   return probe(options, *world.transport(0), 0, 1,
@@ -380,18 +380,18 @@ int over_threads(const Options& options) {
 }
 
 void prepare_process(const Options& options) {
-  prctl(PR_SET_TIMERSLACK, 1UL);  // naps of a microsecond, not of the default 50 more
+  prctl(PR_SET_TIMERSLACK, 1UL);  // microsecond naps, without the default slack of 50 more
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
-    files.rlim_cur = files.rlim_max;  // a folder of text is many open files
+    files.rlim_cur = files.rlim_max;  // a folder of text opens many files
     setrlimit(RLIMIT_NOFILE, &files);
   }
-  if (options.probe) return;  // a signal ends it: there is nothing to save
+  if (options.probe) return;  // a signal may end it: there is nothing to save
   take_stop_requests();
 }
 
-/// Before anything that may block. Where a supervisor started this process, it lives no longer than that one, nor than
-/// the launcher's process above it.
+/// Runs before anything that may block. A process started by a supervisor does not outlive it, nor the launcher's
+/// process above itself.
 void tie_to_supervisor() {
   static Ties own;
   ties = &own;

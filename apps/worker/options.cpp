@@ -1,4 +1,4 @@
-// Flags of the worker, read by hand: the command line library is heavy and stays with the command.
+// Flags of the worker, parsed by hand: the command line library is heavy and used only by the command.
 #include "apps/worker/options.h"
 
 #include <charconv>

@@ -9,11 +9,11 @@
 
 namespace orrery::worker {
 
-/// Waits of ranks that have nothing to do: they sleep, so that they do not disturb the rank that measures.
+/// How idle ranks wait: they sleep, so that they do not disturb the rank that measures.
 [[nodiscard]] exec::WaitPolicy sleeping_policy();
 
-/// One rank, number `on_node` of its machine's. `host` waits by sleeping_policy. Prints events on rank 0. Returns the
-/// exit code. Throws exec::Failure where --backend cuda finds no GPU for each rank. `on_failure`: as in
+/// Runs one rank, number `on_node` on its machine. `host` waits by sleeping_policy. Prints events on rank 0. Returns
+/// the exit code. Throws exec::Failure if --backend cuda does not find a GPU for each rank. `on_failure`: as in
 /// exec::CudaTransportOptions.
 [[nodiscard]] int probe(const Options& options, exec::Transport& host, int on_node, int ranks_on_node,
                         std::function<void(const std::string&)> on_failure);

@@ -1,4 +1,4 @@
-// Draws of samples and of their clicks.
+// Draws samples and their clicks.
 #include "exec/data/click_generator.h"
 
 #include <fmt/format.h>
@@ -13,10 +13,10 @@
 namespace orrery::exec {
 namespace {
 
-constexpr std::uint64_t kDraws = 1 << 20;  // of a sample, at most
+constexpr std::uint64_t kDraws = 1 << 20;  // at most, per sample
 constexpr double kSpread = 2.5;            // of the logits: the best AUC is then near 0.9
 
-/// Evenly from (0, 1).
+/// Uniform in (0, 1).
 double uniform(std::uint64_t seed, std::uint64_t stream, std::uint64_t index) {
   return 0.5 * std::erfc(-base::normal(seed, stream, index) / std::sqrt(2.0));
 }
@@ -42,7 +42,7 @@ GeneratedClicks generate_clicks(const models::Recommender& model, std::int64_t f
     for (std::size_t t = 0; t < model.tables.size(); ++t) {
       const models::Table& table = model.tables[t];
       for (std::int64_t j = 0; j < table.multi_hot; ++j) {
-        // Of Zipf's law with exponent 1 the logarithm of the rank is even.
+        // By Zipf's law with exponent 1, the logarithm of the rank is uniform.
         const double zipf = std::pow(static_cast<double>(table.rows) + 1, uniform(seed, draws, at++));
         const auto row = std::clamp<std::int64_t>(static_cast<std::int64_t>(zipf) - 1, 0, table.rows - 1);
         logit += scale * base::normal(seed, effects + 1 + t, static_cast<std::uint64_t>(row)) /

@@ -1,7 +1,7 @@
 #pragma once
-/// Samples whose clicks follow a known model, so that what a run learns can be judged: a sample is clicked on with
-/// probability sigmoid(bias + sum over its categories of their effect + effect of its dense features). Categories are
-/// drawn by Zipf's law (exponent 1), as those of clicks are; a frequent one has its effect learned soon.
+/// Samples whose clicks follow a known model, so that what a run learns can be judged: the probability of a click is
+/// sigmoid(bias + sum over its categories of their effect + effect of its dense features). Categories are drawn by
+/// Zipf's law (exponent 1), as in real clicks; the effects of frequent ones are learned soon.
 #include <cstdint>
 #include <string>
 
@@ -10,11 +10,11 @@
 namespace orrery::exec {
 
 struct GeneratedClicks {
-  std::string text;     ///< Criteo's lines
-  double best_auc = 0;  ///< of the true probabilities: no model does better but by chance
+  std::string text;     ///< lines in Criteo's form
+  double best_auc = 0;  ///< of the true probabilities: no model does better except by chance
 };
 
-/// The click model follows from `seed`; samples [first, first + count) of it are the same whatever else is drawn.
+/// `seed` determines the click model; samples [first, first + count) of it are the same whatever else is drawn.
 [[nodiscard]] GeneratedClicks generate_clicks(const models::Recommender& model, std::int64_t first, std::int64_t count,
                                               std::uint64_t seed);
 

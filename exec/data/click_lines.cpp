@@ -1,4 +1,4 @@
-// Samples in Criteo's form: a line of text, or a record of int32.
+// Parses samples in Criteo's form: a line of text, or a record of int32.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -44,7 +44,7 @@ float dense_value(double x) {
   return x > 0 ? static_cast<float>(std::log1p(x)) : 0.0F;
 }
 
-// A whole number, or a decimal one; NaN and infinities are refused.
+// An integer or a decimal number; NaN and infinities are refused.
 bool read_dense(LineReader& in, std::string_view field, float& out) {
   out = 0;
   if (field.empty()) return true;
@@ -83,7 +83,7 @@ base::Diagnostics parse_click(std::string_view text, const std::string& file, in
   const auto there = static_cast<std::size_t>(std::count(text.begin(), text.end(), '\t')) + 1;
   std::string_view field;
   if (there != wanted) {
-    // The place is where the first missing field, or the first that is too many, would be.
+    // The position is where the first missing or first superfluous field would be.
     for (std::size_t i = 0; i <= std::min(there, wanted); ++i) (void)in.next(field);
     if (there < wanted)
       while (in.next(field)) {

@@ -1,4 +1,4 @@
-// Reading ahead.
+// Reads samples ahead.
 #include "exec/data/click_reader.h"
 
 #include <algorithm>

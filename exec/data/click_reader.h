@@ -1,6 +1,6 @@
 #pragma once
-/// Samples of coming steps, read on a thread of its own while the rank computes. What a step gets is what reading it by
-/// itself would give: only the time at which it is read is another.
+/// Reads samples of coming steps on a thread of its own while the rank computes. A step gets exactly what it would read
+/// by itself; only the time of reading differs.
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -15,17 +15,17 @@ namespace orrery::exec {
 
 class ClickReader {
  public:
-  /// Of each step samples [first, first + count), of up to `ahead` steps behind the last one that was asked for.
-  /// `batches` outlives the reader and stays as it is.
+  /// Reads samples [first, first + count) of each step, for up to `ahead` steps beyond the last one requested.
+  /// `batches` must outlive the reader and stay unchanged.
   ClickReader(const Batches& batches, std::int64_t first, std::int64_t count, int ahead);
   ~ClickReader();
   ClickReader(const ClickReader&) = delete;
   ClickReader& operator=(const ClickReader&) = delete;
 
-  /// Waits for the step's samples, if they are not there. Steps come in order; one that does not (a step that is done
-  /// again) makes the reader begin there. Throws what reading this very step threw.
+  /// Waits for the step's samples if necessary. Steps are expected in order; any other step (one that is repeated)
+  /// makes the reader start again there. Throws what reading this very step threw.
   void load(std::int64_t step, const ClickBatch& out);
-  /// Steps that are read and not yet asked for.
+  /// Number of steps that are read and not requested yet.
   [[nodiscard]] std::size_t ready();
 
  private:
@@ -42,10 +42,10 @@ class ClickReader {
   const std::size_t ahead_;
   std::mutex mutex_;
   std::condition_variable wanted_, there_;
-  std::deque<Ready> ready_;    ///< of steps that follow one another
-  std::int64_t coming_ = 0;    ///< the step that is asked for next, if they come in order
-  std::int64_t next_ = 0;      ///< the step that is read next
-  std::int64_t restarts_ = 0;  ///< of what was read before one nobody wants any more
+  std::deque<Ready> ready_;    ///< of consecutive steps
+  std::int64_t coming_ = 0;    ///< the step requested next, if they come in order
+  std::int64_t next_ = 0;      ///< the step to read next
+  std::int64_t restarts_ = 0;  ///< times that it began elsewhere; what was read before is discarded
   bool begun_ = false, ends_ = false;
   std::thread thread_;
 };

@@ -18,11 +18,11 @@
 namespace orrery::exec {
 namespace {
 
-constexpr std::int64_t kStride = 256;                   // lines between two known places
-constexpr std::int64_t kKept = std::int64_t{64} << 20;  // bytes of a file that is read as a whole
-constexpr std::int64_t kLookedAt = 1000;                // lines of a larger one
+constexpr std::int64_t kStride = 256;                   // lines between two known offsets
+constexpr std::int64_t kKept = std::int64_t{64} << 20;  // bytes of a file that is kept as a whole
+constexpr std::int64_t kLookedAt = 1000;                // lines checked in a larger one
 constexpr std::int64_t kBlock = std::int64_t{1} << 20;
-constexpr std::int64_t kTogether = 4096;  // samples of one reading
+constexpr std::int64_t kTogether = 4096;  // samples per read
 constexpr std::size_t kMostFound = 20;
 constexpr std::int64_t kLongestLine = std::int64_t{1} << 22;
 constexpr std::int64_t kFieldBytes = 4;
@@ -123,7 +123,7 @@ base::Diagnostics ClickFile::scan() {
   return found;
 }
 
-// One more line, of which `parse` makes `sample`.
+// Parses one more line into `sample`.
 template <class Parse>
 void ClickFile::look_at(base::Diagnostics& found, const ClickBatch& sample, const Parse& parse) {
   const std::int64_t line = lines_++;
@@ -154,7 +154,7 @@ void ClickFile::scan_lines(base::Diagnostics& found) {
       return parse_click(without_return(text), name_, number_of(line), model_, sample);
     });
   };
-  std::string carried;  // of a line that two blocks have a part of
+  std::string carried;  // the beginning of a line that spans two blocks
   bool open = false;
   for (std::int64_t at = 0; at < bytes_; at += kBlock) {
     const std::string block = bytes(at, kBlock);
@@ -207,7 +207,7 @@ void ClickFile::scan_records(base::Diagnostics& found) {
   if (++skipped_ == 1) first_skipped_ = {std::move(cut)};
 }
 
-// Skipped lines before a sample: bad_[j] - j is the number of the sample that would stand there, and does not fall.
+// Adds the skipped lines before a sample: bad_[j] - j, the number of the sample that would be there, never decreases.
 std::int64_t ClickFile::line_of(std::int64_t sample) const {
   std::size_t low = 0, high = bad_.size();
   while (low < high) {

@@ -1,4 +1,4 @@
-// Reading tokens from open files, and the order of sequences.
+// Reads tokens from open files, and orders sequences.
 #include "exec/data/data.h"
 
 #include <fmt/format.h>

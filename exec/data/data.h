@@ -1,5 +1,5 @@
 #pragma once
-/// Training data: a stream of token ids in files, read at any position, and which of its tokens each step reads.
+/// Training data: a stream of token ids in files, readable at any position, and which of its tokens each step reads.
 /// Formats: llm.c .bin, Megatron .bin/.idx, and any text file or folder of files as bytes.
 #include <cstdint>
 #include <filesystem>
@@ -30,18 +30,18 @@ class TokenStream {
   };
 
   /// Opens `path`: a folder (all regular files below it, sorted by path, as bytes), an llm.c or Megatron .bin, or any
-  /// other file as bytes. What is wrong with the files is in the result (codes E0611 …).
+  /// other file as bytes. Errors in the files are in the result (codes E0611 …).
   [[nodiscard]] static base::Result<TokenStream> open(const std::filesystem::path& path);
 
-  TokenStream() = default;  ///< of no tokens
+  TokenStream() = default;  ///< without tokens
   TokenStream(TokenStream&&) noexcept;
   TokenStream& operator=(TokenStream&&) noexcept;
   ~TokenStream();
 
   [[nodiscard]] std::int64_t size() const { return size_; }
   [[nodiscard]] const std::string& format() const { return format_; }  ///< "llm.c", "megatron", "bytes"
-  /// Tokens [first, first + out.size()), wrapping at the end of the stream. Throws Failure when an id is not below
-  /// `vocab` (naming file and place) or a file cannot be read.
+  /// Tokens [first, first + out.size()), wrapping at the end of the stream. Throws Failure if an id is not below
+  /// `vocab` (naming file and position) or a file cannot be read.
   void read(std::int64_t first, std::span<std::int32_t> out, std::int64_t vocab) const;
 
  private:
@@ -59,15 +59,15 @@ class TokenStream {
 
 /// Which tokens a training step reads. Sequence g of a step (0 <= g < batch) is, in sequential order, the tokens
 /// [(step * batch + g) * T, ...) of the stream (but see go_on_at); in shuffled order the windows of T tokens are
-/// visited in a permutation that depends on (seed, epoch) alone. Targets are the next tokens.
+/// visited in a permutation that depends only on (seed, epoch). Targets are the next tokens.
 class Batches {
  public:
   Batches(TokenStream stream, plan::DataOrder order, std::uint64_t seed, std::int64_t batch, std::int64_t sequence,
           std::int64_t vocab);
-  /// Of samples of a recommendation model, in place of sequences: read by load_clicks.
+  /// For a recommendation model: samples instead of sequences, read by load_clicks.
   Batches(std::shared_ptr<const ClickFile> clicks, plan::DataOrder order, std::uint64_t seed, std::int64_t batch);
   [[nodiscard]] const ClickFile* clicks() const { return clicks_.get(); }
-  /// Samples that were skipped, where they may be.
+  /// Number of skipped lines, if lines may be skipped.
   [[nodiscard]] std::optional<std::int64_t> bad_lines() const {
     return clicks_ && clicks_->skips() ? std::optional(clicks_->skipped()) : std::nullopt;
   }
@@ -76,12 +76,12 @@ class Batches {
   /// Sequences [first, first + count) of a step; both spans hold count * T ids.
   void load(std::int64_t step, std::int64_t first, std::int64_t count, std::span<std::int32_t> tokens,
             std::span<std::int32_t> targets) const;
-  /// The run has read so many sequences before step `step`, whose first is the next of them: where batches had another
-  /// size, that is not `step` batches of this one.
+  /// The run has read this many sequences before step `step`, which begins with the next one. With an earlier batch of
+  /// another size, that is not `step` times this batch.
   void go_on_at(std::int64_t step, std::int64_t sequences) { origin_ = sequences - step * batch_; }
-  /// Sequences of the run before a step.
+  /// Sequences that the run reads before a step.
   [[nodiscard]] std::int64_t sequences_before(std::int64_t step) const { return origin_ + step * batch_; }
-  /// From here on sequences are masked ones: `load_masked` makes them of windows of as many tokens as are text.
+  /// From here on sequences are masked: `load_masked` makes each from a window of as many tokens as its text has.
   void mask(const Masking& masking);
   [[nodiscard]] bool masked() const { return masking_.has_value(); }
   void load_masked(std::int64_t step, std::int64_t first, std::int64_t count, const MaskedBatch& out) const;
@@ -95,8 +95,8 @@ class Batches {
   plan::DataOrder order_;
   std::uint64_t seed_;
   std::int64_t batch_, sequence_, vocab_;
-  std::int64_t origin_ = 0;          ///< the number of the sequence with which step 0 would begin
-  std::int64_t stride_ = sequence_;  ///< tokens of the stream in a sequence
+  std::int64_t origin_ = 0;          ///< number of the sequence with which step 0 would begin
+  std::int64_t stride_ = sequence_;  ///< tokens of the stream per sequence
   std::optional<Masking> masking_;
 };
 

@@ -1,4 +1,4 @@
-// Opening token files: what format they are in, and whether they are whole.
+// Opens token files: detects their format, and checks that they are whole.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -21,7 +21,7 @@ namespace {
 constexpr const char* kUnreadable = "E0611";      // a file or folder that cannot be read
 constexpr const char* kMalformed = "E0612";       // a token file that contradicts itself
 constexpr std::size_t kMostFiles = 4096;          // open at once
-constexpr std::size_t kMostSegments = 1'000'000;  // sequences of a token file that do not follow each other
+constexpr std::size_t kMostSegments = 1'000'000;  // sequences of a token file that are not contiguous
 
 constexpr std::int32_t kLlmcGpt2 = 20240520;    // u16 tokens
 constexpr std::int32_t kLlmcLlama3 = 20240801;  // u32 tokens
@@ -38,12 +38,12 @@ struct Bad {
 
 }  // namespace
 
-/// Fills a TokenStream; throws Bad, which open() turns into diagnostics.
+/// Builds a TokenStream; throws Bad, which open() turns into diagnostics.
 struct TokenStreamBuilder {
   TokenStream stream;
   TokenStreamBuilder() : stream(TokenStream()) {}
 
-  /// Opens a regular file (never a pipe or device, which would block) and returns its size.
+  /// Opens a regular file (never a pipe or device, which could block) and returns its size.
   std::int64_t add_file(const fs::path& path) {
     if (stream.files_.size() >= kMostFiles)
       throw Bad{kUnreadable,

@@ -1,4 +1,4 @@
-// Encoding a corpus file by file, and knowing it again.
+// Encodes a corpus file by file, and recognises one that is already encoded.
 #include "exec/data/encode_data.h"
 
 #include <fmt/format.h>
@@ -23,11 +23,11 @@ using nlohmann::ordered_json;
 
 constexpr const char* kUnreadable = "E0611";
 constexpr std::size_t kMostFiles = 1'000'000;    // of a folder
-constexpr std::size_t kMostHeld = 256U << 20;    // bytes of text in which no line ends
+constexpr std::size_t kMostHeld = 256U << 20;    // bytes of text without a line end
 constexpr std::size_t kChunk = 4 << 20;          // bytes of text at a time
 constexpr std::size_t kMostRecord = 256U << 20;  // bytes
 constexpr std::int64_t kLongest = 1 << 30;       // tokens of a sequence: its length is 32 bits wide
-constexpr std::int64_t kNarrow = 1 << 16;        // vocabularies up to this take two bytes a token
+constexpr std::int64_t kNarrow = 1 << 16;        // vocabularies up to this take two bytes per token
 
 base::Diagnostic unreadable(const fs::path& path, const std::string& why) {
   return {base::Severity::error, kUnreadable, {path.string(), 0, 0, 1}, fmt::format("{}: {}", path.string(), why),
@@ -58,7 +58,7 @@ ordered_json record_of(const std::vector<fs::path>& files, const fs::path& token
   return record;
 }
 
-/// Token by token into NAME.bin, whose sequences NAME.idx lists.
+/// Writes tokens to NAME.bin; NAME.idx lists its sequences.
 class TokenFile {
  public:
   TokenFile(fs::path path, std::int64_t vocab)
@@ -80,7 +80,7 @@ class TokenFile {
     documents_.push_back(static_cast<std::int64_t>(lengths_.size()));
     document_begin_ = lengths_.size();
   }
-  /// The index, and both files under their names.
+  /// Writes the index, and gives both files their names.
   void finish() {
     out_.close();
     if (!out_) throw Failure(fmt::format("cannot write {}: is the disk full?", path_.string()));
@@ -107,8 +107,8 @@ class TokenFile {
   int width_;
   std::ofstream out_;
   std::vector<std::int32_t> lengths_;          ///< of sequences, in tokens
-  std::vector<std::int64_t> documents_ = {0};  ///< sequences before each, and all
-  std::int64_t length_ = 0;                    ///< of the sequence at hand
+  std::vector<std::int64_t> documents_ = {0};  ///< sequences before each document, and in total
+  std::int64_t length_ = 0;                    ///< of the current sequence
   std::size_t document_begin_ = 0;
 };
 
@@ -180,7 +180,7 @@ base::Result<std::vector<fs::path>> data_files(const fs::path& path) {
   }
   auto walk = fs::recursive_directory_iterator(path, error);
   for (; !error && walk != fs::recursive_directory_iterator(); walk.increment(error)) {
-    std::error_code none;  // of one entry, such as a link to nothing: it is left out
+    std::error_code none;  // of one entry, such as a dangling link, which is left out
     if (walk->is_regular_file(none) && !walk->is_symlink(none)) found.push_back(walk->path());
     if (found.size() > kMostFiles)
       return base::fail({unreadable(path, fmt::format("the folder holds more than {} files", kMostFiles))});

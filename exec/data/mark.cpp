@@ -1,4 +1,4 @@
-// Samples of a token stream.
+// Samples a token stream.
 #include "exec/data/mark.h"
 
 #include <fmt/format.h>
@@ -26,7 +26,7 @@ DataMark mark_of(const TokenStream& stream) {
     try {
       stream.read(at, tokens, std::numeric_limits<std::int64_t>::max());
     } catch (const InputFailure&) {
-      std::fill(tokens.begin(), tokens.end(), -1);  // what no vocabulary has is said where training reads it
+      std::fill(tokens.begin(), tokens.end(), -1);  // an invalid token is reported where training reads it
     }
     mark.sampled_crc = crc32(std::as_bytes(std::span(tokens)), mark.sampled_crc);
   }

@@ -1,11 +1,11 @@
 #pragma once
-/// What a checkpoint keeps of the data that its run reads, and by what a run that goes on knows it again.
+/// Identifies the data of a run in its checkpoints, so that a resumed run notices when the data has changed.
 #include <cstdint>
 #include <string>
 
 namespace orrery::exec {
 
-/// Which tokens a run reads: how many, in what form, and a checksum over samples of them (all, of up to a million).
+/// Which tokens a run reads: their number, their format, and a checksum over a sample of them (all, up to a million).
 struct DataMark {
   std::int64_t tokens = 0;
   std::string format;
@@ -16,10 +16,10 @@ struct DataMark {
 class TokenStream;
 class Batches;
 
-/// Of the tokens alone, wherever their files are: all of up to a million, of more 256 runs of 4,096 that are spread
-/// over the stream, the first and the last among them.
+/// Depends only on the tokens, wherever their files are: on all, up to a million; else on 256 runs of 4,096 that are
+/// spread over the stream, including its beginning and end.
 [[nodiscard]] DataMark mark_of(const TokenStream& stream);
-/// Of what the batches are of: tokens, or samples.
+/// Of the tokens, or of the samples.
 [[nodiscard]] DataMark mark_of(const Batches& batches);
 
 /// "10000 tokens (bytes), crc32:1f2e3d4c".

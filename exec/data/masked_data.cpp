@@ -1,4 +1,4 @@
-// Masked sequences of two segments, drawn by counters.
+// Masked sequences of two segments, with counter-based draws.
 #include "exec/data/masked_data.h"
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@
 namespace orrery::exec {
 namespace {
 
-constexpr double kMasked = 0.8, kReplaced = 0.9;  // cumulated
+constexpr double kMasked = 0.8, kReplaced = 0.9;  // cumulative
 constexpr double kFollows = 0.5;
 
 /// The draws of one sequence of the run.
@@ -24,7 +24,7 @@ class Draws {
   Draws(std::uint64_t seed, std::int64_t sequence, std::int64_t length)
       : seed_(seed), sequence_(static_cast<std::uint64_t>(sequence)), length_(static_cast<std::uint64_t>(length)) {}
   [[nodiscard]] bool follows() const { return base::uniform(seed_, kNext, sequence_) < kFollows; }
-  /// Tokens of the first segment, of `text` for both.
+  /// Length of the first segment, if both together have `text` tokens.
   [[nodiscard]] std::int64_t first(std::int64_t text) const {
     return 1 + static_cast<std::int64_t>(base::below(static_cast<std::uint64_t>(text - 1), seed_, kSplit, sequence_));
   }
@@ -81,7 +81,7 @@ void Batches::load_masked(std::int64_t step, std::int64_t first, std::int64_t co
     const std::int64_t split = m.pairs ? draws.first(stride_) : stride_;
     const bool follows = !m.pairs || draws.follows();
     stream_.read(begin, text, vocab_);
-    if (!follows)  // anywhere but right behind the first segment
+    if (!follows)  // anywhere but right after the first segment
       stream_.read(begin + split + 1 + draws.elsewhere(stream_.size() - 1),
                    std::span(text).subspan(static_cast<std::size_t>(split)), vocab_);
     const std::span<std::int32_t> tokens = out.tokens.subspan(i * length, length);
@@ -99,7 +99,7 @@ void Batches::load_masked(std::int64_t step, std::int64_t first, std::int64_t co
       if (t == split + 1) continue;
       const std::int32_t id = tokens[static_cast<std::size_t>(t)];
       const bool special = id == m.special.begin || id == m.special.separator || id == m.special.mask;
-      places.emplace_back(draws.order(t) + (special ? 1 : 0), t);  // what stands between documents comes last
+      places.emplace_back(draws.order(t) + (special ? 1 : 0), t);  // tokens between documents are chosen last
     }
     std::nth_element(places.begin(), places.begin() + m.predictions - 1, places.end());
     std::sort(places.begin(), places.begin() + m.predictions,

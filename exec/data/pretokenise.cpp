@@ -1,4 +1,4 @@
-// PCRE2 behind the pieces of a text.
+// Splits text with PCRE2.
 #include "exec/data/pretokenise.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -12,7 +12,7 @@
 namespace orrery::exec {
 namespace {
 
-// White space as Unicode has it, for `\s` of PCRE2 also takes U+180E, which is none since Unicode 6.3.
+// Unicode's white space. PCRE2's `\s` also takes U+180E, which has not been white space since Unicode 6.3.
 #define BLANKS \
   "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
 constexpr const char* kGpt2 = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" BLANKS "\\p{L}\\p{N}]+|[" BLANKS
@@ -57,7 +57,7 @@ base::Result<Pretokeniser> Pretokeniser::of(const std::string& expression) {
   auto compiled = std::make_unique<Compiled>();
   int error = 0;
   PCRE2_SIZE at = 0;
-  // \C would match a part of a character, and the next match would begin within it, which is undefined.
+  // \C could match part of a character, and the next match would begin inside it, which is undefined.
   constexpr std::uint32_t kOptions = PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C;
   compiled->code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(expression.data()), expression.size(), kOptions,
                                      &error, &at, nullptr));
@@ -67,7 +67,7 @@ base::Result<Pretokeniser> Pretokeniser::of(const std::string& expression) {
     return base::fail("E0616", fmt::format("the expression that splits text is not understood at character {}: {}", at,
                                            reinterpret_cast<const char*>(text.data())));
   }
-  pcre2_jit_compile(compiled->code.get(), PCRE2_JIT_COMPLETE);  // where the machine has none, it is interpreted
+  pcre2_jit_compile(compiled->code.get(), PCRE2_JIT_COMPLETE);  // interpreted where the machine has no JIT
   compiled->match.reset(pcre2_match_data_create_from_pattern(compiled->code.get(), nullptr));
   return Pretokeniser(std::move(compiled));
 }
@@ -95,11 +95,11 @@ void Pretokeniser::split_valid(std::string_view text, const std::function<void(s
   for (std::size_t from = 0; from < text.size();) {
     const int found =
         pcre2_match(compiled_->code.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,
-                    PCRE2_NO_UTF_CHECK, compiled_->match.get(), nullptr);  // checked above, once and not at each match
+                    PCRE2_NO_UTF_CHECK, compiled_->match.get(), nullptr);  // checked above, once for all matches
     if (found < 0) break;  // none, or beyond PCRE2's limits: the rest is one piece
     const PCRE2_SIZE* const range = pcre2_get_ovector_pointer(compiled_->match.get());
     const std::size_t begin = range[0], end = range[1];
-    if (end <= begin) {  // an expression that matches nothing stands still
+    if (end <= begin) {  // an empty match would not advance
       from = begin + std::max<std::size_t>(1, begin < text.size() ? sequence_at(text.substr(begin)) : 1);
       continue;
     }

@@ -1,4 +1,4 @@
-// Merging within a piece, and the way back.
+// Merges within a piece, and decodes.
 #include "exec/data/tokenizer.h"
 
 #include <queue>
@@ -48,8 +48,8 @@ void Tokenizer::encode(std::string_view text, std::vector<std::int32_t>& out) co
   });
 }
 
-// The pair of the lowest rank is merged, of equal ones the leftmost, until no neighbours are a pair. A heap, so that a
-// piece of n bytes takes n log n: a megabyte of one letter is one piece.
+// Merges the pair of lowest rank, the leftmost of equal ones, until no neighbours form a pair. The heap makes a piece
+// of n bytes take n log n: a megabyte of one letter is one piece.
 void Tokenizer::merge(std::string_view piece, std::vector<std::int32_t>& out) const {
   struct Symbol {
     std::int32_t id;
@@ -61,7 +61,7 @@ void Tokenizer::merge(std::string_view piece, std::vector<std::int32_t>& out) co
     const int at = static_cast<int>(i);
     symbols.push_back({of_byte_[static_cast<unsigned char>(piece[i])], at - 1, i + 1 < piece.size() ? at + 1 : -1});
   }
-  using Candidate = std::tuple<std::int32_t, int, std::int32_t, std::int32_t>;  // rank, left's place, left, right
+  using Candidate = std::tuple<std::int32_t, int, std::int32_t, std::int32_t>;  // rank, left's index, left, right
   std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> candidates;
   const auto propose = [&](int left) {
     if (left < 0) return;
@@ -75,7 +75,7 @@ void Tokenizer::merge(std::string_view piece, std::vector<std::int32_t>& out) co
     const auto [rank, at, left_id, right_id] = candidates.top();
     candidates.pop();
     Symbol& left = symbols[static_cast<std::size_t>(at)];
-    if (left.id != left_id || left.next < 0) continue;  // merged meanwhile
+    if (left.id != left_id || left.next < 0) continue;  // already merged
     Symbol& right = symbols[static_cast<std::size_t>(left.next)];
     if (right.id != right_id) continue;
     left.id = merge_of(left_id, right_id)->id;

@@ -1,6 +1,6 @@
 #pragma once
-/// Tokens of text: bytes, or byte-level byte-pair encoding (Sennrich et al. 2016; over bytes, Radford et al. 2019) with
-/// the vocabulary files of GPT-2 or a Hugging Face tokenizer.json of that kind; or BERT's word pieces.
+/// Tokenizers: bytes, or byte-level byte-pair encoding (Sennrich et al. 2016; over bytes, Radford et al. 2019) with
+/// the vocabulary files of GPT-2 or a Hugging Face tokenizer.json of that kind, or BERT's word pieces.
 #include <array>
 #include <cstdint>
 #include <filesystem>
@@ -20,24 +20,24 @@ namespace orrery::exec {
 
 class Tokenizer {
  public:
-  /// A byte is a token, and there is no special one.
+  /// Every byte is a token, and there are no special ones.
   [[nodiscard]] static Tokenizer bytes();
   /// `path`: a tokenizer.json, a vocab.json (or encoder.json) with merges.txt (or vocab.bpe) beside it, or a folder
-  /// with either; or BERT's vocab.txt, in lower case unless a tokenizer_config.json beside it says otherwise. Codes
+  /// with either; or BERT's vocab.txt, lower case unless a tokenizer_config.json beside it says otherwise. Codes
   /// E0615 to E0617.
   [[nodiscard]] static base::Result<Tokenizer> open(const std::filesystem::path& path);
 
-  /// Ids below this. May have holes.
+  /// All ids are below this; some may be unused.
   [[nodiscard]] std::int64_t vocab() const { return static_cast<std::int64_t>(pieces_.size()); }
-  /// The token that stands between documents: <|endoftext|>, or <|end_of_text|>.
+  /// The token between documents: <|endoftext|>, or <|end_of_text|>.
   [[nodiscard]] std::optional<std::int32_t> end_of_text() const { return end_of_text_; }
-  /// As that token is written in text; empty without one.
+  /// How that token is written in text; empty without one.
   [[nodiscard]] const std::string& end_of_text_word() const { return end_of_text_word_; }
-  /// [CLS], [SEP] and [MASK], where the vocabulary has them.
+  /// [CLS], [SEP] and [MASK], if the vocabulary has them.
   [[nodiscard]] std::optional<SpecialTokens> special() const;
-  /// Appends the ids of `text`. Special tokens are not looked for: their words are ordinary text.
+  /// Appends the ids of `text`. Special tokens are not recognised: their words are ordinary text.
   void encode(std::string_view text, std::vector<std::int32_t>& out) const;
-  /// The bytes of a token; of an id that there is none of, nothing.
+  /// The bytes of a token; empty for an unused id.
   [[nodiscard]] const std::string& piece(std::int32_t id) const;
   [[nodiscard]] std::string decode(const std::vector<std::int32_t>& ids) const;
 
@@ -51,7 +51,7 @@ class Tokenizer {
   void merge(std::string_view piece, std::vector<std::int32_t>& out) const;
 
   Pretokeniser pretokeniser_;
-  bool whole_pieces_ = false;  ///< a piece that is itself a token is that token, whatever the merges say
+  bool whole_pieces_ = false;  ///< a piece that is itself a token becomes that token, whatever the merges say
   bool bytes_ = false;
   std::shared_ptr<const WordPiece> word_pieces_;
   std::array<std::int32_t, 256> of_byte_{};

@@ -25,17 +25,17 @@ constexpr std::size_t kMostLines = 1 << 21;  // of merges.txt and vocab.txt
 constexpr std::size_t kLongestExpression = 1 << 16;
 constexpr const char* kUnreadable = "E0615";
 constexpr const char* kMalformed = "E0616";
-constexpr const char* kOtherKind = "E0617";  // a tokenizer.json that is no byte-level BPE, or normalises its text
+constexpr const char* kOtherKind = "E0617";  // a tokenizer.json that is not byte-level BPE, or that normalises its text
 
-/// What is wrong with the file at hand.
+/// What is wrong with the current file.
 struct Bad {
   const char* code;
   std::string message;
   int line = 0;
 };
 
-/// GPT-2's encoder.py writes bytes as printable characters: those that are such stand for themselves, the others for
-/// U+0100 and on, in order. By code point; -1 where there is none.
+/// GPT-2's encoder.py writes bytes as printable characters: bytes that are printable stand for themselves, the others
+/// become U+0100 and on, in order. By code point; -1 if it stands for none.
 std::array<int, 512> byte_of_character() {
   std::array<int, 512> out{};
   out.fill(-1);
@@ -47,7 +47,7 @@ std::array<int, 512> byte_of_character() {
   return out;
 }
 
-/// The bytes that a vocabulary's word stands for; a word with other characters (a special token) is itself.
+/// The bytes that a vocabulary's word stands for; a word with other characters (a special token) stands for itself.
 std::string bytes_of(const std::string& word) {
   static const std::array<int, 512> kBytes = byte_of_character();
   std::string out;
@@ -76,7 +76,7 @@ json parse(const std::string& text, const char* what) {
   return std::move(*parsed);
 }
 
-/// The lines of a text without their ends.
+/// The lines of a text, without line ends.
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
   for (std::size_t begin = 0; begin < text.size();) {
@@ -134,7 +134,7 @@ class TokenizerReader {
     made_.merges_.try_emplace(key, Tokenizer::Merge{static_cast<std::int32_t>(made_.merges_.size()), id_of(a + b)});
   }
 
-  /// merges.txt: a line each, the first pair first; a line "#version" at the top is no pair.
+  /// merges.txt: one pair per line, the first merged first; a line "#version" at the top is not a pair.
   void merges_text(const std::string& text) {
     int line = 0;
     for (const std::string& pair : lines_of(text)) {
@@ -157,7 +157,7 @@ class TokenizerReader {
     return std::move(made_);
   }
 
-  /// vocab.txt: a word a line, its number the id.
+  /// vocab.txt: one word per line; its number is the id.
   static Tokenizer word_pieces(const std::string& text, bool lower) { return word_pieces(lines_of(text), lower); }
   static Tokenizer word_pieces(std::vector<std::string> words, bool lower) {
     TokenizerReader reader(Pretokeniser::gpt2());
@@ -166,15 +166,15 @@ class TokenizerReader {
     const auto unknown = made.ids_.find("[UNK]");
     if (unknown == made.ids_.end()) throw Bad{kMalformed, "the vocabulary has no [UNK]: it is not one of word pieces"};
     made.word_pieces_ = std::make_shared<const WordPiece>(words, unknown->second, lower);
-    // As text again: pieces that go on a word stand without their mark, the others behind a space.
+    // For decoding: pieces that continue a word lose their mark, the others follow a space.
     for (std::string& word : words) made.pieces_.push_back(word.rfind("##", 0) == 0 ? word.substr(2) : " " + word);
-    // Between documents, as RoBERTa's full sentences have it (Liu et al. 2019, section 4.2). No word of text is it.
+    // Stands between documents, as in RoBERTa's full sentences (Liu et al. 2019, section 4.2). No text encodes to it.
     if (const auto separator = made.ids_.find("[SEP]"); separator != made.ids_.end())
       made.end_of_text_ = separator->second;
     return std::move(made);
   }
 
-  /// The same in a tokenizer.json, whose normaliser must be BERT's.
+  /// The same from a tokenizer.json, whose normaliser must be BERT's.
   static Tokenizer word_pieces(const json& file, const json& model) {
     const json normaliser = file.value("normalizer", json());
     if (!normaliser.is_object() || normaliser.value("type", "") != "BertNormalizer")
@@ -194,7 +194,7 @@ class TokenizerReader {
     return word_pieces(std::move(words), lower);
   }
 
-  /// The parts of a tokenizer.json that decide ids; whatever would change the text is refused by name.
+  /// The parts of a tokenizer.json that decide ids; anything that would change the text is refused by name.
   static Tokenizer whole(const json& file) {
     const auto kind = [](const json& at) { return at.is_object() ? at.value("type", std::string()) : std::string(); };
     const json model = file.value("model", json());
@@ -233,7 +233,7 @@ class TokenizerReader {
     merge(pair.substr(0, space), pair.substr(space + 1), 0);
   }
 
-  /// ByteLevel alone splits as GPT-2 does; a Split by an expression before it takes its place (Llama 3).
+  /// ByteLevel alone splits like GPT-2; a Split by an expression before it replaces that (Llama 3).
   static Pretokeniser splitter(const json& at) {
     json parts = json::array();
     if (at.is_object() && at.value("type", "") == "Sequence")
@@ -272,7 +272,7 @@ class TokenizerReader {
 };
 
 base::Result<Tokenizer> Tokenizer::open(const fs::path& path) {
-  fs::path at = path;  // the file at hand
+  fs::path at = path;  // the current file
   const auto read = [&](const fs::path& file) {
     at = file;
     return read_file(file, kMostBytes);

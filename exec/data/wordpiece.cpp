@@ -1,5 +1,5 @@
-// Words, then their pieces. The order of steps is that of the paper's own code: clean, space out ideographs, split at
-// spaces, lower and strip, split at punctuation, longest match first.
+// Splits words, then their pieces. The order of steps is that of the paper's own code: clean, space out ideographs,
+// split at spaces, lower and strip, split at punctuation, longest match first.
 #include "exec/data/wordpiece.h"
 
 #include <utf8proc.h>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kLongestWord = 100;  // characters; longer ones are unknown
 constexpr char32_t kReplacement = 0xfffd;
-constexpr int kMostParts = 8;  // of a character that is decomposed; Unicode 15 has 4
+constexpr int kMostParts = 8;  // into which a character decomposes; at most 4 in Unicode 15
 
 utf8proc_category_t category_of(char32_t c) {
   return utf8proc_category(static_cast<utf8proc_int32_t>(c));
@@ -27,7 +27,7 @@ bool is_unseen(char32_t c, utf8proc_category_t category) {
   return c == kReplacement || category == UTF8PROC_CATEGORY_CC || category == UTF8PROC_CATEGORY_CF ||
          category == UTF8PROC_CATEGORY_CO;
 }
-/// Of ASCII all signs, which Unicode has among its symbols too.
+/// In ASCII all signs, some of which Unicode counts as symbols.
 bool is_punctuation(char32_t c) {
   if (c < 0x80) return (c > 0x20 && c < '0') || (c > '9' && c < 'A') || (c > 'Z' && c < 'a') || (c > 'z' && c < 0x7f);
   const utf8proc_category_t category = category_of(c);
@@ -46,7 +46,7 @@ bool is_ideograph(char32_t c) {
   return std::any_of(kBlocks.begin(), kBlocks.end(), [c](const auto& block) { return c >= block[0] && c <= block[1]; });
 }
 
-/// In lower case, decomposed, without marks.
+/// Appends the character in lower case, decomposed, without marks.
 void append_plain(char32_t c, std::u32string& out) {
   if (c < 0x80) {
     out += c >= 'A' && c <= 'Z' ? c + 0x20 : c;
@@ -61,7 +61,7 @@ void append_plain(char32_t c, std::u32string& out) {
     if (utf8proc_category(part) != UTF8PROC_CATEGORY_MN) out += static_cast<char32_t>(part);
 }
 
-/// Takes a character off the text; a byte that begins none is the replacement character.
+/// Removes the first character of the text; an invalid byte becomes the replacement character.
 char32_t take(std::string_view& text) {
   utf8proc_int32_t c = 0;
   const utf8proc_ssize_t length = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
@@ -122,7 +122,7 @@ void WordPiece::word(const std::u32string& word, std::vector<std::int32_t>& out)
   std::size_t from = 0;
   while (from < word.size() && word.size() <= kLongestWord) {
     std::string piece = from > 0 ? "##" : "";
-    std::vector<std::size_t> ends;  // bytes of the piece after each character
+    std::vector<std::size_t> ends;  // length of the piece in bytes after each character
     for (std::size_t i = from; i < word.size(); ++i) {
       encode_to(word[i], piece);
       ends.push_back(piece.size());

@@ -1,6 +1,6 @@
 #pragma once
-/// BERT's tokenizer (Devlin et al. 2019; WordPiece of Wu et al. 2016): text in words and punctuation, in lower case and
-/// without accents unless told otherwise, each word in the longest pieces of the vocabulary, from its beginning.
+/// BERT's tokenizer (Devlin et al. 2019; WordPiece of Wu et al. 2016): splits text into words and punctuation, in lower
+/// case and without accents unless told otherwise, and each word from its beginning into the longest known pieces.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -11,7 +11,7 @@ namespace orrery::exec {
 
 class WordPiece {
  public:
-  /// `words`: vocab.txt's lines in order; those that go on a word begin with "##". `unknown`: the id of [UNK].
+  /// `words`: vocab.txt's lines in order; pieces that continue a word begin with "##". `unknown`: the id of [UNK].
   WordPiece(const std::vector<std::string>& words, std::int32_t unknown, bool lower);
   void encode(std::string_view text, std::vector<std::int32_t>& out) const;
 

@@ -10,7 +10,7 @@
 namespace orrery::exec {
 
 std::uint32_t crc32(std::span<const std::byte> bytes, std::uint32_t seed) {
-  if (bytes.empty()) return seed;  // zlib begins anew where there is no address
+  if (bytes.empty()) return seed;  // given no address, zlib would start over
   return static_cast<std::uint32_t>(::crc32_z(seed, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
 }
 

@@ -1,4 +1,4 @@
-// The system's file operations.
+// The operating system's file operations.
 #include "exec/files/file_system.h"
 
 #include <fcntl.h>

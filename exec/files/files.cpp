@@ -24,7 +24,7 @@ namespace {
   throw Failure(fmt::format("cannot {} {}: {}", verb, path.string(), std::strerror(error)));
 }
 
-/// As the system call does, again where a signal came between.
+/// Repeats a system call that a signal interrupted.
 template <class Call>
 auto retried(Call call) {
   for (;;) {
@@ -33,7 +33,7 @@ auto retried(Call call) {
   }
 }
 
-/// The sentence of a failure; of a full disk with the bytes that are wanted and those that there are.
+/// The text of a failure; for a full disk with the bytes needed and those available.
 std::string full_disk(const char* verb, const std::filesystem::path& path, int error, std::int64_t needed) {
   std::string text = fmt::format("cannot {} {}: {}", verb, path.string(), std::strerror(error));
   if (error != ENOSPC && error != EDQUOT) return text;
@@ -43,7 +43,7 @@ std::string full_disk(const char* verb, const std::filesystem::path& path, int e
   return text;
 }
 
-/// Closes on the way out.
+/// Closes the descriptor on scope exit.
 struct Descriptor {
   int value;
   explicit Descriptor(int v) : value(v) {}
@@ -81,7 +81,7 @@ void NewFile::write(std::span<const std::byte> bytes) {
 
 void NewFile::finish() {
   if (retried([&] { return file_system().sync(file_); }) != 0) fail(errno);
-  // Not again where it is interrupted: the descriptor is gone either way.
+  // Never retried after an interrupt: the descriptor is gone either way.
   if (file_system().close(std::exchange(file_, -1)) != 0 && errno != EINTR) fail(errno);
   finished_ = true;
 }
@@ -99,7 +99,7 @@ void sync_file(int file, const std::filesystem::path& path) {
 }
 
 void sync_folder(const std::filesystem::path& folder) {
-  // Some file systems cannot sync folders and say EINVAL.
+  // Some file systems cannot sync folders and return EINVAL.
   if (retried([&] { return file_system().sync_folder(folder); }) != 0 && errno != EINVAL)
     throw Failure(full_disk("sync", folder, errno, 0));
 }
@@ -165,7 +165,7 @@ void remove_quietly(const std::filesystem::path& path) noexcept {
     remove_tree(path);
   } catch (...) {
     try {
-      remove_tree(path);  // what one failure kept from going
+      remove_tree(path);  // what the failure prevented from being removed
     } catch (...) {
     }
   }
@@ -198,7 +198,7 @@ FileLock::~FileLock() {
 FileLock lock_file(const std::filesystem::path& path) {
   FileLock lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   if (!lock.held()) fail("lock", path, errno);
-  // Some network file systems have no locks: then nobody is kept out, rather than everybody.
+  // Some network file systems have no locks: then nobody is locked out, rather than everybody.
   if (::flock(lock.descriptor(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return {};
   return lock;
 }

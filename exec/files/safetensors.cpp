@@ -1,4 +1,4 @@
-// Reading and writing safetensors files.
+// Reads and writes safetensors files.
 #include "exec/files/safetensors.h"
 
 #include <fcntl.h>

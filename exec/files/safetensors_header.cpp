@@ -1,4 +1,4 @@
-// The checked reading of a safetensors header.
+// Reads and checks a safetensors header.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ std::int64_t bytes_of(const std::string& dtype) {
   return 0;
 }
 
-/// What JSON itself forbids, and keys given twice.
+/// Refuses what JSON itself forbids, and duplicate keys.
 [[noreturn]] void refuse(const JsonReader& in) {
   const base::Diagnostic& wrong = in.errors().front();
   if (wrong.code == "E0107") throw Bad{"in its header " + wrong.message};
@@ -95,7 +95,7 @@ TensorEntry read_entry(JsonReader& in, const std::string& name) {
       throw Bad{tensor + " needs exactly dtype, shape and data_offsets"};
   }
   if (in.failed()) refuse(in);
-  if (seen != 3) throw Bad{tensor + " needs exactly dtype, shape and data_offsets"};  // keys are not given twice
+  if (seen != 3) throw Bad{tensor + " needs exactly dtype, shape and data_offsets"};  // keys are unique
   std::int64_t bytes = bytes_of(entry.dtype);
   if (bytes == 0) throw Bad{tensor + " has an unknown dtype"};
   for (const std::int64_t extent : entry.shape)

@@ -1,4 +1,4 @@
-// One nameless file of fixed size.
+// One unnamed file of fixed size.
 #include "exec/files/state_file.h"
 
 #include <fcntl.h>
@@ -22,7 +22,7 @@ StateFile::StateFile(const std::string& path, std::int64_t bytes)
     throw Failure(fmt::format("cannot make the file of offloaded state {}: {}", path, std::strerror(errno)),
                   FailureKind::environment);
   ::unlink(path.c_str());
-  // It reports errors by its value.
+  // Returns the error instead of setting errno.
   const int full = posix_fallocate(file_, 0, static_cast<off_t>(bytes_));
   if (full != 0) {
     ::close(file_);

@@ -1,8 +1,8 @@
 #pragma once
-/// StateFile: what a rank keeps on NVMe: one file, whose room is taken at the start, so that a full disk shows then and
-/// not in the middle of a run. It has no name while it is used: it goes when the run ends, however it ends. It is
-/// mapped, for who looks at a few values (initial weights, checkpoints); what streams through it is read and written,
-/// so that errors have reasons.
+/// StateFile: what a rank keeps on NVMe, in one file. Its room is allocated at the start, so that a full disk shows
+/// then and not in the middle of a run. It has no name while in use, so it disappears when the run ends, in any way.
+/// It is mapped for code that looks at few values (initial weights, checkpoints); code that streams through it reads
+/// and writes, so that errors have reasons.
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -12,14 +12,14 @@ namespace orrery::exec {
 
 class StateFile {
  public:
-  /// Throws Failure when the file cannot be made or its file system has no room.
+  /// Throws Failure if the file cannot be made or its file system has no room.
   StateFile(const std::string& path, std::int64_t bytes);
   ~StateFile();
   StateFile(const StateFile&) = delete;
   StateFile& operator=(const StateFile&) = delete;
 
   [[nodiscard]] std::byte* address() const { return address_; }
-  /// For several threads at once, in different places. Throw Failure with the system's reason.
+  /// Safe for several threads at once, at different places. Throw Failure with the system's reason.
   void write(const std::byte* at, std::span<const std::byte> values);
   void read(std::span<std::byte> values, const std::byte* at) const;
 

@@ -20,7 +20,7 @@
 namespace orrery::exec {
 namespace {
 
-constexpr std::size_t kMostOfChild = 1 << 20;     // a longer line is cut: nothing of ours is that long
+constexpr std::size_t kMostOfChild = 1 << 20;     // longer lines are cut: none of ours is that long
 constexpr std::chrono::milliseconds kDrain{500};  // for output of grandchildren that outlive the child
 
 std::array<int, 2> make_pipe() {
@@ -30,10 +30,10 @@ std::array<int, 2> make_pipe() {
   return ends;
 }
 
-/// In the child, after fork: only calls that are safe there.
+/// Runs in the child after fork: only calls that are safe there.
 [[noreturn]] void become(char* const* arguments, char* const* environment, int out, int error, int report, int parent) {
   setpgid(0, 0);
-  prctl(PR_SET_PDEATHSIG, SIGKILL);  // a stopped one would not see another
+  prctl(PR_SET_PDEATHSIG, SIGKILL);  // a stopped child would not handle another signal
   const int nothing = open("/dev/null", O_RDONLY);
   if (getppid() == parent && nothing >= 0 && dup2(nothing, 0) >= 0 && dup2(out, 1) >= 0 && dup2(error, 2) >= 0) {
     sigset_t none;
@@ -98,7 +98,7 @@ bool Child::reap() {
   if (ended_) return true;
   int status = 0;
   const pid_t found = waitpid(process_, &status, WNOHANG);
-  if (found < 0 && errno == ECHILD) {  // whoever killed it has waited for it
+  if (found < 0 && errno == ECHILD) {  // the process that killed it has already waited for it
     status = SIGKILL;
   } else if (found != process_) {
     return false;

@@ -10,22 +10,22 @@ namespace orrery::exec {
 
 class Child {
  public:
-  /// Starts `arguments` (the first is the program, looked up on PATH) with an empty standard input, in a process group
-  /// of its own; it is killed when this process dies. `environment`: NAME=VALUE beside this process' own. Throws
-  /// Failure(environment) when it cannot be started.
+  /// Starts `arguments` (the first is the program, looked up on PATH) with an empty standard input, in its own process
+  /// group; it is killed when this process dies. `environment`: NAME=VALUE, added to this process's own. Throws
+  /// Failure(environment) if it cannot be started.
   explicit Child(const std::vector<std::string>& arguments, const std::vector<std::string>& environment = {});
-  ~Child();  ///< kills what still runs
+  ~Child();  ///< kills what is still running
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
   /// Waits up to `wait` for output, or for input on one of `others`, and passes on whole lines. False once the child
-  /// has ended and all was read.
+  /// has ended and everything has been read.
   bool pump(std::chrono::milliseconds wait, const std::function<void(const std::string&)>& out_line,
             const std::function<void(const std::string&)>& error_line, const std::vector<int>& others = {});
-  void signal(int number);  ///< to the child alone
+  void signal(int number);  ///< only to the child
   void kill_group();        ///< SIGKILL to its group
   [[nodiscard]] bool ended() const { return ended_; }
-  /// Once pump() has returned false: the exit code, 128 + signal when it was killed.
+  /// After pump() has returned false: the exit code, 128 + signal if it was killed.
   [[nodiscard]] int exit_code() const { return exit_code_; }
 
  private:

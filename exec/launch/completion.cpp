@@ -1,4 +1,4 @@
-// completed.json, written and read.
+// Writes and reads completed.json.
 #include <cmath>
 #include <limits>
 #include <map>
@@ -74,7 +74,7 @@ std::string write_completion(const Completion& c) {
   json["completed"] = c.completed;
   json["steps"] = c.steps;
   json["resumed_from"] = c.resumed_from;
-  if (std::isfinite(c.first_loss)) json["first_loss"] = c.first_loss;  // JSON has no other numbers
+  if (std::isfinite(c.first_loss)) json["first_loss"] = c.first_loss;  // JSON has no NaN or infinity
   if (std::isfinite(c.final_loss)) json["final_loss"] = c.final_loss;
   const auto or_none = [](double value) { return std::isfinite(value) ? value : 0; };
   json["step_time_s"] = or_none(c.step_time_s);

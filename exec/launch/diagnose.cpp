@@ -1,4 +1,4 @@
-// What a dead, stopped or late rank says by what it left.
+// Finds from what a dead, stopped or late rank left behind what happened to it.
 #include "exec/launch/diagnose.h"
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@
 namespace orrery::exec {
 namespace {
 
-constexpr std::chrono::milliseconds kTogether{5};  // ends nearer than this have no order: the launcher takes longer
+constexpr std::chrono::milliseconds kTogether{5};  // closer ends have no known order: the launcher takes longer
 
 std::string signal_text(int number) {
   const char* name = sigabbrev_np(number);
@@ -26,13 +26,13 @@ std::string name_of_rank(const RankLine& line) {
   return line.rank >= 0 ? fmt::format("rank {}", line.rank) : fmt::format("the rank of process {}", line.process);
 }
 
-/// "in training step 3, during X" or what else is known.
+/// "in training step 3, during X", or what is known.
 std::string where(const Recorded& at) {
   if (at.step == 0) return fmt::format("while {}", name_of(at.phase));
   std::string text = fmt::format("in training step {}", at.step);
   if (at.phase == RankPhase::saving) text += ", while saving";
   if (at.last.empty()) return text;
-  // Of what began and has not ended; else of what came last.
+  // The message that has begun and not ended, else the latest.
   const RecordedMessage& last = at.last.back();
   text += fmt::format(", {} {}", last.ended ? "after" : "during", last.what);
   return last.micro_batch < 0 ? text : text + fmt::format(", micro-batch {}", last.micro_batch);
@@ -47,7 +47,7 @@ std::string how(const RankLine& line, std::optional<int> status) {
   if (status && WIFSIGNALED(*status)) return "was killed by " + signal_text(WTERMSIG(*status));
   if (status && WEXITSTATUS(*status) != 0)
     return fmt::format("ended with exit code {} before the run was done", WEXITSTATUS(*status));
-  // A rank that calls exit says so; one that a signal ends cannot.
+  // A rank that calls exit reports it; one that a signal kills cannot.
   return "ended without a word, as by SIGKILL or _exit,";
 }
 
@@ -68,7 +68,7 @@ std::vector<int> wait_statuses_in(const std::string& line) {
   if (line.rfind("[mpiexec", 0) != 0 || at == std::string::npos) return {};
   std::vector<int> out;
   for (at += kWords.size(); at < line.size();) {
-    if (line[at] == '[') at = line.find(']', at);  // a host's ranks follow
+    if (line[at] == '[') at = line.find(']', at);  // the host's ranks follow
     if (at == std::string::npos) break;
     if (line[at] < '0' || line[at] > '9') {
       ++at;
@@ -98,7 +98,7 @@ std::string who_died(const Lifelines& lines, const std::vector<int>& statuses) {
   std::vector<const RankLine*> suspects;
   for (const RankLine* line : gone)
     if (line->gone_at - first <= kTogether) suspects.push_back(line);
-  // The launcher ends the others in the same moment: those it did not end are to blame, where there are such.
+  // The launcher kills the others in the same moment: if some were not killed by it, these are to blame.
   const auto by_itself = [&](const RankLine* line) {
     const auto status = status_of(*line);
     return line->exited_with || (status && *status != 0 && !cleaned_up(*status));

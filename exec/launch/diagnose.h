@@ -1,5 +1,5 @@
 #pragma once
-/// From what ranks left behind to a sentence: which rank ended or held up a run, how, in which training step and in
+/// Turns what ranks left behind into a sentence: which rank ended or held up a run, how, in which training step and in
 /// which message.
 #include <map>
 #include <optional>
@@ -13,24 +13,24 @@ namespace orrery::exec {
 /// A rank at the moment when the run was found to have failed.
 struct RankAtFailure {
   int rank = -1, process = 0;
-  char state = '\0';  ///< of its process (state_of_process); '\0': gone
+  char state = '\0';  ///< state of its process (state_of_process); '\0': gone
   Recorded recorded;
 };
 /// `most`: newest messages of each rank.
 [[nodiscard]] std::vector<RankAtFailure> look_at(const Lifelines& lines, std::size_t most);
 
-/// What `mpiexec -print-all-exitcodes` says: by rank, as waitpid has them. Empty where the line is none of that kind.
+/// The statuses that `mpiexec -print-all-exitcodes` prints: by rank, as from waitpid. Empty if the line has none.
 [[nodiscard]] std::vector<int> wait_statuses_in(const std::string& line);
 
-/// "rank 1 was killed by signal 9 (SIGKILL) in training step 17, during all_reduce over …", of the first that ended
-/// before the run was done; empty when none did. `statuses`: by rank; may be empty.
+/// "rank 1 was killed by signal 9 (SIGKILL) in training step 17, during all_reduce over …", for the first that ended
+/// before the run was done; empty if none did. `statuses`: by rank; may be empty.
 [[nodiscard]] std::string who_died(const Lifelines& lines, const std::vector<int>& statuses);
 
-/// Who keeps the others waiting: a rank that is stopped, one that computes while all others wait, or those that wait
-/// for different things. Empty when the ranks do not tell.
+/// Which rank keeps the others waiting: one that is stopped, one that computes while all others wait, or those that
+/// wait for different things. Empty if that cannot be told.
 [[nodiscard]] std::string who_holds_up(const std::vector<RankAtFailure>& ranks);
 
-/// failure.json: the reason, and of each rank where it was and its last messages.
+/// failure.json: the reason, and for each rank where it was and its last messages.
 [[nodiscard]] std::string write_failure(const std::string& reason, const std::vector<RankAtFailure>& ranks);
 
 }  // namespace orrery::exec

@@ -1,4 +1,4 @@
-// Local sockets in the abstract name space: no file is left, whoever dies.
+// Local sockets in the abstract name space: no file remains, whoever dies.
 #include "exec/launch/lifeline.h"
 
 #include <fmt/format.h>
@@ -23,9 +23,9 @@
 namespace orrery::exec {
 namespace {
 
-constexpr std::size_t kMostLine = 1 << 20;  // a longer one is dropped: nothing of ours is that long
+constexpr std::size_t kMostLine = 1 << 20;  // longer lines are dropped: none of ours is that long
 constexpr int kSendBuffer = 1 << 20;
-constexpr int kPatience = 3000;  // milliseconds that a line which matters waits for a supervisor that does not read
+constexpr int kPatience = 3000;  // milliseconds for which an important line waits for a supervisor that does not read
 constexpr int kLost = 1;         // exit code of a rank whose supervisor is gone
 
 struct Address {
@@ -38,12 +38,12 @@ Address address_of(const std::string& mark) {
   address.name.sun_family = AF_UNIX;
   const std::string text = "orrery-" + mark;
   const std::size_t n = std::min(text.size(), sizeof address.name.sun_path - 1);
-  std::memcpy(address.name.sun_path + 1, text.data(), n);  // the leading zero says that it is no file
+  std::memcpy(address.name.sun_path + 1, text.data(), n);  // the leading zero marks an abstract name, not a file
   address.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + n);
   return address;
 }
 
-/// The other end's process; 0 when it is another user's.
+/// The process at the other end; 0 if it is another user's.
 int peer_of(int socket) {
   ucred peer{};
   socklen_t length = sizeof peer;
@@ -68,7 +68,7 @@ std::optional<int> number_in(std::string_view text) {
   return value;
 }
 
-/// The first words carry the recorder's descriptor.
+/// The first message carries the recorder's descriptor.
 bool send_hello(int socket, const std::string& text, int descriptor) {
   iovec part{const_cast<char*>(text.data()), text.size()};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
@@ -88,7 +88,7 @@ bool send_hello(int socket, const std::string& text, int descriptor) {
 }
 
 [[noreturn]] void end_without_supervisor(int launcher) {
-  if (launcher > 1 && getppid() == launcher) kill(launcher, SIGKILL);  // it may be stopped, and wait for ever
+  if (launcher > 1 && getppid() == launcher) kill(launcher, SIGKILL);  // it may be stopped, and would wait for ever
   _exit(kLost);
 }
 
@@ -133,7 +133,7 @@ void Lifeline::listen() {
 
 void Lifeline::say(const std::string& line, bool may_be_lost) {
   const std::string text = line + "\n";
-  const std::lock_guard guard(writing_);  // a line is whole, whichever thread says it
+  const std::lock_guard guard(writing_);  // keeps lines whole, whichever thread sends them
   std::size_t sent = 0;
   while (sent < text.size()) {
     const ssize_t n = send(socket_, text.data() + sent, text.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -142,7 +142,7 @@ void Lifeline::say(const std::string& line, bool may_be_lost) {
       continue;
     }
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && errno != EAGAIN) return;  // the listener sees the end too
+    if (n < 0 && errno != EAGAIN) return;  // the listener notices the end too
     if (sent == 0 && may_be_lost) return;
     pollfd writable{socket_, POLLOUT, 0};
     if (poll(&writable, 1, kPatience) <= 0 && sent == 0) return;
@@ -175,7 +175,7 @@ struct Lifelines::End {
   End(const End&) = delete;
   End& operator=(const End&) = delete;
   int socket;
-  std::string rest;  ///< a line not yet ended
+  std::string rest;  ///< an unfinished line
 };
 
 Lifelines::Lifelines(const std::string& mark) {

@@ -1,4 +1,4 @@
-// /proc, read: who carries the mark, and in what state a process is.
+// Reads /proc: which processes carry the mark, and in what state a process is.
 #include "exec/launch/process_tree.h"
 
 #include <fcntl.h>
@@ -68,7 +68,7 @@ bool ProcessTree::end(std::chrono::milliseconds patience) const {
       ours.insert(process);
       kill(process, SIGKILL);
     }
-    // Those that lost their parent are children of this process now. Nobody else's children are waited for.
+    // Orphans are children of this process now. Its other children are not waited for.
     for (auto it = ours.begin(); it != ours.end();)
       it = waitpid(*it, nullptr, WNOHANG) == *it || state_of_process(*it) == '\0' ? ours.erase(it) : std::next(it);
     if (left.empty() && ours.empty()) return true;
@@ -79,7 +79,7 @@ bool ProcessTree::end(std::chrono::milliseconds patience) const {
 
 char state_of_process(int process) {
   const std::string stat = text_of(fs::path("/proc") / std::to_string(process) / "stat");
-  const std::size_t name_end = stat.rfind(')');  // the name may hold anything
+  const std::size_t name_end = stat.rfind(')');  // the name may contain anything
   return name_end == std::string::npos || name_end + 2 >= stat.size() ? '\0' : stat[name_end + 2];
 }
 

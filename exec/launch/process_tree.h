@@ -1,26 +1,26 @@
 #pragma once
-/// All processes of one run, whatever became of their parents: they carry the run's mark in their environment. mpiexec,
-/// its proxy and the ranks each have a session of their own, so that no process group holds them all.
+/// All processes of one run, whatever became of their parents: their environment carries the run's mark. mpiexec, its
+/// proxy and the ranks have a session each, so no process group holds them all.
 #include <chrono>
 #include <string>
 #include <vector>
 
 namespace orrery::exec {
 
-/// The environment variable that marks them; its value is the run's own.
+/// The environment variable that marks them; its value identifies the run.
 inline constexpr const char* kRunMark = "ORRERY_SUPERVISED";
 
 class ProcessTree {
  public:
-  /// While it lives, processes that lose their parent become children of this one, so that they can be waited for.
+  /// While this object lives, processes that lose their parent become children of this one, which can wait for them.
   explicit ProcessTree(std::string mark);
-  ~ProcessTree();  ///< ends what is left
+  ~ProcessTree();  ///< kills what is left
   ProcessTree(const ProcessTree&) = delete;
   ProcessTree& operator=(const ProcessTree&) = delete;
 
-  /// Ids of those that live. One that was started a moment ago may not have the mark yet.
+  /// Ids of the living members. A process that has only just started may not have the mark yet.
   [[nodiscard]] std::vector<int> members() const;
-  /// SIGKILL to all, which ends stopped ones too, until none is left. False when some outlive `patience`.
+  /// Sends SIGKILL to all, which also ends stopped ones, until none is left. False if some outlive `patience`.
   bool end(std::chrono::milliseconds patience = std::chrono::seconds(5)) const;
 
  private:
@@ -28,7 +28,7 @@ class ProcessTree {
   bool was_subreaper_ = false;
 };
 
-/// A process' state as /proc says: R, S, D, T (stopped), Z …; '\0' when there is none.
+/// A process's state from /proc: R, S, D, T (stopped), Z …; '\0' if there is no such process.
 [[nodiscard]] char state_of_process(int process);
 
 }  // namespace orrery::exec

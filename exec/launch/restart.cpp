@@ -1,4 +1,4 @@
-// When to start again, and when to give up.
+// Decides when to start again, and when to give up.
 #include "exec/launch/restart.h"
 
 #include <fmt/format.h>
@@ -20,7 +20,7 @@ bool may_help(const RunOutcome& outcome) {
   return (outcome.end == RunEnd::failed || outcome.end == RunEnd::timed_out) && !asked_wrongly;
 }
 
-/// False when it was cut short by a request to stop.
+/// False if a stop request cut it short.
 bool pause(std::chrono::milliseconds length, const std::atomic<bool>* stop) {
   constexpr std::chrono::milliseconds kLook{20};
   const auto end = Clock::now() + length;
@@ -31,8 +31,8 @@ bool pause(std::chrono::milliseconds length, const std::atomic<bool>* stop) {
   return true;
 }
 
-/// A line of restarts.jsonl: what this start cost the run. Only of one that trained: until then the directory is as it
-/// was found.
+/// Writes a line of restarts.jsonl: what this start cost the run. Only for a start that trained: until then the
+/// directory is as it was found.
 void record(const std::filesystem::path& run, const RunOutcome& failed, double ran_s, double pause_s) {
   if (!failed.trained || !std::filesystem::is_directory(run)) return;
   const nlohmann::json line = {{"reason", failed.reason},
@@ -40,7 +40,7 @@ void record(const std::filesystem::path& run, const RunOutcome& failed, double r
                                {"checkpoint_step", failed.checkpoint.value_or(failed.resumed_from)},
                                {"ran_s", ran_s},
                                {"pause_s", pause_s}};
-  // The disk may be what failed: the run goes on without the line.
+  // The disk may be what failed: the run continues without the line.
   std::ofstream(run / "restarts.jsonl", std::ios::app)
       << line.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) << std::endl;
 }
@@ -55,7 +55,7 @@ RestartedOutcome supervise_with_restarts(TrainCommand command, const RestartPoli
     const Clock::time_point began = Clock::now();
     out.last = supervise(command, watchers, stop);
     const double ran_s = std::chrono::duration<double>(Clock::now() - began).count();
-    ::malloc_trim(0);  // what a failure's report took: a run may be started again for months
+    ::malloc_trim(0);  // returns memory of failure reports: a run may be restarted for months
     if (stop && stop->load()) return out;
     if (!may_help(out.last) || static_cast<int>(out.failures.size()) >= policy.most) return out;
     in_vain = out.last.checkpoint ? 1 : in_vain + 1;
@@ -63,7 +63,7 @@ RestartedOutcome supervise_with_restarts(TrainCommand command, const RestartPoli
       out.last.reason += fmt::format("; not started again: {} starts in a row brought no new checkpoint", in_vain);
       return out;
     }
-    // Until a start has come to its first step, the directory is as it was found: what was asked of it still holds.
+    // Until a start reaches its first step, the directory is as it was found, and the original request still applies.
     if (out.last.trained) command.resume = true;
     out.failures.push_back(out.last.reason);
     const auto doubled = policy.first_pause * (1 << std::min(in_vain - 1, 16));

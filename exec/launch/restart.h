@@ -1,5 +1,5 @@
 #pragma once
-/// A run that is started again when it fails: from its newest checkpoint, after a pause that grows, and not for ever.
+/// Restarts a run that fails: from its newest checkpoint, after a growing pause, and not for ever.
 #include <chrono>
 #include <string>
 #include <vector>
@@ -9,9 +9,9 @@
 namespace orrery::exec {
 
 struct RestartPolicy {
-  int most = 0;              ///< restarts in all; 0: none
-  int without_progress = 5;  ///< failures in a row without a newer checkpoint that end it all the same
-  std::chrono::milliseconds first_pause{1000};  ///< doubled for each failure in a row without a newer checkpoint
+  int most = 0;              ///< restarts in total; 0: none
+  int without_progress = 5;  ///< give up after this many failures in a row without a newer checkpoint
+  std::chrono::milliseconds first_pause{1000};  ///< doubles with each failure in a row without a newer checkpoint
   std::chrono::milliseconds longest_pause{60000};
 };
 
@@ -20,9 +20,9 @@ struct RestartedOutcome {
   std::vector<std::string> failures;  ///< why each earlier start failed
 };
 
-/// As supervise(), again and again; what each failed start cost is a line of the run's restarts.jsonl. What was asked
-/// for wrongly (exit codes 2, 3, 5, 6 of the worker) and what could not be started is not tried again. Restarts resume;
-/// the first start does as `command` says.
+/// As supervise(), repeatedly; each failed start adds a line with its cost to the run's restarts.jsonl. Mistakes in
+/// the request (exit codes 2, 3, 5, 6 of the worker) and runs that could not be started are not retried. Restarts
+/// resume; the first start does as `command` says.
 [[nodiscard]] RestartedOutcome supervise_with_restarts(TrainCommand command, const RestartPolicy& policy,
                                                        const RunWatchers& watchers, const std::atomic<bool>* stop);
 

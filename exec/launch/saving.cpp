@@ -1,4 +1,4 @@
-// The times of checkpoints.
+// Times of checkpoints.
 #include "exec/launch/saving.h"
 
 #include <fmt/format.h>

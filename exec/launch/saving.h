@@ -1,5 +1,5 @@
 #pragma once
-/// What saving checkpoints took: on a rank, over all ranks, and over a run.
+/// The cost of saving checkpoints: on a rank, over all ranks, and over a run.
 #include <chrono>
 #include <cstdint>
 #include <string>
@@ -11,24 +11,24 @@ namespace orrery::exec {
 struct Saving {
   double copy = 0;    ///< to the host: training waits
   double write = 0;   ///< by the writer's thread, while training goes on
-  double wait = 0;    ///< training waits for that thread: of the last checkpoint, and of one that is due too soon
-  double commit = 0;  ///< manifest, name, oldest removed: training waits
+  double wait = 0;    ///< training waits for that thread: to finish the last checkpoint, and if one is due too soon
+  double commit = 0;  ///< manifest, rename, removal of the oldest: training waits
   double bytes = 0;   ///< of the rank's file
   [[nodiscard]] double pause() const { return copy + wait + commit; }
 };
 [[nodiscard]] std::string pack_saving(const Saving& saving);
 
-/// The moments of a checkpoint on one rank, from which its Saving comes.
+/// Times the phases of a checkpoint on one rank, and makes its Saving.
 class SavingClock {
  public:
   using Clock = std::chrono::steady_clock;
   void begins() { began_ = Clock::now(); }
   void copied();
   void commits() { committing_ = Clock::now(); }
-  /// The checkpoint has its name. `written`: when the writer's thread had ended.
+  /// The checkpoint is durable. `written`: when the writer's thread ended.
   [[nodiscard]] Saving ended(Clock::time_point written, double bytes);
   [[nodiscard]] Clock::time_point began() const { return began_; }
-  /// Seconds that training has waited since this was asked last.
+  /// Seconds that training has waited since the last call.
   [[nodiscard]] double take_pause();
 
  private:
@@ -36,16 +36,16 @@ class SavingClock {
   double pause_ = 0;
 };
 
-/// Over all ranks: of each time the slowest rank's.
+/// Over all ranks: the slowest rank's value of each time.
 struct SavedCheckpoint {
   Saving slowest;
-  double bytes = 0;  ///< of all files; slowest.bytes: of the largest
+  double bytes = 0;  ///< of all files; slowest.bytes: of the largest file
 };
-/// `packed`: pack_saving of each rank.
+/// `packed`: the ranks' pack_saving.
 [[nodiscard]] SavedCheckpoint join_savings(const std::vector<std::string>& packed);
 
-/// Sums over a run's checkpoints, as completed.json has them. Bytes are sums too, largest_rank_bytes of the largest
-/// file of each.
+/// Sums over a run's checkpoints, as in completed.json. Bytes are sums too; largest_rank_bytes sums the largest file of
+/// each checkpoint.
 struct SavedTotals {
   std::int64_t count = 0;
   double pause_s = 0, copy_s = 0, wait_s = 0, commit_s = 0, write_s = 0;

@@ -1,4 +1,4 @@
-// The supervisor: command line of the worker, its events, its end.
+// The supervisor: the worker's command line, its events, and its end.
 #include "exec/launch/supervise.h"
 
 #include <fmt/format.h>
@@ -79,7 +79,7 @@ std::string text(const nlohmann::json& event, const char* key) {
   return found != event.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
-/// What is known of the run while it goes on.
+/// What is known of the run while it is under way.
 class Watch {
  public:
   Watch(const TrainCommand& command, const RunWatchers& watchers) : command_(command), watchers_(watchers) {}
@@ -123,7 +123,7 @@ class Watch {
       watchers_.message(fmt::format("resumed after step {:.0f}", number(event, "resumed_from")));
   }
 
-  /// The worker's own sentence is the reason; what else stands on standard error is the tail.
+  /// The worker's own sentence is the reason; the rest of standard error is the tail.
   void error_line(const std::string& line) {
     if (std::vector<int> statuses = wait_statuses_in(line); !statuses.empty()) {
       wait_statuses_ = std::move(statuses);
@@ -131,9 +131,9 @@ class Watch {
     }
     constexpr std::string_view kOurs = "orrery-worker: ";
     if (line.rfind(kOurs, 0) == 0) {
-      if (!reason_.empty()) return;  // of another rank: one failure makes many ranks speak
+      if (!reason_.empty()) return;  // of another rank: one failure makes many ranks report
       reason_ = line.substr(kOurs.size());
-      const std::size_t code_end = reason_.find("]: ");  // "error[E0611]: …": the sentence alone
+      const std::size_t code_end = reason_.find("]: ");  // "error[E0611]: …": only the sentence
       if (reason_.rfind("error[", 0) == 0 && code_end != std::string::npos) reason_.erase(0, code_end + 3);
       return;
     }
@@ -141,7 +141,7 @@ class Watch {
     if (tail_.size() > 2 * kTail) tail_.erase(0, tail_.size() - kTail);
   }
 
-  /// True when the run has been silent for longer than it may.
+  /// True if the run has been silent for longer than allowed.
   [[nodiscard]] bool silent() const {
     return Clock::now() - last_progress_ > (started_ ? command_.step_timeout : command_.start_timeout);
   }
@@ -156,7 +156,7 @@ class Watch {
   [[nodiscard]] std::string tail() const { return tail_.size() > kTail ? tail_.substr(tail_.size() - kTail) : tail_; }
 
  private:
-  /// Ranks may all say the same.
+  /// Several ranks may report the same.
   void diagnostic(const nlohmann::json& event) {
     auto found = diagnostic_of(event);
     if (!found || std::find(diagnostics_.begin(), diagnostics_.end(), *found) != diagnostics_.end()) return;
@@ -190,7 +190,7 @@ class Watch {
   base::Diagnostics diagnostics_;
 };
 
-constexpr std::chrono::milliseconds kLastWords{1000};  // after a rank's end, for the launcher to end and say why
+constexpr std::chrono::milliseconds kLastWords{1000};  // after a rank's end, for the launcher to end and to report why
 constexpr std::chrono::seconds kRundown{10};           // after the run's own record, for everything to end
 constexpr std::size_t kMessagesKept = 2000;            // of each rank, in failure.json
 
@@ -200,7 +200,7 @@ std::string death_of(int exit_code) {
   return fmt::format("a rank died (mpiexec returned {})", exit_code);
 }
 
-/// One run from its start to the end of its last process.
+/// One run, from its start to the end of its last process.
 class Supervision {
  public:
   Supervision(const TrainCommand& command, const RunWatchers& watchers, const std::atomic<bool>* stop)
@@ -217,7 +217,7 @@ class Supervision {
       look_at_ranks();
       if (watch_.silent()) end(Cut::silent);
     }
-    (void)tree_.end();  // what outlives the launcher
+    (void)tree_.end();  // kills what outlives the launcher
     serve();
     return outcome();
   }
@@ -244,13 +244,13 @@ class Supervision {
         end(Cut::before_start);
       } else {
         lines_.stop();
-        if (lines_.ranks().empty()) child_.signal(SIGTERM);  // a launcher of something else
+        if (lines_.ranks().empty()) child_.signal(SIGTERM);  // a launcher of some other program
       }
     }
     if (asked_ && Clock::now() - *asked_ > command_.grace) end(Cut::too_late);
   }
 
-  /// A rank that is gone before the run is done ends it, whatever the launcher makes of it.
+  /// A rank that is gone before the run is done ends the run, whatever the launcher does.
   void look_at_ranks() {
     const RankLine* failed = first_failed();
     const RankLine* gone = first_gone();
@@ -268,10 +268,10 @@ class Supervision {
     if (why == Cut::silent || why == Cut::too_late || why == Cut::lost) note_failure();
     cut_ = why;
     (void)tree_.end();
-    child_.kill_group();  // one that has not yet become what it was started as has no mark
+    child_.kill_group();  // a child that has not called exec yet has no mark
   }
 
-  /// Where every rank was when it was first seen that something is wrong.
+  /// Records where every rank was when the failure was first noticed.
   void note_failure() {
     if (!at_failure_.empty()) return;
     at_failure_ = look_at(lines_, kMessagesKept);
@@ -290,7 +290,7 @@ class Supervision {
     return first;
   }
 
-  /// The ranks' own words, the word of who found them dead, or the launcher's, whichever came first.
+  /// The ranks' own words, the words of whoever found them dead, or the launcher's, whichever came first.
   [[nodiscard]] std::string why_it_failed() const {
     const RankLine *failed = first_failed(), *gone = first_gone();
     if (failed != nullptr && gone != nullptr && gone->gone_at < failed->failed_at) failed = nullptr;
@@ -353,7 +353,7 @@ class Supervision {
     try {
       write_atomically(command_.run / "failure.json", write_failure(reason, at_failure_));
     } catch (const Failure&) {
-      // The disk may be what failed; the reason is said all the same.
+      // The disk may be what failed; the reason is still reported.
     }
   }
 

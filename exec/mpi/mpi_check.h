@@ -3,7 +3,7 @@
 
 namespace orrery::exec {
 
-/// Throws Failure "WHAT: MPI's words" unless `code` is MPI_SUCCESS.
+/// Throws Failure "WHAT: MPI's message" unless `code` is MPI_SUCCESS.
 void check_mpi(int code, const char* what);
 
 }  // namespace orrery::exec

@@ -1,4 +1,4 @@
-// MPI behind the Transport interface. Counts beyond MPI's int go in chunks; errors are Failures.
+// MPI behind the Transport interface. Counts beyond MPI's int are split into chunks; errors are Failures.
 #include "exec/mpi/mpi_transport.h"
 
 #include <fmt/core.h>
@@ -43,7 +43,7 @@ MPI_Datatype sum_type(models::DType dtype) {
   throw Failure(fmt::format("MPI has no reduction of {}", models::name_of(dtype)), FailureKind::environment);
 }
 
-/// MPI knows no 16-bit floating type: its user operations see whole numbers of that size.
+/// MPI has no 16-bit floating type: user operations get them as integers of that size.
 template <models::DType dtype, plan::Reduce reduce>
 void reduce_16(void* in, void* into, int* count, MPI_Datatype*) {
   reduce_into(static_cast<std::byte*>(into), static_cast<const std::byte*>(in), *count, dtype, reduce);
@@ -79,7 +79,7 @@ class Operations {
   std::array<MPI_Op, 4> own_{};
 };
 
-/// Several MPI requests that end together.
+/// Several MPI requests that count as one.
 class MpiRequest : public Request {
  public:
   bool test() override {
@@ -98,7 +98,7 @@ class MpiRequest : public Request {
   std::size_t next_ = 0;
 };
 
-/// Calls `each(first, count)` over chunks that MPI can count.
+/// Calls `each(first, count)` for chunks that MPI can count.
 template <class Each>
 void in_chunks(std::int64_t elements, Each each) {
   std::int64_t first = 0;
@@ -186,7 +186,7 @@ class MpiTransport : public Transport {
                 "MPI_Ireduce_scatter_block");
       return request;
     }
-    // The rank's own block of the source is the target, or counts are too large: one reduction to each member.
+    // The rank's own block of the source is the target, or counts are too large: one reduction per member.
     for (int root = 0; root < members; ++root)
       in_chunks(elements_per_rank, [&](std::int64_t first, int count) {
         const std::byte* from = source + root * bytes + first * width;
@@ -209,12 +209,12 @@ class MpiTransport : public Transport {
     return request;
   }
 
-  // Of messages of their own between each two members: MPI's own counts and displacements are ints.
+  // One message between each pair of members, as MPI's own counts and displacements are ints.
   std::unique_ptr<Request> all_to_all_counted(GroupId group, models::DType dtype, const std::byte* source,
                                               std::byte* target, std::int64_t slot,
                                               const std::vector<std::int64_t>& sent,
                                               const std::vector<std::int64_t>& received) override {
-    constexpr int kTag = 1;  // one is under way in a group at a time: they are steps of one stream
+    constexpr int kTag = 1;  // a group has only one under way: they are steps of one stream
     const MPI_Comm comm = communicator(group);
     const int members = groups_[static_cast<std::size_t>(group)].size;
     int mine = 0;
@@ -300,11 +300,11 @@ class MpiTransport : public Transport {
   struct Group {
     MPI_Comm communicator = MPI_COMM_NULL;
     int size = 0;
-    int exchanges = 0;  ///< begun so far: members begin them in the same order, so that it gives their tags
+    int exchanges = 0;  ///< begun so far: members begin them in the same order, so tags follow from it
   };
 
   PairwiseSum pairwise(GroupId group, models::DType dtype, plan::Reduce reduce) {
-    constexpr int kTags = 1 << 14;  // MPI promises 2^15 - 1
+    constexpr int kTags = 1 << 14;  // MPI guarantees 2^15 - 1
     const MPI_Comm comm = communicator(group);
     int& exchanges = groups_[static_cast<std::size_t>(group)].exchanges;
     exchanges = (exchanges + 1) % kTags;

@@ -1,6 +1,6 @@
 #pragma once
-/// Transport over MPI: nonblocking collectives and messages, a communicator for each group. MPI's headers stay in
-/// mpi_transport.cpp.
+/// Transport over MPI: nonblocking collectives and messages, and a communicator for each group. Only mpi_transport.cpp
+/// includes MPI's headers.
 #include <memory>
 #include <string>
 
@@ -9,7 +9,7 @@
 
 namespace orrery::exec {
 
-/// MPI_Init_thread (serialized: a progress thread may call it) and MPI_Finalize. Made first in main, destroyed last.
+/// MPI_Init_thread (serialized: a progress thread may call MPI) and MPI_Finalize. Create first in main, destroy last.
 class MpiSession {
  public:
   MpiSession(int* argc, char*** argv);
@@ -21,14 +21,14 @@ class MpiSession {
   [[nodiscard]] int ranks_on_node() const { return on_node_; }
   [[nodiscard]] int rank_on_node() const { return rank_on_node_; }
   [[nodiscard]] static std::string library_version();
-  /// Ends every rank with `code`: the one way that MPICH 4.0 reports a code of ours reliably.
+  /// Ends every rank with `code`: the only way in which MPICH 4.0 reports our codes reliably.
   [[noreturn]] static void abort(int code);
 
  private:
   int rank_ = 0, size_ = 1, on_node_ = 1, rank_on_node_ = 0;
 };
 
-/// Uses MPI_COMM_WORLD's ranks. The session outlives it; `waiter` serves the host-side exchanges.
+/// Uses MPI_COMM_WORLD's ranks. The session must outlive it; `waiter` serves the host-side exchanges.
 [[nodiscard]] std::unique_ptr<Transport> make_mpi_transport(const MpiSession& session, const Waiter& waiter);
 
 }  // namespace orrery::exec

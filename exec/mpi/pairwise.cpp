@@ -1,4 +1,4 @@
-// The exchange as a state machine that test() drives: first pieces come in and are added up, then, for an all-reduce,
+// The exchange as a state machine driven by test(): first pieces are received and summed, then, for an all-reduce,
 // the sums go out.
 #include "exec/mpi/pairwise.h"
 
@@ -16,7 +16,7 @@ PieceStore::Piece PieceStore::take(std::int64_t bytes) {
   const auto size = static_cast<std::size_t>(bytes);
   const auto fits = std::find_if(free_.begin(), free_.end(), [&](const Piece& p) { return p->size() >= size; });
   if (fits == free_.end()) {
-    if (!free_.empty()) free_.pop_back();  // too short for what comes now: replaced, so that the store stays small
+    if (!free_.empty()) free_.pop_back();  // too short for this request: replaced, so that the store stays small
     return std::make_unique<std::vector<std::byte>>(size);
   }
   Piece piece = std::move(*fits);
@@ -32,7 +32,7 @@ namespace {
 
 class PairwiseRequest : public Request {
  public:
-  /// Member i's piece of the source begins at element first(i); mine is added up in `own`.
+  /// Member i's piece of the source begins at element first(i); this rank's own is summed in `own`.
   PairwiseRequest(const PairwiseSum& sum, const std::byte* source, std::byte* own, std::vector<std::int64_t> begins,
                   std::byte* all)
       : sum_(sum), width_(models::size_of(sum.dtype)), begins_(std::move(begins)), own_(own), all_(all) {
@@ -60,7 +60,7 @@ class PairwiseRequest : public Request {
       reduce_into(own_, one.piece->data(), bytes(me_) / width_, sum_.dtype, sum_.reduce);
       if (received_ + 2 < members_ - 1) receive(received_ + 2);
     }
-    // What was sent may be overwritten by sums only now.
+    // Only now may sums overwrite what was sent.
     for (; sent_ < sends_.size(); ++sent_)
       if (!done(sends_[sent_])) return false;
     if (all_ == nullptr) return true;
@@ -109,15 +109,15 @@ class PairwiseRequest : public Request {
   std::int64_t width_;
   std::vector<std::int64_t> begins_;
   std::byte* own_;
-  std::byte* all_;  ///< null: sums stay where they are
+  std::byte* all_;  ///< null: sums are not sent on
   int me_ = 0, members_ = 0, received_ = 0;
   bool spreading_ = false;
   std::array<Incoming, 2> incoming_;
-  std::vector<MPI_Request> sends_;  ///< while sums go out also their receives
+  std::vector<MPI_Request> sends_;  ///< while sums are sent out, also their receives
   std::size_t sent_ = 0;
 };
 
-/// Ends of pieces as equal as whole elements allow.
+/// Bounds of pieces that are as equal as whole elements allow.
 std::vector<std::int64_t> divided(std::int64_t elements, int members) {
   std::vector<std::int64_t> begins;
   for (int i = 0; i <= members; ++i) begins.push_back(elements * i / members);

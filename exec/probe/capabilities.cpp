@@ -1,4 +1,4 @@
-// Each capability is one small function: look, then say what to do if it is not there.
+// Each capability is one small function: it looks, and says what to do if the capability is missing.
 #include "exec/probe/capabilities.h"
 
 #include <fmt/core.h>
@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kInstall = "scripts/install-packages demo";
 
-/// The value of the first line "name : value" of /proc/cpuinfo.
+/// The value on the first line "name : value" of /proc/cpuinfo.
 std::string cpu_info(const std::string& name) {
   std::ifstream in("/proc/cpuinfo");
   for (std::string line; std::getline(in, line);)
@@ -123,7 +123,7 @@ MemoryHere memory_here(const std::filesystem::path& root) {
 MemoryHere memory_here(double total_bytes, const std::string& source, const std::filesystem::path& root) {
   for (const char* file : {"sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
     std::ifstream in(root / file);
-    double limit = 0;  // "max" is no number: no limit
+    double limit = 0;  // "max" is not a number and means no limit
     if (in >> limit && limit > 0 && limit < total_bytes) return {limit, std::string("/") + file};
   }
   return {total_bytes, source};

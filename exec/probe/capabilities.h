@@ -1,5 +1,5 @@
 #pragma once
-/// What this machine has of what Orrery can use. Looks, changes nothing, needs no right that a user lacks.
+/// Which capabilities that Orrery can use this machine has. Only looks: changes nothing and needs no special rights.
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -15,13 +15,13 @@ struct Capability {
   std::string remedy;  ///< what to do; empty when ok
 };
 
-/// `program_folder` is where the worker stands beside the command.
+/// `program_folder` contains the worker beside the command.
 [[nodiscard]] std::vector<Capability> probe_capabilities(const std::filesystem::path& program_folder);
 
 /// Cores that this process may run on (affinity), at least 1.
 [[nodiscard]] int usable_cores();
 
-/// True when OpenBLAS chose a kernel without the vector instructions that the processor has (Debian 12's 0.3.21 falls
+/// Whether OpenBLAS chose a kernel without the vector instructions that the processor has (Debian 12's 0.3.21 falls
 /// back to "Prescott" on processors newer than itself: OpenBLAS issue 4267).
 [[nodiscard]] bool blas_kernel_is_too_old(const std::string& corename, const std::string& cpu_flags);
 

@@ -1,4 +1,4 @@
-// The text of a cluster file, with a source beside each number.
+// Writes a cluster file, with a source beside each number.
 #include "exec/probe/cluster_file.h"
 
 #include <fmt/format.h>
@@ -16,7 +16,7 @@ using base::UnitKind;
 
 constexpr const char* kNotMeasured = "not measured: nominal; `orrery probe --measure` measures it";
 
-/// As a YAML double-quoted scalar; names of processors and hosts may hold anything.
+/// As a YAML double-quoted scalar, since names of processors and hosts may contain anything.
 std::string quoted(const std::string& text) {
   std::string out = "\"";
   for (const char c : text) {
@@ -26,7 +26,7 @@ std::string quoted(const std::string& text) {
   return out + '"';
 }
 
-/// Rounded to `digits` significant ones: a measured 13,412,345,678 B/s says more than anybody knows.
+/// Rounded to kDigits significant digits: a measured 13,412,345,678 B/s claims more than is known.
 double rounded(double value) {
   constexpr int kDigits = 4;
   return std::stod(fmt::format("{:.{}g}", value, kDigits));

@@ -1,6 +1,6 @@
 #pragma once
-/// A cluster file for CPU ranks on a described machine: one device per core. Every number says beside it where it comes
-/// from.
+/// A cluster file for CPU ranks on a described machine: one device per core. Every number has its source beside
+/// it.
 #include <optional>
 #include <string>
 
@@ -12,7 +12,7 @@ namespace orrery::exec {
 struct MeasuredMemory {
   double one_core_bytes_per_s = 0;                        ///< streaming, one rank alone
   double all_cores_bytes_per_s = 0;                       ///< streaming, all ranks at once, their sum
-  double message_bytes_per_s = 0, message_latency_s = 0;  ///< between two ranks; 0: one rank alone, not measured
+  double message_bytes_per_s = 0, message_latency_s = 0;  ///< between two ranks; 0: only one rank, not measured
   std::string date;                                       ///< "2026-11-20"
 };
 
@@ -22,11 +22,11 @@ struct ClusterFileOptions {
   std::optional<MeasuredMemory> measured;
 };
 
-/// Name of the device: the processor's, as calibrations are bound to it.
+/// The device's name: the processor's, to which calibrations are bound.
 [[nodiscard]] std::string device_name(const Processor& processor);
 /// fp32 FLOP/s of one core: clock x operations per cycle.
 [[nodiscard]] double core_peak(const Processor& processor);
-/// The cache that one rank can call its own: the outermost that no other core shares, else its share of the innermost.
+/// The cache that one rank has to itself: the outermost that no other core shares, else its share of the innermost.
 [[nodiscard]] Sourced own_cache(const MachineDescription& machine);
 
 [[nodiscard]] std::string cluster_file(const MachineDescription& machine, const ClusterFileOptions& options);

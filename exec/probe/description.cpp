@@ -1,4 +1,4 @@
-// hwloc's view of the machine, and what only the kernel's text files say: the clock, the vector units, memory limits.
+// hwloc's view of the machine, and what only the kernel's text files give: the clock, the vector units, memory limits.
 #include "exec/probe/description.h"
 
 #include <fmt/format.h>
@@ -32,8 +32,8 @@ using Topology = std::unique_ptr<hwloc_topology, Destroy>;
   throw Failure(fmt::format("hwloc cannot {}", what), FailureKind::environment);
 }
 
-/// Of the cores that this process may use. Components that open displays or load GPU libraries stay out: drivers are
-/// asked elsewhere, and a broken one must not keep the rest from being seen.
+/// Only cores that this process may use. Components that open displays or load GPU libraries are disabled: drivers are
+/// queried elsewhere, and a broken one must not hide the rest.
 Topology load(const DescribeOptions& options) {
   hwloc_topology_t raw = nullptr;
   if (hwloc_topology_init(&raw) != 0) give_up("start");
@@ -55,7 +55,7 @@ int count_of(hwloc_topology_t topology, hwloc_obj_type_t type) {
   return std::max(0, hwloc_get_nbobjs_by_type(topology, type));
 }
 
-/// Cores below an object; threads where a machine shows no cores.
+/// Cores below an object; threads if the machine reports no cores.
 int cores_in(hwloc_topology_t topology, hwloc_const_cpuset_t cpuset) {
   if (cpuset == nullptr) return 0;
   const int cores = hwloc_get_nbobjs_inside_cpuset_by_type(topology, cpuset, HWLOC_OBJ_CORE);
@@ -67,7 +67,7 @@ std::string info_of(hwloc_obj_t object, const char* name) {
   return text == nullptr ? std::string() : std::string(text);
 }
 
-/// The first line "name : value" of proc/cpuinfo.
+/// The value on the first line "name : value" of proc/cpuinfo.
 std::string cpu_info(const fs::path& root, const std::string& name) {
   std::ifstream in(root / "proc/cpuinfo");
   for (std::string line; std::getline(in, line);)
@@ -172,7 +172,7 @@ std::vector<PciDevice> accelerators_of(hwloc_topology_t topology) {
 }
 
 Sourced memory_of(hwloc_topology_t topology, const fs::path& root, const std::string& tool, bool is_here) {
-  // Of this machine the kernel's own count: hwloc adds up what NUMA nodes began with, and memory may have come since.
+  // For this machine, the kernel's own count: hwloc adds up the initial memory of NUMA nodes, and more may have come.
   const MemoryHere here =
       is_here ? memory_here(root)
               : memory_here(static_cast<double>(hwloc_get_root_obj(topology)->total_memory), tool, root);
@@ -213,7 +213,7 @@ VectorUnits vector_units(const std::string& flags, const std::string& architectu
   const auto has = [&](const char* flag) {
     return (" " + flags + " ").find(fmt::format(" {} ", flag)) != std::string::npos;
   };
-  // Lanes x 2 (multiply and add) x units. Two units is what server cores have; some small ones have one.
+  // Lanes x 2 (multiply and add) x units. Server cores have two units; some small ones have one.
   if (has("avx512f")) return {"AVX-512", 64, "16 lanes, fused multiply-add, two units (server cores)"};
   if (has("avx2") && has("fma")) return {"AVX2", 32, "8 lanes, fused multiply-add, two units"};
   if (has("avx")) return {"AVX", 16, "8 lanes, a multiplication and an addition each cycle"};

@@ -1,6 +1,6 @@
 #pragma once
-/// What this machine is: processors, caches, memory, network interfaces and GPUs, each number with where it comes from.
-/// Looks and measures nothing; needs no right that a user lacks, no driver and no GPU.
+/// What this machine is: processors, caches, memory, network interfaces and GPUs, each number with its source. Only
+/// looks, without measuring; needs no special rights, no driver and no GPU.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -12,9 +12,9 @@ namespace orrery::exec {
 
 struct CacheLevel {
   int level = 0;           ///< 1 (data), 2, 3
-  std::int64_t bytes = 0;  ///< of one
+  std::int64_t bytes = 0;  ///< of each
   int count = 0;           ///< in the machine
-  int cores = 0;           ///< that share one
+  int cores = 0;           ///< that share each
   bool operator==(const CacheLevel&) const = default;
 };
 
@@ -27,10 +27,10 @@ struct NetworkInterface {
   std::string name;                  ///< "eth0", "mlx5_0"
   std::string kind;                  ///< "ethernet", "openfabrics"
   std::string pci;                   ///< address; empty for a virtual one
-  double bandwidth_bytes_per_s = 0;  ///< 0: unknown (links that are down or virtual do not say)
+  double bandwidth_bytes_per_s = 0;  ///< 0: unknown (links that are down or virtual do not report it)
 };
 
-/// A display or 3D controller, or another accelerator, as the PCI bus shows it: also where no driver is.
+/// A display or 3D controller, or another accelerator, as seen on the PCI bus, even without a driver.
 struct PciDevice {
   std::string address;  ///< "0000:3b:00.0"
   std::string vendor, name;
@@ -38,7 +38,7 @@ struct PciDevice {
   double link_bandwidth_bytes_per_s = 0;  ///< 0: unknown
 };
 
-/// A number with where it comes from: "hwloc 2.9.0", "/proc/cpuinfo".
+/// A number with its source: "hwloc 2.9.0", "/proc/cpuinfo".
 struct Sourced {
   double value = 0;
   std::string source;
@@ -70,10 +70,10 @@ struct DescribeOptions {
   std::string system_root = "/";  ///< where proc/cpuinfo and sys/ are read; for tests
 };
 
-/// Throws Failure (environment) when hwloc cannot tell.
+/// Throws Failure (environment) if hwloc fails.
 [[nodiscard]] MachineDescription describe_machine(const DescribeOptions& options = {});
 
-/// Widest vector instructions by the flags of /proc/cpuinfo, and fp32 operations per cycle and core that they give.
+/// The widest vector instructions in the flags of /proc/cpuinfo, and their fp32 operations per cycle and core.
 struct VectorUnits {
   std::string name;
   double flop_per_cycle = 0;
@@ -81,7 +81,7 @@ struct VectorUnits {
 };
 [[nodiscard]] VectorUnits vector_units(const std::string& flags, const std::string& architecture);
 
-/// "2.60GHz" in a processor's name, in Hz; nothing where it names none.
+/// "2.60GHz" in a processor's name, in Hz; nothing if there is no clock in it.
 [[nodiscard]] std::optional<double> clock_in_name(const std::string& model);
 
 }  // namespace orrery::exec

@@ -1,4 +1,4 @@
-// The few functions of libcuda and NVML that describe a GPU, declared here: their headers need not be installed.
+// The few functions of libcuda and NVML that describe a GPU, declared here so that their headers need not be installed.
 // Signatures and numbers: CUDA driver API, cuda.h; NVML API reference, nvml.h. Both are ABI-stable.
 #include "exec/probe/gpus.h"
 
@@ -38,7 +38,7 @@ class Cuda {
   }
   [[nodiscard]] int devices() const {
     const auto count = library_.find<int(int*)>("cuDeviceGetCount");
-    int n = 0;  // a failing call leaves it untouched
+    int n = 0;  // unchanged by a failing call
     return started_ && count != nullptr && count(&n) == 0 ? n : 0;
   }
   [[nodiscard]] std::string version() const {
@@ -106,7 +106,7 @@ class Nvml {
     if (!started_ || version == nullptr || version(buffer.data(), kNameBytes - 1) != 0) return {};
     return buffer.data();
   }
-  /// By bus address: NVML counts GPUs in another order than CUDA does.
+  /// Finds the GPU by bus address, because NVML numbers GPUs in another order than CUDA.
   void add_to(Gpu& gpu) const {
     const auto find = library_.find<int(const char*, void**)>("nvmlDeviceGetHandleByPciBusId_v2");
     void* device = nullptr;
@@ -126,7 +126,7 @@ class Nvml {
     unsigned value = 0;
     return ask != nullptr && ask(device, &value) == 0 ? value : 0;
   }
-  /// Links that are up.
+  /// Number of links that are up.
   [[nodiscard]] int links(void* device) const {
     constexpr unsigned kMostLinks = 18;  // NVML_NVLINK_MAX_LINKS
     const auto state = library_.find<int(void*, unsigned, unsigned*)>("nvmlDeviceGetNvLinkState");

@@ -1,5 +1,5 @@
 #pragma once
-/// A shared library that is loaded only while it is asked: drivers and others that need not be there.
+/// A shared library that is loaded only while it is used: drivers and others that may be absent.
 #include <dlfcn.h>
 
 namespace orrery::exec {

@@ -18,8 +18,8 @@ struct MeasureCommand {
   int ranks = 1;
   double budget_s = 40;
   std::int64_t most_bytes = 0;       ///< of one workload, per rank; 0: the worker's default
-  std::int64_t stream_bytes = 0;     ///< of an array that no cache holds; 0: the worker's default
-  std::chrono::seconds silence{60};  ///< without a word from the ranks before they are killed
+  std::int64_t stream_bytes = 0;     ///< of an array too large for any cache; 0: the worker's default
+  std::chrono::seconds silence{60};  ///< longest silence of the ranks before they are killed
 };
 
 enum class MeasureEnd { completed, stopped, failed, not_started };
@@ -31,10 +31,10 @@ struct MeasureOutcome {
   Measured measured;       ///< whole only when completed
 };
 
-/// What a worker printed, on another machine perhaps: lines of text. Not `completed` where its last event is missing.
+/// Reads a worker's output, perhaps from another machine: lines of text. Not `completed` if its last event is missing.
 [[nodiscard]] MeasureOutcome read_measurement(std::string_view text);
 
-/// Blocks. `progress` gets what is measured and the share of that part which is done; may be empty. `stop` turning true
+/// Blocks. `progress` gets what is being measured and the finished share of it; may be empty. `stop` turning true
 /// ends the ranks at once; may be null.
 [[nodiscard]] MeasureOutcome measure(const MeasureCommand& command,
                                      const std::function<void(const std::string& what, double share)>& progress,

@@ -1,4 +1,4 @@
-// Lines of JSON, there and back.
+// Writes and reads lines of JSON.
 #include "exec/probe/measured.h"
 
 #include <algorithm>

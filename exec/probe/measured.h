@@ -1,5 +1,5 @@
 #pragma once
-/// What a probe measured, and its form as lines of JSON between the worker and the command.
+/// The results of a probe, and their form as lines of JSON between the worker and the command.
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace orrery::exec {
 
-/// One workload: its operators' times on one rank alone, and how a whole pass compares when all ranks run it at once.
+/// One workload: its operators' times on one rank alone, and the time of a whole pass when all ranks run it at once.
 struct WorkloadTimes {
   std::string name;
   std::vector<OpTime> ops;
@@ -21,8 +21,8 @@ struct WorkloadTimes {
 
 struct StreamTime {
   std::string operation;   ///< "copy", "accumulate_into" …
-  std::int64_t bytes = 0;  ///< that the operation touches
-  int ranks = 1;           ///< at once
+  std::int64_t bytes = 0;  ///< touched by the operation
+  int ranks = 1;           ///< running at once
   double bytes_per_s = 0;  ///< sum over the ranks
 };
 
@@ -30,7 +30,7 @@ struct StreamTime {
 struct CopyTime {
   bool to_host = false;
   std::int64_t bytes = 0;
-  int ranks = 1;       ///< at once
+  int ranks = 1;       ///< running at once
   double seconds = 0;  ///< of the slowest of them
 };
 
@@ -39,7 +39,7 @@ struct Measured {
   std::string backend;
   int ranks = 1, threads = 1;
   bool oversubscribed = false;
-  double seconds = 0;  ///< that measuring took
+  double seconds = 0;  ///< that the measurement took
   std::vector<WorkloadTimes> workloads;
   std::vector<StreamTime> streams;
   std::vector<MessageTime> messages;
@@ -50,10 +50,10 @@ struct Measured {
 [[nodiscard]] nlohmann::ordered_json event_of(const StreamTime& time);
 [[nodiscard]] nlohmann::ordered_json event_of(const MessageTime& time);
 [[nodiscard]] nlohmann::ordered_json event_of(const CopyTime& time);
-/// Everything but the lists, as the last line: only with it a probe is whole.
+/// Everything but the lists, as the last line: a probe is whole only with it.
 [[nodiscard]] nlohmann::ordered_json end_event_of(const Measured& measured);
 
-/// Adds what an event says; true when it was the end. Events of other kinds and malformed ones are passed over.
+/// Adds an event's contents; true if it was the last one. Events of other kinds and malformed ones are ignored.
 bool take_event(const nlohmann::json& event, Measured& into);
 
 }  // namespace orrery::exec

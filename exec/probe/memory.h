@@ -1,5 +1,5 @@
 #pragma once
-/// The memory that processes here may use, for all who ask: `probe`, `doctor`, and `train` before it begins.
+/// The memory that processes here may use, for `probe`, `doctor`, and for `train` before it begins.
 #include <filesystem>
 #include <string>
 
@@ -10,9 +10,9 @@ struct MemoryHere {
   std::string source;  ///< "the kernel", or the control group's file that grants less
 };
 
-/// The machine's pages, or what the kernel's control groups grant of them. `root` is where sys/ is read, for tests.
+/// The machine's memory, or what the kernel's control groups grant of it. `root` is where sys/ is read, for tests.
 [[nodiscard]] MemoryHere memory_here(const std::filesystem::path& root = "/");
-/// The same where the machine's total is known from elsewhere.
+/// The same if the machine's total is known from elsewhere.
 [[nodiscard]] MemoryHere memory_here(double total_bytes, const std::string& source, const std::filesystem::path& root);
 
 }  // namespace orrery::exec

@@ -1,4 +1,4 @@
-// Samples of collectives and sends.
+// Samples collectives and sends.
 #include "exec/probe/message_timer.h"
 
 #include <algorithm>
@@ -61,7 +61,7 @@ MessageTimer::MessageTimer(const std::vector<MessageCase>& cases, Backend& backe
     plan::Group group;
     group.name = "probe";
     group.dimensions = {{1, p}};
-    group.base_limit = 1;  // the first p ranks alone
+    group.base_limit = 1;  // only the first p ranks
     groups_.emplace_back(p, transport.make_group(group));
   }
   std::vector<int> to, from;
@@ -79,7 +79,7 @@ MessageTimer::MessageTimer(const std::vector<MessageCase>& cases, Backend& backe
   backend.copy_to_device(flag_, std::span(zeros).first(kFloat));
 }
 
-/// A reduction of one number: ranks leave it within a message's time of each other, and awake.
+/// Reduces one number: ranks leave it awake, and within a message's time of each other.
 void MessageTimer::meet(int group_ranks) {
   const auto group =
       std::find_if(groups_.begin(), groups_.end(), [&](const auto& g) { return g.first == group_ranks; });
@@ -106,7 +106,7 @@ std::unique_ptr<Request> MessageTimer::start(const MessageCase& one) {
 
 MessageTimer::Interval MessageTimer::sample(const MessageCase& one) {
   if (transport_.rank() >= one.ranks) return {};
-  // What is sent was just computed: written by this rank.
+  // Before it is sent, this rank writes the data, as if just computed.
   models::Op touch;
   touch.kind = models::OpKind::fill_zero;
   touch.m = elements_of(one);

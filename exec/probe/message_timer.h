@@ -18,25 +18,25 @@ struct MessageCase {
   MessageKind kind{};
   int ranks = 2;
   std::int64_t bytes = 0;  ///< of the full vector: all ranks' parts together (plan::Step::message_bytes)
-  /// reduce_scatter: the rank's own part is reduced where it stands in the full vector, as ZeRO-1 does.
+  /// reduce_scatter: the rank's own part is reduced in place, within the full vector, as in ZeRO-1.
   bool in_place = false;
 };
 
 struct MessageTime {
   MessageCase at;
-  double seconds = 0;  ///< from when the last member was ready to when the last had finished
+  double seconds = 0;  ///< from when the last member is ready until the last has finished
 };
 
-/// 2 ranks, 4, 8 .. up to all; sizes from 1 KiB to 64 MiB in steps of four.
+/// 2, 4, 8 .. ranks, up to all; sizes from 1 KiB to 64 MiB in steps of four.
 [[nodiscard]] std::vector<MessageCase> standard_messages(int ranks, std::int64_t most_bytes);
 
-/// Samples of one case. Collective over ALL ranks of the transport; those outside a case take no part. Clocks are those
-/// of one machine, so that they can be compared between ranks.
+/// Samples one case at a time. Collective over ALL ranks of the transport; those outside a case take no part. All ranks
+/// share one machine's clock, so their times can be compared.
 class MessageTimer {
  public:
-  /// Collective: makes the groups. `most_bytes` of any case. The buffers are the backend's memory.
+  /// Collective: makes the groups. Buffers hold the largest case and are in the backend's memory.
   MessageTimer(const std::vector<MessageCase>& cases, Backend& backend, Transport& transport, const Waiter& waiter);
-  /// One sample: begin and end on this rank's clock in nanoseconds; {0, 0} on ranks outside.
+  /// One sample: begin and end on this rank's clock in nanoseconds; {0, 0} on ranks outside the case.
   struct Interval {
     std::int64_t begin = 0, end = 0;
   };
@@ -55,7 +55,7 @@ class MessageTimer {
   std::byte* flag_ = nullptr;
 };
 
-/// Of each rank's intervals of the same samples: the median over samples of (last end - last begin).
+/// From each rank's intervals of the same samples: the median over samples of (last end - last begin).
 [[nodiscard]] double message_seconds(const std::vector<std::vector<MessageTimer::Interval>>& by_rank);
 
 }  // namespace orrery::exec

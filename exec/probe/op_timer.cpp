@@ -1,4 +1,4 @@
-// Marks between operators, medians over passes.
+// Puts marks between operators; takes medians over passes.
 #include "exec/probe/op_timer.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t kMostOperands = 8;
 constexpr std::size_t kChunk = std::size_t{1} << 20;  // bytes written at a time
 
-/// Cheap numbers around 0 of weights' size, never denormal in fp32; the same on every run.
+/// Cheap numbers around 0, of the size of weights, never denormal in fp32, and the same on every run.
 std::vector<float> random_numbers() {
   std::vector<float> out(kChunk / sizeof(float));
   std::uint32_t state = 1;
@@ -54,7 +54,7 @@ void repeat(Backend& backend, std::byte* to, std::int64_t bytes, const std::vect
   }
 }
 
-/// Everything that an operator's time may depend on, operands' places aside.
+/// Everything that an operator's time may depend on, except where its operands are.
 auto shape_of(const models::Op& op) {
   std::uint32_t operands = 0;
   for (std::size_t i = 0; i < op.in.size(); ++i) operands |= (op.in[i] >= 0 ? 1U : 0U) << i;

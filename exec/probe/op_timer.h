@@ -1,5 +1,5 @@
 #pragma once
-/// Times each operator of a workload on any backend, by the backend's own marks.
+/// Times each operator of a workload on any backend, with the backend's own marks.
 #include <functional>
 #include <string>
 #include <vector>
@@ -9,17 +9,17 @@
 
 namespace orrery::exec {
 
-/// A workload with its memory on a backend.
+/// A workload, with its memory on a backend.
 class LoadedWorkload {
  public:
   /// Allocates; nothing is written yet.
   LoadedWorkload(const Workload& workload, Backend& backend);
-  /// Writes what the memory holds at first (also touches every page).
+  /// Writes the initial contents (and so touches every page).
   void fill();
   /// Runs all operators once. With `seconds`, appends the time of each operator to its list.
   void pass(std::vector<std::vector<double>>* seconds);
   [[nodiscard]] const Workload& workload() const { return workload_; }
-  /// First value of the first output of the first operator of a kind: to see that real numbers were computed.
+  /// First value of the first output of the first operator of a kind, to check that real numbers were computed.
   [[nodiscard]] float value_of(const std::string& kind) const;
 
  private:
@@ -32,15 +32,15 @@ class LoadedWorkload {
   std::vector<Backend::Mark> marks_;
 };
 
-/// What an operator took. Equal operators of a workload (same shapes and flags) are one entry.
+/// The time of an operator. Equal operators of a workload (same shapes and flags) share one entry.
 struct OpTime {
-  models::Op op;     ///< operands name only which optional ones are there
+  models::Op op;     ///< its operands only say which optional ones are present
   double count = 0;  ///< executions in one pass
   double seconds = 0;
 };
 
-/// Of samples by operator and pass: the median over passes, so that a neighbour on the machine does not count, then the
-/// mean over equal operators, so that the parts add up to a pass.
+/// From samples by operator and pass: the median over passes, so that a neighbour on the machine does not count, then
+/// the mean over equal operators, so that the parts add up to a pass.
 [[nodiscard]] std::vector<OpTime> summarise(const Workload& workload, const std::vector<std::vector<double>>& samples);
 
 }  // namespace orrery::exec

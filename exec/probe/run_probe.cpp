@@ -1,4 +1,4 @@
-// Rounds over workloads and messages, interleaved, so that a busy second of the machine falls on all of them alike.
+// Interleaves rounds over workloads and messages, so that a busy second of the machine affects all of them alike.
 #include "exec/probe/run_probe.h"
 
 #include <fmt/format.h>
@@ -19,7 +19,7 @@ namespace {
 constexpr double kAlone = 0.45, kTogether = 0.2, kMessages = 0.2;
 constexpr int kMostPasses = 12;  ///< of a workload in one round
 
-/// What a rank measured, as it sent it.
+/// Parses a rank's measurements as it sent them.
 nlohmann::json times_of(const std::string& text) {
   auto tree = base::parse_json(text, "the times of a rank");
   if (!tree) throw Failure(base::render(tree.error(), false));
@@ -68,14 +68,14 @@ class Probe {
     report({{"event", "progress"}, {"what", what}, {"share", share}});
   }
 
-  /// Passes that a share of the budget allows, the same on all ranks.
+  /// Number of passes that a share of the budget allows, the same on all ranks.
   [[nodiscard]] int passes_for(double pass_s, double share) const {
     const double each = options_.budget_s * share / (static_cast<double>(workloads_.size()) * options_.rounds);
     const int least = (options_.least_passes + options_.rounds - 1) / options_.rounds;
     return std::clamp(static_cast<int>(each / std::max(1e-9, pass_s)), least, kMostPasses);
   }
 
-  /// On a busy or slow machine one round must do.
+  /// Whether time is left for another round; on a busy or slow machine one must do.
   [[nodiscard]] bool within(Nanoseconds begin, double share) const {
     return static_cast<double>(now() - begin) * 1e-9 <= options_.budget_s * share;
   }
@@ -86,7 +86,7 @@ class Probe {
     return static_cast<double>(now() - from) * 1e-9;
   }
 
-  /// Rank 0 alone; the others sleep in the barrier.
+  /// Measures on rank 0 alone while the others sleep in the barrier.
   void measure_alone() {
     for (const Workload& w : workloads_) loaded_.emplace_back(w, backend_);
     samples_.resize(workloads_.size());
@@ -106,7 +106,7 @@ class Probe {
 
   void visit(std::size_t i, int round) {
     if (round == 0) loaded_[i].fill();
-    const double warm = seconds_of(loaded_[i]);  // caches, pages and clock of this workload
+    const double warm = seconds_of(loaded_[i]);  // warms up caches, pages and clock for this workload
     const int passes = passes_for(warm, kAlone);
     for (int pass = 0; pass < passes; ++pass) {
       const Nanoseconds from = now();
@@ -115,7 +115,7 @@ class Probe {
     }
   }
 
-  /// All ranks run the same workload at the same time; a pass lasts as long as its slowest rank.
+  /// Runs the same workload on all ranks at the same time; a pass lasts as long as its slowest rank.
   void measure_together() {
     plan::Group all;
     all.name = "probe, all";
@@ -130,7 +130,7 @@ class Probe {
         if (round == 0 && !first()) loaded_[i].fill();
         const int passes = passes_for(transport_.maximum(seconds_of(loaded_[i])), kTogether);
         for (int pass = 0; pass < passes; ++pass) {
-          // Awake, and within a message's time of each other.
+          // Ranks leave this awake, and within a message's time of each other.
           const auto meet = transport_.all_reduce(world, plan::Reduce::maximum, models::DType::fp32, flag, 1);
           waiter_.finish(*meet, [] { return std::string("the ranks of a probe to meet"); });
           mine[i].push_back(seconds_of(loaded_[i]));
@@ -177,7 +177,7 @@ class Probe {
   std::vector<std::vector<double>> pass_s_;
 };
 
-/// Large arrays, on one rank and on all at once.
+/// Measures large arrays, on one rank and on all at once.
 void Probe::measure_streams() {
   constexpr std::int64_t kDefault = std::int64_t{64} << 20;
   const Workload large = streams_workload(options_.stream_bytes > 0 ? options_.stream_bytes : kDefault, 1);
@@ -209,7 +209,7 @@ void Probe::stream(LoadedWorkload& loaded, bool alone) {
   }
 }
 
-/// All ranks at once, as they offload: they share the host's memory and, of GPUs, the way to it.
+/// Measures all ranks at once, as they offload: they share the host's memory and, with GPUs, the way to it.
 void Probe::measure_copies() {
   constexpr std::int64_t kSmallest = std::int64_t{64} << 10, kLargest = std::int64_t{64} << 20, kStep = 4;
   constexpr int kPasses = 5;
@@ -219,7 +219,7 @@ void Probe::measure_copies() {
     host = backend_.allocate_host(most);
     device = backend_.allocate_arena(most);
   } catch (const Failure&) {
-    return;  // a backend without memory of the host: nothing can be offloaded
+    return;  // a backend without host memory: nothing can be offloaded
   }
   const std::vector<std::byte> zeros(static_cast<std::size_t>(most));  // touches every page
   backend_.copy_to_device(device, zeros);

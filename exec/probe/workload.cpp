@@ -1,4 +1,4 @@
-// Workloads, put together from the layer programs that training lowers.
+// Builds workloads from the layer programs that training lowers.
 #include "exec/probe/workload.h"
 
 #include <fmt/format.h>
@@ -34,12 +34,12 @@ int add_view(Workload& w, int buffer, std::int64_t offset, std::int64_t elements
   return static_cast<int>(w.views.size()) - 1;
 }
 
-/// A buffer of its own, seen whole.
+/// Adds a buffer and a view of all of it.
 int add_whole(Workload& w, const Workload::Buffer& buffer) {
   return add_view(w, add_buffer(w, buffer), 0, buffer.elements);
 }
 
-/// An operator over a flat range of elements.
+/// Adds an operator over a flat range of elements.
 void add_flat(Workload& w, OpKind kind, std::int64_t elements, std::vector<int> in, std::vector<int> out,
               models::DType dtype = models::DType::fp32) {
   Op op;
@@ -51,15 +51,15 @@ void add_flat(Workload& w, OpKind kind, std::int64_t elements, std::vector<int> 
   w.ops.push_back(std::move(op));
 }
 
-/// Buckets of parameters as the optimizer sees them: views of the whole.
+/// Buckets of parameters as the optimizer sees them: views of whole buffers.
 struct Bucket {
   std::int64_t elements = 0;
   int parameters = -1, gradients = -1;
-  models::DType dtype = models::DType::fp32;           ///< of parameters; in 16 bits they are copies of a master
+  models::DType dtype = models::DType::fp32;           ///< of parameters; 16-bit ones are copies of a master
   models::DType gradient_dtype = models::DType::fp32;  ///< of gradients
 };
 
-/// Norm of the gradients, clipping, update.
+/// Adds the norm of the gradients, clipping and the update.
 void add_optimizer(Workload& w, const std::vector<Bucket>& buckets) {
   const int total = add_whole(w, {1}), norm = add_whole(w, {1}), coefficient = add_whole(w, {1});
   for (const Bucket& b : buckets)
@@ -76,7 +76,7 @@ void add_optimizer(Workload& w, const std::vector<Bucket>& buckets) {
   }
 }
 
-/// Tensors that operators of one direction touch.
+/// Tensors that the operators of one direction touch.
 std::set<int> touched(const std::vector<models::Part>& parts) {
   std::set<int> out;
   for (const models::Part& part : parts)
@@ -128,18 +128,18 @@ class LayersBuilder {
  private:
   struct Layer {
     LayerProgram program;
-    std::vector<int> views;  ///< of each tensor
+    std::vector<int> views;  ///< one per tensor
     Bucket bucket;
   };
 
-  /// Tensors of equal name that need not outlive their layer's pass share memory; the first of them decides its size.
+  /// Tensors of equal name that need not outlive their layer's pass share memory, with the size of the first of them.
   int shared(const std::string& name, const Workload::Buffer& buffer) {
     const auto found = shared_.find(name);
     if (found != shared_.end()) return found->second;
     return shared_[name] = add_whole(out_, buffer);
   }
 
-  /// dx of a layer is dy of the one before it: two buffers that change places from layer to layer.
+  /// dx of a layer is dy of the layer before it: two buffers that alternate from layer to layer.
   int passed_back(std::size_t layer, const Workload::Buffer& buffer) {
     return shared(layer % 2 == 0 ? "gradient, even" : "gradient, odd", buffer);
   }
@@ -162,7 +162,7 @@ class LayersBuilder {
     Layer layer;
     layer.program = models::expand(model_, kind, index, options_);
     const std::set<int> forward = touched(layer.program.forward), backward = touched(layer.program.backward);
-    std::map<int, std::int64_t> offsets;  // of parameters in the bucket
+    std::map<int, std::int64_t> offsets;  // parameter -> offset in the bucket
     for (std::size_t i = 0; i < layer.program.tensors.size(); ++i) {
       const models::Tensor& t = layer.program.tensors[i];
       if (t.role != TensorRole::parameter) continue;
@@ -176,7 +176,7 @@ class LayersBuilder {
     layer.bucket.parameters = add_view(out_, parameters, 0, layer.bucket.elements);
     layer.bucket.gradients = add_view(out_, gradients, 0, layer.bucket.elements);
     layer.views.resize(layer.program.tensors.size(), -1);
-    // x first: placing y replaces what the layer before left.
+    // x first: placing y replaces the y of the layer before.
     if (layer.program.x >= 0) layer.views[static_cast<std::size_t>(layer.program.x)] = last_y_;
     for (std::size_t i = 0; i < layer.views.size(); ++i) {
       const models::Tensor& t = layer.program.tensors[i];
@@ -315,8 +315,8 @@ std::vector<Workload> core_workloads() {
   return all;
 }
 
-/// What a GPU trains: layers of 640 to 4,608 columns over 2,048 to 16,384 tokens. Products of short inner dimensions
-/// show what a tile's beginning and end cost, those of few rows what idle multiprocessors do.
+/// Workloads that a GPU trains: layers of 640 to 4,608 columns over 2,048 to 16,384 tokens. Products with short inner
+/// dimensions show the cost of a tile's beginning and end, those with few rows the cost of idle multiprocessors.
 std::vector<Workload> gpu_workloads() {
   constexpr auto bf16 = models::DType::bf16, fp16 = models::DType::fp16, fp32 = models::DType::fp32,
                  tf32 = models::DType::tf32, fp8 = models::DType::fp8;
@@ -341,7 +341,7 @@ std::vector<Workload> gpu_workloads() {
     for (const std::int64_t size : {1024, 2048, 4096})
       all.push_back(matmul_workload(size, size, size, false, true, 1, dtype));
   for (const std::int64_t size : {1024, 4096, 8192})
-    for (const bool forward : {true, false})  // or a weight's gradient
+    for (const bool forward : {true, false})  // forward, or a weight's gradient
       all.push_back(matmul_workload(size, size, size, !forward, forward, 1, fp8));
   for (const std::int64_t bytes : {1 * kMiB, 8 * kMiB, 64 * kMiB, 512 * kMiB})
     all.push_back(streams_workload(bytes, 1));

@@ -1,4 +1,4 @@
-// Reading and planting faults.
+// Parses and plants faults.
 #include "exec/run/faults.h"
 
 #include <fcntl.h>
@@ -98,7 +98,7 @@ const char* name_of(FaultKind kind) {
   return "";
 }
 
-/// Whether this is the first time; the file remembers.
+/// Whether this is the first time; the file records it.
 bool first_time(const std::string& file) {
   if (file.empty()) return true;
   const int descriptor = ::open(file.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0644);
@@ -107,7 +107,7 @@ bool first_time(const std::string& file) {
   return true;
 }
 
-/// When a fault was planted, for who measures how soon it is found.
+/// Prints when a fault was planted, to measure how soon it is found.
 void say(const std::string& what) {
   const double seconds = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   fmt::print(stderr, "planted fault at {:.3f}: {}\n", seconds, what);

@@ -1,24 +1,24 @@
 #pragma once
-/// Faults that tests plant in a rank of a training run, to see that they are found. For tests alone, off by default:
+/// Faults that tests plant in a rank of a training run, to see that they are found. Only for tests; off by default:
 ///
 ///   ORRERY_FAULT=KIND:rank=R,step=S[,KEY=VALUE…][;KIND:…]
 ///
 /// | kind | what the rank does |
 /// |---|---|
-/// | `flip` | turns one bit of what it holds from step to step |
+/// | `flip` | flips one bit of what it holds from step to step |
 /// | `nan`, `inf` | puts a NaN, an infinity there |
 /// | `kill`, `stop` | sends itself SIGKILL, SIGSTOP |
-/// | `exit` | ends with `code=N` (0) and without a word |
+/// | `exit` | exits with `code=N` (0) and without a message |
 /// | `abort` | calls abort() |
 /// | `throw` | throws a Failure |
 /// | `spin` | computes for ever |
 /// | `slow` | sleeps `ms=N` (100) before this step and every later one |
-/// | `collective` | enters a barrier that nobody else enters |
+/// | `collective` | enters a barrier that no other rank enters |
 ///
-/// A fault acts before training step `step` (from 1), or with `at=within` before the middle one of the steps of the
-/// program in that training step. `once=FILE`: only if FILE is not there, which it then makes: for runs that are
-/// started again. Of `flip`, `nan` and `inf`: `state=NAME` (exec/state/held_states.h; `weight`; `any`: all states in
-/// one list), `part=N`, `element=N` and `bit=N`, each modulo what there is, so that random numbers fit.
+/// A fault acts before training step `step` (from 1), or with `at=within` before the middle step of the program in that
+/// training step. `once=FILE`: only if FILE does not exist, and creates it: for runs that are restarted. For `flip`,
+/// `nan` and `inf`: `state=NAME` (exec/state/held_states.h; `weight`; `any`: all states in one list), `part=N`,
+/// `element=N` and `bit=N`, each modulo the number that exists, so that random numbers fit.
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -42,7 +42,7 @@ struct Fault {
   std::string once;
 };
 
-/// Empty text: none. E0651 where it does not read as above.
+/// Empty text: none. E0651 if it does not have the form above.
 [[nodiscard]] base::Result<std::vector<Fault>> parse_faults(const std::string& text);
 
 /// Plants the faults of this rank.
@@ -51,7 +51,7 @@ class FaultInjector {
   FaultInjector(const std::vector<Fault>& all, const CheckpointContext& context);
   /// Between two training steps: before step `step`, from 1.
   void before_step(std::int64_t step);
-  /// What is to be called before each step of the program in training step `step`; empty when nothing acts in it.
+  /// A function to call before each step of the program in training step `step`; empty if no fault acts in it.
   [[nodiscard]] std::function<void(const plan::StepRef&)> within_step(std::int64_t step);
 
  private:

@@ -1,4 +1,4 @@
-// What each guard looks at, and how ranks agree.
+// What each guard checks, and how ranks agree.
 #include "exec/run/guards.h"
 
 #include <fmt/format.h>
@@ -21,7 +21,7 @@
 namespace orrery::exec {
 namespace {
 
-constexpr char kRanks = '\x01';        // in a fault: where the ranks that found it are named
+constexpr char kRanks = '\x01';        // in a fault's text: where to name the ranks that found it
 constexpr std::size_t kMostNamed = 3;  // tensors in a message
 constexpr const char* kStands = "the last checkpoint stands";
 constexpr const char* kGoOn = "--resume goes on from the last checkpoint; ";
@@ -37,7 +37,7 @@ std::string named(const plan::Schedule& schedule, const std::vector<int>& ranks)
   return fmt::format("rank{} {}{}", ranks.size() > 1 ? "s" : "", fmt::join(ranks, ", "), stage_of(schedule, ranks));
 }
 
-/// What a rank brings to a comparison: of each part that others may have too.
+/// A rank's contribution to a comparison: one for each part that others may hold too.
 struct Held {
   std::uint64_t key = 0, hash = 0;
 };
@@ -45,7 +45,7 @@ struct Held {
 struct Holder {
   int rank = 0;
   std::uint64_t hash = 0;
-  std::size_t place = 0;  ///< among those that the rank brought
+  std::size_t place = 0;  ///< index among those of its rank
 };
 
 std::vector<Held> unpack(const std::string& bytes) {
@@ -54,7 +54,7 @@ std::vector<Held> unpack(const std::string& bytes) {
   return out;
 }
 
-/// Of holders that should have the same: those that have not what most have. None when all agree.
+/// Of holders that should be equal, those that differ from the majority. None if all agree.
 std::vector<int> minority(const std::vector<Holder>& holders, bool& majority) {
   std::map<std::uint64_t, std::vector<int>> by_hash;
   for (const Holder& one : holders) by_hash[one.hash].push_back(one.rank);
@@ -83,7 +83,7 @@ Guards::Guards(const CheckpointContext& context, const GuardOptions& options, in
 
 Guards::~Guards() = default;
 
-/// Of each kind the first one counts: what comes behind follows from it.
+/// Only the first fault of each kind counts: later ones follow from it.
 void Guards::fault(const char* code, const std::string& what, const char* help) {
   for (const base::Diagnostic& one : faults_)
     if (one.code == code) return;

@@ -1,4 +1,4 @@
-// An end by a thread of its own.
+// Ends the process from a thread of its own.
 #include "exec/run/leave.h"
 
 #include <unistd.h>
@@ -13,7 +13,7 @@ void leave_within(std::chrono::milliseconds patience, int code) try {
     std::this_thread::sleep_for(patience);
     _exit(code);
   }).detach();
-} catch (const std::system_error&) {  // no thread is to be had: then there is no time to give either
+} catch (const std::system_error&) {  // no thread available: then there is no time to give either
   _exit(code);
 }
 

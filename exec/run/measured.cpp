@@ -1,4 +1,4 @@
-// Clock correction and the meeting of peers.
+// Corrects clocks and matches spans that meet.
 #include "exec/run/measured.h"
 
 #include <algorithm>
@@ -34,7 +34,7 @@ std::vector<T> take(const char*& at, const char* end) {
   return values;
 }
 
-/// Which spans meet: members of one call of a collective, or the two ends of a message.
+/// Identifies spans that meet: members of one call of a collective, or the two ends of a message.
 using Meeting = std::tuple<int, int, int, std::int64_t, int>;
 
 class Merger {
@@ -72,7 +72,7 @@ class Merger {
         if (!fresh) at->second = {std::min(at->second.first, begin), std::max(at->second.second, end)};
       }
     std::vector<double> durations;
-    // Steps of a pipeline that does not drain overlap: they end a period apart.
+    // Steps of a pipeline that does not drain overlap: the time from one end to the next is a step's.
     const bool apart = schedule_.spec.asynchronous() && steps.size() > 1;
     for (auto at = steps.begin(); at != steps.end(); ++at) {
       const auto& [iteration, times] = *at;
@@ -82,13 +82,13 @@ class Merger {
       else if (at != steps.begin())
         durations.push_back(times.second - std::prev(at)->second.second);
     }
-    if (durations.size() >= 3) durations.erase(durations.begin());  // pages are touched and connections made
+    if (durations.size() >= 3) durations.erase(durations.begin());  // the first touches pages and makes connections
     timeline_.step_time = median(durations);
   }
 
   void add_spans(int rank) {
     const plan::RankClass& rank_class = schedule_.class_of(rank);
-    std::map<std::tuple<int, int, int>, std::int64_t> sequence;  // iteration, group, stream: calls so far
+    std::map<std::tuple<int, int, int>, std::int64_t> sequence;  // (iteration, group, stream) -> calls so far
     for (const RawSpan& raw : records_[static_cast<std::size_t>(rank)].spans) {
       const plan::Entry& entry = rank_class.program[static_cast<std::size_t>(raw.at.entry)];
       const plan::Step& step =

@@ -1,6 +1,6 @@
 #pragma once
-/// From every rank's raw spans to one measured Timeline: one clock, one origin per training step, and of receives and
-/// collectives the moment when the last member had come.
+/// Joins every rank's raw spans into one measured Timeline: one clock, one origin per training step, and for receives
+/// and collectives the moment when the last member arrived.
 #include <string>
 #include <vector>
 
@@ -22,12 +22,12 @@ struct RankRecord {
 [[nodiscard]] std::string pack(const RankRecord& record);
 [[nodiscard]] RankRecord unpack(const std::string& bytes);
 
-/// `records` by rank. step_time is the median over iterations of (last end - first begin), the first iteration left out
-/// when there are at least three.
+/// `records` by rank. step_time is the median over iterations of (last end - first begin), without the first iteration
+/// if there are at least three.
 [[nodiscard]] plan::Timeline measured_timeline(const plan::Schedule& schedule, const std::vector<RankRecord>& records,
                                                bool oversubscribed);
 
-/// The middle value (mean of the middle two); 0 of none.
+/// The middle value (mean of the middle two); 0 if empty.
 [[nodiscard]] double median(std::vector<double> values);
 
 }  // namespace orrery::exec

@@ -28,7 +28,7 @@ namespace {
 
 constexpr std::size_t kMostText = std::size_t{1} << 30;
 
-/// JSON has no NaN: null then.
+/// JSON has no NaN, so null stands for it.
 std::string number(double value) {
   return std::isfinite(value) ? fmt::format("{:.9g}", value) : "null";
 }
@@ -40,20 +40,20 @@ std::string by_rank(const std::vector<RankMetrics>& ranks, Of of) {
   return fmt::format("[{}]", fmt::join(values, ","));
 }
 
-/// What a resumed run reads of a line.
+/// What a resumed run reads from a line.
 struct ReadLine {
   std::int64_t step = 0;
   double loss = std::numeric_limits<double>::quiet_NaN();
   double seconds = 0, memory_peak = 0;
 };
 
-/// Nothing where it is not a step's.
+/// Nothing if the line is not a step's.
 std::optional<ReadLine> read_line(std::string_view line, const std::string& file) {
   constexpr double kHuge = std::numeric_limits<double>::max();
   base::JsonReader reader(line, file);
   ReadLine out;
   bool has_step = false;
-  const auto number = [&](double& into, const char* none) {  // not finite is null
+  const auto number = [&](double& into, const char* none) {  // null if not finite
     if (line.find(none) != std::string_view::npos)
       reader.skip();
     else
@@ -79,7 +79,7 @@ std::optional<ReadLine> read_line(std::string_view line, const std::string& file
   return out;
 }
 
-/// Each line that is not empty, and whether it ends.
+/// Passes each line that is not empty, and whether it has a line end.
 void for_lines(std::string_view text, const std::function<void(std::string_view, bool)>& body) {
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t end = std::min(text.find('\n', begin), text.size());
@@ -129,7 +129,7 @@ void add_lossless(Executor::Lossless& all, const Executor::Lossless& more) {
 
 namespace {
 
-// Each layer's loads, by its number; of many experts only how the fullest one stands to the mean.
+// Each layer's loads, by its number; with many experts, only the fullest one over the mean.
 std::string loads_json(const std::map<std::int64_t, std::vector<float>>& loads) {
   constexpr std::size_t kMostLogged = 4096;
   std::vector<std::string> layers;
@@ -168,7 +168,7 @@ void unpack_loads(const std::string& text, std::map<std::int64_t, std::vector<fl
 
 }  // namespace
 
-// Ranks of a stage have the same: the first of them speaks.
+// Ranks of a stage have the same loads, so the first of them sends them.
 std::map<std::int64_t, std::vector<float>> gather_loads(Transport& transport, const plan::Plan& plan,
                                                         const Executor::ExpertUse& mine) {
   const bool speaks = transport.rank() % plan.spec().ranks_per_stage() == 0;
@@ -184,7 +184,7 @@ StepMetrics join_metrics(const std::vector<RankMetrics>& ranks, const plan::Plan
   for (const RankMetrics& rank : ranks) {
     if (std::isnan(step.loss)) step.loss = rank.loss;
     if (std::isnan(step.gradient_norm) || (plan.spec().has_server() && rank.gradient_norm > step.gradient_norm))
-      step.gradient_norm = rank.gradient_norm;  // of a parameter server's workers, which each have one, the largest
+      step.gradient_norm = rank.gradient_norm;  // a parameter server's workers have one each: the largest
     step.seconds = std::max(step.seconds, rank.seconds);
     step.checkpoint_pause = std::max(step.checkpoint_pause, rank.checkpoint_pause);
     step.memory_peak = std::max(step.memory_peak, static_cast<double>(rank.memory.arena_peak));
@@ -209,7 +209,7 @@ MetricsFile::MetricsFile(const std::filesystem::path& path, std::int64_t keep) :
     for_lines(text, [&](std::string_view line, bool whole) {
       const std::optional<ReadLine> read = read_line(line, name_);
       if (!read) {
-        if (!whole) return;  // it was being written
+        if (!whole) return;  // it was cut short while being written
         ++damaged_;
         odd += std::string(line) + "\n";
         return;
@@ -246,7 +246,7 @@ std::int64_t steps_told(const std::filesystem::path& metrics) {
     ++lines;
     if (read) steps = std::max(steps, read->step);
   });
-  return std::max(lines, steps);  // what cannot be read is told too
+  return std::max(lines, steps);  // counts lines that cannot be read too
 }
 
 void MetricsFile::append(const StepMetrics& step, const std::vector<RankMetrics>& ranks) {

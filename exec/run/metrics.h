@@ -18,27 +18,27 @@ namespace orrery::exec {
 struct MemoryNow {
   std::int64_t arena_peak = 0;       ///< highest end of anything handed out
   std::int64_t arena_live_peak = 0;  ///< most alive at once
-  /// The same two of what the plan has on the host, and in files on NVMe.
+  /// The same two for what the plan keeps on the host, and in files on NVMe.
   std::int64_t host_peak = 0, host_live_peak = 0, nvme_peak = 0, nvme_live_peak = 0;
-  std::int64_t heap = 0;  ///< counted outside the arena, now
+  std::int64_t heap = 0;  ///< allocated outside the arena, now
   std::int64_t heap_peak = 0;
-  std::int64_t scratch = 0;  ///< of it or beside it: workspace of kernels
+  std::int64_t scratch = 0;  ///< of the heap or besides it: workspace of kernels
   std::int64_t resident = 0, resident_peak = 0;
 };
-/// `arena` null: before there is one. Backends map their arenas, so that the counted heap holds none of them.
+/// `arena` null: before there is one. Backends map their arenas, so the counted heap contains none of them.
 [[nodiscard]] MemoryNow memory_now(const Arena* arena);
 
-/// What a rank brings to a step's line.
+/// A rank's part of a step's line.
 struct RankMetrics {
-  double loss = 0, gradient_norm = 0;  ///< NaN where its stage has none
+  double loss = 0, gradient_norm = 0;  ///< NaN if its stage has none
   double seconds = 0;
-  double waited_s = 0;  ///< of them, for other ranks
-  double busy_s = 0;    ///< from before the step on, less that wait
+  double waited_s = 0;  ///< of `seconds`: for other ranks
+  double busy_s = 0;    ///< since before the step, without that wait
   MemoryNow memory;
   std::int64_t resident_before = 0;  ///< before the arena was allocated
   Executor::Lossless lossless;
   double checkpoint_pause = 0;                                 ///< before this step
-  double aux_loss = std::numeric_limits<double>::quiet_NaN();  ///< of a mixture of experts, as the next
+  double aux_loss = std::numeric_limits<double>::quiet_NaN();  ///< of a mixture of experts; so is the next
   double z_loss = std::numeric_limits<double>::quiet_NaN();
   void set_experts(const Executor::ExpertUse& use) { aux_loss = use.aux_loss, z_loss = use.z_loss; }
 };
@@ -54,48 +54,48 @@ struct StepMetrics {
   double host_peak = 0, nvme_peak = 0;  ///< of what is offloaded, worst rank
   double loss_scale = 0;                ///< fp16; 0: none
   bool skipped = false;                 ///< the update, because gradients overflowed
-  std::optional<double> held_out_auc;   ///< of a recommendation model, where this step was followed by an evaluation
-  std::optional<double> held_out_loss;  ///< where this step was followed by an evaluation
+  std::optional<double> held_out_auc;   ///< of a recommendation model, if an evaluation followed this step
+  std::optional<double> held_out_loss;  ///< if an evaluation followed this step
   Executor::Lossless lossless;          ///< over all ranks
-  std::vector<std::string> spikes;      ///< what of it was one: "loss", "gradient_norm"
-  double aux_loss = std::numeric_limits<double>::quiet_NaN();  ///< of a mixture of experts, as what follows
+  std::vector<std::string> spikes;      ///< the quantities that had one: "loss", "gradient_norm"
+  double aux_loss = std::numeric_limits<double>::quiet_NaN();  ///< of a mixture of experts; so is what follows
   double z_loss = std::numeric_limits<double>::quiet_NaN();
-  /// Of each layer with experts the tokens that chose each; empty: dense.
+  /// For each layer with experts, the number of tokens that chose each expert; empty: dense.
   std::map<std::int64_t, std::vector<float>> expert_loads;
-  std::optional<std::int64_t> bad_lines;  ///< of the training data, skipped; nothing where none may be
-  double checkpoint_pause = 0;            ///< s that checkpoints held training up before this step; slowest rank
+  std::optional<std::int64_t> bad_lines;  ///< skipped lines of the training data; empty if none may be skipped
+  double checkpoint_pause = 0;            ///< s that checkpoints held training up before this step, on the slowest rank
 };
-/// `all` and what another rank or another step brings to it.
+/// Adds to `all` what another rank or another step contributes.
 void add_lossless(Executor::Lossless& all, const Executor::Lossless& more);
-/// Stages of an asynchronous pipeline have gradient norms of their own: the step's is that of all together.
+/// Stages of an asynchronous pipeline have gradient norms of their own; the step's norm is that of all together.
 [[nodiscard]] StepMetrics join_metrics(const std::vector<RankMetrics>& ranks, const plan::Plan& plan);
 
-/// Loads of all stages' experts, on rank 0. Collective.
+/// Loads of the experts of all stages, on rank 0. Collective.
 [[nodiscard]] std::map<std::int64_t, std::vector<float>> gather_loads(Transport& transport, const plan::Plan& plan,
                                                                       const Executor::ExpertUse& mine);
 
-/// The file, line by line. Lines of steps after `keep` (of a run that is resumed from an earlier checkpoint) are taken
-/// out; keep 0 begins anew.
+/// The file, line by line. Lines of steps after `keep` (when a run resumes from an earlier checkpoint) are removed;
+/// keep 0 begins a new file.
 class MetricsFile {
  public:
-  /// What stands in the lines that were kept.
+  /// Contents of the lines that were kept.
   struct Kept {
-    double first_loss = std::numeric_limits<double>::quiet_NaN();  ///< of step 1; not a number: its line is not there
+    double first_loss = std::numeric_limits<double>::quiet_NaN();  ///< of step 1; NaN if its line is missing
     double last_loss = std::numeric_limits<double>::quiet_NaN();
     double memory_peak = 0;
     std::vector<double> seconds;  ///< of each step
   };
-  /// Throws Failure. Lines that are no step's, but for a last one that was cut short, are kept in another file:
+  /// Throws Failure. Lines that are not a step's, except a last one that was cut short, are moved to another file:
   /// metrics.jsonl.damaged.
   MetricsFile(const std::filesystem::path& path, std::int64_t keep);
   ~MetricsFile();
   MetricsFile(const MetricsFile&) = delete;
   MetricsFile& operator=(const MetricsFile&) = delete;
   [[nodiscard]] const Kept& kept() const { return kept_; }
-  /// How many lines were no step's.
+  /// Number of lines that were not a step's.
   [[nodiscard]] std::size_t damaged() const { return damaged_; }
   void append(const StepMetrics& step, const std::vector<RankMetrics>& ranks);
-  /// What was appended is on the disk.
+  /// Syncs what was appended to the disk.
   void sync() const;
 
  private:
@@ -105,7 +105,7 @@ class MetricsFile {
   std::size_t damaged_ = 0;
 };
 
-/// How many steps a metrics.jsonl tells of; 0: none, or there is no such file. Throws Failure when it cannot be read.
+/// Number of steps in a metrics.jsonl; 0: none, or no such file. Throws Failure if it cannot be read.
 [[nodiscard]] std::int64_t steps_told(const std::filesystem::path& metrics);
 
 }  // namespace orrery::exec

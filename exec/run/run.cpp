@@ -41,11 +41,11 @@ using nlohmann::ordered_json;
 
 constexpr std::size_t kMostSpans = 300'000;  // in timeline.json, over all ranks: about 25 MB
 using Clock = std::chrono::steady_clock;
-constexpr int kMostSaving = 10;  // a checkpoint by time waits at least ten times as long as the last one took
+constexpr int kMostSaving = 10;  // a checkpoint by time comes no sooner than ten times the duration of the last one
 constexpr std::int64_t kStepsBetweenMeetings = 16;  // of a pipeline that does not drain
-// Where steps are graphs, spans come of graphs with marks in them, which take a little longer: of each so manieth step.
+// Where steps are graphs, spans come from graphs with marks in them, which are a little slower: one step in kSampled.
 constexpr std::int64_t kSampled = 4;
-constexpr double kLook = 1, kSave = 2, kStop = 3, kFault = 4;  // what a rank wishes after a step; the largest counts
+constexpr double kLook = 1, kSave = 2, kStop = 3, kFault = 4;  // a rank's request after a step; the largest wins
 
 std::size_t recorded_iterations(const plan::Schedule& schedule) {
   std::size_t longest = 1;
@@ -59,9 +59,9 @@ std::size_t recorded_iterations(const plan::Schedule& schedule) {
   return std::max<std::size_t>(2, kMostSpans / longest / static_cast<std::size_t>(schedule.spec.ranks()));
 }
 
-// A rank's file for what the plan has on NVMe, in the run's directory, which may be a link to a drive.
+// A rank's file for what the plan keeps on NVMe, in the run's directory, which may be a link to a drive.
 std::string state_file(const RunOptions& options, int rank) {
-  std::error_code ignored;  // that it cannot be made shows where the file is
+  std::error_code ignored;  // a failure shows when the file is made
   fs::create_directories(options.directory, ignored);
   return (options.directory / fmt::format("offload-{}-rank-{:05}.state", options.run_id, rank)).string();
 }
@@ -98,8 +98,8 @@ class Session {
         faults_(faults, context_),
         guards_(context_, options.guards, options.threads) {}
 
-  /// The run directory for this run alone; a second trainer in it would mix two runs. What an earlier run has recorded
-  /// is gone on from or removed on request only.
+  /// Locks the run directory: a second trainer in it would mix two runs. An earlier run's records are resumed or
+  /// removed only on request.
   base::Result<bool> lock() {
     base::Result<bool> mine = true;
     together(transport_, [&] {
@@ -117,10 +117,10 @@ class Session {
     return mine;
   }
 
-  /// Parameters from a checkpoint, a file or the seed. Nothing is written yet: a start that fails leaves what was
-  /// there.
+  /// Loads parameters from a checkpoint, a file or the seed. Writes nothing yet, so that a failed start leaves what
+  /// was there.
   base::Result<bool> load() {
-    report({{"event", "preparing"}});  // drawing or reading a large model's weights takes its time
+    report({{"event", "preparing"}});  // drawing or reading the weights of a large model takes time
     if (options_.resume) {
       const auto resumed = resume();
       if (!resumed || *resumed) return resumed;
@@ -145,12 +145,12 @@ class Session {
     return true;
   }
 
-  /// The same; what only reading the values shows comes as the rest of what is wrong with input.
+  /// The same; input errors that only reading the values shows become Diagnostics like the others.
   base::Result<bool> load_or_say() try { return load(); } catch (const InputFailure& failure) {
     return base::fail({failure.diagnostic()});
   }
 
-  /// From here on this run's records count: an earlier run's go, but for what is resumed.
+  /// From here on this run's records count: an earlier run's are removed, except what is resumed.
   void open_records() {
     together(transport_, [&] {
       if (!first_rank()) return;
@@ -166,7 +166,7 @@ class Session {
              "they are kept in metrics.jsonl.damaged");
       first_loss_ = metrics_->kept().first_loss;
       if (first_step_ < options_.steps) return;
-      last_loss_ = metrics_->kept().last_loss;  // all steps are done: only the record is missing
+      last_loss_ = metrics_->kept().last_loss;  // all steps are done, only the record is missing
       memory_peak_ = metrics_->kept().memory_peak;
       durations_ = metrics_->kept().seconds;
     });
@@ -209,23 +209,23 @@ class Session {
       if (saver_.pending() && transport_.maximum(saver_.written() ? 0.0 : 1.0) == 0) commit();
       enter(RankPhase::training);
     }
-    if (fault_ && saver_.pending()) commit();  // of before the fault
+    if (fault_ && saver_.pending()) commit();  // it dates from before the fault
     if (fault_) return false;
     enter(RankPhase::ending);
     clock_.end = read_clock(transport_, waiter_);
     return done_ == options_.steps;
   }
-  /// What the guards ended the run for, on all ranks.
+  /// What made the guards end the run, on all ranks.
   [[nodiscard]] const std::optional<base::Diagnostics>& fault() const { return fault_; }
 
-  /// Ranks meet again and again meanwhile: a slow disk is no rank that hangs.
+  /// Ranks keep meeting meanwhile, so that a slow disk does not look like a hanging rank.
   void wait_until_written() {
     constexpr std::chrono::milliseconds kBetween{2};
     while (saver_.pending() && transport_.maximum(saver_.written() ? 0.0 : 1.0) > 0)
       std::this_thread::sleep_for(kBetween);
   }
 
-  /// Once, when the first steps have shown them.
+  /// Reports the kernels chosen, once the first steps have determined them.
   void report_kernels() {
     if (!first_rank() || std::exchange(kernels_reported_, true)) return;
     ordered_json choices = ordered_json::array();
@@ -254,7 +254,7 @@ class Session {
     record.resumed_from = first_step_;
     record.first_loss = first_loss_;
     record.final_loss = last_loss_;
-    if (durations_.empty()) durations_ = std::move(plain_durations_);  // PowerSGD has not begun
+    if (durations_.empty()) durations_ = std::move(plain_durations_);  // PowerSGD had not begun
     if (durations_.size() > 1) durations_.erase(durations_.begin());
     record.step_time_s = median(durations_);
     record.tokens_per_s = tokens() / record.step_time_s;
@@ -279,7 +279,7 @@ class Session {
   }
 
  private:
-  /// Loads the newest whole checkpoint; false where there is none because none was ever saved.
+  /// Loads the newest whole checkpoint; false if there is none because none was ever saved.
   base::Result<bool> resume() {
     const fs::path folder = options_.directory / kCheckpoints;
     base::Result<bool> mine = true;
@@ -325,7 +325,7 @@ class Session {
                              {}}));
   }
 
-  /// A warning where what was to be kept without its zeros had no room and was computed again.
+  /// A warning if values to be kept without zeros did not fit and were recomputed.
   std::optional<base::Diagnostic> little_room() const {
     if (lossless_.again == 0) return std::nullopt;
     const double enough = std::ceil(100 * lossless_.densest) / 100;
@@ -346,9 +346,9 @@ class Session {
     if (first_rank() && options_.report) options_.report(event.dump());
   }
 
-  /// Sets out a checkpoint, which is written behind the next steps.
+  /// Starts a checkpoint, which is written during the next steps.
   void save() {
-    if (saver_.pending()) commit();  // asked for faster than the disk takes it
+    if (saver_.pending()) commit();  // checkpoints are due faster than the disk can write them
     saving_clock_.begins();
     saver_.begin(done_, trainer_.sequences_before(done_));
     saving_clock_.copied();
@@ -370,16 +370,16 @@ class Session {
             {"bytes", saved.bytes}});
   }
 
-  /// Whether this rank thinks that a checkpoint is due: every so many steps, or after so much time, of which saving
-  /// may take a tenth.
+  /// Whether this rank considers a checkpoint due: after a number of steps, or after an interval of which saving may
+  /// take a tenth.
   bool due() const {
     if (options_.checkpoint_every > 0) return done_ % options_.checkpoint_every == 0;
     return Clock::now() - saving_clock_.began() >=
            std::max<Clock::duration>(options_.checkpoint_interval, kMostSaving * saving_);
   }
 
-  /// Where ranks meet next: after every step, or, where steps overlap from rank to rank, after a few, for meeting
-  /// drains what would overlap.
+  /// The step at which ranks meet next: after every step or, where steps overlap between ranks, after several, because
+  /// meeting drains that overlap.
   std::int64_t meeting() const {
     if (!plan_.spec().asynchronous()) return done_ + 1;
     std::int64_t at = std::min(options_.steps, (done_ / kStepsBetweenMeetings + 1) * kStepsBetweenMeetings);
@@ -388,7 +388,7 @@ class Session {
     return at;
   }
 
-  /// Steps until ranks meet. Returns true when some rank was asked to stop; sets due_, on all ranks alike.
+  /// Runs steps until ranks meet. Returns true if some rank was asked to stop; sets due_, on all ranks alike.
   bool some_steps() {
     const std::int64_t first = done_, until = meeting();
     std::vector<StepResult> mine;
@@ -418,7 +418,7 @@ class Session {
       line.checkpoint_pause = saving_clock_.take_pause();
       line.set_experts(mine.back().experts);
       packed += pack_metrics(line);
-      if (done_ < until) report({{"event", "stepped"}, {"step", done_}});  // a sign of life; its loss is elsewhere
+      if (done_ < until) report({{"event", "stepped"}, {"step", done_}});  // a sign of life; the loss is reported later
     }
     const std::vector<std::string> lines = transport_.gather_text(packed);
     if (plan_.model().experts.any()) loads_ = gather_loads(transport_, plan_, mine.back().experts);
@@ -435,24 +435,24 @@ class Session {
                                                                  : 0;
     const double agreed = transport_.maximum(wish);
     due_ = agreed == kSave;
-    const bool looks = agreed > 0 || done_ == options_.steps;  // before each checkpoint too
+    const bool looks = agreed > 0 || done_ == options_.steps;  // also before each checkpoint
     if (found(agreed == kFault || (looks && guards_.look(done_)))) return true;
     return agreed == kStop;
   }
 
-  /// Whether guards have found a fault, which is known on all ranks.
+  /// Whether guards have found a fault; all ranks know it.
   bool found(bool fault) {
     if (fault) fault_ = guards_.faults();
     return fault;
   }
-  /// The loss on held-out data where it is due after this step.
+  /// The loss on held-out data, if it is due after this step.
   std::optional<double> evaluate() {
     const auto& evaluation = training_.evaluation;
     if (!evaluation || (done_ % evaluation->every != 0 && done_ != options_.steps)) return std::nullopt;
     return trainer_.evaluate();
   }
 
-  /// `lines`: by rank, of as many steps as were done since ranks met; this is the one at `place` of them.
+  /// `lines`: by rank, for all steps since ranks last met; `place`: index of this step among them.
   void note(std::int64_t number, const StepResult& mine, const std::vector<std::string>& lines, std::size_t place,
             std::optional<double> held_out) {
     std::vector<RankMetrics> ranks;
@@ -494,7 +494,7 @@ class Session {
   }
 
   void name_stragglers(const std::vector<RankMetrics>& ranks, std::int64_t step) {
-    if (options_.oversubscribed) return;  // who has no core of its own is slow by turns
+    if (options_.oversubscribed) return;  // ranks that share a core are slow by turns
     std::vector<double> busy;
     for (const RankMetrics& rank : ranks) busy.push_back(rank.busy_s);
     for (const Straggler& one : stragglers_.note(busy))
@@ -534,7 +534,7 @@ class Session {
   const Waiter& waiter_;
   const RunOptions& options_;
   FileLock lock_;     ///< rank 0
-  MemoryNow before_;  ///< before the arena
+  MemoryNow before_;  ///< before the arena was allocated
   Trainer trainer_;
   CheckpointContext context_;
   CheckpointSaver saver_;
@@ -543,20 +543,20 @@ class Session {
   Guards guards_;
   ClockLine clock_;
   std::optional<MetricsFile> metrics_;                ///< rank 0
-  std::map<std::int64_t, std::vector<float>> loads_;  ///< rank 0: of experts, in the last step
+  std::map<std::int64_t, std::vector<float>> loads_;  ///< rank 0: of experts in the last step
   std::optional<DataMark> data_;                      ///< rank 0: what this run reads
   Resumed resumed_;
   std::int64_t first_step_ = 0, done_ = 0;
   std::optional<base::Diagnostics> fault_;
   bool due_ = false;                                              ///< a checkpoint, after this step
-  SavingClock saving_clock_;                                      ///< of the last one; before it, of the start
-  Clock::duration saving_{0};                                     ///< how long it took
+  SavingClock saving_clock_;                                      ///< of the last checkpoint, or before it of the start
+  Clock::duration saving_{0};                                     ///< duration of the last one
   SavedTotals saved_;                                             ///< rank 0
-  double first_loss_ = std::numeric_limits<double>::quiet_NaN();  ///< of the run, resumed part included
+  double first_loss_ = std::numeric_limits<double>::quiet_NaN();  ///< of the run, including the resumed part
   double last_loss_ = 0, memory_peak_ = 0;
   bool kernels_reported_ = false;
   std::vector<double> durations_, plain_durations_;
-  Executor::Lossless lossless_;  ///< of all ranks and of this run's steps
+  Executor::Lossless lossless_;  ///< over all ranks and this run's steps
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Tokens and masks, opened on every rank alike.
+// Opens tokens and masks, on every rank alike.
 #include "exec/run/run_data.h"
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@ base::Result<bool> whether(const base::Result<T>& result) {
   return result ? base::Result<bool>(true) : base::Result<bool>(base::fail(result.error()));
 }
 
-// Every rank reads the file by itself: it says the same to all of them.
+// Every rank reads the file itself, with the same result.
 base::Result<RunData> open_clicks(const plan::Plan& plan, const plan::Training& training, Transport& transport) {
   if (base::Diagnostics refused = plan::refused_training(training); !refused.empty())
     return base::fail(std::move(refused));
@@ -40,7 +40,7 @@ base::Result<RunData> open_clicks(const plan::Plan& plan, const plan::Training& 
 std::optional<base::Diagnostic> short_data(const plan::Training& training, const plan::PlanSpec& spec,
                                            const Batches& batches, std::int64_t steps) {
   const bool clicks = batches.clicks() != nullptr;
-  // The last token is a target alone.
+  // The last token is only a target.
   const double wanted =
       static_cast<double>(steps) * static_cast<double>(spec.batch) * static_cast<double>(spec.sequence) +
       (clicks ? 0 : 1);
@@ -88,7 +88,7 @@ base::Result<RunData> open_data(const plan::Plan& plan, const plan::Training& tr
   base::Result<JobTokens> tokens = JobTokens{};
   if (transport.rank() == 0) tokens = encode();
   if (auto all = agreed(transport, whether(tokens)); !all) return base::fail(all.error());
-  if (transport.rank() != 0) tokens = encode();  // rank 0 has left it there
+  if (transport.rank() != 0) tokens = encode();  // finds what rank 0 has encoded
   auto stream = tokens ? TokenStream::open(tokens->data) : base::Result<TokenStream>(base::fail(tokens.error()));
   if (auto all = agreed(transport, whether(stream)); !all) return base::fail(all.error());
   const plan::PlanSpec& spec = plan.spec();

@@ -1,5 +1,5 @@
 #pragma once
-/// What a run reads: its batches, and those it is evaluated on.
+/// What a run reads: its batches, and those for its evaluation.
 #include <filesystem>
 #include <optional>
 
@@ -15,11 +15,11 @@ struct RunData {
   std::optional<Batches> held_out;
 };
 
-/// Collective; what is wrong on one rank is on all. Text is encoded by rank 0 alone, into the run directory `run`.
+/// Collective; an error on one rank is one on all. Only rank 0 encodes text, into the run directory `run`.
 [[nodiscard]] base::Result<RunData> open_data(const plan::Plan& plan, const plan::Training& training,
                                               Transport& transport, const std::filesystem::path& run);
 
-/// Warnings: a run of so many steps reads some of its data more than once, or lines of it are skipped.
+/// Warnings if a run of so many steps reads some of its data more than once, or if lines of it are skipped.
 [[nodiscard]] base::Diagnostics data_warnings(const plan::Training& training, const plan::PlanSpec& spec,
                                               const Batches& batches, std::int64_t steps);
 

@@ -1,4 +1,4 @@
-// Looking at a run directory before anything is done in it.
+// Examines a run directory before anything is done in it.
 #include "exec/run/run_start.h"
 
 #include <fmt/format.h>
@@ -35,12 +35,12 @@ bool ends_with(const std::string& text, std::string_view end) {
   return text.size() >= end.size() && std::string_view(text).substr(text.size() - end.size()) == end;
 }
 
-/// A checkpoint of which only the temporary name was ever given, or the last one was taken away.
+/// A checkpoint that still has its temporary name, or one whose name was taken away for removal.
 bool is_debris(const std::string& name) {
   return name.rfind("step-", 0) == 0 && ends_with(name, ".tmp");
 }
 
-/// What is in a folder, by name, sorted; nothing where it is not there. Throws Failure where it cannot be listed.
+/// Names in a folder, sorted; empty if there is no such folder. Throws Failure if it cannot be listed.
 std::vector<std::string> names_in(const fs::path& folder) {
   std::vector<std::string> out;
   if (!there(folder)) return out;
@@ -56,7 +56,7 @@ std::string count(std::size_t number, const char* what) {
   return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
 }
 
-/// Entries of the folder of checkpoints that may be a checkpoint under another name: damaged, put aside, moved.
+/// Entries in the folder of checkpoints that may be checkpoints under other names: damaged, put aside, moved.
 std::vector<std::string> odd_entries(const fs::path& folder) {
   std::vector<std::string> out;
   for (const std::string& name : names_in(folder))
@@ -74,7 +74,7 @@ base::Diagnostic doubt(const fs::path& run, std::string found) {
           {}};
 }
 
-/// A warning where the next step would not read what the run that is resumed would have read.
+/// A warning if the next step would not read what the resumed run would have read.
 std::optional<base::Diagnostic> other_data(const fs::path& run, const plan::Plan& plan, const plan::Training& training,
                                            const std::optional<DataMark>& then, const DataMark& now) {
   constexpr const char* kHelp = "the place in the data is the number of sequences that were read";
@@ -207,7 +207,7 @@ void remove_run(const fs::path& run) {
   remove_tree(run / "metrics.jsonl.damaged");
   std::error_code error;
   for (const char* folder : {kCheckpoints, "gradients"}) {
-    if (!fs::is_directory(run / folder, error)) continue;  // a link to nothing stays, and is said when it is needed
+    if (!fs::is_directory(run / folder, error)) continue;  // a dangling link stays, and is reported when it is needed
     for (const std::string& name : names_in(run / folder))
       if (name.rfind("step-", 0) == 0) remove_tree(run / folder / name);
     if (names_in(run / folder).empty() && !fs::is_symlink(run / folder, error)) remove_tree(run / folder);
@@ -224,7 +224,7 @@ base::Result<bool> same_model(const fs::path& run, const plan::Plan& plan) {
   models::Model theirs = stored->model;
   theirs.name = plan.model().name;
   theirs.sources = plan.model().sources;
-  theirs.dropout = plan.model().dropout;  // of the recipe, as its learning rate
+  theirs.dropout = plan.model().dropout;  // part of the recipe, like the learning rate
   if (theirs == plan.model()) return true;
   return base::fail({base::Diagnostic{
       base::Severity::error,

@@ -1,4 +1,4 @@
-// Drawing tokens from a forward pass.
+// Draws tokens from forward passes.
 #include "exec/run/sample.h"
 
 #include <fmt/format.h>
@@ -31,8 +31,8 @@ base::Diagnostics wrong(const char* code, const std::string& file, const std::st
   return {{base::Severity::error, code, {file, 0, 0, 1}, message, help, {}}};
 }
 
-/// A checkpoint's weights alone: its optimizer's states are nobody's here. A tensor is asked for in runs, one after the
-/// other, and read once.
+/// Only a checkpoint's weights, without the optimizer's states. A tensor is requested in consecutive runs, and read
+/// once.
 LogicalSource weights_of(const CheckpointReader& reader) {
   struct Last {
     std::string name;
@@ -66,7 +66,7 @@ std::int32_t choose_token(std::span<const float> logits, const SampleOptions& op
   }
   const float largest = logit(
       *std::max_element(ids.begin(), ids.end(), [&](std::int32_t a, std::int32_t b) { return logit(a) < logit(b); }));
-  std::vector<double> upto;  // sums of what is proportional to the probabilities
+  std::vector<double> upto;  // sums of values proportional to the probabilities
   for (const std::int32_t id : ids)
     upto.push_back((upto.empty() ? 0 : upto.back()) +
                    std::exp((static_cast<double>(logit(id)) - static_cast<double>(largest)) / options.temperature));
@@ -104,7 +104,7 @@ std::vector<float> LanguageModel::logits(std::span<const std::int32_t> ids) {
   if (ids.size() > most) ids = ids.last(most);
   ENSURE(!ids.empty(), "nothing to go on from");
   StepInput input;
-  // What stands behind the last token is not seen by it: the model is causal. Targets only make the loss, unread.
+  // The model is causal: the last token does not see what follows it. Targets only make the loss, which is unused.
   input.load = [ids](const Instance&, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) {
     std::fill(tokens.begin(), tokens.end(), 0);
     std::fill(targets.begin(), targets.end(), 0);

@@ -1,5 +1,5 @@
 #pragma once
-/// Text from a model: a forward pass of the plan's own operators on one rank, one token after the other.
+/// Text from a model: forward passes of the plan's own operators on one rank, one token after the other.
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -19,28 +19,28 @@
 namespace orrery::exec {
 
 struct SampleOptions {
-  std::string prompt;         ///< empty: the token between documents, or without one a line's end
+  std::string prompt;         ///< empty: the token between documents, or without one a line end
   std::string tokenizer;      ///< path; empty: the job's, else bytes
-  std::int64_t tokens = 128;  ///< to be drawn
+  std::int64_t tokens = 128;  ///< number to draw
   double temperature = 1;     ///< 0: always the most likely token
-  std::int64_t top_k = 0;     ///< only the so many most likely; 0: all
+  std::int64_t top_k = 0;     ///< draw only from this many most likely tokens; 0: all
   std::uint64_t seed = 1;
 };
 
-/// The token that `logits` (one by id) give: of the largest the lowest id at temperature 0, else drawn from softmax(
-/// logits / temperature) over the top_k largest (Fan et al. 2018) by `uniform` in [0, 1). Ids of equal logits come in
-/// their order.
+/// The token chosen by `logits` (one by id). At temperature 0 the largest, of equal ones the lowest id; else drawn
+/// from softmax(logits / temperature) over the top_k largest (Fan et al. 2018) by `uniform` in [0, 1). Ids of equal
+/// logits keep their order.
 [[nodiscard]] std::int32_t choose_token(std::span<const float> logits, const SampleOptions& options, double uniform);
 
 /// A causal model on one rank, in fp32, for sequences up to a length.
 class LanguageModel {
  public:
-  /// Allocates the arena; parameters are to be loaded. `cluster` lends its device. `sequence` is at most the model's.
+  /// Allocates the arena; the caller loads parameters. `cluster` lends its device. `sequence` is at most the model's.
   [[nodiscard]] static base::Result<std::unique_ptr<LanguageModel>> make(const models::Model& model,
                                                                          const clusters::Cluster& cluster,
                                                                          std::int64_t sequence, Backend& backend,
                                                                          Transport& transport, const Waiter& waiter);
-  /// Logits of what follows `ids`, of which the last `sequence` count, at positions from 0 on.
+  /// Logits of the token after `ids`, of which the last `sequence` are used, at positions from 0 on.
   [[nodiscard]] std::vector<float> logits(std::span<const std::int32_t> ids);
   [[nodiscard]] const plan::Schedule& schedule() const { return schedule_; }
   [[nodiscard]] Arena& arena() { return executor_->arena(); }
@@ -56,18 +56,18 @@ class LanguageModel {
   int logits_ = -1;  ///< buffer
 };
 
-/// `options.tokens` tokens behind `ids`, each passed to `drawn` as it comes.
+/// Draws `options.tokens` tokens after `ids` and passes each to `drawn` as it comes.
 void draw_tokens(LanguageModel& model, const SampleOptions& options, std::vector<std::int32_t> ids,
                  const std::function<void(std::int32_t)>& drawn);
 
-/// What the model of a run directory says from its newest whole checkpoint; the prompt is not in it. Codes E0618,
-/// E0619, and those of the files it reads; throws Failure. `transport` is one rank's. `warnings`: of damaged
+/// What the model of a run directory says from its newest whole checkpoint, without the prompt. Codes E0618, E0619, and
+/// those of the files it reads; throws Failure. `transport` is one rank's. `warnings`: about damaged
 /// checkpoints.
 [[nodiscard]] base::Result<std::string> sample_run(const std::filesystem::path& run, const SampleOptions& options,
                                                    Backend& backend, Transport& transport, const Waiter& waiter,
                                                    base::Diagnostics* warnings = nullptr);
 
-/// For a terminal: what is no UTF-8, and control characters but tabs and ends of lines, as U+FFFD.
+/// For a terminal: replaces invalid UTF-8, and control characters except tabs and line ends, by U+FFFD.
 [[nodiscard]] std::string printable(std::string_view text);
 
 }  // namespace orrery::exec

@@ -1,4 +1,4 @@
-// The worker that samples: its command line and its one answer.
+// Runs the worker that samples: its command line and its one answer.
 #include "exec/run/sample_child.h"
 
 #include <fmt/format.h>

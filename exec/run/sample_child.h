@@ -1,5 +1,5 @@
 #pragma once
-/// Starts the worker for one rank that samples, and takes what it says.
+/// Starts the worker for one rank that samples, and returns its output.
 #include <atomic>
 #include <filesystem>
 #include <optional>
@@ -23,7 +23,7 @@ struct SampleOutcome {
   std::string error_tail;
 };
 
-/// Blocks until it has ended; `stop` turning true ends it. May be null.
+/// Blocks until it has ended; `stop` turning true kills it. `stop` may be null.
 [[nodiscard]] SampleOutcome sample_with_worker(const SampleCommand& command, const std::atomic<bool>* stop);
 
 }  // namespace orrery::exec

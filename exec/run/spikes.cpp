@@ -7,9 +7,9 @@
 namespace orrery::exec {
 namespace {
 
-constexpr double kNormal = 1.4826;  // deviations of a normal distribution: 1 / its third quartile
-// Values that hardly vary (a loss that has settled, a test's constant data) have a deviation of almost nothing: it
-// counts as this at least, of a loss in parts of the median, of a norm as a logarithm.
+constexpr double kNormal = 1.4826;  // of a normal distribution: 1 / its third quartile
+// Values that hardly vary (a settled loss, a test's constant data) have a deviation near zero, so it counts as at least
+// this much: for a loss relative to the median, for a norm as a logarithm.
 constexpr double kLeastOfLoss = 0.005, kLeastOfNorm = 0.1;
 
 double median_of(std::vector<double> values) {

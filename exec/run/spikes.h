@@ -1,6 +1,6 @@
 #pragma once
-/// Spikes: a loss, or a gradient norm, far above what it was over the last steps, by the median and the median absolute
-/// deviation, which a few wild values do not move (Iglewicz and Hoaglin 1993, modified z-scores).
+/// Spikes: a loss or a gradient norm far above its values in the last steps, judged by the median and the median
+/// absolute deviation, which a few wild values do not move (Iglewicz and Hoaglin 1993, modified z-scores).
 #include <cstddef>
 #include <deque>
 #include <optional>
@@ -12,16 +12,16 @@ namespace orrery::exec {
 struct Spike {
   std::string quantity;  ///< "loss", "gradient_norm"
   double value = 0, median = 0;
-  double score = 0;  ///< modified z-score; of the norm, which varies by factors, that of its logarithm
+  double score = 0;  ///< modified z-score; for the norm, which varies by factors, that of its logarithm
 };
 
 class SpikeDetector {
  public:
-  /// Steps that are looked back on; how many there must be; and from which score on a value is a spike.
+  /// Number of past steps considered; how many of them are required; and the score from which a value is a spike.
   static constexpr std::size_t kWindow = 64, kLeast = 24;
   static constexpr double kFar = 10;
 
-  /// The values of a step that was done. What is not finite is left to others.
+  /// Takes the values of a finished step. Values that are not finite are left to other guards.
   [[nodiscard]] std::vector<Spike> see(double loss, double gradient_norm);
 
  private:

@@ -1,4 +1,4 @@
-// Medians over a window of steps: one slow step is nobody's fault.
+// Medians over a window of steps, so that one slow step does not count.
 #include "exec/run/stragglers.h"
 
 #include <algorithm>
@@ -49,7 +49,7 @@ std::vector<Straggler> Stragglers::note(const std::vector<double>& busy_s) {
     if (peers.empty()) continue;
     const double half = 1 + (ratio_ - 1) / 2;
     const double ratio = over_peers(rank, peers);
-    // Slow by turns is what shares its core with others; who is slow holds up nearly every step.
+    // A rank that shares its core is slow by turns; a straggler holds up nearly every step.
     std::size_t steps = 0;
     for (std::size_t step = 0; step < window_; ++step)
       steps += past_[rank][step] >= half * of_step(peers, step) ? 1 : 0;

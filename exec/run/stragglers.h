@@ -1,5 +1,5 @@
 #pragma once
-/// Which ranks hold the others up: a rank that is busy for longer, step after step, than those that have the same work.
+/// Finds ranks that hold the others up: a rank that is busy longer, step after step, than ranks with the same work.
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -14,10 +14,10 @@ struct Straggler {
 
 class Stragglers {
  public:
-  /// `group`: by rank; ranks of the same number have the same work. `ratio`: from which on a rank is one.
+  /// `group`: by rank; ranks with the same number have the same work. `ratio`: from which a rank is a straggler.
   explicit Stragglers(std::vector<int> group, double ratio = 1.2, std::size_t window = 25);
-  /// By rank: seconds of a training step less those spent waiting for others. Returns who became a straggler with it;
-  /// the same rank again only after it has kept up for a while.
+  /// By rank: seconds of a training step without those spent waiting for others. Returns the ranks that became
+  /// stragglers with this step; a rank is returned again only after it has kept up for a while.
   [[nodiscard]] std::vector<Straggler> note(const std::vector<double>& busy_s);
 
  private:
@@ -27,7 +27,7 @@ class Stragglers {
   std::vector<int> group_;
   double ratio_;
   std::size_t window_;
-  std::vector<std::deque<double>> past_;  ///< by rank, the window's steps
+  std::vector<std::deque<double>> past_;  ///< by rank, the steps of the window
   std::vector<bool> named_;
 };
 

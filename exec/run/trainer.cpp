@@ -1,4 +1,4 @@
-// A training step: what the schedule needs from outside, and what all ranks agree on afterwards.
+// A training step: what the schedule needs from outside, and what all ranks agree on after it.
 #include "exec/run/trainer.h"
 
 #include <cmath>
@@ -15,7 +15,7 @@
 namespace orrery::exec {
 namespace {
 
-/// The value of the ranks that have it (NaN elsewhere); +inf where it is not a number on one that has it.
+/// The value of the ranks that have it (NaN elsewhere); +inf if it is NaN on one that has it.
 double agree(Transport& transport, double value, bool have) {
   const double mine = !have               ? -std::numeric_limits<double>::infinity()
                       : std::isnan(value) ? std::numeric_limits<double>::infinity()
@@ -23,7 +23,7 @@ double agree(Transport& transport, double value, bool have) {
   return transport.maximum(mine);
 }
 
-/// The training step's placement in an arena that the evaluation needs larger: never seen, but nothing forbids it.
+/// Enlarges the training step's arena where the evaluation needs more; not known to happen, but nothing forbids it.
 plan::Placement& larger(plan::Placement& step, const plan::Placement& evaluation) {
   step.arena_bytes = std::max(step.arena_bytes, evaluation.arena_bytes);
   step.host.arena_bytes = std::max(step.host.arena_bytes, evaluation.host.arena_bytes);
@@ -91,7 +91,7 @@ StepInput Trainer::input_of(const Batches& batches, std::int64_t index) const {
   return input;
 }
 
-// Evaluation is rare, and reads as it goes.
+// Evaluation is rare, so it reads without reading ahead.
 void Trainer::read_ahead(StepInput& input) {
   if (batches_.clicks() == nullptr || training_.read_ahead == 0) return;
   if (!reader_) {
@@ -105,7 +105,7 @@ void Trainer::read_ahead(StepInput& input) {
 double Trainer::evaluate() {
   ENSURE(held_out_ && training_.evaluation, "the job does not evaluate");
   Executor& executor = *held_out_->executor;
-  // On all ranks alike: one whose stage holds nothing would wait for the others for ever.
+  // Decided on all ranks alike: a rank whose stage holds nothing would wait for the others for ever.
   if (transport_.maximum(executor_.arena().resting() ? 0.0 : 1.0) > 0)
     throw Failure("the plan's pipeline holds micro-batches from step to step: it cannot evaluate between steps",
                   FailureKind::input);
@@ -126,7 +126,7 @@ double Trainer::evaluate() {
   return agree(transport_, sum / static_cast<double>(training_.evaluation->batches), executor.rank_class().loss >= 0);
 }
 
-// Every rank has seen its part of the samples.
+// Every rank has seen only its part of the samples.
 void Trainer::judge(const std::vector<float>& scores, const std::vector<float>& labels) {
   std::string mine(2 * scores.size() * sizeof(float), '\0');
   if (!scores.empty()) {

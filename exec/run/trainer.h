@@ -1,5 +1,5 @@
 #pragma once
-/// Trainer: one rank of a training run: executor, data and optimizer settings put together. Without files of its own:
+/// Trainer: one rank of a training run: executor, data and optimizer settings put together. It has no files of its own:
 /// exec/run/run.h adds the run directory.
 #include <cstdint>
 #include <functional>
@@ -19,28 +19,28 @@ namespace orrery::exec {
 struct StepResult {
   double loss = 0;  ///< mean over the step's tokens, before the update
   double gradient_norm =
-      0;  ///< before clipping; of an asynchronous pipeline over all stages, which each clip by their own
+      0;  ///< before clipping; for an asynchronous pipeline over all stages, each of which clips by its own
   double learning_rate = 0;
   double loss_scale = 0;        ///< fp16; 0: none
-  bool skipped = false;         ///< its gradients overflowed
+  bool skipped = false;         ///< because its gradients overflowed
   Executor::Lossless lossless;  ///< of this rank
-  Executor::ExpertUse experts;  ///< as this rank's stage has it
+  Executor::ExpertUse experts;  ///< of this rank's stage
   double seconds = 0;           ///< of the slowest rank
 };
 
 class Trainer {
  public:
-  /// Collective. `schedule` must be lower(plan), checked, and outlive the trainer; so must the rest but `batches`.
-  /// `held_out` where the job evaluates: the forward passes of the same plan are lowered for it, and run in the arena
-  /// of the training step, which is as large as both need.
+  /// Collective. `schedule` must be lower(plan), checked, and outlive the trainer; so must all else except `batches`.
+  /// `held_out` if the job evaluates: the same plan's forward passes are lowered for it, and run in the arena of the
+  /// training step, which is as large as both need.
   Trainer(const plan::Plan& plan, const plan::Training& training, const plan::Schedule& schedule, Backend& backend,
           Transport& transport, const Waiter& waiter, Batches batches, const Executor::Options& options,
           std::optional<Batches> held_out = std::nullopt);
 
-  /// The run's last step is `steps` - 1: a pipeline that does not drain between steps takes in nothing beyond.
+  /// The run's last step is `steps` - 1: a pipeline that does not drain between steps takes in nothing beyond it.
   void ends_after(std::int64_t steps) { end_ = steps; }
 
-  /// A resumed run goes on behind so many sequences (Batches::go_on_at).
+  /// A resumed run continues after this many sequences (Batches::go_on_at).
   void go_on_at(std::int64_t step, std::int64_t sequences) {
     reader_.reset();
     batches_.go_on_at(step, sequences);
@@ -48,14 +48,14 @@ class Trainer {
   [[nodiscard]] std::int64_t sequences_before(std::int64_t step) const { return batches_.sequences_before(step); }
   [[nodiscard]] const Batches& data() const { return batches_; }
 
-  /// One training step, counted from 0, as this rank saw it: loss and norm are NaN where its stage has none.
+  /// One training step, counted from 0, as this rank saw it: loss and norm are NaN if its stage has none.
   StepResult step_here(std::int64_t index, const std::function<void()>& before_optimizer = {},
                        const std::function<void(const plan::StepRef&)>& before_each = {});
   /// The same, agreed on by all ranks. Collective.
   StepResult step(std::int64_t index, const std::function<void()>& before_optimizer = {});
-  /// Mean loss over the job's evaluation batches, in their order, with the parameters as they are. Collective.
+  /// Mean loss over the job's evaluation batches, in order, with the current parameters. Collective.
   [[nodiscard]] double evaluate();
-  /// Of the last evaluation of a recommendation model, on rank 0: the area under the ROC curve of all its samples.
+  /// Area under the ROC curve of all samples of a recommendation model's last evaluation, on rank 0.
   [[nodiscard]] std::optional<double> area_under_curve() const { return auc_; }
 
   [[nodiscard]] Executor& executor() { return executor_; }
@@ -65,7 +65,7 @@ class Trainer {
   [[nodiscard]] std::int64_t arena_peak() const;
 
  private:
-  /// Evaluation's own program and books.
+  /// The evaluation's own program and data.
   struct HeldOut {
     HeldOut(const plan::Plan& plan, const plan::Placement& step, const plan::RankClass& step_class, int rank,
             Batches data);

@@ -33,7 +33,7 @@ class Stashing {
     if (delay_ > 0) {
       make_versions(class_, std::vector<int>(class_.buckets.size(), delay_));
       Block& last = class_.blocks[at(finish)];
-      // The version that is overwritten has been read for the last time: by this training step's backward passes.
+      // The version that is overwritten was last read by this training step's backward passes.
       copy_versions(class_, last, first_update(class_, last));
       read_versions(class_, class_.blocks[at(block(Kind::backward))]);
       stashed_forward_ = block(Kind::forward);
@@ -52,8 +52,8 @@ class Stashing {
   [[nodiscard]] std::int32_t block(Kind kind) const { return blocks_.at({kind, 0}); }
   [[nodiscard]] bool has(Kind kind) const { return blocks_.count({kind, 0}) > 0; }
 
-  // What a pass sends and does not read again has one buffer for the whole run: the next pass that writes it waits
-  // until it has been sent, a pass later, where a birth a pass would be a wait behind each.
+  // What a pass sends and does not read again gets one buffer for the whole run: the next pass that writes it waits
+  // until it has been sent, a whole pass later; a buffer per pass would mean a wait right after each.
   void keep_sent(Kind kind) {
     if (!has(kind)) return;
     Step& send = class_.blocks[at(block(kind))].steps.front();
@@ -67,12 +67,12 @@ class Stashing {
     buffer.purpose = Purpose::communication;
   }
 
-  // Training steps that forward pass `i` of a step is ahead of it.
+  // How many training steps ahead of its step forward pass `i` runs.
   [[nodiscard]] std::int32_t steps_ahead(std::int32_t i) const { return (i + ahead_) / micro_batches_; }
   // Whether some forward pass reads the weights that its step then updates.
   [[nodiscard]] bool latest_is_read() const { return steps_ahead(micro_batches_ - 1) >= delay_; }
 
-  // 1F1B from one training step into the next. What a pass takes has been received while an earlier one ran.
+  // 1F1B from one training step into the next. A pass's input is received while an earlier pass runs.
   void program(std::int32_t finish) {
     add({0, -1});
     if (has(Kind::receive_activation)) pass(Kind::receive_activation, 0, true);
@@ -90,8 +90,8 @@ class Stashing {
     return {of_block, g % micro_batches_, g / micro_batches_, opening};
   }
   void pass(Kind kind, std::int32_t g, bool opening) { add(entry(block(kind), g, opening)); }
-  // Micro-batch `g` from the training step's first. A run's first passes read the ring, which begins with the initial
-  // weights.
+  // Micro-batch `g`, counted from the training step's first. A run's first passes read the ring, which starts with the
+  // initial weights.
   void forward(std::int32_t g, bool opening) {
     const bool stashed = delay_ > 0 && g / micro_batches_ < delay_;
     add(entry(stashed ? stashed_forward_ : block(Kind::forward), g, opening));
@@ -102,7 +102,7 @@ class Stashing {
   const PlanSpec& spec_;
   int stage_;
   std::int32_t micro_batches_;
-  std::int32_t ahead_;  ///< micro-batches that forward passes are ahead of backward passes
+  std::int32_t ahead_;  ///< how many micro-batches forward passes run ahead of backward passes
   int delay_;
   const BlocksOfMoves& blocks_;
   RankClass& class_;
@@ -242,7 +242,7 @@ std::vector<std::vector<int>> staleness(const Schedule& schedule, std::int64_t s
   constexpr int kNotRead = -2;
   std::vector<std::vector<int>> all;
   for (const RankClass& c : schedule.classes) {
-    std::map<int, std::int64_t> updates;                        // of parameters, by buffer: version that they hold
+    std::map<int, std::int64_t> updates;                        // by buffer of parameters: version that they hold
     std::map<std::pair<int, std::int64_t>, std::int64_t> kept;  // version in a place of a ring
     std::map<int, int> parameters_of;                           // by ring
     for (const Bucket& b : c.buckets) {

@@ -1,16 +1,16 @@
 #pragma once
-/// Pipelines that never drain. A training step is still one update, but of a stage's program only the backward passes
-/// belong to the mini-batch of the step that runs: its forward passes are `stages - 1 - stage` micro-batches ahead, and
-/// each mini-batch reads, forward and backward, the weights of some steps before (weight stashing). With w^(t) the
-/// weights after t updates and d_s the delay of stage s, step t computes
+/// Pipelines that never drain. A training step is still one update, but in a stage's program only the backward passes
+/// belong to the mini-batch of the current step: forward passes run `stages - 1 - stage` micro-batches ahead, and each
+/// mini-batch reads, forward and backward, the weights of some steps ago (weight stashing). With w^(t) the weights
+/// after t updates and d_s the delay of stage s, step t computes
 ///   w_s^(t+1) = w_s^(t) - lr grad_s f(w_0^(t-d_0), ..., w_(p-1)^(t-d_(p-1))),  w^(t) = w^(0) for t < 0
 ///   pipedream           d_s = p - 1 - s: PipeDream (Narayanan et al. 2019, SOSP, section 3.3), one micro-batch a step
 ///   pipedream_vertical  d_s = p - 1: its vertical sync
 ///   pipedream_2bw       d_s = 1: PipeDream-2BW (Narayanan et al. 2021, ICML, section 3.1), m >= p micro-batches a step
-/// A stage keeps d_s versions beside the one that it updates. At the end of step t, w^(t) is copied to version t mod
-/// d_s in the ring, where the mini-batches of step t + d_s find it. Each stage clips by the norm of its own gradients,
-/// since a global norm would make every stage wait for the first; but the two ends of a model with a tied token table,
-/// which wait for each other in any case to add up its gradients, clip together.
+/// A stage keeps d_s versions besides the one that it updates. At the end of step t, w^(t) is copied to slot t mod d_s
+/// of the ring, where the mini-batches of step t + d_s find it. Each stage clips by the norm of its own gradients,
+/// because a global norm would make every stage wait for the first; but the two ends of a model with a tied token
+/// table, which wait for each other anyway to sum its gradients, clip together.
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -23,22 +23,22 @@
 
 namespace orrery::plan {
 
-/// d_s: of how many steps before its own the weights are that a mini-batch reads on a stage; with a parameter server
-/// its staleness. 0 of all others.
+/// d_s: how many steps older than its own the weights are that a mini-batch reads on a stage; with a parameter server
+/// the staleness; otherwise 0.
 [[nodiscard]] int weight_delay(const PlanSpec& spec, int stage);
 
-/// So many stages from the first have gradient norms that add up, as squares, to the whole model's: all, or, where the
-/// last one clips with the first because they share the token table, all others.
+/// Number of stages, from the first, whose squared gradient norms sum to the whole model's: all, or all but the last
+/// where that one clips with the first because they share the token table.
 [[nodiscard]] int stages_with_norms(const Plan& plan);
 
-/// Training steps of which a class holds micro-batches at once: 1 where a step leaves nothing in flight.
+/// Number of training steps of which a class holds micro-batches at once: 1 where a step leaves nothing in flight.
 [[nodiscard]] int steps_in_flight(const RankClass& rank_class);
 [[nodiscard]] bool is_asynchronous(const Schedule& schedule);
 
 /// Where an entry of an unrolled program comes from.
 struct StepOfRun {
   std::int32_t step = 0;   ///< training step, from the start of the run
-  std::int32_t entry = 0;  ///< of the class's own program
+  std::int32_t entry = 0;  ///< in the class's own program
 };
 
 /// A class's program unrolled.
@@ -47,8 +47,8 @@ struct Walk {
   std::vector<StepOfRun> origins;  ///< by entry
 };
 
-/// The first `steps` training steps of a run as one program: micro-batches are numbered through the run, so that
-/// checker and simulator need no other rules. `ends`: the run ends there and what would be of later steps is left out.
+/// The first `steps` training steps of a run as one program. Micro-batches are numbered through the run, so that
+/// checker and simulator need no other rules. `ends`: the run ends there, and entries of later steps are left out.
 [[nodiscard]] Walk unrolled(const RankClass& rank_class, std::int64_t steps, bool ends);
 struct Unrolled {
   Schedule schedule;
@@ -56,13 +56,13 @@ struct Unrolled {
 };
 [[nodiscard]] Unrolled unrolled(const Schedule& schedule, std::int64_t steps, bool ends);
 
-/// By class and training step, of a run from its start: how many updates old the weights are that the step's passes
-/// read, against the step's own number; -1 where its passes read different ones.
+/// By class and training step from a run's start: how many updates the weights that the step's passes read are behind
+/// the step's number; -1 where its passes read different versions.
 [[nodiscard]] std::vector<std::vector<int>> staleness(const Schedule& schedule, std::int64_t steps);
 
-/// Private to plan/: of each bucket's parameters as many earlier versions as its delay, as a ring (none: no ring); the
-/// copy of the newest ones into it, as step `place` of a block; and those of a block's steps that `read` it in place of
-/// the newest.
+/// Private to plan/. make_versions gives each bucket's parameters a ring of as many earlier versions as its delay (0:
+/// none); copy_versions copies the newest into it, as step `place` of a block; read_versions makes the steps of a block
+/// for which `read` holds use the ring instead of the newest.
 void make_versions(RankClass& rank_class, const std::vector<int>& delays);
 void copy_versions(RankClass& rank_class, Block& block, std::size_t place);
 void read_versions(
@@ -73,8 +73,8 @@ void read_versions(
 
 /// Private to plan/: blocks by move and chunk.
 using BlocksOfMoves = std::map<std::pair<Move::Kind, int>, std::int32_t>;
-/// Private to plan/: of a class as lowered for one training step, with messages between passes and its lives settled,
-/// makes what asynchronous orders add: versions of weights and who reads which, what lives from step to step, and the
+/// Private to plan/: takes a class lowered for one training step, with messages and lifetimes settled, and adds what
+/// asynchronous orders need: versions of weights and their readers, buffers that live across steps, and the
 /// program.
 void make_asynchronous(const Plan& plan, int stage, const BlocksOfMoves& blocks, RankClass& rank_class);
 

@@ -1,4 +1,4 @@
-// Proof of a schedule in three parts: each block against its buffers (Lives), each micro-batch through its blocks, and
+// Proves a schedule in three parts: each block against its buffers (Lives), each micro-batch through its blocks, and
 // all classes together in an untimed run with rendezvous, where every send meets its receive or a deadlock shows.
 #include "plan/schedule/check.h"
 
@@ -64,7 +64,7 @@ class Lives {
     return v.offset + v.elements * copies <= class_.buffers[at(v.buffer)].elements;
   }
 
-  // What a step says it reads and writes is exactly what its ops or its message touch.
+  // A step's declared reads and writes are exactly what its ops or its message touch.
   void operands(const Block& block, std::size_t index) {
     const Step& step = block.steps[index];
     std::set<int> reads, writes;
@@ -92,7 +92,7 @@ class Lives {
     memories(block, index);
   }
 
-  // A step works in one memory; a copy leads from one to the other of its stream.
+  // A step works in one memory; a copy goes between the two of its stream.
   void memories(const Block& block, std::size_t index) {
     const Step& step = block.steps[index];
     const CopyDirection copies = direction_of(step.stream);
@@ -149,7 +149,7 @@ class Lives {
            step.source.elements / ranks % c.unit == 0 && c.expected > 0 && c.expected <= 1;
   }
 
-  // Entries without a micro-batch and those of this one, in program order.
+  // Walks entries of this micro-batch and those without one, in program order.
   void walk(std::int32_t micro_batch) {
     std::vector<bool> alive(class_.buffers.size());
     std::vector<const Step*> born(class_.buffers.size());  // by which step
@@ -175,7 +175,7 @@ class Lives {
           must(alive[at(b)] && !class_.buffers[at(b)].persistent, "S07", b, "dies without living, or for good");
           alive[at(b)] = false;
         }
-        // What only some training steps give birth to only they may use, and all of them free it.
+        // A buffer that only some training steps give birth to is used only in these, and freed in all of them.
         for (const std::vector<int>* used : {&step.reads, &step.writes, &step.deaths})
           for (const int b : *used) {
             const Step* birth = born[at(b)];
@@ -195,7 +195,7 @@ class Lives {
         report_.fault("S08", fmt::format("stage {}: buffer {} never dies", class_.stage, class_.buffers[i].name));
   }
 
-  // Places of a micro-batch's entries in the program, in order; `none`: and of those that have no micro-batch.
+  // Positions of a micro-batch's entries in the program, in order; `none`: also those without a micro-batch.
   std::vector<std::int64_t> entries_of(std::int32_t micro_batch, bool none) const {
     std::vector<std::int64_t> out;
     for (const Entries::Run& run : class_.program.runs())
@@ -215,8 +215,8 @@ class Lives {
     return out;
   }
 
-  // Micro-batches that may do what those before them do not: where an entry of the program begins to come, or has come
-  // for the last time. Between two such places all do what those do that are as many further as a loop takes at a time.
+  // Micro-batches that may behave unlike those before them: where an entry of the program occurs for the first time, or
+  // no longer. Between two such places a micro-batch behaves like the one that is a loop's advance before it.
   std::set<std::int32_t> unlike() const {
     std::set<std::int32_t> turning;
     std::int64_t at_a_time = 1;
@@ -234,8 +234,8 @@ class Lives {
     return out;
   }
 
-  // Every micro-batch runs the same blocks; where messages are posted at different times, in different orders, of which
-  // each is walked once.
+  // Every micro-batch runs the same blocks, but in different orders where messages are posted at different times.
+  // Returns one micro-batch for each order.
   std::vector<std::int32_t> representatives() {
     const auto plain = [&](std::int32_t block) {
       const std::int32_t of = class_.blocks[at(block)].variant_of;
@@ -243,7 +243,7 @@ class Lives {
     };
     std::vector<std::int32_t> out;
     std::set<std::vector<std::int32_t>> orders;
-    // Those that enter a mirrored pipeline at its first end run through its first chunks, the others through its
+    // Micro-batches that enter a mirrored pipeline at its first end run through its first chunks, others through the
     // second.
     std::vector<std::int32_t> of_end[2];
     const std::int32_t enter_first = micro_batches_of(class_) / 2;
@@ -257,7 +257,7 @@ class Lives {
       std::sort(blocks.begin(), blocks.end());
       std::vector<std::int32_t>& like = of_end[schedule_.spec.mirrors() && micro_batch >= enter_first ? 1 : 0];
       if (like.empty()) like = blocks;
-      // Of passes that fill a pipeline or find it full, variants run.
+      // Asynchronous orders run variants of passes while a pipeline fills and once it is full.
       if (blocks != like && !schedule_.spec.asynchronous())
         report_.fault("S09", fmt::format("stage {}: micro-batch {} runs other blocks than micro-batch {}", class_.stage,
                                          micro_batch, &like == of_end ? 0 : enter_first));
@@ -309,10 +309,10 @@ class WalkThrough {
   struct Meeting {
     int present = 0, expected = 0;
     std::int64_t bytes = 0;
-    const RankClass* first = nullptr;  ///< who came first, with which step of which micro-batch
+    const RankClass* first = nullptr;  ///< who came first, and with which step of which micro-batch
     const Step* step = nullptr;
     std::int32_t micro_batch = -1;
-    int gone = 0;  ///< who know that all are there
+    int gone = 0;  ///< how many have seen that all are there
   };
   using Key = std::tuple<int, std::int64_t, std::int64_t, std::int64_t>;  // (type, a, b, c)
   struct Pending {
@@ -348,7 +348,7 @@ class WalkThrough {
            meets(communication.writes, compute.deaths);
   }
 
-  // Runs as far as it can without a partner; true when anything moved.
+  // Runs as far as possible without a partner; true if anything moved.
   bool advance(int index) {
     Actor& actor = actors_[at(index)];
     bool moved = settle(actor);
@@ -390,7 +390,7 @@ class WalkThrough {
     return {1, step.group, ordinal, schedule_.groups[at(step.group)].base(actor.rank_class->representative)};
   }
 
-  // Announces the front of each stream and removes what has met its partners.
+  // Announces the front of each stream and removes messages that have met their partners.
   bool settle(Actor& actor) {
     bool moved = false;
     for (auto& [stream, queue] : actor.queues) {
@@ -398,7 +398,7 @@ class WalkThrough {
         Pending& front = queue.front();
         const bool alone = front.step->kind == StepKind::copy || (front.step->kind == StepKind::collective &&
                                                                   actor.stages_of_group[at(front.step->group)] <= 1);
-        if (alone) {  // all members are of this class: they arrive together
+        if (alone) {  // all members are of this class and arrive together
           queue.pop_front();
           moved = true;
           continue;
@@ -440,14 +440,14 @@ class WalkThrough {
                        name_of(meeting.step->kind), meeting.micro_batch);
   }
 
-  // -- what need not be walked: micro-batches that do as others before them
+  // -- skipped: micro-batches that repeat what earlier ones did
   void look(Periods& periods) {
     std::vector<std::size_t> entries;
     for (const Actor& actor : actors_) entries.push_back(actor.entry);
     if (periods.look(entries, state(periods)) == Periods::Seen::again) leap(periods.skip());
   }
 
-  // Numbers of collectives are counted from what the first of those who take part has come to.
+  // Collectives are numbered relative to the first participant's count.
   std::vector<std::int64_t> state(const Periods& periods) const {
     constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::min();
     std::vector<std::int64_t> out, counted(schedule_.groups.size(), 0);
@@ -512,8 +512,8 @@ class WalkThrough {
   std::map<Key, Meeting> meetings_;
 };
 
-// Training steps that do not close: a whole run of them, which fills, stays full and drains, and whether each
-// mini-batch meets the same weights on its way back as on its way forward.
+// Training steps that do not close: checks a whole run, which fills, stays full and drains, and whether each
+// mini-batch reads the same weights backward as forward.
 base::Diagnostics check_run(const Schedule& schedule) {
   std::int64_t most = 1;
   for (const RankClass& c : schedule.classes) most = std::max<std::int64_t>(most, steps_in_flight(c));

@@ -1,8 +1,8 @@
 #pragma once
-/// Proves a Schedule before it is timed or run: every send has its receive of equal size, no deadlock, every buffer is
-/// born before it is used, used only while alive, and dead at the end (of a run, where training steps do not drain);
-/// what a step says it reads and writes is what its ops touch; views stay inside their buffers; collectives of one
-/// group agree in kind, size and order on all members; every mini-batch of an asynchronous pipeline reads, forward and
+/// Proves a Schedule before it is timed or run: every send has its receive of equal size; nothing deadlocks; every
+/// buffer is born before it is used, used only while alive, and dead at the end (of a run, where steps do not drain);
+/// a step's declared reads and writes are what its ops touch; views stay inside their buffers; the members of a group
+/// agree on kind, size and order of its collectives; every mini-batch of an asynchronous pipeline reads, forward and
 /// backward, weights exactly as old as its order says.
 #include "base/result.h"
 #include "plan/schedule/schedule.h"

@@ -1,4 +1,4 @@
-// Whether a parameter server applies each worker's gradient once, in their order.
+// Checks that a parameter server applies each worker's gradient once, in worker order.
 #include "plan/schedule/check_server.h"
 
 #include <fmt/core.h>
@@ -16,7 +16,7 @@ using models::Op;
 void check_server(const Schedule& schedule, base::Diagnostics& found) {
   if (!schedule.spec.has_server()) return;
   for (const RankClass& c : schedule.classes) {
-    std::map<int, std::vector<const Op*>> applied;  // by buffer of what was received
+    std::map<int, std::vector<const Op*>> applied;  // by buffer that received
     for (const Entry& entry : c.program) {
       if (entry.opening || entry.ahead > 0) continue;
       for (const Step& step : c.blocks[at(entry.block)].steps)

@@ -1,4 +1,4 @@
-// The orders themselves: a few lines each.
+// Pipeline orders.
 #include "plan/schedule/orders.h"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ std::vector<Move> interleaved(int stage, int stages, int chunks, std::int64_t mi
   const std::int64_t warm_up =
       std::min<std::int64_t>(total, static_cast<std::int64_t>(chunks - 1) * stages + 2 * (stages - 1 - stage));
   std::vector<Move> moves;
-  // Pass k of a rank, from 0.
+  // Pass k of a rank, counted from 0.
   const auto move = [&](Move::Kind kind, std::int64_t k, bool forward) {
     const auto chunk = static_cast<std::int32_t>(k % round / stages);
     moves.push_back({kind, static_cast<std::int32_t>(k / round * stages + k % stages),
@@ -77,7 +77,7 @@ std::vector<Move> straight_passes(Order order, int stage, int stages, std::int32
   return out;
 }
 
-// The passes of zb_v, for at least 2 p - 1 micro-batches; those that are not there are left out.
+// The passes of zb_v, made for at least 2 p - 1 micro-batches; those of missing micro-batches are left out.
 std::vector<Move> folded_passes(int stage, int stages, std::int32_t m) {
   const std::int32_t all = std::max(2 * stages - 1, m);
   std::vector<Move> out;
@@ -103,12 +103,12 @@ std::vector<Move> folded_passes(int stage, int stages, std::int32_t m) {
   return out;
 }
 
-// The passes of DualPipeV for at least 2 p micro-batches; those that are not there are left out. Where a pass of the
-// published order is a forward and a backward that overlap, the forward goes first.
+// The passes of DualPipeV, made for at least 2 p micro-batches; those of missing ones are left out. Where the published
+// order overlaps a forward and a backward in one pass, the forward goes first.
 std::vector<Move> dual_passes(int stage, int stages, std::int32_t m) {
   const std::int32_t all = std::max(2 * stages, m);
   std::vector<Move> out;
-  std::deque<Move> waiting;  // weights whose inputs' gradients are made
+  std::deque<Move> waiting;  // weight passes whose input gradients are made
   std::int32_t forwards[2] = {0, 0}, backwards[2] = {0, 0};
   const auto add = [&](const Move& move) {
     if (move.micro_batch < m) out.push_back(move);
@@ -130,7 +130,7 @@ std::vector<Move> dual_passes(int stage, int stages, std::int32_t m) {
   for (int i = 0; i < below; ++i) backward(1, true), weights(), forward(1);
   for (int i = 0; i < all - 2 * stages + stage + 1; ++i) forward(0), backward(1), forward(1), backward(0);
   for (int i = 0; i < below; ++i) backward(1), forward(1), backward(0);
-  // The second half of what is left goes without its weights; on odd stages the first of that half is chunk 1's.
+  // The second half of the rest defers its weights; on odd stages that half starts with chunk 1.
   const int half = (stage + 1) / 2;
   bool split = false;
   for (int i = 0; i <= stage; ++i) {
@@ -144,8 +144,8 @@ std::vector<Move> dual_passes(int stage, int stages, std::int32_t m) {
   return out;
 }
 
-// DualPipe's passes: half of the pipeline with half of the micro-batches is DualPipeV's, from either end. Where the
-// second half of the ranks has the first chunk of one direction, it is the model's second copy.
+// DualPipe's passes: each half of the ranks runs DualPipeV on half of the micro-batches, from its own end. On the
+// second half of the ranks the chunks are swapped, since their first chunk is in the model's second copy.
 std::vector<Move> mirrored_passes(int stage, int stages, std::int32_t m) {
   const bool second = stage >= stages / 2;
   std::vector<Move> out = dual_passes(second ? stages - 1 - stage : stage, stages / 2, m / 2);
@@ -156,14 +156,14 @@ std::vector<Move> mirrored_passes(int stage, int stages, std::int32_t m) {
   return out;
 }
 
-// When each pass of each stage begins and ends if all take equally long and messages no time.
+// When each pass of each stage begins and ends if all passes take equally long and messages take no time.
 struct Times {
   Times(const PlanSpec& spec, std::int32_t micro_batches)
       : begin(static_cast<std::size_t>(spec.pipeline)),
         micro_batches_(micro_batches),
         places_(spec.pipeline * spec.virtual_stages),
         made_(static_cast<std::size_t>(2 * places_) * static_cast<std::size_t>(micro_batches), -1) {}
-  /// End of a pass by direction, virtual stage and micro-batch; -1: not yet.
+  /// End of a pass by direction, virtual stage and micro-batch; -1: not made yet.
   [[nodiscard]] int made(bool forward, int place, std::int32_t micro_batch) const {
     return made_[index(forward, place, micro_batch)];
   }
@@ -211,8 +211,8 @@ Times times_of(const PlanSpec& spec, const std::vector<std::vector<Move>>& passe
   return t;
 }
 
-// A message is received in the order in which messages are made, and posted before the pass during which it is: so
-// every rank sends and receives in one order of time, and no two wait for each other.
+// Messages are received in the order in which they are made, and each receive is posted before the pass during which
+// its message is made: every rank then sends and receives in one order of time, and no two wait for each other.
 std::vector<Move> with_messages(const PlanSpec& spec, int stage, const std::vector<Move>& passes, const Times& times) {
   struct Receive {
     int made = 0, sender = 0;

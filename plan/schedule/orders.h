@@ -1,5 +1,5 @@
 #pragma once
-/// Pipeline orders: in which order a stage runs the forward and backward passes of its micro-batches.
+/// Pipeline orders: the sequence in which a stage runs the forward and backward passes of its micro-batches.
 #include <cstdint>
 #include <vector>
 
@@ -18,7 +18,7 @@ struct Turn {
 /// remaining backwards; one synchronous update (PipeDream-Flush, Narayanan et al. 2021, figure 4).
 [[nodiscard]] std::vector<Turn> turns(Order order, int stage, int stages, std::int64_t micro_batches);
 
-/// One entry of a program of chunks or of split passes: a pass, or a message that lies between passes.
+/// One entry of a program with chunks or split passes: a pass, or a message between passes.
 struct Move {
   enum class Kind : std::uint8_t {
     forward,
@@ -27,7 +27,7 @@ struct Move {
     send_gradient,
     receive_activation,
     receive_gradient,
-    weights  ///< the weights' gradients of a backward pass that is split
+    weights  ///< the weight gradients of a split backward pass
   };
   Kind kind = Kind::forward;
   std::int32_t micro_batch = 0;
@@ -36,58 +36,58 @@ struct Move {
 };
 
 /// Interleaved 1F1B (Narayanan et al. 2021, "Efficient Large-Scale Language Model Training on GPU Clusters Using
-/// Megatron-LM", section 2.2.2), message by message as Megatron-LM's forward_backward_pipelining_with_interleaving: a
-/// rank takes `stages` micro-batches through one chunk, then through the next. min(m v, (v - 1) p + 2 (p - 1 - stage))
-/// forwards, then one forward and one backward in turn, then the rest of the backwards. Between turns it sends what
-/// they made and receives what the next turn takes. The last stage's neighbour ahead is the first stage, one chunk
-/// further. `micro_batches` is a multiple of `stages`, and stages >= 2.
+/// Megatron-LM", section 2.2.2), message by message as in Megatron-LM's forward_backward_pipelining_with_interleaving:
+/// a rank takes `stages` micro-batches through one chunk, then the next. min(m v, (v - 1) p + 2 (p - 1 - stage))
+/// forwards, then one forward and one backward in turn, then the remaining backwards. Between turns it sends their
+/// results and receives the inputs of the next turn. After the last stage comes the first, one chunk further.
+/// `micro_batches` is a multiple of `stages`, and stages >= 2.
 [[nodiscard]] std::vector<Move> interleaved(int stage, int stages, int chunks, std::int64_t micro_batches);
 
-/// 1F1B with backward in two halves, the input's gradient (B) and later the weights' (W): Qi et al. 2023, "Zero Bubble
-/// Pipeline Parallelism". h1, h2: the orders of its sections 2.1 and 2.2; the one found within the activations of p
-/// micro-batches (section 3, ZB-1p) holds what h1 does. limit_2p: found within 2p (ZB-2p). What a
-/// framework holds in them; what is lowered is below.
+/// 1F1B with a split backward: the gradient of the input (B), and later those of the weights (W): Qi et al. 2023, "Zero
+/// Bubble Pipeline Parallelism". h1, h2: the orders of its sections 2.1 and 2.2; the order found within the activations
+/// of p micro-batches (section 3, ZB-1p) holds as much as h1. limit_2p: the order found within 2p (ZB-2p). This is what
+/// a framework holds in them; the orders that are lowered are below.
 enum class ZeroBubble : std::uint8_t { none, h1, h2, limit_2p };
 
-/// Micro-batches that a stage holds at once: whole, and those of which only the inputs of W are left.
+/// Micro-batches that a stage holds at once: whole ones, and those of which only the inputs of W are left.
 struct Held {
   std::int64_t whole = 0, for_weights = 0;
   bool operator==(const Held&) const = default;
 };
 
-/// At the peak, of p = `stages`. h1: p - stage whole ones and `stage` halves; h2: 2 (p - stage) - 1 and 2 stage. Within
-/// 2p: as many forwards as fit before the first B can run, two more than in h2 as a B takes longer than a forward, and
-/// the rest of the limit is halves; the first stage needs no more than in h2.
+/// Held at the peak, with p = `stages`. h1: p - stage whole ones and `stage` halves; h2: 2 (p - stage) - 1 and 2 stage.
+/// limit_2p: as many forwards as fit before the first B can run, two more than in h2 because a B takes longer than a
+/// forward, and halves up to the limit; the first stage needs no more than in h2.
 [[nodiscard]] Held held(ZeroBubble order, int stage, int stages, std::int64_t micro_batches);
 
 /// The zero-bubble orders (Qi, Wan, Huang, Lin 2023, "Zero Bubble Pipeline Parallelism", arXiv:2401.10241; the V of
-/// theirs of 2024, arXiv:2405.15362), in which `backward` makes the input's gradient alone and `weights` the rest,
-/// later. With t_F, t_B, t_W of the three passes, p stages, free transfers and m >= 2 p - 1 a stage waits at most
+/// later one of 2024, arXiv:2405.15362): `backward` makes only the input's gradient and `weights` the rest, later.
+/// With t_F, t_B, t_W the times of the passes, p stages, free transfers and m >= 2 p - 1 a stage waits at most
 ///   zb_h1  min(p - 1 - s, m) forwards, then 1F1B, weights s micro-batches behind: (p - 1) (t_F + t_B - t_W), and each
 ///          stage holds p micro-batches (section 2.3; 1F1B: (p - 1) (t_F + t_B + t_W), as many on the first stage)
 ///   zb_h2  min(2 (p - 1 - s), m) forwards, weights 2 s behind: (p - 1) (t_F + t_B - 2 t_W), 2 p - 1 micro-batches
-///   zb_v   two chunks a stage, folded; hand-made for t_F = t_B = t_W: then nothing, at p micro-batches
-///   dualpipe_v  two chunks a stage, folded: DualPipe (DeepSeek-AI 2024, "DeepSeek-V3 Technical Report", section 3.2.1)
-///          cut in half, so that no stage stands twice (deepseek-ai/DualPipe, DualPipeV; m >= 2 p):
-///          (p - 1) (t_F + t_B - t_W) by the passes of a chunk, if these take about equally long, at p + 1/2
+///   zb_v   two chunks per stage, folded; made by hand for t_F = t_B = t_W: then no wait, at p micro-batches
+///   dualpipe_v  two chunks per stage, folded: DualPipe (DeepSeek-AI 2024, "DeepSeek-V3 Technical Report", section
+///          3.2.1) cut in half, so that no stage is held twice (deepseek-ai/DualPipe, DualPipeV; m >= 2 p):
+///          (p - 1) (t_F + t_B - t_W) with the passes of a chunk, if these take about equally long, at p + 1/2
 ///          micro-batches
-///   dualpipe  DualPipe itself (the same, figure 5 and table 2; deepseek-ai/DualPipe; m >= 2 p): the model stands
-///          twice, micro-batches 0 to m/2 - 1 enter at the first stage and run through first chunks, the others enter
-///          at the last and run through second chunks: (p/2 - 1) (t_FB + t_B - 3 t_W), t_FB of a forward and a backward
-///          pass that overlap and t_B of a whole backward pass, at p + 1 micro-batches. Here passes of one rank do not
-///          overlap, t_FB = t_F + t_B
-/// Messages lie between the passes: sent right behind the pass that made them, posted for receipt where they are made
-/// if all passes take equally long. By stage.
+///   dualpipe  DualPipe itself (the same, figure 5 and table 2; deepseek-ai/DualPipe; m >= 2 p): the model is held
+///          twice; micro-batches 0 to m/2 - 1 enter at the first stage and run through first chunks, the others enter
+///          at the last and run through second chunks: (p/2 - 1) (t_FB + t_B - 3 t_W), with t_FB a forward and a
+///          backward pass that overlap and t_B a whole backward pass, at p + 1 micro-batches. Here passes of one rank
+///          do not overlap: t_FB = t_F + t_B
+/// Messages lie between the passes: each is sent right after the pass that makes it, and its receive is posted where it
+/// would be made if all passes took equally long. By stage.
 [[nodiscard]] std::vector<std::vector<Move>> zero_bubble(Order order, int stages, std::int64_t micro_batches);
 
-/// What a rank does in a custom order, with its messages as those of the orders above. By stage.
+/// The passes of each rank in a custom order, with messages as in the orders above. By stage.
 [[nodiscard]] std::vector<std::vector<Move>> custom(const PassOrder& passes);
 
-/// The order of a plan of chunks or of split passes, by stage. A custom order has the micro-batches that it has: fewer
-/// may be asked for only where a part shows what is asked.
+/// The order of a plan with chunks or split passes, by stage. A custom order has its own number of micro-batches: ask
+/// for fewer only where a part of the order is enough.
 [[nodiscard]] std::vector<std::vector<Move>> moves_of(const PlanSpec& spec, std::int64_t micro_batches);
 
-/// The most micro-batches whose activations a stage holds at once under that order.
+/// The most micro-batches whose activations a stage holds at once in that order.
 [[nodiscard]] std::int64_t in_flight(Order order, int stage, int stages, std::int64_t micro_batches);
 
 }  // namespace orrery::plan

@@ -1,4 +1,4 @@
-// Cycles in a sequence of states with one of them in memory: Brent 1980, "An improved Monte Carlo factorization
+// Finds cycles in a sequence of states with one state in memory: Brent 1980, "An improved Monte Carlo factorization
 // algorithm", section 2.
 #include "plan/schedule/periods.h"
 
@@ -10,7 +10,7 @@
 namespace orrery::plan {
 
 namespace {
-constexpr std::int64_t kWorthLooking = 16;  // turns of a loop; shorter ones are walked as fast
+constexpr std::int64_t kWorthLooking = 16;  // turns of a loop; shorter ones are as quick to walk
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 }  // namespace
 
@@ -40,7 +40,7 @@ std::int32_t Periods::base(std::size_t walker, std::size_t entry) const {
   return static_cast<std::int32_t>(at.turn * programs_[walker]->runs()[at.run].advance);
 }
 
-// The next turn of a long loop, or the second of the next one.
+// The next turn of a long loop, or the second turn of the next such loop.
 void Periods::set_next(std::size_t entry_of_leader) {
   const std::vector<Entries::Run>& runs = programs_[leader_]->runs();
   const auto entry = static_cast<std::int64_t>(entry_of_leader);
@@ -71,7 +71,7 @@ bool Periods::again(const std::vector<std::size_t>& entries) {
     if (w > 0 && micro_batches != skip_.micro_batches) return false;
     skip_.micro_batches = micro_batches;
     skip_.entries.push_back(further);
-    // It has looked at the entry where it stands: that one must still be the loop's.
+    // The entry at which a walker stands is already looked at, so after the skip it must still be in the loop.
     skip_.times = std::min(skip_.times, (run.end() - 1 - static_cast<std::int64_t>(entries[w])) / further);
   }
   if (skip_.times < 1) return false;

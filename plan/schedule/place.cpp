@@ -1,5 +1,5 @@
-// Offsets of every buffer. Buffers that outlive their block are laid out in slabs: those that are born in one block and
-// die in another are one slab per micro-batch in flight, taken when the first is born, given back when the last dies.
+// Offsets of every buffer. Buffers that outlive their block are laid out in slabs: those born in one block and dying in
+// the same other one form one slab per micro-batch in flight, taken at the first birth, given back at the last death.
 #include "plan/schedule/place.h"
 
 #include <algorithm>
@@ -27,12 +27,12 @@ struct Interval {
   int from = 0, to = 0;
   std::int64_t bytes = 0;
   std::int64_t offset = 0;
-  bool arrives = false;  ///< born at a message ahead of all that the block computes
-  bool leaves = false;  ///< dies at a send behind all that the block computes: other blocks begin while it is under way
-  bool fixed = false;   ///< has its offset
+  bool arrives = false;  ///< born by a message that precedes all computation of the block
+  bool leaves = false;  ///< dies at a send after all computation of the block: other blocks begin while it is under way
+  bool fixed = false;   ///< already has its offset
 };
 
-// Each in that order at the lowest offset that no interval it meets occupies. Returns the extent.
+// Puts each interval, in the given order, at the lowest offset free of intervals it meets. Returns the extent.
 template <typename Meets>
 std::int64_t pack_in_order(std::vector<Interval>& intervals, const std::vector<std::size_t>& order, Meets meets) {
   std::int64_t extent = 0;
@@ -64,9 +64,9 @@ bool meet(const Interval& a, const Interval& b) {
   return a.from <= b.to && b.from <= a.to;
 }
 
-// Greedy by size (Pisarchyk & Lee 2020, "Efficient Memory Management for Deep Neural Net Inference"), and where that
-// leaves holes, what lives at the fullest step first, by birth, or by bytes x steps: the best of the four. `least`:
-// bytes alive at that step, which nothing beats.
+// Greedy by size (Pisarchyk & Lee 2020, "Efficient Memory Management for Deep Neural Net Inference"); where that leaves
+// holes, also with what lives at the fullest step first, by birth, and by bytes x steps: the best of the four. `least`:
+// bytes alive at that step, a lower bound.
 void pack(std::vector<Interval>& intervals, std::int64_t least, int fullest) {
   const auto space = [&](std::size_t i) {
     return static_cast<double>(intervals[i].bytes) * (intervals[i].to - intervals[i].from + 1);
@@ -92,7 +92,7 @@ void pack(std::vector<Interval>& intervals, std::int64_t least, int fullest) {
   intervals = std::move(best_intervals);
 }
 
-// Bytes alive inside one block: the most at once, and what the block leaves to, or takes from, its micro-batch.
+// Bytes alive inside one block: the peak, and the change that the block leaves behind for its micro-batch.
 struct Profile {
   std::int64_t peak = 0;
   int peak_step = 0;
@@ -128,7 +128,7 @@ class Placing {
     }
   }
 
-  // One kind of slab for each pair of the block that gives birth to its buffers and the block that ends them.
+  // One kind of slab for each pair of the block where its buffers are born and the block where they die.
   void slabs() {
     in_slab_.assign(class_.buffers.size(), 0);
     slab_of_.assign(class_.buffers.size(), -1);
@@ -147,7 +147,7 @@ class Placing {
       in_slab_[i] = slabs_[at(kind->second)];
       slabs_[at(kind->second)] += bytes(static_cast<int>(i));
     }
-    if (steps_in_flight(class_) > 1) {  // each kind has a ring of its own
+    if (steps_in_flight(class_) > 1) {  // each kind has its own ring
       pool_of_.resize(slabs_.size());
       std::iota(pool_of_.begin(), pool_of_.end(), 0);
     } else {
@@ -160,10 +160,10 @@ class Placing {
     }
   }
 
-  // What a block frees by sending it is still read when the next block begins, and that may begin with a receive. Were
-  // the two in one place, a ring of stages that send and receive at a time would wait for itself, and where it does not
-  // the receive would start late. `blocks` are packed each for itself; where they have put a sender's buffer and a
-  // receiver's together, these get places of their own first and the others lie around them.
+  // A buffer that a block frees by sending is still read when the next block begins, possibly with a receive. Were both
+  // in one place, a ring of stages that send and receive at the same time would wait for itself; elsewhere the receive
+  // would start late. `blocks` are packed independently; where a sender's and a receiver's buffer have come to overlap,
+  // these get places of their own first, and the others are packed around them.
   void part_messages(std::vector<std::vector<Interval>>& blocks,
                      const std::vector<std::pair<std::int64_t, int>>& full) {
     struct Mine {
@@ -201,7 +201,7 @@ class Placing {
   void blocks() {
     in_block_.assign(class_.buffers.size(), 0);
     std::vector<std::vector<Interval>> all;
-    std::vector<std::pair<std::int64_t, int>> full;  // by block: most bytes that live within it at once, and where
+    std::vector<std::pair<std::int64_t, int>> full;  // by block: most bytes that live only within it, and where
     for (const Block& block : class_.blocks) {
       std::vector<Interval>& intervals = all.emplace_back();
       std::map<int, std::size_t> open;
@@ -212,7 +212,7 @@ class Placing {
           static_cast<int>(block.steps.rend() - std::find_if(block.steps.rbegin(), block.steps.rend(), computes)) - 1;
       Profile profile;
       int fullest = 0;
-      std::int64_t live = 0, within = 0, most = 0;  // within: of buffers that live within the block
+      std::int64_t live = 0, within = 0, most = 0;  // within: in buffers that live only within the block
       for (int s = 0; s < static_cast<int>(block.steps.size()); ++s) {
         const Step& step = block.steps[at(s)];
         for (int index : step.births) {
@@ -249,8 +249,8 @@ class Placing {
       }
   }
 
-  // Regions, from the start: persistent, scratch of the running block, pools of slabs. What lives from training step to
-  // training step is in flight for good after as many steps, and stays so.
+  // Regions, from the start: persistent, scratch of the running block, pools of slabs. Buffers that live across steps
+  // reach their final number in flight after as many training steps, and keep it.
   void program() {
     alive_.assign(slabs_.size(), 0);
     alive_at_peak_ = alive_;
@@ -273,7 +273,7 @@ class Placing {
   }
 
   void one_step() {
-    constexpr std::int64_t kMostLooks = 256;  // where the number of slabs does not settle, it never will
+    constexpr std::int64_t kMostLooks = 256;  // if the number of slabs has not settled by then, it never will
     Periods periods({&class_.program}, kMostLooks);
     for (std::size_t e = 0; e < class_.program.size(); ++e) {
       if (!keep_births_ && periods.due(e)) {
@@ -287,7 +287,7 @@ class Placing {
     }
   }
 
-  // How many slots a pool needs does not depend on which is taken.
+  // The slots that a pool needs do not depend on which ones are taken.
   std::vector<std::int64_t> state(std::int32_t base) const {
     std::vector<std::int64_t> out = alive_;
     for (const Pool& pool : pools_)
@@ -302,7 +302,7 @@ class Placing {
     taken_ = std::move(taken);
   }
 
-  // One entry of the program; `keep`: where what it gives birth to lies.
+  // Walks one entry of the program; `keep`: records where its births lie.
   void walk(const Entry& entry, std::int32_t e, bool keep) {
     const Block& block = class_.blocks[at(entry.block)];
     const Profile& profile = profiles_[at(entry.block)];
@@ -313,8 +313,8 @@ class Placing {
     }
     for (int s = 0; s < static_cast<int>(block.steps.size()); ++s) {
       const Step& step = block.steps[at(s)];
-      // What a message frees it still reads: no message behind it may have that memory, or a ring of stages that send
-      // and receive at a time would wait for itself. A compute step waits for such messages.
+      // A message still reads what it frees: no later message may have that memory, or a ring of stages that send and
+      // receive at the same time would wait for itself. Compute steps wait for such messages.
       if (step.kind == StepKind::compute)
         for (Pool& pool : pools_) {
           pool.free.insert(pool.free.end(), pool.leaving.begin(), pool.leaving.end());
@@ -332,7 +332,7 @@ class Placing {
     crossing_live_ += profile.change;
   }
 
-  // Where a birth lies within its pool.
+  // Offset of a birth within its pool.
   std::int64_t take(int index, std::int32_t micro_batch) {
     const int kind = slab_of_[at(index)];
     Pool& pool = pools_[at(pool_of_[at(kind)])];
@@ -345,7 +345,7 @@ class Placing {
       const std::int32_t oldest = taken_.lower_bound({kind, 0})->first.second;
       pool.ring = std::max(pool.ring, std::abs(micro_batch - oldest) + 1);
     }
-    // The last slot may hold less than its size.
+    // The last slot may use less than its size.
     const std::int64_t offset = static_cast<std::int64_t>(slab.slot) * pool.bytes + in_slab_[at(index)];
     pool.extent = std::max(pool.extent, offset + bytes(index));
     return offset;
@@ -361,7 +361,7 @@ class Placing {
     --alive_[at(kind)];
   }
 
-  // How many slots a pool needs is known at the end; only then where it begins.
+  // The number of slots that a pool needs is known only at the end, and with it where each pool begins.
   void settle_slabs() {
     std::int64_t end = persistent_ + scratch_;
     result_.arena_bytes = end;
@@ -375,8 +375,8 @@ class Placing {
     });
   }
 
-  // Micro-batches pass in order: those alive at once are numbered in a row, and a ring of as many places has one for
-  // each.
+  // Micro-batches pass in order: those alive at once have consecutive numbers, so a ring with as many places has one
+  // for each.
   void settle_rings() {
     std::int64_t end = persistent_ + scratch_;
     for (Pool& pool : pools_) {
@@ -393,8 +393,8 @@ class Placing {
     });
   }
 
-  // What is alive at the peak, by purpose. The slabs that the entry finds are whole.
-  // `peak`: block, and step of it.
+  // Bytes alive at the peak, by purpose. Slabs taken before the entry count as whole.
+  // `peak`: a block and a step of it.
   void purposes(StepRef peak, const std::vector<std::int64_t>& slabs) {
     result_.by_purpose.assign(static_cast<std::size_t>(Purpose::scalars) + 1, 0);
     const auto add = [&](int index, std::int64_t amount) {
@@ -419,10 +419,10 @@ class Placing {
 
   struct Pool {
     std::int64_t bytes = 0, begin = 0;
-    std::int64_t extent = 0;  ///< the highest end of what was in it
+    std::int64_t extent = 0;  ///< highest end of anything in it
     std::size_t slots = 0;
-    std::int32_t ring = 0;                   ///< widest run of micro-batches alive at once
-    std::vector<std::size_t> free, leaving;  ///< leaving: freed by a message that may be under way
+    std::int32_t ring = 0;                   ///< widest range of micro-batches alive at once
+    std::vector<std::size_t> free, leaving;  ///< leaving: freed by a message that may still be under way
   };
   struct Slab {
     std::size_t slot = 0;
@@ -443,10 +443,10 @@ class Placing {
   std::map<std::pair<int, std::int32_t>, Slab> taken_;  // by kind and micro-batch
   std::vector<std::int64_t> alive_, alive_at_peak_;     // by kind
   std::int64_t crossing_live_ = 0;
-  StepRef peak_{-1, 0};  // block, and step of it
+  StepRef peak_{-1, 0};  // a block and a step of it
 };
 
-// Births of two memories, in one order.
+// Births of two memories, merged into program order.
 Births merged(const Births& some, const Births& others) {
   Births out;
   auto a = some.begin(), b = others.begin();
@@ -477,7 +477,7 @@ Placement placement_of(const RankClass& rank_class, bool births) {
 }  // namespace
 
 std::vector<int> slab_pools(const std::vector<std::int64_t>& slabs) {
-  constexpr std::int64_t kParts = 8;  // a slot may stay empty by an eighth
+  constexpr std::int64_t kParts = 8;  // a slot may be up to an eighth larger than its slab
   std::vector<std::size_t> order(slabs.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return slabs[a] > slabs[b]; });

@@ -1,4 +1,4 @@
-// Abstract ranks in real memory: where each buffer lies, which messages are under way, who waits for whom.
+// Abstract ranks in real memory: where buffers lie, which messages are under way, who waits for whom.
 #include "plan/schedule/rehearse.h"
 
 #include <fmt/core.h>
@@ -24,7 +24,7 @@ namespace {
 
 using base::at;
 
-/// Which of a buffer's instances: of which micro-batch, of which training step.
+/// Which instance of a buffer: its micro-batch and training step.
 struct Instance {
   std::int32_t micro_batch = -1;
   std::int64_t step = 0;
@@ -54,10 +54,10 @@ struct Message {
   std::int64_t number = 0;  ///< in program order
   std::vector<Range> ranges;
   bool started = false;
-  std::optional<Key> key;  ///< none: it ends by itself
+  std::optional<Key> key;  ///< none: ends by itself
 };
 
-/// Offsets of the instances of a class's buffers, as the executor's arena hands them out.
+/// Offsets of the instances of a class's buffers, as the executor's arena assigns them.
 class Memory {
  public:
   Memory(const RankClass& c, const Placement& placement) : class_(c), placement_(placement) {
@@ -71,7 +71,7 @@ class Memory {
 
   [[nodiscard]] std::int32_t micro_batches() const { return micro_batches_; }
   void begin_step() { cursor_ = 0; }
-  /// Births come in the placement's order of steps.
+  /// Births must come in the placement's order of steps.
   void birth(const StepRef& where, int buffer, const Instance& of) {
     const Births& births = placement_.births;
     while (cursor_ < births.size() && births[cursor_].at < where) ++cursor_;
@@ -94,7 +94,7 @@ class Memory {
   }
 
  private:
-  // Buffer, and which of its instances.
+  // A buffer, and which of its instances.
   using Slot = std::pair<int, std::int64_t>;
   struct HashOfSlot {
     std::size_t operator()(const Slot& s) const {
@@ -110,7 +110,7 @@ class Memory {
   const Placement& placement_;
   std::int32_t micro_batches_ = 1;
   int in_flight_ = 1;
-  std::unordered_map<Slot, std::int64_t, HashOfSlot> held_;  ///< offsets of what lives
+  std::unordered_map<Slot, std::int64_t, HashOfSlot> held_;  ///< offsets of live instances
   std::size_t cursor_ = 0;
 };
 
@@ -124,7 +124,7 @@ struct Actor {
   Memory memory;
   std::int64_t training_step = 0;
   std::size_t entry = 0, step = 0;
-  bool born = false;  ///< what the step gives birth to
+  bool born = false;  ///< whether the step's births are done
   std::array<std::deque<Message>, kStreams> queues;
   std::int64_t next = 0;
   int pending = 0, freeing = 0;
@@ -134,7 +134,7 @@ struct Actor {
 
 class Rehearsal {
  public:
-  /// `first`: the run's training step that is the first one walked.
+  /// `first`: the training step of the run with which the walk starts.
   Rehearsal(const Schedule& schedule, const std::vector<Placement>& placements, std::int64_t first)
       : schedule_(schedule), first_(first) {
     ENSURE(placements.size() == schedule.classes.size(), "{} placements of {} classes", placements.size(),
@@ -151,7 +151,7 @@ class Rehearsal {
       }
       most = std::max<std::int64_t>(most, steps_in_flight(c));
     }
-    steps_ = most > 1 ? 2 * most + 2 : 1;  // one that fills, those that are full, one that drains
+    steps_ = most > 1 ? 2 * most + 2 : 1;  // steps that fill, that are full, that drain
   }
 
   base::Diagnostics run() {
@@ -174,7 +174,7 @@ class Rehearsal {
     return {entry.micro_batch, actor.training_step + entry.ahead};
   }
 
-  // As far as it goes without another rank; true when anything moved.
+  // Runs as far as possible without another rank; true if anything moved.
   bool advance(int index) {
     Actor& actor = actors_[at(index)];
     bool moved = settle(index);
@@ -234,7 +234,7 @@ class Rehearsal {
     return out;
   }
 
-  // What a compute step waits for; none: it may run.
+  // The message that a compute step waits for; none: it may run.
   static const Message* obstacle(const Actor& actor, const Step& step) {
     const std::vector<Range> mine = touched(actor, step);
     for (const auto& queue : actor.queues)
@@ -242,7 +242,7 @@ class Rehearsal {
         if (!message.step->deaths.empty() || conflict(mine, message.ranges)) return &message;
     return nullptr;
   }
-  // What a message waits for before it starts, beside those of its own stream.
+  // The message that a message waits for before it starts, besides those of its own stream.
   static const Message* ahead_of(const Actor& actor, const Message& message) {
     for (const auto& queue : actor.queues)
       for (const Message& other : queue)
@@ -277,7 +277,7 @@ class Rehearsal {
                actor.collectives[{step.group, step.stream}]++};
   }
 
-  // Starts what may start and takes away what has ended.
+  // Starts messages that may start and removes those that have ended.
   bool settle(int index) {
     Actor& actor = actors_[at(index)];
     if (actor.pending == 0) return false;
@@ -302,7 +302,7 @@ class Rehearsal {
     }
     return moved;
   }
-  // Whether all are there; the last one to see it forgets it.
+  // Whether all participants are there; the last one to see it forgets the meeting.
   bool meets(const Key& key, int expected) {
     const auto meeting = meetings_.find(key);
     if (meeting->second.started < expected) return false;
@@ -313,7 +313,7 @@ class Rehearsal {
     return message.step->kind == StepKind::collective ? actor.stages_of_group[at(message.step->group)] : 2;
   }
 
-  // -- what is said ---------------------------------------------------------------------------------------------------
+  // -- text of the diagnostics ----------------------------------------------------------------------------------------
   static std::string name_of_step(const Actor& actor, const Step& step, const Instance& of) {
     std::string text = step.kind == StepKind::compute ? step.part : std::string(plan::name_of(step.kind));
     if (step.kind == StepKind::collective) text = plan::name_of(step.collective);
@@ -328,7 +328,7 @@ class Rehearsal {
     if (of.micro_batch >= 0) text += fmt::format(", micro-batch {}", of.micro_batch);
     return text;
   }
-  // A message, and why it has not ended.
+  // Names a message and says why it has not ended.
   static std::string why(const Actor& actor, const Message& message) {
     std::string text = name_of_step(actor, *message.step, message.of);
     if (message.started) return text + ", which its partner has not come for";
@@ -349,7 +349,7 @@ class Rehearsal {
     } else {
       text += " at the end of the training step";
     }
-    for (const auto& queue : actor.queues)  // what its partners may wait for
+    for (const auto& queue : actor.queues)  // messages that its partners may wait for
       if (!queue.empty() && !queue.front().started) text += "; " + why(actor, queue.front());
     return text;
   }

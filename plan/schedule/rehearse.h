@@ -1,11 +1,11 @@
 #pragma once
-/// Rehearses a schedule in its memory: abstract ranks, one of each class, walk their programs and wait for exactly what
+/// Rehearses a schedule in its memory: abstract ranks, one per class, walk their programs and wait for exactly what
 /// the executor waits for (exec/engine/execute.cpp, exec/engine/communication.cpp). plan/schedule/check.h proves that
-/// messages meet; it does not know that two buffers may have one place. Here
-///  - a message starts once it is the first of its stream and no message before it, under way or waiting, uses memory
-///    that it writes, nor writes memory that it uses; what it gives birth to counts as written;
-///  - a message ends once its partners have started theirs: a send when it is received, a receive when it is sent, a
-///    collective when all stages of its group are there; copies end by themselves;
+/// messages meet; it does not know that two buffers may share a place. Here
+///  - a message starts once it is the first of its stream and no earlier message, under way or waiting, uses memory
+///    that it writes, or writes memory that it uses; what it gives birth to counts as written;
+///  - a message ends once its partners have started theirs: a send with its receive, a receive with its send, a
+///    collective when all stages of its group have come; copies end by themselves;
 ///  - a compute step waits for every message that frees memory, for those that use what it writes, gives birth to or
 ///    frees, and for those that write what it reads;
 ///  - a training step ends when all its messages have.
@@ -18,10 +18,10 @@
 
 namespace orrery::plan {
 
-/// Empty where the run comes to its end; else one S21 for each rank that stops, with the step and what it waits for.
-/// `placements`: by class. Needs a schedule that check() finds sound.
+/// Empty if the run reaches its end; otherwise one S21 for each rank that stops, with the step and what it waits for.
+/// `placements`: by class. Requires a schedule that check() finds sound.
 [[nodiscard]] base::Diagnostics rehearse(const Schedule& schedule, const std::vector<Placement>& placements);
-/// The same where place() puts each class.
+/// The same, with each class placed by place().
 [[nodiscard]] base::Diagnostics rehearse(const Schedule& schedule);
 
 }  // namespace orrery::plan

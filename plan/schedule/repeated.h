@@ -1,7 +1,7 @@
 #pragma once
-/// A long sequence that goes on as it began, in the memory of what differs. A pipeline's program is some entries that
-/// fill it, a few that repeat for each micro-batch, and some that drain it; here the few are kept once, with how often
-/// they come and what is added from one repetition to the next. Elements come by value, made as they are asked for.
+/// A long sequence that repeats itself, stored without its repetitions. A pipeline's program has some entries that
+/// fill it, a few that repeat for each micro-batch, and some that drain it; the few are stored once, with how often
+/// they come and what each repetition adds. Elements are returned by value, made when they are asked for.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -12,9 +12,9 @@
 
 namespace orrery::plan {
 
-/// How a T goes on. To be specialised with
+/// How a T progresses. To be specialised with
 ///  - `Advance`: what is added from one repetition to the next;
-///  - `std::optional<Advance> between(const T& a, const T& b)`: what leads from a to b; nothing where b is no later a;
+///  - `std::optional<Advance> between(const T& a, const T& b)`: what leads from a to b; none if b is no later a;
 ///  - `T advanced(T a, const Advance& advance, std::int64_t times)`.
 template <class T>
 struct Progression;
@@ -27,7 +27,7 @@ class Repeated {
   /// Elements [first, end()): `length` elements of a pattern, `count` times.
   struct Run {
     std::int64_t first = 0;
-    std::int64_t pattern = 0;  ///< where its elements are kept
+    std::int64_t pattern = 0;  ///< index of its first element in storage
     std::int64_t length = 0, count = 1;
     Advance advance{};
     [[nodiscard]] std::int64_t end() const { return first + length * count; }
@@ -84,7 +84,7 @@ class Repeated {
   [[nodiscard]] const_iterator begin() const { return {this, 0}; }
   [[nodiscard]] const_iterator end() const { return {this, size()}; }
 
-  /// Folds by itself once much has come.
+  /// Folds by itself once enough has been added.
   void push_back(const T& element) {
     if (takes_more() && runs_.back().length >= kMostApart) fold();
     if (!takes_more() || runs_.back().length >= kMostApart)
@@ -96,7 +96,7 @@ class Repeated {
     runs_.clear();
     kept_.clear();
   }
-  /// Puts another element in a place. Of a run that repeats, what stands there becomes a run of its own.
+  /// Replaces an element. In a run that repeats, the turn that holds it becomes a run of its own.
   void set(std::size_t index, const T& element) {
     const std::size_t r = run_of(index);
     const Run run = runs_[r];
@@ -123,7 +123,7 @@ class Repeated {
       if (part.count > 0) runs_.insert(runs_.begin() + static_cast<std::ptrdiff_t>(r), part);
   }
 
-  /// Looks for repetitions in what has come since they were last looked for.
+  /// Looks for repetitions in what has been added since the last call.
   void fold() {
     if (!takes_more() || runs_.back().length < kWorthFolding) return;
     const Run last = runs_.back();
@@ -133,7 +133,7 @@ class Repeated {
     std::size_t i = go_on(fresh);
     while (i < fresh.size()) {
       Found found = repetition(fresh, i);
-      // The beginning of a further turn waits for the rest of it.
+      // The beginning of a further turn stays unfolded until its rest is there.
       if (!runs_.empty() && runs_.back().count > 1 && static_cast<std::int64_t>(fresh.size() - i) < runs_.back().length)
         found = {static_cast<std::int64_t>(fresh.size() - i), 1, {}};
       const Run run{static_cast<std::int64_t>(size()), static_cast<std::int64_t>(kept_.size()), found.length,
@@ -155,17 +155,17 @@ class Repeated {
                                         [](std::int64_t i, const Run& run) { return i < run.first; });
     return static_cast<std::size_t>(after - runs_.begin()) - 1;
   }
-  /// How many elements are in memory.
+  /// Number of elements in memory.
   [[nodiscard]] std::size_t kept() const { return kept_.size(); }
 
-  /// `use(first, count, advance)` for each element of each pattern: it comes `count` times.
+  /// Calls `use(first, count, advance)` for each element of each pattern, which occurs `count` times.
   template <class Use>
   void each_kind(const Use& use) const {
     for (const Run& run : runs_)
       for (std::int64_t i = 0; i < run.length; ++i)
         use(kept_[static_cast<std::size_t>(run.pattern + i)], run.count, run.advance);
   }
-  /// `change(element)` for each that is kept. It may not change how they go on.
+  /// Calls `change(element)` for each stored element. It must not change how elements progress.
   template <class Change>
   void change_all(const Change& change) {
     for (T& element : kept_) change(element);
@@ -204,7 +204,7 @@ class Repeated {
                                     run.advance, turn);
   }
 
-  // Further turns of the last run; returns how many elements they are.
+  // Extends the last run by further turns; returns how many elements they take.
   std::size_t go_on(const std::vector<T>& fresh) {
     if (runs_.empty() || runs_.back().count == 1) return 0;
     Run& run = runs_.back();
@@ -219,7 +219,7 @@ class Repeated {
     return taken;
   }
 
-  // What repeats from there, and covers most; else one element.
+  // The pattern that repeats from there and covers most; else one element.
   [[nodiscard]] Found repetition(const std::vector<T>& fresh, std::size_t from) const {
     Found best;
     const std::size_t left = fresh.size() - from, times = static_cast<std::size_t>(kLeastTimes);
@@ -233,7 +233,7 @@ class Repeated {
       const auto count = static_cast<std::int64_t>(same / length) + 1, long_ = static_cast<std::int64_t>(length);
       if (count < kLeastTimes || count * long_ <= best.length * best.count) continue;
       best = {long_, count, *advance};
-      if (same + length == left) break;  // to the end: no longer pattern covers more
+      if (same + length == left) break;  // reaches the end: no longer pattern covers more
     }
     return best;
   }

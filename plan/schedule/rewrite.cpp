@@ -1,4 +1,4 @@
-// Steps inserted and operands renamed in a lowered class.
+// Inserts steps and renames operands in a lowered class.
 #include "plan/schedule/rewrite.h"
 
 #include <algorithm>
@@ -105,7 +105,7 @@ void Rewrite::replace_death(const Place& place, int from, int to) {
 }
 
 void Rewrite::apply() {
-  // From the last place back, so that places stay those that were found.
+  // From the last place back, so that the places found stay valid.
   std::stable_sort(insertions_.begin(), insertions_.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
   for (std::size_t i = insertions_.size(); i-- > 0;) {

@@ -1,23 +1,23 @@
 #pragma once
-/// Schedule: who does what, on which stream, after what, with how many bytes. The simulator and the executor eat the
+/// Schedule: who does what, on which stream, after what, with how many bytes. Simulator and executor consume the same
 /// same Schedule, so they can disagree about how long a step takes, never about what it is.
 ///
-/// Shape. Ranks equal in mesh role form a RankClass and share one copy. A class has buffers, blocks (bodies of steps)
-/// and a program: a list of (block, micro-batch), of which what repeats is kept once (plan/schedule/repeated.h).
+/// Shape. Ranks of equal mesh role form a RankClass and share one copy. A class has buffers, blocks (bodies of steps)
+/// and a program: a list of (block, micro-batch) whose repetitions are stored once (plan/schedule/repeated.h).
 /// Micro-batches are therefore loops, of steps and of entries. Groups are strides, never lists of ranks.
 ///
-/// Meaning of order, the same for every backend and for the simulator:
+/// Meaning of the order, the same for every backend and for the simulator:
 ///  1. Compute steps run in program order, on the compute stream.
-///  2. A communication step starts once all compute steps before it in program order have finished, and the step
-///     before it on its own stream has finished, and what it reads has been written.
-///  3. A compute step starts once every communication step before it in program order that wrote what it reads or
-///     writes, or that still uses what it writes or frees, has finished; and once every communication step before it
-///     that itself lists deaths has finished (its memory may be handed out again).
-/// "Communication" is here every step that is not compute: copies between a rank's memories are among them, each
-/// direction a stream of its own.
-/// A program is one training step. Where entries are of later steps, buffers of a micro-batch live from step to step,
+///  2. A communication step starts once all compute steps before it in program order have finished, the step before
+///     it on its own stream has finished, and what it reads has been written.
+///  3. A compute step starts once these communication steps before it in program order have finished: those that wrote
+///     what it reads or writes, those that still use what it writes or frees, and those that list deaths themselves
+///     (their memory may be handed out again).
+/// "Communication" means every step that is not compute; it includes copies between a rank's memories, each direction
+/// on a stream of its own.
+/// A program is one training step. If it has entries of later steps, buffers of a micro-batch live from step to step,
 /// and every message is received in the step in which it is sent; plan/schedule/asynchronous.h unrolls it.
-/// Overlap is thus expressed by place in the program alone. A buffer is born just before the step that lists it in
+/// Overlap is thus expressed only by position in the program. A buffer is born just before the step that lists it in
 /// `births` and dies just after the step that lists it in `deaths`.
 #include <cstdint>
 #include <limits>
@@ -42,7 +42,7 @@ enum class Stream : std::uint8_t {
   pipeline_send,
   pipeline_recv,
   context,
-  exchange,   ///< all-to-alls of tokens to experts, of indices and vectors of embeddings
+  exchange,   ///< all-to-alls of tokens to experts, and of indices and vectors of embeddings
   to_host,    ///< device -> host
   from_host,  ///< host -> device
   to_nvme,    ///< host -> files
@@ -59,8 +59,8 @@ enum class Phase : std::uint8_t {
   optimizer,
   reporting
 };
-/// ring_shift: what a member has goes to the next member of the group, the last one's to the first. all_to_all: of what
-/// a member has, piece i of as many as there are members goes to member i, and becomes piece `own index` there.
+/// ring_shift: each member's data goes to the next member of the group, the last one's to the first. all_to_all: each
+/// member's data is one piece per member; piece i goes to member i and becomes its piece `sender's index`.
 enum class CollectiveKind : std::uint8_t { all_reduce, all_gather, reduce_scatter, ring_shift, all_to_all };
 enum class Reduce : std::uint8_t { sum, maximum };
 
@@ -86,59 +86,59 @@ struct Buffer {
   bool persistent = false;
   bool per_micro_batch = false;
   Space space = Space::device;
-  /// Persistent: so many instances, each of elements; a step touches that of its training step modulo `versions`.
+  /// Persistent: number of instances, each of `elements`; a step uses that of its training step modulo `versions`.
   std::int32_t versions = 1;
   [[nodiscard]] std::int64_t bytes() const { return elements * models::size_of(dtype); }
 };
 
-/// A run of elements in a buffer: what an operand index of an Op means.
+/// A run of elements in a buffer: what an operand index of an Op refers to.
 struct View {
   int buffer = -1;
   std::int64_t offset = 0;  ///< elements
   std::int64_t elements = 0;
   bool own = false;      ///< this rank's shard: offset + PlanSpec::shard_index_of(experts, rank) * elements
-  bool experts = false;  ///< of experts' parameters, which other ranks share
+  bool experts = false;  ///< of experts' parameters, which are sharded over other ranks
   bool operator==(const View&) const = default;
 };
 
-/// A regular group: members of the rank's own group are base + sum(i_k * stride_k), where base is the rank with its
-/// own i_k = rank / stride_k % size_k taken out. Dimension order: the fastest stride first. Along a mirrored dimension
-/// members are the two whose i_k are x and size_k - 1 - x, and base has the smaller.
+/// A regular group: the members of a rank's group are base + sum(i_k * stride_k), where base is the rank less its own
+/// i_k * stride_k, i_k = rank / stride_k % size_k. Dimension order: the fastest stride first. Along a mirrored
+/// dimension the members are the two with i_k = x and i_k = size_k - 1 - x, and base has the smaller.
 struct Group {
   std::string
       name;  ///< "tensor", "context", "expert", "data", "shard", "replicate", "world", "model", "embedding", "loss"
   struct Dimension {
     int stride = 1;
     int size = 1;
-    bool mirrored = false;  ///< of an even size
+    bool mirrored = false;  ///< needs an even size
     [[nodiscard]] int members() const { return mirrored ? 2 : size; }
   };
   std::vector<Dimension> dimensions;
-  int base_limit = 0;  ///< > 0: only ranks whose base is below it belong to such a group (first and last stage)
+  int base_limit = 0;  ///< > 0: only ranks whose base is below it have such a group (first and last stage)
   [[nodiscard]] int size() const;
   [[nodiscard]] int base(int rank) const;
   [[nodiscard]] bool contains(int rank) const;
-  /// Ranks of the group that `rank` belongs to, ascending; empty when it belongs to none. For exec and for
+  /// Ranks of the group that `rank` belongs to, ascending; empty if it belongs to none. For exec and for
   /// representatives: never called for every rank of a large cluster.
   [[nodiscard]] std::vector<int> members(int rank) const;
 };
 
-/// Runs of a flat buffer that belong to one parameter, for the optimizer: weight decay and how its square counts in
+/// A run of a flat buffer that belongs to one parameter, for the optimizer: weight decay, and how its square counts in
 /// the global norm (0 where another rank counts it).
 struct ParameterRange {
   std::string name;         ///< logical name, as in checkpoints: "h.3.mlp.fc.weight"
   std::int64_t offset = 0;  ///< elements, within the flat bucket
   std::int64_t elements = 0;
   bool decay = false;
-  bool counts_in_norm = true;  ///< false on the tied table's copy on the last stage, and on a mirrored model's second
+  bool counts_in_norm = true;  ///< false for the tied table's copy on the last stage and for a mirrored model's second
   bool replicated = false;     ///< equal on all tensor ranks: its square counts 1/tensor
-  bool orthogonal = false;     ///< a matrix that moves by what is made of it as a whole (Muon)
+  bool orthogonal = false;     ///< a matrix whose update is computed from it as a whole (Muon)
   models::Tensor tensor;       ///< shapes, split and initial values
-  /// Adafactor: where in the class's factors stand its sum, its rows and its columns; without rows each element.
+  /// Adafactor: offsets of sum, rows and columns in the class's factors; unfactored, factor_sum has one per element.
   std::int64_t factor_sum = -1, factor_rows = -1, factor_columns = -1;
-  /// PowerSGD: where in the bucket's error, in its P's and in its Q's the matrix stands; -1: it travels whole.
+  /// PowerSGD: offsets of the matrix in the bucket's error, P's and Q's; -1: it travels whole.
   std::int64_t error = -1, low_rank_p = -1, low_rank_q = -1;
-  std::int64_t norms = -1;  ///< which pair of the class's `norms` is its own; -1: the optimizer looks at no tensor
+  std::int64_t norms = -1;  ///< its pair in the class's `norms`; -1: the optimizer needs no norms of this tensor
 };
 
 /// A flat, padded run of parameters that is reduced, sharded and gathered as one: one per layer, one for a tied table.
@@ -146,8 +146,8 @@ struct Bucket {
   std::string name;
   std::int64_t elements = 0;  ///< padded to a multiple of `shards`
   int shards = 1;             ///< PlanSpec::shards_of(experts)
-  bool partitioned = false;   ///< a rank optimizes its shard alone (ZeRO)
-  /// From the start: gradients of which each tensor rank has a part, summed over the group (sequence parallelism).
+  bool partitioned = false;   ///< a rank optimizes only its shard (ZeRO)
+  /// Leading elements whose gradients are partial on each tensor rank, to be summed over them (sequence parallelism).
   std::int64_t partial_elements = 0;
   std::vector<ParameterRange> ranges = {};
   bool experts = false;     ///< of the rank's own experts: other ranks hold the same than of other parameters
@@ -159,28 +159,28 @@ struct Bucket {
   int master = -1;          ///< buffer: fp32 master values when compute reads less than fp32; -1 otherwise
   int gradients = -1;       ///< buffer: full gradients; -1 under ZeRO-2 and 3
   int gradient_shard = -1;  ///< buffer: reduced shard under ZeRO-2 and 3; -1 otherwise
-  /// Buffers; SGD's momentum is a first moment; bytes with adamw_8bit. Muon's matrices have no second moment: they
-  /// stand behind all else, and its buffer ends before them (plan/lower/whole_matrices.h).
+  /// Buffers. SGD's momentum is a first moment; bytes with adamw_8bit. Muon's matrices have no second moment: they come
+  /// last, and its buffer ends before them (plan/lower/whole_matrices.h).
   int first_moment = -1, second_moment = -1;
-  int first_scale = -1, second_scale = -1;  ///< buffers of adamw_8bit: of each block
-  int error = -1;       ///< buffer: what PowerSGD has not sent yet, of this rank's own gradients; -1: none
-  int low_rank_q = -1;  ///< buffer: its factors Q, where the next step's begin
-  int received = -1;    ///< buffer of a parameter server: every worker's gradients of this rank's shard, in their order
+  int first_scale = -1, second_scale = -1;  ///< buffers of adamw_8bit: a scale per block of values
+  int error = -1;       ///< buffer: what PowerSGD has not sent yet of this rank's own gradients; -1: none
+  int low_rank_q = -1;  ///< buffer: its factors Q, from which the next step's begin
+  int received = -1;    ///< buffer of a parameter server: all workers' gradients of this rank's shard, in order
   [[nodiscard]] std::int64_t shard_elements() const { return elements / shards; }
 };
 
-/// Behind the last training step of any run; and the step that all long runs come to.
+/// Later than the last training step of any run; and a step that stands for all late ones.
 inline constexpr std::int64_t kEveryStep = std::numeric_limits<std::int64_t>::max();
 inline constexpr std::int64_t kLateStep = kEveryStep - 1;
 
-/// A message whose size data decides, within a bound. Source and target of an all_to_all are as many slots as the group
-/// has members, each with room for the bound. Of slot i only the first runs of `unit` elements travel, as many as the
-/// counts of member i add up to: `sent` and `received` are views of int32, the same number of them for each member.
-/// An exchange of counts, a step like any other, comes before it.
+/// A message whose size depends on data, within a bound. Source and target of an all_to_all have one slot per member
+/// of the group, each with room for the bound. Of slot i only the first runs of `unit` elements travel, as many as the
+/// counts of member i add up to: `sent` and `received` are int32 views with equally many counts for each member.
+/// An ordinary step exchanges the counts beforehand.
 struct Counted {
   int sent = -1, received = -1;  ///< -1: whole slots
   std::int64_t unit = 1;
-  double expected = 1;  ///< share of the bound that is there, for who predicts
+  double expected = 1;  ///< share of the bound that predictions expect to be used
   [[nodiscard]] bool any() const { return sent >= 0; }
 };
 
@@ -198,8 +198,8 @@ struct Step {
   int group = -1;  ///< collective: index into Schedule::groups
   int peer = 0;    ///< send, recv: stages ahead (+) or behind (-); with virtual stages the ends are neighbours too
   int tag = 0;     ///< send, recv: pairs with the peer's step of equal tag and micro-batch
-  bool on_host = false;     ///< compute: on the host's cores, over buffers of the host
-  bool accumulate = false;  ///< copy: target += source; by the host's cores, so that the target is the host's
+  bool on_host = false;     ///< compute: on the host's cores, over host buffers
+  bool accumulate = false;  ///< copy: target += source; by the host's cores, so the target must be the host's
   View source = {},
        target =
            {};  ///< copy: source -> target, in two memories. collective: all_gather, reduce_scatter and all_to_all
@@ -207,28 +207,28 @@ struct Step {
   Counted counted = {};                       ///< all_to_all
   std::vector<int> reads = {}, writes = {};   ///< buffers, each once
   std::vector<int> births = {}, deaths = {};  ///< buffers
-  /// Of a run only the training steps [from_step, until_step), by their number, run it.
+  /// The step runs only in training steps [from_step, until_step) of a run.
   std::int64_t from_step = 0, until_step = kEveryStep;
   [[nodiscard]] bool runs_in(std::int64_t training_step) const {
     return from_step <= training_step && training_step < until_step;
   }
-  /// Bytes of the message: of the full vector for collectives (all ranks' parts together), of what one rank sends for
-  /// send and ring_shift; what a copy moves. Of a counted message those that are expected.
+  /// Bytes of the message: for a collective, the full vector (all ranks' parts together); for send and ring_shift, what
+  /// one rank sends; for a copy, what it moves; for a counted message, what is expected.
   [[nodiscard]] std::int64_t message_bytes(const std::vector<Buffer>& buffers) const;
 };
 
 struct Block {
   std::string name;  ///< "begin", "forward", "backward", "finish"; of chunk c > 0 "forward.c", "backward.c"
   std::vector<Step> steps;
-  /// The block whose place this one takes for some micro-batches: it has the same steps, of which some operators write
-  /// what they else add to, and reductions between them. -1: none. Stands behind it, and is a variant of no other.
+  /// The block that this one replaces for some micro-batches: the same steps, but some operators write what they would
+  /// otherwise add to, with reductions between them. -1: none. It stands behind that block, which is not a variant.
   std::int32_t variant_of = -1;
 };
 
 struct Entry {
   std::int32_t block = 0;
   std::int32_t micro_batch = -1;  ///< -1: none
-  /// Of which training step: so many after the one that runs (asynchronous pipelines, which do not drain between
+  /// Training step, as an offset from the one that runs (asynchronous pipelines, which do not drain between
   /// steps). A run that ends before that step leaves the entry out.
   std::int32_t ahead = 0;
   bool opening = false;  ///< only in a run's first step, new or resumed: it fills the pipeline
@@ -260,42 +260,42 @@ struct RankClass {
   std::vector<Bucket> buckets;
   std::vector<Block> blocks;
   Entries program;
-  int loss = -1;           ///< buffer (1 element): the step's mean loss after the last entry; -1 on stages without
+  int loss = -1;           ///< buffer (1 element): the step's mean loss after the last entry; -1 on stages without it
   int gradient_norm = -1;  ///< buffer (1 element): global norm before clipping
   int factors = -1;        ///< buffer: Adafactor's states of all buckets, the same on every replica
-  /// Buffers of a recommendation model: a rank's parts of tables, and their states; -1: none. Those of tables that
-  /// every rank has are in `replicated_states`, their values in a bucket. States: one a row (Adagrad), or a first
-  /// moment of each value and behind all of these their second moments (Adam).
+  /// Buffers of a recommendation model: a rank's parts of tables, and their states; -1: none. For tables that every
+  /// rank has, the states are in `replicated_states` and the values in a bucket. States: one per row (Adagrad), or the
+  /// first moments of all values, then their second moments (Adam).
   int tables = -1, table_states = -1, replicated_states = -1;
-  /// Buffers of a mixture of experts: of each layer of the stage that has experts the (2E+1) of count_choices, in their
-  /// order; these summed up over layers and ranks; and the two losses (models::OpKind::balance_losses). -1: dense.
+  /// Buffers of a mixture of experts: for each layer of the stage with experts, in order, the (2E+1) of count_choices;
+  /// their sums over layers and ranks; and the two losses (models::OpKind::balance_losses). -1: dense.
   int tally = -1, pooled = -1, balance = -1;
-  int expert_biases = -1;  ///< buffer: of each of these layers the (E) of models::TensorRole::balance; -1: none
+  int expert_biases = -1;  ///< buffer: for each of these layers the (E) of models::TensorRole::balance; -1: none
   std::vector<std::int64_t> expert_layers = {};  ///< which layers these are
   int scaling = -1;  ///< buffer (4 elements): see models::OpKind::loss_scale; -1 unless fp16
 };
-/// Of one training step: one more than the highest number, and at least 1.
+/// Of one training step: highest number plus one, at least 1.
 [[nodiscard]] std::int32_t micro_batches_of(const RankClass& rank_class);
 
 struct Schedule {
   PlanSpec spec;
   std::vector<Group> groups;
   std::vector<RankClass> classes;             ///< one per pipeline stage
-  std::shared_ptr<const TableLayout> tables;  ///< of a recommendation model: what each rank has of its tables
+  std::shared_ptr<const TableLayout> tables;  ///< of a recommendation model: the parts of tables that each rank has
   [[nodiscard]] const RankClass& class_of(int rank) const;
   [[nodiscard]] std::int64_t steps() const;  ///< executed steps over one rank of each class
-  /// The training step of a run from which on all run the same steps; 0 unless the first ones differ.
+  /// First training step of a run from which on all run the same steps; 0 unless the first ones differ.
   [[nodiscard]] std::int64_t steady_from() const;
 };
 
-/// A place in a program: which entry, which step of its block.
+/// A position in a program: which entry, and which step of its block.
 struct StepRef {
   std::int32_t entry = 0;
   std::int32_t step = 0;
   auto operator<=>(const StepRef&) const = default;
 };
 
-/// From which memory to which a stream copies; device to device for those that do not.
+/// Source and target memory of a stream's copies; device to device for streams that do not copy.
 struct CopyDirection {
   Space from = Space::device, to = Space::device;
 };

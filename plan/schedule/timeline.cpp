@@ -1,4 +1,4 @@
-// timeline.json: a head, the steps of each rank class in words, and one row a span.
+// timeline.json: a head, the steps of each rank class by name, and one row per span.
 #include "plan/schedule/timeline.h"
 
 #include <fmt/format.h>
@@ -38,7 +38,7 @@ std::string json_text(const FieldInfo& field, const T& value) {
   return std::is_enum_v<T> ? base::json_quoted(text) : text;
 }
 
-// What is the default in most plans is left out.
+// Fields at their default are left out.
 void write_spec(Out out, const PlanSpec& s) {
   const PlanSpec defaults;
   std::string open;
@@ -69,7 +69,7 @@ void write_step(Out out, const Step& step, const std::vector<Buffer>& buffers) {
                  moves ? step.message_bytes(buffers) : 0);
 }
 
-// What the indices of the rows mean, for readers that have no schedule.
+// Writes what the indices in the rows mean, for readers without a schedule.
 void write_classes(Out out, const Schedule& schedule) {
   const char* next_class = "";
   for (const RankClass& c : schedule.classes) {
@@ -97,7 +97,7 @@ void write_classes(Out out, const Schedule& schedule) {
   }
 }
 
-// Places of operators in the classes above, and what each took.
+// Writes the operators' places in the classes above, and their times.
 void write_operators(Out out, const std::vector<OperatorTime>& operators) {
   if (operators.empty()) return;
   fmt::format_to(out, ",\n\"operator_columns\":[\"class\",\"block\",\"step\",\"operator\",\"count\",\"mean_s\"],");
@@ -152,7 +152,7 @@ T read_value(JsonReader& in, const FieldInfo& field) {
   }
 }
 
-// Earlier versions wrote what is not given as -1.
+// Earlier versions wrote absent values as -1.
 void read_fields(JsonReader& in, const std::string& group, PlanSpec& s) {
   in.open_object();
   for (std::string key; in.key(key);) {
@@ -186,7 +186,7 @@ PlanSpec read_spec(JsonReader& in) {
   return s;
 }
 
-// Where each of our columns stands in a row; others may stand between them.
+// Position of each of our columns in a row; a row may have others.
 struct Columns {
   std::array<int, kColumns> at{};
   std::size_t count = 0;

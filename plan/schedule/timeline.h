@@ -1,5 +1,5 @@
 #pragma once
-/// Timeline: what ran where, from when to when: predicted or measured, one type. `plan/` may carry seconds here; it
+/// Timeline: what ran where, from when to when; one type for predicted and measured. `plan/` may carry seconds here but
 /// never makes them.
 #include <cstdint>
 #include <string>
@@ -19,12 +19,12 @@ struct Span {
   std::int32_t iteration = 0;  ///< training step
   StepRef at;                  ///< place in the class's program
   std::int32_t micro_batch = -1;
-  double ready = 0;  ///< the rank could start: its own predecessors are done
+  double ready = 0;  ///< the rank could start: its own predecessors were done
   double start = 0;  ///< for a receive or collective: the last peer has arrived (before that it is waiting)
   double end = 0;
 };
 
-/// The typical time of one operator of a compute step, where the executor measured inside its steps.
+/// The typical time of one operator of a compute step, where the executor measured within steps.
 struct OperatorTime {
   std::int32_t rank_class = 0, block = 0, step = 0, op = 0;  ///< places in the schedule: Step::ops[op]
   std::int64_t count = 0;                                    ///< measured executions, over ranks and training steps

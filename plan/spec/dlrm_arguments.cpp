@@ -15,14 +15,14 @@
 namespace orrery::plan {
 namespace {
 
-/// What becomes of an argument that is not read below.
+/// What happens to an argument that is not read below.
 enum class Fate { ignored, ignored_flag, refused, refused_flag };
 struct Other {
   const char* name;
   Fate fate;
-  const char* why = "";  ///< of one that is refused: what there is not
+  const char* why = "";  ///< if refused: what is missing
 };
-// Values that are refused are so unless they are the script's default, which stands behind each.
+// A refused argument is still accepted with the script's default, which is written behind it.
 constexpr auto kOthers = std::to_array<Other>({
     {"print-freq", Fate::ignored},
     {"print-precision", Fate::ignored},
@@ -60,7 +60,7 @@ constexpr auto kOthers = std::to_array<Other>({
     {"rand-data-max", Fate::ignored},
     {"rand-data-mu", Fate::ignored},
     {"rand-data-sigma", Fate::ignored},
-    {"loss-weights", Fate::ignored},  // of wbce, which is refused
+    {"loss-weights", Fate::ignored},  // belongs to wbce, which is refused
     {"md-threshold", Fate::ignored},
     {"md-temperature", Fate::ignored},
     {"md-round-dims", Fate::ignored_flag},
@@ -137,7 +137,7 @@ class Arguments {
       else if (i < text_.size())
         word.text += c;
     }
-    if (open) words_.push_back(std::move(word));  // a quote that nobody has closed
+    if (open) words_.push_back(std::move(word));  // a quote that is never closed
   }
 
   void error(const char* code, const Given& at, std::string message, std::string help) {
@@ -172,7 +172,7 @@ class Arguments {
                                                 "lr-num-warmup-steps"};
     static const std::set<std::string> kReadFlags = {"mlperf-bin-shuffle"};
     std::size_t i = 0;
-    while (i < words_.size() && words_[i].text.rfind("--", 0) != 0) ++i;  // python dlrm_s_pytorch.py
+    while (i < words_.size() && words_[i].text.rfind("--", 0) != 0) ++i;  // skip `python dlrm_s_pytorch.py`
     for (; i < words_.size(); ++i) {
       const Word& word = words_[i];
       Given given{"", word.column, static_cast<int>(word.text.size())};
@@ -253,7 +253,7 @@ class Arguments {
     }
     return out;
   }
-  // One of the words that there is something for.
+  // A word that must be one of those supported.
   std::string word(const char* name, const char* usual, const std::vector<std::string>& known, const char* help) {
     const std::string value = text(name, usual);
     if (std::find(known.begin(), known.end(), value) != known.end()) return value;
@@ -299,7 +299,7 @@ class Arguments {
     model.name = "dlrm";
     model.family = models::Family::dlrm;
     model.recommender = std::move(r);
-    // What models may be at all, says their reader.
+    // The reader of models checks the result against its own bounds.
     auto read = models::parse_model(models::write_model(model), "--dlrm");
     if (read)
       out_.model = std::move(*read);
@@ -337,7 +337,7 @@ class Arguments {
     t.optimizer.kind = optimizer == "sgd" ? OptimizerKind::sgd : OptimizerKind::rowwise_adagrad;
     t.optimizer.learning_rate = rate;
     t.optimizer.momentum = t.optimizer.weight_decay = 0;
-    t.optimizer.epsilon = 1e-10;  // of its RWSAdagrad
+    t.optimizer.epsilon = 1e-10;  // as in its RWSAdagrad
     t.seed = static_cast<std::uint64_t>(number<std::int64_t>("numpy-rand-seed", 123, 0, std::int64_t{1} << 32));
     t.schedule.warmup_steps = number<std::int64_t>("lr-num-warmup-steps", 0, 0, std::int64_t{1} << 40);
     steps();
@@ -358,13 +358,13 @@ class Arguments {
     out_.training.steps = batches * epochs;
   }
 
-  // What is drawn has no file.
+  // Random data has no file.
   void data() {
     const std::string raw = text("raw-data-file", ""), processed = text("processed-data-file", "");
     (void)text("data-set", "kaggle");
     if (!dataset_) return;
     const std::string order = word("data-randomize", "total", {"total", "day", "none"}, "total, day or none");
-    // The records' loader reads batches in their order, or mixed.
+    // The loader of binary records reads batches in order or shuffled.
     const bool binary = processed.ends_with(".bin");
     out_.training.order = (binary ? given("mlperf-bin-shuffle") != nullptr : order != "none") ? DataOrder::shuffled
                                                                                               : DataOrder::sequential;

@@ -1,6 +1,6 @@
 #pragma once
-/// The command line of the public DLRM benchmark (facebookresearch/dlrm, dlrm_s_pytorch.py): its arguments as a model
-/// and what a job says of its training. Arguments that only show, log or place are taken and have no effect.
+/// Reads the command line of the public DLRM benchmark (facebookresearch/dlrm, dlrm_s_pytorch.py) as a model and the
+/// training part of a job. Arguments that only display, log or place are accepted and have no effect.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -16,12 +16,12 @@ struct DlrmCommand {
   models::Model model;
   std::int64_t batch = 1;
   Training training;
-  std::vector<std::string> notes;  ///< in what the run differs from the benchmark's, a sentence each
+  std::vector<std::string> notes;  ///< how the run differs from the benchmark's, one sentence each
 };
 
-/// `text`: the arguments, with or without the script before them; `--key=value` or `--key value`, quotes as a shell's.
-/// Defaults are the script's. E0140: an argument that it has not, or whose value does not read; E0141: one that asks
-/// for what Orrery's models have not. All of them at once, each with its column of `text`.
+/// `text`: the arguments, with or without the script before them; `--key=value` or `--key value`, quoted as in a shell.
+/// Defaults are the script's. E0140: an unknown argument, or a value that cannot be read; E0141: an argument that asks
+/// for what Orrery's models lack. All of them are reported at once, each with its column in `text`.
 [[nodiscard]] base::Result<DlrmCommand> read_dlrm_arguments(std::string_view text);
 
 }  // namespace orrery::plan

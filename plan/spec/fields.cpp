@@ -1,10 +1,10 @@
-// Held by the compiler: every member of a PlanSpec is named here, and there are as many fields.
+// Checked by the compiler: every member of a PlanSpec is named here, and there are as many fields.
 #include "plan/spec/fields.h"
 
 namespace orrery::plan {
 namespace {
 
-// A new member does not compile before it is named here; then it wants a row in plan/spec/fields.h.
+// A new member does not compile until it is named here; then it needs a row in plan/spec/fields.h.
 [[maybe_unused]] void every_member_is_a_field(const PlanSpec& spec) {
   const auto& [data, tensor, pipeline, context, expert, virtual_stages, layers_per_stage, ends_as_layers, micro_batch,
                order, passes, zero_stage, zero_group, recompute, recompute_layers, sequence_parallel, flash, offload,

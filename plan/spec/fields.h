@@ -1,7 +1,7 @@
 #pragma once
-/// The fields of a plan, each written once: key, bounds, words, and what it says. Plan files, bounds of jobs,
-/// timeline.json, --json and docs/plan-fields.md are written and read by this table; a member of PlanSpec without a row
-/// here does not compile (plan/spec/fields.cpp). Private to plan/ and to what shows plans.
+/// The fields of a plan, each defined once: key, bounds, words and description. Plan files, bounds of jobs,
+/// timeline.json, --json and docs/plan-fields.md are written and read from this table; a member of PlanSpec without a
+/// row here does not compile (plan/spec/fields.cpp). Private to plan/ and to code that shows plans.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -15,17 +15,17 @@
 
 namespace orrery::plan {
 
-/// What is the same for all types of values.
+/// What fields have in common, whatever the type of their value.
 struct FieldInfo {
-  const char* group = "";  ///< key of the map in which it stands; empty: in none
+  const char* group = "";  ///< key of the map that holds it; empty: none
   const char* key = "";
-  double low = 0, high = 0;                         ///< of a number that is given, inclusive
+  double low = 0, high = 0;                         ///< bounds of a number, inclusive
   const std::vector<std::string>* words = nullptr;  ///< of an enumeration, in its order
-  bool always = true;     ///< plan files say it also where it is the default; in a group: where the group is said
-  const char* says = "";  ///< one line, for docs/plan-fields.md
+  bool always = true;     ///< plan files write it even at its default; in a group: whenever they write the group
+  const char* says = "";  ///< one-line description, for docs/plan-fields.md
 };
 
-/// `of` is a generic lambda from a PlanSpec to its member; from Bounds too, whose member holds the choices.
+/// `of` is a generic lambda that returns a PlanSpec's member, or that of Bounds, which holds the choices.
 template <class Of>
 struct Field : FieldInfo {
   Of of;
@@ -35,7 +35,7 @@ struct Field : FieldInfo {
 template <class Of>
 Field(FieldInfo, Of) -> Field<Of>;
 
-// One row a field; OF: its member.
+// One row per field; OF: its member.
 // clang-format off
 #define OF(member) [](auto& s) -> auto& { return s.member; }
 
@@ -111,7 +111,7 @@ inline constexpr auto kChosenFields = std::make_tuple(
     Field{{"", "expert_imbalance", 1, kMostBound, nullptr, false,
            "tokens of the fullest rank over the mean, as predictions take them"}, OF(expert_imbalance)});
 
-/// What the plan file says besides, of which a job says batch, sequence and precision itself.
+/// The other fields of a plan file; a job gives batch, sequence and precision itself.
 inline constexpr auto kFixedFields = std::make_tuple(
     Field{{"", "vocab_multiple", 1, 1 << 16, nullptr, true,
            "the vocabulary is padded to a multiple of it"}, OF(vocab_multiple)},
@@ -119,7 +119,7 @@ inline constexpr auto kFixedFields = std::make_tuple(
     Field{{"", "sequence", 1, kMostSequence, nullptr, true, "tokens of a sequence"}, OF(sequence)},
     Field{{"", "precision", 0, 0, &kPrecisionWords, true, "in what layers compute"}, OF(precision)});
 
-/// What plan files leave to their job, and what has only the plan says by itself: timeline.json and --json.
+/// Fields that a plan file leaves to its job; timeline.json and --json have them, as they carry no job.
 inline constexpr auto kJobFields = std::make_tuple(
     Field{{"", "optimizer", 0, 0, &kOptimizerWords, false,
            "whose states there are, and the steps of an update"}, OF(optimizer)},
@@ -132,13 +132,13 @@ inline constexpr auto kJobFields = std::make_tuple(
 
 inline constexpr auto kFields = std::tuple_cat(kChosenFields, kFixedFields, kJobFields);
 
-/// `visit(field)` for each, in the order in which files say them.
+/// Calls `visit(field)` for each field, in the order of files.
 template <class Fields, class Visit>
 constexpr void for_each_field(const Fields& fields, const Visit& visit) {
   std::apply([&](const auto&... field) { (visit(field), ...); }, fields);
 }
 
-/// A value that is written as rows of text, and read by its own `parse_rows`.
+/// A value that is written as rows of text and parsed by its own `parse_rows`.
 template <class T>
 inline constexpr bool kIsRows = std::is_same_v<T, PassOrder> || std::is_same_v<T, TablePlacement>;
 template <class T>
@@ -146,7 +146,7 @@ inline constexpr bool kIsList = false;
 template <class T>
 inline constexpr bool kIsList<std::vector<T>> = true;
 
-/// A value as files say it: "none", "true", "[1, 2]".
+/// A value as files write it: "none", "true", "[1, 2]".
 template <class T>
 [[nodiscard]] std::string value_text(const FieldInfo& field, const T& value) {
   if constexpr (std::is_same_v<T, models::DType>)
@@ -161,7 +161,7 @@ template <class T>
     return fmt::format("{}", value);
 }
 
-/// Whether a number stands for "none" (its default is then below its bounds).
+/// Whether a number stands for "none": its default is then below its bounds.
 template <class T>
 [[nodiscard]] bool is_absent(const FieldInfo& field, const T& value) {
   if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) return static_cast<double>(value) < field.low;

@@ -5,19 +5,19 @@
 
 namespace orrery::plan {
 
-/// Where a field stands in a map of fields.
+/// Position of a field in a map of fields.
 [[nodiscard]] inline base::Cursor field_of(const base::Cursor& at, const FieldInfo& field) {
   return *field.group == '\0' ? at.optional(field.key) : at.optional(field.group).optional(field.key);
 }
 
-/// A value that may always be given, for bounds that need one after an error.
+/// A valid value, for bounds that need one after an error.
 template <class T>
 [[nodiscard]] T least(const FieldInfo& field) {
   if constexpr (std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) return static_cast<T>(field.low);
   return T{};
 }
 
-/// The value at `at`; without one, or after an error, `fallback`.
+/// Reads the value at `at`; `fallback` if there is none, or after an error.
 template <class T>
 [[nodiscard]] T read_value(const base::Cursor& at, const FieldInfo& field, const T& fallback) {
   if constexpr (std::is_same_v<T, models::DType>) {

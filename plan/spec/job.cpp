@@ -25,7 +25,7 @@ const std::vector<std::string> kBadLineWords = {"refuse", "skip"};
 constexpr int kMostReadAhead = 64;  // batches
 const std::vector<std::string> kDecayWords = {"none", "cosine", "linear", "inverse_square_root", "wsd"};
 
-// A scalar or a list, each value once; a list that is given but empty leaves the search nothing.
+// A scalar or a list without duplicates; an empty list is an error, as it leaves the search nothing.
 template <class T, class Read>
 std::vector<T> choices(const Cursor& at, const Read& read) {
   std::vector<T> values;
@@ -45,7 +45,7 @@ std::vector<T> choices(const Cursor& at, const Read& read) {
   return values;
 }
 
-// A bound: a list, one value, or, of layers_per_stage, the value itself.
+// A bound: a list, one value, or, for layers_per_stage, the value itself.
 template <class Of, class T>
 void read_bound(const Cursor& at, const Field<Of>& field, std::vector<T>& bound) {
   if constexpr (kIsList<typename Field<Of>::Value>)
@@ -66,7 +66,7 @@ void read_bound(const Cursor& at, const Field<Of>& field, T& bound) {
   bound = read_value(at, field, bound);
 }
 
-// The name of a file, or a word. A file's passes are read by whoever opens files.
+// The name of a file, or a word. Whoever opens files reads its passes.
 void read_orders(const Cursor& at, const FieldInfo& field, Bounds& b) {
   b.order = choices<Order>(at, [&](const Cursor& item) {
     const std::string text = item.is_scalar() ? item.scalar_text() : std::string();
@@ -206,7 +206,7 @@ std::string bound_text(const Field<Of>& field, const std::optional<T>& bound) {
   return bound ? value_text(field, *bound) : std::string();
 }
 
-// With the name of the file that a custom order is in.
+// Writes a custom order as the name of its file.
 std::string orders_text(const FieldInfo& field, const Bounds& b) {
   std::vector<std::string> words;
   for (const Order order : b.order)
@@ -271,7 +271,7 @@ void write_training(Writer& w, const Training& t) {
 double adamw_rate_at(const Training& training, std::int64_t step) {
   const Optimizer& o = training.optimizer;
   if (o.learning_rate > 0) return learning_rate_at(training, step) * (o.adamw_learning_rate / o.learning_rate);
-  Training alone = training;  // a schedule without a peak: it shrinks to nothing only where its minimum says so
+  Training alone = training;  // without a peak to scale by, the schedule is AdamW's own, with the job's minimum
   alone.optimizer.learning_rate = o.adamw_learning_rate;
   return learning_rate_at(alone, step);
 }
@@ -302,7 +302,7 @@ double learning_rate_at(const Training& training, std::int64_t step) {
 }
 
 void check_tokens(const Cursor& at, std::int64_t batch, std::int64_t sequence) {
-  if (batch * sequence > kMostTokens) {  // both are bounded where they are read: the product fits
+  if (batch * sequence > kMostTokens) {  // both are bounded where they are read, so the product fits
     at.error("E0121", fmt::format("a step of {} x {} tokens is more than {}", batch, sequence, kMostTokens));
   }
 }

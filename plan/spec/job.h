@@ -17,7 +17,7 @@
 namespace orrery::plan {
 
 enum class Objective { time, cost, energy, memory };
-/// plan/schedule/orders.h; those of PipeDream are asynchronous and change the mathematics
+/// plan/schedule/orders.h describes them; the PipeDream orders are asynchronous and change the mathematics
 /// (plan/schedule/asynchronous.h).
 enum class Order {
   gpipe,
@@ -33,46 +33,46 @@ enum class Order {
   custom  ///< a table of passes that a user writes (plan/spec/pass_order.h)
 };
 enum class Recompute { none, selective, full };
-/// Memories of a rank: the device's own, its share of the host's, files on the node's drives.
+/// Where a rank's data can live: the device's memory, the rank's share of the host's, files on the node's drives.
 enum class Space : std::uint8_t { device, host, nvme };
 inline constexpr std::size_t kSpaces = 3;
 enum class DataOrder { sequential, shuffled };
-enum class BadLines : std::uint8_t { refuse, skip };  ///< what becomes of samples that do not read
+enum class BadLines : std::uint8_t { refuse, skip };  ///< what to do with samples that cannot be read
 enum class Rounding { nearest, stochastic };
 enum class Decay { none, cosine, linear, inverse_square_root, wsd };
 
 /// How gradients travel over the data group (plan/lower/compress.h).
 enum class GradientCompression : std::uint8_t { none, bf16, fp16, powersgd };
-/// In what saved activations of blocks wait for backward: the formats of Gist (Jain et al. 2018, section 4.2; models/
-/// encoding.h); lossless: what a ReLU has left, without its zeros (section 4.1).
+/// Format in which saved activations of blocks wait for backward, as in Gist (Jain et al. 2018, section 4.2; models/
+/// encoding.h); lossless: a ReLU's output without its zeros (section 4.1).
 enum class ActivationEncoding : std::uint8_t { none, fp16, fp10, fp8, lossless };
 
-/// What travels or waits in fewer bits. All of it but `lossless` changes the mathematics.
+/// What travels or waits in fewer bits. All but `lossless` change the mathematics.
 struct Compression {
   GradientCompression gradients = GradientCompression::none;
   ActivationEncoding activations = ActivationEncoding::none;
   int rank = 4;  ///< powersgd: columns of P and Q
   /// powersgd: a matrix of n x m values is compressed where (n + m) * rank * minimum_rate < n * m.
   double minimum_rate = 2;
-  double capacity = 0.6;  ///< lossless: the share of values that may be other than zero
-  /// bf16, fp16: so many neighbouring replicas, those of a node, add up their gradients in full before the sum is
-  /// rounded and exchanged with other nodes (plan/lower/compress.h). 0: all exchange at once.
+  double capacity = 0.6;  ///< lossless: the largest share of values that may be nonzero
+  /// bf16, fp16: this many neighbouring replicas, those of a node, sum their gradients in full precision before the sum
+  /// is rounded and exchanged with other nodes (plan/lower/compress.h). 0: all exchange at once.
   int group = 0;
-  /// powersgd: in so many first steps of a run gradients are reduced whole (start_powerSGD_iter of PyTorch's hook).
+  /// powersgd: this many first steps of a run reduce gradients whole (start_powerSGD_iter of PyTorch's hook).
   std::int64_t start = 0;
   bool operator==(const Compression&) const = default;
 };
 
-/// What lives outside the device's memory (plan/lower/offload.h); `device`: it stays.
+/// What lives outside the device's memory (plan/lower/offload.h); `device`: nothing leaves it.
 struct Offload {
-  /// host: what blocks save for backward leaves after forward and comes back ahead of it; with full recomputation their
-  /// checkpoints (ZeRO, Rajbhandari et al. 2020, section 6.1: P_a+cpu).
+  /// host: what blocks save for backward moves out after forward and returns ahead of backward; with full recomputation
+  /// that is the blocks' checkpoints (ZeRO, Rajbhandari et al. 2020, section 6.1: P_a+cpu).
   Space activations = Space::device;
-  /// host: master values, moments and summed gradients, and the update on the host's cores (ZeRO-Offload, Ren et al.
+  /// host: master values, moments and summed gradients live there; its cores do the update (ZeRO-Offload, Ren et al.
   /// 2021); nvme: master values and moments are streamed from files through the host (ZeRO-Infinity, Rajbhandari 2021).
   Space optimizer = Space::device;
-  Space parameters = Space::device;  ///< host, nvme: a layer's values come for its passes and go (ZeRO-Infinity)
-  int prefetch = 1;                  ///< layers ahead of their use that values come back
+  Space parameters = Space::device;  ///< host, nvme: a layer's values are fetched for its passes (ZeRO-Infinity)
+  int prefetch = 1;                  ///< how many layers ahead of their use values are fetched
   bool operator==(const Offload&) const = default;
   [[nodiscard]] bool any() const {
     return activations != Space::device || optimizer != Space::device || parameters != Space::device;
@@ -82,23 +82,23 @@ struct Offload {
 struct Optimizer {
   OptimizerKind kind = OptimizerKind::adamw;
   double learning_rate = 1e-3;
-  double beta1 = 0.9;     ///< Adam's kind, LAMB and Lion
-  double beta2 = 0.95;    ///< the same
-  double epsilon = 1e-8;  ///< the same
+  double beta1 = 0.9;     ///< Adam and its variants, LAMB and Lion
+  double beta2 = 0.95;    ///< likewise
+  double epsilon = 1e-8;  ///< likewise
   double weight_decay = 0.1;
-  double momentum = 0.9;     ///< sgd: 0: without, and without its state; muon
+  double momentum = 0.9;     ///< sgd, where 0 means none and no state for it; muon
   bool nesterov = false;     ///< sgd
-  bool adaptive = true;      ///< adafactor: rates are relative to the parameter's own size (its section 8)
-  double clip_update = 1;    ///< adafactor: d of its section 6
+  bool adaptive = true;      ///< adafactor: rates are relative to the parameter's own size (section 8 of its paper)
+  double clip_update = 1;    ///< adafactor: d of section 6
   double decay_power = 0.8;  ///< adafactor: beta2 of step t is 1 - t^-decay_power (section 7.2)
-  /// muon: of what it leaves to AdamW, with beta1, beta2 and epsilon from above. The rate follows the schedule of the
-  /// matrices' in proportion.
+  /// muon: for the parameters that it leaves to AdamW, with beta1, beta2 and epsilon from above. Their rate follows the
+  /// schedule of the matrices' rate in proportion.
   double adamw_learning_rate = 1e-3, adamw_weight_decay = 0.1;
   bool operator==(const Optimizer&) const = default;
 };
 
-/// Dynamic loss scaling of fp16: after `interval` steps without overflow the scale grows by `factor`, with each
-/// overflow it shrinks by it and the step is skipped.
+/// Dynamic loss scaling of fp16: the scale grows by `factor` after `interval` steps without overflow; an overflow
+/// shrinks it by `factor` and skips the step.
 struct LossScaling {
   double initial = 65536;
   std::int64_t interval = 2000;
@@ -111,14 +111,14 @@ struct LearningRateSchedule {
   std::int64_t warmup_steps = 0;
   Decay decay = Decay::none;
   double minimum = 0;
-  std::int64_t decay_steps = 0;  ///< wsd: the run's last so many decay; 0: a tenth of the run
+  std::int64_t decay_steps = 0;  ///< wsd: how many last steps of the run decay; 0: a tenth of the run
   bool operator==(const LearningRateSchedule&) const = default;
 };
 
 /// Loss on held-out data, during the run.
 struct Evaluation {
   std::string data;           ///< path, read as `Training::data` is
-  std::int64_t every = 100;   ///< after every so many steps, and after the last
+  std::int64_t every = 100;   ///< steps between evaluations; one more follows the last step
   std::int64_t batches = 10;  ///< of Job::batch sequences, from the start of the data
   bool operator==(const Evaluation&) const = default;
 };
@@ -138,8 +138,8 @@ struct Training {
   std::optional<models::Lora> lora;        ///< adapters alone train, in place of the model's own
   std::optional<Evaluation> evaluation;
   BadLines bad_lines =
-      BadLines::refuse;  ///< of a recommendation model's data; skip: they are counted, and none is read
-  int read_ahead = 2;    ///< of the same: batches that are read while others are computed; 0: none
+      BadLines::refuse;  ///< recommendation models only; skip: count unreadable samples and leave them out
+  int read_ahead = 2;    ///< likewise; batches read while others are computed; 0: none
   bool operator==(const Training&) const = default;
 };
 
@@ -154,12 +154,12 @@ struct Training {
 ///                        stable, decay: Hu et al. 2024, MiniCPM, section 4, with a linear decay as in Haegele et al.
 ///                        2024)
 [[nodiscard]] double learning_rate_at(const Training& training, std::int64_t step);
-/// What Muon leaves to AdamW moves by a rate of its own, with the same schedule: its peak and its minimum are the
-/// job's, times adamw_learning_rate / learning_rate.
+/// Learning rate of the parameters that Muon leaves to AdamW: the same schedule, with the job's peak and minimum
+/// multiplied by adamw_learning_rate / learning_rate.
 [[nodiscard]] double adamw_rate_at(const Training& training, std::int64_t step);
 
-/// What the search may choose, a member for each that it may of a PlanSpec (plan/spec/fields.h): an empty list leaves
-/// the dimension free, one value fixes it; without a value it is as said.
+/// What the search may choose: one member for each field of a PlanSpec that a job may bound (plan/spec/fields.h). An
+/// empty list leaves the dimension free and one value fixes it, unless the member's comment says otherwise.
 struct OffloadBounds {
   std::vector<Space> activations, optimizer, parameters;  ///< empty: the device, if all fits
   std::optional<int> prefetch;
@@ -167,10 +167,10 @@ struct OffloadBounds {
 };
 struct CompressionBounds {
   std::vector<GradientCompression> gradients;   ///< empty: none, as it changes the mathematics
-  std::vector<ActivationEncoding> activations;  ///< the same
+  std::vector<ActivationEncoding> activations;  ///< likewise
   std::optional<int> rank;
   std::optional<double> minimum_rate, capacity;
-  std::vector<int> group;  ///< empty: 0, and those of a node where replicas span several
+  std::vector<int> group;  ///< empty: 0, and a node's replicas where replicas span several nodes
   std::optional<std::int64_t> start;
   bool operator==(const CompressionBounds&) const = default;
 };
@@ -183,7 +183,7 @@ struct EmbeddingBounds {
 struct Bounds {
   std::vector<int> data, tensor, pipeline, context, expert, virtual_stages, micro_batch, zero_stage;
   std::vector<Order> order;
-  std::string order_file;  ///< of a custom order, as written; apps/ puts what it holds into `passes`
+  std::string order_file;  ///< the file of a custom order, as written; apps/ reads its contents into `passes`
   PassOrder passes;
   std::vector<Recompute> recompute;
   std::vector<std::int64_t> layers_per_stage;  ///< fixes the split when given
@@ -195,10 +195,10 @@ struct Bounds {
   OffloadBounds offload;
   CompressionBounds compression;
   std::optional<bool> overlap_gradients;
-  std::vector<int> zero_group;   ///< 0: all replicas; empty: those of a node too, where they span nodes
+  std::vector<int> zero_group;   ///< 0: all replicas; empty: all, and those of a node where they span nodes
   std::vector<int> loss_chunks;  ///< empty: 1, and more where only that fits
   EmbeddingBounds embedding;
-  std::vector<int> expert_tensor;  ///< empty: 0, and 1 with rows over the tensor group
+  std::vector<int> expert_tensor;  ///< empty: 0, and also 1 with sequence parallelism
   std::optional<double> expert_bound, expert_imbalance;
   bool operator==(const Bounds&) const = default;
 };
@@ -209,7 +209,7 @@ struct Job {
   std::int64_t batch = 0;
   std::int64_t sequence = 0;  ///< 0: the model's max_sequence
   models::DType precision = models::DType::fp32;
-  Rounding rounding = Rounding::nearest;  ///< stochastic: bf16 parameters without masters
+  Rounding rounding = Rounding::nearest;  ///< stochastic: for bf16 parameters without masters
   Objective objective = Objective::time;
   std::string stack;  ///< software stack by name; empty: the cluster's default
   Bounds bounds;

@@ -26,7 +26,7 @@ Optimizer defaults(OptimizerKind kind) {
   return o;
 }
 
-// Of what Muon leaves to AdamW; keys that are not there are as outside.
+// Keys of what Muon leaves to AdamW; a missing key takes Muon's own value.
 void read_adamw(const base::Cursor& at, Optimizer& o) {
   o.adamw_learning_rate = at.optional("learning_rate").number(0, 1e3, o.learning_rate);
   o.beta1 = at.optional("beta1").number(0, kBelowOne, o.beta1);

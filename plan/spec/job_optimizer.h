@@ -10,7 +10,7 @@
 namespace orrery::plan {
 
 [[nodiscard]] Optimizer read_optimizer(const base::Cursor& at);
-/// The keys of the optimizer's kind with their values, in the order in which they are written.
+/// Keys and values of the optimizer's kind, in the order in which they are written.
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> optimizer_lines(const Optimizer& optimizer);
 
 }  // namespace orrery::plan

@@ -1,7 +1,7 @@
 #pragma once
-/// Optimizers, a row each: what a job may say of one, which states it has, and which operator makes its update. Job
-/// files, memory, lowering and prices read this table; the update itself is a backend's (exec/cpu/operators_update.cpp,
-/// exec/cuda/kernels/updates.cu). docs/formats.md shows them to users.
+/// The optimizers, one row each: what a job may set, which states are kept, and which operator makes the update. Job
+/// files, memory, lowering and prices read this table; backends implement the update (exec/cpu/operators_update.cpp,
+/// exec/cuda/kernels/updates.cu). docs/formats.md describes them to users.
 #include <array>
 #include <cstddef>
 
@@ -14,13 +14,13 @@ enum class OptimizerKind { adamw, sgd, lamb, adafactor, adamw_8bit, lion, rowwis
 struct OptimizerTraits {
   OptimizerKind kind{};
   const char* name = "";    ///< as in job files
-  models::OpKind update{};  ///< the operator that changes parameters; of bytes where moments are quantised
+  models::OpKind update{};  ///< the operator that updates parameters; one on bytes where moments are quantised
   models::UpdateRule rule = models::UpdateRule::sgd;  ///< of OpKind::momentum_update
-  int moments = 0;                      ///< states of a value for each parameter; SGD without momentum has none
-  bool whole_tensors = false;           ///< its update asks for norms or sums of whole parameters
-  bool whole_matrices = false;          ///< matrices of blocks move by what is made of whole ones, all else as AdamW
+  int moments = 0;                      ///< states with one value per parameter; SGD without momentum has none
+  bool whole_tensors = false;           ///< the update needs norms or sums of whole parameters
+  bool whole_matrices = false;          ///< a block's matrices move by a function of whole ones, all else by AdamW
   bool betas = false, epsilon = false;  ///< keys that a job may give
-  // Defaults: those of the paper, where it has any; of AdamW as GPT models are trained (Brown et al. 2020, appendix B).
+  // Defaults: the paper's, where it has any; AdamW's are those of GPT models (Brown et al. 2020, appendix B).
   double learning_rate = 1e-3, beta1 = 0.9, beta2 = 0.95, epsilon_value = 1e-8, weight_decay = 0.1;
 };
 
@@ -32,7 +32,7 @@ inline constexpr auto kOptimizers = std::to_array<OptimizerTraits>({
      .weight_decay = 0},
     {.kind = OptimizerKind::lamb, .name = "lamb", .update = models::OpKind::lamb, .moments = 2, .whole_tensors = true,
      .betas = true, .epsilon = true, .beta2 = 0.999, .epsilon_value = 1e-6, .weight_decay = 0.01},
-    // Its rate is the paper's relative step.
+    // The rate is the paper's relative step.
     {.kind = OptimizerKind::adafactor, .name = "adafactor", .update = models::OpKind::adafactor, .whole_tensors = true,
      .learning_rate = 1e-2, .weight_decay = 0},
     {.kind = OptimizerKind::adamw_8bit, .name = "adamw-8bit", .update = models::OpKind::adamw_8bit, .moments = 2,
@@ -41,10 +41,10 @@ inline constexpr auto kOptimizers = std::to_array<OptimizerTraits>({
     {.kind = OptimizerKind::lion, .name = "lion", .update = models::OpKind::momentum_update,
      .rule = models::UpdateRule::lion, .moments = 1, .betas = true, .learning_rate = 1e-4, .beta2 = 0.99,
      .weight_decay = 0},
-    // Of recommendation models: tables by rows, as fbgemm's EXACT_ROWWISE_ADAGRAD, all else element by element.
+    // For recommendation models: tables by rows, as fbgemm's EXACT_ROWWISE_ADAGRAD, all else element by element.
     {.kind = OptimizerKind::rowwise_adagrad, .name = "rowwise_adagrad", .update = models::OpKind::momentum_update,
      .rule = models::UpdateRule::adagrad, .moments = 1, .epsilon = true, .learning_rate = 1e-2, .weight_decay = 0},
-    // Kingma and Ba 2015, "Adam", with the defaults of its algorithm 1: AdamW without decay. Of tables as fbgemm's
+    // Kingma and Ba 2015, "Adam", with the defaults of its algorithm 1: AdamW without decay. Tables are as in fbgemm's
     // ADAM: rows that a step does not look up keep value and moments.
     {.kind = OptimizerKind::adam, .name = "adam", .update = models::OpKind::adamw, .rule = models::UpdateRule::adam,
      .moments = 2, .betas = true, .epsilon = true, .beta2 = 0.999, .weight_decay = 0},
@@ -58,7 +58,7 @@ inline constexpr auto kOptimizers = std::to_array<OptimizerTraits>({
   return kOptimizers[static_cast<std::size_t>(kind)];
 }
 
-// Rows stand in the order of the enumeration.
+// Rows are in the order of the enumeration.
 static_assert([] {
   for (std::size_t i = 0; i < kOptimizers.size(); ++i)
     if (static_cast<std::size_t>(kOptimizers[i].kind) != i) return false;

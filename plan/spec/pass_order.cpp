@@ -1,4 +1,4 @@
-// Reads tables of passes and proves that they come to an end.
+// Reads tables of passes and proves that they do not deadlock.
 #include "plan/spec/pass_order.h"
 
 #include <fmt/format.h>
@@ -29,7 +29,7 @@ std::string_view trimmed_cell(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kBlank) - begin + 1);
 }
 
-// Digits alone, so many that the number fits.
+// Digits only, and a number that fits.
 std::optional<std::int32_t> cell_number(std::string_view text) {
   std::int32_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -89,7 +89,7 @@ class PassOrderReader {
       for (std::size_t i = 0; i < table_.ranks[r].size(); ++i) visit(table_.ranks[r][i], r, where_[r][i]);
   }
 
-  // Stages, chunks, micro-batches, and whose the stages are.
+  // Finds the number of stages, chunks and micro-batches, and which rank has which stage.
   void measure(const base::Location& whole) {
     if (ranks() < 2)
       return error(
@@ -131,7 +131,7 @@ class PassOrderReader {
     });
   }
 
-  // Every pass once, and in an order that a rank by itself can follow.
+  // Every pass occurs once, and after the passes of the same stage that it needs.
   void count() {
     enum : std::uint8_t { forward = 1, input = 2, weight = 4 };
     const auto m = static_cast<std::size_t>(table_.micro_batches);
@@ -164,7 +164,7 @@ class PassOrderReader {
     }
   }
 
-  // All ranks at once: who waits for what nobody can make any more?
+  // Runs all ranks together: does any wait for a pass that no rank can reach?
   void walk() {
     const auto m = static_cast<std::size_t>(table_.micro_batches);
     std::vector<bool> made(2 * static_cast<std::size_t>(places_) * m, false);

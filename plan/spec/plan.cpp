@@ -144,7 +144,7 @@ class Rules {
          fmt::format("layers_per_stage adds up to {}, the model has {} layers",
                      std::accumulate(split.begin(), split.end(), std::int64_t{0}), model_.layers),
          "");
-    // The first holds the embedding and the last the head, which is enough for a stage; both may be one stage's.
+    // The end stages may have no block: embedding or head is enough for a stage, and one stage may have both.
     for (std::size_t i = 0; i < split.size(); ++i) {
       const bool end = split.size() > 1 && (i == 0 || i + 1 == split.size());
       rule(split[i] >= (end ? 0 : 1), "P06", "a pipeline stage without a layer", "");
@@ -157,7 +157,7 @@ class Rules {
          fmt::format("data {} x micro-batch {} does not divide the batch of {}", spec_.data, spec_.micro_batch,
                      spec_.batch),
          "the batch is data x micro_batch x micro-batches");
-    constexpr std::int64_t kMostMicroBatches = 1 << 16;  // a program has steps for each
+    constexpr std::int64_t kMostMicroBatches = 1 << 16;  // a program has steps for each of them
     rule(spec_.batch / per_round <= kMostMicroBatches, "P13",
          fmt::format("{} micro-batches a rank, more than {}", spec_.batch / per_round, kMostMicroBatches),
          "use a larger micro-batch, more data parallelism or a smaller batch");
@@ -493,10 +493,10 @@ class Rules {
   base::Diagnostics found_;
 };
 
-// As even as possible. The first and last stages also carry embedding and head: what is left over goes to the middle
-// from the front, so that the ends never have more than the others. Where the ends count as layers, the first stage has
-// one block less for the embedding and the last one less for the head (BLOOM: 70 layers on 12 stages as 5, 6 ... 6, 5),
-// none where there are as many stages as layers with both.
+// As even as possible. The first and last stages also hold embedding and head, so remaining blocks go to the middle
+// from the front, and the ends never have more than the others. Where the ends count as layers, the first stage has
+// one block less for the embedding and the last one less for the head (BLOOM: 70 layers on 12 stages as 5, 6 ... 6, 5);
+// with layers + 2 stages the ends have no block.
 std::vector<std::int64_t> even_split(std::int64_t layers, int stages, bool ends_as_layers) {
   if (ends_as_layers && stages > 1) {
     std::vector<std::int64_t> split = even_split(layers + kEnds, stages, false);
@@ -517,8 +517,8 @@ base::Result<Plan> make_plan(std::shared_ptr<const models::Model> model,
                              std::shared_ptr<const clusters::Cluster> cluster, PlanSpec spec) {
   ENSURE(model && cluster, "a plan needs a model and a cluster");
   if (spec.has_server()) {
-    if (spec.zero_stage == 0 && spec.data > 1) spec.zero_stage = 1;  // the server's shards are ZeRO 1's
-    spec.overlap_gradients = false;  // they are pushed behind the passes of another step
+    if (spec.zero_stage == 0 && spec.data > 1) spec.zero_stage = 1;  // the server is sharded as ZeRO 1
+    spec.overlap_gradients = false;  // workers push them after the passes of another step
   }
   const auto& tables = model->recommender;
   base::Diagnostics broken = tables ? refused_tables(*tables, *cluster, spec) : Rules(*model, *cluster, spec).broken();

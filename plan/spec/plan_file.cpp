@@ -1,4 +1,4 @@
-// plan.yaml: four parts, each in the form that its own room reads and writes.
+// plan.yaml: four parts, each read and written by its own room.
 #include "plan/spec/plan_file.h"
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@ using base::Cursor;
 
 constexpr const char* kPlanVersion = "1.0";
 
-// Readers of 1.x read every 1.y that has no keys they do not know.
+// A reader of 1.x accepts every 1.y whose keys it knows.
 void read_version(const Cursor& at) {
   const std::string found = at.text(kPlanVersion);
   if (found.rfind("1.", 0) != 0) {
@@ -25,7 +25,7 @@ void read_version(const Cursor& at) {
   }
 }
 
-// The job says the same three: a file in which they differ would train something else than one of its halves says.
+// The job gives the same three values; if they differed, the file would train something else than one half says.
 template <class T>
 void same_as_job(const Cursor& at, const char* key, const T& here, const T& in_job) {
   if (here != in_job && !at.findings().failed()) {
@@ -40,12 +40,12 @@ PlanSpec read_spec(const Cursor& at, const Job& job) {
   for_each_field(kChosenFields, read);
   std::int64_t ranks = 1;
   for (const int degree : {s.data, s.tensor, s.pipeline, s.context, s.expert}) {
-    ranks *= degree;  // below 2^48: the product before was within bounds
+    ranks *= degree;  // below 2^48, as the product before was within bounds
     if (ranks <= kMostRanks) continue;
     at.error("E0121", fmt::format("the degrees multiply to more than {} ranks", kMostRanks));
     break;
   }
-  read(std::get<0>(kFixedFields));  // the others are the job's too
+  read(std::get<0>(kFixedFields));  // the job gives the others too
   const Cursor batch = at.optional("batch");
   s.batch = batch.integer(1, kMostBatch, job.batch);
   same_as_job(batch, "batch", s.batch, job.batch);
@@ -71,12 +71,12 @@ PlanFile read_plan_file(const Cursor& root) {
   if (file.job.training.dropout) file.model.dropout = *file.job.training.dropout;
   if (file.job.training.lora) file.model.lora = *file.job.training.lora;
   const Cursor cluster = root.at("cluster");
-  // Self-contained: nothing in it is looked up in a catalogue.
+  // Self-contained: nothing is looked up in a catalogue.
   if (cluster.exists()) file.cluster = clusters::read_cluster(cluster, [](const std::string&) { return std::nullopt; });
   return file;
 }
 
-// A group stands in one line, and only where something in it is not the default.
+// Writes a group on one line, and only if something in it is not the default.
 std::string write_spec(const PlanSpec& s) {
   const PlanSpec defaults;
   std::map<std::string, bool> said;

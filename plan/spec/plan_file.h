@@ -1,5 +1,5 @@
 #pragma once
-/// plan.yaml: self-contained: model, cluster, job and the chosen plan in full; works from any folder.
+/// plan.yaml: model, cluster, job and the chosen plan in full. It needs no other file and works from any folder.
 #include <memory>
 #include <string>
 #include <string_view>

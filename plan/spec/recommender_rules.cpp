@@ -1,4 +1,4 @@
-// Rules of recommendation models, each a code.
+// Rules of recommendation models.
 #include "plan/spec/recommender_rules.h"
 
 #include <fmt/core.h>

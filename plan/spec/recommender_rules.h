@@ -1,19 +1,19 @@
 #pragma once
-/// What plans of recommendation models obey, and what of them others do not have.
+/// Rules for plans of recommendation models, and for what only these may have.
 #include "plan/spec/plan.h"
 
 namespace orrery::plan {
 
-/// Of a model with tables: all of it that a plan of others is checked for, too.
+/// Complete check of a model with tables, including the rules it shares with other models.
 [[nodiscard]] base::Diagnostics refused_tables(const models::Recommender& model, const clusters::Cluster& cluster,
                                                const PlanSpec& spec);
-/// Of a model without tables.
+/// Refuses what a model without tables cannot have.
 [[nodiscard]] base::Diagnostics refused_without_tables(const PlanSpec& spec);
 
-/// E0669: what is predicted of a recommendation model, and not executed.
+/// E0669: recommendation models in a precision that is predicted but not executed.
 [[nodiscard]] base::Diagnostics refused_execution(const models::Model& model, const PlanSpec& spec);
 
-/// E0662: what of a job's training a recommendation model has not.
+/// E0662: training settings that a recommendation model does not have.
 [[nodiscard]] base::Diagnostics refused_training(const Training& training);
 
 }  // namespace orrery::plan

@@ -1,6 +1,6 @@
 #pragma once
-/// The rules that a plan obeys, each once: its code and, in a few words, what breaks it. make_plan says more, by what
-/// it found; the search counts by these words; docs/errors.md has what to do. A code without a row here does not
+/// The rules that a plan obeys, one row each: its code and, in a few words, what breaks it. make_plan's messages add
+/// what it found; the search counts by these words; docs/errors.md says what to do. A code without a row here does not
 /// compile.
 #include <algorithm>
 #include <array>
@@ -106,7 +106,7 @@ inline constexpr auto kRules = std::to_array<Rule>({
     {"P165", "adapters with what treats all parameters alike"},
 });
 
-/// The rule of a code; nullptr where it is no rule of a plan.
+/// The rule of a code; nullptr if no rule of a plan has it.
 [[nodiscard]] constexpr const Rule* find_rule(std::string_view code) {
   const auto* const found = std::find_if(kRules.begin(), kRules.end(), [&](const Rule& r) { return r.code == code; });
   return found == kRules.end() ? nullptr : found;

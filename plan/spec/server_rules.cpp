@@ -1,4 +1,4 @@
-// Which plans a parameter server goes with.
+// What a parameter server can be combined with.
 #include "plan/spec/server_rules.h"
 
 #include <fmt/core.h>

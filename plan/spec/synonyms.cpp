@@ -1,4 +1,4 @@
-// Two tables of words, and where they are looked up.
+// Two tables of words, and their lookup.
 #include "plan/spec/synonyms.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// What a table costs a rank, by how it is split.
+// What a table costs a rank for each way to split it.
 #include <algorithm>
 #include <cmath>
 
@@ -9,7 +9,7 @@ namespace orrery::plan {
 namespace {
 
 constexpr double kValue = 4, kIndex = 4;
-constexpr std::int64_t kNarrowest = 4;  // columns of a part: 16 bytes
+constexpr std::int64_t kNarrowest = 4;  // columns of a part at least: 16 bytes
 
 class Costs {
  public:
@@ -27,7 +27,7 @@ class Costs {
     weight_ = link.bandwidth.value > 0 ? cluster.device().memory_bandwidth.value / link.bandwidth.value : 1;
   }
 
-  // `columns` times `rows` parts.
+  // Splits into `columns` x `rows` parts.
   [[nodiscard]] TableOption split(const models::Table& table, TableSharding sharding, int columns, int rows) const {
     TableOption option;
     option.sharding = sharding;
@@ -37,8 +37,8 @@ class Costs {
     const double part_rows = std::ceil(static_cast<double>(table.rows) / rows);
     const double lookups = batch_ * static_cast<double>(table.multi_hot) / rows;
     option.lookups = touched(lookups, width) + batch_ * width * kValue * 2;
-    // Indices come, sums go, gradients come; what stays on the rank does not travel. Of columns that are apart the
-    // squares of rows meet.
+    // Indices arrive, sums leave, gradients arrive; what stays on the rank does not travel. Split columns have to sum
+    // the squares of rows over ranks.
     const double away = 1 - 1.0 / ranks_;
     option.network = away * (lookups * kIndex + batch_ * width * (forward_ + backward_) + kIndex * batch_);
     if (columns > 1 && state_ > 0) option.network += 2 * away * kValue * lookups;
@@ -53,7 +53,7 @@ class Costs {
     option.parts = ranks_;
     const double values = static_cast<double>(table.rows) * static_cast<double>(model_.embedding_dim);
     const double lookups = batch_ / ranks_ * static_cast<double>(table.multi_hot);
-    // The gradient is whole: cleared, added up over ranks, applied.
+    // The gradient is dense: it is cleared, summed over ranks and applied whole.
     const double passes = 6 + 2 * moments_;
     option.lookups = touched(lookups, static_cast<double>(model_.embedding_dim)) + passes * kValue * values;
     option.network = 2 * (1 - 1.0 / ranks_) * kValue * values;
@@ -89,12 +89,12 @@ class Costs {
   [[nodiscard]] int ranks_per_node() const { return per_node_; }
 
  private:
-  // Forward reads a row, backward reads its gradient, reads the row and writes it; moments as the row.
+  // Forward reads a row; backward reads its gradient, reads the row and writes it; moments are read and written.
   [[nodiscard]] double touched(double lookups, double width) const {
     constexpr double kForward = 1, kBackward = 3;
     return lookups * (width * kValue * (kForward + kBackward + 2 * moments_) + 2 * state_ + 4 * kIndex);
   }
-  // The most parts, up to so many, that divide the columns.
+  // The largest number of parts, up to `ranks`, that divides the columns.
   [[nodiscard]] int most_columns(int ranks) const {
     for (int parts = ranks; parts > 1; --parts)
       if (model_.embedding_dim % parts == 0) return parts;

@@ -1,4 +1,4 @@
-// From places of tables to offsets.
+// Computes offsets from places of tables.
 #include "plan/spec/table_layout.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::int64_t kScaleBytes = 4;
 
-// A bag of a shard is at most as long as the table's.
+// A shard's bag is at most as long as the table's.
 std::int64_t most_indices_of(const TableLayout& layout, int rank) {
   std::int64_t sum = 0;
   for (std::size_t i = layout.begin(rank); i < layout.end(rank); ++i)

@@ -1,7 +1,7 @@
 #pragma once
-/// Where the parts of embedding tables lie on each rank, and where what travels for them stands. Data that differs by
-/// rank beside a program that is the same on all of them: lowering sizes buffers by the rank that has most, and
-/// operators look their own parts up.
+/// Where each rank keeps its parts of embedding tables and their messages. This data differs by rank while the
+/// program is the same on all: lowering sizes buffers for the rank that needs most, and operators look up their own
+/// parts.
 #include <cstdint>
 #include <vector>
 
@@ -17,10 +17,10 @@ struct TableShard {
   std::int64_t row_begin = 0, row_end = 0;
   std::int64_t column_begin = 0, column_end = 0;
   std::int64_t offset = 0;    ///< elements, within the rank's tables (replicated: within their bucket)
-  std::int64_t state = 0;     ///< within the states, one a row
-  std::int64_t column = 0;    ///< first of its columns within a sample's pooled vectors of this rank
-  std::int64_t squares = -1;  ///< first of its rows' squares, where other ranks have other columns of them; -1: none do
-  bool first_columns = true;  ///< it has the table's first columns: of what all column parts have it writes checkpoints
+  std::int64_t state = 0;     ///< offset within the states, one per row
+  std::int64_t column = 0;    ///< its first column within a sample's pooled vectors of this rank
+  std::int64_t squares = -1;  ///< first of its rows' squares, where ranks share a row's columns; -1: they do not
+  bool first_columns = true;  ///< it has the table's first columns: it checkpoints what all column parts hold in common
   [[nodiscard]] std::int64_t rows() const { return row_end - row_begin; }
   [[nodiscard]] std::int64_t columns() const { return column_end - column_begin; }
   [[nodiscard]] std::int64_t elements() const { return rows() * columns(); }
@@ -30,34 +30,34 @@ struct TableLayout {
   struct Table {
     std::int64_t rows = 0, multi_hot = 1;
     bool mean = false;
-    std::int64_t first_index = 0;  ///< of a sample's indices
+    std::int64_t first_index = 0;  ///< within a sample's indices
     bool replicated = false;
   };
   int ranks = 1;
-  std::int64_t samples = 0;  ///< of a rank and step: n
+  std::int64_t samples = 0;  ///< n: samples of a rank and step
   std::int64_t embedding_dim = 0, indices = 0;
   std::vector<Table> tables;
   std::vector<TableShard> shards;      ///< by rank, then by table, rows and columns
-  std::vector<std::size_t> first;      ///< ranks + 1 places in `shards`
-  std::vector<TableShard> replicated;  ///< on every rank; `column` counts these alone
-  // Bounds: of the rank that has most.
+  std::vector<std::size_t> first;      ///< ranks + 1 offsets into `shards`
+  std::vector<TableShard> replicated;  ///< on every rank; `column` counts only these
+  // Largest values over all ranks.
   std::int64_t most_shards = 0, most_columns = 0;
-  std::int64_t most_indices = 0;  ///< of one rank for one rank: room of a slot
+  std::int64_t most_indices = 0;  ///< from one rank to one other: the room of a slot
   std::int64_t most_elements = 0, most_rows = 0;
   std::int64_t replicated_elements = 0, replicated_rows = 0, replicated_columns = 0;
-  PooledType forward = PooledType::fp32, backward = PooledType::fp32;  ///< in what pooled vectors travel
-  std::int64_t squares = 0;  ///< rows whose squares are summed over ranks, in all
+  PooledType forward = PooledType::fp32, backward = PooledType::fp32;  ///< types of travelling vectors and gradients
+  std::int64_t squares = 0;  ///< total of rows whose squares are summed over ranks
 
   [[nodiscard]] std::size_t begin(int rank) const { return first[static_cast<std::size_t>(rank)]; }
   [[nodiscard]] std::size_t end(int rank) const { return first[static_cast<std::size_t>(rank) + 1]; }
   [[nodiscard]] std::int64_t shards_of(int rank) const { return static_cast<std::int64_t>(end(rank) - begin(rank)); }
   [[nodiscard]] std::int64_t columns_of(int rank) const;  ///< of a sample's pooled vectors
-  /// Values of a slot of pooled vectors that is laid out as this rank's shards: of int8 bytes, with their scales.
+  /// Values in a slot of pooled vectors laid out as this rank's shards; for int8, bytes including the scales.
   [[nodiscard]] std::int64_t pooled_values(int rank, PooledType type) const;
   [[nodiscard]] std::int64_t most_pooled_values(PooledType type) const;
-  /// Lookups of a rank in a step, as many as are expected where tables are split by rows.
+  /// Lookups of a rank in a step; where tables are split by rows, the expected number.
   [[nodiscard]] double expected_lookups(int rank) const;
-  /// Of the rank that moves most: lookups, the mean width of their rows, and values of what it pools, over all samples.
+  /// The rank that moves most: its lookups, the mean width of their rows, and the values it pools, over all samples.
   struct Lookups {
     std::int64_t count = 0, width = 0, values = 0;
   };
@@ -67,7 +67,7 @@ struct TableLayout {
 
 [[nodiscard]] TableLayout make_table_layout(const models::Recommender& model, const PlanSpec& spec);
 
-/// Bytes of an element as it travels; of int8 without scales.
+/// Element type in which pooled values travel; of int8, without scales.
 [[nodiscard]] models::DType dtype_of(PooledType type);
 
 }  // namespace orrery::plan

@@ -1,4 +1,4 @@
-// Places of tables as text.
+// Text form of table placements.
 #include "plan/spec/table_placement.h"
 
 #include <fmt/format.h>

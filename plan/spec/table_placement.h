@@ -1,5 +1,5 @@
 #pragma once
-/// Which ranks have which parts of the embedding tables of a recommendation model (models/recommender.h).
+/// Which ranks hold which parts of a recommendation model's embedding tables (models/recommender.h).
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -9,21 +9,21 @@
 
 namespace orrery::plan {
 
-/// How tables are split where no placement is written down; names are torchrec's.
+/// How tables are split where no placement is given; the names are torchrec's.
 enum class TableSharding : std::uint8_t {
   automatic,  ///< each table as the planner finds best (plan/spec/table_planner.h)
-  whole,      ///< a rank has all of a table
+  whole,      ///< one rank has all of a table
   row,        ///< every rank has a part of each table's rows
   column,     ///< every rank has a part of each table's columns
-  node_row,   ///< the ranks of one node have parts of a table's rows
-  grid,       ///< each node has a part of the columns, its ranks parts of the rows of them
-  replicated  ///< every rank has all of each table, and adds up its gradients with the others
+  node_row,   ///< the ranks of one node each have a part of a table's rows
+  grid,       ///< each node has a part of the columns, and each of its ranks a part of their rows
+  replicated  ///< every rank has all of each table, and gradients are summed over ranks
 };
 
 /// The type in which pooled vectors, or their gradients, travel between ranks.
 enum class PooledType : std::uint8_t { fp32, bf16, fp16, int8 };
 
-/// One table: `columns` times R parts, of which ranks[c * R + r] has rows [rows r / R, rows (r + 1) / R) of columns
+/// One table, in `columns` x R parts: ranks[c * R + r] has rows [rows r / R, rows (r + 1) / R) of columns
 /// [D c / columns, D (c + 1) / columns).
 struct TablePlace {
   bool replicated = false;
@@ -33,18 +33,18 @@ struct TablePlace {
   bool operator==(const TablePlace&) const = default;
 };
 
-/// A value: the places of all tables, in their order; empty where nothing is written down.
+/// A value: the places of all tables, in their order; empty where none are given.
 class TablePlacement {
  public:
-  /// A piece of text and where it stands.
+  /// A piece of text and its location.
   struct Cell {
     std::string text;
     base::Location where;
   };
   TablePlacement() = default;
   explicit TablePlacement(std::vector<TablePlace> places);
-  /// One text a table: "replicated", "whole 3", "row 0-7", "column 0 2 4", "grid 2x4 0-7" (2 parts of columns, each of
-  /// 4 of rows). Diagnostics of code E0126.
+  /// A text per table: "replicated", "whole 3", "row 0-7", "column 0 2 4", "grid 2x4 0-7" (2 parts of columns, each of
+  /// 4 of rows). Diagnostics have code E0126.
   [[nodiscard]] static base::Result<TablePlacement> parse_rows(const std::vector<Cell>& rows);
   [[nodiscard]] bool empty() const { return places_ == nullptr; }
   [[nodiscard]] const std::vector<TablePlace>& places() const;
@@ -55,13 +55,13 @@ class TablePlacement {
   std::shared_ptr<const std::vector<TablePlace>> places_;  ///< shared by all plans of a search
 };
 
-/// "whole 3", "row 0-7" … as files say it.
+/// "whole 3", "row 0-7" … as in files.
 [[nodiscard]] std::string text_of(const TablePlace& place);
 
-/// What of a plan is about embedding tables.
+/// The part of a plan that concerns embedding tables.
 struct Embedding {
   TableSharding sharding = TableSharding::automatic;
-  TablePlacement placement;  ///< empty: as `sharding` says; make_plan writes it down
+  TablePlacement placement;  ///< empty: `sharding` decides, and make_plan fills it in
   PooledType forward = PooledType::fp32, backward = PooledType::fp32;
   bool operator==(const Embedding&) const = default;
 };

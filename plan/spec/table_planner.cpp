@@ -1,5 +1,5 @@
-// Branch and bound over tables, options and ranks; and, of what is too large for it, the greedy placement that the
-// bound of the rank with most is improved on by moving, splitting and exchanging tables.
+// Branch and bound over tables, options and ranks. What is too large for it gets a greedy placement, which then lowers
+// the load of the most loaded rank by moving, splitting and exchanging tables.
 #include "plan/spec/table_planner.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kSlack = 1 + 1e-12;
 
-/// A table's option and ranks; empty ranks: all of them, alike.
+/// A table's option and ranks; no ranks means all of them, alike.
 struct Choice {
   std::size_t option = 0;
   std::vector<int> ranks;
@@ -42,7 +42,7 @@ class Planner {
   TablePlan run(std::int64_t nodes) {
     TablePlan plan;
     plan.lower_bound = lower_bound();
-    // What fits below a target is placed by what it costs in all; how far above the bound the target is best, is tried.
+    // Below a target load, tables are placed by their total cost; several targets above the bound are tried.
     bool any_fits = false;
     for (const double above : {0.0, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2}) {
       here_ = {std::vector<double>(count(), 0), std::vector<double>(count(), 0)};
@@ -74,8 +74,8 @@ class Planner {
     for (const TableOption& o : p_.options[t]) least = std::min(least, o.total());
     return least;
   }
-  // Of a placement whose rank with most has T no part costs more than T, so that the tables' least totals among such
-  // options are at most T times the ranks. The least T of which that holds is a bound.
+  // If the most loaded rank of a placement has T, no part costs more than T, so the tables' least totals among such
+  // options sum to at most T times the ranks. The least T for which that holds is a bound.
   [[nodiscard]] double lower_bound() const {
     const auto holds = [&](double bound) {
       double sum = 0;
@@ -111,7 +111,7 @@ class Planner {
     }
   }
 
-  // The ranks with least load that have room, as many as the option has parts; ranks of one node where it says so.
+  // The least loaded ranks that have room, as many as the option has parts; of one node where the option requires it.
   [[nodiscard]] std::vector<int> lightest(const TableOption& o, bool& room) const {
     room = true;
     if (everywhere(o)) {
@@ -154,7 +154,7 @@ class Planner {
     return ranks;
   }
 
-  // How heavy the heaviest rank of a choice becomes.
+  // The load of the most loaded rank of a choice after adding the option.
   [[nodiscard]] double load_with(const TableOption& o, const std::vector<int>& ranks) const {
     double most = 0;
     if (ranks.empty())
@@ -164,8 +164,8 @@ class Planner {
     return most + o.load;
   }
 
-  // By falling weight: of the ways that leave all ranks below the target the one that costs least in all; where there
-  // is none, the one that comes least above it.
+  // Takes tables by falling weight. Of the options that leave all ranks below the target, the one with the least total
+  // cost wins; if there is none, the one that exceeds it least.
   bool greedy(double target) {
     bool all_fit = true;
     for (const std::size_t t : order_) {
@@ -192,7 +192,7 @@ class Planner {
     return c.ranks.empty() || std::find(c.ranks.begin(), c.ranks.end(), rank) != c.ranks.end();
   }
 
-  // The heaviest rank gives something away, as long as that makes it lighter.
+  // The most loaded rank gives something away, as long as that lowers the maximum.
   void improve() {
     constexpr int kMostTurns = 20'000;
     for (int turn = 0; turn < kMostTurns; ++turn) {
@@ -222,7 +222,7 @@ class Planner {
     }
     return exchange(rank);
   }
-  // Two tables of one part each change places.
+  // Exchanges two tables of one part each.
   bool exchange(int rank) {
     const double before = most_load();
     const auto r = static_cast<std::size_t>(rank);
@@ -245,7 +245,7 @@ class Planner {
     return false;
   }
 
-  // -- branch and bound: true where it came to an end -------------------------------------------------------------
+  // -- branch and bound: true if it ended within the budget --------------------------------------------------------
   bool branch_and_bound(std::int64_t nodes) {
     budget_ = nodes;
     here_ = {std::vector<double>(count(), 0), std::vector<double>(count(), 0)};
@@ -286,14 +286,14 @@ class Planner {
       for (const double memory : here_.memory) room &= memory + o.memory <= capacity();
     for (const int r : choice.ranks) room &= here_.memory[static_cast<std::size_t>(r)] + o.memory <= capacity();
     if (!room) return true;
-    const Ranks before = here_;  // sums that are added and taken off again would drift
+    const Ranks before = here_;  // adding and subtracting would let sums drift
     choices_[t] = choice;
     add(t, choice, 1);
     const bool ended = branch(depth + 1);
     here_ = before;
     return ended;
   }
-  // Sets of ranks, of which those that are alike so far stand for each other: the first of them is taken.
+  // Chooses a set of ranks; of ranks that are alike so far only the first is tried.
   bool choose(std::size_t depth, std::size_t t, Choice& choice, int from) {
     const TableOption& o = p_.options[t][choice.option];
     if (static_cast<int>(choice.ranks.size()) == o.parts) return take(depth, t, choice);
@@ -345,13 +345,13 @@ class Planner {
   }
 
   const TableProblem& p_;
-  std::vector<std::size_t> order_;  ///< tables, the heaviest first
-  std::vector<double> left_;        ///< least load of the tables from a place of the order on
+  std::vector<std::size_t> order_;  ///< tables, heaviest first
+  std::vector<double> left_;        ///< least load of the tables from each place of the order on
   Ranks here_;
   std::vector<Choice> choices_, best_;
   double best_load_ = std::numeric_limits<double>::infinity();
   bool fits_ = true;
-  /// Ranks of equal load and memory may stand for each other, unless options tell nodes apart.
+  /// Ranks of equal load and memory are interchangeable, unless options tell nodes apart.
   bool alike_ = std::none_of(p_.options.begin(), p_.options.end(), [](const std::vector<TableOption>& options) {
     return std::any_of(options.begin(), options.end(), [](const TableOption& o) {
       return o.sharding == TableSharding::node_row || o.sharding == TableSharding::grid;

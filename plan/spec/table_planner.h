@@ -1,8 +1,8 @@
 #pragma once
-/// Places embedding tables on ranks: by memory, by what their lookups move in a rank's memory and by what they send, so
-/// that the rank with most has as little as can be. What a rank does is counted in bytes of its device's memory: what
-/// travels counts as so many bytes more as links are slower than it. Exact where branch and bound comes to an end
-/// within its budget, else greedy with local search; then a lower bound says how far it may be off.
+/// Places embedding tables on ranks so that the most loaded rank has as little as possible, within its memory. Load
+/// is the bytes that lookups move in a device's memory plus the bytes sent, which are weighted by how much slower the
+/// links are than the memory. Exact where branch and bound ends within its budget; otherwise greedy with local search,
+/// and a lower bound says how far from the optimum it may be.
 #include <cstdint>
 #include <vector>
 
@@ -12,11 +12,11 @@
 
 namespace orrery::plan {
 
-/// One way to split a table: so many equal parts, each on another rank.
+/// One way to split a table: into equal parts, each on another rank.
 struct TableOption {
   TableSharding sharding = TableSharding::whole;
-  int parts = 1;       ///< ranks that have one; all of them: row, and replicated
-  int columns = 1;     ///< of the parts
+  int parts = 1;       ///< number of parts, one per rank; row, and replicated: all ranks
+  int columns = 1;     ///< parts into which the columns are split
   double load = 0;     ///< bytes that a part costs its rank in a step: lookups + weight * network
   double memory = 0;   ///< bytes of a part with its optimizer state
   double lookups = 0;  ///< bytes that a part's lookups and updates move
@@ -24,35 +24,35 @@ struct TableOption {
   [[nodiscard]] double total() const { return load * parts; }
 };
 
-/// What the planner weighs. Plain data, so that tests can make any.
+/// The planner's input. Plain data, so that tests can make any.
 struct TableProblem {
   int ranks = 1, ranks_per_node = 1;
-  double capacity = 0;                            ///< bytes of a rank for tables; 0: any
-  std::vector<std::vector<TableOption>> options;  ///< by table; not empty
+  double capacity = 0;                            ///< bytes of a rank for tables; 0: unlimited
+  std::vector<std::vector<TableOption>> options;  ///< by table; none is empty
 };
 
 struct TablePlan {
   TablePlacement placement;
   std::vector<TableOption> chosen;  ///< by table
-  double load = 0;                  ///< of the rank with most
-  double lower_bound = 0;           ///< no placement has a rank with most below it
+  double load = 0;                  ///< of the most loaded rank
+  double lower_bound = 0;           ///< every placement has a rank with at least this load
   double memory = 0;                ///< of the rank with most
-  bool fits = true;                 ///< within the capacity; false: none was found that does
+  bool fits = true;                 ///< within the capacity; false: no placement that fits was found
   bool exact = false;
   [[nodiscard]] double gap() const { return lower_bound > 0 ? load / lower_bound - 1 : 0; }
 };
 
-/// The options that a sharding leaves each table; of `automatic` all that can be better.
+/// The options that a sharding allows each table; for `automatic`, all that may be the best.
 [[nodiscard]] TableProblem table_problem(const models::Recommender& model, const clusters::Cluster& cluster,
                                          const PlanSpec& spec);
-/// `nodes`: of branch and bound; 0: none is tried.
+/// `nodes`: budget of branch and bound; 0 skips it.
 [[nodiscard]] TablePlan plan_tables(const TableProblem& problem, std::int64_t nodes = 200'000);
 
-/// The placement of a plan that has none written down.
+/// The placement for a plan that does not give one.
 [[nodiscard]] TablePlacement place_tables(const models::Recommender& model, const clusters::Cluster& cluster,
                                           const PlanSpec& spec);
 
-/// A line of the placement's table: what one table costs on each of its ranks.
+/// A row of the table that shows a placement: what one table costs each of its ranks.
 struct TableReport {
   std::int64_t table = 0, rows = 0;
   TablePlace place;

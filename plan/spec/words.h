@@ -12,7 +12,7 @@
 
 namespace orrery::plan {
 
-// Orders follow the enumerations.
+// Words are in the order of their enumerations.
 inline const std::vector<std::string> kOrderWords = {"gpipe",         "1f1b",       "zb-h1",     "zb-h2",
                                                      "zb-v",          "dualpipe-v", "pipedream", "pipedream-vertical",
                                                      "pipedream-2bw", "dualpipe",   "custom"};
@@ -30,7 +30,7 @@ inline const std::vector<std::string> kOptimizerWords = [] {
   return words;
 }();
 inline const std::vector<std::string> kRoundingWords = {"nearest", "stochastic"};
-// Not of all element types, and in an order of their own.
+// A subset of the element types, in an order of its own.
 inline const std::vector<std::string> kPrecisionWords = {"fp32", "bf16", "fp16", "fp8", "tf32"};
 inline constexpr std::array<models::DType, 5> kPrecisions = {
     models::DType::fp32, models::DType::bf16, models::DType::fp16, models::DType::fp8, models::DType::tf32};
@@ -64,7 +64,7 @@ template <class Enum>
   return static_cast<int>(at.integer(low, high, fallback));
 }
 
-/// Reports E0121 when a step of so many tokens is beyond what is counted in 64 bits.
+/// Reports E0121 when a step has more than kMostTokens tokens: counts might exceed 64 bits.
 void check_tokens(const base::Cursor& at, std::int64_t batch, std::int64_t sequence);
 
 }  // namespace orrery::plan

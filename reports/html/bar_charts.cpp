@@ -14,7 +14,7 @@ namespace orrery::reports::html {
 namespace {
 
 constexpr int kBarHeight = 46;
-constexpr double kCapacityShown = 0.2;  // draw the capacity line when the fullest stage fills at least this much
+constexpr double kCapacityShown = 0.2;  // draw the capacity line if the fullest stage fills at least this much
 
 /// Colours of the parts of a breakdown, in the order of parts_of.
 constexpr std::array kPartColours{

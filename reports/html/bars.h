@@ -1,5 +1,5 @@
 #pragma once
-/// Horizontal bars in rows whose names stand above them, so that long names have room on a narrow page.
+/// Horizontal bars below the names of their rows, so that long names have room on a narrow page.
 #include <string>
 #include <vector>
 
@@ -11,7 +11,7 @@ struct RowBar {
   std::size_t row = 0;
   double from = 0, to = 0;  ///< on the axis
   std::string colour, tip;
-  double top = 0, bottom = 1;  ///< of the row's height below its name, as shares
+  double top = 0, bottom = 1;  ///< shares of the row's height below its name
 };
 struct BarRow {
   std::string name, value;  ///< above the bars: at the left, and at the right end
@@ -19,8 +19,8 @@ struct BarRow {
 struct BarAxis {
   std::string title;
   double low = 0, high = 1;
-  double rule = 0;     ///< where a line stands through all rows
-  bool ruled = false;  ///< whether it does
+  double rule = 0;     ///< value at which a line crosses all rows
+  bool ruled = false;  ///< whether there is such a line
   std::string format;  ///< of its numbers (d3-format); empty: the library's choice
 };
 /// The specification as text. `height`: pixels of a row's bars.

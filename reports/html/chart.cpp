@@ -13,7 +13,7 @@ namespace {
 constexpr double kLabelPixels = 6.7;  // mean advance of a 12 px sans-serif
 constexpr int kLabelPadding = 16;
 
-/// Purposes from the bottom of a stack to its top: what stays for the whole run first.
+/// Purposes from the bottom of a stack to its top: those that stay for the whole run first.
 constexpr std::array<const char*, 10> kPurposes{"parameters",    "optimizer_states", "gradients", "activations",
                                                 "workspace",     "communication",    "input",     "scalars",
                                                 "fragmentation", "software"};
@@ -103,7 +103,7 @@ json log_ticks(double low, double high) {
     json ticks = json::array();
     for (int exponent = static_cast<int>(std::floor(std::log10(low))); std::pow(10.0, exponent) <= high; ++exponent) {
       for (const int digit : digits) {
-        // Dividing by a power of ten is exact for tenths and below, multiplying is not: 0.3, not 0.30000000000000004.
+        // Dividing by a power of ten is exact for tenths and below; multiplying would give 0.30000000000000004 for 0.3.
         const double tick = exponent < 0 ? digit / std::pow(10.0, -exponent) : digit * std::pow(10.0, exponent);
         if (tick >= low && tick <= high) ticks.push_back(tick);
       }

@@ -1,6 +1,6 @@
 #pragma once
-/// What a chart of the report is: a Vega specification, a legend, words for those who cannot see it, and the tables
-/// behind it. Colours are names of CSS variables, so that one drawing serves light and dark pages and print.
+/// A chart of the report: a Vega specification, a legend, words for those who cannot see it, and the tables behind
+/// it. Colours are names of CSS variables, so that one drawing serves light and dark pages and print.
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -27,23 +27,23 @@ struct Chart {
   std::vector<LegendEntry> legend;
   std::string spec;         ///< the specification: JSON in ASCII
   std::vector<Table> data;  ///< opened on demand below the chart
-  /// A file that can be saved from the page: its name, and what is in it; no name: none.
+  /// A file that can be saved from the page: name and contents; no name: none.
   std::pair<std::string, std::string> save = {};
   bool pins = false;  ///< rows of the first table can be pinned: the plot's signal `pinned` lists them
 };
 
 [[nodiscard]] std::string colour_of(Activity activity);
-/// Of a purpose of memory ("parameters", "software" …), and purposes in their order of stacking.
+/// Colour of a purpose of memory ("parameters", "software" …), and purposes in their order of stacking.
 [[nodiscard]] std::string colour_of_purpose(const std::string& purpose);
 [[nodiscard]] std::vector<std::string> purposes_in_order(const std::vector<cost::MemoryRow>& rows);
 
 struct Margins {
   int left = 70, right = 20, top = 12, bottom = 48;  ///< pixels around the plot
 };
-/// A specification whose plot is `height` pixels high and as wide as the page leaves beside the margins (signal
-/// `width`, follows the window), with the page's fonts and axes. Data, scales, axes and marks are for the caller.
+/// A specification whose plot is `height` pixels high and as wide as the page allows beside the margins (signal
+/// `width`, follows the window), with the page's fonts and axes. The caller adds data, scales, axes and marks.
 [[nodiscard]] json base_spec(int height, const Margins& margins);
-/// Pixels that the longest of some labels takes at the axis font, with its padding.
+/// Pixels that the longest of some labels takes in the axis font, with padding.
 [[nodiscard]] int label_width(const std::vector<std::string>& labels);
 
 /// A unit for an axis of seconds or bytes whose largest value is `largest`.
@@ -54,10 +54,10 @@ struct Unit {
 [[nodiscard]] Unit time_unit(double largest);
 [[nodiscard]] Unit byte_unit(double largest);
 
-/// Ticks for a logarithmic axis from `low` to `high`: powers of ten, with 2 and 5 between them where that is few.
+/// Ticks for a logarithmic axis from `low` to `high`: powers of ten, with 2 and 5 between them if these are few.
 [[nodiscard]] json log_ticks(double low, double high);
 
-// One function per chart; each expects the part of the data that it shows to be there.
+// One function per chart; each requires the part of the data that it shows.
 [[nodiscard]] Chart timeline_chart(const ReportData& data);
 [[nodiscard]] Chart breakdown_chart(const cost::Breakdown& predicted, const std::optional<cost::Breakdown>& measured);
 [[nodiscard]] Chart memory_chart(const cost::Prediction& prediction, const std::vector<MeasuredMemory>& measured);

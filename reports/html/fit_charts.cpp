@@ -15,8 +15,8 @@
 namespace orrery::reports::html {
 namespace {
 
-constexpr double kPromised = 0.15;       // the band drawn around "equal": what calibration promises on runs held out
-constexpr std::size_t kMostDots = 1500;  // of a panel of the scatter; every n-th residual above
+constexpr double kPromised = 0.15;       // the band drawn around "equal": what calibration promises on held-out runs
+constexpr std::size_t kMostDots = 1500;  // per panel of the scatter; beyond that every n-th residual
 
 struct Extent {
   double low = std::numeric_limits<double>::infinity(), high = 0;
@@ -27,7 +27,7 @@ struct Extent {
   }
 };
 
-/// Whole decades are too coarse for an axis that spans less than one; a fifth of margin on both sides instead.
+/// Whole decades are too coarse for an axis that spans less than one; uses a fifth of margin on both sides instead.
 json log_domain(const Extent& extent, double factor) {
   return {extent.low * factor / 1.25, extent.high * factor * 1.25};
 }

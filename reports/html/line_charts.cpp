@@ -11,7 +11,7 @@
 namespace orrery::reports::html {
 namespace {
 
-constexpr std::size_t kMostPoints = 2000;  // of the loss curve; every n-th step above
+constexpr std::size_t kMostPoints = 2000;  // of the loss curve; beyond that every n-th step
 
 }  // namespace
 

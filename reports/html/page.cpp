@@ -1,4 +1,4 @@
-/// Pieces of the page that do not know what they show.
+/// Pieces of the page that do not depend on what they show.
 #include "reports/html/page.h"
 
 #include <fmt/core.h>
@@ -9,7 +9,7 @@
 namespace orrery::reports::html {
 namespace {
 
-/// A legend's key, drawn as the marks are: a box, a dot, a ring, a tick, a dashed line.
+/// A legend's key, drawn like the marks: a box, a dot, a ring, a tick, a dashed line.
 std::string swatch(const LegendEntry& entry) {
   const std::string open = R"(<svg width="16" height="12" viewBox="0 0 16 12" aria-hidden="true">)";
   std::string shape;
@@ -58,7 +58,7 @@ std::string embedded(std::string_view text) {
   out.reserve(text.size());
   for (const char c : text) {
     if (c == '<') {
-      out += "\\u003c";  // "<" occurs inside strings alone
+      out += "\\u003c";  // "<" occurs only inside strings
     } else {
       out += c;
     }
@@ -74,7 +74,7 @@ std::string tile(const std::string& name, const std::string& value, const std::s
 
 namespace {
 
-/// `pins`: a column of boxes in front, by which rows are pinned to the plot of that number; 0: none.
+/// `pins`: adds a first column of boxes that pin rows to the plot of that number; 0: none.
 std::string table_with_pins(const Table& table, int pins) {
   std::string out = "<div class=\"scroll\"><table>";
   if (!table.title.empty()) out += "<caption>" + escaped(table.title) + "</caption>";
@@ -119,7 +119,7 @@ std::string table_html(const Table& table) {
 
 namespace {
 
-/// For a data: address (RFC 3986, section 2.1).
+/// Text for a data: address (RFC 3986, section 2.1).
 std::string percent_encoded(std::string_view text) {
   std::string out;
   for (const char c : text) {

@@ -10,13 +10,13 @@ namespace orrery::reports::html {
 
 /// Text for an element or a quoted attribute.
 [[nodiscard]] std::string escaped(std::string_view text);
-/// JSON that may stand inside a <script> element: no "<".
+/// JSON that is safe inside a <script> element: no "<".
 [[nodiscard]] std::string embedded(std::string_view text);
-/// One figure of the row that heads a page.
+/// One figure of the row at the top of a page.
 [[nodiscard]] std::string tile(const std::string& name, const std::string& value, const std::string& note);
 [[nodiscard]] std::string table_html(const Table& table);
-/// A <figure>: heading, text, legend, drawing place, specification and the tables behind it. `number` makes ids unique.
-/// Without the library only the tables are shown, opened.
+/// A <figure>: heading, text, legend, place of the drawing, specification and the tables behind it. `number` makes ids
+/// unique. Without the library only the tables are shown, opened.
 [[nodiscard]] std::string figure_html(const Chart& chart, int number, bool drawn);
 [[nodiscard]] const char* style();
 /// The library's modules joined (they are CommonJS modules that name each other), then one View per specification.

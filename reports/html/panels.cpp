@@ -1,4 +1,4 @@
-/// Where panels stand.
+/// Layout of panels.
 #include "reports/html/panels.h"
 
 #include <fmt/core.h>
@@ -11,7 +11,7 @@ namespace orrery::reports::html {
 namespace {
 
 constexpr int kBetweenRows = 78, kLeast = 76;  // pixels
-constexpr std::size_t kTwoUpTo = 4;            // panels side by side, if no more than this
+constexpr std::size_t kTwoUpTo = 4;            // up to this many panels, two stand side by side
 
 std::string shortened(const std::string& title, std::size_t columns) {
   const std::size_t most = columns > 2 ? 42 : 64;

@@ -1,4 +1,4 @@
-/// What a plan's step is made of, and what it hangs on.
+/// What a plan's step consists of, and what it depends on.
 #include "reports/html/plan_charts.h"
 
 #include <fmt/core.h>
@@ -152,7 +152,7 @@ Chart tornado_chart(const PlanPage& page, const cost::Prediction& own) {
 
 Chart roofline_chart(const cost::Operators& operators) {
   constexpr int kHeight = 340;
-  constexpr double kTera = 1e12, kShown = 2e-3;  // of the operators' time: smaller ones stand in the table alone
+  constexpr double kTera = 1e12, kShown = 2e-3;  // share of the operators' time; smaller ones are only in the table
   Chart chart;
   chart.title = "Roofline by operator";
   chart.text =
@@ -163,7 +163,7 @@ Chart roofline_chart(const cost::Operators& operators) {
   const double ridge = operators.peak_flops / operators.bandwidth;
   double x0 = ridge / 4, x1 = ridge * 4, y0 = operators.peak_flops / 10;
   json values = json::array();
-  std::set<std::string> named;  // once each: passes of one operator lie close together
+  std::set<std::string> named;  // each once: passes of one operator lie close together
   for (const cost::OperatorRow& row : operators.rows) {
     if (!(row.flops > 0 && row.bytes > 0 && row.seconds > kShown * total)) continue;
     const double x = row.flops / row.bytes, y = row.flops / row.seconds;

@@ -1,5 +1,5 @@
 #pragma once
-/// Charts of a plan's page, of comparisons and of whole runs. Each expects the part of the data that it shows.
+/// Charts of a plan's page, of comparisons and of whole runs. Each requires the part of the data that it shows.
 #include "reports/explanation.h"
 #include "reports/html/chart.h"
 #include "reports/plan_page.h"
@@ -11,7 +11,7 @@ namespace orrery::reports::html {
 [[nodiscard]] Chart roofline_chart(const cost::Operators& operators);
 [[nodiscard]] Chart links_chart(const std::vector<cost::LinkRow>& links);
 [[nodiscard]] Chart topology_chart(const Topology& topology, const std::string& cluster);
-/// Plans by memory and step time; rows of its table can be pinned.
+/// Plans by memory and step time; rows of the chart's table can be pinned.
 [[nodiscard]] Chart pareto_chart(const cost::SearchResult& search, const PlanHeading& heading);
 
 [[nodiscard]] Chart compared_breakdown_chart(const std::vector<Compared>& all);

@@ -30,7 +30,7 @@ Points points_of(const cost::ScalingSeries& series) {
   return out;
 }
 
-/// Places of the series that have anything to show.
+/// Indices of the series that have anything to show.
 std::vector<std::size_t> drawn_series(const cost::ScalingStudy& study) {
   std::vector<std::size_t> out;
   for (std::size_t i = 0; i < study.series.size(); ++i)
@@ -47,7 +47,7 @@ json left_axis(const std::string& title, const char* format) {
           {"ticks", false},   {"format", format}, {"tickCount", 5}, {"title", title}};
 }
 
-/// Of a curve over sizes: its points, band and what was measured.
+/// A curve over sizes: its points, band and measurements.
 struct Curve {
   json points = json::array(), band = json::array(), measured = json::array(), sizes = json::array();
   double ideal = 0, high = 0;
@@ -147,7 +147,7 @@ std::string description_of(const cost::ScalingStudy& study) {
   return out;
 }
 
-/// The tables of all series, each under its name where there are several.
+/// The tables of all series, each under the series' name if there are several.
 template <class Make>
 std::vector<Table> tables_of_series(const cost::ScalingStudy& study, const Make& make) {
   std::vector<Table> out;
@@ -209,7 +209,7 @@ std::string colour_of_cause(cost::Cause cause) {
   return "var(--other)";
 }
 
-/// Bars over sizes, stacked of boxes {n, from, to, fill, tip}; `limit`: a line across, 0 for none.
+/// Bars over sizes, stacked from boxes {n, from, to, fill, tip}; `limit`: a line across, 0 for none.
 void draw_bars(json& group, json boxes, json sizes, double high, double limit, const std::string& y_title, int height) {
   group["data"] = json::array({{{"name", "boxes"}, {"values", std::move(boxes)}}});
   group["scales"] = json::array(

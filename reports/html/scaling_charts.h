@@ -1,5 +1,5 @@
 #pragma once
-/// The charts and words of a scaling study on the page.
+/// Charts and text of a scaling study on the page.
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,14 +9,14 @@
 
 namespace orrery::reports::html {
 
-/// Throughput a device, efficiency, device time by cause and memory over sizes, a panel for each series; and a map
-/// where two of model, cluster, sequence and batch are swept. Series without a plan are left out.
+/// Throughput per device, efficiency, device time by cause and memory over sizes, one panel per series; and a map
+/// if two of model, cluster, sequence and batch are swept. Series without a plan are left out.
 [[nodiscard]] std::vector<Chart> scaling_charts(const cost::ScalingStudy& study);
-/// That map; nothing where fewer are swept.
+/// That map; none if fewer are swept.
 [[nodiscard]] std::optional<Chart> scaling_map(const cost::ScalingStudy& study);
-/// What stands ahead of the charts: the ways to train on the budget. Empty without one.
+/// Text above the charts: the ways to train on the budget. Empty without a budget.
 [[nodiscard]] std::string scaling_lead(const cost::ScalingStudy& study);
-/// Behind them, what each series says in sentences, and the tables that are to be read without opening anything.
+/// Text below the charts: what each series says in sentences, and the tables to be read without opening anything.
 [[nodiscard]] std::string scaling_sections(const cost::ScalingStudy& study);
 
 }  // namespace orrery::reports::html

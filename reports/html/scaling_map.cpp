@@ -26,7 +26,7 @@ constexpr Swept kSwept[] = {
     {"batch", [](const cost::ScalingSeries& s) { return fmt::format("{}", s.batch); }},
 };
 
-/// Values of a dimension in the order in which they were given.
+/// Values of a dimension, in the order in which they were given.
 std::vector<std::string> values_of(const cost::ScalingStudy& study, const Swept& swept) {
   std::vector<std::string> out;
   for (const cost::ScalingSeries& series : study.series)
@@ -34,7 +34,7 @@ std::vector<std::string> values_of(const cost::ScalingStudy& study, const Swept&
   return out;
 }
 
-/// What a panel is of: a size, and what else the series in it share.
+/// What a panel shows: a size, and what else its series share.
 using PanelKey = std::pair<int, std::string>;
 
 std::string rest_of(const cost::ScalingSeries& series, const cost::ScalingStudy& study,

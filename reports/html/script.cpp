@@ -21,8 +21,8 @@ void replace_all(std::string& text, std::string_view what, std::string_view with
     text.replace(at, what.size(), with);
 }
 
-/// JavaScript that may stand inside a <script> element. In JavaScript these occur in string literals and comments
-/// alone, where the backslash changes nothing.
+/// Makes JavaScript safe inside a <script> element. In it, these occur only in string literals and comments, where
+/// the backslash changes nothing.
 std::string embedded_script(std::string text) {
   replace_all(text, "</script", "<\\/script");
   replace_all(text, "<!--", "<\\!--");
@@ -56,7 +56,7 @@ for (const spec of document.querySelectorAll("script.spec")) {
 }
 )js";
 
-// Rows that are pinned, by box or by a click on their marks; and a timeline that keys move.
+// Pins rows, by box or by a click on their marks; and moves the timeline by keys.
 constexpr const char* kAct = R"js(
 for (const box of document.querySelectorAll(".pins")) {
   const view = views[box.dataset.plot], pins = [...box.querySelectorAll(".pin")], only = box.querySelector(".only");

@@ -3,7 +3,7 @@
 
 namespace orrery::reports::html {
 
-// Hues keep apart under the common kinds of colour blindness because they differ in lightness as well (blue pair light
+// Hues stay distinct under the common kinds of colour blindness because they differ in lightness too (blue pair light
 // and dark, orange, violet, grey); see Okabe and Ito, "Color Universal Design", 2008.
 const char* style() {
   return R"css(

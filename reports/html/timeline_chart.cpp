@@ -17,10 +17,10 @@ namespace {
 
 constexpr int kComputeLane = 22, kThinLane = 7, kLaneGap = 2, kRowGap = 12;  // pixels
 constexpr int kPanelTitle = 30, kPanelGap = 34;
-constexpr std::size_t kMostRanks = 16;   // rows of a panel; evenly chosen above
-constexpr std::size_t kMostBars = 8000;  // of the chart: what a browser draws at once without delay
+constexpr std::size_t kMostRanks = 16;   // rows of a panel; beyond that evenly chosen
+constexpr std::size_t kMostBars = 8000;  // of the chart: what a browser draws without delay
 
-/// Spans in a row of equal kind become one bar when the gap between them is under the resolution; spans that together
+/// Consecutive spans of equal kind become one bar if the gap between them is below the resolution; spans that together
 /// are shorter than the resolution become one bar whatever their kind.
 struct Bar {
   int rank = 0;
@@ -31,7 +31,7 @@ struct Bar {
   std::int64_t bytes = 0;
   int count = 1;
   std::set<std::string> parts;
-  /// What most of its time is.
+  /// The activity with most of its time.
   [[nodiscard]] Activity activity() const {
     const auto longer = [](const auto& a, const auto& b) { return a.second < b.second; };
     return std::max_element(busy.begin(), busy.end(), longer)->first;
@@ -105,7 +105,7 @@ Panel panel_of(const plan::Timeline& timeline, const plan::Schedule& schedule) {
     }
     if (panel.bars.size() <= kMostBars / 2 || resolution > panel.end) break;
   }
-  // A predicted step is a little longer than its spans: what the software does between steps.
+  // A predicted step is a little longer than its spans, by what the software does between steps.
   const double whole = measured ? panel.end : std::max(panel.end, timeline.step_time);
   panel.title = fmt::format("{} — {}{}", measured ? "Measured" : "Predicted", time_text(whole),
                             measured ? fmt::format(", step {}", iteration + 1) : "");
@@ -131,7 +131,7 @@ std::string tip_of(const Bar& bar, const Unit& unit) {
   return text + "\nstream: " + plan::name_of(bar.stream);
 }
 
-/// The streams other than compute that any panel uses: one thin lane each.
+/// The streams other than compute that any panel uses, one thin lane each.
 std::vector<plan::Stream> thin_streams(const std::vector<Panel>& panels) {
   std::set<plan::Stream> streams;
   for (const Panel& panel : panels)
@@ -231,7 +231,7 @@ json panel_marks(const Panel& panel, const plan::Schedule& schedule, const std::
       {"y", {{"value", y}}}, {"width", {{"signal", "width"}}}, {"height", {{"value", height}}}};
   group["scales"][0]["domain"] = rows;
   group["scales"][0]["range"] = {0, height};
-  group["axes"][0]["labelOffset"] = (kComputeLane - row_height) / 2;  // beside the computation lane
+  group["axes"][0]["labelOffset"] = (kComputeLane - row_height) / 2;  // next to the compute lane
   if (last) group["axes"][1]["title"] = "time in the step (" + unit.name + ")";
   json& inner = group["marks"][0];
   inner["encode"]["update"]["height"] = {{"value", height}};

@@ -1,4 +1,4 @@
-/// The network as tiers, its links as wide as they are loaded.
+/// The network as tiers, with links as wide as their load.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 
 using clusters::VertexKind;
 
-/// Where a tier stands: across as a share of the width, and how high above the devices.
+/// Position of a tier: across as a share of the width, and its level above the devices.
 struct Place {
   double across = 0.5;
   int level = 0;
@@ -44,7 +44,7 @@ std::string use_text(const TierLinks& one) {
 
 Chart topology_chart(const Topology& topology, const std::string& cluster) {
   constexpr int kPitch = 62;
-  constexpr double kWidest = 14;  // pixels, of a full link
+  constexpr double kWidest = 14;  // pixels, of a fully loaded link
   Chart chart;
   chart.title = "Topology with the load of its links";
   chart.text = fmt::format(
@@ -52,7 +52,7 @@ Chart topology_chart(const Topology& topology, const std::string& cluster) {
       "said "
       "of a kind is said of all its links together. Grey lines carry nothing.",
       cluster);
-  std::map<int, int> levels;  // those that there are, close together
+  std::map<int, int> levels;  // without gaps between the levels that occur
   for (const auto& [kind, count] : topology.tiers) levels[place_of(kind).level] = 0;
   int next = 0;
   for (auto& [level, row] : levels) row = next++;
@@ -76,7 +76,7 @@ Chart topology_chart(const Topology& topology, const std::string& cluster) {
     chart.description +=
         fmt::format("{} to {} by {}: {}. ", clusters::name_of(one.from), clusters::name_of(one.to), one.name, load);
     if (one.from == one.to) continue;
-    // Beside the middle of a line, on its outer side; of one that passes a tier above it, where the tier's box is not.
+    // Beside the middle of a line, on its outer side; for one that passes a tier above it, away from the tier's box.
     const double slant = place_of(one.to).across - place_of(one.from).across;
     const double along = levels[place_of(one.to).level] - levels[place_of(one.from).level] > 1 ? 0.75 : 0.5;
     const double share = one.load ? std::min(1.0, one.load->peak_utilisation) : 0;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kGoal = 0.15;  // the goal for nine of ten rows
 
-/// Rows with a measured step time, as dots: measured, predicted, their ratio, source and words.
+/// Rows with a measured step time, as dots: measured, predicted, their ratio, source and text.
 json dots_of(const cost::Validation& v) {
   json dots = json::array();
   for (const cost::ValidatedRow& r : v.rows) {

@@ -2,6 +2,7 @@
 /// Where models, clusters, stacks and calibrations that Orrery carries are found: in order --catalog, ORRERY_DATA,
 /// beside the installed command (../share/orrery), the source tree it was built from. Each root is laid out like the
 /// source tree: models/catalog, clusters/catalog, clusters/calibrated, clusters/import, cost/stacks.
+#include <cstddef>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -17,8 +18,15 @@ struct Entry {
 
 class Catalog {
  public:
-  explicit Catalog(std::vector<std::filesystem::path> roots) : roots_(std::move(roots)) {}
+  /// `added`: how many of the roots, the first ones, are not Orrery's own.
+  explicit Catalog(std::vector<std::filesystem::path> roots, std::size_t added = 0)
+      : roots_(std::move(roots)), added_(added) {}
   [[nodiscard]] const std::vector<std::filesystem::path>& roots() const { return roots_; }
+
+  /// Those that the user added: what is in the others comes with this version.
+  [[nodiscard]] std::vector<std::filesystem::path> added() const {
+    return {roots_.begin(), roots_.begin() + static_cast<std::ptrdiff_t>(added_)};
+  }
 
   /// FOLDER/NAME.yaml in the first root that has it. `name` may hold slashes, but never leaves the folder.
   [[nodiscard]] std::optional<Entry> find(const std::string& folder, const std::string& name) const;
@@ -27,6 +35,7 @@ class Catalog {
 
  private:
   std::vector<std::filesystem::path> roots_;
+  std::size_t added_ = 0;
 };
 
 inline constexpr const char* kModels = "models/catalog";

@@ -81,7 +81,7 @@ namespace {
 
 /// Whether the last column has text that is to be broken into lines: then it gets a width that leaves it few of them.
 bool has_long_end(const Table& table) {
-  constexpr std::size_t kLong = 38;
+  constexpr std::size_t kLong = 26;
   return !table.columns.empty() && table.columns.back().align == Align::left &&
          std::any_of(table.rows.begin(), table.rows.end(), [&](const auto& row) {
            return row.size() == table.columns.size() && display_width(row.back()) > kLong;

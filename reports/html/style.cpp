@@ -82,7 +82,7 @@ th { text-align: left; font-weight: 600; color: var(--muted); border-bottom: 1px
 vertical-align: bottom; }
 th, td { padding: 5px 14px 5px 0; white-space: nowrap; }
 th:last-child, td:last-child { padding-right: 0; }
-td .w { display: block; min-width: min(38ch, 70vw); white-space: normal; }
+td .w { display: block; min-width: min(26ch, 60vw); white-space: normal; }
 td { border-bottom: 1px solid var(--line); vertical-align: top; }
 tbody tr:last-child td { border-bottom: 0; }
 th.n, td.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }

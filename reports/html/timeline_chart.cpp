@@ -18,7 +18,7 @@ namespace orrery::reports::html {
 namespace {
 
 constexpr int kComputeLane = 22, kThinLane = 7, kLaneGap = 2, kRowGap = 12;  // pixels
-constexpr int kPanelTitle = 30, kPanelGap = 34;
+constexpr int kPanelTitle = 30, kPanelGap = 34, kPanelTitleAt = 4;
 constexpr std::size_t kMostRanks = 16;   // rows of a panel; evenly chosen above
 constexpr std::size_t kMostBars = 8000;  // of the chart: what a browser draws at once without delay
 
@@ -180,7 +180,9 @@ json values_of(const Panel& panel, const std::vector<plan::Stream>& thin, const 
   return values;
 }
 
-json panel_marks(const Panel& panel, const std::string& name, int y, int row_height, bool last, const Unit& unit) {
+/// `left`: pixels of the labels before it; the title begins above them, so that long ones have room.
+json panel_marks(const Panel& panel, const std::string& name, int y, int row_height, int left, bool last,
+                 const Unit& unit) {
   json group = json::parse(R"json({
       "type": "group", "title": {"frame": "group"},
       "scales": [{"name": "row", "type": "band", "paddingInner": 0, "paddingOuter": 0}],
@@ -245,6 +247,7 @@ json panel_marks(const Panel& panel, const std::string& name, int y, int row_hei
   for (const int rank : panel.ranks) rows.push_back(row_name(rank, *panel.schedule));
   const int height = row_height * static_cast<int>(panel.ranks.size());
   group["title"]["text"] = panel.title;
+  group["title"]["dx"] = kPanelTitleAt - left;
   group["encode"]["update"] = {
       {"y", {{"value", y}}}, {"width", {{"signal", "width"}}}, {"height", {{"value", height}}}};
   group["scales"][0]["domain"] = rows;
@@ -361,7 +364,8 @@ Chart chart_of(const std::vector<Panel>& panels) {
   chart.legend.push_back({"idle: bubbles, and waits for messages", "var(--idle)"});
   for (const Panel& panel : panels) chart.description += fmt::format("{}, {} ranks. ", panel.title, panel.ranks.size());
 
-  json spec = base_spec(height, {label_width(labels), 20, 0, 48});
+  const int left = label_width(labels);
+  json spec = base_spec(height, {left, 20, 0, 48});
   for (json& signal : zoom_signals(end * unit.factor)) spec["signals"].push_back(std::move(signal));
   spec["scales"].push_back(
       {{"name", "x"}, {"type", "linear"}, {"zero", false}, {"domain", {{"signal", "domain"}}}, {"range", "width"}});
@@ -374,7 +378,7 @@ Chart chart_of(const std::vector<Panel>& panels) {
     labelled["transform"] = json::array({{{"type", "filter"}, {"expr", "datum.label"}}});
     spec["data"].push_back(std::move(labelled));
     spec["data"].push_back({{"name", name + "-rows"}, {"values", std::move(rows)}});
-    spec["marks"].push_back(panel_marks(panels[i], name, tops[i], row_height, i + 1 == panels.size(), unit));
+    spec["marks"].push_back(panel_marks(panels[i], name, tops[i], row_height, left, i + 1 == panels.size(), unit));
     chart.data.push_back(table_of(panels[i]));
   }
   spec["marks"].push_back(brush_mark(height));

@@ -20,14 +20,18 @@ fs::path program_folder() {
 Catalog open_catalog(const std::vector<std::string>& given) {
   std::vector<fs::path> candidates(given.begin(), given.end());
   if (const char* data = std::getenv("ORRERY_DATA"); data != nullptr && *data != '\0') candidates.emplace_back(data);
+  const std::size_t of_the_user = candidates.size();
   candidates.push_back(program_folder() / ".." / "share" / "orrery");
   candidates.emplace_back(ORRERY_SOURCE_DIR);
   std::vector<fs::path> roots;
-  for (const fs::path& candidate : candidates) {
+  std::size_t added = 0;
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
     std::error_code error;
-    if (fs::is_directory(candidate, error)) roots.push_back(candidate.lexically_normal());
+    if (!fs::is_directory(candidates[i], error)) continue;
+    roots.push_back(candidates[i].lexically_normal());
+    if (i < of_the_user) added = roots.size();
   }
-  return Catalog(std::move(roots));
+  return Catalog(std::move(roots), added);
 }
 
 std::optional<Entry> Catalog::find(const std::string& folder, const std::string& name) const {

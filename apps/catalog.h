@@ -2,6 +2,7 @@
 /// Finds models, clusters, stacks and calibrations that come with Orrery: in --catalog, then ORRERY_DATA, then beside
 /// the installed command (../share/orrery), then in the source tree it was built from. Each root is laid out like the
 /// source tree: models/catalog, clusters/catalog, clusters/calibrated, clusters/import, cost/stacks.
+#include <cstddef>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -17,16 +18,24 @@ struct Entry {
 
 class Catalog {
  public:
-  explicit Catalog(std::vector<std::filesystem::path> roots) : roots_(std::move(roots)) {}
+  /// `added`: how many of the roots, the first ones, are not Orrery's own.
+  explicit Catalog(std::vector<std::filesystem::path> roots, std::size_t added = 0)
+      : roots_(std::move(roots)), added_(added) {}
   [[nodiscard]] const std::vector<std::filesystem::path>& roots() const { return roots_; }
 
-  /// FOLDER/NAME.yaml in the first root that has it. `name` may contain slashes but never leaves the folder.
+  /// Those that the user added: what is in the others comes with this version.
+  [[nodiscard]] std::vector<std::filesystem::path> added() const {
+    return {roots_.begin(), roots_.begin() + static_cast<std::ptrdiff_t>(added_)};
+  }
+
+  /// FOLDER/NAME.yaml in the first root that has it. `name` may hold slashes, but never leaves the folder.
   [[nodiscard]] std::optional<Entry> find(const std::string& folder, const std::string& name) const;
   /// Names in a folder over all roots, sorted and without duplicates.
   [[nodiscard]] std::vector<std::string> names(const std::string& folder) const;
 
  private:
   std::vector<std::filesystem::path> roots_;
+  std::size_t added_ = 0;
 };
 
 inline constexpr const char* kModels = "models/catalog";

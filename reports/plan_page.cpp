@@ -132,12 +132,37 @@ std::vector<std::string> short_names(const std::vector<Compared>& all) {
   return out;
 }
 
-Table differences_table(const std::vector<Compared>& all) {
+namespace {
+
+/// "[1, 1, 1, 1, 2, 2, 2, 2, 2]" as "[1 × 4, 2 × 5]": of a long list what repeats is said once.
+std::string with_runs_counted(const std::string& text) {
+  constexpr std::size_t kLongList = 8;
+  if (text.size() < 2 || text.front() != '[' || text.back() != ']') return text;
+  std::vector<std::pair<std::string, int>> runs;
+  std::size_t items = 0;
+  for (std::size_t begin = 1; begin < text.size(); ++items) {
+    const std::size_t end = std::min(text.find(", ", begin), text.size() - 1);
+    const std::string item = text.substr(begin, end - begin);
+    if (!runs.empty() && runs.back().first == item)
+      ++runs.back().second;
+    else
+      runs.emplace_back(item, 1);
+    begin = end + 2;
+  }
+  if (items <= kLongList) return text;
+  std::string out;
+  for (const auto& [item, count] : runs)
+    out += (out.empty() ? "" : ", ") + (count > 1 ? fmt::format("{} × {}", item, count) : item);
+  return "[" + out + "]";
+}
+
+/// `to_be_read`: long lists are shortened.
+Table differences_of(const std::vector<Compared>& all, bool to_be_read) {
   Table table = table_with_columns("", all);
   for (std::size_t i = 1; i < table.columns.size(); ++i) table.columns[i].align = Align::left;
   const auto row = [&](const std::string& what, const auto& text_of) {
     std::vector<std::string> texts;
-    for (const Compared& one : all) texts.push_back(text_of(one));
+    for (const Compared& one : all) texts.push_back(to_be_read ? with_runs_counted(text_of(one)) : text_of(one));
     add_if_different(table, what, std::move(texts));
   };
   row("model", [](const Compared& c) { return c.heading.model; });
@@ -156,6 +181,12 @@ Table differences_table(const std::vector<Compared>& all) {
   return table;
 }
 
+}  // namespace
+
+Table differences_table(const std::vector<Compared>& all) {
+  return differences_of(all, true);
+}
+
 Table compared_table(const std::vector<Compared>& all) {
   Table table = table_with_columns("", all);
   std::vector<PlanFigures> of;
@@ -172,11 +203,18 @@ Table compared_table(const std::vector<Compared>& all) {
                         : kAbsent);
   }
   table.notes.push_back("× against the first.");
+  std::vector<std::pair<std::string, std::string>> said;  // evidence, and whose: once where several share it
   for (std::size_t i = 0; i < all.size(); ++i) {
-    const Evidence& evidence = all[i].heading.evidence_of(all[i].prediction.spec);
-    if (!evidence.text.empty())
-      table.notes.push_back(fmt::format("Evidence of {}: {}.", short_names(all)[i], evidence.text));
+    const std::string& text = all[i].heading.evidence_of(all[i].prediction.spec).text;
+    if (text.empty()) continue;
+    const std::string name = short_names(all)[i];
+    const auto same = std::find_if(said.begin(), said.end(), [&](const auto& one) { return one.first == text; });
+    if (same == said.end())
+      said.emplace_back(text, name);
+    else
+      same->second += ", " + name;
   }
+  for (const auto& [text, whose] : said) table.notes.push_back(fmt::format("Evidence of {}: {}.", whose, text));
   return table;
 }
 
@@ -193,7 +231,7 @@ json compared_json(const std::vector<Compared>& all) {
     item["measured_step_time_s"] = one.run ? json(one.run->step_time_s) : json(nullptr);
     items.push_back(std::move(item));
   }
-  for (const auto& row : differences_table(all).rows)
+  for (const auto& row : differences_of(all, false).rows)
     differences.push_back({{"what", row.front()}, {"values", std::vector<std::string>(row.begin() + 1, row.end())}});
   return {{"items", std::move(items)}, {"differences", std::move(differences)}};
 }

@@ -10,6 +10,8 @@
 #include "cost/explanation.h"
 #include "cost/results.h"
 #include "cost/run/scaling_laws.h"
+#include "plan/schedule/schedule.h"
+#include "plan/schedule/timeline.h"
 #include "reports/goodput.h"
 #include "reports/plan_table.h"
 #include "reports/table.h"
@@ -36,6 +38,8 @@ struct Compared {
   PlanHeading heading;
   std::optional<cost::MeasuredRun> run;
   std::optional<cost::Breakdown> measured;  ///< of that run
+  std::optional<plan::Schedule> schedule;   ///< of `timeline`
+  std::optional<plan::Timeline> timeline;   ///< as measured where it was run, else as predicted
 };
 /// "A · plan.yaml": short and unique.
 [[nodiscard]] std::vector<std::string> short_names(const std::vector<Compared>& all);

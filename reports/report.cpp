@@ -12,6 +12,7 @@
 #include "reports/html/page.h"
 #include "reports/html/plan_charts.h"
 #include "reports/html/scaling_charts.h"
+#include "reports/scaling.h"
 #include "reports/tables.h"
 #include "reports/text.h"
 
@@ -126,14 +127,19 @@ std::string comparison_of(const ReportData& data, int& figure, bool drawn) {
   const auto known = [](const Compared& one) { return !one.prediction.memory.empty(); };
   if (std::any_of(data.compared.begin(), data.compared.end(), known))
     out += html::figure_html(html::compared_memory_chart(data.compared), ++figure, drawn);
-  return out;
+  if (const auto timelines = html::compared_timelines_chart(data.compared))
+    out += html::figure_html(*timelines, ++figure, drawn);
+  if (!data.prediction) return out;
+  const std::string run = data.run ? fmt::format(" ({})", data.run->directory) : "";
+  return out + fmt::format("<h2 class=\"full\">In full: {}{}</h2>\n", escaped(plan::describe(data.prediction->spec)),
+                           escaped(run));
 }
 
 std::string whole_run_of(const ReportData& data, int& figure, bool drawn) {
   if (!data.whole_run) return "";
   std::string out =
       section("The whole run", "Tokens to train on, and what they take.", {lengths_table(*data.whole_run)});
-  out += section("Failures, checkpoints and restarts", "", {failures_table(*data.whole_run)});
+  out += section("Failures, checkpoints and restarts", "", {untitled(failures_table(*data.whole_run))});
   if (data.whole_run->by_interval.size() > 1)
     out += html::figure_html(html::goodput_chart(*data.whole_run), ++figure, drawn);
   return out;
@@ -158,6 +164,17 @@ void add_explaining_charts(std::vector<html::Chart>& charts, const ReportData& d
   if (!data.prediction->links.empty()) charts.push_back(html::links_chart(data.prediction->links));
 }
 
+/// How predictions meet the runs: first, where there are several.
+void add_runs_charts(std::vector<html::Chart>& charts, const ReportData& data) {
+  const bool any_run = std::any_of(data.runs.begin(), data.runs.end(), [](const auto& r) { return r.step_time_s > 0; });
+  if (any_run) charts.push_back(html::runs_chart(data.runs));
+  const auto judged = [](const cost::Residual& r) {
+    return r.measured_s > 0 && r.predicted_before_s > 0 && r.predicted_after_s > 0;
+  };
+  if (data.fit && std::any_of(data.fit->residuals.begin(), data.fit->residuals.end(), judged))
+    charts.push_back(html::residuals_chart(*data.fit));
+}
+
 std::vector<html::Chart> charts_of(const ReportData& data) {
   std::vector<html::Chart> charts;
   const bool whole = data.page && data.prediction;
@@ -180,13 +197,7 @@ std::vector<html::Chart> charts_of(const ReportData& data) {
   if (whole) add_explaining_charts(charts, data);
   if (data.search && !data.search->plans.empty() && data.search_heading)
     charts.push_back(html::pareto_chart(*data.search, *data.search_heading));
-  const bool any_run = std::any_of(data.runs.begin(), data.runs.end(), [](const auto& r) { return r.step_time_s > 0; });
-  if (any_run) charts.push_back(html::runs_chart(data.runs));
-  const auto judged = [](const cost::Residual& r) {
-    return r.measured_s > 0 && r.predicted_before_s > 0 && r.predicted_after_s > 0;
-  };
-  if (data.fit && std::any_of(data.fit->residuals.begin(), data.fit->residuals.end(), judged))
-    charts.push_back(html::residuals_chart(*data.fit));
+  if (data.runs.size() == 1) add_runs_charts(charts, data);
   if (data.scaling)
     for (html::Chart& chart : html::scaling_charts(*data.scaling)) charts.push_back(std::move(chart));
   if (data.losses.size() > 1) charts.push_back(html::loss_chart(data.losses));
@@ -231,11 +242,12 @@ std::string tables_of(const ReportData& data) {
     std::vector<Table> tables;
     if (!data.search_heading || s.plans.empty()) tables.push_back(untitled(plans_table(s)));
     if (!s.rejected.empty()) tables.push_back(rejections_table(s));
-    out += section(
-        "Plans considered",
-        fmt::format("{} candidates, {} feasible, {} evaluated. Best first.", number(static_cast<double>(s.candidates)),
-                    number(static_cast<double>(s.feasible)), number(static_cast<double>(s.evaluated))),
-        tables);
+    if (!tables.empty())
+      out += section("Plans considered",
+                     fmt::format("{} candidates, {} feasible, {} evaluated. Best first.",
+                                 number(static_cast<double>(s.candidates)), number(static_cast<double>(s.feasible)),
+                                 number(static_cast<double>(s.evaluated))),
+                     tables);
   }
   if (data.prediction && !(data.prediction->communication.empty() && data.prediction->links.empty())) {
     std::vector<Table> tables;
@@ -266,7 +278,16 @@ std::string report_html(const ReportData& data, const ChartLibrary& library) {
   if (lead.find(split) == std::string::npos) lead += (lead.empty() ? "" : " ") + ("Plan: " + split + ".");
   int number_of_figure = 0;
   const bool drawn = !library.parts.empty();
-  std::string body = comparison_of(data, number_of_figure, drawn);
+  if (data.compared.size() > 1)
+    lead = fmt::format("{} plans beside each other, then one in full.", data.compared.size());
+  if (data.scaling && lead.empty()) lead = scaling_subtitle(*data.scaling);
+  std::string body;
+  if (data.runs.size() > 1) {
+    std::vector<html::Chart> first;
+    add_runs_charts(first, data);
+    for (const html::Chart& chart : first) body += html::figure_html(chart, ++number_of_figure, drawn);
+  }
+  body += comparison_of(data, number_of_figure, drawn);
   body += tiles(data) + words_of(data);
   if (data.scaling) body += html::scaling_lead(*data.scaling);
   body += whole_run_of(data, number_of_figure, drawn);

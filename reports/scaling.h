@@ -15,7 +15,14 @@ namespace orrery::reports {
 /// Two lines: what is trained on what, and what the predictions rest on.
 [[nodiscard]] std::vector<std::string> series_heading(const cost::ScalingSeries& series);
 
-/// One row for each size that has a plan; for the others a note says why.
+/// What all series share, in a sentence: "Strong scaling, 192 to 3072 devices; 1536 sequences a step …".
+[[nodiscard]] std::string scaling_subtitle(const cost::ScalingStudy& study);
+/// The series side by side: each at its largest size that has a plan.
+[[nodiscard]] Table side_by_side_table(const cost::ScalingStudy& study);
+/// The ways of run_advice as rows; none without a budget.
+[[nodiscard]] Table ways_table(const cost::ScalingStudy& study);
+
+/// A row for each size that has a plan; of the others a note says why.
 [[nodiscard]] Table sizes_table(const cost::ScalingSeries& series);
 /// Efficiency lost to each cause since the size before, in percentage points; "in all" is their sum.
 [[nodiscard]] Table losses_table(const cost::ScalingSeries& series);

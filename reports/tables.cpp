@@ -51,15 +51,6 @@ std::string money(double usd) {
   return usd > 0 ? fmt::format("{:.4g} $", usd) : kNone;
 }
 
-/// A coefficient in a unit that suits its size; unknown units stay as they are.
-std::string with_unit(double value, const std::string& unit) {
-  if (unit == "s" || unit == "seconds") return time_text(value);
-  if (unit == "B" || unit == "bytes") return base::human(base::Bytes{value});
-  if (unit == "B/s" || unit == "bytes/s" || unit == "bytes_per_second") return base::human(base::BytesPerSecond{value});
-  if (unit == "FLOP/s") return base::human(base::FlopsPerSecond{value});
-  return unit.empty() || unit == "number" || unit == "1" ? number(value) : number(value) + " " + unit;
-}
-
 double median(std::vector<double> values) {
   if (values.empty()) return std::numeric_limits<double>::quiet_NaN();
   std::sort(values.begin(), values.end());
@@ -68,6 +59,14 @@ double median(std::vector<double> values) {
 }
 
 }  // namespace
+
+std::string coefficient_text(double value, const std::string& unit) {
+  if (unit == "s" || unit == "seconds") return time_text(value);
+  if (unit == "B" || unit == "bytes") return base::human(base::Bytes{value});
+  if (unit == "B/s" || unit == "bytes/s" || unit == "bytes_per_second") return base::human(base::BytesPerSecond{value});
+  if (unit == "FLOP/s") return base::human(base::FlopsPerSecond{value});
+  return unit.empty() || unit == "number" || unit == "1" ? number(value) : number(value) + " " + unit;
+}
 
 double relative_error(double predicted, double measured) {
   return measured > 0 ? std::abs(predicted - measured) / measured : std::numeric_limits<double>::quiet_NaN();
@@ -240,7 +239,7 @@ Table parameters_table(const std::vector<cost::FittedParameter>& parameters) {
     const double ratio = p.before != 0 ? p.after / p.before : 0;
     const auto found = shared.find(p.source);
     const bool below = found != shared.end() && found->second > 0;
-    table.rows.push_back({p.name, with_unit(p.before, p.unit), with_unit(p.after, p.unit),
+    table.rows.push_back({p.name, coefficient_text(p.before, p.unit), coefficient_text(p.after, p.unit),
                           ratio > 0 ? fmt::format("× {:.3g}", ratio) : kNone,
                           below ? fmt::format("source {} below", found->second) : p.source});
   }

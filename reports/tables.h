@@ -1,5 +1,6 @@
 #pragma once
-/// Orrery's tables: one function from each record of cost/results.h to a Table. Text and HTML show the same ones.
+/// The tables of Orrery: one function from each record of cost/results.h to a Table. Text and HTML show the same ones.
+#include <string>
 #include <vector>
 
 #include "cost/results.h"
@@ -22,7 +23,9 @@ namespace orrery::reports {
 /// The placement of a recommendation model's tables.
 [[nodiscard]] Table tables_table(const cost::Prediction& prediction);
 [[nodiscard]] Table links_table(const std::vector<cost::LinkRow>& rows);
-/// Fitted parameters before and after, with their sources.
+/// A coefficient in a unit that suits its size, four digits; units that have no scale of their own stay as they are.
+[[nodiscard]] std::string coefficient_text(double value, const std::string& unit);
+/// Fitted parameters before and after, with where each comes from.
 [[nodiscard]] Table parameters_table(const std::vector<cost::FittedParameter>& parameters);
 /// Residuals by kind of span: count, median absolute relative error before and after; held-out ones apart.
 [[nodiscard]] Table residuals_table(const std::vector<cost::Residual>& residuals);

@@ -163,7 +163,8 @@ Outcome run_plan(const PlanOptions& options, const Context& context) {
         std::find_if(sizes->begin(), sizes->end(), [&](const auto& c) { return c->size() == spec.ranks(); });
     return plan::PlanFile{job->job, *job->model, size == sizes->end() ? *job->cluster : **size, spec};
   };
-  const reports::PlanHeading heading = heading_of(asked, several ? *job->cluster : *asked.cluster, *intervals);
+  const reports::PlanHeading heading =
+      heading_of(asked, several ? *job->cluster : *asked.cluster, *intervals, *calibrations);
   outcome.json = json_of(result, shown, heading, options.top, devices_that_do, [&](const plan::PlanSpec& spec) {
                    return plan_file_json(file_of(spec));
                  }).dump();

@@ -75,8 +75,8 @@ void rank(cost::SearchResult& result, const std::vector<bool>& is_final, plan::O
   result.plans = std::move(ranked);
 }
 
-reports::Evidence evidence_of(const cost::Stack& stack, const clusters::Cluster& cluster, const models::Model& model,
-                              const cost::Intervals& intervals) {
+reports::Evidence evidence_of(const cost::Stack& stack, const clusters::Cluster& cluster, bool mixture,
+                              const cost::Intervals& intervals, const std::vector<cost::Calibration>& calibrations) {
   reports::Evidence out;
   out.stack = stack.name;
   if (cluster.device().kind == clusters::DeviceKind::gpu) {
@@ -87,6 +87,14 @@ reports::Evidence evidence_of(const cost::Stack& stack, const clusters::Cluster&
     out.text = cost::basis_text(intervals, stack, cluster.nodes > 1, false, setting);
     if (out.word == "uncalibrated" && out.several_nodes)
       out.text += "; intervals are those of other software's published runs";
+    return out;
+  }
+  const auto fitted = std::find_if(calibrations.rbegin(), calibrations.rend(), [&](const cost::Calibration& one) {
+    return !one.fitted_to.empty() && (one.device.empty() || one.device == cluster.device().name);
+  });
+  if (fitted != calibrations.rend()) {
+    out.word = "calibrated";
+    out.text = fmt::format("calibration `{}`, fitted to {} runs on such cores", fitted->name, fitted->fitted_to.size());
     return out;
   }
   const bool measured = std::any_of(cluster.sources.begin(), cluster.sources.end(),
@@ -100,7 +108,7 @@ reports::Evidence evidence_of(const cost::Stack& stack, const clusters::Cluster&
 }  // namespace
 
 reports::PlanHeading heading_of(const LoadedJob& job, const clusters::Cluster& cluster,
-                                const cost::Intervals& intervals) {
+                                const cost::Intervals& intervals, const std::vector<cost::Calibration>& calibrations) {
   reports::PlanHeading h;
   h.model = job.model->name;
   h.parameters = static_cast<double>(models::parameters(*job.model));
@@ -119,7 +127,7 @@ reports::PlanHeading heading_of(const LoadedJob& job, const clusters::Cluster& c
   h.sequence = h.samples ? 1 : job.job.sequence;
   h.evidence.clear();
   for (const cost::Stack& stack : job.stacks.all())
-    h.evidence.push_back(evidence_of(stack, cluster, *job.model, intervals));
+    h.evidence.push_back(evidence_of(stack, cluster, job.model->experts.any(), intervals, calibrations));
   for (std::size_t zero = 0; zero < h.by_zero.size(); ++zero)
     h.by_zero.at(zero) = job.stacks.place_of(static_cast<int>(zero), cluster.nodes > 1);
   return h;

@@ -10,8 +10,10 @@
 
 namespace orrery::apps {
 
+/// What predictions rest on: of CPU ranks the calibration, of those given, that was fitted to runs on such cores.
 [[nodiscard]] reports::PlanHeading heading_of(const LoadedJob& job, const clusters::Cluster& cluster,
-                                              const cost::Intervals& intervals);
+                                              const cost::Intervals& intervals,
+                                              const std::vector<cost::Calibration>& calibrations = {});
 
 /// Plans requested from a search: more than are shown, since only one of several near-duplicates is.
 inline constexpr int kPlansLookedAt = 160;

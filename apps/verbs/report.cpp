@@ -36,7 +36,8 @@ void name_after(reports::ReportData& data, const std::string& name) {
     data.subtitle += fmt::format("; beside it {}", name);
 }
 
-/// The inputs by kind: a folder is a run, a file a plan.
+/// What is given, by what it is: a folder is a run's, a file a plan's. What is not there is taken for what it is named
+/// like, so that the message says which of the two is missing.
 struct Inputs {
   std::vector<std::string> runs, plans;
 };
@@ -45,7 +46,10 @@ Inputs sorted_out(const std::vector<std::string>& inputs) {
   Inputs out;
   for (const std::string& one : inputs) {
     std::error_code error;
-    (one == "-" || fs::is_regular_file(one, error) ? out.plans : out.runs).push_back(one);
+    const fs::path ending = fs::path(one).extension();
+    const bool named_a_file = ending == ".yaml" || ending == ".yml" || ending == ".json";
+    const bool file = fs::exists(one, error) ? !fs::is_directory(one, error) : named_a_file;
+    (one == "-" || file ? out.plans : out.runs).push_back(one);
   }
   return out;
 }
@@ -78,7 +82,7 @@ std::vector<reports::Compared> compared_of(const Inputs& inputs, const std::vect
   std::vector<const LoadedPlan*> seen;
   const auto add = [&](const std::string& name, const LoadedPlan& loaded) {
     seen.push_back(&loaded);
-    return reports::Compared{name, {}, heading_of(loaded, intervals), {}, {}};
+    return reports::Compared{name, {}, heading_of(loaded, intervals, calibrations), {}, {}, {}, {}};
   };
   for (const Group& group : groups) {
     const Run& run = *group.runs.front();
@@ -87,10 +91,15 @@ std::vector<reports::Compared> compared_of(const Inputs& inputs, const std::vect
     out.back().prediction = group.predicted;
     out.back().run = group.measured;
     out.back().measured = reports::measured_breakdown(run.timeline, run.schedule);
+    out.back().schedule = run.schedule;
+    out.back().timeline = run.timeline;
   }
   for (std::size_t i = 0; i < plans.size(); ++i) {
     out.push_back(add(inputs.plans[i], plans[i]));
-    out.back().prediction = replay_of(plans[i], calibrations);
+    PlanToShow replayed = plan_to_show(inputs.plans[i], plans[i], calibrations);
+    out.back().prediction = std::move(replayed.prediction);
+    out.back().schedule = std::move(replayed.schedule);
+    out.back().timeline = std::move(replayed.timeline);
   }
   const bool differ =
       std::any_of(seen.begin(), seen.end(), [&](const LoadedPlan* one) { return !same_plan(*one, *seen.front()); });
@@ -239,7 +248,7 @@ Outcome run_report(const ReportOptions& asked, const Context& context) {
     if (!job) return bad_input(job.error());
     const cost::Prices prices(job->cluster, job->stacks, beliefs.after);
     data.search = sim::search(job->model, job->cluster, job->job, prices, {.top = kPlansShown});
-    data.search_heading = heading_of(*job, *job->cluster, *intervals);
+    data.search_heading = heading_of(*job, *job->cluster, *intervals, beliefs.after);
     name_after(data, fmt::format("{} on {}", job->model->name, job->cluster->name));
   }
   if (!options.scaling.empty()) {

@@ -7,6 +7,7 @@
 #include "apps/verbs/plan_rows.h"
 #include "apps/verbs/what_if.h"
 #include "cost/parameters/parameters.h"
+#include "reports/tables.h"
 #include "reports/trace.h"
 #include "sim/explain/operators.h"
 #include "sim/explain/sensitivity.h"
@@ -22,7 +23,8 @@ reports::Table coefficients_of(const cost::Pricing& pricing) {
   using reports::Align;
   reports::Table table{"Coefficients", {{"name", Align::left}, {"value"}, {"source", Align::left}}, {}, {}};
   for (const auto& [name, parameter] : pricing.calibration().parameters)
-    table.rows.push_back({name, cost::parameter_text(parameter.value, parameter.unit), parameter.source});
+    table.rows.push_back(
+        {name, reports::coefficient_text(parameter.value, cost::name_of(parameter.unit)), parameter.source});
   return table;
 }
 
@@ -42,7 +44,8 @@ PlanToShow plan_to_show(const std::string& name, const LoadedPlan& loaded,
   return out;
 }
 
-reports::PlanHeading heading_of(const LoadedPlan& loaded, const cost::Intervals& intervals) {
+reports::PlanHeading heading_of(const LoadedPlan& loaded, const cost::Intervals& intervals,
+                                const std::vector<cost::Calibration>& calibrations) {
   LoadedJob job{loaded.file.job,
                 std::make_shared<const models::Model>(loaded.file.model),
                 std::make_shared<const clusters::Cluster>(loaded.file.cluster),
@@ -54,13 +57,13 @@ reports::PlanHeading heading_of(const LoadedPlan& loaded, const cost::Intervals&
   job.job.batch = spec.batch;
   job.job.sequence = spec.sequence;
   job.job.precision = spec.precision;
-  return heading_of(job, *job.cluster, intervals);
+  return heading_of(job, *job.cluster, intervals, calibrations);
 }
 
 reports::PlanPage page_of(const PlanToShow& shown, const cost::Intervals& intervals,
                           const std::vector<cost::Calibration>& calibrations, bool what_if, Progress& progress) {
   reports::PlanPage page;
-  page.heading = heading_of(*shown.loaded, intervals);
+  page.heading = heading_of(*shown.loaded, intervals, calibrations);
   page.operators = sim::operators_of(shown.schedule, shown.pricing);
   page.topology = reports::topology_of(shown.loaded->file.cluster, shown.prediction.links);
   page.coefficients = coefficients_of(shown.pricing);

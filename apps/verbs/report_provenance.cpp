@@ -1,4 +1,5 @@
-// Provenance of a report: inputs with their hashes, versions, this machine, sources of numbers.
+// Where what a report shows comes from: inputs with their hashes, versions, sources of numbers. Not the machine that it
+// is made on: nothing depends on that, and the same inputs give the same page everywhere.
 #include <fmt/format.h>
 
 #include "apps/files.h"
@@ -6,7 +7,7 @@
 #include "apps/verbs/report_plan.h"
 #include "apps/verbs/verbs.h"
 #include "base/sha256.h"
-#include "exec/probe/capabilities.h"
+#include "exec/launch/supervise.h"
 
 namespace orrery::apps {
 namespace {
@@ -30,6 +31,7 @@ void add_run(std::vector<reports::Provenance>& lines, const std::string& directo
     const fs::path file = fs::path(directory) / name;
     lines.push_back({std::string("run: ") + name, hash_of(file), file.string()});
   }
+  if (const auto record = exec::read_completion(directory)) lines.push_back({"run: on", record->device, directory});
 }
 
 /// What the plan's numbers rest on besides its coefficients.
@@ -46,8 +48,6 @@ void add_sources(std::vector<reports::Provenance>& lines, const LoadedPlan& show
 std::vector<reports::Provenance> provenance_of(const ReportOptions& options, const Context& context,
                                                const LoadedPlan* shown) {
   std::vector<reports::Provenance> lines{{"orrery", ORRERY_VERSION, {}}};
-  for (const exec::Capability& one : exec::probe_capabilities(program_folder()))
-    if (one.name == "cores" || one.name == "memory" || one.name == "blas") lines.push_back({one.name, one.detail, {}});
   for (const auto* inputs : {&options.inputs, &options.held_out})
     for (const std::string& one : *inputs) {
       std::error_code error;
@@ -59,8 +59,9 @@ std::vector<reports::Provenance> provenance_of(const ReportOptions& options, con
   for (const std::string& file : options.calibrations) add_input(lines, "calibration", file);
   if (!options.job.empty()) add_input(lines, "job", options.job);
   for (const std::string& job : options.scaling) add_input(lines, "scaling", job);
+  for (const std::string& rows : options.measured) add_input(lines, "measured", rows);
   if (shown != nullptr) add_sources(lines, *shown);
-  for (const fs::path& root : context.catalog.roots()) lines.push_back({"catalogue", root.string(), {}});
+  for (const fs::path& root : context.catalog.added()) lines.push_back({"catalogue", root.string(), {}});
   return lines;
 }
 

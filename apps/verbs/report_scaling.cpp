@@ -110,9 +110,9 @@ cost::SearchResult plans_of(LoadedJob asked, const sim::StudyJob& point, const c
 }
 
 sim::StudyEvidence evidence_of(LoadedJob asked, const sim::StudyJob& point, const plan::PlanSpec& spec,
-                               const cost::Intervals& intervals) {
+                               const cost::Intervals& intervals, const std::vector<cost::Calibration>& calibrations) {
   asked.cluster = point.cluster;
-  const reports::Evidence evidence = heading_of(asked, *point.cluster, intervals).evidence_of(spec);
+  const reports::Evidence evidence = heading_of(asked, *point.cluster, intervals, calibrations).evidence_of(spec);
   const bool several = spec.ranks() > point.cluster->devices_per_node;
   const auto& spread = several ? evidence.several_nodes : evidence.one_node;
   return {evidence.stack, evidence.word, evidence.text,
@@ -210,7 +210,7 @@ base::Result<cost::ScalingStudy> scaling_study_of(const ReportOptions& options, 
     return plans_of(loaded_of(*loaded, point), point, prices);
   };
   asked.evidence = [&](const sim::StudyJob& point, const plan::PlanSpec& spec) {
-    return evidence_of(loaded_of(*loaded, point), point, spec, *intervals);
+    return evidence_of(loaded_of(*loaded, point), point, spec, *intervals, beliefs.after);
   };
   if (options.failures.tokens > 0) asked.tokens = options.failures.tokens;
   if (options.deadline_days > 0) asked.deadline_s = options.deadline_days * kSecondsOfDay;

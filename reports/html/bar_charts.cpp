@@ -5,6 +5,7 @@
 #include <array>
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/units.h"
 #include "reports/html/chart.h"
@@ -134,7 +135,7 @@ Chart breakdown_chart(const cost::Breakdown& predicted, const std::optional<cost
   Table table = breakdown_table(predicted, measured ? &*measured : nullptr);
   table.title.clear();
   chart.data = {std::move(table)};
-  chart.spec = spec.dump(-1, ' ', true, json::error_handler_t::replace);
+  chart.spec = text_of_spec(std::move(spec));
   return chart;
 }
 
@@ -261,7 +262,7 @@ Chart memory_chart(const cost::Prediction& prediction, const std::vector<Measure
                                  base::human(base::Bytes{m.bytes}), percent(relative_error(row.total, m.bytes))});
     chart.data.push_back(std::move(beside));
   }
-  chart.spec = spec.dump(-1, ' ', true, json::error_handler_t::replace);
+  chart.spec = text_of_spec(std::move(spec));
   return chart;
 }
 

@@ -2,6 +2,7 @@
 #include "reports/html/bars.h"
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 namespace orrery::reports::html {
 
@@ -70,7 +71,7 @@ std::string bars_spec(const std::vector<BarRow>& rows, const std::vector<RowBar>
     rule["encode"]["update"]["y2"] = {{"value", all}};
     spec["marks"].insert(spec["marks"].begin(), std::move(rule));  // behind bars and names
   }
-  return spec.dump(-1, ' ', true, json::error_handler_t::replace);
+  return text_of_spec(std::move(spec));
 }
 
 }  // namespace orrery::reports::html

@@ -1,9 +1,12 @@
 /// What all charts share: colours, fonts, axes and units.
 #include "reports/html/chart.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -18,7 +21,19 @@ constexpr std::array<const char*, 10> kPurposes{"parameters",    "optimizer_stat
                                                 "workspace",     "communication",    "input",     "scalars",
                                                 "fragmentation", "software"};
 
+void round_numbers(json& value) {
+  if (value.is_number_float() && std::isfinite(value.get<double>()))
+    value = std::strtod(fmt::format("{:.7g}", value.get<double>()).c_str(), nullptr);
+  if (value.is_structured())
+    for (json& one : value) round_numbers(one);
+}
+
 }  // namespace
+
+std::string text_of_spec(json spec) {
+  round_numbers(spec);
+  return spec.dump(-1, ' ', true, json::error_handler_t::replace);
+}
 
 std::string colour_of(Activity activity) {
   return std::string("var(--") + name_of(activity) + ")";

@@ -14,10 +14,12 @@ namespace orrery::reports::html {
 
 using nlohmann::json;
 
+inline constexpr double kBandOpacity = 0.35;  ///< of areas behind a line, and of their key
+
 struct LegendEntry {
   std::string name;
   std::string colour;
-  std::string shape = "box";  ///< CSS class: box, dot, ring, line, dashed
+  std::string shape = "box";  ///< box, band, dot, ring, diamond, tick, dashed
 };
 
 struct Chart {
@@ -57,7 +59,11 @@ struct Unit {
 /// Ticks for a logarithmic axis from `low` to `high`: powers of ten, with 2 and 5 between them if these are few.
 [[nodiscard]] json log_ticks(double low, double high);
 
-// One function per chart; each requires the part of the data that it shows.
+/// A specification as text: ASCII, numbers with seven significant digits, which is more than a screen shows and less
+/// than libraries of mathematics differ in.
+[[nodiscard]] std::string text_of_spec(json spec);
+
+// One function per chart; each expects the part of the data that it shows to be there.
 [[nodiscard]] Chart timeline_chart(const ReportData& data);
 [[nodiscard]] Chart breakdown_chart(const cost::Breakdown& predicted, const std::optional<cost::Breakdown>& measured);
 [[nodiscard]] Chart memory_chart(const cost::Prediction& prediction, const std::vector<MeasuredMemory>& measured);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/units.h"
 #include "reports/html/bars.h"
@@ -82,15 +83,22 @@ Chart compared_breakdown_chart(const std::vector<Compared>& all) {
 Chart compared_memory_chart(const std::vector<Compared>& all) {
   Chart chart;
   chart.title = "Memory of the fullest rank";
-  chart.text = "As predicted, by purpose; the mark is the device's capacity.";
+  chart.text = "As predicted, by purpose";
   const std::vector<std::string> names = short_names(all);
   std::vector<cost::MemoryRow> worst;
-  double top = 0;
+  double top = 0, most = 0;
   for (const Compared& one : all) {
     const cost::MemoryRow* row = fullest(one.prediction);
     worst.push_back(row ? *row : cost::MemoryRow{});
-    top = std::max({top, worst.back().total, one.prediction.memory_capacity_bytes});
+    top = std::max(top, worst.back().total);
+    most = std::max(most, one.prediction.memory_capacity_bytes);
   }
+  constexpr double kFull = 0.1;  // of the capacity: where the fullest takes less, its bars would be too short to read
+  const bool marked = top >= kFull * most;
+  if (marked) top = std::max(top, most);
+  chart.text += marked     ? "; the mark is the device's capacity."
+                : most > 0 ? fmt::format("; the device holds {}, far beyond the chart.", base::human(base::Bytes{most}))
+                           : ".";
   const Unit unit = byte_unit(top);
   std::vector<BarRow> rows;
   std::vector<RowBar> bars;
@@ -117,14 +125,14 @@ Chart compared_memory_chart(const std::vector<Compared>& all) {
                       fmt::format("{}\n{}: {}", names[i], purpose, base::human(base::Bytes{found->second})), 0.1, 0.9});
       at += found->second;
     }
-    if (capacity > 0)
+    if (capacity > 0 && marked)
       bars.push_back({i, capacity * unit.factor - top * unit.factor * 0.004, capacity * unit.factor, "var(--limit)",
                       fmt::format("{}\ncapacity {}", names[i], base::human(base::Bytes{capacity}))});
     rows.push_back({names[i], base::human(base::Bytes{worst[i].total})});
     chart.description += fmt::format("{}: {} of {}. ", names[i], base::human(base::Bytes{worst[i].total}),
                                      base::human(base::Bytes{capacity}));
   }
-  chart.legend.push_back({"capacity", "var(--limit)"});
+  if (marked) chart.legend.push_back({"capacity", "var(--limit)"});
   chart.spec = bars_spec(rows, bars, {"memory (" + unit.name + ")", 0, top * unit.factor * 1.01, 0, true, ""}, 20);
   chart.data = {std::move(table)};
   return chart;
@@ -190,7 +198,7 @@ Chart goodput_chart(const WholeRun& run) {
         }}
       }
     ])json");
-  chart.spec = spec.dump(-1, ' ', true, json::error_handler_t::replace);
+  chart.spec = text_of_spec(std::move(spec));
   chart.data = {std::move(table)};
   return chart;
 }

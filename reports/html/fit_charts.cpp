@@ -6,9 +6,11 @@
 #include <limits>
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/units.h"
 #include "reports/html/chart.h"
+#include "reports/html/panels.h"
 #include "reports/tables.h"
 #include "reports/text.h"
 
@@ -32,10 +34,8 @@ json log_domain(const Extent& extent, double factor) {
   return {extent.low * factor / 1.25, extent.high * factor * 1.25};
 }
 
-json scatter_panel(const std::string& title, const std::string& field, int index, int height, const Unit& unit,
-                   const json& domain) {
-  json group = json::parse(R"json({
-      "type": "group",
+void scatter_panel(json& group, const std::string& field, int height, const Unit& unit, const json& domain) {
+  group.update(json::parse(R"json({
       "scales": [{"name": "x", "type": "log", "range": [0, {"signal": "panel"}]}, {"name": "y", "type": "log"}],
       "axes": [
         {
@@ -86,21 +86,16 @@ json scatter_panel(const std::string& title, const std::string& field, int index
           ]
         }
       ]
-    })json");
-  json size = {{"width", {{"signal", "panel"}}}, {"height", {{"value", height}}}};
-  group["encode"]["update"] = size;
-  group["encode"]["update"]["x"] = {{"signal", index == 0 ? "0" : "panel + gap"}};
-  group["marks"][0]["encode"]["update"] = size;
-  group["title"] = {{"text", title}, {"frame", "group"}};
+    })json"));
+  group["marks"][0]["encode"]["update"] = {{"width", {{"signal", "panel"}}}, {"height", {{"value", height}}}};
   group["scales"][0]["domain"] = group["scales"][1]["domain"] = domain;
   group["scales"][1]["range"] = {height, 0};
   group["axes"][0]["values"] = group["axes"][1]["values"] = log_ticks(domain[0], domain[1]);
-  if (index == 0) group["axes"][0]["title"] = "predicted (" + unit.name + ")";
+  group["axes"][0]["title"] = "predicted (" + unit.name + ")";
   group["axes"][1]["title"] = "measured (" + unit.name + ")";
   json& dots = group["marks"][0]["marks"][2]["encode"]["update"];
   dots["y"] = {{"scale", "y"}, {"field", field}};
   dots["tooltip"] = {{"field", field + "tip"}};
-  return group;
 }
 
 std::string run_label(const cost::MeasuredRun& run) {
@@ -153,19 +148,19 @@ Chart residuals_chart(const cost::FitResult& fit) {
   chart.description = fmt::format("Mean error over the spans {} before and {} after.", percent(fit.error_before),
                                   percent(fit.error_after));
   constexpr int kHeight = 300;
-  json spec = base_spec(kHeight, {72, 20, 34, 48});
-  spec["signals"].push_back({{"name", "gap"}, {"value", 56}});
-  spec["signals"].push_back({{"name", "panel"}, {"update", "(width - gap) / 2"}});
+  const Panels panels(2, kHeight, 0);
+  json spec = panels_spec(panels);
   const json domain = log_domain(extent, unit.factor);
   json line = json::array();
   for (const double v : {domain[0].get<double>(), domain[1].get<double>()})
     line.push_back({{"v", v}, {"lo", v * (1 - kPromised)}, {"hi", v * (1 + kPromised)}});
   spec["data"] = json::array({{{"name", "dots"}, {"values", dots}}, {{"name", "line"}, {"values", line}}});
-  spec["marks"] = json::array(
-      {scatter_panel(fmt::format("Before: mean error {}", percent(fit.error_before)), "p", 0, kHeight, unit, domain),
-       scatter_panel(fmt::format("After: mean error {}", percent(fit.error_after)), "q", 1, kHeight, unit, domain)});
+  scatter_panel(add_panel(spec, panels, fmt::format("Before: mean error {}", percent(fit.error_before))), "p", kHeight,
+                unit, domain);
+  scatter_panel(add_panel(spec, panels, fmt::format("After: mean error {}", percent(fit.error_after))), "q", kHeight,
+                unit, domain);
   chart.data = {residuals_table(fit.residuals)};
-  chart.spec = spec.dump(-1, ' ', true, json::error_handler_t::replace);
+  chart.spec = text_of_spec(std::move(spec));
   return chart;
 }
 
@@ -224,11 +219,12 @@ Chart runs_chart(const std::vector<cost::MeasuredRun>& runs) {
   if (std::isfinite(error))
     chart.description = fmt::format("Median error of the step time on runs not used in the fit: {}.", percent(error));
   chart.text += chart.description.empty() ? "" : " " + chart.description;
-  const int height = 30 * static_cast<int>(labels.size());
-  json spec = base_spec(height, {std::min(label_width(labels), 340), 20, 6, 48});
+  constexpr int kNamedRow = 42;  // pixels: its name above its marks, so that long names have room on a narrow page
+  const int height = kNamedRow * static_cast<int>(labels.size());
+  json spec = base_spec(height, {8, 20, 2, 48});
   json scales = json::parse(R"json([
       {"name": "x", "type": "linear", "range": "width", "zero": true, "nice": true},
-      {"name": "y", "type": "band", "paddingInner": 0.4, "paddingOuter": 0.2}
+      {"name": "y", "type": "band"}
     ])json");
   scales[0]["domain"] = {0, extent.high * unit.factor};
   scales[1]["domain"] = rows;
@@ -237,11 +233,7 @@ Chart runs_chart(const std::vector<cost::MeasuredRun>& runs) {
   spec["axes"] = json::parse(R"json([
       {
         "orient": "bottom", "scale": "x", "grid": true, "domain": false,
-        "tickCount": {"signal": "max(4, width / 110)"}
-      },
-      {
-        "orient": "left", "scale": "y", "domain": false, "ticks": false, "labelColor": "var(--ink)",
-        "labelPadding": 8, "labelLimit": 330
+        "tickCount": {"signal": "max(3, width / 110)"}
       }
     ])json");
   spec["axes"][0]["title"] = "step time (" + unit.name + ")";
@@ -257,8 +249,17 @@ Chart runs_chart(const std::vector<cost::MeasuredRun>& runs) {
         "encode": {
           "update": {
             "x": {"scale": "x", "field": "lo"}, "x2": {"scale": "x", "field": "hi"},
-            "y": {"scale": "y", "field": "row"}, "height": {"scale": "y", "band": 1},
+            "y": {"scale": "y", "field": "row", "offset": 18}, "height": {"value": 16},
             "fill": {"value": "var(--ink)"}, "fillOpacity": {"value": 0.09}
+          }
+        }
+      },
+      {
+        "type": "text", "from": {"data": "runs"}, "interactive": false,
+        "encode": {
+          "update": {
+            "x": {"value": 0}, "y": {"scale": "y", "field": "row", "offset": 13}, "text": {"field": "row"},
+            "limit": {"signal": "width"}
           }
         }
       },
@@ -267,7 +268,7 @@ Chart runs_chart(const std::vector<cost::MeasuredRun>& runs) {
         "encode": {
           "update": {
             "x": {"scale": "x", "field": "m", "offset": -1.5}, "width": {"value": 3},
-            "y": {"scale": "y", "field": "row"}, "height": {"scale": "y", "band": 1},
+            "y": {"scale": "y", "field": "row", "offset": 18}, "height": {"value": 16},
             "fill": {"value": "var(--ink)"}, "fillOpacity": {"signal": "datum.dim ? 0.4 : 1"},
             "tooltip": {"field": "mtip"}
           }
@@ -277,7 +278,7 @@ Chart runs_chart(const std::vector<cost::MeasuredRun>& runs) {
         "type": "symbol", "from": {"data": "with-p"},
         "encode": {
           "update": {
-            "x": {"scale": "x", "field": "p"}, "y": {"scale": "y", "field": "row", "band": 0.5},
+            "x": {"scale": "x", "field": "p"}, "y": {"scale": "y", "field": "row", "offset": 26},
             "size": {"value": 60}, "fill": {"value": "var(--paper)"},
             "stroke": {"value": "var(--communication)"}, "strokeWidth": {"value": 2},
             "tooltip": {"field": "ptip"}
@@ -288,7 +289,7 @@ Chart runs_chart(const std::vector<cost::MeasuredRun>& runs) {
         "type": "symbol", "from": {"data": "with-q"},
         "encode": {
           "update": {
-            "x": {"scale": "x", "field": "q"}, "y": {"scale": "y", "field": "row", "band": 0.5},
+            "x": {"scale": "x", "field": "q"}, "y": {"scale": "y", "field": "row", "offset": 26},
             "size": {"value": 70}, "fill": {"value": "var(--backward)"}, "stroke": {"value": "var(--paper)"},
             "strokeWidth": {"value": 1}, "tooltip": {"field": "qtip"}
           }
@@ -298,7 +299,7 @@ Chart runs_chart(const std::vector<cost::MeasuredRun>& runs) {
   Table table = runs_table(runs);
   table.title.clear();
   chart.data = {std::move(table)};
-  chart.spec = spec.dump(-1, ' ', true, json::error_handler_t::replace);
+  chart.spec = text_of_spec(std::move(spec));
   return chart;
 }
 

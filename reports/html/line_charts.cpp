@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "reports/html/chart.h"
 
@@ -73,7 +74,7 @@ Chart loss_chart(const std::vector<double>& losses) {
       }
     ])json");
   chart.data = {std::move(table)};
-  chart.spec = spec.dump(-1, ' ', true, json::error_handler_t::replace);
+  chart.spec = text_of_spec(std::move(spec));
   return chart;
 }
 

@@ -9,7 +9,7 @@
 namespace orrery::reports::html {
 namespace {
 
-/// A legend's key, drawn like the marks: a box, a dot, a ring, a tick, a dashed line.
+/// A legend's key, drawn as the marks are.
 std::string swatch(const LegendEntry& entry) {
   const std::string open = R"(<svg width="16" height="12" viewBox="0 0 16 12" aria-hidden="true">)";
   std::string shape;
@@ -17,6 +17,11 @@ std::string swatch(const LegendEntry& entry) {
     shape = fmt::format(R"(<circle cx="8" cy="6" r="4.5" fill="{}"/>)", entry.colour);
   } else if (entry.shape == "ring") {
     shape = fmt::format(R"(<circle cx="8" cy="6" r="4" fill="none" stroke="{}" stroke-width="2"/>)", entry.colour);
+  } else if (entry.shape == "band") {
+    shape = fmt::format(R"(<rect x="1" y="0" width="14" height="12" rx="2" fill="{}" fill-opacity="{}"/>)",
+                        entry.colour, kBandOpacity);
+  } else if (entry.shape == "diamond") {
+    shape = fmt::format(R"(<path d="M8 1L12.5 6L8 11L3.5 6Z" fill="{}"/>)", entry.colour);
   } else if (entry.shape == "tick") {
     shape = fmt::format(R"(<rect x="6.5" y="0" width="3" height="12" fill="{}"/>)", entry.colour);
   } else if (entry.shape == "dashed") {
@@ -74,7 +79,16 @@ std::string tile(const std::string& name, const std::string& value, const std::s
 
 namespace {
 
-/// `pins`: adds a first column of boxes that pin rows to the plot of that number; 0: none.
+/// Whether the last column has text that is to be broken into lines: then it gets a width that leaves it few of them.
+bool has_long_end(const Table& table) {
+  constexpr std::size_t kLong = 26;
+  return !table.columns.empty() && table.columns.back().align == Align::left &&
+         std::any_of(table.rows.begin(), table.rows.end(), [&](const auto& row) {
+           return row.size() == table.columns.size() && display_width(row.back()) > kLong;
+         });
+}
+
+/// `pins`: a column of boxes in front, by which rows are pinned to the plot of that number; 0: none.
 std::string table_with_pins(const Table& table, int pins) {
   std::string out = "<div class=\"scroll\"><table>";
   if (!table.title.empty()) out += "<caption>" + escaped(table.title) + "</caption>";
@@ -87,6 +101,7 @@ std::string table_with_pins(const Table& table, int pins) {
     out += "</tr></thead>";
   }
   out += "<tbody>\n";
+  const bool broken = has_long_end(table);
   std::size_t number = 0;
   for (const auto& row : table.rows) {
     out += "<tr>";
@@ -100,6 +115,8 @@ std::string table_with_pins(const Table& table, int pins) {
       if (align == Align::bar) {
         const double fraction = std::clamp(std::strtod(row[i].c_str(), nullptr), 0.0, 1.0);
         out += fmt::format("<td class=\"b\"><span style=\"width:{:.1f}%\"></span></td>", 100 * fraction);
+      } else if (broken && i + 1 == row.size()) {
+        out += fmt::format("<td><span class=\"w\">{}</span></td>", escaped(row[i]));
       } else {
         out += fmt::format("<td{}>{}</td>", class_of(align), escaped(row[i]));
       }

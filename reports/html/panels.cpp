@@ -11,7 +11,9 @@ namespace orrery::reports::html {
 namespace {
 
 constexpr int kBetweenRows = 78, kLeast = 76;  // pixels
-constexpr std::size_t kTwoUpTo = 4;            // up to this many panels, two stand side by side
+constexpr int kNarrowest = 190;                // pixels of a panel: below, fewer stand side by side
+constexpr int kTop = 34, kTopUntitled = 12;
+constexpr std::size_t kMostColumns = 3;
 
 std::string shortened(const std::string& title, std::size_t columns) {
   const std::size_t most = columns > 2 ? 42 : 64;
@@ -22,37 +24,37 @@ std::string shortened(const std::string& title, std::size_t columns) {
 
 Panels::Panels(std::size_t panels, int of_height, int labels)
     : count(panels),
-      columns(panels <= 1          ? 1
-              : panels <= kTwoUpTo ? 2
-                                   : 3),
+      columns(panels == 4 ? 2 : std::clamp(panels, std::size_t{1}, kMostColumns)),
       height(of_height),
       left(std::max(kLeast, labels)) {}
 
 json panels_spec(const Panels& panels) {
-  const auto rows = static_cast<int>((panels.count + panels.columns - 1) / panels.columns);
-  json spec = base_spec(rows * panels.height + (rows - 1) * kBetweenRows, {panels.left, 20, 34, 48});
-  spec["signals"].push_back({{"name", "gap"}, {"value", panels.left}});
-  spec["signals"].push_back(
-      {{"name", "panel"}, {"update", fmt::format("(width - gap * {}) / {}", panels.columns - 1, panels.columns)}});
+  json spec = base_spec(panels.height, {panels.left, 20, kTop, 48});
+  spec.erase("height");
+  const auto signal = [&](const char* name, const std::string& update) {
+    spec["signals"].push_back({{"name", name}, {"update", update}});
+  };
+  signal("gap", fmt::format("{}", panels.left));
+  signal("columns", fmt::format("clamp(floor((width + gap) / (gap + {})), 1, {})", kNarrowest, panels.columns));
+  signal("panel", "(width - gap * (columns - 1)) / columns");
+  signal("height",
+         fmt::format("ceil({} / columns) * {} - {}", panels.count, panels.height + kBetweenRows, kBetweenRows));
   return spec;
 }
 
 json& add_panel(json& spec, const Panels& panels, const std::string& title) {
   const std::size_t place = spec["marks"].size();
-  const auto row = static_cast<int>(place / panels.columns);
+  if (title.empty()) spec["padding"]["top"] = kTopUntitled;
   json group = {{"type", "group"}, {"scales", json::array()}, {"axes", json::array()}, {"marks", json::array()}};
   group["title"] = {
       {"text", shortened(title, panels.columns)}, {"frame", "group"}, {"fontSize", panels.columns > 2 ? 12 : 13}};
-  group["encode"]["update"] = {{"x", {{"signal", fmt::format("(panel + gap) * {}", place % panels.columns)}}},
-                               {"y", {{"value", row * (panels.height + kBetweenRows)}}},
-                               {"width", {{"signal", "panel"}}},
-                               {"height", {{"value", panels.height}}}};
+  group["encode"]["update"] = {
+      {"x", {{"signal", fmt::format("(panel + gap) * ({} % columns)", place)}}},
+      {"y", {{"signal", fmt::format("floor({} / columns) * {}", place, panels.height + kBetweenRows)}}},
+      {"width", {{"signal", "panel"}}},
+      {"height", {{"value", panels.height}}}};
   spec["marks"].push_back(std::move(group));
   return spec["marks"].back();
-}
-
-std::string text_of_spec(const json& spec) {
-  return spec.dump(-1, ' ', true, json::error_handler_t::replace);
 }
 
 }  // namespace orrery::reports::html

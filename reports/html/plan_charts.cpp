@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
+#include <utility>
 
 #include "base/units.h"
 #include "reports/html/bars.h"
@@ -20,10 +21,6 @@ constexpr int kRowBars = 14;  // pixels
 
 std::string signed_seconds(double s) {
   return (s < 0 ? "−" : "+") + time_text(std::abs(s));
-}
-
-std::string dumped(const json& spec) {
-  return spec.dump(-1, ' ', true, json::error_handler_t::replace);
 }
 
 std::string waterfall_colour(const std::string& part) {
@@ -158,6 +155,7 @@ Chart roofline_chart(const cost::Operators& operators) {
   chart.text =
       "FLOP/s that each operator reaches over its FLOPs for each byte that it must move. The line is what the device's "
       "memory and its peak allow; the area of a dot is the operator's share of the time.";
+  bool above = false;
   const double total = std::accumulate(operators.rows.begin(), operators.rows.end(), 0.0,
                                        [](double sum, const cost::OperatorRow& row) { return sum + row.seconds; });
   const double ridge = operators.peak_flops / operators.bandwidth;
@@ -167,6 +165,7 @@ Chart roofline_chart(const cost::Operators& operators) {
   for (const cost::OperatorRow& row : operators.rows) {
     if (!(row.flops > 0 && row.bytes > 0 && row.seconds > kShown * total)) continue;
     const double x = row.flops / row.bytes, y = row.flops / row.seconds;
+    above = above || y > operators.bandwidth * x;
     x0 = std::min(x0, x / 2), x1 = std::max(x1, x * 2), y0 = std::min(y0, y / 2);
     const double share = row.seconds / total;
     values.push_back(
@@ -183,6 +182,7 @@ Chart roofline_chart(const cost::Operators& operators) {
   for (const char* pass : {"forward", "backward", "recompute", "optimizer"})
     if (std::any_of(operators.rows.begin(), operators.rows.end(), [&](const auto& r) { return r.phase == pass; }))
       chart.legend.push_back({pass, pass_colour(pass), "dot"});
+  if (above) chart.text += " Above the slope lies what finds its operands in a cache.";
   const double y1 = operators.peak_flops * 1.6;
   json spec = base_spec(kHeight, {70, 20, 12, 48});
   spec["scales"] = json::array({log_scale("x", x0, x1, "width"), log_scale("y", y0 / kTera, y1 / kTera, {kHeight, 0})});
@@ -224,7 +224,7 @@ Chart roofline_chart(const cost::Operators& operators) {
         }}
       }
     ])json");
-  chart.spec = dumped(spec);
+  chart.spec = text_of_spec(std::move(spec));
   chart.data = {operators_table(operators)};
   return chart;
 }
@@ -275,7 +275,7 @@ Chart pareto_chart(const cost::SearchResult& search, const PlanHeading& heading)
     most = std::max(most, p.memory_peak_bytes);
     capacity = std::max(capacity, p.memory_capacity_bytes);
   }
-  const Unit time = time_unit(longest), bytes = byte_unit(std::max(most, capacity));
+  const Unit time = time_unit(longest), bytes = byte_unit(most);
   const auto beats = [](const cost::Prediction& a, const cost::Prediction& b) {
     const bool no_worse = a.step_time_s <= b.step_time_s && a.memory_peak_bytes <= b.memory_peak_bytes &&
                           a.cost_per_step_usd <= b.cost_per_step_usd;
@@ -339,7 +339,7 @@ Chart pareto_chart(const cost::SearchResult& search, const PlanHeading& heading)
         }
       }
     ])json");
-  chart.spec = dumped(spec);
+  chart.spec = text_of_spec(std::move(spec));
   Table table = plans_table(search.plans, rows, heading);
   table.title.clear();
   chart.data = {std::move(table)};

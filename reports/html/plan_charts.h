@@ -15,6 +15,8 @@ namespace orrery::reports::html {
 [[nodiscard]] Chart pareto_chart(const cost::SearchResult& search, const PlanHeading& heading);
 
 [[nodiscard]] Chart compared_breakdown_chart(const std::vector<Compared>& all);
+/// Their steps on one time axis; nothing where fewer than two have a timeline.
+[[nodiscard]] std::optional<Chart> compared_timelines_chart(const std::vector<Compared>& all);
 [[nodiscard]] Chart compared_memory_chart(const std::vector<Compared>& all);
 
 [[nodiscard]] Chart goodput_chart(const WholeRun& run);

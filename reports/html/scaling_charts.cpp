@@ -20,6 +20,7 @@ namespace {
 
 constexpr int kPanelHeight = 200;
 constexpr double kRoom = 1.08;  // above the highest mark
+constexpr double kAlike = 4;    // panels whose highest marks differ by no more have one scale, to be compared by eye
 
 using Points = std::vector<const cost::ScalingPoint*>;
 
@@ -38,6 +39,14 @@ std::vector<std::size_t> drawn_series(const cost::ScalingStudy& study) {
   return out;
 }
 
+/// The highest mark of each panel, or of all where they are alike.
+std::vector<double> heights(std::vector<double> highest) {
+  const double most = *std::max_element(highest.begin(), highest.end());
+  if (most <= kAlike * *std::min_element(highest.begin(), highest.end()))
+    std::fill(highest.begin(), highest.end(), most);
+  return highest;
+}
+
 json field_of(const char* scale, const char* field) {
   return {{"scale", scale}, {"field", field}};
 }
@@ -50,6 +59,7 @@ json left_axis(const std::string& title, const char* format) {
 /// A curve over sizes: its points, band and measurements.
 struct Curve {
   json points = json::array(), band = json::array(), measured = json::array(), sizes = json::array();
+  json of_plan = json::array();  ///< what is predicted of the plans that were measured
   double ideal = 0, high = 0;
   int first = 0, last = 0;
 };
@@ -87,14 +97,24 @@ Curve curve_of(const cost::ScalingSeries& series, bool efficiency) {
                             {"v", value},
                             {"tip", fmt::format("{} devices, measured\n{}\n{}\n{}", m.devices, m.source, m.plan,
                                                 time_text(m.step_time_s))}});
+    if (!(m.predicted_s > 0)) continue;
+    const double predicted = value * m.step_time_s / m.predicted_s;
+    out.high = std::max(out.high, predicted);
+    out.of_plan.push_back(
+        {{"n", m.devices},
+         {"v", value},
+         {"p", predicted},
+         {"tip", fmt::format("{} devices, predicted of the measured plan\n{}\n{} ({:+.1f} %)", m.devices, m.plan,
+                             time_text(m.predicted_s), 100 * (m.predicted_s / m.step_time_s - 1))}});
   }
   return out;
 }
 
-void draw(json& group, Curve curve, const std::string& y_title, const char* format, int height) {
+void draw(json& group, Curve curve, double high, const std::string& y_title, const char* format, int height) {
   group["data"] = json::array({{{"name", "points"}, {"values", std::move(curve.points)}},
                                {{"name", "band"}, {"values", std::move(curve.band)}},
-                               {{"name", "measured"}, {"values", std::move(curve.measured)}}});
+                               {{"name", "measured"}, {"values", std::move(curve.measured)}},
+                               {{"name", "of-plan"}, {"values", std::move(curve.of_plan)}}});
   group["scales"] =
       json::array({{{"name", "x"},
                     {"type", "log"},
@@ -102,7 +122,7 @@ void draw(json& group, Curve curve, const std::string& y_title, const char* form
                     {"domain", {curve.first, curve.last}},
                     {"range", json::array({0, {{"signal", "panel"}}})},
                     {"padding", 18}},
-                   {{"name", "y"}, {"type", "linear"}, {"domain", {0, curve.high * kRoom}}, {"range", {height, 0}}}});
+                   {{"name", "y"}, {"type", "linear"}, {"domain", {0, high * kRoom}}, {"range", {height, 0}}}});
   group["axes"] = json::array({left_axis(y_title, format),
                                {{"orient", "bottom"},
                                 {"scale", "x"},
@@ -113,7 +133,7 @@ void draw(json& group, Curve curve, const std::string& y_title, const char* form
   group["marks"] = json::parse(R"json([
       {"type": "area", "from": {"data": "band"}, "encode": {"update": {
         "x": {"scale": "x", "field": "n"}, "y": {"scale": "y", "field": "low"}, "y2": {"scale": "y", "field": "high"},
-        "fill": {"value": "var(--forward)"}, "fillOpacity": {"value": 0.35}}}},
+        "fill": {"value": "var(--forward)"}}}},
       {"type": "rule", "encode": {"update": {
         "x": {"value": 0}, "x2": {"signal": "panel"}, "stroke": {"value": "var(--muted)"},
         "strokeWidth": {"value": 1}, "strokeDash": {"value": [5, 4]}}}},
@@ -123,11 +143,18 @@ void draw(json& group, Curve curve, const std::string& y_title, const char* form
       {"type": "symbol", "from": {"data": "points"}, "encode": {"update": {
         "x": {"scale": "x", "field": "n"}, "y": {"scale": "y", "field": "v"},
         "fill": {"value": "var(--backward)"}, "size": {"value": 50}, "tooltip": {"field": "tip"}}}},
+      {"type": "rule", "from": {"data": "of-plan"}, "interactive": false, "encode": {"update": {
+        "x": {"scale": "x", "field": "n"}, "y": {"scale": "y", "field": "v"}, "y2": {"scale": "y", "field": "p"},
+        "stroke": {"value": "var(--communication)"}, "strokeWidth": {"value": 1.5}}}},
+      {"type": "symbol", "from": {"data": "of-plan"}, "encode": {"update": {
+        "x": {"scale": "x", "field": "n"}, "y": {"scale": "y", "field": "p"}, "shape": {"value": "diamond"},
+        "fill": {"value": "var(--communication)"}, "size": {"value": 60}, "tooltip": {"field": "tip"}}}},
       {"type": "symbol", "from": {"data": "measured"}, "encode": {"update": {
         "x": {"scale": "x", "field": "n"}, "y": {"scale": "y", "field": "v"},
         "fill": {"value": "var(--paper)"}, "stroke": {"value": "var(--ink)"}, "strokeWidth": {"value": 2},
         "size": {"value": 90}, "fillOpacity": {"value": 0}, "tooltip": {"field": "tip"}}}}
     ])json");
+  group["marks"][0]["encode"]["update"]["fillOpacity"] = {{"value", kBandOpacity}};
   group["marks"][1]["encode"]["update"]["y"] = {{"scale", "y"}, {"value", curve.ideal}};
 }
 
@@ -171,24 +198,32 @@ Chart curves_chart(const cost::ScalingStudy& study, bool efficiency) {
                             "as at the smallest size.";
   chart.description = description_of(study);
   chart.legend = {{"predicted", "var(--backward)", "dot"}};
-  if (any_band(study)) chart.legend.push_back({"four of five runs", "var(--forward)", "box"});
+  if (any_band(study)) chart.legend.push_back({"four of five runs", "var(--forward)", "band"});
   const bool measured =
       std::any_of(study.series.begin(), study.series.end(), [](const auto& s) { return !s.measured.empty(); });
-  if (measured && !efficiency) chart.legend.push_back({"measured, whatever its plan", "var(--ink)", "ring"});
+  if (measured && !efficiency) {
+    chart.legend.push_back({"measured, whatever its plan", "var(--ink)", "ring"});
+    chart.legend.push_back({"predicted of that plan", "var(--communication)", "diamond"});
+  }
   chart.legend.push_back({"ideal", "var(--muted)", "dashed"});
   const Panels panels(series.size(), kPanelHeight);
   json spec = panels_spec(panels);
-  for (const std::size_t i : series)
-    draw(add_panel(spec, panels, series.size() > 1 ? series_name(study, i) : ""), curve_of(study.series[i], efficiency),
+  std::vector<Curve> curves;
+  std::vector<double> highest;
+  for (const std::size_t i : series) {
+    curves.push_back(curve_of(study.series[i], efficiency));
+    highest.push_back(curves.back().high);
+  }
+  highest = heights(std::move(highest));
+  for (std::size_t at = 0; at < series.size(); ++at)
+    draw(add_panel(spec, panels, series.size() > 1 ? series_name(study, series[at]) : ""), std::move(curves[at]),
+         highest[at],
          efficiency ? "efficiency"
          : clicks   ? "samples/s a device"
                     : "tokens/s a device",
          efficiency ? "%" : "~s", kPanelHeight);
-  chart.spec = text_of_spec(spec);
-  if (efficiency)
-    chart.data = tables_of_series(study, losses_table);
-  else
-    chart.data = tables_of_series(study, sizes_table);
+  chart.spec = text_of_spec(std::move(spec));
+  chart.data = tables_of_series(study, efficiency ? losses_table : sizes_table);
   return chart;
 }
 
@@ -201,8 +236,8 @@ std::string colour_of_cause(cost::Cause cause) {
     case cost::Cause::tensor: return "var(--communication)";
     case cost::Cause::context: return "var(--bad)";
     case cost::Cause::exchange: return "var(--communication-4)";
-    case cost::Cause::data: return "var(--communication-3)";
-    case cost::Cause::pipeline: return "var(--communication-2)";
+    case cost::Cause::data: return "var(--communication-2)";
+    case cost::Cause::pipeline: return "var(--communication-3)";
     case cost::Cause::copies: return "var(--copies)";
     case cost::Cause::host: return "var(--other)";
   }
@@ -250,11 +285,18 @@ Chart causes_chart(const cost::ScalingStudy& study) {
   const Panels panels(series.size(), kPanelHeight);
   json spec = panels_spec(panels);
   std::set<cost::Cause> used;
+  std::vector<double> highest;
   for (const std::size_t i : series) {
-    const Points points = points_of(study.series[i]);
     double high = 0;
-    for (const cost::ScalingPoint* p : points) high = std::max(high, 1 / p->tokens_per_s_per_device);
-    const Unit unit = time_unit(high);
+    for (const cost::ScalingPoint* p : points_of(study.series[i]))
+      high = std::max(high, 1 / p->tokens_per_s_per_device);
+    highest.push_back(high);
+  }
+  const Unit unit = time_unit(*std::min_element(highest.begin(), highest.end()));
+  highest = heights(std::move(highest));
+  for (std::size_t at = 0; at < series.size(); ++at) {
+    const std::size_t i = series[at];
+    const Points points = points_of(study.series[i]);
     json boxes = json::array(), sizes = json::array();
     for (const cost::ScalingPoint* p : points) {
       sizes.push_back(p->devices);
@@ -273,11 +315,11 @@ Chart causes_chart(const cost::ScalingStudy& study) {
       }
     }
     draw_bars(add_panel(spec, panels, series.size() > 1 ? series_name(study, i) : ""), std::move(boxes),
-              std::move(sizes), high * unit.factor, 0, fmt::format("device time ({})", unit.name), kPanelHeight);
+              std::move(sizes), highest[at] * unit.factor, 0, fmt::format("device time ({})", unit.name), kPanelHeight);
   }
   for (const cost::CauseWords& cause : cost::kCauses)
     if (used.count(cause.cause) > 0) chart.legend.push_back({cause.name, colour_of_cause(cause.cause)});
-  chart.spec = text_of_spec(spec);
+  chart.spec = text_of_spec(std::move(spec));
   chart.data = tables_of_series(study, causes_table);
   return chart;
 }
@@ -336,7 +378,7 @@ Chart size_memory_chart(const cost::ScalingStudy& study) {
     chart.legend.push_back({name, colour_of_purpose(purpose)});
   }
   chart.legend.push_back({"capacity", "var(--limit)", "dashed"});
-  chart.spec = text_of_spec(spec);
+  chart.spec = text_of_spec(std::move(spec));
   chart.data = tables_of_series(study, size_memory_table);
   return chart;
 }
@@ -351,15 +393,24 @@ std::string list_html(const std::vector<std::string>& lines) {
 
 std::vector<Chart> scaling_charts(const cost::ScalingStudy& study) {
   if (drawn_series(study).empty()) return {};
-  std::vector<Chart> out{curves_chart(study, false), curves_chart(study, true), causes_chart(study),
-                         size_memory_chart(study)};
+  std::vector<Chart> out;
+  if (std::optional<Chart> costs = scaling_costs(study)) out.push_back(std::move(*costs));
+  for (const bool efficiency : {false, true}) out.push_back(curves_chart(study, efficiency));
+  out.push_back(causes_chart(study));
+  out.push_back(size_memory_chart(study));
   if (std::optional<Chart> map = scaling_map(study)) out.push_back(std::move(*map));
   return out;
 }
 
 std::string scaling_lead(const cost::ScalingStudy& study) {
-  const std::vector<std::string> ways = run_advice(study);
-  return ways.empty() ? "" : "<section>\n<h2>Ways to train on the budget</h2>\n" + list_html(ways) + "</section>\n";
+  const auto section = [](const char* title, const Table& table) {
+    return table.rows.empty() ? std::string()
+                              : fmt::format("<section>\n<h2>{}</h2>\n{}</section>\n", title, table_html(table));
+  };
+  const bool one = study.series.size() == 1;
+  return section("Ways to train on the budget", ways_table(study)) +
+         (one ? section("Size by size", sizes_table(study.series.front()))
+              : section("Side by side", side_by_side_table(study)));
 }
 
 std::string scaling_sections(const cost::ScalingStudy& study) {

@@ -14,7 +14,9 @@ namespace orrery::reports::html {
 [[nodiscard]] std::vector<Chart> scaling_charts(const cost::ScalingStudy& study);
 /// That map; none if fewer are swept.
 [[nodiscard]] std::optional<Chart> scaling_map(const cost::ScalingStudy& study);
-/// Text above the charts: the ways to train on the budget. Empty without a budget.
+/// Money and days of a run on the budget, a line for each series; nothing without a budget or prices.
+[[nodiscard]] std::optional<Chart> scaling_costs(const cost::ScalingStudy& study);
+/// What stands ahead of the charts: the sizes, or the series side by side; the ways to train on a budget.
 [[nodiscard]] std::string scaling_lead(const cost::ScalingStudy& study);
 /// Text below the charts: what each series says in sentences, and the tables to be read without opening anything.
 [[nodiscard]] std::string scaling_sections(const cost::ScalingStudy& study);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
 #include "plan/spec/plan.h"
@@ -79,6 +80,10 @@ std::optional<Chart> scaling_map(const cost::ScalingStudy& study) {
     if (values_of(study, one).size() > 1 && axes.size() < 2) axes.push_back(&one);
   if (axes.size() < 2) return std::nullopt;
   const std::vector<std::string> x = values_of(study, *axes[0]), y = values_of(study, *axes[1]);
+  std::set<std::pair<std::string, std::string>> crossed;
+  for (const cost::ScalingSeries& series : study.series)
+    crossed.emplace(axes[0]->value(series), axes[1]->value(series));
+  if (crossed.size() < x.size() * y.size()) return std::nullopt;  // jobs that differ in both: no map, but a diagonal
   std::map<PanelKey, json> cells;
   Table table{"",
               {{"devices", Align::right},
@@ -127,7 +132,7 @@ std::optional<Chart> scaling_map(const cost::ScalingStudy& study) {
          {{"orient", "bottom"}, {"scale", "x"}, {"domain", false}, {"ticks", false}, {"labelOverlap", true}}});
     group["marks"] = map_marks();
   }
-  chart.spec = text_of_spec(spec);
+  chart.spec = text_of_spec(std::move(spec));
   chart.data = {std::move(table)};
   return chart;
 }

@@ -48,15 +48,18 @@ h3 { font-size: 14px; margin: 18px 0 6px; font-weight: 600; }
 section, figure { background: var(--paper); border: 1px solid var(--line); border-radius: 10px; padding: 22px 24px;
 margin: 0 0 20px; }
 figure > p, section > p { color: var(--muted); margin: 0 0 12px; max-width: 85ch; font-size: 14px; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(156px, 1fr)); gap: 12px; margin: 0 0 20px;
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(162px, 1fr)); gap: 12px; margin: 0 0 20px;
 padding: 0; list-style: none; }
-.tiles li { background: var(--paper); border: 1px solid var(--line); border-radius: 10px; padding: 14px 16px; }
+.tiles li { background: var(--paper); border: 1px solid var(--line); border-radius: 10px; padding: 13px 14px; }
 .tiles .name { color: var(--muted); font-size: 13px; display: block; }
-.tiles .value { font-size: 24px; font-weight: 620; letter-spacing: -.01em; font-variant-numeric: tabular-nums;
-display: block; line-height: 1.35; }
+.tiles .value { font-size: 22px; font-weight: 620; letter-spacing: -.02em; font-variant-numeric: tabular-nums;
+display: block; line-height: 1.4; white-space: nowrap; }
 .tiles .note { color: var(--muted); font-size: 13px; display: block; }
 p.words { margin: 0 0 12px; max-width: 85ch; }
 p.words + section, p.words + figure { margin-top: 20px; }
+h2.full { margin: 36px 0 14px; font-size: 22px; }
+section ul { margin: 0 0 14px; padding-left: 20px; font-size: 14px; max-width: 100ch; }
+section li { margin: 0 0 3px; }
 .legend { display: flex; flex-wrap: wrap; gap: 4px 18px; margin: 0 0 8px; padding: 0; list-style: none; font-size: 13px;
   color: var(--ink); }
 .legend li { display: flex; align-items: center; gap: 7px; }
@@ -78,7 +81,8 @@ caption { text-align: left; font-weight: 600; padding: 6px 0; }
 th { text-align: left; font-weight: 600; color: var(--muted); border-bottom: 1px solid var(--axis);
 vertical-align: bottom; }
 th, td { padding: 5px 14px 5px 0; white-space: nowrap; }
-th:last-child, td:last-child { padding-right: 0; white-space: normal; }
+th:last-child, td:last-child { padding-right: 0; }
+td .w { display: block; min-width: min(26ch, 60vw); white-space: normal; }
 td { border-bottom: 1px solid var(--line); vertical-align: top; }
 tbody tr:last-child td { border-bottom: 0; }
 th.n, td.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <set>
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/units.h"
 #include "reports/html/chart.h"
@@ -16,12 +18,17 @@ namespace orrery::reports::html {
 namespace {
 
 constexpr int kComputeLane = 22, kThinLane = 7, kLaneGap = 2, kRowGap = 12;  // pixels
-constexpr int kPanelTitle = 30, kPanelGap = 34;
-constexpr std::size_t kMostRanks = 16;   // rows of a panel; beyond that evenly chosen
-constexpr std::size_t kMostBars = 8000;  // of the chart: what a browser draws without delay
+constexpr int kPanelTitle = 30, kPanelGap = 34, kPanelTitleAt = 4;
+constexpr std::size_t kMostRanks = 16;   // rows of a panel; evenly chosen above
+constexpr std::size_t kMostBars = 8000;  // of the chart: what a browser draws at once without delay
 
-/// Consecutive spans of equal kind become one bar if the gap between them is below the resolution; spans that together
-/// are shorter than the resolution become one bar whatever their kind.
+/// What may be drawn as one: spans of equal kind with a gap below `gap`, and spans that together are shorter than
+/// `length`, whatever their kind, with such gaps. A gap grows slower than a length, so that waits stay to be seen where
+/// there are too many spans to draw each.
+struct Resolution {
+  double gap = 0, length = 0;  ///< seconds
+};
+
 struct Bar {
   int rank = 0;
   plan::Stream stream{};
@@ -39,18 +46,19 @@ struct Bar {
 };
 
 struct Panel {
+  const plan::Schedule* schedule = nullptr;
   std::string title;
   std::vector<int> ranks;
   std::vector<Bar> bars;
   double end = 0;
 };
 
-void append(std::vector<Bar>& bars, Bar bar, double resolution) {
+void append(std::vector<Bar>& bars, Bar bar, const Resolution& resolution) {
   if (!bars.empty() && bars.back().rank == bar.rank && bars.back().stream == bar.stream) {
     Bar& last = bars.back();
     const bool same = last.busy.size() == 1 && last.busy.begin()->first == bar.busy.begin()->first &&
-                      last.micro_batch == bar.micro_batch && bar.from - last.to < resolution;
-    if (same || bar.to - last.from < resolution) {
+                      last.micro_batch == bar.micro_batch;
+    if (bar.from - last.to < resolution.gap && (same || bar.to - last.from < resolution.length)) {
       last.to = bar.to;
       for (const auto& [activity, seconds] : bar.busy) last.busy[activity] += seconds;
       if (last.micro_batch != bar.micro_batch) last.micro_batch = -1;
@@ -63,7 +71,8 @@ void append(std::vector<Bar>& bars, Bar bar, double resolution) {
   bars.push_back(std::move(bar));
 }
 
-std::vector<Bar> bars_of(const std::vector<plan::Span>& spans, const plan::Schedule& schedule, double resolution) {
+std::vector<Bar> bars_of(const std::vector<plan::Span>& spans, const plan::Schedule& schedule,
+                         const Resolution& resolution) {
   std::vector<Bar> bars;
   for (const plan::Span& s : spans) {
     const plan::Step& step = step_of(s, schedule);
@@ -80,33 +89,42 @@ std::vector<Bar> bars_of(const std::vector<plan::Span>& spans, const plan::Sched
   return bars;
 }
 
-std::vector<int> evenly_chosen(const std::vector<int>& ranks) {
-  if (ranks.size() <= kMostRanks) return ranks;
+std::vector<int> evenly_chosen(const std::vector<int>& ranks, std::size_t most) {
+  if (ranks.size() <= most) return ranks;
   std::vector<int> out;
-  for (std::size_t i = 0; i < kMostRanks; ++i) out.push_back(ranks[i * (ranks.size() - 1) / (kMostRanks - 1)]);
+  for (std::size_t i = 0; i < most; ++i) out.push_back(ranks[i * (ranks.size() - 1) / (most - 1)]);
   return out;
 }
 
-Panel panel_of(const plan::Timeline& timeline, const plan::Schedule& schedule) {
+/// What a panel of so many may take.
+struct Room {
+  std::size_t ranks = kMostRanks, bars = kMostBars / 2;
+};
+
+Panel panel_of(const plan::Timeline& timeline, const plan::Schedule& schedule, const Room& room = {}) {
   Panel panel;
+  panel.schedule = &schedule;
   const bool measured = timeline.origin == plan::Origin::measured;
   const int iteration = typical_iteration(timeline);
-  panel.ranks = evenly_chosen(ranks_of(timeline, schedule, measured));
+  panel.ranks = evenly_chosen(ranks_of(timeline, schedule, measured), room.ranks);
   std::vector<std::vector<plan::Span>> spans;
   for (const int rank : panel.ranks) {
     spans.push_back(spans_of(timeline, schedule, rank, iteration));
     for (const plan::Span& s : spans.back()) panel.end = std::max(panel.end, s.end);
   }
-  for (double resolution = panel.end / 2000;; resolution *= 2) {
+  const double finest = panel.end / 2000;
+  for (double length = finest;; length *= 2) {
+    const Resolution resolution{std::sqrt(finest * length), length};
     panel.bars.clear();
     for (const auto& of_rank : spans) {
       std::vector<Bar> bars = bars_of(of_rank, schedule, resolution);
       panel.bars.insert(panel.bars.end(), std::make_move_iterator(bars.begin()), std::make_move_iterator(bars.end()));
     }
-    if (panel.bars.size() <= kMostBars / 2 || resolution > panel.end) break;
+    if (panel.bars.size() <= room.bars || length > panel.end) break;
   }
   // A predicted step is a little longer than its spans, by what the software does between steps.
   const double whole = measured ? panel.end : std::max(panel.end, timeline.step_time);
+  panel.end = whole;
   panel.title = fmt::format("{} — {}{}", measured ? "Measured" : "Predicted", time_text(whole),
                             measured ? fmt::format(", step {}", iteration + 1) : "");
   return panel;
@@ -140,8 +158,8 @@ std::vector<plan::Stream> thin_streams(const std::vector<Panel>& panels) {
   return {streams.begin(), streams.end()};
 }
 
-json values_of(const Panel& panel, const plan::Schedule& schedule, const std::vector<plan::Stream>& thin,
-               const Unit& unit) {
+json values_of(const Panel& panel, const std::vector<plan::Stream>& thin, const Unit& unit) {
+  const plan::Schedule& schedule = *panel.schedule;
   json values = json::array();
   for (const Bar& bar : panel.bars) {
     const auto lane = std::find(thin.begin(), thin.end(), bar.stream);
@@ -162,8 +180,9 @@ json values_of(const Panel& panel, const plan::Schedule& schedule, const std::ve
   return values;
 }
 
-json panel_marks(const Panel& panel, const plan::Schedule& schedule, const std::string& name, int y, int row_height,
-                 bool last, const Unit& unit) {
+/// `left`: pixels of the labels before it; the title begins above them, so that long ones have room.
+json panel_marks(const Panel& panel, const std::string& name, int y, int row_height, int left, bool last,
+                 const Unit& unit) {
   json group = json::parse(R"json({
       "type": "group", "title": {"frame": "group"},
       "scales": [{"name": "row", "type": "band", "paddingInner": 0, "paddingOuter": 0}],
@@ -185,7 +204,7 @@ json panel_marks(const Panel& panel, const plan::Schedule& schedule, const std::
               "type": "rect", "interactive": false,
               "encode": {
                 "update": {
-                  "x": {"value": 0}, "x2": {"signal": "width"}, "y": {"scale": "row", "field": "row"},
+                  "x": {"scale": "x", "value": 0}, "y": {"scale": "row", "field": "row"},
                   "fill": {"value": "var(--idle)"}
                 }
               }
@@ -198,7 +217,8 @@ json panel_marks(const Panel& panel, const plan::Schedule& schedule, const std::
                   "fill": {"field": "c"}, "tooltip": {"field": "tip"}, "stroke": {"value": "var(--paper)"}
                 },
                 "update": {
-                  "x": {"scale": "x", "field": "a"}, "x2": {"scale": "x", "field": "b"},
+                  "x": {"scale": "x", "field": "a"},
+                  "x2": {"signal": "max(scale('x', datum.b), scale('x', datum.a) + 1)"},
                   "strokeWidth": {"signal": "scale('x', datum.b) - scale('x', datum.a) > 3 ? 0.7 : 0"},
                   "fillOpacity": {"value": 1}
                 },
@@ -224,9 +244,10 @@ json panel_marks(const Panel& panel, const plan::Schedule& schedule, const std::
       ]
     })json");
   json rows = json::array();
-  for (const int rank : panel.ranks) rows.push_back(row_name(rank, schedule));
+  for (const int rank : panel.ranks) rows.push_back(row_name(rank, *panel.schedule));
   const int height = row_height * static_cast<int>(panel.ranks.size());
   group["title"]["text"] = panel.title;
+  group["title"]["dx"] = kPanelTitleAt - left;
   group["encode"]["update"] = {
       {"y", {{"value", y}}}, {"width", {{"signal", "width"}}}, {"height", {{"value", height}}}};
   group["scales"][0]["domain"] = rows;
@@ -237,13 +258,14 @@ json panel_marks(const Panel& panel, const plan::Schedule& schedule, const std::
   inner["encode"]["update"]["height"] = {{"value", height}};
   inner["marks"][0]["from"] = {{"data", name + "-rows"}};
   inner["marks"][0]["encode"]["update"]["height"] = {{"value", kComputeLane}};
+  inner["marks"][0]["encode"]["update"]["x2"] = {{"scale", "x"}, {"value", panel.end * unit.factor}};
   inner["marks"][1]["from"] = {{"data", name}};
   inner["marks"][2]["from"] = {{"data", name + "-labels"}};
   inner["marks"][2]["encode"]["enter"]["y"]["offset"] = kComputeLane / 2;
   return group;
 }
 
-/// Drag over the plot to zoom, double click to reset; both panels follow.
+/// Drag over the plot to zoom, double click to reset; all panels follow.
 json zoom_signals(double end) {
   json signals =
       json::parse(R"json([
@@ -289,7 +311,7 @@ json brush_mark(int height) {
 }
 
 /// Seconds by activity and rank, as the table behind the chart.
-Table table_of(const Panel& panel, const plan::Schedule& schedule) {
+Table table_of(const Panel& panel) {
   static constexpr Activity kShown[] = {Activity::forward,   Activity::backward, Activity::recompute,
                                         Activity::optimizer, Activity::other,    Activity::communication,
                                         Activity::waiting};
@@ -299,7 +321,7 @@ Table table_of(const Panel& panel, const plan::Schedule& schedule) {
   for (const Activity a : kShown) table.columns.push_back({name_of(a), Align::right});
   for (const int rank : panel.ranks) {
     auto& row = table.rows.emplace_back();
-    row.push_back(row_name(rank, schedule));
+    row.push_back(row_name(rank, *panel.schedule));
     for (const Activity a : kShown) {
       double sum = 0;
       for (const Bar& bar : panel.bars) {
@@ -314,13 +336,7 @@ Table table_of(const Panel& panel, const plan::Schedule& schedule) {
   return table;
 }
 
-}  // namespace
-
-Chart timeline_chart(const ReportData& data) {
-  const plan::Schedule& schedule = *data.schedule;
-  std::vector<Panel> panels;
-  if (data.predicted) panels.push_back(panel_of(*data.predicted, schedule));
-  if (data.measured) panels.push_back(panel_of(*data.measured, schedule));
+Chart chart_of(const std::vector<Panel>& panels) {
   double end = 0;
   for (const Panel& panel : panels) end = std::max(end, panel.end);
   const Unit unit = time_unit(end);
@@ -331,13 +347,12 @@ Chart timeline_chart(const ReportData& data) {
   int height = 0;
   std::vector<int> tops;
   for (const Panel& panel : panels) {
-    for (const int rank : panel.ranks) labels.push_back(row_name(rank, schedule));
+    for (const int rank : panel.ranks) labels.push_back(row_name(rank, *panel.schedule));
     height += (tops.empty() ? kPanelTitle : kPanelTitle + kPanelGap);
     tops.push_back(height);
     height += row_height * static_cast<int>(panel.ranks.size());
   }
   Chart chart;
-  chart.title = panels.size() == 2 ? "Timeline, predicted and measured" : "Timeline";
   chart.text =
       "One training step on one time axis. Each rank has a tall lane for computation, numbered by micro-batch, "
       "and a thin lane for each communication stream. Drag to zoom, double-click to reset; with the keyboard + and −, "
@@ -349,24 +364,52 @@ Chart timeline_chart(const ReportData& data) {
   chart.legend.push_back({"idle: bubbles, and waits for messages", "var(--idle)"});
   for (const Panel& panel : panels) chart.description += fmt::format("{}, {} ranks. ", panel.title, panel.ranks.size());
 
-  json spec = base_spec(height, {label_width(labels), 20, 0, 48});
+  const int left = label_width(labels);
+  json spec = base_spec(height, {left, 20, 0, 48});
   for (json& signal : zoom_signals(end * unit.factor)) spec["signals"].push_back(std::move(signal));
   spec["scales"].push_back(
       {{"name", "x"}, {"type", "linear"}, {"zero", false}, {"domain", {{"signal", "domain"}}}, {"range", "width"}});
   for (std::size_t i = 0; i < panels.size(); ++i) {
-    const std::string name = i == 0 ? "first" : "second";
+    const std::string name = fmt::format("spans-{}", i);
     json rows = json::array();
-    for (const int rank : panels[i].ranks) rows.push_back({{"row", row_name(rank, schedule)}});
-    spec["data"].push_back({{"name", name}, {"values", values_of(panels[i], schedule, thin, unit)}});
+    for (const int rank : panels[i].ranks) rows.push_back({{"row", row_name(rank, *panels[i].schedule)}});
+    spec["data"].push_back({{"name", name}, {"values", values_of(panels[i], thin, unit)}});
     json labelled = {{"name", name + "-labels"}, {"source", name}};
     labelled["transform"] = json::array({{{"type", "filter"}, {"expr", "datum.label"}}});
     spec["data"].push_back(std::move(labelled));
     spec["data"].push_back({{"name", name + "-rows"}, {"values", std::move(rows)}});
-    spec["marks"].push_back(panel_marks(panels[i], schedule, name, tops[i], row_height, i + 1 == panels.size(), unit));
-    chart.data.push_back(table_of(panels[i], schedule));
+    spec["marks"].push_back(panel_marks(panels[i], name, tops[i], row_height, left, i + 1 == panels.size(), unit));
+    chart.data.push_back(table_of(panels[i]));
   }
   spec["marks"].push_back(brush_mark(height));
-  chart.spec = spec.dump(-1, ' ', true, json::error_handler_t::replace);
+  chart.spec = text_of_spec(std::move(spec));
+  return chart;
+}
+
+}  // namespace
+
+Chart timeline_chart(const ReportData& data) {
+  std::vector<Panel> panels;
+  if (data.predicted) panels.push_back(panel_of(*data.predicted, *data.schedule));
+  if (data.measured) panels.push_back(panel_of(*data.measured, *data.schedule));
+  Chart chart = chart_of(panels);
+  chart.title = panels.size() == 2 ? "Timeline, predicted and measured" : "Timeline";
+  return chart;
+}
+
+std::optional<Chart> compared_timelines_chart(const std::vector<Compared>& all) {
+  constexpr std::size_t kMostPanels = 6, kRanksOfAPanel = 4;
+  const std::vector<std::string> names = short_names(all);
+  std::vector<Panel> panels;
+  for (std::size_t i = 0; i < all.size() && panels.size() < kMostPanels; ++i) {
+    if (!all[i].timeline || !all[i].schedule) continue;
+    panels.push_back(panel_of(*all[i].timeline, *all[i].schedule, {kRanksOfAPanel, kMostBars / kMostPanels}));
+    panels.back().title.insert(0, names[i] + " · ");
+  }
+  if (panels.size() < 2) return std::nullopt;
+  Chart chart = chart_of(panels);
+  chart.title = "Timelines beside each other";
+  chart.text += fmt::format(" At most {} ranks of each, of the first {}.", kRanksOfAPanel, kMostPanels);
   return chart;
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/units.h"
 #include "reports/html/plan_charts.h"
@@ -76,7 +77,7 @@ Chart topology_chart(const Topology& topology, const std::string& cluster) {
     chart.description +=
         fmt::format("{} to {} by {}: {}. ", clusters::name_of(one.from), clusters::name_of(one.to), one.name, load);
     if (one.from == one.to) continue;
-    // Beside the middle of a line, on its outer side; for one that passes a tier above it, away from the tier's box.
+    // Beside the middle of an upright line, on that of a slanted one; of one that passes a tier, above the tier's box.
     const double slant = place_of(one.to).across - place_of(one.from).across;
     const double along = levels[place_of(one.to).level] - levels[place_of(one.from).level] > 1 ? 0.75 : 0.5;
     const double share = one.load ? std::min(1.0, one.load->peak_utilisation) : 0;
@@ -88,8 +89,9 @@ Chart topology_chart(const Topology& topology, const std::string& cluster) {
                      {"c", one.load ? "var(--communication)" : "var(--axis)"},
                      {"text", use_text(one)},
                      {"ty", y_of(one.from) + along * (y_of(one.to) - y_of(one.from))},
-                     {"dx", slant < 0 ? -10 : 10},
-                     {"align", slant < 0 ? "right" : "left"},
+                     {"at", along},
+                     {"dx", slant == 0 ? 10 : 0},
+                     {"align", slant == 0 ? "left" : "center"},
                      {"tip", fmt::format("{} x {}, {} each\n{}", number(static_cast<double>(one.count)), one.name,
                                          base::human(base::BytesPerSecond{one.bandwidth}), load)}});
   }
@@ -106,15 +108,23 @@ Chart topology_chart(const Topology& topology, const std::string& cluster) {
       {
         "type": "text", "from": {"data": "lines"}, "interactive": false,
         "encode": {"update": {
-          "x": {"signal": "(datum.x + datum.x2) / 2 * width + datum.dx"}, "y": {"field": "ty"},
-          "align": {"field": "align"},
-          "baseline": {"value": "middle"}, "text": {"field": "text"}, "fontSize": {"value": 11}
+          "x": {"signal": "(datum.x + datum.at * (datum.x2 - datum.x)) * width + datum.dx"}, "y": {"field": "ty"},
+          "align": {"field": "align"}, "baseline": {"value": "middle"}, "text": {"field": "text"},
+          "fontSize": {"value": 11}, "stroke": {"value": "var(--paper)"}, "strokeWidth": {"value": 4}
+        }}
+      },
+      {
+        "type": "text", "from": {"data": "lines"}, "interactive": false,
+        "encode": {"update": {
+          "x": {"signal": "(datum.x + datum.at * (datum.x2 - datum.x)) * width + datum.dx"}, "y": {"field": "ty"},
+          "align": {"field": "align"}, "baseline": {"value": "middle"}, "text": {"field": "text"},
+          "fontSize": {"value": 11}
         }}
       },
       {
         "type": "rect", "from": {"data": "boxes"}, "interactive": false,
         "encode": {"update": {
-          "xc": {"signal": "datum.x * width"}, "width": {"signal": "min(150, width * 0.32)"},
+          "xc": {"signal": "datum.x * width"}, "width": {"signal": "min(150, width * 0.29)"},
           "yc": {"field": "y"}, "height": {"value": 26}, "cornerRadius": {"value": 5}, "fill": {"value": "var(--lane)"},
           "stroke": {"value": "var(--axis)"}
         }}
@@ -123,20 +133,20 @@ Chart topology_chart(const Topology& topology, const std::string& cluster) {
         "type": "text", "from": {"data": "boxes"}, "interactive": false,
         "encode": {"update": {
           "x": {"signal": "datum.x * width"}, "y": {"field": "y"}, "align": {"value": "center"},
-          "baseline": {"value": "middle"}, "text": {"field": "text"}, "limit": {"signal": "min(144, width * 0.31)"},
+          "baseline": {"value": "middle"}, "text": {"field": "text"}, "limit": {"signal": "min(144, width * 0.28)"},
           "fontSize": {"value": 11}
         }}
       },
       {
         "type": "text", "from": {"data": "boxes"}, "interactive": false,
         "encode": {"update": {
-          "x": {"signal": "datum.x * width"}, "y": {"field": "y", "offset": 22}, "align": {"value": "center"},
+          "x": {"signal": "datum.x * width"}, "y": {"field": "y", "offset": -21}, "align": {"value": "center"},
           "baseline": {"value": "middle"}, "text": {"field": "within"}, "fontSize": {"value": 11},
           "fill": {"value": "var(--muted)"}
         }}
       }
     ])json");
-  chart.spec = spec.dump(-1, ' ', true, json::error_handler_t::replace);
+  chart.spec = text_of_spec(std::move(spec));
   chart.data = {topology_table(topology)};
   return chart;
 }

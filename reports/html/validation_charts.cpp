@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "reports/html/chart.h"
 #include "reports/validation.h"
@@ -82,7 +83,7 @@ Chart published_scatter(const cost::Validation& v) {
   Table table = sources_table(v);
   table.title.clear();
   chart.data = {std::move(table)};
-  chart.spec = spec.dump(-1, ' ', true, json::error_handler_t::replace);
+  chart.spec = text_of_spec(std::move(spec));
   return chart;
 }
 
@@ -105,8 +106,9 @@ Chart sources_chart(const cost::Validation& v) {
     labels.push_back(s.source);
     medians.push_back({{"s", s.source}, {"r", ratios[ratios.size() / 2]}});
   }
-  const int height = 26 * static_cast<int>(labels.size());
-  json spec = base_spec(height, {std::min(label_width(labels), 340), 20, 6, 48});
+  constexpr int kNamed = 38;  // pixels of a source: its name above its dots, which a narrow page has room for
+  const int height = kNamed * static_cast<int>(labels.size());
+  json spec = base_spec(height, {8, 20, 6, 48});
   const json domain = {1 / (reach * 1.05), reach * 1.05};
   spec["data"] = json::array({{{"name", "dots"}, {"values", dots}}, {{"name", "medians"}, {"values", medians}}});
   spec["data"].push_back({{"name", "band"}, {"values", json::array({{{"lo", 1 - kGoal}, {"hi", 1 + kGoal}}})}});
@@ -115,26 +117,27 @@ Chart sources_chart(const cost::Validation& v) {
   spec["axes"] = json::parse(R"json([
       {"orient": "bottom", "scale": "x", "grid": true, "domain": false, "format": "~g",
        "title": "predicted over measured",
-       "values": [0.25, 0.5, 0.7, 0.85, 1, 1.15, 1.5, 2, 4]},
-      {"orient": "left", "scale": "y", "domain": false, "ticks": false, "labelColor": "var(--ink)", "labelPadding": 8,
-       "labelLimit": 330}
+       "labelOverlap": true, "values": [0.25, 0.5, 0.7, 0.85, 1, 1.15, 1.5, 2, 4]}
     ])json");
   spec["marks"] = json::parse(R"json([
       {"type": "rect", "from": {"data": "band"}, "interactive": false, "encode": {"update": {
         "x": {"scale": "x", "field": "lo"}, "x2": {"scale": "x", "field": "hi"}, "y": {"value": 0},
         "y2": {"signal": "height"}, "fill": {"value": "var(--ink)"}, "fillOpacity": {"value": 0.07}}}},
+      {"type": "text", "from": {"data": "medians"}, "interactive": false, "encode": {"update": {
+        "x": {"value": 0}, "y": {"scale": "y", "field": "s", "offset": 13}, "text": {"field": "s"},
+        "limit": {"signal": "width"}}}},
       {"type": "symbol", "from": {"data": "dots"}, "encode": {"update": {
-        "x": {"scale": "x", "field": "r"}, "y": {"scale": "y", "field": "s", "band": 0.5}, "size": {"value": 26},
+        "x": {"scale": "x", "field": "r"}, "y": {"scale": "y", "field": "s", "offset": 26}, "size": {"value": 26},
         "fill": {"value": "var(--backward)"}, "fillOpacity": {"value": 0.4}, "tooltip": {"field": "tip"}},
         "hover": {"fillOpacity": {"value": 1}}}},
       {"type": "rect", "from": {"data": "medians"}, "interactive": false, "encode": {"update": {
         "x": {"scale": "x", "field": "r", "offset": -1.5}, "width": {"value": 3}, "y": {"scale": "y", "field": "s",
-         "band": 0.15},
-        "height": {"scale": "y", "band": 0.7}, "fill": {"value": "var(--communication)"}}}}
+         "offset": 18},
+        "height": {"value": 16}, "fill": {"value": "var(--communication)"}}}}
     ])json");
   chart.legend = {{"a run", "var(--backward)", "dot"}, {"median", "var(--communication)", "tick"}};
   chart.description = fmt::format("{} sources.", labels.size());
-  chart.spec = spec.dump(-1, ' ', true, json::error_handler_t::replace);
+  chart.spec = text_of_spec(std::move(spec));
   return chart;
 }
 

@@ -162,6 +162,13 @@ std::vector<Candidate> candidates(const Question& q, const plan::Plan& plan) {
   return out;
 }
 
+/// With four digits: of a fitted number all that there are say nothing.
+double to_be_read(double value) {
+  if (value == 0 || !std::isfinite(value)) return value;
+  const double scale = std::pow(10.0, 3 - std::floor(std::log10(std::abs(value))));
+  return std::round(value * scale) / scale;
+}
+
 std::vector<Sensitivity> of_the_coefficients(const Question& q, std::size_t most, const GoOn& go_on) {
   std::vector<Sensitivity> out;
   const auto plan = plan::make_plan(q.model, q.cluster, q.spec);
@@ -174,7 +181,7 @@ std::vector<Sensitivity> of_the_coefficients(const Question& q, std::size_t most
     const auto a = less.replayed(), b = more.replayed();
     const auto known = cost::known_parameter(one.parameter.name);
     if (a && b)
-      out.push_back({one.parameter.name, cost::parameter_text(one.parameter.value, one.parameter.unit),
+      out.push_back({one.parameter.name, cost::parameter_text(to_be_read(one.parameter.value), one.parameter.unit),
                      one.parameter.source, known ? known->meaning : "", *a, *b});
   }
   return out;

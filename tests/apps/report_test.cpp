@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <set>
 
 #include "tests/apps/command.h"
@@ -72,6 +73,26 @@ TEST_F(Report, OfAPlanExplainsWhereItsTimeGoesAndWhatItHangsOn) {
     EXPECT_THAT(html, HasSubstr(std::string(">") + heading + "</h2>"));
   EXPECT_THAT(html, ::testing::ContainsRegex("<td>plan</td><td>sha256 [0-9a-f]{64}</td>"));
   EXPECT_THAT(html, HasSubstr("device.matmul.")) << "coefficients with their sources";
+}
+
+TEST_F(Report, OfAPlanFileThatIsMissingSaysThatAFileIsMissing) {
+  const std::string missing = (scratch_.path() / "absent.yaml").string();
+  const Ran file = orrery({"report", missing, "-o", page_});
+  EXPECT_EQ(file.exit_code, 3);
+  EXPECT_THAT(file.err, HasSubstr("absent.yaml"));
+  EXPECT_THAT(file.err, ::testing::Not(HasSubstr("absent.yaml/plan.yaml"))) << "it is named like a file";
+  const Ran folder = orrery({"report", (scratch_.path() / "absent").string(), "-o", page_});
+  EXPECT_EQ(folder.exit_code, 3);
+  EXPECT_THAT(folder.err, HasSubstr("absent/plan.yaml"));
+}
+
+TEST_F(Report, IsTheSamePageEveryTimeAndWhereverItIsWritten) {
+  const std::string plan = planned("plan"), other = (scratch_.path() / "elsewhere" / "again.html").string();
+  std::filesystem::create_directories(scratch_.path() / "elsewhere");
+  ASSERT_EQ(orrery({"report", plan, "--job", job_, "--scaling", job_, "--gpus", "2,4", "-o", page_}).exit_code, 0);
+  ASSERT_EQ(orrery({"report", plan, "--job", job_, "--scaling", job_, "--gpus", "2,4", "-o", other}).exit_code, 0);
+  EXPECT_EQ(text_of(page_), text_of(other)) << "nothing of it depends on the clock or on the machine";
+  EXPECT_THAT(text_of(page_), ::testing::Not(HasSubstr(ORRERY_SOURCE_DIR))) << "nor on where Orrery is";
 }
 
 TEST_F(Report, OfTwoPlansBeginsWithWhatDiffers) {

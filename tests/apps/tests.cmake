@@ -29,3 +29,13 @@ gtest_discover_tests(test_apps TEST_PREFIX cli. TEST_FILTER "-Loop*:Slow*" PROPE
 gtest_discover_tests(test_apps TEST_PREFIX cli. TEST_FILTER "Loop*" PROPERTIES LABELS cli TIMEOUT 600 PROCESSORS 2)
 add_test(NAME cli.an_installed_tree_works COMMAND ${CMAKE_CURRENT_LIST_DIR}/install_test.sh ${PROJECT_BINARY_DIR})
 set_tests_properties(cli.an_installed_tree_works PROPERTIES LABELS cli)
+# The pages of reports/gallery/: that they are made the same each time; with the label `long` that all of them are those
+# that this build makes.
+if(EXISTS /usr/share/javascript/vega)
+  add_test(NAME cli.the_gallery_is_made_the_same_each_time
+           COMMAND ${CMAKE_CURRENT_LIST_DIR}/gallery_test.sh ${PROJECT_BINARY_DIR})
+  set_tests_properties(cli.the_gallery_is_made_the_same_each_time PROPERTIES LABELS cli)
+  add_test(NAME long.the_gallery_is_what_this_build_makes
+           COMMAND ${PROJECT_SOURCE_DIR}/scripts/gallery --check --build ${PROJECT_BINARY_DIR})
+  set_tests_properties(long.the_gallery_is_what_this_build_makes PROPERTIES LABELS long TIMEOUT 1800)
+endif()

@@ -189,6 +189,19 @@ TEST(Compared, SaysTheFieldsThatDifferAndNoOthers) {
   EXPECT_THAT(none.notes.front(), HasSubstr("the same"));
 }
 
+TEST(Compared, CountsWhatRepeatsInALongListForReadersAlone) {
+  std::vector<Compared> all = sample::compared();
+  all[0].prediction.spec.layers_per_stage = {2, 2, 2, 2};
+  all[1].prediction.spec.layers_per_stage = {2, 1, 1, 1, 1, 1, 1, 1, 1};
+  const auto row_of = [](const auto& rows) {
+    return *std::find_if(rows.begin(), rows.end(), [](const auto& row) { return row.front() == "layers_per_stage"; });
+  };
+  const auto row = row_of(differences_table(all).rows);
+  EXPECT_EQ(row[1], "[2, 2, 2, 2]");
+  EXPECT_EQ(row[2], "[2, 1 × 8]");
+  EXPECT_THAT(compared_json(all).dump(), HasSubstr("[2, 1, 1, 1, 1, 1, 1, 1, 1]"));
+}
+
 TEST(Compared, GivesRatiosToTheFirst) {
   const Table table = compared_table(sample::compared());
   const auto step = std::find_if(table.rows.begin(), table.rows.end(),
@@ -214,6 +227,42 @@ TEST(Compared, BeginsThePageWithWhatDiffers) {
   EXPECT_THAT(html, Not(HasSubstr("<b>.yaml")));
   EXPECT_THAT(html, HasSubstr(">Where the steps go</h2>"));
   EXPECT_THAT(html, HasSubstr(">Memory of the fullest rank</h2>"));
+  const std::size_t full = html.find("<h2 class=\"full\">In full: ");
+  ASSERT_NE(full, std::string::npos) << "of which of them the figures are";
+  EXPECT_LT(full, html.find("<ul class=\"tiles\">"));
+}
+
+TEST(Compared, DrawsTheirTimelinesOnOneAxis) {
+  std::vector<Compared> all = sample::compared();
+  EXPECT_FALSE(html::compared_timelines_chart(all)) << "none has one";
+  for (Compared& one : all) {
+    one.schedule = sample::schedule();
+    one.timeline = sample::timeline(*one.schedule, plan::Origin::predicted);
+  }
+  const auto chart = html::compared_timelines_chart(all);
+  ASSERT_TRUE(chart);
+  const nlohmann::json spec = nlohmann::json::parse(chart->spec);
+  ASSERT_EQ(spec["marks"].size(), 3U) << "a panel for each, and the brush";
+  EXPECT_EQ(spec["marks"][1]["title"]["text"].get<std::string>().rfind("B · <b>.yaml · Predicted", 0), 0U);
+  EXPECT_EQ(spec["data"][0]["values"], spec["data"][3]["values"]) << "of equal timelines";
+}
+
+TEST(Compared, LeavesOutACapacityThatWouldHideTheBars) {
+  std::vector<Compared> all = sample::compared();
+  const auto has_mark = [&] {
+    const html::Chart chart = html::compared_memory_chart(all);
+    return std::any_of(chart.legend.begin(), chart.legend.end(), [](const auto& e) { return e.name == "capacity"; });
+  };
+  EXPECT_TRUE(has_mark());
+  for (Compared& one : all) one.prediction.memory_capacity_bytes *= 1000;
+  EXPECT_FALSE(has_mark());
+}
+
+TEST(Compared, SaysEvidenceThatAllShareOnce) {
+  const Table table = compared_table(sample::compared());
+  EXPECT_EQ(std::count_if(table.notes.begin(), table.notes.end(),
+                          [](const std::string& note) { return note.rfind("Evidence of", 0) == 0; }),
+            1);
 }
 
 TEST(Compared, OfOneFileNameInTwoFoldersHaveTheirFolders) {

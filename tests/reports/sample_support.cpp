@@ -281,8 +281,8 @@ reports::ReportData plan_report() {
 }
 
 std::vector<reports::Compared> compared() {
-  reports::Compared a{"plans/a.yaml", prediction(), plan_page().heading, {}, {}};
-  reports::Compared b{"plans/<b>.yaml", prediction(), plan_page().heading, {}, {}};
+  reports::Compared a{"plans/a.yaml", prediction(), plan_page().heading, {}, {}, {}, {}};
+  reports::Compared b{"plans/<b>.yaml", prediction(), plan_page().heading, {}, {}, {}, {}};
   b.prediction.spec.micro_batch = 4;
   b.prediction.spec.recompute = plan::Recompute::full;
   b.prediction.step_time_s *= 2;

@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
 #include "reports/html/scaling_charts.h"
@@ -121,24 +123,88 @@ TEST(ScalingJson, KeepsPointsWithoutAPlanInTheStudyAlone) {
 
 TEST(ScalingCharts, HaveAPanelForEachSeriesAndAMapOfTwoSweptDimensions) {
   const auto one = html::scaling_charts(sample::scaling());
-  EXPECT_THAT(one, SizeIs(4)) << "nothing is swept";
+  EXPECT_THAT(one, SizeIs(5)) << "nothing is swept";
   const auto charts = html::scaling_charts(several());
-  ASSERT_THAT(charts, SizeIs(5));
-  for (std::size_t i = 0; i < 4; ++i)
+  ASSERT_THAT(charts, SizeIs(6)) << "money first, the map last";
+  for (std::size_t i = 1; i < 5; ++i)
     EXPECT_EQ(nlohmann::json::parse(charts[i].spec)["marks"].size(), 4U) << charts[i].title;
-  EXPECT_EQ(charts[4].title, "MFU by model and cluster");
-  const nlohmann::json map = nlohmann::json::parse(charts[4].spec);
+  EXPECT_EQ(charts[5].title, "MFU by model and cluster");
+  const nlohmann::json map = nlohmann::json::parse(charts[5].spec);
   ASSERT_EQ(map["marks"].size(), 5U) << "a map for each size";
   EXPECT_EQ(map["marks"][0]["data"][0]["values"].size(), 4U);
   EXPECT_EQ(map["marks"][4]["data"][0]["values"][0]["text"], "—") << "no plan fits";
 }
 
+TEST(ScalingCharts, PutPanelsBelowEachOtherWhereThePageIsNarrow) {
+  const nlohmann::json spec = nlohmann::json::parse(html::scaling_charts(several())[1].spec);
+  EXPECT_FALSE(spec.contains("height")) << "it follows the number of columns";
+  std::set<std::string> signals;
+  for (const nlohmann::json& signal : spec["signals"]) signals.insert(signal["name"]);
+  EXPECT_THAT(signals, testing::IsSupersetOf({"width", "height", "columns", "panel"}));
+  for (const nlohmann::json& panel : spec["marks"])
+    EXPECT_THAT(panel["encode"]["update"]["y"]["signal"].get<std::string>(), HasSubstr("columns"));
+}
+
+TEST(ScalingCharts, ShareAScaleWhereSeriesAreAlikeAndKeepTheirOwnWhereNot) {
+  const auto domain = [](const cost::ScalingStudy& study, std::size_t series) {
+    const nlohmann::json spec = nlohmann::json::parse(html::scaling_charts(study)[1].spec);
+    return spec["marks"][series]["scales"][1]["domain"][1].get<double>();
+  };
+  cost::ScalingStudy study = several();
+  for (cost::ScalingPoint& point : study.series[1].points) {
+    point.tokens_per_s_per_device *= 2;
+    point.tokens_per_s_per_device_interval.reset();
+  }
+  EXPECT_EQ(domain(study, 0), domain(study, 1));
+  for (cost::ScalingPoint& point : study.series[1].points) point.tokens_per_s_per_device *= 50;
+  EXPECT_LT(domain(study, 0), domain(study, 1));
+}
+
+TEST(ScalingCharts, DrawMoneyOverTimeOfABudgetAlone) {
+  const cost::ScalingStudy with = sample::scaling();
+  ASSERT_TRUE(with.tokens);
+  const auto chart = html::scaling_costs(with);
+  ASSERT_TRUE(chart);
+  EXPECT_EQ(chart->data[0].rows.size(), run_costs_table(with.series[0]).rows.size());
+  cost::ScalingStudy without = with;
+  for (cost::ScalingPoint& point : without.series[0].points) point.run.reset();
+  EXPECT_FALSE(html::scaling_costs(without));
+}
+
+TEST(ScalingPage, BeginsWithTheSeriesSideBySide) {
+  const cost::ScalingStudy study = several();
+  const Table table = side_by_side_table(study);
+  ASSERT_EQ(table.rows.size(), 4U);
+  EXPECT_EQ(table.rows[3][0], "other on larger");
+  EXPECT_EQ(table.rows[0][1], "8") << "the largest size that has a plan";
+  EXPECT_THAT(html::scaling_lead(study), HasSubstr("Side by side"));
+  EXPECT_THAT(html::scaling_lead(sample::scaling()), HasSubstr("Size by size"));
+  EXPECT_THAT(scaling_subtitle(study), HasSubstr("Strong scaling, 1 to 16 devices"));
+}
+
+TEST(ScalingPage, ListsTheWaysOnABudgetAsRows) {
+  cost::ScalingStudy study = sample::scaling();
+  study.deadline_s = 864;
+  study.ways = {{"tiny-gpt", {}, {}, {}, cost::Place{0, 3}}};
+  ASSERT_EQ(ways_table(study).rows.size(), 1U);
+  EXPECT_EQ(ways_table(study).rows[0][0], "none in time; nearest");
+  EXPECT_EQ(ways_table(study).rows[0][2], "8");
+  study.ways = {{"tiny-gpt", cost::Place{0, 0}, cost::Place{0, 1}, cost::Place{0, 2}, {}}};
+  EXPECT_EQ(ways_table(study).rows.size(), 3U);
+  study.tokens.reset();
+  EXPECT_TRUE(ways_table(study).rows.empty());
+}
+
 TEST(ScalingCharts, DrawBandsAndMeasurementsWhereThereAreAny) {
-  const nlohmann::json spec = nlohmann::json::parse(html::scaling_charts(sample::scaling())[0].spec);
+  const nlohmann::json spec = nlohmann::json::parse(html::scaling_charts(sample::scaling())[1].spec);
   const nlohmann::json& data = spec["marks"][0]["data"];
   EXPECT_EQ(data[0]["values"].size(), 4U);
   EXPECT_EQ(data[1]["values"].size(), 4U);
   EXPECT_EQ(data[2]["values"].size(), 2U);
+  const auto& measured = sample::scaling().series[0].measured;
+  const auto predicted =
+      std::count_if(measured.begin(), measured.end(), [](const auto& m) { return m.predicted_s > 0; });
+  EXPECT_EQ(data[3]["values"].size(), static_cast<std::size_t>(predicted)) << "of the plans that were measured";
   cost::ScalingStudy bare = sample::scaling();
   bare.series[0].points.clear();
   EXPECT_THAT(html::scaling_charts(bare), SizeIs(0));

@@ -1,0 +1,144 @@
+/// What stands first on a scaling study's page: its series side by side, and ways to train on the budget.
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "base/units.h"
+#include "plan/spec/plan.h"
+#include "reports/scaling.h"
+
+namespace orrery::reports {
+namespace {
+
+constexpr double kSecondsOfADay = 86400, kJoulesOfAMwh = 3.6e9, kGramsOfATonne = 1e6;
+const std::string kUnknown = "—";
+
+std::string counted(double n) {
+  return n > 0 ? number(n) : kUnknown;
+}
+
+/// Dollars of a million tokens; 0: the devices have no price.
+double usd_per_million(const cost::Prediction& p) {
+  const double tokens = p.step_time_s * p.tokens_per_s;
+  return tokens > 0 ? 1e6 * p.cost_per_step_usd / tokens : 0;
+}
+
+const cost::ScalingPoint* largest(const cost::ScalingSeries& series) {
+  const cost::ScalingPoint* out = nullptr;
+  for (const cost::ScalingPoint& point : series.points)
+    if (point.best) out = &point;
+  return out;
+}
+
+/// "192", "192 to 3072"
+std::string from_to(std::int64_t low, std::int64_t high) {
+  return low == high ? fmt::format("{}", low) : fmt::format("{} to {}", low, high);
+}
+
+void add_way(Table& table, const cost::ScalingStudy& study, const std::string& model, const std::string& way,
+             const std::optional<cost::Place>& place) {
+  if (!place) return;
+  const cost::ScalingSeries& series = study.series.at(place->series);
+  const cost::ScalingPoint& point = series.points.at(place->point);
+  const cost::RunCost& run = *point.run;
+  table.rows.push_back({way, model, fmt::format("{}", point.devices), series.cluster,
+                        number(run.seconds / kSecondsOfADay), counted(run.usd), counted(run.joules / kJoulesOfAMwh),
+                        run.joules > 0 ? number(run.co2_grams / kGramsOfATonne) : kUnknown,
+                        plan::describe(point.best->spec)});
+}
+
+}  // namespace
+
+std::string scaling_subtitle(const cost::ScalingStudy& study) {
+  std::string out;
+  const auto shared = [&](const auto& field) {
+    return std::all_of(study.series.begin(), study.series.end(),
+                       [&](const cost::ScalingSeries& s) { return field(s) == field(study.series.front()); });
+  };
+  const cost::ScalingSeries& first = study.series.front();
+  int least = 0, most = 0;
+  for (const cost::ScalingSeries& series : study.series)
+    for (const cost::ScalingPoint& point : series.points) {
+      least = least == 0 ? point.devices : std::min(least, point.devices);
+      most = std::max(most, point.devices);
+    }
+  const bool one_way = shared([](const auto& s) { return s.scaling; });
+  out = fmt::format("{} scaling, {} devices",
+                    !one_way                               ? "Strong and weak"
+                    : first.scaling == cost::Scaling::weak ? "Weak"
+                                                           : "Strong",
+                    from_to(least, most));
+  const char* piece = first.samples ? "samples" : "sequences";
+  if (shared([](const auto& s) { return s.batch; }) && one_way)
+    out += fmt::format("; {} {} a step{}", first.batch, piece,
+                       first.scaling == cost::Scaling::weak ? fmt::format(" on {}, growing with them", least) : "");
+  if (!first.samples && shared([](const auto& s) { return s.sequence; }))
+    out += fmt::format(", {} tokens each", first.sequence);
+  if (shared([](const auto& s) { return s.precision; })) out += ", " + first.precision;
+  return out + ".";
+}
+
+Table side_by_side_table(const cost::ScalingStudy& study) {
+  const auto any = [&](const auto& has) {
+    return std::any_of(study.series.begin(), study.series.end(), [&](const cost::ScalingSeries& series) {
+      const cost::ScalingPoint* point = largest(series);
+      return point != nullptr && has(*point);
+    });
+  };
+  const bool samples = !study.series.empty() && study.series.front().samples;
+  const bool priced = any([](const auto& p) { return usd_per_million(*p.best) > 0; });
+  const bool runs = any([](const auto& p) { return p.run.has_value(); });
+  Table table;
+  table.columns = {{"", Align::left}, {"devices"},   {"step"}, {samples ? "samples/s/GPU" : "tok/s/GPU"},
+                   {"MFU"},           {"efficiency"}};
+  if (priced) table.columns.push_back({samples ? "$/Msample" : "$/Mtok"});
+  if (runs)
+    for (const char* head : {"days", "$", "MWh"}) table.columns.push_back({head});
+  table.columns.push_back({"growth pays up to"});
+  table.columns.push_back({"plan", Align::left});
+  for (std::size_t i = 0; i < study.series.size(); ++i) {
+    const cost::ScalingSeries& series = study.series[i];
+    const cost::ScalingPoint* point = largest(series);
+    if (point == nullptr) continue;
+    auto& row = table.rows.emplace_back();
+    row = {series_name(study, i),
+           fmt::format("{}", point->devices),
+           time_text(point->best->step_time_s),
+           number(point->tokens_per_s_per_device),
+           point->best->mfu > 0 ? percent(point->best->mfu) : kUnknown,
+           percent(point->efficiency)};
+    if (priced) row.push_back(counted(usd_per_million(*point->best)));
+    if (runs) {
+      const cost::RunCost run = point->run.value_or(cost::RunCost{});
+      row.push_back(counted(run.seconds / kSecondsOfADay));
+      row.push_back(counted(run.usd));
+      row.push_back(counted(run.joules / kJoulesOfAMwh));
+    }
+    row.push_back(series.pays_up_to > 0 ? fmt::format("{}", series.pays_up_to) : kUnknown);
+    row.push_back(plan::describe(point->best->spec));
+  }
+  table.notes = {"Each at its largest size that has a plan. Efficiency is against its own smallest size."};
+  return table;
+}
+
+Table ways_table(const cost::ScalingStudy& study) {
+  Table table;
+  table.columns = {
+      {"", Align::left}, {"model", Align::left}, {"devices"}, {"cluster", Align::left}, {"days"}, {"$"}, {"MWh"},
+      {"t CO2"},         {"plan", Align::left}};
+  if (!study.tokens) return table;
+  for (const cost::Ways& ways : study.ways) {
+    if (!ways.fastest) {
+      add_way(table, study, ways.model, "none in time; nearest", ways.nearest);
+      continue;
+    }
+    add_way(table, study, ways.model, "cheapest", ways.cheapest);
+    if (study.deadline_s) add_way(table, study, ways.model, "fewest devices", ways.smallest);
+    add_way(table, study, ways.model, "fastest", ways.fastest);
+  }
+  table.title = base::human_count(*study.tokens) + " tokens";
+  if (study.deadline_s) table.title += fmt::format(" within {} days", number(*study.deadline_s / kSecondsOfADay));
+  return table;
+}
+
+}  // namespace orrery::reports

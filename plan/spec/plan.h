@@ -66,6 +66,7 @@ struct PlanSpec {
   double expert_bound = 2;
   /// Tokens of the rank that has most over the mean, as who predicts takes them; what runs is what data decides.
   double expert_imbalance = 1;
+  Tokens tokens;  ///< of a mixture of experts
   bool operator==(const PlanSpec&) const = default;
   /// Of two degrees; the largest int where that is exceeded.
   [[nodiscard]] static int product(int a, int b) {

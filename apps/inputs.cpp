@@ -15,6 +15,7 @@
 #include "models/read.h"
 #include "plan/lower/lower.h"
 #include "plan/schedule/asynchronous.h"
+#include "plan/spec/expert_loads.h"
 #include "plan/spec/precision.h"
 #include "plan/spec/recommender_rules.h"
 
@@ -284,6 +285,15 @@ base::Result<LoadedJob> load_job(const Catalog& catalog, const std::string& path
     auto passes = plan::PassOrder::parse_csv(*table, order);
     if (!passes) return base::fail(with_lines(passes.error(), order, *table));
     job->bounds.passes = std::move(*passes);
+  }
+  if (!job->expert_loads.from.empty()) {
+    job->expert_loads.from = relative_to(folder, job->expert_loads.from).string();
+    const std::string log = (fs::path(job->expert_loads.from) / "metrics.jsonl").string();
+    auto lines = read_file(log);
+    if (!lines) return base::fail(lines.error());
+    auto loads = plan::loads_of_log(*lines, log, model->experts, model->layers);
+    if (!loads) return base::fail(with_lines(loads.error(), log, *lines));
+    job->expert_loads.layers = std::move(*loads);
   }
   if (model->recommender)
     if (base::Diagnostics refused = plan::refused_training(job->training); !refused.empty()) {

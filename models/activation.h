@@ -11,11 +11,13 @@ enum class Activation : std::uint8_t {
   relu,          ///< max(x, 0)
   squared_relu,  ///< max(x, 0)^2 (So et al. 2021, "Primer"; Nemotron)
   geglu,         ///< gelu(gate) * up, GELU in its tanh form (Shazeer 2020; Gemma)
+  /// (up + 1) * gate sigmoid(1.702 gate), the gate at most 7 and up within 7 (Agarwal et al. 2025, gpt-oss, section 2)
+  clamped_swiglu,
 };
 
 /// The function of one variable within the operators activate, gate and their gradients. The first three activations
 /// have operators of their own, with GELU and silu in them.
-enum class Function : std::uint8_t { none, squared_relu, gelu, silu };
+enum class Function : std::uint8_t { none, squared_relu, gelu, silu, clamped };
 
 struct ActivationTraits {
   const char* name;                  ///< in model files
@@ -28,7 +30,7 @@ struct ActivationTraits {
 inline constexpr ActivationTraits kActivations[] = {
     {"gelu", false, Function::none, 12, 20}, {"swiglu", true, Function::none, 10, 10},
     {"relu", false, Function::none, 1, 1},   {"squared_relu", false, Function::squared_relu, 2, 3},
-    {"geglu", true, Function::gelu, 13, 24},
+    {"geglu", true, Function::gelu, 13, 24}, {"clamped_swiglu", true, Function::clamped, 14, 18},
 };
 
 [[nodiscard]] constexpr const ActivationTraits& traits_of(Activation activation) {

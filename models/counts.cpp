@@ -1,5 +1,4 @@
-// Parameters are counted from the very expansion that cost and exec use, so they cannot drift apart; by formula only
-// what is not expanded yet: sinks, and biases of experts.
+// Parameters are counted from the very expansion that cost and exec use, so they cannot drift apart.
 #include "models/counts.h"
 
 #include <map>
@@ -48,14 +47,6 @@ Counts of_block(const Model& model, std::int64_t layer) {
     total.trained += tensor.frozen ? 0 : count;
     total.active += tensor.expert >= 0 ? count / e.count * e.chosen : count;
   }
-  const auto add = [&](std::int64_t count, std::int64_t of_them, std::int64_t active) {
-    total.all += of_them * count;
-    total.active += active * count;
-    total.trained += model.lora.any() ? 0 : of_them * count;
-  };
-  if (model.attention_sinks) add(model.heads, 1, 1);
-  if (e.in_layer(layer) && e.expert_bias)
-    add((traits_of(model.activation).gated ? 2 : 1) * e.hidden + model.hidden, e.count, e.chosen);
   return total;
 }
 

@@ -62,7 +62,13 @@ class Builder : private EndNotes {
     Linear qkv, projection;
     Latent latent;  ///< in place of `qkv`
     int packed = -1, out = -1, saved = -1;
-    int values = -1;  ///< of `out` the columns that values have, where they are narrower than heads
+    int values = -1;                      ///< of `out` the columns that values have, where they are narrower than heads
+    int sinks = -1, sinks_gradient = -1;  ///< (H)
+    // An operator's operands, with sinks behind them where there are any.
+    [[nodiscard]] static std::vector<int> with(std::vector<int> operands, int sinks) {
+      if (sinks >= 0) operands.push_back(sinks);
+      return operands;
+    }
     std::int64_t heads = 0, kv_heads = 0;
     // Norms of the heads of q and k: what attention reads is normed, `packed` what they read.
     int q_norm = -1, q_norm_gradient = -1, k_norm = -1, k_norm_gradient = -1, normed = -1, rstd = -1;
@@ -120,6 +126,11 @@ class Builder : private EndNotes {
     return a;
   }
   void make_core(Attention& a) {
+    if (model_.attention_sinks) {
+      Tensor sinks = vector(prefix() + "attn.sinks", model_.heads, 0, 0);
+      sinks.initial_stddev = model_.initial_stddev;
+      std::tie(a.sinks, a.sinks_gradient) = parameter(std::move(sinks));
+    }
     a.out = activation("attention", a.heads * model_.head_dim);
     a.saved = options_.flash
                   ? activation("attention.lse", {options_.batch, a.heads, options_.sequence}, DType::fp32)
@@ -177,7 +188,8 @@ class Builder : private EndNotes {
     const int read = a.read();
     if (model_.qk_norm) emit(attention_op(OpKind::head_norm, a, {a.packed, a.q_norm, a.k_norm}, {a.normed, a.rstd}));
     if (model_.positions == Positions::rope) emit(attention_op(OpKind::rope, a, {read}, {read}));
-    options_.context > 1 ? ring_forward(a) : emit(attention_op(OpKind::attention, a, {read}, {a.out, a.saved}));
+    options_.context > 1 ? ring_forward(a)
+                         : emit(attention_op(OpKind::attention, a, Attention::with({read}, a.sinks), {a.out, a.saved}));
     if (latent) emit(latent_op(OpKind::head_values, {a.out}, {a.values}));
     linear_forward(a.projection, latent ? a.values : a.out, h, false);
   }
@@ -195,8 +207,10 @@ class Builder : private EndNotes {
     } else {
       linear_backward(a.projection, dh, a.out, dout);
     }
-    options_.context > 1 ? ring_backward(a, dout, dpacked)
-                         : emit(attention_op(OpKind::attention_grad, a, {dout, a.read(), a.out, a.saved}, {dpacked}));
+    options_.context > 1
+        ? ring_backward(a, dout, dpacked)
+        : emit(attention_op(OpKind::attention_grad, a, Attention::with({dout, a.read(), a.out, a.saved}, a.sinks),
+                            Attention::with({dpacked}, a.sinks_gradient)));
     if (model_.positions == Positions::rope) emit(attention_op(OpKind::rope_grad, a, {dpacked}, {dpacked}));
     if (model_.qk_norm) {
       Op o =
@@ -233,7 +247,8 @@ class Builder : private EndNotes {
     for (std::int64_t step = 0; step < options_.context; ++step) {
       const int next = step + 1 < options_.context ? next_block(a, "kv", step + 1, kv) : -1;
       if (next < 0) cut();  // the last block may still be under way while the one before it is computed
-      emit(ring_op(OpKind::ring_attention, a, step, {a.read(), kv}, {a.out, a.saved}));
+      emit(ring_op(OpKind::ring_attention, a, step, Attention::with({a.read(), kv}, step == 0 ? a.sinks : -1),
+                   {a.out, a.saved}));
       kv = next;
     }
   }
@@ -245,7 +260,9 @@ class Builder : private EndNotes {
       const int others = step > 0 ? next_block(a, "d_kv.received", step, dkv) : -1;  // what others added to this block
       const int next = step + 1 < options_.context ? next_block(a, "kv.again", step + 1, kv) : -1;
       dkv = key_values(a, "d_kv", step);
-      emit(ring_op(OpKind::ring_attention_grad, a, step, {dout, a.read(), a.out, a.saved, kv}, {dpacked, dkv}));
+      emit(ring_op(OpKind::ring_attention_grad, a, step,
+                   Attention::with({dout, a.read(), a.out, a.saved, kv}, step == 0 ? a.sinks : -1),
+                   Attention::with({dpacked, dkv}, step == 0 ? a.sinks_gradient : -1)));
       if (others >= 0) {
         cut();
         emit(op(OpKind::add, {dkv, others}, {dkv}, 2 * a.kv_heads * model_.head_dim));

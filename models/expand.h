@@ -122,8 +122,9 @@ struct ExpandOptions {
   /// number of rows a slot has room, where nothing else bounds it.
   std::int64_t expert = 1;
   double expert_bound = 2;
-  bool whole_experts = false;    ///< whatever `tensor`: they take a rank's own rows, which are apart
-  double imbalance = 1;          ///< the fullest rank's rows over the mean: what prices take
+  bool whole_experts = false;  ///< whatever `tensor`: they take a rank's own rows, which are apart
+  double imbalance = 1;        ///< the fullest rank's rows over the mean: what prices take
+  TokenCodec dispatch = TokenCodec::none, combine = TokenCodec::none;  ///< rows on their way to experts, and back
   std::int64_t loss_chunks = 1;  ///< of the rows that the head has logits of (models/loss_chunks.h)
   bool loss_at_once = false;     ///< the gradient of whole logits follows the loss in the forward pass
 };

@@ -29,6 +29,9 @@ class ExpertNotes : protected LatentNotes {
     int first = -1, first_gradient = -1;              ///< (experts*F,C): gate, or the only one
     int second = -1, second_gradient = -1;            ///< up, of gated experts
     int down = -1, down_gradient = -1;                ///< (experts*C,F)
+    /// Of these products (experts*F), (experts*F), (experts*C), and their gradients.
+    int first_bias = -1, second_bias = -1, down_bias = -1;
+    int first_bias_gradient = -1, second_bias_gradient = -1, down_bias_gradient = -1;
     int logits = -1, scores = -1, choice = -1, weights = -1, place = -1, sent = -1, received = -1;
     int rows = -1, arrived = -1;  ///< what is sent, and what comes to the experts
     int before = -1, after = -1;  ///< around their activation
@@ -75,6 +78,7 @@ class ExpertNotes : protected LatentNotes {
         stacked(gated ? "gate.weight" : "fc.weight", e.hidden, c, 0, model_.initial_stddev);
     if (gated) std::tie(m.second, m.second_gradient) = stacked("up.weight", e.hidden, c, 0, model_.initial_stddev);
     std::tie(m.down, m.down_gradient) = stacked("proj.weight", c, e.hidden, 1, residual_stddev);
+    if (e.expert_bias) make_biases(m, at);
     const std::int64_t n = m.tokens, k = e.chosen, rows = options_.expert * m.capacity;
     m.logits = activation("router.logits", {n, e.count}, DType::fp32);
     m.scores = activation("router.scores", {n, e.count}, DType::fp32);
@@ -84,11 +88,11 @@ class ExpertNotes : protected LatentNotes {
     m.sent = activation("experts.sent", {options_.expert, m.local}, DType::int32);
     m.received = apart() ? activation("experts.received", {options_.expert, m.local}, DType::int32) : m.sent;
     m.rows = activation("experts.rows", {rows, c}, options_.dtype);
-    m.arrived = apart() ? activation("experts.arrived", {rows, c}, options_.dtype) : m.rows;
+    m.arrived = moves(options_.dispatch) ? activation("experts.arrived", {rows, c}, options_.dtype) : m.rows;
     m.after = activation("experts.after", {rows, m.width}, options_.dtype);
     m.before = rectifies() ? m.after : activation("experts.before", {rows, (gated ? 2 : 1) * m.width}, options_.dtype);
     m.made = activation("experts.made", {rows, c}, options_.dtype);
-    m.back = apart() ? activation("experts.back", {rows, c}, options_.dtype) : m.made;
+    m.back = moves(options_.combine) ? activation("experts.back", {rows, c}, options_.dtype) : m.made;
     if (e.shared > 0) make_shared(m, at, residual_stddev);
     return m;
   }
@@ -131,6 +135,25 @@ class ExpertNotes : protected LatentNotes {
   }
 
  private:
+  void make_biases(Mixture& m, const std::string& at) {
+    const Experts& e = model_.experts;
+    const bool gated = traits_of(model_.activation).gated;
+    const auto stacked = [&](const char* name, std::int64_t size, int axis) {
+      std::vector<Tensor> pieces;
+      for (std::int64_t i = 0; i < m.local; ++i) {
+        pieces.push_back(
+            vector(at + "experts." + std::to_string(i) + "." + name, size, options_.whole_experts ? -1 : axis, 0));
+        pieces.back().expert = i;
+      }
+      Tensor all = fused(at + "experts." + name, std::move(pieces));
+      all.expert = 0;
+      return parameter(std::move(all));
+    };
+    std::tie(m.first_bias, m.first_bias_gradient) = stacked(gated ? "gate.bias" : "fc.bias", e.hidden, 0);
+    if (gated) std::tie(m.second_bias, m.second_bias_gradient) = stacked("up.bias", e.hidden, 0);
+    std::tie(m.down_bias, m.down_bias_gradient) = stacked("proj.bias", model_.hidden, -1);
+  }
+
   // h (partial over the tensor group where experts are split) of the rows of x.
   void routed_forward(const Mixture& m, int x, int h) {
     const Experts& e = model_.experts;
@@ -143,13 +166,19 @@ class ExpertNotes : protected LatentNotes {
     emit(slot_op(m, routing_op(m, OpKind::place_rows, {m.choice}, {m.place, m.sent})));
     emit(slot_op(m, row_op(m, OpKind::dispatch, {x, m.place, e.scales_input ? m.weights : -1}, {m.rows})));
     exchange_counts(m);
-    exchange_rows(m, m.rows, m.arrived, m.sent, m.received);
+    exchange_rows(m, m.rows, m.arrived, m.sent, m.received, options_.dispatch);
     emit(grouped(m, {m.arrived, m.first, m.received}, m.second, m.before, m.width, model_.hidden, true));
+    if (e.expert_bias) emit(bias_op(m, {m.before, m.first_bias, m.received}, m.second_bias, m.width));
     Op act = slot_op(m, activation_op(false, {m.before}, m.after, m.width));
     act.in.push_back(m.received);
     emit(in_slots(m, std::move(act)));
     emit(grouped(m, {m.after, m.down, m.received}, -1, m.made, model_.hidden, m.width, true));
-    exchange_rows(m, m.made, m.back, m.received, m.sent);
+    if (e.expert_bias) {  // what the ranks that divide an expert make is summed up
+      Op bias = bias_op(m, {m.made, m.down_bias, m.received}, -1, model_.hidden);
+      bias.scale = 1 / static_cast<double>(m.ways);
+      emit(bias);
+    }
+    exchange_rows(m, m.made, m.back, m.received, m.sent, options_.combine);
     emit(slot_op(m, row_op(m, OpKind::combine, {m.back, m.place, e.scales_input ? -1 : m.weights}, {h})));
   }
 
@@ -161,24 +190,32 @@ class ExpertNotes : protected LatentNotes {
       return activation(tensor, {rows, columns}, options_.dtype);
     };
     // What the experts made: its gradient, and the weights'.
-    const int dback = slots("d_experts.back", c), dmade = apart() ? slots("d_experts.made", c) : dback;
+    const int dback = slots("d_experts.back", c);
+    const int dmade = moves(options_.dispatch) ? slots("d_experts.made", c) : dback;
     const int dweights = activation("d_router.weights", {m.tokens, e.chosen}, DType::fp32);
     emit(slot_op(m, row_op(m, OpKind::dispatch, {dh, m.place, e.scales_input ? -1 : m.weights}, {dback})));
     if (!e.scales_input) emit(slot_op(m, row_op(m, OpKind::combine_weight_grad, {dh, m.back, m.place}, {dweights})));
-    exchange_rows(m, dback, dmade, m.sent, m.received);
+    exchange_rows(m, dback, dmade, m.sent, m.received, options_.dispatch);
     const int dafter = slots("d_experts.after", m.width);
     emit(grouped(m, {dmade, m.down, m.received}, -1, dafter, m.width, c, false));
     emit(grouped_gradient(m, dmade, m.after, {m.down_gradient}, c, m.width));
+    if (e.expert_bias) emit(bias_gradient_op(m, dmade, {m.down_bias_gradient}, c));
     const int dbefore = gated ? slots("d_experts.before", 2 * m.width) : dafter;
     Op act = slot_op(m, activation_op(true, {dafter, m.before}, dbefore, m.width));
     act.in.push_back(m.received);
     emit(in_slots(m, std::move(act)));
-    const int darrived = slots("d_experts.arrived", c), drows = apart() ? slots("d_experts.rows", c) : darrived;
+    const int darrived = slots("d_experts.arrived", c);
+    const int drows = moves(options_.combine) ? slots("d_experts.rows", c) : darrived;
     emit(grouped(m, {dbefore, m.first, m.received}, m.second, darrived, c, m.width, false));
     std::vector<int> gradients = {m.first_gradient};
     if (gated) gradients.push_back(m.second_gradient);
     emit(grouped_gradient(m, dbefore, m.arrived, std::move(gradients), m.width, c));
-    exchange_rows(m, darrived, drows, m.received, m.sent);
+    if (e.expert_bias) {
+      std::vector<int> biases = {m.first_bias_gradient};
+      if (gated) biases.push_back(m.second_bias_gradient);
+      emit(bias_gradient_op(m, dbefore, std::move(biases), m.width));
+    }
+    exchange_rows(m, darrived, drows, m.received, m.sent, options_.combine);
     emit(slot_op(m, row_op(m, OpKind::combine, {drows, m.place, e.scales_input ? m.weights : -1}, {sums})));
     if (e.scales_input) emit(slot_op(m, row_op(m, OpKind::combine_weight_grad, {x, drows, m.place}, {dweights})));
     // Each tensor rank has the products of its own columns.
@@ -191,6 +228,11 @@ class ExpertNotes : protected LatentNotes {
   }
 
   [[nodiscard]] bool apart() const { return options_.expert > 1; }
+  // Whether rows are rounded on their way: wherever the experts are, so that no placement changes what is computed.
+  [[nodiscard]] bool rounds_rows(TokenCodec codec) const {
+    return codec != TokenCodec::none && dtype_of(codec) != options_.dtype;
+  }
+  [[nodiscard]] bool moves(TokenCodec codec) const { return apart() || rounds_rows(codec); }
 
   // All rows of a rank that has all experts are there; of several ranks' slots as many as the bound says, or as can be.
   void size_slots(Mixture& m) const {
@@ -266,6 +308,15 @@ class ExpertNotes : protected LatentNotes {
     o.rounded = rounds(rows, columns);
     return o;
   }
+  // In place.
+  Op bias_op(const Mixture& m, std::vector<int> in, int second, std::int64_t columns) const {
+    const int rows = in.front();
+    if (second >= 0) in.push_back(second);
+    return in_slots(m, slot_op(m, op(OpKind::expert_bias, std::move(in), {rows}, columns)));
+  }
+  Op bias_gradient_op(const Mixture& m, int dy, std::vector<int> out, std::int64_t columns) const {
+    return in_slots(m, slot_op(m, op(OpKind::expert_bias_grad, {dy, m.received}, std::move(out), columns)));
+  }
   // As other products of blocks do; of tokens there are as many as are padded.
   [[nodiscard]] bool rounds(std::int64_t n, std::int64_t k) const {
     return options_.products == DType::tf32 || (options_.products == DType::fp8 && fits_fp8(n, n, k));
@@ -275,7 +326,23 @@ class ExpertNotes : protected LatentNotes {
     if (!apart()) return;
     communicate(GroupCollective::all_to_all, m.sent, m.received);
   }
-  void exchange_rows(const Mixture& m, int source, int target, int sent, int received) {
+  void exchange_rows(const Mixture& m, int source, int target, int sent, int received, TokenCodec codec) {
+    if (!rounds_rows(codec)) return send_rows(m, source, target, sent, received);
+    const std::int64_t rows = options_.expert * m.capacity, width = elements_of_row(codec, model_.hidden);
+    const std::string name = program_.tensors[static_cast<std::size_t>(source)].name;
+    const int encoded = activation(name + ".encoded", {rows, width}, dtype_of(codec));
+    const int came = apart() ? activation(name + ".encoded.received", {rows, width}, dtype_of(codec)) : encoded;
+    emit(codec_op(m, OpKind::encode_rows, {source, sent}, encoded, codec));
+    send_rows(m, encoded, came, sent, received);
+    emit(codec_op(m, OpKind::decode_rows, {came, received}, target, codec));
+  }
+  Op codec_op(const Mixture& m, OpKind kind, std::vector<int> in, int out, TokenCodec codec) const {
+    Op o = in_slots(m, slot_op(m, op(kind, std::move(in), {out}, model_.hidden)));
+    o.k = elements_of_row(codec, model_.hidden);
+    o.codec = codec;
+    return o;
+  }
+  void send_rows(const Mixture& m, int source, int target, int sent, int received) {
     if (!apart()) return;
     communicate(GroupCollective::all_to_all, source, target);
     Part& part = (*current_)[current_->size() - 2];

@@ -3,6 +3,8 @@
 /// an expert's own width.
 #include <cstdint>
 
+#include "models/dtype.h"
+
 namespace orrery::models {
 
 /// How a router's logits become weights.
@@ -12,6 +14,27 @@ enum class Scores : std::uint8_t {
                    ///< the same numbers
   sigmoid,         ///< of each logit by itself (DeepSeek-V3; Llama 4)
 };
+
+/// In what rows of tokens travel to experts and back.
+enum class TokenCodec : std::uint8_t {
+  none,  ///< as they are computed
+  bf16,
+  fp8,   ///< e4m3, each kTokenBlock values with a scale of their own, a power of two (DeepSeek-V3, section 3.3.3)
+  int8,  ///< each row with a scale, its largest magnitude / 127
+};
+inline constexpr std::int64_t kTokenBlock = 128;
+
+/// Rows in fewer bits are scales (fp32), then codes, in bytes.
+[[nodiscard]] constexpr DType dtype_of(TokenCodec codec) {
+  return codec == TokenCodec::bf16 ? DType::bf16 : DType::uint8;
+}
+[[nodiscard]] constexpr std::int64_t scales_of_row(TokenCodec codec, std::int64_t columns) {
+  return codec == TokenCodec::fp8 ? (columns + kTokenBlock - 1) / kTokenBlock : codec == TokenCodec::int8 ? 1 : 0;
+}
+/// Elements of a row of `columns` values as it travels.
+[[nodiscard]] constexpr std::int64_t elements_of_row(TokenCodec codec, std::int64_t columns) {
+  return columns + size_of(DType::fp32) * scales_of_row(codec, columns);
+}
 
 /// Of a model whose MLPs are experts in some of its layers. count = 0: a dense model.
 struct Experts {

@@ -27,9 +27,13 @@ struct WeightNames {
   /// Experts of a layer: what stands before an expert's number, and the names behind it (logical: gate, up, proj).
   const char* experts = nullptr;
   Pairs expert_parts = {};
-  Qkv qkv = Qkv::apart;     ///< where q, k and v have one name
-  bool transposed = false;  ///< matrices are (in, out)
-  double norm_offset = 0;   ///< the file's weights of norms are less by so much
+  /// All experts of a layer, so many, in one tensor (experts, in, out), their biases in (experts, out) with "_bias"
+  /// behind the name; gate and up in one if they have one name. 0: each expert by itself.
+  std::int64_t stacked = 0;
+  bool interleaved = false;  ///< gate's and up's columns take turns there; else gate's come first
+  Qkv qkv = Qkv::apart;      ///< where q, k and v have one name
+  bool transposed = false;   ///< matrices are (in, out)
+  double norm_offset = 0;    ///< the file's weights of norms are less by so much
 };
 
 struct FamilyTraits {

@@ -36,6 +36,11 @@ WeightNames with_experts(const char* router, const char* experts, WeightNames::P
   names.expert_parts = std::move(parts);
   return names;
 }
+/// All experts of a layer in one tensor each: gate and up together, and down.
+const WeightNames::Pairs kStacked = {{"gate", "gate_up_proj"}, {"up", "gate_up_proj"}, {"proj", "down_proj"}};
+void stack_experts(WeightNames& names, const Model& model) {
+  names.stacked = model.experts.count;
+}
 const WeightNames::Pairs kProjections = {{"gate", "gate_proj"}, {"up", "up_proj"}, {"proj", "down_proj"}};
 
 // -- Mixtral ----------------------------------------------------------------------------------------------------------
@@ -222,6 +227,7 @@ WeightNames deepseek_names() {
 // OpenAI 2025, "gpt-oss-120b & gpt-oss-20b Model Card", section 2.
 void as_gpt_oss(Model& m) {
   as_llama(m);
+  m.activation = Activation::clamped_swiglu;
   m.bias = true;
   m.attention_sinks = true;
   m.window = 128;
@@ -237,7 +243,10 @@ void gpt_oss_config(ConfigKeys& k, Model& m) {
   k.real({"rope_theta", "rope_parameters.rope_theta"}, m.rope_theta, 1, 1e12, 150000);
   if (k.given("rope_scaling"))
     k.remark("rope_scaling is left out: it changes the values of the rotation, not its shape or cost");
-  silu(k, m, "gpt_oss");
+  k.activation({"hidden_act"}, m, {{"silu", Activation::clamped_swiglu}}, "gpt_oss");
+  double limit = 7;
+  k.real({"swiglu_limit"}, limit, 0, 1e6, limit);
+  if (k.reads() && limit != 7) k.refuse("swiglu_limit", "a SwiGLU that is clamped elsewhere than at 7", "7, or none");
   k.only("attention_bias", true, "its attention carries biases here");
   k.count({"sliding_window"}, m.window, 0, kMostSequence, 128);
   if (k.reads()) m.window_period = m.window > 0 ? 2 : 0;
@@ -245,14 +254,14 @@ void gpt_oss_config(ConfigKeys& k, Model& m) {
   window_within(k, m);
   experts_keys(k, m, {"num_local_experts"}, {"num_experts_per_tok", "experts_per_token"});
   experts_as_wide_as_mlps(k, m);
-  if (k.given("swiglu_limit"))
-    k.remark("swiglu_limit is left out: a SwiGLU that is clamped and shifted has the same shapes and cost");
 }
 
-// Experts of a layer are stored as one tensor, in 4 bits: what is not named here is not imported.
+// transformers, modeling_gpt_oss.py. OpenAI's own files have the experts in 4 bits ("gate_up_proj_blocks"), which are
+// not read: transformers writes them as they are here.
 WeightNames gpt_oss_names() {
-  WeightNames names = llama_names();
-  names.parts.push_back({"mlp.router", "mlp.router"});
+  WeightNames names = with_experts("mlp.router", "mlp.experts", kStacked);
+  names.parts.push_back({"attn.sinks", "self_attn.sinks"});
+  names.interleaved = true;
   return names;
 }
 
@@ -301,6 +310,8 @@ WeightNames llama4_names() {
                                              {"mlp.shared.up", "feed_forward.shared_expert.up_proj"},
                                              {"mlp.shared.proj", "feed_forward.shared_expert.down_proj"}})
     names.parts.push_back(pair);
+  names.experts = "feed_forward.experts";
+  names.expert_parts = kStacked;
   return names;
 }
 
@@ -339,6 +350,8 @@ std::vector<FamilyTraits> expert_families() {
             llama4_names()),
   };
   all.back().model_types = {"llama4_text", "llama4"};
+  for (FamilyTraits& one : all)
+    if (one.family == Family::gpt_oss || one.family == Family::llama4) one.names = stack_experts;
   return all;
 }
 

@@ -77,6 +77,10 @@ double grouped_width(const Op& op) {
   const double products = (gradient ? op.out.size() > 1 : op.in.size() > 3) ? 2 : 1;
   return products * static_cast<double>(gradient ? op.m * op.n : op.n * op.k);
 }
+// Of gate and up, or of one product.
+double biases_of(const Op& op) {
+  return (op.kind == OpKind::expert_bias ? op.in.size() > 3 : op.out.size() > 1) ? 2 : 1;
+}
 // Of the interaction's k vectors, over all samples.
 double pairs(const Op& op) {
   const auto f = static_cast<double>(op.k);
@@ -150,6 +154,10 @@ double flops_of(const Op& op, bool full_attention_matrix) {
     case OpKind::combine_weight_grad: return 2 * elements(op) * static_cast<double>(op.chosen);
     case OpKind::grouped_matmul:
     case OpKind::grouped_weight_grad: return 2 * expected_rows(op) * grouped_width(op);
+    case OpKind::expert_bias:
+    case OpKind::expert_bias_grad: return elements(op) * biases_of(op);
+    case OpKind::encode_rows: return 8 * elements(op);
+    case OpKind::decode_rows: return 2 * elements(op);
     case OpKind::row_gate: return 2 * elements(op);
     case OpKind::row_gate_grad: return 4 * elements(op);
     case OpKind::latent_pack_grad: return all_heads(op) * static_cast<double>(op.rotary);
@@ -308,6 +316,10 @@ double bytes_of(const Op& op) {
     case OpKind::click_loss_grad: return 12 * n;
     case OpKind::encode_pooled:
     case OpKind::decode_pooled: return (4 + k) * m;
+    case OpKind::expert_bias: return e * 2 * elements(op) * biases_of(op);
+    case OpKind::expert_bias_grad: return e * elements(op) * biases_of(op);
+    case OpKind::encode_rows:
+    case OpKind::decode_rows: return e * elements(op) + static_cast<double>(size_of(dtype_of(op.codec))) * n * k;
     case OpKind::row_gate: return e * 2 * elements(op) + 4 * n;
     case OpKind::row_gate_grad: return e * 3 * elements(op) + 8 * n;
     case OpKind::split_columns:
@@ -501,6 +513,10 @@ const char* name_of(OpKind kind) {
     case OpKind::combine_weight_grad: return "combine_weight_grad";
     case OpKind::grouped_matmul: return "grouped_matmul";
     case OpKind::grouped_weight_grad: return "grouped_weight_grad";
+    case OpKind::expert_bias: return "expert_bias";
+    case OpKind::expert_bias_grad: return "expert_bias_grad";
+    case OpKind::encode_rows: return "encode_rows";
+    case OpKind::decode_rows: return "decode_rows";
     case OpKind::row_gate: return "row_gate";
     case OpKind::row_gate_grad: return "row_gate_grad";
     case OpKind::balance_losses: return "balance_losses";

@@ -34,17 +34,22 @@ enum class OpKind : std::uint8_t {
   matmul,     ///< in: A, B, [bias]. out: C (m,n). A is (m,k) or, trans_a, (k,m); B is (k,n) or, trans_b, (n,k)
   bias_grad,  ///< in: dy (n,m). out: dbias (m), the column sums (accumulates if so said)
   // -- attention over packed heads: qkv (n, (H+2G)*D), q rows first, then k, then v within each token
-  rope,            ///< in: qkv. out: qkv, of each head's first `rotary` columns rotated (in place allowed)
-  rope_grad,       ///< in: dqkv. out: dqkv rotated back (in place allowed)
-  attention,       ///< in: qkv. out: y (n,H*D), and saved: flash -> lse (B,H,T); unfused -> probabilities (B,H,T,T)
-  attention_grad,  ///< in: dy, qkv, y, saved. out: dqkv
+  rope,       ///< in: qkv. out: qkv, of each head's first `rotary` columns rotated (in place allowed)
+  rope_grad,  ///< in: dqkv. out: dqkv rotated back (in place allowed)
+  /// in: qkv, [sinks (H)]. out: y (n,H*D), and saved: flash -> lse (B,H,T); unfused -> probabilities (B,H,T,T). A
+  /// head's
+  /// sink is one more logit of each of its rows, of no key and no value (Agarwal et al. 2025, gpt-oss; Xiao et al.
+  /// 2023)
+  attention,
+  attention_grad,  ///< in: dy, qkv, y, saved, [sinks (H)]. out: dqkv, [dsinks (H), accumulates]
   /// Ring attention (Liu, Zaharia, Abbeel 2023) computes the same block by block: of the keys and values that member
   /// `part - ring_step` of the context group owns, in: qkv (its q), kv (n,2G*D). out: y, lse; `accumulate`: merged with
-  /// what is there by their row statistics.
+  /// what is there by their row statistics. Sinks, as of attention, are the first step's.
   ring_attention,
-  ring_attention_grad,  ///< in: dy, qkv, y, lse, kv. out: dq into dqkv (accumulates if so said), dkv (n,2G*D)
-  split_kv,             ///< in: qkv. out: kv (n,2G*D), k rows first
-  merge_kv,             ///< in: dkv. out: dqkv, its k and v
+  /// in: dy, qkv, y, lse, kv, [sinks (H)]. out: dq into dqkv (accumulates if so said), dkv (n,2G*D), [dsinks (H)]
+  ring_attention_grad,
+  split_kv,  ///< in: qkv. out: kv (n,2G*D), k rows first
+  merge_kv,  ///< in: dkv. out: dqkv, its k and v
   // -- elementwise
   gelu,         ///< in: x (n,F). out: y
   gelu_grad,    ///< in: dy, x. out: dx (may be dy)
@@ -171,6 +176,14 @@ enum class OpKind : std::uint8_t {
   /// in: dy (slots*capacity,m or 2m), x (slots*capacity,n), counts. out: dw (experts,m,n), [second dw] (accumulates if
   /// so said)
   grouped_weight_grad,
+  /// in: x (slots*capacity,m), bias (experts,m), counts, [second bias; x is (..,2m) then]. out: y (may be x) = x +
+  /// scale
+  /// times the bias of the row's expert
+  expert_bias,
+  expert_bias_grad,  ///< in: dy as x of expert_bias, counts. out: dbias (experts,m), [second]; accumulates
+  /// in: x (slots*capacity,m), counts. out: rows as they travel (slots*capacity,k), by `codec` (models/experts.h)
+  encode_rows,
+  decode_rows,    ///< in: rows as they travel, counts. out: x (slots*capacity,m)
   row_gate,       ///< in: x (n,m), g (n). out: y = sigmoid(g) x (may be x)
   row_gate_grad,  ///< in: dy (n,m), x (n,m), g (n). out: dx (may be dy), dg (n)
   /// in: tally (2E+1) of the step, summed over layers, ranks and micro-batches. out: losses (2) fp32: the auxiliary
@@ -325,7 +338,8 @@ struct Op {
   // of which their last input says how many there are.
   std::int64_t slots = 0, experts = 0, chosen = 0;
   Routing routing = {};
-  MatrixParts parts = {};  ///< newton_schulz
+  TokenCodec codec = TokenCodec::none;  ///< encode_rows, decode_rows
+  MatrixParts parts = {};               ///< newton_schulz
   /// Share of the rows that are there, where data decides how many: for prices, drawn from a stated distribution; and
   /// of newton_schulz.
   double expected = 1;

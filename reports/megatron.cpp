@@ -76,6 +76,7 @@ void expert_flags(Handover& h, Flags& f) {
   const bool one = e.chosen == 1, sigmoid = e.scores == Scores::sigmoid;
   h.needs(!e.router_bias && !e.expert_bias, "biases of routers and experts",
           "experts without, or gpt-oss's own recipe");
+  h.needs(s.tokens == plan::Tokens{}, "rows of tokens in fewer bits", "no `tokens`");
   h.needs(!sigmoid || e.normalised || one, "weights by sigmoids that are not divided by their sum",
           "`normalised: true`");
   h.needs(!one || (!e.normalised && e.scores != Scores::softmax_chosen), "a weight of 1 for a token's one expert",
@@ -127,6 +128,7 @@ std::string model_flags(Handover& h) {
   h.needs(m.causal && m.pre_norm && !m.next_sentence, "BERT (its trainer has left the main branch)",
           "GPTs and Llamas can be exported");
   h.needs(m.activation != models::Activation::relu, "ReLU as it is", "gelu, or swiglu");
+  h.needs(m.activation != models::Activation::clamped_swiglu, "a SwiGLU that is clamped", "swiglu, or gelu");
   h.needs(m.activation != models::Activation::geglu, "a gate with GELU", "swiglu, or gelu");
   h.needs(!m.parallel && !m.output_norm && !m.embedding_norm && !m.scaled_embedding,
           "attention parallel to the MLP, norms of outputs or embeddings, and scaled embeddings",

@@ -55,7 +55,12 @@ std::string pooled_of(const plan::Embedding& e) {
   return fmt::format("{}, {}", plan::name_of(e.forward), plan::name_of(e.backward));
 }
 
-/// A plan with the figures that its heading allows.
+/// In what rows of tokens travel to experts, and back.
+std::string tokens_of(const plan::Tokens& t) {
+  return fmt::format("{}, {}", plan::name_of(t.dispatch), plan::name_of(t.combine));
+}
+
+/// A plan, with what its heading makes of it.
 struct Shown {
   const cost::Prediction& p;
   PlanFigures figures;
@@ -106,6 +111,10 @@ std::vector<PlanColumn> columns_of_splits() {
        [](S s) { return !s.p.tables.empty(); }},
       {"pooled in", 6, Align::left, [](S s) { return pooled_of(s.p.spec.embedding); },
        [](S s) { return pooled_of(s.p.spec.embedding) != pooled_of({}); }},
+      {"tokens in", 6, Align::left, [](S s) { return tokens_of(s.p.spec.tokens); },
+       [](S s) { return s.p.spec.tokens != plan::Tokens{}; }},
+      {"fullest", 6, Align::right, [](S s) { return fmt::format("{:.2f}", s.p.spec.expert_imbalance); },
+       [](S s) { return s.p.spec.expert_imbalance > 1; }},
       {"offload", 5, Align::left, [](S s) { return offload_of(s.p.spec.offload); },
        [](S s) { return s.p.spec.offload.any(); }},
       {"gradients", 6, Align::left, [](S s) { return std::string(plan::name_of(s.p.spec.compression.gradients)); },

@@ -11,12 +11,12 @@ namespace orrery::cost {
 inline auto layer_key(models::LayerKind kind, bool windowed, bool mixed, const models::ExpandOptions& options,
                       const plan::PlanSpec& spec, plan::Recompute recompute) {
   const auto& [batch, sequence, context, tensor, dtype, flash, products, rows, vocab_multiple, dropout, tokens, expert,
-               bound, whole, imbalance, chunks, at_once] = options;
+               bound, whole, imbalance, dispatch, combine, chunks, at_once] = options;
   const auto& [gradients, activations, rank, minimum_rate, capacity, group, start] = spec.compression;
   return std::make_tuple(kind, windowed, mixed, tensor, context, batch, sequence, recompute, dtype, products, flash,
-                         rows, vocab_multiple, dropout, tokens, expert, bound, whole, imbalance, chunks, at_once,
-                         spec.splits_backward(), spec.optimizer, gradients, activations, rank, minimum_rate, capacity,
-                         group, start);
+                         rows, vocab_multiple, dropout, tokens, expert, bound, whole, imbalance, dispatch, combine,
+                         chunks, at_once, spec.splits_backward(), spec.optimizer, gradients, activations, rank,
+                         minimum_rate, capacity, group, start);
 }
 using LayerKey = decltype(layer_key({}, {}, {}, {}, {}, {}));
 

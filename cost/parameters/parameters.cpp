@@ -313,6 +313,7 @@ Family family_of(models::OpKind kind) {
     case K::gate:
     case K::soft_cap:
     case K::row_gate:
+    case K::expert_bias:
     case K::swiglu: return Family::activation;
     case K::gelu_grad:
     case K::gelu_erf_grad:
@@ -332,6 +333,7 @@ Family family_of(models::OpKind kind) {
     case K::route_grad:
     case K::count_choices: return Family::softmax;
     case K::bias_grad:
+    case K::expert_bias_grad:
     case K::balance_losses:
     case K::balance_bias:
     case K::softmax_max: return Family::reduction;
@@ -356,6 +358,8 @@ Family family_of(models::OpKind kind) {
     case K::cross_grad:
     case K::encode_pooled:
     case K::decode_pooled:
+    case K::encode_rows:
+    case K::decode_rows:
     case K::matmul:
     case K::grouped_matmul:
     case K::grouped_weight_grad:

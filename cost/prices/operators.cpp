@@ -459,6 +459,10 @@ Seconds whole_time(const DeviceRates& r, const models::Op& op) {
     case K::route_grad:
     case K::count_choices:
     case K::place_rows:
+    case K::expert_bias:
+    case K::expert_bias_grad:
+    case K::encode_rows:
+    case K::decode_rows:
     case K::row_gate:
     case K::row_gate_grad:
     case K::balance_losses:

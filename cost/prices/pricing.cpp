@@ -44,7 +44,9 @@ std::uint32_t optional_operands(const models::Op& op) {
   std::uint32_t present = op.out.size() > 3 ? 1 : 0;
   if (op.in.size() > 5 && op.in[5] >= 0) present |= 2;
   if (op.in.size() > 4 && op.in[4] >= 0) present |= 4;
-  // Updates: which states and copies exist.
+  // A gated expert's second matrix or bias.
+  if (op.slots > 0 && ((op.in.size() > 3 && op.in[3] >= 0) || op.out.size() > 1)) present |= 8;
+  // Updates: which states and copies there are.
   if (models::updates_parameters(op.kind))
     present = static_cast<std::uint32_t>(op.out.size()) | (op.out.size() > 1 && op.out[1] >= 0 ? 8U : 0U) |
               (op.stochastic ? 16U : 0U);
@@ -85,12 +87,12 @@ struct GroupHash {
 /// Whether autograd issues it. Among products, only forward ones read their weight transposed (models/expand.cpp).
 bool is_of_backward(const models::Op& op) {
   using K = models::OpKind;
-  constexpr K kinds[] = {K::embedding_grad,      K::position_grad, K::layer_norm_grad, K::rms_norm_grad,
-                         K::bias_grad,           K::rope_grad,     K::attention_grad,  K::merge_kv,
-                         K::ring_attention_grad, K::gelu_grad,     K::swiglu_grad,     K::cross_entropy_grad,
-                         K::type_grad,           K::scatter_rows,  K::tanh_grad,       K::gelu_erf_grad,
-                         K::class_loss_grad,     K::relu_grad,     K::activate_grad,   K::gate_grad,
-                         K::head_norm_grad};
+  constexpr K kinds[] = {K::embedding_grad,      K::position_grad,   K::layer_norm_grad, K::rms_norm_grad,
+                         K::bias_grad,           K::rope_grad,       K::attention_grad,  K::merge_kv,
+                         K::ring_attention_grad, K::gelu_grad,       K::swiglu_grad,     K::cross_entropy_grad,
+                         K::type_grad,           K::scatter_rows,    K::tanh_grad,       K::gelu_erf_grad,
+                         K::class_loss_grad,     K::relu_grad,       K::activate_grad,   K::gate_grad,
+                         K::head_norm_grad,      K::expert_bias_grad};
   if (op.kind == K::matmul) return !op.trans_b;
   return std::find(std::begin(kinds), std::end(kinds), op.kind) != std::end(kinds);
 }

@@ -10,6 +10,7 @@
 #include "exec/cpu/gemm.h"
 #include "exec/cpu/masks.h"
 #include "exec/cpu/scores.h"
+#include "exec/cpu/sinks.h"
 
 namespace orrery::exec {
 namespace {
@@ -73,6 +74,7 @@ void run_attention(Machine& machine, const Call& call) {
   // With dropout scratch holds a row's factors and, where the probabilities themselves are saved, what is left of them.
   const Masks masks(call);
   const Scores bends(call);
+  const Sinks sinks(call, 1);
   const std::int64_t area = s.block * s.sequence, factors = masks.any() ? s.sequence : 0;
 
   const std::int64_t units = s.batch * s.heads * s.blocks;
@@ -94,7 +96,8 @@ void run_attention(Machine& machine, const Call& call) {
             const std::int64_t first_seen = s.first_key(row) - from, end_seen = s.keys(row + 1) - from;
             const std::int64_t seen = end_seen - first_seen;
             bends.bend(kernels, p + first_seen, seen, head, row - from - first_seen);
-            const float lse = kernels.softmax_row(p + first_seen, seen, bends.left());
+            const float lse =
+                sinks.join(p + first_seen, seen, head, kernels.softmax_row(p + first_seen, seen, bends.left()));
             clear(flash ? p : p - from, first_seen + (flash ? 0 : from));
             clear(p + end_seen, ld - end_seen - (flash ? 0 : from));
             if (flash) saved[head_index * s.sequence + row] = lse;
@@ -130,6 +133,16 @@ struct GradBlock {
   float* left;     ///< with dropout: scratch for what it leaves of p, block * T; may be scores
   float* factors;  ///< and for a row's factors, T
   float* slopes;   ///< with a cap: scratch for its slopes, block * T
+  const Sinks& sinks;
+  double* dsink;  ///< with sinks: of this head and sequence
+
+  /// What a row's probabilities leave to the sink.
+  [[nodiscard]] double share_of_sink(const float* p, std::int64_t keys, std::int64_t row) const {
+    if (flash) return std::exp(static_cast<double>(sinks.of(head)) - static_cast<double>(saved[row]));
+    double rest = 1;
+    for (std::int64_t i = 0; i < keys; ++i) rest -= static_cast<double>(p[i]);
+    return rest;
+  }
 
   void run(std::int64_t begin, std::int64_t end, bool first) const {
     const std::int64_t rows = end - begin, from = s.first_key(begin), keys = s.keys(end) - from;
@@ -158,6 +171,7 @@ struct GradBlock {
     gemm(false, true, rows, keys, s.dim, 1.0F, dy_rows, s.out_width, v, s.width, 0.0F, dscores, keys);
     for (std::int64_t row = 0; row < rows; ++row) {
       const float subtrahend = kernels.dot(dy_rows + row * s.out_width, y + (begin + row) * s.out_width, s.dim);
+      if (sinks.any()) *dsink -= share_of_sink(p + row * ld, keys, begin + row) * static_cast<double>(subtrahend);
       if (masks.any()) {
         masks.of_scores(kernels, sequence, head, begin + row, from + keys, factors);
         apply(factors + from, dscores + row * keys, keys);
@@ -197,6 +211,8 @@ void run_attention_grad(Machine& machine, const Call& call) {
   // Query heads of a group add to the same dk and dv: one thread has them all.
   const Masks masks(call);
   const Scores bends(call);
+  const Sinks sinks(call, 4);
+  std::vector<double> dsinks(sinks.any() ? static_cast<std::size_t>(s.batch * s.heads) : 0);
   const std::int64_t products = 5 * s.per_group * s.sequence * s.sequence * s.dim;
   machine.pool.each(
       s.batch * s.kv_heads, Shape::chunk(products), [&](std::int64_t first, std::int64_t last, int thread) {
@@ -229,7 +245,9 @@ void run_attention_grad(Machine& machine, const Call& call) {
                                   bends,
                                   scratch + (two ? area : 0),
                                   scratch + factors,
-                                  scratch + slopes};
+                                  scratch + slopes,
+                                  sinks,
+                                  dsinks.data() + (sinks.any() ? b * s.heads + head : 0)};
             // The last block sees all keys, so it can write what the others add to.
             for (std::int64_t i = s.blocks - 1; i >= 0; --i)
               block.run(i * s.block, std::min((i + 1) * s.block, s.sequence),
@@ -237,6 +255,7 @@ void run_attention_grad(Machine& machine, const Call& call) {
           }
         }
       });
+  if (sinks.any()) Sinks::add(call, 1, dsinks);
 }
 
 }  // namespace orrery::exec

@@ -48,7 +48,9 @@ bool of_types(OpKind kind) {
   return kind == OpKind::convert || kind == OpKind::sum_pieces || kind == OpKind::encode || kind == OpKind::decode ||
          kind == OpKind::sparse_encode || kind == OpKind::sparse_decode || kind == OpKind::encode_pooled ||
          kind == OpKind::decode_pooled || kind == OpKind::dispatch || kind == OpKind::combine ||
-         kind == OpKind::combine_weight_grad || kind == OpKind::grouped_matmul || kind == OpKind::grouped_weight_grad;
+         kind == OpKind::combine_weight_grad || kind == OpKind::grouped_matmul || kind == OpKind::grouped_weight_grad ||
+         kind == OpKind::expert_bias || kind == OpKind::expert_bias_grad || kind == OpKind::encode_rows ||
+         kind == OpKind::decode_rows;
 }
 
 // Operators that treat each row by itself and whose rows may stand in slots, of which the last input says how many
@@ -259,6 +261,10 @@ void CpuBackend::run_in_fp32(const Call& call) {
     case OpKind::combine_weight_grad: return run_combine_weight_grad(machine_, call);
     case OpKind::grouped_matmul: return run_grouped_matmul(machine_, call);
     case OpKind::grouped_weight_grad: return run_grouped_weight_grad(machine_, call);
+    case OpKind::expert_bias: return run_expert_bias(machine_, call);
+    case OpKind::expert_bias_grad: return run_expert_bias_grad(machine_, call);
+    case OpKind::encode_rows: return run_encode_rows(machine_, call);
+    case OpKind::decode_rows: return run_decode_rows(machine_, call);
     case OpKind::row_gate: return run_row_gate(machine_, call);
     case OpKind::row_gate_grad: return run_row_gate_grad(machine_, call);
     case OpKind::balance_losses: return run_balance_losses(machine_, call);

@@ -206,6 +206,10 @@ void run_combine(Machine&, const Call&);
 void run_combine_weight_grad(Machine&, const Call&);
 void run_grouped_matmul(Machine&, const Call&);
 void run_grouped_weight_grad(Machine&, const Call&);
+void run_expert_bias(Machine&, const Call&);  // operators_expert_rows.cpp
+void run_expert_bias_grad(Machine&, const Call&);
+void run_encode_rows(Machine&, const Call&);
+void run_decode_rows(Machine&, const Call&);
 void run_row_gate(Machine&, const Call&);
 void run_row_gate_grad(Machine&, const Call&);
 void run_split_columns(Machine&, const Call&);  // operators_latent.cpp

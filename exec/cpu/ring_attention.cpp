@@ -11,6 +11,7 @@
 #include "exec/cpu/gemm.h"
 #include "exec/cpu/masks.h"
 #include "exec/cpu/scores.h"
+#include "exec/cpu/sinks.h"
 
 namespace orrery::exec {
 namespace {
@@ -75,6 +76,7 @@ void run_ring_attention(Machine& machine, const Call& call) {
   float* saved = call.output(1, s.batch * s.heads * s.sequence);
   const Masks masks(call);
   const Scores bends(call);
+  const Sinks sinks(call, 2);
   machine.pool.each(s.batch * s.heads, 1, [&](std::int64_t first, std::int64_t last, int thread) {
     const std::int64_t rows = s.queries();
     float* scores = machine.scratch.get(thread, rows * (s.keys + s.dim) + (masks.any() ? s.keys : 0));
@@ -92,7 +94,8 @@ void run_ring_attention(Machine& machine, const Call& call) {
         float* p = scores + row * s.keys;
         const std::int64_t seen = s.seen(row);
         bends.bend(machine.kernels, p, seen, head, 0);
-        sums[static_cast<std::size_t>(row)] = machine.kernels.softmax_row(p, seen, bends.left());
+        sums[static_cast<std::size_t>(row)] =
+            sinks.join(p, seen, head, machine.kernels.softmax_row(p, seen, bends.left()));
         std::fill(p + seen, p + s.keys, 0.0F);
         if (!masks.any()) continue;
         masks.of_scores(machine.kernels, b, head, s.first_query + row, owner_of(call), s.keys, factors);
@@ -125,6 +128,8 @@ void run_ring_attention_grad(Machine& machine, const Call& call) {
   const Masks masks(call);
   const Scores bends(call);
   const float keep = call.op.accumulate ? 1.0F : 0.0F;  // the own block comes first and has all queries
+  const Sinks sinks(call, 5);
+  std::vector<double> dsinks(sinks.any() ? static_cast<std::size_t>(s.batch * s.heads) : 0);
   // Query heads of a group add to the same dk and dv: one thread has them all.
   machine.pool.each(s.batch * s.kv_heads, 1, [&](std::int64_t first, std::int64_t last, int thread) {
     const std::int64_t rows = s.queries();
@@ -157,6 +162,9 @@ void run_ring_attention_grad(Machine& machine, const Call& call) {
           machine.kernels.probabilities_row(p + row * s.keys, seen, bends.left(), lse[row]);
           std::fill(p + row * s.keys + seen, p + (row + 1) * s.keys, 0.0F);
           const float subtrahend = machine.kernels.dot(dout + row * s.out_width, out + row * s.out_width, s.dim);
+          if (sinks.any())
+            dsinks[static_cast<std::size_t>(b * s.heads + head)] -=
+                std::exp(static_cast<double>(sinks.of(head) - lse[row])) * static_cast<double>(subtrahend);
           if (masks.any()) {
             masks.of_scores(machine.kernels, b, head, s.first_query + row, owner_of(call), s.keys, factors);
             apply(factors, dp + row * s.keys, s.keys);
@@ -172,6 +180,7 @@ void run_ring_attention_grad(Machine& machine, const Call& call) {
       }
     }
   });
+  if (sinks.any()) Sinks::add(call, 2, dsinks);
 }
 
 void run_split_kv(Machine& machine, const Call& call) {

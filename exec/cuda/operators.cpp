@@ -20,6 +20,15 @@ Positions positions_of(const Call& call) {
   return {call.op.context, call.context.part};
 }
 
+// Behind what these operators have without.
+void refuse_sinks(const Op& op) {
+  const bool backward = op.kind == OpKind::attention_grad || op.kind == OpKind::ring_attention_grad;
+  const bool ring = op.kind == OpKind::ring_attention || op.kind == OpKind::ring_attention_grad;
+  if (op.in.size() > (backward ? 4U : 1U) + (ring ? 1U : 0U))
+    throw Failure("the CUDA backend's attention has no sinks yet: models with attention_sinks run on CPU ranks",
+                  FailureKind::environment);
+}
+
 template <class T>
 void run_embedding(const Call& call) {
   const Op& op = call.op;
@@ -390,10 +399,12 @@ void CudaBackend::run_one(const OpCall& one, const StepContext& context, const O
     case OpKind::rope_grad: return typed([&]<class T>(std::type_identity<T>) { run_rope<T>(call); });
     case OpKind::attention:
     case OpKind::attention_grad:
+      refuse_sinks(op);
       if (attention_by_cudnn(call)) return;
       return typed([&]<class T>(std::type_identity<T>) { run_attention<T>(call); });
     case OpKind::ring_attention:
     case OpKind::ring_attention_grad:
+      refuse_sinks(op);
       if (attention_by_cudnn(call)) return;
       return typed([&]<class T>(std::type_identity<T>) { run_ring_attention<T>(call); });
     case OpKind::split_kv:
@@ -469,6 +480,10 @@ void CudaBackend::run_one(const OpCall& one, const StepContext& context, const O
     case OpKind::combine_weight_grad:
     case OpKind::grouped_matmul:
     case OpKind::grouped_weight_grad:
+    case OpKind::expert_bias:
+    case OpKind::expert_bias_grad:
+    case OpKind::encode_rows:
+    case OpKind::decode_rows:
     case OpKind::row_gate:
     case OpKind::row_gate_grad:
     case OpKind::balance_losses:

@@ -15,9 +15,21 @@ namespace orrery::exec {
 template <models::Function Which>
 struct Formula;
 
+/// Of a gate, what it multiplies, and the way back of that one's gradient.
+struct UpAsItIs {
+  template <class V>
+  static ORRERY_FORMULA V up(V u) {
+    return u;
+  }
+  template <class V>
+  static ORRERY_FORMULA V through(V gradient, V) {
+    return gradient;
+  }
+};
+
 /// So et al., "Primer: Searching for Efficient Transformers" (2021), section 4.
 template <>
-struct Formula<models::Function::squared_relu> {
+struct Formula<models::Function::squared_relu> : UpAsItIs {
   template <class Math, class V>
   static ORRERY_FORMULA V value(V x) {
     const V p = Math::positive(x);
@@ -32,7 +44,7 @@ struct Formula<models::Function::squared_relu> {
 /// Hendrycks and Gimpel, "Gaussian Error Linear Units" (2016), section 2, tanh form: x/2 (1 + tanh(u)) with
 /// u = sqrt(2/pi) (x + 0.044715 x^3), computed as x sigmoid(2u), which is the same and does not cancel.
 template <>
-struct Formula<models::Function::gelu> {
+struct Formula<models::Function::gelu> : UpAsItIs {
   static constexpr float kTwoRoots = 1.5957691216057308F, kCubic = 0.044715F;
   template <class Math, class V>
   static ORRERY_FORMULA V value(V x) {
@@ -47,7 +59,7 @@ struct Formula<models::Function::gelu> {
 
 /// x sigmoid(x): what SwiGLU's gate goes through (Shazeer, "GLU Variants Improve Transformer", 2020).
 template <>
-struct Formula<models::Function::silu> {
+struct Formula<models::Function::silu> : UpAsItIs {
   template <class Math, class V>
   static ORRERY_FORMULA V value(V x) {
     return x * Math::sigmoid(x).value;
@@ -59,6 +71,33 @@ struct Formula<models::Function::silu> {
   }
 };
 
+/// min(x, 7) sigmoid(1.702 min(x, 7)), and what it multiplies is 1 + max(-7, min(x, 7)) (Agarwal et al., "gpt-oss-120b
+/// & gpt-oss-20b Model Card", 2025, section 2; its code's alpha and limit). NaN stays NaN.
+template <>
+struct Formula<models::Function::clamped> {
+  static constexpr float kAlpha = 1.702F, kLimit = 7.0F;
+  template <class Math, class V>
+  static ORRERY_FORMULA V value(V x) {
+    const V most = x > kLimit ? V{} + kLimit : x;
+    return most * Math::sigmoid(kAlpha * most).value;
+  }
+  template <class Math, class V>
+  static ORRERY_FORMULA V slope(V x) {
+    const auto s = Math::sigmoid(kAlpha * x);
+    return x > kLimit ? V{} : s.value + kAlpha * x * s.value * s.complement;
+  }
+  template <class V>
+  static ORRERY_FORMULA V up(V u) {
+    const V most = u > kLimit ? V{} + kLimit : u;
+    return 1.0F + (most < -kLimit ? V{} - kLimit : most);
+  }
+  template <class V>
+  static ORRERY_FORMULA V through(V gradient, V u) {
+    const V below = u > kLimit ? V{} : gradient;
+    return u < -kLimit ? V{} : below;
+  }
+};
+
 /// body(Formula) for a function that is known at run time.
 template <class Body>
 inline void with_formula(models::Function function, const Body& body) {
@@ -67,6 +106,7 @@ inline void with_formula(models::Function function, const Body& body) {
     case models::Function::squared_relu: return body(Formula<models::Function::squared_relu>{});
     case models::Function::gelu: return body(Formula<models::Function::gelu>{});
     case models::Function::silu: return body(Formula<models::Function::silu>{});
+    case models::Function::clamped: return body(Formula<models::Function::clamped>{});
   }
 }
 

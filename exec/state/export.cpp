@@ -107,8 +107,7 @@ std::vector<float> assembled(const FileTensor& tensor, const models::Lora& lora,
     if (!piece.lora_a.empty()) add_adapter(values, piece, lora, checkpoint);
     const std::int64_t inner = piece.shape.size() == 2 ? piece.shape[1] : 1;
     for (std::int64_t i = 0; i < static_cast<std::int64_t>(values.size()); ++i) {
-      const std::int64_t row = piece.place.row(i / inner), column = i % inner;
-      const std::int64_t at = piece.place.transposed ? column * tensor.shape[1] + row : row * inner + column;
+      const std::int64_t at = piece.place.element(i / inner, i % inner, inner);
       out[static_cast<std::size_t>(at)] = static_cast<float>(values[static_cast<std::size_t>(i)] - piece.place.offset);
     }
   }

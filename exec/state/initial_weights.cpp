@@ -80,9 +80,11 @@ std::optional<Place> find_place(const Files& files, const plan::ParameterRange& 
   return std::nullopt;
 }
 
-/// The file's matrix is read once per tensor and kept while its rows are asked for: a transposed run touches all of it.
+/// The file's matrix, of a tensor of all experts one's, is read once and kept while its rows are asked for: a
+/// transposed run touches all of it.
 struct Transposed {
   const TensorEntry* entry = nullptr;
+  std::int64_t base = 0;
   std::vector<float> values;
 };
 
@@ -94,7 +96,7 @@ void copy_from(const Place& place, Transposed& cache, std::int64_t first, std::s
     for (std::int64_t done = 0; done < size;) {
       const std::int64_t within = (first + done) % run, count = std::min(run - within, size - done);
       const std::int64_t row = (first + done) / place.inner, column = (first + done) % place.inner;
-      const std::int64_t element = at.row(row) * place.inner + column;
+      const std::int64_t element = at.element(row, column, place.inner);
       const auto part = out.subspan(static_cast<std::size_t>(done), static_cast<std::size_t>(count));
       place.file->read(*place.entry, element, part);
       require_finite(part, place.file->name(), place.entry->name, element);
@@ -103,16 +105,17 @@ void copy_from(const Place& place, Transposed& cache, std::int64_t first, std::s
     for (float& value : out) value = static_cast<float>(value + at.offset);
     return;
   }
-  if (cache.entry != place.entry) {
-    cache.values.resize(static_cast<std::size_t>(place.entry->elements()));
-    place.file->read(*place.entry, 0, cache.values);
-    require_finite(cache.values, place.file->name(), place.entry->name, 0);
+  if (cache.entry != place.entry || cache.base != at.base) {
+    cache.values.resize(static_cast<std::size_t>(place.inner * at.shape.back()));
+    place.file->read(*place.entry, at.base, cache.values);
+    require_finite(cache.values, place.file->name(), place.entry->name, at.base);
     cache.entry = place.entry;
+    cache.base = at.base;
   }
   for (std::size_t j = 0; j < out.size(); ++j) {
     const std::int64_t o = (first + static_cast<std::int64_t>(j)) / place.inner;
     const std::int64_t i = (first + static_cast<std::int64_t>(j)) % place.inner;
-    out[j] = cache.values[static_cast<std::size_t>(i * at.shape[1] + at.row(o))];
+    out[j] = cache.values[static_cast<std::size_t>(at.element(o, i, place.inner) - at.base)];
   }
 }
 

@@ -55,15 +55,40 @@ bool is_norm(const std::string& stem) {
   return false;
 }
 
-/// "mlp.experts.7.up" as the file's layer has it; empty where it is no expert's, or the file names none.
-std::string name_of_expert(const models::WeightNames& names, const std::string& stem) {
+/// Of a tensor of all experts: (experts, in, out) or, of biases, (experts, out), gate and up in one.
+void place_in_stack(FilePlace& place, const models::WeightNames& names, std::int64_t expert, bool up, bool both) {
+  const std::int64_t out = place.shape.front(), all = (both ? 2 : 1) * out;
+  const bool matrix = place.shape.size() == 2;
+  const std::int64_t size = matrix ? all * place.shape.back() : all;
+  place.shape = matrix ? std::vector<std::int64_t>{names.stacked, place.shape.back(), all}
+                       : std::vector<std::int64_t>{names.stacked, all};
+  place.transposed = matrix;
+  place.base = expert * size;
+  if (!both) return;
+  place.first = !up ? 0 : names.interleaved ? 1 : out;
+  if (names.interleaved) place.run = 1, place.stride = 2;
+}
+
+/// "mlp.experts.7.up" with `kind` ".weight" or ".bias", as the file's layer has it; whether it is an expert's that the
+/// file names.
+bool place_expert(FilePlace& place, const models::WeightNames& names, const std::string& of_layer,
+                  const std::string& stem, const std::string& kind) {
   constexpr std::string_view kExperts = "mlp.experts.";
-  if (names.experts == nullptr || stem.rfind(kExperts, 0) != 0) return {};
+  if (names.experts == nullptr || stem.rfind(kExperts, 0) != 0) return false;
   const std::size_t dot = stem.find('.', kExperts.size());
-  if (dot == std::string::npos) return {};
-  const char* const part = find(names.expert_parts, stem.substr(dot + 1));
-  if (part == nullptr) return {};
-  return fmt::format("{}.{}.{}", names.experts, stem.substr(kExperts.size(), dot - kExperts.size()), part);
+  if (dot == std::string::npos) return false;
+  const std::string number = stem.substr(kExperts.size(), dot - kExperts.size()), logical = stem.substr(dot + 1);
+  const char* const part = find(names.expert_parts, logical);
+  if (part == nullptr) return false;
+  place.prefix = names.prefix;
+  if (names.stacked == 0) {
+    place.name = fmt::format("{}{}.{}.{}{}", of_layer, names.experts, number, part, kind);
+    return true;
+  }
+  const char* const gate = find(names.expert_parts, "gate");
+  place.name = fmt::format("{}{}.{}{}", of_layer, names.experts, part, kind == ".bias" ? "_bias" : "");
+  place_in_stack(place, names, std::stoll(number), logical == "up", gate != nullptr && std::string_view(gate) == part);
+  return true;
 }
 
 /// What `weight_map` names, each file once.
@@ -112,11 +137,7 @@ FilePlace place_in_file(const models::WeightNames& names, const models::Tensor& 
   const std::string layer = stem.substr(2, number - 2);
   stem = stem.substr(number + 1);
   const std::string of_layer = fmt::format("{}{}{}.", names.prefix, names.layer, layer);
-  if (const std::string own = name_of_expert(names, stem); !own.empty()) {
-    place.prefix = names.prefix;
-    place.name = of_layer + own + kind;
-    return place;
-  }
+  if (place_expert(place, names, of_layer, stem, kind)) return place;
   if (const char* const other = find(names.parts, stem + kind)) {  // neither a weight nor a bias
     place.prefix = names.prefix;
     place.name = of_layer + other;

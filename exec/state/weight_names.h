@@ -22,11 +22,16 @@ struct FilePlace {
   std::int64_t first = 0;  ///< where the logical tensor's axis 0 begins in the file's: q, k and v of one c_attn
   std::int64_t run = 0;    ///< of these so many rows stand together, each run `stride` behind the one before; 0: all
   std::int64_t stride = 0;
-  double offset = 0;  ///< what the file's values are less by
+  std::int64_t base = 0;  ///< of a tensor of all experts: the element where this one's matrix begins
+  double offset = 0;      ///< what the file's values are less by
 
   /// The file's index on that axis of the logical tensor's `row`.
   [[nodiscard]] std::int64_t row(std::int64_t row) const {
     return run > 0 ? first + row / run * stride + row % run : first + row;
+  }
+  /// The file's element of the logical (row, column), of `inner` columns.
+  [[nodiscard]] std::int64_t element(std::int64_t row_of, std::int64_t column, std::int64_t inner) const {
+    return base + (transposed ? column * shape.back() + row(row_of) : row(row_of) * inner + column);
   }
 };
 

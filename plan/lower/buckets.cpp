@@ -143,6 +143,8 @@ models::ExpandOptions expand_options(const PlanSpec& spec) {
           .expert_bound = spec.expert_bound,
           .whole_experts = spec.whole_experts(),
           .imbalance = spec.expert_imbalance,
+          .dispatch = spec.tokens.dispatch,
+          .combine = spec.tokens.combine,
           .loss_chunks = spec.loss_chunks,
           // Backward follows at once, and no other rank has a part of the logits.
           .loss_at_once = spec.pipeline == 1 && spec.tensor == 1};

@@ -109,7 +109,11 @@ inline constexpr auto kChosenFields = std::make_tuple(
     Field{{"", "expert_bound", 1, kMostBound, nullptr, false,
            "room for tokens of other ranks, over what a balanced router sends"}, OF(expert_bound)},
     Field{{"", "expert_imbalance", 1, kMostBound, nullptr, false,
-           "tokens of the fullest rank over the mean, as predictions take them"}, OF(expert_imbalance)});
+           "tokens of the fullest rank over the mean, as predictions take them"}, OF(expert_imbalance)},
+    Field{{"tokens", "dispatch", 0, 0, &kTokenWords, false,
+           "in what rows, and gradients, travel to experts: fp8 with a scale for 128 values, int8 with one a row"},
+          OF(tokens.dispatch)},
+    Field{{"tokens", "combine", 0, 0, &kTokenWords, false, "in what they travel back"}, OF(tokens.combine)});
 
 /// The other fields of a plan file; a job gives batch, sequence and precision itself.
 inline constexpr auto kFixedFields = std::make_tuple(

@@ -10,6 +10,7 @@
 
 #include "base/ensure.h"
 #include "models/read.h"
+#include "plan/spec/expert_loads.h"
 #include "plan/spec/fields_yaml.h"
 #include "plan/spec/job_optimizer.h"
 #include "plan/spec/synonyms.h"
@@ -326,6 +327,7 @@ Job read_job(const Cursor& at) {
   job.objective = choose(at.optional("objective"), kObjectiveWords, job.objective);
   job.stack = at.optional("stack").text();
   job.bounds = read_bounds(at.optional("plan"));
+  job.expert_loads = read_loads(at.optional("expert_loads"));
   job.training = read_training(at.optional("training"));
   return job;
 }
@@ -345,6 +347,7 @@ std::string write_job(const Job& job, int indent) {
   w.line("objective", name_of(job.objective));
   if (!job.stack.empty()) w.line("stack", base::yaml_text(job.stack));
   write_bounds(w, job.bounds);
+  if (const std::string loads = loads_text(job.expert_loads); !loads.empty()) w.line("expert_loads", loads);
   write_training(w, job.training);
   return w.text();
 }
@@ -363,6 +366,9 @@ const char* name_of(GradientCompression kind) {
 }
 const char* name_of(TableSharding sharding) {
   return kShardingWords[static_cast<std::size_t>(sharding)].c_str();
+}
+const char* name_of(models::TokenCodec codec) {
+  return kTokenWords[static_cast<std::size_t>(codec)].c_str();
 }
 const char* name_of(PooledType type) {
   return kPooledWords[static_cast<std::size_t>(type)].c_str();

@@ -63,7 +63,14 @@ struct Compression {
   bool operator==(const Compression&) const = default;
 };
 
-/// What lives outside the device's memory (plan/lower/offload.h); `device`: nothing leaves it.
+/// In what rows of tokens travel to their experts, gradients of what these made among them, and back. All but none
+/// changes the mathematics: rows are rounded wherever the experts are, so that no placement does.
+struct Tokens {
+  models::TokenCodec dispatch = models::TokenCodec::none, combine = models::TokenCodec::none;
+  bool operator==(const Tokens&) const = default;
+};
+
+/// What lives outside the device's memory (plan/lower/offload.h); `device`: it stays.
 struct Offload {
   /// host: what blocks save for backward moves out after forward and returns ahead of backward; with full recomputation
   /// that is the blocks' checkpoints (ZeRO, Rajbhandari et al. 2020, section 6.1: P_a+cpu).
@@ -174,6 +181,10 @@ struct CompressionBounds {
   std::optional<std::int64_t> start;
   bool operator==(const CompressionBounds&) const = default;
 };
+struct TokensBounds {
+  std::vector<models::TokenCodec> dispatch, combine;  ///< empty: none, as fewer bits change the mathematics
+  bool operator==(const TokensBounds&) const = default;
+};
 struct EmbeddingBounds {
   std::vector<TableSharding> sharding;  ///< empty: automatic
   TablePlacement placement;
@@ -200,7 +211,16 @@ struct Bounds {
   EmbeddingBounds embedding;
   std::vector<int> expert_tensor;  ///< empty: 0, and also 1 with sequence parallelism
   std::optional<double> expert_bound, expert_imbalance;
+  TokensBounds tokens;
   bool operator==(const Bounds&) const = default;
+};
+
+/// How evenly tokens choose among experts, as predictions take it; nothing given: evenly.
+struct ExpertLoads {
+  std::optional<double> zipf;  ///< the i-th expert of a layer gets i^-zipf (models/loads.h)
+  std::string from;            ///< the folder of a run, as written; apps/ puts what its log holds into `layers`
+  std::vector<std::vector<double>> layers;  ///< tokens of each expert, of each layer that has any, step by step
+  bool operator==(const ExpertLoads&) const = default;
 };
 
 struct Job {
@@ -213,6 +233,7 @@ struct Job {
   Objective objective = Objective::time;
   std::string stack;  ///< software stack by name; empty: the cluster's default
   Bounds bounds;
+  ExpertLoads expert_loads;
   Training training;
   bool operator==(const Job&) const = default;
 };
@@ -231,6 +252,7 @@ struct Job {
 [[nodiscard]] const char* name_of(GradientCompression kind);  ///< "none", "bf16", "fp16", "powersgd"
 [[nodiscard]] const char* name_of(TableSharding sharding);    ///< "auto", "whole", "row", …
 [[nodiscard]] const char* name_of(PooledType type);           ///< "fp32", "bf16", "fp16", "int8"
+[[nodiscard]] const char* name_of(models::TokenCodec codec);  ///< "none", "bf16", "fp8", "int8"
 [[nodiscard]] const char* name_of(ActivationEncoding kind);   ///< "none", "fp16", "fp10", "fp8"
 
 }  // namespace orrery::plan

@@ -435,10 +435,8 @@ class Rules {
 
   void experts() {
     const models::Experts& e = model_.experts;
-    const char* const counted = "another model: `orrery model` counts this one, and no plan computes it";
-    rule(!model_.attention_sinks, "P140", "attention has no sinks yet: the learned logits that stand beside its scores",
-         counted);
-    rule(!e.expert_bias, "P141", "experts have no biases yet; a router's are there", counted);
+    rule(spec_.tokens == Tokens{} || e.any(), "P142", "rows of tokens travel to experts, and the model has none",
+         "no `tokens`");
     rule(spec_.expert == 1 || e.any(), "P21",
          fmt::format("expert {} divides experts, and the model has none", spec_.expert), "expert: 1");
     if (!e.any()) return;
@@ -580,6 +578,9 @@ std::string describe(const PlanSpec& spec) {
     text += fmt::format(", tables {}", name_of(spec.embedding.sharding));
   travels("pooled vectors", spec.embedding.forward);
   travels("their gradients", spec.embedding.backward);
+  if (spec.tokens != Tokens{})
+    text += fmt::format(", tokens to experts in {}, back in {}", name_of(spec.tokens.dispatch),
+                        name_of(spec.tokens.combine));
   if (spec.loss_chunks > 1) text += fmt::format(", loss in {} chunks", spec.loss_chunks);
   if (spec.optimizer != OptimizerKind::adamw) text += fmt::format(", {}", name_of(spec.optimizer));
   if (spec.rounding != Rounding::nearest) text += fmt::format(", {} rounding", name_of(spec.rounding));

@@ -66,6 +66,7 @@ struct PlanSpec {
   double expert_bound = 2;
   /// Tokens of the fullest rank over the mean, as predictions assume it; in a run the data decides.
   double expert_imbalance = 1;
+  Tokens tokens;  ///< of a mixture of experts
   bool operator==(const PlanSpec&) const = default;
   /// Product of two degrees, clamped to the largest int.
   [[nodiscard]] static int product(int a, int b) {

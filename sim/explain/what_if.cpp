@@ -125,6 +125,7 @@ std::vector<Neighbour> steps_from(const plan::PlanSpec& s) {
     chunks(s.virtual_stages * 2);
     if (s.virtual_stages % 2 == 0) chunks(s.virtual_stages / 2);
   }
+  if (s.expert_imbalance > 1) add("experts loaded evenly", [](auto& o) { o.expert_imbalance = 1; });
   add_meshes(steps, s);
   return steps;
 }

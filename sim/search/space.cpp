@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "plan/spec/expert_loads.h"
+
 namespace orrery::sim {
 
 std::vector<std::int64_t> divisors(std::int64_t n) {
@@ -99,7 +101,18 @@ std::vector<plan::Offload> offloads(const plan::Bounds& b) {
   return out;
 }
 
-/// What may be sent or stored in fewer bits: nothing, unless the job says so, because it changes the mathematics.
+/// In what rows of tokens may travel: as they are, unless the job says so.
+std::vector<plan::Tokens> travels(const plan::Bounds& b) {
+  const auto or_none = [](const std::vector<models::TokenCodec>& bound) {
+    return bound.empty() ? std::vector{models::TokenCodec::none} : bound;
+  };
+  std::vector<plan::Tokens> out;
+  for (const models::TokenCodec dispatch : or_none(b.tokens.dispatch))
+    for (const models::TokenCodec combine : or_none(b.tokens.combine)) out.push_back({dispatch, combine});
+  return out;
+}
+
+/// What may travel or wait in fewer bits: nothing, unless the job says so, because it changes the mathematics.
 std::vector<plan::Compression> compressions(const plan::Bounds& b) {
   const plan::Compression defaults;
   std::vector<plan::Compression> out;
@@ -238,6 +251,7 @@ std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const mod
   const cost::Capabilities& can = stacks.named().can;
   const std::vector<plan::Offload> elsewhere = offloads(b);
   const std::vector<plan::Compression> fewer_bits = compressions(b);
+  const std::vector<plan::Tokens> travelling = travels(b);
   std::vector<plan::PlanSpec> out;
   for (plan::PlanSpec spec : meshes(cluster, model, job, stacks.named())) {
     spec.layers_per_stage = b.layers_per_stage;
@@ -247,8 +261,7 @@ std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const mod
     spec.rounding = job.rounding;
     plan::take_optimizer(spec, job.training);
     spec.staleness = b.staleness.value_or(-1);
-    spec.expert_bound = b.expert_bound.value_or(spec.expert_bound);
-    spec.expert_imbalance = b.expert_imbalance.value_or(spec.expert_imbalance);
+    plan::take_loads(spec, job, model.experts);
     const std::vector<int> zeros = zero_stages(b, can, spec);
     const std::vector<Order> orders = orders_of(b, model, can, spec);
     const std::vector<bool> shardings = shardings_of(b, can, spec);
@@ -289,10 +302,12 @@ std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const mod
                       spec.compression = compression;
                       for (const int chunks_of_loss : or_one(b.loss_chunks)) {
                         spec.loss_chunks = chunks_of_loss;
-                        for (const int split : expert_splits(b, model, spec)) {
-                          spec.expert_tensor = split;
-                          out.push_back(spec);
-                        }
+                        for (const int split : expert_splits(b, model, spec))
+                          for (const plan::Tokens& tokens : travelling) {
+                            spec.expert_tensor = split;
+                            spec.tokens = tokens;
+                            out.push_back(spec);
+                          }
                       }
                     }
               }

@@ -7,7 +7,7 @@
 #include <cctype>
 #include <iterator>
 
-#include "models/loads.h"
+#include "plan/spec/expert_loads.h"
 
 namespace orrery::sim {
 
@@ -160,7 +160,10 @@ double imbalance_of(const Setup& s, std::vector<std::string>& notes) {
   const bool forced = says(s.routing, "force");
   if (ranks < 2 || experts % ranks != 0 || forced || !says(s.routing, "dropless")) return 1;
   notes.push_back(fmt::format("experts loaded by Zipf's law, exponent {}", kUntrainedZipf));
-  return models::fullest_over_mean(models::zipf_loads(experts, s.experts_per_token.value_or(2), kUntrainedZipf), ranks);
+  const plan::ExpertLoads untrained{.zipf = kUntrainedZipf, .from = {}, .layers = {}};
+  return plan::fullest_of(untrained, {.count = experts, .chosen = s.experts_per_token.value_or(2)},
+                          static_cast<int>(ranks))
+      .mean;
 }
 
 }  // namespace orrery::sim

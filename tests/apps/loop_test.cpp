@@ -102,6 +102,46 @@ TEST_F(Loop, VerifiesPlansThatChangeTheMathematicsByTheirSerialPrograms) {
   EXPECT_THAT(none.err, HasSubstr("P94"));
 }
 
+// What a run has measured of its experts, a prediction takes; and rows of tokens in 8 bits are of the mathematics.
+TEST_F(Loop, MeasuredLoadsOfExpertsMakeAPredictedStepLonger) {
+  const auto job = [&](const std::string& name, const std::string& more) {
+    return scratch_.file(name + "-job.yaml",
+                         "model: tiny-moe\ncluster: localhost-2\nbatch: 4\nsequence: 64\nprecision: fp32\n"
+                         "plan: {data: 2, expert: 2, micro_batch: 2, schedule: gpipe, tokens: {dispatch: fp8, combine: "
+                         "bf16}}\n" +
+                             more +
+                             "training: {steps: 6, data: text.txt, optimizer: {name: adamw, learning_rate: 1e-2}}\n");
+  };
+  const auto planned = [&](const std::string& name, const std::string& more) {
+    const Ran ran = orrery({"plan", job(name, more), "-o", path(name + ".yaml"), "--json"});
+    EXPECT_EQ(ran.exit_code, 0) << ran.err;
+    return ran.result().at("plans").at(0);
+  };
+  const nlohmann::json balanced = planned("balanced", "");
+  const Ran ran = orrery({"train", path("balanced.yaml"), "--run", path("run"), "--verify-serial", "--json"});
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_EQ(ran.result().at("serial").at("equal"), true);
+
+  const nlohmann::json measured = planned("measured", "expert_loads: {from: run}\n");
+  EXPECT_GT(measured.at("plan").at("plan").at("expert_imbalance").get<double>(), 1);
+  EXPECT_GT(measured.at("step_time_s").get<double>(), balanced.at("step_time_s").get<double>());
+  EXPECT_FALSE(balanced.at("plan").at("plan").contains("expert_imbalance")) << "it is 1";
+  // As a law says it.
+  const nlohmann::json skewed = planned("skewed", "expert_loads: {zipf: 4}\n");
+  EXPECT_GT(skewed.at("step_time_s").get<double>(), balanced.at("step_time_s").get<double>());
+  // A plan file says by itself what was taken.
+  const nlohmann::json simulated = orrery({"simulate", path("measured.yaml"), "--json"}).result();
+  EXPECT_GT(simulated.at("step_time_s").get<double>(),
+            orrery({"simulate", path("balanced.yaml"), "--json"}).result().at("step_time_s").get<double>());
+
+  const Ran nowhere = orrery({"plan", job("nowhere", "expert_loads: {from: no-run}\n")});
+  EXPECT_EQ(nowhere.exit_code, 3) << nowhere.err;
+  scratch_.file("dense/metrics.jsonl", "{\"step\":1,\"loss\":3}\n");
+  const Ran dense = orrery({"plan", job("dense", "expert_loads: {from: dense}\n")});
+  EXPECT_EQ(dense.exit_code, 3);
+  EXPECT_THAT(dense.err, HasSubstr("E0127"));
+}
+
 TEST_F(Loop, ABertTrainsAsItsSerialRunDoesIsExportedAndDoesNotGoOnFromAText) {
   const std::string job = scratch_.file(
       "bert-job.yaml",

@@ -12,4 +12,8 @@ target_include_directories(bench_arena PRIVATE ${PROJECT_SOURCE_DIR})
 if(ORRERY_HAVE_CPU_BACKEND)
   add_executable(bench_tables EXCLUDE_FROM_ALL ${CMAKE_CURRENT_SOURCE_DIR}/bench/tables.cpp)
   target_link_libraries(bench_tables PRIVATE orrery::exec_cpu orrery::plan orrery_flags)
+
+  # scripts/bench-mixture does.
+  add_executable(bench_mixture EXCLUDE_FROM_ALL ${CMAKE_CURRENT_SOURCE_DIR}/bench/mixture.cpp)
+  target_link_libraries(bench_mixture PRIVATE orrery::exec_cpu orrery::plan orrery_flags)
 endif()

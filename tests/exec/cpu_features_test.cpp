@@ -21,11 +21,25 @@ double gelu_tanh(double x) {
   return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
 }
 
+double as_it_is(double x) {
+  return x;
+}
+double clamped_silu(double x) {
+  return std::min(x, 7.0) / (1 + std::exp(-1.702 * std::min(x, 7.0)));
+}
+double clamped_and_one(double x) {
+  return 1 + std::clamp(x, -7.0, 7.0);
+}
+
 struct Activated {
   Function function;
   double (*definition)(double);
+  double (*up)(double) = as_it_is;
+  double spread = 2;
 };
-const Activated kActivated[] = {{Function::squared_relu, relu_squared}, {Function::gelu, gelu_tanh}};
+const Activated kActivated[] = {{Function::squared_relu, relu_squared},
+                                {Function::gelu, gelu_tanh},
+                                {Function::clamped, clamped_silu, clamped_and_one, 6}};
 
 TEST(Activations, AreTheirDefinitionsWithTheirSlopes) {
   constexpr std::int64_t kRows = 7, kColumns = 53;
@@ -56,14 +70,14 @@ TEST(Activations, AreTheirDefinitionsWithTheirSlopes) {
 TEST(Activations, GateWithTheirDefinitions) {
   constexpr std::int64_t kRows = 5, kColumns = 37;
   for (const Activated& one : kActivated) {
-    Numbers x = random_numbers(2 * kRows * kColumns, "x", 2), dy = random_numbers(kRows * kColumns, "dy");
+    Numbers x = random_numbers(2 * kRows * kColumns, "x", one.spread), dy = random_numbers(kRows * kColumns, "dy");
     Exact in = exact(x);
     const auto values = [&] {
       Exact y(place(kRows * kColumns));
       for (std::int64_t r = 0; r < kRows; ++r)
         for (std::int64_t c = 0; c < kColumns; ++c)
           y[place(r * kColumns + c)] =
-              one.definition(in[place(2 * r * kColumns + c)]) * in[place(2 * r * kColumns + kColumns + c)];
+              one.definition(in[place(2 * r * kColumns + c)]) * one.up(in[place(2 * r * kColumns + kColumns + c)]);
       return y;
     };
     const Exact expected = values();
@@ -148,6 +162,7 @@ struct Attention {
   double cap = 0, score_scale = 0;
   std::int64_t alibi_heads = 0;
   int tensor_rank = 0;
+  bool sinks = false;
   [[nodiscard]] std::int64_t width() const { return (heads + 2 * kv_heads) * dim; }
   [[nodiscard]] Op op(OpKind kind) const {
     Op op;
@@ -161,14 +176,14 @@ struct Attention {
 };
 
 /// By the definition in models/op.h.
-Exact attended(const Attention& c, const Exact& qkv) {
+Exact attended(const Attention& c, const Exact& qkv, const Exact& sinks) {
   Exact y(place(2 * c.sequence * c.heads * c.dim));
   for (std::int64_t b = 0; b < 2; ++b)
     for (std::int64_t h = 0; h < c.heads; ++h)
       for (std::int64_t i = 0; i < c.sequence; ++i) {
         const std::int64_t g = h / (c.heads / c.kv_heads);
         Exact p(place(i + 1));
-        double total = 0;
+        double total = c.sinks ? std::exp(sinks[place(h)]) : 0;
         for (std::int64_t j = 0; j <= i; ++j) {
           if (c.window > 0 && i - j >= c.window) continue;
           double s = 0;
@@ -194,27 +209,40 @@ Exact attended(const Attention& c, const Exact& qkv) {
 void expect_attention(const Attention& c, bool differences) {
   Numbers qkv = random_numbers(2 * c.sequence * c.width(), "qkv", 1.5);
   Numbers dy = random_numbers(2 * c.sequence * c.heads * c.dim, "dy");
-  Exact x = exact(qkv);
-  const Exact expected = attended(c, x);
-  const Exact slopes = differences ? finite_differences(x, [&] { return weighted_sum(attended(c, x), dy); }) : Exact();
+  Numbers logits = random_numbers(c.heads, "sinks", 2);
+  Exact x = exact(qkv), z = exact(logits);
+  const Exact expected = attended(c, x, z);
+  const auto loss = [&] { return weighted_sum(attended(c, x, z), dy); };
+  const Exact slopes = differences ? finite_differences(x, loss) : Exact();
+  const Exact of_sinks = c.sinks ? finite_differences(z, loss) : Exact();
   StepContext context;
   context.tensor_rank = c.tensor_rank;
   on_every_backend([&](Backend& backend) {
     Numbers y(expected.size(), NAN), dqkv(qkv.size(), NAN);
     Numbers saved(place(2 * c.heads * c.sequence * (c.flash ? 1 : c.sequence)), NAN);
-    run(backend, c.op(OpKind::attention), {of(qkv)}, {of(y), of(saved)}, context);
-    run(backend, c.op(OpKind::attention_grad), {of(dy), of(qkv), of(y), of(saved)}, {of(dqkv)}, context);
+    Numbers dsinks(logits.size(), 1.0F);  // gradients are added
+    std::vector<Operand> in = {of(qkv)}, back = {of(dy), of(qkv), of(y), of(saved)}, out = {of(dqkv)};
+    if (c.sinks) in.push_back(of(logits)), back.push_back(of(logits)), out.push_back(of(dsinks));
+    run(backend, c.op(OpKind::attention), in, {of(y), of(saved)}, context);
+    run(backend, c.op(OpKind::attention_grad), back, out, context);
     EXPECT_LT(error_of(y, expected), 3e-6);
+    if (c.sinks) {
+      for (float& value : dsinks) value -= 1;
+      EXPECT_LT(error_of(dsinks, of_sinks), 5e-6);
+    }
     if (differences) {
       EXPECT_LT(error_of(dqkv, slopes), 5e-6);
     }
     for (const float value : dqkv) EXPECT_TRUE(std::isfinite(value));
-    return std::vector<Numbers>{y, dqkv};
+    return std::vector<Numbers>{y, dqkv, dsinks};
   });
 }
 
 TEST(AttentionFeatures, AreTheirDefinitionsWithTheirGradients) {
   for (const bool flash : {true, false}) {
+    expect_attention({.sequence = 9, .heads = 4, .kv_heads = 2, .dim = 4, .flash = flash, .sinks = true}, true);
+    expect_attention({.sequence = 9, .heads = 4, .kv_heads = 2, .dim = 4, .flash = flash, .window = 3, .sinks = true},
+                     true);
     expect_attention({.sequence = 9, .heads = 4, .kv_heads = 2, .dim = 4, .flash = flash, .window = 3}, true);
     expect_attention({.sequence = 7, .heads = 2, .kv_heads = 1, .dim = 4, .flash = flash, .cap = 1.5}, true);
     expect_attention({.sequence = 7, .heads = 2, .kv_heads = 2, .dim = 4, .flash = flash, .score_scale = 0.2}, true);
@@ -240,6 +268,9 @@ TEST(AttentionFeatures, AreTheirDefinitionsWithTheirGradients) {
 TEST(AttentionFeatures, AWindowsGradientsOverSeveralBlocks) {
   expect_attention({.sequence = 70, .heads = 1, .kv_heads = 1, .dim = 2, .flash = true, .window = 5, .cap = 3}, true);
   expect_attention({.sequence = 70, .heads = 1, .kv_heads = 1, .dim = 2, .flash = false, .window = 66}, true);
+  for (const bool flash : {true, false})
+    expect_attention({.sequence = 70, .heads = 2, .kv_heads = 1, .dim = 2, .flash = flash, .window = 9, .sinks = true},
+                     true);
 }
 
 TEST(AttentionFeatures, SlopesAreThoseOfThePaper) {
@@ -252,13 +283,15 @@ TEST(AttentionFeatures, SlopesAreThoseOfThePaper) {
 }
 
 // One block of keys of a ring, which is all there is: the same as attention over them.
-TEST(AttentionFeatures, ARingCapsAsAttentionDoes) {
+TEST(AttentionFeatures, ARingCapsAndSinksAsAttentionDoes) {
   Attention c{.sequence = 6, .heads = 2, .kv_heads = 1, .dim = 4, .cap = 1.2, .score_scale = 0.6};
   Numbers qkv = random_numbers(2 * c.sequence * c.width(), "qkv", 1.5), dy = random_numbers(2 * c.sequence * 8, "dy");
+  Numbers sinks = random_numbers(c.heads, "sinks", 2);
   on_every_backend([&](Backend& backend) {
+    Numbers dsinks(sinks.size()), d_sinks_ring(sinks.size());
     Numbers y(dy.size()), lse(place(2 * 2 * c.sequence)), dqkv(qkv.size());
-    run(backend, c.op(OpKind::attention), {of(qkv)}, {of(y), of(lse)});
-    run(backend, c.op(OpKind::attention_grad), {of(dy), of(qkv), of(y), of(lse)}, {of(dqkv)});
+    run(backend, c.op(OpKind::attention), {of(qkv), of(sinks)}, {of(y), of(lse)});
+    run(backend, c.op(OpKind::attention_grad), {of(dy), of(qkv), of(y), of(lse), of(sinks)}, {of(dqkv), of(dsinks)});
     const auto of_ring = [&](OpKind kind) {
       Op op = c.op(kind);
       op.context = 2;
@@ -267,12 +300,13 @@ TEST(AttentionFeatures, ARingCapsAsAttentionDoes) {
     Numbers kv(place(2 * c.sequence * 2 * c.dim)), y_ring(y.size()), lse_ring(lse.size()), d_ring(qkv.size()),
         dkv(kv.size());
     run(backend, of_ring(OpKind::split_kv), {of(qkv)}, {of(kv)});
-    run(backend, of_ring(OpKind::ring_attention), {of(qkv), of(kv)}, {of(y_ring), of(lse_ring)});
-    run(backend, of_ring(OpKind::ring_attention_grad), {of(dy), of(qkv), of(y_ring), of(lse_ring), of(kv)},
-        {of(d_ring), of(dkv)});
+    run(backend, of_ring(OpKind::ring_attention), {of(qkv), of(kv), of(sinks)}, {of(y_ring), of(lse_ring)});
+    run(backend, of_ring(OpKind::ring_attention_grad), {of(dy), of(qkv), of(y_ring), of(lse_ring), of(kv), of(sinks)},
+        {of(d_ring), of(dkv), of(d_sinks_ring)});
     run(backend, of_ring(OpKind::merge_kv), {of(dkv)}, {of(d_ring)});
     EXPECT_LT(error_of(y_ring, exact(y)), 1e-6);
     EXPECT_LT(error_of(d_ring, exact(dqkv)), 2e-6);
+    EXPECT_LT(error_of(d_sinks_ring, exact(dsinks)), 2e-6);
     return std::vector<Numbers>{y_ring, d_ring};
   });
 }

@@ -23,6 +23,29 @@ inline void make_encoder(models::Model& m) {
   m.token_types = 2;
 }
 
+/// The model of tests/golden/pytorch/generate_gpt_oss.py.
+inline void make_gpt_oss(models::Model& m) {
+  m.family = models::Family::gpt_oss;
+  models::traits_of(m.family).defaults(m);
+  m.layers = 3;
+  m.kv_heads = 2;
+  m.norm_epsilon = 1e-5;
+  m.rope_theta = 10000;
+  m.window = 6;
+  m.experts.count = 8;
+  m.experts.hidden = m.ffn_hidden = 24;
+}
+
+/// A mixture of experts of that family.
+inline void make_mixture(models::Model& m) {
+  using models::Family;
+  m.experts.count = 4;
+  m.experts.hidden = 24;
+  m.experts.chosen = m.family == Family::llama4 ? 1 : 2;
+  if (m.family == Family::mixtral) m.ffn_hidden = 24;
+  if (m.family == Family::llama4) m.experts.shared = 24;
+}
+
 /// Any family at a golden model's size, with all that it has and others do not.
 inline void make_family(models::Model& m, models::Family family) {
   using models::Family;
@@ -34,6 +57,7 @@ inline void make_family(models::Model& m, models::Family family) {
   m.ffn_hidden = family == Family::bloom || family == Family::falcon ? 4 * m.hidden : 96;
   if (family == Family::gemma || family == Family::gemma2 || family == Family::qwen3) m.head_dim = 16;
   if (family == Family::mistral || family == Family::phi3) m.window = 6;
+  if (models::traits_of(family).mixture) make_mixture(m);
   if (family != Family::gemma2) return;
   m.window = 4;
   m.attention_cap = 0.7, m.logit_cap = 1.3, m.query_scale = 20;

@@ -14,6 +14,7 @@
 #include "exec/state/weight_names.h"
 #include "models/expand.h"
 #include "models/read.h"
+#include "plan/lower/experts.h"
 #include "plan/lower/lower.h"
 #include "tests/exec/families.h"
 #include "tests/exec/training.h"
@@ -133,6 +134,38 @@ TEST(WeightNames, OfExpertsAreThoseOfTransformers) {
     EXPECT_EQ(name(Family::deepseek_v2, ("h.3.attn." + std::string(logical) + ".weight").c_str()),
               layer + "self_attn." + theirs + ".weight");
   EXPECT_EQ(name(Family::llama, "h.3.mlp.experts.7.gate.weight"), "h.3.mlp.experts.7.gate.weight") << "it has none";
+  EXPECT_EQ(name(Family::gpt_oss, "h.3.attn.sinks"), layer + "self_attn.sinks");
+  EXPECT_EQ(name(Family::gpt_oss, "h.3.mlp.router.bias"), layer + "mlp.router.bias");
+}
+
+// transformers: (experts, in, out), gate and up in one; gpt-oss's take turns, Llama 4's stand one behind the other.
+TEST(WeightNames, OfExpertsInOneTensorSayWhereEachStands) {
+  const auto place = [](Family family, const char* logical, std::vector<std::int64_t> shape) {
+    models::Model model;
+    model.family = family;
+    model.experts.count = 5;
+    return place_in_file(models::weight_names(model), {.name = logical, .logical_shape = std::move(shape)});
+  };
+  const std::string layer = "model.layers.3.";
+  for (const auto& [family, experts, up, step] : {std::tuple{Family::gpt_oss, layer + "mlp.experts.", 1, 2},
+                                                  std::tuple{Family::llama4, layer + "feed_forward.experts.", 6, 1}}) {
+    const FilePlace gate = place(family, "h.3.mlp.experts.2.gate.weight", {6, 4});  // 4 columns in, 6 rows out
+    EXPECT_EQ(gate.name, experts + "gate_up_proj");
+    EXPECT_EQ(gate.shape, (std::vector<std::int64_t>{5, 4, 12}));
+    EXPECT_EQ(gate.element(0, 0, 4), 2 * 4 * 12);
+    EXPECT_EQ(gate.element(3, 1, 4), 2 * 4 * 12 + 12 + 3 * step);
+    const FilePlace of_up = place(family, "h.3.mlp.experts.2.up.weight", {6, 4});
+    EXPECT_EQ(of_up.name, gate.name);
+    EXPECT_EQ(of_up.element(3, 1, 4), 2 * 4 * 12 + 12 + 3 * step + up);
+    const FilePlace down = place(family, "h.3.mlp.experts.2.proj.weight", {4, 6});
+    EXPECT_EQ(down.name, experts + "down_proj");
+    EXPECT_EQ(down.shape, (std::vector<std::int64_t>{5, 6, 4}));
+    EXPECT_EQ(down.element(3, 1, 6), 2 * 6 * 4 + 4 + 3);
+    const FilePlace bias = place(family, "h.3.mlp.experts.2.up.bias", {6});
+    EXPECT_EQ(bias.name, experts + "gate_up_proj_bias");
+    EXPECT_EQ(bias.shape, (std::vector<std::int64_t>{5, 12}));
+    EXPECT_EQ(bias.element(3, 0, 1), 2 * 12 + 3 * step + up);
+  }
 }
 
 /// A model of each family through a checkpoint of an odd plan into a folder, and back.
@@ -148,16 +181,23 @@ class Exported : public ::testing::TestWithParam<Family> {
     if (GetParam() == Family::bert) return testing::golden_bert();
     Trial trial = testing::golden_trial("constant");
     if (GetParam() == Family::gpt) return trial;
+    if (GetParam() == Family::gpt_oss) {
+      testing::make_gpt_oss(trial.model);
+      trial.training.initial_weights = kGolden + "gpt_oss_initial.safetensors";
+      return trial;
+    }
     testing::make_family(trial.model, GetParam());
     trial.training.initial_weights.clear();
     return trial;
   }
   static void with(const Trial& trial, const std::function<void(const CheckpointContext&)>& body) {
-    const plan::Schedule schedule = plan::lower(testing::plan_of(trial));
+    const plan::Schedule lowered = plan::lower(testing::plan_of(trial));
     ThreadWorld world(trial.spec.ranks());
     testing::in_threads(
         trial.spec.ranks(),
         [&](int rank) {
+          plan::Schedule schedule = lowered;
+          plan::name_experts(schedule, rank);
           const auto transport = world.transport(rank);
           const auto backend = make_cpu_backend(1);
           const plan::Placement placement = plan::place(schedule.class_of(rank));
@@ -187,6 +227,7 @@ class Exported : public ::testing::TestWithParam<Family> {
   Trial saved() const {
     Trial split = trial();
     split.spec.data = split.spec.tensor = split.spec.pipeline = 2, split.spec.zero_stage = 1;
+    if (split.model.experts.any()) split.spec.expert = 2;
     with(split, [&](const CheckpointContext& c) { save_checkpoint(c, folder_ / "checkpoints", 7); });
     return split;
   }
@@ -248,7 +289,8 @@ TEST_P(Exported, IsRefusedFromADamagedCheckpoint) {
 INSTANTIATE_TEST_SUITE_P(Families, Exported,
                          ::testing::Values(Family::gpt, Family::llama, Family::bert, Family::mistral, Family::qwen2,
                                            Family::qwen3, Family::gemma, Family::gemma2, Family::gpt_neox, Family::phi3,
-                                           Family::opt, Family::falcon, Family::bloom, Family::nemotron),
+                                           Family::opt, Family::falcon, Family::bloom, Family::nemotron,
+                                           Family::mixtral, Family::qwen3_moe, Family::gpt_oss, Family::llama4),
                          [](const auto& one) { return std::string(models::name_of(one.param)); });
 
 TEST(Exporting, RefusesWhatTheFamilysClassCannotSay) {

@@ -121,7 +121,7 @@ const std::vector<Configuration>& configurations() {
            "model_type": "gpt_oss", "num_attention_heads": 64, "num_experts_per_tok": 4, "num_hidden_layers": 36,
            "num_key_value_heads": 8, "num_local_experts": 128, "rms_norm_eps": 1e-05, "rope_theta": 150000,
            "sliding_window": 128, "swiglu_limit": 7.0, "tie_word_embeddings": false, "vocab_size": 201088})"},
-      {"", 20'914'757'184, 4.19, 0.005,  // gpt-oss-20b: 3.61 and the token table's 0.58
+      {"gpt-oss-20b", 20'914'757'184, 4.19, 0.005,  // gpt-oss-20b: 3.61 and the token table's 0.58
        R"({"model_type": "gpt_oss", "head_dim": 64, "hidden_size": 2880, "intermediate_size": 2880,
            "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention",
                            "sliding_attention", "full_attention", "sliding_attention", "full_attention",
@@ -366,6 +366,7 @@ TEST(MixturesOfExperts, RefuseConfigurationsThatAModelCannotSay) {
                                                         {"deepseek_v3", R"("moe_layer_freq": 2)"},
                                                         {"deepseek_v3", R"("topk_method": "random")"},
                                                         {"deepseek_v2", R"("scoring_func": "tanh")"},
+                                                        {"gpt_oss", R"("swiglu_limit": 5.0)"},
                                                         {"gpt_oss", R"("attention_bias": false)"}})
     EXPECT_NE(message_of(config(type, std::string(", ") + more)).find("E0111"), std::string::npos) << type << more;
   EXPECT_NE(message_of(config("mixtral", ", \"num_experts_per_tok\": 9")).find("E0107"), std::string::npos);

@@ -190,7 +190,7 @@ error[E0103]: unknown key `modle`
 1 | modle: gpt2-124m
   | ^^^^^
   |
-  = help: did you mean `model`? known keys: model, cluster, batch, sequence, precision, rounding, objective, stack, plan, training
+  = help: did you mean `model`? known keys: model, cluster, batch, sequence, precision, rounding, objective, stack, plan, expert_loads, training
 
 error[E0105]: `batch` must be from 1 to 16777216, found `0`
  --> job.yaml:3:8
@@ -240,7 +240,7 @@ error[E0103]: unknown key `pipelines` in `plan`
 6 | plan: {data: [1, two], zero_stage: 4, schedule: 1fb1, pipelines: 2}
   |                                                       ^^^^^^^^^
   |
-  = help: did you mean `pipeline`? known keys: data, tensor, pipeline, context, expert, virtual_stages, layers_per_stage, ends_as_layers, overlap_gradients, micro_batch, schedule, passes, zero_stage, zero_group, recompute, recompute_layers, sequence_parallel, flash, staleness, offload, compression, loss_chunks, embedding, expert_tensor, expert_bound, expert_imbalance
+  = help: did you mean `pipeline`? known keys: data, tensor, pipeline, context, expert, virtual_stages, layers_per_stage, ends_as_layers, overlap_gradients, micro_batch, schedule, passes, zero_stage, zero_group, recompute, recompute_layers, sequence_parallel, flash, staleness, offload, compression, loss_chunks, embedding, expert_tensor, expert_bound, expert_imbalance, tokens
 
 error[E0103]: unknown key `optimiser` in `training`
  --> job.yaml:8:3

@@ -74,8 +74,9 @@ void activate_grad(models::Function function, const float* dy, const float* x, f
 
 void gate(models::Function function, const float* gate, const float* up, float* y, Count count) {
   with_formula(function, [&]<class Formula>(Formula) {
-    for_each(count,
-             [&](auto at) { at.put(y, Formula::template value<LaneMath>(at.get_ahead(gate)) * at.get_ahead(up)); });
+    for_each(count, [&](auto at) {
+      at.put(y, Formula::template value<LaneMath>(at.get_ahead(gate)) * Formula::up(at.get_ahead(up)));
+    });
   });
 }
 
@@ -86,8 +87,8 @@ void gate_grad(models::Function function, const float* dy, const float* gate, co
       const F g = at.get_ahead(gate);
       const F d = at.get_ahead(dy);
       const F u = at.get_ahead(up);
-      at.put(dgate, d * u * Formula::template slope<LaneMath>(g));
-      at.put(dup, d * Formula::template value<LaneMath>(g));
+      at.put(dgate, d * Formula::up(u) * Formula::template slope<LaneMath>(g));
+      at.put(dup, Formula::through(d * Formula::template value<LaneMath>(g), u));
     });
   });
 }

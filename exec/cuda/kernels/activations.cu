@@ -47,7 +47,7 @@ struct Gate {
     Pack<N> gate = load<N>(x + at);
     const Pack<N> up = load<N>(x + at + columns);
 #pragma unroll
-    for (int e = 0; e < N; ++e) gate.v[e] = Formula::template value<MathFor<T>>(gate.v[e]) * up.v[e];
+    for (int e = 0; e < N; ++e) gate.v[e] = Formula::template value<MathFor<T>>(gate.v[e]) * Formula::up(up.v[e]);
     store(y + i, gate);
   }
 };
@@ -66,9 +66,9 @@ struct GateGrad {
     const Pack<N> g = load<N>(dy + i);
 #pragma unroll
     for (int e = 0; e < N; ++e) {
-      const float v = gate.v[e];
-      gate.v[e] = g.v[e] * up.v[e] * Formula::template slope<MathFor<T>>(v);
-      up.v[e] = g.v[e] * Formula::template value<MathFor<T>>(v);
+      const float v = gate.v[e], u = up.v[e];
+      gate.v[e] = g.v[e] * Formula::up(u) * Formula::template slope<MathFor<T>>(v);
+      up.v[e] = Formula::through(g.v[e] * Formula::template value<MathFor<T>>(v), u);
     }
     store(dx + at, gate);
     store(dx + at + columns, up);

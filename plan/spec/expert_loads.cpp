@@ -1,0 +1,153 @@
+// Loads of experts: of a job, and of a run's log.
+#include "plan/spec/expert_loads.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <deque>
+#include <iterator>
+#include <utility>
+
+#include "base/json.h"
+#include "models/loads.h"
+#include "plan/spec/words.h"
+
+namespace orrery::plan {
+
+namespace {
+
+constexpr const char* kLogCode = "E0127";
+constexpr double kMostZipf = 10;          // beyond, one expert has all
+constexpr std::size_t kLoggedSteps = 64;  // of a log: its last
+constexpr double kMostLoad = 1e18;
+
+using Loads = std::vector<double>;
+
+/// Of one layer of one step: nothing where there are more experts than a log says one by one.
+Loads loads_of_layer(base::JsonReader& in) {
+  Loads loads;
+  in.open_object();
+  for (std::string key; in.key(key);) {
+    if (key != "tokens") {
+      in.skip();
+      continue;
+    }
+    in.open_array();
+    while (in.item()) loads.push_back(in.number(0, kMostLoad));
+  }
+  return loads;
+}
+
+std::vector<Loads> loads_of_step(base::JsonReader& in) {
+  std::vector<Loads> layers;
+  in.open_object();
+  for (std::string key; in.key(key);) {
+    if (key != "expert_load") {
+      in.skip();
+      continue;
+    }
+    in.open_object();
+    for (std::string layer; in.key(layer);) layers.push_back(loads_of_layer(in));
+  }
+  in.finish();
+  return layers;
+}
+
+base::Diagnostic wrong_log(const std::string& name, int line, std::string message) {
+  base::Diagnostic wrong;
+  wrong.code = kLogCode;
+  wrong.where = {name, line, line > 0 ? 1 : 0, 1};
+  wrong.message = std::move(message);
+  wrong.help = "expert_loads: {from: RUN} takes the folder of a run of this model, with its metrics.jsonl";
+  return wrong;
+}
+
+}  // namespace
+
+ExpertLoads read_loads(const base::Cursor& at) {
+  ExpertLoads loads;
+  if (!at.exists()) return loads;
+  if (!at.is_map()) {
+    (void)at.choice({"balanced"});
+    return loads;
+  }
+  const base::Cursor zipf = at.optional("zipf"), from = at.optional("from");
+  if (zipf.exists() == from.exists()) {
+    at.error("E0121", "`expert_loads` is one of: balanced, a law, or what a run has measured",
+             "expert_loads: {zipf: 0.7}, or expert_loads: {from: RUN}");
+    return loads;
+  }
+  if (zipf.exists()) loads.zipf = zipf.number(0, kMostZipf, 0);
+  loads.from = from.text();
+  return loads;
+}
+
+std::string loads_text(const ExpertLoads& loads) {
+  if (loads.zipf) return fmt::format("{{zipf: {}}}", *loads.zipf);
+  return loads.from.empty() ? std::string() : fmt::format("{{from: {}}}", base::yaml_text(loads.from));
+}
+
+Fullest fullest_of(const ExpertLoads& loads, const models::Experts& experts, int ranks) {
+  if (ranks < 2 || !experts.any() || experts.count % ranks != 0) return {};
+  if (loads.zipf) {
+    const double both =
+        models::fullest_over_mean(models::zipf_loads(experts.count, experts.chosen, *loads.zipf), ranks);
+    return {both, both};
+  }
+  if (loads.layers.empty()) return {};
+  Fullest fullest{0, 1};
+  for (const Loads& layer : loads.layers) {
+    const double one = models::fullest_in_order(layer, ranks);
+    fullest.mean += one / static_cast<double>(loads.layers.size());
+    fullest.most = std::max(fullest.most, one);
+  }
+  return fullest;
+}
+
+void take_loads(PlanSpec& spec, const Job& job, const models::Experts& experts) {
+  const Fullest fullest = fullest_of(job.expert_loads, experts, spec.expert);
+  const double imbalance = std::clamp(fullest.mean, 1.0, kMostBound);
+  spec.expert_imbalance = job.bounds.expert_imbalance.value_or(imbalance);
+  const double room = std::max({PlanSpec{}.expert_bound, spec.expert_imbalance, std::min(fullest.most, kMostBound)});
+  spec.expert_bound = job.bounds.expert_bound.value_or(room);
+}
+
+base::Result<std::vector<std::vector<double>>> loads_of_log(std::string_view text, std::string name,
+                                                            const models::Experts& experts, std::int64_t layers) {
+  std::deque<std::vector<Loads>> steps;
+  int number = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    const std::string_view line = text.substr(at, end - at);
+    at = end + 1;
+    ++number;
+    if (line.empty()) continue;
+    base::JsonReader in(line, name);
+    std::vector<Loads> step = loads_of_step(in);
+    if (in.failed()) {
+      base::Diagnostic wrong = in.errors().front();
+      wrong.code = kLogCode;
+      wrong.where.line = number;
+      return base::fail({std::move(wrong)});
+    }
+    if (step.empty()) continue;
+    const auto wanted = static_cast<std::size_t>(experts.layers_of(layers));
+    if (step.size() != wanted)
+      return base::fail({wrong_log(
+          name, number, fmt::format("loads of {} layers, and {} of the model's have experts", step.size(), wanted))});
+    for (const Loads& layer : step)
+      if (layer.size() != static_cast<std::size_t>(experts.count))
+        return base::fail({wrong_log(
+            name, number,
+            layer.empty() ? "loads that are not by expert: the run has too many to say each"
+                          : fmt::format("loads of {} experts, and the model has {}", layer.size(), experts.count))});
+    steps.push_back(std::move(step));
+    if (steps.size() > kLoggedSteps) steps.pop_front();
+  }
+  if (steps.empty()) return base::fail({wrong_log(name, 0, "no step of it says how its experts were loaded")});
+  std::vector<Loads> all;
+  for (std::vector<Loads>& step : steps) std::move(step.begin(), step.end(), std::back_inserter(all));
+  return all;
+}
+
+}  // namespace orrery::plan

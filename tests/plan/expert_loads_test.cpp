@@ -1,0 +1,101 @@
+// Loads of experts: what a job says of them, what a run's log says, and what of it a plan takes.
+#include "plan/spec/expert_loads.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace orrery::plan {
+namespace {
+
+using ::testing::HasSubstr;
+
+const std::string kMixtureJob = "model: tiny-moe\ncluster: localhost-2\nbatch: 8\n";
+
+Job loads_job(const std::string& more) {
+  auto job = parse_job(kMixtureJob + more, "job.yaml");
+  EXPECT_TRUE(job) << (job ? "" : base::render(job.error(), false));
+  return job ? *job : Job();
+}
+
+std::string loads_error(const std::string& more) {
+  const auto job = parse_job(kMixtureJob + more, "job.yaml");
+  return job ? "" : base::render(job.error(), false);
+}
+
+TEST(ExpertLoads, AreBalancedALawOrARuns) {
+  EXPECT_EQ(loads_job("").expert_loads, ExpertLoads());
+  EXPECT_EQ(loads_job("expert_loads: balanced\n").expert_loads, ExpertLoads());
+  EXPECT_EQ(loads_job("expert_loads: {zipf: 0.7}\n").expert_loads.zipf, 0.7);
+  EXPECT_EQ(loads_job("expert_loads: {from: runs/first}\n").expert_loads.from, "runs/first");
+  for (const char* said : {"expert_loads: {zipf: 0.7}\n", "expert_loads: {from: runs/first}\n", ""}) {
+    const Job job = loads_job(said);
+    const auto again = parse_job(write_job(job), "again.yaml");
+    ASSERT_TRUE(again) << base::render(again.error(), false);
+    EXPECT_EQ(again->expert_loads, job.expert_loads) << said;
+  }
+  EXPECT_THAT(loads_error("expert_loads: even\n"), HasSubstr("job.yaml:4:15"));
+  EXPECT_THAT(loads_error("expert_loads: {zipf: 1, from: run}\n"), HasSubstr("E0121"));
+  EXPECT_THAT(loads_error("expert_loads: {}\n"), HasSubstr("E0121"));
+  EXPECT_THAT(loads_error("expert_loads: {zipf: -1}\n"), HasSubstr("job.yaml:4:22"));
+}
+
+TEST(ExpertLoads, AreTheFullestRanksOverTheMean) {
+  const models::Experts four{.count = 4, .chosen = 1};
+  // 1, 1/2, 1/3 and 1/4 of 25/12: an expert a rank.
+  EXPECT_NEAR(fullest_of({.zipf = 1, .from = {}, .layers = {}}, four, 4).mean, 4 * 12.0 / 25, 1e-12);
+  EXPECT_EQ(fullest_of({.zipf = 0, .from = {}, .layers = {}}, four, 4), (Fullest{1, 1}));
+  EXPECT_EQ(fullest_of({.zipf = 1, .from = {}, .layers = {}}, four, 1), (Fullest{1, 1})) << "nobody to wait for";
+  // Measured ones stand where their experts are: 3 + 1 beside 2 + 2, and all on the second rank.
+  const ExpertLoads measured{.zipf = {}, .from = "run", .layers = {{3, 1, 2, 2}, {0, 0, 5, 3}}};
+  EXPECT_EQ(fullest_of(measured, four, 2), (Fullest{1.5, 2}));
+  EXPECT_EQ(fullest_of(measured, four, 4), (Fullest{(1.5 + 2.5) / 2, 2.5}));
+}
+
+TEST(ExpertLoads, DecideWhatAPlanTakesUnlessItIsBounded) {
+  const models::Experts four{.count = 4, .chosen = 1};
+  const auto taken = [&](Job job, std::vector<std::vector<double>> layers) {
+    job.expert_loads.layers = std::move(layers);
+    PlanSpec spec;
+    spec.expert = 4;
+    take_loads(spec, job, four);
+    return std::pair(spec.expert_imbalance, spec.expert_bound);
+  };
+  EXPECT_EQ(taken(loads_job(""), {}), std::pair(1.0, 2.0));
+  EXPECT_EQ(taken(loads_job("expert_loads: {from: run}\n"), {{1, 1, 1, 1}, {9, 1, 1, 1}}), std::pair(2.0, 3.0))
+      << "there is room for the fullest";
+  EXPECT_EQ(taken(loads_job("expert_loads: {from: run}\nplan: {expert_imbalance: 1.25, expert_bound: 1.5}\n"),
+                  {{9, 1, 1, 1}}),
+            std::pair(1.25, 1.5));
+}
+
+constexpr models::Experts kFourExperts{.count = 4, .chosen = 2, .hidden = 8};
+
+base::Result<std::vector<std::vector<double>>> loads_in(const std::string& text) {
+  return loads_of_log(text, "run/metrics.jsonl", kFourExperts, 2);
+}
+std::string log_fault(const std::string& text) {
+  const auto loads = loads_in(text);
+  return loads ? "" : base::render(loads.error(), false);
+}
+
+TEST(ExpertLoads, OfARunAreThoseOfItsLog) {
+  const std::string step =
+      R"({"step":1,"loss":2.5,"expert_load":{"0":{"fullest":1.5,"tokens":[3,1,2,2]},"1":{"tokens":[0,0,5,3]}}})";
+  const auto loads = loads_in(step + "\n\n{\"step\":2,\"loss\":2.4}\n" + step + "\n");
+  ASSERT_TRUE(loads) << base::render(loads.error(), false);
+  EXPECT_EQ(*loads, (std::vector<std::vector<double>>{{3, 1, 2, 2}, {0, 0, 5, 3}, {3, 1, 2, 2}, {0, 0, 5, 3}}));
+  std::string many;
+  for (int i = 0; i < 200; ++i) many += step + "\n";
+  EXPECT_EQ(loads_in(many)->size(), 2 * 64U) << "the last steps";
+
+  EXPECT_THAT(log_fault("{\"step\":1}\n"), HasSubstr("no step of it says how its experts were loaded"));
+  EXPECT_THAT(log_fault(step + "\n{\"step\":2,\n"), HasSubstr("run/metrics.jsonl:2:"));
+  EXPECT_THAT(log_fault(R"({"expert_load":{"0":{"tokens":[1,1,1,1]}}})"), HasSubstr("loads of 1 layers"));
+  EXPECT_THAT(log_fault(R"({"expert_load":{"0":{"tokens":[1,1]},"1":{"tokens":[1,1]}}})"),
+              HasSubstr("loads of 2 experts"));
+  EXPECT_THAT(log_fault(R"({"expert_load":{"0":{"fullest":2},"1":{"fullest":2}}})"), HasSubstr("not by expert"));
+  EXPECT_THAT(log_fault(R"({"expert_load":{"0":{"tokens":[-1,1,1,1]},"1":{"tokens":[1,1,1,1]}}})"), HasSubstr("E0127"));
+}
+
+}  // namespace
+}  // namespace orrery::plan

@@ -181,6 +181,9 @@ class Builder : private EndNotes {
     return o;
   }
 
+  // Where the sinks' gradients are added up; -1 without sinks.
+  int sinks_sum(const Attention& a) { return a.sinks < 0 ? -1 : sum_or_none(a.sinks, a.sinks_gradient); }
+
   // h (partial over the tensor group) = attention(a); no bias of the projection.
   void attention_forward(const Attention& a, int x, int h) {
     const bool latent = model_.latent.any();
@@ -210,7 +213,7 @@ class Builder : private EndNotes {
     options_.context > 1
         ? ring_backward(a, dout, dpacked)
         : emit(attention_op(OpKind::attention_grad, a, Attention::with({dout, a.read(), a.out, a.saved}, a.sinks),
-                            Attention::with({dpacked}, a.sinks_gradient)));
+                            Attention::with({dpacked}, sinks_sum(a))));
     if (model_.positions == Positions::rope) emit(attention_op(OpKind::rope_grad, a, {dpacked}, {dpacked}));
     if (model_.qk_norm) {
       Op o =
@@ -262,7 +265,7 @@ class Builder : private EndNotes {
       dkv = key_values(a, "d_kv", step);
       emit(ring_op(OpKind::ring_attention_grad, a, step,
                    Attention::with({dout, a.read(), a.out, a.saved, kv}, step == 0 ? a.sinks : -1),
-                   Attention::with({dpacked, dkv}, step == 0 ? a.sinks_gradient : -1)));
+                   Attention::with({dpacked, dkv}, step == 0 ? sinks_sum(a) : -1)));
       if (others >= 0) {
         cut();
         emit(op(OpKind::add, {dkv, others}, {dkv}, 2 * a.kv_heads * model_.head_dim));

@@ -11,7 +11,8 @@ namespace orrery::plan {
 [[nodiscard]] base::Diagnostics refused_without_tables(const PlanSpec& spec);
 
 /// E0669: what is predicted of a recommendation model, and not executed.
-[[nodiscard]] base::Diagnostics refused_execution(const models::Model& model, const PlanSpec& spec);
+[[nodiscard]] base::Diagnostics refused_execution(const models::Model& model, const clusters::Cluster& cluster,
+                                                  const PlanSpec& spec);
 
 /// E0662: what of a job's training a recommendation model has not.
 [[nodiscard]] base::Diagnostics refused_training(const Training& training);

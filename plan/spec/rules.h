@@ -98,6 +98,8 @@ inline constexpr auto kRules = std::to_array<Rule>({
     {"P135", "a placement of other tables, or on other ranks"},
     {"P136", "places of tables of a model without"},
     {"P137", "row-wise Adagrad of a model without tables"},
+    {"P138", "memories of tables that do not suit the model, or caches that have no room, or need none"},
+    {"P139", "tables on NVMe where the cluster has none"},
     {"P140", "attention with sinks, which is counted alone"},
     {"P141", "experts with biases, which are counted alone"},
     {"P160", "an optimizer of whole matrices with an asynchronous order"},

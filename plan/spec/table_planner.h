@@ -18,7 +18,8 @@ struct TableOption {
   int parts = 1;       ///< ranks that have one; all of them: row, and replicated
   int columns = 1;     ///< of the parts
   double load = 0;     ///< bytes that a part costs its rank in a step: lookups + weight * network
-  double memory = 0;   ///< bytes of a part with its optimizer state
+  double memory = 0;   ///< bytes of a part with its optimizer state on the device
+  double far = 0;      ///< its bytes in the host's memory
   double lookups = 0;  ///< bytes that a part's lookups and updates move
   double network = 0;  ///< bytes that a part sends and receives
   [[nodiscard]] double total() const { return load * parts; }
@@ -28,6 +29,7 @@ struct TableOption {
 struct TableProblem {
   int ranks = 1, ranks_per_node = 1;
   double capacity = 0;                            ///< bytes of a rank for tables; 0: any
+  double far_capacity = 0;                        ///< of the host's memory for them; 0: any
   std::vector<std::vector<TableOption>> options;  ///< by table; not empty
 };
 
@@ -47,6 +49,12 @@ struct TablePlan {
                                          const PlanSpec& spec);
 /// `nodes`: of branch and bound; 0: none is tried.
 [[nodiscard]] TablePlan plan_tables(const TableProblem& problem, std::int64_t nodes = 200'000);
+
+/// Of the host's memory, what is kept for tables: the rest is the system's, the data's, and of NVMe's on the way.
+inline constexpr double kForTablesOnHost = 0.95;
+[[nodiscard]] double host_memory_of_rank(const clusters::Cluster& cluster);  ///< bytes; 0: the cluster does not say
+/// Bytes of a device for tables: what MLPs, activations and messages leave.
+[[nodiscard]] double device_memory_for_tables(const models::Recommender& model, const clusters::Cluster& cluster);
 
 /// The placement of a plan that has none written down.
 [[nodiscard]] TablePlacement place_tables(const models::Recommender& model, const clusters::Cluster& cluster,

@@ -54,11 +54,25 @@ plan::PlanSpec usual(const plan::Job& job, const clusters::Cluster& cluster) {
   spec.rounding = job.rounding;
   if (b.staleness) spec.staleness = *b.staleness;
   spec.embedding.placement = b.embedding.placement;
+  spec.embedding.tiers = b.embedding.tiers;
+  if (b.embedding.stored) spec.embedding.stored = *b.embedding.stored;
+  if (b.embedding.skew) spec.embedding.skew = *b.embedding.skew;
   plan::take_optimizer(spec, job.training);
   return spec;
 }
 
 }  // namespace
+
+std::string too_much_beside(const cost::Prediction& prediction, const clusters::Cluster& cluster) {
+  double host = 0, nvme = 0;
+  for (const cost::MemoryRow& row : prediction.memory) host = std::max(host, row.host), nvme = std::max(nvme, row.nvme);
+  const double ranks = std::min(cluster.devices_per_node, cluster.size());
+  const auto exceeds = [&](double each, const clusters::Storage& memory) {
+    return memory.capacity.value > 0 && each * ranks > memory.capacity.value;
+  };
+  if (exceeds(host, cluster.host_memory)) return "memory: does not fit the host";
+  return exceeds(nvme, cluster.nvme) ? "memory: does not fit the drives" : "";
+}
 
 cost::SearchResult search_tables(const std::shared_ptr<const models::Model>& model,
                                  const std::shared_ptr<const clusters::Cluster>& cluster, const plan::Job& job,
@@ -90,7 +104,8 @@ cost::SearchResult search_tables(const std::shared_ptr<const models::Model>& mod
       for (const base::Diagnostic& one : made.error()) {
         const plan::Rule* rule = plan::find_rule(one.code);
         ++result.rejected[rule != nullptr ? fmt::format("{} {}", one.code, rule->broken_by) : one.code];
-        nearest.insert(one.message + (one.help.empty() ? "" : ": " + one.help));
+        const std::string where = one.where.file.empty() ? "" : fmt::format("{}:{}: ", one.where.file, one.where.line);
+        nearest.insert(where + one.message + (one.help.empty() ? "" : ": " + one.help));
       }
       continue;
     }
@@ -100,6 +115,10 @@ cost::SearchResult search_tables(const std::shared_ptr<const models::Model>& mod
     if (prediction.memory_peak_bytes > capacity) {
       ++result.rejected["memory: does not fit the device"];
       if (least_memory == 0 || prediction.memory_peak_bytes < least_memory) least_memory = prediction.memory_peak_bytes;
+      continue;
+    }
+    if (const std::string full = too_much_beside(prediction, *cluster); !full.empty()) {
+      ++result.rejected[full];
       continue;
     }
     ++result.feasible;

@@ -41,6 +41,8 @@ struct Setup {
     std::string placement;                    ///< "row", "column" …; empty: as the software does it
     std::string forward, backward;            ///< what pooled vectors travel in; empty: as the precision has it
     std::string interaction;                  ///< the words about its kernel
+    std::string stored;                       ///< the type of tables' values; empty: fp32
+    std::optional<double> skew;               ///< of Zipf's law, by which rows are looked up; none: evenly
   } tables;
   int line = 0;  ///< of the file, for messages
 };

@@ -134,6 +134,7 @@ TableProblem table_problem(const models::Recommender& model, const clusters::Clu
   problem.ranks = spec.data;
   problem.ranks_per_node = costs.ranks_per_node();
   problem.capacity = device_memory_for_tables(model, cluster);
+  if (!spec.embedding.tiers.empty()) problem.capacity -= std::min(problem.capacity, sample_bytes(model, spec));
   problem.far_capacity = kForTablesOnHost * host_memory_of_rank(cluster);
   for (std::size_t t = 0; t < model.tables.size(); ++t)
     problem.options.push_back(costs.options(model.tables[t], spec.embedding.sharding, tier_of(spec, t)));

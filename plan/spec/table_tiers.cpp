@@ -96,7 +96,7 @@ class Settling {
       std::vector<std::size_t> open;
       double budget = together_ ? static_cast<double>(tiers_.front().cache) : 0;
       const bool free = budget == 0;
-      if (free) budget = device_memory_for_tables(model_, cluster_);
+      if (free) budget = device_memory_for_tables(model_, cluster_) - sample_bytes(model_, spec_);
       double all = 0;
       for (const std::size_t t : tables) {
         const bool own = !together_ && tiers_[t].cache > 0;
@@ -203,8 +203,20 @@ double pooled_bytes(const models::Recommender& model, const PlanSpec& spec, int 
   return kBuffers * kValue * static_cast<double>(spec.batch) * static_cast<double>(model.embedding_dim) / columns;
 }
 
+double sample_bytes(const models::Recommender& model, const PlanSpec& spec) {
+  constexpr double kValue = 4;
+  std::int64_t widths = 0;
+  for (const auto& mlp : {model.bottom_widths(), model.top_widths()})
+    widths += std::accumulate(mlp.begin(), mlp.end(), std::int64_t{0});
+  // Vectors are joined and interact, and have gradients of both; a cross layer has two more and their gradient.
+  const std::int64_t vectors = (4 + 3 * model.cross_layers) * model.vectors() * model.embedding_dim;
+  return kValue * static_cast<double>(spec.batch / spec.data) *
+         static_cast<double>(2 * widths + vectors + 2 * model.indices());
+}
+
 TableTiers choose_tiers(const models::Recommender& model, const clusters::Cluster& cluster, const PlanSpec& spec) {
-  const double ranks = spec.data, capacity = ranks * device_memory_for_tables(model, cluster);
+  const double ranks = spec.data,
+               capacity = ranks * (device_memory_for_tables(model, cluster) - sample_bytes(model, spec));
   const std::size_t count = model.tables.size();
   const auto bytes = [&](std::size_t t) {
     return static_cast<double>(model.tables[t].rows * row_bytes(model, spec, 1));

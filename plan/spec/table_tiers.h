@@ -14,6 +14,8 @@ namespace orrery::plan {
 /// Rows that the cache of a part needs room for: as many as a step may look up in it. Of a table whose rows are split
 /// twice the even share of its lookups: who looks up more of them ends the run, with what would have sufficed.
 [[nodiscard]] std::int64_t rows_needed(const models::Table& table, const PlanSpec& spec, int row_parts);
+/// Bytes on the device for the values of a rank's samples between the input and the loss, ahead and back.
+[[nodiscard]] double sample_bytes(const models::Recommender& model, const PlanSpec& spec);
 /// Bytes of a cache with the books of its rows, over those of rows of so many bytes.
 [[nodiscard]] double with_books(std::int64_t row);
 /// Bytes on the device for what a part pools over a step's samples, ahead and back: as it is made and as it travels.

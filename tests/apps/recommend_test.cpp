@@ -115,7 +115,7 @@ TEST_F(LoopOfClicks, TablesBehindACacheTrainToTheSameLossesAndSayHowOftenTheyWer
   ASSERT_EQ(orrery({"train", path("plan.yaml"), "--run", path("plain")}).exit_code, 0);
   std::string job = kJob;
   job.replace(job.find("sharding: row"), 13,
-              "placement: [whole 0, whole 1], tiers: [host 720 B, nvme 300 B], skew: 0.5");
+              "placement: [whole 0, whole 1], tiers: [host 720 B, nvme 324 B], skew: 0.5");
   const std::string cached = scratch_.file("cached.yaml", job);
   const Ran planned = orrery({"plan", cached, "--json", "-o", path("cached-plan.yaml")});
   ASSERT_EQ(planned.exit_code, 0) << planned.err;
@@ -128,7 +128,8 @@ TEST_F(LoopOfClicks, TablesBehindACacheTrainToTheSameLossesAndSayHowOftenTheyWer
   EXPECT_GT(table.at("fetched_bytes").get<double>(), 0);
   EXPECT_GE(best.at("memory_by_tier_bytes").at("host").get<double>(), 40 * 36);
   EXPECT_GE(best.at("memory_by_tier_bytes").at("nvme").get<double>(), 9 * 36);
-  EXPECT_THAT(orrery({"plan", cached}, columns(200)).out, HasSubstr("hit rate"));
+  EXPECT_THAT(orrery({"plan", cached}, Where{.environment = {"COLUMNS=200", "LANG=C.UTF-8"}}).out,
+              HasSubstr("hit rate"));
   const Ran trained = orrery({"train", path("cached-plan.yaml"), "--run", path("cached"), "--verify-serial", "--json"});
   ASSERT_EQ(trained.exit_code, 0) << trained.err;
   EXPECT_EQ(trained.result().at("serial").at("equal"), true);
@@ -142,8 +143,9 @@ TEST_F(LoopOfClicks, TablesBehindACacheTrainToTheSameLossesAndSayHowOftenTheyWer
   }
   EXPECT_EQ(lookups, 6 * 16);
   EXPECT_EQ(losses_of(path("cached")), losses_of(path("plain"))) << "where a row lives changes nothing";
+  ASSERT_EQ(orrery({"train", path("cached-plan.yaml"), "--run", path("saved")}).exit_code, 0);
   const Ran resumed =
-      orrery({"train", path("cached-plan.yaml"), "--run", path("cached"), "--resume", "--steps", "8", "--json"});
+      orrery({"train", path("cached-plan.yaml"), "--run", path("saved"), "--resume", "--steps", "8", "--json"});
   EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
   ASSERT_EQ(orrery({"report", path("cached"), "-o", path("report.html")}).exit_code, 0);
   EXPECT_THAT(text_of(fs::path(path("report.html"))), HasSubstr("Caches of tables, measured"));

@@ -16,6 +16,7 @@ namespace orrery::plan {
 namespace {
 
 constexpr std::int64_t kStateBytes = 4;  // bytes
+constexpr double kOnDevice = 0.75;       // of the devices' memory for tables; the rest: caches, and what is pooled
 constexpr std::int64_t kUneven = 2;      // over the even share of lookups of a part of the rows
 
 std::int64_t divided(std::int64_t a, std::int64_t b) {
@@ -214,6 +215,17 @@ double sample_bytes(const models::Recommender& model, const PlanSpec& spec) {
          static_cast<double>(2 * widths + vectors + 2 * model.indices());
 }
 
+namespace {
+
+// Whether tables and their states are less than what the devices have, were there nothing else.
+bool may_fit_devices(const models::Recommender& model, const clusters::Cluster& cluster, const PlanSpec& spec) {
+  double all = 0;
+  for (const models::Table& table : model.tables) all += static_cast<double>(table.rows * row_bytes(model, spec, 1));
+  return all <= static_cast<double>(spec.data) * cluster.device().memory.value;
+}
+
+}  // namespace
+
 TableTiers choose_tiers(const models::Recommender& model, const clusters::Cluster& cluster, const PlanSpec& spec) {
   const double ranks = spec.data,
                capacity = ranks * (device_memory_for_tables(model, cluster) - sample_bytes(model, spec));
@@ -228,13 +240,11 @@ TableTiers choose_tiers(const models::Recommender& model, const clusters::Cluste
   };
   double all = 0, caches = 0;
   for (std::size_t t = 0; t < count; ++t) all += bytes(t), caches += cache(t);
-  if (all <= capacity) return {};
+  if (all <= kOnDevice * capacity) return {};
   std::vector<std::size_t> order(count);
   std::iota(order.begin(), order.end(), std::size_t{0});
   const auto density = [&](std::size_t t) { return static_cast<double>(model.tables[t].multi_hot) / bytes(t); };
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return density(a) > density(b); });
-  // The rest is for caches, and for what is pooled.
-  constexpr double kOnDevice = 0.75;
   double device = caches, host = 0;
   const double on_host = kForTablesOnHost * ranks * host_memory_of_rank(cluster);
   std::vector<TableTier> tiers(count, TableTier{Space::host, 0, {}});
@@ -252,7 +262,8 @@ TableTiers choose_tiers(const models::Recommender& model, const clusters::Cluste
 
 base::Diagnostics place_and_settle(const models::Recommender& model, const clusters::Cluster& cluster, PlanSpec& spec) {
   Embedding& e = spec.embedding;
-  if (e.tiers.empty() && e.placement.empty()) e.tiers = choose_tiers(model, cluster, spec);
+  if (e.tiers.empty() && e.placement.empty() && !may_fit_devices(model, cluster, spec))
+    e.tiers = choose_tiers(model, cluster, spec);
   if (e.placement.empty()) e.placement = place_tables(model, cluster, spec);
   auto settled = settle_tiers(model, cluster, spec);
   if (!settled) return settled.error();

@@ -24,12 +24,13 @@ namespace orrery::plan {
 [[nodiscard]] std::int64_t cache_needed(const models::Recommender& model, const models::Table& table,
                                         const PlanSpec& spec, int row_parts, int columns);
 
-/// Of a model whose tables do not fit the devices, however they are split, which ones leave: first those with the
-/// fewest lookups for their bytes, to the host's memory while that lasts, the others to NVMe. Empty where all fit.
+/// Which tables leave the devices where all of them do not fit: first those with the fewest lookups for their bytes, to
+/// the host's memory while that lasts, the others to NVMe. Empty where none needs to.
 [[nodiscard]] TableTiers choose_tiers(const models::Recommender& model, const clusters::Cluster& cluster,
                                       const PlanSpec& spec);
 
-/// Writes down where tables stand and where they live, as far as a spec leaves it open.
+/// Writes down where tables stand and where they live, as far as a spec leaves it open: on the devices, unless these
+/// have no room for them whatever else there is.
 [[nodiscard]] base::Diagnostics place_and_settle(const models::Recommender& model, const clusters::Cluster& cluster,
                                                  PlanSpec& spec);
 

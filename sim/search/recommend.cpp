@@ -8,6 +8,7 @@
 
 #include "cost/prices/table_rows.h"
 #include "plan/spec/rules.h"
+#include "plan/spec/table_tiers.h"
 #include "sim/simulate.h"
 
 namespace orrery::sim {
@@ -93,7 +94,21 @@ cost::SearchResult search_tables(const std::shared_ptr<const models::Model>& mod
   SearchProgress progress{0, result.candidates, 0, 0, "replaying"};
   std::set<std::string> nearest;
   double least_memory = 0;
-  for (const plan::PlanSpec& spec : space) {
+  // Where no plan has room on the devices, the same with some tables in other memories.
+  bool may_leave = bounds.tiers.empty() && bounds.placement.empty();
+  const auto add_leaving = [&] {
+    for (std::size_t i = 0, known = space.size(); may_leave && result.plans.empty() && i < known; ++i) {
+      plan::PlanSpec spec = space[i];
+      spec.embedding.tiers = plan::choose_tiers(*model->recommender, *cluster, spec);
+      if (!spec.embedding.tiers.empty()) space.push_back(std::move(spec));
+    }
+    may_leave = false;
+    result.candidates = progress.total = static_cast<std::int64_t>(space.size());
+  };
+  for (std::size_t next = 0;; ++next) {
+    if (next == space.size()) add_leaving();
+    if (next == space.size()) break;
+    const plan::PlanSpec spec = space[next];
     if (options.stop != nullptr && options.stop->load(std::memory_order_relaxed)) {
       result.interrupted = true;
       break;

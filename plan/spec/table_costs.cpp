@@ -12,6 +12,11 @@ namespace {
 constexpr double kValue = 4, kIndex = 4;
 constexpr std::int64_t kNarrowest = 4;  // columns of a part: 16 bytes
 
+bool leaves_devices(const PlanSpec& spec) {
+  const std::vector<TableTier>& tiers = spec.embedding.tiers.tiers();
+  return std::any_of(tiers.begin(), tiers.end(), [](const TableTier& one) { return one.space != Space::device; });
+}
+
 class Costs {
  public:
   Costs(const models::Recommender& model, const clusters::Cluster& cluster, const PlanSpec& spec)
@@ -52,7 +57,7 @@ class Costs {
       option.memory = static_cast<double>(std::max(tier.cache, cache_needed(model_, table, spec_, rows, columns))) *
                       with_books(row_bytes(model_, spec_, columns));
     }
-    if (!spec_.embedding.tiers.empty()) option.memory += pooled_bytes(model_, spec_, columns);
+    if (leaves_) option.memory += pooled_bytes(model_, spec_, columns);
     option.load = option.lookups + weight_ * option.network;
     return option;
   }
@@ -115,6 +120,7 @@ class Costs {
   const models::Recommender& model_;
   const PlanSpec& spec_;
   int ranks_, per_node_;
+  bool leaves_ = leaves_devices(spec_);
   double batch_, state_, moments_, stored_, forward_, backward_, weight_ = 1;
 };
 
@@ -134,7 +140,7 @@ TableProblem table_problem(const models::Recommender& model, const clusters::Clu
   problem.ranks = spec.data;
   problem.ranks_per_node = costs.ranks_per_node();
   problem.capacity = device_memory_for_tables(model, cluster);
-  if (!spec.embedding.tiers.empty()) problem.capacity -= std::min(problem.capacity, sample_bytes(model, spec));
+  if (leaves_devices(spec)) problem.capacity -= std::min(problem.capacity, sample_bytes(model, spec));
   problem.far_capacity = kForTablesOnHost * host_memory_of_rank(cluster);
   for (std::size_t t = 0; t < model.tables.size(); ++t)
     problem.options.push_back(costs.options(model.tables[t], spec.embedding.sharding, tier_of(spec, t)));

@@ -223,6 +223,7 @@ double flops_of(const Op& op, bool full_attention_matrix) {
     case OpKind::decode_pooled: return 2 * m;
     case OpKind::load_clicks:
     case OpKind::bucketise_indices:
+    case OpKind::cache_rows:
     case OpKind::load_tokens:
     case OpKind::embedding:
     case OpKind::gather_rows:
@@ -297,6 +298,8 @@ double bytes_of(const Op& op) {
     }
     case OpKind::load_clicks: return 4 * n * (m + 1 + k);
     case OpKind::bucketise_indices: return 8 * n * k;
+    // Read, found, moved to the front of its list (two neighbours), written.
+    case OpKind::cache_rows: return 32 * n;
     case OpKind::embedding_bag: return e * (elements(op) + k) + 4 * n;
     case OpKind::embedding_lookup: return e * (elements(op) + k) + 4 * n;
     case OpKind::embedding_lookup_grad: return e * (2 * elements(op) + 2 * k) + 4 * n;
@@ -523,6 +526,7 @@ const char* name_of(OpKind kind) {
     case OpKind::balance_bias: return "balance_bias";
     case OpKind::load_clicks: return "load_clicks";
     case OpKind::bucketise_indices: return "bucketise_indices";
+    case OpKind::cache_rows: return "cache_rows";
     case OpKind::embedding_bag: return "embedding_bag";
     case OpKind::embedding_bag_squares: return "embedding_bag_squares";
     case OpKind::embedding_bag_update: return "embedding_bag_update";

@@ -200,13 +200,21 @@ enum class OpKind : std::uint8_t {
   /// int32, and how many values pooled vectors are: forward sent and received, backward sent and received (slots) each.
   /// An index that its table has not is a Failure that names table and sample.
   bucketise_indices,
-  /// in: lengths, indices (as received), tables. out: sums of rows (slots, n, columns of this rank). n: lookups, m:
+  /// Rows of tables that live outside the device's memory get a place in its cache: those that have none take the
+  /// places
+  /// of the rows that were looked up longest ago. in: lengths, indices (as received). out: books (RowCache), which stay
+  /// from step to step, indices of places instead of rows, and for each memory of rows (host, NVMe) a list of those to
+  /// fetch and one of those to write back (plan::RowMove). n: lookups. accumulate: the step changes what it looks up.
+  cache_rows,
+  /// in: lengths, indices (as received, or of cache_rows), tables. out: sums of rows (slots, n, columns of this rank).
+  /// n: lookups, m:
   /// columns of a row, k: values of the output
   embedding_bag,
   /// in: lengths, indices, gradients (slots, n, columns). out: for tables whose columns several ranks have, the squares
   /// of each row's gradient, summed over this rank's columns (they accumulate over ranks); n, m as above.
   embedding_bag_squares,
-  /// in: lengths, indices, gradients (slots, n, columns), [squares of whole rows]. out: tables, [states], total (1),
+  /// in: lengths, indices, gradients (slots, n, columns), [squares of whole rows], [books of cache_rows]. out: tables,
+  /// [states], total (1),
   /// which accumulates the squares of this rank's gradients. Gradients of a row are summed in the order of the step's
   /// samples, then the row moves by `rule`: sgd; row-wise Adagrad as fbgemm's EXACT_ROWWISE_ADAGRAD, a state a row
   /// (state += mean of squares; row -= rate g / (sqrt(state) + epsilon)); Adam as fbgemm's ADAM, a first and then a

@@ -51,7 +51,18 @@ json figures_json(const cost::Prediction& p) {
                              {"place", row.place},
                              {"compute_s", row.compute_s},
                              {"communication_s", row.communication_s},
-                             {"bytes", whole(row.bytes)}});
+                             {"bytes", whole(row.bytes)},
+                             {"tier", row.tier},
+                             {"cache_bytes", whole(row.cache_bytes)},
+                             {"hit_rate", row.hit_rate},
+                             {"fetched_bytes", whole(row.fetched_bytes)}});
+  double device = 0, host = 0, nvme = 0;
+  for (const cost::MemoryRow& row : p.memory) {
+    device = std::max(device, row.total);
+    host = std::max(host, row.host);
+    nvme = std::max(nvme, row.nvme);
+  }
+  out["memory_by_tier_bytes"] = {{"device", whole(device)}, {"host", whole(host)}, {"nvme", whole(nvme)}};
   if (p.placement_gap) out["placement_gap"] = *p.placement_gap;
   return out;
 }

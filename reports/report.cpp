@@ -225,8 +225,30 @@ Table loads_table(const std::vector<ExpertLoad>& loads) {
   return table;
 }
 
+Table caches_table(const std::vector<TableCache>& caches) {
+  Table table{"",
+              {{"table", Align::left},
+               {"lookups", Align::right},
+               {"hit rate", Align::right},
+               {"fetched", Align::right},
+               {"written back", Align::right}},
+              {},
+              {}};
+  for (const TableCache& one : caches)
+    table.rows.push_back({one.table, base::human_count(one.lookups),
+                          one.lookups > 0 ? percent(one.hits / one.lookups) : "none looked up",
+                          base::human(base::Bytes{one.fetched_bytes}), base::human(base::Bytes{one.written_bytes})});
+  return table;
+}
+
 std::string tables_of(const ReportData& data) {
   std::string out;
+  if (!data.table_caches.empty())
+    out +=
+        section("Caches of tables, measured",
+                "Tables outside the device's memory, over all steps and ranks: lookups whose row was in the device's "
+                "cache before their step, and what moved.",
+                {caches_table(data.table_caches)});
   if (!data.expert_loads.empty())
     out += section("Load of experts, measured",
                    "Tokens that chose each expert in the last step, over all ranks: of an even router all would be 1.",

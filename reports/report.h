@@ -27,7 +27,14 @@ struct MeasuredMemory {
   double bytes = 0;
 };
 
-/// The load of a layer's experts in a step.
+/// What the cache of a table outside the device's memory did, over all ranks and steps.
+struct TableCache {
+  std::string table;
+  double lookups = 0, hits = 0;  ///< hits: the row was there before the step
+  double fetched_bytes = 0, written_bytes = 0;
+};
+
+/// What the experts of a layer had to do in a step.
 struct ExpertLoad {
   std::string layer;           ///< its number
   double fullest = 0;          ///< tokens of the fullest expert over the mean
@@ -45,6 +52,7 @@ struct ReportData {
   std::vector<MeasuredMemory> measured_memory;        ///< beside prediction->memory
   std::vector<double> losses;                         ///< by step, from the first
   std::vector<ExpertLoad> expert_loads;               ///< of the run's last step, by layer
+  std::vector<TableCache> table_caches;               ///< of all steps
   std::vector<cost::MeasuredRun> runs;
   std::optional<cost::FitResult> fit;
   std::optional<cost::ScalingStudy> scaling;

@@ -129,6 +129,7 @@ void show(reports::ReportData& data, const Group& group, const Beliefs& beliefs)
   if (run.metrics.empty()) return;
   data.measured_memory = memory_by_stage(run);
   data.expert_loads = run.metrics.back().expert_loads;
+  data.table_caches = run.metrics.back().table_caches;
 }
 
 cost::FitResult fit_of(const std::vector<Run>& runs, const cost::Pricing& before, const cost::Pricing& after) {

@@ -61,7 +61,41 @@ void read_loads(base::JsonReader& in, std::vector<reports::ExpertLoad>& loads) {
   }
 }
 
-/// A step's record, or nothing. Unknown keys may hold anything.
+/// `{"emb_l.0.weight": {"lookups": 64, "hits": 60, …}}`, by table.
+void read_caches(base::JsonReader& in, std::vector<reports::TableCache>& caches) {
+  in.open_object();
+  for (std::string table; in.key(table);) {
+    reports::TableCache cache;
+    cache.table = table;
+    in.open_object();
+    for (std::string key; in.key(key);) {
+      double* const known = key == "lookups"         ? &cache.lookups
+                            : key == "hits"          ? &cache.hits
+                            : key == "fetched_bytes" ? &cache.fetched_bytes
+                            : key == "written_bytes" ? &cache.written_bytes
+                                                     : nullptr;
+      if (known != nullptr)
+        *known = in.number(0, kLargest);
+      else
+        in.skip();
+    }
+    caches.push_back(std::move(cache));
+  }
+}
+
+/// The sums of two steps' with the same tables; else the later ones.
+void add_caches(const std::vector<reports::TableCache>& before, std::vector<reports::TableCache>& caches) {
+  if (before.size() != caches.size()) return;
+  for (std::size_t i = 0; i < caches.size(); ++i) {
+    if (before[i].table != caches[i].table) continue;
+    caches[i].lookups += before[i].lookups;
+    caches[i].hits += before[i].hits;
+    caches[i].fetched_bytes += before[i].fetched_bytes;
+    caches[i].written_bytes += before[i].written_bytes;
+  }
+}
+
+/// A step's record, or nothing. Keys that are not read here may hold anything.
 std::optional<Metric> metric_of(std::string_view row) {
   base::JsonReader in(row, {});
   Metric metric;
@@ -82,6 +116,8 @@ std::optional<Metric> metric_of(std::string_view row) {
       metric.memory_peak_bytes = number();
     else if (key == "expert_load")
       read_loads(in, metric.expert_loads);
+    else if (key == "table_cache")
+      read_caches(in, metric.table_caches);
     else if (key == "arena_peak_bytes_by_rank")
       read_ranks(in, metric.memory_by_rank_bytes);
     else
@@ -112,9 +148,12 @@ base::Result<std::vector<Metric>> parse_metrics(const std::string& text, const s
                        std::string(row.substr(0, 120))});
       continue;
     }
-    // Only the last step's memory by rank and expert loads are shown; kept for all steps they would be most of the
-    // file.
-    if (!metrics.empty()) metrics.back().memory_by_rank_bytes = {}, metrics.back().expert_loads = {};
+    // Of each rank's memory, and of experts' loads, the last step's are shown alone; kept for all steps it would be
+    // most of the file.
+    if (!metrics.empty()) {
+      add_caches(metrics.back().table_caches, metric->table_caches);
+      metrics.back().memory_by_rank_bytes = {}, metrics.back().expert_loads = {}, metrics.back().table_caches = {};
+    }
     metrics.push_back(std::move(*metric));
   }
   if (found.size() == kMostErrors && begin < text.size())

@@ -20,8 +20,9 @@ struct Metric {
   double step_time_s = 0;
   double tokens_per_s = 0;
   double memory_peak_bytes = 0;                   ///< worst rank
-  std::vector<reports::ExpertLoad> expert_loads;  ///< by layer, only of the last step
-  std::vector<double> memory_by_rank_bytes;       ///< arena, only of the last step; empty if the run does not say
+  std::vector<reports::ExpertLoad> expert_loads;  ///< by layer, of the last step alone
+  std::vector<reports::TableCache> table_caches;  ///< the last step has those of all steps, the others none
+  std::vector<double> memory_by_rank_bytes;       ///< arena, of the last step alone; empty when the run does not say
 };
 
 struct Run {

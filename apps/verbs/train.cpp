@@ -201,7 +201,9 @@ Outcome run_train(const TrainOptions& options, const Context& context) {
   }
   const auto loaded = load_plan(context.catalog, options.plan);
   if (!loaded) return bad_input(loaded.error());
-  if (base::Diagnostics refused = plan::refused_execution(loaded->plan.model(), loaded->plan.spec()); !refused.empty())
+  if (base::Diagnostics refused =
+          plan::refused_execution(loaded->plan.model(), loaded->plan.cluster(), loaded->plan.spec());
+      !refused.empty())
     return bad_input(refused);
 
   const Preflight before = preflight(*loaded, options.plan, options.run, options.oversubscribe);

@@ -190,7 +190,8 @@ base::Result<Loaded> load(const Options& options) {
   auto made = plan::make_plan(std::make_shared<const models::Model>(file->model),
                               std::make_shared<const clusters::Cluster>(file->cluster), file->spec);
   if (!made) return base::fail(made.error());
-  if (base::Diagnostics refused = plan::refused_execution(made->model(), made->spec()); !refused.empty())
+  if (base::Diagnostics refused = plan::refused_execution(made->model(), made->cluster(), made->spec());
+      !refused.empty())
     return base::fail(std::move(refused));
   const plan::LowerOptions lowering{.recompute_whole_layer = options.recompute_whole_layer,
                                     .zero_gradients = options.zero_gradients};

@@ -293,6 +293,7 @@ Family family_of(models::OpKind kind) {
     case K::combine_weight_grad:
     case K::load_clicks:
     case K::bucketise_indices:
+    case K::cache_rows:
     case K::embedding_bag:
     case K::embedding_bag_squares:
     case K::embedding_bag_update:

@@ -370,6 +370,7 @@ Seconds whole_time(const DeviceRates& r, const models::Op& op) {
     case K::embedding_lookup:
     case K::embedding_lookup_grad: return lookup_time(r, op);
     case K::bucketise_indices:
+    case K::cache_rows:
       return (r.gpu ? r.index_passes : 1) * streaming_time(r, models::bytes_of(op), family_of(op.kind));
     case K::interaction_dot:
     case K::interaction_dot_grad: return interaction_time(r, op);

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 
+#include "plan/spec/table_hits.h"
 #include "plan/spec/table_layout.h"
 #include "plan/spec/table_planner.h"
+#include "plan/spec/table_tiers.h"
 
 namespace orrery::cost {
 namespace {
@@ -28,6 +30,25 @@ double compute_of(const plan::TableReport& report, const plan::Plan& plan, const
   return seconds;
 }
 
+// Where a part's bytes are, and what its cache is expected to do.
+void describe_memory(TableRow& row, const plan::TableReport& report, const models::Recommender& model,
+                     const plan::PlanSpec& spec) {
+  const models::Table& table = model.tables[static_cast<std::size_t>(report.table)];
+  const int columns = report.place.columns, parts = report.place.row_parts();
+  const std::int64_t bytes = plan::row_bytes(model, spec, columns), rows = (table.rows + parts - 1) / parts;
+  row.bytes = static_cast<double>(rows * bytes);
+  const plan::TableTier tier = spec.embedding.tiers.of(static_cast<std::size_t>(report.table));
+  if (tier.space == plan::Space::device) return;
+  row.tier = plan::name_of(tier.space);
+  const std::int64_t slots = plan::slots_of(model, spec, tier, rows, columns);
+  row.cache_bytes = static_cast<double>(slots * bytes);
+  const plan::CacheExpectation expected =
+      plan::expect_hits(table.rows, spec.embedding.skew, static_cast<double>(spec.batch * table.multi_hot),
+                        static_cast<double>(slots) * parts);
+  row.hit_rate = expected.hit_rate;
+  row.fetched_bytes = expected.fetched / parts * static_cast<double>(bytes);
+}
+
 }  // namespace
 
 void describe_tables(Prediction& prediction, const plan::Plan& plan, const Pricing& pricing) {
@@ -48,6 +69,7 @@ void describe_tables(Prediction& prediction, const plan::Plan& plan, const Prici
     row.compute_s = compute_of(report, plan, pricing);
     row.communication_s = link.bandwidth.value > 0 ? report.option.network / link.bandwidth.value : 0;
     row.bytes = report.option.memory;
+    if (!report.place.replicated) describe_memory(row, report, *model, spec);
     prediction.tables.push_back(std::move(row));
     if (report.place.replicated)
       everywhere += report.option.load;

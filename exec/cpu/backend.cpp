@@ -271,6 +271,7 @@ void CpuBackend::run_in_fp32(const Call& call) {
     case OpKind::balance_bias: return run_balance_bias(machine_, call);
     case OpKind::load_clicks: throw Failure("load_clicks is for the executor: it has no arithmetic");
     case OpKind::bucketise_indices: return run_bucketise_indices(machine_, call);
+    case OpKind::cache_rows: return run_cache_rows(machine_, call);
     case OpKind::embedding_bag: return run_embedding_bag(machine_, call);
     case OpKind::embedding_bag_squares: return run_embedding_bag_squares(machine_, call);
     case OpKind::embedding_bag_update: return run_embedding_bag_update(machine_, call);

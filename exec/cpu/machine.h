@@ -179,6 +179,7 @@ void run_sparse_encode(Machine&, const Call&);  // operators_sparse.cpp
 void run_sparse_decode(Machine&, const Call&);
 
 void run_bucketise_indices(Machine&, const Call&);  // operators_tables.cpp
+void run_cache_rows(Machine&, const Call&);         // operators_cache.cpp
 void run_embedding_bag(Machine&, const Call&);
 void run_embedding_bag_squares(Machine&, const Call&);
 void run_embedding_bag_update(Machine&, const Call&);

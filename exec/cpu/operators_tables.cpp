@@ -6,10 +6,14 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <optional>
+#include <span>
 #include <utility>
 
 #include "base/ensure.h"
+#include "exec/cpu/bags.h"
 #include "exec/cpu/machine.h"
+#include "exec/engine/row_cache.h"
 #include "exec/failure.h"
 #include "plan/spec/table_layout.h"
 
@@ -34,56 +38,8 @@ void check_index(const TableLayout& layout, const TableShard& shard, std::int64_
                 FailureKind::input);
 }
 
-/// Where the bag of (member, sample) begins in a shard's run of indices, of all members.
-struct Bags {
-  const std::int32_t* lengths = nullptr;
-  const std::int32_t* values = nullptr;
-  std::int64_t members = 0, samples = 0, most_shards = 0, room = 0;
-
-  [[nodiscard]] const std::int32_t* lengths_of(std::int64_t member, std::int64_t shard) const {
-    return lengths + (member * most_shards + shard) * samples;
-  }
-};
-
-Bags bags_of(const Call& call, const TableLayout& layout) {
-  Bags bags;
-  bags.members = layout.ranks;
-  bags.samples = layout.samples;
-  bags.most_shards = layout.most_shards;
-  bags.room = layout.most_indices;
-  bags.lengths = call.ids(0, bags.members * bags.most_shards * bags.samples);
-  bags.values = call.ids(1, bags.members * bags.room);
-  return bags;
-}
-
-/// First index of each (member, shard) run, members outermost.
-std::vector<std::int64_t> run_starts(const Bags& bags, std::int64_t shards) {
-  std::vector<std::int64_t> starts(static_cast<std::size_t>(bags.members * (shards + 1)));
-  for (std::int64_t m = 0; m < bags.members; ++m) {
-    std::int64_t at = 0;
-    for (std::int64_t s = 0; s < shards; ++s) {
-      starts[static_cast<std::size_t>(m * (shards + 1) + s)] = m * bags.room + at;
-      const std::int32_t* lengths = bags.lengths_of(m, s);
-      for (std::int64_t i = 0; i < bags.samples; ++i) at += lengths[i];
-    }
-    starts[static_cast<std::size_t>(m * (shards + 1) + shards)] = m * bags.room + at;
-    if (at > bags.room)
-      throw Failure(fmt::format("{} indices from rank {}, of which a slot has room for {}", at, m, bags.room));
-  }
-  return starts;
-}
-
 void add_row(const float* row, float* sum, std::int64_t width) {
   for (std::int64_t j = 0; j < width; ++j) sum[j] += row[j];
-}
-
-// Before any of a run's rows is touched.
-void check_rows(const std::int32_t* first, const std::int32_t* last, const TableShard& shard) {
-  std::uint32_t most = 0;  // a negative one is the largest
-  for (const std::int32_t* value = first; value < last; ++value)
-    most = std::max(most, static_cast<std::uint32_t>(*value));
-  ENSURE(first == last || most < static_cast<std::uint64_t>(shard.rows()), "row {} of a part with {}",
-         static_cast<std::int32_t>(most), shard.rows());
 }
 
 /// One lookup of a shard: its row, and which sample of the step asked.
@@ -140,7 +96,7 @@ class Merged {
     for (std::int64_t m = 0; m < bags.members; ++m) {
       const auto at = static_cast<std::size_t>(m * (shards + 1) + shard);
       const std::int32_t* value = bags.values + starts[at];
-      check_rows(value, bags.values + starts[at + 1], of);
+      check_rows(value, bags.values + starts[at + 1], of.rows());
       const std::int32_t* lengths = bags.lengths_of(m, shard);
       for (std::int64_t i = 0; i < bags.samples; ++i)
         for (std::int32_t j = 0; j < lengths[i]; ++j, ++value)
@@ -330,7 +286,7 @@ void run_embedding_bag(Machine& machine, const Call& call) {
       const float* rows = tables + shard.offset;
       const std::int32_t* value = bags.values + starts[static_cast<std::size_t>(m * (shards + 1) + s)];
       const std::int32_t* const last = bags.values + starts[static_cast<std::size_t>(m * (shards + 1) + s + 1)];
-      check_rows(value, last, shard);
+      check_rows(value, last, shard.device_rows());
       const std::int32_t* lengths = bags.lengths_of(m, s);
       float* sum = pooled + m * slot + shard.column;
       for (std::int64_t i = 0; i < n; ++i, sum += columns) {
@@ -373,7 +329,10 @@ void run_embedding_bag_update(Machine& machine, const Call& call) {
   const std::int64_t shards = layout.shards_of(rank);
   if (shards == 0) return;
   const PooledRows gradients = gradients_of(call, layout);
-  const float* whole_squares = call.in.size() > 3 ? call.input(3, layout.squares) : nullptr;
+  const float* whole_squares = call.in.size() > 3 ? call.optional_input(3, layout.squares) : nullptr;
+  std::span<std::int32_t> books;
+  if (call.in.size() > 4)
+    books = {reinterpret_cast<std::int32_t*>(call.in[4].data), static_cast<std::size_t>(call.in[4].elements)};
   float* tables = call.output(0, layout.most_elements);
   float* states = call.out[1].data == nullptr
                       ? nullptr
@@ -390,11 +349,16 @@ void run_embedding_bag_update(Machine& machine, const Call& call) {
     merged.gather(bags, starts, shards, s, shard);
     const std::int64_t width = shard.columns(), groups = merged.rows(), ahead = Merged::rows_ahead(width);
     by_row.resize(static_cast<std::size_t>(groups));
+    const std::optional<RowCache> cache = shard.cached() ? std::optional<RowCache>({books, shard}) : std::nullopt;
+    const auto place = [&](std::int64_t group) {
+      const std::int64_t row = merged.row(group);
+      return cache ? cache->place_of(static_cast<std::int32_t>(row)) : row;
+    };
     machine.pool.each(groups, rows_per_chunk(width), [&](std::int64_t begin, std::int64_t end, int thread) {
       float* room = machine.scratch.get(thread, width);
       for (std::int64_t g = begin; g < end; ++g) {
-        const std::int64_t row = merged.row(g);
-        if (g + ahead < groups) update.ask_for(shard.offset + merged.row(g + ahead) * width, width);
+        const std::int64_t row = place(g);
+        if (g + ahead < groups) update.ask_for(shard.offset + place(g + ahead) * width, width);
         const float* gradient = merged.sum(g, machine.kernels, width, room);
         const double mine = machine.kernels.sum_of_squares(gradient, width);
         by_row[static_cast<std::size_t>(g)] = mine;

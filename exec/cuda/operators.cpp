@@ -493,6 +493,7 @@ void CudaBackend::run_one(const OpCall& one, const StepContext& context, const O
           FailureKind::environment);
     case OpKind::load_clicks:
     case OpKind::bucketise_indices:
+    case OpKind::cache_rows:
     case OpKind::embedding_bag:
     case OpKind::embedding_bag_squares:
     case OpKind::embedding_bag_update:

@@ -10,9 +10,12 @@
 #include <limits>
 #include <optional>
 #include <set>
+#include <span>
 
 #include "base/ensure.h"
+#include "exec/engine/row_cache.h"
 #include "exec/failure.h"
+#include "plan/spec/table_layout.h"
 
 namespace orrery::exec {
 namespace {
@@ -341,6 +344,26 @@ void Executor::run_op(const models::Op& op, const Instance& of, const StepInput&
     input.see_clicks(logits, labels);
   }
   if (op.kind == models::OpKind::sparse_encode && !backend_.asynchronous()) count_lossless(op, out[0]);
+}
+
+std::map<int, Executor::CacheUse> Executor::cache_use() const {
+  std::map<int, CacheUse> out;
+  if (class_.cache < 0) return out;
+  const plan::TableLayout& layout = *schedule_.tables;
+  const int rank = transport_.rank();
+  const std::span<std::int32_t> books(reinterpret_cast<std::int32_t*>(arena_.data(class_.cache, -1)),
+                                      static_cast<std::size_t>(arena_.bytes(class_.cache)) / sizeof(std::int32_t));
+  for (std::size_t i = layout.begin(rank); i < layout.end(rank); ++i) {
+    const plan::TableShard& shard = layout.shards[i];
+    if (!shard.cached()) continue;
+    const RowCache::Counts counts = RowCache(books, shard).counts();
+    CacheUse& use = out[shard.table];
+    use.lookups += counts.lookups;
+    use.hits += counts.hits;
+    use.fetched_bytes += counts.fetched * shard.row_bytes;
+    use.written_bytes += counts.written * shard.row_bytes;
+  }
+  return out;
 }
 
 void Executor::read_expert_use() {

@@ -142,6 +142,14 @@ class Executor {
     std::vector<std::pair<std::int64_t, std::vector<float>>> loads;
   };
   [[nodiscard]] const ExpertUse& expert_use() const { return expert_use_; }
+  /// What a table's cache did in the step on this rank.
+  struct CacheUse {
+    std::int64_t lookups = 0, hits = 0;                 ///< hits: their row was there before the step
+    std::int64_t fetched_bytes = 0, written_bytes = 0;  ///< with states
+    bool operator==(const CacheUse&) const = default;
+  };
+  /// By table; empty where all tables are on the device.
+  [[nodiscard]] std::map<int, CacheUse> cache_use() const;
 
  private:
   struct Place {

@@ -5,6 +5,7 @@
 
 #include "base/ensure.h"
 #include "exec/engine/execute.h"
+#include "exec/engine/row_moves.h"
 
 namespace orrery::exec {
 namespace {
@@ -108,7 +109,16 @@ Communication::Start Executor::copier(const plan::Step& step, const Instance& of
                const Points& behind) { return backend_.queue_copy(lane, to, from, bytes, behind, marks); };
   StateFile* file = arena_.state_file();
   std::function<void()> work;
-  if (step.stream == plan::Stream::to_nvme) {
+  if (step.rows.any()) {
+    const plan::View& list = class_.views[static_cast<std::size_t>(step.rows.list)];
+    const std::span<const std::int32_t> words(reinterpret_cast<const std::int32_t*>(address(list, of)),
+                                              static_cast<std::size_t>(list.elements));
+    const bool files = step.stream == plan::Stream::to_nvme || step.stream == plan::Stream::from_nvme;
+    const RowMoveEnds ends{from, to, dtype};
+    work = [=, this, rows = step.rows, rank = transport_.rank()] {
+      move_rows(schedule_, rank, rows, words, ends, files ? file : nullptr);
+    };
+  } else if (step.stream == plan::Stream::to_nvme) {
     work = [=] { file->write(to, {from, bytes}); };
   } else if (step.stream == plan::Stream::from_nvme) {
     work = [=] { file->read({to, bytes}, from); };

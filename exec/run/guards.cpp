@@ -11,6 +11,7 @@
 #include <set>
 #include <utility>
 
+#include "exec/engine/row_moves.h"
 #include "exec/events.h"
 #include "exec/run/metrics.h"
 #include "exec/run/trainer.h"
@@ -148,6 +149,7 @@ bool Guards::look_due(std::int64_t step) const {
 
 bool Guards::look(std::int64_t step) {
   const Clock::time_point begin = Clock::now();
+  settle_tables(context_.schedule, context_.transport.rank(), context_.arena);
   last_ = look_at(parts_, context_, threads_);
   looked_at_ = step;
   not_finite(step);

@@ -21,6 +21,8 @@
 #include "exec/failure.h"
 #include "exec/files/file_system.h"
 #include "exec/files/files.h"
+#include "exec/run/trainer.h"
+#include "models/recommender.h"
 #include "plan/schedule/asynchronous.h"
 
 namespace orrery::exec {
@@ -144,6 +146,18 @@ std::string loads_json(const std::map<std::int64_t, std::vector<float>>& loads) 
   return fmt::format("{{{}}}", fmt::join(layers, ","));
 }
 
+// Each table's, by its name.
+std::string caches_json(const CacheUses& caches) {
+  std::vector<std::string> tables;
+  for (const auto& [table, use] : caches)
+    tables.push_back(fmt::format(
+        "\"{}\":{{\"lookups\":{},\"hits\":{},\"hit_rate\":{:.6g},\"fetched_bytes\":{},\"written_bytes\":{}}}",
+        models::table_name(table), use.lookups, use.hits,
+        use.lookups > 0 ? static_cast<double>(use.hits) / static_cast<double>(use.lookups) : 0.0, use.fetched_bytes,
+        use.written_bytes));
+  return fmt::format("{{{}}}", fmt::join(tables, ","));
+}
+
 std::string pack_loads(const Executor::ExpertUse& use) {
   std::string out;
   for (const auto& [layer, load] : use.loads) {
@@ -176,6 +190,40 @@ std::map<std::int64_t, std::vector<float>> gather_loads(Transport& transport, co
   for (const std::string& text : transport.gather_text(speaks ? pack_loads(mine) : std::string()))
     unpack_loads(text, loads);
   return loads;
+}
+
+void RankMetrics::take(const StepResult& step) {
+  loss = step.loss;
+  gradient_norm = step.gradient_norm;
+  seconds = step.seconds;
+  lossless = step.lossless;
+  aux_loss = step.experts.aux_loss;
+  z_loss = step.experts.z_loss;
+}
+
+std::vector<CacheUses> gather_caches(Transport& transport, const std::vector<StepResult>& mine) {
+  struct Packed {
+    std::int64_t step = 0, table = 0;
+    Executor::CacheUse use;
+  };
+  std::string packed;
+  for (std::size_t i = 0; i < mine.size(); ++i)
+    for (const auto& [table, use] : mine[i].caches) {
+      const Packed one{static_cast<std::int64_t>(i), table, use};
+      packed.append(reinterpret_cast<const char*>(&one), sizeof one);
+    }
+  std::vector<CacheUses> out(mine.size());
+  for (const std::string& text : transport.gather_text(packed))
+    for (std::size_t at = 0; at < text.size(); at += sizeof(Packed)) {
+      Packed one;
+      std::memcpy(&one, text.data() + at, sizeof one);
+      Executor::CacheUse& all = out.at(static_cast<std::size_t>(one.step))[static_cast<int>(one.table)];
+      all.lookups += one.use.lookups;
+      all.hits += one.use.hits;
+      all.fetched_bytes += one.use.fetched_bytes;
+      all.written_bytes += one.use.written_bytes;
+    }
+  return out;
 }
 
 StepMetrics join_metrics(const std::vector<RankMetrics>& ranks, const plan::Plan& plan) {
@@ -275,6 +323,7 @@ void MetricsFile::append(const StepMetrics& step, const std::vector<RankMetrics>
   if (!std::isnan(step.aux_loss))
     line += ",\"aux_loss\":" + number(step.aux_loss) + ",\"z_loss\":" + number(step.z_loss);
   if (!step.expert_loads.empty()) line += ",\"expert_load\":" + loads_json(step.expert_loads);
+  if (!step.caches.empty()) line += ",\"table_cache\":" + caches_json(step.caches);
   if (step.checkpoint_pause > 0) line += ",\"checkpoint_pause_s\":" + number(step.checkpoint_pause);
   if (step.bad_lines) line += fmt::format(",\"bad_lines\":{}", *step.bad_lines);
   if (step.held_out_auc) line += ",\"held_out_auc\":" + number(*step.held_out_auc);

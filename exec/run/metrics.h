@@ -28,7 +28,9 @@ struct MemoryNow {
 /// `arena` null: before there is one. Backends map their arenas, so the counted heap contains none of them.
 [[nodiscard]] MemoryNow memory_now(const Arena* arena);
 
-/// A rank's part of a step's line.
+struct StepResult;  // exec/run/trainer.h
+
+/// What a rank brings to a step's line.
 struct RankMetrics {
   double loss = 0, gradient_norm = 0;  ///< NaN if its stage has none
   double seconds = 0;
@@ -40,7 +42,7 @@ struct RankMetrics {
   double checkpoint_pause = 0;                                 ///< before this step
   double aux_loss = std::numeric_limits<double>::quiet_NaN();  ///< of a mixture of experts; so is the next
   double z_loss = std::numeric_limits<double>::quiet_NaN();
-  void set_experts(const Executor::ExpertUse& use) { aux_loss = use.aux_loss, z_loss = use.z_loss; }
+  void take(const StepResult& step);
 };
 [[nodiscard]] std::string pack_metrics(const RankMetrics& metrics);
 [[nodiscard]] RankMetrics unpack_metrics(const std::string& bytes);
@@ -62,8 +64,9 @@ struct StepMetrics {
   double z_loss = std::numeric_limits<double>::quiet_NaN();
   /// For each layer with experts, the number of tokens that chose each expert; empty: dense.
   std::map<std::int64_t, std::vector<float>> expert_loads;
-  std::optional<std::int64_t> bad_lines;  ///< skipped lines of the training data; empty if none may be skipped
-  double checkpoint_pause = 0;            ///< s that checkpoints held training up before this step, on the slowest rank
+  std::map<int, Executor::CacheUse> caches;  ///< of tables, over all ranks; empty: all are on the device
+  std::optional<std::int64_t> bad_lines;     ///< of the training data, skipped; nothing where none may be
+  double checkpoint_pause = 0;               ///< s that checkpoints held training up before this step; slowest rank
 };
 /// Adds to `all` what another rank or another step contributes.
 void add_lossless(Executor::Lossless& all, const Executor::Lossless& more);
@@ -74,8 +77,13 @@ void add_lossless(Executor::Lossless& all, const Executor::Lossless& more);
 [[nodiscard]] std::map<std::int64_t, std::vector<float>> gather_loads(Transport& transport, const plan::Plan& plan,
                                                                       const Executor::ExpertUse& mine);
 
-/// The file, line by line. Lines of steps after `keep` (when a run resumes from an earlier checkpoint) are removed;
-/// keep 0 begins a new file.
+/// What all ranks' caches of tables did in each of these steps, by table, on rank 0; on the others what their own did.
+/// Collective.
+using CacheUses = std::map<int, Executor::CacheUse>;
+[[nodiscard]] std::vector<CacheUses> gather_caches(Transport& transport, const std::vector<StepResult>& mine);
+
+/// The file, line by line. Lines of steps after `keep` (of a run that is resumed from an earlier checkpoint) are taken
+/// out; keep 0 begins anew.
 class MetricsFile {
  public:
   /// Contents of the lines that were kept.

@@ -407,21 +407,18 @@ class Session {
       RankMetrics line;
       line.waited_s = recorder ? static_cast<double>(recorder->waited() - waited_before) * 1e-9 : 0;
       line.busy_s = std::chrono::duration<double>(Clock::now() - begun).count() - line.waited_s;
-      line.loss = mine.back().loss;
-      line.gradient_norm = mine.back().gradient_norm;
-      line.seconds = mine.back().seconds;
+      line.take(mine.back());
       line.memory = memory_now(&trainer_.executor().arena());
       line.memory.arena_peak = trainer_.arena_peak();
       line.memory.scratch = backend_.scratch_bytes();
       line.resident_before = before_.resident;
-      line.lossless = mine.back().lossless;
       line.checkpoint_pause = saving_clock_.take_pause();
-      line.set_experts(mine.back().experts);
       packed += pack_metrics(line);
       if (done_ < until) report({{"event", "stepped"}, {"step", done_}});  // a sign of life; the loss is reported later
     }
     const std::vector<std::string> lines = transport_.gather_text(packed);
     if (plan_.model().experts.any()) loads_ = gather_loads(transport_, plan_, mine.back().experts);
+    if (trainer_.executor().rank_class().cache >= 0) caches_ = gather_caches(transport_, mine);
     const std::optional<double> held_out = evaluate();
     if (first_rank())
       for (std::size_t i = 0; i < mine.size(); ++i)
@@ -467,6 +464,7 @@ class Session {
     if (held_out) step.held_out_auc = trainer_.area_under_curve();
     step.tokens_per_s = tokens() / step.seconds;
     step.expert_loads = loads_;
+    if (place < caches_.size()) step.caches = caches_[place];
     step.bad_lines = trainer_.data().bad_lines();
     step.spikes = guards_.see_joined(step, [this](const ordered_json& event) { report(event); });
     metrics_->append(step, ranks);
@@ -543,7 +541,8 @@ class Session {
   Guards guards_;
   ClockLine clock_;
   std::optional<MetricsFile> metrics_;                ///< rank 0
-  std::map<std::int64_t, std::vector<float>> loads_;  ///< rank 0: of experts in the last step
+  std::vector<CacheUses> caches_;                     ///< rank 0: of tables, in the steps since ranks met
+  std::map<std::int64_t, std::vector<float>> loads_;  ///< rank 0: of experts, in the last step
   std::optional<DataMark> data_;                      ///< rank 0: what this run reads
   Resumed resumed_;
   std::int64_t first_step_ = 0, done_ = 0;

@@ -186,6 +186,7 @@ StepResult Trainer::step_here(std::int64_t index, const std::function<void()>& b
   result.skipped = executor_.loss_scale().skipped;
   result.lossless = executor_.lossless();
   result.experts = executor_.expert_use();
+  result.caches = executor_.cache_use();
   return result;
 }
 

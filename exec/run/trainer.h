@@ -21,11 +21,12 @@ struct StepResult {
   double gradient_norm =
       0;  ///< before clipping; for an asynchronous pipeline over all stages, each of which clips by its own
   double learning_rate = 0;
-  double loss_scale = 0;        ///< fp16; 0: none
-  bool skipped = false;         ///< because its gradients overflowed
-  Executor::Lossless lossless;  ///< of this rank
-  Executor::ExpertUse experts;  ///< of this rank's stage
-  double seconds = 0;           ///< of the slowest rank
+  double loss_scale = 0;                     ///< fp16; 0: none
+  bool skipped = false;                      ///< its gradients overflowed
+  Executor::Lossless lossless;               ///< of this rank
+  Executor::ExpertUse experts;               ///< as this rank's stage has it
+  std::map<int, Executor::CacheUse> caches;  ///< of tables, on this rank
+  double seconds = 0;                        ///< of the slowest rank
 };
 
 class Trainer {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/ensure.h"
+#include "exec/engine/row_moves.h"
 #include "exec/failure.h"
 #include "exec/files/files.h"
 #include "exec/files/safetensors.h"
@@ -127,6 +128,7 @@ void CheckpointSaver::together_or_none(const std::function<void()>& body) {
 
 std::vector<std::vector<float>> CheckpointSaver::copied() {
   std::vector<std::vector<float>> values;
+  settle_tables(context_.schedule, context_.transport.rank(), context_.arena);
   const plan::RankClass& rank_class = context_.schedule.class_of(context_.transport.rank());
   for (const OwnedPart& one : owned_parts(context_.schedule, context_.transport.rank())) {
     parts_.push_back(one.part);
@@ -297,6 +299,7 @@ void fill_all(const CheckpointContext& context, const CheckpointReader& reader) 
     StoredValues values(rank_class, context.arena, context.backend, shard.buffer);
     fill(reader, {shard.state, 0}, shard.holding(), values, shard.tensor_rank);
   }
+  forget_cached_rows(context.schedule, context.transport.rank(), context.arena);
   load_compression(context, reader);
   context.backend.synchronise();
 }

@@ -7,6 +7,7 @@
 
 #include "base/ensure.h"
 #include "exec/engine/logical.h"
+#include "exec/engine/row_moves.h"
 #include "exec/files/safetensors.h"
 #include "exec/state/initialise.h"
 #include "exec/state/table_shards.h"
@@ -96,6 +97,7 @@ std::string pack(const plan::Schedule& schedule, Gathered what, Arena& arena, Ba
     put(out, &header, sizeof header);
     put(out, values.data(), values.size() * sizeof(float));
   }
+  settle_tables(schedule, rank, arena);
   const std::vector<plan::ParameterRange> tables = sharded_tables(schedule);
   for (const HeldShard& shard : held_shards(schedule, rank)) {
     if (shard.state != State::weight) continue;

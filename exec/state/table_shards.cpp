@@ -29,8 +29,9 @@ class States {
       : layout_(*schedule.tables), adam_(schedule.spec.optimizer == plan::OptimizerKind::adam) {}
 
   // Adam's second moments stand behind all first ones, of which there are `values`.
+  // `state`: where those of its rows begin, if there is one a row.
   void add(std::vector<HeldShard>& out, const HeldShard& weights, const plan::TableShard& shard, int buffer,
-           std::int64_t values) const {
+           std::int64_t values, std::int64_t state) const {
     HeldShard held = weights;
     held.range.tensor.initial_stddev = 0;
     held.buffer = buffer;
@@ -40,7 +41,7 @@ class States {
       held.tensor_rank = 0;
       held.begin = shard.row_begin;
       held.end = shard.row_end;
-      held.offset = shard.state;
+      held.offset = state;
       held.writes = weights.writes && shard.first_columns;
       out.push_back(held);
       return;
@@ -78,10 +79,16 @@ std::vector<HeldShard> held_shards(const plan::Schedule& schedule, int rank) {
     held.tensor_rank = static_cast<int>(shard.column_begin / shard.columns());
     held.begin = shard.row_begin * shard.columns();
     held.end = shard.row_end * shard.columns();
-    held.buffer = rank_class.tables;
-    held.offset = shard.offset;
+    const plan::RankClass::FarTables& far = rank_class.far[static_cast<std::size_t>(shard.space)];
+    held.buffer = shard.cached() ? far.values : rank_class.tables;
+    held.offset = shard.cached() ? shard.far_offset : shard.offset;
     out.push_back(held);
-    if (rank_class.table_states >= 0) states.add(out, held, shard, rank_class.table_states, layout.most_elements);
+    if (rank_class.table_states < 0) continue;
+    if (shard.cached())
+      states.add(out, held, shard, far.states, layout.far[static_cast<std::size_t>(shard.space)].elements,
+                 shard.far_state);
+    else
+      states.add(out, held, shard, rank_class.table_states, layout.most_elements, shard.state);
   }
   if (rank_class.replicated_states < 0) return out;
   for (const plan::TableShard& shard : layout.replicated) {
@@ -90,7 +97,7 @@ std::vector<HeldShard> held_shards(const plan::Schedule& schedule, int rank) {
     held.end = shard.elements();
     held.offset = shard.offset;
     held.writes = shard.table % layout.ranks == rank;
-    states.add(out, held, shard, rank_class.replicated_states, layout.replicated_elements);
+    states.add(out, held, shard, rank_class.replicated_states, layout.replicated_elements, shard.state);
   }
   return out;
 }

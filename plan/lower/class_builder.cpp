@@ -68,6 +68,18 @@ Step& ClassBuilder::exchange(Phase phase, Stream stream, int group, View source,
   return step;
 }
 
+void ClassBuilder::copy_rows(Phase phase, Stream stream, View source, View target, const RowMove& rows) {
+  Step step{.kind = StepKind::copy, .stream = stream, .phase = phase};
+  step.part = rows.states ? "rows' states" : "rows";
+  step.source = source;
+  step.target = target;
+  step.rows = rows;
+  step.reads = {source.buffer};
+  note(step.reads, view_at(rows.list).buffer);
+  step.writes = {target.buffer};
+  push(std::move(step));
+}
+
 void ClassBuilder::send(Phase phase, int peer, int tag, int source) {
   Step step{.kind = StepKind::send, .stream = Stream::pipeline_send, .phase = phase, .part = "send"};
   step.peer = peer;

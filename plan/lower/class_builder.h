@@ -27,6 +27,8 @@ class ClassBuilder {
   /// An all-to-all, of whole pieces or of as much as counts say; that orders it behind who writes them.
   Step& exchange(Phase phase, Stream stream, int group, View source, View target, std::int32_t layer,
                  const Counted& counted = {});
+  /// A copy of rows of tables; both views are of as many elements as may move.
+  void copy_rows(Phase phase, Stream stream, View source, View target, const RowMove& rows);
   void send(Phase phase, int peer, int tag, int source);
   void receive(Phase phase, int peer, int tag, int target);
 

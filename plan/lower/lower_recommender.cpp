@@ -6,6 +6,7 @@
 
 #include "base/ensure.h"
 #include "plan/lower/buckets.h"
+#include "plan/lower/cached_tables.h"
 #include "plan/lower/class_builder.h"
 #include "plan/lower/lower_optimizer.h"
 #include "plan/lower/recommender_ranges.h"
@@ -34,7 +35,8 @@ class RecommenderLowering {
         n_(layout.samples),
         width_(model_.embedding_dim),
         vectors_(model_.vectors()),
-        type_(models::size_of(spec_.precision) == 2 ? spec_.precision : DType::fp32) {}
+        type_(models::size_of(spec_.precision) == 2 ? spec_.precision : DType::fp32),
+        stored_(dtype_of(spec_.embedding.stored)) {}
 
   RankClass build() {
     class_.count = spec_.ranks();
@@ -83,8 +85,9 @@ class RecommenderLowering {
       if (!b.embedding) add_states(build_, whole, b, b.elements);
     }
     if (layout_.sharded()) {
-      class_.tables = build_.buffer("tables", Purpose::parameters, DType::fp32, layout_.most_elements, true);
-      class_.table_states = states("tables.states", layout_.most_elements, layout_.most_rows);
+      class_.tables = build_.buffer("tables", Purpose::parameters, stored_, layout_.most_elements, true);
+      class_.table_states = states("tables.states", layout_.most_elements, layout_.most_rows, layout_.cached());
+      if (layout_.cached()) declare_far_tables(build_, layout_, spec_);
     }
     if (!layout_.replicated.empty()) {
       class_.replicated_states =
@@ -102,8 +105,8 @@ class RecommenderLowering {
   }
 
   // Of tables of so many values and rows; -1: none.
-  int states(const char* name, std::int64_t values, std::int64_t rows) {
-    if (options_.forward_only || (!adagrad() && !adam())) return -1;
+  int states(const char* name, std::int64_t values, std::int64_t rows, bool always = false) {
+    if ((options_.forward_only && !always) || (!adagrad() && !adam())) return -1;
     return build_.buffer(name, Purpose::optimizer_states, DType::fp32, adam() ? 2 * values : rows, true);
   }
 
@@ -151,14 +154,6 @@ class RecommenderLowering {
   [[nodiscard]] bool encoded(PooledType type) const {
     return type != PooledType::fp32 && !native(type) && members() > 1;
   }
-  // n rows of m columns; k as the kind has it.
-  static Op op_of(OpKind kind, std::int64_t n, std::int64_t m, std::int64_t k, std::vector<int> in,
-                  std::vector<int> out) {
-    Op op = ClassBuilder::flat(kind, DType::fp32, m, std::move(in), std::move(out));
-    op.n = n;
-    op.k = k;
-    return op;
-  }
   // y (n, outputs) = x W^T + b; dW = dz^T x; dx = dz W.
   Op product(std::int64_t m, std::int64_t n, std::int64_t k, std::vector<int> in, int out, bool trans_a, bool trans_b) {
     Op op = value_op(OpKind::matmul, n, m, k, std::move(in), {out});
@@ -185,13 +180,20 @@ class RecommenderLowering {
     build_.compute(Phase::input, -1, "load_clicks",
                    {op_of(OpKind::load_clicks, n_, model_.dense_features, layout_.indices, {},
                           {view(dense_), view(labels_), view(indices_)})});
+    if (layout_.sharded()) find_rows();
+    // Rows that are not on the device come meanwhile; else the bottom MLP computes while pooled vectors travel.
+    if (layout_.cached()) {
+      places_of_rows_ = fetch_rows(build_, layout_, spec_, {lengths_, bags_, !options_.forward_only}, waiting_);
+      bottom_forward();
+    }
     if (layout_.sharded()) look_up();
-    bottom_forward();
+    if (!layout_.cached()) bottom_forward();
     interaction_forward();
     top_forward();
   }
 
-  void look_up() {
+  // Indices to those who have their rows.
+  void find_rows() {
     const std::int64_t lengths = members() * layout_.most_shards * n_, room = members() * layout_.most_indices;
     const int sent_lengths = make("lengths.sent", lengths, DType::int32, Purpose::communication);
     const int sent_indices = make("indices.sent", room, DType::int32, Purpose::communication);
@@ -213,14 +215,19 @@ class RecommenderLowering {
       build_.exchange(Phase::forward, Stream::exchange, tables_, build_.whole(sent_indices), build_.whole(bags_), -1,
                       {view(sent_lengths), view(lengths_), 1, mean_index_share(layout_)});
     }
+    keep_sent({sent_lengths, sent_indices});
+  }
+
+  void look_up() {
     const TableLayout::Lookups most = layout_.heaviest();
     const bool as_taken = native(spec_.embedding.forward);
     pooled_ = make("pooled", slots_of(PooledType::fp32), as_taken ? type_ : DType::fp32);
-    const std::int64_t written = as_taken ? most.values * models::size_of(type_) / 4 : most.values;  // as fp32 ones
-    std::vector<Op> ops = {op_of(OpKind::embedding_bag, most.count, most.width, written,
-                                 {view(lengths_), view(bags_), view(class_.tables)}, {view(pooled_)})};
+    const std::int64_t written = as_taken ? most.values * models::size_of(type_) : 4 * most.values;  // bytes
+    const int rows = layout_.cached() ? places_of_rows_ : bags_;
+    std::vector<Op> ops = {op_of(OpKind::embedding_bag, most.count, most.width, written / models::size_of(stored_),
+                                 {view(lengths_), view(rows), view(class_.tables)}, {view(pooled_)})};
+    ops.back().dtype = stored_;
     ops.back().capacity = most_distinct_rows(layout_);
-    keep_sent({sent_lengths, sent_indices});
     send_pooled(std::move(ops));
   }
 
@@ -246,12 +253,7 @@ class RecommenderLowering {
   void exchange_pooled(Phase phase, int from, int to, PooledType type, int first_count) {
     Counted counted{count_view(first_count), count_view(first_count + 1), 1, mean_slot_share(layout_, type)};
     build_.exchange(phase, Stream::exchange, tables_, build_.whole(from), build_.whole(to), -1,
-                    uniform(type) ? Counted{} : counted);
-  }
-  [[nodiscard]] bool uniform(PooledType type) const {
-    for (int rank = 0; rank < layout_.ranks; ++rank)
-      if (layout_.pooled_values(rank, type) != layout_.most_pooled_values(type)) return false;
-    return true;
+                    alike(layout_, type) ? Counted{} : counted);
   }
   Op codec(OpKind kind, PooledType type, int from, int to, bool by_member) {
     Op op = op_of(kind, n_, slots_of(PooledType::fp32), models::size_of(dtype_of(type)), {view(from)}, {view(to)});
@@ -314,17 +316,11 @@ class RecommenderLowering {
     if (!layout_.replicated.empty()) {
       local_ = make("pooled.local", n_ * layout_.replicated_columns);
       const Bucket& tables = build_.bucket(static_cast<int>(class_.buckets.size()) - 1);
-      ops.push_back(op_of(OpKind::embedding_lookup, local_lookups(), width_, n_ * layout_.replicated_columns,
-                          {view(indices_), view(tables.parameters)}, {view(local_)}));
+      ops.push_back(op_of(OpKind::embedding_lookup, replicated_lookups(layout_), width_,
+                          n_ * layout_.replicated_columns, {view(indices_), view(tables.parameters)}, {view(local_)}));
       ops.back().capacity = distinct_replicated_rows(layout_);
     }
     build_.compute(Phase::forward, -1, "bottom_mlp", std::move(ops));
-  }
-  [[nodiscard]] std::int64_t local_lookups() const {
-    std::int64_t sum = 0;
-    for (const TableShard& shard : layout_.replicated)
-      sum += n_ * layout_.tables[static_cast<std::size_t>(shard.table)].multi_hot;
-    return sum;
   }
 
   void interaction_forward() {
@@ -465,8 +461,8 @@ class RecommenderLowering {
       const Bucket& tables = build_.bucket(2);
       std::vector<int> out = {view(tables.gradients)};
       if (lookups_ >= 0) out.push_back(view(lookups_));
-      ops.push_back(op_of(OpKind::embedding_lookup_grad, local_lookups(), width_, layout_.replicated_elements,
-                          {view(indices_), view(dlocal_)}, std::move(out)));
+      ops.push_back(op_of(OpKind::embedding_lookup_grad, replicated_lookups(layout_), width_,
+                          layout_.replicated_elements, {view(indices_), view(dlocal_)}, std::move(out)));
     }
     build_.compute(Phase::backward, -1, "bottom_mlp", std::move(ops));
   }
@@ -493,10 +489,13 @@ class RecommenderLowering {
       build_.collective(Phase::gradient_reduce, Stream::exchange, CollectiveKind::all_reduce, tables_, v, v, -1, -1);
       with_squares.push_back(view(squares));
     }
+    with_squares.resize(layout_.cached() ? 4 : with_squares.size(), -1);
+    if (layout_.cached()) with_squares.push_back(view(class_.cache));
     std::vector<int> out = {view(class_.tables), class_.table_states >= 0 ? view(class_.table_states) : -1,
                             view(norm_squared_)};
     Op op = op_of(OpKind::embedding_bag_update, most.count, most.width, 0, std::move(with_squares), std::move(out));
     op.rule = traits_of(spec_.optimizer).rule;
+    op.dtype = stored_;
     op.capacity = most_distinct_rows(layout_);
     ops.push_back(std::move(op));
     build_.compute(Phase::optimizer, -1, "update_tables", std::move(ops));
@@ -558,7 +557,8 @@ class RecommenderLowering {
   const TableLayout& layout_;
   int data_, tables_;  ///< groups of all ranks; -1: alone
   std::int64_t n_, width_, vectors_;
-  DType type_;  ///< of values between the input and the loss
+  DType type_;    ///< of values between the input and the loss
+  DType stored_;  ///< of tables
   ClassBuilder build_;
   RankClass& class_ = build_.result();
   struct InBucket {
@@ -566,14 +566,14 @@ class RecommenderLowering {
     std::int64_t offset = 0, elements = 0;
   };
   struct Cross {
-    int x = -1, v = -1, u = -1;
+    int x, v, u;
   };
   std::map<std::string, InBucket> places_;
   std::map<std::string, int> copies_;  ///< of weights, in 16 bits
   int norm_squared_ = -1, coefficient_ = -1;
   int dense_ = -1, labels_ = -1, indices_ = -1, lengths_ = -1, bags_ = -1, counts_ = -1;
   int pooled_ = -1, sent_pooled_ = -1, received_ = -1, received_gradients_ = -1, local_ = -1, dlocal_ = -1;
-  int features_ = -1, top_input_ = -1;
+  int features_ = -1, top_input_ = -1, places_of_rows_ = -1;
   int lookups_ = -1;               ///< of each row of replicated tables, where its update asks for them
   std::vector<int> bottom_, top_;  ///< outputs of layers
   std::vector<Cross> crosses_;

@@ -1,5 +1,6 @@
 #pragma once
 /// A recommendation model's parameters as ranges of buckets.
+#include <utility>
 #include <vector>
 
 #include "models/recommender.h"
@@ -14,5 +15,18 @@ namespace orrery::plan {
 /// Tables that every rank holds, one behind the other, as the layout has them.
 [[nodiscard]] std::vector<ParameterRange> replicated_ranges(const TableLayout& layout,
                                                             const models::Recommender& model);
+
+/// An operator over n rows of m columns; k as the kind has it.
+[[nodiscard]] inline models::Op op_of(models::OpKind kind, std::int64_t n, std::int64_t m, std::int64_t k,
+                                      std::vector<int> in, std::vector<int> out) {
+  models::Op op;
+  op.kind = kind;
+  op.n = n;
+  op.m = m;
+  op.k = k;
+  op.in = std::move(in);
+  op.out = std::move(out);
+  return op;
+}
 
 }  // namespace orrery::plan

@@ -39,6 +39,19 @@ double mean_slot_share(const TableLayout& layout, PooledType type) {
   return sum / static_cast<double>(layout.ranks * layout.most_pooled_values(type));
 }
 
+std::int64_t replicated_lookups(const TableLayout& layout) {
+  std::int64_t sum = 0;
+  for (const TableShard& shard : layout.replicated)
+    sum += layout.samples * layout.tables[static_cast<std::size_t>(shard.table)].multi_hot;
+  return sum;
+}
+
+bool alike(const TableLayout& layout, PooledType type) {
+  for (int rank = 0; rank < layout.ranks; ++rank)
+    if (layout.pooled_values(rank, type) != layout.most_pooled_values(type)) return false;
+  return true;
+}
+
 double mean_index_share(const TableLayout& layout) {
   double sum = 0;
   for (int rank = 0; rank < layout.ranks; ++rank) sum += layout.expected_lookups(rank);

@@ -15,5 +15,9 @@ namespace orrery::plan {
 /// Of the room that a message has in each slot, what the mean rank fills.
 [[nodiscard]] double mean_slot_share(const TableLayout& layout, PooledType type);
 [[nodiscard]] double mean_index_share(const TableLayout& layout);
+/// Whether all ranks' slots of pooled vectors are of one length.
+[[nodiscard]] bool alike(const TableLayout& layout, PooledType type);
+/// Lookups of a rank in the tables that every rank has.
+[[nodiscard]] std::int64_t replicated_lookups(const TableLayout& layout);
 
 }  // namespace orrery::plan

@@ -83,6 +83,7 @@ class Lives {
     }
     if (step.kind != StepKind::compute && step.kind != StepKind::recv) reads.insert(step.source.buffer);
     if (step.counted.any()) note({step.counted.sent, step.counted.received}, reads);
+    if (step.rows.any()) note({step.rows.list}, reads);
     if (step.kind != StepKind::compute && step.kind != StepKind::send) writes.insert(step.target.buffer);
     if (reads != std::set<int>(step.reads.begin(), step.reads.end()) ||
         writes != std::set<int>(step.writes.begin(), step.writes.end()))
@@ -92,7 +93,8 @@ class Lives {
     memories(block, index);
   }
 
-  // A step works in one memory; a copy goes between the two of its stream.
+  // A step works in one memory; a copy leads from one to the other of its stream. Which rows of tables one moves, the
+  // host reads on the device.
   void memories(const Block& block, std::size_t index) {
     const Step& step = block.steps[index];
     const CopyDirection copies = direction_of(step.stream);
@@ -101,7 +103,10 @@ class Lives {
       return std::all_of(buffers.begin(), buffers.end(), [&](int b) { return class_.buffers[at(b)].space == space; });
     };
     const bool moves = step.kind == StepKind::copy;
-    const bool right = moves == (copies.from != copies.to) && all_in(step.reads, moves ? copies.from : own) &&
+    std::vector<int> values = step.reads;
+    if (moves && step.rows.any())
+      values.erase(std::remove(values.begin(), values.end(), class_.views[at(step.rows.list)].buffer), values.end());
+    const bool right = moves == (copies.from != copies.to) && all_in(values, moves ? copies.from : own) &&
                        all_in(step.writes, moves ? copies.to : own) &&
                        (!step.accumulate || (moves && copies.to == Space::host)) &&
                        (!step.on_host || step.kind == StepKind::compute);

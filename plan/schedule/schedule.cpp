@@ -46,6 +46,7 @@ std::int64_t Step::message_bytes(const std::vector<Buffer>& buffers) const {
                                                                                                   : target;
   if (kind == StepKind::compute) return 0;
   const std::int64_t bytes = full.elements * models::size_of(buffers[static_cast<std::size_t>(full.buffer)].dtype);
+  if (rows.any()) return std::llround(static_cast<double>(bytes) * rows.expected);
   return counted.any() ? std::llround(static_cast<double>(bytes) * counted.expected) : bytes;
 }
 

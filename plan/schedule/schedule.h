@@ -19,6 +19,7 @@
 /// and every message is received in the step in which it is sent; plan/schedule/asynchronous.h unrolls it.
 /// Overlap is thus expressed only by position in the program. A buffer is born just before the step that lists it in
 /// `births` and dies just after the step that lists it in `deaths`.
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -184,6 +185,19 @@ struct Counted {
   [[nodiscard]] bool any() const { return sent >= 0; }
 };
 
+/// A copy of rows of tables between the memory that they live in and the cache on the device (TableLayout): which ones,
+/// says a list that a compute step before it writes, int32: how many they are, then of each its number among the rows
+/// that the rank has in that memory, and among those on its device. Packed: one behind the other, on the way.
+enum class RowsAt : std::uint8_t { far, cache, packed };
+struct RowMove {
+  int list = -1;  ///< view; -1: the step copies whole views
+  RowsAt from = RowsAt::far, to = RowsAt::cache;
+  Space far = Space::host;  ///< where the rows live
+  bool states = false;      ///< of the optimizer, else values
+  double expected = 1;      ///< bytes that move, over those of the target's view; for who predicts
+  [[nodiscard]] bool any() const { return list >= 0; }
+};
+
 /// One step of a block. `ops` name views by index into RankClass::views.
 struct Step {
   StepKind kind = StepKind::compute;
@@ -205,6 +219,7 @@ struct Step {
            {};  ///< copy: source -> target, in two memories. collective: all_gather, reduce_scatter and all_to_all
                 ///< source -> target; all_reduce in place (source == target); send reads source; recv writes target
   Counted counted = {};                       ///< all_to_all
+  RowMove rows = {};                          ///< copy
   std::vector<int> reads = {}, writes = {};   ///< buffers, each once
   std::vector<int> births = {}, deaths = {};  ///< buffers
   /// The step runs only in training steps [from_step, until_step) of a run.
@@ -267,8 +282,14 @@ struct RankClass {
   /// rank has, the states are in `replicated_states` and the values in a bucket. States: one per row (Adagrad), or the
   /// first moments of all values, then their second moments (Adam).
   int tables = -1, table_states = -1, replicated_states = -1;
-  /// Buffers of a mixture of experts: for each layer of the stage with experts, in order, the (2E+1) of count_choices;
-  /// their sums over layers and ranks; and the two losses (models::OpKind::balance_losses). -1: dense.
+  /// Buffers of tables that live on the host and on NVMe, of which `tables` has a cache; and the cache's books (int32).
+  struct FarTables {
+    int values = -1, states = -1;
+  };
+  std::array<FarTables, kSpaces> far = {};  ///< by Space; of the device none
+  int cache = -1;
+  /// Buffers of a mixture of experts: of each layer of the stage that has experts the (2E+1) of count_choices, in their
+  /// order; these summed up over layers and ranks; and the two losses (models::OpKind::balance_losses). -1: dense.
   int tally = -1, pooled = -1, balance = -1;
   int expert_biases = -1;  ///< buffer: for each of these layers the (E) of models::TensorRole::balance; -1: none
   std::vector<std::int64_t> expert_layers = {};  ///< which layers these are

@@ -104,6 +104,13 @@ inline constexpr auto kChosenFields = std::make_tuple(
            "in what pooled vectors travel"}, OF(embedding.forward)},
     Field{{"embedding", "backward", 0, 0, &kPooledWords, false,
            "in what their gradients travel"}, OF(embedding.backward)},
+    Field{{"embedding", "tiers", 0, 0, nullptr, false,
+           "of each table, or of all: `device`, `host`, `host 64 MiB` with a cache of so much, `nvme 1 GiB`"},
+          OF(embedding.tiers)},
+    Field{{"embedding", "stored", 0, 0, &kStoredWords, false, "the type of tables' values"}, OF(embedding.stored)},
+    Field{{"embedding", "skew", 0, kMostSkew, nullptr, false,
+           "exponent of Zipf's law by which rows are looked up, as predictions take it; 0: evenly"},
+          OF(embedding.skew)},
     Field{{"", "expert_tensor", 0, kMostRanks, nullptr, false,
            "ranks that split an expert's matrices: 1, or 0: those of tensor"}, OF(expert_tensor)},
     Field{{"", "expert_bound", 1, kMostBound, nullptr, false,
@@ -144,7 +151,8 @@ constexpr void for_each_field(const Fields& fields, const Visit& visit) {
 
 /// A value that is written as rows of text and parsed by its own `parse_rows`.
 template <class T>
-inline constexpr bool kIsRows = std::is_same_v<T, PassOrder> || std::is_same_v<T, TablePlacement>;
+inline constexpr bool kIsRows =
+    std::is_same_v<T, PassOrder> || std::is_same_v<T, TablePlacement> || std::is_same_v<T, TableTiers>;
 template <class T>
 inline constexpr bool kIsList = false;
 template <class T>

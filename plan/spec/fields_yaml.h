@@ -25,7 +25,10 @@ template <class T>
   } else if constexpr (kIsRows<T>) {
     if (!at.exists()) return fallback;
     std::vector<typename T::Cell> rows;
-    for (const base::Cursor& row : at.items()) rows.push_back({row.text(), row.where()});
+    if (std::is_same_v<T, TableTiers> && at.is_scalar())
+      rows.push_back({at.text(), at.where()});
+    else
+      for (const base::Cursor& row : at.items()) rows.push_back({row.text(), row.where()});
     if (at.findings().failed()) return fallback;
     auto order = T::parse_rows(rows);
     if (order) return std::move(*order);

@@ -12,6 +12,7 @@
 #include "models/model.h"
 #include "plan/spec/optimizers.h"
 #include "plan/spec/pass_order.h"
+#include "plan/spec/space.h"
 #include "plan/spec/table_placement.h"
 
 namespace orrery::plan {
@@ -33,9 +34,6 @@ enum class Order {
   custom  ///< a table of passes that a user writes (plan/spec/pass_order.h)
 };
 enum class Recompute { none, selective, full };
-/// Where a rank's data can live: the device's memory, the rank's share of the host's, files on the node's drives.
-enum class Space : std::uint8_t { device, host, nvme };
-inline constexpr std::size_t kSpaces = 3;
 enum class DataOrder { sequential, shuffled };
 enum class BadLines : std::uint8_t { refuse, skip };  ///< what to do with samples that cannot be read
 enum class Rounding { nearest, stochastic };
@@ -189,6 +187,9 @@ struct EmbeddingBounds {
   std::vector<TableSharding> sharding;  ///< empty: automatic
   TablePlacement placement;
   std::vector<PooledType> forward, backward;  ///< empty: fp32, as fewer bits change the mathematics
+  TableTiers tiers;                           ///< empty: the device, and other memories where only they have room
+  std::optional<PooledType> stored;
+  std::optional<double> skew;
   bool operator==(const EmbeddingBounds&) const = default;
 };
 struct Bounds {

@@ -10,7 +10,7 @@
 #include "plan/spec/recommender_rules.h"
 #include "plan/spec/rules.h"
 #include "plan/spec/server_rules.h"
-#include "plan/spec/table_planner.h"
+#include "plan/spec/table_tiers.h"
 
 namespace orrery::plan {
 
@@ -521,7 +521,8 @@ base::Result<Plan> make_plan(std::shared_ptr<const models::Model> model,
   const auto& tables = model->recommender;
   base::Diagnostics broken = tables ? refused_tables(*tables, *cluster, spec) : Rules(*model, *cluster, spec).broken();
   if (!broken.empty()) return base::fail(std::move(broken));
-  if (tables && spec.embedding.placement.empty()) spec.embedding.placement = place_tables(*tables, *cluster, spec);
+  if (tables) broken = place_and_settle(*tables, *cluster, spec);
+  if (!broken.empty()) return base::fail(std::move(broken));
   if (spec.layers_per_stage.empty())
     spec.layers_per_stage = even_split(model->layers, spec.places(), spec.ends_as_layers);
   Plan plan;
@@ -578,9 +579,12 @@ std::string describe(const PlanSpec& spec) {
     text += fmt::format(", tables {}", name_of(spec.embedding.sharding));
   travels("pooled vectors", spec.embedding.forward);
   travels("their gradients", spec.embedding.backward);
-  if (spec.tokens != Tokens{})
-    text += fmt::format(", tokens to experts in {}, back in {}", name_of(spec.tokens.dispatch),
-                        name_of(spec.tokens.combine));
+  if (spec.embedding.stored != PooledType::fp32) text += fmt::format(", tables in {}", name_of(spec.embedding.stored));
+  for (const Space space : {Space::host, Space::nvme}) {
+    const auto& tiers = spec.embedding.tiers.tiers();
+    const auto there = std::count_if(tiers.begin(), tiers.end(), [&](const TableTier& t) { return t.space == space; });
+    if (there > 0) text += fmt::format(", {} of {} tables on {}", there, tiers.size(), name_of(space));
+  }
   if (spec.loss_chunks > 1) text += fmt::format(", loss in {} chunks", spec.loss_chunks);
   if (spec.optimizer != OptimizerKind::adamw) text += fmt::format(", {}", name_of(spec.optimizer));
   if (spec.rounding != Rounding::nearest) text += fmt::format(", {} rounding", name_of(spec.rounding));

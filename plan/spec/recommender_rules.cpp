@@ -128,8 +128,25 @@ base::Diagnostics refused_training(const Training& training) {
   return found;
 }
 
-base::Diagnostics refused_execution(const models::Model& model, const PlanSpec& spec) {
-  if (!model.recommender || spec.precision == models::DType::fp32) return {};
+base::Diagnostics refused_execution(const models::Model& model, const clusters::Cluster& cluster,
+                                    const PlanSpec& spec) {
+  if (!model.recommender) return {};
+  if (spec.embedding.stored != PooledType::fp32)
+    return {{base::Severity::error,
+             "E0669",
+             {},
+             fmt::format("tables in {} are predicted, and executed in fp32 alone", name_of(spec.embedding.stored)),
+             "embedding: {stored: fp32}",
+             {}}};
+  if (!spec.embedding.tiers.empty() && cluster.device().kind == clusters::DeviceKind::gpu)
+    return {
+        {base::Severity::error,
+         "E0669",
+         {},
+         "tables in the host's memory or on NVMe (embedding.tiers) are predicted on GPUs, and executed on CPU ranks",
+         "tiers: device, where the tables fit it",
+         {}}};
+  if (spec.precision == models::DType::fp32) return {};
   return {{base::Severity::error,
            "E0669",
            {},

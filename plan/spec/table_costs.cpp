@@ -4,6 +4,7 @@
 
 #include "plan/spec/table_layout.h"
 #include "plan/spec/table_planner.h"
+#include "plan/spec/table_tiers.h"
 
 namespace orrery::plan {
 namespace {
@@ -11,15 +12,22 @@ namespace {
 constexpr double kValue = 4, kIndex = 4;
 constexpr std::int64_t kNarrowest = 4;  // columns of a part at least: 16 bytes
 
+bool leaves_devices(const PlanSpec& spec) {
+  const std::vector<TableTier>& tiers = spec.embedding.tiers.tiers();
+  return std::any_of(tiers.begin(), tiers.end(), [](const TableTier& one) { return one.space != Space::device; });
+}
+
 class Costs {
  public:
   Costs(const models::Recommender& model, const clusters::Cluster& cluster, const PlanSpec& spec)
       : model_(model),
+        spec_(spec),
         ranks_(spec.data),
         per_node_(std::max(1, std::min(cluster.devices_per_node, spec.data))),
         batch_(static_cast<double>(spec.batch)),
         state_(spec.optimizer == OptimizerKind::rowwise_adagrad ? kValue : 0),
         moments_(spec.optimizer == OptimizerKind::adam ? 2 : 0),
+        stored_(static_cast<double>(models::size_of(dtype_of(spec.embedding.stored)))),
         forward_(static_cast<double>(models::size_of(dtype_of(spec.embedding.forward)))),
         backward_(static_cast<double>(models::size_of(dtype_of(spec.embedding.backward)))) {
     const clusters::LinkClass& link =
@@ -27,8 +35,9 @@ class Costs {
     weight_ = link.bandwidth.value > 0 ? cluster.device().memory_bandwidth.value / link.bandwidth.value : 1;
   }
 
-  // Splits into `columns` x `rows` parts.
-  [[nodiscard]] TableOption split(const models::Table& table, TableSharding sharding, int columns, int rows) const {
+  // `columns` times `rows` parts.
+  [[nodiscard]] TableOption split(const models::Table& table, const TableTier& tier, TableSharding sharding,
+                                  int columns, int rows) const {
     TableOption option;
     option.sharding = sharding;
     option.columns = columns;
@@ -42,7 +51,13 @@ class Costs {
     const double away = 1 - 1.0 / ranks_;
     option.network = away * (lookups * kIndex + batch_ * width * (forward_ + backward_) + kIndex * batch_);
     if (columns > 1 && state_ > 0) option.network += 2 * away * kValue * lookups;
-    option.memory = part_rows * ((1 + moments_) * width * kValue + state_);
+    option.memory = part_rows * (width * (stored_ + moments_ * kValue) + state_);
+    if (tier.space != Space::device) {
+      if (tier.space == Space::host) option.far = option.memory;
+      option.memory = static_cast<double>(std::max(tier.cache, cache_needed(model_, table, spec_, rows, columns))) *
+                      with_books(row_bytes(model_, spec_, columns));
+    }
+    if (leaves_) option.memory += pooled_bytes(model_, spec_, columns);
     option.load = option.lookups + weight_ * option.network;
     return option;
   }
@@ -62,27 +77,28 @@ class Costs {
     return option;
   }
 
-  [[nodiscard]] std::vector<TableOption> options(const models::Table& table, TableSharding sharding) const {
+  [[nodiscard]] std::vector<TableOption> options(const models::Table& table, TableSharding sharding,
+                                                 const TableTier& tier) const {
     const int whole_rows = static_cast<int>(std::min<std::int64_t>(ranks_, table.rows));
     const int node_rows = static_cast<int>(std::min<std::int64_t>(per_node_, table.rows));
     const int nodes = ranks_ / per_node_;
     switch (sharding) {
-      case TableSharding::whole: return {split(table, sharding, 1, 1)};
-      case TableSharding::row: return {split(table, sharding, 1, whole_rows)};
-      case TableSharding::column: return {split(table, sharding, most_columns(ranks_), 1)};
-      case TableSharding::node_row: return {split(table, sharding, 1, node_rows)};
-      case TableSharding::grid: return {split(table, sharding, most_columns(nodes), node_rows)};
+      case TableSharding::whole: return {split(table, tier, sharding, 1, 1)};
+      case TableSharding::row: return {split(table, tier, sharding, 1, whole_rows)};
+      case TableSharding::column: return {split(table, tier, sharding, most_columns(ranks_), 1)};
+      case TableSharding::node_row: return {split(table, tier, sharding, 1, node_rows)};
+      case TableSharding::grid: return {split(table, tier, sharding, most_columns(nodes), node_rows)};
       case TableSharding::replicated: return {replicated(table)};
       case TableSharding::automatic: break;
     }
-    std::vector<TableOption> out = {split(table, TableSharding::whole, 1, 1)};
+    std::vector<TableOption> out = {split(table, tier, TableSharding::whole, 1, 1)};
     if (ranks_ == 1) return out;
     for (int parts = 2; parts <= ranks_; parts *= 2)
       if (model_.embedding_dim % parts == 0 && model_.embedding_dim / parts >= kNarrowest)
-        out.push_back(split(table, TableSharding::column, parts, 1));
-    if (nodes > 1 && node_rows == per_node_) out.push_back(split(table, TableSharding::node_row, 1, node_rows));
-    if (whole_rows == ranks_) out.push_back(split(table, TableSharding::row, 1, ranks_));
-    out.push_back(replicated(table));
+        out.push_back(split(table, tier, TableSharding::column, parts, 1));
+    if (nodes > 1 && node_rows == per_node_) out.push_back(split(table, tier, TableSharding::node_row, 1, node_rows));
+    if (whole_rows == ranks_) out.push_back(split(table, tier, TableSharding::row, 1, ranks_));
+    if (tier.space == Space::device) out.push_back(replicated(table));
     return out;
   }
 
@@ -102,9 +118,19 @@ class Costs {
   }
 
   const models::Recommender& model_;
+  const PlanSpec& spec_;
   int ranks_, per_node_;
-  double batch_, state_, moments_, forward_, backward_, weight_ = 1;
+  bool leaves_ = leaves_devices(spec_);
+  double batch_, state_, moments_, stored_, forward_, backward_, weight_ = 1;
 };
+
+// As written: one for all, or one for each; what does not fit the model is refused elsewhere.
+TableTier tier_of(const PlanSpec& spec, std::size_t table) {
+  const std::vector<TableTier>& tiers = spec.embedding.tiers.tiers();
+  if (tiers.empty()) return {};
+  if (tiers.size() == 1) return {tiers.front().space, 0, {}};
+  return table < tiers.size() ? tiers[table] : TableTier{};
+}
 
 }  // namespace
 
@@ -113,13 +139,23 @@ TableProblem table_problem(const models::Recommender& model, const clusters::Clu
   TableProblem problem;
   problem.ranks = spec.data;
   problem.ranks_per_node = costs.ranks_per_node();
+  problem.capacity = device_memory_for_tables(model, cluster);
+  if (leaves_devices(spec)) problem.capacity -= std::min(problem.capacity, sample_bytes(model, spec));
+  problem.far_capacity = kForTablesOnHost * host_memory_of_rank(cluster);
+  for (std::size_t t = 0; t < model.tables.size(); ++t)
+    problem.options.push_back(costs.options(model.tables[t], spec.embedding.sharding, tier_of(spec, t)));
+  return problem;
+}
+
+double host_memory_of_rank(const clusters::Cluster& cluster) {
+  return cluster.host_memory.capacity.value / std::max(1, cluster.devices_per_node);
+}
+
+double device_memory_for_tables(const models::Recommender& model, const clusters::Cluster& cluster) {
   // MLPs with gradients and state, and as much again for activations and messages.
   constexpr double kCopies = 3, kForTables = 0.9;
-  problem.capacity = kForTables * std::max(0.0, cluster.device().memory.value -
-                                                    kCopies * kValue * static_cast<double>(dense_parameters(model)));
-  for (const models::Table& table : model.tables)
-    problem.options.push_back(costs.options(table, spec.embedding.sharding));
-  return problem;
+  return kForTables *
+         std::max(0.0, cluster.device().memory.value - kCopies * kValue * static_cast<double>(dense_parameters(model)));
 }
 
 std::vector<TableReport> describe_tables(const models::Recommender& model, const clusters::Cluster& cluster,
@@ -137,7 +173,7 @@ std::vector<TableReport> describe_tables(const models::Recommender& model, const
                                                                  : TableSharding::row;
     TableReport report{static_cast<std::int64_t>(t), model.tables[t].rows, place, {}};
     report.option = place.replicated ? costs.replicated(model.tables[t])
-                                     : costs.split(model.tables[t], sharding, place.columns, rows);
+                                     : costs.split(model.tables[t], tier_of(spec, t), sharding, place.columns, rows);
     out.push_back(std::move(report));
   }
   return out;

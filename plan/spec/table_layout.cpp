@@ -3,8 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <tuple>
 
 #include "base/ensure.h"
+#include "plan/spec/table_hits.h"
+#include "plan/spec/table_tiers.h"
 
 namespace orrery::plan {
 namespace {
@@ -19,7 +23,74 @@ std::int64_t most_indices_of(const TableLayout& layout, int rank) {
   return sum;
 }
 
-void place_shards(TableLayout& layout, const models::Recommender& model, const std::vector<TablePlace>& places) {
+std::int64_t power_of_two(std::int64_t least) {
+  std::int64_t out = 1;
+  while (out < least) out *= 2;
+  return out;
+}
+
+// Parts outside the device, of all ranks: their rows, and what of them is expected to move.
+class FarTables {
+ public:
+  FarTables(TableLayout& layout, const PlanSpec& spec) : layout_(layout), spec_(spec) {}
+
+  void of_rank(int rank) {
+    std::array<TableLayout::Far, kSpaces> here{};
+    std::array<double, kSpaces> fetched{};
+    std::int64_t book = 0;
+    for (std::size_t i = layout_.begin(rank); i < layout_.end(rank); ++i) {
+      TableShard& shard = layout_.shards[i];
+      if (!shard.cached()) continue;
+      TableLayout::Far& far = here[static_cast<std::size_t>(shard.space)];
+      shard.far_offset = far.elements;
+      shard.far_state = far.rows;
+      shard.book = book;
+      far.elements += shard.elements();
+      far.rows += shard.rows();
+      const std::int64_t moved = std::min(shard.slots, layout_.most_looked_up(shard));
+      far.moved_rows += moved;
+      far.moved_elements += moved * shard.columns();
+      fetched[static_cast<std::size_t>(shard.space)] += fetched_rows(shard) * static_cast<double>(shard.columns());
+      book += book_words(shard.slots);
+    }
+    layout_.most_book = std::max(layout_.most_book, book);
+    for (std::size_t s = 0; s < kSpaces; ++s) {
+      TableLayout::Far& most = layout_.far[s];
+      most.elements = std::max(most.elements, here[s].elements);
+      most.rows = std::max(most.rows, here[s].rows);
+      most.moved_rows = std::max(most.moved_rows, here[s].moved_rows);
+      most.moved_elements = std::max(most.moved_elements, here[s].moved_elements);
+      most_fetched_[s] = std::max(most_fetched_[s], fetched[s]);
+    }
+  }
+  void finish() {
+    for (std::size_t s = 0; s < kSpaces; ++s)
+      if (layout_.far[s].moved_elements > 0)
+        layout_.far[s].expected = std::min(1.0, most_fetched_[s] / static_cast<double>(layout_.far[s].moved_elements));
+  }
+
+ private:
+  // Of a table whose rows are split those of a part are as frequent as all of them.
+  double fetched_rows(const TableShard& shard) {
+    const TableLayout::Table& table = layout_.tables[static_cast<std::size_t>(shard.table)];
+    const double parts = static_cast<double>(table.rows) / static_cast<double>(shard.rows());
+    const std::tuple key(table.rows, table.multi_hot, shard.rows(), shard.slots);
+    const auto [found, anew] = known_.try_emplace(key, 0.0);
+    if (anew)
+      found->second = expect_hits(table.rows, spec_.embedding.skew, static_cast<double>(spec_.batch * table.multi_hot),
+                                  static_cast<double>(shard.slots) * parts)
+                          .fetched /
+                      parts;
+    return found->second;
+  }
+  TableLayout& layout_;
+  const PlanSpec& spec_;
+  std::array<double, kSpaces> most_fetched_{};
+  std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t>, double> known_;
+};
+
+void place_shards(TableLayout& layout, const models::Recommender& model, const PlanSpec& spec,
+                  const std::vector<TablePlace>& places) {
   std::int64_t squares = 0;
   for (std::size_t t = 0; t < places.size(); ++t) {
     const TablePlace& place = places[t];
@@ -42,6 +113,10 @@ void place_shards(TableLayout& layout, const models::Recommender& model, const s
         shard.column_end = model.embedding_dim * (c + 1) / place.columns;
         shard.squares = bases[static_cast<std::size_t>(r)];
         shard.first_columns = c == 0;
+        const TableTier tier = spec.embedding.tiers.of(t);
+        shard.space = tier.space;
+        shard.row_bytes = row_bytes(model, spec, place.columns);
+        if (shard.cached()) shard.slots = slots_of(model, spec, tier, shard.rows(), place.columns);
         layout.shards.push_back(shard);
       }
   }
@@ -89,6 +164,18 @@ double TableLayout::expected_lookups(int rank) const {
   return sum;
 }
 
+std::int64_t TableLayout::most_looked_up(const TableShard& shard) const {
+  return std::min(shard.rows(), samples * ranks * tables[static_cast<std::size_t>(shard.table)].multi_hot);
+}
+
+std::int64_t book_index(std::int64_t slots) {
+  return power_of_two(2 * slots);
+}
+
+std::int64_t book_words(std::int64_t slots) {
+  return kBookHeader + kBookColumns * slots + book_index(slots);
+}
+
 TableLayout::Lookups TableLayout::heaviest() const {
   Lookups most;
   double heaviest = -1;
@@ -133,7 +220,7 @@ TableLayout make_table_layout(const models::Recommender& model, const PlanSpec& 
     layout.replicated_columns += all.columns();
     layout.replicated.push_back(all);
   }
-  place_shards(layout, model, places);
+  place_shards(layout, model, spec, places);
   layout.first.assign(static_cast<std::size_t>(layout.ranks) + 1, layout.shards.size());
   std::size_t at = 0;
   for (int rank = 0; rank < layout.ranks; ++rank) {
@@ -144,8 +231,8 @@ TableLayout make_table_layout(const models::Recommender& model, const PlanSpec& 
       shard.offset = elements;
       shard.state = rows;
       shard.column = columns;
-      elements += shard.elements();
-      rows += shard.rows();
+      elements += shard.device_rows() * shard.columns();
+      rows += shard.device_rows();
       columns += shard.columns();
     }
     layout.most_elements = std::max(layout.most_elements, elements);
@@ -156,6 +243,10 @@ TableLayout make_table_layout(const models::Recommender& model, const PlanSpec& 
     layout.most_shards = std::max(layout.most_shards, layout.shards_of(rank));
     layout.most_indices = std::max(layout.most_indices, most_indices_of(layout, rank));
   }
+  if (spec.embedding.tiers.empty()) return layout;
+  FarTables far(layout, spec);
+  for (int rank = 0; rank < layout.ranks; ++rank) far.of_rank(rank);
+  far.finish();
   return layout;
 }
 

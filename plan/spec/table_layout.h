@@ -1,7 +1,8 @@
 #pragma once
-/// Where each rank keeps its parts of embedding tables and their messages. This data differs by rank while the
-/// program is the same on all: lowering sizes buffers for the rank that needs most, and operators look up their own
-/// parts.
+/// Where the parts of embedding tables lie on each rank, and where what travels for them stands. Data that differs by
+/// rank beside a program that is the same on all of them: lowering sizes buffers by the rank that has most, and
+/// operators look their own parts up.
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -17,13 +18,21 @@ struct TableShard {
   std::int64_t row_begin = 0, row_end = 0;
   std::int64_t column_begin = 0, column_end = 0;
   std::int64_t offset = 0;    ///< elements, within the rank's tables (replicated: within their bucket)
-  std::int64_t state = 0;     ///< offset within the states, one per row
-  std::int64_t column = 0;    ///< its first column within a sample's pooled vectors of this rank
-  std::int64_t squares = -1;  ///< first of its rows' squares, where ranks share a row's columns; -1: they do not
-  bool first_columns = true;  ///< it has the table's first columns: it checkpoints what all column parts hold in common
+  std::int64_t state = 0;     ///< within the states, one a row
+  std::int64_t column = 0;    ///< first of its columns within a sample's pooled vectors of this rank
+  std::int64_t squares = -1;  ///< first of its rows' squares, where other ranks have other columns of them; -1: none do
+  /// Of a part that lives outside the device's memory: rows that its cache there has room for. `offset` and `state` are
+  /// then of these; where its rows themselves stand in that memory's buffers, and its books within the cache's.
+  std::int64_t slots = 0;
+  std::int64_t row_bytes = 0;  ///< of a row with its states
+  Space space = Space::device;
+  std::int64_t far_offset = 0, far_state = 0, book = 0;
+  bool first_columns = true;  ///< it has the table's first columns: of what all column parts have it writes checkpoints
   [[nodiscard]] std::int64_t rows() const { return row_end - row_begin; }
   [[nodiscard]] std::int64_t columns() const { return column_end - column_begin; }
   [[nodiscard]] std::int64_t elements() const { return rows() * columns(); }
+  [[nodiscard]] bool cached() const { return space != Space::device; }
+  [[nodiscard]] std::int64_t device_rows() const { return cached() ? slots : rows(); }
 };
 
 struct TableLayout {
@@ -45,8 +54,17 @@ struct TableLayout {
   std::int64_t most_indices = 0;  ///< from one rank to one other: the room of a slot
   std::int64_t most_elements = 0, most_rows = 0;
   std::int64_t replicated_elements = 0, replicated_rows = 0, replicated_columns = 0;
-  PooledType forward = PooledType::fp32, backward = PooledType::fp32;  ///< types of travelling vectors and gradients
-  std::int64_t squares = 0;  ///< total of rows whose squares are summed over ranks
+  /// Of tables outside the device's memory, by Space, of the rank that has most: all their values and rows; rows that a
+  /// step may fetch, and their values; and of all that share of rows that it is expected to fetch.
+  struct Far {
+    std::int64_t elements = 0, rows = 0;
+    std::int64_t moved_rows = 0, moved_elements = 0;
+    double expected = 0;
+  };
+  std::array<Far, kSpaces> far = {};
+  std::int64_t most_book = 0;
+  PooledType forward = PooledType::fp32, backward = PooledType::fp32;  ///< in what pooled vectors travel
+  std::int64_t squares = 0;  ///< rows whose squares are summed over ranks, in all
 
   [[nodiscard]] std::size_t begin(int rank) const { return first[static_cast<std::size_t>(rank)]; }
   [[nodiscard]] std::size_t end(int rank) const { return first[static_cast<std::size_t>(rank) + 1]; }
@@ -63,7 +81,16 @@ struct TableLayout {
   };
   [[nodiscard]] Lookups heaviest() const;
   [[nodiscard]] bool sharded() const { return !shards.empty(); }
+  [[nodiscard]] bool cached() const { return most_book > 0; }
+  /// Distinct rows of a part that a step looks up: no more than this.
+  [[nodiscard]] std::int64_t most_looked_up(const TableShard& shard) const;
 };
+
+/// Words of int32 that the books of a cache of so many rows take (exec/engine/row_cache.h): a header, five words for
+/// each row, and an index by hash that is at most half full, of a power of two of words.
+inline constexpr std::int64_t kBookHeader = 16, kBookColumns = 5;
+[[nodiscard]] std::int64_t book_index(std::int64_t slots);
+[[nodiscard]] std::int64_t book_words(std::int64_t slots);
 
 [[nodiscard]] TableLayout make_table_layout(const models::Recommender& model, const PlanSpec& spec);
 

@@ -9,6 +9,8 @@
 #include <string_view>
 
 #include "base/printable.h"
+#include "base/units.h"
+#include "plan/spec/job.h"
 
 namespace orrery::plan {
 namespace {
@@ -45,6 +47,28 @@ bool add_ranks(std::string_view word, std::vector<int>& ranks) {
   if (ranks.size() + static_cast<std::size_t>(*last - *first) >= kMostRanksOfTable) return false;
   for (int rank = *first; rank <= *last; ++rank) ranks.push_back(rank);
   return true;
+}
+
+std::optional<TableTier> parse_tier(std::string_view text) {
+  const std::vector<std::string_view> words = words_of(text);
+  if (words.empty()) return std::nullopt;
+  TableTier tier;
+  if (words[0] == "host")
+    tier.space = Space::host;
+  else if (words[0] == "nvme")
+    tier.space = Space::nvme;
+  else
+    return words[0] == "device" && words.size() == 1 ? std::optional(tier) : std::nullopt;
+  if (words.size() == 1) return tier;
+  double bytes = 0;
+  std::string why;
+  const std::string size(text.substr(static_cast<std::size_t>(words[1].data() - text.data())));
+  constexpr double kMostBytes = 1e15;
+  if (!base::parse_quantity(size.substr(0, size.find_last_not_of(' ') + 1), base::UnitKind::bytes, bytes, why))
+    return std::nullopt;
+  if (bytes < 1 || bytes > kMostBytes) return std::nullopt;
+  tier.cache = static_cast<std::int64_t>(bytes);
+  return tier;
 }
 
 std::optional<TablePlace> parse(std::string_view text) {
@@ -112,6 +136,47 @@ std::vector<std::string> TablePlacement::rows() const {
   std::vector<std::string> out;
   for (const TablePlace& place : places()) out.push_back(text_of(place));
   return out;
+}
+
+TableTiers::TableTiers(std::vector<TableTier> tiers)
+    : tiers_(std::make_shared<const std::vector<TableTier>>(std::move(tiers))) {}
+
+base::Result<TableTiers> TableTiers::parse_rows(const std::vector<Cell>& rows) {
+  std::vector<TableTier> tiers;
+  base::Diagnostics found;
+  for (const Cell& row : rows) {
+    if (auto tier = parse_tier(row.text)) {
+      tier->where = row.where;
+      tiers.push_back(*tier);
+      continue;
+    }
+    found.push_back({base::Severity::error,
+                     "E0127",
+                     row.where,
+                     fmt::format("{} is no memory of a table", base::quoted(row.text)),
+                     "`device`, `host`, `nvme`, or with the size of the cache on the device: `host 64 MiB`",
+                     {}});
+  }
+  if (!found.empty()) return base::fail(std::move(found));
+  return tiers.empty() ? TableTiers() : TableTiers(std::move(tiers));
+}
+
+const std::vector<TableTier>& TableTiers::tiers() const {
+  static const std::vector<TableTier> kNone;
+  return tiers_ ? *tiers_ : kNone;
+}
+
+std::vector<std::string> TableTiers::rows() const {
+  std::vector<std::string> out;
+  for (const TableTier& tier : tiers()) {
+    out.emplace_back(tier.space == Space::device ? "device" : name_of(tier.space));
+    if (tier.cache > 0) out.back() += " " + base::quantity_text(static_cast<double>(tier.cache), base::UnitKind::bytes);
+  }
+  return out;
+}
+
+bool TableTiers::operator==(const TableTiers& other) const {
+  return tiers_ == other.tiers_ || tiers() == other.tiers();
 }
 
 bool TablePlacement::operator==(const TablePlacement& other) const {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "plan/spec/space.h"
 
 namespace orrery::plan {
 
@@ -58,11 +59,44 @@ class TablePlacement {
 /// "whole 3", "row 0-7" … as in files.
 [[nodiscard]] std::string text_of(const TablePlace& place);
 
-/// The part of a plan that concerns embedding tables.
+/// In which memory a table's rows and their states lie, and how many bytes of the device's memory each of its parts has
+/// for those that were looked up last (plan/spec/table_tiers.h).
+struct TableTier {
+  Space space = Space::device;
+  std::int64_t cache = 0;     ///< 0: as make_plan finds
+  base::Location where = {};  ///< in the file that says so; no part of the value
+  bool operator==(const TableTier& other) const { return space == other.space && cache == other.cache; }
+};
+
+/// A value: the tiers of all tables, in their order; one for all of them together, whose cache is then what all of a
+/// rank's parts share; empty: all on the device.
+class TableTiers {
+ public:
+  using Cell = TablePlacement::Cell;
+  TableTiers() = default;
+  explicit TableTiers(std::vector<TableTier> tiers);
+  /// "device", "host", "host 64 MiB", "nvme 1 GiB". Diagnostics of code E0127.
+  [[nodiscard]] static base::Result<TableTiers> parse_rows(const std::vector<Cell>& rows);
+  [[nodiscard]] bool empty() const { return tiers_ == nullptr; }
+  [[nodiscard]] const std::vector<TableTier>& tiers() const;
+  /// Of a table, once there is one for each.
+  [[nodiscard]] TableTier of(std::size_t table) const { return empty() ? TableTier{} : tiers().at(table); }
+  [[nodiscard]] std::vector<std::string> rows() const;
+  bool operator==(const TableTiers& other) const;
+
+ private:
+  std::shared_ptr<const std::vector<TableTier>> tiers_;  ///< shared by all plans of a search
+};
+
+/// What of a plan is about embedding tables.
 struct Embedding {
   TableSharding sharding = TableSharding::automatic;
   TablePlacement placement;  ///< empty: `sharding` decides, and make_plan fills it in
   PooledType forward = PooledType::fp32, backward = PooledType::fp32;
+  TableTiers tiers;                      ///< empty: all on the device
+  PooledType stored = PooledType::fp32;  ///< the type of tables' values in all memories; int8 is none of it
+  /// As who predicts takes it: of a table's rows the i-th most frequent is looked up as 1 / i^skew (Zipf's law).
+  double skew = 0;
   bool operator==(const Embedding&) const = default;
 };
 

@@ -7,6 +7,7 @@
 #include <limits>
 #include <numeric>
 #include <set>
+#include <tuple>
 
 #include "base/ensure.h"
 
@@ -22,15 +23,13 @@ struct Choice {
 };
 
 struct Ranks {
-  std::vector<double> load, memory;
+  explicit Ranks(std::size_t count) : load(count, 0), memory(count, 0), far(count, 0) {}
+  std::vector<double> load, memory, far;
 };
 
 class Planner {
  public:
-  explicit Planner(const TableProblem& problem)
-      : p_(problem),
-        order_(problem.options.size()),
-        here_{std::vector<double>(count(), 0), std::vector<double>(count(), 0)} {
+  explicit Planner(const TableProblem& problem) : p_(problem), order_(problem.options.size()), here_(count()) {
     std::iota(order_.begin(), order_.end(), std::size_t{0});
     const auto weight = [&](std::size_t t) { return least_total(t); };
     std::stable_sort(order_.begin(), order_.end(), [&](std::size_t a, std::size_t b) { return weight(a) > weight(b); });
@@ -45,7 +44,7 @@ class Planner {
     // Below a target load, tables are placed by their total cost; several targets above the bound are tried.
     bool any_fits = false;
     for (const double above : {0.0, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2}) {
-      here_ = {std::vector<double>(count(), 0), std::vector<double>(count(), 0)};
+      here_ = Ranks(count());
       fits_ = greedy(plan.lower_bound * (1 + above));
       improve();
       const double load = most_load();
@@ -56,7 +55,7 @@ class Planner {
       any_fits = fits_;
     }
     fits_ = any_fits;
-    if (nodes > 0 && best_load_ > plan.lower_bound * kSlack) plan.exact = branch_and_bound(nodes);
+    if (nodes > 0 && best_load_ > plan.lower_bound * kSlack && may_fit()) plan.exact = branch_and_bound(nodes);
     plan.exact |= fits_ && best_load_ <= plan.lower_bound * kSlack;
     if (plan.exact) plan.lower_bound = fits_ ? best_load_ : plan.lower_bound;
     write(plan);
@@ -68,6 +67,15 @@ class Planner {
   [[nodiscard]] bool everywhere(const TableOption& o) const { return o.parts == p_.ranks; }
   [[nodiscard]] double capacity() const {
     return p_.capacity > 0 ? p_.capacity : std::numeric_limits<double>::infinity();
+  }
+  [[nodiscard]] bool full(std::size_t rank, const TableOption& o) const {
+    return here_.memory[rank] + o.memory > capacity() ||
+           (p_.far_capacity > 0 && here_.far[rank] + o.far > p_.far_capacity);
+  }
+  [[nodiscard]] bool any_full(const TableOption& o) const {
+    for (std::size_t rank = 0; rank < count(); ++rank)
+      if (full(rank, o)) return true;
+    return false;
   }
   [[nodiscard]] double least_total(std::size_t t) const {
     double least = std::numeric_limits<double>::infinity();
@@ -99,28 +107,41 @@ class Planner {
   }
   [[nodiscard]] double most_load() const { return *std::max_element(here_.load.begin(), here_.load.end()); }
 
+  // Whether the parts would fit if they could be cut anyhow.
+  [[nodiscard]] bool may_fit() const {
+    double memory = 0;
+    for (const std::vector<TableOption>& options : p_.options) {
+      double least = std::numeric_limits<double>::infinity();
+      for (const TableOption& o : options) least = std::min(least, o.memory * o.parts);
+      memory += least;
+    }
+    return memory <= capacity() * static_cast<double>(p_.ranks);
+  }
+
   void add(std::size_t t, const Choice& choice, double sign) {
     const TableOption& o = p_.options[t][choice.option];
     if (choice.ranks.empty()) {
-      for (std::size_t r = 0; r < count(); ++r) here_.load[r] += sign * o.load, here_.memory[r] += sign * o.memory;
+      for (std::size_t r = 0; r < count(); ++r) add(r, o, sign);
       return;
     }
-    for (const int r : choice.ranks) {
-      here_.load[static_cast<std::size_t>(r)] += sign * o.load;
-      here_.memory[static_cast<std::size_t>(r)] += sign * o.memory;
-    }
+    for (const int r : choice.ranks) add(static_cast<std::size_t>(r), o, sign);
+  }
+  void add(std::size_t rank, const TableOption& o, double sign) {
+    here_.load[rank] += sign * o.load;
+    here_.memory[rank] += sign * o.memory;
+    here_.far[rank] += sign * o.far;
   }
 
   // The least loaded ranks that have room, as many as the option has parts; of one node where the option requires it.
   [[nodiscard]] std::vector<int> lightest(const TableOption& o, bool& room) const {
     room = true;
     if (everywhere(o)) {
-      for (const double memory : here_.memory) room &= memory + o.memory <= capacity();
+      room = !any_full(o);
       return {};
     }
     std::vector<int> ranks(count());
     std::iota(ranks.begin(), ranks.end(), 0);
-    const auto full = [&](int r) { return here_.memory[static_cast<std::size_t>(r)] + o.memory > capacity(); };
+    const auto full = [&](int r) { return this->full(static_cast<std::size_t>(r), o); };
     if (o.sharding == TableSharding::node_row || o.sharding == TableSharding::grid) return lightest_nodes(o, room);
     const auto parts = static_cast<std::ptrdiff_t>(o.parts);
     std::partial_sort(ranks.begin(), ranks.begin() + parts, ranks.end(), [&](int a, int b) {
@@ -140,7 +161,7 @@ class Planner {
       for (int i = 0; i < rows; ++i) {
         const auto r = static_cast<std::size_t>(node * p_.ranks_per_node + i);
         most = std::max(most, here_.load[r]);
-        full |= here_.memory[r] + o.memory > capacity();
+        full |= this->full(r, o);
       }
       weights.emplace_back(full, most, node);
     }
@@ -234,8 +255,11 @@ class Planner {
         const TableOption& theirs = p_.options[b][choices_[b].option];
         const auto other = static_cast<std::size_t>(choices_[b].ranks[0]);
         const double less = mine.load - theirs.load, memory = mine.memory - theirs.memory;
+        const double far = mine.far - theirs.far;
         if (less <= 0 || (here_.load[other] + less) * kSlack >= before) continue;
         if (here_.memory[other] + memory > capacity() || here_.memory[r] - memory > capacity()) continue;
+        if (p_.far_capacity > 0 && (here_.far[other] + far > p_.far_capacity || here_.far[r] - far > p_.far_capacity))
+          continue;
         add(a, choices_[a], -1), add(b, choices_[b], -1);
         std::swap(choices_[a].ranks, choices_[b].ranks);
         add(a, choices_[a], 1), add(b, choices_[b], 1);
@@ -248,7 +272,8 @@ class Planner {
   // -- branch and bound: true if it ended within the budget --------------------------------------------------------
   bool branch_and_bound(std::int64_t nodes) {
     budget_ = nodes;
-    here_ = {std::vector<double>(count(), 0), std::vector<double>(count(), 0)};
+    choices_left_ = kChoices * nodes;
+    here_ = Ranks(count());
     if (!fits_) best_load_ = std::numeric_limits<double>::infinity();
     const bool ended = branch(0);
     return ended && std::isfinite(best_load_);
@@ -282,9 +307,8 @@ class Planner {
   bool take(std::size_t depth, std::size_t t, const Choice& choice) {
     const TableOption& o = p_.options[t][choice.option];
     bool room = true;
-    if (choice.ranks.empty())
-      for (const double memory : here_.memory) room &= memory + o.memory <= capacity();
-    for (const int r : choice.ranks) room &= here_.memory[static_cast<std::size_t>(r)] + o.memory <= capacity();
+    if (choice.ranks.empty()) room = !any_full(o);
+    for (const int r : choice.ranks) room &= !full(static_cast<std::size_t>(r), o);
     if (!room) return true;
     const Ranks before = here_;  // adding and subtracting would let sums drift
     choices_[t] = choice;
@@ -297,10 +321,12 @@ class Planner {
   bool choose(std::size_t depth, std::size_t t, Choice& choice, int from) {
     const TableOption& o = p_.options[t][choice.option];
     if (static_cast<int>(choice.ranks.size()) == o.parts) return take(depth, t, choice);
-    std::set<std::pair<double, double>> seen;
+    if (--choices_left_ < 0) return false;
+    std::set<std::tuple<double, double, double>> seen;
     for (int r = from; r < p_.ranks; ++r) {
       const auto at = static_cast<std::size_t>(r);
-      if (alike_ && !seen.insert({here_.load[at], here_.memory[at]}).second) continue;
+      if (full(at, o)) continue;  // no set with it is taken
+      if (alike_ && !seen.insert({here_.load[at], here_.memory[at], here_.far[at]}).second) continue;
       choice.ranks.push_back(r);
       const bool ended = choose(depth, t, choice, r + 1);
       choice.ranks.pop_back();
@@ -311,6 +337,7 @@ class Planner {
   bool choose_nodes(std::size_t depth, std::size_t t, Choice& choice, int from) {
     const TableOption& o = p_.options[t][choice.option];
     if (static_cast<int>(choice.ranks.size()) == o.parts) return take(depth, t, choice);
+    if (--choices_left_ < 0) return false;
     const int rows = o.parts / o.columns;
     for (int node = from; node < p_.ranks / p_.ranks_per_node; ++node) {
       for (int i = 0; i < rows; ++i) choice.ranks.push_back(node * p_.ranks_per_node + i);
@@ -323,7 +350,7 @@ class Planner {
 
   void write(TablePlan& plan) {
     std::vector<TablePlace> places;
-    here_ = {std::vector<double>(count(), 0), std::vector<double>(count(), 0)};
+    here_ = Ranks(count());
     for (std::size_t t = 0; t < best_.size(); ++t) {
       const TableOption& o = p_.options[t][best_[t].option];
       add(t, best_[t], 1);
@@ -340,7 +367,8 @@ class Planner {
     }
     plan.load = most_load();
     plan.memory = *std::max_element(here_.memory.begin(), here_.memory.end());
-    plan.fits = plan.memory <= capacity();
+    plan.fits = plan.memory <= capacity() &&
+                (p_.far_capacity <= 0 || *std::max_element(here_.far.begin(), here_.far.end()) <= p_.far_capacity);
     plan.placement = TablePlacement(std::move(places));
   }
 
@@ -358,6 +386,9 @@ class Planner {
     });
   });
   std::int64_t budget_ = 0;
+  /// Partial sets of ranks, of which there may be any number between two tables.
+  static constexpr std::int64_t kChoices = 16;
+  std::int64_t choices_left_ = 0;
 };
 
 }  // namespace

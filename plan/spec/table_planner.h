@@ -18,7 +18,8 @@ struct TableOption {
   int parts = 1;       ///< number of parts, one per rank; row, and replicated: all ranks
   int columns = 1;     ///< parts into which the columns are split
   double load = 0;     ///< bytes that a part costs its rank in a step: lookups + weight * network
-  double memory = 0;   ///< bytes of a part with its optimizer state
+  double memory = 0;   ///< bytes of a part with its optimizer state on the device
+  double far = 0;      ///< its bytes in the host's memory
   double lookups = 0;  ///< bytes that a part's lookups and updates move
   double network = 0;  ///< bytes that a part sends and receives
   [[nodiscard]] double total() const { return load * parts; }
@@ -27,8 +28,9 @@ struct TableOption {
 /// The planner's input. Plain data, so that tests can make any.
 struct TableProblem {
   int ranks = 1, ranks_per_node = 1;
-  double capacity = 0;                            ///< bytes of a rank for tables; 0: unlimited
-  std::vector<std::vector<TableOption>> options;  ///< by table; none is empty
+  double capacity = 0;                            ///< bytes of a rank for tables; 0: any
+  double far_capacity = 0;                        ///< of the host's memory for them; 0: any
+  std::vector<std::vector<TableOption>> options;  ///< by table; not empty
 };
 
 struct TablePlan {
@@ -48,7 +50,13 @@ struct TablePlan {
 /// `nodes`: budget of branch and bound; 0 skips it.
 [[nodiscard]] TablePlan plan_tables(const TableProblem& problem, std::int64_t nodes = 200'000);
 
-/// The placement for a plan that does not give one.
+/// Of the host's memory, what is kept for tables: the rest is the system's, the data's, and of NVMe's on the way.
+inline constexpr double kForTablesOnHost = 0.95;
+[[nodiscard]] double host_memory_of_rank(const clusters::Cluster& cluster);  ///< bytes; 0: the cluster does not say
+/// Bytes of a device for tables: what MLPs, activations and messages leave.
+[[nodiscard]] double device_memory_for_tables(const models::Recommender& model, const clusters::Cluster& cluster);
+
+/// The placement of a plan that has none written down.
 [[nodiscard]] TablePlacement place_tables(const models::Recommender& model, const clusters::Cluster& cluster,
                                           const PlanSpec& spec);
 

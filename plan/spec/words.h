@@ -23,7 +23,7 @@ inline const std::vector<std::string> kActivationWords = {"none", "fp16", "fp10"
 inline const std::vector<std::string> kShardingWords = {"auto",     "whole", "row",       "column",
                                                         "node_row", "grid",  "replicated"};
 inline const std::vector<std::string> kPooledWords = {"fp32", "bf16", "fp16", "int8"};
-inline const std::vector<std::string> kTokenWords = {"none", "bf16", "fp8", "int8"};
+inline const std::vector<std::string> kStoredWords = {"fp32", "bf16", "fp16"};  // of the same enumeration
 inline const std::vector<std::string> kObjectiveWords = {"time", "cost", "energy", "memory"};
 inline const std::vector<std::string> kOptimizerWords = [] {
   std::vector<std::string> words;
@@ -50,6 +50,7 @@ inline constexpr std::int64_t kMostRankOfPowerSgd = 1024;
 inline constexpr double kMostRate = 1e6;
 inline constexpr double kMostBound = 1e6;  // of expert_bound
 inline constexpr double kLeastCapacity = 0.001;
+inline constexpr double kMostSkew = 10;  // of embedding.skew
 
 template <class Enum>
 [[nodiscard]] Enum choose(const base::Cursor& at, const std::vector<std::string>& words, Enum fallback) {

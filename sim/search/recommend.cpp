@@ -8,6 +8,7 @@
 
 #include "cost/prices/table_rows.h"
 #include "plan/spec/rules.h"
+#include "plan/spec/table_tiers.h"
 #include "sim/simulate.h"
 
 namespace orrery::sim {
@@ -54,11 +55,25 @@ plan::PlanSpec usual(const plan::Job& job, const clusters::Cluster& cluster) {
   spec.rounding = job.rounding;
   if (b.staleness) spec.staleness = *b.staleness;
   spec.embedding.placement = b.embedding.placement;
+  spec.embedding.tiers = b.embedding.tiers;
+  if (b.embedding.stored) spec.embedding.stored = *b.embedding.stored;
+  if (b.embedding.skew) spec.embedding.skew = *b.embedding.skew;
   plan::take_optimizer(spec, job.training);
   return spec;
 }
 
 }  // namespace
+
+std::string too_much_beside(const cost::Prediction& prediction, const clusters::Cluster& cluster) {
+  double host = 0, nvme = 0;
+  for (const cost::MemoryRow& row : prediction.memory) host = std::max(host, row.host), nvme = std::max(nvme, row.nvme);
+  const double ranks = std::min(cluster.devices_per_node, cluster.size());
+  const auto exceeds = [&](double each, const clusters::Storage& memory) {
+    return memory.capacity.value > 0 && each * ranks > memory.capacity.value;
+  };
+  if (exceeds(host, cluster.host_memory)) return "memory: does not fit the host";
+  return exceeds(nvme, cluster.nvme) ? "memory: does not fit the drives" : "";
+}
 
 cost::SearchResult search_tables(const std::shared_ptr<const models::Model>& model,
                                  const std::shared_ptr<const clusters::Cluster>& cluster, const plan::Job& job,
@@ -79,7 +94,21 @@ cost::SearchResult search_tables(const std::shared_ptr<const models::Model>& mod
   SearchProgress progress{0, result.candidates, 0, 0, "replaying"};
   std::set<std::string> nearest;
   double least_memory = 0;
-  for (const plan::PlanSpec& spec : space) {
+  // Where no plan has room on the devices, the same with some tables in other memories.
+  bool may_leave = bounds.tiers.empty() && bounds.placement.empty();
+  const auto add_leaving = [&] {
+    for (std::size_t i = 0, known = space.size(); may_leave && result.plans.empty() && i < known; ++i) {
+      plan::PlanSpec spec = space[i];
+      spec.embedding.tiers = plan::choose_tiers(*model->recommender, *cluster, spec);
+      if (!spec.embedding.tiers.empty()) space.push_back(std::move(spec));
+    }
+    may_leave = false;
+    result.candidates = progress.total = static_cast<std::int64_t>(space.size());
+  };
+  for (std::size_t next = 0;; ++next) {
+    if (next == space.size()) add_leaving();
+    if (next == space.size()) break;
+    const plan::PlanSpec spec = space[next];
     if (options.stop != nullptr && options.stop->load(std::memory_order_relaxed)) {
       result.interrupted = true;
       break;
@@ -90,7 +119,8 @@ cost::SearchResult search_tables(const std::shared_ptr<const models::Model>& mod
       for (const base::Diagnostic& one : made.error()) {
         const plan::Rule* rule = plan::find_rule(one.code);
         ++result.rejected[rule != nullptr ? fmt::format("{} {}", one.code, rule->broken_by) : one.code];
-        nearest.insert(one.message + (one.help.empty() ? "" : ": " + one.help));
+        const std::string where = one.where.file.empty() ? "" : fmt::format("{}:{}: ", one.where.file, one.where.line);
+        nearest.insert(where + one.message + (one.help.empty() ? "" : ": " + one.help));
       }
       continue;
     }
@@ -100,6 +130,10 @@ cost::SearchResult search_tables(const std::shared_ptr<const models::Model>& mod
     if (prediction.memory_peak_bytes > capacity) {
       ++result.rejected["memory: does not fit the device"];
       if (least_memory == 0 || prediction.memory_peak_bytes < least_memory) least_memory = prediction.memory_peak_bytes;
+      continue;
+    }
+    if (const std::string full = too_much_beside(prediction, *cluster); !full.empty()) {
+      ++result.rejected[full];
       continue;
     }
     ++result.feasible;

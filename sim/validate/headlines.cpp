@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 
 #include "base/ensure.h"
 #include "base/yaml.h"
 #include "cost/estimate/estimate.h"
 #include "models/counts.h"
+#include "sim/search/recommend.h"
 #include "sim/simulate.h"
 
 namespace orrery::sim {
@@ -30,11 +32,19 @@ constexpr std::pair<const char*, Quantity> kQuantities[] = {{"state_ratio", Quan
                                                             {"exchange_share", Quantity::exchange_share},
                                                             {"exchange_ratio", Quantity::exchange_ratio},
                                                             {"device_hours", Quantity::device_hours},
+                                                            {"device_gigabytes", Quantity::device_gigabytes},
+                                                            {"host_gigabytes", Quantity::host_gigabytes},
+                                                            {"nvme_gigabytes", Quantity::nvme_gigabytes},
                                                             {"states", Quantity::states}};
 
 bool of_two(Quantity quantity) {
   return quantity == Quantity::state_ratio || quantity == Quantity::activation_ratio ||
          quantity == Quantity::rate_ratio || quantity == Quantity::speedup || quantity == Quantity::exchange_ratio;
+}
+
+bool measures_memory(Quantity quantity) {
+  return quantity == Quantity::memory_share || quantity == Quantity::device_gigabytes ||
+         quantity == Quantity::host_gigabytes || quantity == Quantity::nvme_gigabytes;
 }
 
 void read_quantity(const base::Cursor& item, Headline& out) {
@@ -70,8 +80,9 @@ struct Simulated {
   plan::PlanSpec spec;
   cost::Prediction prediction;
   double states = 0, activations = 0;  // bytes of the first stage
-  double flops = 0;                    // per step, including recomputation
-  double largest = 0;                  // billions of parameters, if a headline asks for them
+  double flops = 0;                    // of a step, what is recomputed counted in
+  double largest = 0;                  // billions of parameters, where they are asked for
+  double ranks_per_node = 1;
 
   [[nodiscard]] double devices() const {
     return static_cast<double>(spec.data) * spec.tensor * spec.pipeline * spec.context;
@@ -89,6 +100,8 @@ double all_to_alls(const cost::Prediction& p) {
 /// A recommendation model's step by replay. Memory is checked separately: a plan that does not fit has no valid time.
 base::Result<Simulated> simulated_tables(const Subject& subject, bool only_memory) {
   Simulated out;
+  const clusters::Cluster& cluster = subject.pricing->cluster();
+  out.ranks_per_node = std::min(cluster.devices_per_node, cluster.size());
   out.spec = subject.plan.spec();
   SimulateOptions options;
   options.spans = false;
@@ -96,10 +109,11 @@ base::Result<Simulated> simulated_tables(const Subject& subject, bool only_memor
   const cost::Prediction& p = out.prediction;
   if (!only_memory && p.memory_peak_bytes > p.memory_capacity_bytes) {
     constexpr double kGiB = 1024.0 * 1024 * 1024;
-    return base::fail("V01", fmt::format("it needs {:.1f} GiB of a device's {:.1f}: tables in the host's memory or on "
-                                         "drives are not executed",
-                                         p.memory_peak_bytes / kGiB, p.memory_capacity_bytes / kGiB));
+    return base::fail("V01", fmt::format("it needs {:.1f} GiB of a device's {:.1f}", p.memory_peak_bytes / kGiB,
+                                         p.memory_capacity_bytes / kGiB));
   }
+  if (const std::string full = too_much_beside(p, cluster); !only_memory && !full.empty())
+    return base::fail("V01", full);
   const auto purpose = [&](plan::Purpose of) {
     const auto& bytes = p.memory.front().by_purpose;
     const auto found = bytes.find(plan::name_of(of));
@@ -118,7 +132,7 @@ base::Result<Simulated> simulated(Translator& translator, const Setup& setup, co
   auto subject = translator.translate(setup);
   if (!subject) return base::fail(subject.error());
   const std::optional<plan::Order>& order = headline.order;
-  if (subject->model->recommender) return simulated_tables(*subject, headline.quantity == Quantity::memory_share);
+  if (subject->model->recommender) return simulated_tables(*subject, measures_memory(headline.quantity));
   plan::Plan plan = subject->plan;
   if (order) {
     plan::PlanSpec spec = plan.spec();
@@ -181,6 +195,12 @@ base::Result<Setup> deepest(Translator& translator, Setup setup) {
   return setup;
 }
 
+double most_of(const cost::Prediction& prediction, double cost::MemoryRow::*bytes) {
+  double most = 0;
+  for (const cost::MemoryRow& row : prediction.memory) most = std::max(most, row.*bytes);
+  return most;
+}
+
 double value_of(const Headline& headline, const std::vector<Simulated>& runs) {
   constexpr double kMillion = 1e6, kGiga = 1e9, kTera = 1e12, kPeta = 1e15, kMinute = 60, kMillionHours = 3600e6;
   const Simulated& a = runs.front();
@@ -199,6 +219,9 @@ double value_of(const Headline& headline, const std::vector<Simulated>& runs) {
     case Quantity::exchange_ratio: return all_to_alls(a.prediction) / all_to_alls(b.prediction);
     case Quantity::largest_model: return a.largest;
     case Quantity::states: return a.states / kGiga;
+    case Quantity::device_gigabytes: return a.ranks_per_node * a.prediction.memory_peak_bytes / kGiga;
+    case Quantity::host_gigabytes: return a.ranks_per_node * most_of(a.prediction, &cost::MemoryRow::host) / kGiga;
+    case Quantity::nvme_gigabytes: return a.ranks_per_node * most_of(a.prediction, &cost::MemoryRow::nvme) / kGiga;
     case Quantity::minutes:
     case Quantity::device_hours: {
       double sum = 0;
@@ -241,6 +264,7 @@ base::Result<Headlines> parse_headlines(std::string_view text, const std::string
 std::vector<cost::HeadlineResult> predict_headlines(const Headlines& headlines, Library library) {
   Translator translator(std::move(library));
   std::vector<cost::HeadlineResult> out;
+  std::map<std::pair<std::string, bool>, Simulated> replays;
   for (const Headline& headline : headlines.headlines) {
     cost::HeadlineResult result{
         headline.what, headline.source, headline.said, headline.unit, headline.reason, {}, {}, {}};
@@ -255,7 +279,10 @@ std::vector<cost::HeadlineResult> predict_headlines(const Headlines& headlines, 
         auto deep = deepest(translator, setup);
         if (deep) setup = std::move(*deep);
       }
-      auto run = simulated(translator, setup, headline);
+      // Of a model with tables several quantities are read off one replay.
+      const auto seen = replays.find({id, measures_memory(headline.quantity)});
+      auto run = seen != replays.end() ? base::Result<Simulated>(seen->second) : simulated(translator, setup, headline);
+      if (run && !setup.tables.model.empty()) replays.try_emplace({id, measures_memory(headline.quantity)}, *run);
       if (!run) {
         result.reason = run.error().front().message;
         break;

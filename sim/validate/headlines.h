@@ -41,7 +41,10 @@ enum class Quantity {
   exchange_share,
   exchange_ratio,
   device_hours,
-  states
+  states,
+  device_gigabytes,  ///< of a node, as the next two
+  host_gigabytes,
+  nvme_gigabytes
 };
 
 struct Headline {

@@ -114,6 +114,9 @@ void read_tables(const RowFields& row, Setup::Tables& t) {
   t.forward = row.stated("pooled_forward");
   t.backward = row.stated("pooled_backward");
   t.interaction = row.stated("section");
+  t.stored = row.stated("tables_stored");
+  constexpr double kMostSkew = 10;
+  t.skew = number_at(row, "lookup_skew", 0, kMostSkew);
 }
 
 Setup setup_of(const RowFields& row, Origin origin) {

@@ -161,6 +161,10 @@ Result<plan::PlanSpec> recommender_spec(const Setup& s, const cost::Stack& stack
   if (!known) return fail("V01", fmt::format("no placement of tables is called '{}'", s.tables.placement));
   spec.embedding.forward = pooled_of(s.tables.forward, precision);
   spec.embedding.backward = pooled_of(s.tables.backward, precision);
+  spec.embedding.stored = s.tables.stored.empty() ? plan::PooledType::fp32 : pooled_of(s.tables.stored, precision);
+  spec.embedding.skew = s.tables.skew.value_or(0);
+  // What was published ran with its tables on the devices, whatever their type was; our own runs may leave them.
+  if (s.tables.model.empty()) spec.embedding.tiers = plan::TableTiers({plan::TableTier{}});
   return spec;
 }
 

@@ -108,6 +108,67 @@ TEST_F(LoopOfClicks, BadLinesAreCountedWhereTheJobSkipsThem) {
   EXPECT_EQ(losses_of(path("skips")), losses_of(path("sound"))) << "the samples that remain are the same";
 }
 
+// 16 samples of one index and of two: a step looks up at most 16 rows of 40, and all 9 of the other; rows of 32 bytes
+// and a state.
+TEST_F(LoopOfClicks, TablesBehindACacheTrainToTheSameLossesAndSayHowOftenTheyWereThere) {
+  ASSERT_EQ(orrery({"plan", job_, "-o", path("plan.yaml")}).exit_code, 0);
+  ASSERT_EQ(orrery({"train", path("plan.yaml"), "--run", path("plain")}).exit_code, 0);
+  std::string job = kJob;
+  job.replace(job.find("sharding: row"), 13,
+              "placement: [whole 0, whole 1], tiers: [host 720 B, nvme 324 B], skew: 0.5");
+  const std::string cached = scratch_.file("cached.yaml", job);
+  const Ran planned = orrery({"plan", cached, "--json", "-o", path("cached-plan.yaml")});
+  ASSERT_EQ(planned.exit_code, 0) << planned.err;
+  const nlohmann::json best = planned.result().at("plans").at(0), table = best.at("tables").at(0);
+  EXPECT_EQ(table.at("tier"), "host");
+  EXPECT_EQ(table.at("bytes"), 40 * 36);
+  EXPECT_EQ(table.at("cache_bytes"), 720);
+  EXPECT_GT(table.at("hit_rate").get<double>(), 0.5) << "the cache's share of the rows is the worst";
+  EXPECT_LT(table.at("hit_rate").get<double>(), 1);
+  EXPECT_GT(table.at("fetched_bytes").get<double>(), 0);
+  EXPECT_GE(best.at("memory_by_tier_bytes").at("host").get<double>(), 40 * 36);
+  EXPECT_GE(best.at("memory_by_tier_bytes").at("nvme").get<double>(), 9 * 36);
+  EXPECT_THAT(orrery({"plan", cached}, Where{.environment = {"COLUMNS=200", "LANG=C.UTF-8"}}).out,
+              HasSubstr("hit rate"));
+  const Ran trained = orrery({"train", path("cached-plan.yaml"), "--run", path("cached"), "--verify-serial", "--json"});
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  EXPECT_EQ(trained.result().at("serial").at("equal"), true);
+  std::istringstream lines(text_of(fs::path(path("cached")) / "metrics.jsonl"));
+  double lookups = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const nlohmann::json use = nlohmann::json::parse(line).at("table_cache").at("emb_l.0.weight");
+    EXPECT_EQ(use.at("lookups"), 16);
+    EXPECT_LE(use.at("hits"), 16);
+    lookups += use.at("lookups").get<double>();
+  }
+  EXPECT_EQ(lookups, 6 * 16);
+  EXPECT_EQ(losses_of(path("cached")), losses_of(path("plain"))) << "where a row lives changes nothing";
+  ASSERT_EQ(orrery({"train", path("cached-plan.yaml"), "--run", path("saved")}).exit_code, 0);
+  const Ran resumed =
+      orrery({"train", path("cached-plan.yaml"), "--run", path("saved"), "--resume", "--steps", "8", "--json"});
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+  ASSERT_EQ(orrery({"report", path("cached"), "-o", path("report.html")}).exit_code, 0);
+  EXPECT_THAT(text_of(fs::path(path("report.html"))), HasSubstr("Caches of tables, measured"));
+}
+
+TEST_F(LoopOfClicks, ACacheThatDoesNotSuitIsRefusedWithItsLineAndWhatIsNeeded) {
+  const auto refused = [&](const std::string& tiers) {
+    std::string job = kJob;
+    job.replace(job.find("sharding: row"), 13, "placement: [whole 0, whole 1], tiers: " + tiers);
+    return orrery({"plan", scratch_.file("bad.yaml", job)});
+  };
+  const Ran unknown = refused("[host 720 B, tape]");
+  EXPECT_EQ(unknown.exit_code, 3);
+  EXPECT_THAT(unknown.err, HasSubstr("E0127"));
+  EXPECT_THAT(unknown.err, HasSubstr("bad.yaml:4:"));
+  const Ran small = refused("[host 360 B, device]");
+  EXPECT_EQ(small.exit_code, 4);
+  EXPECT_THAT(small.out + small.err, HasSubstr("576 B"));
+  EXPECT_THAT(small.out + small.err, HasSubstr("bad.yaml:4: "));
+  const Ran large = refused("[device, host 1 MiB]");
+  EXPECT_THAT(large.out + large.err, HasSubstr("larger than"));
+}
+
 TEST_F(LoopOfClicks, RecordsTrainAsTheirLinesDo) {
   std::string bytes;
   std::istringstream lines(clicks());

@@ -26,12 +26,14 @@ T another(const FieldInfo& field, const T& value) {
     return static_cast<T>((static_cast<std::size_t>(value) + 1) % field.words->size());
   else if constexpr (std::is_same_v<T, PassOrder>)
     return *PassOrder::parse_csv("F0,F1,B0,B1\nF0,B0,F1,B1\n", "order.csv");
+  else if constexpr (std::is_same_v<T, TableTiers>)
+    return *TableTiers::parse_rows({{"host 64 MiB", {}}, {"device", {}}, {"nvme", {}}});
   else if constexpr (std::is_same_v<T, TablePlacement>)
     return *TablePlacement::parse_rows({{"grid 2x2 0-3", {}}, {"replicated", {}}, {"row 4 2", {}}});
   else if constexpr (kIsList<T>)
     return {3, 1};
   else if constexpr (std::is_same_v<T, double>)
-    return value / 2 >= field.low ? value / 2 : value * 2;
+    return value == 0 ? field.high / 2 : value / 2 >= field.low ? value / 2 : value * 2;
   else
     return static_cast<T>(value < 2 ? 3 : value - 1);
 }
@@ -97,8 +99,8 @@ TEST(PlanFields, EachMayBeBoundByAJob) {
     const PlanSpec defaults;
     if constexpr (std::is_same_v<Bound, PassOrder>)
       field.of(job.bounds) = another(field, PassOrder()), job.bounds.order = {Order::custom};
-    else if constexpr (std::is_same_v<Bound, TablePlacement>)
-      field.of(job.bounds) = another(field, TablePlacement());
+    else if constexpr (std::is_same_v<Bound, TablePlacement> || std::is_same_v<Bound, TableTiers>)
+      field.of(job.bounds) = another(field, Bound());
     else if constexpr (kIsList<typename std::remove_cvref_t<decltype(field)>::Value>)
       field.of(job.bounds) = {3, 1};
     else
@@ -136,7 +138,7 @@ std::string values_of(const FieldInfo& field) {
     return fmt::format("{}", fmt::join(*field.words, ", "));
   else if constexpr (std::is_same_v<T, PassOrder>)
     return "a list of texts, one a rank";
-  else if constexpr (std::is_same_v<T, TablePlacement>)
+  else if constexpr (std::is_same_v<T, TablePlacement> || std::is_same_v<T, TableTiers>)
     return "a list of texts, one a table";
   else if constexpr (kIsList<T>)
     return fmt::format("a list of {} to {}", field.low, field.high);

@@ -89,6 +89,36 @@ TEST(RecommendSearch, SaysWhatARecommendationModelHasNot) {
             1U);
 }
 
+// Tables that the devices hold alone, but not beside all else, leave them; what fits stays, and needs no cache.
+TEST(RecommendSearch, TablesLeaveDevicesWhereNoPlanHasRoomForThem) {
+  const auto found = [](int devices) {
+    const auto on = testing::cluster("zionex-128", devices);
+    plan::Job job = clicks_job(std::int64_t{512} * devices);
+    job.bounds.embedding.sharding = {plan::TableSharding::automatic};
+    job.bounds.embedding.skew = 1;
+    return search(testing::model("zionex-845b"), on, job, cost::Pricing(on, testing::stack("generic-recommender")), {});
+  };
+  const cost::SearchResult many = found(128);
+  ASSERT_FALSE(many.plans.empty());
+  EXPECT_TRUE(many.plans.front().spec.embedding.tiers.empty());
+  EXPECT_EQ(many.plans.front().memory.front().host, 0);
+  const cost::SearchResult few = found(88);  // 11 nodes: tables and states alone fill 91 % of their HBM
+  ASSERT_FALSE(few.plans.empty());
+  const cost::Prediction& best = few.plans.front();
+  EXPECT_EQ(few.rejected.count("memory: does not fit the device"), 1U);
+  EXPECT_FALSE(best.spec.embedding.tiers.empty());
+  EXPECT_GT(best.memory.front().host, 0);
+  EXPECT_LE(best.memory_peak_bytes, best.memory_capacity_bytes);
+  const auto far = std::find_if(best.tables.begin(), best.tables.end(), [](const auto& t) { return t.tier == "host"; });
+  ASSERT_NE(far, best.tables.end());
+  EXPECT_GT(far->hit_rate, 0.1);
+  EXPECT_LT(far->hit_rate, 1);
+  const auto copies = std::find_if(best.communication.begin(), best.communication.end(),
+                                   [](const auto& row) { return row.operation == "from_host"; });
+  ASSERT_NE(copies, best.communication.end()) << "rows come as copies of the schedule";
+  EXPECT_GT(copies->bytes, 0);
+}
+
 // 845 B parameters on 128 GPUs: what travels between nodes is what the step waits for, so that half the bytes show.
 TEST(RecommendSimulation, SixteenBitsHalveWhatIsExchanged) {
   const plan::Job job = clicks_job(65'536);

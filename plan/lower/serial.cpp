@@ -40,6 +40,7 @@ PlanSpec alone(const PlanSpec& split, const models::Model& model) {
   spec.momentum = split.momentum;
   spec.rounding = split.rounding;
   spec.compression.activations = split.compression.activations;
+  spec.tokens = split.tokens;
   if (model.recommender) spec.embedding.tiers = TableTiers({TableTier{}});  // where tables live changes nothing
   return spec;
 }

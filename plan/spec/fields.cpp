@@ -14,13 +14,14 @@ namespace {
   const auto& [activations, optimizer_states, parameters, prefetch] = offload;
   const auto& [gradients, encoding, rank, minimum_rate, capacity, group, start] = compression;
   const auto& [sharding, placement, pooled_forward, pooled_backward, tiers, stored, skew] = embedding;
+  const auto& [dispatch, combine] = tokens;
   const auto members =
       std::tie(data, tensor, pipeline, context, expert, virtual_stages, layers_per_stage, ends_as_layers, micro_batch,
                order, passes, zero_stage, zero_group, recompute, recompute_layers, sequence_parallel, flash,
                activations, optimizer_states, parameters, prefetch, overlap_gradients, gradients, encoding, rank,
                minimum_rate, capacity, group, start, vocab_multiple, batch, sequence, precision, optimizer, momentum,
                rounding, staleness, loss_chunks, sharding, placement, pooled_forward, pooled_backward, tiers, stored,
-               skew, expert_tensor, expert_bound, expert_imbalance);
+               skew, expert_tensor, expert_bound, expert_imbalance, dispatch, combine);
   static_assert(std::tuple_size_v<decltype(members)> == std::tuple_size_v<decltype(kFields)>);
 }
 

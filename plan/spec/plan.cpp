@@ -579,6 +579,9 @@ std::string describe(const PlanSpec& spec) {
     text += fmt::format(", tables {}", name_of(spec.embedding.sharding));
   travels("pooled vectors", spec.embedding.forward);
   travels("their gradients", spec.embedding.backward);
+  if (spec.tokens != Tokens{})
+    text += fmt::format(", tokens to experts in {}, back in {}", name_of(spec.tokens.dispatch),
+                        name_of(spec.tokens.combine));
   if (spec.embedding.stored != PooledType::fp32) text += fmt::format(", tables in {}", name_of(spec.embedding.stored));
   for (const Space space : {Space::host, Space::nvme}) {
     const auto& tiers = spec.embedding.tiers.tiers();

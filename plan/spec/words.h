@@ -23,6 +23,7 @@ inline const std::vector<std::string> kActivationWords = {"none", "fp16", "fp10"
 inline const std::vector<std::string> kShardingWords = {"auto",     "whole", "row",       "column",
                                                         "node_row", "grid",  "replicated"};
 inline const std::vector<std::string> kPooledWords = {"fp32", "bf16", "fp16", "int8"};
+inline const std::vector<std::string> kTokenWords = {"none", "bf16", "fp8", "int8"};
 inline const std::vector<std::string> kStoredWords = {"fp32", "bf16", "fp16"};  // of the same enumeration
 inline const std::vector<std::string> kObjectiveWords = {"time", "cost", "energy", "memory"};
 inline const std::vector<std::string> kOptimizerWords = [] {

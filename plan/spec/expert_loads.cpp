@@ -16,7 +16,7 @@ namespace orrery::plan {
 
 namespace {
 
-constexpr const char* kLogCode = "E0127";
+constexpr const char* kLogCode = "E0128";
 constexpr double kMostZipf = 10;          // beyond, one expert has all
 constexpr std::size_t kLoggedSteps = 64;  // of a log: its last
 constexpr double kMostLoad = 1e18;

@@ -30,7 +30,7 @@ struct Fullest {
 void take_loads(PlanSpec& spec, const Job& job, const models::Experts& experts);
 
 /// Tokens of each expert, of each layer in each of the last 64 steps of a run's metrics.jsonl that say them. `name`: of
-/// the file, for diagnostics (E0127): a line that does not read, no step that says its loads, or other numbers of
+/// the file, for diagnostics (E0128): a line that does not read, no step that says its loads, or other numbers of
 /// experts or layers than the model's.
 [[nodiscard]] base::Result<std::vector<std::vector<double>>> loads_of_log(std::string_view text, std::string name,
                                                                           const models::Experts& experts,

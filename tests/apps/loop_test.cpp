@@ -139,7 +139,7 @@ TEST_F(Loop, MeasuredLoadsOfExpertsMakeAPredictedStepLonger) {
   scratch_.file("dense/metrics.jsonl", "{\"step\":1,\"loss\":3}\n");
   const Ran dense = orrery({"plan", job("dense", "expert_loads: {from: dense}\n")});
   EXPECT_EQ(dense.exit_code, 3);
-  EXPECT_THAT(dense.err, HasSubstr("E0127"));
+  EXPECT_THAT(dense.err, HasSubstr("E0128"));
 }
 
 TEST_F(Loop, ABertTrainsAsItsSerialRunDoesIsExportedAndDoesNotGoOnFromAText) {

@@ -94,7 +94,7 @@ TEST(ExpertLoads, OfARunAreThoseOfItsLog) {
   EXPECT_THAT(log_fault(R"({"expert_load":{"0":{"tokens":[1,1]},"1":{"tokens":[1,1]}}})"),
               HasSubstr("loads of 2 experts"));
   EXPECT_THAT(log_fault(R"({"expert_load":{"0":{"fullest":2},"1":{"fullest":2}}})"), HasSubstr("not by expert"));
-  EXPECT_THAT(log_fault(R"({"expert_load":{"0":{"tokens":[-1,1,1,1]},"1":{"tokens":[1,1,1,1]}}})"), HasSubstr("E0127"));
+  EXPECT_THAT(log_fault(R"({"expert_load":{"0":{"tokens":[-1,1,1,1]},"1":{"tokens":[1,1,1,1]}}})"), HasSubstr("E0128"));
 }
 
 }  // namespace

@@ -75,7 +75,7 @@ void rank(cost::SearchResult& result, const std::vector<bool>& is_final, plan::O
   result.plans = std::move(ranked);
 }
 
-reports::Evidence evidence_of(const cost::Stack& stack, const clusters::Cluster& cluster, bool mixture,
+reports::Evidence evidence_of(const cost::Stack& stack, const clusters::Cluster& cluster, const models::Model& model,
                               const cost::Intervals& intervals, const std::vector<cost::Calibration>& calibrations) {
   reports::Evidence out;
   out.stack = stack.name;
@@ -127,7 +127,7 @@ reports::PlanHeading heading_of(const LoadedJob& job, const clusters::Cluster& c
   h.sequence = h.samples ? 1 : job.job.sequence;
   h.evidence.clear();
   for (const cost::Stack& stack : job.stacks.all())
-    h.evidence.push_back(evidence_of(stack, cluster, job.model->experts.any(), intervals, calibrations));
+    h.evidence.push_back(evidence_of(stack, cluster, *job.model, intervals, calibrations));
   for (std::size_t zero = 0; zero < h.by_zero.size(); ++zero)
     h.by_zero.at(zero) = job.stacks.place_of(static_cast<int>(zero), cluster.nodes > 1);
   return h;

@@ -190,6 +190,15 @@ class Exported : public ::testing::TestWithParam<Family> {
     trial.training.initial_weights.clear();
     return trial;
   }
+  /// Seeded, but that B of an adapter, which begins at zero, has moved.
+  static LogicalSource trained_adapters() {
+    return [seeded = seeded_source(5)](const plan::ParameterRange& range, std::int64_t first, std::span<float> out) {
+      seeded(range, first, out);
+      if (!range.name.ends_with(".lora_b")) return;
+      for (std::size_t i = 0; i < out.size(); ++i)
+        out[i] = 0.01F * static_cast<float>((first + static_cast<std::int64_t>(i)) % 7 - 3);
+    };
+  }
   static void with(const Trial& trial, const std::function<void(const CheckpointContext&)>& body) {
     const plan::Schedule lowered = plan::lower(testing::plan_of(trial));
     ThreadWorld world(trial.spec.ranks());
@@ -203,11 +212,11 @@ class Exported : public ::testing::TestWithParam<Family> {
           const plan::Placement placement = plan::place(schedule.class_of(rank));
           Arena arena(*backend, schedule.class_of(rank), placement, Arena::Check::overlaps);
           if (trial.training.initial_weights.empty()) {
-            initialise(schedule, rank, arena, *backend, seeded_source(5));
+            initialise(schedule, rank, arena, *backend, trained_adapters());
           } else {
             const auto files = open_weights(trial.training.initial_weights);
             if (!files) throw std::runtime_error(base::render(files.error(), false));
-            const auto source = file_source(*files, schedule, &trial.model);
+            const auto source = file_source(*files, schedule, &trial.model, trained_adapters());
             if (!source) throw std::runtime_error(base::render(source.error(), false));
             initialise(schedule, rank, arena, *backend, *source);
           }
@@ -224,8 +233,9 @@ class Exported : public ::testing::TestWithParam<Family> {
     return out;
   }
   /// By a plan that cuts everything.
-  Trial saved() const {
+  Trial saved(const models::Lora& lora = {}) const {
     Trial split = trial();
+    split.model.lora = lora;
     split.spec.data = split.spec.tensor = split.spec.pipeline = 2, split.spec.zero_stage = 1;
     if (split.model.experts.any()) split.spec.expert = 2;
     with(split, [&](const CheckpointContext& c) { save_checkpoint(c, folder_ / "checkpoints", 7); });
@@ -256,6 +266,38 @@ TEST_P(Exported, WeightsComeBackBitByBit) {
   models::Model expected = split.model;
   expected.sources = model->sources;
   EXPECT_EQ(*model, expected);
+}
+
+// What is exported is the model without adapters that computes the same.
+TEST_P(Exported, WeightsHaveTheirAdaptersAdded) {
+  constexpr std::int64_t kRank = 4;
+  const Trial split = saved({.rank = kRank, .alpha = 2 * kRank});
+  ASSERT_TRUE(export_checkpoint(split.model, folder_ / "checkpoints/step-000007", folder_ / "out"));
+  Trial adapted = trial();
+  adapted.model.lora = split.model.lora;
+  const LogicalTensors apart = weights(adapted);
+  Trial again = trial();
+  again.training.initial_weights = (folder_ / "out").string();
+  int added = 0;
+  for (const auto& [name, tensor] : weights(again)) {
+    std::vector<float> expected = apart.at(name).values;
+    if (const auto b = apart.find(name + ".lora_b"); b != apart.end()) {
+      std::string shared = name;  // q, k and v share an A, and so do gate and up
+      for (const auto& [part, whole] : {std::pair{".q.", ".qkv."}, std::pair{".k.", ".qkv."}, std::pair{".v.", ".qkv."},
+                                        std::pair{".gate.", ".gate_up."}, std::pair{".up.", ".gate_up."}})
+        if (const std::size_t at = shared.rfind(part); at != std::string::npos && !apart.contains(shared + ".lora_a"))
+          shared.replace(at, std::string(part).size(), whole);
+      const std::vector<float>& a = apart.at(shared + ".lora_a").values;
+      const auto in = static_cast<std::size_t>(tensor.shape[1]);
+      for (std::size_t i = 0; i < expected.size(); ++i)
+        for (std::size_t r = 0; r < kRank; ++r)
+          expected[i] += 2 * b->second.values[i / in * kRank + r] * a[r * in + i % in];
+      ++added;
+    }
+    ASSERT_EQ(expected.size(), tensor.values.size()) << name;
+    for (std::size_t i = 0; i < expected.size(); ++i) ASSERT_NEAR(tensor.values[i], expected[i], 1e-6F) << name;
+  }
+  EXPECT_GE(added, split.model.layers) << "each block has some";
 }
 
 // The files PyTorch trained from, tensor for tensor: names and orientations are theirs.

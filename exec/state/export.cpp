@@ -118,7 +118,9 @@ std::vector<float> assembled(const FileTensor& tensor, const models::Lora& lora,
 
 base::Result<Exported> export_checkpoint(const models::Model& model, const fs::path& checkpoint,
                                          const fs::path& folder) {
-  const auto config = models::write_hugging_face(model);
+  models::Model merged = model;  // adapters are added to the weights
+  merged.lora = {};
+  const auto config = models::write_hugging_face(merged);
   if (!config) return base::fail(config.error());
   const CheckpointReader reader(checkpoint);
   reader.check_files();

@@ -248,7 +248,7 @@ error[E0103]: unknown key `optimiser` in `training`
 8 |   optimiser: {learning_rate: 1e-3}
   |   ^^^^^^^^^
   |
-  = help: did you mean `optimizer`? known keys: steps, data, tokenizer, order, initial_weights, optimizer, learning_rate_schedule, clip_norm, loss_scaling, seed, dropout, evaluation, bad_lines, read_ahead
+  = help: did you mean `optimizer`? known keys: steps, data, tokenizer, order, initial_weights, optimizer, learning_rate_schedule, clip_norm, loss_scaling, seed, dropout, lora, evaluation, bad_lines, read_ahead
 
 error[E0105]: `training.clip_norm` must be from 1e-30 to 1e+30, found `-1`
  --> job.yaml:9:14

@@ -28,7 +28,7 @@ class Catalog {
     return {roots_.begin(), roots_.begin() + static_cast<std::ptrdiff_t>(added_)};
   }
 
-  /// FOLDER/NAME.yaml in the first root that has it. `name` may hold slashes, but never leaves the folder.
+  /// FOLDER/NAME.yaml in the first root that has it. `name` may contain slashes but never leaves the folder.
   [[nodiscard]] std::optional<Entry> find(const std::string& folder, const std::string& name) const;
   /// Names in a folder over all roots, sorted and without duplicates.
   [[nodiscard]] std::vector<std::string> names(const std::string& folder) const;

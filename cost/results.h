@@ -55,8 +55,8 @@ struct TableRow {
   std::string table;  ///< "emb_l.3.weight"
   std::int64_t rows = 0;
   std::string sharding, place;                ///< "row"; "row 0-7"
-  double compute_s = 0, communication_s = 0;  ///< lookups and updates; what is sent and received
-  double bytes = 0;                           ///< of a part, with its optimizer state
+  double compute_s = 0, communication_s = 0;  ///< lookups and updates; sends and receives
+  double bytes = 0;                           ///< of one part, with its optimizer state
   std::string tier = "device";                ///< where these bytes are: or host, nvme
   // Of one that lives outside the device, of a part: bytes of its cache; lookups that find their row there, of all;
   // and bytes that a step fetches (as many are written back). A whole device's: 1 and 0.

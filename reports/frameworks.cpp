@@ -35,6 +35,7 @@ void Handover::note(bool differs, const std::string& what, const std::string& he
 void Handover::check_common() {
   const plan::PlanSpec& s = spec();
   needs(!model().recommender, "recommendation models", "torchrec and HugeCTR have planners of their own");
+  needs(!model().lora.any(), "low-rank adapters", "leave `training: {lora}` out, and say it to the framework itself");
   needs(!s.has_server(), "a parameter server", "leave `staleness` out");
   needs(!s.asynchronous() && !s.splits_backward(), fmt::format("the order {}", plan::name_of(s.order)),
         "`schedule: 1f1b`");

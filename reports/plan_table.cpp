@@ -60,7 +60,7 @@ std::string tokens_of(const plan::Tokens& t) {
   return fmt::format("{}, {}", plan::name_of(t.dispatch), plan::name_of(t.combine));
 }
 
-/// A plan, with what its heading makes of it.
+/// A plan with the figures that its heading allows.
 struct Shown {
   const cost::Prediction& p;
   PlanFigures figures;

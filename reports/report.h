@@ -34,7 +34,7 @@ struct TableCache {
   double fetched_bytes = 0, written_bytes = 0;
 };
 
-/// What the experts of a layer had to do in a step.
+/// The load of a layer's experts in a step.
 struct ExpertLoad {
   std::string layer;           ///< its number
   double fullest = 0;          ///< tokens of the fullest expert over the mean

@@ -22,7 +22,7 @@ namespace orrery::reports {
 /// The ways of run_advice as rows; none without a budget.
 [[nodiscard]] Table ways_table(const cost::ScalingStudy& study);
 
-/// A row for each size that has a plan; of the others a note says why.
+/// One row for each size that has a plan; for the others a note says why.
 [[nodiscard]] Table sizes_table(const cost::ScalingSeries& series);
 /// Efficiency lost to each cause since the size before, in percentage points; "in all" is their sum.
 [[nodiscard]] Table losses_table(const cost::ScalingSeries& series);

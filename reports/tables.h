@@ -1,5 +1,5 @@
 #pragma once
-/// The tables of Orrery: one function from each record of cost/results.h to a Table. Text and HTML show the same ones.
+/// Orrery's tables: one function from each record of cost/results.h to a Table. Text and HTML show the same ones.
 #include <string>
 #include <vector>
 
@@ -25,7 +25,7 @@ namespace orrery::reports {
 [[nodiscard]] Table links_table(const std::vector<cost::LinkRow>& rows);
 /// A coefficient in a unit that suits its size, four digits; units that have no scale of their own stay as they are.
 [[nodiscard]] std::string coefficient_text(double value, const std::string& unit);
-/// Fitted parameters before and after, with where each comes from.
+/// Fitted parameters before and after, with their sources.
 [[nodiscard]] Table parameters_table(const std::vector<cost::FittedParameter>& parameters);
 /// Residuals by kind of span: count, median absolute relative error before and after; held-out ones apart.
 [[nodiscard]] Table residuals_table(const std::vector<cost::Residual>& residuals);

@@ -95,7 +95,7 @@ void add_caches(const std::vector<reports::TableCache>& before, std::vector<repo
   }
 }
 
-/// A step's record, or nothing. Keys that are not read here may hold anything.
+/// A step's record, or nothing. Unknown keys may hold anything.
 std::optional<Metric> metric_of(std::string_view row) {
   base::JsonReader in(row, {});
   Metric metric;
@@ -148,8 +148,8 @@ base::Result<std::vector<Metric>> parse_metrics(const std::string& text, const s
                        std::string(row.substr(0, 120))});
       continue;
     }
-    // Of each rank's memory, and of experts' loads, the last step's are shown alone; kept for all steps it would be
-    // most of the file.
+    // Only the last step's memory by rank and expert loads are shown; kept for all steps they would be most of the
+    // file.
     if (!metrics.empty()) {
       add_caches(metrics.back().table_caches, metric->table_caches);
       metrics.back().memory_by_rank_bytes = {}, metrics.back().expert_loads = {}, metrics.back().table_caches = {};

@@ -18,7 +18,7 @@ namespace {
 constexpr double kFull = 1e-5, kHalf = 2e-2;  // 16-bit values have 8 or 11 bits
 
 SerialBounds bounds_of_sums(const plan::PlanSpec& spec) {
-  // Operands of 11 bits, some of which are rounded the other way: by the 20th step gradients are some 2e-2 apart.
+  // Operands of 11 bits, some rounded the other way: by the 20th step gradients differ by some 2e-2.
   if (spec.precision == models::DType::tf32 && spec.optimizer != plan::OptimizerKind::adamw_8bit) return {1e-3, 5e-2};
   if (spec.precision != models::DType::fp32 || spec.optimizer == plan::OptimizerKind::adamw_8bit) return {kHalf, kHalf};
   if (!spec.compresses()) return {kFull, kFull};

@@ -46,7 +46,7 @@ std::uint32_t optional_operands(const models::Op& op) {
   if (op.in.size() > 4 && op.in[4] >= 0) present |= 4;
   // A gated expert's second matrix or bias.
   if (op.slots > 0 && ((op.in.size() > 3 && op.in[3] >= 0) || op.out.size() > 1)) present |= 8;
-  // Updates: which states and copies there are.
+  // Updates: which states and copies exist.
   if (models::updates_parameters(op.kind))
     present = static_cast<std::uint32_t>(op.out.size()) | (op.out.size() > 1 && op.out[1] >= 0 ? 8U : 0U) |
               (op.stochastic ? 16U : 0U);

@@ -30,7 +30,7 @@ struct MemoryNow {
 
 struct StepResult;  // exec/run/trainer.h
 
-/// What a rank brings to a step's line.
+/// A rank's part of a step's line.
 struct RankMetrics {
   double loss = 0, gradient_norm = 0;  ///< NaN if its stage has none
   double seconds = 0;
@@ -82,8 +82,8 @@ void add_lossless(Executor::Lossless& all, const Executor::Lossless& more);
 using CacheUses = std::map<int, Executor::CacheUse>;
 [[nodiscard]] std::vector<CacheUses> gather_caches(Transport& transport, const std::vector<StepResult>& mine);
 
-/// The file, line by line. Lines of steps after `keep` (of a run that is resumed from an earlier checkpoint) are taken
-/// out; keep 0 begins anew.
+/// The file, line by line. Lines of steps after `keep` (when a run resumes from an earlier checkpoint) are removed;
+/// keep 0 begins a new file.
 class MetricsFile {
  public:
   /// Contents of the lines that were kept.

@@ -145,7 +145,7 @@ base::Result<LogicalSource> source_of(const Files& files, const plan::Schedule& 
       (*places)[range.name] = *place;
       return;
     }
-    if (adapter && adapters) return;
+    if (adapter && adapters && find(files, range.name).second == nullptr) return;
     base::Diagnostic finding;
     finding.code = kCode;
     finding.where.file = files.front()->name();

@@ -111,7 +111,7 @@ class Finish {
       if (group >= 0)
         build_.collective(Phase::reporting, Stream::data, CollectiveKind::all_reduce, group, build_.whole(c.tally),
                           build_.whole(c.tally), -1, -1);
-    if (experts.bias_rate > 0) move_biases();
+    if (experts.bias_rate > 0 && !model_.lora.any()) move_biases();
   }
 
   // Every rank moves its own copy, by the same loads.

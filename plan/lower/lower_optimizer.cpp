@@ -143,7 +143,7 @@ class Lowering {
   void each(int cleared, const Make& make) {
     for (const int i : buckets_) {
       std::vector<Op> ops;
-      if (cleared >= 0 && i == 0) ops.push_back(build_.zero_of(cleared));
+      if (cleared >= 0 && i == buckets_.front()) ops.push_back(build_.zero_of(cleared));
       Op op = make(bucket(i));
       const char* name = models::name_of(op.kind);
       ops.push_back(std::move(op));

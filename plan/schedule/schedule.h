@@ -288,8 +288,8 @@ struct RankClass {
   };
   std::array<FarTables, kSpaces> far = {};  ///< by Space; of the device none
   int cache = -1;
-  /// Buffers of a mixture of experts: of each layer of the stage that has experts the (2E+1) of count_choices, in their
-  /// order; these summed up over layers and ranks; and the two losses (models::OpKind::balance_losses). -1: dense.
+  /// Buffers of a mixture of experts: for each layer of the stage with experts, in order, the (2E+1) of count_choices;
+  /// their sums over layers and ranks; and the two losses (models::OpKind::balance_losses). -1: dense.
   int tally = -1, pooled = -1, balance = -1;
   int expert_biases = -1;  ///< buffer: for each of these layers the (E) of models::TensorRole::balance; -1: none
   std::vector<std::int64_t> expert_layers = {};  ///< which layers these are

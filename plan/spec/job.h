@@ -68,7 +68,7 @@ struct Tokens {
   bool operator==(const Tokens&) const = default;
 };
 
-/// What lives outside the device's memory (plan/lower/offload.h); `device`: it stays.
+/// What lives outside the device's memory (plan/lower/offload.h); `device`: nothing leaves it.
 struct Offload {
   /// host: what blocks save for backward moves out after forward and returns ahead of backward; with full recomputation
   /// that is the blocks' checkpoints (ZeRO, Rajbhandari et al. 2020, section 6.1: P_a+cpu).

@@ -308,6 +308,11 @@ class Rules {
     const auto refuse = [&](bool holds, const char* what, const char* help) {
       rule(!holds, "P165", fmt::format("adapters leave weights frozen, and {}", what), help);
     };
+    const models::Lora& lora = model_.lora;
+    const bool dense = !model_.experts.any() || model_.experts.layers_of(model_.layers) < model_.layers;
+    rule(lora.projection || (lora.qkv && !model_.latent.any()) || ((lora.up || lora.down) && dense), "P165",
+         fmt::format("{} has none of the products that the adapters are for", model_.name),
+         "targets: [proj]; experts, and latent attention's narrow products, have no adapters");
     refuse(spec_.asynchronous() || spec_.has_server(), "asynchronous training keeps versions of all of them",
            synchronous);
     refuse(spec_.compresses() || spec_.compression.activations != ActivationEncoding::none,

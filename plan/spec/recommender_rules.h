@@ -10,7 +10,7 @@ namespace orrery::plan {
 /// Refuses what a model without tables cannot have.
 [[nodiscard]] base::Diagnostics refused_without_tables(const PlanSpec& spec);
 
-/// E0669: what is predicted of a recommendation model, and not executed.
+/// E0669: recommendation models in a precision that is predicted but not executed.
 [[nodiscard]] base::Diagnostics refused_execution(const models::Model& model, const clusters::Cluster& cluster,
                                                   const PlanSpec& spec);
 

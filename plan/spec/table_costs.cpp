@@ -35,7 +35,7 @@ class Costs {
     weight_ = link.bandwidth.value > 0 ? cluster.device().memory_bandwidth.value / link.bandwidth.value : 1;
   }
 
-  // `columns` times `rows` parts.
+  // Splits into `columns` x `rows` parts.
   [[nodiscard]] TableOption split(const models::Table& table, const TableTier& tier, TableSharding sharding,
                                   int columns, int rows) const {
     TableOption option;

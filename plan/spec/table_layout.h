@@ -1,7 +1,7 @@
 #pragma once
-/// Where the parts of embedding tables lie on each rank, and where what travels for them stands. Data that differs by
-/// rank beside a program that is the same on all of them: lowering sizes buffers by the rank that has most, and
-/// operators look their own parts up.
+/// Where each rank keeps its parts of embedding tables and their messages. This data differs by rank while the
+/// program is the same on all: lowering sizes buffers for the rank that needs most, and operators look up their own
+/// parts.
 #include <array>
 #include <cstdint>
 #include <vector>
@@ -63,8 +63,8 @@ struct TableLayout {
   };
   std::array<Far, kSpaces> far = {};
   std::int64_t most_book = 0;
-  PooledType forward = PooledType::fp32, backward = PooledType::fp32;  ///< in what pooled vectors travel
-  std::int64_t squares = 0;  ///< rows whose squares are summed over ranks, in all
+  PooledType forward = PooledType::fp32, backward = PooledType::fp32;  ///< types of travelling vectors and gradients
+  std::int64_t squares = 0;  ///< total of rows whose squares are summed over ranks
 
   [[nodiscard]] std::size_t begin(int rank) const { return first[static_cast<std::size_t>(rank)]; }
   [[nodiscard]] std::size_t end(int rank) const { return first[static_cast<std::size_t>(rank) + 1]; }

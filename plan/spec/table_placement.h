@@ -88,7 +88,7 @@ class TableTiers {
   std::shared_ptr<const std::vector<TableTier>> tiers_;  ///< shared by all plans of a search
 };
 
-/// What of a plan is about embedding tables.
+/// The part of a plan that concerns embedding tables.
 struct Embedding {
   TableSharding sharding = TableSharding::automatic;
   TablePlacement placement;  ///< empty: `sharding` decides, and make_plan fills it in

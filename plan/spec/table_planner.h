@@ -56,7 +56,7 @@ inline constexpr double kForTablesOnHost = 0.95;
 /// Bytes of a device for tables: what MLPs, activations and messages leave.
 [[nodiscard]] double device_memory_for_tables(const models::Recommender& model, const clusters::Cluster& cluster);
 
-/// The placement of a plan that has none written down.
+/// The placement for a plan that does not give one.
 [[nodiscard]] TablePlacement place_tables(const models::Recommender& model, const clusters::Cluster& cluster,
                                           const PlanSpec& spec);
 

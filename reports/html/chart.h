@@ -63,7 +63,7 @@ struct Unit {
 /// than libraries of mathematics differ in.
 [[nodiscard]] std::string text_of_spec(json spec);
 
-// One function per chart; each expects the part of the data that it shows to be there.
+// One function per chart; each requires the part of the data that it shows.
 [[nodiscard]] Chart timeline_chart(const ReportData& data);
 [[nodiscard]] Chart breakdown_chart(const cost::Breakdown& predicted, const std::optional<cost::Breakdown>& measured);
 [[nodiscard]] Chart memory_chart(const cost::Prediction& prediction, const std::vector<MeasuredMemory>& measured);

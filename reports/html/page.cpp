@@ -88,7 +88,7 @@ bool has_long_end(const Table& table) {
          });
 }
 
-/// `pins`: a column of boxes in front, by which rows are pinned to the plot of that number; 0: none.
+/// `pins`: adds a first column of boxes that pin rows to the plot of that number; 0: none.
 std::string table_with_pins(const Table& table, int pins) {
   std::string out = "<div class=\"scroll\"><table>";
   if (!table.title.empty()) out += "<caption>" + escaped(table.title) + "</caption>";

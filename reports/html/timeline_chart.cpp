@@ -19,8 +19,8 @@ namespace {
 
 constexpr int kComputeLane = 22, kThinLane = 7, kLaneGap = 2, kRowGap = 12;  // pixels
 constexpr int kPanelTitle = 30, kPanelGap = 34, kPanelTitleAt = 4;
-constexpr std::size_t kMostRanks = 16;   // rows of a panel; evenly chosen above
-constexpr std::size_t kMostBars = 8000;  // of the chart: what a browser draws at once without delay
+constexpr std::size_t kMostRanks = 16;   // rows of a panel; beyond that evenly chosen
+constexpr std::size_t kMostBars = 8000;  // of the chart: what a browser draws without delay
 
 /// What may be drawn as one: spans of equal kind with a gap below `gap`, and spans that together are shorter than
 /// `length`, whatever their kind, with such gaps. A gap grows slower than a length, so that waits stay to be seen where

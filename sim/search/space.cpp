@@ -112,7 +112,7 @@ std::vector<plan::Tokens> travels(const plan::Bounds& b) {
   return out;
 }
 
-/// What may travel or wait in fewer bits: nothing, unless the job says so, because it changes the mathematics.
+/// What may be sent or stored in fewer bits: nothing, unless the job says so, because it changes the mathematics.
 std::vector<plan::Compression> compressions(const plan::Bounds& b) {
   const plan::Compression defaults;
   std::vector<plan::Compression> out;

@@ -80,8 +80,8 @@ struct Simulated {
   plan::PlanSpec spec;
   cost::Prediction prediction;
   double states = 0, activations = 0;  // bytes of the first stage
-  double flops = 0;                    // of a step, what is recomputed counted in
-  double largest = 0;                  // billions of parameters, where they are asked for
+  double flops = 0;                    // per step, including recomputation
+  double largest = 0;                  // billions of parameters, if a headline asks for them
   double ranks_per_node = 1;
 
   [[nodiscard]] double devices() const {

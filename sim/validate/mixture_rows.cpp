@@ -97,8 +97,7 @@ const models::Model* model_meant(const Setup& s, const std::vector<models::Model
     const std::string name = letters_of(m.name);
     const std::size_t common = std::min(row.size(), name.size());
     const bool alike = row.compare(0, common, name, 0, common) == 0;
-    const bool planned = !m.attention_sinks && !m.experts.expert_bias;
-    if (alike && planned && m.layers == *s.layers && m.hidden == *s.hidden && m.heads == *s.heads &&
+    if (alike && m.layers == *s.layers && m.hidden == *s.hidden && m.heads == *s.heads &&
         m.experts.count == s.experts.value_or(0) && m.experts.chosen == s.experts_per_token.value_or(m.experts.chosen))
       return &m;
   }
@@ -109,7 +108,6 @@ models::Model as_row_has(models::Model model, const Setup& s) {
   model.name = "row";
   model.vocab = s.vocab.value_or(model.vocab);
   model.max_sequence = std::max(model.max_sequence, *s.sequence);
-  if (s.lora_rank) model.lora = {.rank = *s.lora_rank, .alpha = static_cast<double>(*s.lora_rank)};
   return model;
 }
 

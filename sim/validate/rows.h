@@ -39,10 +39,10 @@ struct Setup {
     std::optional<std::int64_t> count, dim, lookups, dense, cross_layers, cross_rank;
     std::optional<double> rows_m, gigabytes;  ///< of all tables
     std::string bottom, top;                  ///< "512-256-128"
-    std::string model;                        ///< of the catalogue, in place of all these
-    std::string placement;                    ///< "row", "column" …; empty: as the software does it
-    std::string forward, backward;            ///< what pooled vectors travel in; empty: as the precision has it
-    std::string interaction;                  ///< the words about its kernel
+    std::string model;                        ///< catalogue name; replaces all of these
+    std::string placement;                    ///< "row", "column" …; empty: the software's default
+    std::string forward, backward;            ///< type in which pooled vectors are sent; empty: that of the precision
+    std::string interaction;                  ///< the source's words on its kernel
     std::string stored;                       ///< the type of tables' values; empty: fp32
     std::optional<double> skew;               ///< of Zipf's law, by which rows are looked up; none: evenly
   } tables;

@@ -74,25 +74,23 @@ void fold_experts(const Setup& s, plan::PlanSpec& spec, std::vector<std::string>
   if (spec.expert_bound == 1) notes.push_back("experts that get as many tokens each");
 }
 
-/// "q_proj, v_proj" and the like: where a part of a product is named, its whole product is taken.
-std::string lora_line(const Setup& s, std::vector<std::string>& notes) {
-  std::string targets;
+/// "q_proj, v_proj" and the like: if part of a product is named, the adapter is of the whole product.
+models::Lora lora_of(const Setup& s, std::vector<std::string>& notes) {
   const auto has = [&](std::initializer_list<const char*> words) {
     return std::any_of(words.begin(), words.end(),
                        [&](const char* word) { return s.lora_targets.find(word) != std::string::npos; });
   };
-  const auto name = [&](const char* product, bool wanted) {
-    if (wanted) targets += fmt::format("{}{}", targets.empty() ? "" : ", ", product);
-  };
-  const bool queries = has({"q_proj", "k_proj", "v_proj"}), gates = has({"gate_proj", "up_proj"});
-  name("qkv", queries || has({"qkv"}));
-  name("proj", has({"o_proj", "linear_proj"}));
-  name("up", gates || has({"fc1"}));
-  name("down", has({"down_proj", "fc2"}));
+  const bool queries = has({"q_proj", "k_proj", "v_proj"});
+  models::Lora out{.rank = *s.lora_rank,
+                   .alpha = static_cast<double>(*s.lora_rank),
+                   .qkv = queries || has({"qkv"}),
+                   .projection = has({"o_proj", "linear_proj"}),
+                   .up = has({"gate_proj", "up_proj", "fc1"}),
+                   .down = has({"down_proj", "fc2"})};
   if (queries && !(has({"q_proj"}) && has({"k_proj"}) && has({"v_proj"}))) notes.push_back("an adapter of q, k and v");
-  if (targets.empty()) notes.push_back("adapters of all products");
-  return fmt::format("lora: {{rank: {}{}}}\n", *s.lora_rank,
-                     targets.empty() ? "" : fmt::format(", targets: [{}]", targets));
+  if (out.qkv || out.projection || out.up || out.down) return out;
+  notes.push_back("adapters of all products");
+  return {.rank = out.rank, .alpha = out.alpha};
 }
 
 Result<std::shared_ptr<const models::Model>> model_of(const Setup& s, const cost::Stack& stack,
@@ -104,7 +102,9 @@ Result<std::shared_ptr<const models::Model>> model_of(const Setup& s, const cost
   if (s.family == "moe" && !mixed) return fail("V01", "it does not state experts");
   if (const models::Model* meant = mixed ? model_meant(s, catalogue) : nullptr) {
     notes.push_back(fmt::format("what the row leaves open of its model is that of {}", meant->name));
-    return std::make_shared<const models::Model>(as_row_has(*meant, s));
+    models::Model model = as_row_has(*meant, s);
+    if (s.lora_rank) model.lora = lora_of(s, notes);
+    return std::make_shared<const models::Model>(std::move(model));
   }
   // If a row says only that it is a mixture of experts, assume the block that nearly all of them have.
   if (mixed && family == std::end(kFamilies))
@@ -133,7 +133,7 @@ Result<std::shared_ptr<const models::Model>> model_of(const Setup& s, const cost
     notes.push_back(fmt::format("MLP of {}", width));
   }
   if (mixed) text += latent_line(s) + experts_text(s, notes);
-  if (s.lora_rank) text += lora_line(s, notes);
+  if (s.lora_rank) text += fmt::format("lora: {}\n", models::lora_text(lora_of(s, notes)));
   auto model = models::parse_model(text, s.id);
   if (!model) return fail("V01", model.error().front().message);
   return std::make_shared<const models::Model>(std::move(*model));

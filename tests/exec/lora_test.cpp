@@ -150,6 +150,26 @@ TEST(Adapters, TrainAlikeOnEverySplitOfALlama) {
   expect_equal_to_serial(adapted(testing::make_llama), "llama");
 }
 
+// What these sum up over whole tensors is cleared by the first bucket that trains, which is not the first of all.
+TEST(Adapters, TrainWithOptimizersOfWholeTensors) {
+  for (const plan::OptimizerKind kind : {plan::OptimizerKind::lamb, plan::OptimizerKind::adafactor}) {
+    Trial trial = adapted();
+    trial.training.optimizer.kind = trial.spec.optimizer = kind;
+    const Outcome serial = testing::train(trial);
+    EXPECT_LT(serial.steps.back().loss, serial.steps.front().loss) << plan::name_of(kind);
+    trial.spec.data = trial.spec.pipeline = 2, trial.spec.zero_stage = 1;
+    EXPECT_LT(testing::loss_distance(testing::train(trial), serial), 1e-5) << plan::name_of(kind);
+  }
+}
+
+TEST(Adapters, TrainBesideSinks) {
+  const Trial trial = adapted(testing::make_gpt_oss);
+  const Outcome serial = testing::train(trial);
+  Trial split = trial;
+  split.spec.tensor = 2;
+  EXPECT_LT(testing::loss_distance(testing::train(split), serial), 1e-5);
+}
+
 TEST(Adapters, TrainBesideFrozenExperts) {
   Trial trial = adapted([](models::Model& m) {
     testing::make_llama(m);

@@ -86,6 +86,11 @@ TEST(LoweredAdapters, AreRefusedByNameWhereAllParametersAreTreatedAlike) {
   EXPECT_EQ(refused([](PlanSpec& s) { s.data = 2, s.compression.gradients = GradientCompression::powersgd; }), "P165");
   EXPECT_EQ(refused([](PlanSpec& s) { s.offload.optimizer = Space::host; }), "P165");
   EXPECT_EQ(refused([](PlanSpec& s) { s.offload.activations = Space::host; }), "");
+  models::Model all_experts = mixture();
+  all_experts.lora.qkv = all_experts.lora.projection = false;
+  const auto nothing = samples::try_make({}, all_experts);
+  ASSERT_FALSE(nothing) << "no layer has a dense MLP";
+  EXPECT_EQ(nothing.error().front().code, "P165");
 }
 
 }  // namespace

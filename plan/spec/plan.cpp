@@ -303,24 +303,22 @@ class Rules {
   }
 
   void adapters() {
-    if (!model_.lora.any()) return;
-    const char* const synchronous = "schedule: 1f1b or another synchronous order";
+    const models::Lora& lora = model_.lora;
+    if (!lora.any()) return;
     const auto refuse = [&](bool holds, const char* what, const char* help) {
       rule(!holds, "P165", fmt::format("adapters leave weights frozen, and {}", what), help);
     };
-    const models::Lora& lora = model_.lora;
-    const bool dense = !model_.experts.any() || model_.experts.layers_of(model_.layers) < model_.layers;
-    rule(lora.projection || (lora.qkv && !model_.latent.any()) || ((lora.up || lora.down) && dense), "P165",
+    const bool mlps = (lora.up || lora.down) && model_.experts.layers_of(model_.layers) < model_.layers;
+    rule(lora.projection || mlps || (lora.qkv && !model_.latent.any()), "P165",
          fmt::format("{} has none of the products that the adapters are for", model_.name),
          "targets: [proj]; experts, and latent attention's narrow products, have no adapters");
-    refuse(spec_.asynchronous() || spec_.has_server(), "asynchronous training keeps versions of all of them",
-           synchronous);
+    refuse(spec_.asynchronous() || spec_.has_server() || spec_.mirrors(),
+           "asynchronous training and DualPipe keep them more than once", "schedule: 1f1b or dualpipe-v");
     refuse(spec_.compresses() || spec_.compression.activations != ActivationEncoding::none,
            "compression takes a layer's gradients, and its activations, as if all of it trained",
            "no compression, which adapters hardly need");
     refuse(spec_.offload.optimizer != Space::device || spec_.offload.parameters != Space::device,
            "offload moves weights and states together", "offload: {activations} alone; the adapters' states are small");
-    refuse(spec_.mirrors(), "DualPipe has the model twice", "schedule: dualpipe-v, or 1f1b");
   }
 
   // A ring knows of a block of keys which chunk it is, not how far each key is away.

@@ -52,12 +52,12 @@ base::Result<std::string> read_all(int descriptor, const std::string& path, std:
     if (n < 0 && errno == EINTR) continue;
     if (n < 0)
       return refuse("E0201", path, fmt::format("cannot read `{}`: {}", path, std::strerror(errno)),
-                    "check the path; it is taken from the current folder");
+                    "check the path; it is relative to the current folder");
     if (n == 0) return text;
     text.append(buffer.data(), static_cast<std::size_t>(n));
     if (text.size() > limit)
       return refuse("E0202", path, fmt::format("`{}` is larger than {} bytes", path, limit),
-                    "files of its kind are smaller");
+                    "files of this kind are smaller");
     if (std::memchr(buffer.data(), 0, static_cast<std::size_t>(n)) != nullptr) return text;
   }
 }
@@ -71,16 +71,16 @@ base::Result<std::string> read_file(const fs::path& path, std::size_t limit) {
   struct stat info {};
   if (file.value() < 0 || ::fstat(file.value(), &info) != 0)
     return refuse("E0201", name, fmt::format("cannot read `{}`: {}", name, std::strerror(errno)),
-                  "check the path; it is taken from the current folder");
+                  "check the path; it is relative to the current folder");
   if (S_ISDIR(info.st_mode))
     return refuse("E0201", name, fmt::format("`{}` is a folder, not a file", name), "name a file in it");
   if (!S_ISREG(info.st_mode))
     return refuse("E0201", name, fmt::format("`{}` is a pipe or a device, not a file", name),
-                  "write it to a file first, or give `-` for standard input where a verb takes one file");
+                  "write it to a file first, or use `-` for standard input if the verb takes one file");
   const auto size = static_cast<std::uint64_t>(info.st_size);
   if (size > limit)
     return refuse("E0202", name, fmt::format("`{}` has {} bytes, more than {}", name, size, limit),
-                  "files of its kind are smaller");
+                  "files of this kind are smaller");
   return read_all(file.value(), name, limit, static_cast<std::size_t>(size));
 }
 

@@ -75,9 +75,7 @@ base::Result<Entry> resolve(const Catalog& catalog, const char* folder, const ch
   else
     for (const std::string& known : names) help += (help.empty() ? "known: " : ", ") + known;
   if (folder == kStacks)
-    help +=
-        ". For software that is not among them generic-eager or generic-compiled; `orrery calibrate --rows` fits a "
-        "stack of its own";
+    help += ". For other software use generic-eager or generic-compiled; `orrery calibrate --rows` fits a stack to it";
   return base::fail({base::Diagnostic{base::Severity::error,
                                       "E0203",
                                       from,
@@ -150,7 +148,7 @@ base::Diagnostics wrong_kind(const base::Document& document, const std::string& 
 
 std::string stack_of(const plan::Job& job, const models::Model& model, const clusters::Cluster& cluster) {
   if (!job.stack.empty()) return job.stack;
-  return cluster.stack.empty() ? cost::usual_stack(cluster.device(), model.recommender.has_value()) : cluster.stack;
+  return cluster.stack.empty() ? cost::usual_stack(cluster, model) : cluster.stack;
 }
 
 }  // namespace
@@ -249,9 +247,9 @@ base::Result<LoadedJob> load_job(const Catalog& catalog, const std::string& path
   const base::Cursor root = document.root();
   if (!root.exists()) return base::fail(document.findings().all());
   if (root.is_map() && root.has("format_version") && root.has("job"))
-    return base::fail(wrong_kind(document, *text, "format_version", "this is a plan, and a job is wanted",
-                                 fmt::format("orrery simulate {} predicts it; the job that it was made of is its "
-                                             "`job:`, to be copied into a file",
+    return base::fail(wrong_kind(document, *text, "format_version", "this is a plan, but a job is expected",
+                                 fmt::format("`orrery simulate {}` predicts it; its `job:` holds the job that it was "
+                                             "made from, which can be copied into a file",
                                              path)));
   std::optional<plan::Job> job = plan::read_job(root);
   base::Diagnostics findings = document.close();
@@ -325,8 +323,8 @@ base::Result<LoadedPlan> plan_of(const Catalog& catalog, const base::Result<std:
   if (!text) return base::fail(text.error());
   const base::Document document = base::Document::parse(*text, path);
   if (const base::Cursor root = document.root(); root.is_map() && root.has("batch") && !root.has("format_version"))
-    return base::fail(wrong_kind(document, *text, "batch", "this is a job, and a plan is wanted",
-                                 fmt::format("orrery plan {} -o plan.yaml makes one of it", path)));
+    return base::fail(wrong_kind(document, *text, "batch", "this is a job, but a plan is expected",
+                                 fmt::format("`orrery plan {} -o plan.yaml` makes a plan from it", path)));
   auto file = plan::parse_plan_file(*text, path);
   if (!file) return base::fail(file.error());
   auto plan = plan::make_plan(std::make_shared<const models::Model>(file->model),
@@ -361,7 +359,8 @@ namespace {
 std::optional<base::Diagnostic> compressed_mathematics(const plan::PlanSpec& spec, const std::string& file) {
   std::string what;
   if (spec.low_rank())
-    what = fmt::format("gradients are rounded to rank {}, the rest is made up for later", spec.compression.rank);
+    what =
+        fmt::format("gradients are approximated with rank {}, and the error is corrected later", spec.compression.rank);
   else if (spec.compresses())
     what = fmt::format("gradients are rounded to {}", plan::name_of(spec.compression.gradients));
   if (spec.compression.activations != plan::ActivationEncoding::none &&
@@ -381,24 +380,24 @@ std::optional<base::Diagnostic> compressed_mathematics(const plan::PlanSpec& spe
 
 std::optional<base::Diagnostic> changed_mathematics(const plan::PlanSpec& spec, const std::string& file) {
   if (spec.has_server())
-    return base::Diagnostic{
-        base::Severity::warning,
-        "P36",
-        {file, 1, 1, 1},
-        fmt::format("a parameter server changes what is computed: each worker's gradient is an update of its own, of "
-                    "weights up to {} updates old",
-                    (spec.staleness + 1) * spec.data - 1),
-        "leave `staleness` out: gradients are averaged before one update",
-        {}};
+    return base::Diagnostic{base::Severity::warning,
+                            "P36",
+                            {file, 1, 1, 1},
+                            fmt::format("a parameter server changes what is computed: each worker's gradient makes an "
+                                        "update of its own, and is computed from weights up to {} updates old",
+                                        (spec.staleness + 1) * spec.data - 1),
+                            "leave `staleness` out to average gradients before one update",
+                            {}};
   if (!spec.asynchronous()) return compressed_mathematics(spec, file);
   return base::Diagnostic{
       base::Severity::warning,
       "P33",
       {file, 1, 1, 1},
-      fmt::format("{} changes what is computed: gradients are of weights up to {} old", plan::name_of(spec.order),
+      fmt::format("{} changes what is computed: gradients are computed from weights up to {} old",
+                  plan::name_of(spec.order),
                   plan::weight_delay(spec, 0) == 1 ? std::string("one update")
                                                    : fmt::format("{} updates", plan::weight_delay(spec, 0))),
-      "schedule: 1f1b updates each step with its own gradients",
+      "schedule: 1f1b updates the weights of each step with that step's own gradients",
       {}};
 }
 
@@ -411,13 +410,9 @@ std::optional<base::Diagnostic> beyond_software(const cost::Stacks& stacks, cons
       base::Severity::warning,
       "P146",
       {file, 1, 1, 1},
-      fmt::format("{} has no {}: the plan is priced as if it had", name, fmt::join(lacking, ", no ")),
-      "leave it open, and only what the software does is proposed; or name another `stack`",
+      fmt::format("{} has no {}, but the plan is priced as if it had", name, fmt::join(lacking, ", no ")),
+      "leave it open, so that only what the software does is proposed; or name another `stack`",
       {}};
-}
-
-plan::Schedule lower_for(const plan::Plan& plan, const cost::Stack& stack) {
-  return cost::lower_for(plan, stack);
 }
 
 base::Result<std::vector<cost::Calibration>> load_calibrations(const Catalog& catalog,

@@ -12,6 +12,7 @@
 #include "clusters/cluster.h"
 #include "clusters/import/known.h"
 #include "cost/parameters/calibration.h"
+#include "cost/parameters/habits.h"
 #include "cost/parameters/intervals.h"
 #include "cost/parameters/stack.h"
 #include "cost/prices/pricing.h"
@@ -74,9 +75,6 @@ struct LoadedPlan {
 /// A warning if the named software cannot do what a plan needs, and is priced as if it could.
 [[nodiscard]] std::optional<base::Diagnostic> beyond_software(const cost::Stacks& stacks, const plan::PlanSpec& spec,
                                                               const std::string& file);
-
-/// The schedule as the plan's stack runs it: simulate predicts it, train runs it and calibrate compares it.
-[[nodiscard]] plan::Schedule lower_for(const plan::Plan& plan, const cost::Stack& stack);
 
 /// The catalogue's calibrations, then those of the given files: later ones win.
 [[nodiscard]] base::Result<std::vector<cost::Calibration>> load_calibrations(const Catalog& catalog,

@@ -66,10 +66,10 @@ base::Diagnostics Outputs::refused(const std::vector<std::string>& paths) const 
     const fs::path here = fs::current_path(error);
     if (const fs::path folder = target.parent_path(); !fs::exists(folder, error) && !is_below(folder, here)) {
       found.push_back(refusal("U0002", path, fmt::format("there is no folder {}", base::quoted(folder.string())),
-                              "make it first; folders outside the current one are made with --force alone"));
+                              "make it first; folders outside the current one are only made with --force"));
     } else if (fs::is_regular_file(target, error) && !is_written_by_orrery(beginning_of(target))) {
-      found.push_back(refusal("U0003", path, fmt::format("{} is there, and not written by Orrery", base::quoted(path)),
-                              "another name, or --force to replace it"));
+      found.push_back(refusal("U0003", path, fmt::format("{} exists and was not written by Orrery", base::quoted(path)),
+                              "choose another name, or replace it with --force"));
     }
   }
   return found;
@@ -82,7 +82,7 @@ base::Diagnostics Outputs::refused_weights(const fs::path& folder) const {
   constexpr std::size_t kHeader = 1 << 20;  // bytes; contains the metadata
   if (beginning_of(weights, kHeader).find("\"written_by\":\"orrery export\"") != std::string::npos) return {};
   return {refusal("U0003", weights.string(), "these weights were not written by Orrery",
-                  "another folder, or --force to replace them")};
+                  "choose another folder, or replace them with --force")};
 }
 
 void Outputs::write(const fs::path& path, std::string_view text) const {

@@ -108,7 +108,8 @@ void JsonReader::open_array() {
 // True when another element follows, past its comma.
 bool JsonReader::next(char closing) {
   if (failed()) return false;
-  ENSURE(!levels_.empty() && levels_.back().object == (closing == '}'), "the innermost value is of the other kind");
+  ENSURE(!levels_.empty() && levels_.back().object == (closing == '}'),
+         "the innermost open value needs the other closing bracket");
   if (take(closing)) {
     keys_ -= levels_.back().keys.size();
     levels_.pop_back();
@@ -284,7 +285,7 @@ void JsonReader::finish() {
   if (failed()) return;
   ENSURE(levels_.empty(), "{} values are still open", levels_.size());
   (void)peek();
-  if (at_ < text_.size()) error_at(at_, "the file goes on after its end");
+  if (at_ < text_.size()) error_at(at_, "text follows the end of the value");
 }
 
 std::string json_quoted(const std::string& text) {

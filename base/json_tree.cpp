@@ -37,7 +37,7 @@ class TreeReader {
  private:
   json value() {
     const char kind = in_.kind();
-    if (left_ == 0) in_.error("more values than files of this kind have", "E0108");
+    if (left_ == 0) in_.error("more values than files of this kind may have", "E0108");
     if (in_.failed()) return nullptr;
     --left_;
     switch (kind) {

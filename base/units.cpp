@@ -209,7 +209,7 @@ bool parse_quantity(const std::string& text, UnitKind kind, double& out, std::st
     return false;
   }
   const std::string_view near = unit_meant(std::string(name), units_of(kind));
-  error = fmt::format("unit {} is not known here; {}write it like {}", quoted(std::string(name)),
+  error = fmt::format("unit {} is unknown here; {}write it like {}", quoted(std::string(name)),
                       near.empty() ? "" : fmt::format("did you mean `{}`? ", near), examples_of(kind));
   return false;
 }

@@ -66,12 +66,12 @@ bool is_integer(std::string_view s) {
 std::string number_hint(const std::string& value) {
   double ignored = 0;
   if (value.size() > 1 && value[0] == '0' && is_integer(value.substr(1)))
-    return "remove the leading zero; octal numbers are not read";
+    return "remove the leading zero; octal numbers are not supported";
   if (value.rfind("0x", 0) == 0 || value.rfind("0o", 0) == 0) return "write the number in decimal";
   if (value.find('_') != std::string::npos || value.find(',') != std::string::npos)
     return "write the digits without separators";
   if (value.find("nan") != std::string::npos || value.find("inf") != std::string::npos)
-    return "only finite numbers are read";
+    return "only finite numbers are supported";
   if (parse_number(value, ignored)) return "write a whole number without point or exponent";
   return {};
 }

@@ -82,8 +82,8 @@ void Document::put(const Override& one) {
       hang(at, entry, std::move(map));
     }
     if (entry.value->kind != Kind::map)
-      return wrong("E0104", fmt::format("{} is no map of keys", quoted(one.key.substr(0, dot))),
-                   "--set replaces a whole value; name the key that has it");
+      return wrong("E0104", fmt::format("{} is not a map of keys", quoted(one.key.substr(0, dot))),
+                   "--set replaces a whole value; name the key that holds it");
     at = entry.value;
   }
   Node::Entry& entry = entry_of(at, one.key.substr(begin), whole);

@@ -86,7 +86,7 @@ class Builder : public YAML::EventHandler {
     if (it == anchors_.end()) stop("E0101", at(mark, 1), "this alias names nothing above it");
     for (const Level& level : open_) {
       if (level.node == it->second)
-        stop("E0108", at(mark, 1), "this alias stands inside what it names", "write the value out");
+        stop("E0108", at(mark, 1), "this alias is inside what it names", "write the value out");
     }
     place(copy(*it->second, mark, open_.size()));
   }

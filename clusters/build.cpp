@@ -264,7 +264,7 @@ int Torus::device(const std::vector<int>& at) const {
 }
 
 Torus torus_of(const Cluster& cluster) {
-  ENSURE(cluster.shape && cluster.shape->node.fabric == NodeFabric::torus, "'{}' is no torus", cluster.name);
+  ENSURE(cluster.shape && cluster.shape->node.fabric == NodeFabric::torus, "'{}' is not a torus", cluster.name);
   const std::vector<int>&dims = cluster.shape->network.torus, &block = cluster.shape->node.block;
   return {dims.empty() ? block : dims, block};
 }

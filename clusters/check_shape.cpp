@@ -26,8 +26,8 @@ Cursor place(const Cursor& root, std::initializer_list<const char*> keys) {
 void check_boards(const Cursor& root, int devices, NodeShape& node) {
   if (node.boards <= devices && devices % node.boards == 0) return;
   place(root, {"node", "fabric", "boards"})
-      .error("C04", fmt::format("{} devices do not spread evenly over {} boards", devices, node.boards),
-             "take a number that divides the devices");
+      .error("C04", fmt::format("{} devices do not divide evenly among {} boards", devices, node.boards),
+             "use a number that divides the devices");
   node.boards = 1;
 }
 
@@ -75,13 +75,13 @@ void check_torus(const Cursor& root, const Cluster& cluster) {
   const Cursor at_block = place(root, {"node", "fabric", "block"});
   if (block.empty() || block.size() > kMostDimensions) {
     at_block.error("C04", fmt::format("a block of {} dimensions", block.size()),
-                   fmt::format("1 to {} numbers", kMostDimensions));
+                   fmt::format("give 1 to {} numbers", kMostDimensions));
     return;
   }
   if (product(block) != cluster.devices_per_node) {
     at_block.error("C04",
                    fmt::format("a block of {} is not a node's {} devices", words(block), cluster.devices_per_node),
-                   "the numbers multiply to 'devices'");
+                   "the product of the numbers must be 'devices'");
   }
   const Cursor at_dims = place(root, {"fabric", "dims"});
   if (dims.empty()) {
@@ -93,7 +93,7 @@ void check_torus(const Cursor& root, const Cluster& cluster) {
   for (std::size_t d = 0; whole && d < dims.size(); ++d) whole = dims[d] % block[d] == 0;
   if (!whole) {
     at_dims.error("C04", fmt::format("a torus of {} does not divide into blocks of {}", words(dims), words(block)),
-                  "as many numbers as the block has, each a multiple of it");
+                  "give as many numbers as the block has, each a multiple of the block's");
   } else if (product(dims) != 1.0 * cluster.nodes * cluster.devices_per_node) {
     at_dims.error("C04",
                   fmt::format("a torus of {} has {:.0f} devices, and {} nodes have {:.0f}", words(dims), product(dims),
@@ -130,7 +130,7 @@ void check_nodes(const Cursor& root, const Cluster& cluster, bool network_given)
     }
   }
   if (1.0 * cluster.nodes * cluster.devices_per_node > kMostDevices) {
-    at.error("C11", fmt::format("{} nodes have more than {} devices", cluster.nodes, kMostDevices), "take fewer nodes");
+    at.error("C11", fmt::format("{} nodes have more than {} devices", cluster.nodes, kMostDevices), "use fewer nodes");
   } else if (vertices_of(shape.node, cluster.nodes, cluster.devices_per_node) > kMostVertices) {
     at.error("C11", fmt::format("{} nodes make a larger graph than Orrery builds", cluster.nodes),
              fmt::format("it builds graphs of up to {:.0f} vertices", kMostVertices));
@@ -151,7 +151,7 @@ void check_shape(const Cursor& at, Cluster& cluster) {
   if (torus) check_torus(at, cluster);
   if (!torus && !dims.empty())
     place(at, {"fabric", "dims"})
-        .error("C04", "a torus of nodes that are none", "give 'fabric: {kind: torus}' in 'node'");
+        .error("C04", "a torus of nodes that are not tori themselves", "give 'fabric: {kind: torus}' in 'node'");
   check_node(at, cluster);
   check_nodes(at, cluster, at.has("fabric") || at.has("like"));
 }

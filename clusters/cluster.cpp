@@ -12,8 +12,11 @@ namespace orrery::clusters {
 
 FlopsPerSecond Cluster::peak(const std::string& dtype) const {
   // A dtype that a device lacks runs at the rate of the dtype that it would be computed in.
-  static const std::map<std::string, std::vector<std::string>> kFallbacks = {
-      {"bf16", {"fp16", "fp32"}}, {"fp16", {"bf16", "fp32"}}, {"fp8", {"bf16", "fp16", "fp32"}}, {"tf32", {"fp32"}}};
+  static const std::map<std::string, std::vector<std::string>> kFallbacks = {{"bf16", {"fp16", "fp32"}},
+                                                                             {"fp16", {"bf16", "fp32"}},
+                                                                             {"fp8", {"bf16", "fp16", "fp32"}},
+                                                                             {"fp4", {"fp8", "bf16", "fp16", "fp32"}},
+                                                                             {"tf32", {"fp32"}}};
   const auto& peaks = device().peak;
   if (const auto found = peaks.find(dtype); found != peaks.end()) return found->second;
   if (const auto others = kFallbacks.find(dtype); others != kFallbacks.end()) {
@@ -66,7 +69,7 @@ base::Result<Cluster> resized(const Cluster& cluster, int devices) {
     result.shape->network.kind = "torus";
     result.shape->network.torus = torus_for(node.block, result.nodes);
   } else if (whole_nodes && result.nodes > 1 && node.nics == 0) {
-    return base::fail("C08", fmt::format("the nodes of '{}' have no NICs, so it has one node only", cluster.name),
+    return base::fail("C08", fmt::format("the nodes of '{}' have no NICs, so it can have only one node", cluster.name),
                       "add 'nics' to 'node'");
   }
   if (whole_nodes && vertices_of(node, result.nodes, per_node) > kMostVertices) {

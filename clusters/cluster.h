@@ -27,8 +27,9 @@ struct Device {
   std::string name;  ///< "A100-SXM4-80GB"
   DeviceKind kind = DeviceKind::gpu;
   Architecture architecture = Architecture::ampere;  ///< selects a communication library's tuning
-  std::map<std::string, FlopsPerSecond> peak;  ///< dense matrix peak by dtype: "fp32", "tf32", "bf16", "fp16", "fp8"
-  FlopsPerSecond vector_peak;                  ///< fp32 outside the matrix units
+  /// Dense matrix peak by dtype: "fp32", "tf32", "bf16", "fp16", "fp8", "fp4".
+  std::map<std::string, FlopsPerSecond> peak;
+  FlopsPerSecond vector_peak;  ///< fp32 outside the matrix units
   Bytes memory;
   BytesPerSecond memory_bandwidth;
   Bytes cache;              ///< last-level cache

@@ -12,7 +12,7 @@ using base::UnitKind;
 
 namespace {
 
-const std::vector<std::string> kDtypes = {"fp32", "tf32", "bf16", "fp16", "fp8"};
+const std::vector<std::string> kDtypes = {"fp32", "tf32", "bf16", "fp16", "fp8", "fp4"};
 
 std::map<std::string, FlopsPerSecond> read_peaks(const Cursor& at) {
   std::map<std::string, FlopsPerSecond> peaks;

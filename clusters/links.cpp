@@ -61,7 +61,7 @@ void read_link(const Cursor& at, Reading& reading) {
       std::vector<std::string> names;
       for (const auto& [other, id] : reading.by_name) names.push_back(other);
       const std::string near = base::did_you_mean(name, names);
-      end.error("C02", fmt::format("the link leads to '{}', which is no vertex", name),
+      end.error("C02", fmt::format("the link leads to '{}', which is not a vertex", name),
                 near.empty() ? "add it to 'vertices'" : fmt::format("did you mean '{}'?", near));
     }
   }
@@ -92,7 +92,7 @@ void number_devices(const Cursor& vertices, Reading& reading) {
       vertices.error("C06",
                      fmt::format("node {} has {} devices and node 0 has {}", n, reading.devices[n].size(),
                                  reading.devices[0].size()),
-                     "nodes are numbered from 0 without a gap and have equally many devices");
+                     "nodes are numbered from 0 without a gap and have the same number of devices");
       return;
     }
     for (const std::size_t id : reading.devices[n]) {

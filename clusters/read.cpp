@@ -29,13 +29,13 @@ std::optional<Cluster> read_like(const Cursor& like, const Find& find, const Cha
   const std::optional<std::string> text = find && !name.empty() ? find(name) : std::nullopt;
   if (!text) {
     like.error("C01", fmt::format("cluster '{}' is not in the catalogue", name),
-               "name an entry of the catalogue, or a file from this one's folder on");
+               "name an entry of the catalogue, or a file by its path from this one's folder");
     return std::nullopt;
   }
   std::string through;
   for (const std::string& one : chain) through += one + " -> ";
   if (std::find(chain.begin(), chain.end(), name) != chain.end()) {
-    like.error("C07", fmt::format("'like' goes in a circle: {}{}", through, name), "let one of them stand by itself");
+    like.error("C07", fmt::format("'like' goes in a circle: {}{}", through, name), "remove 'like' from one of them");
     return std::nullopt;
   }
   if (chain.size() >= kMostChain) {
@@ -83,7 +83,7 @@ Cluster read_brief(const Cursor& at, const Find& find, std::optional<Cluster> ba
 Cluster read_renamed(const Cursor& at, Cluster cluster) {
   for (const char* key : {"device", "node", "fabric", "nodes"}) {
     if (!at.has(key)) continue;
-    at.at(key).error("C09", fmt::format("'{}' is given link by link: only its name changes with 'like'", cluster.name),
+    at.at(key).error("C09", fmt::format("'{}' is given link by link, so 'like' can only change its name", cluster.name),
                      "write the cluster out");
     at.at(key).ignore();
   }
@@ -134,7 +134,7 @@ NetworkShape read_network(const Cursor& at) {
     if (dims.exists()) {
       for (const Cursor& extent : dims.items())
         network.torus.push_back(static_cast<int>(extent.integer(1, kMostDevices, 1)));
-      if (network.torus.empty()) dims.error("C04", "a torus without dimensions", "give one number for each");
+      if (network.torus.empty()) dims.error("C04", "a torus without dimensions", "give one number per dimension");
     }
     return network;
   }
@@ -151,7 +151,7 @@ NetworkShape read_network(const Cursor& at) {
     pod_nodes.error(
         "C04",
         fmt::format("a pod of {} nodes does not divide into leaves of {}", network.pod_nodes, network.leaf_nodes),
-        "take a multiple of 'leaf_nodes'");
+        "use a multiple of 'leaf_nodes'");
     network.pod_nodes = 0;
   }
   constexpr double kMostOversubscription = 1000;

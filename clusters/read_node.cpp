@@ -52,7 +52,7 @@ std::optional<MeshEdge> read_edge(const Cursor& at, int devices, std::set<std::p
   if (edge.a > edge.b) std::swap(edge.a, edge.b);
   if (!seen.insert({edge.a, edge.b}).second) {
     at.error("C03", fmt::format("devices {} and {} are linked twice", edge.a, edge.b),
-             "give the number of links as third number");
+             "give the number of links as the third number");
     return std::nullopt;
   }
   return edge;
@@ -144,7 +144,7 @@ void read_nics(const Cursor& at, NodeShape& node) {
     const BytesPerSecond served = read_rate(core_rate) * read_count(cores, 1, 1);
     node.nic_bandwidth = std::min(node.nic_bandwidth, served);
   } else if (cores.exists()) {
-    cores.error("C04", "'cores' without what one of them gets through the protocol", "core_rate: 42 Gb/s");
+    cores.error("C04", "'cores' without the rate that one of them reaches through the protocol", "core_rate: 42 Gb/s");
   }
   const Cursor place = at.optional("at");
   node.nics_at_cpu = place.exists() && place.choice({"pcie", "cpu"}) == 1;

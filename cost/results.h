@@ -11,19 +11,28 @@
 
 namespace orrery::cost {
 
-/// How the mean rank spends a step's time; the parts sum to the step time.
+/// How the mean rank spends a step's time; the parts sum to the step time (docs/glossary.md).
 struct Breakdown {
   double forward = 0, backward = 0, recompute = 0, optimizer = 0;                       ///< compute
   double tensor_communication = 0, data_communication = 0, pipeline_communication = 0;  ///< exposed
   double exchange_communication = 0;  ///< exposed: all-to-alls of tokens to experts, or of embeddings
   double copies = 0;                  ///< offload, exposed
-  double bubble = 0;                  ///< waiting for another stage
+  double bubble = 0;                  ///< waiting for another stage that has no more to do
   double overhead = 0;                ///< the software's cost per step outside the schedule
+  double contention = 0;              ///< exposed: what messages and copies take beyond an idle network
+  double imbalance = 0;               ///< waiting for ranks that have more to do
   /// Exposed communication and copies of every kind.
   [[nodiscard]] double exposed() const {
-    return tensor_communication + exchange_communication + data_communication + pipeline_communication + copies;
+    return tensor_communication + exchange_communication + data_communication + pipeline_communication + copies +
+           contention;
   }
 };
+
+/// Of a rank's waiting for others, what the rank with most to do explains by having more. Times of the step.
+[[nodiscard]] constexpr double imbalance_of(double waiting, double own_work, double most_work) {
+  const double more = most_work > own_work ? most_work - own_work : 0;
+  return more < waiting ? more : waiting;
+}
 
 /// One row for each dimension of process groups and operation.
 struct CommunicationRow {
@@ -34,6 +43,7 @@ struct CommunicationRow {
   double time_s = 0;       ///< transfer time per rank and step
   double exposed_s = 0;
   double bus_bandwidth = 0;  ///< bytes/s, nccl-tests' definition
+  double contention_s = 0;   ///< of exposed_s, what an idle network would save
 };
 
 struct LinkRow {

@@ -21,36 +21,39 @@ enum class Scaling : std::uint8_t { strong, weak };
   return scaling == Scaling::strong ? "strong" : "weak";
 }
 
-/// Where device time goes. What a prediction cannot separate has no cause of its own: contention for links counts as
-/// the communication that it slows, unequal stages count as bubble.
+/// Where device time goes: the parts of cost::Breakdown.
 enum class Cause : std::uint8_t {
   compute,
   recompute,
   optimizer,
   bubble,
+  imbalance,
   tensor,
   context,
   exchange,
   data,
   pipeline,
   copies,
+  contention,
   host,
 };
 struct CauseWords {
   Cause cause;
   const char *key, *name, *says;  ///< for JSON and CSV; for people; its meaning
 };
-inline constexpr std::array<CauseWords, 11> kCauses{{
+inline constexpr std::array<CauseWords, 13> kCauses{{
     {Cause::compute, "compute", "compute", "forward and backward; smaller pieces run at a lower rate"},
     {Cause::recompute, "recompute", "recomputation", "forward passes that are done again"},
     {Cause::optimizer, "optimizer", "optimizer", "the update, and what stands beside it"},
-    {Cause::bubble, "bubble", "bubble", "waiting for another stage; imbalance of stages is in it"},
+    {Cause::bubble, "bubble", "bubble", "waiting for another stage while the pipeline fills and drains"},
+    {Cause::imbalance, "imbalance", "imbalance", "waiting for stages or ranks that have more to do"},
     {Cause::tensor, "tensor", "tensor comm.", "exposed communication of tensor parallelism"},
     {Cause::context, "context", "context comm.", "exposed communication of context parallelism"},
     {Cause::exchange, "exchange", "all-to-all", "exposed exchange of tokens with experts, or of embeddings"},
     {Cause::data, "data", "data comm.", "exposed reduction and gathering over replicas"},
     {Cause::pipeline, "pipeline", "pipeline comm.", "exposed messages between stages"},
     {Cause::copies, "copies", "copies", "exposed copies of what is offloaded"},
+    {Cause::contention, "contention", "contention", "what messages take longer because they share links"},
     {Cause::host, "host", "host", "the software's cost of a step outside the schedule"},
 }};
 using ByCause = std::array<double, kCauses.size()>;  ///< in the order of kCauses

@@ -1,6 +1,7 @@
 #pragma once
-/// The MLP's activations, each once: its name in model files, whether a gate multiplies it, what its operators count.
-/// Formulas are in exec/engine/activations.h, for every backend. An activation is an entry here and a formula there.
+/// The MLP's activations, each listed once: its name in model files, whether it is gated, what its operators count. The
+/// formulas are in exec/engine/activations.h, for every backend. Adding an activation takes an entry here and a formula
+/// there.
 #include <cstdint>
 
 namespace orrery::models {
@@ -15,18 +16,18 @@ enum class Activation : std::uint8_t {
   clamped_swiglu,
 };
 
-/// The function of one variable within the operators activate, gate and their gradients. The first three activations
-/// have operators of their own, with GELU and silu in them.
+/// The function of one variable inside the operators activate, gate and their gradients. The first three activations
+/// have operators of their own, with GELU and silu built in.
 enum class Function : std::uint8_t { none, squared_relu, gelu, silu, clamped };
 
 struct ActivationTraits {
   const char* name;                  ///< in model files
   bool gated;                        ///< the first product makes a gate and what it multiplies
-  Function function;                 ///< none: operators of its own
-  double forward_flops, grad_flops;  ///< of an element; only what is not bound by memory feels it
+  Function function;                 ///< none: it has operators of its own
+  double forward_flops, grad_flops;  ///< per element; matter only to what memory does not bound
 };
 
-/// In the order of the enumeration.
+/// In the enumeration's order.
 inline constexpr ActivationTraits kActivations[] = {
     {"gelu", false, Function::none, 12, 20}, {"swiglu", true, Function::none, 10, 10},
     {"relu", false, Function::none, 1, 1},   {"squared_relu", false, Function::squared_relu, 2, 3},
@@ -36,7 +37,7 @@ inline constexpr ActivationTraits kActivations[] = {
 [[nodiscard]] constexpr const ActivationTraits& traits_of(Activation activation) {
   return kActivations[static_cast<int>(activation)];
 }
-/// Of an operator with this function.
+/// The activation whose operators apply this function.
 [[nodiscard]] constexpr const ActivationTraits& traits_of(Function function) {
   for (const ActivationTraits& one : kActivations)
     if (one.function == function) return one;

@@ -1,6 +1,7 @@
 #pragma once
-/// Slopes of ALiBi (Press, Smith, Lewis 2022, section 3): with n heads, n a power of two, 2^(-8 (head + 1)/n); of
-/// other numbers the rest of the heads take every second slope of 2n (BLOOM's and MPT's code).
+/// Slopes of ALiBi (Press, Smith, Lewis 2022, section 3). With n heads, n a power of two: 2^(-8 (head + 1)/n). For any
+/// other number of heads, those beyond the largest power of two n take every second slope of 2n (as BLOOM's and MPT's
+/// code does).
 #include <cmath>
 #include <cstdint>
 

@@ -1,4 +1,4 @@
-// Parameters are counted from the very expansion that cost and exec use, so they cannot drift apart.
+// Counts parameters in the same expansion that cost and exec use, so that they cannot drift apart.
 #include "models/counts.h"
 
 #include <map>
@@ -21,7 +21,7 @@ struct Counts {
   std::int64_t all = 0, active = 0, trained = 0;
 };
 
-/// What the bias of a choice moves by is no gradient.
+/// The balance bias moves after a step, but not by a gradient.
 bool is_parameter(const Tensor& tensor) {
   return tensor.role == TensorRole::parameter;
 }
@@ -50,7 +50,7 @@ Counts of_block(const Model& model, std::int64_t layer) {
   return total;
 }
 
-/// One block of each kind, and how many of it there are.
+/// Adds one block of each kind, with how many there are.
 template <class Add>
 void each_kind(const Model& model, Add&& add) {
   std::map<std::pair<bool, bool>, std::pair<std::int64_t, std::int64_t>> kinds;
@@ -73,7 +73,7 @@ Counts of_model(const Model& model) {
   return total;
 }
 
-/// Of a forward pass over one sequence: all, and products of weights that do not train.
+/// Of a forward pass over one sequence: in all, and in products of frozen weights.
 struct Flops {
   double all = 0, frozen = 0;
   void add(double flops, bool is_frozen) {
@@ -95,12 +95,13 @@ Flops flops_of_block(const Model& model, std::int64_t layer, const ExpandOptions
   for (const Part& part : program.forward)
     for (const Op& op : part.ops)
       if (op.kind == OpKind::attention) {
-        // Scores are of nope + rope columns, which is head_dim; of what they weigh all behind `value` is zeros.
+        // Scores take nope + rope columns, which is head_dim. Values have fewer columns; those beyond `value` are
+        // zeros.
         const double width = static_cast<double>(model.head_dim);
         total.add(flops_of(op, true) * (latent.any() ? (width + static_cast<double>(latent.value)) / (2 * width) : 1.0),
                   false);
       } else if (op.kind == OpKind::grouped_matmul) {
-        // A token's own experts, whether there is room for it or not.
+        // Counts the experts that a token chose, whether or not they have room for it.
         total.add(2 * tokens * static_cast<double>(model.experts.chosen) * static_cast<double>(op.n * op.k) *
                       (op.in.size() > 3 ? 2 : 1),
                   has_frozen_weight(program, op));
@@ -110,7 +111,7 @@ Flops flops_of_block(const Model& model, std::int64_t layer, const ExpandOptions
   return total;
 }
 
-/// Of a whole model, a token.
+/// Of a whole model, per token.
 Flops flops_per_token(const Model& model, std::int64_t sequence) {
   ExpandOptions options;
   options.sequence = sequence;

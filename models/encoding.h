@@ -1,8 +1,8 @@
 #pragma once
-/// The floating-point formats in which saved activations wait (delayed precision reduction: Jain et al. 2018, "Gist:
-/// Efficient Data Encoding for Deep Neural Network Training", section 4.2): 16 bits of 1 sign, 5 exponent and 10
-/// mantissa bits, 10 bits (1-5-4, three to a word of 32) and 8 bits (1-4-3). Values are rounded to nearest, ties to
-/// even; what is too large is clipped to the largest value, what would be denormal is 0. NaN stays NaN.
+/// Floating-point formats in which saved activations wait (delayed precision reduction: Jain et al. 2018, "Gist:
+/// Efficient Data Encoding for Deep Neural Network Training", section 4.2): 16 bits (1 sign, 5 exponent, 10 mantissa),
+/// 10 bits (1-5-4, three to a 32-bit word) and 8 bits (1-4-3). Values are rounded to nearest, ties to even. Values that
+/// are too large become the largest value, values that would be denormal become 0, and NaN stays NaN.
 #include <algorithm>
 #include <bit>
 #include <cstdint>
@@ -16,19 +16,18 @@ struct Format {
   return bits == 8 ? Format{4, 3} : bits == 10 ? Format{5, 4} : Format{5, 10};
 }
 
-inline constexpr std::int64_t kTensToAWord = 3;  ///< values of 10 bits in 32
+inline constexpr std::int64_t kTensToAWord = 3;  ///< 10-bit values in 32 bits
 
 /// Bytes of `elements` values of `bits` bits each.
 [[nodiscard]] constexpr std::int64_t encoded_bytes(std::int64_t elements, std::int64_t bits) {
   return bits == 10 ? (elements + kTensToAWord - 1) / kTensToAWord * 4 : elements * bits / 8;
 }
 
-/// Lossless storage of what a ReLU has left (Gist's sparse storage, section 4.1): a header that says how many values
-/// are not zero, a bit for each value, and those that are not zero, one behind the other, for `capacity` of which there
-/// is room. Gist stores a column of 8 bits with each of these instead (its narrow value optimisation); a bit for each
-/// value is less as soon as an eighth of them is not zero, and is also Gist's Binarize: the sign that ReLU's backward
-/// needs.
-inline constexpr std::int64_t kSparseHeader = 64;  ///< bytes, as is the alignment of the parts
+/// Lossless storage of a ReLU's output (Gist's sparse storage, section 4.1): a header with the number of nonzero
+/// values, one bit per value, then the nonzero values back to back, with room for `capacity` of them. Gist instead
+/// stores an 8-bit column index with each value (its narrow value optimisation). A bit per value is smaller as soon as
+/// an eighth of the values are nonzero. It is also Gist's Binarize: the sign that ReLU's backward needs.
+inline constexpr std::int64_t kSparseHeader = 64;  ///< bytes; also the alignment of the parts
 [[nodiscard]] constexpr std::int64_t sparse_bits_bytes(std::int64_t elements) {
   constexpr std::int64_t kBits = 8 * kSparseHeader;
   return (elements + kBits - 1) / kBits * kSparseHeader;
@@ -39,7 +38,7 @@ inline constexpr std::int64_t kSparseHeader = 64;  ///< bytes, as is the alignme
 
 inline constexpr int kSingleMantissa = 23, kSingleBias = 127;
 
-/// A value's code, in the lowest bits.
+/// A value's code, in the low bits.
 [[nodiscard]] constexpr std::uint32_t encoded(float value, Format format) {
   const std::uint32_t all = std::bit_cast<std::uint32_t>(value), sign = all >> 31U, magnitude = all & 0x7FFFFFFFU;
   const int width = format.exponent + format.mantissa, cut = kSingleMantissa - format.mantissa;

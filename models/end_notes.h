@@ -1,10 +1,10 @@
 #pragma once
-/// The ends of a model: embeddings, and the heads with their losses. Private to models/: see expand.cpp.
+/// The ends of a model: embeddings, and heads with their losses. Private to models/; see expand.cpp.
 ///
-/// A masked-language model's heads work on few rows. Those that are predicted are taken out of the last block's output
-/// (gather_rows), as many of every sequence, so that sizes are constants though the places are data; BERT's second head
-/// takes the first row of each sequence. Every rank of a tensor group has all of these rows: with sequence parallelism
-/// a rank gives the rows it holds and zeros, which are summed.
+/// The heads of a masked-language model work on few rows. gather_rows takes the predicted rows out of the last block's
+/// output, the same number from every sequence, so that sizes are constants although the positions are data. BERT's
+/// second head takes the first row of each sequence. Every rank of a tensor group has all of these rows: under sequence
+/// parallelism a rank contributes the rows that it holds and zeros for the others, and the group sums them.
 #include <cmath>
 #include <string>
 #include <tuple>
@@ -147,7 +147,7 @@ class EndNotes : protected LossNotes {
     int into_norm = picked;
     if (dense >= 0) {
       linear_forward(transform, picked, dense, model_.bias);
-      emit(own_op(activation_kind(false), {dense}, {activated}, c));
+      emit(own_op(activation_kind(), {dense}, {activated}, c));
       into_norm = activated;
     }
     norm_forward(last, into_norm, a);
@@ -164,7 +164,8 @@ class EndNotes : protected LossNotes {
     } else {
       const int dactivated = own_activation("d_head.activated", c);
       norm_backward(last, da, activated, -1, dactivated);
-      emit(own_op(activation_kind(true), {dactivated, rectifies() ? activated : dense}, {dactivated}, c));
+      emit(own_op(models::gradient_of(activation_kind()), {dactivated, rectifies() ? activated : dense}, {dactivated},
+                  c));
       bias_backward(transform, dactivated);
       linear_backward(transform, dactivated, picked, dpicked);
     }
@@ -173,7 +174,7 @@ class EndNotes : protected LossNotes {
   }
 
  private:
-  /// How many rows a part of the layer works on.
+  /// The rows that a part of the layer works on.
   struct Rows {
     std::int64_t all = 0, own = 0;
     bool sharded = false;
@@ -184,8 +185,8 @@ class EndNotes : protected LossNotes {
     sharded_ = rows.sharded;
   }
 
-  /// Whether the second segment follows the first, from the first token (Devlin et al. 2019, section 3.1, task 2): a
-  /// dense layer with tanh (the pooler), and two classes. Each rank of a tensor group computes it whole.
+  /// Predicts whether the second segment follows the first, from the first token (Devlin et al. 2019, section 3.1, task
+  /// 2): a dense layer with tanh (the pooler), then two classes. Each rank of a tensor group computes all of it.
   struct SecondHead {
     Linear pooler, classes;
     int first = -1, pooled = -1, logits = -1, answers = -1, loss = -1;
@@ -248,7 +249,7 @@ class EndNotes : protected LossNotes {
     o.row_shard = all.sharded;
     return o;
   }
-  /// `chosen` = rows `rows` of x; without them the first of each sequence.
+  /// `chosen` = the rows `rows` of x, or without `rows` the first row of each sequence.
   void pick(const Rows& all, int rows, int chosen) {
     emit(of_rows(OpKind::gather_rows, all, chosen, rows, program_.x, true));
     if (all.sharded) all_reduce(chosen);

@@ -1,18 +1,18 @@
-// Expansion of layers into operators. Reading order: models/layer_notes.h (how tensors and ops are noted down),
+// Expands layers into operators. Reading order: models/layer_notes.h (how tensors and operators are noted down),
 // models/linear_notes.h (norms and products), attention_forward (models/latent_notes.h: what latent attention has in
-// place of the product for q, k and v), mlp_forward and their backwards, the blocks put together, then
+// place of the product for q, k and v), mlp_forward and their backward passes, the assembled blocks, then
 // models/end_notes.h (the input, and the heads with their losses).
 //
 // Tensor parallelism is Megatron-LM's (Shoeybi et al. 2019, section 3): the first product of attention and of the MLP
-// is split by columns, the second by rows, one all-reduce after each in forward and one before each in backward; the
-// vocabulary is split by rows, and the loss is computed on shards with two small all-reduces. With sequence parallelism
-// (Korthikanti et al. 2022, section 4.2.2) each all-reduce becomes a reduce-scatter behind the block and an all-gather
-// before it; what lies between works on a rank's rows. The gathered input of a product is not kept: it is gathered
-// again for the weight's gradient, as theirs is.
+// is split by columns, the second by rows, with one all-reduce after each in forward and one before each in backward;
+// the vocabulary is split by rows, and the loss is computed on shards with two small all-reduces. With sequence
+// parallelism (Korthikanti et al. 2022, section 4.2.2) each all-reduce becomes a reduce-scatter after the block and an
+// all-gather before it; everything in between works on a rank's own rows. As in their scheme, a product's gathered
+// input is not kept, but gathered again for the weight's gradient.
 //
-// Context parallelism splits the tokens of a sequence (Megatron-core's and Transformer Engine's ring): attention takes
-// keys and values of one rank after the other, which pass around the ring while the block before is computed; backward
-// they pass again, and their gradients follow one block behind until they are home.
+// Context parallelism splits the tokens of a sequence (the ring of Megatron-core and Transformer Engine). Keys and
+// values pass around the ring: attention works on one rank's block while the next one travels. In backward they pass
+// around again, and their gradients follow one block behind until they are home.
 #include "models/expand.h"
 
 #include <cmath>
@@ -20,6 +20,8 @@
 
 #include "base/ensure.h"
 #include "models/end_notes.h"
+#include "models/fp8.h"
+#include "models/operators.h"
 
 namespace orrery::models {
 
@@ -42,6 +44,30 @@ std::int64_t padded_vocab(const Model& model, std::int64_t tensor, std::int64_t 
 
 namespace {
 
+/// Transformer Engine rounds before it gathers where only products read the result; a bias's gradient can be summed
+/// before, over this rank's rows (pytorch/module/base.py, grad_output_preprocess).
+void mark_gathers_for_fp8(LayerProgram& program) {
+  std::vector<bool> rounded(program.tensors.size(), false), as_is(program.tensors.size(), false);
+  for (const std::vector<Part>* parts : {&program.forward, &program.backward})
+    for (const Part& part : *parts) {
+      if (part.source >= 0) as_is[static_cast<std::size_t>(part.source)] = true;
+      for (const Op& op : part.ops)
+        for (const int t : op.in) {
+          if (t < 0) continue;
+          if (is_fp8_product(op))
+            rounded[static_cast<std::size_t>(t)] = true;
+          else if (op.kind != OpKind::bias_grad)
+            as_is[static_cast<std::size_t>(t)] = true;
+        }
+    }
+  for (std::vector<Part>* parts : {&program.forward, &program.backward})
+    for (Part& part : *parts) {
+      if (part.collective != GroupCollective::all_gather || !part.is_communication()) continue;
+      const auto t = static_cast<std::size_t>(part.tensor);
+      part.for_fp8 = rounded[t] && !as_is[t];
+    }
+}
+
 class Builder : private EndNotes {
  public:
   Builder(const Model& model, LayerKind kind, std::int64_t layer, const ExpandOptions& options)
@@ -53,6 +79,7 @@ class Builder : private EndNotes {
       case LayerKind::block: model_.pre_norm ? pre_norm_block() : post_norm_block(); break;
       case LayerKind::head: head(); break;
     }
+    mark_gathers_for_fp8(program_);
     return std::move(program_);
   }
 
@@ -62,20 +89,20 @@ class Builder : private EndNotes {
     Linear qkv, projection;
     Latent latent;  ///< in place of `qkv`
     int packed = -1, out = -1, saved = -1;
-    int values = -1;                      ///< of `out` the columns that values have, where they are narrower than heads
+    int values = -1;                      ///< the columns of `out` that hold values, if values are narrower than heads
     int sinks = -1, sinks_gradient = -1;  ///< (H)
-    // An operator's operands, with sinks behind them where there are any.
+    // An operator's operands, followed by the sinks if there are any.
     [[nodiscard]] static std::vector<int> with(std::vector<int> operands, int sinks) {
       if (sinks >= 0) operands.push_back(sinks);
       return operands;
     }
     std::int64_t heads = 0, kv_heads = 0;
-    // Norms of the heads of q and k: what attention reads is normed, `packed` what they read.
+    // Norms of the heads of q and k: they read `packed`, and attention reads `normed`.
     int q_norm = -1, q_norm_gradient = -1, k_norm = -1, k_norm_gradient = -1, normed = -1, rstd = -1;
     [[nodiscard]] int read() const { return normed >= 0 ? normed : packed; }
   };
 
-  // GPT-2 scales what is added to the residual by its depth; BERT, whose norms come after, does not.
+  // GPT-2 scales what is added to the residual by depth; BERT, with its norms after the residual, does not.
   double residual_initial_stddev() const {
     return model_.pre_norm ? model_.initial_stddev / std::sqrt(2.0 * static_cast<double>(model_.layers))
                            : model_.initial_stddev;
@@ -90,7 +117,7 @@ class Builder : private EndNotes {
     a.heads = model_.heads / options_.tensor;
     a.kv_heads = model_.kv_heads / options_.tensor;
     const std::string at = prefix() + "attn.";
-    const std::int64_t queries = model_.heads / model_.kv_heads * d;  // rows of a key/value head
+    const std::int64_t queries = model_.heads / model_.kv_heads * d;  // per key/value head
     struct Piece {
       const char* name;
       std::int64_t rows, first;
@@ -168,9 +195,7 @@ class Builder : private EndNotes {
       if (o.rotary == o.head_dim) o.rotary = 0;
     }
     if (kind == OpKind::head_norm || kind == OpKind::head_norm_grad) o.epsilon = model_.norm_epsilon;
-    const bool scores = kind == OpKind::attention || kind == OpKind::attention_grad || kind == OpKind::ring_attention ||
-                        kind == OpKind::ring_attention_grad;
-    if (!scores) return o;
+    if (!attends(kind)) return o;
     if (model_.query_scale > 0) o.score_scale = 1 / std::sqrt(model_.query_scale);
     o.cap = model_.attention_cap;
     o.alibi_heads = model_.positions == Positions::alibi ? model_.heads : 0;
@@ -181,10 +206,10 @@ class Builder : private EndNotes {
     return o;
   }
 
-  // Where the sinks' gradients are added up; -1 without sinks.
+  // Where the sinks' gradients accumulate; -1 without sinks.
   int sinks_sum(const Attention& a) { return a.sinks < 0 ? -1 : sum_or_none(a.sinks, a.sinks_gradient); }
 
-  // h (partial over the tensor group) = attention(a); no bias of the projection.
+  // h (partial over the tensor group) = attention(a), without the projection's bias.
   void attention_forward(const Attention& a, int x, int h) {
     const bool latent = model_.latent.any();
     latent ? latent_forward(a.latent, x, a.packed) : linear_forward(a.qkv, x, a.packed, has_qkv_bias());
@@ -196,7 +221,7 @@ class Builder : private EndNotes {
     if (latent) emit(latent_op(OpKind::head_values, {a.out}, {a.values}));
     linear_forward(a.projection, latent ? a.values : a.out, h, false);
   }
-  // From dh (the gradient after the projection's bias) to da, the gradient of x, which `name` names.
+  // From dh (the gradient after the projection's bias) to da, the gradient of x, which gets the name `name`.
   void attention_backward(const Attention& a, int dh_own, int x, int da, const std::string& name) {
     const int dh = gathered(dh_own, "d_attention.h");
     const bool latent = model_.latent.any();
@@ -237,7 +262,7 @@ class Builder : private EndNotes {
     o.accumulate = step > 0;
     return o;
   }
-  // The block after `kv` sets out before this one is computed.
+  // Sends the block after `kv` on its way before this one is computed.
   int next_block(const Attention& a, const std::string& name, std::int64_t step, int kv) {
     const int next = key_values(a, name, step);
     communicate(GroupCollective::ring_shift, kv, next);
@@ -249,7 +274,7 @@ class Builder : private EndNotes {
     emit(attention_op(OpKind::split_kv, a, {a.read()}, {kv}));
     for (std::int64_t step = 0; step < options_.context; ++step) {
       const int next = step + 1 < options_.context ? next_block(a, "kv", step + 1, kv) : -1;
-      if (next < 0) cut();  // the last block may still be under way while the one before it is computed
+      if (next < 0) cut();  // the last block may still travel while the one before it is computed
       emit(ring_op(OpKind::ring_attention, a, step, Attention::with({a.read(), kv}, step == 0 ? a.sinks : -1),
                    {a.out, a.saved}));
       kv = next;
@@ -302,7 +327,7 @@ class Builder : private EndNotes {
     adapt(mlp.down, model_.lora.down);
     if (model_.bias)
       std::tie(mlp.down.bias, mlp.down.bias_gradient) = parameter(by_rows(vector(at + "proj.bias", c, -1, 0)));
-    // In place where nobody reads the values before: of a ReLU's output backward knows where they were below zero.
+    // In place if nobody reads the values before: a ReLU's output is enough for its backward.
     if (!rectifies()) mlp.before = activation("mlp.before", mlp.up.out);
     mlp.after = activation("mlp.after", mlp.width);
     if (rectifies()) mlp.before = mlp.after;
@@ -325,7 +350,7 @@ class Builder : private EndNotes {
     column_backward(mlp.up, dbefore, x, dx, name);
   }
 
-  // y = skip + dropout(x + bias), and the branch's gradient of dy.
+  // y = skip + dropout(x + bias), and the branch's gradient from dy.
   void residual(int skip, int x, int bias, int y, DropoutPlace place) {
     emit(drawing(own_op(OpKind::add_bias, {skip, x, bias}, {y}, model_.hidden), model_.dropout.residual,
                  dropout_site(layer_, place)));
@@ -337,8 +362,8 @@ class Builder : private EndNotes {
   std::string prefix() const { return "h." + std::to_string(layer_) + "."; }
 
   // -- layers ---------------------------------------------------------------------------------------------------
-  // y = r + mlp(norm(r)), r = x + attention(norm(x))   (GPT-2, Llama); where attention and MLP are parallel the MLP's
-  // norm reads x too, or there is none but attention's. Norms of their outputs stand before they are added.
+  // y = r + mlp(norm(r)), r = x + attention(norm(x))   (GPT-2, Llama). If attention and MLP are parallel, the MLP's
+  // norm reads x too, or the MLP uses attention's norm. Output norms apply before the addition.
   void pre_norm_block() {
     ends(true, true);
     const bool shared = model_.shared_norm, parallel = model_.parallel;
@@ -376,7 +401,7 @@ class Builder : private EndNotes {
     const int dg = branch_gradient(program_.dy, DropoutPlace::mlp_branch, "d_mlp.dropped");
     const int dg_own = output_norm_gradient(out_2, dg, g, "d_mlp.normed");
     mixed ? mixture_backward(mixture, dg_own, b, db, "ln_2") : mlp_backward(mlp, dg_own, b, db, "ln_2");
-    // With the gradient of the skip beside it: of r, or where attention and MLP are parallel of x.
+    // With the gradient of the skip: of r, or of x if attention and MLP are parallel.
     if (!shared) norm_backward(norm_2, db, parallel ? program_.x : r, program_.dy, dr);
     const int dh = branch_gradient(parallel ? program_.dy : dr, DropoutPlace::attention_branch, "d_attention.dropped");
     attention_backward(attention, output_norm_gradient(out_1, dh, h, "d_attention.normed"), a, da, "ln_1");

@@ -1,7 +1,8 @@
 #pragma once
-/// Expands one layer of a Model into operators, once, for cost to time and for exec to run. A LayerProgram lists the
-/// tensors of the layer (local to one tensor-parallel rank) and two lists of parts: runs of operators, cut exactly
-/// where the tensor-parallel group communicates. What backward needs of forward follows from who reads what.
+/// Expands one layer of a Model into operators: once, for cost to time and for exec to run. A LayerProgram lists the
+/// layer's tensors (local to one tensor-parallel rank) and two lists of parts: runs of operators, cut exactly where the
+/// tensor-parallel group communicates. What backward needs from forward follows from which operators read which
+/// tensors.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -23,22 +24,22 @@ enum class TensorRole {
   tokens,      ///< (B,T) int32
   targets,     ///< (B,T) int32
   loss,        ///< scalar accumulator, lives for the step
-  /// (2E+1) of a layer's choices of experts in the step, lives for the step; and of all layers and ranks, (E) tokens
+  /// tally: (2E+1), a layer's choices of experts, for the step; load: (E), tokens over all layers and ranks
   tally,
   load,
-  /// (E) fp32, lives for the run: what is added to a score where experts are chosen; no gradient moves it
+  /// (E) fp32, lives for the run: added to the scores when experts are chosen; no gradient moves it
   balance,
-  // A masked-language model has targets (B,k) for k predictions a sequence, and besides
+  // Further inputs of a masked-language model, whose targets are (B,k) for k predictions per sequence
   /// (B,T) int32
   token_types,
   /// (B,k) int32: rows of the micro-batch
   masked_rows,
-  /// (B) int32: 0 where the second segment follows the first, 1 where it is from elsewhere
+  /// (B) int32: 0 if the second segment follows the first, 1 if it comes from elsewhere
   next_sentence,
 };
 
-/// How a parameter's global shape maps to a rank's part: `axis` is cut into `tensor` equal parts; -1 = replicated.
-/// A padded axis has more rows than the logical tensor; the rest is zero and stays zero.
+/// How a parameter's global shape maps to a rank's part: `axis` is cut into `tensor` equal parts; -1: replicated. A
+/// padded axis has more rows than the logical tensor; the extra rows are zero and stay zero.
 struct Tensor {
   std::string name;  ///< unique in the layer: "ln_1.weight", "attention.qkv.weight", "h"
   TensorRole role = TensorRole::activation;
@@ -51,21 +52,22 @@ struct Tensor {
   bool shared = false;  ///< the tied token table: one parameter, used by embedding and head
   bool decay = false;   ///< weight decay applies (matrices and embeddings)
   bool frozen = false;  ///< a parameter that does not train and has no gradient (models/lora.h)
-  /// Each tensor rank sees some rows (sequence parallelism) or some heads; summed over the group.
+  /// Each tensor rank sees only some rows (sequence parallelism) or some heads; the group sums the gradient.
   bool partial_gradient = false;
   double initial_stddev = 0;  ///< normal(0, stddev); 0 with initial_value
   double initial_value = 0;   ///< 1 for norm weights
-  /// A fused parameter (q, k and v; gate and up) is stored as one matrix but is several logical tensors, in this order
-  /// along axis 0; each carries its own name, shapes, split and initial values. Empty: the tensor is its own only
+  /// A fused parameter (q, k and v; gate and up) is stored as one matrix but consists of several logical tensors, in
+  /// this order along axis 0; each has its own name, shapes, split and initial values. Empty: the tensor is a single
   /// piece.
   std::vector<Tensor> pieces = {};
-  /// Of a piece of q, k and v: the rows that belong to one key/value head, and where they begin among all rows of q, k
-  /// and v of that head. Weights of some families are stored head by head.
+  /// For pieces of q, k and v: how many rows belong to one key/value head, and where they begin among all q, k and v
+  /// rows of that head. Some families store weights head by head.
   std::int64_t group_rows = 0, group_first = 0, group_stride = 0;
-  /// Of an expert's own: which of the rank's experts it is; the name says so too, until it is known whose rank it is
-  /// (plan::name_experts). -1: of no expert.
+  /// For an expert's own parameter: which of the rank's experts it belongs to. The name says so too, until the rank is
+  /// known (plan::name_experts). -1: none.
   std::int64_t expert = -1;
-  /// Rows of another tensor of the layer, from its element `first` on: memory of its own it has none. -1: it has.
+  /// This tensor is rows of another tensor of the layer, from element `first` on, and has no memory of its own. -1: it
+  /// has.
   int part_of = -1;
   std::int64_t first = 0;
   [[nodiscard]] std::int64_t elements() const;
@@ -75,19 +77,20 @@ struct Tensor {
 enum class GroupOperation { sum, maximum };
 enum class GroupCollective { all_reduce, all_gather, reduce_scatter, ring_shift, all_to_all };
 
-/// A run of ops without communication, or one collective over the tensor group: an all-reduce of `tensor` in place, or
-/// an all-gather or reduce-scatter of `source` into `tensor`. ring_shift runs over the context group: `source` becomes
-/// the next member's `tensor`. all_to_all runs over the expert group, from `source` into `tensor`, in as many pieces as
-/// it has members; with `sent` and `received` it is counted (plan::Counted).
+/// A run of operators without communication, or one collective over the tensor group: an all-reduce of `tensor` in
+/// place, or an all-gather or reduce-scatter of `source` into `tensor`. ring_shift runs over the context group:
+/// `source` becomes the next member's `tensor`. all_to_all runs over the expert group, from `source` into `tensor`, in
+/// one piece per member; with `sent` and `received` it is counted (plan::Counted).
 struct Part {
   std::vector<Op> ops;
   int tensor = -1;
   GroupOperation reduce = GroupOperation::sum;
   GroupCollective collective = GroupCollective::all_reduce;
   int source = -1;
-  bool recomputed = false;       ///< within backward: operators of forward, run again
+  bool recomputed = false;       ///< within backward: operators of forward, repeated
   int sent = -1, received = -1;  ///< tensors of int32 counts; -1: whole pieces
-  double expected = 1;           ///< counted: share of the bound that is there
+  double expected = 1;           ///< counted: the share of the bound that is filled
+  bool for_fp8 = false;          ///< all-gather: only fp8 products, and sums for a bias, read the result
   [[nodiscard]] bool is_communication() const { return tensor >= 0; }
 };
 
@@ -96,8 +99,8 @@ struct LayerProgram {
   std::vector<Tensor> tensors;
   std::vector<Part> forward;
   std::vector<Part> backward;
-  /// Forward where no backward follows it (evaluation), if that is another: of a head whose loss comes in chunks, or
-  /// with its gradient.
+  /// The forward pass for evaluation, if it differs: where the loss of the head comes in chunks, or together with its
+  /// gradient.
   std::vector<Part> evaluation;
   int x = -1, y = -1;    ///< forward input and output; -1 where there is none (embedding has no x, head no y)
   int dy = -1, dx = -1;  ///< backward input and output
@@ -105,32 +108,32 @@ struct LayerProgram {
 
 struct ExpandOptions {
   std::int64_t batch = 1;     ///< B of one micro-batch
-  std::int64_t sequence = 1;  ///< T; with context parallelism the tokens of a sequence that a rank has
+  std::int64_t sequence = 1;  ///< T; under context parallelism a rank's tokens of a sequence
   std::int64_t context = 1;   ///< context-parallel ways; needs `flash`
   std::int64_t tensor = 1;    ///< tensor-parallel ways; heads, F and padded V divide by it
   DType dtype = DType::fp32;  ///< of activations and of the weights that compute reads
   bool flash = true;
-  /// Below `dtype` in products: fp8 in the linear layers of blocks, tf32 in every product.
+  /// Lower precision of products: fp8 in the linear layers of blocks, tf32 in every product.
   DType products = DType::fp32;
-  /// Korthikanti et al. 2022, section 4.2.2: what is computed row by row (norms, residuals) holds n/tensor rows on each
-  /// rank; products gather their rows and scatter their sums. Rows are the micro-batch's, so `tensor` divides B*T.
+  /// Korthikanti et al. 2022, section 4.2.2: row-wise operators (norms, residuals) hold n/tensor rows on each rank;
+  /// products gather their input rows and scatter their sums. Rows are the micro-batch's, so `tensor` divides B*T.
   bool sequence_parallel = false;
   std::int64_t vocab_multiple = 128;  ///< padded vocabulary is a multiple of this times `tensor`
-  bool dropout = true;                ///< the model's; false where it does not train
+  bool dropout = true;                ///< the model's dropout applies; false outside training
   std::int64_t global_tokens = 1;     ///< tokens of the whole step, for the loss scale
-  /// Ranks among which a layer's experts are divided, each of which has as many; and for how many times the balanced
-  /// number of rows a slot has room, where nothing else bounds it.
+  /// The number of ranks that share a layer's experts equally; and how many times the balanced number of rows a slot
+  /// has room for, where nothing else bounds it.
   std::int64_t expert = 1;
   double expert_bound = 2;
-  bool whole_experts = false;  ///< whatever `tensor`: they take a rank's own rows, which are apart
-  double imbalance = 1;        ///< the fullest rank's rows over the mean: what prices take
-  TokenCodec dispatch = TokenCodec::none, combine = TokenCodec::none;  ///< rows on their way to experts, and back
-  std::int64_t loss_chunks = 1;  ///< of the rows that the head has logits of (models/loss_chunks.h)
-  bool loss_at_once = false;     ///< the gradient of whole logits follows the loss in the forward pass
+  bool whole_experts = false;  ///< experts are not split over `tensor`: each rank routes its own rows
+  double imbalance = 1;        ///< the fullest rank's rows over the mean; prices use it
+  TokenCodec dispatch = TokenCodec::none, combine = TokenCodec::none;  ///< for rows on their way to experts and back
+  std::int64_t loss_chunks = 1;  ///< parts in which the head computes logits and loss (models/loss_chunks.h)
+  bool loss_at_once = false;     ///< forward computes the gradient of the whole logits right after the loss
 };
 
 [[nodiscard]] LayerProgram expand(const Model& model, LayerKind kind, std::int64_t layer, const ExpandOptions& options);
-/// The tensor whose memory `tensor` is, or is part of.
+/// The tensor whose memory `tensor` uses: itself, or the one it is part of.
 [[nodiscard]] int owner_of(const LayerProgram& program, int tensor);
 [[nodiscard]] std::int64_t padded_vocab(const Model& model, std::int64_t tensor, std::int64_t multiple);
 

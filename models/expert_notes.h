@@ -1,12 +1,12 @@
 #pragma once
 /// A layer's mixture of experts, in place of its MLP (GShard, Lepikhin et al. 2020; Switch, Fedus et al. 2022). Private
-/// to models/: see expand.cpp.
+/// to models/; see expand.cpp.
 ///
-/// The router's logits choose k experts for each token. Rows go to the ranks that have these experts in slots, one for
-/// each rank of the expert group (models/op.h), by an all-to-all of counts and one of rows; there each expert's
-/// products run on its rows; what they make goes back the same way, and is summed up with the router's weights.
-/// Backward the same ways are gone with gradients. With tensor parallelism every rank of a tensor group routes all rows
-/// alike, and has a part of each expert's columns: sums come after the rows are back.
+/// The router's logits choose k experts for each token. Rows travel to the ranks that have these experts in slots, one
+/// per rank of the expert group (models/op.h): first an all-to-all of counts, then one of rows. There each expert's
+/// products run on its rows. The results return the same way and are summed, weighted by the router. Backward sends
+/// gradients along the same ways. With tensor parallelism every rank of a tensor group routes all rows alike and has a
+/// part of each expert's columns; sums come after the rows are back.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -21,24 +21,24 @@ class ExpertNotes : protected LatentNotes {
  protected:
   using LatentNotes::LatentNotes;
 
-  /// Names and sizes of a mixture; filled by make_mixture.
+  /// A mixture's tensors and sizes; make_mixture fills it in.
   struct Mixture {
     Linear router, shared_up, shared_down;
-    int balance = -1;                                 ///< of the choice alone
+    int balance = -1;                                 ///< used for the choice alone
     int shared_gate = -1, shared_gate_gradient = -1;  ///< (1,C)
-    int first = -1, first_gradient = -1;              ///< (experts*F,C): gate, or the only one
-    int second = -1, second_gradient = -1;            ///< up, of gated experts
+    int first = -1, first_gradient = -1;              ///< (experts*F,C): gate, or the only first product
+    int second = -1, second_gradient = -1;            ///< up, if experts are gated
     int down = -1, down_gradient = -1;                ///< (experts*C,F)
-    /// Of these products (experts*F), (experts*F), (experts*C), and their gradients.
+    /// Biases of these products, (experts*F), (experts*F), (experts*C), and their gradients.
     int first_bias = -1, second_bias = -1, down_bias = -1;
     int first_bias_gradient = -1, second_bias_gradient = -1, down_bias_gradient = -1;
     int logits = -1, scores = -1, choice = -1, weights = -1, place = -1, sent = -1, received = -1;
-    int rows = -1, arrived = -1;  ///< what is sent, and what comes to the experts
-    int before = -1, after = -1;  ///< around their activation
-    int made = -1, back = -1;     ///< what they make, and where it comes back
+    int rows = -1, arrived = -1;  ///< what is sent, and what arrives at the experts
+    int before = -1, after = -1;  ///< before and after their activation
+    int made = -1, back = -1;     ///< the experts' results, and where these come back
     int shared_before = -1, shared_after = -1, shared_out = -1, shared_scale = -1, shared_gated = -1;
-    std::int64_t ways = 1, tokens = 0;  ///< ranks that split an expert, and rows that are routed here
-    std::int64_t local = 0, width = 0, capacity = 0, shared_width = 0;  ///< experts of a rank, their F, rows of a slot
+    std::int64_t ways = 1, tokens = 0;  ///< ranks that split an expert; rows routed here
+    std::int64_t local = 0, width = 0, capacity = 0, shared_width = 0;  ///< experts per rank, their F, rows per slot
     double expected = 1;
   };
 
@@ -97,7 +97,7 @@ class ExpertNotes : protected LatentNotes {
     return m;
   }
 
-  /// y = the mixture of x, both of this rank's own rows, summed up over the tensor group.
+  /// y = the mixture of x, both of this rank's own rows, summed over the tensor group.
   void mixture_forward(const Mixture& m, int x, int y, const std::string& name) {
     const Experts& e = model_.experts;
     if (!options_.whole_experts) {
@@ -115,7 +115,7 @@ class ExpertNotes : protected LatentNotes {
     emit(own_op(OpKind::add, {y, own}, {y}, model_.hidden));
   }
 
-  /// From dy to dx, which `name` names, both of this rank's own rows.
+  /// From dy to dx, which gets the name `name`; both of this rank's own rows.
   void mixture_backward(const Mixture& m, int dy, int x, int dx, const std::string& name) {
     const bool shared = model_.experts.shared > 0;
     if (!options_.whole_experts) {
@@ -154,7 +154,7 @@ class ExpertNotes : protected LatentNotes {
     std::tie(m.down_bias, m.down_bias_gradient) = stacked("proj.bias", model_.hidden, -1);
   }
 
-  // h (partial over the tensor group where experts are split) of the rows of x.
+  // h (partial over the tensor group where experts are split), from the rows of x.
   void routed_forward(const Mixture& m, int x, int h) {
     const Experts& e = model_.experts;
     Op router = op(OpKind::matmul, {x, m.router.weight, m.router.bias}, {m.logits}, 0);
@@ -173,7 +173,7 @@ class ExpertNotes : protected LatentNotes {
     act.in.push_back(m.received);
     emit(in_slots(m, std::move(act)));
     emit(grouped(m, {m.after, m.down, m.received}, -1, m.made, model_.hidden, m.width, true));
-    if (e.expert_bias) {  // what the ranks that divide an expert make is summed up
+    if (e.expert_bias) {  // ranks that split an expert each add their share of the bias
       Op bias = bias_op(m, {m.made, m.down_bias, m.received}, -1, model_.hidden);
       bias.scale = 1 / static_cast<double>(m.ways);
       emit(bias);
@@ -189,7 +189,7 @@ class ExpertNotes : protected LatentNotes {
     const auto slots = [&](const char* tensor, std::int64_t columns) {
       return activation(tensor, {rows, columns}, options_.dtype);
     };
-    // What the experts made: its gradient, and the weights'.
+    // Gradients of the experts' results, and of the weights.
     const int dback = slots("d_experts.back", c);
     const int dmade = moves(options_.dispatch) ? slots("d_experts.made", c) : dback;
     const int dweights = activation("d_router.weights", {m.tokens, e.chosen}, DType::fp32);
@@ -218,7 +218,7 @@ class ExpertNotes : protected LatentNotes {
     exchange_rows(m, darrived, drows, m.received, m.sent, options_.combine);
     emit(slot_op(m, row_op(m, OpKind::combine, {drows, m.place, e.scales_input ? m.weights : -1}, {sums})));
     if (e.scales_input) emit(slot_op(m, row_op(m, OpKind::combine_weight_grad, {x, drows, m.place}, {dweights})));
-    // Each tensor rank has the products of its own columns.
+    // Each tensor rank has only the products of its own columns.
     if (m.ways > 1) all_reduce(dweights);
     const int dlogits = activation("d_router.logits", {m.tokens, e.count}, DType::fp32);
     std::vector<int> in = {dweights, m.logits, m.scores, m.choice, m.weights};
@@ -228,13 +228,14 @@ class ExpertNotes : protected LatentNotes {
   }
 
   [[nodiscard]] bool apart() const { return options_.expert > 1; }
-  // Whether rows are rounded on their way: wherever the experts are, so that no placement changes what is computed.
+  // Whether rows are rounded on their way. Independent of where experts are, so that placement does not change results.
   [[nodiscard]] bool rounds_rows(TokenCodec codec) const {
     return codec != TokenCodec::none && dtype_of(codec) != options_.dtype;
   }
   [[nodiscard]] bool moves(TokenCodec codec) const { return apart() || rounds_rows(codec); }
 
-  // All rows of a rank that has all experts are there; of several ranks' slots as many as the bound says, or as can be.
+  // A rank that has all experts gets all its rows. Slots of several ranks hold as many rows as the bound allows, and
+  // never more than can arrive.
   void size_slots(Mixture& m) const {
     const Experts& e = model_.experts;
     constexpr std::int64_t kLeast = 64;  // small batches need no bound
@@ -272,7 +273,7 @@ class ExpertNotes : protected LatentNotes {
     o.scale = 1 / (static_cast<double>(options_.global_tokens) * static_cast<double>(e.layers_of(model_.layers)));
     return o;
   }
-  // Operators between tokens and slots have n rows of tokens.
+  // Operators between tokens and slots work on n rows of tokens.
   Op row_op(const Mixture& m, OpKind kind, std::vector<int> in, std::vector<int> out) const {
     while (in.back() < 0) in.pop_back();
     Op o = op(kind, std::move(in), std::move(out), model_.hidden);
@@ -298,6 +299,7 @@ class ExpertNotes : protected LatentNotes {
     o.m = o.n, o.n = n, o.k = k;
     o.trans_b = transposed;
     o.rounded = rounds(n, k);
+    o.four_bits = o.rounded && options_.products == DType::fp4;
     return o;
   }
   Op grouped_gradient(const Mixture& m, int dy, int x, std::vector<int> out, std::int64_t rows,
@@ -306,9 +308,9 @@ class ExpertNotes : protected LatentNotes {
     o.n = columns;
     o.accumulate = true;
     o.rounded = rounds(rows, columns);
+    o.four_bits = o.rounded && options_.products == DType::fp4;
     return o;
   }
-  // In place.
   Op bias_op(const Mixture& m, std::vector<int> in, int second, std::int64_t columns) const {
     const int rows = in.front();
     if (second >= 0) in.push_back(second);
@@ -317,9 +319,10 @@ class ExpertNotes : protected LatentNotes {
   Op bias_gradient_op(const Mixture& m, int dy, std::vector<int> out, std::int64_t columns) const {
     return in_slots(m, slot_op(m, op(OpKind::expert_bias_grad, {dy, m.received}, std::move(out), columns)));
   }
-  // As other products of blocks do; of tokens there are as many as are padded.
+  // As for other products of blocks. The number of tokens always fits, since it is padded.
   [[nodiscard]] bool rounds(std::int64_t n, std::int64_t k) const {
-    return options_.products == DType::tf32 || (options_.products == DType::fp8 && fits_fp8(n, n, k));
+    const bool narrow = options_.products == DType::fp8 || options_.products == DType::fp4;
+    return options_.products == DType::tf32 || (narrow && fits_fp8(n, n, k));
   }
 
   void exchange_counts(const Mixture& m) {
@@ -351,7 +354,7 @@ class ExpertNotes : protected LatentNotes {
     part.expected = m.expected;
   }
 
-  // dW += dlogits^T x; sums += dlogits W, of which each tensor rank adds its share.
+  // dW += dlogits^T x; sums += dlogits W, to which each tensor rank adds its share.
   void router_backward(const Mixture& m, int dlogits, int x, int sums) {
     const std::int64_t experts = model_.experts.count;
     if (m.router.bias_gradient >= 0) bias_backward(m.router, dlogits);
@@ -403,7 +406,7 @@ class ExpertNotes : protected LatentNotes {
     m.shared_gated = options_.whole_experts ? -1 : activation("shared.gated", c);
   }
 
-  // `adds`: to what is in h.
+  // `adds`: adds to h instead of writing it.
   void shared_forward(const Mixture& m, int x, int h, bool adds) {
     const std::int64_t c = model_.hidden;
     linear_forward(m.shared_up, x, m.shared_before, false);
@@ -421,7 +424,7 @@ class ExpertNotes : protected LatentNotes {
     if (adds) emit(op(OpKind::add, {h, out}, {h}, c));
   }
 
-  // Adds to sums, partial over the tensor group as theirs is.
+  // Adds to sums, which stay partial over the tensor group.
   void shared_backward(const Mixture& m, int dh, int x, int sums, bool adds) {
     const std::int64_t c = model_.hidden;
     int dout = dh, dscale = -1;
@@ -438,7 +441,7 @@ class ExpertNotes : protected LatentNotes {
     linear_backward(m.shared_up, dbefore, x, dx);
     if (adds) emit(op(OpKind::add, {sums, dx}, {sums}, c));
     if (dscale < 0) return;
-    // The part that this rank's columns have in the scale's gradient; its product with the weight is as partial.
+    // What this rank's columns contribute to the scale's gradient; its product with the weight is partial likewise.
     Op input = op(OpKind::matmul, {dscale, m.shared_gate, -1}, {sums}, 0);
     input.m = n_, input.n = c, input.k = 1;
     input.accumulate = true;

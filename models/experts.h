@@ -1,6 +1,6 @@
 #pragma once
-/// Mixtures of experts: which of a layer's MLPs a token takes is data. Letters: E experts, k chosen for each token, F
-/// an expert's own width.
+/// Mixtures of experts: which of a layer's MLPs a token takes depends on the data. Letters: E experts, k chosen for
+/// each token, F an expert's own width.
 #include <cstdint>
 
 #include "models/dtype.h"
@@ -15,61 +15,61 @@ enum class Scores : std::uint8_t {
   sigmoid,         ///< of each logit by itself (DeepSeek-V3; Llama 4)
 };
 
-/// In what rows of tokens travel to experts and back.
+/// The format in which rows of tokens travel to experts and back.
 enum class TokenCodec : std::uint8_t {
-  none,  ///< as they are computed
+  none,  ///< as computed
   bf16,
-  fp8,   ///< e4m3, each kTokenBlock values with a scale of their own, a power of two (DeepSeek-V3, section 3.3.3)
-  int8,  ///< each row with a scale, its largest magnitude / 127
+  fp8,   ///< e4m3; every kTokenBlock values share a scale, a power of two (DeepSeek-V3, section 3.3.3)
+  int8,  ///< each row with one scale: its largest magnitude / 127
 };
 inline constexpr std::int64_t kTokenBlock = 128;
 
-/// Rows in fewer bits are scales (fp32), then codes, in bytes.
+/// Rows in fewer bits are bytes: scales (fp32) first, then codes.
 [[nodiscard]] constexpr DType dtype_of(TokenCodec codec) {
   return codec == TokenCodec::bf16 ? DType::bf16 : DType::uint8;
 }
 [[nodiscard]] constexpr std::int64_t scales_of_row(TokenCodec codec, std::int64_t columns) {
   return codec == TokenCodec::fp8 ? (columns + kTokenBlock - 1) / kTokenBlock : codec == TokenCodec::int8 ? 1 : 0;
 }
-/// Elements of a row of `columns` values as it travels.
+/// Elements of a row of `columns` values while it travels.
 [[nodiscard]] constexpr std::int64_t elements_of_row(TokenCodec codec, std::int64_t columns) {
   return columns + size_of(DType::fp32) * scales_of_row(codec, columns);
 }
 
-/// Of a model whose MLPs are experts in some of its layers. count = 0: a dense model.
+/// A model's experts, which replace the MLP in some of its layers. count = 0: a dense model.
 struct Experts {
   std::int64_t count = 0;        ///< E
   std::int64_t chosen = 1;       ///< k
   std::int64_t hidden = 0;       ///< F
-  std::int64_t shared = 0;       ///< width of the experts that every token takes, all together; 0: none
-  bool shared_gate = false;      ///< what they give is scaled by a sigmoid of a product with the token (Qwen2-MoE)
-  std::int64_t first_dense = 0;  ///< so many layers at the start have a dense MLP of ffn_hidden (DeepSeek)
-  std::int64_t period = 1;       ///< each so many-th layer has experts, the last of a period (Switch, Llama 4: 2)
+  std::int64_t shared = 0;       ///< total width of the experts that every token takes; 0: none
+  bool shared_gate = false;      ///< their result is scaled by a sigmoid of a product with the token (Qwen2-MoE)
+  std::int64_t first_dense = 0;  ///< number of first layers with a dense MLP of ffn_hidden (DeepSeek)
+  std::int64_t period = 1;       ///< the last layer of every period has experts (Switch, Llama 4: 2)
   Scores scores = Scores::softmax;
   bool normalised = false;         ///< the chosen weights are divided by their sum
-  double weight_scale = 1;         ///< then times this (DeepSeek's routed_scaling_factor)
-  bool scales_input = false;       ///< the weight multiplies what an expert is given, not what it makes (Llama 4)
-  std::int64_t groups = 1;         ///< experts stand in so many groups of neighbours,
-  std::int64_t groups_chosen = 1;  ///< and a token takes experts of so many groups alone (DeepSeek's node limit)
-  /// A group's score: the sum of its two best (DeepSeek-V3), or its best (DeepSeek-V2).
+  double weight_scale = 1;         ///< and then multiplied by this (DeepSeek's routed_scaling_factor)
+  bool scales_input = false;       ///< the weight multiplies an expert's input, not its output (Llama 4)
+  std::int64_t groups = 1;         ///< groups of neighbouring experts,
+  std::int64_t groups_chosen = 1;  ///< of which a token may use this many (DeepSeek's node limit)
+  /// A group's score: the sum of its two best experts (DeepSeek-V3), or its best (DeepSeek-V2).
   bool groups_by_two = true;
-  /// A value for each expert is added to its score where experts are chosen, not where they are weighted; a buffer
+  /// A value per expert is added to its score when experts are chosen, but not when they are weighted. It is a buffer
   /// that the loss does not train (Wang et al. 2024).
   bool balance_bias = false;
-  double bias_rate = 0;      ///< after a step the bias of an expert moves by so much towards the mean load; 0: it stays
-  bool router_bias = false;  ///< the router's product has a bias (gpt-oss)
-  bool expert_bias = false;  ///< an expert's products have (gpt-oss)
+  double bias_rate = 0;        ///< after a step each expert's bias moves this far towards the mean load; 0: it stays
+  bool router_bias = false;    ///< the router's product has a bias (gpt-oss)
+  bool expert_bias = false;    ///< an expert's products have biases (gpt-oss)
   double aux_coefficient = 0;  ///< of the load-balancing loss (Fedus et al. 2022, equation 4), over the global step
   double z_coefficient = 0;    ///< of the mean square of the router's log-sum-exp (Zoph et al. 2022, equation 5)
-  /// An expert takes at most capacity_factor * k * T / E (rounded down, at least 1) tokens of a sequence, the first
-  /// that chose it; the others skip it. 0: none is dropped.
+  /// An expert takes at most capacity_factor * k * T / E tokens of a sequence (rounded down, at least 1), first come
+  /// first served; the others skip it. 0: no token is dropped.
   double capacity_factor = 0;
   bool operator==(const Experts&) const = default;
   [[nodiscard]] bool any() const { return count > 0; }
   [[nodiscard]] bool in_layer(std::int64_t layer) const {
     return any() && layer >= first_dense && (layer + 1) % period == 0;
   }
-  /// Layers of the first `layers` that have experts.
+  /// How many of the first `layers` layers have experts.
   [[nodiscard]] std::int64_t layers_of(std::int64_t layers) const;
 };
 

@@ -1,4 +1,4 @@
-// Experts and latent attention in a model's file: reading, what must hold between the numbers, and writing.
+// Experts and latent attention in a model's file: reads them, checks relations between their numbers, writes them.
 #include "models/experts_text.h"
 
 #include <fmt/format.h>
@@ -13,11 +13,11 @@ namespace {
 
 using base::Cursor;
 
-// In the order of the enumeration.
+// In the enumeration's order.
 const std::vector<std::string> kScores = {"softmax", "softmax_chosen", "sigmoid"};
 constexpr double kMostFactor = 1e6;
 
-/// Each key with the member that it is of: whole numbers, numbers and switches.
+/// Each key with its member: whole numbers, numbers and switches.
 struct Whole {
   const char* key;
   std::int64_t Experts::*of;
@@ -91,40 +91,40 @@ void check_experts(const Cursor& root, const Model& m) {
     sound = false;
   };
   needs("chosen", e.chosen <= e.count, fmt::format("a token takes {} of {} experts", e.chosen, e.count),
-        fmt::format("chosen: {}, or more experts", e.count));
+        fmt::format("use chosen: {}, or more experts", e.count));
   needs("groups", e.count % e.groups == 0, fmt::format("{} experts do not divide into {} groups", e.count, e.groups),
-        "groups of as many experts each");
+        "make all groups equally large");
   needs("groups_chosen", e.groups_chosen <= e.groups,
         fmt::format("a token takes experts of {} of {} groups", e.groups_chosen, e.groups),
-        fmt::format("groups_chosen: {}, or more groups", e.groups));
+        fmt::format("use groups_chosen: {}, or more groups", e.groups));
   if (sound) {
     const std::int64_t reach = e.groups_chosen * (e.count / e.groups);
     needs("groups_chosen", e.groups == 1 || e.chosen <= reach,
-          fmt::format("a token takes {} experts, and {} groups have {}", e.chosen, e.groups_chosen, reach),
-          fmt::format("groups_chosen: {}, or fewer chosen", (e.chosen * e.groups + e.count - 1) / e.count));
+          fmt::format("a token takes {} experts, but {} groups have {}", e.chosen, e.groups_chosen, reach),
+          fmt::format("use groups_chosen: {}, or fewer chosen experts", (e.chosen * e.groups + e.count - 1) / e.count));
   }
   needs("first_dense", e.first_dense < m.layers,
-        fmt::format("the first {} layers have no experts, and there are {}", e.first_dense, m.layers),
-        "fewer, or leave `experts` out");
+        fmt::format("the first {} layers have no experts, but there are only {}", e.first_dense, m.layers),
+        "use fewer, or leave `experts` out");
   needs("period", e.first_dense >= m.layers || e.layers_of(m.layers) > 0,
-        fmt::format("of {} layers none has experts: one in {} has, the last, and none of the first {}", m.layers,
+        fmt::format("none of {} layers has experts: only the last of every {} has, and none of the first {}", m.layers,
                     e.period, e.first_dense),
-        "a shorter period, or leave `experts` out");
-  needs("shared_gate", !e.shared_gate || e.shared > 0, "a gate of shared experts, of which there are none",
-        "shared: their width, or shared_gate: false");
-  needs("bias_rate", e.bias_rate == 0 || e.balance_bias, "a rate of a bias that there is not",
+        "use a shorter period, or leave `experts` out");
+  needs("shared_gate", !e.shared_gate || e.shared > 0, "a gate for shared experts, but there are none",
+        "give `shared` their width, or use shared_gate: false");
+  needs("bias_rate", e.bias_rate == 0 || e.balance_bias, "a rate for a bias that does not exist",
         "balance_bias: true, or bias_rate: 0");
   const double room = e.capacity_factor * static_cast<double>(e.chosen) * static_cast<double>(m.max_sequence) /
                       static_cast<double>(e.count);
   needs("capacity_factor", e.capacity_factor == 0 || room >= 1,
         fmt::format("an expert takes {:.2g} tokens of a sequence of {}: less than one", room, m.max_sequence),
-        fmt::format("capacity_factor: {} or more, or 0, which drops none",
+        fmt::format("use capacity_factor: {} or more, or 0, which drops no token",
                     std::ceil(100 * e.capacity_factor / (room > 0 ? room : 1)) / 100));
-  needs("", m.pre_norm, "experts stand in layers that normalise ahead", "pre_norm: true, or leave `experts` out");
+  needs("", m.pre_norm, "layers with experts must normalise first", "pre_norm: true, or leave `experts` out");
   const double all = static_cast<double>(e.count) * static_cast<double>(e.hidden) * static_cast<double>(m.hidden) * 3 *
                      static_cast<double>(m.layers);
-  needs("count", all <= kMostParameters, fmt::format("{:.2g} parameters of experts are more than can be counted", all),
-        "fewer or narrower experts");
+  needs("count", all <= kMostParameters, fmt::format("experts have {:.2g} parameters, more than can be counted", all),
+        "use fewer or narrower experts");
 }
 
 void check_latent(const Cursor& root, Model& m) {
@@ -134,18 +134,19 @@ void check_latent(const Cursor& root, Model& m) {
     if (!holds) (at.exists() ? at : root).error("E0112", message, help);
   };
   needs(m.head_dim == m.latent.nope + m.latent.rope,
-        fmt::format("heads are {} wide, and latent attention makes them of {} and {}", m.head_dim, m.latent.nope,
+        fmt::format("heads are {} wide, but latent attention composes them of {} and {}", m.head_dim, m.latent.nope,
                     m.latent.rope),
         "leave head_dim out");
-  needs(m.kv_heads == m.heads, "latent attention makes a key and a value of each head", "leave kv_heads out");
+  needs(m.kv_heads == m.heads, "latent attention makes a key and a value for each head", "leave kv_heads out");
   needs(m.positions == Positions::rope && m.causal && m.pre_norm && !m.qk_norm && !m.bias && !m.qkv_bias &&
             m.rotary_share == 1,
-        "latent attention turns some columns of its keys, and its products carry no biases",
+        "latent attention rotates some columns of its keys, and its products have no biases",
         "positions: rope, causal, pre_norm, without bias, qkv_bias, qk_norm and rotary_share");
   needs(m.latent.value <= m.head_dim,
         fmt::format("values of {} columns are wider than their heads of {}", m.latent.value, m.head_dim),
         "value: nope + rope, or less");
-  needs(m.latent.rope % 2 == 0, fmt::format("rotary positions turn pairs, and {} columns are none", m.latent.rope), "");
+  needs(m.latent.rope % 2 == 0,
+        fmt::format("rotary positions rotate pairs, but {} columns are not pairs", m.latent.rope), "");
 }
 
 std::string experts_text(const Experts& e, const Experts& usual, const std::string& margin) {

@@ -1,5 +1,5 @@
 #pragma once
-/// The part of a model's file that is about its experts, and about latent attention. Private to models/.
+/// The part of a model's file about its experts and its latent attention. Private to models/.
 #include <string>
 
 #include "base/yaml.h"
@@ -7,13 +7,15 @@
 
 namespace orrery::models {
 
-/// `at` is the map `experts`; what it does not say is as in the model, whose other sizes have been read.
+/// `at` is the map `experts`. Keys that it leaves out keep the model's values; the model's other sizes must have been
+/// read.
 [[nodiscard]] Experts read_experts(const base::Cursor& at, const Model& model);
 [[nodiscard]] LatentAttention read_latent(const base::Cursor& at);
-/// Relations of numbers, E0112: at the key, or at `root` where there is none. head_dim is given if it was not.
+/// Checks relations between numbers (E0112): at the key, or at `root` if there is none. Fills in head_dim if it is
+/// missing.
 void check_experts(const base::Cursor& root, const Model& model);
 void check_latent(const base::Cursor& root, Model& model);
-/// What differs from `usual`, as lines behind `margin`; empty where there are none.
+/// What differs from `usual`, as lines indented by `margin`; empty if there are no experts.
 [[nodiscard]] std::string experts_text(const Experts& experts, const Experts& usual, const std::string& margin);
 [[nodiscard]] std::string latent_text(const LatentAttention& latent, const std::string& margin);
 

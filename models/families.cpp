@@ -1,4 +1,4 @@
-// The table of families, put together, and what is looked up in it.
+// Assembles the table of families, and looks things up in it.
 #include "models/families.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Families of mixtures of experts. Keys and their defaults are those of the classes' configurations in Hugging Face's
-// transformers 4 and 5, of DeepSeek's those beside its weights (configuration_deepseek.py); names those of their
+// Families with mixtures of experts. Keys and their defaults come from the classes' configurations in Hugging Face's
+// transformers 4 and 5 (DeepSeek's from the configuration_deepseek.py beside its weights), names from the classes'
 // modules.
 #include "models/family_parts.h"
 
@@ -10,13 +10,13 @@ using namespace family_parts;
 
 constexpr double kMostCoefficient = 1e3;
 
-/// How many there are, and how many a token takes.
+/// The number of experts, and how many a token takes.
 void experts_keys(ConfigKeys& k, Model& m, ConfigKeys::Names count, ConfigKeys::Names chosen) {
   k.count(count, m.experts.count, 1, kMostExperts);
   k.count(chosen, m.experts.chosen, 1, kMostExperts);
 }
 
-// The classes add the loss where they give the routers' logits out, and only there.
+// The classes add the loss only if they also return the routers' logits.
 void auxiliary_loss(ConfigKeys& k, Model& m, double coefficient) {
   bool added = m.experts.aux_coefficient > 0;
   k.flag({"output_router_logits"}, added, false);
@@ -24,7 +24,7 @@ void auxiliary_loss(ConfigKeys& k, Model& m, double coefficient) {
   if (k.reads() && !added) m.experts.aux_coefficient = 0;
 }
 
-/// Where one key is the width of experts and of MLPs that there are none of.
+/// For families where one key is the width of the experts and of dense MLPs, which do not exist.
 void experts_as_wide_as_mlps(ConfigKeys& k, Model& m) {
   if (k.reads()) m.experts.hidden = m.ffn_hidden;
 }
@@ -36,7 +36,7 @@ WeightNames with_experts(const char* router, const char* experts, WeightNames::P
   names.expert_parts = std::move(parts);
   return names;
 }
-/// All experts of a layer in one tensor each: gate and up together, and down.
+/// All experts of a layer in two tensors: gate and up together, and down.
 const WeightNames::Pairs kStacked = {{"gate", "gate_up_proj"}, {"up", "gate_up_proj"}, {"proj", "down_proj"}};
 void stack_experts(WeightNames& names, const Model& model) {
   names.stacked = model.experts.count;
@@ -45,8 +45,8 @@ const WeightNames::Pairs kProjections = {{"gate", "gate_proj"}, {"up", "up_proj"
 
 // -- Mixtral ----------------------------------------------------------------------------------------------------------
 
-// Jiang et al. 2024, "Mixtral of Experts", section 2: a softmax over the chosen, which is the softmax over all divided
-// by the sum of the chosen.
+// Jiang et al. 2024, "Mixtral of Experts", section 2: a softmax over the chosen, which equals the softmax over all,
+// divided by the sum of the chosen.
 void as_mixtral(Model& m) {
   as_llama(m);
   m.experts.chosen = 2;
@@ -115,7 +115,7 @@ void as_qwen3_moe(Model& m) {
 
 void qwen3_moe_config(ConfigKeys& k, Model& m) {
   llama_keys(k, m, 1e-6, false);
-  k.count({"head_dim"}, m.head_dim, 1, kMostWidth, 0);  // else hidden / heads
+  k.count({"head_dim"}, m.head_dim, 1, kMostWidth, 0);  // if missing, hidden / heads
   rotation(k, m, 0);
   silu(k, m, "qwen3_moe");
   no_biases(k, "attention_bias");
@@ -125,15 +125,15 @@ void qwen3_moe_config(ConfigKeys& k, Model& m) {
 
 // -- DeepSeek-V2 and V3 -----------------------------------------------------------------------------------------------
 
-// DeepSeek-AI 2024, "DeepSeek-V2", section 2.2: devices, and with them groups of experts, by their best expert.
+// DeepSeek-AI 2024, "DeepSeek-V2", section 2.2: devices, and so groups of experts, are chosen by their best expert.
 void as_deepseek_v2(Model& m) {
   as_llama(m);
   m.norm_epsilon = 1e-6;
   m.experts.groups_by_two = false;
 }
 
-// DeepSeek-AI 2024, "DeepSeek-V3", sections 2.1.2 and 4.2: gates by sigmoids, groups by their two best, and a bias that
-// moves by 0.001 a step.
+// DeepSeek-AI 2024, "DeepSeek-V3", sections 2.1.2 and 4.2: weights from sigmoids, groups chosen by their two best
+// experts, and a bias that moves by 0.001 a step.
 void as_deepseek_v3(Model& m) {
   as_llama(m);
   m.norm_epsilon = 1e-6;
@@ -152,7 +152,7 @@ void latent_keys(ConfigKeys& k, Model& m) {
   if (k.reads()) m.head_dim = m.latent.nope + m.latent.rope;
 }
 
-// One in a group is chosen as the class's `topk_method` says; layers with experts follow each other.
+// The class's `topk_method` says how groups are chosen. Once layers have experts, all later ones do.
 void deepseek_routing(ConfigKeys& k, Model& m, bool third) {
   Experts& e = m.experts;
   std::string method = e.balance_bias ? "noaux_tc" : e.groups > 1 ? "group_limited_greedy" : "greedy";
@@ -164,11 +164,13 @@ void deepseek_routing(ConfigKeys& k, Model& m, bool third) {
   std::int64_t step = 1;
   k.count({"moe_layer_freq"}, step, 1, kMostLayers, 1);
   if (!k.reads()) return;
-  if (step != 1) k.refuse("moe_layer_freq", "layers with experts that alternate with others behind the first", "1");
+  if (step != 1)
+    k.refuse("moe_layer_freq", "layers with and without experts that alternate after the first dense ones", "1");
   if (method != "greedy" && method != "group_limited_greedy" && method != "noaux_tc")
-    k.refuse("topk_method", "experts are chosen as no known class does", "greedy, group_limited_greedy or noaux_tc");
+    k.refuse("topk_method", "experts are chosen in a way that no known class uses",
+             "greedy, group_limited_greedy or noaux_tc");
   if (scores != "softmax" && scores != "sigmoid")
-    k.refuse("scoring_func", "scores are made as no known class does", "softmax or sigmoid");
+    k.refuse("scoring_func", "scores are computed in a way that no known class uses", "softmax or sigmoid");
   if (method == "greedy") e.groups = e.groups_chosen = 1;
   e.balance_bias = method == "noaux_tc";
   e.groups_by_two = e.balance_bias;
@@ -192,12 +194,13 @@ void deepseek_config(ConfigKeys& k, Model& m, bool third) {
   k.real({"routed_scaling_factor"}, e.weight_scale, 0, kMostCoefficient, third ? 2.5 : 1);
   k.flag({"norm_topk_prob"}, e.normalised, third);
   deepseek_routing(k, m, third);
-  // The second's weights are either divided by their sum or scaled.
+  // V2 either divides the weights by their sum or scales them, never both.
   if (!third && k.reads() && e.normalised && e.chosen > 1) e.weight_scale = 1;
   if (k.given("aux_loss_alpha"))
-    k.remark("aux_loss_alpha is left out: it weighs a balance over each sequence, not over the step");
+    k.remark("aux_loss_alpha is left out: it weights a balance over each sequence, not over the step");
   if (k.given("num_nextn_predict_layers"))
-    k.remark("num_nextn_predict_layers is left out: the module that predicts a token further on is not part of it");
+    k.remark(
+        "num_nextn_predict_layers is left out: the model here lacks the module that predicts a token further ahead");
 }
 void deepseek_v2_config(ConfigKeys& k, Model& m) {
   deepseek_config(k, m, false);
@@ -246,7 +249,7 @@ void gpt_oss_config(ConfigKeys& k, Model& m) {
   k.activation({"hidden_act"}, m, {{"silu", Activation::clamped_swiglu}}, "gpt_oss");
   double limit = 7;
   k.real({"swiglu_limit"}, limit, 0, 1e6, limit);
-  if (k.reads() && limit != 7) k.refuse("swiglu_limit", "a SwiGLU that is clamped elsewhere than at 7", "7, or none");
+  if (k.reads() && limit != 7) k.refuse("swiglu_limit", "a SwiGLU that is not clamped at 7", "7, or none");
   k.only("attention_bias", true, "its attention carries biases here");
   k.count({"sliding_window"}, m.window, 0, kMostSequence, 128);
   if (k.reads()) m.window_period = m.window > 0 ? 2 : 0;
@@ -256,8 +259,8 @@ void gpt_oss_config(ConfigKeys& k, Model& m) {
   experts_as_wide_as_mlps(k, m);
 }
 
-// transformers, modeling_gpt_oss.py. OpenAI's own files have the experts in 4 bits ("gate_up_proj_blocks"), which are
-// not read: transformers writes them as they are here.
+// transformers, modeling_gpt_oss.py. Not read: OpenAI's own files, which have experts in 4 bits
+// ("gate_up_proj_blocks"); transformers writes them in the form read here.
 WeightNames gpt_oss_names() {
   WeightNames names = with_experts("mlp.router", "mlp.experts", kStacked);
   names.parts.push_back({"attn.sinks", "self_attn.sinks"});
@@ -267,7 +270,7 @@ WeightNames gpt_oss_names() {
 
 // -- Llama 4 ----------------------------------------------------------------------------------------------------------
 
-// transformers, modeling_llama4.py: a token's one expert is given the token times the sigmoid of its logit.
+// transformers, modeling_llama4.py: a token takes one expert, whose input is the token times the sigmoid of its logit.
 void as_llama4(Model& m) {
   as_llama(m);
   m.rope_theta = 500000;
@@ -293,8 +296,8 @@ void llama4_config(ConfigKeys& k, Model& m) {
   k.count({"interleave_moe_layer_step"}, m.experts.period, 1, kMostLayers, 1);
   auxiliary_loss(k, m, 0.001);
   k.remark(
-      "left out, as they change neither parameters nor the shapes of products: layers without rotation, chunks that "
-      "attention is limited to, norms of q and k without weights, images");
+      "left out, since they change neither parameters nor the shapes of products: layers without rotation, attention "
+      "limited to chunks, norms of q and k without weights, images");
 }
 
 WeightNames llama4_names() {

@@ -1,4 +1,5 @@
-// GPT-2, BERT and the families nearer to them than to Llama. Sources of keys and names as in models/families_llama.cpp.
+// GPT-2, BERT and the families closer to them than to Llama. For sources of keys and names see
+// models/families_llama.cpp.
 #include <fmt/format.h>
 
 #include "models/family_parts.h"
@@ -66,15 +67,15 @@ void bert_config(ConfigKeys& k, Model& m) {
   rate(k, "hidden_dropout_prob", m.dropout.residual);
   m.dropout.embedding = m.dropout.residual;
   rate(k, "attention_probs_dropout_prob", m.dropout.attention);
-  // What BertForPreTraining has; a config.json says nothing of pre-training's data.
+  // The values of BertForPreTraining; a config.json says nothing about pre-training data.
   m.masked_fraction = kMaskedFraction;
   m.next_sentence = m.token_types > 1;
   std::string positions = "absolute";
   k.text({"position_embedding_type"}, positions, "absolute");
   if (positions != "absolute")
-    k.refuse("position_embedding_type", fmt::format("positions of kind `{}` are not supported for bert", positions),
-             "absolute ones are");
-  k.only("is_decoder", false, "bert is read as an encoder");
+    k.refuse("position_embedding_type", fmt::format("`{}` positions are not supported for bert", positions),
+             "only absolute ones");
+  k.only("is_decoder", false, "bert is supported as an encoder only");
 }
 
 // -- GPT-NeoX, Pythia -------------------------------------------------------------------------------------------------
@@ -107,10 +108,10 @@ void gpt_neox_config(ConfigKeys& k, Model& m) {
   rate(k, "attention_dropout", m.dropout.attention);
   rate(k, "hidden_dropout", m.dropout.residual);
   m.dropout.embedding = m.dropout.residual;
-  k.only("attention_bias", true, "its linear layers carry biases here");
+  k.only("attention_bias", true, "its linear layers have biases here");
 }
 
-/// Of GPT-NeoX, Falcon and BLOOM, but for norms.
+/// For GPT-NeoX, Falcon and BLOOM; norms are named by each.
 WeightNames neox_names(const char* prefix, const char* layer, WeightNames::Pairs whole, const std::string& attention) {
   const bool own = attention == "attention";
   return {.prefix = prefix,
@@ -136,7 +137,7 @@ WeightNames gpt_neox_names() {
 
 // -- OPT --------------------------------------------------------------------------------------------------------------
 
-// Zhang et al. 2022. Its position table begins with two rows that no token is at.
+// Zhang et al. 2022. Its position table begins with two rows that no token uses.
 constexpr std::int64_t kOptOffset = 2;
 
 void as_opt(Model& m) {
@@ -157,17 +158,17 @@ void opt_config(ConfigKeys& k, Model& m) {
   k.count({"word_embed_proj_dim"}, embedding, 1, kMostWidth, m.hidden);
   if (embedding != m.hidden)
     k.refuse("word_embed_proj_dim", fmt::format("embeddings of width {} in a model of {}", embedding, m.hidden),
-             "models whose embeddings are as wide as their layers are read; OPT-350M's are not");
-  k.only("do_layer_norm_before", true, "OPT-350M normalises after the residual, without a norm behind its embeddings");
-  k.only("enable_bias", true, "its linear layers carry biases here");
+             "embeddings must be as wide as the layers; OPT-350M's are not");
+  k.only("do_layer_norm_before", true, "OPT-350M normalises after the residual, without a norm after its embeddings");
+  k.only("enable_bias", true, "its linear layers have biases here");
   k.only("layer_norm_elementwise_affine", true, "norms have weights here");
-  k.only("_remove_final_layer_norm", false, "there is a norm ahead of the head here");
+  k.only("_remove_final_layer_norm", false, "there is a norm before the head here");
 }
 
 // -- Falcon -----------------------------------------------------------------------------------------------------------
 
-// Almazrouei et al. 2023. The 7B model has one norm for attention and MLP and one key/value head, the larger ones two
-// norms and as many heads as a tensor group has ranks.
+// Almazrouei et al. 2023. The 7B model has one norm for attention and MLP, and one key/value head; the larger ones have
+// two norms, and as many key/value heads as a tensor group has ranks.
 void as_falcon(Model& m) {
   m.positions = Positions::rope;
   m.parallel = true;
@@ -201,11 +202,11 @@ void falcon_config(ConfigKeys& k, Model& m) {
   k.activation({"activation"}, m, {{"gelu", Activation::gelu, Gelu::erf}, {"relu", Activation::relu}}, "falcon");
   rate(k, "attention_dropout", m.dropout.attention);
   rate(k, "hidden_dropout", m.dropout.residual);
-  k.only("alibi", false, "Falcon's slopes are on scores before they are scaled");
-  k.only("apply_residual_connection_post_layernorm", false, "residuals are of what comes ahead of the norms here");
+  k.only("alibi", false, "Falcon adds slopes to scores before scaling them");
+  k.only("apply_residual_connection_post_layernorm", false, "residuals here are taken before the norms");
 }
 
-/// Models with two norms name them after what reads them.
+/// In models with two norms, each is named after what reads it.
 void falcon_norms(WeightNames& names, const Model& model) {
   if (!model.parallel || model.shared_norm) return;
   names.parts[0] = {"ln_1", "ln_attn"};
@@ -231,7 +232,7 @@ void bloom_config(ConfigKeys& k, Model& m) {
   k.flag({"tie_word_embeddings"}, m.tied_embeddings, true);
   rate(k, "attention_dropout", m.dropout.attention);
   rate(k, "hidden_dropout", m.dropout.residual);
-  k.only("apply_residual_connection_post_layernorm", false, "residuals are of what comes ahead of the norms here");
+  k.only("apply_residual_connection_post_layernorm", false, "residuals here are taken before the norms");
 }
 
 // -- the entries ------------------------------------------------------------------------------------------------------

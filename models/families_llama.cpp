@@ -1,5 +1,5 @@
-// Llama and its descendants. Keys and their defaults are those of the classes' configurations in Hugging Face's
-// transformers 4 and 5 (src/transformers/models/FAMILY/configuration_FAMILY.py), names those of their modules.
+// Llama and its descendants. Keys and their defaults come from the classes' configurations in Hugging Face's
+// transformers 4 and 5 (src/transformers/models/FAMILY/configuration_FAMILY.py), names from the classes' modules.
 #include "models/family_parts.h"
 
 namespace orrery::models {
@@ -19,7 +19,7 @@ void llama_config(ConfigKeys& k, Model& m) {
   no_biases(k, "mlp_bias");
 }
 
-// Jiang et al. 2023: later models have no window.
+// Jiang et al. 2023; later models have no window.
 void mistral_config(ConfigKeys& k, Model& m) {
   llama_config(k, m);
   k.count({"sliding_window"}, m.window, 0, kMostSequence, 0);
@@ -68,7 +68,7 @@ void gemma_config(ConfigKeys& k, Model& m) {
   llama_keys(k, m, 1e-6, true);
   k.count({"head_dim"}, m.head_dim, 1, kMostWidth, 256);
   rotation(k, m, 0);
-  // The first files say gelu; what was trained, and what the class computes for them, is the tanh form.
+  // The first files say gelu, but training used, and the class computes, the tanh form.
   k.activation({"hidden_activation", "hidden_act"}, m,
                {{"gelu_pytorch_tanh", Activation::geglu}, {"gelu", Activation::geglu}}, "gemma");
   no_biases(k, "attention_bias");

@@ -1,6 +1,6 @@
 #pragma once
-/// Families: what a model file says nothing of is theirs, and so are their weights' names in files. A family is a name
-/// here and an entry of the table (models/families.h).
+/// Families. A family decides what holds where a model file is silent, and how weights are named in files. It is a name
+/// here and an entry in the table (models/families.h).
 #include <cstdint>
 
 namespace orrery::models {

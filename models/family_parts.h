@@ -1,5 +1,5 @@
 #pragma once
-/// What the entries of the table of families share. Private to models/families*.cpp.
+/// What entries in the table of families share. Private to models/families*.cpp.
 #include "models/families.h"
 #include "models/limits.h"
 
@@ -30,14 +30,14 @@ inline void rotation(ConfigKeys& k, Model& m, double share) {
     k.remark("rope_scaling is left out: it changes the values of the rotation, not its shape or cost");
 }
 
-/// A window that is not shorter than what there is to see is none.
+/// A window at least as long as the longest sequence is no window.
 inline void window_within(ConfigKeys& k, Model& m) {
   if (k.reads() && m.window >= m.max_sequence) m.window = m.window_period = 0;
 }
 
 // -- Llama and its descendants ---------------------------------------------------------------------------------------
 
-/// What Llama's descendants have in common.
+/// What Llama and its descendants have in common.
 inline void llama_keys(ConfigKeys& k, Model& m, double epsilon, bool tied, const char* epsilon_key = "rms_norm_eps") {
   sizes(k, m);
   k.count({"num_key_value_heads"}, m.kv_heads, 1, kMostWidth, m.heads);
@@ -53,7 +53,7 @@ inline void silu(ConfigKeys& k, Model& m, const char* title) {
 }
 
 inline void no_biases(ConfigKeys& k, const char* key) {
-  k.only(key, false, "its linear layers carry no biases here");
+  k.only(key, false, "its linear layers have no biases here");
 }
 
 inline void as_llama(Model& m) {
@@ -78,7 +78,7 @@ inline WeightNames llama_names(double norm_offset = 0) {
       .prefix = "model.", .layer = "layers.", .whole = kLlamaWhole, .parts = kLlamaParts, .norm_offset = norm_offset};
 }
 
-/// Layers from max_window_layers on see a window, if any does.
+/// If there is a window, layers from max_window_layers on have it.
 inline void qwen_window(ConfigKeys& k, Model& m) {
   bool uses = m.window > 0;
   std::int64_t first = 0;
@@ -88,8 +88,9 @@ inline void qwen_window(ConfigKeys& k, Model& m) {
     k.count({"max_window_layers"}, first, 0, kMostLayers, 28);
     if (first >= m.layers) m.window = 0;
     if (first > 0 && first < m.layers)
-      k.refuse("max_window_layers", "layers of which the first see all and the others a window are not supported",
-               "max_window_layers: 0, or as many as there are layers");
+      k.refuse("max_window_layers",
+               "layers of which the first see everything and the others a window are not supported",
+               "use max_window_layers: 0, or the number of layers");
   }
   k.layer_types(m);
   window_within(k, m);

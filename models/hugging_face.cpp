@@ -1,6 +1,5 @@
-// Reading Hugging Face's config.json by its family's keys. A field that decides a shape is never defaulted from memory:
-// where the file is silent, the class's documented default is taken only for what the table of families says
-// (models/families.h).
+// Reads Hugging Face's config.json by its family's keys. A missing field that decides a shape gets the class's
+// documented default only where the table of families states it (models/families.h), never one from memory.
 #include "models/hugging_face.h"
 
 #include <fmt/format.h>
@@ -83,8 +82,8 @@ class ConfigReader : public ConfigKeys {
     model.window_period = global == 0 ? 0 : first;
     for (std::size_t i = 0; i < sliding.size(); ++i)
       if (model.windowed(static_cast<std::int64_t>(i)) != sliding[i])
-        return list.error("E0111", "layers that see a window and layers that see all follow no period",
-                          "each so many-th layer may see all");
+        return list.error("E0111", "layers with and without a window follow no period",
+                          "only every n-th layer may be without a window");
   }
 
   void refuse(const char* key, const std::string& message, const std::string& help) override {
@@ -95,7 +94,7 @@ class ConfigReader : public ConfigKeys {
   [[nodiscard]] bool given(const char* key) const override { return at_.optional(key).exists(); }
 
  private:
-  /// The first of several names that the file gives; stands on nothing if there is none.
+  /// The first of several names that the file has; an empty cursor if it has none.
   [[nodiscard]] Cursor find(Names names) const {
     Cursor last;
     for (const std::string_view name : names) {
@@ -121,7 +120,7 @@ const FamilyTraits* of_model_type(const std::string& type) {
 }
 
 const FamilyTraits* of_architecture(const std::string& architecture) {
-  const FamilyTraits* found = nullptr;  // of the longest name: Llama4For… is no Llama's
+  const FamilyTraits* found = nullptr;  // the longest name wins: Llama4For… is not a Llama
   for (const FamilyTraits& family : families())
     if (architecture.rfind(family.architectures, 0) == 0 &&
         (!found || std::string_view(family.architectures).size() > std::string_view(found->architectures).size()))
@@ -134,9 +133,9 @@ const FamilyTraits* family_of(const Cursor& root) {
     const std::string found = type.text("?");
     const FamilyTraits* family = of_model_type(found);
     if (!family)
-      type.error("E0110", fmt::format("model_type {} is not a family that is read", base::quoted(found)),
+      type.error("E0110", fmt::format("model_type {} is not a supported family", base::quoted(found)),
                  found == "switch_transformers" || found == "nllb-moe"
-                     ? "it has an encoder beside its decoder: write both as one stack of layers with `experts`, as "
+                     ? "it has an encoder and a decoder: write both as one stack of layers with `experts`, as "
                        "models/catalog/switch-c.yaml does"
                      : by_hand());
     return family;
@@ -149,8 +148,8 @@ const FamilyTraits* family_of(const Cursor& root) {
   const std::string found = architectures.front().text("?");
   const FamilyTraits* family = of_architecture(found);
   if (!family)
-    architectures.front().error(
-        "E0110", fmt::format("architecture {} is not a family that is read", base::quoted(found)), by_hand());
+    architectures.front().error("E0110", fmt::format("architecture {} is not a supported family", base::quoted(found)),
+                                by_hand());
   return family;
 }
 
@@ -172,7 +171,7 @@ bool is_hugging_face(const Cursor& root) {
 
 Model read_hugging_face(const Cursor& root, const std::string& name) {
   Model m;
-  root.ignore();  // a config.json has many keys that do not concern a Model
+  root.ignore();  // most keys of a config.json do not concern a Model
   const Cursor at = language_part(root);
   const FamilyTraits* family = family_of(at);
   if (!family) return m;
@@ -180,7 +179,7 @@ Model read_hugging_face(const Cursor& root, const std::string& name) {
   family->defaults(m);
   m.name = name;
   if (const Cursor given = root.optional("_name_or_path"); given.is_scalar()) {
-    // An id such as "openai-community/gpt2", not the path of somebody's disk; an empty one says nothing.
+    // An id such as "openai-community/gpt2", but not a path on somebody's disk. An empty one counts as missing.
     const std::string id = given.scalar_text().empty() ? std::string() : given.text();
     if (!id.empty() && id.front() != '/' && id.front() != '.' && id.front() != '~') m.name = id;
   }

@@ -1,6 +1,6 @@
 #pragma once
-/// Hugging Face's config.json to Model and back, for the families of models/families.h. Field names of transformers 4
-/// and 5.
+/// Hugging Face's config.json to Model and back, for the families of models/families.h. Uses the field names of
+/// transformers 4 and 5.
 #include "base/yaml.h"
 #include "models/model.h"
 
@@ -9,12 +9,12 @@ namespace orrery::models {
 /// True when the keys of this map are those of a Hugging Face configuration.
 [[nodiscard]] bool is_hugging_face(const base::Cursor& root);
 
-/// Reads such a configuration. Errors: E0110 for a family that is not known, E0111 for a variant of a known family
-/// that the Model cannot say (relative positions, biases of a llama …). `name` is the fallback for `_name_or_path`.
+/// Reads such a configuration. Errors: E0110 for an unknown family, E0111 for a variant of a known family that the
+/// Model cannot express (relative positions, biases in a llama …). `name` is used if there is no `_name_or_path`.
 [[nodiscard]] Model read_hugging_face(const base::Cursor& root, const std::string& name);
 
-/// The config.json of the family's class with a language-modelling head. Read again it is the same model: E0604 where
-/// it would not be, as the class cannot say a variant.
+/// The config.json of the family's class with a language-modelling head. Reading it again gives the same model; E0604
+/// if it would not, because the class cannot express a variant.
 [[nodiscard]] base::Result<std::string> write_hugging_face(const Model& model);
 
 }  // namespace orrery::models

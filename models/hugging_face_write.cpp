@@ -1,4 +1,4 @@
-// Model to config.json, for weights that others are to read.
+// Model to config.json, for weights that other programs will read.
 #include <fmt/format.h>
 
 #include <set>
@@ -25,7 +25,7 @@ class ConfigWriter : public ConfigKeys {
     put(*names.begin(), fmt::format("{}", value));
   }
   void count(Names names, std::int64_t& value, std::int64_t least, std::int64_t, std::int64_t) override {
-    // What is less than the key may say means that there is none.
+    // A value below the key's least means that there is none.
     put(*names.begin(),
         value < least || (value == 0 && least == 0 && of_window(names)) ? "null" : fmt::format("{}", value));
   }
@@ -55,20 +55,20 @@ class ConfigWriter : public ConfigKeys {
   std::set<std::string> written_;
 };
 
-/// Without what makes no difference to what is trained.
+/// The model without what makes no difference to what is trained.
 Model essence(Model m) {
   m.name.clear();
   m.sources.clear();
   if (m.positions != Positions::rope) m.rope_theta = 10000, m.rotary_share = 1;
   if (m.activation != Activation::gelu) m.gelu = Gelu::tanh;
-  if (m.masked_fraction > 0) m.masked_fraction = 1;  // a recipe's
+  if (m.masked_fraction > 0) m.masked_fraction = 1;  // part of the training recipe
   m.experts.bias_rate = m.experts.aux_coefficient = m.experts.z_coefficient = 0;
   if (m.bias) m.qkv_bias = true;
   if (m.window >= m.max_sequence) m.window = m.window_period = 0;
   return m;
 }
 
-/// What is not as the class has it; null if all is.
+/// The first thing that differs from what the class can express; null if nothing does.
 const char* difference(const Model& given, const Model& again) {
   const Model a = essence(given), b = essence(again);
   if (a == b) return nullptr;
@@ -96,7 +96,7 @@ const char* difference(const Model& given, const Model& again) {
 base::Result<std::string> write_hugging_face(const Model& model) {
   if (model.recommender)
     return base::fail("E0604", "Hugging Face has no class of recommendation models",
-                      "checkpoints have the public DLRM's names of tensors");
+                      "checkpoints use the public DLRM's tensor names");
   const FamilyTraits& family = traits_of(model.family);
   const auto written = [&](const std::string& name) {
     Model m = model;
@@ -110,12 +110,13 @@ base::Result<std::string> write_hugging_face(const Model& model) {
     out.quote("torch_dtype", "float32");
     return out.finish();
   };
-  // By a name of no account: what may stand in a file is no question of the model's shape.
+  // Under a neutral name: whether a file may hold the model's own name says nothing about its shape.
   const auto again = parse_model(written("model"), "config.json");
   const char* const other = again ? difference(model, *again) : "its sizes";
   if (other)
-    return base::fail("E0604", fmt::format("{} is not what {} has: {}", model.name, family.architecture, other),
-                      fmt::format("models of the shape of their family's class ({}) are exported", family.title));
+    return base::fail(
+        "E0604", fmt::format("{} differs from {}: {}", model.name, family.architecture, other),
+        fmt::format("only models that their family's class ({}) can express can be exported", family.title));
   return written(model.name);
 }
 

@@ -1,4 +1,4 @@
-// Shapes of what is read: next tokens, or BERT's masked ones with their places.
+// Shapes of a step's inputs: next tokens, or BERT's masked ones with their positions.
 #include "models/inputs.h"
 
 #include <algorithm>
@@ -8,7 +8,7 @@ namespace orrery::models {
 
 std::int64_t predictions_per_sequence(const Model& model, std::int64_t sequence) {
   if (model.masked_fraction <= 0) return 0;
-  constexpr std::int64_t kSpecial = 3;  // [CLS] and twice [SEP]
+  constexpr std::int64_t kSpecial = 3;  // [CLS], and [SEP] twice
   const std::int64_t nearest = std::llround(model.masked_fraction * static_cast<double>(sequence));
   return std::max<std::int64_t>(1, std::min(nearest, sequence - kSpecial));
 }

@@ -1,5 +1,5 @@
 #pragma once
-/// What a training step reads of its data: the tensors that load_tokens makes of a micro-batch.
+/// What a training step reads from its data: the tensors that load_tokens makes for a micro-batch.
 #include <cstdint>
 #include <vector>
 
@@ -7,10 +7,11 @@
 
 namespace orrery::models {
 
-/// Tokens of a sequence that a masked-language model predicts: the nearest whole number to its fraction, at least 1,
-/// and not [CLS] and [SEP] (the rule of Devlin et al.'s data preparation). 0: it predicts the next of each.
+/// How many tokens of a sequence a masked-language model predicts: its fraction to the nearest whole number, at least
+/// 1, leaving out [CLS] and [SEP] (the rule of Devlin et al.'s data preparation). 0: every token's next one is
+/// predicted.
 [[nodiscard]] std::int64_t predictions_per_sequence(const Model& model, std::int64_t sequence);
-/// The shortest sequence that holds what a masked-language model adds to its text, and a token of each segment.
+/// The shortest sequence that holds what a masked-language model adds to its text, plus a token of each segment.
 inline constexpr std::int64_t kShortestMasked = 8;
 
 struct Input {
@@ -21,7 +22,7 @@ struct Input {
 };
 /// In the order of load_tokens' outputs, for B sequences of T tokens.
 [[nodiscard]] std::vector<Input> inputs_of(const Model& model, std::int64_t batch, std::int64_t sequence);
-/// The operator without its outputs.
+/// The operator, still without its outputs.
 [[nodiscard]] Op load_of(const Model& model, std::int64_t batch, std::int64_t sequence, std::int64_t context);
 
 }  // namespace orrery::models

@@ -1,16 +1,16 @@
 #pragma once
-/// What multi-head latent attention has in place of the product that makes q, k and v (DeepSeek-AI 2024, DeepSeek-V2,
-/// section 2.1). Private to models/: see expand.cpp.
+/// Multi-head latent attention: what replaces the product that makes q, k and v (DeepSeek-AI 2024, DeepSeek-V2, section
+/// 2.1). Private to models/; see expand.cpp.
 ///
-/// A token becomes a narrow vector for its queries and one for its keys and values, each behind an RMSNorm; of them the
-/// heads' q, k and v are made. Some columns of a key are made of the token at once, and are turned: all heads share
-/// them. Heads are packed for the usual attention, of nope + rope columns; values are narrower and padded by zeros, as
-/// DeepSeek's own code does it for flash attention.
+/// A token becomes a narrow vector for its queries and one for its keys and values, each followed by an RMSNorm; the
+/// heads' q, k and v are made from these. Some columns of a key are made directly from the token, and are rotated; all
+/// heads share them. Heads are packed for ordinary attention with nope + rope columns; values are narrower and padded
+/// with zeros, as DeepSeek's own code does for flash attention.
 ///
-/// Tensor parallelism divides the heads: each rank makes the narrow vectors of all rows. Every gradient up to the
-/// token's is linear in that of q, k and v; so what a rank's heads give is taken back to x, where one all-reduce adds
-/// up the ranks', as it does for other attention. The narrow products' weights have partial gradients, which the group
-/// sums once a step.
+/// Tensor parallelism divides the heads; each rank makes the narrow vectors of all rows. Every gradient up to the
+/// token's is linear in that of q, k and v. So each rank takes its heads' gradients back to x, where one all-reduce
+/// sums them, as in other attention. The narrow products' weights have partial gradients, which the group sums once per
+/// step.
 #include <string>
 #include <tuple>
 #include <utility>
@@ -24,14 +24,14 @@ class LatentNotes : protected LinearNotes {
  protected:
   using LinearNotes::LinearNotes;
 
-  /// A narrow vector of each row, before and behind its norm.
+  /// A narrow vector of each row, before and after its norm.
   struct Narrow {
     int weight = -1, weight_gradient = -1;
     int before = -1, after = -1, rstd = -1;
     std::int64_t width = 0;
   };
   struct Latent {
-    Linear q_a, q_b;  ///< without q_rank q_b alone, which reads the token
+    Linear q_a, q_b;  ///< without q_rank there is only q_b, which reads the token
     Linear kv_a, kv_b;
     Narrow q, kv;
   };
@@ -79,7 +79,7 @@ class LatentNotes : protected LinearNotes {
     emit(latent_op(OpKind::latent_pack, {q, kv, key}, {packed}));
   }
 
-  /// From the gradient of q, k and v to dx, which `name` names; x and dx are of this rank's own rows.
+  /// From the gradient of q, k and v to dx, which gets the name `name`; x and dx are of this rank's own rows.
   void latent_backward(const Latent& latent, int dpacked, int x, int dx, const std::string& name) {
     const LatentAttention& l = model_.latent;
     const int dq = activation("d_latent.q", latent.q_b.out), dkv = activation("d_latent.kv", latent.kv_b.out);
@@ -90,7 +90,7 @@ class LatentNotes : protected LinearNotes {
     const int dquery = narrow ? narrow_backward(latent.q, latent.q_b, dq, "q_a") : dq;
     const int dnarrow = narrow_backward(latent.kv, latent.kv_b, dkv, "kv_a.narrow");
     emit(columns_op(OpKind::join_columns, {dnarrow, dkey}, {dkv_a}));
-    // Products with the token. Sums over the group travel before the weights' gradients where rows are gathered.
+    // Products with the token. Where rows are gathered, sums travel before the gradients of the weights are computed.
     const int all = gathered(x, name + ".gathered_again"), sums = partial(dx, "d_" + name + ".partial");
     const auto weights = [&] {
       weight_backward(of_query, dquery, all);
@@ -103,7 +103,7 @@ class LatentNotes : protected LinearNotes {
     if (sharded_) weights();
   }
 
-  /// latent_pack and its kin.
+  /// latent_pack and its relatives.
   Op latent_op(OpKind kind, std::vector<int> in, std::vector<int> out) const {
     Op o = op(kind, std::move(in), std::move(out), 0);
     o.heads = o.kv_heads = model_.heads / options_.tensor;
@@ -132,7 +132,7 @@ class LatentNotes : protected LinearNotes {
     o.epsilon = model_.norm_epsilon;
     emit(o);
   }
-  // Through the product that reads it, and its norm.
+  // Through the product that reads it, then its norm.
   int narrow_backward(const Narrow& narrow, const Linear& reader, int dy, const std::string& name) {
     const int dnormed = activation("d_latent." + name + ".normed", narrow.width);
     const int dnarrow = activation("d_latent." + name, narrow.width);

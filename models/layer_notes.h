@@ -1,6 +1,6 @@
 #pragma once
-/// How the expansion of a layer is noted down: tensors, parameters with their gradients, operators in parts, and what
-/// the tensor group exchanges between them. Private to models/: see expand.cpp.
+/// Notes down the expansion of a layer: tensors, parameters with their gradients, operators in parts, and messages of
+/// the tensor group. Private to models/; see expand.cpp.
 #include <algorithm>
 #include <string>
 #include <tuple>
@@ -27,7 +27,7 @@ struct Adapter {
 struct Linear {
   int weight = -1, bias = -1, weight_gradient = -1, bias_gradient = -1;
   std::int64_t in = 0, out = 0;  ///< local sizes
-  std::int64_t rows = 0;         ///< that it is computed for
+  std::int64_t rows = 0;         ///< for which it is computed
   Adapter adapter = {};
   [[nodiscard]] bool trains() const { return weight_gradient >= 0 || adapter.any(); }
 };
@@ -50,7 +50,7 @@ class LayerNotes {
   int activation(const std::string& name, std::int64_t columns) {
     return activation(name, {n_, columns}, options_.dtype);
   }
-  // Of this rank's rows: all of them without sequence parallelism.
+  // This rank's rows: all of them unless there is sequence parallelism.
   int own_activation(const std::string& name, std::int64_t columns) {
     return activation(name, {own_rows_, columns}, options_.dtype);
   }
@@ -65,7 +65,7 @@ class LayerNotes {
     return static_cast<int>(program_.tensors.size()) - 1;
   }
 
-  // A parameter and its gradient, -1 where adapters train in its place; `tensor` comes with its logical shape, local
+  // A parameter and its gradient, or -1 if adapters train in its place. `tensor` comes with its logical shape, local
   // shape and split.
   std::pair<int, int> parameter(Tensor tensor) {
     if (!model_.lora.any()) return trained(std::move(tensor));
@@ -98,12 +98,12 @@ class LayerNotes {
     t.initial_value = value;
     return t;
   }
-  // A parameter that is used on this rank's rows alone.
+  // A parameter used only on this rank's rows.
   Tensor by_rows(Tensor t) const {
     t.partial_gradient = sharded_;
     return t;
   }
-  // A parameter whose gradient each rank has from its own heads alone.
+  // A parameter whose gradient comes, on each rank, from its own heads alone.
   Tensor by_heads(Tensor t) const {
     t.partial_gradient = options_.tensor > 1;
     return t;
@@ -151,7 +151,7 @@ class LayerNotes {
     return result;
   }
 
-  // An operator that draws a mask for the rows it works on, of which it may have a part.
+  // An operator that draws a mask for its rows, which may be only a part of all rows.
   Op drawing(Op operation, double rate, std::int32_t site) const {
     if (!drops(rate)) return operation;
     operation.dropout = rate;
@@ -160,7 +160,7 @@ class LayerNotes {
     return operation;
   }
   bool drops(double rate) const { return options_.dropout && rate > 0; }
-  // `x` behind dropout, as `name`; x itself without. Also the way of its gradient.
+  // `x` after dropout, as `name`; x itself if there is none. The gradient goes through the same.
   int dropped(int x, double rate, std::int32_t site, const std::string& name) {
     if (!drops(rate)) return x;
     const int y = own_activation(name, model_.hidden);
@@ -168,7 +168,7 @@ class LayerNotes {
     return y;
   }
 
-  // Nothing of an operator that makes gradients of frozen parameters alone.
+  // Skips operators that only make gradients of frozen parameters.
   void emit(Op operation) {
     const std::vector<int>& out = operation.out;
     if (!out.empty() && std::all_of(out.begin(), out.end(), [](int t) { return t < 0; })) return;
@@ -178,26 +178,26 @@ class LayerNotes {
     current_ = &parts;
     parts.emplace_back();
   }
-  // Ends the run of ops with an all-reduce over the tensor group; nothing to do alone.
+  // Ends the run of operators with an all-reduce over the tensor group; does nothing for a single rank.
   void all_reduce(int tensor, GroupOperation operation = GroupOperation::sum) {
     if (options_.tensor == 1) return;
     current_->push_back(Part{.ops = {}, .tensor = tensor, .reduce = operation});
     current_->emplace_back();
   }
-  // Ends the run of ops where a message before it is waited for, without one of its own.
+  // Ends the run of operators without a message, where an earlier message must have arrived.
   void cut() { current_->emplace_back(); }
   void communicate(GroupCollective collective, int source, int target) {
     current_->push_back(Part{.ops = {}, .tensor = target, .collective = collective, .source = source});
     current_->emplace_back();
   }
-  // All rows of `own`, under a name of their own; `own` itself without sequence parallelism.
+  // All rows of `own` under the name `name`; `own` itself without sequence parallelism.
   int gathered(int own, const std::string& name) {
     if (!sharded_) return own;
     const int all = activation(name, columns_of(own));
     communicate(GroupCollective::all_gather, own, all);
     return all;
   }
-  // Where a product puts its sums over this rank's part of the columns, before they are added up into `own`.
+  // Where a product puts its partial sums over this rank's columns, before they are summed into `own`.
   int partial(int own, const std::string& name) { return sharded_ ? activation(name, columns_of(own)) : own; }
   void add_up(int sums, int own) {
     sharded_ ? communicate(GroupCollective::reduce_scatter, sums, own) : all_reduce(own);
@@ -209,7 +209,7 @@ class LayerNotes {
   std::int64_t layer_;
   std::int64_t n_;
   bool sharded_;           ///< sequence parallelism
-  std::int64_t own_rows_;  ///< of norms and residuals
+  std::int64_t own_rows_;  ///< rows of norms and residuals
   LayerProgram program_;
   std::vector<Part>* current_ = nullptr;
 };

@@ -1,6 +1,6 @@
 #pragma once
 /// What layers share: normalisation and products with their gradients, as tensor parallelism cuts them. Private to
-/// models/: see expand.cpp.
+/// models/; see expand.cpp.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -12,6 +12,7 @@
 
 #include "models/fp8.h"
 #include "models/layer_notes.h"
+#include "models/operators.h"
 
 namespace orrery::models {
 
@@ -19,24 +20,21 @@ class LinearNotes : protected LayerNotes {
  protected:
   using LayerNotes::LayerNotes;
 
-  // Of a layer that is not gated. ReLU's backward reads what it has made, the others' what they were given.
+  // Whether backward reads what the activation wrote, as ReLU's does; the others' read its input.
   bool rectifies() const { return model_.activation == Activation::relu; }
-  /// With whatever gates it: in: x, or dy and x.
+  /// With its gate, if any. in: x, or dy and x.
   Op activation_op(bool gradient, std::vector<int> in, int out, std::int64_t columns) const {
-    const ActivationTraits& traits = traits_of(model_.activation);
-    OpKind kind = activation_kind(gradient);
-    if (traits.function == Function::none && traits.gated) kind = gradient ? OpKind::swiglu_grad : OpKind::swiglu;
-    if (traits.function != Function::none)
-      kind = traits.gated ? (gradient ? OpKind::gate_grad : OpKind::gate)
-                          : (gradient ? OpKind::activate_grad : OpKind::activate);
-    Op o = op(kind, std::move(in), {out}, columns);
-    o.function = traits.function;
+    const OpKind kind = activation_kind();
+    Op o = op(gradient ? gradient_of(kind) : kind, std::move(in), {out}, columns);
+    o.function = traits_of(model_.activation).function;
     return o;
   }
-  OpKind activation_kind(bool gradient) const {
-    if (rectifies()) return gradient ? OpKind::relu_grad : OpKind::relu;
-    if (model_.gelu == Gelu::erf) return gradient ? OpKind::gelu_erf_grad : OpKind::gelu_erf;
-    return gradient ? OpKind::gelu_grad : OpKind::gelu;
+  OpKind activation_kind() const {
+    const ActivationTraits& traits = traits_of(model_.activation);
+    if (traits.function != Function::none) return traits.gated ? OpKind::gate : OpKind::activate;
+    if (traits.gated) return OpKind::swiglu;
+    if (rectifies()) return OpKind::relu;
+    return model_.gelu == Gelu::erf ? OpKind::gelu_erf : OpKind::gelu;
   }
 
   void norm_forward(const Norm& norm, int x, int y) {
@@ -58,13 +56,14 @@ class LinearNotes : protected LayerNotes {
     o.epsilon = model_.norm_epsilon;
     emit(o);
   }
-  // Operators that make the gradients of x and of a parameter at once write that of a frozen one where nobody reads it.
+  // The gradient of a parameter, for operators that also make x's gradient. For a frozen one, a tensor that nobody
+  // reads.
   int gradient_or_none(int parameter, int gradient) {
     if (gradient >= 0) return gradient;
     const Tensor of = program_.tensors[static_cast<std::size_t>(parameter)];
     return activation("unused." + of.name, of.shape, DType::fp32);
   }
-  // The same of an operator that adds to what is there.
+  // The same for an operator that adds to what is there.
   int sum_or_none(int parameter, int gradient) {
     const int target = gradient_or_none(parameter, gradient);
     if (gradient >= 0) return target;
@@ -74,16 +73,18 @@ class LinearNotes : protected LayerNotes {
     return target;
   }
 
-  /// Which product of a layer it is, by what it makes.
+  /// Which of a layer's products it is, named by its result.
   enum class Makes : std::uint8_t { output, input_gradient, weight_gradient };
   // fp8 recipes leave the head as it is (Micikevicius et al. 2022, section 3; Transformer Engine's linear layers).
-  // Rounded operands share memory with those of the layer's other products that make the same: one is computed after
-  // the other, and a pass that is split in two has these apart.
+  // Rounded operands share memory with those of the layer's other products that make the same thing: these are computed
+  // one after another, and a pass that is split in two keeps them apart.
   void emit_product(Op product, Makes makes) {
     if (product.out.front() < 0) return;
-    const bool fp8 = options_.products == DType::fp8 && program_.kind == LayerKind::block &&
+    const bool four = options_.products == DType::fp4;
+    const bool fp8 = (four || options_.products == DType::fp8) && program_.kind == LayerKind::block &&
                      fits_fp8(product.m, product.n, product.k);
     product.rounded = fp8 || options_.products == DType::tf32;
+    product.four_bits = fp8 && four;
     if (fp8) {
       constexpr const char* kNames[] = {"fp8", "d_input.fp8", "d_weight.fp8"};
       int& casts = casts_[static_cast<std::size_t>(makes)];
@@ -129,8 +130,8 @@ class LinearNotes : protected LayerNotes {
     emit_product(std::move(input), Makes::input_gradient);
     if (linear.adapter.any()) adapter_input_backward(linear, dy, dx);
   }
-  // The same of a product split by columns, whose input gradients are added up over the group. Each rank kept its rows
-  // of x: they are gathered again, and the sums travel before the weight's gradient is computed.
+  // The same for a product split by columns, whose input gradients are summed over the group. Each rank has kept only
+  // its rows of x, so they are gathered again, and the sums travel before the weight's gradient is computed.
   void column_backward(const Linear& linear, int dy, int x, int dx, const std::string& name) {
     if (!sharded_) {
       linear_backward(linear, dy, x, dx);
@@ -153,9 +154,9 @@ class LinearNotes : protected LayerNotes {
   }
 
   // -- low-rank adapters (models/lora.h) ----------------------------------------------------------------------------
-  // Split as the weight is: by columns B is divided and all ranks have A, by rows the other way around. What a rank has
-  // whole it uses for its own part alone, so its gradient is summed over the tensor group; activations need no message
-  // beyond the product's own.
+  // Adapters are split as the weight is: by columns, B is divided and all ranks have A; by rows, the other way around.
+  // A rank uses its undivided matrix for its own part only, so that gradient is summed over the tensor group.
+  // Activations need no message beyond the product's own.
   void adapt(Linear& linear, bool wanted) {
     const Lora& lora = model_.lora;
     if (!lora.any() || !wanted) return;
@@ -170,7 +171,7 @@ class LinearNotes : protected LayerNotes {
     };
     Tensor b = narrow_columns(weight);
     for (Tensor& piece : b.pieces) piece = narrow_columns(piece);
-    // Of the width of PEFT's draw, which is uniform within 1/sqrt(in).
+    // The standard deviation of PEFT's initial values, which are uniform within 1/sqrt(in).
     const std::int64_t in = weight.logical_shape[1];
     Tensor a = matrix(weight.name + ".lora_a", lora.rank, in, weight.split_axis == 1 ? 1 : -1,
                       1 / std::sqrt(3 * static_cast<double>(in)));
@@ -190,7 +191,7 @@ class LinearNotes : protected LayerNotes {
   }
 
  private:
-  // out (m,n) (+)= op(A) op(B); as precise as the tensors are, whatever the weights' products are rounded to.
+  // out (m,n) (+)= op(A) op(B), in the precision of the tensors, whatever the weights' products are rounded to.
   Op adapter_product(int a, int b, int out, std::int64_t m, std::int64_t n, std::int64_t k) {
     Op o = op(OpKind::matmul, {a, b, -1}, {out}, 0);
     o.m = m, o.n = n, o.k = k;
@@ -210,7 +211,7 @@ class LinearNotes : protected LayerNotes {
     up.accumulate = true;
     emit(std::move(up));
   }
-  // d_narrow = scale dy B, which the gradients of x and of A are made of, whichever comes first.
+  // d_narrow = scale dy B, computed once for the gradients of x and of A, whichever comes first.
   int narrow_gradient(const Linear& linear, int dy) {
     const Adapter& adapter = linear.adapter;
     const auto [known, fresh] = narrow_gradients_.try_emplace(adapter.narrow, -1);
@@ -243,7 +244,7 @@ class LinearNotes : protected LayerNotes {
   }
 
   std::map<int, int> narrow_gradients_;      ///< by `Adapter::narrow`
-  std::array<int, 3> casts_ = {-1, -1, -1};  ///< tensors of rounded operands, by what they make
+  std::array<int, 3> casts_ = {-1, -1, -1};  ///< tensors of rounded operands, by what the product makes
 };
 
 }  // namespace orrery::models

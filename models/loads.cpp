@@ -15,7 +15,7 @@ std::vector<double> zipf_loads(std::int64_t experts, std::int64_t chosen, double
   std::vector<double> loads;
   for (std::int64_t i = 1; i <= experts; ++i) loads.push_back(std::pow(static_cast<double>(i), -exponent));
   const double most = 1 / static_cast<double>(chosen);
-  double left = 1;  // what experts below the limit share
+  double left = 1;  // shared by the experts below the limit
   auto open = loads.begin();
   for (bool cut = true; cut;) {
     const double sum = std::accumulate(open, loads.end(), 0.0);

@@ -1,20 +1,20 @@
 #pragma once
-/// How a layer's tokens are divided among its experts, as a stated distribution: what the fullest of the ranks that
-/// have them gets over the mean.
+/// How a layer's tokens are divided among its experts, as an assumed distribution: how much more than the mean the
+/// fullest rank gets.
 #include <cstdint>
 #include <vector>
 
 namespace orrery::models {
 
-/// Shares of all choices that go to each of `experts`, in falling order: the i-th as i^-exponent (Zipf 1949), none
-/// above 1/chosen, which is an expert that every token takes; what that cuts off goes to the others alike. exponent 0:
-/// even.
+/// Each expert's share of all choices, in falling order: the i-th share is i^-exponent (Zipf 1949), at most 1/chosen,
+/// which is an expert that every token takes. What that limit cuts off goes to the others in equal parts. exponent 0:
+/// even shares.
 [[nodiscard]] std::vector<double> zipf_loads(std::int64_t experts, std::int64_t chosen, double exponent);
 
-/// The fullest of `ranks` that have as many experts each, over the mean: where experts stand in any order, the mean
-/// over 256 orders that are drawn from a fixed seed. `ranks` divides the number of loads.
+/// The load of the fullest of `ranks` over the mean, each rank with the same number of experts in arbitrary order: the
+/// mean over 256 orders, drawn from a fixed seed. `ranks` divides the number of loads.
 [[nodiscard]] double fullest_over_mean(const std::vector<double>& loads, std::int64_t ranks);
-/// The same for experts that stand in the order of `loads`, as a run's log has them.
+/// The same for experts in the order of `loads`, as a run's log has them.
 [[nodiscard]] double fullest_in_order(const std::vector<double>& loads, std::int64_t ranks);
 
 }  // namespace orrery::models

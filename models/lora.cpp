@@ -1,4 +1,4 @@
-// LoRA's words: ours, and those of the frameworks that people come from.
+// LoRA's words: ours, and those of the frameworks that users come from.
 #include "models/lora.h"
 
 #include <fmt/format.h>
@@ -16,18 +16,18 @@ namespace {
 
 constexpr double kMostAlpha = 1e6;
 
-/// A word for a product, or for one of the parts that it is made of here.
+/// A word for a product, or for one of the parts that form a product here.
 struct Word {
   const char* word;
   bool Lora::*target;
-  int part = 0;  ///< of several that must be named together; 0: all of the product
+  int part = 0;  ///< one of several parts that must be named together; 0: the whole product
 };
 constexpr auto kWords = std::to_array<Word>({
     {"qkv", &Lora::qkv},
     {"proj", &Lora::projection},
     {"up", &Lora::up},
     {"down", &Lora::down},
-    // Hugging Face's PEFT, of Llama's kin
+    // Hugging Face's PEFT, for Llama and relatives
     {"q_proj", &Lora::qkv, 1},
     {"k_proj", &Lora::qkv, 2},
     {"v_proj", &Lora::qkv, 3},
@@ -57,12 +57,12 @@ void read_targets(const base::Cursor& at, Lora& lora) {
   const auto whole = [&](const std::set<int>& parts, std::size_t all, const char* message, const char* help) {
     if (!parts.empty() && parts.size() < all) at.error("E0112", message, help);
   };
-  whole(of_qkv, 3, "q, k and v are one product here, which has one adapter",
-        "targets: [qkv], or q_proj, k_proj and v_proj together");
-  whole(of_up, 2, "gate and up are one product here, which has one adapter",
-        "targets: [up], or gate_proj and up_proj together; a layer that is not gated: [up]");
+  whole(of_qkv, 3, "q, k and v are one product here, with one adapter",
+        "use targets: [qkv], or q_proj, k_proj and v_proj together");
+  whole(of_up, 2, "gate and up are one product here, with one adapter",
+        "use targets: [up], or for gated layers gate_proj and up_proj together");
   if (std::none_of(kOurs.begin(), kOurs.end(), [&](const Word& one) { return lora.*one.target; }))
-    at.error("E0112", "adapters of no product train nothing", "targets: [qkv, proj, up, down], or some of them");
+    at.error("E0112", "adapters on no product train nothing", "targets: [qkv, proj, up, down], or some of them");
 }
 
 }  // namespace

@@ -1,15 +1,15 @@
 #pragma once
-/// The loss over the vocabulary: logits of all of a micro-batch's rows at once, or of one part of the rows after the
-/// other. Private to models/: see expand.cpp.
+/// The loss over the vocabulary: with logits of all of a micro-batch's rows at once, or part by part. Private to
+/// models/; see expand.cpp.
 ///
-/// Logits are the largest tensor of a model with a large vocabulary, and a row's gradient needs nothing of other rows.
-/// In parts, the product, the softmax, its gradient and what becomes of it (the head's input's gradient, and sums into
-/// the table's) follow each other for one part before the next begins, in the same memory. All of that stands in the
-/// backward pass, which the loss is not waited for by; so nothing is computed twice, and forward keeps the head's input
-/// instead of its logits. Evaluation, which has no backward pass, has a forward pass of its own.
+/// Logits are the largest tensor of a model with a large vocabulary, and a row's gradient needs nothing from other
+/// rows. In parts, the product, the softmax, its gradient and the results (the gradient of the head's input, and sums
+/// into the table's) run for one part before the next begins, in the same memory. All of this happens in the backward
+/// pass. Nothing in a step waits for the loss, so nothing is computed twice; forward keeps the head's input instead of
+/// its logits. Evaluation, which has no backward pass, has a forward pass of its own.
 ///
-/// Of all rows at once the gradient stands right behind the loss where backward follows forward anyway
-/// (`loss_at_once`): then it takes the logits' place while they are at hand, and a device may make one kernel of all.
+/// With all rows at once, the gradient comes right after the loss if backward follows forward anyway (`loss_at_once`):
+/// it replaces the logits while they are at hand, and a device may do both in one kernel.
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,8 +26,8 @@ class LossNotes : protected ExpertNotes {
   struct VocabularyLoss {
     Linear unembed;
     int targets = -1, loss = -1;
-    int logits = -1, maxima = -1, sums = -1;  ///< of a part's rows
-    std::int64_t rows = 0;                    ///< of a part
+    int logits = -1, maxima = -1, sums = -1;  ///< of one part's rows
+    std::int64_t rows = 0;                    ///< of one part
     double scale = 1;
   };
 
@@ -45,7 +45,7 @@ class LossNotes : protected ExpertNotes {
     return l;
   }
 
-  /// Forward: from `a`, the head's input, to the loss. In parts: nothing yet.
+  /// Forward: from `a`, the head's input, to the loss. In parts: does nothing yet.
   void loss_forward(const VocabularyLoss& l, int a) {
     if (in_chunks()) return;
     loss_of_rows(l, gathered(a, "ln_f.gathered"), l.targets);
@@ -73,7 +73,8 @@ class LossNotes : protected ExpertNotes {
     add_up(sums, da);
   }
 
-  /// Once forward is complete, what evaluation has instead of it, where that is another: in parts, or no gradient.
+  /// Call once forward is complete. Adds what evaluation runs instead, if it differs: the loss in parts, or without
+  /// gradient.
   void evaluate_loss(const VocabularyLoss& l, int a) {
     if (!in_chunks() && !at_once()) return;
     program_.evaluation = program_.forward;
@@ -112,7 +113,7 @@ class LossNotes : protected ExpertNotes {
     emit(vocabulary_op(l, OpKind::cross_entropy, {l.maxima, l.sums}, {l.loss}));
   }
 
-  /// The rows of part `i` of a tensor that has a row for each of the head's.
+  /// Part `i` of the rows of a tensor that has one row for each row of the head.
   int part_of(int whole, std::int64_t i) {
     Tensor t = program_.tensors[static_cast<std::size_t>(whole)];
     t.shape[0] /= options_.loss_chunks;

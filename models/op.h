@@ -192,12 +192,12 @@ enum class OpKind : std::uint8_t {
   /// in: tally (2E+1) of a layer. out: bias (E), each moved by `scale` towards the mean load (Wang et al. 2024)
   balance_bias,
   // -- recommendation models (models/recommender.h): n samples of this rank, D values a vector, f vectors a sample.
-  // Which
-  // parts of which tables each rank holds, and where what it sends and receives stands, is plan::TableLayout, which the
-  // executor brings: sizes here are those of the rank that has most, for prices. Slots: one for each rank.
+  // Which parts of which tables each rank holds, and where what it sends and receives stands, is plan::TableLayout,
+  // which the executor brings: sizes here are of the rank that has most, for prices. Slots: one for each rank; pooled
+  // vectors and their gradients as they stand at the tables or at the samples' owner, by way (plan::PooledEnd).
   load_clicks,  ///< out: dense (n,m), labels (n), indices (n,k) int32: this rank's part. Reads the data
   /// in: indices (n,k). out: lengths (slots, shards, n) int32 of each rank's shards, indices within them (slots, room)
-  /// int32, and how many values pooled vectors are: forward sent and received, backward sent and received (slots) each.
+  /// int32, how many exchanged values forward sent and received, backward sent and received are (slots), [by nodes].
   /// An index that its table has not is a Failure that names table and sample.
   bucketise_indices,
   /// Rows of tables that live outside the device's memory get a place in its cache: those that have none take the
@@ -206,14 +206,14 @@ enum class OpKind : std::uint8_t {
   /// from step to step, indices of places instead of rows, and for each memory of rows (host, NVMe) a list of those to
   /// fetch and one of those to write back (plan::RowMove). n: lookups. accumulate: the step changes what it looks up.
   cache_rows,
-  /// in: lengths, indices (as received, or of cache_rows), tables. out: sums of rows (slots, n, columns of this rank).
-  /// n: lookups, m:
-  /// columns of a row, k: values of the output
+  /// in: lengths, indices (as received, or of cache_rows), tables. out: sums of rows (slots at the
+  /// tables).
+  /// n: lookups, m: columns of a row, k: values of the output
   embedding_bag,
-  /// in: lengths, indices, gradients (slots, n, columns). out: for tables whose columns several ranks have, the squares
+  /// in: lengths, indices, gradients (at the tables). out: for tables whose columns several ranks have, the squares
   /// of each row's gradient, summed over this rank's columns (they accumulate over ranks); n, m as above.
   embedding_bag_squares,
-  /// in: lengths, indices, gradients (slots, n, columns), [squares of whole rows], [books of cache_rows]. out: tables,
+  /// in: lengths, indices, gradients (at the tables), [squares of whole rows], [books of cache_rows]. out: tables,
   /// [states], total (1),
   /// which accumulates the squares of this rank's gradients. Gradients of a row are summed in the order of the step's
   /// samples, then the row moves by `rule`: sgd; row-wise Adagrad as fbgemm's EXACT_ROWWISE_ADAGRAD, a state a row
@@ -225,10 +225,10 @@ enum class OpKind : std::uint8_t {
   embedding_lookup_grad,
   /// in: gradients (m), [lookups of each row]. out: tables (m), [states]. `rule` as of embedding_bag_update
   table_update,
-  /// in: pooled vectors as received (slots, n, columns of each), bottom (n,D), [sums of embedding_lookup]. out: vectors
+  /// in: pooled vectors (at the samples' owner), bottom (n,D), [sums of embedding_lookup]. out: vectors
   /// (n,f,D), bottom first, then each table's: the sum over its shards, or their mean by its `multi_hot`
   pooled_join,
-  pooled_split,     ///< in: dy (n,f,D). out: gradients (slots, n, columns of each), dbottom (n,D), [those of lookups]
+  pooled_split,     ///< in: dy (n,f,D). out: gradients (at the samples' owner), dbottom (n,D), [those of lookups]
   interaction_dot,  ///< in: x (n,k=f vectors of m=D). out: y (n, D + f(f-1)/2): the first vector, then products i > j
   interaction_dot_grad,  ///< in: dy, x. out: dx (n,f,D)
   cross,                 ///< in: x0 (n,m), u (n,m), x (n,m). out: y = x0 u + x (Wang et al. 2021, equation 2)
@@ -236,9 +236,9 @@ enum class OpKind : std::uint8_t {
   /// in: logits (n), labels (n). out: loss (1), accumulates scale * sum(log(1 + exp(l)) - label l)
   click_loss,
   click_loss_grad,  ///< in: logits (n), labels (n). out: dlogits = scale (sigmoid(l) - label)
-  /// in: pooled (slots, n, columns). out: the same in the output's type; int8: of each vector a scale (fp32, the
-  /// largest
-  /// magnitude / 127) and then its bytes. row_shard: slot i is laid out as rank i's shards, else as this rank's own
+  /// in: pooled vectors (slots). out: the same in the output's type; int8: of each vector a scale (fp32, the largest
+  /// magnitude / 127) and then its bytes.
+  /// row_shard: as they stand at the samples' owner, else at the tables
   encode_pooled,
   decode_pooled,  ///< the way back
   // -- latent attention (models/latent_notes.h): of a head's D columns `rotary` turn, and its value has k
@@ -252,7 +252,7 @@ enum class OpKind : std::uint8_t {
   latent_pack_grad,  ///< in: dqkv (n,3*H*D). out: dq, dkv, dkey (n,rotary), which is summed over the heads
   head_values,       ///< in: y (n,H*D). out: (n,H*k), the first k columns of each head
   head_values_grad,  ///< in: dy (n,H*k). out: (n,H*D), whose other columns are 0
-  // -- Muon (Jordan et al. 2024): plan/lower/whole_matrices.h says of which matrices, and who has what of them
+  // -- Muon (Jordan et al. 2024): plan/outline/whole_matrices.h says of which matrices, and who has what of them
   /// in: grad (m), coefficient (1), [scaling]. out: momentum (m), direction (m). Of matrices momentum moves towards the
   /// gradient, and the direction is the gradient moved towards it (Nesterov); elsewhere the direction is 0.
   muon_moments,
@@ -312,6 +312,7 @@ struct Op {
   bool flash = false;  ///< attention keeps row statistics instead of probabilities
   /// Products round their operands on the way in: bf16 to fp8, fp32 to tf32 (attention may). Tensors keep `dtype`.
   bool rounded = false;
+  bool four_bits = false;  ///< rounded from bf16: to fp4, not fp8
   /// matmul: as said there. embedding, embedding_grad: n tokens, m local vocabulary rows, k = C. Optimizer kinds: m
   /// elements. All others: n rows of m columns (swiglu: m = F, the width of y).
   std::int64_t m = 0, n = 0, k = 0;

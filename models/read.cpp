@@ -1,4 +1,4 @@
-// Our own form of a model, with defaults that belong to the family, and what every form is checked for.
+// Our own form of a model: reads it with its family's defaults, and checks models of every form.
 #include "models/read.h"
 
 #include <fmt/format.h>
@@ -22,7 +22,7 @@ namespace {
 
 using base::Cursor;
 
-// Orders follow the enumerations.
+// In the enumerations' order.
 const std::vector<std::string> kNormalisations = {"layer_norm", "rms_norm"};
 const std::vector<std::string> kGelus = {"tanh", "erf"};
 const std::vector<std::string> kPositions = {"learned", "rope", "alibi"};
@@ -48,7 +48,7 @@ Enum choose(const Cursor& at, const std::vector<std::string>& words, Enum fallba
   return static_cast<Enum>(at.choice(words, static_cast<int>(fallback)));
 }
 
-// What distinguishes the families where a file says nothing.
+// What distinguishes families where a file is silent.
 Model defaults_of(Family family) {
   Model m;
   m.family = family;
@@ -56,7 +56,7 @@ Model defaults_of(Family family) {
   return m;
 }
 
-// Relations between numbers that each alone are fine. Files with other errors are not checked for these.
+// Relations between numbers that are each fine alone. Not checked for files with other errors.
 void check(const Cursor& root, const Cursor& heads, const Cursor& kv_heads, Model& m) {
   const auto report = [&](const Cursor& at, std::string message, std::string help) {
     (at.exists() ? at : root).error("E0112", std::move(message), std::move(help));
@@ -64,7 +64,7 @@ void check(const Cursor& root, const Cursor& heads, const Cursor& kv_heads, Mode
   if (m.head_dim == 0 && m.latent.any()) m.head_dim = m.latent.nope + m.latent.rope;
   if (m.head_dim == 0 && m.hidden % m.heads != 0) {
     report(heads, fmt::format("hidden {} does not divide by {} heads", m.hidden, m.heads),
-           "give head_dim, or other heads");
+           "give head_dim, or another number of heads");
   } else if (m.head_dim == 0) {
     m.head_dim = m.hidden / m.heads;
   }
@@ -77,17 +77,17 @@ void check(const Cursor& root, const Cursor& heads, const Cursor& kv_heads, Mode
   const Cursor masked = root.optional("masked_fraction"), next = root.optional("next_sentence");
   if (m.masked_fraction > 0 && (m.causal || m.pre_norm)) {
     report(masked,
-           "masked tokens are predicted from both sides, by BERT's head: of a model that is causal, or normalises "
-           "ahead, there is none",
-           "causal: false and pre_norm: false, or masked_fraction: 0");
+           "masked tokens are predicted from both sides by BERT's head, which a causal model, or one that normalises "
+           "first, does not have",
+           "use causal: false and pre_norm: false, or masked_fraction: 0");
   }
   if (m.next_sentence && m.masked_fraction <= 0) {
-    report(next, "whether a segment is the next is told beside masked tokens, of which there are none",
-           "masked_fraction: 0.15, or next_sentence: false");
+    report(next, "next_sentence needs masked tokens, but there are none",
+           "use masked_fraction: 0.15, or next_sentence: false");
   }
   if (m.positions == Positions::rope && (m.rotary_columns() % 2 != 0 || m.rotary_columns() < 2)) {
     report(heads,
-           m.rotary_share < 1 ? fmt::format("rotary positions turn pairs, and {} of {} columns of a head are {}",
+           m.rotary_share < 1 ? fmt::format("rotary positions rotate pairs, but {} of {} columns of a head are {}",
                                             m.rotary_share, m.head_dim, m.rotary_columns())
                               : fmt::format("rotary positions need an even head width, found {}", m.head_dim),
            "");
@@ -95,30 +95,31 @@ void check(const Cursor& root, const Cursor& heads, const Cursor& kv_heads, Mode
   const auto needs = [&](const char* key, bool holds, const char* message, const char* help) {
     if (!holds) report(root.optional(key), message, help);
   };
-  needs("shared_norm", !m.shared_norm || m.parallel, "attention and MLP share a norm where they are parallel alone",
+  needs("shared_norm", !m.shared_norm || m.parallel, "attention and MLP can only share a norm if they are parallel",
         "parallel: true, or shared_norm: false");
-  needs("parallel", !m.parallel || m.pre_norm, "attention and MLP are parallel where norms come first",
+  needs("parallel", !m.parallel || m.pre_norm, "attention and MLP can only be parallel if norms come first",
         "pre_norm: true, or parallel: false");
   needs("output_norm", !m.output_norm || (m.pre_norm && !m.bias),
-        "norms of outputs stand beside norms ahead, and behind projections without biases",
+        "output norms need pre_norm, and projections without biases",
         "pre_norm: true and bias: false, or output_norm: false");
-  needs("window", m.window == 0 || m.causal, "a window is of the tokens before one", "causal: true, or window: 0");
+  needs("window", m.window == 0 || m.causal, "a window covers the tokens before one", "causal: true, or window: 0");
   needs("window_period", m.window_period == 0 || (m.window > 0 && m.window_period >= 2),
-        "each so many-th layer sees all where others see a window: from 2 on", "a window, or window_period: 0");
-  needs("positions", m.positions != Positions::alibi || m.causal, "ALiBi's slopes are on tokens before one",
+        "every window_period-th layer has no window, so it must be 2 or more", "give a window, or window_period: 0");
+  needs("positions", m.positions != Positions::alibi || m.causal, "ALiBi's slopes apply to the tokens before one",
         "causal: true, or other positions");
   needs("position_offset", m.position_offset == 0 || m.positions == Positions::learned,
-        "rows ahead of the first position are a position table's", "positions: learned, or position_offset: 0");
+        "rows before the first position need a position table", "positions: learned, or position_offset: 0");
   check_experts(root, m);
   check_latent(root, m);
 }
 
 constexpr std::int64_t kMostOffset = 1024;
 constexpr double kMostCap = 1e6;
-// Beyond it hardly a value is left.
+// At higher rates hardly any value is left.
 constexpr double kMostDropout = 0.99;
 
-// A word far from every known one is another kind of model, not a misspelt one: the rest of its file is in other words.
+// A word far from every known one is another kind of model, not a misspelling; the rest of its file then uses other
+// keys.
 bool is_foreign(const Cursor& family) {
   const std::string word = family.scalar_text();
   const std::vector<std::string> names = family_names();
@@ -126,7 +127,7 @@ bool is_foreign(const Cursor& family) {
          base::did_you_mean(word, names).empty();
 }
 
-// Of a kind of layer that many families have.
+// A kind of layer that many families have.
 bool is_mixture(std::string word) {
   std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
   for (const char* one : {"moe", "mixture", "expert", "switch", "gshard"})
@@ -139,16 +140,17 @@ Model read_own(const Cursor& at, const std::string& name) {
   if (is_foreign(family)) {
     if (is_mixture(family.scalar_text())) {
       family.error("E0106",
-                   fmt::format("{} is no family: any model may have experts", base::quoted(family.scalar_text())),
+                   fmt::format("{} is not a family: any model may have experts", base::quoted(family.scalar_text())),
                    "name the family of the layers around them, such as gpt or mixtral, and give experts: {count: 8, "
                    "chosen: 2}");
       at.ignore();
       return {};
     }
-    family.error("E0106", fmt::format("models of the family {} are not built yet", base::quoted(family.scalar_text())),
-                 fmt::format("families are {}: transformers of one stack, and recommendation models; encoders with "
-                             "decoders are not among them",
-                             fmt::join(family_names(), ", ")));
+    family.error(
+        "E0106", fmt::format("models of the family {} are not supported yet", base::quoted(family.scalar_text())),
+        fmt::format(
+            "families are {}: transformers with one stack, and recommendation models; not encoders with decoders",
+            fmt::join(family_names(), ", ")));
     at.ignore();
     return {};
   }
@@ -165,7 +167,7 @@ Model read_own(const Cursor& at, const std::string& name) {
   m.heads = at.at("heads").integer(1, kMostWidth, 1);
   m.kv_heads = at.optional("kv_heads").integer(1, kMostWidth, m.heads);
   m.head_dim = at.optional("head_dim").integer(1, kMostWidth, 0);
-  // A llama's width is no multiple of hidden that could be defaulted.
+  // A gated MLP's width has no usual multiple of hidden to default to.
   const Cursor ffn = traits_of(m.activation).gated ? at.at("ffn_hidden") : at.optional("ffn_hidden");
   m.ffn_hidden = ffn.integer(1, kMostWidth, 4 * m.hidden);
   m.vocab = at.at("vocab").integer(1, kMostVocab, 1);
@@ -182,7 +184,7 @@ Model read_own(const Cursor& at, const std::string& name) {
   m.norm_epsilon = at.optional("norm_epsilon").number(0, 1, m.norm_epsilon);
   m.rope_theta = at.optional("rope_theta").number(1, 1e12, m.rope_theta);
   m.initial_stddev = at.optional("initial_stddev").number(0, 10, m.initial_stddev);
-  // A decoder, or an encoder that normalises ahead, has no head of BERT's unless one is asked for.
+  // Unless asked for, neither a decoder nor an encoder with norms ahead has BERT's head.
   const bool encoder = !m.causal && !m.pre_norm;
   m.masked_fraction = at.optional("masked_fraction").number(0, 1, encoder ? m.masked_fraction : 0);
   m.next_sentence = at.optional("next_sentence").boolean(m.masked_fraction > 0 && m.next_sentence);
@@ -214,7 +216,7 @@ Model read_any(const Cursor& at, const std::string& name) {
   const bool failed_before = at.findings().failed();
   const bool theirs = is_hugging_face(at);
   Model m = theirs ? read_hugging_face(at, name) : read_own(at, name);
-  // Relations of numbers that were not read would be about our fallbacks.
+  // Relations between numbers that could not be read would be about our fallbacks.
   if (at.findings().failed() || failed_before || m.recommender) return m;
   const Cursor heads = theirs ? at : at.optional("heads");
   const Cursor kv_heads = theirs ? at : at.optional("kv_heads");
@@ -222,7 +224,7 @@ Model read_any(const Cursor& at, const std::string& name) {
   return m;
 }
 
-// "…/gpt2-124m.yaml" -> "gpt2-124m"; a config.json is named by its folder.
+// "…/gpt2-124m.yaml" -> "gpt2-124m"; a config.json gets the name of its folder.
 std::string stem(const std::string& file) {
   const auto last_part = [](const std::string& path) {
     const std::size_t slash = path.find_last_of('/');
@@ -235,7 +237,7 @@ std::string stem(const std::string& file) {
   }
   const std::size_t dot = name.find_last_of('.');
   if (dot != std::string::npos && dot > 0) name.resize(dot);
-  return name.empty() ? "model" : base::printable(name);  // of a file's name nobody has seen to it
+  return name.empty() ? "model" : base::printable(name);  // a file's name is unchecked input
 }
 
 }  // namespace
@@ -307,7 +309,7 @@ std::string write_model(const Model& m, int indent) {
   line("initial_stddev", m.initial_stddev);
   line("masked_fraction", m.masked_fraction);
   line("next_sentence", m.next_sentence);
-  // Features that few have, where they are not the family's.
+  // Rare features, if they are not the family's own.
   const Model usual = defaults_of(m.family);
   const auto feature = [&](const char* key, auto Model::*of) {
     if (m.*of != usual.*of) line(key, m.*of);

@@ -1,6 +1,6 @@
 #pragma once
-/// Text to Model: our own YAML form and Hugging Face's config.json (models/families.h). Unknown families are
-/// errors that name what was found; nothing is guessed. No file is opened here.
+/// Text to Model: our own YAML form, and Hugging Face's config.json (models/families.h). An unknown family is an error
+/// that names what was found; nothing is guessed. Opens no file.
 #include <string>
 #include <string_view>
 
@@ -10,11 +10,11 @@
 
 namespace orrery::models {
 
-/// `name` of the model is taken from the text, else from `file`'s stem.
+/// The model's name comes from the text, else from `file`'s stem.
 [[nodiscard]] base::Result<Model> parse_model(std::string_view text, std::string file);
-/// The same from a place inside another document (a plan file carries its model).
+/// The same from a place inside another document, such as a plan file, which contains its model.
 [[nodiscard]] Model read_model(const base::Cursor& at);
-/// Rates of dropout: one number for all three places, or a map of them.
+/// Dropout rates: one number for all three places, or a map.
 [[nodiscard]] Dropout read_dropout(const base::Cursor& at);
 [[nodiscard]] std::string dropout_text(const Dropout& dropout);
 /// The YAML form; read_model(write_model(m)) == m.

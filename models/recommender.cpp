@@ -6,7 +6,7 @@
 namespace orrery::models {
 namespace {
 
-// Layers stand at even places of a torch.nn.Sequential, activations between them.
+// In a torch.nn.Sequential, layers have the even positions and activations the odd ones.
 void add_mlp(std::vector<DenseParameter>& out, const char* prefix, const std::vector<std::int64_t>& widths) {
   for (std::size_t i = 0; i + 1 < widths.size(); ++i) {
     const auto in = static_cast<double>(widths[i]), wide = static_cast<double>(widths[i + 1]);
@@ -106,7 +106,7 @@ double flops_per_sample_forward(const Recommender& r) {
   double flops = mlp_flops(r.bottom_widths()) + mlp_flops(r.top_widths());
   flops += d * static_cast<double>(r.indices());
   if (r.interaction == Interaction::dot) return flops + f * (f - 1) * d;
-  // Two products of rank r each, x0 * (.) + x.
+  // Two products of rank r each, then x0 * (.) + x.
   return flops + static_cast<double>(r.cross_layers) * f * d * (4 * static_cast<double>(r.cross_rank) + 3);
 }
 

@@ -1,8 +1,8 @@
 #pragma once
 /// Recommendation models (Naumov et al. 2019, "Deep Learning Recommendation Model for Personalization and
-/// Recommendation Systems"): dense features through a bottom MLP, categorical ones through embedding tables, what both
-/// give interacts, a top MLP makes a logit of it. A sample is what a token is elsewhere: sequences are one long.
-/// Letters: n samples, D embedding_dim, f = tables + 1 vectors that interact.
+/// Recommendation Systems"): dense features pass through a bottom MLP, categorical features through embedding tables.
+/// Both results interact, and a top MLP turns that into a logit. A sample plays the part of a token: sequences have
+/// length one. Letters: n samples, D embedding_dim, f = tables + 1 vectors that interact.
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -19,7 +19,7 @@ enum class Interaction : std::uint8_t {
 struct Table {
   std::int64_t rows = 0;
   Pooling pooling = Pooling::sum;
-  std::int64_t multi_hot = 1;  ///< indices that each sample has
+  std::int64_t multi_hot = 1;  ///< indices per sample
   bool operator==(const Table&) const = default;
 };
 
@@ -27,16 +27,16 @@ struct Recommender {
   std::int64_t dense_features = 0;
   std::int64_t embedding_dim = 0;
   std::vector<Table> tables;
-  std::vector<std::int64_t> bottom_mlp, top_mlp;  ///< output widths; ReLU behind each but the last of the top
+  std::vector<std::int64_t> bottom_mlp, top_mlp;  ///< output widths; ReLU after each but the last of the top
   Interaction interaction = Interaction::dot;
-  std::int64_t cross_layers = 0, cross_rank = 0;  ///< of `cross`
+  std::int64_t cross_layers = 0, cross_rank = 0;  ///< for `cross`
   bool operator==(const Recommender&) const = default;
 
   [[nodiscard]] std::int64_t vectors() const { return static_cast<std::int64_t>(tables.size()) + 1; }
-  [[nodiscard]] std::int64_t indices() const;    ///< of a sample, over all tables
+  [[nodiscard]] std::int64_t indices() const;    ///< per sample, over all tables
   [[nodiscard]] std::int64_t top_input() const;  ///< D + f(f-1)/2, or f D
-  [[nodiscard]] std::int64_t rows() const;       ///< of all tables
-  /// Widths of an MLP from its input to its output.
+  [[nodiscard]] std::int64_t rows() const;       ///< over all tables
+  /// Widths of an MLP, from its input to its output.
   [[nodiscard]] std::vector<std::int64_t> bottom_widths() const;
   [[nodiscard]] std::vector<std::int64_t> top_widths() const;
 };
@@ -47,18 +47,19 @@ struct DenseParameter {
   std::vector<std::int64_t> shape;
   double initial_stddev = 0;  ///< 0: zeros
 };
-/// In the order of the forward pass: bottom MLP, cross layers, top MLP. Initial values of MLPs as in the public DLRM:
-/// normal with variance 2/(in + out), biases 1/out.
+/// In the order of the forward pass: bottom MLP, cross layers, top MLP. The MLPs' initial values are as in the public
+/// DLRM: normal with variance 2/(in + out), biases with variance 1/out.
 [[nodiscard]] std::vector<DenseParameter> bottom_parameters(const Recommender& r);
 [[nodiscard]] std::vector<DenseParameter> top_parameters(const Recommender& r);
 /// "emb_l.3.weight"
 [[nodiscard]] std::string table_name(std::int64_t table);
-/// Of normal initial values: the public DLRM draws evenly from +-1/sqrt(rows), whose variance is 1/(3 rows).
+/// For normal initial values. The public DLRM draws uniformly within +-1/sqrt(rows), which has variance 1/(3 rows).
 [[nodiscard]] double table_stddev(const Table& table);
 
 [[nodiscard]] std::int64_t dense_parameters(const Recommender& r);
 [[nodiscard]] std::int64_t table_parameters(const Recommender& r);
-/// Multiply-adds count 2: MLPs, cross layers, the f(f-1)/2 products of the interaction, additions of pooled rows.
+/// A multiply-add counts 2. Counts MLPs, cross layers, the f(f-1)/2 products of the interaction, and additions of
+/// pooled rows.
 [[nodiscard]] double flops_per_sample_forward(const Recommender& r);
 
 }  // namespace orrery::models

@@ -36,7 +36,7 @@ std::vector<std::int64_t> widths(const Cursor& at) {
   for (const Cursor& item : at.items()) out.push_back(item.integer(1, kMostWidth, 1));
   if (at.exists() && at.is_sequence() && (out.empty() || static_cast<std::int64_t>(out.size()) > kMostMlpLayers))
     at.error("E0112", out.empty() ? "an MLP without layers" : "more layers than an MLP may have",
-             "the output width of each layer: [512, 256, 64]");
+             "give the output width of each layer: [512, 256, 64]");
   return out;
 }
 
@@ -58,7 +58,7 @@ void read_recommender(const Cursor& at, Model& m) {
   }
   if (tables.is_sequence() && r.tables.empty())
     tables.error("E0112", "a recommendation model without tables",
-                 "tables: [{rows: 1000, pooling: sum, multi_hot: 1}], one of each categorical feature");
+                 "give tables: [{rows: 1000, pooling: sum, multi_hot: 1}], one per categorical feature");
   const Cursor bottom = at.at("bottom_mlp"), top = at.at("top_mlp");
   r.bottom_mlp = widths(bottom);
   r.top_mlp = widths(top);
@@ -69,22 +69,23 @@ void read_recommender(const Cursor& at, Model& m) {
   r.cross_layers = layers.integer(1, kMostMlpLayers, crosses ? 3 : 0);
   r.cross_rank = rank.integer(1, kMostWidth, crosses ? 512 : 0);
   for (const Cursor& one : {layers, rank})
-    if (one.exists() && !crosses) one.error("E0112", "cross layers stand in another interaction", "interaction: cross");
+    if (one.exists() && !crosses)
+      one.error("E0112", "cross layers belong to another interaction", "interaction: cross");
   for (const Cursor& source : at.optional("sources").one_or_many()) m.sources.push_back(source.text());
   if (at.findings().failed()) return;
-  // The vector of the dense features interacts with those of the tables, so it is as wide.
+  // The dense features' vector interacts with the tables' vectors, so it must be as wide.
   if (r.bottom_mlp.back() != r.embedding_dim)
     bottom.error("E0112",
-                 fmt::format("the bottom MLP ends in {} values, and interacts with vectors of embedding_dim {}",
+                 fmt::format("the bottom MLP ends in {} values, but interacts with vectors of embedding_dim {}",
                              r.bottom_mlp.back(), r.embedding_dim),
                  fmt::format("end bottom_mlp in {}", r.embedding_dim));
   if (r.top_mlp.back() != 1)
-    top.error("E0112", fmt::format("the top MLP ends in {} values: a click is one logit", r.top_mlp.back()),
+    top.error("E0112", fmt::format("the top MLP ends in {} values, but a click is one logit", r.top_mlp.back()),
               "end top_mlp in 1");
-  // Bytes of all tables, gradients and states fit 64 bits.
+  // Keeps the bytes of all tables, gradients and states within 64 bits.
   constexpr double kMostValues = 1e16;
   if (static_cast<double>(r.rows()) * static_cast<double>(r.embedding_dim) > kMostValues)
-    tables.error("E0112", "tables of more values than can be counted", "");
+    tables.error("E0112", "the tables have more values than can be counted", "");
   m.layers = static_cast<std::int64_t>(r.bottom_mlp.size() + r.top_mlp.size()) + r.cross_layers;
   m.hidden = r.embedding_dim;
   m.heads = m.kv_heads = m.head_dim = m.ffn_hidden = m.vocab = 1;

@@ -5,9 +5,9 @@
 
 namespace orrery::models {
 
-/// `family: dlrm`: the keys behind `name` and `family`, and what numbers must be of each other (E0112).
+/// `family: dlrm`: reads the keys other than `name` and `family`, and checks relations between the numbers (E0112).
 void read_recommender(const base::Cursor& at, Model& m);
-/// The lines behind `name` and `family`.
+/// The lines after `name` and `family`.
 [[nodiscard]] std::string recommender_text(const Recommender& r, const std::string& margin);
 
 }  // namespace orrery::models

@@ -84,13 +84,13 @@ Json scheduler_of(Handover& h) {
     case plan::Decay::inverse_square_root:
     case plan::Decay::wsd: break;
   }
-  h.needs(false, "this decay of the learning rate", "constant, linear or cosine; or a scheduler of your own code");
+  h.needs(false, "this decay of the learning rate", "constant, linear or cosine; or a scheduler in your own code");
   return nullptr;
 }
 
 void precision_of(Handover& h, Json& c) {
   const plan::PlanSpec& s = h.spec();
-  h.needs(s.precision != DType::fp8, "products in fp8 in its configuration",
+  h.needs(s.precision != DType::fp8 && s.precision != DType::fp4, "products in fp8 or fp4 in its configuration",
           "`precision: bf16`; TransformerEngine in the model's code");
   if (s.precision == DType::bf16) c["bf16"] = {{"enabled", true}};
   if (s.precision == DType::fp16) {
@@ -106,18 +106,18 @@ void precision_of(Handover& h, Json& c) {
   if (!s.compresses()) return;
   const bool bf16 = s.compression.gradients == plan::GradientCompression::bf16;
   c["communication_data_type"] = bf16 ? "bf16" : "fp16";
-  h.note(true, "communication_data_type also adds up in that type, where the plan adds up in fp32");
+  h.note(true, "communication_data_type also sums in that type, while the plan sums in fp32");
 }
 
 }  // namespace
 
 base::Result<Settings> deepspeed_settings(Handover h) {
   const plan::PlanSpec& s = h.spec();
-  h.needs(s.expert == 1, "experts divided among ranks: they are the model's code (deepspeed.moe.layer.MoE)",
+  h.needs(s.expert == 1, "expert parallelism: it belongs to the model's code (deepspeed.moe.layer.MoE)",
           "`expert: 1`, or export to megatron");
-  h.needs(s.tensor == 1 && s.context == 1, "tensor and context parallelism: they are the model's code",
+  h.needs(s.tensor == 1 && s.context == 1, "tensor and context parallelism: they belong to the model's code",
           "`tensor: 1, context: 1`, or export for Megatron-LM");
-  h.needs(s.pipeline == 1, "pipelines: they are the model's code (PipelineModule)",
+  h.needs(s.pipeline == 1, "pipelines: they belong to the model's code (PipelineModule)",
           "`pipeline: 1`, or export for Megatron-LM");
   Json c = {{"train_batch_size", s.batch},
             {"train_micro_batch_size_per_gpu", s.micro_batch},
@@ -128,22 +128,22 @@ base::Result<Settings> deepspeed_settings(Handover h) {
   c["optimizer"] = optimizer_of(h.training().optimizer);
   if (Json scheduler = scheduler_of(h); !scheduler.is_null()) c["scheduler"] = std::move(scheduler);
   const bool checkpoints = s.recompute == plan::Recompute::full;
-  h.needs(s.offload.activations == Space::device || checkpoints, "activations on the host that are not checkpoints",
-          "`recompute: full` with it");
+  h.needs(s.offload.activations == Space::device || checkpoints, "offloaded activations that are not checkpoints",
+          "use `recompute: full` with it");
   if (checkpoints) {
     c["activation_checkpointing"] = {{"partition_activations", false},
                                      {"cpu_checkpointing", s.offload.activations == Space::host},
                                      {"contiguous_memory_optimization", false}};
     h.note(true,
            s.recompute_layers < 0
-               ? std::string("the model's code says what is recomputed: each block, in this plan")
-               : fmt::format("the model's code says what is recomputed: the first {} blocks, in this plan",
+               ? std::string("the model's code decides what is recomputed; in this plan: every block")
+               : fmt::format("the model's code decides what is recomputed; in this plan: the first {} blocks",
                              s.recompute_layers),
-           "deepspeed.checkpointing.checkpoint around a block's forward pass");
+           "use deepspeed.checkpointing.checkpoint around a block's forward pass");
   }
   h.note(s.recompute == plan::Recompute::selective && !s.flash,
-         "the model's code says what is recomputed: attention's probabilities, in this plan");
-  h.note(h.dropout().any(), "dropout is the model's code");
+         "the model's code decides what is recomputed; in this plan: attention's probabilities");
+  h.note(h.dropout().any(), "dropout belongs to the model's code");
   c["wall_clock_breakdown"] = false;
   return h.give(c.dump(2) + "\n");
 }

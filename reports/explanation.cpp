@@ -94,7 +94,7 @@ json variations_json(const std::vector<cost::Variation>& variations, const cost:
 }
 
 Table sensitivities_table(const std::vector<cost::Sensitivity>& all, const cost::Prediction& own) {
-  Table table{"Numbers that the step time hangs on",
+  Table table{"Numbers that the step time depends on",
               {{"number", Align::left},
                {"value"},
                {fmt::format("÷ {:g}", cost::kSensitivityFactor)},
@@ -139,7 +139,7 @@ Table operators_table(const cost::Operators& operators) {
                           share_text(rate, operators.peak_flops), base::human(base::Bytes{row.bytes}),
                           row.bytes > 0 ? number(row.flops / row.bytes) : "—"});
   }
-  table.notes.push_back("Bytes are those that a kernel alone would read and write, each once.");
+  table.notes.push_back("Bytes are what a single kernel would read and write, each once.");
   return table;
 }
 
@@ -166,9 +166,9 @@ std::vector<WaterfallPart> waterfall_of(const cost::Prediction& p, const cost::O
       below[static_cast<int>(kind_of(row.name))] += row.seconds - row.flops / operators.peak_flops;
   const double rest = b.forward + b.backward - ideal + masked - below[0] - below[1] - below[2];
   std::vector<WaterfallPart> out = {
-      {"model FLOPs at peak", ideal},           {"attention that masks leave out", -masked},
+      {"model FLOPs at peak", ideal},           {"attention under the mask", -masked},
       {"matrix products below peak", below[0]}, {"attention below peak", below[1]},
-      {"operators bound by memory", below[2]},  {"issuing, jitter and FLOPs beside the model's", rest},
+      {"operators bound by memory", below[2]},  {"issuing, jitter, and FLOPs beyond the model's", rest},
       {"recomputation", b.recompute},           {"optimizer", b.optimizer}};
   static const std::set<std::string> kSaid = {"forward", "backward", "recompute", "optimizer"};
   for (const Part& part : parts_of(b))

@@ -22,7 +22,7 @@ void Handover::needs(bool can, const std::string& what, const std::string& help)
   errors.push_back({base::Severity::error,
                     "E0631",
                     {path, 1, 1, 1},
-                    fmt::format("{} has no word for {}", framework, what),
+                    fmt::format("{} cannot express {}", framework, what),
                     help,
                     {}});
 }
@@ -35,7 +35,7 @@ void Handover::note(bool differs, const std::string& what, const std::string& he
 void Handover::check_common() {
   const plan::PlanSpec& s = spec();
   needs(!model().recommender, "recommendation models", "torchrec and HugeCTR have planners of their own");
-  needs(!model().lora.any(), "low-rank adapters", "leave `training: {lora}` out, and say it to the framework itself");
+  needs(!model().lora.any(), "low-rank adapters", "leave `training: {lora}` out, and set it in the framework itself");
   needs(!s.has_server(), "a parameter server", "leave `staleness` out");
   needs(!s.asynchronous() && !s.splits_backward(), fmt::format("the order {}", plan::name_of(s.order)),
         "`schedule: 1f1b`");
@@ -45,8 +45,8 @@ void Handover::check_common() {
   needs(s.compression.activations == plan::ActivationEncoding::none, "encoded activations",
         "`compression: {activations: none}`");
   needs(!s.low_rank() && !s.exchanges_by_node(), "this compression of gradients",
-        "`compression: {gradients: none}`, or bf16 all at once");
-  note(!training().initial_weights.empty(), "the run begins with the framework's own weights",
+        "`compression: {gradients: none}`, or bf16 without groups");
+  note(!training().initial_weights.empty(), "the run begins with the framework's own initial weights",
        "convert `initial_weights` with the framework's tools");
   needs(training().optimizer.kind == plan::OptimizerKind::adamw ||
             training().optimizer.kind == plan::OptimizerKind::adam ||

@@ -63,8 +63,8 @@ json checkpoint_json(const CheckpointForecast& c) {
 }
 
 std::string checkpoint_text(const CheckpointForecast& c, const TableStyle& style) {
-  return styled(fmt::format("A checkpoint is {}, at most {} of a rank: it holds the steps up for {} and is written "
-                            "behind them in {}.",
+  return styled(fmt::format("A checkpoint is {}, at most {} per rank: it holds up the steps for {} and is written in "
+                            "the background in {}.",
                             base::human(base::Bytes{c.size.bytes}), base::human(base::Bytes{c.size.largest_rank}),
                             time_text(c.price.pause()), time_text(c.price.write)),
                 style) +
@@ -110,14 +110,15 @@ json goodput_json(const cost::Forecast& f) {
 }
 
 std::string goodput_text(const cost::Forecast& f, const TableStyle& style) {
-  std::string out = failures_text(f.asked.failures) +
-                    fmt::format(", {} to go on, a checkpoint {}: goodput {}.\n", long_time(f.system.restart),
-                                every_text(f.every, f.now.interval), percent(f.now.useful));
-  out += fmt::format("Lost: {} to checkpoints, {} to work done again ({} a failure), {} to restarts.\n",
+  std::string out =
+      failures_text(f.asked.failures) + fmt::format(", {} until steps continue, a checkpoint {}: goodput {}.\n",
+                                                    long_time(f.system.restart), every_text(f.every, f.now.interval),
+                                                    percent(f.now.useful));
+  out += fmt::format("Lost: {} to checkpoints, {} to repeated work ({} per failure), {} to restarts.\n",
                      percent(f.now.checkpoint), percent(f.now.lost), long_time(f.now.lost_per_failure),
                      percent(f.now.restart));
   if (!f.periodic && f.best_every > 0 && f.best_every != f.every)
-    out += fmt::format("Best is a checkpoint {}: goodput {}.\n", every_text(f.best_every, f.best.interval),
+    out += fmt::format("Best: a checkpoint {}: goodput {}.\n", every_text(f.best_every, f.best.interval),
                        percent(f.best.useful));
   if (f.asked.steps > 0)
     out += fmt::format("{} steps take {} with {} failures, {} without.\n", f.asked.steps, long_time(f.run),

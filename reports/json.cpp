@@ -26,7 +26,9 @@ json breakdown_json(const cost::Breakdown& b) {
           {"data_communication", b.data_communication},
           {"pipeline_communication", b.pipeline_communication},
           {"copies", b.copies},
+          {"contention", b.contention},
           {"bubble", b.bubble},
+          {"imbalance", b.imbalance},
           {"overhead", b.overhead}};
 }
 
@@ -210,6 +212,7 @@ json simulate_json(const cost::Prediction& p) {
                                     {"bytes", whole(row.bytes)},
                                     {"time_s", row.time_s},
                                     {"exposed_s", row.exposed_s},
+                                    {"contention_s", row.contention_s},
                                     {"bus_bandwidth_bytes_per_s", row.bus_bandwidth}});
   }
   out["links"] = json::array();

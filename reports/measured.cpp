@@ -92,6 +92,25 @@ class Account {
   double now_ = 0;
 };
 
+using BookedPart = double cost::Breakdown::*;
+constexpr BookedPart kBookedParts[] = {&cost::Breakdown::forward,
+                                       &cost::Breakdown::backward,
+                                       &cost::Breakdown::recompute,
+                                       &cost::Breakdown::optimizer,
+                                       &cost::Breakdown::tensor_communication,
+                                       &cost::Breakdown::exchange_communication,
+                                       &cost::Breakdown::data_communication,
+                                       &cost::Breakdown::pipeline_communication,
+                                       &cost::Breakdown::copies,
+                                       &cost::Breakdown::bubble,
+                                       &cost::Breakdown::imbalance,
+                                       &cost::Breakdown::overhead};
+
+/// What a rank has to do by itself, as the replay counts it.
+double work(const cost::Breakdown& b) {
+  return b.forward + b.backward + b.recompute + b.optimizer + b.tensor_communication + b.exchange_communication;
+}
+
 }  // namespace
 
 cost::Breakdown measured_breakdown(const plan::Timeline& timeline, const plan::Schedule& schedule) {
@@ -101,12 +120,17 @@ cost::Breakdown measured_breakdown(const plan::Timeline& timeline, const plan::S
   for (const Span& span : timeline.spans)
     if (span.iteration == iteration) end = std::max(end, span.end);
   const std::vector<int> ranks = ranks_of(timeline, schedule, /*all=*/true);
-  for (const int rank : ranks) Account(sum, schedule).book(spans_of(timeline, schedule, rank, iteration), end);
-  const double share = ranks.empty() ? 0 : 1.0 / static_cast<double>(ranks.size());
-  for (double* part : {&sum.forward, &sum.backward, &sum.recompute, &sum.optimizer, &sum.tensor_communication,
-                       &sum.exchange_communication, &sum.data_communication, &sum.pipeline_communication, &sum.copies,
-                       &sum.bubble, &sum.overhead})
-    *part *= share;
+  std::vector<cost::Breakdown> each(ranks.size());
+  double most = 0;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    Account(each[i], schedule).book(spans_of(timeline, schedule, ranks[i], iteration), end);
+    most = std::max(most, work(each[i]));
+  }
+  for (cost::Breakdown& one : each) {
+    one.imbalance = cost::imbalance_of(one.bubble, work(one), most);
+    one.bubble -= one.imbalance;
+    for (const BookedPart part : kBookedParts) sum.*part += one.*part / static_cast<double>(ranks.size());
+  }
   return sum;
 }
 

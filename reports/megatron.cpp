@@ -61,7 +61,8 @@ void balance_flags(Handover& h, Flags& f) {
   f.add("moe-router-load-balancing-type", e.aux_coefficient > 0 ? "global_aux_loss" : "none");
   if (e.aux_coefficient > 0) f.add("moe-aux-loss-coeff", e.aux_coefficient * static_cast<double>(e.chosen) / layers);
   if (e.z_coefficient > 0) f.add("moe-z-loss-coeff", e.z_coefficient / layers);
-  h.note(e.aux_coefficient > 0 && layers > 1, "its balancing loss is of each layer by itself, ours of all together");
+  h.note(e.aux_coefficient > 0 && layers > 1,
+         "its balancing loss covers each layer separately, ours all layers together");
   if (e.balance_bias) {
     f.add("moe-router-enable-expert-bias");
     f.add("moe-router-bias-update-rate", e.bias_rate);
@@ -75,9 +76,9 @@ void expert_flags(Handover& h, Flags& f) {
   if (!e.any()) return;
   const bool one = e.chosen == 1, sigmoid = e.scores == Scores::sigmoid;
   h.needs(!e.router_bias && !e.expert_bias, "biases of routers and experts",
-          "experts without, or gpt-oss's own recipe");
+          "experts without biases, or gpt-oss's own recipe");
   h.needs(s.tokens == plan::Tokens{}, "rows of tokens in fewer bits", "no `tokens`");
-  h.needs(!sigmoid || e.normalised || one, "weights by sigmoids that are not divided by their sum",
+  h.needs(!sigmoid || e.normalised || one, "weights from sigmoids that are not divided by their sum",
           "`normalised: true`");
   h.needs(!one || (!e.normalised && e.scores != Scores::softmax_chosen), "a weight of 1 for a token's one expert",
           "`normalised: false`");
@@ -94,14 +95,14 @@ void expert_flags(Handover& h, Flags& f) {
     f.add("moe-router-num-groups", e.groups);
     f.add("moe-router-group-topk", e.groups_chosen);
     // There, a group's score is the sum of its best experts, as many as a token takes from each group.
-    h.note(e.chosen / e.groups_chosen != (e.groups_by_two ? 2 : 1), "groups of experts are chosen by other sums");
+    h.note(e.chosen / e.groups_chosen != (e.groups_by_two ? 2 : 1), "it chooses groups of experts by other sums");
   }
   f.add_if(e.scales_input, "moe-apply-probs-on-input");
   f.add("moe-router-dtype", "fp32");
   balance_flags(h, f);
   if (e.capacity_factor > 0) {
     f.add("moe-expert-capacity-factor", e.capacity_factor);
-    h.note(true, "its capacity is of a micro-batch's tokens, by their weights; ours of a sequence's, by their order");
+    h.note(true, "its capacity limits a micro-batch's tokens, by weight; ours a sequence's, by order");
   }
   f.add("moe-grouped-gemm");
   f.add("moe-token-dispatcher-type", "alltoall");
@@ -128,18 +129,19 @@ std::string model_flags(Handover& h) {
   h.needs(m.causal && m.pre_norm && !m.next_sentence, "BERT (its trainer has left the main branch)",
           "GPTs and Llamas can be exported");
   h.needs(m.activation != models::Activation::relu, "ReLU as it is", "gelu, or swiglu");
-  h.needs(m.activation != models::Activation::clamped_swiglu, "a SwiGLU that is clamped", "swiglu, or gelu");
+  h.needs(m.activation != models::Activation::clamped_swiglu, "a clamped SwiGLU", "swiglu, or gelu");
   h.needs(m.activation != models::Activation::geglu, "a gate with GELU", "swiglu, or gelu");
   h.needs(!m.parallel && !m.output_norm && !m.embedding_norm && !m.scaled_embedding,
           "attention parallel to the MLP, norms of outputs or embeddings, and scaled embeddings",
           "GPTs, Llamas, Qwens and Nemotrons can be exported");
   h.needs(m.positions != models::Positions::alibi && m.position_offset == 0 && m.window == 0 && m.query_scale == 0 &&
               m.attention_cap == 0 && m.logit_cap == 0,
-          "ALiBi, offsets of positions, windows, caps and scales of its own in attention",
+          "ALiBi, position offsets, windows, caps, or attention scales of its own",
           "GPTs, Llamas, Qwens and Nemotrons can be exported");
-  h.needs(!m.attention_sinks, "logits of attention that stand beside the scores", "models without `attention_sinks`");
-  h.note(dropout.embedding != dropout.residual,
-         fmt::format("--hidden-dropout is of embeddings and residuals alike; {} is the residuals'", dropout.residual));
+  h.needs(!m.attention_sinks, "learned attention logits beside the scores", "models without `attention_sinks`");
+  h.note(
+      dropout.embedding != dropout.residual,
+      fmt::format("--hidden-dropout applies to embeddings and residuals alike; {} is for residuals", dropout.residual));
   Flags f("MODEL_ARGS");
   f.add("num-layers", m.layers);
   f.add("hidden-size", m.hidden);
@@ -220,15 +222,15 @@ void sharding_flags(Handover& h, Flags& f) {
     f.add("data-parallel-sharding-strategy", s.zero_stage == 2 ? "optim_grads" : "optim_grads_params");
     f.add("ckpt-format", "fsdp_dtensor");
     h.note(s.pipeline > 1,
-           "ZeRO 2 and 3 are Megatron-FSDP, which gathers and reduces in its own way in each pass of a pipeline",
-           "ZeRO 1 is what Megatron-LM's users take with pipelines");
+           "ZeRO 2 and 3 mean Megatron-FSDP, which gathers and reduces in its own way in each pass of a pipeline",
+           "Megatron-LM's users combine pipelines with ZeRO 1");
   }
   if (partitions(s) && s.sub_groups() > 1) f.add("num-distributed-optimizer-instances", s.sub_groups());
   f.add_if(early, "overlap-grad-reduce");
   f.add_if(early && partitions(s), "overlap-param-gather");
   if (s.compresses() && s.compression.gradients == plan::GradientCompression::bf16) {
     f.add("grad-reduce-in-bf16");
-    h.note(true, "--grad-reduce-in-bf16 also adds up in bf16, where the plan adds up in fp32");
+    h.note(true, "--grad-reduce-in-bf16 also sums in bf16, while the plan sums in fp32");
   }
   h.needs(!s.compresses() || s.compression.gradients == plan::GradientCompression::bf16 || s.low_rank() ||
               s.exchanges_by_node(),
@@ -245,12 +247,12 @@ void memory_flags(Handover& h, Flags& f) {
     h.note(some && s.virtual_stages > 1, "--recompute-num-layers counts the layers of each virtual stage",
            "check its number by hand");
   } else if (s.recompute == plan::Recompute::selective && !s.flash) {
-    h.note(s.recompute_layers >= 0, "selective recomputation is of all layers");
+    h.note(s.recompute_layers >= 0, "selective recomputation applies to all layers");
     f.add("recompute-granularity", "selective");
     f.add("recompute-modules", "core_attn");
   }
   f.add("attention-backend", s.flash ? "auto" : "unfused");
-  h.needs(s.offload.activations == Space::device, "blocks' activations on the host as the plan moves them",
+  h.needs(s.offload.activations == Space::device, "offloaded activations of blocks, as the plan moves them",
           "`offload: {activations: device}`, or try --fine-grained-activation-offloading by hand");
   h.needs(s.offload.parameters == Space::device, "parameters outside the device", "`offload: {parameters: device}`");
   h.needs(s.offload.optimizer != Space::nvme, "optimizer states on drives", "`offload: {optimizer: host}`");
@@ -273,7 +275,7 @@ std::string parallel_flags(Handover& h) {
   pipeline_flags(h, f);
   sharding_flags(h, f);
   memory_flags(h, f);
-  if (s.precision == DType::bf16 || s.precision == DType::fp8) f.add("bf16");
+  if (s.precision == DType::bf16 || s.precision == DType::fp8 || s.precision == DType::fp4) f.add("bf16");
   if (s.precision == DType::fp16) {
     f.add("fp16");
     f.add("initial-loss-scale", h.training().loss_scaling.initial);
@@ -284,6 +286,10 @@ std::string parallel_flags(Handover& h) {
   if (s.precision == DType::fp8) {
     f.add("fp8-format", "hybrid");
     f.add("fp8-recipe", "tensorwise");
+  }
+  if (s.precision == DType::fp4) {
+    f.add("fp4-format", "e2m1");
+    f.add("fp4-recipe", "nvfp4");
   }
   return f.text();
 }

@@ -85,18 +85,18 @@ const std::vector<Figure>& figures() {
       {"step time, measured", [](C c, F) { return c.run ? c.run->step_time_s : 0; }, time_text},
       {"step time, predicted", [](C c, F) { return c.prediction.step_time_s; }, time_text},
       {"tokens/s", [](C c, F) { return c.prediction.tokens_per_s; }, number},
-      {"tokens/s of a device", [](C, F f) { return f.tokens_per_s_per_device; }, number},
-      {"FLOP/s of a device", [](C, F f) { return f.flops_per_s_per_device; }, as_rate},
+      {"tokens/s per device", [](C, F f) { return f.tokens_per_s_per_device; }, number},
+      {"FLOP/s per device", [](C, F f) { return f.flops_per_s_per_device; }, as_rate},
       {"MFU", [](C c, F) { return c.prediction.mfu; }, percent},
       {"memory, measured", [](C c, F) { return c.run ? c.run->memory_peak_bytes : 0; }, as_bytes},
       {"memory, predicted", [](C c, F) { return c.prediction.memory_peak_bytes; }, as_bytes},
-      {"memory of a device", [](C c, F) { return c.prediction.memory_capacity_bytes; }, as_bytes, false},
+      {"memory per device", [](C c, F) { return c.prediction.memory_capacity_bytes; }, as_bytes, false},
       {"probability that it fits", [](C, F f) { return f.fits_probability.value_or(0); }, as_probability, false},
       {"bubble", [](C c, F) { return c.prediction.bubble_fraction; }, percent},
       {"exposed communication", [](C c, F) { return c.prediction.exposed_communication_s; }, time_text},
-      {"cost of a step", [](C c, F) { return c.prediction.cost_per_step_usd; }, as_dollars},
-      {"cost of a million tokens", [](C, F f) { return f.usd_per_million_tokens; }, as_dollars},
-      {"energy of a step", [](C c, F) { return c.prediction.energy_per_step_j; }, as_joules}};
+      {"cost per step", [](C c, F) { return c.prediction.cost_per_step_usd; }, as_dollars},
+      {"cost per million tokens", [](C, F f) { return f.usd_per_million_tokens; }, as_dollars},
+      {"energy per step", [](C c, F) { return c.prediction.energy_per_step_j; }, as_joules}};
   return all;
 }
 
@@ -214,7 +214,7 @@ Table compared_table(const std::vector<Compared>& all) {
     else
       same->second += ", " + name;
   }
-  for (const auto& [text, whose] : said) table.notes.push_back(fmt::format("Evidence of {}: {}.", whose, text));
+  for (const auto& [text, whose] : said) table.notes.push_back(fmt::format("Evidence for {}: {}.", whose, text));
   return table;
 }
 
@@ -264,10 +264,9 @@ Table lengths_table(const WholeRun& run) {
     if (!one.source.empty() && said.insert(one.source).second)
       table.notes.push_back(fmt::format("{}: {}.", one.what, one.source));
   table.notes.push_back(
-      "FLOPs are 6 N D. Days have failures, restarts and checkpoints in them; money and energy are all devices' for as "
-      "long, at their price and power. Loss: what equation 10 of Hoffmann et al. would expect on their data, to "
-      "compare "
-      "lengths by.");
+      "FLOPs are 6 N D. Days include failures, restarts and checkpoints; money and energy are for all devices over "
+      "that time, at their price and power. Loss: what equation 10 of Hoffmann et al. expects on their data, to "
+      "compare lengths of runs.");
   return table;
 }
 
@@ -329,19 +328,19 @@ Table failures_table(const WholeRun& run) {
   const double nodes = std::max(1.0, std::ceil(static_cast<double>(run.devices) / std::max(1, run.devices_per_node)));
   const double between = f.asked.failures.period.value_or(f.system.mtbf);
   const auto time = [](double s) { return std::isfinite(s) ? long_time(s) : std::string("none"); };
-  row("failures of a node a year", std::isfinite(between) && between > 0 ? number(kYear / between / nodes) : "0");
+  row("failures per node and year", std::isfinite(between) && between > 0 ? number(kYear / between / nodes) : "0");
   row("time between failures", time(between));
   row("failures of the run", number(f.failures), std::to_string(real.restarts));
-  row("from a failure until steps go on", time(f.system.restart),
+  row("from a failure until steps continue", time(f.system.restart),
       real.restarts > 0 ? time(real.lost_s / static_cast<double>(real.restarts)) : kAbsent);
-  row("a checkpoint holds steps up for", time(f.system.pause), real.checkpoints > 0 ? time(real.pause_s) : kAbsent);
-  row("and is written behind them in", time(run.checkpoint.price.write),
+  row("a checkpoint holds up steps for", time(f.system.pause), real.checkpoints > 0 ? time(real.pause_s) : kAbsent);
+  row("and is written in the background in", time(run.checkpoint.price.write),
       real.checkpoints > 0 ? time(real.write_s) : kAbsent);
   row("best interval between checkpoints", f.periodic ? kAbsent : time(f.best.interval));
   row("interval taken", time(f.now.interval));
   row("goodput", percent(f.now.useful), real.steps > 0 ? percent(real.goodput) : kAbsent);
   row("of the rest: checkpoints", percent(f.now.checkpoint));
-  row("work done again", percent(f.now.lost));
+  row("repeated work", percent(f.now.lost));
   row("restarts", percent(f.now.restart));
   if (!f.asked.failures.mtbf.source.empty() && !f.periodic)
     table.notes.push_back(fmt::format("Failures: {}.", f.asked.failures.mtbf.source));

@@ -47,7 +47,9 @@ std::string offload_of(const plan::Offload& offload) {
 /// "full, 4 layers": that many of each stage, or of each chunk.
 std::string recompute_of(const plan::PlanSpec& spec) {
   const std::string kind = plan::name_of(spec.recompute);
-  return spec.recompute_layers < 0 ? kind : fmt::format("{}, {} layers", kind, spec.recompute_layers);
+  return spec.recompute_layers < 0
+             ? kind
+             : fmt::format("{}, {} layer{}", kind, spec.recompute_layers, spec.recompute_layers == 1 ? "" : "s");
 }
 
 /// Types in which pooled vectors and their gradients travel.
@@ -234,8 +236,8 @@ std::string heading_text(const PlanHeading& h, const Evidence& evidence, const T
       fmt::format("on {}: {} x {}, {} each{}", h.cluster, with_commas(h.devices), h.device,
                   base::human(base::Bytes{h.memory_bytes}), h.nodes > 1 ? fmt::format(", {} nodes", h.nodes) : "");
   const auto all = static_cast<double>(h.batch * h.sequence);
-  const std::string batch = h.samples ? fmt::format("{} samples a step", with_commas(h.batch))
-                                      : fmt::format("{} sequences x {} = {} tokens a step", with_commas(h.batch),
+  const std::string batch = h.samples ? fmt::format("{} samples per step", with_commas(h.batch))
+                                      : fmt::format("{} sequences x {} = {} tokens per step", with_commas(h.batch),
                                                     with_commas(h.sequence), base::human_count(all));
   std::string out;
   for (const std::string& line : {model + " " + machine, fmt::format("{}, {}, {}", h.stack(), h.precision, batch),
@@ -306,11 +308,11 @@ Table plans_table(const std::vector<cost::Prediction>& plans, const std::vector<
   std::set<const Evidence*> said = {shown.empty() ? nullptr : shown.front().evidence};  // already in the heading
   for (const Shown& one : shown)
     if (said.insert(one.evidence).second)
-      table.notes.push_back(fmt::format("Evidence of {}: {}.", one.evidence->stack, one.evidence->text));
+      table.notes.push_back(fmt::format("Evidence for {}: {}.", one.evidence->stack, one.evidence->text));
   if (folded > 0)
     table.notes.push_back(
-        fmt::format("Each row is the best of its family; {} more differ from theirs in micro-batch, virtual stages and "
-                    "the like. --all shows them, --pick N keeps another row than the first.",
+        fmt::format("Each row is the best of its family; {} more plans differ from these in micro-batch, virtual "
+                    "stages and the like. --all shows them, --pick N keeps a row other than the first.",
                     folded));
   return table;
 }

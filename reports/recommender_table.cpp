@@ -17,14 +17,19 @@ constexpr std::size_t kPlaceWidth = 28;
 Table tables_table(const cost::Prediction& prediction) {
   Table table;
   table.title = "Tables";
-  table.columns = {{"table", Align::left},           {"rows", Align::right},
-                   {"sharding", Align::left},        {"ranks", Align::left, kPlaceWidth},
-                   {"compute", Align::right},        {"comms", Align::right},
-                   {"bytes of a part", Align::right}};
+  table.columns = {{"table", Align::left},
+                   {"rows", Align::right, 0, 7},
+                   {"sharding", Align::left},
+                   {"ranks", Align::left, kPlaceWidth},
+                   {"compute", Align::right, 0, 2},
+                   {"comms", Align::right, 0, 3},
+                   {"bytes of a part", Align::right, 0, 5}};
   const bool far = std::any_of(prediction.tables.begin(), prediction.tables.end(),
                                [](const cost::TableRow& row) { return row.tier != "device"; });
   if (far)
-    for (const char* title : {"memory", "cache", "hit rate", "fetched"}) table.columns.push_back({title, Align::right});
+    for (const Column& more : {Column{"memory"}, Column{"cache", Align::right, 0, 4},
+                               Column{"hit rate", Align::right, 0, 1}, Column{"fetched", Align::right, 0, 6}})
+      table.columns.push_back(more);
   const std::size_t shown = std::min(prediction.tables.size(), kMostLines);
   for (std::size_t i = 0; i < shown; ++i) {
     const cost::TableRow& row = prediction.tables[i];
@@ -40,10 +45,10 @@ Table tables_table(const cost::Prediction& prediction) {
       table.rows.back().push_back(text);
   }
   if (shown < prediction.tables.size())
-    table.notes.push_back(fmt::format("and {} more tables, which --json lists", prediction.tables.size() - shown));
+    table.notes.push_back(fmt::format("and {} more tables, listed by --json", prediction.tables.size() - shown));
   if (prediction.placement_gap)
     table.notes.push_back(fmt::format(
-        "the most loaded rank has at most {} more than the least possible of any placement, in the planner's loads",
+        "the most loaded rank has at most {} more than the least that any placement could have, by the planner's loads",
         percent(std::max(0.0, *prediction.placement_gap))));
   return table;
 }

@@ -33,16 +33,17 @@ std::string more_tiles(const cost::Prediction& p, const PlanFigures& figures, co
   std::string out;
   const char* unit = data.page && data.page->heading.samples ? "samples/s" : "tokens/s";
   if (figures.tokens_per_s_per_device > 0)
-    out += tile("Of a device", number(figures.tokens_per_s_per_device),
+    out += tile("Per device", number(figures.tokens_per_s_per_device),
                 figures.flops_per_s_per_device > 0
                     ? fmt::format("{}, {}", unit, base::human(base::FlopsPerSecond{figures.flops_per_s_per_device}))
                     : unit);
   if (data.page && p.cost_per_step_usd > 0)
-    out += tile("Cost of a step", number(p.cost_per_step_usd) + " $",
-                fmt::format("{:.3g} $ a million {}", figures.usd_per_million_tokens,
+    out += tile("Cost per step", number(p.cost_per_step_usd) + " $",
+                fmt::format("{:.3g} $ per million {}", figures.usd_per_million_tokens,
                             data.page->heading.samples ? "samples" : "tokens"));
   if (data.page && p.energy_per_step_j > 0)
-    out += tile("Energy of a step", fmt::format("{:.4g} kWh", p.energy_per_step_j / 3.6e6), "devices at their power");
+    out +=
+        tile("Energy per step", fmt::format("{:.4g} kWh", p.energy_per_step_j / 3.6e6), "devices at their rated power");
   if (const auto& run = data.whole_run; run && !run->lengths.empty()) {
     const RunLength& length = run->lengths.front();
     out += tile("The run", long_time(length.run_s),
@@ -51,7 +52,7 @@ std::string more_tiles(const cost::Prediction& p, const PlanFigures& figures, co
                             number(static_cast<double>(length.steps))));
     if (length.usd > 0)
       out += tile("Cost of the run", number(length.usd) + " $", fmt::format("{} kWh", number(length.energy_j / 3.6e6)));
-    out += tile("Goodput", percent(run->forecast.now.useful), "time in steps that stand");
+    out += tile("Goodput", percent(run->forecast.now.useful), "time in steps that count");
   }
   return out;
 }
@@ -86,10 +87,10 @@ std::string tiles(const ReportData& data) {
     out += tile("Memory peak", base::human(base::Bytes{p.memory_peak_bytes}), note);
   }
   if (data.prediction) out += tile("Bubble", percent(p.bubble_fraction), "of the step, predicted");
-  if (p.mfu > 0) out += tile("MFU", percent(p.mfu), "model FLOPs of peak, predicted");
+  if (p.mfu > 0) out += tile("MFU", percent(p.mfu), "model FLOPs over peak, predicted");
   out += more_tiles(p, figures, data);
   const double held_out = held_out_error(data.runs);
-  if (std::isfinite(held_out)) out += tile("Error of step time", percent(held_out), "median over runs held out");
+  if (std::isfinite(held_out)) out += tile("Error of step time", percent(held_out), "median over held-out runs");
   return out.empty() ? out : "<ul class=\"tiles\">\n" + out + "</ul>\n";
 }
 
@@ -120,9 +121,8 @@ std::string words_of(const ReportData& data) {
 /// How the compared things differ; comes before everything else.
 std::string comparison_of(const ReportData& data, int& figure, bool drawn) {
   if (data.compared.size() < 2) return "";
-  std::string out =
-      section("What differs", "Of the plans, the fields that are not the same.", {differences_table(data.compared)});
-  out += section("Beside each other", "", {compared_table(data.compared)});
+  std::string out = section("What differs", "Fields in which the plans differ.", {differences_table(data.compared)});
+  out += section("Side by side", "", {compared_table(data.compared)});
   out += html::figure_html(html::compared_breakdown_chart(data.compared), ++figure, drawn);
   const auto known = [](const Compared& one) { return !one.prediction.memory.empty(); };
   if (std::any_of(data.compared.begin(), data.compared.end(), known))
@@ -138,7 +138,7 @@ std::string comparison_of(const ReportData& data, int& figure, bool drawn) {
 std::string whole_run_of(const ReportData& data, int& figure, bool drawn) {
   if (!data.whole_run) return "";
   std::string out =
-      section("The whole run", "Tokens to train on, and what they take.", {lengths_table(*data.whole_run)});
+      section("The whole run", "Tokens to train on, and what that takes.", {lengths_table(*data.whole_run)});
   out += section("Failures, checkpoints and restarts", "", {untitled(failures_table(*data.whole_run))});
   if (data.whole_run->by_interval.size() > 1)
     out += html::figure_html(html::goodput_chart(*data.whole_run), ++figure, drawn);
@@ -244,15 +244,15 @@ Table caches_table(const std::vector<TableCache>& caches) {
 std::string tables_of(const ReportData& data) {
   std::string out;
   if (!data.table_caches.empty())
-    out +=
-        section("Caches of tables, measured",
-                "Tables outside the device's memory, over all steps and ranks: lookups whose row was in the device's "
-                "cache before their step, and what moved.",
-                {caches_table(data.table_caches)});
+    out += section("Caches of tables, measured",
+                   "Tables outside the device's memory, over all steps and ranks: lookups whose row was in the "
+                   "device's cache before their step, and bytes moved.",
+                   {caches_table(data.table_caches)});
   if (!data.expert_loads.empty())
-    out += section("Load of experts, measured",
-                   "Tokens that chose each expert in the last step, over all ranks: of an even router all would be 1.",
-                   {loads_table(data.expert_loads)});
+    out += section(
+        "Load of experts, measured",
+        "Tokens that chose each expert in the last step, over all ranks; with an even router every ratio would be 1.",
+        {loads_table(data.expert_loads)});
   if (data.fit && !data.fit->parameters.empty()) {
     Table table = untitled(parameters_table(data.fit->parameters));
     for (const std::string& note : data.fit->notes) table.notes.push_back(note);
@@ -300,8 +300,7 @@ std::string report_html(const ReportData& data, const ChartLibrary& library) {
   if (lead.find(split) == std::string::npos) lead += (lead.empty() ? "" : " ") + ("Plan: " + split + ".");
   int number_of_figure = 0;
   const bool drawn = !library.parts.empty();
-  if (data.compared.size() > 1)
-    lead = fmt::format("{} plans beside each other, then one in full.", data.compared.size());
+  if (data.compared.size() > 1) lead = fmt::format("{} plans side by side, then one in full.", data.compared.size());
   if (data.scaling && lead.empty()) lead = scaling_subtitle(*data.scaling);
   std::string body;
   if (data.runs.size() > 1) {

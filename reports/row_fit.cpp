@@ -85,16 +85,16 @@ std::string row_fit_text(const cost::RowFit& fit, const TableStyle& style) {
   if (fit.stack.fitted) {
     constexpr double kPercent = 100;
     const cost::Stack::Fitted& f = *fit.stack.fitted;
-    errors.notes.push_back(fmt::format(
-        "four of five runs are to lie {:+.0f} to {:+.0f} % from their predicted time, {:+.0f} to {:+.0f} % from their "
-        "predicted peak",
-        kPercent * (f.time.low - 1), kPercent * (f.time.high - 1), kPercent * (f.memory.low - 1),
-        kPercent * (f.memory.high - 1)));
+    errors.notes.push_back(
+        fmt::format("expect four of five runs to lie {:+.0f} to {:+.0f} % from their predicted time, and {:+.0f} to "
+                    "{:+.0f} % from their predicted peak",
+                    kPercent * (f.time.low - 1), kPercent * (f.time.high - 1), kPercent * (f.memory.low - 1),
+                    kPercent * (f.memory.high - 1)));
   }
   std::string out = text_of(numbers, style) + "\n" + text_of(errors, style);
   if (!fit.teaching.empty()) {
     Table next;
-    next.title = "Runs that would teach most";
+    next.title = "Runs that would teach the most";
     next.columns = {{"run", Align::left}, {"predicted", Align::right}, {"known to", Align::right}};
     for (const cost::TeachingRun& run : fit.teaching)
       next.rows.push_back({run.what, time_text(run.predicted_s), fmt::format("± {}", percent(run.uncertainty))});

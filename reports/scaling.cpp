@@ -113,14 +113,14 @@ std::vector<std::string> series_heading(const cost::ScalingSeries& s) {
       weak ? fmt::format(" at {}, growing with them", devices_text(s.points.empty() ? 0 : s.points.front().devices))
            : " a step");
   if (!s.samples) second += fmt::format(", {} tokens each", s.sequence);
-  if (!s.held.empty()) second += "; held but for `data`: " + s.held;
+  if (!s.held.empty()) second += "; fixed except for `data`: " + s.held;
   std::vector<std::string> out{first, second};
   std::vector<std::string> said;
   for (const cost::ScalingPoint* point : planned(s)) {
     const std::string evidence = point->stack + ": " + point->evidence_text;
     if (point->evidence_text.empty() || std::find(said.begin(), said.end(), evidence) != said.end()) continue;
     said.push_back(evidence);
-    out.push_back("Evidence of " + evidence);
+    out.push_back("Evidence for " + evidence);
   }
   return out;
 }
@@ -160,8 +160,8 @@ Table sizes_table(const cost::ScalingSeries& series) {
     push(plan::describe(p->best->spec));
   }
   table.notes.push_back(
-      fmt::format("Efficiency: {}/GPU over that of the first row. Of added: throughput gained over "
-                  "devices added, from the row before.",
+      fmt::format("Efficiency: {}/GPU over that of the first row. Of added: throughput gained over devices added since "
+                  "the row before.",
                   rate));
   for (const cost::ScalingPoint& point : series.points)
     if (!point.best) table.notes.push_back(fmt::format("{}: {}.", devices_text(point.devices), point.reason));
@@ -199,7 +199,7 @@ Table causes_table(const cost::ScalingSeries& series) {
   const auto points = planned(series);
   const auto causes = causes_with(points, [](const auto& p, std::size_t c) { return p.seconds_by_cause.at(c) > 0; });
   Table table;
-  table.title = fmt::format("Device time a {} by cause", series.samples ? "sample" : "token");
+  table.title = fmt::format("Device time per {} by cause", series.samples ? "sample" : "token");
   table.columns = {{"devices", Align::right}, {"in all", Align::right}};
   const auto drop = dropped_first(causes, [&](std::size_t c) {
     double most = 0;
@@ -250,7 +250,7 @@ Table size_memory_table(const cost::ScalingSeries& series) {
 
 Table run_costs_table(const cost::ScalingSeries& series) {
   Table table;
-  table.title = "What a run takes";
+  table.title = "What a run needs";
   table.columns = {{"devices", Align::right}, {"days", Align::right}, {"4 of 5 runs", Align::right, 0, 1},
                    {"$", Align::right},       {"kWh", Align::right},  {"t CO2", Align::right}};
   for (const cost::ScalingPoint* p : planned(series)) {
@@ -268,7 +268,7 @@ Table run_costs_table(const cost::ScalingSeries& series) {
 
 Table measured_table(const cost::ScalingSeries& series) {
   Table table;
-  table.title = "Measured of this job";
+  table.title = "Measured for this job";
   table.columns = {{"devices", Align::right},
                    {"measured", Align::right},
                    {"predicted", Align::right},
@@ -286,11 +286,11 @@ Table measured_table(const cost::ScalingSeries& series) {
                                                        : time_text(point->best->step_time_s),
                           m.source, m.plan});
   }
-  table.notes.push_back("Predicted and error are of the measured plan; best plan: what the plan of the size takes.");
+  table.notes.push_back("Predicted and error are for the measured plan; best plan: the time of this size's best plan.");
   if (std::any_of(series.measured.begin(), series.measured.end(), [](const auto& m) { return m.published; }))
     table.notes.push_back(
-        "Published rows may be among those over which the stacks' numbers were chosen: `orrery validate "
-        "--cross-validate` judges without them.");
+        "Published rows may be among those that the stacks' numbers were fitted to: `orrery validate --cross-validate` "
+        "judges without them.");
   return table;
 }
 

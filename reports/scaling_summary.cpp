@@ -70,7 +70,7 @@ std::string scaling_subtitle(const cost::ScalingStudy& study) {
                     from_to(least, most));
   const char* piece = first.samples ? "samples" : "sequences";
   if (shared([](const auto& s) { return s.batch; }) && one_way)
-    out += fmt::format("; {} {} a step{}", first.batch, piece,
+    out += fmt::format("; {} {} per step{}", first.batch, piece,
                        first.scaling == cost::Scaling::weak ? fmt::format(" on {}, growing with them", least) : "");
   if (!first.samples && shared([](const auto& s) { return s.sequence; }))
     out += fmt::format(", {} tokens each", first.sequence);
@@ -117,7 +117,7 @@ Table side_by_side_table(const cost::ScalingStudy& study) {
     row.push_back(series.pays_up_to > 0 ? fmt::format("{}", series.pays_up_to) : kUnknown);
     row.push_back(plan::describe(point->best->spec));
   }
-  table.notes = {"Each at its largest size that has a plan. Efficiency is against its own smallest size."};
+  table.notes = {"Each at its largest size with a plan. Efficiency is relative to its own smallest size."};
   return table;
 }
 

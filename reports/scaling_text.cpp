@@ -99,13 +99,12 @@ std::vector<std::string> growth_advice(const cost::ScalingStudy& study, const co
     out.push_back(line + ".");
   }
   if (out.empty()) return out;
-  const std::string rule = fmt::format("at least {:.0f} % of the devices added become throughput", 100 * study.pays);
+  const std::string rule = fmt::format("at least {:.0f} % of the added devices become throughput", 100 * study.pays);
   out.push_back(
       series.stops_paying_at > 0
-          ? fmt::format("Growth pays up to {} devices; {} is the first size to which it does not: pays means "
-                        "that {}.",
+          ? fmt::format("Growth pays up to {} devices; {} is the first size where it does not. It pays if {}.",
                         series.pays_up_to, series.stops_paying_at, rule)
-          : fmt::format("Growth pays up to {} devices, the largest size looked at: {}.", series.pays_up_to, rule));
+          : fmt::format("Growth pays up to {} devices, the largest size considered: {}.", series.pays_up_to, rule));
   return out;
 }
 
@@ -118,20 +117,21 @@ std::vector<std::string> run_advice(const cost::ScalingStudy& study) {
 
 std::vector<std::string> scaling_caveats(const cost::ScalingStudy& study) {
   std::vector<std::string> out{
-      "Contention for links is part of the communication that it slows, and unlike stages are part of the bubble: a "
-      "prediction does not tell them apart."};
+      "Contention is what exposed messages take beyond an idle network; imbalance is waiting that the rank with most "
+      "to "
+      "do explains. What either delays on other ranks counts there as bubble."};
   const bool spread = std::any_of(study.series.begin(), study.series.end(), [](const auto& s) {
     return std::any_of(s.points.begin(), s.points.end(), [](const auto& p) { return p.factors.has_value(); });
   });
   if (spread)
     out.push_back(
-        "Intervals hold four of five published runs of such software; of an efficiency, as if errors at two sizes had "
-        "nothing to do with each other: where they have, it is narrower.");
+        "Intervals contain four of five published runs of such software. For an efficiency, errors at two sizes count "
+        "as independent; if they are not, its interval is narrower.");
   if (study.tokens)
-    out.push_back(fmt::format(
-        "Runs are without failures, restarts and checkpoints (`orrery simulate` has those). Energy is the devices' "
-        "rated power, without hosts, network and cooling. CO2 at {} g/kWh ({}).",
-        number(study.co2_grams_per_kwh), study.co2_source));
+    out.push_back(
+        fmt::format("Runs are without failures, restarts and checkpoints (`orrery simulate` includes these). Energy is "
+                    "the devices' rated power, without hosts, network and cooling. CO2 at {} g/kWh ({}).",
+                    number(study.co2_grams_per_kwh), study.co2_source));
   return out;
 }
 

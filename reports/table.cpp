@@ -229,7 +229,7 @@ std::string text_of(const Table& table, const TableStyle& style) {
   };
   for (const std::string& one : table.notes) note(one);
   if (!left_out.empty())
-    note(fmt::format("Left out at {} columns: {}. A wider terminal, COLUMNS=200 or --json has them.", style.width,
+    note(fmt::format("Left out at {} columns: {}; a wider terminal, COLUMNS=200 or --json has them.", style.width,
                      left_out));
   return out;
 }

@@ -17,6 +17,8 @@ namespace {
 
 const std::string kNone = "—";
 constexpr std::size_t kSourceWidth = 64;  // columns
+constexpr double kLeastShare = 0.0005;    // that a table shows: 0.1 %
+const std::string kContention = "contention";
 
 std::string seconds(double s) {
   return std::isfinite(s) && s >= 0 ? time_text(s) : kNone;
@@ -82,7 +84,9 @@ std::vector<Part> parts_of(const cost::Breakdown& b) {
           {"data communication", b.data_communication},
           {"pipeline communication", b.pipeline_communication},
           {"copies", b.copies},
+          {"contention", b.contention},
           {"bubble", b.bubble},
+          {"imbalance", b.imbalance},
           {"overhead", b.overhead}};
 }
 
@@ -112,7 +116,9 @@ Table summary_table(const cost::Prediction& p) {
                            bytes(p.memory_capacity_bytes), 100 * p.memory_peak_bytes / p.memory_capacity_bytes)
              : bytes(p.memory_peak_bytes) + ", worst rank");
   }
-  line("bubble", percent(p.bubble_fraction));
+  const double imbalance = p.bubble_fraction - share(p.breakdown.bubble, p.step_time_s);
+  const bool uneven = p.breakdown.imbalance > 0 && imbalance >= kLeastShare;
+  line("bubble", percent(p.bubble_fraction) + (uneven ? ", of it imbalance " + percent(imbalance) : ""));
   line("exposed communication", fmt::format("{} ({})", seconds(p.exposed_communication_s),
                                             percent(share(p.exposed_communication_s, p.step_time_s))));
   if (p.cost_per_step_usd > 0) line("cost per step", money(p.cost_per_step_usd));
@@ -141,8 +147,10 @@ Table breakdown_table(const cost::Breakdown& predicted, const cost::Breakdown* m
     const double part = share(left[i].seconds, total);
     row = {left[i].name, seconds(left[i].seconds), percent(part)};
     if (measured) {
-      row.push_back(seconds(right[i].seconds));
-      row.push_back(percent(share(right[i].seconds, measured_total)));
+      const bool unknown = left[i].name == kContention;  // a clock sees only how long a transfer took
+      row.push_back(unknown ? "—" : seconds(right[i].seconds));
+      row.push_back(unknown ? "—" : percent(share(right[i].seconds, measured_total)));
+      if (unknown) table.notes.push_back("Measured contention is in the rows of the messages that it slows.");
     } else {
       row.push_back(fraction_text(part));
     }
@@ -194,11 +202,14 @@ Table communication_table(const std::vector<cost::CommunicationRow>& rows) {
   table.columns = {{"dimension", Align::left}, {"operation", Align::left}, {"count", Align::right},
                    {"bytes", Align::right},    {"time", Align::right},     {"exposed", Align::right},
                    {"busbw", Align::right}};
+  const bool contention = std::any_of(rows.begin(), rows.end(), [](const auto& row) { return row.contention_s > 0; });
+  if (contention) table.columns.push_back({kContention, Align::right, 0, 1});
   for (const cost::CommunicationRow& row : rows) {
     std::string operation = row.operation;
     std::replace(operation.begin(), operation.end(), '_', '-');
     table.rows.push_back({row.dimension, operation, integer(row.count), bytes(row.bytes), seconds(row.time_s),
                           seconds(row.exposed_s), rate(row.bus_bandwidth)});
+    if (contention) table.rows.back().push_back(seconds(row.contention_s));
   }
   return table;
 }
@@ -286,7 +297,7 @@ Table operators_table(const std::vector<cost::Residual>& operators) {
     sum.predicted_after_s += r.predicted_after_s;
   }
   Table table;
-  table.title = "Operators inside the steps (time of a training step, summed over the runs)";
+  table.title = "Operators inside the steps (time per training step, summed over the runs)";
   table.columns = {{"operator", Align::left},
                    {"used for", Align::left},
                    {"measured", Align::right},
@@ -325,7 +336,7 @@ Table runs_table(const std::vector<cost::MeasuredRun>& runs) {
                           run.tokens_per_s > 0 ? number(run.tokens_per_s) : kNone, marks});
   }
   table.notes.push_back("Step times; before and after calibration. Spread is (max − min) / median of repeated runs.");
-  if (any_fit) table.notes.push_back("fit: used to fit the parameters, so its error is no test of them.");
+  if (any_fit) table.notes.push_back("fit: used to fit the parameters, so its error does not test them.");
   if (any_over) table.notes.push_back("crowded: more ranks than cores; listed, not judged.");
   return table;
 }

@@ -64,7 +64,7 @@ std::string plan_text(const cost::SearchResult& result, const Table& plans, cons
   if (result.simulated > 0) line += fmt::format(", {} replayed", result.simulated);
   line += fmt::format(", in {}.", time_text(result.seconds));
   if (result.interrupted)
-    line += " Interrupted: better plans may be among the candidates that were not looked at.";
+    line += " Interrupted: there may be better plans among the candidates that were not evaluated.";
   else if (result.optimality_gap.value_or(0) > 0)
     line += fmt::format(" A plan that was not replayed may be up to {} better.", percent(*result.optimality_gap));
   out += "\n";
@@ -129,7 +129,7 @@ std::string runs_text(const std::vector<cost::MeasuredRun>& runs, const TableSty
         "\n";
   else if (held_out)
     out += styled(
-               "No run can be judged: all that were not used in the fit spread over 10 % or crowd the cores. "
+               "No run can be judged: all that were not used in the fit have a spread over 10 % or crowd the cores. "
                "Measure again when the machine is quiet.",
                style) +
            "\n";
@@ -149,14 +149,13 @@ std::string train_text(const TrainSummary& summary, const TableStyle& style) {
   if (summary.bad_lines) table.rows.push_back({"bad lines", fmt::format("{} skipped", *summary.bad_lines)});
   if (summary.checkpoints > 0)
     table.rows.push_back(
-        {"checkpoints", fmt::format("{} of {} in all: held training up for {}, written behind it in {}",
+        {"checkpoints", fmt::format("{} of {} in total: held up training for {}, written in the background in {}",
                                     summary.checkpoints, base::human(base::Bytes{summary.checkpoint_bytes}),
                                     time_text(summary.checkpoint_pause_s), time_text(summary.checkpoint_write_s))});
   if (summary.lossless_tensors > 0)
-    table.rows.push_back(
-        {"without zeros",
-         fmt::format("{} tensors, {} of them computed again; at most {:.1f} % not zero", summary.lossless_tensors,
-                     summary.lossless_again, 100 * summary.lossless_densest)});
+    table.rows.push_back({"without zeros", fmt::format("{} tensors, {} of them recomputed; at most {:.1f} % nonzero",
+                                                       summary.lossless_tensors, summary.lossless_again,
+                                                       100 * summary.lossless_densest)});
   if (const auto& s = summary.serial)
     table.rows.push_back({"against serial", fmt::format("{}: loss {:.1e}, gradient {:.1e} at step 1, {:.1e} at step {} "
                                                         "(bounds {:.0e} and {:.0e})",

@@ -17,7 +17,7 @@ namespace {
 
 Table numbers_table(const std::vector<cost::FamilyFit>& fits) {
   Table table;
-  table.title = "Numbers chosen over published rows";
+  table.title = "Numbers fitted to published rows";
   table.columns = {{"stack", Align::left},
                    {"number", Align::left},
                    {"before", Align::right},

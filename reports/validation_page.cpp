@@ -26,7 +26,8 @@ std::string tiles(const cost::Validation& v) {
     out += html::tile(
         "Left out", percent(v.cross_validation->left_out.median),
         fmt::format("median error on rows not fitted, in-sample {}", percent(v.cross_validation->in_sample.median)));
-    out += html::tile("Inside the interval", percent(v.cross_validation->inside), "of rows left out; 80 % is the aim");
+    out += html::tile("Inside the interval", percent(v.cross_validation->inside),
+                      "of rows left out of the fit; the aim is 80 %");
   }
   return out.empty() ? out : "<ul class=\"tiles\">\n" + out + "</ul>\n";
 }
@@ -56,9 +57,10 @@ std::string validation_html(const cost::Validation& v, const std::vector<cost::H
                 "Rows that differ only in plan: what trusting the prediction would have cost over the measured best.",
                 groups_table(v, kAll));
   if (v.cross_validation)
-    body += section("In-sample and left out",
-                    "The stacks' numbers fitted again without each source, or, where a stack has but one, each model.",
-                    folds_table(*v.cross_validation));
+    body += section(
+        "In-sample and left out",
+        "The stacks' numbers fitted again without each source, or without each model if a stack has only one source.",
+        folds_table(*v.cross_validation));
   if (!headlines.empty())
     body += section("Headlines", "What the sources are known for, by simulation.", headlines_table(headlines));
   if (!v.left_out.empty())

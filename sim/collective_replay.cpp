@@ -35,7 +35,7 @@ int per_node(const clusters::Cluster& cluster, const Members& members) {
 plan::GroupShape shape_of(const clusters::Cluster& cluster, const CollectiveCase& what) {
   const Members& members = what.tasks.front();
   return {static_cast<int>(members.size()), per_node(cluster, members),
-          has_pieces(what.algorithm, what.goal) ? what.pieces : 1};
+          plan::in_pieces(what.algorithm, what.goal) ? what.pieces : 1};
 }
 
 std::size_t index(int i) {
@@ -99,15 +99,10 @@ int pieces_of(base::Bytes message) {
   return static_cast<int>(std::clamp(std::ceil(message.value / kPiece), 1.0, kMost));
 }
 
-bool has_pieces(Algorithm algorithm, Goal goal) {
-  return algorithm == Algorithm::tree || algorithm == Algorithm::nvls ||
-         (algorithm == Algorithm::ring && has_root(goal));
-}
-
 std::string why_not(const clusters::Cluster& cluster, const CollectiveCase& what, const std::string& operation) {
   const std::string name = plan::name_of(what.algorithm);
   const plan::GroupShape shape = shape_of(cluster, what);
-  if (!plan::can(what.algorithm, what.goal, {2, 1, 1})) return fmt::format("{} does no {}", name, operation);
+  if (!plan::can(what.algorithm, what.goal, {2, 1, 1})) return fmt::format("{} cannot do {}", name, operation);
   if (!plan::can(what.algorithm, what.goal, shape))
     return fmt::format("{} does {} among a power of two of ranks, not among {}", name, operation, shape.members);
   if (what.algorithm == Algorithm::nvls && shape.per_node < shape.members)
@@ -117,7 +112,7 @@ std::string why_not(const clusters::Cluster& cluster, const CollectiveCase& what
   const auto n = static_cast<std::int64_t>(shape.members);
   const std::int64_t all = n * (n - 1) * static_cast<std::int64_t>(what.tasks.size()) * what.channels;
   if ((what.algorithm == Algorithm::direct || what.algorithm == Algorithm::pairwise) && all > kMostMessages)
-    return fmt::format("{} sends {} messages, of which {} at most are replayed", name, all, kMostMessages);
+    return fmt::format("{} sends {} messages, but at most {} are replayed", name, all, kMostMessages);
   return {};
 }
 

@@ -37,8 +37,6 @@ struct CollectiveCase {
 /// The default number of pieces: of 512 KiB, NCCL's buffer of 4 MiB in 8 steps (NCCL_BUFFSIZE, NCCL_STEPS of
 /// src/include/device.h, 2.28), at most 64.
 [[nodiscard]] int pieces_of(base::Bytes message);
-/// Whether the algorithm divides the message into pieces for this goal.
-[[nodiscard]] bool has_pieces(plan::Algorithm algorithm, plan::Goal goal);
 
 /// Why it cannot be replayed on this cluster: a clause for people ("tree does no all_gather"). Empty if it can.
 /// `operation`: the user's name for the goal.

@@ -48,6 +48,13 @@ bool conflicts(const Pending& message, const Step& compute, std::int32_t micro_b
          meets(m.reads, compute.writes) || meets(m.reads, compute.deaths);
 }
 
+// On the mean rank, if the ranks of a class have unequal shares of the data.
+base::Seconds mean_time(const Step& step, const JobOnCluster& job) {
+  Step own = step;
+  for (models::Op& op : own.ops) op = cost::of_mean_rank(std::move(op), job.mean);
+  return own.ops == step.ops ? job.pricing->compute_time(step) : job.pricing->compute_time(own);
+}
+
 template <class Time>
 std::vector<std::vector<std::vector<Picoseconds>>> times_of(const JobOnCluster& job, const Time& time) {
   std::vector<std::vector<std::vector<Picoseconds>>> all;
@@ -74,11 +81,16 @@ Machine::Machine(std::span<const JobOnCluster> jobs, const Traffic& traffic, con
       training_step_(options.training_step) {
   compute_.resize(jobs.size());
   notes_.resize(jobs.size());
+  mean_.resize(jobs.size());
   host_.resize(jobs.size());
   for (std::size_t j = 0; j < jobs.size(); ++j) {
     compute_[j] = times_of(jobs[j], [&](const Step& step) {
       return step.kind == StepKind::compute ? jobs[j].pricing->compute_time(step) : base::Seconds{0};
     });
+    if (!jobs[j].mean.even())
+      mean_[j] = times_of(jobs[j], [&](const Step& step) {
+        return step.kind == StepKind::compute ? mean_time(step, jobs[j]) : base::Seconds{0};
+      });
     host_[j] = times_of(jobs[j], [&](const Step& step) {
       if (step.kind == StepKind::compute) return jobs[j].pricing->host_time(step.ops);
       const plan::Schedule& schedule = *jobs[j].schedule;
@@ -112,6 +124,7 @@ Actor Machine::make_actor(const Folded::Ranks& ranks) {
   actor.pricing = job.pricing;
   actor.noted = spans_ && ranks.representative == actor.rank_class->representative;
   actor.compute = &compute_[at(ranks.job)][at(ranks.stage)];
+  if (!mean_[at(ranks.job)].empty()) actor.mean = &mean_[at(ranks.job)][at(ranks.stage)];
   actor.host = &host_[at(ranks.job)][at(ranks.stage)];
   actor.totals.compute.assign(kPhases, 0);
   actor.totals.exposed.assign(kStreams, 0);
@@ -148,9 +161,9 @@ int Machine::communicators_of(const Folded::Ranks& ranks, const JobOnCluster& jo
 
 // Equal messages of a class of communicators share a kind.
 int Machine::kind_of(const Step& step, const RankClass& c, int communicators, std::optional<cost::Leg> leg) {
-  constexpr int kLegs = 3;
-  const int way = leg ? 1 + static_cast<int>(*leg) : 0;
-  const int what = step.kind == StepKind::collective ? static_cast<int>(step.collective) * kLegs + way
+  constexpr int kWays = 4, kForFp8 = 3;
+  const int way = leg ? 1 + static_cast<int>(*leg) : step.for_fp8 ? kForFp8 : 0;
+  const int what = step.kind == StepKind::collective ? static_cast<int>(step.collective) * kWays + way
                    : step.accumulate                 ? -2
                                                      : -1;
   const auto [found, fresh] = known_.try_emplace({communicators, what, step.message_bytes(c.buffers)}, 0);
@@ -195,7 +208,7 @@ Replay Machine::result() {
   }
   for (Actor& actor : actors_) {
     const Folded::Ranks& ranks = folded_.ranks[at(actor.index)];
-    actor.totals.bubble += r.makespan[at(actor.job)] - actor.totals.end;
+    actor.totals.waiting += r.makespan[at(actor.job)] - actor.totals.end;
     r.classes.push_back({ranks.job, ranks.stage, ranks.representative, ranks.count, std::move(actor.totals)});
   }
   r.links = traffic_.links;
@@ -270,7 +283,10 @@ bool Machine::compute(Actor& actor, const Entry& entry, const Step& step) {
   const Picoseconds alone = (*actor.compute)[at(entry.block)][at(actor.step)];
   const Picoseconds duration = std::max(alone, actor.issued - start);
   actor.issuing_counts |= duration > alone;
-  actor.totals.compute[static_cast<std::size_t>(step.phase)] += duration;
+  const Picoseconds mean_alone = actor.mean ? (*actor.mean)[at(entry.block)][at(actor.step)] : alone;
+  const Picoseconds mean = std::min(duration, std::max(mean_alone, actor.issued - start));
+  actor.totals.compute[static_cast<std::size_t>(step.phase)] += mean;
+  actor.totals.fuller_compute += duration - mean;
   note(actor, {static_cast<std::int32_t>(actor.entry), actor.step}, entry.micro_batch, actor.compute_free, start,
        start + duration);
   actor.compute_free = start + duration;
@@ -381,8 +397,8 @@ bool Machine::resolve(Actor& actor, Pending& p) {
   return true;
 }
 
-// Divides a wait from `from` to `to` (the present): the time that transfers cover is exposed communication, the rest is
-// bubble. For a transfer still in flight, the part until now.
+// Divides a wait from `from` to `to` (the present): the time that transfers cover is exposed communication, in the rest
+// the rank waits for others. For a transfer still in flight, the part until now.
 void Machine::account_wait(Actor& actor, Picoseconds from, Picoseconds to) {
   if (to <= from) return;
   struct Cover {
@@ -403,12 +419,25 @@ void Machine::account_wait(Actor& actor, Picoseconds from, Picoseconds to) {
     const Picoseconds begin = std::max(uncovered_from, cover.start);
     const Picoseconds end = std::min(to, cover.end);
     if (end <= begin) continue;
-    actor.totals.bubble += begin - uncovered_from;
-    actor.totals.exposed[static_cast<std::size_t>(cover.by->step->stream)] += end - begin;
-    actor.totals.messages[at(cover.by->block)][at(cover.by->at.step)].exposed += end - begin;
+    actor.totals.waiting += begin - uncovered_from;
+    expose(actor, *cover.by, begin, end);
     uncovered_from = end;
   }
-  actor.totals.bubble += std::max<Picoseconds>(0, to - uncovered_from);
+  actor.totals.waiting += std::max<Picoseconds>(0, to - uncovered_from);
+}
+
+// A wait for a transfer: its last part would be spared on an idle network, the part before that on the mean rank.
+void Machine::expose(Actor& actor, const Pending& message, Picoseconds from, Picoseconds to) {
+  const Meeting& meeting = meetings_[at(message.meeting)];
+  const Transfers::Idle idle = transfers_.idle(meeting.kind);
+  const Picoseconds mean = std::clamp(meeting.start + idle.mean, from, to);
+  const Picoseconds alone = std::clamp(meeting.start + idle.fullest, from, to);
+  RankTotals::Message& total = actor.totals.messages[at(message.block)][at(message.at.step)];
+  actor.totals.exposed[static_cast<std::size_t>(message.step->stream)] += mean - from;
+  actor.totals.fuller_messages += alone - mean;
+  actor.totals.contention += to - alone;
+  total.exposed += to - from;
+  total.contention += to - alone;
 }
 
 // Messages that ended before the compute stream's present time can no longer delay it.

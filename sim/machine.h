@@ -53,6 +53,7 @@ struct Actor {
   int index = 0, job = 0;
   bool noted = false;                                              // keeps its spans
   const std::vector<std::vector<Picoseconds>>* compute = nullptr;  // duration of each step, by block and step
+  const std::vector<std::vector<Picoseconds>>* mean = nullptr;     // the same on the mean rank; null: no other
   const std::vector<std::vector<Picoseconds>>* host = nullptr;     // host time to issue each step, likewise
   std::vector<std::vector<int>> kinds;                             // kinds of messages, by block and step; -1: compute
   std::vector<std::vector<int>> communicators;                     // class of the message's communicators, likewise
@@ -105,6 +106,7 @@ class Machine {
   int new_meeting(const Actor& actor, const Pending& p);
   bool resolve(Actor& actor, Pending& p);
   void account_wait(Actor& actor, Picoseconds from, Picoseconds to);
+  void expose(Actor& actor, const Pending& message, Picoseconds from, Picoseconds to);
   void forget(Actor& actor);
   void release(const Pending& p);
   void drain(Actor& actor);
@@ -129,6 +131,7 @@ class Machine {
   std::int64_t most_spans_;
   std::int64_t training_step_;
   std::vector<std::vector<std::vector<std::vector<Picoseconds>>>> compute_;  // [job][class][block][step]
+  std::vector<std::vector<std::vector<std::vector<Picoseconds>>>> mean_;     // likewise; empty: no other than compute_
   std::vector<std::vector<std::vector<std::vector<Picoseconds>>>> host_;     // likewise
   std::vector<Actor> actors_;
   std::map<std::tuple<int, int, std::int64_t>, int> known_;  // kinds of messages

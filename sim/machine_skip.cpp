@@ -33,7 +33,10 @@ void repeat(std::vector<Picoseconds>& sums, const std::vector<Picoseconds>& befo
 void repeat(RankTotals& totals, const RankTotals& before, std::int64_t times) {
   repeat(totals.compute, before.compute, times);
   repeat(totals.exposed, before.exposed, times);
-  repeat(totals.bubble, before.bubble, times);
+  repeat(totals.contention, before.contention, times);
+  repeat(totals.fuller_compute, before.fuller_compute, times);
+  repeat(totals.fuller_messages, before.fuller_messages, times);
+  repeat(totals.waiting, before.waiting, times);
   for (std::size_t b = 0; b < totals.messages.size(); ++b)
     for (std::size_t s = 0; s < totals.messages[b].size(); ++s) {
       RankTotals::Message& message = totals.messages[b][s];
@@ -41,6 +44,7 @@ void repeat(RankTotals& totals, const RankTotals& before, std::int64_t times) {
       repeat(message.count, earlier.count, times);
       repeat(message.time, earlier.time, times);
       repeat(message.exposed, earlier.exposed, times);
+      repeat(message.contention, earlier.contention, times);
     }
 }
 

@@ -13,13 +13,16 @@ namespace orrery::sim {
 
 /// Busy and waiting time of one rank's compute stream and of its messages in one training step.
 struct RankTotals {
-  std::vector<Picoseconds> compute;  ///< by plan::Phase
-  std::vector<Picoseconds> exposed;  ///< by plan::Stream of the awaited message
-  Picoseconds bubble = 0;
+  std::vector<Picoseconds> compute;  ///< by plan::Phase; of the mean rank
+  std::vector<Picoseconds> exposed;  ///< by plan::Stream of the awaited message; without contention
+  Picoseconds contention = 0;        ///< exposed: beyond the time that the transfers take alone
+  Picoseconds fuller_compute = 0;    ///< that the rank with most has beyond the mean rank (cost/prices/mean_share.h)
+  Picoseconds fuller_messages = 0;   ///< exposed: the same of messages
+  Picoseconds waiting = 0;           ///< for other ranks
   Picoseconds end = 0;
   struct Message {
     std::int64_t count = 0;
-    Picoseconds time = 0, exposed = 0;
+    Picoseconds time = 0, exposed = 0, contention = 0;
     bool operator==(const Message&) const = default;
   };
   std::vector<std::vector<Message>> messages;  ///< [block][step], summed over entries

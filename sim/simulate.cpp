@@ -85,6 +85,8 @@ class Summary {
 
   void times(cost::Prediction& p) const {
     cost::Breakdown& b = p.breakdown;
+    const Picoseconds most = most_work();
+    double fuller_compute = 0, fuller_messages = 0;
     for (const ClassReplay* c : classes_) {
       const auto compute = [&](plan::Phase phase) {
         return seconds(c->totals.compute[static_cast<std::size_t>(phase)]) * weight(*c);
@@ -104,11 +106,32 @@ class Summary {
       for (const plan::Stream stream :
            {plan::Stream::to_host, plan::Stream::from_host, plan::Stream::to_nvme, plan::Stream::from_nvme})
         b.copies += exposed(stream);
-      b.bubble += seconds(c->totals.bubble) * weight(*c);
+      const double waiting = seconds(c->totals.waiting);
+      const double imbalance = cost::imbalance_of(waiting, seconds(work(*c)), seconds(most));
+      b.contention += seconds(c->totals.contention) * weight(*c);
+      b.imbalance += imbalance * weight(*c);
+      b.bubble += (waiting - imbalance) * weight(*c);
+      fuller_compute += seconds(c->totals.fuller_compute) * weight(*c);
+      fuller_messages += seconds(c->totals.fuller_messages) * weight(*c);
     }
     b.overhead = pricing_.step_overhead().value;
-    p.bubble_fraction = p.step_time_s > 0 ? b.bubble / p.step_time_s : 0;
-    p.exposed_communication_s = b.exposed();
+    p.bubble_fraction = p.step_time_s > 0 ? (b.bubble + b.imbalance) / p.step_time_s : 0;
+    p.exposed_communication_s = b.exposed() + fuller_messages;
+    b.imbalance += fuller_compute + fuller_messages;
+  }
+
+  // What a rank has to do by itself: its compute, and the messages within its stage's passes.
+  [[nodiscard]] static Picoseconds work(const ClassReplay& c) {
+    Picoseconds sum = c.totals.fuller_compute + c.totals.fuller_messages;
+    for (const Picoseconds phase : c.totals.compute) sum += phase;
+    for (const plan::Stream stream : {plan::Stream::tensor, plan::Stream::context, plan::Stream::exchange})
+      sum += c.totals.exposed[static_cast<std::size_t>(stream)];
+    return sum;
+  }
+  [[nodiscard]] Picoseconds most_work() const {
+    Picoseconds most = 0;
+    for (const ClassReplay* c : classes_) most = std::max(most, work(*c));
+    return most;
   }
 
   void memory(cost::Prediction& p) const {
@@ -138,7 +161,7 @@ class Summary {
   }
 
   struct Totals {
-    double count = 0, bytes = 0, time = 0, exposed = 0, bus_bytes = 0;  // of the mean rank
+    double count = 0, bytes = 0, time = 0, exposed = 0, contention = 0, bus_bytes = 0;  // of the mean rank
   };
 
   // One row per dimension and operation, for the mean rank in one step.
@@ -154,7 +177,7 @@ class Summary {
           const bool collective = step.kind == StepKind::collective;
           const plan::Group* group = collective ? &schedule_.groups[static_cast<std::size_t>(step.group)] : nullptr;
           const double count = static_cast<double>(m.count) * weight(*c);
-          const double bytes = static_cast<double>(step.message_bytes(ranks.buffers)) * count;
+          const double bytes = pricing_.as_sent(step, ranks.buffers).value * count;
           const bool copies = step.kind == StepKind::copy;
           Totals& t = rows[{group    ? group->name
                             : copies ? "offload"
@@ -166,6 +189,7 @@ class Summary {
           t.bytes += bytes;
           t.time += seconds(m.time) * weight(*c);
           t.exposed += seconds(m.exposed) * weight(*c);
+          t.contention += seconds(m.contention) * weight(*c);
           t.bus_bytes += bytes * bus_factor(step, group ? group->size() : 2);
         }
     }
@@ -177,6 +201,7 @@ class Summary {
       row.bytes = t.bytes;
       row.time_s = t.time;
       row.exposed_s = t.exposed;
+      row.contention_s = t.contention;
       row.bus_bandwidth = t.time > 0 ? t.bus_bytes / t.time : 0;
       p.communication.push_back(std::move(row));
     }
@@ -201,8 +226,8 @@ class Summary {
           if (step.kind == StepKind::compute || step.kind == StepKind::recv || step.kind == StepKind::copy) continue;
           const int size =
               step.kind == StepKind::collective ? schedule_.groups[static_cast<std::size_t>(step.group)].size() : 2;
-          bytes += static_cast<double>(step.message_bytes(ranks.buffers)) *
-                   static_cast<double>(c->totals.messages[b][s].count) * bus_factor(step, size);
+          bytes += pricing_.as_sent(step, ranks.buffers).value * static_cast<double>(c->totals.messages[b][s].count) *
+                   bus_factor(step, size);
         }
       total += bytes * c->count;
       most = std::max(most, bytes);
@@ -237,7 +262,7 @@ std::vector<Simulation> simulate(std::span<const JobInCompany> jobs, const Simul
   std::vector<bool> taken(static_cast<std::size_t>(cluster.size()), false);
   for (const JobInCompany& job : jobs) {
     ENSURE(&job.pricing->cluster() == &cluster, "jobs in company are priced on one cluster");
-    placed.push_back({job.schedule, job.pricing, job.devices});
+    placed.push_back({job.schedule, job.pricing, job.devices, cost::mean_share(*job.plan)});
     for (int rank = 0; rank < job.schedule->spec.ranks(); ++rank) {
       const int device = placed.back().device(rank);
       ENSURE(device >= 0 && device < cluster.size() && !taken[static_cast<std::size_t>(device)],

@@ -23,7 +23,10 @@ void take(std::vector<Picoseconds>& longer, const std::vector<Picoseconds>& shor
 void take(RankTotals& longer, const RankTotals& shorter, std::int64_t steps) {
   take(longer.compute, shorter.compute, steps);
   take(longer.exposed, shorter.exposed, steps);
-  longer.bubble = std::max<Picoseconds>(0, share(longer.bubble, shorter.bubble, steps));
+  longer.contention = share(longer.contention, shorter.contention, steps);
+  longer.fuller_compute = share(longer.fuller_compute, shorter.fuller_compute, steps);
+  longer.fuller_messages = share(longer.fuller_messages, shorter.fuller_messages, steps);
+  longer.waiting = std::max<Picoseconds>(0, share(longer.waiting, shorter.waiting, steps));
   longer.end = share(longer.end, shorter.end, steps);
   for (std::size_t b = 0; b < longer.messages.size(); ++b)
     for (std::size_t s = 0; s < longer.messages[b].size(); ++s) {
@@ -33,6 +36,7 @@ void take(RankTotals& longer, const RankTotals& shorter, std::int64_t steps) {
       m.count = share(m.count, before.count, steps);
       m.time = share(m.time, before.time, steps);
       m.exposed = share(m.exposed, before.exposed, steps);
+      m.contention = share(m.contention, before.contention, steps);
     }
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "clusters/routes.h"
+#include "cost/prices/mean_share.h"
 #include "cost/prices/pricing.h"
 #include "plan/schedule/schedule.h"
 #include "sim/fabric.h"
@@ -23,6 +24,7 @@ struct JobOnCluster {
   const plan::Schedule* schedule = nullptr;
   const cost::Pricing* pricing = nullptr;
   std::vector<int> devices = {};  ///< by rank; empty: rank r runs on device r
+  cost::MeanShare mean = {};      ///< what the mean rank has of what the schedule has of the fullest
   [[nodiscard]] int device(int rank) const { return devices.empty() ? rank : devices[static_cast<std::size_t>(rank)]; }
 };
 

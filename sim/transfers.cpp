@@ -75,7 +75,7 @@ int Transfers::add(const Step& step, const plan::RankClass& rank_class, int comm
   const Folded::Communicators& folded = folded_.communicators[at(communicators)];
   const Communicator& c = traffic_.communicators[at(folded.representative)];
   const cost::Pricing& pricing = *jobs_[at(c.job)].pricing;
-  base::Bytes message{static_cast<double>(step.message_bytes(rank_class.buffers))};
+  base::Bytes message = pricing.as_sent(step, rank_class.buffers);
   base::Seconds gather{0};
   const bool copies = step.kind == StepKind::copy;
   if (step.kind != StepKind::collective && !copies) {
@@ -100,6 +100,7 @@ int Transfers::add(const Step& step, const plan::RankClass& rank_class, int comm
   if (const Wiring wiring = wiring_of(step, alone); !folded.of(wiring).empty()) kind.wiring = wiring;
   kind.bytes = alone.stretch * message.value * sent(kind.wiring, step, c.ranks) / c.wired(kind.wiring).connections;
   kind.far = rows.far;
+  kind.mean = cost::share_of_message(step, jobs_[at(c.job)].mean);
   // A link to drives has the rate of the drives' faster direction.
   const clusters::Storage& drives = pricing.cluster().nvme;
   if (step.stream == plan::Stream::to_nvme && drives.write.value > 0)
@@ -134,6 +135,16 @@ int Transfers::path_of(const Kind& kind, double most) {
   std::vector<Load> loads;
   for (const Use& use : uses) loads.push_back({use.link, use.times * use.count * (own(use) ? inside : elsewhere)});
   return network_.path(std::move(loads), most);
+}
+
+// Rates are rounded (steady_rate), so that a flow alone may end this much after its price without having waited.
+Transfers::Idle Transfers::idle(int index) const {
+  constexpr int kRateBits = 42;
+  const Kind& kind = kinds_[at(index)];
+  const auto transfer = static_cast<double>(kind.total - kind.latency);
+  const Picoseconds rounding = kind.path < 0 ? 0 : 1 + (kind.total >> kRateBits);
+  const Picoseconds mean = kind.latency + static_cast<Picoseconds>(std::llround(transfer * kind.mean));
+  return {kind.total + rounding, kind.mean < 1 ? mean : kind.total + rounding};
 }
 
 void Transfers::start(Picoseconds now, int index, int tag) {

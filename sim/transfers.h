@@ -25,6 +25,11 @@ class Transfers {
           std::optional<cost::Leg> leg = std::nullopt);
 
   void start(Picoseconds now, int kind, int tag);
+  /// What a message of this kind takes on an idle network: as the rank with most has it, and as the mean rank would.
+  struct Idle {
+    Picoseconds fullest = 0, mean = 0;
+  };
+  [[nodiscard]] Idle idle(int kind) const;
   /// The time of the next event; none if nothing is in flight.
   [[nodiscard]] std::optional<Picoseconds> next();
   /// Moves the clock to `to`, which must not be after next(); returns the tags of the messages that have ended.
@@ -45,6 +50,7 @@ class Transfers {
     int communicators = 0;
     Wiring wiring = Wiring::rings;
     Picoseconds latency = 0, total = 0;
+    double mean = 1;     ///< share of `bytes` that the mean rank has
     int path = -1;       ///< -1: shares no links
     double bytes = 0;    ///< of one connection
     double inside = 1;   ///< load on the devices' own links per byte of a connection

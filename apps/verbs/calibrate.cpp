@@ -28,10 +28,11 @@ std::vector<std::string> weaknesses(const std::vector<const Run*>& fitted, int s
   constexpr int kFewSteps = 5;  // with fewer, a median means little
   std::vector<std::string> notes;
   if (fitted.size() == 1)
-    notes.push_back("fitted to one run: what differs between plans (message sizes, groups) is not told apart");
+    notes.push_back(
+        "fitted to one run: effects that differ between plans (message sizes, groups) cannot be told apart");
   for (const Run* run : fitted)
     if (const int steps = fitted_steps(*run, skipped); steps < kFewSteps)
-      notes.push_back(fmt::format("{}: {} measured steps after the first; {} or more make a steadier fit",
+      notes.push_back(fmt::format("{}: {} measured steps after the first; {} or more give a steadier fit",
                                   run->directory, steps, kFewSteps));
   return notes;
 }
@@ -67,7 +68,7 @@ Outcome run_calibrate(const CalibrateOptions& options, const Context& context) {
   Outcome outcome;
   outcome.diagnostics =
       no_better(fitted->result, "runs", options.output,
-                "measure more steps and more kinds of plans on an idle machine before using the file");
+                "before using the file, measure more steps and more kinds of plans on an idle machine");
   outcome.json = reports::calibrate_json(fitted->result).dump();
   outcome.text = reports::fit_text(fitted->result, context.terminal.style);
   outcome.text += fmt::format("\n{} {}    next: orrery simulate PLAN --calibration {}\n", context.outputs.wrote(),

@@ -78,13 +78,13 @@ Outcome calibrate_to_rows(const CalibrateOptions& options, const Context& contex
   outcome.text += fmt::format("\n{} {}    next: orrery validate --stack {} ROWS, or `stack: {}` in a job\n",
                               context.outputs.wrote(), options.output, options.output, options.output);
   if (fitted->after.count > 0 && fitted->after.median > fitted->before.median)
-    outcome.diagnostics.push_back({base::Severity::warning,
-                                   "F03",
-                                   {options.output, 0, 0, 1},
-                                   "the fitted numbers predict the runs no better than those before",
-                                   "look at the runs left out and at --like; rows of several frameworks do not fit "
-                                   "together",
-                                   {}});
+    outcome.diagnostics.push_back(
+        {base::Severity::warning,
+         "F03",
+         {options.output, 0, 0, 1},
+         "the fitted numbers predict the runs no better than the earlier ones",
+         "look at the runs that were left out, and at --like; rows of several frameworks do not fit together",
+         {}});
   return outcome;
 }
 

@@ -34,7 +34,7 @@ base::Result<clusters::Cluster> sized(clusters::Cluster cluster, int nodes, int 
         {base::Severity::error,
          "C10",
          from,
-         fmt::format("{} devices of a node are asked for, it has {}", per_node, cluster.devices_per_node),
+         fmt::format("{} devices per node were asked for, but a node has {}", per_node, cluster.devices_per_node),
          "ask for fewer",
          {}}});
   }
@@ -192,7 +192,7 @@ Outcome compare(const CollectiveOptions& options, const Context& context,
     every.insert(every.end(), predicted.begin(), predicted.end());
   }
   const cost::CollectiveErrors errors = cost::errors_of(every);
-  table.notes.push_back(fmt::format("{} rows judged: median error {}, mean {}, nine tenths within {}, worst {}",
+  table.notes.push_back(fmt::format("{} rows judged: median error {}, mean {}, 90th percentile {}, worst {}",
                                     errors.judged, reports::percent(errors.median), reports::percent(errors.mean),
                                     reports::percent(errors.p90), reports::percent(errors.worst)));
   json measured = json_of(errors);
@@ -214,7 +214,7 @@ Outcome run_collective(const CollectiveOptions& options, const Context& context)
     return {kUsage,
             {},
             {},
-            wrong_usage("a cluster or a file of measurements is needed, not both",
+            wrong_usage("give either a cluster or a file of measurements",
                         "orrery collective hgx-h100, or orrery collective --measured FILE")};
   const auto calibrations = load_calibrations(context.catalog, options.calibrations);
   if (!calibrations) return bad_input(calibrations.error());

@@ -18,8 +18,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kAlgorithms = static_cast<int>(plan::Algorithm::hierarchical) + 1;
-
 std::optional<plan::Goal> goal_of(cost::Operation operation) {
   switch (operation) {
     case cost::Operation::all_reduce: return plan::Goal::all_reduce;
@@ -45,7 +43,7 @@ base::Result<Chosen> chosen_of(const CollectiveOptions& options, const clusters:
   Chosen chosen;
   std::vector<std::string> names, able;
   std::string why = fmt::format("there is no algorithm `{}` to replay", options.algorithm);
-  for (int a = 0; a < kAlgorithms; ++a) {
+  for (std::size_t a = 0; a < plan::kAlgorithms; ++a) {
     what.algorithm = static_cast<plan::Algorithm>(a);
     const std::string name = plan::name_of(what.algorithm);
     const std::string not_here = sim::why_not(cluster, what, options.operation);
@@ -62,7 +60,7 @@ base::Result<Chosen> chosen_of(const CollectiveOptions& options, const clusters:
   if (!chosen.algorithms.empty()) return chosen;
   if (options.algorithm.empty()) return base::fail("U0001", chosen.left_out.front(), "choose fewer ranks");
   return base::fail("U0001", "--algorithm: " + why,
-                    fmt::format("{} among these ranks: {}; all that are known: {}", options.operation,
+                    fmt::format("{} among these ranks: {}; all known algorithms: {}", options.operation,
                                 fmt::join(able, ", "), fmt::join(names, ", ")));
 }
 
@@ -77,7 +75,7 @@ json json_of(const sim::CollectiveCase& what, const cost::CollectivePrice& libra
   }
   return {{"bytes", what.message.value},
           {"algorithm", plan::name_of(what.algorithm)},
-          {"pieces", sim::has_pieces(what.algorithm, what.goal) ? json(what.pieces) : json(nullptr)},
+          {"pieces", plan::in_pieces(what.algorithm, what.goal) ? json(what.pieces) : json(nullptr)},
           {"library_time_s", library.time.value},
           {"library_algorithm", library.algorithm},
           {"library_protocol", library.protocol},
@@ -115,13 +113,12 @@ reports::Table head_of(const CollectiveOptions& options, const clusters::Cluster
                    {"binds", Align::left},
                    {"use"},
                    {"other links", Align::left, 0, 3}};
-  table.notes = {
-      fmt::format("library: as it is tuned. closed form: {} with the network to itself, by the links' datasheets. "
-                  "replay: every message on these links{}.",
-                  options.channels > 1 ? "one channel" : "the algorithm",
-                  options.tasks > 1 ? ", all tasks at once" : ""),
-      "binds: the links that are busiest, and how much of the time; or latency, where messages with nothing in them "
-      "take more than half."};
+  table.notes = {fmt::format("library: as the library is tuned. closed form: {} alone on the network, by the links' "
+                             "datasheets. replay: every message on these links{}.",
+                             options.channels > 1 ? "one channel" : "the algorithm",
+                             options.tasks > 1 ? ", all tasks at once" : ""),
+                 "binds: the busiest links, and their share of the time; or latency, if empty messages would take more "
+                 "than half."};
   return table;
 }
 
@@ -131,15 +128,15 @@ base::Result<ReplayedOnLinks> replay_on_links(const CollectiveOptions& options, 
                                               cost::Operation operation, const std::vector<int>& ranks,
                                               const std::vector<double>& sizes, const LibraryPrice& library) {
   const std::optional<plan::Goal> goal = goal_of(operation);
-  if (!goal) return base::fail("U0001", "--replay: a send is one message, and no collective", "leave out --replay");
+  if (!goal) return base::fail("U0001", "--replay: a send is a single message, not a collective", "leave out --replay");
   sim::CollectiveCase what;
   what.goal = *goal;
   what.channels = options.channels;
   what.tasks = sim::dealt_out(cluster, ranks, options.tasks);
   if (what.tasks.empty() || what.tasks.front().size() < 2)
     return base::fail("U0001",
-                      fmt::format("--tasks: {} ranks are not dealt out to {} alike", ranks.size(), options.tasks),
-                      "take a divisor of a node's ranks, or a multiple of them that leaves each task two ranks");
+                      fmt::format("--tasks: {} ranks cannot be dealt out evenly to {}", ranks.size(), options.tasks),
+                      "choose a divisor of a node's ranks, or a multiple of them that leaves each task two ranks");
   const auto chosen = chosen_of(options, cluster, what);
   if (!chosen) return base::fail(chosen.error());
   clusters::Paths paths(cluster);

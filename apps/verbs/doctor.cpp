@@ -48,7 +48,7 @@ Outcome run_doctor(const DoctorOptions& options, const Context& context) {
     const auto one = std::find_if(found.begin(), found.end(), [&](const auto& c) { return c.name == required; });
     if (one == found.end()) {
       const std::string near = base::did_you_mean(required, names);
-      outcome.diagnostics = base::fail("U0001", "`" + required + "` is no capability that doctor knows",
+      outcome.diagnostics = base::fail("U0001", "`" + required + "` is not a capability that doctor knows",
                                        near.empty() ? "" : "did you mean `" + near + "`?")
                                 .value();
       outcome.exit_code = kUsage;

@@ -47,7 +47,7 @@ base::Diagnostic does_not_fit(const Explained& one) {
           fmt::format("stage {} needs {} of {}: {}", worst == nullptr ? 0 : worst->stage,
                       base::human(base::Bytes{one.prediction.memory_peak_bytes}),
                       base::human(base::Bytes{one.prediction.memory_capacity_bytes}), parts),
-          "a higher ZeRO stage, recomputation, a smaller micro-batch, or more tensor or pipeline ways need less",
+          "a higher ZeRO stage, recomputation, a smaller micro-batch, or a higher tensor or pipeline degree needs less",
           {}};
 }
 

@@ -46,7 +46,8 @@ Outcome export_plan(const ExportOptions& options, const Context& context) {
 Outcome run_export(const ExportOptions& options, const Context& context) {
   if (!options.as.empty()) return export_plan(options, context);
   if (options.output.empty())
-    return usage("`export` writes a run's weights into a folder", "name it with -o; or --as megatron, for the plan");
+    return usage("`export` writes a run's weights into a folder",
+                 "name the folder with -o; or export the plan with --as megatron");
   const fs::path run = options.run;
   const auto loaded = load_plan(context.catalog, (run / "plan.yaml").string());
   if (!loaded) return bad_input(loaded.error());
@@ -62,13 +63,14 @@ Outcome run_export(const ExportOptions& options, const Context& context) {
   }
   if (!checkpoint) {
     outcome.exit_code = kBadInput;
-    outcome.diagnostics.push_back({base::Severity::error,
-                                   "E0619",
-                                   {options.run, 0, 0, 1},
-                                   options.step > 0 ? fmt::format("the run has no checkpoint of step {}", options.step)
-                                                    : "the run has no whole checkpoint to take the model from",
-                                   "`orrery train` saves one at its end, and as often as --checkpoint-every says",
-                                   {}});
+    outcome.diagnostics.push_back(
+        {base::Severity::error,
+         "E0619",
+         {options.run, 0, 0, 1},
+         options.step > 0 ? fmt::format("the run has no checkpoint of step {}", options.step)
+                          : "the run has no whole checkpoint to take the model from",
+         "`orrery train` saves a checkpoint at the end, and as often as --checkpoint-every says",
+         {}});
     return outcome;
   }
   if (const auto refused = context.outputs.refused_weights(options.output); !refused.empty())

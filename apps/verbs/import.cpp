@@ -58,10 +58,9 @@ base::Result<std::vector<clusters::Dump>> dumps_of(const ImportOptions& options,
       found.push_back(problem("E0310", file, "a log of nccl-tests among dumps of topologies",
                               "import the cluster first, then the logs with --cluster"));
     else
-      found.push_back(problem("E0301", file,
-                              text.empty() ? "the file is empty" : "the format of this file is not known",
-                              "read are NCCL's topology XML, the output of `nvidia-smi topo -m`, hwloc's XML (lstopo "
-                              "--of xml), the output of ibnetdiscover and of nccl-tests; --format names one"));
+      found.push_back(problem("E0301", file, text.empty() ? "the file is empty" : "the format of this file is unknown",
+                              "known are NCCL's topology XML, hwloc's XML (lstopo --of xml), and the output of "
+                              "`nvidia-smi topo -m`, ibnetdiscover and nccl-tests; --format names one"));
   }
   if (!found.empty()) return base::fail(std::move(found));
   return dumps;

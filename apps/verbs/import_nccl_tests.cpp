@@ -55,8 +55,8 @@ Outcome import_nccl_tests(const ImportOptions& options, const std::vector<std::s
     return bad_input({{base::Severity::error,
                        "E0311",
                        {options.files.front(), 1, 1, 1},
-                       "a log of nccl-tests does not say what links were measured",
-                       "name the cluster with --cluster: of the catalogue, or a file that `orrery import` made",
+                       "a log of nccl-tests does not say which links were measured",
+                       "name the cluster with --cluster: one from the catalogue, or a file made by `orrery import`",
                        {}}});
   const auto cluster = measured_cluster(options, tests, context);
   if (!cluster) return bad_input(cluster.error());

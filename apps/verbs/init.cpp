@@ -88,9 +88,9 @@ std::string free_fields() {
 std::string clicks_text(const plan::Training& t) {
   std::string out;
   out += said(t.data.empty() ? "  # data: clicks.tsv" : "  data: " + base::yaml_text(t.data),
-              "samples in Criteo's form, a line each, or its .bin");
+              "samples in Criteo's form, one per line, or its .bin");
   if (t.order == plan::DataOrder::shuffled) out += "  order: shuffled\n";
-  out += said("  # initial_weights: w.safetensors", "seeded where there are none");
+  out += said("  # initial_weights: w.safetensors", "random without it");
   const std::string rate = fmt::format("learning_rate: {}", t.optimizer.learning_rate);
   const bool sgd = t.optimizer.kind == plan::OptimizerKind::sgd;
   out += said(fmt::format("  optimizer: {{name: {}, {}, {}}}", name_of(t.optimizer.kind), rate,
@@ -98,7 +98,7 @@ std::string clicks_text(const plan::Training& t) {
               "sgd with momentum: 0, rowwise_adagrad or adam");
   if (t.schedule.warmup_steps > 0)
     out += fmt::format("  learning_rate_schedule: {{warmup_steps: {}}}\n", t.schedule.warmup_steps);
-  out += said("  # bad_lines: skip", "count and leave out samples that do not read");
+  out += said("  # bad_lines: skip", "skip and count samples that cannot be read");
   return out + said(fmt::format("  seed: {}", t.seed), "of weights and shuffling");
 }
 
@@ -126,7 +126,7 @@ std::string job_text(const InitOptions& options, const models::Model& model, con
   line(fmt::format("orrery plan {} -o plan.yaml", file), "the best plans; the first is kept");
   line("orrery simulate plan.yaml", "where its time and memory go");
   if (here) line("orrery train plan.yaml --run run", "run it on this machine's ranks");
-  out += "#\n# What is commented out is left to Orrery; docs/formats.md explains every key.\n";
+  out += "#\n# Orrery decides what is commented out; docs/formats.md explains every key.\n";
   for (const std::string& note : notes) out += "# " + note + "\n";
   out += said("model: " + base::yaml_text(options.model),
               fmt::format("{} parameters; a catalogue name, a model file or a Hugging Face config.json",
@@ -142,16 +142,16 @@ std::string job_text(const InitOptions& options, const models::Model& model, con
   out += said(fmt::format("precision: {}", clicks ? "fp32" : models::name_of(plan::usual_precision(cluster.device()))),
               "fp32, tf32, bf16, fp16 or fp8");
   out += said("objective: time", "time, cost, energy or memory");
-  out += said(fmt::format("# stack: {}", cost::usual_stack(cluster.device(), clicks)),
-              "the software that runs it; `cost/stacks` lists them");
-  out +=
-      "\n# A value fixes, a list bounds: `tensor: [1, 2, 4]`. Take the # from `plan:` too.\n# plan:\n" + free_fields();
+  out += said(fmt::format("# stack: {}", cost::usual_stack(cluster, model)),
+              "the software that runs it; see `cost/stacks`");
+  out += "\n# A value fixes a field, a list bounds it: `tensor: [1, 2, 4]`. Uncomment `plan:` too.\n# plan:\n" +
+         free_fields();
   out += "\ntraining:\n";
   out += said(fmt::format("  steps: {}", clicks ? clicks_training.steps : 20), "of the run");
   if (clicks) return out + clicks_text(clicks_training);
   out += here ? said("  data: /usr/share/common-licenses", "text, a folder of text, or a token file")
               : said("  # data: tokens.bin", "text, a folder of text, or a token file");
-  out += said("  # initial_weights: w.safetensors", "seeded where there are none");
+  out += said("  # initial_weights: w.safetensors", "random without it");
   out += said("  optimizer: {name: adamw, learning_rate: 1e-3}",
               fmt::format("{}", fmt::join(plan::kOptimizerWords, ", ")));
   out += "  learning_rate_schedule: {warmup_steps: 4, decay: cosine, minimum: 1e-4}\n";
@@ -195,9 +195,9 @@ Outcome run_init(const InitOptions& given, const Context& context) {
   InitOptions options = given;
   const std::string cluster_name = options.cluster.empty() ? cluster_here() : options.cluster;
   if (!options.dlrm.empty() && options.output == "-")
-    return usage("--dlrm makes two files, a model and a job", "name the job: orrery init job.yaml --dlrm '…'");
+    return usage("--dlrm writes two files, a model and a job", "name the job: orrery init job.yaml --dlrm '…'");
   if (!options.dlrm.empty() && options.model != InitOptions{}.model)
-    return usage("--dlrm describes a model, and --model names another", "one of the two");
+    return usage("--dlrm describes a model, but --model names another", "use one of the two");
   const auto made = make(options, context);
   if (!made) return bad_input(made.error());
   const auto cluster = load_cluster(context.catalog, cluster_name, {cluster_name, 0, 0, 1}, ".");
@@ -206,8 +206,8 @@ Outcome run_init(const InitOptions& given, const Context& context) {
   for (const std::string& file : {options.output, made->model_file})
     if (file != "-" && !file.empty() && !options.overwrite && !context.outputs.force() &&
         std::filesystem::exists(file, error))
-      return usage(fmt::format("{} is there already", base::quoted(file)),
-                   "another name, or --overwrite to replace it");
+      return usage(fmt::format("{} already exists", base::quoted(file)),
+                   "choose another name, or replace it with --overwrite");
   std::string text = job_text(options, made->model, *cluster, cluster_name, made->clicks, made->notes);
   const auto parsed = plan::parse_job(text, options.output);
   ENSURE(parsed.has_value(), "init wrote a job that does not parse: {}", base::render(parsed.error(), false));

@@ -91,9 +91,8 @@ std::optional<base::Diagnostic> tight(const cost::Prediction& best, const std::o
       base::Severity::warning,
       "P110",
       {job, 1, 1, 1},
-      fmt::format("the best plan fills {:.1f} % of a device's memory, and of published runs one in ten needed {:.1f} % "
-                  "more than "
-                  "was predicted",
+      fmt::format("the best plan fills {:.1f} % of a device's memory, and one in ten published runs needed {:.1f} % "
+                  "more than predicted",
                   100 * share, 100 * (spread->memory.high - 1)),
       fmt::format("`--memory-fraction {:.2f}` leaves room for that", std::floor(100 / spread->memory.high) / 100),
       {}};
@@ -191,9 +190,8 @@ Outcome run_plan(const PlanOptions& options, const Context& context) {
   if (result.plans.empty() || options.output.empty()) return outcome;
   const auto row = static_cast<std::size_t>(options.pick) - 1;
   if (row >= shown.rows.size()) {
-    Outcome refused =
-        usage(fmt::format("there is no row {} to write: the table has {}", options.pick, shown.rows.size()),
-              "--all or a larger --top shows more");
+    Outcome refused = usage(fmt::format("row {} does not exist: the table has {}", options.pick, shown.rows.size()),
+                            "--all or a larger --top shows more");
     refused.text = std::move(outcome.text);
     return refused;
   }

@@ -67,7 +67,7 @@ int add_devices_that_do(cost::SearchResult& result, const LoadedJob& job,
     const cost::SearchResult found =
         sim::search(job.model, cluster, job.job, cost::Prices(cluster, job.stacks, calibrations), options);
     if (found.plans.empty()) continue;
-    result.nearest.push_back(fmt::format("{} devices of the kind would do, by {} (`--gpus {}` plans for them)",
+    result.nearest.push_back(fmt::format("{} such devices would do, with {} (`--gpus {}` plans for them)",
                                          cluster->size(), plan::describe(found.plans.front().spec), cluster->size()));
     return cluster->size();
   }
@@ -84,7 +84,7 @@ base::Diagnostic nothing_fits(const cost::SearchResult& result, const LoadedJob&
                                  "P90",
                                  {},
                                  fmt::format("none of {} candidate plans is feasible: {}", result.candidates,
-                                             why.empty() ? "the job's bounds leave no plan at all" : why),
+                                             why.empty() ? "the job's bounds leave no plan" : why),
                                  help,
                                  {}});
 }

@@ -86,7 +86,7 @@ reports::Evidence evidence_of(const cost::Stack& stack, const clusters::Cluster&
     out.word = cost::name_of(cost::basis_of(intervals, stack));
     out.text = cost::basis_text(intervals, stack, cluster.nodes > 1, false, setting);
     if (out.word == "uncalibrated" && out.several_nodes)
-      out.text += "; intervals are those of other software's published runs";
+      out.text += "; intervals come from published runs of other software";
     return out;
   }
   const auto fitted = std::find_if(calibrations.rbegin(), calibrations.rend(), [&](const cost::Calibration& one) {
@@ -100,7 +100,7 @@ reports::Evidence evidence_of(const cost::Stack& stack, const clusters::Cluster&
   const bool measured = std::any_of(cluster.sources.begin(), cluster.sources.end(),
                                     [](const std::string& s) { return s.find("--measure") != s.npos; });
   out.word = measured ? "calibrated" : "uncalibrated";
-  out.text = measured ? "this machine's cores as `orrery probe --measure` found them"
+  out.text = measured ? "this machine's cores, as measured by `orrery probe --measure`"
                       : "nominal rates of cores: `orrery probe --measure -o here.yaml` measures this machine's";
   return out;
 }

@@ -37,9 +37,9 @@ class Checks {
     const std::string wants = fmt::format("{} x {}", ranks_, loaded_.file.cluster.device().name);
     if (count == 0) {
       note("devices", wants, "no GPU: " + gpus.reason, Need::Verdict::missing);
-      say(base::Severity::error, "R0010", fmt::format("the plan is for {}, and this machine has no GPU", wants),
-          "run it where they are; `orrery export PLAN --as megatron` hands it over; `cluster: localhost-2` plans for "
-          "this machine's cores");
+      say(base::Severity::error, "R0010", fmt::format("the plan is for {}, but this machine has no GPU", wants),
+          "run it on a machine that has them, export it with `orrery export PLAN --as megatron`, or plan for this "
+          "machine's cores with `cluster: localhost-2`");
       return false;
     }
     driver(gpus);
@@ -69,8 +69,8 @@ class Checks {
                           : Need::Verdict::missing);
     if (enough) return;
     say(oversubscribe_ ? base::Severity::warning : base::Severity::error, "R0013",
-        fmt::format("the run needs {}, as predicted, and {} has {}", wants, of, amount_of(has)),
-        "fewer ranks, a smaller micro-batch or recomputation need less; --oversubscribe tries it all the same");
+        fmt::format("the run is predicted to need {}, but {} has {}", wants, of, amount_of(has)),
+        "fewer ranks, a smaller micro-batch or recomputation need less; --oversubscribe tries it anyway");
   }
 
   /// Space for the checkpoints that are kept, and the one being written.
@@ -89,8 +89,8 @@ class Checks {
          fits ? Need::Verdict::ok : Need::Verdict::missing);
     if (!fits)
       say(base::Severity::error, "R0014",
-          fmt::format("a checkpoint takes {}, and {} has {} free", amount_of(one), folder.string(), amount_of(free)),
-          "another --run, or free space");
+          fmt::format("a checkpoint takes {}, but {} has {} free", amount_of(one), folder.string(), amount_of(free)),
+          "choose another --run, or free some space");
   }
 
   void worker() {
@@ -99,7 +99,7 @@ class Checks {
     note("worker", "orrery-worker", there ? path.string() : "not beside the command",
          there ? Need::Verdict::ok : Need::Verdict::missing);
     if (!there)
-      say(base::Severity::error, "R0004", path.string() + " is not there",
+      say(base::Severity::error, "R0004", path.string() + " does not exist",
           "install MPI and BLAS (scripts/install-packages demo) and build again");
   }
 
@@ -120,7 +120,7 @@ class Checks {
     const double memory = loaded_.file.cluster.device().memory.value;
     if (static_cast<double>(gpus.gpus.front().memory_bytes) < 0.9 * memory)
       say(base::Severity::warning, "R0015",
-          fmt::format("the plan is for {} with {}, and here is {} with {}", planned, amount_of(memory), here,
+          fmt::format("the plan is for {} with {}, but this machine has {} with {}", planned, amount_of(memory), here,
                       amount_of(static_cast<double>(gpus.gpus.front().memory_bytes))),
           "`orrery probe --backend cuda --cluster NAME` describes this machine; plan for that");
   }
@@ -135,10 +135,10 @@ class Checks {
       say(base::Severity::error, "R0012",
           fmt::format("{} ranks on {} {}{}: more than {} on one", ranks_, count, place, count == 1 ? "" : "s",
                       kMostOnOne),
-          "plan for fewer, or --oversubscribe where the time does not matter");
+          "plan for fewer ranks, or use --oversubscribe if the time does not matter");
     else
       say(base::Severity::warning, "R0011",
-          fmt::format("{} ranks share {} {}{}: the times that are measured mean little", ranks_, count, place,
+          fmt::format("{} ranks share {} {}{}: measured times will mean little", ranks_, count, place,
                       count == 1 ? "" : "s"),
           fmt::format("`orrery plan JOB --gpus {}` plans for what is here", count));
   }

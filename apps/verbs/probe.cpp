@@ -154,21 +154,22 @@ base::Result<Fit> fitted(const exec::Measured& measured, const clusters::Cluster
 std::optional<Outcome> refused(const ProbeOptions& options, int most) {
   const bool gpu = options.backend == "cuda", fits = options.measure || !options.events.empty();
   if (!options.calibration.empty() && !fits)
-    return usage("--calibration needs --measure or --events: without them there is nothing to calibrate by",
+    return usage("--calibration needs --measure or --events: without them there is nothing to calibrate from",
                  "add --measure");
   if (!options.cluster.empty() && !fits)
     return usage("--cluster says what was measured: it needs --measure or --events", "add --measure");
   if (fits && (gpu || !options.events.empty()) && options.cluster.empty())
-    return usage("which machine was measured? Only CPU ranks of this one need no --cluster",
-                 "give --cluster hgx-h200, or the file that `orrery import` makes of the machine's own topology");
+    return usage("--cluster is needed: only this machine's CPU ranks can be measured without it",
+                 "give --cluster hgx-h200, say, or the file that `orrery import` makes from the machine's topology");
   if (!options.output.empty() && !options.cluster.empty())
-    return usage("-o writes a cluster of this machine's CPU ranks, and --cluster names another",
+    return usage("-o writes a cluster of this machine's CPU ranks, but --cluster names another",
                  "leave one of them out; `orrery import` makes cluster files of GPU machines");
   if (options.events.empty() && options.ranks > most)
-    return usage(fmt::format("--ranks {}: this process may use {} {}{}, and times of ranks that share one say how it "
-                             "is shared",
-                             options.ranks, most, gpu ? "GPU" : "core", most == 1 ? "" : "s"),
-                 fmt::format("give at most --ranks {}", most));
+    return usage(
+        fmt::format(
+            "--ranks {}: this process may use only {} {}{}, and ranks that share one would measure how it is shared",
+            options.ranks, most, gpu ? "GPU" : "core", most == 1 ? "" : "s"),
+        fmt::format("give at most --ranks {}", most));
   return std::nullopt;
 }
 
@@ -182,7 +183,7 @@ std::optional<Outcome> mistaken(const exec::Measured& measured, const clusters::
                                 const Context& context) {
   const bool gpu = measured.backend == "cuda";
   if (gpu != (cluster.device().kind == clusters::DeviceKind::gpu))
-    return usage(fmt::format("what was measured ran on the {} backend, and {} is a cluster of {}s", measured.backend,
+    return usage(fmt::format("the measurement ran on the {} backend, but {} is a cluster of {}s", measured.backend,
                              cluster.name, gpu ? "CPU rank" : "GPU"),
                  "name the machine that was measured with --cluster");
   if (!gpu) return std::nullopt;
@@ -190,7 +191,7 @@ std::optional<Outcome> mistaken(const exec::Measured& measured, const clusters::
   if (!known) return bad_input(known.error());
   const clusters::KnownGpu* found = clusters::gpu_called(*known, measured.device);
   if (found != nullptr && lower(found->device) != lower(cluster.device().name))
-    return usage(fmt::format("what was measured is a {} ({}), and {} has {}", measured.device, found->device,
+    return usage(fmt::format("the measured device is a {} ({}), but {} has {}", measured.device, found->device,
                              cluster.name, cluster.device().name),
                  "name the machine that was measured with --cluster");
   return std::nullopt;

@@ -179,7 +179,7 @@ Outcome run_report(const ReportOptions& asked, const Context& context) {
   const bool of_scaling =
       !options.scaling.empty() && !but_tokens.any() && !options.compute_optimal && options.budget_flops <= 0;
   if (asks_for_run(options) && options.inputs.empty() && !of_scaling)
-    return usage("a whole run is of a plan, and none was given", "name a plan file or a run directory");
+    return usage("a whole run needs a plan, but none was given", "name a plan file or a run directory");
   Outcome outcome;
   std::vector<std::string> left_out;
   base::Result<std::vector<Run>> runs = std::vector<Run>();
@@ -202,7 +202,7 @@ Outcome run_report(const ReportOptions& asked, const Context& context) {
              "F02",
              {run.directory, 0, 0, 1},
              fmt::format("calibration `{}` was fitted to this run: it is not held out", one.name),
-             "calibrate without it, or give it without --hold-out",
+             "calibrate without it, or leave out --hold-out",
              {}});
 
   const std::vector<Group> groups = grouped(*runs, beliefs);

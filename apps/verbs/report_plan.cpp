@@ -64,7 +64,7 @@ reports::PlanPage page_of(const PlanToShow& shown, const cost::Intervals& interv
                           const std::vector<cost::Calibration>& calibrations, bool what_if, Progress& progress) {
   reports::PlanPage page;
   page.heading = heading_of(*shown.loaded, intervals, calibrations);
-  page.operators = sim::operators_of(shown.schedule, shown.pricing);
+  page.operators = sim::operators_of(shown.schedule, shown.pricing, cost::mean_share(shown.loaded->plan));
   page.topology = reports::topology_of(shown.loaded->file.cluster, shown.prediction.links);
   page.coefficients = coefficients_of(shown.pricing);
   if (!shown.timeline.spans.empty()) {

@@ -151,8 +151,9 @@ base::Result<reports::WholeRun> whole_run_of(const ReportOptions& options, const
   const LoadedPlan& loaded = *shown.loaded;
   const models::Model& model = loaded.file.model;
   if (model.recommender && (options.compute_optimal || options.budget_flops > 0))
-    return base::fail("U0001", "--compute-optimal and --budget are for language models: the laws are of these alone",
-                      "--tokens takes a number of samples");
+    return base::fail("U0001",
+                      "--compute-optimal and --budget are for language models only, as are the laws behind them",
+                      "give --tokens the number of samples");
   const auto parameters = static_cast<double>(models::parameters_active(model));
   reports::WholeRun out;
   out.lengths = lengths_of(options, shown, parameters);

@@ -162,15 +162,16 @@ std::optional<Outcome> refused_scaling(const ReportOptions& options, const Conte
   for (const auto* list : {&options.models, &options.clusters})
     if (std::find(list->begin(), list->end(), "") != list->end())
       return usage(fmt::format("{} has an empty name", list == &options.models ? "--models" : "--clusters"),
-                   "names stand between commas: a,b");
+                   "separate names by commas: a,b");
   if (std::count(options.scaling.begin(), options.scaling.end(), "-") > 0 &&
       options.scaling.size() * sweeps_of(options).size() > 1)
-    return usage("standard input is read once, and is wanted several times", "write the job to a file");
+    return usage("standard input can be read only once, but is named several times", "write the job to a file");
   if (options.weak && options.batches.size() > 1)
-    return usage("weak scaling grows the batch itself, and --batch lists several",
-                 "one --batch, that of the smallest size; or --strong");
+    return usage("weak scaling itself grows the batch, but --batch lists several",
+                 "give one --batch, that of the smallest size; or use --strong");
   if (options.output == "-" && options.format == "html")
-    return usage("a page is not for a terminal", "--format md, csv or json goes to standard output; a page to a file");
+    return usage("a page cannot be written to standard output",
+                 "use --format md, csv or json for standard output, or name a file for the page");
   for (const std::string& name : options.models)
     if (auto model = load_model(context.catalog, as_in_a_job(name), {}, fs::current_path()); !model)
       return unknown(model.error(), "--models");
@@ -249,8 +250,8 @@ base::Diagnostic nothing_scales(const cost::ScalingStudy& study, const std::stri
   return {base::Severity::error,
           "P90",
           {job, 1, 1, 1},
-          "no size of the cluster has a plan that is feasible; " + why,
-          "`orrery plan` says why; --gpus names larger sizes",
+          "no size of the cluster has a feasible plan; " + why,
+          "`orrery plan` says why; --gpus takes larger sizes",
           {}};
 }
 

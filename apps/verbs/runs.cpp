@@ -11,6 +11,7 @@
 
 #include "apps/files.h"
 #include "base/json.h"
+#include "cost/parameters/habits.h"
 #include "exec/launch/supervise.h"
 #include "reports/spans.h"
 
@@ -37,7 +38,7 @@ constexpr std::int64_t kMostSteps = std::int64_t{1} << 53;
 
 void read_ranks(base::JsonReader& in, std::vector<double>& bytes) {
   for (in.open_array(); in.item();) {
-    if (bytes.size() == kMostRanks) in.error("more ranks than there can be");
+    if (bytes.size() == kMostRanks) in.error("more ranks than are possible");
     bytes.push_back(in.number(-kLargest, kLargest));
   }
 }
@@ -144,7 +145,7 @@ base::Result<std::vector<Metric>> parse_metrics(const std::string& text, const s
                        "E0204",
                        {file, line, 1, 1},
                        "not an object with the numbers step, loss, step_time_s, tokens_per_s and memory_peak_bytes",
-                       "a line cut short is the end of a run that died; remove it",
+                       "a line cut short comes from a run that died; remove it",
                        std::string(row.substr(0, 120))});
       continue;
     }
@@ -171,7 +172,7 @@ base::Result<Run> load_run(const Catalog& catalog, const std::string& directory)
   const fs::path folder(directory);
   auto loaded = load_plan(catalog, (folder / "plan.yaml").string());
   if (!loaded) return base::fail(loaded.error());
-  plan::Schedule schedule = lower_for(loaded->plan, loaded->stack);
+  plan::Schedule schedule = cost::lower_executed(loaded->plan, loaded->stack);
   base::Diagnostics found;
   const auto read = [&](const char* name) {
     auto text = read_file(folder / name, kMostMeasured);
@@ -188,7 +189,7 @@ base::Result<Run> load_run(const Catalog& catalog, const std::string& directory)
                                         "E0206",
                                         {timeline_file, 1, 1, 1},
                                         "the timeline does not belong to the plan beside it",
-                                        "the run was made by another version; train again",
+                                        "another version made the run; train again",
                                         {}}});
   auto metrics = parse_metrics(metrics_text, (folder / "metrics.jsonl").string());
   if (!metrics) return base::fail(metrics.error());
@@ -210,7 +211,7 @@ base::Result<std::vector<Run>> load_runs(const Catalog& catalog, const std::vect
   const auto load = [&](const std::string& directory, bool is_held_out) {
     std::error_code error;
     if (fs::exists(fs::path(directory) / "plan.yaml", error) && !exec::read_completion(directory)) {
-      notes.push_back(fmt::format("{} is left out: it has no completed.json, so the run did not finish", directory));
+      notes.push_back(fmt::format("{} is left out: the run did not finish (it has no completed.json)", directory));
       return;
     }
     auto run = load_run(catalog, directory);
@@ -226,7 +227,7 @@ base::Result<std::vector<Run>> load_runs(const Catalog& catalog, const std::vect
   if (!found.empty()) return base::fail(std::move(found));
   if (runs.empty())
     return base::fail("E0207", notes.empty() ? "no runs are given" : notes.front(),
-                      "train again, or go on with `orrery train --resume`");
+                      "train again, or continue with `orrery train --resume`");
   return runs;
 }
 
@@ -240,9 +241,9 @@ base::Result<cost::Pricing> pricing_of(const std::vector<Run>& runs,
           {base::Diagnostic{base::Severity::error,
                             "E0205",
                             {run.directory + "/plan.yaml", 1, 1, 1},
-                            fmt::format("ran on {} with {}, other runs on {} with {}", here.device().name,
+                            fmt::format("ran on {} with {}, but other runs on {} with {}", here.device().name,
                                         run.loaded.stack.name, there.device().name, largest->loaded.stack.name),
-                            "calibrate each kind of device and each stack by itself",
+                            "calibrate each kind of device and each stack separately",
                             {}}});
     if (here.size() > there.size()) largest = &run;
   }
@@ -283,8 +284,8 @@ base::Diagnostics no_better(const cost::FitResult& result, const char* measured,
   return {{base::Severity::warning,
            "F03",
            {file, 0, 0, 1},
-           fmt::format("the fitted coefficients predict the {} no better than those before: mean error {:.1f} % after, "
-                       "{:.1f} % before",
+           fmt::format("the fitted coefficients predict the {} no better than the earlier ones: mean error {:.1f} % "
+                       "after, {:.1f} % before",
                        measured, 100 * result.error_after, 100 * result.error_before),
            std::move(help),
            {}}};

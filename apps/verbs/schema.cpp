@@ -127,7 +127,7 @@ ordered_json job_schema() {
   ordered_json out = recorded(texts, [](const base::Cursor& at) { (void)plan::read_job(at); });
   ordered_json bounds = {{"type", "object"}, {"additionalProperties", false}};
   add_fields(bounds["properties"], plan::kChosenFields, true);
-  bounds["description"] = "What the search may choose: a value fixes, a list bounds";
+  bounds["description"] = "What the search may choose: a value fixes a field, a list bounds it";
   out["properties"]["plan"] = std::move(bounds);
   out["required"] = {"model", "cluster", "batch"};
   return out;

@@ -39,15 +39,15 @@ base::Result<sim::Simulation> beside(const LoadedPlan& first, const plan::Schedu
   if (!second) return tl::unexpected(second.error());
   const clusters::Cluster &a = first.file.cluster, &b = second->file.cluster;
   if (!a.shape || !(a.shape == b.shape) || !(a.devices == b.devices) || a.devices_per_node != b.devices_per_node) {
-    return tl::unexpected(
-        base::Diagnostics{problem("P93", options.beside, "the two plans are not for machines and switches of one kind",
-                                  "plan both for the same regular cluster; `plan --gpus N` takes part of one")});
+    return tl::unexpected(base::Diagnostics{
+        problem("P93", options.beside, "the two plans are for different kinds of machines or switches",
+                "plan both for the same regular cluster; `plan --gpus N` uses part of one")});
   }
   for (const LoadedPlan* one : {&first, &*second})
     if (one->plan.spec().asynchronous())
-      return tl::unexpected(base::Diagnostics{
-          problem("P34", options.beside, "a pipeline that never drains has no step that begins with another job's",
-                  "simulate it alone, or beside a plan of schedule: 1f1b")});
+      return tl::unexpected(base::Diagnostics{problem(
+          "P34", options.beside, "a pipeline that never drains has no step that starts together with another job's",
+          "simulate it alone, or beside a plan of schedule: 1f1b")});
   const auto both = clusters::resized(a, a.size() + b.size());
   if (!both) return tl::unexpected(both.error());
   const auto cluster = std::make_shared<const clusters::Cluster>(*both);
@@ -101,8 +101,8 @@ void add_start(const LoadedPlan& loaded, const plan::Schedule& schedule, const c
   const double run_s = static_cast<double>(first) * first_s + static_cast<double>(steps - first) * step_s;
   json["start"] = {{"steps", first}, {"step_time_s", first_s}, {"run_time_s", run_s}};
   text += fmt::format(
-      "\nThe first {} of {} steps reduce gradients whole and take {:.4g} s each, the others {:.4g} s: {:.4g} s in "
-      "all.\n",
+      "\nThe first {} of {} steps reduce gradients in full and take {:.4g} s each, the others {:.4g} s: {:.4g} s in "
+      "total.\n",
       first, steps, first_s, step_s, run_s);
 }
 
@@ -151,7 +151,7 @@ Outcome run_simulate(const SimulateOptions& options, const Context& context) {
                                                   cost::setting_of(loaded->file.cluster, loaded->file.model));
     json["evidence"] = cost::name_of(cost::basis_of(*intervals, loaded->stack));
     json["evidence_text"] = evidence;
-    outcome.text += fmt::format("\nFour times of five a step takes from {:.4g} s to {:.4g} s.\nEvidence: {}.\n",
+    outcome.text += fmt::format("\nIn four of five runs a step takes from {:.4g} s to {:.4g} s.\nEvidence: {}.\n",
                                 time.low, time.high, evidence);
   }
   add_start(*loaded, schedule, pricing, simulation.prediction.step_time_s, json, outcome.text);
@@ -179,10 +179,10 @@ Outcome run_simulate(const SimulateOptions& options, const Context& context) {
         base::Severity::warning,
         "P98",
         {options.plan, 1, 1, 1},
-        fmt::format("the timeline leaves out {} of {} spans: micro-batches that do as others before them",
+        fmt::format("the timeline leaves out {} of {} spans, which repeat those of earlier micro-batches",
                     simulation.spans_left_out,
                     simulation.spans_left_out + static_cast<std::int64_t>(simulation.timeline.spans.size())),
-        "what is predicted counts all of them; fewer micro-batches have a whole timeline",
+        "predictions count all of them; with fewer micro-batches the timeline is complete",
         {}});
   if (auto warning = changed_mathematics(loaded->plan.spec(), options.plan))
     outcome.diagnostics.push_back(std::move(*warning));
@@ -192,7 +192,7 @@ Outcome run_simulate(const SimulateOptions& options, const Context& context) {
                                                    "P92",
                                                    {options.plan, 1, 1, 1},
                                                    "the plan needs more memory than the device has",
-                                                   "`orrery explain " + options.plan + "` says what fills it",
+                                                   "`orrery explain " + options.plan + "` shows what fills it",
                                                    {}});
   return outcome;
 }

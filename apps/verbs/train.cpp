@@ -1,8 +1,10 @@
 // train: starts the worker on this machine's ranks, shows progress, and reads the results.
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "apps/files.h"
@@ -69,12 +71,34 @@ reports::TrainSummary summary_of(const std::string& run, const exec::Completion&
   return summary;
 }
 
+/// The plan as a file that every rank reads. One from standard input lies in the run directory meanwhile, where the
+/// first rank also copies it to plan.yaml once the run may begin there.
+class RanksPlan {
+ public:
+  RanksPlan(const TrainOptions& options, const LoadedPlan& loaded) : path_(options.plan), given_(options.plan == "-") {
+    if (!given_) return;
+    path_ = std::filesystem::path(options.run) / fmt::format("plan-given-{}.yaml", ::getpid());
+    write_file(path_, plan::write_plan_file(loaded.file));
+  }
+  ~RanksPlan() {
+    std::error_code ignored;
+    if (given_) std::filesystem::remove(path_, ignored);
+  }
+  RanksPlan(const RanksPlan&) = delete;
+  RanksPlan& operator=(const RanksPlan&) = delete;
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+  bool given_;
+};
+
 /// Translates the remaining options into a command for the worker.
-exec::TrainCommand command_for(const TrainOptions& options, const LoadedPlan& loaded) {
+exec::TrainCommand command_for(const TrainOptions& options, const LoadedPlan& loaded, const RanksPlan& file) {
   exec::TrainCommand command;
   command.worker = program_folder() / "orrery-worker";
   command.ranks = loaded.file.spec.ranks();
-  command.plan = options.plan;
+  command.plan = file.path();
   command.run = options.run;
   command.steps = options.steps.value_or(0);
   command.threads = options.threads;
@@ -175,7 +199,7 @@ Outcome stopped_early(const TrainOptions& options) {
                                  "R0005",
                                  {options.plan, 0, 0, 1},
                                  "stopped before the first step: there was nothing to save",
-                                 "start it again as it was started",
+                                 "start it again in the same way",
                                  {}});
   return outcome;
 }
@@ -187,7 +211,8 @@ Outcome not_run(const Preflight& before, const TrainOptions& options, const Cont
   outcome.diagnostics = before.findings;
   outcome.json = nlohmann::json{{"run", options.run}, {"preflight", preflight_json(before)}}.dump();
   outcome.text = reports::text_of(preflight_table(before), context.terminal.style);
-  if (!before.missing()) outcome.text += fmt::format("\nWould train {} into {}\n", options.plan, options.run);
+  const std::string plan = options.plan == "-" ? "the plan from standard input" : options.plan;
+  if (!before.missing()) outcome.text += fmt::format("\nWould train {} into {}\n", plan, options.run);
   return outcome;
 }
 
@@ -199,7 +224,7 @@ Outcome run_train(const TrainOptions& options, const Context& context) {
     add_sample(options, outcome);
     return outcome;
   }
-  const auto loaded = load_plan(context.catalog, options.plan);
+  const auto loaded = load_plan_argument(context.catalog, options.plan);
   if (!loaded) return bad_input(loaded.error());
   if (base::Diagnostics refused =
           plan::refused_execution(loaded->plan.model(), loaded->plan.cluster(), loaded->plan.spec());
@@ -213,7 +238,8 @@ Outcome run_train(const TrainOptions& options, const Context& context) {
   if (const auto encoded = encode_text(options, *loaded, progress); !encoded) return bad_input(encoded.error());
   if (Interrupt::requested()) return stopped_early(options);
 
-  exec::TrainCommand command = command_for(options, *loaded);
+  const RanksPlan file(options, *loaded);
+  exec::TrainCommand command = command_for(options, *loaded, file);
   if (options.verify_serial) {
     auto device = clusters::resized(loaded->file.cluster, 1);
     if (!device) return bad_input(device.error());
@@ -232,7 +258,7 @@ Outcome run_train(const TrainOptions& options, const Context& context) {
     std::fprintf(stderr, "%s\n", text.c_str());
   };
   if (!options.repeat && command.repeat)
-    watchers.message("--no-repeat changes nothing: the CPU backend has only what repeats bit by bit");
+    watchers.message("--no-repeat changes nothing: the CPU backend always repeats bit by bit");
   const exec::RestartedOutcome restarted =
       exec::supervise_with_restarts(command, {.most = options.restarts}, watchers, &Interrupt::requested());
   const exec::RunOutcome& run = restarted.last;
@@ -267,7 +293,7 @@ Outcome run_train(const TrainOptions& options, const Context& context) {
                                                    "R0005",
                                                    {},
                                                    run.reason,
-                                                   stopped ? "go on with --resume" : run.error_tail,
+                                                   stopped ? "continue with --resume" : run.error_tail,
                                                    {}});
   }
   if (options.sample && run.end == exec::RunEnd::completed) add_sample(options, outcome);

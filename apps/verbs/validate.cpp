@@ -28,7 +28,7 @@ constexpr const char* kHeadlines = "tests/validation/headlines";
 /// Simulates the files of tests/validation/headlines.
 base::Result<std::vector<cost::HeadlineResult>> headlines_of(const Catalog& catalog, const sim::Library& library) {
   if (!catalog.find(kHeadlines, "headlines"))
-    return base::fail("E0201", fmt::format("{}/headlines.yaml is not there", kHeadlines));
+    return base::fail("E0201", fmt::format("{}/headlines.yaml does not exist", kHeadlines));
   std::vector<cost::HeadlineResult> all;
   for (const std::string& name : catalog.names(kHeadlines)) {
     const auto entry = catalog.find(kHeadlines, name);

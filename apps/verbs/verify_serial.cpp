@@ -52,7 +52,7 @@ base::Result<double> distance(const fs::path& split, const fs::path& serial) {
     const exec::TensorEntry* other = a->header().find(tensor.name);
     if (!other || other->shape != tensor.shape)
       return base::fail("E0211",
-                        fmt::format("{}: no gradient {} of the serial run's shape", split.string(), tensor.name), "");
+                        fmt::format("{}: no gradient {} with the serial run's shape", split.string(), tensor.name), "");
     std::vector<float> mine(static_cast<std::size_t>(tensor.elements())), theirs(mine.size());
     a->read(*other, 0, mine);
     b->read(tensor, 0, theirs);

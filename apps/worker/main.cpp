@@ -241,8 +241,7 @@ int train_on(Devices& devices, const Options& options, const Loaded& loaded, exe
          }});
     run.oversubscribed = seat.ranks_on_node > cuda.module->devices();
   } else {
-    if (!options.repeat)
-      say(host.rank(), "--no-repeat changes nothing: the CPU backend has only what repeats bit by bit");
+    if (!options.repeat) say(host.rank(), "--no-repeat changes nothing: the CPU backend always repeats bit by bit");
     // A CPU rank's device is an arena of the memory that the cluster gives it.
     backend =
         exec::make_cpu_backend(run.threads, static_cast<std::int64_t>(loaded.plan.cluster().device().memory.value));
@@ -336,7 +335,7 @@ int over_mpi(const Options& options, int* count, char*** arguments) {
     int code = prepare(options, session.rank(), loaded);
     if (code == 0 && loaded->plan.spec().ranks() != session.size()) {
       say(session.rank(),
-          fmt::format("the plan is for {} ranks, mpiexec started {}", loaded->plan.spec().ranks(), session.size()));
+          fmt::format("the plan is for {} ranks, but mpiexec started {}", loaded->plan.spec().ranks(), session.size()));
       code = kUsage;
     }
     code = static_cast<int>(transport->maximum(code));

@@ -115,7 +115,7 @@ base::Result<Options> parse_options(int count, char** arguments) {
     const auto option = valued.find(name);
     if (option == valued.end()) return base::fail("E0630", "unknown option " + name, usage());
     if (i + 1 >= count || !option->second(arguments[i + 1]))
-      return base::fail("E0630", name + " needs a proper value", usage());
+      return base::fail("E0630", name + " needs a valid value", usage());
     ++i;
   }
   o.threads = static_cast<int>(std::min<std::int64_t>(threads, 4096));

@@ -46,7 +46,7 @@ int probe(const Options& options, exec::Transport& host, int on_node, int ranks_
     cuda = exec::load_cuda({std::filesystem::read_symlink("/proc/self/exe").parent_path().string()});
     if (!cuda.module) throw exec::Failure(cuda.reason, exec::FailureKind::environment);
     if (ranks_on_node > cuda.module->devices())
-      throw exec::Failure(fmt::format("{} ranks would share {} GPU{}: their times would say how", ranks_on_node,
+      throw exec::Failure(fmt::format("{} ranks would share {} GPU{}, and measure how it is shared", ranks_on_node,
                                       cuda.module->devices(), cuda.module->devices() == 1 ? "" : "s"),
                           exec::FailureKind::environment);
     backend = cuda.module->make_backend(cuda.module->device_for(on_node), std::move(backend), {});

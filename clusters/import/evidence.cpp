@@ -33,7 +33,7 @@ class Reader {
                             "E0310",
                             {dump.file, 1, 1, 1},
                             fmt::format("a second dump of the format {}", name_of(dump.format)),
-                            "give one of each; nodes of other kinds are other clusters",
+                            "give one of each; nodes of different kinds are different clusters",
                             {}});
       out_.failed = true;
       return;

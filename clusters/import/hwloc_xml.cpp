@@ -37,7 +37,7 @@ class Reader {
     const XmlAttribute* version = root->find("version");
     if (version == nullptr || !version->value.starts_with("2.")) {
       error("E0304", version ? version->where : root->where,
-            version ? fmt::format("version {} of hwloc's XML is not known, 2.x is", base::quoted(version->value))
+            version ? fmt::format("version {} of hwloc's XML is not supported, only 2.x", base::quoted(version->value))
                     : "`<topology>` has no version, as before hwloc 2",
             "write it with lstopo of hwloc 2: `lstopo --of xml`");
       return std::nullopt;

@@ -115,9 +115,8 @@ class Reader {
   void read_port(int n, std::size_t first) {
     if (skipping_) return;
     if (current_ < 0)
-      return findings_.failed()
-                 ? void()
-                 : error("E0307", text_.place(n, first, 1), "a port stands before any switch or adapter");
+      return findings_.failed() ? void()
+                                : error("E0307", text_.place(n, first, 1), "a port comes before any switch or adapter");
     const std::string_view line = text_.line(n);
     Side side;
     side.node = current_;
@@ -187,7 +186,7 @@ class Reader {
                   ? fmt::format("port {} of {} does not list this cable", side.peer_port, name(peer->second))
                   : fmt::format("port {} of {} lists another cable (line {})", side.peer_port, name(peer->second),
                                 back->second->where.line),
-              "every cable stands in the listing twice");
+              "every cable is listed twice");
         continue;
       }
       if (back->second->bandwidth != side.bandwidth)

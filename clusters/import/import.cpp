@@ -161,7 +161,7 @@ class Importer {
       const std::vector<std::string> dropped = drop_far_nics(node);
       if (!dropped.empty() && &node == &nodes_.front())
         warn(node.where,
-             fmt::format("left out, for they share no PCIe switch with a GPU as others do: {}",
+             fmt::format("left out, because they share no PCIe switch with a GPU as others do: {}",
                          fmt::join(dropped, ", ")),
              "they serve storage and the front end");
       if (options_.nic_bandwidth.value > 0)
@@ -251,12 +251,12 @@ class Importer {
       if (!regular) return odd(why);
       shape.network = regular->network;
       if (shape.node.nic_bandwidth.value != regular->nic_bandwidth && options_.nic_bandwidth.value == 0) {
-        warn(evidence_.fabric->where, "NICs and cables differ in speed: the cables' is taken");
+        warn(evidence_.fabric->where, "NICs and cables differ in speed; the cables' speed is used");
         shape.node.nic_bandwidth = BytesPerSecond{regular->nic_bandwidth};
       }
     } else if (count_ > 1) {
       warn(nodes_.front().where,
-           "no dump describes the network between the nodes: taken as one switch without oversubscription",
+           "no dump describes the network between the nodes; assumed: one switch without oversubscription",
            "add the output of ibnetdiscover");
     }
     shape.network.kind = infiniband() ? "infiniband" : "roce";
@@ -303,7 +303,7 @@ class Importer {
         return error(
             "E0310", node.where,
             fmt::format("this host has {} GPUs, the first one {}", node.gpus.size(), nodes_.front().gpus.size()),
-            "all nodes of a cluster have equally many");
+            "all nodes of a cluster have the same number");
       FoundNode sorted = node;
       const auto one = regular_node(sorted, *figures, known_, why);
       if (!one) {
@@ -328,7 +328,7 @@ class Importer {
   bool odd(const std::string& why) {
     if (catalogue_node_)
       return error("E0310", evidence_.fabric->where,
-                   fmt::format("the fabric has no regular shape ({}), and --node gives none but a regular node", why),
+                   fmt::format("the fabric has no regular shape ({}), and --node gives only regular nodes", why),
                    "give a dump of the node");
     warn(nodes_.front().where, fmt::format("written link by link: {}", why));
     Cluster& cluster = out_.cluster;
@@ -353,7 +353,7 @@ class Importer {
       add_cables(cluster.graph, *evidence_.fabric, hosts_, nics, known_);
     } else if (count_ > 1) {
       warn(nodes_.front().where,
-           "no dump describes the network between the nodes: taken as one switch without oversubscription",
+           "no dump describes the network between the nodes; assumed: one switch without oversubscription",
            "add the output of ibnetdiscover");
       add_leaf(cluster.graph, nodes_, nics, known_);
     }

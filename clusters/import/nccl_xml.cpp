@@ -72,7 +72,7 @@ class Reader {
     findings_.error(code, std::move(where), std::move(message), std::move(help));
   }
   void misplaced(const XmlElement& element, const XmlElement& parent, const std::string& help) {
-    error("E0303", element.where, fmt::format("`<{}>` may not stand in `<{}>`", element.name, parent.name), help);
+    error("E0303", element.where, fmt::format("`<{}>` may not be inside `<{}>`", element.name, parent.name), help);
   }
 
   void check_version(const XmlElement& root) {
@@ -81,7 +81,7 @@ class Reader {
       error("E0304", root.where, "`<system>` has no version", "NCCL writes version=\"1\"; complete the dump");
     else if (version->value != "1")
       error("E0304", version->where,
-            fmt::format("version {} of the format is not known, 1 is", base::quoted(version->value)),
+            fmt::format("version {} of the format is not supported, only 1", base::quoted(version->value)),
             "NCCL writes version 1; RCCL's version 2 is another format");
   }
 
@@ -158,7 +158,7 @@ class Reader {
         read_nic(child, host, index, -1, 0, true);
       else
         misplaced(child, element,
-                  child.name == "gpu" ? "a GPU stands in its `<pci>`" : "`<cpu>` holds `<pci>` and `<nic>`");
+                  child.name == "gpu" ? "a GPU must be inside its `<pci>`" : "`<cpu>` holds `<pci>` and `<nic>`");
     }
   }
 
@@ -346,7 +346,7 @@ class Reader {
       } else if (found->second == link.gpu) {
         error("E0306", link.where, "the NVLink leads back to its own GPU");
       } else if (!seen.emplace(std::pair{link.gpu, found->second}, link).second) {
-        error("E0306", link.where, "a second entry for the same pair of GPUs", "their number stands in `count`");
+        error("E0306", link.where, "a second entry for the same pair of GPUs", "their number belongs in `count`");
       }
     }
     for (const auto& [pair, link] : seen) {

@@ -84,7 +84,7 @@ base::Result<std::string> identify(const FoundNode& node, const Known& known) {
                     "the dump was edited, or the table is wrong: name the GPU with --device");
     if (!device.empty() && device != found->device)
       return refuse("E0309", gpu.where,
-                    fmt::format("GPU {} is a {} and those before are {}", gpu.number, found->device, device),
+                    fmt::format("GPU {} is a {}, but earlier ones are {}", gpu.number, found->device, device),
                     "a cluster has one kind of GPU");
     device = found->device;
   }
@@ -137,7 +137,7 @@ base::Result<NodeFigures> figures_of(const FoundNode& node, const Device& device
     return refuse("E0311", node.where, fmt::format("the PCIe bandwidth of {} is not known", device.name),
                   "add NCCL's topology or hwloc's XML of the same machine");
   }
-  if (silent) assumptions.push_back("assumed: PCIe as the GPU's datasheet has it; the dump does not give it");
+  if (silent) assumptions.push_back("assumed: PCIe bandwidth from the GPU's datasheet; the dump does not give it");
 
   const FoundCpu& cpu = node.cpus.front();
   if (cpu.vendor == "GenuineIntel") figures.vendor = CpuVendor::intel;

@@ -180,7 +180,7 @@ class Reader {
           findings_.error("E0306", text_.place(here.word),
                           fmt::format("{} and {} are {} device", rows_[i].label.text, rows_[j].label.text,
                                       i == j ? "the same" : "not the same"),
-                          "X stands on the diagonal and nowhere else");
+                          "X must be on the diagonal and nowhere else");
         } else if (here.relation != there.relation || here.links != there.links) {
           findings_.error(
               "E0306", text_.place(here.word),

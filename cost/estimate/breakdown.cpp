@@ -9,6 +9,7 @@ Breakdown breakdown_of(const std::vector<StageTimes>& stages, const PipelineResu
                        double m, double step_time, double overhead) {
   const auto n = static_cast<double>(stages.size());
   Breakdown b;
+  double work = 0, most = 0;  // mean and largest, without messages between stages
   for (std::size_t s = 0; s < stages.size(); ++s) {
     const StageTimes& t = stages[s];
     const bool tied = s == 0 || s + 1 == stages.size();
@@ -27,10 +28,16 @@ Breakdown breakdown_of(const std::vector<StageTimes>& stages, const PipelineResu
       b.backward += passes.late_backward[s] / n;
     }
     b.copies += m * t.copies / n;
+    const double own = m * (t.forward + t.input + t.recompute + t.backward + t.tensor + t.exchange) + t.begin + t.keep +
+                       t.norm + t.update;
+    work += own / n;
+    most = std::max(most, own);
   }
   b.overhead = overhead;
   const double used = b.forward + b.recompute + b.backward + b.optimizer + b.exposed() + b.overhead;
-  b.bubble = std::max(0.0, step_time - used);
+  const double waiting = std::max(0.0, step_time - used);
+  b.imbalance = imbalance_of(waiting, work, most);
+  b.bubble = waiting - b.imbalance;
   return b;
 }
 

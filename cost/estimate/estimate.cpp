@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -10,7 +11,7 @@
 #include "cost/estimate/asynchronous.h"
 #include "cost/estimate/balancing.h"
 #include "cost/estimate/block_kinds.h"
-#include "cost/estimate/compression.h"
+#include "cost/estimate/fold.h"
 #include "cost/estimate/issue.h"
 #include "cost/estimate/late_reductions.h"
 #include "cost/estimate/layer_costs.h"
@@ -21,11 +22,12 @@
 #include "cost/estimate/pipeline.h"
 #include "cost/estimate/stage_groups.h"
 #include "cost/estimate/stage_times.h"
+#include "cost/estimate/step_end.h"
 #include "cost/estimate/update.h"
 #include "cost/prices/exchange.h"
 #include "models/inputs.h"
 #include "plan/lower/buckets.h"
-#include "plan/lower/lower.h"
+#include "plan/outline/reduction.h"
 #include "plan/schedule/asynchronous.h"
 
 namespace orrery::cost {
@@ -44,6 +46,7 @@ struct Estimator::Memo {
   std::map<LayerKey, LayerCosts> layers;
   /// (replicas, tensor, pipeline, ranks among which ZeRO shards) -> messages of the norm and of the loss
   std::map<std::tuple<int, int, int, int>, std::pair<double, double>> agreements;
+  std::optional<StepEnds> ends;
 
   const LayerCosts& layer(LayerKind kind, const plan::PlanSpec& spec, plan::Recompute recompute = plan::Recompute::none,
                           std::int64_t index = 0);
@@ -55,28 +58,6 @@ struct Estimator::Memo {
   void copy_waits(StageTimes& t, const plan::Plan& plan, int stage, int chunk, const std::vector<LayerRun>& layers);
   void data_messages(StageTimes& t, const plan::PlanSpec& spec, const std::vector<LayerRun>& layers,
                      const StageGroups& groups);
-  void finish(StageTimes& t, const plan::PlanSpec& spec, const std::vector<LayerRun>& layers,
-              const StageGroups& groups);
-  /// Seconds to sum a bucket's gradients once per step: over the replicas, or within ZeRO's sub-group and then over the
-  /// copies of its shard. Under ZeRO 2 and 3, each micro-batch has done the first part already.
-  double over_replicas(const BucketSize& b, const plan::PlanSpec& spec, const StageGroups& groups) const {
-    const models::DType gradient = plan::gradient_dtype(spec.precision);
-    if (spec.compresses())
-      return spec.zero_stage >= 2 ? 0 : compressed_reduction(b, spec, *pricing, groups.data).messages;
-    if (spec.has_server()) return message(CollectiveKind::all_to_all, b.elements, gradient, groups.data);
-    const std::vector<int>& members = groups.data_of(b.experts);
-    if (!partitions(spec)) return message(CollectiveKind::all_reduce, b.elements, gradient, members);
-    return message(CollectiveKind::all_reduce, b.shard, gradient, groups.copies) +
-           (spec.zero_stage == 1 ? message(CollectiveKind::reduce_scatter, b.elements, gradient, members) : 0);
-  }
-  /// The same plus the preceding sum over the tensor group, for parameters whose gradients its ranks hold in parts.
-  double reduction(const BucketSize& b, const plan::PlanSpec& spec, const StageGroups& groups) const {
-    const bool with_passes = partitions(spec) && spec.zero_stage >= 2;
-    return over_replicas(b, spec, groups) +
-           (with_passes
-                ? 0
-                : message(CollectiveKind::all_reduce, b.partial, plan::gradient_dtype(spec.precision), groups.tensor));
-  }
   Agreements agree(const plan::Plan& plan);
   std::pair<double, int> worst(const plan::Plan& plan, MemoryQuestion question);
   StageMemory memory(const plan::Plan& plan, int stage, MemoryQuestion question);
@@ -84,8 +65,6 @@ struct Estimator::Memo {
   double hop(const plan::Plan& plan, int from, int to) const;
   SteadyStep steady(const plan::Plan& plan, const std::vector<StageTimes>& stages, const Agreements& agree);
   PipelineResult run(const plan::Plan& plan, const std::vector<StageTimes>& stages);
-  double agreement_on_tensors(const plan::PlanSpec& spec, std::int64_t parameters, const plan::FactorCount& factors,
-                              const StageGroups& groups);
   double op(const models::Op& o) const { return pricing->op_time(o).value; }
   double dispatch() const { return pricing->compute_time(plan::Step{}).value; }
   double message(CollectiveKind kind, std::int64_t elements, models::DType dtype, const std::vector<int>& group,
@@ -221,7 +200,6 @@ void Estimator::Memo::data_messages(StageTimes& t, const plan::PlanSpec& spec, c
                                     const StageGroups& groups) {
   const int zero = spec.replicas() > 1 ? spec.zero_stage : 0;
   if (zero < 2) return;
-  const models::DType gradient = plan::gradient_dtype(spec.precision), compute = plan::expand_options(spec).dtype;
   double hidden_by_forward = 0;  // compute of the layer that runs while the next one's parameters arrive
   double hidden_by_backward = 0;
   const bool overlaps = pricing->overlaps(plan::Stream::data);
@@ -230,31 +208,37 @@ void Estimator::Memo::data_messages(StageTimes& t, const plan::PlanSpec& spec, c
     const LayerCosts& c = *run.costs;
     const auto count = static_cast<double>(run.count);
     double gather = 0, reduce = 0, touch = 0;
+    bool added = false;
     for (const LayerBucket of : kLayerBuckets) {
       const std::int64_t own = c.elements_of(of);
-      const bool experts = of == LayerBucket::experts;
-      const std::vector<int>& members = groups.data_of(experts);
-      const int shards = spec.shards_of(experts);
+      plan::BucketShape b;
+      b.experts = of == LayerBucket::experts;
+      const int shards = spec.shards_of(b.experts);
       const std::int64_t unit = shards * plan::parameter_alignment(spec.optimizer);
-      if (zero == 3)
-        gather += message(CollectiveKind::all_gather, plan::round_up(c.frozen_of(of), unit), compute, members);
-      if (own == 0) continue;
-      if (touch == 0) touch = dispatch();
-      const std::int64_t elements = plan::round_up(own, unit);
-      if (zero == 3) gather += message(CollectiveKind::all_gather, elements, compute, members);
-      const std::int64_t zeroed = pricing->stack().zero_gradients ? elements : c.zeroed_by_pass(of, elements);
-      if (zeroed > 0) touch += op(flat(models::OpKind::fill_zero, gradient, zeroed));
-      if (spec.compresses()) {
-        const ReductionTimes fewer =
-            compressed_reduction({elements, elements / spec.shards()}, spec, *pricing, groups.data);
-        reduce += fewer.messages;
-        touch += fewer.compute;
-        continue;
+      const auto resize = [&](std::int64_t elements) {
+        b.elements = plan::round_up(elements, unit);
+        b.shard = b.elements / shards;
+      };
+      if (c.frozen_of(of) > 0) {
+        resize(c.frozen_of(of));
+        gather += ends->reduction(b, spec, plan::Reduces::in_every_pass, groups).gather;
       }
-      reduce += message(CollectiveKind::reduce_scatter, elements, gradient, members);
-      touch += op(flat(models::OpKind::accumulate_into, gradient, elements / shards));
+      if (own == 0) continue;
+      resize(own);
+      if (of == LayerBucket::own) b.partial = c.partial_elements;
+      const std::int64_t zeroed = pricing->stack().zero_gradients ? b.elements : c.zeroed_by_pass(of, b.elements);
+      if (zeroed > 0) {
+        models::Op zeroing = plan::zeroed_in_pass(b, spec).items.front().ops.front();
+        zeroing.m = zeroed;
+        touch += op(zeroing);
+      }
+      const ReductionTimes times = ends->reduction(b, spec, plan::Reduces::in_every_pass, groups);
+      gather += times.gather;
+      reduce += times.all.over_tensor + times.all.messages;
+      // Uncompressed, the sums of a layer's buckets are added up in one step.
+      touch += spec.compresses() ? times.all.compute : times.joined;
+      if (!spec.compresses() && !std::exchange(added, true)) touch += dispatch();
     }
-    reduce += message(CollectiveKind::all_reduce, c.partial_elements, gradient, groups.tensor);
     t.backward += count * touch;
     const bool again = c.recomputation == plan::Recompute::full;
     const double forward = overlaps ? c.forward.compute + c.forward.messages : 0;
@@ -271,83 +255,6 @@ void Estimator::Memo::data_messages(StageTimes& t, const plan::PlanSpec& spec, c
     hidden_by_forward = forward;
     hidden_by_backward = backward;
   }
-}
-
-void Estimator::Memo::finish(StageTimes& t, const plan::PlanSpec& spec, const std::vector<LayerRun>& layers_of,
-                             const StageGroups& groups) {
-  const int zero = spec.replicas() > 1 ? spec.zero_stage : 0;
-  const models::DType gradient = plan::gradient_dtype(spec.precision);
-  t.begin = dispatch() + 2 * op(flat(models::OpKind::fill_zero, models::DType::fp32, 1));
-  double clip = 2 * dispatch() + op(flat(models::OpKind::clip_coefficient, models::DType::fp32, 1));
-  if (spec.precision == models::DType::fp16) {
-    clip += dispatch() + op(flat(models::OpKind::overflow, models::DType::fp32, 1)) +
-            op(flat(models::OpKind::loss_scale, models::DType::fp32, 4));
-    clip += message(CollectiveKind::all_reduce, 1, models::DType::fp32, zero == 0 ? groups.data : groups.copies);
-  }
-  t.norm = clip + balancing_time(*pricing, model->experts, spec, layers_of, groups);
-  std::int64_t parameters = 0;
-  plan::FactorCount factors;
-  UpdateChain chain;
-  std::vector<ServedBucket> served;
-  for (const BucketSize& b : buckets_of(layers_of, spec)) {
-    const auto count = static_cast<double>(b.count);
-    const std::int64_t optimized = zero >= 1 ? b.shard : b.elements;
-    const bool adds_up = zero >= 2 || spec.offload.optimizer != plan::Space::device;  // sums micro-batches elsewhere
-    if (adds_up || pricing->stack().zero_gradients || !b.written)
-      t.begin += count * op(flat(models::OpKind::fill_zero, gradient, zero >= 2 ? b.shard : b.elements));
-    t.reduce += count * reduction(b, spec, groups);
-    if (zero < 2 && spec.compresses())
-      t.keep += count * compressed_reduction(b, spec, *pricing, groups.data).compute;
-    else if (zero == 1 && !spec.reduces_early() && !spec.has_server())
-      t.keep += count * (op(flat(models::OpKind::copy, gradient, b.shard)) + dispatch());
-    t.norm += count * op(flat(models::OpKind::norm_squared, gradient, spec.has_server() ? b.elements : optimized));
-    const UpdateOps ops = update_ops(b, optimized, spec);
-    double update = (spec.has_server() ? spec.data : 1) * op(ops.update) + dispatch();
-    for (const models::Op& product : ops.products) update += op(product);
-    for (const models::Op& before : ops.before) t.norm += count * (op(before) + dispatch());
-    parameters += b.count * b.parameters;
-    factors.elements += b.count * b.factors.elements;
-    factors.met += b.count * b.factors.met;
-    const double gather = zero == 1 || zero == 2 ? parameter_gather(b, spec, *pricing, groups.data_of(b.experts)) : 0;
-    double directions = 0;
-    for (const models::Op& before : ops.directions) directions += op(before) + dispatch();
-    const double meet = message(CollectiveKind::all_gather, ops.gathered, models::DType::fp32, groups.parts);
-    if (spec.has_server()) served.push_back({b.count, reduction(b, spec, groups), update, gather});
-    chain.add({b.count, directions, meet, update, gather});
-  }
-  std::tie(t.update, t.gather) = chain.times(pricing->overlaps(plan::Stream::data));
-  if (spec.has_server()) serve(t, served, spec, *pricing);
-  t.norm += agreement_on_tensors(spec, parameters, factors, groups);
-  if (spec.offload.optimizer == plan::Space::device) return;
-  std::vector<double> reduce;
-  const std::vector<BucketSize> buckets = buckets_of(layers_of, spec);
-  for (const BucketSize& b : buckets) reduce.push_back(over_replicas(b, spec, groups));
-  const HostUpdate host = host_update(buckets, spec, reduce, *pricing);
-  t.update = host.update;
-  t.reduce += host.reduce;
-  t.keep = 0;
-  double norm = 0;
-  for (const BucketSize& b : buckets) {
-    const models::Op square = flat(models::OpKind::norm_squared, gradient, zero >= 1 ? b.shard : b.elements);
-    norm += static_cast<double>(b.count) * (pricing->on_host_time({&square, 1}).value - dispatch());
-  }
-  t.norm = clip + norm;
-}
-
-/// Time to sum what optimizers need of whole tensors over the ranks that hold parts of them, and to use the result.
-double Estimator::Memo::agreement_on_tensors(const plan::PlanSpec& spec, std::int64_t parameters,
-                                             const plan::FactorCount& factors, const StageGroups& groups) {
-  if (!plan::traits_of(spec.optimizer).whole_tensors) return 0;
-  constexpr auto kSum = CollectiveKind::all_reduce;
-  constexpr auto kType = models::DType::fp32;
-  double t =
-      op(flat(models::OpKind::fill_zero, kType, 2 * parameters)) + message(kSum, 2 * parameters, kType, groups.parts);
-  if (spec.optimizer != plan::OptimizerKind::adafactor) return t;
-  t += op(flat(models::OpKind::fill_zero, kType, factors.elements)) + dispatch() +
-       op(flat(models::OpKind::factor_moments, kType, factors.elements)) +
-       message(kSum, factors.met, kType, groups.tensor);
-  if (partitions(spec)) t += message(kSum, factors.elements, kType, groups.data);
-  return t;
 }
 
 StageTimes Estimator::Memo::times(const plan::Plan& plan, int stage) {
@@ -373,10 +280,15 @@ StageTimes Estimator::Memo::times(const plan::Plan& plan, int stage) {
          {&StageTimes::forward_issue, &StageTimes::backward_issue, &StageTimes::weights_issue})
       (t.*all).insert((t.*all).end(), (one.*all).begin(), (one.*all).end());
   }
-  finish(t, spec, this->stage(plan, stage), groups);
+  const std::vector<LayerRun> layers_of = this->stage(plan, stage);
+  ends->add(t, spec, buckets_of(layers_of, spec), groups);
+  if (spec.offload.optimizer == plan::Space::device)
+    t.norm += balancing_time(*pricing, model->experts, spec, layers_of, groups);
   if (spec.reduces_early() && pricing->overlaps(plan::Stream::data))
-    t.reduce =
-        late_reductions(chunks(plan, stage), spec, [&](const BucketSize& b) { return reduction(b, spec, groups); });
+    t.reduce = late_reductions(chunks(plan, stage), spec, [&](const BucketSize& b) {
+      const FoldTimes one = ends->reduction(b, spec, reduces(spec), groups).all;
+      return one.over_tensor + one.messages;
+    });
   if (plan::weight_delay(spec, stage) > 0) {  // a version of the weights is copied
     t.keep += dispatch();
     for (const BucketSize& b : buckets_of(this->stage(plan, stage), spec))
@@ -523,6 +435,7 @@ Estimator::Estimator(std::shared_ptr<const models::Model> model, const Pricing& 
     : memo_(std::make_unique<Memo>()) {
   memo_->model = std::move(model);
   memo_->pricing = &pricing;
+  memo_->ends.emplace(pricing);
 }
 Estimator::~Estimator() = default;
 Estimator::Estimator(Estimator&&) noexcept = default;
@@ -546,7 +459,7 @@ Estimate Estimator::time(const plan::Plan& plan) {
     const auto m = static_cast<double>(plan.micro_batches());
     e.step_time = step.period + overhead;
     e.breakdown = breakdown_of(stages, {{}, std::move(step.transfer)}, agree, m, e.step_time, overhead);
-    e.bubble = e.breakdown.bubble;
+    e.bubble = e.breakdown.bubble + e.breakdown.imbalance;
     return e;
   }
   const PipelineResult passes = memo.run(plan, stages);
@@ -562,7 +475,7 @@ Estimate Estimator::time(const plan::Plan& plan) {
 
   e.step_time = updated + agree.loss + overhead;
   e.breakdown = breakdown_of(stages, passes, agree, static_cast<double>(plan.micro_batches()), e.step_time, overhead);
-  e.bubble = e.breakdown.bubble;
+  e.bubble = e.breakdown.bubble + e.breakdown.imbalance;
   return e;
 }
 

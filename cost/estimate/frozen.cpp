@@ -15,7 +15,10 @@ std::vector<BucketSize> frozen_buckets_of(const std::vector<LayerRun>& layers, c
       if (elements == 0 || (of == LayerBucket::shared && std::exchange(shared, true))) continue;
       const int shards = spec.shards_of(of == LayerBucket::experts);
       const std::int64_t padded = plan::round_up(elements, shards * plan::parameter_alignment(spec.optimizer));
-      out.push_back({.elements = padded, .shard = padded / shards, .count = of == LayerBucket::shared ? 1 : run.count});
+      BucketSize& bucket = out.emplace_back();
+      bucket.elements = padded;
+      bucket.shard = padded / shards;
+      bucket.count = of == LayerBucket::shared ? 1 : run.count;
     }
   return out;
 }

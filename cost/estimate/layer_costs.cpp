@@ -6,8 +6,9 @@
 #include <set>
 #include <utility>
 
-#include "cost/estimate/compression.h"
+#include "cost/estimate/encoding.h"
 #include "cost/prices/exchange.h"
+#include "models/operators.h"
 #include "plan/lower/buckets.h"
 #include "plan/lower/lower.h"
 #include "plan/schedule/place.h"
@@ -103,7 +104,10 @@ Pass walk(const std::vector<models::Part>& parts, const models::LayerProgram& pr
       const models::DType dtype = program.tensors[static_cast<std::size_t>(whole)].dtype;
       const double seconds = exchanges
                                  ? rows.time(part, bytes, models::size_of(dtype))
-                                 : pricing.collective_time(kind_of(part.collective), base::Bytes{bytes}, members).value;
+                                 : pricing
+                                       .collective_time(kind_of(part.collective),
+                                                        pricing.as_sent(base::Bytes{bytes}, part.for_fp8), members)
+                                       .value;
       if (exchanges) pass.exchanges += seconds;
       const bool meets = !shifts && !exchanges;  // a message of the tensor group
       if (shifts) {
@@ -179,11 +183,8 @@ class FrameworkLives {
       for (const models::Part& part : program_.forward)
         if (part.is_communication() && part.collective == models::GroupCollective::all_gather) gathered(part.tensor);
     for (const models::Op* op : forward) {
-      const bool activation = op->kind == models::OpKind::gelu || op->kind == models::OpKind::gelu_erf ||
-                              op->kind == models::OpKind::swiglu || op->kind == models::OpKind::activate ||
-                              op->kind == models::OpKind::gate;
       if (op->kind == models::OpKind::attention) scores(*op, dropout);
-      const bool branch = op->kind == models::OpKind::attention || activation;
+      const bool branch = op->kind == models::OpKind::attention || models::traits_of(*op).activation;
       if (dropout && branch && program_.kind == models::LayerKind::block) mask(life(op->out[0]));
     }
     if (dropout && program_.kind == models::LayerKind::embedding) {

@@ -7,9 +7,9 @@
 
 #include "cost/prices/pricing.h"
 #include "models/expand.h"
-#include "plan/lower/factors.h"
-#include "plan/lower/low_rank.h"
-#include "plan/lower/whole_matrices.h"
+#include "plan/outline/factors.h"
+#include "plan/outline/low_rank.h"
+#include "plan/outline/whole_matrices.h"
 #include "plan/spec/job.h"
 
 namespace orrery::cost {

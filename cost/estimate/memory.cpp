@@ -3,12 +3,10 @@
 
 #include <algorithm>
 
-#include "cost/estimate/compression.h"
+#include "cost/estimate/fold.h"
 #include "cost/estimate/offload.h"
 #include "cost/estimate/split_slabs.h"
-#include "cost/estimate/update.h"
 #include "plan/lower/buckets.h"
-#include "plan/lower/lower.h"
 #include "plan/schedule/asynchronous.h"
 #include "plan/schedule/orders.h"
 #include "plan/schedule/place.h"
@@ -354,15 +352,12 @@ class Passes {
 std::vector<BucketSize> buckets_of(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec) {
   std::vector<BucketSize> out;
   bool shared = false;
-  const auto add = [&](std::int64_t elements, std::int64_t count, std::int64_t partial, std::int64_t parameters,
-                       const plan::FactorCount& factors, bool embedding, bool written,
-                       const std::vector<plan::MatrixShape>& matrices, bool experts = false,
-                       const plan::WholeMatrices* whole = nullptr) {
+  const auto add = [&](std::int64_t elements, std::int64_t count, plan::BucketShape shape, bool written) {
     if (elements == 0) return;
-    const int shards = spec.shards_of(experts);
-    const std::int64_t padded = plan::round_up(elements, shards * plan::parameter_alignment(spec.optimizer));
-    out.push_back(
-        {padded, padded / shards, count, partial, parameters, factors, embedding, experts, written, &matrices, whole});
+    const int shards = spec.shards_of(shape.experts);
+    shape.elements = plan::round_up(elements, shards * plan::parameter_alignment(spec.optimizer));
+    shape.shard = shape.elements / shards;
+    out.push_back({shape, count, written});
   };
   // The head first writes a tied table's gradient; in a split backward its product comes after the embedding's scatter.
   const LayerCosts &bottom = *layers.front().costs, &top = *layers.back().costs;
@@ -371,14 +366,28 @@ std::vector<BucketSize> buckets_of(const std::vector<LayerRun>& layers, const pl
   for (const LayerRun& run : layers) {
     const LayerCosts& c = *run.costs;
     if (!shared && c.shared_elements > 0) {
-      add(c.shared_elements, 1, 0, c.shared_parameters, c.shared_factors, true, tables, c.shared_matrices);
+      add(c.shared_elements, 1,
+          {.parameters = c.shared_parameters,
+           .factors = c.shared_factors,
+           .embedding = true,
+           .matrices = &c.shared_matrices},
+          tables);
       shared = true;
     }
-    add(c.own_elements, run.count, c.partial_elements, c.own_parameters, c.own_factors,
-        c.kind == models::LayerKind::embedding, c.own_written, c.own_matrices, false,
-        c.whole.matrices.empty() ? nullptr : &c.whole);
-    add(c.expert_elements, run.count, 0, c.expert_parameters, c.expert_factors, false, c.expert_written,
-        c.expert_matrices, true);
+    add(c.own_elements, run.count,
+        {.partial = c.partial_elements,
+         .parameters = c.own_parameters,
+         .factors = c.own_factors,
+         .embedding = c.kind == models::LayerKind::embedding,
+         .matrices = &c.own_matrices,
+         .whole = c.whole.matrices.empty() ? nullptr : &c.whole},
+        c.own_written);
+    add(c.expert_elements, run.count,
+        {.parameters = c.expert_parameters,
+         .factors = c.expert_factors,
+         .experts = true,
+         .matrices = &c.expert_matrices},
+        c.expert_written);
   }
   return out;
 }
@@ -439,10 +448,6 @@ double interleaved_slabs(const std::vector<double>& saved, double boundary, cons
   return sum;
 }
 
-}  // namespace
-
-namespace {
-
 /// Elements of a stage's parameters: all, those that this rank optimizes, and the largest matrix outside the blocks.
 struct Elements {
   double all = 0, optimized = 0, largest = 0;
@@ -475,10 +480,6 @@ void add_framework(StageMemory& m, const Elements& elements, const plan::PlanSpe
   if (kind != MemoryKind::device && kind != MemoryKind::needed) m.software = 0;
 }
 
-}  // namespace
-
-namespace {
-
 /// A pipeline that never drains keeps p - s micro-batches, one more received input and one gradient, a buffer for each
 /// message that it sends, and versions of its weights.
 void add_asynchronous(StageMemory& m, double saved, double boundary, const plan::PlanSpec& spec, int stage) {
@@ -510,36 +511,29 @@ StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const
   const models::DType gradient = plan::gradient_dtype(spec.precision);
   StageMemory m;
   Elements elements;
-  double reduced = 0;
   const std::vector<BucketSize> buckets = buckets_of(layers, spec);
   for (const BucketSize& b : buckets) {
     const auto count = static_cast<double>(b.count);
-    const std::int64_t optimized = zero >= 1 ? b.shard : b.elements;
+    const std::int64_t optimized = optimized_of(b, spec);
     if (spec.offload.parameters == plan::Space::device)
       m.parameters += count * arena_bytes(zero == 3 ? b.shard : b.elements, compute);
     if (spec.offload.optimizer == plan::Space::device) {
       m.gradients += count * arena_bytes(zero >= 2 ? b.shard : b.elements, gradient);
-      m.optimizer_states +=
-          count * (state_bytes(b, optimized, spec, recipe.moment_bytes) + compression_states(b, spec));
+      m.optimizer_states += count * state_bytes(b, spec, recipe.moment_bytes);
     }
-    const bool whole = !spec.compresses() || spec.plain_steps() > 0;
-    if (zero == 1 && !spec.reduces_early() && whole && !spec.has_server())
-      reduced = std::max(reduced, arena_bytes(b.shard, gradient));
     elements.all += count * static_cast<double>(b.elements);
     elements.optimized += count * static_cast<double>(optimized);
   }
   for (const BucketSize& b : frozen_buckets_of(layers, spec))
     m.parameters += static_cast<double>(b.count) * arena_bytes(zero == 3 ? b.shard : b.elements, compute);
-  const double sent = spec.compresses() && zero < 2 ? compression_buffers(buckets, spec) : 0;
-  reduced = std::max({reduced, sent, gathered_pieces(buckets, spec)});
+  const double reduced = reduction_bytes(buckets, spec);
   std::vector<double> saved;
   double boundary = 0;
-  const TensorBytes of_tensors = tensor_bytes(buckets, spec);
-  m.optimizer_states += of_tensors.states;
+  m.optimizer_states += factor_bytes(buckets, spec);
   const StatesElsewhere elsewhere = states_elsewhere(buckets, spec);
   m.host += elsewhere.host;
   m.nvme += elsewhere.nvme;
-  m.workspace = std::max({reduced, of_tensors.temporary, elsewhere.finish});
+  m.workspace = std::max({reduced, update_bytes(buckets, spec), elsewhere.finish});
   for (std::size_t c = 0; c < chunks.size(); ++c) {
     const std::vector<LayerRun>& chunk = chunks[c];
     const bool leaves = spec.offload.activations == plan::Space::host;
@@ -562,7 +556,7 @@ StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const
       slab +=
           first.lives[static_cast<std::size_t>(first.x)].bytes - first.lives[static_cast<std::size_t>(first.x)].encoded;
     saved.push_back(slab);
-    const double beside = spec.reduces_early() ? sent : 0;  // while the last passes run
+    const double beside = spec.reduces_early() ? reduced : 0;  // while the last passes run
     m.workspace = std::max({m.workspace, passes.forward(), passes.backward() + beside, passes.weights() + beside});
   }
   if (recipe.keeps_messages)

@@ -7,24 +7,15 @@
 #include "cost/estimate/estimate.h"
 #include "cost/estimate/layer_costs.h"
 #include "cost/parameters/memory_recipe.h"
-#include "plan/lower/factors.h"
+#include "plan/outline/outline.h"
 #include "plan/spec/plan.h"
 
 namespace orrery::cost {
 
-/// A flat bucket of parameters, padded as in plan/lower/buckets.h.
-struct BucketSize {
-  std::int64_t elements = 0;    ///< padded to shards
-  std::int64_t shard = 0;       ///< elements / replicas
-  std::int64_t count = 1;       ///< equal buckets in a row
-  std::int64_t partial = 0;     ///< elements whose gradients are summed over the tensor group
-  std::int64_t parameters = 0;  ///< number of tensors
-  plan::FactorCount factors = {};
-  bool embedding = false;  ///< contains the input tables
-  bool experts = false;    ///< contains the rank's own experts
+/// A bucket of parameters (plan/outline/outline.h), as often as it follows itself.
+struct BucketSize : plan::BucketShape {
+  std::int64_t count = 1;  ///< equal buckets in a row
   bool written = false;    ///< its first pass can write gradients (plan/lower/write_first.h)
-  const std::vector<plan::MatrixShape>* matrices = nullptr;  ///< of the tensors; owned by the layer's costs
-  const plan::WholeMatrices* whole = nullptr;                ///< those updated as a whole; nullptr: none
 };
 
 /// A run of equal layers of a stage.

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "plan/lower/buckets.h"
-#include "plan/lower/lower.h"
 #include "plan/schedule/orders.h"
 #include "plan/schedule/place.h"
 
@@ -103,10 +102,6 @@ double backward_seconds(const LayerCosts& layer) {
 std::int64_t padded(std::int64_t elements, int shards) {
   const std::int64_t unit = shards * plan::kParameterAlignment;
   return (elements + unit - 1) / unit * unit;
-}
-
-int zero_of(const plan::PlanSpec& spec) {
-  return spec.replicas() > 1 ? spec.zero_stage : 0;
 }
 
 /// Elements of each bucket that a layer uses.

@@ -37,6 +37,11 @@ StageGroups stage_groups(const plan::Plan& plan, int stage) {
   out.tensor = strided(first, 1, spec.tensor);
   const int stride = spec.expert_stride();
   out.experts = strided(first, stride, spec.expert);
+  if (spec.exchanges_by_node()) {
+    const int group = spec.compression.group;
+    out.near = strided(first, spec.tensor, group);
+    out.far = strided(first, spec.tensor * group, spec.replicas() / group);
+  }
   const auto of_experts = [&] {
     return spec.folds_experts() ? strided(first, stride * spec.expert, spec.expert_shards()) : out.data;
   };

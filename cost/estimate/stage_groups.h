@@ -12,7 +12,9 @@ struct StageGroups {
   std::vector<int> experts, expert_data;  ///< ranks that divide a layer's experts, and ranks that hold the same experts
   std::vector<int> data;    ///< gradients are reduced over these: all that hold the parameters, or ZeRO's sub-group
   std::vector<int> copies;  ///< under ZeRO: ranks that hold the same shard; fewer than two: no other rank does
-  std::vector<int> parts;   ///< ranks that hold parts of one parameter
+  std::vector<int> near,
+      far;                 ///< gradients in 16 bits by node: the replicas of a node, and their equals on other nodes
+  std::vector<int> parts;  ///< ranks that hold parts of one parameter
   [[nodiscard]] const std::vector<int>& data_of(bool of_experts) const { return of_experts ? expert_data : data; }
 };
 

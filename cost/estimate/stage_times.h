@@ -31,7 +31,8 @@ struct Agreements {
   double norm = 0, loss = 0, embedding = 0;
 };
 
-/// Means over the stages; time in which a stage neither computes nor transfers counts as waiting for another.
+/// Means over the stages; time in which a stage neither computes nor transfers counts as waiting for another. Tokens
+/// are those of the fullest rank, and links are shared with equal groups: only the replay tells what either adds.
 [[nodiscard]] Breakdown breakdown_of(const std::vector<StageTimes>& stages, const PipelineResult& passes,
                                      const Agreements& agree, double m, double step_time, double overhead);
 

@@ -1,12 +1,10 @@
 #pragma once
-/// The cost of an optimizer, without lowering: bytes of its states and operators of its update
-/// (plan/lower/lower_optimizer.h), one bucket at a time.
+/// The chain of a stage's updates, bucket by bucket (plan/outline/update.h), and of what travels between them.
+#include <algorithm>
+#include <cstdint>
 #include <utility>
-#include <vector>
 
-#include "cost/estimate/memory.h"
 #include "models/op.h"
-#include "plan/spec/plan.h"
 
 namespace orrery::cost {
 
@@ -17,31 +15,6 @@ namespace orrery::cost {
   return op;
 }
 
-/// Bytes that a buffer takes in the arena.
-[[nodiscard]] double arena_bytes(std::int64_t elements, models::DType dtype);
-
-/// Bytes of the states of one bucket, masters and moments, when this rank owns `optimized` of its elements.
-/// `moment_bytes`: both of Adam's moments, per parameter.
-[[nodiscard]] double state_bytes(const BucketSize& bucket, std::int64_t optimized, const plan::PlanSpec& spec,
-                                 double moment_bytes);
-
-/// For a stage: Adafactor's factors, and what an update needs temporarily: their sums and norms; Muon's directions and
-/// workspace.
-struct TensorBytes {
-  double states = 0, temporary = 0;
-};
-[[nodiscard]] TensorBytes tensor_bytes(const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec);
-
-/// Operators of one bucket's update. Optimizers that look at whole tensors make passes over the bucket before they
-/// change it; the results of each pass are summed over ranks.
-struct UpdateOps {
-  std::vector<models::Op> before;  ///< each runs in a step of its own
-  models::Op update;
-  /// For whole matrices, bucket by bucket: a step computes directions, ranks gather `gathered` elements of them, and
-  /// `products` run on the result in the same step as the update.
-  std::vector<models::Op> directions = {}, products = {};
-  std::int64_t gathered = 0;
-};
 /// Updates of a stage's buckets in order, and the gathers of parameters after each, in a stream of their own. A
 /// bucket's directions are gathered after the previous bucket's parameters, and its update waits for them.
 class UpdateChain {
@@ -61,6 +34,18 @@ class UpdateChain {
   bool waits_ = false;
 };
 
-[[nodiscard]] UpdateOps update_ops(const BucketSize& bucket, std::int64_t optimized, const plan::PlanSpec& spec);
+/// Gathers of parameters beside the next step's first forward passes (plan/lower/gather_next.h).
+class NextGathers {
+ public:
+  void add(std::int64_t count, double gather) {
+    first_ = std::max(first_, gather);
+    all_ += static_cast<double>(count) * gather;
+  }
+  /// Seconds that they add to a step whose first micro-batch takes `forward`: the first one, and what does not fit.
+  [[nodiscard]] double time(double forward) const { return std::max(first_, all_ - forward); }
+
+ private:
+  double first_ = 0, all_ = 0;
+};
 
 }  // namespace orrery::cost

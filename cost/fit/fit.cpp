@@ -205,21 +205,21 @@ Evidence evidence_of(const std::vector<FitRun>& runs, const FitOptions& options,
   Evidence out;
   for (const FitRun& run : runs) {
     if (run.timeline.oversubscribed) {
-      out.notes.push_back(
-          fmt::format("{}: left out, ranks outnumber cores: its times say how the system shares a core", run.name));
+      out.notes.push_back(fmt::format(
+          "{}: left out, since ranks outnumber cores: its times show how the system shares a core", run.name));
       continue;
     }
     if (disturbed(run, runs)) {
-      out.notes.push_back(
-          fmt::format("{}: left out, more than {:.0f} % slower than other runs of its plan: something else ran",
-                      run.name, 100 * (kDisturbed - 1)));
+      out.notes.push_back(fmt::format(
+          "{}: left out, since it is more than {:.0f} % slower than other runs of its plan: something else was running",
+          run.name, 100 * (kDisturbed - 1)));
       continue;
     }
     const std::vector<Observation> found =
         observations_of(run, static_cast<int>(out.runs.size()), options.skip_iterations, stack);
     if (found.empty()) {
-      out.notes.push_back(fmt::format("{}: left out, no span of a training step after the first {}", run.name,
-                                      options.skip_iterations));
+      out.notes.push_back(fmt::format("{}: left out, since it has no span of a training step after the first {}",
+                                      run.name, options.skip_iterations));
       continue;
     }
     out.runs.push_back(&run);

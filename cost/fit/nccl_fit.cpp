@@ -71,24 +71,24 @@ base::Result<std::vector<int>> members_of(const NcclTest& test, const clusters::
     if (!rank.device_name.empty() && plain(rank.device_name).find(model) == std::string::npos)
       return base::fail({refusal(
           "E0310", test,
-          fmt::format("rank {} ran on {}, the cluster has {}", rank.rank, base::quoted(rank.device_name), name),
-          "name the cluster that was measured with --cluster")});
+          fmt::format("rank {} ran on {}, but the cluster has {}", rank.rank, base::quoted(rank.device_name), name),
+          "name the measured cluster with --cluster")});
     auto& ranks = hosts[rank.host];
     if (ranks.empty()) order.push_back(rank.host);
     ranks.push_back(&rank);
   }
   if (static_cast<int>(hosts.size()) > cluster.nodes)
     return base::fail({refusal(
-        "E0310", test, fmt::format("the test ran on {} hosts, the cluster has {}", hosts.size(), cluster.nodes),
-        "name the cluster that was measured with --cluster, in the size that was measured or larger")});
+        "E0310", test, fmt::format("the test ran on {} hosts, but the cluster has {}", hosts.size(), cluster.nodes),
+        "name the measured cluster with --cluster, in the measured size or larger")});
   std::vector<int> members;
   for (std::size_t n = 0; n < order.size(); ++n) {
     const auto& ranks = hosts[order[n]];
     if (static_cast<int>(ranks.size()) > cluster.devices_per_node)
       return base::fail({refusal("E0310", test,
-                                 fmt::format("{} has {} ranks, a node of the cluster {} devices",
+                                 fmt::format("{} has {} ranks, but a node of the cluster has {} devices",
                                              base::quoted(order[n]), ranks.size(), cluster.devices_per_node),
-                                 "name the cluster that was measured with --cluster")});
+                                 "name the measured cluster with --cluster")});
     std::set<int> devices;
     for (const TestedRank* rank : ranks) devices.insert(rank->device);
     const bool numbered = devices.size() == ranks.size() && *devices.rbegin() < cluster.devices_per_node;
@@ -219,7 +219,8 @@ NcclEvidence evidence_of(const std::vector<NcclTest>& tests, const clusters::Clu
       used += size.bytes >= kFittedFrom ? 1 : 0;
     }
     if (used == 0) {
-      out.notes.push_back(fmt::format("{}: left out, no size of {:.0f} bytes or more", test.file, kFittedFrom));
+      out.notes.push_back(
+          fmt::format("{}: left out, since it has no size of {:.0f} bytes or more", test.file, kFittedFrom));
       std::erase_if(out.small, [&](const Timed& one) { return one.log == log; });
       continue;
     }
@@ -252,7 +253,7 @@ base::Result<Fitted> fit_nccl_tests(const std::vector<NcclTest>& tests, const cl
       held_out_error(evidence.fitted, static_cast<int>(evidence.names.size()), cluster, before, options);
   if (!evidence.small.empty())
     out.result.notes.push_back(
-        fmt::format("{} sizes below {:.0f} MB were not fitted; predicted with a mean error of {:.1f} %",
+        fmt::format("{} sizes below {:.0f} MB were not fitted; their predictions have a mean error of {:.1f} %",
                     evidence.small.size(), kFittedFrom / 1e6, 100 * mean_error(evidence.small, cluster, after)));
   const Network earlier = collective_network(cluster, before), later = collective_network(cluster, after);
   for (const Timed& one : evidence.fitted)

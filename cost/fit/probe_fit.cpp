@@ -148,8 +148,9 @@ base::Result<Fitted> fit_probe(const Probed& probed, const Pricing& before, cons
     out.calibration.set(name, value, from);
     out.result.parameters.push_back({name, before.calibration().get(name, 0), value, "", from});
   };
-  take("device.neighbour_slowdown", probed.neighbour_slowdown, "a rank's layers when all ranks compute, over alone");
-  take("stack.rank_jitter", probed.rank_jitter, "the slowest of all ranks computing at once over their mean");
+  take("device.neighbour_slowdown", probed.neighbour_slowdown,
+       "time of a rank's layers while all ranks compute, over the time alone");
+  take("stack.rank_jitter", probed.rank_jitter, "the slowest rank's time over the mean, while all ranks compute");
   return out;
 }
 

@@ -47,7 +47,8 @@ void read_rows(const Cursor& at, const Cursor& fitted, CollectiveSeries& series)
     MeasuredCollective one;
     one.bytes = parts[0].quantity(UnitKind::bytes, 1, kMostMessage, 1);
     one.bus_bandwidth = parts[1].quantity(UnitKind::bytes_per_second, 1, kMostBandwidth, 1);
-    if (!seen.insert(one.bytes).second) parts[0].error("E0105", "this size was measured above", "one row for a size");
+    if (!seen.insert(one.bytes).second)
+      parts[0].error("E0105", "this size already has a row above", "give one row per size");
     series.rows.push_back(one);
   }
   for (const Cursor& item : fitted.items()) {

@@ -120,10 +120,10 @@ void conclude(Raw& raw, base::Findings& findings) {
     return error("E0314", fmt::format("ranks go up to {}, but {} are listed", *ranks.rbegin(), ranks.size()), kHelp);
   if (groups.size() > 1)
     return error("E0314", "several groups of ranks were tested at once (NCCL_TESTS_SPLIT)",
-                 "what one group reaches beside others is no property of the links: measure without it");
+                 "what one group reaches beside others is not a property of the links: measure without it");
   if (test.sizes.empty()) return error("E0314", "the log has no measured size", kHelp);
   const double p = static_cast<double>(test.ranks.size());
-  if (p < 2) return error("E0314", "one rank alone has no one to communicate with", kHelp);
+  if (p < 2) return error("E0314", "a single rank has nobody to communicate with", kHelp);
   // Bandwidths are printed with two decimals, so the largest are the most precise.
   const auto best = std::max_element(raw.ratios.begin(), raw.ratios.end());
   const double ratio = best == raw.ratios.end() ? 0 : best->first / best->second;
@@ -238,7 +238,7 @@ class TextReader {
     if (!sound || rank.host.empty() || device < 0)
       return findings_.error("E0307", text_.place(words[1]),
                              "a rank is such as `Rank 0 Group 0 Pid 1234 on host device 0 [0x07] name`",
-                             "more ranks than one line holds are cut by nccl-tests: use one GPU per process (-g 1)");
+                             "nccl-tests cuts lines with many ranks: use one GPU per process (-g 1)");
     rank.rank = static_cast<int>(number);
     rank.group = static_cast<int>(group);
     rank.device = static_cast<int>(device);
@@ -256,7 +256,7 @@ class TextReader {
                              "the table has no two columns of time, out-of-place and in-place", kHelp);
     if (!columns_.empty() && columns != columns_)
       return findings_.error("E0314", text_.place(words[1]), "a second table with other columns",
-                             "give each test's output as its own file");
+                             "put each test's output into a file of its own");
     columns_ = std::move(columns);
   }
 

@@ -22,7 +22,7 @@ double Calibration::get(const std::string& key, double fallback) const {
 
 void Calibration::set(const std::string& key, double value, std::string source) {
   const auto kind = known_parameter(key);
-  ENSURE(kind.has_value(), "'{}' is no known coefficient", key);
+  ENSURE(kind.has_value(), "'{}' is not a known coefficient", key);
   parameters[key] = Parameter{key, value, kind->unit, std::move(source)};
 }
 

@@ -23,7 +23,9 @@ struct Known {
   double tile_rows, tile_columns;
   double flash, flash_grad;
   double generation_1, generation_2;  ///< share of these reached by FlashAttention and FlashAttention-2
-  const char* source;
+  const char* source;                 ///< of the products
+  const char* attention;              ///< of the newest kernel's shares
+  const char* second;                 ///< of FlashAttention-2's
 };
 
 constexpr const char* kMamf = "ml-engineering (stas00), maximum achievable matmul FLOPS: ";
@@ -31,38 +33,76 @@ constexpr const char* kFlash2 =
     "FlashAttention-2 (Dao 2023), section 4.1: forward up to 73 %, backward up to 63 % of A100's peak";
 constexpr const char* kFlash3 =
     "FlashAttention-3 (Shah et al. 2024), figure 5: forward 550-650, backward 450-550 TFLOP/s on H100";
+constexpr const char* kSecond =
+    "FlashAttention-3 (Shah et al. 2024), section 1: the second reaches 35 % of H100's peak; Blackwell: assumption, "
+    "uncalibrated";
+constexpr const char* kLikeHopper = "assumption, uncalibrated: a little below what FlashAttention-3 reaches on H100";
+constexpr const char* kBelowProducts =
+    "assumption, uncalibrated: as much below the best product as FlashAttention-3 on H100";
+constexpr const char* kNoSecond = "assumption, uncalibrated: this device's kernels have one generation";
+constexpr const char* kAsA100 = "assumption, uncalibrated: as on A100";
 constexpr const char* kTiles =
     "NVIDIA Matrix Multiplication Background User's Guide: 256x128 tiles are the most efficient";
 
-/// The racks' datasheets promise a ninth more than HGX B200's; no shape search on them is published.
+/// GB200's best product is 1822 TFLOPS in bf16 and 3616 in fp8, a twentieth above B200's, yet published runs on it are
+/// no faster than B200's rate makes them.
 constexpr const char* kAsB200 = "taken as B200's 1745 and 3433 TFLOPS, of 2500 and 5000";
+/// No shape search on GB300 is published.
+constexpr const char* kGb300 =
+    "no measurement; 1.12 times B200's, from three dense runs (tests/validation/published/megatron_bridge.yaml)";
+constexpr const char* kMi350 = "MI355X bf16 1565 TFLOPS of 2517; MI350X and fp8 taken alike";
+/// What products in fp4 reach of their peak, over what those in fp8 reach of theirs.
+constexpr double kFp4 = 0.85;
+constexpr const char* kFp4Source =
+    "no measurement; 0.85 of the share that fp8 reaches of its peak, from four dense runs "
+    "(tests/validation/published/megatron_bridge.yaml)";
+constexpr double kMi300 = 0.511, kMi325 = 0.6, kMi355 = 0.622, kAttention = 0.72, kAttentionGrad = 0.6;
 
 constexpr Known kKnown[] = {
     {"V100", 0.90, 0.90, 128, 128, 0.40, 0.35, 1, 1,
-     "NVIDIA developer forum: about 101 of 112 TFLOPS, fp16, 8192 cubed"},
-    {"A100", 0.869, 0.869, 256, 128, 0.62, 0.55, 0.55, 1, "A100 SXM bf16 271 of 312 TFLOPS"},
-    {"A800", 0.869, 0.869, 256, 128, 0.62, 0.55, 0.55, 1, "A100 SXM bf16 271 of 312 TFLOPS"},
-    {"H100", 0.803, 0.709, 256, 128, 0.58, 0.48, 0.35, 0.62, "H100 SXM bf16 794 of 989, fp8 1403 of 1979 TFLOPS"},
-    {"H800", 0.803, 0.709, 256, 128, 0.58, 0.48, 0.35, 0.62, "H100 SXM bf16 794 of 989, fp8 1403 of 1979 TFLOPS"},
-    {"H200", 0.803, 0.734, 256, 128, 0.58, 0.48, 0.35, 0.62, "H200 SXM bf16 794 of 989, fp8 1453 of 1979 TFLOPS"},
-    {"GB200", 0.698, 0.687, 256, 128, 0.55, 0.45, 0.3, 0.55, kAsB200},
-    {"GB300", 0.698, 0.687, 256, 128, 0.55, 0.45, 0.3, 0.55, kAsB200},
-    {"B200", 0.776, 0.763, 256, 128, 0.55, 0.45, 0.3, 0.55, "B200 bf16 1745 of 2250, fp8 3433 of 4500 TFLOPS"},
+     "NVIDIA developer forum: about 101 of 112 TFLOPS, fp16, 8192 cubed", kFlash2, kFlash2},
+    {"A100-PCIe", 0.811, 0.811, 256, 128, 0.62, 0.55, 0.55, 1, "A100 PCIe bf16 253 of 312 TFLOPS", kFlash2, kFlash2},
+    {"A100", 0.869, 0.869, 256, 128, 0.62, 0.55, 0.55, 1, "A100 SXM bf16 271 of 312 TFLOPS", kFlash2, kFlash2},
+    {"A800", 0.869, 0.869, 256, 128, 0.62, 0.55, 0.55, 1, "A100 SXM bf16 271 of 312 TFLOPS", kFlash2, kFlash2},
+    {"H100", 0.803, 0.709, 256, 128, 0.58, 0.48, 0.35, 0.62, "H100 SXM bf16 794 of 989, fp8 1403 of 1979 TFLOPS",
+     kFlash3, kSecond},
+    {"H800", 0.803, 0.709, 256, 128, 0.58, 0.48, 0.35, 0.62, "H100 SXM bf16 794 of 989, fp8 1403 of 1979 TFLOPS",
+     kFlash3, kSecond},
+    {"H200", 0.803, 0.734, 256, 128, 0.58, 0.48, 0.35, 0.62, "H200 SXM bf16 794 of 989, fp8 1453 of 1979 TFLOPS",
+     kFlash3, kSecond},
+    {"GB200", 0.698, 0.687, 256, 128, 0.55, 0.45, 0.3, 0.55, kAsB200, kLikeHopper, kSecond},
+    {"GB300", 0.782, 0.769, 256, 128, 0.55, 0.45, 0.3, 0.55, kGb300, kLikeHopper, kSecond},
+    {"B200", 0.776, 0.763, 256, 128, 0.55, 0.45, 0.3, 0.55, "B200 bf16 1745 of 2250, fp8 3433 of 4500 TFLOPS",
+     kLikeHopper, kSecond},
+    {"B300", 0.786, 0.745, 256, 128, 0.55, 0.45, 0.3, 0.55, "B300 bf16 1769 of 2250, fp8 3353 of 4500 TFLOPS",
+     kLikeHopper, kSecond},
+    {"MI300X", kMi300, kMi300, 256, 128, kMi300* kAttention, kMi300* kAttentionGrad, 0.5, 1,
+     "MI300X bf16 668 of 1307 TFLOPS; fp8 taken alike", kBelowProducts, kNoSecond},
+    {"MI325X", kMi325, kMi325, 256, 128, kMi325* kAttention, kMi325* kAttentionGrad, 0.5, 1,
+     "MI325X bf16 785 of 1307 TFLOPS; fp8 taken alike", kBelowProducts, kNoSecond},
+    {"MI35", kMi355, kMi355, 256, 128, kMi355* kAttention, kMi355* kAttentionGrad, 0.5, 1, kMi350, kBelowProducts,
+     kNoSecond},
 };
 
 /// A GPU in no table is assumed to perform as an A100.
+constexpr Known kUnknown = {"", 0.869, 0.869, 256, 128, 0.62, 0.55, 0.55, 1, nullptr, kAsA100, kAsA100};
+
 const Known& known(const std::string& device) {
   for (const Known& k : kKnown)
     if (device.find(k.device) != std::string::npos) return k;
-  return kKnown[1];
+  return kUnknown;
 }
 
 void gpu(Calibration& c, const clusters::Device& device) {
   const Known& k = known(device.name);
-  const std::string source = std::string(kMamf) + k.source;
+  const std::string source =
+      k.source == nullptr ? "assumption, uncalibrated: no shape search on this device is known; as A100's 271 of "
+                            "312 TFLOPS"
+                          : std::string(kMamf) + k.source;
   for (const char* dtype : {"fp32", "bf16", "fp16", "tf32"})
     c.set(fmt::format("device.matmul.{}.efficiency", dtype), k.matmul, source);
   c.set("device.matmul.fp8.efficiency", k.fp8, source);
+  c.set("device.matmul.fp4.efficiency", k.fp8 * kFp4, kFp4Source);
   c.set("device.matmul.tile_rows", k.tile_rows, kTiles);
   c.set("device.matmul.tile_columns", k.tile_columns, kTiles);
   c.set("device.matmul.halving_loss", 0.1,
@@ -72,16 +112,12 @@ void gpu(Calibration& c, const clusters::Device& device) {
         "vTrain's layer times: products with 50,257 columns at a third of their rate; nanoGPT (Karpathy 2023) steps a "
         "quarter faster with 50,304, which makes it half at most; one digit");
   c.set("device.memory.efficiency", 0.9, "nvbandwidth device-to-device: H100 87 %, GB200 92 % of the datasheet");
-  const bool hopper = k.matmul < 0.85;
-  c.set("device.attention.efficiency", k.flash, hopper ? kFlash3 : kFlash2);
-  c.set("device.attention.grad_efficiency", k.flash_grad, hopper ? kFlash3 : kFlash2);
+  c.set("device.attention.efficiency", k.flash, k.attention);
+  c.set("device.attention.grad_efficiency", k.flash_grad, k.attention);
   c.set("device.attention.generation_1", k.generation_1,
         "FlashAttention-2 (Dao 2023), section 1: the first reaches 25 to 40 % of A100's peak; other devices: "
         "assumption, uncalibrated: about half of the second's");
-  c.set("device.attention.generation_2", k.generation_2,
-        hopper ? "FlashAttention-3 (Shah et al. 2024), section 1: the second reaches 35 % of H100's peak; B200: "
-                 "assumption, uncalibrated"
-               : kFlash2);
+  c.set("device.attention.generation_2", k.generation_2, k.second);
   c.set(
       "device.attention.misaligned_efficiency", 0.06,
       "BigScience, chronicles of the 176B model: heads 108 and 150 wide make steps of 13,824 and 14,400 wide models a "

@@ -134,7 +134,7 @@ std::string basis_text(const Intervals& intervals, const Stack& stack, bool seve
                        const Setting& setting) {
   constexpr double kPercent = 100;
   const auto spread = spread_of(intervals, stack, several_nodes, setting);
-  const std::string range = spread ? fmt::format("four of five runs left out took {:+.0f} to {:+.0f} % of it",
+  const std::string range = spread ? fmt::format("four of five runs that were left out took {:+.0f} to {:+.0f} % of it",
                                                  kPercent * (spread->time.low - 1), kPercent * (spread->time.high - 1))
                                    : std::string();
   switch (basis_of(intervals, stack, stands_in)) {
@@ -143,11 +143,11 @@ std::string basis_text(const Intervals& intervals, const Stack& stack, bool seve
                          stack.fitted->rows, kPercent * stack.fitted->median_error, kPercent * stack.fitted->p90_error);
     case Basis::published:
       if (!has_ground(intervals, stack.name, setting))
-        return fmt::format("from {} published runs of {}, none of them like this (they were of {}): {}",
+        return fmt::format("from {} published runs of {}, none of them like this one (they were of {}): {}",
                            rows_of(intervals, stack.name), stack.name, grounds_text(intervals, stack.name), range);
       return fmt::format("from {} published runs of {}: {}", rows_of(intervals, stack.name), stack.name, range);
-    case Basis::generic: return fmt::format("generic: no run of this software is known; taken as {}", stack.name);
-    case Basis::uncalibrated: return fmt::format("uncalibrated: no run of {} is carried to compare with", stack.name);
+    case Basis::generic: return fmt::format("generic: no run of this software is known; treated as {}", stack.name);
+    case Basis::uncalibrated: return fmt::format("uncalibrated: Orrery has no run of {} to compare with", stack.name);
   }
   return {};
 }

@@ -37,12 +37,12 @@ void add_vector_rates(std::vector<ParameterKind>& all) {
   for (int i = 0; i < kFamilies; ++i) {
     const auto family = static_cast<Family>(i);
     all.push_back({fmt::format("device.vector.{}.rate", name_of(family)), Unit::bytes_per_second, 1e6, 1000 * kTera,
-                   1.0, "bytes of operands and results that the vector units get through, beyond waiting for memory"});
+                   1.0, "rate at which vector units process operands and results, beyond waiting for memory"});
   }
 }
 
 void add_device(std::vector<ParameterKind>& all) {
-  for (const char* dtype : {"fp32", "bf16", "fp16", "fp8", "tf32"}) {
+  for (const char* dtype : {"fp32", "bf16", "fp16", "fp8", "tf32", "fp4"}) {
     all.push_back(ranged(kOfPeak, fmt::format("device.matmul.{}.efficiency", dtype),
                          "best matrix-product rate over the datasheet's peak"));
   }
@@ -52,33 +52,32 @@ void add_device(std::vector<ParameterKind>& all) {
   all.push_back({"device.matmul.tile_columns", Unit::number, 1, 4096, 0, "columns of a GPU output tile"});
   all.push_back(
       ranged(kZeroToOne, "device.matmul.halving_loss", "share of the rate lost each time a GPU tile is halved"));
-  all.push_back(
-      ranged(kZeroToOne, "device.matmul.narrow_load_loss",
-             "GPUs: share of a product's rate lost each time that its rows' length in bytes divides by half as much, "
-             "below 16"));
+  all.push_back(ranged(kZeroToOne, "device.matmul.narrow_load_loss",
+                       "GPUs: share of a product's rate lost for each factor of 2 by which its rows' alignment falls "
+                       "short of 16 bytes"));
   all.push_back({"device.matmul.operand_bandwidth", Unit::bytes_per_second, 1e6, 1000 * kTera, 1.0,
                  "CPU: bytes per second of packing A and B and of writing C"});
   all.push_back({"device.conversion.bandwidth", Unit::bytes_per_second, 1e6, 1000 * kTera, 1.0,
-                 "CPU: bytes per second of widening 16-bit values to fp32 and of rounding results, 6 a value"});
+                 "CPU: bytes per second of widening 16-bit values to fp32 and of rounding results, 6 per value"});
   all.push_back({"device.memory.efficiency", Unit::number, 1e-3, 20, 0.4, "streaming bandwidth over the datasheet's"});
   all.push_back({"device.cache.bandwidth", Unit::bytes_per_second, 1e6, 1000 * kTera, 0.7,
                  "CPU: bandwidth of an op whose operands fit the cache"});
-  all.push_back({"device.cache.size", Unit::bytes, 0, kTera, 0.7, "CPU: the cache one rank can call its own"});
+  all.push_back({"device.cache.size", Unit::bytes, 0, kTera, 0.7, "CPU: the cache that one rank has to itself"});
   all.push_back({"device.host.efficiency", Unit::number, 1e-3, 1.5, 0.4,
-                 "GPUs: what an optimizer on the host's cores reaches of the host memory's datasheet bandwidth"});
+                 "GPUs: share of the host memory's datasheet bandwidth that an optimizer on the host's cores reaches"});
   all.push_back({"device.checkpoint.copy_bandwidth", Unit::bytes_per_second, 1e3, 1000 * kTera, 2.0,
-                 "bytes per second at which a rank copies what it saves to memory of its own, while steps wait"});
+                 "bytes per second at which a rank copies a checkpoint to its own memory, while steps wait"});
   all.push_back({"device.neighbour_slowdown", Unit::number, 0, 10, 1.0,
-                 "CPU: share by which computing takes longer while the other ranks compute (clock, caches, memory)"});
+                 "CPU: share by which compute takes longer while other ranks compute (clock, caches, memory)"});
   all.push_back(ranged(kOfPeak, "device.attention.efficiency",
                        "attention forward with row statistics: rate over the matrix peak"));
   all.push_back(ranged(kOfPeak, "device.attention.grad_efficiency",
                        "attention backward with row statistics: rate over the matrix peak"));
   for (const char* generation : {"1", "2"})
     all.push_back({fmt::format("device.attention.generation_{}", generation), Unit::number, 1e-2, 1, 0.3,
-                   "what FlashAttention of this generation reaches of the best attention kernel's rate"});
+                   "share of the best attention kernel's rate that FlashAttention of this generation reaches"});
   all.push_back(ranged(kOfPeak, "device.attention.misaligned_efficiency",
-                       "as unfused_efficiency, of heads whose width is no multiple of 16 bytes"));
+                       "as unfused_efficiency, for heads whose width is not a multiple of 16 bytes"));
   all.push_back(ranged(kOfPeak, "device.attention.unfused_efficiency",
                        "batched products of attention that keeps its matrix: rate over the matrix peak"));
   all.push_back(
@@ -93,7 +92,7 @@ void add_network(std::vector<ParameterKind>& all) {
     all.push_back(ranged(kRate, fmt::format("network.{}.bandwidth", operation),
                          "CPU ranks: bytes per second through one rank, once under way"));
     all.push_back(ranged(kRate, fmt::format("network.{}.spill_bandwidth", operation),
-                         "CPU ranks: bytes per second that what exceeds network.spill_size costs besides"));
+                         "CPU ranks: additional cost of the bytes beyond network.spill_size, as bytes per second"));
   }
   all.push_back(
       {"network.spill_size", Unit::bytes, 0, kTera, 0,
@@ -105,20 +104,20 @@ void add_network(std::vector<ParameterKind>& all) {
   all.push_back(ranged(kMessageTime, "network.inter.hop_latency",
                        "GPUs: a hop between nodes, beyond NCCL's figure for InfiniBand; Simple pays it twice"));
   all.push_back(ranged(kMessageTime, "network.inter.simple_hop_latency",
-                       "GPUs: what a hop between nodes takes in Simple beyond that"));
+                       "GPUs: what a hop between nodes takes beyond that in Simple"));
   all.push_back(ranged(kZeroToOne, "network.inter.ll128", "GPUs: whether LL128 may leave a node (0 or 1)"));
   all.push_back(ranged(kZeroToOne, "network.ll128.ramps",
-                       "GPUs: whether all-reduces of rings in LL128 lose at middle sizes, as Simple ones do (0 or 1)"));
+                       "GPUs: whether ring all-reduces in LL128 lose at middle sizes, as Simple ones do (0 or 1)"));
   all.push_back(ranged(kZeroToOne, "network.collnet", "GPUs: whether the network's switches reduce (0 or 1)"));
   all.push_back(ranged(kZeroToOne, "network.hierarchical",
                        "GPUs: whether collectives in two levels are tried: within nodes, then between them (0 or 1)"));
   all.push_back(ranged(kOfDatasheet, "network.send.efficiency",
                        "GPUs: bandwidth of one large message within a node over the datasheet's"));
   all.push_back({"network.send.channel_bandwidth", Unit::bytes_per_second, 1e6, 1000 * kTera, 0.3,
-                 "GPUs: one channel of a message within a node; up to 64 MiB have four"});
+                 "GPUs: one channel of a message within a node; messages up to 64 MiB have four"});
   all.push_back(ranged(kOfDatasheet, "network.all_to_all.efficiency",
-                       "GPUs: all-to-all between nodes over what the NICs give to other collectives"));
-  all.push_back(ranged(kMessageTime, "network.copy.latency", "a copy between a rank's memories, beyond its bytes"));
+                       "GPUs: bandwidth of an all-to-all between nodes over that of other collectives"));
+  all.push_back(ranged(kMessageTime, "network.copy.latency", "latency of a copy between a rank's memories"));
   all.push_back(ranged(kRate, "network.copy.bandwidth",
                        "CPU ranks: bytes per second of a copy between the device's arena and the host's"));
   all.push_back(ranged(kRate, "network.copy.file_bandwidth",
@@ -129,139 +128,139 @@ void add_network(std::vector<ParameterKind>& all) {
                        "GPUs: large copies between host and drives over the drives' datasheets"));
   // Disks vary more than anything else here: wide priors.
   all.push_back({"network.storage.write_latency", Unit::seconds, 0, 1000, 2.0,
-                 "a checkpoint's files created and synced, beyond their bytes"});
+                 "time to create and sync a checkpoint's files, beyond their bytes"});
   all.push_back({"network.storage.write_bandwidth", Unit::bytes_per_second, 1e3, 1000 * kTera, 2.0,
-                 "bytes per second that a node's ranks together write of a checkpoint, behind the steps"});
+                 "bytes per second at which a node's ranks together write a checkpoint, while steps run"});
   all.push_back({"network.storage.commit_time", Unit::seconds, 0, 1000, 2.0,
-                 "a checkpoint's manifest written, its name given and an old one removed, while steps wait"});
+                 "time to write a checkpoint's manifest, name it and remove an old one, while steps wait"});
   all.push_back({"network.size_half", Unit::bytes, 0, kTera, 0.7,
-                 "GPUs: message size at which an all-reduce's transfer takes twice its time at large sizes"});
-  all.push_back(
-      {"network.size_exponent", Unit::number, 0.01, 0.99, 0.2, "GPUs: how fast that loss falls with the size"});
+                 "GPUs: message size at which an all-reduce's transfer runs at half its rate at large sizes"});
+  all.push_back({"network.size_exponent", Unit::number, 0.01, 0.99, 0.2, "GPUs: how fast that loss falls with size"});
 }
 
 void add_stack(std::vector<ParameterKind>& all) {
   all.push_back(ranged(kHostTime, "stack.op_overhead", "an op's cost beyond its arithmetic"));
   all.push_back({"stack.host_op_time", Unit::seconds, 0, 1, 0.7,
                  "GPUs: what the host needs to issue one op (its kernels, and the framework's calls around them)"});
-  all.push_back(
-      {"stack.host_grad_share", Unit::number, 0.01, 10, 0,
-       "GPUs: what the host needs to issue an op of a backward pass, of host_op_time: autograd's C++ walks the "
-       "graph that Python has built"});
+  all.push_back({"stack.host_grad_share", Unit::number, 0.01, 10, 0,
+                 "GPUs: share of host_op_time that the host needs to issue an op of a backward pass: autograd's C++ "
+                 "walks the graph that Python has built"});
   all.push_back(
       ranged(kZeroToOne, "stack.host_runs_ahead",
-             "GPUs: whether the host issues operators while the device is at earlier ones or waits for a message; 0: "
-             "each run of operators takes the longer of the two, as where layers are timed one by one"));
+             "GPUs: whether the host issues operators while the device runs earlier ones or waits for a message; 0: "
+             "each run of operators takes the longer of the two, as when layers are timed one by one"));
   all.push_back({"stack.host_message_time", Unit::seconds, 0, 1, 0.7,
                  "GPUs: what the host needs to issue a message within a tensor group"});
-  all.push_back(
-      ranged(kHostTime, "stack.pipeline_message_time",
-             "GPUs: what it needs besides for each rank of the group, where stages of a pipeline wait on the host"));
+  all.push_back(ranged(kHostTime, "stack.pipeline_message_time",
+                       "GPUs: what the host also needs per rank of the group, if pipeline stages wait on the host"));
   all.push_back(ranged(kHostTime, "stack.tensor_hop_time",
-                       "GPUs: what each further rank adds to a message of a tensor group that reaches beyond a node"));
+                       "GPUs: what each further rank adds to a message of a tensor group that spans nodes"));
   all.push_back(ranged(kZeroToOne, "stack.recomputes",
-                       "whether recomputation that a published run states is part of its figures (0 or 1)"));
-  all.push_back(
-      ranged(kZeroToOne, "stack.cuts_vocabulary",
-             "1: tensor ranks get a whole number of rows of the vocabulary each and the rest is left out; 0: it is "
-             "padded"));
-  all.push_back(
-      ranged(kPasses, "stack.elementwise_passes",
-             "GPUs: how often elementwise and normalisation ops move their bytes, where kernels are not fused or "
-             "dropout is drawn"));
+                       "whether a published run's figures include the recomputation that it states (0 or 1)"));
+  all.push_back(ranged(kZeroToOne, "stack.cuts_vocabulary",
+                       "1: each tensor rank gets a whole number of the vocabulary's rows and the rest is left out; 0: "
+                       "the vocabulary is padded"));
+  all.push_back(ranged(kPasses, "stack.elementwise_passes",
+                       "GPUs: how often elementwise and normalisation ops move their bytes, if kernels are not fused "
+                       "or dropout is drawn"));
   all.push_back({"stack.mlp_passes", Unit::number, 0.1, 100, 0.6,
-                 "GPUs: recommendation models: in place of elementwise_passes, of what is done between products of "
-                 "MLPs and of cross layers; below 1 where products do it on their way out"});
+                 "GPUs: recommendation models: in place of elementwise_passes, for operators between products of MLPs "
+                 "and cross layers; below 1 if epilogues of products do it"});
   all.push_back(ranged(kPasses, "stack.score_passes",
-                       "GPUs: how often unfused attention moves its score matrix beyond the least"));
+                       "GPUs: how often unfused attention moves its score matrix beyond the minimum"));
   all.push_back({"stack.attention_share", Unit::number, 0.01, 2, 0.3,
-                 "GPUs: what the attention kernel reaches of the best that is known for the device"});
+                 "GPUs: share of the device's best known rate that the attention kernel reaches"});
   all.push_back({"stack.attention_generation", Unit::number, 1, 3, 0,
                  "GPUs: generation of the stack's FlashAttention kernel; 3: the best known for the device"});
   all.push_back({"stack.accumulation_bytes", Unit::number, 0, 100, 0,
-                 "GPUs: bytes a micro-batch moves for each weight to add up gradients, where no product does it"});
+                 "GPUs: bytes that a micro-batch moves per weight to sum gradients, if no product does it"});
   all.push_back(ranged(kZeroToOne, "stack.tf32_attention",
-                       "GPUs: 1: attention of a tf32 plan is computed in tf32 as its other products are; 0: in fp32"));
-  all.push_back(
-      ranged(kZeroToOne, "stack.fp8_casts",
-             "GPUs: 1: each product in fp8 rounds both its operands, by scales of what they are; 0: what enters is "
-             "cast once, by scales of steps before, and weights once a step"));
+                       "GPUs: 1: attention in a tf32 plan is computed in tf32 like other products; 0: in fp32"));
+  all.push_back(ranged(kZeroToOne, "stack.fp8_casts",
+                       "GPUs: 1: each fp8 product rounds both its operands, with scales from their values; 0: inputs "
+                       "are cast once, with scales from earlier steps, and weights once per step"));
   all.push_back({"stack.token_share_from", Unit::number, 0, 1e9, 0,
                  "sequence length from which the software leaves padding out"});
   all.push_back({"stack.token_share", Unit::number, 0.01, 1, 0,
-                 "share of a padded sequence that is computed, where the software leaves padding out"});
+                 "share of a padded sequence that is computed, if the software leaves padding out"});
   all.push_back({"stack.data_share", Unit::number, 0.01, 2, 0.5,
-                 "GPUs: what collectives of data parallelism reach of the network, beside those of the library alone"});
+                 "GPUs: bandwidth of data-parallel collectives over that of the library alone"});
   all.push_back({"stack.latency_share", Unit::number, 0.01, 10, 0.5,
-                 "GPUs: latency of collectives beside NCCL's, of software that has kernels of its own for them"});
+                 "GPUs: latency of collectives over NCCL's, for software with kernels of its own"});
   all.push_back({"stack.exchange_share", Unit::number, 0.01, 10, 0.5,
-                 "GPUs: what all-to-alls of tokens or of pooled vectors reach of the library's best"});
-  all.push_back(
-      ranged(kPasses, "stack.lookup_passes",
-             "GPUs: how often lookups and updates of embedding tables move their bytes: sorting, merging, what is "
-             "written in between"));
+                 "GPUs: share of the library's best rate that all-to-alls of tokens or pooled vectors reach"});
+  all.push_back(ranged(kPasses, "stack.lookup_passes",
+                       "GPUs: how often lookups and updates of embedding tables move their bytes: sorting, merging, "
+                       "intermediate results"));
   all.push_back({"stack.interaction_passes", Unit::number, 0.1, 100, 0.5,
-                 "GPUs: how often the dot interaction moves its bytes; not stated: as elementwise ops"});
+                 "GPUs: how often the dot interaction moves its bytes; if missing: as elementwise ops"});
   all.push_back({"stack.index_passes", Unit::number, 0.1, 1000, 0.7,
-                 "GPUs: how often the indices that a rank looks through are read and written"});
+                 "GPUs: how often the indices that a rank processes are read and written"});
   all.push_back(
       ranged(kZeroToOne, "stack.exchanges_indices",
              "recommendation models: 1: ranks send each other the indices of their samples; 0: each reads those of "
              "the whole batch"));
   all.push_back(
       ranged(kZeroToOne, "stack.whole_tables",
-             "recommendation models: 1: a published run's tables are whole on a rank; 0: as the planner places "
-             "them"));
+             "recommendation models: 1: each table of a published run is whole on a rank; 0: placed by the planner"));
+  all.push_back(ranged(kZeroToOne, "stack.reports",
+                       "recommendation models: 1: a step ends with the norm of the gradients and the loss over all "
+                       "ranks, as in Orrery's own runs"));
   all.push_back(
-      ranged(kZeroToOne, "stack.reports",
-             "recommendation models: 1: a step ends in the norm of the gradients and the loss over all ranks, as "
-             "Orrery's own runs have it"));
-  all.push_back(ranged(kZeroToOne, "stack.pads",
-                       "GPUs: 1: operands of products are padded to rows of whole 16 bytes (479 columns to 480)"));
+      ranged(kZeroToOne, "stack.pads",
+             "GPUs: 1: operands of products are padded to rows of a multiple of 16 bytes (479 columns to 480)"));
   all.push_back({"stack.gather_messages", Unit::number, 1, 1000, 0,
-                 "GPUs: messages in which a layer's parameters are gathered, where partitions are not coalesced"});
+                 "GPUs: number of messages that gather a layer's parameters, if partitions are not coalesced"});
   all.push_back({"stack.tensor_hidden", Unit::number, 0, 1, 0.5,
-                 "GPUs: share of a tensor-parallel message that products of chunks hide"});
+                 "GPUs: share of a tensor-parallel message hidden behind products of chunks"});
+  all.push_back(
+      ranged(kZeroToOne, "stack.gathers_fp8",
+             "GPUs: 1: with fp8 products, rows that only these read are rounded before a tensor group gathers "
+             "them"));
   all.push_back({"stack.matmul_share", Unit::number, 0.1, 2, 0.3,
-                 "GPUs: what matrix products reach of the best that is known for the device"});
+                 "GPUs: share of the device's best known rate that matrix products reach"});
   all.push_back({"stack.softmax_multiple", Unit::number, 1, 1000, 0,
-                 "GPUs: unfused attention has a fused softmax where batch times heads is a multiple of this"});
+                 "GPUs: unfused attention has a fused softmax if batch times heads is a multiple of this"});
   all.push_back({"stack.softmax_longest", Unit::number, 1, 1e9, 0,
                  "GPUs: unfused attention has a fused softmax up to this sequence length"});
+  all.push_back(ranged(kZeroToOne, "stack.pipeline_scatter",
+                       "GPUs: whether tensor ranks each send a part of a message to another node's stage, which "
+                       "gathers it there (0 or 1)"));
   all.push_back(
-      ranged(kZeroToOne, "stack.pipeline_scatter",
-             "GPUs: whether tensor ranks send a part each of what another node's stage gets, which gathers it "
-             "there (0 or 1)"));
-  all.push_back(ranged(kZeroToOne, "stack.exchange_two_hop",
-                       "GPUs: whether a token goes to a node once, and there over NVLink to its experts (0 or 1)"));
-  all.push_back(
-      ranged(kZeroToOne, "stack.exchange_own_rows",
-             "GPUs: whether of experts that a tensor group divides each rank sends its own rows alone, and the "
-             "group gathers what has come (0 or 1)"));
+      ranged(kZeroToOne, "stack.exchange_two_hop",
+             "GPUs: whether a token is sent to a node once, and from there to its experts over NVLink (0 or 1)"));
+  all.push_back(ranged(kZeroToOne, "stack.exchange_own_rows",
+                       "GPUs: whether, if a tensor group splits experts, each rank sends only its own rows and the "
+                       "group gathers what arrives (0 or 1)"));
   all.push_back(ranged(kZeroToOne, "stack.exchange_hidden",
-                       "GPUs: share of all-to-alls of tokens that run beside another micro-batch's compute"));
+                       "GPUs: share of the tokens' all-to-alls that overlap another micro-batch's compute"));
   all.push_back(ranged(kZeroToOne, "stack.exchange_compute",
                        "GPUs: share of the multiprocessors that such an all-to-all takes from compute"));
   all.push_back({"stack.exchange_bytes", Unit::number, 0, 4, 0,
-                 "GPUs: bytes of a value that goes to experts; 0: the plan's own. What comes back has the plan's"});
+                 "GPUs: bytes per value on the way to experts; 0: the plan's. On the way back always the plan's"});
   all.push_back(ranged(kPasses, "stack.permute_passes",
-                       "GPUs: how often rows are moved where tokens are put in the order of experts, and back"));
-  all.push_back(
-      {"stack.grouped_share", Unit::number, 0.1, 2, 0.3, "GPUs: what grouped products reach of other matrix products"});
+                       "GPUs: how often rows are moved to put tokens in the order of experts, and back"));
+  all.push_back({"stack.grouped_share", Unit::number, 0.1, 2, 0.3,
+                 "GPUs: rate of grouped products over that of other matrix products"});
   all.push_back({"stack.expert_calls", Unit::number, 0, 10'000, 0.7,
-                 "GPUs: calls of the host for routing and exchanging a layer's tokens, beside one an operator"});
-  all.push_back({"stack.group_calls", Unit::number, 0, 10'000, 0.7,
-                 "GPUs: calls more of a router that chooses groups of experts first, where its kernels are not fused"});
+                 "GPUs: host calls to route and exchange a layer's tokens, beside one per operator"});
+  all.push_back(
+      {"stack.group_calls", Unit::number, 0, 10'000, 0.7,
+       "GPUs: further host calls of a router that chooses groups of experts first, if its kernels are not fused"});
   all.push_back(
       ranged(kZeroToOne, "stack.groups_unfused", "GPUs: whether such a router's kernels are not fused (0 or 1)"));
   all.push_back({"stack.latent_calls", Unit::number, 0, 10'000, 0.7,
-                 "GPUs: calls of the host for a layer's latent attention, beside one an operator"});
+                 "GPUs: host calls for a layer's latent attention, beside one per operator"});
+  all.push_back(
+      ranged(kZeroToOne, "stack.gathers_next",
+             "GPUs: 1: with ZeRO 1 and 2 updated parameters are gathered beside the next step's first passes; "
+             "0: at the end of the step"));
   all.push_back(ranged(kZeroToOne, "stack.reduce_beside",
                        "GPUs: whether ZeRO 2 and 3 reduce a layer's gradients while the next layer runs (0 or 1)"));
   all.push_back(ranged(kZeroToOne, "stack.graphed",
-                       "GPUs: whether all but what stands in experts' slots is replayed as graphs (0 or 1)"));
-  all.push_back(ranged(kZeroToOne, "stack.recomputes_experts",
-                       "whether backward runs a layer again from its router on (0 or 1)"));
+                       "GPUs: whether everything except operators on experts' slots is replayed as graphs (0 or 1)"));
+  all.push_back(
+      ranged(kZeroToOne, "stack.recomputes_experts", "whether backward repeats a layer from its router on (0 or 1)"));
   all.push_back(ranged(kHostTime, "stack.dispatch_overhead", "a schedule step's cost to its rank"));
   all.push_back({"stack.step_overhead", Unit::seconds, 0, 1000, 1.5, "a training step's cost outside the schedule"});
   all.push_back({"stack.load_overhead", Unit::seconds, 0, 10, 1.5, "reading one micro-batch's tokens on the host"});
@@ -270,155 +269,11 @@ void add_stack(std::vector<ParameterKind>& all) {
   all.push_back({"stack.context_memory", Unit::bytes, 0, kTera, 0,
                  "bytes per rank outside the arena: context, libraries, communicators"});
   all.push_back(ranged(kZeroToOne, "stack.workspace_share",
-                       "share of the device's memory that kernels take for themselves, beside stack.context_memory"));
-  all.push_back({"stack.workspace_most", Unit::bytes, 0, kTera, 0, "the most of that, whatever the device has"});
+                       "share of the device's memory that kernels take, beside stack.context_memory"));
+  all.push_back({"stack.workspace_most", Unit::bytes, 0, kTera, 0, "upper limit of that, whatever the device has"});
 }
 
 }  // namespace
-
-Family family_of(models::OpKind kind) {
-  using K = models::OpKind;
-  switch (kind) {
-    case K::embedding:
-    case K::position_add:
-    case K::embedding_grad:
-    case K::position_grad:
-    case K::type_add:
-    case K::type_grad:
-    case K::gather_rows:
-    case K::scatter_rows:
-    case K::place_rows:
-    case K::dispatch:
-    case K::combine:
-    case K::combine_weight_grad:
-    case K::load_clicks:
-    case K::bucketise_indices:
-    case K::cache_rows:
-    case K::embedding_bag:
-    case K::embedding_bag_squares:
-    case K::embedding_bag_update:
-    case K::embedding_lookup:
-    case K::embedding_lookup_grad:
-    case K::load_tokens: return Family::embedding;
-    case K::layer_norm:
-    case K::rms_norm:
-    case K::head_norm: return Family::normalisation;
-    case K::layer_norm_grad:
-    case K::rms_norm_grad:
-    case K::head_norm_grad: return Family::normalisation_grad;
-    case K::gelu:
-    case K::gelu_erf:
-    case K::tanh:
-    case K::dropout:  // drawing it costs arithmetic as these do
-    case K::activate:
-    case K::gate:
-    case K::soft_cap:
-    case K::row_gate:
-    case K::expert_bias:
-    case K::swiglu: return Family::activation;
-    case K::gelu_grad:
-    case K::gelu_erf_grad:
-    case K::tanh_grad:
-    case K::activate_grad:
-    case K::gate_grad:
-    case K::row_gate_grad:
-    case K::swiglu_grad: return Family::activation_grad;
-    case K::softmax_sum:
-    case K::cross_entropy:
-    case K::cross_entropy_grad:
-    case K::class_loss:
-    case K::class_loss_grad:
-    case K::click_loss:
-    case K::click_loss_grad:
-    case K::route:
-    case K::route_grad:
-    case K::count_choices: return Family::softmax;
-    case K::bias_grad:
-    case K::expert_bias_grad:
-    case K::balance_losses:
-    case K::balance_bias:
-    case K::softmax_max: return Family::reduction;
-    case K::norm_squared: return Family::norm_squared;
-    case K::adamw:
-    case K::momentum_update:
-    case K::lamb_moments:
-    case K::table_update:
-    case K::muon_moments:
-    case K::newton_schulz:
-    case K::muon:
-    case K::lamb: return Family::optimizer;
-    case K::factor_sums:
-    case K::factor_norms:
-    case K::adafactor: return Family::factored;
-    case K::adamw_8bit: return Family::quantised;
-    case K::pooled_join:
-    case K::pooled_split:
-    case K::interaction_dot:
-    case K::interaction_dot_grad:
-    case K::cross:
-    case K::cross_grad:
-    case K::encode_pooled:
-    case K::decode_pooled:
-    case K::encode_rows:
-    case K::decode_rows:
-    case K::matmul:
-    case K::grouped_matmul:
-    case K::grouped_weight_grad:
-    case K::rope:
-    case K::rope_grad:
-    case K::attention:
-    case K::attention_grad:
-    case K::ring_attention:
-    case K::ring_attention_grad:
-    case K::split_kv:
-    case K::merge_kv:
-    case K::add_bias:
-    case K::add:
-    case K::fill_zero:
-    case K::copy:
-    case K::accumulate_into:
-    case K::overflow:
-    case K::loss_scale:
-    case K::factor_moments:
-    case K::convert:
-    case K::sum_pieces:
-    case K::orthogonalise:
-    case K::add_scaled:
-    case K::encode:
-    case K::decode:
-    case K::relu:
-    case K::relu_grad:
-    case K::sparse_encode:
-    case K::sparse_decode:
-    case K::split_columns:
-    case K::join_columns:
-    case K::latent_pack:
-    case K::latent_pack_grad:
-    case K::head_values:
-    case K::head_values_grad:
-    case K::clip_coefficient: return Family::copy;
-  }
-  return Family::copy;
-}
-
-const char* name_of(Family family) {
-  switch (family) {
-    case Family::copy: return "copy";
-    case Family::reduction: return "reduction";
-    case Family::activation: return "activation";
-    case Family::activation_grad: return "activation_grad";
-    case Family::normalisation: return "normalisation";
-    case Family::normalisation_grad: return "normalisation_grad";
-    case Family::softmax: return "softmax";
-    case Family::scores: return "scores";
-    case Family::optimizer: return "optimizer";
-    case Family::norm_squared: return "norm_squared";
-    case Family::embedding: return "embedding";
-    case Family::factored: return "factored";
-    case Family::quantised: return "quantised";
-  }
-  return "?";
-}
 
 std::vector<ParameterKind> known_parameters() {
   std::vector<ParameterKind> all;

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "models/dtype.h"
-#include "models/op.h"
+#include "models/price_family.h"
 
 namespace orrery::cost {
 
@@ -26,25 +26,8 @@ struct ParameterKind {
   std::string meaning;
 };
 
-/// Operators with the same cost per element on a device whose vector units, not its memory, limit them.
-enum class Family {
-  copy,
-  reduction,
-  activation,
-  activation_grad,
-  normalisation,
-  normalisation_grad,
-  softmax,
-  scores,  ///< the exponentials inside attention
-  optimizer,
-  norm_squared,  ///< of gradients, summed in double precision
-  embedding,
-  factored,  ///< Adafactor's passes
-  quantised  ///< moments in 8 bits
-};
-inline constexpr int kFamilies = 13;
-[[nodiscard]] Family family_of(models::OpKind kind);
-[[nodiscard]] const char* name_of(Family family);
+using Family = models::PriceFamily;
+inline constexpr int kFamilies = static_cast<int>(models::kPriceFamilies.size());
 
 /// All known coefficients, sorted by name. Builds a new vector on each call.
 [[nodiscard]] std::vector<ParameterKind> known_parameters();

@@ -124,8 +124,9 @@ std::string write_stack(const Stack& s, const std::vector<std::string>& head) {
   if (!s.within_node.empty()) out += fmt::format("within_node: {}\n", base::yaml_text(s.within_node));
   if (!(s.can == Capabilities())) out += capabilities_text(s.can);
   if (!(s.usual == Practice()))
-    out += fmt::format("usual: {{sequence_parallel: {}, chunk_layers: {}}}\n", s.usual.sequence_parallel,
-                       s.usual.chunk_layers);
+    out += fmt::format("usual: {{sequence_parallel: {}, chunk_layers: {}{}}}\n", s.usual.sequence_parallel,
+                       s.usual.chunk_layers,
+                       s.usual.lora_targets.empty() ? "" : ", lora_targets: " + s.usual.lora_targets);
   out += fmt::format("recompute_whole_layer: {}\n", s.recompute_whole_layer);
   if (!s.zero_gradients) out += "zero_gradients: false\n";
   out += fmt::format(
@@ -152,15 +153,14 @@ Stack read_stack(const base::Cursor& root) {
   s.flash = root.at("flash").boolean(true);
   s.host_inline = root.at("host_inline").boolean(false);
   // Read like optional keys, so that a schema made by running this function includes them.
-  const auto name_at = [&](const char* key) {
-    const base::Cursor at = root.optional(key);
-    return at.exists() ? at.text() : std::string();
-  };
+  const auto text_of = [](const base::Cursor& at) { return at.exists() ? at.text() : std::string(); };
+  const auto name_at = [&](const char* key) { return text_of(root.optional(key)); };
   for (std::size_t zero = 0; zero < kByZero.size(); ++zero) s.by_zero.at(zero) = name_at(kByZero.at(zero));
   s.within_node = name_at("within_node");
   s.can = read_capabilities(root.optional("can"));
   if (const base::Cursor usual = root.optional("usual"); usual.exists())
-    s.usual = {usual.optional("sequence_parallel").boolean(false), usual.optional("chunk_layers").integer(0, 1000)};
+    s.usual = {usual.optional("sequence_parallel").boolean(false), usual.optional("chunk_layers").integer(0, 1000),
+               text_of(usual.optional("lora_targets"))};
   s.recompute_whole_layer = root.optional("recompute_whole_layer").boolean(false);
   s.zero_gradients = root.optional("zero_gradients").boolean(true);
   const base::Cursor overlap = root.at("overlap");

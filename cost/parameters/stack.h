@@ -32,6 +32,7 @@ struct Capabilities {
 struct Practice {
   bool sequence_parallel = false;  ///< together with tensor parallelism
   std::int64_t chunk_layers = 0;   ///< layers per chunk of interleaved stages; 0: not interleaved
+  std::string lora_targets = {};   ///< products with adapters, as rows name them; empty: all of a block
   bool operator==(const Practice&) const = default;
 };
 

@@ -10,6 +10,7 @@
 
 #include "base/ensure.h"
 #include "models/fp8.h"
+#include "models/operators.h"
 
 namespace orrery::cost {
 
@@ -23,6 +24,7 @@ std::size_t index_of(models::DType dtype) {
     case models::DType::fp16: return 2;
     case models::DType::fp8: return 3;
     case models::DType::tf32: return 4;
+    case models::DType::fp4: return 5;
     case models::DType::fp32:
     case models::DType::int32:
     case models::DType::uint8:
@@ -31,11 +33,12 @@ std::size_t index_of(models::DType dtype) {
   return 0;
 }
 
-constexpr std::array<const char*, kRates> kDTypes = {"fp32", "bf16", "fp16", "fp8", "tf32"};
+constexpr std::array<const char*, kRates> kDTypes = {"fp32", "bf16", "fp16", "fp8", "tf32", "fp4"};
 
 /// The dtype that a product computes in.
 models::DType arithmetic(const models::Op& op) {
   if (!op.rounded) return op.dtype;
+  if (op.four_bits) return models::DType::fp4;
   return op.dtype == models::DType::fp32 ? models::DType::tf32 : models::DType::fp8;
 }
 
@@ -115,10 +118,12 @@ Seconds side_time(const DeviceRates& r, const models::Op& op) {
   if (weight) bytes += static_cast<double>(op.m * op.n) * r.accumulation_bytes;
   const auto read = static_cast<double>(models::size_of(op.dtype));
   constexpr double kWritten = 2;  // in fp8, once as is and once transposed for the weight's gradient
+  // To fp4 operands are read twice, for the tensor's scale and to be rounded, and written as half the bytes.
+  constexpr double kWrittenFp4 = 1;
   if (models::is_fp8_product(op) && r.casts_each)
     bytes += static_cast<double>((op.m + op.n) * op.k) * (2 * read + 1);
   else if (models::is_fp8_product(op) && !op.trans_a)
-    bytes += static_cast<double>(op.m * op.k) * (read + kWritten);
+    bytes += static_cast<double>(op.m * op.k) * (op.four_bits ? 2 * read + kWrittenFp4 : read + kWritten);
   return Seconds{bytes / r.memory};
 }
 
@@ -186,33 +191,11 @@ Seconds cpu_matmul_time(const DeviceRates& r, models::DType dtype, double m, dou
   return Seconds{arithmetic + operands / r.operand_bandwidth + missing_share(r, operands) * operands / r.memory};
 }
 
-/// Families that every framework runs as one kernel per tensor.
-bool moves_once(Family family) {
-  switch (family) {
-    case Family::optimizer:
-    case Family::factored:
-    case Family::quantised:
-    case Family::norm_squared:
-    case Family::embedding:
-    case Family::scores: return true;
-    case Family::copy:
-    case Family::reduction:
-    case Family::activation:
-    case Family::activation_grad:
-    case Family::normalisation:
-    case Family::normalisation_grad:
-    case Family::softmax: return false;
-  }
-  return false;
-}
-
 Seconds streaming_time(const DeviceRates& r, double bytes, Family family) {
-  if (r.gpu) return Seconds{bytes * (moves_once(family) ? 1 : r.elementwise_passes) / r.memory};
+  if (r.gpu) return Seconds{bytes * (models::traits_of(family).one_kernel ? 1 : r.elementwise_passes) / r.memory};
   const double rate = r.vector[static_cast<std::size_t>(family)];
   const double vector = rate > 0 ? bytes / rate : 0;
-  // The optimizer walks over more than any cache holds, one bucket after another.
-  const bool updates = family == Family::optimizer || family == Family::factored || family == Family::quantised;
-  const double missing = updates ? 1 : missing_share(r, bytes);
+  const double missing = models::traits_of(family).sweeps ? 1 : missing_share(r, bytes);
   return Seconds{vector + bytes * ((1 - missing) / r.cache + missing / r.memory)};
 }
 
@@ -239,7 +222,7 @@ Seconds drawing_time(const DeviceRates& r, const models::Op& op, double elements
 }
 
 Seconds attention_time(const DeviceRates& r, const models::Op& op) {
-  const bool grad = op.kind == models::OpKind::attention_grad || op.kind == models::OpKind::ring_attention_grad;
+  const bool grad = models::traits_of(op).issued == models::Issued::autograd;
   const double peak = r.peak[index_of(r.tf32_attention ? arithmetic(op) : op.dtype)];
   const double scores = static_cast<double>(op.batch * op.heads) * static_cast<double>(op.sequence * op.sequence);
   // A kernel that keeps row statistics skips what the mask hides; one that keeps the matrix computes all of it.
@@ -278,7 +261,7 @@ Seconds grouped_time(const DeviceRates& r, const models::Op& op) {
   // The tiles of a single product would read its weights once; these read the weights of each expert.
   const double weights = (experts - 1) * n * (gradient ? m : k) * static_cast<double>(models::size_of(op.dtype));
   const Seconds product{std::max(together.value / r.grouped_share, weights / r.memory)};
-  if (gradient || arithmetic(op) != models::DType::fp8) return product;
+  if (gradient || !op.rounded || op.dtype == models::DType::fp32) return product;
   // The input is cast as for other products: read once, written as is and transposed (side_time).
   return product + Seconds{experts * rows * k * static_cast<double>(models::size_of(op.dtype) + 2) / r.memory};
 }
@@ -309,7 +292,7 @@ Seconds lookup_time(const DeviceRates& r, const models::Op& op) {
 Seconds interaction_time(const DeviceRates& r, const models::Op& op) {
   const double arithmetic = 2 * models::flops_of(op) / r.matmul[index_of(op.dtype)];
   if (r.gpu) return Seconds{std::max(arithmetic, models::bytes_of(op) * r.interaction_passes / r.memory)};
-  return Seconds{arithmetic + streaming_time(r, models::bytes_of(op), family_of(op.kind)).value};
+  return Seconds{arithmetic + streaming_time(r, models::bytes_of(op), models::traits_of(op).family).value};
 }
 
 /// Its products, and the passes over the matrix and the squares between them, in fp32.
@@ -331,151 +314,41 @@ Seconds whole_time(const DeviceRates& r, const models::Op& op);
 
 Seconds device_time(const DeviceRates& r, const models::Op& op) {
   // A grouped product reads the weights whole, however few rows there are.
-  const bool grouped = op.kind == models::OpKind::grouped_matmul || op.kind == models::OpKind::grouped_weight_grad;
+  const bool grouped = models::traits_of(op).form == models::PriceForm::grouped;
   const Seconds time = whole_time(r, op);
   return grouped || op.expected >= 1 ? time : Seconds{op.expected * time.value};
 }
 
+Seconds product_time(const DeviceRates& r, const models::Op& op) {
+  const auto m = static_cast<double>(op.m), n = static_cast<double>(op.n), k = static_cast<double>(op.k);
+  if (!r.gpu) return cpu_matmul_time(r, op.dtype, m, n, k) + (op.rounded ? conversion_time(r, op) : Seconds{0});
+  return Seconds{gpu_matmul_time(r, op.dtype, arithmetic(op), m, n, k).value / alignment_share(r, op) +
+                 side_time(r, op).value};
+}
+
 Seconds whole_time(const DeviceRates& r, const models::Op& op) {
-  using K = models::OpKind;
+  const models::OperatorTraits& traits = models::traits_of(op);
   const bool narrow = op.dtype == models::DType::bf16 || op.dtype == models::DType::fp16;
-  if (!r.gpu && narrow && op.kind != K::fill_zero && op.kind != K::copy) {
+  if (!r.gpu && narrow && traits.types != models::Types::moves) {
     models::Op wide = op;
     wide.dtype = models::DType::fp32;
     wide.rounded = false;
     return whole_time(r, wide) + conversion_time(r, op);
   }
-  switch (op.kind) {
-    case K::matmul: {
-      const auto m = static_cast<double>(op.m), n = static_cast<double>(op.n), k = static_cast<double>(op.k);
-      if (!r.gpu) return cpu_matmul_time(r, op.dtype, m, n, k) + (op.rounded ? conversion_time(r, op) : Seconds{0});
-      return Seconds{gpu_matmul_time(r, op.dtype, arithmetic(op), m, n, k).value / alignment_share(r, op) +
-                     side_time(r, op).value};
-    }
-    case K::attention:
-    case K::attention_grad:
-    case K::ring_attention:
-    case K::ring_attention_grad: return attention_time(r, op);
-    case K::grouped_matmul:
-    case K::grouped_weight_grad: return grouped_time(r, op);
-    case K::dispatch:
-    case K::combine:
-    case K::combine_weight_grad:
-      return Seconds{streaming_time(r, models::bytes_of(op), family_of(op.kind)).value *
-                     (r.gpu ? r.permute_passes : 1)};
-    case K::newton_schulz: return newton_schulz_time(r, op);
-    case K::embedding_bag:
-    case K::embedding_bag_squares:
-    case K::embedding_bag_update:
-    case K::embedding_lookup:
-    case K::embedding_lookup_grad: return lookup_time(r, op);
-    case K::bucketise_indices:
-    case K::cache_rows:
-      return (r.gpu ? r.index_passes : 1) * streaming_time(r, models::bytes_of(op), family_of(op.kind));
-    case K::interaction_dot:
-    case K::interaction_dot_grad: return interaction_time(r, op);
-    case K::add_bias:
-      return streaming_time(r, models::bytes_of(op), family_of(op.kind)) +
-             drawing_time(r, op, static_cast<double>(op.n * op.m));
-    case K::load_tokens:
-    case K::embedding:
-    case K::position_add:
-    case K::embedding_grad:
-    case K::position_grad:
-    case K::layer_norm:
-    case K::layer_norm_grad:
-    case K::rms_norm:
-    case K::rms_norm_grad:
-    case K::bias_grad:
-    case K::rope:
-    case K::rope_grad:
-    case K::split_kv:
-    case K::merge_kv:
-    case K::gelu:
-    case K::gelu_grad:
-    case K::swiglu:
-    case K::swiglu_grad:
-    case K::dropout:
-    case K::add:
-    case K::softmax_max:
-    case K::softmax_sum:
-    case K::cross_entropy:
-    case K::cross_entropy_grad:
-    case K::fill_zero:
-    case K::copy:
-    case K::accumulate_into:
-    case K::norm_squared:
-    case K::clip_coefficient:
-    case K::overflow:
-    case K::loss_scale:
-    case K::adamw:
-    case K::momentum_update:
-    case K::lamb_moments:
-    case K::lamb:
-    case K::factor_sums:
-    case K::factor_moments:
-    case K::factor_norms:
-    case K::adafactor:
-    case K::muon_moments:
-    case K::muon:
-    case K::type_add:
-    case K::type_grad:
-    case K::gather_rows:
-    case K::scatter_rows:
-    case K::tanh:
-    case K::tanh_grad:
-    case K::gelu_erf:
-    case K::gelu_erf_grad:
-    case K::class_loss:
-    case K::class_loss_grad:
-    case K::adamw_8bit:
-    case K::convert:
-    case K::sum_pieces:
-    case K::orthogonalise:
-    case K::add_scaled:
-    case K::encode:
-    case K::decode:
-    case K::relu:
-    case K::relu_grad:
-    case K::sparse_encode:
-    case K::sparse_decode:
-    case K::activate:
-    case K::activate_grad:
-    case K::gate:
-    case K::gate_grad:
-    case K::head_norm:
-    case K::head_norm_grad:
-    case K::load_clicks:
-    case K::table_update:
-    case K::pooled_join:
-    case K::pooled_split:
-    case K::cross:
-    case K::cross_grad:
-    case K::click_loss:
-    case K::click_loss_grad:
-    case K::encode_pooled:
-    case K::decode_pooled:
-    case K::soft_cap:
-    case K::route:
-    case K::route_grad:
-    case K::count_choices:
-    case K::place_rows:
-    case K::expert_bias:
-    case K::expert_bias_grad:
-    case K::encode_rows:
-    case K::decode_rows:
-    case K::row_gate:
-    case K::row_gate_grad:
-    case K::balance_losses:
-    case K::balance_bias:
-    case K::split_columns:
-    case K::join_columns:
-    case K::latent_pack:
-    case K::latent_pack_grad:
-    case K::head_values:
-    case K::head_values_grad: return streaming_time(r, models::bytes_of(op), family_of(op.kind));
+  const auto streamed = [&] { return streaming_time(r, models::bytes_of(op), traits.family); };
+  switch (traits.form) {
+    case models::PriceForm::streamed: return streamed();
+    case models::PriceForm::drawn: return streamed() + drawing_time(r, op, static_cast<double>(op.n * op.m));
+    case models::PriceForm::product: return product_time(r, op);
+    case models::PriceForm::grouped: return grouped_time(r, op);
+    case models::PriceForm::attention: return attention_time(r, op);
+    case models::PriceForm::permuted: return Seconds{streamed().value * (r.gpu ? r.permute_passes : 1)};
+    case models::PriceForm::lookup: return lookup_time(r, op);
+    case models::PriceForm::indexed: return (r.gpu ? r.index_passes : 1) * streamed();
+    case models::PriceForm::interaction: return interaction_time(r, op);
+    case models::PriceForm::orthogonal: return newton_schulz_time(r, op);
   }
-  ENSURE(false, "operator {} has no price", static_cast<int>(op.kind));
+  ENSURE(false, "{} has no price", models::name_of(op.kind));
 }
 
 }  // namespace orrery::cost

@@ -11,11 +11,11 @@
 namespace orrery::cost {
 
 /// The device.* coefficients multiplied with the datasheet's peaks.
-constexpr std::size_t kRates = 5;  ///< dtypes that products compute in
+constexpr std::size_t kRates = 6;  ///< dtypes that products compute in
 struct DeviceRates {
   bool gpu = true;
   int multiprocessors = 1;
-  std::array<double, kRates> matmul{};  ///< FLOP/s at best shapes: fp32, bf16, fp16, fp8, tf32
+  std::array<double, kRates> matmul{};  ///< FLOP/s at best shapes: fp32, bf16, fp16, fp8, tf32, fp4
   std::array<double, kRates> peak{};    ///< the datasheet's FLOP/s, for the same dtypes
   double k_half = 0, tile_rows = 1, tile_columns = 1, halving_loss = 0, narrow_load_loss = 0;
   double operand_bandwidth = 0;                                        ///< bytes/s; CPU only

@@ -15,6 +15,7 @@
 #include "cost/network/copies.h"
 #include "cost/prices/exchange.h"
 #include "cost/prices/operators.h"
+#include "models/operators.h"
 
 namespace orrery::cost {
 
@@ -61,7 +62,8 @@ OpKey key_of(const models::Op& op) {
       static_cast<std::uint32_t>(op.rounded) << 25 | static_cast<std::uint32_t>(op.trans_a) << 26 |
       static_cast<std::uint32_t>(op.trans_b) << 27 | static_cast<std::uint32_t>(op.dropout > 0) << 28 |
       static_cast<std::uint32_t>(op.cap > 0) << 29 | static_cast<std::uint64_t>(op.rule) << 32 |
-      static_cast<std::uint64_t>(op.function) << 40 | static_cast<std::uint64_t>(op.stochastic) << 48;
+      static_cast<std::uint64_t>(op.function) << 40 | static_cast<std::uint64_t>(op.stochastic) << 48 |
+      static_cast<std::uint64_t>(op.four_bits) << 49;
   return {{op.m, op.n, op.k, op.batch, op.sequence, op.heads, op.kv_heads, op.head_dim, op.capacity, op.window,
            op.rotary, op.ring_step, op.slots, op.experts, op.chosen, op.context},
           op.expected,
@@ -86,15 +88,7 @@ struct GroupHash {
 
 /// Whether autograd issues it. Among products, only forward ones read their weight transposed (models/expand.cpp).
 bool is_of_backward(const models::Op& op) {
-  using K = models::OpKind;
-  constexpr K kinds[] = {K::embedding_grad,      K::position_grad,   K::layer_norm_grad, K::rms_norm_grad,
-                         K::bias_grad,           K::rope_grad,       K::attention_grad,  K::merge_kv,
-                         K::ring_attention_grad, K::gelu_grad,       K::swiglu_grad,     K::cross_entropy_grad,
-                         K::type_grad,           K::scatter_rows,    K::tanh_grad,       K::gelu_erf_grad,
-                         K::class_loss_grad,     K::relu_grad,       K::activate_grad,   K::gate_grad,
-                         K::head_norm_grad,      K::expert_bias_grad};
-  if (op.kind == K::matmul) return !op.trans_b;
-  return std::find(std::begin(kinds), std::end(kinds), op.kind) != std::end(kinds);
+  return op.kind == models::OpKind::matmul ? !op.trans_b : models::traits_of(op).issued == models::Issued::autograd;
 }
 
 }  // namespace
@@ -107,7 +101,7 @@ struct Pricing::Memo {
          exchange_share = 1, latency_share = 1, gather_messages = 1, tensor_hidden = 0, host_message_time = 0,
          pipeline_message_time = 0, tensor_hop_time = 0;
   double expert_calls = 0, latent_calls = 0, group_calls = 0;
-  bool scatters = false, host_runs_ahead = true, two_hop = false, graphed = false;
+  bool scatters = false, host_runs_ahead = true, two_hop = false, graphed = false, gathers_fp8 = false;
 
   /// Adjusts a collective's best `latency` and `transfer` in the library to what the stack achieves. `beyond`: ranks of
   /// a group that spans nodes, less one; otherwise 0.
@@ -115,9 +109,12 @@ struct Pricing::Memo {
     if (!rates.gpu) return best;
     best.latency.value *= latency_share;
     const bool data = stream == plan::Stream::data, exchange = stream == plan::Stream::exchange;
+    // Sums of rows of tables, and their gradients, are no all-to-all: the library's own rate.
+    const bool sums =
+        exchange && (kind == plan::CollectiveKind::reduce_scatter || kind == plan::CollectiveKind::all_gather);
     if (!data && kind != plan::CollectiveKind::ring_shift) best.latency.value += tensor_hop_time * beyond;
     if (data && kind == plan::CollectiveKind::all_gather) best.latency.value *= gather_messages;
-    best.stretch = data ? 1 / data_share : exchange ? 1 / exchange_share : 1 - tensor_hidden;
+    best.stretch = data ? 1 / data_share : sums ? 1 : exchange ? 1 / exchange_share : 1 - tensor_hidden;
     best.transfer.value *= best.stretch;
     return best;
   }
@@ -162,6 +159,7 @@ Pricing::Pricing(std::shared_ptr<const clusters::Cluster> cluster, Stack stack,
   memo_->exchange_share = calibration_.get("stack.exchange_share", 1);
   memo_->latency_share = calibration_.get("stack.latency_share", 1);
   memo_->host_runs_ahead = calibration_.get("stack.host_runs_ahead", 1) != 0;
+  memo_->gathers_fp8 = calibration_.get("stack.gathers_fp8", 0) != 0;
   memo_->two_hop = calibration_.get("stack.exchange_two_hop", 0) != 0;
   memo_->expert_calls = calibration_.get("stack.expert_calls", 0);
   if (calibration_.get("stack.groups_unfused", 0) != 0) memo_->group_calls = calibration_.get("stack.group_calls", 0);
@@ -216,18 +214,11 @@ double Pricing::Memo::host_time(std::span<const models::Op> issued) const {
   constexpr double kParts = 4;
   double calls = 0;
   for (const models::Op& op : issued) {
-    const Family family = family_of(op.kind);
     // Frameworks process whole buckets in a few multi-tensor kernels, and load tokens ahead.
-    if (family == Family::optimizer || family == Family::factored || family == Family::quantised ||
-        family == Family::norm_squared || op.kind == models::OpKind::fill_zero || op.kind == models::OpKind::copy ||
-        op.kind == models::OpKind::accumulate_into || op.kind == models::OpKind::clip_coefficient ||
-        op.kind == models::OpKind::overflow || op.kind == models::OpKind::loss_scale ||
-        op.kind == models::OpKind::factor_moments || op.kind == models::OpKind::load_tokens)
-      continue;
+    if (models::traits_of(op).issued == models::Issued::batched) continue;
     if (graphed && op.slots == 0) continue;
     if (!graphed) calls += own_calls(op);
-    const bool attends = op.kind == models::OpKind::attention || op.kind == models::OpKind::attention_grad;
-    const double more = attends && !op.flash && !softmax_is_fused(rates, op) ? kParts : 0;
+    const double more = models::attends(op) && !op.flash && !softmax_is_fused(rates, op) ? kParts : 0;
     calls += (1 + more) * (is_of_backward(op) ? host_grad_share : 1);
   }
   return host_op_time * calls;
@@ -264,8 +255,15 @@ Seconds Pricing::collective_time(plan::CollectiveKind kind, Bytes message, std::
 
 Seconds Pricing::collective_time(const plan::Step& step, const std::vector<plan::Buffer>& buffers,
                                  std::span<const int> members) const {
-  return collective_time(step.collective, Bytes{static_cast<double>(step.message_bytes(buffers))}, members,
-                         step.stream);
+  return collective_time(step.collective, as_sent(step, buffers), members, step.stream);
+}
+
+Bytes Pricing::as_sent(Bytes message, bool for_fp8) const {
+  return for_fp8 && memo_->gathers_fp8 ? Bytes{message.value / 2} : message;
+}
+
+Bytes Pricing::as_sent(const plan::Step& step, const std::vector<plan::Buffer>& buffers) const {
+  return as_sent(Bytes{static_cast<double>(step.message_bytes(buffers))}, step.for_fp8);
 }
 
 Seconds Pricing::exchange_time(Bytes message, std::span<const int> members, const TokenChoice& choice) const {

@@ -64,6 +64,10 @@ class Pricing {
                                               plan::Stream stream = plan::Stream::tensor) const;
   [[nodiscard]] base::Seconds collective_time(const plan::Step& step, const std::vector<plan::Buffer>& buffers,
                                               std::span<const int> members) const;
+  /// What a message of so many bytes of 16 bits each is as the stack sends it: half, if it is gathered `for_fp8`
+  /// products and the stack rounds first (stack.gathers_fp8).
+  [[nodiscard]] base::Bytes as_sent(base::Bytes message, bool for_fp8) const;
+  [[nodiscard]] base::Bytes as_sent(const plan::Step& step, const std::vector<plan::Buffer>& buffers) const;
   /// An all-to-all of tokens' rows as the stack does it (stack.exchange_two_hop): `choice` says how many copies leave a
   /// node. Without a choice, or if the stack has no such method, the collective of the exchange stream.
   [[nodiscard]] base::Seconds exchange_time(base::Bytes message, std::span<const int> members,

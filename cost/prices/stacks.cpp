@@ -60,11 +60,15 @@ std::size_t Prices::place_of(const plan::PlanSpec& spec) const {
   return stacks_.place_of(spec.zero_stage, cluster.size() > cluster.devices_per_node);
 }
 
-std::string usual_stack(const clusters::Device& device, bool has_tables) {
+std::string usual_stack(const clusters::Cluster& cluster, const models::Model& model) {
   using clusters::Architecture;
+  constexpr int kMostOnABoard = 8;  // more share one NVLink domain only in a rack
+  const clusters::Device& device = cluster.device();
   if (device.kind == clusters::DeviceKind::cpu) return "orrery-cpu";
-  if (has_tables) return "generic-recommender";
+  if (model.recommender) return "generic-recommender";
   if (device.architecture == Architecture::generic) return "generic-eager";
+  if (model.experts.any() && device.architecture == Architecture::blackwell && cluster.devices_per_node > kMostOnABoard)
+    return "megatron-bridge";
   return device.architecture == Architecture::volta ? "megatron-2021" : "megatron-core";
 }
 

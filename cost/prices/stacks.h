@@ -60,10 +60,10 @@ class Prices {
   std::vector<Pricing> all_;  ///< in the order of stacks_.all()
 };
 
-/// The default stack for a device: Megatron of the device's years, whose published runs are known; Orrery's own
-/// executor on CPU ranks; a generic PyTorch on other vendors' devices; a generic stack for models with embedding
-/// tables.
-[[nodiscard]] std::string usual_stack(const clusters::Device& device, bool has_tables = false);
+/// The default stack for a model on a cluster: Megatron of the device's years, whose published runs are known; Megatron
+/// Bridge's recipes for a mixture on a rack of Blackwells; Orrery's own executor on CPU ranks; a generic PyTorch on
+/// other vendors' devices; a generic stack for models with embedding tables.
+[[nodiscard]] std::string usual_stack(const clusters::Cluster& cluster, const models::Model& model);
 
 /// Features of a plan that the software does not support, in words ("ZeRO 3", "sequence parallelism"); such a plan is
 /// priced as if it did. Nothing if another stack replaces it.

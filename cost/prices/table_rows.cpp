@@ -30,6 +30,10 @@ double compute_of(const plan::TableReport& report, const plan::Plan& plan, const
   return seconds;
 }
 
+double seconds_on(const clusters::LinkClass& link, double bytes) {
+  return link.bandwidth.value > 0 ? bytes / link.bandwidth.value : 0;
+}
+
 // Where a part's bytes are, and what its cache is expected to do.
 void describe_memory(TableRow& row, const plan::TableReport& report, const models::Recommender& model,
                      const plan::PlanSpec& spec) {
@@ -67,7 +71,7 @@ void describe_tables(Prediction& prediction, const plan::Plan& plan, const Prici
     row.sharding = plan::name_of(report.option.sharding);
     row.place = plan::text_of(report.place);
     row.compute_s = compute_of(report, plan, pricing);
-    row.communication_s = link.bandwidth.value > 0 ? report.option.network / link.bandwidth.value : 0;
+    row.communication_s = seconds_on(link, report.option.network) + seconds_on(cluster.intra, report.option.within);
     row.bytes = report.option.memory;
     if (!report.place.replicated) describe_memory(row, report, *model, spec);
     prediction.tables.push_back(std::move(row));

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "plan/lower/low_rank.h"
+#include "plan/outline/low_rank.h"
 
 namespace orrery::cost {
 

@@ -1,8 +1,7 @@
 // Attention over packed heads, forward and backward. Each head's matrices are strided views of the packed rows, so
-// that nothing is transposed or copied. Queries are taken in blocks, and a causal block sees only the keys up to its
-// own end, which halves the work of long sequences. Backward is the recomputation of Dao et al., "FlashAttention"
-// (arXiv:2205.14135), equations of section 3.1 and appendix B.4: P from the saved log-sum-exp, and
-// dS = P * (dP - rowsum(dy*y)).
+// nothing is transposed or copied. Queries come in blocks, and a causal block sees only the keys up to its own end,
+// which halves the work of long sequences. Backward recomputes as in Dao et al., "FlashAttention" (arXiv:2205.14135),
+// section 3.1 and appendix B.4: P from the saved log-sum-exp, and dS = P * (dP - rowsum(dy*y)).
 #include <cmath>
 #include <cstring>
 
@@ -42,16 +41,16 @@ struct Shape {
            kv_heads, dim);
   }
   [[nodiscard]] std::int64_t tokens() const { return batch * sequence; }
-  /// The first key that a query sees, and those before it.
+  /// The first key that a query sees.
   [[nodiscard]] std::int64_t first_key(std::int64_t query) const {
     return window > 0 ? std::max<std::int64_t>(0, query - window + 1) : 0;
   }
-  /// Where the keys end that the queries [.., end) see.
+  /// The end of the keys that queries up to `end` see.
   [[nodiscard]] std::int64_t keys(std::int64_t end) const { return causal ? end : sequence; }
   [[nodiscard]] std::int64_t query(std::int64_t head) const { return head * dim; }
   [[nodiscard]] std::int64_t key(std::int64_t group) const { return (heads + group) * dim; }
   [[nodiscard]] std::int64_t value(std::int64_t group) const { return (heads + kv_heads + group) * dim; }
-  /// Units of work that are worth a hand-over, of `products` multiply-adds each.
+  /// How many units of work, of `products` multiply-adds each, are worth giving to another thread.
   [[nodiscard]] static std::int64_t chunk(std::int64_t products) {
     return std::max<std::int64_t>(1, (std::int64_t{1} << 19) / std::max<std::int64_t>(1, products));
   }
@@ -71,7 +70,7 @@ void run_attention(Machine& machine, const Call& call) {
   const float* qkv = call.input(0, s.tokens() * s.width);
   float* y = call.output(0, s.tokens() * s.out_width);
   float* saved = call.output(1, flash ? head_rows : head_rows * s.sequence);
-  // With dropout scratch holds a row's factors and, where the probabilities themselves are saved, what is left of them.
+  // With dropout, scratch also holds a row's factors, and if the probabilities are saved, what dropout leaves of them.
   const Masks masks(call);
   const Scores bends(call);
   const Sinks sinks(call, 1);
@@ -84,7 +83,7 @@ void run_attention(Machine& machine, const Call& call) {
           const std::int64_t head_index = unit / s.blocks;  // batch * heads + head
           const std::int64_t b = head_index / s.heads, head = head_index % s.heads, group = head / s.per_group;
           const std::int64_t begin = unit % s.blocks * s.block, end = std::min(begin + s.block, s.sequence);
-          const std::int64_t from = s.first_key(begin), keys = s.keys(end) - from;  // that the block sees
+          const std::int64_t from = s.first_key(begin), keys = s.keys(end) - from;  // keys that the block sees
           const float* packed = qkv + b * s.sequence * s.width;
           const std::int64_t ld = flash ? keys : s.sequence;
           float* scratch = flash || masks.any() ? machine.scratch.get(thread, area + factors) : nullptr;
@@ -115,7 +114,7 @@ void run_attention(Machine& machine, const Call& call) {
 
 namespace {
 
-/// One block of queries of one head: adds to dk and dv unless `first`, writes dq.
+/// One block of queries of one head: writes dq, and adds to dk and dv, or with `first` writes them.
 struct GradBlock {
   const Shape& s;
   const Kernels& kernels;
@@ -131,12 +130,12 @@ struct GradBlock {
   const Masks& masks;
   const Scores& bends;
   float* left;     ///< with dropout: scratch for what it leaves of p, block * T; may be scores
-  float* factors;  ///< and for a row's factors, T
+  float* factors;  ///< with dropout: scratch for a row's factors, T
   float* slopes;   ///< with a cap: scratch for its slopes, block * T
   const Sinks& sinks;
   double* dsink;  ///< with sinks: of this head and sequence
 
-  /// What a row's probabilities leave to the sink.
+  /// The share of a row's probability that goes to the sink.
   [[nodiscard]] double share_of_sink(const float* p, std::int64_t keys, std::int64_t row) const {
     if (flash) return std::exp(static_cast<double>(sinks.of(head)) - static_cast<double>(saved[row]));
     double rest = 1;
@@ -177,7 +176,7 @@ struct GradBlock {
         apply(factors + from, dscores + row * keys, keys);
       }
       kernels.softmax_grad_row(p + row * ld, dscores + row * keys, keys, bends.scale(), subtrahend);
-      if (bends.capped()) {  // of keys that the row sees: of others slopes may be of an earlier block
+      if (bends.capped()) {  // only for keys that the row sees: others may have an earlier block's slopes
         const std::int64_t first_seen = s.first_key(begin + row) - from, end_seen = s.keys(begin + row + 1) - from;
         apply(slopes + row * keys + first_seen, dscores + row * keys + first_seen, end_seen - first_seen);
       }
@@ -208,7 +207,7 @@ void run_attention_grad(Machine& machine, const Call& call) {
   const float* saved = call.input(3, flash ? head_rows : head_rows * s.sequence);
   float* dqkv = call.output(0, s.tokens() * s.width);
 
-  // Query heads of a group add to the same dk and dv: one thread has them all.
+  // Query heads of a group add to the same dk and dv, so one thread handles all of them.
   const Masks masks(call);
   const Scores bends(call);
   const Sinks sinks(call, 4);
@@ -222,7 +221,7 @@ void run_attention_grad(Machine& machine, const Call& call) {
         float* scratch = machine.scratch.get(thread, slopes + (bends.capped() ? area : 0));
         for (std::int64_t unit = first; unit < last; ++unit) {
           const std::int64_t b = unit / s.kv_heads, group = unit % s.kv_heads;
-          for (std::int64_t row = 0; s.window > 0 && row < s.sequence; ++row) {  // no block sees all keys
+          for (std::int64_t row = 0; s.window > 0 && row < s.sequence; ++row) {  // with a window no block sees all keys
             clear(dqkv + (b * s.sequence + row) * s.width + s.key(group), s.dim);
             clear(dqkv + (b * s.sequence + row) * s.width + s.value(group), s.dim);
           }
@@ -248,7 +247,7 @@ void run_attention_grad(Machine& machine, const Call& call) {
                                   scratch + slopes,
                                   sinks,
                                   dsinks.data() + (sinks.any() ? b * s.heads + head : 0)};
-            // The last block sees all keys, so it can write what the others add to.
+            // The last block sees all keys, so it can write what the other blocks then add to.
             for (std::int64_t i = s.blocks - 1; i >= 0; --i)
               block.run(i * s.block, std::min((i + 1) * s.block, s.sequence),
                         s.window == 0 && i == s.blocks - 1 && head == group * s.per_group);

@@ -1,4 +1,4 @@
-// The CPU backend: arena, clock, and the way from an operator's kind to its code.
+// The CPU backend: arena, clock, and dispatch from an operator's kind to its code.
 #include "exec/cpu/backend.h"
 
 #include <fmt/core.h>
@@ -16,14 +16,16 @@
 #include "exec/cpu/onednn.h"
 #include "exec/engine/half.h"
 #include "exec/failure.h"
+#include "models/operators.h"
 
-// Weak: only OpenBLAS has threads of its own to turn off.
+// Weak: only OpenBLAS has threads of its own that must be turned off.
 extern "C" void openblas_set_num_threads(int threads) __attribute__((weak));
 
 namespace orrery::exec {
 namespace {
 
 using models::OpKind;
+using models::Types;
 
 std::string processor_name() {
   std::ifstream info("/proc/cpuinfo");
@@ -34,33 +36,9 @@ std::string processor_name() {
   return "CPU";
 }
 
-/// Arenas from here on ask for large pages (2 MiB); below, rounding up to one would show in the process's memory. A
-/// step of a 50 MiB arena ran 3 % faster with them.
+/// From this size on, arenas ask for large pages (2 MiB). For smaller ones, rounding up to a page would show in the
+/// process's memory. A step with a 50 MiB arena ran 3 % faster with them.
 constexpr std::size_t large_arena = std::size_t{4} << 20;
-
-// Operators that only move bytes, or whose operands are integers, do not care about the type.
-bool any_dtype(OpKind kind) {
-  return kind == OpKind::fill_zero || kind == OpKind::copy;
-}
-
-// Operators that are about types: they widen and round what they need by themselves.
-bool of_types(OpKind kind) {
-  return kind == OpKind::convert || kind == OpKind::sum_pieces || kind == OpKind::encode || kind == OpKind::decode ||
-         kind == OpKind::sparse_encode || kind == OpKind::sparse_decode || kind == OpKind::encode_pooled ||
-         kind == OpKind::decode_pooled || kind == OpKind::dispatch || kind == OpKind::combine ||
-         kind == OpKind::combine_weight_grad || kind == OpKind::grouped_matmul || kind == OpKind::grouped_weight_grad ||
-         kind == OpKind::expert_bias || kind == OpKind::expert_bias_grad || kind == OpKind::encode_rows ||
-         kind == OpKind::decode_rows;
-}
-
-// Operators that treat each row by itself and whose rows may stand in slots, of which the last input says how many
-// there are (models/op.h).
-bool of_rows(OpKind kind) {
-  constexpr OpKind kinds[] = {OpKind::gate,     OpKind::gate_grad,     OpKind::swiglu,   OpKind::swiglu_grad,
-                              OpKind::gelu,     OpKind::gelu_grad,     OpKind::relu,     OpKind::relu_grad,
-                              OpKind::gelu_erf, OpKind::gelu_erf_grad, OpKind::activate, OpKind::activate_grad};
-  return std::find(std::begin(kinds), std::end(kinds), kind) != std::end(kinds);
-}
 
 // The rows that are there of each slot begin with it: `run` gets them, as an operator of so many rows.
 void run_by_slots(const Call& call, const std::function<void(const Call&)>& run) {
@@ -91,8 +69,8 @@ void run_by_slots(const Call& call, const std::function<void(const Call&)>& run)
 
 CpuBackend::CpuBackend(int threads, const Kernels& kernels, std::int64_t device_memory)
     : machine_(threads, kernels), device_memory_(device_memory) {
-  // The pool divides matrix products: OpenBLAS's own threads would go on spinning for tens of milliseconds after
-  // each, on cores that other ranks need.
+  // The pool divides matrix products. OpenBLAS's own threads would keep spinning for tens of milliseconds after each,
+  // on cores that other ranks need.
   if (openblas_set_num_threads != nullptr) openblas_set_num_threads(1);
 }
 
@@ -111,11 +89,10 @@ std::string CpuBackend::device_name() const {
 
 std::byte* CpuBackend::allocate_arena(std::int64_t bytes) {
   if (device_memory_ > 0 && bytes > device_memory_)
-    throw Failure(
-        fmt::format("the plan needs {} bytes of device memory, the cluster's device has {}: recompute, offload "
-                    "or split more of the model",
-                    bytes, device_memory_),
-        FailureKind::environment);
+    throw Failure(fmt::format("the plan needs {} bytes of device memory, but the cluster's device has {}: recompute, "
+                              "offload or split more of the model",
+                              bytes, device_memory_),
+                  FailureKind::environment);
   return map(bytes, "an arena");
 }
 
@@ -129,7 +106,7 @@ std::byte* CpuBackend::map(std::int64_t bytes, const char* what) {
   if (data == MAP_FAILED)
     throw Failure(fmt::format("cannot allocate {} of {} bytes: {}", what, bytes, std::strerror(errno)),
                   FailureKind::environment);
-  // Large pages where the system has them: streams over whole parameters run up to twice as fast. Advice only.
+  // Large pages, if the system has them: streams over whole parameters run up to twice as fast. Only advice.
   if (size >= large_arena) madvise(data, size, MADV_HUGEPAGE);
   arenas_.push_back({static_cast<std::byte*>(data), size});
   return arenas_.back().data;
@@ -157,17 +134,18 @@ std::int64_t CpuBackend::scratch_bytes() const {
 
 void CpuBackend::run(const models::Op& op, std::span<const Operand> in, std::span<const Operand> out,
                      std::span<const ElementRange> ranges, const StepContext& context) {
-  if (op.dtype != models::DType::fp32 && !is_16_bit(op.dtype) && !any_dtype(op.kind))
+  if (op.dtype != models::DType::fp32 && !is_16_bit(op.dtype) && models::traits_of(op).types != Types::moves)
     throw Failure(fmt::format("the CPU backend computes in fp32, bf16 and fp16, not {} in {}", models::name_of(op.kind),
                               models::name_of(op.dtype)));
   const Call call{op, in, out, ranges, context};
-  if (op.slots > 0 && of_rows(op.kind)) return run_by_slots(call, [this](const Call& part) { run_in_its_type(part); });
+  if (op.slots > 0 && models::traits_of(op).in_slots == models::InSlots::may)
+    return run_by_slots(call, [this](const Call& part) { run_in_its_type(part); });
   run_in_its_type(call);
 }
 
 void CpuBackend::run_in_its_type(const Call& call) {
   const models::Op& op = call.op;
-  if (has_16_bit(call) && !any_dtype(op.kind) && !of_types(op.kind))
+  if (has_16_bit(call) && models::traits_of(op).types == Types::computes)
     return run_widened(machine_, call, [this](const Call& wide) { run_in_fp32(wide); });
   if (op.kind == OpKind::matmul && op.rounded) return run_matmul_by_panels(machine_, call);  // tf32
   run_in_fp32(call);

@@ -1,6 +1,6 @@
 #pragma once
-/// CpuBackend: operators on this machine's cores, computed in fp32 from tensors in fp32, bf16 or fp16. Matrix products
-/// by CBLAS, everything else by exec/cpu/simd.
+/// CpuBackend: runs operators on this machine's cores, computing in fp32 from tensors in fp32, bf16 or fp16. Matrix
+/// products use CBLAS, everything else exec/cpu/simd.
 #include <chrono>
 
 #include "exec/cpu/machine.h"
@@ -10,7 +10,7 @@ namespace orrery::exec {
 
 class CpuBackend final : public Backend {
  public:
-  /// `threads` >= 1, the caller's included. `kernels` is for tests.
+  /// `threads` >= 1, including the caller's. `kernels` is for tests.
   explicit CpuBackend(int threads, const Kernels& kernels, std::int64_t device_memory = 0);
   ~CpuBackend() override;
   CpuBackend(const CpuBackend&) = delete;

@@ -14,7 +14,12 @@ using plan::TableLayout;
 
 Bags bags_of(const Call& call, const TableLayout& layout) {
   Bags bags;
-  bags.members = layout.ranks;
+  bags.members = bags.last = layout.ranks;
+  if (call.op.turns > 1) {
+    ENSURE(call.op.turns == layout.ranks, "{} turns of {} workers", call.op.turns, layout.ranks);
+    bags.first = call.op.turn;
+    bags.last = bags.first + 1;
+  }
   bags.samples = layout.samples;
   bags.most_shards = layout.most_shards;
   bags.room = layout.most_indices;
@@ -40,7 +45,7 @@ std::vector<std::int64_t> run_starts(const Bags& bags, std::int64_t shards) {
 }
 
 void check_rows(const std::int32_t* first, const std::int32_t* last, std::int64_t rows) {
-  std::uint32_t most = 0;  // a negative one is the largest
+  std::uint32_t most = 0;  // as unsigned, a negative index is the largest
   for (const std::int32_t* value = first; value < last; ++value)
     most = std::max(most, static_cast<std::uint32_t>(*value));
   ENSURE(first == last || most < static_cast<std::uint64_t>(rows), "row {} of a part with {}",

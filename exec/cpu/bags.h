@@ -1,5 +1,5 @@
 #pragma once
-/// Indices of a step as a rank received them: bags of each member's samples, shard by shard.
+/// A step's indices as a rank received them: bags of each member's samples, shard by shard.
 #include <cstdint>
 #include <vector>
 
@@ -8,11 +8,12 @@
 
 namespace orrery::exec {
 
-/// Where the bag of (member, sample) begins in a shard's run of indices, of all members.
+/// Where the bag of (member, sample) begins in a shard's run of indices, over all members.
 struct Bags {
   const std::int32_t* lengths = nullptr;
   const std::int32_t* values = nullptr;
   std::int64_t members = 0, samples = 0, most_shards = 0, room = 0;
+  std::int64_t first = 0, last = 0;  ///< members whose bags the operator takes: all, or of an update in turns its one
 
   [[nodiscard]] const std::int32_t* lengths_of(std::int64_t member, std::int64_t shard) const {
     return lengths + (member * most_shards + shard) * samples;
@@ -21,10 +22,10 @@ struct Bags {
 /// Inputs 0 and 1 of the call: lengths and indices.
 [[nodiscard]] Bags bags_of(const Call& call, const plan::TableLayout& layout);
 
-/// First index of each (member, shard) run, members outermost.
+/// The first index of each (member, shard) run, members outermost.
 [[nodiscard]] std::vector<std::int64_t> run_starts(const Bags& bags, std::int64_t shards);
 
-/// Before any of a run's rows is touched: they are below `rows`.
+/// Checks that a run's rows are below `rows`, before any of them is touched.
 void check_rows(const std::int32_t* first, const std::int32_t* last, std::int64_t rows);
 
 }  // namespace orrery::exec

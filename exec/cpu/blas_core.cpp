@@ -1,4 +1,4 @@
-// Finds out which kernels OpenBLAS chose and has it choose better ones.
+// Finds out which kernels OpenBLAS chose, and makes it choose better ones.
 #include "exec/cpu/blas_core.h"
 
 #include <unistd.h>
@@ -7,7 +7,7 @@
 #include <array>
 #include <cstdlib>
 
-// Weak: another BLAS has no such function, and then there is nothing to choose.
+// Weak: another BLAS lacks this function, and then there is nothing to choose.
 extern "C" char* openblas_get_corename() __attribute__((weak));
 
 namespace orrery::exec {
@@ -52,7 +52,7 @@ std::string blas_core() {
 
 std::optional<std::string> better_blas_core(std::string_view core, CpuFeatures features) {
   if (core.empty()) return std::nullopt;
-  // "Zen" counts as fine with AVX-512: it is chosen knowingly, for cores that run 512-bit operations in two halves.
+  // "Zen" is also accepted with AVX-512: OpenBLAS chooses it on purpose for cores that split 512-bit operations.
   if (features.avx512) return contains(avx512_cores, core) ? std::nullopt : std::optional<std::string>("SkylakeX");
   if (features.avx2) return contains(avx2_cores, core) ? std::nullopt : std::optional<std::string>("Haswell");
   return std::nullopt;

@@ -1,11 +1,11 @@
-// Chooses the table of kernels for the CPU that runs us.
+// Chooses the table of kernels for this CPU.
 #include "exec/cpu/dispatch.h"
 
 #include "exec/cpu/blas_core.h"
 
 namespace orrery::exec {
 
-// Made by exec/cpu/simd/table.cpp, compiled once per level; CMake says which levels exist.
+// Defined in exec/cpu/simd/table.cpp, compiled once per level; CMake decides which levels exist.
 namespace simd::baseline {
 const Kernels& table();
 }

@@ -1,4 +1,5 @@
-// Operands in 8 bits: their largest magnitude, a power of two from it, and codes with the inner dimension last.
+// Operands in 8 bits: finds their largest magnitude, derives a power of two, writes codes with the inner dimension
+// last.
 #include "exec/cpu/fp8.h"
 
 #include <atomic>
@@ -13,8 +14,8 @@ namespace {
 using models::DType;
 using models::Fp8;
 
-/// The largest magnitude of bf16 values, as bits of an fp32. Bits of magnitudes are ordered as the values are, with
-/// what is not finite above all that is.
+/// The largest magnitude of bf16 values, as the bits of an fp32. Magnitudes sort alike as bits and as values, with
+/// those that are not finite above all others.
 std::uint32_t largest_bits(Machine& machine, const std::uint16_t* x, std::int64_t count) {
   std::atomic<std::uint32_t> all{0};
   machine.pool.each(count, stream_chunk, [&](std::int64_t begin, std::int64_t end, int) {
@@ -27,10 +28,10 @@ std::uint32_t largest_bits(Machine& machine, const std::uint16_t* x, std::int64_
   return all.load() << 16U;
 }
 
-/// Rows of `to` are those of x, or with `transposed` its columns.
+/// Rows of `to` are the rows of x, or with `transposed` its columns.
 void encode(Machine& machine, const std::uint16_t* x, std::int64_t rows, std::int64_t columns, bool transposed,
             float scale, Fp8 kind, std::uint8_t* to) {
-  // All codes that a bf16 can have, by its bits: a row of x is then looked up.
+  // A table of every bf16 value's code, so that rows of x need only look-ups.
   constexpr std::int64_t kValues = std::int64_t{1} << 16;
   std::vector<std::uint8_t> code(rows * columns > 4 * kValues ? kValues : 0);
   const auto code_of = [&](std::uint16_t bits) {
@@ -39,7 +40,7 @@ void encode(Machine& machine, const std::uint16_t* x, std::int64_t rows, std::in
   };
   for (std::uint32_t bits = 0; bits < code.size(); ++bits) code[bits] = code_of(static_cast<std::uint16_t>(bits));
   const auto look_up = [&](std::uint16_t bits) { return code.empty() ? code_of(bits) : code[bits]; };
-  constexpr std::int64_t kLine = 64;  // rows of `to` that a column of x goes to at once
+  constexpr std::int64_t kLine = 64;  // rows of `to` that a column of x is written to at once
   const std::int64_t chunk = transposed ? std::max(kLine, rows_per_chunk(columns)) : rows_per_chunk(columns);
   machine.pool.each(rows, chunk, [&](std::int64_t begin, std::int64_t end, int) {
     if (!transposed) {

@@ -1,5 +1,5 @@
 #pragma once
-/// fp8 products on the CPU: operands rounded to the codes that tensor cores would read, and their values.
+/// fp8 products on the CPU: rounds operands to the codes that tensor cores would read, and gives the codes' values.
 #include <array>
 
 #include "exec/cpu/machine.h"
@@ -7,12 +7,12 @@
 
 namespace orrery::exec {
 
-/// The rounded operands of a product, in the memory that the call has for them.
+/// A product's rounded operands, in the memory that its call provides.
 struct RoundedOperands {
   Operand a, b;                               ///< codes, (m,k) and (n,k)
-  std::array<float, 256> a_values, b_values;  ///< what each code stands for, its scale taken out again
+  std::array<float, 256> a_values, b_values;  ///< the value of each code, without its scale
 };
-/// Of a call of an fp8 product (models/fp8.h), whose operands are bf16.
+/// For a call of an fp8 product (models/fp8.h) with bf16 operands.
 [[nodiscard]] RoundedOperands round_operands(Machine& machine, const Call& call);
 
 }  // namespace orrery::exec

@@ -1,5 +1,5 @@
-// Matrix products. A large one is cut along the longer side of its result, one piece per thread, each computed by
-// oneDNN or a BLAS, which are told of one thread only.
+// Matrix products. A large one is cut along the longer side of its result, one piece per thread; each piece is computed
+// by oneDNN or a BLAS, restricted to one thread.
 #include "exec/cpu/gemm.h"
 
 #include <cblas.h>
@@ -19,14 +19,14 @@ int narrow(std::int64_t value) {
   return static_cast<int>(value);
 }
 
-/// Multiply-adds below which another thread costs more than it computes (about 20 microseconds).
+/// With fewer multiply-adds another thread costs more than it computes (about 20 microseconds).
 constexpr std::int64_t worthwhile_products = std::int64_t{1} << 20;
-/// Multiply-adds from which oneDNN is the faster of the two; below, what it does before a product takes longer.
+/// From this many multiply-adds on, oneDNN is faster than the BLAS; below, its preparation takes longer.
 constexpr std::int64_t large_products = std::int64_t{1} << 19;
 /// Pieces begin at multiples of this: the widest tile of OpenBLAS's kernels.
 constexpr std::int64_t tile = 16;
 
-/// Rows of `c` become the bias, or gain it: the BLAS then adds the product.
+/// Sets rows of `c` to the bias, or adds it; the BLAS then adds the product.
 void put_bias(const Kernels& kernels, const float* bias, float* c, std::int64_t rows, std::int64_t columns,
               std::int64_t ldc, bool accumulate) {
   for (std::int64_t row = 0; row < rows; ++row, c += ldc) {

@@ -1,5 +1,5 @@
-// Matrix products of operands that are not plain fp32: panels of both factors are widened to fp32, or rounded to tf32,
-// multiplied and added up in fp32, and the result is rounded once.
+// Matrix products whose operands are not plain fp32: panels of both factors are widened to fp32 or rounded to tf32,
+// then multiplied and summed in fp32, and the result is rounded once.
 #include <algorithm>
 #include <optional>
 
@@ -14,7 +14,7 @@ namespace {
 
 using models::DType;
 
-constexpr std::int64_t kPanel = 256;  // rows or columns of the result at a time
+constexpr std::int64_t kPanel = 256;  // rows or columns of the result at once
 
 }  // namespace
 
@@ -34,7 +34,7 @@ void run_matmul_by_panels(Machine& machine, const Call& call) {
   const Factor factor_a = codes ? Factor{codes->a, &codes->a_values} : Factor{call.in[0], nullptr, tf32};
   const Factor factor_b = codes ? Factor{codes->b, &codes->b_values} : Factor{call.in[1], nullptr, tf32};
   const Factor result{call.out[0]}, added{biased ? call.in[2] : Operand{}};
-  // Threads take columns; each walks down the rows with one panel of B.
+  // Each thread takes some columns, and walks down the rows with one panel of B.
   machine.pool.each(n, kPanel, [&](std::int64_t from, std::int64_t to, int thread) {
     const std::int64_t widest = std::min(kPanel, to - from), tallest = std::min(kPanel, m);
     float* const b = machine.scratch.get(thread, widest * k + tallest * k + tallest * widest + widest);

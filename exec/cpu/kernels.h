@@ -1,14 +1,14 @@
 #pragma once
-/// The inner loops of the CPU backend, as one table of functions per instruction set. They are compiled once for each
-/// (exec/cpu/simd/) and chosen when the backend is made. All work on contiguous fp32 rows; who calls them divides rows
-/// or columns over threads. Results do not depend on that division.
+/// The inner loops of the CPU backend: a table of functions, compiled once per instruction set (exec/cpu/simd/) and
+/// chosen when the backend is made. All work on contiguous fp32 rows; the caller divides rows or columns over threads.
+/// Results do not depend on that division.
 #include <cstdint>
 
 #include "models/activation.h"
 
 namespace orrery::exec {
 
-/// Constants of one AdamW update, already combined with the bias corrections.
+/// Constants of one AdamW update, with bias corrections already applied.
 struct AdamWFactors {
   float gradient = 1;  ///< clip coefficient
   float beta1 = 0, beta2 = 0;
@@ -20,7 +20,7 @@ struct AdamWFactors {
   float decay = 0;  ///< LAMB: part of its direction
 };
 
-/// Constants of one SGD update; decay is added to the gradient.
+/// Constants of one SGD update; weight decay is added to the gradient.
 struct SgdFactors {
   float gradient = 1;
   float decay = 0;
@@ -29,12 +29,12 @@ struct SgdFactors {
   bool nesterov = false;
 };
 
-/// A mask of dropout (models/dropout.h): which, and what becomes of its elements.
+/// A dropout mask (models/dropout.h): which one, and what it does to elements.
 struct DropoutDraw {
   std::uint64_t key = 0;
   std::uint32_t site = 0, sequence = 0;
   std::uint32_t threshold = 0;  ///< of 2^16
-  float scale = 1;              ///< of those that are kept
+  float scale = 1;              ///< factor for elements that are kept
 };
 
 struct Kernels {
@@ -52,7 +52,7 @@ struct Kernels {
   void (*rms_norm_grad)(const float* dy, const float* x, const float* weight, const float* rstd, const float* addend,
                         float* dx, Count rows, Count columns);
 
-  // -- column sums over `rows` rows, `stride` apart, of `columns` columns; all accumulate
+  // -- sums over `rows` rows, `stride` apart, of `columns` columns; all accumulate
   void (*column_sum)(const float* x, float* sum, Count rows, Count stride, Count columns);
   /// dweight += sum dy*(x-mean)*rstd, dbias += sum dy. mean and dbias may be null.
   void (*norm_weight_grad)(const float* dy, const float* x, const float* mean, const float* rstd, float* dweight,
@@ -74,7 +74,7 @@ struct Kernels {
   void (*softmax_grad_row)(const float* p, float* dp, Count count, float scale, float dot);
   float (*dot)(const float* a, const float* b, Count count);
 
-  // -- loss: rows `stride` apart, of which `columns` columns count
+  // -- loss: rows are `stride` apart; only the first `columns` columns count
   void (*row_max)(const float* logits, float* max, Count rows, Count stride, Count columns);
   void (*row_exp_sum)(const float* logits, const float* max, float* sum, Count rows, Count stride, Count columns);
   /// dlogits = exp(logits - max) * scale / sum; the rest of the row is zero
@@ -93,14 +93,14 @@ struct Kernels {
   /// parameter -= rate * the same direction
   void (*lamb_step)(const float* first, const float* second, float* parameter, Count count, const AdamWFactors& factors,
                     float rate);
-  // -- rows of embedding tables, of `width` values; zeros where `count` is 0
-  /// sum = rows index[0] + index[1] + ... index[count - 1], added up in that order. Rows of index[count, known) are
-  /// asked for ahead of their turn.
+  // -- rows of embedding tables, `width` values each; zeros if `count` is 0
+  /// sum = rows index[0] + index[1] + ... + index[count - 1], in that order. Rows of index[count, known) are
+  /// prefetched.
   void (*sum_rows)(const float* rows, const std::int32_t* index, Count count, Count known, Count width, float* sum);
-  /// The same of rows that begin at base[starts[i]].
+  /// The same for rows that begin at base[starts[i]].
   void (*sum_parts)(const float* base, const std::int64_t* starts, Count count, Count known, Count width, float* sum);
 
-  // -- 16-bit values: bf16 and fp16, to nearest even
+  // -- 16-bit values: bf16 and fp16, rounded to nearest even
   void (*from_bf16)(const std::uint16_t* x, float* y, Count count);
   void (*to_bf16)(const float* x, std::uint16_t* y, Count count);
   void (*from_fp16)(const std::uint16_t* x, float* y, Count count);
@@ -110,7 +110,7 @@ struct Kernels {
   void (*dropout_factors)(const DropoutDraw& draw, std::uint64_t first, Count count, float* factors);
   void (*relu)(const float* x, float* y, Count count);
   void (*relu_grad)(const float* dy, const float* y, float* dx, Count count);
-  /// Activations of exec/engine/activations.h; the gated ones times `up`.
+  /// Activations of exec/engine/activations.h; gated ones are multiplied by `up`.
   void (*activate)(models::Function function, const float* x, float* y, Count count);
   void (*activate_grad)(models::Function function, const float* dy, const float* x, float* dx, Count count);
   void (*gate)(models::Function function, const float* gate, const float* up, float* y, Count count);

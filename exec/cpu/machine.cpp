@@ -1,4 +1,4 @@
-// Scratch memory, the rotation table, and operands with their sizes checked.
+// Scratch memory, the rotation table, and operands of checked sizes.
 #include "exec/cpu/machine.h"
 
 #include <cmath>

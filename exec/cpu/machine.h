@@ -1,5 +1,5 @@
 #pragma once
-/// What the operators of the CPU backend share: threads, kernels, scratch memory, and checked access to operands.
+/// What the CPU backend's operators share: threads, kernels, scratch memory, and checked access to operands.
 #include <algorithm>
 #include <cstdint>
 #include <functional>
@@ -14,7 +14,7 @@
 
 namespace orrery::exec {
 
-/// Memory that kernels need beyond their operands, one piece per thread, grown on demand and counted.
+/// Memory that kernels need beyond their operands: one piece per thread, grown on demand, and counted.
 class Scratch {
  public:
   explicit Scratch(int threads) : pieces_(static_cast<std::size_t>(threads)) {}
@@ -33,7 +33,7 @@ class Scratch {
   std::vector<Piece> pieces_;
 };
 
-/// cos and sin of position t times theta^(-2i/D), (T, D/2) each; made once per shape.
+/// cos and sin of position t times theta^(-2i/D), (T, D/2) each; computed once per shape.
 struct RopeTable {
   std::int64_t sequence = 0, head_dim = 0;
   double theta = 0;
@@ -46,11 +46,11 @@ struct Machine {
   Pool pool;
   const Kernels& kernels;
   Scratch scratch;
-  Scratch widened{16};  ///< 16-bit operands in fp32: a piece for each operand
+  Scratch widened{16};  ///< 16-bit operands in fp32, one piece per operand
   RopeTable rope;
 };
 
-/// One operator and everything it was called with.
+/// One operator with all arguments of its call.
 struct Call {
   const models::Op& op;
   std::span<const Operand> in;
@@ -63,46 +63,46 @@ struct Call {
   [[nodiscard]] const float* optional_input(std::size_t index, std::int64_t elements) const;
   [[nodiscard]] const std::int32_t* ids(std::size_t index, std::int64_t elements) const;
   [[nodiscard]] float* output(std::size_t index, std::int64_t elements) const;
-  /// Where the run's embedding tables lie; only schedules that look up tables have it.
+  /// Where the run's embedding tables are; only schedules that look up tables have it.
   [[nodiscard]] const plan::TableLayout& tables() const;
 };
 
-/// Elements of a chunk of streaming work: large enough to hide the hand-over, the same for any number of threads, so
-/// that partial sums are the same too.
+/// Elements of a chunk of streaming work: large enough to hide the hand-over, and independent of the number of threads,
+/// so that partial sums are too.
 constexpr std::int64_t stream_chunk = std::int64_t{1} << 16;
 
-/// The ranges of the call, or `all` of it as one when none are given.
+/// The call's ranges, or the single range `all` if it has none.
 [[nodiscard]] std::span<const ElementRange> ranges_of(const Call& call, const ElementRange& all);
 
-/// What loss scaling, input operand `index` where there is one, says of this update.
+/// What loss scaling (input operand `index`, if present) says about this update.
 struct UpdateClock {
   bool skips = false;
-  double time = 1;  ///< updates so far, this one included
+  double time = 1;  ///< updates so far, including this one
 };
 [[nodiscard]] UpdateClock clock_of(const Call& call, std::size_t index);
-/// What clipping leaves of gradients: input operand 1, or 1.
+/// The coefficient from clipping gradients: input operand 1, or 1.
 [[nodiscard]] float coefficient_of(const Call& call);
-/// Constants of Adam's kind, but for decay and the gradients' coefficient.
+/// Adam's constants, without decay and the gradients' coefficient.
 [[nodiscard]] AdamWFactors adam_factors(const Call& call, const UpdateClock& clock);
-/// The same of AdamW, the gradients' coefficient and the learning rate in them.
+/// The same for AdamW, with the gradients' coefficient and the learning rate.
 [[nodiscard]] AdamWFactors adamw_factors(const Call& call, const UpdateClock& clock);
-/// What compute reads, where the update is of a master: output operand `index`, if there is one.
+/// Writes the copy that compute reads, output operand `index`, if the update is of a master.
 void write_copy(Machine& machine, const Call& call, const float* parameter, std::size_t index);
 
-/// Work that is worth handing to another thread, in elements of cheap arithmetic (some 10 microseconds).
+/// Work that is worth giving to another thread, in elements of cheap arithmetic (some 10 microseconds).
 constexpr std::int64_t worthwhile_elements = 16384;
 
-/// Rows of a chunk when each row has `columns` elements.
+/// Rows per chunk if each row has `columns` elements.
 [[nodiscard]] inline std::int64_t rows_per_chunk(std::int64_t columns) {
   return std::max<std::int64_t>(1, worthwhile_elements / std::max<std::int64_t>(1, columns));
 }
-/// Columns of a chunk when each column has `rows` elements: whole cache lines.
+/// Columns per chunk if each column has `rows` elements: whole cache lines.
 [[nodiscard]] inline std::int64_t columns_per_chunk(std::int64_t rows) {
   constexpr std::int64_t line = 64;
   return (worthwhile_elements / std::max<std::int64_t>(1, rows) / line + 1) * line;
 }
 
-/// Whether an operand is bf16 or fp16; and `run` on operands in fp32, whose results are then rounded.
+/// Whether an operand is bf16 or fp16. run_widened calls `run` on operands in fp32 and rounds its results.
 [[nodiscard]] bool has_16_bit(const Call& call);  // widened.cpp
 void run_widened(Machine& machine, const Call& call, const std::function<void(const Call&)>& run);
 void run_matmul_by_panels(Machine& machine, const Call& call);  // gemm_panels.cpp

@@ -1,5 +1,5 @@
 #pragma once
-/// Masks of dropout as an operator of one rank draws them: from rows and heads of its own to places in the whole model.
+/// Dropout masks as one rank's operator draws them: maps its own rows and heads to places in the whole model.
 #include "exec/cpu/machine.h"
 #include "models/dropout.h"
 
@@ -25,20 +25,20 @@ class Masks {
                             op_.m, factors);
   }
 
-  /// Factors of the probabilities of query `row` for this rank's keys [0, keys), of its head `head` and the
-  /// micro-batch's sequence `sequence`. Keys are those of the rank that is `owner` in the ring.
+  /// Factors for the probabilities of query `row` and keys [0, keys), in this rank's head `head` and the micro-batch's
+  /// sequence `sequence`. The keys belong to rank `owner` of the ring.
   void of_scores(const Kernels& kernels, std::int64_t sequence, std::int64_t head, std::int64_t row, int owner,
                  std::int64_t keys, float* factors) const {
     const std::int64_t all = op_.sequence * op_.context, global_head = context_.tensor_rank * op_.heads + head;
     const std::int64_t query = position_of(op_, context_.part, row);
     const auto first = static_cast<std::uint64_t>((global_head * all + query) * all);
-    // Of a ring's block keys are two runs.
+    // A block of the ring has two runs of keys.
     const std::int64_t run = op_.context > 1 ? op_.sequence / 2 : op_.sequence;
     for (std::int64_t at = 0; at < keys; at += run)
       kernels.dropout_factors(of_sequence(sequence), first + static_cast<std::uint64_t>(position_of(op_, owner, at)),
                               std::min(run, keys - at), factors + at);
   }
-  /// The same of keys that this rank itself has.
+  /// The same for this rank's own keys.
   void of_scores(const Kernels& kernels, std::int64_t sequence, std::int64_t head, std::int64_t row, std::int64_t keys,
                  float* factors) const {
     of_scores(kernels, sequence, head, row, context_.part, keys, factors);

@@ -1,4 +1,4 @@
-// oneDNN by dlopen. Its C interface for one product has been the same since version 1 (dnnl.h, "BLAS functions").
+// oneDNN by dlopen. Its C interface for a single product has not changed since version 1 (dnnl.h, "BLAS functions").
 #include "exec/cpu/onednn.h"
 
 #include <dlfcn.h>
@@ -26,14 +26,14 @@ struct OneDnn {
     const char* const wanted = std::getenv("ORRERY_PRODUCTS");
     if (wanted != nullptr && std::strcmp(wanted, "cblas") == 0) return;
     for (const char* name : {"libdnnl.so.3", "libdnnl.so.2"}) {
-      void* const library = ::dlopen(name, RTLD_NOW | RTLD_LOCAL);  // stays open as long as the process
+      void* const library = ::dlopen(name, RTLD_NOW | RTLD_LOCAL);  // stays open until the process ends
       if (library == nullptr) continue;
       const auto ask = reinterpret_cast<const Version* (*)()>(::dlsym(library, "dnnl_version"));
       const auto found = reinterpret_cast<decltype(sgemm)>(::dlsym(library, "dnnl_sgemm"));
       if (ask == nullptr || found == nullptr) continue;
       version = ask();
       sgemm = found;
-      // OpenMP's; a build on another threading library has none, and is then told by nobody to keep to one thread.
+      // OpenMP's. A build on another threading library lacks it, and then cannot be held to one thread.
       set_threads = reinterpret_cast<void (*)(int)>(::dlsym(library, "omp_set_num_threads"));
       if (set_threads == nullptr) sgemm = nullptr;
       return;
@@ -59,7 +59,7 @@ bool onednn_gemm(bool trans_a, bool trans_b, std::int64_t m, std::int64_t n, std
                  std::int64_t ldc) {
   const OneDnn& it = library();
   if (it.sgemm == nullptr) return false;
-  // The backend's own threads divide products. OpenMP keeps this setting for each thread that calls.
+  // The backend's own threads divide products. OpenMP keeps this setting per calling thread.
   thread_local const bool alone = (it.set_threads(1), true);
   static_cast<void>(alone);
   const int status = it.sgemm(trans_a ? 'T' : 'N', trans_b ? 'T' : 'N', m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);

@@ -1,4 +1,4 @@
-// Places of rows in the caches of tables that live outside the device's memory.
+// Places of rows in the caches of tables outside the device's memory.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace {
 using plan::TableLayout;
 using plan::TableShard;
 
-/// A list that a step of copies reads: how many, then a row and a place each.
+/// A list for a step that copies rows: their number, then a row and a place for each.
 class RowList {
  public:
   RowList() = default;

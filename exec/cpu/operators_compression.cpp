@@ -1,5 +1,5 @@
 // Values in fewer bits: 16-bit gradients and their sums, PowerSGD's small matrices, Gist's encodings. Operands keep
-// their own types; what is computed on is widened a little at a time.
+// their own types, and are widened a little at a time to compute.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -102,7 +102,7 @@ void run_sum_pieces(Machine& machine, const Call& call) {
 
 namespace {
 
-/// A matrix of few columns and many rows.
+/// A matrix with few columns and many rows.
 struct Columns {
   float* x;
   std::int64_t rows, columns;
@@ -113,10 +113,10 @@ struct Columns {
       sum += static_cast<double>(x[r * columns + a]) * static_cast<double>(x[r * columns + b]);
     return sum;
   }
-  /// Takes the columns before `c` out of it and makes its length 1. False where hardly anything is left. Twice: of a
-  /// column that is nearly spanned by them rounding leaves as much along them as beside them.
+  /// Removes the columns before `c` from it and scales it to length 1. Returns false if hardly anything is left. Does
+  /// so twice: if they nearly span the column, rounding leaves as much along them as beside them.
   [[nodiscard]] bool settle(std::int64_t c) const {
-    constexpr double kNothing = 1e-6, kMost = 0.5;  // of the column's length before: a few units of fp32; half of it
+    constexpr double kNothing = 1e-6, kMost = 0.5;  // of the column's earlier length: a few units of fp32; half
     for (const double least : {kNothing, kMost}) {
       const double before = std::sqrt(dot(c, c));
       for (std::int64_t other = 0; other < c; ++other) {
@@ -125,7 +125,7 @@ struct Columns {
       }
       const double length = std::sqrt(dot(c, c));
       if (length <= least * before) return false;
-      const auto factor = static_cast<float>(1 / length);  // what is no number stays visible
+      const auto factor = static_cast<float>(1 / length);  // NaN stays visible
       for (std::int64_t r = 0; r < rows; ++r) x[r * columns + c] *= factor;
     }
     return true;
@@ -134,9 +134,9 @@ struct Columns {
 
 }  // namespace
 
-// Modified Gram-Schmidt, as PowerSGD's authors use it (Vogels et al. 2019, section 3). A column that those before it
-// span would be noise at length 1, or zero and then zero for ever, since the next step begins with what this one finds:
-// it becomes the first unit vector that they do not span.
+// Modified Gram-Schmidt, as PowerSGD's authors use it (Vogels et al. 2019, section 3). A column that the ones before it
+// span would be noise at length 1; or it would be zero, and remain zero for ever, since the next step starts from this
+// one's result. Instead it becomes the first unit vector that they do not span.
 void run_orthogonalise(Machine&, const Call& call) {
   const Columns p{call.output(0, call.op.m * call.op.n), call.op.m, call.op.n};
   ENSURE(p.columns <= p.rows, "{} orthonormal columns of {} values", p.columns, p.rows);

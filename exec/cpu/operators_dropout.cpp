@@ -1,11 +1,11 @@
-// Dropout of rows, alone and within the residual's addition; and ReLU.
+// Dropout of rows, by itself and within the residual's addition; and ReLU.
 #include "base/ensure.h"
 #include "exec/cpu/masks.h"
 
 namespace orrery::exec {
 namespace {
 
-/// body(row, factors) for all rows.
+/// Calls body(row, factors) for all rows.
 template <class Body>
 void by_row(Machine& machine, const Call& call, const Body& body) {
   ENSURE(call.op.sequence > 0, "{} draws for sequences of no length", models::name_of(call.op.kind));

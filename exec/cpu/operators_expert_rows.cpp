@@ -1,5 +1,5 @@
-// What is done to each row of a slot by itself: the bias of its expert, and rows in fewer bits on their way to experts
-// and back (models/experts.h).
+// Operators on each row of a slot by itself: its expert's bias, and rows in fewer bits on their way to experts and back
+// (models/experts.h).
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -16,12 +16,12 @@ namespace {
 using models::DType;
 using models::TokenCodec;
 
-/// Rows of one expert that stand together.
+/// Consecutive rows of one expert.
 struct SlotRows {
   std::int64_t expert = 0, first = 0, rows = 0;
 };
 
-/// All that are there, slot by slot.
+/// All rows that are present, slot by slot.
 std::vector<SlotRows> rows_that_are_there(const models::Op& op, const std::int32_t* counts) {
   std::vector<SlotRows> out;
   for (std::int64_t slot = 0; slot < op.slots; ++slot) {
@@ -37,14 +37,14 @@ std::vector<SlotRows> rows_that_are_there(const models::Op& op, const std::int32
   return out;
 }
 
-/// The largest magnitude's bits: of a value that is no number above all others, so that it is not lost.
+/// The bits of the largest magnitude. NaN counts as above all others, so that it is not lost.
 std::uint32_t largest_bits(const float* x, std::int64_t count) {
   std::uint32_t most = 0;
   for (std::int64_t i = 0; i < count; ++i) most = std::max(most, std::bit_cast<std::uint32_t>(x[i]) & 0x7FFFFFFFU);
   return most;
 }
 
-/// A row in 8 bits: its scales, then its codes. What is not finite makes all that shares its scale NaN.
+/// A row in 8 bits: its scales, then its codes. A value that is not finite turns all that share its scale into NaN.
 void encode_row(TokenCodec codec, const float* x, std::int64_t columns, std::byte* out) {
   const std::int64_t scales = models::scales_of_row(codec, columns);
   const std::int64_t block = codec == TokenCodec::fp8 ? models::kTokenBlock : columns;
@@ -86,7 +86,7 @@ void decode_row(TokenCodec codec, const std::byte* from, std::int64_t columns, f
   }
 }
 
-/// body(row, fp32 of it): of each row of op.m values that is there.
+/// Calls body(row, its values in fp32) for each row present, of op.m values.
 template <class Body>
 void each_row(Machine& machine, const Call& call, const Body& body) {
   const models::Op& op = call.op;
@@ -127,7 +127,7 @@ void run_expert_bias_grad(Machine& machine, const Call& call) {
   const std::int64_t m = op.m, sides = two ? 2 : 1;
   static_cast<void>(call.input(0, op.slots * op.capacity * sides * m));
   const std::vector<SlotRows> there = rows_that_are_there(op, call.ids(1, op.slots * op.experts));
-  // A thread has an expert: its rows are added up in one order for any number of threads.
+  // One thread handles an expert, so that its rows are summed in one order for any number of threads.
   machine.pool.each(op.experts, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
     float* const sum = machine.scratch.get(thread, 2 * sides * m);
     float* const dy = sum + sides * m;

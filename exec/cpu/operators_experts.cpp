@@ -1,6 +1,5 @@
-// The products of mixtures of experts and the way of tokens' rows to them and back. Rows, weights and results may each
-// be in fp32 or in 16 bits: they are widened row by row or panel by panel, so that rows that are not there cost
-// nothing.
+// Products of mixtures of experts, and moving tokens' rows to experts and back. Rows, weights and results may each be
+// fp32 or 16 bits; they are widened row by row or panel by panel, so that missing rows cost nothing.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -17,21 +16,21 @@ namespace {
 
 using models::DType;
 
-constexpr std::int64_t kColumns = 256;  // of a result that a thread computes at a time, for any number of threads
-constexpr std::int64_t kRows = 256;     // that are widened at a time
+constexpr std::int64_t kColumns = 256;  // of the result, per thread at a time; independent of the number of threads
+constexpr std::int64_t kRows = 256;     // widened at a time
 
-/// Row `row` of `columns` values: where it is, or in fp32 in `room`.
+/// Row `row` of `columns` values: in place, or widened to fp32 in `room`.
 const float* row_of(const Kernels& kernels, const Operand& from, std::int64_t row, std::int64_t columns, float* room) {
   if (from.dtype == DType::fp32) return reinterpret_cast<const float*>(from.data) + row * columns;
   load_panel(kernels, {from}, row * columns, columns, 1, columns, room);
   return room;
 }
 
-// In tf32 as other products; codes in 8 bits want a scale for each expert's rows.
+// tf32 works as in other products; 8-bit codes would need a scale for each expert's rows.
 void refuse_fp8(const models::Op& op, DType rows) {
   if (op.rounded && rows != DType::fp32)
     throw Failure(
-        "experts' products in fp8 are planned and priced, and CPU ranks do not compute them yet: precision bf16",
+        "CPU ranks cannot compute experts' products in fp8 yet, only plan and price them: use precision: bf16",
         FailureKind::environment);
 }
 
@@ -39,20 +38,20 @@ void check(const Call& call, std::size_t index, std::int64_t elements) {
   static_cast<void>(call.input(index, elements));
 }
 
-/// Rows of a slot that are one expert's.
+/// A slot's rows for one expert.
 struct Segment {
   std::int64_t expert = 0, first = 0, rows = 0;
 };
 
-/// All that have rows, those of an expert one after the other: of each expert the first and the end.
+/// All that have rows, grouped by expert: where each expert's begin and end.
 struct Segments {
   std::vector<Segment> all;
-  std::vector<std::size_t> begin;  ///< one more than experts
+  std::vector<std::size_t> begin;  ///< has one entry more than experts
 };
 
 Segments segments_of(const models::Op& op, const std::int32_t* counts) {
   Segments result;
-  std::vector<std::int64_t> next(static_cast<std::size_t>(op.slots));  // row of each slot
+  std::vector<std::int64_t> next(static_cast<std::size_t>(op.slots));  // next row of each slot
   for (std::int64_t e = 0; e < op.experts; ++e) {
     result.begin.push_back(result.all.size());
     for (std::int64_t slot = 0; slot < op.slots; ++slot) {
@@ -71,18 +70,18 @@ const float* fp32(const Operand& from) {
   return reinterpret_cast<const float*>(from.data);
 }
 
-/// A product of one segment's rows with one matrix: columns [column, column + columns) of the result.
+/// The product of one segment's rows with one matrix: columns [column, column + columns) of the result.
 struct Piece {
   bool trans_b = false;
   std::int64_t k = 0, n = 0;             // of the matrix
-  std::int64_t a_column = 0, lda = 0;    // where the rows' columns begin, and of how many
+  std::int64_t a_column = 0, lda = 0;    // where the rows' columns begin, and the row length
   std::int64_t c_column = 0, ldc = 0;    // of the result, likewise
   std::int64_t column = 0, columns = 0;  // of the matrix
   std::int64_t matrix = 0;               // its first element
   bool adds = false;
 };
 
-/// All operands in fp32 as they are.
+/// All operands are fp32 and used in place.
 void multiply(const Segment& s, const Piece& p, const float* a, const float* w, float* c) {
   gemm(false, p.trans_b, s.rows, p.columns, p.k, 1.0F, a + s.first * p.lda + p.a_column, p.lda,
        w + p.matrix + (p.trans_b ? p.column * p.k : p.column), p.trans_b ? p.k : p.n, p.adds ? 1.0F : 0.0F,
@@ -189,7 +188,7 @@ void run_grouped_matmul(Machine& machine, const Call& call) {
                      weights[0].dtype == DType::fp32 && weights[1].dtype == DType::fp32;
   refuse_fp8(op, a.dtype);
 
-  // A thread takes some columns of one expert's matrix, or of both where results stand side by side.
+  // A thread takes some columns of one expert's matrix, or of both matrices if their results are side by side.
   const std::int64_t blocks = (n + kColumns - 1) / kColumns, sides = op.trans_b ? products : 1;
   machine.pool.each(op.experts * sides * blocks, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
     for (std::int64_t task = begin; task < end; ++task) {
@@ -207,7 +206,7 @@ void run_grouped_matmul(Machine& machine, const Call& call) {
           }
         continue;
       }
-      // The matrices' columns are widened once, then the rows that are multiplied with them.
+      // Widens the matrices' columns once, then the rows multiplied with them.
       const std::int64_t inner = op.trans_b ? k : products * k, tallest = std::min(kRows, op.capacity);
       float* const b = machine.scratch.get(thread, inner * piece.columns + tallest * (inner + piece.columns));
       float* const x = b + inner * piece.columns;

@@ -1,5 +1,5 @@
 // Adafactor (Shazeer and Stern, "Adafactor: Adaptive Learning Rates with Sublinear Memory Cost", ICML 2018, algorithms
-// 4 and 5): second moments of matrices as sums of rows and columns, updates clipped by their root mean square.
+// 4 and 5): second moments of matrices as sums over rows and columns, updates clipped by their root mean square.
 #include <cmath>
 
 #include "base/ensure.h"
@@ -8,14 +8,14 @@
 namespace orrery::exec {
 namespace {
 
-constexpr double kEpsilon1 = 1e-30, kEpsilon2 = 1e-3;  // the paper's, section 9
+constexpr double kEpsilon1 = 1e-30, kEpsilon2 = 1e-3;  // the values of the paper's section 9
 
 double count_of(const ElementRange& range) {
   return static_cast<double>(range.all_rows) * static_cast<double>(range.all_columns);
 }
 
-/// A run of one row of a range: elements [begin, begin + count) of the operand, from column `column` of row `row` of
-/// the rank's part.
+/// A run within one row of a range: elements [begin, begin + count) of the operand, which start at column `column` of
+/// row `row` of the rank's part.
 struct Piece {
   std::int64_t begin = 0, row = 0, column = 0, count = 0;
 };
@@ -32,7 +32,7 @@ std::int64_t end_row(const ElementRange& range) {
   return (range.first + range.end - range.begin + range.columns - 1) / range.columns;
 }
 
-/// 1/sqrt of the estimate of the second moment: of a matrix R_i C_j / mean R, of anything else the element's own.
+/// 1/sqrt of the estimated second moment: for a matrix from R_i C_j / mean R, otherwise from the element's own.
 struct Estimate {
   const float* factors;
   double columns, rows, mean;
@@ -43,7 +43,7 @@ struct Estimate {
         rows(static_cast<double>(range.all_rows)),
         mean(range.columns == 0 ? 1 : static_cast<double>(all[range.factor_sum]) / count_of(range) + kEpsilon1) {}
 
-  /// Of row `i`, without the column's part.
+  /// The part of row `i`, without the column's.
   [[nodiscard]] double row(const ElementRange& range, std::int64_t i) const {
     return std::sqrt(mean / (static_cast<double>(factors[range.factor_rows + i]) / columns + kEpsilon1));
   }
@@ -55,8 +55,8 @@ struct Estimate {
   }
 };
 
-/// body(first operand element, how many, 1/sqrt of the k-th one's estimate, slot) over runs of a range, divided over
-/// threads by rows or by chunks; what is added up goes to the slot of its row or chunk.
+/// Calls body(first operand element, count, 1/sqrt of the k-th one's estimate, slot) for runs of a range, divided over
+/// threads by rows or chunks. Sums go into the slot of their row or chunk.
 template <class Body>
 void over_range(Machine& machine, const ElementRange& range, const Estimate& estimate, const Body& body) {
   if (range.columns == 0) {
@@ -121,7 +121,7 @@ void run_factor_sums(Machine& machine, const Call& call) {
       sums[range.factor_rows + from + i] += static_cast<float>(by_row[static_cast<std::size_t>(i)]);
     }
     sums[range.factor_sum] += static_cast<float>(total);
-    // Columns by stripes: each thread adds up whole columns, in the order of the rows.
+    // Columns in stripes: each thread sums whole columns, in the order of the rows.
     machine.pool.each(range.columns, columns_per_chunk(rows), [&](std::int64_t begin, std::int64_t end, int) {
       std::vector<double> stripe(static_cast<std::size_t>(end - begin));
       for (std::int64_t i = 0; i < rows; ++i) {
@@ -163,7 +163,7 @@ void run_factor_norms(Machine& machine, const Call& call) {
                [&](std::int64_t first, std::int64_t count, const auto& inverse, std::int64_t slot) {
                  const float* const g = gradient + first;
                  const float* const x = parameter + first;
-                 // Sums side by side: one would wait for each addition.
+                 // Several sums side by side: a single one would wait for each addition.
                  constexpr std::int64_t kLanes = 8;
                  std::array<double, kLanes> of_x{}, of_u{};
                  const auto add = [&](std::int64_t k, std::size_t lane) {

@@ -10,7 +10,7 @@
 namespace orrery::exec {
 namespace {
 
-/// First id of this rank's shard of the token table.
+/// The first id in this rank's shard of the token table.
 std::int64_t first_id(const Call& call) {
   return call.context.tensor_rank * call.op.m;
 }
@@ -56,7 +56,7 @@ void run_position_add(Machine& machine, const Call& call) {
   });
 }
 
-// Tokens repeat, so threads share columns, not rows: each adds all tokens in order.
+// Tokens repeat, so threads divide columns, not rows: each adds all tokens in order.
 void run_embedding_grad(Machine& machine, const Call& call) {
   const std::int64_t n = call.op.n, rows = call.op.m, c = call.op.k, first = first_id(call);
   const std::int32_t* ids = call.ids(0, n);
@@ -92,8 +92,8 @@ void run_position_grad(Machine& machine, const Call& call) {
                     });
 }
 
-// Su et al., "RoFormer" (arXiv:2104.09864), in the pairing that Hugging Face's Llama weights are stored for: element i
-// of a head turns with element i + D/2.
+// Su et al., "RoFormer" (arXiv:2104.09864), with the pairing of Hugging Face's Llama weights: element i of a head
+// rotates with element i + D/2.
 void run_rope(Machine& machine, const Call& call, bool backward) {
   const models::Op& op = call.op;
   const std::int64_t n = op.batch * op.sequence, d = op.head_dim, turned = op.rotary > 0 ? op.rotary : d;

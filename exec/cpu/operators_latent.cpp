@@ -1,4 +1,4 @@
-// Latent attention: heads are packed for attention, and gradients unpacked.
+// Latent attention: packs heads for attention, and unpacks gradients.
 #include <algorithm>
 
 #include "base/ensure.h"
@@ -8,7 +8,7 @@ namespace orrery::exec {
 
 namespace {
 
-/// Columns of a head, and of rows.
+/// Columns of heads and of rows.
 struct LatentSizes {
   explicit LatentSizes(const models::Op& op)
       : n(op.n),
@@ -22,7 +22,7 @@ struct LatentSizes {
            "{} heads of {} columns, of which {} turn, and values of {}", heads, width, turned, value);
   }
   std::int64_t n, heads, width, turned, stays, value;
-  std::int64_t made;  ///< of a head's key and value before they are packed
+  std::int64_t made;  ///< of a head's key and value before packing
 };
 
 /// From neighbouring pairs to pairs of halves.

@@ -1,5 +1,5 @@
-// The loss over vocabulary shards: a rank has the columns [rank*m, rank*m + m) of the logits, of which those at or
-// beyond the vocabulary's size are padding and count as -infinity. Nothing of the logits' size is allocated.
+// The loss over vocabulary shards: a rank has columns [rank*m, rank*m + m) of the logits. Columns at or beyond the
+// vocabulary's size are padding and count as -infinity. Allocates nothing of the logits' size.
 #include <fmt/core.h>
 
 #include <cmath>
@@ -11,7 +11,7 @@ namespace orrery::exec {
 namespace {
 
 struct Shard {
-  std::int64_t rows, columns, first, real;  ///< `real`: columns that are no padding
+  std::int64_t rows, columns, first, real;  ///< `real`: columns that are not padding
   explicit Shard(const Call& call)
       : rows(call.op.n),
         columns(call.op.m),
@@ -75,7 +75,7 @@ void run_cross_entropy_grad(Machine& machine, const Call& call) {
   const float scale = static_cast<float>(call.op.scale) * (scaling == nullptr ? 1.0F : scaling[0]);
   const auto inward = static_cast<float>(call.op.cap > 0 ? 1 / call.op.cap : 0);
   machine.pool.each(s.rows, rows_per_chunk(s.columns), [&](std::int64_t begin, std::int64_t end, int thread) {
-    // Where logits are capped, their slopes: before the gradient may take the logits' place.
+    // If logits are capped, saves the slopes before the gradient may replace the logits.
     float* slopes = call.op.cap > 0 ? machine.scratch.get(thread, s.real) : nullptr;
     for (std::int64_t row = begin; row < end; ++row) {
       const std::int64_t at = row * s.columns;

@@ -1,4 +1,4 @@
-// What BERT alone has: token types, rows chosen by data, tanh, and a loss over few classes.
+// What only BERT has: token types, rows chosen by data, tanh, and a loss over few classes.
 #include <fmt/core.h>
 
 #include <cmath>
@@ -10,7 +10,7 @@
 namespace orrery::exec {
 namespace {
 
-/// Token types of the rows that a call works on, checked.
+/// The token types of a call's rows, checked.
 const std::int32_t* types_of(const Call& call, std::size_t operand, std::int64_t first) {
   const std::int64_t all = call.op.batch * call.op.sequence;
   const std::int32_t* types = call.ids(operand, all);
@@ -20,7 +20,7 @@ const std::int32_t* types_of(const Call& call, std::size_t operand, std::int64_t
   return types + first;
 }
 
-/// Rows of x that were chosen, as this rank counts them; outside [0, k): another rank's.
+/// The chosen rows of x in this rank's numbering; those outside [0, k) belong to another rank.
 class Chosen {
  public:
   explicit Chosen(const Call& call)
@@ -33,7 +33,7 @@ class Chosen {
       if (const std::int64_t row = whole(i); row < 0 || row >= all)
         throw Failure(fmt::format("row {} of a micro-batch of {} is to be predicted", row, all));
   }
-  /// -1 where another rank of the group has it.
+  /// -1 if another rank of the group has it.
   [[nodiscard]] std::int64_t operator[](std::int64_t i) const {
     const std::int64_t row = whole(i) - first_;
     return row >= 0 && row < held_ ? row : -1;
@@ -86,7 +86,7 @@ void run_gather_rows(Machine& machine, const Call& call) {
   });
 }
 
-// A row may have been chosen more than once, so threads share columns.
+// A row may have been chosen more than once, so threads divide columns.
 void run_scatter_rows(Machine& machine, const Call& call) {
   const std::int64_t n = call.op.n, m = call.op.m, held = call.op.k;
   const float* dy = call.input(0, n * m);
@@ -103,7 +103,7 @@ void run_scatter_rows(Machine& machine, const Call& call) {
   });
 }
 
-// Of one row in a sequence: too few to be worth a kernel.
+// One row per sequence: too few to be worth a kernel.
 void run_tanh(Machine&, const Call& call) {
   const std::int64_t count = call.op.n * call.op.m;
   const float* x = call.input(0, count);

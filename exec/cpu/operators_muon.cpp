@@ -1,4 +1,4 @@
-// Muon (Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks", in the form of its public code:
+// Muon (Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks", as in its public code:
 // github.com/KellerJordan/Muon, muon_update and zeropower_via_newtonschulz5), with Newton-Schulz in fp32.
 #include <cmath>
 #include <cstring>
@@ -7,10 +7,11 @@
 #include "base/ensure.h"
 #include "exec/cpu/gemm.h"
 #include "exec/cpu/machine.h"
+#include "exec/engine/newton_schulz.h"
 
 namespace orrery::exec {
 
-// As torch.lerp has them: the momentum moves towards the gradient, and the gradient towards the momentum.
+// As torch.lerp does: the momentum moves towards the gradient, then the gradient towards the momentum.
 void run_muon_moments(Machine& machine, const Call& call) {
   const std::int64_t m = call.op.m;
   float* direction = call.output(1, m);
@@ -37,9 +38,9 @@ void run_muon_moments(Machine& machine, const Call& call) {
 
 namespace {
 
-// Values of a row of the matrix that lie together in a piece.
+// Values of a row of the matrix that are consecutive in a piece.
 struct MatrixRun {
-  std::int64_t shard = 0, within = 0;  // which piece of the tensor rank's, and where in it
+  std::int64_t shard = 0, within = 0;  // which of the tensor rank's pieces, and where in it
   std::int64_t row = 0, column = 0, count = 0;
 };
 
@@ -58,7 +59,7 @@ class WholeMatrix {
            shard * op_.parts.shard < op_.parts.offset + rows() * columns();
   }
 
-  // Of tensor rank `rank`'s part.
+  // For the part of tensor rank `rank`.
   template <class Take>
   void each_run(std::int64_t rank, const Take& take) const {
     const std::int64_t first_row = op_.parts.row_ways > 1 ? rank * rows() : 0;
@@ -78,13 +79,13 @@ class WholeMatrix {
 };
 
 double norm_of(Machine& machine, const float* x, std::int64_t count) {
-  double sum = 0;  // by chunk, in their order
+  double sum = 0;  // by chunk, in order
   for (std::int64_t at = 0; at < count; at += stream_chunk)
     sum += machine.kernels.sum_of_squares(x + at, std::min(stream_chunk, count - at));
   return std::sqrt(sum);
 }
 
-// C (m,n) = alpha A B + beta C, of A (m,k) and B (k,n) or, transposed, (n,k).
+// C (m,n) = alpha A B + beta C, with A (m,k) and B (k,n), or B transposed (n,k).
 struct ScaledProduct {
   std::int64_t m, n, k;
   bool trans_b;
@@ -104,20 +105,17 @@ void multiply(Machine& machine, const ScaledProduct& p, const float* a, const fl
   });
 }
 
-// Of x (m,n), m <= n, in `work`: x itself and room for as much again, and for two squares. Returns where the result is.
+// For x (m,n), m <= n, in `work`: x itself, room for as much again, and for two squares. Returns where the result is.
 const float* orthogonalised(Machine& machine, float* work, std::int64_t m, std::int64_t n) {
-  // The published quintic: it brings singular values of 0.003 and more near 1, and 0 stays.
-  constexpr float kLinear = 3.4445F, kCubic = -4.7750F, kQuintic = 2.0315F;
-  constexpr double kGuard = 1e-7;
   float *x = work, *next = work + m * n, *gram = next + m * n, *polynomial = gram + m * m;
-  const auto norm = static_cast<float>(norm_of(machine, x, m * n) + kGuard);
+  const auto norm = static_cast<float>(norm_of(machine, x, m * n) + NewtonSchulz::kGuard);
   for (std::int64_t i = 0; i < m * n; ++i) x[i] /= norm;
   for (int step = 0; step < models::kNewtonSchulzSteps; ++step) {
     multiply(machine, {m, m, n, true, 1, 0}, x, x, gram);
     std::memcpy(polynomial, gram, static_cast<std::size_t>(m * m) * sizeof(float));
-    multiply(machine, {m, m, m, false, kQuintic, kCubic}, gram, gram, polynomial);
+    multiply(machine, {m, m, m, false, NewtonSchulz::kQuintic, NewtonSchulz::kCubic}, gram, gram, polynomial);
     std::memcpy(next, x, static_cast<std::size_t>(m * n) * sizeof(float));
-    multiply(machine, {m, n, m, false, 1, kLinear}, polynomial, x, next);
+    multiply(machine, {m, n, m, false, 1, NewtonSchulz::kLinear}, polynomial, x, next);
     std::swap(x, next);
   }
   return x;
@@ -136,7 +134,7 @@ void run_newton_schulz(Machine& machine, const Call& call) {
   const float* pieces = call.input(0, ranks * op.parts.shards * piece);
   const std::int64_t shorter = std::min(op.m, op.n);
   float* work = call.output(1, 2 * op.m * op.n + 2 * shorter * shorter);
-  const bool tall = op.m > op.n;  // worked on transposed
+  const bool tall = op.m > op.n;  // computed transposed
   const std::int64_t row_stride = tall ? 1 : op.n, column_stride = tall ? op.m : 1;
   for (std::int64_t rank = 0; rank < (matrix.divided() ? ranks : 1); ++rank)
     matrix.each_run(rank, [&](const MatrixRun& run) {
@@ -153,7 +151,7 @@ void run_newton_schulz(Machine& machine, const Call& call) {
   });
 }
 
-// Weight decay apart from the update, as AdamW has it.
+// Weight decay is separate from the update, as in AdamW.
 void run_muon(Machine& machine, const Call& call) {
   const std::int64_t m = call.op.m, rest = call.op.k;
   const StepContext& context = call.context;

@@ -1,4 +1,4 @@
-// Flat ranges: clearing, copying, adding, the gradient's norm and AdamW.
+// Operators on flat ranges: clearing, copying, adding, the gradient's norm and AdamW.
 #include <cmath>
 #include <cstring>
 
@@ -55,7 +55,8 @@ void run_norm_squared(Machine& machine, const Call& call) {
     if (range.norm_weight == 0) continue;
     const std::int64_t count = range.end - range.begin;
     const std::int64_t chunks = (count + stream_chunk - 1) / stream_chunk;
-    // Partial sums by chunk, added in order: the same for any number of threads. Each takes the room of two floats.
+    // Partial sums by chunk, added in order, so that the number of threads does not matter. Each takes the room of two
+    // floats.
     double* partial = reinterpret_cast<double*>(machine.scratch.get(0, 2 * chunks));
     machine.pool.each(chunks, 1, [&](std::int64_t first, std::int64_t last, int) {
       for (std::int64_t chunk = first; chunk < last; ++chunk) {
@@ -80,11 +81,11 @@ void run_clip_coefficient(Machine&, const Call& call) {
   const double clip = call.context.clip_norm;
   const double coefficient = clip / (norm + guard);
   call.output(0, 1)[0] = static_cast<float>(norm);
-  // Written so that a norm that is no number stays visible in the coefficient.
+  // Written so that a NaN norm stays visible in the coefficient.
   call.output(1, 1)[0] = static_cast<float>((clip > 0 && !(coefficient >= 1) ? coefficient : 1.0) / scale);
 }
 
-// A sum of squares in fp32 is finite where its terms are: those of fp16 gradients are below 2^32.
+// A sum of squares in fp32 is finite if its terms are: squares of fp16 gradients are below 2^32.
 void run_overflow(Machine&, const Call& call) {
   call.output(0, 1)[0] = std::isfinite(call.input(0, 1)[0]) ? 0.0F : 1.0F;
 }
@@ -151,7 +152,7 @@ void run_adamw(Machine& machine, const Call& call) {
   const StepContext& context = call.context;
   const UpdateClock clock = clock_of(call, 2);
   float* parameter = call.output(0, m);
-  // Where the update is another memory's, its copy has no other values to keep.
+  // A skipped step still writes the compute copy: in another memory it has no older values to keep.
   if (clock.skips) return write_copy(machine, call, parameter, 3);
   const float* gradient = call.input(0, m);
   float* first = call.output(1, m);

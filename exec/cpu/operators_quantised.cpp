@@ -1,4 +1,4 @@
-// AdamW on moments that are kept in 8 bits: each block is widened, updated and quantised again.
+// AdamW on 8-bit moments: each block is widened, updated and quantised again.
 #include <cmath>
 
 #include "base/ensure.h"
@@ -16,8 +16,8 @@ std::uint8_t* codes(const Call& call, std::size_t index) {
   return reinterpret_cast<std::uint8_t*>(call.out[index].data);
 }
 
-/// Neighbours with the same decay as one: blocks go on over the parts of a fused parameter, however finely the call's
-/// ranges tell them apart.
+/// Joins neighbours with the same decay: blocks continue across the parts of a fused parameter, however finely the
+/// call's ranges divide it.
 std::vector<ElementRange> joined(std::span<const ElementRange> ranges) {
   std::vector<ElementRange> out;
   for (const ElementRange& range : ranges) {

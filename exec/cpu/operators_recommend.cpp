@@ -1,4 +1,4 @@
-// What interacts in a recommendation model, its loss, and pooled vectors in fewer bits.
+// A recommendation model's interaction, its loss, and pooled vectors in fewer bits.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -10,6 +10,9 @@
 namespace orrery::exec {
 namespace {
 
+using plan::PooledEnd;
+using plan::PooledPart;
+using plan::PooledWay;
 using plan::TableLayout;
 using plan::TableShard;
 
@@ -17,9 +20,9 @@ float weight_of(const TableLayout::Table& table) {
   return table.mean ? 1.0F / static_cast<float>(table.multi_hot) : 1.0F;
 }
 
-/// Sample i's pooled columns in the slot of `rank`, laid out as that rank's shards.
-std::int64_t place_in_slots(const TableLayout& layout, int rank, std::int64_t sample) {
-  return rank * layout.samples * layout.most_columns + sample * layout.columns_of(rank);
+/// Of pooled vectors at their samples' owner.
+std::int64_t values_of_samples(const TableLayout& layout) {
+  return layout.pooled_elements(plan::PooledEnd::samples, plan::PooledType::fp32);
 }
 
 }  // namespace
@@ -28,7 +31,7 @@ void run_pooled_join(Machine& machine, const Call& call) {
   const TableLayout& layout = call.tables();
   const std::int64_t n = layout.samples, d = layout.embedding_dim;
   const auto f = static_cast<std::int64_t>(layout.tables.size()) + 1;
-  const float* pooled = layout.sharded() ? call.input(0, layout.ranks * n * layout.most_columns) : nullptr;
+  const float* pooled = layout.sharded() ? call.input(0, values_of_samples(layout)) : nullptr;
   const float* bottom = call.input(1, n * d);
   const float* local = layout.replicated.empty() ? nullptr : call.input(2, n * layout.replicated_columns);
   float* out = call.output(0, n * f * d);
@@ -37,15 +40,15 @@ void run_pooled_join(Machine& machine, const Call& call) {
       float* vectors = out + i * f * d;
       std::memcpy(vectors, bottom + i * d, static_cast<std::size_t>(d) * sizeof(float));
       std::memset(vectors + d, 0, static_cast<std::size_t>((f - 1) * d) * sizeof(float));
-      const auto add = [&](const TableShard& shard, const float* from) {
-        const float weight = weight_of(layout.tables[static_cast<std::size_t>(shard.table)]);
-        float* to = vectors + (shard.table + 1) * d + shard.column_begin;
-        for (std::int64_t j = 0; j < shard.columns(); ++j) to[j] += weight * from[j];
+      const auto add = [&](int table, std::int64_t column, std::int64_t columns, const float* from) {
+        const float weight = weight_of(layout.tables[static_cast<std::size_t>(table)]);
+        float* to = vectors + (table + 1) * d + column;
+        for (std::int64_t j = 0; j < columns; ++j) to[j] += weight * from[j];
       };
-      for (const TableShard& shard : layout.shards)
-        add(shard, pooled + place_in_slots(layout, shard.rank, i) + shard.column);
+      for (const PooledPart& part : layout.parts)
+        add(part.table, part.column_begin, part.columns, pooled + part.at + i * part.stride);
       for (const TableShard& shard : layout.replicated)
-        add(shard, local + i * layout.replicated_columns + shard.column);
+        add(shard.table, 0, d, local + i * layout.replicated_columns + shard.column);
     }
   });
 }
@@ -55,22 +58,22 @@ void run_pooled_split(Machine& machine, const Call& call) {
   const std::int64_t n = layout.samples, d = layout.embedding_dim;
   const auto f = static_cast<std::int64_t>(layout.tables.size()) + 1;
   const float* dy = call.input(0, n * f * d);
-  float* pooled = layout.sharded() ? call.output(0, layout.ranks * n * layout.most_columns) : nullptr;
+  float* pooled = layout.sharded() ? call.output(0, values_of_samples(layout)) : nullptr;
   float* bottom = call.output(1, n * d);
   float* local = layout.replicated.empty() ? nullptr : call.output(2, n * layout.replicated_columns);
   machine.pool.each(n, rows_per_chunk(f * d), [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t i = begin; i < end; ++i) {
       const float* vectors = dy + i * f * d;
       std::memcpy(bottom + i * d, vectors, static_cast<std::size_t>(d) * sizeof(float));
-      const auto give = [&](const TableShard& shard, float* to) {
-        const float weight = weight_of(layout.tables[static_cast<std::size_t>(shard.table)]);
-        const float* from = vectors + (shard.table + 1) * d + shard.column_begin;
-        for (std::int64_t j = 0; j < shard.columns(); ++j) to[j] = weight * from[j];
+      const auto give = [&](int table, std::int64_t column, std::int64_t columns, float* to) {
+        const float weight = weight_of(layout.tables[static_cast<std::size_t>(table)]);
+        const float* from = vectors + (table + 1) * d + column;
+        for (std::int64_t j = 0; j < columns; ++j) to[j] = weight * from[j];
       };
-      for (const TableShard& shard : layout.shards)
-        give(shard, pooled + place_in_slots(layout, shard.rank, i) + shard.column);
+      for (const PooledPart& part : layout.parts)
+        give(part.table, part.column_begin, part.columns, pooled + part.at + i * part.stride);
       for (const TableShard& shard : layout.replicated)
-        give(shard, local + i * layout.replicated_columns + shard.column);
+        give(shard.table, 0, d, local + i * layout.replicated_columns + shard.column);
     }
   });
 }
@@ -167,23 +170,35 @@ namespace {
 constexpr std::int64_t kScaleBytes = 4;
 constexpr float kMostCode = 127;
 
-/// A slot of pooled vectors: where it begins in fp32 and as it travels, and whose shards lay it out.
+/// A slot of pooled vectors: whose shards lay it out, where it begins in fp32 and as it travels.
 struct PooledSlot {
   int owner = 0;
+  PooledWay way{};
   std::int64_t values = 0, coded = 0;  ///< elements
 };
 
+PooledEnd end_of(const Call& call) {
+  return call.op.row_shard ? PooledEnd::samples : PooledEnd::tables;
+}
+
 std::vector<PooledSlot> slots_of(const Call& call, const TableLayout& layout, plan::PooledType type) {
   std::vector<PooledSlot> out;
-  const std::int64_t values = layout.samples * layout.most_columns, coded = layout.most_pooled_values(type);
-  for (int rank = 0; rank < layout.ranks; ++rank)
-    out.push_back({call.op.row_shard ? rank : call.context.rank, rank * values, rank * coded});
+  const PooledEnd end = end_of(call);
+  for (const PooledWay way : plan::kEveryWay) {
+    if (!layout.uses(way)) continue;
+    const plan::PooledSlots values = layout.slots(end, way, plan::PooledType::fp32);
+    const plan::PooledSlots coded = layout.slots(end, way, type);
+    for (std::int64_t i = 0; i < values.count; ++i)
+      out.push_back({layout.owner_of(end, way, i, call.context.rank), way, values.offset + i * values.slot,
+                     coded.offset + i * coded.slot});
+  }
   return out;
 }
 
-void encode_bytes(const TableLayout& layout, int owner, const float* x, std::byte* out) {
+void encode_bytes(const TableLayout& layout, const PooledSlot& slot, const float* x, std::byte* out) {
   for (std::int64_t i = 0; i < layout.samples; ++i)
-    for (std::size_t s = layout.begin(owner); s < layout.end(owner); ++s) {
+    for (std::size_t s = layout.begin(slot.owner); s < layout.end(slot.owner); ++s) {
+      if (layout.shards[s].way != slot.way) continue;
       const std::int64_t width = layout.shards[s].columns();
       float most = 0;
       for (std::int64_t j = 0; j < width; ++j) most = std::max(most, std::abs(x[j]));
@@ -197,9 +212,10 @@ void encode_bytes(const TableLayout& layout, int owner, const float* x, std::byt
     }
 }
 
-void decode_bytes(const TableLayout& layout, int owner, const std::byte* x, float* out) {
+void decode_bytes(const TableLayout& layout, const PooledSlot& slot, const std::byte* x, float* out) {
   for (std::int64_t i = 0; i < layout.samples; ++i)
-    for (std::size_t s = layout.begin(owner); s < layout.end(owner); ++s) {
+    for (std::size_t s = layout.begin(slot.owner); s < layout.end(slot.owner); ++s) {
+      if (layout.shards[s].way != slot.way) continue;
       const std::int64_t width = layout.shards[s].columns();
       float scale = 0;
       std::memcpy(&scale, x, sizeof scale);
@@ -222,15 +238,15 @@ void run_encode_pooled(Machine& machine, const Call& call) {
   const TableLayout& layout = call.tables();
   const models::DType dtype = call.out[0].dtype;
   const plan::PooledType type = type_of(dtype);
-  const float* x = call.input(0, layout.ranks * layout.samples * layout.most_columns);
+  const float* x = call.input(0, layout.pooled_elements(end_of(call), plan::PooledType::fp32));
   std::byte* out = call.out[0].data;
   for (const PooledSlot& slot : slots_of(call, layout, type)) {
     if (type == plan::PooledType::int8) {
-      encode_bytes(layout, slot.owner, x + slot.values, out + slot.coded);
+      encode_bytes(layout, slot, x + slot.values, out + slot.coded);
       continue;
     }
     auto* to = reinterpret_cast<std::uint16_t*>(out) + slot.coded;
-    const std::int64_t count = layout.pooled_values(slot.owner, type);
+    const std::int64_t count = layout.pooled_values(slot.owner, slot.way, type);
     (type == plan::PooledType::bf16 ? machine.kernels.to_bf16 : machine.kernels.to_fp16)(x + slot.values, to, count);
   }
 }
@@ -240,14 +256,14 @@ void run_decode_pooled(Machine& machine, const Call& call) {
   const models::DType dtype = call.in[0].dtype;
   const plan::PooledType type = type_of(dtype);
   const std::byte* x = call.in[0].data;
-  float* out = call.output(0, layout.ranks * layout.samples * layout.most_columns);
+  float* out = call.output(0, layout.pooled_elements(end_of(call), plan::PooledType::fp32));
   for (const PooledSlot& slot : slots_of(call, layout, type)) {
     if (type == plan::PooledType::int8) {
-      decode_bytes(layout, slot.owner, x + slot.coded, out + slot.values);
+      decode_bytes(layout, slot, x + slot.coded, out + slot.values);
       continue;
     }
     const auto* from = reinterpret_cast<const std::uint16_t*>(x) + slot.coded;
-    const std::int64_t count = layout.pooled_values(slot.owner, type);
+    const std::int64_t count = layout.pooled_values(slot.owner, slot.way, type);
     (type == plan::PooledType::bf16 ? machine.kernels.from_bf16 : machine.kernels.from_fp16)(from, out + slot.values,
                                                                                              count);
   }

@@ -1,7 +1,5 @@
 // Routers of mixtures of experts: which experts a token takes, what it weighs them, and the gradients of both that and
 // of the losses that balance them. Rows are short (as many columns as experts); all of it is in fp32.
-#include <fmt/core.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -10,6 +8,7 @@
 
 #include "base/ensure.h"
 #include "exec/cpu/machine.h"
+#include "exec/engine/routing.h"
 #include "exec/failure.h"
 
 namespace orrery::exec {
@@ -18,11 +17,9 @@ namespace {
 using models::Routing;
 using models::Scores;
 
-/// Under sums of chosen sigmoids, all of which may be next to nothing (as in DeepSeek-V3's published code).
-constexpr float kLeastSum = 1e-20F;
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 
-/// y = softmax(x) of one row; log of the sum of exponentials.
+/// y = softmax(x) of one row; returns the log of the sum of exponentials.
 float softmax_of(const Kernels& kernels, const float* x, float* y, std::int64_t count) {
   std::copy_n(x, count, y);
   return kernels.softmax_row(y, count, 1.0F);
@@ -32,7 +29,7 @@ float sigmoid_of(float x) {
   return 1.0F / (1.0F + std::exp(-x));
 }
 
-/// The `count` largest keys, best first; of equal ones the first. A key that was taken becomes kNever.
+/// The `count` largest keys, best first; of equal keys the first wins. Sets the keys it takes to kNever.
 void take_best(float* keys, std::int64_t all, std::int64_t count, std::int32_t* choice) {
   for (std::int64_t i = 0; i < count; ++i) {
     std::int64_t best = -1;
@@ -43,7 +40,7 @@ void take_best(float* keys, std::int64_t all, std::int64_t count, std::int32_t* 
   }
 }
 
-/// Experts outside the best groups cannot be chosen.
+/// Makes experts outside the best groups impossible to choose.
 void keep_groups(const Routing& routing, float* keys, std::int64_t experts, float* group_scores,
                  std::vector<std::int32_t>& kept) {
   const std::int64_t width = experts / routing.groups;
@@ -64,7 +61,7 @@ void keep_groups(const Routing& routing, float* keys, std::int64_t experts, floa
     if (std::find(kept.begin(), kept.end(), g) == kept.end()) std::fill_n(keys + g * width, width, kNever);
 }
 
-/// Weights of what a token has chosen.
+/// The weights of a token's chosen experts.
 void weigh(const Routing& routing, const float* logits, const float* scores, const std::int32_t* choice,
            std::int64_t chosen, float* weights) {
   const auto at = [&](const float* values, std::int64_t i) { return values[choice[i]]; };
@@ -82,7 +79,7 @@ void weigh(const Routing& routing, const float* logits, const float* scores, con
   for (std::int64_t i = 0; i < chosen; ++i) weights[i] *= scale;
 }
 
-/// Gradient of a token's weights, with respect to its logits, into `dlogits`, which is zero.
+/// The gradient of a token's weights with respect to its logits, written into `dlogits`, which must be zero.
 void weight_gradient(const Routing& routing, const float* dweights, const float* scores, const std::int32_t* choice,
                      const float* weights, std::int64_t chosen, std::int64_t experts, float* dvalues, float* dlogits) {
   const auto scale = static_cast<float>(routing.weight_scale);
@@ -127,7 +124,7 @@ void run_route(Machine& machine, const Call& call) {
   float* scores = call.output(0, n * experts);
   auto* choice = reinterpret_cast<std::int32_t*>(call.output(1, n * chosen));
   float* weights = call.output(2, n * chosen);
-  std::atomic<std::int64_t> not_a_number{n};  // the first such token
+  std::atomic<std::int64_t> not_a_number{n};  // the first token with a NaN
   machine.pool.each(n, rows_per_chunk(8 * experts), [&](std::int64_t begin, std::int64_t end, int thread) {
     float* const keys = machine.scratch.get(thread, experts + routing.groups);
     std::vector<std::int32_t> kept(static_cast<std::size_t>(routing.groups > 1 ? routing.groups_chosen : 0));
@@ -138,7 +135,7 @@ void run_route(Machine& machine, const Call& call) {
         std::transform(x, x + experts, s, sigmoid_of);
       else
         softmax_of(machine.kernels, x, s, experts);
-      // Of a softmax over the chosen the logits are compared: they do not run together where the softmax underflows.
+      // For a softmax over the chosen, compares logits: they stay distinct where the softmax underflows.
       std::copy_n(routing.scores == Scores::softmax_chosen ? x : s, experts, keys);
       for (std::int64_t e = 0; bias != nullptr && e < experts; ++e) keys[e] += bias[e];
       bool usable = true;
@@ -154,8 +151,7 @@ void run_route(Machine& machine, const Call& call) {
       weigh(routing, x, s, choice + row * chosen, chosen, weights + row * chosen);
     }
   });
-  if (const std::int64_t row = not_a_number.load(); row < n)
-    throw Failure(fmt::format("a router's scores of token {} of the micro-batch are no finite numbers", row));
+  if (const std::int64_t row = not_a_number.load(); row < n) throw Failure(scores_not_finite(row));
 }
 
 void run_route_grad(Machine& machine, const Call& call) {
@@ -196,7 +192,7 @@ void run_count_choices(Machine& machine, const Call& call) {
   const float* logits = call.input(0, n * experts);
   const std::int32_t* choice = call.ids(1, n * chosen);
   float* tally = call.output(0, 2 * experts + 1);
-  // Blocks of rows are added up by themselves, then in order: the same sum for any number of threads.
+  // Blocks of rows are summed separately, then in order, so that the number of threads does not change the sum.
   constexpr std::int64_t kBlock = 64;
   const std::int64_t blocks = (n + kBlock - 1) / kBlock, width = experts + 1;
   std::vector<double> sums(static_cast<std::size_t>(blocks * width));
@@ -231,7 +227,7 @@ void run_place_rows(Machine&, const Call& call) {
   const std::int32_t* choice = call.ids(0, n * chosen);
   auto* place = reinterpret_cast<std::int32_t*>(call.output(0, n * chosen));
   auto* counts = reinterpret_cast<std::int32_t*>(call.output(1, experts));
-  // First which rows there are, as the number of their expert's rows before them; then where those begin.
+  // First gives each row its number among its expert's rows, then finds where each expert's rows begin.
   std::vector<std::int32_t> total(static_cast<std::size_t>(experts)), taken(total.size());
   for (std::int64_t i = 0; i < n * chosen; ++i) {
     if (limit > 0 && i % (op.sequence * chosen) == 0) std::fill(taken.begin(), taken.end(), 0);
@@ -246,11 +242,7 @@ void run_place_rows(Machine&, const Call& call) {
       first[static_cast<std::size_t>(e)] = static_cast<std::int32_t>(slot * op.capacity + rows);
       rows += counts[e] = total[static_cast<std::size_t>(e)];
     }
-    if (rows > op.capacity)
-      throw Failure(
-          fmt::format("experts {} to {} are chosen by {} rows of a micro-batch, but slot {} has room for {}: "
-                      "raise expert_bound, or give the model a capacity_factor",
-                      slot * op.experts, (slot + 1) * op.experts - 1, rows, slot, op.capacity));
+    if (rows > op.capacity) throw Failure(slot_overflow(slot, op.experts, rows, op.capacity));
   }
   for (std::int64_t i = 0; i < n * chosen; ++i)
     if (place[i] >= 0) place[i] += first[static_cast<std::size_t>(choice[i])];

@@ -1,4 +1,4 @@
-// Normalisation, activations and additions: rows and columns divided over threads.
+// Normalisation, activations and additions: rows and columns are divided over threads.
 #include <algorithm>
 
 #include "exec/cpu/machine.h"
@@ -6,14 +6,14 @@
 namespace orrery::exec {
 namespace {
 
-/// Calls body(first element, elements) in pieces of the same size whatever the number of threads.
+/// Calls body(first element, elements) for pieces whose size does not depend on the number of threads.
 template <class Body>
 void elementwise(Machine& machine, std::int64_t count, Body&& body) {
   machine.pool.each(count, worthwhile_elements,
                     [&](std::int64_t begin, std::int64_t end, int) { body(begin, end - begin); });
 }
 
-/// Sums over rows are added to what is there: to zeros, where the operator writes.
+/// Sums over rows are added to what is there; if the operator writes, to zeros.
 void begin_sums(const models::Op& op, float* sums, std::int64_t count) {
   if (sums != nullptr && !op.accumulate) std::fill_n(sums, count, 0.0F);
 }
@@ -52,7 +52,7 @@ void run_norm_grad(Machine& machine, const Call& call) {
   float* dx = call.output(0, n * c);
   float* dweight = call.output(1, c);
   float* dbias = layer_norm ? call.output(2, c) : nullptr;
-  // The parameters first: dx may be written over dy.
+  // Parameters first, because dx may overwrite dy.
   machine.pool.each(c, columns_per_chunk(n), [&](std::int64_t begin, std::int64_t end, int) {
     begin_sums(call.op, dweight + begin, end - begin);
     begin_sums(call.op, dbias == nullptr ? nullptr : dbias + begin, end - begin);
@@ -146,7 +146,7 @@ void run_gate_grad(Machine& machine, const Call& call) {
   });
 }
 
-// A token's heads of q, and those of k, are as many rows of D.
+// A token's heads of q and k count as rows of D.
 void run_head_norm(Machine& machine, const Call& call) {
   const models::Op& op = call.op;
   const std::int64_t n = op.batch * op.sequence, d = op.head_dim, normed = op.heads + op.kv_heads;
@@ -181,7 +181,7 @@ void run_head_norm_grad(Machine& machine, const Call& call) {
   float* dx = call.output(0, n * width);
   float* dweight_q = call.output(1, d);
   float* dweight_k = call.output(2, d);
-  // The parameters first: dx may be written over dy.
+  // Parameters first, because dx may overwrite dy.
   machine.pool.each(d, columns_per_chunk(n * op.heads), [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t i = 0; i < n; ++i) {
       const std::int64_t at = i * width + begin;

@@ -1,6 +1,5 @@
-// Gist's lossless storage of what a ReLU has left: a bit for each value and those that are not zero
-// (models/encoding.h). Values are moved as bits, so that all of them come back as they were. Work is cut into the same
-// pieces whatever the number of threads.
+// Gist's lossless storage of a ReLU's output: a bit per value, and the nonzero values (models/encoding.h). Values move
+// as bits, so that all return unchanged. Work is cut into pieces that do not depend on the number of threads.
 #include <bit>
 #include <cstring>
 #include <numeric>
@@ -30,7 +29,7 @@ struct Sparse {
   }
 };
 
-/// body(piece, first element, last element) for pieces of whole words.
+/// Calls body(piece, first element, last element) for pieces of whole words.
 template <class Body>
 void by_piece(Machine& machine, std::int64_t elements, const Body& body) {
   const std::int64_t pieces = (elements + stream_chunk - 1) / stream_chunk;
@@ -40,7 +39,7 @@ void by_piece(Machine& machine, std::int64_t elements, const Body& body) {
   });
 }
 
-/// Values before each piece; behind the last one's all of them.
+/// How many values come before each piece; the last entry is the total.
 std::vector<std::int64_t> before(std::vector<std::int64_t> counts) {
   std::exclusive_scan(counts.begin(), counts.end(), counts.begin(), std::int64_t{0});
   return counts;
@@ -98,7 +97,7 @@ const Operand& held(const Call& call, std::span<const Operand> list) {
   return list[0];
 }
 
-/// What was too dense: the same product of the same operands, so the same bits.
+/// For what was too dense: the same product of the same operands gives the same bits.
 void compute_again(Machine& machine, const Call& call) {
   ENSURE(call.in.size() >= 3, "what did not fit is not computed again: its operands are absent");
   models::Op product;

@@ -1,7 +1,5 @@
 // Embedding tables: indices sorted out by rank, sums of rows, and updates with duplicates merged in the order of the
 // step's samples, so that no placement changes a sum.
-#include <fmt/core.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -13,8 +11,8 @@
 #include "base/ensure.h"
 #include "exec/cpu/bags.h"
 #include "exec/cpu/machine.h"
+#include "exec/engine/lookups.h"
 #include "exec/engine/row_cache.h"
-#include "exec/failure.h"
 #include "plan/spec/table_layout.h"
 
 namespace orrery::exec {
@@ -30,70 +28,104 @@ std::int32_t* int_output(const Call& call, std::size_t index, std::int64_t eleme
   return reinterpret_cast<std::int32_t*>(out.data);
 }
 
-void check_index(const TableLayout& layout, const TableShard& shard, std::int64_t sample, std::int64_t index) {
-  const TableLayout::Table& table = layout.tables[static_cast<std::size_t>(shard.table)];
-  if (index >= 0 && index < table.rows) return;
-  throw Failure(fmt::format("sample {} of the batch looks up row {} of table {}, which has {}", sample, index,
-                            shard.table, table.rows),
-                FailureKind::input);
-}
-
 void add_row(const float* row, float* sum, std::int64_t width) {
   for (std::int64_t j = 0; j < width; ++j) sum[j] += row[j];
 }
 
-/// One lookup of a shard: its row, and which sample of the step asked.
+/// One lookup in a shard: its row, and which sample of the step asked.
 struct Lookup {
   std::int32_t row = 0;
   std::int32_t sample = 0;  ///< member * samples + sample
 };
 
-/// Gradients as received: slot of a member, sample, this rank's columns.
-struct PooledRows {
-  const float* data = nullptr;
-  std::int64_t samples = 0, columns = 0, slot = 0;
-  /// Where the columns of each sample of the step begin, members outermost.
-  void find(std::int64_t members, std::vector<std::int64_t>& places) const {
-    places.clear();
-    for (std::int64_t m = 0; m < members; ++m)
-      for (std::int64_t i = 0; i < samples; ++i) places.push_back(m * slot + i * columns);
-  }
-};
-
-PooledRows gradients_of(const Call& call, const TableLayout& layout) {
-  const std::int64_t slot = layout.samples * layout.most_columns;
-  return {call.input(2, layout.ranks * slot), layout.samples, layout.columns_of(call.context.rank), slot};
+std::array<plan::PooledSlots, plan::kPooledWays> slots_at_tables(const TableLayout& layout) {
+  std::array<plan::PooledSlots, plan::kPooledWays> out;
+  for (const plan::PooledWay way : plan::kEveryWay)
+    out[static_cast<std::size_t>(way)] = layout.slots(plan::PooledEnd::tables, way, plan::PooledType::fp32);
+  return out;
 }
 
-/// Lookups of a shard by row, those of a row in the order of their samples: a radix sort, which keeps what is equal in
-/// order. Their gradients are then found by `starts`.
+/// Where the columns of each sample of the step begin among pooled values at the tables, members outermost; by way.
+using SamplePlaces = std::array<std::vector<std::int64_t>, plan::kPooledWays>;
+
+void find_samples(const TableLayout& layout, int rank, SamplePlaces& places) {
+  const auto slots = slots_at_tables(layout);
+  for (const plan::PooledWay way : plan::kEveryWay) {
+    const plan::PooledSlots& of = slots[static_cast<std::size_t>(way)];
+    std::vector<std::int64_t>& of_way = places[static_cast<std::size_t>(way)];
+    of_way.clear();
+    if (!layout.uses(way)) continue;
+    const std::int64_t columns = layout.columns_of(rank, way);
+    for (int m = 0; m < layout.ranks; ++m)
+      for (std::int64_t i = 0; i < layout.samples; ++i)
+        of_way.push_back(of.offset + layout.slot_of(way, m) * of.slot + i * columns);
+  }
+}
+
+/// Gradients as received, and a rank's samples among them.
+struct PooledGradients {
+  const TableLayout& layout;
+  int rank;
+  const float* data;
+};
+
+PooledGradients gradients_of(const Call& call, const TableLayout& layout) {
+  return {layout, call.context.rank,
+          call.input(2, layout.pooled_elements(plan::PooledEnd::tables, plan::PooledType::fp32))};
+}
+
+// What this rank and each other one send each other, forward and backward; behind that, what its place and the same
+// place of each other node do.
+void count_pooled(const Call& call, const TableLayout& layout) {
+  constexpr std::size_t kCounts = 4, kFirst = 2;
+  const int own = call.context.rank, nodes = layout.nodes();
+  const auto put = [&](std::size_t which, plan::PooledWay way, int member, std::int32_t* counts) {
+    const int other = member * (way == plan::PooledWay::node ? layout.ranks_per_node : 1);
+    const bool backward = which >= 2, of_own = which == 0 || which == 3;
+    counts[member] = static_cast<std::int32_t>(
+        layout.pooled_values(of_own ? own : other, way, backward ? layout.backward : layout.forward));
+  };
+  for (std::size_t which = 0; which < kCounts; ++which) {
+    std::int32_t* const counts = int_output(call, kFirst + which, layout.ranks);
+    for (int rank = 0; rank < layout.ranks; ++rank) put(which, plan::PooledWay::exchange, rank, counts);
+  }
+  if (call.out.size() <= kFirst + kCounts) return;
+  std::int32_t* const counts = int_output(call, kFirst + kCounts, static_cast<std::int64_t>(kCounts) * nodes);
+  for (std::size_t which = 0; which < kCounts; ++which)
+    for (int node = 0; node < nodes; ++node)
+      put(which, plan::PooledWay::node, node, counts + static_cast<int>(which) * nodes);
+}
+
+/// A shard's lookups by row, and within a row in the order of their samples: a radix sort, which is stable. `starts`
+/// then finds their gradients.
 class Merged {
  public:
-  /// What it needs beyond operands, kept from step to step: memory that is new each time is cleared each time.
+  /// Memory beyond the operands, kept from step to step because new memory would have to be cleared each time.
   struct Room {
     std::vector<Lookup> lookups, other;
     std::vector<std::size_t> groups;
-    std::vector<std::int64_t> places, starts;
+    SamplePlaces places;
+    std::vector<std::int64_t> starts;
     std::vector<double> squares;
   };
   static Room& room_of_thread() {
     thread_local Room room;
     return room;
   }
-  Merged(const PooledRows& gradients, std::int64_t members, Room& room)
+  Merged(const PooledGradients& gradients, Room& room)
       : lookups_(room.lookups),
         other_(room.other),
         groups_(room.groups),
         places_(room.places),
         starts_(room.starts),
         data_(gradients.data) {
-    gradients.find(members, places_);
+    find_samples(gradients.layout, gradients.rank, places_);
   }
 
   void gather(const Bags& bags, const std::vector<std::int64_t>& starts, std::int64_t shards, std::int64_t shard,
               const TableShard& of) {
     lookups_.clear();
-    for (std::int64_t m = 0; m < bags.members; ++m) {
+    for (std::int64_t m = bags.first; m < bags.last; ++m) {
       const auto at = static_cast<std::size_t>(m * (shards + 1) + shard);
       const std::int32_t* value = bags.values + starts[at];
       check_rows(value, bags.values + starts[at + 1], of.rows());
@@ -103,6 +135,7 @@ class Merged {
           lookups_.push_back({*value, static_cast<std::int32_t>(m * bags.samples + i)});
     }
     sort(of.rows());
+    const std::vector<std::int64_t>& places = places_[static_cast<std::size_t>(of.way)];
     // Without a branch: whether a row is the one before is as good as chance.
     groups_.resize(lookups_.size() + 1);
     starts_.resize(lookups_.size());
@@ -112,7 +145,7 @@ class Merged {
       groups_[count] = i;
       count += lookups_[i].row != row ? 1 : 0;
       row = lookups_[i].row;
-      starts_[i] = places_[static_cast<std::size_t>(lookups_[i].sample)] + of.column;
+      starts_[i] = places[static_cast<std::size_t>(lookups_[i].sample)] + of.column;
     }
     groups_[count] = lookups_.size();
     groups_.resize(count + 1);
@@ -121,7 +154,7 @@ class Merged {
   [[nodiscard]] std::int64_t row(std::int64_t group) const {
     return lookups_[groups_[static_cast<std::size_t>(group)]].row;
   }
-  /// The sum of the gradients of a row: in `room`, of the shard's columns, or where the only one stands.
+  /// A row's summed gradient over the shard's columns: in `room`, or in place if it has only one.
   [[nodiscard]] const float* sum(std::int64_t group, const Kernels& kernels, std::int64_t width, float* room) const {
     const std::size_t begin = groups_[static_cast<std::size_t>(group)];
     const std::size_t count = groups_[static_cast<std::size_t>(group) + 1] - begin;
@@ -134,7 +167,7 @@ class Merged {
                       static_cast<std::int64_t>(starts_.size() - begin), width, room);
     return room;
   }
-  /// Rows that are asked for before their turn: as many as hide the way to memory.
+  /// How many rows to prefetch to hide the latency of memory.
   static std::int64_t rows_ahead(std::int64_t width) {
     constexpr std::int64_t kValues = 2048;
     return std::max<std::int64_t>(2, kValues / width);
@@ -167,12 +200,13 @@ class Merged {
   }
   std::vector<Lookup>&lookups_, &other_;
   std::vector<std::size_t>& groups_;
-  std::vector<std::int64_t>&places_, &starts_;  ///< of each sample's gradients, and of each lookup's
+  SamplePlaces& places_;
+  std::vector<std::int64_t>& starts_;  ///< of each lookup's gradients
   const float* data_;
 };
 
-/// How a row moves, by its summed gradient. Adagrad is fbgemm's EXACT_ROWWISE_ADAGRAD: one state a row, the mean of
-/// squares of its gradient. Adam is fbgemm's ADAM: moments of each value, the second ones `second` behind the first.
+/// How a row moves by its summed gradient. Adagrad is fbgemm's EXACT_ROWWISE_ADAGRAD: one state per row, from the mean
+/// of its gradient's squares. Adam is fbgemm's ADAM: two moments per value, the second ones `second` after the first.
 class RowUpdate {
  public:
   RowUpdate(const Machine& machine, const Call& call, const TableLayout& layout, float* values, float* states,
@@ -190,11 +224,11 @@ class RowUpdate {
     adam_ = adam_factors(call, {false, time});
     adam_.step = static_cast<float>(call.context.learning_rate / (1 - std::pow(call.context.beta1, time)));
   }
-  /// States that it has, of tables of so many values and rows.
+  /// How many states tables with so many values and rows have.
   static std::int64_t states_of(models::UpdateRule rule, std::int64_t values, std::int64_t rows) {
     return rule == models::UpdateRule::adam ? 2 * values : rows;
   }
-  /// `at`: of the row's first column among the values; `row`: of its state; `squares`: of its whole gradient.
+  /// `at`: the row's first column among the values; `row`: its state; `squares`: those of its whole gradient.
   void apply(std::int64_t at, std::int64_t row, const float* gradient, std::int64_t columns, double squares) const {
     float* const values = values_ + at;
     if (rule_ == models::UpdateRule::adam)
@@ -245,7 +279,7 @@ void run_bucketise_indices(Machine& machine, const Call& call) {
         const std::int32_t* bag = indices + i * layout.indices + table.first_index;
         std::int32_t* const first = next;
         for (std::int64_t j = 0; j < table.multi_hot; ++j) {
-          check_index(layout, shard, i, bag[j]);
+          check_lookup(layout, shard.table, i, bag[j]);
           if (bag[j] < shard.row_begin || bag[j] >= shard.row_end) continue;
           ENSURE(next - slot < layout.most_indices, "more indices than the {} that a slot has room for",
                  layout.most_indices);
@@ -256,27 +290,18 @@ void run_bucketise_indices(Machine& machine, const Call& call) {
     }
     std::fill(of_rank, lengths + (rank + 1) * layout.most_shards * n, 0);
   }
-  const int own = call.context.rank;
-  for (int rank = 0; rank < layout.ranks; ++rank) {
-    const auto put = [&](std::size_t output, int whose, plan::PooledType type) {
-      int_output(call, output, layout.ranks)[rank] = static_cast<std::int32_t>(layout.pooled_values(whose, type));
-    };
-    put(2, own, layout.forward);
-    put(3, rank, layout.forward);
-    put(4, rank, layout.backward);
-    put(5, own, layout.backward);
-  }
+  count_pooled(call, layout);
 }
 
 void run_embedding_bag(Machine& machine, const Call& call) {
   const TableLayout& layout = call.tables();
   const Bags bags = bags_of(call, layout);
   const int rank = call.context.rank;
-  const std::int64_t shards = layout.shards_of(rank), columns = layout.columns_of(rank), n = layout.samples;
+  const std::int64_t shards = layout.shards_of(rank), n = layout.samples;
   if (shards == 0) return;
   const float* tables = call.input(2, layout.most_elements);
-  const std::int64_t slot = n * layout.most_columns;
-  float* pooled = call.output(0, layout.ranks * slot);
+  float* pooled = call.output(0, layout.pooled_elements(plan::PooledEnd::tables, plan::PooledType::fp32));
+  const auto slots = slots_at_tables(layout);
   const std::vector<std::int64_t> starts = run_starts(bags, shards);
   machine.pool.each(bags.members * shards, 1, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t task = begin; task < end; ++task) {
@@ -288,7 +313,9 @@ void run_embedding_bag(Machine& machine, const Call& call) {
       const std::int32_t* const last = bags.values + starts[static_cast<std::size_t>(m * (shards + 1) + s + 1)];
       check_rows(value, last, shard.device_rows());
       const std::int32_t* lengths = bags.lengths_of(m, s);
-      float* sum = pooled + m * slot + shard.column;
+      const std::int64_t columns = layout.columns_of(rank, shard.way);
+      const plan::PooledSlots& of = slots[static_cast<std::size_t>(shard.way)];
+      float* sum = pooled + of.offset + layout.slot_of(shard.way, static_cast<int>(m)) * of.slot + shard.column;
       for (std::int64_t i = 0; i < n; ++i, sum += columns) {
         machine.kernels.sum_rows(rows, value, lengths[i], last - value, width, sum);
         value += lengths[i];
@@ -305,9 +332,9 @@ void run_embedding_bag_squares(Machine& machine, const Call& call) {
   float* squares = call.output(0, layout.squares);
   std::memset(squares, 0, static_cast<std::size_t>(layout.squares) * sizeof(float));
   if (shards == 0) return;
-  const PooledRows gradients = gradients_of(call, layout);
+  const PooledGradients gradients = gradients_of(call, layout);
   const std::vector<std::int64_t> starts = run_starts(bags, shards);
-  Merged merged(gradients, bags.members, Merged::room_of_thread());
+  Merged merged(gradients, Merged::room_of_thread());
   for (std::int64_t s = 0; s < shards; ++s) {
     const TableShard& shard = layout.shards[layout.begin(rank) + static_cast<std::size_t>(s)];
     if (shard.squares < 0) continue;
@@ -328,7 +355,7 @@ void run_embedding_bag_update(Machine& machine, const Call& call) {
   const int rank = call.context.rank;
   const std::int64_t shards = layout.shards_of(rank);
   if (shards == 0) return;
-  const PooledRows gradients = gradients_of(call, layout);
+  const PooledGradients gradients = gradients_of(call, layout);
   const float* whole_squares = call.in.size() > 3 ? call.optional_input(3, layout.squares) : nullptr;
   std::span<std::int32_t> books;
   if (call.in.size() > 4)
@@ -341,7 +368,7 @@ void run_embedding_bag_update(Machine& machine, const Call& call) {
   const RowUpdate update(machine, call, layout, tables, states, layout.most_elements);
   const std::vector<std::int64_t> starts = run_starts(bags, shards);
   Merged::Room& room_of_all = Merged::room_of_thread();
-  Merged merged(gradients, bags.members, room_of_all);
+  Merged merged(gradients, room_of_all);
   std::vector<double>& by_row = room_of_all.squares;
   double all = static_cast<double>(total[0]);
   for (std::int64_t s = 0; s < shards; ++s) {
@@ -383,7 +410,7 @@ void run_embedding_lookup(Machine& machine, const Call& call) {
     for (const TableShard& shard : layout.replicated) {
       const TableLayout::Table& table = layout.tables[static_cast<std::size_t>(shard.table)];
       for (std::int64_t j = 0; j < table.multi_hot; ++j)
-        check_index(layout, shard, i, indices[i * layout.indices + table.first_index + j]);
+        check_lookup(layout, shard.table, i, indices[i * layout.indices + table.first_index + j]);
     }
   machine.pool.each(n, rows_per_chunk(columns), [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t i = begin; i < end; ++i)
@@ -398,9 +425,8 @@ void run_embedding_lookup(Machine& machine, const Call& call) {
 
 namespace {
 
-// Of each row. A float counts exactly up to 2^24, and stays above 0 beyond.
+// Counts per row. A float counts exactly up to 2^24, and beyond that stays above 0.
 void count_lookups(const TableLayout& layout, const std::int32_t* indices, float* counts) {
-  std::fill_n(counts, layout.replicated_rows, 0.0F);
   for (std::int64_t i = 0; i < layout.samples; ++i)
     for (const TableShard& shard : layout.replicated) {
       const TableLayout::Table& table = layout.tables[static_cast<std::size_t>(shard.table)];
@@ -411,16 +437,20 @@ void count_lookups(const TableLayout& layout, const std::int32_t* indices, float
 
 }  // namespace
 
-// Threads share columns, not rows: each adds all samples in order.
+// Threads divide columns, not rows: each adds all samples in order.
 void run_embedding_lookup_grad(Machine& machine, const Call& call) {
   const TableLayout& layout = call.tables();
   const std::int64_t n = layout.samples, d = layout.embedding_dim, columns = layout.replicated_columns;
   const std::int32_t* indices = call.ids(0, n * layout.indices);
   const float* dy = call.input(1, n * columns);
-  const std::int64_t elements = call.out[0].elements;  // padding too: it is summed over ranks
+  const std::int64_t elements = call.out[0].elements;  // including padding, because ranks sum it
   float* gradients = call.output(0, elements);
   std::memset(gradients, 0, static_cast<std::size_t>(elements) * sizeof(float));
-  if (call.out.size() > 1) count_lookups(layout, indices, call.output(1, layout.replicated_rows));
+  if (call.out.size() > 1) {
+    float* counts = call.output(1, layout.replicated_rows);
+    std::fill_n(counts, call.out[1].elements, 0.0F);
+    count_lookups(layout, indices, counts);
+  }
   machine.pool.each(d, columns_per_chunk(n), [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t i = 0; i < n; ++i)
       for (const TableShard& shard : layout.replicated) {
@@ -433,9 +463,10 @@ void run_embedding_lookup_grad(Machine& machine, const Call& call) {
 }
 
 // Rows that nobody has looked up have a gradient of zeros, which moves neither them nor their states, but for Adam's.
+// All rows of the replicated tables, or a server's shard of them.
 void run_table_update(Machine& machine, const Call& call) {
   const TableLayout& layout = call.tables();
-  const std::int64_t d = layout.embedding_dim, rows = layout.replicated_rows;
+  const std::int64_t d = layout.embedding_dim, rows = call.op.m / d;
   const bool adam = call.op.rule == models::UpdateRule::adam;
   const float* gradients = call.input(0, rows * d);
   const float* lookups = adam ? call.input(1, rows) : nullptr;

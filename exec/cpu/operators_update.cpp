@@ -1,4 +1,4 @@
-// Updates beside AdamW: SGD, Lion and LAMB.
+// Updates other than AdamW: SGD, Lion and LAMB.
 #include <cmath>
 
 #include "base/ensure.h"
@@ -15,7 +15,7 @@ float decay_of(const ElementRange& range, const StepContext& context) {
 struct MomentumRun {
   const float* gradient;
   float* parameter;
-  float* momentum;  // may be null with SGD
+  float* momentum;  // null with plain SGD
   std::int64_t count;
 };
 
@@ -71,7 +71,7 @@ void run_momentum_update(Machine& machine, const Call& call) {
         case models::UpdateRule::sgd: return sgd(machine, context, run, coefficient, decay);
         case models::UpdateRule::lion: return lion(context, run, coefficient, decay);
         case models::UpdateRule::adagrad: return adagrad(context, run, coefficient, decay);
-        case models::UpdateRule::adam: ENSURE(false, "this Adam is of tables; adamw is the other");
+        case models::UpdateRule::adam: ENSURE(false, "this Adam is for tables; the other is adamw");
       }
     });
   }
@@ -80,7 +80,7 @@ void run_momentum_update(Machine& machine, const Call& call) {
 
 namespace {
 
-constexpr std::int64_t direction_chunk = 4096;  // floats: half of a first-level cache
+constexpr std::int64_t direction_chunk = 4096;  // floats: half a first-level cache
 
 }  // namespace
 
@@ -101,7 +101,7 @@ void run_lamb_moments(Machine& machine, const Call& call) {
     factors.decay = decay_of(range, call.context);
     const std::int64_t count = range.end - range.begin;
     const std::int64_t chunks = (count + direction_chunk - 1) / direction_chunk;
-    // Sums by chunk, added in order: the same for any number of threads.
+    // Sums by chunk, added in order, so that the number of threads does not matter.
     std::vector<double> sums(static_cast<std::size_t>(2 * chunks));
     machine.pool.each(chunks, stream_chunk / direction_chunk, [&](std::int64_t from, std::int64_t to, int thread) {
       float* direction = machine.scratch.get(thread, direction_chunk);
@@ -120,8 +120,8 @@ void run_lamb_moments(Machine& machine, const Call& call) {
   }
 }
 
-// The trust ratio adapts what weight decay applies to; biases and the weights of norms move as Adam's would, as in the
-// authors' own code.
+// The trust ratio applies where weight decay does; biases and norm weights move as in Adam, as in the authors' own
+// code.
 void run_lamb(Machine& machine, const Call& call) {
   const std::int64_t m = call.op.m;
   const UpdateClock clock = clock_of(call, 3);

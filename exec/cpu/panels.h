@@ -1,5 +1,5 @@
 #pragma once
-/// Panels: parts of a matrix that is not plain fp32, as fp32 rows one after the other.
+/// Panels: parts of a matrix that is not plain fp32, as consecutive fp32 rows.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -11,14 +11,14 @@
 
 namespace orrery::exec {
 
-/// A factor, or what else is read: its memory, of codes in 8 bits their values, and whether fp32 is rounded to tf32.
+/// A matrix to read: its memory; for 8-bit codes their values; and whether fp32 is rounded to tf32.
 struct Factor {
   Operand from;
   const std::array<float, 256>* values = nullptr;
   bool rounded = false;
 };
 
-/// `rows` rows of `columns` elements from element `first` on, `stride` apart.
+/// `rows` rows of `columns` elements, from element `first` on, `stride` apart.
 inline void load_panel(const Kernels& kernels, const Factor& factor, std::int64_t first, std::int64_t stride,
                        std::int64_t rows, std::int64_t columns, float* to) {
   const Operand& from = factor.from;

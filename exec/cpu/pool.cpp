@@ -1,5 +1,5 @@
-// The pool's hand-over: a ticket that holds generation and remaining chunks, so that a late thread can never take a
-// chunk of a job that has ended.
+// How the pool hands over work: a ticket holds the generation and the remaining chunks, so that a late thread can never
+// take a chunk of a finished job.
 #include "exec/cpu/pool.h"
 
 #include "base/ensure.h"

@@ -1,7 +1,7 @@
 #pragma once
-/// Pool: the few threads that share the rows of one kernel. Work is handed out in chunks whose boundaries depend on
-/// the work alone, and whoever is free takes the next one, so a thread that the system has put to sleep delays nobody
-/// but its own chunk. Waiting spins for some microseconds, then sleeps: ranks may outnumber cores.
+/// Pool: the few threads that share the rows of one kernel. Work is divided into chunks whose boundaries depend on the
+/// work alone. Whoever is free takes the next one, so a thread that the system has put to sleep delays only its own
+/// chunk. Waiting spins for some microseconds, then sleeps, because ranks may outnumber cores.
 #include <atomic>
 #include <cstdint>
 #include <thread>
@@ -18,8 +18,8 @@ class Pool {
 
   [[nodiscard]] int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  /// body(begin, end, thread) over [0, count) in chunks of `chunk`; in the calling thread alone when one chunk
-  /// suffices. `thread` is in [0, threads()). The body must not throw. Not reentrant.
+  /// Calls body(begin, end, thread) over [0, count) in chunks of `chunk`, in the calling thread alone if one chunk is
+  /// enough. `thread` is in [0, threads()). The body must not throw. Not reentrant.
   template <class Body>
   void each(std::int64_t count, std::int64_t chunk, Body&& body) {
     if (count <= 0) return;
@@ -47,7 +47,7 @@ class Pool {
   Job job_;                                  ///< stable while one of its chunks is unfinished
   std::atomic<std::uint64_t> ticket_{0};     ///< generation << 32 | chunks not yet taken
   std::atomic<std::int32_t> unfinished_{0};  ///< chunks
-  std::atomic<std::int32_t> wake_{0};        ///< changes with each job: what sleepers watch
+  std::atomic<std::int32_t> wake_{0};        ///< changes with each job; sleepers watch it
   std::atomic<bool> stop_{false};
   std::vector<std::thread> workers_;
 };

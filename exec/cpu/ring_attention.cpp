@@ -1,9 +1,9 @@
-// Ring attention of context parallelism, one block of keys and values at a time. With the chunks of each rank as
-// plan/spec/plan.h says, a causal mask leaves of the own block the lower triangle, of an earlier rank's block its first
-// chunk for all queries, and of a later rank's block all of it for the second chunk of queries: the same work
+// Ring attention of context parallelism, one block of keys and values at a time. Chunks of a rank are as
+// plan/spec/plan.h says. A causal mask then leaves the lower triangle of the own block; of an earlier rank's block its
+// first chunk, for all queries; and of a later rank's block all of it, for the second chunk of queries: the same work
 // everywhere. Blocks are merged by their log-sum-exp (Liu, Zaharia, Abbeel, "Ring Attention with Blockwise
-// Transformers", arXiv:2310.01889; Dao et al., arXiv:2205.14135, section 3.1); backward takes the merged one, so that
-// each block's gradient is its own.
+// Transformers", arXiv:2310.01889; Dao et al., arXiv:2205.14135, section 3.1). Backward uses the merged one, so that
+// each block's gradient can be computed by itself.
 #include <cmath>
 #include <cstring>
 
@@ -19,7 +19,7 @@ namespace {
 struct Block {
   std::int64_t batch, sequence, heads, kv_heads, dim, per_group;
   std::int64_t width, kv_width, out_width;  ///< of a row of qkv, of kv and of y
-  // What the mask leaves: these queries and these keys, of own blocks the triangle.
+  // What the mask leaves: these queries and keys; of the own block, the triangle.
   std::int64_t first_query = 0, keys = 0;
   bool triangle = false;
 
@@ -40,7 +40,7 @@ struct Block {
            op.alibi_heads);
     if (!op.causal) return;
     triangle = op.ring_step == 0;
-    const bool later = op.ring_step > part;  // the owner, part - ring_step, wraps around to a rank behind this one
+    const bool later = op.ring_step > part;  // the owner, part - ring_step, wraps around to a rank after this one
     if (later) first_query = sequence / 2;
     if (!later && !triangle) keys = sequence / 2;
   }
@@ -51,13 +51,13 @@ struct Block {
   [[nodiscard]] std::int64_t seen(std::int64_t row) const { return triangle ? row + 1 : keys; }
 };
 
-/// Whose keys a step works on.
+/// The rank whose keys a step works on.
 int owner_of(const Call& call) {
   const auto ways = static_cast<int>(call.op.context);
   return (call.context.part - static_cast<int>(call.op.ring_step) + ways) % ways;
 }
 
-/// One output of a row that was made of two disjoint sets of keys.
+/// Merges two outputs of a row, from disjoint sets of keys.
 void merge(float* y, const float* block, std::int64_t dim, float& lse, float block_lse) {
   const float highest = std::max(lse, block_lse);
   const float sum = highest + std::log(std::exp(lse - highest) + std::exp(block_lse - highest));
@@ -127,17 +127,17 @@ void run_ring_attention_grad(Machine& machine, const Call& call) {
   float* dkv = call.output(1, s.tokens() * s.kv_width);
   const Masks masks(call);
   const Scores bends(call);
-  const float keep = call.op.accumulate ? 1.0F : 0.0F;  // the own block comes first and has all queries
+  const float keep = call.op.accumulate ? 1.0F : 0.0F;  // the own block comes first and covers all queries
   const Sinks sinks(call, 5);
   std::vector<double> dsinks(sinks.any() ? static_cast<std::size_t>(s.batch * s.heads) : 0);
-  // Query heads of a group add to the same dk and dv: one thread has them all.
+  // Query heads of a group add to the same dk and dv, so one thread handles all of them.
   machine.pool.each(s.batch * s.kv_heads, 1, [&](std::int64_t first, std::int64_t last, int thread) {
     const std::int64_t rows = s.queries();
     const std::int64_t drawn = masks.any() ? 1 : 0, capped = bends.capped() ? 1 : 0;
     float* p = machine.scratch.get(thread, (2 * rows + drawn + capped) * s.keys);
     float* dp = p + rows * s.keys;
     float* factors = dp + rows * s.keys;
-    float* slopes = factors + drawn * s.keys;  // of a row
+    float* slopes = factors + drawn * s.keys;  // of one row
     for (std::int64_t unit = first; unit < last; ++unit) {
       const std::int64_t b = unit / s.kv_heads, group = unit % s.kv_heads;
       const float* k = kv + b * s.sequence * s.kv_width + s.key(group);

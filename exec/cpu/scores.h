@@ -1,5 +1,5 @@
 #pragma once
-/// What attention makes of the products of queries and keys ahead of the softmax: a scale, a cap (Gemma 2), a slope on
+/// How attention changes the products of queries and keys before the softmax: a scale, a cap (Gemma 2), a slope on
 /// distances (ALiBi). models/op.h has the formula.
 #include <cmath>
 
@@ -17,14 +17,14 @@ class Scores {
         cap_(static_cast<float>(call.op.cap)),
         heads_(call.op.alibi_heads),
         first_head_(call.context.tensor_rank * call.op.heads) {}
-  /// Of a score's slope by its product, without the cap's.
+  /// The derivative of a score by its product, without the cap's.
   [[nodiscard]] float scale() const { return scale_; }
   [[nodiscard]] bool capped() const { return cap_ > 0; }
-  /// What the softmax has yet to multiply by: of scores that `bend` has seen nothing.
+  /// The scale that the softmax must still apply: none for scores that `bend` has processed.
   [[nodiscard]] float left() const { return bends() ? 1.0F : scale_; }
 
-  /// Products of one query with `count` keys in place, the first of which is `distance` behind it (ahead: below 0).
-  /// `slopes` (null: none) gets what a cap multiplies their gradients by.
+  /// Applies all of it in place to one query's products with `count` keys; the first key is `distance` behind the query
+  /// (ahead: below 0). `slopes` (null: none) gets the factors of a cap for the gradients.
   void bend(const Kernels& kernels, float* row, std::int64_t count, std::int64_t head, std::int64_t distance,
             float* slopes = nullptr) const {
     if (!bends()) return;
@@ -36,7 +36,7 @@ class Scores {
     const auto slope = static_cast<float>(models::alibi_slope(first_head_ + head, heads_));
     for (std::int64_t i = 0; i < count; ++i) row[i] += slope * static_cast<float>(i - distance);
   }
-  /// A cap's slopes alone; `row` holds the products and may be `slopes`.
+  /// Only a cap's slopes. `row` holds the products, and may be `slopes`.
   void cap_slopes(const Kernels& kernels, const float* row, std::int64_t count, float* slopes) const {
     kernels.cap(row, nullptr, slopes, count, scale_, cap_);
   }

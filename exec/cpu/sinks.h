@@ -1,7 +1,8 @@
 #pragma once
-/// Attention's sinks: a learned logit of each head beside the scores of each of its rows, of no key and no value
-/// (Agarwal et al. 2025, gpt-oss). Of scores s and a sink z a row's probabilities are exp(s) / (sum exp(s) + exp(z)),
-/// and with what a row's gradient has in common, D = dy . y, z's gradient is -exp(z) / (the same sum) D, over all rows.
+/// Attention's sinks: each head has a learned logit beside the scores of each of its rows, without key or value
+/// (Agarwal et al. 2025, gpt-oss). With scores s and a sink z, a row's probabilities are exp(s) / (sum exp(s) +
+/// exp(z)). With D = dy . y, which a row's gradients share, z's gradient is -exp(z) / (the same sum) D, summed over
+/// rows.
 #include <cmath>
 #include <cstdint>
 #include <vector>
@@ -12,11 +13,11 @@ namespace orrery::exec {
 
 class Sinks {
  public:
-  /// `operand`: where an operator has them, if it has any.
+  /// `operand`: where an operator has them, if at all.
   Sinks(const Call& call, std::size_t operand) : logits_(call.optional_input(operand, call.op.heads)) {}
   [[nodiscard]] bool any() const { return logits_ != nullptr; }
   [[nodiscard]] float of(std::int64_t head) const { return logits_[head]; }
-  /// A row's probabilities and the log of their sum as they are without the sink, and with it.
+  /// Turns a row's probabilities and the log of their sum, computed without the sink, into those with it.
   float join(float* probabilities, std::int64_t count, std::int64_t head, float lse) const {
     if (!any()) return lse;
     const float all = std::max(lse, of(head)) + std::log1p(std::exp(-std::abs(lse - of(head))));
@@ -24,8 +25,8 @@ class Sinks {
     for (std::int64_t i = 0; i < count; ++i) probabilities[i] *= keep;
     return all;
   }
-  /// Adds to their gradients, output `operand`, a sum for each head of each sequence: in the order of the sequences,
-  /// for any number of threads.
+  /// Adds to the sinks' gradients, output `operand`, one sum per head and sequence: in the order of the sequences, for
+  /// any number of threads.
   static void add(const Call& call, std::size_t operand, const std::vector<double>& sums) {
     const auto heads = static_cast<std::size_t>(call.op.heads);
     float* gradients = call.output(operand, call.op.heads);

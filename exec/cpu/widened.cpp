@@ -1,11 +1,12 @@
-// Operators on 16-bit tensors: operands are widened to fp32, the operator runs as it is, results are rounded. Matrix
-// products do so panel by panel (exec/cpu/gemm_panels.cpp).
+// Operators on 16-bit tensors: widens operands to fp32, runs the operator unchanged, and rounds its results. Matrix
+// products do this panel by panel (exec/cpu/gemm_panels.cpp).
 #include <algorithm>
 #include <array>
 
 #include "base/ensure.h"
 #include "exec/cpu/machine.h"
 #include "exec/engine/half.h"
+#include "models/operators.h"
 
 namespace orrery::exec {
 namespace {
@@ -14,23 +15,6 @@ using models::DType;
 using models::OpKind;
 
 constexpr std::size_t kMostOperands = 8;  // on either side
-
-/// Operators that write every element of their results and read none of them.
-bool only_writes(const models::Op& op) {
-  constexpr OpKind kinds[] = {
-      OpKind::embedding,       OpKind::layer_norm,  OpKind::rms_norm,         OpKind::gelu,
-      OpKind::gelu_grad,       OpKind::swiglu,      OpKind::swiglu_grad,      OpKind::add,
-      OpKind::add_bias,        OpKind::type_add,    OpKind::gather_rows,      OpKind::tanh,
-      OpKind::tanh_grad,       OpKind::gelu_erf,    OpKind::gelu_erf_grad,    OpKind::class_loss_grad,
-      OpKind::dropout,         OpKind::relu,        OpKind::relu_grad,        OpKind::activate,
-      OpKind::activate_grad,   OpKind::gate,        OpKind::gate_grad,        OpKind::head_norm,
-      OpKind::soft_cap,        OpKind::row_gate,    OpKind::row_gate_grad,    OpKind::split_columns,
-      OpKind::join_columns,    OpKind::latent_pack, OpKind::latent_pack_grad, OpKind::head_values,
-      OpKind::head_values_grad};
-  constexpr OpKind told[] = {OpKind::scatter_rows, OpKind::bias_grad, OpKind::layer_norm_grad, OpKind::rms_norm_grad};
-  if (std::find(std::begin(told), std::end(told), op.kind) != std::end(told)) return !op.accumulate;
-  return std::find(std::begin(kinds), std::end(kinds), op.kind) != std::end(kinds);
-}
 
 void load(Machine& machine, const Operand& from, float* to) {
   const auto* stored = reinterpret_cast<const std::uint16_t*>(from.data);
@@ -89,7 +73,7 @@ void run_widened(Machine& machine, const Call& call, const std::function<void(co
   };
   for (std::size_t i = 0; i < call.in.size(); ++i) in[i] = widen_one(call.in[i], i, true);
   for (std::size_t i = 0; i < call.out.size(); ++i)
-    out[i] = widen_one(call.out[i], kMostOperands + i, !only_writes(call.op));
+    out[i] = widen_one(call.out[i], kMostOperands + i, !models::only_writes(call.op, i));
   run({call.op, {in.data(), call.in.size()}, {out.data(), call.out.size()}, call.ranges, call.context});
   for (std::size_t i = 0; i < call.out.size(); ++i) {
     if (call.out[i].data == nullptr || !is_16_bit(call.out[i].dtype)) continue;

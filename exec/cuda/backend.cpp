@@ -1,4 +1,4 @@
-// The CUDA backend's memory, waiting, marks and matrix products; operators.cpp has the way from kinds to kernels.
+// The CUDA backend's memory, waiting, marks and matrix products; operators.cpp maps kinds to kernels.
 #include "exec/cuda/backend.h"
 
 #include <fmt/core.h>
@@ -18,24 +18,24 @@
 namespace orrery::exec::cuda {
 namespace {
 
-/// NVIDIA's recommendation for Hopper (cuBLAS documentation, cublasSetWorkspace), enough for older GPUs too. Kernels
-/// that need memory beside their operands use it too: one stream, one at a time.
+/// NVIDIA's recommendation for Hopper (cuBLAS documentation, cublasSetWorkspace); also enough for older GPUs. Kernels
+/// that need memory beside their operands share it: there is one stream, and one kernel at a time.
 constexpr std::size_t kWorkspace = std::size_t{32} << 20;
-constexpr std::size_t kBiasSums = std::size_t{256} << 10;    // bytes: 65,536 outputs of a layer in fp32; more go apart
-constexpr std::size_t kLeastStaging = std::size_t{1} << 16;  // of copies to the device, bytes
+constexpr std::size_t kBiasSums = std::size_t{256} << 10;    // bytes: 65,536 outputs in fp32; for more, apart
+constexpr std::size_t kLeastStaging = std::size_t{1} << 16;  // bytes of copies to the device
 constexpr std::size_t kMostStaging = std::size_t{64} << 20;
 constexpr Backend::Mark kMarks = 1 << 16;
-/// Waiting polls at this interval after a first moment of spinning, so that a lost peer can be noticed.
+/// After a short spin, waiting polls at this interval, so that a lost peer is noticed.
 constexpr int kSpins = 2000;
 constexpr std::chrono::microseconds kNap{20};
-constexpr int kEightBits = 89;  // capability of the first tensor cores that take fp8 (Ada)
+constexpr int kEightBits = 89;  // compute capability of the first tensor cores with fp8 (Ada)
 
 int select_device(int device) {
   check(cudaSetDevice(device), "selecting the device");
   return device;
 }
 
-/// Without cuDNN, or where it does not start, own kernels do; `why` says so.
+/// Without cuDNN, or if it does not start, our own kernels are used; `why` gives the reason.
 std::unique_ptr<CudnnAttention> open_attention(bool repeat, std::int64_t device_bytes, std::string& why) {
   const CudnnApi* api = find_cudnn(why);
   if (!api) {
@@ -80,8 +80,8 @@ CudaBackend::CudaBackend(int device, std::unique_ptr<Backend> host, Products::Op
 std::string CudaBackend::refusal(models::DType precision) const {
   if (precision != models::DType::fp8 || capability_ >= kEightBits) return {};
   return fmt::format(
-      "the plan computes in fp8, which takes compute capability 8.9 (Ada, Hopper or later): {} has {}.{}", device_name_,
-      capability_ / 10, capability_ % 10);
+      "the plan computes in fp8, which needs compute capability 8.9 (Ada, Hopper or later), but {} has {}.{}",
+      device_name_, capability_ / 10, capability_ % 10);
 }
 
 CudaBackend::~CudaBackend() {
@@ -106,7 +106,7 @@ bool CudaBackend::on_device(const std::byte* address) const {
   });
 }
 
-// Operators of a host step have all their operands there.
+// All operands of a host step are in host memory.
 bool CudaBackend::on_host(std::span<const Operand> in, std::span<const Operand> out) const {
   if (host_arenas_.empty()) return false;
   for (const std::span<const Operand> side : {out, in})
@@ -121,7 +121,7 @@ bool CudaBackend::on_host(std::span<const Operand> in, std::span<const Operand> 
 
 Backend& CudaBackend::host_backend() const {
   if (!host_)
-    throw Failure("the CUDA backend was made without one for the host's cores: plans that compute there need it",
+    throw Failure("the CUDA backend was made without a backend for the host's cores, which this plan needs",
                   FailureKind::environment);
   return *host_;
 }
@@ -185,15 +185,15 @@ std::unique_ptr<Request> CudaBackend::queue_copy(std::size_t lane, std::byte* to
   return std::make_unique<QueuedCopy>(point_on(own->get()), marked);
 }
 
-// Free staging memory, for a copy at a time. More is made rather than waited for: a step's batches are queued far ahead
-// of the device.
+// A free piece of staging memory, for one copy. If none is free it makes another rather than wait, because a step's
+// batches are queued far ahead of the device.
 CudaBackend::Staging& CudaBackend::staging(std::size_t bytes) {
   const auto fits = [bytes](const auto& one) { return one->memory.bytes() >= bytes && one->done.done(); };
   const auto found = std::find_if(staging_.begin(), staging_.end(), fits);
   if (found != staging_.end()) return **found;
   const std::size_t wanted = std::max(bytes, kLeastStaging);
   if (staged_bytes_ + wanted > kMostStaging)
-    while (!staging_.empty()) {  // page-locked memory is not to be had without end
+    while (!staging_.empty()) {  // page-locked memory is limited
       wait_for(staging_.back()->done);
       staged_bytes_ -= staging_.back()->memory.bytes();
       staging_.pop_back();
@@ -244,7 +244,7 @@ void CudaBackend::copy_to_host(std::span<std::byte> host, const std::byte* devic
     std::memcpy(host.data(), device, host.size());
     return;
   }
-  synchronise();  // first, because it notices a lost peer and a copy does not
+  synchronise();  // first, because it notices a lost peer, which a copy does not
   check(cudaMemcpyAsync(host.data(), device, host.size(), cudaMemcpyDeviceToHost, stream_.get()),
         "copying to the host");
   check(cudaStreamSynchronize(stream_.get()), "copying to the host");
@@ -278,13 +278,15 @@ void CudaBackend::wait_for(const Event& event) const {
 void CudaBackend::synchronise() {
   release();
   if (capturing_) throw Failure("CUDA: the host waits within a graph");
+  read_expert_faults();
   reached_.record(stream_.get());
   wait_for(reached_);
   if (watch_) watch_();  // operations that were aborted end too, with whatever they had
+  throw_expert_faults();
 }
 
 // -- graphs
-// Relaxed, because other threads go on meanwhile: copies of their own, NCCL's start of operations, the watchdog.
+// Relaxed, because other threads continue meanwhile: they copy, NCCL starts operations, the watchdog looks.
 void CudaBackend::begin_capture() {
   release();
   check(cudaStreamBeginCapture(stream_.get(), cudaStreamCaptureModeRelaxed), "beginning a graph");
@@ -313,7 +315,7 @@ void CudaBackend::abandon_capture() noexcept {
     cudaGraph_t graph = nullptr;
     if (cudaStreamEndCapture(stream_.get(), &graph) == cudaSuccess && graph) cudaGraphDestroy(graph);
   }
-  static_cast<void>(cudaGetLastError());  // it has been told
+  static_cast<void>(cudaGetLastError());  // already reported
 }
 
 void CudaBackend::replay(Graph& graph) {
@@ -365,8 +367,9 @@ double CudaBackend::seconds_between(Mark from, Mark to) {
 }
 
 std::int64_t CudaBackend::outside_arena_bytes() const {
-  return products_.workspace_bytes() + ranges_.bytes() +
-         static_cast<std::int64_t>(books_.bytes() + step_values_.bytes() + counter_.bytes() + bias_sums_.bytes()) +
+  return products_.workspace_bytes() + ranges_.bytes() + layouts_.bytes() +
+         static_cast<std::int64_t>(books_.bytes() + step_values_.bytes() + counter_.bytes() + bias_sums_.bytes() +
+                                   expert_faults_.bytes()) +
          (cudnn_ ? cudnn_->workspace_bytes() : 0);
 }
 
@@ -397,7 +400,7 @@ Product product_of(const Call& call) {
 
 namespace {
 
-/// Rounds the operands of an fp8 product into the room that the call has for them, and has it read them there.
+/// Rounds an fp8 product's operands into the room that the call provides, and makes the product read them there.
 void round_into_room(const Call& call, Product& p) {
   const models::Op& op = call.op;
   ENSURE(models::fits_fp8(op.m, op.n, op.k), "an fp8 product of {} x {} x {}", op.m, op.n, op.k);
@@ -422,10 +425,10 @@ void round_into_room(const Call& call, Product& p) {
 
 void CudaBackend::matmul(const Call& call) {
   const models::Op& op = call.op;
-  if (op.m == 0 || op.n == 0) return;
+  if (op.m == 0 || op.n == 0 || run_mixed_product(call)) return;
   Product product = product_of(call);
   const void* const bias = product.bias;
-  const models::DType stored = product.shape.in;  // what a bias and a result of the operands' type have
+  const models::DType stored = product.shape.in;  // the type of a bias, and of a result in the operands' type
   if (models::is_fp8_product(op)) {
     if (const std::string why = refusal(models::DType::fp8); !why.empty()) throw Failure(why);
     round_into_room(call, product);

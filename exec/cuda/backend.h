@@ -1,8 +1,8 @@
 #pragma once
-/// The CUDA backend: one device, one arena, one compute stream on which every operator is queued in program order, in
-/// fp32, bf16 or fp16 with sums in fp32; products also in tf32 and fp8. Matrix products by cuBLASLt, the rest by
-/// exec/cuda/kernels. What a plan keeps on the host lies in pinned memory; steps over it run on another backend, the
-/// host's.
+/// The CUDA backend: one device, one arena, and one compute stream on which every operator is queued in program order.
+/// Computes in fp32, bf16 or fp16 with sums in fp32; products also in tf32 and fp8. Matrix products use cuBLASLt,
+/// everything else exec/cuda/kernels. What a plan keeps on the host is in pinned memory; another backend, the host's,
+/// runs the steps on it.
 #include <functional>
 #include <map>
 #include <memory>
@@ -21,6 +21,7 @@
 #include "exec/cuda/kernels/updates.h"
 #include "exec/cuda/products.h"
 #include "exec/cuda/ranges.h"
+#include "exec/cuda/table_layouts.h"
 #include "exec/engine/backend.h"
 
 namespace orrery::exec::cuda {
@@ -29,7 +30,7 @@ struct Call;
 
 class CudaBackend final : public Backend {
  public:
-  /// `host` computes what plans leave to the host's cores; without it they are refused. `repeat`: as in
+  /// `host` computes what plans leave to the host's cores; without it such plans are refused. `repeat`: as in
   /// CudaBackendOptions.
   explicit CudaBackend(int device, std::unique_ptr<Backend> host = nullptr, Products::Options products = {},
                        bool repeat = true);
@@ -46,8 +47,8 @@ class CudaBackend final : public Backend {
   void copy_to_host(std::span<std::byte> host, const std::byte* device) override;
   void run(const models::Op& op, std::span<const Operand> in, std::span<const Operand> out,
            std::span<const ElementRange> ranges, const StepContext& context) override;
-  /// Neighbours that exec/cuda/fusion.h finds run as one kernel. An operator at the end that may be one with what the
-  /// next step begins with is held back until then, or until anything else is queued, marked or waited for.
+  /// Runs neighbours that exec/cuda/fusion.h finds as one kernel. If the last operator may fuse with the start of the
+  /// next step, it is held back until then, or until anything else is queued, marked or waited for.
   void run_all(std::span<const OpCall> calls, const StepContext& context) override;
   void copy_between(std::byte* to, const std::byte* from, std::size_t bytes, bool accumulate) override;
   void synchronise() override;
@@ -81,18 +82,18 @@ class CudaBackend final : public Backend {
   }
   [[nodiscard]] Mark mark_on(cudaStream_t stream);
   [[nodiscard]] bool capturing() const { return capturing_; }
-  /// Destroys all graphs, and refuses any from now on: communicators are not gone before no graph holds them. By any
-  /// thread.
+  /// Destroys all graphs and refuses new ones, because communicators end only when no graph holds them. Any thread may
+  /// call it.
   void drop_graphs() noexcept { graphs_->drop(); }
   /// How often the host has waited for the device.
   [[nodiscard]] std::int64_t host_waits() const { return host_waits_; }
-  /// `watch` is called from time to time while the host waits for the device; it may throw (a peer has failed).
+  /// Calls `watch` from time to time while the host waits for the device. It may throw (a peer has failed).
   void while_waiting(std::function<void()> watch) { watch_ = std::move(watch); }
-  /// Device memory taken besides the arena: workspaces of products and of cuDNN's attention, tables of ranges.
+  /// Device memory beside the arena: workspaces of products and of cuDNN's attention, tables of ranges.
   [[nodiscard]] std::int64_t outside_arena_bytes() const;
 
  private:
-  /// What is held back, without anything of the caller's.
+  /// What is held back, without references to anything of the caller's.
   struct Held {
     models::Op op;
     std::vector<Operand> in, out;
@@ -103,7 +104,8 @@ class CudaBackend final : public Backend {
   void run_now(const OpCall& one, const StepContext& context);
   void run_one(const OpCall& one, const StepContext& context, const OpCall* before);
   void matmul(const Call& call);
-  /// As the product's epilogue is used; `rehearsal` where the ways themselves would change what is in memory.
+  /// Runs the product with or without its epilogue. Give a `rehearsal` if running both ways for timing would change
+  /// memory.
   void one_or_apart(const Product& product, const StepContext& context, const Ways& ways);
   void one_or_apart(const Product& product, const StepContext& context, const Ways& ways,
                     const std::function<Ways()>& rehearsal);
@@ -112,12 +114,19 @@ class CudaBackend final : public Backend {
   [[nodiscard]] bool attention_by_cudnn(const Call& call);
   void note_own_attention(const models::Op& op, const std::string& reason);
   void run_whole_loss(std::span<const OpCall> calls, const StepContext& context);
+  void run_experts(const Call& call);
+  void run_newton_schulz(const Call& call);
+  /// What kernels of experts cannot throw: they leave it on the device, and `synchronise` throws it.
+  void read_expert_faults();
+  void throw_expert_faults();
   void update(const Call& call, std::span<const ElementRange> ranges);
+  void run_tables(const Call& call);       ///< rows of embedding tables
+  void run_recommender(const Call& call);  ///< what becomes of their sums
   [[nodiscard]] const DeviceBook* code_books();
-  /// Where kernels find what changes from step to step; put there, in the order of the stream, if it is not.
+  /// Where kernels find what changes from step to step. Written there first if necessary, in stream order.
   [[nodiscard]] const StepValues* step_values(const Call& call);
   void put_step_values(const StepValues& values);
-  /// Masks of the operator, by the training step that has begun.
+  /// The operator's dropout masks, by the training step that has begun.
   [[nodiscard]] DropoutDraw dropout_draw(const models::Op& op, const StepContext& context);
   [[nodiscard]] const Event& event_of(Mark mark) const;
   void wait_for(const Event& event) const;
@@ -125,11 +134,11 @@ class CudaBackend final : public Backend {
   [[nodiscard]] bool on_host(std::span<const Operand> in, std::span<const Operand> out) const;
   [[nodiscard]] Backend& host_backend() const;
 
-  /// What a thread copies with: its own stream, so that copies run beside the computing and each other.
+  /// What a thread copies with: a stream of its own, so that copies run beside computing and beside each other.
   struct Lane {
     Stream stream;
     Event done;
-    PinnedMemory staging;  ///< of sums on the host
+    PinnedMemory staging;  ///< for sums on the host
   };
   [[nodiscard]] Lane& lane();
 
@@ -137,18 +146,19 @@ class CudaBackend final : public Backend {
   std::string device_name_;
   std::unique_ptr<Backend> host_;
   Stream stream_;
-  std::vector<DeviceMemory> arenas_;  ///< training takes one, a probe one for each workload
+  std::vector<DeviceMemory> arenas_;  ///< training takes one, a probe one per workload
   std::vector<PinnedMemory> host_arenas_;
   Products products_;
-  DeviceMemory bias_sums_;                 ///< of one micro-batch, by an epilogue
-  std::unique_ptr<CudnnAttention> cudnn_;  ///< null: all attention is by own kernels
+  DeviceMemory bias_sums_;                 ///< of one micro-batch, written by an epilogue
+  std::unique_ptr<CudnnAttention> cudnn_;  ///< null: our own kernels compute all attention
   std::string no_cudnn_;                   ///< why
-  std::set<KernelChoice> kernels_;         ///< that have been used
-  int capability_ = 0;                     ///< ten times the major number, and the minor
+  std::set<KernelChoice> kernels_;         ///< those used so far
+  int capability_ = 0;                     ///< ten times the major number, plus the minor
   Epilogues epilogues_;
   RangeTables ranges_;
+  TableLayouts layouts_;
   DeviceMemory books_;
-  /// Of copy_to_device: free again once its event is done.
+  /// For copy_to_device; free again once its event is done.
   struct Staging {
     PinnedMemory memory;
     Event done;
@@ -159,6 +169,8 @@ class CudaBackend final : public Backend {
   PinnedMemory later_{kLater * kLaterFloats * sizeof(float)};
   std::vector<PinnedMemory> slots_;
   DeviceMemory step_values_;
+  DeviceMemory expert_faults_;  ///< of routers and slots; none before the first operator of a mixture
+  PinnedMemory expert_faults_read_;
   DeviceMemory counter_;  ///< of blocks that have come to their end; 0 between kernels
   StepValues step_is_;
   bool step_known_ = false;
@@ -169,7 +181,7 @@ class CudaBackend final : public Backend {
   std::shared_ptr<EventPool> events_ = std::make_shared<EventPool>();
   Event reached_;
   std::vector<Event> marks_;        ///< a ring: mark i is event i % kMarks
-  std::vector<Event> graph_marks_;  ///< of graphs, kept: mark -1 - i is event i
+  std::vector<Event> graph_marks_;  ///< kept for graphs: mark -1 - i is event i
   Mark next_mark_ = 0;
   std::function<void()> watch_;
   std::mutex lanes_lock_;

@@ -1,6 +1,6 @@
 #pragma once
-/// One operator and everything it was called with: operands checked before anything is queued, because a kernel that
-/// reads past an operand reads another buffer of the arena and nobody notices.
+/// One operator with all arguments of its call. Operands are checked before anything is queued, because a kernel that
+/// reads past an operand reads another buffer of the arena, and nobody notices.
 #include <fmt/core.h>
 
 #include <type_traits>
@@ -19,13 +19,14 @@ constexpr models::DType dtype_of() {
   return models::DType::fp32;
 }
 
-/// body(std::type_identity<T>) with the type that stands for `dtype` in kernels.
+/// Calls body(std::type_identity<T>) with the type that kernels use for `dtype`.
 template <class Body>
 void by_type(models::DType dtype, const char* what, const Body& body) {
   switch (dtype) {
     case models::DType::fp32: return body(std::type_identity<float>());
     case models::DType::bf16: return body(std::type_identity<__nv_bfloat16>());
     case models::DType::fp16: return body(std::type_identity<__half>());
+    case models::DType::fp4:
     case models::DType::fp8:
     case models::DType::tf32:
     case models::DType::int32:
@@ -42,7 +43,7 @@ struct Call {
   const StepContext& context;
   cudaStream_t stream;
   KernelScratch scratch;
-  DropoutDraw draw = {};  ///< where the operator has a rate
+  DropoutDraw draw = {};  ///< if the operator has a dropout rate
 
   [[nodiscard]] const Operand& checked(bool input, std::size_t index, std::int64_t elements) const {
     const std::span<const Operand> all = input ? in : out;
@@ -83,7 +84,7 @@ struct Call {
   [[nodiscard]] const std::int32_t* ids(std::size_t index, std::int64_t elements) const {
     return reinterpret_cast<const std::int32_t*>(checked(true, index, elements).data);
   }
-  /// Vectors of any floating type, for updates; null where optional and absent.
+  /// Vectors of any floating type, for updates; null if optional and absent.
   [[nodiscard]] Floats floats(const Operand& operand) const {
     if (operand.dtype == models::DType::fp32) return {operand.data, Stored::fp32};
     if (operand.dtype == models::DType::bf16) return {operand.data, Stored::bf16};
@@ -102,11 +103,18 @@ struct Call {
   }
 };
 
-/// The product of a call, with sizes and types checked.
+/// A call's product, with sizes and types checked.
 [[nodiscard]] Product product_of(const Call& call);
 
-/// Operators by family, where exec/cuda/operators.cpp would grow too long.
+/// Families of operators that would make exec/cuda/operators.cpp too long.
 void run_masked(const Call& call);       ///< BERT's own
 void run_compression(const Call& call);  ///< values in fewer bits
+/// Tables outside the device's memory: on CPU ranks alone.
+[[noreturn]] void refuse_tiers(const models::Op& op);
+void run_latent(const Call& call);  ///< latent attention's
+/// Whether an operator is of rows in slots, of which its last operand says how many are there (models/op.h).
+[[nodiscard]] bool runs_in_slots(const models::Op& op);
+/// A product of operands in two types, of which one is fp32; false, with nothing queued, where they are of one.
+[[nodiscard]] bool run_mixed_product(const Call& call);
 
 }  // namespace orrery::exec::cuda

@@ -1,5 +1,5 @@
 #pragma once
-/// Turns CUDA's error codes into exec::Failure, with what was being done.
+/// Turns CUDA's error codes into exec::Failure, and says what was being done.
 #include <cuda_runtime.h>
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace orrery::exec::cuda {
 
-/// Throws Failure when `status` is an error: "CUDA: <doing>: out of memory (cudaErrorMemoryAllocation)".
+/// Throws Failure if `status` is an error: "CUDA: <doing>: out of memory (cudaErrorMemoryAllocation)".
 inline void check(cudaError_t status, const char* doing) {
   if (status == cudaSuccess) return;
   throw Failure(std::string("CUDA: ") + doing + ": " + cudaGetErrorString(status) + " (" + cudaGetErrorName(status) +

@@ -1,4 +1,4 @@
-// The cache is filled with something else before each run.
+// Fills the cache with other data before each run.
 #include "exec/cuda/cold_timer.h"
 
 #include "exec/cuda/check.h"
@@ -6,7 +6,7 @@
 namespace orrery::exec::cuda {
 namespace {
 
-constexpr std::size_t kTimesTheCache = 2;  // lines are not replaced in the order of their use: once would leave some
+constexpr std::size_t kTimesTheCache = 2;  // lines are not replaced in order of use: a single pass would leave some
 
 DeviceMemory room_of_the_cache() {
   int device = 0, bytes = 0;

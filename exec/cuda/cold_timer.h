@@ -1,7 +1,7 @@
 #pragma once
-/// Times what is queued with none of its operands in the second-level cache: in a training step hundreds of megabytes
-/// lie between two uses of a matrix, while a loop over one product finds up to all of them there (50 MB on Hopper), and
-/// the kernel that is fastest then need not be the one that is fastest in the step.
+/// Times queued work with none of its operands in the second-level cache. In a training step, hundreds of megabytes
+/// pass between two uses of a matrix. A loop over one product would find up to all of its operands in the cache (50 MB
+/// on Hopper), and the fastest kernel there need not be the fastest in the step.
 #include <cuda_runtime.h>
 
 #include <functional>
@@ -13,12 +13,12 @@ namespace orrery::exec::cuda {
 
 class ColdTimer {
  public:
-  /// Takes room of twice the cache for as long as it lives. Where a device has none to give, times are taken with
+  /// Takes twice the cache's size of device memory for as long as it lives. If the device has none left, measures with
   /// whatever is in the cache.
   ColdTimer();
   static constexpr double kNever = std::numeric_limits<double>::infinity();
-  /// Seconds on the device of one run of `work`, which queues on `stream`; the host waits. kNever where it returns
-  /// false. Throws Failure on an error of the device.
+  /// Device seconds of one run of `work`, which queues on `stream`; the host waits. kNever if `work` returns false.
+  /// Throws Failure if the device reports an error.
   [[nodiscard]] double seconds(cudaStream_t stream, const std::function<bool()>& work) const;
   [[nodiscard]] bool cold() const { return room_.bytes() > 0; }
 

@@ -16,7 +16,7 @@ const CudnnApi* find_cudnn(std::string& why) {
 #else
 namespace {
 
-/// The deterministic backward of the graph below, and statistics in fp32, are those of 9.
+/// The deterministic backward of the graph below, and statistics in fp32, need version 9.
 constexpr std::size_t kLeastVersion = 90000;
 
 struct Opened {
@@ -24,7 +24,7 @@ struct Opened {
   std::string why;
 };
 
-#ifdef ORRERY_CUDNN_LINKED  // by the emulation, where a test asks for it
+#ifdef ORRERY_CUDNN_LINKED  // by the emulation, if a test asks for it
 Opened open_cudnn(const char*) {
   return {{&cudnnGetVersion, &cudnnGetErrorString, &cudnnCreate, &cudnnDestroy, &cudnnSetStream,
            &cudnnBackendCreateDescriptor, &cudnnBackendDestroyDescriptor, &cudnnBackendSetAttribute,

@@ -1,6 +1,6 @@
 #pragma once
-/// cuDNN as far as exec/cuda uses it: the graph API's few functions, opened at run time, so that the module loads where
-/// cuDNN is absent. Without its headers this is all there is, and says so.
+/// The part of cuDNN that exec/cuda uses: a few functions of the graph API, opened at run time, so that the module
+/// loads without cuDNN. Compiled without cuDNN's headers, this is all there is, and it says so.
 #include <string>
 
 #if __has_include(<cudnn.h>)
@@ -30,8 +30,8 @@ struct CudnnApi {
 struct CudnnApi {};
 #endif
 
-/// The functions of libcudnn.so.9, or of the file that $ORRERY_CUDNN names; null, and why, where there is none or
-/// $ORRERY_CUDNN is "off". Opened once.
+/// The functions of libcudnn.so.9, or of the file that $ORRERY_CUDNN names. Null, with the reason in `why`, if there is
+/// none or $ORRERY_CUDNN is "off". Opened once.
 [[nodiscard]] const CudnnApi* find_cudnn(std::string& why);
 
 }  // namespace orrery::exec::cuda

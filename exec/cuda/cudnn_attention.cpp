@@ -1,4 +1,4 @@
-// Plans of attention by cuDNN: made once for a shape, run for as many sequences at a time as the workspace is for.
+// Plans of attention by cuDNN: made once per shape, run for as many sequences at a time as fit the workspace.
 #include "exec/cuda/cudnn_attention.h"
 
 #include <algorithm>
@@ -30,16 +30,16 @@ namespace {
 constexpr std::int64_t kAligned = 256;
 constexpr std::int64_t kElement = 2;  // bytes
 constexpr auto kFloat = static_cast<std::int64_t>(sizeof(float));
-/// From 9.6 on cuDNN clears what it adds to by atomics.
+/// From 9.6 on, cuDNN itself clears what it adds to by atomics.
 constexpr std::size_t kClears = 90600;
 
 std::int64_t round_up(std::int64_t bytes) {
   return (bytes + kAligned - 1) / kAligned * kAligned;
 }
 
-/// What of a call to work on at a time: as many sequences as divide the batch, from all of them down to one; then of
-/// one as many groups of heads that share keys as divide their number. Statistics of each group begin at 16 bytes,
-/// as cuDNN is told.
+/// The parts into which a call may be divided: numbers of sequences that divide the batch, from all down to one; then
+/// of one sequence, numbers of groups of heads (which share keys) that divide theirs. Each group's statistics begin at
+/// multiples of 16 bytes, as cuDNN is told.
 std::vector<AttentionShape> parts_of(const AttentionShape& whole) {
   constexpr std::int64_t kFloats = 4;
   std::vector<AttentionShape> out;
@@ -58,7 +58,7 @@ std::vector<AttentionShape> parts_of(const AttentionShape& whole) {
   return out;
 }
 
-/// A block's own result is merged with what is there.
+/// Whether a block's own result is merged with what is there.
 bool merged(const AttentionCall& call) {
   return call.ring && call.block.accumulate;
 }
@@ -71,7 +71,7 @@ AttentionScope scope_of(const AttentionCall& call) {
           2 * static_cast<std::int64_t>(s.kv_heads) * s.head_dim, merged(call)};
 }
 
-/// Of `some` sequences and heads.
+/// For part of the sequences and heads.
 BlockPlace place_of(const AttentionCall& call, const AttentionShape& some) {
   return {some.batch, scope_of(call).queries, call.shape.sequence, some.heads, call.shape.heads, some.head_dim};
 }
@@ -97,17 +97,18 @@ struct CudnnAttention::Prepared {
   AttentionTensors tensors;
   std::map<std::int64_t, float> scalars;
   AttentionShape part;  ///< sequences and heads at a time
-  /// Bytes of the workspace ahead of cuDNN's, in this order; a block's y or dq, and its lse, where they are merged.
+  /// Bytes of workspace before cuDNN's, in this order. The block's y or dq, and its lse, are there only if they are
+  /// merged.
   std::int64_t row_dots = 0, dq_sums = 0, block = 0, block_lse = 0;
   std::byte* workspace = nullptr;
   [[nodiscard]] std::int64_t ahead() const { return row_dots + dq_sums + block + block_lse; }
 };
 
-/// Of two sizes, each taken once and kept: graphs of steps remember the address.
+/// Workspaces of two sizes. Each is allocated once and kept, because graphs of steps remember the address.
 struct CudnnAttention::Workspace {
   DeviceMemory small, large;
 
-  /// So many bytes, or null where they are not to be had: of `most`, or of what the plan has left of that.
+  /// This many bytes, or null if they are not available: limited by `most`, or by what the plan has left of that.
   [[nodiscard]] std::byte* of(std::int64_t bytes, std::int64_t most) {
     constexpr std::int64_t kSmall = std::int64_t{1} << 20;
     DeviceMemory& memory = bytes <= kSmall ? small : large;
@@ -180,7 +181,7 @@ CudnnAttention::Prepared CudnnAttention::plan_for(const AttentionCall& call, boo
   const bool backward = call.dy != nullptr;
   Prepared out;
   out.repeats = repeat;
-  double for_each = 0;  // sequence and head, bytes
+  double for_each = 0;  // bytes per sequence and head
   for (const AttentionShape& some : parts_of(s)) {
     const auto pieces = static_cast<double>(some.batch * some.heads);
     if (for_each * pieces > static_cast<double>(most_)) continue;
@@ -210,7 +211,7 @@ CudnnAttention::Prepared CudnnAttention::plan_for(const AttentionCall& call, boo
       break;
     } catch (const CudnnRefused& refusal) {
       out.refusal = refusal.what();
-      break;  // a kernel that is not there for many sequences is not there for few
+      break;  // a kernel missing for many sequences is also missing for few
     }
   }
   return out;
@@ -228,7 +229,7 @@ bool CudnnAttention::run(const AttentionCall& call, cudaStream_t stream) {
   const AttentionShape& part = p.part;
   const AttentionScope scope = scope_of(call);
   const std::int64_t d = s.head_dim, heads = s.heads * d, keys = s.kv_heads * d, row = heads + 2 * keys;
-  // In a ring, what keys no query sees has no gradient; the queries before the block's first have none of these keys.
+  // In a ring, keys that no query sees have no gradient, and queries before the block's first have none of these keys.
   if (call.dkv && scope.keys < s.sequence)
     check(
         cudaMemsetAsync(call.dkv, 0, static_cast<std::size_t>(s.batch * s.sequence * scope.key_row * kElement), stream),

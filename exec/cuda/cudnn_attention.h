@@ -1,9 +1,9 @@
 #pragma once
-/// Flash attention of 16-bit operands by cuDNN: the operator's graph (products, mask, softmax and their gradients),
-/// which cuDNN recognises and runs as one kernel. Operands and statistics lie as the own kernels have them, so that
-/// either can run the other's backward; what cuDNN has no kernel for is theirs. Backward repeats bit by bit unless it
-/// need not, which is faster. Of a ring's block the graph is that of the queries and keys that see each other; an own
-/// kernel merges it with the blocks before.
+/// Flash attention on 16-bit operands by cuDNN: the operator's graph (products, mask, softmax and their gradients),
+/// which cuDNN recognises and runs as one kernel. Operands and statistics are laid out as for our own kernels, so that
+/// either can run the other's backward; our kernels do what cuDNN has no kernel for. Backward repeats bit by bit unless
+/// it need not, which is faster. For a block of a ring, the graph covers the queries and keys that see each other, and
+/// one of our kernels merges it with earlier blocks.
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -16,12 +16,14 @@
 
 namespace orrery::exec::cuda {
 
-/// Most that attention may take outside the arena, of a device with so much memory: kernels that repeat bit by bit keep
-/// the scores' gradients of the sequences that they work on, others those of the queries in fp32. A 64th, 128 MiB at
-/// least, 2 GiB at most; cost/stacks/orrery-cuda.yaml has the same share (stack.workspace_share, stack.workspace_most).
+/// The most memory that attention may take outside the arena, on a device with this much. Kernels that repeat bit by
+/// bit store the gradients of the scores of the sequences that they work on; others store those of the queries in fp32.
+/// A 64th of the memory, at least 128 MiB, at most 2 GiB; cost/stacks/orrery-cuda.yaml has the same share
+/// (stack.workspace_share, stack.workspace_most).
 [[nodiscard]] std::int64_t attention_workspace(std::int64_t device_bytes);
 
-/// Addresses of one call; those of backward alone are null in forward, those of a ring's block else.
+/// Addresses of one call. Those only for backward are null in forward; those only for a ring's block are null
+/// otherwise.
 struct AttentionCall {
   models::DType dtype{};
   AttentionShape shape;
@@ -29,7 +31,7 @@ struct AttentionCall {
   void* y = nullptr;
   float* lse = nullptr;
   const void* dy = nullptr;
-  void* dqkv = nullptr;  ///< of a block its queries
+  void* dqkv = nullptr;  ///< for a block: its queries
   bool ring = false;
   RingBlock block = {};
   const void* kv = nullptr;
@@ -38,22 +40,22 @@ struct AttentionCall {
 
 class CudnnAttention {
  public:
-  /// `repeat`: backward by the graph that repeats bit by bit; else by the one that adds dq up by atomics, where cuDNN
-  /// has kernels for it, and by the former where not. `most_workspace`: bytes.
+  /// `repeat`: backward uses the graph that repeats bit by bit. Otherwise it uses the one that sums dq by atomics if
+  /// cuDNN has kernels for it, else the former. `most_workspace`: bytes.
   CudnnAttention(const CudnnApi& api, bool repeat, std::int64_t most_workspace);
   ~CudnnAttention();
   CudnnAttention(const CudnnAttention&) = delete;
   CudnnAttention& operator=(const CudnnAttention&) = delete;
 
-  /// Queues it. False, with nothing queued, where the own kernels must. The first call of a shape makes its plan, and
-  /// may take more memory: `most_workspace` and 1 MiB for all shapes, with so many sequences at a time as that, or what
-  /// the device has left, is enough for.
+  /// Queues the call. False, with nothing queued, if our own kernels must do it. The first call of a shape makes its
+  /// plan and may allocate: up to `most_workspace` and 1 MiB for all shapes. It works on as many sequences at a time as
+  /// fit into that, or into what the device has left.
   [[nodiscard]] bool run(const AttentionCall& call, cudaStream_t stream);
   [[nodiscard]] std::string version() const;  ///< "9.19.0"
   [[nodiscard]] std::int64_t workspace_bytes() const;
-  /// What `run` has made of a call.
+  /// What `run` did with a call.
   struct Choice {
-    std::string refusal;     ///< why it was left to the own kernels; empty: it was not
+    std::string refusal;     ///< why our own kernels did it; empty: they did not
     bool repeats = true;     ///< bit by bit
     std::string no_atomics;  ///< why backward repeats though it need not; empty: it does not, or must
   };
@@ -62,7 +64,7 @@ class CudnnAttention {
  private:
   struct Prepared;
   struct Workspace;
-  /// backward, dtype, batch, sequence, heads, kv_heads, head_dim, causal; of a block its queries and keys, and whether
+  /// backward, dtype, batch, sequence, heads, kv_heads, head_dim, causal; for a block its queries and keys, and whether
   /// it is merged
   using Key = std::tuple<bool, int, std::int64_t, std::int64_t, int, int, int, bool, std::int64_t, std::int64_t, bool>;
   [[nodiscard]] static Key key_of(const AttentionCall& call);

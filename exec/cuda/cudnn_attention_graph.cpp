@@ -1,7 +1,7 @@
-// Attention as cuDNN's operations: Vaswani et al. 2017, equation 1, with the statistics and the backward pass of
-// Dao et al. 2022 ("FlashAttention", algorithm 4): P = exp(S - lse), dV = P^T dY, D = rowsum(dY * Y),
-// dS = P * (dY V^T - D), dQ = dS K, dK = dS^T Q. Keys and values of shared heads are broadcast; their gradients are
-// summed over the heads that share them.
+// Attention as cuDNN's operations: Vaswani et al. 2017, equation 1, with the statistics and the backward pass of Dao et
+// al. 2022 ("FlashAttention", algorithm 4): P = exp(S - lse), dV = P^T dY, D = rowsum(dY * Y), dS = P * (dY V^T - D),
+// dQ = dS K, dK = dS^T Q. Keys and values of shared heads are broadcast; their gradients are summed over the heads that
+// share them.
 #include "exec/cuda/cudnn_attention_graph.h"
 
 #if ORRERY_HAVE_CUDNN
@@ -15,9 +15,9 @@ cudnnDataType_t type_of(models::DType dtype) {
   return dtype == models::DType::fp16 ? CUDNN_DATA_HALF : CUDNN_DATA_BFLOAT16;
 }
 
-/// Sizes of a part, and how tensors lie, with all heads and rows of the whole.
+/// The sizes of a part, and the layout of tensors, which have all heads and rows of the whole.
 struct Layout {
-  std::int64_t b, t, q, k, h, g, d;  ///< t: rows of a sequence, of which q queries and k keys are in it
+  std::int64_t b, t, q, k, h, g, d;  ///< t: rows of a sequence; q queries and k keys of them take part
   std::int64_t all_h, all_g, key_row;
   cudnnDataType_t type;
   float scale;
@@ -47,10 +47,10 @@ struct Layout {
   [[nodiscard]] Dims4 scores() const { return {b, h, q, k}; }
   [[nodiscard]] Dims4 rows() const { return {b, h, q, 1}; }
   [[nodiscard]] Dims4 lse_strides() const { return {all_h * t, t, 1, 1}; }
-  [[nodiscard]] Dims4 row_strides() const { return {h * q, q, 1, 1}; }  ///< of what no other part has
+  [[nodiscard]] Dims4 row_strides() const { return {h * q, q, 1, 1}; }  ///< of tensors that only this part has
 };
 
-/// S = Q K^T / sqrt(d), `less` taken from it where it is a tensor, and what the mask hides at minus infinity.
+/// S = Q K^T / sqrt(d), minus `less` if it is a tensor; masked scores are minus infinity.
 int masked_scores(CudnnGraph& graph, const Layout& l, int q, int k, bool causal, int less) {
   int s = graph.between(l.scores(), CUDNN_DATA_FLOAT);
   graph.matmul(q, k, s);

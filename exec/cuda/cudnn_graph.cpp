@@ -1,4 +1,4 @@
-// Notes graphs down as cuDNN's descriptors, and chooses a plan.
+// Writes graphs as cuDNN's descriptors, and chooses a plan.
 #include "exec/cuda/cudnn_graph.h"
 
 #if ORRERY_HAVE_CUDNN

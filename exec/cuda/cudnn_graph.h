@@ -12,13 +12,13 @@
 
 namespace orrery::exec::cuda {
 
-/// What cuDNN has no kernel for, or will not do here: not an error of the run, whoever asked has another way.
+/// cuDNN has no kernel for this, or will not run it here. Not an error of the run: the caller has another way.
 class CudnnRefused : public Failure {
  public:
   using Failure::Failure;
 };
 
-/// One descriptor; its attributes are set, then it is finalised.
+/// A descriptor: its attributes are set, then it is finalised.
 class CudnnDescriptor {
  public:
   CudnnDescriptor(const CudnnApi& api, cudnnBackendDescriptorType_t type);
@@ -46,38 +46,38 @@ class CudnnDescriptor {
 
 using Dims4 = std::array<std::int64_t, 4>;
 
-/// A plan and what it runs on: addresses by the tensors' ids.
+/// A plan and what it runs on: addresses by tensor id.
 struct CudnnPlan {
   CudnnDescriptor plan;
   std::int64_t workspace_bytes = 0;
 };
 
-/// Which kernels may be chosen: not those that cuDNN notes as not repeating bit by bit, or any. That a kernel has no
-/// such note is not enough: what a graph asks for may itself be a sum in any order (QueryGradient::atomics), and 9.19
-/// notes nothing on the kernels of either graph of attention's backward.
+/// Which kernels may be chosen: any, or only those without cuDNN's note that they do not repeat bit by bit. The lack of
+/// a note is not enough: the graph itself may ask for a sum in any order (QueryGradient::atomics), and 9.19 notes
+/// nothing about the kernels of either of attention's backward graphs.
 enum class CudnnKernels { not_noted, any };
 
 class CudnnGraph {
  public:
   explicit CudnnGraph(const CudnnApi& api) : api_(api) {}
 
-  /// A tensor of memory, whose id is the index that this returns.
+  /// A tensor in memory; its id is the returned index.
   int tensor(const Dims4& dims, const Dims4& strides, cudnnDataType_t type);
-  /// One between two operations, never in memory; packed.
+  /// A tensor between two operations, packed and never in memory.
   int between(const Dims4& dims, cudnnDataType_t type);
   int between(const Dims4& dims, const Dims4& strides, cudnnDataType_t type);
-  /// A single fp32 number, by value.
+  /// A single fp32 number, passed by value.
   int scalar(float value);
 
   void matmul(int a, int b, int c);
-  /// `b`, `mask` -1: none. `axis`: of an index.
+  /// `b`, `mask` -1: none. `axis`: for an index.
   void pointwise(cudnnPointwiseMode_t mode, int x, int b, int y, int mask = -1, std::int64_t axis = -1,
                  cudnnDataType_t compute = CUDNN_DATA_FLOAT);
   void reduce(cudnnReduceTensorOp_t how, int x, int y);
   void reshape(int x, int y);
 
-  /// The best kernel that cuDNN proposes, of those that may be chosen. `device`: a device's properties, in place of a
-  /// handle (null), for asking without a GPU.
+  /// The best kernel that cuDNN proposes among those that may be chosen. `device`: a device's properties, in place of a
+  /// handle (null), to ask without a GPU.
   [[nodiscard]] CudnnPlan plan(cudnnHandle_t handle, CudnnKernels kernels, const CudnnDescriptor* device = nullptr);
   [[nodiscard]] const std::map<std::int64_t, float>& scalars() const { return scalars_; }
 

@@ -1,4 +1,4 @@
-// Timing a product with its epilogue beside the product and the kernels without; then the backend's three pairs.
+// Times a product with its epilogue against the product and separate kernels; then the backend's three pairs.
 #include "exec/cuda/epilogues.h"
 
 #include <fmt/core.h>
@@ -16,7 +16,7 @@
 namespace orrery::exec::cuda {
 namespace {
 
-constexpr int kRounds = 8;  // in turns; of each way the best counts
+constexpr int kRounds = 8;  // alternating; each way's best counts
 constexpr int kHopper = 90;
 constexpr std::uintptr_t kMostAlignment = 256;
 
@@ -79,7 +79,7 @@ bool Epilogues::decide(const ProductShape& shape, bool alone, const std::functio
     return chosen(shape, rule, fmt::format("by rule: could not be timed: {}", failure.what()));
   }
   if (!ways->as_one()) return chosen(shape, false, fmt::format("cuBLASLt has none for {}", text_of(shape)));
-  ways->apart();  // each has warmed up, and its products have been tuned
+  ways->apart();  // both are warm now, and their products tuned
   const ColdTimer timer;
   StoredChoice choice{false, ColdTimer::kNever, ColdTimer::kNever};
   for (int round = 0; round < kRounds; ++round) {
@@ -103,8 +103,8 @@ void CudaBackend::one_or_apart(const Product& product, const StepContext& contex
   one_or_apart(product, context, ways, [&] { return ways; });
 }
 
-// GELU's output takes the product's place, and what the product alone would have written is `aux`; its gradient takes
-// the place of the product's result. Neither way reads what it writes, so the real operands are timed.
+// GELU's output replaces the product's, and `aux` gets what the product alone would have written; GELU's gradient
+// replaces the product's result. Neither way reads what it writes, so the real operands can be timed.
 void CudaBackend::product_and_gelu(const Call& call, const OpCall& one, const OpCall& next) {
   Product product = product_of(call);
   const Call after{*next.op, next.in, next.out, call.context, call.stream, {}};
@@ -127,8 +127,8 @@ void CudaBackend::product_and_gelu(const Call& call, const OpCall& one, const Op
   one_or_apart(product, call.context, ways);
 }
 
-// The epilogue writes the sums of these rows: the gradient, or what is added to what other micro-batches have left. To
-// be timed, both gradients go elsewhere, to addresses that are aligned alike.
+// The epilogue writes the sums of these rows: either the gradient itself, or what is then added to other micro-batches'
+// sums. For timing, both gradients are written elsewhere, at addresses with the same alignment.
 void CudaBackend::product_and_bias_grad(const OpCall& sums, const OpCall& one, const StepContext& context) {
   const Call call{*one.op, one.in, one.out, context, stream_.get(), products_.scratch()};
   const Call bias{*sums.op, sums.in, sums.out, context, stream_.get(), products_.scratch()};
@@ -173,7 +173,7 @@ void CudaBackend::product_and_bias_grad(const OpCall& sums, const OpCall& one, c
       return operand;
     };
     Ways there = to(moved(one.out[0], 0), moved(target, room(one.out[0])));
-    there.apart = [elsewhere, way = std::move(there.apart)] { way(); };  // memory for as long as the ways
+    there.apart = [elsewhere, way = std::move(there.apart)] { way(); };  // keeps the memory for as long as the ways
     return there;
   });
 }

@@ -1,6 +1,6 @@
 #pragma once
-/// Whether a product and what is done beside it are one kernel, with one of cuBLASLt's epilogues, or kernels of their
-/// own. Timed once for each shape on the operands at hand, and kept in the plan file.
+/// Decides whether a product and the operators beside it run as one kernel, with one of cuBLASLt's epilogues, or as
+/// separate kernels. Timed once per shape on the actual operands, and kept in the plan file.
 #include <functional>
 #include <map>
 #include <set>
@@ -12,29 +12,30 @@
 
 namespace orrery::exec::cuda {
 
-/// Two ways to the same values, each of which can be queued again and again.
+/// Two ways to compute the same values; each can be queued repeatedly.
 struct Ways {
-  std::function<bool()> as_one;  ///< false, with nothing queued: cuBLASLt has no kernel for it
+  std::function<bool()> as_one;  ///< false, with nothing queued, if cuBLASLt has no kernel for it
   std::function<void()> apart;
 };
 
 class Epilogues {
  public:
-  /// `capability`: ten times the major number of the device's, and the minor.
+  /// `capability`: of the device, ten times the major number plus the minor.
   Epilogues(Products& products, int capability) : products_(products), capability_(capability) {}
 
-  /// Whether the product of this shape, which has an epilogue, shall be one kernel. It stays so for the life of this
-  /// object: a forward pass that is computed again, or replayed by a graph, is the same to the last bit.
-  /// `alone`: no other rank computes the same values and must come to the same bits; without it nothing is timed and
-  /// the file is not asked, because ranks may have timed differently. `rehearsal` makes the ways that are timed, of
-  /// which nothing but what they write is lost. Throws Failure where timing is needed within a capture of `stream`.
+  /// Whether a product of this shape, which has an epilogue, should be one kernel. The answer never changes for this
+  /// object: a forward pass that is repeated, or replayed by a graph, is the same to the last bit. `alone`: no other
+  /// rank computes the same values and must get the same bits. If false, nothing is timed and the file is not read,
+  /// because ranks may have timed differently. `rehearsal` makes the ways to time, which may overwrite only what they
+  /// write anyway. Throws Failure if timing is needed while `stream` is captured.
   [[nodiscard]] bool as_one(const ProductShape& shape, bool alone, const std::function<Ways()>& rehearsal,
                             cudaStream_t stream);
-  /// Without times: a bias is added by the product's own kernel; GELU from sm_90 on (before, cuBLASLt's epilogues of
-  /// 16-bit products cost more than they save: karpathy/llm.c, pull request 338); sums of a bias gradient are a kernel
-  /// of their own (there are shapes at which the epilogue slows the product down: NVIDIA/CUDALibrarySamples, issue 90).
+  /// The choice without timing. A bias is added by the product's own kernel. GELU runs in the epilogue from sm_90 on
+  /// (before that, cuBLASLt's epilogues of 16-bit products cost more than they save: karpathy/llm.c, pull request 338).
+  /// A bias gradient's sums are a kernel of their own (at some shapes the epilogue slows the product down:
+  /// NVIDIA/CUDALibrarySamples, issue 90).
   [[nodiscard]] bool by_rule(Epilogue epilogue) const;
-  /// What has been chosen, and why: both times, or the rule.
+  /// What was chosen, and why: both times, or the rule.
   [[nodiscard]] const std::set<KernelChoice>& choices() const { return choices_; }
 
  private:

@@ -1,4 +1,4 @@
-// The peephole: pairs of neighbours, and the loss.
+// A peephole over neighbouring operators: pairs, and the loss.
 #include "exec/cuda/fusion.h"
 
 #include "models/fp8.h"
@@ -16,9 +16,9 @@ bool same_place(std::span<const Operand> a, std::size_t i, std::span<const Opera
   return at(a, i) != nullptr && at(a, i) == at(b, j);
 }
 
-/// A product that writes its result anew, in the type of its operands, of the size of the other's rows, which GELU may
-/// follow in an epilogue. Not in fp32: the library's tanh has fewer bits than that (it is off by some 2^-11, as
-/// tanh.approx.f32 of the PTX ISA, which 16-bit results hide). Of 8-bit operands it has no epilogue that writes both.
+/// A product that writes a new result in its operands' type, as large as the other operator's rows, so that GELU may
+/// follow in an epilogue. Not in fp32: the library's tanh is less precise than that (off by some 2^-11, as
+/// tanh.approx.f32 of the PTX ISA, which 16-bit results hide). For 8-bit operands no epilogue writes both.
 bool plain_product(const OpCall& product, const OpCall& other) {
   const models::Op& op = *product.op;
   const auto wide = [](std::span<const Operand> in) { return !in.empty() && models::size_of(in[0].dtype) > 2; };
@@ -27,7 +27,7 @@ bool plain_product(const OpCall& product, const OpCall& other) {
          product.out[0].dtype == product.in[0].dtype && other.out[0].dtype == product.out[0].dtype;
 }
 
-/// Outputs lie elsewhere than what is still read, or written, meanwhile.
+/// Outputs do not overlap what is still read or written meanwhile.
 bool apart(std::span<const Operand> written, std::span<const Operand> used) {
   const auto end = [](const Operand& o) { return o.data + o.elements * models::size_of(o.dtype); };
   for (const Operand& a : written)
@@ -36,8 +36,8 @@ bool apart(std::span<const Operand> written, std::span<const Operand> used) {
   return true;
 }
 
-/// The rows whose columns the first sums are those whose products the second sums: the gradients of one layer's bias
-/// and weight. Not of rounded operands: the sums are of what is not rounded.
+/// The first sums the rows whose products the second sums: the gradients of one layer's bias and weight. Not for
+/// rounded operands, since the sums are over values that are not rounded.
 bool is_bias_grad(const OpCall& sums, const OpCall& product) {
   const models::Op& op = *product.op;
   const auto type = [](std::span<const Operand> operands, std::size_t i) { return operands[i].dtype; };
@@ -71,8 +71,8 @@ Fused kind_of(const OpCall& a, const OpCall& b, const FusionOptions& options) {
 
 constexpr std::size_t kLoss = 4;
 
-/// Maximum, sum, loss and gradient of the same rows, with nothing of another rank's between them; the gradient takes
-/// the logits' place, and what the others write lies elsewhere.
+/// Maximum, sum, loss and gradient of the same rows, without another rank's contribution in between. The gradient
+/// replaces the logits; the other outputs are elsewhere.
 bool is_whole_loss(std::span<const OpCall> calls) {
   if (calls.size() < kLoss) return false;
   const OpCall &max = calls[0], &sum = calls[1], &loss = calls[2], &gradient = calls[3];

@@ -1,5 +1,5 @@
 #pragma once
-/// Which neighbours among a compute step's operators become one kernel. Decided from operators and addresses alone.
+/// Decides which neighbours among a compute step's operators become one kernel, from operators and addresses alone.
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -15,11 +15,11 @@ enum class Fused : std::uint8_t {
   product_gelu_grad,  ///< matmul in 16 bits, then gelu_grad of its result in place: an epilogue
   add_norm,           ///< add_bias, then layer_norm or rms_norm of the sum
   softmax_pair,       ///< softmax_max, then softmax_sum of the same logits
-  whole_loss,         ///< these, then cross_entropy and, in the logits' place, cross_entropy_grad
-  product_bias_grad   ///< bias_grad, then the product of the same rows that is the weight's gradient: an epilogue
+  whole_loss,         ///< these two, then cross_entropy and, in place of the logits, cross_entropy_grad
+  product_bias_grad   ///< bias_grad, then the weight gradient's product of the same rows: an epilogue
 };
 
-/// Operators [first, first + count) of a step, as one.
+/// Operators [first, first + count) of a step, run as one.
 struct FusedGroup {
   std::size_t first = 0, count = 1;
   Fused kind = Fused::no;
@@ -27,16 +27,16 @@ struct FusedGroup {
 };
 
 struct FusionOptions {
-  /// Groups that are an epilogue's; whether such a group then runs as one is exec/cuda/epilogues.h's.
+  /// Include groups for epilogues. exec/cuda/epilogues.h decides whether such a group then runs as one kernel.
   bool epilogues = true;
 };
 
-/// Whether the last operator of a step may be one with what begins the next: a residual's addition, with a norm.
+/// Whether a step's last operator may fuse with what begins the next: a residual's addition with a norm.
 [[nodiscard]] bool may_wait(const OpCall& call);
 
-/// Covers all calls, in order. Neighbours are one group only where every operand of a later one is the memory of an
-/// earlier one that it should be, and what it does not keep is overwritten anyway. Of different steps' operators a
-/// later one may write where an earlier one reads what nobody needs any more: these are no group.
+/// Covers all calls, in order. Neighbours form a group only if each operand of a later one that should be an earlier
+/// one's memory is, and anything the group does not keep is overwritten anyway. If operators belong to different steps,
+/// a later one may write where an earlier one reads what nobody needs any more: these do not form a group.
 [[nodiscard]] std::vector<FusedGroup> fuse(std::span<const OpCall> calls, const FusionOptions& options);
 
 }  // namespace orrery::exec::cuda

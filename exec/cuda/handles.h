@@ -36,7 +36,7 @@ class DeviceMemory {
   std::size_t bytes_ = 0;
 };
 
-/// Page-locked host memory, which the device reads and writes on its own.
+/// Page-locked host memory, which the device reads and writes by itself.
 class PinnedMemory {
  public:
   PinnedMemory() = default;
@@ -87,11 +87,11 @@ class Event {
   }
   [[nodiscard]] cudaEvent_t get() const { return event_; }
   void record(cudaStream_t stream) const { check(cudaEventRecord(event_, stream), "recording an event"); }
-  /// While `stream` is captured: the graph records the event whenever it runs.
+  /// For use while `stream` is captured: the graph records the event in each run.
   void record_in_graph(cudaStream_t stream) const {
     check(cudaEventRecordWithFlags(event_, stream, cudaEventRecordExternal), "recording an event in a graph");
   }
-  /// True once everything before the last record has finished (also when it was never recorded).
+  /// True once everything before the last record has finished, or if it was never recorded.
   [[nodiscard]] bool done() const {
     const cudaError_t status = cudaEventQuery(event_);
     if (status == cudaErrorNotReady) return false;
@@ -108,7 +108,7 @@ inline void wait_on(cudaStream_t stream, const Event& event) {
   check(cudaStreamWaitEvent(stream, event.get(), 0), "ordering two streams");
 }
 
-/// Events that are used again: making one takes longer than recording it.
+/// Reuses events, because creating one takes longer than recording it.
 class EventPool {
  public:
   [[nodiscard]] Event take() {
@@ -128,7 +128,7 @@ class EventPool {
   std::vector<Event> free_;
 };
 
-/// A place in a stream.
+/// A point in a stream.
 class StreamPoint final : public Point {
  public:
   StreamPoint(std::shared_ptr<EventPool> pool, cudaStream_t stream) : pool_(std::move(pool)), event_(pool_->take()) {
@@ -145,7 +145,7 @@ class StreamPoint final : public Point {
   Event event_;
 };
 
-/// Work queued on `stream` from now on starts behind `point`, which is a stream's.
+/// Work queued on `stream` from now on starts behind `point`, which must be a stream's.
 inline void wait_on(cudaStream_t stream, const Point& point) {
   wait_on(stream, dynamic_cast<const StreamPoint&>(point).event());
 }

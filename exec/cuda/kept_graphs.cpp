@@ -1,4 +1,4 @@
-// Graphs that are ready, each with one owner, and destroyed by it or all together.
+// Graphs that are ready. Each has one owner; graphs are destroyed by their owner, or all together.
 #include "exec/cuda/kept_graphs.h"
 
 #include <utility>
@@ -20,7 +20,7 @@ class KeptGraphs::One final : public Backend::Graph {
 
  private:
   friend class KeptGraphs;
-  void destroy() {  // under the lock
+  void destroy() {  // needs the lock
     if (ready_) cudaGraphExecDestroy(std::exchange(ready_, nullptr));
   }
   std::shared_ptr<KeptGraphs> book_;

@@ -11,14 +11,14 @@
 
 namespace orrery::exec::cuda {
 
-/// Calls may come from the rank and from whoever ends it.
+/// Both the rank and whoever ends it may call.
 class KeptGraphs : public std::enable_shared_from_this<KeptGraphs> {
  public:
-  /// `graph` made ready. Throws Failure where that fails, and after `drop`.
+  /// Makes `graph` ready. Throws Failure if that fails, and after `drop`.
   [[nodiscard]] std::unique_ptr<Backend::Graph> made_of(cudaGraph_t graph);
-  /// `graph` is one of these. Throws Failure where it cannot be queued, and after `drop`.
+  /// `graph` must be one of these. Throws Failure if it cannot be queued, and after `drop`.
   void launch(Backend::Graph& graph, cudaStream_t stream);
-  /// Destroys all, those that run too: they end as if nothing had happened, and are freed then (cuGraphExecDestroy).
+  /// Destroys all graphs, even running ones: these finish normally, and are freed then (cuGraphExecDestroy).
   void drop() noexcept;
 
  private:

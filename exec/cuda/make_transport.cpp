@@ -1,4 +1,4 @@
-// Chooses between NCCL and staging through the host; every rank comes to the same choice.
+// Chooses between NCCL and staging through the host; every rank makes the same choice.
 #include <fmt/core.h>
 
 #include <array>
@@ -25,7 +25,7 @@ struct Meeting {
   }
 };
 
-/// Settings of NCCL must be there before its first call, and equal on all ranks.
+/// NCCL's settings must be in place before its first call, and equal on all ranks.
 void prepare_environment(const Meeting& meeting, int device) {
   std::array<char, 32> bus{};
   check(cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), device), "asking for the GPU's bus id");
@@ -33,10 +33,10 @@ void prepare_environment(const Meeting& meeting, int device) {
   if (any_shared(identities)) apply_environment(shared_gpu_environment(meeting.host.rank()));
 }
 
-/// The communicator over all ranks, or none and the reason on this rank.
+/// The communicator over all ranks, or nothing and this rank's reason.
 std::optional<NcclComm> join_world(const Meeting& meeting, std::string& reason) {
   ncclUniqueId id{};
-  // A rank 0 that cannot make an id sends zeros, and every rank sees that.
+  // If rank 0 cannot make an id it sends zeros, and every rank sees that.
   if (meeting.host.rank() == 0 && ncclGetUniqueId(&id) != ncclSuccess) id = {};
   id = meeting.exchanged(id).front();
   const ncclUniqueId none{};
@@ -67,7 +67,7 @@ std::unique_ptr<Transport> make_cuda_transport(CudaBackend& backend, Transport& 
   std::optional<NcclComm> world = join_world(meeting, reason);
   if (host.maximum(world ? 0 : 1) == 0)
     return std::make_unique<NcclTransport>(backend, host, std::move(*world), options);
-  if (world) world->abort();  // somebody else could not join: no farewell
+  if (world) world->abort();  // another rank could not join, so none will answer a farewell
   return std::make_unique<StagedTransport>(backend, host, reason);
 }
 

@@ -1,4 +1,4 @@
-// The module's one entry point, and what it offers: devices, backends, transports.
+// The module's only entry point, and what it offers: devices, backends, transports.
 #include <cuda_runtime.h>
 #include <fmt/core.h>
 #include <nccl.h>

@@ -13,7 +13,7 @@ namespace orrery::exec::cuda {
 namespace {
 
 constexpr std::chrono::microseconds kPoll{50};
-constexpr std::chrono::seconds kFarewell{5};  // for the peers to flush at the end; then the communicator is aborted
+constexpr std::chrono::seconds kFarewell{5};  // for peers to flush at the end; after it, the communicator is aborted
 
 ncclConfig_t nonblocking() {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -40,7 +40,7 @@ ncclResult_t NcclComm::state() const {
   return asked == ncclSuccess ? state : asked;
 }
 
-/// The state once it is no longer in progress, or ncclInProgress at the deadline.
+/// The state once nothing is in progress, or ncclInProgress at the deadline.
 ncclResult_t NcclComm::settled(Clock::time_point deadline) const {
   while (true) {
     const ncclResult_t now = state();
@@ -69,7 +69,7 @@ NcclComm::NcclComm(const ncclUniqueId& id, int size, int rank, Clock::time_point
 
 NcclComm::~NcclComm() {
   if (!comm_) return;
-  // While an exception passes, peers may be gone: nobody would answer a farewell.
+  // During an exception peers may be gone, and nobody would answer a farewell.
   const bool flushed = std::uncaught_exceptions() == 0 && flush();
   if (flushed)
     ncclCommDestroy(comm_);
@@ -93,7 +93,7 @@ void NcclComm::split(NcclComm& part, int colour, int key, Clock::time_point dead
 void NcclComm::settle(const std::string& doing, Clock::time_point deadline) const {
   const ncclResult_t now = settled(deadline);
   if (!*this) throw_aborted(doing);
-  if (now == ncclInProgress) throw Failure(fmt::format("NCCL: {}: not all ranks came in time", doing));
+  if (now == ncclInProgress) throw Failure(fmt::format("NCCL: {}: not all ranks arrived in time", doing));
   check_nccl(now, doing);
 }
 
@@ -110,12 +110,12 @@ ncclComm_t NcclComm::release() {
   return std::exchange(comm_, nullptr);
 }
 
-// Without any lock: whoever asks after a communicator meanwhile finds that it is gone, and goes on to its own end.
+// Without any lock: whoever asks about a communicator meanwhile finds it gone, and ends by itself.
 void NcclComm::abort_all(const std::vector<ncclComm_t>& all, const std::function<void()>& meanwhile) {
   if (std::none_of(all.begin(), all.end(), [](ncclComm_t comm) { return comm != nullptr; })) return;
   ncclGroupStart();
   for (const ncclComm_t comm : all)
-    if (comm) ncclCommAbort(comm);  // sets the flag that kernels look at; the rest is the group's end's
+    if (comm) ncclCommAbort(comm);  // sets the flag that kernels look at; the group's end does the rest
   if (meanwhile) meanwhile();
   ncclGroupEnd();
 }

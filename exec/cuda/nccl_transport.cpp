@@ -14,7 +14,7 @@
 namespace orrery::exec::cuda {
 namespace {
 
-constexpr std::chrono::milliseconds kWatch{50};  // between the watchdog's looks
+constexpr std::chrono::milliseconds kWatch{50};  // between two looks of the watchdog
 
 std::optional<ncclDataType_t> known_type(models::DType dtype) {
   switch (dtype) {
@@ -23,8 +23,9 @@ std::optional<ncclDataType_t> known_type(models::DType dtype) {
     case models::DType::fp16: return ncclFloat16;
     case models::DType::int32: return ncclInt32;
     case models::DType::int64: return ncclInt64;
+    case models::DType::uint8: return ncclUint8;
     case models::DType::tf32:
-    case models::DType::uint8:
+    case models::DType::fp4:
     case models::DType::fp8: break;
   }
   return std::nullopt;
@@ -39,7 +40,7 @@ ncclRedOp_t nccl_op(plan::Reduce reduce) {
   return reduce == plan::Reduce::maximum ? ncclMax : ncclSum;
 }
 
-/// An operation in flight: done when its point has passed. The watchdog looks after it.
+/// An operation in flight: done when its point has passed. The watchdog watches it.
 class NcclRequest final : public Request {
  public:
   NcclRequest(NcclTransport& transport, std::shared_ptr<const Point> end, std::optional<std::pair<Mark, Mark>> marks)
@@ -83,14 +84,15 @@ bool NcclTransport::communicates(models::DType dtype) {
   return known_type(dtype).has_value();
 }
 
-// While an exception passes, peers may be gone: nobody would answer a farewell of each communicator by itself.
+// During an exception peers may be gone, and nobody would answer each communicator's farewell.
 NcclTransport::~NcclTransport() {
   backend_.while_waiting({});
   if (std::uncaught_exceptions() > 0) abort_all();
 }
 
-// Graphs go after the operations are told to quit, which ends a launch that waits for room in the device's queue and
-// holds them, and before the communicators' end is waited for, which waits for them.
+// The order matters. First operations are told to quit, which ends a launch that waits for room in the device's queue
+// and so holds the graphs. Then graphs are dropped. Only then may anything wait for the communicators to end, because
+// they wait for graphs.
 void NcclTransport::abort_all() {
   std::vector<ncclComm_t> all;
   each_communicator([&](NcclComm& comm) { all.push_back(comm.release()); });
@@ -128,7 +130,7 @@ std::unique_ptr<NcclTransport::Channel> NcclTransport::split_off(int size, int c
 GroupId NcclTransport::make_group(const plan::Group& group) {
   const std::vector<int> members = group.members(rank());
   ENSURE(!members.empty(), "group {} of rank {} is empty", group.name, rank());
-  // The groups of one plan::Group divide all ranks, so the lowest member names each.
+  // The groups of one plan::Group divide all ranks, so each is named by its lowest member.
   const int colour = members.size() == 1 ? NCCL_SPLIT_NOCOLOR : members.front();
   auto channel = split_off(static_cast<int>(members.size()), colour, rank());
   const std::lock_guard guard(channels_lock_);
@@ -136,8 +138,8 @@ GroupId NcclTransport::make_group(const plan::Group& group) {
   return static_cast<GroupId>(groups_.size()) - 1;
 }
 
-// All ranks split together, as often as it takes for every direction to have had its turn: in one split a rank is an
-// end of one direction at most.
+// All ranks split together, as often as needed for every direction to have its turn: in one split, a rank can be an end
+// of only one direction.
 void NcclTransport::connect(const std::vector<int>& send_to, const std::vector<int>& receive_from) {
   static_cast<void>(receive_from);  // the senders name every direction
   std::vector<std::int32_t> mine;
@@ -178,16 +180,16 @@ std::unique_ptr<Request> NcclTransport::start(Channel& channel, const char* doin
   const auto begun = backend_.point_on(channel.stream.get());
   const Mark from = marks_ ? backend_.mark_on(channel.stream.get()) : Mark{};
   try {
-    // The operation is on the stream, and an event after it means something, only once the call has been taken in.
+    // Only once NCCL has accepted the call is the operation on the stream, and an event after it meaningful.
     channel.comm.call(what, start_deadline(), [&](ncclComm_t comm) { return operation(comm, channel.stream.get()); });
   } catch (const Failure& failure) {
-    if (backend_.capturing()) throw;  // the run goes on without that graph
+    if (backend_.capturing()) throw;  // the run continues without that graph
     watchdog_.give_up(failure.what());
   }
   std::optional<std::pair<Mark, Mark>> marks;
   if (marks_) marks = {from, backend_.mark_on(channel.stream.get())};
   auto end = backend_.point_on(channel.stream.get());
-  if (!backend_.capturing()) watchdog_.add(what, begun, end);  // of a graph: whenever it runs
+  if (!backend_.capturing()) watchdog_.add(what, begun, end);  // in a graph: whenever it runs
   return std::make_unique<NcclRequest>(*this, std::move(end), marks);
 }
 
@@ -235,25 +237,48 @@ std::unique_ptr<Request> NcclTransport::reduce_scatter(GroupId id, models::DType
 }
 
 // Pieces to and from every member at once.
-std::unique_ptr<Request> NcclTransport::all_to_all(GroupId id, models::DType dtype, const std::byte* source,
-                                                   std::byte* target, std::int64_t elements_per_rank) {
-  Channel& channel = group(id);
-  const auto count = static_cast<std::size_t>(elements_per_rank);
-  const std::size_t bytes = count * static_cast<std::size_t>(models::size_of(dtype));
-  if (channel.size == 1) return copy_alone(channel, source, target, bytes);
+std::unique_ptr<Request> NcclTransport::exchange_slots(Channel& channel, const Slots& slots) {
   return start(channel, "all-to-all", [&](ncclComm_t comm, cudaStream_t stream) {
+    const ncclDataType_t type = nccl_type(slots.dtype);
     ncclResult_t result = ncclGroupStart();
     for (int member = 0; member < channel.size; ++member) {
-      const std::size_t at = static_cast<std::size_t>(member) * bytes;
+      const std::size_t at = static_cast<std::size_t>(member) * slots.bytes;
       for (const bool sends : {true, false}) {
-        const ncclResult_t queued = sends ? ncclSend(source + at, count, nccl_type(dtype), member, comm, stream)
-                                          : ncclRecv(target + at, count, nccl_type(dtype), member, comm, stream);
+        const auto count = static_cast<std::size_t>((sends ? slots.sent : slots.received)(member));
+        const ncclResult_t queued = sends ? ncclSend(slots.source + at, count, type, member, comm, stream)
+                                          : ncclRecv(slots.target + at, count, type, member, comm, stream);
         if (result == ncclSuccess && queued != ncclInProgress) result = queued;
       }
     }
     const ncclResult_t ended = ncclGroupEnd();
     return result == ncclSuccess ? ended : result;
   });
+}
+
+std::unique_ptr<Request> NcclTransport::all_to_all(GroupId id, models::DType dtype, const std::byte* source,
+                                                   std::byte* target, std::int64_t elements_per_rank) {
+  Channel& channel = group(id);
+  const auto bytes = static_cast<std::size_t>(elements_per_rank * models::size_of(dtype));
+  if (channel.size == 1) return copy_alone(channel, source, target, bytes);
+  const auto all = [elements_per_rank](int) { return elements_per_rank; };
+  return exchange_slots(channel, {dtype, source, target, bytes, all, all});
+}
+
+std::unique_ptr<Request> NcclTransport::all_to_all_counted(GroupId id, models::DType dtype, const std::byte* source,
+                                                           std::byte* target, std::int64_t slot,
+                                                           const std::vector<std::int64_t>& sent,
+                                                           const std::vector<std::int64_t>& received) {
+  Channel& channel = group(id);
+  const auto members = static_cast<std::size_t>(channel.size);
+  ENSURE(sent.size() == members && received.size() == members, "counts of {} and {} members among {}", sent.size(),
+         received.size(), members);
+  const std::int64_t size = models::size_of(dtype);
+  if (channel.size == 1) return copy_alone(channel, source, target, static_cast<std::size_t>(sent.front() * size));
+  const auto of = [](const std::vector<std::int64_t>& counts) {
+    return [&counts](int member) { return counts[static_cast<std::size_t>(member)]; };
+  };
+  return exchange_slots(channel,
+                        {dtype, source, target, static_cast<std::size_t>(slot * size), of(sent), of(received)});
 }
 
 std::unique_ptr<Request> NcclTransport::send(int to, int tag, models::DType dtype, const std::byte* data,

@@ -3,6 +3,7 @@
 /// communicator over all ranks, and so is a communicator for each direction between two ranks. Each has a stream. An
 /// operation begins behind the points that it is given, by events, not by waiting; Request::ends orders what follows
 /// the same way. A watchdog looks after what is under way, since the host does not.
+#include <functional>
 #include <map>
 #include <memory>
 #include <vector>
@@ -35,13 +36,18 @@ class NcclTransport final : public Transport {
                                                         std::byte* target, std::int64_t elements_per_rank) override;
   [[nodiscard]] std::unique_ptr<Request> all_to_all(GroupId group, models::DType dtype, const std::byte* source,
                                                     std::byte* target, std::int64_t elements_per_rank) override;
+  /// A message to each member and one from it, of as many elements as are counted (none, too), in one group call.
+  [[nodiscard]] std::unique_ptr<Request> all_to_all_counted(GroupId group, models::DType dtype, const std::byte* source,
+                                                            std::byte* target, std::int64_t slot,
+                                                            const std::vector<std::int64_t>& sent,
+                                                            const std::vector<std::int64_t>& received) override;
   /// Between ranks that `connect` named; others are staged through the host.
   [[nodiscard]] std::unique_ptr<Request> send(int to, int tag, models::DType dtype, const std::byte* data,
                                               std::int64_t elements) override;
   [[nodiscard]] std::unique_ptr<Request> receive(int from, int tag, models::DType dtype, std::byte* data,
                                                  std::int64_t elements) override;
   void connect(const std::vector<int>& send_to, const std::vector<int>& receive_from) override;
-  /// Whether values of this type can be in a message; else a message is a Failure that names the type.
+  /// Whether messages can hold values of this type; if not, a message is a Failure that names the type.
   [[nodiscard]] static bool communicates(models::DType dtype);
   [[nodiscard]] bool queues() const override { return true; }
   void prepare(Preparation preparation) override { next_ = std::move(preparation); }
@@ -55,7 +61,8 @@ class NcclTransport final : public Transport {
   }
   [[nodiscard]] double maximum(double value) override { return host_.maximum(value); }
 
-  /// Throws Failure when a communicator has failed or an operation has passed its deadline: all is being aborted then.
+  /// Throws Failure if a communicator has failed or an operation has passed its deadline: everything is then being
+  /// aborted.
   void check_health() override { watchdog_.check(); }
   [[nodiscard]] const Watchdog& watchdog() const { return watchdog_; }
 
@@ -68,17 +75,26 @@ class NcclTransport final : public Transport {
   /// Queues `operation` on the channel's stream behind all compute queued so far.
   template <class Operation>
   [[nodiscard]] std::unique_ptr<Request> start(Channel& channel, const char* doing, const Operation& operation);
-  /// Orders the channel's stream behind what the next operation is to begin behind.
+  /// Orders the channel's stream behind what the next operation must begin behind.
   [[nodiscard]] std::string begin(Channel& channel, const char* doing);
+  /// A slot of source and target for each member, of which so many elements are sent to it and received from it.
+  struct Slots {
+    models::DType dtype;
+    const std::byte* source;
+    std::byte* target;
+    std::size_t bytes;  ///< from slot to slot
+    std::function<std::int64_t(int member)> sent, received;
+  };
+  [[nodiscard]] std::unique_ptr<Request> exchange_slots(Channel& channel, const Slots& slots);
   [[nodiscard]] std::unique_ptr<Request> copy_alone(Channel& channel, const std::byte* source, std::byte* target,
                                                     std::size_t bytes);
   [[nodiscard]] Channel& group(GroupId id) { return *groups_.at(static_cast<std::size_t>(id)); }
   [[nodiscard]] Clock::time_point start_deadline() const;
   template <class Body>
   void each_communicator(const Body& body);
-  /// Ends whatever is in flight, and the communicators; may take as long as NCCL likes.
+  /// Ends everything in flight, and the communicators. May take as long as NCCL likes.
   void abort_all();
-  /// A part of the world with a stream of its own; gives up where it cannot be.
+  /// A part of the world with a stream of its own. Gives up if that is not possible.
   [[nodiscard]] std::unique_ptr<Channel> split_off(int size, int colour, int key);
 
   CudaBackend& backend_;
@@ -88,13 +104,13 @@ class NcclTransport final : public Transport {
   NcclComm world_;
   std::vector<std::unique_ptr<Channel>> groups_;
   std::map<Direction, std::unique_ptr<Channel>> directions_;
-  std::mutex channels_lock_;  ///< of the two above, which the watchdog walks
+  std::mutex channels_lock_;  ///< for the two above, which the watchdog walks
   Preparation next_;
   bool marks_ = false;
   Watchdog watchdog_;  ///< last: it uses all the others
 };
 
-/// The transport for `backend`: NCCL when every rank can use it, else staged through the host; all ranks agree.
+/// The transport for `backend`: NCCL if every rank can use it, else staging through the host; all ranks agree.
 /// Collective over all ranks of `host`.
 [[nodiscard]] std::unique_ptr<Transport> make_cuda_transport(CudaBackend& backend, Transport& host,
                                                              const CudaTransportOptions& options);

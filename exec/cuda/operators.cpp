@@ -375,6 +375,7 @@ void CudaBackend::run_one(const OpCall& one, const StepContext& context, const O
   };
   const Call call{op, one.in, one.out, context, stream_.get(), products_.scratch(), draw(op)};
   const auto typed = [&](const auto& body) { by_type(computed_type(op, one.in), models::name_of(op.kind), body); };
+  if (runs_in_slots(op)) return run_experts(call);
   switch (op.kind) {
     case OpKind::load_tokens: throw Failure("load_tokens is for the executor: it has no arithmetic");
     case OpKind::embedding:
@@ -438,7 +439,9 @@ void CudaBackend::run_one(const OpCall& one, const StepContext& context, const O
     case OpKind::factor_moments:
     case OpKind::factor_norms:
     case OpKind::adafactor:
-    case OpKind::adamw_8bit: return update(call, one.ranges);
+    case OpKind::adamw_8bit:
+    case OpKind::muon_moments:
+    case OpKind::muon: return update(call, one.ranges);
     case OpKind::type_add:
     case OpKind::type_grad:
     case OpKind::gather_rows:
@@ -487,19 +490,16 @@ void CudaBackend::run_one(const OpCall& one, const StepContext& context, const O
     case OpKind::row_gate:
     case OpKind::row_gate_grad:
     case OpKind::balance_losses:
-    case OpKind::balance_bias:
-      throw Failure(
-          fmt::format("the CUDA backend has no {} yet: mixtures of experts run on CPU ranks", models::name_of(op.kind)),
-          FailureKind::environment);
-    case OpKind::load_clicks:
+    case OpKind::balance_bias: return run_experts(call);
+    case OpKind::load_clicks: throw Failure("load_clicks is for the executor: it has no arithmetic");
+    case OpKind::cache_rows: return refuse_tiers(op);
     case OpKind::bucketise_indices:
-    case OpKind::cache_rows:
     case OpKind::embedding_bag:
     case OpKind::embedding_bag_squares:
     case OpKind::embedding_bag_update:
     case OpKind::embedding_lookup:
     case OpKind::embedding_lookup_grad:
-    case OpKind::table_update:
+    case OpKind::table_update: return run_tables(call);
     case OpKind::pooled_join:
     case OpKind::pooled_split:
     case OpKind::interaction_dot:
@@ -509,24 +509,14 @@ void CudaBackend::run_one(const OpCall& one, const StepContext& context, const O
     case OpKind::click_loss:
     case OpKind::click_loss_grad:
     case OpKind::encode_pooled:
-    case OpKind::decode_pooled:
-      throw Failure(fmt::format("the CUDA backend has no {} yet: recommendation models run on CPU ranks",
-                                models::name_of(op.kind)),
-                    FailureKind::environment);
+    case OpKind::decode_pooled: return run_recommender(call);
     case OpKind::split_columns:
     case OpKind::join_columns:
     case OpKind::latent_pack:
     case OpKind::latent_pack_grad:
     case OpKind::head_values:
-    case OpKind::head_values_grad:
-      throw Failure(
-          fmt::format("the CUDA backend has no {} yet: latent attention runs on CPU ranks", models::name_of(op.kind)),
-          FailureKind::environment);
-    case OpKind::muon_moments:
-    case OpKind::newton_schulz:
-    case OpKind::muon:
-      throw Failure(fmt::format("the CUDA backend has no {} yet: Muon runs on CPU ranks", models::name_of(op.kind)),
-                    FailureKind::environment);
+    case OpKind::head_values_grad: return run_latent(call);
+    case OpKind::newton_schulz: return run_newton_schulz(call);
   }
 }
 

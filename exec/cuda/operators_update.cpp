@@ -23,13 +23,13 @@ UpdateStep update_step(const Call& call, std::size_t scaling, const StepValues* 
   step.decay = c.weight_decay;
   step.momentum = c.momentum;
   step.nesterov = c.nesterov;
-  if (call.op.rule == models::UpdateRule::adagrad)
-    throw Failure("the CUDA backend has no Adagrad yet: recommendation models run on CPU ranks",
-                  FailureKind::environment);
-  step.rule = call.op.rule == models::UpdateRule::lion ? Rule::lion : Rule::sgd;
+  step.rule = call.op.rule == models::UpdateRule::lion      ? Rule::lion
+              : call.op.rule == models::UpdateRule::adagrad ? Rule::adagrad
+                                                            : Rule::sgd;
   step.adaptive = c.adaptive;
   step.clip_update = c.clip_update;
   step.decay_power = c.decay_power;
+  step.matrix_decay = c.matrix_decay;
   step.coefficient =
       call.op.kind == OpKind::lamb || call.op.kind == OpKind::factor_moments ? nullptr : call.optional(1, 1);
   step.scaling = call.optional(scaling, 4);
@@ -69,7 +69,7 @@ const DeviceBook* CudaBackend::code_books() {
 }
 
 void CudaBackend::put_step_values(const StepValues& values) {
-  if (step_known_ && step_is_.step == values.step && step_is_.rate == values.rate) return;
+  if (step_known_ && step_is_ == values) return;
   if (capturing_) throw Failure("CUDA: a graph's operator is of another step than the one that runs");
   step_is_ = values;
   step_known_ = true;
@@ -78,14 +78,14 @@ void CudaBackend::put_step_values(const StepValues& values) {
 
 void CudaBackend::begin_step(const StepContext& context) {
   release();
-  put_step_values({context.step, context.learning_rate});
+  put_step_values({context.step, context.learning_rate, context.matrix_rate});
 }
 
 // Of an update that takes turns the context has a step of its own, which the kernel makes again of the training step's.
 const StepValues* CudaBackend::step_values(const Call& call) {
   const models::Op& op = call.op;
   const std::int64_t training = op.turns > 1 ? (call.context.step - op.turn) / op.turns : call.context.step;
-  put_step_values({training, call.context.learning_rate});
+  put_step_values({training, call.context.learning_rate, call.context.matrix_rate});
   return static_cast<const StepValues*>(step_values_.data());
 }
 
@@ -143,6 +143,12 @@ void CudaBackend::update(const Call& call, std::span<const ElementRange> ranges)
     return adamw_8bit(call.stream, call.input_floats(0, m), target_of(call, 5), moments, books, books + 1, of_blocks,
                       tables(Cut::tiles), step_of(call, 2));
   }
+  if (op.kind == OpKind::muon_moments)
+    return muon_moments(call.stream, call.input_floats(0, m), call.output(0, m), call.output(1, m), m,
+                        tables(Cut::tiles), step_of(call, 2));
+  if (op.kind == OpKind::muon)
+    return muon(call.stream, call.input_floats(0, m), call.input(2, m), target_of(call, 3), call.output(1, m),
+                op.k > 0 ? call.output(2, op.k) : nullptr, tables(Cut::tiles), step_of(call, 3));
   throw Failure(fmt::format("the CUDA backend has no {} yet", models::name_of(op.kind)));
 }
 

@@ -1,4 +1,4 @@
-// The plan file: a line for each shape's kernel, and one for each choice about an epilogue; fields separated by tabs.
+// The plan file: one line per shape's kernel, and one per choice of an epilogue; fields are separated by tabs.
 #include "exec/cuda/plan_cache.h"
 
 #include <fcntl.h>
@@ -60,14 +60,14 @@ std::optional<ProductShape> read_shape(std::istream& in) {
   return s;
 }
 
-/// What comes behind `head` in a line that begins with it.
+/// What follows `head` in a line that begins with it.
 std::optional<std::istringstream> behind(const std::string& head, const std::string& line) {
   const std::string start = head + "\t";
   if (line.compare(0, start.size(), start) != 0) return std::nullopt;
   return std::istringstream(line.substr(start.size()));
 }
 
-/// Read to the end without a fault.
+/// Whether all was read without error.
 bool ends(std::istream& in) {
   std::string rest;
   return in && !(in >> rest);

@@ -14,9 +14,9 @@
 namespace orrery::exec::cuda {
 namespace {
 
-constexpr int kProposals = 64;                   // for each size of workspace
-constexpr std::uint64_t kSmallerWorkspace = 16;  // of all of it
-constexpr std::size_t kFinalists = 4;            // proposals that are timed more than once
+constexpr int kProposals = 64;                   // for each workspace size
+constexpr std::uint64_t kSmallerWorkspace = 16;  // the smaller workspace is this part of the whole
+constexpr std::size_t kFinalists = 4;            // proposals timed more than once
 constexpr int kRounds = 6;
 
 void check(cublasStatus_t status, const char* doing) {
@@ -30,6 +30,7 @@ cudaDataType_t type_of(models::DType type, bool gradient = false) {
     case models::DType::fp32: return CUDA_R_32F;
     case models::DType::bf16: return CUDA_R_16BF;
     case models::DType::fp16: return CUDA_R_16F;
+    case models::DType::fp4:
     case models::DType::tf32:
     case models::DType::int32:
     case models::DType::int64:
@@ -45,7 +46,7 @@ cublasLtEpilogue_t epilogue_of(Epilogue epilogue) {
     case Epilogue::gelu_aux: return CUBLASLT_EPILOGUE_GELU_AUX;
     case Epilogue::bias_gelu: return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
     case Epilogue::gelu_grad: return CUBLASLT_EPILOGUE_DGELU;
-    case Epilogue::bias_grad: return CUBLASLT_EPILOGUE_BGRADB;  // our A goes second: see prepare
+    case Epilogue::bias_grad: return CUBLASLT_EPILOGUE_BGRADB;  // our A is cuBLAS's second operand: see prepare
   }
   return CUBLASLT_EPILOGUE_DEFAULT;
 }
@@ -93,8 +94,8 @@ Products::~Products() {
 }
 
 // Row-major C (m,n) = op(A) op(B) is column-major C^T (n,m) = op(B)^T op(A)^T. A row-major matrix read column-major is
-// its transpose, so B goes first and each operand is transposed for cuBLAS exactly when it is for us. A bias along n is
-// then one along the rows of C^T, as cuBLASLt's epilogues have it.
+// its transpose, so B comes first, and each operand is transposed for cuBLAS exactly if it is for us. A bias along n
+// then runs along the rows of C^T, as cuBLASLt's epilogues expect.
 Products::Prepared& Products::prepare(const Product& product, cudaStream_t stream) {
   const ProductShape& s = product.shape;
   if (const auto found = prepared_.find(s); found != prepared_.end()) return *found->second;
@@ -126,8 +127,8 @@ Products::Prepared& Products::prepare(const Product& product, cudaStream_t strea
   return *prepared_.emplace(s, std::move(made)).first->second;
 }
 
-// What a product has besides its matrices. Sums in fp32 throughout: CUBLASLT_MATMUL_DESC_FAST_ACCUM stays off, which
-// would keep fewer bits of those of 8-bit operands.
+// What a product has besides matrices. Sums are in fp32 throughout: CUBLASLT_MATMUL_DESC_FAST_ACCUM stays off, because
+// it would keep fewer bits in the sums of 8-bit operands.
 void Products::point(Prepared& p, const Product& product) {
   const ProductShape& s = product.shape;
   if (has_bias(s.epilogue)) p.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias);
@@ -135,7 +136,7 @@ void Products::point(Prepared& p, const Product& product) {
   if (s.epilogue == Epilogue::bias_grad) p.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, product.bias_grad);
   if (s.in != models::DType::fp8) return;
   const float *const of_a = product.descales, *const of_b = product.descales + 1;
-  p.set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, of_b);  // B goes first: see prepare
+  p.set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, of_b);  // B comes first: see prepare
   p.set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, of_a);
 }
 
@@ -154,7 +155,7 @@ void Products::choose(Prepared& p, const Product& product, cudaStream_t stream) 
   double seconds = 0;
   if (proposals.size() > 1 && worth_timing(s)) {
     may_be_timed(stream);
-    // Timed on the real operands; what is added to must stay as it is, so the sums go elsewhere.
+    // Times the real operands. Anything that is added to must not change, so the sums go elsewhere.
     DeviceMemory elsewhere;
     void* target = product.c;
     if (s.accumulate || s.epilogue == Epilogue::gelu_grad) {
@@ -177,8 +178,8 @@ void Products::choose(Prepared& p, const Product& product, cudaStream_t stream) 
   if (seconds > 0) plans_.keep(s, plan);
 }
 
-// cuBLASLt's proposals, best first by its own estimate. With less workspace it proposes others, which are not worse for
-// that: those that split the inner dimension are among the first of the long list and may crowd out the rest.
+// cuBLASLt's proposals, best first by its own estimate. With less workspace it proposes others, which need not be
+// worse: kernels that split the inner dimension come first in the long list and may crowd out the rest.
 std::vector<Products::Proposal> Products::propose(const Prepared& p, const ProductShape& s) {
   cublasLtMatmulPreference_t preference = nullptr;
   check(cublasLtMatmulPreferenceCreate(&preference), "asking for kernels");
@@ -197,7 +198,7 @@ std::vector<Products::Proposal> Products::propose(const Prepared& p, const Produ
   };
   const std::uint64_t all = workspace_.bytes();
   for (const std::uint64_t workspace : {all, all / kSmallerWorkspace, std::uint64_t{0}}) {
-    if (!out.empty() && !worth_timing(s)) break;  // the first is taken
+    if (!out.empty() && !worth_timing(s)) break;  // the first one is used
     prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace);
     std::vector<cublasLtMatmulHeuristicResult_t> results(kProposals);
     int found = 0;
@@ -212,7 +213,7 @@ std::vector<Products::Proposal> Products::propose(const Prepared& p, const Produ
   return out;
 }
 
-// Each once, after a run that loads it and warms up; then the best few in turns.
+// Runs each once to load it and warm up, times each once, then times the best few in turns.
 std::pair<std::size_t, double> Products::fastest_of(const std::vector<Proposal>& proposals,
                                                     const std::function<bool(const Proposal&)>& run,
                                                     cudaStream_t stream) {

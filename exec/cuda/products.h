@@ -1,8 +1,8 @@
 #pragma once
-/// Matrix products by cuBLASLt: operands in fp32, bf16 or fp16, sums in fp32, results in the operands' type or in fp32;
-/// of operands in fp8, A (m,k) and B (n,k) transposed, results in bf16 or fp32.
-/// Kernels are chosen by timing cuBLASLt's proposals, some dozens, once for each shape (exec/cuda/plan_cache.h), with
-/// operands in no cache, as they are in a training step.
+/// Matrix products by cuBLASLt: operands in fp32, bf16 or fp16, sums in fp32, results in the operands' type or in fp32.
+/// With fp8 operands, A is (m,k) and B is (n,k), transposed; results are in bf16 or fp32. Kernels are chosen by timing
+/// cuBLASLt's proposals, some dozens, once per shape (exec/cuda/plan_cache.h), with operands in no cache, as in a
+/// training step.
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 
@@ -21,22 +21,22 @@ namespace orrery::exec::cuda {
 
 /// One product: shape and addresses.
 struct Product {
-  ProductShape shape;  ///< `alignment` is filled in by `run`
+  ProductShape shape;  ///< `run` fills in `alignment`
   const void* a = nullptr;
   const void* b = nullptr;
   void* c = nullptr;
-  const void* bias = nullptr;  ///< of `shape.in`, of fp8 operands in bf16
-  void* aux = nullptr;         ///< of the output's size, in `shape.in`
+  const void* bias = nullptr;  ///< in `shape.in`, or bf16 for fp8 operands
+  void* aux = nullptr;         ///< as large as the output, in `shape.in`
   void* bias_grad = nullptr;   ///< m sums, in `shape.out`
-  float scale = 1;             ///< of A B
-  /// fp8: two floats in device memory, what products of A and of B are multiplied by.
+  float scale = 1;             ///< factor of A B
+  /// fp8: two floats in device memory, the factors that undo A's and B's scales.
   const float* descales = nullptr;
 };
 
-/// Its shape with the alignment of its addresses: what plans are kept for.
+/// The shape, with its addresses' alignment, under which plans are kept.
 [[nodiscard]] ProductShape key_of(const Product& product);
 
-/// Whether products have epilogues: where they were timed to be faster, wherever there is a kernel, nowhere.
+/// When products have epilogues: where timing says they are faster, wherever there is a kernel, or never.
 enum class EpilogueUse : std::uint8_t { timed, always, never };
 /// $ORRERY_EPILOGUES: "on", "off", or anything else for `timed`.
 [[nodiscard]] EpilogueUse epilogues_wanted();
@@ -45,7 +45,7 @@ class Products {
  public:
   struct Options {
     std::string plan_file = default_plan_file();
-    /// Smaller products take the first proposal: timing them all would cost more than they ever save.
+    /// Smaller products use the first proposal: timing them all would cost more than it could ever save.
     double tune_above_flops = 1e8;
     EpilogueUse epilogues = epilogues_wanted();
   };
@@ -54,22 +54,22 @@ class Products {
   Products(const Products&) = delete;
   Products& operator=(const Products&) = delete;
 
-  /// Queues the product. False, with nothing queued, where cuBLASLt has no kernel for it: an epilogue on odd sizes.
-  /// Throws Failure when a product without epilogue has none.
+  /// Queues the product. False, with nothing queued, if cuBLASLt has no kernel for its epilogue (odd sizes). Throws
+  /// Failure if it has none for a product without an epilogue.
   [[nodiscard]] bool run(Product product, cudaStream_t stream);
   [[nodiscard]] std::int64_t workspace_bytes() const { return static_cast<std::int64_t>(workspace_.bytes()); }
   [[nodiscard]] KernelScratch scratch() const { return {workspace_.data(), workspace_.bytes()}; }
-  [[nodiscard]] int tuned() const { return tuned_; }  ///< shapes that were timed by this object
+  [[nodiscard]] int tuned() const { return tuned_; }  ///< shapes that this object has timed
   [[nodiscard]] const Options& options() const { return options_; }
   [[nodiscard]] const PlanCache& plans() const { return plans_; }
   [[nodiscard]] PlanCache& plans() { return plans_; }
-  /// Large enough that timing pays.
+  /// Whether it is large enough for timing to pay.
   [[nodiscard]] bool worth_timing(const ProductShape& shape) const;
-  /// Throws Failure while `stream` is captured: the host waits for what it times.
+  /// Throws Failure while `stream` is captured, because the host waits for what it times.
   static void may_be_timed(cudaStream_t stream);
 
  private:
-  struct Prepared;  // descriptors and the chosen kernel of a shape
+  struct Prepared;  // a shape's descriptors and its chosen kernel
   [[nodiscard]] Prepared& prepare(const Product& product, cudaStream_t stream);
   static void point(Prepared& prepared, const Product& product);
   void choose(Prepared& prepared, const Product& product, cudaStream_t stream);
@@ -80,7 +80,7 @@ class Products {
     std::size_t workspace_bytes;
   };
   [[nodiscard]] std::vector<Proposal> propose(const Prepared& prepared, const ProductShape& shape);
-  /// Which of them, and its seconds; infinity where none runs.
+  /// The fastest one's index and seconds; infinity if none runs.
   [[nodiscard]] static std::pair<std::size_t, double> fastest_of(const std::vector<Proposal>& proposals,
                                                                  const std::function<bool(const Proposal&)>& run,
                                                                  cudaStream_t stream);

@@ -1,4 +1,4 @@
-// Tiles of ranges and their copies on the device.
+// Divides ranges into tiles and copies them to the device.
 #include "exec/cuda/ranges.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ bool same(const ElementRange& a, const ElementRange& b) {
          a.norms == b.norms && a.share == b.share && a.first == b.first && a.columns == b.columns &&
          a.all_rows == b.all_rows && a.all_columns == b.all_columns && a.factor_sum == b.factor_sum &&
          a.factor_rows == b.factor_rows && a.factor_columns == b.factor_columns && a.stream == b.stream &&
-         a.logical == b.logical;
+         a.logical == b.logical && a.orthogonal == b.orthogonal;
 }
 
 DeviceRange on_device(const ElementRange& range) {
@@ -33,11 +33,12 @@ DeviceRange on_device(const ElementRange& range) {
   out.share = range.share;
   out.all_rows = static_cast<double>(range.all_rows);
   out.all_columns = static_cast<double>(range.all_columns);
+  out.orthogonal = range.orthogonal;
   out.decay = range.decay ? 1 : 0;
   return out;
 }
 
-/// Blocks go on over the parts of a fused parameter, however finely the call's ranges tell them apart.
+/// Joins neighbours: blocks continue across the parts of a fused parameter, however finely the call's ranges divide it.
 std::vector<ElementRange> joined(std::span<const ElementRange> ranges) {
   std::vector<ElementRange> out;
   for (const ElementRange& range : ranges) {
@@ -94,7 +95,7 @@ class Cutter {
 
   void rows(const ElementRange& range, RangeTile tile) {
     if (range.begin == range.end) return;
-    const std::int64_t shift = range.begin - range.first;  // from elements of the parameter's part to the vector's
+    const std::int64_t shift = range.begin - range.first;  // from the parameter's part to the vector
     const std::int64_t last = range.end - shift;
     for (std::int64_t at = range.first; at < last;) {
       const std::int64_t row_end = (at / range.columns + 1) * range.columns;
@@ -113,7 +114,7 @@ class Cutter {
   CutRanges out_;
 };
 
-/// Places of arrays one after the other.
+/// Places of consecutive arrays.
 struct Layout {
   std::size_t bytes = 0;
   template <class T>
@@ -137,7 +138,7 @@ CutRanges cut_ranges(std::span<const ElementRange> ranges, std::int64_t elements
   Cutter cutter(cut);
   std::int64_t at = 0;
   for (const ElementRange& range : ranges) {
-    if (range.begin == range.end) {  // of a bucket's part that is all padding
+    if (range.begin == range.end) {  // from a part of a bucket that is all padding
       cutter.range(range);
       continue;
     }
@@ -176,7 +177,7 @@ std::unique_ptr<RangeTables::Kept> RangeTables::make(std::span<const ElementRang
   if (!image.empty()) {
     check(cudaMemcpyAsync(base, image.data(), image.size(), cudaMemcpyHostToDevice, stream),
           "copying a table of ranges");
-    check(cudaStreamSynchronize(stream), "copying a table of ranges");  // `image` dies here; once per table
+    check(cudaStreamSynchronize(stream), "copying a table of ranges");  // `image` ends here; once per table
   }
   Tables& t = kept->tables;
   t.tiles = reinterpret_cast<const RangeTile*>(base + tiles);

@@ -1,6 +1,6 @@
 #pragma once
-/// Ranges of a flat vector as the optimizer's kernels want them: cut into tiles, copied to the device once and found
-/// again by content afterwards.
+/// A flat vector's ranges as the optimizer's kernels need them: cut into tiles, copied to the device once, and found
+/// again by content.
 #include <memory>
 #include <span>
 #include <vector>
@@ -11,23 +11,23 @@
 
 namespace orrery::exec::cuda {
 
-/// How ranges are cut: into tiles of at most kTileElements; those that are matrices into their rows; or, neighbours
-/// with the same decay joined, into blocks that share a quantisation scale.
+/// How ranges are cut: into tiles of at most kTileElements; matrices into rows; or, with neighbours of the same decay
+/// joined, into blocks that share a quantisation scale.
 enum class Cut : std::uint8_t { tiles, rows, blocks };
 
-/// Ranges and their tiles, each inside one range, in order, and between them tiles of no range, so that all of
-/// [0, elements) is in some tile. Without ranges, everything is one, with weight 1 and without decay. Ranges must lie
-/// in [0, elements), in order.
+/// Ranges and their tiles, in order. Each tile is inside one range, or between ranges and in none, so that tiles cover
+/// all of [0, elements). Without ranges everything is one range with weight 1 and no decay. Ranges must be in [0,
+/// elements) and in order.
 struct CutRanges {
   std::vector<DeviceRange> ranges;
   std::vector<RangeTile> tiles;
-  std::vector<Stripe> stripes;  ///< of Cut::rows
+  std::vector<Stripe> stripes;  ///< for Cut::rows
 };
 [[nodiscard]] CutRanges cut_ranges(std::span<const ElementRange> ranges, std::int64_t elements, Cut cut);
 
 class RangeTables {
  public:
-  /// The tables of these ranges; made, and copied on `stream`, at the first call.
+  /// The tables of these ranges; made at the first call and copied on `stream`.
   [[nodiscard]] const Tables& find(std::span<const ElementRange> ranges, std::int64_t elements, Cut cut,
                                    cudaStream_t stream);
   [[nodiscard]] std::int64_t bytes() const;  ///< on the device

@@ -41,7 +41,7 @@ std::vector<std::byte> exchange(Transport& host, GroupId world, std::span<const 
 std::uint64_t gpu_identity(const std::string& bus_id) {
   std::array<char, 256> name{};
   gethostname(name.data(), name.size() - 1);
-  std::string boot;  // tells containers of one name on different machines apart
+  std::string boot;  // distinguishes containers of one name on different machines
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
   return base::stream_of(std::string(name.data()) + "|" + boot + "|" + bus_id);
 }

@@ -83,14 +83,14 @@ std::unique_ptr<Request> StagedTransport::stage(const std::byte* source, std::si
     check(cudaMemcpyAsync(buffers.in.data(), source, source_bytes, cudaMemcpyDeviceToHost, stream_.get()),
           "copying what is sent");
     copied_.record(stream_.get());
-    // Now, not at the first test: operations of a group must start in one order on all ranks.
+    // Not left to the first test, because all ranks must start a group's operations in the same order.
     while (!copied_.done()) std::this_thread::yield();
   }
   if (target_bytes > 0 && !same) buffers.out = pool_.take(target_bytes);
   buffers.result = same ? buffers.in.data() : buffers.out.data();
   buffers.target = target;
   buffers.bytes = target_bytes;
-  if (source_bytes == 0) begin();  // a receive: whoever computes with the old contents comes first
+  if (source_bytes == 0) begin();  // a receive: computing with the old contents comes first
   auto request = start(buffers.in.data(), buffers.result);
   return std::make_unique<StagedRequest>(std::move(request), std::move(buffers), stream_.get(), pool_);
 }
@@ -126,6 +126,16 @@ std::unique_ptr<Request> StagedTransport::all_to_all(GroupId group, models::DTyp
       bytes_of(dtype, elements_per_rank) * static_cast<std::size_t>(group_sizes_.at(static_cast<std::size_t>(group)));
   return stage(source, all, target, all, false, [=, this](std::byte* in, std::byte* out) {
     return host_.all_to_all(group, dtype, in, out, elements_per_rank);
+  });
+}
+
+std::unique_ptr<Request> StagedTransport::all_to_all_counted(GroupId group, models::DType dtype,
+                                                             const std::byte* source, std::byte* target,
+                                                             std::int64_t slot, const std::vector<std::int64_t>& sent,
+                                                             const std::vector<std::int64_t>& received) {
+  const std::size_t all = bytes_of(dtype, slot) * sent.size();
+  return stage(source, all, target, all, false, [=, this](std::byte* in, std::byte* out) {
+    return host_.all_to_all_counted(group, dtype, in, out, slot, sent, received);
   });
 }
 

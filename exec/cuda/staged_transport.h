@@ -1,6 +1,6 @@
 #pragma once
-/// Communication of device memory through pinned host memory and the host's transport, for where NCCL cannot be used.
-/// The host's transport (MPICH as Debian builds it) is not CUDA-aware: it must never see a device pointer.
+/// Communication of device memory through pinned host memory and the host's transport, if NCCL cannot be used. The
+/// host's transport (MPICH as Debian builds it) is not CUDA-aware: it must never see a device pointer.
 #include <functional>
 #include <memory>
 #include <vector>
@@ -10,7 +10,7 @@
 
 namespace orrery::exec::cuda {
 
-/// Pinned buffers that are used again: page-locking costs milliseconds.
+/// Reuses pinned buffers, because page-locking takes milliseconds.
 class PinnedPool {
  public:
   [[nodiscard]] PinnedMemory take(std::size_t bytes);
@@ -38,6 +38,11 @@ class StagedTransport final : public Transport {
                                                         std::byte* target, std::int64_t elements_per_rank) override;
   [[nodiscard]] std::unique_ptr<Request> all_to_all(GroupId group, models::DType dtype, const std::byte* source,
                                                     std::byte* target, std::int64_t elements_per_rank) override;
+  /// Whole slots go through pinned memory, counted elements between the hosts.
+  [[nodiscard]] std::unique_ptr<Request> all_to_all_counted(GroupId group, models::DType dtype, const std::byte* source,
+                                                            std::byte* target, std::int64_t slot,
+                                                            const std::vector<std::int64_t>& sent,
+                                                            const std::vector<std::int64_t>& received) override;
   [[nodiscard]] std::unique_ptr<Request> send(int to, int tag, models::DType dtype, const std::byte* data,
                                               std::int64_t elements) override;
   [[nodiscard]] std::unique_ptr<Request> receive(int from, int tag, models::DType dtype, std::byte* data,
@@ -50,10 +55,10 @@ class StagedTransport final : public Transport {
   [[nodiscard]] double maximum(double value) override { return host_.maximum(value); }
 
  private:
-  /// Given the pinned copies of what is sent and room for what is received, starts the host's operation.
+  /// Starts the host's operation, with the pinned copy of what is sent and room for what is received.
   using Start = std::function<std::unique_ptr<Request>(std::byte* in, std::byte* out)>;
-  /// Copies `source` to the host, starts the operation, and lets the request copy the result to `target`. When
-  /// `same`, the operation works in place in the pinned copy.
+  /// Copies `source` to the host, starts the operation, and has the request copy the result to `target`. With `same`,
+  /// the operation works in place in the pinned copy.
   [[nodiscard]] std::unique_ptr<Request> stage(const std::byte* source, std::size_t source_bytes, std::byte* target,
                                                std::size_t target_bytes, bool same, const Start& start);
   void begin();

@@ -1,4 +1,4 @@
-// The thread that looks after operations on the device.
+// The thread that watches operations on the device.
 #include "exec/cuda/watchdog.h"
 
 #include <fmt/core.h>
@@ -42,7 +42,7 @@ void Watchdog::give_up(const std::string& why) {
   throw Failure(why);
 }
 
-// Only the first failure counts: the others follow from it.
+// Only the first failure counts; the others follow from it.
 void Watchdog::fail(const std::string& why) {
   {
     const std::lock_guard guard(lock_);

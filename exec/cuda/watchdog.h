@@ -1,8 +1,8 @@
 #pragma once
-/// Looks after operations of the device that nobody on the host waits for: a thread that asks from time to time whether
-/// the communicators are well and whether an operation under way has passed its deadline, and that ends everything in
-/// flight when one has not, because a kernel whose peer is gone never ends by itself. What it found is told at once,
-/// and thrown where the rank asks next: the end of what is in flight may block, and nobody waits for it to know why.
+/// Watches device operations that nobody on the host waits for. A thread checks from time to time whether the
+/// communicators are well and whether an operation has passed its deadline. If something is wrong it ends everything in
+/// flight, because a kernel whose peer is gone never ends by itself. It reports what it found at once, and throws it
+/// when the rank next asks: ending what is in flight may block, and nobody should have to wait for that to learn why.
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -20,22 +20,22 @@ class Watchdog {
  public:
   struct Hooks {
     std::function<std::string()> illness;          ///< why the communicators are not well; empty: they are
-    std::function<void(const std::string&)> tell;  ///< of the failure, before the end; called once; may be empty
+    std::function<void(const std::string&)> tell;  ///< reports the failure before the end; called once; may be empty
     std::function<void()> abort;                   ///< ends everything in flight; called once; may block
   };
-  /// `deadline_s`: of one operation, from its own beginning on, not from when it was queued; 0: none.
+  /// `deadline_s`: for one operation, from its own start, not from when it was queued; 0: none.
   Watchdog(Hooks hooks, double deadline_s, std::chrono::milliseconds interval);
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
-  /// `what` is between two points of a stream.
+  /// Watches `what`, which runs between two points of a stream.
   void add(std::string what, std::shared_ptr<const Point> begin, std::shared_ptr<const Point> end);
-  /// Throws Failure when something was wrong.
+  /// Throws Failure if something was wrong.
   void check() const;
-  /// Ends everything in flight and throws Failure: with `why`, or with what was found before.
+  /// Ends everything in flight and throws Failure, with `why` or with what was found before.
   [[noreturn]] void give_up(const std::string& why);
-  /// Operations that have not been seen to end.
+  /// Operations not yet seen to end.
   [[nodiscard]] std::size_t watched() const;
 
  private:

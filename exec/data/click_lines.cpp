@@ -89,9 +89,9 @@ base::Diagnostics parse_click(std::string_view text, const std::string& file, in
       while (in.next(field)) {
       }
     in.bad("E0660",
-           fmt::format("{} fields, and the model reads {}: the label, {} dense features, {} categories", there, wanted,
+           fmt::format("{} fields, but the model reads {}: the label, {} dense features, {} categories", there, wanted,
                        model.dense_features, model.indices()),
-           there < wanted ? "the line is cut, or of another model" : "the line is of another model");
+           there < wanted ? "the line is cut, or made for another model" : "the line is of another model");
     return std::move(in.found);
   }
   (void)in.next(field);
@@ -123,15 +123,15 @@ base::Diagnostics parse_click_record(std::span<const std::int32_t> fields, const
   std::size_t at = 0;
   if (fields[0] != 0 && fields[0] != 1)
     bad(0, fmt::format("the label is 0 or 1, found {}", fields[0]),
-        "records of int32: the label, dense features, categories; of another model they have another length");
+        "records of int32 hold the label, dense features and categories; their length depends on the model");
   sample.labels[0] = static_cast<float>(fields[at++]);
   for (float& value : sample.dense) value = dense_value(fields[at++]);
   std::size_t index = 0;
   for (const models::Table& table : model.tables)
     for (std::int64_t i = 0; i < table.multi_hot; ++i, ++at) {
       if (fields[at] < 0)
-        bad(at, fmt::format("a category is not negative, found {}", fields[at]),
-            "categories count from 0, as the public DLRM's preprocessing numbers them");
+        bad(at, fmt::format("a category must not be negative, found {}", fields[at]),
+            "categories count from 0, as in the public DLRM's preprocessing");
       sample.indices[index++] = static_cast<std::int32_t>(fields[at] % table.rows);
     }
   return found;

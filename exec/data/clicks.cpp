@@ -35,8 +35,8 @@ base::Diagnostic no_sample(const std::string& file, std::int64_t line, std::stri
   return {base::Severity::error, "E0660", {file, number_of(line), 1, 1}, std::move(message), help, {}};
 }
 
-const char* const kTextHelp = "samples in Criteo's form, a line each";
-const char* const kRecordHelp = "records of int32, all fields of a sample each, and nothing before or behind them";
+const char* const kTextHelp = "samples in Criteo's form, one per line";
+const char* const kRecordHelp = "records of int32, each with all fields of a sample, and nothing before or after them";
 
 std::string_view without_return(std::string_view line) {
   if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
@@ -65,10 +65,11 @@ base::Result<std::shared_ptr<const ClickFile>> ClickFile::open(const std::filesy
   if (file->descriptor_ < 0 || ::fstat(file->descriptor_, &status) != 0 || !S_ISREG(status.st_mode))
     return refuse(
         fmt::format("the training data cannot be read: {}", file->descriptor_ < 0 ? std::strerror(errno) : "no file"),
-        "a file of samples in Criteo's form, a line each; a relative path is taken from the job's folder");
+        "give a file of samples in Criteo's form, one per line; a relative path starts at the job's folder");
   if (path.extension() == ".npz")
-    return refuse("arrays of numpy are no file of samples",
-                  "the public DLRM makes a .bin of them (data_loader_terabyte.py, numpy_to_binary), which is read");
+    return refuse(
+        "numpy arrays are not a file of samples",
+        "the public DLRM converts them to a .bin (data_loader_terabyte.py, numpy_to_binary), which can be read");
   file->bytes_ = status.st_size;
   file->keeps_ = file->bytes_ <= kKept;
   base::Diagnostics found;
@@ -93,7 +94,7 @@ std::string ClickFile::bytes(std::int64_t first, std::int64_t count) const {
                           {name_, 0, 0, 1},
                           fmt::format("the training data cannot be read at byte {}: {}", first,
                                       n < 0 ? std::strerror(errno) : "the file has become shorter"),
-                          "leave the file as it is while a run reads it",
+                          "do not change the file while a run reads it",
                           {}});
     have += static_cast<std::size_t>(n);
   }
@@ -116,7 +117,8 @@ base::Diagnostics ClickFile::scan() {
     scan_lines(found);
   if (size_ == 0 && found.empty()) {
     found = first_skipped_;
-    found.push_back(no_sample(name_, 0, lines_ == 0 ? "the file has no samples" : "none of the file's lines reads",
+    found.push_back(no_sample(name_, 0,
+                              lines_ == 0 ? "the file has no samples" : "none of the file's lines can be read",
                               binary_ ? kRecordHelp : kTextHelp));
   }
   if (found.size() > kMostFound) found.resize(kMostFound);
@@ -165,7 +167,7 @@ void ClickFile::scan_lines(base::Diagnostics& found) {
       open = end == block.size();
       if (open || !carried.empty()) carried += part;
       if (static_cast<std::int64_t>(std::max(carried.size(), part.size())) > kLongestLine)
-        return found.push_back(no_sample(name_, lines_, "a line of more than 4 MiB is no sample", kTextHelp));
+        return found.push_back(no_sample(name_, lines_, "a line of more than 4 MiB is not a sample", kTextHelp));
       if (!open) {
         end_line(carried.empty() ? part : std::string_view(carried));
         carried.clear();
@@ -197,11 +199,12 @@ void ClickFile::scan_records(base::Diagnostics& found) {
   size_ += whole - looked_at;
   lines_ = whole;
   if (bytes_ % record == 0) return;
-  base::Diagnostic cut = no_sample(name_, whole,
-                                   fmt::format("{} bytes, and a record of the model has {}: the label, {} dense "
-                                               "features, {} categories, 4 bytes each",
-                                               bytes_ % record, record, model_.dense_features, model_.indices()),
-                                   "the file is cut, or of another model");
+  base::Diagnostic cut = no_sample(
+      name_, whole,
+      fmt::format(
+          "{} bytes, but a record for the model has {}: the label, {} dense features, {} categories, 4 bytes each",
+          bytes_ % record, record, model_.dense_features, model_.indices()),
+      "the file is cut, or made for another model");
   ++lines_;
   if (!skips_) return found.push_back(std::move(cut));
   if (++skipped_ == 1) first_skipped_ = {std::move(cut)};

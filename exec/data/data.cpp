@@ -75,7 +75,7 @@ void TokenStream::read_run(const Segment& segment, std::int64_t first, std::span
                           {file.name, 0, 0, 1},
                           fmt::format("{}: token {} at byte {} is outside the vocabulary of {}", file.name, id,
                                       start + static_cast<std::int64_t>(i * width), vocab),
-                          "the file was made with another tokenizer than the model's",
+                          "the file was made with a tokenizer other than the model's",
                           {}});
     out[i] = static_cast<std::int32_t>(id);
   }

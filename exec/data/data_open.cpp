@@ -73,16 +73,15 @@ struct TokenStreamBuilder {
     into.resize(static_cast<std::size_t>(count));
     const auto bytes = static_cast<ssize_t>(into.size() * sizeof(T));
     if (pread(descriptor, into.data(), static_cast<std::size_t>(bytes), offset) != bytes)
-      throw Bad{kMalformed, fmt::format("{}: cut short behind byte {}", name, offset), {}};
+      throw Bad{kMalformed, fmt::format("{}: cut short after byte {}", name, offset), {}};
   }
 
   void add_run(std::int64_t tokens, std::int64_t offset, int width, bool is_signed) {
     if (tokens == 0) return;
     if (stream.segments_.size() == kMostSegments)
-      throw Bad{
-          kMalformed,
-          fmt::format("{}: more than {} parts that do not follow each other", stream.files_.back().name, kMostSegments),
-          "write the tokens again, in the order of their index"};
+      throw Bad{kMalformed,
+                fmt::format("{}: more than {} parts that are not contiguous", stream.files_.back().name, kMostSegments),
+                "write the tokens again, in the order of their index"};
     stream.segments_.push_back(
         {static_cast<int>(stream.files_.size()) - 1, stream.size_, tokens, offset, width, is_signed});
     stream.size_ += tokens;
@@ -208,7 +207,7 @@ base::Result<TokenStream> TokenStream::open(const fs::path& path) {
                 "to train on the bytes of a file, give it another ending than .bin"};
     if (builder.stream.size_ < 2)
       throw Bad{kMalformed,
-                fmt::format("{}: holds {} tokens, at least 2 are needed", path.string(), builder.stream.size_),
+                fmt::format("{}: holds {} tokens, but at least 2 are needed", path.string(), builder.stream.size_),
                 "check training.data"};
   } catch (const Bad& bad) {
     return base::fail(

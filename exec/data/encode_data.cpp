@@ -152,7 +152,7 @@ void encode_file(const fs::path& file, Encoding& encoding, const std::function<v
     done(in.gcount());
     const std::size_t cut = in ? safe_cut(held) : held.size();
     if (held.size() - cut > kMostHeld)
-      throw Failure(fmt::format("{}: {} bytes in which no line ends behind a letter", file.string(), held.size()));
+      throw Failure(fmt::format("{}: {} bytes in which no line ends after a letter", file.string(), held.size()));
     encoding.text(std::string_view(held).substr(0, cut));
     held.erase(0, cut);
   }
@@ -197,13 +197,13 @@ base::Result<JobTokens> job_tokens(const plan::Training& training, std::int64_t 
   const auto words = Tokenizer::open(training.tokenizer);
   if (!words) return base::fail(words.error());
   if (words->vocab() > vocab)
-    return base::fail(
-        {base::Diagnostic{base::Severity::error,
-                          "E0618",
-                          {training.tokenizer, 0, 0, 1},
-                          fmt::format("the tokenizer has {} tokens, the model's vocabulary {}", words->vocab(), vocab),
-                          "give the model as many, or more",
-                          {}}});
+    return base::fail({base::Diagnostic{
+        base::Severity::error,
+        "E0618",
+        {training.tokenizer, 0, 0, 1},
+        fmt::format("the tokenizer has {} tokens, but the model's vocabulary has {}", words->vocab(), vocab),
+        "give the model at least as many",
+        {}}});
   for (const auto& [path, name] : {std::pair{&out.data, "train"}, std::pair{&out.held_out, "held-out"}}) {
     if (path->empty()) continue;
     auto encoded = encoded_data(*path, training.tokenizer, run / "tokens", name, progress);

@@ -128,7 +128,7 @@ base::Result<Masking> masking_of(const models::Model& model, std::int64_t sequen
     const auto special = words->special();
     if (!special)
       return base::fail(wrong("E0617", training.tokenizer, "the vocabulary has no [CLS], [SEP] and [MASK]",
-                              "masked words are trained with a vocabulary that has them: BERT's vocab.txt"));
+                              "training on masked words needs a vocabulary with them, such as BERT's vocab.txt"));
     out.special = *special;
     out.words = words->vocab();
   } else if (stream.format() == "bytes") {
@@ -140,10 +140,11 @@ base::Result<Masking> masking_of(const models::Model& model, std::int64_t sequen
   }
   const std::int64_t most = std::max({out.special.begin, out.special.separator, out.special.mask});
   if (most >= model.vocab)
-    return base::fail(wrong(
-        "E0618", training.tokenizer.empty() ? training.data : training.tokenizer,
-        fmt::format("[CLS], [SEP] and [MASK] are tokens up to {}, the model's vocabulary has {}", most, model.vocab),
-        fmt::format("a vocabulary of at least {}", most + 1)));
+    return base::fail(
+        wrong("E0618", training.tokenizer.empty() ? training.data : training.tokenizer,
+              fmt::format("[CLS], [SEP] and [MASK] are tokens up to {}, but the model's vocabulary has {}", most,
+                          model.vocab),
+              fmt::format("use a vocabulary of at least {}", most + 1)));
   return out;
 }
 

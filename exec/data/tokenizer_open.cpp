@@ -164,7 +164,8 @@ class TokenizerReader {
     Tokenizer& made = reader.made_;
     for (std::size_t i = 0; i < words.size(); ++i) made.ids_.try_emplace(words[i], static_cast<std::int32_t>(i));
     const auto unknown = made.ids_.find("[UNK]");
-    if (unknown == made.ids_.end()) throw Bad{kMalformed, "the vocabulary has no [UNK]: it is not one of word pieces"};
+    if (unknown == made.ids_.end())
+      throw Bad{kMalformed, "the vocabulary has no [UNK], so it is not one of word pieces"};
     made.word_pieces_ = std::make_shared<const WordPiece>(words, unknown->second, lower);
     // For decoding: pieces that continue a word lose their mark, the others follow a space.
     for (std::string& word : words) made.pieces_.push_back(word.rfind("##", 0) == 0 ? word.substr(2) : " " + word);
@@ -178,11 +179,11 @@ class TokenizerReader {
   static Tokenizer word_pieces(const json& file, const json& model) {
     const json normaliser = file.value("normalizer", json());
     if (!normaliser.is_object() || normaliser.value("type", "") != "BertNormalizer")
-      throw Bad{kOtherKind, "word pieces are read of text that BertNormalizer prepares"};
+      throw Bad{kOtherKind, "word pieces need text prepared by BertNormalizer"};
     const bool lower = normaliser.value("lowercase", true);
     const auto strips = normaliser.find("strip_accents");
     if (strips != normaliser.end() && strips->is_boolean() && strips->get<bool>() != lower)
-      throw Bad{kOtherKind, "lower case and accents go together"};
+      throw Bad{kOtherKind, "lower case and accents must be treated alike"};
     const json vocabulary = model.value("vocab", json::object());
     std::vector<std::string> words(vocabulary.size());
     for (const auto& [word, id] : vocabulary.items()) {
@@ -200,8 +201,8 @@ class TokenizerReader {
     const json model = file.value("model", json());
     if (kind(model) == "WordPiece") return word_pieces(file, model);
     if (const std::string type = kind(model); type != "BPE")
-      throw Bad{kOtherKind,
-                fmt::format("the model of the tokenizer is {}, BPE and WordPiece are read", base::quoted(type))};
+      throw Bad{kOtherKind, fmt::format("the model of the tokenizer is {}, but only BPE and WordPiece are supported",
+                                        base::quoted(type))};
     if (file.contains("normalizer") && !file["normalizer"].is_null())
       throw Bad{kOtherKind, fmt::format("the tokenizer normalises text ({})", base::quoted(kind(file["normalizer"])))};
     if (model.value("byte_fallback", false)) throw Bad{kOtherKind, "the tokenizer is not byte-level (byte_fallback)"};
@@ -256,7 +257,7 @@ class TokenizerReader {
                  !part.value("invert", false) && part.contains("pattern") && part["pattern"].contains("Regex")) {
         expression = part["pattern"]["Regex"].get<std::string>();
       } else {
-        throw Bad{kOtherKind, fmt::format("pre-tokeniser {} is not read", base::quoted(type))};
+        throw Bad{kOtherKind, fmt::format("pre-tokeniser {} is not supported", base::quoted(type))};
       }
     }
     if (!bytes) throw Bad{kOtherKind, "the tokenizer is not byte-level"};
@@ -296,7 +297,7 @@ base::Result<Tokenizer> Tokenizer::open(const fs::path& path) {
     fs::path words = path;
     if (fs::is_directory(path, error)) {
       const auto found = first_of(path, {"tokenizer.json", "vocab.json", "encoder.json", "vocab.txt"});
-      if (!found) return fault(kUnreadable, fmt::format("{} holds no vocabulary", path.string()), 0);
+      if (!found) return fault(kUnreadable, fmt::format("{} contains no vocabulary", path.string()), 0);
       words = *found;
     }
     if (words.extension() == ".txt") {
@@ -316,7 +317,7 @@ base::Result<Tokenizer> Tokenizer::open(const fs::path& path) {
   } catch (const Bad& bad) {
     return fault(bad.code, fmt::format("{}: {}", at.string(), bad.message), bad.line);
   } catch (const json::exception&) {
-    return fault(kMalformed, fmt::format("{}: a value of another type than a tokenizer's", at.string()), 0);
+    return fault(kMalformed, fmt::format("{}: a value of the wrong type", at.string()), 0);
   } catch (const Failure& failure) {
     return fault(kUnreadable, failure.what(), 0);
   }

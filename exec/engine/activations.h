@@ -1,7 +1,7 @@
 #pragma once
-/// Formulas of activations (models/activation.h), once for all backends. V is a float, or a vector of them with lanes
-/// that are computed alike; Math has what the backend computes with: V positive(V) = max(x, 0) with NaN left as it is,
-/// and sigmoid(V), of which `value` and `complement` = 1 - value are.
+/// Formulas of activations (models/activation.h), written once for all backends. V is a float, or a vector of floats
+/// whose lanes are computed alike. Math provides what the backend computes with: V positive(V) = max(x, 0), which keeps
+/// NaN, and sigmoid(V), with members `value` and `complement` = 1 - value.
 #include "models/activation.h"
 
 #if defined(__CUDACC__)
@@ -15,7 +15,7 @@ namespace orrery::exec {
 template <models::Function Which>
 struct Formula;
 
-/// Of a gate, what it multiplies, and the way back of that one's gradient.
+/// What a gate multiplies, unchanged, and its gradient's way back.
 struct UpAsItIs {
   template <class V>
   static ORRERY_FORMULA V up(V u) {
@@ -57,7 +57,7 @@ struct Formula<models::Function::gelu> : UpAsItIs {
   }
 };
 
-/// x sigmoid(x): what SwiGLU's gate goes through (Shazeer, "GLU Variants Improve Transformer", 2020).
+/// x sigmoid(x): the function of SwiGLU's gate (Shazeer, "GLU Variants Improve Transformer", 2020).
 template <>
 struct Formula<models::Function::silu> : UpAsItIs {
   template <class Math, class V>
@@ -71,8 +71,8 @@ struct Formula<models::Function::silu> : UpAsItIs {
   }
 };
 
-/// min(x, 7) sigmoid(1.702 min(x, 7)), and what it multiplies is 1 + max(-7, min(x, 7)) (Agarwal et al., "gpt-oss-120b
-/// & gpt-oss-20b Model Card", 2025, section 2; its code's alpha and limit). NaN stays NaN.
+/// min(x, 7) sigmoid(1.702 min(x, 7)), which multiplies 1 + max(-7, min(x, 7)) (Agarwal et al., "gpt-oss-120b &
+/// gpt-oss-20b Model Card", 2025, section 2; alpha and limit of its code). NaN stays NaN.
 template <>
 struct Formula<models::Function::clamped> {
   static constexpr float kAlpha = 1.702F, kLimit = 7.0F;
@@ -98,7 +98,7 @@ struct Formula<models::Function::clamped> {
   }
 };
 
-/// body(Formula) for a function that is known at run time.
+/// Calls body(Formula) for a function known only at run time.
 template <class Body>
 inline void with_formula(models::Function function, const Body& body) {
   switch (function) {

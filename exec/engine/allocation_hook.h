@@ -1,14 +1,15 @@
 #pragma once
-/// The second witness of memory: every allocation outside the arenas, and what the kernel says is resident. The worker
-/// replaces malloc and its family (apps/worker/allocations.cpp) and reports here; where they are not replaced, glibc's
-/// own statistics stand in.
+/// The second witness of memory: every allocation outside the arenas, and what the kernel reports as resident. The
+/// worker replaces malloc and its family (apps/worker/allocations.cpp) and counts here; where they are not replaced,
+/// glibc's own statistics are used.
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 
 namespace orrery::exec {
 
-/// Counters that the replaced allocator writes. Usable sizes, so that a free takes back what its malloc brought.
+/// Counters that the replaced allocator writes. They count usable sizes, so that a free takes back what its malloc
+/// added.
 struct AllocationCounters {
   std::atomic<bool> hooked{false};
   std::atomic<std::int64_t> current{0};
@@ -28,22 +29,22 @@ struct AllocationCounters {
   }
 };
 
-/// The one set of counters of the process: malloc has no other place to count.
+/// The process's only set of counters: malloc has nowhere else to count.
 [[nodiscard]] AllocationCounters& allocation_counters() noexcept;
 
 struct HeapUse {
-  std::int64_t current = 0;      ///< bytes allocated now, arenas taken out by the caller
-  std::int64_t peak = 0;         ///< most so far; equals current where malloc is not replaced
-  std::int64_t allocations = 0;  ///< calls so far; 0 where malloc is not replaced
-  bool counted = false;          ///< true where malloc is replaced
+  std::int64_t current = 0;      ///< bytes allocated now; the caller subtracts arenas
+  std::int64_t peak = 0;         ///< most so far; equals current if malloc is not replaced
+  std::int64_t allocations = 0;  ///< calls so far; 0 if malloc is not replaced
+  bool counted = false;          ///< true if malloc is replaced
 };
 [[nodiscard]] HeapUse heap_use();
 
-/// Resident memory of this process in bytes, from /proc/self/status. 0 where that cannot be read.
+/// Resident memory of this process in bytes, from /proc/self/status. 0 if that cannot be read.
 struct Resident {
   std::int64_t now = 0;        ///< VmRSS
   std::int64_t peak = 0;       ///< VmHWM
-  std::int64_t anonymous = 0;  ///< RssAnon: without shared memory of the transport and mapped files
+  std::int64_t anonymous = 0;  ///< RssAnon: without the transport's shared memory and mapped files
 };
 [[nodiscard]] Resident resident();
 

@@ -1,4 +1,4 @@
-// Handing out and taking back buffer instances, and the books of it.
+// Hands out instances of buffers, takes them back, and keeps the books.
 #include "exec/engine/arena.h"
 
 #include <algorithm>

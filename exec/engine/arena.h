@@ -1,5 +1,5 @@
 #pragma once
-/// Arena: one allocation of the run for each memory, handed out at the offsets that lowering chose. It keeps its own
+/// Arena: one allocation per memory for the whole run, handed out at the offsets that lowering chose. It keeps its own
 /// books of what was really handed out, so that a reported peak is a measurement and never the plan's figure.
 #include <array>
 #include <cstddef>
@@ -16,40 +16,40 @@
 
 namespace orrery::exec {
 
-/// Which of a buffer's instances: the training step that it belongs to, and the micro-batch of that step. Both matter
-/// only to buffers that have an instance for each.
+/// Identifies an instance of a buffer: its training step, and the micro-batch of that step. They matter only for
+/// buffers that have an instance for each.
 struct Instance {
   Instance(int of_micro_batch = -1, std::int64_t of_step = 0) : micro_batch(of_micro_batch), step(of_step) {}
   int micro_batch;
   std::int64_t step;
 };
 
-/// What was handed out, in bytes.
+/// What has been handed out, in bytes.
 struct ArenaUse {
   std::int64_t current = 0;      ///< alive now
   std::int64_t peak_live = 0;    ///< most alive at once
-  std::int64_t peak_extent = 0;  ///< highest end of anything handed out: what the arena had to hold
+  std::int64_t peak_extent = 0;  ///< highest end of anything handed out: how large the arena had to be
   std::int64_t births = 0;       ///< how often memory was handed out
 };
 
 class Arena {
  public:
-  enum class Check { none, overlaps, overlaps_and_poison };  ///< poison: newborn buffers are filled with NaN (tests)
+  enum class Check { none, overlaps, overlaps_and_poison };  ///< poison: fills newborn buffers with NaN (tests)
 
-  /// Allocates placement.arena_bytes from the backend, what the host needs from it too, makes `state_file` for what the
-  /// plan has on NVMe, and hands out the persistent buffers. `beside`: the memories are another arena's, whose step
-  /// rests (plan::place_beside): what lasts there is left as it is.
+  /// Allocates placement.arena_bytes from the backend, and the host's part too; creates `state_file` for what the plan
+  /// keeps on NVMe; hands out the persistent buffers. `beside`: use the memories of another arena, whose step rests
+  /// (plan::place_beside), and leave its persistent buffers as they are.
   Arena(Backend& backend, const plan::RankClass& rank_class, const plan::Placement& placement, Check check,
         const Arena* beside = nullptr, const std::string& state_file = {});
 
-  /// Before the first birth of a training step.
+  /// Call before the first birth of a training step.
   void begin_step();
-  /// Where the coming birth of `buffer` will lie; `birth` hands it out. Births come in the placement's order of steps.
+  /// Where the coming birth of `buffer` will be; `birth` hands it out. Births come in the placement's order of steps.
   [[nodiscard]] std::byte* birthplace(plan::StepRef at, int buffer, const Instance& of);
   /// `may_poison`: false while a message still leaves from memory that a queued step will write.
   void birth(plan::StepRef at, int buffer, const Instance& of, bool may_poison = true);
   void death(int buffer, const Instance& of);
-  /// Start of a living buffer. Of one on NVMe it is mapped from the file, for who does not stream it.
+  /// The start of a living buffer. One on NVMe is mapped from its file, for code that does not stream it.
   [[nodiscard]] std::byte* data(int buffer, const Instance& of) const;
   [[nodiscard]] bool alive(int buffer, const Instance& of) const;
   [[nodiscard]] std::int64_t bytes(int buffer) const;
@@ -58,14 +58,14 @@ class Arena {
   [[nodiscard]] plan::Space space_of(int buffer) const {
     return class_.buffers[static_cast<std::size_t>(buffer)].space;
   }
-  /// The file behind addresses of NVMe; null where the plan has nothing there.
+  /// The file behind addresses on NVMe; null if the plan has nothing there.
   [[nodiscard]] StateFile* state_file() const { return files_; }
-  /// Whether nothing lives but what lasts: only then may another arena lie in this one's memory.
+  /// Whether only persistent buffers are alive: only then may another arena use this one's memory.
   [[nodiscard]] bool resting() const;
-  /// Lengths of the rings that buffers lie in, one for each kind of birth; the place in a ring is the micro-batch,
-  /// counted over training steps, modulo the length.
+  /// Lengths of the rings that buffers lie in, one per kind of birth. The place in a ring is the micro-batch, counted
+  /// over training steps, modulo the length.
   [[nodiscard]] std::vector<std::int64_t> rings() const;
-  /// Its books, to go back to where what was handed out meanwhile has not been used.
+  /// A copy of its books, for undoing births that nobody has used.
   struct Books;
   [[nodiscard]] Books books() const;
   void reopen(const Books& books);
@@ -94,7 +94,7 @@ class Arena {
   int steps_in_flight_ = 1;
   std::vector<std::size_t> first_slot_;  ///< by buffer
   std::vector<Held> instances_;
-  std::size_t cursor_ = 0;  ///< into placement_.births: the first of the current step
+  std::size_t cursor_ = 0;  ///< into placement_.births: the first one of the current step
   std::array<ArenaUse, plan::kSpaces> uses_;
 };
 

@@ -1,6 +1,6 @@
 #pragma once
-/// Clocks of ranks: the offset to rank 0's, by ping-pong (Cristian 1989: the round trip with the shortest time bounds
-/// the error by half of it). Measured at the start and the end of a run; between them a straight line.
+/// Clocks of ranks: each one's offset to rank 0's, by ping-pong (Cristian 1989: half the shortest round trip bounds the
+/// error). Measured at the start and the end of a run, and interpolated linearly in between.
 #include "exec/engine/execute.h"
 #include "exec/engine/transport.h"
 #include "exec/engine/waiter.h"
@@ -8,15 +8,15 @@
 namespace orrery::exec {
 
 struct ClockReading {
-  Nanoseconds local = 0;   ///< when it was taken, on this rank's clock
+  Nanoseconds local = 0;   ///< when it was measured, on this rank's clock
   Nanoseconds offset = 0;  ///< rank 0's clock - this clock
-  Nanoseconds error = 0;   ///< half of the shortest round trip
+  Nanoseconds error = 0;   ///< half the shortest round trip
 };
 
 /// Collective.
 [[nodiscard]] ClockReading read_clock(Transport& transport, const Waiter& waiter);
 
-/// This rank's clock to rank 0's.
+/// Converts this rank's clock to rank 0's.
 struct ClockLine {
   ClockReading begin, end;
   [[nodiscard]] double seconds(Nanoseconds local, Nanoseconds origin) const;  ///< since rank 0's clock showed `origin`

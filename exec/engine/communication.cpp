@@ -1,4 +1,4 @@
-// Queues of communication steps and the rules of their order.
+// Queues of communication steps, and the rules of their order.
 #include "exec/engine/communication.h"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ Communication::~Communication() {
   thread_.join();
 }
 
-// Naps between looks: a core that polls is one that does not compute.
+// Naps between looks: a polling core does not compute.
 void Communication::serve() {
   constexpr std::chrono::microseconds kNap{20};
   std::unique_lock guard(lock_);
@@ -88,8 +88,8 @@ bool Communication::conflicts(const std::vector<Touch>& touches) const {
   return false;
 }
 
-// Behind what comes before it on its own stream, and behind what it conflicts with. A message of the device's begins
-// behind others of the device's; everything else must have ended.
+// A message starts behind the one before it on its own stream, and behind those that it conflicts with. A device's
+// message is ordered behind the device's other messages; everything else must have ended.
 bool Communication::may_start(const Message& message, const Message* before, Points& behind) const {
   const bool queues = message.on_device.queues;
   std::vector<std::int64_t> numbers;
@@ -122,7 +122,7 @@ bool Communication::may_start(const Message& message, const Message* before, Poi
 }
 
 void Communication::start(Message& message, const Points& behind) {
-  // Before the call: MPI may already move data in it.
+  // Before the call, because MPI may already move data in it.
   if (message.observer.started) message.observer.started();
   message.request = message.start(behind);
   message.ends = message.request->ends();
@@ -155,7 +155,7 @@ bool Communication::advance(Queue& queue) {
       --pending_;
       continue;
     }
-    if (!message.ends.empty()) {  // the device's: who depends on it is ordered behind it
+    if (!message.ends.empty()) {  // the device's: whoever depends on it is ordered behind it
       ++i;
       continue;
     }
@@ -175,7 +175,7 @@ void Communication::progress() {
 void Communication::move_on() {
   if (pending_ == 0) return;
   bool moved = true;
-  while (moved) {  // the end of one step may let a step of another stream start
+  while (moved) {  // the end of one step may let another stream's step start
     moved = false;
     for (Queue& queue : queues_)
       if (!queue.empty() && advance(queue)) moved = true;
@@ -200,9 +200,9 @@ void Communication::wait(const std::function<bool()>& done) {
       });
 }
 
-// What compute is behind is over for everybody: whatever follows is behind that compute. So is what came before it on
-// its stream. But a message of the host's that is here already, and has not begun, is not behind that compute: for its
-// sake what it may have to wait for stays until it has passed.
+// What compute is ordered behind is over for everybody, because whatever follows is behind that compute. The same goes
+// for what came before it on its stream. The exception: a host's message that is already here and has not begun is not
+// behind that compute. For its sake, what it may have to wait for stays until it has passed.
 void Communication::order_behind(const Picks& picks) {
   std::int64_t last_waiting = -1;
   for (const Queue& queue : queues_)

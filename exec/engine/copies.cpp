@@ -97,12 +97,12 @@ std::unique_ptr<Request> CopyEngines::run(plan::Stream stream, std::function<voi
   return std::make_unique<Copy>(std::move(job));
 }
 
-// What is not in fp32 comes piece by piece, each of which is added while it is in the cache.
+// Values that are not fp32 come piece by piece, each added while it is in the cache.
 void add_between(Backend& backend, std::byte* to, const std::byte* from, std::int64_t elements, models::DType dtype) {
   const std::int64_t size = models::size_of(dtype);
   if (dtype == models::DType::fp32)
     return backend.copy_between(to, from, static_cast<std::size_t>(elements * size), true);
-  // Each piece of a device's is waited for, so that it must be worth a wait.
+  // A device's piece is waited for, so it must be large enough to be worth a wait.
   const std::int64_t most = (backend.asynchronous() ? std::int64_t{1} << 20 : std::int64_t{1} << 14) / size;
   std::vector<std::max_align_t> memory(
       static_cast<std::size_t>(std::min(elements, most) * size) / sizeof(std::max_align_t) + 1);

@@ -1,6 +1,6 @@
 #pragma once
-/// Copies between a rank's memories, done beside its computing: a thread for each stream, started with its first copy,
-/// as a GPU has a copy engine for each direction. What fails there is thrown where the copy is asked after.
+/// Copies between a rank's memories, beside its computing: one thread per stream, started with its first copy, as a GPU
+/// has one copy engine per direction. Failures are thrown to whoever asks about the copy.
 #include <array>
 #include <functional>
 #include <memory>
@@ -14,11 +14,11 @@ namespace orrery::exec {
 class CopyEngines {
  public:
   CopyEngines();
-  ~CopyEngines();  ///< waits for what is under way
+  ~CopyEngines();  ///< waits for copies in progress
   CopyEngines(const CopyEngines&) = delete;
   CopyEngines& operator=(const CopyEngines&) = delete;
 
-  /// Work of one stream runs in the order in which it is given.
+  /// Jobs of one stream run in the order given.
   [[nodiscard]] std::unique_ptr<Request> run(plan::Stream stream, std::function<void()> work);
 
  private:
@@ -26,9 +26,8 @@ class CopyEngines {
   std::array<std::unique_ptr<Engine>, plan::kStreams> engines_;
 };
 
-/// `to`, of the host's memory, += `from`, of the device's: `elements` values of `dtype`, those of 16 bits added in fp32
-/// and rounded again, as every other sum of theirs. Returns when it is done; called by threads beside the one that
-/// computes.
+/// `to`, in host memory, += `from`, in device memory: `elements` values of `dtype`. 16-bit values are added in fp32 and
+/// rounded again, as in all other sums. Returns when done; called by threads beside the computing one.
 void add_between(Backend& backend, std::byte* to, const std::byte* from, std::int64_t elements, models::DType dtype);
 
 }  // namespace orrery::exec

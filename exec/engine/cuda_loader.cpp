@@ -19,7 +19,7 @@ struct Opened {
 Opened open_library(const std::string& path) {
   Opened opened;
   opened.path = path;
-  // NODELETE: objects made by the module, and exceptions thrown by it, may outlive whoever loaded it.
+  // NODELETE: the module's objects and exceptions may outlive whoever loaded it.
   opened.library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (!opened.library) {
     const char* why = dlerror();
@@ -28,8 +28,8 @@ Opened open_library(const std::string& path) {
   return opened;
 }
 
-/// The first library that opens. A file that is there but does not open (cuBLAS missing, say) is the reason to report,
-/// rather than a later "not found".
+/// The first library that opens. If a file exists but does not open (cuBLAS missing, say), that is the reason to
+/// report, rather than a later "not found".
 Opened find_library(const std::vector<std::string>& folders) {
   Opened failed;
   for (const std::string& folder : folders) {

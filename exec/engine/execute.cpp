@@ -13,8 +13,10 @@
 #include <span>
 
 #include "base/ensure.h"
+#include "exec/engine/lookups.h"
 #include "exec/engine/row_cache.h"
 #include "exec/failure.h"
+#include "models/operators.h"
 #include "plan/spec/table_layout.h"
 
 namespace orrery::exec {
@@ -33,15 +35,14 @@ bool updates_parameters(const plan::Step& step) {
                      [](const models::Op& op) { return models::updates_parameters(op.kind); });
 }
 
-// Operators that treat the elements of a bucket by the parameter they belong to, and how finely.
+// Operators that treat a bucket's elements by parameter, and how finely.
 std::optional<RangeGrain> grain_of(const models::Op& op) {
-  using K = models::OpKind;
   if (op.stochastic) return RangeGrain::run;
-  if (op.kind == K::lamb_moments || op.kind == K::lamb || op.kind == K::factor_sums || op.kind == K::factor_norms ||
-      op.kind == K::adafactor)
-    return RangeGrain::parameter;
-  if (op.kind == K::norm_squared || op.kind == K::muon_moments || models::updates_parameters(op.kind))
-    return RangeGrain::treatment;
+  switch (models::traits_of(op).ranges) {
+    case models::Ranges::none: return std::nullopt;
+    case models::Ranges::treatment: return RangeGrain::treatment;
+    case models::Ranges::parameter: return RangeGrain::parameter;
+  }
   return std::nullopt;
 }
 
@@ -65,18 +66,20 @@ Executor::Executor(const plan::Schedule& schedule, const plan::Placement& placem
       arena_(backend, class_, placement, options.check, options.arena, options.state_file),
       loss_(kNone),
       norm_(kNone),
+      waiter_(waiter),
       recorder_(waiter.recorder()),
       communication_(waiter, options.progress, [&backend](const Point& point) { backend.order_behind(point); }) {
   make_groups();
   connect_peers();
   name_messages();
   find_optimizer();
+  find_counts();
   host_shares_ = host_shares();
   prepare_graphs();
 }
 
 void Executor::make_groups() {
-  // Members of a communicator must call in one order. Streams advance on their own, so each has its own communicator.
+  // Members of a communicator must call in one order. Streams advance independently, so each has its own communicator.
   for (const plan::RankClass& rank_class : schedule_.classes)
     for (const plan::Block& block : rank_class.blocks)
       for (const plan::Step& step : block.steps) {
@@ -115,7 +118,7 @@ void Executor::find_optimizer() {
   }
 }
 
-// Steps of the host's, files, sums there, and what the host reads or fills itself.
+// Steps on the host, files, sums there, and what the host itself reads or fills.
 bool Executor::host_shares() const {
   if (options_.check == Arena::Check::overlaps_and_poison) return true;
   for (const int scalar : {class_.loss, class_.gradient_norm, class_.scaling})
@@ -130,7 +133,7 @@ std::int64_t Executor::shard_offset(const plan::Bucket& bucket) const {
   return (bucket.experts ? expert_rank_ : data_rank_) * bucket.shard_elements();
 }
 
-// The entries of this training step, step by step.
+// This training step's entries, step by step.
 std::vector<Executor::Place> Executor::places(const StepInput& input) const {
   std::vector<Place> out;
   for (std::size_t e = 0; e < class_.program.size(); ++e) {
@@ -173,7 +176,7 @@ std::chrono::nanoseconds Executor::run_step(const StepInput& input) {
   for (const int scalar : {class_.loss, class_.gradient_norm})
     if (scalar >= 0 && arena_.alive(scalar, -1)) fetch(scalar);
   if (class_.scaling >= 0) backend_.read_later(kScaleAfter, arena_.data(class_.scaling, -1), 4);
-  backend_.synchronise();  // the one wait of a step whose messages are queued
+  backend_.synchronise();  // the only wait of a step whose messages are queued
   if (fetched_[kLoss]) loss_ = static_cast<double>(backend_.later(kLoss).front());
   if (fetched_[kNorm]) norm_ = static_cast<double>(backend_.later(kNorm).front());
   if (class_.balance >= 0) read_expert_use();
@@ -206,6 +209,7 @@ void Executor::run_one(const plan::Step& step, const Place& place, const StepInp
 }
 
 void Executor::execute(const plan::Step& step, const Place& place, const StepInput& input) {
+  forget_counts(step);
   if (step.kind == plan::StepKind::compute)
     compute(step, place, input);
   else
@@ -220,7 +224,7 @@ void Executor::arrive(const plan::Step& step, const Place& place) {
   communication_.wait_for(touches(step, place.of), who(step));
 }
 
-// `queues`: on the device too, unless a graph has done it.
+// `queues`: also on the device, unless a graph has done it.
 void Executor::leave(const plan::Step& step, const Place& place, bool queues) {
   for (const int buffer : step.deaths) {
     if (buffer == class_.loss || buffer == class_.gradient_norm) {
@@ -335,7 +339,7 @@ void Executor::run_op(const models::Op& op, const Instance& of, const StepInput&
   std::span<const ElementRange> ranged;
   if (const auto grain = grain_of(op)) ranged = ranges(op, *grain);
   StepContext context = context_of(of, input);
-  if (op.turns > 1) context.step = context.step * op.turns + op.turn;  // a step of the optimizer's own
+  if (op.turns > 1) context.step = context.step * op.turns + op.turn;  // a step of the optimizer for each turn
   backend_.run(op, {in.data(), op.in.size()}, {out.data(), op.out.size()}, ranged, context);
   if (op.kind == models::OpKind::click_loss && input.see_clicks) {
     std::vector<float> logits(static_cast<std::size_t>(op.n)), labels(logits.size());
@@ -375,7 +379,7 @@ void Executor::read_expert_use() {
   if (layers == 0) return;
   std::vector<float> all(static_cast<std::size_t>(class_.buffers[static_cast<std::size_t>(class_.tally)].elements));
   backend_.copy_to_host(std::as_writable_bytes(std::span(all)), arena_.data(class_.tally, -1));
-  const std::size_t values = all.size() / layers, experts = values / 2;  // 2E+1 of each layer
+  const std::size_t values = all.size() / layers, experts = values / 2;  // each layer has 2E+1
   expert_use_.loads.resize(layers);
   for (std::size_t i = 0; i < layers; ++i) {
     const auto first = all.begin() + static_cast<std::ptrdiff_t>(i * values);
@@ -383,7 +387,7 @@ void Executor::read_expert_use() {
   }
 }
 
-// The sparse bytes begin with how many values are not zero.
+// The sparse bytes begin with the number of nonzero values.
 void Executor::count_lossless(const models::Op& op, const Operand& bytes) {
   std::int64_t kept = 0;
   backend_.copy_to_host(std::as_writable_bytes(std::span(&kept, 1)), bytes.data);
@@ -392,7 +396,7 @@ void Executor::count_lossless(const models::Op& op, const Operand& bytes) {
   lossless_.densest = std::max(lossless_.densest, static_cast<double>(kept) / static_cast<double>(op.n * op.m));
 }
 
-// The micro-batch as the whole step counts its sequences.
+// Numbers the micro-batch's sequences within the whole step.
 StepContext Executor::context_of(const Instance& of, const StepInput& input) const {
   const plan::PlanSpec& spec = schedule_.spec;
   StepContext context = input.context;
@@ -424,12 +428,12 @@ std::array<const std::vector<std::int32_t>*, 5> Executor::read_batch(const model
   return {&tokens_, &targets_, &token_types_, &masked_rows_, &next_sentence_};
 }
 
-// Bytes of ids that a view of load_tokens holds; also of a buffer that does not live.
+// Bytes of ids in a view of load_tokens, even if its buffer is not alive.
 std::size_t Executor::bytes_of_ids(int view) const {
   return static_cast<std::size_t>(class_.views[static_cast<std::size_t>(view)].elements) * sizeof(std::int32_t);
 }
 
-// Where steps may be graphs the batch waits in a slot of its own, of which a graph has the address.
+// If steps may be graphs, the batch waits in a slot of its own, whose address the graph has.
 void Executor::load_tokens(const models::Op& op, const Instance& of, const StepInput& input) {
   if (!may_graph_) {
     const auto sources = read_batch(op, of, input);
@@ -454,6 +458,7 @@ void Executor::load_clicks(const models::Op& op, const Instance& of, const StepI
   labels_.resize(static_cast<std::size_t>(op.n));
   tokens_.resize(static_cast<std::size_t>(op.n * op.k));
   input.load_clicks(of, {dense_, labels_, tokens_});
+  if (backend_.asynchronous()) check_lookups(*schedule_.tables, tokens_);  // a device has nobody to tell
   backend_.copy_to_device(operand(op.out[0], of).data, std::as_bytes(std::span(dense_)));
   backend_.copy_to_device(operand(op.out[1], of).data, std::as_bytes(std::span(labels_)));
   backend_.copy_to_device(operand(op.out[2], of).data, std::as_bytes(std::span(tokens_)));
@@ -487,7 +492,7 @@ std::vector<std::byte> Executor::batch_bytes(const models::Op& op, const Instanc
   return bytes;
 }
 
-// Of whole sequences the rows that this rank has.
+// Keeps this rank's rows of whole sequences.
 void Executor::keep_part(const models::Op& op, int part) {
   if (op.context == 1) return;
   const std::int64_t rows = op.batch * op.sequence;
@@ -500,11 +505,11 @@ void Executor::keep_part(const models::Op& op, int part) {
   }
 }
 
-// Of a step, so that a backend that only queues sees neighbours and may compute them together.
+// Passes all operators of a step, so that a backend that only queues sees neighbours and may compute them together.
 void Executor::run_ops(const std::vector<models::Op>& ops, const Instance& of, const StepInput& input) {
   // Those that are not of the backend alone: the batch, and updates that have steps of their own.
-  const bool apart = std::any_of(ops.begin(), ops.end(), [](const models::Op& op) {
-    return op.kind == models::OpKind::load_tokens || op.kind == models::OpKind::load_clicks || op.turns > 1;
+  const bool apart = std::any_of(ops.begin(), ops.end(), [&](const models::Op& op) {
+    return models::reads_data(op) || op.turns > 1 || (op.kind == models::OpKind::click_loss && input.see_clicks);
   });
   if (!backend_.asynchronous() || apart) {
     for (const models::Op& op : ops) run_op(op, of, input);
@@ -513,7 +518,7 @@ void Executor::run_ops(const std::vector<models::Op>& ops, const Instance& of, c
   std::vector<Operand> operands;
   std::size_t count = 0;
   for (const models::Op& op : ops) count += op.in.size() + op.out.size();
-  operands.reserve(count);  // spans into it stay valid
+  operands.reserve(count);  // keeps spans into it valid
   const auto operands_of = [&](const std::vector<int>& views) -> std::span<const Operand> {
     const std::size_t first = operands.size();
     for (const int view : views) operands.push_back(operand(view, of));
@@ -530,7 +535,7 @@ void Executor::run_ops(const std::vector<models::Op>& ops, const Instance& of, c
 }
 
 const std::vector<ElementRange>& Executor::ranges(const models::Op& op, RangeGrain grain) {
-  const int operand = op.in.front();  // a view of its own: the gradient's, or LAMB's first moment
+  const int operand = op.in.front();  // a view of its own: the gradient, or LAMB's first moment
   const auto found = ranges_.find(operand);
   if (found != ranges_.end()) return found->second;
   const plan::View& view = class_.views[static_cast<std::size_t>(operand)];

@@ -1,6 +1,6 @@
 #pragma once
-/// Executor: walks one rank's program for one training step, exactly as plan/schedule/schedule.h says, and measures a
-/// span for every step it executes. It decides nothing.
+/// Executor: walks one rank's program for one training step, exactly as plan/schedule/schedule.h prescribes, and
+/// measures a span for each executed step. It decides nothing.
 #include <array>
 #include <chrono>
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <tuple>
@@ -42,7 +43,7 @@ struct RawSpan {
   Nanoseconds ready = 0, end = 0;
 };
 
-/// What one operator of a compute step took on this rank: the mean of the middle half of its executions.
+/// How long one operator of a compute step took on this rank: the mean of the middle half of its executions.
 struct OperatorRecord {
   std::int32_t block = 0, step = 0, op = 0;
   std::int64_t count = 0;
@@ -59,21 +60,21 @@ struct IterationRecord {
 struct StepInput {
   std::int64_t iteration = 0;
   StepContext context;
-  /// Training steps of the run, all told: passes of later ones are not run ahead. Never: far away.
+  /// The run's number of training steps: passes of later ones are not run ahead. Default: no end.
   std::int64_t end = std::numeric_limits<std::int64_t>::max();
-  /// Fills one micro-batch of this replica: both spans hold B*T ids, of whole sequences. May be asked for the next
-  /// training step's already, below `end`; what fails then is asked for again in that step.
+  /// Fills one micro-batch of this replica: both spans hold B*T ids, of whole sequences. May already be called for the
+  /// next training step, below `end`; if that fails, it is called again in that step.
   std::function<void(const Instance& of, std::span<std::int32_t> tokens, std::span<std::int32_t> targets)> load;
-  /// The same of a masked-language model.
+  /// The same for a masked-language model.
   std::function<void(const Instance& of, const MaskedBatch& batch)> load_masked = {};
   /// Samples of a recommendation model: this rank's part of the step.
   std::function<void(const Instance& of, const ClickBatch& batch)> load_clicks = {};
-  /// Called with the logits of these samples and their labels, where somebody judges them. May be empty.
+  /// Called with these samples' logits and labels, for evaluation. May be empty.
   std::function<void(std::span<const float> logits, std::span<const float> labels)> see_clicks = {};
-  /// Called once, when all gradients are reduced and no parameter is updated yet. May be empty.
+  /// Called once, when all gradients are reduced and no parameter has been updated. May be empty.
   std::function<void()> before_optimizer;
-  /// Called before each step of the program, on the rank's own thread; nothing is waited for. Empty but where a guard
-  /// or a test looks at one: a training step with it runs without graphs.
+  /// Called before each step of the program, on the rank's own thread, without waiting for anything. Empty unless a
+  /// guard or a test looks at a step: with it, a training step runs without graphs.
   std::function<void(const plan::StepRef& at)> before_each = {};
 };
 
@@ -81,30 +82,30 @@ class Executor {
  public:
   struct Options {
     Arena::Check check = Arena::Check::none;
-    bool record = true;  ///< spans
-    /// thread: messages move while this rank computes; for transports whose calls return at once.
+    bool record = true;  ///< record spans
+    /// thread: messages advance while this rank computes; for transports whose calls return at once.
     Communication::Progress progress = Communication::Progress::inlined;
-    std::size_t most_iterations = 1000;  ///< recording stops here: a long run must not fill the memory
+    std::size_t most_iterations = 1000;  ///< recording stops here, so that a long run does not fill the memory
     const Arena* arena = nullptr;        ///< another executor's memories to work in, while that one rests
-    std::string state_file = {};         ///< this rank's file for what the plan has on NVMe
-    /// Messages of a transport that queues are ordered on the device; false: the host waits for them, as for any other.
+    std::string state_file = {};         ///< this rank's file for what the plan keeps on NVMe
+    /// Messages of a queueing transport are ordered on the device; false: the host waits for them, as for any other.
     bool queue_messages = true;
-    bool graphs = true;             ///< runs of steps as graphs, where backend and transport can
-    std::int64_t sample_every = 1;  ///< spans are recorded in training steps that are multiples of it
+    bool graphs = true;             ///< runs of steps become graphs, if backend and transport can
+    std::int64_t sample_every = 1;  ///< record spans only in training steps that are multiples of it
   };
-  /// What became of graphs, over the run so far.
+  /// What happened with graphs so far in the run.
   struct GraphCounts {
-    std::int64_t captured = 0, replayed = 0;  ///< graphs made, and launches of them
-    std::int64_t steps = 0, plain_steps = 0;  ///< of the program, in graphs and without, since graphs are in use
-    std::int64_t failed = 0;                  ///< runs that could not be captured, and run without
+    std::int64_t captured = 0, replayed = 0;  ///< graphs made, and their launches
+    std::int64_t steps = 0, plain_steps = 0;  ///< of the program: in graphs and outside, since graphs are used
+    std::int64_t failed = 0;                  ///< runs that could not be captured, and run without a graph
     std::string reason;                       ///< of the last failure, or why there are no graphs; empty: there are
   };
 
-  /// Collective: makes the groups of the schedule on all ranks. Allocates the arena.
+  /// Collective: all ranks make the schedule's groups. Allocates the arena.
   Executor(const plan::Schedule& schedule, const plan::Placement& placement, Backend& backend, Transport& transport,
            const Waiter& waiter, const Options& options);
 
-  /// One training step. Returns its duration on this rank.
+  /// Runs one training step. Returns its duration on this rank.
   std::chrono::nanoseconds run_step(const StepInput& input);
 
   [[nodiscard]] Arena& arena() { return arena_; }
@@ -112,25 +113,25 @@ class Executor {
   [[nodiscard]] const plan::RankClass& rank_class() const { return class_; }
   [[nodiscard]] std::vector<RawSpan> spans() const { return {spans_.begin(), spans_.end()}; }
   [[nodiscard]] const std::vector<IterationRecord>& iterations() const { return iterations_; }
-  /// Times of single operators; empty on asynchronous backends. The first training step does not count where there
-  /// are others: it touches pages.
+  /// Times of single operators; empty on asynchronous backends. Leaves out the first training step if there are others,
+  /// because it touches pages for the first time.
   [[nodiscard]] std::vector<OperatorRecord> operators() const;
-  /// Element offset within its bucket of this rank's shard.
+  /// Where this rank's shard begins within its bucket, in elements.
   [[nodiscard]] std::int64_t shard_offset(const plan::Bucket& bucket) const;
-  /// The step's mean loss and the global gradient norm, where this rank's class has them (NaN elsewhere).
+  /// The step's mean loss and global gradient norm, if this rank's class has them (else NaN).
   [[nodiscard]] double loss() const { return loss_; }
   [[nodiscard]] double gradient_norm() const { return norm_; }
-  /// fp16: the scale that the step's loss had, and whether its update was skipped.
+  /// fp16: the loss scale of the step, and whether its update was skipped.
   struct LossScale {
     double scale = 0;  ///< 0: gradients are not scaled
     bool skipped = false;
   };
   [[nodiscard]] const LossScale& loss_scale() const { return loss_scale_; }
-  /// Of what the step kept without its zeros (models::OpKind::sparse_encode) on this rank.
+  /// What the step stored without zeros (models::OpKind::sparse_encode) on this rank.
   struct Lossless {
     std::int64_t tensors = 0;
-    std::int64_t again = 0;  ///< had more values than there is room for: backward computed them again
-    double densest = 0;      ///< the largest share of values that were not zero
+    std::int64_t again = 0;  ///< had more nonzero values than room: backward computed them again
+    double densest = 0;      ///< the largest share of nonzero values
   };
   [[nodiscard]] const Lossless& lossless() const { return lossless_; }
   [[nodiscard]] const GraphCounts& graphs() const { return graph_counts_; }
@@ -138,17 +139,17 @@ class Executor {
   struct ExpertUse {
     double aux_loss = std::numeric_limits<double>::quiet_NaN();  ///< without its coefficient; NaN: a dense model
     double z_loss = std::numeric_limits<double>::quiet_NaN();
-    /// Of each layer of this rank's stage that has experts: tokens of the whole step that chose each.
+    /// For each layer with experts of this rank's stage: how many tokens of the whole step chose each expert.
     std::vector<std::pair<std::int64_t, std::vector<float>>> loads;
   };
   [[nodiscard]] const ExpertUse& expert_use() const { return expert_use_; }
-  /// What a table's cache did in the step on this rank.
+  /// How a table's cache served the step on this rank.
   struct CacheUse {
-    std::int64_t lookups = 0, hits = 0;                 ///< hits: their row was there before the step
+    std::int64_t lookups = 0, hits = 0;                 ///< hits: rows in the cache before the step
     std::int64_t fetched_bytes = 0, written_bytes = 0;  ///< with states
     bool operator==(const CacheUse&) const = default;
   };
-  /// By table; empty where all tables are on the device.
+  /// By table; empty if all tables are on the device.
   [[nodiscard]] std::map<int, CacheUse> cache_use() const;
 
  private:
@@ -159,21 +160,21 @@ class Executor {
   [[nodiscard]] const plan::Step& step_at(const Place& place) const;
   [[nodiscard]] std::vector<Place> places(const StepInput& input) const;
   void walk(std::span<const Place> places, const StepInput& input);
-  /// What must be before a step may run: births, and the messages that it waits for.
+  /// What must happen before a step may run: births, and waiting for messages.
   void arrive(const plan::Step& step, const Place& place);
   void leave(const plan::Step& step, const Place& place, bool queues);
   void fetch(int buffer);
 
   // -- graphs (execute_graphs.cpp)
-  /// Training steps that walk the same places at the same addresses with the same constants.
+  /// Training steps that walk the same places, at the same addresses, with the same constants.
   struct Pattern {
-    std::int64_t phase = 0;  ///< of the rings in the arena
-    std::size_t turn = 0;    ///< how often the steps that run have changed so far (Step::from_step, until_step)
+    std::int64_t phase = 0;  ///< of the arena's rings
+    std::size_t turn = 0;    ///< how often the set of running steps has changed so far (Step::from_step, until_step)
     std::vector<std::int32_t> entries;
-    std::vector<double> constants;  ///< that operators take from the context, but for those that change by step
+    std::vector<double> constants;  ///< that operators take from the context, except those that change every step
     auto operator<=>(const Pattern&) const = default;
   };
-  /// A span of a graph's step, by marks that the graph holds.
+  /// The span of a step in a graph, from marks in the graph.
   struct GraphSpan {
     plan::StepRef at;
     std::int32_t micro_batch = -1;
@@ -186,8 +187,8 @@ class Executor {
   };
   struct PatternGraphs {
     std::vector<GraphRun> runs;
-    std::vector<bool> messages;                    ///< by run: it has some
-    std::array<std::vector<KeptGraph>, 2> graphs;  ///< by run; the second with marks for spans
+    std::vector<bool> messages;                    ///< by run: whether it has messages
+    std::array<std::vector<KeptGraph>, 2> graphs;  ///< by run; the second has marks for spans
   };
   void prepare_graphs();
   [[nodiscard]] std::string why_no_graphs() const;
@@ -196,6 +197,8 @@ class Executor {
   void walk_by_graphs(std::span<const Place> places, const StepInput& input);
   [[nodiscard]] PatternGraphs traced_walk(std::span<const Place> places, const StepInput& input);
   [[nodiscard]] TracedStep traced(const Place& place, const StepInput& input, std::vector<Touch>& of_host, bool& frees);
+  /// Whether operators of a compute step on the device have the host's part.
+  [[nodiscard]] static bool host_takes_part(const plan::Step& step, const StepInput& input);
   void keep_books(std::span<const Place> places);
   void fill_slots(std::span<const Place> places, const StepInput& input);
   void run_graph(PatternGraphs& pattern, std::size_t run, std::span<const Place> places, const StepInput& input,
@@ -213,11 +216,12 @@ class Executor {
   void count_lossless(const models::Op& op, const Operand& bytes);
   void load_tokens(const models::Op& op, const Instance& of, const StepInput& input);
   void load_clicks(const models::Op& op, const Instance& of, const StepInput& input);
-  /// The micro-batch into tokens_ and what else there is: what becomes of the operator's outputs, in their order.
+  /// Reads the micro-batch into tokens_ and its companions; returns the contents of the operator's outputs, in their
+  /// order.
   [[nodiscard]] std::array<const std::vector<std::int32_t>*, 5> read_batch(const models::Op& op, const Instance& of,
                                                                            const StepInput& input);
   void fill_slot(std::span<std::byte> slot, const models::Op& op, const Instance& of, const StepInput& input);
-  /// Outputs of load_tokens, one behind the other.
+  /// The outputs of load_tokens, one after another.
   [[nodiscard]] std::vector<std::byte> batch_bytes(const models::Op& op, const Instance& of, const StepInput& input);
   [[nodiscard]] std::size_t bytes_of_ids(int view) const;
   [[nodiscard]] std::span<std::byte> slot_of(const models::Op& op, const Instance& of, const StepInput& input);
@@ -229,6 +233,16 @@ class Executor {
   void communicate(const plan::Step& step, const Place& place);
   [[nodiscard]] Communication::Start starter(const plan::Step& step, const Instance& of, RawSpan* span);
   [[nodiscard]] Communication::Start counted_exchange(const plan::Step& step, const Instance& of, GroupId group);
+  [[nodiscard]] std::vector<std::int32_t> read_counts(int view, const std::byte* at) const;
+  // -- counts of the device's messages, which the host reads before it starts them
+  void find_counts();
+  void forget_counts(const plan::Step& step);  ///< of buffers that the step writes
+  struct CountsAt {
+    const std::byte *sent = nullptr, *received = nullptr;
+  };
+  void queue_counts(const plan::Counted& counted, const CountsAt& known, const Instance& of, const Points& behind);
+  [[nodiscard]] const plan::Buffer& buffer_of(int view) const;
+  static constexpr std::size_t kCountsLane = plan::kStreams;  ///< of Backend::queue_copy
   [[nodiscard]] bool queued(const plan::Step& step) const;
   [[nodiscard]] Communication::Start copier(const plan::Step& step, const Instance& of, RawSpan* span);
   [[nodiscard]] std::string summary_of_place(const Place& place) const;
@@ -254,18 +268,17 @@ class Executor {
   Transport& transport_;
   Options options_;
   int data_rank_ = 0, expert_rank_ = 0;  ///< which shards this rank has
-  std::int64_t steady_from_ = 0;  ///< spans are of one kind of training steps: those of a run's first ones only if it
-                                  ///< has no others
+  std::int64_t steady_from_ = 0;         ///< training step from which spans are kept: they come from steps of one kind
   Arena arena_;
   CopyEngines copies_;
   std::map<std::pair<int, plan::Stream>, GroupId> groups_;  ///< a communicator for each group and stream
-  std::map<int, std::vector<ElementRange>> ranges_;         ///< by the first operand's view
+  std::map<int, std::vector<ElementRange>> ranges_;         ///< one communicator per group and stream
   plan::StepRef optimizer_;    ///< the first step that updates a parameter; entry -1 when there is none
-  std::deque<RawSpan> spans_;  ///< a message in flight writes to its own while others come
+  std::deque<RawSpan> spans_;  ///< a message in flight writes to its own span while others are added
   std::vector<IterationRecord> iterations_;
   std::map<std::pair<std::int32_t, std::int32_t>, std::vector<std::vector<float>>> operators_;  ///< by block and step
   bool recording_ = false;
-  bool opened_ = false;  ///< a step has run: entries that open a run have
+  bool opened_ = false;  ///< a step has run, so entries that open a run are over
   std::int32_t current_iteration_ = 0;
   struct Marked {
     std::size_t span;
@@ -276,28 +289,33 @@ class Executor {
   bool may_graph_ = false;
   std::int64_t period_ = 1;
   std::map<Pattern, PatternGraphs> patterns_;
-  std::vector<std::int64_t> turns_;  ///< training steps from which on other steps of the program run than before
-  bool host_shares_ = true;          ///< within a step its memory is not only the device's that copies there
-  /// Where graphs take batches from: by operator, micro-batch, and how many training steps ahead.
+  std::vector<std::int64_t> turns_;  ///< training steps from which a different set of the program's steps runs
+  bool host_shares_ = true;          ///< within a step, more than the device's copies touches host memory
+  /// Where graphs read batches: by operator, micro-batch, and number of training steps ahead.
   using BatchPlace = std::tuple<const models::Op*, std::int32_t, std::int64_t>;
   std::map<BatchPlace, std::span<std::byte>> slots_;
-  /// What will be in a slot next: read and masked while the device computes.
+  /// A slot's next contents: read and masked while the device computes.
   struct ReadAhead {
-    std::int64_t step = -1;  ///< whose batch it is
+    std::int64_t step = -1;  ///< the step of its batch
     std::vector<std::byte> bytes;
   };
   std::map<BatchPlace, ReadAhead> ahead_;
   GraphCounts graph_counts_;
+  std::map<std::pair<int, std::int32_t>, std::vector<std::int32_t>> counts_;  ///< by view and micro-batch
+  std::set<int> counted_views_;                                               ///< of all messages
+  std::map<int, bool> computed_counts_;  ///< by their buffer: compute has written it, not another message
+  std::span<std::byte> counts_room_;     ///< where the device puts them
   std::vector<float> dense_, labels_;
   std::vector<std::int32_t> tokens_, targets_, token_types_, masked_rows_, next_sentence_;
   double loss_, norm_;
+  const Waiter& waiter_;
   Recorder* recorder_;                                             ///< null: nobody is told of messages
   std::map<std::pair<std::int32_t, std::int32_t>, int> messages_;  ///< their numbers there, by block and step
   LossScale loss_scale_;
   void read_expert_use();
   ExpertUse expert_use_;
   Lossless lossless_;
-  Communication communication_;  ///< last: a thread of its own may still write spans
+  Communication communication_;  ///< last: its thread may still write spans
 };
 
 }  // namespace orrery::exec

@@ -1,7 +1,8 @@
-// The executor's communication steps: what they start, whom they meet, what they leave in the spans.
+// The executor's communication steps: what they start, with whom, and what they record in spans.
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/ensure.h"
 #include "exec/engine/execute.h"
@@ -14,8 +15,8 @@ std::int64_t micro_batches(const plan::PlanSpec& spec) {
   return spec.batch / (spec.micro_batch * spec.data);
 }
 
-/// A tag of its own for every (step pair, micro-batch) that is in flight: of a step, or of as many steps as a pipeline
-/// that does not drain has stages.
+/// A tag for each (step pair, micro-batch) in flight: those of one step, or if the pipeline does not drain, of as many
+/// steps as it has stages.
 int message_tag(const plan::Step& step, const Instance& of, const plan::PlanSpec& spec) {
   const std::int64_t at_once = micro_batches(spec) * (spec.asynchronous() ? spec.pipeline : 1);
   const std::int64_t number = spec.asynchronous() ? of.step * micro_batches(spec) + of.micro_batch : of.micro_batch;
@@ -27,7 +28,7 @@ class Both : public Request {
  public:
   Both(std::unique_ptr<Request> a, std::unique_ptr<Request> b) : a_(std::move(a)), b_(std::move(b)) {}
   bool test() override {
-    // Both are asked: each drives its own progress.
+    // Test both: each drives its own progress.
     const bool a = a_->test(), b = b_->test();
     return a && b;
   }
@@ -37,14 +38,14 @@ class Both : public Request {
     a.insert(a.end(), b.begin(), b.end());
     return a;
   }
-  /// Of the one that was started first: the message that is received is the one that is waited for.
+  /// The marks of the one started first: the receive, which is what a step waits for.
   std::optional<std::pair<Mark, Mark>> marks() const override { return a_->marks(); }
 
  private:
   std::unique_ptr<Request> a_, b_;
 };
 
-/// A request of the device's of which the host is to know: what was told of its end is then asked by `test`.
+/// Hides the points at which a device's request ends, so that the host tests it: the host must know its end.
 class Asked : public Request {
  public:
   explicit Asked(std::unique_ptr<Request> request) : request_(std::move(request)) {}
@@ -63,7 +64,7 @@ void Executor::communicate(const plan::Step& step, const Place& place) {
   if (recording_) span = &spans_.emplace_back(RawSpan{current_iteration_, place.at, place.of.micro_batch, now(), 0});
   const bool copy = step.kind == plan::StepKind::copy;
   const bool queues = queued(step);
-  RawSpan* span_of_host = span;  // noted here; of copies and of the device's messages others note it
+  RawSpan* span_of_host = span;  // noted here; for copies and device's messages it is noted elsewhere
   if (copy || queues) span_of_host = nullptr;
   if (span_of_host != nullptr || recorder_ != nullptr) {
     const int message = recorder_ != nullptr ? messages_.at({block_of(place), place.at.step}) : -1;
@@ -76,7 +77,7 @@ void Executor::communicate(const plan::Step& step, const Place& place) {
       if (recorder_ != nullptr) recorder_->ended(message, micro_batch);
     };
   }
-  // A message may leave only what has been computed.
+  // A message may send only what has been computed.
   Communication::Start start = starter(step, place.of, span);
   if (transport_.queues() && !queues && !copy)
     start = [start](const Points& behind) { return std::make_unique<Asked>(start(behind)); };
@@ -91,7 +92,7 @@ void Executor::communicate(const plan::Step& step, const Place& place) {
                         {backend_.point(), queues, copy && host_shares_});
 }
 
-/// Whether a message is the device's. Sums on the host and files are the host's own.
+/// Whether a message is the device's. Sums on the host, and files, are the host's own.
 bool Executor::queued(const plan::Step& step) const {
   if (!options_.queue_messages) return false;
   if (step.kind != plan::StepKind::copy) return transport_.queues();
@@ -127,7 +128,7 @@ Communication::Start Executor::copier(const plan::Step& step, const Instance& of
   } else {
     work = [=, this] { backend_.copy_between(to, from, bytes, false); };
   }
-  // The thread that copies notes when: this one may see the end much later.
+  // The copying thread takes the time; this one may see the end much later.
   return [this, stream = step.stream, work, span](const Points&) {
     return copies_.run(stream, [work, span] {
       if (span != nullptr) span->ready = now();
@@ -139,7 +140,7 @@ Communication::Start Executor::copier(const plan::Step& step, const Instance& of
 
 Communication::Start Executor::starter(const plan::Step& step, const Instance& of, RawSpan* span) {
   if (step.kind == plan::StepKind::copy) return copier(step, of, span);
-  const std::string what = transport_.queues() ? summary(step, of) : std::string();  // nobody asks after it later
+  const std::string what = transport_.queues() ? summary(step, of) : std::string();  // nobody asks about it later
   const plan::View& source = step.source;
   const plan::View& target = step.target;
   const std::byte* from = source.buffer >= 0 ? address(source, of) : nullptr;
@@ -163,7 +164,7 @@ Communication::Start Executor::starter(const plan::Step& step, const Instance& o
   if (step.collective == plan::CollectiveKind::ring_shift)
     return [this, what, ring = ring_of(step), dtype, from, to,
             n = target.elements](const Points& behind) -> std::unique_ptr<Request> {
-      // Messages between two neighbours are all of this stream, which keeps them in order.
+      // All messages between two neighbours use this stream, which keeps them in order.
       constexpr int kRingTag = 0;
       transport_.prepare({behind, what});
       auto receive = transport_.receive(ring.previous, kRingTag, dtype, to, n);
@@ -201,36 +202,108 @@ Communication::Start Executor::starter(const plan::Step& step, const Instance& o
   ENSURE(false, "unknown collective {}", static_cast<int>(step.collective));
 }
 
-// Counts are read when the message starts: by then whoever writes them has.
+// Counts are read when the message starts: by then whoever writes them has, or the message is behind that.
 Communication::Start Executor::counted_exchange(const plan::Step& step, const Instance& of, GroupId group) {
   const std::byte* from = address(step.source, of);
   std::byte* to = address(step.target, of);
   const models::DType dtype = class_.buffers[static_cast<std::size_t>(step.source.buffer)].dtype;
   const std::int64_t members = schedule_.groups[static_cast<std::size_t>(step.group)].size();
-  const plan::View &sent = class_.views[static_cast<std::size_t>(step.counted.sent)],
-                   &received = class_.views[static_cast<std::size_t>(step.counted.received)];
-  const auto read = [=, this, unit = step.counted.unit, slot = step.source.elements / members](const plan::View& view,
-                                                                                               const std::byte* at) {
-    std::vector<std::int32_t> counts(static_cast<std::size_t>(view.elements));
-    backend_.copy_to_host(std::as_writable_bytes(std::span(counts)), at);
-    const std::int64_t width = view.elements / members;
-    std::vector<std::int64_t> out(static_cast<std::size_t>(members));
-    for (std::int64_t i = 0; i < members; ++i) {
-      for (std::int64_t j = 0; j < width; ++j)
-        out[static_cast<std::size_t>(i)] += unit * counts[static_cast<std::size_t>(i * width + j)];
-      if (out[static_cast<std::size_t>(i)] < 0 || out[static_cast<std::size_t>(i)] > slot)
-        throw Failure(fmt::format("rank {}: {}: {} values for a slot that has room for {}", transport_.rank(),
-                                  class_.buffers[static_cast<std::size_t>(view.buffer)].name,
-                                  out[static_cast<std::size_t>(i)], slot));
-    }
-    return out;
+  const std::int64_t slot = step.source.elements / members;
+  const std::string what = transport_.queues() ? summary(step, of) : std::string();
+  // Found now: the step may be the last that uses them, and start when it has been left.
+  const auto place = [&](int view) { return address(class_.views[static_cast<std::size_t>(view)], of); };
+  const CountsAt at{place(step.counted.sent), place(step.counted.received)};
+  return [=, this, counted = step.counted, queues = queued(step)](const Points& behind) {
+    if (queues) queue_counts(counted, at, of, behind);
+    const auto elements = [&](int view) {
+      const std::vector<std::int32_t> counts =
+          queues ? counts_.at({view, of.micro_batch}) : read_counts(view, view == counted.sent ? at.sent : at.received);
+      const std::size_t width = counts.size() / static_cast<std::size_t>(members);
+      std::vector<std::int64_t> out(static_cast<std::size_t>(members));
+      for (std::size_t i = 0; i < width * out.size(); ++i) out[i / width] += counted.unit * counts[i];
+      for (const std::int64_t count : out)
+        if (count < 0 || count > slot)
+          throw Failure(fmt::format("rank {}: {}: {} values for a slot that has room for {}", transport_.rank(),
+                                    buffer_of(view).name, count, slot));
+      return out;
+    };
+    const std::vector<std::int64_t> out = elements(counted.sent), in = elements(counted.received);
+    transport_.prepare({behind, what});
+    return transport_.all_to_all_counted(group, dtype, from, to, slot, out, in);
   };
-  return [=, this, n = step.source.elements / members, sent_at = address(sent, of),
-          received_at = address(received, of)](const Points& behind) {
-    const std::vector<std::int64_t> out = read(sent, sent_at), in = read(received, received_at);
-    transport_.prepare({behind, {}});
-    return transport_.all_to_all_counted(group, dtype, from, to, n, out, in);
+}
+
+const plan::Buffer& Executor::buffer_of(int view) const {
+  return class_.buffers[static_cast<std::size_t>(class_.views[static_cast<std::size_t>(view)].buffer)];
+}
+
+std::vector<std::int32_t> Executor::read_counts(int view, const std::byte* at) const {
+  std::vector<std::int32_t> out(static_cast<std::size_t>(class_.views[static_cast<std::size_t>(view)].elements));
+  backend_.copy_to_host(std::as_writable_bytes(std::span(out)), at);
+  return out;
+}
+
+void Executor::find_counts() {
+  for (const plan::Block& block : class_.blocks)
+    for (const plan::Step& step : block.steps)
+      if (step.counted.any() && queued(step))
+        for (const int view : {step.counted.sent, step.counted.received}) {
+          counted_views_.insert(view);
+          computed_counts_[class_.views[static_cast<std::size_t>(view)].buffer] = false;
+        }
+}
+
+void Executor::forget_counts(const plan::Step& step) {
+  if (counted_views_.empty()) return;
+  for (const int buffer : step.writes) {
+    const auto found = computed_counts_.find(buffer);
+    if (found == computed_counts_.end()) continue;
+    found->second = step.kind == plan::StepKind::compute;
+    std::erase_if(counts_, [&](const auto& one) {
+      return class_.views[static_cast<std::size_t>(one.first.first)].buffer == buffer;
+    });
+  }
+}
+
+// Counts of later messages that compute has written by now come along, so that the host waits for all of them once.
+void Executor::queue_counts(const plan::Counted& counted, const CountsAt& known, const Instance& of,
+                            const Points& behind) {
+  const auto missing = [&](int view) { return !counts_.contains({view, of.micro_batch}); };
+  if (!missing(counted.sent) && !missing(counted.received)) return;
+  const auto words = [&](int view) {
+    return static_cast<std::size_t>(class_.views[static_cast<std::size_t>(view)].elements);
   };
+  if (counts_room_.empty()) {
+    std::size_t all = 0;
+    for (const int view : counted_views_) all += words(view);
+    counts_room_ = backend_.allocate_slot(all * sizeof(std::int32_t));
+  }
+  std::unique_ptr<Request> last;
+  std::vector<std::pair<int, std::size_t>> places;
+  std::size_t at = 0;
+  for (const int view : counted_views_) {
+    const plan::View& counts = class_.views[static_cast<std::size_t>(view)];
+    const bool needed = view == counted.sent || view == counted.received;
+    const bool there = computed_counts_.at(counts.buffer) && arena_.alive(counts.buffer, of);
+    if (!missing(view) || !(needed || there)) continue;
+    const std::size_t bytes = words(view) * sizeof(std::int32_t);
+    const std::byte* const from = view == counted.sent       ? known.sent
+                                  : view == counted.received ? known.received
+                                                             : address(counts, of);
+    last = backend_.queue_copy(kCountsLane, counts_room_.data() + at, from, bytes, behind, false);
+    places.emplace_back(view, at);
+    at += bytes;
+  }
+  const auto arrived = [&] {
+    transport_.check_health();
+    return last->test();
+  };
+  waiter_.until(arrived, [&] { return fmt::format("the counts {}", buffer_of(counted.sent).name); });
+  for (const auto& [view, place] : places) {
+    std::vector<std::int32_t>& counts = counts_[{view, of.micro_batch}];
+    counts.resize(words(view));
+    std::memcpy(counts.data(), counts_room_.data() + place, words(view) * sizeof(std::int32_t));
+  }
 }
 
 Executor::Ring Executor::ring_of(const plan::Step& step) const {
@@ -241,7 +314,7 @@ Executor::Ring Executor::ring_of(const plan::Step& step) const {
   return {members[(at + 1) % n], members[(at + n - 1) % n]};
 }
 
-// In a few words, for a message that the device is to do.
+// A short description of a message that the device is to send.
 std::string Executor::summary(const plan::Step& step, const Instance& of) const {
   if (step.kind == plan::StepKind::collective)
     return fmt::format("{} over group \"{}\", training step {}, micro-batch {}", plan::name_of(step.collective),
@@ -252,7 +325,7 @@ std::string Executor::summary(const plan::Step& step, const Instance& of) const 
                      of.micro_batch);
 }
 
-// What the recorder's numbers of messages mean.
+// Tells the recorder what its numbers of messages mean.
 void Executor::name_messages() {
   if (recorder_ == nullptr) return;
   for (std::size_t b = 0; b < class_.blocks.size(); ++b)
@@ -264,7 +337,7 @@ void Executor::name_messages() {
     }
 }
 
-// Which message, to whom, of what; not of which training step.
+// Which message, to whom, of what; without the training step.
 std::string Executor::what_of(const plan::Step& step) const {
   const plan::View& view = step.kind == plan::StepKind::send ? step.source : step.target;
   std::string text;

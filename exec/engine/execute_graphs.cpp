@@ -1,4 +1,5 @@
-// The executor's graphs: which steps are one, when they are captured, what replaying them leaves to the host.
+// The executor's graphs: which steps form one, when they are captured, and what is left to the host when they are
+// replayed.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -10,9 +11,9 @@
 namespace orrery::exec {
 namespace {
 
-constexpr std::int64_t kMostPhases = 16;     // of rings: each has graphs of its own
-constexpr std::size_t kMostPatterns = 32;    // graphs take memory of the device
-constexpr std::int64_t kLeastOperators = 2;  // one launch is one launch
+constexpr std::int64_t kMostPhases = 16;     // of rings; each has its own graphs
+constexpr std::size_t kMostPatterns = 32;    // graphs take device memory
+constexpr std::int64_t kLeastOperators = 2;  // a graph of one operator saves nothing
 
 bool conflicts(const std::vector<Touch>& a, const std::vector<Touch>& b) {
   return std::any_of(a.begin(), a.end(), [&](const Touch& x) {
@@ -49,7 +50,7 @@ std::string Executor::why_no_graphs() const {
   if (!backend_.captures()) return "the " + backend_.name() + " backend has none";
   if (options_.check == Arena::Check::overlaps_and_poison) return "newborn buffers are filled by the host";
   const std::int64_t steps = period();
-  if (steps > kMostPhases) return fmt::format("addresses repeat after {} training steps only", steps);
+  if (steps > kMostPhases) return fmt::format("addresses repeat only after {} training steps", steps);
   return {};
 }
 
@@ -85,9 +86,9 @@ Executor::Pattern Executor::pattern_of(const StepInput& input) const {
   return pattern;
 }
 
-// The first training step of a pattern runs without graphs: it is traced, and what the backend makes at a first use
-// (the choice of a product's kernel, tables, a communicator's connections) is made outside of any capture. From the
-// second on its runs are graphs.
+// The first training step of a pattern runs without graphs and is traced. Whatever the backend makes at first use (a
+// product's choice of kernel, tables, a communicator's connections) is thus made outside any capture. From the second
+// step on, its runs are graphs.
 void Executor::walk_by_graphs(std::span<const Place> places, const StepInput& input) {
   const Pattern pattern = pattern_of(input);
   const auto found = patterns_.find(pattern);
@@ -115,8 +116,8 @@ void Executor::walk_by_graphs(std::span<const Place> places, const StepInput& in
 
 Executor::PatternGraphs Executor::traced_walk(std::span<const Place> places, const StepInput& input) {
   std::vector<TracedStep> steps;
-  std::vector<Touch> of_host;  // of messages that the host moves, which a later step may have to wait for
-  bool frees = false;          // and one of them frees memory
+  std::vector<Touch> of_host;  // of host-driven messages, which a later step may have to wait for
+  bool frees = false;          // one of them frees memory
   for (const Place& place : places) steps.push_back(traced(place, input, of_host, frees));
   PatternGraphs out;
   out.runs = graph_runs(steps, kLeastOperators);
@@ -128,6 +129,13 @@ Executor::PatternGraphs Executor::traced_walk(std::span<const Place> places, con
   }
   for (std::vector<KeptGraph>& kept : out.graphs) kept.resize(out.runs.size());
   return out;
+}
+
+// Samples come from the host's own memory, and what the logits were goes there.
+bool Executor::host_takes_part(const plan::Step& step, const StepInput& input) {
+  return std::any_of(step.ops.begin(), step.ops.end(), [&](const models::Op& op) {
+    return op.kind == models::OpKind::load_clicks || (op.kind == models::OpKind::click_loss && input.see_clicks);
+  });
 }
 
 TracedStep Executor::traced(const Place& place, const StepInput& input, std::vector<Touch>& of_host, bool& frees) {
@@ -143,20 +151,21 @@ TracedStep Executor::traced(const Place& place, const StepInput& input, std::vec
   out.ordered = std::move(trace.ordered);
   out.behind = std::move(trace.behind);
   if (step.kind == plan::StepKind::compute) {
-    out.capturable = !step.on_host;
+    out.capturable = !step.on_host && !host_takes_part(step, input);
     out.operators = static_cast<std::int64_t>(step.ops.size());
-    // Whether the host had to wait this time is chance; that it may have to is not.
+    // Whether the host had to wait this time is chance; whether it may have to is not.
     const bool waits = frees || conflicts(touched, of_host);
     out.begins = waits;
-    if (waits) of_host.clear();  // at the beginning of a graph all of them are waited for
+    if (waits) of_host.clear();  // all of them are waited for at the start of a graph
     frees = frees && !waits;
     return out;
   }
   out.message = trace.submitted.at(0);
   out.operators = 1;
-  // Of a copy the host may have to know the end.
+  // The host may have to know when a copy ends.
   const bool asked = step.kind == plan::StepKind::copy && host_shares_;
-  out.capturable = queued(step) && !asked && !trace.host && !conflicts(touched, of_host);
+  // The host reads the counts of a counted message before it starts: a graph ends there.
+  out.capturable = queued(step) && !asked && !trace.host && !step.counted.any() && !conflicts(touched, of_host);
   if (!queued(step) || trace.host) {
     of_host.insert(of_host.end(), touched.begin(), touched.end());
     frees = frees || !step.deaths.empty();
@@ -196,8 +205,8 @@ void Executor::run_graph(PatternGraphs& pattern, std::size_t run, std::span<cons
   read_ahead(places, input);
 }
 
-// The device has the graph to compute; the host's work with the next training step's batches (reading them, choosing
-// and replacing words) is hidden behind that. What cannot be read is a failure of the step that wants it.
+// The device has the graph to compute. That hides the host's work on the next training step's batches (reading them,
+// choosing and replacing words). If a batch cannot be read, the step that wants it fails.
 void Executor::read_ahead(std::span<const Place> places, const StepInput& input) {
   for (const Place& place : places)
     for (const models::Op& op : step_at(place).ops) {
@@ -213,8 +222,8 @@ void Executor::read_ahead(std::span<const Place> places, const StepInput& input)
     }
 }
 
-// What the host does of a walk beside queueing: it hands out memory and takes it back. What the first step waits for is
-// outside of the graph; what the others wait for is in it.
+// What the host does in a walk besides queueing: it hands out memory and takes it back. Waiting for what the first step
+// depends on happens outside the graph, for the other steps inside.
 void Executor::keep_books(std::span<const Place> places) {
   for (std::size_t i = 0; i < places.size(); ++i) {
     const plan::Step& step = step_at(places[i]);
@@ -222,6 +231,7 @@ void Executor::keep_books(std::span<const Place> places) {
       arrive(step, places[i]);
     else
       for (const int buffer : step.births) arena_.birth(places[i].at, buffer, places[i].of, false);
+    forget_counts(step);
     leave(step, places[i], false);
   }
 }
@@ -232,7 +242,8 @@ void Executor::fill_slots(std::span<const Place> places, const StepInput& input)
       if (op.kind == models::OpKind::load_tokens) fill_slot(slot_of(op, place.of, input), op, place.of, input);
 }
 
-// True: the graph is kept, and the books are as after the walk, of which nothing has run yet. False: all is as before.
+// True: the graph is kept, and the books are as after the walk, of which nothing has run yet. False: nothing has
+// changed.
 bool Executor::capture(KeptGraph& kept, std::span<const Place> places, const StepInput& input, bool ends_step) {
   const Arena::Books books = arena_.books();
   const std::int64_t number = communication_.next_number();

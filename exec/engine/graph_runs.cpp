@@ -1,4 +1,4 @@
-// Cutting a traced step into runs.
+// Cuts a traced step into runs.
 #include "exec/engine/graph_runs.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ class Cutter {
     }
   }
 
-  /// Messages are put outside until every one that is inside may be there.
+  /// Moves messages out of graphs until all that remain may be in one.
   std::vector<GraphRun> cut() {
     while (true) {
       const std::vector<GraphRun> runs = attempt();
@@ -38,7 +38,7 @@ class Cutter {
     return found != begun_.end() && found->second >= first && found->second < last;
   }
 
-  /// Whether the message at `i` ends within the run, and begins behind nothing that is still under way outside.
+  /// Whether the message at `i` ends within the run, and does not begin behind anything still under way outside.
   [[nodiscard]] bool fits(std::size_t i, const GraphRun& run) const {
     const auto joined = joined_.find(steps_[i].message);
     const bool ends = joined == joined_.end() ? run.last == steps_.size() : joined->second < run.last;
@@ -71,7 +71,7 @@ class Cutter {
 
   const std::vector<TracedStep>& steps_;
   std::map<std::int64_t, std::size_t> begun_,
-      joined_;  // by message: the step that starts it; that is ordered behind it
+      joined_;  // by message: the step that starts it; the step ordered behind it
   std::set<std::int64_t> outside_;
 };
 

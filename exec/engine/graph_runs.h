@@ -1,12 +1,12 @@
 #pragma once
-/// Which steps of a training step go into graphs. One training step is walked without graphs and traced; the trace says
-/// what each step had to wait for, and since a program is the same every time, it says so for all steps like it.
+/// Decides which steps of a training step go into graphs. One training step is walked without graphs and traced. The
+/// trace shows what each step had to wait for; the program never changes, so this holds for all such training steps.
 ///
-/// A graph is a run of steps that the device can do without the host. It begins when it is launched and has ended when
-/// all of it has, so a message is in it only if compute in the same graph is ordered behind that message: a message
-/// that outlives the run stands between graphs, or the next graph would wait for a peer that may wait for this rank.
-/// For the same reason a step that waits for a message outside begins a new graph. Behind the last step everything is
-/// waited for, and no graph follows: what nobody waited for before is in the run that ends there.
+/// A graph is a run of steps that the device can do without the host. It begins when launched and ends when all of it
+/// has ended. So a message is in a graph only if compute in the same graph is ordered behind it. A message that
+/// outlives the run stays between graphs: otherwise the next graph would wait for a peer that may wait for this rank.
+/// For the same reason, a step that waits for a message outside begins a new graph. After the last step everything is
+/// waited for and no graph follows, so the run that ends there includes messages that nobody waited for before.
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -15,7 +15,7 @@ namespace orrery::exec {
 
 /// One executed step of the walk.
 struct TracedStep {
-  bool capturable = false;            ///< compute on the device without the host's part, or a message that is queued
+  bool capturable = false;            ///< compute on the device without the host, or a queued message
   std::int64_t message = -1;          ///< its number; -1: a compute step
   bool begins = false;                ///< the host waits or works before it (a copy to its memory): a graph begins here
   std::vector<std::int64_t> ordered;  ///< compute was ordered behind these messages here
@@ -29,7 +29,8 @@ struct GraphRun {
   bool operator==(const GraphRun&) const = default;
 };
 
-/// Runs of at least `least_operators` operators, in order, as long as can be. `steps` are a whole training step's.
+/// Runs of at least `least_operators` operators, in order, each as long as possible. `steps` are those of a whole
+/// training step.
 [[nodiscard]] std::vector<GraphRun> graph_runs(const std::vector<TracedStep>& steps, std::int64_t least_operators = 2);
 
 }  // namespace orrery::exec

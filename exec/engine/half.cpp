@@ -49,8 +49,8 @@ void put(std::byte* stored, std::size_t i, std::uint16_t bits) {
   std::memcpy(stored + 2 * i, &bits, sizeof bits);
 }
 
-// fp16 by the processor's own conversions, eight at a time; they return how many they did. Sums of gradients over MPI
-// spent most of their time in conversions one by one.
+// fp16 by the processor's own conversions, eight at a time; returns how many were converted. Sums of gradients over MPI
+// spent most of their time in single conversions.
 #if defined(__x86_64__)
 bool converts_fp16() {
   static const bool can = [] {  // __builtin_cpu_supports("f16c") is unknown to clang before 15
@@ -111,15 +111,15 @@ void narrow(models::DType dtype, std::span<const float> values, std::byte* store
 
 std::uint16_t to_bf16_randomly(float value, std::uint32_t random) {
   if (!std::isfinite(value)) return to_bf16(value);
-  // Adding what is below the last place rounds away from zero as often as its share says; a carry beyond the largest
-  // number is infinity, as of any rounding.
+  // Adding below the last place rounds away from zero as often as the cut part says. A carry beyond the largest number
+  // gives infinity, as in any rounding.
   return static_cast<std::uint16_t>((std::bit_cast<std::uint32_t>(value) + (random & 0xffffU)) >> 16);
 }
 
 RandomBits::RandomBits(std::uint64_t seed, std::uint64_t stream, std::int64_t step)
     : key_(seed ^ stream * 0x9E3779B97F4A7C15ULL), step_(static_cast<std::uint64_t>(step)) {}
 
-// Each call of the generator serves eight elements.
+// Each call of the generator gives eight elements.
 void RandomBits::draw(std::int64_t first, std::span<std::uint16_t> bits) const {
   constexpr std::uint64_t kServed = 8;
   const auto low = [](std::uint64_t v) { return static_cast<std::uint32_t>(v); };

@@ -14,7 +14,7 @@ std::int64_t logical_elements(const models::Tensor& tensor) {
 }
 
 std::vector<Run> runs_of(const models::Tensor& tensor, int tensor_rank, std::int64_t begin, std::int64_t end) {
-  // The tensor as (outer, axis, inner): only `axis` is cut or padded. A replicated tensor is cut in one part.
+  // The tensor as (outer, axis, inner): only `axis` is cut or padded. A replicated tensor counts as cut into one part.
   const bool split = tensor.split_axis >= 0;
   const auto axis = static_cast<std::size_t>(split ? tensor.split_axis : 0);
   ENSURE(axis < tensor.shape.size() && tensor.shape.size() == tensor.logical_shape.size(),
@@ -48,7 +48,7 @@ std::vector<Run> runs_of(const models::Tensor& tensor, int tensor_rank, std::int
 }
 
 bool is_sharded(const plan::RankClass& rank_class, const plan::Bucket& bucket, int buffer) {
-  // That may end before the matrices that have none (plan/lower/whole_matrices.h).
+  // That may end before the matrices that have none (plan/outline/whole_matrices.h).
   if (buffer == bucket.second_moment) buffer = bucket.first_moment;
   const std::int64_t elements = rank_class.buffers[static_cast<std::size_t>(buffer)].elements;
   ENSURE(elements == bucket.elements || elements == bucket.shard_elements(),

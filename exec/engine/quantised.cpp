@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kDecades = 7;
 
-constexpr std::uint32_t kFirstCell = (127 - 24) * 256;  // 2^-24: what is smaller is nearer to 0 than to any other code
+constexpr std::uint32_t kFirstCell = (127 - 24) * 256;  // 2^-24: smaller values are nearer to 0 than to any other code
 
 std::size_t cell_of(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
@@ -23,7 +23,7 @@ std::size_t cell_of(float value) {
   return clamped + (bits >> 31) * static_cast<std::uint32_t>(CodeBook::kCells);
 }
 
-/// The smallest value of a cell, or of a negative one the largest magnitude.
+/// A cell's smallest value; if negative, the one with the largest magnitude.
 float lowest_of(std::uint32_t cell, bool negative) {
   if (!negative) return cell == 0 ? 0.0F : std::bit_cast<float>((cell + kFirstCell) << 15);
   return -std::bit_cast<float>((cell + 1 + kFirstCell) << 15);

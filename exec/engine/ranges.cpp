@@ -10,7 +10,7 @@
 namespace orrery::exec {
 namespace {
 
-/// What whole-tensor optimizers ask of a parameter.
+/// What whole-tensor optimizers need to know about a parameter.
 void describe(ElementRange& out, const plan::ParameterRange& range, int tensor_ways) {
   const models::Tensor& t = range.tensor;
   out.norms = range.norms;
@@ -24,8 +24,8 @@ void describe(ElementRange& out, const plan::ParameterRange& range, int tensor_w
   out.stream = base::stream_of(range.name);
 }
 
-/// Muon: a matrix of more rows (outputs) than columns moves further, so that its update has the same effect (Jordan et
-/// al. 2024).
+/// Muon: a matrix with more rows (outputs) than columns moves further, so that its update has the same effect (Jordan
+/// et al. 2024).
 double orthogonal_scale(const models::Tensor& matrix) {
   const double rows = static_cast<double>(matrix.logical_shape.at(0)),
                columns = static_cast<double>(matrix.logical_shape.at(1));
@@ -66,7 +66,7 @@ std::vector<ElementRange> element_ranges(const plan::Bucket& bucket, std::int64_
       out.push_back(next);
     }
   }
-  if (out.empty()) out.push_back({0, 0, false, 0});  // all padding; no range at all would mean all of it
+  if (out.empty()) out.push_back({0, 0, false, 0});  // all padding; an empty list would mean everything
   return out;
 }
 

@@ -1,4 +1,4 @@
-// The recorder's page: plain memory, written without locks by one rank and read by the supervisor at any time.
+// The recorder's page: plain memory, written by one rank without locks and read by the supervisor at any time.
 #include "exec/engine/recorder.h"
 
 #include <sys/mman.h>
@@ -17,7 +17,7 @@ namespace orrery::exec {
 namespace {
 
 constexpr std::size_t kRing = 2048;       // messages kept
-constexpr std::size_t kMostNames = 4096;  // kinds of messages; those beyond have no name
+constexpr std::size_t kMostNames = 4096;  // kinds of messages; further ones have no name
 constexpr std::size_t kNameBytes = 160;
 constexpr std::size_t kWaitBytes = 512;
 constexpr std::uint64_t kMagic = 0x6f72726572793031;  // "orrery01"
@@ -53,7 +53,7 @@ struct RecorderPage {
   };
   std::uint64_t magic;
   std::atomic<std::int32_t> phase;
-  std::atomic<std::int32_t> waits;  ///< 1 while `waiting` says for what
+  std::atomic<std::int32_t> waits;  ///< 1 while `waiting` holds a text
   std::atomic<std::int64_t> step, step_begin, wait_begin;
   char waiting[kWaitBytes];
   std::atomic<std::uint64_t> notes;  ///< written so far
@@ -82,7 +82,7 @@ Recorder::Recorder() {
   const int flags = file_ >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
   void* memory = mmap(nullptr, sizeof(RecorderPage), PROT_READ | PROT_WRITE, flags, file_, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
-  page_ = static_cast<RecorderPage*>(memory);  // zeros are its first state
+  page_ = static_cast<RecorderPage*>(memory);  // all zeros is its initial state
   page_->magic = kMagic;
 }
 
@@ -136,7 +136,7 @@ void Recorder::waits_no_more() {
 RecorderView::RecorderView(int descriptor) {
   if (descriptor < 0) return;
   struct stat info {};
-  // Reading beyond the end of a file would be a bus error.
+  // Reading beyond the end of a file raises a bus error.
   const bool whole = fstat(descriptor, &info) == 0 && info.st_size >= static_cast<off_t>(sizeof(RecorderPage));
   void* memory = whole ? mmap(nullptr, sizeof(RecorderPage), PROT_READ, MAP_SHARED, descriptor, 0) : MAP_FAILED;
   close(descriptor);

@@ -1,6 +1,6 @@
 #pragma once
-/// A rank's flight recorder: which training step it is in, what it waits for, and its last messages. It lies in a file
-/// without a name (memfd) that the supervisor maps too, so that a rank that was killed or stopped can still be read.
+/// A rank's flight recorder: its current training step, what it waits for, and its last messages. It is a nameless file
+/// (memfd) that the supervisor maps too, so that it can still be read after the rank was killed or stopped.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -14,25 +14,25 @@ struct RecorderPage;
 enum class RankPhase : std::int32_t { starting, loading, training, saving, ending };
 [[nodiscard]] const char* name_of(RankPhase phase);
 
-/// Written by one rank. All calls are cheap but `waits_for`, which comes once in a long wait.
+/// Written by one rank. All calls are cheap except `waits_for`, which is called once in a long wait.
 class Recorder {
  public:
   Recorder();
   ~Recorder();
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
-  /// For the supervisor to map; -1 where there is no such file: then nobody else reads it.
+  /// For the supervisor to map; -1 if there is no such file, and so no other reader.
   [[nodiscard]] int descriptor() const { return file_; }
 
   void enter(RankPhase phase);
   void begin_step(std::int64_t step);  ///< training step, from 1
-  /// Remembers a kind of message by what it is; the number stands for it from now on.
+  /// Registers a kind of message; its number stands for it from now on.
   [[nodiscard]] int name_message(std::string_view what);
   void began(int message, std::int64_t micro_batch);
   void ended(int message, std::int64_t micro_batch);
   void waits_for(std::string_view what);
   void waits_no_more();
-  /// Nanoseconds that this rank has waited for others, so far.
+  /// Adds to the nanoseconds that this rank has waited for others.
   void add_waited(std::int64_t nanoseconds) { waited_ += nanoseconds; }
   [[nodiscard]] std::int64_t waited() const { return waited_; }
 
@@ -43,7 +43,7 @@ class Recorder {
   std::int64_t waited_ = 0;
 };
 
-/// What a recorder says, read from the outside.
+/// A recorder's contents, read from outside.
 struct RecordedMessage {
   std::string what;
   std::int64_t step = 0, micro_batch = 0;
@@ -54,12 +54,12 @@ struct Recorded {
   RankPhase phase = RankPhase::starting;
   std::int64_t step = 0;              ///< training step, from 1; 0: none yet
   std::string waiting_for;            ///< empty: for nothing
-  double waiting_s = 0;               ///< for so long
+  double waiting_s = 0;               ///< how long it has been waiting
   double in_step_s = 0;               ///< since the step began
   std::vector<RecordedMessage> last;  ///< oldest first
 };
 
-/// The supervisor's view of another process' recorder. Owns the descriptor.
+/// The supervisor's view of another process's recorder. Owns the descriptor.
 class RecorderView {
  public:
   explicit RecorderView(int descriptor);
@@ -67,7 +67,7 @@ class RecorderView {
   RecorderView(RecorderView&& other) noexcept;
   RecorderView& operator=(RecorderView&& other) noexcept;
   [[nodiscard]] bool readable() const { return page_ != nullptr; }
-  /// `most`: newest messages to return. Whatever the file holds, the answer is well-formed.
+  /// `most`: how many of the newest messages to return. The answer is well-formed whatever the file holds.
   [[nodiscard]] Recorded read(std::size_t most) const;
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-/// Element-wise reduction of host vectors, in a fixed order: what a transport without MPI sums with.
+/// Element-wise reduction of host vectors, in a fixed order, for transports without MPI.
 #include <cstddef>
 #include <cstdint>
 
@@ -12,5 +12,8 @@ namespace orrery::exec {
 /// for fp8.
 void reduce_into(std::byte* into, const std::byte* from, std::int64_t elements, models::DType dtype,
                  plan::Reduce reduce);
+
+/// The same of vectors of 16 bits, into fp32: sums of several are rounded once.
+void reduce_wide(float* into, const std::byte* from, std::int64_t elements, models::DType dtype, plan::Reduce reduce);
 
 }  // namespace orrery::exec

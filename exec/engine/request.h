@@ -1,7 +1,6 @@
 #pragma once
-/// What is under way beside the host: operations, and places in a device's queues by which they are ordered. A rank
-/// whose memory is the host's has requests alone; on a device the host queues work and orders it by points without
-/// waiting.
+/// Work in progress beside the host: operations, and points in a device's queues that order them. A rank whose memory
+/// is the host's has only requests; for a device, the host queues work and orders it by points without waiting.
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -10,11 +9,11 @@
 
 namespace orrery::exec {
 
-/// A place in one of a device's queues: behind everything that was queued there before it was made.
+/// A point in one of a device's queues: behind everything queued there before it was made.
 class Point {
  public:
   virtual ~Point() = default;
-  [[nodiscard]] virtual bool passed() const = 0;  ///< the device has done all before it
+  [[nodiscard]] virtual bool passed() const = 0;  ///< the device has done everything before it
 };
 using Points = std::vector<std::shared_ptr<const Point>>;
 
@@ -25,10 +24,10 @@ class Request {
  public:
   virtual ~Request() = default;
   [[nodiscard]] virtual bool test() = 0;  ///< true once complete; drives progress
-  /// Behind these the operation has ended, on the device: who depends on it is ordered behind them and need not ask
-  /// `test`. Empty where only the host learns of the end.
+  /// The operation has ended on the device behind these points: whoever depends on it is ordered behind them and need
+  /// not call `test`. Empty if only the host learns of the end.
   [[nodiscard]] virtual Points ends() const { return {}; }
-  /// When it began and ended, where the transport was told to mark its operations.
+  /// When it began and ended, if the transport was told to mark its operations.
   [[nodiscard]] virtual std::optional<std::pair<Mark, Mark>> marks() const { return std::nullopt; }
 };
 

@@ -1,4 +1,4 @@
-// A list from the latest to the oldest place, and an index by hash with linear probing.
+// A list from the newest to the oldest place, and a hash index with linear probing.
 #include "exec/engine/row_cache.h"
 
 #include <algorithm>
@@ -103,7 +103,7 @@ void RowCache::insert(std::int32_t row, std::int32_t place) {
   index_[at] = place + 1;
 }
 
-// What stands behind, and would have stood here, moves up (same volume, algorithm R).
+// Closes the gap: later entries that belong here move up (same volume, algorithm R).
 void RowCache::erase(std::int32_t row) {
   const std::int64_t mask = index_size_ - 1;
   std::int64_t hole = bucket_of(row);

@@ -1,4 +1,4 @@
-// Where rows begin, and their copies one by one.
+// Where rows begin; copies them one by one.
 #include "exec/engine/row_moves.h"
 
 #include <fmt/core.h>
@@ -26,7 +26,7 @@ struct Pieces {
   std::int64_t width = 1;
 };
 
-/// Of the buffers of values or of states of one memory's tables.
+/// For the buffers of values or states of one memory's tables.
 class RowPlaces {
  public:
   RowPlaces(const plan::Schedule& schedule, plan::Space space, bool states)
@@ -42,7 +42,7 @@ class RowPlaces {
   [[nodiscard]] Pieces cached(const TableShard& shard, std::int64_t place) const {
     return pieces(shard, shard.offset + place * shard.columns(), shard.state + place, layout_.most_elements);
   }
-  /// The next of those that stand behind one another.
+  /// The next row of those that are packed one after another.
   [[nodiscard]] Pieces packed(const TableShard& shard) {
     const Pieces out = pieces(shard, packed_values_, packed_rows_, far_.moved_elements);
     packed_values_ += shard.columns();
@@ -51,7 +51,7 @@ class RowPlaces {
   }
 
  private:
-  // Adam's second moments stand behind all first ones.
+  // Adam's second moments come after all first moments.
   [[nodiscard]] Pieces pieces(const TableShard& shard, std::int64_t value, std::int64_t row,
                               std::int64_t second) const {
     if (!states_) return {{value, 0}, 1, shard.columns()};

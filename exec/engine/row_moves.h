@@ -1,5 +1,5 @@
 #pragma once
-/// Copies of rows of tables between the memory that they live in and the device's cache of them (plan::RowMove).
+/// Copies rows of tables between their own memory and the device's cache of them (plan::RowMove).
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -9,21 +9,21 @@
 
 namespace orrery::exec {
 
-/// Where the views of a copy begin, and the type of their elements.
+/// Where a copy's views begin, and their element type.
 struct RowMoveEnds {
   const std::byte* from = nullptr;
   std::byte* to = nullptr;
   models::DType dtype = models::DType::fp32;
 };
 
-/// Does what a copy step says of the rows in its list, on the rank. `file`: what is on NVMe; else null.
+/// Copies the rows in a copy step's list on this rank. `file`: for what is on NVMe, else null.
 void move_rows(const plan::Schedule& schedule, int rank, const plan::RowMove& rows, std::span<const std::int32_t> list,
                const RowMoveEnds& ends, StateFile* file);
 
-/// Writes back what the caches have changed: then the tables themselves have all values, as whoever reads them outside
-/// of a step expects. Nothing where no table has a cache. Between two steps alone.
+/// Writes back what has changed in the caches, so that the tables themselves have all values, as readers outside a step
+/// expect. Does nothing if no table has a cache. Call only between two steps.
 void settle_tables(const plan::Schedule& schedule, int rank, Arena& arena);
-/// The caches have nothing: somebody has written the tables themselves.
+/// Empties the caches, because somebody has written the tables themselves.
 void forget_cached_rows(const plan::Schedule& schedule, int rank, Arena& arena);
 
 }  // namespace orrery::exec

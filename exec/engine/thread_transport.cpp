@@ -1,4 +1,4 @@
-// Collectives and sends between threads: whoever arrives last does the work for all.
+// Collectives and sends between threads: the last to arrive does the work for all.
 #include "exec/engine/thread_transport.h"
 
 #include <algorithm>
@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "base/ensure.h"
+#include "exec/engine/half.h"
 #include "exec/engine/reduce.h"
 #include "exec/failure.h"
 
@@ -36,7 +37,7 @@ struct Call {
   std::string fault;
 };
 
-/// One message: the first of the two ends to arrive leaves its side here.
+/// One message: whichever end arrives first leaves its side here.
 struct Mail {
   const std::byte* source = nullptr;
   std::byte* target = nullptr;
@@ -44,6 +45,22 @@ struct Mail {
   bool done = false;
   std::string fault;
 };
+
+// Of all parts, in the order of members.
+std::vector<std::byte> sum_of(const Call& call, std::int64_t elements, std::size_t bytes) {
+  std::vector<std::byte> sum(call.parts[0].source, call.parts[0].source + bytes);
+  if (!is_16_bit(call.dtype)) {
+    for (std::size_t i = 1; i < call.parts.size(); ++i)
+      reduce_into(sum.data(), call.parts[i].source, elements, call.dtype, call.reduce);
+    return sum;
+  }
+  std::vector<float> wide(static_cast<std::size_t>(elements));
+  widen(call.dtype, sum.data(), wide);
+  for (std::size_t i = 1; i < call.parts.size(); ++i)
+    reduce_wide(wide.data(), call.parts[i].source, elements, call.dtype, call.reduce);
+  narrow(call.dtype, wide, sum.data());
+  return sum;
+}
 
 void perform(Call& call) {
   const auto n = call.parts.size();
@@ -75,8 +92,7 @@ void perform(Call& call) {
   const std::size_t whole = call.what == What::all_reduce ? bytes : bytes * n;
   const std::int64_t elements =
       call.what == What::all_reduce ? call.elements : call.elements * static_cast<std::int64_t>(n);
-  std::vector<std::byte> sum(call.parts[0].source, call.parts[0].source + whole);
-  for (std::size_t i = 1; i < n; ++i) reduce_into(sum.data(), call.parts[i].source, elements, call.dtype, call.reduce);
+  const std::vector<std::byte> sum = sum_of(call, elements, whole);
   for (std::size_t i = 0; i < n; ++i)
     std::memcpy(call.parts[i].target, call.what == What::all_reduce ? sum.data() : sum.data() + i * bytes, bytes);
 }
@@ -91,7 +107,7 @@ struct ThreadWorld::Shared {
   std::string aborted;
   std::map<std::tuple<GroupId, int, std::int64_t>, std::shared_ptr<Call>> calls;  // group, first member, sequence
   std::map<std::tuple<int, int, int>, std::deque<std::shared_ptr<Mail>>> sends, receives;  // from, to, tag
-  // one rendezvous of all ranks for the host-side exchanges
+  // one rendezvous of all ranks, for exchanges on the host
   int arrived = 0;
   std::int64_t generation = 0;
   std::vector<std::string> texts, texts_out;
@@ -248,7 +264,7 @@ class ThreadTransport : public Transport {
     return std::make_unique<SharedRequest<Mail>>(shared_, mail);
   }
 
-  /// All ranks meet: each calls `bring`, the last calls `combine`, each then calls `take`.
+  /// A meeting of all ranks: each calls `bring`, the last calls `combine`, then each calls `take`.
   template <class Bring, class Combine>
   void meet(Bring bring, Combine combine) {
     meet(bring, combine, [] {});
@@ -268,7 +284,7 @@ class ThreadTransport : public Transport {
       shared_.changed.wait(lock, [&] { return shared_.generation != mine || !shared_.aborted.empty(); });
       if (shared_.generation == mine) shared_.check();
     }
-    take();  // the next meeting cannot complete before this rank joins it, so the result still stands
+    take();  // the next meeting cannot complete without this rank, so the result is still there
   }
 
   ThreadWorld::Shared& shared_;

@@ -1,6 +1,6 @@
 #pragma once
-/// A Transport between threads of one process: for unit tests and for runs without MPI. Sends are rendezvous and sums
-/// are taken in member order, so a schedule that works here relies on no buffering and repeats bit for bit.
+/// A Transport between threads of one process, for unit tests and runs without MPI. Sends are rendezvous and sums are
+/// taken in member order, so a schedule that works here relies on no buffering, and repeats bit for bit.
 #include <memory>
 #include <string>
 
@@ -15,9 +15,9 @@ class ThreadWorld {
   ~ThreadWorld();
   ThreadWorld(const ThreadWorld&) = delete;
   ThreadWorld& operator=(const ThreadWorld&) = delete;
-  /// The transport of one rank; used by one thread.
+  /// One rank's transport; used by one thread.
   [[nodiscard]] std::unique_ptr<Transport> transport(int rank);
-  /// Makes every present and later wait of every rank throw Failure(why): one rank failed.
+  /// Makes every current and later wait of every rank throw Failure(why), because one rank failed.
   void abort(const std::string& why);
 
   struct Shared;

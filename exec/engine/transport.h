@@ -1,7 +1,7 @@
 #pragma once
-/// Transport: how ranks exchange bytes. Nonblocking operations return a Request; all waiting goes through Waiter, which
-/// sleeps when ranks outnumber cores (MPICH only spins). MPI, threads of one process (unit tests) and NCCL stand behind
-/// it. Where memory is a device's and the transport has queues there (NCCL), operations are ordered by points instead.
+/// Transport: how ranks exchange bytes. Nonblocking operations return a Request. All waiting goes through Waiter, which
+/// sleeps when ranks outnumber cores (MPICH only spins). Implemented by MPI, threads of one process (unit tests) and
+/// NCCL. Where memory is a device's and the transport has queues there (NCCL), points order operations instead.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -15,14 +15,14 @@
 
 namespace orrery::exec {
 
-/// A process group that this rank belongs to, made collectively in the order of Schedule::groups.
+/// A process group of this rank. All ranks make groups together, in the order of Schedule::groups.
 using GroupId = int;
 
-/// What the next operation is told beside its operands.
+/// What the next operation is told besides its operands.
 struct Preparation {
-  /// Transports that queue: it begins behind these; empty: behind all compute queued so far.
+  /// Transports that queue: the operation begins behind these; empty: behind all compute queued so far.
   Points behind = {};
-  std::string what = {};  ///< for messages of failure
+  std::string what = {};  ///< for failure messages
 };
 
 class Transport {
@@ -45,11 +45,11 @@ class Transport {
                                                             std::byte* target, std::int64_t elements_per_rank) {
     static_cast<void>(group), static_cast<void>(dtype), static_cast<void>(source), static_cast<void>(target),
         static_cast<void>(elements_per_rank);
-    throw Failure("the " + name() + " transport has no all-to-all yet: gradients in 16 bits travel between CPU ranks",
+    throw Failure("the " + name() + " transport has no all-to-all yet: only CPU ranks exchange 16-bit gradients",
                   FailureKind::environment);
   }
-  /// The same of slots of `slot` elements that are not full: sent[i] elements of slot i of the source go to member i,
-  /// and received[i] come from it into slot i of the target. What one sends the other must expect.
+  /// The same for partly filled slots of `slot` elements each: sent[i] elements of the source's slot i go to member i,
+  /// and received[i] come from it into the target's slot i. Sender and receiver must agree.
   [[nodiscard]] virtual std::unique_ptr<Request> all_to_all_counted(GroupId group, models::DType dtype,
                                                                     const std::byte* source, std::byte* target,
                                                                     std::int64_t slot,
@@ -57,36 +57,37 @@ class Transport {
                                                                     const std::vector<std::int64_t>& received) {
     static_cast<void>(group), static_cast<void>(dtype), static_cast<void>(source), static_cast<void>(target),
         static_cast<void>(slot), static_cast<void>(sent), static_cast<void>(received);
-    throw Failure("the " + name() + " transport has no all-to-all of counted rows yet: they travel between CPU ranks",
+    throw Failure("the " + name() + " transport has no all-to-all of counted rows yet: only CPU ranks exchange them",
                   FailureKind::environment);
   }
   [[nodiscard]] virtual std::unique_ptr<Request> send(int to, int tag, models::DType dtype, const std::byte* data,
                                                       std::int64_t elements) = 0;
   [[nodiscard]] virtual std::unique_ptr<Request> receive(int from, int tag, models::DType dtype, std::byte* data,
                                                          std::int64_t elements) = 0;
-  /// Collective over all ranks, before the first send or receive: the ranks that this one sends to and receives from.
-  /// A transport without tags (NCCL) needs a channel per direction, or two ranks that send at once block each other;
-  /// there, messages of one direction match in order, and tags must come in the same order on both sides.
+  /// Collective over all ranks, before the first send or receive: the ranks that this one sends to and receives from. A
+  /// transport without tags (NCCL) needs a channel per direction, or two ranks that send at once would block each
+  /// other. There, messages of one direction match in order, and tags must come in the same order on both sides.
   virtual void connect(const std::vector<int>& send_to, const std::vector<int>& receive_from) {
     static_cast<void>(send_to);
     static_cast<void>(receive_from);
   }
-  /// True where operations take their places in the device's queues as they are started: the host waits neither before
-  /// nor after, and Request::ends orders what follows. One that queues may be captured in a graph.
+  /// True if operations join the device's queues when started: the host waits neither before nor after, and
+  /// Request::ends orders what follows. A transport that queues may be captured in a graph.
   [[nodiscard]] virtual bool queues() const { return false; }
-  /// Of the next operation alone.
+  /// Applies only to the next operation.
   virtual void prepare(Preparation preparation) { static_cast<void>(preparation); }
-  /// Whether operations mark when they begin and end (Request::marks).
+  /// Whether operations mark their beginning and end (Request::marks).
   virtual void mark_operations(bool on) { static_cast<void>(on); }
-  /// Throws Failure where operations that were queued have failed meanwhile.
+  /// Throws Failure if queued operations have failed since.
   virtual void check_health() {}
-  /// A graph that holds operations of this transport has been queued between two points: they are watched like others.
+  /// A graph with operations of this transport has been queued between two points; watches them like other operations.
   virtual void watch(std::string what, std::shared_ptr<const Point> begin, std::shared_ptr<const Point> end) {
     static_cast<void>(what), static_cast<void>(begin), static_cast<void>(end);
   }
-  /// Small host-side exchanges outside the schedule (clock offsets, gathering timelines, agreement on failure).
+  /// Small exchanges on the host outside the schedule (clock offsets, gathering timelines, agreement on failure).
   virtual void barrier() = 0;
-  [[nodiscard]] virtual std::vector<std::string> gather_text(const std::string& text) = 0;  ///< on rank 0, by rank
+  [[nodiscard]] virtual std::vector<std::string> gather_text(
+      const std::string& text) = 0;  ///< returned on rank 0, by rank
   [[nodiscard]] virtual double maximum(double value) = 0;
 };
 

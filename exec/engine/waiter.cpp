@@ -12,14 +12,14 @@
 namespace orrery::exec {
 
 namespace {
-constexpr std::chrono::milliseconds kTell{100};  // a wait for so long is told to the recorder
+constexpr std::chrono::milliseconds kTell{100};  // waits this long are reported to the recorder
 }
 
 WaitPolicy wait_policy(int busy_threads, int cores, std::chrono::milliseconds deadline) {
   WaitPolicy policy;
   policy.deadline = deadline;
   if (busy_threads > cores) {
-    policy.spins = 20;  // about the time of one shared-memory message between two running ranks
+    policy.spins = 20;  // about as long as one shared-memory message between two running ranks
     policy.yields = 0;  // yielding still burns the core that the awaited rank needs
   }
   return policy;

@@ -1,7 +1,7 @@
 #pragma once
-/// Waiter: the one place that waits. MPICH 4.0 polls without pause and has no setting against it, so a rank that waits
-/// takes a core from the rank it waits for. A wait spins, then yields, then naps; where busy threads outnumber cores it
-/// naps almost at once. A wait beyond the deadline is a DeadlinePassed that names what was waited for.
+/// Waiter: the only place that waits. MPICH 4.0 polls without pause and has no setting against it, so a waiting rank
+/// takes a core from the rank it waits for. A wait spins, then yields, then naps; if busy threads outnumber cores, it
+/// naps almost at once. A wait beyond the deadline is a DeadlinePassed that names what was awaited.
 #include <chrono>
 #include <functional>
 #include <string>
@@ -19,8 +19,8 @@ struct WaitPolicy {
   std::chrono::milliseconds deadline{120000};  ///< 0: none
 };
 
-/// Spins where every busy thread has a core of its own; naps early where `busy_threads` (of all ranks on this node)
-/// outnumber `cores`.
+/// Spins if every busy thread has a core of its own; naps early if `busy_threads` (of all ranks on this node) outnumber
+/// `cores`.
 [[nodiscard]] WaitPolicy wait_policy(int busy_threads, int cores, std::chrono::milliseconds deadline);
 
 /// Cores this process may run on (its affinity mask, not the machine's count).
@@ -28,7 +28,7 @@ struct WaitPolicy {
 
 class Waiter {
  public:
-  /// `recorder`: this rank's, which is told of waits; it outlives the waiter. Null: nobody is told.
+  /// `recorder`: this rank's, which is told of waits; it must outlive the waiter. Null: nobody is told.
   explicit Waiter(const WaitPolicy& policy, Recorder* recorder = nullptr) : policy_(policy), recorder_(recorder) {}
   /// Returns once `done()` is true. Throws DeadlinePassed with `what()`.
   void until(const std::function<bool()>& done, const std::function<std::string()>& what) const;

@@ -48,7 +48,7 @@ std::string how(const RankLine& line, std::optional<int> status) {
   if (status && WEXITSTATUS(*status) != 0)
     return fmt::format("ended with exit code {} before the run was done", WEXITSTATUS(*status));
   // A rank that calls exit reports it; one that a signal kills cannot.
-  return "ended without a word, as by SIGKILL or _exit,";
+  return "ended without a message, as after SIGKILL or _exit,";
 }
 
 }  // namespace
@@ -124,7 +124,7 @@ std::string who_holds_up(const std::vector<RankAtFailure>& ranks) {
   if (waiting == 0) return {};
   for (const RankAtFailure& one : ranks)
     if (one.state != '\0' && one.recorded.waiting_for.empty())
-      said.push_back(fmt::format("rank {} (process {}) comes to nothing that others wait for: {:.1f} s {}", one.rank,
+      said.push_back(fmt::format("rank {} (process {}) does not reach what others wait for: {:.1f} s {}", one.rank,
                                  one.process, one.recorded.in_step_s, where(one.recorded)));
   if (!said.empty()) return fmt::format("{}", fmt::join(said, "; "));
   for (const RankAtFailure& one : ranks) said.push_back("waits for " + one.recorded.waiting_for);

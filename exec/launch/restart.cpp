@@ -60,7 +60,7 @@ RestartedOutcome supervise_with_restarts(TrainCommand command, const RestartPoli
     if (!may_help(out.last) || static_cast<int>(out.failures.size()) >= policy.most) return out;
     in_vain = out.last.checkpoint ? 1 : in_vain + 1;
     if (in_vain >= policy.without_progress && !out.last.checkpoint) {
-      out.last.reason += fmt::format("; not started again: {} starts in a row brought no new checkpoint", in_vain);
+      out.last.reason += fmt::format("; not restarted: {} starts in a row made no new checkpoint", in_vain);
       return out;
     }
     // Until a start reaches its first step, the directory is as it was found, and the original request still applies.
@@ -74,7 +74,7 @@ RestartedOutcome supervise_with_restarts(TrainCommand command, const RestartPoli
                                    policy.most, std::chrono::duration<double>(wait).count()));
     if (!pause(wait, stop)) {
       out.last.end = RunEnd::stopped;
-      out.last.reason = "stopped between two starts; --resume goes on from the newest checkpoint";
+      out.last.reason = "stopped between two starts; --resume continues from the newest checkpoint";
       return out;
     }
   }

@@ -104,8 +104,9 @@ class Watch {
       watchers_.message(
           fmt::format("loss on held-out data after step {:.0f}: {:.4f}", number(event, "step"), number(event, "loss")));
     if (what == "graphs" && number(event, "failed") > 0)
-      watchers_.message(fmt::format("{:.0f} runs of steps could not be captured as CUDA graphs and ran without: {}",
-                                    number(event, "failed"), text(event, "reason")));
+      watchers_.message(
+          fmt::format("{:.0f} runs of steps could not be captured as CUDA graphs and ran without graphs: {}",
+                      number(event, "failed"), text(event, "reason")));
     if (what == "kernels" && event.contains("choices"))
       for (const nlohmann::json& choice : event["choices"]) {
         const std::string reason = text(choice, "reason");
@@ -117,7 +118,7 @@ class Watch {
           fmt::format("{:.0f} ranks of {:.0f} threads are more than this machine's cores: timings mean nothing",
                       number(event, "ranks"), number(event, "threads")));
     if (what == "straggler")
-      watchers_.message(fmt::format("rank {:.0f} is slow: its steps are busy for {:.2f} times as long as its peers'",
+      watchers_.message(fmt::format("rank {:.0f} is slow: it is busy {:.2f} times as long per step as its peers",
                                     number(event, "rank"), number(event, "ratio")));
     if (what == "started" && number(event, "resumed_from") > 0)
       watchers_.message(fmt::format("resumed after step {:.0f}", number(event, "resumed_from")));
@@ -306,9 +307,10 @@ class Supervision {
   [[nodiscard]] std::string why_it_was_cut() const {
     const std::string holder = who_holds_up(at_failure_);
     std::string text =
-        cut_ == Cut::too_late ? fmt::format("the ranks did not save within the grace of {} s", command_.grace.count())
-        : watch_.started()    ? fmt::format("no progress for {} s", command_.step_timeout.count())
-                              : fmt::format("the ranks did not start within {} s", command_.start_timeout.count());
+        cut_ == Cut::too_late
+            ? fmt::format("the ranks did not save within the grace period of {} s", command_.grace.count())
+        : watch_.started() ? fmt::format("no progress for {} s", command_.step_timeout.count())
+                           : fmt::format("the ranks did not start within {} s", command_.start_timeout.count());
     return holder.empty() ? text : fmt::format("{}: {}", text, holder);
   }
 
@@ -333,7 +335,7 @@ class Supervision {
     if (out.completion) {
       out.end = out.completion->completed ? RunEnd::completed : RunEnd::stopped;
       if (out.end == RunEnd::stopped)
-        out.reason = fmt::format("stopped after step {}; --resume goes on from there", out.completion->steps);
+        out.reason = fmt::format("stopped after step {}; --resume continues from there", out.completion->steps);
       return out;
     }
     if (cut_ == Cut::before_start) {
@@ -374,9 +376,9 @@ class Supervision {
 RunOutcome supervise(const TrainCommand& command, const RunWatchers& watchers, const std::atomic<bool>* stop) {
   try {
     if (!std::filesystem::exists(command.worker))
-      throw Failure(fmt::format("the worker {} is not there: it is built where MPI and a BLAS are found",
-                                command.worker.string()),
-                    FailureKind::environment);
+      throw Failure(
+          fmt::format("the worker {} does not exist: building it needs MPI and a BLAS", command.worker.string()),
+          FailureKind::environment);
     return Supervision(command, watchers, stop).run();
   } catch (const Failure& failure) {
     RunOutcome outcome;

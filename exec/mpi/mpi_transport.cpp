@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "base/ensure.h"
+#include "exec/engine/half.h"
 #include "exec/engine/reduce.h"
 #include "exec/failure.h"
 #include "exec/mpi/mpi_check.h"
@@ -38,6 +39,7 @@ MPI_Datatype sum_type(models::DType dtype) {
     case models::DType::fp16: return MPI_UINT16_T;  // reduced by operations of our own
     case models::DType::tf32:
     case models::DType::uint8:
+    case models::DType::fp4:
     case models::DType::fp8: break;
   }
   throw Failure(fmt::format("MPI has no reduction of {}", models::name_of(dtype)), FailureKind::environment);
@@ -177,7 +179,7 @@ class MpiTransport : public Transport {
     const std::int64_t bytes = elements_per_rank * width;
     const int members = groups_[static_cast<std::size_t>(group)].size;
     const bool overlaps = target >= source && target < source + bytes * members;
-    if (members > 1 && bytes <= kLargestPiece && (bytes >= kLeastPiece || overlaps))
+    if (members > 1 && bytes <= kLargestPiece && (bytes >= kLeastPiece || overlaps || is_16_bit(dtype)))
       return pairwise_reduce_scatter(pairwise(group, dtype, plan::Reduce::sum), source, target, elements_per_rank);
     auto request = std::make_unique<MpiRequest>();
     if (elements_per_rank * members <= kMostElements && !overlaps) {

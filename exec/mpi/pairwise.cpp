@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <span>
 
 #include "base/ensure.h"
+#include "exec/engine/half.h"
 #include "exec/engine/reduce.h"
 #include "exec/mpi/mpi_check.h"
 
@@ -41,6 +43,10 @@ class PairwiseRequest : public Request {
     const std::byte* const mine = source + begin(me_);
     ENSURE(mine == own || mine + bytes(me_) <= own || own + bytes(me_) <= mine, "overlapping pieces of a sum");
     if (mine != own) std::memcpy(own, mine, static_cast<std::size_t>(bytes(me_)));
+    if (is_16_bit(sum.dtype)) {
+      wide_ = sum.store->take(values() * static_cast<std::int64_t>(sizeof(float)));
+      widen(sum.dtype, own, wide());
+    }
     for (int round = 0; round < std::min(2, members_ - 1); ++round) receive(round);
     for (int round = 0; round < members_ - 1; ++round) {
       const int to = (me_ + round + 1) % members_;
@@ -51,13 +57,14 @@ class PairwiseRequest : public Request {
   }
   ~PairwiseRequest() override {
     for (Incoming& one : incoming_) sum_.store->give(std::move(one.piece));
+    sum_.store->give(std::move(wide_));
   }
 
   bool test() override {
     for (; received_ < members_ - 1; ++received_) {
       Incoming& one = incoming_[static_cast<std::size_t>(received_ % 2)];
       if (!done(one.request)) return false;
-      reduce_into(own_, one.piece->data(), bytes(me_) / width_, sum_.dtype, sum_.reduce);
+      add(one.piece->data());
       if (received_ + 2 < members_ - 1) receive(received_ + 2);
     }
     // Only now may sums overwrite what was sent.
@@ -78,6 +85,16 @@ class PairwiseRequest : public Request {
 
   [[nodiscard]] std::int64_t begin(int member) const { return begins_[static_cast<std::size_t>(member)] * width_; }
   [[nodiscard]] std::int64_t bytes(int member) const { return begin(member + 1) - begin(member); }
+
+  [[nodiscard]] std::int64_t values() const { return bytes(me_) / width_; }
+  [[nodiscard]] std::span<float> wide() const {
+    return {reinterpret_cast<float*>(wide_->data()), static_cast<std::size_t>(values())};
+  }
+  void add(const std::byte* piece) {
+    if (!wide_) return reduce_into(own_, piece, values(), sum_.dtype, sum_.reduce);
+    reduce_wide(wide().data(), piece, values(), sum_.dtype, sum_.reduce);
+    if (received_ + 2 == members_) narrow(sum_.dtype, wide(), own_);
+  }
 
   static bool done(MPI_Request& request) {
     int flag = 0;
@@ -109,7 +126,8 @@ class PairwiseRequest : public Request {
   std::int64_t width_;
   std::vector<std::int64_t> begins_;
   std::byte* own_;
-  std::byte* all_;  ///< null: sums are not sent on
+  std::byte* all_;          ///< null: sums are not sent on
+  PieceStore::Piece wide_;  ///< sums in fp32 of what is in 16 bits
   int me_ = 0, members_ = 0, received_ = 0;
   bool spreading_ = false;
   std::array<Incoming, 2> incoming_;

@@ -48,7 +48,7 @@ Capability cores() {
   const int count = usable_cores();
   const std::string detail = fmt::format("{} usable, {}", count, cpu_info("model name"));
   if (count >= 2) return {"cores", Presence::ok, detail, {}};
-  return {"cores", Presence::degraded, detail, "two ranks share one core here: times are not fit for calibration"};
+  return {"cores", Presence::degraded, detail, "two ranks share one core here, so times are not fit for calibration"};
 }
 
 Capability memory() {
@@ -63,7 +63,7 @@ Capability blas() {
   const std::string name = corename();
   if (blas_kernel_is_too_old(name, cpu_info("flags")))
     return {"blas", Presence::degraded, fmt::format("OpenBLAS chose the kernel {} for this processor", name),
-            "the worker chooses a newer one by OPENBLAS_CORETYPE; other programs do not"};
+            "the worker chooses a newer one with OPENBLAS_CORETYPE; other programs do not"};
   return {"blas", Presence::ok, fmt::format("OpenBLAS, kernel {}", name), {}};
 }
 
@@ -95,14 +95,14 @@ Capability cuda_toolkit() {
 Capability worker(const fs::path& folder) {
   const fs::path path = folder / "orrery-worker";
   if (::access(path.c_str(), X_OK) == 0) return {"worker", Presence::ok, path.string(), {}};
-  return {"worker", Presence::missing, path.string() + " is not there",
+  return {"worker", Presence::missing, path.string() + " does not exist",
           "install MPI and BLAS (scripts/install-packages demo) and build again"};
 }
 
 Capability vega() {
   const fs::path path = "/usr/share/javascript/vega/vega-view.min.js";
   if (::access(path.c_str(), R_OK) == 0) return {"vega", Presence::ok, path.string(), {}};
-  return {"vega", Presence::missing, path.string() + " is not there", kInstall};
+  return {"vega", Presence::missing, path.string() + " does not exist", kInstall};
 }
 
 }  // namespace

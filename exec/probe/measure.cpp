@@ -48,7 +48,7 @@ MeasureOutcome read_measurement(std::string_view text) {
   if (whole)
     outcome.end = MeasureEnd::completed;
   else
-    outcome.reason = "the measurement is not whole: its last event is missing";
+    outcome.reason = "the measurement is incomplete: its last event is missing";
   return outcome;
 }
 
@@ -74,9 +74,9 @@ MeasureOutcome measure(const MeasureCommand& command, const std::function<void(c
   };
   try {
     if (!std::filesystem::exists(command.worker))
-      throw Failure(fmt::format("the worker {} is not there: it is built where MPI and a BLAS are found",
-                                command.worker.string()),
-                    FailureKind::environment);
+      throw Failure(
+          fmt::format("the worker {} does not exist: building it needs MPI and a BLAS", command.worker.string()),
+          FailureKind::environment);
     Child child(words_of(command));
     std::optional<Clock::time_point> asked;
     bool silent = false;

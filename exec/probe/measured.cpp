@@ -5,6 +5,8 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "models/operators.h"
+
 namespace orrery::exec {
 namespace {
 
@@ -37,15 +39,9 @@ ordered_json op_json(const OpTime& time) {
   return out;
 }
 
-std::optional<models::OpKind> kind_of(const std::string& name) {
-  for (int i = 0; i <= static_cast<int>(models::kLastOpKind); ++i)
-    if (const auto kind = static_cast<models::OpKind>(i); name == models::name_of(kind)) return kind;
-  return std::nullopt;
-}
-
 OpTime op_of(const json& j) {
   OpTime out;
-  const auto kind = kind_of(j.at("kind").get<std::string>());
+  const auto kind = models::op_kind(j.at("kind").get<std::string>());
   if (!kind) throw json::other_error::create(501, "an unknown operator", &j);
   out.op.kind = *kind;
   out.count = j.at("count").get<double>();

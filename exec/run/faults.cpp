@@ -27,7 +27,7 @@ namespace {
 
 constexpr const char* kCode = "E0651";
 constexpr const char* kUsage =
-    "ORRERY_FAULT=KIND:rank=R,step=S[,KEY=VALUE…][;…], for tests alone; see exec/run/faults.h";
+    "ORRERY_FAULT=KIND:rank=R,step=S[,KEY=VALUE…][;…], for tests only; see exec/run/faults.h";
 
 constexpr std::array<std::pair<const char*, FaultKind>, 11> kKinds = {{{"flip", FaultKind::flip},
                                                                        {"nan", FaultKind::nan},

@@ -24,8 +24,8 @@ namespace {
 
 constexpr char kRanks = '\x01';        // in a fault's text: where to name the ranks that found it
 constexpr std::size_t kMostNamed = 3;  // tensors in a message
-constexpr const char* kStands = "the last checkpoint stands";
-constexpr const char* kGoOn = "--resume goes on from the last checkpoint; ";
+constexpr const char* kStands = "the last checkpoint remains";
+constexpr const char* kGoOn = "--resume continues from the last checkpoint; ";
 
 std::string stage_of(const plan::Schedule& schedule, const std::vector<int>& ranks) {
   std::set<int> stages;
@@ -104,12 +104,11 @@ void Guards::see(std::int64_t step, const StepResult& mine) {
   counts_.skipped += mine.skipped ? 1 : 0;
   skips_ = mine.skipped && mine.loss_scale <= 1 ? skips_ + 1 : 0;
   if (skips_ >= kMostSkips)
-    fault(
-        "R0023",
-        fmt::format("gradients overflowed in {} steps in a row up to step {}, though the loss was not scaled any more, "
-                    "on {}",
-                    skips_, step, kRanks),
-        "precision: bf16 has fp32's range");
+    fault("R0023",
+          fmt::format(
+              "gradients overflowed in {} steps in a row up to step {}, although the loss was no longer scaled, on {}",
+              skips_, step, kRanks),
+          "precision: bf16 has fp32's range");
 }
 
 void Guards::see_held_out(std::int64_t step, double loss) {
@@ -130,10 +129,10 @@ std::vector<std::string> Guards::see_joined(const StepMetrics& step, const Repor
             {"median", spike.median},
             {"score", spike.score}});
     const std::string what = fmt::format(
-        "the {} of step {} is {:.6g}, far above the {:.6g} that is the median of the last steps (a score of {:.1f})",
+        "the {} of step {} is {:.6g}, far above {:.6g}, the median of the last steps (a score of {:.1f})",
         spike.quantity == "loss" ? "loss" : "gradient norm", step.step, spike.value, spike.median, spike.score);
     if (options_.stop_on_spike)
-      fault("R0024", what, "--on-spike warn goes on through it");
+      fault("R0024", what, "--on-spike warn continues in spite of it");
     else if (counts_.spikes < kMostWarnings)
       report(diagnostic_event({base::Severity::warning, "R0024", {}, what, "--on-spike stop ends a run there", {}}));
     ++counts_.spikes;
@@ -210,7 +209,7 @@ void Guards::compare(std::int64_t step, const std::vector<std::string>& all) {
   if (count == 0) return;
   std::sort(tensors.begin(), tensors.end());
   fault("R0025",
-        fmt::format("after step {} ranks that must hold the same values do not: {}{}", step, fmt::join(tensors, "; "),
+        fmt::format("after step {} ranks that must hold equal values do not: {}{}", step, fmt::join(tensors, "; "),
                     count > kMostNamed ? fmt::format("; and {} other tensors", count - kMostNamed) : ""),
         "a rank that is named again and again has bad memory or a bad core");
 }

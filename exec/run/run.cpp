@@ -109,7 +109,7 @@ class Session {
       if (lock_.held()) finish_removing(options_.directory);
       if (!lock_.held())
         mine = base::fail("E0626", fmt::format("another run is training in {}", options_.directory.string()),
-                          "wait for its end, or train into another directory");
+                          "wait until it ends, or train into another directory");
       else if (!options_.resume && !options_.overwrite)
         mine = may_begin_in(options_.directory);
       if (mine) sweep_debris(options_.directory, options_.run_id);
@@ -127,7 +127,7 @@ class Session {
       report(diagnostic_event({base::Severity::warning,
                                "E0627",
                                {options_.directory.string(), 0, 0, 1},
-                               "there is no checkpoint to go on from: the run begins at step 1",
+                               "there is no checkpoint to resume from: the run begins at step 1",
                                "checkpoints are saved at the end, when stopped, and every minute or --checkpoint-every",
                                {}}));
     }
@@ -162,7 +162,7 @@ class Session {
       if (!data_) data_ = mark_of(trainer_.data());
       metrics_.emplace(options_.directory / "metrics.jsonl", first_step_);
       if (metrics_->damaged() > 0)
-        warn("E0645", fmt::format("{} lines of metrics.jsonl were no records of a step", metrics_->damaged()),
+        warn("E0645", fmt::format("{} lines of metrics.jsonl were not records of a step", metrics_->damaged()),
              "they are kept in metrics.jsonl.damaged");
       first_loss_ = metrics_->kept().first_loss;
       if (first_step_ < options_.steps) return;
@@ -178,7 +178,7 @@ class Session {
       notes.marker = options_.directory / kSavedMark;
       notes.before = [this] { metrics_->sync(); };
       notes.warn = [this](const std::string& what) {
-        warn("E0644", what, "the checkpoint itself was saved; older ones may be more than --keep says");
+        warn("E0644", what, "the checkpoint itself was saved; there may be more older ones than --keep says");
       };
     }
     saver_.describe(std::move(notes));
@@ -288,7 +288,7 @@ class Session {
       if (!first_rank()) return;
       mine = may_resume_in(options_.directory);
       any = mine && *mine;
-      if (any) mine = same_model(options_.directory, plan_);
+      if (any) mine = may_go_on(options_.directory, plan_);
     });
     if (auto all = agreed(transport_, mine); !all) return all;
     together(transport_, [&] {
@@ -306,7 +306,7 @@ class Session {
     const bool done = first_rank() && recorded_as_completed(options_.directory);
     if (transport_.maximum(first_step_ > options_.steps || (first_step_ == options_.steps && done) ? 1 : 0) > 0)
       return base::fail(
-          "E0621", fmt::format("the run has done {} steps already, {} were asked for", first_step_, options_.steps),
+          "E0621", fmt::format("the run has already done {} steps, but {} were asked for", first_step_, options_.steps),
           "ask for more with --steps, or train into another directory");
     together(transport_, [&] {
       if (!first_rank()) return;
@@ -329,15 +329,14 @@ class Session {
   std::optional<base::Diagnostic> little_room() const {
     if (lossless_.again == 0) return std::nullopt;
     const double enough = std::ceil(100 * lossless_.densest) / 100;
-    return base::Diagnostic{
-        base::Severity::warning,
-        "P100",
-        {},
-        fmt::format("{} of {} tensors that were to be kept without their zeros had more other values than the capacity "
-                    "of {}, and were computed again",
-                    lossless_.again, lossless_.tensors, plan_.spec().compression.capacity),
-        fmt::format("compression: {{capacity: {}}} would have held them all", enough),
-        {}};
+    return base::Diagnostic{base::Severity::warning,
+                            "P100",
+                            {},
+                            fmt::format("{} of {} tensors to be stored without zeros had more nonzero values than the "
+                                        "capacity of {}, and were recomputed",
+                                        lossless_.again, lossless_.tensors, plan_.spec().compression.capacity),
+                            fmt::format("compression: {{capacity: {}}} would have held them all", enough),
+                            {}};
   }
 
   bool first_rank() const { return transport_.rank() == 0; }
@@ -569,14 +568,14 @@ base::Result<bool> run(const plan::Plan& plan, const plan::Training& training, c
           : base::Result<bool>(base::fail("E0623", refusal, "make the plan with precision: bf16, or with fp32"));
   if (auto all = agreed(transport, computes); !all) return all;  // ranks may have different devices
   if (!plan.model().causal && plan.model().masked_fraction <= 0)
-    return base::fail("E0624",
-                      fmt::format("{} is not causal: each token sees the next one, which is what it would be trained "
-                                  "to predict",
-                                  plan.model().name),
-                      "masked_fraction: 0.15 has it predict masked tokens, as BERT does; or train a causal model");
+    return base::fail(
+        "E0624",
+        fmt::format("{} is not causal: each token sees the next one, which it would be trained to predict",
+                    plan.model().name),
+        "use masked_fraction: 0.15 to predict masked tokens, as BERT does; or train a causal model");
   if (training.evaluation && plan.spec().asynchronous())
     return base::fail("E0629",
-                      "an asynchronous pipeline holds micro-batches between its steps, where an evaluation works",
+                      "an asynchronous pipeline holds micro-batches between steps, when an evaluation would run",
                       "leave `training.evaluation` out, or use schedule: 1f1b");
   const auto faults = parse_faults(options.faults);
   const auto readable = faults ? base::Result<bool>(true) : base::Result<bool>(base::fail(faults.error()));

@@ -50,8 +50,8 @@ std::optional<base::Diagnostic> short_data(const plan::Training& training, const
   return base::Diagnostic{base::Severity::warning,
                           "E0614",
                           {training.data, 0, 0, 1},
-                          fmt::format("{} {} for a run of {} steps that reads {:.0f}: they are read {:.1f} times", size,
-                                      clicks ? "samples" : "tokens", steps, wanted, wanted / there),
+                          fmt::format("{} {} for a run of {} steps that reads {:.0f}, so they are read {:.1f} times",
+                                      size, clicks ? "samples" : "tokens", steps, wanted, wanted / there),
                           "give more data, or train fewer steps",
                           {}};
 }
@@ -63,7 +63,7 @@ std::optional<base::Diagnostic> skipped_data(const Batches& batches) {
   return base::Diagnostic{base::Severity::warning,
                           "E0663",
                           first.where,
-                          fmt::format("{} of {} lines of the training data are skipped, this one first: {}", skipped,
+                          fmt::format("{} of {} lines of the training data are skipped, the first because: {}", skipped,
                                       skipped + batches.clicks()->size(), first.message),
                           "with bad_lines: refuse they end the run",
                           {}};

@@ -15,6 +15,7 @@
 #include "exec/state/checkpoint_files.h"
 #include "exec/state/generations.h"
 #include "plan/spec/plan_file.h"
+#include "plan/spec/recommender_rules.h"
 
 namespace orrery::exec {
 namespace {
@@ -69,25 +70,24 @@ base::Diagnostic doubt(const fs::path& run, std::string found) {
           "E0641",
           {run.string(), 0, 0, 1},
           std::move(found) + "; nothing was changed",
-          "put back what is missing (mount the disk, restore the files), and --resume goes on; or begin anew in "
-          "another directory, or here with --overwrite, which removes what is there",
+          "put back what is missing (mount the disk, restore the files) and use --resume; or start over in another "
+          "directory, or here with --overwrite, which removes what is there",
           {}};
 }
 
 /// A warning if the next step would not read what the resumed run would have read.
 std::optional<base::Diagnostic> other_data(const fs::path& run, const plan::Plan& plan, const plan::Training& training,
                                            const std::optional<DataMark>& then, const DataMark& now) {
-  constexpr const char* kHelp = "the place in the data is the number of sequences that were read";
+  constexpr const char* kHelp = "the position in the data is the number of sequences read";
   if (then && *then != now)
-    return base::Diagnostic{
-        base::Severity::warning,
-        "E0628",
-        {training.data, 0, 0, 1},
-        fmt::format("the data has changed since the run to be resumed read it: {}, then {}; some is "
-                    "read twice, or not at all",
-                    describe(now), describe(*then)),
-        kHelp,
-        {}};
+    return base::Diagnostic{base::Severity::warning,
+                            "E0628",
+                            {training.data, 0, 0, 1},
+                            fmt::format("the data has changed since the run that is to be resumed read it: {}, then "
+                                        "{}; some is read twice, or not at all",
+                                        describe(now), describe(*then)),
+                            kHelp,
+                            {}};
   const fs::path path = run / "plan.yaml";
   if (!there(path)) return std::nullopt;
   const auto stored = plan::parse_plan_file(read_file(path, kMostPlan), path.string());
@@ -101,14 +101,14 @@ std::optional<base::Diagnostic> other_data(const fs::path& run, const plan::Plan
                            : before.sequence != after.sequence                                         ? "sequence"
                                                                                                        : nullptr;
   if (what == nullptr) return std::nullopt;
-  return base::Diagnostic{base::Severity::warning,
-                          "E0628",
-                          {path.string(), 0, 0, 1},
-                          fmt::format("the job has another {} than the run to be resumed: some data is read twice, "
-                                      "or not at all",
-                                      what),
-                          kHelp,
-                          {}};
+  return base::Diagnostic{
+      base::Severity::warning,
+      "E0628",
+      {path.string(), 0, 0, 1},
+      fmt::format("the job has another {} than the run that is to be resumed: some data is read twice, or not at all",
+                  what),
+      kHelp,
+      {}};
 }
 
 }  // namespace
@@ -143,9 +143,9 @@ base::Result<bool> may_begin_in(const fs::path& run) {
   return base::fail({base::Diagnostic{base::Severity::error,
                                       "E0640",
                                       {run.string(), 0, 0, 1},
-                                      fmt::format("a run has been here already: {}", found),
-                                      "--resume goes on from its newest checkpoint; --overwrite removes it and begins "
-                                      "anew; or train into another directory",
+                                      fmt::format("the directory holds an earlier run: {}", found),
+                                      "--resume continues from its newest checkpoint; --overwrite removes it and "
+                                      "starts over; or train into another directory",
                                       {}}});
 }
 
@@ -161,10 +161,10 @@ base::Result<bool> may_resume_in(const fs::path& run) {
   }
   if (there(run / kSavedMark))
     return base::fail({doubt(
-        run, fmt::format("the run has saved checkpoints ({} says so), and {} has none", kSavedMark, folder.string()))});
+        run, fmt::format("the run has saved checkpoints ({} says so), but {} has none", kSavedMark, folder.string()))});
   if (there(run / "completed.json"))
-    return base::fail({doubt(
-        run, fmt::format("the run has come to its end, and {} has no checkpoint to go on from", folder.string()))});
+    return base::fail(
+        {doubt(run, fmt::format("the run has finished, but {} has no checkpoint to resume from", folder.string()))});
   return false;
 }
 
@@ -216,7 +216,9 @@ void remove_run(const fs::path& run) {
   remove_tree(run / kRemoving);
 }
 
-base::Result<bool> same_model(const fs::path& run, const plan::Plan& plan) {
+base::Result<bool> may_go_on(const fs::path& run, const plan::Plan& plan) {
+  if (base::Diagnostics refused = plan::refused_resume(plan.spec()); !refused.empty())
+    return base::fail(std::move(refused));
   const fs::path path = run / "plan.yaml";
   if (!there(path)) return true;
   const auto stored = plan::parse_plan_file(read_file(path, kMostPlan), path.string());
@@ -226,13 +228,13 @@ base::Result<bool> same_model(const fs::path& run, const plan::Plan& plan) {
   theirs.sources = plan.model().sources;
   theirs.dropout = plan.model().dropout;  // part of the recipe, like the learning rate
   if (theirs == plan.model()) return true;
-  return base::fail({base::Diagnostic{
-      base::Severity::error,
-      "E0625",
-      {path.string(), 0, 0, 1},
-      fmt::format("the run to be resumed trains another model: {}, not {}", stored->model.name, plan.model().name),
-      "train into another directory, or with --overwrite to begin anew",
-      {}}});
+  return base::fail({base::Diagnostic{base::Severity::error,
+                                      "E0625",
+                                      {path.string(), 0, 0, 1},
+                                      fmt::format("the run that is to be resumed trains another model: {}, not {}",
+                                                  stored->model.name, plan.model().name),
+                                      "train into another directory, or start over with --overwrite",
+                                      {}}});
 }
 
 base::Diagnostics said_of(const fs::path& run, const Resumed& resumed, const plan::Plan& plan,
@@ -244,9 +246,9 @@ base::Diagnostics said_of(const fs::path& run, const Resumed& resumed, const pla
   if (auto other = other_data(run, plan, training, resumed.manifest.data, now)) out.push_back(std::move(*other));
   if (!resumed.manifest.sealed)
     warn("E0643", fmt::format("{} is of format 1.0, without a checksum of its own", resumed.from->string()),
-         "its files are whole; that the place in the data is right cannot be proved");
+         "its files are whole, but the position in the data cannot be checked");
   for (const DamagedGeneration& one : resumed.damaged)
-    warn("E0642", fmt::format("{}; the run goes on from {}", one.why, resumed.from->string()),
+    warn("E0642", fmt::format("{}; the run continues from {}", one.why, resumed.from->string()),
          fmt::format("{} is kept beside it under another name", one.path.filename().string()));
   return out;
 }

@@ -44,8 +44,9 @@ void sweep_debris(const std::filesystem::path& run, const std::string& run_id);
 void remove_run(const std::filesystem::path& run);
 void finish_removing(const std::filesystem::path& run);
 
-/// Whether the stored plan is of the model to be resumed (E0625 if not). Names and sources may differ.
-[[nodiscard]] base::Result<bool> same_model(const std::filesystem::path& run, const plan::Plan& plan);
+/// Whether the stored plan is of the model to be resumed (E0625 if not), and its checkpoints have all that the plan
+/// goes on from (E0670). Names and sources may differ.
+[[nodiscard]] base::Result<bool> may_go_on(const std::filesystem::path& run, const plan::Plan& plan);
 
 /// Warnings about what is resumed. E0628 if the next step would not read what the resumed run would have read: the
 /// position in the data is the number of sequences read, whatever the size of batches. E0642 for each damaged

@@ -102,7 +102,7 @@ base::Result<std::unique_ptr<LanguageModel>> LanguageModel::make(const models::M
 std::vector<float> LanguageModel::logits(std::span<const std::int32_t> ids) {
   const auto most = static_cast<std::size_t>(sequence());
   if (ids.size() > most) ids = ids.last(most);
-  ENSURE(!ids.empty(), "nothing to go on from");
+  ENSURE(!ids.empty(), "nothing to continue from");
   StepInput input;
   // The model is causal: the last token does not see what follows it. Targets only make the loss, which is unused.
   input.load = [ids](const Instance&, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) {
@@ -136,13 +136,12 @@ base::Result<std::string> sample_run(const fs::path& run, const SampleOptions& o
   auto file = plan::parse_plan_file(read_file(plan_path, kMostPlan), plan_path.string());
   if (!file) return base::fail(file.error());
   if (file->model.recommender)
-    return base::fail(
-        wrong("E0624", plan_path.string(),
-              fmt::format("{} is a recommendation model: it does not go on from a text", file->model.name),
-              "sample from a causal model"));
+    return base::fail(wrong("E0624", plan_path.string(),
+                            fmt::format("{} is a recommendation model: it cannot continue a text", file->model.name),
+                            "sample from a causal model"));
   if (!file->model.causal)
     return base::fail(wrong("E0624", plan_path.string(),
-                            fmt::format("{} is not causal: it does not go on from a text", file->model.name),
+                            fmt::format("{} is not causal: it cannot continue a text", file->model.name),
                             "sample from a causal model"));
   const Resumed newest = newest_whole(run / "checkpoints");
   base::Diagnostics damaged = passed_over(newest);

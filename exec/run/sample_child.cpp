@@ -17,7 +17,7 @@ SampleOutcome sample_with_worker(const SampleCommand& command, const std::atomic
   const SampleOptions& o = command.options;
   if (!std::filesystem::exists(command.worker))
     throw Failure(
-        fmt::format("the worker {} is not there: it is built where MPI and a BLAS are found", command.worker.string()),
+        fmt::format("the worker {} does not exist: building it needs MPI and a BLAS", command.worker.string()),
         FailureKind::environment);
   std::vector<std::string> line = {command.worker.string(),
                                    "--sample",

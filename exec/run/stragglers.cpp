@@ -7,7 +7,7 @@
 namespace orrery::exec {
 namespace {
 
-double median(std::vector<double> values) {
+double upper_median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
@@ -19,19 +19,19 @@ Stragglers::Stragglers(std::vector<int> group, double ratio, std::size_t window)
     : group_(std::move(group)), ratio_(ratio), window_(window), past_(group_.size()), named_(group_.size()) {}
 
 double Stragglers::usual(std::size_t rank) const {
-  return median({past_[rank].begin(), past_[rank].end()});
+  return upper_median({past_[rank].begin(), past_[rank].end()});
 }
 
 double Stragglers::of_step(const std::vector<std::size_t>& ranks, std::size_t step) const {
   std::vector<double> values;
   for (const std::size_t rank : ranks) values.push_back(past_[rank][step]);
-  return median(std::move(values));
+  return upper_median(std::move(values));
 }
 
 double Stragglers::over_peers(std::size_t rank, const std::vector<std::size_t>& peers) const {
   std::vector<double> values;
   for (const std::size_t peer : peers) values.push_back(usual(peer));
-  const double of_peers = median(std::move(values));
+  const double of_peers = upper_median(std::move(values));
   return of_peers > 0 ? usual(rank) / of_peers : 1;
 }
 

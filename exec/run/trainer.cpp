@@ -107,7 +107,7 @@ double Trainer::evaluate() {
   Executor& executor = *held_out_->executor;
   // Decided on all ranks alike: a rank whose stage holds nothing would wait for the others for ever.
   if (transport_.maximum(executor_.arena().resting() ? 0.0 : 1.0) > 0)
-    throw Failure("the plan's pipeline holds micro-batches from step to step: it cannot evaluate between steps",
+    throw Failure("the plan's pipeline holds micro-batches from step to step, so it cannot evaluate between steps",
                   FailureKind::input);
   double sum = 0;
   std::vector<float> scores, labels;

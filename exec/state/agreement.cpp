@@ -1,4 +1,4 @@
-// Agreeing on failures, by the transport's small exchanges alone.
+// Agrees on failures with nothing but the transport's small exchanges.
 #include "exec/state/agreement.h"
 
 #include <algorithm>
@@ -14,10 +14,11 @@ namespace orrery::exec {
 namespace {
 
 constexpr std::size_t kMostText = 3000;   // bytes of a sentence
-constexpr std::size_t kBytesAtATime = 6;  // whole numbers of 48 bits are exact in a double
+constexpr std::size_t kBytesAtATime = 6;  // a double holds whole numbers of 48 bits exactly
 constexpr double kDamaged = 16, kInput = 17, kBit = 256;
 
-/// The text of rank `speaker`, on all ranks. The transport's exchanges have no broadcast; a failure has the time.
+/// The text of rank `speaker`, on all ranks. The transport's exchanges have no broadcast; after a failure there is
+/// time.
 std::string spoken_by(Transport& transport, int speaker, const std::string& mine) {
   const bool speaks = transport.rank() == speaker;
   const auto length =
@@ -45,7 +46,7 @@ void together(Transport& transport, const std::function<void()>& body) {
     body();
   } catch (const DamagedCheckpoint& damaged) {
     failed = true, text = damaged.what(), kind = kDamaged;
-  } catch (const InputFailure& input) {  // with its place
+  } catch (const InputFailure& input) {  // keeps its place
     failed = true, text = pack_diagnostics({input.diagnostic()}), kind = kInput;
   } catch (const Failure& failure) {
     failed = true, text = failure.what(), kind = static_cast<double>(failure.kind());

@@ -1,5 +1,5 @@
 #pragma once
-/// What goes wrong on one rank, known to all: a rank that succeeded must not wait for one that did not.
+/// Makes one rank's failure known to all: a rank that succeeded must not wait for one that did not.
 #include <functional>
 #include <string>
 
@@ -8,12 +8,12 @@
 
 namespace orrery::exec {
 
-/// Collective. Runs `body`, which has no collective in it. Where it throws on some rank, every rank throws the Failure
-/// of the lowest such rank: its sentence, its kind, and as DamagedCheckpoint or InputFailure where it is one.
+/// Collective. Runs `body`, which must contain nothing collective. If it throws on some rank, every rank throws the
+/// Failure of the lowest such rank, with its sentence and kind, as a DamagedCheckpoint or InputFailure if it was one.
 void together(Transport& transport, const std::function<void()>& body);
 
-/// Collective. What was wrong on some rank, on all of them. Rank 0, which speaks for all, has the first failing rank's
-/// diagnostics.
+/// Collective. Tells all ranks whether one of them found something wrong. Rank 0, which reports for all, gets the first
+/// failing rank's diagnostics.
 [[nodiscard]] base::Result<bool> agreed(Transport& transport, base::Result<bool> mine);
 
 }  // namespace orrery::exec

@@ -1,4 +1,4 @@
-// Saving and loading: every rank its own file, rank 0 the manifest and the rename.
+// Saves and loads: each rank writes its own file, rank 0 the manifest, and renames the folder.
 #include "exec/state/checkpoint.h"
 
 #include <fmt/format.h>
@@ -37,14 +37,14 @@ CheckpointFile write_own_file(const fs::path& folder, std::vector<CheckpointPart
   SafetensorsWriter writer(folder / parts.front().file, std::move(entries), metadata);
   for (std::vector<float>& one : values) {
     writer.append(one);
-    std::vector<float>().swap(one);  // the copy goes as it is written
+    std::vector<float>().swap(one);  // frees each copy as it is written
   }
   const std::uint32_t crc = writer.finish();
   for (std::size_t i = 0; i < parts.size(); ++i) parts[i].crc = writer.tensor_crcs()[i];
   return {parts.front().file, writer.bytes(), crc, writer.header_bytes(), writer.header_crc()};
 }
 
-/// Fills one holding from whatever parts overlap it. Returns how many of its logical elements were filled.
+/// Fills one holding from all parts that overlap it. Returns how many of its logical elements it filled.
 std::int64_t fill_holding(const CheckpointReader& reader, const SavedState& saved, const Holding& holding,
                           StoredValues& values, int tensor_rank) {
   const std::vector<Run> mine = runs_of(holding.range->tensor, tensor_rank, holding.local_begin, holding.local_end);
@@ -75,7 +75,7 @@ std::int64_t fill_holding(const CheckpointReader& reader, const SavedState& save
   return wanted - filled;
 }
 
-/// Fills one holding, of whatever state; it must be there as a whole.
+/// Fills one holding of any state; the checkpoint must have all of it.
 void fill(const CheckpointReader& reader, const SavedState& saved, const Holding& holding, StoredValues& values,
           int tensor_rank) {
   const bool none = reader.parts(saved.state, holding.range->name, saved.version).empty();
@@ -96,7 +96,7 @@ void fill_bucket(const CheckpointContext& context, const CheckpointReader& reade
   const int data_rank = context.schedule.spec.shard_index_of(bucket.experts, rank);
   StoredValues values(rank_class, context.arena, context.backend, buffer, saved.version);
   for (const Holding& holding : holdings(rank_class, bucket, buffer, data_rank)) {
-    // A run whose pipeline is another kept other versions, or none: then this one begins anew with the weights.
+    // A run with another pipeline kept other versions, or none: then this one starts over from the weights.
     const bool same =
         saved.state != State::stashed ||
         reader.versions(holding.range->name) == rank_class.buffers[static_cast<std::size_t>(buffer)].versions;
@@ -114,14 +114,14 @@ CheckpointSaver::~CheckpointSaver() {
   if (writer_.joinable()) writer_.join();
 }
 
-/// What some rank could not do, no rank has done: the temporary folder goes, and all throw the same.
+/// If one rank fails, the save fails on all: the temporary folder is removed, and all throw the same Failure.
 void CheckpointSaver::together_or_none(const std::function<void()>& body) {
   try {
     together(context_.transport, body);
   } catch (const Failure& failure) {
     if (context_.transport.rank() == 0) remove_quietly(temporary_name());
     throw Failure(
-        fmt::format("the checkpoint of step {} was not saved, and earlier ones stand: {}", step_, failure.what()),
+        fmt::format("the checkpoint of step {} was not saved; earlier ones remain: {}", step_, failure.what()),
         failure.kind());
   }
 }
@@ -190,7 +190,7 @@ std::int64_t CheckpointSaver::commit() {
   return step_;
 }
 
-/// Rank 0: the manifest, and the folder's name, which makes it a checkpoint.
+/// Rank 0: writes the manifest and renames the folder, which makes it a checkpoint.
 void CheckpointSaver::give_name(const std::vector<std::string>& shares) {
   if (notes_.before) notes_.before();
   Manifest head;
@@ -203,7 +203,7 @@ void CheckpointSaver::give_name(const std::vector<std::string>& shares) {
   const fs::path temporary = temporary_name(), final_name = folder_ / fmt::format("step-{:06}", step_);
   write_atomically(temporary / "manifest.json", join_shares(head, shares));
   std::error_code error;
-  if (fs::exists(final_name, error)) {  // a rerun of the same step
+  if (fs::exists(final_name, error)) {  // from an earlier run of the same step
     const fs::path earlier = final_name.string() + ".earlier.tmp";
     remove_tree(earlier);
     rename_path(final_name, earlier);
@@ -212,8 +212,8 @@ void CheckpointSaver::give_name(const std::vector<std::string>& shares) {
   sync_folder(folder_);
 }
 
-/// Rank 0: the mark that there are checkpoints; and all but the newest go, which first lose their names. The new one
-/// stands whatever happens here.
+/// Rank 0: marks that there are checkpoints, and removes all but the newest; each first loses its name. The new
+/// checkpoint stays whatever happens here.
 void CheckpointSaver::tidy() {
   try {
     std::error_code error;
@@ -251,7 +251,7 @@ namespace {
 
 using Named = std::map<std::pair<State, std::string>, std::vector<std::int64_t>>;  // state, tensor: logical shape
 
-/// Weights and the states that the optimizer has of each, of all ranks of the plan.
+/// The weights and their optimizer states, over all ranks of the plan.
 Named named_by(const plan::Schedule& schedule) {
   Named out;
   for (const plan::RankClass& rank_class : schedule.classes) {
@@ -270,14 +270,14 @@ Named named_by(const plan::Schedule& schedule) {
   return out;
 }
 
-/// A tensor that the checkpoint has beside those of the plan's: then it is of another model, or not this plan's kind.
+/// Refuses tensors that the plan does not have: the checkpoint is then of another model, or of another kind of plan.
 void check_nothing_more(const CheckpointContext& context, const CheckpointReader& reader, const std::string& name) {
   const Named wanted = named_by(context.schedule);
   for (const CheckpointPart& part : reader.manifest().parts) {
     if (has_versions(part.state) || part.state == State::scaling) continue;
     if (wanted.count({part.state, part.tensor.name}) == 0)
       throw Failure(
-          fmt::format("{}: has {} of {}, which the plan has not", name, name_of(part.state), part.tensor.name));
+          fmt::format("{}: has {} of {}, which the plan does not have", name, name_of(part.state), part.tensor.name));
   }
 }
 
@@ -286,7 +286,7 @@ void fill_all(const CheckpointContext& context, const CheckpointReader& reader) 
   for (const plan::Bucket& bucket : rank_class.buckets) {
     for (const SavedState& saved : saved_states(rank_class, bucket))
       fill_bucket(context, reader, bucket, saved, buffer_of(bucket, saved.state));
-    for (const int copy : {bucket.parameters, bucket.shard})  // what compute reads beside a master
+    for (const int copy : {bucket.parameters, bucket.shard})  // what compute reads, apart from the master
       if (copy >= 0 && copy != weight_buffer(bucket) && rank_class.buffers[static_cast<std::size_t>(copy)].persistent)
         fill_bucket(context, reader, bucket, {State::weight, 0}, copy);
   }
@@ -308,14 +308,14 @@ void fill_all(const CheckpointContext& context, const CheckpointReader& reader) 
 
 std::int64_t load_checkpoint(const CheckpointContext& context, const fs::path& checkpoint, Manifest* head) {
   std::optional<CheckpointReader> reader;
-  together(context.transport, [&] {  // no rank goes on before all files are known to be whole
+  together(context.transport, [&] {  // no rank continues before all files are known to be whole
     reader.emplace(checkpoint);
     reader->check_files(context.transport.rank(), context.transport.size());
   });
   together(context.transport, [&] {
     const std::string name = (checkpoint / "manifest.json").string();
     if (const std::string ours = plan::name_of(context.schedule.spec.optimizer); reader->optimizer() != ours)
-      throw Failure(fmt::format("{}: the run was trained with {}, whose states {} cannot go on from", name,
+      throw Failure(fmt::format("{}: the run was trained with {}, and {} cannot continue from its states", name,
                                 reader->optimizer(), ours));
     if (context.transport.rank() == 0) check_nothing_more(context, *reader, name);
     fill_all(context, *reader);

@@ -1,4 +1,4 @@
-// Reading a checkpoint's folder.
+// Reads a checkpoint's folder.
 #include "exec/state/checkpoint_files.h"
 
 #include <fmt/format.h>
@@ -23,7 +23,7 @@ constexpr std::int64_t kReadAtOnce = 1 << 20;      // bytes
 
 using Stream = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
 
-/// Of the next bytes of a file. Throws where it ends before them.
+/// The checksum of the next bytes of a file. Throws if it ends before them.
 std::uint32_t checksum_of(const Stream& file, std::int64_t bytes, const fs::path& path) {
   std::vector<std::byte> chunk(static_cast<std::size_t>(std::min(bytes, kReadAtOnce)));
   std::uint32_t crc = 0;
@@ -37,7 +37,7 @@ std::uint32_t checksum_of(const Stream& file, std::int64_t bytes, const fs::path
   return crc;
 }
 
-/// How its length is not the manifest's; empty where it is. Throws where there is no such file.
+/// How the file's length differs from the manifest's; empty if it does not. Throws if there is no such file.
 std::string other_length(const fs::path& path, const CheckpointFile& file) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
@@ -50,11 +50,11 @@ std::string other_length(const fs::path& path, const CheckpointFile& file) {
   if (error) throw DamagedCheckpoint(fmt::format("{}: {}", path.string(), error.message()));
   if (size == file.bytes) return {};
   const std::int64_t from = std::min(size, file.bytes), to = std::max(size, file.bytes) - 1;
-  return fmt::format("{}: damaged: {} bytes, the manifest says {}: bytes {} to {} are {}", path.string(), size,
+  return fmt::format("{}: damaged: {} bytes, but the manifest says {}: bytes {} to {} are {}", path.string(), size,
                      file.bytes, from, to, size < file.bytes ? "missing" : "too many");
 }
 
-/// Where the runs of a tensor leave a hole or overlap; empty: they cover it exactly.
+/// Where a tensor's runs leave a hole or overlap; empty: they cover it exactly once.
 std::string uncovered(std::vector<Run> runs, std::int64_t elements) {
   std::sort(runs.begin(), runs.end(), [](const Run& a, const Run& b) { return a.logical < b.logical; });
   std::int64_t at = 0;
@@ -91,7 +91,7 @@ CheckpointReader::CheckpointReader(fs::path folder) : folder_(std::move(folder))
   manifest_ = parse_manifest(text, name.string());
   if (const auto named = step_of(folder_); named && *named != manifest_.step)
     throw DamagedCheckpoint(
-        fmt::format("{}: it is of step {}, its folder's name says {}", name.string(), manifest_.step, *named));
+        fmt::format("{}: it is of step {}, but its folder's name says {}", name.string(), manifest_.step, *named));
   for (const CheckpointPart& part : manifest_.parts) {
     index_[{part.state, part.version, part.tensor.name}].push_back(&part);
     by_file_[part.file].push_back(&part);
@@ -117,7 +117,7 @@ void CheckpointReader::check_file(const CheckpointFile& file) const {
   if (!stream) throw DamagedCheckpoint(fmt::format("{}: cannot be opened", path.string()));
   const bool header_whole = !manifest_.sealed || checksum_of(stream, file.header_bytes, path) == file.header_crc;
   if (!header_whole) {
-    const std::string whose_it_is = opened ? whose(file, opened->header()) : "it is not one any more";
+    const std::string whose_it_is = opened ? whose(file, opened->header()) : "it no longer is a safetensors header";
     throw DamagedCheckpoint(fmt::format("{}: damaged in bytes 0 to {}, its header: {}", path.string(),
                                         file.header_bytes - 1,
                                         whose_it_is.empty() ? "its checksum is not the manifest's" : whose_it_is));
@@ -140,13 +140,13 @@ void CheckpointReader::check_file(const CheckpointFile& file) const {
   }
   if (bad == 0) return;
   if (bad == parts.size() && bad > 1)
-    where += fmt::format(", and its {} others: the file is another run's, or of another save", bad - 1);
+    where += fmt::format(", and its {} others: the file belongs to another run or another save", bad - 1);
   else if (bad > 1)
     where += fmt::format(", and in {} other tensors of {}", bad - 1, parts.size());
   throw DamagedCheckpoint(fmt::format("{}: damaged in {}: the checksum is not the manifest's", path.string(), where));
 }
 
-/// What a header that is not the manifest's says of itself, where that is the fault.
+/// What a header says about itself if it belongs to another checkpoint, when that is the fault.
 std::string CheckpointReader::whose(const CheckpointFile& file, const SafetensorsHeader& header) const {
   const auto said = [&](const char* key) {
     const auto found = header.metadata.find(key);
@@ -158,7 +158,7 @@ std::string CheckpointReader::whose(const CheckpointFile& file, const Safetensor
   return {};
 }
 
-/// The header has the tensors of the manifest's parts, in their order, and nothing else.
+/// The header must have the tensors of the manifest's parts, in their order, and nothing else.
 void CheckpointReader::check_header(const CheckpointFile& file, const SafetensorsFile& opened,
                                     const std::vector<const CheckpointPart*>& parts) const {
   const SafetensorsHeader& header = opened.header();
@@ -166,7 +166,7 @@ void CheckpointReader::check_header(const CheckpointFile& file, const Safetensor
     throw DamagedCheckpoint(fmt::format("{}: damaged: {}", opened.name(), what));
   };
   if (manifest_.sealed && header.data_start != file.header_bytes)
-    bad(fmt::format("its header ends at byte {}, the manifest says {}", header.data_start, file.header_bytes));
+    bad(fmt::format("its header ends at byte {}, but the manifest says {}", header.data_start, file.header_bytes));
   for (std::size_t i = 0; i < std::max(parts.size(), header.tensors.size()); ++i) {
     if (i >= parts.size())
       bad(fmt::format("it has a tensor {} that the manifest does not list", header.tensors[i].name));

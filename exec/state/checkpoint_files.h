@@ -1,5 +1,6 @@
 #pragma once
-/// A checkpoint folder opened for reading: its manifest, whether its files are whole, and logical tensors from parts.
+/// A checkpoint folder opened for reading: its manifest, the check that its files are whole, and logical tensors from
+/// parts.
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -16,27 +17,27 @@ namespace orrery::exec {
 
 class CheckpointReader {
  public:
-  /// Throws DamagedCheckpoint when the manifest cannot be read, is not what was written, contradicts itself or is of
-  /// another step than the folder's name says.
+  /// Throws DamagedCheckpoint if the manifest cannot be read, was changed, contradicts itself, or is of another step
+  /// than the folder's name says.
   explicit CheckpointReader(std::filesystem::path folder);
   [[nodiscard]] const Manifest& manifest() const { return manifest_; }
   [[nodiscard]] std::int64_t step() const { return manifest_.step; }
-  /// Sequences that the run had read; -1: it does not say.
+  /// Sequences that the run had read; -1: unknown.
   [[nodiscard]] std::int64_t sequences() const { return manifest_.sequences; }
-  /// Which one's states it has: plan::name_of(OptimizerKind).
+  /// The optimizer whose states it has: plan::name_of(OptimizerKind).
   [[nodiscard]] const std::string& optimizer() const { return manifest_.optimizer; }
-  /// Holds every `ways`-th file from `first` on against the manifest: its length, its header's step, run, tensors and
-  /// shapes, and its checksums; `first` 0 also that the parts cover each logical tensor exactly once. Throws
-  /// DamagedCheckpoint naming the file, and the bytes and the tensor that are damaged.
+  /// Checks every `ways`-th file from `first` on against the manifest: its length, its header's step, run, tensors and
+  /// shapes, and its checksums; with `first` 0 also that the parts cover each logical tensor exactly once. Throws
+  /// DamagedCheckpoint, which names the file, and the damaged bytes and tensor.
   void check_files(int first = 0, int ways = 1) const;
-  /// The parts of a logical tensor; none where the checkpoint has nothing of it. `version`: of what is stashed.
+  /// The parts of a logical tensor; none if the checkpoint has nothing of it. `version`: for stashed states.
   [[nodiscard]] const std::vector<const CheckpointPart*>& parts(State state, const std::string& tensor,
                                                                 int version = 0) const;
   /// How many versions of a weight are stashed.
   [[nodiscard]] int versions(const std::string& tensor) const;
-  /// Elements of a part, from its own first on. Throws Failure when the file has not what the manifest says.
+  /// Elements of a part, counted from its own `first`. Throws Failure if the file does not have what the manifest says.
   void read(const CheckpointPart& part, std::int64_t first, std::span<float> out) const;
-  /// A whole logical tensor. Throws Failure when it has another shape or an element is missing.
+  /// A whole logical tensor. Throws Failure if it has another shape or lacks an element.
   [[nodiscard]] std::vector<float> tensor(State state, const std::string& name,
                                           const std::vector<std::int64_t>& shape) const;
 
@@ -49,11 +50,11 @@ class CheckpointReader {
   std::filesystem::path folder_;
   Manifest manifest_;
   std::map<std::tuple<State, int, std::string>, std::vector<const CheckpointPart*>> index_;
-  std::map<std::string, std::vector<const CheckpointPart*>> by_file_;  ///< in the order of the file
+  std::map<std::string, std::vector<const CheckpointPart*>> by_file_;  ///< in the file's order
   mutable std::map<std::string, SafetensorsFile> open_;
 };
 
-/// The step that a checkpoint folder's name says: step-000020. Nothing for any other name.
+/// The step in a checkpoint folder's name: step-000020. Nothing for any other name.
 [[nodiscard]] std::optional<std::int64_t> step_of(const std::filesystem::path& checkpoint);
 
 }  // namespace orrery::exec

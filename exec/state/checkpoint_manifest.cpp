@@ -1,4 +1,4 @@
-// The manifest's text, written and strictly read.
+// Writes the manifest's text, and reads it strictly.
 #include "exec/state/checkpoint_manifest.h"
 
 #include <fmt/format.h>
@@ -46,7 +46,7 @@ std::uint32_t seal_of(std::string_view before, std::string_view after) {
   return crc32(std::as_bytes(std::span(after)), crc);
 }
 
-/// Reads objects and notes which keys there were.
+/// Reads objects, and notes which keys they have.
 class Keys {
  public:
   explicit Keys(base::JsonReader& reader) : reader_(reader) { reader_.open_object(); }
@@ -73,9 +73,9 @@ std::vector<std::int64_t> read_shape(base::JsonReader& reader) {
   while (reader.item()) {
     shape.push_back(reader.integer(1, kMost));
     if (shape.size() > kMostDimensions || __builtin_mul_overflow(elements, shape.back(), &elements))
-      reader.error("a shape that cannot be");
+      reader.error("an impossible shape");
   }
-  if (shape.empty()) reader.error("a shape that cannot be");
+  if (shape.empty()) reader.error("an impossible shape");
   return shape;
 }
 
@@ -84,11 +84,11 @@ State read_state(base::JsonReader& reader) {
   for (const State one : {State::weight, State::first_moment, State::second_moment, State::stashed, State::factor_sum,
                           State::factor_rows, State::factor_columns, State::scaling, State::error, State::low_rank_q})
     if (text == name_of(one)) return one;
-  reader.error(fmt::format("state \"{}\" is not one that this program knows", text));
+  reader.error(fmt::format("state \"{}\" is unknown to this program", text));
   return {};
 }
 
-/// A name of a file of this folder, and of nothing else.
+/// The name of a file in this folder, without any path.
 std::string read_name(base::JsonReader& reader) {
   std::string name = reader.text();
   const bool plain = !name.empty() && name.front() != '.' && name.size() < 256 &&
@@ -97,12 +97,12 @@ std::string read_name(base::JsonReader& reader) {
   return name;
 }
 
-/// Whether the part of the tensor that is named can be a part of it.
+/// Whether a part fits into the tensor that it names.
 bool consistent(const CheckpointPart& part) {
   const std::vector<std::int64_t>&shape = part.tensor.shape, &whole = part.tensor.logical_shape;
   if (shape.size() != whole.size() || part.begin < 0 || part.end <= part.begin) return false;
   if (part.tensor.split_axis >= static_cast<int>(shape.size())) return false;
-  const auto axis = static_cast<std::size_t>(std::max(part.tensor.split_axis, 0));  // that is cut or padded
+  const auto axis = static_cast<std::size_t>(std::max(part.tensor.split_axis, 0));  // the axis that is cut or padded
   std::int64_t elements = 1, end = 0;
   for (std::size_t i = 0; i < shape.size(); ++i) {
     elements *= shape[i];
@@ -140,7 +140,7 @@ CheckpointPart read_part(base::JsonReader& reader) {
     else if (key == "crc32")
       part.crc = static_cast<std::uint32_t>(reader.integer(0, kMostCrc));
     else
-      reader.error(fmt::format("key \"{}\" is not one that this program knows", key));
+      reader.error(fmt::format("key \"{}\" is unknown to this program", key));
   }
   keys.need(
       {"file", "key", "state", "tensor", "logical_shape", "part_shape", "split_axis", "split_index", "begin", "end"});
@@ -164,7 +164,7 @@ CheckpointFile read_file_entry(base::JsonReader& reader) {
     else if (key == "header_crc32")
       file.header_crc = static_cast<std::uint32_t>(reader.integer(0, kMostCrc));
     else
-      reader.error(fmt::format("key \"{}\" is not one that this program knows", key));
+      reader.error(fmt::format("key \"{}\" is unknown to this program", key));
   }
   keys.need({"name", "bytes", "crc32"});
   return file;
@@ -181,7 +181,7 @@ DataMark read_data(base::JsonReader& reader) {
     else if (key == "sampled_crc32")
       data.sampled_crc = static_cast<std::uint32_t>(reader.integer(0, kMostCrc));
     else
-      reader.error(fmt::format("key \"{}\" is not one that this program knows", key));
+      reader.error(fmt::format("key \"{}\" is unknown to this program", key));
   }
   keys.need({"tokens", "format", "sampled_crc32"});
   return data;
@@ -189,7 +189,7 @@ DataMark read_data(base::JsonReader& reader) {
 
 Manifest read_manifest(base::JsonReader& reader, bool sealed) {
   Manifest manifest;
-  manifest.optimizer = "adamw";  // files from before there were others
+  manifest.optimizer = "adamw";  // files from before there were other optimizers
   manifest.sealed = sealed;
   Keys keys(reader);
   std::string format;
@@ -220,7 +220,7 @@ Manifest read_manifest(base::JsonReader& reader, bool sealed) {
     } else if (key == "checksum" && sealed)
       (void)reader.text();
     else
-      reader.error(fmt::format("key \"{}\" is not one that this program knows", key));
+      reader.error(fmt::format("key \"{}\" is unknown to this program", key));
   }
   keys.need({"format_version", "step", "files", "parts"});
   if (sealed) keys.need({"sequences", "optimizer", "checksum"});
@@ -228,7 +228,7 @@ Manifest read_manifest(base::JsonReader& reader, bool sealed) {
   return manifest;
 }
 
-/// What contradicts itself between the lists of files and of parts.
+/// Refuses lists of files and parts that contradict each other.
 void check_lists(const Manifest& manifest, const std::string& name) {
   std::set<std::string> listed, used;
   for (const CheckpointFile& file : manifest.files) {
@@ -247,7 +247,7 @@ void check_lists(const Manifest& manifest, const std::string& name) {
   if (manifest.parts.empty()) throw DamagedCheckpoint(name + ": it lists nothing");
 }
 
-/// Whether the text ends in a checksum. Throws where that is not its own.
+/// Whether the text ends in a checksum. Throws if the checksum is wrong.
 bool check_seal(const std::string& text, const std::string& name) {
   const std::size_t tail = kBeforeDigits.size() + kDigits.size() + kAfterDigits.size();
   const std::string_view all = text;
@@ -290,7 +290,7 @@ std::string join_shares(const Manifest& head, const std::vector<std::string>& sh
   manifest["files"] = ordered_json::array();
   manifest["parts"] = ordered_json::array();
   for (const std::string& text : shares) {
-    const ordered_json share = ordered_json::parse(text);  // this program's own, of a moment ago
+    const ordered_json share = ordered_json::parse(text);  // just written by this program
     if (share["parts"].empty()) continue;
     manifest["files"].push_back(share["file"]);
     for (const ordered_json& part : share["parts"]) manifest["parts"].push_back(part);

@@ -1,4 +1,4 @@
-// Who writes which part.
+// Which rank writes which part.
 #include "exec/state/checkpoint_parts.h"
 
 #include <fmt/format.h>
@@ -50,12 +50,12 @@ std::vector<OwnState> own_states(const plan::RankClass& rank_class) {
     if (offset < 0) return;
     OwnState own{state, of, buffer, offset};
     models::Tensor& t = own.range.tensor;
-    if (axis >= 0) {  // one axis of a matrix
+    if (axis >= 0) {  // sums along one axis of a matrix
       const bool split = t.split_axis == axis;
       t.shape = {t.shape[static_cast<std::size_t>(axis)]};
       t.logical_shape = {t.logical_shape[static_cast<std::size_t>(axis)]};
       t.split_axis = split ? 0 : -1;
-    } else if (of.factor_rows >= 0) {  // its sum
+    } else if (of.factor_rows >= 0) {  // the matrix's sum
       t.shape = t.logical_shape = {1};
       t.split_axis = -1;
     }
@@ -120,16 +120,16 @@ std::vector<OwnedPart> owned_parts(const plan::Schedule& schedule, int rank) {
     for (const auto& [state, version] : saved_states(rank_class, rank_class.buckets[b])) {
       const plan::Bucket& bucket = rank_class.buckets[b];
       const int buffer = buffer_of(bucket, state);
-      // Of what every replica has, or every sub-group, they take turns.
+      // What all replicas or sub-groups have, they write in turns.
       const bool sharded = is_sharded(rank_class, bucket, buffer);
-      const bool apart = bucket.experts && spec.folds_experts();  // each part of the experts has replicas of its own
+      const bool apart = bucket.experts && spec.folds_experts();  // each part of the experts has its own replicas
       const int ways = sharded ? spec.sub_groups() : apart ? spec.expert_shards() : spec.replicas();
       const int turn = sharded ? spec.sub_group_of(rank) : apart ? spec.expert_shard_index(rank) : replica;
       if (turn != static_cast<int>(b) % ways) continue;
       for (const Holding& holding : holdings(rank_class, bucket, buffer, spec.shard_index_of(bucket.experts, rank)))
         write({state, version}, *holding.range, holding.local_begin, holding.local_end, buffer, holding.buffer_offset);
     }
-  for (const OwnState& own : own_states(rank_class))  // the same on every replica
+  for (const OwnState& own : own_states(rank_class))  // every replica has the same
     if (replica == 0) write({own.state, 0}, own.range, 0, own.range.tensor.elements(), own.buffer, own.offset);
   for (OwnedPart& part : compression_parts(schedule, rank)) out.push_back(std::move(part));
   for (const HeldShard& shard : held_shards(schedule, rank)) {

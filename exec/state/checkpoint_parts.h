@@ -1,5 +1,6 @@
 #pragma once
-/// The parts of a checkpoint: runs of a rank's share of a logical tensor. exec/state/checkpoint_manifest.h lists them.
+/// The parts of a checkpoint: runs of a rank's share of a logical tensor, as exec/state/checkpoint_manifest.h lists
+/// them.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -9,9 +10,9 @@
 
 namespace orrery::exec {
 
-/// Moments of 8-bit Adam are saved in fp32; SGD's momentum is a first moment. Adafactor's factors are tensors of their
-/// own, and so is loss scaling. stashed: an earlier version of a weight, of a pipeline that does not drain. error,
-/// low_rank_q: exec/state/compression_states.h.
+/// Moments of 8-bit Adam are saved in fp32. SGD's momentum is a first moment. Adafactor's factors and loss scaling are
+/// tensors of their own. stashed: an earlier version of a weight, in a pipeline that does not drain. error, low_rank_q:
+/// exec/state/compression_states.h.
 enum class State {
   weight,
   first_moment,
@@ -24,25 +25,26 @@ enum class State {
   error,
   low_rank_q
 };
-inline constexpr State kStates[] = {State::weight, State::first_moment, State::second_moment};  ///< of each element
+inline constexpr State kStates[] = {State::weight, State::first_moment,
+                                    State::second_moment};  ///< one value per element
 [[nodiscard]] const char* name_of(State state);
-/// Of which there are several of one tensor: versions of a weight, errors of replicas, Q of tensor ranks.
+/// Whether there may be several of one tensor: versions of a weight, errors of replicas, Q of tensor ranks.
 [[nodiscard]] bool has_versions(State state);
 [[nodiscard]] int buffer_of(const plan::Bucket& bucket, State state);
 
-/// Local elements [begin, end) of the part that tensor rank `tensor_rank` has of a logical tensor.
+/// Local elements [begin, end) of tensor rank `tensor_rank`'s part of a logical tensor.
 struct CheckpointPart {
   std::string file;  ///< "rank-00000.safetensors"
   std::string key;   ///< name of the tensor in that file; one dimension
   State state{};
-  int version = 0;        ///< of what is stashed: its place in the ring; of errors and Q: whose it is
+  int version = 0;        ///< of a stashed weight: its place in the ring; of an error or Q: its holder
   models::Tensor tensor;  ///< name, shape, logical_shape and split_axis only
   int tensor_rank = 0;
   std::int64_t begin = 0, end = 0;
-  std::uint32_t crc = 0;  ///< of its bytes in the file; manifests of format 1.0 have none
+  std::uint32_t crc = 0;  ///< of its bytes in the file; absent from manifests of format 1.0
 };
 
-/// A run of values that stands by itself in a buffer of the class: factors, loss scaling.
+/// A run of values that is not part of a bucket: factors, loss scaling.
 struct OwnState {
   State state{};
   plan::ParameterRange range;  ///< name and shapes
@@ -51,16 +53,16 @@ struct OwnState {
 };
 [[nodiscard]] std::vector<OwnState> own_states(const plan::RankClass& rank_class);
 
-/// What rank `rank` writes: its own shard where the states are sharded, of every so many-th bucket if there are so many
-/// sub-groups, else every data-th bucket; a replicated parameter from tensor rank 0 alone; a second copy of the tied
-/// table, or of a mirrored model, not at all.
+/// What rank `rank` writes. If states are sharded: its own shard, of every n-th bucket if there are n sub-groups;
+/// otherwise every data-th bucket. Replicated parameters are written by tensor rank 0 alone, and second copies (the
+/// tied table's, or a mirrored model's) not at all.
 struct OwnedPart {
   CheckpointPart part;
   int buffer = -1;
   std::int64_t buffer_offset = 0;
 };
 
-/// A state of a bucket in one of its versions, as it is saved and loaded.
+/// One version of a bucket's state, as it is saved and loaded.
 struct SavedState {
   State state{};
   int version = 0;

@@ -1,4 +1,4 @@
-// Errors and factors of PowerSGD.
+// PowerSGD's errors and factors.
 #include "exec/state/compression_states.h"
 
 #include <fmt/format.h>
@@ -8,14 +8,14 @@
 #include "base/random.h"
 #include "exec/failure.h"
 #include "exec/state/stored_values.h"
-#include "plan/lower/low_rank.h"
+#include "plan/outline/low_rank.h"
 
 namespace orrery::exec {
 namespace {
 
 constexpr std::int64_t kChunk = 1 << 16;  // elements on the host at a time
 
-/// Stages that hold a compressed parameter: two where a tied table's ends are apart. `copy`: which of them `of` is.
+/// The stages that hold a compressed parameter: two for the ends of a tied table. `copy`: which of them `of` is.
 struct Copies {
   int count = 0, copy = 0;
 };
@@ -31,13 +31,13 @@ Copies copies_of(const plan::Schedule& schedule, const plan::RankClass& of, cons
   return copies;
 }
 
-/// One compressed parameter of a rank.
+/// One compressed parameter on a rank.
 struct Compressed {
   const plan::Bucket* bucket = nullptr;
   const plan::ParameterRange* range = nullptr;
   std::int64_t q_elements = 0;
   int holders = 1, holder = 0;      ///< of errors
-  int q_holders = 1, q_holder = 0;  ///< of Q: equal on all replicas
+  int q_holders = 1, q_holder = 0;  ///< of Q: the same on all replicas
   bool writes_error = false, writes_q = false;
 };
 
@@ -147,7 +147,7 @@ void begin_low_rank(const plan::Schedule& schedule, int rank, Arena& arena, Back
   for (const Compressed& one : compressed(schedule, rank)) {
     StoredValues values(schedule.class_of(rank), arena, backend, one.bucket->low_rank_q);
     const std::uint64_t stream = base::stream_of(one.range->name + ".low_rank_q");
-    // Tensor ranks draw one after the other: Q of a matrix that is cut along its columns is the whole matrix's.
+    // Tensor ranks take consecutive draws: for a matrix cut along its columns they have the whole matrix's Q.
     const int part = one.range->replicated ? 0 : rank % schedule.spec.tensor;
     std::vector<float> host(static_cast<std::size_t>(one.q_elements));
     for (std::size_t i = 0; i < host.size(); ++i)

@@ -1,10 +1,11 @@
 #pragma once
-/// PowerSGD's states of a rank (plan/lower/compress.h): where Q begins, and how checkpoints have errors and Q.
+/// A rank's PowerSGD states (plan/lower/compress.h): how Q begins, and how checkpoints store errors and Q.
 ///
-/// An error is one replica's own, and with a tied table one copy's: a checkpoint has each holder's. What matters of
-/// them is their sum, which the gradients still lack: as many holders as wrote them read their own again; of another
-/// number each takes an equal part of the sum. A Q is a tensor rank's, of its part of the matrix: with other tensor
-/// ways, or another rank, it begins anew. A run that did not compress has neither.
+/// An error belongs to one replica, and with a tied table to one copy of it; a checkpoint has each holder's. Only their
+/// sum matters, which is what gradients still lack. If there are as many holders as wrote them, each reads its own
+/// again; otherwise each takes an equal part of the sum. A Q belongs to a tensor rank, for its part of the matrix; with
+/// another number of tensor ranks, or another `rank` of PowerSGD, it starts over. A run that did not compress has
+/// neither.
 #include <vector>
 
 #include "exec/state/checkpoint.h"
@@ -12,13 +13,13 @@
 
 namespace orrery::exec {
 
-/// Draws every Q from a standard normal distribution, as Vogels et al. 2019 begin; the same whatever the job's seed.
+/// Draws every Q from a standard normal distribution, as Vogels et al. 2019 begin; the same for every seed of the job.
 void begin_low_rank(const plan::Schedule& schedule, int rank, Arena& arena, Backend& backend);
 
-/// What `rank` writes of them.
+/// The parts of them that `rank` writes.
 [[nodiscard]] std::vector<OwnedPart> compression_parts(const plan::Schedule& schedule, int rank);
 
-/// Reads what the checkpoint has; the rest begins as in a new run.
+/// Reads what the checkpoint has; the rest starts as in a new run.
 void load_compression(const CheckpointContext& context, const CheckpointReader& reader);
 
 }  // namespace orrery::exec

@@ -1,4 +1,4 @@
-// Logical tensors of a checkpoint, put together one by one and written under other names.
+// Assembles a checkpoint's logical tensors one by one, and writes them under other names.
 #include "exec/state/export.h"
 
 #include <fmt/format.h>
@@ -20,25 +20,25 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// A tensor of the file and the logical ones that it is made of.
+/// A tensor of the file, and the logical tensors that it consists of.
 struct FileTensor {
   std::vector<std::int64_t> shape;
   struct Piece {
     std::string name;
     std::vector<std::int64_t> shape;  ///< logical
     FilePlace place;
-    std::string lora_a, lora_b;  ///< of an adapter beside it, which is added to it; empty: none
+    std::string lora_a, lora_b;  ///< of an adapter to add to it; empty: none
   };
   std::vector<Piece> pieces;
 };
 
-/// Every parameter of the model, by the file's names.
+/// Every parameter of the model, by its name in the file.
 std::map<std::string, FileTensor> file_tensors(const models::Model& model) {
   std::map<std::string, FileTensor> out;
   std::set<std::string> seen;
   const models::WeightNames names = models::weight_names(model);
   const auto note = [&](const models::Tensor& tensor, const std::string& adapter = "") {
-    if (!seen.insert(tensor.name).second) return;  // the tied table, which embedding and head have
+    if (!seen.insert(tensor.name).second) return;  // the tied table, which both embedding and head have
     FilePlace place = place_in_file(names, tensor);
     FileTensor& into = out[place.name];
     into.shape = place.shape;

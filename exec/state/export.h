@@ -1,5 +1,5 @@
 #pragma once
-/// A checkpoint's weights as Hugging Face's transformers read them: model.safetensors and config.json.
+/// Writes a checkpoint's weights as Hugging Face's transformers read them: model.safetensors and config.json.
 #include <cstdint>
 #include <filesystem>
 
@@ -13,8 +13,8 @@ struct Exported {
   std::int64_t tensors = 0, parameters = 0, bytes = 0;
 };
 
-/// Writes into `folder`, which is made; each file under another name first. One tensor is in memory at a time. The
-/// checkpoint's checksums are checked. E0604 where Hugging Face's class of that family cannot say the model; throws
+/// Creates `folder` and writes into it; each file has a temporary name first. Holds one tensor in memory at a time.
+/// Checks the checkpoint's checksums. E0604 if Hugging Face's class of that family cannot express the model; throws
 /// Failure on damage, a missing part or a full disk.
 [[nodiscard]] base::Result<Exported> export_checkpoint(const models::Model& model,
                                                        const std::filesystem::path& checkpoint,

@@ -1,4 +1,4 @@
-// Packing a rank's runs into bytes, and putting all ranks' runs together.
+// Packs a rank's runs into bytes, and assembles all ranks' runs.
 #include "exec/state/gather_logical.h"
 
 #include <algorithm>
@@ -20,14 +20,14 @@ void put(std::string& out, const void* data, std::size_t bytes) {
   out.append(static_cast<const char*>(data), bytes);
 }
 
-/// A run: class, bucket and range numbers (bucket -1: of the sharded tables), first logical element, count, values.
-/// `rank` of the text gives the class.
+/// A run: class, bucket and range numbers (bucket -1: sharded tables), first logical element, count, values. The text's
+/// `rank` gives the class.
 struct RunHeader {
   std::int32_t bucket = 0, range = 0;
   std::int64_t logical = 0, elements = 0;
 };
 
-/// Of a parameter server: the mean of the workers' gradients of this rank's shard.
+/// With a parameter server: the mean of the workers' gradients for this rank's shard.
 struct Place {
   int tensor_rank = 0, data_rank = 0;
 };
@@ -64,7 +64,7 @@ std::string pack(const plan::Schedule& schedule, Gathered what, Arena& arena, Ba
   std::string out;
   for (std::size_t b = 0; b < rank_class.buckets.size(); ++b) {
     const plan::Bucket& bucket = rank_class.buckets[b];
-    // Tables have gradients to show only where every rank has all of them: none are, so that placements compare.
+    // Gradients of tables exist only where every rank has all tables. Gathers none, so that placements can be compared.
     if (what == Gathered::gradients && ((schedule.tables && bucket.embedding) || bucket.frozen)) continue;
     if (what == Gathered::gradients && bucket.received >= 0) {
       pack_received(out, rank_class, static_cast<int>(b), arena, backend,
@@ -85,7 +85,7 @@ std::string pack(const plan::Schedule& schedule, Gathered what, Arena& arena, Ba
                put(out, values.data(), values.size_bytes());
              });
   }
-  if (what == Gathered::gradients) return out;  // those of tables are applied where they are summed
+  if (what == Gathered::gradients) return out;  // gradients of tables are applied where they are summed
   const std::vector<plan::ParameterRange> biases = plan::expert_bias_ranges(rank_class);
   for (std::size_t i = 0; i < biases.size(); ++i) {
     std::vector<float> values(static_cast<std::size_t>(biases[i].elements));

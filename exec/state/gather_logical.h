@@ -1,6 +1,6 @@
 #pragma once
-/// Gathers sharded values into whole logical tensors on rank 0: reduced gradients for comparison with another run, and
-/// weights for export. For models that fit one host's memory.
+/// Gathers sharded values as whole logical tensors on rank 0: reduced gradients to compare with another run, and
+/// weights to export. For models that fit in one host's memory.
 #include <map>
 #include <string>
 #include <vector>
@@ -20,12 +20,12 @@ using LogicalTensors = std::map<std::string, LogicalTensor>;
 
 enum class Gathered { gradients, weights };
 
-/// Collective over all ranks; the tensors are on rank 0, empty elsewhere. Gradients only from Executor's
-/// before_optimizer. Every element of every parameter is filled, else it is our bug.
+/// Collective over all ranks. The tensors are on rank 0; other ranks get none. Gradients only from Executor's
+/// before_optimizer. Every element of every parameter is filled; anything else is our bug.
 [[nodiscard]] LogicalTensors gather_logical(const plan::Schedule& schedule, Gathered what, Arena& arena,
                                             Backend& backend, Transport& transport);
 
-/// As one safetensors file, written under another name and renamed.
+/// Writes one safetensors file, under a temporary name that is then replaced.
 void write_tensors(const std::string& path, const LogicalTensors& tensors);
 
 }  // namespace orrery::exec

@@ -1,4 +1,4 @@
-// Finding checkpoints, and falling back where the newest is damaged.
+// Finds checkpoints, and falls back if the newest is damaged.
 #include "exec/state/generations.h"
 
 #include <fmt/format.h>
@@ -20,11 +20,11 @@ std::vector<fs::path> generations(const fs::path& folder) {
   if (fs::symlink_status(folder, error).type() == fs::file_type::not_found) return {};
   const fs::file_status status = fs::status(folder, error);
   if (status.type() == fs::file_type::not_found)
-    throw Failure(fmt::format("{} is a link to {}, which is not there: a disk may not be mounted", folder.string(),
+    throw Failure(fmt::format("{} is a link to {}, which does not exist: a disk may not be mounted", folder.string(),
                               fs::read_symlink(folder, error).string()));
   if (status.type() != fs::file_type::directory)
     throw Failure(fmt::format("{} {}", folder.string(),
-                              error ? "cannot be looked at: " + error.message() : std::string("is not a folder")));
+                              error ? "cannot be examined: " + error.message() : std::string("is not a folder")));
   std::vector<std::pair<std::int64_t, fs::path>> found;
   fs::directory_iterator it(folder, error);
   for (; !error && it != fs::directory_iterator(); it.increment(error))
@@ -90,7 +90,7 @@ base::Diagnostics passed_over(const Resumed& found) {
                    "E0642",
                    {one.path.string(), 0, 0, 1},
                    fmt::format("a checkpoint is damaged: {}", one.why),
-                   found.from ? fmt::format("{} is read in its place", found.from->string()) : std::string(),
+                   found.from ? fmt::format("{} is read instead", found.from->string()) : std::string(),
                    {}});
   return out;
 }

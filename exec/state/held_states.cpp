@@ -1,4 +1,4 @@
-// Buffers of a class as parts with keys: what two ranks of equal keys hold is equal.
+// A class's buffers as parts with keys: two ranks hold equal values under equal keys.
 #include "exec/state/held_states.h"
 
 #include <fmt/format.h>
@@ -16,7 +16,7 @@ class Collector {
   Collector(const plan::Schedule& schedule, int rank)
       : class_(schedule.class_of(rank)), tensor_rank_(rank % schedule.spec.tensor), spec_(schedule.spec), rank_(rank) {}
 
-  /// A buffer that lies as the bucket's parameters do, whole or this rank's shard of it.
+  /// A buffer laid out like the bucket's parameters: all of them, or this rank's shard.
   void by_tensor(const char* state, const plan::Bucket& bucket, int buffer) {
     if (!held(buffer)) return;
     for (int version = 0; version < class_.buffers[static_cast<std::size_t>(buffer)].versions; ++version)
@@ -30,7 +30,7 @@ class Collector {
       }
   }
 
-  /// A buffer as a whole. `shared`: what tells those who hold the same apart from others; empty: nobody does.
+  /// A buffer as a whole. `shared`: a text that is equal for ranks with the same values; empty: no other rank has them.
   void whole(const char* state, const std::string& of, int buffer, const std::string& shared) {
     if (!held(buffer)) return;
     const plan::Buffer& b = class_.buffers[static_cast<std::size_t>(buffer)];

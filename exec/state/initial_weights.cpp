@@ -1,4 +1,4 @@
-// Initial weights from safetensors files: Hugging Face's names and orientations, or our own.
+// Initial weights from safetensors files, with Hugging Face's names and orientations or our own.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ namespace {
 
 constexpr const char* kCode = "E0602";
 
-/// Where a logical tensor stands: logical (o, i) is file element (i, row(o)) when transposed, else (row(o), i).
+/// Where a logical tensor is: logical (o, i) is the file's element (i, row(o)) if transposed, else (row(o), i).
 struct Place {
   const SafetensorsFile* file = nullptr;
   const TensorEntry* entry = nullptr;
@@ -37,7 +37,7 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
 std::pair<const SafetensorsFile*, const TensorEntry*> find(const Files& files, const std::string& name) {
   for (const SafetensorsFile* file : files)
     if (const TensorEntry* entry = file->header().find(name)) return {file, entry};
-  // BERT's first files have TensorFlow's names of what a norm has.
+  // BERT's first files use TensorFlow's names for the parts of a norm.
   constexpr std::pair<std::string_view, std::string_view> kOlder[] = {{"LayerNorm.weight", "LayerNorm.gamma"},
                                                                       {"LayerNorm.bias", "LayerNorm.beta"}};
   for (const auto& [now, then] : kOlder)
@@ -45,7 +45,7 @@ std::pair<const SafetensorsFile*, const TensorEntry*> find(const Files& files, c
   return {nullptr, nullptr};
 }
 
-// Our own name first, then each family's, as it is and without its prefix. The families' names differ.
+// Tries our own name first, then each family's, with and without its prefix. No two families use the same names.
 std::optional<Place> find_place(const Files& files, const plan::ParameterRange& range,
                                 const std::vector<models::WeightNames>& families, std::string& problem) {
   const std::vector<std::int64_t>& shape = range.tensor.logical_shape;
@@ -80,8 +80,8 @@ std::optional<Place> find_place(const Files& files, const plan::ParameterRange& 
   return std::nullopt;
 }
 
-/// The file's matrix, of a tensor of all experts one's, is read once and kept while its rows are asked for: a
-/// transposed run touches all of it.
+/// A file's matrix (in a tensor of all experts, one expert's) is read once and kept while its rows are asked for,
+/// because a transposed run touches all of it.
 struct Transposed {
   const TensorEntry* entry = nullptr;
   std::int64_t base = 0;
@@ -119,12 +119,12 @@ void copy_from(const Place& place, Transposed& cache, std::int64_t first, std::s
   }
 }
 
-/// The model's family; of those whose names nobody else has, and where no model is given, any of these.
+/// The model's family, if its names are its own; otherwise, or without a model, any of these.
 std::vector<models::WeightNames> names_to_try(const models::Model* model) {
   using models::Family;
   std::vector<models::WeightNames> out;
   constexpr Family kAnyOf[] = {Family::gpt, Family::llama, Family::bert};
-  if (model && model->recommender) return out;  // our own names are the public DLRM's
+  if (model && model->recommender) return out;  // our own names equal the public DLRM's
   if (model) out.push_back(models::weight_names(*model));
   if (!model || model->family == Family::mistral ||
       std::find(std::begin(kAnyOf), std::end(kAnyOf), model->family) != std::end(kAnyOf))
@@ -151,8 +151,8 @@ base::Result<LogicalSource> source_of(const Files& files, const plan::Schedule& 
     finding.where.file = files.front()->name();
     finding.message = problem;
     finding.help = families.empty()
-                       ? "initial_weights takes the names of the public DLRM's PyTorch state dict"
-                       : "initial_weights takes Hugging Face's names and orientations of the model's family";
+                       ? "initial_weights uses the names of the public DLRM's PyTorch state dict"
+                       : "initial_weights uses Hugging Face's names and orientations for the model's family";
     wrong.push_back(finding);
   };
   for (const plan::RankClass& rank_class : schedule.classes) {

@@ -1,4 +1,4 @@
-// Filling parameters and states before the first step.
+// Fills parameters and states before the first step.
 #include "exec/state/initialise.h"
 
 #include <algorithm>
@@ -16,8 +16,8 @@
 namespace orrery::exec {
 namespace {
 
-constexpr std::int64_t kChunk = 1 << 16;     // elements on the host at a time, of each thread that makes them
-constexpr std::size_t kLeastPart = 1 << 12;  // values drawn by a thread: 40 ns each, against some 20 us to start one
+constexpr std::int64_t kChunk = 1 << 16;     // elements on the host at a time, per thread that makes them
+constexpr std::size_t kLeastPart = 1 << 12;  // values per thread: 40 ns each, against some 20 us to start a thread
 
 void fill_zero(const plan::RankClass& rank_class, int buffer, Arena& arena, Backend& backend) {
   const std::int64_t bytes = rank_class.buffers[static_cast<std::size_t>(buffer)].bytes();

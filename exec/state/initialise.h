@@ -17,16 +17,16 @@
 
 namespace orrery::exec {
 
-/// Values of the elements [first, first + out.size()), in C order, of the logical tensor of `range`.
+/// Gives elements [first, first + out.size()), in C order, of the logical tensor of `range`.
 using LogicalSource = std::function<void(const plan::ParameterRange& range, std::int64_t first, std::span<float> out)>;
 
-/// normal(seed, stream_of(name), index) * stddev, or the constant initial value; drawn by `threads` threads at most.
+/// normal(seed, stream_of(name), index) * stddev, or the constant initial value; drawn by at most `threads` threads.
 [[nodiscard]] LogicalSource seeded_source(std::uint64_t seed, int threads = 1);
 
-/// From files with the names and orientations of Hugging Face's class of the model's family
-/// (exec/state/weight_names.h), with or without its prefix; without a model, of GPT-2, Llama or BERT; or with our own
-/// logical names and orientations. Checks that every parameter of every class is there with its shape; adapters that
-/// are not there (models/lora.h) come from `adapters`. The files must outlive the source.
+/// Reads files with the names and orientations of Hugging Face's class of the model's family
+/// (exec/state/weight_names.h), with or without its prefix, or with our own logical names and orientations; without a
+/// model, of GPT-2, Llama or BERT. Checks that every parameter of every class is there with its shape. Adapters
+/// (models/lora.h) that are missing come from `adapters`. The files must outlive the source.
 [[nodiscard]] base::Result<LogicalSource> file_source(const std::vector<SafetensorsFile>& files,
                                                       const plan::Schedule& schedule,
                                                       const models::Model* model = nullptr,
@@ -35,14 +35,14 @@ using LogicalSource = std::function<void(const plan::ParameterRange& range, std:
                                                       const models::Model* model = nullptr,
                                                       const LogicalSource& adapters = {});
 
-/// Writes initial values into parameters (or shards), all versions of them, master values, and zeros into the moments
-/// and every other persistent buffer, through a small host buffer, larger where `threads` share in filling it.
-/// `loss_scale`: where fp16 begins.
+/// Writes initial values into parameters (or shards), all their versions and masters, and zeros into moments and every
+/// other persistent buffer. Goes through a small host buffer, larger if `threads` share the work. `loss_scale`: fp16's
+/// initial scale.
 void initialise(const plan::Schedule& schedule, int rank, Arena& arena, Backend& backend, const LogicalSource& source,
                 double loss_scale = 65536, int threads = 1);
 
-/// Walks holdings of a buffer in runs of consecutive logical elements, a small host buffer at a time: `visit` fills
-/// `values` (to_device) or reads them (from_device), in fp32 whatever the buffer's type. Padding is left alone.
+/// Walks holdings of a buffer in runs of consecutive logical elements, a small host buffer at a time. `visit` fills
+/// `values` (to_device) or reads them (from_device), always in fp32. Leaves padding alone.
 enum class Transfer { to_device, from_device };
 using Visit = std::function<void(const Holding& holding, const Run& run, std::span<float> values)>;
 void transfer(std::byte* buffer, models::DType dtype, const std::vector<Holding>& holdings, int tensor_rank,

@@ -1,4 +1,4 @@
-// Hashes and finite numbers in one pass: each piece is hashed while the cache has it.
+// Hashes values and checks that they are finite in one pass, while each piece is in the cache.
 #include "exec/state/state_hash.h"
 
 #include <fmt/format.h>
@@ -19,11 +19,11 @@
 namespace orrery::exec {
 namespace {
 
-constexpr std::int64_t kPiece = 64 << 10;       // bytes: fits the first cache levels
-constexpr std::int64_t kDevicePiece = 8 << 20;  // bytes that are copied from a device at a time
-constexpr std::int64_t kWorthThread = 4 << 20;  // bytes: below, starting a thread costs more than it saves
+constexpr std::int64_t kPiece = 64 << 10;       // bytes: fits the first levels of cache
+constexpr std::int64_t kDevicePiece = 8 << 20;  // bytes copied from a device at a time
+constexpr std::int64_t kWorthThread = 4 << 20;  // bytes: for fewer, starting a thread costs more than it saves
 
-/// Whether some of the bits have all of `exponent`'s set: adding its lowest bit then carries into the sign's place.
+/// Whether any of the values has all bits of `exponent` set: adding the lowest of them then carries into the sign bit.
 template <class Bits, Bits exponent>
 bool any_not_finite(const std::byte* data, std::size_t count) {
   constexpr Bits kLow = exponent & (~exponent + 1U);
@@ -49,14 +49,14 @@ bool any_not_finite(const std::byte* data, std::int64_t count, models::DType dty
   if (dtype == models::DType::fp32) return any_not_finite<std::uint32_t, 0x7f800000U>(data, n);
   if (dtype == models::DType::bf16) return any_not_finite<std::uint16_t, 0x7f80U>(data, n);
   if (dtype == models::DType::fp16) return any_not_finite<std::uint16_t, 0x7c00U>(data, n);
-  return false;  // codes of eight bits have none
+  return false;  // 8-bit codes are always finite
 }
 
 class Looker {
  public:
   explicit Looker(models::DType dtype) : dtype_(dtype) { XXH3_64bits_reset(&state_); }
 
-  /// `bytes`: whole elements.
+  /// `bytes`: a whole number of elements.
   void take(const std::byte* data, std::int64_t bytes) {
     const std::int64_t size = models::size_of(dtype_);
     for (std::int64_t at = 0; at < bytes; at += kPiece) {
@@ -151,7 +151,7 @@ void require_finite(std::span<const float> values, const std::string& file, cons
                       {file, 0, 0, 1},
                       fmt::format("element {} of tensor {} is not a finite number ({})", first + at,
                                   base::quoted(tensor), values[static_cast<std::size_t>(at)]),
-                      "take the weights from their source again, or an earlier checkpoint of the run",
+                      "get the weights from their source again, or use an earlier checkpoint of the run",
                       {}});
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-/// One look over what a rank holds from step to step: a hash of each part's bytes (XXH3, 64 bits), and where it has a
-/// value that is not a finite number. A single flipped bit always changes the hash.
+/// One pass over what a rank holds from step to step: a hash of each part's bytes (XXH3, 64 bits), and the place of a
+/// value that is not finite. A single flipped bit always changes the hash.
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -18,16 +18,16 @@ struct PartLook {
 
 [[nodiscard]] std::uint64_t hash_of(std::string_view text);
 
-/// Looks at one part. Values of a device are copied to the host piece by piece.
+/// Looks at one part. Copies values of a device to the host piece by piece.
 [[nodiscard]] PartLook look_at(const HeldPart& part, const CheckpointContext& context);
-/// At all parts, shared among `threads` where the memory is the host's.
+/// Looks at all parts, divided over `threads` if they are in host memory.
 [[nodiscard]] std::vector<PartLook> look_at(std::span<const HeldPart> parts, const CheckpointContext& context,
                                             int threads);
 
-/// The first of `values` that is not a finite number; -1: all are.
+/// The first of `values` that is not finite; -1: all are.
 [[nodiscard]] std::int64_t first_not_finite(std::span<const float> values);
-/// Throws InputFailure E0650 where one of `values` is not finite; they are the elements of `tensor` in `file` from
-/// `first` on.
+/// Throws InputFailure E0650 if one of `values` is not finite. They are the elements of `tensor` in `file` from `first`
+/// on.
 void require_finite(std::span<const float> values, const std::string& file, const std::string& tensor,
                     std::int64_t first);
 

@@ -1,4 +1,4 @@
-// Reading and writing through host memory.
+// Reads and writes through host memory.
 #include "exec/state/stored_values.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 #pragma once
-/// Values of persistent buffers as fp32, whatever they are stored in: fp32, 16 bits, or the codes of 8-bit moments.
+/// Values of persistent buffers as fp32, however they are stored: fp32, 16 bits, or the codes of 8-bit moments.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -12,11 +12,11 @@ namespace orrery::exec {
 
 class StoredValues {
  public:
-  /// `version`: of a buffer that has several.
+  /// `version`: of a buffer with several.
   StoredValues(const plan::RankClass& rank_class, Arena& arena, Backend& backend, int buffer, int version = 0);
   /// Elements [first, first + values.size()) of the buffer.
   void read(std::int64_t first, std::span<float> values);
-  /// The same; moments in 8 bits are quantised by `finish`, block by block.
+  /// The same; 8-bit moments are quantised only by `finish`, block by block.
   void write(std::int64_t first, std::span<const float> values);
   void finish();
 
@@ -30,7 +30,7 @@ class StoredValues {
   bool signed_ = false;
   Backend& backend_;
   std::vector<std::byte> host_;
-  std::vector<float> staged_;  ///< of codes: all values, once something has been written
+  std::vector<float> staged_;  ///< for codes: all values, once any has been written
 };
 
 }  // namespace orrery::exec

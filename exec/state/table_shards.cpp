@@ -1,6 +1,8 @@
 // Shards of tables as parts of logical tensors.
 #include "exec/state/table_shards.h"
 
+#include <algorithm>
+
 #include "models/recommender.h"
 #include "plan/spec/table_layout.h"
 
@@ -22,14 +24,14 @@ plan::ParameterRange range_of_table(const plan::TableLayout& layout, int table, 
   return range;
 }
 
-// States that `weights` have, of values or rows as they are.
+// The states of `weights`, which have one per value or one per row.
 class States {
  public:
   States(const plan::Schedule& schedule)
       : layout_(*schedule.tables), adam_(schedule.spec.optimizer == plan::OptimizerKind::adam) {}
 
-  // Adam's second moments stand behind all first ones, of which there are `values`.
-  // `state`: where those of its rows begin, if there is one a row.
+  // Adam's second moments come after all first moments, of which there are `values`. `state`: where the states of its
+  // rows begin, if there is one per row.
   void add(std::vector<HeldShard>& out, const HeldShard& weights, const plan::TableShard& shard, int buffer,
            std::int64_t values, std::int64_t state) const {
     HeldShard held = weights;
@@ -64,6 +66,21 @@ class States {
   bool adam_;
 };
 
+/// Of the rows of all replicated tables those whose states the rank has; `alone`: no other rank has them.
+struct Rows {
+  std::int64_t begin = 0, end = 0;
+  bool alone = false;
+};
+Rows rows_with_states(const plan::Schedule& schedule, const plan::RankClass& rank_class, int rank) {
+  const plan::TableLayout& layout = *schedule.tables;
+  for (const plan::Bucket& bucket : rank_class.buckets)
+    if (bucket.embedding && bucket.received >= 0) {  // a parameter server's shard
+      const std::int64_t rows = bucket.shard_elements() / layout.embedding_dim, index = schedule.spec.shard_index(rank);
+      return {index * rows, (index + 1) * rows, true};
+    }
+  return {0, layout.replicated_rows, false};
+}
+
 }  // namespace
 
 std::vector<HeldShard> held_shards(const plan::Schedule& schedule, int rank) {
@@ -91,13 +108,21 @@ std::vector<HeldShard> held_shards(const plan::Schedule& schedule, int rank) {
       states.add(out, held, shard, rank_class.table_states, layout.most_elements, shard.state);
   }
   if (rank_class.replicated_states < 0) return out;
-  for (const plan::TableShard& shard : layout.replicated) {
+  const Rows mine = rows_with_states(schedule, rank_class, rank);
+  for (plan::TableShard shard : layout.replicated) {
+    const std::int64_t first = shard.state, begin = std::max(first, mine.begin);
+    const std::int64_t end = std::min(first + shard.rows(), mine.end);
+    if (begin >= end) continue;
+    shard.row_begin = begin - first;
+    shard.row_end = end - first;
     HeldShard held;
     held.range = range_of_table(layout, shard.table, layout.embedding_dim);
-    held.end = shard.elements();
-    held.offset = shard.offset;
-    held.writes = shard.table % layout.ranks == rank;
-    states.add(out, held, shard, rank_class.replicated_states, layout.replicated_elements, shard.state);
+    held.begin = shard.row_begin * layout.embedding_dim;
+    held.end = shard.row_end * layout.embedding_dim;
+    held.offset = (begin - mine.begin) * layout.embedding_dim;
+    held.writes = mine.alone || shard.table % layout.ranks == rank;
+    states.add(out, held, shard, rank_class.replicated_states, (mine.end - mine.begin) * layout.embedding_dim,
+               begin - mine.begin);
   }
   return out;
 }

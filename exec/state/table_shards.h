@@ -1,5 +1,5 @@
 #pragma once
-/// What a rank holds of a recommendation model's embedding tables, in the terms of logical tensors: for initial values,
+/// What a rank holds of a recommendation model's embedding tables, as parts of logical tensors: for initial values,
 /// checkpoints and gathered weights, which do not depend on where tables are placed.
 #include <cstdint>
 #include <vector>
@@ -10,23 +10,23 @@
 
 namespace orrery::exec {
 
-/// A run of a table's values or of its rows' states in a buffer of the rank.
+/// A run of a table's values, or of its rows' states, in a buffer of the rank.
 struct HeldShard {
-  State state = State::weight;      ///< or a moment: Adagrad's first one a row, Adam's two of each value
+  State state = State::weight;      ///< or a moment: Adagrad's first, one per row; Adam's two, per value
   plan::ParameterRange range;       ///< name and shapes
   int tensor_rank = 0;              ///< which part of the columns
-  std::int64_t begin = 0, end = 0;  ///< elements, flat, of that part of the tensor
+  std::int64_t begin = 0, end = 0;  ///< elements, flat, of that part
   int buffer = -1;
   std::int64_t offset = 0;
-  bool writes = true;  ///< this rank writes it into checkpoints: of what several hold, one does
+  bool writes = true;  ///< this rank writes it into checkpoints; of several holders, one does
   [[nodiscard]] Holding holding() const { return {&range, offset, begin, end}; }
 };
 
-/// Sharded tables with their states, and the states of those that every rank has (whose values are in a bucket). Empty
-/// of other models.
+/// Sharded tables with their states, and the states of the tables that every rank has (whose values are in a bucket).
+/// Empty for other models.
 [[nodiscard]] std::vector<HeldShard> held_shards(const plan::Schedule& schedule, int rank);
 
-/// Every table of the model, whole, that no bucket has: names and logical shapes.
+/// The model's tables that are in no bucket, as wholes: names and logical shapes.
 [[nodiscard]] std::vector<plan::ParameterRange> sharded_tables(const plan::Schedule& schedule);
 
 }  // namespace orrery::exec

@@ -1,4 +1,4 @@
-// Names in the families' files (models/families.h), and files in parts.
+// Names in the families' files (models/families.h), and models in several files.
 #include "exec/state/weight_names.h"
 
 #include <fmt/format.h>
@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::size_t kMostIndex = 64U << 20;
-constexpr std::size_t kMostParts = 10'000;  // files of one model; the largest that are published have some hundred
+constexpr std::size_t kMostParts = 10'000;  // files of one model; the largest published ones have some hundred
 
 using Pairs = models::WeightNames::Pairs;
 
@@ -28,7 +28,7 @@ const char* find(const Pairs& pairs, const std::string& logical) {
   return nullptr;
 }
 
-/// Of several logical tensors that have one name in the file: whether this one is among them, and where it stands.
+/// If several logical tensors share one name in the file: whether this is one of them, and where it is.
 void place_among(FilePlace& place, const models::WeightNames& names, const models::Tensor& tensor,
                  const std::string& stem) {
   if (tensor.group_rows > 0 && names.qkv != models::WeightNames::Qkv::apart) {
@@ -55,7 +55,7 @@ bool is_norm(const std::string& stem) {
   return false;
 }
 
-/// Of a tensor of all experts: (experts, in, out) or, of biases, (experts, out), gate and up in one.
+/// In a tensor of all experts: (experts, in, out), or for biases (experts, out), with gate and up in one.
 void place_in_stack(FilePlace& place, const models::WeightNames& names, std::int64_t expert, bool up, bool both) {
   const std::int64_t out = place.shape.front(), all = (both ? 2 : 1) * out;
   const bool matrix = place.shape.size() == 2;
@@ -69,8 +69,8 @@ void place_in_stack(FilePlace& place, const models::WeightNames& names, std::int
   if (names.interleaved) place.run = 1, place.stride = 2;
 }
 
-/// "mlp.experts.7.up" with `kind` ".weight" or ".bias", as the file's layer has it; whether it is an expert's that the
-/// file names.
+/// "mlp.experts.7.up", with `kind` ".weight" or ".bias", as the file's layer has it. False if it is not an expert's
+/// that the file names.
 bool place_expert(FilePlace& place, const models::WeightNames& names, const std::string& of_layer,
                   const std::string& stem, const std::string& kind) {
   constexpr std::string_view kExperts = "mlp.experts.";
@@ -91,7 +91,7 @@ bool place_expert(FilePlace& place, const models::WeightNames& names, const std:
   return true;
 }
 
-/// What `weight_map` names, each file once.
+/// The files that `weight_map` names, each once.
 std::set<std::string> files_of_index(base::JsonReader& in) {
   std::set<std::string> names;
   bool mapped = false;

@@ -3,7 +3,8 @@
 
 #include <algorithm>
 
-#include "plan/lower/whole_matrices.h"
+#include "plan/outline/outline.h"
+#include "plan/outline/whole_matrices.h"
 
 namespace orrery::plan {
 
@@ -126,9 +127,7 @@ class Layout {
 }  // namespace
 
 models::ExpandOptions expand_options(const PlanSpec& spec) {
-  const models::DType kept = spec.precision == models::DType::fp8    ? models::DType::bf16
-                             : spec.precision == models::DType::tf32 ? models::DType::fp32
-                                                                     : spec.precision;
+  const models::DType kept = compute_dtype(spec.precision);
   return {.batch = spec.micro_batch,
           .sequence = spec.tokens_per_rank(),
           .context = spec.context,

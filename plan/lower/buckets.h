@@ -3,19 +3,11 @@
 #include <vector>
 
 #include "models/expand.h"
-#include "plan/lower/factors.h"
+#include "plan/outline/factors.h"
 #include "plan/schedule/schedule.h"
 #include "plan/spec/plan.h"
 
 namespace orrery::plan {
-
-[[nodiscard]] constexpr std::int64_t round_up(std::int64_t value, std::int64_t unit) {
-  return (value + unit - 1) / unit * unit;
-}
-
-/// Elements: where a parameter starts in its bucket, and the unit to which buckets are padded per shard (128 bytes
-/// fp32), but for optimizers that want more: parameter_alignment().
-inline constexpr std::int64_t kParameterAlignment = 32;
 
 struct StageLayer {
   models::LayerKind kind{};

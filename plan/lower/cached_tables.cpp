@@ -1,4 +1,4 @@
-// Far tables and their copies.
+// Lowers tables outside the device's memory, and the copies of their rows.
 #include "plan/lower/cached_tables.h"
 
 #include <array>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::array<Space, 2> kFar = {Space::host, Space::nvme};
 
-/// The copies of one memory's rows.
+/// Copies rows from and to one memory.
 class Fetching {
  public:
   Fetching(ClassBuilder& build, const TableLayout& layout, const PlanSpec& spec, Space space, std::vector<int>& until)
@@ -25,7 +25,7 @@ class Fetching {
         space_(space),
         until_(until) {}
 
-  /// Lists of rows: to fetch, to write back. Two words each, behind their number.
+  /// Lists of rows to fetch and to write back: two words per row, after their number.
   std::array<int, 2> lists() {
     const std::string name = name_of(space_);
     const std::int64_t words = 1 + 2 * far_.moved_rows;
@@ -79,7 +79,7 @@ class Fetching {
       copy(Stream::to_nvme, RowsAt::packed, RowsAt::far, between, there, pages);
     }
   }
-  // Drives read and write whole blocks, of 4 KiB: a row's bytes over those are what a step's bytes are more.
+  // Drives read and write whole 4 KiB blocks: the factor by which a step moves more bytes than its rows have.
   [[nodiscard]] double page_share(std::int64_t bytes) const {
     constexpr double kPage = 4096;
     const double row = static_cast<double>(bytes) / static_cast<double>(far_.moved_rows);

@@ -1,6 +1,6 @@
 #pragma once
-/// Tables outside the device's memory: their buffers, and how their rows come to its cache and go again. Private to
-/// plan/.
+/// Tables outside the device's memory: their buffers, and how their rows move into the device's cache and back. Private
+/// to plan/.
 #include <vector>
 
 #include "plan/lower/class_builder.h"
@@ -8,19 +8,19 @@
 
 namespace orrery::plan {
 
-/// Buffers that last: values and states of tables on the host and on NVMe, and the books of the caches.
+/// Persistent buffers: values and states of tables on the host and on NVMe, and the books of the caches.
 void declare_far_tables(ClassBuilder& build, const TableLayout& layout, const PlanSpec& spec);
 
-/// What a step looks up, as received; whether it changes those rows.
+/// What a step looks up, as received, and whether it changes those rows.
 struct LookedUp {
   int lengths = -1, bags = -1;
   bool changes = true;
 };
-/// As soon as the indices are there: a step finds a place for each row; rows that lose theirs are written back where
-/// they have changed, then those that are missing are fetched; on the way to and from NVMe they stand in the host's
-/// memory. What was looked up longest ago loses its place (LRU): no counts of all rows are kept, and what it finds is
-/// known from the rows' frequencies alone (plan/spec/table_hits.h). The copies are waited for by whoever reads the
-/// tables; `until` takes the buffers that stay till then. Returns the buffer of places, laid out as the indices.
+/// Runs as soon as the indices are there. The step finds a place for each row. Rows that lose theirs are written back
+/// if they have changed, then the missing rows are fetched; rows of NVMe pass through the host's memory. The row looked
+/// up longest ago loses its place (LRU): that needs no counts of all rows, and its hits follow from the rows'
+/// frequencies alone (plan/spec/table_hits.h). Steps that read the tables wait for the copies; `until` takes the
+/// buffers that stay until then. Returns the buffer of places, laid out like the indices.
 [[nodiscard]] int fetch_rows(ClassBuilder& build, const TableLayout& layout, const PlanSpec& spec,
                              const LookedUp& looked_up, std::vector<int>& until);
 

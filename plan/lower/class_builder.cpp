@@ -1,4 +1,4 @@
-// Buffers, views and steps of one class, and the lives of its buffers.
+// Buffers, views and steps of one class, and the lifetimes of its buffers.
 #include "plan/lower/class_builder.h"
 
 #include <algorithm>
@@ -116,7 +116,7 @@ void ClassBuilder::settle_lives() {
     int first_block = -1, first_step = -1, last_block = -1, last_step = -1;
   };
   std::vector<Use> uses(class_.buffers.size());
-  std::map<int, int> shifted;  // what arrives from the ring, by what was sent meanwhile
+  std::map<int, int> shifted;  // by the buffer that arrives from the ring: the one sent meanwhile
   for (int b = 0; b < static_cast<int>(class_.blocks.size()); ++b)
     for (int s = 0; s < static_cast<int>(class_.blocks[static_cast<std::size_t>(b)].steps.size()); ++s) {
       const Step& step = class_.blocks[static_cast<std::size_t>(b)].steps[static_cast<std::size_t>(s)];
@@ -127,7 +127,7 @@ void ClassBuilder::settle_lives() {
       };
       for (int index : step.reads) touch(index);
       for (int index : step.writes) touch(index);
-      // What travels is freed where its successor is first read: a compute step before that must not wait for it.
+      // A travelling block is freed where its successor is first read; earlier compute steps must not wait for it.
       if (step.kind == StepKind::collective && step.collective == CollectiveKind::ring_shift)
         shifted[step.target.buffer] = step.source.buffer;
       if (step.kind != StepKind::compute) continue;
@@ -150,7 +150,7 @@ void ClassBuilder::settle_lives() {
     step_at(use.first_block, use.first_step).births.push_back(static_cast<int>(index));
     step_at(use.last_block, use.last_step).deaths.push_back(static_cast<int>(index));
     if (class_.buffers[index].per_micro_batch || class_.buffers[index].purpose != Purpose::activations) continue;
-    class_.buffers[index].purpose = Purpose::workspace;  // an activation that does not wait for backward
+    class_.buffers[index].purpose = Purpose::workspace;  // an activation that backward does not read
   }
 }
 Step& ClassBuilder::step_at(int block, int step) {

@@ -1,5 +1,5 @@
 #pragma once
-/// How a RankClass is noted down: buffers, views, steps, and the lives of buffers, which follow from who uses them.
+/// Notes down a RankClass: buffers, views, steps, and the lifetimes of buffers, which follow from who uses them.
 /// Private to plan/: only lowering builds classes.
 #include <string>
 #include <vector>
@@ -18,16 +18,16 @@ class ClassBuilder {
   [[nodiscard]] const View& view_at(int view) const { return class_.views[static_cast<std::size_t>(view)]; }
   [[nodiscard]] Bucket& bucket(int index) { return class_.buckets[static_cast<std::size_t>(index)]; }
 
-  /// Opens a block; the steps that follow go into it.
+  /// Opens a block; the steps added next go into it.
   void open(std::string name) { class_.blocks.push_back({std::move(name), {}}); }
-  /// A compute step; what it reads and writes is read off its ops. `ops` name views.
+  /// A compute step. Its operators say what it reads and writes; their operands name views.
   Step& compute(Phase phase, std::int32_t layer, std::string part, std::vector<models::Op> ops);
   Step& collective(Phase phase, Stream stream, CollectiveKind kind, int group, View source, View target,
                    std::int32_t layer, std::int32_t bucket, Reduce reduce = Reduce::sum);
-  /// An all-to-all, of whole pieces or of as much as counts say; that orders it behind who writes them.
+  /// An all-to-all of whole pieces, or of as much as counts say. It depends on the steps that write the counts.
   Step& exchange(Phase phase, Stream stream, int group, View source, View target, std::int32_t layer,
                  const Counted& counted = {});
-  /// A copy of rows of tables; both views are of as many elements as may move.
+  /// A copy of rows of tables. Both views have as many elements as may move.
   void copy_rows(Phase phase, Stream stream, View source, View target, const RowMove& rows);
   void send(Phase phase, int peer, int tag, int source);
   void receive(Phase phase, int peer, int tag, int target);
@@ -37,7 +37,7 @@ class ClassBuilder {
                                        std::vector<int> out);
   [[nodiscard]] models::Op zero_of(int buffer);
 
-  /// The last step so far also needs `buffer`: it dies there or later.
+  /// The latest step also needs `buffer`, which therefore dies there or later.
   void keep(int buffer) {
     kept_.push_back(
         {buffer, static_cast<int>(class_.blocks.size()) - 1, static_cast<int>(class_.blocks.back().steps.size()) - 1});

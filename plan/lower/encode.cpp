@@ -1,4 +1,4 @@
-// Saved activations in fewer bits, or without their zeros, while they wait.
+// Stores saved activations in fewer bits, or without their zeros, while they wait.
 #include "plan/lower/encode.h"
 
 #include <algorithm>
@@ -6,6 +6,7 @@
 
 #include "base/index.h"
 #include "models/encoding.h"
+#include "models/operators.h"
 #include "plan/schedule/rewrite.h"
 
 namespace orrery::plan {
@@ -49,22 +50,19 @@ class Encoding {
   }
 
  private:
-  // Means and deviations of rows, and what attention keeps of them: few values, on which all of a row depends.
+  // Means and deviations of rows, and attention's row statistics: few values, on which whole rows depend.
   void find_statistics() {
     statistics_.assign(class_.buffers.size(), false);
     for (const Block& block : class_.blocks)
       for (const Step& step : block.steps)
         for (const Op& op : step.ops) {
-          const bool attends = op.kind == OpKind::attention || op.kind == OpKind::ring_attention;
-          const bool normalises =
-              op.kind == OpKind::layer_norm || op.kind == OpKind::rms_norm || op.kind == OpKind::head_norm;
-          if (!normalises && !(attends && op.flash)) continue;
-          for (std::size_t i = 1; i < op.out.size(); ++i)
-            if (op.out[i] >= 0) statistics_[at(class_.views[at(op.out[i])].buffer)] = true;
+          for (std::size_t i = 0; i < op.out.size(); ++i)
+            if (op.out[i] >= 0 && models::is_statistic(op, i))
+              statistics_[at(class_.views[at(op.out[i])].buffer)] = true;
         }
   }
 
-  // What a ReLU leaves, in place, and the product that it stands behind.
+  // Finds outputs of ReLUs, computed in place, and the product before each.
   void find_rectified() {
     products_.assign(class_.buffers.size(), Op{});
     std::vector<Op> products(class_.buffers.size());
@@ -90,8 +88,8 @@ class Encoding {
     if (first == life.uses.begin() || first == life.uses.end()) return;
     for (auto use = first; use != life.uses.end(); ++use)
       if (rewrite_.step(*use).layer < 0) return;  // of the head or the embedding, or a message
-    // What arrives has a place of its own, which no message under way still uses: elsewhere two stages that send to
-    // each other could wait for each other's memory.
+    // A received buffer has a place that no message under way uses. Anywhere else, two stages that send to each other
+    // could wait for each other's memory.
     if (rewrite_.step(life.birth).kind == StepKind::recv) return;
     const Place out = *std::prev(first);
     if (out.block >= first->block) return;
@@ -134,7 +132,7 @@ class Encoding {
                      : models::encoded_bytes(values.elements, bits_of(compression_.activations));
   }
 
-  // `of`: the buffer as it was.
+  // `of`: the buffer before encoding.
   Step step(bool encodes, int source, int target, int of, const Buffer& values, const Step& beside) {
     Op op;
     op.kind = encodes ? OpKind::encode : OpKind::decode;
@@ -169,7 +167,7 @@ class Encoding {
   bool lossless_;
   Rewrite rewrite_;
   std::vector<bool> statistics_;
-  std::vector<Op> products_;  ///< by buffer: of what a ReLU has left
+  std::vector<Op> products_;  ///< by buffer: the product whose result a ReLU has replaced
 };
 
 }  // namespace

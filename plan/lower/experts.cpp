@@ -1,4 +1,4 @@
-// Names of experts by rank.
+// Names a rank's experts.
 #include "plan/lower/experts.h"
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 namespace orrery::plan {
 namespace {
 
-// Whatever rank's name it has.
+// Replaces the expert number that the name already has.
 std::string named(const ParameterRange& range, std::int64_t expert) {
   constexpr std::string_view kBefore = ".experts.";
   const std::size_t begin = range.name.find(kBefore);

@@ -1,5 +1,5 @@
 #pragma once
-/// Whose experts a rank has: classes are of ranks that do the same, and which experts they do it with is a rank's own.
+/// Which experts a rank has. Ranks of a class do the same, but each with experts of its own.
 #include <string>
 #include <vector>
 
@@ -7,18 +7,19 @@
 
 namespace orrery::plan {
 
-/// The name that a parameter of a bucket has on rank `rank`: "h.3.mlp.experts.1.up", on the second of ranks with 4
-/// experts each "h.3.mlp.experts.5.up". Names of what is no expert's are the same on all ranks.
+/// The name of a bucket's parameter on rank `rank`: "h.3.mlp.experts.1.up" becomes "h.3.mlp.experts.5.up" on the second
+/// of ranks with 4 experts each. A parameter of no expert has the same name on all ranks.
 [[nodiscard]] std::string name_on_rank(const ParameterRange& range, const Bucket& bucket, const PlanSpec& spec,
                                        int rank);
-/// Those on all ranks.
+/// Its names on all ranks.
 [[nodiscard]] std::vector<std::string> names_on_ranks(const ParameterRange& range, const Bucket& bucket,
                                                       const PlanSpec& spec);
 
-/// What the class's expert_biases hold, a range for each layer: "h.3.mlp.router.balance".
+/// What the class's expert_biases hold, one range per layer: "h.3.mlp.router.balance".
 [[nodiscard]] std::vector<ParameterRange> expert_bias_ranges(const RankClass& rank_class);
 
-/// Parameters of rank `rank`'s class get the names that they have on it. As lowered they have those of the first rank.
+/// Gives the parameters of rank `rank`'s class the names that they have on that rank. Lowering gives them those of the
+/// first rank.
 void name_experts(Schedule& schedule, int rank);
 
 }  // namespace orrery::plan

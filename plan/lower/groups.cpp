@@ -1,10 +1,10 @@
-// Groups as strides of the mesh.
+// Groups as strides over the mesh.
 #include "plan/lower/groups.h"
 
 #include <string>
 
 #include "plan/lower/compress.h"
-#include "plan/lower/factors.h"
+#include "plan/outline/factors.h"
 
 namespace orrery::plan {
 
@@ -12,7 +12,7 @@ Groups make_groups(const PlanSpec& spec, bool tied, std::vector<Group>& out) {
   const Group::Dimension tensor{1, spec.tensor}, context{spec.tensor, spec.context}, data{spec.tensor, spec.replicas()},
       pipeline{spec.ranks_per_stage(), spec.pipeline}, shard{spec.tensor, spec.shards()},
       sub_groups{spec.tensor * spec.shards(), spec.sub_groups()};
-  // Where the model stands twice, a stage and its mirror image.
+  // Where the model is there twice, a stage and its mirror image.
   const Group::Dimension mirror{spec.mirrors() ? spec.ranks_per_stage() : 1, spec.mirrors() ? spec.pipeline : 1, true};
   const bool partitions = spec.replicas() > 1 && spec.zero_stage > 0;
   const auto add = [&](std::string name, std::vector<Group::Dimension> dimensions, int limit = 0) {
@@ -47,15 +47,14 @@ Groups make_groups(const PlanSpec& spec, bool tied, std::vector<Group>& out) {
     const int block = spec.ranks_per_stage();
     groups.embedding = add("embedding", {{block * (spec.pipeline - 1), 2}}, block);
   }
-  if (spec.asynchronous()) {  // what all stages agree on in every step would drain the pipeline
+  if (spec.asynchronous()) {  // agreement among all stages in every step would drain the pipeline
     groups.norm = spec.zero_stage == 0 ? groups.tensor : add("stage", {tensor, shard});
     groups.loss = spec.sub_groups() > 1 ? add("loss", {data}) : groups.data;
-    return groups;
+  } else {  // sub-groups have the norm each by itself
+    groups.norm = spec.zero_stage == 0 ? add("model", {tensor, pipeline})
+                                       : add(spec.sub_groups() > 1 ? "states" : "world", {tensor, shard, pipeline});
+    groups.loss = add("loss", {data, pipeline});
   }
-  // Sub-groups have the norm each by itself.
-  groups.norm = spec.zero_stage == 0 ? add("model", {tensor, pipeline})
-                                     : add(spec.sub_groups() > 1 ? "states" : "world", {tensor, shard, pipeline});
-  groups.loss = add("loss", {data, pipeline});
   const OptimizerTraits& optimizer = traits_of(spec.optimizer);
   if ((optimizer.whole_tensors || optimizer.whole_matrices) && spec.zero_stage > 0)
     groups.parts = spec.tensor > 1 && spec.replicas() > 1 ? add("parts", {tensor, shard})

@@ -1,5 +1,5 @@
 #pragma once
-/// The groups of a mesh that collectives run over. Private to plan/.
+/// The groups of a mesh over which collectives run. Private to plan/.
 #include <vector>
 
 #include "plan/schedule/schedule.h"
@@ -10,14 +10,14 @@ namespace orrery::plan {
 struct Groups {
   int tensor = -1, context = -1, embedding = -1, norm = -1, loss = -1;
   bool folds = false;       ///< experts' parameters have other replicas than the rest
-  int expert = -1;          ///< ranks that divide a layer's experts
-  int expert_data = -1;     ///< and those that hold the same of them, as `data` does of other parameters
-  int counts = -1;          ///< tensor ranks that each count the choices of their own rows
-  int data = -1;            ///< over which gradients are reduced: all that hold the parameters, or ZeRO's sub-group
-  int copies = -1;          ///< under ZeRO: the ranks that hold the same shard
-  int near = -1, far = -1;  ///< gradients in 16 bits: the replicas of a node, and their equals on other nodes
-  int parts = -1;           ///< the ranks that have parts of one parameter under ZeRO, if the optimizer asks
-  /// Over which a bucket's gradients are reduced, and its shards gathered.
+  int expert = -1;          ///< ranks that share a layer's experts
+  int expert_data = -1;     ///< ranks with the same experts, as `data` is for other parameters
+  int counts = -1;          ///< tensor ranks, each counting the choices of its own rows
+  int data = -1;            ///< reduces gradients: all that hold the parameters, or ZeRO's sub-group
+  int copies = -1;          ///< under ZeRO: ranks with the same shard
+  int near = -1, far = -1;  ///< 16-bit gradients: the replicas of a node; their counterparts on other nodes
+  int parts = -1;           ///< ranks with parts of one parameter under ZeRO, if the optimizer needs them
+  /// The group that reduces a bucket's gradients and gathers its shards.
   [[nodiscard]] int data_of(const Bucket& bucket) const { return bucket.experts ? expert_data : data; }
   [[nodiscard]] int copies_of(const Bucket& bucket) const { return bucket.experts && folds ? -1 : copies; }
 };

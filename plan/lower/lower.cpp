@@ -1,9 +1,9 @@
-// Lowering of one plan. Reading order: lower() and StageLowering::build(), then forward_pass and backward_pass
+// Lowers one plan. Reading order: lower() and StageLowering::build(), then forward_pass and backward_pass
 // (plan/lower/lower_finish.cpp: the end of the step), then the small helpers that make buffers, views and steps.
 //
-// Per stage: block "begin" zeroes gradients that the first micro-batch does not write (plan/lower/write_first.h);
-// "forward" and "backward" run once per micro-batch in the pipeline order, of each chunk when stages are interleaved;
-// "finish" reduces gradients, clips, updates and gathers. Births and deaths follow from who uses what.
+// Blocks of a stage: "begin" zeroes the gradients that the first micro-batch does not write (plan/lower/write_first.h);
+// "forward" and "backward" run once per micro-batch in the pipeline's order, and once per chunk if stages are
+// interleaved; "finish" reduces gradients, clips, updates and gathers. Births and deaths follow from who uses what.
 #include "plan/lower/lower.h"
 
 #include <algorithm>
@@ -12,10 +12,12 @@
 
 #include "base/ensure.h"
 #include "models/inputs.h"
+#include "models/operators.h"
 #include "plan/lower/buckets.h"
 #include "plan/lower/class_builder.h"
 #include "plan/lower/compress.h"
 #include "plan/lower/encode.h"
+#include "plan/lower/gather_next.h"
 #include "plan/lower/groups.h"
 #include "plan/lower/lower_finish.h"
 #include "plan/lower/lower_optimizer.h"
@@ -26,6 +28,8 @@
 #include "plan/lower/shard_sums.h"
 #include "plan/lower/stage_layers.h"
 #include "plan/lower/write_first.h"
+#include "plan/lower/write_outline.h"
+#include "plan/outline/reduction.h"
 #include "plan/schedule/asynchronous.h"
 #include "plan/schedule/orders.h"
 
@@ -37,17 +41,13 @@ using models::OpKind;
 using models::Tensor;
 using models::TensorRole;
 
-models::DType gradient_dtype(models::DType precision) {
-  return precision == DType::fp16 ? DType::fp16 : DType::fp32;
-}
-
 namespace {
 
 constexpr int kForwardTag = 0, kBackwardTag = 1;
 
 class StageLowering {
  public:
-  /// `moves`: the stage's, where the order makes those of all stages together.
+  /// `moves`: the stage's passes, if the order fixes those of all stages together.
   StageLowering(const Plan& plan, const LowerOptions& options, const Groups& groups, int stage, std::vector<Move> moves)
       : plan_(plan),
         spec_(plan.spec()),
@@ -70,24 +70,17 @@ class StageLowering {
     begin_block();
     in_moves() ? chunk_blocks() : whole_blocks();
     if (balances()) balance_block();
-    const StepEnd end{build_,
-                      groups_,
-                      spec_,
-                      plan_.model(),
-                      zero_,
-                      stage_,
-                      parameters_.shared,
-                      norm_squared_,
-                      coefficient_,
-                      parameters_.factors};
+    const StepEnd end{build_,        groups_,     spec_, plan_.model(), zero_, stage_, parameters_.shared,
+                      norm_squared_, coefficient_};
     options_.forward_only ? lower_report(end) : lower_finish(end);
     build_.settle_lives();
+    if (options_.gather_next && !spec_.asynchronous() && !spec_.has_server()) gather_next(class_);
     if (asynchronous())
       make_asynchronous(plan_, stage_, block_of_, class_);
     else
       order();
     if (spec_.has_server() && !options_.forward_only) serve(plan_, class_);
-    // A pass over evaluation data keeps what lasts where training has it; it saves nothing.
+    // Evaluation keeps persistent buffers where training has them, and saves nothing.
     if (spec_.offload.optimizer != Space::device || spec_.offload.parameters != Space::device)
       offload_states(class_, spec_.offload);
     if (spec_.offload.activations == Space::host && !options_.forward_only)
@@ -95,7 +88,7 @@ class StageLowering {
     if (spec_.compression.activations != ActivationEncoding::none && !options_.forward_only)
       encode_activations(class_, spec_.compression);
     if (!options_.zero_gradients && !options_.forward_only) write_first(class_);
-    // Last: it divides what stands by then.
+    // Comes last, because it divides the finished steps.
     if (spec_.reduces_early() && !options_.forward_only) reduce_early(build_, groups_, spec_, zero_);
     class_.program.fold();
     return std::move(build_.result());
@@ -109,15 +102,15 @@ class StageLowering {
 
   // -- one chunk of layers, or several in turn --------------------------------------------------------------------
   bool in_moves() const { return spec_.virtual_stages > 1 || spec_.splits_backward() || asynchronous(); }
-  // An evaluation drains: it is no step of the training.
+  // An evaluation drains the pipeline: it is not a training step.
   bool asynchronous() const { return spec_.asynchronous() && !options_.forward_only; }
 
-  // Messages stand inside the passes: a receive at the start, a send at the end.
+  // Messages are inside the passes: a receive at the start, a send at the end.
   void whole_blocks() {
     const Chunk all{0, parameters_.layers.size()};
     build_.open("forward");
     int x = -1;
-    // First: computing waits for the gradient that is on its way back, whose receiver may wait for this.
+    // Comes first: compute waits for the gradient that is still on its way back, and its receiver may wait for this.
     if (stage_ > 0) receive(x = boundary("received"), Phase::forward, 0);
     load_inputs(all);
     const int y = forward_pass(all, x);
@@ -130,9 +123,8 @@ class StageLowering {
     if (stage_ > 0) send(dx, Phase::backward, 0);
   }
 
-  // Messages stand between the passes, in blocks of their own: one that is sent waits for its turn
-  // (plan/schedule/orders.h). Blocks stand in the order in which a micro-batch runs through them. What the next chunk
-  // of this stage takes is handed on without a message.
+  // Messages are between the passes, in blocks of their own, which wait for their turn (plan/schedule/orders.h). Blocks
+  // are in the order in which a micro-batch runs through them. The next chunk of this stage needs no message.
   void chunk_blocks() {
     std::vector<Chunk> chunks;
     std::vector<int> made;  // by chunk
@@ -161,8 +153,7 @@ class StageLowering {
       dy = backward_blocks(c, chunks[static_cast<std::size_t>(c)], made[static_cast<std::size_t>(c)], dy);
   }
 
-  // A stage whose passes are split computes on while what it has made is under way: it is freed where the receiver has
-  // long had it.
+  // A stage whose passes are split computes while its output is under way, and frees it once it has long arrived.
   int backward_blocks(int c, const Chunk& chunk, int y, int dy) {
     const std::string suffix = "." + std::to_string(c);
     if (spec_.receives(stage_, c, false)) {
@@ -193,8 +184,8 @@ class StageLowering {
     return build_.buffer(name, Purpose::activations, compute_dtype(), boundary_elements());
   }
 
-  // Of interleaved chunks the neighbour ahead of the last stage is the first, one chunk further; of folded ones the
-  // second goes back up the stages. A message is tagged with its sender's chunk.
+  // With interleaved chunks, the stage after the last one is the first, one chunk further. With folded chunks, the
+  // second chunk goes back up the stages. A message carries its sender's chunk in its tag.
   void send(int buffer, Phase phase, int chunk) {
     const bool forward = phase == Phase::forward;
     build_.send(phase, to_neighbour(forward, chunk), 2 * chunk + (forward ? kForwardTag : kBackwardTag), buffer);
@@ -209,7 +200,7 @@ class StageLowering {
     return spec_.stage_at(spec_.place_of(stage_, chunk) + (ahead ? 1 : -1)) - stage_;
   }
 
-  // -- what lives for the whole run -------------------------------------------------------------------------------
+  // -- buffers that live for the whole run --------------------------------------------------------------------------
   bool partitions_parameters() const { return zero_ == 3; }
   bool partitions_gradients() const { return zero_ >= 2; }
   DType compute_dtype() const { return expand_options(spec_).dtype; }
@@ -217,7 +208,6 @@ class StageLowering {
   void persistent_buffers() {
     const DType gradient = gradient_dtype(spec_.precision);
     for (Bucket& b : class_.buckets) {
-      const std::int64_t optimized = zero_ >= 1 ? b.shard_elements() : b.elements;
       if (partitions_parameters())
         b.shard = build_.buffer(b.name + ".shard", Purpose::parameters, compute_dtype(), b.shard_elements(), true);
       else
@@ -229,8 +219,7 @@ class StageLowering {
       else
         b.gradients = build_.buffer(b.name + ".gradients", Purpose::gradients, gradient, b.elements, true);
       b.partitioned = zero_ >= 1;
-      add_states(build_, spec_, b, optimized);
-      add_compression_states(build_, spec_, b);
+      add_states(build_, spec_, b, zero_ >= 1 ? b.shard_elements() : b.elements);
     }
     if (spec_.optimizer == OptimizerKind::adafactor && !options_.forward_only)
       class_.factors =
@@ -244,7 +233,7 @@ class StageLowering {
       class_.scaling = build_.buffer("loss_scaling", Purpose::scalars, DType::fp32, 4, true);
   }
 
-  // Whether gradients need the loads of the whole step, known behind its last forward pass.
+  // Whether gradients need the whole step's loads, which are known after its last forward pass.
   bool balances() const { return class_.tally >= 0 && plan_.model().experts.aux_coefficient > 0; }
   void balance_block() {
     balance_ = static_cast<std::int32_t>(class_.blocks.size());
@@ -253,11 +242,11 @@ class StageLowering {
   }
 
   // -- layers ---------------------------------------------------------------------------------------------------
-  // Views of a layer's tensors in one context: forward, or recomputation and backward.
+  // Views of a layer's tensors in one context: forward, or recomputation with backward.
   struct Context {
-    std::vector<int> views;       ///< by tensor, -1 = not made yet
-    std::vector<int> parameters;  ///< by bucket of the layer: buffer that holds the full values
-    std::vector<int> gradients;   ///< by bucket of the layer: buffer that takes gradients
+    std::vector<int> views;       ///< by tensor; -1: not made yet
+    std::vector<int> parameters;  ///< by the layer's buckets: the buffer with the full values
+    std::vector<int> gradients;   ///< by the layer's buckets: the buffer for gradients
     const char* suffix = "";
   };
 
@@ -308,20 +297,22 @@ class StageLowering {
           build_.exchange(phase, Stream::exchange, groups_.expert, source, target, index, counted);
           continue;
         }
-        build_.collective(phase, ring ? Stream::context : Stream::tensor, kind_of(part.collective),
-                          ring ? groups_.context : groups_.tensor, source, target, index, -1,
-                          part.reduce == models::GroupOperation::sum ? Reduce::sum : Reduce::maximum);
+        build_
+            .collective(phase, ring ? Stream::context : Stream::tensor, kind_of(part.collective),
+                        ring ? groups_.context : groups_.tensor, source, target, index, -1,
+                        part.reduce == models::GroupOperation::sum ? Reduce::sum : Reduce::maximum)
+            .for_fp8 = part.for_fp8;
         continue;
       }
       if (part.ops.empty() && first_ops.empty()) continue;
       std::vector<Op> ops = std::move(first_ops);
       first_ops = {};
       for (Op op : part.ops) {
-        // Each token is counted once, and in training alone.
+        // Each token counts once, and only in training.
         if (op.kind == OpKind::count_choices && (class_.tally < 0 || phase == Phase::recompute)) continue;
         for (int& t : op.in) t = view_of(layer, context, t);
         for (int& t : op.out) t = view_of(layer, context, t);
-        if ((op.kind == OpKind::cross_entropy_grad || op.kind == OpKind::class_loss_grad) && class_.scaling >= 0)
+        if (models::traits_of(op).loss_gradient && class_.scaling >= 0)
           op.in.push_back(build_.view({class_.scaling, 0, 1, false}));
         ops.push_back(std::move(op));
       }
@@ -331,21 +322,21 @@ class StageLowering {
     }
   }
 
-  // The buffers that hold a layer's full parameters: the persistent ones, or gathered for this use under ZeRO-3.
+  // The buffers that hold a layer's full parameters: persistent ones, or under ZeRO-3 those gathered for this use.
   std::vector<int> gather(const StageLayer& layer, const char* suffix) {
     std::vector<int> holders;
     for (int b : layer.buckets) {
       const Bucket& bucket = build_.bucket(b);
-      const int group = groups_.data_of(bucket);
-      if (!partitions_parameters() || group < 0) {  // what no other rank has a part of is whole
+      Outline gather = gathered_in_pass(*ShapeOf(bucket, spec_), spec_);
+      if (gather.items.empty()) {  // what no other rank has a part of is whole
         holders.push_back(partitions_parameters() ? bucket.shard : bucket.parameters);
         continue;
       }
       const int full = build_.buffer(label(layer) + "." + bucket.name + ".gathered" + suffix, Purpose::parameters,
                                      compute_dtype(), bucket.elements);
-      build_.collective(Phase::parameter_gather, Stream::data, CollectiveKind::all_gather, group,
-                        build_.whole(build_.bucket(b).shard), build_.whole(full),
-                        static_cast<std::int32_t>(layer.layer), b);
+      OutlinedBucket bound = outlined(build_, b, static_cast<std::int32_t>(layer.layer));
+      buffer_of(bound, Memory::parameters) = full;
+      write_outline(build_, groups_, std::move(gather), bound);
       holders.push_back(full);
     }
     return holders;
@@ -360,12 +351,16 @@ class StageLowering {
     }
     std::vector<Op> ops = {build_.zero_of(class_.loss), build_.zero_of(norm_squared_)};
     if (class_.tally >= 0) ops.push_back(build_.zero_of(class_.tally));
-    for (const Bucket& b : class_.buckets)
-      if (!b.frozen) ops.push_back(build_.zero_of(partitions_gradients() ? b.gradient_shard : b.gradients));
+    for (std::size_t b = 0; b < class_.buckets.size(); ++b) {
+      if (class_.buckets[b].frozen) continue;
+      Outline zero = zeroed_at_start(*ShapeOf(class_.buckets[b], spec_), spec_);
+      OutlineWriter writer(build_, groups_, std::move(zero), outlined(build_, static_cast<int>(b)));
+      for (Op& op : writer.operators(0)) ops.push_back(std::move(op));
+    }
     build_.compute(Phase::optimizer, -1, "zero_gradients", std::move(ops));
   }
 
-  // From x to the y that it returns; -1 where the model begins or ends.
+  // From x to the returned y; -1 for either at the ends of the model.
   int forward_pass(const Chunk& chunk, int x) {
     std::vector<StageLayer>& layers = parameters_.layers;
     std::vector<int> holders = gather(layers[chunk.first], ".forward");
@@ -417,7 +412,7 @@ class StageLowering {
       Context context = backward_context(k);
       context.parameters = std::move(holders);
       holders = k > chunk.first ? gather_for_backward(layers[k - 1]) : std::vector<int>{};
-      // Views of parameters made in forward name forward's gathered copy; they are made anew here.
+      // Forward's views of parameters name its gathered copy, so backward makes its own.
       for (std::size_t t = 0; t < layer.program.tensors.size(); ++t)
         if (layer.bucket[t] >= 0) context.views[t] = -1;
       std::vector<Op> zero = transient_gradients(layer, context);
@@ -441,7 +436,7 @@ class StageLowering {
     return dy;
   }
 
-  // The last product stands alone: it frees the message that the pass before has sent, and must not hold up the others.
+  // The last product is a step of its own: freeing the message that the last pass sent must not delay the others.
   void weights_pass(const Chunk& chunk) {
     for (std::size_t k = chunk.last; k-- > chunk.first;) {
       StageLayer& layer = parameters_.layers[k];
@@ -458,7 +453,7 @@ class StageLowering {
 
   static bool recomputes(const StageLayer& layer) { return layer.recompute == Recompute::full; }
 
-  // Into tensors of its own, which backward reads instead of forward's.
+  // Writes tensors of its own, which backward reads in place of forward's.
   void experts_again(const StageLayer& layer, Context& context) {
     const std::vector<models::Part> parts = parts_of_experts(layer.program);
     for (const int t : made_by(layer.program, parts)) context.views[static_cast<std::size_t>(t)] = -1;
@@ -472,7 +467,7 @@ class StageLowering {
     return std::vector<int>(layer.buckets.size(), -1);
   }
 
-  // Backward reads what forward saved, or, recomputed, tensors of its own made from x.
+  // Backward reads what forward saved, or with recomputation its own tensors, made from x.
   Context backward_context(std::size_t k) {
     const StageLayer& layer = parameters_.layers[k];
     if (!recomputes(layer)) {
@@ -492,8 +487,8 @@ class StageLowering {
     return context;
   }
 
-  // ZeRO-2 and 3: gradients of a layer live in a buffer of their own until they are reduced. Returns ops that zero
-  // them.
+  // ZeRO-2 and 3: a layer's gradients have a buffer of their own until they are reduced. Returns the operators that
+  // zero them.
   std::vector<Op> transient_gradients(const StageLayer& layer, Context& context) {
     std::vector<Op> zero;
     context.gradients.clear();
@@ -506,12 +501,15 @@ class StageLowering {
       const int full = build_.buffer(label(layer) + "." + bucket.name + ".gradients", Purpose::gradients,
                                      gradient_dtype(spec_.precision), bucket.elements);
       context.gradients.push_back(full);
-      zero.push_back(build_.zero_of(full));
+      OutlinedBucket bound = outlined(build_, b);
+      buffer_of(bound, Memory::gradients) = full;
+      for (Op& op : OutlineWriter(build_, groups_, zeroed_in_pass(*ShapeOf(bucket, spec_), spec_), bound).operators(0))
+        zero.push_back(std::move(op));
     }
     return zero;
   }
 
-  // ZeRO-2 and 3: reduce-scatter of a layer's gradients; the sum is added to the shard one layer later.
+  // ZeRO-2 and 3: reduce-scatters a layer's gradients; the sum is added to the shard one layer later.
   void reduce_transient(const StageLayer& layer, const Context& context) {
     if (!partitions_gradients()) return;
     if (spec_.compresses()) {
@@ -522,20 +520,12 @@ class StageLowering {
     sums_.flush();
     for (std::size_t i = 0; i < layer.buckets.size(); ++i) {
       const int b = layer.buckets[i];
-      const Bucket bucket = build_.bucket(b);
-      if (bucket.frozen) continue;
-      sum_partial(build_, groups_, bucket, context.gradients[i], static_cast<std::int32_t>(layer.layer), b);
-      const int group = groups_.data_of(bucket);
-      if (group < 0) {
-        sums_.add(context.gradients[i], context.gradients[i], b);
-        continue;
-      }
-      const int reduced = build_.buffer(label(layer) + "." + bucket.name + ".reduced", Purpose::communication,
-                                        gradient_dtype(spec_.precision), bucket.shard_elements());
-      build_.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::reduce_scatter, group,
-                        build_.whole(context.gradients[i]), build_.whole(reduced),
-                        static_cast<std::int32_t>(layer.layer), b);
-      sums_.add(reduced, context.gradients[i], b);
+      if (build_.bucket(b).frozen) continue;
+      const Reducing reducing{build_, groups_, spec_, Reduces::in_every_pass};
+      OutlineWriter writer =
+          reducing.of(b, context.gradients[i], static_cast<std::int32_t>(layer.layer), label(layer) + ".");
+      writer.write(0);
+      sums_.add(std::move(writer), context.gradients[i]);
     }
   }
 
@@ -566,13 +556,14 @@ class StageLowering {
   StageParameters parameters_;
   ClassBuilder build_;
   RankClass& class_ = build_.result();
-  CompressedReduction compressed_{build_, groups_, spec_, zero_};  ///< ZeRO-2 and 3: of the layers of a pass
-  ShardSums sums_{build_, spec_, options_.reduce_beside};
+  CompressedReduction compressed_{build_, groups_, spec_,
+                                  Reduces::in_every_pass};  ///< ZeRO-2 and 3: of the layers of a pass
+  ShardSums sums_{build_, options_.reduce_beside};
   std::vector<Context> forward_tensors_, backward_tensors_;
-  BlocksOfMoves block_of_;            ///< where messages stand apart
-  std::map<TensorRole, int> inputs_;  ///< buffers of what load_tokens reads
+  BlocksOfMoves block_of_;            ///< if messages are between the passes
+  std::map<TensorRole, int> inputs_;  ///< buffers that load_tokens fills
   int norm_squared_ = -1, coefficient_ = -1;
-  std::int32_t balance_ = -1;  ///< block behind the last forward pass
+  std::int32_t balance_ = -1;  ///< the block after the last forward pass
 };
 
 }  // namespace

@@ -1,8 +1,9 @@
-// The end of a training step: gradients are reduced and clipped, parameters updated and gathered, the loss summed up.
+// The end of a training step: reduces and clips gradients, updates and gathers parameters, sums the loss.
 #include "plan/lower/lower_finish.h"
 
 #include <algorithm>
 
+#include "base/index.h"
 #include "plan/lower/compress.h"
 #include "plan/lower/lower.h"
 #include "plan/lower/lower_optimizer.h"
@@ -10,24 +11,10 @@
 
 namespace orrery::plan {
 
+using base::at;
 using models::DType;
 using models::Op;
 using models::OpKind;
-
-// Sequence parallelism: gradients of what is used row by row, of which each tensor rank saw some rows. On the data
-// stream, ahead of the reduction over replicas, which reads the sums.
-void sum_partial(ClassBuilder& build, const Groups& groups, const Bucket& bucket, int gradients, std::int32_t layer,
-                 int b) {
-  if (bucket.partial_elements == 0) return;
-  const View v{gradients, 0, bucket.partial_elements, false};
-  build.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_reduce, groups.tensor, v, v, layer, b);
-}
-
-void sum_copies(ClassBuilder& build, const Groups& groups, const View& shard, int b) {
-  const int copies = groups.copies_of(build.bucket(b));
-  if (copies < 0) return;
-  build.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_reduce, copies, shard, shard, -1, b);
-}
 
 std::vector<int> reduction_order(const PlanSpec& spec, const std::vector<Bucket>& buckets) {
   std::vector<int> order;
@@ -50,6 +37,12 @@ void pool_tallies(ClassBuilder& build, const Groups& groups, const RankClass& ra
                        build.whole(rank_class.pooled), build.whole(rank_class.pooled), -1, -1);
 }
 
+std::vector<Op> squares_of(ClassBuilder& build, const Groups& groups, const PlanSpec& spec, int b, int into) {
+  OutlinedBucket bound = outlined(build, b);
+  buffer_of(bound, Memory::norm_squared) = into;
+  return OutlineWriter(build, groups, squared(*ShapeOf(build.bucket(b), spec), spec), bound).operators(0);
+}
+
 void run_before(std::int64_t training_step, std::span<Step> steps) {
   for (Step& step : steps) step.until_step = training_step;
 }
@@ -70,22 +63,21 @@ class Finish {
         stage_(end.stage),
         shared_(end.shared),
         norm_squared_(end.norm_squared),
-        coefficient_(end.coefficient),
-        layout_(end.layout) {}
+        coefficient_(end.coefficient) {}
 
   void run() {
     build_.open("finish");
     if (spec_.compresses())
       compress_gradients();
     else if (!spec_.reduces_early())
-      for (const int b : reduction_order(spec_, build_.result().buckets)) reduce_gradients(b);
+      reduce_gradients();
     if (shares_table()) {
       const View v = optimized_gradient(build_, build_.bucket(shared_), zero_);
       build_.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_reduce, groups_.embedding, v, v, -1,
                         shared_);
     }
     clip();
-    lower_update({build_, groups_, spec_, zero_, layout_, coefficient_});
+    lower_update(build_, groups_, spec_, coefficient_);
     if (build_.result().tally >= 0) balance();
     report();
   }
@@ -97,7 +89,7 @@ class Finish {
   }
 
  private:
-  // What each layer's experts had to do, over all replicas; the losses; and the biases that even it out.
+  // The tokens of each layer's experts over all replicas, the balancing losses, and the biases that even out the load.
   void balance() {
     const RankClass& c = build_.result();
     const models::Experts& experts = model_.experts;
@@ -114,7 +106,7 @@ class Finish {
     if (experts.bias_rate > 0 && !model_.lora.any()) move_biases();
   }
 
-  // Every rank moves its own copy, by the same loads.
+  // Every rank moves its own copy, from the same loads.
   void move_biases() {
     const RankClass& c = build_.result();
     const std::int64_t experts = model_.experts.count, values = 2 * experts + 1;
@@ -134,55 +126,35 @@ class Finish {
   }
   void compress_gradients() {
     if (zero_ >= 2 || spec_.reduces_early()) return;
-    if (spec_.plain_steps() > 0)
-      for (const int b : reduction_order(spec_, build_.result().buckets)) reduce_gradients(b);
+    if (spec_.plain_steps() > 0) reduce_gradients();
     std::vector<Step>& steps = build_.result().blocks.back().steps;
     const std::size_t plain = steps.size();
-    CompressedReduction reduction(build_, groups_, spec_, zero_);
+    CompressedReduction reduction(build_, groups_, spec_, Reduces::at_the_end);
     for (std::size_t b = 0; b < build_.result().buckets.size(); ++b)
       reduction.add(static_cast<int>(b), build_.bucket(static_cast<int>(b)).gradients, -1);
     reduction.flush();
     run_before(spec_.plain_steps(), std::span(steps).first(plain));
     run_from(spec_.plain_steps(), std::span(steps).subspan(plain));
   }
-  void reduce_gradients(int b) {
-    const Bucket bucket = build_.bucket(b);
-    if (zero_ >= 2) return sum_copies(build_, groups_, build_.whole(bucket.gradient_shard), b);
-    sum_partial(build_, groups_, bucket, bucket.gradients, -1, b);
-    const int group = groups_.data_of(bucket);
-    if (group < 0) return;
-    if (zero_ == 0) {
-      build_.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_reduce, group,
-                        build_.whole(bucket.gradients), build_.whole(bucket.gradients), -1, b);
-      return;
-    }
-    const DType dtype = gradient_dtype(spec_.precision);
-    const int reduced = build_.buffer(bucket.name + ".reduced", Purpose::communication, dtype, bucket.shard_elements());
-    build_.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::reduce_scatter, group,
-                      build_.whole(bucket.gradients), build_.whole(reduced), -1, b);
-    sum_copies(build_, groups_, build_.whole(reduced), b);
-    Step& step =
-        build_.compute(Phase::gradient_reduce, -1, "keep_shard",
-                       {build_.flat(OpKind::copy, dtype, bucket.shard_elements(), {build_.view(build_.whole(reduced))},
-                                    {build_.view(optimized_gradient(build_, bucket, zero_))})});
-    step.bucket = b;
+  void reduce_gradients() {
+    const Reducing plain{build_, groups_, spec_, Reduces::at_the_end, false};
+    for (const int b : reduction_order(spec_, build_.result().buckets)) plain.write(b);
   }
 
   void clip() {
-    // Replicas that hold whole gradients have the same ones, but for those of their own experts.
+    // Replicas with whole gradients have the same ones, except those of their own experts.
     const bool apart = zero_ == 0 && groups_.folds;
     std::vector<Op> squares;
-    const auto square = [&](const Bucket& b, int into) {
-      const View v = optimized_gradient(build_, b, zero_);
-      squares.push_back(build_.flat(OpKind::norm_squared, gradient_dtype(spec_.precision), v.elements, {build_.view(v)},
-                                    {build_.view(build_.whole(into))}));
-      squares.back().accumulate = true;
+    const auto square = [&](int b, int into) {
+      for (Op& op : squares_of(build_, groups_, spec_, b, into)) squares.push_back(std::move(op));
     };
+    const std::vector<Bucket>& buckets = build_.result().buckets;
+    const auto count = static_cast<int>(buckets.size());
     if (apart) {
       const int of_experts = build_.buffer("norm_squared.experts", Purpose::communication, DType::fp32, 1);
       squares.push_back(build_.zero_of(of_experts));
-      for (const Bucket& b : build_.result().buckets)
-        if (b.experts && !b.frozen) square(b, of_experts);
+      for (int b = 0; b < count; ++b)
+        if (buckets[at(b)].experts && !buckets[at(b)].frozen) square(b, of_experts);
       build_.compute(Phase::optimizer, -1, "norm", std::move(squares));
       squares.clear();
       if (groups_.expert >= 0)
@@ -190,16 +162,16 @@ class Finish {
                           build_.whole(of_experts), build_.whole(of_experts), -1, -1);
       squares.push_back(build_.flat(OpKind::add_scaled, DType::fp32, 1, {build_.view(build_.whole(of_experts))},
                                     {build_.view(build_.whole(norm_squared_))}));
-      // Each tensor rank has the whole experts' sum, and they are about to be summed up.
+      // Each tensor rank has the full sum of whole experts, and the sum that follows would count it once per rank.
       squares.back().scale = spec_.whole_experts() ? 1.0 / spec_.tensor : 1;
     }
-    for (const Bucket& b : build_.result().buckets)
-      if (!b.frozen && (!apart || !b.experts)) square(b, norm_squared_);
+    for (int b = 0; b < count; ++b)
+      if (!buckets[at(b)].frozen && (!apart || !buckets[at(b)].experts)) square(b, norm_squared_);
     build_.compute(Phase::optimizer, -1, "norm", std::move(squares));
     if (groups_.norm >= 0)
       build_.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, groups_.norm,
                         build_.whole(norm_squared_), build_.whole(norm_squared_), -1, -1);
-    // Stages that clip by their own norms take one where they share a table, or its copies would part.
+    // Stages that clip by their own norms use one norm if they share a table; otherwise its copies would drift apart.
     if (spec_.asynchronous() && shares_table())
       build_.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, groups_.embedding,
                         build_.whole(norm_squared_), build_.whole(norm_squared_), -1, -1);
@@ -213,13 +185,13 @@ class Finish {
     ops.push_back(build_.flat(
         OpKind::clip_coefficient, DType::fp32, 1, std::move(in),
         {build_.view(build_.whole(build_.result().gradient_norm)), build_.view(build_.whole(coefficient_))}));
-    if (scaling >= 0)  // the coefficient has taken the old scale out; the next step takes the new one
+    if (scaling >= 0)  // the coefficient has removed the old scale; the next step uses the new one
       ops.push_back(build_.flat(OpKind::loss_scale, DType::fp32, 4, {}, {build_.view(build_.whole(scaling))}));
     build_.compute(Phase::optimizer, -1, "clip", std::move(ops));
   }
 
-  // Whether the step is skipped must be one decision. Ranks that have summed one norm read the same; replicas, or
-  // sub-groups of them, that each have the norm of their own copy of the gradients ask one another.
+  // All must agree whether to skip the step. Ranks that have summed one norm read the same value. Replicas or
+  // sub-groups that each have the norm of their own copy of the gradients ask one another.
   void agree_on_overflow(int scaling) {
     const View flag{scaling, 3, 1, false};
     build_.compute(Phase::optimizer, -1, "overflow",
@@ -235,7 +207,6 @@ class Finish {
   const PlanSpec& spec_;
   const models::Model& model_;
   int zero_, stage_, shared_, norm_squared_, coefficient_;
-  const FactorLayout& layout_;
 };
 
 }  // namespace

@@ -1,33 +1,19 @@
 #pragma once
-/// The optimizer as lowering notes it down: its states, and the steps of its update. Private to plan/.
+/// The updates of a stage's buckets (plan/outline/update.h) as lowering notes them down. Private to plan/.
 #include "plan/lower/class_builder.h"
-#include "plan/lower/factors.h"
 #include "plan/lower/groups.h"
 
 namespace orrery::plan {
 
-/// Makes the buffers of a bucket's states, of `optimized` elements each: master, moments, scales.
+/// Makes the buffers of a bucket's states (plan/outline/outline.h), of which a rank optimizes `optimized` elements.
 void add_states(ClassBuilder& build, const PlanSpec& spec, Bucket& bucket, std::int64_t optimized);
 
-/// What an update works on.
-struct Update {
-  ClassBuilder& build;
-  const Groups& groups;
-  const PlanSpec& spec;
-  int zero = 0;
-  const FactorLayout& layout;
-  int coefficient = -1;  ///< buffer
-  int turns = 1;         ///< > 1: a parameter server's updates, one for the gradient and coefficient of each worker
-};
-
-/// The gradient values that this rank optimizes: all of them, or its shard; and the parameters'.
+/// The gradient values that this rank optimizes: all of them, or its shard.
 [[nodiscard]] View optimized_gradient(const ClassBuilder& build, const Bucket& bucket, int zero);
-[[nodiscard]] View optimized_values(const ClassBuilder& build, const Bucket& bucket, int zero);
 
-/// Steps from reduced and clipped gradients to updated parameters, which ZeRO-1 and 2 gather bucket by bucket. What an
-/// optimizer says of whole tensors (LAMB's trust ratio, Adafactor's factors and clipping) is summed over the ranks that
-/// have parts of them, in messages of one stage's parameters together; what it makes of whole matrices (Muon) is made
-/// of the pieces of all these ranks, bucket by bucket.
-void lower_update(const Update& update);
+/// Steps from reduced and clipped gradients to updated parameters, which ZeRO-1 and 2 gather bucket by bucket.
+/// `coefficient`: the buffer with the clip coefficient, or with every worker's of a parameter server. `except`: a
+/// bucket that its own rule updates.
+void lower_update(ClassBuilder& build, const Groups& groups, const PlanSpec& spec, int coefficient, int except = -1);
 
 }  // namespace orrery::plan

@@ -1,5 +1,5 @@
-// Which parts of a layer recomputation runs again: all that backward needs, or the core of the attention alone; and the
-// parameters of models that are no layers.
+// Which parts of a layer recomputation repeats: all that backward needs, or only the core of attention. Also the
+// parameters of models that have no layers.
 #include <algorithm>
 #include <set>
 
@@ -47,7 +47,7 @@ std::vector<models::Part> parts_of_experts(const models::LayerProgram& program) 
         std::find_if(part.ops.begin(), part.ops.end(), [](const Op& op) { return op.kind == OpKind::route; });
     if (route == part.ops.end()) continue;
     models::Part rest = part;
-    const auto router = std::max<std::ptrdiff_t>(0, route - part.ops.begin() - 1);  // its product stands before it
+    const auto router = std::max<std::ptrdiff_t>(0, route - part.ops.begin() - 1);  // from its product on
     rest.ops.erase(rest.ops.begin(), rest.ops.begin() + router);
     out.push_back(std::move(rest));
     inside = true;
@@ -89,7 +89,7 @@ SplitBackward split_backward(const models::LayerProgram& program, const std::vec
     return (op.kind == OpKind::matmul || op.kind == OpKind::grouped_weight_grad) &&
            program.tensors[static_cast<std::size_t>(op.out.front())].role == models::TensorRole::gradient;
   };
-  std::set<int> for_inputs;  // what anything but the weights' products reads
+  std::set<int> for_inputs;  // read by anything except the weights' products
   for (const models::Part& part : parts) {
     if (part.is_communication())
       for_inputs.insert({part.source >= 0 ? part.source : part.tensor, part.sent, part.received});
@@ -97,7 +97,7 @@ SplitBackward split_backward(const models::LayerProgram& program, const std::vec
       if (!of_weights(op)) for_inputs.insert(op.in.begin(), op.in.end());
   }
   SplitBackward out;
-  bool join = false;  // what stood between two runs of operators has moved
+  bool join = false;  // what stood between two runs of operators has moved away
   for (const models::Part& part : parts) {
     if (part.is_communication()) {
       const bool moves = part.source >= 0 && part.tensor != program.dx && !for_inputs.contains(part.tensor);

@@ -9,7 +9,11 @@
 #include "plan/lower/cached_tables.h"
 #include "plan/lower/class_builder.h"
 #include "plan/lower/lower_optimizer.h"
+#include "plan/lower/parameter_server.h"
+#include "plan/lower/pooled_travel.h"
+#include "plan/lower/recommender_finish.h"
 #include "plan/lower/recommender_ranges.h"
+#include "plan/lower/recommender_server.h"
 #include "plan/lower/table_locality.h"
 #include "plan/spec/table_layout.h"
 
@@ -24,19 +28,22 @@ namespace {
 class RecommenderLowering {
  public:
   RecommenderLowering(const Plan& plan, const LowerOptions& options, const RecommenderHabits& habits,
-                      const TableLayout& layout, int data, int tables)
-      : spec_(plan.spec()),
+                      const TableLayout& layout, int data, const TableGroups& groups)
+      : plan_(plan),
+        spec_(plan.spec()),
         options_(options),
         habits_(habits),
         model_(*plan.model().recommender),
         layout_(layout),
         data_(data),
-        tables_(tables),
+        tables_(groups.all),
         n_(layout.samples),
         width_(model_.embedding_dim),
         vectors_(model_.vectors()),
         type_(models::size_of(spec_.precision) == 2 ? spec_.precision : DType::fp32),
-        stored_(dtype_of(spec_.embedding.stored)) {}
+        stored_(dtype_of(spec_.embedding.stored)),
+        served_(spec_.has_server() && !options.forward_only),
+        travel_(build_, layout, groups, type_) {}
 
   RankClass build() {
     class_.count = spec_.ranks();
@@ -53,6 +60,7 @@ class RecommenderLowering {
     class_.program.push_back({1, 0});
     if (!options_.forward_only) class_.program.push_back({2, 0});
     class_.program.push_back({static_cast<std::int32_t>(class_.blocks.size()) - 1, -1});
+    if (served_) serve(plan_, class_);
     class_.program.fold();
     return std::move(build_.result());
   }
@@ -70,7 +78,9 @@ class RecommenderLowering {
     bucket.ranges = std::move(ranges);
     bucket.embedding = of_tables;
     bucket.shards = spec_.shards();
-    bucket.elements = round_up(bucket.elements, bucket.shards * kParameterAlignment);
+    const bool whole_rows = of_tables && spec_.has_server();
+    bucket.elements =
+        round_up(bucket.elements, whole_rows ? server_alignment(spec_, width_) : bucket.shards * kParameterAlignment);
     class_.buckets.push_back(std::move(bucket));
   }
 
@@ -82,7 +92,10 @@ class RecommenderLowering {
       b.gradients = build_.buffer(b.name + ".gradients", Purpose::gradients, DType::fp32, b.elements, true);
       PlanSpec whole = spec_;  // parameters are masters themselves
       whole.precision = DType::fp32;
-      if (!b.embedding) add_states(build_, whole, b, b.elements);
+      whole.zero_stage = served_ ? 1 : 0;
+      if (served_)
+        b.received = build_.buffer(b.name + ".received", Purpose::communication, DType::fp32, b.elements, true);
+      if (!b.embedding) add_states(build_, whole, b, served_ ? b.shard_elements() : b.elements);
     }
     if (layout_.sharded()) {
       class_.tables = build_.buffer("tables", Purpose::parameters, stored_, layout_.most_elements, true);
@@ -90,18 +103,19 @@ class RecommenderLowering {
       if (layout_.cached()) declare_far_tables(build_, layout_, spec_);
     }
     if (!layout_.replicated.empty()) {
-      class_.replicated_states =
-          states("replicated_tables.states", layout_.replicated_elements, layout_.replicated_rows);
+      const Bucket& b = class_.buckets.back();
+      const std::int64_t values = served_ ? b.shard_elements() : layout_.replicated_elements;
+      const std::int64_t rows = served_ ? b.elements / width_ : layout_.replicated_rows;
+      class_.replicated_states = states("replicated_tables.states", values, values / width_);
       // Adam's moments decay where a row is looked up, whatever its gradient is.
       if (adam() && !options_.forward_only)
-        lookups_ =
-            build_.buffer("replicated_tables.lookups", Purpose::gradients, DType::fp32, layout_.replicated_rows, true);
+        lookups_ = build_.buffer("replicated_tables.lookups", Purpose::gradients, DType::fp32, rows, true);
     }
     class_.loss = build_.buffer("loss", Purpose::scalars, DType::fp32, 1, true);
     if (options_.forward_only) return;
     class_.gradient_norm = build_.buffer("gradient_norm", Purpose::scalars, DType::fp32, 1, true);
-    norm_squared_ = build_.buffer("norm_squared", Purpose::scalars, DType::fp32, 1, true);
-    coefficient_ = build_.buffer("clip_coefficient", Purpose::scalars, DType::fp32, 1, true);
+    norm_squared_ = build_.buffer("norm_squared", Purpose::scalars, DType::fp32, turns(), true);
+    coefficient_ = build_.buffer("clip_coefficient", Purpose::scalars, DType::fp32, turns(), true);
   }
 
   // Of tables of so many values and rows; -1: none.
@@ -113,6 +127,8 @@ class RecommenderLowering {
   [[nodiscard]] bool adagrad() const { return spec_.optimizer == OptimizerKind::rowwise_adagrad; }
   [[nodiscard]] bool adam() const { return spec_.optimizer == OptimizerKind::adam; }
   [[nodiscard]] std::int64_t members() const { return layout_.ranks; }
+  /// Updates of a step, of which a parameter server makes one a worker.
+  [[nodiscard]] int turns() const { return served_ ? spec_.data : 1; }
   int view(int buffer) { return build_.view(build_.whole(buffer)); }
   int make(const std::string& name, std::int64_t elements, DType dtype = DType::fp32,
            Purpose purpose = Purpose::activations) {
@@ -149,11 +165,6 @@ class RecommenderLowering {
     op.dtype = type_;
     return op;
   }
-  // Pooled vectors travel as the interaction takes them.
-  [[nodiscard]] bool native(PooledType type) const { return dtype_of(type) == type_; }
-  [[nodiscard]] bool encoded(PooledType type) const {
-    return type != PooledType::fp32 && !native(type) && members() > 1;
-  }
   // y (n, outputs) = x W^T + b; dW = dz^T x; dx = dz W.
   Op product(std::int64_t m, std::int64_t n, std::int64_t k, std::vector<int> in, int out, bool trans_a, bool trans_b) {
     Op op = value_op(OpKind::matmul, n, m, k, std::move(in), {out});
@@ -162,8 +173,6 @@ class RecommenderLowering {
     op.trans_b = trans_b;
     return op;
   }
-  // Values of what is pooled over all ranks, by the rank that has most.
-  [[nodiscard]] std::int64_t slots_of(PooledType type) const { return members() * layout_.most_pooled_values(type); }
 
   void begin() {
     build_.open("begin");
@@ -197,9 +206,8 @@ class RecommenderLowering {
     const std::int64_t lengths = members() * layout_.most_shards * n_, room = members() * layout_.most_indices;
     const int sent_lengths = make("lengths.sent", lengths, DType::int32, Purpose::communication);
     const int sent_indices = make("indices.sent", room, DType::int32, Purpose::communication);
-    counts_ = make("pooled.counts", 4 * members(), DType::int32, Purpose::communication);
     std::vector<int> out = {view(sent_lengths), view(sent_indices)};
-    for (int i = 0; i < 4; ++i) out.push_back(count_view(i));
+    for (const int counts : travel_.counts()) out.push_back(counts);
     // Who has no others' indices looks for its own in those of all samples.
     const std::int64_t sorted = habits_.exchanges_indices ? n_ : n_ * members();
     Op op =
@@ -220,46 +228,18 @@ class RecommenderLowering {
 
   void look_up() {
     const TableLayout::Lookups most = layout_.heaviest();
-    const bool as_taken = native(spec_.embedding.forward);
-    pooled_ = make("pooled", slots_of(PooledType::fp32), as_taken ? type_ : DType::fp32);
-    const std::int64_t written = as_taken ? most.values * models::size_of(type_) : 4 * most.values;  // bytes
+    const int pooled = travel_.values("pooled", Phase::forward);
+    const DType type = travel_.native(layout_.forward) ? type_ : DType::fp32;
+    const std::int64_t written = models::size_of(type) * most.values;  // bytes
     const int rows = layout_.cached() ? places_of_rows_ : bags_;
     std::vector<Op> ops = {op_of(OpKind::embedding_bag, most.count, most.width, written / models::size_of(stored_),
-                                 {view(lengths_), view(rows), view(class_.tables)}, {view(pooled_)})};
+                                 {view(lengths_), view(rows), view(class_.tables)}, {view(pooled)})};
     ops.back().dtype = stored_;
     ops.back().capacity = most_distinct_rows(layout_);
-    send_pooled(std::move(ops));
-  }
-
-  // forward sent, forward received, backward sent, backward received
-  int count_view(int which) { return build_.view({counts_, which * members(), members(), false}); }
-
-  void send_pooled(std::vector<Op> ops) {
-    const PooledType type = spec_.embedding.forward;
-    int sent = pooled_;
-    if (encoded(type)) {
-      sent = make("pooled.sent", slots_of(type), dtype_of(type), Purpose::communication);
-      ops.push_back(codec(OpKind::encode_pooled, type, pooled_, sent, false));
-    }
+    const int sent = travel_.encoded(Phase::forward, pooled, ops);
     build_.compute(Phase::forward, -1, "embedding", std::move(ops));
     release_sent();
-    received_ = pooled_;
-    if (members() == 1) return;
-    received_ = make("pooled.received", slots_of(type), dtype_of(type), Purpose::communication);
-    exchange_pooled(Phase::forward, sent, received_, type, 0);
-    sent_pooled_ = sent;
-  }
-
-  void exchange_pooled(Phase phase, int from, int to, PooledType type, int first_count) {
-    Counted counted{count_view(first_count), count_view(first_count + 1), 1, mean_slot_share(layout_, type)};
-    build_.exchange(phase, Stream::exchange, tables_, build_.whole(from), build_.whole(to), -1,
-                    alike(layout_, type) ? Counted{} : counted);
-  }
-  Op codec(OpKind kind, PooledType type, int from, int to, bool by_member) {
-    Op op = op_of(kind, n_, slots_of(PooledType::fp32), models::size_of(dtype_of(type)), {view(from)}, {view(to)});
-    op.row_shard = by_member;
-    op.expected = mean_slot_share(layout_, PooledType::fp32);
-    return op;
+    received_ = travel_.send(Phase::forward, sent, sent_pooled_);
   }
 
   // Sent stays where it is until somebody has waited for what came: freed earlier, computing would wait for it.
@@ -325,7 +305,7 @@ class RecommenderLowering {
 
   void interaction_forward() {
     std::vector<Op> ops;
-    const int pooled = decoded(Phase::forward, ops);
+    const int pooled = travel_.decoded(Phase::forward, received_, ops);
     features_ = value("vectors", n_ * vectors_ * width_);
     std::vector<int> in = {pooled >= 0 ? view(pooled) : -1, view(bottom_.back())};
     if (local_ >= 0) in.push_back(view(local_));
@@ -337,19 +317,8 @@ class RecommenderLowering {
       cross_forward(ops);
     }
     build_.compute(Phase::forward, -1, "interaction", std::move(ops));
-    if (sent_pooled_ >= 0) waiting_.push_back(sent_pooled_);
+    keep_sent(std::move(sent_pooled_));
     release_sent();
-  }
-
-  // What was received, as fp32 values.
-  int decoded(Phase phase, std::vector<Op>& ops) {
-    const bool forward = phase == Phase::forward;
-    const PooledType type = forward ? spec_.embedding.forward : spec_.embedding.backward;
-    const int received = forward ? received_ : received_gradients_;
-    if (received < 0 || !encoded(type)) return received;
-    const int values = make(forward ? "pooled.decoded" : "gradients.decoded", slots_of(PooledType::fp32));
-    ops.push_back(codec(OpKind::decode_pooled, type, received, values, forward));
-    return values;
   }
 
   // x_{l+1} = x_0 (W V x_l + b) + x_l
@@ -392,11 +361,11 @@ class RecommenderLowering {
     bottom_backward(dbottom);
     reduce(0);
     if (!layout_.replicated.empty()) reduce(2);
-    if (lookups_ >= 0 && data_ >= 0) {
+    if (lookups_ >= 0 && data_ >= 0 && !served_) {
       const View v = build_.whole(lookups_);
       build_.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_reduce, data_, v, v, -1, -1);
     }
-    if (layout_.sharded()) update_tables();
+    if (layout_.sharded() && !served_) update_tables();
   }
 
   int interaction_backward(int dtop, std::vector<Op>& ops) {
@@ -432,25 +401,15 @@ class RecommenderLowering {
   int split_gradients(int dfeatures) {
     const int dbottom = value("dbottom", n_ * width_);
     const bool sharded = layout_.sharded();
-    const PooledType type = spec_.embedding.backward;
-    const DType kept = native(type) ? type_ : DType::fp32;
-    const int gradients = sharded ? make("gradients.pooled", slots_of(PooledType::fp32), kept) : -1;
+    const int gradients = sharded ? travel_.values("gradients.pooled", Phase::backward) : -1;
     if (local_ >= 0) dlocal_ = make("gradients.local", n_ * layout_.replicated_columns);
     std::vector<int> out = {sharded ? view(gradients) : -1, view(dbottom)};
     if (local_ >= 0) out.push_back(view(dlocal_));
     std::vector<Op> ops = {value_op(OpKind::pooled_split, n_, vectors_ * width_, 0, {view(dfeatures)}, std::move(out))};
-    int sent = gradients;
-    if (sharded && encoded(type)) {
-      sent = make("gradients.sent", slots_of(type), dtype_of(type), Purpose::communication);
-      ops.push_back(codec(OpKind::encode_pooled, type, gradients, sent, true));
-    }
+    const int sent = sharded ? travel_.encoded(Phase::backward, gradients, ops) : -1;
     build_.compute(Phase::backward, -1, "split_gradients", std::move(ops));
-    received_gradients_ = gradients;
-    if (!sharded || members() == 1) return dbottom;
-    received_gradients_ = make("gradients.received", slots_of(type), dtype_of(type), Purpose::communication);
-    exchange_pooled(Phase::backward, sent, received_gradients_, type, 2);
-    waiting_.push_back(sent);
-    waiting_.push_back(counts_);
+    sent_gradients_ = received_gradients_ = sent;
+    if (sharded && !served_) received_gradients_ = travel_.send(Phase::backward, sent, waiting_);
     return dbottom;
   }
 
@@ -468,88 +427,68 @@ class RecommenderLowering {
   }
 
   void reduce(int bucket) {
-    if (data_ < 0) return;
+    if (data_ < 0 || served_) return;
     const View v = build_.whole(build_.bucket(bucket).gradients);
     build_.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_reduce, data_, v, v, -1, bucket);
   }
 
   void update_tables() {
     std::vector<Op> ops;
-    const int gradients = decoded(Phase::backward, ops);
+    const int gradients = travel_.decoded(Phase::backward, received_gradients_, ops);
     const TableLayout::Lookups most = layout_.heaviest();
     const std::vector<int> in = {view(lengths_), view(bags_), view(gradients)};
     std::vector<int> with_squares = in;
+    int squares = -1;
     if (layout_.squares > 0 && adagrad() && members() > 1) {
-      const int squares = make("row_squares", layout_.squares, DType::fp32, Purpose::communication);
-      ops.push_back(op_of(OpKind::embedding_bag_squares, most.count, most.width, 0, in, {view(squares)}));
+      squares = make("row_squares", turns() * layout_.squares, DType::fp32, Purpose::communication);
+      const Op op = op_of(OpKind::embedding_bag_squares, most.count / turns(), most.width, 0, in, {view(squares)});
+      add_turns(build_, op, turns(), {squares}, ops);
       build_.compute(Phase::backward, -1, "row_squares", std::move(ops));
       release_sent();
       ops.clear();
       const View v = build_.whole(squares);
-      build_.collective(Phase::gradient_reduce, Stream::exchange, CollectiveKind::all_reduce, tables_, v, v, -1, -1);
+      build_.collective(Phase::gradient_reduce, served_ ? Stream::data : Stream::exchange, CollectiveKind::all_reduce,
+                        served_ ? data_ : tables_, v, v, -1, -1);
       with_squares.push_back(view(squares));
     }
     with_squares.resize(layout_.cached() ? 4 : with_squares.size(), -1);
     if (layout_.cached()) with_squares.push_back(view(class_.cache));
     std::vector<int> out = {view(class_.tables), class_.table_states >= 0 ? view(class_.table_states) : -1,
                             view(norm_squared_)};
-    Op op = op_of(OpKind::embedding_bag_update, most.count, most.width, 0, std::move(with_squares), std::move(out));
+    Op op = op_of(OpKind::embedding_bag_update, most.count / turns(), most.width, 0, std::move(with_squares),
+                  std::move(out));
     op.rule = traits_of(spec_.optimizer).rule;
     op.dtype = stored_;
-    op.capacity = most_distinct_rows(layout_);
-    ops.push_back(std::move(op));
+    op.capacity = served_ ? std::min(most_distinct_rows(layout_), op.n) : most_distinct_rows(layout_);
+    add_turns(build_, op, turns(), {squares, norm_squared_}, ops);
     build_.compute(Phase::optimizer, -1, "update_tables", std::move(ops));
     release_sent();
   }
 
   void finish() {
+    const RecommenderEnd end{build_,        spec_,        layout_,  data_,          tables_,
+                             norm_squared_, coefficient_, lookups_, habits_.reports};
+    const int received_lookups = served_ ? lower_push(end, [&] { push_tables(); }) : -1;
     build_.open("finish");
-    if (!options_.forward_only) {
-      if (habits_.reports) norm();
-      for (std::size_t i = 0; i < class_.buckets.size(); ++i) update(static_cast<int>(i));
-    }
-    if (data_ < 0 || !habits_.reports) return;
-    const View loss = build_.whole(class_.loss);
-    build_.collective(Phase::reporting, Stream::data, CollectiveKind::all_reduce, data_, loss, loss, -1, -1);
+    if (served_ && layout_.sharded()) update_tables();
+    if (served_)
+      lower_served(end, received_lookups, {{lengths_, bags_, kept_counts_}, {sent_gradients_, lookups_}});
+    else if (!options_.forward_only)
+      lower_updates(end);
+    report_loss(end);
   }
 
-  // The squares of the tables' gradients are the ranks' together; all others' are the same on every rank.
-  void norm() {
-    if (layout_.sharded() && tables_ >= 0)
-      build_.collective(Phase::optimizer, Stream::exchange, CollectiveKind::all_reduce, tables_,
-                        build_.whole(norm_squared_), build_.whole(norm_squared_), -1, -1);
-    std::vector<Op> ops;
-    for (const Bucket& b : class_.buckets) {
-      ops.push_back(
-          build_.flat(OpKind::norm_squared, DType::fp32, b.elements, {view(b.gradients)}, {view(norm_squared_)}));
-      ops.back().accumulate = true;
-    }
-    ops.push_back(build_.flat(OpKind::clip_coefficient, DType::fp32, 1, {view(norm_squared_)},
-                              {view(class_.gradient_norm), view(coefficient_)}));
-    build_.compute(Phase::optimizer, -1, "norm", std::move(ops));
+  // On a stream of its own: a later step's indices and vectors travel meanwhile.
+  void push_tables() {
+    if (!layout_.sharded()) return;
+    kept_counts_ = travel_.counts_buffer();
+    const bool counted = !alike(layout_, PooledWay::exchange, layout_.backward);
+    travel_.push_by(Stream::data, data_, counted ? copied(build_, kept_counts_) : kept_counts_);
+    std::vector<int> stays;  // as long as updates wait for it
+    received_gradients_ = travel_.send(Phase::backward, sent_gradients_, stays);
   }
 
-  void update(int index) {
-    const Bucket b = build_.bucket(index);
-    const OptimizerTraits& traits = traits_of(spec_.optimizer);
-    if (b.embedding) {
-      std::vector<int> in = {build_.view({b.gradients, 0, layout_.replicated_elements, false})};
-      if (lookups_ >= 0) in.push_back(view(lookups_));
-      Op op = build_.flat(OpKind::table_update, DType::fp32, layout_.replicated_elements, std::move(in),
-                          {build_.view({b.parameters, 0, layout_.replicated_elements, false}),
-                           class_.replicated_states >= 0 ? view(class_.replicated_states) : -1});
-      op.rule = traits.rule;
-      build_.compute(Phase::optimizer, -1, "update_tables", {std::move(op)}).bucket = index;
-      return;
-    }
-    std::vector<int> out = {view(b.parameters), b.first_moment >= 0 ? view(b.first_moment) : -1};
-    if (b.second_moment >= 0) out.push_back(view(b.second_moment));
-    Op op =
-        build_.flat(traits.update, DType::fp32, b.elements, {view(b.gradients), view(coefficient_)}, std::move(out));
-    if (traits.update == OpKind::momentum_update) op.rule = traits.rule;
-    build_.compute(Phase::optimizer, -1, name_of(spec_.optimizer), {std::move(op)}).bucket = index;
-  }
-
+  const Plan& plan_;
   const PlanSpec& spec_;
   const LowerOptions& options_;
   const RecommenderHabits habits_;
@@ -559,7 +498,9 @@ class RecommenderLowering {
   std::int64_t n_, width_, vectors_;
   DType type_;    ///< of values between the input and the loss
   DType stored_;  ///< of tables
+  const bool served_;
   ClassBuilder build_;
+  PooledTravel travel_;
   RankClass& class_ = build_.result();
   struct InBucket {
     int bucket = -1;
@@ -571,13 +512,14 @@ class RecommenderLowering {
   std::map<std::string, InBucket> places_;
   std::map<std::string, int> copies_;  ///< of weights, in 16 bits
   int norm_squared_ = -1, coefficient_ = -1;
-  int dense_ = -1, labels_ = -1, indices_ = -1, lengths_ = -1, bags_ = -1, counts_ = -1;
-  int pooled_ = -1, sent_pooled_ = -1, received_ = -1, received_gradients_ = -1, local_ = -1, dlocal_ = -1;
-  int features_ = -1, top_input_ = -1, places_of_rows_ = -1;
+  int dense_ = -1, labels_ = -1, indices_ = -1, lengths_ = -1, bags_ = -1;
+  int received_ = -1, received_gradients_ = -1, local_ = -1, dlocal_ = -1;
+  int features_ = -1, top_input_ = -1, places_of_rows_ = -1, sent_gradients_ = -1, kept_counts_ = -1;
   int lookups_ = -1;               ///< of each row of replicated tables, where its update asks for them
   std::vector<int> bottom_, top_;  ///< outputs of layers
   std::vector<Cross> crosses_;
   std::vector<int> waiting_;  ///< what was sent since somebody last waited
+  std::vector<int> sent_pooled_;
 };
 
 }  // namespace
@@ -585,15 +527,15 @@ class RecommenderLowering {
 Schedule lower_recommender(const Plan& plan, const LowerOptions& options, const RecommenderHabits& habits) {
   Schedule schedule;
   schedule.spec = plan.spec();
-  schedule.tables = std::make_shared<const TableLayout>(make_table_layout(*plan.model().recommender, plan.spec()));
-  int data = -1, tables = -1;
+  schedule.tables = std::make_shared<const TableLayout>(
+      make_table_layout(*plan.model().recommender, plan.spec(), plan.cluster().devices_per_node));
+  int data = -1;
   if (plan.spec().data > 1) {
     data = 0;
-    tables = 1;
-    for (const char* name : {"data", "tables"})
-      schedule.groups.push_back({.name = name, .dimensions = {{.stride = 1, .size = plan.spec().data}}});
+    schedule.groups.push_back({.name = "data", .dimensions = {{.stride = 1, .size = plan.spec().data}}});
   }
-  schedule.classes.push_back(RecommenderLowering(plan, options, habits, *schedule.tables, data, tables).build());
+  const TableGroups groups = add_table_groups(schedule.groups, *schedule.tables);
+  schedule.classes.push_back(RecommenderLowering(plan, options, habits, *schedule.tables, data, groups).build());
   return schedule;
 }
 

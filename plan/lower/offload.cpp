@@ -1,4 +1,4 @@
-// Saved activations to the host and back.
+// Moves saved activations to the host and back.
 #include "plan/lower/offload.h"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ class Activations {
     const auto buffers = static_cast<int>(class_.buffers.size());
     const std::vector<Life> lives = lives_of(class_);
     for (int b = 0; b < buffers; ++b) move(b, lives[at(b)]);
-    // Ahead of copies at the same place, which free what they copy.
+    // Comes before copies at the same place, which free what they copy.
     for (const auto& [place, deaths] : released_) rewrite_.insert_before(place, release_of(deaths, Phase::forward));
     for (auto& [place, step] : leaving_) rewrite_.insert_after(place, std::move(step));
     rewrite_.apply();
@@ -59,8 +59,8 @@ class Activations {
     return static_cast<int>(class_.buffers.size()) - 1;
   }
 
-  // Device to host after step `out`. A compute step waits for what it frees: a step of its own frees it behind the next
-  // layer, which the copy hides behind. Where there is no next layer the copy frees it, and the next pass waits.
+  // Copies from device to host after step `out`. Compute waits for memory to be freed, so a separate step frees it
+  // after the next layer, which hides the copy. Without a next layer the copy itself frees it, and the next pass waits.
   void leave(int buffer, int host, const Place& out, const Life& life) {
     Step step = rewrite_.copy(Stream::to_host, buffer, host, rewrite_.step(out));
     step.part = "offload";
@@ -74,7 +74,8 @@ class Activations {
     leaving_.push_back({out, std::move(step)});
   }
 
-  // Host to device, `prefetch` layers ahead. What waited on the host dies with the first computation on what came.
+  // Copies from host to device, `prefetch` layers ahead. The host's copy dies at the first compute step that reads the
+  // fetched one.
   void come_back(int buffer, int host, int back, const Place& first, const Life& life) {
     const std::vector<Run>& runs = runs_[at(first.block)];
     const int ahead = run_at(runs, first) - prefetch_;
@@ -90,7 +91,7 @@ class Activations {
     rewrite_.replace_death(life.death, buffer, back);
   }
 
-  // Whether every backward pass runs right after its micro-batch's forward pass.
+  // Whether every backward pass comes right after its micro-batch's forward pass.
   bool follows_at_once(int forward, int backward) {
     const auto [known, fresh] = at_once_.try_emplace({forward, backward}, true);
     if (fresh) known->second = pairs_follow(forward, backward);

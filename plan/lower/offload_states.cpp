@@ -1,12 +1,13 @@
 // Optimizer states, gradients and parameters outside the device. In order: buffers get their memories, the optimizer's
-// steps are divided into those of the device and those of the host, gradients get a buffer for each layer, and all
-// other reaches into another memory are staged.
+// steps are divided between device and host, gradients get a buffer per layer, and every other access to another memory
+// goes through a staged copy.
 #include <algorithm>
 #include <map>
 #include <tuple>
 
 #include "base/ensure.h"
 #include "base/index.h"
+#include "models/operators.h"
 #include "plan/lower/offload.h"
 #include "plan/schedule/rewrite.h"
 
@@ -21,14 +22,6 @@ using models::OpKind;
 
 bool of_layers(const Step& step) {
   return step.phase == Phase::forward || step.phase == Phase::backward || step.phase == Phase::recompute;
-}
-
-// Whether an operator only writes its i-th output. A step that is skipped (fp16) writes AdamW's copy all the same: the
-// master as it was, rounded.
-bool only_writes(const Op& op, std::size_t output) {
-  constexpr std::size_t kComputeCopy = 3;  // of adamw
-  return op.kind == OpKind::fill_zero || op.kind == OpKind::copy || op.kind == OpKind::clip_coefficient ||
-         (op.kind == OpKind::adamw && output == kComputeCopy);
 }
 
 // What one step does with one buffer.
@@ -86,7 +79,7 @@ class States {
   View whole(int index) const { return {index, 0, class_.buffers[at(index)].elements, false}; }
 
   // -- steps of the device and of the host --------------------------------------------------------------------------
-  // Operators over the optimizer's states and gradients are the host's, where these are.
+  // Operators on the optimizer's states and gradients run on the host if these live there.
   bool on_host(const Op& op) const {
     const auto moved = [&](int view) {
       if (view < 0) return false;
@@ -115,7 +108,7 @@ class States {
     block.steps = std::move(out);
   }
 
-  // A copy for computing in the type of the values themselves is an operator of its own.
+  // A compute copy in the same type as the values gets an operator of its own.
   std::vector<Op> written_apart(const Op& op) const {
     constexpr std::size_t kComputeCopy = 3;
     if (op.kind != OpKind::adamw || op.out.size() <= kComputeCopy ||
@@ -165,8 +158,8 @@ class States {
     part.ops.push_back(std::move(op));
   }
 
-  // -- lives ----------------------------------------------------------------------------------------------------------
-  // What a copy reads is freed behind the run after it; where there is none, with the copy.
+  // -- lifetimes ------------------------------------------------------------------------------------------------------
+  // The source of a copy is freed after the next run; if there is none, by the copy.
   void free_behind(int block, int step, int index, Step& copy) {
     const Place release = behind_next_run(runs_[at(block)], {block, step});
     if (release.step < 0)
@@ -175,7 +168,7 @@ class States {
       released_[release].push_back(index);
   }
 
-  // Copies into which a compute step was divided free nothing while they run.
+  // The copies that a compute step was divided into free nothing while they run.
   void free_late(int block) {
     std::vector<Step>& steps = class_.blocks[at(block)].steps;
     for (int s = 0; s < static_cast<int>(steps.size()); ++s) {
@@ -185,12 +178,12 @@ class States {
   }
 
   // -- gradients
-  // -------------------------------------------------------------------------------------------------------- What
-  // passes over layers add to a sum on the host is made on the device, layer by layer, and added behind the layer.
+  // ------------------------------------------------------------------------------------------------------- Passes over
+  // layers add to a sum on the host: each layer's part is made on the device and added after the layer.
   void sum_on_host(int block) {
     std::vector<Step>& steps = class_.blocks[at(block)].steps;
     for (const Run& run : runs_[at(block)]) {
-      std::map<int, int> last;  // by sum, its last step in the run
+      std::map<int, int> last;  // by sum: its last step in the run
       for (int s = run.first; s <= run.last; ++s) {
         if (steps[at(s)].kind != StepKind::compute || !of_layers(steps[at(s)])) continue;
         for (const int index : steps[at(s)].writes)
@@ -225,7 +218,7 @@ class States {
   }
 
   // -- everything else
-  // --------------------------------------------------------------------------------------------------
+  // -------------------------------------------------------------------------------------------------
   std::map<int, Use> uses_of(int s, const Step& step) const {
     std::map<int, Use> uses;
     const auto use = [&](const View& view, bool reads, bool writes) {
@@ -239,7 +232,7 @@ class States {
       for (const int v : op.in)
         if (v >= 0) use(class_.views[at(v)], true, false);
       for (std::size_t i = 0; i < op.out.size(); ++i)
-        if (op.out[i] >= 0) use(class_.views[at(op.out[i])], !only_writes(op, i), true);
+        if (op.out[i] >= 0) use(class_.views[at(op.out[i])], !models::only_writes(op, i), true);
     }
     const bool in_place = step.kind == StepKind::collective && step.collective == CollectiveKind::all_reduce;
     if (step.kind == StepKind::collective || step.kind == StepKind::send) use(step.source, true, in_place);
@@ -247,7 +240,7 @@ class States {
     return uses;
   }
 
-  // Uses that one stand-in serves: of one run over a layer, or until the buffer is written.
+  // Uses that share one staged copy: those of one run over a layer, or those until the buffer is written.
   void stage(int block) {
     std::vector<Step>& steps = class_.blocks[at(block)].steps;
     std::map<std::tuple<int, Space, int>, std::vector<Use>> clusters;
@@ -287,7 +280,7 @@ class States {
     last_[{block, first_compute_behind(block, collectives_.back().step)}] = collectives_.back().buffers;
   }
 
-  // The computation behind a step, or the end of its block.
+  // The first compute step after a step, or the end of its block.
   int first_compute_behind(int block, int step) const {
     const std::vector<Step>& steps = class_.blocks[at(block)].steps;
     int s = step + 1;
@@ -309,7 +302,7 @@ class States {
     for (const Use& use : uses) rename(steps[at(use.step)], index, here, alike);
     const int begin = uses.front().step, end = uses.back().step;
     const Place death = death_of(block, end);
-    std::vector<int> staged;  // on the way in
+    std::vector<int> staged;  // on their way in
     if (reads || !alike) {
       const int before = in_a_row(block, begin)
                              ? std::max(written + 1, collectives_.empty() ? 0 : collectives_.back().step)
@@ -362,7 +355,7 @@ class States {
     }
   }
 
-  // In another memory views that are all alike are all there is.
+  // If all views are alike, the copy holds only what they show.
   void rename(Step& step, int from, int to, bool alike) {
     const auto moved = [&](View view) {
       if (view.buffer != from) return view;
@@ -399,7 +392,7 @@ class States {
     return {Stream::from_nvme, Stream::from_host};
   }
 
-  // As many runs ahead as are prefetched, behind the last step that writes what is fetched.
+  // As many runs ahead as `prefetch` says, but after the last step that writes what is fetched.
   int come_before(int block, int step, int written) const {
     const std::vector<Run>& runs = runs_[at(block)];
     const int run = run_at(runs, {block, step});
@@ -408,8 +401,8 @@ class States {
     return std::max(written + 1, ahead <= 0 ? 0 : runs[at(ahead)].first);
   }
 
-  // Where what a step only reads is no longer needed: after it, or, of a message, after the first computation on what
-  // the message brings.
+  // Where a value that a step only reads is no longer needed: after the step, or for a message after the first compute
+  // step that reads what it brings.
   Place death_of(int block, int step) const {
     const std::vector<Step>& steps = class_.blocks[at(block)].steps;
     if (steps[at(step)].kind == StepKind::compute) return {block, step};
@@ -421,8 +414,8 @@ class States {
     return {block, step};
   }
 
-  // Messages at the end of the step have no computing between them to wait for what they free: each has a buffer of its
-  // own only until the next one's is written back, and is fetched with the one before it.
+  // Messages at the end of the step have no compute between them to wait for freed memory. Each has its own buffer only
+  // until the next one's is written back, and is fetched with the one before it.
   bool in_a_row(int block, int step) const {
     const Step& s = class_.blocks[at(block)].steps[at(step)];
     return s.kind == StepKind::collective && std::none_of(class_.blocks[at(block)].steps.begin(),
@@ -430,20 +423,20 @@ class States {
   }
   static bool of_layers_computed(const Step& step) { return step.kind == StepKind::compute && of_layers(step); }
 
-  static constexpr int kVersions = 1 << 20;  // above any number of a run
+  static constexpr int kVersions = 1 << 20;  // more than a run ever has
   RankClass& class_;
   Offload offload_;
   Rewrite rewrite_;
   std::vector<std::vector<Run>> runs_;                 // by block
   std::map<Place, std::vector<int>> released_, last_;  ///< last_: behind copies at the same place
   std::vector<std::pair<Place, Step>> copies_;
-  std::map<std::pair<int, int>, int> sums_;  // by block and sum on the host: the step behind which it is added to
+  std::map<std::pair<int, int>, int> sums_;  // by block and sum on the host: the step after which it is added
   struct Leaving {
     int step = -1;
-    std::vector<int> buffers;  // freed behind the next
+    std::vector<int> buffers;  // freed after the next
   };
-  std::vector<int> row_;              // what the collective at hand leaves to free
-  std::vector<Leaving> collectives_;  // of the block, that were given a buffer in their own memory
+  std::vector<int> row_;              // what the current collective leaves to free
+  std::vector<Leaving> collectives_;  // those of the block that got a buffer in their own memory
 };
 
 }  // namespace

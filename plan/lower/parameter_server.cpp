@@ -4,6 +4,8 @@
 #include <algorithm>
 
 #include "base/index.h"
+#include "models/operators.h"
+#include "plan/lower/compress.h"
 #include "plan/lower/lower.h"
 #include "plan/lower/lower_optimizer.h"
 #include "plan/schedule/asynchronous.h"
@@ -61,6 +63,14 @@ Block without_loss(RankClass& c, int losses) {
 
 }  // namespace
 
+void report_pushed_loss(ClassBuilder& build, const PlanSpec& spec) {
+  if (spec.staleness == 0) return;
+  const int losses = build.buffer(kLosses, Purpose::scalars, DType::fp32, 1, true);
+  const View loss = build.whole(build.result().loss);
+  build.compute(Phase::reporting, -1, "loss",
+                {build.flat(OpKind::copy, DType::fp32, 1, {build.view(build.whole(losses))}, {build.view(loss)})});
+}
+
 void lower_served(const StepEnd& end) {
   ClassBuilder& build = end.build;
   const Groups& groups = end.groups;
@@ -79,13 +89,12 @@ void lower_served(const StepEnd& end) {
 
   build.open("push");
   std::vector<Op> squares = {build.zero_of(end.norm_squared)};
+  const Reducing reducing{build, groups, end.spec};
+  std::vector<OutlineWriter> pushes;
   for (int b = 0; b < count; ++b) {
-    const Bucket& bucket = build.bucket(b);
-    sum_partial(build, groups, bucket, bucket.gradients, -1, b);
-    const View all = build.whole(bucket.gradients);
-    squares.push_back(build.flat(OpKind::norm_squared, gradient, all.elements, {build.view(all)},
-                                 {build.view(build.whole(end.norm_squared))}));
-    squares.back().accumulate = true;
+    pushes.push_back(reducing.of(b));
+    pushes.back().write(0);
+    for (Op& op : squares_of(build, groups, end.spec, b, end.norm_squared)) squares.push_back(std::move(op));
   }
   build.compute(Phase::optimizer, -1, "norm", std::move(squares));
   const View norm = build.whole(end.norm_squared);
@@ -96,20 +105,13 @@ void lower_served(const StepEnd& end) {
       {build.flat(OpKind::clip_coefficient, DType::fp32, 1, {build.view(norm)},
                   {build.view(build.whole(build.result().gradient_norm)), build.view(build.whole(end.coefficient))})});
   const int loss = build.result().loss;
-  if (end.spec.staleness > 0) {  // ahead of the pass that takes its place in the ring
-    const int losses = persistent(kLosses, Purpose::scalars, DType::fp32, 1);
-    build.compute(
-        Phase::reporting, -1, "loss",
-        {build.flat(OpKind::copy, DType::fp32, 1, {build.view(build.whole(losses))}, {build.view(build.whole(loss))})});
-  }
+  report_pushed_loss(build, end.spec);
   build.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_gather, groups.data,
                    build.whole(end.coefficient), build.whole(coefficients), -1, -1);
-  for (int b = 0; b < count; ++b)
-    build.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_to_all, groups.data,
-                     build.whole(build.bucket(b).gradients), build.whole(build.bucket(b).received), -1, b);
+  for (OutlineWriter& push : pushes) push.write(1);
 
   build.open("finish");
-  lower_update({build, groups, end.spec, 1, end.layout, coefficients, workers});
+  lower_update(build, groups, end.spec, coefficients);
   build.collective(Phase::reporting, Stream::data, CollectiveKind::all_reduce, groups.data, build.whole(loss),
                    build.whole(loss), -1, -1);
 }
@@ -121,7 +123,7 @@ void serve(const Plan& plan, RankClass& c) {
   for (const BlockOf pass : {kForward, kBackward})
     for (Step& step : c.blocks[pass].steps)
       for (Op& op : step.ops)
-        if (op.kind == OpKind::cross_entropy_grad || op.kind == OpKind::class_loss_grad) op.scale *= workers;
+        if (models::traits_of(op).loss_gradient) op.scale *= workers;
   if (s > 0) {
     make_versions(c, std::vector<int>(c.buckets.size(), s));
     copy_versions(c, c.blocks[kPush], 0);

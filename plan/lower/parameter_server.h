@@ -26,6 +26,9 @@ namespace orrery::plan {
 
 /// Private to plan/: blocks "push" (norm, clipping, gradients leave) and "finish" (updates, pull, loss).
 void lower_served(const StepEnd& end);
+/// Private to plan/: with a staleness, takes the loss of the step whose gradients are pushed out of the ring of losses,
+/// ahead of the pass that takes its place there.
+void report_pushed_loss(ClassBuilder& build, const PlanSpec& spec);
 /// Private to plan/: of a class lowered with them makes versions, who reads which, and the program.
 void serve(const Plan& plan, RankClass& rank_class);
 

@@ -1,4 +1,4 @@
-/// Ranges of a recommendation model.
+/// The parameters of a recommendation model as ranges.
 #include "plan/lower/recommender_ranges.h"
 
 #include "plan/lower/lower_recommender.h"

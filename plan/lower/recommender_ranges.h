@@ -12,11 +12,11 @@ namespace orrery::plan {
 /// Weights and biases of MLPs and cross layers, in their order.
 [[nodiscard]] std::vector<ParameterRange> dense_ranges(const std::vector<models::DenseParameter>& parameters);
 
-/// Tables that every rank holds, one behind the other, as the layout has them.
+/// Tables that every rank holds, one after another in the layout's order.
 [[nodiscard]] std::vector<ParameterRange> replicated_ranges(const TableLayout& layout,
                                                             const models::Recommender& model);
 
-/// An operator over n rows of m columns; k as the kind has it.
+/// An operator over n rows of m columns; k means what the kind says.
 [[nodiscard]] inline models::Op op_of(models::OpKind kind, std::int64_t n, std::int64_t m, std::int64_t k,
                                       std::vector<int> in, std::vector<int> out) {
   models::Op op;

@@ -33,21 +33,6 @@ StepRef last_writer(const RankClass& c, int buffer) {
          c.buffers[static_cast<std::size_t>(buffer)].name);
 }
 
-// Under ZeRO 2 and 3 every pass reduces within its sub-group, and the last one over the copies.
-void add_reduction(ClassBuilder& build, const Groups& groups, int zero, int b) {
-  const Bucket bucket = build.bucket(b);
-  if (zero >= 2) return sum_copies(build, groups, build.whole(bucket.gradient_shard), b);
-  sum_partial(build, groups, bucket, bucket.gradients, -1, b);
-  const int group = groups.data_of(bucket);
-  if (group < 0) return;
-  const View all = build.whole(bucket.gradients);
-  const View own{bucket.gradients, 0, bucket.shard_elements(), true, bucket.experts};
-  build.collective(Phase::gradient_reduce, Stream::data,
-                   zero == 0 ? CollectiveKind::all_reduce : CollectiveKind::reduce_scatter, group, all,
-                   zero == 0 ? all : own, -1, b);
-  sum_copies(build, groups, own, b);
-}
-
 // Steps that `note` notes down, taken out again.
 template <class Note>
 std::vector<Step> steps_of(ClassBuilder& build, const Note& note) {
@@ -68,7 +53,9 @@ Behind whole(ClassBuilder& build, const Groups& groups, const PlanSpec& spec, in
   Behind behind;
   RankClass& c = build.result();
   for (const int b : reduction_order(spec, c.buckets)) {
-    std::vector<Step> steps = steps_of(build, [&] { add_reduction(build, groups, zero, b); });
+    std::vector<Step> steps = steps_of(build, [&] {
+      Reducing{build, groups, spec, Reduces::in_the_last_pass, false}.write(b);
+    });
     const Bucket& bucket = build.bucket(b);
     append(behind[last_writer(c, zero >= 2 ? bucket.gradient_shard : bucket.gradients)], std::move(steps));
   }
@@ -76,7 +63,7 @@ Behind whole(ClassBuilder& build, const Groups& groups, const PlanSpec& spec, in
 }
 
 // The same in fewer bits; what is left at the end of an entry's block.
-Behind compressed(ClassBuilder& build, const Groups& groups, const PlanSpec& spec, int zero) {
+Behind compressed(ClassBuilder& build, const Groups& groups, const PlanSpec& spec) {
   std::map<StepRef, std::vector<int>> buckets;
   RankClass& c = build.result();
   for (std::size_t b = 0; b < c.buckets.size(); ++b)
@@ -84,7 +71,7 @@ Behind compressed(ClassBuilder& build, const Groups& groups, const PlanSpec& spe
   Behind behind;
   for (auto at = buckets.begin(); at != buckets.end();) {
     const std::int32_t e = at->first.entry;
-    CompressedReduction reduction(build, groups, spec, zero);
+    CompressedReduction reduction(build, groups, spec, Reduces::in_the_last_pass);
     for (; at != buckets.end() && at->first.entry == e; ++at)
       behind[at->first] = steps_of(build, [&] {
         for (const int b : at->second) reduction.add(b, build.bucket(b).gradients, -1);
@@ -119,7 +106,7 @@ void reduce_early(ClassBuilder& build, const Groups& groups, const PlanSpec& spe
   if (!spec.compresses() || spec.plain_steps() > 0) behind = whole(build, groups, spec, zero);
   if (spec.compresses()) {
     for (auto& [at, steps] : behind) run_before(spec.plain_steps(), steps);
-    for (auto& [at, steps] : compressed(build, groups, spec, zero)) {
+    for (auto& [at, steps] : compressed(build, groups, spec)) {
       run_from(spec.plain_steps(), steps);
       append(behind[at], std::move(steps));
     }

@@ -1,4 +1,4 @@
-// A lowered step of one rank, and what of a split plan's mathematics is put into it.
+// Lowers a step for one rank, and puts a split plan's mathematics into it.
 #include "plan/lower/serial.h"
 
 #include <fmt/core.h>
@@ -8,12 +8,13 @@
 
 #include "base/ensure.h"
 #include "base/index.h"
+#include "models/operators.h"
 #include "plan/lower/buckets.h"
 #include "plan/lower/class_builder.h"
 #include "plan/lower/compress.h"
-#include "plan/lower/low_rank.h"
 #include "plan/lower/lower_finish.h"
 #include "plan/lower/write_first.h"
+#include "plan/outline/low_rank.h"
 #include "plan/schedule/asynchronous.h"
 
 namespace orrery::plan {
@@ -26,7 +27,7 @@ namespace {
 
 using base::at;
 
-// What of a plan is left on one rank.
+// What remains of a plan on one rank.
 PlanSpec alone(const PlanSpec& split, const models::Model& model) {
   PlanSpec spec;
   if (model.experts.aux_coefficient > 0) spec.order = Order::gpipe;
@@ -41,7 +42,7 @@ PlanSpec alone(const PlanSpec& split, const models::Model& model) {
   spec.rounding = split.rounding;
   spec.compression.activations = split.compression.activations;
   spec.tokens = split.tokens;
-  if (model.recommender) spec.embedding.tiers = TableTiers({TableTier{}});  // where tables live changes nothing
+  if (model.recommender) spec.embedding.tiers = TableTiers({TableTier{}});  // where tables live changes no result
   return spec;
 }
 
@@ -67,11 +68,11 @@ class Program {
   }
 
  private:
-  /// A bucket's gradients as one replica makes them, apart from their sum: one, or, of a tied table, two.
+  /// A bucket's gradients as one replica makes them, apart from their sum: one set, or two for a tied table.
   struct Own {
     int bucket = -1, gradients = -1;
     bool of_head = false;
-    int pieces = -1, sent = -1;                    ///< 16 bits: all replicas' rounded ones, their sum
+    int pieces = -1, sent = -1;                    ///< 16 bits: rounded ones of all replicas, and their sum
     int p = -1, q = -1;                            ///< PowerSGD
     std::vector<int> errors = std::vector<int>();  ///< by replica
   };
@@ -97,7 +98,7 @@ class Program {
     build_.compute(phase, -1, name, std::move(ops));
     return static_cast<std::int32_t>(class_.blocks.size()) - 1;
   }
-  // What a step reads and writes follows from its operators.
+  // Operators say what a step reads and writes.
   static void note(const RankClass& c, Step& step) {
     const auto listed = [&](bool in) {
       std::vector<int> out;
@@ -146,7 +147,7 @@ class Program {
       read_versions(class_, block(name), [&](const Step& step) { return delay_of(step) > 0; });
   }
 
-  // The ends of a model with a tied table clip together.
+  // The two ends of a model with a tied table clip together.
   void clip_by_stages() {
     const bool tied = shared_ >= 0;
     std::vector<int> stage(class_.buckets.size(), -1);
@@ -158,7 +159,7 @@ class Program {
             stage[b] = stage_of(step) == spec_.pipeline - 1 && tied ? 0 : stage_of(step);
     const std::size_t clip = place_of(block("finish"), "clip"), norm = place_of(block("finish"), "norm");
     const int coefficient = class_.views[at(block("finish").steps[clip].ops.front().out.at(1))].buffer;
-    const std::vector<Op> squares = block("finish").steps[norm].ops;  // one a bucket, in their order
+    const std::vector<Op> squares = block("finish").steps[norm].ops;  // one per bucket, in order
     const std::int64_t stages = spec_.pipeline;
     const int totals = persistent("stage_norms_squared", Purpose::scalars, DType::fp32, stages),
               norms = persistent("stage_norms", Purpose::scalars, DType::fp32, stages),
@@ -172,7 +173,7 @@ class Program {
       ops.push_back(build_.flat(OpKind::clip_coefficient, DType::fp32, 1, {part(totals, s, 1)},
                                 {part(norms, s, 1), part(coefficients, s, 1)}));
     Step by_stage = step_of(Phase::optimizer, "clip_stages", std::move(ops));
-    Block& finish = block("finish");  // not before: a step is noted down in a block of its own
+    Block& finish = block("finish");  // not earlier: noting a step opens a block
     finish.steps.insert(finish.steps.begin() + static_cast<std::ptrdiff_t>(clip) + 1, std::move(by_stage));
     for (std::size_t i = clip + 2; i < finish.steps.size(); ++i) {
       Step& step = finish.steps[i];
@@ -186,7 +187,7 @@ class Program {
   }
 
   // -- replicas in turn ---------------------------------------------------------------------------------------------
-  // Passes write gradients of their own. `apart`: the tied table's as input are not those as head.
+  // Passes write gradients of their own. `apart`: the tied table's gradients as input and as head are separate.
   void own_gradients(bool apart) {
     for (std::size_t b = 0; b < class_.buckets.size(); ++b) {
       const Bucket& bucket = class_.buckets[b];
@@ -220,8 +221,8 @@ class Program {
     turn_ = block_of("turn", Phase::optimizer, std::move(zeros));
   }
 
-  // Micro-batches [first, last) of every replica; after each, or each node of them that adds up first, its gradients
-  // are taken.
+  // Runs micro-batches [first, last) of every replica in turn. After each replica, or each node of replicas that sum
+  // first, its gradients are taken.
   void turns(const std::vector<std::int32_t>& take, std::int64_t first, std::int64_t last) {
     const int together = workers_ / static_cast<int>(take.size());
     for (int w = 0; w < workers_; ++w) {
@@ -259,7 +260,7 @@ class Program {
     enter(places_.at("finish"));
   }
 
-  // 16 bits.
+  // In 16 bits.
   [[nodiscard]] DType wire() const {
     return spec_.compression.gradients == GradientCompression::fp16 ? DType::fp16 : DType::bf16;
   }
@@ -280,7 +281,7 @@ class Program {
     ops.push_back(build_.flat(one.sent >= 0 ? OpKind::convert : OpKind::copy, wire(), n, {whole(one.gradients)},
                               {part(one.pieces, w * n, n)}));
   }
-  // Summed in fp32; what everybody gets without ZeRO is rounded once more.
+  // Sums in fp32. Without ZeRO the result that everybody gets is rounded once more.
   void sum_halves(const Own& one, std::vector<Op>& ops) {
     const Bucket& bucket = class_.buckets[at(one.bucket)];
     const bool again = spec_.zero_stage == 0;
@@ -296,7 +297,7 @@ class Program {
                               {whole(bucket.gradients)}));
   }
 
-  // PowerSGD, in the words of plan/lower/compress.h.
+  // PowerSGD, with the names of plan/lower/compress.h.
   void add_low_rank(Own& one) {
     Bucket& bucket = class_.buckets[at(one.bucket)];
     const LowRankSizes sizes = place_low_rank(bucket, spec_.compression);
@@ -309,7 +310,7 @@ class Program {
                                       DType::fp32, sizes.error));
     if (!one.of_head) bucket.error = one.errors.front();
   }
-  // Both of a table's begin with the same factor.
+  // Both gradients of a table begin with the same factor.
   std::int32_t begin_factors() {
     std::vector<Op> ops;
     for (const Own& one : own_)
@@ -358,7 +359,7 @@ class Program {
     op.out = {part(one.gradients, range.offset, range.elements)};
     return op;
   }
-  // What travels whole is in the sum at once.
+  // What travels whole goes into the sum at once.
   void take_low_rank(const Own& one, int w, std::vector<Op>& ops) {
     const Bucket bucket = class_.buckets[at(one.bucket)];
     for (const ParameterRange& range : bucket.ranges) {
@@ -369,7 +370,7 @@ class Program {
       if (range.error >= 0) ops.push_back(product_p(one, range, w));
     }
   }
-  // Before PowerSGD begins all is in the sum at once.
+  // Until PowerSGD begins, everything goes into the sum at once.
   void take_whole(std::int32_t take) {
     std::vector<Op> ops;
     for (const Own& one : own_)
@@ -408,7 +409,7 @@ class Program {
     for (const char* pass : {"forward", "backward"})
       for (Step& step : block(pass).steps)
         for (Op& op : step.ops)
-          if (op.kind == OpKind::cross_entropy_grad || op.kind == OpKind::class_loss_grad) op.scale *= workers_;
+          if (models::traits_of(op).loss_gradient) op.scale *= workers_;
     own_gradients(false);
     const int squared = persistent("worker_norm_squared", Purpose::scalars, DType::fp32, 1),
               norms = persistent("worker_norms", Purpose::scalars, DType::fp32, workers_),
@@ -472,28 +473,33 @@ class Program {
   int shared_;
   ClassBuilder build_;
   RankClass& class_ = build_.result();
-  std::map<std::string, std::int32_t> places_;         ///< of blocks
+  std::map<std::string, std::int32_t> places_;         ///< by block name
   std::map<std::int32_t, std::vector<Entry>> passes_;  ///< by micro-batch
   std::vector<Own> own_;
   std::int32_t turn_ = -1;
 };
 
-base::Diagnostics refused(const PlanSpec& spec) {
+base::Diagnostics refused(const PlanSpec& spec, const models::Model& model) {
   base::Diagnostics found;
   const auto rule = [&](bool holds, const char* message, const char* help) {
     if (!holds) found.push_back({base::Severity::error, "P94", {}, message, help, {}});
   };
   rule(!spec.low_rank() || spec.tensor == 1,
-       "PowerSGD of a matrix's parts, which tensor ranks have, is another approximation than of the whole: no serial "
-       "program has it",
-       "prove it with tensor: 1, or the tensor parallelism with compression: {gradients: none}");
+       "PowerSGD on tensor ranks' parts of a matrix approximates differently than on the whole matrix, so no serial "
+       "program can match it",
+       "verify it with tensor: 1, or verify tensor parallelism with compression: {gradients: none}");
   rule(!spec.compresses() || spec.context == 1,
-       "ranks that have parts of a sequence compress gradients of their parts: no serial program has them",
-       "prove it with context: 1, or the context parallelism with compression: {gradients: none}");
+       "ranks with parts of a sequence compress the gradients of their parts, so no serial program can match them",
+       "verify it with context: 1, or verify context parallelism with compression: {gradients: none}");
   rule(spec.precision != DType::fp8 || (spec.tensor == 1 && spec.context == 1),
        "ranks that have parts of matrices round them to 8 bits by themselves: no serial program has their scales, nor "
        "their order of sums, which decides where a value between two codes goes",
        "prove it with precision: bf16, or fp8 with tensor: 1 and context: 1");
+  rule(
+      !model.recommender || !spec.has_server(),
+      "a parameter server's workers look rows up before those of other workers move: no serial program has their turns "
+      "yet",
+      "prove the same placement without staleness");
   return found;
 }
 
@@ -501,7 +507,7 @@ base::Diagnostics refused(const PlanSpec& spec) {
 
 base::Result<SerialProgram> serial_program(const Plan& split, clusters::Cluster device, const LowerOptions& options) {
   const PlanSpec& spec = split.spec();
-  if (base::Diagnostics found = refused(spec); !found.empty()) return base::fail(std::move(found));
+  if (base::Diagnostics found = refused(spec, split.model()); !found.empty()) return base::fail(std::move(found));
   auto one = make_plan(std::make_shared<const models::Model>(split.model()),
                        std::make_shared<const clusters::Cluster>(std::move(device)), alone(spec, split.model()));
   if (!one) return base::fail(one.error());
@@ -512,7 +518,7 @@ base::Result<SerialProgram> serial_program(const Plan& split, clusters::Cluster 
   if (own && !options.forward_only) {
     RankClass& only = schedule.classes.front();
     only = Program(split, std::move(only), stage_parameters(*one, 0).shared).build();
-    schedule.spec.compression = spec.compression;  // of which rank factors are
+    schedule.spec.compression = spec.compression;  // gives the rank of the factors
     if (!options.zero_gradients) write_first(only);
   }
   return SerialProgram{std::move(*one), std::move(schedule), own};

@@ -1,7 +1,9 @@
-// Names and places of a stage's layers, and the buffers that a mixture of experts has besides.
+// Names and places of a stage's layers, and the extra buffers of a mixture of experts.
 #include "plan/lower/stage_layers.h"
 
 #include <algorithm>
+
+#include "models/operators.h"
 
 namespace orrery::plan {
 
@@ -29,8 +31,7 @@ const char* name_of_part(const std::vector<Op>& ops, Phase phase, bool& attentio
     return std::any_of(ops.begin(), ops.end(), [kind](const Op& op) { return op.kind == kind; });
   };
   const bool forward = phase != Phase::backward;
-  if (has(OpKind::attention) || has(OpKind::attention_grad) || has(OpKind::ring_attention) ||
-      has(OpKind::ring_attention_grad)) {
+  if (std::any_of(ops.begin(), ops.end(), [](const Op& op) { return models::attends(op); })) {
     attention = true;
     return "attention";
   }
@@ -68,7 +69,7 @@ void add_expert_buffers(ClassBuilder& build, const models::Model& model, const s
   if (experts.balance_bias && layers > 0)
     rank_class.expert_biases =
         build.buffer("expert_biases", Purpose::parameters, DType::fp32, layers * experts.count, true);
-  // Losses are of all stages: each takes part in their sums.
+  // Losses cover all stages, so each takes part in their sums.
   if (!experts.any() || forward_only) return;
   const std::int64_t values = 2 * experts.count + 1;
   rank_class.tally =

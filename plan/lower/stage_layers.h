@@ -1,5 +1,5 @@
 #pragma once
-/// What lowering asks of a stage's layers. Private to plan/.
+/// What lowering asks about a stage's layers. Private to plan/.
 #include <string>
 #include <vector>
 
@@ -8,18 +8,19 @@
 
 namespace orrery::plan {
 
-/// How buffers of a layer are named: "embedding", "h.3", "head".
+/// The prefix of names of a layer's buffers: "embedding", "h.3", "head".
 [[nodiscard]] std::string label(const StageLayer& layer);
-/// Where bucket `bucket` of the stage stands among the layer's own.
+/// The place of the stage's bucket `bucket` among the layer's own buckets.
 [[nodiscard]] std::size_t place_of(const StageLayer& layer, int bucket);
-/// For people: which half of a block a run of operators belongs to. `attention`: whether it has been passed.
+/// For display: which half of a block a run of operators belongs to. `attention`: whether the attention has been
+/// passed.
 [[nodiscard]] const char* name_of_part(const std::vector<models::Op>& ops, Phase phase, bool& attention);
 [[nodiscard]] CollectiveKind kind_of(models::GroupCollective collective);
-/// Whether backward of this layer reads any parameter: an embedding does not, so nothing is gathered for it.
+/// Whether a layer's backward reads any parameter. An embedding's does not, so nothing is gathered for it.
 [[nodiscard]] bool backward_reads_parameters(const StageLayer& layer);
 
-/// Of a mixture of experts: what its layers count, sum up and choose by (RankClass::tally and the next). An evaluation
-/// counts nothing.
+/// Buffers of a mixture of experts: what its layers count, sum and choose by (RankClass::tally and the next members).
+/// An evaluation counts nothing.
 void add_expert_buffers(ClassBuilder& build, const models::Model& model, const std::vector<StageLayer>& layers,
                         bool forward_only);
 

@@ -1,4 +1,4 @@
-// Distinct rows of a step, and how full its messages are.
+// Distinct rows in a step, and how full its messages are.
 #include "plan/lower/table_locality.h"
 
 #include <algorithm>
@@ -33,10 +33,18 @@ std::int64_t distinct_replicated_rows(const TableLayout& layout) {
   return sum;
 }
 
-double mean_slot_share(const TableLayout& layout, PooledType type) {
+double mean_slot_share(const TableLayout& layout, PooledWay way, PooledType type) {
   double sum = 0;
-  for (int rank = 0; rank < layout.ranks; ++rank) sum += static_cast<double>(layout.pooled_values(rank, type));
-  return sum / static_cast<double>(layout.ranks * layout.most_pooled_values(type));
+  for (int rank = 0; rank < layout.ranks; ++rank) sum += static_cast<double>(layout.pooled_values(rank, way, type));
+  return sum / static_cast<double>(layout.ranks * layout.most_pooled_values(way, type));
+}
+
+double mean_share(const TableLayout& layout, PooledEnd end, PooledType type) {
+  double filled = 0;
+  for (const PooledWay way : kEveryWay)
+    if (layout.uses(way))
+      filled += static_cast<double>(layout.slots(end, way, type).elements()) * mean_slot_share(layout, way, type);
+  return filled / static_cast<double>(layout.pooled_elements(end, type));
 }
 
 std::int64_t replicated_lookups(const TableLayout& layout) {
@@ -46,9 +54,9 @@ std::int64_t replicated_lookups(const TableLayout& layout) {
   return sum;
 }
 
-bool alike(const TableLayout& layout, PooledType type) {
+bool alike(const TableLayout& layout, PooledWay way, PooledType type) {
   for (int rank = 0; rank < layout.ranks; ++rank)
-    if (layout.pooled_values(rank, type) != layout.most_pooled_values(type)) return false;
+    if (layout.pooled_values(rank, way, type) != layout.most_pooled_values(way, type)) return false;
   return true;
 }
 

@@ -1,4 +1,4 @@
-// Walks a program once, with what of each buffer of gradients nobody has written since it was zeroed.
+// Walks a program once, noting which parts of each gradient buffer nobody has written since it was zeroed.
 #include "plan/lower/write_first.h"
 
 #include <algorithm>
@@ -22,20 +22,20 @@ using base::at;
 /// Elements [first, second) of a buffer.
 using Span = std::pair<std::int64_t, std::int64_t>;
 
-/// Operators that are told to write.
+/// Operators that will write instead of add.
 struct OpRef {
   int step = 0, op = 0;
   auto operator<=>(const OpRef&) const = default;
 };
-using Writes = std::map<OpRef, int>;  ///< with the buffer
+using Writes = std::map<OpRef, int>;  ///< with their buffer
 
-/// What one operator, or a message, does with one buffer.
+/// What one operator or message does with one buffer.
 struct Touch {
   enum class Kind : std::uint8_t { zeroes, adds, other };
   Kind kind = Kind::other;
   OpRef at;
   int buffer = -1;
-  bool modifies = false;  ///< other: it does not only read
+  bool modifies = false;  ///< other: does more than read
   std::vector<Span> spans = std::vector<Span>();
 };
 
@@ -49,7 +49,7 @@ class FirstWrites {
       buffers_[i].may = b.purpose == Purpose::gradients && b.space == Space::device && !b.per_micro_batch;
       buffers_[i].spans = {{0, b.elements}};
     }
-    // Between parameters these are zero from the run's start.
+    // Gaps between parameters are zero from the start of the run.
     for (const Bucket& bucket : class_.buckets) {
       if (bucket.gradients < 0) continue;
       std::vector<Span>& spans = buffers_[at(bucket.gradients)].spans;
@@ -65,7 +65,7 @@ class FirstWrites {
     std::int64_t index = 0;
     for (const Entry& entry : class_.program) enter(entry, index++);
     for (State& b : buffers_)
-      if (!b.left.empty()) b.may = false;  // somebody reads zeros, or nobody reads them
+      if (!b.left.empty()) b.may = false;  // somebody reads the zeros, or nobody reads the buffer
     const std::vector<Block> found = class_.blocks;
     for (std::size_t b = 0; b < found.size(); ++b) write(static_cast<std::int32_t>(b), found[b]);
     for (std::size_t i = 0; i < buffers_.size(); ++i)
@@ -79,15 +79,15 @@ class FirstWrites {
  private:
   struct State {
     bool may = false;
-    bool laid_out = false;  ///< `spans` are parameters, and not all that there is
+    bool laid_out = false;  ///< `spans` are parameters, and do not cover the buffer
     std::vector<Span> spans = std::vector<Span>();
-    std::vector<Span> left = std::vector<Span>();  ///< that are zero still
-    std::vector<Span> gaps = std::vector<Span>();  ///< that nobody writes, and somebody reads
+    std::vector<Span> left = std::vector<Span>();  ///< still zero
+    std::vector<Span> gaps = std::vector<Span>();  ///< written by nobody, read by somebody
     std::vector<int> gap_views = std::vector<int>();
-    std::int32_t ahead = 0;  ///< of the entry that has zeroed it
+    std::int32_t ahead = 0;  ///< of the entry that zeroed it
     bool opening = false;
   };
-  /// Of entries that find all buffers written.
+  /// Entries that find all buffers written.
   struct Plain {
     std::int64_t entries = 0;
     Writes writes;
@@ -97,7 +97,7 @@ class FirstWrites {
     std::vector<Touch> out;
     const auto add = [&](Touch::Kind kind, OpRef where, const View& view, bool modifies) {
       if (!buffers_[at(view.buffer)].may) return;
-      // Outputs of one operator stand together.
+      // Outputs of one operator are next to each other.
       if (kind == Touch::Kind::adds && !out.empty() && out.back().kind == kind && out.back().at == where &&
           out.back().buffer == view.buffer)
         out.back().spans.push_back({view.offset, view.offset + view.elements});
@@ -136,7 +136,7 @@ class FirstWrites {
     return !view.own && view.elements == class_.buffers[at(view.buffer)].elements;
   }
 
-  // One flag says of all of an operator's sums whether they are added.
+  // One flag covers all of an operator's sums: write or add.
   bool same_buffer(const Op& op, const std::vector<std::size_t>& sums) const {
     std::set<int> seen;
     for (const std::size_t i : sums)
@@ -167,7 +167,7 @@ class FirstWrites {
     const std::int32_t versions = class_.buffers[at(touch.buffer)].versions;
     if (!b.left.empty()) {
       const bool elsewhere = (entry.ahead - b.ahead) % versions != 0;
-      if (elsewhere && touch.kind != Touch::Kind::zeroes) return;  // another version
+      if (elsewhere && touch.kind != Touch::Kind::zeroes) return;  // another version of the buffer
       if (entry.ahead != b.ahead || entry.opening != b.opening) return give_up(b);
     }
     if (touch.kind == Touch::Kind::zeroes) {
@@ -187,12 +187,12 @@ class FirstWrites {
     std::size_t fresh = 0;
     for (const Span& span : touch.spans) fresh += take(b.left, span) ? 1 : 0;
     if (fresh == 0 && !touches_zeros(b, touch)) return;
-    if (fresh != touch.spans.size()) return give_up(b);  // a part of what it adds to
+    if (fresh != touch.spans.size()) return give_up(b);  // adds to a span that is only partly fresh
     writes[touch.at] = touch.buffer;
     waiting_ -= b.left.empty() ? 1 : 0;
   }
 
-  // What has not been written by now is zeroed, if it is not in many places.
+  // Zeroes what is still unwritten, unless that is in many places.
   void leave_gaps(State& b) {
     if (b.left.size() > kMostGaps || (!b.gaps.empty() && b.gaps != b.left)) return give_up(b);
     b.gaps = std::exchange(b.left, {});
@@ -212,7 +212,7 @@ class FirstWrites {
     return false;
   }
 
-  // Takes a span out of those that hold it whole, which neighbours may do together; false: they do not.
+  // Removes a span that one entry of `left`, or neighbouring entries together, cover; false: it is not covered.
   static bool take(std::vector<Span>& left, const Span& span) {
     std::vector<Span> rest;
     std::int64_t held = 0;
@@ -231,7 +231,7 @@ class FirstWrites {
     return true;
   }
 
-  // -- what was found ---------------------------------------------------------------------------------------------
+  // -- results ----------------------------------------------------------------------------------------------------
   Writes sound(const Writes& writes) const {
     Writes out;
     for (const auto& [where, buffer] : writes)
@@ -244,7 +244,7 @@ class FirstWrites {
 
   void write(std::int32_t b, const Block& found) {
     const Plain& plain = plain_[at(b)];
-    std::map<Writes, std::int32_t> blocks;  // by what its operators write
+    std::map<Writes, std::int32_t> blocks;  // by what their operators write
     if (plain.entries > 0) tell(class_.blocks[at(b)], blocks.emplace(sound(plain.writes), b).first->first);
     for (const auto& [index, writes] : special_[b]) {
       const auto [known, fresh] = blocks.emplace(sound(writes), blocks.empty() ? b : -1);

@@ -207,9 +207,11 @@ int steps_in_flight(const RankClass& rank_class) {
 }
 
 bool is_asynchronous(const Schedule& schedule) {
-  return std::any_of(schedule.classes.begin(), schedule.classes.end(),
-                     [](const RankClass& c) { return steps_in_flight(c) > 1; }) ||
-         schedule.spec.asynchronous() || schedule.spec.has_server();
+  const auto any = [&](auto&& holds) { return std::any_of(schedule.classes.begin(), schedule.classes.end(), holds); };
+  // Forward passes alone, of an evaluation, update nothing and leave nothing in flight.
+  const bool trains = any([](const RankClass& c) { return c.gradient_norm >= 0; });
+  return any([](const RankClass& c) { return steps_in_flight(c) > 1; }) ||
+         (trains && (schedule.spec.asynchronous() || schedule.spec.has_server()));
 }
 
 Walk unrolled(const RankClass& rank_class, std::int64_t steps, bool ends) {
@@ -249,6 +251,7 @@ std::vector<std::vector<int>> staleness(const Schedule& schedule, std::int64_t s
       updates[b.parameters] = 0;
       if (b.stashed >= 0) parameters_of[b.stashed] = b.parameters;
     }
+    if (c.tables >= 0) updates[c.tables] = 0;  // of which no version is kept: who reads them reads early enough
     std::vector<int> ages(static_cast<std::size_t>(steps), kNotRead);
     for (std::int64_t t = 0; t < steps; ++t)
       for (const Entry& entry : c.program) {

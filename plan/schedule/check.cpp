@@ -14,6 +14,7 @@
 #include <tuple>
 
 #include "base/index.h"
+#include "models/operators.h"
 #include "plan/schedule/asynchronous.h"
 #include "plan/schedule/check_server.h"
 #include "plan/schedule/periods.h"
@@ -80,6 +81,8 @@ class Lives {
     for (const models::Op& op : step.ops) {
       note(op.in, reads);
       note(op.out, writes);
+      if (const std::string fault = models::operand_fault(op); !fault.empty())
+        report_.fault("S24", fmt::format("{}: {}", place_text(class_, block, index), fault));
     }
     if (step.kind != StepKind::compute && step.kind != StepKind::recv) reads.insert(step.source.buffer);
     if (step.counted.any()) note({step.counted.sent, step.counted.received}, reads);

@@ -5,7 +5,8 @@
 
 namespace orrery::plan {
 
-/// S14: on every bucket the server applies each worker's gradient once, in worker order, all of one training step.
+/// S14: on every bucket, and on sharded tables, the server applies each worker's gradient once, in worker order, all of
+/// one training step.
 void check_server(const Schedule& schedule, base::Diagnostics& found);
 
 }  // namespace orrery::plan

@@ -161,7 +161,7 @@ struct Bucket {
   int gradients = -1;       ///< buffer: full gradients; -1 under ZeRO-2 and 3
   int gradient_shard = -1;  ///< buffer: reduced shard under ZeRO-2 and 3; -1 otherwise
   /// Buffers. SGD's momentum is a first moment; bytes with adamw_8bit. Muon's matrices have no second moment: they come
-  /// last, and its buffer ends before them (plan/lower/whole_matrices.h).
+  /// last, and its buffer ends before them (plan/outline/whole_matrices.h).
   int first_moment = -1, second_moment = -1;
   int first_scale = -1, second_scale = -1;  ///< buffers of adamw_8bit: a scale per block of values
   int error = -1;       ///< buffer: what PowerSGD has not sent yet of this rank's own gradients; -1: none
@@ -219,6 +219,7 @@ struct Step {
            {};  ///< copy: source -> target, in two memories. collective: all_gather, reduce_scatter and all_to_all
                 ///< source -> target; all_reduce in place (source == target); send reads source; recv writes target
   Counted counted = {};                       ///< all_to_all
+  bool for_fp8 = false;                       ///< all_gather: software may round before it sends (models::Part)
   RowMove rows = {};                          ///< copy
   std::vector<int> reads = {}, writes = {};   ///< buffers, each once
   std::vector<int> births = {}, deaths = {};  ///< buffers

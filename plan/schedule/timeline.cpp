@@ -117,8 +117,7 @@ Enum word_of(JsonReader& in, const std::vector<std::string>& words) {
   const std::string found = in.text();
   const auto it = std::find(words.begin(), words.end(), found);
   if (it == words.end()) {
-    if (!in.failed())
-      in.error(fmt::format("one of {} is expected, found {}", fmt::join(words, ", "), base::quoted(found)));
+    if (!in.failed()) in.error(fmt::format("must be one of {}, found {}", fmt::join(words, ", "), base::quoted(found)));
     return Enum{};
   }
   return static_cast<Enum>(it - words.begin());
@@ -265,7 +264,7 @@ std::vector<OperatorTime> read_operators(JsonReader& in) {
 void read_version(JsonReader& in) {
   const std::string version = in.text();
   if (!in.failed() && version.rfind("1.", 0) != 0)
-    in.error(fmt::format("format_version {} is not read by this version", base::quoted(version)));
+    in.error(fmt::format("this version does not read format_version {}", base::quoted(version)));
 }
 
 }  // namespace
@@ -319,7 +318,7 @@ base::Result<Timeline> parse_timeline(std::string_view text, std::string file) {
     else if (key == "rows" && columns)
       read_rows(in, *columns, t.spans);
     else if (key == "rows")
-      in.error("`columns` must stand before `rows`");
+      in.error("`columns` must come before `rows`");
     else
       in.skip();
   }

@@ -75,12 +75,12 @@ constexpr auto kOthers = std::to_array<Other>({
     {"quantize-emb-with-bit", Fate::refused, "quantised tables"},
     {"quantize-mlp-with-bit", Fate::refused, "quantised MLPs"},
     {"loss-threshold", Fate::refused, "a clamped prediction"},
-    {"data-sub-sample-rate", Fate::refused, "data of which samples are left out"},
+    {"data-sub-sample-rate", Fate::refused, "data with samples left out"},
     {"lr-decay-start-step", Fate::refused, "a decay that begins at a step"},
     {"lr-num-decay-steps", Fate::refused, "a quadratic decay of the rate"},
     {"mlperf-grad-accum-iter", Fate::refused, "gradients of several batches"},
     {"load-model", Fate::refused, "a checkpoint of PyTorch's; `initial_weights` of a job reads safetensors"},
-    {"inference-only", Fate::refused_flag, "a run that does not train"},
+    {"inference-only", Fate::refused_flag, "a run without training"},
 });
 const std::map<std::string, std::string> kDefaults = {
     {"arch-project-size", "0"},  {"quantize-emb-with-bit", "32"}, {"quantize-mlp-with-bit", "32"},
@@ -188,7 +188,7 @@ class Arguments {
           (other != kOthers.end() && (other->fate == Fate::ignored_flag || other->fate == Fate::refused_flag));
       if (!flag && kRead.count(name) == 0 && other == kOthers.end()) {
         error("E0140", given, fmt::format("the benchmark has no argument {}", base::quoted("--" + name)),
-              "those of facebookresearch/dlrm's dlrm_s_pytorch.py are read");
+              "arguments are those of facebookresearch/dlrm's dlrm_s_pytorch.py");
         if (equals == word.text.size() && i + 1 < words_.size() && words_[i + 1].text.rfind("--", 0) != 0) ++i;
         continue;
       }
@@ -210,8 +210,8 @@ class Arguments {
     if (other.fate != Fate::refused && other.fate != Fate::refused_flag) return;
     const auto usual = kDefaults.find(other.name);
     if (usual != kDefaults.end() && usual->second == given.value) return;
-    error("E0141", given, fmt::format("--{}: there is no such thing here: {}", other.name, other.why),
-          "leave it out; what is trained is then another model");
+    error("E0141", given, fmt::format("--{}: not supported here: {}", other.name, other.why),
+          "leave it out; the model that is trained then differs");
   }
 
   // -- values ---------------------------------------------------------------------------------------------------------
@@ -258,8 +258,7 @@ class Arguments {
     const std::string value = text(name, usual);
     if (std::find(known.begin(), known.end(), value) != known.end()) return value;
     const Given* at = given(name);
-    error("E0141", at != nullptr ? *at : Given{}, fmt::format("--{}={}: there is no such thing here", name, value),
-          help);
+    error("E0141", at != nullptr ? *at : Given{}, fmt::format("--{}={}: not supported here", name, value), help);
     return known.front();
   }
 
@@ -273,7 +272,7 @@ class Arguments {
     std::vector<std::int64_t> rows;
     if (dataset_ && given("arch-embedding-size") == nullptr)
       error("E0140", at_or_none("data-generation"),
-            "the rows of a data set's tables come from its counts, which are no argument",
+            "the rows of a data set's tables come from its counts, which no argument gives",
             "give them: --arch-embedding-size=1460-583-…");
     else
       rows = sizes("arch-embedding-size", "4-3-2");
@@ -284,7 +283,7 @@ class Arguments {
     if (bottom.empty() || r.top_mlp.empty() || !found_.empty()) return;
     if (bottom.back() != r.embedding_dim)
       error("E0140", at_or_none("arch-mlp-bot"),
-            fmt::format("the bottom MLP ends in {}, and tables are {} wide", bottom.back(), r.embedding_dim),
+            fmt::format("the bottom MLP ends in {}, but tables are {} wide", bottom.back(), r.embedding_dim),
             fmt::format("--arch-sparse-feature-size={}", bottom.back()));
     if (r.top_mlp.back() != 1)
       error("E0140", at_or_none("arch-mlp-top"), fmt::format("the top MLP ends in {}", r.top_mlp.back()), "…-256-1");
@@ -316,7 +315,7 @@ class Arguments {
     if (dataset_) return 1;
     if (text("num-indices-per-lookup-fixed", "").empty() && count > 1)
       out_.notes.push_back(fmt::format(
-          "The benchmark draws 1 to {} lookups of a table for each sample; here every sample has {}.", count, count));
+          "The benchmark draws 1 to {} lookups in a table for each sample; here every sample has {}.", count, count));
     return count;
   }
 
@@ -352,7 +351,7 @@ class Arguments {
     const auto samples = number<std::int64_t>("data-size", 1, 1, kMost >> 20);
     if (batches == 0 && !dataset_) batches = (samples + out_.batch - 1) / out_.batch;
     if (batches == 0) {
-      out_.notes.emplace_back("The benchmark goes through its data once an epoch; here `steps` says how far.");
+      out_.notes.emplace_back("The benchmark goes through its data once per epoch; here `steps` says how far to go.");
       return;
     }
     out_.training.steps = batches * epochs;
@@ -373,10 +372,9 @@ class Arguments {
     else if (!raw.empty())
       out_.training.data = raw;
     if (!processed.empty() && !binary)
-      out_.notes.push_back(
-          fmt::format("{} is no file that is read: the samples are those of --raw-data-file, or of the .bin that the "
-                      "benchmark makes.",
-                      processed));
+      out_.notes.push_back(fmt::format(
+          "{} cannot be read: samples come from --raw-data-file, or from the .bin that the benchmark makes.",
+          processed));
   }
 
   std::string_view text_;

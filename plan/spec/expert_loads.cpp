@@ -58,7 +58,7 @@ base::Diagnostic wrong_log(const std::string& name, int line, std::string messag
   wrong.code = kLogCode;
   wrong.where = {name, line, line > 0 ? 1 : 0, 1};
   wrong.message = std::move(message);
-  wrong.help = "expert_loads: {from: RUN} takes the folder of a run of this model, with its metrics.jsonl";
+  wrong.help = "expert_loads: {from: RUN} takes the folder of a run of this model, which contains metrics.jsonl";
   return wrong;
 }
 
@@ -73,7 +73,7 @@ ExpertLoads read_loads(const base::Cursor& at) {
   }
   const base::Cursor zipf = at.optional("zipf"), from = at.optional("from");
   if (zipf.exists() == from.exists()) {
-    at.error("E0121", "`expert_loads` is one of: balanced, a law, or what a run has measured",
+    at.error("E0121", "`expert_loads` is one of: balanced, a law, or the loads measured in a run",
              "expert_loads: {zipf: 0.7}, or expert_loads: {from: RUN}");
     return loads;
   }
@@ -134,17 +134,18 @@ base::Result<std::vector<std::vector<double>>> loads_of_log(std::string_view tex
     const auto wanted = static_cast<std::size_t>(experts.layers_of(layers));
     if (step.size() != wanted)
       return base::fail({wrong_log(
-          name, number, fmt::format("loads of {} layers, and {} of the model's have experts", step.size(), wanted))});
+          name, number,
+          fmt::format("loads of {} layers, but {} of the model's layers have experts", step.size(), wanted))});
     for (const Loads& layer : step)
       if (layer.size() != static_cast<std::size_t>(experts.count))
         return base::fail({wrong_log(
             name, number,
-            layer.empty() ? "loads that are not by expert: the run has too many to say each"
-                          : fmt::format("loads of {} experts, and the model has {}", layer.size(), experts.count))});
+            layer.empty() ? "loads that are not per expert: the run has too many experts to list"
+                          : fmt::format("loads of {} experts, but the model has {}", layer.size(), experts.count))});
     steps.push_back(std::move(step));
     if (steps.size() > kLoggedSteps) steps.pop_front();
   }
-  if (steps.empty()) return base::fail({wrong_log(name, 0, "no step of it says how its experts were loaded")});
+  if (steps.empty()) return base::fail({wrong_log(name, 0, "none of its steps records the loads of its experts")});
   std::vector<Loads> all;
   for (std::vector<Loads>& step : steps) std::move(step.begin(), step.end(), std::back_inserter(all));
   return all;

@@ -91,9 +91,9 @@ Bounds read_bounds(const Cursor& at) {
   if (custom && b.passes.empty() && b.order_file.empty())
     at.at("schedule")
         .error("E0121", "`schedule: custom` without `passes`",
-               "write the name of a file in its place, my-order.csv (docs/formats.md, Orders of passes)");
+               "write the name of a file instead, my-order.csv (docs/formats.md, Orders of passes)");
   if (!b.passes.empty() && !custom)
-    at.at("passes").error("E0121", "`passes` are of a custom order, and another is named", "schedule: custom");
+    at.at("passes").error("E0121", "`passes` belong to a custom order, but another is named", "schedule: custom");
   return b;
 }
 
@@ -123,13 +123,14 @@ LearningRateSchedule read_schedule(const Cursor& at, const Training& training) {
     minimum.warning("E0122", "minimum has no effect without decay", "add `decay: cosine`");
   }
   if (decay_steps.exists() && s.decay != Decay::wsd) {
-    decay_steps.warning("E0122", "decay_steps has no effect without `decay: wsd`", "the others decay to the run's end");
+    decay_steps.warning("E0122", "decay_steps has no effect without `decay: wsd`",
+                        "other decays last until the run's end");
   }
   if (s.decay == Decay::wsd && s.warmup_steps + s.decay_steps > training.steps) {
     decay_steps.warning("E0122",
                         fmt::format("{} steps of warm-up and {} of decay are more than the run's {} steps",
                                     s.warmup_steps, s.decay_steps, training.steps),
-                        "the decay begins within the warm-up");
+                        "the decay begins during the warm-up");
   }
   return s;
 }
@@ -322,7 +323,7 @@ Job read_job(const Cursor& at) {
   const Cursor rounding = at.optional("rounding");
   job.rounding = choose(rounding, kRoundingWords, job.rounding);
   if (job.rounding == Rounding::stochastic && job.precision != models::DType::bf16)
-    rounding.error("E0121", "stochastic rounding is of bf16 parameters without fp32 masters",
+    rounding.error("E0121", "stochastic rounding is for bf16 parameters without fp32 masters",
                    "write precision: bf16, or leave rounding out");
   job.objective = choose(at.optional("objective"), kObjectiveWords, job.objective);
   job.stack = at.optional("stack").text();

@@ -48,13 +48,13 @@ Optimizer read_optimizer(const base::Cursor& at) {
   const base::Cursor decay = at.optional("weight_decay");
   o.weight_decay = decay.number(0, 1e3, o.weight_decay);
   if (o.kind == OptimizerKind::adam && o.weight_decay != 0)
-    decay.error("E0121", "adam has no weight decay: decay apart from the gradient is adamw's", "name: adamw");
+    decay.error("E0121", "adam has no weight decay; adamw has decoupled weight decay", "name: adamw");
   if (o.kind == OptimizerKind::sgd) {
     o.momentum = at.optional("momentum").number(0, kBelowOne, o.momentum);
     const base::Cursor nesterov = at.optional("nesterov");
     o.nesterov = nesterov.boolean(o.nesterov);
     if (o.nesterov && o.momentum == 0)
-      nesterov.error("E0121", "nesterov looks ahead along the momentum, which is 0", "give a momentum, say 0.9");
+      nesterov.error("E0121", "nesterov looks ahead along the momentum, but that is 0", "give a momentum, say 0.9");
   }
   if (o.kind == OptimizerKind::muon) {
     o.momentum = at.optional("momentum").number(0, kBelowOne, o.momentum);

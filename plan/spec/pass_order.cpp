@@ -55,9 +55,9 @@ class PassOrderReader {
     if (kind == kPassLetters.end() || !stage || !micro_batch) {
       const bool message = text.find("SEND") != text.npos || text.find("RECV") != text.npos ||
                            text.find("SHARD") != text.npos || text.find("REDUCE") != text.npos;
-      return error(where, fmt::format("{} is no pass", base::quoted(std::string(text))),
-                   message ? "leave messages out: they are placed by Orrery itself"
-                           : fmt::format("a cell is {}; passes that overlap stand one after the other", kCellForm));
+      return error(where, fmt::format("{} is not a pass", base::quoted(std::string(text))),
+                   message ? "leave messages out: Orrery places them itself"
+                           : fmt::format("a cell is {}; write passes that overlap one after the other", kCellForm));
     }
     if (++passes_ > kMostPasses)
       return error(where, fmt::format("more than {} passes", kMostPasses), "use fewer micro-batches");
@@ -94,7 +94,7 @@ class PassOrderReader {
     if (ranks() < 2)
       return error(
           whole,
-          fmt::format("an order of {} rank{}, and a pipeline has at least two", ranks(), ranks() == 1 ? "" : "s"),
+          fmt::format("an order for {} rank{}, but a pipeline has at least two", ranks(), ranks() == 1 ? "" : "s"),
           "write a row for each rank");
     bool inputs = false, weights = false;
     each([&](const Pass& pass, std::size_t, const base::Location&) {
@@ -105,7 +105,7 @@ class PassOrderReader {
     });
     if (places_ % ranks() != 0)
       return error(whole, fmt::format("{} virtual stages on {} ranks", places_, ranks()),
-                   "each rank has as many virtual stages, numbered from 0");
+                   "every rank needs the same number of virtual stages, numbered from 0");
     if (static_cast<std::int64_t>(places_) * table_.micro_batches > kMostPasses)
       return error(whole, fmt::format("{} virtual stages and {} micro-batches", places_, table_.micro_batches),
                    "numbers count from 0 without gaps");
@@ -123,11 +123,10 @@ class PassOrderReader {
     if (straight || folded) return;
     each([&](const Pass& pass, std::size_t rank, const base::Location& where) {
       if (pass.stage % ranks() != static_cast<std::int32_t>(rank))
-        error(
-            where, fmt::format("virtual stage {} on rank {}", pass.stage, rank),
-            fmt::format("stages go down the ranks, again and again (stage s on rank s mod {}), or with two a rank down "
-                        "and up again",
-                        ranks()));
+        error(where, fmt::format("virtual stage {} on rank {}", pass.stage, rank),
+              fmt::format("stages go down the ranks, again and again (stage s on rank s mod {}), or with two per rank "
+                          "down and up again",
+                          ranks()));
     });
   }
 
@@ -146,9 +145,9 @@ class PassOrderReader {
                                  : pass.kind == Pass::Kind::weight_gradient ? input
                                                                             : forward;
       if ((have & makes) != 0)
-        error(where, fmt::format("{} stands twice", cell_text(pass)), "each micro-batch passes each stage once");
+        error(where, fmt::format("{} occurs twice", cell_text(pass)), "each micro-batch passes each stage once");
       else if ((have & needs) != needs)
-        error(where, fmt::format("{} before the pass that it follows from", cell_text(pass)),
+        error(where, fmt::format("{} comes before the pass that it depends on", cell_text(pass)),
               "a micro-batch's passes on a stage are F, then B, or F, then I, then W");
       have |= makes;
     });
@@ -187,9 +186,10 @@ class PassOrderReader {
     for (std::size_t r = 0; r < next.size(); ++r)
       if (next[r] < table_.ranks[r].size())
         error(where_[r][next[r]],
-              fmt::format("rank {} waits for ever at {}: what it takes is made behind what waits for it", r,
-                          cell_text(table_.ranks[r][next[r]])),
-              "move the pass that it takes from to an earlier turn");
+              fmt::format(
+                  "rank {} waits for ever at {}: the pass that makes its input comes after a pass that waits for it", r,
+                  cell_text(table_.ranks[r][next[r]])),
+              "move the pass that makes its input to an earlier turn");
   }
 
   PassOrder::Table table_;

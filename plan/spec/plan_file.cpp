@@ -21,7 +21,7 @@ constexpr const char* kPlanVersion = "1.0";
 void read_version(const Cursor& at) {
   const std::string found = at.text(kPlanVersion);
   if (found.rfind("1.", 0) != 0) {
-    at.error("E0123", fmt::format("format_version {} is not read by this version", base::quoted(found)), "1.0 is");
+    at.error("E0123", fmt::format("this version does not read format_version {}", base::quoted(found)), "1.0 is");
   }
 }
 

@@ -9,7 +9,8 @@ bool computes_in(const clusters::Device& device, DType type) {
   if (device.kind != clusters::DeviceKind::gpu) return true;
   // A device file may give one of the two 16-bit types for both; only Volta lacks bf16.
   if (type == DType::bf16) return device.architecture != clusters::Architecture::volta;
-  if (type == DType::fp8 || type == DType::tf32) return device.peak.count(models::name_of(type)) > 0;
+  if (type == DType::fp4 || type == DType::fp8 || type == DType::tf32)
+    return device.peak.count(models::name_of(type)) > 0;
   return true;
 }
 

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "plan/spec/rules.h"
+#include "plan/spec/server_rules.h"
 
 namespace orrery::plan {
 namespace {
@@ -23,15 +24,17 @@ class TableRules {
     if (!positive) return std::move(found_);
     mesh();
     unknown();
-    rule(spec_.precision != models::DType::fp8, "P133", "recommendation models are not computed in fp8",
+    rule(spec_.precision != models::DType::fp8 && spec_.precision != models::DType::fp4, "P133",
+         "recommendation models are not computed in fp8 or fp4",
          "precision: fp32, which runs; tf32, bf16 and fp16 are predicted");
     const bool sgd = spec_.optimizer == OptimizerKind::sgd;
     const bool by_rows = spec_.optimizer == OptimizerKind::rowwise_adagrad || spec_.optimizer == OptimizerKind::adam;
     rule((sgd && !spec_.momentum) || by_rows, "P134",
-         sgd ? "momentum moves rows that no sample has looked up: tables have none"
-             : fmt::format("{} is no optimizer of tables", name_of(spec_.optimizer)),
+         sgd ? "momentum would move rows that no sample has looked up, so tables cannot have any"
+             : fmt::format("{} cannot update tables", name_of(spec_.optimizer)),
          "optimizer: {name: sgd, momentum: 0}, rowwise_adagrad or adam");
     placement();
+    server();
     return std::move(found_);
   }
 
@@ -43,31 +46,45 @@ class TableRules {
   void mesh() {
     rule(spec_.tensor == 1 && spec_.pipeline == 1 && spec_.context == 1 && spec_.expert == 1 &&
              spec_.virtual_stages == 1,
-         "P130", "a recommendation model has its MLPs on every rank and its tables shared out: there is `data` alone",
+         "P130", "a recommendation model has its MLPs on every rank and its tables distributed, so only `data` applies",
          "leave tensor, pipeline, context and expert out");
     rule(spec_.ranks() == cluster_.size(), "P02",
-         fmt::format("data {} is {} ranks, but the cluster has {} devices", spec_.data, spec_.ranks(), cluster_.size()),
+         fmt::format("data {} makes {} ranks, but the cluster has {} devices", spec_.data, spec_.ranks(),
+                     cluster_.size()),
          "change data, or the number of devices");
     rule(spec_.batch % spec_.data == 0, "P09",
          fmt::format("data {} does not divide the batch of {}", spec_.data, spec_.batch), "choose another batch");
     rule(spec_.batch % spec_.data != 0 || spec_.micro_batch == spec_.batch / spec_.data, "P131",
-         fmt::format("a recommendation model takes its samples at once: micro-batch {} of {} a rank", spec_.micro_batch,
-                     spec_.batch / spec_.data),
+         fmt::format("a recommendation model takes all its samples at once, but micro-batch is {} of {} per rank",
+                     spec_.micro_batch, spec_.batch / spec_.data),
          fmt::format("micro_batch: {}, or leave it out", spec_.batch / spec_.data));
-    rule(spec_.sequence == 1, "P131", "a sample is no sequence", "leave `sequence` out");
+    rule(spec_.sequence == 1, "P131", "a sample is not a sequence", "leave `sequence` out");
   }
 
   void unknown() {
     const PlanSpec usual;
-    const bool plain = spec_.zero_stage == 0 && spec_.zero_group == 0 && spec_.recompute == Recompute::none &&
+    const bool whole = spec_.zero_stage == 0 || spec_.has_server();  // a server's shards are those of ZeRO 1
+    const bool plain = whole && spec_.zero_group == 0 && spec_.recompute == Recompute::none &&
                        spec_.recompute_layers < 0 && !spec_.sequence_parallel && !spec_.offload.any() &&
-                       spec_.compression == usual.compression && !spec_.has_server() && spec_.loss_chunks == 1 &&
-                       spec_.passes.empty() && (spec_.order == usual.order || spec_.order == Order::gpipe) &&
+                       spec_.compression == usual.compression && spec_.loss_chunks == 1 && spec_.passes.empty() &&
+                       (spec_.order == usual.order || spec_.order == Order::gpipe) &&
                        spec_.rounding == Rounding::nearest;
     rule(plain, "P132",
-         "ZeRO, recomputation, offload, compressed gradients, a parameter server and orders of a pipeline are of "
-         "transformers: a recommendation model has none of them yet",
+         "ZeRO, recomputation, offload, compressed gradients and orders of a pipeline are of transformers: a "
+         "recommendation model has none of them yet",
          "leave them out; `embedding` says how tables are placed, and in what their vectors travel");
+  }
+
+  void server() {
+    base::Diagnostics broken = refused_by_server(spec_);
+    found_.insert(found_.end(), broken.begin(), broken.end());
+    const std::vector<TableTier>& tiers = spec_.embedding.tiers.tiers();
+    const bool far =
+        std::any_of(tiers.begin(), tiers.end(), [](const TableTier& t) { return t.space != Space::device; });
+    rule(!spec_.has_server() || !far, "P83",
+         "a cache of tables outside the device's memory keeps rows for one step, and a parameter server's gradients in "
+         "flight need theirs for several",
+         "tiers: device, or no staleness");
   }
 
   void placement() {
@@ -75,7 +92,7 @@ class TableRules {
     if (spec_.embedding.placement.empty()) return;
     rule(places.size() == model_.tables.size(), "P135",
          fmt::format("a placement of {} tables for a model with {}", places.size(), model_.tables.size()),
-         "a place for each table, or leave `placement` out");
+         "give a place for each table, or leave `placement` out");
     if (places.size() != model_.tables.size()) return;
     for (std::size_t t = 0; t < places.size(); ++t) {
       const TablePlace& place = places[t];
@@ -83,15 +100,15 @@ class TableRules {
       const auto table = [&](const std::string& what) { return fmt::format("table {}: {}", t, what); };
       const std::set<int> ranks(place.ranks.begin(), place.ranks.end());
       rule(ranks.size() == place.ranks.size() && !ranks.empty() && *ranks.rbegin() < spec_.data, "P135",
-           table(fmt::format("{}: parts stand on different ranks below {}", text_of(place), spec_.data)),
+           table(fmt::format("{}: parts must be on different ranks below {}", text_of(place), spec_.data)),
            "name each rank once");
-      rule(
-          model_.embedding_dim % place.columns == 0, "P135",
-          table(fmt::format("{} parts of columns do not divide embedding_dim {}", place.columns, model_.embedding_dim)),
-          "as many parts as divide it");
+      rule(model_.embedding_dim % place.columns == 0, "P135",
+           table(fmt::format("{} parts of the columns do not divide embedding_dim {}", place.columns,
+                             model_.embedding_dim)),
+           "use a number of parts that divides it");
       rule(place.ranks.empty() || place.row_parts() <= model_.tables[t].rows, "P135",
            table(fmt::format("{} parts of {} rows", place.row_parts(), model_.tables[t].rows)),
-           "no more parts than rows");
+           "use no more parts than rows");
     }
   }
 
@@ -115,21 +132,43 @@ base::Diagnostics refused_training(const Training& training) {
       found.push_back({base::Severity::error,
                        "E0662",
                        {},
-                       fmt::format("`{}` of a recommendation model: {}", key, why),
+                       fmt::format("`{}` in a job for a recommendation model: {}", key, why),
                        fmt::format("leave {} out", key),
                        {}});
   };
   none(training.clip_norm.has_value(), "clip_norm",
        "rows move where their gradient is summed, before the norm is known");
   none(training.optimizer.weight_decay != 0, "weight_decay", "rows that no sample looks up do not move");
-  none(training.dropout.has_value(), "dropout", "there is none in it");
-  none(training.lora.has_value(), "lora", "adapters are of a transformer's blocks");
-  none(!training.tokenizer.empty(), "tokenizer", "its data is no text");
+  none(training.dropout.has_value(), "dropout", "it has none");
+  none(training.lora.has_value(), "lora", "adapters are for a transformer's blocks");
+  none(!training.tokenizer.empty(), "tokenizer", "its data is not text");
   return found;
+}
+
+base::Diagnostics refused_resume(const PlanSpec& spec) {
+  const std::vector<TablePlace>& places = spec.embedding.placement.places();
+  const bool sharded = std::any_of(places.begin(), places.end(), [](const TablePlace& p) { return !p.replicated; });
+  if (spec.staleness <= 0 || !sharded) return {};
+  return {
+      {base::Severity::error,
+       "E0670",
+       {},
+       fmt::format("a run with a parameter server of staleness {} is not resumed where ranks share tables: steps in "
+                   "flight looked up older rows than its checkpoints have",
+                   spec.staleness),
+       "staleness: 0 or replicated tables resume; or begin anew from the weights",
+       {}}};
 }
 
 base::Diagnostics refused_execution(const models::Model& model, const clusters::Cluster& cluster,
                                     const PlanSpec& spec) {
+  if (spec.precision == models::DType::fp4)
+    return {{base::Severity::error,
+             "E0669",
+             {},
+             "products in fp4 are predicted, and not executed",
+             "precision: bf16, or fp8 on GPUs and CPU ranks",
+             {}}};
   if (!model.recommender) return {};
   if (spec.embedding.stored != PooledType::fp32)
     return {{base::Severity::error,
@@ -138,19 +177,34 @@ base::Diagnostics refused_execution(const models::Model& model, const clusters::
              fmt::format("tables in {} are predicted, and executed in fp32 alone", name_of(spec.embedding.stored)),
              "embedding: {stored: fp32}",
              {}}};
+  if (spec.has_server() && cluster.device().kind == clusters::DeviceKind::gpu)
+    return {{base::Severity::error,
+             "E0669",
+             {},
+             "a recommendation model's parameter server is predicted on GPUs, and executed on CPU ranks",
+             "leave `staleness` out",
+             {}}};
   if (!spec.embedding.tiers.empty() && cluster.device().kind == clusters::DeviceKind::gpu)
     return {
         {base::Severity::error,
          "E0669",
          {},
-         "tables in the host's memory or on NVMe (embedding.tiers) are predicted on GPUs, and executed on CPU ranks",
-         "tiers: device, where the tables fit it",
+         fmt::format("tables in {} can be predicted, but are executed in fp32 only", name_of(spec.embedding.stored)),
+         "embedding: {stored: fp32}",
          {}}};
+  if (!spec.embedding.tiers.empty() && cluster.device().kind == clusters::DeviceKind::gpu)
+    return {{base::Severity::error,
+             "E0669",
+             {},
+             "tables in the host's memory or on NVMe (embedding.tiers) can be predicted on GPUs, but are executed on "
+             "CPU ranks only",
+             "tiers: device, if the tables fit there",
+             {}}};
   if (spec.precision == models::DType::fp32) return {};
   return {{base::Severity::error,
            "E0669",
            {},
-           fmt::format("recommendation models are predicted in {}, and executed in fp32 alone",
+           fmt::format("recommendation models can be predicted in {}, but are executed in fp32 only",
                        models::name_of(spec.precision)),
            "precision: fp32; pooled vectors travel in fewer bits with embedding: {forward: fp16}",
            {}}};
@@ -161,9 +215,9 @@ base::Diagnostics refused_without_tables(const PlanSpec& spec) {
   const auto rule = [&](bool holds, RuleCode code, const char* message, const char* help) {
     if (!holds) found.push_back({base::Severity::error, code.text(), {}, message, help, {}});
   };
-  rule(spec.embedding == Embedding{}, "P136", "places of tables, of a model that has none", "leave `embedding` out");
-  rule(spec.optimizer != OptimizerKind::rowwise_adagrad, "P137", "rowwise_adagrad, of a model that has no tables",
-       "adamw, or another of the optimizers of transformers");
+  rule(spec.embedding == Embedding{}, "P136", "places of tables for a model that has none", "leave `embedding` out");
+  rule(spec.optimizer != OptimizerKind::rowwise_adagrad, "P137", "rowwise_adagrad for a model without tables",
+       "adamw, or another optimizer for transformers");
   return found;
 }
 

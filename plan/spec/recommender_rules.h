@@ -10,7 +10,10 @@ namespace orrery::plan {
 /// Refuses what a model without tables cannot have.
 [[nodiscard]] base::Diagnostics refused_without_tables(const PlanSpec& spec);
 
-/// E0669: recommendation models in a precision that is predicted but not executed.
+/// E0670: runs whose checkpoints lack what their steps in flight have read.
+[[nodiscard]] base::Diagnostics refused_resume(const PlanSpec& spec);
+
+/// E0669: recommendation models in a precision, or with a server, that is predicted but not executed.
 [[nodiscard]] base::Diagnostics refused_execution(const models::Model& model, const clusters::Cluster& cluster,
                                                   const PlanSpec& spec);
 

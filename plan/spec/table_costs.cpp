@@ -1,7 +1,9 @@
 // What a table costs a rank for each way to split it.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
+#include "plan/spec/pooled_way.h"
 #include "plan/spec/table_layout.h"
 #include "plan/spec/table_planner.h"
 #include "plan/spec/table_tiers.h"
@@ -32,13 +34,25 @@ class Costs {
         backward_(static_cast<double>(models::size_of(dtype_of(spec.embedding.backward)))) {
     const clusters::LinkClass& link =
         cluster.nodes > 1 && cluster.inter.bandwidth.value > 0 ? cluster.inter : cluster.intra;
-    weight_ = link.bandwidth.value > 0 ? cluster.device().memory_bandwidth.value / link.bandwidth.value : 1;
+    const auto weight = [&](const clusters::LinkClass& of, double otherwise) {
+      return of.bandwidth.value > 0 ? cluster.device().memory_bandwidth.value / of.bandwidth.value : otherwise;
+    };
+    weight_ = weight(link, 1);
+    weight_within_ = weight(cluster.intra, weight_);
   }
 
-  // Splits into `columns` x `rows` parts.
+  // On the first ranks: an option's parts are on all of them, on whole nodes, or anywhere.
   [[nodiscard]] TableOption split(const models::Table& table, const TableTier& tier, TableSharding sharding,
                                   int columns, int rows) const {
+    TablePlace place{.columns = columns, .ranks = std::vector<int>(static_cast<std::size_t>(columns * rows))};
+    std::iota(place.ranks.begin(), place.ranks.end(), 0);
+    return split(table, tier, sharding, place);
+  }
+
+  [[nodiscard]] TableOption split(const models::Table& table, const TableTier& tier, TableSharding sharding,
+                                  const TablePlace& place) const {
     TableOption option;
+    const int columns = place.columns, rows = place.row_parts();
     option.sharding = sharding;
     option.columns = columns;
     option.parts = columns * rows;
@@ -48,8 +62,11 @@ class Costs {
     option.lookups = touched(lookups, width) + batch_ * width * kValue * 2;
     // Indices arrive, sums leave, gradients arrive; what stays on the rank does not travel. Split columns have to sum
     // the squares of rows over ranks.
-    const double away = 1 - 1.0 / ranks_;
-    option.network = away * (lookups * kIndex + batch_ * width * (forward_ + backward_) + kIndex * batch_);
+    const double away = 1 - 1.0 / ranks_, pooled = batch_ * width * (forward_ + backward_);
+    const PooledShares shares =
+        shares_of(way_of(place, ranks_, per_node_, spec_.embedding.forward, spec_.has_server()), ranks_, per_node_);
+    option.network = away * (lookups * kIndex + kIndex * batch_) + shares.between * pooled;
+    option.within = shares.within * pooled;
     if (columns > 1 && state_ > 0) option.network += 2 * away * kValue * lookups;
     option.memory = part_rows * (width * (stored_ + moments_ * kValue) + state_);
     if (tier.space != Space::device) {
@@ -58,7 +75,7 @@ class Costs {
                       with_books(row_bytes(model_, spec_, columns));
     }
     if (leaves_) option.memory += pooled_bytes(model_, spec_, columns);
-    option.load = option.lookups + weight_ * option.network;
+    option.load = option.lookups + weight_ * option.network + weight_within_ * option.within;
     return option;
   }
 
@@ -121,7 +138,7 @@ class Costs {
   const PlanSpec& spec_;
   int ranks_, per_node_;
   bool leaves_ = leaves_devices(spec_);
-  double batch_, state_, moments_, stored_, forward_, backward_, weight_ = 1;
+  double batch_, state_, moments_, stored_, forward_, backward_, weight_ = 1, weight_within_ = 1;
 };
 
 // As written: one for all, or one for each; what does not fit the model is refused elsewhere.
@@ -173,7 +190,7 @@ std::vector<TableReport> describe_tables(const models::Recommender& model, const
                                                                  : TableSharding::row;
     TableReport report{static_cast<std::int64_t>(t), model.tables[t].rows, place, {}};
     report.option = place.replicated ? costs.replicated(model.tables[t])
-                                     : costs.split(model.tables[t], tier_of(spec, t), sharding, place.columns, rows);
+                                     : costs.split(model.tables[t], tier_of(spec, t), sharding, place);
     out.push_back(std::move(report));
   }
   return out;

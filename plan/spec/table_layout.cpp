@@ -96,6 +96,7 @@ void place_shards(TableLayout& layout, const models::Recommender& model, const P
     const TablePlace& place = places[t];
     if (place.replicated) continue;
     const int row_parts = place.row_parts();
+    const PooledWay way = way_of(place, layout.ranks, layout.ranks_per_node, layout.forward, spec.has_server());
     std::vector<std::int64_t> bases(static_cast<std::size_t>(row_parts), -1);
     if (place.columns > 1)
       for (std::int64_t& base : bases) {
@@ -107,6 +108,7 @@ void place_shards(TableLayout& layout, const models::Recommender& model, const P
         TableShard shard;
         shard.table = static_cast<int>(t);
         shard.rank = place.ranks[static_cast<std::size_t>(c * row_parts + r)];
+        shard.way = way;
         shard.row_begin = model.tables[t].rows * r / row_parts;
         shard.row_end = model.tables[t].rows * (r + 1) / row_parts;
         shard.column_begin = model.embedding_dim * c / place.columns;
@@ -125,6 +127,50 @@ void place_shards(TableLayout& layout, const models::Recommender& model, const P
                    [](const TableShard& a, const TableShard& b) { return a.rank < b.rank; });
 }
 
+// Offsets of each rank's shards.
+void number_shards(TableLayout& layout) {
+  layout.first.assign(static_cast<std::size_t>(layout.ranks) + 1, layout.shards.size());
+  layout.of_rank.resize(static_cast<std::size_t>(layout.ranks));
+  std::size_t at = 0;
+  for (int rank = 0; rank < layout.ranks; ++rank) {
+    layout.first[static_cast<std::size_t>(rank)] = at;
+    std::int64_t elements = 0, rows = 0;
+    std::array<TableLayout::OfWay, kPooledWays>& ways = layout.of_rank[static_cast<std::size_t>(rank)];
+    for (; at < layout.shards.size() && layout.shards[at].rank == rank; ++at) {
+      TableShard& shard = layout.shards[at];
+      TableLayout::OfWay& way = ways[static_cast<std::size_t>(shard.way)];
+      shard.offset = elements;
+      shard.state = rows;
+      shard.column = way.columns;
+      elements += shard.device_rows() * shard.columns();
+      rows += shard.device_rows();
+      way.columns += shard.columns();
+      ++way.shards;
+    }
+    layout.most_elements = std::max(layout.most_elements, elements);
+    layout.most_rows = std::max(layout.most_rows, rows);
+    for (std::size_t w = 0; w < kPooledWays; ++w)
+      layout.most_columns[w] = std::max(layout.most_columns[w], ways[w].columns);
+  }
+}
+
+// What comes to a samples' owner: of exchanged shards each by itself, of the others a sum once.
+void join_parts(TableLayout& layout) {
+  std::array<PooledSlots, kPooledWays> slots;
+  for (const PooledWay way : kEveryWay)
+    slots[static_cast<std::size_t>(way)] = layout.slots(PooledEnd::samples, way, PooledType::fp32);
+  for (const TableShard& shard : layout.shards) {
+    const int every = shard.way == PooledWay::exchange ? 1
+                      : shard.way == PooledWay::node   ? layout.ranks_per_node
+                                                       : layout.ranks;
+    if (shard.rank % every != 0) continue;
+    const PooledSlots& of = slots[static_cast<std::size_t>(shard.way)];
+    layout.parts.push_back({shard.table, shard.column_begin, shard.columns(),
+                            of.offset + shard.rank / every * of.slot + shard.column,
+                            layout.columns_of(shard.rank, shard.way)});
+  }
+}
+
 }  // namespace
 
 models::DType dtype_of(PooledType type) {
@@ -137,21 +183,45 @@ models::DType dtype_of(PooledType type) {
   return models::DType::fp32;
 }
 
-std::int64_t TableLayout::columns_of(int rank) const {
-  if (begin(rank) == end(rank)) return 0;
-  const TableShard& last = shards[end(rank) - 1];
-  return last.column + last.columns();
+std::int64_t TableLayout::columns_of(int rank, PooledWay way) const {
+  return of_rank[static_cast<std::size_t>(rank)][static_cast<std::size_t>(way)].columns;
 }
 
-std::int64_t TableLayout::pooled_values(int rank, PooledType type) const {
-  const std::int64_t scales = type == PooledType::int8 ? kScaleBytes * shards_of(rank) : 0;
-  return samples * (columns_of(rank) + scales);
+std::int64_t TableLayout::pooled_values(int rank, PooledWay way, PooledType type) const {
+  const OfWay& mine = of_rank[static_cast<std::size_t>(rank)][static_cast<std::size_t>(way)];
+  return samples * (mine.columns + (type == PooledType::int8 ? kScaleBytes * mine.shards : 0));
 }
 
-std::int64_t TableLayout::most_pooled_values(PooledType type) const {
+std::int64_t TableLayout::most_pooled_values(PooledWay way, PooledType type) const {
   std::int64_t most = 0;
-  for (int rank = 0; rank < ranks; ++rank) most = std::max(most, pooled_values(rank, type));
+  for (int rank = 0; rank < ranks; ++rank) most = std::max(most, pooled_values(rank, way, type));
   return most;
+}
+
+PooledSlots TableLayout::slots(PooledEnd end, PooledWay way, PooledType type) const {
+  PooledSlots out;
+  for (const PooledWay one : kEveryWay) {
+    out.offset += out.elements();
+    out.slot = most_pooled_values(one, type);
+    out.count = end == PooledEnd::tables || one == PooledWay::exchange ? ranks : one == PooledWay::node ? nodes() : 1;
+    if (one == way) break;
+  }
+  return out;
+}
+
+std::int64_t TableLayout::pooled_elements(PooledEnd end, PooledType type) const {
+  const PooledSlots last = slots(end, kEveryWay[kPooledWays - 1], type);
+  return last.offset + last.elements();
+}
+
+std::int64_t TableLayout::slot_of(PooledWay way, int rank) const {
+  // A reduce-scatter leaves each rank of a node the samples of all ranks that have its place in theirs.
+  return way == PooledWay::node ? rank % ranks_per_node * nodes() + rank / ranks_per_node : rank;
+}
+
+int TableLayout::owner_of(PooledEnd end, PooledWay way, std::int64_t slot, int rank) const {
+  if (end == PooledEnd::tables || way == PooledWay::ranks) return rank;
+  return static_cast<int>(slot) * (way == PooledWay::node ? ranks_per_node : 1);
 }
 
 double TableLayout::expected_lookups(int rank) const {
@@ -176,29 +246,36 @@ std::int64_t book_words(std::int64_t slots) {
   return kBookHeader + kBookColumns * slots + book_index(slots);
 }
 
+double TableLayout::values_looked_up(int rank) const {
+  double values = 0;
+  for (std::size_t i = begin(rank); i < end(rank); ++i) {
+    const Table& table = tables[static_cast<std::size_t>(shards[i].table)];
+    values += static_cast<double>(samples * ranks * table.multi_hot * shards[i].columns()) *
+              static_cast<double>(shards[i].rows()) / static_cast<double>(table.rows);
+  }
+  return values;
+}
+
 TableLayout::Lookups TableLayout::heaviest() const {
   Lookups most;
   double heaviest = -1;
   for (int rank = 0; rank < ranks; ++rank) {
-    double values = 0;
-    for (std::size_t i = begin(rank); i < end(rank); ++i) {
-      const Table& table = tables[static_cast<std::size_t>(shards[i].table)];
-      values += static_cast<double>(samples * ranks * table.multi_hot * shards[i].columns()) *
-                static_cast<double>(shards[i].rows()) / static_cast<double>(table.rows);
-    }
+    const double values = values_looked_up(rank);
     const double count = expected_lookups(rank);
     if (count <= 0 || values <= heaviest) continue;
     heaviest = values;
     most.count = std::llround(count);
     most.width = std::max<std::int64_t>(1, std::llround(values / count));
-    most.values = ranks * pooled_values(rank, PooledType::fp32);
+    most.values = 0;
+    for (const PooledWay way : kEveryWay) most.values += ranks * pooled_values(rank, way, PooledType::fp32);
   }
   return most;
 }
 
-TableLayout make_table_layout(const models::Recommender& model, const PlanSpec& spec) {
+TableLayout make_table_layout(const models::Recommender& model, const PlanSpec& spec, int per_node) {
   TableLayout layout;
   layout.ranks = spec.ranks();
+  layout.ranks_per_node = std::clamp(per_node, 1, layout.ranks);
   layout.samples = spec.batch / spec.data;
   layout.embedding_dim = model.embedding_dim;
   layout.forward = spec.embedding.forward;
@@ -221,24 +298,8 @@ TableLayout make_table_layout(const models::Recommender& model, const PlanSpec& 
     layout.replicated.push_back(all);
   }
   place_shards(layout, model, spec, places);
-  layout.first.assign(static_cast<std::size_t>(layout.ranks) + 1, layout.shards.size());
-  std::size_t at = 0;
-  for (int rank = 0; rank < layout.ranks; ++rank) {
-    layout.first[static_cast<std::size_t>(rank)] = at;
-    std::int64_t elements = 0, rows = 0, columns = 0;
-    for (; at < layout.shards.size() && layout.shards[at].rank == rank; ++at) {
-      TableShard& shard = layout.shards[at];
-      shard.offset = elements;
-      shard.state = rows;
-      shard.column = columns;
-      elements += shard.device_rows() * shard.columns();
-      rows += shard.device_rows();
-      columns += shard.columns();
-    }
-    layout.most_elements = std::max(layout.most_elements, elements);
-    layout.most_rows = std::max(layout.most_rows, rows);
-    layout.most_columns = std::max(layout.most_columns, columns);
-  }
+  number_shards(layout);
+  join_parts(layout);
   for (int rank = 0; rank < layout.ranks; ++rank) {
     layout.most_shards = std::max(layout.most_shards, layout.shards_of(rank));
     layout.most_indices = std::max(layout.most_indices, most_indices_of(layout, rank));

@@ -8,6 +8,7 @@
 
 #include "models/recommender.h"
 #include "plan/spec/plan.h"
+#include "plan/spec/pooled_way.h"
 
 namespace orrery::plan {
 
@@ -17,9 +18,10 @@ struct TableShard {
   int rank = 0;
   std::int64_t row_begin = 0, row_end = 0;
   std::int64_t column_begin = 0, column_end = 0;
+  PooledWay way = PooledWay::exchange;
   std::int64_t offset = 0;    ///< elements, within the rank's tables (replicated: within their bucket)
   std::int64_t state = 0;     ///< within the states, one a row
-  std::int64_t column = 0;    ///< first of its columns within a sample's pooled vectors of this rank
+  std::int64_t column = 0;    ///< first of its columns within a sample's pooled vectors of this rank and way
   std::int64_t squares = -1;  ///< first of its rows' squares, where other ranks have other columns of them; -1: none do
   /// Of a part that lives outside the device's memory: rows that its cache there has room for. `offset` and `state` are
   /// then of these; where its rows themselves stand in that memory's buffers, and its books within the cache's.
@@ -35,6 +37,23 @@ struct TableShard {
   [[nodiscard]] std::int64_t device_rows() const { return cached() ? slots : rows(); }
 };
 
+/// Where a buffer of pooled vectors, or of their gradients, is: at those who have the rows, with a slot for each rank's
+/// samples, or at the samples' owner, with a slot for each who sends it some.
+enum class PooledEnd : std::uint8_t { tables, samples };
+
+/// The slots of one way in such a buffer, in elements of the type in which it is; those of int8 include scales.
+struct PooledSlots {
+  std::int64_t offset = 0, count = 0, slot = 0;
+  [[nodiscard]] std::int64_t elements() const { return count * slot; }
+};
+
+/// Columns of a table as they come to the samples' owner: sample i's begin at value `at` + i `stride` of the buffer.
+struct PooledPart {
+  int table = 0;
+  std::int64_t column_begin = 0, columns = 0;
+  std::int64_t at = 0, stride = 0;
+};
+
 struct TableLayout {
   struct Table {
     std::int64_t rows = 0, multi_hot = 1;
@@ -42,15 +61,22 @@ struct TableLayout {
     std::int64_t first_index = 0;  ///< within a sample's indices
     bool replicated = false;
   };
-  int ranks = 1;
+  int ranks = 1, ranks_per_node = 1;
   std::int64_t samples = 0;  ///< n: samples of a rank and step
   std::int64_t embedding_dim = 0, indices = 0;
   std::vector<Table> tables;
   std::vector<TableShard> shards;      ///< by rank, then by table, rows and columns
   std::vector<std::size_t> first;      ///< ranks + 1 offsets into `shards`
   std::vector<TableShard> replicated;  ///< on every rank; `column` counts only these
+  std::vector<PooledPart> parts;       ///< of all sharded tables; those of one column are added up in this order
+  /// Of a rank, by PooledWay: columns of a sample's pooled vectors, and how many shards they are of.
+  struct OfWay {
+    std::int64_t columns = 0, shards = 0;
+  };
+  std::vector<std::array<OfWay, kPooledWays>> of_rank;
   // Largest values over all ranks.
-  std::int64_t most_shards = 0, most_columns = 0;
+  std::int64_t most_shards = 0;
+  std::array<std::int64_t, kPooledWays> most_columns = {};
   std::int64_t most_indices = 0;  ///< from one rank to one other: the room of a slot
   std::int64_t most_elements = 0, most_rows = 0;
   std::int64_t replicated_elements = 0, replicated_rows = 0, replicated_columns = 0;
@@ -69,12 +95,21 @@ struct TableLayout {
   [[nodiscard]] std::size_t begin(int rank) const { return first[static_cast<std::size_t>(rank)]; }
   [[nodiscard]] std::size_t end(int rank) const { return first[static_cast<std::size_t>(rank) + 1]; }
   [[nodiscard]] std::int64_t shards_of(int rank) const { return static_cast<std::int64_t>(end(rank) - begin(rank)); }
-  [[nodiscard]] std::int64_t columns_of(int rank) const;  ///< of a sample's pooled vectors
+  [[nodiscard]] int nodes() const { return ranks / ranks_per_node; }
+  [[nodiscard]] bool uses(PooledWay way) const { return most_columns[static_cast<std::size_t>(way)] > 0; }
+  [[nodiscard]] std::int64_t columns_of(int rank, PooledWay way) const;  ///< of a sample's pooled vectors
   /// Values in a slot of pooled vectors laid out as this rank's shards; for int8, bytes including the scales.
-  [[nodiscard]] std::int64_t pooled_values(int rank, PooledType type) const;
-  [[nodiscard]] std::int64_t most_pooled_values(PooledType type) const;
+  [[nodiscard]] std::int64_t pooled_values(int rank, PooledWay way, PooledType type) const;
+  [[nodiscard]] std::int64_t most_pooled_values(PooledWay way, PooledType type) const;
+  [[nodiscard]] PooledSlots slots(PooledEnd end, PooledWay way, PooledType type) const;
+  [[nodiscard]] std::int64_t pooled_elements(PooledEnd end, PooledType type) const;  ///< of the slots of all ways
+  /// At the tables: which slot has the samples of `rank`.
+  [[nodiscard]] std::int64_t slot_of(PooledWay way, int rank) const;
+  /// Whose shards lay out slot i at `rank`.
+  [[nodiscard]] int owner_of(PooledEnd end, PooledWay way, std::int64_t slot, int rank) const;
   /// Lookups of a rank in a step; where tables are split by rows, the expected number.
   [[nodiscard]] double expected_lookups(int rank) const;
+  [[nodiscard]] double values_looked_up(int rank) const;  ///< in the columns that it has
   /// The rank that moves most: its lookups, the mean width of their rows, and the values it pools, over all samples.
   struct Lookups {
     std::int64_t count = 0, width = 0, values = 0;
@@ -92,7 +127,8 @@ inline constexpr std::int64_t kBookHeader = 16, kBookColumns = 5;
 [[nodiscard]] std::int64_t book_index(std::int64_t slots);
 [[nodiscard]] std::int64_t book_words(std::int64_t slots);
 
-[[nodiscard]] TableLayout make_table_layout(const models::Recommender& model, const PlanSpec& spec);
+/// `per_node`: ranks of each node; all of them if there are fewer.
+[[nodiscard]] TableLayout make_table_layout(const models::Recommender& model, const PlanSpec& spec, int per_node);
 
 /// Element type in which pooled values travel; of int8, without scales.
 [[nodiscard]] models::DType dtype_of(PooledType type);

@@ -118,7 +118,7 @@ base::Result<TablePlacement> TablePlacement::parse_rows(const std::vector<Cell>&
           {base::Severity::error,
            "E0126",
            row.where,
-           fmt::format("{} is no place of a table", base::quoted(row.text)),
+           fmt::format("{} is not a place for a table", base::quoted(row.text)),
            "`replicated`, `whole 3`, `row 0-7`, `column 0 2 4`, or `grid 2x4 0-7`: 2 parts of columns, each "
            "of 4 of rows",
            {}});
@@ -153,7 +153,7 @@ base::Result<TableTiers> TableTiers::parse_rows(const std::vector<Cell>& rows) {
     found.push_back({base::Severity::error,
                      "E0127",
                      row.where,
-                     fmt::format("{} is no memory of a table", base::quoted(row.text)),
+                     fmt::format("{} is not a memory for a table", base::quoted(row.text)),
                      "`device`, `host`, `nvme`, or with the size of the cache on the device: `host 64 MiB`",
                      {}});
   }

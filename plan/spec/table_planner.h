@@ -17,11 +17,12 @@ struct TableOption {
   TableSharding sharding = TableSharding::whole;
   int parts = 1;       ///< number of parts, one per rank; row, and replicated: all ranks
   int columns = 1;     ///< parts into which the columns are split
-  double load = 0;     ///< bytes that a part costs its rank in a step: lookups + weight * network
+  double load = 0;     ///< bytes that a part costs its rank in a step: lookups, and network and within by weight
   double memory = 0;   ///< bytes of a part with its optimizer state on the device
   double far = 0;      ///< its bytes in the host's memory
   double lookups = 0;  ///< bytes that a part's lookups and updates move
-  double network = 0;  ///< bytes that a part sends and receives
+  double network = 0;  ///< bytes that a part sends and receives on links between nodes; of one node, on its links
+  double within = 0;   ///< bytes on the links within a node besides
   [[nodiscard]] double total() const { return load * parts; }
 };
 

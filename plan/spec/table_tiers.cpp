@@ -38,8 +38,8 @@ class Settling {
     const std::size_t tables = model_.tables.size();
     together_ = given.size() == 1;
     rule(together_ || given.size() == tables, "P138", given.front(),
-         fmt::format("memories of {} tables for a model with {}", given.size(), tables),
-         "one for all tables, or one for each");
+         fmt::format("memories for {} tables, but the model has {}", given.size(), tables),
+         "give one for all tables, or one for each");
     if (!found_.empty()) return base::fail(std::move(found_));
     for (std::size_t t = 0; t < tables; ++t) {
       tiers_.push_back(given[together_ ? 0 : t]);
@@ -69,22 +69,22 @@ class Settling {
     const TableTier& tier = tiers_[t];
     if (tier.space == Space::device) return;
     rule(!places_[t].replicated, "P138", tier,
-         fmt::format("table {} stands on every rank, which adds up its gradient whole", t), "device, or another place");
+         fmt::format("table {} is on every rank, and its whole gradient is summed", t), "use device, or another place");
     const bool gpu = cluster_.device().kind != clusters::DeviceKind::cpu;
     rule(tier.space != Space::nvme || !gpu || cluster_.nvme.read.value > 0, "P139", tier,
-         fmt::format("table {} on NVMe: the cluster has none", t),
-         "give the cluster's `node` an `nvme`, or take the host");
+         fmt::format("table {} on NVMe, but the cluster has none", t),
+         "add `nvme` to the cluster's `node`, or use the host");
     if (together_ || tier.cache == 0) return;
     const auto bytes = [&](std::int64_t n) { return text_of(static_cast<double>(n)); };
     rule(tier.cache >= needed(t), "P138", tier,
-         fmt::format("table {}: a cache of {} has no room for the rows of a step, which are up to {}", t,
-                     bytes(tier.cache), bytes(needed(t))),
-         fmt::format("{} {} or more, or a smaller batch", name_of(tier.space),
+         fmt::format("table {}: a cache of {} has no room for a step's rows, up to {}", t, bytes(tier.cache),
+                     bytes(needed(t))),
+         fmt::format("use {} {} or more, or a smaller batch", name_of(tier.space),
                      base::quantity_text(static_cast<double>(needed(t)), base::UnitKind::bytes)));
     rule(tier.cache <= part_bytes(t), "P138", tier,
-         fmt::format("table {}: a cache of {} is larger than the part of the table that a rank has, {}", t,
-                     bytes(tier.cache), bytes(part_bytes(t))),
-         "device: then it needs no cache");
+         fmt::format("table {}: a cache of {} is larger than a rank's part of the table, {}", t, bytes(tier.cache),
+                     bytes(part_bytes(t))),
+         "use device, which needs no cache");
   }
 
   // Of each rank: what its tables share, or what those without a size of their own find left.
@@ -128,18 +128,16 @@ class Settling {
     const TableTier& tier = tiers_[tables.front()];
     rule(budget >= least, "P138", tier,
          free ? fmt::format(
-                    "the rows that a step looks up take {} of a rank's memory for caches of {} tables, and {} is "
-                    "left",
+                    "caches for the rows of a step take {} of a rank's memory for {} tables, but only {} is left",
                     text_of(least), tables.size(), text_of(std::max(0.0, budget)))
-              : fmt::format("a cache of {} has no room for the rows of a step in the {} tables of a rank, which are up "
-                            "to {}",
+              : fmt::format("a cache of {} has no room for a step's rows in a rank's {} tables, up to {}",
                             text_of(budget), tables.size(), text_of(least)),
-         free ? "more devices, or a smaller batch"
-              : fmt::format("{} {} or more, or a smaller batch", name_of(tier.space),
+         free ? "use more devices, or a smaller batch"
+              : fmt::format("use {} {} or more, or a smaller batch", name_of(tier.space),
                             base::quantity_text(least, base::UnitKind::bytes)));
     rule(free || budget <= all, "P138", tier,
-         fmt::format("a cache of {} is larger than the tables that a rank has, {}", text_of(budget), text_of(all)),
-         "device: then they need no cache");
+         fmt::format("a cache of {} is larger than a rank's tables, {}", text_of(budget), text_of(all)),
+         "use device, which needs no cache");
     if (!found_.empty()) return false;
     double low = 1, high = budget / least + 1;  // times what is needed
     const auto given = [&](std::size_t t, double times) {
@@ -262,7 +260,7 @@ TableTiers choose_tiers(const models::Recommender& model, const clusters::Cluste
 
 base::Diagnostics place_and_settle(const models::Recommender& model, const clusters::Cluster& cluster, PlanSpec& spec) {
   Embedding& e = spec.embedding;
-  if (e.tiers.empty() && e.placement.empty() && !may_fit_devices(model, cluster, spec))
+  if (e.tiers.empty() && e.placement.empty() && !spec.has_server() && !may_fit_devices(model, cluster, spec))
     e.tiers = choose_tiers(model, cluster, spec);
   if (e.placement.empty()) e.placement = place_tables(model, cluster, spec);
   auto settled = settle_tiers(model, cluster, spec);

@@ -33,9 +33,10 @@ inline const std::vector<std::string> kOptimizerWords = [] {
 }();
 inline const std::vector<std::string> kRoundingWords = {"nearest", "stochastic"};
 // A subset of the element types, in an order of its own.
-inline const std::vector<std::string> kPrecisionWords = {"fp32", "bf16", "fp16", "fp8", "tf32"};
-inline constexpr std::array<models::DType, 5> kPrecisions = {
-    models::DType::fp32, models::DType::bf16, models::DType::fp16, models::DType::fp8, models::DType::tf32};
+inline const std::vector<std::string> kPrecisionWords = {"fp32", "bf16", "fp16", "fp8", "tf32", "fp4"};
+inline constexpr std::array<models::DType, 6> kPrecisions = {models::DType::fp32, models::DType::bf16,
+                                                             models::DType::fp16, models::DType::fp8,
+                                                             models::DType::tf32, models::DType::fp4};
 
 // Far above any cluster or batch, and small enough that their products fit 64 bits.
 inline constexpr std::int64_t kMostRanks = std::int64_t{1} << 24;

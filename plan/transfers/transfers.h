@@ -5,6 +5,7 @@
 /// Order. A transfer starts when both of its ends have finished all their transfers of earlier rounds; there is no
 /// barrier beyond that. Within a round a member sends what it held when the round began, so it may not send and receive
 /// the same chunk in one round. check_steps() proves both that this is kept and that the collective is computed.
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -107,6 +108,7 @@ enum class Algorithm : std::uint8_t {
   pairwise,
   hierarchical
 };
+inline constexpr std::size_t kAlgorithms = static_cast<std::size_t>(Algorithm::hierarchical) + 1;
 
 /// What an algorithm asks of a group besides its size. Members of a node follow each other.
 struct GroupShape {
@@ -121,6 +123,8 @@ struct GroupShape {
 /// Whether the algorithm does that for such a group; and its steps, when it does.
 [[nodiscard]] bool can(Algorithm algorithm, Goal goal, const GroupShape& shape);
 [[nodiscard]] Steps steps_of(Algorithm algorithm, Goal goal, const GroupShape& shape);
+/// Whether it cuts the message into pieces that follow each other.
+[[nodiscard]] bool in_pieces(Algorithm algorithm, Goal goal);
 
 /// Runs the steps on symbols, where a chunk is the set of members whose data is in it. Empty when the goal is reached;
 /// else what is wrong: a chunk sent that is not there, data counted twice, a chunk sent and received in one round, a

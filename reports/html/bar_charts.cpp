@@ -17,19 +17,30 @@ namespace {
 constexpr int kBarHeight = 46;
 constexpr double kCapacityShown = 0.2;  // draw the capacity line if the fullest stage fills at least this much
 
-/// Colours of the parts of a breakdown, in the order of parts_of.
-constexpr std::array kPartColours{
-    "forward",         "backward",        "recompute", "optimizer", "communication", "communication-4",
-    "communication-2", "communication-3", "copies",    "waiting",   "other"};
+/// Colours of the parts of a breakdown, in the order of parts_of, and of text on them: white on the dark hues, the
+/// page's own on greys, dark on the light hues.
+struct PartColour {
+  const char *fill, *ink;
+};
+constexpr std::array kPartColours{PartColour{"forward", "on-forward"},
+                                  PartColour{"backward", "on-backward"},
+                                  PartColour{"recompute", "on-forward"},
+                                  PartColour{"optimizer", "on-backward"},
+                                  PartColour{"communication", "on-forward"},
+                                  PartColour{"communication-4", "on-backward"},
+                                  PartColour{"communication-2", "on-forward"},
+                                  PartColour{"communication-3", "on-forward"},
+                                  PartColour{"copies", "on-forward"},
+                                  PartColour{"contention", "on-backward"},
+                                  PartColour{"waiting", "ink"},
+                                  PartColour{"imbalance", "on-forward"},
+                                  PartColour{"other", "ink"}};
 
-std::string part_colour(std::size_t part) {
-  return std::string("var(--") + kPartColours.at(part) + ")";
+std::string variable(const char* name) {
+  return fmt::format("var(--{})", name);
 }
-
-/// Colour of text on a part: white on the dark hues, the page's own on greys, dark on the light hues.
-const char* part_ink(std::size_t part) {
-  if (part == 1 || part == 3) return "var(--on-backward)";
-  return part >= 9 ? "var(--ink)" : "var(--on-forward)";
+std::string part_colour(std::size_t part) {
+  return variable(kPartColours.at(part).fill);
 }
 
 std::string spaced(std::string name) {
@@ -49,7 +60,7 @@ void add_segments(json& values, const std::string& bar, const std::vector<Part>&
                       {"a", at * unit.factor},
                       {"b", end * unit.factor},
                       {"c", part_colour(i)},
-                      {"on", part_ink(i)},
+                      {"on", variable(kPartColours.at(i).ink)},
                       {"share", fmt::format("{:.0f} %", total > 0 ? 100 * parts[i].seconds / total : 0)},
                       {"tip", fmt::format("{}\n{} ({})", parts[i].name, time_text(parts[i].seconds), share)}});
     at = end;
@@ -61,8 +72,7 @@ void add_segments(json& values, const std::string& bar, const std::vector<Part>&
 Chart breakdown_chart(const cost::Breakdown& predicted, const std::optional<cost::Breakdown>& measured) {
   Chart chart;
   chart.title = "Where the step goes";
-  chart.text =
-      "Mean over ranks. Communication counts only where no computation runs beside it; the parts add up to the step.";
+  chart.text = "Mean over ranks. Communication counts only while no compute runs; the parts add up to the step.";
   double longest = 0;
   json bars = json::array({"Predicted"});
   const std::vector<Part> left = parts_of(predicted);
@@ -149,8 +159,8 @@ Chart memory_chart(const cost::Prediction& prediction, const std::vector<Measure
   const bool line = capacity > 0 && fullest >= kCapacityShown * capacity;
   const double top = (line ? std::max(fullest, capacity) : fullest) * 1.06;
   const Unit unit = byte_unit(fullest);
-  chart.text = "Predicted bytes of the fullest rank of each stage at its peak, by purpose.";
-  if (!measured.empty()) chart.text += " The mark is what a run measured.";
+  chart.text = "Predicted bytes of each stage's fullest rank at its peak, by purpose.";
+  if (!measured.empty()) chart.text += " The mark shows what a run measured.";
   if (capacity > 0 && !line)
     chart.text += fmt::format(" The device holds {}, far above the chart: the fullest stage takes {} of it.",
                               base::human(base::Bytes{capacity}), percent(fullest / capacity));

@@ -32,8 +32,8 @@ Chart compared_breakdown_chart(const std::vector<Compared>& all) {
   Chart chart;
   chart.title = "Where the steps go";
   chart.text =
-      "Parts of the step as predicted, mean over ranks, beside each other; where there is a run, what it "
-      "measured follows as a thin bar.";
+      "Predicted parts of the step, mean over ranks, side by side; if there is a run, a thin bar shows what it "
+      "measured.";
   const std::vector<std::string> names = short_names(all);
   std::vector<std::vector<Part>> predicted, measured;
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -142,7 +142,7 @@ Chart goodput_chart(const WholeRun& run) {
   constexpr int kHeight = 240;
   Chart chart;
   chart.title = "Goodput by the time between checkpoints";
-  chart.text = "Share of the time in steps that stand in the end. The dot is the interval taken.";
+  chart.text = "Share of the time spent on steps that count in the end. The dot is the chosen interval.";
   double low = 1e300, high = 0, least = 1;
   json values = json::array();
   Table table{"", {{"checkpoint every"}, {"goodput"}}, {}, {}};

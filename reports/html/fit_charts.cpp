@@ -139,13 +139,13 @@ Chart residuals_chart(const cost::FitResult& fit) {
                     {"qtip", tip(r.predicted_after_s)}});
   }
   chart.text = fmt::format(
-      "Each dot is a kind of step that ran: measured across, predicted upwards, both axes logarithmic. On "
-      "the line both are equal; the band is ±{:.0f} %.",
+      "Each dot is a kind of schedule step: measured horizontally, predicted vertically, both axes logarithmic. On the "
+      "line both are equal; the band is ±{:.0f} %.",
       100 * kPromised);
   if (stride > 1) chart.text += fmt::format(" {} of {} spans are drawn.", dots.size(), shown.size());
   chart.legend = {{"used in the fit", "var(--backward)", "dot"}};
   if (any_held_out) chart.legend.push_back({"held out", "var(--communication)", "ring"});
-  chart.description = fmt::format("Mean error over the spans {} before and {} after.", percent(fit.error_before),
+  chart.description = fmt::format("Mean error over the spans: {} before, {} after.", percent(fit.error_before),
                                   percent(fit.error_after));
   constexpr int kHeight = 300;
   const Panels panels(2, kHeight, 0);
@@ -168,7 +168,7 @@ Chart runs_chart(const std::vector<cost::MeasuredRun>& runs) {
   Chart chart;
   chart.title = "Predicted against measured";
   chart.text = fmt::format(
-      "Step time of each plan that was run. The bar is measured ±{:.0f} %: a prediction inside it is within "
+      "Step time of each plan that was run. The bar is the measured time ±{:.0f} %; a prediction inside it is within "
       "that error.",
       100 * kPromised);
   Extent extent;

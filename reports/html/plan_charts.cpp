@@ -25,7 +25,7 @@ std::string signed_seconds(double s) {
 
 std::string waterfall_colour(const std::string& part) {
   static const std::vector<std::pair<std::string, std::string>> kColours = {{"model FLOPs", "forward"},
-                                                                            {"masks leave out", "good"},
+                                                                            {"under the mask", "good"},
                                                                             {"below peak", "backward"},
                                                                             {"bound by memory", "backward"},
                                                                             {"issuing", "other"},
@@ -36,7 +36,9 @@ std::string waterfall_colour(const std::string& part) {
                                                                             {"data communication", "communication-2"},
                                                                             {"pipeline comm", "communication-3"},
                                                                             {"copies", "copies"},
-                                                                            {"bubble", "waiting"}};
+                                                                            {"contention", "contention"},
+                                                                            {"bubble", "waiting"},
+                                                                            {"imbalance", "imbalance"}};
   for (const auto& [word, colour] : kColours)
     if (part.find(word) != part.npos) return "var(--" + colour + ")";
   return "var(--other)";
@@ -60,9 +62,8 @@ Chart waterfall_chart(const std::vector<WaterfallPart>& parts) {
   Chart chart;
   chart.title = "From the peak to the step";
   chart.text =
-      "The model's FLOPs at the device's peak are the least that a step can take. Each part below leads on from the "
-      "one "
-      "above, to the step; mean over ranks.";
+      "The model's FLOPs at the device's peak take the least time that a step can take. Each part below adds to the "
+      "one above, up to the step; mean over ranks.";
   double at = 0, low = 0, high = 0;
   for (const WaterfallPart& part : parts) {
     at += part.seconds;
@@ -93,11 +94,10 @@ Chart waterfall_chart(const std::vector<WaterfallPart>& parts) {
 
 Chart tornado_chart(const PlanPage& page, const cost::Prediction& own) {
   Chart chart;
-  chart.title = "What the step hangs on";
+  chart.title = "What the step depends on";
   chart.text = fmt::format(
-      "Step time against this plan's, each change alone and replayed. Numbers of the machine and of the prices a "
-      "factor "
-      "of {:g} less and more; below them other splits. Left of the line is faster.",
+      "Step time relative to this plan's, for one change at a time, replayed. First numbers of the machine and of "
+      "prices, a factor of {:g} less and more; below them other splits. Left of the line is faster.",
       cost::kSensitivityFactor);
   chart.legend = {{"less of it", "var(--communication)"},
                   {"more of it", "var(--backward)"},
@@ -153,8 +153,8 @@ Chart roofline_chart(const cost::Operators& operators) {
   Chart chart;
   chart.title = "Roofline by operator";
   chart.text =
-      "FLOP/s that each operator reaches over its FLOPs for each byte that it must move. The line is what the device's "
-      "memory and its peak allow; the area of a dot is the operator's share of the time.";
+      "FLOP/s that each operator reaches over its FLOPs per byte moved. The line is what the device's memory and peak "
+      "allow; the area of a dot is the operator's share of the time.";
   bool above = false;
   const double total = std::accumulate(operators.rows.begin(), operators.rows.end(), 0.0,
                                        [](double sum, const cost::OperatorRow& row) { return sum + row.seconds; });
@@ -182,7 +182,7 @@ Chart roofline_chart(const cost::Operators& operators) {
   for (const char* pass : {"forward", "backward", "recompute", "optimizer"})
     if (std::any_of(operators.rows.begin(), operators.rows.end(), [&](const auto& r) { return r.phase == pass; }))
       chart.legend.push_back({pass, pass_colour(pass), "dot"});
-  if (above) chart.text += " Above the slope lies what finds its operands in a cache.";
+  if (above) chart.text += " Operators above the slope find their operands in a cache.";
   const double y1 = operators.peak_flops * 1.6;
   json spec = base_spec(kHeight, {70, 20, 12, 48});
   spec["scales"] = json::array({log_scale("x", x0, x1, "width"), log_scale("y", y0 / kTera, y1 / kTera, {kHeight, 0})});
@@ -232,9 +232,7 @@ Chart roofline_chart(const cost::Operators& operators) {
 Chart links_chart(const std::vector<cost::LinkRow>& links) {
   Chart chart;
   chart.title = "Load of the network";
-  chart.text =
-      "Of each kind of link: how much of its capacity the step uses, on the mean and on the "
-      "busiest.";
+  chart.text = "For each kind of link: how much of its capacity the step uses, on average and on the busiest link.";
   chart.legend = {{"mean", "var(--backward)"}, {"busiest", "var(--forward)"}};
   std::vector<BarRow> rows;
   std::vector<RowBar> bars;
@@ -262,10 +260,9 @@ Chart pareto_chart(const cost::SearchResult& search, const PlanHeading& heading)
   Chart chart;
   chart.title = "Plans: time and memory";
   chart.text =
-      "Each dot is a plan. Those that no other plan beats in time, memory and money are filled. Pin plans in the "
-      "table, or "
-      "by clicking on their dots, to compare them.";
-  chart.legend = {{"not beaten by any", "var(--backward)", "dot"},
+      "Each dot is a plan. Filled: no other plan beats it in time, memory and money at once. Pin plans in the table, "
+      "or by clicking their dots, to compare them.";
+  chart.legend = {{"not beaten by another plan", "var(--backward)", "dot"},
                   {"beaten", "var(--other)", "ring"},
                   {"pinned", "var(--limit)", "ring"}};
   double longest = 0, least = 0, most = 0, capacity = 0;
@@ -293,7 +290,7 @@ Chart pareto_chart(const cost::SearchResult& search, const PlanHeading& heading)
     std::string tip = fmt::format("{}. {}\n{}, {}", i + 1, plan::describe(p.spec), time_text(p.step_time_s),
                                   base::human(base::Bytes{p.memory_peak_bytes}));
     if (figures.usd_per_million_tokens > 0)
-      tip += fmt::format(", {:.3g} $ a million tokens", figures.usd_per_million_tokens);
+      tip += fmt::format(", {:.3g} $ per million tokens", figures.usd_per_million_tokens);
     values.push_back({{"x", p.memory_peak_bytes * bytes.factor},
                       {"y", p.step_time_s * time.factor},
                       {"pin", i},
@@ -317,7 +314,7 @@ Chart pareto_chart(const cost::SearchResult& search, const PlanHeading& heading)
       {"orient": "bottom", "scale": "x", "grid": true, "domain": false, "tickCount": {"signal": "max(3, width / 110)"}},
       {"orient": "left", "scale": "y", "grid": true, "domain": false, "ticks": false, "tickCount": 6}
     ])json");
-  spec["axes"][0]["title"] = "memory of a device (" + bytes.name + ")";
+  spec["axes"][0]["title"] = "memory per device (" + bytes.name + ")";
   spec["axes"][1]["title"] = "step time (" + time.name + ")";
   spec["data"] = json::array({{{"name", "plans"}, {"values", values}}});
   spec["marks"] = json::parse(R"json([

@@ -65,7 +65,7 @@ struct Curve {
 };
 
 std::string tip_of(const cost::ScalingSeries& series, const cost::ScalingPoint& p) {
-  std::string tip = fmt::format("{} devices\n{}\n{}, {} {}/s a device", p.devices, plan::describe(p.best->spec),
+  std::string tip = fmt::format("{} devices\n{}\n{}, {} {}/s per device", p.devices, plan::describe(p.best->spec),
                                 time_text(p.best->step_time_s), number(p.tokens_per_s_per_device),
                                 series.samples ? "samples" : "tokens");
   tip += fmt::format("\nefficiency {}", percent(p.efficiency));
@@ -191,11 +191,11 @@ Chart curves_chart(const cost::ScalingStudy& study, bool efficiency) {
   Chart chart;
   const std::vector<std::size_t> series = drawn_series(study);
   const bool clicks = study.series[series.front()].samples;
-  chart.title = efficiency ? "Scaling efficiency" : "Throughput a device";
-  chart.text = efficiency ? "Throughput a device over that of the smallest size that has a plan; the dashed line is "
-                            "ideal."
-                          : "What each device does as more of them share the work; the dashed line is ideal: as much "
-                            "as at the smallest size.";
+  chart.title = efficiency ? "Scaling efficiency" : "Throughput per device";
+  chart.text = efficiency
+                   ? "Throughput per device over that of the smallest size with a plan; the dashed line is ideal."
+                   : "What each device achieves as more devices share the work; the dashed line is ideal: as much as "
+                     "at the smallest size.";
   chart.description = description_of(study);
   chart.legend = {{"predicted", "var(--backward)", "dot"}};
   if (any_band(study)) chart.legend.push_back({"four of five runs", "var(--forward)", "band"});
@@ -219,8 +219,8 @@ Chart curves_chart(const cost::ScalingStudy& study, bool efficiency) {
     draw(add_panel(spec, panels, series.size() > 1 ? series_name(study, series[at]) : ""), std::move(curves[at]),
          highest[at],
          efficiency ? "efficiency"
-         : clicks   ? "samples/s a device"
-                    : "tokens/s a device",
+         : clicks   ? "samples/s per device"
+                    : "tokens/s per device",
          efficiency ? "%" : "~s", kPanelHeight);
   chart.spec = text_of_spec(std::move(spec));
   chart.data = tables_of_series(study, efficiency ? losses_table : sizes_table);
@@ -233,12 +233,14 @@ std::string colour_of_cause(cost::Cause cause) {
     case cost::Cause::recompute: return "var(--recompute)";
     case cost::Cause::optimizer: return "var(--optimizer)";
     case cost::Cause::bubble: return "var(--waiting)";
+    case cost::Cause::imbalance: return "var(--imbalance)";
     case cost::Cause::tensor: return "var(--communication)";
     case cost::Cause::context: return "var(--bad)";
     case cost::Cause::exchange: return "var(--communication-4)";
     case cost::Cause::data: return "var(--communication-2)";
     case cost::Cause::pipeline: return "var(--communication-3)";
     case cost::Cause::copies: return "var(--copies)";
+    case cost::Cause::contention: return "var(--contention)";
     case cost::Cause::host: return "var(--other)";
   }
   return "var(--other)";
@@ -277,10 +279,10 @@ Chart causes_chart(const cost::ScalingStudy& study) {
   Chart chart;
   const std::vector<std::size_t> series = drawn_series(study);
   const char* piece = study.series[series.front()].samples ? "sample" : "token";
-  chart.title = fmt::format("Device time a {} by cause", piece);
+  chart.title = fmt::format("Device time per {} by cause", piece);
   chart.text =
-      "What a device spends on each of them, over all devices; a bar as high as the first is ideal scaling. What each "
-      "cause takes from size to size stands in the tables of efficiency lost.";
+      "What all devices together spend on one; bars as high as the first are ideal scaling. The tables of lost "
+      "efficiency show what each cause costs from size to size.";
   chart.description = description_of(study);
   const Panels panels(series.size(), kPanelHeight);
   json spec = panels_spec(panels);
@@ -334,7 +336,7 @@ const cost::MemoryRow* fullest_row(const cost::ScalingPoint& point) {
 Chart size_memory_chart(const cost::ScalingStudy& study) {
   Chart chart;
   chart.title = "Memory by size";
-  chart.text = "The fullest device of each size by purpose, and a device's capacity.";
+  chart.text = "The fullest device at each size, by purpose, and a device's capacity.";
   const std::vector<std::size_t> series = drawn_series(study);
   const Panels panels(series.size(), kPanelHeight);
   json spec = panels_spec(panels);
@@ -418,7 +420,7 @@ std::string scaling_sections(const cost::ScalingStudy& study) {
   for (std::size_t i = 0; i < study.series.size(); ++i) {
     const cost::ScalingSeries& series = study.series[i];
     const bool several = study.series.size() > 1;
-    out += "<section>\n<h2>" + escaped(several ? series_name(study, i) : "What growth brings") + "</h2>\n";
+    out += "<section>\n<h2>" + escaped(several ? series_name(study, i) : "What growth gains") + "</h2>\n";
     for (const std::string& line : series_heading(series)) out += "<p>" + escaped(line) + "</p>\n";
     out += list_html(growth_advice(study, series));
     for (Table table : {losses_table(series), run_costs_table(series), measured_table(series)})

@@ -95,8 +95,8 @@ std::optional<Chart> scaling_costs(const cost::ScalingStudy& study) {
   }
   if (table.rows.empty()) return std::nullopt;
   chart.text = fmt::format(
-      "A dot for each size, the smallest size larger; {} tokens, both axes logarithmic. Down is cheaper, left is "
-      "sooner.",
+      "One dot per size, the smallest size with a larger dot; {} tokens, both axes logarithmic. Lower is cheaper, left "
+      "is sooner.",
       base::human_count(study.tokens.value_or(0)));
   if (study.deadline_s) {
     const double limit = *study.deadline_s / kSecondsInDay;

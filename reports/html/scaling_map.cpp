@@ -90,7 +90,7 @@ std::optional<Chart> scaling_map(const cost::ScalingStudy& study) {
                {axes[0]->name, Align::left},
                {axes[1]->name, Align::left},
                {"MFU", Align::right},
-               {"a device", Align::right},
+               {"per device", Align::right},
                {"plan", Align::left}},
               {},
               {}};
@@ -120,7 +120,7 @@ std::optional<Chart> scaling_map(const cost::ScalingStudy& study) {
   constexpr int kCell = 34;
   const auto height = static_cast<int>(kCell * y.size());
   chart.title = fmt::format("MFU by {} and {}", axes[0]->name, axes[1]->name);
-  chart.text = "A map for each size: model FLOPs over the devices' peak, of the best plan. A dash: no plan fits.";
+  chart.text = "One map per size: model FLOPs over the devices' peak, for the best plan. A dash: no plan fits.";
   const Panels panels(cells.size(), height, label_width(y));
   json spec = panels_spec(panels);
   for (auto& [key, values] : cells) {

@@ -14,7 +14,7 @@ const char* style() {
   --line: #dfe3e9; --accent: #2c5aa0; --good: #1f7a4d; --bad: #b3401f; --limit: #b3261e;
   --forward: #86b6e8; --backward: #2c5aa0; --recompute: #5fb3b3; --optimizer: #7b5ea7; --communication: #e8912d;
   --communication-2: #f2b872; --communication-3: #b8680f; --communication-4: #8c4a2f; --copies: #8a7fd1;
-  --waiting: #cfd5dd; --other: #97a1af;
+  --contention: #b8396f; --waiting: #cfd5dd; --imbalance: #b5a184; --other: #97a1af;
   --on-forward: #16233a; --on-backward: #ffffff;
   --m-parameters: #2c5aa0; --m-optimizer_states: #7b5ea7; --m-gradients: #86b6e8; --m-activations: #5fb3b3;
   --m-workspace: #c9b458; --m-communication: #e8912d; --m-input: #97a1af; --m-scalars: #6c7786; --m-software: #cfd5dd;
@@ -26,7 +26,7 @@ const char* style() {
   --line: #2a323e; --accent: #82b1ee; --good: #5cc08d; --bad: #ef8a62; --limit: #ff7b6e;
   --forward: #9cc6f2; --backward: #4a80cf; --recompute: #5fb3b3; --optimizer: #a286cf; --communication: #f0a04b;
   --communication-2: #f6c78d; --communication-3: #c67a24; --communication-4: #a9633f; --copies: #9d93e0;
-  --waiting: #454f5e; --other: #77828f;
+  --contention: #c4487d; --waiting: #454f5e; --imbalance: #a08a69; --other: #77828f;
   --on-forward: #0e1828; --on-backward: #ffffff;
   --m-parameters: #4a80cf; --m-optimizer_states: #a286cf; --m-gradients: #9cc6f2; --m-workspace: #cdbb6a;
   --m-communication: #f0a04b; --m-input: #77828f; --m-scalars: #9aa6b6; --m-software: #454f5e;

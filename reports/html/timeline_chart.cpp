@@ -332,7 +332,7 @@ Table table_of(const Panel& panel) {
     }
   }
   table.notes.push_back(
-      "Communication and waiting may run beside computation, so a row can add up to more than the step.");
+      "Communication and waiting may overlap with compute, so a row can add up to more than the step.");
   return table;
 }
 
@@ -354,9 +354,9 @@ Chart chart_of(const std::vector<Panel>& panels) {
   }
   Chart chart;
   chart.text =
-      "One training step on one time axis. Each rank has a tall lane for computation, numbered by micro-batch, "
-      "and a thin lane for each communication stream. Drag to zoom, double-click to reset; with the keyboard + and −, "
-      "arrows and 0.";
+      "One training step on one time axis. Each rank has a tall lane for compute, numbered by micro-batch, and a thin "
+      "lane for each communication stream. Drag to zoom, double-click to reset; with the keyboard + and −, arrows and "
+      "0.";
   std::set<Activity> used;
   for (const Panel& panel : panels)
     for (const Bar& bar : panel.bars) used.insert(bar.activity());

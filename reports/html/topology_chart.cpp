@@ -49,9 +49,8 @@ Chart topology_chart(const Topology& topology, const std::string& cluster) {
   Chart chart;
   chart.title = "Topology with the load of its links";
   chart.text = fmt::format(
-      "{}: equal parts as one box, equal links as one line, as wide as the busiest link of the kind is full. What is "
-      "said "
-      "of a kind is said of all its links together. Grey lines carry nothing.",
+      "{}: equal parts are one box, equal links one line, whose width is the load of the busiest link of its kind. "
+      "Figures for a kind cover all its links together. Grey lines carry nothing.",
       cluster);
   std::map<int, int> levels;  // without gaps between the levels that occur
   for (const auto& [kind, count] : topology.tiers) levels[place_of(kind).level] = 0;

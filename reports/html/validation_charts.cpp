@@ -37,9 +37,8 @@ Chart published_scatter(const cost::Validation& v) {
   Chart chart;
   chart.title = "Predicted against measured";
   chart.text = fmt::format(
-      "Each dot is a published run: step time measured across, predicted upwards, both axes logarithmic. On the line "
-      "both are "
-      "equal; the band is ±{:.0f} %.",
+      "Each dot is a published run: step time measured horizontally, predicted vertically, both axes logarithmic. On "
+      "the line both are equal; the band is ±{:.0f} %.",
       100 * kGoal);
   chart.description = fmt::format("Median error {} over {} rows, 90th percentile {}.", percent(v.time.median),
                                   v.time.count, percent(v.time.p90));

@@ -27,8 +27,10 @@ const char* pass_of(plan::Phase phase) {
   return "";
 }
 
-void add(Rows& rows, double& masked, const plan::Step& step, double times, const cost::Pricing& pricing) {
-  for (const models::Op& op : step.ops) {
+void add(Rows& rows, double& masked, const plan::Step& step, double times, const cost::Pricing& pricing,
+         const cost::MeanShare& mean) {
+  for (const models::Op& fullest : step.ops) {
+    const models::Op op = cost::of_mean_rank(fullest, mean);
     cost::OperatorRow& row = rows[{models::name_of(op.kind), pass_of(step.phase)}];
     const double flops = models::flops_of(op);
     row.count += times;
@@ -41,7 +43,8 @@ void add(Rows& rows, double& masked, const plan::Step& step, double times, const
 
 }  // namespace
 
-cost::Operators operators_of(const plan::Schedule& schedule, const cost::Pricing& pricing) {
+cost::Operators operators_of(const plan::Schedule& schedule, const cost::Pricing& pricing,
+                             const cost::MeanShare& mean) {
   constexpr double kPasses = 3;  // MFU counts forward times 3
   Rows rows;
   double masked = 0, ranks = 0;
@@ -53,7 +56,7 @@ cost::Operators operators_of(const plan::Schedule& schedule, const cost::Pricing
     for (std::size_t b = 0; b < one.blocks.size(); ++b)
       for (const plan::Step& step : one.blocks[b].steps)
         if (times[b] > 0 && step.kind == plan::StepKind::compute && !step.on_host && step.runs_in(plan::kLateStep))
-          add(rows, masked, step, times[b] * one.count / ranks, pricing);
+          add(rows, masked, step, times[b] * one.count / ranks, pricing, mean);
   }
   cost::Operators out;
   for (auto& [key, row] : rows) {

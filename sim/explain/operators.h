@@ -1,13 +1,15 @@
 #pragma once
 /// The operators of a step, summed by kind and pass: the data of a roofline.
 #include "cost/explanation.h"
+#include "cost/prices/mean_share.h"
 #include "cost/prices/pricing.h"
 #include "plan/schedule/schedule.h"
 
 namespace orrery::sim {
 
-/// For a step after a run's first ones, on the mean rank. Seconds are those of the operators alone, without issuing
-/// them and without waits of ranks. Excludes operators on the host.
-[[nodiscard]] cost::Operators operators_of(const plan::Schedule& schedule, const cost::Pricing& pricing);
+/// For a step after a run's first ones, on the mean rank (`mean`: of the schedule's plan). Seconds are those of the
+/// operators alone, without issuing them and without waits of ranks. Excludes operators on the host.
+[[nodiscard]] cost::Operators operators_of(const plan::Schedule& schedule, const cost::Pricing& pricing,
+                                           const cost::MeanShare& mean);
 
 }  // namespace orrery::sim

@@ -103,7 +103,7 @@ std::vector<Sensitivity> of_the_machine(const Question& q, const GoOn& go_on) {
     const auto a = less.replayed(), b = more.replayed();
     if (a && b)
       out.push_back({rate.what, base::quantity_text(rate.value, rate.unit), q.cluster->name,
-                     "of the machine, as its file states it", *a, *b});
+                     "property of the machine, from its file", *a, *b});
   }
   return out;
 }

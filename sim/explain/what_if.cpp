@@ -95,7 +95,7 @@ void add_recomputation(std::vector<Neighbour>& steps, const plan::PlanSpec& s) {
     const std::int64_t now = s.recompute_layers < 0 ? most : s.recompute_layers;
     if (now > 1) add(Recompute::full, now - 1, fmt::format("recompute {} of {} layers", now - 1, most));
   }
-  if (s.recompute == Recompute::full) add(Recompute::selective, -1, "recompute attention alone");
+  if (s.recompute == Recompute::full) add(Recompute::selective, -1, "recompute only attention");
   if (s.recompute != Recompute::none) add(Recompute::none, -1, "recompute nothing");
   if (s.recompute == Recompute::none) add(Recompute::selective, -1, "recompute attention");
   if (s.recompute != Recompute::full) add(Recompute::full, -1, "recompute every layer");

@@ -14,11 +14,11 @@ double& at(cost::ByCause& of, Cause cause) {
   return of.at(static_cast<std::size_t>(cause));
 }
 
-/// Time exposed by messages of a dimension; 0 if the prediction does not list messages.
+/// Time exposed by messages of a dimension, without contention; 0 if the prediction does not list messages.
 double exposed_in(const cost::Prediction& p, const char* dimension) {
   double sum = 0;
   for (const cost::CommunicationRow& row : p.communication)
-    if (row.dimension == dimension) sum += row.exposed_s;
+    if (row.dimension == dimension) sum += row.exposed_s - row.contention_s;
   return sum;
 }
 
@@ -99,12 +99,14 @@ cost::ByCause seconds_by_cause(const cost::Prediction& p) {
   at(out, Cause::recompute) = b.recompute;
   at(out, Cause::optimizer) = b.optimizer;
   at(out, Cause::bubble) = b.bubble;
+  at(out, Cause::imbalance) = b.imbalance;
   at(out, Cause::tensor) = b.tensor_communication - context;
   at(out, Cause::context) = context;
   at(out, Cause::exchange) = b.exchange_communication;
   at(out, Cause::data) = b.data_communication;
   at(out, Cause::pipeline) = b.pipeline_communication;
   at(out, Cause::copies) = b.copies;
+  at(out, Cause::contention) = b.contention;
   at(out, Cause::host) = b.overhead;
   // A breakdown's parts sum to the step up to rounding; scaled, their sum per token is exact.
   const double sum = std::accumulate(out.begin(), out.end(), 0.0);

@@ -92,15 +92,15 @@ class Sizes {
   [[nodiscard]] Found of_plan(const std::optional<plan::PlanSpec>& spec, int devices, std::int64_t batch) const {
     const auto one = at(devices, batch);
     if (!one) return {std::nullopt, reasons_.at(devices)};
-    if (!spec) return {std::nullopt, fmt::format("the plan that is held does not divide {} devices", devices)};
+    if (!spec) return {std::nullopt, fmt::format("the fixed plan does not divide {} devices", devices)};
     const auto made = plan::make_plan(one->model, one->cluster, *spec);
-    if (!made) return {std::nullopt, "the plan that is held is not possible: " + made.error().front().message};
+    if (!made) return {std::nullopt, "the fixed plan is not possible: " + made.error().front().message};
     const cost::Prices prices(one->cluster, one->stacks, options_.calibrations);
     Found found{simulate(*made, prices.of(made->spec()), {.spans = false}).prediction, {}};
     const double capacity = one->cluster->device().memory.value;
     if (found.best->memory_peak_bytes > capacity)
       return {std::nullopt,
-              fmt::format("the plan that is held needs {} a device of {}",
+              fmt::format("the fixed plan needs {} of a device's {}",
                           base::human(base::Bytes{found.best->memory_peak_bytes}), base::human(base::Bytes{capacity}))};
     return found;
   }

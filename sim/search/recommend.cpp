@@ -147,8 +147,9 @@ cost::SearchResult search_tables(const std::shared_ptr<const models::Model>& mod
   if (result.plans.empty()) {
     result.nearest.assign(nearest.begin(), nearest.end());
     if (least_memory > 0)
-      result.nearest.push_back(fmt::format("the plan that needs least needs {:.1f} GiB of a device that has {:.1f}",
-                                           least_memory / (1 << 30), cluster->device().memory.value / (1 << 30)));
+      result.nearest.push_back(
+          fmt::format("the plan that needs the least memory needs {:.1f} GiB per device, but a device has {:.1f}",
+                      least_memory / (1 << 30), cluster->device().memory.value / (1 << 30)));
   }  // other placements have a lower bound in loads, not in seconds: no gap is given
   if (result.plans.size() > static_cast<std::size_t>(options.top))
     result.plans.resize(static_cast<std::size_t>(options.top));

@@ -29,7 +29,7 @@ namespace orrery::sim {
 namespace {
 
 constexpr const char* kMemory = "memory: does not fit the device";
-constexpr const char* kBeside = "memory: what is offloaded does not fit the node's host memory or drives";
+constexpr const char* kBeside = "memory: offloaded values do not fit the node's host memory or drives";
 /// The most progress reports in one search.
 constexpr std::size_t kReports = 200;
 constexpr std::size_t kPiece = 32;  // points of the space that a thread takes at a time
@@ -166,7 +166,7 @@ std::string offloading(const Model& model, const Cluster& cluster, const plan::J
     name("activations", way.activations);
     name("optimizer", way.optimizer);
     name("parameters", way.parameters);
-    return fmt::format("offloading makes a plan possible, at the price of copies: plan.offload: {{{}}}", what);
+    return fmt::format("offload would make a plan possible, at the cost of copies: plan.offload: {{{}}}", what);
   }
   return {};
 }
@@ -189,7 +189,7 @@ std::vector<std::string> relaxed_pairs(const Model& model, const Cluster& cluste
       first.clear();
       second.clear();
       if (any_fits(model, cluster, freed, prices, capacity))
-        out.push_back(fmt::format("leaving plan.{} and plan.{} free makes a plan possible", a->first, b->first));
+        out.push_back(fmt::format("leaving plan.{} and plan.{} free would make a plan possible", a->first, b->first));
     }
   return out;
 }
@@ -204,7 +204,7 @@ std::vector<std::string> relaxations(const Model& model, const Cluster& cluster,
     auto& bound = field.of(freed.bounds);
     if (std::exchange(bound, {}) == std::remove_reference_t<decltype(bound)>{}) return;
     if (any_fits(model, cluster, freed, prices, capacity))
-      out.push_back(fmt::format("leaving plan.{} free makes a plan possible", field.key));
+      out.push_back(fmt::format("leaving plan.{} free would make a plan possible", field.key));
   });
   if (std::string line = offloading(model, cluster, job, prices, capacity); !line.empty())
     out.push_back(std::move(line));
@@ -216,13 +216,13 @@ std::vector<std::string> nearest(const Model& model, const Cluster& cluster, con
                                  const std::map<std::string, std::int64_t>& rejected) {
   std::vector<std::string> out;
   if (std::isfinite(miss.memory)) {
-    out.push_back(fmt::format("the plan that needs least memory, {}, needs {} a device of {}",
+    out.push_back(fmt::format("the plan that needs the least memory, {}, needs {} of a device's {}",
                               plan::describe(miss.spec), base::human(base::Bytes{miss.memory}),
                               base::human(base::Bytes{capacity})));
   }
   for (std::string& line : relaxations(model, cluster, job, prices, capacity)) out.push_back(std::move(line));
   if (std::isfinite(miss.memory) && out.size() == 1) {
-    out.push_back(fmt::format("devices with {} each, or more devices, would do; so may a shorter sequence",
+    out.push_back(fmt::format("devices with {} each, or more devices, would do; a shorter sequence may do too",
                               base::human(base::Bytes{miss.memory})));
   }
   if (out.empty()) out = relaxed_pairs(model, cluster, job, prices, capacity);
@@ -236,8 +236,7 @@ std::vector<std::string> nearest(const Model& model, const Cluster& cluster, con
                     cluster->size(), job.batch));
   else
     out.push_back(
-        fmt::format("what stands in the way most often is {}; change the batch ({}), the number of devices "
-                    "({}), or the model",
+        fmt::format("the most frequent obstacle is {}; change the batch ({}), the number of devices ({}), or the model",
                     most->first, job.batch, cluster->size()));
   return out;
 }

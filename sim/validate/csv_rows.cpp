@@ -126,12 +126,12 @@ base::Result<std::vector<Row>> parse_csv_rows(std::string_view text, const std::
     width = keys.size();
     for (std::size_t i = 0; i < keys.size(); ++i)
       if (!keys[i].text.empty() && !columns.emplace(keys[i].text, i).second)
-        findings.error("V05", keys[i].where, fmt::format("the column `{}` is there twice", keys[i].text),
+        findings.error("V05", keys[i].where, fmt::format("the column `{}` occurs twice", keys[i].text),
                        "keep one of them");
   }
   if (columns.count("gpus") == 0)
-    findings.error("V05", {file, 1, 1, 1}, "the first line names no column `gpus`",
-                   "the first line holds the keys of rows, as `layers,hidden,heads,seq_len,gpus,tp,pp,dp,…`");
+    findings.error("V05", {file, 1, 1, 1}, "the first line has no column `gpus`",
+                   "the first line must hold the keys of rows, such as `layers,hidden,heads,seq_len,gpus,tp,pp,dp,…`");
   while (!csv.ended() && !findings.failed()) {
     const std::vector<Cell> cells = csv.line();
     if (cells.size() == 1 && cells.front().text.empty()) continue;  // an empty line

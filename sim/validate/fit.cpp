@@ -168,7 +168,7 @@ base::Result<std::string> rewritten_stack(std::string_view text, const std::stri
   std::string out(text);
   for (const cost::FittedNumber& number : numbers) {
     const auto kind = cost::known_parameter(number.parameter);
-    ENSURE(kind.has_value(), "{} is no known coefficient", number.parameter);
+    ENSURE(kind.has_value(), "{} is not a known coefficient", number.parameter);
     const std::string begin = number.parameter + ": {value: ";
     const std::size_t at = out.find(begin);
     const std::size_t end = at == std::string::npos ? at : out.find('\n', at);

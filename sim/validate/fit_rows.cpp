@@ -178,8 +178,8 @@ Rows rows_of(const std::vector<Row>& rows, Library library, const cost::Stack& l
     if (died || ran)
       out.lives.push_back(&one), ++used;
     else
-      left_out.push_back({row.setup.id, row.setup.source, "it states neither a step time nor a peak of memory",
-                          row.setup.line, false});
+      left_out.push_back(
+          {row.setup.id, row.setup.source, "it states neither a step time nor a memory peak", row.setup.line, false});
   }
   return out;
 }
@@ -239,7 +239,7 @@ double rounded(double value) {
 
 std::string source_of(const Fit& fit, std::size_t i, std::size_t rows, const std::string& like) {
   constexpr double kUntold = 0.9;
-  return fit.narrowed(i) > kUntold ? fmt::format("as {}: the runs do not tell it", like)
+  return fit.narrowed(i) > kUntold ? fmt::format("as in {}: the runs do not determine it", like)
                                    : fmt::format("fitted to {} runs around {}", rows, like);
 }
 
@@ -331,9 +331,9 @@ base::Result<cost::RowFit> fit_rows(const std::vector<Row>& given, Library libra
   if (rows.timed.empty() && rows.peaks.empty()) {
     const std::string why =
         out.left_out.empty() ? "" : fmt::format(": {}: {}", out.left_out.front().id, out.left_out.front().reason);
-    return base::fail("F05", fmt::format("none of {} rows can be used{}", given.size(), why),
-                      "a row states its model, devices, split, micro_batch and global_batch, and iter_time_s or a peak "
-                      "of memory");
+    return base::fail(
+        "F05", fmt::format("none of {} rows can be used{}", given.size(), why),
+        "a row states its model, devices, split, micro_batch and global_batch, and iter_time_s or a memory peak");
   }
   Fit times, memory;
   if (!rows.timed.empty())
@@ -408,7 +408,7 @@ base::Result<cost::RowFit> fit_rows(const std::vector<Row>& given, Library libra
   for (const double peak : peaks) measured_over.push_back(-peak);
   fitted.memory = peaks.size() < kFewRows ? otherwise.memory : interval_of(measured_over, otherwise.memory);
   out.stack.fitted = fitted;
-  if (tell("what would teach most")) out.teaching = teaching(rows, times, known, out.stack);
+  if (tell("what would teach the most")) out.teaching = teaching(rows, times, known, out.stack);
   if (stopped) return base::fail(base::Diagnostics{});
   return out;
 }

@@ -120,7 +120,7 @@ std::string latent_line(const Setup& s) {
 void take_recipe(Setup& s, std::vector<std::string>& notes) {
   const Recipe* known = recipe_of(s);
   if (!known) return;
-  notes.push_back(fmt::format("what it leaves open as by its recipe ({})", known->source));
+  notes.push_back(fmt::format("what it leaves open follows its recipe ({})", known->source));
   if (!s.recompute.empty() || *known->recompute == 0) return;
   s.recompute = "selective";
   s.recompute_modules = known->recompute;

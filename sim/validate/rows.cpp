@@ -30,7 +30,7 @@ std::optional<double> number_at(const RowFields& row, const char* key, double lo
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || std::isnan(value)) return std::nullopt;
   if (!(value >= low && value <= high)) {
-    row.error(key, "E0105", fmt::format("`{}` is {}, which cannot be meant", key, text),
+    row.error(key, "E0105", fmt::format("`{}` is {}, which cannot be right", key, text),
               fmt::format("from {} to {}", low, high));
     return std::nullopt;
   }
@@ -100,6 +100,7 @@ constexpr Integer<Setup::Tables> kIntegersOfTables[] = {
     {&Setup::Tables::dense, "dense_features"},
     {&Setup::Tables::cross_layers, "cross_layers", 0},
     {&Setup::Tables::cross_rank, "cross_low_rank"},
+    {&Setup::Tables::staleness, "staleness", 0},
 };
 
 void read_tables(const RowFields& row, Setup::Tables& t) {

@@ -44,6 +44,7 @@ struct Setup {
     std::string forward, backward;            ///< type in which pooled vectors are sent; empty: that of the precision
     std::string interaction;                  ///< the source's words on its kernel
     std::string stored;                       ///< the type of tables' values; empty: fp32
+    std::optional<std::int64_t> staleness;    ///< of a parameter server; none: synchronous
     std::optional<double> skew;               ///< of Zipf's law, by which rows are looked up; none: evenly
   } tables;
   int line = 0;  ///< in the file, for messages

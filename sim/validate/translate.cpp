@@ -71,15 +71,17 @@ void fold_experts(const Setup& s, plan::PlanSpec& spec, std::vector<std::string>
   spec.sequence_parallel = spec.sequence_parallel || spec.expert_tensor == 1;
   // A framework's allocator adapts to the actual load.
   spec.expert_bound = spec.expert_imbalance = imbalance_of(s, notes);
-  if (spec.expert_bound == 1) notes.push_back("experts that get as many tokens each");
+  if (spec.expert_bound == 1) notes.push_back("experts with equal numbers of tokens");
 }
 
 /// "q_proj, v_proj" and the like: if part of a product is named, the adapter is of the whole product.
-models::Lora lora_of(const Setup& s, std::vector<std::string>& notes) {
+models::Lora lora_of(const Setup& s, const cost::Stack& stack, std::vector<std::string>& notes) {
+  const std::string& targets = s.lora_targets.empty() ? stack.usual.lora_targets : s.lora_targets;
   const auto has = [&](std::initializer_list<const char*> words) {
     return std::any_of(words.begin(), words.end(),
-                       [&](const char* word) { return s.lora_targets.find(word) != std::string::npos; });
+                       [&](const char* word) { return targets.find(word) != std::string::npos; });
   };
+  if (s.lora_targets.empty() && !targets.empty()) notes.push_back("adapters of " + targets);
   const bool queries = has({"q_proj", "k_proj", "v_proj"});
   models::Lora out{.rank = *s.lora_rank,
                    .alpha = static_cast<double>(*s.lora_rank),
@@ -101,9 +103,9 @@ Result<std::shared_ptr<const models::Model>> model_of(const Setup& s, const cost
   const bool mixed = s.experts.value_or(1) > 1;
   if (s.family == "moe" && !mixed) return fail("V01", "it does not state experts");
   if (const models::Model* meant = mixed ? model_meant(s, catalogue) : nullptr) {
-    notes.push_back(fmt::format("what the row leaves open of its model is that of {}", meant->name));
+    notes.push_back(fmt::format("what the row leaves open about its model comes from {}", meant->name));
     models::Model model = as_row_has(*meant, s);
-    if (s.lora_rank) model.lora = lora_of(s, notes);
+    if (s.lora_rank) model.lora = lora_of(s, stack, notes);
     return std::make_shared<const models::Model>(std::move(model));
   }
   // If a row says only that it is a mixture of experts, assume the block that nearly all of them have.
@@ -112,7 +114,7 @@ Result<std::shared_ptr<const models::Model>> model_of(const Setup& s, const cost
                           [](const Family& f) { return std::string_view(f.word) == "llama"; });
   if (family == std::end(kFamilies)) {
     family = std::begin(kFamilies);
-    notes.push_back(fmt::format("family '{}' is taken as gpt", s.family));
+    notes.push_back(fmt::format("family '{}' is treated as gpt", s.family));
   }
   std::string text = fmt::format("family: {}\nname: row\nlayers: {}\nhidden: {}\nheads: {}\nmax_sequence: {}\n{}",
                                  family->family, *s.layers, *s.hidden, *s.heads, *s.sequence, family->extra);
@@ -133,7 +135,7 @@ Result<std::shared_ptr<const models::Model>> model_of(const Setup& s, const cost
     notes.push_back(fmt::format("MLP of {}", width));
   }
   if (mixed) text += latent_line(s) + experts_text(s, notes);
-  if (s.lora_rank) text += fmt::format("lora: {}\n", models::lora_text(lora_of(s, notes)));
+  if (s.lora_rank) text += fmt::format("lora: {}\n", models::lora_text(lora_of(s, stack, notes)));
   auto model = models::parse_model(text, s.id);
   if (!model) return fail("V01", model.error().front().message);
   return std::make_shared<const models::Model>(std::move(*model));
@@ -143,7 +145,9 @@ Result<models::DType> precision_of(const Setup& s, std::vector<std::string>& not
   if (s.precision == "fp32") return models::DType::fp32;
   if (s.precision == "bf16") return models::DType::bf16;
   if (s.precision == "fp16") return models::DType::fp16;
-  if (s.precision == "fp8") return models::DType::fp8;
+  // fp8 by blocks, delayed or current scales (mxfp8, fp8-cs …); nvfp4, mxfp4.
+  if (s.precision.find("fp8") != std::string::npos) return models::DType::fp8;
+  if (s.precision.find("fp4") != std::string::npos) return models::DType::fp4;
   if (s.precision == "tf32") return models::DType::tf32;
   notes.push_back("precision fp16");
   return models::DType::fp16;
@@ -186,7 +190,7 @@ plan::Order order_of(const Setup& s, std::vector<std::string>& notes) {
   if (kind == plan::ZeroBubble::none) return plan::Order::one_f_one_b;
   const plan::Order order = kind == plan::ZeroBubble::h1 ? plan::Order::zb_h1 : plan::Order::zb_h2;
   if (s.schedule.find('H') == std::string::npos)
-    notes.push_back(fmt::format("{} is taken as {}", s.schedule, plan::name_of(order)));
+    notes.push_back(fmt::format("{} is treated as {}", s.schedule, plan::name_of(order)));
   return order;
 }
 
@@ -287,7 +291,7 @@ const cost::Stack* Translator::standing_for(const cost::Stack& named, bool stand
   const cost::Stack* out = stack_named(stacks.all()[stacks.place_of(zero_stage_of(s), several)].name);
   if (!out) out = &named;
   if (out->name != s.stack && !(library_.stand_in && out == &*library_.stand_in))
-    notes.push_back(fmt::format("stack '{}' is taken as {}{}", s.stack, out->name,
+    notes.push_back(fmt::format("stack '{}' is treated as {}{}", s.stack, out->name,
                                 out->generic ? ": no stack of this name is known" : ""));
   return out;
 }
@@ -295,7 +299,7 @@ const cost::Stack* Translator::standing_for(const cost::Stack& named, bool stand
 std::pair<const cost::Stack*, bool> Translator::stack_of(const Setup& s, std::vector<std::string>& notes) const {
   const cost::Stack* best = stack_named(s.stack);
   if (!best && library_.stand_in) {
-    notes.push_back(fmt::format("stack '{}' is taken as {}", s.stack, library_.stand_in->name));
+    notes.push_back(fmt::format("stack '{}' is treated as {}", s.stack, library_.stand_in->name));
     return {&*library_.stand_in, false};
   }
   const bool stands_in = !best;
@@ -333,12 +337,13 @@ Result<std::shared_ptr<const clusters::Cluster>> Translator::cluster_of(const Se
   if (!base || likeness(base->device().name, s.gpu_type) < kLeastAlike)
     return fail("V02", fmt::format("no device like '{}' is in the catalogue", s.gpu_type));
   if (base->device().name != s.gpu_type)
-    notes.push_back(fmt::format("device '{}' is taken as {}", s.gpu_type, base->device().name));
+    notes.push_back(fmt::format("device '{}' is treated as {}", s.gpu_type, base->device().name));
   if (base->devices_per_node != per_node) notes.push_back(fmt::format("nodes of {}", base->devices_per_node));
   if (*s.gpus > per_node && stated.empty())
     notes.push_back(fmt::format("the network of {} ({})", base->name, base->shape->network.kind));
   else if (*s.gpus > per_node && base->shape->network.kind != stated)
-    notes.push_back(fmt::format("a network of {} is taken as {} ({})", stated, base->shape->network.kind, base->name));
+    notes.push_back(
+        fmt::format("a network of {} is treated as {} ({})", stated, base->shape->network.kind, base->name));
   return sized_cluster(*base, s);
 }
 
@@ -375,7 +380,7 @@ std::shared_ptr<const cost::Pricing> Translator::priced(const std::shared_ptr<co
 Result<Subject> Translator::translate_tables(const Setup& s) {
   std::vector<std::string> notes;
   const auto [named, stands_in] = stack_of(s, notes);
-  if (!named) return fail("V01", "there is no stack to take it for");
+  if (!named) return fail("V01", "there is no stack to treat it as");
   auto model = recommender_of(s, library_.models, notes);
   if (!model) return fail(model.error());
   auto cluster = cluster_of(s, notes);
@@ -398,7 +403,7 @@ Result<Subject> Translator::translate(const Setup& given) {
   Setup s = given;
   if (s.experts) take_recipe(s, notes);
   const auto [named, stands_in] = stack_of(s, notes);
-  if (!named) return fail("V01", "there is no stack to take it for");
+  if (!named) return fail("V01", "there is no stack to treat it as");
   auto cluster = cluster_of(s, notes);
   if (!cluster) return fail(cluster.error());
   const cost::Stack* stack = standing_for(*named, stands_in, s, **cluster, notes);

@@ -12,6 +12,7 @@
 
 #include "cost/parameters/habits.h"
 #include "models/read.h"
+#include "plan/spec/words.h"
 
 namespace orrery::sim {
 namespace {
@@ -75,7 +76,7 @@ std::vector<std::int64_t> hot_of(const Setup::Tables& t, std::vector<std::string
   const std::int64_t all = std::max(t.lookups.value_or(*t.count), *t.count);
   if (count == kCriteoTables && all == std::accumulate(kCriteoHot.begin(), kCriteoHot.end(), std::int64_t{0}))
     return {kCriteoHot.begin(), kCriteoHot.end()};
-  if (!t.lookups) notes.push_back("one lookup a table");
+  if (!t.lookups) notes.push_back("one lookup per table");
   std::vector<std::int64_t> hot(count, all / *t.count);
   for (std::size_t i = 0; i < static_cast<std::size_t>(all % *t.count); ++i) ++hot[i];
   return hot;
@@ -136,7 +137,7 @@ Result<plan::PlanSpec> recommender_spec(const Setup& s, const cost::Stack& stack
   spec.batch = *s.batch;
   if (const std::int64_t over = spec.batch % spec.data; over != 0) {
     spec.batch += spec.data - over;
-    notes.push_back(fmt::format("a batch of {}, which {} ranks divide", spec.batch, spec.data));
+    notes.push_back(fmt::format("a batch of {}, divided among {} ranks", spec.batch, spec.data));
   }
   spec.micro_batch = spec.batch / spec.data;
   spec.precision = precision;
@@ -145,7 +146,7 @@ Result<plan::PlanSpec> recommender_spec(const Setup& s, const cost::Stack& stack
   if (s.optimizer.find("ada") != std::string::npos) {
     spec.optimizer = plan::OptimizerKind::rowwise_adagrad;
     if (s.optimizer.find("adagrad") == std::string::npos)
-      notes.push_back(fmt::format("optimizer '{}' is taken as row-wise Adagrad", s.optimizer));
+      notes.push_back(fmt::format("optimizer '{}' is treated as row-wise Adagrad", s.optimizer));
   }
   spec.embedding.sharding = cost::number_of(stack, "stack.whole_tables", 0) != 0 ? plan::TableSharding::whole
                                                                                  : plan::TableSharding::automatic;
@@ -163,6 +164,7 @@ Result<plan::PlanSpec> recommender_spec(const Setup& s, const cost::Stack& stack
   spec.embedding.backward = pooled_of(s.tables.backward, precision);
   spec.embedding.stored = s.tables.stored.empty() ? plan::PooledType::fp32 : pooled_of(s.tables.stored, precision);
   spec.embedding.skew = s.tables.skew.value_or(0);
+  spec.staleness = static_cast<int>(std::min<std::int64_t>(s.tables.staleness.value_or(-1), plan::kMostStaleness));
   // What was published ran with its tables on the devices, whatever their type was; our own runs may leave them.
   if (s.tables.model.empty()) spec.embedding.tiers = plan::TableTiers({plan::TableTier{}});
   return spec;

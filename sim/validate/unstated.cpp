@@ -17,7 +17,7 @@ void take_practice(const Setup& s, const cost::Stack& stack, plan::PlanSpec& spe
       layers > usual.chunk_layers && layers % usual.chunk_layers == 0 &&
       spec.batch / (spec.data * spec.micro_batch) % spec.pipeline == 0) {
     spec.virtual_stages = static_cast<int>(layers / usual.chunk_layers);
-    notes.push_back(fmt::format("{} chunks a stage, as {} usually has them", spec.virtual_stages, stack.name));
+    notes.push_back(fmt::format("{} chunks per stage, as {} usually has them", spec.virtual_stages, stack.name));
   }
 }
 

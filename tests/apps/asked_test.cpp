@@ -111,7 +111,7 @@ TEST(Infeasible, SaysNumbersTheLineAndWhatWouldDo) {
   EXPECT_LE(widest(ran.out), 80U) << ran.out;
   EXPECT_LE(widest(ran.err), 80U) << ran.err;
   EXPECT_THAT(ran.out, HasSubstr("GiB"));
-  EXPECT_THAT(ran.out, HasSubstr("devices of the kind would do"));
+  EXPECT_THAT(ran.out, HasSubstr("such devices would do"));
   EXPECT_THAT(ran.err, HasSubstr(job + ":2:")) << "the line that names the cluster";
   const nlohmann::json json = orrery({"plan", job, "--json"}).result();
   const int devices = json.at("search").at("devices_that_do").get<int>();
@@ -144,8 +144,8 @@ TEST(WrongKind, APlanIsNoJobAndAJobNoPlan) {
   ASSERT_EQ(orrery({"plan", kTiny, "-o", plan}).exit_code, 0);
   const Ran ran = orrery({"plan", plan});
   EXPECT_EQ(ran.exit_code, 3);
-  EXPECT_THAT(ran.err, HasSubstr("this is a plan, and a job is wanted"));
-  EXPECT_THAT(orrery({"simulate", kTiny}).err, HasSubstr("this is a job, and a plan is wanted"));
+  EXPECT_THAT(ran.err, HasSubstr("this is a plan, but a job is expected"));
+  EXPECT_THAT(orrery({"simulate", kTiny}).err, HasSubstr("this is a job, but a plan is expected"));
 }
 
 TEST(Outputs, WhatOrreryDidNotWriteStaysUnlessForced) {

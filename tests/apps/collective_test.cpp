@@ -112,15 +112,15 @@ TEST(Collective, RefusesReplaysThatThereAreNot) {
     EXPECT_EQ(ran.exit_code, 2) << why;
     EXPECT_THAT(ran.err, ::testing::HasSubstr(why));
   };
-  refused({"--replay", "--algorithm", "tree", "--op", "all_gather"}, "tree does no all_gather");
+  refused({"--replay", "--algorithm", "tree", "--op", "all_gather"}, "tree cannot do all_gather");
   refused({"--replay", "--algorithm", "tree", "--op", "all_gather"}, "among these ranks: ring, pat, direct");
-  refused({"--replay", "--algorithm", "pat", "--op", "all_reduce"}, "pat does no all_reduce");
+  refused({"--replay", "--algorithm", "pat", "--op", "all_reduce"}, "pat cannot do all_reduce");
   refused({"--replay", "--algorithm", "nvls-tree"}, "no algorithm `nvls-tree`");
   refused({"--replay", "--algorithm", "nvls"}, "within a node");
   refused({"--replay", "--algorithm", "halving-doubling", "--op", "all_gather"}, "power of two");
   EXPECT_THAT(orrery({"collective", "hgx-h200", "--replay", "--op", "send"}).err,
-              ::testing::HasSubstr("send is one message"));
-  refused({"--replay", "--tasks", "5"}, "not dealt out to 5");
+              ::testing::HasSubstr("send is a single message"));
+  refused({"--replay", "--tasks", "5"}, "cannot be dealt out evenly to 5");
   refused({"--tasks", "2"}, "--replay");
 }
 

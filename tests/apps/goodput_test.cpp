@@ -53,7 +53,7 @@ TEST_F(SimulatedFailures, GpusFailAsAGoodFleetDoesAndCpuRanksOnlyWhenAsked) {
   const json calm = simulate(cores(), {});
   EXPECT_TRUE(calm.at("goodput").is_null());
   EXPECT_EQ(calm.at("checkpoint").at("bytes_by_rank").size(), 2U);
-  EXPECT_THAT(orrery({"simulate", cores()}).out, HasSubstr("holds the steps up for"));
+  EXPECT_THAT(orrery({"simulate", cores()}).out, HasSubstr("holds up the steps for"));
 }
 
 TEST_F(SimulatedFailures, AreWeighedAgainstCheckpoints) {

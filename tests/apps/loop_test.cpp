@@ -163,7 +163,7 @@ TEST_F(Loop, ABertTrainsAsItsSerialRunDoesIsExportedAndDoesNotGoOnFromAText) {
   const Ran sampled = orrery({"train", "--run", path("trained"), "--sample"});
   EXPECT_NE(sampled.exit_code, 0);
   EXPECT_THAT(sampled.err, HasSubstr("E0624"));
-  EXPECT_THAT(sampled.err, HasSubstr("does not go on from a text"));
+  EXPECT_THAT(sampled.err, HasSubstr("cannot continue a text"));
 }
 
 TEST_F(Loop, TrainsFromAnotherFolderAndKeepsItsPromises) {
@@ -189,6 +189,26 @@ TEST_F(Loop, TrainsFromAnotherFolderAndKeepsItsPromises) {
   for (std::string line; std::getline(lines, line); ++count)
     expect_keys(nlohmann::json::parse(line), {"step", "loss", "step_time_s", "tokens_per_s", "memory_peak_bytes"});
   EXPECT_EQ(count, 3);
+}
+
+TEST_F(Loop, TrainsThePlanThatStandardInputHolds) {
+  const std::string file = plan("given", "{data: 2, micro_batch: 2}", "2");
+  const Ran ran = orrery({"train", "-", "--run", path("run"), "--steps", "2", "--json"}, {.input = file});
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_EQ(ran.result().at("completed"), true);
+  EXPECT_EQ(text_of(scratch_.path() / "run" / "plan.yaml"), text_of(file));
+  for (const auto& left : fs::directory_iterator(path("run")))
+    EXPECT_NE(left.path().filename().string().rfind("plan-given", 0), 0U) << "what the ranks read goes with the run";
+  const Ran further =
+      orrery({"train", "-", "--run", path("run"), "--steps", "4", "--resume", "--json"}, {.input = file});
+  ASSERT_EQ(further.exit_code, 0) << further.err;
+  EXPECT_EQ(further.result().at("steps"), 4);
+
+  EXPECT_EQ(orrery({"train", "-", "--run", path("dry"), "--dry-run"}, {.input = file}).exit_code, 0);
+  const Ran refused = orrery({"train", "-", "--run", path("none")}, {.input = path("text.txt")});
+  EXPECT_EQ(refused.exit_code, 3);
+  EXPECT_THAT(refused.err, HasSubstr("-:1:"));
+  for (const char* name : {"dry", "none"}) EXPECT_FALSE(fs::exists(path(name))) << name;
 }
 
 TEST_F(Loop, TheWorkersMemoryIsTheSimulatorsOnEveryKindOfPlan) {

@@ -45,6 +45,28 @@ TEST(Plan, RefusesAPrecisionThatTheDevicesDoNotHave) {
   EXPECT_TRUE(refused("dgx-a100", "fp8"));
   EXPECT_FALSE(refused("dgx-a100", "bf16"));
   EXPECT_FALSE(refused("hgx-h100", "fp8"));
+  EXPECT_TRUE(refused("hgx-h100", "fp4"));
+  EXPECT_FALSE(refused("hgx-b200", "fp4"));
+}
+
+TEST(Plan, PredictsFp4AndHandsItOverButDoesNotTrainInIt) {
+  const Scratch scratch;
+  const auto step = [&](const std::string& precision, const std::string& plan) {
+    const std::string job = scratch.file(
+        "job.yaml", "model: llama2-7b\ncluster: hgx-b200\nbatch: 64\nsequence: 4096\nprecision: " + precision +
+                        "\nplan: {data: 8, zero_stage: 1, micro_batch: 1}\n");
+    const Ran ran = orrery({"plan", job, "-o", plan, "--json", "--force"});
+    EXPECT_EQ(ran.exit_code, 0) << ran.err;
+    return ran.result().at("plans").at(0).at("step_time_s").get<double>();
+  };
+  const std::string plan = (scratch.path() / "plan.yaml").string();
+  const double eight = step("fp8", plan), four = step("fp4", plan);
+  EXPECT_LT(four, eight);
+  const Ran refused = orrery({"train", plan, "--run", (scratch.path() / "run").string()});
+  EXPECT_EQ(refused.exit_code, 3);
+  EXPECT_THAT(refused.err, ::testing::HasSubstr("error[E0669]: products in fp4 are predicted, and not executed"));
+  const Ran handed = orrery({"export", plan, "--as", "megatron"});
+  EXPECT_THAT(handed.out, ::testing::HasSubstr("--fp4-recipe nvfp4")) << handed.err;
 }
 
 TEST(Plan, TakesThePrecisionThatTheDevicesTrainIn) {
@@ -94,7 +116,7 @@ TEST(Plan, OfPartitionedParametersSaysWhoseNumbersItTakes) {
     EXPECT_EQ(plan.at("evidence"), whole ? "published" : "uncalibrated");
   }
   const Ran read = orrery({"plan", job});
-  EXPECT_NE(read.out.find("Evidence of megatron-fsdp"), std::string::npos) << read.out;
+  EXPECT_NE(read.out.find("Evidence for megatron-fsdp"), std::string::npos) << read.out;
 }
 
 class Example : public ::testing::TestWithParam<std::string> {};

@@ -142,7 +142,7 @@ TEST(Probe, RefusesToTakeAMeasurementForThatOfAnotherMachine) {
   const std::string half = scratch.file("half.jsonl", std::string(kEventsOfAnH200).substr(0, 400));
   const Ran cut = orrery({"probe", "--events", half, "--cluster", "hgx-h200"});
   EXPECT_EQ(cut.exit_code, 1);
-  EXPECT_THAT(cut.err, HasSubstr("not whole"));
+  EXPECT_THAT(cut.err, HasSubstr("incomplete"));
 }
 
 TEST(Probe, WithoutAGpuNothingIsMeasuredOnCuda) {

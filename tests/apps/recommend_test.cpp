@@ -69,6 +69,27 @@ TEST_F(LoopOfClicks, IsPlannedSimulatedTrainedAndEqualToItsSerialRun) {
   EXPECT_EQ(more.exit_code, 0) << more.err;
 }
 
+TEST_F(LoopOfClicks, AParameterServerTrainsAndIsResumedWhereNoStepInFlightHasReadOlderRows) {
+  for (const bool stale : {false, true}) {
+    const std::string staleness = stale ? "1" : "0", name = "stale-" + staleness;
+    std::string job = kJob;
+    job.replace(job.find("plan: {"), 7, "plan: {staleness: " + staleness + ", ");
+    const std::string plan = path(name + ".plan.yaml"), run = path(name);
+    const Ran planned = orrery({"plan", scratch_.file(name + ".yaml", job), "-o", plan});
+    ASSERT_EQ(planned.exit_code, 0) << planned.err;
+    EXPECT_THAT(planned.err, HasSubstr("P36"));
+    EXPECT_THAT(text_of(plan), HasSubstr("staleness: " + staleness));
+    EXPECT_EQ(orrery({"simulate", plan}).exit_code, 0);
+    const Ran trained = orrery({"train", plan, "--run", run, "--json"});
+    ASSERT_EQ(trained.exit_code, 0) << trained.err;
+    EXPECT_THAT(text_of(fs::path(run) / "metrics.jsonl"), HasSubstr("\"held_out_auc\":"));
+    const Ran more = orrery({"train", plan, "--run", run, "--resume", "--steps", "8"});
+    EXPECT_EQ(more.exit_code, stale ? 3 : 0) << more.err;
+    EXPECT_EQ(more.err.find("E0670") != std::string::npos, stale) << more.err;
+    EXPECT_THAT(orrery({"train", plan, "--run", path(name + "-serial"), "--verify-serial"}).err, HasSubstr("P94"));
+  }
+}
+
 TEST_F(LoopOfClicks, ABadLineIsRefusedBeforeAStepByFileLineAndColumn) {
   ASSERT_EQ(orrery({"plan", job_, "-o", path("plan.yaml")}).exit_code, 0);
   scratch_.file("clicks.tsv", clicks() + "1\t2\t3\t4\n");
@@ -203,7 +224,7 @@ TEST_F(LoopOfClicks, TheBenchmarksArgumentsMakeAModelAndAJobThatTrain) {
   const Ran trained = orrery({"train", path("plan.yaml"), "--run", path("run"), "--json"});
   ASSERT_EQ(trained.exit_code, 0) << trained.err;
   EXPECT_EQ(trained.result().at("steps"), 4);
-  EXPECT_EQ(orrery({"init", path("dlrm.yaml"), "--dlrm", arguments}).exit_code, 2) << "it is there already";
+  EXPECT_EQ(orrery({"init", path("dlrm.yaml"), "--dlrm", arguments}).exit_code, 2) << "it already exists";
   const Ran unknown = orrery({"init", path("other.yaml"), "--dlrm", arguments + " --arch-mlp-bto=3"});
   EXPECT_EQ(unknown.exit_code, 3);
   EXPECT_THAT(unknown.err, HasSubstr("`--arch-mlp-bto`"));

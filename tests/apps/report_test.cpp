@@ -68,7 +68,7 @@ TEST_F(Report, OfAPlanExplainsWhereItsTimeGoesAndWhatItHangsOn) {
   EXPECT_FALSE(shown.at("operators").empty());
   const std::string html = text_of(page_);
   for (const char* heading :
-       {"Timeline", "From the peak to the step", "Where the step goes", "Memory by stage", "What the step hangs on",
+       {"Timeline", "From the peak to the step", "Where the step goes", "Memory by stage", "What the step depends on",
         "Roofline by operator", "Topology with the load of its links", "Load of the network", "Provenance"})
     EXPECT_THAT(html, HasSubstr(std::string(">") + heading + "</h2>"));
   EXPECT_THAT(html, ::testing::ContainsRegex("<td>plan</td><td>sha256 [0-9a-f]{64}</td>"));
@@ -314,11 +314,11 @@ TEST_F(ReportScaling, RefusesWhatCannotBeMeant) {
     EXPECT_EQ(ran.exit_code, 2) << why;
     EXPECT_THAT(ran.err, HasSubstr(why));
   };
-  refused({"--weak", "--batch", "32,64"}, "weak scaling grows the batch itself");
+  refused({"--weak", "--batch", "32,64"}, "weak scaling itself grows the batch");
   refused({"--models", ""}, "--models has an empty name");
   refused({"--models", "gpt2-142m"}, "did you mean `gpt2-124m`");
   refused({"--clusters", "hgx-h101"}, "--clusters");
-  refused({"--tokens", "many"}, "`many` is no count");
+  refused({"--tokens", "many"}, "`many` is not a count");
   refused({"--deadline", "30"}, "--tokens");
   refused({"--gpus", ""}, "--gpus");
   EXPECT_EQ(orrery({"report", "--scaling", "-", "--batch", "8,16", "-o", page_}).exit_code, 2) << "is read once";

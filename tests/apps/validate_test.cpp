@@ -108,7 +108,7 @@ TEST(Validate, SimulatesTheHeadlinesAndWritesAPage) {
       continue;
     }
     const double ratio = one.at("predicted").get<double>() / one.at("published").get<double>();
-    EXPECT_GT(ratio, 0.15) << one.dump();  // the worst is ZionEX's 12T split by rows, at 0.19: a known miss
+    EXPECT_GT(ratio, 0.2) << one.dump();
     EXPECT_LT(ratio, 5) << one.dump();
   }
   EXPECT_GE(predicted, 37);

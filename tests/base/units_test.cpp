@@ -70,8 +70,7 @@ TEST(ParseQuantity, NamesTheUnitThatAnotherWayOfWritingMeans) {
 }
 
 TEST(ParseQuantity, RefusesUnitsOfAnotherKind) {
-  EXPECT_EQ(error("80 Gb", UnitKind::bytes),
-            "unit `Gb` is not known here; write it like `80 GiB`, `512 MB` or `64 kB`");
+  EXPECT_EQ(error("80 Gb", UnitKind::bytes), "unit `Gb` is unknown here; write it like `80 GiB`, `512 MB` or `64 kB`");
   for (const char* text : {"1 GB", "1 s", "1 gb/s", "1 GB / s", "1 GBps"})
     EXPECT_NE(error(text, UnitKind::bytes_per_second), "");
 }

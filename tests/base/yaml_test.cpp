@@ -164,7 +164,7 @@ TEST(Yaml, HintsWhyANumberWasRefused) {
   const auto help = [](const std::string& text) {
     return errors("n: " + text + "\n", [](const Cursor& root) { (void)root.at("n").integer(0, 100); })[0].help;
   };
-  EXPECT_EQ(help("010"), "remove the leading zero; octal numbers are not read");
+  EXPECT_EQ(help("010"), "remove the leading zero; octal numbers are not supported");
   EXPECT_EQ(help("0x10"), "write the number in decimal");
   EXPECT_EQ(help("1_000"), "write the digits without separators");
   EXPECT_EQ(help("'5'"), "remove the quotes");
@@ -198,7 +198,7 @@ TEST(Yaml, WritesAliasesOutAndRefusesThoseWithinThemselves) {
                            EXPECT_EQ(root.at("b").at("n").path(), "b.n");
                          })),
             "");
-  EXPECT_EQ(brief(syntax("&a [*a]")), "E0108 1:5 this alias stands inside what it names\n");
+  EXPECT_EQ(brief(syntax("&a [*a]")), "E0108 1:5 this alias is inside what it names\n");
 }
 
 TEST(Yaml, RefusesAliasBombsAtOnce) {

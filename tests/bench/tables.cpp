@@ -48,7 +48,7 @@ class Bench {
     plan::PlanSpec spec;
     spec.batch = spec.micro_batch = bags;
     spec.embedding.placement = *plan::TablePlacement::parse_rows({{"whole 0", {}}});
-    layout_ = plan::make_table_layout(model, spec);
+    layout_ = plan::make_table_layout(model, spec, 1);
     context_.tables = &layout_;
     context_.learning_rate = 1.0 / 1024;
     indices_.resize(static_cast<std::size_t>(bags * length));

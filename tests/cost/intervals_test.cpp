@@ -53,7 +53,7 @@ TEST(Intervals, AreAsWideAsElsewhereWhereTheStackHasNoGround) {
   EXPECT_EQ(spread_of(known, stack, true, {&a100, true})->memory, (Interval{0.7, 1.7}));
   EXPECT_EQ(spread_of(known, stack, true, {&halved, false})->memory, (Interval{0.8, 1.5})) << "memory is no device's";
   EXPECT_THAT(basis_text(known, stack, true, false, {&a100, true}),
-              ::testing::HasSubstr("none of them like this (they were of A100-SXM4-80GB)"));
+              ::testing::HasSubstr("none of them like this one (they were of A100-SXM4-80GB)"));
   EXPECT_THAT(basis_text(known, stack, true, false, {&a100, false}), ::testing::Not(::testing::HasSubstr("none")));
   stack.name = "another";
   EXPECT_EQ(time(halved, true), (Interval{0.5, 2})) << "what has no ground at all is taken at its word";

@@ -215,6 +215,21 @@ TEST(Fp8Products, GoAtTheirOwnRateAndPayForTheirCasts) {
   EXPECT_NEAR(device_time(r, weight).value, product, 1e-15);
 }
 
+TEST(Fp4Products, GoAtTheirOwnRateAndReadTheirInputTwice) {
+  DeviceRates r = four_processors();
+  r.matmul[3] = r.peak[3] = 8e12;
+  r.matmul[5] = r.peak[5] = 16e12;
+  r.memory = 1e12;
+  Op forward;
+  forward.kind = OpKind::matmul;
+  forward.dtype = DType::bf16;
+  forward.m = 1024, forward.n = 128, forward.k = 1024 - 128;
+  forward.rounded = forward.four_bits = true;
+  // The wave of an fp8 product at twice the rate; elements read twice in bf16, written twice in half a byte.
+  const double product = 2.0 * 256 * 128 * 1024 / 4e12, casts = 1024 * 896 * 5.0 / 1e12;
+  EXPECT_NEAR(device_time(r, forward).value, product + casts, 1e-15);
+}
+
 TEST(Attention, OfATf32PlanIsComputedInWhatTheStackHasForIt) {
   DeviceRates r = four_processors();
   r.peak[0] = 1e12;

@@ -1,9 +1,9 @@
-// Updates bucket by bucket: what Muon's wait for, worked by hand.
+// Updates bucket by bucket: what Muon's wait for, and the bytes of reductions and states, worked by hand.
 #include "cost/estimate/update.h"
 
 #include <gtest/gtest.h>
 
-#include "plan/spec/optimizers.h"
+#include "cost/estimate/fold.h"
 
 namespace orrery::cost {
 namespace {
@@ -29,28 +29,39 @@ TEST(UpdateChain, HidesGathersBehindUpdatesThatWaitForNothing) {
   EXPECT_DOUBLE_EQ(gather, 3) << "the last one alone shows";
 }
 
-TEST(MuonUpdate, OfABucketHasADirectionStepTheProductsOfTheBusiestShardAndAGatherOfAllPieces) {
-  plan::WholeMatrices whole;
-  whole.rest = 64;
-  whole.matrices = {{64, 256, 16, 32, 2, 1}, {320, 256, 32, 16, 1, 2}};
-  BucketSize bucket;
-  bucket.elements = 576, bucket.shard = 288;
-  bucket.whole = &whole;
+// 64 values of two replicas in 16 bits: 64 that are sent and 64 pieces, while the next bucket's wait for their sum.
+TEST(ReductionBytes, OfBucketsOneBehindTheOtherAreThoseOfTwo) {
   plan::PlanSpec spec;
-  spec.optimizer = plan::OptimizerKind::muon;
-  spec.data = spec.tensor = 2;
+  spec.data = 2;
+  spec.compression.gradients = plan::GradientCompression::bf16;
+  BucketSize bucket;
+  bucket.elements = 4096, bucket.shard = 2048;
+  const double half = arena_bytes(4096, models::DType::bf16);
+  EXPECT_EQ(reduction_bytes({bucket}, spec), 2 * half);
+  bucket.count = 8;
+  EXPECT_EQ(reduction_bytes({bucket}, spec), 3 * half) << "the one before waits to be widened";
+  spec.compression.gradients = plan::GradientCompression::none;
+  EXPECT_EQ(reduction_bytes({bucket}, spec), 0) << "in place";
   spec.zero_stage = 1;
-  const UpdateOps ops = update_ops(bucket, bucket.shard, spec);
-  ASSERT_EQ(ops.directions.size(), 1U);
-  EXPECT_EQ(ops.directions.front().m, 288);
-  EXPECT_EQ(ops.gathered, 2 * 576) << "of both tensor ranks";
-  ASSERT_EQ(ops.products.size(), 2U);
-  EXPECT_EQ(ops.update.k, 64) << "with a second moment";
-  // Elements 64 to 320 and 320 to 576 in shards of 288: the second has something of both.
-  EXPECT_EQ(ops.products[0].expected, 1);
-  EXPECT_EQ(ops.products[1].expected, 1);
+  EXPECT_EQ(reduction_bytes({bucket}, spec), arena_bytes(2048, models::DType::fp32)) << "one shard at a time";
+}
+
+TEST(StateBytes, AreOfMastersMomentsAndNothingThatThePlanLacks) {
+  plan::PlanSpec spec;
+  BucketSize bucket;
+  bucket.elements = bucket.shard = 1024;
   constexpr auto kType = models::DType::fp32;
-  EXPECT_EQ(state_bytes(bucket, 288, spec, 8), arena_bytes(288, kType) + arena_bytes(64, kType));
+  const double one = arena_bytes(1024, kType);
+  EXPECT_EQ(state_bytes(bucket, spec, 8), 2 * one);
+  EXPECT_EQ(state_bytes(bucket, spec, 4), one) << "a framework that keeps both moments in 16 bits";
+  spec.precision = models::DType::bf16;
+  EXPECT_EQ(state_bytes(bucket, spec, 8), 3 * one);
+  plan::WholeMatrices whole;
+  whole.rest = 256;
+  whole.matrices = {{256, 768, 32, 24, 1, 1}};
+  bucket.whole = &whole;
+  spec.optimizer = plan::OptimizerKind::muon;
+  EXPECT_EQ(state_bytes(bucket, spec, 8), 2 * one + arena_bytes(256, kType));
 }
 
 }  // namespace

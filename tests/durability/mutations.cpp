@@ -199,9 +199,9 @@ TEST_F(Mutations, OfBothCheckpointsLeaveNothingToGoOnFromAndNothingIsChanged) {
   const Resumed resumed = run_.resume(folder_);
   EXPECT_FALSE(resumed.from);
   ASSERT_EQ(resumed.damaged.size(), 2U);
-  EXPECT_NE(resumed.damaged[0].why.find("it is of step 10, its folder's name says 20"), std::string::npos)
+  EXPECT_NE(resumed.damaged[0].why.find("it is of step 10, but its folder's name says 20"), std::string::npos)
       << resumed.damaged[0].why;
-  EXPECT_NE(resumed.damaged[1].why.find("it is of step 20, its folder's name says 10"), std::string::npos)
+  EXPECT_NE(resumed.damaged[1].why.find("it is of step 20, but its folder's name says 10"), std::string::npos)
       << resumed.damaged[1].why;
   EXPECT_TRUE(fs::exists(newest_ / "manifest.json"));
   EXPECT_TRUE(fs::exists(older_ / "manifest.json"));
@@ -219,7 +219,7 @@ TEST_F(Mutations, WithTheShardOfAnotherSaveOfTheSameStepAreFoundByTheValues) {
   put(newest_ / "rank-00000.safetensors", text);
   const Resumed resumed = run_.resume(folder_);
   ASSERT_EQ(resumed.damaged.size(), 1U);
-  EXPECT_NE(resumed.damaged[0].why.find("the file is another run's, or of another save"), std::string::npos)
+  EXPECT_NE(resumed.damaged[0].why.find("the file belongs to another run or another save"), std::string::npos)
       << resumed.damaged[0].why;
 }
 
@@ -253,7 +253,7 @@ INSTANTIATE_TEST_SUITE_P(
         std::array{"\"key\": \"weight/", "\"key\": \"height/", "it has no tensor height/"},
         std::array{"\"files\": \\[[^\\]]*\\]", "\"files\": []", "has a part and is not listed"},
         std::array{"\"name\": \"rank-00001", "\"name\": \"../rank-00001", "not the name of a file"},
-        std::array{"\"crc32\": ([0-9]+)", "\"crc32\": 1, \"more\": 2", "not one that this program knows"},
+        std::array{"\"crc32\": ([0-9]+)", "\"crc32\": 1, \"more\": 2", "is unknown to this program"},
         std::array{"\"sequences\": [0-9]+", "\"sequences\": -9", "must be from -1"},
         std::array{"\"format_version\": \"1.1\"", "\"format_version\": \"1.0\"", "format_version"},
         std::array{"\"optimizer\": \"adamw\"",

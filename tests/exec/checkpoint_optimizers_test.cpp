@@ -126,7 +126,7 @@ TEST_F(CheckpointOf, AnotherOptimizerIsRefusedByName) {
     (void)train(trial_of(OptimizerKind::adamw), 1, 2);
     FAIL() << "states of another optimizer were accepted";
   } catch (const Failure& failure) {
-    EXPECT_NE(std::string(failure.what()).find("trained with lamb, whose states adamw cannot go on from"),
+    EXPECT_NE(std::string(failure.what()).find("trained with lamb, and adamw cannot continue from its states"),
               std::string::npos)
         << failure.what();
   }

@@ -83,9 +83,9 @@ TEST(Clicks, BadLinesAreRefusedByLineAndColumn) {
   const std::string good = "1\t3\t4\ta\tb\tc\n";
   EXPECT_EQ(refused(good), "");
   EXPECT_EQ(refused(good + "0\t1\t2\ta\tb\n"),
-            "E0660:2:9: 5 fields, and the model reads 6: the label, 2 dense features, 3 categories\n");
+            "E0660:2:9: 5 fields, but the model reads 6: the label, 2 dense features, 3 categories\n");
   EXPECT_EQ(refused(good + "0\t1\t2\ta\tb\tc\td\n"),
-            "E0660:2:13: 7 fields, and the model reads 6: the label, 2 dense features, 3 categories\n");
+            "E0660:2:13: 7 fields, but the model reads 6: the label, 2 dense features, 3 categories\n");
   EXPECT_EQ(refused("2\t1\t2\ta\tb\tc\n"), "E0661:1:1: the label is 0 or 1, found `2`\n");
   EXPECT_EQ(refused("1\tnan\t2\ta\tb\tc\n"), "E0661:1:3: a dense feature is a number, found `nan`\n");
   EXPECT_EQ(refused("1\t1\tinf\ta\tb\tc\n"), "E0661:1:5: a dense feature is a number, found `inf`\n");
@@ -132,12 +132,12 @@ TEST(Clicks, OfALargeFileAreFoundByPlace) {
 TEST(Clicks, WhatIsNoFileOfSamplesIsRefused) {
   EXPECT_EQ(refused(""), "E0660:1:1: the file has no samples\n");
   EXPECT_EQ(refused("1\t3\t4\ta\tb\t" + std::string(std::size_t{5} << 20, 'c')),
-            "E0660:1:1: a line of more than 4 MiB is no sample\n");
+            "E0660:1:1: a line of more than 4 MiB is not a sample\n");
   EXPECT_EQ(refused("1\t3\t4\ta\tb\tfffffffffffffffff\n"),
             "E0661:1:11: a category is a hexadecimal number, found `fffffffffffffffff`\n");
   EXPECT_EQ(refused("1\t1e999\t4\ta\tb\tc\n"), "E0661:1:3: a dense feature is a number, found `1e999`\n");
   EXPECT_EQ(refused("\t1\t4\ta\tb\tc\n"), "E0661:1:1: the label is 0 or 1, found ``\n");
-  EXPECT_EQ(refused("PK", ".npz"), "E0611:0:0: arrays of numpy are no file of samples\n");
+  EXPECT_EQ(refused("PK", ".npz"), "E0611:0:0: numpy arrays are not a file of samples\n");
   const auto missing = ClickFile::open("/nowhere/clicks.tsv", shape());
   ASSERT_FALSE(missing);
   EXPECT_EQ(said(missing.error()), "E0611:0:0: the training data cannot be read: No such file or directory\n");
@@ -155,7 +155,7 @@ TEST(Clicks, BadLinesAreCountedAndSkippedWhereTheJobSaysSo) {
   const auto sound = ClickFile::open(write(one + two, "-sound.tsv"), shape());
   for (const std::int64_t at : {0, 1, 2}) EXPECT_EQ(sample_of(**file, at), sample_of(**sound, at)) << at;
   EXPECT_EQ(refused(bad + bad, ".tsv", plan::BadLines::skip),
-            "E0661:1:3: a dense feature is a number, found `nan`\nE0660:1:1: none of the file's lines reads\n");
+            "E0661:1:3: a dense feature is a number, found `nan`\nE0660:1:1: none of the file's lines can be read\n");
 }
 
 // The same fields by both ways: what is made of them is one function.
@@ -182,9 +182,10 @@ TEST(Clicks, BadRecordsAreRefusedByNumberAndFieldOrSkipped) {
   const std::vector<std::int32_t> good = {1, 3, 4, 5, 6, 7}, other = {0, -9, 0, 1, 2, 3};
   EXPECT_EQ(refused(records({good, other}), ".bin"), "");
   EXPECT_EQ(refused(records({good, {7, 3, 4, 5, 6, 7}}), ".bin"), "E0661:2:1: the label is 0 or 1, found 7\n");
-  EXPECT_EQ(refused(records({good, {1, 3, 4, 5, -6, 7}}), ".bin"), "E0661:2:5: a category is not negative, found -6\n");
+  EXPECT_EQ(refused(records({good, {1, 3, 4, 5, -6, 7}}), ".bin"),
+            "E0661:2:5: a category must not be negative, found -6\n");
   EXPECT_EQ(refused(records({good}) + "12345", ".bin"),
-            "E0660:2:1: 5 bytes, and a record of the model has 24: the label, 2 dense features, 3 categories, 4 bytes "
+            "E0660:2:1: 5 bytes, but a record for the model has 24: the label, 2 dense features, 3 categories, 4 bytes "
             "each\n");
   EXPECT_EQ(refused("", ".bin"), "E0660:1:1: the file has no samples\n");
   const auto file =

@@ -8,8 +8,7 @@
 #include "exec/files/safetensors.h"
 #include "plan/lower/lower.h"
 #include "plan/schedule/check.h"
-#include "tests/exec/families.h"
-#include "tests/exec/training.h"
+#include "tests/exec/mixtures.h"
 
 namespace orrery::exec {
 namespace {
@@ -106,52 +105,16 @@ const Outcome& serial_mixture(const Mixture& mixture) {
   return found->second;
 }
 
-std::string golden_file(const std::string& kind, const char* end) {
-  return std::string(ORRERY_SOURCE_DIR) + "/tests/golden/pytorch/" + (kind == "gpt_oss" ? "" : "moe_") + kind + end;
-}
-
-/// The models of tests/golden/pytorch/generate_moe.py.
-Trial golden_mixture(const std::string& kind) {
-  Trial trial = testing::golden_trial("cosine_clipped");
-  models::Model& m = trial.model;
-  m.layers = 3;
-  m.kv_heads = 2;
-  m.ffn_hidden = 48;
-  m.normalisation = models::Normalisation::rms_norm;
-  m.norm_epsilon = 1e-5;
-  m.activation = models::Activation::swiglu;
-  m.positions = models::Positions::rope;
-  m.bias = false;
-  m.tied_embeddings = false;
-  m.experts = {.count = 8, .chosen = 2, .hidden = 24, .normalised = true};
-  if (kind == "mixtral") {
-    m.experts.aux_coefficient = 0.02;
-    m.experts.z_coefficient = 0.01;
-  } else if (kind == "deepseek") {
-    m.experts.chosen = 3;
-    m.experts.shared = 16;
-    m.experts.first_dense = 1;
-    m.experts.scores = models::Scores::sigmoid;
-    m.experts.weight_scale = 2.5;
-    m.experts.groups = 4;
-    m.experts.groups_chosen = 2;
-    m.experts.balance_bias = true;
-  }
-  if (kind == "gpt_oss") testing::make_gpt_oss(m);
-  trial.spec.order = plan::Order::gpipe;
-  trial.training.initial_weights = golden_file(kind, "_initial.safetensors");
-  return trial;
-}
-
 class GoldenMixture : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(GoldenMixture, AgreesWithPyTorchOverTwentySteps) {
   const std::string kind = GetParam();
   const bool alone = kind == "gpt_oss";  // in a file of its own
-  std::ifstream in(alone ? golden_file(kind, "_golden.json") : golden_file("golden", ".json"));
+  std::ifstream in(alone ? testing::golden_mixture_file(kind, "_golden.json")
+                         : testing::golden_mixture_file("golden", ".json"));
   const nlohmann::json golden = nlohmann::json::parse(in), steps = (alone ? golden : golden[kind])["steps"];
   for (const std::int64_t micro_batch : {8, 2}) {
-    Trial trial = golden_mixture(kind);
+    Trial trial = testing::golden_mixture(kind);
     trial.spec.micro_batch = micro_batch;
     const Outcome ours = testing::train(trial);
     ASSERT_EQ(ours.steps.size(), steps.size());
@@ -165,7 +128,7 @@ TEST_P(GoldenMixture, AgreesWithPyTorchOverTwentySteps) {
         EXPECT_NEAR(value, theirs, 1e-5 * theirs) << key << " of step " << i + 1;
       }
     }
-    const auto file = SafetensorsFile::open(golden_file(kind, "_gradient_step_1.safetensors"));
+    const auto file = SafetensorsFile::open(testing::golden_mixture_file(kind, "_gradient_step_1.safetensors"));
     ASSERT_TRUE(file);
     LogicalTensors theirs;
     for (const auto& [name, tensor] : ours.gradients.at(0)) {

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "exec/files/safetensors.h"
-#include "tests/exec/training.h"
+#include "tests/exec/mixtures.h"
 
 namespace orrery::exec {
 namespace {
@@ -17,39 +17,6 @@ using testing::Trial;
 
 const std::string kLatentGolden = std::string(ORRERY_SOURCE_DIR) + "/tests/golden/pytorch/";
 
-/// The models of tests/golden/pytorch/generate_latent.py.
-Trial golden_latent(const std::string& kind) {
-  Trial trial = testing::golden_trial("cosine_clipped");
-  models::Model& m = trial.model;
-  const bool lite = kind == "lite";
-  m.family = models::Family::deepseek_v3;
-  m.layers = 3;
-  m.head_dim = 10;
-  m.ffn_hidden = 48;
-  m.normalisation = models::Normalisation::rms_norm;
-  m.norm_epsilon = 1e-5;
-  m.activation = models::Activation::swiglu;
-  m.positions = models::Positions::rope;
-  m.bias = false;
-  m.tied_embeddings = false;
-  m.latent = {.q_rank = lite ? 0 : 20, .kv_rank = 12, .nope = 6, .rope = 4, .value = 8};
-  if (!lite)
-    m.experts = {.count = 8,
-                 .chosen = 3,
-                 .hidden = 24,
-                 .shared = 16,
-                 .first_dense = 1,
-                 .scores = models::Scores::sigmoid,
-                 .normalised = true,
-                 .weight_scale = 2.5,
-                 .groups = 4,
-                 .groups_chosen = 2,
-                 .balance_bias = true};
-  trial.spec.order = plan::Order::gpipe;
-  trial.training.initial_weights = kLatentGolden + "latent_" + kind + "_initial.safetensors";
-  return trial;
-}
-
 class GoldenLatent : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(GoldenLatent, AgreesWithPyTorchOverTwentySteps) {
@@ -57,7 +24,7 @@ TEST_P(GoldenLatent, AgreesWithPyTorchOverTwentySteps) {
   std::ifstream in(kLatentGolden + "latent_golden.json");
   const nlohmann::json steps = nlohmann::json::parse(in)[kind]["steps"];
   for (const bool flash : {true, false}) {
-    Trial trial = golden_latent(kind);
+    Trial trial = testing::golden_latent(kind);
     trial.spec.micro_batch = flash ? 8 : 2;
     trial.spec.flash = flash;
     const Outcome ours = testing::train(trial);
@@ -117,7 +84,7 @@ const LatentSplit kLatentSplits[] = {
 class LatentEqualToSerial : public ::testing::TestWithParam<std::tuple<const char*, LatentSplit>> {
  protected:
   static Trial trial(const std::string& kind) {
-    Trial trial = golden_latent(kind);
+    Trial trial = testing::golden_latent(kind);
     trial.spec.batch = 8;
     trial.spec.micro_batch = 2;
     return trial;
@@ -155,7 +122,7 @@ INSTANTIATE_TEST_SUITE_P(Splits, LatentEqualToSerial,
                          });
 
 TEST(LatentTraining, InBf16FollowsFp32) {
-  Trial trial = golden_latent("lite");
+  Trial trial = testing::golden_latent("lite");
   const Outcome exact = testing::train(trial);
   trial.spec.precision = models::DType::bf16;
   trial.spec.tensor = 2;

@@ -114,7 +114,7 @@ TEST_F(Lines, NameARankThatIsKilledAndTheMessageItWasIn) {
   EXPECT_EQ(who_died(lines_, {0, SIGKILL}),
             "rank 1 was killed by signal 9 (SIGKILL) in training step 17, during all_reduce over group \"data\", "
             "micro-batch 2");
-  EXPECT_THAT(who_died(lines_, {}), HasSubstr("rank 1 ended without a word"));
+  EXPECT_THAT(who_died(lines_, {}), HasSubstr("rank 1 ended without a message"));
 }
 
 TEST_F(Lines, TellARankThatCallsExitFromOneThatTheLauncherEnds) {

@@ -6,7 +6,7 @@
 
 #include "exec/files/files.h"
 #include "plan/lower/lower.h"
-#include "plan/lower/whole_matrices.h"
+#include "plan/outline/whole_matrices.h"
 #include "plan/schedule/place.h"
 #include "tests/exec/cpu_testing.h"
 #include "tests/exec/families.h"

@@ -19,9 +19,13 @@ namespace orrery::exec::testing {
 /// The model, samples and initial weights of tests/golden/pytorch/generate_dlrm.py.
 [[nodiscard]] Trial golden_clicks(plan::OptimizerKind kind);
 
-/// Loss of each step, and the weights behind the last, of the trial's training on one rank, from `initial`.
+/// The trial's plan on nodes of so many ranks each, where messages within a node and between nodes differ.
+[[nodiscard]] plan::Plan plan_on_nodes(const Trial& trial, int per_node);
+
+/// Loss and norm of each step, and the weights behind the last, of the trial's training on one rank, from `initial`;
+/// with a parameter server of its workers in turn.
 struct ReferenceRun {
-  std::vector<double> losses;
+  std::vector<double> losses, norms;
   LogicalTensors weights;
 };
 [[nodiscard]] ReferenceRun reference_run(const Trial& trial, const LogicalTensors& initial);

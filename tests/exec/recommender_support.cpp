@@ -4,10 +4,13 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
+#include <deque>
 #include <fstream>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "base/random.h"
 #include "exec/data/clicks.h"
@@ -22,21 +25,41 @@ using Row = std::vector<double>;
 class Reference {
  public:
   Reference(const Trial& trial, const LogicalTensors& initial)
-      : r_(*trial.model.recommender), optimizer_(trial.training.optimizer), batch_(trial.spec.batch) {
+      : r_(*trial.model.recommender),
+        optimizer_(trial.training.optimizer),
+        turns_(trial.spec.has_server() ? trial.spec.data : 1),
+        staleness_(std::max(0, trial.spec.staleness)),
+        part_(trial.spec.batch / turns_) {
     for (const auto& [name, tensor] : initial) {
       weights_[name].assign(tensor.values.begin(), tensor.values.end());
       shapes_[name] = tensor.shape;
     }
   }
 
+  // Workers of a parameter server in turn: each one's gradient, of its part of the batch and of the weights that all
+  // updates of `staleness` steps ago have left, is an update of its own.
   double step(const ClickFile& file, std::int64_t first) {
-    gradients_.clear();
-    for (const auto& [name, values] : weights_) gradients_[name].assign(values.size(), 0);
+    history_.push_back(weights_);
+    if (static_cast<int>(history_.size()) > staleness_ + 1) history_.pop_front();
+    const std::map<std::string, Row> old = history_.front();
     double loss = 0;
-    for (std::int64_t i = 0; i < batch_; ++i) loss += sample(file, first + i);
-    update();
-    return loss / static_cast<double>(batch_);
+    norm_ = 0;
+    for (std::int64_t turn = 0; turn < turns_; ++turn) {
+      gradients_.clear();
+      for (const auto& [name, values] : weights_) gradients_[name].assign(values.size(), 0);
+      const std::map<std::string, Row> newest = std::exchange(weights_, old);
+      for (std::int64_t i = 0; i < part_; ++i) loss += sample(file, first + turn * part_ + i);
+      weights_ = newest;
+      double squares = 0;
+      for (const auto& [name, values] : gradients_)
+        for (const double g : values) squares += g * g;
+      norm_ = std::max(norm_, std::sqrt(squares));
+      update();
+    }
+    return loss / static_cast<double>(turns_ * part_);
   }
+  /// Of the last step's gradients; of several workers' the largest.
+  [[nodiscard]] double norm() const { return norm_; }
 
   LogicalTensors weights() const {
     LogicalTensors out;
@@ -120,7 +143,7 @@ class Reference {
       top = dense("top_l." + std::to_string(2 * i), top, i + 1 < r_.top_mlp.size());
     const double l = top[0], y = static_cast<double>(label[0]);
     const double loss = std::max(l, 0.0) + std::log1p(std::exp(-std::abs(l))) - y * l;
-    Row dy = {(1 / (1 + std::exp(-l)) - y) / static_cast<double>(batch_)};
+    Row dy = {(1 / (1 + std::exp(-l)) - y) / static_cast<double>(part_)};
     for (std::size_t i = layers_.size(); i-- > bottom_layers;) dy = dense_back(layers_[i], dy);
     Row dvectors = r_.interaction == models::Interaction::dot ? dot_back(vectors, dy) : cross_back(xs, vs, us, dy);
     at = 0;
@@ -236,7 +259,11 @@ class Reference {
 
   const Recommender& r_;
   plan::Optimizer optimizer_;
-  std::int64_t batch_;
+  std::int64_t turns_;
+  int staleness_;
+  std::int64_t part_;  ///< samples of a turn
+  double norm_ = 0;
+  std::deque<std::map<std::string, Row>> history_;  ///< weights before each of the last steps
   std::map<std::string, Row> weights_, gradients_, states_;
   std::map<std::string, std::vector<Row>> moments_;
   std::map<std::string, std::set<std::size_t>> seen_;  ///< rows that the step has looked up
@@ -333,13 +360,27 @@ Trial golden_clicks(plan::OptimizerKind kind) {
   return trial;
 }
 
+plan::Plan plan_on_nodes(const Trial& trial, int per_node) {
+  const plan::Plan plan = plan_of(trial);
+  auto cluster = std::make_shared<clusters::Cluster>(plan.cluster());
+  cluster->devices_per_node = per_node;
+  cluster->nodes = trial.spec.data / per_node;
+  plan::PlanSpec spec = plan.spec();
+  spec.embedding = trial.spec.embedding;
+  auto made = plan::make_plan(std::make_shared<const models::Model>(trial.model), cluster, spec);
+  if (!made) throw std::runtime_error(base::render(made.error(), false));
+  return std::move(*made);
+}
+
 ReferenceRun reference_run(const Trial& trial, const LogicalTensors& initial) {
   const auto file = ClickFile::open(trial.training.data, *trial.model.recommender);
   EXPECT_TRUE(file) << base::render(file.error(), false);
   Reference reference(trial, initial);
   ReferenceRun out;
-  for (std::int64_t step = 0; step < trial.steps; ++step)
+  for (std::int64_t step = 0; step < trial.steps; ++step) {
     out.losses.push_back(reference.step(**file, step * trial.spec.batch));
+    out.norms.push_back(reference.norm());
+  }
   out.weights = reference.weights();
   return out;
 }

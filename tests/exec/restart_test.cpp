@@ -100,7 +100,7 @@ TEST_F(Restarts, EndWhereNoneBringsANewCheckpoint) {
   const RestartedOutcome outcome =
       supervise_with_restarts(command("echo '{\"event\":\"started\"}'\nexit 1"), policy_, {}, nullptr);
   EXPECT_EQ(starts().size(), 3U);
-  EXPECT_THAT(outcome.last.reason, HasSubstr("3 starts in a row brought no new checkpoint"));
+  EXPECT_THAT(outcome.last.reason, HasSubstr("3 starts in a row made no new checkpoint"));
 }
 
 TEST_F(Restarts, AreNotTriedWithoutBeingAskedForOrAfterARequestToStop) {

@@ -173,7 +173,7 @@ TEST_F(StartOfARun, RefusesToResumeInDoubtAndChangesNothing) {
   fs::rename(dir("checkpoints"), elsewhere);
   refused("the run has saved checkpoints (saved.json says so)");
   fs::create_directory_symlink(folder_ / "unmounted", dir("checkpoints"));
-  refused("which is not there: a disk may not be mounted");
+  refused("which does not exist: a disk may not be mounted");
   fs::remove(dir("checkpoints"));
   touch("checkpoints");
   refused("is not a folder");
@@ -194,7 +194,7 @@ TEST_F(StartOfARun, RefusesToResumeInDoubtAndChangesNothing) {
 
 TEST_F(StartOfARun, ThatWasCompletedWithoutCheckpointsIsNotBegunAnewByResume) {
   go(trial(), "run", 2, [](RunOptions& o) { o.checkpoint = false; });
-  EXPECT_THAT(refusal(3, resume), HasSubstr("the run has come to its end"));
+  EXPECT_THAT(refusal(3, resume), HasSubstr("the run has finished"));
   EXPECT_TRUE(read_completion(dir()));
 }
 
@@ -208,7 +208,7 @@ TEST_F(StartOfARun, FallsBackToTheNewestWholeCheckpointAndKeepsTheDamagedOne) {
   ASSERT_EQ(said.size(), 1U);
   EXPECT_EQ(said[0].code, "E0642");
   EXPECT_THAT(said[0].message, HasSubstr("step-000004/rank-00001.safetensors: damaged in bytes "));
-  EXPECT_THAT(said[0].message, HasSubstr("the run goes on from " + dir("checkpoints/step-000003").string()));
+  EXPECT_THAT(said[0].message, HasSubstr("the run continues from " + dir("checkpoints/step-000003").string()));
   EXPECT_TRUE(fs::exists(dir("checkpoints/step-000004.damaged/rank-00001.safetensors")));
   EXPECT_EQ(read_file(dir("checkpoints/step-000004.damaged/metrics.jsonl"), 1 << 20), records);
   EXPECT_EQ(read_completion(dir())->resumed_from, 3);
@@ -292,7 +292,7 @@ TEST_F(StartOfARun, StopsOnAllRanksWhereOneCannotSaveAndGoesOnFromTheCheckpointB
   {
     const WithFileSystem with(files);
     const std::string why = refusal(3, every_step);
-    EXPECT_THAT(why, HasSubstr("the checkpoint of step 2 was not saved, and earlier ones stand: cannot write"));
+    EXPECT_THAT(why, HasSubstr("the checkpoint of step 2 was not saved; earlier ones remain: cannot write"));
     EXPECT_THAT(why, HasSubstr("rank-00001.safetensors: Input/output error"));
   }
   EXPECT_FALSE(fs::exists(dir("checkpoints/step-000002.tmp")));

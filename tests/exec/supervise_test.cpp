@@ -194,7 +194,7 @@ TEST_F(Supervisor, EndsRanksThatDoNotSaveWithinTheGrace) {
   c.grace = std::chrono::seconds(1);
   const RunOutcome outcome = supervise(c, {{}, [&](const std::string&) { stop = true; }}, &stop);
   EXPECT_EQ(outcome.end, RunEnd::timed_out);
-  EXPECT_NE(outcome.reason.find("within the grace of 1 s"), std::string::npos) << outcome.reason;
+  EXPECT_NE(outcome.reason.find("within the grace period of 1 s"), std::string::npos) << outcome.reason;
 }
 
 TEST_F(Supervisor, LeavesNoProcessWhateverSessionItMadeItsOwn) {

@@ -17,3 +17,13 @@ if(ORRERY_HAVE_CPU_BACKEND AND ORRERY_SANITIZE STREQUAL thread)
                         orrery_flags)
   target_compile_definitions(test_threads PRIVATE ORRERY_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
 endif()
+
+# The CUDA backend's cases, by which cpu_written_test.cpp holds the table of operators to the CPU backend.
+if(ORRERY_HAVE_CPU_BACKEND)
+  foreach(name testing cases family_cases feature_cases dropout_cases narrowed_cases rounded_cases update_cases
+               expert_cases table_cases)
+    list(APPEND operator_cases ${CMAKE_CURRENT_LIST_DIR}/../gpu/${name}.cpp)
+  endforeach()
+  target_sources(test_exec PRIVATE ${operator_cases})
+  set_source_files_properties(${operator_cases} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+endif()

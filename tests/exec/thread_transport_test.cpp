@@ -163,5 +163,17 @@ TEST(ThreadTransport, SumsBfloat16WithRounding) {
   });
 }
 
+// 1 + 3 / 512: each addend alone is lost beside 1, all together are more than half of its last place.
+TEST(ThreadTransport, SumsOfSeveralIn16BitsAreRoundedOnce) {
+  with_ranks(4, [](Transport& t) {
+    const GroupId all = t.make_group(group({{1, 4}}));
+    std::vector<std::uint16_t> x(4, t.rank() == 0 ? 0x3f80 : 0x3b00);
+    std::uint16_t sum = 0;
+    finish(t.reduce_scatter(all, DType::bf16, reinterpret_cast<std::byte*>(x.data()),
+                            reinterpret_cast<std::byte*>(&sum), 1));
+    EXPECT_EQ(sum, 0x3f81);
+  });
+}
+
 }  // namespace
 }  // namespace orrery::exec

@@ -160,7 +160,7 @@ TEST_F(Bpe, RefusesWhatWouldEncodeOtherwiseThanItsOwner) {
   refused("/normalizer", {{"type", "NFC"}}, "normalises text (`NFC`)");
   refused("/model/byte_fallback", true, "not byte-level");
   refused("/pre_tokenizer/add_prefix_space", true, "add_prefix_space");
-  refused("/pre_tokenizer/type", "Whitespace", "`Whitespace` is not read");
+  refused("/pre_tokenizer/type", "Whitespace", "`Whitespace` is not supported");
   refused("/model/merges/0", "one", "not a pair");
   refused("/model/merges/0", 7, "not a pair");
   refused("/model/vocab/e", -1, "the id of");
@@ -169,7 +169,7 @@ TEST_F(Bpe, RefusesWhatWouldEncodeOtherwiseThanItsOwner) {
 
 TEST_F(Bpe, NamesFileAndLineOfWhatIsWrong) {
   EXPECT_EQ(why(folder_ / "nowhere.json").rfind("E0615", 0), 0U);
-  EXPECT_NE(why(folder_).find("holds no vocabulary"), std::string::npos);
+  EXPECT_NE(why(folder_).find("contains no vocabulary"), std::string::npos);
   file("vocab.json", "[1]");
   EXPECT_NE(why(folder_).find("not a vocabulary in JSON"), std::string::npos);
   file("vocab.json", "{\"a\": 0}");

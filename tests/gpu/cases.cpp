@@ -414,6 +414,8 @@ std::vector<Case> all_cases() {
   for (Case& c : compression_cases()) all.push_back(std::move(c));
   for (Case& c : sparse_cases()) all.push_back(std::move(c));
   for (Case& c : rounded_cases()) all.push_back(std::move(c));
+  for (Case& c : table_cases()) all.push_back(std::move(c));
+  for (Case& c : expert_cases()) all.push_back(std::move(c));
   return all;
 }
 

@@ -245,8 +245,9 @@ TEST(Coverage, PlansHaveEveryKindOfOperatorStepStreamAndOptimizer) {
   const Enumerated& all = enumerated();
   std::printf("[ plans    ] %d lowered, %d refused by a rule, %zu operators of different kinds, types and flags\n",
               all.plans, all.refused, all.operators.size());
-  // From the mixtures' router on operators run on CPU ranks alone, and so do their messages: operators_test.cpp sees
-  // that the backend refuses each by its name.
+  // From the mixtures' router on operators and their messages are those of models that are none of these: their cases
+  // are in operators_test.cpp, which sees that the backend refuses the others by name, and emulated_experts_test.cpp
+  // and emulated_recommender_test.cpp train them.
   for (int kind = 0; kind < static_cast<int>(OpKind::route); ++kind)
     EXPECT_TRUE(all.kinds.contains(static_cast<OpKind>(kind))) << models::name_of(static_cast<OpKind>(kind));
   EXPECT_EQ(all.step_kinds.size(), 5U);

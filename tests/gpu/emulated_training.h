@@ -11,9 +11,7 @@
 namespace orrery::exec::gpu_test {
 
 /// The trial with the CUDA backend in every rank and, among several, NCCL or staging through the host.
-inline testing::Outcome on_devices(testing::Trial trial, bool nccl = true,
-                                   const cuda::Products::Options& products = {.plan_file = {},
-                                                                              .tune_above_flops = 1e12}) {
+inline testing::Trial with_devices(testing::Trial trial, bool nccl, const cuda::Products::Options& products) {
   trial.devices = [nccl, products](Transport& host) {
     testing::Devices devices;
     auto backend = std::make_unique<cuda::CudaBackend>(0, make_cpu_backend(1), products);
@@ -22,7 +20,14 @@ inline testing::Outcome on_devices(testing::Trial trial, bool nccl = true,
     devices.backend = std::move(backend);
     return devices;
   };
-  return testing::train(trial);
+  return trial;
+}
+
+inline const cuda::Products::Options kUntuned = {.plan_file = {}, .tune_above_flops = 1e12};
+
+inline testing::Outcome on_devices(testing::Trial trial, bool nccl = true,
+                                   const cuda::Products::Options& products = kUntuned) {
+  return testing::train(with_devices(std::move(trial), nccl, products));
 }
 
 /// Its first two gradients kept, each use of memory held to what lives there.

@@ -129,7 +129,8 @@ TEST(EmulatedDevice, WithoutTensorCoresForEightBitsRefusesFp8AndSaysWhich) {
     EXPECT_EQ(why.empty(), capability >= 89) << why;
     if (capability == 80) {
       EXPECT_EQ(
-          why, "the plan computes in fp8, which takes compute capability 8.9 (Ada, Hopper or later): emulated has 8.0");
+          why,
+          "the plan computes in fp8, which needs compute capability 8.9 (Ada, Hopper or later), but emulated has 8.0");
     }
     for (const DType other : {DType::fp32, DType::tf32, DType::bf16, DType::fp16})
       EXPECT_TRUE(backend.refusal(other).empty());

@@ -421,6 +421,53 @@ TEST(CudaTransport, SendsEveryMemberItsPieceWhenStaged) {
   on_ranks(3, exchange_pieces, {.nccl = false});
 }
 
+// Rank r sends r + m elements to member m: nothing from rank 0 to itself.
+void exchange_counted(Rank& self, DType dtype, std::int64_t size) {
+  const int rank = self.transport->rank();
+  const GroupId all = self.transport->make_group(strided(1, 3));
+  constexpr std::int64_t kSlot = 5;
+  std::vector<std::int64_t> counts;
+  for (int member = 0; member < 3; ++member) counts.push_back(rank + member);
+  std::vector<std::uint8_t> sent(static_cast<std::size_t>(3 * kSlot * size));
+  for (std::size_t i = 0; i < sent.size(); ++i)
+    sent[i] = static_cast<std::uint8_t>(i + 80U * static_cast<unsigned>(rank));
+  const std::vector<std::uint8_t> before(sent.size(), 7);
+  self.backend.copy_to_device(self.arena, std::as_bytes(std::span(sent)));
+  self.backend.copy_to_device(self.arena + 400, std::as_bytes(std::span(before)));
+  self.finish(*self.transport->all_to_all_counted(all, dtype, self.arena, self.arena + 400, kSlot, counts, counts));
+  std::vector<std::uint8_t> got(sent.size());
+  self.backend.copy_to_host(std::as_writable_bytes(std::span(got)), self.arena + 400);
+  for (int member = 0; member < 3; ++member)
+    for (std::int64_t i = 0; i < (rank + member) * size; ++i) {
+      const std::int64_t of_slot = rank * kSlot * size + i;  // of what the member has for this rank
+      EXPECT_EQ(got[static_cast<std::size_t>(member * kSlot * size + i)],
+                static_cast<std::uint8_t>(of_slot + 80 * member))
+          << rank << " from " << member << ", byte " << i;
+    }
+}
+
+TEST(NcclTransport, SendsEveryMemberWhatIsCounted) {
+  const Faults none;
+  on_ranks(3, [](Rank& self) {
+    exchange_counted(self, DType::fp32, 4);
+    exchange_counted(self, DType::uint8, 1);
+    std::array<std::byte, 8> untouched{};
+    self.backend.copy_to_host(untouched, self.arena + 400 + 4);  // behind what rank 0 has from itself and others
+    if (self.transport->rank() == 0) {
+      EXPECT_EQ(untouched[0], std::byte{7}) << "beyond the count";
+    }
+    const GroupId alone = self.transport->make_group(strided(1, 1));
+    self.put({3, 4});
+    self.finish(*self.transport->all_to_all_counted(alone, DType::fp32, self.arena, self.arena + 400, 8, {2}, {2}));
+    EXPECT_EQ(self.get(2, 100), (std::vector<float>{3, 4}));
+  });
+}
+
+TEST(CudaTransport, SendsEveryMemberWhatIsCountedWhenStaged) {
+  const Faults none;
+  on_ranks(3, [](Rank& self) { exchange_counted(self, DType::int32, 4); }, {.nccl = false});
+}
+
 TEST(Rendezvous, InARoundNoRankIsAnEndOfTwoDirections) {
   // A pipeline of four stages, twice, both ways.
   std::vector<cuda::Direction> wanted;

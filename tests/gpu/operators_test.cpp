@@ -9,6 +9,7 @@
 
 #include "exec/failure.h"
 #include "models/fp8.h"
+#include "models/operators.h"
 #include "tests/gpu/testing.h"
 
 namespace orrery::exec::gpu_test {
@@ -65,7 +66,8 @@ TEST_P(Operators, AgreeWithTheCpuBackendAndRepeatBitForBit) {
     const auto got = run_on(cuda_backend(), arenas().device, c);
     ASSERT_EQ(got.size(), expected.size());
     for (std::size_t i = 0; i < got.size(); ++i) {
-      if (i < c.in.size() && !c.in[i].ids.empty()) {  // ids, not floats: bits
+      const Slot& slot = i < c.in.size() ? c.in[i] : c.out[i - c.in.size()];
+      if (!slot.ids.empty()) {  // not floats: bits
         EXPECT_EQ(std::memcmp(got[i].data(), expected[i].data(), got[i].size() * sizeof(float)), 0);
         continue;
       }
@@ -90,6 +92,8 @@ TEST(OperatorCases, CoverEveryKindThatIsNotRefusedByName) {
   for (int kind = 0; kind <= static_cast<int>(models::kLastOpKind); ++kind) {
     models::Op op;
     op.kind = static_cast<models::OpKind>(kind);
+    const bool has = models::traits_of(op).run_by == models::RunBy::backends;
+    EXPECT_EQ(has, tested.contains(op.kind)) << models::name_of(op.kind) << ": mend its row in models/operators.cpp";
     if (tested.contains(op.kind)) continue;
     const std::string name = models::name_of(op.kind);
     try {
@@ -249,6 +253,32 @@ TEST(RoundedOperands, ThatAreNotFiniteMakeNoFiniteProduct) {
     const auto got = run_on(cuda_backend(), arenas().device, c);
     for (const float value : got.at(3)) EXPECT_TRUE(std::isnan(value)) << c.name;
   }
+}
+
+// A kernel cannot throw: the next wait does, and then the backend is as before.
+TEST(Experts, WithScoresThatAreNoNumbersOrSlotsTooSmallFailWhereTheHostWaits) {
+  const auto failure_of = [](const Case& c) {
+    try {
+      static_cast<void>(run_on(cuda_backend(), arenas().device, c));
+    } catch (const Failure& failure) {
+      return std::string(failure.what());
+    }
+    return std::string();
+  };
+  const auto fails = [&](const std::string& name, const auto& change, const std::string& why) {
+    const auto found = std::find_if(cases().begin(), cases().end(), [&](const Case& c) { return c.name == name; });
+    ASSERT_NE(found, cases().end()) << name;
+    Case c = *found;
+    change(c);
+    EXPECT_NE(failure_of(c).find(why), std::string::npos) << failure_of(c);
+    EXPECT_EQ(failure_of(*found), "");
+  };
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  fails(
+      "route_softmax", [&](Case& c) { c.in[0].floats[4 * 12 + 1] = c.in[0].floats[7 * 12] = nan; },
+      "scores of token 4 of the micro-batch are no finite numbers");
+  fails(
+      "place_rows_3_limit_0", [](Case& c) { c.op.capacity = 100; }, "but slot");
 }
 
 TEST(CudaBackend, TimesBetweenMarksAreNotNegative) {

@@ -111,7 +111,9 @@ struct CaseMaker {
 [[nodiscard]] std::vector<Case> feature_cases();      ///< of families that are no GPT-2 and no Llama, in fp32
 [[nodiscard]] std::vector<Case> dropout_cases();      ///< and ReLU, in fp32
 [[nodiscard]] std::vector<Case> sparse_cases();       ///< in all types
+[[nodiscard]] std::vector<Case> table_cases();        ///< of recommendation models
 [[nodiscard]] std::vector<Case> rounded_cases();      ///< products in fp8 and tf32
+[[nodiscard]] std::vector<Case> expert_cases();       ///< and latent attention's and Muon's, in all types
 /// The case with activations and weights in `dtype`, and gradients of weights in theirs.
 [[nodiscard]] Case narrowed(const Case& c, models::DType dtype);
 

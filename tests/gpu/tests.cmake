@@ -3,6 +3,7 @@
 set(gpu_dir ${CMAKE_CURRENT_SOURCE_DIR}/gpu)
 set(gpu_common ${gpu_dir}/testing.cpp ${gpu_dir}/cases.cpp ${gpu_dir}/family_cases.cpp ${gpu_dir}/feature_cases.cpp
                ${gpu_dir}/dropout_cases.cpp ${gpu_dir}/narrowed_cases.cpp ${gpu_dir}/rounded_cases.cpp
+               ${gpu_dir}/expert_cases.cpp ${gpu_dir}/table_cases.cpp
                ${gpu_dir}/update_cases.cpp ${gpu_dir}/operators_test.cpp)
 
 if(ORRERY_HAVE_CPU_BACKEND)
@@ -17,7 +18,8 @@ if(ORRERY_HAVE_CPU_BACKEND)
          "// ${name}.cu, compiled as C++ against the emulated runtime.\n#include \"${kernel}\"\n" @ONLY)
     list(APPEND emulated_cuda ${wrapper})
   endforeach()
-  list(APPEND emulated_tests ${CMAKE_CURRENT_SOURCE_DIR}/exec/training_support.cpp)
+  list(APPEND emulated_tests ${CMAKE_CURRENT_SOURCE_DIR}/exec/training_support.cpp
+       ${CMAKE_CURRENT_SOURCE_DIR}/exec/recommender_support.cpp)
   add_executable(test_cuda_emulated ${gpu_common} ${emulated_tests} ${emulated_cuda} ${gpu_dir}/emulation/emulation.cpp
                  ${gpu_dir}/emulation/cublaslt.cpp ${gpu_dir}/emulation/cudnn.cpp ${gpu_dir}/emulation/nccl.cpp
                  ${gpu_dir}/emulation/settings.cpp)
@@ -29,7 +31,10 @@ if(ORRERY_HAVE_CPU_BACKEND)
   orrery_unit_test(test_cuda_emulated cuda_emulated Cuda/* EmulatedCudnn* HostWaits* Plans/* TrainingBy*
                    GraphsOfATraining*
                    OnDevices* EmulatedTraining* EmulatedProbe* Gradients/* MaskedTraining*
-                   EmulatedDropoutOf* GraphsWith* Sampling*)
+                   EmulatedDropoutOf* GraphsWith* Sampling* EmulatedRecommend* EmulatedMixtures*)
+  add_test(NAME long.cuda_mixtures COMMAND test_cuda_emulated --gtest_also_run_disabled_tests
+                                           --gtest_filter=DISABLED_Long/*)
+  set_tests_properties(long.cuda_mixtures PROPERTIES LABELS long TIMEOUT 600)
 endif()
 
 if(TARGET orrery_cuda AND ORRERY_HAVE_CPU_BACKEND)

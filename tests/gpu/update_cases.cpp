@@ -160,6 +160,10 @@ struct Maker {
         lion.op.rule = models::UpdateRule::lion;
         lion.ranges = plain_ranges();
         finish(lion, t, m, {}, {floats(m)}, true, scaled);
+        Case& adagrad = add("adagrad", OpKind::momentum_update, m);
+        adagrad.op.rule = models::UpdateRule::adagrad;
+        adagrad.ranges = plain_ranges();
+        finish(adagrad, t, m, {}, {squares(m)}, true, scaled);
         Case& moments = add("lamb_moments", OpKind::lamb_moments, m);
         moments.ranges = plain_ranges();
         finish(moments, t, m, {of(floats(m), t.parameter)}, {}, true, scaled);
@@ -257,6 +261,33 @@ struct Maker {
     return ranges;
   }
 
+  /// Of the ranges the second is a matrix's, the others are AdamW's, whose second moments are those of what begins the
+  /// bucket.
+  void muon() {
+    const std::int64_t m = 3000, k = 200;
+    const std::vector<ElementRange> ranges = {
+        {.begin = 0, .end = 199, .decay = true},
+        {.begin = 200, .end = 2601, .decay = true, .orthogonal = 1.5, .logical = 5},
+        {.begin = 2601, .end = 2900, .orthogonal = 1}};
+    for (const Types& t : types())
+      for (const int scaled : {0, 1, 2}) {
+        if (scaled > 0 && t.gradient != DType::fp16) continue;
+        const auto context = [&](Case& c) {
+          c.ranges = ranges;
+          c.context.matrix_rate = 0.02, c.context.matrix_decay = 0.05;
+        };
+        Case& moments = add("muon_moments", OpKind::muon_moments, m);
+        context(moments);
+        finish(moments, t, m, {}, {}, true, scaled);
+        moments.op.stochastic = false;  // it changes no parameter
+        moments.out = {floats(m), unset(m)};
+        Case& step = add("muon", OpKind::muon, m);
+        context(step);
+        step.op.k = k;
+        finish(step, t, m, {floats(m)}, {floats(m, 0.1F), squares(k)}, true, scaled);
+      }
+  }
+
   void factored() {
     const std::int64_t m = 3000, k = 300;
     for (const Types& t : types())
@@ -301,6 +332,7 @@ std::vector<Case> update_cases() {
   maker.small();
   maker.flat();
   maker.factored();
+  maker.muon();
   return std::move(maker.cases);
 }
 

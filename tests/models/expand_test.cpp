@@ -279,5 +279,31 @@ TEST(Expand, AttentionWithGroupedQueriesMovesFewerKeysAndValues) {
   EXPECT_DOUBLE_EQ(bytes_of(op), 2.0 * 2 * 16 * (48 + 32) + 4.0 * 16 * 8);
 }
 
+int gathers(const LayerProgram& program, bool for_fp8) {
+  int count = 0;
+  for (const std::vector<Part>* parts : {&program.forward, &program.backward})
+    for (const Part& part : *parts)
+      count += part.is_communication() && part.collective == GroupCollective::all_gather && part.for_fp8 == for_fp8;
+  return count;
+}
+
+// Transformer Engine rounds rows before it gathers them; an adapter beside the product reads them as they are.
+TEST(Expand, TellsWhichGatheredRowsOnlyFp8ProductsRead) {
+  ExpandOptions options{.batch = 2, .sequence = 64, .tensor = 2, .dtype = DType::bf16, .sequence_parallel = true};
+  const LayerProgram wide = expand(gpt2(), LayerKind::block, 0, options);
+  EXPECT_GT(gathers(wide, false), 0);
+  EXPECT_EQ(gathers(wide, true), 0) << "nothing is rounded";
+  options.products = DType::fp8;
+  const LayerProgram rounded = expand(gpt2(), LayerKind::block, 0, options);
+  EXPECT_EQ(gathers(rounded, true), gathers(wide, false));
+  EXPECT_EQ(gathers(rounded, false), 0);
+  EXPECT_EQ(gathers(expand(gpt2(), LayerKind::head, 0, options), true), 0) << "the head's products stay wide";
+  Model adapted = gpt2();
+  adapted.lora = {.rank = 8, .alpha = 8, .projection = false, .up = false, .down = false};
+  const LayerProgram beside = expand(adapted, LayerKind::block, 0, options);
+  EXPECT_GT(gathers(beside, false), 0) << "the adapter of q, k and v reads them too";
+  EXPECT_GT(gathers(beside, true), 0);
+}
+
 }  // namespace
 }  // namespace orrery::models

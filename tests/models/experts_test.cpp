@@ -310,11 +310,11 @@ TEST(MixturesOfExperts, RefuseNumbersThatDoNotFitEachOtherWhereTheyStand) {
            {"experts: {count: 6, groups: 4}", 29, "6 experts do not divide into 4 groups"},
            {"experts: {count: 6, groups: 3, groups_chosen: 4}", 47, "a token takes experts of 4 of 3 groups"},
            {"experts: {count: 6, chosen: 3, groups: 3, groups_chosen: 1}", 58,
-            "a token takes 3 experts, and 1 groups have 2"},
-           {"experts: {count: 4, first_dense: 5}", 34, "the first 5 layers have no experts, and there are 5"},
-           {"experts: {count: 4, period: 6}", 29, "of 5 layers none has experts"},
-           {"experts: {count: 4, shared_gate: true}", 34, "a gate of shared experts, of which there are none"},
-           {"experts: {count: 4, bias_rate: 0.001}", 32, "a rate of a bias that there is not"},
+            "a token takes 3 experts, but 1 groups have 2"},
+           {"experts: {count: 4, first_dense: 5}", 34, "the first 5 layers have no experts, but there are only 5"},
+           {"experts: {count: 4, period: 6}", 29, "none of 5 layers has experts"},
+           {"experts: {count: 4, shared_gate: true}", 34, "a gate for shared experts, but there are none"},
+           {"experts: {count: 4, bias_rate: 0.001}", 32, "a rate for a bias that does not exist"},
            {"experts: {count: 64, capacity_factor: 1.5}", 39,
             "an expert takes 0.75 tokens of a sequence of 32: less than one"},
            {"experts: {count: 4, hidden: 8, pre_norm: 1}", 32, "unknown key `pre_norm`"},
@@ -324,14 +324,15 @@ TEST(MixturesOfExperts, RefuseNumbersThatDoNotFitEachOtherWhereTheyStand) {
            {"latent_attention: {nope: 12, rope: 6, value: 10}", 19, "key `kv_rank` is missing"},
            {"latent_attention: {kv_rank: 20, nope: 12, rope: 6, value: 19}", 19,
             "values of 19 columns are wider than their heads of"},
-           {"latent_attention: {kv_rank: 20, nope: 12, rope: 6, value: 10}", 19, "a key and a value of each head"},
+           {"latent_attention: {kv_rank: 20, nope: 12, rope: 6, value: 10}", 19, "a key and a value for each head"},
        }) {
     const std::string text = message_of(std::string(kSmallLlama) + one.line + "\n");
     EXPECT_NE(text.find(one.message), std::string::npos) << one.line << "\n" << text;
     EXPECT_NE(text.find("model.yaml:10:" + std::to_string(one.column) + "\n"), std::string::npos) << text;
   }
-  EXPECT_NE(message_of(std::string(kSmallLlama) + "pre_norm: false\nexperts: {count: 4}\n").find("normalise ahead"),
-            std::string::npos);
+  EXPECT_NE(
+      message_of(std::string(kSmallLlama) + "pre_norm: false\nexperts: {count: 4}\n").find("must normalise first"),
+      std::string::npos);
   EXPECT_EQ(message_of(std::string(kSmallLlama) + "experts: {count: 64, capacity_factor: 2}\n"), "(accepted)");
 }
 

@@ -39,10 +39,9 @@ TEST(Lora, UnderstandsTheNamesOfOthers) {
 }
 
 TEST(Lora, RefusesPartsOfWhatIsOneProduct) {
-  EXPECT_EQ(refused("{rank: 8, targets: [q_proj, v_proj]}"),
-            "E0112 q, k and v are one product here, which has one adapter");
-  EXPECT_EQ(refused("{rank: 8, targets: [up_proj]}"), "E0112 gate and up are one product here, which has one adapter");
-  EXPECT_EQ(refused("{rank: 8, targets: []}"), "E0112 adapters of no product train nothing");
+  EXPECT_EQ(refused("{rank: 8, targets: [q_proj, v_proj]}"), "E0112 q, k and v are one product here, with one adapter");
+  EXPECT_EQ(refused("{rank: 8, targets: [up_proj]}"), "E0112 gate and up are one product here, with one adapter");
+  EXPECT_EQ(refused("{rank: 8, targets: []}"), "E0112 adapters on no product train nothing");
   EXPECT_EQ(refused("{rank: 0}").substr(0, 5), "E0105");
   EXPECT_EQ(refused("{alpha: 2}").substr(0, 5), "E0102");
   EXPECT_EQ(refused("{rank: 8, targets: [head]}").substr(0, 5), "E0106");

@@ -193,7 +193,7 @@ TEST(HuggingFace, FindsTheLanguageModelOfAMultimodalOne) {
 TEST(HuggingFace, NamesAFamilyThatItDoesNotKnow) {
   EXPECT_EQ(
       refused("{\n  \"model_type\": \"mamba\",\n  \"num_hidden_layers\": 2\n}\n", "config.json"),
-      "error[E0110]: model_type `mamba` is not a family that is read\n"
+      "error[E0110]: model_type `mamba` is not a supported family\n"
       " --> config.json:2:17\n"
       "  |\n"
       "2 |   \"model_type\": \"mamba\",\n"
@@ -352,7 +352,7 @@ error[E0105]: `causal` must be true or false, found `yes`
 TEST(OwnForm, SaysOfAnotherKindOfModelThatAlone) {
   EXPECT_EQ(
       refused("family: resnet\nstages: [{blocks: 3}]\n"),
-      "error[E0106]: models of the family `resnet` are not built yet\n"
+      "error[E0106]: models of the family `resnet` are not supported yet\n"
       " --> model.yaml:1:9\n"
       "  |\n"
       "1 | family: resnet\n"
@@ -360,8 +360,7 @@ TEST(OwnForm, SaysOfAnotherKindOfModelThatAlone) {
       "  |\n"
       "  = help: families are gpt, bert, llama, mistral, qwen2, qwen3, gemma, gemma2, gpt_neox, phi3, opt, falcon, "
       "bloom, nemotron, mixtral, qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, gpt_oss, llama4, dlrm: transformers "
-      "of "
-      "one stack, and recommendation models; encoders with decoders are not among them\n");
+      "with one stack, and recommendation models; not encoders with decoders\n");
 }
 
 TEST(OwnForm, RefusesNumbersThatDoNotFitEachOther) {
@@ -373,7 +372,7 @@ TEST(OwnForm, RefusesNumbersThatDoNotFitEachOther) {
             "6 | heads: 7\n"
             "  |        ^\n"
             "  |\n"
-            "  = help: give head_dim, or other heads\n");
+            "  = help: give head_dim, or another number of heads\n");
   EXPECT_EQ(read(begin + "heads: 7\nhead_dim: 10\n").head_dim, 10);
   EXPECT_NE(refused(begin + "heads: 8\nkv_heads: 3\n").find("8 heads do not divide by 3 key/value heads"),
             std::string::npos);

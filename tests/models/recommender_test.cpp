@@ -73,7 +73,7 @@ TEST(Recommender, BadNumbersAreRefusedWhereTheyStand) {
   EXPECT_NE(refusal(replaced("{rows: 50}", "{multi_hot: 2}")).find("E0102"), std::string::npos);
   EXPECT_NE(refusal(replaced("{rows: 50}", "{rows: 0}")).find("m.yaml:5:17"), std::string::npos);
   EXPECT_NE(refusal(replaced("[16, 8]", "[16, 9]"))
-                .find("error[E0112]: the bottom MLP ends in 9 values, and interacts with vectors of embedding_dim 8\n"
+                .find("error[E0112]: the bottom MLP ends in 9 values, but interacts with vectors of embedding_dim 8\n"
                       " --> m.yaml:6:13"),
             std::string::npos)
       << refusal(replaced("[16, 8]", "[16, 9]"));
@@ -81,7 +81,7 @@ TEST(Recommender, BadNumbersAreRefusedWhereTheyStand) {
   EXPECT_NE(refusal(replaced("[{rows: 50}, {rows: 7, pooling: mean, multi_hot: 3, count: 2}]", "[]"))
                 .find("a recommendation model without tables"),
             std::string::npos);
-  EXPECT_NE(refusal(replaced("top_mlp", "cross_rank: 4\ntop_mlp")).find("cross layers stand in another interaction"),
+  EXPECT_NE(refusal(replaced("top_mlp", "cross_rank: 4\ntop_mlp")).find("cross layers belong to another interaction"),
             std::string::npos);
   EXPECT_NE(refusal(replaced("pooling: mean", "pooling: max")).find("E0106"), std::string::npos);
   EXPECT_NE(refusal(replaced("dense_features: 3", "hidden: 3")).find("E0103"), std::string::npos);

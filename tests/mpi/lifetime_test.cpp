@@ -260,7 +260,7 @@ TEST(Resume, OfAFinishedRunIsRefusedAndKeepsItsRecord) {
   const RunOutcome outcome = supervise(command, {}, nullptr);
   EXPECT_EQ(outcome.end, RunEnd::failed);
   EXPECT_EQ(outcome.exit_code, 3);
-  EXPECT_EQ(outcome.reason, "the run has done 2 steps already, 2 were asked for");
+  EXPECT_EQ(outcome.reason, "the run has already done 2 steps, but 2 were asked for");
   ASSERT_TRUE(read_completion(command.run));
   EXPECT_TRUE(read_completion(command.run)->completed);
 }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "exec/engine/half.h"
 #include "exec/mpi/mpi_transport.h"
 
 namespace orrery::exec {
@@ -35,6 +36,10 @@ float expected(int ranks, std::int64_t index, int which, plan::Reduce reduce) {
 }
 
 std::byte* bytes(std::vector<float>& x) {
+  return reinterpret_cast<std::byte*>(x.data());
+}
+
+std::byte* as_bytes(std::vector<std::uint16_t>& x) {
   return reinterpret_cast<std::byte*>(x.data());
 }
 
@@ -74,6 +79,20 @@ class Checks {
       check(target[i], expected(transport_.size(), first + i, 1, plan::Reduce::sum), "reduce_scatter", per_rank, i);
   }
 
+  // 1 and, of each other rank, 1/512, which alone is lost beside it in bf16: the sum is rounded once.
+  void sums_in_16_bits(std::int64_t per_rank) {
+    const int ranks = transport_.size();
+    std::vector<std::uint16_t> source(static_cast<std::size_t>(per_rank * ranks),
+                                      transport_.rank() == 0 ? 0x3f80 : 0x3b00);
+    std::vector<std::uint16_t> sums(static_cast<std::size_t>(per_rank));
+    const auto request =
+        transport_.reduce_scatter(group_, models::DType::bf16, as_bytes(source), as_bytes(sums), per_rank);
+    finish(*request);
+    const float expected = from_bf16(to_bf16(1 + static_cast<float>(ranks - 1) / 512));
+    for (std::int64_t i = 0; i < per_rank; ++i)
+      check(from_bf16(sums[static_cast<std::size_t>(i)]), expected, "reduce_scatter in bf16", per_rank, i);
+  }
+
   [[nodiscard]] bool right() const { return wrong_ == 0; }
 
  private:
@@ -107,6 +126,7 @@ int main(int argc, char** argv) {
     checks.all_reduces(elements);
     checks.reduce_scatters(elements / 3 + 1, false);
     checks.reduce_scatters(elements / 3 + 1, true);
+    checks.sums_in_16_bits(elements / 3 + 1);
   }
   const bool all_right = transport->maximum(checks.right() ? 0 : 1) == 0;
   if (session.rank() == 0) fmt::print("{}\n", all_right ? "every sum is right" : "sums are wrong");

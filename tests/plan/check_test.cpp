@@ -55,6 +55,25 @@ TEST(Checker, NamesTheStepsThatWaitForEver) {
   EXPECT_EQ(stages, (std::set<int>{0, 1}));
 }
 
+TEST(Checker, FindsAnOperatorWithoutAnOperandOfItsRowAndOneWithTooMany) {
+  const auto found = [](const auto& change) {
+    Schedule schedule = two_stages();
+    for (Step& step : steps_of(schedule, 0, "forward"))
+      for (models::Op& op : step.ops)
+        if (op.kind == models::OpKind::layer_norm) {
+          change(op);
+          return base::render(check(schedule), false);
+        }
+    throw std::runtime_error("no layer_norm");
+  };
+  EXPECT_EQ(found([](models::Op&) {}), "");
+  EXPECT_NE(found([](models::Op& op) { op.in.pop_back(); }).find("S24"), std::string::npos);
+  EXPECT_NE(found([](models::Op& op) { op.out[1] = -1; }).find("layer_norm has no output mean"), std::string::npos);
+  EXPECT_NE(found([](models::Op& op) { op.in.push_back(op.in[0]); }).find("has 4 inputs where its row has 3"),
+            std::string::npos);
+  EXPECT_NE(found([](models::Op& op) { op.slots = 2; }).find("layer_norm stands in 2 slots"), std::string::npos);
+}
+
 // Nobody waits for it: the schedule would end, and the message be lost.
 TEST(Checker, FindsASendThatNobodyReceives) {
   Schedule schedule = two_stages();

@@ -7,8 +7,8 @@
 #include <set>
 
 #include "models/encoding.h"
-#include "plan/lower/low_rank.h"
 #include "plan/lower/lower.h"
+#include "plan/outline/low_rank.h"
 #include "plan/schedule/check.h"
 #include "plan/schedule/place.h"
 #include "plan/spec/plan_file.h"

@@ -103,13 +103,13 @@ TEST(DlrmArguments, ThatNobodyKnowsAreNamedAllAtOnceByColumn) {
             "E0140:57: --mini-batch-size has no value\n");
   EXPECT_EQ(refused("--arch-mlp-top=4--1"),
             "E0140:1: --arch-mlp-top is sizes with dashes between them, found `4--1`\n");
-  EXPECT_EQ(refused("--arch-mlp-bot=4-8"), "E0140:1: the bottom MLP ends in 8, and tables are 2 wide\n");
+  EXPECT_EQ(refused("--arch-mlp-bot=4-8"), "E0140:1: the bottom MLP ends in 8, but tables are 2 wide\n");
   EXPECT_EQ(refused("--data-generation=dataset"),
-            "E0140:1: the rows of a data set's tables come from its counts, which are no argument\n");
+            "E0140:1: the rows of a data set's tables come from its counts, which no argument gives\n");
 }
 
 TEST(DlrmArguments, ThatAskForWhatThereIsNotAreRefused) {
-  EXPECT_THAT(refused("--md-flag"), HasSubstr("E0141:1: --md-flag: there is no such thing here: tables of different"));
+  EXPECT_THAT(refused("--md-flag"), HasSubstr("E0141:1: --md-flag: not supported here: tables of different"));
   EXPECT_THAT(refused("--loss-function=wbce"), HasSubstr("E0141:1: --loss-function=wbce"));
   EXPECT_THAT(refused("--arch-interaction-op=cat"), HasSubstr("E0141:1: --arch-interaction-op=cat"));
   EXPECT_THAT(refused("--optimizer=adagrad"), HasSubstr("E0141:1: --optimizer=adagrad"));

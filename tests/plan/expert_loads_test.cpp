@@ -88,12 +88,12 @@ TEST(ExpertLoads, OfARunAreThoseOfItsLog) {
   for (int i = 0; i < 200; ++i) many += step + "\n";
   EXPECT_EQ(loads_in(many)->size(), 2 * 64U) << "the last steps";
 
-  EXPECT_THAT(log_fault("{\"step\":1}\n"), HasSubstr("no step of it says how its experts were loaded"));
+  EXPECT_THAT(log_fault("{\"step\":1}\n"), HasSubstr("none of its steps records the loads of its experts"));
   EXPECT_THAT(log_fault(step + "\n{\"step\":2,\n"), HasSubstr("run/metrics.jsonl:2:"));
   EXPECT_THAT(log_fault(R"({"expert_load":{"0":{"tokens":[1,1,1,1]}}})"), HasSubstr("loads of 1 layers"));
   EXPECT_THAT(log_fault(R"({"expert_load":{"0":{"tokens":[1,1]},"1":{"tokens":[1,1]}}})"),
               HasSubstr("loads of 2 experts"));
-  EXPECT_THAT(log_fault(R"({"expert_load":{"0":{"fullest":2},"1":{"fullest":2}}})"), HasSubstr("not by expert"));
+  EXPECT_THAT(log_fault(R"({"expert_load":{"0":{"fullest":2},"1":{"fullest":2}}})"), HasSubstr("not per expert"));
   EXPECT_THAT(log_fault(R"({"expert_load":{"0":{"tokens":[-1,1,1,1]},"1":{"tokens":[1,1,1,1]}}})"), HasSubstr("E0128"));
 }
 

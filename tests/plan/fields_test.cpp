@@ -137,9 +137,9 @@ std::string values_of(const FieldInfo& field) {
   else if constexpr (std::is_enum_v<T>)
     return fmt::format("{}", fmt::join(*field.words, ", "));
   else if constexpr (std::is_same_v<T, PassOrder>)
-    return "a list of texts, one a rank";
+    return "a list of texts, one per rank";
   else if constexpr (std::is_same_v<T, TablePlacement> || std::is_same_v<T, TableTiers>)
-    return "a list of texts, one a table";
+    return "a list of texts, one per table";
   else if constexpr (kIsList<T>)
     return fmt::format("a list of {} to {}", field.low, field.high);
   else
@@ -149,9 +149,9 @@ std::string values_of(const FieldInfo& field) {
 std::string page() {
   std::string out =
       "# Fields of a plan\n\n"
-      "Made from `plan/spec/fields.h` by `test_plan` (`ORRERY_WRITE_DOCS=1`), which fails where the two differ. A "
-      "job's "
-      "`plan:`\nbounds the first table's, a plan file says both, `timeline.json` and `--json` all three.\n"
+      "Made from `plan/spec/fields.h` by `test_plan` (`ORRERY_WRITE_DOCS=1`), which fails if the two differ. A job's "
+      "`plan:`\nbounds the fields of the first table; a plan file has those of the first two, `timeline.json` and "
+      "`--json` all.\n"
       "[formats.md](formats.md) explains them.\n";
   const auto table = [&](const char* title, const auto& fields) {
     out += fmt::format("\n## {}\n\n| field | values | default | what it says |\n|---|---|---|---|\n", title);
@@ -166,7 +166,7 @@ std::string page() {
   };
   table("What the search may choose", kChosenFields);
   table("What the job and the model fix", kFixedFields);
-  table("What only a run's records say besides", kJobFields);
+  table("What only a run's records have", kJobFields);
   return out;
 }
 

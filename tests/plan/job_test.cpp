@@ -206,7 +206,7 @@ error[E0105]: `sequence` must be a whole number, found `1e3`
   |
   = help: write a whole number without point or exponent
 
-error[E0106]: `precision` must be one of fp32, bf16, fp16, fp8, tf32, found `fp23`
+error[E0106]: `precision` must be one of fp32, bf16, fp16, fp8, tf32, fp4, found `fp23`
  --> job.yaml:5:12
   |
 5 | precision: fp23

@@ -74,6 +74,23 @@ TEST(LoweredOptimizer, LambSumsTwoNormsOfEachParameterWhereItIsInParts) {
   EXPECT_EQ(messages(split(kLamb, 2, 2, 1)), (std::vector<Message>{{"parts", 2 * kParameters}}));
 }
 
+TEST(LoweredOptimizer, LambSumsNormsOfShardsUnderAnAsynchronousOrderToo) {
+  PlanSpec spec = split(OptimizerKind::lamb, 2, 1, 1);
+  spec.pipeline = 2;
+  spec.order = Order::pipedream_2bw;
+  const auto meets = [](const PlanSpec& of) {
+    const Schedule schedule = lower(samples::make(of));
+    for (const Block& block : schedule.classes[0].blocks)
+      for (const Step& step : block.steps)
+        if (step.kind == StepKind::collective && step.phase == Phase::optimizer && step.target.elements > 1)
+          return true;
+    return false;
+  };
+  EXPECT_TRUE(meets(spec));
+  spec.zero_stage = 0;
+  EXPECT_FALSE(meets(spec)) << "replicas have whole parameters";
+}
+
 TEST(LoweredOptimizer, AdafactorSumsFactorsOverShardsAndWhatMeetsOverTheTensorGroup) {
   constexpr OptimizerKind kAdafactor = OptimizerKind::adafactor;
   const std::vector<Message> alone = messages(split(kAdafactor, 2, 1, 1));

@@ -44,6 +44,10 @@ TEST(ParameterServer, WorkersReadWeightsAsOldAsThePlanSays) {
     }
 }
 
+TEST(ParameterServer, AnEvaluationIsSound) {
+  EXPECT_EQ(codes(check(lower(samples::make(served(4, 2)), {.forward_only = true}))), "");
+}
+
 TEST(ParameterServer, EveryKindOfPlanIsSound) {
   for (const int micro_batch : {1, 4})
     for (const Recompute recompute : {Recompute::none, Recompute::full})

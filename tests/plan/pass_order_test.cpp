@@ -63,7 +63,7 @@ TEST(PassOrder, PointsAtTheCellThatIsNone) {
   EXPECT_EQ(found.where.column, 6);
   EXPECT_EQ(found.where.length, 3);
   EXPECT_NE(refused("0F0,0SEND_F0,0B0\n1F0,1B0\n").help.find("messages"), std::string::npos);
-  EXPECT_NE(refused("0F0,0B99999999999\n1F0,1B0\n").message.find("no pass"), std::string::npos);
+  EXPECT_NE(refused("0F0,0B99999999999\n1F0,1B0\n").message.find("not a pass"), std::string::npos);
 }
 
 TEST(PassOrder, RefusesWhatNoPipelineCanDo) {

@@ -150,7 +150,7 @@ TEST(TableLayout, HasEveryValueOfATableOnce) {
   spec.data = 4;
   spec.batch = 16;
   spec.embedding.placement = *TablePlacement::parse_rows({{"grid 2x2 0-3", {}}, {"replicated", {}}, {"row 3 1 0", {}}});
-  const TableLayout layout = make_table_layout(model, spec);
+  const TableLayout layout = make_table_layout(model, spec, 4);
   std::vector<std::vector<int>> seen = {std::vector<int>(88), {}, std::vector<int>(800)};
   for (const TableShard& s : layout.shards)
     for (std::int64_t r = s.row_begin; r < s.row_end; ++r)
@@ -160,10 +160,85 @@ TEST(TableLayout, HasEveryValueOfATableOnce) {
     for (const int times : table) EXPECT_EQ(times, 1);
   EXPECT_EQ(layout.samples, 4);
   EXPECT_EQ(layout.replicated_elements, 40);
-  EXPECT_EQ(layout.columns_of(2), 4);   // its part of the grid alone
-  EXPECT_EQ(layout.columns_of(0), 12);  // and a part of the rows of the third table
-  EXPECT_EQ(layout.pooled_values(0, PooledType::int8), 4 * (12 + 2 * 4));
+  EXPECT_EQ(layout.columns_of(2, PooledWay::exchange), 4);   // its part of the grid alone
+  EXPECT_EQ(layout.columns_of(0, PooledWay::exchange), 12);  // and a part of the rows of the third table
+  EXPECT_EQ(layout.pooled_values(0, PooledWay::exchange, PooledType::int8), 4 * (12 + 2 * 4));
   EXPECT_EQ(layout.squares, 2 * 16 * 2);  // of two row parts, as many rows as the step looks up
+}
+
+TablePlace read_place(const char* text) {
+  return TablePlacement::parse_rows({{text, {}}})->places().front();
+}
+
+TEST(PooledWay, FollowsFromWhereRowsStand) {
+  const auto way = [](const char* text, PooledType forward = PooledType::fp32) {
+    return way_of(read_place(text), 8, 4, forward, false);
+  };
+  EXPECT_EQ(way("row 0-7"), PooledWay::ranks);
+  EXPECT_EQ(way("row 7 0-6"), PooledWay::ranks);
+  EXPECT_EQ(way("row 4-7"), PooledWay::node);
+  EXPECT_EQ(way("grid 2x4 7 6 5 4 0-3"), PooledWay::node);
+  for (const char* other : {"row 2-5", "row 0-2", "row 0-6", "grid 2x4 0 4 1 5 2 6 3 7", "grid 4x2 0-7", "whole 3",
+                            "column 0-3", "column 0-7", "replicated"})
+    EXPECT_EQ(way(other), PooledWay::exchange) << other;
+  EXPECT_EQ(way("row 0-7", PooledType::int8), PooledWay::exchange) << "scales cannot be added up";
+  EXPECT_EQ(way("row 4-7", PooledType::int8), PooledWay::exchange);
+  EXPECT_EQ(way_of(read_place("row 0-3"), 4, 4, PooledType::fp32, false), PooledWay::ranks) << "one node";
+  EXPECT_EQ(way_of(read_place("row 0-3"), 6, 4, PooledType::fp32, false), PooledWay::exchange) << "nodes are not alike";
+  EXPECT_EQ(way_of(read_place("whole 0"), 1, 1, PooledType::fp32, false), PooledWay::exchange);
+}
+
+// 16 nodes of 8: a ring leaves a node once for all its ranks, an all-to-all once for each.
+TEST(PooledWay, PutsAnEighthOnTheLinksBetweenNodesOfEight) {
+  const PooledShares all = shares_of(PooledWay::exchange, 128, 8), ranks = shares_of(PooledWay::ranks, 128, 8),
+                     node = shares_of(PooledWay::node, 128, 8);
+  EXPECT_DOUBLE_EQ(all.between, 127.0 / 128);
+  EXPECT_DOUBLE_EQ(all.within, 0);
+  EXPECT_DOUBLE_EQ(ranks.between, 127.0 / 128 / 8);
+  EXPECT_DOUBLE_EQ(ranks.within, 127.0 / 128 * 7 / 8);
+  EXPECT_DOUBLE_EQ(node.between, 15.0 / 16 / 8);
+  EXPECT_DOUBLE_EQ(node.within, 7.0 / 8);
+  const PooledShares alone = shares_of(PooledWay::ranks, 8, 8);
+  EXPECT_DOUBLE_EQ(alone.between, 7.0 / 8) << "the only links that there are";
+  EXPECT_DOUBLE_EQ(alone.within, 0);
+}
+
+TEST(TableLayout, HasAPlaceForEverySampleAtBothEndsOfEachWay) {
+  models::Recommender model;
+  model.embedding_dim = 8;
+  model.tables = std::vector<models::Table>(5, {100, models::Pooling::sum, 2});
+  PlanSpec spec;
+  spec.data = 4;
+  spec.batch = 12;
+  spec.embedding.placement = *TablePlacement::parse_rows(
+      {{"row 0-3", {}}, {"row 3 2", {}}, {"grid 2x2 0-3", {}}, {"whole 1", {}}, {"column 0 3", {}}});
+  const TableLayout layout = make_table_layout(model, spec, 2);
+  EXPECT_EQ(layout.nodes(), 2);
+  EXPECT_EQ(layout.columns_of(3, PooledWay::ranks), 8);
+  EXPECT_EQ(layout.columns_of(3, PooledWay::node), 8 + 4);
+  EXPECT_EQ(layout.columns_of(0, PooledWay::node), 4);
+  EXPECT_EQ(layout.columns_of(3, PooledWay::exchange), 4);
+  // At the tables: a slot for each rank, one after the other.
+  std::vector<int> seen(static_cast<std::size_t>(layout.pooled_elements(PooledEnd::tables, PooledType::fp32)));
+  for (const PooledWay way : kEveryWay) {
+    const PooledSlots slots = layout.slots(PooledEnd::tables, way, PooledType::fp32);
+    EXPECT_EQ(slots.count, 4);
+    for (int rank = 0; rank < 4; ++rank)
+      for (std::int64_t i = 0; i < slots.slot; ++i)
+        ++seen[static_cast<std::size_t>(slots.offset + layout.slot_of(way, rank) * slots.slot + i)];
+  }
+  for (const int times : seen) EXPECT_EQ(times, 1);
+  // At the owner: every column of every table once.
+  std::vector<int> columns(5 * 8),
+      values(static_cast<std::size_t>(layout.pooled_elements(PooledEnd::samples, PooledType::fp32)));
+  for (const PooledPart& part : layout.parts)
+    for (std::int64_t c = 0; c < part.columns; ++c) {
+      ++columns[static_cast<std::size_t>(part.table * 8 + part.column_begin + c)];
+      for (std::int64_t i = 0; i < layout.samples; ++i)
+        ++values[static_cast<std::size_t>(part.at + i * part.stride + c)];
+    }
+  for (const int times : columns) EXPECT_EQ(times, 1);
+  for (const int times : values) EXPECT_LE(times, 1);
 }
 
 }  // namespace

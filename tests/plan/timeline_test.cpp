@@ -139,9 +139,10 @@ TEST(Timeline, NamesWhatIsWrongAndWhere) {
             "   |          ^\n");
   EXPECT_NE(refused(replaced(good, "\"rank\",", "\"rang\",")).find("column `rank` is missing"), std::string::npos);
   EXPECT_NE(refused(replaced(good, "\"measured\"", "\"guessed\""))
-                .find("one of predicted, measured is expected, found `guessed`"),
+                .find("must be one of predicted, measured, found `guessed`"),
             std::string::npos);
-  EXPECT_NE(refused(replaced(good, "\"1.0\"", "\"2.0\"")).find("format_version `2.0` is not read"), std::string::npos);
+  EXPECT_NE(refused(replaced(good, "\"1.0\"", "\"2.0\"")).find("does not read format_version `2.0`"),
+            std::string::npos);
   EXPECT_NE(refused("{}").find("missing: format_version, origin, plan, step_time_s, columns, rows"), std::string::npos);
 }
 

@@ -138,8 +138,8 @@ TEST(Megatron, HasExpertsAndTheirRouterByItsOwnFlags) {
         "--moe-z-loss-coeff 0.001\n", "--moe-router-load-balancing-type global_aux_loss"})
     EXPECT_THAT(other->text, HasSubstr(flag));
   ASSERT_EQ(other->warnings.size(), 1U);
-  EXPECT_THAT(other->warnings[0].message, HasSubstr("each layer by itself"));
-  EXPECT_THAT(deepspeed(file_of(spec, m)).get<std::string>(), HasSubstr("experts divided among ranks"));
+  EXPECT_THAT(other->warnings[0].message, HasSubstr("each layer separately"));
+  EXPECT_THAT(deepspeed(file_of(spec, m)).get<std::string>(), HasSubstr("expert parallelism"));
 }
 
 TEST(Megatron, HasNoWordForGptOssesBiasesAndSinks) {

@@ -52,9 +52,9 @@ TEST(Report, HasAChartForEachPartAndATableBehindEachChart) {
   EXPECT_EQ(count(page, "role=\"img\" aria-label=\""), 11U);
   for (const char* heading :
        {"Timeline, predicted and measured", "Where the step goes", "Memory by stage", "Predicted against measured",
-        "Calibration", "Money and time of the run", "Throughput a device", "Scaling efficiency",
-        "Device time a token by cause", "Memory by size", "Training loss", "Calibrated parameters", "Plans considered",
-        "Provenance"})
+        "Calibration", "Money and time of the run", "Throughput per device", "Scaling efficiency",
+        "Device time per token by cause", "Memory by size", "Training loss", "Calibrated parameters",
+        "Plans considered", "Provenance"})
     EXPECT_THAT(page, HasSubstr(heading));
 }
 

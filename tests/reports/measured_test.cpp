@@ -11,7 +11,7 @@ namespace {
 
 double sum_of(const cost::Breakdown& b) {
   return b.forward + b.backward + b.recompute + b.optimizer + b.tensor_communication + b.data_communication +
-         b.pipeline_communication + b.bubble + b.overhead;
+         b.pipeline_communication + b.bubble + b.imbalance + b.overhead;
 }
 
 plan::Step step_of_kind(plan::StepKind kind, plan::Stream stream, plan::Phase phase) {

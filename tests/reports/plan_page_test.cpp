@@ -47,7 +47,7 @@ TEST(Waterfall, PartsAddUpToTheStep) {
       if (part.name == name) return part.seconds;
     return 0.0;
   };
-  EXPECT_NEAR(seconds("attention that masks leave out"), -0.02, 1e-12);
+  EXPECT_NEAR(seconds("attention under the mask"), -0.02, 1e-12);
   EXPECT_NEAR(seconds("matrix products below peak"), 0.75 - 0.54, 1e-12);
   EXPECT_NEAR(seconds("attention below peak"), 0.06, 1e-12);
   EXPECT_DOUBLE_EQ(seconds("bubble"), p.breakdown.bubble);
@@ -66,7 +66,7 @@ TEST(Waterfall, OfAMachineWithoutAPeakIsNone) {
 TEST(PlanPage, HasEveryPartOfAPlan) {
   const std::string html = report_html(sample::plan_report(), some_library());
   for (const char* heading :
-       {"From the peak to the step", "Timeline", "Where the step goes", "Memory by stage", "What the step hangs on",
+       {"From the peak to the step", "Timeline", "Where the step goes", "Memory by stage", "What the step depends on",
         "Roofline by operator", "Topology with the load of its links", "Load of the network", "Provenance"})
     EXPECT_THAT(html, HasSubstr(std::string(">") + heading + "</h2>"));
   EXPECT_THAT(html, HasSubstr("four of five runs: 1.56–1.92 s"));
@@ -86,7 +86,7 @@ TEST(PlanPage, WithoutItsPartsLeavesThemOut) {
   data.prediction->links.clear();
   const std::string html = report_html(data, some_library());
   for (const char* heading :
-       {"From the peak to the step", "What the step hangs on", "Roofline by operator", "Load of the network"})
+       {"From the peak to the step", "What the step depends on", "Roofline by operator", "Load of the network"})
     EXPECT_THAT(html, Not(HasSubstr(heading)));
 }
 
@@ -261,7 +261,7 @@ TEST(Compared, LeavesOutACapacityThatWouldHideTheBars) {
 TEST(Compared, SaysEvidenceThatAllShareOnce) {
   const Table table = compared_table(sample::compared());
   EXPECT_EQ(std::count_if(table.notes.begin(), table.notes.end(),
-                          [](const std::string& note) { return note.rfind("Evidence of", 0) == 0; }),
+                          [](const std::string& note) { return note.rfind("Evidence for", 0) == 0; }),
             1);
 }
 
@@ -286,7 +286,8 @@ TEST(WholeRun, SaysDaysMoneyAndEnergyOfThisModelAlone) {
 
 TEST(WholeRun, CountsFailuresOfANodeAndYear) {
   const Table table = failures_table(sample::whole_run());
-  EXPECT_THAT(table.rows[0], testing::ElementsAre("failures of a node a year", "182.6")) << "one a day, over two nodes";
+  EXPECT_THAT(table.rows[0], testing::ElementsAre("failures per node and year", "182.6"))
+      << "one a day, over two nodes";
   EXPECT_EQ(table.columns.size(), 2U);
 }
 

@@ -91,7 +91,7 @@ TEST(PlanTable, APlanThatAnotherStackStandsForHasThatStacksEvidence) {
   all[1].spec.zero_stage = 3;
   const std::string text = text_of(plans_table(all, {0, 1}, h), {true, false, 200});
   EXPECT_THAT(text, HasSubstr("fully-sharded\n"));
-  EXPECT_THAT(text, HasSubstr("Evidence of fully-sharded: no run of fully-sharded was ever compared."));
+  EXPECT_THAT(text, HasSubstr("Evidence for fully-sharded: no run of fully-sharded was ever compared."));
   EXPECT_NEAR(figures_of(all[1], h).step_time_s->high, 2 * all[1].step_time_s, 1e-9);
   EXPECT_NEAR(figures_of(all[0], h).step_time_s->high, 1.1 * all[0].step_time_s, 1e-9);
 }

@@ -123,6 +123,27 @@ TEST(PlansTable, SaysWhatLeavesTheDeviceAndAmongHowManyStatesArePartitioned) {
   EXPECT_THAT(text, testing::ContainsRegex("   3     8 "));
 }
 
+TEST(TablesTable, FitsANarrowTerminalAndKeepsPlacesAndMemories) {
+  cost::Prediction prediction = sample::prediction();
+  cost::TableRow row{
+      .table = "emb_l.129.weight", .rows = 1'562'500'000, .sharding = "node_row", .place = "row 112-119"};
+  row.compute_s = 1.234e-3, row.communication_s = 4.567e-3, row.bytes = 3.21e9;
+  row.tier = "host", row.cache_bytes = 1.25e9, row.hit_rate = 0.875, row.fetched_bytes = 2.34e8;
+  prediction.tables.assign(3, row);
+  const auto widest = [&](std::size_t width) {
+    const std::string text = text_of(tables_table(prediction), {.width = width});
+    std::size_t most = 0, at = 0;
+    for (std::size_t end = text.find('\n'); end != std::string::npos; at = end + 1, end = text.find('\n', at))
+      most = std::max(most, display_width(text.substr(at, end - at)));
+    return std::pair(most, text);
+  };
+  EXPECT_GT(widest(0).first, 100U) << "all of it is more than 80 columns";
+  const auto [most, text] = widest(80);
+  EXPECT_LE(most, 80U) << text;
+  for (const char* kept : {"emb_l.129.weight", "node_row", "112-119", "host", "87.5 %"})
+    EXPECT_THAT(text, testing::HasSubstr(kept));
+}
+
 TEST(ParametersTable, SaysALongSourceOnceWhenSeveralShareIt) {
   const std::string fit = "fit 2026-11-20 to 30 runs: " + std::string(80, 'r');
   const Table table = parameters_table({{"a", 1, 2, "s", fit}, {"b", 1, 2, "s", fit}, {"c", 1, 2, "s", "datasheet"}});

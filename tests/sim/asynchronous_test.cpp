@@ -85,7 +85,8 @@ TEST(SimulateAsynchronous, AccountsForItsWholeStepAndCountsItsMessages) {
       const cost::Prediction p = wide.simulated();
       const cost::Breakdown& b = p.breakdown;
       const double sum = b.forward + b.backward + b.recompute + b.optimizer + b.tensor_communication +
-                         b.data_communication + b.pipeline_communication + b.bubble + b.overhead;
+                         b.data_communication + b.pipeline_communication + b.bubble + b.imbalance + b.contention +
+                         b.overhead;
       EXPECT_NEAR(sum / p.step_time_s, 1, 1e-6) << plan::describe(p.spec);
       for (const cost::CommunicationRow& row : p.communication) {
         if (row.dimension != "pipeline" || row.operation != "send") continue;

@@ -118,7 +118,7 @@ TEST(CollectiveReplay, SaysWhyItCannot) {
     return why_not(cluster, {algorithm, goal, {members}, Bytes{1e6}}, "this");
   };
   const Cluster cluster = pairs(4);
-  EXPECT_EQ(why(cluster, Algorithm::tree, Goal::all_gather, {0, 1}), "tree does no this");
+  EXPECT_EQ(why(cluster, Algorithm::tree, Goal::all_gather, {0, 1}), "tree cannot do this");
   EXPECT_THAT(why(cluster, Algorithm::halving_doubling, Goal::all_gather, {0, 2, 4}), HasSubstr("not among 3"));
   EXPECT_THAT(why(cluster, Algorithm::halving_doubling, Goal::all_reduce, {0, 2, 4}), IsEmpty());
   EXPECT_THAT(why(cluster, Algorithm::nvls, Goal::all_reduce, {0, 1}), HasSubstr("multicast"));

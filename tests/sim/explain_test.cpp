@@ -121,7 +121,7 @@ TEST(Operators, OfAStepHaveTheModelsFlopsAndTheReplaysTime) {
   ASSERT_TRUE(made.has_value());
   const cost::Pricing pricing(q.cluster, q.stacks.named(), {});
   const plan::Schedule schedule = cost::lower_for(*made, q.stacks.named());
-  const cost::Operators operators = operators_of(schedule, pricing);
+  const cost::Operators operators = operators_of(schedule, pricing, cost::mean_share(*made));
   const cost::Breakdown breakdown = simulate(*made, schedule, pricing, {.spans = false}).prediction.breakdown;
   double flops = 0, seconds = 0;
   for (const cost::OperatorRow& row : operators.rows) {

@@ -112,7 +112,7 @@ TEST(FitRows, LeavesWhatTheRunsDoNotTellWithItsFamily) {
   EXPECT_NEAR(number(fit, "stack.pipeline_message_time"), 1, 1e-3);
   for (const cost::FittedNumber& n : fit.numbers) {
     if (n.parameter == "stack.tensor_hop_time") {
-      EXPECT_THAT(n.source, HasSubstr("do not tell"));
+      EXPECT_THAT(n.source, HasSubstr("do not determine"));
     }
   }
 }

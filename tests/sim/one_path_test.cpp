@@ -161,5 +161,17 @@ TEST(OnePath, FusedAttentionIsOfDevicesThatItHasKernelsFor) {
   EXPECT_TRUE(testing::stack("orrery-cuda").attends_fused(testing::cluster("dgx-1v")->device()));
 }
 
+TEST(UsualStack, FollowsTheDeviceTheRackAndTheModel) {
+  const auto usual = [](const char* cluster, const char* model) {
+    return cost::usual_stack(*testing::cluster(cluster), *testing::model(model));
+  };
+  EXPECT_EQ(usual("gb200-nvl64", "qwen3-30b-a3b"), "megatron-bridge");
+  EXPECT_EQ(usual("gb200-nvl64", "llama2-7b"), "megatron-core") << "a dense model needs none of its dispatchers";
+  EXPECT_EQ(usual("hgx-b200", "qwen3-30b-a3b"), "megatron-core") << "no rack";
+  EXPECT_EQ(usual("dgx-1v", "llama2-7b"), "megatron-2021");
+  EXPECT_EQ(usual("mi300x", "llama2-7b"), "generic-eager");
+  EXPECT_EQ(usual("localhost-2", "tiny-gpt"), "orrery-cpu");
+}
+
 }  // namespace
 }  // namespace orrery::sim

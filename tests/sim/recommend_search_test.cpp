@@ -24,13 +24,14 @@ cost::SearchResult search_clicks(const char* model, const char* cluster, const c
 }
 
 cost::Prediction simulated(const char* model, const char* cluster, int devices, const plan::Job& job,
-                           const plan::Embedding& embedding) {
+                           const plan::Embedding& embedding, int staleness = -1) {
   const auto on = testing::cluster(cluster, devices);
   plan::PlanSpec spec;
   spec.data = on->size();
   spec.batch = job.batch;
   spec.micro_batch = job.batch / spec.data;
   spec.embedding = embedding;
+  spec.staleness = staleness;
   plan::take_optimizer(spec, job.training);
   const auto plan = plan::make_plan(testing::model(model), on, spec);
   EXPECT_TRUE(plan) << base::render(plan.error(), false);
@@ -76,7 +77,7 @@ TEST(RecommendSearch, SaysWhatARecommendationModelHasNot) {
   job.bounds.data = {2};
   const cost::SearchResult found = search_clicks("tiny-dlrm", "localhost-4", "orrery-cpu", job);
   EXPECT_TRUE(found.plans.empty());
-  EXPECT_EQ(found.rejected.at("P130 a recommendation model split over more than data"), 5);
+  EXPECT_EQ(found.rejected.at("P130 a recommendation model split other than by data"), 5);
   job = clicks_job(64);
   job.training.optimizer.kind = plan::OptimizerKind::adamw;
   EXPECT_TRUE(search_clicks("tiny-dlrm", "localhost-4", "orrery-cpu", job).plans.empty());
@@ -87,6 +88,21 @@ TEST(RecommendSearch, SaysWhatARecommendationModelHasNot) {
   EXPECT_EQ(search_clicks("tiny-dlrm", "localhost-4", "orrery-cpu", job)
                 .rejected.count("P09 data x micro-batch does not divide the batch"),
             1U);
+}
+
+TEST(RecommendSearch, HasAParameterServerWhereTheJobNamesIt) {
+  plan::Job job = clicks_job(64);
+  job.bounds.staleness = 2;
+  const cost::SearchResult found = search_clicks("tiny-dlrm", "localhost-4", "orrery-cpu", job);
+  ASSERT_EQ(found.feasible, 5);
+  for (const cost::Prediction& plan : found.plans) {
+    EXPECT_EQ(plan.spec.staleness, 2);
+    EXPECT_GT(plan.step_time_s, 0);
+  }
+  job.bounds.embedding.tiers = plan::TableTiers({plan::TableTier{plan::Space::host, 0}});
+  const cost::SearchResult far = search_clicks("tiny-dlrm", "localhost-4", "orrery-cpu", job);
+  EXPECT_TRUE(far.plans.empty());
+  EXPECT_EQ(far.rejected.at("P83 a parameter server with offload"), 5);
 }
 
 // Tables that the devices hold alone, but not beside all else, leave them; what fits stays, and needs no cache.
@@ -135,6 +151,61 @@ TEST(RecommendSimulation, SixteenBitsHalveWhatIsExchanged) {
               1e3 * half.step_time_s, 1e3 * full.breakdown.exchange_communication,
               1e3 * half.breakdown.exchange_communication);
   EXPECT_GT(full.breakdown.exchange_communication, half.breakdown.exchange_communication);
+}
+
+// Gradients of one step travel while another is computed forward: of what is sent nothing changes but the time.
+TEST(RecommendSimulation, AStaleServerHidesItsPushes) {
+  plan::Embedding embedding;
+  embedding.sharding = plan::TableSharding::whole;
+  const plan::Job job = clicks_job(16 * 512);
+  const cost::Prediction waits = simulated("zionex-95b", "zion", 16, job, embedding, 0);
+  const cost::Prediction stale = simulated("zionex-95b", "zion", 16, job, embedding, 1);
+  const cost::Prediction synchronous = simulated("zionex-95b", "zion", 16, job, embedding);
+  std::printf("[ 95 B     ] on Zion: %.1f ms; a server of staleness 0 %.1f ms, 1 %.1f ms\n",
+              1e3 * synchronous.step_time_s, 1e3 * waits.step_time_s, 1e3 * stale.step_time_s);
+  EXPECT_LT(stale.step_time_s, waits.step_time_s);
+  EXPECT_DOUBLE_EQ(exchanged(stale), exchanged(waits));
+  EXPECT_GT(stale.memory_peak_bytes, waits.memory_peak_bytes) << "versions of weights, lookups in flight";
+}
+
+// Each rank has partial sums of all samples. All to all, every rank would send its own out of the node: 128 times the
+// bytes of whole tables, whose sums leave one rank. A ring sends the node's once: 16 times.
+TEST(RecommendSimulation, RowsAreReducedBeforeTheyLeaveANode) {
+  const plan::Job job = clicks_job(65'536);
+  const auto sent = [&](plan::TableSharding sharding) {
+    plan::Embedding embedding;
+    embedding.sharding = sharding;
+    const cost::Prediction p = simulated("zionex-95b", "zionex-128", 0, job, embedding);
+    double bytes = 0;
+    for (const cost::LinkRow& row : p.links)
+      if (row.name == "roce") bytes += row.bytes;
+    return bytes;
+  };
+  const double whole = sent(plan::TableSharding::whole), row = sent(plan::TableSharding::row),
+               node = sent(plan::TableSharding::node_row);
+  std::printf("[ network  ] 95 B: whole %.1f GB, row %.1f GB, node_row %.1f GB\n", whole / 1e9, row / 1e9, node / 1e9);
+  EXPECT_GT(row, 4 * whole);
+  EXPECT_LT(row, 20 * whole);
+  EXPECT_LT(node, 1.5 * whole) << "sums leave a node once, whichever ranks of it have the rows";
+}
+
+// Groups within nodes and between equal places of nodes: one rank of each class stands for all.
+TEST(RecommendSimulation, NodesThatExchangeSumsAreReplayedAsEveryRankIs) {
+  const auto on = testing::cluster("zionex-128", 32);
+  for (const plan::TableSharding sharding : {plan::TableSharding::node_row, plan::TableSharding::row}) {
+    plan::PlanSpec spec;
+    spec.data = on->size();
+    spec.batch = 512 * spec.data;
+    spec.micro_batch = 512;
+    spec.embedding.sharding = sharding;
+    plan::take_optimizer(spec, clicks_job(spec.batch).training);
+    const auto plan = plan::make_plan(testing::model("zionex-95b"), on, spec);
+    ASSERT_TRUE(plan) << base::render(plan.error(), false);
+    const cost::Pricing pricing(on, testing::stack("generic-recommender"));
+    const double one = simulate(*plan, pricing, {.spans = false}).prediction.step_time_s;
+    const double all = simulate(*plan, pricing, {.spans = false, .every_rank = true}).prediction.step_time_s;
+    EXPECT_EQ(one, all) << plan::name_of(sharding);
+  }
 }
 
 // The same samples a GPU on eight times as many of them: a step takes longer by what more nodes make of the exchange.

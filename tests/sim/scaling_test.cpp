@@ -78,9 +78,15 @@ TEST(ScalingStudy, CausesSumToDeviceTimeAndWhatTheyAddToItsChange) {
       const double scaled = sum_of(point.seconds_by_cause) * point.best->tokens_per_s / point.devices;
       EXPECT_NEAR(scaled, 1, 1e-12);
       // The parts are those of the step, not scaled to fit.
-      const double compute = point.seconds_by_cause[0] * static_cast<double>(point.batch * series.sequence);
-      EXPECT_NEAR(compute, (point.best->breakdown.forward + point.best->breakdown.backward) * point.devices,
-                  1e-6 * compute);
+      const cost::Breakdown& b = point.best->breakdown;
+      for (const auto& [cause, seconds] : {std::pair{cost::Cause::compute, b.forward + b.backward},
+                                           {cost::Cause::bubble, b.bubble},
+                                           {cost::Cause::imbalance, b.imbalance},
+                                           {cost::Cause::contention, b.contention}}) {
+        const double shown = point.seconds_by_cause.at(static_cast<std::size_t>(cause)) *
+                             static_cast<double>(point.batch * series.sequence);
+        EXPECT_NEAR(shown, seconds * point.devices, 1e-6 * seconds * point.devices);
+      }
       if (point.before < 0) continue;
       const cost::ScalingPoint& before = series.points[static_cast<std::size_t>(point.before)];
       EXPECT_NEAR(sum_of(point.seconds_added), all - 1 / before.tokens_per_s_per_device, 1e-12 * all);

@@ -183,13 +183,14 @@ TEST(Search, SaysWhichTwoDegreesHaveToGiveWayTogether) {
   job.bounds.data = {2}, job.bounds.tensor = {2}, job.bounds.pipeline = {1};
   const cost::SearchResult r = search(model, cluster, job, pricing, {});
   EXPECT_TRUE(r.plans.empty());
-  EXPECT_EQ(r.nearest, (std::vector<std::string>{"leaving plan.data and plan.tensor free makes a plan possible",
-                                                 "leaving plan.tensor and plan.pipeline free makes a plan possible"}));
+  EXPECT_EQ(r.nearest,
+            (std::vector<std::string>{"leaving plan.data and plan.tensor free would make a plan possible",
+                                      "leaving plan.tensor and plan.pipeline free would make a plan possible"}));
   job.batch = 15;  // and then nothing divides it
   job.bounds.micro_batch = {2};
   const cost::SearchResult none = search(model, cluster, job, pricing, {});
   ASSERT_EQ(none.nearest.size(), 1u);
-  EXPECT_NE(none.nearest[0].find("what stands in the way most often is P"), std::string::npos) << none.nearest[0];
+  EXPECT_NE(none.nearest[0].find("the most frequent obstacle is P"), std::string::npos) << none.nearest[0];
 }
 
 TEST(Search, SaysWhenABatchCannotBeDivided) {
@@ -278,7 +279,7 @@ TEST(Replay, TakesAsLongAsMegatronMeasured) {
   const auto made = plan::make_plan(model, cluster, spec);
   ASSERT_TRUE(made) << base::render(made.error(), false);
   const cost::Prediction p = simulate(*made, pricing, {.spans = false}).prediction;
-  const double interleaved = p.step_time_s - p.breakdown.bubble * 2 / 3;
+  const double interleaved = p.step_time_s * (1 - p.bubble_fraction * 2 / 3);
   EXPECT_NEAR(interleaved / 18.13, 1, 0.10) << interleaved << " s, not interleaved " << p.step_time_s << " s";
 }
 

@@ -30,7 +30,8 @@ TEST(Simulate, EverySplitAccountsForItsWholeStep) {
     const cost::Prediction p = simulate(plan, pricing(plan)).prediction;
     const cost::Breakdown& b = p.breakdown;
     const double sum = b.forward + b.backward + b.recompute + b.optimizer + b.tensor_communication +
-                       b.data_communication + b.pipeline_communication + b.bubble + b.overhead;
+                       b.data_communication + b.pipeline_communication + b.bubble + b.imbalance + b.contention +
+                       b.overhead;
     EXPECT_NEAR(sum / p.step_time_s, 1, 1e-9) << name;
     EXPECT_GT(p.mfu, 0) << name;
   }

@@ -255,7 +255,7 @@ TEST(Validation, RunsOnTheNetworkThatARowNames) {
   EXPECT_GT(efa.predicted_s, infiniband.predicted_s);
   EXPECT_EQ(told("").predicted_s, infiniband.predicted_s) << "what most have";
   EXPECT_THAT(told("").notes, ::testing::Contains(HasSubstr("the network of hgx-h100")));
-  EXPECT_THAT(told("  inter_node_link: Slingshot\n").notes, ::testing::Contains(HasSubstr("slingshot is taken as")));
+  EXPECT_THAT(told("  inter_node_link: Slingshot\n").notes, ::testing::Contains(HasSubstr("slingshot is treated as")));
 }
 
 TEST(Validation, DoesNotBelieveAVocabularyThatWasAssumed) {

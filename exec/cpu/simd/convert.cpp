@@ -1,5 +1,5 @@
-// 16-bit values to fp32 and back, rounded to nearest even. bf16 is the upper half of an fp32; fp16 has instructions
-// where there is F16C, and is taken apart elsewhere.
+// 16-bit values to fp32 and back, rounded to nearest even. bf16 is the upper half of an fp32. fp16 uses F16C's
+// instructions if there are any, else bit operations.
 #if defined(__F16C__) && defined(__AVX__)
 #include <immintrin.h>
 #define ORRERY_F16C 1
@@ -19,7 +19,7 @@ ORRERY_INLINE float value_of(Bits bits) {
   return __builtin_bit_cast(float, bits);
 }
 
-// Infinities stay, NaNs stay quiet NaNs.
+// Infinities stay; NaNs become quiet NaNs.
 ORRERY_INLINE std::uint16_t round_to_bf16(float x) {
   const Bits bits = bits_of(x);
   const Bits rounded = bits + 0x7fffU + ((bits >> 16) & 1U);
@@ -27,7 +27,7 @@ ORRERY_INLINE std::uint16_t round_to_bf16(float x) {
   return static_cast<std::uint16_t>(((bits & 0x7fffffffU) > 0x7f800000U ? nan : rounded) >> 16);
 }
 
-// 10 bits of fraction; 2^-14 is the smallest normal number, below it steps of 2^-24.
+// 10 bits of fraction. 2^-14 is the smallest normal number; below it, steps are 2^-24.
 ORRERY_INLINE float widen_fp16(std::uint16_t half) {
   const Bits sign = static_cast<Bits>(half & 0x8000U) << 16;
   const Bits exponent = (half >> 10) & 0x1fU, fraction = half & 0x3ffU;
@@ -41,7 +41,7 @@ ORRERY_INLINE std::uint16_t round_to_fp16(float x) {
   if (magnitude > 0x7f800000U) return static_cast<std::uint16_t>(sign | 0x7e00U | ((magnitude >> 13) & 0x3ffU));
   if (magnitude >= 0x477ff000U) return static_cast<std::uint16_t>(sign | 0x7c00U);  // 65520 and more round to infinity
   if (magnitude < 0x38800000U) {
-    // Adding 2^-1 times the step's reciprocal rounds to whole steps of 2^-24 in the lowest bits.
+    // Adding 2^-1 times the step's reciprocal rounds to whole steps of 2^-24, in the lowest bits.
     const Bits shifted = bits_of(value_of(magnitude) + 0.5F);
     return static_cast<std::uint16_t>(sign | (shifted - bits_of(0.5F)));
   }

@@ -1,4 +1,4 @@
-// Factors of dropout: 0 or the scale, by Philox 4x32-10 as models/dropout.h defines it, a vector of draws at a time.
+// Dropout factors, 0 or the scale, by Philox 4x32-10 as models/dropout.h defines it, a vector of draws at a time.
 #include "exec/cpu/simd/functions.h"
 
 #if defined(__SSE2__)
@@ -16,7 +16,7 @@ constexpr std::uint32_t multiplier_0 = 0xD2511F53, multiplier_1 = 0xCD9E8D57;
 constexpr std::uint32_t weyl_0 = 0x9E3779B9, weyl_1 = 0xBB67AE85;
 constexpr int rounds = 10, served = 8, words = 4;
 
-/// Of both, the lower halves of the 64-bit lanes.
+/// Multiplies the lower halves of the 64-bit lanes.
 ORRERY_INLINE L product_of_lower_halves(L a, L b) {
 #if defined(__AVX512F__)
   return reinterpret_cast<L>(_mm512_maskz_mul_epu32(0xFF, reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
@@ -56,7 +56,7 @@ ORRERY_INLINE Drawn philox(U c0, U c1, U c2, U c3, std::uint32_t k0, std::uint32
   return {{c0, c1, c2, c3}};
 }
 
-/// The factors of the elements that draws [group, group + W) serve.
+/// The factors for the elements of draws [group, group + W).
 ORRERY_INLINE void serve(const DropoutDraw& draw, std::uint64_t group, float* factors) {
   U low{}, high{};
   for (int lane = 0; lane < W; ++lane) {
@@ -81,7 +81,7 @@ ORRERY_INLINE void serve(const DropoutDraw& draw, std::uint64_t group, float* fa
 void dropout_factors(const DropoutDraw& draw, std::uint64_t first, Count count, float* factors) {
   constexpr Count at_once = static_cast<Count>(W) * served;
   std::uint64_t group = first / served;
-  Count done = -static_cast<Count>(first % served);  // the first draw may serve elements before ours
+  Count done = -static_cast<Count>(first % served);  // the first draw may include elements before ours
   for (; done < count; done += at_once, group += W) {
     if (done >= 0 && done + at_once <= count) {
       serve(draw, group, factors + done);

@@ -6,8 +6,8 @@ namespace orrery::exec::simd::ORRERY_SIMD_LEVEL {
 
 namespace {
 
-/// The normal distribution's Phi(x), with erfc by the Chebyshev fit of Press et al. (Numerical Recipes, section 6.2),
-/// 1.2e-7 relative: of the tail, so that nothing cancels.
+/// Phi(x) of the normal distribution, with erfc by the Chebyshev fit of Press et al. (Numerical Recipes, section 6.2),
+/// relative error 1.2e-7. Computes the tail, so that nothing cancels.
 ORRERY_INLINE F normal_distribution(F x) {
   constexpr float root_half = 0.70710678118654752F;
   const F z = root_half * larger(x, -x);
@@ -31,7 +31,7 @@ struct LaneMath {
   static ORRERY_MEMBER F positive(F x) { return x <= 0.0F ? F{} : x; }
 };
 
-/// To 1e-7: by its series near zero, where the quotient would cancel.
+/// To 1e-7. Uses its series near zero, where the quotient would cancel.
 ORRERY_INLINE F hyperbolic_tangent(F x) {
   const F size = larger(x, -x);
   const F e = exponential(-2.0F * size);

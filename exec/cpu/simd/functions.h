@@ -1,5 +1,5 @@
 #pragma once
-/// The kernels of one level, by the names that exec/cpu/kernels.h gives them in its table.
+/// One level's kernels, under the names that the table of exec/cpu/kernels.h gives them.
 #include "exec/cpu/kernels.h"
 #include "exec/cpu/simd/vector.h"
 

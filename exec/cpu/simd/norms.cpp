@@ -77,7 +77,7 @@ void rms_norm_grad(const float* dy, const float* x, const float* weight, const f
 
 namespace {
 
-/// Rows are added in runs of this length before the runs are added: the error grows with the square root.
+/// Rows are added in runs of this length before the runs are added, so that the error grows with the square root.
 constexpr Count run = 64;
 
 Count shorter(Count a, Count b) {

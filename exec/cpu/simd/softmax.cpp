@@ -1,4 +1,4 @@
-// Softmax over rows: of attention scores, and of logits for the loss.
+// Softmax over rows, for attention scores and for the logits of the loss.
 #include "exec/cpu/simd/functions.h"
 
 namespace orrery::exec::simd::ORRERY_SIMD_LEVEL {

@@ -1,4 +1,4 @@
-// The table of one level's kernels.
+// One level's table of kernels.
 #include "exec/cpu/simd/functions.h"
 
 #define ORRERY_TEXT(name) ORRERY_QUOTE(name)

@@ -1,12 +1,12 @@
-// Sums of rows of embedding tables: a bag's rows in the forward pass, gradients of a row that several samples have
-// looked up in the backward one. Rows lie anywhere: what is asked for ahead of its turn hides the way to memory.
+// Sums rows of embedding tables: a bag's rows in the forward pass, and in backward the gradients of a row that several
+// samples looked up. Rows are anywhere in memory; prefetching them hides its latency.
 #include "exec/cpu/simd/functions.h"
 
 namespace orrery::exec::simd::ORRERY_SIMD_LEVEL {
 
 namespace {
 
-constexpr Count kBytesAhead = 8192;  // more hides no more, less leaves a core waiting
+constexpr Count kBytesAhead = 8192;  // more hides nothing further, less leaves a core waiting
 constexpr Count kLine = 64;
 
 ORRERY_INLINE Count rows_ahead(Count width) {
@@ -18,7 +18,7 @@ ORRERY_INLINE void ask_for(const float* row, Count width) {
   for (Count i = 0; i < width; i += kLine / 4) __builtin_prefetch(row + i);
 }
 
-// N vectors of the rows at `column`, in registers over all of them.
+// N vectors of the rows at `column`, kept in registers over all rows.
 template <int N, class RowAt, class Ask>
 ORRERY_INLINE void sum_columns(RowAt row_at, Count count, Count column, float* total, Ask ask) {
   F sums[N];
@@ -59,7 +59,7 @@ ORRERY_INLINE void sum_all(RowAt row_at, Count count, Count known, Count width, 
     for (Count j = 0; j < width; ++j) total[j] = 0;
     return;
   }
-  // The first pass over the rows asks for those that come; later ones find them in the cache.
+  // The first pass over the rows prefetches them; later passes find them in the cache.
   const Count ahead = rows_ahead(width);
   const auto ask = [=](Count i) {
     if (i + ahead < known) ask_for(row_at(i + ahead), width);

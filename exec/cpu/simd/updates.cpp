@@ -1,10 +1,10 @@
-// Updates of optimizers beside AdamW, in one pass over memory each.
+// Updates of optimizers other than AdamW, each in one pass over memory.
 #include "exec/cpu/simd/functions.h"
 
 namespace orrery::exec::simd::ORRERY_SIMD_LEVEL {
 
 // Sutskever et al., "On the importance of initialization and momentum in deep learning", ICML 2013, in the form of
-// PyTorch's SGD: the momentum sums gradients, and the rate is applied to the sum.
+// PyTorch's SGD: the momentum sums gradients, and the rate multiplies the sum.
 void sgd(const float* __restrict gradient, float* __restrict parameter, float* __restrict momentum, Count count,
          const SgdFactors& factors) {
   const SgdFactors f = factors;

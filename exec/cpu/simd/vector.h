@@ -1,8 +1,8 @@
 #pragma once
-/// Vectors of the width that ORRERY_SIMD_LEVEL offers, by the compilers' vector extension. This and every other file
-/// of exec/cpu/simd is compiled once per level into a namespace of that name and includes nothing of the standard
-/// library that could be shared between levels: an inline function compiled for AVX-512 must not end up in the
-/// program's baseline. Strict floating point: sums are written with their lanes and accumulators.
+/// Vectors of the width that ORRERY_SIMD_LEVEL offers, using the compilers' vector extension. Every file of
+/// exec/cpu/simd is compiled once per level, into a namespace of that name, and includes nothing from the standard
+/// library that levels could share: an inline function compiled for AVX-512 must not end up in the program's baseline.
+/// Strict floating point: the code spells out the lanes and accumulators of sums.
 #include <cstdint>
 
 #define ORRERY_INLINE static inline __attribute__((always_inline))
@@ -58,8 +58,8 @@ ORRERY_INLINE float largest(F v) {
   return best;
 }
 
-/// exp to 1 ulp or so: x = k ln2 + r, exp(r) by the polynomial of Cephes' expf (S. Moshier), 2^k by the exponent bits.
-/// Below -87.3 the result is 0, above 88.3 infinity, NaN stays NaN.
+/// exp to about 1 ulp: x = k ln2 + r, exp(r) by the polynomial of Cephes' expf (S. Moshier), 2^k by the exponent bits.
+/// The result is 0 below -87.3 and infinity above 88.3; NaN stays NaN.
 ORRERY_INLINE F exponential(F x) {
   constexpr float round_to_integer = 12582912.0F;  // 1.5 * 2^23: the sum's last bits are the rounded integer
   const F shifted = x * 1.44269504088896341F + round_to_integer;
@@ -83,20 +83,20 @@ struct Sigmoid {
   F value, complement;
 };
 ORRERY_INLINE Sigmoid sigmoid(F x) {
-  const F e = exponential(smaller(splat(80.0F), -x));  // capped so that the complement is not infinity * 0; NaN passes
+  const F e = exponential(smaller(splat(80.0F), -x));  // capped so that the complement is not infinity * 0; keeps NaN
   const F value = 1.0F / (1.0F + e);
   return {value, e * value};
 }
 
-/// Where a kernel reads and writes: a whole vector at `i`, or the `count` < W values left at the end of a row. Kernels
-/// are written once, for both.
-/// How far ahead `get_ahead` asks for data, in elements (2 KiB): a page that the hardware's prefetcher has not seen yet
-/// costs long arithmetic about a microsecond otherwise, since too few loads are in flight.
+/// How far ahead `get_ahead` prefetches, in elements (2 KiB). Without it, a page that the hardware's prefetcher has not
+/// seen costs long arithmetic about a microsecond, because too few loads are in flight.
 constexpr Count kAhead = 512;
+/// Where a kernel reads and writes: a whole vector at `i`, or the `count` < W values left at the end of a row. Kernels
+/// are written once for both.
 struct Whole {
   Count i;
   ORRERY_MEMBER F get(const float* p, float = 0.0F) const { return load(p + i); }
-  /// For operands that may come from memory, in loops of long arithmetic.
+  /// For operands that may come from memory, in loops with long arithmetic.
   ORRERY_MEMBER F get_ahead(const float* p) const {
     __builtin_prefetch(p + i + kAhead);
     return load(p + i);
@@ -117,7 +117,8 @@ ORRERY_INLINE void for_each(Count count, Body body) {
   if (i < count) body(Rest{i, count - i});
 }
 
-/// The sum of term(at) over `count` elements, in four accumulators. Lanes past the end must contribute 0: `get`'s fill.
+/// The sum of term(at) over `count` elements, in four accumulators. Lanes past the end must contribute 0, as `get`
+/// fills them.
 template <class Term>
 ORRERY_INLINE float sum_of(Count count, Term term) {
   F a{}, b{}, c{}, d{};
@@ -133,7 +134,7 @@ ORRERY_INLINE float sum_of(Count count, Term term) {
   return sum((a + b) + (c + d));
 }
 
-/// The largest of `count` elements; -infinity when there is none.
+/// The largest of `count` elements; -infinity if there are none.
 ORRERY_INLINE float largest_of(const float* x, Count count) {
   const float none = -__builtin_inff();
   F a = splat(none), b = a, c = a, d = a;

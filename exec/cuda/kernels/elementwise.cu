@@ -1,4 +1,5 @@
 // Activations, additions and rotary positions: 16 bytes of every operand per thread where they allow it.
+#include "exec/cuda/kernels/activations_device.h"
 #include "exec/cuda/kernels/device.h"
 #include "exec/cuda/kernels/functions_device.h"
 #include "exec/cuda/kernels/kernels.h"
@@ -67,34 +68,6 @@ struct TanhGrad {
     Pack<N> g = load<N>(dy + i);
 #pragma unroll
     for (int e = 0; e < N; ++e) g.v[e] *= 1.0F - out.v[e] * out.v[e];
-    store(dx + i, g);
-  }
-};
-
-template <class T>
-struct Relu {
-  const T* x;
-  T* y;
-  template <int N>
-  __device__ void run(int64_t i) const {
-    Pack<N> v = load<N>(x + i);
-#pragma unroll
-    for (int e = 0; e < N; ++e) v.v[e] = v.v[e] <= 0 ? 0.0F : v.v[e];  // NaN stays NaN
-    store(y + i, v);
-  }
-};
-
-template <class T>
-struct ReluGrad {
-  const T* dy;
-  const T* y;
-  T* dx;
-  template <int N>
-  __device__ void run(int64_t i) const {
-    const Pack<N> out = load<N>(y + i);
-    Pack<N> g = load<N>(dy + i);
-#pragma unroll
-    for (int e = 0; e < N; ++e) g.v[e] = out.v[e] > 0 ? g.v[e] : 0.0F;
     store(dx + i, g);
   }
 };

@@ -2,6 +2,7 @@
 // zero, moved as bits. A block has a piece of the values; how many lie before each piece is a scan between two passes.
 // What had no room is computed again, by blocks that see on the device whether they are needed.
 #include "exec/cuda/kernels/device.h"
+#include "exec/cuda/kernels/scan_device.h"
 #include "exec/cuda/kernels/values.h"
 #include "models/fp8.h"
 
@@ -55,27 +56,6 @@ __device__ inline void store_group(U* to, int64_t i, int64_t count, bool whole, 
   } else {
     for (int e = 0; e < kGroup && i + e < count; ++e) to[i + e] = group.v[e];
   }
-}
-
-/// How much the threads before this one have; `total`: all of them. All of the block must call it.
-__device__ inline int before_me(int mine, int& total) {
-  __shared__ int of_warp[kThreads / kWarp];
-  const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
-  int upto = mine;
-  for (int offset = 1; offset < kWarp; offset *= 2) {
-    const int other = __shfl_up_sync(kAllLanes, upto, static_cast<unsigned>(offset));
-    if (lane >= offset) upto += other;
-  }
-  __syncthreads();  // whoever still reads those before
-  if (lane == kWarp - 1) of_warp[warp] = upto;
-  __syncthreads();
-  int first = 0;
-  total = 0;
-  for (int w = 0; w < kThreads / kWarp; ++w) {
-    if (w < warp) first += of_warp[w];
-    total += of_warp[w];
-  }
-  return first + upto - mine;
 }
 
 /// Block: one piece. Bits, and how many of them are set.

@@ -111,6 +111,34 @@ __device__ inline AdamFactors adam_factors(const UpdateStep& step, double rate) 
   return made;
 }
 
+struct AdamWTile {
+  const Floats& gradient;
+  const Target& target;
+  const UpdateStep& step;
+  const DeviceRange& range;
+  const AdamFactors& f;
+  float* first;
+  float* second;
+  float keep;
+  template <int N>
+  __device__ void run(int64_t at) const {
+    const Pack<N> g = load<N>(gradient, at);
+    Pack<N> m = load<N>(first + at);
+    Pack<N> v = load<N>(second + at);
+    Pack<N> p = load<N>(target.parameter, at);
+#pragma unroll
+    for (int e = 0; e < N; ++e) {
+      const float clipped = g.v[e] * f.gradient;
+      m.v[e] = f.beta1 * m.v[e] + f.rest1 * clipped;
+      v.v[e] = f.beta2 * v.v[e] + f.rest2 * (clipped * clipped);
+      p.v[e] = keep * p.v[e] - f.rate * (m.v[e] / (sqrtf(v.v[e]) * f.denominator + f.epsilon));
+    }
+    store(first + at, m);
+    store(second + at, v);
+    write_parameter(target, step, range, at, p);
+  }
+};
+
 /// Adds up the partial sums of each range's tiles, in order: one block per range. norms[2 norms + i] += share * sum i.
 void add_norms(cudaStream_t stream, const Tables& tables, float* norms);
 

@@ -69,34 +69,6 @@ __global__ void step_values_kernel(StepValues* to, StepValues values) {
 }
 
 // -- AdamW ------------------------------------------------------------------------------------------------------------
-struct AdamWTile {
-  const Floats& gradient;
-  const Target& target;
-  const UpdateStep& step;
-  const DeviceRange& range;
-  const AdamFactors& f;
-  float* first;
-  float* second;
-  float keep;
-  template <int N>
-  __device__ void run(int64_t at) const {
-    const Pack<N> g = load<N>(gradient, at);
-    Pack<N> m = load<N>(first + at);
-    Pack<N> v = load<N>(second + at);
-    Pack<N> p = load<N>(target.parameter, at);
-#pragma unroll
-    for (int e = 0; e < N; ++e) {
-      const float clipped = g.v[e] * f.gradient;
-      m.v[e] = f.beta1 * m.v[e] + f.rest1 * clipped;
-      v.v[e] = f.beta2 * v.v[e] + f.rest2 * (clipped * clipped);
-      p.v[e] = keep * p.v[e] - f.rate * (m.v[e] / (sqrtf(v.v[e]) * f.denominator + f.epsilon));
-    }
-    store(first + at, m);
-    store(second + at, v);
-    write_parameter(target, step, range, at, p);
-  }
-};
-
 __global__ void __launch_bounds__(kThreads) adamw_kernel(Floats gradient, Target target, float* first, float* second,
                                                          Tables tables, UpdateStep step, bool packed) {
   const RangeTile tile = tables.tiles[blockIdx.x];
@@ -183,6 +155,41 @@ __global__ void __launch_bounds__(kThreads)
                      tile.decay != 0 ? static_cast<float>(step.decay) : 0.0F, static_cast<float>(step.now->rate),
                      static_cast<float>(step.beta1), static_cast<float>(1 - step.beta1), static_cast<float>(step.beta2),
                      static_cast<float>(1 - step.beta2)});
+}
+
+// -- Adagrad ----------------------------------------------------------------------------------------------------------
+struct AdagradTile {
+  const Floats& gradient;
+  const Target& target;
+  const UpdateStep& step;
+  const DeviceRange& range;
+  float* sums;
+  float clip, decay, rate, epsilon;
+  template <int N>
+  __device__ void run(int64_t at) const {
+    Pack<N> g = load<N>(gradient, at);
+    Pack<N> s = load<N>(sums + at);
+    Pack<N> p = load<N>(target.parameter, at);
+#pragma unroll
+    for (int e = 0; e < N; ++e) {
+      g.v[e] = g.v[e] * clip + decay * p.v[e];
+      s.v[e] += g.v[e] * g.v[e];
+      p.v[e] -= rate * g.v[e] / (sqrtf(s.v[e]) + epsilon);
+    }
+    store(sums + at, s);
+    write_parameter(target, step, range, at, p);
+  }
+};
+
+__global__ void __launch_bounds__(kThreads)
+    adagrad_kernel(Floats gradient, Target target, float* sums, Tables tables, UpdateStep step, bool packed) {
+  if (skips(step)) return;
+  const RangeTile tile = tables.tiles[blockIdx.x];
+  if (tile.range < 0) return over_tile(tile, packed, CopyOnly{target});
+  over_tile(tile, packed,
+            AdagradTile{gradient, target, step, tables.ranges[tile.range], sums, coefficient_of(step),
+                        tile.decay != 0 ? static_cast<float>(step.decay) : 0.0F, static_cast<float>(step.now->rate),
+                        static_cast<float>(step.epsilon)});
 }
 
 // -- LAMB -------------------------------------------------------------------------------------------------------------
@@ -342,6 +349,11 @@ void momentum_update(cudaStream_t stream, Floats gradient, const Target& target,
     ORRERY_LAUNCH(lion_kernel, row_grid(tables.tile_count, "lion"), dim3(kThreads), 0, stream, gradient, target,
                   momentum, tables, step, packed);
     return check_launch("lion");
+  }
+  if (step.rule == Rule::adagrad) {
+    ORRERY_LAUNCH(adagrad_kernel, row_grid(tables.tile_count, "adagrad"), dim3(kThreads), 0, stream, gradient, target,
+                  momentum, tables, step, packed);
+    return check_launch("adagrad");
   }
   ORRERY_LAUNCH(sgd_kernel, row_grid(tables.tile_count, "sgd"), dim3(kThreads), 0, stream, gradient, target, momentum,
                 tables, step, packed);

@@ -41,6 +41,7 @@ struct DeviceRange {
   int64_t logical = 0;
   uint64_t stream = 0;
   double share = 1, all_rows = 0, all_columns = 0;
+  double orthogonal = 0;
   int32_t decay = 0;
 };
 
@@ -65,12 +66,13 @@ struct Tables {
 /// right in the next step too.
 struct StepValues {
   int64_t step = 0;  ///< training step that has begun
-  double rate = 0;
+  double rate = 0, matrix_rate = 0;
+  bool operator==(const StepValues&) const = default;
 };
 void set_step_values(cudaStream_t stream, StepValues* to, const StepValues& values);
 
 /// models::UpdateRule.
-enum class Rule : int32_t { sgd, lion };
+enum class Rule : int32_t { sgd, lion, adagrad };
 
 /// What an update is told beside its operands. Constants are rounded to fp32 where they are used, once, from double:
 /// computed in float, 1 - 0.999 would be off by 5e-5 of itself.
@@ -82,6 +84,7 @@ struct UpdateStep {
   Rule rule = Rule::sgd;  ///< of momentum_update
   bool adaptive = true;   ///< Adafactor, as the next two
   double clip_update = 1, decay_power = 0.8;
+  double matrix_decay = 0;             ///< Muon's matrices
   const float* coefficient = nullptr;  ///< of the gradient; null: 1
   const float* scaling = nullptr;      ///< loss scaling (4): steps skipped so far, and whether this one is
   bool stochastic = false;             ///< parameters in bf16 are rounded at random
@@ -112,6 +115,12 @@ void lamb_moments(cudaStream_t stream, Floats gradient, Floats parameter, float*
                   const Tables& tables, const UpdateStep& step);
 void lamb(cudaStream_t stream, const float* first, const float* second, const float* norms, const Target& target,
           const Tables& tables, const UpdateStep& step);
+
+// muon.cu (Jordan et al. 2024; models/op.h). `second` is of the elements that are of no matrix.
+void muon_moments(cudaStream_t stream, Floats gradient, float* momentum, float* direction, int64_t count,
+                  const Tables& tables, const UpdateStep& step);
+void muon(cudaStream_t stream, Floats gradient, const float* direction, const Target& target, float* first,
+          float* second, const Tables& tables, const UpdateStep& step);
 
 // factored.cu: Adafactor (Shazeer and Stern 2018, algorithms 4 and 5). Tiles are rows of matrices.
 void factor_sums(cudaStream_t stream, Floats gradient, float* sums, const Tables& tables, const UpdateStep& step);

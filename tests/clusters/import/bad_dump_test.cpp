@@ -103,7 +103,7 @@ TEST(NcclTopology, AGpuDirectlyUnderTheSystemIsRefused) {
   const std::string text = "<system version=\"1\">\n  <gpu dev=\"0\" sm=\"80\" rank=\"0\"/>\n</system>\n";
   const base::Diagnostic error = error_of(text);
   expect_place(error, "E0303", 2, 3);
-  EXPECT_THAT(error.message, HasSubstr("`<gpu>` may not stand in `<system>`"));
+  EXPECT_THAT(error.message, HasSubstr("`<gpu>` may not be inside `<system>`"));
 }
 
 TEST(NcclTopology, ATargetThatDoesNotExistIsNamed) {

@@ -50,6 +50,7 @@ std::shared_ptr<World> world_of(const std::string& id) {
 
 std::size_t size_of(ncclDataType_t type) {
   if (type == ncclInt64) return 8;
+  if (type == ncclUint8) return 1;
   return type == ncclFloat16 || type == ncclBfloat16 ? 2 : 4;
 }
 
@@ -281,7 +282,8 @@ void reduce(ncclDataType_t type, const Meeting& meeting, std::size_t first, std:
     case ncclFloat16: return reduce<__half>(meeting, first, count, op, target);
     case ncclBfloat16: return reduce<__nv_bfloat16>(meeting, first, count, op, target);
     case ncclInt32: return reduce<int>(meeting, first, count, op, target);
-    case ncclInt64: break;
+    case ncclInt64:
+    case ncclUint8: break;
   }
   std::fprintf(stderr, "NCCL emulation: no sums of this type\n");
   std::abort();

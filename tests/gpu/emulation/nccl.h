@@ -19,7 +19,7 @@ enum ncclResult_t {
   ncclRemoteError = 6,
   ncclInProgress = 7
 };
-enum ncclDataType_t { ncclInt32 = 2, ncclInt64 = 4, ncclFloat16 = 6, ncclFloat32 = 7, ncclBfloat16 = 9 };
+enum ncclDataType_t { ncclUint8 = 1, ncclInt32 = 2, ncclInt64 = 4, ncclFloat16 = 6, ncclFloat32 = 7, ncclBfloat16 = 9 };
 enum ncclRedOp_t { ncclSum = 0, ncclMax = 2 };
 struct ncclUniqueId {
   char internal[128];

@@ -1,9 +1,9 @@
 // Sizes and places of P, Q and the error.
-#include "plan/lower/low_rank.h"
+#include "plan/outline/low_rank.h"
 
 #include <algorithm>
 
-#include "plan/lower/buckets.h"
+#include "plan/outline/factors.h"
 
 namespace orrery::plan {
 
@@ -22,12 +22,19 @@ std::int64_t rank_of(const MatrixShape& matrix, const Compression& compression) 
 LowRankSizes place_matrix(LowRankSizes& sizes, const MatrixShape& matrix, const Compression& compression) {
   const auto take = [](std::int64_t& sum, std::int64_t elements) {
     const std::int64_t begin = sum;
-    sum += (elements + kParameterAlignment - 1) / kParameterAlignment * kParameterAlignment;
+    sum += round_up(elements, kParameterAlignment);
     return begin;
   };
   const std::int64_t rank = rank_of(matrix, compression), elements = matrix.rows * matrix.columns;
   if (rank == 0) return {-1, -1, -1, take(sizes.rest, elements)};
   return {take(sizes.error, elements), take(sizes.p, matrix.rows * rank), take(sizes.q, matrix.columns * rank), -1};
+}
+
+LowRankSizes low_rank_sizes(const std::vector<MatrixShape>* matrices, const Compression& compression) {
+  LowRankSizes sizes;
+  if (matrices != nullptr)
+    for (const MatrixShape& matrix : *matrices) (void)place_matrix(sizes, matrix, compression);
+  return sizes;
 }
 
 LowRankSizes place_low_rank(Bucket& bucket, const Compression& compression) {

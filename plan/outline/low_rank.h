@@ -26,6 +26,9 @@ struct LowRankSizes {
 /// Counts a parameter in; returns where its parts begin (-1 where it has none; `rest` -1 where it is compressed).
 LowRankSizes place_matrix(LowRankSizes& sizes, const MatrixShape& matrix, const Compression& compression);
 
+/// Of all parameters; nullptr: none.
+[[nodiscard]] LowRankSizes low_rank_sizes(const std::vector<MatrixShape>* matrices, const Compression& compression);
+
 /// Gives the ranges of a bucket their places.
 LowRankSizes place_low_rank(Bucket& bucket, const Compression& compression);
 

@@ -1,7 +1,5 @@
 // Places of norms and factors.
-#include "plan/lower/factors.h"
-
-#include "plan/lower/buckets.h"
+#include "plan/outline/factors.h"
 
 namespace orrery::plan {
 

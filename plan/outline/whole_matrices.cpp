@@ -1,5 +1,5 @@
 // Places of whole matrices, and the shares of the work on them.
-#include "plan/lower/whole_matrices.h"
+#include "plan/outline/whole_matrices.h"
 
 #include <algorithm>
 #include <numeric>

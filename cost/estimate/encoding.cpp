@@ -1,0 +1,61 @@
+/// Encodings, a layer at a time.
+#include "cost/estimate/encoding.h"
+
+#include <map>
+
+#include "cost/estimate/fold.h"
+#include "cost/estimate/offload.h"
+#include "cost/estimate/update.h"
+#include "models/encoding.h"
+#include "models/operators.h"
+#include "plan/lower/encode.h"
+
+namespace orrery::cost {
+
+using models::DType;
+using models::Op;
+using models::OpKind;
+
+void add_encoding(LayerCosts& costs, const models::LayerProgram& program, const std::vector<int>& life_of,
+                  const plan::Compression& compression, const Pricing& pricing) {
+  const plan::ActivationEncoding encoding = compression.activations;
+  if (encoding == plan::ActivationEncoding::none || costs.kind != models::LayerKind::block) return;
+  const bool lossless = encoding == plan::ActivationEncoding::lossless;
+  const std::int64_t bits = plan::bits_of(encoding);
+  std::map<int, const Op*> rectified;
+  for (const models::Part& part : program.forward)
+    for (const Op& op : part.ops)
+      if (op.kind == OpKind::relu) rectified[op.out.front()] = &op;
+  std::vector<bool> statistic(program.tensors.size(), false);
+  for (const models::Part& part : program.forward)
+    for (const Op& op : part.ops) {
+      for (std::size_t i = 0; i < op.out.size(); ++i)
+        if (op.out[i] >= 0 && models::is_statistic(op, i)) statistic[static_cast<std::size_t>(op.out[i])] = true;
+    }
+  for (std::size_t i = 0; i < program.tensors.size(); ++i) {
+    const models::Tensor& t = program.tensors[i];
+    if (life_of[i] < 0 || life_of[i] == costs.y || statistic[i] || !crosses(costs, life_of[i])) continue;
+    if (t.role == models::TensorRole::tokens || t.role == models::TensorRole::targets) continue;
+    const auto sparse = rectified.find(static_cast<int>(i));
+    if (lossless && sparse == rectified.end()) continue;
+    Life& life = costs.lives[static_cast<std::size_t>(life_of[i])];
+    Op op = flat(OpKind::encode, t.dtype, t.elements());
+    op.k = bits;
+    if (lossless) {
+      op = flat(OpKind::sparse_encode, t.dtype, sparse->second->m, sparse->second->n);
+      op.capacity = plan::kept_values(t.elements(), compression.capacity);
+    }
+    life.encoded = arena_bytes(lossless ? models::sparse_bytes(t.elements(), op.capacity, models::size_of(t.dtype))
+                                        : models::encoded_bytes(t.elements(), bits),
+                               DType::uint8);
+    costs.forward.compute += pricing.compute_time({&op, 1}).value;
+    costs.forward.host += pricing.host_time({&op, 1}).value;
+    op.kind = lossless ? OpKind::sparse_decode : OpKind::decode;
+    const bool again = costs.recomputation == plan::Recompute::full;
+    Pass& pass = again ? costs.recompute : costs.backward;
+    pass.compute += pricing.compute_time({&op, 1}).value;
+    pass.host += pricing.host_time({&op, 1}).value;
+  }
+}
+
+}  // namespace orrery::cost

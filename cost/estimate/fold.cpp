@@ -1,0 +1,188 @@
+// Sums over the items of outlines.
+#include "cost/estimate/fold.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/ensure.h"
+#include "plan/outline/reduction.h"
+#include "plan/outline/turns.h"
+#include "plan/outline/update.h"
+#include "plan/schedule/place.h"
+
+namespace orrery::cost {
+
+using plan::Memory;
+using plan::Outline;
+using plan::Over;
+
+double arena_bytes(std::int64_t elements, models::DType dtype) {
+  const std::int64_t bytes = elements * models::size_of(dtype);
+  return static_cast<double>((bytes + plan::kAlignment - 1) / plan::kAlignment * plan::kAlignment);
+}
+
+const std::vector<int>& Fold::members(Over over, bool experts) const {
+  switch (over) {
+    case Over::tensor: return groups_.tensor;
+    case Over::data: return groups_.data_of(experts);
+    case Over::copies: return groups_.copies;
+    case Over::near: return groups_.near;
+    case Over::far: return groups_.far;
+    case Over::parts: return groups_.parts;
+  }
+  ENSURE(false, "no group {}", static_cast<int>(over));
+}
+
+double Fold::time(const Outline& outline, const plan::Item& item, bool experts) const {
+  if (!item.is_message()) return pricing_.compute_time(item.ops).value;
+  const base::Bytes bytes{static_cast<double>(outline.message_bytes(item))};
+  return pricing_.collective_time(item.kind, bytes, members(item.over, experts), plan::Stream::data).value;
+}
+
+FoldTimes Fold::times(const Outline& outline, bool experts) const {
+  FoldTimes sum;
+  for (const plan::Item& item : outline.items)
+    (!item.is_message()          ? sum.compute
+     : item.over == Over::tensor ? sum.over_tensor
+                                 : sum.messages) += time(outline, item, experts);
+  return sum;
+}
+
+double Fold::joined(const Outline& outline) const {
+  double sum = 0;
+  for (const plan::Item& item : outline.items)
+    for (const models::Op& op : item.ops) sum += pricing_.op_time(op).value;
+  return sum;
+}
+
+double state_bytes(const BucketSize& bucket, const plan::PlanSpec& spec, double moment_bytes) {
+  constexpr double kMoments = 2 * sizeof(float);
+  double sum = 0;
+  for (const Memory memory : plan::kStates) {
+    const plan::Slot state = plan::state_of(memory, bucket, spec);
+    const bool moment = memory == Memory::first_moment || memory == Memory::second_moment;
+    // A framework may keep Adam's in other types.
+    const bool adams = moment && spec.moments() > 1 && state.dtype == models::DType::fp32 && bucket.whole == nullptr;
+    sum += arena_bytes(state.elements, state.dtype) * (adams ? moment_bytes / kMoments : 1);
+  }
+  return sum;
+}
+
+namespace {
+
+plan::StageTotals totals_of(const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec) {
+  plan::StageTotals totals;
+  for (const BucketSize& b : buckets) add_to(totals, b, spec, b.count);
+  return totals;
+}
+
+}  // namespace
+
+double factor_bytes(const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec) {
+  return arena_bytes(totals_of(buckets, spec).factors.elements, models::DType::fp32);
+}
+
+namespace {
+
+/// Lives of temporary memory, from the first item that uses it to the last.
+class Lives {
+ public:
+  /// One bucket's outline, whose parts run in this order, others' in between. `own`: number of the bucket.
+  void run(const Outline& outline, int part, std::size_t own) {
+    for (const plan::Item& item : outline.items) {
+      if (item.part != part) continue;
+      for (const int operand : {item.source, item.target}) use(outline, operand, own);
+      for (const models::Op& op : item.ops)
+        for (const std::vector<int>* operands : {&op.in, &op.out})
+          for (const int operand : *operands) use(outline, operand, own);
+      ++now_;
+    }
+  }
+
+  [[nodiscard]] double most() const {
+    std::vector<double> change(now_ + 1, 0);
+    for (const Life& life : lives_) {
+      change[life.first] += life.bytes;
+      change[life.last + 1] -= life.bytes;
+    }
+    double alive = 0, most = 0;
+    for (const double c : change) most = std::max(most, alive += c);
+    return most;
+  }
+
+ private:
+  static constexpr std::size_t kOfStage = ~std::size_t{0};
+  struct Life {
+    std::size_t own = 0;   ///< bucket, or kOfStage
+    std::size_t slot = 0;  ///< of the bucket's outline; of a stage: its memory
+    std::size_t first = 0, last = 0;
+    double bytes = 0;
+  };
+
+  void use(const Outline& outline, int operand, std::size_t own) {
+    if (operand < 0) return;
+    const plan::Slot& slot = outline.slot_of(operand);
+    const bool shared = std::ranges::find(plan::kStageTemporaries, slot.memory) != std::end(plan::kStageTemporaries);
+    if (!shared && slot.memory != Memory::temporary) return;
+    const std::size_t owner = shared ? kOfStage : own;
+    const auto place = shared ? static_cast<std::size_t>(slot.memory)
+                              : static_cast<std::size_t>(outline.operands[static_cast<std::size_t>(operand)].slot);
+    const double bytes = arena_bytes(slot.elements, slot.dtype);
+    for (auto life = lives_.rbegin(); life != lives_.rend(); ++life)
+      if (life->own == owner && life->slot == place) {
+        life->last = now_;
+        return;
+      }
+    lives_.push_back({owner, place, now_, now_, bytes});
+  }
+
+  std::vector<Life> lives_;
+  std::size_t now_ = 0;
+};
+
+/// More equal buckets in a row than this need no more at a time.
+std::int64_t distinct(int parts) {
+  return parts == 1 ? 1 : parts + 1;
+}
+
+}  // namespace
+
+double reduction_bytes(const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec) {
+  const plan::Reduces when = spec.reduces_early() ? plan::Reduces::in_the_last_pass : plan::Reduces::at_the_end;
+  double most = 0;
+  if (!plan::reductions_need_memory(spec)) return most;
+  for (const bool low_rank : {false, true}) {
+    if (low_rank ? !spec.low_rank() : spec.low_rank() && spec.plain_steps() == 0) continue;
+    Lives lives;
+    std::vector<Outline> outlines;
+    outlines.reserve(buckets.size());
+    for (const BucketSize& b : buckets) outlines.push_back(plan::reduction_of(b, spec, when, low_rank));
+    std::size_t number = 0;
+    const auto run = [&](const std::pair<std::size_t, std::size_t>& one, int part) {
+      lives.run(outlines[one.first], part, one.second);
+    };
+    plan::Turns<std::pair<std::size_t, std::size_t>, decltype(run)> turns(run);
+    for (std::size_t i = 0; i < buckets.size(); ++i)
+      for (std::int64_t k = 0; k < std::min<std::int64_t>(buckets[i].count, distinct(outlines[i].parts)); ++k)
+        turns.add({i, number++}, outlines[i].parts);
+    turns.flush();
+    most = std::max(most, lives.most());
+  }
+  return most;
+}
+
+double update_bytes(const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec) {
+  if (!plan::updates_need_memory(spec)) return 0;
+  const plan::StageTotals totals = totals_of(buckets, spec);
+  Lives lives;
+  std::size_t number = 0;
+  for (int round = 0; round < plan::update_rounds(spec); ++round) {
+    for (const BucketSize& b : buckets)
+      for (std::int64_t k = 0; k < std::min<std::int64_t>(b.count, 2); ++k)
+        lives.run(plan::update_of(b, totals, spec, round, number == 0), 0, number), ++number;
+    lives.run(plan::agreement_of(totals, spec, round), 0, number++);
+  }
+  return lives.most();
+}
+
+}  // namespace orrery::cost

@@ -1,0 +1,49 @@
+#pragma once
+/// Prices and memory of outlines (plan/outline/): what happens to a stage's buckets, without lowering it.
+#include <cstdint>
+#include <vector>
+
+#include "cost/estimate/memory.h"
+#include "cost/estimate/stage_groups.h"
+#include "cost/prices/pricing.h"
+#include "plan/outline/outline.h"
+
+namespace orrery::cost {
+
+/// Seconds of a bucket's items.
+struct FoldTimes {
+  double over_tensor = 0;  ///< messages of the tensor group
+  double messages = 0;     ///< all others
+  double compute = 0;      ///< with what each step costs by itself
+};
+
+class Fold {
+ public:
+  Fold(const Pricing& pricing, const StageGroups& groups) : pricing_(pricing), groups_(groups) {}
+
+  [[nodiscard]] double time(const plan::Outline& outline, const plan::Item& item, bool experts) const;
+  [[nodiscard]] FoldTimes times(const plan::Outline& outline, bool experts) const;
+  /// Of operators alone, which join a step that other buckets or operators share.
+  [[nodiscard]] double joined(const plan::Outline& outline) const;
+
+ private:
+  [[nodiscard]] const std::vector<int>& members(plan::Over over, bool experts) const;
+  const Pricing& pricing_;
+  const StageGroups& groups_;
+};
+
+/// Bytes that a buffer takes in the arena.
+[[nodiscard]] double arena_bytes(std::int64_t elements, models::DType dtype);
+
+/// Bytes of one bucket's states, masters and moments, and of PowerSGD's. `moment_bytes`: both of Adam's moments, per
+/// parameter.
+[[nodiscard]] double state_bytes(const BucketSize& bucket, const plan::PlanSpec& spec, double moment_bytes);
+/// Bytes of a stage's factors (Adafactor).
+[[nodiscard]] double factor_bytes(const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec);
+
+/// The most bytes of temporary memory at a time while a stage's gradients are reduced behind its passes.
+[[nodiscard]] double reduction_bytes(const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec);
+/// The same while its parameters are updated and gathered.
+[[nodiscard]] double update_bytes(const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec);
+
+}  // namespace orrery::cost

@@ -1,0 +1,202 @@
+// Prices of outlines over a stage's buckets.
+#include "cost/estimate/step_end.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "cost/estimate/fold.h"
+#include "cost/estimate/offload.h"
+#include "cost/estimate/parameter_server.h"
+#include "cost/estimate/update.h"
+#include "cost/parameters/habits.h"
+#include "plan/outline/update.h"
+
+namespace orrery::cost {
+
+namespace {
+
+class End {
+ public:
+  End(const Pricing& pricing, const plan::PlanSpec& spec, const std::vector<BucketSize>& buckets,
+      const StageGroups& groups)
+      : pricing_(pricing),
+        spec_(spec),
+        buckets_(buckets),
+        groups_(groups),
+        fold_(pricing, groups),
+        gathers_next_(number_of(pricing.stack(), "stack.gathers_next", 0) != 0 && !spec.asynchronous() &&
+                      !spec.has_server() && !spec.exchanges_by_node()) {}
+
+  [[nodiscard]] const NextGathers& next() const { return next_; }
+  void run(StageTimes& t) {
+    const int zero = zero_of(spec_);
+    const bool on_host = spec_.offload.optimizer != plan::Space::device;
+    t.begin = dispatch() + 2 * op(flat(models::OpKind::fill_zero, models::DType::fp32, 1));
+    const double clip = clip_time();
+    t.norm = clip;
+    for (const BucketSize& b : buckets_) {
+      const auto count = static_cast<double>(b.count);
+      const bool adds_up = zero >= 2 || on_host;  // sums micro-batches elsewhere
+      if (adds_up || pricing_.stack().zero_gradients || !b.written)
+        t.begin += count * fold_.joined(plan::zeroed_at_start(b, spec_));
+      reduced_.push_back(fold_.times(plan::reduction_of(b, spec_, reduces(spec_)), b.experts));
+      t.reduce += count * (reduced_.back().over_tensor + reduced_.back().messages);
+      t.keep += count * reduced_.back().compute;
+      t.norm += count * fold_.joined(plan::squared(b, spec_));
+      add_to(totals_, b, spec_, b.count);
+    }
+    for (int round = 0; round < plan::update_rounds(spec_); ++round) run(t, round);
+    std::tie(t.update, t.gather) = chain_.times(pricing_.overlaps(plan::Stream::data));
+    if (spec_.has_server()) serve(t, served_, spec_, pricing_);
+    if (on_host) run_on_host(t, clip);
+  }
+
+ private:
+  /// The steps that square gradients and clip them, without the squares.
+  double clip_time() const {
+    double clip = 2 * dispatch() + op(flat(models::OpKind::clip_coefficient, models::DType::fp32, 1));
+    if (spec_.precision != models::DType::fp16) return clip;
+    clip += dispatch() + op(flat(models::OpKind::overflow, models::DType::fp32, 1)) +
+            op(flat(models::OpKind::loss_scale, models::DType::fp32, 4));
+    const std::vector<int>& others = zero_of(spec_) == 0 ? groups_.data : groups_.copies;
+    const base::Bytes flag{static_cast<double>(sizeof(float))};
+    if (others.size() > 1)
+      clip += pricing_.collective_time(plan::CollectiveKind::all_reduce, flag, others, plan::Stream::data).value;
+    return clip;
+  }
+
+  /// A round over all buckets, and what ranks agree on behind it; the last one updates and gathers.
+  void run(StageTimes& t, int round) {
+    const bool last = round + 1 == plan::update_rounds(spec_);
+    for (std::size_t i = 0; i < buckets_.size(); ++i) {
+      const BucketSize& b = buckets_[i];
+      const plan::Outline outline = plan::update_of(b, totals_, spec_, round, false);
+      if (last) {
+        update(i, outline);
+        continue;
+      }
+      t.norm += static_cast<double>(b.count) * fold_.times(outline, b.experts).compute;
+      if (i == 0)  // and clears what all add to
+        t.norm += fold_.joined(plan::update_of(b, totals_, spec_, round, true)) - fold_.joined(outline);
+    }
+    const FoldTimes agreed = fold_.times(plan::agreement_of(totals_, spec_, round), false);
+    t.norm += agreed.compute + agreed.over_tensor + agreed.messages;
+  }
+
+  void update(std::size_t i, const plan::Outline& outline) {
+    const BucketSize& b = buckets_[i];
+    UpdateChain::Part part{.count = b.count};
+    for (const plan::Item& item : outline.items) {
+      const double seconds = fold_.time(outline, item, b.experts);
+      if (item.is_message())
+        (item.phase == plan::Phase::parameter_gather ? part.gather : part.meet) += seconds;
+      else
+        part.directions += std::exchange(part.update, seconds);  // the last one updates
+    }
+    if (gathers_next_) next_.add(b.count, part.gather);
+    chain_.add({part.count, part.directions, part.meet, part.update, gathers_next_ ? 0 : part.gather});
+    served_.push_back({b.count, reduced_[i].over_tensor + reduced_[i].messages, part.update, part.gather});
+  }
+
+  void run_on_host(StageTimes& t, double clip) const {
+    std::vector<double> reduce;
+    for (const FoldTimes& one : reduced_) reduce.push_back(one.messages);
+    const HostUpdate host = host_update(buckets_, spec_, reduce, pricing_);
+    t.update = host.update;
+    t.reduce += host.reduce;
+    t.keep = 0;
+    t.norm = clip;
+    for (const BucketSize& b : buckets_) {
+      const double square = pricing_.on_host_time(plan::squared(b, spec_).items.front().ops).value;
+      t.norm += static_cast<double>(b.count) * (square - dispatch());
+    }
+  }
+
+  double op(const models::Op& o) const { return pricing_.op_time(o).value; }
+  double dispatch() const { return pricing_.compute_time(plan::Step{}).value; }
+
+  const Pricing& pricing_;
+  const plan::PlanSpec& spec_;
+  const std::vector<BucketSize>& buckets_;
+  const StageGroups& groups_;
+  Fold fold_;
+  std::vector<FoldTimes> reduced_;  ///< by bucket
+  plan::StageTotals totals_;
+  UpdateChain chain_;
+  NextGathers next_;
+  bool gathers_next_;
+  std::vector<ServedBucket> served_;
+};
+
+}  // namespace
+
+std::size_t StepEnds::KeyHash::operator()(const Key& key) const {
+  std::uint64_t h = key.size();
+  for (const std::int64_t v : key) h = (h ^ static_cast<std::uint64_t>(v)) * 0x9E3779B97F4A7C15ULL + (h >> 29);
+  return h;
+}
+
+/// What these times depend on beside buckets: the plan, and where the stage's ranks are. Empty: on more than that.
+StepEnds::Key StepEnds::key_of(const plan::PlanSpec& spec, const StageGroups& groups, std::size_t more) const {
+  Key key;
+  const bool by_shape = spec.low_rank() || plan::traits_of(spec.optimizer).whole_matrices;
+  if (by_shape || spec.has_server() || spec.mirrors() || spec.offload.optimizer != plan::Space::device) return key;
+  const int per_node = std::max(1, pricing_.cluster().devices_per_node);
+  const plan::Compression& c = spec.compression;
+  const auto flags = std::int64_t{spec.overlap_gradients} | std::int64_t{spec.asynchronous()} << 1 |
+                     std::int64_t{spec.momentum} << 2 | static_cast<std::int64_t>(spec.rounding) << 3 |
+                     static_cast<std::int64_t>(c.gradients) << 8 | static_cast<std::int64_t>(spec.optimizer) << 16 |
+                     static_cast<std::int64_t>(spec.precision) << 24 | std::int64_t{spec.zero_stage} << 32 |
+                     std::int64_t{spec.expert_tensor} << 40;
+  key.reserve(9 + more);
+  key = {groups.tensor.front() % per_node,
+         spec.data,
+         spec.tensor,
+         spec.context,
+         spec.expert,
+         spec.zero_group,
+         c.group,
+         flags};
+  return key;
+}
+
+void StepEnds::add(StageTimes& t, const plan::PlanSpec& spec, const std::vector<BucketSize>& buckets,
+                   const StageGroups& groups) {
+  const double forward = std::accumulate(t.forward_pass.begin(), t.forward_pass.end(), 0.0);
+  Key key = key_of(spec, groups, 8 * buckets.size());
+  const bool keeps = !key.empty();
+  if (keeps) {
+    for (const BucketSize& b : buckets)
+      key.insert(key.end(), {b.elements, b.shard, b.partial, b.parameters, b.factors.elements, b.factors.met, b.count,
+                             (b.embedding ? 1 : 0) + (b.experts ? 2 : 0) + (b.written ? 4 : 0)});
+    if (const auto found = ends_.find(key); found != ends_.end()) {
+      NextGathers next;
+      std::tie(t.begin, t.reduce, t.keep, t.norm, t.update, t.gather, next) = found->second;
+      t.begin += next.time(forward);
+      return;
+    }
+  }
+  End end(pricing_, spec, buckets, groups);
+  end.run(t);
+  if (keeps) ends_.emplace(std::move(key), Ends(t.begin, t.reduce, t.keep, t.norm, t.update, t.gather, end.next()));
+  t.begin += end.next().time(forward);
+}
+
+ReductionTimes StepEnds::reduction(const plan::BucketShape& b, const plan::PlanSpec& spec, plan::Reduces when,
+                                   const StageGroups& groups) {
+  Key key = key_of(spec, groups, 5);
+  const bool keeps = !key.empty();
+  if (keeps) {
+    key.insert(key.end(), {static_cast<std::int64_t>(when), b.elements, b.shard, b.partial, std::int64_t{b.experts}});
+    if (const auto found = reductions_.find(key); found != reductions_.end()) return found->second;
+  }
+  const Fold fold(pricing_, groups);
+  const plan::Outline outline = plan::reduction_of(b, spec, when);
+  const ReductionTimes times{fold.times(outline, b.experts), fold.joined(outline),
+                             fold.times(plan::gathered_in_pass(b, spec), b.experts).messages};
+  if (keeps) reductions_.emplace(std::move(key), times);
+  return times;
+}
+
+}  // namespace orrery::cost

@@ -1,0 +1,56 @@
+#pragma once
+/// The beginning and the end of a stage's step: gradients zeroed, reduced and squared, parameters updated and gathered,
+/// as plan/outline/ says. Private to cost/.
+#include <cstdint>
+#include <tuple>
+#include <unordered_map>
+#include <vector>
+
+#include "cost/estimate/fold.h"
+#include "cost/estimate/memory.h"
+#include "cost/estimate/stage_groups.h"
+#include "cost/estimate/stage_times.h"
+#include "cost/estimate/update.h"
+#include "cost/prices/pricing.h"
+#include "plan/outline/reduction.h"
+
+namespace orrery::cost {
+
+/// When gradients are reduced that passes have not reduced.
+[[nodiscard]] inline plan::Reduces reduces(const plan::PlanSpec& spec) {
+  return spec.reduces_early() ? plan::Reduces::in_the_last_pass : plan::Reduces::at_the_end;
+}
+
+/// A bucket's reduction, and its gather for a pass.
+struct ReductionTimes {
+  FoldTimes all;
+  double joined = 0;  ///< operators alone, in a step that buckets share
+  double gather = 0;  ///< ZeRO-3's of parameters, for one pass
+};
+
+/// Computes them once for all plans and stages whose buckets and groups are equal.
+class StepEnds {
+ public:
+  explicit StepEnds(const Pricing& pricing) : pricing_(pricing) {}
+
+  /// Sets begin, reduce, keep, norm, update and gather.
+  void add(StageTimes& t, const plan::PlanSpec& spec, const std::vector<BucketSize>& buckets,
+           const StageGroups& groups);
+  /// One bucket's reduction at this time.
+  [[nodiscard]] ReductionTimes reduction(const plan::BucketShape& bucket, const plan::PlanSpec& spec,
+                                         plan::Reduces when, const StageGroups& groups);
+
+ private:
+  using Key = std::vector<std::int64_t>;
+  struct KeyHash {
+    std::size_t operator()(const Key& key) const;
+  };
+  using Ends = std::tuple<double, double, double, double, double, double, NextGathers>;
+  [[nodiscard]] Key key_of(const plan::PlanSpec& spec, const StageGroups& groups, std::size_t more) const;
+
+  const Pricing& pricing_;
+  std::unordered_map<Key, Ends, KeyHash> ends_;
+  std::unordered_map<Key, ReductionTimes, KeyHash> reductions_;
+};
+
+}  // namespace orrery::cost

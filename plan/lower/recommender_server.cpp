@@ -1,0 +1,151 @@
+// Rings of lookups and gradients, pushes, and updates by worker.
+#include "plan/lower/recommender_server.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "base/index.h"
+#include "plan/lower/buckets.h"
+#include "plan/lower/lower_optimizer.h"
+#include "plan/lower/parameter_server.h"
+
+namespace orrery::plan {
+
+using base::at;
+using models::DType;
+using models::Op;
+using models::OpKind;
+
+namespace {
+
+View own_of(int buffer) {
+  return {buffer, 0, 1, true};
+}
+
+// Norms of all workers' gradients, each of its own.
+void norms(const RecommenderEnd& end) {
+  ClassBuilder& build = end.build;
+  const View squares = build.whole(end.norm_squared);
+  build.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, end.data, squares, squares, -1, -1);
+  const int norms = build.buffer("worker_norms", Purpose::scalars, DType::fp32, end.spec.data, true);
+  const auto of = [&](int buffer, int worker) { return build.view({buffer, worker, 1, false}); };
+  std::vector<Op> ops;
+  for (int w = 0; w < end.spec.data; ++w)
+    ops.push_back(build.flat(OpKind::clip_coefficient, DType::fp32, 1, {of(end.norm_squared, w)},
+                             {of(norms, w), of(end.coefficient, w)}));
+  ops.push_back(build.flat(OpKind::copy, DType::fp32, 1, {build.view(own_of(norms))},
+                           {build.view(build.whole(build.result().gradient_norm))}));
+  build.compute(Phase::optimizer, -1, "norm", std::move(ops));
+}
+
+// Of a server's shard of the replicated tables, worker by worker.
+void update_replicated(const RecommenderEnd& end, int index, int received_lookups) {
+  ClassBuilder& build = end.build;
+  const Bucket b = build.bucket(index);
+  const std::int64_t shard = b.shard_elements(), rows = shard / end.layout.embedding_dim;
+  const View own{b.parameters, 0, shard, true};
+  const int lookups = received_lookups >= 0 ? build.view({received_lookups, 0, rows, false}) : -1;
+  const Op op = replicated_update(end, shard, build.view({b.received, 0, shard, false}), lookups, build.view(own));
+  std::vector<Op> ops;
+  add_turns(build, op, end.spec.data, {b.received, received_lookups}, ops);
+  build.compute(Phase::optimizer, -1, "update_tables", std::move(ops)).bucket = index;
+  build.collective(Phase::parameter_gather, Stream::data, CollectiveKind::all_gather, end.data, own,
+                   build.whole(b.parameters), -1, index);
+}
+
+// Before lives are settled.
+void keep_for_updates(RankClass& c, const PlanSpec& spec, const LeftForUpdates& left) {
+  const auto keep = [&](const std::vector<int>& buffers, std::int32_t steps) {
+    for (const int buffer : buffers) {
+      if (buffer < 0) continue;
+      c.buffers[at(buffer)].persistent = true;
+      c.buffers[at(buffer)].versions = std::max(1, steps);
+    }
+  };
+  // A step's lookups are written ahead of the update that takes the oldest ones, its gradients behind it.
+  keep(left.looked_up, spec.staleness + 1);
+  keep(left.gradients, spec.staleness);
+}
+
+}  // namespace
+
+std::int64_t server_alignment(const PlanSpec& spec, std::int64_t embedding_dim) {
+  return spec.shards() * std::lcm(kParameterAlignment, embedding_dim);
+}
+
+int copied(ClassBuilder& build, int buffer) {
+  const Buffer& b = build.result().buffers[at(buffer)];
+  const DType dtype = b.dtype;
+  const std::int64_t elements = b.elements;
+  const int copy = build.buffer(b.name + ".pushed", b.purpose, dtype, elements, true);
+  build.compute(
+      Phase::gradient_reduce, -1, "counts",
+      {build.flat(OpKind::copy, dtype, elements, {build.view(build.whole(buffer))}, {build.view(build.whole(copy))})});
+  return copy;
+}
+
+void add_turns(ClassBuilder& build, const Op& op, int workers, const std::vector<int>& parts, std::vector<Op>& ops) {
+  if (workers == 1) return ops.push_back(op);
+  const auto of_worker = [&](std::vector<int>& operands, int worker) {
+    for (int& operand : operands) {
+      if (operand < 0) continue;
+      View v = build.view_at(operand);
+      if (std::find(parts.begin(), parts.end(), v.buffer) == parts.end()) continue;
+      v.elements = build.whole(v.buffer).elements / workers;
+      v.offset = worker * v.elements;
+      operand = build.view(v);
+    }
+  };
+  for (int w = 0; w < workers; ++w) {
+    ops.push_back(op);
+    ops.back().turn = w;
+    ops.back().turns = workers;
+    of_worker(ops.back().in, w);
+    of_worker(ops.back().out, w);
+  }
+}
+
+int lower_push(const RecommenderEnd& end, const std::function<void()>& tables) {
+  ClassBuilder& build = end.build;
+  build.open("push");
+  const auto count = static_cast<int>(build.result().buckets.size());
+  std::vector<Op> squares = {build.zero_of(end.norm_squared)};  // the last steps of a run have no block "begin"
+  for (int b = 0; end.reports && b < count; ++b) {
+    const View all = build.whole(build.bucket(b).gradients);
+    squares.push_back(build.flat(OpKind::norm_squared, DType::fp32, all.elements, {build.view(all)},
+                                 {build.view(own_of(end.norm_squared))}));
+    squares.back().accumulate = true;
+  }
+  if (end.reports) build.compute(Phase::optimizer, -1, "norm", std::move(squares));
+  report_pushed_loss(build, end.spec);
+  tables();
+  const auto push = [&](int from, int to, int bucket) {
+    build.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_to_all, end.data, build.whole(from),
+                     build.whole(to), -1, bucket);
+  };
+  for (int b = 0; b < count; ++b) push(build.bucket(b).gradients, build.bucket(b).received, b);
+  if (end.lookups < 0) return -1;
+  const int received = build.buffer("replicated_tables.lookups.received", Purpose::communication, DType::fp32,
+                                    build.whole(end.lookups).elements, true);
+  push(end.lookups, received, -1);
+  return received;
+}
+
+void lower_served(const RecommenderEnd& end, int received_lookups, const LeftForUpdates& left) {
+  ClassBuilder& build = end.build;
+  if (end.reports) norms(end);
+  Groups groups;
+  groups.data = end.data;
+  PlanSpec masters = end.spec;  // parameters are in fp32 whatever values are in
+  masters.precision = DType::fp32;
+  masters.zero_stage = 1;  // a server updates its shard
+  const auto& buckets = build.result().buckets;
+  const auto tables = std::find_if(buckets.begin(), buckets.end(), [](const Bucket& b) { return b.embedding; });
+  const int index = tables == buckets.end() ? -1 : static_cast<int>(tables - buckets.begin());
+  lower_update(build, groups, masters, end.coefficient, index);
+  if (index >= 0) update_replicated(end, index, received_lookups);
+  keep_for_updates(build.result(), end.spec, left);
+}
+
+}  // namespace orrery::plan

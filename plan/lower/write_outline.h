@@ -1,0 +1,75 @@
+#pragma once
+/// Outlines (plan/outline/) as steps of a lowered class: their memory gets buffers, their groups those of the mesh.
+/// Private to plan/.
+#include <array>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "plan/lower/class_builder.h"
+#include "plan/lower/groups.h"
+#include "plan/outline/outline.h"
+
+namespace orrery::plan {
+
+/// The shape of a lowered bucket, and what it points to.
+class ShapeOf {
+ public:
+  ShapeOf(const Bucket& bucket, const PlanSpec& spec);
+  ShapeOf(const ShapeOf&) = delete;
+  ShapeOf& operator=(const ShapeOf&) = delete;
+  [[nodiscard]] const BucketShape& operator*() const { return shape_; }
+
+ private:
+  std::vector<MatrixShape> matrices_;
+  WholeMatrices whole_;
+  BucketShape shape_;
+};
+
+/// Buffers by Memory; -1: none.
+using Buffers = std::array<int, kMemories>;
+
+/// Which bucket an outline is of, -1 for a stage's; the layer that its steps name; and the buffers of what it names.
+struct OutlinedBucket {
+  int bucket = -1;
+  std::int32_t layer = -1;
+  Buffers buffers = {};
+  std::string label = {};  ///< ahead of the names of temporary buffers
+};
+/// With the bucket's own buffers.
+[[nodiscard]] OutlinedBucket outlined(ClassBuilder& build, int bucket, std::int32_t layer = -1);
+[[nodiscard]] int& buffer_of(OutlinedBucket& bucket, Memory memory);
+
+class OutlineWriter {
+ public:
+  OutlineWriter(ClassBuilder& build, const Groups& groups, Outline outline, OutlinedBucket bucket)
+      : build_(build), groups_(groups), outline_(std::move(outline)), bucket_(std::move(bucket)) {}
+
+  [[nodiscard]] int parts() const { return outline_.parts; }
+  /// A part's items as steps, and the buffers of what it uses first.
+  void write(int part);
+  /// A part's operators, for a step that they share with others; in order.
+  [[nodiscard]] std::vector<models::Op> operators(int part);
+
+ private:
+  void make_buffers(int part);
+  [[nodiscard]] View view(int operand) const;
+  [[nodiscard]] models::Op bound(models::Op op);
+  [[nodiscard]] int group(Over over) const;
+
+  ClassBuilder& build_;
+  const Groups& groups_;
+  Outline outline_;
+  OutlinedBucket bucket_;
+  std::vector<int> buffers_;  ///< by slot
+  int made_ = -1;             ///< parts whose buffers there are
+};
+
+/// All parts at once.
+void write_outline(ClassBuilder& build, const Groups& groups, Outline outline, OutlinedBucket bucket);
+
+/// A bucket's buffer of its memory.
+[[nodiscard]] int& field_of(Bucket& bucket, Memory memory);
+
+}  // namespace orrery::plan

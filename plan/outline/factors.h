@@ -1,0 +1,41 @@
+#pragma once
+/// Optimizers that look at whole tensors (LAMB, Adafactor): which pair of norms belongs to a parameter, and where
+/// Adafactor's sums of rows and columns stand among those of the stage.
+#include <cstdint>
+#include <vector>
+
+#include "plan/schedule/schedule.h"
+
+namespace orrery::plan {
+
+/// How many values Adafactor keeps for a parameter (Shazeer and Stern 2018, section 3): for a matrix its sum and one
+/// value per row and per column, otherwise one per element. `met`: how many of them several tensor ranks contribute to,
+/// which are a split matrix's sum and what runs across the split.
+struct FactorCount {
+  std::int64_t elements = 0, met = 0;
+};
+[[nodiscard]] bool is_factored(const models::Tensor& tensor);
+[[nodiscard]] FactorCount factor_count(const models::Tensor& tensor);
+
+struct FactorLayout {
+  std::int64_t parameters = 0;  ///< of the stage; each has a pair of norms
+  FactorCount factors;          ///< the ones that several tensor ranks contribute to come first
+};
+
+/// Assigns places to the ranges of a stage's buckets.
+FactorLayout place_factors(std::vector<Bucket>& buckets, OptimizerKind optimizer);
+
+[[nodiscard]] constexpr std::int64_t round_up(std::int64_t value, std::int64_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
+/// Elements: where a parameter starts in its bucket, and the unit to which buckets are padded per shard (128 bytes
+/// fp32), but for optimizers that want more: parameter_alignment().
+inline constexpr std::int64_t kParameterAlignment = 32;
+
+/// Elements: where a parameter starts in its bucket, and the unit to which buckets are padded per shard. Blocks of
+/// 8-bit moments begin with their parameter and are never cut by a shard, so that every sharding over data quantises
+/// the same.
+[[nodiscard]] std::int64_t parameter_alignment(OptimizerKind optimizer);
+
+}  // namespace orrery::plan

@@ -1,0 +1,247 @@
+// Updates, optimizer by optimizer.
+#include "plan/outline/update.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace orrery::plan {
+
+using models::DType;
+using models::Op;
+using models::OpKind;
+
+namespace {
+
+constexpr Phase kUpdate = Phase::optimizer;
+
+const char* name_of_buffer(Memory memory) {
+  return memory == Memory::factor_sums      ? "factor_sums"
+         : memory == Memory::norms          ? "norms"
+         : memory == Memory::newton_schulz  ? "newton_schulz"
+         : memory == Memory::gathered_piece ? "gathered_piece"
+                                            : "";
+}
+
+class Update {
+ public:
+  Update(const BucketShape& bucket, const StageTotals& totals, const PlanSpec& spec)
+      : s_(bucket, spec), b_(bucket), totals_(totals), spec_(spec) {}
+
+  Outline of_bucket(int round, bool first) {
+    if (spec_.optimizer == OptimizerKind::lamb) {
+      round == 0 ? lamb_moments(first) : update(lamb());
+    } else if (spec_.optimizer == OptimizerKind::adafactor) {
+      round == 0 ? factor_sums(first) : round == 1 ? factor_norms(first) : update(adafactor());
+    } else if (traits_of(spec_.optimizer).whole_matrices) {
+      b_.whole == nullptr ? update(adamw()) : whole_matrices();
+    } else {
+      std::vector<Op> ops;
+      for (turn_ = 0; turn_ < turns(); ++turn_) ops.push_back(by_element());
+      update(std::move(ops));
+    }
+    return s_.take();
+  }
+
+  Outline agreement(int round) {
+    if (!traits_of(spec_.optimizer).whole_tensors) return s_.take();
+    if (spec_.optimizer == OptimizerKind::adafactor && round == 0) {
+      const int sums = of_stage(Memory::factor_sums);
+      if (zero_of(spec_) >= 1) meet(Over::data, sums);
+      meet(Over::tensor, s_.run(s_.slot(Memory::factor_sums), 0, totals_.factors.met));
+      std::vector<int> in = {sums};
+      add_scaling(in);
+      s_.compute(kUpdate, "factor_moments",
+                 {Sketch::flat(OpKind::factor_moments, DType::fp32, totals_.factors.elements, std::move(in),
+                               {of_stage(Memory::factors)})});
+    } else if (round + 1 < update_rounds(spec_)) {
+      meet(Over::parts, of_stage(Memory::norms));
+    }
+    return s_.take();
+  }
+
+ private:
+  // A parameter server makes one update for the gradient and the coefficient of each worker.
+  [[nodiscard]] int turns() const { return spec_.has_server() ? spec_.data : 1; }
+  [[nodiscard]] int gradient() {
+    if (!spec_.has_server()) return s_.optimized_gradient();
+    return s_.run(s_.slot(Memory::received), turn_ * b_.shard, b_.shard);
+  }
+  [[nodiscard]] int coefficient() { return s_.run(s_.slot(Memory::coefficient), turn_, 1); }
+  // What an update changes: the master, or the parameters themselves.
+  [[nodiscard]] int target() { return has_master(spec_) ? s_.whole(Memory::master) : s_.optimized_values(); }
+  void add_scaling(std::vector<int>& in) {
+    if (spec_.precision == DType::fp16) in.push_back(s_.whole(Memory::scaling));
+  }
+  [[nodiscard]] int of_stage(Memory memory) {
+    const std::int64_t elements = memory == Memory::norms           ? 2 * totals_.parameters
+                                  : memory == Memory::newton_schulz ? totals_.workspace
+                                                                    : totals_.factors.elements;
+    const Purpose purpose = memory == Memory::newton_schulz ? Purpose::workspace : Purpose::communication;
+    return s_.whole(s_.of_stage(memory, name_of_buffer(memory), elements, purpose));
+  }
+  // Over the ranks that have parts of a parameter.
+  void meet(Over over, int operand) {
+    if (s_.elements(operand) > 0) s_.message(kUpdate, CollectiveKind::all_reduce, over, operand, operand);
+  }
+
+  [[nodiscard]] Op flat(OpKind kind, std::vector<int> in, std::vector<int> out) const {
+    return Sketch::flat(kind, gradient_dtype(spec_.precision), optimized_of(b_, spec_), std::move(in), std::move(out));
+  }
+  [[nodiscard]] Op update_op(OpKind kind, std::vector<int> in, std::vector<int> out) {
+    add_scaling(in);
+    if (has_master(spec_)) out.push_back(s_.optimized_values());
+    Op op = flat(kind, std::move(in), std::move(out));
+    op.stochastic = spec_.rounding == Rounding::stochastic;
+    op.turn = turn_;
+    op.turns = turns();
+    return op;
+  }
+  [[nodiscard]] Op adamw() {
+    return update_op(OpKind::adamw, {gradient(), coefficient()},
+                     {target(), s_.whole(Memory::first_moment), s_.whole(Memory::second_moment)});
+  }
+  [[nodiscard]] Op by_element() {
+    const OptimizerTraits& traits = traits_of(spec_.optimizer);
+    if (traits.update == OpKind::momentum_update) {
+      Op op = update_op(traits.update, {gradient(), coefficient()},
+                        {target(), spec_.moments() > 0 ? s_.whole(Memory::first_moment) : -1});
+      op.rule = traits.rule;
+      return op;
+    }
+    if (spec_.optimizer != OptimizerKind::adamw_8bit || b_.embedding) return adamw();
+    return update_op(OpKind::adamw_8bit, {gradient(), coefficient()},
+                     {target(), s_.whole(Memory::first_moment), s_.whole(Memory::second_moment),
+                      s_.whole(Memory::first_scale), s_.whole(Memory::second_scale)});
+  }
+
+  // What each bucket adds to; the first clears it.
+  [[nodiscard]] Op of_tensors(OpKind kind, std::vector<int> in, std::vector<int> out) const {
+    Op op = flat(kind, std::move(in), std::move(out));
+    op.n = b_.parameters;
+    op.k = totals_.factors.elements;
+    return op;
+  }
+  void sum_up(bool first, int sums, Op op) {
+    const char* name = models::name_of(op.kind);
+    std::vector<Op> ops;
+    if (first) ops.push_back(s_.zero(sums));
+    ops.push_back(std::move(op));
+    s_.compute(kUpdate, name, std::move(ops));
+  }
+  void lamb_moments(bool first) {
+    std::vector<int> in = {gradient(), coefficient(), target()};
+    add_scaling(in);
+    const int norms = of_stage(Memory::norms);
+    sum_up(first, norms,
+           of_tensors(OpKind::lamb_moments, std::move(in),
+                      {s_.whole(Memory::first_moment), s_.whole(Memory::second_moment), norms}));
+  }
+  [[nodiscard]] Op lamb() {
+    return update_op(OpKind::lamb,
+                     {s_.whole(Memory::first_moment), s_.whole(Memory::second_moment), of_stage(Memory::norms)},
+                     {target()});
+  }
+  // Factors are no thousandth of the parameters: every replica keeps all of them, and ZeRO's shards, which cut matrices
+  // anywhere, add up their sums instead of owning rows and columns.
+  void factor_sums(bool first) {
+    const int sums = of_stage(Memory::factor_sums);
+    sum_up(first, sums, of_tensors(OpKind::factor_sums, {gradient(), coefficient()}, {sums}));
+  }
+  void factor_norms(bool first) {
+    const int norms = of_stage(Memory::norms);
+    sum_up(first, norms,
+           of_tensors(OpKind::factor_norms, {gradient(), coefficient(), target(), of_stage(Memory::factors)}, {norms}));
+  }
+  [[nodiscard]] Op adafactor() {
+    return update_op(OpKind::adafactor, {gradient(), coefficient(), of_stage(Memory::factors), of_stage(Memory::norms)},
+                     {target()});
+  }
+
+  void whole_matrices() {
+    const std::int64_t piece = optimized_of(b_, spec_), all = b_.elements * spec_.tensor;
+    const int own = s_.whole(s_.temporary("direction", DType::fp32, piece));
+    std::vector<int> in = {gradient(), coefficient()};
+    add_scaling(in);
+    s_.compute(kUpdate, "directions",
+               {flat(OpKind::muon_moments, std::move(in), {s_.whole(Memory::first_moment), own})});
+    int gathered = own;
+    if (all > piece) {
+      gathered = s_.whole(s_.temporary("directions", DType::fp32, all));
+      s_.message(kUpdate, CollectiveKind::all_gather, Over::parts, own, gathered);
+    }
+    std::vector<Op> ops = newton_schulz(*b_.whole, piece, static_cast<int>(b_.elements / piece));
+    const int workspace = of_stage(Memory::newton_schulz);
+    for (Op& op : ops) op.in = {gathered}, op.out = {own, workspace};
+    const std::int64_t second = second_moment_elements(*b_.whole, piece);
+    ops.push_back(
+        update_op(OpKind::muon, {gradient(), coefficient(), own},
+                  {target(), s_.whole(Memory::first_moment), second > 0 ? s_.whole(Memory::second_moment) : -1}));
+    ops.back().k = second;
+    update(std::move(ops));
+  }
+
+  void update(Op op) {
+    std::vector<Op> ops;
+    ops.push_back(std::move(op));
+    update(std::move(ops));
+  }
+  void update(std::vector<Op> ops) {
+    const bool by_rule = ops.back().kind == OpKind::momentum_update;
+    const char* name = by_rule ? plan::name_of(spec_.optimizer) : models::name_of(ops.back().kind);
+    s_.compute(kUpdate, name, std::move(ops));
+    const int zero = zero_of(spec_);
+    if (zero != 1 && zero != 2) return;
+    const int values = s_.optimized_values(), all = s_.whole(Memory::parameters);
+    if (!spec_.exchanges_by_node()) {
+      s_.message(Phase::parameter_gather, CollectiveKind::all_gather, Over::data, values, all);
+      return;
+    }
+    // What a rank's equals on all nodes have is one piece, and the pieces of a node's ranks follow one another. One
+    // buffer serves all buckets, whose messages are in a row: none waits for its memory.
+    const int pieces = s_.of_stage(Memory::gathered_piece, name_of_buffer(Memory::gathered_piece), totals_.piece,
+                                   Purpose::communication, compute_dtype(spec_.precision));
+    const int piece = s_.run(pieces, 0, b_.elements / spec_.compression.group);
+    s_.message(Phase::parameter_gather, CollectiveKind::all_gather, Over::far, values, piece);
+    s_.message(Phase::parameter_gather, CollectiveKind::all_gather, Over::near, piece, all);
+  }
+
+  Sketch s_;
+  const BucketShape& b_;
+  const StageTotals& totals_;
+  const PlanSpec& spec_;
+  int turn_ = 0;
+};
+
+}  // namespace
+
+void add_to(StageTotals& totals, const BucketShape& bucket, const PlanSpec& spec, std::int64_t count) {
+  totals.parameters += count * bucket.parameters;
+  if (spec.optimizer == OptimizerKind::adafactor) {
+    totals.factors.elements += count * bucket.factors.elements;
+    totals.factors.met += count * bucket.factors.met;
+  }
+  if (bucket.whole != nullptr) totals.workspace = std::max(totals.workspace, newton_schulz_workspace(*bucket.whole));
+  const int zero = zero_of(spec);
+  if (spec.exchanges_by_node() && (zero == 1 || zero == 2))
+    totals.piece = std::max(totals.piece, bucket.elements / spec.compression.group);
+}
+
+int update_rounds(const PlanSpec& spec) {
+  return spec.optimizer == OptimizerKind::lamb ? 2 : spec.optimizer == OptimizerKind::adafactor ? 3 : 1;
+}
+
+bool updates_need_memory(const PlanSpec& spec) {
+  const OptimizerTraits& optimizer = traits_of(spec.optimizer);
+  return optimizer.whole_tensors || optimizer.whole_matrices || spec.exchanges_by_node();
+}
+
+Outline update_of(const BucketShape& bucket, const StageTotals& totals, const PlanSpec& spec, int round, bool first) {
+  return Update(bucket, totals, spec).of_bucket(round, first);
+}
+
+Outline agreement_of(const StageTotals& totals, const PlanSpec& spec, int round) {
+  const BucketShape none;
+  return Update(none, totals, spec).agreement(round);
+}
+
+}  // namespace orrery::plan

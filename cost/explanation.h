@@ -11,10 +11,12 @@
 namespace orrery::cost {
 
 struct Variation {
-  std::string change;                    ///< "micro-batch 4", "10 GB more memory"
-  std::optional<Prediction> prediction;  ///< none: no such plan exists
-  std::string refusal;                   ///< then the reason, in the words of a rule or of a search
-  std::string code;                      ///< of the rule
+  std::string change;                           ///< "micro-batch 4", "10 GB more memory"
+  std::optional<Prediction> prediction;         ///< none: no such plan exists
+  std::string refusal;                          ///< then the reason, in the words of a rule or of a search
+  std::string code;                             ///< of the rule
+  std::optional<double> fits_probability = {};  ///< of its predicted memory; none where that is exact
+  double least_probability = 0;                 ///< with which the job's plans must fit
 };
 
 /// The factor by which a number is divided and multiplied in a sensitivity study.

@@ -103,6 +103,7 @@ struct SearchResult {
   std::int64_t evaluated = 0;  ///< by closed form
   std::int64_t simulated = 0;  ///< by replay
   double seconds = 0;
+  double fits_probability = 0;  ///< with which each plan fits at least; 0: its predicted memory fits, no more is known
   /// How far the best plan may be from the best of the space, relative: its replayed time over the closed form's time
   /// of the best plan that was not replayed, less 1. Absent if the search was interrupted.
   std::optional<double> optimality_gap;

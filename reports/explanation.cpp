@@ -48,6 +48,8 @@ std::string verdict(const cost::Variation& one, const cost::Prediction& own) {
           ? "as fast"
           : fmt::format("{} {}", base::human(base::Seconds{std::abs(slower)}), slower > 0 ? "slower" : "faster");
   if (over > 0) return fmt::format("{} too much memory, and {}", base::human(base::Bytes{over}), time);
+  if (one.fits_probability && *one.fits_probability < one.least_probability)
+    return fmt::format("fits with probability {:.2f}, and {}", *one.fits_probability, time);
   return time;
 }
 
@@ -78,7 +80,9 @@ json variations_json(const std::vector<cost::Variation>& variations, const cost:
   for (const cost::Variation& one : variations) {
     json row = {{"change", one.change},         {"verdict", verdict(one, own)},  {"code", one.code},
                 {"step_time_s", nullptr},       {"step_time_change_s", nullptr}, {"fits", nullptr},
-                {"memory_peak_bytes", nullptr}, {"memory_over_bytes", nullptr},  {"split", nullptr}};
+                {"memory_peak_bytes", nullptr}, {"memory_over_bytes", nullptr},  {"split", nullptr},
+                {"fits_probability", nullptr}};
+    if (one.fits_probability) row["fits_probability"] = *one.fits_probability;
     if (const auto& p = one.prediction) {
       const double over = p->memory_peak_bytes - p->memory_capacity_bytes;
       row["step_time_s"] = p->step_time_s;

@@ -183,6 +183,7 @@ json plan_json(const cost::SearchResult& result, const WholePlan& whole_plan) {
                  {"simulated", result.simulated},   {"seconds", result.seconds},   {"optimality_gap", nullptr},
                  {"rejected", json::object()},      {"nearest", result.nearest}};
   if (result.optimality_gap) search["optimality_gap"] = *result.optimality_gap;
+  search["fits_probability"] = result.fits_probability;
   search["interrupted"] = result.interrupted;
   for (const auto& [reason, count] : result.rejected) search["rejected"][reason] = count;
   return {{"plans", std::move(plans)}, {"search", std::move(search)}};

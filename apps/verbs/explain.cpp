@@ -94,6 +94,8 @@ reports::Table comparison(const Explained& a, const Explained& b) {
 Outcome run_explain(const ExplainOptions& options, const Context& context) {
   const auto calibrations = load_calibrations(context.catalog, options.calibrations);
   if (!calibrations) return bad_input(calibrations.error());
+  const auto intervals = load_intervals(context.catalog);
+  if (!intervals) return bad_input(intervals.error());
   const auto loaded = load_plan_argument(context.catalog, options.plan);
   if (!loaded) return bad_input(loaded.error());
   const Explained first = explain(*loaded, options.plan, *calibrations);
@@ -113,7 +115,7 @@ Outcome run_explain(const ExplainOptions& options, const Context& context) {
     const Interrupt interrupt;
     Progress progress(context.terminal.progress);
     progress.line("replaying the plan on other machines");
-    const sim::Question question = question_of(*loaded, *calibrations);
+    const sim::Question question = question_of(*loaded, *calibrations, *intervals);
     const std::vector<cost::Variation> machines = sim::with_other_machines(question);
     const std::vector<cost::Variation> others = sim::neighbours(question, [&](const std::string& what) {
       progress.line("replaying: " + what);

@@ -69,6 +69,7 @@ void add(cost::SearchResult& all, cost::SearchResult one, bool only_best) {
   std::move(one.plans.begin(), one.plans.end(), std::back_inserter(all.plans));
   all.candidates += one.candidates;
   all.feasible += one.feasible;
+  all.fits_probability = one.fits_probability;
   all.evaluated += one.evaluated;
   all.simulated += one.simulated;
   all.seconds += one.seconds;
@@ -81,20 +82,18 @@ void add(cost::SearchResult& all, cost::SearchResult one, bool only_best) {
   std::move(one.nearest.begin(), one.nearest.end(), std::back_inserter(all.nearest));
 }
 
-/// A warning if the plan would not fit with as much more memory as one in ten published runs of such software needed.
-std::optional<base::Diagnostic> tight(const cost::Prediction& best, const std::optional<cost::Spread>& spread,
+/// A warning if the plan may run out of memory more often than the job wants: no plan of the search is surer.
+std::optional<base::Diagnostic> tight(const cost::Prediction& best, const std::optional<double>& fits, double wanted,
                                       const std::string& job) {
-  if (!spread || best.memory_capacity_bytes <= 0) return std::nullopt;
-  const double share = best.memory_peak_bytes / best.memory_capacity_bytes;
-  if (share * spread->memory.high <= 1) return std::nullopt;
+  if (!fits || *fits >= wanted || best.memory_capacity_bytes <= 0) return std::nullopt;
   return base::Diagnostic{
       base::Severity::warning,
       "P110",
       {job, 1, 1, 1},
-      fmt::format("the best plan fills {:.1f} % of a device's memory, and one in ten published runs needed {:.1f} % "
-                  "more than predicted",
-                  100 * share, 100 * (spread->memory.high - 1)),
-      fmt::format("`--memory-fraction {:.2f}` leaves room for that", std::floor(100 / spread->memory.high) / 100),
+      fmt::format("no plan fits with a probability of {:g}: the best one is predicted to fill {:.1f} % of a device's "
+                  "memory, and fits with {:.2f}",
+                  wanted, 100 * best.memory_peak_bytes / best.memory_capacity_bytes, *fits),
+      "more devices, recomputation or offload make room; `fits_probability:` of the job says what it accepts",
       {}};
 }
 
@@ -143,18 +142,19 @@ Outcome run_plan(const PlanOptions& options, const Context& context) {
     Progress progress(context.terminal.progress);
     for (const ClusterPointer& cluster : *sizes) {
       if (result.interrupted) break;
-      const cost::Prices prices(cluster, job->stacks, *calibrations);
+      const cost::Prices prices(cluster, job->stacks, *calibrations, *intervals);
       add(result, sim::search(job->model, cluster, job->job, prices, search_options(options, progress)), several);
     }
     const auto better = [&](const cost::Prediction& a, const cost::Prediction& b) {
       return sim::objective_of(a, job->job.objective) < sim::objective_of(b, job->job.objective);
     };
     if (several) std::stable_sort(result.plans.begin(), result.plans.end(), better);
-    const double capacity = asked.cluster->device().memory.value * options.memory_fraction;
-    shown = shown_plans(result, asked, cost::Prices(asked.cluster, job->stacks, *calibrations), capacity, options.top,
-                        options.all || several, progress);
+    const cost::Prices prices(asked.cluster, job->stacks, *calibrations, *intervals);
+    const cost::Room room(*asked.cluster, *job->model, prices, options.memory_fraction, result.fits_probability);
+    shown = shown_plans(result, asked, prices, room, options.top, options.all || several, progress);
     if (result.plans.empty() && !several && !result.interrupted)
-      devices_that_do = add_devices_that_do(result, asked, *calibrations, options.memory_fraction, progress);
+      devices_that_do =
+          add_devices_that_do(result, asked, *calibrations, *intervals, options.memory_fraction, progress);
   }
 
   const auto file_of = [&](const plan::PlanSpec& spec) {
@@ -180,10 +180,8 @@ Outcome run_plan(const PlanOptions& options, const Context& context) {
       outcome.diagnostics.push_back(std::move(*warning));
   if (!result.plans.empty() && job->cluster->device().kind == clusters::DeviceKind::gpu) {
     const cost::Prediction& best = result.plans.front();
-    const bool crosses = best.spec.ranks() > job->cluster->devices_per_node;
-    const cost::Stack& stack = job->stacks.of(best.spec.zero_stage, *job->cluster);
-    const cost::Setting setting = cost::setting_of(*job->cluster, *job->model);
-    if (auto warning = tight(best, cost::spread_of(*intervals, stack, crosses, setting), options.job))
+    const auto fits = reports::figures_of(best, heading).fits_probability;
+    if (auto warning = tight(best, fits, job->job.fits_probability, options.job))
       outcome.diagnostics.push_back(std::move(*warning));
   }
   if (result.interrupted) outcome.exit_code = kInterrupted;

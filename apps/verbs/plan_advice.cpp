@@ -43,8 +43,8 @@ std::string key_of(const cost::SearchResult& result) {
 }  // namespace
 
 int add_devices_that_do(cost::SearchResult& result, const LoadedJob& job,
-                        const std::vector<cost::Calibration>& calibrations, double memory_fraction,
-                        Progress& progress) {
+                        const std::vector<cost::Calibration>& calibrations, const cost::Intervals& intervals,
+                        double memory_fraction, Progress& progress) {
   if (result.rejected.count(kMemory) == 0) return 0;
   sim::SearchOptions options;
   options.top = 1;
@@ -65,7 +65,7 @@ int add_devices_that_do(cost::SearchResult& result, const LoadedJob& job,
     progress.line(fmt::format("trying {} devices", larger->size()));
     const auto cluster = std::make_shared<const clusters::Cluster>(std::move(*larger));
     const cost::SearchResult found =
-        sim::search(job.model, cluster, job.job, cost::Prices(cluster, job.stacks, calibrations), options);
+        sim::search(job.model, cluster, job.job, cost::Prices(cluster, job.stacks, calibrations, intervals), options);
     if (found.plans.empty()) continue;
     result.nearest.push_back(fmt::format("{} such devices would do, with {} (`--gpus {}` plans for them)",
                                          cluster->size(), plan::describe(found.plans.front().spec), cluster->size()));

@@ -133,8 +133,8 @@ reports::PlanHeading heading_of(const LoadedJob& job, const clusters::Cluster& c
   return h;
 }
 
-ShownPlans shown_plans(cost::SearchResult& result, const LoadedJob& job, const cost::Prices& prices, double capacity,
-                       int top, bool all, Progress& progress) {
+ShownPlans shown_plans(cost::SearchResult& result, const LoadedJob& job, const cost::Prices& prices,
+                       const cost::Room& room, int top, bool all, Progress& progress) {
   const std::vector<std::string> compared = compared_in(job.job.bounds);
   const auto families_now = [&] {
     std::vector<std::size_t> family(result.plans.size());
@@ -156,7 +156,7 @@ ShownPlans shown_plans(cost::SearchResult& result, const LoadedJob& job, const c
     for (std::size_t i = 0; i < open.size(); ++i) {
       if (!found[i]) continue;
       ++result.simulated;
-      gone[open[i]] = found[i]->memory_peak_bytes > capacity;
+      gone[open[i]] = found[i]->memory_peak_bytes > room.of(found[i]->spec);
       is_final[open[i]] = true;
       result.plans[open[i]] = std::move(*found[i]);
     }

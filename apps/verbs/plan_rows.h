@@ -5,6 +5,7 @@
 
 #include "apps/inputs.h"
 #include "apps/terminal.h"
+#include "cost/prices/room.h"
 #include "cost/results.h"
 #include "reports/plan_table.h"
 
@@ -24,9 +25,9 @@ struct ShownPlans {
   std::size_t folded = 0;           ///< plans without a row whose family is shown
 };
 /// At most `top` rows: one per family, or with `all` every plan in order. Rows that the search priced only in closed
-/// form are replayed, and all plans are ranked again; a plan that then needs more than `capacity` bytes of a
-/// device is dropped.
+/// form are replayed, and all plans are ranked again; a plan for which there is then no `room` is
+/// dropped.
 [[nodiscard]] ShownPlans shown_plans(cost::SearchResult& result, const LoadedJob& job, const cost::Prices& prices,
-                                     double capacity, int top, bool all, Progress& progress);
+                                     const cost::Room& room, int top, bool all, Progress& progress);
 
 }  // namespace orrery::apps

@@ -246,7 +246,7 @@ Outcome run_report(const ReportOptions& asked, const Context& context) {
   if (!options.job.empty()) {
     const auto job = load_job(context.catalog, options.job, outcome.diagnostics, options.settings);
     if (!job) return bad_input(job.error());
-    const cost::Prices prices(job->cluster, job->stacks, beliefs.after);
+    const cost::Prices prices(job->cluster, job->stacks, beliefs.after, *intervals);
     data.search = sim::search(job->model, job->cluster, job->job, prices, {.top = kPlansShown});
     data.search_heading = heading_of(*job, *job->cluster, *intervals, beliefs.after);
     name_after(data, fmt::format("{} on {}", job->model->name, job->cluster->name));

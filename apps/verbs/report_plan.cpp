@@ -72,7 +72,7 @@ reports::PlanPage page_of(const PlanToShow& shown, const cost::Intervals& interv
     if (trace.size() <= kMostTrace) page.trace = std::move(trace);
   }
   if (!what_if) return page;
-  const sim::Question question = question_of(*shown.loaded, calibrations);
+  const sim::Question question = question_of(*shown.loaded, calibrations, intervals);
   const auto go_on = [&](const std::string& what) {
     progress.line("replaying: " + what);
     return !Interrupt::requested();

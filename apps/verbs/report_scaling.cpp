@@ -105,7 +105,8 @@ cost::SearchResult plans_of(LoadedJob asked, const sim::StudyJob& point, const c
   search.stop = &Interrupt::requested();
   cost::SearchResult result = sim::search(point.model, point.cluster, point.job, prices, search);
   Progress quiet(false);
-  (void)shown_plans(result, asked, prices, point.cluster->device().memory.value, kShown, false, quiet);
+  const cost::Room room(*point.cluster, *point.model, prices, 1, result.fits_probability);
+  (void)shown_plans(result, asked, prices, room, kShown, false, quiet);
   return result;
 }
 
@@ -207,6 +208,7 @@ base::Result<cost::ScalingStudy> scaling_study_of(const ReportOptions& options, 
   asked.weak = options.weak;
   asked.hold_plan = options.hold_plan;
   asked.calibrations = beliefs.after;
+  asked.intervals = *intervals;
   asked.plans = [&](const sim::StudyJob& point, const cost::Prices& prices) {
     return plans_of(loaded_of(*loaded, point), point, prices);
   };

@@ -77,22 +77,29 @@ std::optional<cost::Spread> spread_of(const LoadedPlan& loaded, const cost::Inte
                          cost::setting_of(cluster, loaded.file.model));
 }
 
+/// A paragraph of the text, within its width.
+void say(std::string& text, const std::string& paragraph, const reports::TableStyle& style) {
+  text += "\n" + reports::wrapped(paragraph, style.width) + "\n";
+}
+
 /// The forward passes of an evaluation, if the job asks for one, from the same lowering as the step.
 void add_evaluation(const LoadedPlan& loaded, const cost::Pricing& pricing, double step_s, nlohmann::json& json,
-                    std::string& text) {
+                    std::string& text, const reports::TableStyle& style) {
   const auto& evaluation = loaded.file.job.training.evaluation;
   if (!evaluation) return;
   const plan::Schedule schedule = plan::lower(loaded.plan, {.forward_only = true});
   const double batch_s = sim::simulate(loaded.plan, schedule, pricing, {.spans = false}).prediction.step_time_s;
   const double time_s = batch_s * static_cast<double>(evaluation->batches);
   json["evaluation"] = {{"time_s", time_s}, {"batch_time_s", batch_s}, {"every_steps", evaluation->every}};
-  text += fmt::format("\nEvaluation takes {:.4g} s after every {} steps: {:.2g} % of the run.\n", time_s,
-                      evaluation->every, 100 * time_s / (time_s + step_s * static_cast<double>(evaluation->every)));
+  say(text,
+      fmt::format("Evaluation takes {:.4g} s after every {} steps: {:.2g} % of the run.", time_s, evaluation->every,
+                  100 * time_s / (time_s + step_s * static_cast<double>(evaluation->every))),
+      style);
 }
 
 /// The first steps of a run, if they differ from later ones, and the time of the whole run.
 void add_start(const LoadedPlan& loaded, const plan::Schedule& schedule, const cost::Pricing& pricing, double step_s,
-               nlohmann::json& json, std::string& text) {
+               nlohmann::json& json, std::string& text, const reports::TableStyle& style) {
   const std::int64_t steps = loaded.file.job.training.steps;
   const std::int64_t first = std::min(steps, schedule.steady_from());
   if (first == 0) return;
@@ -100,10 +107,11 @@ void add_start(const LoadedPlan& loaded, const plan::Schedule& schedule, const c
   const double first_s = whole.prediction.step_time_s;
   const double run_s = static_cast<double>(first) * first_s + static_cast<double>(steps - first) * step_s;
   json["start"] = {{"steps", first}, {"step_time_s", first_s}, {"run_time_s", run_s}};
-  text += fmt::format(
-      "\nThe first {} of {} steps reduce gradients in full and take {:.4g} s each, the others {:.4g} s: {:.4g} s in "
-      "total.\n",
-      first, steps, first_s, step_s, run_s);
+  say(text,
+      fmt::format("The first {} of {} steps reduce gradients in full and take {:.4g} s each, the others {:.4g} s: "
+                  "{:.4g} s in total.",
+                  first, steps, first_s, step_s, run_s),
+      style);
 }
 
 nlohmann::json pair_of(const cost::Interval& interval) {
@@ -140,7 +148,10 @@ Outcome run_simulate(const SimulateOptions& options, const Context& context) {
   outcome.text = reports::prediction_text(simulation.prediction, context.terminal.style);
   const auto intervals = load_intervals(context.catalog);
   if (!intervals) return bad_input(intervals.error());
-  json["step_time_interval_s"] = json["memory_interval_bytes"] = json["evidence"] = json["evidence_text"] = nullptr;
+  const reports::TableStyle& style = context.terminal.style;
+  for (const char* key :
+       {"step_time_interval_s", "memory_interval_bytes", "fits_probability", "evidence", "evidence_text"})
+    json[key] = nullptr;
   if (const auto spread = spread_of(*loaded, *intervals, !other)) {
     const auto time = cost::around(simulation.prediction.step_time_s, spread->time);
     const auto memory = cost::around(simulation.prediction.memory_peak_bytes, spread->memory);
@@ -149,13 +160,21 @@ Outcome run_simulate(const SimulateOptions& options, const Context& context) {
     const bool several = loaded->file.cluster.size() > loaded->file.cluster.devices_per_node;
     const std::string evidence = cost::basis_text(*intervals, loaded->stack, several, false,
                                                   cost::setting_of(loaded->file.cluster, loaded->file.model));
+    const double fits = cost::fits_probability(simulation.prediction.memory_peak_bytes,
+                                               simulation.prediction.memory_capacity_bytes, spread->memory);
+    json["fits_probability"] = fits;
     json["evidence"] = cost::name_of(cost::basis_of(*intervals, loaded->stack));
     json["evidence_text"] = evidence;
-    outcome.text += fmt::format("\nIn four of five runs a step takes from {:.4g} s to {:.4g} s.\nEvidence: {}.\n",
-                                time.low, time.high, evidence);
+    say(outcome.text,
+        fmt::format(
+            "In four of five runs a step takes from {:.4g} s to {:.4g} s. The plan fits the devices' memory with "
+            "probability {:.2f}.",
+            time.low, time.high, fits),
+        style);
+    say(outcome.text, fmt::format("Evidence: {}.", evidence), style);
   }
-  add_start(*loaded, schedule, pricing, simulation.prediction.step_time_s, json, outcome.text);
-  add_evaluation(*loaded, pricing, simulation.prediction.step_time_s, json, outcome.text);
+  add_start(*loaded, schedule, pricing, simulation.prediction.step_time_s, json, outcome.text, style);
+  add_evaluation(*loaded, pricing, simulation.prediction.step_time_s, json, outcome.text, style);
   if (auto added = add_goodput(options.failures, *loaded, schedule, pricing, simulation.prediction.step_time_s,
                                context.terminal.style, json, outcome.text);
       !added)
@@ -163,8 +182,10 @@ Outcome run_simulate(const SimulateOptions& options, const Context& context) {
   if (other) {
     json["step_time_alone_s"] = alone;
     json["beside"] = reports::simulate_json(other->prediction);
-    outcome.text += fmt::format("\nBeside {}, whose step takes {:.4g} s. Alone this one takes {:.4g} s.\n",
-                                options.beside, other->prediction.step_time_s, alone);
+    say(outcome.text,
+        fmt::format("Beside {}, whose step takes {:.4g} s. Alone this one takes {:.4g} s.", options.beside,
+                    other->prediction.step_time_s, alone),
+        style);
   }
   outcome.json = json.dump();
   const auto wrote = [&](const std::string& what, const std::string& file, const std::string& text) {

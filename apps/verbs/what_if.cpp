@@ -9,13 +9,15 @@
 
 namespace orrery::apps {
 
-sim::Question question_of(const LoadedPlan& loaded, const std::vector<cost::Calibration>& calibrations) {
+sim::Question question_of(const LoadedPlan& loaded, const std::vector<cost::Calibration>& calibrations,
+                          const cost::Intervals& intervals) {
   return {std::make_shared<const models::Model>(loaded.file.model),
           std::make_shared<const clusters::Cluster>(loaded.file.cluster),
           loaded.file.job,
           loaded.plan.spec(),
           loaded.stacks,
           calibrations,
+          intervals,
           &Interrupt::requested(),
           static_cast<int>(std::max(1U, std::thread::hardware_concurrency()))};
 }

@@ -8,7 +8,8 @@
 
 namespace orrery::apps {
 
-[[nodiscard]] sim::Question question_of(const LoadedPlan& loaded, const std::vector<cost::Calibration>& calibrations);
+[[nodiscard]] sim::Question question_of(const LoadedPlan& loaded, const std::vector<cost::Calibration>& calibrations,
+                                        const cost::Intervals& intervals);
 
 /// The replay that `simulate` prints.
 [[nodiscard]] cost::Prediction replay_of(const LoadedPlan& loaded, const std::vector<cost::Calibration>& calibrations);

@@ -161,6 +161,18 @@ double fits_probability(double predicted, double capacity, const Interval& facto
   return std::erfc(-z / std::sqrt(2.0)) / 2;
 }
 
+double most_that_fits(double capacity, const Interval& factors, double probability) {
+  // fits_probability falls as the prediction grows: the place is between a thousandth and a thousand times the
+  // capacity.
+  constexpr int kHalvings = 60;
+  double fits = capacity / 1000, exceeds = capacity * 1000;
+  for (int i = 0; i < kHalvings; ++i) {
+    const double between = std::sqrt(fits * exceeds);
+    (fits_probability(between, capacity, factors) >= probability ? fits : exceeds) = between;
+  }
+  return fits;
+}
+
 Interval around(double predicted, const Interval& factors) {
   return {predicted * factors.low, predicted * factors.high};
 }

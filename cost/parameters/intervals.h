@@ -67,6 +67,9 @@ struct Setting {
 /// Probability that what is predicted to need `predicted` bytes fits `capacity`, if measured over predicted lies in
 /// `factors` with probability 80 % and its logarithm is normal.
 [[nodiscard]] double fits_probability(double predicted, double capacity, const Interval& factors);
+/// The most bytes that may be predicted to be needed, so that they fit `capacity` with at least `probability`, in (0,
+/// 1).
+[[nodiscard]] double most_that_fits(double capacity, const Interval& factors, double probability);
 [[nodiscard]] Interval around(double predicted, const Interval& factors);
 
 /// Format of cost/intervals.yaml; strict. Writing and parsing gives the same values.

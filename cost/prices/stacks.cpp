@@ -47,8 +47,8 @@ const Stack& Stacks::of(int zero_stage, const clusters::Cluster& cluster) const 
 }
 
 Prices::Prices(const std::shared_ptr<const clusters::Cluster>& cluster, Stacks stacks,
-               const std::vector<Calibration>& calibrations)
-    : stacks_(std::move(stacks)) {
+               const std::vector<Calibration>& calibrations, Intervals intervals)
+    : stacks_(std::move(stacks)), intervals_(std::move(intervals)) {
   all_.reserve(stacks_.all().size());
   for (const Stack& stack : stacks_.all()) all_.emplace_back(cluster, stack, calibrations);
 }

@@ -12,6 +12,7 @@
 #include "base/result.h"
 #include "clusters/cluster.h"
 #include "cost/parameters/calibration.h"
+#include "cost/parameters/intervals.h"
 #include "cost/parameters/stack.h"
 #include "cost/prices/pricing.h"
 #include "plan/spec/plan.h"
@@ -45,18 +46,21 @@ class Stacks {
 /// Prices for all plans on one cluster. Copies have their own memos. Not thread-safe, like Pricing.
 class Prices {
  public:
+  /// `intervals`: how far the predictions of these stacks are from measurements; none: as if they were exact.
   Prices(const std::shared_ptr<const clusters::Cluster>& cluster, Stacks stacks,
-         const std::vector<Calibration>& calibrations = {});
+         const std::vector<Calibration>& calibrations = {}, Intervals intervals = {});
   Prices(const Pricing& alone);  // NOLINT(google-explicit-constructor): one stack for all plans
   [[nodiscard]] const Pricing& of(const plan::PlanSpec& spec) const { return all_[place_of(spec)]; }
   [[nodiscard]] std::size_t place_of(const plan::PlanSpec& spec) const;
   [[nodiscard]] const std::vector<Pricing>& all() const { return all_; }
   [[nodiscard]] const Stacks& stacks() const { return stacks_; }
+  [[nodiscard]] const Intervals& intervals() const { return intervals_; }
   /// The prices of the stack as the user named it.
   [[nodiscard]] const Pricing& named() const { return all_.front(); }
 
  private:
   Stacks stacks_;
+  Intervals intervals_;
   std::vector<Pricing> all_;  ///< in the order of stacks_.all()
 };
 

@@ -309,6 +309,8 @@ void check_tokens(const Cursor& at, std::int64_t batch, std::int64_t sequence) {
   }
 }
 
+constexpr double kSurestFit = 0.999;  // nothing is known beyond
+
 Job read_job(const Cursor& at) {
   Job job;
   name_keys(at, "");
@@ -326,6 +328,7 @@ Job read_job(const Cursor& at) {
     rounding.error("E0121", "stochastic rounding is for bf16 parameters without fp32 masters",
                    "write precision: bf16, or leave rounding out");
   job.objective = choose(at.optional("objective"), kObjectiveWords, job.objective);
+  job.fits_probability = at.optional("fits_probability").number(0, kSurestFit, job.fits_probability);
   job.stack = at.optional("stack").text();
   job.bounds = read_bounds(at.optional("plan"));
   job.expert_loads = read_loads(at.optional("expert_loads"));
@@ -346,6 +349,7 @@ std::string write_job(const Job& job, int indent) {
   w.line("precision", models::name_of(job.precision));
   if (job.rounding != Rounding::nearest) w.line("rounding", name_of(job.rounding));
   w.line("objective", name_of(job.objective));
+  if (job.fits_probability != kUsualFit) w.line("fits_probability", job.fits_probability);
   if (!job.stack.empty()) w.line("stack", base::yaml_text(job.stack));
   write_bounds(w, job.bounds);
   if (const std::string loads = loads_text(job.expert_loads); !loads.empty()) w.line("expert_loads", loads);

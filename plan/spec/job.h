@@ -224,6 +224,9 @@ struct ExpertLoads {
   bool operator==(const ExpertLoads&) const = default;
 };
 
+/// Of 20 plans one may run out of memory.
+inline constexpr double kUsualFit = 0.95;
+
 struct Job {
   std::string model;    ///< catalogue name or path
   std::string cluster;  ///< catalogue name or path
@@ -232,7 +235,8 @@ struct Job {
   models::DType precision = models::DType::fp32;
   Rounding rounding = Rounding::nearest;  ///< stochastic: for bf16 parameters without masters
   Objective objective = Objective::time;
-  std::string stack;  ///< software stack by name; empty: the cluster's default
+  double fits_probability = kUsualFit;  ///< with which a plan must fit a GPU's memory; 0: its predicted memory fits
+  std::string stack;                    ///< software stack by name; empty: the cluster's default
   Bounds bounds;
   ExpertLoads expert_loads;
   Training training;

@@ -41,9 +41,9 @@ body {
 main { max-width: 1120px; margin: 0 auto; padding: 40px 24px 64px; }
 header { margin-bottom: 28px; }
 .eyebrow { color: var(--muted); font-size: 13px; letter-spacing: .08em; text-transform: uppercase; margin: 0 0 4px; }
-h1 { font-size: 30px; line-height: 1.2; margin: 0; font-weight: 650; letter-spacing: -.01em; }
+h1 { font-size: 30px; line-height: 1.2; margin: 0; font-weight: 650; overflow-wrap: anywhere; letter-spacing: -.01em; }
 header p.lead { color: var(--muted); margin: 8px 0 0; max-width: 75ch; }
-h2 { font-size: 19px; margin: 0 0 4px; font-weight: 620; letter-spacing: -.005em; }
+h2 { font-size: 19px; margin: 0 0 4px; font-weight: 620; overflow-wrap: anywhere; letter-spacing: -.005em; }
 h3 { font-size: 14px; margin: 18px 0 6px; font-weight: 600; }
 section, figure { background: var(--paper); border: 1px solid var(--line); border-radius: 10px; padding: 22px 24px;
 margin: 0 0 20px; }

@@ -32,6 +32,13 @@ Variation variation_on(const Question& q, std::string change, plan::PlanSpec spe
   }
   const cost::Pricing pricing(cluster, q.stacks.of(made->spec().zero_stage, *cluster), q.calibrations);
   out.prediction = simulate(*made, pricing, {.spans = false}).prediction;
+  const bool several_nodes = cluster->size() > cluster->devices_per_node;
+  const auto spread =
+      cost::spread_of(q.intervals, pricing.stack(), several_nodes, cost::setting_of(*cluster, *q.model));
+  if (spread && cluster->device().kind == clusters::DeviceKind::gpu)
+    out.fits_probability = cost::fits_probability(out.prediction->memory_peak_bytes,
+                                                  out.prediction->memory_capacity_bytes, spread->memory);
+  out.least_probability = q.job.fits_probability;
   return out;
 }
 
@@ -45,7 +52,7 @@ Variation searched(const Question& q, std::string change, const ClusterPointer& 
   plan::Job job = q.job;
   job.sequence = q.spec.sequence;
   const cost::SearchResult found =
-      search(q.model, cluster, job, cost::Prices(cluster, q.stacks, q.calibrations), options);
+      search(q.model, cluster, job, cost::Prices(cluster, q.stacks, q.calibrations, q.intervals), options);
   Variation out{std::move(change), {}, {}, {}};
   if (!found.plans.empty())
     out.prediction = found.plans.front();

@@ -23,6 +23,7 @@ struct Question {
   plan::PlanSpec spec;
   cost::Stacks stacks;
   std::vector<cost::Calibration> calibrations;
+  cost::Intervals intervals = {};           ///< of these stacks
   const std::atomic<bool>* stop = nullptr;  ///< stops searches
   int threads = 1;                          ///< of searches; they do not affect results
 };

@@ -77,7 +77,7 @@ class Sizes {
       found.reason = reasons_[devices];
       return found;
     }
-    const cost::Prices prices(one->cluster, one->stacks, options_.calibrations);
+    const cost::Prices prices(one->cluster, one->stacks, options_.calibrations, options_.intervals);
     cost::SearchResult result =
         options_.plans ? options_.plans(*one, prices)
                        : search(one->model, one->cluster, one->job, prices, {.top = 1, .stop = options_.stop});

@@ -37,6 +37,7 @@ struct StudyOptions {
   bool strong = true, weak = false;
   bool hold_plan = false;
   std::vector<cost::Calibration> calibrations = {};
+  cost::Intervals intervals = {};
   /// Returns a job's plans on its cluster, best first. Default: sim::search.
   std::function<cost::SearchResult(const StudyJob&, const cost::Prices&)> plans = {};
   /// Default: predictions have no evidence and no intervals.

@@ -77,9 +77,8 @@ std::string too_much_beside(const cost::Prediction& prediction, const clusters::
 
 cost::SearchResult search_tables(const std::shared_ptr<const models::Model>& model,
                                  const std::shared_ptr<const clusters::Cluster>& cluster, const plan::Job& job,
-                                 const cost::Pricing& pricing, const SearchOptions& options) {
+                                 const cost::Pricing& pricing, const SearchOptions& options, const cost::Room& room) {
   const double began = options.now ? options.now() : 0;
-  const double capacity = cluster->device().memory.value * options.memory_fraction;
   const plan::EmbeddingBounds& bounds = job.bounds.embedding;
   cost::SearchResult result;
   std::vector<plan::PlanSpec> space;
@@ -94,8 +93,8 @@ cost::SearchResult search_tables(const std::shared_ptr<const models::Model>& mod
   SearchProgress progress{0, result.candidates, 0, 0, "replaying"};
   std::set<std::string> nearest;
   double least_memory = 0;
-  // Where no plan has room on the devices, the same with some tables in other memories.
-  bool may_leave = bounds.tiers.empty() && bounds.placement.empty();
+  // Where no plan's predicted memory fits the devices, the same with some tables in other memories.
+  bool may_leave = bounds.tiers.empty() && bounds.placement.empty() && !room.holds_back();
   const auto add_leaving = [&] {
     for (std::size_t i = 0, known = space.size(); may_leave && result.plans.empty() && i < known; ++i) {
       plan::PlanSpec spec = space[i];
@@ -127,8 +126,9 @@ cost::SearchResult search_tables(const std::shared_ptr<const models::Model>& mod
     ++result.evaluated;
     ++result.simulated;
     cost::Prediction prediction = simulate(*made, pricing, {.spans = false}).prediction;
-    if (prediction.memory_peak_bytes > capacity) {
-      ++result.rejected["memory: does not fit the device"];
+    if (prediction.memory_peak_bytes > room.of(spec)) {
+      ++result.rejected[prediction.memory_peak_bytes > room.capacity() ? "memory: does not fit the device"
+                                                                       : "memory: fits with too low a probability"];
       if (least_memory == 0 || prediction.memory_peak_bytes < least_memory) least_memory = prediction.memory_peak_bytes;
       continue;
     }

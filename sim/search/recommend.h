@@ -1,6 +1,7 @@
 #pragma once
 /// The plan search for recommendation models: how tables are placed, and the type in which pooled vectors are sent.
 /// Private to sim/search/.
+#include "cost/prices/room.h"
 #include "sim/search/search.h"
 
 namespace orrery::sim {
@@ -10,7 +11,7 @@ namespace orrery::sim {
 [[nodiscard]] cost::SearchResult search_tables(const std::shared_ptr<const models::Model>& model,
                                                const std::shared_ptr<const clusters::Cluster>& cluster,
                                                const plan::Job& job, const cost::Pricing& pricing,
-                                               const SearchOptions& options);
+                                               const SearchOptions& options, const cost::Room& room);
 
 /// Which memory beside the device's a node's ranks have too much in, where the cluster says its size; empty: none.
 [[nodiscard]] std::string too_much_beside(const cost::Prediction& prediction, const clusters::Cluster& cluster);

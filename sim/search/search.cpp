@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/ensure.h"
+#include "cost/prices/room.h"
 #include "plan/spec/fields.h"
 #include "plan/spec/rules.h"
 #include "sim/search/loss_chunks.h"
@@ -29,6 +30,7 @@ namespace orrery::sim {
 namespace {
 
 constexpr const char* kMemory = "memory: does not fit the device";
+constexpr const char* kUncertain = "memory: fits with too low a probability";
 constexpr const char* kBeside = "memory: offloaded values do not fit the node's host memory or drives";
 /// The most progress reports in one search.
 constexpr std::size_t kReports = 200;
@@ -245,12 +247,13 @@ std::vector<std::string> nearest(const Model& model, const Cluster& cluster, con
 class Estimating {
  public:
   Estimating(const Model& model, const Cluster& cluster, const plan::Job& job, const cost::Prices& prices,
-             double capacity, std::size_t keep, std::vector<plan::PlanSpec>& space, std::atomic<std::int64_t>& feasible)
+             const cost::Room& room, std::size_t keep, std::vector<plan::PlanSpec>& space,
+             std::atomic<std::int64_t>& feasible)
       : model_(model),
         cluster_(cluster),
         job_(job),
         estimators_(model, prices),
-        capacity_(capacity),
+        room_(room),
         best_(keep),
         space_(space),
         feasible_(feasible) {}
@@ -269,15 +272,16 @@ class Estimating {
     cost::Estimator& estimator = estimators_.of(space_[i]);
     double memory = estimator.memory_peak(*made);
     ++evaluated;
-    if (memory > capacity_ && may_chunk(job_, estimators_.stack(space_[i]))) {
-      space_[i].loss_chunks = loss_chunks_that_fit(estimator, *made, model_, cluster_, memory, capacity_);
+    const double room = room_.of(space_[i]);
+    if (memory > room && may_chunk(job_, estimators_.stack(space_[i]))) {
+      space_[i].loss_chunks = loss_chunks_that_fit(estimator, *made, model_, cluster_, memory, room);
       if (space_[i].loss_chunks > 1) {
         made = plan::make_plan(model_, cluster_, space_[i]);
         memory = estimator.memory_peak(*made);
       }
     }
-    if (memory > capacity_) {
-      ++rejected[kMemory];
+    if (memory > room) {
+      ++rejected[memory > room_.capacity() ? kMemory : kUncertain];
       miss.consider(memory, i, made->spec());
       return;
     }
@@ -307,7 +311,7 @@ class Estimating {
   const Cluster& cluster_;
   const plan::Job& job_;
   Estimators estimators_;
-  double capacity_;
+  const cost::Room& room_;
   Best best_;
   std::vector<plan::PlanSpec>& space_;
   std::atomic<std::int64_t>& feasible_;
@@ -355,10 +359,13 @@ double least_beyond(const cost::SearchResult& result, std::size_t replayed, plan
 /// not to fit is dropped; if none fits, the next ones are replayed. After an interruption only the best is replayed,
 /// since the user still waits for it.
 void replay_best(cost::SearchResult& result, const Model& model, const Cluster& cluster, const plan::Job& job,
-                 const cost::Prices& prices, const SearchOptions& options, SearchProgress progress, double capacity) {
+                 const cost::Prices& prices, const SearchOptions& options, SearchProgress progress,
+                 const cost::Room& room) {
   const auto wanted =
       static_cast<std::size_t>(std::max(0, result.interrupted ? std::min(1, options.replay) : options.replay));
-  const auto fits = [&](const std::optional<cost::Prediction>& p) { return p && p->memory_peak_bytes <= capacity; };
+  const auto fits = [&](const std::optional<cost::Prediction>& p) {
+    return p && p->memory_peak_bytes <= room.of(p->spec);
+  };
   std::vector<std::optional<cost::Prediction>> replayed(result.plans.size());
   std::size_t count = 0;
   progress.phase = "replaying";
@@ -387,7 +394,7 @@ void replay_best(cost::SearchResult& result, const Model& model, const Cluster& 
     if (fits(replayed[i])) {
       ranked.push_back(std::move(*replayed[i]));
     } else {
-      ++result.rejected[kMemory];
+      ++result.rejected[replayed[i]->memory_peak_bytes > room.capacity() ? kMemory : kUncertain];
       --result.feasible;
     }
   }
@@ -412,11 +419,12 @@ double objective_of(const cost::Prediction& p, plan::Objective objective) {
   return p.step_time_s;
 }
 
-cost::SearchResult search(Model model, Cluster cluster, const plan::Job& job, const cost::Prices& prices,
-                          const SearchOptions& options) {
-  if (model->recommender) return search_tables(model, cluster, job, prices.named(), options);
+namespace {
+
+/// The search among plans that have room.
+cost::SearchResult search_within(const Model& model, const Cluster& cluster, const plan::Job& job,
+                                 const cost::Prices& prices, const SearchOptions& options, const cost::Room& room) {
   const double began = options.now ? options.now() : 0;
-  const double capacity = cluster->device().memory.value * options.memory_fraction;
   std::vector<plan::PlanSpec> space = space_of(*cluster, *model, job, prices.stacks());
   cost::SearchResult result;
   result.candidates = static_cast<std::int64_t>(space.size());
@@ -426,7 +434,7 @@ cost::SearchResult search(Model model, Cluster cluster, const plan::Job& job, co
   std::atomic<std::int64_t> feasible = 0;
   std::vector<std::unique_ptr<Estimating>> workers;
   for (std::size_t w = 0; w < threads_for(options, space.size() / kPiece); ++w)
-    workers.push_back(std::make_unique<Estimating>(model, cluster, job, prices, capacity, keep, space, feasible));
+    workers.push_back(std::make_unique<Estimating>(model, cluster, job, prices, room, keep, space, feasible));
   SearchProgress progress{0, result.candidates, 0, 0, "estimating"};
   const std::size_t every = std::max(kPiece, space.size() / kReports);
   std::size_t told = 0;
@@ -458,7 +466,7 @@ cost::SearchResult search(Model model, Cluster cluster, const plan::Job& job, co
       break;
     const auto whole = plan::make_plan(model, cluster, space[c.index]);
     cost::Estimator& estimator = workers.front()->estimator(space[c.index]);
-    const auto some = fewest_recomputed(estimator, *whole, model, cluster, capacity);
+    const auto some = fewest_recomputed(estimator, *whole, model, cluster, room.of(space[c.index]));
     if (!some || !estimator.fits_beside(*some)) continue;
     ++result.evaluated;
     space.push_back(some->spec());
@@ -470,16 +478,38 @@ cost::SearchResult search(Model model, Cluster cluster, const plan::Job& job, co
   }
   result.interrupted = options.stop != nullptr && options.stop->load(std::memory_order_relaxed);
   if (!result.interrupted && options.replay == 0) result.optimality_gap = 0;
-  replay_best(result, model, cluster, job, prices, options, progress, capacity);
+  replay_best(result, model, cluster, job, prices, options, progress, room);
   if (options.stop != nullptr && options.stop->load(std::memory_order_relaxed)) {
     result.interrupted = true;
     result.optimality_gap.reset();
   }
   if (result.plans.size() > static_cast<std::size_t>(options.top))
     result.plans.resize(static_cast<std::size_t>(options.top));
-  if (result.feasible == 0) result.nearest = nearest(model, cluster, job, prices, capacity, miss, result.rejected);
+  if (result.feasible == 0 && !room.holds_back())
+    result.nearest = nearest(model, cluster, job, prices, room.capacity(), miss, result.rejected);
   if (options.now) result.seconds = options.now() - began;
   return result;
+}
+
+}  // namespace
+
+cost::SearchResult search(Model model, Cluster cluster, const plan::Job& job, const cost::Prices& prices,
+                          const SearchOptions& options) {
+  const auto within = [&](double probability) {
+    const cost::Room room(*cluster, *model, prices, options.memory_fraction, probability);
+    auto found = model->recommender ? search_tables(model, cluster, job, prices.named(), options, room)
+                                    : search_within(model, cluster, job, prices, options, room);
+    found.fits_probability = room.holds_back() ? probability : 0;
+    return found;
+  };
+  cost::SearchResult result = within(job.fits_probability);
+  if (result.feasible > 0 || result.interrupted || result.fits_probability == 0) return result;
+  // Better a plan that may not fit, and is said to, than none.
+  cost::SearchResult predicted = within(0);
+  predicted.seconds += result.seconds;
+  predicted.evaluated += result.evaluated;
+  predicted.simulated += result.simulated;
+  return predicted;
 }
 
 }  // namespace orrery::sim

@@ -119,6 +119,12 @@ TEST(Plan, OfPartitionedParametersSaysWhoseNumbersItTakes) {
   EXPECT_NE(read.out.find("Evidence for megatron-fsdp"), std::string::npos) << read.out;
 }
 
+TEST(Plan, OfTheFirstExampleFitsForSure) {
+  const Ran ran = orrery({"plan", "examples/gpt3-175b-a100-1024.yaml", "--json", "--top", "1"});
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_GE(ran.result().at("plans").at(0).at("fits_probability").get<double>(), 0.95);
+}
+
 class Example : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Example, PlansAndKeepsItsPromisesToScripts) {
@@ -136,6 +142,8 @@ TEST_P(Example, PlansAndKeepsItsPromisesToScripts) {
                "schedule", "recompute", "step_time_s", "memory_peak_bytes", "memory_capacity_bytes", "mfu",
                "bubble_fraction", "exposed_communication_s", "cost_per_step_usd"});
     EXPECT_LE(plan.at("memory_peak_bytes").get<double>(), plan.at("memory_capacity_bytes").get<double>());
+    if (const nlohmann::json& fits = plan.at("fits_probability"); !fits.is_null())
+      EXPECT_GE(fits.get<double>(), result.at("search").at("fits_probability").get<double>());
     EXPECT_GE(plan.at("step_time_s").get<double>(), last) << "best first";
     last = plan.at("step_time_s").get<double>();
     EXPECT_GT(plan.at("mfu").get<double>(), 0);
@@ -246,6 +254,8 @@ plan: {data: 4, tensor: 8, pipeline: 32, virtual_stages: 1, schedule: 1f1b, micr
   const nlohmann::json best = full.result().at("plans").at(0);
   EXPECT_GT(best.at("memory_peak_bytes").get<double>(), 0.95 * best.at("memory_capacity_bytes").get<double>());
   EXPECT_EQ(full.envelope().at("diagnostics").at(0).at("code"), "P110");
+  EXPECT_EQ(full.result().at("search").at("fits_probability"), 0);
+  EXPECT_TRUE(orrery({"plan", job, "--json", "--set", "fits_probability=0"}).envelope().at("diagnostics").empty());
   EXPECT_EQ(orrery({"plan", job, "--memory-fraction", "0.9"}).exit_code, 4);
   EXPECT_EQ(orrery({"plan", job, "--memory-fraction", "1.5"}).exit_code, 2);
 }

@@ -77,6 +77,14 @@ TEST(FitsProbability, IsAHalfAtTheMedianAndANinthAtTheTenthPercentile) {
   EXPECT_EQ(fits_probability(100, 1, {1, 1}), 0);
 }
 
+TEST(MostThatFits, IsWhatFitsWithThatProbability) {
+  for (const Interval& factors : {Interval{0.8, 1.25}, Interval{1, 1}, Interval{0.75, 1.585}})
+    for (const double probability : {0.05, 0.5, 0.95, 0.999})
+      EXPECT_NEAR(fits_probability(most_that_fits(80, factors, probability), 80, factors), probability, 1e-9);
+  EXPECT_NEAR(most_that_fits(80, {0.8, 1.25}, 0.9), 64, 1e-6);
+  EXPECT_NEAR(most_that_fits(80, {0.8, 1.25}, 0.1), 100, 1e-6) << "a job may accept what will hardly fit";
+}
+
 // y = a x with a near 1: without an observation the others alone decide.
 TEST(LeftOneOut, IsWhatTheOthersTell) {
   const std::vector<double> measured{2, 2, 2, 4};

@@ -101,6 +101,7 @@ TEST(Job, WritesWhatItReads) {
   Job odd = read(kLeast);
   odd.model = "my models/a: b #1.yaml";
   odd.training.optimizer.learning_rate = 1.0 / 3;
+  odd.fits_probability = 0.5;
   EXPECT_EQ(read(write_job(odd)), odd) << write_job(odd);
 }
 
@@ -278,6 +279,8 @@ TEST(Job, RefusesValuesThatNoRunCanHave) {
            "sequence: 0\n",
            "sequence: 99999999999\n",
            "objective: speed\n",
+           "fits_probability: 1\n",
+           "fits_probability: -0.1\n",
            "precision: int32\n",
            "stack: ''\n",
            "training: {steps: 0}\n",

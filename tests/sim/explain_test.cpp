@@ -32,6 +32,7 @@ Question question(const plan::PlanSpec& spec) {
              spec,
              testing::stack("megatron-core"),
              {},
+             {},
              nullptr,
              1};
   q.job.batch = spec.batch;

@@ -160,6 +160,52 @@ TEST(Search, RanksByMemoryWhenAsked) {
   EXPECT_LT(r.plans.front().memory_peak_bytes, search_tiny(tiny_job()).plans.front().memory_peak_bytes);
 }
 
+TEST(Search, TakesPlansThatFitWithTheProbabilityThatTheJobWants) {
+  const auto model = testing::model("llama2-7b");
+  const auto cluster = testing::cluster("hgx-h100", 8);
+  const cost::Stacks stacks(testing::stack("megatron-core"));
+  cost::Intervals intervals;
+  intervals.spreads = {{"", false, {0.9, 1.1}, {0.8, 1.25}, 0}};
+  const cost::Prices prices(cluster, stacks, {}, intervals);
+  plan::Job job;
+  job.batch = 64, job.sequence = 4096, job.precision = models::DType::bf16;
+  const double capacity = cluster->device().memory.value;
+  const auto surest = [&](const cost::SearchResult& found) {
+    double least = 1;
+    for (const cost::Prediction& p : found.plans)
+      least = std::min(least, cost::fits_probability(p.memory_peak_bytes, capacity, intervals.spreads[0].memory));
+    return least;
+  };
+  const SearchOptions some{.top = 40, .replay = 4};
+  const cost::SearchResult sure = search(model, cluster, job, prices, some);
+  EXPECT_EQ(sure.fits_probability, 0.95);
+  EXPECT_GE(surest(sure), 0.95);
+  EXPECT_GT(sure.rejected.at("memory: fits with too low a probability"), 0);
+
+  job.fits_probability = 0;
+  const cost::SearchResult bold = search(model, cluster, job, prices, some);
+  EXPECT_EQ(bold.fits_probability, 0);
+  EXPECT_GT(bold.feasible, sure.feasible);
+  EXPECT_LE(bold.plans.front().step_time_s, sure.plans.front().step_time_s);
+
+  // Where no plan is as sure, those predicted to fit are taken.
+  job.bounds = {};
+  const plan::PlanSpec& full = std::max_element(bold.plans.begin(), bold.plans.end(), [](const auto& a, const auto& b) {
+                                 return a.memory_peak_bytes < b.memory_peak_bytes;
+                               })->spec;
+  ASSERT_LT(surest(bold), 0.95);
+  job.fits_probability = 0.95;
+  job.bounds.data = {full.data}, job.bounds.tensor = {full.tensor}, job.bounds.pipeline = {full.pipeline};
+  job.bounds.context = {full.context}, job.bounds.micro_batch = {static_cast<int>(full.micro_batch)};
+  job.bounds.zero_stage = {full.zero_stage}, job.bounds.recompute = {full.recompute};
+  job.bounds.recompute_layers = full.recompute_layers, job.bounds.loss_chunks = {static_cast<int>(full.loss_chunks)};
+  job.bounds.virtual_stages = {full.virtual_stages}, job.bounds.sequence_parallel = {full.sequence_parallel};
+  const cost::SearchResult none = search(model, cluster, job, prices, some);
+  EXPECT_EQ(none.fits_probability, 0);
+  ASSERT_FALSE(none.plans.empty());
+  EXPECT_LT(surest(none), 0.95);
+}
+
 TEST(Search, SaysWhyNothingFitsAndWhatWould) {
   plan::Job job = tiny_job();
   job.bounds.data = {4};

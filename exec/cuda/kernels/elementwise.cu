@@ -12,63 +12,27 @@ namespace {
 constexpr float kSqrtHalf = 0.70710678118654752440F;
 constexpr float kOneOverSqrtTwoPi = 0.39894228040143267794F;
 
-template <class T>
 struct GeluErf {
-  const T* x;
-  T* y;
-  template <int N>
-  __device__ void run(int64_t i) const {
-    Pack<N> v = load<N>(x + i);
-#pragma unroll
-    for (int e = 0; e < N; ++e) v.v[e] = 0.5F * v.v[e] * (1.0F + erff(kSqrtHalf * v.v[e]));
-    store(y + i, v);
+  template <class Math>
+  static __device__ float value(float x) {
+    return 0.5F * x * (1.0F + erff(kSqrtHalf * x));
+  }
+  template <class Math>
+  static __device__ float slope(float x) {
+    const float density = kOneOverSqrtTwoPi * expf(-0.5F * x * x);
+    return 0.5F * (1.0F + erff(kSqrtHalf * x)) + x * density;
   }
 };
 
-template <class T>
-struct GeluErfGrad {
-  const T* dy;
-  const T* x;
-  T* dx;
-  template <int N>
-  __device__ void run(int64_t i) const {
-    const Pack<N> in = load<N>(x + i);
-    Pack<N> g = load<N>(dy + i);
-#pragma unroll
-    for (int e = 0; e < N; ++e) {
-      const float v = in.v[e];
-      const float density = kOneOverSqrtTwoPi * expf(-0.5F * v * v);
-      g.v[e] *= 0.5F * (1.0F + erff(kSqrtHalf * v)) + v * density;
-    }
-    store(dx + i, g);
-  }
-};
-
-template <class T>
 struct Tanh {
-  const T* x;
-  T* y;
-  template <int N>
-  __device__ void run(int64_t i) const {
-    Pack<N> v = load<N>(x + i);
-#pragma unroll
-    for (int e = 0; e < N; ++e) v.v[e] = tanhf(v.v[e]);
-    store(y + i, v);
+  template <class Math>
+  static __device__ float value(float x) {
+    return tanhf(x);
   }
-};
-
-template <class T>
-struct TanhGrad {
-  const T* dy;
-  const T* y;
-  T* dx;
-  template <int N>
-  __device__ void run(int64_t i) const {
-    const Pack<N> out = load<N>(y + i);
-    Pack<N> g = load<N>(dy + i);
-#pragma unroll
-    for (int e = 0; e < N; ++e) g.v[e] *= 1.0F - out.v[e] * out.v[e];
-    store(dx + i, g);
+  /// From the result, which is what is kept.
+  template <class Math>
+  static __device__ float slope(float y) {
+    return 1.0F - y * y;
   }
 };
 
@@ -183,22 +147,23 @@ struct Rope {
 
 template <class T>
 void gelu_erf(cudaStream_t stream, const T* x, T* y, int64_t count) {
-  launch_packs<kWidth<T>>(stream, count, packs<T>(count, x, y), GeluErf<T>{x, y}, "gelu_erf");
+  launch_packs<kWidth<T>>(stream, count, packs<T>(count, x, y), Activate<T, GeluErf>{x, y}, "gelu_erf");
 }
 
 template <class T>
 void gelu_erf_grad(cudaStream_t stream, const T* dy, const T* x, T* dx, int64_t count) {
-  launch_packs<kWidth<T>>(stream, count, packs<T>(count, dy, x, dx), GeluErfGrad<T>{dy, x, dx}, "gelu_erf_grad");
+  launch_packs<kWidth<T>>(stream, count, packs<T>(count, dy, x, dx), ActivateGrad<T, GeluErf>{dy, x, dx},
+                          "gelu_erf_grad");
 }
 
 template <class T>
 void tanh_of(cudaStream_t stream, const T* x, T* y, int64_t count) {
-  launch_packs<kWidth<T>>(stream, count, packs<T>(count, x, y), Tanh<T>{x, y}, "tanh");
+  launch_packs<kWidth<T>>(stream, count, packs<T>(count, x, y), Activate<T, Tanh>{x, y}, "tanh");
 }
 
 template <class T>
 void tanh_grad(cudaStream_t stream, const T* dy, const T* y, T* dx, int64_t count) {
-  launch_packs<kWidth<T>>(stream, count, packs<T>(count, dy, y, dx), TanhGrad<T>{dy, y, dx}, "tanh_grad");
+  launch_packs<kWidth<T>>(stream, count, packs<T>(count, dy, y, dx), ActivateGrad<T, Tanh>{dy, y, dx}, "tanh_grad");
 }
 
 template <class T>

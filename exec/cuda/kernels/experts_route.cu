@@ -215,7 +215,8 @@ __device__ inline void add_to_tally(const TallySums& s, int64_t part, int64_t at
     s.tally[at] += static_cast<float>(value);
 }
 
-/// Block (32 experts, part) of (32, 32) threads: thread (x, y) adds tokens y, y + 32, … of the part, row 0 the 32 sums.
+/// Block (32 experts, part) of (32, 32) threads: thread (x, y) adds tokens y, y + 32, … of the part, row 0 adds up the
+/// 32 sums.
 /// Behind the last expert a column has the squares of log-sum-exp.
 __global__ void __launch_bounds__(kWarp* kWarp) tally_kernel(TallySums s) {
   __shared__ double sums[kWarp][kWarp + 1];

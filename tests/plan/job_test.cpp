@@ -191,7 +191,7 @@ error[E0103]: unknown key `modle`
 1 | modle: gpt2-124m
   | ^^^^^
   |
-  = help: did you mean `model`? known keys: model, cluster, batch, sequence, precision, rounding, objective, stack, plan, expert_loads, training
+  = help: did you mean `model`? known keys: model, cluster, batch, sequence, precision, rounding, objective, fits_probability, stack, plan, expert_loads, training
 
 error[E0105]: `batch` must be from 1 to 16777216, found `0`
  --> job.yaml:3:8

@@ -39,6 +39,9 @@ class ConfigKeys {
   virtual void no_list(const char* key, const char* why) = 0;
   /// transformers 4.53's list of each layer's attention, if present: sets window and window_period.
   virtual void layer_types(Model& model) = 0;
+  /// `rope_scaling`, or its keys within `rope_parameters` as transformers 5 has them. Kinds that a Model cannot express
+  /// are left out, with a remark.
+  virtual void rope_scaling(Model& model) = 0;
   /// Reading only. refuse: E0111 at the key; remark: a note among the model's sources.
   virtual void refuse(const char* key, const std::string& message, const std::string& help) = 0;
   virtual void remark(const std::string& text) = 0;

@@ -191,12 +191,15 @@ class Builder : private EndNotes {
     o.rounded = options_.products == DType::tf32;
     if (kind == OpKind::rope || kind == OpKind::rope_grad) {
       o.epsilon = model_.rope_theta;
+      o.rope_scaling = model_.rope_scaling;
       o.rotary = model_.latent.any() ? model_.latent.rope : model_.rotary_columns();
       if (o.rotary == o.head_dim) o.rotary = 0;
     }
     if (kind == OpKind::head_norm || kind == OpKind::head_norm_grad) o.epsilon = model_.norm_epsilon;
     if (!attends(kind)) return o;
     if (model_.query_scale > 0) o.score_scale = 1 / std::sqrt(model_.query_scale);
+    if (const double factor = model_.rope_scaling.scores(); factor != 1)
+      o.score_scale = factor * (o.score_scale > 0 ? o.score_scale : 1 / std::sqrt(model_.head_dim));
     o.cap = model_.attention_cap;
     o.alibi_heads = model_.positions == Positions::alibi ? model_.heads : 0;
     if (model_.windowed(layer_) && model_.window < options_.sequence * options_.context) o.window = model_.window;

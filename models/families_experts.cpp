@@ -244,8 +244,7 @@ void gpt_oss_config(ConfigKeys& k, Model& m) {
   llama_keys(k, m, 1e-5, false);
   k.count({"head_dim"}, m.head_dim, 1, kMostWidth, 64);
   k.real({"rope_theta", "rope_parameters.rope_theta"}, m.rope_theta, 1, 1e12, 150000);
-  if (k.given("rope_scaling"))
-    k.remark("rope_scaling is left out: it changes the values of the rotation, not its shape or cost");
+  k.rope_scaling(m);
   k.activation({"hidden_act"}, m, {{"silu", Activation::clamped_swiglu}}, "gpt_oss");
   double limit = 7;
   k.real({"swiglu_limit"}, limit, 0, 1e6, limit);
@@ -288,6 +287,7 @@ void llama4_config(ConfigKeys& k, Model& m) {
   k.flag({"tie_word_embeddings"}, m.tied_embeddings, false);
   rate(k, "attention_dropout", m.dropout.attention);
   k.real({"rope_theta", "rope_parameters.rope_theta"}, m.rope_theta, 1, 1e12, 500000);
+  k.rope_scaling(m);
   silu(k, m, "llama4");
   no_biases(k, "attention_bias");
   experts_keys(k, m, {"num_local_experts"}, {"num_experts_per_tok"});

@@ -26,8 +26,7 @@ inline void rotation(ConfigKeys& k, Model& m, double share) {
   k.real({"rope_theta", "rope_parameters.rope_theta"}, m.rope_theta, 1, 1e12, 10000);
   if (share > 0)
     k.real({"partial_rotary_factor", "rope_parameters.partial_rotary_factor"}, m.rotary_share, 0, 1, share);
-  if (k.given("rope_scaling"))
-    k.remark("rope_scaling is left out: it changes the values of the rotation, not its shape or cost");
+  k.rope_scaling(m);
 }
 
 /// A window at least as long as the longest sequence is no window.

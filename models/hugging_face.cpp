@@ -86,6 +86,48 @@ class ConfigReader : public ConfigKeys {
                           "only every n-th layer may be without a window");
   }
 
+  void rope_scaling(Model& model) override {
+    Cursor at = at_.optional("rope_scaling");
+    if (!at.is_map()) at = at_.optional("rope_parameters");
+    if (!at.is_map()) return;
+    const std::string kind = at.optional(at.has("rope_type") ? "rope_type" : "type").text("default");
+    constexpr double kMost = 1e6;
+    RopeScaling s;
+    const auto number = [&](const char* key, double fallback) { return at.optional(key).number(0, kMost, fallback); };
+    if (kind == "linear") {
+      s.kind = RopeKind::linear;
+    } else if (kind == "llama3") {
+      s.kind = RopeKind::llama3;
+      s.low = number("low_freq_factor", 1), s.high = number("high_freq_factor", 4);
+    } else if (kind == "yarn") {
+      s.kind = RopeKind::yarn;
+      s.low = number("beta_slow", 1), s.high = number("beta_fast", 32);
+      s.whole_pairs = at.optional("truncate").boolean(true);
+    } else {
+      if (kind != "default")
+        remark(
+            fmt::format("rope_scaling of type {} is left out: it changes the values of the rotation, not its shape "
+                        "or cost",
+                        kind));
+      return;
+    }
+    s.factor = at.at("factor").number(1, kMost, 1);
+    if (s.kind != RopeKind::linear)
+      s.original = at.optional("original_max_position_embeddings").integer(1, kMostSequence, model.max_sequence);
+    if (s.kind != RopeKind::linear && s.high <= s.low)
+      return at.error("E0112",
+                      fmt::format("the fast pairs' bound ({}) is not above the slow ones' ({})", s.high, s.low));
+    if (s.kind == RopeKind::yarn) {
+      const double mscale = number("mscale", 0), all = number("mscale_all_dim", 0);
+      const bool both = mscale > 0 && all > 0;
+      s.attention = number("attention_factor", both ? yarn_attention(s.factor, mscale) / yarn_attention(s.factor, all)
+                                                    : yarn_attention(s.factor));
+      // Only DeepSeek's classes multiply scores by it.
+      if (model.family == Family::deepseek_v2 || model.family == Family::deepseek_v3) s.score_weight = all;
+    }
+    model.rope_scaling = s;
+  }
+
   void refuse(const char* key, const std::string& message, const std::string& help) override {
     const Cursor value = at_.optional(key);
     (value.exists() ? value : at_).error("E0111", message, help);

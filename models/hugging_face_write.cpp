@@ -1,6 +1,7 @@
 // Model to config.json, for weights that other programs will read.
 #include <fmt/format.h>
 
+#include <cmath>
 #include <set>
 
 #include "base/json.h"
@@ -45,6 +46,25 @@ class ConfigWriter : public ConfigKeys {
   void only(const char* key, bool wanted, const char*) override { put(key, wanted ? "true" : "false"); }
   void no_list(const char* key, const char*) override { put(key, "[]"); }
   void layer_types(Model&) override {}
+  void rope_scaling(Model& model) override {
+    const RopeScaling& s = model.rope_scaling;
+    switch (s.kind) {
+      case RopeKind::none: return;
+      case RopeKind::linear:
+        return put("rope_scaling", fmt::format(R"({{"rope_type": "linear", "factor": {}}})", s.factor));
+      case RopeKind::llama3:
+        return put("rope_scaling",
+                   fmt::format(R"({{"rope_type": "llama3", "factor": {}, "original_max_position_embeddings": {}, )"
+                               R"("low_freq_factor": {}, "high_freq_factor": {}}})",
+                               s.factor, s.original, s.low, s.high));
+      case RopeKind::yarn: break;
+    }
+    put("rope_scaling",
+        fmt::format(R"({{"rope_type": "yarn", "factor": {}, "original_max_position_embeddings": {}, "beta_slow": {}, )"
+                    R"("beta_fast": {}, "truncate": {}, "attention_factor": {}{}}})",
+                    s.factor, s.original, s.low, s.high, s.whole_pairs, s.attention,
+                    s.score_weight > 0 ? fmt::format(R"(, "mscale_all_dim": {})", s.score_weight) : ""));
+  }
   void refuse(const char*, const std::string&, const std::string&) override {}
   void remark(const std::string&) override {}
   [[nodiscard]] bool given(const char*) const override { return false; }
@@ -59,7 +79,7 @@ class ConfigWriter : public ConfigKeys {
 Model essence(Model m) {
   m.name.clear();
   m.sources.clear();
-  if (m.positions != Positions::rope) m.rope_theta = 10000, m.rotary_share = 1;
+  if (m.positions != Positions::rope) m.rope_theta = 10000, m.rotary_share = 1, m.rope_scaling = {};
   if (m.activation != Activation::gelu) m.gelu = Gelu::tanh;
   if (m.masked_fraction > 0) m.masked_fraction = 1;  // part of the training recipe
   m.experts.bias_rate = m.experts.aux_coefficient = m.experts.z_coefficient = 0;

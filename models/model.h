@@ -12,6 +12,7 @@
 #include "models/family.h"
 #include "models/lora.h"
 #include "models/recommender.h"
+#include "models/rope.h"
 
 namespace orrery::models {
 
@@ -67,6 +68,7 @@ struct Model {
   bool tied_embeddings = true;  ///< the head uses the token table
   double norm_epsilon = 1e-5;
   double rope_theta = 10000;
+  RopeScaling rope_scaling;
   double initial_stddev = 0.02;  ///< with pre_norm, residual projections are scaled by 1/sqrt(2*layers) (GPT-2)
   Gelu gelu = Gelu::tanh;
   /// Attention and MLP read the same residual: y = x + attention(norm(x)) + mlp(norm(x)) (Wang and Komatsuzaki 2021,

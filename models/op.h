@@ -10,6 +10,7 @@
 #include "models/activation.h"
 #include "models/dtype.h"
 #include "models/experts.h"
+#include "models/rope.h"
 
 namespace orrery::models {
 
@@ -325,6 +326,7 @@ struct Op {
   std::int64_t vocab = 0;              ///< global, unpadded; the shard begins at tensor_rank*m
   double epsilon = 0;                  ///< norm epsilon, or rope theta
   std::int64_t rotary = 0;             ///< rope, latent attention: columns of a head that turn; rope's 0: all
+  RopeScaling rope_scaling;            ///< of rope
   Function function = Function::none;  ///< activate, gate and their gradients
   // Attention and its kin. A score is q.k times score_scale (0: 1/sqrt(D)); of a cap > 0 cap tanh(score/cap) instead;
   // of ALiBi's alibi_heads > 0 (all of the model's) plus slope(head) (key - query); and masked where query - key >=

@@ -183,6 +183,7 @@ Model read_own(const Cursor& at, const std::string& name) {
   m.tied_embeddings = at.optional("tied_embeddings").boolean(m.tied_embeddings);
   m.norm_epsilon = at.optional("norm_epsilon").number(0, 1, m.norm_epsilon);
   m.rope_theta = at.optional("rope_theta").number(1, 1e12, m.rope_theta);
+  if (const Cursor scaling = at.optional("rope_scaling"); scaling.exists()) m.rope_scaling = read_rope_scaling(scaling);
   m.initial_stddev = at.optional("initial_stddev").number(0, 10, m.initial_stddev);
   // Unless asked for, neither a decoder nor an encoder with norms ahead has BERT's head.
   const bool encoder = !m.causal && !m.pre_norm;
@@ -306,6 +307,7 @@ std::string write_model(const Model& m, int indent) {
   line("tied_embeddings", m.tied_embeddings);
   line("norm_epsilon", m.norm_epsilon);
   line("rope_theta", m.rope_theta);
+  if (m.rope_scaling.kind != RopeKind::none) line("rope_scaling", rope_scaling_text(m.rope_scaling));
   line("initial_stddev", m.initial_stddev);
   line("masked_fraction", m.masked_fraction);
   line("next_sentence", m.next_sentence);

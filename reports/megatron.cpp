@@ -122,6 +122,38 @@ void latent_flags(Handover& h, Flags& f) {
   f.add("qk-layernorm");
 }
 
+/// Megatron-Core's rotary_pos_embedding.py has Llama 3.1's numbers but for the factor.
+void rope_scaling_flags(Handover& h, Flags& f) {
+  const models::RopeScaling& s = h.model().rope_scaling;
+  switch (s.kind) {
+    case models::RopeKind::none: return;
+    case models::RopeKind::linear:
+      h.needs(s.factor == std::floor(s.factor), "rotary positions scaled by a fraction", "a whole `factor`");
+      return f.add("rotary-seq-len-interpolation-factor", static_cast<std::int64_t>(s.factor));
+    case models::RopeKind::llama3: {
+      constexpr std::int64_t kTokens = 8192;
+      h.needs(s.original == kTokens && s.low == 1 && s.high == 4, "scaled rotary positions with other bounds",
+              "{type: llama3, original: 8192, low: 1, high: 4}");
+      f.add("use-rope-scaling");
+      return f.add("rope-scaling-factor", s.factor);
+    }
+    case models::RopeKind::yarn: {
+      // Only latent attention has it, with DeepSeek's numbers but for the factor and the weight.
+      constexpr std::int64_t kTokens = 4096;
+      constexpr double kFast = 32;
+      h.needs(h.model().latent.any() && s.original == kTokens && s.low == 1 && s.high == kFast && s.whole_pairs &&
+                  s.attention == 1 && s.score_weight > 0,
+              "YaRN but for latent attention, and with other numbers than DeepSeek's",
+              "leave `rope_scaling` out, or write {type: yarn, original: 4096, low: 1, high: 32, attention: 1, "
+              "score_weight: 1}");
+      f.add("rope-type", "yarn");
+      f.add("rotary-scaling-factor", s.factor);
+      f.add("mscale", s.score_weight);
+      return f.add("mscale-all-dim", s.score_weight);
+    }
+  }
+}
+
 std::string model_flags(Handover& h) {
   const models::Model& m = h.model();
   const plan::PlanSpec& s = h.spec();
@@ -158,6 +190,7 @@ std::string model_flags(Handover& h) {
     f.add("position-embedding-type", "rope");
     f.add("rotary-base", static_cast<std::int64_t>(std::llround(m.rope_theta)));
     if (m.rotary_share < 1) f.add("rotary-percent", m.rotary_share);
+    rope_scaling_flags(h, f);
   } else {
     f.add("position-embedding-type", "learned_absolute");
   }

@@ -42,20 +42,21 @@ std::int64_t Scratch::bytes() const {
   return total;
 }
 
-void RopeTable::prepare(std::int64_t t, std::int64_t d, double base) {
-  if (t == sequence && d == head_dim && base == theta) return;
+void RopeTable::prepare(std::int64_t t, std::int64_t d, double base, const models::RopeScaling& scaled) {
+  if (t == sequence && d == head_dim && base == theta && scaled == scaling) return;
   sequence = t;
   head_dim = d;
   theta = base;
+  scaling = scaled;
+  const std::vector<double> rates = models::rope_rates(theta, scaling, head_dim);
   cosines.resize(static_cast<std::size_t>(t * d / 2));
   sines.resize(cosines.size());
   std::size_t at = 0;
   for (std::int64_t position = 0; position < t; ++position)
-    for (std::int64_t i = 0; i < d / 2; ++i, ++at) {
-      const double angle =
-          static_cast<double>(position) * std::pow(base, -2.0 * static_cast<double>(i) / static_cast<double>(d));
-      cosines[at] = static_cast<float>(std::cos(angle));
-      sines[at] = static_cast<float>(std::sin(angle));
+    for (const double rate : rates) {
+      const double angle = static_cast<double>(position) * rate;
+      cosines[at] = static_cast<float>(scaling.attention * std::cos(angle));
+      sines[at++] = static_cast<float>(scaling.attention * std::sin(angle));
     }
 }
 

@@ -33,12 +33,13 @@ class Scratch {
   std::vector<Piece> pieces_;
 };
 
-/// cos and sin of position t times theta^(-2i/D), (T, D/2) each; computed once per shape.
+/// cos and sin of position t times the rate of pair i (models/rope.h), (T, D/2) each; computed once per shape.
 struct RopeTable {
   std::int64_t sequence = 0, head_dim = 0;
   double theta = 0;
+  models::RopeScaling scaling;
   std::vector<float> cosines, sines;
-  void prepare(std::int64_t t, std::int64_t d, double base);
+  void prepare(std::int64_t t, std::int64_t d, double base, const models::RopeScaling& scaled);
 };
 
 struct Machine {

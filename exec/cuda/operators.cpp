@@ -192,8 +192,13 @@ void run_rope(const Call& call) {
   ENSURE(turned % 2 == 0 && turned <= op.head_dim, "rope turns pairs, but of {} elements of a head {}", op.head_dim,
          turned);
   const std::int64_t packed = AttentionSizes(op).packed;
+  Rotation rotation{};
+  const std::vector<double> rates = models::rope_rates(op.epsilon, op.rope_scaling, turned);
+  ENSURE(rates.size() <= Rotation::kMostPairs, "rope of heads of {} columns", turned);
+  std::copy(rates.begin(), rates.end(), rotation.rates);
+  rotation.attention = op.rope_scaling.attention;
   rope(call.stream, shape_of(call), positions_of(call), call.input<T>(0, packed), call.output<T>(0, packed), turned,
-       op.epsilon, op.kind == OpKind::rope ? 1 : -1, call.scratch);
+       rotation, op.kind == OpKind::rope ? 1 : -1, call.scratch);
 }
 
 template <class T>

@@ -197,5 +197,38 @@ TEST(Rope, TurnsPairsByPositionAndBack) {
   });
 }
 
+TEST(Rope, ScaledTurnsByItsRatesAndWeighsCosinesAndSines) {
+  const Case c{1, 9, 2, 1, 8, true, true};
+  Op forward = c.op(OpKind::rope), backward = c.op(OpKind::rope_grad);
+  models::RopeScaling scaling{.kind = models::RopeKind::yarn, .factor = 4, .original = 64, .high = 32};
+  scaling.attention = 1.25;
+  forward.epsilon = backward.epsilon = 100;
+  forward.rope_scaling = backward.rope_scaling = scaling;
+  const std::vector<double> rates = models::rope_rates(100, scaling, c.dim);
+  EXPECT_NE(rates, models::rope_rates(100, {}, c.dim));
+  Numbers qkv = random_numbers(c.tokens() * c.width(), "qkv");
+  Exact expected = exact(qkv);
+  for (std::int64_t i = 0; i < c.tokens(); ++i)
+    for (std::int64_t head = 0; head < c.heads + c.kv_heads; ++head)
+      for (std::int64_t j = 0; j < c.dim / 2; ++j) {
+        const double angle = static_cast<double>(i) * rates[at(j)];
+        const std::size_t a = at(i * c.width() + head * c.dim + j), b = a + at(c.dim / 2);
+        const double x = static_cast<double>(qkv[a]), y = static_cast<double>(qkv[b]);
+        expected[a] = 1.25 * (x * std::cos(angle) - y * std::sin(angle));
+        expected[b] = 1.25 * (y * std::cos(angle) + x * std::sin(angle));
+      }
+  on_every_backend([&](Backend& backend) {
+    Numbers turned(qkv.size());
+    run(backend, forward, {of(qkv)}, {of(turned)});
+    EXPECT_LT(error_of(turned, expected), 1e-6);
+    Numbers back = turned;  // its gradient's way back: the transpose, weighed once more
+    run(backend, backward, {of(back)}, {of(back)});
+    const std::size_t rotated = at((c.heads + c.kv_heads) * c.dim);
+    for (std::size_t i = 0; i < back.size(); ++i)
+      EXPECT_NEAR(back[i], qkv[i] * (i % at(c.width()) < rotated ? 1.25F * 1.25F : 1.0F), 1e-5);
+    return std::vector<Numbers>{turned, back};
+  });
+}
+
 }  // namespace
 }  // namespace orrery::exec::testing

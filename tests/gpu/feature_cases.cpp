@@ -129,12 +129,13 @@ struct FeatureMaker : CaseMaker {
       for (const auto& [d, turned] : {std::pair<std::int64_t, std::int64_t>{10, 4}, {64, 16}})
         for (const bool same : {false, true}) {
           const std::int64_t packed = b * t * (h + 2 * g) * d;
-          Case& c =
-              add(std::string(models::name_of(kind)) + "_of_" + std::to_string(turned) + (same ? "_in_place" : ""),
-                  kind, b * t, 0);
+          Case& c = add(
+              std::string(models::name_of(kind)) + "_of_" + std::to_string(turned) + (same ? "_scaled_in_place" : ""),
+              kind, b * t, 0);
           c.op.batch = b, c.op.sequence = t, c.op.heads = h, c.op.kv_heads = g, c.op.head_dim = d;
           c.op.rotary = turned;
           c.op.epsilon = 10000;
+          if (same) c.op.rope_scaling = {models::RopeKind::yarn, 8, 64, 1, 32, true, 1.2, 0};
           c.in = {floats(packed)};
           c.out = {same ? in_place(0) : unset(packed)};
         }

@@ -92,20 +92,20 @@ struct Columns {
 };
 
 /// Cosine and sine of every pair's angle at `rows` rows of a sequence from `first` on. Computed in double, because at
-/// position 4096 a float is 2e-4 off; once for all heads and sequences, because a power, a cosine and a sine of doubles
-/// take longer than the memory of a thousand pairs.
+/// position 4096 a float is 2e-4 off; once for all heads and sequences, because a cosine and a sine of doubles take
+/// longer than the memory of a thousand pairs.
 struct Angles {
   float* cosine;
   float* sine;
   int64_t sequence, first, half;
   Positions positions;
-  double theta;
+  Rotation rotation;
   template <int N>
   __device__ void run(int64_t i) const {
-    const double rate = pow(theta, -static_cast<double>(i % half) / static_cast<double>(half));
-    const double angle = static_cast<double>(position_of(positions, sequence, first + i / half)) * rate;
-    cosine[i] = static_cast<float>(cos(angle));
-    sine[i] = static_cast<float>(sin(angle));
+    const double position = static_cast<double>(position_of(positions, sequence, first + i / half));
+    const double angle = position * rotation.rates[i % half];
+    cosine[i] = static_cast<float>(rotation.attention * cos(angle));
+    sine[i] = static_cast<float>(rotation.attention * sin(angle));
   }
 };
 
@@ -208,7 +208,7 @@ void put_columns(cudaStream_t stream, const T* from, T* to, int64_t rows, int64_
 
 template <class T>
 void rope(cudaStream_t stream, const AttentionShape& shape, const Positions& positions, const T* in, T* out,
-          int64_t rotary, double theta, double direction, KernelScratch scratch) {
+          int64_t rotary, const Rotation& rotation, double direction, KernelScratch scratch) {
   if (in != out && rotary < shape.head_dim) {  // what does not turn is copied, and the rest turned in place
     const int64_t width = static_cast<int64_t>(shape.heads + 2 * shape.kv_heads) * shape.head_dim;
     check(cudaMemcpyAsync(out, in, static_cast<std::size_t>(shape.batch * shape.sequence * width) * sizeof(T),
@@ -237,26 +237,26 @@ void rope(cudaStream_t stream, const AttentionShape& shape, const Positions& pos
     body.cosine = cosine;
     body.sine = sine;
     launch_packs<1>(stream, body.rows * body.half, false,
-                    Angles{cosine, sine, shape.sequence, body.first, body.half, positions, theta}, "rope, angles");
+                    Angles{cosine, sine, shape.sequence, body.first, body.half, positions, rotation}, "rope, angles");
     const int64_t pairs = shape.batch * body.rows * body.visited * body.half;
     launch_packs<kWidth<T>>(stream, pairs, packs<T>(body.half, in, out) && packs<T>(body.dim), body, "rope");
   }
 }
 
-#define ORRERY_INSTANTIATE(T)                                                                                      \
-  template void gelu_erf(cudaStream_t, const T*, T*, int64_t);                                                     \
-  template void gelu_erf_grad(cudaStream_t, const T*, const T*, T*, int64_t);                                      \
-  template void tanh_of(cudaStream_t, const T*, T*, int64_t);                                                      \
-  template void tanh_grad(cudaStream_t, const T*, const T*, T*, int64_t);                                          \
-  template void relu(cudaStream_t, const T*, T*, int64_t);                                                         \
-  template void relu_grad(cudaStream_t, const T*, const T*, T*, int64_t);                                          \
-  template void add_bias(cudaStream_t, const T*, const T*, const T*, T*, int64_t, int64_t);                        \
-  template void add(cudaStream_t, const T*, const T*, T*, int64_t);                                                \
-  template void add_bias_to_rows(cudaStream_t, const T*, T*, int64_t, int64_t);                                    \
-  template void take_columns(cudaStream_t, const T*, T*, int64_t, int64_t, int64_t, int64_t);                      \
-  template void put_columns(cudaStream_t, const T*, T*, int64_t, int64_t, int64_t, int64_t);                       \
-  template void rope(cudaStream_t, const AttentionShape&, const Positions&, const T*, T*, int64_t, double, double, \
-                     KernelScratch);
+#define ORRERY_INSTANTIATE(T)                                                                                       \
+  template void gelu_erf(cudaStream_t, const T*, T*, int64_t);                                                      \
+  template void gelu_erf_grad(cudaStream_t, const T*, const T*, T*, int64_t);                                       \
+  template void tanh_of(cudaStream_t, const T*, T*, int64_t);                                                       \
+  template void tanh_grad(cudaStream_t, const T*, const T*, T*, int64_t);                                           \
+  template void relu(cudaStream_t, const T*, T*, int64_t);                                                          \
+  template void relu_grad(cudaStream_t, const T*, const T*, T*, int64_t);                                           \
+  template void add_bias(cudaStream_t, const T*, const T*, const T*, T*, int64_t, int64_t);                         \
+  template void add(cudaStream_t, const T*, const T*, T*, int64_t);                                                 \
+  template void add_bias_to_rows(cudaStream_t, const T*, T*, int64_t, int64_t);                                     \
+  template void take_columns(cudaStream_t, const T*, T*, int64_t, int64_t, int64_t, int64_t);                       \
+  template void put_columns(cudaStream_t, const T*, T*, int64_t, int64_t, int64_t, int64_t);                        \
+  template void rope(cudaStream_t, const AttentionShape&, const Positions&, const T*, T*, int64_t, const Rotation&, \
+                     double, KernelScratch);
 ORRERY_INSTANTIATE(float)
 ORRERY_INSTANTIATE(__half)
 ORRERY_INSTANTIATE(__nv_bfloat16)

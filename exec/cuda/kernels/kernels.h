@@ -165,12 +165,19 @@ void merge_ring_block(cudaStream_t stream, const BlockPlace& place, const T* blo
 /// Adds the block to rows of `stride` elements from one to the next.
 template <class T>
 void add_ring_queries(cudaStream_t stream, const BlockPlace& place, const T* block, T* dq, int64_t stride);
-/// Rotates the pairs (i, i + R/2) of the first R = `rotary` columns of every q and k head by t * theta^(-2i/R) times
+/// How pairs of a head rotate: radians from one position to the next, and the factor on cosines and sines. Passed to
+/// kernels by value.
+struct Rotation {
+  static constexpr int kMostPairs = 256;
+  double rates[kMostPairs];
+  double attention;
+};
+/// Rotates the pairs (i, i + R/2) of the first R = `rotary` columns of every q and k head by t * rates[i] times
 /// `direction` (+1 forward, -1 back).
 /// Su et al., "RoFormer" (2021), eq. 34, with the pairing of Llama's published weights. Angles go through `scratch`.
 template <class T>
 void rope(cudaStream_t stream, const AttentionShape& shape, const Positions& positions, const T* in, T* out,
-          int64_t rotary, double theta, double direction, KernelScratch scratch);
+          int64_t rotary, const Rotation& rotation, double direction, KernelScratch scratch);
 /// Columns [first, first + width) of rows of `wide` columns to or from a matrix of `width` columns.
 template <class T>
 void take_columns(cudaStream_t stream, const T* from, T* to, int64_t rows, int64_t wide, int64_t first, int64_t width);

@@ -1,0 +1,45 @@
+#pragma once
+/// Rotary positions (Su et al., "RoFormer", arXiv:2104.09864), and how models rotate more slowly, so that they take
+/// sequences longer than those that they were first trained on.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace orrery::base {
+class Cursor;
+}
+
+namespace orrery::models {
+
+enum class RopeKind : std::uint8_t {
+  none,
+  linear,  ///< all pairs by the factor: Chen et al., "Position Interpolation" (arXiv:2306.15595), eq. 4
+  llama3,  ///< slow pairs by the factor, fast ones not, those between in proportion: as Llama 3.1's published code
+  yarn,    ///< Peng et al., "YaRN" (arXiv:2309.00071), section 3.2 ("NTK-by-parts") and eq. 21, 22
+};
+
+struct RopeScaling {
+  RopeKind kind = RopeKind::none;
+  double factor = 1;
+  std::int64_t original = 0;  ///< tokens of the sequences before; linear: unused
+  /// Turns within `original` tokens at or below which a pair is slow, and from which on it is fast.
+  double low = 1, high = 4;
+  bool whole_pairs = true;  ///< yarn: bounds are rounded outwards to whole pairs
+  double attention = 1;     ///< yarn: factor on cosines and sines
+  /// yarn: the weight of which the squared factor multiplies attention's scores (DeepSeek's mscale_all_dim); 0: none.
+  double score_weight = 0;
+  [[nodiscard]] double scores() const;
+  bool operator==(const RopeScaling&) const = default;
+};
+
+/// Radians by which each of the `columns` / 2 pairs of a head rotates from one position to the next.
+[[nodiscard]] std::vector<double> rope_rates(double theta, const RopeScaling& scaling, std::int64_t columns);
+
+/// YaRN's factor for a context `factor` times as long (eq. 22), with DeepSeek's weight of the logarithm.
+[[nodiscard]] double yarn_attention(double factor, double weight = 1);
+
+/// A model file's `rope_scaling: {type: llama3, factor: 8, original: 8192, low: 1, high: 4}`.
+[[nodiscard]] RopeScaling read_rope_scaling(const base::Cursor& at);
+[[nodiscard]] std::string rope_scaling_text(const RopeScaling& scaling);
+
+}  // namespace orrery::models

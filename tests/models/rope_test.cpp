@@ -1,0 +1,99 @@
+/// Rates of rotary positions, by the formulas of those who scale them.
+#include "models/rope.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numbers>
+
+#include "models/hugging_face.h"
+#include "models/read.h"
+
+namespace orrery::models {
+namespace {
+
+constexpr double kPi = std::numbers::pi;
+
+TEST(RopeRates, AreRoFormersWithoutScaling) {
+  const std::vector<double> rates = rope_rates(10000, {}, 8);
+  ASSERT_EQ(rates.size(), 4U);
+  EXPECT_EQ(rates[0], 1);
+  EXPECT_NEAR(rates[1], 0.1, 1e-12);
+  EXPECT_NEAR(rates[3], 1e-3, 1e-12);
+}
+
+TEST(RopeRates, OfLinearScalingAreAllDividedByTheFactor) {
+  const std::vector<double> plain = rope_rates(10000, {}, 64);
+  const std::vector<double> slow = rope_rates(10000, {.kind = RopeKind::linear, .factor = 4}, 64);
+  for (std::size_t i = 0; i < plain.size(); ++i) EXPECT_DOUBLE_EQ(slow[i], plain[i] / 4);
+}
+
+// Llama 3.1: 500000, factor 8, low 1, high 4, 8192 tokens, heads of 128. Pair 29 turns 8192 r / 2 pi = 3.41 times.
+TEST(RopeRates, OfLlama3KeepFastPairsAndDivideSlowOnes) {
+  const RopeScaling scaling{.kind = RopeKind::llama3, .factor = 8, .original = 8192, .low = 1, .high = 4};
+  const std::vector<double> plain = rope_rates(500000, {}, 128), scaled = rope_rates(500000, scaling, 128);
+  for (std::size_t i = 0; i < plain.size(); ++i) {
+    const double length = 2 * kPi / plain[i];
+    if (length < 8192.0 / 4) {
+      EXPECT_EQ(scaled[i], plain[i]);
+    } else if (length > 8192.0) {
+      EXPECT_DOUBLE_EQ(scaled[i], plain[i] / 8);
+    } else {
+      const double smooth = (8192.0 / length - 1) / (4.0 - 1);
+      EXPECT_NEAR(scaled[i], (1 - smooth) * plain[i] / 8 + smooth * plain[i], 1e-18);
+    }
+  }
+  EXPECT_NEAR(8192 * plain[29] / (2 * kPi), 3.41, 0.02);
+  EXPECT_GT(scaled[29], plain[29] / 8);
+  EXPECT_LT(scaled[29], plain[29]);
+}
+
+// DeepSeek-V3: 10000, factor 40, 4096 tokens, 64 columns: pairs up to 10 keep their rate, those from 23 on are divided.
+TEST(RopeRates, OfYarnGoFromWholeToDividedBetweenTwoPairs) {
+  const RopeScaling scaling{.kind = RopeKind::yarn, .factor = 40, .original = 4096, .low = 1, .high = 32};
+  const std::vector<double> plain = rope_rates(10000, {}, 64), scaled = rope_rates(10000, scaling, 64);
+  for (std::size_t i = 0; i <= 10; ++i) EXPECT_EQ(scaled[i], plain[i]) << i;
+  for (std::size_t i = 23; i < 32; ++i) EXPECT_DOUBLE_EQ(scaled[i], plain[i] / 40) << i;
+  for (std::size_t i = 11; i < 23; ++i) {
+    const double ramp = (static_cast<double>(i) - 10) / (23 - 10);
+    EXPECT_NEAR(scaled[i], plain[i] / 40 * ramp + plain[i] * (1 - ramp), 1e-15) << i;
+  }
+  EXPECT_NEAR(yarn_attention(40), 0.1 * std::log(40.0) + 1, 1e-15);
+  EXPECT_EQ(yarn_attention(0.5), 1);
+  EXPECT_NEAR((RopeScaling{.kind = RopeKind::yarn, .factor = 40, .score_weight = 1}.scores()), 1.8738, 1e-4);
+}
+
+constexpr const char* kModel = R"(family: llama
+layers: 2
+hidden: 64
+heads: 4
+ffn_hidden: 128
+vocab: 256
+max_sequence: 128
+)";
+
+TEST(RopeScaling, IsReadAndWritten) {
+  for (const char* text :
+       {"{type: linear, factor: 4}", "{type: llama3, factor: 8, original: 8192, low: 1, high: 4}",
+        "{type: yarn, factor: 40, original: 4096, low: 1, high: 32, whole_pairs: false, attention: 1.25, "
+        "score_weight: 0.7}"}) {
+    const auto model = parse_model(std::string(kModel) + "rope_scaling: " + text + "\n", "m.yaml");
+    ASSERT_TRUE(model.has_value()) << base::render(model.error(), false);
+    EXPECT_EQ(rope_scaling_text(model->rope_scaling), text);
+    const auto again = parse_model(write_model(*model), "again.yaml");
+    ASSERT_TRUE(again.has_value()) << base::render(again.error(), false);
+    EXPECT_EQ(again->rope_scaling, model->rope_scaling);
+    const auto config = write_hugging_face(*model);
+    ASSERT_EQ(config.has_value(), model->rope_scaling.score_weight == 0) << "only DeepSeek's classes weigh scores";
+    if (config) EXPECT_EQ(parse_model(*config, "config.json")->rope_scaling, model->rope_scaling);
+  }
+}
+
+TEST(RopeScaling, RefusesWhatNoModelHas) {
+  for (const char* text : {"{type: cubic, factor: 4}", "{type: linear}", "{type: llama3, factor: 8}",
+                           "{type: llama3, factor: 8, original: 8192, low: 4, high: 4}", "{type: linear, factor: 0}"})
+    EXPECT_FALSE(parse_model(std::string(kModel) + "rope_scaling: " + text + "\n", "m.yaml").has_value()) << text;
+}
+
+}  // namespace
+}  // namespace orrery::models

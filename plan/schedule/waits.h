@@ -83,12 +83,6 @@ template <class Uses>
 [[nodiscard]] bool message_waits(const Uses& later, const Uses& earlier) {
   return conflict_between(later, earlier);
 }
-/// By buffers, only for what it reads.
-[[nodiscard]] inline bool message_waits(const BufferUses& later, const BufferUses& earlier) {
-  return any_of(later, [&](const BufferUse& a) {
-    return !a.writes && any_of(earlier, [&](const BufferUse& b) { return conflict(a, b); });
-  });
-}
 
 /// Rule 3: whether a compute step waits for a message before it; `frees`: it lists deaths.
 template <class Uses>

@@ -136,6 +136,13 @@ TEST(Walker, AMessageWaitsForWhatAnotherStreamBringsIt) {
   EXPECT_EQ(script.go({"a"}), "b! ");
 }
 
+TEST(Walker, AMessageWaitsForMemoryThatAnotherStreamStillReads) {
+  Script script(
+      {step_of(StepKind::copy, {1}, {}, Stream::to_host), step_of(StepKind::recv, {}, {1}, Stream::pipeline_recv)});
+  EXPECT_EQ(script.go(), "a! ");
+  EXPECT_EQ(script.go({"a"}), "b! ");
+}
+
 // Two stages that pass a buffer on; each sends what it has, unless it first receives.
 Schedule passed_on(bool second_receives_first) {
   Schedule schedule;

@@ -16,37 +16,13 @@ namespace {
 using base::at;
 
 using plan::Block;
-using plan::Entry;
 using plan::kStreams;
 using plan::RankClass;
 using plan::Step;
 using plan::StepKind;
+using plan::Visit;
 
 constexpr std::size_t kPhases = 8;
-
-// Whether a message reads what another one, earlier in the program, writes.
-bool feeds(const Pending& earlier, const Pending& later, const RankClass& c) {
-  const std::vector<int>& read = later.step->reads;
-  return std::any_of(earlier.step->writes.begin(), earlier.step->writes.end(), [&](int b) {
-    return std::find(read.begin(), read.end(), b) != read.end() &&
-           (!c.buffers[at(b)].per_micro_batch || earlier.micro_batch == later.micro_batch);
-  });
-}
-
-// Whether a compute step must wait for an earlier message of the program (rule 3 of plan/schedule/schedule.h).
-bool conflicts(const Pending& message, const Step& compute, std::int32_t micro_batch, const RankClass& c) {
-  if (!message.step->deaths.empty()) return true;
-  const auto meets = [&](const std::vector<int>& mine, const std::vector<int>& theirs) {
-    for (int b : mine)
-      if ((!c.buffers[at(b)].per_micro_batch || message.micro_batch == micro_batch) &&
-          std::find(theirs.begin(), theirs.end(), b) != theirs.end())
-        return true;
-    return false;
-  };
-  const Step& m = *message.step;
-  return meets(m.writes, compute.reads) || meets(m.writes, compute.writes) || meets(m.writes, compute.deaths) ||
-         meets(m.reads, compute.writes) || meets(m.reads, compute.deaths);
-}
 
 // On the mean rank, if the ranks of a class have unequal shares of the data.
 base::Seconds mean_time(const Step& step, const JobOnCluster& job) {
@@ -202,8 +178,8 @@ Replay Machine::result() {
   Replay r;
   r.makespan.assign(jobs_.size(), 0);
   for (const Actor& actor : actors_) {
-    ENSURE(actor.entry == actor.rank_class->program.size() && actor.pending.empty(),
-           "stage {} stops at entry {}: the schedule was not checked", actor.rank_class->stage, actor.entry);
+    ENSURE(finished(actor), "stage {} stops at entry {}: the schedule was not checked", actor.rank_class->stage,
+           actor.entry);
     r.makespan[at(actor.job)] = std::max(r.makespan[at(actor.job)], actor.totals.end);
   }
   for (Actor& actor : actors_) {
@@ -225,53 +201,60 @@ Replay Machine::result() {
 }
 
 // -- one actor ----------------------------------------------------------------------------------------------------
-// Runs until it needs a message that has not ended.
-void Machine::advance(Actor& actor) {
-  settle(actor);
-  const plan::Entries& program = actor.rank_class->program;
-  for (; actor.entry < program.size(); ++actor.entry, actor.step = 0) {
-    const Entry entry = program[actor.entry];
-    const std::vector<Step>& steps = actor.rank_class->blocks[at(entry.block)].steps;
-    for (; at(actor.step) < steps.size(); ++actor.step) {
-      const Step& step = steps[at(actor.step)];
-      if (!step.runs_in(training_step_)) continue;
-      ++walked_;
-      if (step.kind != StepKind::compute) {
-        issue(actor, entry, step);
-      } else if (!compute(actor, entry, step)) {
-        return;
-      }
-    }
-  }
-  drain(actor);
+bool Machine::runs_step(const Actor& /*actor*/, const Visit& visit) const {
+  return visit.step->runs_in(training_step_);
 }
 
-void Machine::issue(Actor& actor, const Entry& entry, const Step& step) {
+void Machine::arrive(Actor& /*actor*/, const Visit& /*visit*/) {
+  ++walked_;
+}
+
+Pending Machine::message(Actor& actor, const Visit& visit) {
   Pending p;
-  p.step = &step;
-  p.micro_batch = entry.micro_batch;
-  p.at = {static_cast<std::int32_t>(actor.entry), actor.step};
-  p.block = entry.block;
+  static_cast<Visit&>(p) = visit;
   p.ready = actor.compute_free;
-  const int communicators = actor.communicators[at(entry.block)][at(actor.step)];
-  if (step.kind == StepKind::collective || step.kind == StepKind::copy) {
+  const int communicators = actor.communicators[at(visit.block)][at(visit.at.step)];
+  if (visit.step->kind == StepKind::collective || visit.step->kind == StepKind::copy) {
     p.key = {communicators, actor.ordinals[communicators]++, -1};
   } else {
-    p.key = {communicators, step.tag, entry.micro_batch};
+    p.key = {communicators, visit.step->tag, visit.micro_batch};
   }
-  actor.pending.push_back(p);
-  actor.issued += (*actor.host)[at(entry.block)][at(actor.step)];
-  // A sender need not attend a transfer; any other message that cannot overlap begins with the first wait.
-  if (step.kind == StepKind::send || actor.pricing->overlaps(step.stream)) settle(actor);
+  actor.issued += (*actor.host)[at(visit.block)][at(visit.at.step)];
+  return p;
 }
 
-bool Machine::compute(Actor& actor, const Entry& entry, const Step& step) {
+// A sender need not attend a transfer; any other message that cannot overlap begins with the first wait.
+bool Machine::may_start(const Actor& actor, const Pending& p) {
+  return p.attended || p.step->kind == StepKind::send || actor.pricing->overlaps(p.step->stream);
+}
+
+// From now on the compute stream waits for the awaited messages: those that cannot overlap start here, together with
+// the earlier messages on their streams. A waiting host also receives what is sent to it, but starts no collective that
+// nobody needs yet, since it continues computing once the needed ones have ended. Its own sends are needed at the other
+// end: a stage with only an embedding sends the result of its tensor group's sum.
+void Machine::attend(Actor& actor) {
+  std::array<bool, kStreams> followed{};
+  std::vector<const Pending*> sent;
+  const auto is_sent = [&](const Pending& p) {
+    return std::any_of(sent.begin(), sent.end(),
+                       [&](const Pending* s) { return message_waits(uses(actor, *s), uses(actor, p)); });
+  };
+  for (auto p = actor.messages.rbegin(); p != actor.messages.rend(); ++p) {
+    const auto stream = static_cast<std::size_t>(p->step->stream);
+    const bool alone = p->step->kind == StepKind::collective || p->step->kind == StepKind::copy;
+    if (!followed[stream] && !p->awaited && alone && !is_sent(*p)) continue;
+    followed[stream] = true;
+    p->attended = true;
+    if (p->step->kind == StepKind::send && !p->started) sent.push_back(&*p);
+    if (!p->started && p->step->kind != StepKind::send && !actor.pricing->overlaps(p->step->stream))
+      p->ready = std::max(p->ready, actor.compute_free);
+  }
+}
+
+void Machine::compute(Actor& actor, const Visit& visit) {
   Picoseconds start = actor.compute_free;
-  attend(actor, [&](const Pending& p) { return conflicts(p, step, entry.micro_batch, *actor.rank_class); });
-  settle(actor);
-  for (const Pending& p : actor.pending) {
-    if (!conflicts(p, step, entry.micro_batch, *actor.rank_class)) continue;
-    if (!p.done) return false;
+  for (const Pending& p : actor.messages) {
+    if (!p.awaited) continue;
     start = std::max(start, p.end);
     // On the host, frameworks wait for what another stage sends; everything else is only issued.
     if (p.step->stream != plan::Stream::pipeline_recv) continue;
@@ -279,76 +262,42 @@ bool Machine::compute(Actor& actor, const Entry& entry, const Step& step) {
     actor.issued = std::max(actor.issued, p.end);
   }
   account_wait(actor, actor.compute_free, start);
-  actor.issued += (*actor.host)[at(entry.block)][at(actor.step)];
-  const Picoseconds alone = (*actor.compute)[at(entry.block)][at(actor.step)];
+  actor.issued += (*actor.host)[at(visit.block)][at(visit.at.step)];
+  const Picoseconds alone = (*actor.compute)[at(visit.block)][at(visit.at.step)];
   const Picoseconds duration = std::max(alone, actor.issued - start);
   actor.issuing_counts |= duration > alone;
-  const Picoseconds mean_alone = actor.mean ? (*actor.mean)[at(entry.block)][at(actor.step)] : alone;
+  const Picoseconds mean_alone = actor.mean ? (*actor.mean)[at(visit.block)][at(visit.at.step)] : alone;
   const Picoseconds mean = std::min(duration, std::max(mean_alone, actor.issued - start));
-  actor.totals.compute[static_cast<std::size_t>(step.phase)] += mean;
+  actor.totals.compute[static_cast<std::size_t>(visit.step->phase)] += mean;
   actor.totals.fuller_compute += duration - mean;
-  note(actor, {static_cast<std::int32_t>(actor.entry), actor.step}, entry.micro_batch, actor.compute_free, start,
-       start + duration);
+  note(actor, visit.at, visit.micro_batch, actor.compute_free, start, start + duration);
   actor.compute_free = start + duration;
   actor.totals.end = std::max(actor.totals.end, actor.compute_free);
-  forget(actor);
-  return true;
 }
 
-// From now on the compute stream waits for the messages that `needed` selects: those that cannot overlap start here,
-// together with the earlier messages on their streams. A waiting host also receives what is sent to it, but starts no
-// collective that nobody needs yet, since it continues computing once the needed ones have ended. Its own sends are
-// needed at the other end: a stage with only an embedding sends the result of its tensor group's sum.
-template <class Needed>
-void Machine::attend(Actor& actor, const Needed& needed) {
-  if (std::none_of(actor.pending.begin(), actor.pending.end(), needed)) return;
-  std::array<bool, kStreams> followed{};
-  std::vector<const Pending*> sent;
-  const auto is_sent = [&](const Pending& p) {
-    return std::any_of(sent.begin(), sent.end(), [&](const Pending* s) { return feeds(p, *s, *actor.rank_class); });
-  };
-  for (auto p = actor.pending.rbegin(); p != actor.pending.rend(); ++p) {
-    const auto stream = static_cast<std::size_t>(p->step->stream);
-    const bool alone = p->step->kind == StepKind::collective || p->step->kind == StepKind::copy;
-    if (!followed[stream] && !needed(*p) && alone && !is_sent(*p)) continue;
-    followed[stream] = true;
-    p->attended = true;
-    if (p->step->kind == StepKind::send && !p->announced()) sent.push_back(&*p);
-    if (!p->announced() && p->step->kind != StepKind::send && !actor.pricing->overlaps(p->step->stream))
-      p->ready = std::max(p->ready, actor.compute_free);
-  }
+void Machine::end_step(Actor& actor) {
+  Picoseconds end = actor.compute_free;
+  for (const Pending& p : actor.messages) end = std::max(end, p.end);
+  account_wait(actor, actor.compute_free, end);
+  actor.compute_free = end;
 }
 
-// Announces the messages that may start, and records those that have ended. In stream order.
-void Machine::settle(Actor& actor) {
-  std::array<bool, kStreams> stalled{};
-  for (Pending& p : actor.pending) {
-    const auto stream = static_cast<std::size_t>(p.step->stream);
-    if (p.done || stalled[stream]) continue;
-    if (!p.announced()) {
-      const bool may = p.attended || p.step->kind == StepKind::send || actor.pricing->overlaps(p.step->stream);
-      const std::optional<Picoseconds> inputs = inputs_ready(actor, p);
-      if (!may || !inputs) {
-        stalled[stream] = true;
-        continue;
-      }
-      p.ready = std::max({p.ready, actor.stream_free[stream], *inputs});
-      meet(actor, p);
-    }
-    if (!resolve(actor, p)) stalled[stream] = true;
-  }
+// Messages that ended before the compute stream's present time can no longer delay it.
+bool Machine::past(const Actor& actor, const Pending& p) {
+  return p.end <= actor.compute_free;
+}
+void Machine::forget(const Pending& p) {
+  if (--meetings_[at(p.meeting)].holders == 0) free_.push_back(p.meeting);
 }
 
-// When all that this message reads and earlier messages of other streams write has arrived; nothing if unknown.
-std::optional<Picoseconds> Machine::inputs_ready(const Actor& actor, const Pending& p) {
-  Picoseconds when = 0;
-  for (const Pending& earlier : actor.pending) {
+// Ready once those that it waits for have ended, and the one before it on its stream.
+void Machine::start(Actor& actor, Pending& p) {
+  p.ready = std::max(p.ready, actor.stream_free[static_cast<std::size_t>(p.step->stream)]);
+  for (const Pending& earlier : actor.messages) {
     if (&earlier == &p) break;
-    if (!feeds(earlier, p, *actor.rank_class)) continue;
-    if (!earlier.done) return std::nullopt;
-    when = std::max(when, earlier.end);
+    if (earlier.end > p.ready && message_waits(uses(actor, p), uses(actor, earlier))) p.ready = earlier.end;
   }
-  return when;
+  meet(actor, p);
 }
 
 void Machine::meet(Actor& actor, Pending& p) {
@@ -382,12 +331,11 @@ int Machine::new_meeting(const Actor& actor, const Pending& p) {
   return index;
 }
 
-bool Machine::resolve(Actor& actor, Pending& p) {
+bool Machine::ends(Actor& actor, Pending& p) {
   const Meeting& meeting = meetings_[at(p.meeting)];
   if (meeting.state != Meeting::State::ended) return false;
   p.start = meeting.start;
   p.end = meeting.end;
-  p.done = true;
   actor.stream_free[static_cast<std::size_t>(p.step->stream)] = p.end;
   actor.totals.end = std::max(actor.totals.end, p.end);
   RankTotals::Message& total = actor.totals.messages[at(p.block)][at(p.at.step)];
@@ -406,8 +354,8 @@ void Machine::account_wait(Actor& actor, Picoseconds from, Picoseconds to) {
     const Pending* by;
   };
   std::vector<Cover> covers;
-  for (const Pending& p : actor.pending) {
-    if (!p.announced()) continue;
+  for (const Pending& p : actor.messages) {
+    if (!p.started) continue;
     const Meeting& meeting = meetings_[at(p.meeting)];
     if (meeting.state == Meeting::State::gathering) continue;
     const Picoseconds end = meeting.state == Meeting::State::ended ? meeting.end : to;
@@ -438,34 +386,6 @@ void Machine::expose(Actor& actor, const Pending& message, Picoseconds from, Pic
   actor.totals.contention += to - alone;
   total.exposed += to - from;
   total.contention += to - alone;
-}
-
-// Messages that ended before the compute stream's present time can no longer delay it.
-void Machine::forget(Actor& actor) {
-  std::erase_if(actor.pending, [&](const Pending& p) {
-    const bool past = p.done && p.end <= actor.compute_free;
-    if (past) release(p);
-    return past;
-  });
-}
-void Machine::release(const Pending& p) {
-  if (--meetings_[at(p.meeting)].holders == 0) free_.push_back(p.meeting);
-}
-
-// After the last step: waits for what is still in flight.
-void Machine::drain(Actor& actor) {
-  if (actor.pending.empty()) return;
-  attend(actor, [](const Pending&) { return true; });
-  settle(actor);
-  Picoseconds end = actor.compute_free;
-  for (const Pending& p : actor.pending) {
-    if (!p.done) return;
-    end = std::max(end, p.end);
-  }
-  account_wait(actor, actor.compute_free, end);
-  actor.compute_free = end;
-  for (const Pending& p : actor.pending) release(p);
-  actor.pending.clear();
 }
 
 void Machine::note(const Actor& actor, plan::StepRef where, std::int32_t micro_batch, Picoseconds ready,

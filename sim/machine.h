@@ -1,10 +1,9 @@
 #pragma once
-/// The replay's engine. Each class of equal ranks is an Actor that walks its program. A message is pending from its
-/// place in the program until its partners have arrived and its transfer has ended; a compute step first waits for the
-/// pending messages that it conflicts with. Compute takes the same time whatever others do, so an actor runs ahead
-/// until it needs a message in flight; messages share links, so they begin and end in order on one clock. If the
-/// machine returns to the same state micro-batch after micro-batch, what lies between is counted, not walked
-/// (sim/machine_skip.cpp). Private to sim/.
+/// The replay's engine: a walk with a clock (plan/schedule/walk.h), in which each class of equal ranks is an Actor. A
+/// message is over once its partners have arrived and its transfer has ended. Compute takes the same time whatever
+/// others do, so an actor runs ahead until it needs a message in flight; messages share links, so they begin and end in
+/// order on one clock. If the machine returns to the same state micro-batch after micro-batch, what lies between is
+/// counted, not walked (sim/machine_skip.cpp). Private to sim/.
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -15,6 +14,7 @@
 #include <vector>
 
 #include "plan/schedule/periods.h"
+#include "plan/schedule/walk.h"
 #include "sim/replay.h"
 #include "sim/transfers.h"
 
@@ -34,23 +34,16 @@ struct Meeting {
   std::vector<int> actors;
 };
 
-struct Pending {
-  const plan::Step* step = nullptr;
-  std::int32_t micro_batch = -1;
-  plan::StepRef at;
-  int block = 0;
+struct Pending : plan::WalkedMessage {
   Key key{};
-  int meeting = -1;       // valid once announced
+  int meeting = -1;       // valid once started
   bool attended = false;  // the compute stream waits for it, or for a later message of its stream
-  bool done = false;      // it has ended
   Picoseconds ready = 0, start = 0, end = 0;
-  [[nodiscard]] bool announced() const { return meeting >= 0; }
 };
 
-struct Actor {
-  const plan::RankClass* rank_class = nullptr;
+struct Actor : plan::WalkingRank<Pending> {
   const cost::Pricing* pricing = nullptr;
-  int index = 0, job = 0;
+  int job = 0;
   bool noted = false;                                              // keeps its spans
   const std::vector<std::vector<Picoseconds>>* compute = nullptr;  // duration of each step, by block and step
   const std::vector<std::vector<Picoseconds>>* mean = nullptr;     // the same on the mean rank; null: no other
@@ -58,13 +51,10 @@ struct Actor {
   std::vector<std::vector<int>> kinds;                             // kinds of messages, by block and step; -1: compute
   std::vector<std::vector<int>> communicators;                     // class of the message's communicators, likewise
   std::map<int, std::int64_t> ordinals;                            // collectives so far, by class of communicators
-  std::size_t entry = 0;
-  int step = 0;
   Picoseconds compute_free = 0;
   Picoseconds issued = 0;       // when the host has issued everything up to this point of the program
   bool issuing_counts = false;  // the host's issue times have mattered since the state was kept
   std::vector<Picoseconds> stream_free = std::vector<Picoseconds>(plan::kStreams, 0);
-  std::deque<Pending> pending;  // program order
   RankTotals totals;
 };
 
@@ -77,13 +67,14 @@ struct Sums {
   std::vector<std::int64_t> started;  // Transfers::started()
 };
 
-class Machine {
+class Machine : private plan::Walker<Machine, Actor> {
  public:
   Machine(std::span<const JobOnCluster> jobs, const Traffic& traffic, const Folded& folded, const Fabric* fabric,
           const ReplayOptions& options);
   Replay run();
 
  private:
+  friend plan::Walker<Machine, Actor>;
   // -- preparation
   Actor make_actor(const Folded::Ranks& ranks);
   [[nodiscard]] int communicators_of(const Folded::Ranks& ranks, const JobOnCluster& job, const plan::Step& step) const;
@@ -94,22 +85,23 @@ class Machine {
   void happen(Picoseconds time);
   Replay result();
 
-  // -- one actor
-  void advance(Actor& actor);
-  void issue(Actor& actor, const plan::Entry& entry, const plan::Step& step);
-  bool compute(Actor& actor, const plan::Entry& entry, const plan::Step& step);
-  template <class Needed>
-  void attend(Actor& actor, const Needed& needed);
-  void settle(Actor& actor);
-  static std::optional<Picoseconds> inputs_ready(const Actor& actor, const Pending& p);
+  // -- one actor: what plan::Walker asks for
+  [[nodiscard]] bool runs_step(const Actor& actor, const plan::Visit& visit) const;
+  void arrive(Actor& actor, const plan::Visit& visit);
+  Pending message(Actor& actor, const plan::Visit& visit);
+  [[nodiscard]] static bool may_start(const Actor& actor, const Pending& p);
+  void start(Actor& actor, Pending& p);
+  bool ends(Actor& actor, Pending& p);
+  void attend(Actor& actor);
+  void compute(Actor& actor, const plan::Visit& visit);
+  void end_step(Actor& actor);
+  [[nodiscard]] static bool past(const Actor& actor, const Pending& p);
+  void forget(const Pending& p);
+
   void meet(Actor& actor, Pending& p);
   int new_meeting(const Actor& actor, const Pending& p);
-  bool resolve(Actor& actor, Pending& p);
   void account_wait(Actor& actor, Picoseconds from, Picoseconds to);
   void expose(Actor& actor, const Pending& message, Picoseconds from, Picoseconds to);
-  void forget(Actor& actor);
-  void release(const Pending& p);
-  void drain(Actor& actor);
   void note(const Actor& actor, plan::StepRef where, std::int32_t micro_batch, Picoseconds ready, Picoseconds start,
             Picoseconds end);
 

@@ -19,8 +19,8 @@ constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::min();
 // A lower bound on when the stream of a future message can be what the message waits for.
 Picoseconds earliest(const Actor& actor) {
   Picoseconds low = actor.compute_free;
-  for (const Pending& p : actor.pending)
-    if (!p.announced()) low = std::min(low, p.ready);
+  for (const Pending& p : actor.messages)
+    if (!p.started) low = std::min(low, p.ready);
   return low;
 }
 
@@ -120,15 +120,15 @@ void Machine::add_actor(const Actor& actor, const std::map<int, std::int64_t>& o
   const std::int32_t base = periods_->base(at(actor.index), actor.entry);
   const Picoseconds low = earliest(actor);
   out.insert(out.end(), {actor.step, actor.compute_free - now_, actor.totals.end - now_,
-                         static_cast<std::int64_t>(actor.pending.size())});
+                         static_cast<std::int64_t>(actor.messages.size())});
   for (const Picoseconds free : actor.stream_free) out.push_back(std::max(free, low) - now_);
-  for (const Pending& p : actor.pending) {
+  for (const Pending& p : actor.messages) {
     const auto [communicators, number, micro_batch] = p.key;
     const bool counted = p.step->kind == plan::StepKind::collective || p.step->kind == plan::StepKind::copy;
     out.insert(out.end(), {p.block, p.at.step, p.micro_batch < 0 ? kNone : p.micro_batch - base,
-                           counted ? number - ordinals.at(communicators) : kNone, p.attended ? 1 : 0, p.done ? 1 : 0,
-                           p.announced() ? kNone : p.ready - now_});
-    if (!p.announced()) continue;
+                           counted ? number - ordinals.at(communicators) : kNone, p.attended ? 1 : 0, p.ended ? 1 : 0,
+                           p.started ? kNone : p.ready - now_});
+    if (!p.started) continue;
     const auto [name, fresh] = names.try_emplace(p.meeting, static_cast<std::int64_t>(names.size()));
     out.push_back(name->second);
     if (!fresh) continue;
@@ -147,7 +147,7 @@ void Machine::leap(const plan::Skip& skip) {
     const Picoseconds low = earliest(actor);
     for (Picoseconds& free : actor.stream_free)
       if (free > low) free += by;
-    for (Pending& p : actor.pending) {
+    for (Pending& p : actor.messages) {
       if (p.micro_batch >= 0) p.micro_batch += skip.micro_batches;
       if (std::get<2>(p.key) >= 0) std::get<2>(p.key) += skip.micro_batches;
       p.at.entry += static_cast<std::int32_t>(skip.entries[a]);

@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "plan/schedule/waits.h"
+
 namespace orrery::exec {
 
-bool conflict(const Touch& a, const Touch& b) {
-  return (a.writes || b.writes) && a.begin < b.begin + b.bytes && b.begin < a.begin + a.bytes;
-}
+using plan::conflict_between;
 
 Communication::Communication(const Waiter& waiter, Progress progress, std::function<void(const Point&)> order)
     : waiter_(waiter), order_(std::move(order)) {
@@ -82,9 +82,7 @@ bool Communication::conflicts(const std::vector<Touch>& touches) const {
   const std::lock_guard guard(lock_);
   for (const Queue& queue : queues_)
     for (const Message& other : queue)
-      for (const Touch& a : touches)
-        for (const Touch& b : other.touches)
-          if (conflict(a, b)) return true;
+      if (conflict_between(touches, other.touches)) return true;
   return false;
 }
 
@@ -111,10 +109,7 @@ bool Communication::may_start(const Message& message, const Message* before, Poi
     for (const Message& other : queue) {
       if (other.number >= message.number) break;
       if (&other == before) continue;
-      const bool conflicting = std::any_of(message.touches.begin(), message.touches.end(), [&](const Touch& a) {
-        return std::any_of(other.touches.begin(), other.touches.end(), [&](const Touch& b) { return conflict(a, b); });
-      });
-      if (conflicting && !follows(other)) return false;
+      if (plan::message_waits(message.touches, other.touches) && !follows(other)) return false;
     }
   if (message.on_device.computed) behind.push_back(message.on_device.computed);
   if (trace_ != nullptr) trace_->behind.insert(trace_->behind.end(), numbers.begin(), numbers.end());
@@ -243,12 +238,7 @@ bool Communication::pending(const Picks& picks, Who who) {
 }
 
 void Communication::wait_for(const std::vector<Touch>& touches, Who who) {
-  const Picks conflicting = [&](const Message& message) {
-    for (const Touch& a : touches)
-      for (const Touch& b : message.touches)
-        if (conflict(a, b)) return true;
-    return false;
-  };
+  const Picks conflicting = [&](const Message& message) { return conflict_between(touches, message.touches); };
   wait([&] { return !pending(conflicting, who); });
 }
 

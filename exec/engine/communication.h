@@ -1,7 +1,8 @@
 #pragma once
 /// Communication steps in flight: one queue per stream, whose steps start and finish in the order that
-/// plan/schedule/schedule.h prescribes. A step that may not start yet waits in its queue while compute goes on.
-/// Conflicts are found by memory ranges, so a buffer that reuses the memory of a message in flight also waits for it.
+/// plan/schedule/schedule.h prescribes. A step that may not start yet waits in its queue while compute goes on. What
+/// conflicts is decided by plan/schedule/waits.h, here on ranges of addresses, so a buffer that reuses the memory of a
+/// message in flight also waits for it.
 ///
 /// A message belongs to the host or to the device. The host starts its messages and asks whether they have ended. The
 /// device's are started at once, ordered behind points of what they depend on; compute that touches the same memory is
@@ -28,15 +29,15 @@
 
 namespace orrery::exec {
 
-/// Memory that a step touches.
+/// Memory that a step touches: a use in the sense of plan/schedule/waits.h.
 struct Touch {
   const std::byte* begin = nullptr;
   std::int64_t bytes = 0;
   bool writes = false;
 };
-
-/// True if the two may not run at once: they overlap, and one of them writes.
-[[nodiscard]] bool conflict(const Touch& a, const Touch& b);
+[[nodiscard]] inline bool overlap(const Touch& a, const Touch& b) {
+  return a.begin < b.begin + b.bytes && b.begin < a.begin + a.bytes;
+}
 
 /// How a message waits for compute queued before it, if compute is queued.
 struct OnDevice {

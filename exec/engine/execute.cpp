@@ -17,6 +17,7 @@
 #include "exec/engine/row_cache.h"
 #include "exec/failure.h"
 #include "models/operators.h"
+#include "plan/schedule/waits.h"
 #include "plan/spec/table_layout.h"
 
 namespace orrery::exec {
@@ -139,7 +140,7 @@ std::vector<Executor::Place> Executor::places(const StepInput& input) const {
   for (std::size_t e = 0; e < class_.program.size(); ++e) {
     const plan::Entry& entry = class_.program[e];
     const Instance of(entry.micro_batch, input.iteration + entry.ahead);
-    if ((entry.opening && opened_) || of.step >= input.end) continue;
+    if (!plan::runs(entry, input.iteration, input.end, !opened_)) continue;
     const std::vector<plan::Step>& steps = class_.blocks[static_cast<std::size_t>(entry.block)].steps;
     for (std::size_t s = 0; s < steps.size(); ++s)
       if (steps[s].runs_in(of.step)) out.push_back({{static_cast<std::int32_t>(e), static_cast<std::int32_t>(s)}, of});
@@ -262,13 +263,7 @@ Touch Executor::touch(int buffer, const Instance& of, bool writes) const {
 }
 
 std::vector<Touch> Executor::touches(const plan::Step& step, const Instance& of) const {
-  std::vector<Touch> out;
-  for (const int buffer : step.reads) out.push_back(touch(buffer, of, false));
-  for (const int buffer : step.writes) out.push_back(touch(buffer, of, true));
-  for (const int buffer : step.births) out.push_back(touch(buffer, of, true));
-  if (step.kind == plan::StepKind::compute)
-    for (const int buffer : step.deaths) out.push_back(touch(buffer, of, true));
-  return out;
+  return plan::uses_of(step, [&](int buffer, bool writes) { return touch(buffer, of, writes); });
 }
 
 void Executor::compute(const plan::Step& step, const Place& place, const StepInput& input) {

@@ -7,6 +7,7 @@
 
 #include "exec/engine/execute.h"
 #include "exec/failure.h"
+#include "plan/schedule/waits.h"
 
 namespace orrery::exec {
 namespace {
@@ -14,12 +15,6 @@ namespace {
 constexpr std::int64_t kMostPhases = 16;     // of rings; each has its own graphs
 constexpr std::size_t kMostPatterns = 32;    // graphs take device memory
 constexpr std::int64_t kLeastOperators = 2;  // a graph of one operator saves nothing
-
-bool conflicts(const std::vector<Touch>& a, const std::vector<Touch>& b) {
-  return std::any_of(a.begin(), a.end(), [&](const Touch& x) {
-    return std::any_of(b.begin(), b.end(), [&](const Touch& y) { return conflict(x, y); });
-  });
-}
 
 }  // namespace
 
@@ -61,7 +56,7 @@ Executor::Pattern Executor::pattern_of(const StepInput& input) const {
       static_cast<std::size_t>(std::upper_bound(turns_.begin(), turns_.end(), input.iteration) - turns_.begin());
   for (std::size_t e = 0; e < class_.program.size(); ++e) {
     const plan::Entry& entry = class_.program[e];
-    if ((entry.opening && opened_) || input.iteration + entry.ahead >= input.end) continue;
+    if (!plan::runs(entry, input.iteration, input.end, !opened_)) continue;
     pattern.entries.push_back(static_cast<std::int32_t>(e));
   }
   const StepContext& c = input.context;
@@ -154,7 +149,7 @@ TracedStep Executor::traced(const Place& place, const StepInput& input, std::vec
     out.capturable = !step.on_host && !host_takes_part(step, input);
     out.operators = static_cast<std::int64_t>(step.ops.size());
     // Whether the host had to wait this time is chance; whether it may have to is not.
-    const bool waits = frees || conflicts(touched, of_host);
+    const bool waits = plan::compute_waits(touched, of_host, frees);
     out.begins = waits;
     if (waits) of_host.clear();  // all of them are waited for at the start of a graph
     frees = frees && !waits;
@@ -165,7 +160,8 @@ TracedStep Executor::traced(const Place& place, const StepInput& input, std::vec
   // The host may have to know when a copy ends.
   const bool asked = step.kind == plan::StepKind::copy && host_shares_;
   // The host reads the counts of a counted message before it starts: a graph ends there.
-  out.capturable = queued(step) && !asked && !trace.host && !step.counted.any() && !conflicts(touched, of_host);
+  out.capturable =
+      queued(step) && !asked && !trace.host && !step.counted.any() && !plan::conflict_between(touched, of_host);
   if (!queued(step) || trace.host) {
     of_host.insert(of_host.end(), touched.begin(), touched.end());
     frees = frees || !step.deaths.empty();

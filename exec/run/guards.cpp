@@ -18,6 +18,7 @@
 #include "exec/state/checkpoint.h"
 #include "exec/state/held_states.h"
 #include "exec/state/state_hash.h"
+#include "plan/schedule/waits.h"
 
 namespace orrery::exec {
 namespace {
@@ -221,7 +222,7 @@ std::map<plan::StepRef, std::vector<std::size_t>> Guards::first_writes(std::int6
   std::map<plan::StepRef, std::vector<std::size_t>> out;
   for (std::size_t e = 0; e < rank_class.program.size(); ++e) {
     const plan::Entry& entry = rank_class.program[e];
-    if (entry.opening && opened_) continue;
+    if (!plan::runs(entry, index, plan::kEveryStep, !opened_)) continue;
     const std::vector<plan::Step>& steps = rank_class.blocks[static_cast<std::size_t>(entry.block)].steps;
     for (std::size_t s = 0; s < steps.size(); ++s) {
       if (!steps[s].runs_in(index + entry.ahead)) continue;

@@ -77,7 +77,8 @@ class Encoding {
         }
   }
   [[nodiscard]] bool left_out(int buffer) const {
-    return lossless_ ? products_[at(buffer)].in.empty() : statistics_[at(buffer)];
+    const bool counts = class_.buffers[at(buffer)].dtype == models::DType::int32;  // of a message, or places of rows
+    return counts || (lossless_ ? products_[at(buffer)].in.empty() : statistics_[at(buffer)]);
   }
 
   void encode(int buffer, const Life& life) {

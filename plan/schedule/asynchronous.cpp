@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/ensure.h"
+#include "plan/schedule/waits.h"
 
 namespace orrery::plan {
 
@@ -220,7 +221,7 @@ Walk unrolled(const RankClass& rank_class, std::int64_t steps, bool ends) {
   for (std::int32_t t = 0; t < steps; ++t)
     for (std::size_t e = 0; e < rank_class.program.size(); ++e) {
       Entry entry = rank_class.program[e];
-      if ((entry.opening && t > 0) || (ends && t + entry.ahead >= steps)) continue;
+      if (!runs(entry, t, ends ? steps : kEveryStep, t == 0)) continue;
       if (entry.micro_batch >= 0) entry.micro_batch += (t + entry.ahead) * m;
       entry.ahead = 0;
       entry.opening = false;
@@ -256,7 +257,7 @@ std::vector<std::vector<int>> staleness(const Schedule& schedule, std::int64_t s
     for (std::int64_t t = 0; t < steps; ++t)
       for (const Entry& entry : c.program) {
         const std::int64_t of = t + entry.ahead;
-        if ((entry.opening && t > 0) || of >= steps) continue;
+        if (!runs(entry, t, steps, t == 0)) continue;
         for (const Step& step : c.blocks[static_cast<std::size_t>(entry.block)].steps) {
           for (const int buffer : step.reads) {
             if (entry.micro_batch < 0) break;

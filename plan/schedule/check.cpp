@@ -5,19 +5,18 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <deque>
 #include <limits>
 #include <map>
 #include <numeric>
 #include <set>
 #include <string_view>
-#include <tuple>
 
 #include "base/index.h"
 #include "models/operators.h"
 #include "plan/schedule/asynchronous.h"
 #include "plan/schedule/check_server.h"
 #include "plan/schedule/periods.h"
+#include "plan/schedule/rendezvous.h"
 
 namespace orrery::plan {
 
@@ -279,245 +278,113 @@ class Lives {
 };
 
 // -- all classes together --------------------------------------------------------------------------------------------
-class WalkThrough {
+class WalkThrough : public Rendezvous<WalkThrough, MeetingRank<MeetingMessage>> {
  public:
-  WalkThrough(const Schedule& schedule, Report& report) : schedule_(schedule), report_(report) {
-    for (const RankClass& c : schedule.classes) {
-      Actor actor;
-      actor.rank_class = &c;
-      for (const Group& group : schedule.groups) {
-        std::set<int> stages;
-        const int per_stage = schedule.spec.ranks_per_stage();
-        for (int member : group.members(c.representative)) stages.insert(member / per_stage);
-        actor.stages_of_group.push_back(static_cast<int>(stages.size()));
-      }
-      actor.collectives.assign(schedule.groups.size(), 0);
-      actors_.push_back(std::move(actor));
-    }
+  using Rank = MeetingRank<MeetingMessage>;
+
+  WalkThrough(const Schedule& schedule, Report& report)
+      : Rendezvous(schedule), report_(report), periods_(programs_of(schedule)) {
+    for (std::size_t c = 0; c < schedule.classes.size(); ++c) ranks_.emplace_back(schedule, c);
   }
 
   void run() {
-    std::vector<const Entries*> programs;
-    for (const Actor& actor : actors_) programs.push_back(&actor.rank_class->program);
-    Periods periods(programs);
-    bool moved = true;
-    while (moved) {
-      moved = false;
-      for (std::size_t a = 0; a < actors_.size(); ++a) moved |= advance(static_cast<int>(a));
-      if (moved && periods.due(actors_[periods.leader()].entry)) look(periods);
-    }
-    for (const Actor& actor : actors_)
-      if (actor.entry < actor.rank_class->program.size() || !quiet(actor)) stuck(actor);
+    go();
+    for (const Rank& rank : ranks_)
+      if (rank.entry < rank.rank_class->program.size()) stuck(rank);
     for (const auto& [key, meeting] : meetings_)
       if (meeting.present < meeting.expected)
         report_.fault("S10", fmt::format("{}: a partner never comes", where(meeting)));
   }
 
- private:
-  struct Meeting {
-    int present = 0, expected = 0;
-    std::int64_t bytes = 0;
-    const RankClass* first = nullptr;  ///< who came first, and with which step of which micro-batch
-    const Step* step = nullptr;
-    std::int32_t micro_batch = -1;
-    int gone = 0;  ///< how many have seen that all are there
-  };
-  using Key = std::tuple<int, std::int64_t, std::int64_t, std::int64_t>;  // (type, a, b, c)
-  struct Pending {
-    const Step* step = nullptr;
-    std::int32_t micro_batch = -1;
-    bool announced = false;
-    Key key{};
-  };
-  struct Actor {
-    const RankClass* rank_class = nullptr;
-    std::size_t entry = 0, step = 0;
-    std::map<Stream, std::deque<Pending>> queues;
-    std::vector<int> stages_of_group;
-    std::vector<std::int64_t> collectives;
-  };
-
-  static bool quiet(const Actor& actor) {
-    return std::all_of(actor.queues.begin(), actor.queues.end(), [](const auto& q) { return q.second.empty(); });
-  }
-
-  static bool touches(const Step& communication, std::int32_t communication_batch, const Step& compute,
-                      std::int32_t batch, const RankClass& c) {
-    if (!communication.deaths.empty()) return true;
-    const auto same = [&](int buffer) {
-      return !c.buffers[at(buffer)].per_micro_batch || communication_batch == batch;
-    };
-    const auto meets = [&](const std::vector<int>& mine, const std::vector<int>& theirs) {
-      return std::any_of(mine.begin(), mine.end(),
-                         [&](int b) { return same(b) && std::find(theirs.begin(), theirs.end(), b) != theirs.end(); });
-    };
-    return meets(communication.writes, compute.reads) || meets(communication.writes, compute.writes) ||
-           meets(communication.reads, compute.writes) || meets(communication.reads, compute.deaths) ||
-           meets(communication.writes, compute.deaths);
-  }
-
-  // Runs as far as possible without a partner; true if anything moved.
-  bool advance(int index) {
-    Actor& actor = actors_[at(index)];
-    bool moved = settle(actor);
-    while (actor.entry < actor.rank_class->program.size()) {
-      const Entry entry = actor.rank_class->program[actor.entry];
-      const Block& block = actor.rank_class->blocks[at(entry.block)];
-      if (actor.step == block.steps.size()) {
-        ++actor.entry;
-        actor.step = 0;
-        continue;
-      }
-      const Step& step = block.steps[actor.step];
-      if (step.kind == StepKind::compute) {
-        settle(actor);
-        const bool blocked = std::any_of(actor.queues.begin(), actor.queues.end(), [&](const auto& queue) {
-          return std::any_of(queue.second.begin(), queue.second.end(), [&](const Pending& p) {
-            return touches(*p.step, p.micro_batch, step, entry.micro_batch, *actor.rank_class);
-          });
-        });
-        if (blocked) return moved;
-      } else {
-        actor.queues[step.stream].push_back({&step, entry.micro_batch, false, key(index, step, entry.micro_batch)});
-      }
-      ++actor.step;
-      moved = true;
-    }
-    return settle(actor) || moved;
-  }
-
-  Key key(int index, const Step& step, std::int32_t micro_batch) {
-    Actor& actor = actors_[at(index)];
-    if (step.kind == StepKind::copy) return {};
-    if (step.kind != StepKind::collective) {
-      const int other = index + step.peer;
-      const std::int64_t from = step.kind == StepKind::send ? index : other;
-      return {0, from, step.tag, micro_batch};
-    }
-    const std::int64_t ordinal = actor.collectives[at(step.group)]++;
-    return {1, step.group, ordinal, schedule_.groups[at(step.group)].base(actor.rank_class->representative)};
-  }
-
-  // Announces the front of each stream and removes messages that have met their partners.
-  bool settle(Actor& actor) {
-    bool moved = false;
-    for (auto& [stream, queue] : actor.queues) {
-      while (!queue.empty()) {
-        Pending& front = queue.front();
-        const bool alone = front.step->kind == StepKind::copy || (front.step->kind == StepKind::collective &&
-                                                                  actor.stages_of_group[at(front.step->group)] <= 1);
-        if (alone) {  // all members are of this class and arrive together
-          queue.pop_front();
-          moved = true;
-          continue;
-        }
-        const auto meeting = meetings_.try_emplace(front.key).first;
-        if (!front.announced) announce(actor, front, meeting->second);
-        if (meeting->second.present < meeting->second.expected) break;
-        if (++meeting->second.gone == meeting->second.expected) meetings_.erase(meeting);
-        queue.pop_front();
-        moved = true;
-      }
-    }
-    return moved;
-  }
-
-  void announce(const Actor& actor, Pending& pending, Meeting& meeting) {
-    const Step& step = *pending.step;
-    const std::int64_t bytes = step.message_bytes(actor.rank_class->buffers);
-    pending.announced = true;
-    if (meeting.present++ == 0) {
-      meeting.expected = step.kind == StepKind::collective ? actor.stages_of_group[at(step.group)] : 2;
-      meeting.bytes = bytes;
-      meeting.first = actor.rank_class;
-      meeting.step = &step;
-      meeting.micro_batch = pending.micro_batch;
-    } else if (meeting.bytes != bytes || std::string_view(word_of(*meeting.step)) != word_of(step)) {
-      report_.fault("S11", fmt::format("{} of {} bytes meets {} of {} bytes on stage {}", where(meeting), meeting.bytes,
-                                       word_of(step), bytes, actor.rank_class->stage));
-    } else if (meeting.step->from_step != step.from_step || meeting.step->until_step != step.until_step) {
+  void met(const Rank& rank, const Message& message, const Meeting& meeting) {
+    const Step &step = *message.step, &other = *meeting.with.step;
+    const std::int64_t bytes = step.message_bytes(rank.rank_class->buffers);
+    const std::int64_t of_first = other.message_bytes(meeting.first->buffers);
+    if (of_first != bytes || std::string_view(word_of(other)) != word_of(step))
+      report_.fault("S11", fmt::format("{} of {} bytes meets {} of {} bytes on stage {}", where(meeting), of_first,
+                                       word_of(step), bytes, rank.rank_class->stage));
+    else if (other.from_step != step.from_step || other.until_step != step.until_step)
       report_.fault("S22", fmt::format("{} meets a partner on stage {} that runs in other training steps",
-                                       where(meeting), actor.rank_class->stage));
-    }
+                                       where(meeting), rank.rank_class->stage));
+  }
+
+  // Skips micro-batches that repeat what earlier ones did.
+  void round() {
+    if (!periods_.due(ranks_[periods_.leader()].entry)) return;
+    std::vector<std::size_t> entries;
+    for (const Rank& rank : ranks_) entries.push_back(rank.entry);
+    if (periods_.look(entries, state()) == Periods::Seen::again) leap(periods_.skip());
+  }
+
+ private:
+  static std::vector<const Entries*> programs_of(const Schedule& schedule) {
+    std::vector<const Entries*> out;
+    for (const RankClass& c : schedule.classes) out.push_back(&c.program);
+    return out;
   }
   static const char* word_of(const Step& step) {
     return step.kind == StepKind::collective ? name_of(step.collective) : "message";
   }
   static std::string where(const Meeting& meeting) {
-    return fmt::format("stage {}, {} ({}) of micro-batch {}", meeting.first->stage, meeting.step->part,
-                       name_of(meeting.step->kind), meeting.micro_batch);
+    return fmt::format("stage {}, {} ({}) of micro-batch {}", meeting.first->stage, meeting.with.step->part,
+                       name_of(meeting.with.step->kind), meeting.with.micro_batch);
   }
 
-  // -- skipped: micro-batches that repeat what earlier ones did
-  void look(Periods& periods) {
-    std::vector<std::size_t> entries;
-    for (const Actor& actor : actors_) entries.push_back(actor.entry);
-    if (periods.look(entries, state(periods)) == Periods::Seen::again) leap(periods.skip());
-  }
-
-  // Collectives are numbered relative to the first participant's count.
-  std::vector<std::int64_t> state(const Periods& periods) const {
+  // All that decides what follows. Collectives are numbered relative to the first participant's count.
+  std::vector<std::int64_t> state() const {
     constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::min();
-    std::vector<std::int64_t> out, counted(schedule_.groups.size(), 0);
-    for (std::size_t a = 0; a < actors_.size(); ++a) {
-      const Actor& actor = actors_[a];
-      const std::int32_t base = periods.base(a, actor.entry);
-      out.push_back(static_cast<std::int64_t>(actor.step));
-      for (std::size_t g = 0; g < counted.size(); ++g) {
-        if (actor.stages_of_group[g] <= 1 || actor.collectives[g] == 0) continue;
-        if (counted[g] == 0) counted[g] = actor.collectives[g];
-        out.push_back(actor.collectives[g] - counted[g]);
+    std::vector<std::int64_t> out;
+    std::map<std::pair<int, Stream>, std::int64_t> counted;
+    for (const Rank& rank : ranks_) {
+      const std::int32_t base = periods_.base(at(rank.index), rank.entry);
+      out.push_back(rank.step);
+      for (const auto& [of, count] : rank.collectives)
+        out.push_back(count - counted.try_emplace(of, count).first->second);
+      for (const Message& m : rank.messages) {
+        if (m.ended) continue;
+        const bool numbered = m.key && m.step->kind == StepKind::collective;
+        out.insert(out.end(), {static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(m.step)),
+                               m.micro_batch < 0 ? kNone : m.micro_batch - base, m.started ? 1 : 0,
+                               numbered ? std::get<4>(*m.key) - counted.at({m.step->group, m.step->stream}) : kNone});
+        const auto meeting = m.started && m.key ? meetings_.find(*m.key) : meetings_.end();
+        const bool met = meeting != meetings_.end();
+        out.insert(out.end(), {met ? meeting->second.present : kNone, met ? meeting->second.gone : kNone});
       }
-      for (const auto& [stream, queue] : actor.queues) {
-        out.push_back(static_cast<std::int64_t>(queue.size()));
-        for (const Pending& p : queue) {
-          const bool numbered = p.step->kind == StepKind::collective && actor.stages_of_group[at(p.step->group)] > 1;
-          out.insert(out.end(), {static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(p.step)),
-                                 p.micro_batch < 0 ? kNone : p.micro_batch - base, p.announced ? 1 : 0,
-                                 numbered ? std::get<2>(p.key) - counted[at(p.step->group)] : kNone});
-          const auto meeting = meetings_.find(p.key);
-          const bool met = p.announced && meeting != meetings_.end();
-          out.insert(out.end(), {met ? meeting->second.present : kNone, met ? meeting->second.gone : kNone});
-        }
-      }
+      out.push_back(kNone);
     }
     return out;
   }
 
   void leap(const Skip& skip) {
-    const auto later = [&](Key key) {
-      if (std::get<0>(key) == 0 && std::get<3>(key) >= 0) std::get<3>(key) += skip.micro_batches;
+    const auto later = [&](MeetingKey key) {
+      if (std::get<0>(key) == 0 && std::get<4>(key) >= 0) std::get<4>(key) += skip.micro_batches;
       return key;
     };
-    for (std::size_t a = 0; a < actors_.size(); ++a) {
-      actors_[a].entry += static_cast<std::size_t>(skip.entries[a]);
-      for (auto& [stream, queue] : actors_[a].queues)
-        for (Pending& p : queue) {
-          if (p.micro_batch >= 0) p.micro_batch += skip.micro_batches;
-          p.key = later(p.key);
-        }
+    const auto move_on = [&](Visit& visit) {
+      if (visit.micro_batch >= 0) visit.micro_batch += skip.micro_batches;
+    };
+    for (std::size_t r = 0; r < ranks_.size(); ++r) {
+      ranks_[r].entry += static_cast<std::size_t>(skip.entries[r]);
+      for (Message& m : ranks_[r].messages) {
+        move_on(m);
+        if (m.key) m.key = later(*m.key);
+      }
     }
-    std::map<Key, Meeting> meetings;
-    for (const auto& [key, meeting] : meetings_) {
-      Meeting& moved = meetings[later(key)] = meeting;
-      if (moved.micro_batch >= 0) moved.micro_batch += skip.micro_batches;
-    }
+    std::map<MeetingKey, Meeting> meetings;
+    for (const auto& [key, meeting] : meetings_) move_on((meetings[later(key)] = meeting).with);
     meetings_ = std::move(meetings);
   }
 
-  void stuck(const Actor& actor) {
-    if (actor.entry >= actor.rank_class->program.size()) return;
-    const Entry& entry = actor.rank_class->program[actor.entry];
-    const Block& block = actor.rank_class->blocks[at(entry.block)];
-    report_.fault("S12", fmt::format("deadlock: {} of micro-batch {} waits for ever",
-                                     place_text(*actor.rank_class, block, std::min(actor.step, block.steps.size() - 1)),
-                                     entry.micro_batch));
+  void stuck(const Rank& rank) {
+    const Entry& entry = rank.rank_class->program[rank.entry];
+    report_.fault("S12",
+                  fmt::format("deadlock: {} of micro-batch {} waits for ever",
+                              place_text(*rank.rank_class, rank.rank_class->blocks[at(entry.block)], at(rank.step)),
+                              entry.micro_batch));
   }
 
-  const Schedule& schedule_;
   Report& report_;
-  std::vector<Actor> actors_;
-  std::map<Key, Meeting> meetings_;
+  Periods periods_;
 };
 
 // Training steps that do not close: checks a whole run, which fills, stays full and drains, and whether each

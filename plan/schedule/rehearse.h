@@ -1,14 +1,9 @@
 #pragma once
-/// Rehearses a schedule in its memory: abstract ranks, one per class, walk their programs and wait for exactly what
-/// the executor waits for (exec/engine/execute.cpp, exec/engine/communication.cpp). plan/schedule/check.h proves that
-/// messages meet; it does not know that two buffers may share a place. Here
-///  - a message starts once it is the first of its stream and no earlier message, under way or waiting, uses memory
-///    that it writes, or writes memory that it uses; what it gives birth to counts as written;
-///  - a message ends once its partners have started theirs: a send with its receive, a receive with its send, a
-///    collective when all stages of its group have come; copies end by themselves;
-///  - a compute step waits for every message that frees memory, for those that use what it writes, gives birth to or
-///    frees, and for those that write what it reads;
-///  - a training step ends when all its messages have.
+/// Rehearses a schedule in its memory: the walk of plan/schedule/walk.h over ranges of addresses, which the arena hands
+/// out as the executor's does, so that ranks wait for exactly what the executor waits for (exec/engine/execute.cpp,
+/// exec/engine/communication.cpp). plan/schedule/check.h proves that messages meet; it does not know that two buffers
+/// may share a place. A message ends once its partners have started theirs: a send with its receive, a collective when
+/// all stages of its group have come; copies end by themselves. A training step ends when all its messages have.
 /// Cost: one walk over every rank class's program, each step against the few messages under way.
 #include <vector>
 

@@ -1,5 +1,5 @@
 #pragma once
-/// Schedule: who does what, on which stream, after what, with how many bytes. Simulator and executor consume the same
+/// Schedule: who does what, on which stream, after what, with how many bytes. Simulator and executor consume the
 /// same Schedule, so they can disagree about how long a step takes, never about what it is.
 ///
 /// Shape. Ranks of equal mesh role form a RankClass and share one copy. A class has buffers, blocks (bodies of steps)
@@ -8,8 +8,8 @@
 ///
 /// Meaning of the order, the same for every backend and for the simulator:
 ///  1. Compute steps run in program order, on the compute stream.
-///  2. A communication step starts once all compute steps before it in program order have finished, the step before
-///     it on its own stream has finished, and what it reads has been written.
+///  2. A communication step starts once all compute steps before it in program order have finished, and of the
+///     communication steps before it the one on its own stream and those it conflicts with (plan/schedule/waits.h).
 ///  3. A compute step starts once these communication steps before it in program order have finished: those that wrote
 ///     what it reads or writes, those that still use what it writes or frees, and those that list deaths themselves
 ///     (their memory may be handed out again).

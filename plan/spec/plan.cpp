@@ -65,15 +65,15 @@ class Rules {
   }
 
  private:
-  void rule(bool holds, RuleCode code, const std::string& message, const std::string& help) {
-    if (!holds) found_.push_back({base::Severity::error, code.text(), {}, message, help, {}});
+  void rule(bool holds, RuleCode code, const std::string& message, const std::string& help = {}) {
+    if (!holds) found_.push_back(code.broken(message, help));
   }
 
   bool positive() {
     const bool all = spec_.data > 0 && spec_.tensor > 0 && spec_.pipeline > 0 && spec_.context > 0 &&
                      spec_.expert > 0 && spec_.virtual_stages > 0 && spec_.micro_batch > 0 && spec_.batch > 0 &&
                      spec_.sequence > 0;
-    rule(all, "P01", "every degree, the micro-batch, the batch and the sequence must be at least 1", "");
+    rule(all, "P01", "every degree, the micro-batch, the batch and the sequence must be at least 1");
     return all;
   }
 
@@ -93,15 +93,14 @@ class Rules {
     divides(model_.heads, "attention heads", "P03");
     divides(model_.kv_heads, "key/value heads", "P04");
     divides(model_.ffn_hidden, "columns of the MLP", "P05");
-    rule(!spec_.sequence_parallel || spec_.tensor > 1, "P14", "sequence parallelism has nothing to split with tensor 1",
-         "sequence_parallel: false");
+    rule(!spec_.sequence_parallel || spec_.tensor > 1, "P14",
+         "sequence parallelism has nothing to split with tensor 1");
     rule(!spec_.sequence_parallel || spec_.tokens_per_rank() % spec_.tensor == 0, "P15",
          fmt::format(
              "tensor {} does not divide the sequence of {}, which sequence parallelism splits over the tensor group",
-             spec_.tensor, spec_.tokens_per_rank()),
-         "choose a tensor degree that divides the sequence");
+             spec_.tensor, spec_.tokens_per_rank()));
     rule(spec_.recompute_layers < 0 || spec_.recompute != Recompute::none, "P16",
-         "recompute_layers gives a number of blocks, but recompute is none", "recompute: full or selective");
+         "recompute_layers gives a number of blocks, but recompute is none");
   }
 
   void stages() {
@@ -124,8 +123,7 @@ class Rules {
                        spec_.passes.stages(), spec_.passes.chunks(), spec_.pipeline, spec_.virtual_stages),
            fmt::format("pipeline: {} and virtual_stages: {}", spec_.passes.stages(), spec_.passes.chunks()));
     rule(spec_.virtual_stages == 1 || folded || custom || (spec_.pipeline > 1 && spec_.order == Order::one_f_one_b),
-         "P17", "virtual stages are chunks of a pipeline's stages, run interleaved in 1F1B",
-         "virtual_stages: 1, or more pipeline stages and schedule: 1f1b");
+         "P17", "virtual stages are chunks of a pipeline's stages, run interleaved in 1F1B");
     rule(!spec_.splits_backward() || spec_.pipeline > 1, "P23",
          fmt::format("{} orders the passes of a pipeline, but there is only one stage", name_of(spec_.order)),
          "more pipeline stages, or schedule: 1f1b");
@@ -135,21 +133,18 @@ class Rules {
     rule(!spec_.splits_backward() || spec_.zero_stage <= 1, "P24",
          fmt::format("{} adds to a layer's gradients after other micro-batches have passed it, when ZeRO {} has "
                      "already freed their memory",
-                     name_of(spec_.order), spec_.zero_stage),
-         "zero_stage: 1");
+                     name_of(spec_.order), spec_.zero_stage));
     const std::vector<std::int64_t>& split = spec_.layers_per_stage;
     if (split.empty()) return;
     rule(static_cast<std::int64_t>(split.size()) == chunks, "P07",
-         fmt::format("layers_per_stage lists {} stages, but the plan has {}", split.size(), chunks),
-         "give one entry per stage; with virtual stages, one per chunk in the model's order");
+         fmt::format("layers_per_stage lists {} stages, but the plan has {}", split.size(), chunks));
     rule(std::accumulate(split.begin(), split.end(), std::int64_t{0}) == model_.layers, "P08",
          fmt::format("layers_per_stage adds up to {}, but the model has {} layers",
-                     std::accumulate(split.begin(), split.end(), std::int64_t{0}), model_.layers),
-         "");
+                     std::accumulate(split.begin(), split.end(), std::int64_t{0}), model_.layers));
     // The end stages may have no block: embedding or head is enough for a stage, and one stage may have both.
     for (std::size_t i = 0; i < split.size(); ++i) {
       const bool end = split.size() > 1 && (i == 0 || i + 1 == split.size());
-      rule(split[i] >= (end ? 0 : 1), "P06", "a pipeline stage without layers", "");
+      rule(split[i] >= (end ? 0 : 1), "P06", "a pipeline stage without layers");
     }
   }
 
@@ -161,33 +156,27 @@ class Rules {
          "the batch is data x micro_batch x micro-batches");
     constexpr std::int64_t kMostMicroBatches = 1 << 16;  // a program has steps for each of them
     rule(spec_.batch / per_round <= kMostMicroBatches, "P13",
-         fmt::format("{} micro-batches per rank, more than {}", spec_.batch / per_round, kMostMicroBatches),
-         "use a larger micro-batch, more data parallelism or a smaller batch");
+         fmt::format("{} micro-batches per rank, more than {}", spec_.batch / per_round, kMostMicroBatches));
     const bool custom = spec_.order == Order::custom;
     rule(!custom || spec_.passes.empty() || spec_.passes.micro_batches() == spec_.batch / per_round, "P113",
          fmt::format("the order is for {} micro-batches, but the plan has {}", spec_.passes.micro_batches(),
-                     spec_.batch / per_round),
-         "use another micro_batch or batch, or an order for as many");
+                     spec_.batch / per_round));
     rule(spec_.virtual_stages == 1 || spec_.folds() || custom || spec_.batch / per_round % spec_.pipeline == 0, "P18",
          fmt::format(
              "interleaved stages take as many micro-batches at a time as there are stages, but {} does not divide {}",
-             spec_.pipeline, spec_.batch / per_round),
-         "use a number of micro-batches that the pipeline divides, or virtual_stages: 1");
+             spec_.pipeline, spec_.batch / per_round));
     rule(model_.positions != models::Positions::learned || spec_.sequence <= model_.max_sequence, "P10",
-         fmt::format("a sequence of {} exceeds the model's position table of {}", spec_.sequence, model_.max_sequence),
-         "");
+         fmt::format("a sequence of {} exceeds the model's position table of {}", spec_.sequence, model_.max_sequence));
   }
 
   void zero() {
-    rule(spec_.zero_stage >= 0 && spec_.zero_stage <= 3, "P11", fmt::format("ZeRO stage {}", spec_.zero_stage),
-         "0, 1, 2 or 3");
+    rule(spec_.zero_stage >= 0 && spec_.zero_stage <= 3, "P11", fmt::format("ZeRO stage {}", spec_.zero_stage));
     rule(spec_.zero_stage == 0 || spec_.replicas() > 1, "P12",
-         fmt::format("ZeRO stage {} has nothing to partition with data 1", spec_.zero_stage), "use zero_stage 0");
+         fmt::format("ZeRO stage {} has nothing to partition with data 1", spec_.zero_stage));
     const int group = spec_.zero_group;
     rule(group == 0 || (group > 0 && spec_.replicas() % group == 0), "P40",
          fmt::format("zero_group {} does not divide the {} replicas into sub-groups of equal size", group,
-                     spec_.replicas()),
-         "choose a zero_group that divides data x context");
+                     spec_.replicas()));
     rule(group == 0 || (group > 1 && spec_.zero_stage > 0), "P41",
          group == 1 ? "zero_group 1 leaves every rank with all the states"
                     : fmt::format("zero_group {} gives the number of ranks that states are partitioned among, but ZeRO "
@@ -200,19 +189,17 @@ class Rules {
     if (!spec_.mirrors()) return;
     const std::int64_t passes = spec_.batch / std::max<std::int64_t>(1, spec_.data * spec_.micro_batch);
     rule(spec_.pipeline % 2 == 0, "P42",
-         fmt::format("dualpipe pairs stage s with stage p - 1 - s, but {} stages leave one alone", spec_.pipeline),
-         "use an even number of pipeline stages, or schedule: dualpipe-v");
-    rule(passes % 2 == 0, "P43",
-         fmt::format("dualpipe feeds half of the micro-batches into either end of the pipeline, but {} is odd", passes),
-         "use an even number of micro-batches, or schedule: dualpipe-v");
+         fmt::format("dualpipe pairs stage s with stage p - 1 - s, but {} stages leave one alone", spec_.pipeline));
+    rule(
+        passes % 2 == 0, "P43",
+        fmt::format("dualpipe feeds half of the micro-batches into either end of the pipeline, but {} is odd", passes));
   }
 
   void asynchronous() {
     if (!spec_.asynchronous()) return;
     const std::int64_t passes = spec_.batch / std::max<std::int64_t>(1, spec_.data * spec_.micro_batch);
     const char* name = name_of(spec_.order);
-    rule(spec_.pipeline > 1, "P30", fmt::format("{} keeps a pipeline full, but there is only one stage", name),
-         "more pipeline stages, or schedule: 1f1b");
+    rule(spec_.pipeline > 1, "P30", fmt::format("{} keeps a pipeline full, but there is only one stage", name));
     const bool pairs = spec_.order == Order::pipedream_2bw;
     rule(pairs || passes == 1, "P31",
          fmt::format("{} updates after every micro-batch, but a step has {}", name, passes),
@@ -223,29 +210,24 @@ class Rules {
                      name, passes, spec_.pipeline),
          "use a smaller micro_batch, or fewer stages");
     rule(spec_.precision != models::DType::fp16, "P35",
-         fmt::format("in fp16 all stages must agree on the loss scale in every step, which would drain {}", name),
-         "precision: bf16");
+         fmt::format("in fp16 all stages must agree on the loss scale in every step, which would drain {}", name));
     rule(spec_.zero_stage <= 1, "P32",
          fmt::format("{} keeps whole versions of the weights and their gradients, but ZeRO {} partitions them", name,
-                     spec_.zero_stage),
-         "zero_stage: 1");
+                     spec_.zero_stage));
   }
 
   void context() {
     const std::int64_t chunks = 2 * static_cast<std::int64_t>(spec_.context);
     rule(spec_.context == 1 || spec_.sequence % chunks == 0, "P20",
          fmt::format("context {} gives each rank two of {} chunks of a sequence, but these do not divide {} tokens",
-                     spec_.context, chunks, spec_.sequence),
-         "choose a context degree such that twice its value divides the sequence");
+                     spec_.context, chunks, spec_.sequence));
     rule(spec_.context == 1 || spec_.flash, "P22",
-         "context parallelism merges attention by row statistics, which only flash attention keeps",
-         "flash: true, or context: 1");
+         "context parallelism merges attention by row statistics, which only flash attention keeps");
   }
 
   void offload() {
     const Offload& o = spec_.offload;
-    rule(o.activations != Space::nvme, "P51", "activations can be offloaded to the host's memory only",
-         "offload: {activations: host}");
+    rule(o.activations != Space::nvme, "P51", "activations can be offloaded to the host's memory only");
     rule(o.optimizer == Space::device || !spec_.splits_backward(), "P52",
          fmt::format("{} adds to a layer's gradients after other micro-batches have passed it, when an offloaded "
                      "optimizer has already sent them to the host",
@@ -254,8 +236,7 @@ class Rules {
     const bool partitions_some = spec_.replicas() > 1 && (spec_.zero_stage == 1 || spec_.zero_stage == 2);
     rule(o.parameters == Space::device || !partitions_some, "P53",
          fmt::format("ZeRO {} keeps whole parameters on every device; offloaded parameters need ZeRO 0 or 3",
-                     spec_.zero_stage),
-         "zero_stage: 3, or offload: {parameters: none}");
+                     spec_.zero_stage));
     rule(o.parameters == Space::device || !spec_.splits_backward(), "P52",
          fmt::format("{} reads a layer's parameters in two passes, so they would have to be fetched twice",
                      name_of(spec_.order)),
@@ -266,24 +247,20 @@ class Rules {
          "use schedule: 1f1b, or no offload");
     const bool adam = spec_.optimizer == OptimizerKind::adamw || spec_.optimizer == OptimizerKind::adam;
     rule(o.optimizer == Space::device || adam, "P55",
-         fmt::format("only adamw can be offloaded, not {}", name_of(spec_.optimizer)),
-         "offload: {optimizer: none}, or the optimizer adamw");
+         fmt::format("only adamw can be offloaded, not {}", name_of(spec_.optimizer)));
     rule(o.optimizer == Space::device || spec_.rounding == Rounding::nearest, "P56",
-         "an offloaded optimizer keeps fp32 masters, but stochastic rounding is for parameters without masters",
-         "rounding: nearest, or offload: {optimizer: none}");
+         "an offloaded optimizer keeps fp32 masters, but stochastic rounding is for parameters without masters");
     const bool files = o.optimizer == Space::nvme || o.parameters == Space::nvme;
     const bool gpu = cluster_.device().kind == clusters::DeviceKind::gpu;
     rule(!files || !gpu || cluster_.nvme.read.value > 0, "P54",
-         fmt::format("the nodes of {} have no NVMe drives to offload to", cluster_.name),
-         "add `nvme` to the cluster's `node`, or offload to the host");
-    rule(o.prefetch >= 1, "P01", "offload.prefetch must be at least 1", "");
+         fmt::format("the nodes of {} have no NVMe drives to offload to", cluster_.name));
+    rule(o.prefetch >= 1, "P01", "offload.prefetch must be at least 1");
   }
 
   void rounding() {
     rule(spec_.rounding == Rounding::nearest || spec_.precision == models::DType::bf16, "P50",
          fmt::format("stochastic rounding is for bf16 parameters, but the plan has them in {}",
-                     models::name_of(spec_.precision)),
-         "precision: bf16, or rounding: nearest");
+                     models::name_of(spec_.precision)));
   }
 
   void whole_matrices() {
@@ -291,16 +268,13 @@ class Rules {
     const char* name = name_of(spec_.optimizer);
     rule(!spec_.asynchronous(), "P160",
          fmt::format("{} gathers whole matrices between two steps, but the stages of {} never stop", name,
-                     name_of(spec_.order)),
-         "schedule: 1f1b, or the optimizer adamw or lion");
+                     name_of(spec_.order)));
     rule(!spec_.exchanges_by_node(), "P161",
          fmt::format("{} gathers whole matrices from consecutive shards, but the shards of gradients exchanged by node "
                      "are not consecutive",
-                     name),
-         "compression: {group: 0}, or the optimizer adamw or lion");
+                     name));
     rule(model_.experts.count == 0, "P162",
-         fmt::format("{} does not gather experts' matrices, which other ranks share than the rest", name),
-         "the optimizer adamw or lion");
+         fmt::format("{} does not gather experts' matrices, which other ranks share than the rest", name));
   }
 
   void adapters() {
@@ -329,8 +303,7 @@ class Rules {
     rule(spec_.context == 1 || !(windowed || slopes), "P104",
          fmt::format("ring attention masks blocks of keys, but {} {}", model_.name,
                      windowed ? fmt::format("sees {} tokens of {}", model_.window, spec_.sequence)
-                              : std::string("adds slopes on distances")),
-         "context: 1");
+                              : std::string("adds slopes on distances")));
   }
 
   // The heads of a masked-language model take rows out of whole sequences.
@@ -338,53 +311,42 @@ class Rules {
     if (model_.masked_fraction <= 0) return;
     rule(spec_.context == 1, "P60",
          fmt::format("{} predicts a fixed number of tokens per sequence, which parts of a sequence do not have",
-                     model_.name),
-         "context: 1");
+                     model_.name));
     rule(spec_.sequence >= models::kShortestMasked, "P61",
          fmt::format("a sequence of {} has no room for [CLS], two segments and their [SEP]: {} tokens have",
-                     spec_.sequence, models::kShortestMasked),
-         "use a longer sequence");
+                     spec_.sequence, models::kShortestMasked));
   }
 
   void compressed_gradients() {
     const GradientCompression how = spec_.compression.gradients;
     rule(spec_.compression.start == 0 || how == GradientCompression::powersgd, "P102",
          fmt::format("compression.start says after how many steps PowerSGD begins, but this plan has gradients: {}",
-                     name_of(how)),
-         "compression: {gradients: powersgd}, or no start");
+                     name_of(how)));
     if (how == GradientCompression::none) return;
     const bool low_rank = how == GradientCompression::powersgd, fp16 = spec_.precision == models::DType::fp16;
-    rule(spec_.replicas() > 1, "P70", "without other replicas no gradients travel",
-         "compression: {gradients: none}, or more data parallelism");
+    rule(spec_.replicas() > 1, "P70", "without other replicas no gradients travel");
     rule(!fp16 || how != GradientCompression::bf16, "P71",
-         "fp16 training has gradients in fp16, and bf16 would round their small values away",
-         "compression: {gradients: fp16}");
+         "fp16 training has gradients in fp16, and bf16 would round their small values away");
     rule(!low_rank || spec_.zero_stage <= 1, "P72",
          fmt::format(
              "PowerSGD needs whole gradients at the end of the step for its error, but ZeRO {} keeps only a part",
-             spec_.zero_stage),
-         "zero_stage: 1, or compression: {gradients: bf16}");
+             spec_.zero_stage));
     rule(!low_rank || !fp16, "P73",
-         "PowerSGD keeps its error from step to step, but the scale of fp16 gradients changes between steps",
-         "precision: bf16, or compression: {gradients: fp16}");
+         "PowerSGD keeps its error from step to step, but the scale of fp16 gradients changes between steps");
     rule(spec_.shards() == spec_.replicas() && spec_.order != Order::dualpipe, "P79",
          "compressed gradients are summed over all replicas at once: neither within ZeRO's sub-groups first, nor over "
-         "the two ends of a bidirectional pipeline",
-         "use zero_group: 0 and another schedule, or compression: {gradients: none}");
+         "the two ends of a bidirectional pipeline");
     const int group = spec_.compression.group;
     rule(group == 0 || (!low_rank && !fp16 && group > 1 && group < spec_.replicas() && spec_.replicas() % group == 0),
          "P97",
          fmt::format("groups of {} of {} replicas cannot sum in full before they exchange in 16 bits: that takes fp32 "
                      "gradients, and groups that divide the replicas",
-                     group, spec_.replicas()),
-         "compression: {group: 0}");
+                     group, spec_.replicas()));
     rule(group == 0 || spec_.zero_stage < 3, "P101",
          "ZeRO 3 gathers parameters in every pass; if gradients are exchanged by node, parameters would have to be "
-         "gathered by node too, which is not supported",
-         "zero_stage: 2, or compression: {group: 0}");
+         "gathered by node too, which is not supported");
     rule(spec_.offload.optimizer == Space::device, "P74",
-         "gradients are compressed on the device, but an offloaded optimizer sums them on the host",
-         "offload: {optimizer: none}, or compression: {gradients: none}");
+         "gradients are compressed on the device, but an offloaded optimizer sums them on the host");
   }
 
   void encoded_activations() {
@@ -392,32 +354,25 @@ class Rules {
     if (how == ActivationEncoding::none) return;
     const bool narrow = spec_.precision != models::DType::fp32 && spec_.precision != models::DType::tf32;
     rule(!narrow || how != ActivationEncoding::fp16, "P75",
-         fmt::format("activations in {} training have 16 bits anyway", models::name_of(spec_.precision)),
-         "compression: {activations: fp10} or fp8");
+         fmt::format("activations in {} training have 16 bits anyway", models::name_of(spec_.precision)));
     rule(spec_.offload.activations == Space::device, "P76",
-         "saved activations can be kept in full on the host, or in fewer bits on the device, not both",
-         "offload: {activations: none}, or compression: {activations: none}");
+         "saved activations can be kept in full on the host, or in fewer bits on the device, not both");
     rule(!spec_.splits_backward() && !spec_.asynchronous(), "P77",
          fmt::format("{} reads what a layer saved in two passes, or steps later, so it would have to be decoded and "
                      "kept in full",
-                     name_of(spec_.order)),
-         "schedule: 1f1b, or compression: {activations: none}");
+                     name_of(spec_.order)));
     if (how == ActivationEncoding::lossless) lossless();
   }
 
   void lossless() {
     rule(model_.activation == models::Activation::relu, "P95",
-         "lossless storage leaves out the zeros of a ReLU, but this model has another activation",
-         "use a model with activation: relu, or compression: {activations: fp8}");
+         "lossless storage leaves out the zeros of a ReLU, but this model has another activation");
     const bool rounds = spec_.precision == models::DType::fp8 || spec_.precision == models::DType::fp4;
     rule(!rounds, "P99",
-         "a product whose operands were rounded cannot be recomputed where more than `capacity` is nonzero",
-         "precision: bf16, or compression: {activations: none}");
+         "a product whose operands were rounded cannot be recomputed where more than `capacity` is nonzero");
     rule(spec_.zero_stage < 3 && spec_.offload.parameters == Space::device && !spec_.shards_rows(), "P96",
          "if more than `capacity` of the values are nonzero, the ReLU is recomputed from the MLP's input and weight, "
-         "which ZeRO 3, offloaded parameters and sequence parallelism have freed by then",
-         "use zero_stage: 2, no offload: {parameters} and sequence_parallel: false; or compression: {activations: "
-         "none}");
+         "which ZeRO 3, offloaded parameters and sequence parallelism have freed by then");
   }
 
   // Parts of the head's rows are equal, so that they share memory and kernels.
@@ -427,24 +382,20 @@ class Rules {
     const std::int64_t rows = spec_.micro_batch * (each > 0 ? each : spec_.tokens_per_rank());
     rule(spec_.loss_chunks > 0 && rows % spec_.loss_chunks == 0, "P85",
          fmt::format("loss_chunks {} does not divide the {} rows of a micro-batch for which the head computes logits",
-                     spec_.loss_chunks, rows),
-         "use a divisor of these rows, or loss_chunks: 1");
+                     spec_.loss_chunks, rows));
     rule(!spec_.splits_backward(), "P86",
          fmt::format("{} computes weight gradients in a later pass, for which all logits would have to be kept",
-                     name_of(spec_.order)),
-         "schedule: 1f1b, or loss_chunks: 1");
+                     name_of(spec_.order)));
   }
 
   void experts() {
     const models::Experts& e = model_.experts;
-    rule(spec_.tokens == Tokens{} || e.any(), "P142", "rows of tokens travel to experts, but the model has none",
-         "no `tokens`");
+    rule(spec_.tokens == Tokens{} || e.any(), "P142", "rows of tokens travel to experts, but the model has none");
     rule(spec_.expert == 1 || e.any(), "P21",
-         fmt::format("expert {} divides experts, but the model has none", spec_.expert), "expert: 1");
+         fmt::format("expert {} divides experts, but the model has none", spec_.expert));
     if (!e.any()) return;
     rule(e.count % spec_.expert == 0, "P121",
-         fmt::format("expert {} does not divide {} experts", spec_.expert, e.count),
-         "use a divisor of the number of experts");
+         fmt::format("expert {} does not divide {} experts", spec_.expert, e.count));
     rule(spec_.expert_places() % spec_.expert == 0, "P122",
          fmt::format("expert {} must divide the ranks of data {} x context {}{}, which are {}", spec_.expert,
                      spec_.data, spec_.context, spec_.whole_experts() ? fmt::format(" x tensor {}", spec_.tensor) : "",
@@ -452,29 +403,23 @@ class Rules {
          spec_.whole_experts() ? "use a divisor of data x context x tensor" : "a divisor of data x context");
     rule(spec_.expert_tensor == 0 || spec_.expert_tensor == spec_.tensor || spec_.whole_experts(), "P119",
          fmt::format("an expert's matrices are whole, or split over tensor {} like others, but not over {}",
-                     spec_.tensor, spec_.expert_tensor),
-         "expert_tensor: 1, or none");
+                     spec_.tensor, spec_.expert_tensor));
     rule(!spec_.whole_experts() || spec_.shards_rows(), "P120",
          "whole experts take each tensor rank's own rows, but without sequence parallelism all tensor ranks have the "
-         "same rows",
-         "sequence_parallel: true, or no expert_tensor");
+         "same rows");
     rule((e.hidden % spec_.tensor == 0 || spec_.whole_experts()) && e.shared % spec_.tensor == 0, "P123",
          fmt::format("tensor {} does not divide an expert's width of {}{}", spec_.tensor, e.hidden,
-                     e.shared > 0 ? fmt::format(", or the {} of the shared ones", e.shared) : ""),
-         "use another tensor degree");
+                     e.shared > 0 ? fmt::format(", or the {} of the shared ones", e.shared) : ""));
     const std::int64_t passes = spec_.batch / std::max<std::int64_t>(1, spec_.data * spec_.micro_batch);
     rule(e.aux_coefficient <= 0 || passes == 1 || (spec_.order == Order::gpipe && spec_.virtual_stages == 1), "P124",
-         "the balancing loss covers all tokens of a step, so its gradient is known only after the last forward pass",
-         "schedule: gpipe, one micro-batch a step, or a model with aux_coefficient: 0");
+         "the balancing loss covers all tokens of a step, so its gradient is known only after the last forward pass");
     rule(e.capacity_factor <= 0 || (spec_.context == 1 && !spec_.whole_experts()), "P125",
-         "which tokens of a sequence an expert takes depends on earlier tokens, which are on other ranks",
-         "context: 1, and no expert_tensor");
+         "which tokens of a sequence an expert takes depends on earlier tokens, which are on other ranks");
     rule(spec_.precision != models::DType::fp16 || (e.aux_coefficient <= 0 && e.z_coefficient <= 0), "P127",
-         "fp16 scales the loss, but the balancing losses join its gradient unscaled", "precision: bf16");
+         "fp16 scales the loss, but the balancing losses join its gradient unscaled");
     rule(!spec_.has_server() && !spec_.asynchronous() && !spec_.mirrors(), "P128",
          "a mixture of experts counts what its experts do in a step, so all passes must use one version of the weights "
-         "and one order of the layers",
-         "use a synchronous schedule other than dualpipe");
+         "and one order of the layers");
     if (!spec_.folds_experts()) return;
     const auto apart = [&](bool holds, const char* what, const char* help) {
       rule(holds, "P126", fmt::format("expert {}: {} not yet supported for separate experts", spec_.expert, what),

@@ -20,34 +20,32 @@ class TableRules {
   base::Diagnostics broken() {
     const bool positive = spec_.data > 0 && spec_.micro_batch > 0 && spec_.batch > 0 && spec_.tensor > 0 &&
                           spec_.pipeline > 0 && spec_.context > 0 && spec_.expert > 0 && spec_.virtual_stages > 0;
-    rule(positive, "P01", "every degree, the micro-batch and the batch must be at least 1", "");
+    rule(positive, "P01", "every degree, the micro-batch and the batch must be at least 1");
     if (!positive) return std::move(found_);
     mesh();
     unknown();
     rule(spec_.precision != models::DType::fp8 && spec_.precision != models::DType::fp4, "P133",
-         "recommendation models are not computed in fp8 or fp4",
-         "precision: fp32, which runs; tf32, bf16 and fp16 are predicted");
+         "recommendation models are not computed in fp8 or fp4");
     const bool sgd = spec_.optimizer == OptimizerKind::sgd;
     const bool by_rows = spec_.optimizer == OptimizerKind::rowwise_adagrad || spec_.optimizer == OptimizerKind::adam;
     rule((sgd && !spec_.momentum) || by_rows, "P134",
          sgd ? "momentum would move rows that no sample has looked up, so tables cannot have any"
-             : fmt::format("{} cannot update tables", name_of(spec_.optimizer)),
-         "optimizer: {name: sgd, momentum: 0}, rowwise_adagrad or adam");
+             : fmt::format("{} cannot update tables", name_of(spec_.optimizer)));
     placement();
     server();
     return std::move(found_);
   }
 
  private:
-  void rule(bool holds, RuleCode code, const std::string& message, const std::string& help) {
-    if (!holds) found_.push_back({base::Severity::error, code.text(), {}, message, help, {}});
+  void rule(bool holds, RuleCode code, const std::string& message, const std::string& help = {}) {
+    if (!holds) found_.push_back(code.broken(message, help));
   }
 
   void mesh() {
     rule(spec_.tensor == 1 && spec_.pipeline == 1 && spec_.context == 1 && spec_.expert == 1 &&
              spec_.virtual_stages == 1,
-         "P130", "a recommendation model has its MLPs on every rank and its tables distributed, so only `data` applies",
-         "leave tensor, pipeline, context and expert out");
+         "P130",
+         "a recommendation model has its MLPs on every rank and its tables distributed, so only `data` applies");
     rule(spec_.ranks() == cluster_.size(), "P02",
          fmt::format("data {} makes {} ranks, but the cluster has {} devices", spec_.data, spec_.ranks(),
                      cluster_.size()),
@@ -71,8 +69,7 @@ class TableRules {
                        spec_.rounding == Rounding::nearest;
     rule(plain, "P132",
          "ZeRO, recomputation, offload, compressed gradients and orders of a pipeline are of transformers: a "
-         "recommendation model has none of them yet",
-         "leave them out; `embedding` says how tables are placed, and in what their vectors travel");
+         "recommendation model has none of them yet");
   }
 
   void server() {
@@ -212,12 +209,11 @@ base::Diagnostics refused_execution(const models::Model& model, const clusters::
 
 base::Diagnostics refused_without_tables(const PlanSpec& spec) {
   base::Diagnostics found;
-  const auto rule = [&](bool holds, RuleCode code, const char* message, const char* help) {
-    if (!holds) found.push_back({base::Severity::error, code.text(), {}, message, help, {}});
+  const auto rule = [&](bool holds, RuleCode code, const char* message) {
+    if (!holds) found.push_back(code.broken(message));
   };
-  rule(spec.embedding == Embedding{}, "P136", "places of tables for a model that has none", "leave `embedding` out");
-  rule(spec.optimizer != OptimizerKind::rowwise_adagrad, "P137", "rowwise_adagrad for a model without tables",
-       "adamw, or another optimizer for transformers");
+  rule(spec.embedding == Embedding{}, "P136", "places of tables for a model that has none");
+  rule(spec.optimizer != OptimizerKind::rowwise_adagrad, "P137", "rowwise_adagrad for a model without tables");
   return found;
 }
 

@@ -15,13 +15,12 @@ using models::DType;
 base::Diagnostics refused_by_server(const PlanSpec& spec) {
   base::Diagnostics found;
   if (!spec.has_server()) return found;
-  const auto rule = [&](bool holds, RuleCode code, std::string message, std::string help) {
-    if (!holds) found.push_back({base::Severity::error, code.text(), {}, std::move(message), std::move(help), {}});
+  const auto rule = [&](bool holds, RuleCode code, const std::string& message, const std::string& help = {}) {
+    if (!holds) found.push_back(code.broken(message, help));
   };
-  rule(spec.data > 1, "P80", "a parameter server without workers: data is 1", "data: 2 or more, or no staleness");
+  rule(spec.data > 1, "P80", "a parameter server without workers: data is 1");
   rule(spec.pipeline == 1 && spec.context == 1, "P81",
-       "each worker of a parameter server computes whole gradients, which pipeline and context parallelism prevent",
-       "pipeline: 1 and context: 1, with data and tensor parallelism");
+       "each worker of a parameter server computes whole gradients, which pipeline and context parallelism prevent");
   rule(spec.zero_stage <= 1, "P82",
        fmt::format("workers hold the whole weights that they compute with, but ZeRO {} partitions them; the server's "
                    "states are partitioned in any case",

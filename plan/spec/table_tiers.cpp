@@ -54,8 +54,8 @@ class Settling {
   }
 
  private:
-  void rule(bool holds, RuleCode code, const TableTier& of, const std::string& message, const std::string& help) {
-    if (!holds) found_.push_back({base::Severity::error, code.text(), of.where, message, help, {}});
+  void rule(bool holds, RuleCode code, const TableTier& of, const std::string& message, const std::string& help = {}) {
+    if (!holds) found_.push_back(code.broken(message, help, of.where));
   }
   [[nodiscard]] int row_parts(std::size_t t) const { return places_[t].replicated ? 1 : places_[t].row_parts(); }
   [[nodiscard]] std::int64_t part_bytes(std::size_t t) const {
@@ -72,8 +72,7 @@ class Settling {
          fmt::format("table {} is on every rank, and its whole gradient is summed", t), "use device, or another place");
     const bool gpu = cluster_.device().kind != clusters::DeviceKind::cpu;
     rule(tier.space != Space::nvme || !gpu || cluster_.nvme.read.value > 0, "P139", tier,
-         fmt::format("table {} on NVMe, but the cluster has none", t),
-         "add `nvme` to the cluster's `node`, or use the host");
+         fmt::format("table {} on NVMe, but the cluster has none", t));
     if (together_ || tier.cache == 0) return;
     const auto bytes = [&](std::int64_t n) { return text_of(static_cast<double>(n)); };
     rule(tier.cache >= needed(t), "P138", tier,

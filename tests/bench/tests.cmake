@@ -17,3 +17,9 @@ if(ORRERY_HAVE_CPU_BACKEND)
   add_executable(bench_mixture EXCLUDE_FROM_ALL ${CMAKE_CURRENT_SOURCE_DIR}/bench/mixture.cpp)
   target_link_libraries(bench_mixture PRIVATE orrery::exec_cpu orrery::plan orrery_flags)
 endif()
+
+# Neither: what the walks over a schedule find. scripts/compare-replays builds and runs it.
+add_executable(bench_replays EXCLUDE_FROM_ALL ${CMAKE_CURRENT_SOURCE_DIR}/bench/replays.cpp)
+target_link_libraries(bench_replays PRIVATE orrery::sim orrery_flags)
+target_include_directories(bench_replays PRIVATE ${PROJECT_SOURCE_DIR})
+target_compile_definitions(bench_replays PRIVATE ORRERY_SOURCE_DIR="${PROJECT_SOURCE_DIR}")

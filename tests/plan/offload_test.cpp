@@ -180,5 +180,37 @@ TEST(Offload, PlansThatCannotLeaveSaySo) {
   EXPECT_EQ(code(spec), "P53");
 }
 
+// An all-to-all of a mixture also reads how many rows each rank has: values that leave and come back with the rest, and
+// that no encoding may round.
+TEST(Offload, CountsOfMessagesFollowTheirBuffersAndAreNeverEncoded) {
+  models::Model mixture = samples::tiny_gpt();
+  mixture.experts = {.count = 4, .chosen = 2, .hidden = 32};
+  int made = 0;
+  for (const bool encoded : {false, true})
+    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full})
+      for (const bool flash : {false, true}) {
+        PlanSpec spec;
+        spec.batch = 8;
+        spec.data = 2;
+        spec.expert = 2;
+        spec.recompute = recompute;
+        spec.flash = flash;
+        if (encoded)
+          spec.compression.activations = ActivationEncoding::fp8;
+        else
+          spec.offload.activations = Space::host;
+        const auto plan = samples::try_make(spec, mixture);
+        if (!plan) continue;
+        ++made;
+        const Schedule schedule = lower(*plan);
+        EXPECT_EQ(base::render(check(schedule), false), "") << describe(spec);
+        for (const Block& block : schedule.classes[0].blocks)
+          for (const Step& step : block.steps)
+            for (const models::Op& op : step.ops)
+              EXPECT_FALSE(op.kind == models::OpKind::encode && op.dtype == models::DType::int32) << describe(spec);
+      }
+  EXPECT_GE(made, 8);
+}
+
 }  // namespace
 }  // namespace orrery::plan

@@ -85,7 +85,8 @@ TEST(RopeScaling, IsReadAndWritten) {
     EXPECT_EQ(again->rope_scaling, model->rope_scaling);
     const auto config = write_hugging_face(*model);
     ASSERT_EQ(config.has_value(), model->rope_scaling.score_weight == 0) << "only DeepSeek's classes weigh scores";
-    if (config) EXPECT_EQ(parse_model(*config, "config.json")->rope_scaling, model->rope_scaling);
+    if (!config) continue;
+    EXPECT_EQ(parse_model(*config, "config.json")->rope_scaling, model->rope_scaling);
   }
 }
 

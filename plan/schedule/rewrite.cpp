@@ -81,19 +81,17 @@ Step Rewrite::copy(Stream stream, int source, int target, const Step& beside) co
 
 void Rewrite::replace(const Place& place, int from, int to) {
   Step& changed = step(place);
-  const auto renamed = [&](std::vector<int>& operands) {
-    for (int& v : operands) {
-      if (v < 0 || class_.views[at(v)].buffer != from) continue;
-      View view = class_.views[at(v)];
-      view.buffer = to;
-      class_.views.push_back(view);
-      v = static_cast<int>(class_.views.size()) - 1;
-    }
+  const auto renamed = [&](int& v) {
+    if (v < 0 || class_.views[at(v)].buffer != from) return;
+    View view = class_.views[at(v)];
+    view.buffer = to;
+    class_.views.push_back(view);
+    v = static_cast<int>(class_.views.size()) - 1;
   };
-  for (models::Op& op : changed.ops) {
-    renamed(op.in);
-    renamed(op.out);
-  }
+  for (models::Op& op : changed.ops)
+    for (std::vector<int>* operands : {&op.in, &op.out})
+      for (int& v : *operands) renamed(v);
+  for (int* v : {&changed.counted.sent, &changed.counted.received, &changed.rows.list}) renamed(*v);
   for (View* view : {&changed.source, &changed.target})
     if (view->buffer == from) view->buffer = to;
   rename(changed.reads, from, to);

@@ -10,6 +10,7 @@
 
 #include "base/ensure.h"
 #include "base/index.h"
+#include "sim/loads.h"
 
 namespace orrery::sim {
 
@@ -20,21 +21,9 @@ using base::at;
 using plan::Step;
 using plan::StepKind;
 
-// Share of a message that one rank sends (nccl-tests, doc/PERFORMANCE.md): on trees, half on each of the two, up or
-// down; between pairs, one part to each other rank.
-double sent(Wiring wiring, const Step& step, int ranks) {
-  if (wiring == Wiring::trees) return 0.5;
-  if (wiring == Wiring::pairs) return 1.0 / ranks;
-  if (step.kind != StepKind::collective || step.collective == plan::CollectiveKind::ring_shift) return 1;
-  const double n = ranks;
-  return (step.collective == plan::CollectiveKind::all_reduce ? 2 : 1) * (n - 1) / n;
-}
-
-// Load of an all-reduce in the node's switches relative to a ring: each of m devices sends its vector once and receives
-// the sum once, plus 1/m of the others' part, where a ring sends 2 (m - 1)/m of it (NVLink SHARP).
-double inside_switch(const Step& step, const clusters::Span& span) {
-  const double m = span.per_node;
-  return step.collective == plan::CollectiveKind::all_reduce && m > 1 ? (m + 1) / (2 * (m - 1)) : 1;
+std::optional<plan::CollectiveKind> collective_of(const Step& step) {
+  if (step.kind != StepKind::collective) return std::nullopt;
+  return step.collective;
 }
 
 }  // namespace
@@ -98,7 +87,8 @@ int Transfers::add(const Step& step, const plan::RankClass& rank_class, int comm
   kind.latency = picoseconds(alone.latency);
   kind.total = picoseconds(alone.total());
   if (const Wiring wiring = wiring_of(step, alone); !folded.of(wiring).empty()) kind.wiring = wiring;
-  kind.bytes = alone.stretch * message.value * sent(kind.wiring, step, c.ranks) / c.wired(kind.wiring).connections;
+  kind.bytes = alone.stretch * message.value * sent_share(kind.wiring, collective_of(step), c.ranks) /
+               c.wired(kind.wiring).connections;
   kind.far = rows.far;
   kind.mean = cost::share_of_message(step, jobs_[at(c.job)].mean);
   // A link to drives has the rate of the drives' faster direction.
@@ -107,7 +97,7 @@ int Transfers::add(const Step& step, const plan::RankClass& rank_class, int comm
     kind.heavier = std::max(1.0, drives.read / drives.write);
   if (step.stream == plan::Stream::from_nvme && drives.read.value > 0)
     kind.heavier = std::max(1.0, drives.write / drives.read);
-  if (alone.in_switch) kind.inside = inside_switch(step, c.span);
+  if (alone.in_switch) kind.inside = inside_switch(step.collective, c.span);
   if (!folded.of(kind.wiring).empty() && kind.bytes > 0 && kind.total > kind.latency)
     kind.path = path_of(kind, kind.bytes / (static_cast<double>(kind.total - kind.latency) * 1e-12));
   kinds_.push_back(kind);
@@ -120,20 +110,12 @@ int Transfers::path_of(const Kind& kind, double most) {
   const auto own = [&](const Use& use) {
     return fabric_->direction(folded_.links[at(use.link)].representative).kind == clusters::LinkKind::nvlink;
   };
-  // If a price assumes more bandwidth than a link has (a tree over two nodes sends half as much as a ring), the price
-  // wins, and all loads on links of that sort shrink with it, so that the message alone is not slowed down.
-  double inside = kind.inside, elsewhere = kind.far, fullest = std::numeric_limits<double>::infinity();
-  for (const Use& use : uses) {
-    double& scale = own(use) ? inside : elsewhere;
-    const double fits = capacities_[at(use.link)] / most / use.count;
-    scale = std::min(scale, fits);
-    fullest = std::min(fullest, fits);
-  }
-  // An exchange that takes longer than its bytes occupies its fullest links for all that time, for all sharers.
-  if (kind.wiring == Wiring::pairs && fullest > 1) inside *= fullest, elsewhere *= fullest;
-  elsewhere *= kind.heavier;
+  Scales scales(kind.inside, kind.far);
+  for (const Use& use : uses) scales.fit(own(use), use.count, capacities_[at(use.link)], most);
+  scales.fill(kind.wiring);
   std::vector<Load> loads;
-  for (const Use& use : uses) loads.push_back({use.link, use.times * use.count * (own(use) ? inside : elsewhere)});
+  for (const Use& use : uses)
+    loads.push_back({use.link, use.times * use.count * (scales.of(own(use)) * (own(use) ? 1 : kind.heavier))});
   return network_.path(std::move(loads), most);
 }
 

@@ -16,7 +16,9 @@ double balancing_time(const Pricing& pricing, const models::Experts& experts, co
     const base::Bytes bytes{static_cast<double>(elements * models::size_of(kType))};
     return members.size() < 2
                ? 0
-               : pricing.collective_time(plan::CollectiveKind::all_reduce, bytes, members, plan::Stream::data).value;
+               : groups.lockstep.at(pricing)
+                     .collective_time(plan::CollectiveKind::all_reduce, bytes, members, plan::Stream::data)
+                     .value;
   };
   const double dispatch = pricing.compute_time(plan::Step{}).value;
   const std::int64_t values = 2 * experts.count + 1;

@@ -17,6 +17,7 @@ Breakdown breakdown_of(const std::vector<StageTimes>& stages, const PipelineResu
     b.recompute += m * t.recompute / n;
     b.backward += m * t.backward / n;
     b.optimizer += (t.begin + t.keep + t.norm + t.update) / n;
+    for (const double within : t.within) b.optimizer += within / n;
     b.tensor_communication += m * t.tensor / n;
     b.exchange_communication += m * t.exchange / n;
     b.data_communication += (m * (t.data_forward + t.data_backward) + t.reduce + t.gather + agree.norm + agree.loss +

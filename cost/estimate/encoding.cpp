@@ -16,6 +16,17 @@ using models::DType;
 using models::Op;
 using models::OpKind;
 
+namespace {
+
+void add_step(Pass& pass, const Op& op, const Pricing& pricing) {
+  const double seconds = pricing.compute_time({&op, 1}).value, host = pricing.host_time({&op, 1}).value;
+  pass.compute += seconds;
+  pass.host += host;
+  pass.segments.push_back({seconds, 0, host, 0});
+}
+
+}  // namespace
+
 void add_encoding(LayerCosts& costs, const models::LayerProgram& program, const std::vector<int>& life_of,
                   const plan::Compression& compression, const Pricing& pricing) {
   const plan::ActivationEncoding encoding = compression.activations;
@@ -48,13 +59,10 @@ void add_encoding(LayerCosts& costs, const models::LayerProgram& program, const 
     life.encoded = arena_bytes(lossless ? models::sparse_bytes(t.elements(), op.capacity, models::size_of(t.dtype))
                                         : models::encoded_bytes(t.elements(), bits),
                                DType::uint8);
-    costs.forward.compute += pricing.compute_time({&op, 1}).value;
-    costs.forward.host += pricing.host_time({&op, 1}).value;
+    add_step(costs.forward, op, pricing);
     op.kind = lossless ? OpKind::sparse_decode : OpKind::decode;
     const bool again = costs.recomputation == plan::Recompute::full;
-    Pass& pass = again ? costs.recompute : costs.backward;
-    pass.compute += pricing.compute_time({&op, 1}).value;
-    pass.host += pricing.host_time({&op, 1}).value;
+    add_step(again ? costs.recompute : costs.backward, op, pricing);
   }
 }
 

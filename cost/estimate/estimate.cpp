@@ -43,6 +43,7 @@ using plan::CollectiveKind;
 struct Estimator::Memo {
   std::shared_ptr<const models::Model> model;
   const Pricing* pricing = nullptr;
+  std::unique_ptr<SharedLinks> links;
   std::map<LayerKey, LayerCosts> layers;
   /// (replicas, tensor, pipeline, ranks among which ZeRO shards) -> messages of the norm and of the loss
   std::map<std::tuple<int, int, int, int>, std::pair<double, double>> agreements;
@@ -67,12 +68,13 @@ struct Estimator::Memo {
   PipelineResult run(const plan::Plan& plan, const std::vector<StageTimes>& stages);
   double op(const models::Op& o) const { return pricing->op_time(o).value; }
   double dispatch() const { return pricing->compute_time(plan::Step{}).value; }
-  double message(CollectiveKind kind, std::int64_t elements, models::DType dtype, const std::vector<int>& group,
-                 plan::Stream stream = plan::Stream::data) const {
+  Lockstep lockstep(const plan::PlanSpec& spec) const { return {pricing, links.get(), spec.ranks_per_stage()}; }
+  double message(const plan::PlanSpec& spec, std::int64_t elements, models::DType dtype,
+                 const std::vector<int>& group) const {
+    const Bytes bytes{static_cast<double>(elements * size_of(dtype))};
     return group.size() < 2 || elements == 0
                ? 0
-               : pricing->collective_time(kind, Bytes{static_cast<double>(elements * size_of(dtype))}, group, stream)
-                     .value;
+               : lockstep(spec).collective_time(CollectiveKind::all_reduce, bytes, group, plan::Stream::data).value;
   }
 };
 
@@ -80,13 +82,17 @@ const LayerCosts& Estimator::Memo::layer(LayerKind kind, const plan::PlanSpec& s
                                          std::int64_t index) {
   const models::ExpandOptions options = plan::expand_options(spec);
   const bool block = kind == LayerKind::block;
+  LayerGroups groups{strided(0, 1, spec.tensor), strided(0, spec.tensor, spec.context),
+                     strided(0, spec.expert_stride(), spec.expert), lockstep(spec)};
+  // Groups within a node share its links with no other node's.
+  const int per_node = std::max(1, pricing->cluster().devices_per_node);
+  if (spec.tensor * spec.context <= per_node && spec.expert_stride() * spec.expert <= per_node)
+    groups.lockstep.ranks = std::min(groups.lockstep.ranks, per_node);
   const LayerKey key = layer_key(kind, block && model->windowed(index), block && model->experts.in_layer(index),
-                                 options, spec, recompute);
+                                 options, spec, recompute, links ? groups.lockstep.ranks : 0);
   if (const auto found = layers.find(key); found != layers.end()) return found->second;
   return layers
-      .emplace(key, layer_costs(models::expand(*model, kind, index, options), recompute, *pricing,
-                                {strided(0, 1, spec.tensor), strided(0, spec.tensor, spec.context),
-                                 strided(0, spec.expert_stride(), spec.expert)},
+      .emplace(key, layer_costs(models::expand(*model, kind, index, options), recompute, *pricing, groups,
                                 spec.splits_backward(), spec.optimizer, spec.compression))
       .first->second;
 }
@@ -163,7 +169,7 @@ void Estimator::Memo::passes(StageTimes& t, const plan::Plan& plan, const std::v
   const Pass* ahead = run_ahead(*layers_of.back().costs);
   if (ahead) t.prelude = ahead->compute + ahead->messages - (1 - left) * ahead->exchanges;
   double late_weights = std::max(0.0, host_weights - weights);
-  if (spec.virtual_stages > 1 || spec.splits_backward()) {
+  if (spec.pipeline > 1 && !spec.asynchronous()) {
     t.forward_issue = {forward_issue(layers_of, issue, left)};
     t.backward_issue = {backward_issue(layers_of, issue, left, t.prelude)};
     t.weights_issue = {{host_weights, host_weights}};
@@ -188,11 +194,37 @@ void Estimator::Memo::copy_waits(StageTimes& t, const plan::Plan& plan, int stag
   if (!plan.spec().offload.any()) return;
   const bool head = layers_of.back().costs->kind == LayerKind::head;
   const std::int64_t staying = staying_blocks(plan.spec(), stage, chunk, head, plan.micro_batches());
-  const CopyWaits waits = cost::copy_waits(layers_of, plan.spec(), staying, *pricing);
+  const CopyWaits waits =
+      cost::copy_waits(layers_of, plan.spec(), staying, lockstep(plan.spec()), Pace(layers_of, plan.spec(), *pricing));
   t.copies = waits.forward + waits.backward;
   t.forward_pass.front() += waits.forward;
   t.backward_pass.front() += waits.backward;
+  t.ahead_forward += waits.ahead_forward;
+  t.ahead_backward += waits.ahead_backward;
+  t.tail_forward = waits.tail_forward;
+  t.tail_backward = waits.tail_backward;
 }
+
+namespace {
+
+/// A run of equal layers whose parameters are gathered while the layer before them runs: seconds of one.
+struct Gathers {
+  double gather = 0, forward = 0, backward = 0;  ///< the message; the passes that hide the next one's
+  std::int64_t count = 1;
+  bool in_backward = false;
+};
+
+/// What a pass over these layers waits for, in their order, and what of it the first one waits for.
+std::pair<double, double> waits_for(const std::vector<Gathers>& layers, double Gathers::*pass) {
+  double waits = 0, hidden = 0;
+  for (const Gathers& g : layers) {
+    waits += std::max(0.0, g.gather - hidden) + static_cast<double>(g.count - 1) * std::max(0.0, g.gather - g.*pass);
+    hidden = g.*pass;
+  }
+  return {waits, layers.empty() ? 0 : layers.front().gather};
+}
+
+}  // namespace
 
 /// ZeRO-2 and 3 communicate for every micro-batch. A layer's parameters are gathered while the previous layer runs; its
 /// gradients are reduced before the next layer begins, because their memory is freed.
@@ -200,10 +232,10 @@ void Estimator::Memo::data_messages(StageTimes& t, const plan::PlanSpec& spec, c
                                     const StageGroups& groups) {
   const int zero = spec.replicas() > 1 ? spec.zero_stage : 0;
   if (zero < 2) return;
-  double hidden_by_forward = 0;  // compute of the layer that runs while the next one's parameters arrive
-  double hidden_by_backward = 0;
   const bool overlaps = pricing->overlaps(plan::Stream::data);
   const bool beside = overlaps && pricing->calibration().get("stack.reduce_beside", 0) != 0;
+  const Pace pace(layers_of, spec, *pricing);
+  std::vector<Gathers> gathers;
   for (const LayerRun& run : layers_of) {
     const LayerCosts& c = *run.costs;
     const auto count = static_cast<double>(run.count);
@@ -240,26 +272,24 @@ void Estimator::Memo::data_messages(StageTimes& t, const plan::PlanSpec& spec, c
       if (!spec.compresses() && !std::exchange(added, true)) touch += dispatch();
     }
     t.backward += count * touch;
-    const bool again = c.recomputation == plan::Recompute::full;
-    const double forward = overlaps ? c.forward.compute + c.forward.messages : 0;
-    const double backward = overlaps ? c.backward.compute + c.backward.recomputed + c.backward.messages +
-                                           (again ? c.recompute.compute + c.recompute.messages : 0)
-                                     : 0;
+    const double backward = overlaps ? pace.backward(c) : 0;
     // The reduction overlaps with the next layer's backward pass, and shares the network with that layer's gather.
     const double exposed = beside ? std::max(0.0, reduce - std::max(0.0, backward - gather)) : reduce;
     t.data_backward += count * exposed;
-    // The first layer of a run hides behind the previous run's layers, the others behind their own kind.
-    t.data_forward += std::max(0.0, gather - hidden_by_forward) + (count - 1) * std::max(0.0, gather - forward);
-    if (c.backward_reads_parameters)
-      t.data_backward += std::max(0.0, gather - hidden_by_backward) + (count - 1) * std::max(0.0, gather - backward);
-    hidden_by_forward = forward;
-    hidden_by_backward = backward;
+    gathers.push_back({gather, overlaps ? pace.forward(c) : 0, backward, run.count, c.backward_reads_parameters});
   }
+  std::tie(t.data_forward, t.ahead_forward) = waits_for(gathers, &Gathers::forward);
+  std::erase_if(gathers, [](const Gathers& g) { return !g.in_backward; });
+  std::reverse(gathers.begin(), gathers.end());
+  const auto [waited, first] = waits_for(gathers, &Gathers::backward);
+  t.data_backward += waited;
+  t.ahead_backward = first;
 }
 
 StageTimes Estimator::Memo::times(const plan::Plan& plan, int stage) {
   const plan::PlanSpec& spec = plan.spec();
-  const StageGroups groups = stage_groups(plan, stage);
+  StageGroups groups = stage_groups(plan, stage);
+  groups.lockstep = lockstep(spec);
   StageTimes t;
   for (int c = 0; c < spec.virtual_stages; ++c) {
     const std::vector<LayerRun> layers_of = chunk(plan, stage, c);
@@ -276,6 +306,10 @@ StageTimes Estimator::Memo::times(const plan::Plan& plan, int stage) {
     t.backward_pass.push_back(one.backward_pass.front());
     t.weights_pass.push_back(one.weights_pass.front());
     t.preludes.push_back(one.prelude);
+    t.aheads_forward.push_back(one.ahead_forward);
+    t.aheads_backward.push_back(one.ahead_backward);
+    t.tails_forward.push_back(one.tail_forward);
+    t.tails_backward.push_back(one.tail_backward);
     for (std::vector<Issue> StageTimes::*all :
          {&StageTimes::forward_issue, &StageTimes::backward_issue, &StageTimes::weights_issue})
       (t.*all).insert((t.*all).end(), (one.*all).begin(), (one.*all).end());
@@ -289,6 +323,14 @@ StageTimes Estimator::Memo::times(const plan::Plan& plan, int stage) {
       const FoldTimes one = ends->reduction(b, spec, reduces(spec), groups).all;
       return one.over_tensor + one.messages;
     });
+  if (spec.reduces_early() && !spec.asynchronous())
+    for (int c = 0; c < spec.virtual_stages; ++c) {
+      double within = 0;
+      for (const BucketSize& b : buckets_of(chunk(plan, stage, c), spec))
+        within += static_cast<double>(b.count) * ends->reduction(b, spec, reduces(spec), groups).all.compute;
+      t.within.push_back(std::min(within, t.keep));
+      t.keep -= t.within.back();
+    }
   if (plan::weight_delay(spec, stage) > 0) {  // a version of the weights is copied
     t.keep += dispatch();
     for (const BucketSize& b : buckets_of(this->stage(plan, stage), spec))
@@ -307,15 +349,15 @@ Agreements Estimator::Memo::agree(const plan::Plan& plan) {
   if (found != agreements.end()) {
     std::tie(a.norm, a.loss) = found->second;
   } else {
-    a.norm = message(CollectiveKind::all_reduce, 1, models::DType::fp32, norm_members(spec));
-    a.loss = message(CollectiveKind::all_reduce, 1, models::DType::fp32, loss_members(spec));
+    a.norm = message(spec, 1, models::DType::fp32, norm_members(spec));
+    a.loss = message(spec, 1, models::DType::fp32, loss_members(spec));
     agreements.emplace(key, std::make_pair(a.norm, a.loss));
   }
   const std::int64_t table = layer(LayerKind::embedding, spec).shared_elements;
   if (spec.head_stage() > 0 && table > 0) {
     const std::vector<BucketSize> buckets = buckets_of({{&layer(LayerKind::embedding, spec), 1}}, spec);
     const std::int64_t elements = partitions(spec) ? buckets.front().shard : buckets.front().elements;
-    a.embedding = message(CollectiveKind::all_reduce, elements, plan::gradient_dtype(spec.precision),
+    a.embedding = message(spec, elements, plan::gradient_dtype(spec.precision),
                           {plan.rank(0, 0, 0), plan.rank(spec.pipeline - 1, 0, 0)});
   }
   return a;
@@ -324,15 +366,19 @@ Agreements Estimator::Memo::agree(const plan::Plan& plan) {
 namespace {
 
 /// Whether a stage has the same layers as the previous one, chunk by chunk; no_more_layers: at most as many of each.
+bool no_more_layers(const plan::Plan& plan, int stage) {
+  for (int c = 0; c < plan.spec().virtual_stages; ++c) {
+    const std::int64_t count = plan.chunk_layers(stage, c);
+    if (count > plan.chunk_layers(stage - 1, c) ||
+        !same_kinds(plan.model(), plan.first_layer(stage, c), plan.first_layer(stage - 1, c), count))
+      return false;
+  }
+  return true;
+}
 bool same_layers(const plan::Plan& plan, int stage) {
   for (int c = 0; c < plan.spec().virtual_stages; ++c)
     if (plan.chunk_layers(stage, c) != plan.chunk_layers(stage - 1, c)) return false;
-  return true;
-}
-bool no_more_layers(const plan::Plan& plan, int stage) {
-  for (int c = 0; c < plan.spec().virtual_stages; ++c)
-    if (plan.chunk_layers(stage, c) > plan.chunk_layers(stage - 1, c)) return false;
-  return true;
+  return no_more_layers(plan, stage);
 }
 
 }  // namespace
@@ -364,7 +410,7 @@ double Estimator::Memo::hop(const plan::Plan& plan, int from, int to) const {
   const int first = plan.rank(from, 0, 0), second = plan.rank(to, 0, 0);
   const Pricing::Boundary b =
       pricing->boundary(boundary, spec.tensor, !spec.shards_rows(), first / per_node == second / per_node);
-  return pricing->send_time(b.sent, first, second).value + b.gather.value;
+  return lockstep(spec).send_time(b.sent, first, second).value + b.gather.value;
 }
 
 /// A training step of a pipeline that never drains.
@@ -401,7 +447,13 @@ PipelineResult Estimator::Memo::run(const plan::Plan& plan, const std::vector<St
       times.forward_issue.push_back(stages[static_cast<std::size_t>(s)].forward_issue);
       times.backward_issue.push_back(stages[static_cast<std::size_t>(s)].backward_issue);
       times.weights_issue.push_back(stages[static_cast<std::size_t>(s)].weights_issue);
+      times.ahead_forward.push_back(stages[static_cast<std::size_t>(s)].aheads_forward);
+      times.ahead_backward.push_back(stages[static_cast<std::size_t>(s)].aheads_backward);
+      times.tail_forward.push_back(stages[static_cast<std::size_t>(s)].tails_forward);
+      times.tail_backward.push_back(stages[static_cast<std::size_t>(s)].tails_backward);
       times.hop.push_back(hop(plan, s, s < last ? s + 1 : 0));
+      times.begin.push_back(stages[static_cast<std::size_t>(s)].begin);
+      if (spec.reduces_early()) times.last.push_back(stages[static_cast<std::size_t>(s)].within);
     }
     return moves_pipeline(times, spec, plan.micro_batches());
   }
@@ -412,6 +464,16 @@ PipelineResult Estimator::Memo::run(const plan::Plan& plan, const std::vector<St
     times.forward.push_back(t.forward_pass.front());
     times.backward.push_back(t.backward_pass.front());
     times.prelude.push_back(t.prelude);
+    times.begin.push_back(t.begin);
+    if (spec.reduces_early()) times.last.push_back(t.within.front());
+    times.ahead_forward.push_back(t.aheads_forward.front());
+    times.ahead_backward.push_back(t.aheads_backward.front());
+    times.tail_forward.push_back(t.tails_forward.front());
+    times.tail_backward.push_back(t.tails_backward.front());
+    if (!t.forward_issue.empty()) {
+      times.forward_issue.push_back(t.forward_issue.front());
+      times.backward_issue.push_back(t.backward_issue.front());
+    }
     if (s < last) times.hop.push_back(hop(plan, s, s + 1));
   }
   return pipeline(times, spec.order, plan.micro_batches());
@@ -431,10 +493,12 @@ std::vector<StageTimes> Estimator::Memo::all_times(const plan::Plan& plan) {
   return out;
 }
 
-Estimator::Estimator(std::shared_ptr<const models::Model> model, const Pricing& pricing)
+Estimator::Estimator(std::shared_ptr<const models::Model> model, const Pricing& pricing,
+                     std::unique_ptr<SharedLinks> links)
     : memo_(std::make_unique<Memo>()) {
   memo_->model = std::move(model);
   memo_->pricing = &pricing;
+  memo_->links = std::move(links);
   memo_->ends.emplace(pricing);
 }
 Estimator::~Estimator() = default;
@@ -465,8 +529,7 @@ Estimate Estimator::time(const plan::Plan& plan) {
   const PipelineResult passes = memo.run(plan, stages);
 
   std::vector<double> reduced;
-  for (std::size_t s = 0; s <= last; ++s)
-    reduced.push_back(stages[0].begin + passes.end[s] + stages[s].reduce + stages[s].keep);
+  for (std::size_t s = 0; s <= last; ++s) reduced.push_back(passes.end[s] + stages[s].reduce + stages[s].keep);
   if (agree.embedding > 0) reduced[0] = reduced[last] = std::max(reduced[0], reduced[last]) + agree.embedding;
   double normed = 0, updated = 0;
   for (std::size_t s = 0; s <= last; ++s) normed = std::max(normed, reduced[s] + stages[s].norm);

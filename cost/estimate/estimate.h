@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cost/parameters/memory_recipe.h"
+#include "cost/prices/lockstep.h"
 #include "cost/prices/pricing.h"
 #include "cost/results.h"
 #include "models/model.h"
@@ -36,8 +37,10 @@ struct Estimate {
 
 class Estimator {
  public:
-  /// `pricing` must outlive the estimator. Not thread-safe (it memoises).
-  Estimator(std::shared_ptr<const models::Model> model, const Pricing& pricing);
+  /// `pricing` must outlive the estimator. Not thread-safe (it memoises). `links`: what a stage's equal messages share;
+  /// null: as prices assume it (cost/prices/lockstep.h).
+  Estimator(std::shared_ptr<const models::Model> model, const Pricing& pricing,
+            std::unique_ptr<SharedLinks> links = nullptr);
   ~Estimator();
   Estimator(Estimator&&) noexcept;
 

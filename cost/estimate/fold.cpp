@@ -36,7 +36,9 @@ const std::vector<int>& Fold::members(Over over, bool experts) const {
 double Fold::time(const Outline& outline, const plan::Item& item, bool experts) const {
   if (!item.is_message()) return pricing_.compute_time(item.ops).value;
   const base::Bytes bytes{static_cast<double>(outline.message_bytes(item))};
-  return pricing_.collective_time(item.kind, bytes, members(item.over, experts), plan::Stream::data).value;
+  return groups_.lockstep.at(pricing_)
+      .collective_time(item.kind, bytes, members(item.over, experts), plan::Stream::data)
+      .value;
 }
 
 FoldTimes Fold::times(const Outline& outline, bool experts) const {

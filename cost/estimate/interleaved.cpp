@@ -23,7 +23,7 @@ struct MoveMessage {
 struct Rank {
   std::vector<Move> moves;
   std::size_t next = 0;
-  double computed = 0;
+  double computed = 0, busy = 0;
   double send_free = 0, receive_free = 0;
   std::deque<std::size_t> sends, receives;  ///< messages in flight, in order
   double transfer = 0;
@@ -42,6 +42,7 @@ class MovesReplay {
     for (std::vector<Move>& moves : plan::moves_of(spec, micro_batches)) {
       Rank rank;
       rank.moves = std::move(moves);
+      if (!times.begin.empty()) rank.computed = times.begin[ranks_.size()];
       ranks_.push_back(std::move(rank));
     }
   }
@@ -58,7 +59,7 @@ class MovesReplay {
     for (const Rank& rank : ranks_) {
       ENSURE(rank.next == rank.moves.size() && rank.sends.empty(), "a pipeline stopped at {} of {}", rank.next,
              rank.moves.size());
-      result.end.push_back(std::max(rank.computed, rank.send_free));
+      result.end.push_back(std::max(rank.busy, rank.send_free));
       result.transfer.push_back(rank.transfer);
       result.late_forward.push_back(rank.late_forward);
       result.late_backward.push_back(rank.late_backward);
@@ -142,7 +143,11 @@ class MovesReplay {
     const std::optional<double> free = freed(stage, move);
     if (!free) return attend(me);
     const bool forward = move.kind == Move::Kind::forward, weights = move.kind == Move::Kind::weights;
-    double start = me.computed, arrived = -1;
+    const auto& aheads = forward ? times_.ahead_forward : times_.ahead_backward;
+    const double ahead = weights || aheads.empty() ? 0 : at(aheads, stage, move);
+    const auto& tails = forward ? times_.tail_forward : times_.tail_backward;
+    const double tail = weights || tails.empty() ? 0 : at(tails, stage, move);
+    double start = std::max(me.computed + ahead, me.busy), arrived = -1;
     if (!weights) start = std::max(start, *free);
     if (!weights && spec_.receives(stage, move.chunk, forward)) {
       const MoveMessage& message = messages_[taken(forward, stage, move)];
@@ -153,12 +158,19 @@ class MovesReplay {
       start = std::max(start, message.end - prelude);
       me.transfer += std::min(message.end - message.begin, std::max(0.0, message.end - me.computed));
     }
-    const double seconds = at(forward ? times_.forward : weights ? times_.weights : times_.backward, stage, move);
+    const bool last = !times_.last.empty() && move.micro_batch + 1 == micro_batches_ && !forward &&
+                      weights == spec_.splits_backward();
+    const double seconds = at(forward   ? times_.forward
+                              : weights ? times_.weights
+                                        : times_.backward,
+                              stage, move) -
+                           ahead - tail + (last ? at(times_.last, stage, move) : 0);
     const auto& issue = forward ? times_.forward_issue : weights ? times_.weights_issue : times_.backward_issue;
     me.computed =
         issue.empty() ? start + seconds : issued_end(at(issue, stage, move), start, seconds, arrived, me.issued);
     (forward ? me.late_forward : me.late_backward) += me.computed - start - seconds;
     if (weights) me.computed = std::max(me.computed, *free);  // its last product frees the buffer
+    me.busy = me.computed + tail;
     return true;
   }
 

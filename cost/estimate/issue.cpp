@@ -22,6 +22,24 @@ void IssueClock::run(const std::vector<const Pass*>& passes, std::int64_t count)
   host_ += n * host;
 }
 
+Pace::Pace(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec, const Pricing& pricing)
+    : message_host_(pricing.message_host_time(spec.tensor, spec.pipeline > 1).value) {
+  if (spec.pipeline > 1) return;
+  double ahead = 0;
+  for (const LayerRun& run : layers) {
+    const LayerCosts& c = *run.costs;
+    const auto count = static_cast<double>(run.count);
+    for (const Pass* pass : {&c.forward, &c.backward}) ahead += count * (device(*pass) - host(*pass));
+    if (c.recomputation == plan::Recompute::full) ahead += count * (device(c.recompute) - host(c.recompute));
+  }
+  issues_ = ahead < 0;
+}
+
+double Pace::backward(const LayerCosts& layer) const {
+  const bool again = layer.recomputation == plan::Recompute::full;
+  return of(layer.backward) + (again ? of(layer.recompute) : 0);
+}
+
 double issued_end(const Issue& issue, double start, double seconds, double arrived, double& issued) {
   const double ahead = std::max(start + issue.ahead_device, issued + issue.ahead_following);
   issued = std::max(issued + issue.ahead_host, arrived);

@@ -1,6 +1,7 @@
 #pragma once
 /// The host's lead over the device within a pass: the device waits for the host only if an operator is not issued yet.
 /// Private to cost/.
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <vector>
@@ -26,6 +27,26 @@ class IssueClock {
  private:
   double message_host_, left_;
   double host_ = 0, following_ = -std::numeric_limits<double>::infinity();
+};
+
+/// Seconds of the passes over one layer where messages or copies run beside them: the device's, or the host's where
+/// that is the slower.
+class Pace {
+ public:
+  /// Of a chunk. Without other stages to wait for, a host that is ahead in one pass may be behind in the other.
+  Pace(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec, const Pricing& pricing);
+  [[nodiscard]] double forward(const LayerCosts& layer) const { return of(layer.forward); }
+  /// With what is recomputed.
+  [[nodiscard]] double backward(const LayerCosts& layer) const;
+
+ private:
+  [[nodiscard]] static double device(const Pass& pass) { return pass.compute + pass.recomputed + pass.messages; }
+  [[nodiscard]] double host(const Pass& pass) const { return pass.host + message_host_ * pass.tensor_messages; }
+  [[nodiscard]] double of(const Pass& pass) const {
+    return issues_ ? std::max(device(pass), host(pass)) : device(pass);
+  }
+  double message_host_;
+  bool issues_ = true;
 };
 
 /// The pass that the first layer of a backward pass recomputes before it reads the gradient; null if there is none.

@@ -66,8 +66,8 @@ class Ring {
 class Exchanges {
  public:
   Exchanges(const models::LayerProgram& program, const Pricing& pricing, const LayerGroups& groups)
-      : pricing_(pricing),
-        groups_(groups),
+      : groups_(groups),
+        lockstep_(groups.lockstep.at(pricing)),
         rows_(pricing, choice_of(program), static_cast<int>(groups.tensor.size()),
               static_cast<int>(groups.experts.size()),
               groups.experts.size() > 1 ? groups.experts[1] - groups.experts[0] : 0) {}
@@ -77,12 +77,12 @@ class Exchanges {
       way = rows_.way(next_, way.across, size);
       next_ = next_ == Leg::there ? Leg::back : Leg::there;
     }
-    return pricing_.exchange_time(way.across, groups_.experts, rows_.choice()).value + way.within.value;
+    return lockstep_.exchange_time(way.across, groups_.experts, rows_.choice()).value + way.within.value;
   }
 
  private:
-  const Pricing& pricing_;
   const LayerGroups& groups_;
+  Lockstep lockstep_;
   TokenExchange rows_;
   Leg next_ = Leg::there;
 };
@@ -94,6 +94,7 @@ Pass walk(const std::vector<models::Part>& parts, const models::LayerProgram& pr
   Pass pass;
   Ring ring(pricing.overlaps(plan::Stream::context));
   Exchanges rows(program, pricing, groups);
+  const Lockstep lockstep = groups.lockstep.at(pricing);
   for (const models::Part& part : parts) {
     if (part.is_communication()) {
       const int whole = part.collective == models::GroupCollective::reduce_scatter ? part.source : part.tensor;
@@ -104,7 +105,7 @@ Pass walk(const std::vector<models::Part>& parts, const models::LayerProgram& pr
       const models::DType dtype = program.tensors[static_cast<std::size_t>(whole)].dtype;
       const double seconds = exchanges
                                  ? rows.time(part, bytes, models::size_of(dtype))
-                                 : pricing
+                                 : lockstep
                                        .collective_time(kind_of(part.collective),
                                                         pricing.as_sent(base::Bytes{bytes}, part.for_fp8), members)
                                        .value;

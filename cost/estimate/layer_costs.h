@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "cost/prices/lockstep.h"
 #include "cost/prices/pricing.h"
 #include "models/expand.h"
 #include "plan/outline/factors.h"
@@ -89,9 +90,11 @@ struct LayerCosts {
   }
 };
 
-/// Ranks of the groups in which a layer of rank 0 communicates; a single rank if there is no group.
+/// Ranks of the groups in which a layer of rank 0 communicates, a single rank if there is no group; and who shares
+/// links with them.
 struct LayerGroups {
   std::vector<int> tensor, context, experts;
+  Lockstep lockstep = {};
 };
 
 /// `split_backward`: the zero-bubble orders need it. `optimizer`: determines how parameters are aligned. `compression`:

@@ -85,18 +85,12 @@ double leaving_bytes(const std::vector<LayerRun>& layers, std::int64_t staying) 
 
 namespace {
 
-double copy_seconds(const LayerCosts& layer, plan::Stream stream, const Pricing& pricing) {
+double copy_seconds(const LayerCosts& layer, plan::Stream stream, const Lockstep& lockstep) {
   double sum = 0;
   for (std::size_t i = 0; i < layer.lives.size(); ++i)
     if (static_cast<int>(i) != layer.y && crosses(layer, static_cast<int>(i)))
-      sum += pricing.copy_time(stream, base::Bytes{layer.lives[i].bytes}).value;
+      sum += lockstep.copy_time(stream, base::Bytes{layer.lives[i].bytes}).value;
   return sum;
-}
-
-double backward_seconds(const LayerCosts& layer) {
-  const Pass& again = layer.recompute;
-  return layer.backward.compute + layer.backward.recomputed + layer.backward.messages +
-         (layer.recomputation == plan::Recompute::full ? again.compute + again.messages : 0);
 }
 
 std::int64_t padded(std::int64_t elements, int shards) {
@@ -121,7 +115,10 @@ struct Layer {
 };
 
 /// Seconds of a pass. Data that leaves a layer is waited for after the next layer; at the end of the pass, for all.
-double seconds_of(const std::vector<Layer>& layers, std::size_t prefetch) {
+struct Seconds {
+  double all = 0, ahead = 0, tail = 0;  ///< before the first layer's compute, and behind the last one's
+};
+Seconds seconds_of(const std::vector<Layer>& layers, std::size_t prefetch) {
   const std::size_t n = layers.size();
   std::vector<double> come(n, 0), left(n, 0);
   double now = 0, files = 0, in = 0, out = 0;
@@ -136,8 +133,10 @@ double seconds_of(const std::vector<Layer>& layers, std::size_t prefetch) {
     now = std::max(now, come[r]) + layers[r].computing;
     if (layers[r].leaving > 0) left[r] = out = std::max(now, out) + layers[r].leaving;
   }
-  for (const double end : left) now = std::max(now, end);
-  return now;
+  if (n == 0) return {};
+  if (n >= 2) now = std::max(now, left[n - 2]);
+  const double tail = std::max(0.0, left.back() - now);
+  return {now + tail, come.front(), tail};
 }
 
 /// Seconds of a pass whose copies make no progress while it computes.
@@ -149,23 +148,24 @@ double seconds_apart(const std::vector<Layer>& layers) {
 
 class Passing {
  public:
-  Passing(const plan::PlanSpec& spec, const Pricing& pricing) : spec_(spec), pricing_(pricing) {}
+  Passing(const plan::PlanSpec& spec, const Lockstep& lockstep, const Pace& pace)
+      : spec_(spec), lockstep_(lockstep), pace_(pace) {}
 
   [[nodiscard]] Layer forward(const LayerCosts& layer, bool leaves) const {
-    Layer out{layer.forward.compute + layer.forward.messages};
-    if (leaves) out.leaving = copy_seconds(layer, plan::Stream::to_host, pricing_);
+    Layer out{pace_.forward(layer)};
+    if (leaves) out.leaving = copy_seconds(layer, plan::Stream::to_host, lockstep_);
     add_parameters(out, layer);
     return out;
   }
   [[nodiscard]] Layer backward(const LayerCosts& layer, bool leaves) const {
-    Layer out{backward_seconds(layer)};
-    if (leaves) out.fetched = copy_seconds(layer, plan::Stream::from_host, pricing_);
+    Layer out{pace_.backward(layer)};
+    if (leaves) out.fetched = copy_seconds(layer, plan::Stream::from_host, lockstep_);
     if (layer.backward_reads_parameters) add_parameters(out, layer);
     if (spec_.offload.optimizer == plan::Space::device) return out;
     const models::DType dtype = plan::gradient_dtype(spec_.precision);
     for (const std::int64_t elements : elements_of(layer, spec_)) {
       const std::int64_t made = zero_of(spec_) >= 2 ? elements / spec_.shards() : elements;
-      out.leaving += pricing_.copy_time(plan::Stream::to_host, bytes(made, dtype), true).value;
+      out.leaving += lockstep_.copy_time(plan::Stream::to_host, bytes(made, dtype), true).value;
     }
     return out;
   }
@@ -179,21 +179,22 @@ class Passing {
     const models::DType dtype = plan::expand_options(spec_).dtype;
     for (const std::int64_t elements : elements_of(layer, spec_)) {
       const base::Bytes one = bytes(zero_of(spec_) == 3 ? elements / spec_.shards() : elements, dtype);
-      out.fetched += pricing_.copy_time(plan::Stream::from_host, one).value;
+      out.fetched += lockstep_.copy_time(plan::Stream::from_host, one).value;
       if (spec_.offload.parameters == plan::Space::nvme)
-        out.files += pricing_.copy_time(plan::Stream::from_nvme, one).value;
+        out.files += lockstep_.copy_time(plan::Stream::from_nvme, one).value;
     }
   }
 
   const plan::PlanSpec& spec_;
-  const Pricing& pricing_;
+  const Lockstep& lockstep_;
+  const Pace& pace_;
 };
 
 }  // namespace
 
 CopyWaits copy_waits(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec, std::int64_t staying,
-                     const Pricing& pricing) {
-  const Passing passing(spec, pricing);
+                     const Lockstep& lockstep, const Pace& pace) {
+  const Passing passing(spec, lockstep, pace);
   const bool leaves = spec.offload.activations == plan::Space::host;
   std::vector<Layer> forward, backward;
   double forward_alone = 0, backward_alone = 0;
@@ -206,18 +207,19 @@ CopyWaits copy_waits(const std::vector<LayerRun>& layers, const plan::PlanSpec& 
       backward_alone += backward.back().computing;
     }
   std::reverse(forward.begin(), forward.end());
-  if (!pricing.overlaps(plan::Stream::to_host))
+  if (!lockstep.pricing->overlaps(plan::Stream::to_host))
     return {seconds_apart(forward) - forward_alone, seconds_apart(backward) - backward_alone};
   const auto prefetch = static_cast<std::size_t>(spec.offload.prefetch);
-  return {seconds_of(forward, prefetch) - forward_alone, seconds_of(backward, prefetch) - backward_alone};
+  const Seconds there = seconds_of(forward, prefetch), back = seconds_of(backward, prefetch);
+  return {there.all - forward_alone, back.all - backward_alone, there.ahead, back.ahead, there.tail, back.tail};
 }
 
 HostUpdate host_update(const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec,
-                       const std::vector<double>& reduce, const Pricing& pricing) {
+                       const std::vector<double>& reduce, const Lockstep& lockstep) {
   const int zero = zero_of(spec);
   const models::DType compute = plan::expand_options(spec).dtype, gradient = plan::gradient_dtype(spec.precision);
   const auto copy = [&](plan::Stream stream, std::int64_t elements, models::DType dtype) {
-    return pricing.copy_time(stream, base::Bytes{static_cast<double>(elements * models::size_of(dtype))}).value;
+    return lockstep.copy_time(stream, base::Bytes{static_cast<double>(elements * models::size_of(dtype))}).value;
   };
   HostUpdate out;
   double in = 0, net = 0, back = 0;                      // end times for gradients that are reduced on the device
@@ -237,7 +239,7 @@ HostUpdate host_update(const std::vector<BucketSize>& buckets, const plan::PlanS
       values.m = optimized;
       ops.push_back(values);
     }
-    const double update = pricing.on_host_time(ops).value;
+    const double update = lockstep.pricing->on_host_time(ops).value;
     const bool files = spec.offload.optimizer == plan::Space::nvme;
     for (std::int64_t k = 0; k < b.count; ++k) {
       if (reduce[i] > 0) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "cost/estimate/issue.h"
 #include "cost/estimate/layer_costs.h"
 #include "cost/estimate/memory.h"
 #include "cost/prices/pricing.h"
@@ -28,9 +29,11 @@ namespace orrery::cost {
 /// Seconds that a chunk's passes wait for copies. `layers`: the chunk's, in forward order.
 struct CopyWaits {
   double forward = 0, backward = 0;
+  /// Of these, what the first layer's compute waits for, and what follows behind the last layer's.
+  double ahead_forward = 0, ahead_backward = 0, tail_forward = 0, tail_backward = 0;
 };
 [[nodiscard]] CopyWaits copy_waits(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec,
-                                   std::int64_t staying, const Pricing& pricing);
+                                   std::int64_t staying, const Lockstep& lockstep, const Pace& pace);
 
 /// The end of a step whose optimizer runs on the host: seconds of the updates including waits for copies, and the time
 /// that gradients on the host add to their reduction. `reduce`: seconds of each bucket's messages.
@@ -38,7 +41,7 @@ struct HostUpdate {
   double update = 0, reduce = 0;
 };
 [[nodiscard]] HostUpdate host_update(const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec,
-                                     const std::vector<double>& reduce, const Pricing& pricing);
+                                     const std::vector<double>& reduce, const Lockstep& lockstep);
 
 /// Bytes outside the device that live for the whole run, and the bytes on the device that pass through it.
 struct StatesElsewhere {

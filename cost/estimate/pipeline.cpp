@@ -15,10 +15,13 @@ struct Stage {
   std::vector<plan::Turn> turns;
   std::size_t next = 0;
   double computed = 0;   ///< end of its last pass
+  double busy = 0;       ///< end of what leaves behind it
   double sent = 0;       ///< end of its last send
   bool sending = false;  ///< its last message has not been received yet
   double arrived = -1;   ///< end of the transfer that its next pass waits for; negative: not yet
   double transfer = 0;
+  double issued = 0;  ///< time up to which the host has issued
+  double late_forward = 0, late_backward = 0;
   std::vector<double> forward_done, backward_done;  ///< by micro-batch; negative: not yet
 };
 
@@ -31,6 +34,7 @@ class Replay {
       stage.turns = plan::turns(order, s, stages, micro_batches);
       stage.forward_done.assign(static_cast<std::size_t>(micro_batches), -1);
       stage.backward_done = stage.forward_done;
+      if (!times.begin.empty()) stage.computed = times.begin[static_cast<std::size_t>(s)];
       stages_.push_back(std::move(stage));
     }
   }
@@ -45,8 +49,10 @@ class Replay {
     PipelineResult result;
     for (const Stage& stage : stages_) {
       ENSURE(stage.next == stage.turns.size(), "a pipeline stopped at turn {} of {}", stage.next, stage.turns.size());
-      result.end.push_back(std::max(stage.computed, stage.sent));
+      result.end.push_back(std::max(stage.busy, stage.sent));
       result.transfer.push_back(stage.transfer);
+      result.late_forward.push_back(stage.late_forward);
+      result.late_backward.push_back(stage.late_backward);
     }
     return result;
   }
@@ -74,9 +80,20 @@ class Replay {
       from.sending = false;
     }
     if (stage.sending) return false;
-    const double start = std::max({stage.computed, stage.sent, stage.arrived - prelude});
+    const std::vector<double>& aheads = turn.forward ? times_.ahead_forward : times_.ahead_backward;
+    const double ahead = aheads.empty() ? 0 : aheads[s];
+    const std::vector<double>& tails = turn.forward ? times_.tail_forward : times_.tail_backward;
+    const double tail = tails.empty() ? 0 : tails[s];
+    const bool last = !turn.forward && !times_.last.empty() && stage.next + 1 == stage.turns.size();
+    const double seconds =
+        (turn.forward ? times_.forward : times_.backward)[s] - ahead - tail + (last ? times_.last[s] : 0);
+    const double start = std::max({stage.computed + ahead, stage.busy, stage.sent, stage.arrived - prelude});
+    const std::vector<Issue>& issue = turn.forward ? times_.forward_issue : times_.backward_issue;
+    stage.computed =
+        issue.empty() ? start + seconds : issued_end(issue[s], start, seconds, stage.arrived, stage.issued);
+    (turn.forward ? stage.late_forward : stage.late_backward) += stage.computed - start - seconds;
     stage.arrived = -1;
-    stage.computed = start + (turn.forward ? times_.forward : times_.backward)[s];
+    stage.busy = stage.computed + tail;
     (turn.forward ? stage.forward_done : stage.backward_done)[micro_batch] = stage.computed;
     stage.sending = turn.forward ? s + 1 < stages_.size() : s > 0;
     ++stage.next;
@@ -95,7 +112,8 @@ PipelineResult pipeline(const PipelineTimes& times, plan::Order order, std::int6
          "{} stages with {} hops", stages, times.hop.size());
   if (stages == 1) {
     const auto m = static_cast<double>(micro_batches);
-    return {{m * (times.forward[0] + times.backward[0])}, {0}};
+    const double around = (times.begin.empty() ? 0 : times.begin[0]) + (times.last.empty() ? 0 : times.last[0]);
+    return {{m * (times.forward[0] + times.backward[0]) + around}, {0}};
   }
   const std::int64_t filled = 4 * stages;  // by then each period of `stages` micro-batches equals the next
   if (micro_batches <= filled) return Replay(times, order, micro_batches).run();
@@ -105,6 +123,8 @@ PipelineResult pipeline(const PipelineTimes& times, plan::Order order, std::int6
   for (std::size_t s = 0; s < result.end.size(); ++s) {
     result.end[s] += periods * (result.end[s] - before.end[s]);
     result.transfer[s] += periods * (result.transfer[s] - before.transfer[s]);
+    result.late_forward[s] += periods * (result.late_forward[s] - before.late_forward[s]);
+    result.late_backward[s] += periods * (result.late_backward[s] - before.late_backward[s]);
   }
   return result;
 }

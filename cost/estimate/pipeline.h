@@ -26,6 +26,12 @@ struct PipelineTimes {
   std::vector<double> prelude;            ///< part of a backward pass that runs before its received gradient is read
   std::vector<double> hop;                ///< seconds of a transfer between stages s and s + 1; one fewer than stages
   bool overlaps = false;                  ///< a receive makes progress during the prelude
+  /// Seconds at the beginning of a pass in which its first layer's parameters or checkpoint arrive, while the rank also
+  /// receives; and at its end, in which its last layer's data leaves, while it also sends. May be empty.
+  std::vector<double> ahead_forward = {}, ahead_backward = {}, tail_forward = {}, tail_backward = {};
+  std::vector<Issue> forward_issue = {}, backward_issue = {};  ///< may be empty
+  std::vector<double> begin = {};                              ///< when a stage may begin; may be empty
+  std::vector<double> last = {};  ///< what the last backward pass takes beyond the others; may be empty
 };
 
 struct PipelineResult {
@@ -46,7 +52,11 @@ struct InterleavedTimes {
   std::vector<std::vector<double>> prelude = {};  ///< zero-bubble: part of a backward pass before its gradient is read
   bool overlaps = true;                           ///< zero-bubble; false: receives progress only while the rank waits
   std::vector<std::vector<Issue>> forward_issue = {}, backward_issue = {}, weights_issue = {};  ///< may be empty
-  std::vector<double> hop = {};  ///< transfer between stages s and s + 1; the last: from the last stage to the first
+  /// As PipelineTimes'; may be empty.
+  std::vector<std::vector<double>> ahead_forward = {}, ahead_backward = {}, tail_forward = {}, tail_backward = {};
+  std::vector<double> hop = {};    ///< transfer between stages s and s + 1; the last: from the last stage to the first
+  std::vector<double> begin = {};  ///< as PipelineTimes'; may be empty
+  std::vector<std::vector<double>> last = {};  ///< the same of each chunk; of split passes, that of the weights
 };
 
 /// The same for any order of chunks or of split passes (plan::moves_of); interleaved 1F1B and the zero-bubble orders as

@@ -23,15 +23,18 @@ const Life& life(const LayerCosts& layer, int index) {
   return layer.lives[static_cast<std::size_t>(index)];
 }
 
-/// Adds a layer's own tensors, not those shared with its neighbours.
-void add_own(Kept& kept, const LayerCosts& layer, double count) {
+/// Adds a layer's own tensors, not those shared with its neighbours. `leaves`: what forward makes waits on the host,
+/// from where backward fetches it.
+void add_own(Kept& kept, const LayerCosts& layer, double count, bool leaves) {
   const bool again = layer.recomputation == plan::Recompute::full;
   for (int i = 0; i < static_cast<int>(layer.lives.size()); ++i) {
     if (i == layer.x || i == layer.y || i == layer.dy || i == layer.dx) continue;
     const Life& l = life(layer, i);
     const bool from_forward = !again && !l.dropped && l.forward_first >= 0;
     const bool from_backward = l.backward_first >= 0 || (again && l.recompute_first >= 0);
-    if (from_forward && l.weights_first >= 0)
+    if (leaves && from_forward && l.backward_first >= 0) {
+      if (l.weights_first >= 0) kept.between += count * l.bytes;
+    } else if (from_forward && l.weights_first >= 0)
       kept.to_weights += count * l.bytes;
     else if (from_forward && from_backward)
       kept.to_inputs += count * l.bytes;
@@ -40,17 +43,20 @@ void add_own(Kept& kept, const LayerCosts& layer, double count) {
   }
 }
 
-Kept kept_of(const std::vector<LayerRun>& layers) {
+Kept kept_of(const std::vector<LayerRun>& layers, bool leaves) {
   Kept kept;
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const LayerCosts& layer = *layers[i].costs;
-    add_own(kept, layer, static_cast<double>(layers[i].count));
+    const bool leaving = leaves && layer.kind == models::LayerKind::block;
+    add_own(kept, layer, static_cast<double>(layers[i].count), leaving);
     const bool first = i == 0, last = i + 1 == layers.size();
     if (layer.x >= 0) {
       const Life& x = life(layer, layer.x);
       const auto inner = static_cast<double>(layers[i].count - (first ? 1 : 0));
       kept.boundary = x.bytes;
-      (x.weights_first >= 0 ? kept.to_weights : kept.to_inputs) += inner * x.bytes;
+      const bool fetched = leaving && (x.backward_first >= 0 || x.recompute_first >= 0);
+      if (!fetched || x.weights_first >= 0)
+        (fetched ? kept.between : x.weights_first >= 0 ? kept.to_weights : kept.to_inputs) += inner * x.bytes;
       if (first) kept.x_to_weights = x.weights_first >= 0;
     }
     if (layer.dy >= 0) {
@@ -100,7 +106,7 @@ double split_slabs(const std::vector<std::vector<LayerRun>>& chunks, const plan:
   // Between two chunks of one stage, at the fold of a V, nothing is sent.
   const bool folds = spec.folds() && !spec.mirrors() && stage + 1 == spec.pipeline;
   for (int c = 0; c < static_cast<int>(chunks.size()); ++c) {
-    kept.push_back(kept_of(chunks[static_cast<std::size_t>(c)]));
+    kept.push_back(kept_of(chunks[static_cast<std::size_t>(c)], spec.offload.activations == plan::Space::host));
     const Kept& k = kept.back();
     const auto if_so = [&](bool there) { return there ? k.boundary : 0.0; };
     for (const double bytes : {k.to_inputs + if_so(spec.sends(stage, c, true)), k.to_weights,

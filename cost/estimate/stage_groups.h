@@ -3,6 +3,7 @@
 /// stage's lowest rank. Private to cost/.
 #include <vector>
 
+#include "cost/prices/lockstep.h"
 #include "plan/spec/plan.h"
 
 namespace orrery::cost {
@@ -15,6 +16,7 @@ struct StageGroups {
   std::vector<int> near,
       far;                 ///< gradients in 16 bits by node: the replicas of a node, and their equals on other nodes
   std::vector<int> parts;  ///< ranks that hold parts of one parameter
+  Lockstep lockstep = {};  ///< the stage's ranks, whose messages are under way at the same time
   [[nodiscard]] const std::vector<int>& data_of(bool of_experts) const { return of_experts ? expert_data : data; }
 };
 

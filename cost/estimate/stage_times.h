@@ -19,10 +19,14 @@ struct StageTimes {
   std::vector<double> forward_pass, backward_pass;  ///< sums of the above by pass, for each chunk
   std::vector<double> weights_pass;                 ///< of a split backward; backward_pass then excludes it
   std::vector<double> preludes;                     ///< for each chunk
+  /// Parts of the passes in which the rank may also receive, or send (PipelineTimes).
+  double ahead_forward = 0, ahead_backward = 0, tail_forward = 0, tail_backward = 0;
+  std::vector<double> aheads_forward, aheads_backward, tails_forward, tails_backward;  ///< for each chunk
   std::vector<Issue> forward_issue, backward_issue, weights_issue;  ///< for each chunk, if stages wait for each other
-  double begin = 0;                                                 ///< zeroing gradients
-  double reduce = 0, keep = 0, norm = 0;                            ///< messages; copies; squared norms
-  double update = 0, gather = 0;                                    ///< optimizer, and what its gathers add
+  std::vector<double> within;             ///< for each chunk: compute of reductions within its last backward pass
+  double begin = 0;                       ///< zeroing gradients
+  double reduce = 0, keep = 0, norm = 0;  ///< messages; copies; squared norms
+  double update = 0, gather = 0;          ///< optimizer, and what its gathers add
 };
 
 /// Messages at the end of the step that all stages take part in: sums of the gradient norm, of the loss, and of the

@@ -102,7 +102,7 @@ class End {
   void run_on_host(StageTimes& t, double clip) const {
     std::vector<double> reduce;
     for (const FoldTimes& one : reduced_) reduce.push_back(one.messages);
-    const HostUpdate host = host_update(buckets_, spec_, reduce, pricing_);
+    const HostUpdate host = host_update(buckets_, spec_, reduce, groups_.lockstep.at(pricing_));
     t.update = host.update;
     t.reduce += host.reduce;
     t.keep = 0;
@@ -137,39 +137,50 @@ std::size_t StepEnds::KeyHash::operator()(const Key& key) const {
   return h;
 }
 
-/// What these times depend on beside buckets: the plan, and where the stage's ranks are. Empty: on more than that.
+namespace {
+
+/// All of a bucket that an outline without low rank or whole matrices reads; a new member does not compile here until
+/// it is in the key.
+void add_to_key(std::vector<std::int64_t>& key, const plan::BucketShape& b) {
+  const auto& [elements, shard, partial, parameters, factors, embedding, experts, matrices, whole] = b;
+  key.insert(key.end(), {elements, shard, partial, parameters, factors.elements, factors.met,
+                         std::int64_t{embedding} | std::int64_t{experts} << 1});
+}
+
+}  // namespace
+
+/// What these times depend on beside buckets: the plan, and where the stage's ranks are. Empty: on more than that. A
+/// new member of a plan does not compile here until it is named, and in the key if an outline reads it.
 StepEnds::Key StepEnds::key_of(const plan::PlanSpec& spec, const StageGroups& groups, std::size_t more) const {
+  const auto& [data, tensor, pipeline, context, expert, virtual_stages, layers_per_stage, ends_as_layers, micro_batch,
+               order, passes, zero_stage, zero_group, recompute, recompute_layers, sequence_parallel, flash, offload,
+               overlap_gradients, compression, vocab_multiple, batch, sequence, precision, optimizer, momentum,
+               rounding, staleness, loss_chunks, embedding, expert_tensor, expert_bound, expert_imbalance, tokens] =
+      spec;
+  const auto& [gradients, activations, rank, minimum_rate, capacity, group, start] = compression;
   Key key;
-  const bool by_shape = spec.low_rank() || plan::traits_of(spec.optimizer).whole_matrices;
-  if (by_shape || spec.has_server() || spec.mirrors() || spec.offload.optimizer != plan::Space::device) return key;
+  const bool by_shape = spec.low_rank() || plan::traits_of(optimizer).whole_matrices;
+  if (by_shape || staleness >= 0 || spec.mirrors() || offload.optimizer != plan::Space::device) return key;
   const int per_node = std::max(1, pricing_.cluster().devices_per_node);
-  const plan::Compression& c = spec.compression;
-  const auto flags = std::int64_t{spec.overlap_gradients} | std::int64_t{spec.asynchronous()} << 1 |
-                     std::int64_t{spec.momentum} << 2 | static_cast<std::int64_t>(spec.rounding) << 3 |
-                     static_cast<std::int64_t>(c.gradients) << 8 | static_cast<std::int64_t>(spec.optimizer) << 16 |
-                     static_cast<std::int64_t>(spec.precision) << 24 | std::int64_t{spec.zero_stage} << 32 |
-                     std::int64_t{spec.expert_tensor} << 40;
-  key.reserve(9 + more);
-  key = {groups.tensor.front() % per_node,
-         spec.data,
-         spec.tensor,
-         spec.context,
-         spec.expert,
-         spec.zero_group,
-         c.group,
-         flags};
+  const auto flags = std::int64_t{overlap_gradients} | std::int64_t{momentum} << 1 | std::int64_t{expert_tensor} << 2 |
+                     static_cast<std::int64_t>(rounding) << 8 | static_cast<std::int64_t>(gradients) << 16 |
+                     static_cast<std::int64_t>(optimizer) << 24 | static_cast<std::int64_t>(precision) << 32 |
+                     static_cast<std::int64_t>(order) << 40 | std::int64_t{zero_stage} << 48;
+  key.reserve(8 + more);
+  key = {groups.tensor.front() % per_node, data, tensor, context, expert, zero_group, group, flags};
   return key;
 }
 
 void StepEnds::add(StageTimes& t, const plan::PlanSpec& spec, const std::vector<BucketSize>& buckets,
                    const StageGroups& groups) {
   const double forward = std::accumulate(t.forward_pass.begin(), t.forward_pass.end(), 0.0);
-  Key key = key_of(spec, groups, 8 * buckets.size());
+  Key key = key_of(spec, groups, 9 * buckets.size());
   const bool keeps = !key.empty();
   if (keeps) {
-    for (const BucketSize& b : buckets)
-      key.insert(key.end(), {b.elements, b.shard, b.partial, b.parameters, b.factors.elements, b.factors.met, b.count,
-                             (b.embedding ? 1 : 0) + (b.experts ? 2 : 0) + (b.written ? 4 : 0)});
+    for (const BucketSize& b : buckets) {
+      add_to_key(key, b);
+      key.insert(key.end(), {b.count, std::int64_t{b.written}});
+    }
     if (const auto found = ends_.find(key); found != ends_.end()) {
       NextGathers next;
       std::tie(t.begin, t.reduce, t.keep, t.norm, t.update, t.gather, next) = found->second;
@@ -185,10 +196,11 @@ void StepEnds::add(StageTimes& t, const plan::PlanSpec& spec, const std::vector<
 
 ReductionTimes StepEnds::reduction(const plan::BucketShape& b, const plan::PlanSpec& spec, plan::Reduces when,
                                    const StageGroups& groups) {
-  Key key = key_of(spec, groups, 5);
+  Key key = key_of(spec, groups, 8);
   const bool keeps = !key.empty();
   if (keeps) {
-    key.insert(key.end(), {static_cast<std::int64_t>(when), b.elements, b.shard, b.partial, std::int64_t{b.experts}});
+    key.push_back(static_cast<std::int64_t>(when));
+    add_to_key(key, b);
     if (const auto found = reductions_.find(key); found != reductions_.end()) return found->second;
   }
   const Fold fold(pricing_, groups);

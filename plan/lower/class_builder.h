@@ -37,8 +37,9 @@ class ClassBuilder {
                                        std::vector<int> out);
   [[nodiscard]] models::Op zero_of(int buffer);
 
-  /// The latest step also needs `buffer`, which therefore dies there or later.
+  /// The latest step of the open block, if it has any, also needs `buffer`, which therefore dies there or later.
   void keep(int buffer) {
+    if (class_.blocks.back().steps.empty()) return;  // frozen, with nothing to pass on
     kept_.push_back(
         {buffer, static_cast<int>(class_.blocks.size()) - 1, static_cast<int>(class_.blocks.back().steps.size()) - 1});
   }

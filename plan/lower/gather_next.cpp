@@ -6,13 +6,17 @@
 #include <limits>
 #include <map>
 
+#include "base/index.h"
+
 namespace orrery::plan {
 
 namespace {
 
-bool moves(const Step& step) {
-  return step.kind == StepKind::collective && step.phase == Phase::parameter_gather && step.births.empty() &&
-         step.deaths.empty();
+/// A gather between buffers that outlast the step.
+bool moves(const Step& step, const RankClass& c) {
+  const auto lasts = [&](int buffer) { return c.buffers[base::at(buffer)].persistent; };
+  return step.kind == StepKind::collective && step.phase == Phase::parameter_gather &&
+         std::ranges::all_of(step.reads, lasts) && std::ranges::all_of(step.writes, lasts);
 }
 
 /// Of each buffer, the step after the first block that first reads it, counted over all blocks.
@@ -31,7 +35,8 @@ std::map<int, int> first_reads(const RankClass& c) {
 
 void gather_next(RankClass& rank_class) {
   std::vector<Step>& end = rank_class.blocks.back().steps;
-  const auto stays = std::stable_partition(end.begin(), end.end(), [](const Step& step) { return !moves(step); });
+  const auto stays =
+      std::stable_partition(end.begin(), end.end(), [&](const Step& step) { return !moves(step, rank_class); });
   std::vector<Step> gathers(std::make_move_iterator(stays), std::make_move_iterator(end.end()));
   end.erase(stays, end.end());
   const std::map<int, int> first = first_reads(rank_class);

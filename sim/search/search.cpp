@@ -23,6 +23,7 @@
 #include "sim/search/recommend.h"
 #include "sim/search/share_out.h"
 #include "sim/search/space.h"
+#include "sim/shared_links.h"
 #include "sim/simulate.h"
 
 namespace orrery::sim {
@@ -93,7 +94,7 @@ using Cluster = std::shared_ptr<const clusters::Cluster>;
 class Estimators {
  public:
   Estimators(const Model& model, const cost::Prices& prices) : prices_(prices) {
-    for (const cost::Pricing& pricing : prices_.all()) all_.emplace_back(model, pricing);
+    for (const cost::Pricing& pricing : prices_.all()) all_.emplace_back(model, pricing, shared_links(pricing));
   }
   Estimators(const Estimators&) = delete;
   Estimators& operator=(const Estimators&) = delete;

@@ -6,6 +6,7 @@
 
 #include "cost/estimate/estimate.h"
 #include "sim/search/space.h"
+#include "sim/shared_links.h"
 #include "sim/simulate.h"
 #include "tests/sim/search_support.h"
 
@@ -86,7 +87,7 @@ TEST_P(ClosedForm, AgreesWithTheReplay) {
   job.precision = s.precision;
   if (s.bound) s.bound(job.bounds);
   job.training.optimizer.kind = s.optimizer;
-  cost::Estimator estimator(model, pricing);
+  cost::Estimator estimator(model, pricing, shared_links(pricing));
   int compared = 0;
   double worst_time = 0, worst_memory = 0;
   std::string worst_time_plan, worst_memory_plan;
@@ -138,24 +139,25 @@ INSTANTIATE_TEST_SUITE_P(
         Space{"a mixture of experts on 8 CPU ranks", "tiny-gpt", "localhost-8", 0, "orrery-cpu", 4, 16, 32,
               models::DType::fp32, 11, true, nullptr, kHostTime, 0.05, plan::OptimizerKind::adamw, mix},
         Space{"many experts on 16 H100", "llama2-7b", "hgx-h100-1024", 16, "megatron-lm", 8, 64, 4096,
-              models::DType::bf16, 61, true, nullptr, 0.12, 0.05, plan::OptimizerKind::adamw, mix_many},
+              models::DType::bf16, 61, true, nullptr, 0.06, 0.05, plan::OptimizerKind::adamw, mix_many},
         // What is kept of such a layer the closed form rounds up or down by whole steps.
         Space{"a mixture that runs its experts again on 8 CPU ranks", "tiny-gpt", "localhost-8", 0, "orrery-cpu", 4, 16,
               32, models::DType::fp32, 11, true, nullptr, kHostTime, 0.4, plan::OptimizerKind::adamw, mix,
               {"stack.recomputes_experts"}},
         Space{"a mixture over nodes in chunks, two hops, beside compute", "qwen3-30b-a3b", "hgx-h100-1024", 64,
-              "megatron-core", 16, 256, 4096, models::DType::bf16, 1, true, chunks_over_nodes, 0.03, 0.03,
+              "megatron-core", 16, 256, 4096, models::DType::bf16, 1, true, chunks_over_nodes, 0.01, 0.03,
               plan::OptimizerKind::adamw, nullptr,
               {"stack.exchange_two_hop", "stack.exchange_hidden", "stack.graphed"}},
         Space{"experts run again over nodes in chunks, each copy by itself", "qwen3-30b-a3b", "hgx-h100-1024", 64,
-              "megatron-core", 16, 256, 4096, models::DType::bf16, 1, true, chunks_over_nodes, 0.03, 0.25,
+              "megatron-core", 16, 256, 4096, models::DType::bf16, 1, true, chunks_over_nodes, 0.01, 0.25,
               plan::OptimizerKind::adamw, nullptr, {"stack.recomputes_experts", "stack.graphed"}},
-        // Every pass is the host's: when it may go on the closed form says late: 14.2 %.
+        // Every pass is the host's: when it may go on the closed form says late: 18.2 %.
         Space{"a mixture over nodes in chunks that the host issues too slowly", "qwen3-30b-a3b", "hgx-h100-1024", 64,
-              "megatron-core", 16, 256, 4096, models::DType::bf16, 1, true, chunks_over_nodes, 0.16, 0.03,
+              "megatron-core", 16, 256, 4096, models::DType::bf16, 1, true, chunks_over_nodes, 0.19, 0.03,
               plan::OptimizerKind::adamw, nullptr, {"stack.exchange_two_hop"}},
+        // Exchanges of tokens and gathers of ZeRO 3 share the NICs: 23.7 %.
         Space{"experts that tensor ranks divide over nodes, with ZeRO", "qwen3-30b-a3b", "hgx-h100-1024", 64,
-              "megatron-core", 8, 256, 4096, models::DType::bf16, 1, true, divided_over_nodes, 0.1, 0.08,
+              "megatron-core", 8, 256, 4096, models::DType::bf16, 1, true, divided_over_nodes, 0.25, 0.08,
               plan::OptimizerKind::adamw, nullptr, {"stack.exchange_two_hop"}},
         Space{"gathers of fp8 rows, and of parameters beside the next step, on 64 H100", "llama2-7b", "hgx-h100-1024", 64,
               "megatron-core", 16, 256, 4096, models::DType::fp8, 31, true,
@@ -309,13 +311,13 @@ INSTANTIATE_TEST_SUITE_P(
                 b.data = {2, 4, 8}, b.compression.gradients = {plan::GradientCompression::bf16};
               }},
         // Within the passes the second part of a reduction waits for the first one's message, which the sum leaves out:
-        // 10.2 %; PowerSGD, with three parts, 14.2 %.
+        // up to 14.4 % in a pipeline that the host issues too slowly; PowerSGD, with three parts, 9.9 %.
         Space{"gradients in 16 bits on 8 A100", "gpt2-124m", "dgx-a100", 0, "megatron-lm", 0, 64, 1024,
               models::DType::bf16, 3, true,
               [](plan::Bounds& b) {
                 b.data = {2, 4, 8}, b.compression.gradients = {plan::GradientCompression::bf16};
                 b.order = {plan::Order::one_f_one_b}, b.overlap_gradients = true;
-              }, 0.12, 0.03},
+              }, 0.15, 0.03},
         Space{"gradients in 16 bits by node on 32 V100", "gpt2-124m", "aws-p3dn", 32, "megatron-lm", 0, 128, 1024,
               models::DType::fp32, 1, true,
               [](plan::Bounds& b) {
@@ -363,7 +365,7 @@ INSTANTIATE_TEST_SUITE_P(
               [](plan::Bounds& b) {
                 b.data = {2, 4, 8}, b.zero_stage = {0, 1}, b.order = {plan::Order::one_f_one_b};
                 b.compression.gradients = {plan::GradientCompression::powersgd}, b.overlap_gradients = true;
-              }, 0.16},
+              }, 0.11},
         // Interleaved chunks beside gathered parameters: 6.4 %.
         Space{"encoded activations on 8 CPU ranks", "tiny-gpt", "localhost-8", 0, "orrery-cpu", 8, 16, 32,
               models::DType::fp32, 7, true,

@@ -1,0 +1,57 @@
+#pragma once
+/// Prices of messages between ranks that do the same at the same time. All ranks of a stage send alike, so that a
+/// message shares links with its equals, in the same node and beyond: who sums prices up (cost/estimate/) sees no links
+/// and asks whoever does (sim/shared_links.h).
+#include <span>
+
+#include "cost/prices/exchange.h"
+#include "cost/prices/pricing.h"
+
+namespace orrery::cost {
+
+/// Seconds of a message while its equals among `ranks` neighbouring ranks, `members.front()` one of the first of them,
+/// are on their way: from when all are ready until the last has arrived.
+class SharedLinks {
+ public:
+  SharedLinks() = default;
+  SharedLinks(const SharedLinks&) = delete;
+  SharedLinks& operator=(const SharedLinks&) = delete;
+  virtual ~SharedLinks() = default;
+  [[nodiscard]] virtual base::Seconds collective(plan::CollectiveKind kind, base::Bytes message,
+                                                 std::span<const int> members, plan::Stream stream, int ranks) = 0;
+  [[nodiscard]] virtual base::Seconds exchange(base::Bytes message, std::span<const int> members,
+                                               const TokenChoice& choice, int ranks) = 0;
+  [[nodiscard]] virtual base::Seconds send(base::Bytes message, int from, int to, int ranks) = 0;
+  /// Between a rank's memories.
+  [[nodiscard]] virtual base::Seconds copy(plan::Stream stream, base::Bytes bytes, bool accumulate, int ranks) = 0;
+};
+
+/// The ranks of a stage, and what they share; without `links`: prices that assume the rest of the cluster to send
+/// alike through the same NICs, and nothing to be shared within a node (Pricing).
+struct Lockstep {
+  const Pricing* pricing = nullptr;
+  SharedLinks* links = nullptr;
+  int ranks = 1;
+
+  /// The same at these prices.
+  [[nodiscard]] Lockstep at(const Pricing& prices) const { return {&prices, links, ranks}; }
+  [[nodiscard]] base::Seconds collective_time(plan::CollectiveKind kind, base::Bytes message,
+                                              std::span<const int> members,
+                                              plan::Stream stream = plan::Stream::tensor) const {
+    if (links && members.size() > 1) return links->collective(kind, message, members, stream, ranks);
+    return pricing->collective_time(kind, message, members, stream);
+  }
+  [[nodiscard]] base::Seconds exchange_time(base::Bytes message, std::span<const int> members,
+                                            const TokenChoice& choice) const {
+    if (links && members.size() > 1) return links->exchange(message, members, choice, ranks);
+    return pricing->exchange_time(message, members, choice);
+  }
+  [[nodiscard]] base::Seconds send_time(base::Bytes message, int from, int to) const {
+    return links ? links->send(message, from, to, ranks) : pricing->send_time(message, from, to);
+  }
+  [[nodiscard]] base::Seconds copy_time(plan::Stream stream, base::Bytes bytes, bool accumulate = false) const {
+    return links ? links->copy(stream, bytes, accumulate, ranks) : pricing->copy_time(stream, bytes, accumulate);
+  }
+};
+
+}  // namespace orrery::cost

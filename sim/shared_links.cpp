@@ -1,0 +1,295 @@
+// Counts the connections of a group and of its neighbours, once for each shape of groups.
+#include "sim/shared_links.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "base/index.h"
+#include "cost/network/messages.h"
+#include "sim/connections.h"
+#include "sim/fabric.h"
+#include "sim/loads.h"
+#include "sim/simulate.h"
+#include "sim/traffic.h"
+
+namespace orrery::sim {
+
+namespace {
+
+using base::at;
+using base::Bytes;
+using base::Seconds;
+using plan::CollectiveKind;
+
+/// More ranks of a stage than this change no link's load that a group sees by more than their own groups do.
+constexpr int kNeighbourhood = 1024;
+
+struct Numbers {
+  std::array<std::int64_t, 6> values;
+  bool operator==(const Numbers&) const = default;
+};
+struct NumbersHash {
+  std::size_t operator()(const Numbers& key) const {
+    std::uint64_t h = 0;
+    for (const std::int64_t v : key.values) h = (h ^ static_cast<std::uint64_t>(v)) * 0x9E3779B97F4A7C15ULL + (h >> 29);
+    return h;
+  }
+};
+
+/// A link as one group crosses it.
+struct Crossing {
+  bool own = false;  ///< of the devices themselves
+  double capacity = 0;
+  int count = 0;  ///< connections
+  auto operator<=>(const Crossing&) const = default;
+};
+
+/// One wiring of groups of equal shape. Groups that cross equal links are of one kind.
+struct Wires {
+  int connections = 0;                       ///< of a group; 0: not counted yet
+  std::vector<std::vector<Crossing>> kinds;  ///< links of one group of each kind, without repetition
+  /// Links that differ in who crosses them: own, capacity, connections of all groups by kind.
+  struct Link {
+    bool own = false;
+    double capacity = 0;
+    std::vector<int> all;
+    auto operator<=>(const Link&) const = default;
+  };
+  std::vector<Link> links;
+};
+
+struct Shape {
+  std::vector<std::vector<int>> groups;  ///< devices
+  clusters::Span span;
+  bool ring = false, pair = false;
+  std::optional<plan::Stream> copies = {};  ///< between each device's memories
+  std::array<Wires, kWirings> wires;
+};
+
+class Links final : public cost::SharedLinks {
+ public:
+  explicit Links(const cost::Pricing& pricing) : pricing_(pricing), cluster_(pricing.cluster()) {}
+
+  Seconds collective(CollectiveKind kind, Bytes message, std::span<const int> members, plan::Stream stream,
+                     int ranks) override {
+    const bool ring = kind == CollectiveKind::ring_shift;
+    const std::optional<int> shape = shape_of(members, ranks, ring);
+    if (!shape) return pricing_.collective_time(kind, message, members, stream);
+    return known({*shape, bits_of(message), static_cast<std::int64_t>(kind), static_cast<std::int64_t>(stream), 0, 0},
+                 [&] {
+                   Shape& s = shapes_[at(*shape)];
+                   const int n = static_cast<int>(members.size());
+                   const cost::Alone alone = pricing_.collective_alone(kind, message, s.span, n, stream);
+                   const Wiring wiring = kind == CollectiveKind::all_to_all ? Wiring::pairs
+                                         : alone.tree                       ? Wiring::trees
+                                                                            : Wiring::rings;
+                   return together(s, wiring, kind, n, message, alone, 1);
+                 });
+  }
+
+  Seconds exchange(Bytes message, std::span<const int> members, const cost::TokenChoice& choice, int ranks) override {
+    const std::optional<int> shape = shape_of(members, ranks, false);
+    if (!shape) return pricing_.exchange_time(message, members, choice);
+    const std::int64_t chosen = choice.chosen << 32 | choice.experts;
+    return known({*shape, bits_of(message), -1, chosen, choice.groups, choice.groups_chosen}, [&] {
+      Shape& s = shapes_[at(*shape)];
+      const int n = static_cast<int>(members.size());
+      const cost::ExchangeAlone rows = cost::exchange_alone(pricing_, s.span, n, message, choice);
+      return together(s, Wiring::pairs, CollectiveKind::all_to_all, n, message, rows.price, rows.far);
+    });
+  }
+
+  Seconds send(Bytes message, int from, int to, int ranks) override {
+    const std::array<int, 2> members = {from, to};
+    const std::optional<int> shape = shape_of(members, ranks, false, true);
+    if (!shape) return pricing_.send_time(message, from, to);
+    return known({*shape, bits_of(message), -2, 0, 0, 0}, [&] {
+      Shape& s = shapes_[at(*shape)];
+      return together(s, Wiring::rings, std::nullopt, 2, message, pricing_.send_alone(message, s.span), 1);
+    });
+  }
+
+  Seconds copy(plan::Stream stream, Bytes bytes, bool accumulate, int ranks) override {
+    const int beside = std::min(ranks, std::max(1, cluster_.devices_per_node));
+    const Numbers key{{-1, static_cast<std::int64_t>(stream), beside, 0, 0, 0}};
+    auto found = shape_numbers_.find(key);
+    if (found == shape_numbers_.end()) {
+      Shape shape;
+      shape.copies = stream;
+      for (int device = 0; device < beside; ++device) shape.groups.push_back({device});
+      prepare(shape);
+      shapes_.push_back(std::move(shape));
+      found = shape_numbers_.emplace(key, static_cast<int>(shapes_.size()) - 1).first;
+    }
+    return known({{found->second, bits_of(bytes), -3, accumulate, 0, 0}}, [&] {
+      return together(shapes_[at(found->second)], Wiring::rings, std::nullopt, 1, bytes,
+                      pricing_.copy_alone(stream, bytes, accumulate), 1, heavier(stream));
+    });
+  }
+
+ private:
+  /// A link to drives has the rate of the drives' faster direction.
+  [[nodiscard]] double heavier(plan::Stream stream) const {
+    const clusters::Storage& drives = cluster_.nvme;
+    if (stream == plan::Stream::to_nvme && drives.write.value > 0) return std::max(1.0, drives.read / drives.write);
+    if (stream == plan::Stream::from_nvme && drives.read.value > 0) return std::max(1.0, drives.write / drives.read);
+    return 1;
+  }
+  static std::int64_t bits_of(Bytes bytes) { return std::llround(bytes.value); }
+
+  template <class Price>
+  Seconds known(const Numbers& key, const Price& price) {
+    if (const auto found = prices_.find(key); found != prices_.end()) return Seconds{found->second};
+    const Seconds time = price();
+    prices_.emplace(key, time.value);
+    return time;
+  }
+
+  /// The groups that are alike among `ranks` neighbours; nothing for groups without one stride.
+  std::optional<int> shape_of(std::span<const int> members, int ranks, bool ring, bool pair = false) {
+    const int per_node = std::max(1, cluster_.devices_per_node);
+    const int first = members.front(), stride = members[1] - first, n = static_cast<int>(members.size());
+    if (!pair && (stride <= 0 || members.back() - first != stride * (n - 1))) return std::nullopt;
+    const bool within = cluster_.node_of(first) == cluster_.node_of(members.back());
+    const int extent = pair ? 1 : stride * n;
+    const int beside = std::max(extent, std::min(ranks, within && !pair ? per_node : kNeighbourhood));
+    const Numbers key{{first % per_node, stride, n, beside, ring, pair}};
+    if (const auto found = shape_numbers_.find(key); found != shape_numbers_.end()) return found->second;
+    Shape shape;
+    shape.ring = ring, shape.pair = pair;
+    // Of the stage's ranks, those from the first one's block on: a stage's group is one of its first.
+    for (int block = 0; block + extent <= beside; block += extent)
+      for (int k = 0; k < (pair ? 1 : std::min({stride, ranks, kNeighbourhood})); ++k) {
+        std::vector<int> devices;
+        for (int i = 0; i < n; ++i) devices.push_back(first + block + k + i * stride);
+        if (*std::ranges::max_element(devices) >= cluster_.size()) continue;
+        shape.groups.push_back(std::move(devices));
+      }
+    if (shape.groups.empty()) return std::nullopt;
+    prepare(shape);
+    shapes_.push_back(std::move(shape));
+    shape_numbers_.emplace(key, static_cast<int>(shapes_.size()) - 1);
+    return static_cast<int>(shapes_.size()) - 1;
+  }
+
+  void prepare(Shape& shape) {
+    if (!fabric_) fabric_ = fabric_of(cluster_);
+    const std::vector<int>& devices = shape.groups.front();
+    if (shape.copies) return count(shape, Wiring::rings);
+    shape.span = clusters::span_of(cluster_, shape.ring ? cost::slowest_hop(cluster_, devices) : devices);
+    count(shape, Wiring::rings);
+    if (shape.span.within_node) return;
+    shape.span.bandwidth = std::max(shape.span.bandwidth, base::BytesPerSecond{alone_});
+  }
+
+  /// Counts the connections of all groups; sets alone_, a member's bandwidth on the network's cables.
+  void count(Shape& shape, Wiring wiring) {
+    Traffic traffic;
+    Connections connections(*fabric_, cluster_, traffic);
+    Wires& wires = shape.wires[static_cast<std::size_t>(wiring)];
+    alone_ = 0;
+    for (const std::vector<int>& devices : shape.groups) {
+      Communicator c;
+      connect(shape, wiring, devices, connections, c);
+      const Wired& wired = c.wired(wiring);
+      if (wires.connections == 0) wires.connections = std::max(1, wired.connections);
+      const std::span<const Use> uses(traffic.uses.data() + wired.first, wired.last - wired.first);
+      if (alone_ == 0) alone_ = on_cables(traffic, uses) * wires.connections / shape.span.per_node;
+      add(wires, traffic, uses);
+    }
+    std::ranges::sort(wires.links);
+    wires.links.erase(std::ranges::unique(wires.links).begin(), wires.links.end());
+  }
+
+  static void connect(const Shape& shape, Wiring wiring, const std::vector<int>& devices, Connections& connections,
+                      Communicator& c) {
+    if (shape.copies) return connections.add_copies(devices[0], *shape.copies, c);
+    if (shape.pair) return connections.add_pair(devices[0], devices[1], c);
+    if (shape.ring) return connections.add_shift(devices, c);
+    connections.add_rings(devices, c);
+    if (wiring == Wiring::trees) connections.add_trees(devices, c);
+    if (wiring == Wiring::pairs) connections.add_exchange(devices, c);
+  }
+
+  /// Bytes/s of one connection on the network's cables.
+  [[nodiscard]] double on_cables(const Traffic& traffic, std::span<const Use> uses) const {
+    double connection = std::numeric_limits<double>::infinity();
+    for (const Use& use : uses) {
+      const Direction& d = fabric_->direction(traffic.links[at(use.link)]);
+      if (d.kind == clusters::LinkKind::network) connection = std::min(connection, d.bandwidth / use.count);
+    }
+    return std::isfinite(connection) ? connection : 0;
+  }
+
+  void add(Wires& wires, const Traffic& traffic, std::span<const Use> uses) const {
+    std::vector<Crossing> crossings;
+    for (const Use& use : uses) {
+      const Direction& d = fabric_->direction(traffic.links[at(use.link)]);
+      const base::BytesPerSecond bandwidth{d.bandwidth};
+      crossings.push_back({d.kind == clusters::LinkKind::nvlink,
+                           cost::shared_capacity(pricing_.calibration(), d.kind, bandwidth).value, use.count});
+    }
+    const std::vector<Crossing> in_order = crossings;
+    std::ranges::sort(crossings);
+    crossings.erase(std::ranges::unique(crossings).begin(), crossings.end());
+    auto kind = std::ranges::find(wires.kinds, crossings);
+    if (kind == wires.kinds.end()) kind = wires.kinds.insert(kind, std::move(crossings));
+    const auto number = static_cast<std::size_t>(kind - wires.kinds.begin());
+    for (std::size_t u = 0; u < uses.size(); ++u) {
+      if (wires.links.size() <= at(uses[u].link)) wires.links.resize(at(uses[u].link) + 1);
+      Wires::Link& link = wires.links[at(uses[u].link)];
+      link.own = in_order[u].own, link.capacity = in_order[u].capacity;
+      if (link.all.size() <= number) link.all.resize(number + 1, 0);
+      link.all[number] += uses[u].count;
+    }
+  }
+
+  /// As a flow of sim/transfers.h beside its equals.
+  Seconds together(Shape& shape, Wiring wiring, std::optional<CollectiveKind> kind, int ranks, Bytes message,
+                   const cost::Alone& alone, double far, double heavier = 1) {
+    if (wiring != Wiring::rings && alone.transfer <= alone.latency && kind != CollectiveKind::all_to_all)
+      wiring = Wiring::rings;
+    if (alone.transfer.value <= 0) return alone.total();
+    if (shape.wires[static_cast<std::size_t>(wiring)].connections == 0) count(shape, wiring);
+    const Wires& wires = shape.wires[static_cast<std::size_t>(wiring)];
+    const double bytes = alone.stretch * message.value * sent_share(wiring, kind, ranks) / wires.connections;
+    const double most = bytes / alone.transfer.value;
+    std::vector<Scales> scales;
+    for (const std::vector<Crossing>& kind_of_group : wires.kinds) {
+      Scales& one = scales.emplace_back(alone.in_switch ? inside_switch(*kind, shape.span) : 1, far);
+      for (const Crossing& c : kind_of_group) one.fit(c.own, c.count, c.capacity, most);
+      one.fill(wiring);
+    }
+    double longer = 1;
+    for (const Wires::Link& link : wires.links) {
+      double load = 0;
+      for (std::size_t k = 0; k < link.all.size(); ++k)
+        load += link.all[k] * (scales[k].of(link.own) * (link.own ? 1 : heavier));
+      if (link.capacity > 0) longer = std::max(longer, load * most / link.capacity);
+    }
+    return alone.latency + longer * alone.transfer;
+  }
+
+  const cost::Pricing& pricing_;
+  const clusters::Cluster& cluster_;
+  std::shared_ptr<const Fabric> fabric_;
+  std::vector<Shape> shapes_;
+  std::unordered_map<Numbers, int, NumbersHash> shape_numbers_;
+  std::unordered_map<Numbers, double, NumbersHash> prices_;
+  double alone_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<cost::SharedLinks> shared_links(const cost::Pricing& pricing) {
+  const clusters::Cluster& cluster = pricing.cluster();
+  if (cluster.device().kind == clusters::DeviceKind::cpu || cluster.device_vertices.empty()) return nullptr;
+  return std::make_unique<Links>(pricing);
+}
+
+}  // namespace orrery::sim

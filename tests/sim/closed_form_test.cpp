@@ -1,0 +1,125 @@
+/// The closed form against the replay over random plans of every technique (tests/sim/any_plan.h).
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+
+#include "cost/estimate/estimate.h"
+#include "sim/shared_links.h"
+#include "sim/simulate.h"
+#include "tests/sim/any_plan.h"
+
+namespace orrery::sim {
+namespace {
+
+struct Deviation {
+  double time = 0, memory = 0;  ///< closed form over replay, less 1
+  std::vector<std::string> traits;
+};
+
+/// Quantiles of |deviations|.
+struct Quantiles {
+  double median = 0, p90 = 0, worst = 0;
+};
+
+Quantiles quantiles(std::vector<double> all) {
+  if (all.empty()) return {};
+  for (double& one : all) one = std::abs(one);
+  std::sort(all.begin(), all.end());
+  const auto at = [&](double share) {
+    return all[std::min(all.size() - 1, static_cast<std::size_t>(share * static_cast<double>(all.size())))];
+  };
+  return {at(0.5), at(0.9), all.back()};
+}
+
+int number_of(const char* name, int otherwise) {
+  const char* text = std::getenv(name);
+  return text ? std::atoi(text) : otherwise;
+}
+
+void print(const std::vector<Deviation>& all) {
+  std::map<std::string, std::pair<std::vector<double>, std::vector<double>>> by_trait;
+  for (const Deviation& d : all)
+    for (const std::string& trait : d.traits) {
+      by_trait[trait].first.push_back(d.time);
+      by_trait[trait].second.push_back(d.memory);
+    }
+  fmt::print("{:36} {:>5}  {:>23}  {:>23}\n{:43} {:>7} {:>7} {:>7}  {:>7} {:>7} {:>7}\n", "", "plans", "time, %",
+             "memory, %", "", "median", "90th", "worst", "median", "90th", "worst");
+  for (const auto& [trait, one] : by_trait) {
+    const Quantiles t = quantiles(one.first), m = quantiles(one.second);
+    fmt::print("{:36} {:5}  {:7.2f} {:7.2f} {:7.1f}  {:7.2f} {:7.2f} {:7.1f}\n", trait, one.first.size(),
+               100 * t.median, 100 * t.p90, 100 * t.worst, 100 * m.median, 100 * m.p90, 100 * m.worst);
+  }
+}
+
+/// Bounds on |closed form / replay - 1|. Few plans scatter more than the 2,000 of the long form.
+struct Bounds {
+  double median, p90, worst;
+};
+constexpr Bounds kTime = {0.002, 0.035, 0.40}, kMemory = {1e-4, 0.002, 0.45};
+constexpr Bounds kTimeOfFew = {0.004, 0.06, 0.40}, kMemoryOfFew = {1e-4, 0.005, 0.45};
+
+void expect_within(const Quantiles& q, const Bounds& bounds, const char* what) {
+  EXPECT_LT(q.median, bounds.median) << what;
+  EXPECT_LT(q.p90, bounds.p90) << what;
+  EXPECT_LT(q.worst, bounds.worst) << what;
+}
+
+/// ORRERY_PLANS: how many; ORRERY_DEVIATIONS: a file for a line on each.
+TEST(ClosedFormOfAnyPlan, AgreesWithTheReplay) {
+  constexpr int kMany = 2000;
+  const int plans = number_of("ORRERY_PLANS", 100);
+  const char* file = std::getenv("ORRERY_DEVIATIONS");
+  std::ofstream lines(file ? file : "/dev/null");
+  testing::AnyPlans any(18);
+  std::map<const clusters::Cluster*, std::shared_ptr<const Fabric>> fabrics;
+  std::vector<Deviation> all;
+  std::vector<double> time, memory;
+  for (int i = 0; i < plans; ++i) {
+    const testing::AnyPlan one = any.at(i);
+    auto& fabric = fabrics[&one.plan->cluster()];
+    if (!fabric) fabric = fabric_of(one.plan->cluster());
+    const cost::Estimate estimate =
+        cost::Estimator(one.model, *one.pricing, shared_links(*one.pricing)).estimate(*one.plan);
+    const cost::Prediction replayed = simulate(*one.plan, *one.pricing, {.spans = false, .fabric = fabric}).prediction;
+    const Deviation d{estimate.step_time / replayed.step_time_s - 1,
+                      estimate.memory_peak / replayed.memory_peak_bytes - 1, one.traits};
+    lines << fmt::format("{}\t{:.3f}\t{:.3f}\t{}: {}\t{}\n", i, 100 * d.time, 100 * d.memory, one.where,
+                         plan::describe(one.plan->spec()), fmt::join(d.traits, "|"));
+    time.push_back(d.time);
+    memory.push_back(d.memory);
+    all.push_back(d);
+  }
+  print(all);
+  expect_within(quantiles(time), plans < kMany ? kTimeOfFew : kTime, "time");
+  expect_within(quantiles(memory), plans < kMany ? kMemoryOfFew : kMemory, "memory");
+}
+
+TEST(ClosedFormOfAnyPlan, IsTheSameFreshAndMemoised) {
+  testing::AnyPlans any(19);
+  int compared = 0;
+  for (int i = 0; i < 12; ++i) {
+    const std::vector<testing::AnyPlan> family = any.family(i, 60);
+    if (family.empty()) continue;
+    const cost::Pricing& pricing = *family.front().pricing;
+    cost::Estimator memoised(family.front().model, pricing, shared_links(pricing));
+    for (int round = 0; round < 2; ++round)
+      for (const testing::AnyPlan& one : family) {
+        const cost::Estimate fresh = cost::Estimator(one.model, pricing, shared_links(pricing)).estimate(*one.plan);
+        const cost::Estimate again = memoised.estimate(*one.plan);
+        EXPECT_EQ(fresh.step_time, again.step_time) << one.where << ": " << plan::describe(one.plan->spec());
+        EXPECT_EQ(fresh.memory_peak, again.memory_peak) << one.where << ": " << plan::describe(one.plan->spec());
+        ++compared;
+      }
+  }
+  EXPECT_GT(compared, 100);
+}
+
+}  // namespace
+}  // namespace orrery::sim

@@ -37,6 +37,7 @@ Cluster without_graph(const Cluster& from) {
   to.nodes = from.nodes;
   to.devices_per_node = from.devices_per_node;
   to.shape = from.shape;
+  to.power = from.power;
   to.stack = from.stack;
   to.sources = from.sources;
   return to;
@@ -80,6 +81,7 @@ base::Result<Cluster> resized(const Cluster& cluster, int devices) {
     // Devices 0..n-1 keep the switches and NICs that they have in the full node.
     const auto share = [&](int count) { return (count * devices + per_node - 1) / per_node; };
     result.devices_per_node = devices;
+    result.power.host.value *= static_cast<double>(devices) / per_node;
     node.pcie_switches = share(node.pcie_switches);
     node.nics = share(node.nics);
     std::erase_if(node.edges, [&](const MeshEdge& e) { return e.a >= devices || e.b >= devices; });

@@ -34,7 +34,8 @@ struct Device {
   BytesPerSecond memory_bandwidth;
   Bytes cache;              ///< last-level cache
   int multiprocessors = 1;  ///< SMs, or cores of a CPU rank
-  base::Watts power;
+  base::Watts power;        ///< rated (thermal design power); 0: not given
+  base::Watts idle_power;   ///< without work, as its driver reads it; 0: not given
   base::DollarsPerHour price;
   std::vector<std::string> sources;
   bool operator==(const Device&) const = default;
@@ -152,6 +153,14 @@ struct Storage {
   bool operator==(const Storage&) const = default;
 };
 
+/// What draws power beside the devices.
+struct NodePower {
+  base::Watts host;     ///< of a node but its devices: processors, memory, switches within, NICs, fans, supplies
+  base::Watts network;  ///< a node's share of the switches and optics between nodes
+  double pue = 1;       ///< power usage effectiveness of the site: all power over that of the computers
+  bool operator==(const NodePower&) const = default;
+};
+
 struct Cluster {
   std::string name;
   std::vector<Device> devices;  ///< the kinds; today all nodes use the same one: devices[0]
@@ -162,7 +171,8 @@ struct Cluster {
   int nics_per_node = 0;
   double oversubscription = 1;  ///< of the fabric above the leaves
   Storage host_memory, nvme;    ///< of one node
-  std::optional<Shape> shape;   ///< none: the cluster is given link by link
+  NodePower power;
+  std::optional<Shape> shape;  ///< none: the cluster is given link by link
   Graph graph;
   std::vector<std::size_t> device_vertices;  ///< vertex of each device, by global device index
   std::string stack;  ///< default software stack, by name (cost/stacks/); empty = chosen by the job

@@ -57,6 +57,10 @@ Device read_device(const Cursor& at) {
   device.multiprocessors = static_cast<int>(at.at("multiprocessors").integer(1, kMostParts, 1));
   const Cursor power = at.optional("power");
   if (power.exists()) device.power = base::Watts{power.quantity(UnitKind::watts, 0, kMostRate, 0)};
+  const Cursor idle = at.optional("idle_power");
+  if (idle.exists()) device.idle_power = base::Watts{idle.quantity(UnitKind::watts, 0, kMostRate, 0)};
+  if (device.power.value > 0 && device.idle_power.value > device.power.value)
+    idle.error("C04", "a device draws more without work than it is rated for", "correct 'idle_power' or 'power'");
   const Cursor price = at.optional("price");
   if (price.exists()) device.price = base::DollarsPerHour{price.quantity(UnitKind::dollars_per_hour, 0, kMostRate, 0)};
   device.sources = read_sources(at.optional("sources"));

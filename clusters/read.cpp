@@ -90,6 +90,19 @@ Cluster read_renamed(const Cursor& at, Cluster cluster) {
   return cluster;
 }
 
+NodePower read_power(const Cursor& at) {
+  NodePower power;
+  const auto watts = [&](const char* key) {
+    const Cursor one = at.optional(key);
+    return base::Watts{one.exists() ? one.quantity(base::UnitKind::watts, 0, kMostRate, 0) : 0};
+  };
+  power.host = watts("host");
+  power.network = watts("network");
+  constexpr double kMostPue = 10;
+  if (const Cursor pue = at.optional("pue"); pue.exists()) power.pue = pue.number(1, kMostPue, 1);
+  return power;
+}
+
 Cluster read_in_chain(const Cursor& at, const Find& find, const Chain& chain) {
   const bool by_link = at.has("vertices"), like = at.has("like");
   std::optional<Cluster> base;
@@ -106,6 +119,7 @@ Cluster read_in_chain(const Cursor& at, const Find& find, const Chain& chain) {
     cluster = read_brief(at, find, std::move(base));
   }
   cluster.name = at.at("name").text(cluster.name);
+  if (const Cursor power = at.optional("power"); power.exists()) cluster.power = read_power(power);
   const Cursor stack = at.optional("stack");
   if (stack.exists()) cluster.stack = stack.text();
   cluster.sources = read_sources(at.optional("sources"));

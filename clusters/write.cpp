@@ -69,6 +69,7 @@ void write_device(Writer& out, const Device& device) {
   out.quantity("cache", device.cache.value, UnitKind::bytes);
   out.count("multiprocessors", device.multiprocessors);
   out.quantity("power", device.power.value, UnitKind::watts);
+  if (device.idle_power.value > 0) out.quantity("idle_power", device.idle_power.value, UnitKind::watts);
   out.quantity("price", device.price.value, UnitKind::dollars_per_hour);
   out.texts("sources", device.sources);
   out.close();
@@ -173,6 +174,15 @@ void write_network(Writer& out, const NetworkShape& network) {
   out.close();
 }
 
+void write_power(Writer& out, const NodePower& power) {
+  if (power == NodePower{}) return;
+  out.open("power");
+  out.quantity("host", power.host.value, UnitKind::watts);
+  out.quantity("network", power.network.value, UnitKind::watts);
+  out.number("pue", power.pue);
+  out.close();
+}
+
 void write_links(Writer& out, const Graph& graph) {
   out.open("vertices");
   const auto vertices = boost::vertices(graph);
@@ -210,6 +220,7 @@ std::string write_cluster(const Cluster& cluster, int indent) {
   } else {
     write_links(out, cluster.graph);
   }
+  write_power(out, cluster.power);
   if (!cluster.stack.empty()) out.text("stack", cluster.stack);
   out.texts("sources", cluster.sources);
   return out.take();

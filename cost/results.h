@@ -28,6 +28,15 @@ struct Breakdown {
   }
 };
 
+/// What a step takes from the grid, joules.
+struct Energy {
+  double devices = 0;
+  double hosts = 0;     ///< all of the nodes but their devices
+  double network = 0;   ///< switches and optics between nodes
+  double facility = 0;  ///< cooling and losses of the site: its PUE
+  [[nodiscard]] double total() const { return devices + hosts + network + facility; }
+};
+
 /// Of a rank's waiting for others, what the rank with most to do explains by having more. Times of the step.
 [[nodiscard]] constexpr double imbalance_of(double waiting, double own_work, double most_work) {
   const double more = most_work > own_work ? most_work - own_work : 0;
@@ -84,7 +93,8 @@ struct Prediction {
   double exposed_communication_s = 0;
   double tokens_per_s = 0;
   double cost_per_step_usd = 0;
-  double energy_per_step_j = 0;
+  double energy_per_step_j = 0;  ///< energy.total()
+  Energy energy;
   double simulation_seconds = 0;  ///< for lowering, checking and replay; 0 for the closed form
   Breakdown breakdown;
   std::vector<MemoryRow> memory;  ///< by stage

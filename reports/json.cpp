@@ -43,6 +43,11 @@ json figures_json(const cost::Prediction& p) {
               {"tokens_per_s", p.tokens_per_s},
               {"cost_per_step_usd", p.cost_per_step_usd},
               {"energy_per_step_j", p.energy_per_step_j},
+              {"energy_j",
+               {{"devices", p.energy.devices},
+                {"hosts", p.energy.hosts},
+                {"network", p.energy.network},
+                {"facility", p.energy.facility}}},
               {"breakdown_s", breakdown_json(p.breakdown)}};
   if (p.tables.empty()) return out;
   out["tables"] = json::array();

@@ -265,7 +265,8 @@ Table lengths_table(const WholeRun& run) {
       table.notes.push_back(fmt::format("{}: {}.", one.what, one.source));
   table.notes.push_back(
       "FLOPs are 6 N D. Days include failures, restarts and checkpoints; money and energy are for all devices over "
-      "that time, at their price and power. Loss: what equation 10 of Hoffmann et al. expects on their data, to "
+      "that time, at their price and a step's mean power. Loss: what equation 10 of Hoffmann et al. expects on their "
+      "data, to "
       "compare lengths of runs.");
   return table;
 }

@@ -42,8 +42,10 @@ std::string more_tiles(const cost::Prediction& p, const PlanFigures& figures, co
                 fmt::format("{:.3g} $ per million {}", figures.usd_per_million_tokens,
                             data.page->heading.samples ? "samples" : "tokens"));
   if (data.page && p.energy_per_step_j > 0)
-    out +=
-        tile("Energy per step", fmt::format("{:.4g} kWh", p.energy_per_step_j / 3.6e6), "devices at their rated power");
+    out += tile("Energy per step", fmt::format("{:.4g} kWh", p.energy_per_step_j / 3.6e6),
+                p.energy.total() > p.energy.devices
+                    ? "devices " + percent(p.energy.devices / p.energy.total()) + ", the rest hosts, network, cooling"
+                    : "of the devices alone");
   if (const auto& run = data.whole_run; run && !run->lengths.empty()) {
     const RunLength& length = run->lengths.front();
     out += tile("The run", long_time(length.run_s),

@@ -130,7 +130,8 @@ std::vector<std::string> scaling_caveats(const cost::ScalingStudy& study) {
   if (study.tokens)
     out.push_back(
         fmt::format("Runs are without failures, restarts and checkpoints (`orrery simulate` includes these). Energy is "
-                    "the devices' rated power, without hosts, network and cooling. CO2 at {} g/kWh ({}).",
+                    "by what the devices do; hosts, network and cooling count where the cluster gives their power. CO2 "
+                    "at {} g/kWh ({}).",
                     number(study.co2_grams_per_kwh), study.co2_source));
   return out;
 }

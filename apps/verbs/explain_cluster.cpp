@@ -62,6 +62,18 @@ ordered_json json_of(const clusters::Storage& storage) {
           {"latency_s", storage.latency.value}};
 }
 
+std::string power_of(const Cluster& cluster) {
+  const clusters::Device& device = cluster.device();
+  const auto watts = [](base::Watts w) { return base::quantity_text(w.value, base::UnitKind::watts); };
+  std::string text;
+  if (device.power.value > 0) text = watts(device.power) + " a device";
+  if (device.idle_power.value > 0) text += fmt::format(", {} idle", watts(device.idle_power));
+  if (cluster.power.host.value > 0) text += fmt::format("; {} a node beside them", watts(cluster.power.host));
+  if (cluster.power.network.value > 0) text += fmt::format(", {} for its network", watts(cluster.power.network));
+  if (cluster.power.pue > 1) text += fmt::format("; PUE {}", cluster.power.pue);
+  return text;
+}
+
 Outcome explain_one(const std::string& name, const Context& context) {
   const auto cluster = load_cluster(context.catalog, name, {name, 0, 0, 1}, ".");
   if (!cluster) return bad_input(cluster.error());
@@ -82,6 +94,12 @@ Outcome explain_one(const std::string& name, const Context& context) {
       {"nics_per_node", cluster->nics_per_node},
       {"host_memory", json_of(cluster->host_memory)},
       {"nvme", json_of(cluster->nvme)},
+      {"power",
+       {{"device_w", cluster->device().power.value},
+        {"idle_device_w", cluster->device().idle_power.value},
+        {"host_w", cluster->power.host.value},
+        {"network_w", cluster->power.network.value},
+        {"pue", cluster->power.pue}}},
       {"wiring_in_a_node",
        {{"ring", json_of(inside.ring)}, {"tree", json_of(inside.tree)}, {"nvls", json_of(inside.nvls)}}},
       {"graph", {{"links", boost::num_edges(cluster->graph)}, {"vertices", kinds}}},
@@ -102,6 +120,7 @@ Outcome explain_one(const std::string& name, const Context& context) {
   if (cluster->nvme.capacity.value > 0)
     row("NVMe of a node", fmt::format("{}, reads {}, writes {}", base::human(cluster->nvme.capacity),
                                       base::human(cluster->nvme.read), base::human(cluster->nvme.write)));
+  row("power", power_of(*cluster));
   if (cluster->size() > 1) {
     const base::BytesPerSecond cut = bisection(*cluster);
     out["bisection_bytes_per_s"] = cut.value;

@@ -17,15 +17,16 @@ namespace {
 
 constexpr double kLargestNumber = 1e300;
 
-/// Prices a length of run: steps, time with failures, money and energy of all devices.
-void price(reports::RunLength& length, cost::ForecastRequest asked, const clusters::Cluster& cluster) {
+/// Prices a length of run: steps, time with failures, money of all devices, and energy at the mean power of a step.
+void price(reports::RunLength& length, cost::ForecastRequest asked, const clusters::Cluster& cluster,
+           const cost::Prediction& step) {
   constexpr double kHour = 3600;
   asked.steps = static_cast<std::int64_t>(std::ceil(length.tokens / asked.tokens_per_step));
   length.steps = asked.steps;
   length.run_s = cost::forecast(asked).run;
   if (!std::isfinite(length.run_s)) return;
   length.usd = cluster.device().price.value * cluster.size() * length.run_s / kHour;
-  length.energy_j = cluster.device().power.value * cluster.size() * length.run_s;
+  length.energy_j = step.energy_per_step_j / step.step_time_s * length.run_s;
 }
 
 /// The length asked for first, then those that scaling laws give.
@@ -164,7 +165,7 @@ base::Result<reports::WholeRun> whole_run_of(const ReportOptions& options, const
   out.checkpoint = run->checkpoint;
   out.forecast = *run->forecast;
   for (reports::RunLength& one : out.lengths)
-    if (one.this_model) price(one, out.forecast.asked, loaded.file.cluster);
+    if (one.this_model) price(one, out.forecast.asked, loaded.file.cluster, shown.prediction);
   out.by_interval = by_interval(out.forecast);
   out.devices = loaded.file.cluster.size();
   out.devices_per_node = loaded.file.cluster.devices_per_node;

@@ -1,5 +1,6 @@
 /// Derived figures of a Prediction, and predictions made from estimates.
 #include "cost/estimate/estimate.h"
+#include "cost/estimate/power.h"
 #include "models/counts.h"
 
 namespace orrery::cost {
@@ -15,7 +16,8 @@ void derive(Prediction& p, const plan::Plan& plan) {
   p.tokens_per_s = static_cast<double>(spec.batch * spec.sequence) / p.step_time_s;
   constexpr double kSecondsPerHour = 3600;
   p.cost_per_step_usd = device.price.value * cluster.size() * p.step_time_s / kSecondsPerHour;
-  p.energy_per_step_j = device.power.value * cluster.size() * p.step_time_s;
+  p.energy = energy_of(p.breakdown, p.step_time_s, cluster);
+  p.energy_per_step_j = p.energy.total();
 }
 
 std::vector<MemoryRow> Estimator::memory(const plan::Plan& plan) {

@@ -63,7 +63,7 @@ class Estimator {
   std::unique_ptr<Memo> memo_;
 };
 
-/// Fills what follows from step_time_s and the plan alone: mfu, tokens_per_s,
+/// Fills what follows from step_time_s, breakdown and the plan alone: mfu, tokens_per_s,
 /// cost_per_step_usd, energy_per_step_j, memory_capacity_bytes; leaves
 /// bubble_fraction unchanged. Shared by the closed form and the replay.
 void derive(Prediction& prediction, const plan::Plan& plan);

@@ -64,6 +64,8 @@ constexpr Known kKnown[] = {
     {"A100-PCIe", 0.811, 0.811, 256, 128, 0.62, 0.55, 0.55, 1, "A100 PCIe bf16 253 of 312 TFLOPS", kFlash2, kFlash2},
     {"A100", 0.869, 0.869, 256, 128, 0.62, 0.55, 0.55, 1, "A100 SXM bf16 271 of 312 TFLOPS", kFlash2, kFlash2},
     {"A800", 0.869, 0.869, 256, 128, 0.62, 0.55, 0.55, 1, "A100 SXM bf16 271 of 312 TFLOPS", kFlash2, kFlash2},
+    {"GH200", 0.838, 0.776, 256, 128, 0.58, 0.48, 0.35, 0.62, "GH200 SXM bf16 829 of 989, fp8 1535 of 1979 TFLOPS",
+     kFlash3, kSecond},
     {"H100", 0.803, 0.709, 256, 128, 0.58, 0.48, 0.35, 0.62, "H100 SXM bf16 794 of 989, fp8 1403 of 1979 TFLOPS",
      kFlash3, kSecond},
     {"H800", 0.803, 0.709, 256, 128, 0.58, 0.48, 0.35, 0.62, "H100 SXM bf16 794 of 989, fp8 1403 of 1979 TFLOPS",

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/ensure.h"
+#include "cost/estimate/power.h"
 #include "cost/prices/room.h"
 #include "plan/spec/fields.h"
 #include "plan/spec/rules.h"
@@ -45,9 +46,11 @@ struct Candidate {
   }
 };
 
-double objective_of_estimate(const cost::Estimate& e, plan::Objective objective) {
-  // On one cluster, dollars and joules are proportional to seconds.
-  return objective == plan::Objective::memory ? e.memory_peak : e.step_time;
+double objective_of_estimate(const cost::Estimate& e, plan::Objective objective, const clusters::Cluster& cluster) {
+  if (objective == plan::Objective::memory) return e.memory_peak;
+  if (objective == plan::Objective::energy && cluster.device().power.value > 0)
+    return cost::energy_of(e.breakdown, e.step_time, cluster).total();
+  return e.step_time;  // on one cluster, dollars are proportional to seconds
 }
 
 /// The k best candidates so far.
@@ -293,7 +296,7 @@ class Estimating {
     const cost::Estimate estimate = estimator.estimate(*made);
     ++feasible_;
     if (fastest == 0 || estimate.step_time < fastest) fastest = estimate.step_time;
-    const Candidate candidate{objective_of_estimate(estimate, job_.objective), i};
+    const Candidate candidate{objective_of_estimate(estimate, job_.objective, *cluster_), i};
     best_.offer(candidate);
     if (space_[i].recompute == plan::Recompute::full && may_recompute_some(job_)) full.push_back(candidate);
   }
@@ -471,7 +474,7 @@ cost::SearchResult search_within(const Model& model, const Cluster& cluster, con
     if (!some || !estimator.fits_beside(*some)) continue;
     ++result.evaluated;
     space.push_back(some->spec());
-    best.offer({objective_of_estimate(estimator.estimate(*some), job.objective), space.size() - 1});
+    best.offer({objective_of_estimate(estimator.estimate(*some), job.objective, *cluster), space.size() - 1});
   }
   for (const Candidate& c : best.sorted()) {
     const auto made = plan::make_plan(model, cluster, space[c.index]);

@@ -92,6 +92,7 @@ constexpr Integer<Setup> kIntegers[] = {
     {&Setup::micro_batch, "micro_batch"},
     {&Setup::batch, "global_batch"},
     {&Setup::lora_rank, "lora_rank"},
+    {&Setup::packed, "packed_tokens"},
 };
 constexpr Integer<Setup::Tables> kIntegersOfTables[] = {
     {&Setup::Tables::count, "embedding_tables"},

@@ -95,6 +95,12 @@ models::Lora lora_of(const Setup& s, const cost::Stack& stack, std::vector<std::
   return {.rank = out.rank, .alpha = out.alpha};
 }
 
+/// A token of a packed sequence sees those before it in its own sample: half of a sample's in the mean.
+std::int64_t window_of(const Setup& s, std::vector<std::string>& notes) {
+  notes.push_back(fmt::format("attention within packed samples of {} tokens", *s.packed));
+  return (*s.packed + 1) / 2;
+}
+
 Result<std::shared_ptr<const models::Model>> model_of(const Setup& s, const cost::Stack& stack,
                                                       const std::vector<models::Model>& catalogue,
                                                       std::vector<std::string>& notes) {
@@ -106,6 +112,7 @@ Result<std::shared_ptr<const models::Model>> model_of(const Setup& s, const cost
     notes.push_back(fmt::format("what the row leaves open about its model comes from {}", meant->name));
     models::Model model = as_row_has(*meant, s);
     if (s.lora_rank) model.lora = lora_of(s, stack, notes);
+    if (s.packed && model.causal) model.window = window_of(s, notes);
     return std::make_shared<const models::Model>(std::move(model));
   }
   // If a row says only that it is a mixture of experts, assume the block that nearly all of them have.
@@ -136,6 +143,7 @@ Result<std::shared_ptr<const models::Model>> model_of(const Setup& s, const cost
   }
   if (mixed) text += latent_line(s) + experts_text(s, notes);
   if (s.lora_rank) text += fmt::format("lora: {}\n", models::lora_text(lora_of(s, stack, notes)));
+  if (s.packed) text += fmt::format("window: {}\n", window_of(s, notes));
   auto model = models::parse_model(text, s.id);
   if (!model) return fail("V01", model.error().front().message);
   return std::make_shared<const models::Model>(std::move(*model));
@@ -245,6 +253,20 @@ std::size_t likeness(const std::string& a, const std::string& b) {
   return static_cast<std::size_t>(end - a.begin());
 }
 
+/// "-0.6" of "Megatron-Core 0.6.0": the first number of the form N.M; empty if there is none.
+std::string release_of(const std::string& framework) {
+  const auto digit = [&](std::size_t at) {
+    return at < framework.size() && std::isdigit(static_cast<unsigned char>(framework[at])) != 0;
+  };
+  for (std::size_t dot = framework.find('.'); dot != std::string::npos; dot = framework.find('.', dot + 1)) {
+    std::size_t first = dot, last = dot + 1;
+    while (first > 0 && digit(first - 1)) --first;
+    while (digit(last)) ++last;
+    if (first < dot && last > dot + 1) return "-" + framework.substr(first, last - first);
+  }
+  return {};
+}
+
 /// "-custom-interact" if a recommendation model's run says that the interaction has a custom kernel.
 const char* interaction_of(const Setup& s) {
   return s.tables.interaction.find("custom interact") != std::string::npos ? "-custom-interact" : "";
@@ -309,7 +331,8 @@ std::pair<const cost::Stack*, bool> Translator::stack_of(const Setup& s, std::ve
                        : is_compiled(s)         ? kGenericCompiled
                                                 : kGenericEager);
   if (best)
-    if (const cost::Stack* variant = stack_named(best->name + interaction_of(s))) best = variant;
+    for (const std::string& more : {std::string(interaction_of(s)), release_of(s.framework)})
+      if (const cost::Stack* variant = more.empty() ? nullptr : stack_named(best->name + more)) best = variant;
   return {best, stands_in};
 }
 

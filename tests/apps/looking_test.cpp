@@ -58,6 +58,8 @@ TEST(Cluster, IsExplainedWithItsChannels) {
   EXPECT_EQ(cluster.at("wiring_in_a_node").at("ring").at("channels"), 6);
   EXPECT_DOUBLE_EQ(cluster.at("wiring_in_a_node").at("ring").at("intra_bytes_per_s"), 20e9);
   EXPECT_EQ(cluster.at("graph").at("vertices").at("device"), 8);
+  EXPECT_EQ(cluster.at("power").at("device_w"), 300);
+  EXPECT_EQ(cluster.at("power").at("host_w"), 670);
   EXPECT_THAT(orrery({"explain", "--cluster", "selene"}).out, ::testing::HasSubstr("8 x 24.0 GB/s"));
 }
 

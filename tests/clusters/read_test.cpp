@@ -112,6 +112,30 @@ TEST(Device, FaultsOfACatalogueDeviceAreToldWithTheirPlace) {
   EXPECT_THAT(read.error().front().message, HasSubstr("devices/y.yaml"));
 }
 
+constexpr const char* kPowered =
+    "name: x\nlike: dgx-a100\npower: {host: 2 kW, network: 250 W, pue: 1.2}\ndevice:\n  {name: d, kind: gpu, "
+    "architecture: ampere, peak: {bf16: 1 TFLOPS}, vector_peak: 1 TFLOPS, memory: 1 GB, memory_bandwidth: 1 GB/s, "
+    "cache: 1 MB, multiprocessors: 1, power: 400 W, idle_power: ";
+
+TEST(Power, IsReadWrittenAndSurvivesAnotherSize) {
+  const auto read = parse_cluster(std::string(kPowered) + "50 W}\n", "c.yaml", testing::from_catalog);
+  ASSERT_TRUE(read) << base::render(read.error(), false);
+  const NodePower given{base::Watts{2000}, base::Watts{250}, 1.2};
+  EXPECT_EQ(read->power, given);
+  EXPECT_EQ(read->device().idle_power, base::Watts{50});
+  const auto again = parse_cluster(read->text, "again.yaml", testing::from_catalog);
+  ASSERT_TRUE(again) << base::render(again.error(), false);
+  EXPECT_EQ(again->power, given);
+  EXPECT_EQ(again->device().idle_power, base::Watts{50});
+  EXPECT_EQ(resized(*read, 32)->power, given);
+  EXPECT_EQ(resized(*read, 2)->power.host, base::Watts{500}) << "two of a node's eight devices have a quarter of it";
+}
+
+TEST(Power, WithoutWorkIsNoMoreThanRatedAndAPueNoLessThanOne) {
+  EXPECT_EQ(first(std::string(kPowered) + "500 W}\n").code, "C04");
+  EXPECT_NE(first("name: x\nlike: dgx-a100\npower: {pue: 0.9}\n").code, "");
+}
+
 TEST(Nodes, NeedNicsAndAFabric) {
   const std::string one = mesh("[[0, 1], [1, 2]]") + "nodes: 2\n";
   EXPECT_EQ(first(one).code, "C05");

@@ -206,6 +206,19 @@ TEST(Search, TakesPlansThatFitWithTheProbabilityThatTheJobWants) {
   EXPECT_LT(surest(none), 0.95);
 }
 
+TEST(Search, RanksByEnergyWhenAsked) {
+  plan::Job job = tiny_job();
+  job.objective = plan::Objective::energy;
+  const cost::SearchResult r = search_tiny(job, {.top = 1'000'000, .replay = 0});
+  ASSERT_GT(r.plans.size(), 3u);
+  bool slower_first = false;
+  for (std::size_t i = 1; i < r.plans.size(); ++i) {
+    EXPECT_LE(r.plans[i - 1].energy_per_step_j, r.plans[i].energy_per_step_j);
+    slower_first = slower_first || r.plans[i - 1].step_time_s > r.plans[i].step_time_s;
+  }
+  EXPECT_TRUE(slower_first) << "a step that waits takes less than one that computes as long";
+}
+
 TEST(Search, SaysWhyNothingFitsAndWhatWould) {
   plan::Job job = tiny_job();
   job.bounds.data = {4};

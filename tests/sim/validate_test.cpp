@@ -175,6 +175,31 @@ TEST(Validation, TakesSoftwareThatNobodyKnowsAsTheGenericOfItsKind) {
   EXPECT_EQ(of("stack: megatron-2021").stack, "megatron-2021") << "the catalogue has it";
 }
 
+TEST(Validation, TakesAReleaseOfASoftwareThatTheCatalogueKnows) {
+  Library known = library();
+  known.stacks.push_back(testing::stack("megatron-core-0.6"));
+  const auto of = [&](const std::string& framework) {
+    const std::vector<Row> all =
+        rows(changed("stack: megatron-2021", "stack: megatron-core\n  framework: " + framework));
+    return validate(all, make_cases(all, known)).rows.at(0).stack;
+  };
+  EXPECT_EQ(of("Megatron-Core 0.6.0 (Transformer Engine)"), "megatron-core-0.6");
+  EXPECT_EQ(of("Megatron-Core 0.7.0"), "megatron-core") << "no such release is known";
+  EXPECT_EQ(of("Megatron-Core"), "megatron-core");
+}
+
+TEST(Validation, KeepsTheSamplesOfAPackedSequenceApart) {
+  const auto of = [](const std::string& more) {
+    const std::vector<Row> all = rows(changed("seq_len: 2048", "seq_len: 2048\n  flash_attention: true" + more));
+    const cost::Validation v = validate(all, make_cases(all, library()));
+    return std::pair(v.rows.at(0).predicted_s, v.rows.at(0).notes);
+  };
+  const auto whole = of(""), packed = of("\n  packed_tokens: 128");
+  EXPECT_LT(packed.first, whole.first);
+  EXPECT_THAT(packed.second, ::testing::Contains(HasSubstr("packed samples of 128 tokens")));
+  EXPECT_THAT(whole.second, ::testing::Not(::testing::Contains(HasSubstr("packed"))));
+}
+
 TEST(Validation, PredictsWhetherARunThatDiedWouldFit) {
   cost::Intervals intervals;
   intervals.spreads = {{"", true, {0.8, 1.25}, {0.9, 1.1}, 0}};

@@ -183,8 +183,8 @@ Outcome run_simulate(const SimulateOptions& options, const Context& context) {
     json["step_time_alone_s"] = alone;
     json["beside"] = reports::simulate_json(other->prediction);
     say(outcome.text,
-        fmt::format("Beside {}, whose step takes {:.4g} s. Alone this one takes {:.4g} s.", options.beside,
-                    other->prediction.step_time_s, alone),
+        fmt::format("Alone this one takes {:.4g} s. Beside it a step of {} takes {:.4g} s.", alone, options.beside,
+                    other->prediction.step_time_s),
         style);
   }
   outcome.json = json.dump();

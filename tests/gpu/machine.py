@@ -120,14 +120,20 @@ def catalogue_peaks(folder):
 
 
 def datasheet_peak(gpu_name, peaks):
-    """(dense bf16 FLOP/s, the catalogue's device) of "NVIDIA H200" and the like; None, None where no device has that
-    name. Variants in other cases than the catalogue's (PCIe, NVL) run at other rates: they have no entry, and no
-    peak."""
-    model = re.search(r"\b([A-Z]+\d+[A-Z]*)\b", gpu_name or "")
-    if not model or re.search(r"PCIE|NVL|GH\d|GB\d", gpu_name.upper()):
-        return None, None
-    found = {name: peak for name, peak in peaks.items() if name.split("-")[0] == model[1]}
-    if not found or len(set(found.values())) != 1:
+    """(dense bf16 FLOP/s, the catalogue's device) of "NVIDIA H200", "NVIDIA H100 PCIe" and the like; None, None where
+    no device has that name. A variant (PCIe, NVL, a superchip) runs at another rate than the module of the same model
+    and is never taken for it."""
+    words = re.findall(r"[A-Z]+\d*[A-Z]*", (gpu_name or "").upper())
+    model = next((word for word in words if re.fullmatch(r"[A-Z]+\d+[A-Z]*", word)), None)
+    variants = {"PCIE", "NVL"}
+    variant = next((word for word in words if word in variants), "")
+
+    def is_it(name):
+        parts = name.upper().split("-")
+        return parts[0] == model and next((part for part in parts if part in variants), "") == variant
+
+    found = {name: peak for name, peak in peaks.items() if is_it(name)}
+    if len(set(found.values())) != 1:
         return None, None
     name = sorted(found)[0]
     return found[name], name

@@ -203,7 +203,7 @@ class Links final : public cost::SharedLinks {
       add(wires, traffic, uses);
     }
     std::ranges::sort(wires.links);
-    wires.links.erase(std::ranges::unique(wires.links).begin(), wires.links.end());
+    wires.links.erase(std::unique(wires.links.begin(), wires.links.end()), wires.links.end());
   }
 
   static void connect(const Shape& shape, Wiring wiring, const std::vector<int>& devices, Connections& connections,
@@ -236,7 +236,7 @@ class Links final : public cost::SharedLinks {
     }
     const std::vector<Crossing> in_order = crossings;
     std::ranges::sort(crossings);
-    crossings.erase(std::ranges::unique(crossings).begin(), crossings.end());
+    crossings.erase(std::unique(crossings.begin(), crossings.end()), crossings.end());
     auto kind = std::ranges::find(wires.kinds, crossings);
     if (kind == wires.kinds.end()) kind = wires.kinds.insert(kind, std::move(crossings));
     const auto number = static_cast<std::size_t>(kind - wires.kinds.begin());

@@ -1,7 +1,7 @@
 #pragma once
 /// A family's config.json, described once for both directions: each call reads a key into its place in the Model, or
-/// writes it from there. Where a key has several names, the first is written, and the first one present is read. `a.b`
-/// is key b of the map a.
+/// writes it from there. Where a key has several names, the first is written, and the first one present is read.
+/// `a.b.c` is key c of the map b in the map a.
 #include <initializer_list>
 #include <string>
 
@@ -39,6 +39,8 @@ class ConfigKeys {
   virtual void no_list(const char* key, const char* why) = 0;
   /// transformers 4.53's list of each layer's attention, if present: sets window and window_period.
   virtual void layer_types(Model& model) = 0;
+  /// The layers without rotation: every n-th, unless a list says each layer's. E0111 if the list has no period.
+  virtual void unrotated_layers(const char* list, const char* period, Model& model, std::int64_t fallback) = 0;
   /// `rope_scaling`, or its keys within `rope_parameters` as transformers 5 has them. Kinds that a Model cannot express
   /// are left out, with a remark.
   virtual void rope_scaling(Model& model) = 0;

@@ -53,9 +53,9 @@ Counts of_block(const Model& model, std::int64_t layer) {
 /// Adds one block of each kind, with how many there are.
 template <class Add>
 void each_kind(const Model& model, Add&& add) {
-  std::map<std::pair<bool, bool>, std::pair<std::int64_t, std::int64_t>> kinds;
+  std::map<BlockVariant, std::pair<std::int64_t, std::int64_t>> kinds;
   for (std::int64_t i = 0; i < model.layers; ++i) {
-    auto& [layer, count] = kinds[{model.windowed(i), model.experts.in_layer(i)}];
+    auto& [layer, count] = kinds[model.variant(i)];
     layer = i;
     ++count;
   }

@@ -190,8 +190,9 @@ class Builder : private EndNotes {
     o.flash = options_.flash;
     o.rounded = options_.products == DType::tf32;
     if (kind == OpKind::rope || kind == OpKind::rope_grad) {
-      o.epsilon = model_.rope_theta;
-      o.rope_scaling = model_.rope_scaling;
+      const bool own = model_.window_theta > 0 && model_.windowed(layer_);
+      o.epsilon = own ? model_.window_theta : model_.rope_theta;
+      if (!own) o.rope_scaling = model_.rope_scaling;
       o.rotary = model_.latent.any() ? model_.latent.rope : model_.rotary_columns();
       if (o.rotary == o.head_dim) o.rotary = 0;
     }
@@ -218,7 +219,7 @@ class Builder : private EndNotes {
     latent ? latent_forward(a.latent, x, a.packed) : linear_forward(a.qkv, x, a.packed, has_qkv_bias());
     const int read = a.read();
     if (model_.qk_norm) emit(attention_op(OpKind::head_norm, a, {a.packed, a.q_norm, a.k_norm}, {a.normed, a.rstd}));
-    if (model_.positions == Positions::rope) emit(attention_op(OpKind::rope, a, {read}, {read}));
+    if (model_.rotates(layer_)) emit(attention_op(OpKind::rope, a, {read}, {read}));
     options_.context > 1 ? ring_forward(a)
                          : emit(attention_op(OpKind::attention, a, Attention::with({read}, a.sinks), {a.out, a.saved}));
     if (latent) emit(latent_op(OpKind::head_values, {a.out}, {a.values}));
@@ -242,7 +243,7 @@ class Builder : private EndNotes {
         ? ring_backward(a, dout, dpacked)
         : emit(attention_op(OpKind::attention_grad, a, Attention::with({dout, a.read(), a.out, a.saved}, a.sinks),
                             Attention::with({dpacked}, sinks_sum(a))));
-    if (model_.positions == Positions::rope) emit(attention_op(OpKind::rope_grad, a, {dpacked}, {dpacked}));
+    if (model_.rotates(layer_)) emit(attention_op(OpKind::rope_grad, a, {dpacked}, {dpacked}));
     if (model_.qk_norm) {
       Op o =
           attention_op(OpKind::head_norm_grad, a, {dpacked, a.packed, a.q_norm, a.k_norm, a.rstd},

@@ -35,6 +35,13 @@ struct WeightNames {
   Qkv qkv = Qkv::apart;      ///< if q, k and v share one name
   bool transposed = false;   ///< matrices are (in, out)
   double norm_offset = 0;    ///< the file's norm weights are smaller by this
+  /// Rotated pairs stand side by side (GPT-J's way), not half of the rotated columns apart.
+  bool adjacent_pairs = false;
+  /// Set for a model with adjacent pairs: the rotated columns of a head of q and of k (of kv_a with latent attention).
+  struct Rotated {
+    std::int64_t head = 0, first = 0, columns = 0;
+  };
+  Rotated rotated_q = {}, rotated_k = {};
 };
 
 struct FamilyTraits {
@@ -49,6 +56,7 @@ struct FamilyTraits {
   WeightNames weights;
   void (*names)(WeightNames&, const Model&) = nullptr;  ///< if features decide them
   bool mixture = false;                                 ///< its models have experts
+  std::int64_t vocab = 0;                               ///< of files that say none; 0: they have to
 };
 
 /// The entries of each file; families() has all.

@@ -152,6 +152,29 @@ void latent_keys(ConfigKeys& k, Model& m) {
   if (k.reads()) m.head_dim = m.latent.nope + m.latent.rope;
 }
 
+void deepseek_groups(ConfigKeys& k, Model& m) {
+  k.count({"n_group"}, m.experts.groups, 1, kMostExperts, 1);
+  k.count({"topk_group"}, m.experts.groups_chosen, 1, kMostExperts, 1);
+}
+
+/// The experts' sizes, which layers have them, and what becomes of their weights.
+void routed_like_deepseek(ConfigKeys& k, Model& m, double scale, bool normalised) {
+  Experts& e = m.experts;
+  k.count({"moe_intermediate_size"}, e.hidden, 1, kMostWidth);
+  std::int64_t shared = e.hidden > 0 ? e.shared / e.hidden : 0;
+  k.count({"n_shared_experts"}, shared, 0, kMostExperts, 0);
+  if (k.reads()) e.shared = shared * e.hidden;
+  k.count({"first_k_dense_replace"}, e.first_dense, 0, kMostLayers, 0);
+  k.real({"routed_scaling_factor"}, e.weight_scale, 0, kMostCoefficient, scale);
+  k.flag({"norm_topk_prob"}, e.normalised, normalised);
+}
+
+void left_out_heads(ConfigKeys& k) {
+  if (k.given("num_nextn_predict_layers"))
+    k.remark(
+        "num_nextn_predict_layers is left out: the model here lacks the module that predicts a token further ahead");
+}
+
 // The class's `topk_method` says how groups are chosen. Once layers have experts, all later ones do.
 void deepseek_routing(ConfigKeys& k, Model& m, bool third) {
   Experts& e = m.experts;
@@ -159,8 +182,7 @@ void deepseek_routing(ConfigKeys& k, Model& m, bool third) {
   k.text({"topk_method"}, method, third ? "noaux_tc" : "greedy");
   std::string scores = e.scores == Scores::sigmoid ? "sigmoid" : "softmax";
   k.text({"scoring_func"}, scores, third ? "sigmoid" : "softmax");
-  k.count({"n_group"}, e.groups, 1, kMostExperts, 1);
-  k.count({"topk_group"}, e.groups_chosen, 1, kMostExperts, 1);
+  deepseek_groups(k, m);
   std::int64_t step = 1;
   k.count({"moe_layer_freq"}, step, 1, kMostLayers, 1);
   if (!k.reads()) return;
@@ -186,21 +208,13 @@ void deepseek_config(ConfigKeys& k, Model& m, bool third) {
   no_biases(k, "attention_bias");
   latent_keys(k, m);
   experts_keys(k, m, {"n_routed_experts"}, {"num_experts_per_tok"});
-  k.count({"moe_intermediate_size"}, e.hidden, 1, kMostWidth);
-  std::int64_t shared = e.hidden > 0 ? e.shared / e.hidden : 0;
-  k.count({"n_shared_experts"}, shared, 0, kMostExperts, 0);
-  if (k.reads()) e.shared = shared * e.hidden;
-  k.count({"first_k_dense_replace"}, e.first_dense, 0, kMostLayers, 0);
-  k.real({"routed_scaling_factor"}, e.weight_scale, 0, kMostCoefficient, third ? 2.5 : 1);
-  k.flag({"norm_topk_prob"}, e.normalised, third);
+  routed_like_deepseek(k, m, third ? 2.5 : 1, third);
   deepseek_routing(k, m, third);
   // V2 either divides the weights by their sum or scales them, never both.
   if (!third && k.reads() && e.normalised && e.chosen > 1) e.weight_scale = 1;
   if (k.given("aux_loss_alpha"))
     k.remark("aux_loss_alpha is left out: it weights a balance over each sequence, not over the step");
-  if (k.given("num_nextn_predict_layers"))
-    k.remark(
-        "num_nextn_predict_layers is left out: the model here lacks the module that predicts a token further ahead");
+  left_out_heads(k);
 }
 void deepseek_v2_config(ConfigKeys& k, Model& m) {
   deepseek_config(k, m, false);
@@ -209,7 +223,8 @@ void deepseek_v3_config(ConfigKeys& k, Model& m) {
   deepseek_config(k, m, true);
 }
 
-WeightNames deepseek_names() {
+/// Of GLM 4.5, and of DeepSeek but for its rotation.
+WeightNames glm4_moe_names() {
   WeightNames names = with_experts("mlp.gate", "mlp.experts", kProjections);
   for (const auto& pair : WeightNames::Pairs{{"attn.q_a", "self_attn.q_a_proj"},
                                              {"attn.q_a_norm", "self_attn.q_a_layernorm"},
@@ -223,6 +238,34 @@ WeightNames deepseek_names() {
                                              {"mlp.shared.proj", "mlp.shared_experts.down_proj"}})
     names.parts.push_back(pair);
   return names;
+}
+WeightNames deepseek_names() {
+  WeightNames names = glm4_moe_names();
+  names.adjacent_pairs = true;
+  return names;
+}
+
+// -- GLM 4.5 ----------------------------------------------------------------------------------------------------------
+
+// GLM Team 2025, "GLM-4.5", section 2.1: DeepSeek-V3's routing without groups, around grouped-query attention.
+void as_glm4_moe(Model& m) {
+  as_deepseek_v3(m);
+  m.norm_epsilon = 1e-5;
+  m.qkv_bias = true;
+  m.rotary_share = 0.5;
+}
+
+void glm4_moe_config(ConfigKeys& k, Model& m) {
+  llama_keys(k, m, 1e-5, false);
+  k.count({"head_dim"}, m.head_dim, 1, kMostWidth, 0);
+  rotation(k, m, 0.5);
+  silu(k, m, "glm4_moe");
+  k.flag({"attention_bias"}, m.qkv_bias, false);
+  k.flag({"use_qk_norm"}, m.qk_norm, false);
+  experts_keys(k, m, {"n_routed_experts"}, {"num_experts_per_tok"});
+  routed_like_deepseek(k, m, 1, true);
+  deepseek_groups(k, m);
+  left_out_heads(k);
 }
 
 // -- gpt-oss ----------------------------------------------------------------------------------------------------------
@@ -273,6 +316,7 @@ WeightNames gpt_oss_names() {
 void as_llama4(Model& m) {
   as_llama(m);
   m.rope_theta = 500000;
+  m.unrotated_period = 4;
   m.experts.scores = Scores::sigmoid;
   m.experts.scales_input = true;
 }
@@ -295,9 +339,10 @@ void llama4_config(ConfigKeys& k, Model& m) {
   if (k.reads()) m.experts.shared = m.experts.hidden;
   k.count({"interleave_moe_layer_step"}, m.experts.period, 1, kMostLayers, 1);
   auxiliary_loss(k, m, 0.001);
+  k.unrotated_layers("no_rope_layers", "no_rope_layer_interval", m, 4);
   k.remark(
-      "left out, since they change neither parameters nor the shapes of products: layers without rotation, attention "
-      "limited to chunks, norms of q and k without weights, images");
+      "left out, since they change neither parameters nor the shapes of products: attention limited to chunks, norms "
+      "of q and k without weights, scores that grow with the position, images");
 }
 
 WeightNames llama4_names() {
@@ -315,22 +360,8 @@ WeightNames llama4_names() {
     names.parts.push_back(pair);
   names.experts = "feed_forward.experts";
   names.expert_parts = kStacked;
+  names.adjacent_pairs = true;
   return names;
-}
-
-FamilyTraits entry(Family family, const char* name, const char* title, const char* architecture,
-                   const char* architectures, void (*defaults)(Model&), void (*config)(ConfigKeys&, Model&),
-                   WeightNames weights) {
-  return {.family = family,
-          .name = name,
-          .title = title,
-          .model_types = {name},
-          .architecture = architecture,
-          .architectures = architectures,
-          .defaults = defaults,
-          .config = config,
-          .weights = std::move(weights),
-          .mixture = true};
 }
 
 }  // namespace
@@ -349,12 +380,18 @@ std::vector<FamilyTraits> expert_families() {
             deepseek_v3_config, deepseek_names()),
       entry(Family::gpt_oss, "gpt_oss", "gpt-oss", "GptOssForCausalLM", "GptOss", as_gpt_oss, gpt_oss_config,
             gpt_oss_names()),
-      entry(Family::llama4, "llama4", "Llama 4", "Llama4ForCausalLM", "Llama4", as_llama4, llama4_config,
+      entry(Family::llama4, "llama4_text", "Llama 4", "Llama4ForCausalLM", "Llama4", as_llama4, llama4_config,
             llama4_names()),
+      entry(Family::glm4_moe, "glm4_moe", "GLM 4.5", "Glm4MoeForCausalLM", "Glm4Moe", as_glm4_moe, glm4_moe_config,
+            glm4_moe_names()),
   };
-  all.back().model_types = {"llama4_text", "llama4"};
-  for (FamilyTraits& one : all)
+  for (FamilyTraits& one : all) {
+    one.mixture = true;
+    if (one.family == Family::qwen3_moe) one.model_types.push_back("qwen3_vl_moe_text");
+    if (one.family == Family::deepseek_v3) one.model_types.push_back("kimi_k2");
+    if (one.family == Family::llama4) one.name = "llama4", one.model_types.push_back("llama4");
     if (one.family == Family::gpt_oss || one.family == Family::llama4) one.names = stack_experts;
+  }
   return all;
 }
 

@@ -50,6 +50,16 @@ void as_bert(Model& m) {
   m.next_sentence = true;
 }
 
+const WeightNames::Pairs kBertWhole = {{"wte", "embeddings.word_embeddings"},
+                                       {"wpe", "embeddings.position_embeddings"},
+                                       {"wtt", "embeddings.token_type_embeddings"},
+                                       {"ln_e", "embeddings.LayerNorm"},
+                                       {"pooler", "pooler.dense"}};
+const WeightNames::Pairs kBertParts = {{"attn.q", "attention.self.query"},     {"attn.k", "attention.self.key"},
+                                       {"attn.v", "attention.self.value"},     {"attn.proj", "attention.output.dense"},
+                                       {"ln_1", "attention.output.LayerNorm"}, {"mlp.fc", "intermediate.dense"},
+                                       {"mlp.proj", "output.dense"},           {"ln_2", "output.LayerNorm"}};
+
 void bert_config(ConfigKeys& k, Model& m) {
   sizes(k, m);
   m.kv_heads = m.heads;
@@ -76,6 +86,40 @@ void bert_config(ConfigKeys& k, Model& m) {
     k.refuse("position_embedding_type", fmt::format("`{}` positions are not supported for bert", positions),
              "only absolute ones");
   k.only("is_decoder", false, "bert is supported as an encoder only");
+}
+
+// -- RoBERTa ----------------------------------------------------------------------------------------------------------
+
+// Liu et al. 2019: masked tokens alone, and two rows of the position table that no token uses.
+constexpr std::int64_t kRobertaOffset = 2;
+
+void as_roberta(Model& m) {
+  as_bert(m);
+  m.next_sentence = false;
+  m.token_types = 1;
+  m.position_offset = kRobertaOffset;
+}
+
+void roberta_config(ConfigKeys& k, Model& m) {
+  std::int64_t rows = m.max_sequence + kRobertaOffset;
+  k.count({"max_position_embeddings"}, rows, kRobertaOffset + 1, kMostSequence);
+  bert_config(k, m);
+  if (!k.reads()) return;
+  m.max_sequence = rows - kRobertaOffset;
+  m.next_sentence = false;
+}
+
+WeightNames roberta_names() {
+  return {.prefix = "roberta.",
+          .layer = "encoder.layer.",
+          .whole = kBertWhole,
+          .parts = kBertParts,
+          .heads = {{"head.dense.weight", "lm_head.dense.weight"},
+                    {"head.dense.bias", "lm_head.dense.bias"},
+                    {"ln_f.weight", "lm_head.layer_norm.weight"},
+                    {"ln_f.bias", "lm_head.layer_norm.bias"},
+                    {"head.bias", "lm_head.bias"},
+                    {"lm_head.weight", "lm_head.decoder.weight"}}};
 }
 
 // -- GPT-NeoX, Pythia -------------------------------------------------------------------------------------------------
@@ -272,19 +316,8 @@ std::vector<FamilyTraits> gpt_families() {
        bert_config,
        {.prefix = "bert.",
         .layer = "encoder.layer.",
-        .whole = {{"wte", "embeddings.word_embeddings"},
-                  {"wpe", "embeddings.position_embeddings"},
-                  {"wtt", "embeddings.token_type_embeddings"},
-                  {"ln_e", "embeddings.LayerNorm"},
-                  {"pooler", "pooler.dense"}},
-        .parts = {{"attn.q", "attention.self.query"},
-                  {"attn.k", "attention.self.key"},
-                  {"attn.v", "attention.self.value"},
-                  {"attn.proj", "attention.output.dense"},
-                  {"ln_1", "attention.output.LayerNorm"},
-                  {"mlp.fc", "intermediate.dense"},
-                  {"mlp.proj", "output.dense"},
-                  {"ln_2", "output.LayerNorm"}},
+        .whole = kBertWhole,
+        .parts = kBertParts,
         .heads = {{"head.dense.weight", "cls.predictions.transform.dense.weight"},
                   {"head.dense.bias", "cls.predictions.transform.dense.bias"},
                   {"ln_f.weight", "cls.predictions.transform.LayerNorm.weight"},
@@ -293,6 +326,15 @@ std::vector<FamilyTraits> gpt_families() {
                   {"lm_head.weight", "cls.predictions.decoder.weight"},  // not tied
                   {"next_sentence.weight", "cls.seq_relationship.weight"},
                   {"next_sentence.bias", "cls.seq_relationship.bias"}}}},
+      {Family::roberta,
+       "roberta",
+       "RoBERTa",
+       {"roberta", "xlm-roberta", "camembert"},
+       "RobertaForMaskedLM",
+       "Roberta",
+       as_roberta,
+       roberta_config,
+       roberta_names()},
       {Family::gpt_neox,
        "gpt_neox",
        "GPT-NeoX",

@@ -22,8 +22,8 @@ inline void positions_up_to(ConfigKeys& k, Model& m) {
 }
 
 // transformers 5 moved rope_theta into rope_parameters.
-inline void rotation(ConfigKeys& k, Model& m, double share) {
-  k.real({"rope_theta", "rope_parameters.rope_theta"}, m.rope_theta, 1, 1e12, 10000);
+inline void rotation(ConfigKeys& k, Model& m, double share, double theta = 10000) {
+  k.real({"rope_theta", "rope_parameters.rope_theta"}, m.rope_theta, 1, 1e12, theta);
   if (share > 0)
     k.real({"partial_rotary_factor", "rope_parameters.partial_rotary_factor"}, m.rotary_share, 0, 1, share);
   k.rope_scaling(m);
@@ -31,7 +31,21 @@ inline void rotation(ConfigKeys& k, Model& m, double share) {
 
 /// A window at least as long as the longest sequence is no window.
 inline void window_within(ConfigKeys& k, Model& m) {
-  if (k.reads() && m.window >= m.max_sequence) m.window = m.window_period = 0;
+  if (k.reads() && m.window >= m.max_sequence) m.window = m.window_period = 0, m.window_theta = 0;
+}
+
+inline FamilyTraits entry(Family family, const char* name, const char* title, const char* architecture,
+                          const char* architectures, void (*defaults)(Model&), void (*config)(ConfigKeys&, Model&),
+                          WeightNames weights) {
+  return {.family = family,
+          .name = name,
+          .title = title,
+          .model_types = {name},
+          .architecture = architecture,
+          .architectures = architectures,
+          .defaults = defaults,
+          .config = config,
+          .weights = std::move(weights)};
 }
 
 // -- Llama and its descendants ---------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string_view>
 
 #include "models/families.h"
@@ -15,8 +16,10 @@ namespace {
 using base::Cursor;
 
 std::string by_hand() {
-  return fmt::format("known are {}; write other models in orrery's own form (docs/formats.md, model.yaml)",
-                     known_model_types());
+  return fmt::format(
+      "known are {}; for a class of the same layers (RMSNorm, gated MLP and rotation: llama) change this word, and "
+      "write other models in orrery's own form (docs/formats.md, model.yaml)",
+      known_model_types());
 }
 
 class ConfigReader : public ConfigKeys {
@@ -86,10 +89,28 @@ class ConfigReader : public ConfigKeys {
                           "only every n-th layer may be without a window");
   }
 
+  void unrotated_layers(const char* list, const char* period, Model& model, std::int64_t fallback) override {
+    const Cursor layers = at_.optional(list);
+    if (!layers.is_sequence() || layers.items().empty()) {
+      model.unrotated_period = at_.optional(period).integer(0, kMostLayers, fallback);
+      return;
+    }
+    std::vector<bool> rotates;
+    for (const Cursor& one : layers.items()) rotates.push_back(one.integer(0, 1, 1) == 1);
+    rotates.resize(static_cast<std::size_t>(model.layers), true);
+    const auto first = std::find(rotates.begin(), rotates.end(), false);
+    model.unrotated_period = first == rotates.end() ? 0 : first - rotates.begin() + 1;
+    for (std::size_t i = 0; i < rotates.size(); ++i)
+      if (model.rotates(static_cast<std::int64_t>(i)) != rotates[i])
+        return layers.error("E0111", "layers with and without rotation follow no period",
+                            "only every n-th layer may be without rotation");
+  }
+
   void rope_scaling(Model& model) override {
     Cursor at = at_.optional("rope_scaling");
     if (!at.is_map()) at = at_.optional("rope_parameters");
     if (!at.is_map()) return;
+    if (const Cursor full = at.optional("full_attention"); full.is_map()) at = full;
     const std::string kind = at.optional(at.has("rope_type") ? "rope_type" : "type").text("default");
     constexpr double kMost = 1e6;
     RopeScaling s;
@@ -114,7 +135,7 @@ class ConfigReader : public ConfigKeys {
     s.factor = at.at("factor").number(1, kMost, 1);
     if (s.kind != RopeKind::linear)
       s.original = at.optional("original_max_position_embeddings").integer(1, kMostSequence, model.max_sequence);
-    if (s.kind != RopeKind::linear && s.high <= s.low)
+    if (s.kind == RopeKind::yarn ? s.high < s.low : s.kind == RopeKind::llama3 && s.high <= s.low)
       return at.error("E0112",
                       fmt::format("the fast pairs' bound ({}) is not above the slow ones' ({})", s.high, s.low));
     if (s.kind == RopeKind::yarn) {
@@ -139,12 +160,14 @@ class ConfigReader : public ConfigKeys {
   /// The first of several names that the file has; an empty cursor if it has none.
   [[nodiscard]] Cursor find(Names names) const {
     Cursor last;
-    for (const std::string_view name : names) {
-      const std::size_t dot = name.find('.');
+    for (std::string_view name : names) {
       Cursor map = at_;
-      if (dot != std::string_view::npos) map = at_.optional(std::string(name.substr(0, dot)));
+      for (std::size_t dot = name.find('.'); dot != std::string_view::npos && map.is_map(); dot = name.find('.')) {
+        map = map.optional(std::string(name.substr(0, dot)));
+        name.remove_prefix(dot + 1);
+      }
       if (!map.is_map()) continue;
-      last = map.optional(std::string(dot == std::string_view::npos ? name : name.substr(dot + 1)));
+      last = map.optional(std::string(name));
       if (last.exists()) return last;
     }
     return at_.optional(*names.begin());
@@ -225,7 +248,8 @@ Model read_hugging_face(const Cursor& root, const std::string& name) {
     const std::string id = given.scalar_text().empty() ? std::string() : given.text();
     if (!id.empty() && id.front() != '/' && id.front() != '.' && id.front() != '~') m.name = id;
   }
-  m.vocab = at.at("vocab_size").integer(1, kMostVocab, 1);
+  m.vocab = family->vocab > 0 ? at.optional("vocab_size").integer(1, kMostVocab, family->vocab)
+                              : at.at("vocab_size").integer(1, kMostVocab, 1);
   m.initial_stddev = at.optional(at.has("init_std") ? "init_std" : "initializer_range").number(0, 10, 0.02);
   ConfigReader keys(at, m);
   family->config(keys, m);

@@ -46,6 +46,12 @@ class ConfigWriter : public ConfigKeys {
   void only(const char* key, bool wanted, const char*) override { put(key, wanted ? "true" : "false"); }
   void no_list(const char* key, const char*) override { put(key, "[]"); }
   void layer_types(Model&) override {}
+  void unrotated_layers(const char* list, const char* period, Model& model, std::int64_t) override {
+    if (model.unrotated_period > 0) return put(period, fmt::format("{}", model.unrotated_period));
+    std::string all;
+    for (std::int64_t i = 0; i < model.layers; ++i) all += all.empty() ? "1" : ", 1";
+    put(list, "[" + all + "]");
+  }
   void rope_scaling(Model& model) override {
     const RopeScaling& s = model.rope_scaling;
     switch (s.kind) {
@@ -79,12 +85,12 @@ class ConfigWriter : public ConfigKeys {
 Model essence(Model m) {
   m.name.clear();
   m.sources.clear();
-  if (m.positions != Positions::rope) m.rope_theta = 10000, m.rotary_share = 1, m.rope_scaling = {};
+  if (m.positions != Positions::rope) m.rope_theta = 10000, m.rotary_share = 1, m.window_theta = 0, m.rope_scaling = {};
   if (m.activation != Activation::gelu) m.gelu = Gelu::tanh;
   if (m.masked_fraction > 0) m.masked_fraction = 1;  // part of the training recipe
   m.experts.bias_rate = m.experts.aux_coefficient = m.experts.z_coefficient = 0;
   if (m.bias) m.qkv_bias = true;
-  if (m.window >= m.max_sequence) m.window = m.window_period = 0;
+  if (m.window >= m.max_sequence) m.window = m.window_period = 0, m.window_theta = 0;
   return m;
 }
 
@@ -92,7 +98,9 @@ Model essence(Model m) {
 const char* difference(const Model& given, const Model& again) {
   const Model a = essence(given), b = essence(again);
   if (a == b) return nullptr;
-  if (a.positions != b.positions || a.position_offset != b.position_offset) return "its positions";
+  if (a.positions != b.positions || a.position_offset != b.position_offset || a.window_theta != b.window_theta ||
+      a.unrotated_period != b.unrotated_period)
+    return "its positions";
   if (a.activation != b.activation || a.gelu != b.gelu) return "its activation";
   if (a.normalisation != b.normalisation || a.norm_epsilon != b.norm_epsilon) return "its normalisation";
   if (a.pre_norm != b.pre_norm || a.output_norm != b.output_norm || a.embedding_norm != b.embedding_norm ||

@@ -45,6 +45,14 @@ struct LatentAttention {
   [[nodiscard]] bool any() const { return kv_rank > 0; }
 };
 
+/// What the operators of one block may have, and those of another not.
+struct BlockVariant {
+  bool experts = false;
+  bool sees_all = true;  ///< no window
+  bool unrotated = false;
+  auto operator<=>(const BlockVariant&) const = default;
+};
+
 /// A set of features. None of them knows a family; a family only decides what a file leaves out (models/families.h).
 struct Model {
   std::string name;
@@ -86,6 +94,9 @@ struct Model {
   double query_scale = 0;            ///< scores are divided by its square root; 0: by that of head_dim
   std::int64_t window = 0;           ///< how many tokens a token sees, itself included; 0: all before it
   std::int64_t window_period = 0;    ///< every n-th layer sees all tokens (Gemma 2: 2); 0: none does
+  /// Of layers with a window, which then rotate at its own rates, never scaled (Gemma 3); 0: as the others.
+  double window_theta = 0;
+  std::int64_t unrotated_period = 0;  ///< every n-th layer does not rotate (SmolLM3, Llama 4: 4); 0: all do
   /// The share of a sequence's tokens that are predicted: BERT's masked-language head (Devlin et al. 2019, section
   /// 3.1), computed at those rows only. 0: each token's next one is predicted.
   double masked_fraction = 0;
@@ -101,6 +112,17 @@ struct Model {
   bool operator==(const Model&) const = default;
   [[nodiscard]] bool windowed(std::int64_t layer) const {
     return window > 0 && (window_period == 0 || (layer + 1) % window_period != 0);
+  }
+  [[nodiscard]] bool rotates(std::int64_t layer) const {
+    return positions == Positions::rope && (unrotated_period == 0 || (layer + 1) % unrotated_period != 0);
+  }
+  [[nodiscard]] BlockVariant variant(std::int64_t layer) const {
+    return {experts.in_layer(layer), !windowed(layer), !rotates(layer)};
+  }
+  /// Whether blocks are of several variants.
+  [[nodiscard]] bool has_variants() const {
+    const bool mixed = experts.any() && (experts.first_dense > 0 || experts.period > 1);
+    return mixed || (window > 0 && window_period > 0) || unrotated_period > 0;
   }
   /// The columns of a head that rotate.
   [[nodiscard]] std::int64_t rotary_columns() const {

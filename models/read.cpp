@@ -105,6 +105,13 @@ void check(const Cursor& root, const Cursor& heads, const Cursor& kv_heads, Mode
   needs("window", m.window == 0 || m.causal, "a window covers the tokens before one", "causal: true, or window: 0");
   needs("window_period", m.window_period == 0 || (m.window > 0 && m.window_period >= 2),
         "every window_period-th layer has no window, so it must be 2 or more", "give a window, or window_period: 0");
+  needs("window_theta", m.window_theta == 0 || (m.window > 0 && m.positions == Positions::rope),
+        "layers with a window can only rotate at rates of their own if there are such layers, and they rotate",
+        "give a window and positions: rope, or window_theta: 0");
+  needs("unrotated_period",
+        m.unrotated_period == 0 || (m.unrotated_period >= 2 && m.positions == Positions::rope && !m.latent.any()),
+        "every unrotated_period-th layer does not rotate, so the others have to: it must be 2 or more, with rope",
+        "positions: rope, or unrotated_period: 0");
   needs("positions", m.positions != Positions::alibi || m.causal, "ALiBi's slopes apply to the tokens before one",
         "causal: true, or other positions");
   needs("position_offset", m.position_offset == 0 || m.positions == Positions::learned,
@@ -205,6 +212,8 @@ Model read_own(const Cursor& at, const std::string& name) {
   m.query_scale = at.optional("query_scale").number(0, kMostCap, m.query_scale);
   m.window = at.optional("window").integer(0, kMostSequence, m.window);
   m.window_period = at.optional("window_period").integer(0, kMostLayers, m.window > 0 ? m.window_period : 0);
+  m.window_theta = at.optional("window_theta").number(0, 1e12, m.window > 0 ? m.window_theta : 0);
+  m.unrotated_period = at.optional("unrotated_period").integer(0, kMostLayers, m.unrotated_period);
   m.attention_sinks = at.optional("attention_sinks").boolean(m.attention_sinks);
   if (const Cursor latent = at.optional("latent_attention"); latent.exists()) m.latent = read_latent(latent);
   const Cursor experts = traits_of(m.family).mixture ? at.at("experts") : at.optional("experts");
@@ -330,6 +339,8 @@ std::string write_model(const Model& m, int indent) {
   feature("query_scale", &Model::query_scale);
   feature("window", &Model::window);
   if (m.window > 0) feature("window_period", &Model::window_period);
+  if (m.window > 0) feature("window_theta", &Model::window_theta);
+  feature("unrotated_period", &Model::unrotated_period);
   feature("attention_sinks", &Model::attention_sinks);
   out += latent_text(m.latent, margin) + experts_text(m.experts, usual.experts, margin);
   if (m.dropout.any()) line("dropout", dropout_text(m.dropout));

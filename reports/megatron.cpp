@@ -190,6 +190,7 @@ std::string model_flags(Handover& h) {
     f.add("position-embedding-type", "rope");
     f.add("rotary-base", static_cast<std::int64_t>(std::llround(m.rope_theta)));
     if (m.rotary_share < 1) f.add("rotary-percent", m.rotary_share);
+    if (m.unrotated_period > 0) f.add("no-rope-freq", m.unrotated_period);
     rope_scaling_flags(h, f);
   } else {
     f.add("position-embedding-type", "learned_absolute");

@@ -88,8 +88,8 @@ const LayerCosts& Estimator::Memo::layer(LayerKind kind, const plan::PlanSpec& s
   const int per_node = std::max(1, pricing->cluster().devices_per_node);
   if (spec.tensor * spec.context <= per_node && spec.expert_stride() * spec.expert <= per_node)
     groups.lockstep.ranks = std::min(groups.lockstep.ranks, per_node);
-  const LayerKey key = layer_key(kind, block && model->windowed(index), block && model->experts.in_layer(index),
-                                 options, spec, recompute, links ? groups.lockstep.ranks : 0);
+  const LayerKey key = layer_key(kind, block ? model->variant(index) : models::BlockVariant{}, options, spec, recompute,
+                                 links ? groups.lockstep.ranks : 0);
   if (const auto found = layers.find(key); found != layers.end()) return found->second;
   return layers
       .emplace(key, layer_costs(models::expand(*model, kind, index, options), recompute, *pricing, groups,

@@ -128,8 +128,7 @@ double CpuBackend::seconds_between(Mark from, Mark to) {
 }
 
 std::int64_t CpuBackend::scratch_bytes() const {
-  const std::size_t table = machine_.rope.cosines.size() + machine_.rope.sines.size();
-  return machine_.scratch.bytes() + machine_.widened.bytes() + static_cast<std::int64_t>(table * sizeof(float));
+  return machine_.scratch.bytes() + machine_.widened.bytes() + machine_.rope.bytes();
 }
 
 void CpuBackend::run(const models::Op& op, std::span<const Operand> in, std::span<const Operand> out,

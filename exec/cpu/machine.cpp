@@ -42,22 +42,31 @@ std::int64_t Scratch::bytes() const {
   return total;
 }
 
-void RopeTable::prepare(std::int64_t t, std::int64_t d, double base, const models::RopeScaling& scaled) {
-  if (t == sequence && d == head_dim && base == theta && scaled == scaling) return;
-  sequence = t;
-  head_dim = d;
-  theta = base;
-  scaling = scaled;
+const RopeTable& RopeTables::get(std::int64_t sequence, std::int64_t head_dim, double theta,
+                                 const models::RopeScaling& scaling) {
+  for (const RopeTable& one : tables_)
+    if (one.sequence == sequence && one.head_dim == head_dim && one.theta == theta && one.scaling == scaling)
+      return one;
+  RopeTable& made = tables_[oldest_];
+  oldest_ = 1 - oldest_;
+  made = {sequence, head_dim, theta, scaling, {}, {}};
   const std::vector<double> rates = models::rope_rates(theta, scaling, head_dim);
-  cosines.resize(static_cast<std::size_t>(t * d / 2));
-  sines.resize(cosines.size());
+  made.cosines.resize(static_cast<std::size_t>(sequence * head_dim / 2));
+  made.sines.resize(made.cosines.size());
   std::size_t at = 0;
-  for (std::int64_t position = 0; position < t; ++position)
+  for (std::int64_t position = 0; position < sequence; ++position)
     for (const double rate : rates) {
       const double angle = static_cast<double>(position) * rate;
-      cosines[at] = static_cast<float>(scaling.attention * std::cos(angle));
-      sines[at++] = static_cast<float>(scaling.attention * std::sin(angle));
+      made.cosines[at] = static_cast<float>(scaling.attention * std::cos(angle));
+      made.sines[at++] = static_cast<float>(scaling.attention * std::sin(angle));
     }
+  return made;
+}
+
+std::int64_t RopeTables::bytes() const {
+  std::size_t values = 0;
+  for (const RopeTable& one : tables_) values += one.cosines.size() + one.sines.size();
+  return static_cast<std::int64_t>(values * sizeof(float));
 }
 
 const float* Call::input(std::size_t index, std::int64_t elements) const {

@@ -33,13 +33,24 @@ class Scratch {
   std::vector<Piece> pieces_;
 };
 
-/// cos and sin of position t times the rate of pair i (models/rope.h), (T, D/2) each; computed once per shape.
+/// cos and sin of position t times the rate of pair i (models/rope.h), (T, D/2) each.
 struct RopeTable {
   std::int64_t sequence = 0, head_dim = 0;
   double theta = 0;
   models::RopeScaling scaling;
   std::vector<float> cosines, sines;
-  void prepare(std::int64_t t, std::int64_t d, double base, const models::RopeScaling& scaled);
+};
+
+/// The last two tables that were asked for: layers with a window may rotate at other rates than the others.
+class RopeTables {
+ public:
+  /// Of `sequence` positions and heads that rotate `head_dim` columns; valid until two others were asked for.
+  const RopeTable& get(std::int64_t sequence, std::int64_t head_dim, double theta, const models::RopeScaling& scaling);
+  [[nodiscard]] std::int64_t bytes() const;
+
+ private:
+  RopeTable tables_[2];
+  std::size_t oldest_ = 0;
 };
 
 struct Machine {
@@ -48,7 +59,7 @@ struct Machine {
   const Kernels& kernels;
   Scratch scratch;
   Scratch widened{16};  ///< 16-bit operands in fp32, one piece per operand
-  RopeTable rope;
+  RopeTables rope;
 };
 
 /// One operator with all arguments of its call.

@@ -102,13 +102,13 @@ void run_rope(Machine& machine, const Call& call, bool backward) {
   const std::int64_t width = (op.heads + 2 * op.kv_heads) * d;
   const float* x = call.input(0, n * width);
   float* y = call.output(0, n * width);
-  machine.rope.prepare(op.sequence * op.context, turned, op.epsilon, op.rope_scaling);
+  const RopeTable& table = machine.rope.get(op.sequence * op.context, turned, op.epsilon, op.rope_scaling);
   const float direction = backward ? -1.0F : 1.0F;
   machine.pool.each(n, rows_per_chunk(width), [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t position = position_of(op, call.context.part, i);
-      const float* cosines = machine.rope.cosines.data() + position * half;
-      const float* sines = machine.rope.sines.data() + position * half;
+      const float* cosines = table.cosines.data() + position * half;
+      const float* sines = table.sines.data() + position * half;
       const float* source = x + i * width;
       float* target = y + i * width;
       for (std::int64_t head = 0; head < op.heads + op.kv_heads; ++head, source += d, target += d) {

@@ -48,6 +48,15 @@ void place_among(FilePlace& place, const models::WeightNames& names, const model
   place.shape[0] *= 2;
 }
 
+/// Biases and norms of heads rotate with their products.
+models::WeightNames::Rotated rotated_rows(const models::WeightNames& names, const std::string& stem) {
+  for (const char* one : {"attn.q", "attn.q_b", "attn.q_norm"})
+    if (stem == one) return names.rotated_q;
+  for (const char* one : {"attn.k", "attn.kv_a", "attn.k_norm"})
+    if (stem == one) return names.rotated_k;
+  return {};
+}
+
 bool is_norm(const std::string& stem) {
   for (const char* one : {"ln_1", "ln_2", "ln_1_out", "ln_2_out", "ln_f", "ln_e", "attn.q_norm", "attn.k_norm",
                           "attn.q_a_norm", "attn.kv_a_norm"})
@@ -149,6 +158,7 @@ FilePlace place_in_file(const models::WeightNames& names, const models::Tensor& 
   place.prefix = names.prefix;
   place.name = of_layer + part + kind;
   place_among(place, names, tensor, stem);
+  place.rotated = rotated_rows(names, stem);
   place.transposed = names.transposed && place.shape.size() == 2;
   if (place.transposed) std::reverse(place.shape.begin(), place.shape.end());
   return place;

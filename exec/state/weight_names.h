@@ -24,14 +24,25 @@ struct FilePlace {
   std::int64_t stride = 0;
   std::int64_t base = 0;  ///< in a tensor of all experts: the element where this one's matrix begins
   double offset = 0;      ///< the file's values are smaller by this
+  /// Of each `head` rows, those from `first` on are `columns` rotated ones, whose pairs the file has side by side; the
+  /// logical tensor has the first of each pair, then the second. head 0: none.
+  models::WeightNames::Rotated rotated = {};
 
   /// The file's index on that axis for the logical tensor's `row`.
   [[nodiscard]] std::int64_t row(std::int64_t row) const {
+    if (rotated.head > 0) row = side_by_side(row);
     return run > 0 ? first + row / run * stride + row % run : first + row;
   }
   /// The file's element for the logical (row, column), with `inner` columns.
   [[nodiscard]] std::int64_t element(std::int64_t row_of, std::int64_t column, std::int64_t inner) const {
     return base + (transposed ? column * shape.back() + row(row_of) : row(row_of) * inner + column);
+  }
+
+ private:
+  [[nodiscard]] std::int64_t side_by_side(std::int64_t row) const {
+    const std::int64_t at = row % rotated.head - rotated.first, half = rotated.columns / 2;
+    if (at < 0 || at >= rotated.columns) return row;
+    return row - at + (at < half ? 2 * at : 2 * (at - half) + 1);
   }
 };
 

@@ -55,10 +55,13 @@ inline void make_family(models::Model& m, models::Family family) {
                        family != Family::opt && family != Family::bloom;
   if (grouped) m.kv_heads = 2;
   m.ffn_hidden = family == Family::bloom || family == Family::falcon ? 4 * m.hidden : 96;
-  if (family == Family::gemma || family == Family::gemma2 || family == Family::qwen3) m.head_dim = 16;
+  if (family == Family::gemma || family == Family::gemma2 || family == Family::gemma3 || family == Family::qwen3)
+    m.head_dim = 16;
   if (family == Family::mistral || family == Family::phi3) m.window = 6;
   if (models::traits_of(family).mixture) make_mixture(m);
-  if (family != Family::gemma2) return;
+  if (family == Family::smollm3) m.unrotated_period = 2;
+  if (family == Family::gemma3) m.window_period = 2, m.window_theta = 100;
+  if (family != Family::gemma2 && family != Family::gemma3) return;
   m.window = 4;
   m.attention_cap = 0.7, m.logit_cap = 1.3, m.query_scale = 20;
 }

@@ -76,6 +76,48 @@ std::vector<FamilyCase> family_cases() {
                             .turned = 4,
                             .activation = [](double x) { return x > 0 ? x * x : 0; }},
                            24));
+  all.push_back(llama_like("gemma3", Family::gemma3, 16,
+                           {.head_norms = true,
+                            .one = 1,
+                            .activation = ref::gelu_tanh,
+                            .sandwich = true,
+                            .scaled = true,
+                            .tied = true,
+                            .cap = 0.7,
+                            .logit_cap = 1.3,
+                            .epsilon = 1e-6,
+                            .window = 4,
+                            .alternates = true,
+                            .theta = 1e6,
+                            .window_theta = 100},
+                           28, 20));
+  all.push_back(llama_like("glm", Family::glm, 8, {.fused_mlp = true, .turned = 4, .adjacent = true}, 25));
+  all.push_back(llama_like("glm4", Family::glm4, 8,
+                           {.fused_mlp = true,
+                            .turned = 4,
+                            .sandwich = true,
+                            .adjacent = true,
+                            .after_attention = "post_self_attn_layernorm",
+                            .before_mlp = "post_attention_layernorm",
+                            .after_mlp = "post_mlp_layernorm"},
+                           29));
+  all.push_back(llama_like("ernie", Family::ernie, 8, {.tied = true, .theta = 500000, .adjacent = true}, 20));
+  all.push_back(llama_like("seed_oss", Family::seed_oss, 8, {}, 27));
+  all.push_back(llama_like("smollm3", Family::smollm3, 8, {.tied = true, .theta = 2e6, .unrotated = 2}, 20));
+  all.push_back(llama_like("arcee", Family::arcee, 8,
+                           {.gated = false, .activation = [](double x) { return x > 0 ? x * x : 0; }}, 19));
+  all.push_back(llama_like("stablelm", Family::stablelm, 8, {.layer_norms = true, .turned = 2}, 26));
+  all.push_back(llama_like("starcoder2", Family::starcoder2, 8,
+                           {.layer_norms = true,
+                            .gated = false,
+                            .activation = ref::gelu_tanh,
+                            .tied = true,
+                            .up = "mlp.c_fc",
+                            .down = "mlp.c_proj"},
+                           35));
+  all.push_back({"internlm2", Family::internlm2, nullptr,
+                 [](const ref::File& f, const std::vector<int>& ids) { return ref::internlm2(f, sizes(8), 2, ids); },
+                 17});
   all.push_back({"gpt_neox", Family::gpt_neox, nullptr,
                  [](const ref::File& f, const std::vector<int>& ids) { return ref::neox(f, sizes(8), 2, ids); }, 28});
   all.push_back({"opt", Family::opt, nullptr,
@@ -95,8 +137,8 @@ Trial trial_of(const FamilyCase& one) {
   Trial trial = testing::golden_trial("constant");
   testing::make_family(trial.model, one.family);
   if (one.set) one.set(trial.model);
-  if (trial.model.normalisation == models::Normalisation::layer_norm || one.family == Family::phi3 ||
-      one.family == Family::mistral || one.family == Family::qwen2 || one.family == Family::qwen3)
+  if (trial.model.normalisation == models::Normalisation::layer_norm ||
+      (one.family != Family::gemma && one.family != Family::gemma2 && one.family != Family::gemma3))
     trial.model.norm_epsilon = 1e-5;
   trial.steps = 3;
   trial.gradients_at = {0, 2};

@@ -91,17 +91,20 @@ inline Matrix rms_norm(const File& file, const std::string& name, const Matrix& 
     }
   return y;
 }
-/// rotate_half over the first `turned` columns of each head of width `dim`.
-inline Matrix rotary(const Matrix& x, std::size_t dim, std::size_t turned, double theta = 10000) {
+/// rotate_half over the first `turned` columns of each head of width `dim`; or, with `adjacent`, each two columns that
+/// stand side by side.
+inline Matrix rotary(const Matrix& x, std::size_t dim, std::size_t turned, double theta = 10000,
+                     bool adjacent = false) {
   Matrix y = x;
   for (std::size_t t = 0; t < x.rows; ++t)
     for (std::size_t first = 0; first < x.columns; first += dim)
       for (std::size_t i = 0; i < turned / 2; ++i) {
         const double angle =
             static_cast<double>(t) * std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(turned));
-        const double a = x(t, first + i), b = x(t, first + i + turned / 2);
-        y(t, first + i) = a * std::cos(angle) - b * std::sin(angle);
-        y(t, first + i + turned / 2) = b * std::cos(angle) + a * std::sin(angle);
+        const std::size_t one = first + (adjacent ? 2 * i : i), other = adjacent ? one + 1 : one + turned / 2;
+        const double a = x(t, one), b = x(t, other);
+        y(t, one) = a * std::cos(angle) - b * std::sin(angle);
+        y(t, other) = b * std::cos(angle) + a * std::sin(angle);
       }
   return y;
 }
@@ -170,12 +173,13 @@ struct Sizes {
   double query_scalar = 0;
 };
 
-// -- Llama's line: Mistral, Qwen2, Qwen3, Phi-3, Nemotron, Gemma 1 and 2
+// -- Llama's line: Mistral, Qwen2, Qwen3, Phi-3, Nemotron, Gemma, GLM, ERNIE, StarCoder 2 …
 // -----------------------------------------------
 
 struct LlamaLike {
   bool fused = false;                      ///< Phi-3's qkv_proj and gate_up_proj
-  bool head_norms = false;                 ///< Qwen3
+  bool fused_mlp = false;                  ///< GLM's gate_up_proj alone
+  bool head_norms = false;                 ///< Qwen3, Gemma 3
   double one = 0;                          ///< what norms' weights are stored less by
   bool layer_norms = false, gated = true;  ///< Nemotron: LayerNorm1P, squared ReLU
   std::size_t turned = 0;                  ///< 0: all of a head
@@ -184,6 +188,14 @@ struct LlamaLike {
   double cap = 0, logit_cap = 0, epsilon = 1e-5;
   std::size_t window = 0;
   bool alternates = false;
+  double theta = 10000, window_theta = 0;                    ///< Gemma 3: of layers with a window
+  bool adjacent = false;                                     ///< GLM's and ERNIE's rotation
+  std::size_t unrotated = 0;                                 ///< SmolLM 3: every n-th layer
+  const char* after_attention = "post_attention_layernorm";  ///< of `sandwich`, with the next two
+  const char* before_mlp = "pre_feedforward_layernorm";
+  const char* after_mlp = "post_feedforward_layernorm";
+  const char* up = "mlp.up_proj";  ///< without a gate: StarCoder 2's c_fc, c_proj
+  const char* down = "mlp.down_proj";
 };
 
 inline Matrix llama_like(const File& f, const Sizes& s, const LlamaLike& a, const std::vector<int>& ids) {
@@ -205,31 +217,36 @@ inline Matrix llama_like(const File& f, const Sizes& s, const LlamaLike& a, cons
       v = linear(f, at + "self_attn.v_proj", n);
     }
     if (a.head_norms) {
-      q = rms_norm(f, at + "self_attn.q_norm", q, a.epsilon);
-      k = rms_norm(f, at + "self_attn.k_norm", k, a.epsilon);
+      q = rms_norm(f, at + "self_attn.q_norm", q, a.epsilon, a.one);
+      k = rms_norm(f, at + "self_attn.k_norm", k, a.epsilon, a.one);
     }
     const std::size_t turned = a.turned > 0 ? a.turned : s.dim;
     Scores how;
     how.cap = a.cap;
     if (s.query_scalar > 0) how.scale = 1 / std::sqrt(s.query_scalar);
     if (!a.alternates || i % 2 == 0) how.window = a.window;
-    Matrix h = attend(rotary(q, s.dim, turned), rotary(k, s.dim, turned), v, s.dim, how);
+    if (a.unrotated == 0 || (i + 1) % a.unrotated != 0) {
+      const double theta = how.window > 0 && a.window_theta > 0 ? a.window_theta : a.theta;
+      q = rotary(q, s.dim, turned, theta, a.adjacent);
+      k = rotary(k, s.dim, turned, theta, a.adjacent);
+    }
+    Matrix h = attend(q, k, v, s.dim, how);
     h = linear(f, at + "self_attn.o_proj", h);
-    if (a.sandwich) h = norm(at + "post_attention_layernorm", h);
+    if (a.sandwich) h = norm(at + a.after_attention, h);
     x = plus(x, h);
-    const Matrix m = norm(at + (a.sandwich ? "pre_feedforward_layernorm" : "post_attention_layernorm"), x);
+    const Matrix m = norm(at + (a.sandwich ? a.before_mlp : "post_attention_layernorm"), x);
     Matrix inner(0, 0);
-    if (a.fused) {
+    if (a.fused || a.fused_mlp) {
       const Matrix both = linear(f, at + "mlp.gate_up_proj", m);
       const std::size_t half = both.columns / 2;
       inner = times(each(columns(both, 0, half), a.activation), columns(both, half, half));
     } else if (a.gated) {
       inner = times(each(linear(f, at + "mlp.gate_proj", m), a.activation), linear(f, at + "mlp.up_proj", m));
     } else {
-      inner = each(linear(f, at + "mlp.up_proj", m), a.activation);
+      inner = each(linear(f, at + a.up, m), a.activation);
     }
-    Matrix g = linear(f, at + "mlp.down_proj", inner);
-    if (a.sandwich) g = norm(at + "post_feedforward_layernorm", g);
+    Matrix g = linear(f, at + a.down, inner);
+    if (a.sandwich) g = norm(at + a.after_mlp, g);
     x = plus(x, g);
   }
   x = norm("model.norm", x);
@@ -303,6 +320,22 @@ inline Matrix bloom(const File& f, const Sizes& s, const std::vector<int>& ids) 
     x = plus(x, linear(f, at + "mlp.dense_4h_to_h", inner));
   }
   return unembed(f, "transformer.word_embeddings.weight", layer_norm(f, "transformer.ln_f", x));
+}
+
+inline Matrix internlm2(const File& f, const Sizes& s, std::size_t groups, const std::vector<int>& ids) {
+  constexpr double kEpsilon = 1e-5;
+  Matrix x = embedding(f, "model.tok_embeddings.weight", ids);
+  for (std::size_t i = 0; i < s.layers; ++i) {
+    const std::string at = "model.layers." + std::to_string(i) + ".";
+    const Heads h =
+        split_groups(linear(f, at + "attention.wqkv", rms_norm(f, at + "attention_norm", x, kEpsilon)), s.dim, groups);
+    const Matrix a = attend(rotary(h.q, s.dim, s.dim), rotary(h.k, s.dim, s.dim), h.v, s.dim);
+    x = plus(x, linear(f, at + "attention.wo", a));
+    const Matrix m = rms_norm(f, at + "ffn_norm", x, kEpsilon);
+    const Matrix inner = times(each(linear(f, at + "feed_forward.w1", m), silu), linear(f, at + "feed_forward.w3", m));
+    x = plus(x, linear(f, at + "feed_forward.w2", inner));
+  }
+  return linear(f, "output", rms_norm(f, "model.norm", x, kEpsilon));
 }
 
 // -- OPT

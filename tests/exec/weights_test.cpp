@@ -168,6 +168,34 @@ TEST(WeightNames, OfExpertsInOneTensorSayWhereEachStands) {
   }
 }
 
+// transformers, modeling_deepseek_v3.py (rope_interleave) and modeling_glm4.py: columns 2i and 2i + 1 rotate together;
+// here i and i + R/2 do.
+TEST(WeightNames, OfRotatedRowsSayWhereTheirPairsStand) {
+  const auto rows = [](const models::Model& model, const char* logical, std::int64_t count) {
+    const FilePlace place = place_in_file(models::weight_names(model), {.name = logical, .logical_shape = {count, 4}});
+    std::vector<std::int64_t> out;
+    for (std::int64_t row = 0; row < count; ++row) out.push_back(place.row(row));
+    return out;
+  };
+  using Rows = std::vector<std::int64_t>;
+  models::Model deepseek;
+  deepseek.family = Family::deepseek_v3;
+  deepseek.positions = models::Positions::rope;
+  deepseek.latent = {.q_rank = 8, .kv_rank = 3, .nope = 2, .rope = 4, .value = 2};
+  deepseek.head_dim = 6;
+  EXPECT_EQ(rows(deepseek, "h.0.attn.q_b.weight", 12), (Rows{0, 1, 2, 4, 3, 5, 6, 7, 8, 10, 9, 11}));
+  EXPECT_EQ(rows(deepseek, "h.0.attn.kv_a.weight", 7), (Rows{0, 1, 2, 3, 5, 4, 6}));
+  EXPECT_EQ(rows(deepseek, "h.0.attn.kv_b.weight", 4), (Rows{0, 1, 2, 3}));
+  models::Model glm;
+  glm.family = Family::glm4;
+  glm.positions = models::Positions::rope;
+  glm.head_dim = 8, glm.rotary_share = 0.5;
+  EXPECT_EQ(rows(glm, "h.0.attn.k.bias", 8), (Rows{0, 2, 1, 3, 4, 5, 6, 7}));
+  EXPECT_EQ(rows(glm, "h.0.attn.v.weight", 8), (Rows{0, 1, 2, 3, 4, 5, 6, 7}));
+  glm.family = Family::glm4_moe;  // transformers, modeling_glm4_moe.py: half of the columns apart
+  EXPECT_EQ(rows(glm, "h.0.attn.k.weight", 8), (Rows{0, 1, 2, 3, 4, 5, 6, 7}));
+}
+
 /// A model of each family through a checkpoint of an odd plan into a folder, and back.
 class Exported : public ::testing::TestWithParam<Family> {
  protected:
@@ -332,7 +360,9 @@ INSTANTIATE_TEST_SUITE_P(Families, Exported,
                          ::testing::Values(Family::gpt, Family::llama, Family::bert, Family::mistral, Family::qwen2,
                                            Family::qwen3, Family::gemma, Family::gemma2, Family::gpt_neox, Family::phi3,
                                            Family::opt, Family::falcon, Family::bloom, Family::nemotron,
-                                           Family::mixtral, Family::qwen3_moe, Family::gpt_oss, Family::llama4),
+                                           Family::mixtral, Family::qwen3_moe, Family::gpt_oss, Family::llama4,
+                                           Family::gemma3, Family::glm4, Family::smollm3, Family::internlm2,
+                                           Family::glm4_moe),
                          [](const auto& one) { return std::string(models::name_of(one.param)); });
 
 TEST(Exporting, RefusesWhatTheFamilysClassCannotSay) {

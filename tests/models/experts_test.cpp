@@ -132,6 +132,32 @@ const std::vector<Configuration>& configurations() {
            "max_position_embeddings": 131072, "num_attention_heads": 64, "num_experts_per_tok": 4,
            "num_hidden_layers": 24, "num_key_value_heads": 8, "num_local_experts": 32, "sliding_window": 128,
            "vocab_size": 201088})"},
+      {"kimi-k2", 1'026'408'209'408, 32.6, 0.3,  // the card's: 1 trillion, 32 billion active
+       R"({"architectures": ["DeepseekV3ForCausalLM"], "model_type": "kimi_k2", "attention_bias": false,
+           "first_k_dense_replace": 1, "hidden_act": "silu", "hidden_size": 7168, "intermediate_size": 18432,
+           "kv_lora_rank": 512, "max_position_embeddings": 131072, "moe_intermediate_size": 2048, "moe_layer_freq": 1,
+           "n_group": 1, "n_routed_experts": 384, "n_shared_experts": 1, "norm_topk_prob": true,
+           "num_attention_heads": 64, "num_experts_per_tok": 8, "num_hidden_layers": 61, "num_key_value_heads": 64,
+           "num_nextn_predict_layers": 0, "q_lora_rank": 1536, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
+           "rms_norm_eps": 1e-06, "rope_theta": 50000.0, "routed_scaling_factor": 2.827, "scoring_func": "sigmoid",
+           "topk_group": 1, "topk_method": "noaux_tc", "v_head_dim": 128, "vocab_size": 163840})"},
+      {"glm-4.5", 352'797'814'784, 33.6, 0.05,  // the card's 32 are without table and head (1.55)
+       R"({"architectures": ["Glm4MoeForCausalLM"], "model_type": "glm4_moe", "attention_bias": true,
+           "first_k_dense_replace": 3, "head_dim": 128, "hidden_act": "silu", "hidden_size": 5120,
+           "intermediate_size": 12288, "max_position_embeddings": 131072, "moe_intermediate_size": 1536,
+           "n_group": 1, "n_routed_experts": 160, "n_shared_experts": 1, "norm_topk_prob": true,
+           "num_attention_heads": 96, "num_experts_per_tok": 8, "num_hidden_layers": 92, "num_key_value_heads": 8,
+           "num_nextn_predict_layers": 1, "partial_rotary_factor": 0.5, "rms_norm_eps": 1e-05,
+           "rope_theta": 1000000, "routed_scaling_factor": 2.5, "topk_group": 1, "use_qk_norm": true,
+           "vocab_size": 151552})"},
+      {"glm-4.5-air", 106'852'245'504, 13.2, 0.4,  // the card's 12 are without 1.24
+       R"({"model_type": "glm4_moe", "attention_bias": true, "first_k_dense_replace": 1, "head_dim": 128,
+           "hidden_size": 4096, "intermediate_size": 10944, "max_position_embeddings": 131072,
+           "moe_intermediate_size": 1408, "n_group": 1, "n_routed_experts": 128, "n_shared_experts": 1,
+           "norm_topk_prob": true, "num_attention_heads": 96, "num_experts_per_tok": 8, "num_hidden_layers": 46,
+           "num_key_value_heads": 8, "num_nextn_predict_layers": 1, "partial_rotary_factor": 0.5,
+           "rms_norm_eps": 1e-05, "rope_theta": 1000000, "routed_scaling_factor": 1.0, "topk_group": 1,
+           "use_qk_norm": false, "vocab_size": 151552})"},
       {"", 107'769'861'120, 17, 0.5,  // Llama 4 Scout's language model; the card's 109 are with what reads images
        R"({"architectures": ["Llama4ForConditionalGeneration"], "model_type": "llama4", "text_config": {
            "model_type": "llama4_text", "attention_chunk_size": 8192, "head_dim": 128, "hidden_act": "silu",
@@ -359,7 +385,8 @@ TEST(MixturesOfExperts, RefuseConfigurationsThatAModelCannotSay) {
                "model_type": ")" +
            type + "\"" + more + "}";
   };
-  for (const char* type : {"mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3", "gpt_oss", "llama4_text"})
+  for (const char* type : {"mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3", "gpt_oss", "llama4_text",
+                           "kimi_k2", "glm4_moe"})
     EXPECT_EQ(message_of(config(type, "")), "(accepted)") << type;
   for (const auto& [type, more] :
        std::vector<std::pair<const char*, const char*>>{{"mixtral", R"("hidden_act": "relu")"},

@@ -144,6 +144,76 @@ const std::vector<Published>& published() {
            "intermediate_size": 73728, "layer_norm_eps": 1e-05, "max_position_embeddings": 4096,
            "num_attention_heads": 96, "num_hidden_layers": 96, "num_key_value_heads": 8,
            "partial_rotary_factor": 0.5, "rope_theta": 10000.0, "tie_word_embeddings": false, "vocab_size": 256000})"},
+      {"gemma3-1b", 999'885'952,
+       R"({"architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text", "attention_bias": false,
+           "attn_logit_softcapping": null, "final_logit_softcapping": null, "head_dim": 256,
+           "hidden_activation": "gelu_pytorch_tanh", "hidden_size": 1152, "intermediate_size": 6912,
+           "max_position_embeddings": 32768, "num_attention_heads": 4, "num_hidden_layers": 26,
+           "num_key_value_heads": 1, "query_pre_attn_scalar": 256, "rms_norm_eps": 1e-06,
+           "rope_local_base_freq": 10000, "rope_scaling": null, "rope_theta": 1000000, "sliding_window": 512,
+           "sliding_window_pattern": 6, "vocab_size": 262144})"},
+      {"gemma3-27b", 27'009'346'304,  // the language model's part of the file of text and images
+       R"({"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3", "text_config": {
+           "head_dim": 128, "hidden_size": 5376, "intermediate_size": 21504, "model_type": "gemma3_text",
+           "num_attention_heads": 32, "num_hidden_layers": 62, "num_key_value_heads": 16,
+           "query_pre_attn_scalar": 168, "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+           "sliding_window": 1024}, "vision_config": {"hidden_size": 1152, "num_hidden_layers": 27}})"},
+      {"", 3'030'371'328,  // StarCoder2 3B
+       R"({"model_type": "starcoder2", "hidden_act": "gelu_pytorch_tanh", "hidden_size": 3072,
+           "intermediate_size": 12288, "max_position_embeddings": 16384, "num_attention_heads": 24,
+           "num_hidden_layers": 30, "num_key_value_heads": 2, "norm_epsilon": 1e-05, "rope_theta": 999999.4420358813,
+           "sliding_window": 4096, "use_bias": true, "vocab_size": 49152})"},
+      {"", 15'957'889'024,  // StarCoder2 15B
+       R"({"model_type": "starcoder2", "hidden_size": 6144, "intermediate_size": 24576, "num_attention_heads": 48,
+           "num_hidden_layers": 40, "num_key_value_heads": 4, "max_position_embeddings": 16384,
+           "tie_word_embeddings": false, "rope_theta": 100000, "sliding_window": 4096, "vocab_size": 49152})"},
+      {"", 2'795'443'200,  // StableLM 3B 4E1T
+       R"({"model_type": "stablelm", "hidden_size": 2560, "intermediate_size": 6912, "layer_norm_eps": 1e-05,
+           "max_position_embeddings": 4096, "num_attention_heads": 32, "num_hidden_layers": 32,
+           "num_key_value_heads": 32, "partial_rotary_factor": 0.25, "use_qkv_bias": false, "vocab_size": 50304})"},
+      {"", 7'737'708'544,  // InternLM2 7B
+       R"({"architectures": ["InternLM2ForCausalLM"], "model_type": "internlm2", "bias": false, "hidden_act": "silu",
+           "hidden_size": 4096, "intermediate_size": 14336, "max_position_embeddings": 32768,
+           "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8, "rms_norm_eps": 1e-05,
+           "rope_scaling": {"factor": 2.0, "type": "dynamic"}, "rope_theta": 1000000, "vocab_size": 92544})"},
+      {"", 9'399'951'360,  // GLM-4 9B
+       R"({"model_type": "glm", "attention_bias": true, "head_dim": 128, "hidden_size": 4096,
+           "intermediate_size": 13696, "max_position_embeddings": 131072, "num_attention_heads": 32,
+           "num_hidden_layers": 40, "num_key_value_heads": 2, "partial_rotary_factor": 0.5, "rms_norm_eps": 1.5625e-07,
+           "rope_theta": 10000.0, "vocab_size": 151552})"},
+      {"", 9'400'279'040,  // GLM-4 9B of April 2025
+       R"({"model_type": "glm4", "attention_bias": true, "head_dim": 128, "hidden_size": 4096,
+           "intermediate_size": 13696, "max_position_embeddings": 32768, "num_attention_heads": 32,
+           "num_hidden_layers": 40, "num_key_value_heads": 2, "partial_rotary_factor": 0.5, "rms_norm_eps": 1e-05,
+           "rope_theta": 10000.0, "vocab_size": 151552})"},
+      {"", 360'748'032,  // ERNIE 4.5 0.3B
+       R"({"model_type": "ernie4_5", "head_dim": 128, "hidden_size": 1024, "intermediate_size": 3072,
+           "max_position_embeddings": 131072, "num_attention_heads": 16, "num_hidden_layers": 18,
+           "num_key_value_heads": 2, "rms_norm_eps": 1e-05, "rope_theta": 500000.0, "tie_word_embeddings": true,
+           "use_bias": false, "vocab_size": 103424})"},
+      {"", 36'151'104'512,  // Seed-OSS 36B
+       R"({"model_type": "seed_oss", "attention_bias": true, "attention_dropout": 0.1, "attention_out_bias": false,
+           "head_dim": 128, "hidden_size": 5120, "intermediate_size": 27648, "max_position_embeddings": 524288,
+           "mlp_bias": false, "num_attention_heads": 80, "num_hidden_layers": 64, "num_key_value_heads": 8,
+           "residual_dropout": 0.1, "rms_norm_eps": 1e-06, "rope_theta": 10000000.0, "vocab_size": 155136})"},
+      {"smollm3-3b", 3'075'098'624,
+       R"({"model_type": "smollm3", "attention_bias": false, "hidden_act": "silu", "hidden_size": 2048,
+           "intermediate_size": 11008, "max_position_embeddings": 65536, "no_rope_layer_interval": 4,
+           "no_rope_layers": [1, 1, 1, 0, 1, 1, 1, 0, 1, 1, 1, 0, 1, 1, 1, 0, 1, 1, 1, 0, 1, 1, 1, 0, 1, 1, 1, 0,
+                              1, 1, 1, 0, 1, 1, 1, 0],
+           "num_attention_heads": 16, "num_hidden_layers": 36, "num_key_value_heads": 4, "rms_norm_eps": 1e-06,
+           "rope_theta": 5000000.0, "tie_word_embeddings": true, "use_sliding_window": false, "vocab_size": 128256})"},
+      {"", 8'170'848'256,  // Granite 3.0 8B
+       R"({"model_type": "granite", "attention_bias": false, "attention_dropout": 0.1,
+           "attention_multiplier": 0.0078125, "embedding_multiplier": 12.0, "hidden_size": 4096,
+           "intermediate_size": 12800, "logits_scaling": 16.0, "max_position_embeddings": 4096, "mlp_bias": false,
+           "num_attention_heads": 32, "num_hidden_layers": 40, "num_key_value_heads": 8, "residual_multiplier": 0.22,
+           "rms_norm_eps": 1e-05, "rope_theta": 10000, "tie_word_embeddings": true, "vocab_size": 49155})"},
+      {"", 124'697'433,  // RoBERTa base
+       R"({"architectures": ["RobertaForMaskedLM"], "model_type": "roberta", "hidden_act": "gelu",
+           "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "hidden_size": 768,
+           "intermediate_size": 3072, "layer_norm_eps": 1e-05, "max_position_embeddings": 514,
+           "num_attention_heads": 12, "num_hidden_layers": 12, "type_vocab_size": 1, "vocab_size": 50265})"},
   };
   return kAll;
 }
@@ -186,7 +256,7 @@ TEST(Families, AllHaveOneEntryWithAName) {
     for (const char* type : one.model_types) EXPECT_TRUE(types.insert(type).second) << type;
     EXPECT_STREQ(name_of(one.family), one.name);
   }
-  EXPECT_EQ(families().size(), static_cast<std::size_t>(Family::llama4) + 1);
+  EXPECT_EQ(families().size(), static_cast<std::size_t>(Family::dlrm));
 }
 
 // -- features, as operators -------------------------------------------------------------------------------------------
@@ -233,6 +303,53 @@ TEST(Families, GemmaTwoAlternatesWindowsUnderCaps) {
   const double scores = 4.0 * 32 * 128, layers = 46;  // FLOPs of a key, of a query, twice
   EXPECT_DOUBLE_EQ(flops_per_token_forward(whole, 8192) - flops_per_token_forward(m, 8192),
                    scores * (8192 - 4096) * layers / 2);
+}
+
+TEST(Families, GemmaThreeRotatesItsWindowsAtTheirOwnRates) {
+  const Model m = catalogue("gemma3-27b");
+  for (const std::int64_t layer : {0, 4, 5, 6, 11, 61}) {
+    const bool all = layer % 6 == 5;
+    const LayerProgram program = block(m, layer, 8192);
+    EXPECT_EQ(only_op(program.forward, OpKind::attention).window, all ? 0 : 1024) << layer;
+    for (const Op& rope : {only_op(program.forward, OpKind::rope), only_op(program.backward, OpKind::rope_grad)}) {
+      EXPECT_EQ(rope.epsilon, all ? 1e6 : 1e4) << layer;
+      EXPECT_EQ(rope.rope_scaling.factor, all ? 8 : 1) << layer;
+    }
+  }
+  EXPECT_EQ(read(R"({"model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240,
+                     "num_hidden_layers": 34, "sliding_window": 1024, "rope_parameters": {
+                       "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 500000.0},
+                       "sliding_attention": {"rope_type": "default", "rope_theta": 20000.0}}})")
+                .rope_theta,
+            500000)
+      << "transformers 5";
+}
+
+TEST(Families, SmolLmThreeDoesNotRotateEveryFourthLayer) {
+  const Model m = catalogue("smollm3-3b");
+  for (const std::int64_t layer : {0, 2, 3, 4, 35}) {
+    const std::vector<Op> ops = ops_of(block(m, layer).forward), grads = ops_of(block(m, layer).backward);
+    const auto rotates = [](OpKind kind) { return [kind](const Op& op) { return op.kind == kind; }; };
+    EXPECT_EQ(std::any_of(ops.begin(), ops.end(), rotates(OpKind::rope)), layer % 4 != 3) << layer;
+    EXPECT_EQ(std::any_of(grads.begin(), grads.end(), rotates(OpKind::rope_grad)), layer % 4 != 3) << layer;
+  }
+  const char* kSmall = R"({"model_type": "smollm3", "hidden_size": 64, "intermediate_size": 128,
+      "max_position_embeddings": 64, "num_attention_heads": 4, "num_hidden_layers": 6, "vocab_size": 99,
+      "no_rope_layers": )";
+  EXPECT_EQ(read(kSmall + std::string("[1, 0, 1, 0, 1, 0]}")).unrotated_period, 2);
+  EXPECT_EQ(read(kSmall + std::string("[1, 1, 1, 1, 1, 1]}")).unrotated_period, 0);
+  EXPECT_NE(refused(kSmall + std::string("[1, 0, 0, 1, 1, 1]}")).find("follow no period"), std::string::npos);
+}
+
+TEST(Families, AWindowsOwnRatesNeedAWindowAndUnrotatedLayersNeedOthersThatRotate) {
+  const std::string base =
+      "family: llama\nname: x\nlayers: 4\nhidden: 64\nheads: 4\nffn_hidden: 128\nvocab: 99\nmax_sequence: 64\n";
+  for (const char* key : {"window_theta: 1000", "unrotated_period: 1", "positions: learned\nunrotated_period: 2"}) {
+    const auto model = parse_model(base + key + "\n", "model.yaml");
+    ASSERT_FALSE(model) << key;
+    EXPECT_EQ(model.error().front().code, "E0112") << key;
+  }
+  EXPECT_TRUE(parse_model(base + "window: 16\nwindow_theta: 1000\nunrotated_period: 2\n", "model.yaml"));
 }
 
 TEST(Families, AWindowCountsTheKeysThatItLeaves) {

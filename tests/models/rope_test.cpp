@@ -48,6 +48,23 @@ TEST(RopeRates, OfLlama3KeepFastPairsAndDivideSlowOnes) {
   EXPECT_LT(scaled[29], plain[29]);
 }
 
+// Kimi K2: both bounds are one turn, which 4,096 tokens make between pairs 19 and 20; the ramp is one pair wide.
+TEST(RopeRates, OfYarnMayHaveOneBound) {
+  const auto model = parse_model(R"({"model_type": "kimi_k2", "hidden_size": 64, "intermediate_size": 128,
+      "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 99, "max_position_embeddings": 131072,
+      "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "kv_lora_rank": 16,
+      "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "rope_theta": 50000.0, "rope_scaling": {
+      "beta_fast": 1.0, "beta_slow": 1.0, "factor": 32.0, "mscale": 1.0, "mscale_all_dim": 1.0,
+      "original_max_position_embeddings": 4096, "type": "yarn"}})",
+                                 "config.json");
+  ASSERT_TRUE(model) << base::render(model.error(), false);
+  const std::vector<double> plain = rope_rates(50000, {}, 64), scaled = rope_rates(50000, model->rope_scaling, 64);
+  EXPECT_GT(4096 * plain[19] / (2 * kPi), 1);
+  EXPECT_LT(4096 * plain[20] / (2 * kPi), 1);
+  for (std::size_t i = 0; i <= 19; ++i) EXPECT_EQ(scaled[i], plain[i]) << i;
+  for (std::size_t i = 20; i < 32; ++i) EXPECT_DOUBLE_EQ(scaled[i], plain[i] / 32) << i;
+}
+
 // DeepSeek-V3: 10000, factor 40, 4096 tokens, 64 columns: pairs up to 10 keep their rate, those from 23 on are divided.
 TEST(RopeRates, OfYarnGoFromWholeToDividedBetweenTwoPairs) {
   const RopeScaling scaling{.kind = RopeKind::yarn, .factor = 40, .original = 4096, .low = 1, .high = 32};

@@ -57,6 +57,7 @@ Machine::Machine(std::span<const JobOnCluster> jobs, const Traffic& traffic, con
       training_step_(options.training_step) {
   compute_.resize(jobs.size());
   notes_.resize(jobs.size());
+  under_way_.resize(jobs.size(), 0);
   mean_.resize(jobs.size());
   host_.resize(jobs.size());
   for (std::size_t j = 0; j < jobs.size(); ++j) {
@@ -83,6 +84,7 @@ Machine::Machine(std::span<const JobOnCluster> jobs, const Traffic& traffic, con
 
 Replay Machine::run() {
   for (Actor& actor : actors_) advance(actor);
+  for (std::size_t j = 0; j < jobs_.size(); ++j) join(static_cast<int>(j));
   while (const std::optional<Picoseconds> time = next()) {
     happen(*time);
     if (periods_ && periods_->due(actors_[periods_->leader()].entry)) look();
@@ -160,6 +162,7 @@ void Machine::happen(Picoseconds time) {
     Meeting& meeting = meetings_[at(m)];
     meeting.state = Meeting::State::ended;
     meeting.end = time;
+    --under_way_[at(actors_[at(meeting.actors.front())].job)];
     moved_.insert(moved_.end(), meeting.actors.begin(), meeting.actors.end());
   }
   while (!starts_.empty() && starts_.front().first == time) {
@@ -172,6 +175,19 @@ void Machine::happen(Picoseconds time) {
   std::sort(moved_.begin(), moved_.end());
   moved_.erase(std::unique(moved_.begin(), moved_.end()), moved_.end());
   for (const int a : moved_) advance(actors_[at(a)]);
+  for (std::size_t j = 0; j < jobs_.size(); ++j) join(static_cast<int>(j));
+}
+
+// All hosts of a job wait and nothing of it is under way: they join the messages that others have come to need.
+void Machine::join(int job) {
+  for (bool moved = true; moved && under_way_[at(job)] == 0;) {
+    moved = false;
+    for (Actor& actor : actors_) {
+      if (actor.job != job || !waits(actor)) continue;
+      attend(actor, true);
+      moved |= advance(actor);
+    }
+  }
 }
 
 Replay Machine::result() {
@@ -230,24 +246,30 @@ bool Machine::may_start(const Actor& actor, const Pending& p) {
 
 // From now on the compute stream waits for the awaited messages: those that cannot overlap start here, together with
 // the earlier messages on their streams. A waiting host also receives what is sent to it, but starts no collective that
-// nobody needs yet, since it continues computing once the needed ones have ended. Its own sends are needed at the other
-// end: a stage with only an embedding sends the result of its tensor group's sum.
-void Machine::attend(Actor& actor) {
+// nobody needs yet, since it continues computing once the needed ones have ended. Needed is also what a message waits
+// for that starts here: a stage with only an embedding sends the result of its tensor group's sum. `joins`: and for
+// what another rank has come.
+void Machine::attend(Actor& actor, bool joins) {
+  if (std::none_of(actor.messages.begin(), actor.messages.end(),
+                   [&](const Pending& p) { return p.awaited && (!p.ended || p.end > actor.compute_free); }))
+    return;  // what is awaited has long come
   std::array<bool, kStreams> followed{};
-  std::vector<const Pending*> sent;
-  const auto is_sent = [&](const Pending& p) {
-    return std::any_of(sent.begin(), sent.end(),
-                       [&](const Pending* s) { return message_waits(uses(actor, *s), uses(actor, p)); });
+  std::vector<const Pending*> begun;
+  const auto needed = [&](const Pending& p) {
+    return p.awaited || (joins && gathering_.contains(p.key)) ||
+           std::any_of(begun.begin(), begun.end(),
+                       [&](const Pending* b) { return message_waits(uses(actor, *b), uses(actor, p)); });
   };
   for (auto p = actor.messages.rbegin(); p != actor.messages.rend(); ++p) {
     const auto stream = static_cast<std::size_t>(p->step->stream);
     const bool alone = p->step->kind == StepKind::collective || p->step->kind == StepKind::copy;
-    if (!followed[stream] && !p->awaited && alone && !is_sent(*p)) continue;
+    if (p->ended || (!followed[stream] && alone && !needed(*p))) continue;
     followed[stream] = true;
     p->attended = true;
-    if (p->step->kind == StepKind::send && !p->started) sent.push_back(&*p);
-    if (!p->started && p->step->kind != StepKind::send && !actor.pricing->overlaps(p->step->stream))
-      p->ready = std::max(p->ready, actor.compute_free);
+    if (p->started) continue;
+    begun.push_back(&*p);
+    if (p->step->kind != StepKind::send && !actor.pricing->overlaps(p->step->stream))
+      p->ready = std::max({p->ready, actor.compute_free, now_});
   }
 }
 
@@ -282,9 +304,10 @@ void Machine::end_step(Actor& actor) {
   actor.compute_free = end;
 }
 
-// Messages that ended before the compute stream's present time can no longer delay it.
+// Messages that ended before the compute stream's present time can no longer delay it. For what another stage sent the
+// host waits at its first use, which it may come to before the device does.
 bool Machine::past(const Actor& actor, const Pending& p) {
-  return p.end <= actor.compute_free;
+  return p.end <= actor.compute_free && (p.awaited || p.step->stream != plan::Stream::pipeline_recv);
 }
 void Machine::forget(const Pending& p) {
   if (--meetings_[at(p.meeting)].holders == 0) free_.push_back(p.meeting);
@@ -309,6 +332,7 @@ void Machine::meet(Actor& actor, Pending& p) {
   meeting.actors.push_back(actor.index);
   if (static_cast<int>(meeting.actors.size()) < meeting.expected) return;
   meeting.state = Meeting::State::complete;
+  ++under_way_[at(actor.job)];
   ENSURE(meeting.start >= now_, "a message of {} ps is announced at {} ps", meeting.start, now_);
   gathering_.erase(found);
   starts_.emplace_back(meeting.start, p.meeting);

@@ -83,6 +83,7 @@ class Machine : private plan::Walker<Machine, Actor> {
   // -- the clock
   [[nodiscard]] std::optional<Picoseconds> next();
   void happen(Picoseconds time);
+  void join(int job);
   Replay result();
 
   // -- one actor: what plan::Walker asks for
@@ -92,7 +93,7 @@ class Machine : private plan::Walker<Machine, Actor> {
   [[nodiscard]] static bool may_start(const Actor& actor, const Pending& p);
   void start(Actor& actor, Pending& p);
   bool ends(Actor& actor, Pending& p);
-  void attend(Actor& actor);
+  void attend(Actor& actor, bool joins = false);
   void compute(Actor& actor, const plan::Visit& visit);
   void end_step(Actor& actor);
   [[nodiscard]] static bool past(const Actor& actor, const Pending& p);
@@ -132,6 +133,7 @@ class Machine : private plan::Walker<Machine, Actor> {
   std::vector<int> free_;
   std::vector<std::pair<Picoseconds, int>> starts_;  // heap
   std::vector<int> moved_;
+  std::vector<int> under_way_;  // by job: messages that have begun, or will at a known time
   Picoseconds now_ = 0;
   std::vector<std::vector<plan::Span>> notes_;
   std::int64_t noted_ = 0, left_out_ = 0;  // spans

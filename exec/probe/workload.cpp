@@ -9,7 +9,7 @@
 
 #include "models/expand.h"
 #include "models/fp8.h"
-#include "plan/lower/lower.h"
+#include "plan/outline/outline.h"
 
 namespace orrery::exec {
 namespace {

@@ -28,10 +28,6 @@ struct LowerOptions {
   bool keep_logits = false;  ///< the head's logits stay in a persistent buffer, for sampling
 };
 
-/// The type in which gradients are kept and reduced: fp32 for fp32 and bf16 (Megatron-LM accumulates bf16 gradients in
-/// fp32), fp16 for fp16 (Micikevicius et al. 2018).
-[[nodiscard]] models::DType gradient_dtype(models::DType precision);
-
 /// The parts and operators of a recomputed layer that backward really needs.
 [[nodiscard]] std::vector<models::Part> needed_parts(const models::LayerProgram& program);
 

@@ -125,8 +125,10 @@ struct Outline {
 /// Ranks of such a group of this bucket; a message over fewer than two is no message.
 [[nodiscard]] int ranks_of(Over over, bool experts, const PlanSpec& spec);
 
-/// Element types: of gradients as they are kept and reduced, and of parameters as compute reads them.
+/// Element types. Of gradients as they are kept and reduced: fp32 for fp32 and bf16 (Megatron-LM accumulates bf16
+/// gradients in fp32), fp16 for fp16 (Micikevicius et al. 2018).
 [[nodiscard]] models::DType gradient_dtype(models::DType precision);
+/// Of parameters as compute reads them.
 [[nodiscard]] models::DType compute_dtype(models::DType precision);
 /// Whether updates change fp32 masters, from which parameters are rounded.
 [[nodiscard]] bool has_master(const PlanSpec& spec);

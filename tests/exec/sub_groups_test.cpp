@@ -5,6 +5,7 @@
 #include "models/dtype.h"
 #include "plan/lower/buckets.h"
 #include "plan/lower/lower.h"
+#include "plan/outline/outline.h"
 #include "tests/exec/training.h"
 
 namespace orrery::exec {

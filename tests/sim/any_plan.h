@@ -127,7 +127,7 @@ class AnyPlans {
     const auto& [site, cluster, model, stack] = at;
     const plan::PlanSpec spec = spec_of(dice, *model, *cluster, site);
     auto made = plan::make_plan(model, cluster, spec);
-    if (!made || stops(*made, stack)) return std::nullopt;
+    if (!made) return std::nullopt;
     AnyPlan out;
     auto& pricing = prices_[{site.cluster, cluster->size(), stack}];
     if (!pricing) pricing = std::make_shared<cost::Pricing>(cluster, bare(testing::stack(stack)));
@@ -138,11 +138,6 @@ class AnyPlans {
     out.traits = traits_of(*made, *model, site, stack);
     out.plan = *std::move(made);
     return out;
-  }
-
-  /// The replay of a balancing loss in a pipeline without any overlap may stop: stages wait for each other's sums.
-  static bool stops(const plan::Plan& plan, const std::string& stack) {
-    return plan.model().experts.aux_coefficient > 0 && plan.spec().pipeline > 1 && stack == "orrery-cpu";
   }
 
   /// What a framework keeps besides, the closed form alone knows: here the schedule's buffers are compared.

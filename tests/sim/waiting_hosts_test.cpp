@@ -1,0 +1,96 @@
+/// What a host does while it waits, and what it waits for.
+#include <gtest/gtest.h>
+
+#include "plan/lower/lower.h"
+#include "sim/simulate.h"
+#include "tests/sim/search_support.h"
+#include "tests/sim/small_clusters.h"
+
+namespace orrery::sim {
+namespace {
+
+plan::Plan planned(const std::shared_ptr<const models::Model>& model,
+                   const std::shared_ptr<const clusters::Cluster>& cluster, const plan::PlanSpec& spec) {
+  auto made = plan::make_plan(model, cluster, spec);
+  if (!made) throw std::runtime_error(base::render(made.error(), false));
+  return *std::move(made);
+}
+
+/// A mixture whose balancing loss all stages sum between the last forward pass and the first backward one.
+plan::Plan balanced(plan::PlanSpec spec) {
+  auto model = std::make_shared<models::Model>(*testing::model("tiny-moe"));
+  model->layers = 4;
+  model->experts.aux_coefficient = 0.01;
+  spec.order = plan::Order::gpipe;
+  spec.batch = 4 * spec.data;
+  spec.sequence = 32;
+  spec.vocab_multiple = 1;
+  return planned(model, testing::cluster("localhost-4"), spec);
+}
+
+TEST(WaitingHosts, JoinASumThatAnotherStageWaitsFor) {
+  // The first stage waits for a gradient, which the second computes once both have summed what the layers counted. If
+  // its tensor group or its experts meet first in the backward pass, nothing of its own waits for that sum by then.
+  std::vector<plan::PlanSpec> specs(3);
+  specs[0].pipeline = 2, specs[0].tensor = 2;
+  specs[1].pipeline = 2, specs[1].context = 2, specs[1].expert = 2;
+  specs[2].pipeline = 2, specs[2].data = 2;
+  const auto cluster = testing::cluster("localhost-4");
+  for (const plan::PlanSpec& spec : specs) {
+    const plan::Plan plan = balanced(spec);
+    const double apart = simulate(plan, cost::Pricing(cluster, testing::stack("orrery-cpu"))).prediction.step_time_s;
+    const double beside =
+        simulate(plan, cost::Pricing(cluster, testing::stack("orrery-cpu-overlap"))).prediction.step_time_s;
+    EXPECT_GT(apart, beside) << plan::describe(spec) << ": messages that advance only while their rank waits";
+    EXPECT_LT(apart, 2 * beside) << plan::describe(spec);
+  }
+}
+
+/// Steps that ended before their host could have issued them: it waits for what another stage sends, then issues.
+int issued_too_early(const plan::Plan& plan, const cost::Pricing& pricing) {
+  const plan::Schedule schedule = plan::lower(plan);
+  const Simulation s = simulate(plan, schedule, pricing, {.every_micro_batch = true});
+  std::map<std::tuple<int, int, int>, double> received;  // rank, buffer, micro-batch
+  int early = 0, read = 0;
+  for (const plan::Span& span : s.timeline.spans) {
+    const plan::RankClass& c = schedule.class_of(span.rank);
+    const plan::Entry entry = c.program[static_cast<std::size_t>(span.at.entry)];
+    const plan::Step& step =
+        c.blocks[static_cast<std::size_t>(entry.block)].steps[static_cast<std::size_t>(span.at.step)];
+    if (step.kind == plan::StepKind::recv)
+      for (const int buffer : step.writes) received[{span.rank, buffer, span.micro_batch}] = span.end;
+    if (step.kind != plan::StepKind::compute) continue;
+    for (const int buffer : step.reads) {
+      const auto found = received.find({span.rank, buffer, span.micro_batch});
+      if (found == received.end()) continue;
+      ++read;
+      if (span.end < found->second + pricing.host_time(step.ops).value - 1e-9) ++early;
+      received.erase(found);  // the first that reads it waits
+    }
+  }
+  EXPECT_GT(read, 20);
+  return early;
+}
+
+TEST(WaitingHosts, IssueWhatReadsAMessageOnceItHasCome) {
+  // The host is the slower: were it not for messages, it would have issued a pass long before its turn.
+  const auto cluster = testing::cluster("dgx-a100", 8);
+  cost::Stack stack = testing::stack("orrery-cuda");
+  stack.parameters.push_back({"stack.host_op_time", 500e-6, cost::Unit::seconds, "test"});
+  const cost::Pricing pricing(cluster, stack);
+  for (const plan::Order order : {plan::Order::zb_h1, plan::Order::zb_h2, plan::Order::one_f_one_b})
+    for (const int chunks : {1, 2}) {
+      if (chunks > 1 && order != plan::Order::one_f_one_b) continue;
+      plan::PlanSpec spec;
+      spec.pipeline = 4, spec.data = 2;
+      spec.order = order, spec.virtual_stages = chunks;
+      spec.batch = 16, spec.sequence = 1024;
+      spec.precision = models::DType::bf16;
+      spec.flash = true;
+      EXPECT_EQ(issued_too_early(planned(testing::model("gpt2-124m"), cluster, spec), pricing), 0)
+          << plan::name_of(order) << " " << chunks;
+    }
+}
+
+}  // namespace
+}  // namespace orrery::sim

@@ -218,7 +218,8 @@ Model read_own(const Cursor& at, const std::string& name) {
   if (const Cursor latent = at.optional("latent_attention"); latent.exists()) m.latent = read_latent(latent);
   const Cursor experts = traits_of(m.family).mixture ? at.at("experts") : at.optional("experts");
   if (experts.exists()) m.experts = read_experts(experts, m);
-  for (const Cursor& source : at.optional("sources").one_or_many()) m.sources.push_back(source.text());
+  for (const Cursor& source : at.optional("sources").one_or_many())
+    if (source.exists()) m.sources.push_back(source.text());
   return m;
 }
 

@@ -71,7 +71,8 @@ void read_recommender(const Cursor& at, Model& m) {
   for (const Cursor& one : {layers, rank})
     if (one.exists() && !crosses)
       one.error("E0112", "cross layers belong to another interaction", "interaction: cross");
-  for (const Cursor& source : at.optional("sources").one_or_many()) m.sources.push_back(source.text());
+  for (const Cursor& source : at.optional("sources").one_or_many())
+    if (source.exists()) m.sources.push_back(source.text());
   if (at.findings().failed()) return;
   // The dense features' vector interacts with the tables' vectors, so it must be as wide.
   if (r.bottom_mlp.back() != r.embedding_dim)

@@ -366,6 +366,14 @@ TEST(OwnForm, SaysOfAnotherKindOfModelThatAlone) {
       "transformers with one stack, and recommendation models; not encoders with decoders\n");
 }
 
+TEST(OwnForm, LeavesOutASourceThatSaysNothing) {
+  const Model model = read(
+      "name: x\nlayers: 2\nhidden: 64\nheads: 4\nvocab: 99\nmax_sequence: 64\nsources:\n"
+      "  - # nothing\n  - a paper\n",
+      "model.yaml");
+  EXPECT_EQ(model.sources, std::vector<std::string>{"a paper"});
+}
+
 TEST(OwnForm, RefusesNumbersThatDoNotFitEachOther) {
   const std::string begin = "family: gpt\nlayers: 2\nhidden: 64\nvocab: 9\nmax_sequence: 8\n";
   EXPECT_EQ(refused(begin + "heads: 7\n"),

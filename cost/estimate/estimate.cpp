@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -169,9 +170,9 @@ void Estimator::Memo::passes(StageTimes& t, const plan::Plan& plan, const std::v
   const Pass* ahead = run_ahead(*layers_of.back().costs);
   if (ahead) t.prelude = ahead->compute + ahead->messages - (1 - left) * ahead->exchanges;
   double late_weights = std::max(0.0, host_weights - weights);
-  if (spec.pipeline > 1 && !spec.asynchronous()) {
-    t.forward_issue = {forward_issue(layers_of, issue, left)};
-    t.backward_issue = {backward_issue(layers_of, issue, left, t.prelude)};
+  if (!spec.asynchronous() && !spec.has_server()) {
+    t.forward_issue = {forward_issue(layers_of, issue, left, t.waits_forward)};
+    t.backward_issue = {backward_issue(layers_of, issue, left, t.prelude, t.waits_backward)};
     t.weights_issue = {{host_weights, host_weights}};
     late_weights = 0;
   } else {
@@ -194,8 +195,7 @@ void Estimator::Memo::copy_waits(StageTimes& t, const plan::Plan& plan, int stag
   if (!plan.spec().offload.any()) return;
   const bool head = layers_of.back().costs->kind == LayerKind::head;
   const std::int64_t staying = staying_blocks(plan.spec(), stage, chunk, head, plan.micro_batches());
-  const CopyWaits waits =
-      cost::copy_waits(layers_of, plan.spec(), staying, lockstep(plan.spec()), Pace(layers_of, plan.spec(), *pricing));
+  const CopyWaits waits = cost::copy_waits(layers_of, plan.spec(), staying, lockstep(plan.spec()));
   t.copies = waits.forward + waits.backward;
   t.forward_pass.front() += waits.forward;
   t.backward_pass.front() += waits.backward;
@@ -214,14 +214,16 @@ struct Gathers {
   bool in_backward = false;
 };
 
-/// What a pass over these layers waits for, in their order, and what of it the first one waits for.
-std::pair<double, double> waits_for(const std::vector<Gathers>& layers, double Gathers::*pass) {
-  double waits = 0, hidden = 0;
+/// What a pass over these layers waits for, in their order: for each, seconds of all its layers.
+std::vector<double> waits_for(const std::vector<Gathers>& layers, double Gathers::*pass) {
+  std::vector<double> waits;
+  double hidden = 0;
   for (const Gathers& g : layers) {
-    waits += std::max(0.0, g.gather - hidden) + static_cast<double>(g.count - 1) * std::max(0.0, g.gather - g.*pass);
+    waits.push_back(std::max(0.0, g.gather - hidden) +
+                    static_cast<double>(g.count - 1) * std::max(0.0, g.gather - g.*pass));
     hidden = g.*pass;
   }
-  return {waits, layers.empty() ? 0 : layers.front().gather};
+  return waits;
 }
 
 }  // namespace
@@ -234,12 +236,12 @@ void Estimator::Memo::data_messages(StageTimes& t, const plan::PlanSpec& spec, c
   if (zero < 2) return;
   const bool overlaps = pricing->overlaps(plan::Stream::data);
   const bool beside = overlaps && pricing->calibration().get("stack.reduce_beside", 0) != 0;
-  const Pace pace(layers_of, spec, *pricing);
   std::vector<Gathers> gathers;
+  std::vector<double> reduced;
   for (const LayerRun& run : layers_of) {
     const LayerCosts& c = *run.costs;
     const auto count = static_cast<double>(run.count);
-    double gather = 0, reduce = 0, touch = 0;
+    double gather = 0, reduce = 0, cleared = 0, add = 0;
     bool added = false;
     for (const LayerBucket of : kLayerBuckets) {
       const std::int64_t own = c.elements_of(of);
@@ -262,28 +264,46 @@ void Estimator::Memo::data_messages(StageTimes& t, const plan::PlanSpec& spec, c
       if (zeroed > 0) {
         models::Op zeroing = plan::zeroed_in_pass(b, spec).items.front().ops.front();
         zeroing.m = zeroed;
-        touch += op(zeroing);
+        cleared += op(zeroing);
       }
       const ReductionTimes times = ends->reduction(b, spec, plan::Reduces::in_every_pass, groups);
       gather += times.gather;
       reduce += times.all.over_tensor + times.all.messages;
       // Uncompressed, the sums of a layer's buckets are added up in one step.
-      touch += spec.compresses() ? times.all.compute : times.joined;
-      if (!spec.compresses() && !std::exchange(added, true)) touch += dispatch();
+      add += spec.compresses() ? times.all.compute : times.joined;
+      if (!spec.compresses() && !std::exchange(added, true)) add += dispatch();
     }
-    t.backward += count * touch;
-    const double backward = overlaps ? pace.backward(c) : 0;
-    // The reduction overlaps with the next layer's backward pass, and shares the network with that layer's gather.
-    const double exposed = beside ? std::max(0.0, reduce - std::max(0.0, backward - gather)) : reduce;
+    t.backward += count * (cleared + add);
+    const double beneath = beside ? cleared + add : 0;
+    const double backward = overlaps ? backward_seconds(c) + beneath : 0;
+    // The reduction overlaps with the next layer's backward pass. It comes behind the gather of the layer after that,
+    // and behind the step that adds up what the one before it has summed.
+    const double exposed = beside ? std::max(0.0, reduce + std::max(gather, add) - std::max(gather, backward)) : reduce;
     t.data_backward += count * exposed;
-    gathers.push_back({gather, overlaps ? pace.forward(c) : 0, backward, run.count, c.backward_reads_parameters});
+    reduced.push_back(count * (cleared + add + exposed));
+    gathers.push_back({gather, overlaps ? forward_seconds(c) : 0, backward, run.count, c.backward_reads_parameters});
   }
-  std::tie(t.data_forward, t.ahead_forward) = waits_for(gathers, &Gathers::forward);
-  std::erase_if(gathers, [](const Gathers& g) { return !g.in_backward; });
-  std::reverse(gathers.begin(), gathers.end());
-  const auto [waited, first] = waits_for(gathers, &Gathers::backward);
-  t.data_backward += waited;
-  t.ahead_backward = first;
+  t.waits_forward = waits_for(gathers, &Gathers::forward);
+  t.data_forward = std::accumulate(t.waits_forward.begin(), t.waits_forward.end(), 0.0);
+  t.ahead_forward = gathers.front().gather;
+  t.waits_backward = std::move(reduced);
+  std::vector<Gathers> backward;
+  for (auto g = gathers.rbegin(); g != gathers.rend(); ++g)
+    if (g->in_backward) backward.push_back(*g);
+  const std::vector<double> waits = waits_for(backward, &Gathers::backward);
+  t.data_backward += std::accumulate(waits.begin(), waits.end(), 0.0);
+  t.ahead_backward = backward.empty() ? 0 : backward.front().gather;
+  auto wait = waits.rbegin();
+  for (std::size_t i = 0; i < gathers.size(); ++i)
+    if (gathers[i].in_backward) t.waits_backward[i] += *wait++;
+  if (spec.pipeline == 1) return;
+  // The first gathers of a pass run while the stage waits for its input, from whose arrival on its host is clocked.
+  t.waits_forward.front() -= t.ahead_forward;
+  for (std::size_t i = gathers.size(); i-- > 0;)
+    if (gathers[i].in_backward) {
+      t.waits_backward[i] -= t.ahead_backward;
+      break;
+    }
 }
 
 StageTimes Estimator::Memo::times(const plan::Plan& plan, int stage) {

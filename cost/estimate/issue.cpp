@@ -5,9 +5,9 @@
 
 namespace orrery::cost {
 
-void IssueClock::run(const std::vector<const Pass*>& passes, std::int64_t count) {
+void IssueClock::run(const std::vector<const Pass*>& passes, std::int64_t count, double wait) {
   if (count < 1) return;
-  double host = 0, device = 0, following = -std::numeric_limits<double>::infinity();  // of one layer
+  double host = 0, device = wait, following = -std::numeric_limits<double>::infinity();  // of one layer
   for (const Pass* pass : passes)
     for (const Segment& s : pass->segments) {
       const double busy = s.device + left_ * s.exchange;
@@ -22,22 +22,24 @@ void IssueClock::run(const std::vector<const Pass*>& passes, std::int64_t count)
   host_ += n * host;
 }
 
-Pace::Pace(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec, const Pricing& pricing)
-    : message_host_(pricing.message_host_time(spec.tensor, spec.pipeline > 1).value) {
-  if (spec.pipeline > 1) return;
-  double ahead = 0;
-  for (const LayerRun& run : layers) {
-    const LayerCosts& c = *run.costs;
-    const auto count = static_cast<double>(run.count);
-    for (const Pass* pass : {&c.forward, &c.backward}) ahead += count * (device(*pass) - host(*pass));
-    if (c.recomputation == plan::Recompute::full) ahead += count * (device(c.recompute) - host(c.recompute));
-  }
-  issues_ = ahead < 0;
+namespace {
+
+double seconds_of(const Pass& pass) {
+  return pass.compute + pass.recomputed + pass.messages;
+}
+/// Of one layer of the run.
+double wait_of(const std::vector<double>& waits, const std::vector<LayerRun>& layers, std::size_t run) {
+  return waits.empty() ? 0 : waits[run] / static_cast<double>(layers[run].count);
 }
 
-double Pace::backward(const LayerCosts& layer) const {
+}  // namespace
+
+double forward_seconds(const LayerCosts& layer) {
+  return seconds_of(layer.forward);
+}
+double backward_seconds(const LayerCosts& layer) {
   const bool again = layer.recomputation == plan::Recompute::full;
-  return of(layer.backward) + (again ? of(layer.recompute) : 0);
+  return seconds_of(layer.backward) + (again ? seconds_of(layer.recompute) : 0);
 }
 
 double issued_end(const Issue& issue, double start, double seconds, double arrived, double& issued) {
@@ -53,26 +55,30 @@ const Pass* run_ahead(const LayerCosts& top) {
   return top.experts_again.steps > 0 ? &top.experts_again : nullptr;
 }
 
-Issue forward_issue(const std::vector<LayerRun>& layers, double message_host, double left) {
+Issue forward_issue(const std::vector<LayerRun>& layers, double message_host, double left,
+                    const std::vector<double>& waits) {
   IssueClock clock(message_host, left);
-  for (const LayerRun& run : layers) clock.run({&run.costs->forward}, run.count);
+  for (std::size_t i = 0; i < layers.size(); ++i)
+    clock.run({&layers[i].costs->forward}, layers[i].count, wait_of(waits, layers, i));
   return {clock.host(), clock.following()};
 }
 
-Issue backward_issue(const std::vector<LayerRun>& layers, double message_host, double left, double prelude) {
+Issue backward_issue(const std::vector<LayerRun>& layers, double message_host, double left, double prelude,
+                     const std::vector<double>& waits) {
   IssueClock ahead(message_host, left), rest(message_host, left);
   for (std::size_t i = layers.size(); i-- > 0;) {
     const LayerRun& run = layers[i];
     const Pass* again = run_ahead(*run.costs);
+    const double wait = wait_of(waits, layers, i);
     std::int64_t count = run.count;
     if (again && i + 1 == layers.size()) {
       ahead.run({again}, 1);
-      rest.run({&run.costs->backward}, 1);
+      rest.run({&run.costs->backward}, 1, wait);
       --count;
     }
     std::vector<const Pass*> passes{&run.costs->backward};
     if (again) passes.insert(passes.begin(), again);
-    rest.run(passes, count);
+    rest.run(passes, count, wait);
   }
   return {rest.host(), rest.following(), ahead.host(), ahead.following(), prelude};
 }

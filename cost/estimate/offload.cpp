@@ -148,17 +148,16 @@ double seconds_apart(const std::vector<Layer>& layers) {
 
 class Passing {
  public:
-  Passing(const plan::PlanSpec& spec, const Lockstep& lockstep, const Pace& pace)
-      : spec_(spec), lockstep_(lockstep), pace_(pace) {}
+  Passing(const plan::PlanSpec& spec, const Lockstep& lockstep) : spec_(spec), lockstep_(lockstep) {}
 
   [[nodiscard]] Layer forward(const LayerCosts& layer, bool leaves) const {
-    Layer out{pace_.forward(layer)};
+    Layer out{forward_seconds(layer)};
     if (leaves) out.leaving = copy_seconds(layer, plan::Stream::to_host, lockstep_);
     add_parameters(out, layer);
     return out;
   }
   [[nodiscard]] Layer backward(const LayerCosts& layer, bool leaves) const {
-    Layer out{pace_.backward(layer)};
+    Layer out{backward_seconds(layer)};
     if (leaves) out.fetched = copy_seconds(layer, plan::Stream::from_host, lockstep_);
     if (layer.backward_reads_parameters) add_parameters(out, layer);
     if (spec_.offload.optimizer == plan::Space::device) return out;
@@ -187,14 +186,13 @@ class Passing {
 
   const plan::PlanSpec& spec_;
   const Lockstep& lockstep_;
-  const Pace& pace_;
 };
 
 }  // namespace
 
 CopyWaits copy_waits(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec, std::int64_t staying,
-                     const Lockstep& lockstep, const Pace& pace) {
-  const Passing passing(spec, lockstep, pace);
+                     const Lockstep& lockstep) {
+  const Passing passing(spec, lockstep);
   const bool leaves = spec.offload.activations == plan::Space::host;
   std::vector<Layer> forward, backward;
   double forward_alone = 0, backward_alone = 0;

@@ -33,7 +33,7 @@ struct CopyWaits {
   double ahead_forward = 0, ahead_backward = 0, tail_forward = 0, tail_backward = 0;
 };
 [[nodiscard]] CopyWaits copy_waits(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec,
-                                   std::int64_t staying, const Lockstep& lockstep, const Pace& pace);
+                                   std::int64_t staying, const Lockstep& lockstep);
 
 /// The end of a step whose optimizer runs on the host: seconds of the updates including waits for copies, and the time
 /// that gradients on the host add to their reduction. `reduce`: seconds of each bucket's messages.

@@ -104,17 +104,37 @@ class Replay {
   std::vector<Stage> stages_;
 };
 
+/// A single stage waits for nobody. Its host has no lead over the device when the step begins; what it gains or loses
+/// in the first micro-batches is settled by the last of these, which all others equal.
+PipelineResult one_stage(const PipelineTimes& times, std::int64_t micro_batches) {
+  constexpr std::int64_t kSettled = 16;
+  const double begin = times.begin.empty() ? 0 : times.begin[0];
+  const double last = times.last.empty() ? 0 : times.last[0];
+  if (times.forward_issue.empty())
+    return {{begin + static_cast<double>(micro_batches) * (times.forward[0] + times.backward[0]) + last}, {0}};
+  double end = begin, issued = 0, period = 0;
+  PipelineResult result{{}, {0}, {0}, {0}};
+  for (std::int64_t m = 0; m < std::min(micro_batches, kSettled); ++m) {
+    const double before = end;
+    // The last of them stands for all further ones.
+    const double times_over = m + 1 == kSettled ? static_cast<double>(micro_batches - m) : 1;
+    const double forward = issued_end(times.forward_issue[0], before, times.forward[0], -1, issued);
+    end = issued_end(times.backward_issue[0], forward, times.backward[0], -1, issued);
+    period += times_over * (end - before);
+    result.late_forward[0] += times_over * (forward - before - times.forward[0]);
+    result.late_backward[0] += times_over * (end - forward - times.backward[0]);
+  }
+  result.end = {begin + period + last};
+  return result;
+}
+
 }  // namespace
 
 PipelineResult pipeline(const PipelineTimes& times, plan::Order order, std::int64_t micro_batches) {
   const auto stages = static_cast<std::int64_t>(times.forward.size());
   ENSURE(stages >= 1 && times.hop.size() + 1 == times.forward.size() && times.prelude.size() == times.forward.size(),
          "{} stages with {} hops", stages, times.hop.size());
-  if (stages == 1) {
-    const auto m = static_cast<double>(micro_batches);
-    const double around = (times.begin.empty() ? 0 : times.begin[0]) + (times.last.empty() ? 0 : times.last[0]);
-    return {{m * (times.forward[0] + times.backward[0]) + around}, {0}};
-  }
+  if (stages == 1) return one_stage(times, micro_batches);
   const std::int64_t filled = 4 * stages;  // by then each period of `stages` micro-batches equals the next
   if (micro_batches <= filled) return Replay(times, order, micro_batches).run();
   PipelineResult result = Replay(times, order, filled).run();

@@ -21,6 +21,7 @@ struct StageTimes {
   std::vector<double> preludes;                     ///< for each chunk
   /// Parts of the passes in which the rank may also receive, or send (PipelineTimes).
   double ahead_forward = 0, ahead_backward = 0, tail_forward = 0, tail_backward = 0;
+  std::vector<double> waits_forward, waits_backward;  ///< of one chunk: what its runs of layers wait for, all layers
   std::vector<double> aheads_forward, aheads_backward, tails_forward, tails_backward;  ///< for each chunk
   std::vector<Issue> forward_issue, backward_issue, weights_issue;  ///< for each chunk, if stages wait for each other
   std::vector<double> within;             ///< for each chunk: compute of reductions within its last backward pass

@@ -1,7 +1,9 @@
 /// What a host does while it waits, and what it waits for.
 #include <gtest/gtest.h>
 
+#include "cost/estimate/estimate.h"
 #include "plan/lower/lower.h"
+#include "sim/shared_links.h"
 #include "sim/simulate.h"
 #include "tests/sim/search_support.h"
 #include "tests/sim/small_clusters.h"
@@ -90,6 +92,45 @@ TEST(WaitingHosts, IssueWhatReadsAMessageOnceItHasCome) {
       EXPECT_EQ(issued_too_early(planned(testing::model("gpt2-124m"), cluster, spec), pricing), 0)
           << plan::name_of(order) << " " << chunks;
     }
+}
+
+/// Closed form over replay, less 1.
+double deviation(const plan::Plan& plan, const std::shared_ptr<const models::Model>& model, const cost::Stack& stack) {
+  const cost::Pricing pricing(std::make_shared<clusters::Cluster>(plan.cluster()), stack);
+  const double closed = cost::Estimator(model, pricing, shared_links(pricing)).time(plan).step_time;
+  return closed / simulate(plan, pricing, {.spans = false}).prediction.step_time_s - 1;
+}
+
+/// ZeRO over 16 GPUs of two nodes.
+plan::PlanSpec sharded(int zero) {
+  plan::PlanSpec spec;
+  spec.data = 16, spec.zero_stage = zero;
+  spec.batch = 32, spec.sequence = 1024;
+  spec.precision = models::DType::bf16;
+  spec.flash = true;
+  return spec;
+}
+
+TEST(WaitingHosts, HaveNoLeadOverTheDeviceWhenAStepBegins) {
+  // The host issues forward passes too slowly. Backward ones wait for reductions, which the host does not: so it is
+  // behind in the first forward pass alone.
+  const auto model = testing::model("gpt2-1558m");
+  const auto cluster = testing::cluster("mi300x", 16);
+  cost::Stack stack = testing::stack("torchtitan-2024");
+  stack.memory = {};
+  for (const int zero : {2, 3})
+    EXPECT_NEAR(deviation(planned(model, cluster, sharded(zero)), model, stack), 0, 0.01) << zero;
+}
+
+TEST(ReductionsBeside, WaitForTheStepThatAddsUpTheOneBefore) {
+  const auto model = testing::model("gpt2-1558m");
+  const auto cluster = testing::cluster("hgx-h100-roce", 16);
+  cost::Stack stack = testing::stack("torchtitan-2024");
+  stack.memory = {};
+  std::erase_if(stack.parameters, [](const auto& p) { return p.name == "stack.host_op_time"; });
+  stack.parameters.push_back({"stack.reduce_beside", 1, cost::Unit::number, "test"});
+  for (const int zero : {2, 3})
+    EXPECT_NEAR(deviation(planned(model, cluster, sharded(zero)), model, stack), 0, 0.03) << zero;
 }
 
 }  // namespace

@@ -75,13 +75,12 @@ base::Result<std::vector<std::string>> write_stacks(const Work& work, const std:
 }
 
 void write_intervals(const Work& work, const cost::CrossValidation& left_out) {
-  std::vector<std::string> names;
+  std::vector<cost::Stack> published;
   for (const cost::Stack& stack : work.stacks)
     if (stack.name.rfind("orrery", 0) != 0 && !stack.generic)  // Orrery's own stacks are measured, not published
-      names.push_back(stack.name);
-  cost::Intervals intervals = sim::intervals_from(work.rows, work.cases, left_out, names);
-  for (cost::Spread& spread : sim::generic_spreads(work.rows, work.library))
-    intervals.spreads.push_back(std::move(spread));
+      published.push_back(stack);
+  cost::Intervals intervals =
+      sim::intervals_from(work.rows, work.cases, left_out, published, sim::generic_spreads(work.rows, work.library));
   intervals.elsewhere = work.elsewhere;
   work.outputs.write(work.options.intervals, cost::write_intervals(intervals));
 }

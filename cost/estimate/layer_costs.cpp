@@ -172,10 +172,11 @@ class FrameworkLives {
 
   void add() {
     std::vector<const models::Op*> forward;
-    bool biased = false;
+    bool biased = false;  // or the model says that it drops
     for (const models::Part& part : program_.forward)
       for (const models::Op& op : part.ops) {
         forward.push_back(&op);
+        biased = biased || op.dropout > 0;
         biased = biased || (op.kind == models::OpKind::add_bias && op.in.at(2) >= 0);
         biased = biased || op.kind == models::OpKind::position_add;
       }
@@ -185,6 +186,7 @@ class FrameworkLives {
         if (part.is_communication() && part.collective == models::GroupCollective::all_gather) gathered(part.tensor);
     for (const models::Op* op : forward) {
       if (op->kind == models::OpKind::attention) scores(*op, dropout);
+      composed(*op);
       const bool branch = op->kind == models::OpKind::attention || models::traits_of(*op).activation;
       if (dropout && branch && program_.kind == models::LayerKind::block) mask(life(op->out[0]));
     }
@@ -225,6 +227,24 @@ class FrameworkLives {
     whole.forward_last = std::max(0, costs_.forward.steps - 1);
     whole.backward_first = whole.backward_last = std::max(0, costs_.backward.steps - 1);
     keep(whole, static_cast<double>(tensor(index).bytes()));
+  }
+
+  /// What an operator keeps that is composed of others (cost/parameters/memory_recipe.h).
+  void composed(const models::Op& op) {
+    using K = models::OpKind;
+    const bool gated = op.kind == K::swiglu || op.kind == K::gate;
+    const auto heads = static_cast<double>(op.heads), keys = static_cast<double>(op.kv_heads);
+    const auto share = [&](double of) {  // of q, k and v
+      const Life qkv = life(op.in[0]);
+      keep(qkv, qkv.bytes * of / (heads + 2 * keys));
+    };
+    if (recipe_.composes_gates && gated) keep(life(op.in[0]), life(op.out[0]).bytes);
+    if (recipe_.repeats_keys && op.kind == K::attention) share(2 * (heads - keys));
+    if (!recipe_.gathers_rows || op.kind != K::dispatch) return;
+    const Life rows = life(op.out[0]);
+    keep(rows, rows.bytes);
+    for (const models::Part& part : program_.forward)
+      if (part.is_communication() && part.tensor == op.in[0]) keep(rows, static_cast<double>(tensor(op.in[0]).bytes()));
   }
 
   /// Unfused: scores before the softmax while it runs; with dropout its mask and output; the gradients of both.

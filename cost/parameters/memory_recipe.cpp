@@ -36,6 +36,9 @@ MemoryRecipe read_memory_recipe(const base::Cursor& at) {
   r.reduce_bucket = at.optional("reduce_bucket").integer(0, static_cast<std::int64_t>(kMostElements));
   r.keeps_messages = at.optional("keeps_messages").boolean(false);
   r.keeps_gathered = at.optional("keeps_gathered").boolean(false);
+  r.composes_gates = at.optional("composes_gates").boolean(false);
+  r.repeats_keys = at.optional("repeats_keys").boolean(false);
+  r.gathers_rows = at.optional("gathers_rows").boolean(false);
   constexpr double kMostShare = 4;
   r.fragmentation = at.optional("fragmentation").number(0, kMostShare);
   r.pipeline_fragmentation = at.optional("pipeline_fragmentation").number(0, kMostShare);

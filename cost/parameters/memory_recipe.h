@@ -47,6 +47,11 @@ struct MemoryRecipe {
   std::int64_t reduce_bucket = 0;  ///< elements of the buffer for gradient reductions; 0: none
   bool keeps_messages = false;     ///< per micro-batch, a stage clones what it receives and keeps what it sends
   bool keeps_gathered = false;     ///< tensor-group rows that a product has gathered stay gathered until backward
+  /// What autograd keeps where software composes operators that others fuse. A gated activation of two operators: the
+  /// activated gate. Keys and values repeated for the query heads that share them: the copies. Rows put in the
+  /// order of experts by `torch.gather`, which keeps what it reads: the rows as they were gathered from the tensor
+  /// group, and once more as they are chosen.
+  bool composes_gates = false, repeats_keys = false, gathers_rows = false;
   /// Share of what passes allocate and free that the caching allocator holds in addition, in unusable pieces; `stuck`:
   /// the share of that left when a device is full, since the allocator gives back unused memory before a run dies.
   double fragmentation = 0, stuck = 0;

@@ -219,8 +219,10 @@ void add_stack(std::vector<ParameterKind>& all) {
              "them"));
   all.push_back({"stack.matmul_share", Unit::number, 0.1, 2, 0.3,
                  "GPUs: share of the device's best known rate that matrix products reach"});
-  all.push_back({"stack.softmax_multiple", Unit::number, 1, 1000, 0,
-                 "GPUs: unfused attention has a fused softmax if batch times heads is a multiple of this"});
+  all.push_back(
+      {"stack.softmax_multiple", Unit::number, 1, 1000, 0,
+       "GPUs: unfused attention has a fused softmax if batch times heads is a multiple of this; above 1, in 16 bits "
+       "alone"});
   all.push_back({"stack.softmax_longest", Unit::number, 1, 1e9, 0,
                  "GPUs: unfused attention has a fused softmax up to this sequence length"});
   all.push_back(ranged(kZeroToOne, "stack.pipeline_scatter",
@@ -240,6 +242,10 @@ void add_stack(std::vector<ParameterKind>& all) {
                  "GPUs: bytes per value on the way to experts; 0: the plan's. On the way back always the plan's"});
   all.push_back(ranged(kPasses, "stack.permute_passes",
                        "GPUs: how often rows are moved to put tokens in the order of experts, and back"));
+  all.push_back(ranged(kPasses, "stack.gate_passes",
+                       "GPUs: how often gated activations move their bytes, if they are composed of operators"));
+  all.push_back(ranged(kPasses, "stack.rotary_passes",
+                       "GPUs: how often rotations of queries and keys move their bytes, if they are composed"));
   all.push_back({"stack.grouped_share", Unit::number, 0.1, 2, 0.3,
                  "GPUs: rate of grouped products over that of other matrix products"});
   all.push_back({"stack.expert_calls", Unit::number, 0, 10'000, 0.7,

@@ -107,6 +107,8 @@ std::string memory_text(const MemoryRecipe& r) {
                      r.reduce_bucket, r.keeps_messages);
   out += fmt::format("  keeps_gathered: {}\n  fragmentation: {}\n  stuck: {}\n  pipeline_fragmentation: {}\n",
                      r.keeps_gathered, r.fragmentation, r.stuck, r.pipeline_fragmentation);
+  out += fmt::format("  composes_gates: {}\n  repeats_keys: {}\n  gathers_rows: {}\n", r.composes_gates, r.repeats_keys,
+                     r.gathers_rows);
   return out;
 }
 

@@ -80,6 +80,8 @@ DeviceRates device_rates(const clusters::Cluster& cluster, const Calibration& c)
     r.accumulation_bytes = c.get("stack.accumulation_bytes", 0);
     r.casts_each = c.get("stack.fp8_casts", 0) != 0;
     r.permute_passes = c.get("stack.permute_passes", 1);
+    r.gate_passes = c.get("stack.gate_passes", 1);
+    r.rotary_passes = c.get("stack.rotary_passes", 1);
     r.grouped_share = c.get("stack.grouped_share", 1);
     r.tf32_attention = c.get("stack.tf32_attention", 1) != 0;
     r.k_half = c.at("device.matmul.k_half");
@@ -200,16 +202,20 @@ Seconds streaming_time(const DeviceRates& r, double bytes, Family family) {
 }
 
 bool softmax_is_fused(const DeviceRates& r, const models::Op& op) {
-  return std::fmod(static_cast<double>(op.batch * op.heads), r.softmax_multiple) == 0 &&
+  const bool limited = r.softmax_multiple > 1;
+  return (!limited || op.dtype != models::DType::fp32) &&
+         std::fmod(static_cast<double>(op.batch * op.heads), r.softmax_multiple) == 0 &&
          static_cast<double>(op.sequence) <= r.softmax_longest;
 }
 
 /// Bytes that unfused attention moves for its scores: `score_passes` times the minimum and, if the softmax is not one
 /// kernel, what its parts move. Megatron-LM's forward_torch_softmax casts to fp32, scales, masks, takes the softmax and
-/// casts back: 2+4, 4+4, 4+4, 4+4, 4+2 bytes per score where one kernel moves 2+2; backward likewise.
+/// casts back: 2+4, 4+4, 4+4, 4+4, 4+2 bytes per score where one kernel moves 2+2; backward likewise. In fp32 it
+/// scales, masks and takes the softmax: 3 (4+4) for 4+4.
 double score_bytes(const DeviceRates& r, const models::Op& op, double scores) {
-  constexpr double kParts = 36, kOneKernel = 4;
-  const double more = softmax_is_fused(r, op) ? 0 : kParts - kOneKernel;
+  constexpr double kParts = 36, kOneKernel = 4, kPartsOfFp32 = 24, kOneKernelOfFp32 = 8;
+  const bool wide = op.dtype == models::DType::fp32;
+  const double more = softmax_is_fused(r, op) ? 0 : wide ? kPartsOfFp32 - kOneKernelOfFp32 : kParts - kOneKernel;
   return models::bytes_of(op) * r.score_passes + scores * more;
 }
 
@@ -319,6 +325,14 @@ Seconds device_time(const DeviceRates& r, const models::Op& op) {
   return grouped || op.expected >= 1 ? time : Seconds{op.expected * time.value};
 }
 
+/// How often an operator moves its bytes that the stack composes of others: at least as often as elementwise ones.
+double composed_passes(const DeviceRates& r, const models::Op& op) {
+  using K = models::OpKind;
+  const bool gated = op.kind == K::swiglu || op.kind == K::swiglu_grad || op.kind == K::gate || op.kind == K::gate_grad;
+  const bool rotates = op.kind == K::rope || op.kind == K::rope_grad;
+  return gated ? r.gate_passes : rotates ? r.rotary_passes : 1;
+}
+
 Seconds product_time(const DeviceRates& r, const models::Op& op) {
   const auto m = static_cast<double>(op.m), n = static_cast<double>(op.n), k = static_cast<double>(op.k);
   if (!r.gpu) return cpu_matmul_time(r, op.dtype, m, n, k) + (op.rounded ? conversion_time(r, op) : Seconds{0});
@@ -335,7 +349,11 @@ Seconds whole_time(const DeviceRates& r, const models::Op& op) {
     wide.rounded = false;
     return whole_time(r, wide) + conversion_time(r, op);
   }
-  const auto streamed = [&] { return streaming_time(r, models::bytes_of(op), traits.family); };
+  const auto streamed = [&] {
+    const double own = composed_passes(r, op);
+    const double more = own > 1 ? std::max(1.0, own / r.elementwise_passes) : 1;
+    return streaming_time(r, models::bytes_of(op) * more, traits.family);
+  };
   switch (traits.form) {
     case models::PriceForm::streamed: return streamed();
     case models::PriceForm::drawn: return streamed() + drawing_time(r, op, static_cast<double>(op.n * op.m));

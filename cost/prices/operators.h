@@ -27,6 +27,7 @@ struct DeviceRates {
   double flash = 0, flash_grad = 0, unfused = 0, misaligned = 0, head_overhead = 0;
   double accumulation_bytes = 0;                       ///< of the stack, per weight's gradient and micro-batch
   double permute_passes = 1, grouped_share = 1;        ///< of the stack, for the rows and products of experts
+  double gate_passes = 1, rotary_passes = 1;           ///< of the stack, beyond elementwise_passes
   bool tf32_attention = true;                          ///< of the stack: whether attention in a tf32 plan rounds too
   bool casts_each = false;                             ///< of the stack: see side_time
   double softmax_multiple = 1, softmax_longest = 1e9;  ///< of the stack: limits within which its softmax is one kernel
@@ -72,7 +73,8 @@ struct DeviceRates {
 /// family's time per byte in the vector units is added.
 [[nodiscard]] base::Seconds streaming_time(const DeviceRates& rates, double bytes, Family family);
 
-/// Whether unfused attention's scaling, mask and softmax are one kernel (stack.softmax_multiple and _longest).
+/// Whether unfused attention's scaling, mask and softmax are one kernel (stack.softmax_multiple and _longest). A
+/// stack with such limits has that kernel in 16 bits alone (Megatron-LM, fused_softmax.py: input_in_float16).
 [[nodiscard]] bool softmax_is_fused(const DeviceRates& rates, const models::Op& op);
 
 /// Attention, forward or backward, with row statistics or with the full matrix (whose reads and writes are added).

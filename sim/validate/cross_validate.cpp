@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <tuple>
@@ -80,16 +81,21 @@ void make_folds(Run& run) {
 LogResidual residual(const Run& run, std::size_t place, double predicted) {
   const Case& one = run.cases.ready[place];
   return {std::log(run.measured(place) / predicted), run.row(place).setup.source, one.subject.pricing->stack().name,
-          several_nodes(one)};
+          several_nodes(one), run.row(place).setup.family == kRecommender};
 }
 
-/// The residuals from which an interval of fold `of` may be made.
+bool is_of_tables(const Run& run, const Fold& fold) {
+  return run.row(fold.places.front()).setup.family == kRecommender;
+}
+
+/// The residuals from which an interval of fold `of` may be made: of the same kind of model.
 std::vector<LogResidual> others(Run& run, std::size_t of) {
   const Fold& fold = run.folds[of];
   std::vector<LogResidual> out;
   for (std::size_t g = 0; g < run.folds.size() && run.going(); ++g) {
     const Fold& other = run.folds[g];
     if (g == of || (!fold.by_model && other.source == fold.source)) continue;
+    if (is_of_tables(run, other) != is_of_tables(run, fold)) continue;
     const std::vector<double> seconds =
         run.fitter.predict(other.places, run.without(g, other.family == fold.family ? of : g));
     for (std::size_t i = 0; i < other.places.size(); ++i) out.push_back(residual(run, other.places[i], seconds[i]));
@@ -213,7 +219,7 @@ std::vector<cost::Spread> generic_spreads(const std::vector<Row>& rows, const Li
     std::vector<LogResidual> time, memory;
     for (const Case& one : cases.ready) {
       const Row& row = of_kind[one.row];
-      LogResidual residual{0, row.setup.source, stack.name, several_nodes(one)};
+      LogResidual residual{0, row.setup.source, stack.name, several_nodes(one), tables};
       const cost::Estimate estimate = predictor.predict(one);
       if (row.measured.seconds) {
         residual.value = std::log(*row.measured.seconds / estimate.step_time);
@@ -288,8 +294,31 @@ std::vector<cost::Ground> grounds_of(const std::vector<Row>& rows, const Cases& 
   return out;
 }
 
+namespace {
+
+/// Whether a stack is of recommendation models.
+bool is_of_tables(const cost::Stack& stack) {
+  return std::any_of(stack.parameters.begin(), stack.parameters.end(),
+                     [](const cost::Parameter& p) { return p.name == "stack.lookup_passes"; });
+}
+
+/// The spread over the residuals of one kind; that of the kind's generic stack if there are none.
+cost::Interval spread_of_kind(const std::vector<LogResidual>& all, const std::string& stack, bool several, bool tables,
+                              const std::vector<cost::Spread>& generic, cost::Interval cost::Spread::*quantity) {
+  std::vector<LogResidual> of_kind;
+  std::copy_if(all.begin(), all.end(), std::back_inserter(of_kind),
+               [&](const LogResidual& r) { return r.tables == tables; });
+  if (!of_kind.empty()) return rounded(spread_over(of_kind, stack, several));
+  for (const cost::Spread& spread : generic)
+    if (spread.several_nodes == several && spread.stack == (tables ? kGenericRecommender : kGenericEager))
+      return spread.*quantity;
+  return {1, 1};
+}
+
+}  // namespace
+
 cost::Intervals intervals_from(const std::vector<Row>& rows, const Cases& cases, const cost::CrossValidation& left_out,
-                               const std::vector<std::string>& stacks) {
+                               const std::vector<cost::Stack>& stacks, const std::vector<cost::Spread>& generic) {
   std::map<std::string, const cost::LeftOutPrediction*> by_id;
   for (const cost::LeftOutPrediction& row : left_out.rows) by_id[row.source + "\n" + row.id] = &row;
   std::vector<LogResidual> time, memory;
@@ -297,7 +326,8 @@ cost::Intervals intervals_from(const std::vector<Row>& rows, const Cases& cases,
   Predictor predictor(as_they_are);
   for (const Case& one : cases.ready) {
     const Row& row = rows[one.row];
-    LogResidual residual{0, row.setup.source, one.subject.pricing->stack().name, several_nodes(one)};
+    LogResidual residual{0, row.setup.source, one.subject.pricing->stack().name, several_nodes(one),
+                         row.setup.family == kRecommender};
     if (const auto found = by_id.find(row.setup.source + "\n" + row.setup.id); found != by_id.end()) {
       residual.value = std::log(found->second->measured_s / found->second->left_out_s);
       time.push_back(residual);
@@ -308,16 +338,17 @@ cost::Intervals intervals_from(const std::vector<Row>& rows, const Cases& cases,
     }
   }
   cost::Intervals out;
-  std::vector<std::string> names{""};
-  names.insert(names.end(), stacks.begin(), stacks.end());
-  for (const std::string& stack : names)
+  std::vector<std::pair<std::string, bool>> names{{"", false}};
+  for (const cost::Stack& stack : stacks) names.emplace_back(stack.name, is_of_tables(stack));
+  for (const auto& [stack, tables] : names)
     for (const bool several : {false, true}) {
-      const auto own = std::count_if(time.begin(), time.end(), [&](const LogResidual& r) {
-        return r.stack == stack && r.several_nodes == several;
+      const auto own = std::count_if(time.begin(), time.end(), [&, &name = stack](const LogResidual& r) {
+        return r.stack == name && r.several_nodes == several;
       });
-      out.spreads.push_back({stack, several, rounded(spread_over(time, stack, several)),
-                             rounded(spread_over(memory, stack, several)), own});
+      out.spreads.push_back({stack, several, spread_of_kind(time, stack, several, tables, generic, &cost::Spread::time),
+                             spread_of_kind(memory, stack, several, tables, generic, &cost::Spread::memory), own});
     }
+  out.spreads.insert(out.spreads.end(), generic.begin(), generic.end());
   out.grounds = grounds_of(rows, cases);
   return out;
 }

@@ -22,6 +22,7 @@ struct LogResidual {
   double value = 0;
   std::string source, stack;
   bool several_nodes = false;
+  bool tables = false;  ///< of a recommendation model
 };
 
 /// 10th and 90th percentile of measured / predicted for runs of `stack`; 1 and 1 without residuals.
@@ -47,9 +48,11 @@ struct LogResidual {
 
 /// Intervals for predictions with numbers fitted to all rows: from the left-out residuals of step times and, since no
 /// number is fitted to memory, from all residuals of memory. One spread for each of `stacks` and for any other, on one
-/// node and on several.
+/// node and on several, and last those of `generic`. Recommendation and language models say nothing about each other:
+/// where no row of a kind states a time or a peak, its stacks have the spread of its generic stack.
 [[nodiscard]] cost::Intervals intervals_from(const std::vector<Row>& rows, const Cases& cases,
                                              const cost::CrossValidation& left_out,
-                                             const std::vector<std::string>& stacks);
+                                             const std::vector<cost::Stack>& stacks,
+                                             const std::vector<cost::Spread>& generic);
 
 }  // namespace orrery::sim

@@ -113,7 +113,7 @@ Result<std::shared_ptr<const models::Model>> model_of(const Setup& s, const cost
     models::Model model = as_row_has(*meant, s);
     if (s.lora_rank) model.lora = lora_of(s, stack, notes);
     if (s.packed && model.causal) model.window = window_of(s, notes);
-    return std::make_shared<const models::Model>(std::move(model));
+    return std::make_shared<const models::Model>(as_script_runs(std::move(model), s, notes));
   }
   // If a row says only that it is a mixture of experts, assume the block that nearly all of them have.
   if (mixed && family == std::end(kFamilies))
@@ -146,7 +146,7 @@ Result<std::shared_ptr<const models::Model>> model_of(const Setup& s, const cost
   if (s.packed) text += fmt::format("window: {}\n", window_of(s, notes));
   auto model = models::parse_model(text, s.id);
   if (!model) return fail("V01", model.error().front().message);
-  return std::make_shared<const models::Model>(std::move(*model));
+  return std::make_shared<const models::Model>(as_script_runs(std::move(*model), s, notes));
 }
 
 Result<models::DType> precision_of(const Setup& s, std::vector<std::string>& notes) {
@@ -253,8 +253,10 @@ std::size_t likeness(const std::string& a, const std::string& b) {
   return static_cast<std::size_t>(end - a.begin());
 }
 
-/// "-0.6" of "Megatron-Core 0.6.0": the first number of the form N.M; empty if there is none.
+/// "-0.6" of "Megatron-Core 0.6.0": the first number of the form N.M; empty if there is none. A day's copy of
+/// Megatron-LM is the release whose mixtures' code it has (megatron/core/transformer/moe).
 std::string release_of(const std::string& framework) {
+  if (framework.find("Megatron-LM 240405") != std::string::npos) return "-0.6";
   const auto digit = [&](std::size_t at) {
     return at < framework.size() && std::isdigit(static_cast<unsigned char>(framework[at])) != 0;
   };
@@ -425,6 +427,7 @@ Result<Subject> Translator::translate(const Setup& given) {
   std::vector<std::string> notes;
   Setup s = given;
   if (s.experts) take_recipe(s, notes);
+  take_recomputation(s, notes);
   const auto [named, stands_in] = stack_of(s, notes);
   if (!named) return fail("V01", "there is no stack to treat it as");
   auto cluster = cluster_of(s, notes);
@@ -461,6 +464,10 @@ Result<Subject> Translator::translate(const Setup& given) {
       std::max<std::int64_t>(1, std::llround(token_share(*stack, *s.sequence) * static_cast<double>(*s.sequence)));
   spec.precision = *precision;
   spec.flash = s.flash_attention.value_or(stack->attends_fused((*cluster)->device()));
+  if (const bool wide = *precision == models::DType::fp32 || *precision == models::DType::tf32; spec.flash && wide) {
+    spec.flash = false;
+    notes.push_back("FlashAttention and cuDNN's kernels are of 16 bits and fewer: attention is not fused");
+  }
   spec.overlap_gradients = stack->overlap_gradients;
   spec.zero_stage = spec.data > 1 ? zero_stage_of(s) : 0;
   spec.zero_group = zero_group_of(s, spec, (*cluster)->devices_per_node, notes);

@@ -3,7 +3,54 @@
 
 #include <fmt/format.h>
 
+#include <string_view>
+
 namespace orrery::sim {
+
+namespace {
+
+/// Defaults of Megatron-LM's arguments.py that a script of FlagPerf's does not change.
+struct Script {
+  const char* source;     ///< a word of the row's
+  const char* framework;  ///< the beginning of the row's
+  const char* model;      ///< the beginning of its name
+  const char* file;
+  bool
+      plain;  ///< neither --disable-bias-linear nor --untie-embeddings-and-output-weights nor --position-embedding-type
+};
+constexpr Script kScripts[] = {
+    {"FlagPerf", "Megatron-Core", "Llama 3 8B", "training/benchmarks/llama3_8B/megatron/pretrain_llama3.sh", true},
+    {"FlagPerf", "Megatron-Core", "Llama 3 70B", "training/benchmarks/llama3_70B/megatron/pretrain_llama3.sh", true},
+    {"FlagPerf", "Megatron-Core", "Mixtral", "training/benchmarks/mixtral_8x7B/megatron/megatron_main.sh", false},
+};
+constexpr double kDropout = 0.1;  // --hidden-dropout, --attention-dropout
+
+}  // namespace
+
+void take_recomputation(Setup& s, std::vector<std::string>& notes) {
+  if (!s.recompute.empty() || !s.lora_rank || s.source.find("AutoModel") == std::string::npos) return;
+  s.recompute = "full";
+  notes.push_back(
+      "recomputed, as in its recipes (NVIDIA-NeMo/Automodel, examples/llm_finetune/llama3_3, of 2025: "
+      "activation_checkpointing)");
+}
+
+models::Model as_script_runs(models::Model model, const Setup& s, std::vector<std::string>& notes) {
+  for (const Script& known : kScripts) {
+    if (s.source.find(known.source) == std::string::npos || s.framework.rfind(known.framework, 0) != 0 ||
+        s.model.rfind(known.model, 0) != 0)
+      continue;
+    model.dropout = {.embedding = kDropout, .attention = kDropout, .residual = kDropout};
+    if (known.plain) {
+      model.bias = model.tied_embeddings = true;
+      model.positions = models::Positions::learned;
+    }
+    notes.push_back(fmt::format("dropout of {}{}, as its script leaves them ({})", kDropout,
+                                known.plain ? ", biases, learned positions and one token table" : "", known.file));
+    return model;
+  }
+  return model;
+}
 
 void take_practice(const Setup& s, const cost::Stack& stack, plan::PlanSpec& spec, std::vector<std::string>& notes) {
   const cost::Practice& usual = stack.usual;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cost/parameters/stack.h"
+#include "models/model.h"
 #include "plan/spec/plan.h"
 #include "sim/validate/rows.h"
 
@@ -12,5 +13,12 @@ namespace orrery::sim {
 
 /// Fills sequence parallelism and chunks of stages from the stack's usual practice.
 void take_practice(const Setup& setup, const cost::Stack& stack, plan::PlanSpec& spec, std::vector<std::string>& notes);
+
+/// Recomputation that a row leaves open and its source's own recipe has.
+void take_recomputation(Setup& setup, std::vector<std::string>& notes);
+
+/// What a source's own script trains where it differs from the model that it names: a script that leaves out a flag
+/// gets its software's default.
+[[nodiscard]] models::Model as_script_runs(models::Model model, const Setup& setup, std::vector<std::string>& notes);
 
 }  // namespace orrery::sim

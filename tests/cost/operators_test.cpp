@@ -194,6 +194,37 @@ TEST(Attention, MovesMoreWhereItsSoftmaxIsNotOneKernel) {
   r.softmax_multiple = 4;
   op.sequence = 65;
   EXPECT_FALSE(softmax_is_fused(r, op)) << "too long";
+  op.sequence = 64;
+  op.dtype = DType::fp32;
+  EXPECT_FALSE(softmax_is_fused(r, op)) << "its kernel is of 16 bits";
+  const double parts = attention_time(r, op).value;
+  r.softmax_multiple = 1;
+  EXPECT_TRUE(softmax_is_fused(r, op)) << "a stack that states no limits has a kernel for every type";
+  EXPECT_NEAR(parts - attention_time(r, op).value, 2 * 2 * 64 * 64 * 16.0 / 1e9, 1e-12);
+}
+
+TEST(Elementwise, OperatorsThatAStackComposesMoveTheirBytesAsOftenAsItSays) {
+  DeviceRates r = four_processors();
+  r.memory = 1e9;
+  r.elementwise_passes = 1.5;
+  const auto time = [&](OpKind kind) {
+    Op op;
+    op.kind = kind;
+    op.dtype = DType::bf16;
+    op.n = 64, op.m = 128;
+    op.heads = op.kv_heads = 2;
+    op.head_dim = 16;
+    return device_time(r, op).value;
+  };
+  const double gate = time(OpKind::swiglu), backward = time(OpKind::swiglu_grad), rope = time(OpKind::rope);
+  r.gate_passes = 2.25, r.rotary_passes = 6;
+  EXPECT_NEAR(time(OpKind::swiglu), gate * 1.5, 1e-15) << "2.25 passes in place of 1.5, not on top of them";
+  EXPECT_NEAR(time(OpKind::swiglu_grad), backward * 1.5, 1e-15);
+  EXPECT_NEAR(time(OpKind::rope), rope * 4, 1e-15);
+  r.gate_passes = 1;
+  EXPECT_EQ(time(OpKind::swiglu), gate) << "never less often than other operators";
+  r.elementwise_passes = 0.5;
+  EXPECT_NEAR(time(OpKind::swiglu), gate / 3, 1e-15) << "a stack that says nothing composes nothing";
 }
 
 TEST(Fp8Products, GoAtTheirOwnRateAndPayForTheirCasts) {

@@ -20,7 +20,7 @@ usual: {sequence_parallel: true, chunk_layers: 3}
 can: {zero_stages: [0, 2], pipeline: false, gpipe: false, flash_from: hopper}
 recompute_whole_layer: true
 overlap: {tensor: false, data: true, pipeline: false, gradients: true}
-memory: {reported: reserved, loss_copies: 2, keeps_gathered: true, fragmentation: 0.25, stuck: 0.05}
+memory: {reported: reserved, loss_copies: 2, keeps_gathered: true, gathers_rows: true, fragmentation: 0.25, stuck: 0.05}
 parameters:
   stack.host_op_time: {value: 61.5 us, source: "a \"test\""}
   stack.matmul_share: {value: 0.8125, source: b}
@@ -46,6 +46,8 @@ TEST(StackFile, ReadsBackAsItWasWritten) {
   EXPECT_FALSE(again->zero_gradients);
   EXPECT_TRUE(again->overlap_gradients);
   EXPECT_TRUE(again->memory.keeps_gathered);
+  EXPECT_TRUE(again->memory.gathers_rows);
+  EXPECT_FALSE(again->memory.composes_gates || again->memory.repeats_keys);
   EXPECT_EQ(again->memory.fragmentation, 0.25);
   ASSERT_TRUE(again->fitted.has_value());
   EXPECT_EQ(again->fitted->rows, 16);

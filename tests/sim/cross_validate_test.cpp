@@ -137,7 +137,7 @@ TEST(Intervals, HaveASpreadForEachStackAndForAnyOther) {
   const std::vector<Row> all = rows({"x", "y", "z"}, 0.06);
   const Cases cases = make_cases(all, library());
   StackFitter fitter(all, cases, *stack_families({stack()}));
-  const cost::Intervals made = intervals_from(all, cases, cross_validate(all, cases, fitter), {kStack});
+  const cost::Intervals made = intervals_from(all, cases, cross_validate(all, cases, fitter), {stack()}, {});
   ASSERT_EQ(made.spreads.size(), 4U);
   const auto own = cost::spread_of(made, kStack, false);
   ASSERT_TRUE(own.has_value());
@@ -147,6 +147,26 @@ TEST(Intervals, HaveASpreadForEachStackAndForAnyOther) {
   ASSERT_EQ(made.grounds.size(), 1U);
   const clusters::Device& device = cases.ready.front().subject.pricing->cluster().device();
   EXPECT_EQ(made.grounds.front(), cost::ground_of(kStack, device, false));
+}
+
+// Runs of language models say nothing about tables.
+TEST(Intervals, OfAKindThatNoRunMeasuredAreThoseOfItsUnknownSoftware) {
+  const std::vector<Row> all = rows({"x", "y", "z"}, 0.06);
+  const Cases cases = make_cases(all, library());
+  StackFitter fitter(all, cases, *stack_families({stack()}));
+  cost::Stack tables = stack();
+  tables.name = "tables";
+  tables.parameters.push_back({"stack.lookup_passes", 1, cost::Unit::number, "by hand"});
+  const cost::Spread one{kGenericRecommender, false, {0.5, 2}, {0.75, 1.5}, 0};
+  const cost::Spread several{kGenericRecommender, true, {0.4, 3}, {0.7, 1.75}, 0};
+  const cost::Spread eager{kGenericEager, false, {0.1, 9}, {0.1, 9}, 0};
+  const cost::Intervals made =
+      intervals_from(all, cases, cross_validate(all, cases, fitter), {stack(), tables}, {eager, one, several});
+  EXPECT_EQ(cost::spread_of(made, "tables", false)->time, one.time);
+  EXPECT_EQ(cost::spread_of(made, "tables", false)->memory, one.memory);
+  EXPECT_EQ(cost::spread_of(made, "tables", true)->memory, several.memory);
+  EXPECT_NE(cost::spread_of(made, kStack, false)->time, eager.time) << "it has runs of its own";
+  EXPECT_EQ(cost::spread_of(made, kStack, false)->memory, eager.memory) << "of which none states a peak";
 }
 
 TEST(Intervals, TwoRunsOfAKindAreNoGround) {

@@ -21,6 +21,10 @@ struct Case {
   int devices = 1;
   plan::PlanSpec spec;
   models::Family family = models::Family::gpt;
+  std::int64_t kv_heads = 0;  ///< 0: as many as heads
+  bool gated = false;
+  double dropout = 0;
+  models::Experts experts = {};
 };
 
 std::shared_ptr<const models::Model> model_of(const Case& c) {
@@ -28,6 +32,10 @@ std::shared_ptr<const models::Model> model_of(const Case& c) {
   m.layers = c.layers, m.hidden = c.hidden, m.heads = m.kv_heads = c.heads, m.head_dim = c.hidden / c.heads;
   m.ffn_hidden = 4 * c.hidden, m.vocab = c.vocab, m.max_sequence = c.sequence;
   if (c.family == models::Family::llama) m.bias = false, m.positions = models::Positions::rope;
+  if (c.kv_heads > 0) m.kv_heads = c.kv_heads;
+  if (c.gated) m.activation = models::Activation::swiglu;
+  m.dropout = {.embedding = 0, .attention = 0, .residual = c.dropout};
+  m.experts = c.experts;
   return std::make_shared<const models::Model>(std::move(m));
 }
 
@@ -326,6 +334,49 @@ TEST(FrameworkMemory, OfAnEagerFrameworkGrowsWithWhatItGathersAndLosesPieces) {
   };
   EXPECT_NEAR(first(apart).total() - first(recipe).total(), 0.5 * 0.5 * first(recipe).activations, 1)
       << "two micro-batches in flight, of which one counts";
+}
+
+// What autograd keeps where software composes operators that others fuse (cost/parameters/memory_recipe.h).
+TEST(FrameworkMemory, OfComposedOperatorsKeepsWhatTheyPassOn) {
+  const double rows = 512, h = 1024;
+  Case c;
+  c.spec.precision = models::DType::bf16, c.spec.flash = true;
+  c.family = models::Family::llama;
+  MemoryRecipe bare, gates, keys;
+  bare.stated = gates.stated = keys.stated = true;
+  gates.composes_gates = true, keys.repeats_keys = true;
+  EXPECT_DOUBLE_EQ(of_a_layer(c, gates), of_a_layer(c, bare)) << "nothing is gated";
+  EXPECT_DOUBLE_EQ(of_a_layer(c, keys), of_a_layer(c, bare)) << "every head of the queries has a key of its own";
+  c.gated = true, c.kv_heads = 4;
+  EXPECT_NEAR(of_a_layer(c, keys) - of_a_layer(c, bare), 2 * rows * 2 * (h - h / 4), 1) << "keys and values";
+  EXPECT_NEAR(of_a_layer(c, gates) - of_a_layer(c, bare), 2 * rows * 4 * h, 1) << "the activated gate";
+  c.spec.recompute = plan::Recompute::full;
+  for (const MemoryRecipe& r : {gates, keys}) EXPECT_DOUBLE_EQ(of_a_layer(c, r), of_a_layer(c, bare));
+}
+
+// torch.gather keeps what it reads: rows that the tensor group gathered, and those chosen from them.
+TEST(FrameworkMemory, OfExpertsWhoseRowsTorchGathersHoldsThemTwice) {
+  const double rows = 512, h = 1024, chosen = 2;
+  Case c;
+  c.spec.precision = models::DType::bf16, c.spec.flash = true;
+  c.experts = {.count = 4, .chosen = 2, .hidden = 512};
+  MemoryRecipe bare, twice;
+  bare.stated = twice.stated = twice.gathers_rows = true;
+  EXPECT_NEAR(of_a_layer(c, twice) - of_a_layer(c, bare), 2 * rows * h * chosen, 1);
+  c.devices = 4, c.spec.tensor = 4, c.spec.sequence_parallel = true;
+  EXPECT_NEAR(of_a_layer(c, twice) - of_a_layer(c, bare), 2 * rows * h * (chosen + 1), 1) << "and those gathered";
+  c.experts = {};
+  EXPECT_DOUBLE_EQ(of_a_layer(c, twice), of_a_layer(c, bare)) << "no experts, no rows";
+}
+
+// A model that says so drops, whether or not it has biases.
+TEST(FrameworkMemory, OfAModelThatDropsHasMasks) {
+  Case c = half_precision();
+  c.family = models::Family::llama;
+  c.spec.flash = true;
+  const double without = of_a_layer(c, with_dropout());
+  c.dropout = 0.1;
+  EXPECT_NEAR(of_a_layer(c, with_dropout()) - without, 2.0 * 512 * 4 * 1024, 1) << "a byte for each value of two masks";
 }
 
 }  // namespace

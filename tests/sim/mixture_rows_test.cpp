@@ -7,6 +7,7 @@
 #include "cost/estimate/estimate.h"
 #include "sim/simulate.h"
 #include "sim/validate/cases.h"
+#include "sim/validate/unstated.h"
 #include "sim/validate/validate.h"
 #include "tests/sim/search_support.h"
 
@@ -165,6 +166,54 @@ TEST(MixtureRows, OfRoutersThatTrainAreSlowerThanOfForcedBalance) {
   const double forced = seconds("  moe_routing: forced balance\n"), free = seconds("  moe_routing: dropless\n");
   EXPECT_EQ(forced, seconds(""));
   EXPECT_GT(free, 1.05 * forced);
+}
+
+TEST(MixtureRows, OfADaysCopyRunTheReleaseThatHasItsCode) {
+  const auto stack = [](const std::string& more) {
+    Library known = library();
+    known.stacks.push_back(testing::stack("megatron-core-0.6"));
+    Translator translator(std::move(known));
+    return translator.translate(row(more).setup)->pricing->stack().name;
+  };
+  EXPECT_EQ(stack("  framework: Megatron-Core 0.6.0\n"), "megatron-core-0.6");
+  EXPECT_EQ(stack("  framework: Pai-Megatron-Patch, Megatron-LM 240405\n"), "megatron-core-0.6");
+  EXPECT_EQ(stack("  framework: Megatron-LM\n"), "megatron-core");
+}
+
+TEST(Rows, TrainWhatTheirSourcesScriptLeavesToTheSoftware) {
+  sim::Setup s;
+  s.source = "FlagPerf training benchmarks (FlagOpen)", s.framework = "Megatron-Core 0.6.0", s.model = "Llama 3 8B";
+  std::vector<std::string> notes;
+  const models::Model plain = *testing::model("llama3-8b"), run = as_script_runs(plain, s, notes);
+  EXPECT_TRUE(run.bias && run.tied_embeddings && run.dropout.any());
+  EXPECT_EQ(run.positions, models::Positions::learned);
+  EXPECT_THAT(notes, Contains(HasSubstr("pretrain_llama3.sh")));
+  s.model = "Mixtral 8x7B";
+  const models::Model mixture = as_script_runs(plain, s, notes);
+  EXPECT_TRUE(mixture.dropout.any() && !mixture.bias) << "its script says --disable-bias-linear";
+  s.source = "somebody else";
+  EXPECT_EQ(as_script_runs(plain, s, notes), plain);
+}
+
+TEST(Rows, OfAutoModelRecomputeAsItsRecipesDoUnlessTheySay) {
+  sim::Setup s;
+  s.source = "NeMo AutoModel performance summary 2025-10", s.lora_rank = 16;
+  std::vector<std::string> notes;
+  sim::Setup stated = s, other = s;
+  stated.recompute = "none", other.source = "somebody";
+  for (sim::Setup* one : {&s, &stated, &other}) take_recomputation(*one, notes);
+  EXPECT_EQ(s.recompute, "full");
+  EXPECT_EQ(stated.recompute, "none");
+  EXPECT_TRUE(other.recompute.empty());
+  EXPECT_EQ(notes.size(), 1U);
+}
+
+TEST(Rows, InFullPrecisionHaveNoFusedAttention) {
+  const auto flash = [](const std::string& more) { return subject(row(more)).plan.spec().flash; };
+  EXPECT_TRUE(flash("  flash_attention: true\n"));
+  std::string text = kRow;
+  text.replace(text.find("bf16"), 4, "tf32");
+  EXPECT_FALSE(subject(row("  flash_attention: true\n", text)).plan.spec().flash);
 }
 
 }  // namespace

@@ -368,7 +368,7 @@ TEST(OwnForm, SaysOfAnotherKindOfModelThatAlone) {
 
 TEST(OwnForm, LeavesOutASourceThatSaysNothing) {
   const Model model = read(
-      "name: x\nlayers: 2\nhidden: 64\nheads: 4\nvocab: 99\nmax_sequence: 64\nsources:\n"
+      "family: gpt\nname: x\nlayers: 2\nhidden: 64\nheads: 4\nvocab: 99\nmax_sequence: 64\nsources:\n"
       "  - # nothing\n  - a paper\n",
       "model.yaml");
   EXPECT_EQ(model.sources, std::vector<std::string>{"a paper"});

@@ -39,14 +39,8 @@ WeightNames weight_names(const Model& model) {
   const FamilyTraits& family = traits_of(model.family);
   WeightNames names = family.weights;
   if (family.names) family.names(names, model);
-  if (!names.adjacent_pairs || model.positions != Positions::rope) return names;
-  const LatentAttention& l = model.latent;
-  if (l.any()) {
-    names.rotated_q = {l.nope + l.rope, l.nope, l.rope};
-    names.rotated_k = {l.kv_rank + l.rope, l.kv_rank, l.rope};
-  } else {
-    names.rotated_q = names.rotated_k = {model.head_dim, 0, model.rotary_columns()};
-  }
+  if (names.adjacent_pairs && model.positions == Positions::rope)
+    names.rotated = {model.head_dim, 0, model.rotary_columns()};
   return names;
 }
 

@@ -37,11 +37,12 @@ struct WeightNames {
   double norm_offset = 0;    ///< the file's norm weights are smaller by this
   /// Rotated pairs stand side by side (GPT-J's way), not half of the rotated columns apart.
   bool adjacent_pairs = false;
-  /// Set for a model with adjacent pairs: the rotated columns of a head of q and of k (of kv_a with latent attention).
+  /// Set for a model with adjacent pairs: the rotated columns of a head of q and of k. Latent attention, whose
+  /// operators read such pairs, needs none.
   struct Rotated {
     std::int64_t head = 0, first = 0, columns = 0;
   };
-  Rotated rotated_q = {}, rotated_k = {};
+  Rotated rotated = {};
 };
 
 struct FamilyTraits {

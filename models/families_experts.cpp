@@ -223,8 +223,7 @@ void deepseek_v3_config(ConfigKeys& k, Model& m) {
   deepseek_config(k, m, true);
 }
 
-/// Of GLM 4.5, and of DeepSeek but for its rotation.
-WeightNames glm4_moe_names() {
+WeightNames deepseek_names() {
   WeightNames names = with_experts("mlp.gate", "mlp.experts", kProjections);
   for (const auto& pair : WeightNames::Pairs{{"attn.q_a", "self_attn.q_a_proj"},
                                              {"attn.q_a_norm", "self_attn.q_a_layernorm"},
@@ -237,11 +236,6 @@ WeightNames glm4_moe_names() {
                                              {"mlp.shared.up", "mlp.shared_experts.up_proj"},
                                              {"mlp.shared.proj", "mlp.shared_experts.down_proj"}})
     names.parts.push_back(pair);
-  return names;
-}
-WeightNames deepseek_names() {
-  WeightNames names = glm4_moe_names();
-  names.adjacent_pairs = true;
   return names;
 }
 
@@ -383,7 +377,7 @@ std::vector<FamilyTraits> expert_families() {
       entry(Family::llama4, "llama4_text", "Llama 4", "Llama4ForCausalLM", "Llama4", as_llama4, llama4_config,
             llama4_names()),
       entry(Family::glm4_moe, "glm4_moe", "GLM 4.5", "Glm4MoeForCausalLM", "Glm4Moe", as_glm4_moe, glm4_moe_config,
-            glm4_moe_names()),
+            deepseek_names()),
   };
   for (FamilyTraits& one : all) {
     one.mixture = true;

@@ -50,10 +50,8 @@ void place_among(FilePlace& place, const models::WeightNames& names, const model
 
 /// Biases and norms of heads rotate with their products.
 models::WeightNames::Rotated rotated_rows(const models::WeightNames& names, const std::string& stem) {
-  for (const char* one : {"attn.q", "attn.q_b", "attn.q_norm"})
-    if (stem == one) return names.rotated_q;
-  for (const char* one : {"attn.k", "attn.kv_a", "attn.k_norm"})
-    if (stem == one) return names.rotated_k;
+  for (const char* one : {"attn.q", "attn.k", "attn.q_norm", "attn.k_norm"})
+    if (stem == one) return names.rotated;
   return {};
 }
 

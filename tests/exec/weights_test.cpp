@@ -168,8 +168,7 @@ TEST(WeightNames, OfExpertsInOneTensorSayWhereEachStands) {
   }
 }
 
-// transformers, modeling_deepseek_v3.py (rope_interleave) and modeling_glm4.py: columns 2i and 2i + 1 rotate together;
-// here i and i + R/2 do.
+// transformers, modeling_glm4.py: columns 2i and 2i + 1 rotate together; here i and i + R/2 do.
 TEST(WeightNames, OfRotatedRowsSayWhereTheirPairsStand) {
   const auto rows = [](const models::Model& model, const char* logical, std::int64_t count) {
     const FilePlace place = place_in_file(models::weight_names(model), {.name = logical, .logical_shape = {count, 4}});
@@ -178,14 +177,6 @@ TEST(WeightNames, OfRotatedRowsSayWhereTheirPairsStand) {
     return out;
   };
   using Rows = std::vector<std::int64_t>;
-  models::Model deepseek;
-  deepseek.family = Family::deepseek_v3;
-  deepseek.positions = models::Positions::rope;
-  deepseek.latent = {.q_rank = 8, .kv_rank = 3, .nope = 2, .rope = 4, .value = 2};
-  deepseek.head_dim = 6;
-  EXPECT_EQ(rows(deepseek, "h.0.attn.q_b.weight", 12), (Rows{0, 1, 2, 4, 3, 5, 6, 7, 8, 10, 9, 11}));
-  EXPECT_EQ(rows(deepseek, "h.0.attn.kv_a.weight", 7), (Rows{0, 1, 2, 3, 5, 4, 6}));
-  EXPECT_EQ(rows(deepseek, "h.0.attn.kv_b.weight", 4), (Rows{0, 1, 2, 3}));
   models::Model glm;
   glm.family = Family::glm4;
   glm.positions = models::Positions::rope;
@@ -194,6 +185,9 @@ TEST(WeightNames, OfRotatedRowsSayWhereTheirPairsStand) {
   EXPECT_EQ(rows(glm, "h.0.attn.v.weight", 8), (Rows{0, 1, 2, 3, 4, 5, 6, 7}));
   glm.family = Family::glm4_moe;  // transformers, modeling_glm4_moe.py: half of the columns apart
   EXPECT_EQ(rows(glm, "h.0.attn.k.weight", 8), (Rows{0, 1, 2, 3, 4, 5, 6, 7}));
+  glm.family = Family::llama4;  // modeling_llama4.py: neighbours as complex numbers
+  glm.rotary_share = 1;
+  EXPECT_EQ(rows(glm, "h.0.attn.q.weight", 8), (Rows{0, 2, 4, 6, 1, 3, 5, 7}));
 }
 
 /// A model of each family through a checkpoint of an odd plan into a folder, and back.

@@ -290,9 +290,6 @@ void glm_config(ConfigKeys& k, Model& m) {
   silu(k, m, "glm");
   k.flag({"attention_bias"}, m.qkv_bias, true);
 }
-void glm4_config(ConfigKeys& k, Model& m) {
-  glm_config(k, m);
-}
 
 WeightNames glm_names() {
   WeightNames names = llama_names();
@@ -415,7 +412,7 @@ std::vector<FamilyTraits> llama_families() {
       entry(Family::internlm2, "internlm2", "InternLM 2", "InternLM2ForCausalLM", "InternLM2", as_llama,
             internlm2_config, internlm2_names()),
       entry(Family::glm, "glm", "GLM", "GlmForCausalLM", "GlmFor", as_glm, glm_config, glm_names()),
-      entry(Family::glm4, "glm4", "GLM 4", "Glm4ForCausalLM", "Glm4For", as_glm4, glm4_config, glm4_names()),
+      entry(Family::glm4, "glm4", "GLM 4", "Glm4ForCausalLM", "Glm4For", as_glm4, glm_config, glm4_names()),
       entry(Family::ernie, "ernie4_5", "ERNIE 4.5", "Ernie4_5ForCausalLM", "Ernie4_5For", as_ernie, ernie_config,
             ernie_names()),
       entry(Family::seed_oss, "seed_oss", "Seed-OSS", "SeedOssForCausalLM", "SeedOss", as_qwen2, seed_oss_config,

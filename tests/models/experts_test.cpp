@@ -132,7 +132,7 @@ const std::vector<Configuration>& configurations() {
            "max_position_embeddings": 131072, "num_attention_heads": 64, "num_experts_per_tok": 4,
            "num_hidden_layers": 24, "num_key_value_heads": 8, "num_local_experts": 32, "sliding_window": 128,
            "vocab_size": 201088})"},
-      {"kimi-k2", 1'026'408'209'408, 32.6, 0.3,  // the card's: 1 trillion, 32 billion active
+      {"kimi-k2", 1'026'408'209'408, 32.9, 0.05,  // the card's: 1 trillion, 32 billion active
        R"({"architectures": ["DeepseekV3ForCausalLM"], "model_type": "kimi_k2", "attention_bias": false,
            "first_k_dense_replace": 1, "hidden_act": "silu", "hidden_size": 7168, "intermediate_size": 18432,
            "kv_lora_rank": 512, "max_position_embeddings": 131072, "moe_intermediate_size": 2048, "moe_layer_freq": 1,
@@ -150,7 +150,7 @@ const std::vector<Configuration>& configurations() {
            "num_nextn_predict_layers": 1, "partial_rotary_factor": 0.5, "rms_norm_eps": 1e-05,
            "rope_theta": 1000000, "routed_scaling_factor": 2.5, "topk_group": 1, "use_qk_norm": true,
            "vocab_size": 151552})"},
-      {"glm-4.5-air", 106'852'245'504, 13.2, 0.4,  // the card's 12 are without 1.24
+      {"glm-4.5-air", 106'852'245'504, 13.4, 0.05,  // the card's 12 are without table and head (1.24)
        R"({"model_type": "glm4_moe", "attention_bias": true, "first_k_dense_replace": 1, "head_dim": 128,
            "hidden_size": 4096, "intermediate_size": 10944, "max_position_embeddings": 131072,
            "moe_intermediate_size": 1408, "n_group": 1, "n_routed_experts": 128, "n_shared_experts": 1,

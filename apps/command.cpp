@@ -5,39 +5,16 @@
 #include <new>
 #include <optional>
 #include <stdexcept>
-#include <variant>
 
+#include "apps/command.h"
+#include "apps/command_line.h"
+#include "apps/exit_codes.h"
 #include "apps/interrupt.h"
 #include "apps/output.h"
-#include "apps/verbs/verbs.h"
 #include "exec/failure.h"
 
 namespace orrery::apps {
 namespace {
-
-Outcome run(const Verb& verb, const Context& context) {
-  struct Dispatch {
-    const Context& context;
-    Outcome operator()(const InitOptions& o) const { return run_init(o, context); }
-    Outcome operator()(const ModelOptions& o) const { return run_model(o, context); }
-    Outcome operator()(const PlanOptions& o) const { return run_plan(o, context); }
-    Outcome operator()(const SimulateOptions& o) const { return run_simulate(o, context); }
-    Outcome operator()(const TrainOptions& o) const { return run_train(o, context); }
-    Outcome operator()(const CalibrateOptions& o) const { return run_calibrate(o, context); }
-    Outcome operator()(const ReportOptions& o) const { return run_report(o, context); }
-    Outcome operator()(const ExplainOptions& o) const {
-      return o.plan.empty() ? run_explain_cluster(o, context) : run_explain(o, context);
-    }
-    Outcome operator()(const ValidateOptions& o) const { return run_validate(o, context); }
-    Outcome operator()(const CollectiveOptions& o) const { return run_collective(o, context); }
-    Outcome operator()(const DoctorOptions& o) const { return run_doctor(o, context); }
-    Outcome operator()(const ProbeOptions& o) const { return run_probe(o, context); }
-    Outcome operator()(const ImportOptions& o) const { return run_import(o, context); }
-    Outcome operator()(const ExportOptions& o) const { return run_export(o, context); }
-    Outcome operator()(const SchemaOptions& o) const { return run_schema(o, context); }
-  };
-  return std::visit(Dispatch{context}, verb);
-}
 
 int exit_code_of(exec::FailureKind kind) {
   switch (kind) {
@@ -56,7 +33,7 @@ Outcome failed(int exit_code, const char* code, const std::string& message) {
 /// The verb's outcome; an exception becomes one too.
 Outcome caught(const Verb& verb, const Context& context) {
   try {
-    return run(verb, context);
+    return verb.run(context);
   } catch (const exec::Failure& failure) {
     return failed(exit_code_of(failure.kind()), "R0001", failure.what());
   } catch (const std::bad_alloc&) {
@@ -83,7 +60,7 @@ int parse_run_and_print(int argc, const char* const* argv) {
     return printed(print(parsed.word, outcome, parsed.json, detect_terminal({})), parsed.exit_code);
   }
   const CommandLine& command = *parsed.command;
-  if (!std::holds_alternative<TrainOptions>(command.verb)) {
+  if (!command.verb.saves_when_stopped) {
     early.reset();
     if (Interrupt::requested()) return kInterrupted;
   }
@@ -91,9 +68,9 @@ int parse_run_and_print(int argc, const char* const* argv) {
   const Catalog catalog = open_catalog(command.common.catalogs);
   const Outputs outputs(command.common);
   const Context context{catalog, terminal, outputs, command.common.quiet, command.common.json};
-  base::Diagnostics refused = outputs.refused(outputs_of(command.verb));
+  base::Diagnostics refused = outputs.refused(command.verb.outputs());
   const Outcome outcome = refused.empty() ? caught(command.verb, context) : Outcome{kUsage, {}, {}, std::move(refused)};
-  return printed(print(command.name, outcome, command.common.json, terminal), outcome.exit_code);
+  return printed(print(command.verb.name, outcome, command.common.json, terminal), outcome.exit_code);
 }
 
 /// Libraries that promise not to throw but allocate all the same (CLI11, nlohmann) end here, where nothing can catch

@@ -1,4 +1,4 @@
-// Verbs, help with examples, usage errors as exit 2. Only this file and apps/command_flags.cpp know CLI11.
+// Parses: verbs, help with examples, usage errors as exit 2.
 #include "apps/command_line.h"
 
 #include <CLI/CLI.hpp>
@@ -9,13 +9,70 @@
 #include <sstream>
 #include <string_view>
 
-#include "apps/command_flags.h"
 #include "apps/exit_codes.h"
+#include "apps/flags.h"
+#include "apps/verbs/list.h"
 #include "apps/verbs/usage.h"
 #include "base/result.h"
 
 namespace orrery::apps {
 namespace {
+
+constexpr const char* kHelpExamples = "  orrery help plan\n  orrery help --man | man -l -";
+constexpr const char* kCompletionExamples = "  source <(orrery completion bash)";
+
+/// What was asked of the command itself.
+struct Asked {
+  std::string verb;  ///< whose help is wanted; empty: of all verbs
+  bool man = false;
+  std::string shell;  ///< whose completion is wanted
+};
+
+/// Options that every verb takes, before or after its name.
+void add_common(CLI::App& app, CommonOptions& common) {
+  static const std::map<std::string, Colour> colours{
+      {"auto", Colour::automatic}, {"always", Colour::always}, {"never", Colour::never}};
+  app.add_flag("--json", common.json, "One JSON object on stdout and nothing else");
+  app.add_flag("--quiet", common.quiet, "No progress on stderr");
+  app.add_option("--color", common.colour, "auto, always or never")
+      ->transform(CLI::CheckedTransformer(colours))
+      ->option_text("WHEN");
+  app.add_option("--catalog", common.catalogs, "Folder with further models, clusters and stacks; may be repeated")
+      ->allow_extra_args(false)
+      ->option_text("DIR");
+  app.add_flag("--force", common.force, "Make missing folders, and replace files that Orrery did not write");
+  app.add_flag("--dry-run", common.dry_run, "Only check, and say what would be done: write and launch nothing");
+}
+
+/// `help` and `completion`, which are about the command line itself.
+void add_helping(CLI::App& app, Asked& asked) {
+  CLI::App* help = app.add_subcommand("help", "Show a verb's flags and examples, or everything as a man page");
+  help->footer(footer_of(kHelpExamples));
+  help->add_option("VERB", asked.verb, "Default: all verbs");
+  help->add_flag("--man", asked.man, "A page for man(1)");
+  CLI::App* completion = app.add_subcommand("completion", "Write a script that makes a shell complete verbs and flags");
+  completion->footer(footer_of(kCompletionExamples));
+  completion->add_option("SHELL", asked.shell, "bash, zsh or fish")
+      ->required()
+      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+}
+
+/// Adds all verbs; the flags only of those that are among the words, or of all for `help` and `completion`.
+void add_verbs(CLI::App& app, const std::vector<Verb>& verbs, const std::vector<std::string>& words) {
+  const auto said = [&](const std::string& word) { return std::find(words.begin(), words.end(), word) != words.end(); };
+  const bool all = said("help") || said("completion");
+  for (const Verb& verb : verbs) {
+    CLI::App* one = app.add_subcommand(verb.name, verb.says);
+    one->footer(footer_of(verb.examples));
+    if (all || said(verb.name)) verb.add_flags(Flags(*one));
+  }
+}
+
+std::string examples_of(const std::string& name, const std::vector<Verb>& verbs) {
+  for (const Verb& verb : verbs)
+    if (verb.name == name) return verb.examples;
+  return name == "help" ? kHelpExamples : kCompletionExamples;
+}
 
 /// Splits "auto|always|never" into words; none if `value` names a kind of value, or gives an example.
 std::vector<std::string> choices_in(const std::string& value) {
@@ -56,10 +113,10 @@ std::vector<FlagUsage> flags_of(const CLI::App& app) {
   return out;
 }
 
-Usage usage_of(const CLI::App& app) {
+Usage usage_of(const CLI::App& app, const std::vector<Verb>& verbs) {
   Usage usage{app.get_description(), flags_of(app), {}};
   for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
-    VerbUsage one{verb->get_name(), verb->get_description(), {}, examples_of(verb->get_name()), flags_of(*verb)};
+    VerbUsage one{verb->get_name(), verb->get_description(), {}, examples_of(verb->get_name(), verbs), flags_of(*verb)};
     for (const CLI::Option* option : options_of(*verb)) {
       if (!option->get_positional()) continue;
       const std::string name = option->get_name(true);
@@ -68,24 +125,6 @@ Usage usage_of(const CLI::App& app) {
     usage.verbs.push_back(std::move(one));
   }
   return usage;
-}
-
-Verb chosen(const std::string& name, Verbs& verbs) {
-  if (name == "probe") return std::move(verbs.probe);
-  if (name == "init") return std::move(verbs.init);
-  if (name == "model") return std::move(verbs.model);
-  if (name == "plan") return std::move(verbs.plan);
-  if (name == "simulate") return std::move(verbs.simulate);
-  if (name == "train") return std::move(verbs.train);
-  if (name == "calibrate") return std::move(verbs.calibrate);
-  if (name == "report") return std::move(verbs.report);
-  if (name == "validate") return std::move(verbs.validate);
-  if (name == "explain") return std::move(verbs.explain);
-  if (name == "export") return std::move(verbs.export_);
-  if (name == "import") return std::move(verbs.import_);
-  if (name == "schema") return std::move(verbs.schema);
-  if (name == "collective") return std::move(verbs.collective);
-  return std::move(verbs.doctor);
 }
 
 /// The first word that is not a flag, where the verb should be; empty if there is none. Values of --color and
@@ -99,14 +138,6 @@ std::string word_for_verb(int argc, const char* const* argv) {
       return word;
   }
   return {};
-}
-
-/// "plan.tensor=4": keys joined by dots.
-bool is_setting(const std::string& text) {
-  const std::size_t equals = text.find('=');
-  if (equals == std::string::npos || equals == 0) return false;
-  const std::string key = text.substr(0, equals);
-  return key.front() != '.' && key.back() != '.' && key.find("..") == std::string::npos;
 }
 
 const CLI::App* find_verb(const CLI::App& app, const std::string& name) {
@@ -172,45 +203,43 @@ base::Diagnostic usage_error(const CLI::App& app, const CLI::ParseError& error, 
   return found;
 }
 
+/// What `help` prints. Throws if there is no such verb.
+std::string help_for(CLI::App& app, const std::vector<Verb>& verbs, const Asked& asked) {
+  if (asked.man) return man_page(usage_of(app, verbs));
+  const CLI::App* about = asked.verb.empty() ? &app : find_verb(app, asked.verb);
+  if (about == nullptr) throw CLI::ValidationError("VERB", "unknown verb `" + asked.verb + "`");
+  app.clear();
+  return about->help(about == &app ? "" : app.get_name());
+}
+
 }  // namespace
 
 Parsed parse_command_line(int argc, const char* const* argv) {
   CLI::App app{"Orrery plans, predicts and runs the training of large models on clusters.", "orrery"};
   CommonOptions common;
-  Verbs verbs;
+  std::vector<Verb> verbs = all_verbs();
   Asked asked;
   app.footer(footer_of_all());
   app.set_version_flag("--version", "orrery " ORRERY_VERSION);
   app.require_subcommand(1);
   app.fallthrough();
-  add_flags(app, common, verbs, asked);
-  for (CLI::App* verb : app.get_subcommands({})) verb->footer(footer_of(verb->get_name()));
+  add_common(app, common);
+  add_verbs(app, verbs, {argv + 1, argv + argc});
+  add_helping(app, asked);
 
   Parsed parsed;
   try {
     app.parse(argc, argv);
-    if (app.got_subcommand("help")) {
-      if (!asked.man) {
-        const CLI::App* about = asked.verb.empty() ? &app : find_verb(app, asked.verb);
-        if (about == nullptr) throw CLI::ValidationError("VERB", "unknown verb `" + asked.verb + "`");
-        app.clear();
-        parsed.out = about->help(about == &app ? "" : app.get_name());
-      } else {
-        parsed.out = man_page(usage_of(app));
-      }
-      return parsed;
+    const std::string name = app.get_subcommands().front()->get_name();
+    if (name == "help") {
+      parsed.out = help_for(app, verbs, asked);
+    } else if (name == "completion") {
+      parsed.out = completion_script(usage_of(app, verbs), asked.shell);
+    } else {
+      const auto verb = std::find_if(verbs.begin(), verbs.end(), [&](const Verb& one) { return one.name == name; });
+      if (const std::string missing = verb->missing(); !missing.empty()) throw CLI::RequiredError(missing);
+      parsed.command = CommandLine{std::move(common), std::move(*verb)};
     }
-    if (app.got_subcommand("completion")) {
-      parsed.out = completion_script(usage_of(app), asked.shell);
-      return parsed;
-    }
-    if (app.got_subcommand("train") && verbs.train.plan.empty() && !verbs.train.sample)
-      throw CLI::RequiredError("PLAN");
-    if (app.got_subcommand("calibrate") && verbs.calibrate.runs.empty() && verbs.calibrate.rows.empty())
-      throw CLI::RequiredError("RUN or --rows");
-    for (const std::vector<std::string>* settings : {&verbs.plan.settings, &verbs.report.settings})
-      for (const std::string& one : *settings)
-        if (!is_setting(one)) throw CLI::ValidationError("--set", "`" + one + "` is no KEY=VALUE");
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) {  // help or version
       std::ostringstream out, nowhere;
@@ -223,10 +252,7 @@ Parsed parse_command_line(int argc, const char* const* argv) {
       // The parser may have stopped before the flag.
       parsed.json = std::find(argv + 1, argv + argc, std::string_view("--json")) != argv + argc;
     }
-    return parsed;
   }
-  const std::string name = app.get_subcommands().front()->get_name();
-  parsed.command = CommandLine{std::move(common), name, chosen(name, verbs)};
   return parsed;
 }
 

@@ -13,22 +13,29 @@ namespace orrery::apps {
 namespace fs = std::filesystem;
 namespace {
 
-/// Text in the first lines of each kind of file that Orrery writes, and of no other program's files.
-constexpr const char* kMarks[] = {
+/// What the first lines of Orrery's files say, and those of no other program's. Prose may say such words too, so that
+/// comments, and text that begins a file, alone count.
+constexpr std::string_view kComments[] = {
     "# A plan made by orrery:",                       // plan/spec/plan_file.cpp
-    "`orrery init`",                                  // apps/verbs/init.cpp
-    "`orrery probe",                                  // exec/probe/cluster_file.cpp
-    "`orrery import`",                                // apps/verbs/import.cpp
-    "`orrery calibrate",                              // apps/verbs/calibrate_rows.cpp
-    "`orrery validate",                               // cost/parameters/intervals.cpp
-    "`orrery export`",                                // reports/megatron.cpp
+    "by `orrery init`.",                              // apps/verbs/init.cpp
+    "ritten by `orrery probe",                        // exec/probe/cluster_file.cpp
+    "Written by `orrery import`.",                    // apps/verbs/import.cpp
+    "Fitted by `orrery calibrate",                    // apps/verbs/calibrate_rows.cpp
+    "Written by `orrery validate",                    // cost/parameters/intervals.cpp
+    "Written by `orrery export`",                     // reports/megatron.cpp
     "# Coefficients that replace Orrery's defaults",  // cost/parameters/calibration.cpp
-    "Orrery</title>",                                 // reports/html/page.cpp
-    "A scaling study by `orrery report`",             // reports/scaling_text.cpp
-    "model,parameters,cluster,device,scaling,",       // reports/scaling_files.cpp
-    "\"1.0\",\"scaling_study\":",                     // reports/scaling_files.cpp
-    "{\"displayTimeUnit\":\"ms\",\"otherData\":{",    // reports/trace.cpp
-    "{\"format_version\":\"1.0\",\n\"origin\":\"",    // plan/schedule/timeline.cpp
+};
+constexpr std::string_view kLines[] = {
+    "A scaling study by `orrery report`.",  // reports/scaling_text.cpp
+};
+constexpr std::string_view kBeginnings[] = {
+    "model,parameters,cluster,device,scaling,",     // reports/scaling_files.cpp
+    "{\"displayTimeUnit\":\"ms\",\"otherData\":{",  // reports/trace.cpp
+    "{\"format_version\":\"1.0\",\n\"origin\":\"",  // plan/schedule/timeline.cpp
+};
+constexpr std::string_view kAnywhere[] = {
+    "Orrery</title>",              // reports/html/page.cpp
+    "\"1.0\",\"scaling_study\":",  // reports/scaling_files.cpp
 };
 constexpr std::size_t kBeginning = 4096;  // bytes
 
@@ -52,8 +59,19 @@ base::Diagnostic refusal(const char* code, const std::string& path, std::string 
 }  // namespace
 
 bool is_written_by_orrery(std::string_view beginning) {
-  return beginning.empty() || std::any_of(std::begin(kMarks), std::end(kMarks),
-                                          [&](const char* mark) { return beginning.find(mark) != beginning.npos; });
+  if (beginning.empty()) return true;
+  const auto any = [](const auto& marks, auto holds) { return std::any_of(std::begin(marks), std::end(marks), holds); };
+  if (any(kBeginnings, [&](std::string_view mark) { return beginning.starts_with(mark); })) return true;
+  if (any(kAnywhere, [&](std::string_view mark) { return beginning.find(mark) != beginning.npos; })) return true;
+  bool comments = true;  // so far
+  for (std::string_view rest = beginning; !rest.empty();) {
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+    if (any(kLines, [&](std::string_view mark) { return line == mark; })) return true;
+    comments = comments && (line.empty() || line.front() == '#');
+    if (comments && any(kComments, [&](std::string_view mark) { return line.find(mark) != line.npos; })) return true;
+  }
+  return false;
 }
 
 base::Diagnostics Outputs::refused(const std::vector<std::string>& paths) const {
@@ -87,28 +105,6 @@ base::Diagnostics Outputs::refused_weights(const fs::path& folder) const {
 
 void Outputs::write(const fs::path& path, std::string_view text) const {
   if (!dry_run_) write_file(path, text);
-}
-
-std::vector<std::string> outputs_of(const Verb& verb) {
-  struct Of {
-    using Paths = std::vector<std::string>;
-    Paths operator()(const PlanOptions& o) const { return {o.output}; }
-    Paths operator()(const SimulateOptions& o) const { return {o.trace, o.timeline}; }
-    Paths operator()(const CalibrateOptions& o) const { return {o.output}; }
-    Paths operator()(const ReportOptions& o) const { return {o.output == "-" ? std::string() : o.output}; }
-    Paths operator()(const ValidateOptions& o) const { return {o.html, o.intervals}; }
-    Paths operator()(const ProbeOptions& o) const { return {o.output, o.calibration}; }
-    Paths operator()(const ImportOptions& o) const { return {o.output}; }
-    Paths operator()(const ExportOptions& o) const { return {o.as.empty() ? std::string() : o.output}; }
-    Paths operator()(const InitOptions& o) const { return {o.output == "-" || o.overwrite ? "" : o.output}; }
-    Paths operator()(const ModelOptions&) const { return {}; }
-    Paths operator()(const TrainOptions&) const { return {}; }
-    Paths operator()(const ExplainOptions&) const { return {}; }
-    Paths operator()(const CollectiveOptions&) const { return {}; }
-    Paths operator()(const DoctorOptions&) const { return {}; }
-    Paths operator()(const SchemaOptions&) const { return {}; }
-  };
-  return std::visit(Of{}, verb);
 }
 
 }  // namespace orrery::apps

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "apps/command_line.h"
+#include "apps/common_options.h"
 #include "base/result.h"
 
 namespace orrery::apps {
@@ -27,9 +27,6 @@ class Outputs {
  private:
   bool force_, dry_run_;
 };
-
-/// Files that a verb is told to write; folders of runs and weights are handled by their verbs.
-[[nodiscard]] std::vector<std::string> outputs_of(const Verb& verb);
 
 /// Whether a text begins like one of Orrery's files; an empty file does not.
 [[nodiscard]] bool is_written_by_orrery(std::string_view beginning);

@@ -3,7 +3,7 @@
 #include <chrono>
 #include <string>
 
-#include "apps/command_line.h"
+#include "apps/common_options.h"
 #include "reports/table.h"
 
 namespace orrery::apps {

@@ -1,4 +1,4 @@
-# The command and the worker. CLI11 is costly to compile: it is included by apps/command_line.cpp alone.
+# The command and the worker. CLI11 is costly to compile: apps/command_line.cpp and apps/flags.cpp alone include it.
 file(GLOB app_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/apps/*.cpp ${PROJECT_SOURCE_DIR}/apps/verbs/*.cpp)
 list(FILTER app_sources EXCLUDE REGEX "/apps/main\\.cpp$")
 add_library(orrery_apps STATIC ${app_sources})
@@ -7,7 +7,7 @@ target_link_libraries(orrery_apps PUBLIC orrery::base orrery::models orrery::clu
                       orrery::sim orrery::exec orrery::reports PRIVATE orrery_flags)
 target_compile_definitions(orrery_apps PRIVATE ORRERY_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
                                                ORRERY_VERSION="${PROJECT_VERSION}")
-orrery_unity(orrery_apps ALONE command_line)
+orrery_unity(orrery_apps ALONE command_line flags)
 add_executable(orrery ${PROJECT_SOURCE_DIR}/apps/main.cpp)
 target_link_libraries(orrery PRIVATE orrery::apps orrery_flags)
 install(TARGETS orrery RUNTIME DESTINATION bin)

@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/files.h"
+#include "apps/verbs/calibrate.h"
 #include "apps/verbs/runs.h"
-#include "apps/verbs/verbs.h"
 #include "reports/json.h"
 #include "reports/text.h"
 
@@ -36,8 +36,6 @@ std::vector<std::string> weaknesses(const std::vector<const Run*>& fitted, int s
                                   run->directory, steps, kFewSteps));
   return notes;
 }
-
-}  // namespace
 
 Outcome run_calibrate(const CalibrateOptions& options, const Context& context) {
   if (!options.rows.empty()) return calibrate_to_rows(options, context);
@@ -74,6 +72,40 @@ Outcome run_calibrate(const CalibrateOptions& options, const Context& context) {
   outcome.text += fmt::format("\n{} {}    next: orrery simulate PLAN --calibration {}\n", context.outputs.wrote(),
                               options.output, options.output);
   return outcome;
+}
+
+void add_calibrate_flags(Flags flags, CalibrateOptions& o) {
+  const Flag runs = flags.option("RUN", o.runs, "Run directories");
+  flags.option("-o,--output", o.output, "Calibration file to write; with --rows a stack").required().value("FILE");
+  const Flag rows = flags.option("--rows", o.rows, "Fit a stack to runs of any framework, given as YAML rows or CSV")
+                        .excludes(runs)
+                        .value("FILE…");
+  flags.option("--like", o.like, "Stack of the same family to start from").needs(rows).value("STACK");
+  flags.option("--cluster", o.cluster, "Cluster that the rows ran on; default: found by their device")
+      .needs(rows)
+      .value("CLUSTER");
+  flags.option("--hold-out", o.held_out, "Run that judges the fit and is not fitted; may be repeated")
+      .excludes(rows)
+      .one_each()
+      .value("RUN");
+}
+
+}  // namespace
+
+Verb calibrate_verb() {
+  return verb_of<CalibrateOptions>({
+      .name = "calibrate",
+      .says = "Fit coefficients to measured runs",
+      .examples = "  orrery calibrate runs/first -o calibration.yaml        learn from what was measured\n"
+                  "  orrery calibrate --rows mine.csv -o my-stack.yaml      a stack out of a handful of step times",
+      .flags = add_calibrate_flags,
+      .run = run_calibrate,
+      .outputs = [](const CalibrateOptions& o) -> std::vector<std::string> { return {o.output}; },
+      .missing =
+          [](const CalibrateOptions& o) {
+            return std::string(o.runs.empty() && o.rows.empty() ? "RUN or --rows" : "");
+          },
+  });
 }
 
 }  // namespace orrery::apps

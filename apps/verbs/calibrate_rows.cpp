@@ -12,8 +12,8 @@
 #include "apps/inputs.h"
 #include "apps/interrupt.h"
 #include "apps/terminal.h"
+#include "apps/verbs/calibrate.h"
 #include "apps/verbs/published_rows.h"
-#include "apps/verbs/verbs.h"
 #include "reports/validation.h"
 #include "sim/validate/fit_rows.h"
 

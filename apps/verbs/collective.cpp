@@ -9,7 +9,7 @@
 #include "apps/files.h"
 #include "apps/inputs.h"
 #include "apps/verbs/collective_replay.h"
-#include "apps/verbs/verbs.h"
+#include "apps/verbs/verb.h"
 #include "base/units.h"
 #include "clusters/read.h"
 #include "clusters/routes.h"
@@ -207,8 +207,6 @@ Outcome compare(const CollectiveOptions& options, const Context& context,
   return outcome;
 }
 
-}  // namespace
-
 Outcome run_collective(const CollectiveOptions& options, const Context& context) {
   if (options.cluster.empty() == options.measured.empty())
     return {kUsage,
@@ -219,6 +217,54 @@ Outcome run_collective(const CollectiveOptions& options, const Context& context)
   const auto calibrations = load_calibrations(context.catalog, options.calibrations);
   if (!calibrations) return bad_input(calibrations.error());
   return options.measured.empty() ? predict(options, context, *calibrations) : compare(options, context, *calibrations);
+}
+
+void add_collective_flags(Flags flags, CollectiveOptions& o) {
+  flags.option("CLUSTER", o.cluster, "Catalogue name or cluster YAML");
+  flags.option("--op", o.operation, "all_reduce, all_gather, reduce_scatter, broadcast, reduce, all_to_all, send")
+      .one_of({"all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all", "send"})
+      .value("OP");
+  flags.option("--nodes", o.nodes, "Nodes that take part; default: all of the cluster").range(1, 1 << 18).value("N");
+  flags.option("--per-node", o.per_node, "Devices per node; default: all").range(1, 4096).value("G");
+  flags.option("--sizes", o.sizes, "Message sizes: 64KiB,1MiB,100MB; default: 1 KiB to 16 GiB")
+      .by_commas()
+      .value("S,S..");
+  flags.option("--algorithm", o.algorithm, "As in NCCL_ALGO: ring, tree, nvls, nvls-tree, pairwise ..").value("NAME");
+  const Flag replay =
+      flags.flag("--replay", o.replay,
+                 "Also show the algorithm itself, or all that can do it: in closed form, and replayed on the links");
+  flags.option("--pieces", o.pieces, "Pieces that follow one another along trees and chains and through switches")
+      .range(1, 1024)
+      .needs(replay)
+      .value("K");
+  flags
+      .option("--channels", o.channels,
+              "Divide the message into parts; each goes over the nodes' devices in another order")
+      .range(1, 64)
+      .needs(replay)
+      .value("C");
+  flags.option("--tasks", o.tasks, "This many collectives at once, with the ranks dealt out to them in turn")
+      .range(1, 4096)
+      .needs(replay)
+      .value("T");
+  flags.option("--measured", o.measured, "Instead of CLUSTER: predict the rows of this file")
+      .excludes(replay)
+      .value("FILE");
+  add_calibrations(flags, o.calibrations);
+}
+
+}  // namespace
+
+Verb collective_verb() {
+  return verb_of<CollectiveOptions>({
+      .name = "collective",
+      .says = "Show the time and bandwidth of a collective on a cluster, or compare with measurements",
+      .examples =
+          "  orrery collective hgx-h100 --op all_gather --nodes 4\n"
+          "  orrery collective hgx-h100 --nodes 4 --algorithm ring --replay --channels 8   what the links make of it",
+      .flags = add_collective_flags,
+      .run = run_collective,
+  });
 }
 
 }  // namespace orrery::apps

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/command_line.h"
+#include "apps/verbs/collective_options.h"
 #include "base/result.h"
 #include "clusters/cluster.h"
 #include "cost/network/messages.h"

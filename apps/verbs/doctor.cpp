@@ -2,13 +2,17 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "apps/verbs/verbs.h"
+#include "apps/verbs/verb.h"
 #include "base/result.h"
 #include "exec/probe/capabilities.h"
 #include "reports/table.h"
 
 namespace orrery::apps {
 namespace {
+
+struct DoctorOptions {
+  std::vector<std::string> require;  ///< capabilities that must be present
+};
 
 exec::Capability catalogue(const Catalog& catalog) {
   const auto count = [&](const char* folder) { return std::to_string(catalog.names(folder).size()); };
@@ -19,8 +23,6 @@ exec::Capability catalogue(const Catalog& catalog) {
           catalog.roots().front().string() + ": " + count(kModels) + " models, " + count(kClusters) + " clusters",
           {}};
 }
-
-}  // namespace
 
 Outcome run_doctor(const DoctorOptions& options, const Context& context) {
   std::vector<exec::Capability> found = exec::probe_capabilities(program_folder());
@@ -61,6 +63,24 @@ Outcome run_doctor(const DoctorOptions& options, const Context& context) {
     }
   }
   return outcome;
+}
+
+void add_doctor_flags(Flags flags, DoctorOptions& o) {
+  flags.option("--require", o.require, "Exit 6 unless this is available: mpi, cuda, chromium …; may be repeated")
+      .one_each()
+      .value("NAME");
+}
+
+}  // namespace
+
+Verb doctor_verb() {
+  return verb_of<DoctorOptions>({
+      .name = "doctor",
+      .says = "Show which of the things that Orrery can use this machine has",
+      .examples = "  orrery doctor --require mpi                            exit 6 unless it is there",
+      .flags = add_doctor_flags,
+      .run = run_doctor,
+  });
 }
 
 }  // namespace orrery::apps

@@ -7,7 +7,7 @@
 
 #include "apps/inputs.h"
 #include "apps/interrupt.h"
-#include "apps/verbs/verbs.h"
+#include "apps/verbs/explain.h"
 #include "apps/verbs/what_if.h"
 #include "base/units.h"
 #include "reports/binding.h"
@@ -89,9 +89,8 @@ reports::Table comparison(const Explained& a, const Explained& b) {
   return table;
 }
 
-}  // namespace
-
 Outcome run_explain(const ExplainOptions& options, const Context& context) {
+  if (options.plan.empty()) return explain_cluster(options, context);
   const auto calibrations = load_calibrations(context.catalog, options.calibrations);
   if (!calibrations) return bad_input(calibrations.error());
   const auto intervals = load_intervals(context.catalog);
@@ -101,7 +100,7 @@ Outcome run_explain(const ExplainOptions& options, const Context& context) {
   const Explained first = explain(*loaded, options.plan, *calibrations);
 
   Outcome outcome;
-  nlohmann::json json = {{"plan", json_of(first)}, {"versus", nullptr}};
+  nlohmann::json out = {{"plan", json_of(first)}, {"versus", nullptr}};
   const reports::TableStyle& style = context.terminal.style;
   const auto say = [&](const Explained& one) {
     outcome.text += reports::wrapped(reports::binding_of(one.prediction).sentence, style.width) + "\n" +
@@ -122,8 +121,8 @@ Outcome run_explain(const ExplainOptions& options, const Context& context) {
       return !Interrupt::requested();
     });
     progress.clear();
-    json["changes"] = reports::variations_json(machines, first.prediction);
-    json["neighbours"] = reports::variations_json(others, first.prediction);
+    out["changes"] = reports::variations_json(machines, first.prediction);
+    out["neighbours"] = reports::variations_json(others, first.prediction);
     outcome.text +=
         "\n" + reports::text_of(reports::breakdown_table(first.prediction.breakdown), style) + "\n" +
         reports::text_of(reports::memory_table(first.prediction.memory, first.prediction.memory_capacity_bytes), style);
@@ -141,11 +140,34 @@ Outcome run_explain(const ExplainOptions& options, const Context& context) {
     if (!other) return bad_input(other.error());
     const Explained second = explain(*other, options.versus, *calibrations);
     say(second);
-    json["versus"] = json_of(second);
+    out["versus"] = json_of(second);
     outcome.text += "\n" + reports::text_of(comparison(first, second), style);
   }
-  outcome.json = json.dump();
+  outcome.json = out.dump();
   return outcome;
+}
+
+void add_explain_flags(Flags flags, ExplainOptions& o) {
+  Flags what = flags.just_one_of("Plan file to explain");
+  what.option("PLAN", o.plan, "Plan file");
+  what.option("--cluster", o.cluster, "A cluster: catalogue name or file").value("CLUSTER");
+  what.flag("--clusters", o.clusters, "All clusters in the catalogue");
+  flags.option("--vs", o.versus, "Plan file to compare with").value("PLAN");
+  add_calibrations(flags, o.calibrations);
+}
+
+}  // namespace
+
+Verb explain_verb() {
+  return verb_of<ExplainOptions>({
+      .name = "explain",
+      .says = "Show where a plan's time and memory go, how two plans differ, or what a cluster consists of",
+      .examples = "  orrery explain plan.yaml                               what binds, and what would change it\n"
+                  "  orrery explain plan.yaml --vs other.yaml               how two plans differ\n"
+                  "  orrery explain --cluster dgx-1v                        a machine's links and channels",
+      .flags = add_explain_flags,
+      .run = run_explain,
+  });
 }
 
 }  // namespace orrery::apps

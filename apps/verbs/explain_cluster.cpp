@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "apps/inputs.h"
-#include "apps/verbs/verbs.h"
+#include "apps/verbs/explain.h"
 #include "base/units.h"
 #include "clusters/rings.h"
 #include "clusters/routes.h"
@@ -184,7 +184,7 @@ Outcome explain_all(const Context& context) {
 
 }  // namespace
 
-Outcome run_explain_cluster(const ExplainOptions& options, const Context& context) {
+Outcome explain_cluster(const ExplainOptions& options, const Context& context) {
   return options.clusters ? explain_all(context) : explain_one(options.cluster, context);
 }
 

@@ -6,7 +6,7 @@
 
 #include "apps/files.h"
 #include "apps/inputs.h"
-#include "apps/verbs/verbs.h"
+#include "apps/verbs/verb.h"
 #include "base/units.h"
 #include "exec/state/export.h"
 #include "exec/state/generations.h"
@@ -17,6 +17,13 @@ namespace orrery::apps {
 namespace fs = std::filesystem;
 
 namespace {
+
+struct ExportOptions {
+  std::string run;        ///< run directory; a plan file is enough with `as`
+  std::int64_t step = 0;  ///< of the checkpoint; 0: the newest
+  std::string as;         ///< framework whose words to export the plan in; empty: export the weights
+  std::string output;     ///< folder; for a plan a file, empty: stdout
+};
 
 Outcome export_plan(const ExportOptions& options, const Context& context) {
   std::error_code error;
@@ -40,8 +47,6 @@ Outcome export_plan(const ExportOptions& options, const Context& context) {
   outcome.text = fmt::format("{} {}\n", context.outputs.wrote(), options.output);
   return outcome;
 }
-
-}  // namespace
 
 Outcome run_export(const ExportOptions& options, const Context& context) {
   if (!options.as.empty()) return export_plan(options, context);
@@ -93,6 +98,31 @@ Outcome run_export(const ExportOptions& options, const Context& context) {
                              exported->tensors, base::human(base::Bytes{static_cast<double>(exported->bytes)}),
                              (fs::path(options.output) / "model.safetensors").string());
   return outcome;
+}
+
+void add_export_flags(Flags flags, ExportOptions& o) {
+  flags.option("RUN", o.run, "Run directory; with --as also a plan file").required();
+  flags.option("--as", o.as, "Instead of the weights, the plan as Megatron-LM's flags or DeepSpeed's JSON")
+      .one_of({"megatron", "deepspeed"})
+      .value("megatron|deepspeed");
+  flags.option("--step", o.step, "Step of the checkpoint; default: the newest")
+      .range(std::int64_t{1}, std::int64_t{1} << 40)
+      .value("N");
+  flags.option("-o,--output", o.output, "Folder to write; with --as a file; default: stdout").value("PATH");
+}
+
+}  // namespace
+
+Verb export_verb() {
+  return verb_of<ExportOptions>({
+      .name = "export",
+      .says = "A run's weights for Hugging Face, or a plan for another framework",
+      .examples = "  orrery export runs/first -o weights                    for Hugging Face\n"
+                  "  orrery export plan.yaml --as megatron -o train.sh      a plan as another framework's flags",
+      .flags = add_export_flags,
+      .run = run_export,
+      .outputs = [](const ExportOptions& o) -> std::vector<std::string> { return {o.as.empty() ? "" : o.output}; },
+  });
 }
 
 }  // namespace orrery::apps

@@ -104,4 +104,27 @@ base::Result<bool> add_goodput(const FailureOptions& options, const LoadedPlan& 
   return true;
 }
 
+void add_failures(Flags flags, FailureOptions& o, const char* tokens) {
+  Flag ways[] = {
+      flags.option("--mtbf", o.mtbf, "Mean time between failures of all devices together").value("'3.1 h'|inf"),
+      flags.option("--failures-per-gpu-hour", o.per_gpu_hour, "Of one device").range(1e-12, 1e6).value("RATE"),
+      flags.option("--fleet", o.fleet, "Failure rate of a published fleet: good (default for GPUs), young, pessimistic")
+          .one_of({"good", "young", "pessimistic"})
+          .value("NAME"),
+      flags.option("--fault-period", o.period, "Instead, a fault at this fixed interval").value("'30 s'")};
+  for (Flag& one : ways)
+    for (const Flag& other : ways)
+      if (&one != &other) one.excludes(other);
+  flags.option("--restart-time", o.restart_time, "From a failure until steps continue").value("'11 min'");
+  const Flag every =
+      flags.option("--checkpoint-every", o.checkpoint_every, "Steps between checkpoints; default: the best")
+          .range(std::int64_t{1}, std::int64_t{1} << 40)
+          .value("N");
+  ways[std::size(ways) - 1].needs(every);
+  flags.option("--step-time", o.step_time, "Of a step, in place of the predicted one").value("'150 ms'");
+  flags.option("--checkpoint-pause", o.checkpoint_pause, "In place of the predicted one").value("'80 ms'");
+  flags.option("--checkpoint-write", o.checkpoint_write, "In place of the predicted one").value("'2 s'");
+  flags.option(tokens, o.tokens, "Tokens of the run; default: those of the job's steps").count().value("300B|300e9");
+}
+
 }  // namespace orrery::apps

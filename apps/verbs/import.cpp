@@ -7,7 +7,7 @@
 
 #include "apps/files.h"
 #include "apps/inputs.h"
-#include "apps/verbs/verbs.h"
+#include "apps/verbs/import.h"
 #include "base/units.h"
 #include "clusters/import/import.h"
 #include "cost/network/nccl_tests.h"
@@ -118,8 +118,6 @@ nlohmann::json result_json(const clusters::Imported& imported, const std::vector
           {"sources", cluster.sources}};
 }
 
-}  // namespace
-
 Outcome run_import(const ImportOptions& options, const Context& context) {
   if (!options.format.empty() && !format_called(options.format))
     return usage(fmt::format("unknown format `{}`", options.format), "known are nccl, topo, hwloc and ibnetdiscover");
@@ -166,6 +164,40 @@ Outcome run_import(const ImportOptions& options, const Context& context) {
                    fmt::format("\n{} {}    next: name it in a job, cluster: {}\n", context.outputs.wrote(),
                                options.output, options.output);
   return outcome;
+}
+
+void add_import_flags(Flags flags, ImportOptions& o) {
+  flags
+      .option("FILE", o.files,
+              "NCCL topology XML, output of `nvidia-smi topo -m`, hwloc XML, output of ibnetdiscover; or logs of "
+              "nccl-tests, for a calibration file")
+      .required();
+  flags.option("--format", o.format, "Format of all files; default: recognised by content")
+      .value("nccl|topo|hwloc|ibnetdiscover");
+  flags.option("--device", o.device, "Catalogue name of the GPUs, if the dump does not say").value("NAME");
+  flags.option("--node", o.node, "Catalogue cluster whose nodes the fabric connects, if no dump describes a node")
+      .value("NAME");
+  flags.option("--nodes", o.nodes, "Number of nodes like the one described").range(1, 1 << 18).value("N");
+  flags.option("--hosts", o.hosts, "Hosts of the fabric to use; * matches anything").value("PATTERN");
+  flags.option("--nic-bandwidth", o.nic_bandwidth, "Bandwidth of one NIC, if the dump does not say")
+      .value("'200 Gb/s'");
+  flags.option("--cluster", o.cluster, "Cluster on which the logs of nccl-tests were measured").value("NAME|FILE");
+  flags.option("-o,--output", o.output, "Cluster or calibration file to write; default: stdout").value("FILE.yaml");
+}
+
+}  // namespace
+
+Verb import_verb() {
+  return verb_of<ImportOptions>({
+      .name = "import",
+      .says = "Make a cluster file from dumps of real machines, or a calibration file from nccl-tests",
+      .examples =
+          "  orrery import topology.xml fabric.txt -o cluster.yaml  a cluster file from dumps of real machines\n"
+          "  orrery import all_reduce.log --cluster hgx-h100 -o nccl.yaml",
+      .flags = add_import_flags,
+      .run = run_import,
+      .outputs = [](const ImportOptions& o) -> std::vector<std::string> { return {o.output}; },
+  });
 }
 
 }  // namespace orrery::apps

@@ -9,8 +9,8 @@
 
 #include "apps/files.h"
 #include "apps/inputs.h"
+#include "apps/verbs/import.h"
 #include "apps/verbs/runs.h"
-#include "apps/verbs/verbs.h"
 #include "clusters/read.h"
 #include "cost/fit/nccl_fit.h"
 #include "reports/json.h"

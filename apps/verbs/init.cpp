@@ -10,7 +10,7 @@
 
 #include "apps/files.h"
 #include "apps/inputs.h"
-#include "apps/verbs/verbs.h"
+#include "apps/verbs/verb.h"
 #include "base/ensure.h"
 #include "base/units.h"
 #include "base/yaml.h"
@@ -23,6 +23,15 @@
 
 namespace orrery::apps {
 namespace {
+
+struct InitOptions {
+  std::string model = "tiny-gpt";
+  std::string dlrm;                      ///< arguments of the public DLRM benchmark, instead of a model
+  std::string cluster;                   ///< empty: as many CPU ranks as this machine has cores for
+  std::int64_t batch = 0, sequence = 0;  ///< 0: four per device; the model's longest
+  std::string output = "job.yaml";       ///< "-": stdout
+  bool overwrite = false;
+};
 
 constexpr std::size_t kComments = 28;  // column at which comments begin
 constexpr std::size_t kWide = 100;     // columns
@@ -189,8 +198,6 @@ base::Result<Made> make(InitOptions& options, const Context& context) {
   return made;
 }
 
-}  // namespace
-
 Outcome run_init(const InitOptions& given, const Context& context) {
   InitOptions options = given;
   const std::string cluster_name = options.cluster.empty() ? cluster_here() : options.cluster;
@@ -226,6 +233,37 @@ Outcome run_init(const InitOptions& given, const Context& context) {
       fmt::format("{}{} trains {} on {}; next: orrery plan {}\n", context.outputs.dry_run() ? "Would write: " : "",
                   options.output, options.model, cluster_name, options.output);
   return outcome;
+}
+
+void add_init_flags(Flags flags, InitOptions& o) {
+  flags.option("JOB", o.output, "File to write; default job.yaml, - for stdout");
+  flags.option("--model", o.model, "Catalogue name, model YAML or Hugging Face config.json; default: tiny-gpt")
+      .value("MODEL");
+  flags.option("--dlrm", o.dlrm, "Instead of a model, arguments of the public DLRM benchmark").value("'ARGS'");
+  flags.option("--cluster", o.cluster, "Catalogue name or cluster YAML; default: this machine's CPU ranks")
+      .value("CLUSTER");
+  flags.option("--batch", o.batch, "Sequences per step; default: four per device").range(1, 1 << 24).value("N");
+  flags.option("--sequence", o.sequence, "Tokens per sequence; default: the model's longest")
+      .range(1, 1 << 24)
+      .value("N");
+  flags.flag("--overwrite", o.overwrite, "Replace an existing file");
+}
+
+}  // namespace
+
+Verb init_verb() {
+  return verb_of<InitOptions>({
+      .name = "init",
+      .says = "Write a commented job to begin with",
+      .examples = "  orrery init                                            a job for this machine\n"
+                  "  orrery init llama.yaml --model llama3-8b --cluster hgx-h100\n"
+                  "  orrery init dlrm.yaml --dlrm '--arch-mlp-bot=13-512-64 --loss-function=bce …'",
+      .flags = add_init_flags,
+      .run = run_init,
+      .outputs = [](const InitOptions& o) -> std::vector<std::string> {
+        return {o.output == "-" || o.overwrite ? "" : o.output};
+      },
+  });
 }
 
 }  // namespace orrery::apps

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/inputs.h"
-#include "apps/verbs/verbs.h"
+#include "apps/verbs/verb.h"
 #include "base/units.h"
 #include "models/counts.h"
 #include "models/read.h"
@@ -13,6 +13,13 @@
 #include "reports/table.h"
 
 namespace orrery::apps {
+namespace {
+
+struct ModelOptions {
+  std::string model;          ///< catalogue name, model YAML or Hugging Face config.json
+  std::int64_t sequence = 0;  ///< tokens; 0: the model's longest
+};
+
 Outcome run_model(const ModelOptions& options, const Context& context) {
   const auto model = load_model(context.catalog, options.model, {options.model, 0, 0, 1}, ".");
   if (!model) return bad_input(model.error());
@@ -68,6 +75,26 @@ Outcome run_model(const ModelOptions& options, const Context& context) {
   for (const std::string& source : model->sources) table.notes.push_back("source: " + source);
   outcome.text = reports::text_of(table, context.terminal.style);
   return outcome;
+}
+
+void add_model_flags(Flags flags, ModelOptions& o) {
+  flags.option("MODEL", o.model, "Catalogue name, model YAML, or Hugging Face config.json or its folder").required();
+  flags.option("--sequence", o.sequence, "Tokens per sequence; default: the model's longest")
+      .range(std::int64_t{1}, std::int64_t{1} << 32)
+      .value("N");
+}
+
+}  // namespace
+
+Verb model_verb() {
+  return verb_of<ModelOptions>({
+      .name = "model",
+      .says = "Show a model's parameters and FLOPs",
+      .examples = "  orrery model llama3-8b\n"
+                  "  orrery model config.json --sequence 4096",
+      .flags = add_model_flags,
+      .run = run_model,
+  });
 }
 
 }  // namespace orrery::apps

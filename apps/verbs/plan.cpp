@@ -14,7 +14,7 @@
 #include "apps/verbs/plan_advice.h"
 #include "apps/verbs/plan_json.h"
 #include "apps/verbs/plan_rows.h"
-#include "apps/verbs/verbs.h"
+#include "apps/verbs/verb.h"
 #include "clusters/read.h"
 #include "reports/json.h"
 #include "reports/text.h"
@@ -22,6 +22,18 @@
 
 namespace orrery::apps {
 namespace {
+
+struct PlanOptions {
+  std::string job;
+  int top = 10;
+  std::vector<int> gpus;       ///< cluster sizes to plan for; empty: the cluster's own
+  double memory_fraction = 1;  ///< share of a device's memory that a plan may fill
+  std::string output;          ///< plan file of the best plan, or of row `pick`
+  bool all = false;            ///< every plan, not one per family
+  int pick = 1;
+  std::vector<std::string> settings;  ///< "plan.tensor=4", overriding the job
+  std::vector<std::string> calibrations;
+};
 
 using ClusterPointer = std::shared_ptr<const clusters::Cluster>;
 
@@ -118,8 +130,6 @@ nlohmann::json json_of(const cost::SearchResult& result, const ShownPlans& shown
   return out;
 }
 
-}  // namespace
-
 Outcome run_plan(const PlanOptions& options, const Context& context) {
   Outcome outcome;
   const auto job = load_job(context.catalog, options.job, outcome.diagnostics, options.settings);
@@ -197,6 +207,45 @@ Outcome run_plan(const PlanOptions& options, const Context& context) {
   outcome.text += fmt::format("\n{} {} (row {})    next: orrery simulate {}\n", context.outputs.wrote(), options.output,
                               options.pick, options.output);
   return outcome;
+}
+
+void add_plan_flags(Flags flags, PlanOptions& o) {
+  flags.option("JOB", o.job, "Job file").required();
+  flags.option("--top", o.top, "Plans to show").range(1, 1000).value("N");
+  flags
+      .option("--memory-fraction", o.memory_fraction,
+              "Share of a device's memory that a plan may be predicted to fill; default 1")
+      .range(0.01, 1.0)
+      .value("F");
+  flags.option("--gpus", o.gpus, "Cluster sizes to plan for; shows the best plan of each: 8,16,32")
+      .by_commas()
+      .range(1, 1 << 20)
+      .value("N,N..");
+  flags.flag("--all", o.all, "Also show plans that differ little from better ones");
+  flags.option("-o,--output", o.output, "Write the best plan").value("PLAN.yaml");
+  flags.option("--pick", o.pick, "Write this row of the table instead of the first one")
+      .range(1, 1000)
+      .needs("--output")
+      .value("N");
+  add_settings(flags, o.settings);
+  add_calibrations(flags, o.calibrations);
+}
+
+}  // namespace
+
+Verb plan_verb() {
+  return verb_of<PlanOptions>({
+      .name = "plan",
+      .says = "Search for the best plans of a job",
+      .examples = "  orrery plan examples/gpt3-175b-a100-1024.yaml          rank plans for GPT-3 175B on 1,024 A100s\n"
+                  "  orrery plan job.yaml --gpus 64,128,256                 the best plan of each size\n"
+                  "  orrery plan job.yaml -o plan.yaml                      keep the best\n"
+                  "  orrery plan job.yaml --all -o plan.yaml --pick 3       keep the third of all\n"
+                  "  orrery plan job.yaml --set batch=512 --set plan.tensor=[4,8]",
+      .flags = add_plan_flags,
+      .run = run_plan,
+      .outputs = [](const PlanOptions& o) -> std::vector<std::string> { return {o.output}; },
+  });
 }
 
 }  // namespace orrery::apps

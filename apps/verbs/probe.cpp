@@ -13,7 +13,7 @@
 #include "apps/inputs.h"
 #include "apps/interrupt.h"
 #include "apps/verbs/probe_output.h"
-#include "apps/verbs/verbs.h"
+#include "apps/verbs/verb.h"
 #include "base/ensure.h"
 #include "clusters/import/known.h"
 #include "clusters/read.h"
@@ -25,6 +25,16 @@
 
 namespace orrery::apps {
 namespace {
+
+struct ProbeOptions {
+  std::string output;  ///< cluster file to write
+  bool measure = false;
+  int ranks = 0;                ///< 0: one per core
+  std::string calibration;      ///< calibration file to write
+  std::string backend = "cpu";  ///< or "cuda": what to measure
+  std::string cluster;          ///< of a measurement of GPUs: the machine, by name or file
+  std::string events;           ///< output of a worker's probe, to use instead of measuring here
+};
 
 std::string today() {
   return fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nullptr)));
@@ -211,8 +221,6 @@ void check_writable(const std::string& path) {
   }
 }
 
-}  // namespace
-
 Outcome run_probe(const ProbeOptions& options, const Context& context) {
   const exec::MachineDescription machine = exec::describe_machine();
   const exec::GpuReport gpus = exec::find_gpus();
@@ -287,6 +295,35 @@ Outcome run_probe(const ProbeOptions& options, const Context& context) {
     outcome.text += fmt::format("{} {}    next: orrery simulate PLAN --calibration {}\n", context.outputs.wrote(),
                                 options.calibration, options.calibration);
   return outcome;
+}
+
+void add_probe_flags(Flags flags, ProbeOptions& o) {
+  flags.option("-o,--output", o.output, "File to write, with a cluster of this machine's CPU ranks")
+      .value("CLUSTER.yaml");
+  const Flag measure = flags.flag("--measure", o.measure, "Time operators, memory and messages; takes under a minute");
+  flags.option("--ranks", o.ranks, "Ranks, one core each; default: every core").range(1, 1 << 16).value("N");
+  flags.option("--calibration", o.calibration, "Calibration file to write; needs --measure or --events").value("FILE");
+  flags.option("--backend", o.backend, "What to measure: cpu (default) or cuda").one_of({"cpu", "cuda"}).value("NAME");
+  flags.option("--cluster", o.cluster, "The machine that is measured, unless it is this machine's CPU ranks")
+      .value("NAME|FILE");
+  flags.option("--events", o.events, "Fit what a worker's --probe has printed on another machine")
+      .excludes(measure)
+      .value("FILE");
+}
+
+}  // namespace
+
+Verb probe_verb() {
+  return verb_of<ProbeOptions>({
+      .name = "probe",
+      .says = "Describe this machine, and measure it",
+      .examples = "  orrery probe --measure -o here.yaml --calibration here-calibration.yaml",
+      .flags = add_probe_flags,
+      .run = run_probe,
+      .outputs = [](const ProbeOptions& o) -> std::vector<std::string> {
+        return {o.output, o.calibration};
+      },
+  });
 }
 
 }  // namespace orrery::apps

@@ -10,9 +10,9 @@
 #include "apps/interrupt.h"
 #include "apps/verbs/plan_rows.h"
 #include "apps/verbs/report_data.h"
+#include "apps/verbs/report_options.h"
 #include "apps/verbs/report_plan.h"
 #include "apps/verbs/report_scaling.h"
-#include "apps/verbs/verbs.h"
 #include "apps/verbs/what_if.h"
 #include "clusters/read.h"
 #include "reports/json.h"
@@ -164,8 +164,6 @@ std::string text_of(const reports::ReportData& data, const reports::TableStyle& 
   return out;
 }
 
-}  // namespace
-
 Outcome run_report(const ReportOptions& asked, const Context& context) {
   const ReportOptions options = with_runs_apart(asked);
   if (auto refused = refused_scaling(options, context)) return *refused;
@@ -285,6 +283,27 @@ Outcome run_report(const ReportOptions& asked, const Context& context) {
     outcome.text += (outcome.text.empty() ? "" : "\n") + reports::scaling_text(*study, context.terminal.style);
   outcome.text += fmt::format("\n{} {}\n", context.outputs.wrote(), fs::absolute(options.output).string());
   return outcome;
+}
+
+}  // namespace
+
+Verb report_verb() {
+  return verb_of<ReportOptions>({
+      .name = "report",
+      .says = "One HTML file: predicted and measured, side by side",
+      .examples =
+          "  orrery report runs/first --calibration calibration.yaml -o report.html\n"
+          "  orrery report --scaling job.yaml --gpus 64,128,256,512 -o scaling.html   of a cluster that is not here\n"
+          "  orrery report --scaling job.yaml --clusters dgx-a100,hgx-h100 --gpus 64,512 --tokens 300B -o "
+          "scaling.html\n"
+          "  orrery report --scaling job.yaml --weak --gpus 8,64,512 --format csv -o -\n"
+          "  orrery report plan.yaml -o plan.html                                     a plan as predicted\n"
+          "  orrery report a.yaml b.yaml -o both.html                                 how plans differ\n"
+          "  orrery report plan.yaml --tokens 300e9 -o run.html                       a whole run, with failures",
+      .flags = add_report_flags,
+      .run = run_report,
+      .outputs = [](const ReportOptions& o) -> std::vector<std::string> { return {o.output == "-" ? "" : o.output}; },
+  });
 }
 
 }  // namespace orrery::apps

@@ -4,11 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "apps/command_line.h"
 #include "apps/inputs.h"
 #include "apps/terminal.h"
 #include "apps/verbs/report_data.h"
-#include "apps/verbs/verbs.h"
+#include "apps/verbs/report_options.h"
 #include "reports/report.h"
 
 namespace orrery::apps {

@@ -4,8 +4,8 @@
 
 #include "apps/files.h"
 #include "apps/inputs.h"
+#include "apps/verbs/report_options.h"
 #include "apps/verbs/report_plan.h"
-#include "apps/verbs/verbs.h"
 #include "base/sha256.h"
 #include "exec/launch/supervise.h"
 

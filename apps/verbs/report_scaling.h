@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "apps/verbs/report_data.h"
-#include "apps/verbs/verbs.h"
+#include "apps/verbs/report_options.h"
 #include "base/result.h"
 #include "cost/scaling.h"
 

@@ -2,7 +2,7 @@
 // record what is asked of them. A plan's keys come from the table that its reader uses (plan/spec/fields.h).
 #include <nlohmann/json.hpp>
 
-#include "apps/verbs/verbs.h"
+#include "apps/verbs/verb.h"
 #include "clusters/read.h"
 #include "cost/parameters/stack_read.h"
 #include "models/read.h"
@@ -11,6 +11,10 @@
 
 namespace orrery::apps {
 namespace {
+
+struct SchemaOptions {
+  std::string kind;  ///< of file: "job", "plan", "cluster", "model", "stack"
+};
 
 using nlohmann::ordered_json;
 using Read = std::function<void(const base::Cursor&)>;
@@ -167,8 +171,6 @@ ordered_json schema_of(const std::string& kind, const Catalog& catalog) {
   return out;
 }
 
-}  // namespace
-
 Outcome run_schema(const SchemaOptions& options, const Context& context) {
   ordered_json schema = {{"$schema", "http://json-schema.org/draft-07/schema#"},
                          {"title", "A " + options.kind + " file of Orrery"}};
@@ -177,6 +179,26 @@ Outcome run_schema(const SchemaOptions& options, const Context& context) {
   outcome.text = schema.dump(2) + "\n";
   outcome.json = ordered_json{{"kind", options.kind}, {"schema", std::move(schema)}}.dump();
   return outcome;
+}
+
+void add_schema_flags(Flags flags, SchemaOptions& o) {
+  flags.option("KIND", o.kind, "job, plan, cluster, model or stack")
+      .required()
+      .one_of({"job", "plan", "cluster", "model", "stack"});
+}
+
+}  // namespace
+
+Verb schema_verb() {
+  return verb_of<SchemaOptions>({
+      .name = "schema",
+      .says = "Show the keys of a kind of file as JSON Schema, for editors",
+      .examples =
+          "  orrery schema job > job.schema.json                    for the editor; `orrery init` writes the line that "
+          "names it",
+      .flags = add_schema_flags,
+      .run = run_schema,
+  });
 }
 
 }  // namespace orrery::apps

@@ -7,7 +7,7 @@
 #include "apps/files.h"
 #include "apps/inputs.h"
 #include "apps/verbs/goodput.h"
-#include "apps/verbs/verbs.h"
+#include "apps/verbs/verb.h"
 #include "clusters/read.h"
 #include "plan/lower/lower.h"
 #include "plan/schedule/check.h"
@@ -19,6 +19,15 @@
 namespace orrery::apps {
 
 namespace {
+
+struct SimulateOptions {
+  std::string plan;
+  std::string trace;     ///< Chrome trace to write
+  std::string timeline;  ///< predicted timeline.json to write
+  std::string beside;    ///< plan of another job that runs on the same cluster at the same time
+  FailureOptions failures;
+  std::vector<std::string> calibrations;
+};
 
 using Clock = std::chrono::steady_clock;
 
@@ -118,8 +127,6 @@ nlohmann::json pair_of(const cost::Interval& interval) {
   return nlohmann::json::array({interval.low, interval.high});
 }
 
-}  // namespace
-
 Outcome run_simulate(const SimulateOptions& options, const Context& context) {
   const auto loaded = load_plan_argument(context.catalog, options.plan);
   if (!loaded) return bad_input(loaded.error());
@@ -216,6 +223,34 @@ Outcome run_simulate(const SimulateOptions& options, const Context& context) {
                                                    "`orrery explain " + options.plan + "` shows what fills it",
                                                    {}});
   return outcome;
+}
+
+void add_simulate_flags(Flags flags, SimulateOptions& o) {
+  flags.option("PLAN", o.plan, "Plan file").required();
+  flags.option("--trace", o.trace, "Write a Chrome trace, which Perfetto opens").value("FILE");
+  flags.option("--timeline", o.timeline, "Write the predicted timeline.json").value("FILE");
+  flags
+      .option("--beside", o.beside,
+              "Another job at the same time on the same machines and switches; the nodes of both alternate")
+      .value("PLAN");
+  add_failures(flags, o.failures, "--run-tokens");
+  add_calibrations(flags, o.calibrations);
+}
+
+}  // namespace
+
+Verb simulate_verb() {
+  return verb_of<SimulateOptions>({
+      .name = "simulate",
+      .says = "Predict one training step of a plan by replaying its schedule",
+      .examples = "  orrery simulate plan.yaml --trace trace.json           open the trace in Perfetto\n"
+                  "  orrery simulate plan.yaml --fleet young --restart-time '5 min'   what failures leave",
+      .flags = add_simulate_flags,
+      .run = run_simulate,
+      .outputs = [](const SimulateOptions& o) -> std::vector<std::string> {
+        return {o.trace, o.timeline};
+      },
+  });
 }
 
 }  // namespace orrery::apps

@@ -11,7 +11,7 @@
 #include "apps/inputs.h"
 #include "apps/interrupt.h"
 #include "apps/verbs/preflight.h"
-#include "apps/verbs/verbs.h"
+#include "apps/verbs/verb.h"
 #include "apps/verbs/verify_serial.h"
 #include "base/units.h"
 #include "clusters/read.h"
@@ -26,6 +26,27 @@
 
 namespace orrery::apps {
 namespace {
+
+struct TrainOptions {
+  std::string plan;
+  std::string run;
+  std::optional<std::int64_t> steps;
+  bool resume = false;
+  bool overwrite = false;             ///< deletes an earlier run in the directory; otherwise one is refused
+  std::int64_t checkpoint_every = 0;  ///< steps; 0: by time
+  int keep = 2;                       ///< number of newest checkpoints to keep
+  std::string on_spike = "warn";
+  std::optional<std::int64_t> hash_every;  ///< steps
+  int threads = 1;                         ///< per rank
+  int restarts = 0;                        ///< after failures
+  bool oversubscribe = false;              ///< allow more than eight ranks per core
+  std::int64_t grace_s = 30;               ///< from a stop request until the ranks are killed
+  std::int64_t deadline_s = 60;            ///< longest wait of one rank for others
+  bool verify_serial = false;
+  bool repeat = true;   ///< GPUs: only kernels that repeat bit by bit, even where others are faster
+  bool sample = false;  ///< print text from the model after the run; without a plan, from `run`
+  exec::SampleOptions text;
+};
 
 std::string progress_line(const exec::StepReport& report) {
   const double share = report.steps > 0 ? static_cast<double>(report.step) / static_cast<double>(report.steps) : 0;
@@ -160,9 +181,11 @@ void add_sample(const TrainOptions& options, Outcome& outcome) {
                                                       : std::max(sampled.exit_code, 1);
     const bool said = std::any_of(sampled.diagnostics.begin(), sampled.diagnostics.end(),
                                   [](const auto& one) { return one.severity == base::Severity::error; });
-    if (!said)
+    if (!said) {
+      const std::string why = sampled.error_tail.substr(0, sampled.error_tail.find_last_not_of(" \n") + 1);
       outcome.diagnostics.push_back(
-          {base::Severity::error, "R0005", {options.run, 0, 0, 1}, "no text was drawn", sampled.error_tail, {}});
+          {base::Severity::error, "R0005", {options.run, 0, 0, 1}, "no text was drawn", why, {}});
+    }
     return;
   }
   nlohmann::json result =
@@ -215,8 +238,6 @@ Outcome not_run(const Preflight& before, const TrainOptions& options, const Cont
   if (!before.missing()) outcome.text += fmt::format("\nWould train {} into {}\n", plan, options.run);
   return outcome;
 }
-
-}  // namespace
 
 Outcome run_train(const TrainOptions& options, const Context& context) {
   if (options.plan.empty()) {
@@ -298,6 +319,91 @@ Outcome run_train(const TrainOptions& options, const Context& context) {
   }
   if (options.sample && run.end == exec::RunEnd::completed) add_sample(options, outcome);
   return outcome;
+}
+
+void add_running(Flags flags, TrainOptions& o) {
+  flags.option("PLAN", o.plan, "Plan file; may be left out with --sample, which trains nothing");
+  flags.option("--run", o.run, "Run directory to write").required().value("DIR");
+  flags.option("--steps", o.steps, "Training steps; default: as the job says")
+      .range(std::int64_t{1}, std::int64_t{1} << 40)
+      .value("N");
+  flags.flag("--resume", o.resume, "Continue from the run directory's newest whole checkpoint");
+  flags.flag("--overwrite", o.overwrite, "Remove an earlier run from the directory and start over")
+      .excludes("--resume");
+  flags.option("--checkpoint-every", o.checkpoint_every, "Steps between checkpoints; default: one a minute")
+      .range(std::int64_t{1}, std::int64_t{1} << 40)
+      .value("N");
+  flags
+      .flag("--verify-serial", o.verify_serial,
+            "Also run the job on one rank, and compare losses and gradients; 20 steps unless told otherwise")
+      .excludes("--resume");
+  flags.option("--keep", o.keep, "Number of newest checkpoints to keep; default 2").range(1, 1 << 20).value("N");
+  flags.option("--restarts", o.restarts, "Restarts after failures, from the newest checkpoint")
+      .range(0, 1 << 20)
+      .excludes("--verify-serial")
+      .value("N");
+  flags
+      .option("--grace", o.grace_s,
+              "Seconds for saving after SIGTERM, SIGINT, SIGHUP or SIGUSR1 asks for a stop; default 30")
+      .range(1, 1 << 30)
+      .value("S");
+  flags
+      .option("--deadline", o.deadline_s,
+              "Seconds that a rank may wait for another; after them the run ends and names it; default 60")
+      .range(1, 1 << 30)
+      .value("S");
+  flags.option("--on-spike", o.on_spike, "What to do about a spike of the loss or the gradient norm; default warn")
+      .one_of({"warn", "stop"})
+      .value("warn|stop");
+  flags
+      .option("--hash-every", o.hash_every,
+              "Steps between comparisons of replicas; 0: only before checkpoints; default: as often as half a "
+              "percent of the time allows")
+      .range(std::int64_t{0}, std::int64_t{1} << 40)
+      .value("N");
+  flags.option("--threads", o.threads, "Threads per rank").range(1, 1024).value("K");
+  flags.flag("--oversubscribe", o.oversubscribe, "Allow more than eight ranks per core, for tests");
+  flags.flag(
+      "--no-repeat", [&o] { o.repeat = false; },
+      "GPUs: a faster backward pass of attention, whose results do not repeat bit by bit");
+}
+
+/// Flags of `--sample`.
+void add_sampling(Flags flags, TrainOptions& o) {
+  exec::SampleOptions& text = o.text;
+  flags.flag("--sample", o.sample, "Print text drawn from the model in the run's newest checkpoint");
+  flags.option("--prompt", text.prompt, "Text to continue").value("TEXT");
+  flags.option("--tokens", text.tokens, "Tokens to draw; default 128").range(0, 1 << 30).value("N");
+  flags.option("--temperature", text.temperature, "0: always the most likely token; default 1")
+      .range(0.0, 1e6)
+      .value("T");
+  flags.option("--top-k", text.top_k, "Draw from the K most likely tokens; default: from all")
+      .range(1, 1 << 30)
+      .value("K");
+  flags.option("--sample-seed", text.seed, "Seed of the draws; default 1").value("S");
+  flags.option("--tokenizer", text.tokenizer, "Vocabulary of the text; default: the job's, else bytes").value("PATH");
+}
+
+void add_train_flags(Flags flags, TrainOptions& o) {
+  add_running(flags, o);
+  add_sampling(flags, o);
+}
+
+}  // namespace
+
+Verb train_verb() {
+  return verb_of<TrainOptions>({
+      .name = "train",
+      .says = "Run a plan on this machine's ranks",
+      .examples = "  orrery train plan.yaml --run runs/first                run it on this machine's ranks\n"
+                  "  orrery train plan.yaml --run runs/first --dry-run      would it run here?\n"
+                  "  orrery train plan.yaml --run runs/first --resume       go on from the newest checkpoint\n"
+                  "  orrery train plan.yaml --run runs/check --verify-serial",
+      .flags = add_train_flags,
+      .run = run_train,
+      .missing = [](const TrainOptions& o) { return std::string(o.plan.empty() && !o.sample ? "PLAN" : ""); },
+      .saves_when_stopped = true,
+  });
 }
 
 }  // namespace orrery::apps

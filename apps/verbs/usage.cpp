@@ -28,68 +28,6 @@ constexpr const char* kEverywhere = R"(
 Every verb takes --json, --quiet, --color and --catalog too (orrery --help).
 )";
 
-struct Examples {
-  const char* verb;
-  const char* lines;
-};
-constexpr Examples kExamples[] = {
-    {"init",
-     "  orrery init                                            a job for this machine\n"
-     "  orrery init llama.yaml --model llama3-8b --cluster hgx-h100\n"
-     "  orrery init dlrm.yaml --dlrm '--arch-mlp-bot=13-512-64 --loss-function=bce …'"},
-    {"plan",
-     "  orrery plan examples/gpt3-175b-a100-1024.yaml          rank plans for GPT-3 175B on 1,024 A100s\n"
-     "  orrery plan job.yaml --gpus 64,128,256                 the best plan of each size\n"
-     "  orrery plan job.yaml -o plan.yaml                      keep the best\n"
-     "  orrery plan job.yaml --all -o plan.yaml --pick 3       keep the third of all\n"
-     "  orrery plan job.yaml --set batch=512 --set plan.tensor=[4,8]"},
-    {"simulate",
-     "  orrery simulate plan.yaml --trace trace.json           open the trace in Perfetto\n"
-     "  orrery simulate plan.yaml --fleet young --restart-time '5 min'   what failures leave"},
-    {"explain",
-     "  orrery explain plan.yaml                               what binds, and what would change it\n"
-     "  orrery explain plan.yaml --vs other.yaml               how two plans differ\n"
-     "  orrery explain --cluster dgx-1v                        a machine's links and channels"},
-    {"train",
-     "  orrery train plan.yaml --run runs/first                run it on this machine's ranks\n"
-     "  orrery train plan.yaml --run runs/first --dry-run      would it run here?\n"
-     "  orrery train plan.yaml --run runs/first --resume       go on from the newest checkpoint\n"
-     "  orrery train plan.yaml --run runs/check --verify-serial"},
-    {"calibrate",
-     "  orrery calibrate runs/first -o calibration.yaml        learn from what was measured\n"
-     "  orrery calibrate --rows mine.csv -o my-stack.yaml      a stack out of a handful of step times"},
-    {"report",
-     "  orrery report runs/first --calibration calibration.yaml -o report.html\n"
-     "  orrery report --scaling job.yaml --gpus 64,128,256,512 -o scaling.html   of a cluster that is not here\n"
-     "  orrery report --scaling job.yaml --clusters dgx-a100,hgx-h100 --gpus 64,512 --tokens 300B -o scaling.html\n"
-     "  orrery report --scaling job.yaml --weak --gpus 8,64,512 --format csv -o -\n"
-     "  orrery report plan.yaml -o plan.html                                     a plan as predicted\n"
-     "  orrery report a.yaml b.yaml -o both.html                                 how plans differ\n"
-     "  orrery report plan.yaml --tokens 300e9 -o run.html                       a whole run, with failures"},
-    {"validate",
-     "  orrery validate                                        against the published runs that are carried\n"
-     "  orrery validate mine.yaml --html page.html             against your own"},
-    {"model",
-     "  orrery model llama3-8b\n"
-     "  orrery model config.json --sequence 4096"},
-    {"collective",
-     "  orrery collective hgx-h100 --op all_gather --nodes 4\n"
-     "  orrery collective hgx-h100 --nodes 4 --algorithm ring --replay --channels 8   what the links make of it"},
-    {"probe", "  orrery probe --measure -o here.yaml --calibration here-calibration.yaml"},
-    {"import",
-     "  orrery import topology.xml fabric.txt -o cluster.yaml  a cluster file from dumps of real machines\n"
-     "  orrery import all_reduce.log --cluster hgx-h100 -o nccl.yaml"},
-    {"export",
-     "  orrery export runs/first -o weights                    for Hugging Face\n"
-     "  orrery export plan.yaml --as megatron -o train.sh      a plan as another framework's flags"},
-    {"doctor", "  orrery doctor --require mpi                            exit 6 unless it is there"},
-    {"schema",
-     "  orrery schema job > job.schema.json                    for the editor; `orrery init` writes the line that "
-     "names it"},
-    {"help", "  orrery help plan\n  orrery help --man | man -l -"},
-    {"completion", "  source <(orrery completion bash)"},
-};
-
 std::string replaced(std::string text, const std::string& from, const std::string& to) {
   for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
     text.replace(at, from.size(), to);
@@ -228,18 +166,12 @@ std::string man_flags(const std::vector<FlagUsage>& flags) {
 
 }  // namespace
 
-std::string examples_of(const std::string& verb) {
-  for (const Examples& one : kExamples)
-    if (verb == one.verb) return one.lines;
-  return {};
-}
-
 std::string footer_of_all() {
   return std::string(kBegin) + kExitCodes;
 }
 
-std::string footer_of(const std::string& verb) {
-  return "\nExamples:\n" + examples_of(verb) + "\n" + kEverywhere + kExitCodes;
+std::string footer_of(const std::string& examples) {
+  return "\nExamples:\n" + examples + "\n" + kEverywhere + kExitCodes;
 }
 
 std::string completion_script(const Usage& usage, const std::string& shell) {

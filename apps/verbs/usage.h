@@ -26,11 +26,9 @@ struct Usage {
   std::vector<VerbUsage> verbs;
 };
 
-/// Lines that show a verb in use.
-[[nodiscard]] std::string examples_of(const std::string& verb);
-/// Text below the help of the command, and of a verb.
+/// Text below the help of the command, and of a verb with these examples.
 [[nodiscard]] std::string footer_of_all();
-[[nodiscard]] std::string footer_of(const std::string& verb);
+[[nodiscard]] std::string footer_of(const std::string& examples);
 /// A script that makes "bash", "zsh" or "fish" complete the command's words.
 [[nodiscard]] std::string completion_script(const Usage& usage, const std::string& shell);
 /// A page for man(1), in roff.

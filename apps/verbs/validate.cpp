@@ -11,7 +11,7 @@
 #include "apps/interrupt.h"
 #include "apps/terminal.h"
 #include "apps/verbs/published_rows.h"
-#include "apps/verbs/verbs.h"
+#include "apps/verbs/verb.h"
 #include "reports/json.h"
 #include "reports/text.h"
 #include "reports/validation.h"
@@ -22,6 +22,17 @@
 
 namespace orrery::apps {
 namespace {
+
+struct ValidateOptions {
+  std::vector<std::string> files;  ///< published rows; none: those that come with the project
+  std::vector<std::string> calibrations;
+  std::string stack;  ///< for rows whose stack is not in the catalogue
+  bool cross_validate = false;
+  bool headlines = false;
+  std::string html;        ///< page to write
+  std::string intervals;   ///< file of intervals to write
+  std::string fit_stacks;  ///< folder of stacks to rewrite with numbers fitted to the rows
+};
 
 constexpr const char* kHeadlines = "tests/validation/headlines";
 
@@ -139,8 +150,6 @@ void show(Outcome& outcome, const Context& context, const cost::Validation& vali
   outcome.json = json.dump();
 }
 
-}  // namespace
-
 Outcome run_validate(const ValidateOptions& options, const Context& context) {
   const auto rows = load_rows(context.catalog, options.files, sim::Origin::published);
   if (!rows) return bad_input(rows.error());
@@ -196,6 +205,42 @@ Outcome run_validate(const ValidateOptions& options, const Context& context) {
   for (const std::string& file : written) outcome.text += fmt::format("\n{} {}", context.outputs.wrote(), file);
   if (!written.empty()) outcome.text += "\n";
   return outcome;
+}
+
+void add_validate_flags(Flags flags, ValidateOptions& o) {
+  flags.option("FILE", o.files, "Rows; default: those that come with Orrery");
+  flags.option("--stack", o.stack, "For rows whose stack is not in the catalogue").value("STACK.yaml");
+  flags.flag("--cross-validate", o.cross_validate,
+             "Fit the stacks' numbers with one source left out at a time, and judge them by that source");
+  flags.flag("--headlines", o.headlines,
+             "Simulate what the sources are known for, and compare with what they published");
+  flags.option("--html", o.html, "Write the report as a page").value("FILE.html");
+  flags
+      .option("--intervals", o.intervals,
+              "Write the intervals of predictions, from rows left out (cost/intervals.yaml)")
+      .value("FILE");
+  flags
+      .option("--fit-stacks", o.fit_stacks,
+              "Fit the stacks' numbers to these rows and write them into the stacks in this folder")
+      .value("DIR");
+  add_calibrations(flags, o.calibrations);
+}
+
+}  // namespace
+
+Verb validate_verb() {
+  return verb_of<ValidateOptions>({
+      .name = "validate",
+      .says = "Compare predictions with published measurements",
+      .examples =
+          "  orrery validate                                        against the published runs that are carried\n"
+          "  orrery validate mine.yaml --html page.html             against your own",
+      .flags = add_validate_flags,
+      .run = run_validate,
+      .outputs = [](const ValidateOptions& o) -> std::vector<std::string> {
+        return {o.html, o.intervals};
+      },
+  });
 }
 
 }  // namespace orrery::apps

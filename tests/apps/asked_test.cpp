@@ -160,6 +160,22 @@ TEST(Outputs, WhatOrreryDidNotWriteStaysUnlessForced) {
   EXPECT_EQ(orrery({"plan", kTiny, "-o", scratch.file("empty.yaml", "")}).exit_code, 0);
 }
 
+TEST(Outputs, ProseThatNamesVerbsIsNotOrrerys) {
+  const Scratch scratch;
+  const std::string prose =
+      "# How we plan\n\nFirst `orrery init`, then `orrery probe --measure`; see \"A plan made by orrery\".\n"
+      "# Written by `orrery import`. is what its files say\nA scaling study by `orrery report` comes later.\n";
+  const std::string mine = scratch.file("README.md", prose);
+  for (const std::vector<std::string>& words :
+       std::vector<std::vector<std::string>>{{"plan", kTiny, "-o", mine},
+                                             {"init", mine},
+                                             {"probe", "-o", mine},
+                                             {"export", kTiny, "--as", "megatron", "-o", mine}}) {
+    EXPECT_EQ(orrery(words).exit_code, 2) << words.front();
+    EXPECT_EQ(text_of(mine), prose) << words.front();
+  }
+}
+
 TEST(Outputs, EveryKindOfFileIsRecognisedAsOrrerysOwn) {
   const Scratch scratch;
   const auto at = [&](const char* name) { return (scratch.path() / name).string(); };
@@ -172,7 +188,10 @@ TEST(Outputs, EveryKindOfFileIsRecognisedAsOrrerysOwn) {
       {"report", plan, "-o", at("r.html")},
       {"export", plan, "--as", "megatron", "-o", at("m.sh")},
       {"import", "--device", "a100-sxm4-80gb", "--nic-bandwidth", "200 Gb/s",
-       "tests/clusters/import/fixtures/dgx-a100.topo.txt", "-o", at("c.yaml")}};
+       "tests/clusters/import/fixtures/dgx-a100.topo.txt", "-o", at("c.yaml")},
+      {"report", "--scaling", kTiny, "--gpus", "1,2", "--format", "md", "-o", at("s.md")},
+      {"report", "--scaling", kTiny, "--gpus", "1,2", "--format", "csv", "-o", at("s.csv")},
+      {"report", "--scaling", kTiny, "--gpus", "1,2", "--format", "json", "-o", at("s.json")}};
   for (const auto& one : commands) {
     const int first = orrery(one).exit_code;
     if (first == 3) continue;  // Megatron has no such plan

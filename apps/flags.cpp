@@ -1,0 +1,154 @@
+// Flags and arguments by CLI11.
+#include "apps/flags.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <optional>
+#include <utility>
+
+#include "base/result.h"
+#include "base/units.h"
+
+namespace orrery::apps {
+namespace {
+
+/// Turns "300e9", "300B" or "1.5T" into a number's digits; returns what is wrong if it is not a count.
+std::string as_count(std::string& text) {
+  std::string digits = text;
+  double factor = 1;
+  if (const auto unit = std::string("kKmMbBgGtT").find(text.empty() ? ' ' : text.back()); unit != std::string::npos) {
+    constexpr double kFactors[] = {1e3, 1e6, 1e9, 1e9, 1e12};
+    factor = kFactors[unit / 2];
+    digits.pop_back();
+  }
+  while (!digits.empty() && digits.back() == ' ') digits.pop_back();
+  double number = 0;
+  constexpr double kMost = 1e18;
+  if (!base::parse_number(digits, number) || number * factor < 1 || number * factor > kMost)
+    return fmt::format("{} is not a count; write 300B, 1.5T or 300e9", base::quoted(text));
+  text = fmt::format("{:.17g}", number * factor);
+  return {};
+}
+
+/// "plan.tensor=4": keys joined by dots. Returns what is wrong.
+std::string not_a_setting(const std::string& text) {
+  const std::size_t equals = text.find('=');
+  const std::string key = text.substr(0, equals);
+  if (equals == std::string::npos || key.empty() || key.front() == '.' || key.back() == '.' ||
+      key.find("..") != std::string::npos)
+    return "`" + text + "` is no KEY=VALUE";
+  return {};
+}
+
+}  // namespace
+
+Flag Flag::value(const char* shown) {
+  option_->option_text(shown);
+  return *this;
+}
+
+Flag Flag::integers(std::int64_t low, std::int64_t high) {
+  option_->check(CLI::Range(low, high));
+  return *this;
+}
+
+Flag Flag::reals(double low, double high) {
+  option_->check(CLI::Range(low, high));
+  return *this;
+}
+
+Flag Flag::one_of(const std::vector<std::string>& words) {
+  option_->check(CLI::IsMember(words));
+  return *this;
+}
+
+Flag Flag::count() {
+  option_->transform(CLI::Validator(as_count, ""));
+  return *this;
+}
+
+Flag Flag::setting() {
+  option_->check(CLI::Validator([](std::string& text) { return not_a_setting(text); }, ""));
+  return *this;
+}
+
+Flag Flag::required() {
+  option_->required();
+  return *this;
+}
+
+Flag Flag::needs(const Flag& other) {
+  option_->needs(other.option_);
+  return *this;
+}
+
+Flag Flag::needs(const char* other) {
+  option_->needs(std::string(other));
+  return *this;
+}
+
+Flag Flag::excludes(const Flag& other) {
+  option_->excludes(other.option_);
+  return *this;
+}
+
+Flag Flag::excludes(const char* other) {
+  option_->excludes(std::string(other));
+  return *this;
+}
+
+Flag Flag::one_each() {
+  option_->allow_extra_args(false);
+  return *this;
+}
+
+Flag Flag::by_commas() {
+  option_->delimiter(',');
+  return *this;
+}
+
+Flag Flags::flag(const char* names, bool& into, const char* says) {
+  return Flag(*app_->add_flag(names, into, says));
+}
+
+Flag Flags::flag(const char* names, std::function<void()> then, const char* says) {
+  return Flag(*app_->add_flag_callback(names, std::move(then), says));
+}
+
+template <class Value>
+Flag Flags::option(const char* names, Value& into, const char* says) {
+  return Flag(*app_->add_option(names, into, says));
+}
+
+template Flag Flags::option(const char*, std::string&, const char*);
+template Flag Flags::option(const char*, int&, const char*);
+template Flag Flags::option(const char*, std::int64_t&, const char*);
+template Flag Flags::option(const char*, std::uint64_t&, const char*);
+template Flag Flags::option(const char*, double&, const char*);
+template Flag Flags::option(const char*, std::vector<std::string>&, const char*);
+template Flag Flags::option(const char*, std::vector<int>&, const char*);
+template Flag Flags::option(const char*, std::vector<std::int64_t>&, const char*);
+template Flag Flags::option(const char*, std::optional<std::int64_t>&, const char*);
+template Flag Flags::option(const char*, std::optional<double>&, const char*);
+
+Flags Flags::just_one_of(const char* title) {
+  CLI::App* group = app_->add_option_group(title);
+  group->require_option(1);
+  return Flags(*group);
+}
+
+void add_settings(Flags flags, std::vector<std::string>& settings) {
+  flags.option("--set", settings, "Set a value of the job by its key: plan.tensor=4; may be repeated")
+      .setting()
+      .one_each()
+      .value("KEY=VALUE");
+}
+
+void add_calibrations(Flags flags, std::vector<std::string>& files) {
+  flags.option("--calibration", files, "Fitted coefficients to use; may be repeated, the last one wins")
+      .one_each()
+      .value("FILE");
+}
+
+}  // namespace orrery::apps

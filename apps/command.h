@@ -1,8 +1,8 @@
 #pragma once
-
+/// The whole command.
 namespace orrery::apps {
 
-/// The whole command: parse, run, print; returns the exit code.
+/// Parses, runs, prints; returns the exit code.
 [[nodiscard]] int run_command(int argc, const char* const* argv);
 
 }  // namespace orrery::apps

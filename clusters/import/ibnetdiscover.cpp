@@ -55,13 +55,10 @@ class Reader {
   }
 
   void read_line(int n) {
-    const std::string_view line = text_.line(n);
-    const std::size_t first = line.find_first_not_of(" \t");
-    if (first == std::string_view::npos || line[first] == '#') return;
-    const std::string_view rest = line.substr(first);
-    if (rest[0] == '[') return read_port(n, first);
     const std::vector<Word> words = text_.words(n);
+    if (words.empty() || words[0].text.front() == '#') return;
     const std::string_view word = words[0].text;
+    if (word.front() == '[') return read_port(n, static_cast<std::size_t>(words[0].byte));
     if (word == "Switch" || word == "Ca" || word == "Rt") return read_node(n, words);
     const bool heading = word == "Non-Chassis" || word == "Chassis";
     const bool fact = word.find('=') != std::string_view::npos;

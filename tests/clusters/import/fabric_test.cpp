@@ -35,6 +35,16 @@ TEST(Fabric, HostsAreFoundWithoutSharpsEngines) {
   EXPECT_EQ(rails.hosts[0].ports[1].bandwidth, 25e9);
 }
 
+TEST(Fabric, LinesOfBlanksAndReturnsSayNothing) {
+  std::string spaced;
+  for (const char c : fixture("rails.ib.txt"))
+    spaced += c == '\n' ? std::string("\r\n  \r\r \t\r\n") : std::string(1, c);
+  Lines text(spaced, "spaced.ib.txt");
+  const auto fabric = read_ibnetdiscover(text);
+  ASSERT_TRUE(fabric) << base::render(text.findings().all(), false);
+  EXPECT_EQ(fabric->nodes.size(), read("rails.ib.txt").fabric.nodes.size());
+}
+
 TEST(Fabric, RailsInTwoGroupsUnderTwoSpines) {
   const Read rails = read("rails.ib.txt");
   std::string why;

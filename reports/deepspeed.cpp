@@ -131,7 +131,7 @@ base::Result<Settings> deepspeed_settings(Handover h) {
   h.needs(s.offload.activations == Space::device || checkpoints, "offloaded activations that are not checkpoints",
           "use `recompute: full` with it");
   if (checkpoints) {
-    c["activation_checkpointing"] = {{"partition_activations", false},
+    c["activation_checkpointing"] = {{"partition_activations", s.partition_checkpoints},
                                      {"cpu_checkpointing", s.offload.activations == Space::host},
                                      {"contiguous_memory_optimization", false}};
     h.note(true,

@@ -278,6 +278,7 @@ void memory_flags(Handover& h, Flags& f) {
     const bool some = s.recompute_layers >= 0;
     f.add("recompute-method", some ? "block" : "uniform");
     f.add("recompute-num-layers", some ? s.recompute_layers : 1);
+    if (s.partition_checkpoints) f.add("distribute-saved-activations");
     h.note(some && s.virtual_stages > 1, "--recompute-num-layers counts the layers of each virtual stage",
            "check its number by hand");
   } else if (s.recompute == plan::Recompute::selective && !s.flash) {

@@ -46,7 +46,7 @@ std::string offload_of(const plan::Offload& offload) {
 
 /// "full, 4 layers": that many of each stage, or of each chunk.
 std::string recompute_of(const plan::PlanSpec& spec) {
-  const std::string kind = plan::name_of(spec.recompute);
+  const std::string kind = plan::name_of(spec.recompute) + std::string(spec.partition_checkpoints ? " in parts" : "");
   return spec.recompute_layers < 0
              ? kind
              : fmt::format("{}, {} layer{}", kind, spec.recompute_layers, spec.recompute_layers == 1 ? "" : "s");

@@ -66,4 +66,28 @@ void add_encoding(LayerCosts& costs, const models::LayerProgram& program, const 
   }
 }
 
+void add_partition(LayerCosts& costs, const models::LayerProgram& program, const LayerGroups& groups,
+                   const Pricing& pricing) {
+  const auto ranks = static_cast<std::int64_t>(groups.tensor.size());
+  if (costs.kind != models::LayerKind::block || costs.recomputation != plan::Recompute::full || ranks == 1 ||
+      !crosses(costs, costs.x))
+    return;
+  const models::Tensor& input = program.tensors[static_cast<std::size_t>(program.x)];
+  const std::int64_t part = input.elements() / ranks;
+  costs.lives[static_cast<std::size_t>(costs.x)].encoded =
+      arena_bytes(part * models::size_of(input.dtype), DType::uint8);
+  add_step(costs.forward, flat(OpKind::copy, input.dtype, part), pricing);
+  const auto bytes = static_cast<double>(input.bytes());
+  const double seconds =
+      groups.lockstep.at(pricing)
+          .collective_time(plan::CollectiveKind::all_gather, pricing.as_sent(base::Bytes{bytes}, false), groups.tensor)
+          .value;
+  Pass& again = costs.recompute;
+  again.messages += seconds;
+  again.message_bytes += bytes;
+  ++again.message_count;
+  ++again.tensor_messages;
+  again.segments.insert(again.segments.begin(), {seconds, 0, 0, 1});
+}
+
 }  // namespace orrery::cost

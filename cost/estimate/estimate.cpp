@@ -94,7 +94,7 @@ const LayerCosts& Estimator::Memo::layer(LayerKind kind, const plan::PlanSpec& s
   if (const auto found = layers.find(key); found != layers.end()) return found->second;
   return layers
       .emplace(key, layer_costs(models::expand(*model, kind, index, options), recompute, *pricing, groups,
-                                spec.splits_backward(), spec.optimizer, spec.compression))
+                                spec.splits_backward(), spec.optimizer, spec.compression, spec.partition_checkpoints))
       .first->second;
 }
 

@@ -365,7 +365,7 @@ std::int64_t LayerCosts::zeroed_by_pass(LayerBucket of, std::int64_t elements) c
 
 LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute recomputation, const Pricing& pricing,
                        const LayerGroups& group, bool split, plan::OptimizerKind optimizer,
-                       const plan::Compression& compression) {
+                       const plan::Compression& compression, bool partition) {
   const std::int64_t alignment = plan::parameter_alignment(optimizer);
   LayerCosts out;
   out.recomputation = recomputation;
@@ -438,6 +438,7 @@ LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute reco
   out.dy = place(program.dy);
   out.dx = place(program.dx);
   add_encoding(out, program, life_of, compression, pricing);
+  if (partition) add_partition(out, program, group, pricing);
   out.weight_inputs = weight_inputs(program);
   for (const models::Part& part : program.backward)
     for (const models::Op& op : part.ops)

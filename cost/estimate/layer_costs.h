@@ -98,10 +98,10 @@ struct LayerGroups {
 };
 
 /// `split_backward`: the zero-bubble orders need it. `optimizer`: determines how parameters are aligned. `compression`:
-/// of the activations that a block saves.
+/// of the activations that a block saves. `partition`: PlanSpec::partition_checkpoints.
 [[nodiscard]] LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute recomputation,
                                      const Pricing& pricing, const LayerGroups& groups, bool split_backward = false,
                                      plan::OptimizerKind optimizer = plan::OptimizerKind::adamw,
-                                     const plan::Compression& compression = {});
+                                     const plan::Compression& compression = {}, bool partition = false);
 
 }  // namespace orrery::cost

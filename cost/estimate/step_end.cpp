@@ -153,10 +153,10 @@ void add_to_key(std::vector<std::int64_t>& key, const plan::BucketShape& b) {
 /// new member of a plan does not compile here until it is named, and in the key if an outline reads it.
 StepEnds::Key StepEnds::key_of(const plan::PlanSpec& spec, const StageGroups& groups, std::size_t more) const {
   const auto& [data, tensor, pipeline, context, expert, virtual_stages, layers_per_stage, ends_as_layers, micro_batch,
-               order, passes, zero_stage, zero_group, recompute, recompute_layers, sequence_parallel, flash, offload,
-               overlap_gradients, compression, vocab_multiple, batch, sequence, precision, optimizer, momentum,
-               rounding, staleness, loss_chunks, embedding, expert_tensor, expert_bound, expert_imbalance, tokens] =
-      spec;
+               order, passes, zero_stage, zero_group, recompute, recompute_layers, partition_checkpoints,
+               sequence_parallel, flash, offload, overlap_gradients, compression, vocab_multiple, batch, sequence,
+               precision, optimizer, momentum, rounding, staleness, loss_chunks, embedding, expert_tensor, expert_bound,
+               expert_imbalance, tokens] = spec;
   const auto& [gradients, activations, rank, minimum_rate, capacity, group, start] = compression;
   Key key;
   const bool by_shape = spec.low_rank() || plan::traits_of(optimizer).whole_matrices;

@@ -76,6 +76,7 @@ Capabilities read_capabilities(const base::Cursor& at) {
   out.expert = at.optional("expert").boolean(true);
   out.sequence_parallel = at.optional("sequence_parallel").boolean(true);
   out.gpipe = at.optional("gpipe").boolean(true);
+  out.partition_checkpoints = at.optional("partition_checkpoints").boolean(false);
   if (at.has("flash_from"))
     out.flash_from = static_cast<clusters::Architecture>(kFirstWord + at.at("flash_from").choice(kArchitectureWords));
   return out;
@@ -85,9 +86,9 @@ std::string capabilities_text(const Capabilities& c) {
   return fmt::format(
       "can: {{zero_stages: [{}], pipelined_zero_stages: [{}], tensor: {}, pipeline: {}, virtual_stages: {}, context: "
       "{}, "
-      "expert: {}, sequence_parallel: {}, gpipe: {}, flash_from: {}}}\n",
+      "expert: {}, sequence_parallel: {}, gpipe: {}, partition_checkpoints: {}, flash_from: {}}}\n",
       fmt::join(c.zero_stages, ", "), fmt::join(c.pipelined_zero_stages, ", "), c.tensor, c.pipeline, c.virtual_stages,
-      c.context, c.expert, c.sequence_parallel, c.gpipe,
+      c.context, c.expert, c.sequence_parallel, c.gpipe, c.partition_checkpoints,
       kArchitectureWords.at(static_cast<std::size_t>(static_cast<int>(c.flash_from) - kFirstWord)));
 }
 
@@ -126,9 +127,10 @@ std::string write_stack(const Stack& s, const std::vector<std::string>& head) {
   if (!s.within_node.empty()) out += fmt::format("within_node: {}\n", base::yaml_text(s.within_node));
   if (!(s.can == Capabilities())) out += capabilities_text(s.can);
   if (!(s.usual == Practice()))
-    out += fmt::format("usual: {{sequence_parallel: {}, chunk_layers: {}{}}}\n", s.usual.sequence_parallel,
-                       s.usual.chunk_layers,
-                       s.usual.lora_targets.empty() ? "" : ", lora_targets: " + s.usual.lora_targets);
+    out +=
+        fmt::format("usual: {{sequence_parallel: {}, chunk_layers: {}{}{}}}\n", s.usual.sequence_parallel,
+                    s.usual.chunk_layers, s.usual.lora_targets.empty() ? "" : ", lora_targets: " + s.usual.lora_targets,
+                    s.usual.partition_checkpoints ? ", partition_checkpoints: true" : "");
   out += fmt::format("recompute_whole_layer: {}\n", s.recompute_whole_layer);
   if (!s.zero_gradients) out += "zero_gradients: false\n";
   out += fmt::format(
@@ -162,7 +164,7 @@ Stack read_stack(const base::Cursor& root) {
   s.can = read_capabilities(root.optional("can"));
   if (const base::Cursor usual = root.optional("usual"); usual.exists())
     s.usual = {usual.optional("sequence_parallel").boolean(false), usual.optional("chunk_layers").integer(0, 1000),
-               text_of(usual.optional("lora_targets"))};
+               text_of(usual.optional("lora_targets")), usual.optional("partition_checkpoints").boolean(false)};
   s.recompute_whole_layer = root.optional("recompute_whole_layer").boolean(false);
   s.zero_gradients = root.optional("zero_gradients").boolean(true);
   const base::Cursor overlap = root.at("overlap");

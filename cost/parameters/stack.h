@@ -24,15 +24,17 @@ struct Capabilities {
   std::vector<int> pipelined_zero_stages = {0, 1, 2, 3};  ///< in a pipeline of several stages
   bool tensor = true, pipeline = true, virtual_stages = true, context = true, expert = true, sequence_parallel = true;
   bool gpipe = true;                                                  ///< in addition to 1F1B
+  bool partition_checkpoints = false;                                 ///< over the tensor group
   clusters::Architecture flash_from = clusters::Architecture::volta;  ///< the oldest that its fused attention supports
   bool operator==(const Capabilities&) const = default;
 };
 
 /// How users usually run it; assumed for runs that do not say.
 struct Practice {
-  bool sequence_parallel = false;  ///< together with tensor parallelism
-  std::int64_t chunk_layers = 0;   ///< layers per chunk of interleaved stages; 0: not interleaved
-  std::string lora_targets = {};   ///< products with adapters, as rows name them; empty: all of a block
+  bool sequence_parallel = false;      ///< together with tensor parallelism
+  std::int64_t chunk_layers = 0;       ///< layers per chunk of interleaved stages; 0: not interleaved
+  std::string lora_targets = {};       ///< products with adapters, as rows name them; empty: all of a block
+  bool partition_checkpoints = false;  ///< with ZeRO, tensor parallelism and full recomputation
   bool operator==(const Practice&) const = default;
 };
 

@@ -93,6 +93,7 @@ std::vector<std::string> beyond(const Stacks& stacks, const plan::PlanSpec& spec
   add(spec.context > 1 && !can.context, "context parallelism");
   add(spec.expert > 1 && !can.expert, "expert parallelism");
   add(spec.sequence_parallel && !can.sequence_parallel, "sequence parallelism");
+  add(spec.partition_checkpoints && !can.partition_checkpoints, "partitioned checkpoints");
   return out;
 }
 

@@ -36,6 +36,14 @@ bool updates_parameters(const plan::Step& step) {
                      [](const models::Op& op) { return models::updates_parameters(op.kind); });
 }
 
+// By plan::DealtOver.
+std::array<int, plan::kDealtOver> places_of(const plan::PlanSpec& spec, int rank) {
+  std::array<int, plan::kDealtOver> places{};
+  for (std::size_t i = 0; i < places.size(); ++i)
+    places.at(i) = plan::place_in(static_cast<plan::DealtOver>(i), spec, rank);
+  return places;
+}
+
 // Operators that treat a bucket's elements by parameter, and how finely.
 std::optional<RangeGrain> grain_of(const models::Op& op) {
   if (op.stochastic) return RangeGrain::run;
@@ -61,8 +69,7 @@ Executor::Executor(const plan::Schedule& schedule, const plan::Placement& placem
       backend_(backend),
       transport_(transport),
       options_(options),
-      data_rank_(schedule.spec.shard_index(transport.rank())),
-      expert_rank_(schedule.spec.shard_index_of(true, transport.rank())),
+      places_(places_of(schedule.spec, transport.rank())),
       steady_from_(schedule.steady_from()),
       arena_(backend, class_, placement, options.check, options.arena, options.state_file),
       loss_(kNone),
@@ -131,7 +138,7 @@ bool Executor::host_shares() const {
 }
 
 std::int64_t Executor::shard_offset(const plan::Bucket& bucket) const {
-  return (bucket.experts ? expert_rank_ : data_rank_) * bucket.shard_elements();
+  return places_[static_cast<std::size_t>(bucket.dealt())] * bucket.shard_elements();
 }
 
 // This training step's entries, step by step.
@@ -309,7 +316,7 @@ std::vector<OperatorRecord> Executor::operators() const {
 }
 
 std::int64_t Executor::element_offset(const plan::View& view) const {
-  return view.offset + (view.own ? (view.experts ? expert_rank_ : data_rank_) * view.elements : 0);
+  return view.offset + places_[static_cast<std::size_t>(view.dealt)] * view.elements;
 }
 
 std::byte* Executor::address(const plan::View& view, const Instance& of) const {
@@ -398,7 +405,7 @@ StepContext Executor::context_of(const Instance& of, const StepInput& input) con
   const int replica = transport_.rank() / (spec.context * spec.tensor) % spec.data;
   context.sample_step = of.step;
   context.rank = transport_.rank();
-  context.shard = data_rank_;
+  context.shard = places_[static_cast<std::size_t>(plan::DealtOver::states)];
   context.tables = schedule_.tables.get();
   context.first_sequence = replica * (spec.batch / spec.data) + std::max(0, of.micro_batch) * spec.micro_batch;
   return context;

@@ -267,8 +267,8 @@ class Executor {
   Backend& backend_;
   Transport& transport_;
   Options options_;
-  int data_rank_ = 0, expert_rank_ = 0;  ///< which shards this rank has
-  std::int64_t steady_from_ = 0;         ///< training step from which spans are kept: they come from steps of one kind
+  std::array<int, plan::kDealtOver> places_ = {};  ///< by plan::DealtOver: this rank's place among such ranks
+  std::int64_t steady_from_ = 0;  ///< training step from which spans are kept: they come from steps of one kind
   Arena arena_;
   CopyEngines copies_;
   std::map<std::pair<int, plan::Stream>, GroupId> groups_;  ///< a communicator for each group and stream

@@ -53,7 +53,7 @@ class Fetching {
     const std::int64_t elements = !states ? far_.moved_elements : adam() ? 2 * far_.moved_elements : far_.moved_rows;
     const DType type = class_.buffers[static_cast<std::size_t>(there)].dtype;
     RowMove rows{view(list), RowsAt::far, RowsAt::cache, space_, states, far_.expected};
-    const auto part = [&](int buffer) { return View{buffer, 0, elements, false}; };
+    const auto part = [&](int buffer) { return View{buffer, 0, elements}; };
     const auto copy = [&](Stream stream, RowsAt from, RowsAt to, int source, int target, double more) {
       RowMove one = rows;
       one.from = from, one.to = to;

@@ -19,7 +19,7 @@ int ClassBuilder::buffer(std::string name, Purpose purpose, DType dtype, std::in
   return static_cast<int>(class_.buffers.size()) - 1;
 }
 View ClassBuilder::whole(int index) const {
-  return {index, 0, class_.buffers[static_cast<std::size_t>(index)].elements, false};
+  return {index, 0, class_.buffers[static_cast<std::size_t>(index)].elements};
 }
 int ClassBuilder::view(const View& v) {
   class_.views.push_back(v);

@@ -123,7 +123,7 @@ class Encoding {
   }
 
   int whole(int buffer) {
-    class_.views.push_back({buffer, 0, class_.buffers[at(buffer)].elements, false});
+    class_.views.push_back({buffer, 0, class_.buffers[at(buffer)].elements});
     return static_cast<int>(class_.views.size()) - 1;
   }
 

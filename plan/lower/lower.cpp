@@ -24,6 +24,7 @@
 #include "plan/lower/lower_recommender.h"
 #include "plan/lower/offload.h"
 #include "plan/lower/parameter_server.h"
+#include "plan/lower/partition_checkpoints.h"
 #include "plan/lower/reduce_early.h"
 #include "plan/lower/shard_sums.h"
 #include "plan/lower/stage_layers.h"
@@ -83,6 +84,8 @@ class StageLowering {
     // Evaluation keeps persistent buffers where training has them, and saves nothing.
     if (spec_.offload.optimizer != Space::device || spec_.offload.parameters != Space::device)
       offload_states(class_, spec_.offload);
+    if (spec_.partition_checkpoints && !options_.forward_only)
+      partition_checkpoints(class_, spec_.tensor, groups_.tensor);
     if (spec_.offload.activations == Space::host && !options_.forward_only)
       offload_activations(class_, spec_.offload.prefetch);
     if (spec_.compression.activations != ActivationEncoding::none && !options_.forward_only)
@@ -257,19 +260,19 @@ class StageLowering {
     const Tensor& t = layer.program.tensors[static_cast<std::size_t>(tensor)];
     if (t.part_of >= 0) {
       const View whole = build_.view_at(view_of(layer, context, t.part_of));
-      known = build_.view({whole.buffer, whole.offset + t.first, t.elements(), false});
+      known = build_.view({whole.buffer, whole.offset + t.first, t.elements()});
     } else if (t.role == TensorRole::parameter || t.role == TensorRole::gradient) {
       const std::size_t at = place_of(layer, layer.bucket[static_cast<std::size_t>(tensor)]);
       const int holder = t.role == TensorRole::parameter ? context.parameters[at] : context.gradients[at];
-      known = build_.view({holder, layer.offset[static_cast<std::size_t>(tensor)], t.elements(), false});
+      known = build_.view({holder, layer.offset[static_cast<std::size_t>(tensor)], t.elements()});
     } else if (t.role == TensorRole::loss) {
       known = build_.view(build_.whole(class_.loss));
     } else if (t.role == TensorRole::load) {
-      known = build_.view({class_.pooled, 0, t.elements(), false});
+      known = build_.view({class_.pooled, 0, t.elements()});
     } else if (t.role == TensorRole::tally || t.role == TensorRole::balance) {
       const auto place = std::find(class_.expert_layers.begin(), class_.expert_layers.end(), layer.layer);
       const int buffer = t.role == TensorRole::tally ? class_.tally : class_.expert_biases;
-      known = build_.view({buffer, (place - class_.expert_layers.begin()) * t.elements(), t.elements(), false});
+      known = build_.view({buffer, (place - class_.expert_layers.begin()) * t.elements(), t.elements()});
     } else if (const auto read = inputs_.find(t.role); read != inputs_.end()) {
       known = build_.view(build_.whole(read->second));
     } else {
@@ -313,7 +316,7 @@ class StageLowering {
         for (int& t : op.in) t = view_of(layer, context, t);
         for (int& t : op.out) t = view_of(layer, context, t);
         if (models::traits_of(op).loss_gradient && class_.scaling >= 0)
-          op.in.push_back(build_.view({class_.scaling, 0, 1, false}));
+          op.in.push_back(build_.view({class_.scaling, 0, 1}));
         ops.push_back(std::move(op));
       }
       std::string name = layer.kind == models::LayerKind::block ? "block" : label(layer);

@@ -113,8 +113,8 @@ class Finish {
     std::vector<Op> ops;
     for (std::int64_t i = 0; i < static_cast<std::int64_t>(c.expert_layers.size()); ++i) {
       ops.push_back(build_.flat(OpKind::balance_bias, DType::fp32, experts,
-                                {build_.view({c.tally, i * values, values, false})},
-                                {build_.view({c.expert_biases, i * experts, experts, false})}));
+                                {build_.view({c.tally, i * values, values})},
+                                {build_.view({c.expert_biases, i * experts, experts})}));
       ops.back().scale = model_.experts.bias_rate;
     }
     build_.compute(Phase::optimizer, -1, "move_biases", std::move(ops));
@@ -193,7 +193,7 @@ class Finish {
   // All must agree whether to skip the step. Ranks that have summed one norm read the same value. Replicas or
   // sub-groups that each have the norm of their own copy of the gradients ask one another.
   void agree_on_overflow(int scaling) {
-    const View flag{scaling, 3, 1, false};
+    const View flag{scaling, 3, 1};
     build_.compute(Phase::optimizer, -1, "overflow",
                    {build_.flat(OpKind::overflow, DType::fp32, 1, {build_.view(build_.whole(norm_squared_))},
                                 {build_.view(flag)})});

@@ -23,7 +23,7 @@ void add_states(ClassBuilder& build, const PlanSpec& spec, Bucket& bucket, std::
 
 View optimized_gradient(const ClassBuilder& build, const Bucket& b, int zero) {
   if (zero >= 2) return build.whole(b.gradient_shard);
-  if (zero == 1) return {b.gradients, 0, b.shard_elements(), true, b.experts};
+  if (zero == 1) return {b.gradients, 0, b.shard_elements(), b.dealt()};
   return build.whole(b.gradients);
 }
 

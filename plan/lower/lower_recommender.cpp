@@ -139,7 +139,7 @@ class RecommenderLowering {
   int place(const std::string& name, bool gradients) {
     const auto& [bucket, offset, elements] = places_.at(name);
     const Bucket& b = build_.bucket(bucket);
-    return build_.view({gradients ? b.gradients : b.parameters, offset, elements, false});
+    return build_.view({gradients ? b.gradients : b.parameters, offset, elements});
   }
   // Products of 16 bits read a copy of their weight, made where first asked for; its gradient is widened behind them.
   int weight(const std::string& name, std::vector<Op>& ops) {

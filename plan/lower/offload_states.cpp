@@ -76,7 +76,7 @@ class States {
     class_.views.push_back(view);
     return static_cast<int>(class_.views.size()) - 1;
   }
-  View whole(int index) const { return {index, 0, class_.buffers[at(index)].elements, false}; }
+  View whole(int index) const { return {index, 0, class_.buffers[at(index)].elements}; }
 
   // -- steps of the device and of the host --------------------------------------------------------------------------
   // Operators on the optimizer's states and gradients run on the host if these live there.
@@ -359,7 +359,7 @@ class States {
   void rename(Step& step, int from, int to, bool alike) {
     const auto moved = [&](View view) {
       if (view.buffer != from) return view;
-      return alike ? whole(to) : View{to, view.offset, view.elements, view.own};
+      return alike ? whole(to) : View{to, view.offset, view.elements, view.dealt};
     };
     for (Op& op : step.ops)
       for (std::vector<int>* operands : {&op.in, &op.out})

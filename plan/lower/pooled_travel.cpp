@@ -50,8 +50,8 @@ std::vector<int> PooledTravel::counts() {
   const std::int64_t ranks = layout_.ranks, nodes = layout_.uses(PooledWay::node) ? layout_.nodes() : 0;
   counts_ = build_.buffer("pooled.counts", Purpose::communication, DType::int32, kCounts * (ranks + nodes));
   std::vector<int> out;
-  for (std::int64_t i = 0; i < kCounts; ++i) out.push_back(build_.view({counts_, i * ranks, ranks, false}));
-  if (nodes > 0) out.push_back(build_.view({counts_, kCounts * ranks, kCounts * nodes, false}));
+  for (std::int64_t i = 0; i < kCounts; ++i) out.push_back(build_.view({counts_, i * ranks, ranks}));
+  if (nodes > 0) out.push_back(build_.view({counts_, kCounts * ranks, kCounts * nodes}));
   return out;
 }
 
@@ -101,7 +101,7 @@ int PooledTravel::send(Phase phase, int buffer, std::vector<int>& sent) {
 
 View PooledTravel::slots_at(int buffer, Phase phase, PooledEnd end, PooledWay way) const {
   const PooledSlots slots = layout_.slots(end, way, type_of(phase));
-  return {buffer, slots.offset, slots.elements(), false};
+  return {buffer, slots.offset, slots.elements()};
 }
 
 void PooledTravel::exchange(Phase phase, PooledWay way, View from, View to) {
@@ -111,7 +111,7 @@ void PooledTravel::exchange(Phase phase, PooledWay way, View from, View to) {
   if (!alike(layout_, way, type)) {
     const std::int64_t members = nodes ? layout_.nodes() : layout_.ranks;
     const auto view = [&](std::int64_t i) {
-      return build_.view({counts_, (nodes ? kCounts * layout_.ranks : 0) + i * members, members, false});
+      return build_.view({counts_, (nodes ? kCounts * layout_.ranks : 0) + i * members, members});
     };
     const std::int64_t first = phase == Phase::forward ? 0 : 2;
     counted = {view(first), view(first + 1), 1, mean_slot_share(layout_, way, type)};

@@ -40,9 +40,8 @@ void update(const RecommenderEnd& end, int index) {
   const Bucket b = build.bucket(index);
   if (b.embedding) {
     const std::int64_t elements = end.layout.replicated_elements;
-    Op op = replicated_update(end, elements, build.view({b.gradients, 0, elements, false}),
-                              end.lookups >= 0 ? view(end, end.lookups) : -1,
-                              build.view({b.parameters, 0, elements, false}));
+    Op op = replicated_update(end, elements, build.view({b.gradients, 0, elements}),
+                              end.lookups >= 0 ? view(end, end.lookups) : -1, build.view({b.parameters, 0, elements}));
     build.compute(Phase::optimizer, -1, "update_tables", {std::move(op)}).bucket = index;
     return;
   }

@@ -20,7 +20,7 @@ using models::OpKind;
 namespace {
 
 View own_of(int buffer) {
-  return {buffer, 0, 1, true};
+  return {buffer, 0, 1, DealtOver::states};
 }
 
 // Norms of all workers' gradients, each of its own.
@@ -29,7 +29,7 @@ void norms(const RecommenderEnd& end) {
   const View squares = build.whole(end.norm_squared);
   build.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, end.data, squares, squares, -1, -1);
   const int norms = build.buffer("worker_norms", Purpose::scalars, DType::fp32, end.spec.data, true);
-  const auto of = [&](int buffer, int worker) { return build.view({buffer, worker, 1, false}); };
+  const auto of = [&](int buffer, int worker) { return build.view({buffer, worker, 1}); };
   std::vector<Op> ops;
   for (int w = 0; w < end.spec.data; ++w)
     ops.push_back(build.flat(OpKind::clip_coefficient, DType::fp32, 1, {of(end.norm_squared, w)},
@@ -44,9 +44,9 @@ void update_replicated(const RecommenderEnd& end, int index, int received_lookup
   ClassBuilder& build = end.build;
   const Bucket b = build.bucket(index);
   const std::int64_t shard = b.shard_elements(), rows = shard / end.layout.embedding_dim;
-  const View own{b.parameters, 0, shard, true};
-  const int lookups = received_lookups >= 0 ? build.view({received_lookups, 0, rows, false}) : -1;
-  const Op op = replicated_update(end, shard, build.view({b.received, 0, shard, false}), lookups, build.view(own));
+  const View own{b.parameters, 0, shard, DealtOver::states};
+  const int lookups = received_lookups >= 0 ? build.view({received_lookups, 0, rows}) : -1;
+  const Op op = replicated_update(end, shard, build.view({b.received, 0, shard}), lookups, build.view(own));
   std::vector<Op> ops;
   add_turns(build, op, end.spec.data, {b.received, received_lookups}, ops);
   build.compute(Phase::optimizer, -1, "update_tables", std::move(ops)).bucket = index;

@@ -85,7 +85,7 @@ class Program {
   }
   [[nodiscard]] int whole(int buffer) { return build_.view(build_.whole(buffer)); }
   [[nodiscard]] int part(int buffer, std::int64_t offset, std::int64_t elements) {
-    return build_.view({buffer, offset, elements, false});
+    return build_.view({buffer, offset, elements});
   }
   Step step_of(Phase phase, const char* name, std::vector<Op> ops) {
     build_.open("");

@@ -71,7 +71,7 @@ class FirstWrites {
     for (std::size_t i = 0; i < buffers_.size(); ++i)
       for (const Span& gap : buffers_[i].gaps) {
         buffers_[i].gap_views.push_back(static_cast<int>(class_.views.size()));
-        class_.views.push_back({static_cast<int>(i), gap.first, gap.second - gap.first, false});
+        class_.views.push_back({static_cast<int>(i), gap.first, gap.second - gap.first});
       }
     for (Block& block : class_.blocks) zero_no_more(block);
   }
@@ -121,10 +121,10 @@ class FirstWrites {
           if (op.out[i] < 0) continue;
           const View& view = class_.views[at(op.out[i])];
           const bool sum = std::find(sums.begin(), sums.end(), i) != sums.end();
-          add(!always                                          ? Touch::Kind::other
-              : op.kind == OpKind::fill_zero && is_whole(view) ? Touch::Kind::zeroes
-              : sum && !view.own && same_buffer(op, sums)      ? Touch::Kind::adds
-                                                               : Touch::Kind::other,
+          add(!always                                                           ? Touch::Kind::other
+              : op.kind == OpKind::fill_zero && is_whole(view)                  ? Touch::Kind::zeroes
+              : sum && view.dealt == DealtOver::nobody && same_buffer(op, sums) ? Touch::Kind::adds
+                                                                                : Touch::Kind::other,
               {s, o}, view, true);
         }
       }
@@ -133,7 +133,7 @@ class FirstWrites {
   }
 
   bool is_whole(const View& view) const {
-    return !view.own && view.elements == class_.buffers[at(view.buffer)].elements;
+    return view.dealt == DealtOver::nobody && view.elements == class_.buffers[at(view.buffer)].elements;
   }
 
   // One flag covers all of an operator's sums: write or add.

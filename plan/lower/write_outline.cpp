@@ -80,9 +80,9 @@ View OutlineWriter::view(int operand) const {
   ENSURE(buffer >= 0, "memory {} has no buffer", static_cast<int>(outline_.slots[at(o.slot)].memory));
   if (o.parameter >= 0) {
     const ParameterRange& range = build_.bucket(bucket_.bucket).ranges[at(o.parameter)];
-    return {buffer, range.offset, range.elements, false};
+    return {buffer, range.offset, range.elements};
   }
-  return {buffer, o.offset, o.elements, o.own, o.own && build_.bucket(bucket_.bucket).experts};
+  return {buffer, o.offset, o.elements, o.own ? build_.bucket(bucket_.bucket).dealt() : DealtOver::nobody};
 }
 
 Op OutlineWriter::bound(Op op) {

@@ -136,7 +136,7 @@ void make_versions(RankClass& c, const std::vector<int>& delays) {
 
 void copy_versions(RankClass& c, Block& block, std::size_t place) {
   const auto view = [&](int buffer) {
-    c.views.push_back({buffer, 0, c.buffers[static_cast<std::size_t>(buffer)].elements, false});
+    c.views.push_back({buffer, 0, c.buffers[static_cast<std::size_t>(buffer)].elements});
     return static_cast<int>(c.views.size()) - 1;
   };
   Step copy;

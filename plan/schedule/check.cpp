@@ -60,8 +60,7 @@ class Lives {
   bool inside(const View& v) const {
     if (v.buffer < 0 || v.buffer >= static_cast<int>(class_.buffers.size()) || v.offset < 0 || v.elements < 0)
       return false;
-    const std::int64_t copies = v.own ? schedule_.spec.shards_of(v.experts) : 1;
-    return v.offset + v.elements * copies <= class_.buffers[at(v.buffer)].elements;
+    return v.offset + v.elements * count_of(v.dealt, schedule_.spec) <= class_.buffers[at(v.buffer)].elements;
   }
 
   // A step's declared reads and writes are exactly what its ops or its message touch.

@@ -72,8 +72,8 @@ Step release_of(std::vector<int> buffers, Phase phase) {
 
 Step Rewrite::copy(Stream stream, int source, int target, const Step& beside) const {
   Step step{.kind = StepKind::copy, .stream = stream, .phase = beside.phase, .layer = beside.layer};
-  step.source = {source, 0, class_.buffers[at(source)].elements, false};
-  step.target = {target, 0, class_.buffers[at(target)].elements, false};
+  step.source = {source, 0, class_.buffers[at(source)].elements};
+  step.target = {target, 0, class_.buffers[at(target)].elements};
   step.reads = {source};
   step.writes = {target};
   return step;

@@ -8,6 +8,26 @@
 
 namespace orrery::plan {
 
+int count_of(DealtOver ranks, const PlanSpec& spec) {
+  switch (ranks) {
+    case DealtOver::nobody: return 1;
+    case DealtOver::states: return spec.shards();
+    case DealtOver::experts: return spec.shards_of(true);
+    case DealtOver::tensor: return spec.tensor;
+  }
+  return 1;
+}
+
+int place_in(DealtOver ranks, const PlanSpec& spec, int rank) {
+  switch (ranks) {
+    case DealtOver::nobody: return 0;
+    case DealtOver::states: return spec.shard_index(rank);
+    case DealtOver::experts: return spec.shard_index_of(true, rank);
+    case DealtOver::tensor: return rank % spec.tensor;
+  }
+  return 0;
+}
+
 int Group::size() const {
   int product = 1;
   for (const Dimension& d : dimensions) product *= d.members();

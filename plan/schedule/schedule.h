@@ -92,13 +92,25 @@ struct Buffer {
   [[nodiscard]] std::int64_t bytes() const { return elements * models::size_of(dtype); }
 };
 
-/// A run of elements in a buffer: what an operand index of an Op refers to.
+/// Over which ranks runs of equal length are dealt out, one after another, so that each has its own.
+enum class DealtOver : std::uint8_t {
+  nobody,   ///< all have the same
+  states,   ///< those that partition a bucket's states (PlanSpec::shard_index)
+  experts,  ///< those that partition the states of experts' parameters (PlanSpec::expert_shard_index)
+  tensor    ///< the tensor group
+};
+inline constexpr std::size_t kDealtOver = 4;
+/// How many such ranks there are, and which of them `rank` is.
+[[nodiscard]] int count_of(DealtOver ranks, const PlanSpec& spec);
+[[nodiscard]] int place_in(DealtOver ranks, const PlanSpec& spec, int rank);
+
+/// A run of elements in a buffer: what an operand index of an Op refers to. If it is dealt out, this rank's begins at
+/// offset + its place among those ranks * elements.
 struct View {
   int buffer = -1;
   std::int64_t offset = 0;  ///< elements
   std::int64_t elements = 0;
-  bool own = false;      ///< this rank's shard: offset + PlanSpec::shard_index_of(experts, rank) * elements
-  bool experts = false;  ///< of experts' parameters, which are sharded over other ranks
+  DealtOver dealt = DealtOver::nobody;
   bool operator==(const View&) const = default;
 };
 
@@ -168,6 +180,7 @@ struct Bucket {
   int low_rank_q = -1;  ///< buffer: its factors Q, from which the next step's begin
   int received = -1;    ///< buffer of a parameter server: all workers' gradients of this rank's shard, in order
   [[nodiscard]] std::int64_t shard_elements() const { return elements / shards; }
+  [[nodiscard]] DealtOver dealt() const { return experts ? DealtOver::experts : DealtOver::states; }
 };
 
 /// Later than the last training step of any run; and a step that stands for all late ones.

@@ -67,6 +67,8 @@ inline constexpr auto kChosenFields = std::make_tuple(
     Field{{"", "recompute", 0, 0, &kRecomputeWords, true, "what the backward pass recomputes"}, OF(recompute)},
     Field{{"", "recompute_layers", 0, kMostLayers, nullptr, false,
            "number of each stage's first layers that are recomputed; absent: all"}, OF(recompute_layers)},
+    Field{{"", "partition_checkpoints", 0, 0, nullptr, false,
+           "each rank of the tensor group keeps a part of a recomputed block's input"}, OF(partition_checkpoints)},
     Field{{"", "sequence_parallel", 0, 0, nullptr, true,
            "split norms and residuals by rows over the tensor group"}, OF(sequence_parallel)},
     Field{{"", "flash", 0, 0, nullptr, true, "attention keeps row statistics instead of its score matrix"}, OF(flash)},

@@ -201,7 +201,7 @@ struct Bounds {
   std::vector<std::int64_t> layers_per_stage;  ///< fixes the split when given
   std::optional<bool> flash;
   std::optional<int> staleness;  ///< asynchronous data parallelism with a parameter server; absent: synchronous
-  std::vector<bool> sequence_parallel;
+  std::vector<bool> partition_checkpoints, sequence_parallel;
   std::optional<std::int64_t> recompute_layers;
   std::optional<bool> ends_as_layers;
   OffloadBounds offload;

@@ -101,6 +101,21 @@ class Rules {
              spec_.tensor, spec_.tokens_per_rank()));
     rule(spec_.recompute_layers < 0 || spec_.recompute != Recompute::none, "P16",
          "recompute_layers gives a number of blocks, but recompute is none");
+    if (spec_.partition_checkpoints) partitioned_checkpoints();
+  }
+
+  void partitioned_checkpoints() {
+    const char* why = spec_.recompute != Recompute::full ? "only a block that is recomputed in full has a checkpoint"
+                      : spec_.tensor == 1                ? "with tensor 1 no other rank has the same checkpoints"
+                      : spec_.sequence_parallel ? "sequence parallelism has divided the rows of checkpoints already"
+                                                : nullptr;
+    rule(why == nullptr, "P166", fmt::format("partition_checkpoints: {}", why ? why : ""));
+    const std::int64_t input = spec_.micro_batch * spec_.tokens_per_rank() * model_.hidden;
+    rule(input % spec_.tensor == 0, "P166",
+         fmt::format("tensor {} does not divide the {} values of a block's input", spec_.tensor, input));
+    rule(spec_.compression.activations == ActivationEncoding::none, "P167",
+         fmt::format("partitioned checkpoints would be stored as {}", name_of(spec_.compression.activations)));
+    rule(!spec_.asynchronous(), "P167", fmt::format("{} keeps its checkpoints whole", name_of(spec_.order)));
   }
 
   void stages() {
@@ -503,6 +518,7 @@ std::string describe(const PlanSpec& spec) {
   if (spec.recompute != Recompute::none) text += fmt::format(", recompute {}", name_of(spec.recompute));
   if (spec.recompute_layers >= 0)
     text += fmt::format(" of {} layers a {}", spec.recompute_layers, spec.virtual_stages > 1 ? "chunk" : "stage");
+  if (spec.partition_checkpoints) text += ", checkpoints partitioned";
   if (spec.reduces_early()) text += ", gradients overlapped";
   const auto leaves = [&](const char* what, Space space) {
     if (space != Space::device) text += fmt::format(", {} on {}", what, name_of(space));

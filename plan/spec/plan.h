@@ -37,9 +37,13 @@ struct PlanSpec {
   /// selective means none with `flash` (as in Megatron-LM, which does not checkpoint a flash core).
   Recompute recompute = Recompute::none;
   std::int64_t recompute_layers = -1;  ///< how many of each stage's blocks, from its first, are recomputed; -1: all
-  bool sequence_parallel = false;      ///< norms and residuals split by rows over the tensor group (same paper, 4.2.2)
-  bool flash = true;                   ///< attention keeps row statistics; context parallelism needs them
-  Offload offload;                     ///< what lives outside the device's memory
+  /// While a recomputed block's input waits for backward, each rank of the tensor group keeps a part of it, and they
+  /// gather it before they recompute (P_a of ZeRO-R, Rajbhandari et al. 2020, section 6.1). Rows that are divided
+  /// already (sequence_parallel) need no such thing.
+  bool partition_checkpoints = false;
+  bool sequence_parallel = false;  ///< norms and residuals split by rows over the tensor group (same paper, 4.2.2)
+  bool flash = true;               ///< attention keeps row statistics; context parallelism needs them
+  Offload offload;                 ///< what lives outside the device's memory
   /// Gradients are reduced during the last micro-batch's backward pass, each layer's as soon as they are complete
   /// (ZeRO 0 and 1; ZeRO 2 and 3 reduce there anyway, and then sum over the copies of their sub-groups).
   bool overlap_gradients = false;

@@ -63,9 +63,9 @@ class TableRules {
     const PlanSpec usual;
     const bool whole = spec_.zero_stage == 0 || spec_.has_server();  // a server's shards are those of ZeRO 1
     const bool plain = whole && spec_.zero_group == 0 && spec_.recompute == Recompute::none &&
-                       spec_.recompute_layers < 0 && !spec_.sequence_parallel && !spec_.offload.any() &&
-                       spec_.compression == usual.compression && spec_.loss_chunks == 1 && spec_.passes.empty() &&
-                       (spec_.order == usual.order || spec_.order == Order::gpipe) &&
+                       spec_.recompute_layers < 0 && !spec_.partition_checkpoints && !spec_.sequence_parallel &&
+                       !spec_.offload.any() && spec_.compression == usual.compression && spec_.loss_chunks == 1 &&
+                       spec_.passes.empty() && (spec_.order == usual.order || spec_.order == Order::gpipe) &&
                        spec_.rounding == Rounding::nearest;
     rule(plain, "P132",
          "ZeRO, recomputation, offload, compressed gradients and orders of a pipeline are of transformers: a "

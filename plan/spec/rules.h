@@ -257,6 +257,14 @@ inline constexpr auto kRules = std::to_array<Rule>({
      "are experts), or with an asynchronous order, DualPipe, a parameter server, compression, or offloaded weights or "
      "states",
      "As the message says: `targets: [proj]`"},
+    {"P166", "partitioned checkpoints of what is not recomputed, or not the same on all ranks of a tensor group",
+     "`partition_checkpoints` without full recomputation, without a tensor group, with sequence parallelism (which has "
+     "divided the rows already), or of inputs that tensor does not divide",
+     "`recompute: full` and `tensor` of at least 2; or `partition_checkpoints: false`"},
+    {"P167", "partitioned checkpoints stored in fewer bits, or of an asynchronous order",
+     "`partition_checkpoints` beside `compression: {activations}`, which would encode a part of a block's input, or in "
+     "an asynchronous order, whose passes keep what several versions of the weights need",
+     "One of the two"},
 });
 
 /// The rule of a code; nullptr if no rule of a plan has it.

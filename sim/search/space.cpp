@@ -241,6 +241,16 @@ std::vector<bool> shardings_of(const plan::Bounds& b, const cost::Capabilities& 
   return {false};
 }
 
+/// Tries to partition checkpoints where the software cannot divide rows: that needs as little memory, and does not
+/// gather them a second time.
+std::vector<bool> partitions_of(const plan::Bounds& b, const cost::Capabilities& can, const plan::PlanSpec& spec) {
+  const bool possible = spec.tensor > 1 && spec.recompute == plan::Recompute::full && !spec.sequence_parallel &&
+                        spec.compression.activations == plan::ActivationEncoding::none;
+  if (!b.partition_checkpoints.empty()) return b.partition_checkpoints;
+  if (possible && can.partition_checkpoints && !can.sequence_parallel) return {false, true};
+  return {false};
+}
+
 }  // namespace
 
 std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const models::Model& model, const plan::Job& job,
@@ -300,14 +310,17 @@ std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const mod
                          exchanges(b, spec, bits, zero, cluster.devices_per_node)) {
                       spec.offload = offload;
                       spec.compression = compression;
-                      for (const int chunks_of_loss : or_one(b.loss_chunks)) {
-                        spec.loss_chunks = chunks_of_loss;
-                        for (const int split : expert_splits(b, model, spec))
-                          for (const plan::Tokens& tokens : travelling) {
-                            spec.expert_tensor = split;
-                            spec.tokens = tokens;
-                            out.push_back(spec);
-                          }
+                      for (const bool partitioned : partitions_of(b, can, spec)) {
+                        spec.partition_checkpoints = partitioned;
+                        for (const int chunks_of_loss : or_one(b.loss_chunks)) {
+                          spec.loss_chunks = chunks_of_loss;
+                          for (const int split : expert_splits(b, model, spec))
+                            for (const plan::Tokens& tokens : travelling) {
+                              spec.expert_tensor = split;
+                              spec.tokens = tokens;
+                              out.push_back(spec);
+                            }
+                        }
                       }
                     }
               }

@@ -154,6 +154,7 @@ Setup setup_of(const RowFields& row, Origin origin) {
   for (const auto& [member, key, low] : kIntegers) s.*member = integer_at(row, key, low);
   if (row.stated("vocab_note") == "assumed") s.vocab.reset();
   s.sequence_parallel = switch_at(row, "sequence_parallel");
+  s.partition_checkpoints = switch_at(row, "partition_checkpoints");
   s.flash_attention = switch_at(row, "flash_attention");
   s.interleaved = switch_at(row, "interleaved");
   s.scatter_gather = switch_at(row, "scatter_gather");

@@ -58,6 +58,11 @@ void take_practice(const Setup& s, const cost::Stack& stack, plan::PlanSpec& spe
     spec.sequence_parallel = true;
     notes.push_back(fmt::format("sequence parallelism, as {} usually has it", stack.name));
   }
+  const bool parts = s.partition_checkpoints.value_or(usual.partition_checkpoints && spec.zero_stage > 0);
+  spec.partition_checkpoints =
+      parts && spec.tensor > 1 && spec.recompute == plan::Recompute::full && !spec.sequence_parallel;
+  if (spec.partition_checkpoints && !s.partition_checkpoints)
+    notes.push_back(fmt::format("checkpoints partitioned over the tensor group, as {} usually has them", stack.name));
   const bool open = !s.virtual_stages && !s.interleaved && s.schedule.empty();
   const std::int64_t layers = *s.layers / spec.pipeline;
   if (spec.pipeline > 1 && open && usual.chunk_layers > 0 && *s.layers % spec.pipeline == 0 &&

@@ -97,7 +97,7 @@ TEST(Validate, SimulatesTheHeadlinesAndWritesAPage) {
   ASSERT_EQ(ran.exit_code, 0) << ran.err;
   const nlohmann::json headlines = ran.result().at("headlines");
   EXPECT_GE(headlines.size(), 35U);
-  int predicted = 0;
+  int predicted = 0, fitting = 0;
   for (const nlohmann::json& one : headlines) {
     EXPECT_NE(one.at("predicted").is_null(), one.at("reason").is_null()) << one.at("headline");
     if (one.at("predicted").is_null()) continue;
@@ -108,10 +108,16 @@ TEST(Validate, SimulatesTheHeadlinesAndWritesAPage) {
       continue;
     }
     const double ratio = one.at("predicted").get<double>() / one.at("published").get<double>();
+    // With checkpoints in parts over the tensor group these runs fit; whole they need up to 3.8 devices.
+    if (one.at("headline").get<std::string>().find("ZeRO-2: memory") != std::string::npos) {
+      ++fitting;
+      EXPECT_LE(ratio, 1) << one.dump();
+    }
     EXPECT_GT(ratio, 0.2) << one.dump();
     EXPECT_LT(ratio, 5) << one.dump();
   }
   EXPECT_GE(predicted, 37);
+  EXPECT_EQ(fitting, 5) << "from 1.5 to 170 billion parameters";
   EXPECT_TRUE(std::filesystem::file_size(page) > 10000);
 }
 

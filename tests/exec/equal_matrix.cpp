@@ -126,6 +126,12 @@ const std::vector<Axis>& axes() {
          t.spec.overlap_gradients = true;
        }},
       {"recompute full", Slot::recompute, [](Trial& t) { recompute(t, Recompute::full, -1); }},
+      {"checkpoints in parts", Slot::recompute,
+       [](Trial& t) {
+         recompute(t, Recompute::full, -1);
+         at_least_two(t.spec.tensor);
+         t.spec.partition_checkpoints = true;
+       }},
       {"recompute 1 layer", Slot::recompute, [](Trial& t) { recompute(t, Recompute::full, 1); }},
       {"recompute selective", Slot::recompute, [](Trial& t) { recompute(t, Recompute::selective, -1); }},
       {"unfused attention", Slot::core, [](Trial& t) { t.spec.flash = false; }},

@@ -102,6 +102,11 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"adafactor_zero_3", true,
              [](PlanSpec& s) { s.optimizer = OptimizerKind::adafactor, s.data = 2, s.zero_stage = 3; }},
         Case{"zero_bubble", true, [](PlanSpec& s) { s.pipeline = 2, s.order = plan::Order::zb_h1; }},
+        Case{"checkpoints_in_parts_bf16", true,
+             [](PlanSpec& s) {
+               s.precision = DType::bf16, s.tensor = 2, s.recompute = plan::Recompute::full;
+               s.partition_checkpoints = true;
+             }},
         Case{"activations_on_the_host", true, [](PlanSpec& s) { s.offload.activations = plan::Space::host; }},
         Case{"optimizer_on_the_host_bf16", true,
              [](PlanSpec& s) { s.offload.optimizer = plan::Space::host, s.precision = DType::bf16; }}),

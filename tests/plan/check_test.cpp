@@ -80,7 +80,7 @@ TEST(Checker, FindsASendThatNobodyReceives) {
   RankClass& first = schedule.classes[0];
   Step lost;
   lost.kind = StepKind::send, lost.stream = Stream::pipeline_send, lost.part = "lost", lost.peer = 1, lost.tag = 77;
-  lost.source = {first.loss, 0, 1, false};
+  lost.source = {first.loss, 0, 1};
   lost.reads = {first.loss};
   steps_of(schedule, 0, "finish").push_back(lost);
   EXPECT_EQ(codes(schedule), Codes{"S10"});

@@ -177,7 +177,7 @@ TEST(LoweredOptimizer, ReplicasAskOneAnotherWhetherAnFp16StepIsSkipped) {
     for (const Step& step : schedule.classes[0].blocks[samples::kFinish].steps)
       if (step.kind == StepKind::collective && step.target.buffer == schedule.classes[0].scaling) {
         EXPECT_EQ(step.reduce, Reduce::maximum);
-        EXPECT_EQ(step.target, (View{schedule.classes[0].scaling, 3, 1, false}));
+        EXPECT_EQ(step.target, (View{schedule.classes[0].scaling, 3, 1}));
         ++found;
       }
     return found;

@@ -94,5 +94,33 @@ TEST(MakePlan, RefusesInterleavingWithoutAPipelineOrRounds) {
   EXPECT_EQ(codes(spec), (std::set<std::string>{"P14", "P16"}));
 }
 
+TEST(Stages, OnlyWholeCheckpointsOfATensorGroupAreDivided) {
+  const auto codes = [](const PlanSpec& spec) {
+    std::set<std::string> found;
+    const auto plan = samples::try_make(spec);
+    if (plan) return found;
+    for (const base::Diagnostic& one : plan.error()) found.insert(one.code);
+    return found;
+  };
+  PlanSpec spec;
+  spec.partition_checkpoints = true;
+  spec.tensor = 2;
+  EXPECT_EQ(codes(spec), std::set<std::string>{"P166"}) << "nothing is recomputed";
+  spec.recompute = Recompute::full;
+  EXPECT_EQ(codes(spec), std::set<std::string>{});
+  spec.sequence_parallel = true;
+  EXPECT_EQ(codes(spec), std::set<std::string>{"P166"}) << "rows are divided already";
+  spec.sequence_parallel = false;
+  spec.tensor = 1;
+  EXPECT_EQ(codes(spec), std::set<std::string>{"P166"});
+  spec.tensor = 2;
+  spec.compression.activations = ActivationEncoding::fp8;
+  EXPECT_EQ(codes(spec), std::set<std::string>{"P167"});
+  spec.compression.activations = ActivationEncoding::none;
+  spec.pipeline = 2;
+  spec.order = Order::pipedream_2bw;
+  EXPECT_EQ(codes(spec), std::set<std::string>{"P167"});
+}
+
 }  // namespace
 }  // namespace orrery::plan

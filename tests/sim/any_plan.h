@@ -177,6 +177,10 @@ class AnyPlans {
     if (one_in(dice, 10)) s.loss_chunks = dice.of({2, 4});
     if (one_in(dice, 20) && s.pipeline == 1) s.staleness = dice.below(3);
     if (site.cpu) s.vocab_multiple = 1;
+    // Drawn last, and only where it may be: other plans stay what they were.
+    if (s.recompute == plan::Recompute::full && s.tensor > 1 && !s.sequence_parallel &&
+        s.compression.activations == plan::ActivationEncoding::none)
+      s.partition_checkpoints = one_in(dice, 2);
     return s;
   }
 
@@ -281,6 +285,7 @@ class AnyPlans {
     note(s.context > 1, "context");
     note(s.recompute_of(0) != plan::Recompute::none, std::string("recompute ") + plan::name_of(s.recompute));
     note(s.recompute_layers >= 0, "recompute, some layers");
+    note(s.partition_checkpoints, "checkpoints in parts");
     note(s.reduces_early(), "reduced within backward");
     note(s.offload.activations != plan::Space::device, "offload of activations");
     note(s.offload.optimizer != plan::Space::device, "offload of the optimizer");

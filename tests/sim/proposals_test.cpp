@@ -67,6 +67,30 @@ Layers layers(const models::Model& model, int pipeline, const plan::Job& job) {
   return found;
 }
 
+TEST(Proposals, PartitionCheckpointsWhereRowsCannotBeDivided) {
+  const auto model = llama_405b();
+  const auto partitioned = [&](const cost::Stack& stack, const plan::Job& job) {
+    std::size_t count = 0;
+    for (const plan::PlanSpec& s : space_of(*testing::cluster("hgx-h100", 64), *model, job, stack)) {
+      count += s.partition_checkpoints ? 1 : 0;
+      EXPECT_TRUE(!s.partition_checkpoints || (s.tensor > 1 && s.recompute == plan::Recompute::full));
+    }
+    return count;
+  };
+  cost::Stack stack = software();
+  stack.can.partition_checkpoints = true;
+  plan::Job job = long_job(64, 4096);
+  job.bounds.context = {1};
+  EXPECT_EQ(partitioned(stack, job), 0U) << "sequence parallelism needs as little memory, and fewer messages";
+  stack.can.sequence_parallel = false;
+  EXPECT_GT(partitioned(stack, job), 0U);
+  stack.can.partition_checkpoints = false;
+  EXPECT_EQ(partitioned(stack, job), 0U);
+  job.bounds.recompute = {plan::Recompute::full};
+  job.bounds.tensor = {8}, job.bounds.partition_checkpoints = {true};
+  EXPECT_GT(partitioned(stack, job), 0U) << "a job that says so means it";
+}
+
 TEST(Proposals, CountTheEndsAsLayersWhereOnlyThatMakesChunksEqual) {
   const auto model = llama_405b();
   const plan::Job job = long_job(512, 8192);

@@ -44,9 +44,11 @@ class ConfigKeys {
   /// `rope_scaling`, or its keys within `rope_parameters` as transformers 5 has them. Kinds that a Model cannot express
   /// are left out, with a remark.
   virtual void rope_scaling(Model& model) = 0;
-  /// Reading only. refuse: E0111 at the key; remark: a note among the model's sources.
+  /// Reading only. refuse: E0111 at the key; remark: a note among the model's sources; differs: such a note on what
+  /// the original computes and a Model does not (models/original.h).
   virtual void refuse(const char* key, const std::string& message, const std::string& help) = 0;
   virtual void remark(const std::string& text) = 0;
+  void differs(const std::string& text);
   [[nodiscard]] virtual bool given(const char* key) const = 0;  ///< reading: present, and not null
 };
 

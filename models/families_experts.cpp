@@ -334,9 +334,9 @@ void llama4_config(ConfigKeys& k, Model& m) {
   k.count({"interleave_moe_layer_step"}, m.experts.period, 1, kMostLayers, 1);
   auxiliary_loss(k, m, 0.001);
   k.unrotated_layers("no_rope_layers", "no_rope_layer_interval", m, 4);
-  k.remark(
-      "left out, since they change neither parameters nor the shapes of products: attention limited to chunks, norms "
-      "of q and k without weights, scores that grow with the position, images");
+  k.differs(
+      "its attention is not limited to chunks, q and k have no norms without weights, scores do not grow with the "
+      "position, and it sees no images");
 }
 
 WeightNames llama4_names() {

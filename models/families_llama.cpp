@@ -380,10 +380,13 @@ void granite_config(ConfigKeys& k, Model& m) {
   double scores = 1 / std::sqrt(m.query_scale > 0 ? m.query_scale : width);
   k.real({"attention_multiplier"}, scores, 1e-6, 1e3, 1);
   if (k.reads()) m.query_scale = std::abs(scores * scores * width - 1) < 1e-9 ? 0 : 1 / (scores * scores);
-  if (k.given("embedding_multiplier") || k.given("residual_multiplier") || k.given("logits_scaling"))
-    k.remark(
-        "left out, since they change neither parameters nor costs: embedding_multiplier, residual_multiplier and "
-        "logits_scaling, which imported weights were trained with");
+  constexpr double kMost = 1e6;
+  double embedding = 1, residual = 1, logits = 1;
+  k.real({"embedding_multiplier"}, embedding, 0, kMost, 1);
+  k.real({"residual_multiplier"}, residual, 0, kMost, 1);
+  k.real({"logits_scaling"}, logits, 0, kMost, 1);
+  if (embedding != 1 || residual != 1 || logits != 1)
+    k.differs("it has no embedding_multiplier, residual_multiplier and logits_scaling");
 }
 
 // -- the entries ------------------------------------------------------------------------------------------------------

@@ -9,8 +9,13 @@
 
 #include "models/families.h"
 #include "models/limits.h"
+#include "models/original.h"
 
 namespace orrery::models {
+
+void ConfigKeys::differs(const std::string& text) {
+  remark(std::string(kDiffers) + text);
+}
 namespace {
 
 using base::Cursor;
@@ -126,10 +131,7 @@ class ConfigReader : public ConfigKeys {
       s.whole_pairs = at.optional("truncate").boolean(true);
     } else {
       if (kind != "default")
-        remark(
-            fmt::format("rope_scaling of type {} is left out: it changes the values of the rotation, not its shape "
-                        "or cost",
-                        kind));
+        differs(fmt::format("rope_scaling of type {} is left out: positions rotate as without it", kind));
       return;
     }
     s.factor = at.at("factor").number(1, kMost, 1);

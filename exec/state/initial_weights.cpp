@@ -13,6 +13,7 @@
 #include "exec/state/state_hash.h"
 #include "exec/state/table_shards.h"
 #include "exec/state/weight_names.h"
+#include "models/original.h"
 #include "plan/lower/experts.h"
 
 namespace orrery::exec {
@@ -133,8 +134,27 @@ std::vector<models::WeightNames> names_to_try(const models::Model* model) {
   return out;
 }
 
+/// E0605 for weights of an original that the model here differs from. What this project has exported was trained so.
+base::Diagnostics of_another_original(const Files& files, const models::Model* model) {
+  const std::vector<std::string> differences = model ? models::differences(*model) : std::vector<std::string>();
+  const auto ours = [](const SafetensorsFile* file) {
+    const auto& metadata = file->header().metadata;
+    const auto found = metadata.find("written_by");
+    return found != metadata.end() && found->second == "orrery export";
+  };
+  if (differences.empty() || std::all_of(files.begin(), files.end(), ours)) return {};
+  return {{base::Severity::error,
+           "E0605",
+           {files.front()->name(), 0, 0, 1},
+           fmt::format("these weights compute something else here: of {}'s model, {}", model->name,
+                       fmt::join(differences, "; ")),
+           "train from seeded weights; predictions of time and memory hold",
+           {}}};
+}
+
 base::Result<LogicalSource> source_of(const Files& files, const plan::Schedule& schedule, const models::Model* model,
                                       const LogicalSource& adapters) {
+  if (base::Diagnostics other = of_another_original(files, model); !other.empty()) return base::fail(std::move(other));
   const std::vector<models::WeightNames> families = names_to_try(model);
   auto places = std::make_shared<std::map<std::string, Place>>();
   base::Diagnostics wrong;

@@ -13,6 +13,7 @@
 #include "exec/state/initialise.h"
 #include "exec/state/weight_names.h"
 #include "models/expand.h"
+#include "models/original.h"
 #include "models/read.h"
 #include "plan/lower/experts.h"
 #include "plan/lower/lower.h"
@@ -365,6 +366,21 @@ TEST(Exporting, RefusesWhatTheFamilysClassCannotSay) {
   const auto refused = export_checkpoint(model, "nowhere", "nowhere");
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().front().code, "E0604");
+}
+
+TEST(WeightFiles, OfAnOriginalThatComputesSomethingElseAreRefused) {
+  Trial trial = golden_llama();
+  const plan::Plan plan = testing::plan_of(trial);
+  const plan::Schedule schedule = plan::lower(plan);
+  const auto file = SafetensorsFile::open(trial.training.initial_weights);
+  ASSERT_TRUE(file);
+  models::Model model = plan.model();
+  EXPECT_TRUE(file_source(*file, schedule, &model));
+  model.sources = {"a paper", std::string(models::kDiffers) + "it has no residual_multiplier"};
+  const auto refused = file_source(*file, schedule, &model);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().front().code, "E0605");
+  EXPECT_NE(refused.error().front().message.find("it has no residual_multiplier"), std::string::npos);
 }
 
 TEST(WeightFiles, OfBertsFirstDaysCallANormsParametersGammaAndBeta) {

@@ -1,5 +1,6 @@
 // Families: their public configurations make the features and the parameters that their papers have, and come back.
 #include "models/families.h"
+#include "models/original.h"
 
 #include <gtest/gtest.h>
 
@@ -223,6 +224,21 @@ Model without_names(Model m) {
   m.sources.clear();
   m.dropout = {};
   return m;
+}
+
+TEST(Families, SayWhereTheyComputeSomethingElse) {
+  const auto granite = [](const char* multiplier) {
+    return differences(read(std::string(R"({"model_type": "granite", "hidden_size": 64, "intermediate_size": 128,
+        "num_attention_heads": 4, "num_hidden_layers": 2, "vocab_size": 96, "residual_multiplier": )") +
+                            multiplier + "}"));
+  };
+  ASSERT_EQ(granite("0.22").size(), 1U);
+  EXPECT_NE(granite("0.22").front().find("residual_multiplier"), std::string::npos);
+  EXPECT_TRUE(granite("1.0").empty());
+  for (const Published& one : published())
+    if (one.count != 8'170'848'256) {
+      EXPECT_TRUE(differences(read(one.config)).empty()) << one.config;
+    }
 }
 
 TEST(Families, HaveThePublishedParameterCounts) {

@@ -74,11 +74,7 @@ class Passes {
         const Life& life = layer.lives[i];
         const int index = static_cast<int>(i);
         if (index == layer.x && !crosses(layer, index)) {
-          const LayerCosts* before = k > 0 ? layers_[k - 1] : nullptr;
-          const int born =
-              before ? starts[k - 1] + std::max(0, before->lives[static_cast<std::size_t>(before->y)].forward_first)
-                     : 0;
-          add(born, at_ + life.forward_last, life.bytes);
+          add(input_made(k, starts), at_ + life.forward_last, life.bytes);
         }
         if (life.forward_first < 0 || crosses(layer, index) || index == layer.x) continue;
         if (index == layer.y && (!last || messages_apart_)) continue;  // the next layer's x, or waits for its turn
@@ -137,7 +133,13 @@ class Passes {
   /// The second half of a split backward: gradients of the weights.
   [[nodiscard]] double weights() {
     begin();
+    std::vector<int> starts;
     for (std::size_t k = layers_.size(); k-- > 0;) {
+      starts.push_back(at_);
+      for (int i = 0; leaves() && i < static_cast<int>(layers_[k]->lives.size()); ++i) {
+        const Life& life = layers_[k]->lives[static_cast<std::size_t>(i)];
+        if (waits_for_weights(*layers_[k], i)) add(fetched_at(starts), at_ + life.weights_last, life.bytes);
+      }
       for (const Life& life : layers_[k]->lives)
         if (life.weights_first >= 0 && life.forward_first < 0 && life.backward_first < 0 && life.recompute_first < 0)
           add(at_ + life.weights_first, at_ + life.weights_last, life.bytes);
@@ -151,37 +153,43 @@ class Passes {
   [[nodiscard]] static bool recomputes(const LayerCosts& layer) { return layer.recomputation == plan::Recompute::full; }
   [[nodiscard]] bool leaves() const { return spec_.offload.activations == plan::Space::host; }
 
+  /// Forward: the step that makes layer k's input, or receives it.
+  [[nodiscard]] int input_made(std::size_t k, const std::vector<int>& starts) const {
+    if (k == 0) return 0;
+    const LayerCosts& before = *layers_[k - 1];
+    return starts[k - 1] + std::max(0, before.lives[static_cast<std::size_t>(before.y)].forward_first);
+  }
   /// Forward: what leaves for the host lives until the layer after its own has run.
   void leave(const std::vector<int>& starts) {
     for (std::size_t k = 0; k < layers_.size(); ++k) {
-      if (!leaving_[k]) continue;
       const LayerCosts& layer = *layers_[k];
       const int end = k + 2 < starts.size() ? starts[k + 2] : at_;
       for (std::size_t i = 0; i < layer.lives.size(); ++i) {
         const int index = static_cast<int>(i);
         if (index == layer.y || !crosses(layer, index)) continue;
+        if (!leaving_[k] && !(leaves() && waits_for_weights(layer, index))) continue;
         int from = starts[k] + std::max(0, layer.lives[i].forward_first);
-        if (index == layer.x && k > 0) {
-          const LayerCosts& before = *layers_[k - 1];
-          from = starts[k - 1] + std::max(0, before.lives[static_cast<std::size_t>(before.y)].forward_first);
-        } else if (index == layer.x) {
-          from = 0;
-        }
+        if (index == layer.x) from = input_made(k, starts);
         add(from, end, layer.lives[i].bytes);
       }
     }
   }
+  /// When the copy begins that brings back what the last layer of `starts` reads.
+  [[nodiscard]] int fetched_at(const std::vector<int>& starts) const {
+    const auto ahead = static_cast<std::size_t>(spec_.offload.prefetch);
+    return starts.size() > ahead ? starts[starts.size() - 1 - ahead] : 0;
+  }
   /// Backward: offloaded tensors are back when the layer that is `prefetch` layers ahead of their own begins.
   void come_back(const LayerCosts& layer, const std::vector<int>& starts) {
-    const auto ahead = static_cast<std::size_t>(spec_.offload.prefetch);
-    const int from = starts.size() > ahead ? starts[starts.size() - 1 - ahead] : 0;
+    const int from = fetched_at(starts);
     const int backward = at_ + (recomputes(layer) ? layer.recompute.steps : 0);
     for (std::size_t i = 0; i < layer.lives.size(); ++i) {
       const Life& life = layer.lives[i];
       if (static_cast<int>(i) == layer.y || !crosses(layer, static_cast<int>(i))) continue;
+      if (life.weights_first >= 0) continue;  // lives beyond this pass, or comes back in that of the weights
       const int read_again = recomputes(layer) ? at_ + std::max(0, life.recompute_last) : 0;
       const int read = life.backward_last >= 0 ? backward + life.backward_last : 0;
-      add(from, life.weights_last >= 0 ? kToTheEnd : std::max(read_again, read), life.bytes);
+      add(from, std::max(read_again, read), life.bytes);
     }
   }
 
@@ -194,11 +202,7 @@ class Passes {
         const Life& life = layers_[k]->lives[i];
         if (life.encoded == 0 || is_received(k, static_cast<int>(i))) continue;
         int from = starts[k] + std::max(0, life.forward_first);
-        if (static_cast<int>(i) == layers_[k]->x) from = 0;
-        if (static_cast<int>(i) == layers_[k]->x && k > 0) {
-          const LayerCosts& before = *layers_[k - 1];
-          from = starts[k - 1] + std::max(0, before.lives[static_cast<std::size_t>(before.y)].forward_first);
-        }
+        if (static_cast<int>(i) == layers_[k]->x) from = input_made(k, starts);
         add(from, starts[k] + std::max(0, life.forward_last), life.bytes);
       }
   }
@@ -335,7 +339,6 @@ class Passes {
     step();
   }
 
-  static constexpr int kToTheEnd = 1 << 30;
   const plan::PlanSpec& spec_;
   std::vector<bool> leaving_;
   bool messages_apart_;  ///< received and sent tensors live between blocks, not within one
@@ -528,6 +531,7 @@ StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const
     m.parameters += static_cast<double>(b.count) * arena_bytes(zero == 3 ? b.shard : b.elements, compute);
   const double reduced = reduction_bytes(buckets, spec);
   std::vector<double> saved;
+  std::vector<std::int64_t> stay;
   double boundary = 0;
   m.optimizer_states += factor_bytes(buckets, spec);
   const StatesElsewhere elsewhere = states_elsewhere(buckets, spec);
@@ -539,6 +543,7 @@ StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const
     const bool leaves = spec.offload.activations == plan::Space::host;
     const bool head = chunk.back().costs->kind == models::LayerKind::head;
     const std::int64_t staying = leaves ? staying_blocks(spec, stage, static_cast<int>(c), head, micro_batches) : 0;
+    stay.push_back(staying);
     Passes passes(chunk, spec, staying);
     double slab = leaves ? -leaving_bytes(chunk, staying) : 0;
     if (leaves)
@@ -571,7 +576,7 @@ StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const
     for (const LayerRun& run : layers) half += static_cast<double>(run.count) * run.costs->weight_inputs;
     m.activations = saved.front() * static_cast<double>(held.whole) + half * static_cast<double>(held.for_weights);
   } else if (spec.splits_backward()) {
-    m.activations = split_slabs(chunks, spec, stage, micro_batches);
+    m.activations = split_slabs(chunks, spec, stage, micro_batches, stay);
   } else if (spec.asynchronous()) {
     add_asynchronous(m, saved.front(), boundary, spec, stage);
   } else if (spec.virtual_stages > 1) {

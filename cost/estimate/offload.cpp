@@ -64,6 +64,13 @@ bool crosses(const LayerCosts& layer, int index) {
   return life.forward_first >= 0 && (life.backward_first >= 0 || life.weights_first >= 0);
 }
 
+bool waits_for_weights(const LayerCosts& layer, int index) {
+  if (layer.kind != models::LayerKind::block || index == layer.y || !crosses(layer, index)) return false;
+  const Life& life = layer.lives[static_cast<std::size_t>(index)];
+  const bool again = layer.recomputation == plan::Recompute::full && life.recompute_first >= 0;
+  return life.weights_first >= 0 && life.backward_first < 0 && !again;
+}
+
 double saved_bytes(const LayerCosts& layer) {
   double sum = 0;
   for (std::size_t i = 0; i < layer.lives.size(); ++i)

@@ -20,6 +20,9 @@ namespace orrery::cost {
 
 /// Whether a tensor waits for backward, in a slab or on the host.
 [[nodiscard]] bool crosses(const LayerCosts& layer, int index);
+/// Of a split backward: whether only the weights' gradients read a block's saved tensor. It always leaves for the host,
+/// because no pass of the weights follows forward at once, and comes back in that pass.
+[[nodiscard]] bool waits_for_weights(const LayerCosts& layer, int index);
 /// Bytes that one layer keeps from forward to backward for one micro-batch.
 [[nodiscard]] double saved_bytes(const LayerCosts& layer);
 

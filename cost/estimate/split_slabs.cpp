@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "cost/estimate/offload.h"
 #include "plan/schedule/orders.h"
 #include "plan/schedule/place.h"
 
@@ -17,23 +18,51 @@ struct Kept {
   double to_inputs = 0, to_weights = 0, between = 0;  ///< from forward; from the inputs' to the weights' gradients
   double boundary = 0;                                ///< of a message
   bool x_to_weights = false, dy_to_weights = false;   ///< false: freed in the pass before
+  bool x_leaves = false;                              ///< what it received goes to the host, and forward frees it
 };
 
 const Life& life(const LayerCosts& layer, int index) {
   return layer.lives[static_cast<std::size_t>(index)];
 }
 
-/// Adds a layer's own tensors, not those shared with its neighbours. `leaves`: what forward makes waits on the host,
-/// from where backward fetches it.
-void add_own(Kept& kept, const LayerCosts& layer, double count, bool leaves) {
+/// Equal layers of a chunk that do the same with what forward makes.
+struct Part {
+  const LayerCosts* layer = nullptr;
+  std::int64_t count = 1;
+  bool offloads = false;  ///< a block of a plan whose activations wait on the host
+  bool stays = false;     ///< but not what backward reads in these
+
+  /// Whether the host has a tensor from forward until one of the backward passes fetches it.
+  [[nodiscard]] bool leaves(int index) const {
+    return offloads && crosses(*layer, index) && (!stays || waits_for_weights(*layer, index));
+  }
+};
+
+std::vector<Part> parts_of(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec, std::int64_t staying) {
+  std::vector<Part> parts;
+  for (auto run = layers.rbegin(); run != layers.rend(); ++run) {
+    const bool offloads = spec.offload.activations == plan::Space::host && run->costs->kind == models::LayerKind::block;
+    const std::int64_t stay = offloads ? std::min(staying, run->count) : 0;
+    staying -= stay;
+    if (stay > 0) parts.push_back({run->costs, stay, true, true});
+    if (run->count > stay) parts.push_back({run->costs, run->count - stay, offloads, false});
+  }
+  std::reverse(parts.begin(), parts.end());
+  return parts;
+}
+
+/// Adds a layer's own tensors, not those shared with its neighbours.
+void add_own(Kept& kept, const Part& part) {
+  const LayerCosts& layer = *part.layer;
+  const auto count = static_cast<double>(part.count);
   const bool again = layer.recomputation == plan::Recompute::full;
   for (int i = 0; i < static_cast<int>(layer.lives.size()); ++i) {
     if (i == layer.x || i == layer.y || i == layer.dy || i == layer.dx) continue;
     const Life& l = life(layer, i);
     const bool from_forward = !again && !l.dropped && l.forward_first >= 0;
     const bool from_backward = l.backward_first >= 0 || (again && l.recompute_first >= 0);
-    if (leaves && from_forward && l.backward_first >= 0) {
-      if (l.weights_first >= 0) kept.between += count * l.bytes;
+    if (from_forward && part.leaves(i)) {
+      if (l.weights_first >= 0 && !waits_for_weights(layer, i)) kept.between += count * l.bytes;
     } else if (from_forward && l.weights_first >= 0)
       kept.to_weights += count * l.bytes;
     else if (from_forward && from_backward)
@@ -43,25 +72,26 @@ void add_own(Kept& kept, const LayerCosts& layer, double count, bool leaves) {
   }
 }
 
-Kept kept_of(const std::vector<LayerRun>& layers, bool leaves) {
+Kept kept_of(const std::vector<Part>& parts) {
   Kept kept;
-  for (std::size_t i = 0; i < layers.size(); ++i) {
-    const LayerCosts& layer = *layers[i].costs;
-    const bool leaving = leaves && layer.kind == models::LayerKind::block;
-    add_own(kept, layer, static_cast<double>(layers[i].count), leaving);
-    const bool first = i == 0, last = i + 1 == layers.size();
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const LayerCosts& layer = *parts[i].layer;
+    add_own(kept, parts[i]);
+    const bool first = i == 0, last = i + 1 == parts.size();
     if (layer.x >= 0) {
       const Life& x = life(layer, layer.x);
-      const auto inner = static_cast<double>(layers[i].count - (first ? 1 : 0));
+      const auto inner = static_cast<double>(parts[i].count - (first ? 1 : 0));
       kept.boundary = x.bytes;
-      const bool fetched = leaving && (x.backward_first >= 0 || x.recompute_first >= 0);
-      if (!fetched || x.weights_first >= 0)
-        (fetched ? kept.between : x.weights_first >= 0 ? kept.to_weights : kept.to_inputs) += inner * x.bytes;
+      if (!parts[i].leaves(layer.x))
+        (x.weights_first >= 0 ? kept.to_weights : kept.to_inputs) += inner * x.bytes;
+      else if (x.weights_first >= 0 && !waits_for_weights(layer, layer.x))
+        kept.between += static_cast<double>(parts[i].count) * x.bytes;  // fetched, also what was received
       if (first) kept.x_to_weights = x.weights_first >= 0;
+      if (first) kept.x_leaves = parts[i].leaves(layer.x);
     }
     if (layer.dy >= 0) {
       const Life& dy = life(layer, layer.dy);
-      const auto inner = static_cast<double>(layers[i].count - (last ? 1 : 0));
+      const auto inner = static_cast<double>(parts[i].count - (last ? 1 : 0));
       if (dy.weights_first >= 0) kept.between += inner * dy.bytes;
       if (last) kept.dy_to_weights = dy.weights_first >= 0;
     }
@@ -100,13 +130,14 @@ class Count {
 }  // namespace
 
 double split_slabs(const std::vector<std::vector<LayerRun>>& chunks, const plan::PlanSpec& spec, int stage,
-                   std::int64_t micro_batches) {
+                   std::int64_t micro_batches, const std::vector<std::int64_t>& staying) {
   std::vector<Kept> kept;
   std::vector<std::int64_t> sizes;
   // Between two chunks of one stage, at the fold of a V, nothing is sent.
   const bool folds = spec.folds() && !spec.mirrors() && stage + 1 == spec.pipeline;
   for (int c = 0; c < static_cast<int>(chunks.size()); ++c) {
-    kept.push_back(kept_of(chunks[static_cast<std::size_t>(c)], spec.offload.activations == plan::Space::host));
+    const auto at = static_cast<std::size_t>(c);
+    kept.push_back(kept_of(parts_of(chunks[at], spec, staying[at])));
     const Kept& k = kept.back();
     const auto if_so = [&](bool there) { return there ? k.boundary : 0.0; };
     for (const double bytes : {k.to_inputs + if_so(spec.sends(stage, c, true)), k.to_weights,
@@ -130,6 +161,8 @@ double split_slabs(const std::vector<std::vector<LayerRun>>& chunks, const plan:
         count.change(c, to_inputs, 1);
         count.change(c, to_weights, 1);
         if (folds && c == 0) count.change(0, handed_on, 1);
+        end(received, spec.receives(stage, c, true) && k.x_leaves);
+        if (folds && c == 1 && k.x_leaves) count.change(0, handed_on, -1);
         break;
       case Kind::backward:
       case Kind::weights: {
@@ -140,9 +173,9 @@ double split_slabs(const std::vector<std::vector<LayerRun>>& chunks, const plan:
         }
         count.change(c, weights ? to_weights : to_inputs, -1);
         if (weights) count.change(c, between, -1);
-        end(received, spec.receives(stage, c, true) && k.x_to_weights == weights);
+        end(received, spec.receives(stage, c, true) && !k.x_leaves && k.x_to_weights == weights);
         end(received_gradient, spec.receives(stage, c, false) && k.dy_to_weights == weights);
-        if (folds && c == 1 && k.x_to_weights == weights) count.change(0, handed_on, -1);
+        if (folds && c == 1 && !k.x_leaves && k.x_to_weights == weights) count.change(0, handed_on, -1);
         if (folds && c == 0 && k.dy_to_weights == weights) count.change(1, handed_back, -1);
         break;
       }

@@ -13,6 +13,7 @@
 #include "models/counts.h"
 #include "models/expand.h"
 #include "models/hugging_face.h"
+#include "models/original.h"
 #include "models/read.h"
 
 namespace orrery::models {

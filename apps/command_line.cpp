@@ -172,7 +172,8 @@ bool name_unknown_flag(base::Diagnostic& found, const CLI::App& app, const std::
     const std::string name = word.substr(0, word.find('='));
     if (word.front() != '-' || std::find(known.begin(), known.end(), name) != known.end()) continue;
     found.message = "`" + verb + "` has no flag `" + name + "`";
-    if (const std::string near = base::did_you_mean(name, known); !near.empty())
+    // Any one-letter flag is one letter away from any other.
+    if (const std::string near = base::did_you_mean(name, known); near.rfind("--", 0) == 0)
       found.help = "did you mean `" + near + "`? ";
     return true;
   }

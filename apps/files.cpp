@@ -43,6 +43,10 @@ tl::unexpected<base::Diagnostics> refuse(const char* code, const std::string& pa
       {base::Diagnostic{base::Severity::error, code, {path, 0, 0, 1}, std::move(message), std::move(help), {}}});
 }
 
+std::string help_with_path(const fs::path& path) {
+  return path.is_absolute() ? "check the path" : "check the path; it is relative to the current folder";
+}
+
 base::Result<std::string> read_all(int descriptor, const std::string& path, std::size_t limit, std::size_t expected) {
   std::string text;
   text.reserve(std::min(expected, limit));
@@ -52,7 +56,7 @@ base::Result<std::string> read_all(int descriptor, const std::string& path, std:
     if (n < 0 && errno == EINTR) continue;
     if (n < 0)
       return refuse("E0201", path, fmt::format("cannot read `{}`: {}", path, std::strerror(errno)),
-                    "check the path; it is relative to the current folder");
+                    help_with_path(path));
     if (n == 0) return text;
     text.append(buffer.data(), static_cast<std::size_t>(n));
     if (text.size() > limit)
@@ -70,8 +74,7 @@ base::Result<std::string> read_file(const fs::path& path, std::size_t limit) {
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   struct stat info {};
   if (file.value() < 0 || ::fstat(file.value(), &info) != 0)
-    return refuse("E0201", name, fmt::format("cannot read `{}`: {}", name, std::strerror(errno)),
-                  "check the path; it is relative to the current folder");
+    return refuse("E0201", name, fmt::format("cannot read `{}`: {}", name, std::strerror(errno)), help_with_path(path));
   if (S_ISDIR(info.st_mode))
     return refuse("E0201", name, fmt::format("`{}` is a folder, not a file", name), "name a file in it");
   if (!S_ISREG(info.st_mode))

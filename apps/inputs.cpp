@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "apps/files.h"
+#include "apps/software_names.h"
 #include "base/yaml.h"
 #include "clusters/read.h"
 #include "cost/parameters/habits.h"
@@ -32,6 +33,52 @@ std::string names_with(std::string word, const std::vector<std::string>& names) 
   return out;
 }
 
+/// Whether a name can only be a path. A dot alone does not make one: `p5.48xlarge`, `llm.c` and `llama-3.1-8b` are
+/// names.
+bool is_path(const std::string& name) {
+  return name.find('/') != std::string::npos || name.ends_with(".yaml") || name.ends_with(".yml") ||
+         name.ends_with(".json");
+}
+
+/// What to do about a name that is neither in the catalogue nor a file.
+std::string help_with(const char* folder, const std::string& name, const std::vector<std::string>& names) {
+  std::string help;
+  if (const auto nearest = folder == kStacks ? nearest_stack(name) : std::nullopt) {
+    help = fmt::format("the nearest is `{}`: {}", nearest->stack, nearest->why);
+  } else if (const std::string near = base::did_you_mean(name, names); !near.empty()) {
+    help = fmt::format("did you mean `{}`?", near);
+  } else if (const std::string holding = names_with(name, names); !holding.empty()) {
+    help = fmt::format("did you mean one of {}?", holding);
+  } else {
+    for (const std::string& known : names) help += (help.empty() ? "known: " : ", ") + known;
+  }
+  if (folder == kStacks)
+    help += fmt::format(
+        "{} For other software use `generic-eager` or `generic-compiled`; `orrery calibrate --rows` "
+        "fits a stack to it",
+        help.ends_with('?') ? "" : ".");
+  return help;
+}
+
+/// Errors of a file that could not be read, at the place that names it.
+base::Diagnostics unreadable(base::Diagnostics found, const char* folder, const std::string& name,
+                             const base::Location& from) {
+  // "meta-llama/Llama-2-7b-hf": an organisation and a model of Hugging Face's hub.
+  const bool of_hub = folder == kModels && std::count(name.begin(), name.end(), '/') == 1 && name.front() != '/' &&
+                      name.front() != '.' && !name.ends_with(".yaml") && !name.ends_with(".yml") &&
+                      !name.ends_with(".json");
+  for (base::Diagnostic& one : found) {
+    if (from.line > 0) one.where = from;
+    if (of_hub)
+      one.help =
+          "a model of Hugging Face's hub has to be here first: name the folder that holds its config.json, or "
+          "the file itself; `orrery model NAME` reads it, and the catalogue's names need no file";
+    else if (from.line > 0 && fs::path(name).is_relative())
+      one.help = fmt::format("check the path; it is relative to the folder of {}", from.file);
+  }
+  return found;
+}
+
 /// A file or a catalogue entry: its path and text.
 base::Result<Entry> resolve(const Catalog& catalog, const char* folder, const char* kind, const std::string& name,
                             const base::Location& from, const fs::path& base_folder) {
@@ -49,7 +96,7 @@ base::Result<Entry> resolve(const Catalog& catalog, const char* folder, const ch
     if (!text) return base::fail(text.error());
     return Entry{name, std::move(*text)};
   }
-  const bool looks_like_path = name.find('/') != std::string::npos || fs::path(name).has_extension();
+  const bool looks_like_path = is_path(name);
   if (!looks_like_path)
     if (auto entry = catalog.find(folder, name)) return *entry;
   fs::path path = relative_to(base_folder, name);
@@ -59,28 +106,13 @@ base::Result<Entry> resolve(const Catalog& catalog, const char* folder, const ch
   if (fs::exists(path, error) || looks_like_path) {
     auto text = read_file(path);
     if (text) return Entry{path, std::move(*text)};
-    // "llama-3.1-8b" looks like a file name but may be a catalogue entry.
-    if (auto entry = catalog.find(folder, name)) return *entry;
-    base::Diagnostics found = text.error();
-    for (base::Diagnostic& one : found)
-      if (from.line > 0) one.where = from;
-    return base::fail(std::move(found));
+    return base::fail(unreadable(text.error(), folder, name, from));
   }
-  const std::vector<std::string> names = catalog.names(folder);
-  std::string help;
-  if (const std::string near = base::did_you_mean(name, names); !near.empty())
-    help = fmt::format("did you mean `{}`?", near);
-  else if (const std::string holding = names_with(name, names); !holding.empty())
-    help = fmt::format("did you mean one of {}?", holding);
-  else
-    for (const std::string& known : names) help += (help.empty() ? "known: " : ", ") + known;
-  if (folder == kStacks)
-    help += ". For other software use generic-eager or generic-compiled; `orrery calibrate --rows` fits a stack to it";
   return base::fail({base::Diagnostic{base::Severity::error,
                                       "E0203",
                                       from,
                                       fmt::format("no {} `{}` in the catalogue, and no such file", kind, name),
-                                      help,
+                                      help_with(folder, name, catalog.names(folder)),
                                       {}}});
 }
 
@@ -98,11 +130,6 @@ clusters::Find finder(const Catalog& catalog, const fs::path& folder) {
 template <class T>
 void collect(base::Diagnostics& into, const base::Result<T>& result) {
   if (!result) into.insert(into.end(), result.error().begin(), result.error().end());
-}
-
-/// Whether a stack is named by file: a path, or a YAML name.
-bool names_file(const std::string& stack) {
-  return stack.find('/') != std::string::npos || stack.ends_with(".yaml") || stack.ends_with(".yml");
 }
 
 /// Location of `key` in a file, for messages about its value; the diagnostic adds the source line.
@@ -146,6 +173,20 @@ base::Diagnostics wrong_kind(const base::Document& document, const std::string& 
   return with_lines(std::move(found), document.findings().file(), text);
 }
 
+/// An error if a file that should hold a model or a cluster is a plan or a job.
+base::Diagnostics other_kind(const Entry& entry, const char* wanted) {
+  const base::Document document = base::Document::parse(entry.text, entry.path.string());
+  const base::Cursor root = document.root();
+  if (!root.is_map()) return {};
+  if (root.has("format_version") && root.has("job"))
+    return wrong_kind(document, entry.text, "format_version",
+                      fmt::format("this is a plan, but a {} is expected", wanted).c_str(),
+                      fmt::format("its `{}:` holds the {}, which can be copied into a file", wanted, wanted));
+  if (!root.has("model") || !root.has("cluster") || !root.has("batch")) return {};
+  return wrong_kind(document, entry.text, wanted, fmt::format("this is a job, but a {} is expected", wanted).c_str(),
+                    fmt::format("name the {} that it names here", wanted));
+}
+
 std::string stack_of(const plan::Job& job, const models::Model& model, const clusters::Cluster& cluster) {
   if (!job.stack.empty()) return job.stack;
   return cluster.stack.empty() ? cost::usual_stack(cluster, model) : cluster.stack;
@@ -157,6 +198,7 @@ base::Result<models::Model> load_model(const Catalog& catalog, const std::string
                                        const fs::path& folder) {
   auto entry = resolve(catalog, kModels, "model", name, from, folder);
   if (!entry) return base::fail(entry.error());
+  if (base::Diagnostics other = other_kind(*entry, "model"); !other.empty()) return base::fail(std::move(other));
   return models::parse_model(entry->text, entry->path.string());
 }
 
@@ -164,6 +206,7 @@ base::Result<clusters::Cluster> load_cluster(const Catalog& catalog, const std::
                                              const base::Location& from, const fs::path& folder) {
   auto entry = resolve(catalog, kClusters, "cluster", name, from, folder);
   if (!entry) return base::fail(entry.error());
+  if (base::Diagnostics other = other_kind(*entry, "cluster"); !other.empty()) return base::fail(std::move(other));
   return clusters::parse_cluster(entry->text, entry->path.string(), finder(catalog, entry->path.parent_path()));
 }
 
@@ -264,7 +307,7 @@ base::Result<LoadedJob> load_job(const Catalog& catalog, const std::string& path
   if (!found.empty()) return base::fail(with_lines(std::move(found), path, *text, settings));
 
   // A plan made from the job must work from any folder.
-  if (names_file(job->stack)) job->stack = relative_to(folder, job->stack).string();
+  if (is_path(job->stack)) job->stack = relative_to(folder, job->stack).string();
   auto stacks = load_stacks(catalog, stack_of(*job, *model, *cluster),
                             place_of(document, job->stack.empty() ? "cluster" : "stack"));
   if (!stacks) return base::fail(with_lines(stacks.error(), path, *text, settings));

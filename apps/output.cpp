@@ -46,6 +46,10 @@ bool print_text(const std::string& text) {
   return false;
 }
 
+void print_early(const std::string& text, bool json, const Terminal& terminal) {
+  if (!json) static_cast<void>(print_text(base::printable_lines(text, terminal.style.colour)));
+}
+
 bool print(const std::string& command, const Outcome& outcome, bool json, const Terminal& terminal) {
   if (json) return print_text(envelope(command, outcome));
   const bool written = print_text(base::printable_lines(outcome.text, terminal.style.colour));

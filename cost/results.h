@@ -120,6 +120,7 @@ struct SearchResult {
   bool interrupted = false;                      ///< some candidates were not looked at
   std::map<std::string, std::int64_t> rejected;  ///< reason -> count
   std::vector<std::string> nearest;              ///< if nothing is feasible: what to relax
+  std::string obstacle;                          ///< if the bounds leave no plan to look at: why, in numbers
 };
 
 /// One fitted parameter and the error before and after.

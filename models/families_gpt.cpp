@@ -28,6 +28,7 @@ void gpt_config(ConfigKeys& k, Model& m) {
   k.flag({"tie_word_embeddings"}, m.tied_embeddings, true);
   k.activation({"activation_function", "hidden_act"}, m,
                {{"gelu_new", Activation::gelu},
+                {"gelu", Activation::gelu, Gelu::erf},
                 {"relu", Activation::relu},
                 {"gelu_pytorch_tanh", Activation::gelu},
                 {"gelu_fast", Activation::gelu}},

@@ -67,8 +67,13 @@ Table variations_table(const std::string& title, const std::vector<cost::Variati
                     width == 0 ? 0 : std::max(kLeast, width - std::min(width, first + kBesideIt))}};
   for (const cost::Variation& one : variations) {
     const auto& p = one.prediction;
+    std::string said = verdict(one, own);
+    if (const std::size_t limit = table.columns.back().limit; limit > 0 && said.size() > limit) {
+      table.notes.push_back(fmt::format("{}: {}", one.change, said));
+      said = said.substr(0, said.find_first_of(",:"));  // in full below
+    }
     table.rows.push_back({one.change, p ? time_text(p->step_time_s) : "—",
-                          p ? base::human(base::Bytes{p->memory_peak_bytes}) : "—", verdict(one, own)});
+                          p ? base::human(base::Bytes{p->memory_peak_bytes}) : "—", std::move(said)});
     if (p && p->spec.ranks() != own.spec.ranks())
       table.notes.push_back(fmt::format("{}: {}", one.change, plan::describe(p->spec)));
   }

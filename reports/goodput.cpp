@@ -63,11 +63,13 @@ json checkpoint_json(const CheckpointForecast& c) {
 }
 
 std::string checkpoint_text(const CheckpointForecast& c, const TableStyle& style) {
-  return styled(fmt::format("A checkpoint is {}, at most {} per rank: it holds up the steps for {} and is written in "
+  return wrapped(styled(fmt::format(
+                            "A checkpoint is {}, at most {} per rank: it holds up the steps for {} and is written in "
                             "the background in {}.",
                             base::human(base::Bytes{c.size.bytes}), base::human(base::Bytes{c.size.largest_rank}),
                             time_text(c.price.pause()), time_text(c.price.write)),
-                style) +
+                        style),
+                 style.width) +
          "\n";
 }
 
@@ -123,7 +125,13 @@ std::string goodput_text(const cost::Forecast& f, const TableStyle& style) {
   if (f.asked.steps > 0)
     out += fmt::format("{} steps take {} with {} failures, {} without.\n", f.asked.steps, long_time(f.run),
                        number(f.failures), long_time(f.run_without));
-  return styled(out, style);
+  std::string lines;
+  for (std::size_t at = 0; at < out.size();) {
+    const std::size_t end = std::min(out.find('\n', at), out.size());
+    lines += wrapped(styled(out.substr(at, end - at), style), style.width) + "\n";
+    at = end + 1;
+  }
+  return lines;
 }
 
 }  // namespace orrery::reports

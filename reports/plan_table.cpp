@@ -226,7 +226,15 @@ std::vector<std::size_t> families(const std::vector<cost::Prediction>& plans,
   return out;
 }
 
-std::string heading_text(const PlanHeading& h, const Evidence& evidence, const TableStyle& style) {
+namespace {
+
+std::string line_of_heading(const std::string& line, const TableStyle& style) {
+  return wrapped(style.unicode ? line : to_ascii(line), style.width, 2) + "\n";
+}
+
+}  // namespace
+
+std::string heading_text(const PlanHeading& h, const TableStyle& style) {
   std::string model = fmt::format("{}: {} parameters", h.model, base::human_count(h.parameters));
   if (h.parameters_active < h.parameters && !h.samples)
     model += fmt::format(", {} of them active", base::human_count(h.parameters_active));
@@ -239,13 +247,12 @@ std::string heading_text(const PlanHeading& h, const Evidence& evidence, const T
   const std::string batch = h.samples ? fmt::format("{} samples per step", with_commas(h.batch))
                                       : fmt::format("{} sequences x {} = {} tokens per step", with_commas(h.batch),
                                                     with_commas(h.sequence), base::human_count(all));
-  std::string out;
-  for (const std::string& line : {model + " " + machine, fmt::format("{}, {}, {}", h.stack(), h.precision, batch),
-                                  "Evidence: " + evidence.text}) {
-    const std::string shown = style.unicode ? line : to_ascii(line);
-    out += wrapped(shown, style.width, 2) + "\n";
-  }
-  return out;
+  return line_of_heading(model + " " + machine, style) +
+         line_of_heading(fmt::format("{}, {}, {}", h.stack(), h.precision, batch), style);
+}
+
+std::string evidence_text(const Evidence& evidence, const TableStyle& style) {
+  return line_of_heading("Evidence: " + evidence.text, style);
 }
 
 nlohmann::json heading_json(const PlanHeading& h) {

@@ -53,6 +53,12 @@ std::string money(double usd) {
   return usd > 0 ? fmt::format("{:.4g} $", usd) : kNone;
 }
 
+/// In kWh once there is one: that is what is paid.
+std::string energy_text(double joules) {
+  constexpr double kJoulesPerKwh = 3.6e6;
+  return joules >= kJoulesPerKwh ? fmt::format("{:.4g} kWh", joules / kJoulesPerKwh) : number(joules) + " J";
+}
+
 double median(std::vector<double> values) {
   if (values.empty()) return std::numeric_limits<double>::quiet_NaN();
   std::sort(values.begin(), values.end());
@@ -122,7 +128,7 @@ Table summary_table(const cost::Prediction& p) {
   line("exposed communication", fmt::format("{} ({})", seconds(p.exposed_communication_s),
                                             percent(share(p.exposed_communication_s, p.step_time_s))));
   if (p.cost_per_step_usd > 0) line("cost per step", money(p.cost_per_step_usd));
-  if (p.energy_per_step_j > 0) line("energy per step", number(p.energy_per_step_j) + " J");
+  if (p.energy_per_step_j > 0) line("energy per step", energy_text(p.energy_per_step_j));
   if (p.simulation_seconds > 0) line("simulated in", seconds(p.simulation_seconds));
   return table;
 }

@@ -44,8 +44,7 @@ std::string plan_text(const cost::SearchResult& result, const Table& plans, cons
                       const TableStyle& style) {
   std::string out;
   if (!heading_of.model.empty())
-    out = heading_text(
-              heading_of,
+    out = evidence_text(
               result.plans.empty() ? heading_of.evidence.front() : heading_of.evidence_of(result.plans.front().spec),
               style) +
           "\n";
@@ -53,8 +52,7 @@ std::string plan_text(const cost::SearchResult& result, const Table& plans, cons
     out += wrapped(styled(text, style), style.width, indent) + "\n";
   };
   if (result.plans.empty()) {
-    out += heading("No feasible plan", style);
-    for (const std::string& hint : result.nearest) lines("  - " + hint, 4);
+    out += heading("No feasible plan", style);  // what to relax stands in the error
   } else {
     out += text_of(plans, style);
     if (!result.plans.front().tables.empty()) out += "\n" + text_of(tables_table(result.plans.front()), style);

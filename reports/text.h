@@ -11,7 +11,7 @@
 namespace orrery::reports {
 
 struct PlanHeading;
-/// `plan`: heading, table of ranked plans, how the search went, what was rejected and, if nothing fits, what to relax.
+/// `plan`: evidence, table of ranked plans, how the search went, what was rejected and, if nothing fits, that.
 [[nodiscard]] std::string plan_text(const cost::SearchResult& result, const Table& plans, const PlanHeading& heading,
                                     const TableStyle& style);
 /// The same for all plans of a result, without a heading.

@@ -11,6 +11,7 @@
 #include "apps/files.h"
 #include "apps/inputs.h"
 #include "apps/interrupt.h"
+#include "apps/output.h"
 #include "apps/verbs/plan_advice.h"
 #include "apps/verbs/plan_json.h"
 #include "apps/verbs/plan_rows.h"
@@ -92,6 +93,7 @@ void add(cost::SearchResult& all, cost::SearchResult one, bool only_best) {
     all.optimality_gap.reset();
   for (const auto& [reason, count] : one.rejected) all.rejected[reason] += count;
   std::move(one.nearest.begin(), one.nearest.end(), std::back_inserter(all.nearest));
+  if (all.obstacle.empty()) all.obstacle = std::move(one.obstacle);
 }
 
 /// A warning if the plan may run out of memory more often than the job wants: no plan of the search is surer.
@@ -107,6 +109,22 @@ std::optional<base::Diagnostic> tight(const cost::Prediction& best, const std::o
                   wanted, 100 * best.memory_peak_bytes / best.memory_capacity_bytes, *fits),
       "more devices, recomputation or offload make room; `fits_probability:` of the job says what it accepts",
       {}};
+}
+
+/// Whether the job names stages of ZeRO and the plan has none.
+bool leaves_out_zero(const plan::Job& job, const plan::PlanSpec& spec) {
+  const std::vector<int>& named = job.bounds.zero_stage;
+  return spec.zero_stage == 0 && !named.empty() && std::find(named.begin(), named.end(), 0) == named.end();
+}
+
+base::Diagnostic nothing_to_partition(const plan::PlanSpec& spec) {
+  return {base::Severity::warning,
+          "P12",
+          {},
+          fmt::format("ZeRO has nothing to partition among one replica ({}): the plan has stage 0, which is the same",
+                      plan::describe(spec)),
+          "zero_stage: 0",
+          {}};
 }
 
 }  // namespace
@@ -144,6 +162,9 @@ Outcome run_plan(const PlanOptions& options, const Context& context) {
   const bool several = sizes->size() > 1;
   LoadedJob asked = *job;  // on the one size asked for
   asked.cluster = sizes->front();
+  const reports::PlanHeading heading =
+      heading_of(asked, several ? *job->cluster : *asked.cluster, *intervals, *calibrations);
+  print_early(reports::heading_text(heading, context.terminal.style), context.json, context.terminal);
   cost::SearchResult result;
   ShownPlans shown;
   int devices_that_do = 0;
@@ -172,8 +193,6 @@ Outcome run_plan(const PlanOptions& options, const Context& context) {
         std::find_if(sizes->begin(), sizes->end(), [&](const auto& c) { return c->size() == spec.ranks(); });
     return plan::PlanFile{job->job, *job->model, size == sizes->end() ? *job->cluster : **size, spec};
   };
-  const reports::PlanHeading heading =
-      heading_of(asked, several ? *job->cluster : *asked.cluster, *intervals, *calibrations);
   outcome.json = json_of(result, shown, heading, options.top, devices_that_do, [&](const plan::PlanSpec& spec) {
                    return plan_file_json(file_of(spec));
                  }).dump();
@@ -185,6 +204,8 @@ Outcome run_plan(const PlanOptions& options, const Context& context) {
   } else if (auto warning = changed_mathematics(result.plans.front().spec, options.job)) {
     outcome.diagnostics.push_back(std::move(*warning));
   }
+  if (!result.plans.empty() && leaves_out_zero(job->job, result.plans.front().spec))
+    outcome.diagnostics.push_back(job->at("plan.zero_stage", nothing_to_partition(result.plans.front().spec)));
   if (!result.plans.empty())
     if (auto warning = beyond_software(job->stacks, result.plans.front().spec, options.job))
       outcome.diagnostics.push_back(std::move(*warning));

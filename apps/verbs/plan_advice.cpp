@@ -79,14 +79,14 @@ base::Diagnostic nothing_fits(const cost::SearchResult& result, const LoadedJob&
   for (const std::string& way : result.nearest) help += (help.empty() ? "" : "; ") + way;
   for (const auto& [reason, count] : result.rejected)
     why += fmt::format("{}{} {}", why.empty() ? "" : ", ", count, reason);
+  if (!result.obstacle.empty())
+    why = result.candidates == 0 ? result.obstacle : fmt::format("{} ({})", why, result.obstacle);
+  const std::string none = result.candidates == 0
+                               ? std::string("the job leaves no plan")
+                               : fmt::format("none of {} candidate plans is feasible", result.candidates);
   return job.at(key_of(result),
-                base::Diagnostic{base::Severity::error,
-                                 "P90",
-                                 {},
-                                 fmt::format("none of {} candidate plans is feasible: {}", result.candidates,
-                                             why.empty() ? "the job's bounds leave no plan" : why),
-                                 help,
-                                 {}});
+                base::Diagnostic{
+                    base::Severity::error, "P90", {}, why.empty() ? none : fmt::format("{}: {}", none, why), help, {}});
 }
 
 }  // namespace orrery::apps

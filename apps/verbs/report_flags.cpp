@@ -8,7 +8,7 @@ namespace {
 void add_scaling(Flags flags, ReportOptions& o) {
   const Flag scaling =
       flags.option("--scaling", o.scaling, "Job files: shows their best plans on growing numbers of devices")
-          .value("JOB…");
+          .value("JOB ..");
   const auto list = [&](const char* flag, auto& into, const char* says, const char* value) {
     return flags.option(flag, into, says).by_commas().one_each().needs(scaling).value(value);
   };

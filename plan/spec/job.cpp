@@ -311,13 +311,34 @@ void check_tokens(const Cursor& at, std::int64_t batch, std::int64_t sequence) {
 
 constexpr double kSurestFit = 0.999;  // nothing is known beyond
 
+/// A name; a map in its place is told where it belongs.
+std::string name_in(const Cursor& at, const char* kind) {
+  if (!at.is_map()) return at.text();
+  at.error("E0105", fmt::format("`{}` must be a name, found a map", kind),
+           fmt::format("write the map into a file, my-{}.yaml, and name that: `{}: my-{}.yaml`", kind, kind, kind));
+  at.ignore();
+  return {};
+}
+
+/// Sequences of a step. "4M" is how others write tokens.
+std::int64_t sequences_in(const Cursor& batch) {
+  const std::string said = batch.scalar_text();
+  const bool counts = said.size() > 1 && std::string("kKmMbB").find(said.back()) != std::string::npos &&
+                      said.find_first_not_of("0123456789.") == said.size() - 1;
+  if (!counts) return batch.integer(1, kMostBatch, 1);
+  batch.error("E0105", fmt::format("`batch` counts sequences, found {}", base::quoted(said)),
+              "a batch in tokens, divided by the `sequence` length: 4M tokens of 4,096 are `batch: 1024`");
+  batch.ignore();
+  return 1;
+}
+
 Job read_job(const Cursor& at) {
   Job job;
   name_keys(at, "");
-  job.model = at.at("model").text();
-  job.cluster = at.at("cluster").text();
+  job.model = name_in(at.at("model"), "model");
+  job.cluster = name_in(at.at("cluster"), "cluster");
   const Cursor batch = at.at("batch");
-  job.batch = batch.integer(1, kMostBatch, 1);
+  job.batch = sequences_in(batch);
   job.sequence = at.optional("sequence").integer(1, kMostSequence, 0);
   check_tokens(batch, job.batch, job.sequence);
   const Cursor precision = at.optional("precision");

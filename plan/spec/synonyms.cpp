@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cctype>
 
+#include "plan/spec/fields.h"
+
 namespace orrery::plan {
 namespace {
 
@@ -44,6 +46,26 @@ constexpr Key kKeys[] = {
     {"plan", "zero", "zero_stage"},
     {"plan", "fsdp", "zero_stage: 3"},
     {"plan", "activation_checkpointing", "recompute"},
+    {"plan", "recomputation", "recompute"},
+    {"plan", "gradient_checkpointing", "recompute"},
+    {"plan", "checkpointing", "recompute"},
+    {"plan", "recompute_granularity", "recompute"},
+    {"plan", "dp_size", "data"},
+    {"plan", "data_parallel_size", "data"},
+    {"plan", "tp_size", "tensor"},
+    {"plan", "tensor_parallel_size", "tensor"},
+    {"plan", "tensor_model_parallel_size", "tensor"},
+    {"plan", "pp_size", "pipeline"},
+    {"plan", "pipeline_parallel_size", "pipeline"},
+    {"plan", "pipeline_model_parallel_size", "pipeline"},
+    {"plan", "cp_size", "context"},
+    {"plan", "context_parallel", "context"},
+    {"plan", "context_parallel_size", "context"},
+    {"plan", "ep_size", "expert"},
+    {"plan", "expert_parallel", "expert"},
+    {"plan", "expert_model_parallel_size", "expert"},
+    {"plan", "vpp_size", "virtual_stages"},
+    {"plan", "use_distributed_optimizer", "zero_stage: 1"},
     {"training", "lr", "optimizer: {learning_rate: …}"},
     {"training", "learning_rate", "optimizer: {learning_rate: …}"},
     {"training", "iterations", "steps"},
@@ -98,10 +120,28 @@ std::string upper(std::string text) {
   return text;
 }
 
+/// Reports keys of `plan:`, in our words or in others', that stand at the top of a job.
+void name_keys_of_plan(const base::Cursor& job) {
+  const auto misplaced = [&](const std::string& key, const std::string& ours) {
+    const base::Cursor at = job.optional(key);
+    at.error("E0103", fmt::format("unknown key {}", base::quoted(key)),
+             fmt::format("it belongs in `plan`: `plan: {{{}{}}}`", ours,
+                         ours.find(':') == ours.npos ? ": " + at.scalar_text() : std::string()));
+    at.ignore();
+  };
+  for_each_field(kChosenFields, [&](const auto& field) {
+    if (*field.group == '\0' && job.has(field.key)) misplaced(field.key, field.key);
+  });
+  for (const Key& one : kKeys)
+    for (const std::string& key : {std::string(one.other), upper(one.other)})
+      if (one.map == std::string("plan") && job.has(key)) misplaced(key, one.ours);
+}
+
 }  // namespace
 
 void name_keys(const base::Cursor& map, const std::string& name) {
   if (!map.is_map()) return;
+  if (name.empty()) name_keys_of_plan(map);
   for (const Key& one : kKeys)
     for (const std::string& key : {std::string(one.other), upper(one.other)}) {
       if (name != one.map || !map.has(key)) continue;

@@ -20,6 +20,7 @@
 #include "plan/spec/fields.h"
 #include "plan/spec/rules.h"
 #include "sim/search/loss_chunks.h"
+#include "sim/search/obstacle.h"
 #include "sim/search/partial_recompute.h"
 #include "sim/search/recommend.h"
 #include "sim/search/share_out.h"
@@ -89,6 +90,22 @@ struct NearMiss {
   }
   void consider(const NearMiss& other) { consider(other.memory, other.index, other.spec); }
 };
+
+/// What the first candidate that broke a rule broke it by: "a batch of 3 is not a multiple of …".
+struct Said {
+  std::size_t index = 0;  ///< in the space
+  std::string text;
+  void consider(const Said& other) {
+    if (other.index < index) *this = other;
+  }
+};
+
+/// The reason with the highest count; the first of equals.
+std::optional<std::string> most_frequent(const std::map<std::string, std::int64_t>& rejected) {
+  const auto most = std::max_element(rejected.begin(), rejected.end(),
+                                     [](const auto& a, const auto& b) { return a.second < b.second; });
+  return most == rejected.end() ? std::nullopt : std::optional(most->first);
+}
 
 using Model = std::shared_ptr<const models::Model>;
 using Cluster = std::shared_ptr<const clusters::Cluster>;
@@ -233,9 +250,8 @@ std::vector<std::string> nearest(const Model& model, const Cluster& cluster, con
   }
   if (out.empty()) out = relaxed_pairs(model, cluster, job, prices, capacity);
   if (!out.empty()) return out;
-  const auto most = std::max_element(rejected.begin(), rejected.end(),
-                                     [](const auto& a, const auto& b) { return a.second < b.second; });
-  if (most == rejected.end())
+  const auto most = most_frequent(rejected);
+  if (!most)
     out.push_back(
         fmt::format("no data x tensor x pipeline within plan: makes {} ranks for a batch of {}; change the batch "
                     "or the number of devices",
@@ -243,7 +259,7 @@ std::vector<std::string> nearest(const Model& model, const Cluster& cluster, con
   else
     out.push_back(
         fmt::format("the most frequent obstacle is {}; change the batch ({}), the number of devices ({}), or the model",
-                    most->first, job.batch, cluster->size()));
+                    *most, job.batch, cluster->size()));
   return out;
 }
 
@@ -270,7 +286,10 @@ class Estimating {
       const std::string& code = made.error().front().code;
       const plan::Rule* rule = plan::find_rule(code);
       ENSURE(rule != nullptr, "what make_plan refuses breaks a rule");
-      ++rejected[fmt::format("{} {}", code, rule->broken_by)];
+      const std::string reason = fmt::format("{} {}", code, rule->broken_by);
+      ++rejected[reason];
+      said.try_emplace(reason, Said{i, made.error().front().message})
+          .first->second.consider({i, made.error().front().message});
       return;
     }
     cost::Estimator& estimator = estimators_.of(space_[i]);
@@ -305,6 +324,7 @@ class Estimating {
   [[nodiscard]] std::vector<Candidate> best() const { return best_.sorted(); }
 
   std::map<std::string, std::int64_t> rejected;
+  std::map<std::string, Said> said;  ///< by reason
   std::int64_t evaluated = 0;
   double fastest = 0;  ///< step time; 0: none yet
   NearMiss miss;
@@ -454,9 +474,11 @@ cost::SearchResult search_within(const Model& model, const Cluster& cluster, con
   Best best(keep);
   NearMiss miss;
   std::vector<Candidate> full;
+  std::map<std::string, Said> said;
   for (const auto& worker : workers) {
     result.evaluated += worker->evaluated;
     for (const auto& [reason, count] : worker->rejected) result.rejected[reason] += count;
+    for (const auto& [reason, one] : worker->said) said.try_emplace(reason, one).first->second.consider(one);
     for (const Candidate& c : worker->best()) best.offer(c);
     miss.consider(worker->miss);
     full.insert(full.end(), worker->full.begin(), worker->full.end());
@@ -489,6 +511,9 @@ cost::SearchResult search_within(const Model& model, const Cluster& cluster, con
   }
   if (result.plans.size() > static_cast<std::size_t>(options.top))
     result.plans.resize(static_cast<std::size_t>(options.top));
+  if (result.candidates == 0) result.obstacle = mesh_obstacle(job.bounds, cluster->size());
+  if (const auto most = most_frequent(result.rejected); result.obstacle.empty() && result.evaluated == 0 && most)
+    result.obstacle = said.at(*most).text;
   if (result.feasible == 0 && !room.holds_back())
     result.nearest = nearest(model, cluster, job, prices, room.capacity(), miss, result.rejected);
   if (options.now) result.seconds = options.now() - began;

@@ -204,6 +204,8 @@ std::vector<plan::PlanSpec> meshes(const clusters::Cluster& cluster, const model
 
 /// ZeRO's stages: as the job says, else those that the software supports, with or without a pipeline.
 std::vector<int> zero_stages(const plan::Bounds& b, const cost::Capabilities& can, const plan::PlanSpec& mesh) {
+  // Megatron's users leave the distributed optimizer switched on: one replica shards nothing, which is stage 0.
+  if (!b.zero_stage.empty() && mesh.replicas() == 1 && b.zero_group.empty()) return {0};
   if (!b.zero_stage.empty()) return b.zero_stage;
   std::vector<int> out;
   for (const int stage : can.zero_stages) {

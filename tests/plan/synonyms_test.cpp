@@ -25,6 +25,31 @@ TEST(Synonyms, KeysOfOtherToolsAreNamedInOurs) {
   EXPECT_THAT(said("dtype: bf16\n"), HasSubstr("here it is called `precision`"));
 }
 
+TEST(Synonyms, KeysOfThePlanAtTheTopOfAJobAreToldWhereTheyBelong) {
+  using ::testing::HasSubstr;
+  EXPECT_THAT(said("tp: 2\n"), HasSubstr("it belongs in `plan`: `plan: {tensor: 2}`"));
+  EXPECT_THAT(said("PP: 4\n"), HasSubstr("`plan: {pipeline: 4}`"));
+  EXPECT_THAT(said("zero: 1\n"), HasSubstr("`plan: {zero_stage: 1}`"));
+  EXPECT_THAT(said("tensor: 2\n"), HasSubstr("`plan: {tensor: 2}`"));
+  EXPECT_THAT(said("fsdp: true\n"), HasSubstr("`plan: {zero_stage: 3}`"));
+  EXPECT_THAT(said("plan: {recomputation: full}\n"), HasSubstr("here it is called `recompute`"));
+}
+
+TEST(Synonyms, ABatchInTokensAndAMapForANameAreToldWhatIsMeant) {
+  using ::testing::HasSubstr;
+  const auto job = [](const std::string& text) {
+    const auto read = parse_job(text, "job.yaml");
+    return read ? std::string("accepted") : base::render(read.error(), false);
+  };
+  const std::string tokens = job("model: tiny-gpt\ncluster: localhost-2\nbatch: 4M\n");
+  EXPECT_THAT(tokens, HasSubstr("`batch` counts sequences, found `4M`"));
+  EXPECT_EQ(tokens.find("E0105"), tokens.rfind("E0105")) << tokens;
+  const std::string map = job("model: tiny-gpt\ncluster: {like: hgx-h100, nodes: 4}\nbatch: 8\n");
+  EXPECT_THAT(map, HasSubstr("`cluster` must be a name, found a map"));
+  EXPECT_THAT(map, HasSubstr("`cluster: my-cluster.yaml`"));
+  EXPECT_EQ(map.find("error["), map.rfind("error[")) << map;
+}
+
 TEST(Synonyms, ValuesOfOtherToolsAreNamedInOursAndOnce) {
   using ::testing::HasSubstr;
   EXPECT_THAT(said("precision: BF16\n"), HasSubstr("did you mean `bf16`?"));

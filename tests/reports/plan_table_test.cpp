@@ -58,7 +58,8 @@ TEST(PlanTable, FitsEightyColumnsByLeavingOutTheLeastImportantAndSaysSo) {
 
 TEST(PlanTable, TheHeadingSaysForWhatOnWhatAndOnWhatEvidence) {
   const PlanHeading shown = heading();
-  const std::string text = heading_text(shown, shown.evidence.front(), {true, false, 80});
+  const std::string text =
+      heading_text(shown, {true, false, 80}) + evidence_text(shown.evidence.front(), {true, false, 80});
   EXPECT_LE(widest(text), 80U) << text;
   for (const char* said : {"sample: 7.00 B parameters", "128 x A100-SXM4-80GB", "16 nodes", "megatron-lm, bf16",
                            "64 sequences x 2,048 =", "Evidence: from 30 published runs"})

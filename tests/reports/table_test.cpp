@@ -179,14 +179,14 @@ TEST(Texts, MatchTheirGoldenFiles) {
   sample::expect_golden("scaling.txt", scaling_text(sample::scaling(), kUnicode));
 }
 
-TEST(PlanText, SaysWhatToRelaxWhenNothingFits) {
+TEST(PlanText, SaysWhenNothingFitsAndLeavesTheAdviceToTheError) {
   cost::SearchResult none;
   none.candidates = 12;
   none.rejected = {{"memory", 12}};
   none.nearest = {"the smallest plan needs 96 GiB of 80 GiB: allow recomputation"};
   const std::string text = plan_text(none, kAscii);
   EXPECT_THAT(text, testing::HasSubstr("No feasible plan"));
-  EXPECT_THAT(text, testing::HasSubstr("allow recomputation"));
+  EXPECT_THAT(text, testing::Not(testing::HasSubstr("allow recomputation"))) << "it would stand there twice";
 }
 
 TEST(Texts, AreAsciiWhenAsked) {

@@ -264,6 +264,31 @@ TEST(Search, SaysWhenABatchCannotBeDivided) {
   EXPECT_FALSE(r.nearest.empty());
 }
 
+TEST(Search, SaysInNumbersWhichDegreesDoNotFillTheCluster) {
+  plan::Job job = tiny_job();
+  const auto obstacle = [&] {
+    return search(testing::model("tiny-gpt"), testing::cluster("localhost-4"), job,
+                  cost::Pricing(testing::cluster("localhost-4"), testing::stack("orrery-cpu")), {})
+        .obstacle;
+  };
+  job.bounds.data = {4}, job.bounds.tensor = {2};
+  EXPECT_EQ(obstacle(), "data 4 x tensor 2 takes 8 devices, but the cluster has 4");
+  job.bounds.data = {}, job.bounds.tensor = {3};
+  EXPECT_EQ(obstacle(), "tensor 3 does not divide the cluster's 4 devices; 1, 2, 4 do");
+  job.bounds.tensor = {2};
+  EXPECT_EQ(obstacle(), "");
+  job.bounds.data = {4}, job.bounds.tensor = {1}, job.bounds.pipeline = {1}, job.batch = 15;
+  EXPECT_NE(obstacle().find("15"), std::string::npos) << obstacle();
+}
+
+TEST(SearchSpace, OneReplicaWithZeroOneIsOneWithoutZero) {
+  plan::Job job = tiny_job();
+  job.bounds.tensor = {4}, job.bounds.zero_stage = {1};
+  const auto space = space_of(*testing::cluster("localhost-4"), *testing::model("tiny-gpt"), job, cost::Stack{});
+  ASSERT_FALSE(space.empty());
+  for (const plan::PlanSpec& spec : space) EXPECT_EQ(spec.zero_stage, spec.data > 1 ? 1 : 0);
+}
+
 TEST(SearchSpace, ProposesSubGroupsOfANodeWhereZeroThreeSpansNodes) {
   plan::Job job = tiny_job();
   job.batch = 32;

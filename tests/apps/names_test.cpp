@@ -1,0 +1,84 @@
+// Names as strangers write them: of software, of machines, of models on a hub. The error says what to write instead.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/apps/command.h"
+
+namespace orrery::tests {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+Ran plan_of(const std::string& job) {
+  const Scratch scratch;
+  return orrery({"plan", scratch.file("job.yaml", job)});
+}
+
+TEST(Names, OfSoftwareLeadToTheNearestStackOfTheCatalogue) {
+  for (const char* name : {"torchtitan", "FSDP2", "composer", "nemo", "llm.c", "gpt_neox", "accelerate", "jax", "zero",
+                           "torchrec", "hugectr", "neo"}) {
+    const Ran ran = plan_of("model: gpt2-124m\ncluster: hgx-h100\nbatch: 64\nstack: " + std::string(name) + "\n");
+    EXPECT_EQ(ran.exit_code, 3) << name;
+    EXPECT_THAT(ran.err, HasSubstr("error[E0203]")) << name;
+    const std::string says = "the nearest is `";
+    const std::size_t begin = ran.err.find(says) + says.size();
+    ASSERT_NE(ran.err.find(says), std::string::npos) << ran.err;
+    const std::string stack = ran.err.substr(begin, ran.err.find('`', begin) - begin);
+    EXPECT_TRUE(fs::exists(fs::path(ORRERY_SOURCE_DIR) / "cost/stacks" / (stack + ".yaml"))) << stack;
+  }
+}
+
+TEST(Names, ADotDoesNotMakeAPath) {
+  const Ran machine = plan_of("model: gpt2-124m\ncluster: hgx.h100\nbatch: 64\n");
+  EXPECT_THAT(machine.err, HasSubstr("no cluster `hgx.h100` in the catalogue"));
+  EXPECT_THAT(machine.err, HasSubstr("did you mean `hgx-h100`?"));
+}
+
+TEST(Names, OfAHubSayThatTheModelHasToBeHere) {
+  const Ran ran = plan_of("model: meta-llama/Llama-2-7b-hf\ncluster: hgx-h100\nbatch: 64\n");
+  EXPECT_EQ(ran.exit_code, 3);
+  EXPECT_THAT(ran.err, HasSubstr("config.json"));
+}
+
+TEST(Names, OfAFileThatIsMissingSayFromWhereItIsLookedFor) {
+  const Ran ran = plan_of("model: ./mine.yaml\ncluster: hgx-h100\nbatch: 64\n");
+  EXPECT_EQ(ran.exit_code, 3);
+  EXPECT_THAT(ran.err, HasSubstr("it is relative to the folder of"));
+  EXPECT_THAT(ran.err, Not(HasSubstr("relative to the current folder")));
+  EXPECT_THAT(orrery({"plan", "missing.yaml"}).err, HasSubstr("relative to the current folder"));
+}
+
+TEST(Names, APlanOrAJobWhereAModelOrAClusterIsExpectedIsNamed) {
+  const Scratch scratch;
+  const std::string job = scratch.file("job.yaml", "model: tiny-gpt\ncluster: localhost-2\nbatch: 8\n");
+  const std::string plan = (scratch.path() / "plan.yaml").string();
+  ASSERT_EQ(orrery({"plan", job, "-o", plan, "--force"}).exit_code, 0);
+  const Ran a = orrery({"model", plan}), b = orrery({"model", job}), c = orrery({"explain", "--cluster", plan});
+  EXPECT_THAT(a.err, HasSubstr("this is a plan, but a model is expected"));
+  EXPECT_THAT(b.err, HasSubstr("this is a job, but a model is expected"));
+  EXPECT_THAT(c.err, HasSubstr("this is a plan, but a cluster is expected"));
+  for (const Ran& ran : {a, b, c}) {
+    EXPECT_EQ(ran.exit_code, 3);
+    EXPECT_EQ(ran.err.find("error["), ran.err.rfind("error[")) << "one error, not one for each key";
+  }
+}
+
+TEST(Names, ZeroOnOneReplicaIsAcceptedAndSaidToBeNothing) {
+  const Ran ran = plan_of("model: gpt2-124m\ncluster: localhost-2\nbatch: 8\nplan: {tensor: 2, zero_stage: 1}\n");
+  EXPECT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_THAT(ran.err, HasSubstr("warning[P12]"));
+}
+
+TEST(Names, DegreesThatDoNotFillTheClusterAreCounted) {
+  const Ran ran = plan_of("model: llama2-7b\ncluster: hgx-h100\nbatch: 60\nplan: {data: 8, tensor: 2}\n");
+  EXPECT_EQ(ran.exit_code, 4);
+  EXPECT_THAT(ran.err, HasSubstr("data 8 x tensor 2 takes 16 devices, but the cluster has 8"));
+  const Ran batch = plan_of("model: llama2-7b\ncluster: hgx-h100\nbatch: 3\nplan: {data: 8}\n");
+  EXPECT_EQ(batch.exit_code, 4);
+  EXPECT_THAT(batch.err, HasSubstr("3"));
+}
+
+}  // namespace
+}  // namespace orrery::tests

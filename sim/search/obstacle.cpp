@@ -1,3 +1,4 @@
+// Products of the named degrees against the number of devices.
 #include "sim/search/obstacle.h"
 
 #include <fmt/format.h>

@@ -27,15 +27,18 @@ constexpr std::string_view kComments[] = {
 };
 constexpr std::string_view kLines[] = {
     "A scaling study by `orrery report`.",  // reports/scaling_text.cpp
+    "A report by `orrery report`.",         // reports/report_files.cpp
 };
 constexpr std::string_view kBeginnings[] = {
     "model,parameters,cluster,device,scaling,",     // reports/scaling_files.cpp
+    "input,plan,devices,step_time_s,measured_",     // reports/report_files.cpp
     "{\"displayTimeUnit\":\"ms\",\"otherData\":{",  // reports/trace.cpp
     "{\"format_version\":\"1.0\",\n\"origin\":\"",  // plan/schedule/timeline.cpp
 };
 constexpr std::string_view kAnywhere[] = {
     "Orrery</title>",              // reports/html/page.cpp
     "\"1.0\",\"scaling_study\":",  // reports/scaling_files.cpp
+    "\"1.0\",\"report\":",         // reports/json.cpp
 };
 constexpr std::size_t kBeginning = 4096;  // bytes
 

@@ -319,4 +319,9 @@ json report_json(const std::string& path, const std::vector<cost::MeasuredRun>& 
   return out;
 }
 
+std::string report_json_file(const json& report) {
+  return "{\"format_version\":\"" + std::string(kFormatVersion) +
+         "\",\"report\":" + report.dump(1, ' ', false, json::error_handler_t::replace) + "}\n";
+}
+
 }  // namespace orrery::reports

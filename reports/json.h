@@ -42,5 +42,7 @@ using WholePlan = std::function<nlohmann::json(const plan::PlanSpec&)>;
 /// `report`: where it was written and what it compares; `scaling`: null if no study was asked for.
 [[nodiscard]] nlohmann::json report_json(const std::string& path, const std::vector<cost::MeasuredRun>& runs,
                                          const cost::ScalingStudy* scaling);
+/// A report's parts as a file of its own.
+[[nodiscard]] std::string report_json_file(const nlohmann::json& report);
 
 }  // namespace orrery::reports

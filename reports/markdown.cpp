@@ -22,13 +22,15 @@ std::string markdown_of(const Table& table) {
   std::string rule = "|";
   out += "|";
   for (const Column& column : table.columns) {
+    if (column.align == Align::bar) continue;  // drawn elsewhere; the number stands beside it
     out += " " + markdown_text(column.head) + " |";
     rule += column.align == Align::right ? " ---: |" : " --- |";
   }
   out += "\n" + rule + "\n";
   for (const auto& row : table.rows) {
     out += "|";
-    for (const std::string& cell : row) out += " " + markdown_text(cell) + " |";
+    for (std::size_t i = 0; i < row.size(); ++i)
+      if (i >= table.columns.size() || table.columns[i].align != Align::bar) out += " " + markdown_text(row[i]) + " |";
     out += "\n";
   }
   if (!table.notes.empty()) out += "\n";

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "plan/spec/plan.h"
+#include "reports/csv_line.h"
 #include "reports/json.h"
 #include "reports/scaling.h"
 
@@ -108,41 +109,11 @@ json place_json(const cost::ScalingStudy& study, const std::optional<cost::Place
   return {{"series", place->series}, {"devices", study.series.at(place->series).points.at(place->point).devices}};
 }
 
-std::string csv_field(const std::string& text) {
-  if (text.find_first_of(",\"\r\n") == text.npos) return text;
-  std::string out = "\"";
-  for (const char c : text) out += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return out + "\"";
-}
-
-/// A line whose head and cells grow together.
-class Line {
- public:
-  void text(const std::string& key, const std::string& value) { add(key, csv_field(value)); }
-  void count(const std::string& key, std::int64_t value) { add(key, fmt::format("{}", value)); }
-  /// Empty if unknown.
-  void value(const std::string& key, double number, bool is_known = true) {
-    add(key, is_known && std::isfinite(number) ? fmt::format("{:.9g}", number) : "");
-  }
-  void interval(const std::string& key, const std::optional<cost::Interval>& interval, const char* unit) {
-    value(key + "_low" + unit, interval ? interval->low : 0, interval.has_value());
-    value(key + "_high" + unit, interval ? interval->high : 0, interval.has_value());
-  }
-  std::string head, cells;
-
- private:
-  void add(const std::string& key, const std::string& cell) {
-    const char* between = head.empty() ? "" : ",";
-    head += between + key;
-    cells += between + cell;
-  }
-};
-
-Line line_of(const cost::ScalingSeries& series, const cost::ScalingPoint& p) {
+CsvLine line_of(const cost::ScalingSeries& series, const cost::ScalingPoint& p) {
   const bool any = p.best.has_value();
   const cost::Prediction best = p.best.value_or(cost::Prediction{});
   const cost::RunCost run = p.run.value_or(cost::RunCost{});
-  Line line;
+  CsvLine line;
   line.text("model", series.model);
   line.value("parameters", series.parameters);
   line.text("cluster", series.cluster);
@@ -259,7 +230,7 @@ std::string scaling_csv(const cost::ScalingStudy& study) {
   std::string out;
   for (const cost::ScalingSeries& series : study.series)
     for (const cost::ScalingPoint& point : series.points) {
-      const Line line = line_of(series, point);
+      const CsvLine line = line_of(series, point);
       if (out.empty()) out = line.head + "\n";
       out += line.cells + "\n";
     }

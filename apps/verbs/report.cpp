@@ -18,6 +18,7 @@
 #include "reports/json.h"
 #include "reports/measured.h"
 #include "reports/report.h"
+#include "reports/report_files.h"
 #include "reports/scaling.h"
 #include "reports/text.h"
 #include "sim/search/search.h"
@@ -146,6 +147,19 @@ nlohmann::json json_of(const reports::ReportData& data, const std::string& path)
   return json;
 }
 
+/// The report in the format of `--format`. A scaling study is a file of its own.
+std::string file_of(const reports::ReportData& data, const std::string& format, base::Diagnostics& warnings) {
+  if (format == "html") return reports::report_html(data, chart_library(warnings));
+  if (data.scaling) return scaling_file(*data.scaling, format);
+  if (format == "md") return reports::report_markdown(data);
+  if (format == "csv") return reports::report_csv(data);
+  nlohmann::json whole = json_of(data, "");
+  for (const char* elsewhere : {"path", "scaling", "study"}) whole.erase(elsewhere);
+  whole["title"] = data.title;
+  whole["subtitle"] = data.subtitle;
+  return reports::report_json_file(whole);
+}
+
 /// The page's tables that the terminal also shows.
 std::string text_of(const reports::ReportData& data, const reports::TableStyle& style) {
   std::string out;
@@ -269,9 +283,7 @@ Outcome run_report(const ReportOptions& asked, const Context& context) {
 
   const cost::ScalingStudy* study = data.scaling ? &*data.scaling : nullptr;
   outcome.json = json_of(data, options.output).dump();
-  const std::string file = options.format == "html" || study == nullptr
-                               ? reports::report_html(data, chart_library(outcome.diagnostics))
-                               : scaling_file(*study, options.format);
+  const std::string file = file_of(data, options.format, outcome.diagnostics);
   if (options.output == "-") {
     outcome.text = file;
     return outcome;
@@ -299,6 +311,7 @@ Verb report_verb() {
           "  orrery report --scaling job.yaml --weak --gpus 8,64,512 --format csv -o -\n"
           "  orrery report plan.yaml -o plan.html                                     a plan as predicted\n"
           "  orrery report a.yaml b.yaml -o both.html                                 how plans differ\n"
+          "  orrery report a.yaml b.yaml --format csv -o -                            the same for a spreadsheet\n"
           "  orrery report plan.yaml --tokens 300e9 -o run.html                       a whole run, with failures",
       .flags = add_report_flags,
       .run = run_report,

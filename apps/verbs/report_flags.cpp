@@ -45,9 +45,9 @@ void add_scaling(Flags flags, ReportOptions& o) {
       .one_each()
       .needs(scaling)
       .value("FILE");
-  flags.option("--format", o.format, "html (default), md, csv or json; only with --scaling")
+  flags.option("--format", o.format, "html (default), md, csv or json")
       .one_of({"html", "md", "csv", "json"})
-      .needs(scaling)
+
       .value("html|md|csv|json");
 }
 

@@ -169,6 +169,40 @@ TEST_F(Report, OfASearchPinsPlansAndCountsTheRejected) {
   EXPECT_EQ(pins, search.at("plans").size());
 }
 
+TEST_F(Report, OfPlansIsMarkdownCsvAndJsonToo) {
+  const std::string one = planned("one"), other = planned("other", "plan.micro_batch=4");
+  const auto written = [&](const std::vector<std::string>& inputs, const char* format) {
+    std::vector<std::string> words = {"report", "--no-what-if", "--format", format, "-o", "-"};
+    words.insert(words.end(), inputs.begin(), inputs.end());
+    const Ran ran = orrery(words);
+    EXPECT_EQ(ran.exit_code, 0) << ran.err;
+    return ran.out;
+  };
+  const std::string markdown = written({one}, "md"), both = written({one, other}, "md");
+  for (const char* part : {"# gpt2-124m on hgx-h100", "**Where the step goes", "**Memory at its peak"})
+    EXPECT_THAT(markdown, HasSubstr(part));
+  EXPECT_THAT(both, HasSubstr("**What differs**"));
+  const std::string csv = written({one, other}, "csv");
+  EXPECT_EQ(csv.rfind("input,plan,devices,step_time_s,measured_step_time_s,", 0), 0U) << csv;
+  EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 3) << csv;
+  const double seconds = orrery({"simulate", other, "--json"}).result().at("step_time_s");
+  std::string line = csv.substr(csv.rfind('\n', csv.size() - 2) + 1);
+  for (int field = 0, quoted = 0; field < 3; line.erase(0, 1)) {
+    quoted ^= line.front() == '"' ? 1 : 0;
+    field += line.front() == ',' && quoted == 0 ? 1 : 0;
+  }
+  EXPECT_NEAR(std::stod(line), seconds, 1e-6 * seconds) << csv;
+  const nlohmann::json json = nlohmann::json::parse(written({one, other}, "json"));
+  EXPECT_EQ(json.at("format_version"), "1.0");
+  EXPECT_EQ(json.at("report").at("compared").at("items").size(), 2U);
+  for (const char* format : {"md", "csv", "json"}) {
+    const std::string file = (scratch_.path() / "report").string() + "." + format;
+    for (int twice = 0; twice < 2; ++twice)
+      EXPECT_EQ(orrery({"report", one, "--no-what-if", "--format", format, "-o", file}).exit_code, 0)
+          << "what Orrery wrote it may write again: " << format;
+  }
+}
+
 TEST_F(Report, OfNothingIsAUsageError) {
   EXPECT_EQ(orrery({"report", "-o", page_}).exit_code, 2);
   EXPECT_EQ(orrery({"report", "no-such-run", "-o", page_}).exit_code, 3);

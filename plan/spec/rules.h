@@ -38,7 +38,7 @@ inline constexpr auto kRules = std::to_array<Rule>({
      "Shorten it; the table's length is the model's `max_sequence`"},
     {"P11", "no such ZeRO stage", "", "0, 1, 2 or 3"},
     {"P12", "ZeRO without data parallelism", "ZeRO without data parallelism has nothing to partition",
-     "`zero_stage: 0`"},
+     "`zero_stage: 0`; a job that leaves one replica gets that, with a warning"},
     {"P13", "more than 65,536 micro-batches per rank", "",
      "Use a larger micro-batch, more data parallelism or a smaller batch"},
     {"P14", "sequence parallelism without a tensor group",

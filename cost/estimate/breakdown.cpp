@@ -5,6 +5,8 @@
 
 namespace orrery::cost {
 
+using plan::Stream;
+
 Breakdown breakdown_of(const std::vector<StageTimes>& stages, const PipelineResult& passes, const Agreements& agree,
                        double m, double step_time, double overhead) {
   const auto n = static_cast<double>(stages.size());
@@ -16,21 +18,21 @@ Breakdown breakdown_of(const std::vector<StageTimes>& stages, const PipelineResu
     b.forward += m * (t.forward + t.input) / n;
     b.recompute += m * t.recompute / n;
     b.backward += m * t.backward / n;
-    b.optimizer += (t.begin + t.keep + t.norm + t.update) / n;
-    for (const double within : t.within) b.optimizer += within / n;
-    b.tensor_communication += m * t.tensor / n;
-    b.exchange_communication += m * t.exchange / n;
-    b.data_communication += (m * (t.data_forward + t.data_backward) + t.reduce + t.gather + agree.norm + agree.loss +
+    b.optimizer += (t.begin + t.within + t.keep + t.norm + t.update) / n;
+    const auto exposed = [&](plan::Stream stream) { return passes.exposed[s][static_cast<std::size_t>(stream)]; };
+    const double tensor = exposed(Stream::tensor) + exposed(Stream::context), exchange = exposed(Stream::exchange);
+    b.tensor_communication += tensor / n;
+    b.exchange_communication += exchange / n;
+    b.data_communication += (exposed(Stream::data) + passes.reduced[s] + t.reduce + t.gather + agree.norm + agree.loss +
                              (tied ? agree.embedding : 0)) /
                             n;
     b.pipeline_communication += passes.transfer[s] / n;
-    if (!passes.late_forward.empty()) {
-      b.forward += passes.late_forward[s] / n;
-      b.backward += passes.late_backward[s] / n;
-    }
-    b.copies += m * t.copies / n;
-    const double own = m * (t.forward + t.input + t.recompute + t.backward + t.tensor + t.exchange) + t.begin + t.keep +
-                       t.norm + t.update;
+    b.forward += passes.late_forward[s] / n;
+    b.backward += passes.late_backward[s] / n;
+    for (const Stream copies : {Stream::to_host, Stream::from_host, Stream::to_nvme, Stream::from_nvme})
+      b.copies += exposed(copies) / n;
+    const double own = m * (t.forward + t.input + t.recompute + t.backward) + tensor + exchange + t.begin + t.within +
+                       t.keep + t.norm + t.update;
     work += own / n;
     most = std::max(most, own);
   }

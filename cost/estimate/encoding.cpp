@@ -18,11 +18,12 @@ using models::OpKind;
 
 namespace {
 
-void add_step(Pass& pass, const Op& op, const Pricing& pricing) {
+/// `ahead`: of all others; else behind them.
+void add_step(Pass& pass, const Op& op, const Pricing& pricing, bool ahead = false) {
   const double seconds = pricing.compute_time({&op, 1}).value, host = pricing.host_time({&op, 1}).value;
   pass.compute += seconds;
   pass.host += host;
-  pass.segments.push_back({seconds, 0, host, 0});
+  pass.segments.insert(ahead ? pass.segments.begin() : pass.segments.end(), {.seconds = seconds, .host = host});
 }
 
 }  // namespace
@@ -62,7 +63,7 @@ void add_encoding(LayerCosts& costs, const models::LayerProgram& program, const 
     add_step(costs.forward, op, pricing);
     op.kind = lossless ? OpKind::sparse_decode : OpKind::decode;
     const bool again = costs.recomputation == plan::Recompute::full;
-    add_step(again ? costs.recompute : costs.backward, op, pricing);
+    add_step(again ? costs.recompute : costs.backward, op, pricing, true);
   }
 }
 
@@ -87,7 +88,7 @@ void add_partition(LayerCosts& costs, const models::LayerProgram& program, const
   again.message_bytes += bytes;
   ++again.message_count;
   ++again.tensor_messages;
-  again.segments.insert(again.segments.begin(), {seconds, 0, 0, 1});
+  again.segments.insert(again.segments.begin(), {.kind = Segment::Kind::tensor, .seconds = seconds});
 }
 
 }  // namespace orrery::cost

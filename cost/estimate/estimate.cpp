@@ -13,13 +13,12 @@
 #include "cost/estimate/balancing.h"
 #include "cost/estimate/block_kinds.h"
 #include "cost/estimate/fold.h"
-#include "cost/estimate/issue.h"
-#include "cost/estimate/late_reductions.h"
 #include "cost/estimate/layer_costs.h"
 #include "cost/estimate/layer_key.h"
 #include "cost/estimate/memory.h"
 #include "cost/estimate/offload.h"
 #include "cost/estimate/parameter_server.h"
+#include "cost/estimate/pass_program.h"
 #include "cost/estimate/pipeline.h"
 #include "cost/estimate/stage_groups.h"
 #include "cost/estimate/stage_times.h"
@@ -51,15 +50,15 @@ struct Estimator::Memo {
   std::optional<StepEnds> ends;
 
   const LayerCosts& layer(LayerKind kind, const plan::PlanSpec& spec, plan::Recompute recompute = plan::Recompute::none,
-                          std::int64_t index = 0);
+                          std::int64_t index = 0, int first = 0);
+  int first_in_node(const plan::Plan& plan, int stage) const;
   std::vector<LayerRun> chunk(const plan::Plan& plan, int stage, int chunk);
   std::vector<std::vector<LayerRun>> chunks(const plan::Plan& plan, int stage);
   std::vector<LayerRun> stage(const plan::Plan& plan, int stage);
   StageTimes times(const plan::Plan& plan, int stage);
-  void passes(StageTimes& t, const plan::Plan& plan, const std::vector<LayerRun>& layers);
-  void copy_waits(StageTimes& t, const plan::Plan& plan, int stage, int chunk, const std::vector<LayerRun>& layers);
-  void data_messages(StageTimes& t, const plan::PlanSpec& spec, const std::vector<LayerRun>& layers,
-                     const StageGroups& groups);
+  ChunkPrograms programs(StageTimes& t, const plan::Plan& plan, int stage, int chunk, const StageGroups& groups,
+                         const BegunGathers& begun);
+  void pass_alone(StageTimes& t, const plan::PlanSpec& spec) const;
   Agreements agree(const plan::Plan& plan);
   std::pair<double, int> worst(const plan::Plan& plan, MemoryQuestion question);
   StageMemory memory(const plan::Plan& plan, int stage, MemoryQuestion question);
@@ -79,18 +78,27 @@ struct Estimator::Memo {
   }
 };
 
+/// Place of a stage's first rank in its node, where the node's devices are not all linked alike.
+int Estimator::Memo::first_in_node(const plan::Plan& plan, int stage) const {
+  using enum clusters::NodeFabric;
+  const clusters::NodeFabric fabric = pricing->cluster().shape ? pricing->cluster().shape->node.fabric : nvswitch;
+  if (!links || fabric == nvswitch || fabric == shared_memory) return 0;
+  return plan.rank(stage, 0, 0) % std::max(1, pricing->cluster().devices_per_node);
+}
+
+/// `first`: the lowest rank of the groups.
 const LayerCosts& Estimator::Memo::layer(LayerKind kind, const plan::PlanSpec& spec, plan::Recompute recompute,
-                                         std::int64_t index) {
+                                         std::int64_t index, int first) {
   const models::ExpandOptions options = plan::expand_options(spec);
   const bool block = kind == LayerKind::block;
-  LayerGroups groups{strided(0, 1, spec.tensor), strided(0, spec.tensor, spec.context),
-                     strided(0, spec.expert_stride(), spec.expert), lockstep(spec)};
+  LayerGroups groups{strided(first, 1, spec.tensor), strided(first, spec.tensor, spec.context),
+                     strided(first, spec.expert_stride(), spec.expert), lockstep(spec)};
   // Groups within a node share its links with no other node's.
   const int per_node = std::max(1, pricing->cluster().devices_per_node);
   if (spec.tensor * spec.context <= per_node && spec.expert_stride() * spec.expert <= per_node)
     groups.lockstep.ranks = std::min(groups.lockstep.ranks, per_node);
   const LayerKey key = layer_key(kind, block ? model->variant(index) : models::BlockVariant{}, options, spec, recompute,
-                                 links ? groups.lockstep.ranks : 0);
+                                 links ? groups.lockstep.ranks : 0, first);
   if (const auto found = layers.find(key); found != layers.end()) return found->second;
   return layers
       .emplace(key, layer_costs(models::expand(*model, kind, index, options), recompute, *pricing, groups,
@@ -101,15 +109,17 @@ const LayerCosts& Estimator::Memo::layer(LayerKind kind, const plan::PlanSpec& s
 std::vector<LayerRun> Estimator::Memo::chunk(const plan::Plan& plan, int stage, int chunk) {
   const plan::PlanSpec& spec = plan.spec();
   std::vector<LayerRun> out;
-  if (spec.begins(stage, chunk)) out.push_back({&layer(LayerKind::embedding, spec), 1});
+  const int place = first_in_node(plan, stage);
+  const auto end = [&](LayerKind kind) { out.push_back({&layer(kind, spec, plan::Recompute::none, 0, place), 1}); };
+  if (spec.begins(stage, chunk)) end(LayerKind::embedding);
   const std::int64_t blocks = plan.chunk_layers(stage, chunk);
   const std::int64_t again = spec.recompute_layers < 0 ? blocks : std::min(blocks, spec.recompute_layers);
   const std::int64_t first = plan.first_layer(stage, chunk);
   for (const BlockKind& kind : block_kinds(*model, first, again))
-    out.push_back({&layer(LayerKind::block, spec, spec.recompute_of(0), kind.index), kind.count});
+    out.push_back({&layer(LayerKind::block, spec, spec.recompute_of(0), kind.index, place), kind.count});
   for (const BlockKind& kind : block_kinds(*model, first + again, blocks - again))
-    out.push_back({&layer(LayerKind::block, spec, plan::Recompute::none, kind.index), kind.count});
-  if (spec.ends(stage, chunk)) out.push_back({&layer(LayerKind::head, spec), 1});
+    out.push_back({&layer(LayerKind::block, spec, plan::Recompute::none, kind.index, place), kind.count});
+  if (spec.ends(stage, chunk)) end(LayerKind::head);
   return out;
 }
 
@@ -126,184 +136,82 @@ std::vector<LayerRun> Estimator::Memo::stage(const plan::Plan& plan, int stage) 
   return out;
 }
 
-void Estimator::Memo::passes(StageTimes& t, const plan::Plan& plan, const std::vector<LayerRun>& layers_of) {
-  const plan::PlanSpec& spec = plan.spec();
-  if (layers_of.front().costs->kind == LayerKind::embedding || layers_of.back().costs->kind == LayerKind::head) {
-    t.input = op(models::load_of(plan.model(), spec.micro_batch, spec.tokens_per_rank(), spec.context)) + dispatch();
-  }
-  double tensor_forward = 0, tensor_backward = 0, tensor_weights = 0;
-  double host_forward = 0, host_backward = 0;
-  double weights = 0, host_weights = 0;
-  double sent_forward = 0, sent_backward = 0;  // all-to-alls of tokens
-  const double issue = pricing->message_host_time(spec.tensor, spec.pipeline > 1).value;
-  for (const LayerRun& run : layers_of) {
-    const auto count = static_cast<double>(run.count);
-    t.forward += count * run.costs->forward.compute;
-    tensor_forward += count * run.costs->forward.messages;
-    t.backward += count * run.costs->backward.compute;
-    tensor_backward += count * run.costs->backward.messages;
-    sent_forward += count * run.costs->forward.exchanges;
-    sent_backward += count * (run.costs->backward.exchanges + run.costs->weights.exchanges);
-    host_forward += count * (run.costs->forward.host + issue * run.costs->forward.tensor_messages);
-    host_backward += count * (run.costs->backward.host + issue * run.costs->backward.tensor_messages);
-    t.recompute += count * run.costs->backward.recomputed;
-    weights += count * (run.costs->weights.compute + run.costs->weights.messages);
-    t.weights += count * run.costs->weights.compute;
-    tensor_weights += count * run.costs->weights.messages;
-    host_weights += count * (run.costs->weights.host + issue * run.costs->weights.tensor_messages);
-    if (run.costs->recomputation == plan::Recompute::full) {
-      t.recompute += count * run.costs->recompute.compute;
-      host_backward += count * (run.costs->recompute.host + issue * run.costs->recompute.tensor_messages);
-      tensor_backward += count * run.costs->recompute.messages;
-      sent_backward += count * run.costs->recompute.exchanges;
-    }
-  }
-  // Beside another micro-batch's compute, exchanges cost only a part of the device.
-  const double computed = t.forward + t.backward + t.recompute + t.weights;
-  const double left = exchange_left(*pricing, sent_forward + sent_backward, computed);
-  tensor_forward -= (1 - left) * sent_forward;
-  tensor_backward -= (1 - left) * sent_backward;
-  t.exchange = left * (sent_forward + sent_backward);
-  t.tensor = tensor_forward + tensor_backward + tensor_weights - t.exchange;
-  double forward_pass = t.input + t.forward + tensor_forward + t.data_forward;
-  double backward_pass = t.backward + t.recompute + tensor_backward + t.data_backward;
-  const Pass* ahead = run_ahead(*layers_of.back().costs);
-  if (ahead) t.prelude = ahead->compute + ahead->messages - (1 - left) * ahead->exchanges;
-  double late_weights = std::max(0.0, host_weights - weights);
-  if (!spec.asynchronous() && !spec.has_server()) {
-    t.forward_issue = {forward_issue(layers_of, issue, left, t.waits_forward)};
-    t.backward_issue = {backward_issue(layers_of, issue, left, t.prelude, t.waits_backward)};
-    t.weights_issue = {{host_weights, host_weights}};
-    late_weights = 0;
-  } else {
-    // The host waits only for other stages, so with one stage its lead in one pass offsets delay in the other.
-    double late_forward = host_forward - forward_pass, late_backward = host_backward - backward_pass;
-    if (spec.pipeline == 1) late_backward += std::exchange(late_forward, 0.0);
-    t.forward += std::max(0.0, late_forward);
-    forward_pass += std::max(0.0, late_forward);
-    t.backward += std::max(0.0, late_backward);
-    backward_pass += std::max(0.0, late_backward);
-  }
-  t.weights_pass = {weights + late_weights};
-  t.backward += t.weights + late_weights;  // only for the breakdown from here on
-  t.forward_pass = {forward_pass};
-  t.backward_pass = {backward_pass};
-}
-
-void Estimator::Memo::copy_waits(StageTimes& t, const plan::Plan& plan, int stage, int chunk,
-                                 const std::vector<LayerRun>& layers_of) {
-  if (!plan.spec().offload.any()) return;
-  const bool head = layers_of.back().costs->kind == LayerKind::head;
-  const std::int64_t staying = staying_blocks(plan.spec(), stage, chunk, head, plan.micro_batches());
-  const CopyWaits waits = cost::copy_waits(layers_of, plan.spec(), staying, lockstep(plan.spec()));
-  t.copies = waits.forward + waits.backward;
-  t.forward_pass.front() += waits.forward;
-  t.backward_pass.front() += waits.backward;
-  t.ahead_forward += waits.ahead_forward;
-  t.ahead_backward += waits.ahead_backward;
-  t.tail_forward = waits.tail_forward;
-  t.tail_backward = waits.tail_backward;
-}
-
 namespace {
 
-/// A run of equal layers whose parameters are gathered while the layer before them runs: seconds of one.
-struct Gathers {
-  double gather = 0, forward = 0, backward = 0;  ///< the message; the passes that hide the next one's
-  std::int64_t count = 1;
-  bool in_backward = false;
-};
-
-/// What a pass over these layers waits for, in their order: for each, seconds of all its layers.
-std::vector<double> waits_for(const std::vector<Gathers>& layers, double Gathers::*pass) {
-  std::vector<double> waits;
-  double hidden = 0;
-  for (const Gathers& g : layers) {
-    waits.push_back(std::max(0.0, g.gather - hidden) +
-                    static_cast<double>(g.count - 1) * std::max(0.0, g.gather - g.*pass));
-    hidden = g.*pass;
-  }
-  return waits;
+double computed(const PassProgram& program) {
+  Ticks sum = 0;
+  for (const PassStep& step : program.steps)
+    if (step.kind == PassStep::Kind::compute) sum += step.time;
+  return seconds(sum);
 }
 
 }  // namespace
 
-/// ZeRO-2 and 3 communicate for every micro-batch. A layer's parameters are gathered while the previous layer runs; its
-/// gradients are reduced before the next layer begins, because their memory is freed.
-void Estimator::Memo::data_messages(StageTimes& t, const plan::PlanSpec& spec, const std::vector<LayerRun>& layers_of,
-                                    const StageGroups& groups) {
-  const int zero = spec.replicas() > 1 ? spec.zero_stage : 0;
-  if (zero < 2) return;
-  const bool overlaps = pricing->overlaps(plan::Stream::data);
-  const bool beside = overlaps && pricing->calibration().get("stack.reduce_beside", 0) != 0;
-  std::vector<Gathers> gathers;
-  std::vector<double> reduced;
-  for (const LayerRun& run : layers_of) {
-    const LayerCosts& c = *run.costs;
-    const auto count = static_cast<double>(run.count);
-    double gather = 0, reduce = 0, cleared = 0, add = 0;
-    bool added = false;
-    for (const LayerBucket of : kLayerBuckets) {
-      const std::int64_t own = c.elements_of(of);
-      plan::BucketShape b;
-      b.experts = of == LayerBucket::experts;
-      const int shards = spec.shards_of(b.experts);
-      const std::int64_t unit = shards * plan::parameter_alignment(spec.optimizer);
-      const auto resize = [&](std::int64_t elements) {
-        b.elements = plan::round_up(elements, unit);
-        b.shard = b.elements / shards;
-      };
-      if (c.frozen_of(of) > 0) {
-        resize(c.frozen_of(of));
-        gather += ends->reduction(b, spec, plan::Reduces::in_every_pass, groups).gather;
-      }
-      if (own == 0) continue;
-      resize(own);
-      if (of == LayerBucket::own) b.partial = c.partial_elements;
-      const std::int64_t zeroed = pricing->stack().zero_gradients ? b.elements : c.zeroed_by_pass(of, b.elements);
-      if (zeroed > 0) {
-        models::Op zeroing = plan::zeroed_in_pass(b, spec).items.front().ops.front();
-        zeroing.m = zeroed;
-        cleared += op(zeroing);
-      }
-      const ReductionTimes times = ends->reduction(b, spec, plan::Reduces::in_every_pass, groups);
-      gather += times.gather;
-      reduce += times.all.over_tensor + times.all.messages;
-      // Uncompressed, the sums of a layer's buckets are added up in one step.
-      add += spec.compresses() ? times.all.compute : times.joined;
-      if (!spec.compresses() && !std::exchange(added, true)) add += dispatch();
-    }
-    t.backward += count * (cleared + add);
-    const double beneath = beside ? cleared + add : 0;
-    const double backward = overlaps ? backward_seconds(c) + beneath : 0;
-    // The reduction overlaps with the next layer's backward pass. It comes behind the gather of the layer after that,
-    // and behind the step that adds up what the one before it has summed.
-    const double exposed = beside ? std::max(0.0, reduce + std::max(gather, add) - std::max(gather, backward)) : reduce;
-    t.data_backward += count * exposed;
-    reduced.push_back(count * (cleared + add + exposed));
-    gathers.push_back({gather, overlaps ? forward_seconds(c) : 0, backward, run.count, c.backward_reads_parameters});
+/// A chunk's passes, and what they compute.
+ChunkPrograms Estimator::Memo::programs(StageTimes& t, const plan::Plan& plan, int stage, int chunk,
+                                        const StageGroups& groups, const BegunGathers& begun) {
+  const plan::PlanSpec& spec = plan.spec();
+  const std::vector<LayerRun> layers_of = this->chunk(plan, stage, chunk);
+  PassSurroundings around{spec, *pricing, *ends, groups};
+  const bool head = layers_of.back().costs->kind == LayerKind::head;
+  models::Op load;
+  if (layers_of.front().costs->kind == LayerKind::embedding || head) {
+    load = models::load_of(plan.model(), spec.micro_batch, spec.tokens_per_rank(), spec.context);
+    around.load = &load;
+    t.input += op(load) + dispatch();
   }
-  t.waits_forward = waits_for(gathers, &Gathers::forward);
-  t.data_forward = std::accumulate(t.waits_forward.begin(), t.waits_forward.end(), 0.0);
-  t.ahead_forward = gathers.front().gather;
-  t.waits_backward = std::move(reduced);
-  std::vector<Gathers> backward;
-  for (auto g = gathers.rbegin(); g != gathers.rend(); ++g)
-    if (g->in_backward) backward.push_back(*g);
-  const std::vector<double> waits = waits_for(backward, &Gathers::backward);
-  t.data_backward += std::accumulate(waits.begin(), waits.end(), 0.0);
-  t.ahead_backward = backward.empty() ? 0 : backward.front().gather;
-  auto wait = waits.rbegin();
-  for (std::size_t i = 0; i < gathers.size(); ++i)
-    if (gathers[i].in_backward) t.waits_backward[i] += *wait++;
-  if (spec.pipeline == 1) return;
-  // The first gathers of a pass run while the stage waits for its input, from whose arrival on its host is clocked.
-  t.waits_forward.front() -= t.ahead_forward;
-  for (std::size_t i = gathers.size(); i-- > 0;)
-    if (gathers[i].in_backward) {
-      t.waits_backward[i] -= t.ahead_backward;
-      break;
-    }
+  // Beside another micro-batch's compute, exchanges cost only a part of the device.
+  double sent = 0, busy = 0, recompute = 0;
+  for (const LayerRun& run : layers_of) {
+    const auto count = static_cast<double>(run.count);
+    const LayerCosts& c = *run.costs;
+    sent += count * (c.forward.exchanges + c.backward.exchanges + c.weights.exchanges);
+    recompute += count * c.backward.recomputed;
+    busy += count * (c.forward.compute + c.backward.compute + c.weights.compute);
+    if (c.recomputation != plan::Recompute::full) continue;
+    sent += count * c.recompute.exchanges;
+    recompute += count * c.recompute.compute;
+  }
+  around.exchange_left = exchange_left(*pricing, sent, busy + recompute);
+  for (int c = 0; c < spec.virtual_stages; ++c) around.embeds = around.embeds || spec.begins(stage, c);
+  around.staying = staying_blocks(spec, stage, chunk, head, plan.micro_batches());
+  if (!begun.steps.empty()) {
+    around.begun = &begun.of[static_cast<std::size_t>(chunk)];
+    around.gathers = static_cast<int>(begun.steps.size());
+  }
+  ChunkPrograms out = programs_of(layers_of, around);
+  t.forward += computed(out.forward) - (around.load ? op(load) + dispatch() : 0);
+  t.recompute += recompute;
+  t.backward += computed(out.backward) + computed(out.weights) - recompute;
+  if (!out.last_backward.steps.empty()) t.within += computed(out.last_backward) - computed(out.backward);
+  if (!out.last_weights.steps.empty()) t.within += computed(out.last_weights) - computed(out.weights);
+  return out;
+}
+
+/// Passes whose host waits only for other stages: with one stage its lead in one pass offsets delay in the other.
+void Estimator::Memo::pass_alone(StageTimes& t, const plan::PlanSpec& spec) const {
+  const ChunkPrograms& chunk = t.program.chunks->front();
+  const auto alone = [&](const PassProgram& program, double& prelude, double& host) {
+    RankClock clock(overlaps_of(*pricing));
+    clock.state.host = -ticks(1e3);  // the host is far ahead
+    const Ticks before = clock.state.host;
+    clock.run(std::span(program.steps).first(program.input));
+    prelude = seconds(clock.state.device);
+    clock.run(std::span(program.steps).subspan(program.input));
+    host = seconds(clock.state.host - before);
+    for (std::size_t s = 0; s < t.exposed.size(); ++s) t.exposed[s] += seconds(clock.waits.exposed[s]);
+    return seconds(clock.settle());
+  };
+  double prelude = 0, host_forward = 0, host_backward = 0;
+  const double forward = alone(chunk.forward, prelude, host_forward);
+  const double backward = alone(chunk.backward, t.prelude, host_backward);
+  if (chunk.backward.input == chunk.backward.steps.size()) t.prelude = 0;
+  double late_forward = host_forward - forward, late_backward = host_backward - backward;
+  if (spec.pipeline == 1) late_backward += std::exchange(late_forward, 0.0);
+  t.forward += std::max(0.0, late_forward);
+  t.backward += std::max(0.0, late_backward);
+  t.forward_pass = forward + std::max(0.0, late_forward);
+  t.backward_pass = backward + std::max(0.0, late_backward);
 }
 
 StageTimes Estimator::Memo::times(const plan::Plan& plan, int stage) {
@@ -311,47 +219,23 @@ StageTimes Estimator::Memo::times(const plan::Plan& plan, int stage) {
   StageGroups groups = stage_groups(plan, stage);
   groups.lockstep = lockstep(spec);
   StageTimes t;
-  for (int c = 0; c < spec.virtual_stages; ++c) {
-    const std::vector<LayerRun> layers_of = chunk(plan, stage, c);
-    StageTimes one;
-    data_messages(one, spec, layers_of, groups);
-    passes(one, plan, layers_of);
-    copy_waits(one, plan, stage, c, layers_of);
-    for (double StageTimes::*part :
-         {&StageTimes::input, &StageTimes::forward, &StageTimes::recompute, &StageTimes::backward, &StageTimes::tensor,
-          &StageTimes::exchange, &StageTimes::data_forward, &StageTimes::data_backward, &StageTimes::prelude,
-          &StageTimes::copies})
-      t.*part += one.*part;
-    t.forward_pass.push_back(one.forward_pass.front());
-    t.backward_pass.push_back(one.backward_pass.front());
-    t.weights_pass.push_back(one.weights_pass.front());
-    t.preludes.push_back(one.prelude);
-    t.aheads_forward.push_back(one.ahead_forward);
-    t.aheads_backward.push_back(one.ahead_backward);
-    t.tails_forward.push_back(one.tail_forward);
-    t.tails_backward.push_back(one.tail_backward);
-    for (std::vector<Issue> StageTimes::*all :
-         {&StageTimes::forward_issue, &StageTimes::backward_issue, &StageTimes::weights_issue})
-      (t.*all).insert((t.*all).end(), (one.*all).begin(), (one.*all).end());
-  }
   const std::vector<LayerRun> layers_of = this->stage(plan, stage);
-  ends->add(t, spec, buckets_of(layers_of, spec), groups);
+  const auto end = [&] { ends->add(t, spec, buckets_of(layers_of, spec), groups); };
+  if (!spec.has_server()) end();
+  BegunGathers begun;
+  if (t.next.any()) begun = begun_gathers(this->chunks(plan, stage), spec, t.next);
+  std::vector<ChunkPrograms> chunks;
+  for (int c = 0; c < spec.virtual_stages; ++c) chunks.push_back(programs(t, plan, stage, c, groups, begun));
+  t.program.chunks = std::make_shared<const std::vector<ChunkPrograms>>(std::move(chunks));
+  if (model->experts.any()) t.begin += op(zeroed_tally(model->experts, layers_of));
+  t.program.begin = std::move(begun.steps);
+  t.program.begin.push_back({.time = ticks(t.begin)});
+  if (spec.asynchronous() || spec.has_server()) pass_alone(t, spec);
+  if (spec.has_server()) end();  // hides what it can behind a forward pass
   if (spec.offload.optimizer == plan::Space::device)
     t.norm += balancing_time(*pricing, model->experts, spec, layers_of, groups);
-  if (spec.reduces_early() && pricing->overlaps(plan::Stream::data))
-    t.reduce = late_reductions(chunks(plan, stage), spec, [&](const BucketSize& b) {
-      const FoldTimes one = ends->reduction(b, spec, reduces(spec), groups).all;
-      return one.over_tensor + one.messages;
-    });
-  if (spec.reduces_early() && !spec.asynchronous())
-    for (int c = 0; c < spec.virtual_stages; ++c) {
-      double within = 0;
-      for (const BucketSize& b : buckets_of(chunk(plan, stage, c), spec))
-        within += static_cast<double>(b.count) * ends->reduction(b, spec, reduces(spec), groups).all.compute;
-      t.within.push_back(std::min(within, t.keep));
-      t.keep -= t.within.back();
-    }
-  if (plan::weight_delay(spec, stage) > 0) {  // a version of the weights is copied
+  if (spec.reduces_early()) t.reduce = 0, t.keep = 0;  // the passes have it
+  if (plan::weight_delay(spec, stage) > 0) {           // a version of the weights is copied
     t.keep += dispatch();
     for (const BucketSize& b : buckets_of(this->stage(plan, stage), spec))
       t.keep +=
@@ -442,8 +326,8 @@ SteadyStep Estimator::Memo::steady(const plan::Plan& plan, const std::vector<Sta
   const std::size_t last = stages.size() - 1;
   for (std::size_t s = 0; s <= last; ++s) {
     const StageTimes& t = stages[s];
-    times.forward.push_back(t.forward_pass.front());
-    times.backward.push_back(t.backward_pass.front());
+    times.forward.push_back(t.forward_pass);
+    times.backward.push_back(t.backward_pass);
     times.prelude.push_back(t.prelude);
     times.update.push_back(t.begin + t.reduce + t.keep + t.norm + agree.norm + t.update + t.gather +
                            (s == last ? agree.loss : 0) + (s == 0 || s == last ? agree.embedding : 0));
@@ -452,51 +336,17 @@ SteadyStep Estimator::Memo::steady(const plan::Plan& plan, const std::vector<Sta
   return asynchronous_pipeline(times, plan.micro_batches());
 }
 
-/// Replays the passes of all stages in their order.
+/// Runs the passes of all stages in their order.
 PipelineResult Estimator::Memo::run(const plan::Plan& plan, const std::vector<StageTimes>& stages) {
-  const plan::PlanSpec& spec = plan.spec();
-  const int last = spec.pipeline - 1;
-  if (spec.virtual_stages > 1 || spec.splits_backward()) {
-    InterleavedTimes times;
-    times.overlaps = !spec.splits_backward() || pricing->overlaps(plan::Stream::pipeline_recv);
-    for (int s = 0; s <= last; ++s) {
-      times.forward.push_back(stages[static_cast<std::size_t>(s)].forward_pass);
-      times.backward.push_back(stages[static_cast<std::size_t>(s)].backward_pass);
-      times.weights.push_back(stages[static_cast<std::size_t>(s)].weights_pass);
-      times.prelude.push_back(stages[static_cast<std::size_t>(s)].preludes);
-      times.forward_issue.push_back(stages[static_cast<std::size_t>(s)].forward_issue);
-      times.backward_issue.push_back(stages[static_cast<std::size_t>(s)].backward_issue);
-      times.weights_issue.push_back(stages[static_cast<std::size_t>(s)].weights_issue);
-      times.ahead_forward.push_back(stages[static_cast<std::size_t>(s)].aheads_forward);
-      times.ahead_backward.push_back(stages[static_cast<std::size_t>(s)].aheads_backward);
-      times.tail_forward.push_back(stages[static_cast<std::size_t>(s)].tails_forward);
-      times.tail_backward.push_back(stages[static_cast<std::size_t>(s)].tails_backward);
-      times.hop.push_back(hop(plan, s, s < last ? s + 1 : 0));
-      times.begin.push_back(stages[static_cast<std::size_t>(s)].begin);
-      if (spec.reduces_early()) times.last.push_back(stages[static_cast<std::size_t>(s)].within);
-    }
-    return moves_pipeline(times, spec, plan.micro_batches());
-  }
   PipelineTimes times;
-  times.overlaps = pricing->overlaps(plan::Stream::pipeline_recv);
+  times.overlaps = overlaps_of(*pricing);
+  const int last = plan.spec().pipeline - 1;
   for (int s = 0; s <= last; ++s) {
-    const StageTimes& t = stages[static_cast<std::size_t>(s)];
-    times.forward.push_back(t.forward_pass.front());
-    times.backward.push_back(t.backward_pass.front());
-    times.prelude.push_back(t.prelude);
-    times.begin.push_back(t.begin);
-    if (spec.reduces_early()) times.last.push_back(t.within.front());
-    times.ahead_forward.push_back(t.aheads_forward.front());
-    times.ahead_backward.push_back(t.aheads_backward.front());
-    times.tail_forward.push_back(t.tails_forward.front());
-    times.tail_backward.push_back(t.tails_backward.front());
-    if (!t.forward_issue.empty()) {
-      times.forward_issue.push_back(t.forward_issue.front());
-      times.backward_issue.push_back(t.backward_issue.front());
-    }
-    if (s < last) times.hop.push_back(hop(plan, s, s + 1));
+    times.stages.push_back(stages[static_cast<std::size_t>(s)].program);
+    if (last > 0 && (s < last || plan.spec().virtual_stages > 1))
+      times.hop.push_back(hop(plan, s, s < last ? s + 1 : 0));
   }
-  return pipeline(times, spec.order, plan.micro_batches());
+  return pipeline(times, plan.spec(), plan.micro_batches());
 }
 
 /// Times of every stage; copies those of the previous stage if both are alike.
@@ -542,11 +392,21 @@ Estimate Estimator::time(const plan::Plan& plan) {
                                                : memo.steady(plan, stages, agree);
     const auto m = static_cast<double>(plan.micro_batches());
     e.step_time = step.period + overhead;
-    e.breakdown = breakdown_of(stages, {{}, std::move(step.transfer)}, agree, m, e.step_time, overhead);
+    PipelineResult passes;
+    passes.transfer = std::move(step.transfer);
+    passes.reduced = passes.late_forward = passes.late_backward = std::vector<double>(stages.size(), 0);
+    for (StageTimes& t : stages) {
+      for (double& exposed : t.exposed) exposed *= m;
+      passes.exposed.push_back(t.exposed);
+    }
+    e.breakdown = breakdown_of(stages, passes, agree, m, e.step_time, overhead);
     e.bubble = e.breakdown.bubble + e.breakdown.imbalance;
     return e;
   }
-  const PipelineResult passes = memo.run(plan, stages);
+  PipelineResult passes = memo.run(plan, stages);
+  if (plan.spec().mirrors())  // the two that hold the same parameters reduce together
+    for (std::size_t s = 0; s <= last; ++s)
+      passes.end[s] = passes.end[last - s] = std::max(passes.end[s], passes.end[last - s]);
 
   std::vector<double> reduced;
   for (std::size_t s = 0; s <= last; ++s) reduced.push_back(passes.end[s] + stages[s].reduce + stages[s].keep);
@@ -557,7 +417,9 @@ Estimate Estimator::time(const plan::Plan& plan) {
   for (const StageTimes& t : stages) updated = std::max(updated, normed + t.update + t.gather);
 
   e.step_time = updated + agree.loss + overhead;
-  e.breakdown = breakdown_of(stages, passes, agree, static_cast<double>(plan.micro_batches()), e.step_time, overhead);
+  // Where the stages hold the model twice, each half of the micro-batches runs through one of a stage's two chunks.
+  const double each = static_cast<double>(plan.micro_batches()) / (plan.spec().mirrors() ? 2 : 1);
+  e.breakdown = breakdown_of(stages, passes, agree, each, e.step_time, overhead);
   e.bubble = e.breakdown.bubble + e.breakdown.imbalance;
   return e;
 }

@@ -16,6 +16,12 @@ using plan::Memory;
 using plan::Outline;
 using plan::Over;
 
+RankClock::Overlaps overlaps_of(const Pricing& pricing) {
+  RankClock::Overlaps out{};
+  for (std::size_t s = 0; s < out.size(); ++s) out[s] = pricing.overlaps(static_cast<plan::Stream>(s));
+  return out;
+}
+
 double arena_bytes(std::int64_t elements, models::DType dtype) {
   const std::int64_t bytes = elements * models::size_of(dtype);
   return static_cast<double>((bytes + plan::kAlignment - 1) / plan::kAlignment * plan::kAlignment);
@@ -48,6 +54,44 @@ FoldTimes Fold::times(const Outline& outline, bool experts) const {
      : item.over == Over::tensor ? sum.over_tensor
                                  : sum.messages) += time(outline, item, experts);
   return sum;
+}
+
+namespace {
+
+bool uses(const Outline& outline, const plan::Item& item, int slot) {
+  const auto of_slot = [&](int operand) {
+    return operand >= 0 && outline.operands[static_cast<std::size_t>(operand)].slot == slot;
+  };
+  return of_slot(item.source) || of_slot(item.target) || std::ranges::any_of(item.ops, [&](const models::Op& op) {
+           return std::ranges::any_of(op.in, of_slot) || std::ranges::any_of(op.out, of_slot);
+         });
+}
+
+/// Whether the buffer that a message sends dies with it.
+bool frees(const Outline& outline, std::size_t message, bool transient) {
+  const plan::Item& item = outline.items[message];
+  const int slot = outline.operands[static_cast<std::size_t>(item.source)].slot;
+  const Memory memory = outline.slot_of(item.source).memory;
+  if (memory != Memory::temporary && !(transient && memory == Memory::gradients)) return false;
+  if (item.target >= 0 && outline.operands[static_cast<std::size_t>(item.target)].slot == slot) return false;
+  return std::none_of(outline.items.begin() + static_cast<std::ptrdiff_t>(message) + 1, outline.items.end(),
+                      [&](const plan::Item& later) { return uses(outline, later, slot); });
+}
+
+}  // namespace
+
+std::vector<TimedItem> Fold::items(const Outline& outline, bool experts, bool transient) const {
+  std::vector<TimedItem> out;
+  for (std::size_t i = 0; i < outline.items.size(); ++i) {
+    const plan::Item& item = outline.items[i];
+    TimedItem& one = out.emplace_back(TimedItem{item.part, item.is_message()});
+    one.seconds = time(outline, item, experts);
+    if (one.is_message)
+      one.frees = frees(outline, i, transient);
+    else
+      one.host = pricing_.host_time(item.ops).value;
+  }
+  return out;
 }
 
 double Fold::joined(const Outline& outline) const {

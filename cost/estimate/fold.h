@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "cost/estimate/memory.h"
+#include "cost/estimate/rank_clock.h"
 #include "cost/estimate/stage_groups.h"
 #include "cost/prices/pricing.h"
 #include "plan/outline/outline.h"
@@ -17,12 +18,23 @@ struct FoldTimes {
   double compute = 0;      ///< with what each step costs by itself
 };
 
+/// An item of an outline as a rank's clock runs it.
+struct TimedItem {
+  int part = 0;
+  bool is_message = false;
+  bool frees = false;  ///< a message behind which nothing uses what it has sent
+  double seconds = 0;
+  double host = 0;  ///< to issue it
+};
+
 class Fold {
  public:
   Fold(const Pricing& pricing, const StageGroups& groups) : pricing_(pricing), groups_(groups) {}
 
   [[nodiscard]] double time(const plan::Outline& outline, const plan::Item& item, bool experts) const;
   [[nodiscard]] FoldTimes times(const plan::Outline& outline, bool experts) const;
+  /// Every item. `transient`: full gradients live for one pass alone.
+  [[nodiscard]] std::vector<TimedItem> items(const plan::Outline& outline, bool experts, bool transient) const;
   /// Of operators alone, which join a step that other buckets or operators share.
   [[nodiscard]] double joined(const plan::Outline& outline) const;
 
@@ -31,6 +43,9 @@ class Fold {
   const Pricing& pricing_;
   const StageGroups& groups_;
 };
+
+/// Which messages move while a rank computes.
+[[nodiscard]] RankClock::Overlaps overlaps_of(const Pricing& pricing);
 
 /// Bytes that a buffer takes in the arena.
 [[nodiscard]] double arena_bytes(std::int64_t elements, models::DType dtype);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "cost/estimate/encoding.h"
@@ -28,37 +29,25 @@ plan::CollectiveKind kind_of(models::GroupCollective collective) {
   return plan::CollectiveKind::all_reduce;
 }
 
-/// Messages around the context ring while a pass computes.
+/// Messages around the context ring, by what arrives: which shift of the pass brings it.
 class Ring {
  public:
-  explicit Ring(bool overlaps) : overlaps_(overlaps) {}
-  void shift(int source, int target, double seconds) {
-    const auto made = arrived_.find(source);
-    const double begin = std::max({now_, free_, made == arrived_.end() ? 0 : made->second.at});
-    free_ = begin + seconds;
-    arrived_[target] = {overlaps_ ? free_ : 0, source};
-    if (!overlaps_) waited_ += seconds;
-  }
-  /// First use of a received tensor: waits for it, and calls `touch` on what was sent in exchange, which is then freed.
+  void shift(int source, int target) { arrived_[target] = {++shifts_, source}; }
+  /// First use of a received tensor: the shift that it waits for; calls `touch` on what was sent in exchange, which is
+  /// then freed. 0: it waits for none.
   template <class Touch>
-  void use(int tensor, const Touch& touch) {
+  int use(int tensor, const Touch& touch) {
     const auto found = arrived_.find(tensor);
-    if (found == arrived_.end() || found->second.source < 0) return;
-    waited_ += std::max(0.0, found->second.at - now_);
-    now_ = std::max(now_, found->second.at);
-    touch(found->second.source);
-    found->second.source = -1;
+    if (found == arrived_.end() || found->second.source < 0) return 0;
+    touch(std::exchange(found->second.source, -1));
+    return found->second.shift;
   }
-  void pass(double seconds) { now_ += seconds; }
-  [[nodiscard]] double waited() const { return waited_; }
 
  private:
   struct Arrival {
-    double at = 0;
-    int source = -1;
+    int shift = 0, source = -1;
   };
-  bool overlaps_;
-  double now_ = 0, free_ = 0, waited_ = 0;
+  int shifts_ = 0;
   std::map<int, Arrival> arrived_;
 };
 
@@ -87,12 +76,33 @@ class Exchanges {
   Leg next_ = Leg::there;
 };
 
+LayerBucket bucket_of(const models::Tensor& parameter) {
+  return parameter.shared ? LayerBucket::shared : parameter.expert >= 0 ? LayerBucket::experts : LayerBucket::own;
+}
+
+/// What of the layer's surroundings a compute step reads and writes. `input`: the tensor that comes from outside.
+void note_surroundings(Segment& segment, const std::vector<models::Op>& ops, const models::LayerProgram& program,
+                       int input) {
+  const auto tensor = [&](int t) -> const models::Tensor& { return program.tensors[static_cast<std::size_t>(t)]; };
+  for (const models::Op& op : ops) {
+    for (const int t : op.in) {
+      if (t < 0) continue;
+      segment.reads_input = segment.reads_input || (input >= 0 && models::owner_of(program, t) == input);
+      if (tensor(t).role == models::TensorRole::parameter)
+        segment.reads_parameters.at(static_cast<std::size_t>(bucket_of(tensor(t)))) = true;
+    }
+    for (const int t : op.out)
+      if (t >= 0 && tensor(t).role == models::TensorRole::gradient)
+        segment.writes_gradients.at(static_cast<std::size_t>(bucket_of(tensor(tensor(t).of)))) = true;
+  }
+}
+
 /// Walks the parts of a pass as lowering does: each run of ops is a step, each message is a step.
 template <class Touch>
-Pass walk(const std::vector<models::Part>& parts, const models::LayerProgram& program, const Pricing& pricing,
-          const LayerGroups& groups, const Touch& touch) {
+Pass walk(const std::vector<models::Part>& parts, const models::LayerProgram& program, int input,
+          const Pricing& pricing, const LayerGroups& groups, const Touch& touch) {
   Pass pass;
-  Ring ring(pricing.overlaps(plan::Stream::context));
+  Ring ring;
   Exchanges rows(program, pricing, groups);
   const Lockstep lockstep = groups.lockstep.at(pricing);
   for (const models::Part& part : parts) {
@@ -103,20 +113,23 @@ Pass walk(const std::vector<models::Part>& parts, const models::LayerProgram& pr
       const bool exchanges = part.collective == models::GroupCollective::all_to_all;
       const std::vector<int>& members = shifts ? groups.context : groups.tensor;
       const models::DType dtype = program.tensors[static_cast<std::size_t>(whole)].dtype;
-      const double seconds = exchanges
-                                 ? rows.time(part, bytes, models::size_of(dtype))
-                                 : lockstep
-                                       .collective_time(kind_of(part.collective),
-                                                        pricing.as_sent(base::Bytes{bytes}, part.for_fp8), members)
-                                       .value;
+      const double seconds =
+          exchanges ? rows.time(part, bytes, models::size_of(dtype))
+                    : lockstep
+                          .collective_time(kind_of(part.collective), pricing.as_sent(base::Bytes{bytes}, part.for_fp8),
+                                           members, shifts ? plan::Stream::context : plan::Stream::tensor)
+                          .value;
       if (exchanges) pass.exchanges += seconds;
       const bool meets = !shifts && !exchanges;  // a message of the tensor group
-      if (shifts) {
-        ring.shift(part.source, part.tensor, seconds);
-      } else {
-        pass.messages += seconds, ring.pass(seconds);
-        pass.segments.push_back({exchanges ? 0 : seconds, exchanges ? seconds : 0, 0, meets ? 1 : 0});
-      }
+      if (shifts)
+        ring.shift(part.source, part.tensor);
+      else
+        pass.messages += seconds;
+      pass.segments.push_back({.kind = shifts      ? Segment::Kind::shift
+                                       : exchanges ? Segment::Kind::exchange
+                                                   : Segment::Kind::tensor,
+                               .seconds = seconds,
+                               .reads_input = input >= 0 && (part.tensor == input || part.source == input)});
       pass.tensor_messages += meets ? 1 : 0;
       touch(part.sent, pass.steps);
       touch(part.received, pass.steps);
@@ -127,22 +140,31 @@ Pass walk(const std::vector<models::Part>& parts, const models::LayerProgram& pr
       continue;
     }
     if (part.ops.empty()) continue;
-    const double seconds = pricing.compute_time(part.ops).value;
-    (part.recomputed ? pass.recomputed : pass.compute) += seconds;
-    const double host = pricing.host_time(part.ops).value;
-    pass.host += host;
-    pass.segments.push_back({seconds, 0, host, 0});
+    Segment segment{.seconds = pricing.compute_time(part.ops).value, .host = pricing.host_time(part.ops).value};
+    (part.recomputed ? pass.recomputed : pass.compute) += segment.seconds;
+    pass.host += segment.host;
+    note_surroundings(segment, part.ops, program, input);
     for (const models::Op& op : part.ops) {
       for (const int t : op.in) touch(t, pass.steps);
       for (const int t : op.out) touch(t, pass.steps);
-      for (const int t : op.in) ring.use(t, [&](int source) { touch(source, pass.steps); });
+      for (const int t : op.in)
+        segment.shifts = std::max(segment.shifts, ring.use(t, [&](int source) { touch(source, pass.steps); }));
     }
-    ring.pass(seconds);
+    pass.segments.push_back(segment);
     ++pass.steps;
   }
-  pass.messages += ring.waited();
-  if (ring.waited() > 0) pass.segments.push_back({ring.waited(), 0, 0, 0});
   return pass;
+}
+
+/// Divides the last compute step of the weights' gradients as StageLowering::weights_pass does.
+void divide_last(LayerCosts& out, const std::vector<models::Part>& weights, const Pricing& pricing) {
+  if (weights.empty() || weights.back().ops.size() < 2) return;
+  const std::span<const models::Op> ops = weights.back().ops;
+  const auto segment = [&](std::span<const models::Op> of) {
+    return Segment{.seconds = pricing.compute_time(of).value, .host = pricing.host_time(of).value};
+  };
+  out.weights_but_last = segment(ops.first(ops.size() - 1));
+  out.weights_last = segment(ops.last(1));
 }
 
 void note(int& first, int& last, int step) {
@@ -337,7 +359,7 @@ void run_experts_again(LayerCosts& out, const models::LayerProgram& program, con
                        const LayerGroups& group) {
   const std::vector<models::Part> parts = plan::parts_of_experts(program);
   if (parts.empty()) return;
-  out.experts_again = walk(parts, program, pricing, group, [](int, int) {});
+  out.experts_again = walk(parts, program, -1, pricing, group, [](int, int) {});
   const Pass& again = out.experts_again;
   out.backward.recomputed += again.compute + again.recomputed;
   out.backward.host += again.host;
@@ -407,22 +429,26 @@ LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute reco
       note(life.*first, life.*last, step);
     };
   };
-  out.forward = walk(program.forward, program, pricing, group, toucher(&Life::forward_first, &Life::forward_last));
+  out.forward =
+      walk(program.forward, program, program.x, pricing, group, toucher(&Life::forward_first, &Life::forward_last));
   out.recompute = walk(pricing.stack().recompute_whole_layer ? program.forward : plan::needed_parts(program), program,
-                       pricing, group, toucher(&Life::recompute_first, &Life::recompute_last));
+                       -1, pricing, group, toucher(&Life::recompute_first, &Life::recompute_last));
   std::vector<models::Part> backward = plan::backward_parts(program, recomputation);
   std::vector<models::Part> weights;
   if (split) {
     plan::SplitBackward parts = plan::split_backward(program, backward);
     backward = std::move(parts.inputs);
     weights = std::move(parts.weights);
-    out.weights = walk(weights, program, pricing, group, toucher(&Life::weights_first, &Life::weights_last));
+    out.weights = walk(weights, program, -1, pricing, group, toucher(&Life::weights_first, &Life::weights_last));
+    divide_last(out, weights, pricing);
   }
+  out.backward_begins_empty = !backward.empty() && !backward.front().is_communication() && backward.front().ops.empty();
   std::set<int> touched;
   find_first_writes(backward, program, touched, out);
   if (split) find_first_writes(weights, program, touched, out);
   out.own_gaps = gaps_of(program, optimizer, out.whole);
-  out.backward = walk(backward, program, pricing, group, toucher(&Life::backward_first, &Life::backward_last));
+  out.backward =
+      walk(backward, program, program.dy, pricing, group, toucher(&Life::backward_first, &Life::backward_last));
   if (recomputation != plan::Recompute::full && pricing.calibration().get("stack.recomputes_experts", 0) != 0)
     run_experts_again(out, program, pricing, group);
   for (Life& life : out.lives)  // input data is loaded before forward, even if only backward reads it

@@ -15,12 +15,21 @@
 
 namespace orrery::cost {
 
-/// A step of a pass, or a message. The device begins it once the host has issued it, and runs segments in order.
+/// A step of a pass over a layer, in program order.
 struct Segment {
-  double device = 0;    ///< seconds of compute, or of a message that the device waits for
-  double exchange = 0;  ///< seconds of an all-to-all
-  double host = 0;      ///< seconds to issue it
-  int messages = 0;     ///< 1: a message of the tensor group, which takes further host time to issue
+  enum class Kind : std::uint8_t {
+    compute,
+    tensor,    ///< a message of the tensor group
+    exchange,  ///< an all-to-all
+    shift      ///< to the next rank of the context ring; the others' results are read by the next compute segment
+  };
+  Kind kind = Kind::compute;
+  double seconds = 0;        ///< of compute on the device, or of the message
+  double host = 0;           ///< compute: seconds to issue it
+  bool reads_input = false;  ///< whether it reads what comes from the layer before, or in backward from that behind
+  std::array<bool, 3> reads_parameters = {};  ///< compute: of these buckets (LayerBucket)
+  std::array<bool, 3> writes_gradients = {};  ///< compute: of parameters of these buckets
+  int shifts = 0;                             ///< compute: it waits for this many of the pass's shifts
 };
 
 /// One pass over a layer: forward, recomputation, or backward.
@@ -28,7 +37,7 @@ struct Pass {
   double compute = 0;     ///< seconds on the compute stream, overheads included
   double host = 0;        ///< seconds that the host takes to issue it
   double recomputed = 0;  ///< backward: seconds of what selective recomputation repeats; not in `compute`
-  double messages = 0;    ///< seconds of tensor-group messages, and of context-ring messages that compute waits for
+  double messages = 0;    ///< seconds of messages of the tensor group, and of all-to-alls
   double exchanges = 0;   ///< the part of these that are all-to-alls
   double message_bytes = 0;
   int message_count = 0;
@@ -51,14 +60,18 @@ struct Life {
 
 /// The buckets that a layer uses: its own parameters', its experts', a tied table's.
 enum class LayerBucket : std::uint8_t { own, experts, shared };
-inline constexpr std::array kLayerBuckets = {LayerBucket::own, LayerBucket::experts, LayerBucket::shared};
+/// In the order in which lowering goes through them: embedding and head name the table first.
+inline constexpr std::array kLayerBuckets = {LayerBucket::shared, LayerBucket::own, LayerBucket::experts};
 
 struct LayerCosts {
   models::LayerKind kind{};
   plan::Recompute recomputation = plan::Recompute::none;
   Pass forward, recompute, backward;
-  Pass experts_again;             ///< included in `backward`: what it repeats from the router on, ahead of the rest
-  Pass weights;                   ///< of a split backward: gradients of the weights, not included in `backward`
+  Pass experts_again;  ///< included in `backward`: what it repeats from the router on, ahead of the rest
+  Pass weights;        ///< of a split backward: gradients of the weights, not included in `backward`
+  /// Of the weights' last compute segment: what is left without its last operator, and that operator, if they are two
+  /// steps where the layer is a chunk's first (StageLowering::weights_pass); no seconds: it has one operator.
+  Segment weights_but_last, weights_last;
   std::int64_t own_elements = 0;  ///< in the layer's own bucket, before padding to shards; 0: none
   std::int64_t partial_elements =
       0;                             ///< of the own bucket: gradients that the tensor group sums (sequence parallelism)
@@ -75,6 +88,7 @@ struct LayerCosts {
   std::vector<std::int64_t> own_gaps = {};  ///< elements in each gap between parameters of the own bucket
   double weight_inputs = 0;                 ///< bytes that the weights' gradients read: what remains when W waits for B
   bool backward_reads_parameters = false;
+  bool backward_begins_empty = false;    ///< with a step for what the pass does ahead of a message
   bool reduced_beside = false;           ///< ZeRO-2 and 3: full gradients stay until backward's next layer has run
   std::vector<Life> lives;               ///< tensors that are neither parameters nor their gradients
   int x = -1, y = -1, dy = -1, dx = -1;  ///< into lives

@@ -92,131 +92,19 @@ double leaving_bytes(const std::vector<LayerRun>& layers, std::int64_t staying) 
 
 namespace {
 
-double copy_seconds(const LayerCosts& layer, plan::Stream stream, const Lockstep& lockstep) {
-  double sum = 0;
-  for (std::size_t i = 0; i < layer.lives.size(); ++i)
-    if (static_cast<int>(i) != layer.y && crosses(layer, static_cast<int>(i)))
-      sum += lockstep.copy_time(stream, base::Bytes{layer.lives[i].bytes}).value;
-  return sum;
-}
-
 std::int64_t padded(std::int64_t elements, int shards) {
   const std::int64_t unit = shards * plan::kParameterAlignment;
   return (elements + unit - 1) / unit * unit;
 }
 
-/// Elements of each bucket that a layer uses.
+}  // namespace
+
 std::vector<std::int64_t> elements_of(const LayerCosts& layer, const plan::PlanSpec& spec) {
   std::vector<std::int64_t> out;
-  for (const LayerBucket of : {LayerBucket::own, LayerBucket::experts, LayerBucket::shared})
+  for (const LayerBucket of : kLayerBuckets)
     if (layer.elements_of(of) > 0)
       out.push_back(padded(layer.elements_of(of), spec.shards_of(of == LayerBucket::experts)));
   return out;
-}
-
-/// A layer in one pass, as copies see it: seconds.
-struct Layer {
-  double computing = 0;
-  double files = 0, fetched = 0;  ///< from NVMe, and to the device, before the pass
-  double leaving = 0;             ///< to the host, after it
-};
-
-/// Seconds of a pass. Data that leaves a layer is waited for after the next layer; at the end of the pass, for all.
-struct Seconds {
-  double all = 0, ahead = 0, tail = 0;  ///< before the first layer's compute, and behind the last one's
-};
-Seconds seconds_of(const std::vector<Layer>& layers, std::size_t prefetch) {
-  const std::size_t n = layers.size();
-  std::vector<double> come(n, 0), left(n, 0);
-  double now = 0, files = 0, in = 0, out = 0;
-  std::size_t next = 0;  // the next layer to fetch
-  for (std::size_t r = 0; r < n; ++r) {
-    for (; next < n && next <= r + prefetch; ++next) {
-      double begin = now;
-      if (layers[next].files > 0) begin = files = std::max(now, files) + layers[next].files;
-      if (layers[next].fetched > 0) come[next] = in = std::max(begin, in) + layers[next].fetched;
-    }
-    if (r >= 2) now = std::max(now, left[r - 2]);
-    now = std::max(now, come[r]) + layers[r].computing;
-    if (layers[r].leaving > 0) left[r] = out = std::max(now, out) + layers[r].leaving;
-  }
-  if (n == 0) return {};
-  if (n >= 2) now = std::max(now, left[n - 2]);
-  const double tail = std::max(0.0, left.back() - now);
-  return {now + tail, come.front(), tail};
-}
-
-/// Seconds of a pass whose copies make no progress while it computes.
-double seconds_apart(const std::vector<Layer>& layers) {
-  double sum = 0;
-  for (const Layer& l : layers) sum += l.computing + l.files + l.fetched + l.leaving;
-  return sum;
-}
-
-class Passing {
- public:
-  Passing(const plan::PlanSpec& spec, const Lockstep& lockstep) : spec_(spec), lockstep_(lockstep) {}
-
-  [[nodiscard]] Layer forward(const LayerCosts& layer, bool leaves) const {
-    Layer out{forward_seconds(layer)};
-    if (leaves) out.leaving = copy_seconds(layer, plan::Stream::to_host, lockstep_);
-    add_parameters(out, layer);
-    return out;
-  }
-  [[nodiscard]] Layer backward(const LayerCosts& layer, bool leaves) const {
-    Layer out{backward_seconds(layer)};
-    if (leaves) out.fetched = copy_seconds(layer, plan::Stream::from_host, lockstep_);
-    if (layer.backward_reads_parameters) add_parameters(out, layer);
-    if (spec_.offload.optimizer == plan::Space::device) return out;
-    const models::DType dtype = plan::gradient_dtype(spec_.precision);
-    for (const std::int64_t elements : elements_of(layer, spec_)) {
-      const std::int64_t made = zero_of(spec_) >= 2 ? elements / spec_.shards() : elements;
-      out.leaving += lockstep_.copy_time(plan::Stream::to_host, bytes(made, dtype), true).value;
-    }
-    return out;
-  }
-
- private:
-  static base::Bytes bytes(std::int64_t elements, models::DType dtype) {
-    return base::Bytes{static_cast<double>(elements * models::size_of(dtype))};
-  }
-  void add_parameters(Layer& out, const LayerCosts& layer) const {
-    if (spec_.offload.parameters == plan::Space::device) return;
-    const models::DType dtype = plan::expand_options(spec_).dtype;
-    for (const std::int64_t elements : elements_of(layer, spec_)) {
-      const base::Bytes one = bytes(zero_of(spec_) == 3 ? elements / spec_.shards() : elements, dtype);
-      out.fetched += lockstep_.copy_time(plan::Stream::from_host, one).value;
-      if (spec_.offload.parameters == plan::Space::nvme)
-        out.files += lockstep_.copy_time(plan::Stream::from_nvme, one).value;
-    }
-  }
-
-  const plan::PlanSpec& spec_;
-  const Lockstep& lockstep_;
-};
-
-}  // namespace
-
-CopyWaits copy_waits(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec, std::int64_t staying,
-                     const Lockstep& lockstep) {
-  const Passing passing(spec, lockstep);
-  const bool leaves = spec.offload.activations == plan::Space::host;
-  std::vector<Layer> forward, backward;
-  double forward_alone = 0, backward_alone = 0;
-  for (auto run = layers.rbegin(); run != layers.rend(); ++run)
-    for (std::int64_t i = 0; i < run->count; ++i) {
-      const bool leaving = leaves && run->costs->kind == models::LayerKind::block && staying-- <= 0;
-      forward.push_back(passing.forward(*run->costs, leaving));
-      backward.push_back(passing.backward(*run->costs, leaving));
-      forward_alone += forward.back().computing;
-      backward_alone += backward.back().computing;
-    }
-  std::reverse(forward.begin(), forward.end());
-  if (!lockstep.pricing->overlaps(plan::Stream::to_host))
-    return {seconds_apart(forward) - forward_alone, seconds_apart(backward) - backward_alone};
-  const auto prefetch = static_cast<std::size_t>(spec.offload.prefetch);
-  const Seconds there = seconds_of(forward, prefetch), back = seconds_of(backward, prefetch);
-  return {there.all - forward_alone, back.all - backward_alone, there.ahead, back.ahead, there.tail, back.tail};
 }
 
 HostUpdate host_update(const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec,

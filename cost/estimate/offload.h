@@ -1,10 +1,9 @@
 #pragma once
-/// Plans that keep part of the model outside device memory, in closed form: what stays, how long passes wait for
-/// copies, what the host holds. Matches the lowering in plan/lower/offload.h.
+/// Plans that keep part of the model outside device memory, in closed form: what stays, what the host holds and how
+/// long it updates. Matches the lowering in plan/lower/offload.h.
 #include <cstdint>
 #include <vector>
 
-#include "cost/estimate/issue.h"
 #include "cost/estimate/layer_costs.h"
 #include "cost/estimate/memory.h"
 #include "cost/prices/pricing.h"
@@ -29,14 +28,8 @@ namespace orrery::cost {
 /// Bytes offloaded by all layers of a chunk except the `staying` blocks at its top.
 [[nodiscard]] double leaving_bytes(const std::vector<LayerRun>& layers, std::int64_t staying);
 
-/// Seconds that a chunk's passes wait for copies. `layers`: the chunk's, in forward order.
-struct CopyWaits {
-  double forward = 0, backward = 0;
-  /// Of these, what the first layer's compute waits for, and what follows behind the last layer's.
-  double ahead_forward = 0, ahead_backward = 0, tail_forward = 0, tail_backward = 0;
-};
-[[nodiscard]] CopyWaits copy_waits(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec,
-                                   std::int64_t staying, const Lockstep& lockstep);
+/// Elements of each bucket that a layer uses.
+[[nodiscard]] std::vector<std::int64_t> elements_of(const LayerCosts& layer, const plan::PlanSpec& spec);
 
 /// The end of a step whose optimizer runs on the host: seconds of the updates including waits for copies, and the time
 /// that gradients on the host add to their reduction. `reduce`: seconds of each bucket's messages.

@@ -45,7 +45,7 @@ void serve(StageTimes& stage, const std::vector<ServedBucket>& buckets, const pl
     stage.reduce += coefficients;
     return;
   }
-  const double forward = spec.staleness > 0 ? stage.forward_pass.front() : 0;
+  const double forward = spec.staleness > 0 ? stage.forward_pass : 0;
   const ServedMessages messages = served_messages(buckets, forward, coefficients);
   stage.reduce = messages.push;
   stage.gather = messages.pull;
@@ -58,7 +58,7 @@ SteadyStep served_step(const plan::Plan& plan, const Pricing& pricing, StageTime
     agree.norm =
         pricing.collective_time(CollectiveKind::all_reduce, base::Bytes{kScalar}, members(1, spec.tensor)).value;
   const auto m = static_cast<double>(plan.micro_batches());
-  const double forward = stage.forward_pass.front(), backward = stage.backward_pass.front();
+  const double forward = stage.forward_pass, backward = stage.backward_pass;
   double pull = stage.gather + agree.loss;
   if (spec.staleness > 0 && pricing.overlaps(plan::Stream::data))
     pull = std::max(0.0, pull - (stage.begin + m * backward + (m - 1) * forward));

@@ -1,7 +1,13 @@
-/// Replays turns.
+// Runs passes, message by message.
 #include "cost/estimate/pipeline.h"
 
 #include <algorithm>
+#include <deque>
+#include <limits>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <utility>
 
 #include "base/ensure.h"
 #include "plan/schedule/orders.h"
@@ -10,142 +16,424 @@ namespace orrery::cost {
 
 namespace {
 
-/// The progress of one stage through its turns.
-struct Stage {
-  std::vector<plan::Turn> turns;
-  std::size_t next = 0;
-  double computed = 0;   ///< end of its last pass
-  double busy = 0;       ///< end of what leaves behind it
-  double sent = 0;       ///< end of its last send
-  bool sending = false;  ///< its last message has not been received yet
-  double arrived = -1;   ///< end of the transfer that its next pass waits for; negative: not yet
-  double transfer = 0;
-  double issued = 0;  ///< time up to which the host has issued
-  double late_forward = 0, late_backward = 0;
-  std::vector<double> forward_done, backward_done;  ///< by micro-batch; negative: not yet
+using plan::Move;
+using Kind = Move::Kind;
+
+struct Message {
+  Ticks sent = -1, wanted = -1;  ///< when sender and receiver are ready; negative: not yet
+  Ticks begin = 0, end = -1;
 };
 
-class Replay {
+struct Rank {
+  explicit Rank(const RankClock::Overlaps& overlaps) : clock(overlaps) {}
+  std::vector<Move> moves;
+  std::size_t next = 0;
+  std::size_t step = 0;  ///< how much of the next pass has run
+  RankClock clock;
+  Ticks send_free = 0, receive_free = 0;
+  std::deque<std::size_t> sends, receives;  ///< messages in flight, in order
+  Ticks transfer = 0, late_forward = 0, late_backward = 0;
+  std::vector<std::int64_t> backward, weights;  ///< by chunk: passes that are left
+  std::vector<bool> first;                      ///< by chunk: none of its passes has run
+};
+
+/// Where messages stand inside the passes: a receive ahead of one, a send behind it.
+std::vector<Move> whole_moves(const plan::PlanSpec& spec, int stage, std::int64_t micro_batches) {
+  std::vector<Move> out;
+  for (const plan::Turn& turn : plan::turns(spec.order, stage, spec.pipeline, micro_batches)) {
+    const auto add = [&](Kind kind) { out.push_back({kind, turn.micro_batch, 0}); };
+    if (spec.receives(stage, 0, turn.forward)) add(turn.forward ? Kind::receive_activation : Kind::receive_gradient);
+    add(turn.forward ? Kind::forward : Kind::backward);
+    if (spec.sends(stage, 0, turn.forward)) add(turn.forward ? Kind::send_activation : Kind::send_gradient);
+  }
+  return out;
+}
+
+std::vector<std::vector<Move>> programs(const plan::PlanSpec& spec, std::int64_t micro_batches) {
+  if (spec.virtual_stages > 1 || spec.splits_backward()) return plan::moves_of(spec, micro_batches);
+  std::vector<std::vector<Move>> out;
+  for (int stage = 0; stage < spec.pipeline; ++stage) out.push_back(whole_moves(spec, stage, micro_batches));
+  return out;
+}
+
+/// What a pass has done to a rank's clock before: a full pipeline goes through the same states over and over.
+class PassMemo {
  public:
-  Replay(const PipelineTimes& times, plan::Order order, std::int64_t micro_batches) : times_(times) {
-    const auto stages = static_cast<int>(times.forward.size());
-    for (int s = 0; s < stages; ++s) {
-      Stage stage;
-      stage.turns = plan::turns(order, s, stages, micro_batches);
-      stage.forward_done.assign(static_cast<std::size_t>(micro_batches), -1);
-      stage.backward_done = stage.forward_done;
-      if (!times.begin.empty()) stage.computed = times.begin[static_cast<std::size_t>(s)];
-      stages_.push_back(std::move(stage));
+  static constexpr Ticks kNone = -1;
+  struct Effect {
+    RankClock::State after;  ///< as of the begin
+    RankClock::Waits waits;
+    Ticks waited = kNone, transfer = 0;
+  };
+
+  explicit PassMemo(const RankClock::Overlaps& overlaps)
+      : receives_(overlaps[static_cast<std::size_t>(plan::Stream::pipeline_recv)]) {}
+
+  /// `free`: until when the pass may have to wait for what it has sent; `arrived`: its input, or kNone. `really`: runs
+  /// the pass and returns its effect, but `after`.
+  template <class Really>
+  Effect run(RankClock& clock, const PassProgram& program, Ticks free, Ticks arrived, const Really& really) {
+    if (!clock.plain()) return really();
+    Passes& known = passes_[&program];
+    if (known.effects.empty()) known.host = host_of(program.steps);
+    const Ticks origin = clock.state.device;
+    const Key key = key_of(clock.state, free, arrived, known.host);
+    for (const auto& [before, effect] : known.effects)
+      if (before == key) return leap(clock, effect, origin, arrived == kNone ? known.host : kNone);
+    Effect effect = really();
+    if (!clock.plain()) return effect;
+    const Effect result = effect;
+    effect.after = clock.state;
+    shift(effect.after, -origin);
+    if (effect.waited != kNone) effect.waited -= origin;
+    constexpr std::size_t kMost = 8;
+    if (known.effects.size() < kMost)
+      known.effects.emplace_back(key, effect);
+    else
+      known.effects[known.next++ % kMost] = {key, effect};
+    return result;
+  }
+
+ private:
+  struct Key {
+    RankClock::State state;
+    Ticks free = 0, arrived = kNone;
+    bool operator==(const Key&) const = default;
+  };
+  struct Passes {
+    Ticks host = 0;  ///< to issue all steps
+    std::vector<std::pair<Key, Effect>> effects;
+    std::size_t next = 0;
+  };
+
+  static Ticks host_of(std::span<const PassStep> steps) {
+    Ticks host = 0;
+    for (const PassStep& step : steps) host += step.host;
+    return host;
+  }
+  static void shift(RankClock::State& state, Ticks by) {
+    for (Ticks* time : {&state.device, &state.host, &state.held, &state.known}) *time += by;
+    for (Ticks& free : state.free) free += by;
+  }
+  /// What of a state matters. A host that is ahead by all that it has to issue may as well be further ahead. What is
+  /// over by now is over, unless receives begin when a rank first waits (RankClock::State::known).
+  [[nodiscard]] Key key_of(RankClock::State state, Ticks free, Ticks arrived, Ticks host) const {
+    const Ticks origin = state.device;
+    shift(state, -origin);
+    if (arrived == kNone) state.host = std::max(state.host, -host);
+    if (receives_) {
+      state.known = 0;
+      state.held = std::max<Ticks>(0, state.held);
+      for (Ticks& of_stream : state.free) of_stream = std::max<Ticks>(0, of_stream);
+      free = std::max(origin, free);
+      if (arrived != kNone && host == 0) arrived = std::max(origin, arrived);
     }
+    // One that lies before the begin is told from none.
+    return {state, free - origin, arrived == kNone ? std::numeric_limits<Ticks>::min() : arrived - origin};
+  }
+  static Effect leap(RankClock& clock, Effect effect, Ticks origin, Ticks host) {
+    const Ticks issued = clock.state.host + host;
+    clock.state = effect.after;
+    shift(clock.state, origin);
+    if (host != kNone) clock.state.host = issued;
+    clock.waits += effect.waits;
+    if (effect.waited != kNone) effect.waited += origin;
+    return effect;
+  }
+
+  bool receives_;
+  std::unordered_map<const PassProgram*, Passes> passes_;
+};
+
+class Run {
+ public:
+  Run(const PipelineTimes& times, const plan::PlanSpec& spec, std::int64_t micro_batches, PassMemo& memo)
+      : memo_(memo),
+        times_(times),
+        spec_(spec),
+        splits_(spec.splits_backward()),
+        micro_batches_(micro_batches),
+        messages_(static_cast<std::size_t>(2 * spec.pipeline * spec.virtual_stages * micro_batches)) {
+    ranks_.reserve(times.stages.size());
+    for (std::vector<Move>& moves : programs(spec, micro_batches)) {
+      Rank& rank = ranks_.emplace_back(times.overlaps);
+      rank.clock.run(times.stages[ranks_.size() - 1].begin);
+      rank.first.assign(static_cast<std::size_t>(spec.virtual_stages), true);
+      rank.backward.assign(static_cast<std::size_t>(spec.virtual_stages), 0);
+      rank.weights = rank.backward;
+      for (const Move& move : moves)
+        if (std::int64_t* left = left_of(rank, move)) ++*left;
+      rank.moves = std::move(moves);
+    }
+    for (const double hop : times.hop) hops_.push_back(ticks(hop));
   }
 
   PipelineResult run() {
     bool moved = true;
     while (moved) {
       moved = false;
-      for (std::size_t s = 0; s < stages_.size(); ++s)
+      for (int s = 0; s < spec_.pipeline; ++s)
         while (advance(s)) moved = true;
+      moved |= std::exchange(settled_, false);
     }
     PipelineResult result;
-    for (const Stage& stage : stages_) {
-      ENSURE(stage.next == stage.turns.size(), "a pipeline stopped at turn {} of {}", stage.next, stage.turns.size());
-      result.end.push_back(std::max(stage.busy, stage.sent));
-      result.transfer.push_back(stage.transfer);
-      result.late_forward.push_back(stage.late_forward);
-      result.late_backward.push_back(stage.late_backward);
+    for (Rank& rank : ranks_) {
+      ENSURE(rank.next == rank.moves.size() && rank.sends.empty(), "a pipeline stopped at {} of {}", rank.next,
+             rank.moves.size());
+      const Ticks passed = std::max(rank.clock.state.device, rank.send_free);
+      const Ticks end = std::max(passed, rank.clock.settle());
+      result.end.push_back(seconds(end));
+      result.reduced.push_back(seconds(end - passed));
+      result.transfer.push_back(seconds(rank.transfer));
+      result.late_forward.push_back(seconds(rank.late_forward));
+      result.late_backward.push_back(seconds(rank.late_backward));
+      auto& exposed = result.exposed.emplace_back();
+      for (std::size_t s = 0; s < exposed.size(); ++s) exposed[s] = seconds(rank.clock.waits.exposed[s]);
     }
     return result;
   }
 
  private:
-  /// Runs one turn of stage `s` if all that it waits for is known.
-  bool advance(std::size_t s) {
-    Stage& stage = stages_[s];
-    if (stage.next == stage.turns.size()) return false;
-    const plan::Turn turn = stage.turns[stage.next];
-    const auto micro_batch = static_cast<std::size_t>(turn.micro_batch);
-    const bool receives = turn.forward ? s > 0 : s + 1 < stages_.size();
-    const double prelude = turn.forward ? 0 : times_.prelude[s];
-    // A host that waits for its send progresses its receive too; otherwise it is busy with the prelude first.
-    const bool posted = times_.overlaps || prelude == 0 || stage.sending || stage.sent > stage.computed;
-    const double begin = std::max(stage.computed, stage.sent);
-    if (receives && stage.arrived < 0) {
-      Stage& from = stages_[turn.forward ? s - 1 : s + 1];
-      const double ready = (turn.forward ? from.forward_done : from.backward_done)[micro_batch];
-      if (ready < 0) return false;
-      const double hop = times_.hop[turn.forward ? s - 1 : s];
-      stage.arrived = std::max(posted ? stage.computed : begin + prelude, ready) + hop;
-      stage.transfer += std::min(hop, std::max(0.0, stage.arrived - stage.computed - prelude));
-      from.sent = stage.arrived;
-      from.sending = false;
+  Rank& rank(int stage) { return ranks_[static_cast<std::size_t>(stage)]; }
+  /// How many passes such as this one are left, if it adds to gradients; else null.
+  static std::int64_t* left_of(Rank& rank, const Move& move) {
+    const auto chunk = static_cast<std::size_t>(move.chunk);
+    return move.kind == Kind::backward  ? &rank.backward[chunk]
+           : move.kind == Kind::weights ? &rank.weights[chunk]
+                                        : nullptr;
+  }
+
+  /// Messages are numbered by direction, virtual stage of the sender and micro-batch.
+  std::size_t number(bool forward, int place, std::int32_t micro_batch) const {
+    return static_cast<std::size_t>(((forward ? 0 : spec_.pipeline * spec_.virtual_stages) + place) * micro_batches_ +
+                                    micro_batch);
+  }
+  std::size_t sent(bool forward, int stage, const Move& move) const {
+    return number(forward, spec_.place_of(stage, move.chunk), move.micro_batch);
+  }
+  /// The message that a pass of this chunk takes: from the previous virtual stage, or, in backward, from the next.
+  std::size_t taken(bool forward, int stage, const Move& move) const {
+    return number(forward, spec_.place_of(stage, move.chunk) + (forward ? -1 : 1), move.micro_batch);
+  }
+
+  bool advance(int stage) {
+    Rank& me = rank(stage);
+    if (me.next == me.moves.size()) return settle(stage);
+    const Move& move = me.moves[me.next];
+    switch (move.kind) {
+      case Kind::send_activation:
+      case Kind::send_gradient: {
+        const std::size_t id = sent(move.kind == Kind::send_activation, stage, move);
+        // What is sent may be the result of a message.
+        messages_[id].sent = std::max(
+            {me.clock.state.device, me.clock.finish(plan::Stream::tensor), me.clock.finish(plan::Stream::exchange)});
+        me.sends.push_back(id);
+        break;
+      }
+      case Kind::receive_activation:
+      case Kind::receive_gradient: {
+        const std::size_t id = taken(move.kind == Kind::receive_activation, stage, move);
+        if (times_.overlaps[static_cast<std::size_t>(plan::Stream::pipeline_recv)])
+          messages_[id].wanted = me.clock.state.device;
+        me.receives.push_back(id);
+        break;
+      }
+      case Kind::forward:
+      case Kind::backward:
+      case Kind::weights:
+        if (!pass(stage, move)) return false;
+        break;
     }
-    if (stage.sending) return false;
-    const std::vector<double>& aheads = turn.forward ? times_.ahead_forward : times_.ahead_backward;
-    const double ahead = aheads.empty() ? 0 : aheads[s];
-    const std::vector<double>& tails = turn.forward ? times_.tail_forward : times_.tail_backward;
-    const double tail = tails.empty() ? 0 : tails[s];
-    const bool last = !turn.forward && !times_.last.empty() && stage.next + 1 == stage.turns.size();
-    const double seconds =
-        (turn.forward ? times_.forward : times_.backward)[s] - ahead - tail + (last ? times_.last[s] : 0);
-    const double start = std::max({stage.computed + ahead, stage.busy, stage.sent, stage.arrived - prelude});
-    const std::vector<Issue>& issue = turn.forward ? times_.forward_issue : times_.backward_issue;
-    stage.computed =
-        issue.empty() ? start + seconds : issued_end(issue[s], start, seconds, stage.arrived, stage.issued);
-    (turn.forward ? stage.late_forward : stage.late_backward) += stage.computed - start - seconds;
-    stage.arrived = -1;
-    stage.busy = stage.computed + tail;
-    (turn.forward ? stage.forward_done : stage.backward_done)[micro_batch] = stage.computed;
-    stage.sending = turn.forward ? s + 1 < stages_.size() : s > 0;
-    ++stage.next;
+    ++me.next;
     return true;
   }
 
+  /// When the messages whose memory this pass frees or takes were received; nothing if not known yet.
+  std::optional<Ticks> freed(int stage, const Move& move) {
+    const Rank& me = rank(stage);
+    if (!splits_) {
+      if (!me.sends.empty()) return std::nullopt;
+      return me.send_free;
+    }
+    const bool forward = move.kind == Kind::backward;  // it frees the activations that were sent
+    if (move.kind == Kind::forward || !spec_.sends(stage, move.chunk, forward)) return 0;
+    const Message& message = messages_[sent(forward, stage, move)];
+    if (message.end < 0) return std::nullopt;
+    return message.end;
+  }
+
+  /// A waiting rank receives all messages that are sent to it.
+  void attend(Rank& me, Ticks from) {
+    for (const std::size_t id : me.receives)
+      if (messages_[id].wanted < 0) messages_[id].wanted = from, settled_ = true;
+  }
+
+  const PassProgram& program_of(int stage, const Move& move) {
+    const ChunkPrograms& chunk =
+        (*times_.stages[static_cast<std::size_t>(stage)].chunks)[static_cast<std::size_t>(move.chunk)];
+    Rank& me = rank(stage);
+    const auto unless_empty = [](const PassProgram& special, const PassProgram& usual) -> const PassProgram& {
+      return special.steps.empty() ? usual : special;
+    };
+    if (move.kind == Kind::forward) {
+      const bool first = me.first[static_cast<std::size_t>(move.chunk)];
+      return first ? unless_empty(chunk.first, chunk.forward) : chunk.forward;
+    }
+    const bool weights = move.kind == Kind::weights;
+    const PassProgram& usual = weights ? chunk.weights : chunk.backward;
+    return *left_of(me, move) == 1 ? unless_empty(weights ? chunk.last_weights : chunk.last_backward, usual) : usual;
+  }
+
+  bool pass(int stage, const Move& move) {
+    Rank& me = rank(stage);
+    settle(stage);
+    const PassProgram& program = program_of(stage, move);
+    const bool forward = move.kind == Kind::forward;
+    if (me.step == 0) {
+      const std::optional<Ticks> free = freed(stage, move);
+      const Message* input = input_of(stage, move);
+      const bool known = free && (!input || input->end >= 0);
+      // A rank whose receives are posted does nothing that others see before its pass ends.
+      if (!known && times_.overlaps[static_cast<std::size_t>(plan::Stream::pipeline_recv)]) return false;
+      if (known) {
+        const auto really = [&] {
+          PassMemo::Effect effect{{}, me.clock.waits};
+          const Ticks transfer = me.transfer;
+          ENSURE(go_on(stage, move, program, effect.waited), "a pass stops whose messages have come");
+          for (std::size_t s = 0; s < plan::kStreams; ++s)
+            effect.waits.exposed[s] = me.clock.waits.exposed[s] - effect.waits.exposed[s];
+          effect.waits.late = me.clock.waits.late - effect.waits.late;
+          effect.transfer = std::exchange(me.transfer, transfer) - transfer;
+          return effect;
+        };
+        const PassMemo::Effect effect =
+            memo_.run(me.clock, program, *free, input ? input->end : PassMemo::kNone, really);
+        if (effect.waited != PassMemo::kNone) attend(me, effect.waited);
+        me.transfer += effect.transfer;
+        (forward ? me.late_forward : me.late_backward) += effect.waits.late;
+        return end_of_pass(me, move);
+      }
+    }
+    const Ticks late = me.clock.waits.late;
+    Ticks waited = PassMemo::kNone;
+    const bool passed = go_on(stage, move, program, waited);
+    (forward ? me.late_forward : me.late_backward) += me.clock.waits.late - late;
+    return passed && end_of_pass(me, move);
+  }
+  bool end_of_pass(Rank& me, const Move& move) {
+    me.step = 0;
+    me.first[static_cast<std::size_t>(move.chunk)] = false;
+    if (std::int64_t* left = left_of(me, move)) --*left;
+    return true;
+  }
+
+  /// As far as what the pass waits for is known; false: not to its end. `waited`: when it first had to wait.
+  bool go_on(int stage, const Move& move, const PassProgram& program, Ticks& waited) {
+    Rank& me = rank(stage);
+    const bool receives = input_of(stage, move) != nullptr;
+    const std::size_t input = receives ? program.input : program.steps.size();
+    for (const std::size_t stop : {std::min(program.freed, input), std::max(program.freed, input)}) {
+      if (stop > me.step) run(me, program, stop, waited);
+      if (stop == program.freed && me.step <= stop && !frees(stage, move)) return false;
+      if (receives && stop == input && me.step <= stop && !arrives(stage, move)) return false;
+    }
+    run(me, program, program.steps.size(), waited);
+    return true;
+  }
+  void run(Rank& me, const PassProgram& program, std::size_t end, Ticks& waited) {
+    me.clock.run(std::span(program.steps).subspan(me.step, end - me.step));
+    me.step = end;
+    if (me.clock.waited < 0) return;
+    attend(me, me.clock.waited);
+    if (waited == PassMemo::kNone) waited = me.clock.waited;
+  }
+
+  bool frees(int stage, const Move& move) {
+    Rank& me = rank(stage);
+    const std::optional<Ticks> free = freed(stage, move);
+    if (!free) attend(me, me.clock.state.device);
+    if (free) me.clock.hold(*free);
+    return free.has_value();
+  }
+  /// The message that a pass reads; null: none.
+  const Message* input_of(int stage, const Move& move) {
+    const bool forward = move.kind == Kind::forward;
+    if (move.kind == Kind::weights || !spec_.receives(stage, move.chunk, forward)) return nullptr;
+    return &messages_[taken(forward, stage, move)];
+  }
+  bool arrives(int stage, const Move& move) {
+    Rank& me = rank(stage);
+    const Message& message = *input_of(stage, move);
+    if (message.end < 0) {
+      attend(me, me.clock.state.device);
+      return false;
+    }
+    me.clock.arrive(message.end);
+    const Ticks ready = std::max(me.clock.state.device, me.clock.state.held);
+    me.transfer += std::min(message.end - message.begin, std::max<Ticks>(0, message.end - ready));
+    return true;
+  }
+
+  /// Completes the transfers of this stage's next sends if their receivers are ready.
+  bool settle(int stage) {
+    Rank& me = rank(stage);
+    bool moved = false;
+    while (!me.sends.empty()) {
+      const std::size_t id = me.sends.front();
+      const bool forward = id < messages_.size() / 2;
+      const auto place =
+          static_cast<int>(static_cast<std::int64_t>(id) / micro_batches_) % (spec_.pipeline * spec_.virtual_stages);
+      const int to = spec_.stage_at(place + (forward ? 1 : -1));
+      Rank& other = rank(to);
+      Message& message = messages_[id];
+      if (other.receives.empty() || other.receives.front() != id || message.wanted < 0) break;
+      message.begin = std::max({message.sent, message.wanted, me.send_free, other.receive_free});
+      message.end = message.begin + hops_[static_cast<std::size_t>(splits_   ? std::min(stage, to)
+                                                                   : forward ? stage
+                                                                             : to)];
+      me.send_free = other.receive_free = message.end;
+      me.sends.pop_front();
+      other.receives.pop_front();
+      moved = settled_ = true;
+    }
+    return moved;
+  }
+
+  PassMemo& memo_;
   const PipelineTimes& times_;
-  std::vector<Stage> stages_;
+  const plan::PlanSpec& spec_;
+  bool splits_;
+  std::int64_t micro_batches_;
+  std::vector<Message> messages_;
+  std::vector<Ticks> hops_;
+  std::vector<Rank> ranks_;
+  bool settled_ = false;  ///< a transfer has completed since the last round
 };
 
-/// A single stage waits for nobody. Its host has no lead over the device when the step begins; what it gains or loses
-/// in the first micro-batches is settled by the last of these, which all others equal.
-PipelineResult one_stage(const PipelineTimes& times, std::int64_t micro_batches) {
-  constexpr std::int64_t kSettled = 16;
-  const double begin = times.begin.empty() ? 0 : times.begin[0];
-  const double last = times.last.empty() ? 0 : times.last[0];
-  if (times.forward_issue.empty())
-    return {{begin + static_cast<double>(micro_batches) * (times.forward[0] + times.backward[0]) + last}, {0}};
-  double end = begin, issued = 0, period = 0;
-  PipelineResult result{{}, {0}, {0}, {0}};
-  for (std::int64_t m = 0; m < std::min(micro_batches, kSettled); ++m) {
-    const double before = end;
-    // The last of them stands for all further ones.
-    const double times_over = m + 1 == kSettled ? static_cast<double>(micro_batches - m) : 1;
-    const double forward = issued_end(times.forward_issue[0], before, times.forward[0], -1, issued);
-    end = issued_end(times.backward_issue[0], forward, times.backward[0], -1, issued);
-    period += times_over * (end - before);
-    result.late_forward[0] += times_over * (forward - before - times.forward[0]);
-    result.late_backward[0] += times_over * (end - forward - times.backward[0]);
+void extrapolate(PipelineResult& result, const PipelineResult& before, double periods) {
+  for (std::size_t s = 0; s < result.end.size(); ++s) {
+    for (std::vector<double> PipelineResult::*part : {&PipelineResult::end, &PipelineResult::transfer,
+                                                      &PipelineResult::late_forward, &PipelineResult::late_backward})
+      (result.*part)[s] += periods * ((result.*part)[s] - (before.*part)[s]);
+    for (std::size_t i = 0; i < plan::kStreams; ++i)
+      result.exposed[s][i] += periods * (result.exposed[s][i] - before.exposed[s][i]);
   }
-  result.end = {begin + period + last};
-  return result;
 }
 
 }  // namespace
 
-PipelineResult pipeline(const PipelineTimes& times, plan::Order order, std::int64_t micro_batches) {
-  const auto stages = static_cast<std::int64_t>(times.forward.size());
-  ENSURE(stages >= 1 && times.hop.size() + 1 == times.forward.size() && times.prelude.size() == times.forward.size(),
-         "{} stages with {} hops", stages, times.hop.size());
-  if (stages == 1) return one_stage(times, micro_batches);
-  const std::int64_t filled = 4 * stages;  // by then each period of `stages` micro-batches equals the next
-  if (micro_batches <= filled) return Replay(times, order, micro_batches).run();
-  PipelineResult result = Replay(times, order, filled).run();
-  const PipelineResult before = Replay(times, order, filled - stages).run();
-  const double periods = static_cast<double>(micro_batches - filled) / static_cast<double>(stages);
-  for (std::size_t s = 0; s < result.end.size(); ++s) {
-    result.end[s] += periods * (result.end[s] - before.end[s]);
-    result.transfer[s] += periods * (result.transfer[s] - before.transfer[s]);
-    result.late_forward[s] += periods * (result.late_forward[s] - before.late_forward[s]);
-    result.late_backward[s] += periods * (result.late_backward[s] - before.late_backward[s]);
-  }
+PipelineResult pipeline(const PipelineTimes& times, const plan::PlanSpec& spec, std::int64_t micro_batches) {
+  const std::int64_t stages = spec.pipeline;
+  ENSURE(times.stages.size() == static_cast<std::size_t>(stages) && times.hop.size() + 1 >= times.stages.size(),
+         "{} stages with {} hops", times.stages.size(), times.hop.size());
+  PassMemo memo(times.overlaps);
+  // A host's lead over one stage's device takes a while to settle.
+  constexpr std::int64_t kSettled = 16;
+  const std::int64_t filled = stages == 1 ? kSettled : (spec.splits_backward() ? 6 : 4) * stages;
+  if (micro_batches <= filled || spec.order == plan::Order::custom) return Run(times, spec, micro_batches, memo).run();
+  PipelineResult result = Run(times, spec, filled, memo).run();
+  const PipelineResult before = Run(times, spec, filled - stages, memo).run();
+  extrapolate(result, before, static_cast<double>(micro_batches - filled) / static_cast<double>(stages));
   return result;
 }
 

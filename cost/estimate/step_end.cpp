@@ -8,8 +8,10 @@
 #include "cost/estimate/fold.h"
 #include "cost/estimate/offload.h"
 #include "cost/estimate/parameter_server.h"
+#include "cost/estimate/pass_writer.h"
 #include "cost/estimate/update.h"
 #include "cost/parameters/habits.h"
+#include "plan/outline/turns.h"
 #include "plan/outline/update.h"
 
 namespace orrery::cost {
@@ -33,19 +35,23 @@ class End {
     const int zero = zero_of(spec_);
     const bool on_host = spec_.offload.optimizer != plan::Space::device;
     t.begin = dispatch() + 2 * op(flat(models::OpKind::fill_zero, models::DType::fp32, 1));
+    std::vector<models::Op> zeroed;  // on the host
     const double clip = clip_time();
     t.norm = clip;
     for (const BucketSize& b : buckets_) {
       const auto count = static_cast<double>(b.count);
       const bool adds_up = zero >= 2 || on_host;  // sums micro-batches elsewhere
       if (adds_up || pricing_.stack().zero_gradients || !b.written)
-        t.begin += count * fold_.joined(plan::zeroed_at_start(b, spec_));
+        on_host ? add_ops(zeroed, plan::zeroed_at_start(b, spec_), b.count)
+                : void(t.begin += count * fold_.joined(plan::zeroed_at_start(b, spec_)));
       reduced_.push_back(fold_.times(plan::reduction_of(b, spec_, reduces(spec_)), b.experts));
       t.reduce += count * (reduced_.back().over_tensor + reduced_.back().messages);
       t.keep += count * reduced_.back().compute;
       t.norm += count * fold_.joined(plan::squared(b, spec_));
       add_to(totals_, b, spec_, b.count);
     }
+    if (!zeroed.empty()) t.begin += pricing_.on_host_time(zeroed).value;
+    if (spec_.compresses() && zero < 2 && !on_host && !spec_.reduces_early()) overlap_reductions(t);
     for (int round = 0; round < plan::update_rounds(spec_); ++round) run(t, round);
     std::tie(t.update, t.gather) = chain_.times(pricing_.overlaps(plan::Stream::data));
     if (spec_.has_server()) serve(t, served_, spec_, pricing_);
@@ -53,6 +59,27 @@ class End {
   }
 
  private:
+  static void add_ops(std::vector<models::Op>& to, const plan::Outline& outline, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i)
+      for (const plan::Item& item : outline.items) to.insert(to.end(), item.ops.begin(), item.ops.end());
+  }
+  /// In fewer bits a bucket's messages move while the next one's gradients are made.
+  void overlap_reductions(StageTimes& t) const {
+    std::vector<std::vector<TimedItem>> items;
+    items.reserve(buckets_.size());
+    PassWriter out(0);
+    plan::Turns<TimedReduction, WriteReduction> turns(WriteReduction{&out});
+    for (const BucketSize& b : buckets_) {
+      const plan::Outline outline = plan::reduction_of(b, spec_, plan::Reduces::at_the_end);
+      items.push_back(fold_.items(outline, b.experts, false));
+      for (std::int64_t i = 0; i < b.count; ++i) turns.add({&items.back()}, outline.parts);
+    }
+    turns.flush();
+    RankClock clock(overlaps_of(pricing_));
+    clock.run(out.steps());
+    t.reduce = seconds(clock.settle()) - t.keep;
+  }
+
   /// The steps that square gradients and clip them, without the squares.
   double clip_time() const {
     double clip = 2 * dispatch() + op(flat(models::OpKind::clip_coefficient, models::DType::fp32, 1));
@@ -94,9 +121,20 @@ class End {
       else
         part.directions += std::exchange(part.update, seconds);  // the last one updates
     }
-    if (gathers_next_) next_.add(b.count, part.gather);
-    chain_.add({part.count, part.directions, part.meet, part.update, gathers_next_ ? 0 : part.gather});
+    if (gathers_next_) next_.add(b, part.gather);
+    part.gather += write_back(b);
+    chain_.add({part.count, part.directions, part.meet, part.update, gathers_next_ ? write_back(b) : part.gather});
     served_.push_back({b.count, reduced_[i].over_tensor + reduced_[i].messages, part.update, part.gather});
+  }
+
+  /// Parameters that live elsewhere leave again, one bucket's beside the next one's update; to files through the host.
+  [[nodiscard]] double write_back(const BucketSize& b) const {
+    if (spec_.offload.parameters == plan::Space::device) return 0;
+    const std::int64_t elements = zero_of(spec_) == 3 ? b.shard : b.elements;
+    const base::Bytes bytes{static_cast<double>(elements * models::size_of(plan::compute_dtype(spec_.precision)))};
+    const double home = groups_.lockstep.copy_time(plan::Stream::to_host, bytes).value;
+    if (spec_.offload.parameters == plan::Space::host) return home;
+    return std::max(home, groups_.lockstep.copy_time(plan::Stream::to_nvme, bytes).value);
   }
 
   void run_on_host(StageTimes& t, double clip) const {
@@ -173,7 +211,6 @@ StepEnds::Key StepEnds::key_of(const plan::PlanSpec& spec, const StageGroups& gr
 
 void StepEnds::add(StageTimes& t, const plan::PlanSpec& spec, const std::vector<BucketSize>& buckets,
                    const StageGroups& groups) {
-  const double forward = std::accumulate(t.forward_pass.begin(), t.forward_pass.end(), 0.0);
   Key key = key_of(spec, groups, 9 * buckets.size());
   const bool keeps = !key.empty();
   if (keeps) {
@@ -182,20 +219,18 @@ void StepEnds::add(StageTimes& t, const plan::PlanSpec& spec, const std::vector<
       key.insert(key.end(), {b.count, std::int64_t{b.written}});
     }
     if (const auto found = ends_.find(key); found != ends_.end()) {
-      NextGathers next;
-      std::tie(t.begin, t.reduce, t.keep, t.norm, t.update, t.gather, next) = found->second;
-      t.begin += next.time(forward);
+      std::tie(t.begin, t.reduce, t.keep, t.norm, t.update, t.gather, t.next) = found->second;
       return;
     }
   }
   End end(pricing_, spec, buckets, groups);
   end.run(t);
   if (keeps) ends_.emplace(std::move(key), Ends(t.begin, t.reduce, t.keep, t.norm, t.update, t.gather, end.next()));
-  t.begin += end.next().time(forward);
+  t.next = end.next();
 }
 
-ReductionTimes StepEnds::reduction(const plan::BucketShape& b, const plan::PlanSpec& spec, plan::Reduces when,
-                                   const StageGroups& groups) {
+const ReductionTimes& StepEnds::reduction(const plan::BucketShape& b, const plan::PlanSpec& spec, plan::Reduces when,
+                                          const StageGroups& groups, Room& room) {
   Key key = key_of(spec, groups, 8);
   const bool keeps = !key.empty();
   if (keeps) {
@@ -205,10 +240,13 @@ ReductionTimes StepEnds::reduction(const plan::BucketShape& b, const plan::PlanS
   }
   const Fold fold(pricing_, groups);
   const plan::Outline outline = plan::reduction_of(b, spec, when);
-  const ReductionTimes times{fold.times(outline, b.experts), fold.joined(outline),
-                             fold.times(plan::gathered_in_pass(b, spec), b.experts).messages};
-  if (keeps) reductions_.emplace(std::move(key), times);
-  return times;
+  ReductionTimes times{fold.times(outline, b.experts), fold.joined(outline),
+                       fold.times(plan::gathered_in_pass(b, spec), b.experts).messages,
+                       fold.items(outline, b.experts, when == plan::Reduces::in_every_pass), outline.parts};
+  for (const plan::Item& item : outline.items)
+    if (!item.is_message()) times.joined_host += pricing_.host_time(item.ops).value;
+  return keeps ? reductions_.emplace(std::move(key), std::move(times)).first->second
+               : room.emplace_back(std::move(times));
 }
 
 }  // namespace orrery::cost

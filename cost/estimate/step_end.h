@@ -2,6 +2,7 @@
 /// The beginning and the end of a stage's step: gradients zeroed, reduced and squared, parameters updated and gathered,
 /// as plan/outline/ says. Private to cost/.
 #include <cstdint>
+#include <deque>
 #include <tuple>
 #include <unordered_map>
 #include <vector>
@@ -26,6 +27,9 @@ struct ReductionTimes {
   FoldTimes all;
   double joined = 0;  ///< operators alone, in a step that buckets share
   double gather = 0;  ///< ZeRO-3's of parameters, for one pass
+  std::vector<TimedItem> items = {};
+  int parts = 1;
+  double joined_host = 0;  ///< to issue operators that join a step
 };
 
 /// Computes them once for all plans and stages whose buckets and groups are equal.
@@ -36,9 +40,10 @@ class StepEnds {
   /// Sets begin, reduce, keep, norm, update and gather.
   void add(StageTimes& t, const plan::PlanSpec& spec, const std::vector<BucketSize>& buckets,
            const StageGroups& groups);
-  /// One bucket's reduction at this time.
-  [[nodiscard]] ReductionTimes reduction(const plan::BucketShape& bucket, const plan::PlanSpec& spec,
-                                         plan::Reduces when, const StageGroups& groups);
+  /// One bucket's reduction at this time. `room`: keeps what depends on too much to be kept for others.
+  using Room = std::deque<ReductionTimes>;
+  [[nodiscard]] const ReductionTimes& reduction(const plan::BucketShape& bucket, const plan::PlanSpec& spec,
+                                                plan::Reduces when, const StageGroups& groups, Room& room);
 
  private:
   using Key = std::vector<std::int64_t>;

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "models/op.h"
+#include "plan/outline/outline.h"
 
 namespace orrery::cost {
 
@@ -34,18 +36,26 @@ class UpdateChain {
   bool waits_ = false;
 };
 
-/// Gathers of parameters beside the next step's first forward passes (plan/lower/gather_next.h).
+/// Gathers of parameters beside the next step's first forward passes (plan/lower/gather_next.h): seconds by bucket.
 class NextGathers {
  public:
-  void add(std::int64_t count, double gather) {
-    first_ = std::max(first_, gather);
-    all_ += static_cast<double>(count) * gather;
+  void add(const plan::BucketShape& bucket, double gather) {
+    if (gather > 0) all_.push_back({bucket.elements, bucket.experts, gather});
   }
-  /// Seconds that they add to a step whose first micro-batch takes `forward`: the first one, and what does not fit.
-  [[nodiscard]] double time(double forward) const { return std::max(first_, all_ - forward); }
+  [[nodiscard]] bool any() const { return !all_.empty(); }
+  [[nodiscard]] double time(const plan::BucketShape& bucket) const {
+    for (const One& one : all_)
+      if (one.elements == bucket.elements && one.experts == bucket.experts) return one.gather;
+    return 0;
+  }
 
  private:
-  double first_ = 0, all_ = 0;
+  struct One {
+    std::int64_t elements = 0;
+    bool experts = false;
+    double gather = 0;
+  };
+  std::vector<One> all_;
 };
 
 }  // namespace orrery::cost

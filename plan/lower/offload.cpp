@@ -2,7 +2,9 @@
 #include "plan/lower/offload.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
+#include <numeric>
 #include <utility>
 
 #include "base/ensure.h"
@@ -24,7 +26,12 @@ class Activations {
   void run() {
     const auto buffers = static_cast<int>(class_.buffers.size());
     const std::vector<Life> lives = lives_of(class_);
-    for (int b = 0; b < buffers; ++b) move(b, lives[at(b)]);
+    // Backward needs the last layers' first: copies at one place come back in that order.
+    std::vector<int> order(at(buffers));
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int a, int b) { return first_of_backward(lives[at(a)]) < first_of_backward(lives[at(b)]); });
+    for (const int b : order) move(b, lives[at(b)]);
     // Comes before copies at the same place, which free what they copy.
     for (const auto& [place, deaths] : released_) rewrite_.insert_before(place, release_of(deaths, Phase::forward));
     for (auto& [place, step] : leaving_) rewrite_.insert_after(place, std::move(step));
@@ -32,6 +39,13 @@ class Activations {
   }
 
  private:
+  // Where backward first uses it; the end of all places: nowhere.
+  Place first_of_backward(const Life& life) {
+    const auto first =
+        std::find_if(life.uses.begin(), life.uses.end(), [&](const Place& p) { return of_backward(rewrite_.step(p)); });
+    return first == life.uses.end() ? Place{std::numeric_limits<int>::max(), 0} : *first;
+  }
+
   void move(int buffer, const Life& life) {
     if (!class_.buffers[at(buffer)].per_micro_batch || class_.buffers[at(buffer)].purpose != Purpose::activations)
       return;

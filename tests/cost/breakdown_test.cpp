@@ -13,8 +13,6 @@ StageTimes stage(double forward, double backward) {
   StageTimes t;
   t.input = 0.25;
   t.forward = forward, t.recompute = 0.5, t.backward = backward;
-  t.tensor = 0.125, t.data_forward = 0.0625, t.data_backward = 0.1875;
-  t.copies = 0.03125;
   t.begin = 1, t.reduce = 5, t.keep = 2, t.norm = 3, t.update = 4, t.gather = 6;
   return t;
 }
@@ -25,20 +23,29 @@ TEST(Breakdown, IsTheMeanOverStagesOfAllMicroBatches) {
   const std::vector<StageTimes> stages = {stage(1, 2), stage(2, 4), stage(3, 6)};
   PipelineResult passes;
   passes.transfer = {0.75, 1.5, 0.75};
+  passes.reduced = {0, 0, 1.5};
+  passes.late_forward = {0, 0.375, 0}, passes.late_backward = {0.75, 0, 0};
+  const auto at = [](plan::Stream stream) { return static_cast<std::size_t>(stream); };
+  passes.exposed.resize(3);
+  for (auto& one : passes.exposed) {
+    one[at(plan::Stream::tensor)] = 0.25, one[at(plan::Stream::context)] = 0.25;
+    one[at(plan::Stream::data)] = 1, one[at(plan::Stream::exchange)] = 0;
+    one[at(plan::Stream::to_host)] = 0.0625, one[at(plan::Stream::from_nvme)] = 0.0625;
+  }
   const Breakdown b = breakdown_of(stages, passes, {.norm = 0.5, .loss = 0.25, .embedding = 3}, 4, 100, 7);
-  EXPECT_DOUBLE_EQ(b.forward, 4 * (2 + 0.25));
+  EXPECT_DOUBLE_EQ(b.forward, 4 * (2 + 0.25) + 0.125);
   EXPECT_DOUBLE_EQ(b.recompute, 4 * 0.5);
-  EXPECT_DOUBLE_EQ(b.backward, 4 * 4);
+  EXPECT_DOUBLE_EQ(b.backward, 4 * 4 + 0.25);
   EXPECT_DOUBLE_EQ(b.optimizer, 1 + 2 + 3 + 4);
-  EXPECT_DOUBLE_EQ(b.tensor_communication, 4 * 0.125);
+  EXPECT_DOUBLE_EQ(b.tensor_communication, 0.5);
   // The tied table's gradients meet on the first and on the last of the three.
-  EXPECT_DOUBLE_EQ(b.data_communication, 4 * 0.25 + 5 + 6 + 0.5 + 0.25 + 3 * 2.0 / 3);
+  EXPECT_DOUBLE_EQ(b.data_communication, 1 + 0.5 + 5 + 6 + 0.5 + 0.25 + 3 * 2.0 / 3);
   EXPECT_DOUBLE_EQ(b.pipeline_communication, 1);
-  EXPECT_DOUBLE_EQ(b.copies, 4 * 0.03125);
+  EXPECT_DOUBLE_EQ(b.copies, 0.125);
   EXPECT_DOUBLE_EQ(b.overhead, 7);
   // Of four micro-batches the last stage computes 9, the mean one 6: for the difference the others wait.
   EXPECT_DOUBLE_EQ(b.imbalance, 4 * (9 - 6));
-  EXPECT_DOUBLE_EQ(b.bubble, 100 - (9 + 2 + 16 + 10 + 0.5 + 14.75 + 1 + 0.125 + 7) - b.imbalance);
+  EXPECT_DOUBLE_EQ(b.bubble, 100 - (9.125 + 2 + 16.25 + 10 + 0.5 + 15.25 + 1 + 0.125 + 7) - b.imbalance);
   const Breakdown full = breakdown_of(stages, passes, {}, 4, 10, 7);
   EXPECT_EQ(full.bubble + full.imbalance, 0) << "rounding makes no negative time";
   EXPECT_EQ(breakdown_of({stage(1, 2), stage(1, 2)}, passes, {}, 4, 100, 7).imbalance, 0) << "equal stages";

@@ -1,9 +1,7 @@
 // DualPipe's bubble (DeepSeek-AI 2024, "DeepSeek-V3 Technical Report", table 2).
 #include <gtest/gtest.h>
 
-#include <algorithm>
-
-#include "cost/estimate/pipeline.h"
+#include "tests/cost/plain_passes.h"
 
 namespace orrery::cost {
 namespace {
@@ -12,14 +10,11 @@ using plan::Order;
 
 /// Seconds beside a rank's own work: of m micro-batches it computes a stage's passes, half of them with either chunk.
 double bubble(int stages, std::int64_t m, double forward, double backward, double weights) {
-  InterleavedTimes t;
-  const auto p = static_cast<std::size_t>(stages);
-  t.forward.assign(p, std::vector<double>(2, forward));
-  t.backward.assign(p, std::vector<double>(2, backward));
-  t.weights.assign(p, std::vector<double>(2, weights));
-  t.hop.assign(p, 0);
-  const std::vector<double> end = zero_bubble_pipeline(t, Order::dualpipe, m).end;
-  return *std::max_element(end.begin(), end.end()) - static_cast<double>(m) * (forward + backward + weights);
+  const testing::PlainPipeline p{.stages = testing::equal_stages(stages, {forward, backward, weights}),
+                                 .chunks = 2,
+                                 .overlaps = true,
+                                 .order = Order::dualpipe};
+  return p.makespan(m) - static_cast<double>(m) * (forward + backward + weights);
 }
 
 // The table's (p/2 - 1)(F&B + B - 3W), with B of a whole backward pass, has passes in pairs that overlap. One after the
@@ -36,10 +31,9 @@ TEST(DualPipe, WaitsNoLongerThanItsTableSays) {
 }
 
 TEST(DualPipe, HasHalfTheBubbleOfOneF1BWithSplitBackward) {
-  InterleavedTimes t;
-  t.forward.assign(8, {1}), t.backward.assign(8, {1}), t.weights.assign(8, {1}), t.hop.assign(8, 0);
-  const std::vector<double> end = zero_bubble_pipeline(t, Order::zb_h1, 32).end;
-  EXPECT_LT(bubble(8, 32, 1, 1, 1), (*std::max_element(end.begin(), end.end()) - 3 * 32) / 2);
+  const testing::PlainPipeline split{
+      .stages = testing::equal_stages(8, {1, 1, 1}), .overlaps = true, .order = Order::zb_h1};
+  EXPECT_LT(bubble(8, 32, 1, 1, 1), (split.makespan(32) - 3 * 32) / 2);
 }
 
 }  // namespace

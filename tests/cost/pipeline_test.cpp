@@ -1,4 +1,4 @@
-/// The replay of turns against pipelines drawn by hand.
+/// Pipelines of passes against those drawn by hand.
 #include "cost/estimate/pipeline.h"
 
 #include <gtest/gtest.h>
@@ -6,104 +6,82 @@
 #include <algorithm>
 #include <vector>
 
+#include "tests/cost/plain_passes.h"
+
 namespace orrery::cost {
 namespace {
 
 using plan::Order;
-
-PipelineTimes equal_stages(std::size_t stages, double forward, double backward, double hop) {
-  PipelineTimes t;
-  t.forward.assign(stages, forward);
-  t.backward.assign(stages, backward);
-  t.prelude.assign(stages, 0);
-  t.hop.assign(stages - 1, hop);
-  return t;
-}
-
-double makespan(const PipelineTimes& times, Order order, std::int64_t micro_batches) {
-  const std::vector<double> end = pipeline(times, order, micro_batches).end;
-  return *std::max_element(end.begin(), end.end());
-}
+using testing::equal_stages;
+using testing::PlainPipeline;
 
 TEST(Pipeline, OfEqualStagesTakesMPlusPMinusOneTurns) {
   for (const Order order : {Order::gpipe, Order::one_f_one_b})
-    for (const std::size_t stages : {1, 2, 4, 8})
-      for (const std::int64_t m : {1, 3, 8, 100})
-        EXPECT_NEAR(makespan(equal_stages(stages, 1, 2, 0), order, m),
-                    3.0 * static_cast<double>(m + static_cast<std::int64_t>(stages) - 1), 1e-9)
-            << stages << " stages, " << m << " micro-batches";
+    for (const int stages : {1, 2, 4, 8})
+      for (const std::int64_t m : {1, 3, 8, 100}) {
+        const PlainPipeline p{.stages = equal_stages(stages, {1, 2}), .order = order};
+        EXPECT_NEAR(p.makespan(m), 3.0 * static_cast<double>(m + stages - 1), 1e-9) << stages << " stages, " << m;
+      }
 }
 
 TEST(Pipeline, OfOneMicroBatchIsAChain) {
-  PipelineTimes t = equal_stages(2, 1, 2, 0.5);
-  t.forward = {1, 3};
-  t.backward = {2, 6};
-  EXPECT_DOUBLE_EQ(makespan(t, Order::one_f_one_b, 1), 1 + 0.5 + 3 + 6 + 0.5 + 2);
-  EXPECT_DOUBLE_EQ(pipeline(t, Order::one_f_one_b, 1).transfer[1], 0.5);
+  const PlainPipeline p{.stages = {{1, 2}, {3, 6}}, .hop = 0.5};
+  EXPECT_DOUBLE_EQ(p.makespan(1), 1 + 0.5 + 3 + 6 + 0.5 + 2);
+  EXPECT_DOUBLE_EQ(p.run(1).transfer[1], 0.5);
 }
 
 TEST(Pipeline, OfUnevenStagesRunsAtTheSlowest) {
-  PipelineTimes t = equal_stages(2, 1, 2, 0);
-  t.forward = {1, 3};
-  t.backward = {2, 6};
+  const PlainPipeline p{.stages = {{1, 2}, {3, 6}}};
   // Stage 1: forward 1-4, backward 4-10, forward 10-13, backward 13-19. Stage 0 ends with its backward 19-21.
-  EXPECT_DOUBLE_EQ(makespan(t, Order::one_f_one_b, 2), 21);
+  EXPECT_DOUBLE_EQ(p.makespan(2), 21);
   // Long after: 9 a micro-batch.
-  EXPECT_NEAR(makespan(t, Order::one_f_one_b, 1000) - makespan(t, Order::one_f_one_b, 900), 900, 1e-6);
+  EXPECT_NEAR(p.makespan(1000) - p.makespan(900), 900, 1e-6);
 }
 
 TEST(Pipeline, ExtrapolatesAsLongReplaysGo) {
-  // 4p micro-batches are replayed, more are extrapolated: the seam shows in no difference.
-  PipelineTimes t = equal_stages(3, 1, 2, 0.25);
-  t.forward = {1, 1.5, 1.25};
-  t.backward = {2, 2.5, 2.75};
-  const double period = (makespan(t, Order::one_f_one_b, 12) - makespan(t, Order::one_f_one_b, 9)) / 3;
-  for (std::int64_t m = 12; m < 30; m += 3)
-    EXPECT_NEAR(makespan(t, Order::one_f_one_b, m + 3) - makespan(t, Order::one_f_one_b, m), 3 * period, 1e-9);
+  // 4p micro-batches are run, more are extrapolated: the seam shows in no difference.
+  const PlainPipeline p{.stages = {{1, 2}, {1.5, 2.5}, {1.25, 2.75}}, .hop = 0.25};
+  const double period = (p.makespan(12) - p.makespan(9)) / 3;
+  for (std::int64_t m = 12; m < 30; m += 3) EXPECT_NEAR(p.makespan(m + 3) - p.makespan(m), 3 * period, 1e-9);
 }
 
 TEST(Pipeline, RecomputesWhileTheGradientIsOnItsWay) {
-  PipelineTimes t = equal_stages(2, 1, 4, 1);
-  t.prelude = {2, 0};
-  t.overlaps = true;
+  PlainPipeline p{.stages = equal_stages(2, {1, 4}), .hop = 1, .overlaps = true};
+  p.stages[0].prelude = 2;
   // Forward 0-1, hop to 2, forward 2-3, backward 3-7, hop to 8. Stage 0 has recomputed by then: 2 of its 4 are left.
-  EXPECT_DOUBLE_EQ(makespan(t, Order::one_f_one_b, 1), 10);
-  t.prelude = {0, 0};
-  EXPECT_DOUBLE_EQ(makespan(t, Order::one_f_one_b, 1), 12);
+  EXPECT_DOUBLE_EQ(p.makespan(1), 10);
+  p.stages[0].prelude = 0;
+  EXPECT_DOUBLE_EQ(p.makespan(1), 12);
 }
 
-double interleaved_makespan(int stages, int chunks, std::int64_t micro_batches, double hop = 0) {
-  InterleavedTimes t;
-  const auto p = static_cast<std::size_t>(stages), v = static_cast<std::size_t>(chunks);
-  t.forward.assign(p, std::vector<double>(v, 1));
-  t.backward.assign(p, std::vector<double>(v, 2));
-  t.hop.assign(p, hop);
-  const std::vector<double> end = interleaved_pipeline(t, micro_batches).end;
-  return *std::max_element(end.begin(), end.end());
+TEST(Pipeline, GoesThroughAStateOnceAndThroughItsRepetitionsAlike) {
+  // Where passes differ, each is another state; where they repeat, what one did is taken for all: both are the same.
+  const PlainPipeline equal{.stages = equal_stages(4, {1, 2}), .hop = 0.125, .overlaps = true};
+  PlainPipeline nearly = equal;
+  nearly.stages[3].forward += 1e-12;
+  EXPECT_NEAR(equal.makespan(64), nearly.makespan(64), 1e-9);
 }
 
 // Narayanan et al. 2021, section 2.2.2: the bubble is (p - 1)(f + b)/v, where f and b are of a whole stage.
 TEST(InterleavedPipeline, HasTheBubbleOfThePaper) {
   for (const int stages : {2, 4, 8})
     for (const int chunks : {1, 2, 4})
-      for (const int rounds : {1, 2, 3, 10})
-        EXPECT_NEAR(interleaved_makespan(stages, chunks, stages * rounds),
-                    3.0 * (stages * rounds * chunks + stages - 1), 1e-9)
+      for (const int rounds : {1, 2, 3, 10}) {
+        const PlainPipeline p{.stages = equal_stages(stages, {1, 2}), .chunks = chunks, .overlaps = true};
+        EXPECT_NEAR(p.makespan(stages * rounds), 3.0 * (stages * rounds * chunks + stages - 1), 1e-9)
             << stages << " stages of " << chunks << " chunks, " << rounds << " rounds";
+      }
 }
 
 double zero_bubble_makespan(Order order, int stages, std::int64_t micro_batches, double forward, double backward,
                             double weights, double hop = 0) {
-  InterleavedTimes t;
-  const auto p = static_cast<std::size_t>(stages),
-             v = static_cast<std::size_t>(order == Order::zb_v || order == Order::dualpipe_v ? 2 : 1);
-  const auto chunks = static_cast<double>(v);
-  t.forward.assign(p, std::vector<double>(v, forward / chunks));
-  t.backward.assign(p, std::vector<double>(v, backward / chunks));
-  t.weights.assign(p, std::vector<double>(v, weights / chunks));
-  t.hop.assign(p, hop);
-  const std::vector<double> end = zero_bubble_pipeline(t, order, micro_batches).end;
-  return *std::max_element(end.begin(), end.end());
+  const int chunks = order == Order::zb_v || order == Order::dualpipe_v ? 2 : 1;
+  const PlainPipeline p{.stages = equal_stages(stages, {forward / chunks, backward / chunks, weights / chunks}),
+                        .hop = hop,
+                        .chunks = chunks,
+                        .overlaps = true,
+                        .order = order};
+  return p.makespan(micro_batches);
 }
 
 // Qi et al. 2023, section 2.3 and table 1: the bubble of H1 is (p - 1)(f + b - w). H2 has none, and ends a
@@ -133,9 +111,9 @@ TEST(ZeroBubble, MessagesThatAreFastHideBehindThePasses) {
 }
 
 TEST(InterleavedPipeline, ExtrapolatesAsLongReplaysGo) {
-  const double period = interleaved_makespan(4, 2, 16, 0.1) - interleaved_makespan(4, 2, 12, 0.1);
-  for (const std::int64_t m : {16, 20, 40})
-    EXPECT_NEAR(interleaved_makespan(4, 2, m + 4, 0.1) - interleaved_makespan(4, 2, m, 0.1), period, 1e-9);
+  const PlainPipeline p{.stages = equal_stages(4, {1, 2}), .hop = 0.1, .chunks = 2, .overlaps = true};
+  const double period = p.makespan(16) - p.makespan(12);
+  for (const std::int64_t m : {16, 20, 40}) EXPECT_NEAR(p.makespan(m + 4) - p.makespan(m), period, 1e-9);
   // A period takes 4 x 2 turns of 3, each with its exchange.
   EXPECT_GT(period, 24);
 }

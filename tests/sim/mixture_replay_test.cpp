@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "cost/estimate/estimate.h"
-#include "cost/estimate/pipeline.h"
 #include "cost/parameters/habits.h"
 #include "cost/prices/exchange.h"
 #include "sim/simulate.h"
@@ -84,20 +83,6 @@ TEST(MixtureReplay, ReducesGradientsBesideTheNextLayerWhereTheStackDoes) {
   const Told waits = told({}, 1, 3), beside = told({{"stack.reduce_beside", 1}}, 1, 3);
   EXPECT_LT(beside.replayed_step, 0.97 * waits.replayed_step);
   expect_near(beside.replayed_step, beside.closed_step, 0.08, "step");
-}
-
-TEST(Issuing, EndsAPassWhenTheDeviceHasFollowedTheHost) {
-  double issued = 0;
-  EXPECT_DOUBLE_EQ(cost::issued_end({}, 5, 2, -1, issued), 7) << "a host that is always ahead";
-  const cost::Issue slow{3, 3.5};
-  EXPECT_DOUBLE_EQ(cost::issued_end(slow, 5, 2, 5, issued), 8.5) << "it began when the message had come";
-  EXPECT_DOUBLE_EQ(issued, 8);
-  EXPECT_DOUBLE_EQ(cost::issued_end(slow, 20, 2, 12, issued), 22) << "it had a lead";
-  EXPECT_DOUBLE_EQ(issued, 15);
-  // What runs before the gradient comes is issued ahead: 10, when the device has the gradient, is the rest's begin.
-  issued = 6;
-  EXPECT_DOUBLE_EQ(cost::issued_end({3, 3.5, 2, 2.5, 1}, 9, 2, 10, issued), 13.5);
-  EXPECT_DOUBLE_EQ(issued, 13);
 }
 
 }  // namespace

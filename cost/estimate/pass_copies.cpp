@@ -1,0 +1,167 @@
+// Copies, run by run.
+#include "cost/estimate/pass_copies.h"
+
+#include <algorithm>
+
+#include "cost/estimate/offload.h"
+#include "plan/lower/buckets.h"
+
+namespace orrery::cost {
+
+using plan::Stream;
+
+PassCopies::PassCopies(const PassSurroundings& around, const std::vector<const LayerCosts*>& layers, Pass pass,
+                       PassWriter& out)
+    : around_(around),
+      layers_(layers),
+      pass_(pass),
+      out_(out),
+      any_(around.spec.offload.any()),
+      activations_(around.spec.offload.activations == plan::Space::host),
+      parameters_(around.spec.offload.parameters != plan::Space::device && pass != Pass::weights),
+      sums_on_host_(around.spec.offload.optimizer != plan::Space::device),
+      prefetch_(static_cast<std::size_t>(around.spec.offload.prefetch)) {
+  if (!any_) return;
+  left_.assign(layers.size(), -1);
+  leaves_.assign(layers.size(), false);
+  shards_.resize(layers.size());
+  std::int64_t staying = around.staying;
+  for (std::size_t i = layers.size(); i-- > 0;) {
+    const std::size_t run = pass == Pass::forward ? i : layers.size() - 1 - i;
+    leaves_[run] = activations_ && layers[i]->kind == models::LayerKind::block && staying-- <= 0;
+  }
+}
+
+const LayerCosts& PassCopies::layer(std::size_t run) const {
+  return *layers_[pass_ == Pass::forward ? run : layers_.size() - 1 - run];
+}
+
+double PassCopies::copy(Stream stream, double bytes, bool accumulate) const {
+  return around_.groups.lockstep.copy_time(stream, base::Bytes{bytes}, accumulate).value;
+}
+
+void PassCopies::begin() {
+  if (!any_) return;
+  // A gather stands one layer ahead, and what it reads comes as many layers before that.
+  for (std::size_t run = 0; run < layers_.size() && run <= prefetch_ + 1; ++run) fetch_shards(run);
+  for (std::size_t run = 0; run < layers_.size() && run <= prefetch_; ++run) fetch(run);
+}
+
+void PassCopies::before(std::size_t run, Part part, std::size_t segment, bool first) {
+  if (!any_) return;
+  if (first) {
+    if (run >= 2) release(run - 2);
+    if (run > 0) fetch_shards(run + prefetch_ + 1);
+    if (run > 0 && run + prefetch_ < layers_.size()) fetch(run + prefetch_);
+  }
+  for (const Wait& wait : waits_)
+    if (wait.run == run && (wait.part == part && wait.segment == segment)) out_.wait(wait.stream, wait.message);
+}
+
+void PassCopies::behind(std::size_t run, std::size_t segment, bool last) {
+  if (!any_) return;
+  if (last) release_ahead(run);
+  if (!leaves_[run]) return;
+  const LayerCosts& c = layer(run);
+  for (std::size_t i = 0; i < c.lives.size(); ++i) {
+    const auto index = static_cast<int>(i);
+    if (index == c.y || c.lives[i].forward_last != static_cast<int>(segment) || !crosses(c, index)) continue;
+    leave(run, copy(Stream::to_host, c.lives[i].bytes));
+  }
+}
+
+void PassCopies::leave(std::size_t run, double seconds) {
+  left_[run] = out_.begin(Stream::to_host, seconds, run + 1 == layers_.size());
+}
+
+void PassCopies::behind_layer(std::size_t run) {
+  if (!any_) return;
+  release_ahead(run);
+  if (!sums_on_host_ || pass_ == Pass::forward || zero_of(around_.spec) >= 2) return;
+  const bool completes = pass_ == (around_.spec.splits_backward() ? Pass::weights : Pass::backward);
+  if (!completes) return;
+  const models::DType dtype = plan::gradient_dtype(around_.spec.precision);
+  for (const std::int64_t elements : elements_of(layer(run), around_.spec))
+    leave(run, copy(Stream::to_host, static_cast<double>(elements * models::size_of(dtype)), true));
+}
+
+void PassCopies::add_on_host(std::size_t run, std::int64_t elements, int reduced) {
+  const models::DType dtype = plan::gradient_dtype(around_.spec.precision);
+  if (reduced >= 0) out_.after(Stream::data, reduced);
+  leave(run, copy(Stream::to_host, static_cast<double>(elements * models::size_of(dtype)), true));
+}
+
+// A step that waits for what has left a layer and frees it, behind the next one.
+void PassCopies::release(std::size_t run) {
+  if (left_[run] < 0) return;
+  out_.wait(Stream::to_host, left_[run]);
+  out_.compute(around_.pricing.compute_time(plan::Step{}).value, 0);
+  left_[run] = -1;
+}
+
+// What the layer before has left is freed right ahead of the next layer's first step. If no message stands in between,
+// that is also ahead of what this layer leaves.
+void PassCopies::release_ahead(std::size_t run) {
+  if (run == 0) return;
+  const bool forward = pass_ == Pass::forward;
+  const auto& segments = forward ? layer(run).forward.segments : layer(run).backward.segments;
+  const bool last = run + 1 == layers_.size();
+  const bool between = !last && (zero_of(around_.spec) > 0 && !forward && zero_of(around_.spec) >= 2);
+  const bool message = !segments.empty() && segments.back().kind != Segment::Kind::compute;
+  if (last || !(between || message || (zero_of(around_.spec) == 3 && run + 2 < layers_.size()))) release(run - 1);
+}
+
+void PassCopies::fetch(std::size_t run) {
+  if (activations_ && pass_ != Pass::forward && leaves_[run]) fetch_activations(run);
+  if (parameters_ && zero_of(around_.spec) < 3) fetch_parameters(run);
+}
+
+void PassCopies::fetch_activations(std::size_t run) {
+  const LayerCosts& c = layer(run);
+  const bool again = c.recomputation == plan::Recompute::full;
+  for (std::size_t i = 0; i < c.lives.size(); ++i) {
+    const auto index = static_cast<int>(i);
+    if (index == c.y || !crosses(c, index)) continue;
+    const Life& life = c.lives[i];
+    const bool recomputed = again && life.recompute_first >= 0;
+    const int first = recomputed ? life.recompute_first : life.backward_first;
+    const bool late = !recomputed && life.backward_first < 0;
+    if (late != (pass_ == Pass::weights)) continue;
+    const int message = out_.begin(Stream::from_host, copy(Stream::from_host, life.bytes));
+    waits_.push_back({run, recomputed ? Part::again : Part::own,
+                      static_cast<std::size_t>(late ? life.weights_first : first), Stream::from_host, message});
+  }
+}
+
+// Through the host's memory, if from files.
+int PassCopies::come(std::int64_t elements) {
+  const models::DType dtype = plan::expand_options(around_.spec).dtype;
+  const auto bytes = static_cast<double>(elements * models::size_of(dtype));
+  if (around_.spec.offload.parameters == plan::Space::nvme)
+    out_.after(Stream::from_nvme, out_.begin(Stream::from_nvme, copy(Stream::from_nvme, bytes)));
+  return out_.begin(Stream::from_host, copy(Stream::from_host, bytes));
+}
+
+void PassCopies::fetch_parameters(std::size_t run) {
+  const LayerCosts& c = layer(run);
+  if (pass_ == Pass::backward && !c.backward_reads_parameters) return;
+  const bool again = pass_ == Pass::backward && c.recomputation == plan::Recompute::full;
+  for (const std::int64_t elements : elements_of(c, around_.spec))
+    waits_.push_back({run, again ? Part::again : Part::own, 0, Stream::from_host, come(elements)});
+}
+
+void PassCopies::fetch_shards(std::size_t run) {
+  if (!parameters_ || zero_of(around_.spec) < 3 || run >= layers_.size()) return;
+  const LayerCosts& c = layer(run);
+  if (pass_ == Pass::backward && !c.backward_reads_parameters) return;
+  for (const std::int64_t elements : elements_of(c, around_.spec))
+    shards_[run].push_back(come(elements / around_.spec.shards()));
+}
+
+void PassCopies::await_shard(std::size_t run) {
+  if (!any_ || shards_[run].empty()) return;
+  out_.after(Stream::from_host, shards_[run].front());
+  shards_[run].erase(shards_[run].begin());
+}
+
+}  // namespace orrery::cost

@@ -1,0 +1,452 @@
+// Passes, written down step by step.
+#include "cost/estimate/pass_program.h"
+
+#include <algorithm>
+#include <array>
+#include <initializer_list>
+#include <optional>
+#include <utility>
+
+#include "cost/estimate/pass_copies.h"
+#include "cost/estimate/pass_writer.h"
+#include "plan/outline/turns.h"
+#include "plan/outline/whole_matrices.h"
+
+namespace orrery::cost {
+
+namespace {
+
+using plan::Stream;
+
+plan::BucketShape shape_of(LayerBucket of, std::int64_t elements, const plan::PlanSpec& spec) {
+  plan::BucketShape b;
+  b.experts = of == LayerBucket::experts;
+  const int shards = spec.shards_of(b.experts);
+  b.elements = plan::round_up(elements, shards * plan::parameter_alignment(spec.optimizer));
+  b.shard = b.elements / shards;
+  return b;
+}
+
+class Passes {
+  static constexpr std::size_t kNoSegment = ~std::size_t{0};
+
+ public:
+  Passes(const std::vector<LayerRun>& layers, const PassSurroundings& around)
+      : around_(around),
+        spec_(around.spec),
+        message_host_(around.pricing.message_host_time(around.spec.tensor, around.spec.pipeline > 1).value) {
+    for (const LayerRun& run : layers)
+      for (std::int64_t i = 0; i < run.count; ++i) layers_.push_back(run.costs);
+    kept_.reserve(8);
+    for (const LayerRun& run : layers) buckets_of_layer(*run.costs);
+  }
+
+  ChunkPrograms write() {
+    ChunkPrograms out;
+    out.forward = forward(false);
+    if (around_.begun) out.first = forward(true);
+    const bool early = spec_.reduces_early() && !spec_.asynchronous();
+    const bool splits = spec_.splits_backward();
+    out.backward = backward(false);
+    if (splits) out.weights = weights(false);
+    if (early) out.last_backward = backward(true);
+    if (early && splits) out.last_weights = weights(true);
+    return out;
+  }
+
+ private:
+  struct LayerBuckets {
+    const LayerCosts* costs = nullptr;
+    std::array<std::optional<plan::BucketShape>, 3> trained, frozen;
+    std::array<const ReductionTimes*, 3> in_pass = {}, in_frozen = {}, late = {};  ///< as far as asked for
+  };
+
+  [[nodiscard]] int zero() const { return zero_of(spec_); }
+  [[nodiscard]] PassWriter writer() const {
+    constexpr std::size_t kOfLayer = 16;  // steps, roughly
+    return PassWriter(message_host_, kOfLayer * layers_.size());
+  }
+
+  // -- buckets
+  void buckets_of_layer(const LayerCosts& c) {
+    if (std::any_of(kept_.begin(), kept_.end(), [&](const LayerBuckets& one) { return one.costs == &c; })) return;
+    LayerBuckets& one = kept_.emplace_back();
+    one.costs = &c;
+    for (const LayerBucket of : kLayerBuckets) {
+      const auto at = static_cast<std::size_t>(of);
+      if (c.frozen_of(of) > 0) one.frozen[at] = shape_of(of, c.frozen_of(of), spec_);
+      if (c.elements_of(of) == 0) continue;
+      one.trained[at] = shape_of(of, c.elements_of(of), spec_);
+      plan::BucketShape& b = *one.trained[at];
+      if (of == LayerBucket::own) b.partial = c.partial_elements;
+      b.matrices = of == LayerBucket::own       ? &c.own_matrices
+                   : of == LayerBucket::experts ? &c.expert_matrices
+                                                : &c.shared_matrices;
+    }
+  }
+  [[nodiscard]] LayerBuckets& of(const LayerCosts* costs) {
+    return *std::find_if(kept_.begin(), kept_.end(), [&](const LayerBuckets& one) { return one.costs == costs; });
+  }
+  const ReductionTimes& reduction(const plan::BucketShape& b, plan::Reduces when, const ReductionTimes*& known) {
+    if (!known) known = &around_.ends.reduction(b, spec_, when, around_.groups, room_);
+    return *known;
+  }
+  const ReductionTimes& in_every_pass(LayerBuckets& buckets, std::size_t at) {
+    return reduction(*buckets.trained[at], plan::Reduces::in_every_pass, buckets.in_pass[at]);
+  }
+
+  // -- gathers of ZeRO 3: by bucket the last message of a layer's gathers; -1: none
+  using Gathered = std::array<int, 3>;
+  static constexpr Gathered kNothing = {-1, -1, -1};
+  using Segments = std::vector<Segment>;
+  /// `reads`: the segments of the pass over the layer.
+  Gathered gather(PassWriter& out, PassCopies& copies, std::size_t run, const LayerCosts* costs,
+                  std::initializer_list<const Segments*> reads) {
+    Gathered last = kNothing;
+    if (zero() < 3) return last;
+    LayerBuckets& buckets = of(costs);
+    for (const LayerBucket bucket : kLayerBuckets)
+      for (const bool frozen : {false, true}) {
+        const auto at = static_cast<std::size_t>(bucket);
+        const auto& b = (frozen ? buckets.frozen : buckets.trained)[at];
+        if (!b) continue;
+        const double time =
+            reduction(*b, plan::Reduces::in_every_pass, (frozen ? buckets.in_frozen : buckets.in_pass)[at]).gather;
+        if (time <= 0) continue;
+        copies.await_shard(run);
+        const bool read = std::ranges::any_of(reads, [at](const Segments* segments) {
+          return std::ranges::any_of(*segments, [at](const Segment& s) { return s.reads_parameters[at]; });
+        });
+        last[at] = out.begin(Stream::data, time, !read);
+      }
+    return last;
+  }
+  /// Ahead of the first compute segment that reads it.
+  static void wait_for(PassWriter& out, Gathered& gathered, const Segment& s) {
+    for (std::size_t b = 0; b < gathered.size(); ++b)
+      if (s.reads_parameters[b] && gathered[b] >= 0) out.wait(Stream::data, std::exchange(gathered[b], -1));
+  }
+
+  // -- passes
+  PassProgram forward(bool first_of_step) {
+    PassWriter out = writer();
+    if (first_of_step) out.has_begun(Stream::data, around_.gathers);
+    PassCopies copies(around_, layers_, PassCopies::Pass::forward, out);
+    PassProgram program;
+    bool waits = layers_.front()->kind != models::LayerKind::embedding;
+    copies.begin();
+    if (around_.load) load(out);
+    Gathered gathered = gather(out, copies, 0, layers_.front(), {&layers_.front()->forward.segments});
+    for (std::size_t i = 0; i < layers_.size(); ++i) {
+      Gathered next = kNothing;
+      if (i + 1 < layers_.size())
+        next = gather(out, copies, i + 1, layers_[i + 1], {&layers_[i + 1]->forward.segments});
+      const Segments& segments = layers_[i]->forward.segments;
+      Gathered begun = first_of_step ? (*around_.begun)[i] : kNothing;
+      bool first = true;
+      const auto before = [&](std::size_t s) {
+        if (segments[s].kind == Segment::Kind::compute) {
+          copies.before(i, PassCopies::Part::own, s, std::exchange(first, false));
+          wait_for(out, gathered, segments[s]);
+          if (first_of_step) wait_for(out, begun, segments[s]);
+        }
+        if (segments[s].reads_input && std::exchange(waits, false)) program.input = out.size();
+      };
+      out.layer(segments, around_.exchange_left, before,
+                [&](std::size_t s) { copies.behind(i, s, s == last_compute(segments)); });
+      gathered = next;
+    }
+    return finish(std::move(program), out, waits || layers_.front()->kind == models::LayerKind::embedding);
+  }
+  static PassProgram finish(PassProgram program, PassWriter& out, bool no_input) {
+    program.steps = std::move(out.steps());
+    if (no_input) program.input = program.steps.size();
+    return program;
+  }
+  void load(PassWriter& out) const {
+    const std::span<const models::Op> op(around_.load, 1);
+    out.compute(around_.pricing.compute_time(op).value, around_.pricing.host_time(op).value);
+  }
+
+  PassProgram backward(bool last) {
+    PassWriter out = writer();
+    PassCopies copies(around_, layers_, PassCopies::Pass::backward, out);
+    PassProgram program;
+    Late late(*this, out, last, true);
+    Sums sums;
+    plan::Turns<TimedReduction, WriteReduction> turns(WriteReduction{&out});
+    bool waits = layers_.back()->kind != models::LayerKind::head;
+    copies.begin();
+    Gathered gathered = backward_gather(out, copies, 0);
+    for (std::size_t run = 0; run < layers_.size(); ++run) {
+      const LayerCosts& c = *layers_[layers_.size() - 1 - run];
+      Gathered next = kNothing;
+      if (run + 1 < layers_.size()) next = backward_gather(out, copies, run + 1);
+      bool first = true;
+      const auto before = [&](PassCopies::Part part, const Segment& segment, std::size_t s) {
+        if (segment.kind == Segment::Kind::compute) {
+          copies.before(run, part, s, std::exchange(first, false));
+          wait_for(out, gathered, segment);
+        }
+        if (segment.reads_input && std::exchange(waits, false)) program.input = out.size();
+      };
+      const bool full = c.recomputation == plan::Recompute::full;
+      const Segments& again = (full ? c.recompute : c.experts_again).segments;
+      out.layer(
+          again, around_.exchange_left, [&](std::size_t s) { before(PassCopies::Part::again, again[s], s); },
+          [](std::size_t) {});
+      const Zeroing zeroing = zeroed(c);
+      if (zeroing.any && c.backward_begins_empty) {
+        copies.before(run, PassCopies::Part::own, kNoSegment, std::exchange(first, false));
+        out.compute(zeroing.device + around_.pricing.compute_time(plan::Step{}).value, zeroing.host);
+      }
+      const Segments& own = c.backward.segments;
+      late.begin(c, own);
+      const std::size_t begin = out.size();
+      out.layer(
+          own, around_.exchange_left, [&](std::size_t s) { before(PassCopies::Part::own, own[s], s); },
+          [&](std::size_t s) { late.behind(s); });
+      if (zeroing.any && !c.backward_begins_empty) add(out.steps(), begin, zeroing);
+      copies.behind_layer(run);
+      if (zero() >= 2) spec_.compresses() ? reduce(turns, c) : reduce(out, copies, run, c, sums, late);
+      gathered = next;
+    }
+    turns.flush();
+    accumulate(out, copies, sums, late);
+    late.end();
+    program.freed = spec_.splits_backward() ? last_compute(out.steps()) : 0;
+    return finish(std::move(program), out, waits || layers_.back()->kind == models::LayerKind::head);
+  }
+  Gathered backward_gather(PassWriter& out, PassCopies& copies, std::size_t run) {
+    const LayerCosts* costs = layers_[layers_.size() - 1 - run];
+    if (!costs->backward_reads_parameters) return kNothing;
+    const bool full = costs->recomputation == plan::Recompute::full;
+    return gather(out, copies, run, costs,
+                  {&(full ? costs->recompute : costs->experts_again).segments, &costs->backward.segments});
+  }
+  template <class Step>
+  static std::size_t last_compute(const std::vector<Step>& steps) {
+    for (std::size_t i = steps.size(); i-- > 0;)
+      if (steps[i].kind == Step::Kind::compute) return i;
+    return steps.size();
+  }
+
+  PassProgram weights(bool last) {
+    PassWriter out = writer();
+    PassCopies copies(around_, layers_, PassCopies::Pass::weights, out);
+    Late late(*this, out, last, false);
+    copies.begin();
+    for (std::size_t run = 0; run < layers_.size(); ++run) {
+      const std::size_t i = layers_.size() - 1 - run;
+      const LayerCosts& c = *layers_[i];
+      Segments segments = c.weights.segments;
+      if (i == 0 && c.weights_last.seconds > 0 && !segments.empty()) {
+        Segment most = segments.back(), one = segments.back();
+        most.seconds = c.weights_but_last.seconds, most.host = c.weights_but_last.host;
+        one.seconds = c.weights_last.seconds, one.host = c.weights_last.host, one.shifts = 0;
+        segments.back() = most;
+        segments.push_back(one);
+      }
+      late.begin(c, segments);
+      bool first = true;
+      out.layer(
+          segments, around_.exchange_left,
+          [&](std::size_t s) {
+            if (segments[s].kind == Segment::Kind::compute)
+              copies.before(run, PassCopies::Part::own, s, std::exchange(first, false));
+          },
+          [&](std::size_t s) { late.behind(s); });
+      copies.behind_layer(run);
+    }
+    late.end();
+    PassProgram program;
+    program.freed = last_compute(out.steps());
+    return finish(std::move(program), out, true);
+  }
+
+  /// ZeRO-2 and 3 zero a pass's gradients in the first step of a layer's backward pass; seconds.
+  struct Zeroing {
+    bool any = false;
+    double device = 0, host = 0;
+  };
+  [[nodiscard]] Zeroing zeroed(const LayerCosts& c) {
+    Zeroing out;
+    if (zero() < 2) return out;
+    for (const LayerBucket bucket : kLayerBuckets) {
+      const auto& b = of(&c).trained[static_cast<std::size_t>(bucket)];
+      if (!b) continue;
+      models::Op op = plan::zeroed_in_pass(*b, spec_).items.front().ops.front();
+      op.m = around_.pricing.stack().zero_gradients ? b->elements : c.zeroed_by_pass(bucket, b->elements);
+      if (op.m == 0) continue;
+      out.any = true;
+      out.device += around_.pricing.op_time(op).value;
+      out.host += around_.pricing.host_time({&op, 1}).value;
+    }
+    return out;
+  }
+  /// To the first compute step from `first` on.
+  static void add(std::vector<PassStep>& steps, std::size_t first, const Zeroing& zeroing) {
+    for (; first < steps.size(); ++first) {
+      if (steps[first].kind != PassStep::Kind::compute) continue;
+      steps[first].time += ticks(zeroing.device);
+      steps[first].host += ticks(zeroing.host);
+      return;
+    }
+  }
+
+  /// Reductions within the last pass, each behind the last step that adds to its gradients.
+  class Late {
+   public:
+    Late(Passes& passes, PassWriter& out, bool any, bool backward)
+        : passes_(passes), out_(out), any_(any), backward_(backward), turns_(WriteReduction{&out}) {}
+
+    /// The segments that run next.
+    void begin(const LayerCosts& c, const Segments& segments) {
+      if (!any_) return;
+      costs_ = &c;
+      last_ = {};
+      for (std::size_t i = 0; i < segments.size(); ++i)
+        for (std::size_t b = 0; b < last_.size(); ++b)
+          if (segments[i].kind == Segment::Kind::compute && segments[i].writes_gradients[b]) last_[b] = i;
+      // Of a split pass, the weights' comes later, unless only backward adds to them.
+      for (const Segment& s : c.weights.segments)
+        for (std::size_t b = 0; b < last_.size() && backward_; ++b)
+          if (s.kind == Segment::Kind::compute && s.writes_gradients[b]) last_[b].reset();
+    }
+    void behind(std::size_t segment) {
+      if (!any_ || passes_.zero() >= 2) return;
+      for (const LayerBucket b : kLayerBuckets)
+        if (last_[static_cast<std::size_t>(b)] == segment) reduce(*costs_, b);
+    }
+    /// ZeRO-2 and 3 with sub-groups: what has been added up of a layer is summed over them.
+    void accumulated(const LayerCosts& c) {
+      if (!any_) return;
+      for (const LayerBucket b : kLayerBuckets) reduce(c, b);
+    }
+    void end() { turns_.flush(); }
+
+   private:
+    void reduce(const LayerCosts& c, LayerBucket bucket) {
+      if (bucket == LayerBucket::shared && c.kind == models::LayerKind::head && passes_.around_.embeds) return;
+      LayerBuckets& buckets = passes_.of(&c);
+      const auto at = static_cast<std::size_t>(bucket);
+      if (!buckets.trained[at]) return;
+      const ReductionTimes& times =
+          passes_.reduction(*buckets.trained[at], plan::Reduces::in_the_last_pass, buckets.late[at]);
+      TimedReduction r{&times.items};
+      if (passes_.spec_.compresses()) return turns_.add(r, times.parts);
+      for (int part = 0; part < times.parts; ++part) write_part(out_, r, part);
+    }
+
+    Passes& passes_;
+    PassWriter& out_;
+    bool any_, backward_;
+    const LayerCosts* costs_ = nullptr;
+    std::array<std::optional<std::size_t>, 3> last_ = {};  ///< by bucket
+    plan::Turns<TimedReduction, WriteReduction> turns_;
+  };
+
+  struct Reduced {
+    const ReductionTimes* times = nullptr;
+    int message = -1;  ///< its last one
+  };
+  /// Of a layer, what its reductions bring and nobody has added up.
+  struct Sums {
+    const LayerCosts* of = nullptr;
+    std::size_t run = 0;
+    std::vector<Reduced> reductions;
+    std::vector<std::int64_t> shards;  ///< elements
+  };
+  /// ZeRO-2 and 3: reduces a layer's gradients; what the layer before has reduced is added up first.
+  void reduce(PassWriter& out, PassCopies& copies, std::size_t run, const LayerCosts& c, Sums& sums, Late& late) {
+    accumulate(out, copies, sums, late);
+    sums.of = &c;
+    sums.run = run;
+    LayerBuckets& buckets = of(&c);
+    for (const LayerBucket bucket : kLayerBuckets) {
+      const auto at = static_cast<std::size_t>(bucket);
+      if (!buckets.trained[at]) continue;
+      Reduced r{&in_every_pass(buckets, at)};
+      for (const TimedItem& item : r.times->items)
+        if (item.is_message) r.message = out.begin(Stream::data, item.seconds, item.frees && !c.reduced_beside);
+      sums.reductions.push_back(r);
+      sums.shards.push_back(buckets.trained[at]->shard);
+    }
+  }
+  void accumulate(PassWriter& out, PassCopies& copies, Sums& sums, Late& late) const {
+    if (sums.reductions.empty()) return;
+    if (copies.sums_on_host()) {
+      for (std::size_t i = 0; i < sums.reductions.size(); ++i)
+        copies.add_on_host(sums.run, sums.shards[i], sums.reductions[i].message);
+    } else {
+      add_up(out, sums);
+    }
+    sums.reductions.clear();
+    sums.shards.clear();
+    late.accumulated(*sums.of);
+  }
+  void add_up(PassWriter& out, const Sums& sums) const {
+    double device = around_.pricing.compute_time(plan::Step{}).value, host = 0;
+    int message = -1;
+    for (const Reduced& r : sums.reductions) {
+      message = std::max(message, r.message);
+      device += r.times->joined;
+      host += r.times->joined_host;
+    }
+    if (message >= 0) out.wait(Stream::data, message);
+    out.compute(device, host);
+  }
+  /// The same in fewer bits.
+  void reduce(plan::Turns<TimedReduction, WriteReduction>& turns, const LayerCosts& c) {
+    LayerBuckets& buckets = of(&c);
+    for (const LayerBucket bucket : kLayerBuckets) {
+      const auto at = static_cast<std::size_t>(bucket);
+      if (!buckets.trained[at]) continue;
+      const ReductionTimes& times = in_every_pass(buckets, at);
+      turns.add({&times.items}, times.parts);
+    }
+  }
+
+  const PassSurroundings& around_;
+  const plan::PlanSpec& spec_;
+  double message_host_;
+  std::vector<const LayerCosts*> layers_;
+  std::vector<LayerBuckets> kept_;
+  StepEnds::Room room_;
+};
+
+}  // namespace
+
+BegunGathers begun_gathers(const std::vector<std::vector<LayerRun>>& chunks, const plan::PlanSpec& spec,
+                           const NextGathers& next) {
+  BegunGathers out;
+  int shared = -1;
+  for (const std::vector<LayerRun>& chunk : chunks) {
+    auto& layers = out.of.emplace_back();
+    for (const LayerRun& run : chunk)
+      for (std::int64_t i = 0; i < run.count; ++i) {
+        std::array<int, 3>& begun = layers.emplace_back(std::array{-1, -1, -1});
+        for (const LayerBucket of : kLayerBuckets) {
+          const bool is_shared = of == LayerBucket::shared;
+          if (run.costs->elements_of(of) == 0) continue;
+          int& message = begun[static_cast<std::size_t>(of)];
+          if (is_shared && shared >= 0) {
+            message = shared;
+            continue;
+          }
+          const double time = next.time(shape_of(of, run.costs->elements_of(of), spec));
+          if (time <= 0) continue;
+          message = static_cast<int>(out.steps.size());
+          out.steps.push_back({.kind = PassStep::Kind::begin, .stream = Stream::data, .time = ticks(time)});
+          if (is_shared) shared = message;
+        }
+      }
+  }
+  return out;
+}
+
+ChunkPrograms programs_of(const std::vector<LayerRun>& layers, const PassSurroundings& surroundings) {
+  return Passes(layers, surroundings).write();
+}
+
+}  // namespace orrery::cost

@@ -1,0 +1,103 @@
+#pragma once
+/// Writes a pass down, step by step. Private to cost/estimate/.
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "cost/estimate/fold.h"
+#include "cost/estimate/layer_costs.h"
+#include "cost/estimate/rank_clock.h"
+
+namespace orrery::cost {
+
+/// Steps of a pass, and what they wait for.
+class PassWriter {
+ public:
+  explicit PassWriter(double message_host, std::size_t steps = 0) : message_host_(ticks(message_host)) {
+    steps_.reserve(steps);
+  }
+
+  [[nodiscard]] std::vector<PassStep>& steps() { return steps_; }
+  [[nodiscard]] std::size_t size() const { return steps_.size(); }
+
+  void compute(double device, double host, bool reads_input = false) {
+    steps_.push_back({.reads_input = reads_input, .time = ticks(device), .host = ticks(host)});
+  }
+  /// Messages that are on their way already.
+  void has_begun(plan::Stream stream, int messages) { begun(stream) += messages; }
+  /// The number of the message on its stream.
+  int begin(plan::Stream stream, double time, bool frees = false, Ticks host = 0) {
+    steps_.push_back({PassStep::Kind::begin, stream, frees, false, 0, ticks(time), host});
+    return begun(stream)++;
+  }
+  void wait(plan::Stream stream, int message) { refer(PassStep::Kind::wait, stream, message); }
+  void after(plan::Stream stream, int message) { refer(PassStep::Kind::after, stream, message); }
+
+  /// A layer's segments. `before`: called ahead of each segment; `behind`: behind each of compute; both with its
+  /// number.
+  template <class Before, class Behind>
+  void layer(const std::vector<Segment>& segments, double exchange_left, const Before& before, const Behind& behind) {
+    const int shifted = begun(plan::Stream::context);
+    for (std::size_t i = 0; i < segments.size(); ++i) {
+      const Segment& s = segments[i];
+      before(i);
+      switch (s.kind) {
+        case Segment::Kind::compute:
+          for (const plan::Stream stream : {plan::Stream::tensor, plan::Stream::exchange})
+            if (pending(stream)) wait(stream, begun(stream) - 1);
+          pending_ = {};
+          if (s.shifts > 0) wait(plan::Stream::context, shifted + s.shifts - 1);
+          compute(s.seconds, s.host, s.reads_input);
+          behind(i);
+          break;
+        case Segment::Kind::tensor: meet(plan::Stream::tensor, s, s.seconds, message_host_); break;
+        case Segment::Kind::exchange: meet(plan::Stream::exchange, s, exchange_left * s.seconds, 0); break;
+        case Segment::Kind::shift: begin(plan::Stream::context, s.seconds); break;
+      }
+    }
+  }
+
+ private:
+  int& begun(plan::Stream stream) { return begun_[static_cast<std::size_t>(stream)]; }
+  bool& pending(plan::Stream stream) { return pending_[static_cast<std::size_t>(stream)]; }
+  void refer(PassStep::Kind kind, plan::Stream stream, int message) {
+    steps_.push_back({kind, stream, false, false, static_cast<std::uint16_t>(begun(stream) - message)});
+  }
+  // A message of a layer, whose result its next operators read; or its next message.
+  void meet(plan::Stream stream, const Segment& s, double time, Ticks host) {
+    for (const plan::Stream other : {plan::Stream::tensor, plan::Stream::exchange})
+      if (other != stream && pending(other)) after(other, begun(other) - 1);
+    begin(stream, time, false, host);
+    steps_.back().reads_input = s.reads_input;
+    pending(stream) = true;
+  }
+
+  Ticks message_host_;
+  std::vector<PassStep> steps_;
+  std::array<int, plan::kStreams> begun_ = {};
+  std::array<bool, plan::kStreams> pending_ = {};
+};
+
+/// A bucket's reduction as it is written down, part by part.
+struct TimedReduction {
+  const std::vector<TimedItem>* items = nullptr;
+  int message = -1;  ///< its last one so far
+};
+inline void write_part(PassWriter& out, TimedReduction& r, int part) {
+  for (const TimedItem& item : *r.items) {
+    if (item.part != part) continue;
+    if (item.is_message) {
+      r.message = out.begin(plan::Stream::data, item.seconds, item.frees);
+      continue;
+    }
+    if (r.message >= 0) out.wait(plan::Stream::data, r.message);
+    out.compute(item.seconds, item.host);
+  }
+}
+struct WriteReduction {
+  PassWriter* out;
+  void operator()(TimedReduction& r, int part) const { write_part(*out, r, part); }
+};
+
+}  // namespace orrery::cost

@@ -1,0 +1,123 @@
+#pragma once
+/// The clocks of one rank as it runs through the steps of a pass: its device's, its host's and those of its streams of
+/// messages, by the rules of plan/schedule/schedule.h and at prices that no other rank's doings change. So the closed
+/// form and the replay (sim/machine.h) differ only by what ranks do to each other. Private to cost/.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "plan/schedule/schedule.h"
+
+namespace orrery::cost {
+
+/// Picoseconds, as the replay counts them.
+using Ticks = std::int64_t;
+[[nodiscard]] inline Ticks ticks(double seconds) {
+  return static_cast<Ticks>(std::llround(seconds * 1e12));
+}
+[[nodiscard]] inline double seconds(Ticks time) {
+  return static_cast<double>(time) * 1e-12;
+}
+
+/// A step of a pass, in program order.
+struct PassStep {
+  enum class Kind : std::uint8_t {
+    compute,
+    begin,  ///< a message: it begins once compute before it has ended
+    after,  ///< the next message begins only once another one has ended
+    wait    ///< the next compute step waits for a message
+  };
+  Kind kind = Kind::compute;
+  plan::Stream stream = plan::Stream::compute;  ///< of the message
+  bool frees = false;        ///< begin: it frees memory, so that the next compute step waits for it whatever it reads
+  bool reads_input = false;  ///< begin, compute: waits for what another stage has sent
+  std::uint16_t back = 1;    ///< after, wait: for the last message begun on the stream (1), the one before it (2) …
+  Ticks time = 0;            ///< of compute on the device, or of the message
+  Ticks host = 0;            ///< to issue it
+};
+
+/// A pass over one micro-batch of a chunk of layers.
+struct PassProgram {
+  std::vector<PassStep> steps;
+  std::size_t input = 0;  ///< the first step that waits for what another stage sends; their number: none does
+  std::size_t freed = 0;  ///< the first step that waits until what the chunk has sent has arrived
+};
+
+struct ChunkPrograms {
+  PassProgram forward, backward, weights;
+  PassProgram first;  ///< the step's first forward pass; without steps: as the others
+  /// Those behind which no other adds to some gradients; without steps: as the others.
+  PassProgram last_backward, last_weights;
+};
+
+class RankClock {
+ public:
+  /// The most messages that may begin on a stream before one of them is waited for.
+  static constexpr std::size_t kMost = 512;
+  using Overlaps = std::array<bool, plan::kStreams>;  ///< whether messages of a stream move while the rank computes
+
+  /// What of the clocks outlasts a pass.
+  struct State {
+    Ticks device = 0;  ///< end of compute so far
+    Ticks host = 0;    ///< when the host has issued everything so far
+    Ticks held = 0;    ///< until when memory that the next compute step may use is not free
+    /// The end of the last message that compute waited for. The replay lets a rank run ahead from there: it takes
+    /// messages that end later for unfinished, even where compute gets to them later still.
+    Ticks known = 0;
+    std::array<Ticks, plan::kStreams> free = {};  ///< end of the stream's last message
+    bool operator==(const State&) const = default;
+  };
+  /// Where the device's time went, beside compute that runs as fast as it can.
+  struct Waits {
+    std::array<Ticks, plan::kStreams> exposed = {};  ///< for messages, by stream
+    Ticks late = 0;                                  ///< by which the host prolongs compute
+    Waits& operator+=(const Waits& other) {
+      for (std::size_t s = 0; s < exposed.size(); ++s) exposed[s] += other.exposed[s];
+      late += other.late;
+      return *this;
+    }
+  };
+
+  explicit RankClock(const Overlaps& overlaps) : overlaps_(overlaps) {}
+
+  State state;
+  Waits waits;
+  Ticks waited = -1;  ///< when compute first came to an unfinished message in the last run; negative: it did not
+
+  void run(std::span<const PassStep> steps);
+  /// When what the pass reads of another stage has arrived: its first step that reads it waits, and at the first that
+  /// computes with it the host.
+  void arrive(Ticks time) { arrived_ = time; }
+  /// No compute before this time; no exposed wait.
+  void hold(Ticks until) { state.held = std::max(state.held, until); }
+  /// Whether all messages so far have started and nothing is awaited: `state` then says all.
+  [[nodiscard]] bool plain() const;
+  /// The end of the stream's last message, which something needs now.
+  Ticks finish(plan::Stream stream);
+  /// Ends what is under way or held back; the time at which the last message has ended.
+  Ticks settle();
+
+ private:
+  struct Lane {
+    std::size_t begun = 0, started = 0, needed = 0;
+    /// Of the last messages; of one that has not started: its length, and until when it waits for another one.
+    std::array<Ticks, kMost> end, after;
+  };
+  Ticks end_of(std::size_t stream, std::size_t message);
+  void start(std::size_t stream, Ticks ready);
+  void compute(const PassStep& step);
+  void wait(Ticks end);
+  [[nodiscard]] Lane& lane(std::size_t stream) { return lanes_[stream]; }
+
+  Overlaps overlaps_;
+  std::array<Lane, plan::kStreams> lanes_;
+  std::uint32_t awaited_ = 0;  ///< streams whose messages the next compute step waits for
+  Ticks after_ = 0;            ///< the next message begins no earlier
+  Ticks arrived_ = -1;
+};
+
+}  // namespace orrery::cost

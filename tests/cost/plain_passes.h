@@ -1,0 +1,61 @@
+#pragma once
+/// Pipelines of passes that take a time, without layers.
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "cost/estimate/pipeline.h"
+
+namespace orrery::cost::testing {
+
+/// `prelude`: seconds that run before the pass reads what another stage sends.
+inline PassProgram pass_of(double length, double prelude = 0) {
+  PassProgram pass;
+  if (prelude > 0) pass.steps.push_back({.time = ticks(prelude)});
+  pass.input = pass.steps.size();
+  pass.steps.push_back({.reads_input = true, .time = ticks(length - prelude)});
+  return pass;
+}
+
+struct PassTimes {
+  double forward = 0, backward = 0, weights = 0, prelude = 0;
+};
+inline ChunkPrograms chunk_of(const PassTimes& t) {
+  return {.forward = pass_of(t.forward), .backward = pass_of(t.backward, t.prelude), .weights = pass_of(t.weights)};
+}
+
+/// By stage, as many equal chunks as there are virtual stages.
+struct PlainPipeline {
+  std::vector<PassTimes> stages;
+  double hop = 0;
+  int chunks = 1;
+  bool overlaps = false;  ///< receives move while a rank computes
+  plan::Order order = plan::Order::one_f_one_b;
+
+  [[nodiscard]] PipelineResult run(std::int64_t micro_batches) const {
+    plan::PlanSpec spec;
+    spec.order = order;
+    spec.pipeline = static_cast<int>(stages.size());
+    spec.virtual_stages = chunks;
+    PipelineTimes times;
+    times.overlaps.fill(overlaps);
+    for (const PassTimes& one : stages)
+      times.stages.push_back(
+          {std::make_shared<const std::vector<ChunkPrograms>>(static_cast<std::size_t>(chunks), chunk_of(one)), {}});
+    times.hop.assign(stages.size(), hop);
+    return pipeline(times, spec, micro_batches);
+  }
+  /// Seconds until all stages have ended.
+  [[nodiscard]] double makespan(std::int64_t micro_batches) const {
+    const std::vector<double> end = run(micro_batches).end;
+    return *std::max_element(end.begin(), end.end());
+  }
+};
+
+inline std::vector<PassTimes> equal_stages(int stages, const PassTimes& each) {
+  return std::vector<PassTimes>(static_cast<std::size_t>(stages), each);
+}
+
+}  // namespace orrery::cost::testing

@@ -18,6 +18,7 @@
 #include "cost/estimate/layer_costs.h"
 #include "cost/estimate/layer_key.h"
 #include "cost/estimate/memory.h"
+#include "cost/estimate/pass_lives.h"
 #include "cost/estimate/offload.h"
 #include "cost/estimate/parameter_server.h"
 #include "cost/estimate/pipeline.h"
@@ -49,6 +50,7 @@ struct Estimator::Memo {
   /// (replicas, tensor, pipeline, ranks among which ZeRO shards) -> messages of the norm and of the loss
   std::map<std::tuple<int, int, int, int>, std::pair<double, double>> agreements;
   std::optional<StepEnds> ends;
+  PassMemo scratch;  ///< by layers, which are in `layers`
 
   const LayerCosts& layer(LayerKind kind, const plan::PlanSpec& spec, plan::Recompute recompute = plan::Recompute::none,
                           std::int64_t index = 0);
@@ -405,7 +407,7 @@ bool same_layers(const plan::Plan& plan, int stage) {
 
 StageMemory Estimator::Memo::memory(const plan::Plan& plan, int stage, MemoryQuestion question) {
   return stage_memory(chunks(plan, stage), plan.spec(), stage, plan.micro_batches(), pricing->software_memory().value,
-                      pricing->stack().memory, question);
+                      scratch, pricing->stack().memory, question);
 }
 
 /// Bytes of the stage that needs most, and its index.

@@ -138,7 +138,8 @@ Pass walk(const std::vector<models::Part>& parts, const models::LayerProgram& pr
       for (const int t : op.in) ring.use(t, [&](int source) { touch(source, pass.steps); });
     }
     ring.pass(seconds);
-    ++pass.steps;
+    if (pass.first_compute < 0) pass.first_compute = pass.steps;
+    pass.last_compute = pass.steps++;
   }
   pass.messages += ring.waited();
   if (ring.waited() > 0) pass.segments.push_back({ring.waited(), 0, 0, 0});
@@ -354,6 +355,15 @@ void run_experts_again(LayerCosts& out, const models::LayerProgram& program, con
 
 }  // namespace
 
+Life* LayerCosts::bucket_life(const models::LayerProgram& program, int tensor) {
+  const models::Tensor& used = program.tensors[static_cast<std::size_t>(tensor)];
+  const bool gradient = used.role == models::TensorRole::gradient;
+  if (!gradient && used.role != models::TensorRole::parameter) return nullptr;
+  const models::Tensor& t = gradient ? program.tensors[static_cast<std::size_t>(used.of)] : used;
+  const LayerBucket of = t.shared ? LayerBucket::shared : t.expert >= 0 ? LayerBucket::experts : LayerBucket::own;
+  return &(gradient ? gradient_uses : t.frozen ? frozen_uses : parameter_uses).at(static_cast<std::size_t>(of));
+}
+
 std::int64_t LayerCosts::zeroed_by_pass(LayerBucket of, std::int64_t elements) const {
   const bool own = of == LayerBucket::own;
   const std::int64_t padding = elements - elements_of(of);
@@ -402,9 +412,10 @@ LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute reco
   const auto toucher = [&](int Life::*first, int Life::*last) {
     return [&, first, last](int used, int step) {
       const int tensor = models::owner_of(program, used);
-      if (tensor < 0 || life_of[static_cast<std::size_t>(tensor)] < 0) return;
-      Life& life = out.lives[static_cast<std::size_t>(life_of[static_cast<std::size_t>(tensor)])];
-      note(life.*first, life.*last, step);
+      if (tensor < 0) return;
+      const int known = life_of[static_cast<std::size_t>(tensor)];
+      Life* life = known >= 0 ? &out.lives[static_cast<std::size_t>(known)] : out.bucket_life(program, tensor);
+      if (life != nullptr) note(life->*first, life->*last, step);
     };
   };
   out.forward = walk(program.forward, program, pricing, group, toucher(&Life::forward_first, &Life::forward_last));

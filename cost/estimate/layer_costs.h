@@ -32,8 +32,9 @@ struct Pass {
   double exchanges = 0;   ///< the part of these that are all-to-alls
   double message_bytes = 0;
   int message_count = 0;
-  int tensor_messages = 0;  ///< those of the tensor group
-  int steps = 0;            ///< schedule steps
+  int tensor_messages = 0;                    ///< those of the tensor group
+  int steps = 0;                              ///< schedule steps
+  int first_compute = -1, last_compute = -1;  ///< those that compute; -1: none
   std::vector<Segment> segments = {};
 };
 
@@ -78,6 +79,8 @@ struct LayerCosts {
   bool reduced_beside = false;           ///< ZeRO-2 and 3: full gradients stay until backward's next layer has run
   std::vector<Life> lives;               ///< tensors that are neither parameters nor their gradients
   int x = -1, y = -1, dy = -1, dx = -1;  ///< into lives
+  /// When passes use parameters, frozen ones, and gradients: by LayerBucket, without bytes.
+  std::array<Life, 3> parameter_uses = {}, frozen_uses = {}, gradient_uses = {};
 
   /// How many gradients a pass must zero in a bucket of `elements` elements (own, experts' or tied table's): if the
   /// pass can write gradients and there is at most one gap, only that gap; otherwise all.
@@ -88,6 +91,8 @@ struct LayerCosts {
   [[nodiscard]] std::int64_t elements_of(LayerBucket of) const {
     return of == LayerBucket::own ? own_elements : of == LayerBucket::experts ? expert_elements : shared_elements;
   }
+  /// Of the bucket of a parameter or gradient; nullptr: the tensor is neither.
+  [[nodiscard]] Life* bucket_life(const models::LayerProgram& program, int tensor);
 };
 
 /// Ranks of the groups in which a layer of rank 0 communicates, a single rank if there is no group; and who shares

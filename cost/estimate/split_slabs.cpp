@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cost/estimate/offload.h"
+#include "cost/estimate/slabs.h"
 #include "plan/schedule/orders.h"
 #include "plan/schedule/place.h"
 
@@ -99,33 +100,7 @@ Kept kept_of(const std::vector<Part>& parts) {
   return kept;
 }
 
-enum Slab { to_inputs, to_weights, between, received, received_gradient, handed_on, handed_back, slabs };
-
-class Count {
- public:
-  explicit Count(const std::vector<std::int64_t>& sizes)
-      : pool_of_(plan::slab_pools(sizes)), alive_(sizes.size(), 0), most_(alive_), bytes_(alive_) {
-    for (std::size_t i = 0; i < sizes.size(); ++i) {
-      std::int64_t& bytes = bytes_[static_cast<std::size_t>(pool_of_[i])];
-      bytes = std::max(bytes, sizes[i]);
-    }
-  }
-  void change(int chunk, Slab slab, int by) {
-    const auto pool = static_cast<std::size_t>(pool_of_[static_cast<std::size_t>(chunk * slabs + slab)]);
-    alive_[pool] += by;
-    most_[pool] = std::max(most_[pool], alive_[pool]);
-  }
-  [[nodiscard]] double sum() const {
-    double sum = 0;
-    for (std::size_t i = 0; i < most_.size(); ++i)
-      sum += static_cast<double>(most_[i]) * static_cast<double>(bytes_[i]);
-    return sum;
-  }
-
- private:
-  std::vector<int> pool_of_;
-  std::vector<std::int64_t> alive_, most_, bytes_;
-};
+enum Slab : std::uint8_t { to_inputs, to_weights, between, received, received_gradient, handed_on, handed_back, slabs };
 
 }  // namespace
 
@@ -145,38 +120,41 @@ double split_slabs(const std::vector<std::vector<LayerRun>>& chunks, const plan:
                                if_so(spec.receives(stage, c, false)), if_so(folds && c == 0), if_so(folds && c == 1)})
       sizes.push_back(static_cast<std::int64_t>(bytes));
   }
-  Count count(sizes);
+  SlabCount count(sizes);
+  const auto change = [&](int chunk, Slab slab, int by) {
+    count.change(static_cast<std::size_t>(chunk) * slabs + slab, by);
+  };
   const std::int64_t enough = 4 * spec.pipeline;  // by then the most micro-batches are in flight
   const auto moves = plan::moves_of(spec, std::min(micro_batches, enough));
   for (const plan::Move& move : moves[static_cast<std::size_t>(stage)]) {
     const int c = move.chunk;
     const Kept& k = kept[static_cast<std::size_t>(c)];
     const auto end = [&](Slab slab, bool here) {
-      if (here) count.change(c, slab, -1);
+      if (here) change(c, slab, -1);
     };
     switch (move.kind) {
-      case Kind::receive_activation: count.change(c, received, 1); break;
-      case Kind::receive_gradient: count.change(c, received_gradient, 1); break;
+      case Kind::receive_activation: change(c, received, 1); break;
+      case Kind::receive_gradient: change(c, received_gradient, 1); break;
       case Kind::forward:
-        count.change(c, to_inputs, 1);
-        count.change(c, to_weights, 1);
-        if (folds && c == 0) count.change(0, handed_on, 1);
+        change(c, to_inputs, 1);
+        change(c, to_weights, 1);
+        if (folds && c == 0) change(0, handed_on, 1);
         end(received, spec.receives(stage, c, true) && k.x_leaves);
-        if (folds && c == 1 && k.x_leaves) count.change(0, handed_on, -1);
+        if (folds && c == 1 && k.x_leaves) change(0, handed_on, -1);
         break;
       case Kind::backward:
       case Kind::weights: {
         const bool weights = move.kind == Kind::weights;
         if (!weights) {
-          count.change(c, between, 1);
-          if (folds && c == 1) count.change(1, handed_back, 1);
+          change(c, between, 1);
+          if (folds && c == 1) change(1, handed_back, 1);
         }
-        count.change(c, weights ? to_weights : to_inputs, -1);
-        if (weights) count.change(c, between, -1);
+        change(c, weights ? to_weights : to_inputs, -1);
+        if (weights) change(c, between, -1);
         end(received, spec.receives(stage, c, true) && !k.x_leaves && k.x_to_weights == weights);
         end(received_gradient, spec.receives(stage, c, false) && k.dy_to_weights == weights);
-        if (folds && c == 1 && !k.x_leaves && k.x_to_weights == weights) count.change(0, handed_on, -1);
-        if (folds && c == 0 && k.dy_to_weights == weights) count.change(1, handed_back, -1);
+        if (folds && c == 1 && !k.x_leaves && k.x_to_weights == weights) change(0, handed_on, -1);
+        if (folds && c == 0 && k.dy_to_weights == weights) change(1, handed_back, -1);
         break;
       }
       case Kind::send_activation:

@@ -415,8 +415,9 @@ std::pair<double, int> Estimator::Memo::worst(const plan::Plan& plan, MemoryQues
   std::pair<double, int> out{0, 0};
   const int last = plan.spec().pipeline - 1;
   for (int s = 0; s <= last; ++s) {
-    // Among equal stages, the earlier one holds more micro-batches.
-    if (s >= 2 && s < last && no_more_layers(plan, s)) continue;
+    // Among equal stages, the earlier one holds more micro-batches, unless they enter at both ends or as a table says.
+    const bool first_holds_most = !plan.spec().mirrors() && plan.spec().order != plan::Order::custom;
+    if (first_holds_most && s >= 2 && s < last && no_more_layers(plan, s)) continue;
     const double bytes = memory(plan, s, question).total();
     if (bytes > out.first) out = {bytes, s};
   }

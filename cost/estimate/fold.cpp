@@ -163,6 +163,21 @@ std::int64_t distinct(int parts) {
 
 }  // namespace
 
+namespace {
+
+/// Equal layers, whose buckets follow one another layer by layer: the first of a layer's, and the one behind its last.
+std::vector<std::pair<std::size_t, std::size_t>> layers_of(const std::vector<BucketSize>& buckets) {
+  std::vector<std::pair<std::size_t, std::size_t>> out;
+  for (std::size_t i = 0; i < buckets.size(); ++i)
+    if (i > 0 && buckets[i].experts && !buckets[i - 1].experts && buckets[i].count == buckets[i - 1].count)
+      out.back().second = i + 1;
+    else
+      out.emplace_back(i, i + 1);
+  return out;
+}
+
+}  // namespace
+
 ScratchBytes reduction_bytes(const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec) {
   ScratchBytes most;
   const bool elsewhere = spec.reduces_early() || spec.offload.optimizer != plan::Space::device;
@@ -179,9 +194,9 @@ ScratchBytes reduction_bytes(const std::vector<BucketSize>& buckets, const plan:
       ending.run(outlines[one.first], part, one.second);
     };
     plan::Turns<std::pair<std::size_t, std::size_t>, decltype(run)> turns(run);
-    for (std::size_t i = 0; i < buckets.size(); ++i)
-      for (std::int64_t k = 0; k < std::min<std::int64_t>(buckets[i].count, distinct(outlines[i].parts)); ++k)
-        turns.add({i, number++}, outlines[i].parts);
+    for (const auto& [first, end] : layers_of(buckets))
+      for (std::int64_t k = 0; k < std::min<std::int64_t>(buckets[first].count, distinct(outlines[first].parts)); ++k)
+        for (std::size_t i = first; i < end; ++i) turns.add({i, number++}, outlines[i].parts);
     turns.flush();
     most = larger(most, ending.bytes());
   }

@@ -15,7 +15,7 @@ namespace orrery::cost {
 namespace {
 
 /// More equal layers in a row than this do not raise the peak.
-constexpr std::int64_t kDistinctInARow = 3;
+constexpr std::int64_t kDistinctInARow = 5;
 
 std::size_t at(int index) {
   return static_cast<std::size_t>(index);
@@ -221,7 +221,7 @@ class Passes {
     const int from = repeats ? place_of(again, life.recompute_first) : place_of(places, life.backward_first);
     if (crosses(layer, index)) {
       if (leaving_[k] && life.weights_first < 0) return block_->live(fetched(), to, life.bytes);
-      if (life.encoded == 0 || is_received(k, index)) return;
+      if (life.encoded == 0 || life.weights_first >= 0 || is_received(k, index)) return;
       if (spec_.compression.activations != plan::ActivationEncoding::none) block_->compute(BlockLives::ahead(from));
       return block_->live(BlockLives::ahead(from), to, life.bytes);
     }

@@ -19,7 +19,7 @@ struct Kept {
   double to_inputs = 0, to_weights = 0, between = 0;  ///< from forward; from the inputs' to the weights' gradients
   double boundary = 0;                                ///< of a message
   bool x_to_weights = false, dy_to_weights = false;   ///< false: freed in the pass before
-  bool x_leaves = false;                              ///< what it received goes to the host, and forward frees it
+  bool x_leaves = false;                              ///< forward frees its input: the host has it, or a part stays
 };
 
 const Life& life(const LayerCosts& layer, int index) {
@@ -73,7 +73,8 @@ void add_own(Kept& kept, const Part& part) {
   }
 }
 
-Kept kept_of(const std::vector<Part>& parts) {
+/// `received`: its input comes in a message, and is not encoded.
+Kept kept_of(const std::vector<Part>& parts, bool received) {
   Kept kept;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const LayerCosts& layer = *parts[i].layer;
@@ -83,12 +84,18 @@ Kept kept_of(const std::vector<Part>& parts) {
       const Life& x = life(layer, layer.x);
       const auto inner = static_cast<double>(parts[i].count - (first ? 1 : 0));
       kept.boundary = x.bytes;
-      if (!parts[i].leaves(layer.x))
+      const double again = x.weights_first >= 0 && !waits_for_weights(layer, layer.x) ? x.bytes : 0;
+      if (parts[i].leaves(layer.x)) {
+        kept.between += static_cast<double>(parts[i].count) * again;  // fetched, also what was received
+      } else if (x.encoded > 0) {  // waits in parts, and is whole again from the inputs' gradients on
+        const double whole = first && received ? inner : static_cast<double>(parts[i].count);
+        kept.to_inputs += whole * x.encoded;
+        kept.between += whole * again;
+      } else {
         (x.weights_first >= 0 ? kept.to_weights : kept.to_inputs) += inner * x.bytes;
-      else if (x.weights_first >= 0 && !waits_for_weights(layer, layer.x))
-        kept.between += static_cast<double>(parts[i].count) * x.bytes;  // fetched, also what was received
+      }
       if (first) kept.x_to_weights = x.weights_first >= 0;
-      if (first) kept.x_leaves = parts[i].leaves(layer.x);
+      if (first) kept.x_leaves = parts[i].leaves(layer.x) || (x.encoded > 0 && !received);
     }
     if (layer.dy >= 0) {
       const Life& dy = life(layer, layer.dy);
@@ -112,7 +119,7 @@ double split_slabs(const std::vector<std::vector<LayerRun>>& chunks, const plan:
   const bool folds = spec.folds() && !spec.mirrors() && stage + 1 == spec.pipeline;
   for (int c = 0; c < static_cast<int>(chunks.size()); ++c) {
     const auto at = static_cast<std::size_t>(c);
-    kept.push_back(kept_of(parts_of(chunks[at], spec, staying[at])));
+    kept.push_back(kept_of(parts_of(chunks[at], spec, staying[at]), spec.receives(stage, c, true)));
     const Kept& k = kept.back();
     const auto if_so = [&](bool there) { return there ? k.boundary : 0.0; };
     for (const double bytes : {k.to_inputs + if_so(spec.sends(stage, c, true)), k.to_weights,

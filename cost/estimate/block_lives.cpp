@@ -2,6 +2,8 @@
 #include "cost/estimate/block_lives.h"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 #include "cost/estimate/fold.h"
 
@@ -15,13 +17,24 @@ ScratchBytes scratch_bytes(std::vector<std::vector<plan::Scratch>> blocks) {
   return out;
 }
 
-void BlockLives::live(int from, int to, double bytes, bool leaves) {
+void BlockLives::live(int from, int to, double bytes, Kind kind) {
   if (bytes <= 0) return;
   plan::Scratch& one = within_.emplace_back();
   one.from = from;
   one.to = std::max(from, to);
   one.bytes = static_cast<std::int64_t>(bytes);
-  one.leaves = leaves;
+  one.leaves = kind == Kind::leaves;
+  one.buffer = kind == Kind::gradients ? 0 : 1;
+}
+
+/// From places to steps, as packing also asks how long something lives.
+void BlockLives::number_places() {
+  std::vector<int> steps(static_cast<std::size_t>(at_) + kStep, 0);
+  const auto step_at = [&](int place) -> int& { return steps[static_cast<std::size_t>(place)]; };
+  for (int place = kStep; place < at_; place += kStep) step_at(place) = 1;
+  for (const plan::Scratch& one : within_) step_at(one.from) = step_at(one.to) = 1;
+  std::exclusive_scan(steps.begin(), steps.end(), steps.begin(), 0);
+  for (plan::Scratch& one : within_) one.from = step_at(one.from), one.to = step_at(one.to);
 }
 
 std::vector<plan::Scratch> BlockLives::take() {
@@ -29,12 +42,14 @@ std::vector<plan::Scratch> BlockLives::take() {
     const auto next = std::find_if(runs_.begin(), runs_.end(), [&](const Run& run) { return run.first > late.place; });
     int to = behind(late.place);
     if (next != runs_.end()) to = next + 1 == runs_.end() ? behind(next->last) : ahead(ahead((next + 1)->first));
-    live(late.from, to, late.bytes);
+    live(late.from, to, late.bytes, late.kind);
   }
-  // Packing takes equals in the order of their births.
-  std::stable_sort(within_.begin(), within_.end(),
-                   [](const plan::Scratch& a, const plan::Scratch& b) { return a.from < b.from; });
+  // Packing takes equals in the order of their births. Of those of one step, gradients were noted before the others.
+  std::stable_sort(within_.begin(), within_.end(), [](const plan::Scratch& a, const plan::Scratch& b) {
+    return std::pair(a.from, a.buffer) < std::pair(b.from, b.buffer);
+  });
   for (plan::Scratch& one : within_) one.arrives = one.from < first_compute_;
+  number_places();
   return std::move(within_);
 }
 
@@ -86,7 +101,8 @@ void ReductionLives::finish() {
       if (first < 0 || (slot.memory != plan::Memory::temporary && !full)) continue;
       const int from = full ? one.made : first;
       const double bytes = arena_bytes(slot.elements, slot.dtype);
-      last == one.copied ? block_.live_behind(from, last, bytes) : block_.live(from, last, bytes);
+      const BlockLives::Kind kind = full ? BlockLives::Kind::gradients : BlockLives::Kind::other;
+      last == one.copied ? block_.live_behind(from, last, bytes, kind) : block_.live(from, last, bytes, kind);
     }
   all_.clear();
 }

@@ -42,7 +42,10 @@ class BlockLives {
   [[nodiscard]] static int behind(int place) { return place + 1; }
   [[nodiscard]] static int ahead(int place) { return place - 1; }
 
-  void live(int from, int to, double bytes, bool leaves = false);
+  /// Gradients that a block zeroes have their buffers before whatever else its step makes. `leaves`: by a message
+  /// behind the last compute step.
+  enum class Kind : std::uint8_t { other, gradients, leaves };
+  void live(int from, int to, double bytes, Kind kind = Kind::other);
 
   /// A run of a layer's compute steps (plan/schedule/rewrite.h), in order.
   void run(int first, int last) { runs_.push_back({first, last}); }
@@ -54,7 +57,9 @@ class BlockLives {
   }
   /// What a copy takes away behind `place` lives until the run after next begins, or the last one has ended; without
   /// a run behind it until the copy ends.
-  void live_behind(int from, int place, double bytes) { late_.push_back({from, place, bytes}); }
+  void live_behind(int from, int place, double bytes, Kind kind = Kind::other) {
+    late_.push_back({from, place, bytes, kind});
+  }
 
   /// All of it. The block is noted down.
   [[nodiscard]] std::vector<plan::Scratch> take();
@@ -67,7 +72,9 @@ class BlockLives {
   struct Late {
     int from = 0, place = 0;
     double bytes = 0;
+    Kind kind = Kind::other;
   };
+  void number_places();
   std::vector<plan::Scratch> within_;
   std::vector<Run> runs_;
   std::vector<Late> late_;

@@ -15,7 +15,10 @@ namespace orrery::cost {
 namespace {
 
 /// More equal layers in a row than this do not raise the peak.
-constexpr std::int64_t kDistinctInARow = 5;
+constexpr std::int64_t kDistinctInARow = 3;
+/// Where memory outlives its layer, neighbours alternate between places: packing many is like packing these, or one
+/// more if their number is odd.
+constexpr std::int64_t kDistinctThatOverlap = 8;
 
 std::size_t at(int index) {
   return static_cast<std::size_t>(index);
@@ -37,21 +40,21 @@ struct Setting {
   [[nodiscard]] bool sums_on_host() const { return spec.offload.optimizer != plan::Space::device; }
   /// Whether gradients travel in fewer bits within the last passes.
   [[nodiscard]] bool rounds_early() const { return spec.reduces_early() && spec.compresses() && zero() < 2; }
-  /// Layers of a kind that stand in each other's memory at a time.
-  [[nodiscard]] std::int64_t distinct() const {
-    std::int64_t out = kDistinctInARow;
-    if (spec.compresses()) out += 2;
-    if (parameters_leave() || sums_on_host() || activations_leave()) out += spec.offload.prefetch + 1;
-    return activations_leave() ? out + place.staying : out;
+  /// As many of `count` equal layers in a row are laid out.
+  [[nodiscard]] std::int64_t distinct(std::int64_t count) const {
+    const bool elsewhere = parameters_leave() || sums_on_host() || activations_leave();
+    if (zero() < 2 && !rounds_early() && !elsewhere) return std::min(count, kDistinctInARow);
+    const std::int64_t enough = kDistinctThatOverlap + (activations_leave() ? place.staying : 0);
+    return count <= enough ? count : enough + (count - enough) % 2;
   }
 };
 
 using Layers = std::vector<const LayerCosts*>;
 
-Layers few_of_many(const std::vector<LayerRun>& runs, std::int64_t distinct) {
+Layers few_of_many(const std::vector<LayerRun>& runs, const Setting& setting) {
   Layers out;
   for (const LayerRun& run : runs)
-    out.insert(out.end(), at(static_cast<int>(std::min(run.count, distinct))), run.costs);
+    out.insert(out.end(), static_cast<std::size_t>(setting.distinct(run.count)), run.costs);
   return out;
 }
 
@@ -87,7 +90,7 @@ class Passes {
     }
     const LayerCosts& top = *layers_.back();
     if (top.y >= 0 && s_.sends(true) && !s_.messages_apart())
-      block_->live(made, block_->step(false), top.lives[at(top.y)].bytes, true);
+      block_->live(made, block_->step(false), top.lives[at(top.y)].bytes, BlockLives::Kind::leaves);
     return block_->take();
   }
 
@@ -124,7 +127,8 @@ class Passes {
     }
     if (!last) reductions.finish();
     if (s_.sends(false) && !s_.messages_apart() && layers_.front()->dx >= 0)
-      block_->live(made, block_->step(false), made_bytes, !last);  // reductions still compute behind it
+      block_->live(made, block_->step(false), made_bytes,  // early reductions still compute behind it
+                   last ? BlockLives::Kind::other : BlockLives::Kind::leaves);
     reductions.finish();
     return block_->take();
   }
@@ -423,7 +427,7 @@ std::vector<std::int64_t> key_of(const Layers& layers, const Setting& s) {
 const ScratchBytes& PassMemo::of(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec,
                                  const ChunkPlace& place) {
   const Setting setting{spec, place};
-  const Layers few = few_of_many(layers, setting.distinct());
+  const Layers few = few_of_many(layers, setting);
   const auto [known, fresh] = known_.try_emplace(key_of(few, setting));
   if (fresh) known->second = scratch_of(few, setting);
   return known->second;

@@ -355,12 +355,20 @@ void run_experts_again(LayerCosts& out, const models::LayerProgram& program, con
 
 }  // namespace
 
+namespace {
+
+LayerBucket bucket_of(const models::Tensor& t) {
+  return t.shared ? LayerBucket::shared : t.expert >= 0 ? LayerBucket::experts : LayerBucket::own;
+}
+
+}  // namespace
+
 Life* LayerCosts::bucket_life(const models::LayerProgram& program, int tensor) {
   const models::Tensor& used = program.tensors[static_cast<std::size_t>(tensor)];
   const bool gradient = used.role == models::TensorRole::gradient;
   if (!gradient && used.role != models::TensorRole::parameter) return nullptr;
   const models::Tensor& t = gradient ? program.tensors[static_cast<std::size_t>(used.of)] : used;
-  const LayerBucket of = t.shared ? LayerBucket::shared : t.expert >= 0 ? LayerBucket::experts : LayerBucket::own;
+  const LayerBucket of = bucket_of(t);
   return &(gradient ? gradient_uses : t.frozen ? frozen_uses : parameter_uses).at(static_cast<std::size_t>(of));
 }
 
@@ -385,8 +393,7 @@ LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute reco
   for (std::size_t i = 0; i < program.tensors.size(); ++i) {
     const models::Tensor& t = program.tensors[i];
     if (t.role == models::TensorRole::parameter && t.frozen) {
-      const LayerBucket of = t.shared ? LayerBucket::shared : t.expert >= 0 ? LayerBucket::experts : LayerBucket::own;
-      std::int64_t& elements = out.frozen_elements.at(static_cast<std::size_t>(of));
+      std::int64_t& elements = out.frozen_elements.at(static_cast<std::size_t>(bucket_of(t)));
       elements = plan::round_up(elements, alignment) + t.elements();
     } else if (t.role == models::TensorRole::parameter) {
       const bool expert = t.expert >= 0;
@@ -408,6 +415,12 @@ LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute reco
       life_of[i] = static_cast<int>(out.lives.size());
       out.lives.push_back({static_cast<double>(plan::round_up(t.bytes(), plan::kAlignment)), t.role});
     }
+  }
+  for (const std::size_t i : plan::parameter_order(program, optimizer)) {
+    const models::Tensor& t = program.tensors[i];
+    const LayerCosts::Listed bucket{bucket_of(t), t.frozen};
+    if (t.role == models::TensorRole::parameter && std::ranges::find(out.buckets, bucket) == out.buckets.end())
+      out.buckets.push_back(bucket);
   }
   const auto toucher = [&](int Life::*first, int Life::*last) {
     return [&, first, last](int used, int step) {

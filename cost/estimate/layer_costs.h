@@ -79,6 +79,13 @@ struct LayerCosts {
   bool reduced_beside = false;           ///< ZeRO-2 and 3: full gradients stay until backward's next layer has run
   std::vector<Life> lives;               ///< tensors that are neither parameters nor their gradients
   int x = -1, y = -1, dy = -1, dx = -1;  ///< into lives
+  /// Its buckets in the order in which lowering lists them, and whether their parameters are frozen.
+  struct Listed {
+    LayerBucket of{};
+    bool frozen = false;
+    bool operator==(const Listed&) const = default;
+  };
+  std::vector<Listed> buckets = {};
   /// When passes use parameters, frozen ones, and gradients: by LayerBucket, without bytes.
   std::array<Life, 3> parameter_uses = {}, frozen_uses = {}, gradient_uses = {};
 

@@ -93,7 +93,8 @@ double kept_messages(const plan::PlanSpec& spec, const ChunkPlace& place, double
 double boundary_of(const std::vector<LayerRun>& layers) {
   double boundary = 0;
   for (const LayerRun& run : layers)
-    if (run.costs->x >= 0) boundary = run.costs->lives[static_cast<std::size_t>(run.costs->x)].bytes;
+    if (const int ends = run.costs->x >= 0 ? run.costs->x : run.costs->y; ends >= 0)
+      boundary = run.costs->lives[static_cast<std::size_t>(ends)].bytes;
   return boundary;
 }
 

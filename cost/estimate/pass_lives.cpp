@@ -245,12 +245,10 @@ class Passes {
   };
   [[nodiscard]] std::vector<Used> buckets_of(const LayerCosts& layer) const {
     std::vector<Used> out;
-    for (const bool frozen : {false, true})
-      for (const LayerBucket of : kLayerBuckets) {
-        const std::int64_t elements = frozen ? layer.frozen_of(of) : layer.elements_of(of);
-        const int shards = spec_.shards_of(of == LayerBucket::experts);
-        if (elements > 0) out.push_back({of, frozen, padded(elements, shards), shards});
-      }
+    for (const auto& [of, frozen] : layer.buckets) {
+      const int shards = spec_.shards_of(of == LayerBucket::experts);
+      out.push_back({of, frozen, padded(frozen ? layer.frozen_of(of) : layer.elements_of(of), shards), shards});
+    }
     return out;
   }
   [[nodiscard]] bool gathers(const Used& bucket) const { return s_.zero() == 3 && bucket.shards > 1; }

@@ -80,6 +80,7 @@ Kept kept_of(const std::vector<Part>& parts, bool received) {
     const LayerCosts& layer = *parts[i].layer;
     add_own(kept, parts[i]);
     const bool first = i == 0, last = i + 1 == parts.size();
+    if (layer.y >= 0) kept.boundary = life(layer, layer.y).bytes;
     if (layer.x >= 0) {
       const Life& x = life(layer, layer.x);
       const auto inner = static_cast<double>(parts[i].count - (first ? 1 : 0));

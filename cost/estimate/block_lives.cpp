@@ -9,11 +9,11 @@
 
 namespace orrery::cost {
 
-ScratchBytes scratch_bytes(std::vector<std::vector<plan::Scratch>> blocks) {
+ScratchBytes scratch_bytes(std::vector<std::vector<plan::Scratch>> blocks, bool packs) {
   ScratchBytes out;
   for (const std::vector<plan::Scratch>& block : blocks)
     out.alive = std::max(out.alive, static_cast<double>(plan::most_alive(block)));
-  out.packed = static_cast<double>(plan::pack_blocks(blocks));
+  if (packs) out.packed = static_cast<double>(plan::pack_blocks(blocks));
   return out;
 }
 

@@ -22,7 +22,8 @@ struct ScratchBytes {
 [[nodiscard]] inline ScratchBytes larger(const ScratchBytes& a, const ScratchBytes& b) {
   return {std::max(a.alive, b.alive), std::max(a.packed, b.packed)};
 }
-[[nodiscard]] ScratchBytes scratch_bytes(std::vector<std::vector<plan::Scratch>> blocks);
+/// Of a class's blocks. `packs`: false leaves `packed` 0, for those who do not ask for it.
+[[nodiscard]] ScratchBytes scratch_bytes(std::vector<std::vector<plan::Scratch>> blocks, bool packs = true);
 
 /// Notes a block's steps in order. Places are numbers: a step's, and between it and its neighbours one more for what
 /// happens right behind it and one for what happens right ahead of it.

@@ -162,7 +162,7 @@ StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const
       m.host += leaving_bytes(chunk, places.back().staying) *
                 static_cast<double>(most_in_flight(spec, stage, c, micro_batches));
     }
-    scratch = larger(scratch, passes.of(chunk, spec, places.back()));
+    scratch = larger(scratch, passes.of(chunk, spec, places.back(), !recipe.stated));
   }
   add_slabs(m, chunks, layers, places, spec, micro_batches, recipe, question);
   // A framework allocates what it needs at the moment; a schedule has an arena.

@@ -28,6 +28,7 @@ std::size_t at(int index) {
 struct Setting {
   const plan::PlanSpec& spec;
   ChunkPlace place;
+  bool packs = true;  ///< false: only what is alive counts
   [[nodiscard]] int zero() const { return plan::zero_of(spec); }
   /// Received and sent tensors live between blocks, not within one.
   [[nodiscard]] bool messages_apart() const {
@@ -44,7 +45,9 @@ struct Setting {
   [[nodiscard]] std::int64_t distinct(std::int64_t count) const {
     const bool elsewhere = parameters_leave() || sums_on_host() || activations_leave();
     if (zero() < 2 && !rounds_early() && !elsewhere) return std::min(count, kDistinctInARow);
-    const std::int64_t enough = kDistinctThatOverlap + (activations_leave() ? place.staying : 0);
+    const std::int64_t staying = activations_leave() ? place.staying : 0;
+    if (!packs) return std::min(count, kDistinctInARow + 2 + (elsewhere ? spec.offload.prefetch : 0) + staying);
+    const std::int64_t enough = kDistinctThatOverlap + staying;
     return count <= enough ? count : enough + (count - enough) % 2;
   }
 };
@@ -398,7 +401,7 @@ ScratchBytes scratch_of(const Layers& layers, const Setting& setting) {
     blocks.push_back(passes.backward(true));
     if (splits) blocks.push_back(passes.weights(true));
   }
-  return scratch_bytes(std::move(blocks));
+  return scratch_bytes(std::move(blocks), setting.packs);
 }
 
 /// Everything that Passes read, as numbers.
@@ -408,7 +411,7 @@ std::vector<std::int64_t> key_of(const Layers& layers, const Setting& s) {
   key.reserve(layers.size() + 24);
   const auto note = [&](auto... values) { (key.push_back(static_cast<std::int64_t>(values)), ...); };
   for (const LayerCosts* layer : layers) note(reinterpret_cast<std::intptr_t>(layer));
-  note(-1, spec.compression.activations, s.messages_apart(), spec.splits_backward(), s.receives(true),
+  note(-1, s.packs, spec.compression.activations, s.messages_apart(), spec.splits_backward(), s.receives(true),
        s.receives(false), s.sends(true), s.sends(false), s.place.staying);
   if (s.zero() < 2 && !s.rounds_early() && !s.parameters_leave() && !s.sums_on_host() && !s.activations_leave())
     return key;
@@ -423,8 +426,8 @@ std::vector<std::int64_t> key_of(const Layers& layers, const Setting& s) {
 }  // namespace
 
 const ScratchBytes& PassMemo::of(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec,
-                                 const ChunkPlace& place) {
-  const Setting setting{spec, place};
+                                 const ChunkPlace& place, bool packs) {
+  const Setting setting{spec, place, packs};
   const Layers few = few_of_many(layers, setting);
   const auto [known, fresh] = known_.try_emplace(key_of(few, setting));
   if (fresh) known->second = scratch_of(few, setting);

@@ -22,9 +22,9 @@ struct ChunkPlace {
 class PassMemo {
  public:
   /// Of all blocks of a chunk: forward, backward, and in a split backward the weights' gradients. `layers`: in forward
-  /// order.
+  /// order. `packs`: as scratch_bytes().
   [[nodiscard]] const ScratchBytes& of(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec,
-                                       const ChunkPlace& place);
+                                       const ChunkPlace& place, bool packs);
 
  private:
   std::map<std::vector<std::int64_t>, ScratchBytes> known_;

@@ -18,7 +18,7 @@ namespace {
 constexpr std::int64_t kDistinctInARow = 3;
 /// Where memory outlives its layer, neighbours alternate between places: packing many is like packing these, or one
 /// more if their number is odd.
-constexpr std::int64_t kDistinctThatOverlap = 8;
+constexpr std::int64_t kDistinctThatOverlap = 12;
 
 std::size_t at(int index) {
   return static_cast<std::size_t>(index);

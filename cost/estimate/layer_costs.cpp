@@ -126,7 +126,10 @@ Pass walk(const std::vector<models::Part>& parts, const models::LayerProgram& pr
       touch(part.tensor, pass.steps++);
       continue;
     }
-    if (part.ops.empty()) continue;
+    if (part.ops.empty()) {
+      if (pass.first_compute < 0 && pass.empty_part < 0) pass.empty_part = pass.steps;
+      continue;
+    }
     const double seconds = pricing.compute_time(part.ops).value;
     (part.recomputed ? pass.recomputed : pass.compute) += seconds;
     const double host = pricing.host_time(part.ops).value;

@@ -35,6 +35,7 @@ struct Pass {
   int tensor_messages = 0;                    ///< those of the tensor group
   int steps = 0;                              ///< schedule steps
   int first_compute = -1, last_compute = -1;  ///< those that compute; -1: none
+  int empty_part = -1;  ///< the step ahead of which a part without operators stands, ahead of all compute; -1: none
   std::vector<Segment> segments = {};
 };
 

@@ -151,7 +151,7 @@ StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const
   const StatesElsewhere elsewhere = states_elsewhere(buckets, spec, ends && spec.head_stage() > 0);
   m.host += elsewhere.host;
   m.nvme += elsewhere.nvme;
-  ScratchBytes scratch = larger(elsewhere.finish, larger(reduction_bytes(buckets, spec), update_bytes(buckets, spec)));
+  ScratchBytes scratch = larger(reduction_bytes(buckets, spec), update_bytes(buckets, spec));
   std::vector<ChunkPlace> places;
   for (int c = 0; c < static_cast<int>(chunks.size()); ++c) {
     const std::vector<LayerRun>& chunk = chunks[static_cast<std::size_t>(c)];
@@ -162,7 +162,7 @@ StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const
       m.host += leaving_bytes(chunk, places.back().staying) *
                 static_cast<double>(most_in_flight(spec, stage, c, micro_batches));
     }
-    scratch = larger(scratch, passes.of(chunk, spec, places.back(), !recipe.stated));
+    scratch = larger(scratch, passes.of(chunk, spec, places.back(), !recipe.stated, elsewhere.finish));
   }
   add_slabs(m, chunks, layers, places, spec, micro_batches, recipe, question);
   // A framework allocates what it needs at the moment; a schedule has an arena.

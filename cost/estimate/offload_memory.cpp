@@ -45,11 +45,11 @@ class Coming {
       block_.live(from, here, bytes);
     before_ = here;
   }
-  [[nodiscard]] ScratchBytes bytes() {
+  [[nodiscard]] std::vector<plan::Scratch> take() {
     const int end = block_.step(true);
     if (changed_ > 0) block_.live(changed_from_, BlockLives::ahead(end), changed_);
     for (const auto& [from, bytes] : staying_) block_.live(from, end, bytes);
-    return scratch_bytes({block_.take()});
+    return block_.take();
   }
 
  private:
@@ -60,7 +60,8 @@ class Coming {
   std::vector<std::pair<int, double>> staying_;
 };
 
-ScratchBytes gradients_come(const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec, bool shares_table) {
+std::vector<plan::Scratch> gradients_come(const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec,
+                                          bool shares_table) {
   Coming coming;
   for (const BucketSize& b : buckets) {
     const plan::Outline outline = plan::reduction_of(b, spec, plan::Reduces::at_the_end);
@@ -71,7 +72,7 @@ ScratchBytes gradients_come(const std::vector<BucketSize>& buckets, const plan::
     if (b.tied && shares_table)
       coming.message(arena_bytes(plan::optimized_of(b, spec), plan::gradient_dtype(spec.precision)), true, left);
   }
-  return coming.bytes();
+  return coming.take();
 }
 
 }  // namespace

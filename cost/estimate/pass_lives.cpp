@@ -111,7 +111,7 @@ class Passes {
       if (k > 0) gather(k - 1, true);
       const std::vector<int> again = recomputes(layer) ? steps_of(layer.recompute) : std::vector<int>{};
       const std::vector<int> places =
-          last ? steps_with(layer, layer.backward, &Life::backward_last, reductions) : steps_of(layer.backward);
+          last ? steps_with(layer, layer.backward, &Life::backward_last, reductions) : steps_that_zero(layer);
       run_over_both(layer, again, places);
       for (int i = 0; i < static_cast<int>(layer.lives.size()); ++i) live_in_backward(k, i, again, places);
       if (layer.dy >= 0) {
@@ -173,6 +173,18 @@ class Passes {
   std::vector<int> steps_of(const Pass& pass) {
     std::vector<int> places;
     for (int s = 0; s < pass.steps; ++s) places.push_back(block_->step(s >= std::max(0, pass.first_compute)));
+    return places;
+  }
+  /// Backward: ZeRO-2's and 3's gradients are zeroed by its first compute step, or by a step that does nothing else.
+  std::vector<int> steps_that_zero(const LayerCosts& layer) {
+    const Pass& pass = layer.backward;
+    zeroed_ = -1;
+    if (s_.zero() < 2 || pass.empty_part < 0) return steps_of(pass);
+    std::vector<int> places;
+    for (int s = 0; s < pass.steps; ++s) {
+      if (s == pass.empty_part) zeroed_ = block_->step(true);
+      places.push_back(block_->step(s >= std::max(0, pass.first_compute)));
+    }
     return places;
   }
   [[nodiscard]] int place_of(const std::vector<int>& places, int step) const {
@@ -355,7 +367,7 @@ class Passes {
       }
       return;
     }
-    const int made = place_of(places, layer.backward.first_compute);
+    const int made = zeroed_ >= 0 ? zeroed_ : place_of(places, layer.backward.first_compute);
     if (!spec_.compresses()) reductions.add_up();
     for (const Used& bucket : buckets_of(layer)) {
       if (bucket.frozen) continue;
@@ -389,10 +401,11 @@ class Passes {
   std::vector<bool> leaving_;
   std::optional<BlockLives> block_;
   std::vector<Gathered> gathered_;
+  int zeroed_ = -1;  ///< the step that zeroes a layer's gradients, if it does nothing else
   int loaded_ = -1;  ///< the step that loads the inputs
 };
 
-ScratchBytes scratch_of(const Layers& layers, const Setting& setting) {
+ScratchBytes scratch_of(const Layers& layers, const Setting& setting, const std::vector<plan::Scratch>& end) {
   Passes passes(layers, setting);
   std::vector<std::vector<plan::Scratch>> blocks = {passes.forward(), passes.backward(false)};
   const bool splits = setting.spec.splits_backward();
@@ -401,6 +414,7 @@ ScratchBytes scratch_of(const Layers& layers, const Setting& setting) {
     blocks.push_back(passes.backward(true));
     if (splits) blocks.push_back(passes.weights(true));
   }
+  if (!end.empty()) blocks.push_back(end);
   return scratch_bytes(std::move(blocks), setting.packs);
 }
 
@@ -425,12 +439,13 @@ std::vector<std::int64_t> key_of(const Layers& layers, const Setting& s) {
 
 }  // namespace
 
-const ScratchBytes& PassMemo::of(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec,
-                                 const ChunkPlace& place, bool packs) {
+ScratchBytes PassMemo::of(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec, const ChunkPlace& place,
+                          bool packs, const std::vector<plan::Scratch>& end) {
   const Setting setting{spec, place, packs};
   const Layers few = few_of_many(layers, setting);
+  if (!end.empty()) return scratch_of(few, setting, end);
   const auto [known, fresh] = known_.try_emplace(key_of(few, setting));
-  if (fresh) known->second = scratch_of(few, setting);
+  if (fresh) known->second = scratch_of(few, setting, {});
   return known->second;
 }
 

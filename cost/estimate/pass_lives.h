@@ -22,9 +22,10 @@ struct ChunkPlace {
 class PassMemo {
  public:
   /// Of all blocks of a chunk: forward, backward, and in a split backward the weights' gradients. `layers`: in forward
-  /// order. `packs`: as scratch_bytes().
-  [[nodiscard]] const ScratchBytes& of(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec,
-                                       const ChunkPlace& place, bool packs);
+  /// order. `packs`: as scratch_bytes(). `end`: what gradients on the host need at the end of the step: messages of
+  /// passes are kept apart from it. Nothing is remembered then.
+  [[nodiscard]] ScratchBytes of(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec,
+                                const ChunkPlace& place, bool packs, const std::vector<plan::Scratch>& end);
 
  private:
   std::map<std::vector<std::int64_t>, ScratchBytes> known_;

@@ -48,6 +48,7 @@ void add_encoding(LayerCosts& costs, const models::LayerProgram& program, const 
     const models::Tensor& t = program.tensors[i];
     if (life_of[i] < 0 || life_of[i] == costs.y || statistic[i] || !crosses(costs, life_of[i])) continue;
     if (t.role == models::TensorRole::tokens || t.role == models::TensorRole::targets) continue;
+    if (t.dtype == DType::int32) continue;  // counts of a message, or places of rows
     const auto sparse = rectified.find(static_cast<int>(i));
     if (lossless && sparse == rectified.end()) continue;
     Life& life = costs.lives[static_cast<std::size_t>(life_of[i])];

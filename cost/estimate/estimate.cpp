@@ -18,6 +18,7 @@
 #include "cost/estimate/memory.h"
 #include "cost/estimate/offload.h"
 #include "cost/estimate/parameter_server.h"
+#include "cost/estimate/pass_lives.h"
 #include "cost/estimate/pass_program.h"
 #include "cost/estimate/pipeline.h"
 #include "cost/estimate/stage_groups.h"
@@ -48,6 +49,7 @@ struct Estimator::Memo {
   /// (replicas, tensor, pipeline, ranks among which ZeRO shards) -> messages of the norm and of the loss
   std::map<std::tuple<int, int, int, int>, std::pair<double, double>> agreements;
   std::optional<StepEnds> ends;
+  PassMemo scratch;  ///< by layers, which are in `layers`
 
   const LayerCosts& layer(LayerKind kind, const plan::PlanSpec& spec, plan::Recompute recompute = plan::Recompute::none,
                           std::int64_t index = 0, int first = 0);
@@ -289,7 +291,7 @@ bool same_layers(const plan::Plan& plan, int stage) {
 
 StageMemory Estimator::Memo::memory(const plan::Plan& plan, int stage, MemoryQuestion question) {
   return stage_memory(chunks(plan, stage), plan.spec(), stage, plan.micro_batches(), pricing->software_memory().value,
-                      pricing->stack().memory, question);
+                      scratch, pricing->stack().memory, question);
 }
 
 /// Bytes of the stage that needs most, and its index.
@@ -297,8 +299,9 @@ std::pair<double, int> Estimator::Memo::worst(const plan::Plan& plan, MemoryQues
   std::pair<double, int> out{0, 0};
   const int last = plan.spec().pipeline - 1;
   for (int s = 0; s <= last; ++s) {
-    // Among equal stages, the earlier one holds more micro-batches.
-    if (s >= 2 && s < last && no_more_layers(plan, s)) continue;
+    // Among equal stages, the earlier one holds more micro-batches, unless they enter at both ends or as a table says.
+    const bool first_holds_most = !plan.spec().mirrors() && plan.spec().order != plan::Order::custom;
+    if (first_holds_most && s >= 2 && s < last && no_more_layers(plan, s)) continue;
     const double bytes = memory(plan, s, question).total();
     if (bytes > out.first) out = {bytes, s};
   }

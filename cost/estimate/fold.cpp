@@ -2,9 +2,11 @@
 #include "cost/estimate/fold.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "base/ensure.h"
+#include "models/operators.h"
 #include "plan/outline/reduction.h"
 #include "plan/outline/turns.h"
 #include "plan/outline/update.h"
@@ -130,60 +132,72 @@ double factor_bytes(const std::vector<BucketSize>& buckets, const plan::PlanSpec
 
 namespace {
 
-/// Lives of temporary memory, from the first item that uses it to the last.
-class Lives {
+/// Temporary memory of the step's end, from the first item that uses it to the last; and parameters that are fetched
+/// from another memory for their update.
+class Ending {
  public:
+  explicit Ending(const plan::PlanSpec& spec)
+      : prefetch_(spec.offload.prefetch),
+        fetches_(spec.offload.parameters != plan::Space::device && spec.offload.optimizer == plan::Space::device) {}
+
   /// One bucket's outline, whose parts run in this order, others' in between. `own`: number of the bucket.
   void run(const Outline& outline, int part, std::size_t own) {
     for (const plan::Item& item : outline.items) {
       if (item.part != part) continue;
-      for (const int operand : {item.source, item.target}) use(outline, operand, own);
-      for (const models::Op& op : item.ops)
-        for (const std::vector<int>* operands : {&op.in, &op.out})
-          for (const int operand : *operands) use(outline, operand, own);
-      ++now_;
+      now_ = block_.step(!item.is_message());
+      if (!item.is_message()) block_.run(now_, now_);
+      for (const int operand : {item.source, item.target}) use(outline, operand, own, true, false);
+      for (const models::Op& op : item.ops) {
+        for (const int operand : op.in) use(outline, operand, own, true, false);
+        for (std::size_t i = 0; i < op.out.size(); ++i) use(outline, op.out[i], own, !models::only_writes(op, i), true);
+      }
     }
   }
 
-  [[nodiscard]] double most() const {
-    std::vector<double> change(now_ + 1, 0);
-    for (const Life& life : lives_) {
-      change[life.first] += life.bytes;
-      change[life.last + 1] -= life.bytes;
-    }
-    double alive = 0, most = 0;
-    for (const double c : change) most = std::max(most, alive += c);
-    return most;
+  [[nodiscard]] ScratchBytes bytes() {
+    for (const Life& life : lives_)
+      life.written ? block_.live_behind(life.first, life.last, life.bytes)
+                   : block_.live(life.first, life.last, life.bytes);
+    return scratch_bytes({block_.take()});
   }
 
  private:
   static constexpr std::size_t kOfStage = ~std::size_t{0};
   struct Life {
     std::size_t own = 0;   ///< bucket, or kOfStage
-    std::size_t slot = 0;  ///< of the bucket's outline; of a stage: its memory
-    std::size_t first = 0, last = 0;
+    std::size_t slot = 0;  ///< of the bucket's outline; of a stage or of parameters: its memory
+    int first = 0, last = 0;
     double bytes = 0;
+    bool written = false;  ///< leaves once it has been written: later uses fetch it anew
   };
 
-  void use(const Outline& outline, int operand, std::size_t own) {
+  void use(const Outline& outline, int operand, std::size_t own, bool reads, bool writes) {
     if (operand < 0) return;
     const plan::Slot& slot = outline.slot_of(operand);
     const bool shared = std::ranges::find(plan::kStageTemporaries, slot.memory) != std::end(plan::kStageTemporaries);
-    if (!shared && slot.memory != Memory::temporary) return;
+    const bool values = slot.memory == Memory::parameters || slot.memory == Memory::parameter_shard;
+    if (!shared && slot.memory != Memory::temporary && !(values && fetches_)) return;
     const std::size_t owner = shared ? kOfStage : own;
-    const auto place = shared ? static_cast<std::size_t>(slot.memory)
-                              : static_cast<std::size_t>(outline.operands[static_cast<std::size_t>(operand)].slot);
-    const double bytes = arena_bytes(slot.elements, slot.dtype);
+    const auto place = shared || values
+                           ? kSlots + static_cast<std::size_t>(slot.memory)
+                           : static_cast<std::size_t>(outline.operands[static_cast<std::size_t>(operand)].slot);
     for (auto life = lives_.rbegin(); life != lives_.rend(); ++life)
       if (life->own == owner && life->slot == place) {
+        if (life->written && life->last != now_) break;
         life->last = now_;
+        life->written = life->written || (values && writes);
         return;
       }
-    lives_.push_back({owner, place, now_, now_, bytes});
+    const int first = values && reads ? block_.fetched(block_.runs() - 1, prefetch_) : now_;
+    lives_.push_back({owner, place, first, now_, arena_bytes(slot.elements, slot.dtype), values && writes});
   }
 
+  static constexpr std::size_t kSlots = std::size_t{1} << 20;  ///< more than an outline ever has
+  int prefetch_;
+  bool fetches_;
+  BlockLives block_;
   std::vector<Life> lives_;
-  std::size_t now_ = 0;
+  int now_ = 0;
 };
 
 /// More equal buckets in a row than this need no more at a time.
@@ -193,42 +207,64 @@ std::int64_t distinct(int parts) {
 
 }  // namespace
 
-double reduction_bytes(const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec) {
-  const plan::Reduces when = spec.reduces_early() ? plan::Reduces::in_the_last_pass : plan::Reduces::at_the_end;
-  double most = 0;
-  if (!plan::reductions_need_memory(spec)) return most;
+namespace {
+
+/// Equal layers, whose buckets follow one another layer by layer: the first of a layer's, and the one behind its last.
+std::vector<std::pair<std::size_t, std::size_t>> layers_of(const std::vector<BucketSize>& buckets) {
+  std::vector<std::pair<std::size_t, std::size_t>> out;
+  for (std::size_t i = 0; i < buckets.size(); ++i)
+    if (i > 0 && buckets[i].experts && !buckets[i - 1].experts && buckets[i].count == buckets[i - 1].count)
+      out.back().second = i + 1;
+    else
+      out.emplace_back(i, i + 1);
+  return out;
+}
+
+}  // namespace
+
+ScratchBytes reduction_bytes(const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec) {
+  ScratchBytes most;
+  const bool elsewhere = spec.reduces_early() || spec.offload.optimizer != plan::Space::device;
+  if (elsewhere || !plan::reductions_need_memory(spec)) return most;
   for (const bool low_rank : {false, true}) {
     if (low_rank ? !spec.low_rank() : spec.low_rank() && spec.plain_steps() == 0) continue;
-    Lives lives;
+    Ending ending(spec);
     std::vector<Outline> outlines;
     outlines.reserve(buckets.size());
-    for (const BucketSize& b : buckets) outlines.push_back(plan::reduction_of(b, spec, when, low_rank));
+    for (const BucketSize& b : buckets)
+      outlines.push_back(plan::reduction_of(b, spec, plan::Reduces::at_the_end, low_rank));
     std::size_t number = 0;
     const auto run = [&](const std::pair<std::size_t, std::size_t>& one, int part) {
-      lives.run(outlines[one.first], part, one.second);
+      ending.run(outlines[one.first], part, one.second);
     };
     plan::Turns<std::pair<std::size_t, std::size_t>, decltype(run)> turns(run);
-    for (std::size_t i = 0; i < buckets.size(); ++i)
-      for (std::int64_t k = 0; k < std::min<std::int64_t>(buckets[i].count, distinct(outlines[i].parts)); ++k)
-        turns.add({i, number++}, outlines[i].parts);
+    for (const auto& [first, end] : layers_of(buckets))
+      for (std::int64_t k = 0; k < std::min<std::int64_t>(buckets[first].count, distinct(outlines[first].parts)); ++k)
+        for (std::size_t i = first; i < end; ++i) turns.add({i, number++}, outlines[i].parts);
     turns.flush();
-    most = std::max(most, lives.most());
+    most = larger(most, ending.bytes());
   }
   return most;
 }
 
-double update_bytes(const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec) {
-  if (!plan::updates_need_memory(spec)) return 0;
+ScratchBytes update_bytes(const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec) {
+  const bool fetches = spec.offload.parameters != plan::Space::device && spec.offload.optimizer == plan::Space::device;
+  if (!fetches && !plan::updates_need_memory(spec)) return {};
   const plan::StageTotals totals = totals_of(buckets, spec);
-  Lives lives;
-  std::size_t number = 0;
+  // Values that a first round reads stay on the device until the last one has written them.
+  const bool stay = fetches && !plan::has_master(spec) && plan::update_rounds(spec) > 1;
+  const std::int64_t distinct = stay      ? std::numeric_limits<std::int64_t>::max()
+                                : fetches ? spec.offload.prefetch + 3
+                                          : 2;
+  Ending ending(spec);
   for (int round = 0; round < plan::update_rounds(spec); ++round) {
+    std::size_t number = 0;
     for (const BucketSize& b : buckets)
-      for (std::int64_t k = 0; k < std::min<std::int64_t>(b.count, 2); ++k)
-        lives.run(plan::update_of(b, totals, spec, round, number == 0), 0, number), ++number;
-    lives.run(plan::agreement_of(totals, spec, round), 0, number++);
+      for (std::int64_t k = 0; k < std::min(b.count, distinct); ++k, ++number)
+        ending.run(plan::update_of(b, totals, spec, round, number == 0), 0, number);
+    ending.run(plan::agreement_of(totals, spec, round), 0, number);
   }
-  return lives.most();
+  return ending.bytes();
 }
 
 }  // namespace orrery::cost

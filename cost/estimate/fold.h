@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "cost/estimate/block_lives.h"
 #include "cost/estimate/memory.h"
 #include "cost/estimate/rank_clock.h"
 #include "cost/estimate/stage_groups.h"
@@ -56,9 +57,9 @@ class Fold {
 /// Bytes of a stage's factors (Adafactor).
 [[nodiscard]] double factor_bytes(const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec);
 
-/// The most bytes of temporary memory at a time while a stage's gradients are reduced behind its passes.
-[[nodiscard]] double reduction_bytes(const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec);
+/// Temporary memory while a stage's gradients are reduced on the device behind its passes.
+[[nodiscard]] ScratchBytes reduction_bytes(const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec);
 /// The same while its parameters are updated and gathered.
-[[nodiscard]] double update_bytes(const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec);
+[[nodiscard]] ScratchBytes update_bytes(const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec);
 
 }  // namespace orrery::cost

@@ -139,7 +139,10 @@ Pass walk(const std::vector<models::Part>& parts, const models::LayerProgram& pr
       touch(part.tensor, pass.steps++);
       continue;
     }
-    if (part.ops.empty()) continue;
+    if (part.ops.empty()) {
+      if (pass.first_compute < 0 && pass.empty_part < 0) pass.empty_part = pass.steps;
+      continue;
+    }
     Segment segment{.seconds = pricing.compute_time(part.ops).value, .host = pricing.host_time(part.ops).value};
     (part.recomputed ? pass.recomputed : pass.compute) += segment.seconds;
     pass.host += segment.host;
@@ -151,7 +154,8 @@ Pass walk(const std::vector<models::Part>& parts, const models::LayerProgram& pr
         segment.shifts = std::max(segment.shifts, ring.use(t, [&](int source) { touch(source, pass.steps); }));
     }
     pass.segments.push_back(segment);
-    ++pass.steps;
+    if (pass.first_compute < 0) pass.first_compute = pass.steps;
+    pass.last_compute = pass.steps++;
   }
   return pass;
 }
@@ -376,6 +380,15 @@ void run_experts_again(LayerCosts& out, const models::LayerProgram& program, con
 
 }  // namespace
 
+Life* LayerCosts::bucket_life(const models::LayerProgram& program, int tensor) {
+  const models::Tensor& used = program.tensors[static_cast<std::size_t>(tensor)];
+  const bool gradient = used.role == models::TensorRole::gradient;
+  if (!gradient && used.role != models::TensorRole::parameter) return nullptr;
+  const models::Tensor& t = gradient ? program.tensors[static_cast<std::size_t>(used.of)] : used;
+  const LayerBucket of = bucket_of(t);
+  return &(gradient ? gradient_uses : t.frozen ? frozen_uses : parameter_uses).at(static_cast<std::size_t>(of));
+}
+
 std::int64_t LayerCosts::zeroed_by_pass(LayerBucket of, std::int64_t elements) const {
   const bool own = of == LayerBucket::own;
   const std::int64_t padding = elements - elements_of(of);
@@ -397,8 +410,7 @@ LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute reco
   for (std::size_t i = 0; i < program.tensors.size(); ++i) {
     const models::Tensor& t = program.tensors[i];
     if (t.role == models::TensorRole::parameter && t.frozen) {
-      const LayerBucket of = t.shared ? LayerBucket::shared : t.expert >= 0 ? LayerBucket::experts : LayerBucket::own;
-      std::int64_t& elements = out.frozen_elements.at(static_cast<std::size_t>(of));
+      std::int64_t& elements = out.frozen_elements.at(static_cast<std::size_t>(bucket_of(t)));
       elements = plan::round_up(elements, alignment) + t.elements();
     } else if (t.role == models::TensorRole::parameter) {
       const bool expert = t.expert >= 0;
@@ -421,12 +433,19 @@ LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute reco
       out.lives.push_back({static_cast<double>(plan::round_up(t.bytes(), plan::kAlignment)), t.role});
     }
   }
+  for (const std::size_t i : plan::parameter_order(program, optimizer)) {
+    const models::Tensor& t = program.tensors[i];
+    const LayerCosts::Listed bucket{bucket_of(t), t.frozen};
+    if (t.role == models::TensorRole::parameter && std::ranges::find(out.buckets, bucket) == out.buckets.end())
+      out.buckets.push_back(bucket);
+  }
   const auto toucher = [&](int Life::*first, int Life::*last) {
     return [&, first, last](int used, int step) {
       const int tensor = models::owner_of(program, used);
-      if (tensor < 0 || life_of[static_cast<std::size_t>(tensor)] < 0) return;
-      Life& life = out.lives[static_cast<std::size_t>(life_of[static_cast<std::size_t>(tensor)])];
-      note(life.*first, life.*last, step);
+      if (tensor < 0) return;
+      const int known = life_of[static_cast<std::size_t>(tensor)];
+      Life* life = known >= 0 ? &out.lives[static_cast<std::size_t>(known)] : out.bucket_life(program, tensor);
+      if (life != nullptr) note(life->*first, life->*last, step);
     };
   };
   out.forward =
@@ -442,7 +461,6 @@ LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute reco
     out.weights = walk(weights, program, -1, pricing, group, toucher(&Life::weights_first, &Life::weights_last));
     divide_last(out, weights, pricing);
   }
-  out.backward_begins_empty = !backward.empty() && !backward.front().is_communication() && backward.front().ops.empty();
   std::set<int> touched;
   find_first_writes(backward, program, touched, out);
   if (split) find_first_writes(weights, program, touched, out);

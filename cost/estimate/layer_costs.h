@@ -41,8 +41,10 @@ struct Pass {
   double exchanges = 0;   ///< the part of these that are all-to-alls
   double message_bytes = 0;
   int message_count = 0;
-  int tensor_messages = 0;  ///< those of the tensor group
-  int steps = 0;            ///< schedule steps
+  int tensor_messages = 0;                    ///< those of the tensor group
+  int steps = 0;                              ///< schedule steps
+  int first_compute = -1, last_compute = -1;  ///< those that compute; -1: none
+  int empty_part = -1;  ///< the step ahead of which a part without operators stands, ahead of all compute; -1: none
   std::vector<Segment> segments = {};
 };
 
@@ -88,10 +90,18 @@ struct LayerCosts {
   std::vector<std::int64_t> own_gaps = {};  ///< elements in each gap between parameters of the own bucket
   double weight_inputs = 0;                 ///< bytes that the weights' gradients read: what remains when W waits for B
   bool backward_reads_parameters = false;
-  bool backward_begins_empty = false;    ///< with a step for what the pass does ahead of a message
   bool reduced_beside = false;           ///< ZeRO-2 and 3: full gradients stay until backward's next layer has run
   std::vector<Life> lives;               ///< tensors that are neither parameters nor their gradients
   int x = -1, y = -1, dy = -1, dx = -1;  ///< into lives
+  /// Its buckets in the order in which lowering lists them, and whether their parameters are frozen.
+  struct Listed {
+    LayerBucket of{};
+    bool frozen = false;
+    bool operator==(const Listed&) const = default;
+  };
+  std::vector<Listed> buckets = {};
+  /// When passes use parameters, frozen ones, and gradients: by LayerBucket, without bytes.
+  std::array<Life, 3> parameter_uses = {}, frozen_uses = {}, gradient_uses = {};
 
   /// How many gradients a pass must zero in a bucket of `elements` elements (own, experts' or tied table's): if the
   /// pass can write gradients and there is at most one gap, only that gap; otherwise all.
@@ -102,6 +112,8 @@ struct LayerCosts {
   [[nodiscard]] std::int64_t elements_of(LayerBucket of) const {
     return of == LayerBucket::own ? own_elements : of == LayerBucket::experts ? expert_elements : shared_elements;
   }
+  /// Of the bucket of a parameter or gradient; nullptr: the tensor is neither.
+  [[nodiscard]] Life* bucket_life(const models::LayerProgram& program, int tensor);
 };
 
 /// Ranks of the groups in which a layer of rank 0 communicates, a single rank if there is no group; and who shares

@@ -16,6 +16,7 @@ namespace orrery::cost {
 struct BucketSize : plan::BucketShape {
   std::int64_t count = 1;  ///< equal buckets in a row
   bool written = false;    ///< its first pass can write gradients (plan/lower/write_first.h)
+  bool tied = false;       ///< the tied table's
 };
 
 /// A run of equal layers of a stage.
@@ -30,10 +31,12 @@ struct LayerRun {
 [[nodiscard]] std::vector<BucketSize> frozen_buckets_of(const std::vector<LayerRun>& layers,
                                                         const plan::PlanSpec& spec);
 
+class PassMemo;  // cost/estimate/pass_lives.h
+
 /// `chunks`: the stage's layers in forward order, by virtual stage. `software`: bytes outside the arena, counted only
 /// for MemoryKind::device.
 [[nodiscard]] StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const plan::PlanSpec& spec,
-                                       int stage, std::int64_t micro_batches, double software,
+                                       int stage, std::int64_t micro_batches, double software, PassMemo& passes,
                                        const MemoryRecipe& recipe = {}, MemoryQuestion question = {});
 
 }  // namespace orrery::cost

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "cost/estimate/block_lives.h"
 #include "cost/estimate/layer_costs.h"
 #include "cost/estimate/memory.h"
 #include "cost/prices/pricing.h"
@@ -42,8 +43,10 @@ struct HostUpdate {
 /// Bytes outside the device that live for the whole run, and the bytes on the device that pass through it.
 struct StatesElsewhere {
   double host = 0, nvme = 0;
-  double finish = 0;  ///< on the device at the end of the step
+  std::vector<plan::Scratch> finish = {};  ///< on the device at the end of the step
 };
-[[nodiscard]] StatesElsewhere states_elsewhere(const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec);
+/// `shares_table`: the stage sums its tied table's gradients with another stage.
+[[nodiscard]] StatesElsewhere states_elsewhere(const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec,
+                                               bool shares_table);
 
 }  // namespace orrery::cost

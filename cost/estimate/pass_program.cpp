@@ -196,7 +196,7 @@ class Passes {
           again, around_.exchange_left, [&](std::size_t s) { before(PassCopies::Part::again, again[s], s); },
           [](std::size_t) {});
       const Zeroing zeroing = zeroed(c);
-      if (zeroing.any && c.backward_begins_empty) {
+      if (zeroing.any && c.backward.empty_part == 0) {
         copies.before(run, PassCopies::Part::own, kNoSegment, std::exchange(first, false));
         out.compute(zeroing.device + around_.pricing.compute_time(plan::Step{}).value, zeroing.host);
       }
@@ -206,7 +206,7 @@ class Passes {
       out.layer(
           own, around_.exchange_left, [&](std::size_t s) { before(PassCopies::Part::own, own[s], s); },
           [&](std::size_t s) { late.behind(s); });
-      if (zeroing.any && !c.backward_begins_empty) add(out.steps(), begin, zeroing);
+      if (zeroing.any && c.backward.empty_part != 0) add(out.steps(), begin, zeroing);
       copies.behind_layer(run);
       if (zero() >= 2) spec_.compresses() ? reduce(turns, c) : reduce(out, copies, run, c, sums, late);
       gathered = next;

@@ -57,7 +57,7 @@ std::vector<std::vector<Move>> programs(const plan::PlanSpec& spec, std::int64_t
 }
 
 /// What a pass has done to a rank's clock before: a full pipeline goes through the same states over and over.
-class PassMemo {
+class PassEffects {
  public:
   static constexpr Ticks kNone = -1;
   struct Effect {
@@ -66,7 +66,7 @@ class PassMemo {
     Ticks waited = kNone, transfer = 0;
   };
 
-  explicit PassMemo(const RankClock::Overlaps& overlaps)
+  explicit PassEffects(const RankClock::Overlaps& overlaps)
       : receives_(overlaps[static_cast<std::size_t>(plan::Stream::pipeline_recv)]) {}
 
   /// `free`: until when the pass may have to wait for what it has sent; `arrived`: its input, or kNone. `really`: runs
@@ -147,7 +147,7 @@ class PassMemo {
 
 class Run {
  public:
-  Run(const PipelineTimes& times, const plan::PlanSpec& spec, std::int64_t micro_batches, PassMemo& memo)
+  Run(const PipelineTimes& times, const plan::PlanSpec& spec, std::int64_t micro_batches, PassEffects& memo)
       : memo_(memo),
         times_(times),
         spec_(spec),
@@ -297,7 +297,7 @@ class Run {
       if (!known && times_.overlaps[static_cast<std::size_t>(plan::Stream::pipeline_recv)]) return false;
       if (known) {
         const auto really = [&] {
-          PassMemo::Effect effect{{}, me.clock.waits};
+          PassEffects::Effect effect{{}, me.clock.waits};
           const Ticks transfer = me.transfer;
           ENSURE(go_on(stage, move, program, effect.waited), "a pass stops whose messages have come");
           for (std::size_t s = 0; s < plan::kStreams; ++s)
@@ -306,16 +306,16 @@ class Run {
           effect.transfer = std::exchange(me.transfer, transfer) - transfer;
           return effect;
         };
-        const PassMemo::Effect effect =
-            memo_.run(me.clock, program, *free, input ? input->end : PassMemo::kNone, really);
-        if (effect.waited != PassMemo::kNone) attend(me, effect.waited);
+        const PassEffects::Effect effect =
+            memo_.run(me.clock, program, *free, input ? input->end : PassEffects::kNone, really);
+        if (effect.waited != PassEffects::kNone) attend(me, effect.waited);
         me.transfer += effect.transfer;
         (forward ? me.late_forward : me.late_backward) += effect.waits.late;
         return end_of_pass(me, move);
       }
     }
     const Ticks late = me.clock.waits.late;
-    Ticks waited = PassMemo::kNone;
+    Ticks waited = PassEffects::kNone;
     const bool passed = go_on(stage, move, program, waited);
     (forward ? me.late_forward : me.late_backward) += me.clock.waits.late - late;
     return passed && end_of_pass(me, move);
@@ -345,7 +345,7 @@ class Run {
     me.step = end;
     if (me.clock.waited < 0) return;
     attend(me, me.clock.waited);
-    if (waited == PassMemo::kNone) waited = me.clock.waited;
+    if (waited == PassEffects::kNone) waited = me.clock.waited;
   }
 
   bool frees(int stage, const Move& move) {
@@ -399,7 +399,7 @@ class Run {
     return moved;
   }
 
-  PassMemo& memo_;
+  PassEffects& memo_;
   const PipelineTimes& times_;
   const plan::PlanSpec& spec_;
   bool splits_;
@@ -426,7 +426,7 @@ PipelineResult pipeline(const PipelineTimes& times, const plan::PlanSpec& spec, 
   const std::int64_t stages = spec.pipeline;
   ENSURE(times.stages.size() == static_cast<std::size_t>(stages) && times.hop.size() + 1 >= times.stages.size(),
          "{} stages with {} hops", times.stages.size(), times.hop.size());
-  PassMemo memo(times.overlaps);
+  PassEffects memo(times.overlaps);
   // A host's lead over one stage's device takes a while to settle.
   constexpr std::int64_t kSettled = 16;
   const std::int64_t filled = stages == 1 ? kSettled : (spec.splits_backward() ? 6 : 4) * stages;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cost/estimate/offload.h"
+#include "cost/estimate/slabs.h"
 #include "plan/schedule/orders.h"
 #include "plan/schedule/place.h"
 
@@ -18,7 +19,7 @@ struct Kept {
   double to_inputs = 0, to_weights = 0, between = 0;  ///< from forward; from the inputs' to the weights' gradients
   double boundary = 0;                                ///< of a message
   bool x_to_weights = false, dy_to_weights = false;   ///< false: freed in the pass before
-  bool x_leaves = false;                              ///< what it received goes to the host, and forward frees it
+  bool x_leaves = false;                              ///< forward frees its input: the host has it, or a part stays
 };
 
 const Life& life(const LayerCosts& layer, int index) {
@@ -72,22 +73,30 @@ void add_own(Kept& kept, const Part& part) {
   }
 }
 
-Kept kept_of(const std::vector<Part>& parts) {
+/// `received`: its input comes in a message, and is not encoded.
+Kept kept_of(const std::vector<Part>& parts, bool received) {
   Kept kept;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const LayerCosts& layer = *parts[i].layer;
     add_own(kept, parts[i]);
     const bool first = i == 0, last = i + 1 == parts.size();
+    if (layer.y >= 0) kept.boundary = life(layer, layer.y).bytes;
     if (layer.x >= 0) {
       const Life& x = life(layer, layer.x);
       const auto inner = static_cast<double>(parts[i].count - (first ? 1 : 0));
       kept.boundary = x.bytes;
-      if (!parts[i].leaves(layer.x))
+      const double again = x.weights_first >= 0 && !waits_for_weights(layer, layer.x) ? x.bytes : 0;
+      if (parts[i].leaves(layer.x)) {
+        kept.between += static_cast<double>(parts[i].count) * again;  // fetched, also what was received
+      } else if (x.encoded > 0) {  // waits in parts, and is whole again from the inputs' gradients on
+        const double whole = first && received ? inner : static_cast<double>(parts[i].count);
+        kept.to_inputs += whole * x.encoded;
+        kept.between += whole * again;
+      } else {
         (x.weights_first >= 0 ? kept.to_weights : kept.to_inputs) += inner * x.bytes;
-      else if (x.weights_first >= 0 && !waits_for_weights(layer, layer.x))
-        kept.between += static_cast<double>(parts[i].count) * x.bytes;  // fetched, also what was received
+      }
       if (first) kept.x_to_weights = x.weights_first >= 0;
-      if (first) kept.x_leaves = parts[i].leaves(layer.x);
+      if (first) kept.x_leaves = parts[i].leaves(layer.x) || (x.encoded > 0 && !received);
     }
     if (layer.dy >= 0) {
       const Life& dy = life(layer, layer.dy);
@@ -99,33 +108,7 @@ Kept kept_of(const std::vector<Part>& parts) {
   return kept;
 }
 
-enum Slab { to_inputs, to_weights, between, received, received_gradient, handed_on, handed_back, slabs };
-
-class Count {
- public:
-  explicit Count(const std::vector<std::int64_t>& sizes)
-      : pool_of_(plan::slab_pools(sizes)), alive_(sizes.size(), 0), most_(alive_), bytes_(alive_) {
-    for (std::size_t i = 0; i < sizes.size(); ++i) {
-      std::int64_t& bytes = bytes_[static_cast<std::size_t>(pool_of_[i])];
-      bytes = std::max(bytes, sizes[i]);
-    }
-  }
-  void change(int chunk, Slab slab, int by) {
-    const auto pool = static_cast<std::size_t>(pool_of_[static_cast<std::size_t>(chunk * slabs + slab)]);
-    alive_[pool] += by;
-    most_[pool] = std::max(most_[pool], alive_[pool]);
-  }
-  [[nodiscard]] double sum() const {
-    double sum = 0;
-    for (std::size_t i = 0; i < most_.size(); ++i)
-      sum += static_cast<double>(most_[i]) * static_cast<double>(bytes_[i]);
-    return sum;
-  }
-
- private:
-  std::vector<int> pool_of_;
-  std::vector<std::int64_t> alive_, most_, bytes_;
-};
+enum Slab : std::uint8_t { to_inputs, to_weights, between, received, received_gradient, handed_on, handed_back, slabs };
 
 }  // namespace
 
@@ -137,7 +120,7 @@ double split_slabs(const std::vector<std::vector<LayerRun>>& chunks, const plan:
   const bool folds = spec.folds() && !spec.mirrors() && stage + 1 == spec.pipeline;
   for (int c = 0; c < static_cast<int>(chunks.size()); ++c) {
     const auto at = static_cast<std::size_t>(c);
-    kept.push_back(kept_of(parts_of(chunks[at], spec, staying[at])));
+    kept.push_back(kept_of(parts_of(chunks[at], spec, staying[at]), spec.receives(stage, c, true)));
     const Kept& k = kept.back();
     const auto if_so = [&](bool there) { return there ? k.boundary : 0.0; };
     for (const double bytes : {k.to_inputs + if_so(spec.sends(stage, c, true)), k.to_weights,
@@ -145,38 +128,41 @@ double split_slabs(const std::vector<std::vector<LayerRun>>& chunks, const plan:
                                if_so(spec.receives(stage, c, false)), if_so(folds && c == 0), if_so(folds && c == 1)})
       sizes.push_back(static_cast<std::int64_t>(bytes));
   }
-  Count count(sizes);
+  SlabCount count(sizes);
+  const auto change = [&](int chunk, Slab slab, int by) {
+    count.change(static_cast<std::size_t>(chunk) * slabs + slab, by);
+  };
   const std::int64_t enough = 4 * spec.pipeline;  // by then the most micro-batches are in flight
   const auto moves = plan::moves_of(spec, std::min(micro_batches, enough));
   for (const plan::Move& move : moves[static_cast<std::size_t>(stage)]) {
     const int c = move.chunk;
     const Kept& k = kept[static_cast<std::size_t>(c)];
     const auto end = [&](Slab slab, bool here) {
-      if (here) count.change(c, slab, -1);
+      if (here) change(c, slab, -1);
     };
     switch (move.kind) {
-      case Kind::receive_activation: count.change(c, received, 1); break;
-      case Kind::receive_gradient: count.change(c, received_gradient, 1); break;
+      case Kind::receive_activation: change(c, received, 1); break;
+      case Kind::receive_gradient: change(c, received_gradient, 1); break;
       case Kind::forward:
-        count.change(c, to_inputs, 1);
-        count.change(c, to_weights, 1);
-        if (folds && c == 0) count.change(0, handed_on, 1);
+        change(c, to_inputs, 1);
+        change(c, to_weights, 1);
+        if (folds && c == 0) change(0, handed_on, 1);
         end(received, spec.receives(stage, c, true) && k.x_leaves);
-        if (folds && c == 1 && k.x_leaves) count.change(0, handed_on, -1);
+        if (folds && c == 1 && k.x_leaves) change(0, handed_on, -1);
         break;
       case Kind::backward:
       case Kind::weights: {
         const bool weights = move.kind == Kind::weights;
         if (!weights) {
-          count.change(c, between, 1);
-          if (folds && c == 1) count.change(1, handed_back, 1);
+          change(c, between, 1);
+          if (folds && c == 1) change(1, handed_back, 1);
         }
-        count.change(c, weights ? to_weights : to_inputs, -1);
-        if (weights) count.change(c, between, -1);
+        change(c, weights ? to_weights : to_inputs, -1);
+        if (weights) change(c, between, -1);
         end(received, spec.receives(stage, c, true) && !k.x_leaves && k.x_to_weights == weights);
         end(received_gradient, spec.receives(stage, c, false) && k.dy_to_weights == weights);
-        if (folds && c == 1 && !k.x_leaves && k.x_to_weights == weights) count.change(0, handed_on, -1);
-        if (folds && c == 0 && k.dy_to_weights == weights) count.change(1, handed_back, -1);
+        if (folds && c == 1 && !k.x_leaves && k.x_to_weights == weights) change(0, handed_on, -1);
+        if (folds && c == 0 && k.dy_to_weights == weights) change(1, handed_back, -1);
         break;
       }
       case Kind::send_activation:

@@ -9,6 +9,7 @@
 #include "base/ensure.h"
 #include "base/index.h"
 #include "plan/schedule/asynchronous.h"
+#include "plan/schedule/pack.h"
 #include "plan/schedule/periods.h"
 
 namespace orrery::plan {
@@ -19,77 +20,6 @@ using base::at;
 
 std::int64_t aligned(std::int64_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
-
-// A buffer that lives within one block, from step `from` to step `to` inclusive.
-struct Interval {
-  int buffer = -1;
-  int from = 0, to = 0;
-  std::int64_t bytes = 0;
-  std::int64_t offset = 0;
-  bool arrives = false;  ///< born by a message that precedes all computation of the block
-  bool leaves = false;  ///< dies at a send after all computation of the block: other blocks begin while it is under way
-  bool fixed = false;   ///< already has its offset
-};
-
-// Puts each interval, in the given order, at the lowest offset free of intervals it meets. Returns the extent.
-template <typename Meets>
-std::int64_t pack_in_order(std::vector<Interval>& intervals, const std::vector<std::size_t>& order, Meets meets) {
-  std::int64_t extent = 0;
-  std::vector<const Interval*> placed;  // by offset
-  const auto insert = [&](const Interval& interval) {
-    extent = std::max(extent, interval.offset + interval.bytes);
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), &interval,
-                                   [](const Interval* a, const Interval* b) { return a->offset < b->offset; }),
-                  &interval);
-  };
-  for (const Interval& interval : intervals)
-    if (interval.fixed) insert(interval);
-  for (std::size_t index : order) {
-    Interval& interval = intervals[index];
-    if (interval.fixed) continue;
-    std::int64_t offset = 0;
-    for (const Interval* other : placed) {
-      if (!meets(interval, *other)) continue;
-      if (offset + interval.bytes <= other->offset) break;
-      offset = std::max(offset, other->offset + other->bytes);
-    }
-    interval.offset = offset;
-    insert(interval);
-  }
-  return extent;
-}
-
-bool meet(const Interval& a, const Interval& b) {
-  return a.from <= b.to && b.from <= a.to;
-}
-
-// Greedy by size (Pisarchyk & Lee 2020, "Efficient Memory Management for Deep Neural Net Inference"); where that leaves
-// holes, also with what lives at the fullest step first, by birth, and by bytes x steps: the best of the four. `least`:
-// bytes alive at that step, a lower bound.
-void pack(std::vector<Interval>& intervals, std::int64_t least, int fullest) {
-  const auto space = [&](std::size_t i) {
-    return static_cast<double>(intervals[i].bytes) * (intervals[i].to - intervals[i].from + 1);
-  };
-  std::int64_t best = -1;
-  std::vector<Interval> best_intervals;
-  const auto there = [&](std::size_t i) { return intervals[i].from <= fullest && fullest <= intervals[i].to; };
-  for (const int by : {0, 1, 2, 3}) {
-    std::vector<std::size_t> order(intervals.size());
-    std::iota(order.begin(), order.end(), std::size_t{0});
-    if (by != 2)
-      std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-        if (by == 1 && there(a) != there(b)) return there(a);
-        return by == 3 ? space(a) > space(b) : intervals[a].bytes > intervals[b].bytes;
-      });
-    const std::int64_t extent = pack_in_order(intervals, order, meet);
-    if (best < 0 || extent < best) {
-      best = extent;
-      best_intervals = intervals;
-    }
-    if (best <= least) break;
-  }
-  intervals = std::move(best_intervals);
 }
 
 // Bytes alive inside one block: the peak, and the change that the block leaves behind for its micro-batch.
@@ -160,50 +90,11 @@ class Placing {
     }
   }
 
-  // A buffer that a block frees by sending is still read when the next block begins, possibly with a receive. Were both
-  // in one place, a ring of stages that send and receive at the same time would wait for itself; elsewhere the receive
-  // would start late. `blocks` are packed independently; where a sender's and a receiver's buffer have come to overlap,
-  // these get places of their own first, and the others are packed around them.
-  void part_messages(std::vector<std::vector<Interval>>& blocks,
-                     const std::vector<std::pair<std::int64_t, int>>& full) {
-    struct Mine {
-      std::size_t block, index;
-    };
-    std::vector<Mine> which;
-    std::vector<Interval> ends;
-    for (std::size_t b = 0; b < blocks.size(); ++b)
-      for (std::size_t i = 0; i < blocks[b].size(); ++i)
-        if (blocks[b][i].arrives || blocks[b][i].leaves) which.push_back({b, i}), ends.push_back(blocks[b][i]);
-    const auto apart = [](const Interval& a, const Interval& b) {
-      return a.offset + a.bytes <= b.offset || b.offset + b.bytes <= a.offset;
-    };
-    const bool together = std::any_of(ends.begin(), ends.end(), [&](const Interval& a) {
-      return a.leaves &&
-             std::any_of(ends.begin(), ends.end(), [&](const Interval& b) { return b.arrives && !apart(a, b); });
-    });
-    if (!together) return;
-    std::vector<std::size_t> order(ends.size());
-    std::iota(order.begin(), order.end(), std::size_t{0});
-    std::stable_sort(order.begin(), order.end(),
-                     [&](std::size_t a, std::size_t b) { return ends[a].bytes > ends[b].bytes; });
-    const auto one_of = [&](const Interval& interval) { return which[at(static_cast<int>(&interval - ends.data()))]; };
-    pack_in_order(ends, order, [&](const Interval& a, const Interval& b) {
-      return (a.leaves && b.arrives) || (a.arrives && b.leaves) || (one_of(a).block == one_of(b).block && meet(a, b));
-    });
-    for (std::size_t i = 0; i < ends.size(); ++i) {
-      Interval& interval = blocks[which[i].block][which[i].index];
-      interval.offset = ends[i].offset;
-      interval.fixed = true;
-    }
-    for (std::size_t b = 0; b < blocks.size(); ++b) pack(blocks[b], full[b].first, full[b].second);
-  }
-
   void blocks() {
     in_block_.assign(class_.buffers.size(), 0);
-    std::vector<std::vector<Interval>> all;
-    std::vector<std::pair<std::int64_t, int>> full;  // by block: most bytes that live only within it, and where
+    std::vector<std::vector<Scratch>> all;
     for (const Block& block : class_.blocks) {
-      std::vector<Interval>& intervals = all.emplace_back();
+      std::vector<Scratch>& within = all.emplace_back();
       std::map<int, std::size_t> open;
       const auto computes = [](const Step& step) { return step.kind == StepKind::compute; };
       const int first =
@@ -211,8 +102,7 @@ class Placing {
       const int last =
           static_cast<int>(block.steps.rend() - std::find_if(block.steps.rbegin(), block.steps.rend(), computes)) - 1;
       Profile profile;
-      int fullest = 0;
-      std::int64_t live = 0, within = 0, most = 0;  // within: in buffers that live only within the block
+      std::int64_t live = 0;
       for (int s = 0; s < static_cast<int>(block.steps.size()); ++s) {
         const Step& step = block.steps[at(s)];
         for (int index : step.births) {
@@ -220,11 +110,9 @@ class Placing {
           live += bytes(index);
           profile.change += crosses(index) ? bytes(index) : 0;
           if (crosses(index)) continue;
-          within += bytes(index);
-          if (within > most) most = within, fullest = s;
-          open[index] = intervals.size();
-          intervals.push_back({index, s, static_cast<int>(block.steps.size()), bytes(index)});
-          intervals.back().arrives = s < first;
+          open[index] = within.size();
+          within.push_back({index, s, static_cast<int>(block.steps.size()), bytes(index)});
+          within.back().arrives = s < first;
         }
         if (live > profile.peak) profile.peak = live, profile.peak_step = s;
         for (int index : step.deaths) {
@@ -232,21 +120,15 @@ class Placing {
           live -= bytes(index);
           profile.change -= crosses(index) ? bytes(index) : 0;
           if (crosses(index)) continue;
-          within -= bytes(index);
-          intervals[open.at(index)].to = s;
-          intervals[open.at(index)].leaves = s > last && step.kind == StepKind::send;
+          within[open.at(index)].to = s;
+          within[open.at(index)].leaves = s > last && step.kind == StepKind::send;
         }
       }
-      pack(intervals, most, fullest);
-      full.emplace_back(most, fullest);
       profiles_.push_back(profile);
     }
-    part_messages(all, full);
-    for (const std::vector<Interval>& intervals : all)
-      for (const Interval& interval : intervals) {
-        in_block_[at(interval.buffer)] = interval.offset;
-        scratch_ = std::max(scratch_, interval.offset + interval.bytes);
-      }
+    scratch_ = pack_blocks(all);
+    for (const std::vector<Scratch>& within : all)
+      for (const Scratch& one : within) in_block_[at(one.buffer)] = one.offset;
   }
 
   // Regions, from the start: persistent, scratch of the running block, pools of slabs. Buffers that live across steps

@@ -37,13 +37,13 @@ TEST(ReductionBytes, OfBucketsOneBehindTheOtherAreThoseOfTwo) {
   BucketSize bucket;
   bucket.elements = 4096, bucket.shard = 2048;
   const double half = arena_bytes(4096, models::DType::bf16);
-  EXPECT_EQ(reduction_bytes({bucket}, spec), 2 * half);
+  EXPECT_EQ(reduction_bytes({bucket}, spec).packed, 2 * half);
   bucket.count = 8;
-  EXPECT_EQ(reduction_bytes({bucket}, spec), 3 * half) << "the one before waits to be widened";
+  EXPECT_EQ(reduction_bytes({bucket}, spec).packed, 3 * half) << "the one before waits to be widened";
   spec.compression.gradients = plan::GradientCompression::none;
-  EXPECT_EQ(reduction_bytes({bucket}, spec), 0) << "in place";
+  EXPECT_EQ(reduction_bytes({bucket}, spec).packed, 0) << "in place";
   spec.zero_stage = 1;
-  EXPECT_EQ(reduction_bytes({bucket}, spec), arena_bytes(2048, models::DType::fp32)) << "one shard at a time";
+  EXPECT_EQ(reduction_bytes({bucket}, spec).packed, arena_bytes(2048, models::DType::fp32)) << "one shard at a time";
 }
 
 TEST(StateBytes, AreOfMastersMomentsAndNothingThatThePlanLacks) {

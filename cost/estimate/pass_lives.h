@@ -1,0 +1,34 @@
+#pragma once
+/// Memory that lives only within a stage's passes, laid out as lowering lays them out (plan/lower/lower.cpp) but with
+/// few of many equal layers.
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "cost/estimate/block_lives.h"
+#include "cost/estimate/memory.h"
+#include "plan/spec/plan.h"
+
+namespace orrery::cost {
+
+/// A chunk of a stage's layers. `staying`: number of blocks at its top that keep on the device what others send to the
+/// host (offload.h).
+struct ChunkPlace {
+  int stage = 0, chunk = 0;
+  std::int64_t staying = 0;
+};
+
+/// Scratch memory by what it depends on, so that plans which differ in nothing else share it.
+class PassMemo {
+ public:
+  /// Of all blocks of a chunk: forward, backward, and in a split backward the weights' gradients. `layers`: in forward
+  /// order. `packs`: as scratch_bytes(). `end`: what gradients on the host need at the end of the step: messages of
+  /// passes are kept apart from it. Nothing is remembered then.
+  [[nodiscard]] ScratchBytes of(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec,
+                                const ChunkPlace& place, bool packs, const std::vector<plan::Scratch>& end);
+
+ private:
+  std::map<std::vector<std::int64_t>, ScratchBytes> known_;
+};
+
+}  // namespace orrery::cost

@@ -172,7 +172,7 @@ double exchange_left(const Pricing& pricing, const plan::Schedule& schedule, con
 }
 
 std::int64_t value_size(const plan::RankClass& stage, const plan::Step& step) {
-  return models::size_of(stage.buffers[static_cast<std::size_t>(step.target.buffer)].dtype);
+  return models::size_of(stage.buffers[step.target.buffer].dtype);
 }
 
 }  // namespace orrery::cost

@@ -37,7 +37,7 @@ void pool_tallies(ClassBuilder& build, const Groups& groups, const RankClass& ra
                        build.whole(rank_class.pooled), build.whole(rank_class.pooled), -1, -1);
 }
 
-std::vector<Op> squares_of(ClassBuilder& build, const Groups& groups, const PlanSpec& spec, int b, int into) {
+std::vector<Op> squares_of(ClassBuilder& build, const Groups& groups, const PlanSpec& spec, int b, BufferId into) {
   OutlinedBucket bound = outlined(build, b);
   buffer_of(bound, Memory::norm_squared) = into;
   return OutlineWriter(build, groups, squared(*ShapeOf(build.bucket(b), spec), spec), bound).operators(0);
@@ -78,7 +78,7 @@ class Finish {
     }
     clip();
     lower_update(build_, groups_, spec_, coefficient_);
-    if (build_.result().tally >= 0) balance();
+    if (build_.result().tally.exists()) balance();
     report();
   }
 
@@ -145,13 +145,13 @@ class Finish {
     // Replicas with whole gradients have the same ones, except those of their own experts.
     const bool apart = zero_ == 0 && groups_.folds;
     std::vector<Op> squares;
-    const auto square = [&](int b, int into) {
+    const auto square = [&](int b, BufferId into) {
       for (Op& op : squares_of(build_, groups_, spec_, b, into)) squares.push_back(std::move(op));
     };
     const std::vector<Bucket>& buckets = build_.result().buckets;
     const auto count = static_cast<int>(buckets.size());
     if (apart) {
-      const int of_experts = build_.buffer("norm_squared.experts", Purpose::communication, DType::fp32, 1);
+      const BufferId of_experts = build_.buffer("norm_squared.experts", Purpose::communication, DType::fp32, 1);
       squares.push_back(build_.zero_of(of_experts));
       for (int b = 0; b < count; ++b)
         if (buckets[at(b)].experts && !buckets[at(b)].frozen) square(b, of_experts);
@@ -175,24 +175,24 @@ class Finish {
     if (spec_.asynchronous() && shares_table())
       build_.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, groups_.embedding,
                         build_.whole(norm_squared_), build_.whole(norm_squared_), -1, -1);
-    const int scaling = build_.result().scaling;
+    const BufferId scaling = build_.result().scaling;
     std::vector<int> in = {build_.view(build_.whole(norm_squared_))};
     std::vector<Op> ops;
-    if (scaling >= 0) {
+    if (scaling) {
       agree_on_overflow(scaling);
       in.push_back(build_.view(build_.whole(scaling)));
     }
     ops.push_back(build_.flat(
         OpKind::clip_coefficient, DType::fp32, 1, std::move(in),
         {build_.view(build_.whole(build_.result().gradient_norm)), build_.view(build_.whole(coefficient_))}));
-    if (scaling >= 0)  // the coefficient has removed the old scale; the next step uses the new one
+    if (scaling)  // the coefficient has removed the old scale; the next step uses the new one
       ops.push_back(build_.flat(OpKind::loss_scale, DType::fp32, 4, {}, {build_.view(build_.whole(scaling))}));
     build_.compute(Phase::optimizer, -1, "clip", std::move(ops));
   }
 
   // All must agree whether to skip the step. Ranks that have summed one norm read the same value. Replicas or
   // sub-groups that each have the norm of their own copy of the gradients ask one another.
-  void agree_on_overflow(int scaling) {
+  void agree_on_overflow(BufferId scaling) {
     const View flag{scaling, 3, 1};
     build_.compute(Phase::optimizer, -1, "overflow",
                    {build_.flat(OpKind::overflow, DType::fp32, 1, {build_.view(build_.whole(norm_squared_))},
@@ -206,7 +206,8 @@ class Finish {
   const Groups& groups_;
   const PlanSpec& spec_;
   const models::Model& model_;
-  int zero_, stage_, shared_, norm_squared_, coefficient_;
+  int zero_, stage_, shared_;
+  BufferId norm_squared_, coefficient_;
 };
 
 }  // namespace

@@ -28,7 +28,7 @@ plan::Schedule schedule() {
   reduce.kind = plan::StepKind::collective;
   reduce.stream = plan::Stream::data;
   reduce.group = 0;
-  reduce.source = reduce.target = {0, 0, 1};
+  reduce.source = reduce.target = {plan::BufferId(0), 0, 1};
   c.blocks = {{"all", {compute, reduce}}};
   c.program = {{0, -1}};
   s.classes = {c};

@@ -75,8 +75,8 @@ TEST(SixteenBitGradients, AreAddedUpInThirtyTwoBitsOnEverySplit) {
     const Schedule schedule = lower(samples::make(spec));
     for (const RankClass& c : schedule.classes)
       for (const Bucket& b : c.buckets) {
-        const int buffer = b.gradients >= 0 ? b.gradients : b.gradient_shard;
-        EXPECT_EQ(c.buffers[static_cast<std::size_t>(buffer)].dtype, DType::fp32) << name << ": over micro-batches";
+        const BufferId buffer = b.gradients.exists() ? b.gradients : b.gradient_shard;
+        EXPECT_EQ(c.buffers[buffer].dtype, DType::fp32) << name << ": over micro-batches";
         std::int64_t added = 0;
         for (const Entry& entry : c.program)
           for (const Step& step : c.blocks[static_cast<std::size_t>(entry.block)].steps)
@@ -127,7 +127,7 @@ TEST(PowerSgd, SendsPAndQOfEachMatrixAndTheRestWhole) {
   const RankClass& c = schedule.classes.front();
   std::int64_t bytes = 0;
   for (const Bucket& bucket : c.buckets) {
-    if (bucket.error < 0) {
+    if (!bucket.error) {
       bytes += 2 * 4 * bucket.elements;
       continue;
     }
@@ -142,8 +142,8 @@ TEST(PowerSgd, SendsPAndQOfEachMatrixAndTheRestWhole) {
       (void)place_matrix(sizes, matrix, spec.compression);
     }
     bytes += 2 * 4 * (sizes.p + sizes.q + sizes.rest);
-    EXPECT_EQ(c.buffers[static_cast<std::size_t>(bucket.error)].elements, sizes.error);
-    EXPECT_TRUE(c.buffers[static_cast<std::size_t>(bucket.error)].persistent);
+    EXPECT_EQ(c.buffers[bucket.error].elements, sizes.error);
+    EXPECT_TRUE(c.buffers[bucket.error].persistent);
   }
   EXPECT_EQ(sent(c, group_named(schedule, "data")), bytes);
   spec.compression = {};
@@ -174,7 +174,7 @@ TEST(PowerSgd, IsSoundOnEverySplitThatItAllows) {
     // Each replica's error begins with its own gradients and ends without what was sent.
     for (const RankClass& c : schedule.classes)
       for (const Bucket& b : c.buckets) {
-        if (b.error < 0) continue;
+        if (!b.error) continue;
         int added = 0, taken = 0;
         for (const Entry& entry : c.program)
           for (const Step& step : c.blocks[static_cast<std::size_t>(entry.block)].steps)
@@ -416,8 +416,8 @@ TEST(EncodedActivations, WaitInTheBitsThatAreAskedForAndNoStatisticIsTouched) {
         for (const models::Op& op : step.ops) {
           if (op.kind != OpKind::encode) continue;
           EXPECT_EQ(op.k, bits);
-          const Buffer& from = c.buffers[static_cast<std::size_t>(c.views[static_cast<std::size_t>(op.in[0])].buffer)];
-          const Buffer& to = c.buffers[static_cast<std::size_t>(c.views[static_cast<std::size_t>(op.out[0])].buffer)];
+          const Buffer& from = c.buffers[c.views[static_cast<std::size_t>(op.in[0])].buffer];
+          const Buffer& to = c.buffers[c.views[static_cast<std::size_t>(op.out[0])].buffer];
           EXPECT_FALSE(from.per_micro_batch) << from.name;
           EXPECT_EQ(from.name.find("mean"), std::string::npos);
           EXPECT_EQ(from.name.find("rstd"), std::string::npos);

@@ -158,9 +158,9 @@ TEST(LoweredOptimizer, EightBitShardsEndWithABlockAndTablesOfTheInputKeepThirtyT
   const RankClass& c = schedule.classes[0];
   for (const Bucket& bucket : c.buckets) {
     EXPECT_EQ(bucket.shard_elements() % models::kQuantisedBlock, 0) << bucket.name;
-    const bool bytes = c.buffers[static_cast<std::size_t>(bucket.first_moment)].dtype == DType::uint8;
+    const bool bytes = c.buffers[bucket.first_moment].dtype == DType::uint8;
     EXPECT_EQ(bytes, !bucket.embedding) << bucket.name;
-    EXPECT_EQ(bytes, bucket.first_scale >= 0) << bucket.name;
+    EXPECT_EQ(bytes, bucket.first_scale.exists()) << bucket.name;
     for (const ParameterRange& range : bucket.ranges)
       if (range.name.find(".k.") == std::string::npos && range.name.find(".v.") == std::string::npos) {
         EXPECT_EQ(range.offset % models::kQuantisedBlock, 0) << range.name;

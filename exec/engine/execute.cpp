@@ -93,8 +93,7 @@ void Executor::make_groups() {
       for (const plan::Step& step : block.steps) {
         if (step.kind != plan::StepKind::collective) continue;
         const auto key = std::make_pair(step.group, step.stream);
-        if (groups_.count(key) == 0)
-          groups_[key] = transport_.make_group(schedule_.groups[static_cast<std::size_t>(step.group)]);
+        if (groups_.count(key) == 0) groups_[key] = transport_.make_group(schedule_.groups[step.group]);
       }
 }
 

@@ -271,8 +271,8 @@ class Executor {
   std::int64_t steady_from_ = 0;  ///< training step from which spans are kept: they come from steps of one kind
   Arena arena_;
   CopyEngines copies_;
-  std::map<std::pair<int, plan::Stream>, GroupId> groups_;  ///< a communicator for each group and stream
-  std::map<int, std::vector<ElementRange>> ranges_;         ///< one communicator per group and stream
+  std::map<std::pair<plan::GroupId, plan::Stream>, GroupId> groups_;  ///< a communicator for each group and stream
+  std::map<int, std::vector<ElementRange>> ranges_;                   ///< one communicator per group and stream
   plan::StepRef optimizer_;    ///< the first step that updates a parameter; entry -1 when there is none
   std::deque<RawSpan> spans_;  ///< a message in flight writes to its own span while others are added
   std::vector<IterationRecord> iterations_;

@@ -191,7 +191,7 @@ Communication::Start Executor::starter(const plan::Step& step, const Instance& o
       };
     case plan::CollectiveKind::all_to_all: {
       if (step.counted.any()) return counted_exchange(step, of, group);
-      const std::int64_t members = schedule_.groups[static_cast<std::size_t>(step.group)].size();
+      const std::int64_t members = schedule_.groups[step.group].size();
       return [this, what, group, dtype, from, to, n = source.elements / members](const Points& behind) {
         transport_.prepare({behind, what});
         return transport_.all_to_all(group, dtype, from, to, n);
@@ -207,7 +207,7 @@ Communication::Start Executor::counted_exchange(const plan::Step& step, const In
   const std::byte* from = address(step.source, of);
   std::byte* to = address(step.target, of);
   const models::DType dtype = class_.buffers[step.source.buffer].dtype;
-  const std::int64_t members = schedule_.groups[static_cast<std::size_t>(step.group)].size();
+  const std::int64_t members = schedule_.groups[step.group].size();
   const std::int64_t slot = step.source.elements / members;
   const std::string what = transport_.queues() ? summary(step, of) : std::string();
   // Found now: the step may be the last that uses them, and start when it has been left.
@@ -307,7 +307,7 @@ void Executor::queue_counts(const plan::Counted& counted, const CountsAt& known,
 }
 
 Executor::Ring Executor::ring_of(const plan::Step& step) const {
-  const std::vector<int> members = schedule_.groups[static_cast<std::size_t>(step.group)].members(transport_.rank());
+  const std::vector<int> members = schedule_.groups[step.group].members(transport_.rank());
   const auto own = std::find(members.begin(), members.end(), transport_.rank());
   ENSURE(own != members.end(), "rank {} is in no such ring", transport_.rank());
   const std::size_t at = static_cast<std::size_t>(own - members.begin()), n = members.size();
@@ -318,7 +318,7 @@ Executor::Ring Executor::ring_of(const plan::Step& step) const {
 std::string Executor::summary(const plan::Step& step, const Instance& of) const {
   if (step.kind == plan::StepKind::collective)
     return fmt::format("{} over group \"{}\", training step {}, micro-batch {}", plan::name_of(step.collective),
-                       schedule_.groups[static_cast<std::size_t>(step.group)].name, current_iteration_, of.micro_batch);
+                       schedule_.groups[step.group].name, current_iteration_, of.micro_batch);
   return fmt::format("{} {} rank {}, training step {}, micro-batch {}", plan::name_of(step.kind),
                      step.kind == plan::StepKind::send ? "to" : "from",
                      transport_.rank() + step.peer * schedule_.spec.ranks_per_stage(), current_iteration_,
@@ -342,8 +342,7 @@ std::string Executor::what_of(const plan::Step& step) const {
   const plan::View& view = step.kind == plan::StepKind::send ? step.source : step.target;
   std::string text;
   if (step.kind == plan::StepKind::collective)
-    text = fmt::format("{} over group \"{}\"", plan::name_of(step.collective),
-                       schedule_.groups[static_cast<std::size_t>(step.group)].name);
+    text = fmt::format("{} over group \"{}\"", plan::name_of(step.collective), schedule_.groups[step.group].name);
   else if (step.kind == plan::StepKind::copy)
     text = fmt::format("copy {}", plan::name_of(step.stream));
   else

@@ -15,7 +15,7 @@
 
 namespace orrery::exec {
 
-/// A process group of this rank. All ranks make groups together, in the order of Schedule::groups.
+/// A process group of this rank (plan::GroupId is one of the schedule). All ranks make groups together, in one order.
 using GroupId = int;
 
 /// What the next operation is told besides its operands.

@@ -43,7 +43,7 @@ Step& ClassBuilder::compute(Phase phase, std::int32_t layer, std::string part, s
   return push(std::move(step));
 }
 
-Step& ClassBuilder::collective(Phase phase, Stream stream, CollectiveKind kind, int group, View source, View target,
+Step& ClassBuilder::collective(Phase phase, Stream stream, CollectiveKind kind, GroupId group, View source, View target,
                                std::int32_t layer, std::int32_t bucket, Reduce reduce) {
   Step step{.kind = StepKind::collective, .stream = stream, .phase = phase, .layer = layer, .bucket = bucket};
   step.part = name_of(kind);
@@ -57,7 +57,7 @@ Step& ClassBuilder::collective(Phase phase, Stream stream, CollectiveKind kind, 
   return push(std::move(step));
 }
 
-Step& ClassBuilder::exchange(Phase phase, Stream stream, int group, View source, View target, std::int32_t layer,
+Step& ClassBuilder::exchange(Phase phase, Stream stream, GroupId group, View source, View target, std::int32_t layer,
                              const Counted& counted) {
   Step& step = collective(phase, stream, CollectiveKind::all_to_all, group, source, target, layer, -1);
   step.counted = counted;

@@ -31,8 +31,8 @@ void pool_tallies(ClassBuilder& build, const Groups& groups, const RankClass& ra
                       {build.view(build.whole(rank_class.pooled))});
   sum.n = std::max<std::int64_t>(1, static_cast<std::int64_t>(rank_class.expert_layers.size()));
   build.compute(Phase::reporting, -1, "pool_tallies", {std::move(sum)});
-  for (const int group : {groups.loss, groups.counts})
-    if (group >= 0)
+  for (const GroupId group : {groups.loss, groups.counts})
+    if (group)
       build.collective(Phase::reporting, Stream::data, CollectiveKind::all_reduce, group,
                        build.whole(rank_class.pooled), build.whole(rank_class.pooled), -1, -1);
 }
@@ -83,7 +83,7 @@ class Finish {
   }
 
   void report() {
-    if (groups_.loss >= 0 && (!spec_.asynchronous() || stage_ == spec_.head_stage()))
+    if (groups_.loss && (!spec_.asynchronous() || stage_ == spec_.head_stage()))
       build_.collective(Phase::reporting, Stream::data, CollectiveKind::all_reduce, groups_.loss,
                         build_.whole(build_.result().loss), build_.whole(build_.result().loss), -1, -1);
   }
@@ -99,8 +99,8 @@ class Finish {
     losses.n = spec_.batch * spec_.sequence * experts.layers_of(model_.layers);
     build_.compute(Phase::reporting, -1, "balance_losses", {std::move(losses)});
     if (c.expert_layers.empty()) return;
-    for (const int group : {groups_.data, groups_.copies, groups_.counts})
-      if (group >= 0)
+    for (const GroupId group : {groups_.data, groups_.copies, groups_.counts})
+      if (group)
         build_.collective(Phase::reporting, Stream::data, CollectiveKind::all_reduce, group, build_.whole(c.tally),
                           build_.whole(c.tally), -1, -1);
     if (experts.bias_rate > 0 && !model_.lora.any()) move_biases();
@@ -121,7 +121,7 @@ class Finish {
   }
 
   bool shares_table() const {
-    return groups_.embedding >= 0 && shared_ >= 0 && !build_.bucket(shared_).frozen &&
+    return groups_.embedding && shared_ >= 0 && !build_.bucket(shared_).frozen &&
            (stage_ == 0 || stage_ == spec_.head_stage());
   }
   void compress_gradients() {
@@ -157,7 +157,7 @@ class Finish {
         if (buckets[at(b)].experts && !buckets[at(b)].frozen) square(b, of_experts);
       build_.compute(Phase::optimizer, -1, "norm", std::move(squares));
       squares.clear();
-      if (groups_.expert >= 0)
+      if (groups_.expert)
         build_.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, groups_.expert,
                           build_.whole(of_experts), build_.whole(of_experts), -1, -1);
       squares.push_back(build_.flat(OpKind::add_scaled, DType::fp32, 1, {build_.view(build_.whole(of_experts))},
@@ -168,7 +168,7 @@ class Finish {
     for (int b = 0; b < count; ++b)
       if (!buckets[at(b)].frozen && (!apart || !buckets[at(b)].experts)) square(b, norm_squared_);
     build_.compute(Phase::optimizer, -1, "norm", std::move(squares));
-    if (groups_.norm >= 0)
+    if (groups_.norm)
       build_.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, groups_.norm,
                         build_.whole(norm_squared_), build_.whole(norm_squared_), -1, -1);
     // Stages that clip by their own norms use one norm if they share a table; otherwise its copies would drift apart.
@@ -197,7 +197,7 @@ class Finish {
     build_.compute(Phase::optimizer, -1, "overflow",
                    {build_.flat(OpKind::overflow, DType::fp32, 1, {build_.view(build_.whole(norm_squared_))},
                                 {build_.view(flag)})});
-    if (const int others = zero_ == 0 ? groups_.data : groups_.copies; others >= 0)
+    if (const GroupId others = zero_ == 0 ? groups_.data : groups_.copies)
       build_.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, others, flag, flag, -1, -1,
                         Reduce::maximum);
   }

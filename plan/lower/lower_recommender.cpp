@@ -28,7 +28,7 @@ namespace {
 class RecommenderLowering {
  public:
   RecommenderLowering(const Plan& plan, const LowerOptions& options, const RecommenderHabits& habits,
-                      const TableLayout& layout, int data, const TableGroups& groups)
+                      const TableLayout& layout, GroupId data, const TableGroups& groups)
       : plan_(plan),
         spec_(plan.spec()),
         options_(options),
@@ -362,7 +362,7 @@ class RecommenderLowering {
     bottom_backward(dbottom);
     reduce(0);
     if (!layout_.replicated.empty()) reduce(2);
-    if (lookups_ && data_ >= 0 && !served_) {
+    if (lookups_ && data_ && !served_) {
       const View v = build_.whole(lookups_);
       build_.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_reduce, data_, v, v, -1, -1);
     }
@@ -428,7 +428,7 @@ class RecommenderLowering {
   }
 
   void reduce(int bucket) {
-    if (data_ < 0 || served_) return;
+    if (!data_ || served_) return;
     const View v = build_.whole(build_.bucket(bucket).gradients);
     build_.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_reduce, data_, v, v, -1, bucket);
   }
@@ -495,7 +495,7 @@ class RecommenderLowering {
   const RecommenderHabits habits_;
   const models::Recommender& model_;
   const TableLayout& layout_;
-  int data_, tables_;  ///< groups of all ranks; -1: alone
+  GroupId data_, tables_;  ///< of all ranks; none: alone
   std::int64_t n_, width_, vectors_;
   DType type_;    ///< of values between the input and the loss
   DType stored_;  ///< of tables
@@ -530,11 +530,9 @@ Schedule lower_recommender(const Plan& plan, const LowerOptions& options, const 
   schedule.spec = plan.spec();
   schedule.tables = std::make_shared<const TableLayout>(
       make_table_layout(*plan.model().recommender, plan.spec(), plan.cluster().devices_per_node));
-  int data = -1;
-  if (plan.spec().data > 1) {
-    data = 0;
-    schedule.groups.push_back({.name = "data", .dimensions = {{.stride = 1, .size = plan.spec().data}}});
-  }
+  GroupId data;
+  if (plan.spec().data > 1)
+    data = schedule.groups.append({.name = "data", .dimensions = {{.stride = 1, .size = plan.spec().data}}});
   const TableGroups groups = add_table_groups(schedule.groups, *schedule.tables);
   schedule.classes.push_back(RecommenderLowering(plan, options, habits, *schedule.tables, data, groups).build());
   return schedule;

@@ -99,7 +99,7 @@ void lower_served(const StepEnd& end) {
   }
   build.compute(Phase::optimizer, -1, "norm", std::move(squares));
   const View norm = build.whole(end.norm_squared);
-  if (groups.tensor >= 0)
+  if (groups.tensor)
     build.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, groups.tensor, norm, norm, -1, -1);
   build.compute(
       Phase::optimizer, -1, "clip",

@@ -16,7 +16,7 @@ using models::OpKind;
 
 class Partition {
  public:
-  Partition(RankClass& rank_class, int tensor, int group)
+  Partition(RankClass& rank_class, int tensor, GroupId group)
       : class_(rank_class), tensor_(tensor), group_(group), rewrite_(rank_class) {}
 
   void run() {
@@ -99,13 +99,14 @@ class Partition {
   }
 
   RankClass& class_;
-  int tensor_, group_;
+  int tensor_;
+  GroupId group_;
   Rewrite rewrite_;
 };
 
 }  // namespace
 
-void partition_checkpoints(RankClass& rank_class, int tensor, int group) {
+void partition_checkpoints(RankClass& rank_class, int tensor, GroupId group) {
   Partition(rank_class, tensor, group).run();
 }
 

@@ -23,12 +23,11 @@ PooledEnd goal_of(Phase phase) {
 
 }  // namespace
 
-TableGroups add_table_groups(std::vector<Group>& groups, const TableLayout& layout) {
+TableGroups add_table_groups(base::ById<GroupId, Group>& groups, const TableLayout& layout) {
   TableGroups out;
   if (layout.ranks == 1) return out;
   const auto add = [&](const char* name, int stride, int size) {
-    groups.push_back({.name = name, .dimensions = {{.stride = stride, .size = size}}});
-    return static_cast<int>(groups.size()) - 1;
+    return groups.append({.name = name, .dimensions = {{.stride = stride, .size = size}}});
   };
   out.all = add("tables", 1, layout.ranks);
   if (!layout.uses(PooledWay::node)) return out;

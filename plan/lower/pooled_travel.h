@@ -11,10 +11,10 @@ namespace orrery::plan {
 /// Groups of a schedule, by index: of all ranks; of a node's; of those that have the same place in their nodes. -1:
 /// none.
 struct TableGroups {
-  int all = -1, node = -1, places = -1;
+  GroupId all, node, places;
 };
 /// Adds those that the layout needs, behind the group of all ranks.
-[[nodiscard]] TableGroups add_table_groups(std::vector<Group>& groups, const TableLayout& layout);
+[[nodiscard]] TableGroups add_table_groups(base::ById<GroupId, Group>& groups, const TableLayout& layout);
 
 /// Forward from the tables to the samples' owners, backward the other way.
 class PooledTravel {
@@ -30,7 +30,7 @@ class PooledTravel {
   [[nodiscard]] BufferId counts_buffer() const { return counts_; }
   /// With a parameter server: what is sent from now on is an all-to-all on this stream and over this group, by `counts`
   /// in place of those of the pass, into a buffer that lasts.
-  void push_by(Stream stream, int group, BufferId counts) {
+  void push_by(Stream stream, GroupId group, BufferId counts) {
     stream_ = stream, groups_.all = group, counts_ = counts, lasts_ = true;
   }
   /// `values` as they are sent: encoded by an operator that is added to `ops`, or as they are.

@@ -21,7 +21,7 @@ int view(const RecommenderEnd& end, BufferId buffer) {
 void norm(const RecommenderEnd& end) {
   ClassBuilder& build = end.build;
   const View squares = build.whole(end.norm_squared);
-  if (end.layout.sharded() && end.tables >= 0)
+  if (end.layout.sharded() && end.tables)
     build.collective(Phase::optimizer, Stream::exchange, CollectiveKind::all_reduce, end.tables, squares, squares, -1,
                      -1);
   std::vector<Op> ops;
@@ -67,7 +67,7 @@ Op replicated_update(const RecommenderEnd& end, std::int64_t elements, int gradi
 }
 
 void report_loss(const RecommenderEnd& end) {
-  if (end.data < 0 || !end.reports) return;
+  if (!end.data || !end.reports) return;
   const View loss = end.build.whole(end.build.result().loss);
   end.build.collective(Phase::reporting, Stream::data, CollectiveKind::all_reduce, end.data, loss, loss, -1, -1);
 }

@@ -10,7 +10,7 @@ struct RecommenderEnd {
   ClassBuilder& build;
   const PlanSpec& spec;
   const TableLayout& layout;
-  int data = -1, tables = -1;  ///< groups of all ranks; -1: alone
+  GroupId data, tables;  ///< of all ranks; none: alone
   /// An element each, and of a parameter server one for each worker.
   BufferId norm_squared, coefficient;
   BufferId lookups;     ///< of each row of replicated tables, where its update asks for them

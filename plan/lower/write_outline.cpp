@@ -91,7 +91,7 @@ Op OutlineWriter::bound(Op op) {
   return op;
 }
 
-int OutlineWriter::group(Over over) const {
+GroupId OutlineWriter::group(Over over) const {
   const auto of_bucket = [&]() -> const Bucket& { return build_.bucket(bucket_.bucket); };
   switch (over) {
     case Over::tensor: return groups_.tensor;
@@ -99,7 +99,7 @@ int OutlineWriter::group(Over over) const {
     case Over::copies: return groups_.copies_of(of_bucket());
     case Over::near: return groups_.near;
     case Over::far: return groups_.far;
-    case Over::parts: return groups_.parts >= 0 ? groups_.parts : groups_.tensor;  // without ZeRO
+    case Over::parts: return groups_.parts ? groups_.parts : groups_.tensor;  // without ZeRO
   }
   ENSURE(false, "no group {}", static_cast<int>(over));
 }
@@ -109,8 +109,8 @@ void OutlineWriter::write(int part) {
   for (const Item& item : outline_.items) {
     if (item.part != part) continue;
     if (item.is_message()) {
-      const int over = group(item.over);
-      ENSURE(over >= 0, "no group {} for bucket {}", static_cast<int>(item.over), bucket_.bucket);
+      const GroupId over = group(item.over);
+      ENSURE(over.exists(), "no group {} for bucket {}", static_cast<int>(item.over), bucket_.bucket);
       build_.collective(item.phase, Stream::data, item.kind, over, view(item.source), view(item.target), bucket_.layer,
                         bucket_.bucket);
       continue;

@@ -55,7 +55,7 @@ class OutlineWriter {
   void make_buffers(int part);
   [[nodiscard]] View view(int operand) const;
   [[nodiscard]] models::Op bound(models::Op op);
-  [[nodiscard]] int group(Over over) const;
+  [[nodiscard]] GroupId group(Over over) const;
 
   ClassBuilder& build_;
   const Groups& groups_;

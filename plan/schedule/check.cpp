@@ -124,11 +124,11 @@ class Lives {
       report_.fault("S04", fmt::format("{}: a copy of {} elements into {}", place_text(class_, block, index),
                                        step.source.elements, step.target.elements));
     if (step.kind != StepKind::collective) return;
-    if (step.group < 0 || step.group >= static_cast<int>(schedule_.groups.size())) {
+    if (!step.group || step.group.index() >= schedule_.groups.size()) {
       report_.fault("S03", fmt::format("{}: no such group", place_text(class_, block, index)));
       return;
     }
-    const std::int64_t size = schedule_.groups[at(step.group)].size();
+    const std::int64_t size = schedule_.groups[step.group].size();
     const std::int64_t in = step.source.elements, out = step.target.elements;
     const bool fits = step.collective == CollectiveKind::all_gather       ? in * size == out
                       : step.collective == CollectiveKind::reduce_scatter ? in == out * size
@@ -332,7 +332,7 @@ class WalkThrough : public Rendezvous<WalkThrough, MeetingRank<MeetingMessage>> 
   std::vector<std::int64_t> state() const {
     constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::min();
     std::vector<std::int64_t> out;
-    std::map<std::pair<int, Stream>, std::int64_t> counted;
+    std::map<std::pair<GroupId, Stream>, std::int64_t> counted;
     for (const Rank& rank : ranks_) {
       const std::int32_t base = periods_.base(at(rank.index), rank.entry);
       out.push_back(rank.step);

@@ -37,6 +37,7 @@ namespace orrery::plan {
 struct TableLayout;  // plan/spec/table_layout.h
 
 using BufferId = base::Id<struct BufferTag>;  ///< of a class: RankClass::buffers
+using GroupId = base::Id<struct GroupTag>;    ///< Schedule::groups
 
 enum class StepKind : std::uint8_t { compute, collective, send, recv, copy };
 enum class Stream : std::uint8_t {
@@ -227,9 +228,9 @@ struct Step {
   std::vector<models::Op> ops = {};  ///< compute
   CollectiveKind collective{};       ///< collective
   Reduce reduce = Reduce::sum;
-  int group = -1;  ///< collective: index into Schedule::groups
-  int peer = 0;    ///< send, recv: stages ahead (+) or behind (-); with virtual stages the ends are neighbours too
-  int tag = 0;     ///< send, recv: pairs with the peer's step of equal tag and micro-batch
+  GroupId group = {};  ///< collective
+  int peer = 0;        ///< send, recv: stages ahead (+) or behind (-); with virtual stages the ends are neighbours too
+  int tag = 0;         ///< send, recv: pairs with the peer's step of equal tag and micro-batch
   bool on_host = false;     ///< compute: on the host's cores, over host buffers
   bool accumulate = false;  ///< copy: target += source; by the host's cores, so the target must be the host's
   View source = {},
@@ -319,7 +320,7 @@ struct RankClass {
 
 struct Schedule {
   PlanSpec spec;
-  std::vector<Group> groups;
+  base::ById<GroupId, Group> groups;
   std::vector<RankClass> classes;             ///< one per pipeline stage
   std::shared_ptr<const TableLayout> tables;  ///< of a recommendation model: the parts of tables that each rank has
   [[nodiscard]] const RankClass& class_of(int rank) const;

@@ -79,8 +79,7 @@ std::int64_t bytes_sent(const plan::Schedule& schedule, Phase phase, CollectiveK
       const auto& buffers = schedule.classes[0].buffers;
       const std::string& source = buffers[step.source.buffer].name;
       const bool pooled = source.find("pooled") == 0 || source.find("gradients") == 0;
-      if (pooled && schedule.groups[static_cast<std::size_t>(step.group)].name == group)
-        bytes += step.message_bytes(buffers);
+      if (pooled && schedule.groups[step.group].name == group) bytes += step.message_bytes(buffers);
     }
   return bytes;
 }

@@ -23,7 +23,7 @@ using models::OpKind;
 using ::testing::HasSubstr;
 
 /// What a rank sends over its replicas for its gradients in a step, in units of (n - 1)/n bytes.
-std::int64_t sent(const RankClass& c, int data_group) {
+std::int64_t sent(const RankClass& c, GroupId data_group) {
   std::int64_t bytes = 0;
   for (const Entry& entry : c.program)
     for (const Step& step : c.blocks[static_cast<std::size_t>(entry.block)].steps)
@@ -32,10 +32,10 @@ std::int64_t sent(const RankClass& c, int data_group) {
   return bytes;
 }
 
-int group_named(const Schedule& schedule, const std::string& name) {
-  for (std::size_t g = 0; g < schedule.groups.size(); ++g)
-    if (schedule.groups[g].name == name) return static_cast<int>(g);
-  return -1;
+GroupId group_named(const Schedule& schedule, const std::string& name) {
+  for (const GroupId g : schedule.groups.keys())
+    if (schedule.groups[g].name == name) return g;
+  return {};
 }
 
 bool is_sound(const Schedule& schedule) {
@@ -53,7 +53,7 @@ TEST(SixteenBitGradients, SendHalfTheBytesOnEverySplit) {
     spec.compression.gradients = GradientCompression::bf16;
     const Schedule half = lower(samples::make(spec));
     ASSERT_TRUE(is_sound(half));
-    const int data = group_named(half, "data");
+    const GroupId data = group_named(half, "data");
     for (std::size_t k = 0; k < half.classes.size(); ++k) {
       EXPECT_EQ(2 * sent(half.classes[k], data), sent(whole.classes[k], data));
       for (const Block& block : half.classes[k].blocks)
@@ -104,9 +104,9 @@ TEST(SixteenBitGradients, ByNodeSendBetweenNodesOnlyWhatTheNodeHasAddedUp) {
   const RankClass& c = schedule.classes.front();
   std::int64_t elements = 0;
   for (const Bucket& b : c.buckets) elements += b.elements;
-  const int near = group_named(schedule, "near"), far = group_named(schedule, "far");
-  EXPECT_EQ(schedule.groups[static_cast<std::size_t>(near)].members(3), (std::vector<int>{2, 3}));
-  EXPECT_EQ(schedule.groups[static_cast<std::size_t>(far)].members(3), (std::vector<int>{1, 3}));
+  const GroupId near = group_named(schedule, "near"), far = group_named(schedule, "far");
+  EXPECT_EQ(schedule.groups[near].members(3), (std::vector<int>{2, 3}));
+  EXPECT_EQ(schedule.groups[far].members(3), (std::vector<int>{1, 3}));
   EXPECT_EQ(sent(c, near), (4 + 2) * elements);
   EXPECT_EQ(sent(c, far), (2 + 2) * elements / 2);
   for (const Block& block : c.blocks)
@@ -295,7 +295,7 @@ TEST(SixteenBitGradients, ByNodeLeaveEachRankItsShard) {
       const Schedule schedule = lower(samples::make(spec));
       ASSERT_TRUE(is_sound(schedule));
       const RankClass& c = schedule.classes.front();
-      const int near = group_named(schedule, "near"), far = group_named(schedule, "far");
+      const GroupId near = group_named(schedule, "near"), far = group_named(schedule, "far");
       std::int64_t elements = 0, parameters = 0, passes = zero == 2 ? 2 : 1;
       for (const Bucket& b : c.buckets) elements += b.elements;
       for (const Entry& entry : c.program)

@@ -48,7 +48,7 @@ std::vector<Message> messages(const PlanSpec& spec) {
   std::vector<Message> out;
   for (const Step& step : schedule.classes[0].blocks[samples::kFinish].steps)
     if (step.kind == StepKind::collective && step.phase == Phase::optimizer && step.target.elements > 1)
-      out.push_back({schedule.groups[static_cast<std::size_t>(step.group)].name, step.target.elements});
+      out.push_back({schedule.groups[step.group].name, step.target.elements});
   return out;
 }
 

@@ -160,7 +160,7 @@ TEST(Lowering, SequenceParallelismSumsTheGradientsOfNormsAndRowBiasesOverTheTens
   const RankClass& c = schedule.classes[0];
   std::int64_t summed = 0;
   for (const Step& step : c.blocks[samples::kFinish].steps)
-    if (step.kind == StepKind::collective && schedule.groups[static_cast<std::size_t>(step.group)].name == "tensor")
+    if (step.kind == StepKind::collective && schedule.groups[step.group].name == "tensor")
       summed += step.source.elements;
   // A block: two norms of weight and bias, two biases of row-split products; the head: one norm. Aligned by 32.
   EXPECT_EQ(summed, 4 * 6 * 32 + 2 * 32);

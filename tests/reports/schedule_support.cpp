@@ -42,7 +42,7 @@ Step gradient_all_reduce() {
   Step s = compute(Phase::gradient_reduce, "all_reduce", -1, {}, {});
   s.kind = StepKind::collective;
   s.stream = Stream::data;
-  s.group = 0;
+  s.group = plan::GroupId(0);
   s.source = s.target = plan::View{kGradients, 0, 1 << 20};
   return s;
 }

@@ -138,16 +138,16 @@ std::vector<MemoryPoint> memory_of(const std::vector<plan::Span>& spans, const p
   for (const plan::Buffer& b : c.buffers)
     if (b.persistent) alive[b.purpose] += arena_bytes(b);
   // At equal times deaths come first: the schedule hands memory out again only after it is freed.
-  std::multimap<std::pair<double, bool>, int> changes;  // (time, is birth) -> buffer
+  std::multimap<std::pair<double, bool>, plan::BufferId> changes;  // (time, is birth) -> buffer
   for (const plan::Span& s : spans) {
     const plan::Step& step = step_of(s, schedule);
     const double born = step.kind == plan::StepKind::compute ? s.start : s.ready;
-    for (const int buffer : step.births) changes.emplace(std::pair(born, true), buffer);
-    for (const int buffer : step.deaths) changes.emplace(std::pair(s.end, false), buffer);
+    for (const plan::BufferId buffer : step.births) changes.emplace(std::pair(born, true), buffer);
+    for (const plan::BufferId buffer : step.deaths) changes.emplace(std::pair(s.end, false), buffer);
   }
   std::vector<MemoryPoint> points{{0, alive}};
   for (const auto& [when, buffer] : changes) {
-    const plan::Buffer& b = c.buffers[static_cast<std::size_t>(buffer)];
+    const plan::Buffer& b = c.buffers[buffer];
     if (b.persistent) continue;
     alive[b.purpose] += when.second ? arena_bytes(b) : -arena_bytes(b);
     if (points.back().time != when.first) points.push_back({when.first, {}});

@@ -66,8 +66,7 @@ std::string arguments(const plan::Span& span, const plan::Step& step, const plan
     args += fmt::format(R"(,"bytes":{})", step.message_bytes(schedule.class_of(span.rank).buffers));
   if (step.kind == plan::StepKind::collective) {
     args += fmt::format(R"(,"collective":"{}")", plan::name_of(step.collective));
-    if (step.group >= 0)
-      args += fmt::format(R"(,"group":{})", quoted(schedule.groups[static_cast<std::size_t>(step.group)].name));
+    if (step.group) args += fmt::format(R"(,"group":{})", quoted(schedule.groups[step.group].name));
   }
   return args;
 }

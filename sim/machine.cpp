@@ -72,9 +72,9 @@ Machine::Machine(std::span<const JobOnCluster> jobs, const Traffic& traffic, con
       if (step.kind == StepKind::compute) return jobs[j].pricing->host_time(step.ops);
       const plan::Schedule& schedule = *jobs[j].schedule;
       const bool within_tensor = step.kind == StepKind::collective && step.stream == plan::Stream::tensor;
-      return within_tensor ? jobs[j].pricing->message_host_time(schedule.groups[at(step.group)].size(),
-                                                                schedule.classes.size() > 1)
-                           : base::Seconds{0};
+      return within_tensor
+                 ? jobs[j].pricing->message_host_time(schedule.groups[step.group].size(), schedule.classes.size() > 1)
+                 : base::Seconds{0};
     });
   }
   actors_.reserve(folded.ranks.size());
@@ -124,13 +124,15 @@ Actor Machine::make_actor(const Folded::Ranks& ranks) {
 // Class of the communicator in which the class's lowest rank executes this step.
 int Machine::communicators_of(const Folded::Ranks& ranks, const JobOnCluster& job, const Step& step) const {
   const JobRoles& roles = traffic_.jobs[at(ranks.job)];
-  int role = step.group, rank = ranks.representative;
+  int role = -1, rank = ranks.representative;
   if (step.kind == StepKind::copy) {
     role = roles.role_of_copy(step.stream, static_cast<int>(job.schedule->groups.size()));
   } else if (step.kind != StepKind::collective) {
     const bool sends = step.kind == StepKind::send;
     if (!sends) rank += step.peer * job.schedule->spec.ranks_per_stage();
     role = roles.role_of_peer(sends ? step.peer : -step.peer, static_cast<int>(job.schedule->groups.size()));
+  } else {
+    role = role_of(step.group);
   }
   const int communicator = roles.communicators[at(role)][at(rank)];
   ENSURE(communicator >= 0, "rank {} talks to nobody in role {}", rank, role);

@@ -175,7 +175,7 @@ class Summary {
           const RankTotals::Message& m = c->totals.messages[b][s];
           if (step.kind == StepKind::compute || m.count == 0) continue;
           const bool collective = step.kind == StepKind::collective;
-          const plan::Group* group = collective ? &schedule_.groups[static_cast<std::size_t>(step.group)] : nullptr;
+          const plan::Group* group = collective ? &schedule_.groups[step.group] : nullptr;
           const double count = static_cast<double>(m.count) * weight(*c);
           const double bytes = pricing_.as_sent(step, ranks.buffers).value * count;
           const bool copies = step.kind == StepKind::copy;
@@ -224,8 +224,7 @@ class Summary {
         for (std::size_t s = 0; s < ranks.blocks[b].steps.size(); ++s) {
           const Step& step = ranks.blocks[b].steps[s];
           if (step.kind == StepKind::compute || step.kind == StepKind::recv || step.kind == StepKind::copy) continue;
-          const int size =
-              step.kind == StepKind::collective ? schedule_.groups[static_cast<std::size_t>(step.group)].size() : 2;
+          const int size = step.kind == StepKind::collective ? schedule_.groups[step.group].size() : 2;
           bytes += pricing_.as_sent(step, ranks.buffers).value * static_cast<double>(c->totals.messages[b][s].count) *
                    bus_factor(step, size);
         }

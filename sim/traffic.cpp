@@ -30,8 +30,8 @@ int ranks_per_stage(const Schedule& schedule) {
 
 // The roles that the steps of a class play.
 struct Played {
-  std::set<int> groups, peers;
-  std::set<int> rings;  // groups whose members only send to the next
+  std::set<plan::GroupId> groups, rings;  // rings: those whose members only send to the next
+  std::set<int> peers;
   std::set<plan::Stream> copies;
 };
 Played played_by(const RankClass& c) {
@@ -82,16 +82,16 @@ class Maker {
       const Played played = played_by(c);
       const int first = c.stage * ranks_per_stage(schedule);
       for (int rank = first; rank < first + c.count; ++rank) {
-        for (const int g : played.groups) add_group(j, g, rank, played.rings.contains(g));
+        for (const plan::GroupId g : played.groups) add_group(j, g, rank, played.rings.contains(g));
         for (const int peer : played.peers) add_pair(j, peer, rank);
         for (const plan::Stream stream : played.copies) add_copies(j, stream, rank);
       }
     }
   }
 
-  void add_group(int j, int g, int rank, bool ring) {
-    const plan::Group& group = jobs_[at(j)].schedule->groups[at(g)];
-    std::vector<int>& known = traffic_.jobs[at(j)].communicators[at(g)];
+  void add_group(int j, plan::GroupId g, int rank, bool ring) {
+    const plan::Group& group = jobs_[at(j)].schedule->groups[g];
+    std::vector<int>& known = traffic_.jobs[at(j)].communicators[at(role_of(g))];
     if (known[at(rank)] >= 0 || !group.contains(rank)) return;
     const std::vector<int> members = group.members(rank);
     std::vector<int> devices;
@@ -101,7 +101,7 @@ class Maker {
       devices.push_back(jobs_[at(j)].device(member));
     }
     Communicator c;
-    c.job = j, c.role = g, c.rank = members.front(), c.ranks = static_cast<int>(members.size());
+    c.job = j, c.role = role_of(g), c.rank = members.front(), c.ranks = static_cast<int>(members.size());
     add(c, devices, ring);
   }
 
@@ -157,7 +157,7 @@ class Maker {
         for (const Step& step : block.steps) {
           const plan::CollectiveKind kind =
               wiring == Wiring::trees ? plan::CollectiveKind::all_reduce : plan::CollectiveKind::all_to_all;
-          if (step.kind != StepKind::collective || step.group != c.role || step.collective != kind) continue;
+          if (step.kind != StepKind::collective || role_of(step.group) != c.role || step.collective != kind) continue;
           const base::Bytes message = job.pricing->as_sent(step, ranks.buffers);
           const cost::Alone price = job.pricing->collective_alone(step.collective, message, c.span, c.ranks);
           known->second = known->second || (wiring_of(step, price) == wiring && price.transfer > price.latency);

@@ -55,8 +55,12 @@ struct Communicator {
   [[nodiscard]] const Wired& wired(Wiring w) const { return wirings[static_cast<std::size_t>(w)]; }
 };
 
-/// A role is a process group of the schedule (0 ... groups - 1), then a distance over which a stage sends, then a
-/// stream of copies between a rank's own memories, which has no other participant.
+/// A role is a process group of the schedule, then a distance over which a stage sends, then a stream of copies between
+/// a rank's own memories, which has no other participant.
+[[nodiscard]] inline int role_of(plan::GroupId group) {
+  return static_cast<int>(group.index());
+}
+/// The other roles of a job, and who plays each.
 struct JobRoles {
   std::vector<int> peers;                       ///< role groups + i: sends to the stage `peers[i]` further
   std::vector<plan::Stream> copies;             ///< role groups + peers + i

@@ -24,7 +24,7 @@ void BlockLives::live(int from, int to, double bytes, Kind kind) {
   one.to = std::max(from, to);
   one.bytes = static_cast<std::int64_t>(bytes);
   one.leaves = kind == Kind::leaves;
-  one.buffer = kind == Kind::gradients ? 0 : 1;
+  one.buffer = plan::BufferId(kind == Kind::gradients ? 0 : 1);
 }
 
 /// From places to steps, as packing also asks how long something lives.

@@ -82,8 +82,7 @@ std::string words(const plan::Schedule& schedule, const plan::Step& step) {
   switch (step.kind) {
     case plan::StepKind::compute: return fmt::format("{} {}", step.part, plan::name_of(step.phase));
     case plan::StepKind::collective:
-      return fmt::format("{} {}", plan::name_of(step.collective),
-                         schedule.groups[static_cast<std::size_t>(step.group)].name);
+      return fmt::format("{} {}", plan::name_of(step.collective), schedule.groups[step.group].name);
     case plan::StepKind::send:
     case plan::StepKind::recv: return "send";
     case plan::StepKind::copy: return fmt::format("copy {}", plan::name_of(step.stream));
@@ -194,7 +193,7 @@ Observation waiting_of(const FitRun& run, int index, const std::set<std::int32_t
     const plan::Step& step = step_of(c, s.at);
     if (step.kind == plan::StepKind::compute) o.computed += s.end - s.start;
     if (step.kind != plan::StepKind::collective) continue;
-    const std::vector<int> members = run.schedule.groups[static_cast<std::size_t>(step.group)].members(s.rank);
+    const std::vector<int> members = run.schedule.groups[step.group].members(s.rank);
     const bool equal =
         std::all_of(members.begin(), members.end(), [&](int rank) { return &run.schedule.class_of(rank) == &c; });
     if (equal) o.seconds += s.start - s.ready;
@@ -294,7 +293,7 @@ std::vector<Observation> observations_of(const FitRun& run, int index, int skip_
     o.seconds = trimmed_mean(sum.seconds);
     o.count = static_cast<double>(sum.seconds.size()) / lines;
     if (step.kind == plan::StepKind::collective) {
-      o.members = run.schedule.groups[static_cast<std::size_t>(step.group)].members(sum.rank);
+      o.members = run.schedule.groups[step.group].members(sum.rank);
       if (o.members.size() < 2) continue;
     }
     if (step.kind == plan::StepKind::recv) {

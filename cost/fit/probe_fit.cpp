@@ -40,9 +40,9 @@ Observation moving(plan::Step step, double bytes, double seconds, int run, Steps
   plan::RankClass rank_class;
   plan::Buffer buffer;
   buffer.elements = static_cast<std::int64_t>(bytes / kFloat);
-  rank_class.buffers = {buffer};
+  const plan::BufferId only = rank_class.buffers.append(buffer);
   steps.classes.push_back(std::move(rank_class));
-  step.source = step.target = {0, 0, buffer.elements};
+  step.source = step.target = {only, 0, buffer.elements};
   steps.steps.push_back(std::move(step));
   Observation o;
   o.run = run;

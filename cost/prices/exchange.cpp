@@ -163,8 +163,7 @@ double exchange_left(const Pricing& pricing, const plan::Schedule& schedule, con
         continue;
       TokenExchange::Way way{base::Bytes{static_cast<double>(step.message_bytes(stage.buffers))}, base::Seconds{0}};
       if (legs[i]) way = exchange.way(*legs[i], way.across, value_size(stage, step));
-      const std::vector<int> members =
-          schedule.groups[static_cast<std::size_t>(step.group)].members(stage.representative);
+      const std::vector<int> members = schedule.groups[step.group].members(stage.representative);
       exchanges += pricing.exchange_time(way.across, members, exchange.choice()).value + way.within.value;
     }
   }
@@ -172,7 +171,7 @@ double exchange_left(const Pricing& pricing, const plan::Schedule& schedule, con
 }
 
 std::int64_t value_size(const plan::RankClass& stage, const plan::Step& step) {
-  return models::size_of(stage.buffers[static_cast<std::size_t>(step.target.buffer)].dtype);
+  return models::size_of(stage.buffers[step.target.buffer].dtype);
 }
 
 }  // namespace orrery::cost

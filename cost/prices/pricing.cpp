@@ -253,7 +253,7 @@ Seconds Pricing::collective_time(plan::CollectiveKind kind, Bytes message, std::
   return Seconds{time};
 }
 
-Seconds Pricing::collective_time(const plan::Step& step, const std::vector<plan::Buffer>& buffers,
+Seconds Pricing::collective_time(const plan::Step& step, const plan::Buffers& buffers,
                                  std::span<const int> members) const {
   return collective_time(step.collective, as_sent(step, buffers), members, step.stream);
 }
@@ -262,7 +262,7 @@ Bytes Pricing::as_sent(Bytes message, bool for_fp8) const {
   return for_fp8 && memo_->gathers_fp8 ? Bytes{message.value / 2} : message;
 }
 
-Bytes Pricing::as_sent(const plan::Step& step, const std::vector<plan::Buffer>& buffers) const {
+Bytes Pricing::as_sent(const plan::Step& step, const plan::Buffers& buffers) const {
   return as_sent(Bytes{static_cast<double>(step.message_bytes(buffers))}, step.for_fp8);
 }
 
@@ -307,7 +307,7 @@ Seconds Pricing::send_time(Bytes message, int from, int to) const {
   return Seconds{time};
 }
 
-Seconds Pricing::send_time(const plan::Step& step, const std::vector<plan::Buffer>& buffers, int from, int to) const {
+Seconds Pricing::send_time(const plan::Step& step, const plan::Buffers& buffers, int from, int to) const {
   return send_time(Bytes{static_cast<double>(step.message_bytes(buffers))}, from, to);
 }
 

@@ -62,19 +62,18 @@ class Pricing {
   [[nodiscard]] base::Seconds collective_time(plan::CollectiveKind kind, base::Bytes message,
                                               std::span<const int> members,
                                               plan::Stream stream = plan::Stream::tensor) const;
-  [[nodiscard]] base::Seconds collective_time(const plan::Step& step, const std::vector<plan::Buffer>& buffers,
+  [[nodiscard]] base::Seconds collective_time(const plan::Step& step, const plan::Buffers& buffers,
                                               std::span<const int> members) const;
   /// What a message of so many bytes of 16 bits each is as the stack sends it: half, if it is gathered `for_fp8`
   /// products and the stack rounds first (stack.gathers_fp8).
   [[nodiscard]] base::Bytes as_sent(base::Bytes message, bool for_fp8) const;
-  [[nodiscard]] base::Bytes as_sent(const plan::Step& step, const std::vector<plan::Buffer>& buffers) const;
+  [[nodiscard]] base::Bytes as_sent(const plan::Step& step, const plan::Buffers& buffers) const;
   /// An all-to-all of tokens' rows as the stack does it (stack.exchange_two_hop): `choice` says how many copies leave a
   /// node. Without a choice, or if the stack has no such method, the collective of the exchange stream.
   [[nodiscard]] base::Seconds exchange_time(base::Bytes message, std::span<const int> members,
                                             const TokenChoice& choice) const;
   [[nodiscard]] base::Seconds send_time(base::Bytes message, int from, int to) const;
-  [[nodiscard]] base::Seconds send_time(const plan::Step& step, const std::vector<plan::Buffer>& buffers, int from,
-                                        int to) const;
+  [[nodiscard]] base::Seconds send_time(const plan::Step& step, const plan::Buffers& buffers, int from, int to) const;
 
   /// A copy between a rank's memories (cost/network/copies.h), while the other ranks of its node copy too, or with the
   /// links to itself (copy_alone). Accumulating on the way also costs time in the host's memory.

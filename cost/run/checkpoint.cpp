@@ -27,26 +27,28 @@ class Owned {
     std::int64_t sum = 0;
     for (std::size_t b = 0; b < class_.buckets.size(); ++b) {
       const plan::Bucket& bucket = class_.buckets[b];
-      const int weights = bucket.master >= 0 ? bucket.master : bucket.shard >= 0 ? bucket.shard : bucket.parameters;
-      for (const int buffer : {weights, bucket.first_moment, bucket.second_moment})
-        if (buffer >= 0) sum += of_buffer(bucket, buffer, b);
-      if (bucket.stashed >= 0) sum += at(bucket.stashed).versions * of_buffer(bucket, bucket.stashed, b);
+      const plan::BufferId weights = bucket.master.exists()  ? bucket.master
+                                     : bucket.shard.exists() ? bucket.shard
+                                                             : bucket.parameters;
+      for (const plan::BufferId buffer : {weights, bucket.first_moment, bucket.second_moment})
+        if (buffer) sum += of_buffer(bucket, buffer, b);
+      if (bucket.stashed.exists()) sum += at(bucket.stashed).versions * of_buffer(bucket, bucket.stashed, b);
       sum += of_compression(bucket);
-      if (class_.factors >= 0 && replica_ == 0) sum += of_factors(bucket);
+      if (class_.factors.exists() && replica_ == 0) sum += of_factors(bucket);
     }
-    if (class_.expert_biases >= 0 && replica_ == 0 && tensor_rank_ == 0) sum += at(class_.expert_biases).elements;
-    if (class_.scaling >= 0 && replica_ == 0 && tensor_rank_ == 0 && class_.stage == 0) sum += 4;
+    if (class_.expert_biases.exists() && replica_ == 0 && tensor_rank_ == 0) sum += at(class_.expert_biases).elements;
+    if (class_.scaling.exists() && replica_ == 0 && tensor_rank_ == 0 && class_.stage == 0) sum += 4;
     return sum;
   }
 
  private:
-  [[nodiscard]] const plan::Buffer& at(int buffer) const { return class_.buffers[static_cast<std::size_t>(buffer)]; }
+  [[nodiscard]] const plan::Buffer& at(plan::BufferId buffer) const { return class_.buffers[buffer]; }
   [[nodiscard]] bool writes(const plan::ParameterRange& range) const {
     return range.counts_in_norm && (!range.replicated || tensor_rank_ == 0);
   }
 
   /// A shard is written by its rank, or by one of the sub-groups that hold it; replicas take turns for common parts.
-  [[nodiscard]] std::int64_t of_buffer(const plan::Bucket& bucket, int buffer, std::size_t place) const {
+  [[nodiscard]] std::int64_t of_buffer(const plan::Bucket& bucket, plan::BufferId buffer, std::size_t place) const {
     const bool second = buffer == bucket.second_moment;
     const bool sharded = at(second ? bucket.first_moment : buffer).elements != bucket.elements;
     const bool apart = bucket.experts && spec_.folds_experts();

@@ -33,14 +33,13 @@ Arena::Arena(Backend& backend, const plan::RankClass& rank_class, const plan::Pl
       bases_[index(plan::Space::nvme)] = files_->address();
     }
   }
-  for (std::size_t i = 0; i < class_.buffers.size(); ++i) {
-    if (!class_.buffers[i].persistent) continue;
-    const auto buffer = static_cast<int>(i);
+  for (const plan::BufferId buffer : class_.buffers.keys()) {
+    if (!class_.buffers[buffer].persistent) continue;
     const std::int64_t rounded =
-        (class_.buffers[i].bytes() + plan::kAlignment - 1) / plan::kAlignment * plan::kAlignment;
-    for (int version = 0; version < class_.buffers[i].versions; ++version)
-      hand_out(slot(buffer, {-1, version}), buffer, placement_.persistent.at(i) + version * rounded, rounded,
-               beside == nullptr);
+        (class_.buffers[buffer].bytes() + plan::kAlignment - 1) / plan::kAlignment * plan::kAlignment;
+    for (int version = 0; version < class_.buffers[buffer].versions; ++version)
+      hand_out(slot(buffer, {-1, version}), buffer, placement_.persistent.at(buffer.index()) + version * rounded,
+               rounded, beside == nullptr);
   }
 }
 
@@ -53,8 +52,8 @@ void Arena::begin_step() {
              class_.buffers[i].name);
 }
 
-std::size_t Arena::slot(int buffer, const Instance& of) const {
-  const auto i = static_cast<std::size_t>(buffer);
+std::size_t Arena::slot(plan::BufferId buffer, const Instance& of) const {
+  const std::size_t i = buffer.index();
   ENSURE(i < class_.buffers.size(), "buffer {} of {}", buffer, class_.buffers.size());
   if (!class_.buffers[i].per_micro_batch)
     return first_slot_[i] + static_cast<std::size_t>(of.step % class_.buffers[i].versions);
@@ -63,7 +62,7 @@ std::size_t Arena::slot(int buffer, const Instance& of) const {
   return first_slot_[i] + static_cast<std::size_t>(of.step % steps_in_flight_ * micro_batches_ + of.micro_batch);
 }
 
-plan::Placed Arena::placed(plan::StepRef at, int buffer) {
+plan::Placed Arena::placed(plan::StepRef at, plan::BufferId buffer) {
   const auto& births = placement_.births;
   while (cursor_ < births.size() && births[cursor_].at < at) ++cursor_;
   for (std::size_t i = cursor_; i < births.size(); ++i)
@@ -71,8 +70,7 @@ plan::Placed Arena::placed(plan::StepRef at, int buffer) {
       break;
     else if (place.buffer == buffer)
       return place;
-  ENSURE(false, "no place for buffer {} at entry {} step {}", class_.buffers[static_cast<std::size_t>(buffer)].name,
-         at.entry, at.step);
+  ENSURE(false, "no place for buffer {} at entry {} step {}", class_.buffers[buffer].name, at.entry, at.step);
 }
 
 std::int64_t Arena::offset_of(const plan::Placed& place, const Instance& of) const {
@@ -80,22 +78,22 @@ std::int64_t Arena::offset_of(const plan::Placed& place, const Instance& of) con
                          : place.offset + (of.step * micro_batches_ + of.micro_batch) % place.ring * place.stride;
 }
 
-std::byte* Arena::birthplace(plan::StepRef at, int buffer, const Instance& of) {
+std::byte* Arena::birthplace(plan::StepRef at, plan::BufferId buffer, const Instance& of) {
   return base(space_of(buffer)) + offset_of(placed(at, buffer), of);
 }
 
-void Arena::birth(plan::StepRef at, int buffer, const Instance& of, bool may_poison) {
+void Arena::birth(plan::StepRef at, plan::BufferId buffer, const Instance& of, bool may_poison) {
   const plan::Placed place = placed(at, buffer);
   hand_out(slot(buffer, of), buffer, offset_of(place, of), place.bytes, may_poison);
 }
 
-void Arena::hand_out(std::size_t slot, int buffer, std::int64_t offset, std::int64_t bytes, bool may_poison) {
+void Arena::hand_out(std::size_t slot, plan::BufferId buffer, std::int64_t offset, std::int64_t bytes,
+                     bool may_poison) {
   Held& instance = instances_[slot];
-  const std::string& name = class_.buffers[static_cast<std::size_t>(buffer)].name;
+  const std::string& name = class_.buffers[buffer].name;
   ENSURE(instance.offset < 0, "buffer {} is born twice", name);
   const plan::Space space = space_of(buffer);
-  ENSURE(offset >= 0 && offset + bytes <= placement_.arena_bytes_of(space) &&
-             bytes >= class_.buffers[static_cast<std::size_t>(buffer)].bytes(),
+  ENSURE(offset >= 0 && offset + bytes <= placement_.arena_bytes_of(space) && bytes >= class_.buffers[buffer].bytes(),
          "buffer {} at {} + {} leaves the arena of {}", name, offset, bytes, placement_.arena_bytes_of(space));
   if (check_ != Check::none) check_overlap(buffer, offset, bytes);
   instance = {offset, bytes};
@@ -107,14 +105,13 @@ void Arena::hand_out(std::size_t slot, int buffer, std::int64_t offset, std::int
   if (check_ == Check::overlaps_and_poison && may_poison && bytes > 0) poison(space, offset, bytes);
 }
 
-void Arena::check_overlap(int buffer, std::int64_t offset, std::int64_t bytes) const {
+void Arena::check_overlap(plan::BufferId buffer, std::int64_t offset, std::int64_t bytes) const {
   for (std::size_t i = 0; i < class_.buffers.size(); ++i) {
     if (class_.buffers[i].space != space_of(buffer)) continue;
     for (std::size_t s = first_slot_[i]; s < (i + 1 < first_slot_.size() ? first_slot_[i + 1] : instances_.size()); ++s)
       ENSURE(instances_[s].offset < 0 || instances_[s].offset >= offset + bytes ||
                  instances_[s].offset + instances_[s].bytes <= offset,
-             "buffer {} would overlap living buffer {}", class_.buffers[static_cast<std::size_t>(buffer)].name,
-             class_.buffers[i].name);
+             "buffer {} would overlap living buffer {}", class_.buffers[buffer].name, class_.buffers[i].name);
   }
 }
 
@@ -132,26 +129,25 @@ void Arena::poison(plan::Space space, std::int64_t offset, std::int64_t bytes) {
   }
 }
 
-void Arena::death(int buffer, const Instance& of) {
+void Arena::death(plan::BufferId buffer, const Instance& of) {
   Held& instance = instances_[slot(buffer, of)];
-  ENSURE(instance.offset >= 0, "buffer {} dies unborn", class_.buffers[static_cast<std::size_t>(buffer)].name);
+  ENSURE(instance.offset >= 0, "buffer {} dies unborn", class_.buffers[buffer].name);
   uses_[index(space_of(buffer))].current -= instance.bytes;
   instance = {};
 }
 
-std::byte* Arena::data(int buffer, const Instance& of) const {
+std::byte* Arena::data(plan::BufferId buffer, const Instance& of) const {
   const Held& instance = instances_[slot(buffer, of)];
-  ENSURE(instance.offset >= 0, "buffer {} is used while it does not live",
-         class_.buffers[static_cast<std::size_t>(buffer)].name);
+  ENSURE(instance.offset >= 0, "buffer {} is used while it does not live", class_.buffers[buffer].name);
   return base(space_of(buffer)) + instance.offset;
 }
 
-bool Arena::alive(int buffer, const Instance& of) const {
+bool Arena::alive(plan::BufferId buffer, const Instance& of) const {
   return instances_[slot(buffer, of)].offset >= 0;
 }
 
-std::int64_t Arena::bytes(int buffer) const {
-  return class_.buffers[static_cast<std::size_t>(buffer)].bytes();
+std::int64_t Arena::bytes(plan::BufferId buffer) const {
+  return class_.buffers[buffer].bytes();
 }
 
 std::vector<std::int64_t> Arena::rings() const {

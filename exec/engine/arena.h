@@ -45,19 +45,17 @@ class Arena {
   /// Call before the first birth of a training step.
   void begin_step();
   /// Where the coming birth of `buffer` will be; `birth` hands it out. Births come in the placement's order of steps.
-  [[nodiscard]] std::byte* birthplace(plan::StepRef at, int buffer, const Instance& of);
+  [[nodiscard]] std::byte* birthplace(plan::StepRef at, plan::BufferId buffer, const Instance& of);
   /// `may_poison`: false while a message still leaves from memory that a queued step will write.
-  void birth(plan::StepRef at, int buffer, const Instance& of, bool may_poison = true);
-  void death(int buffer, const Instance& of);
+  void birth(plan::StepRef at, plan::BufferId buffer, const Instance& of, bool may_poison = true);
+  void death(plan::BufferId buffer, const Instance& of);
   /// The start of a living buffer. One on NVMe is mapped from its file, for code that does not stream it.
-  [[nodiscard]] std::byte* data(int buffer, const Instance& of) const;
-  [[nodiscard]] bool alive(int buffer, const Instance& of) const;
-  [[nodiscard]] std::int64_t bytes(int buffer) const;
+  [[nodiscard]] std::byte* data(plan::BufferId buffer, const Instance& of) const;
+  [[nodiscard]] bool alive(plan::BufferId buffer, const Instance& of) const;
+  [[nodiscard]] std::int64_t bytes(plan::BufferId buffer) const;
   [[nodiscard]] const ArenaUse& use(plan::Space space = plan::Space::device) const { return uses_[index(space)]; }
   [[nodiscard]] std::byte* base(plan::Space space = plan::Space::device) const { return bases_[index(space)]; }
-  [[nodiscard]] plan::Space space_of(int buffer) const {
-    return class_.buffers[static_cast<std::size_t>(buffer)].space;
-  }
+  [[nodiscard]] plan::Space space_of(plan::BufferId buffer) const { return class_.buffers[buffer].space; }
   /// The file behind addresses on NVMe; null if the plan has nothing there.
   [[nodiscard]] StateFile* state_file() const { return files_; }
   /// Whether only persistent buffers are alive: only then may another arena use this one's memory.
@@ -75,12 +73,12 @@ class Arena {
     std::int64_t offset = -1;  ///< -1: not alive
     std::int64_t bytes = 0;
   };
-  [[nodiscard]] std::size_t slot(int buffer, const Instance& of) const;
+  [[nodiscard]] std::size_t slot(plan::BufferId buffer, const Instance& of) const;
   [[nodiscard]] std::int64_t offset_of(const plan::Placed& place, const Instance& of) const;
-  [[nodiscard]] plan::Placed placed(plan::StepRef at, int buffer);
+  [[nodiscard]] plan::Placed placed(plan::StepRef at, plan::BufferId buffer);
   static std::size_t index(plan::Space space) { return static_cast<std::size_t>(space); }
-  void hand_out(std::size_t slot, int buffer, std::int64_t offset, std::int64_t bytes, bool may_poison);
-  void check_overlap(int buffer, std::int64_t offset, std::int64_t bytes) const;
+  void hand_out(std::size_t slot, plan::BufferId buffer, std::int64_t offset, std::int64_t bytes, bool may_poison);
+  void check_overlap(plan::BufferId buffer, std::int64_t offset, std::int64_t bytes) const;
   void poison(plan::Space space, std::int64_t offset, std::int64_t bytes);
 
   Backend& backend_;

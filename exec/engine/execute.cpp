@@ -93,8 +93,7 @@ void Executor::make_groups() {
       for (const plan::Step& step : block.steps) {
         if (step.kind != plan::StepKind::collective) continue;
         const auto key = std::make_pair(step.group, step.stream);
-        if (groups_.count(key) == 0)
-          groups_[key] = transport_.make_group(schedule_.groups[static_cast<std::size_t>(step.group)]);
+        if (groups_.count(key) == 0) groups_[key] = transport_.make_group(schedule_.groups[step.group]);
       }
 }
 
@@ -129,8 +128,8 @@ void Executor::find_optimizer() {
 // Steps on the host, files, sums there, and what the host itself reads or fills.
 bool Executor::host_shares() const {
   if (options_.check == Arena::Check::overlaps_and_poison) return true;
-  for (const int scalar : {class_.loss, class_.gradient_norm, class_.scaling})
-    if (scalar >= 0 && arena_.space_of(scalar) != plan::Space::device) return true;
+  for (const plan::BufferId scalar : {class_.loss, class_.gradient_norm, class_.scaling})
+    if (scalar && arena_.space_of(scalar) != plan::Space::device) return true;
   for (const plan::Block& block : class_.blocks)
     for (const plan::Step& step : block.steps)
       if (step.on_host || (step.kind == plan::StepKind::copy && !queued(step))) return true;
@@ -173,7 +172,7 @@ std::chrono::nanoseconds Executor::run_step(const StepInput& input) {
   lossless_ = {};
   backend_.begin_step(input.context);
   transport_.mark_operations(recording_);
-  if (class_.scaling >= 0) backend_.read_later(kScaleBefore, arena_.data(class_.scaling, -1), 4);
+  if (class_.scaling.exists()) backend_.read_later(kScaleBefore, arena_.data(class_.scaling, -1), 4);
   const std::vector<Place> all = places(input);
   if (may_graph_ && !input.before_optimizer && !input.before_each)
     walk_by_graphs(all, input);
@@ -181,14 +180,14 @@ std::chrono::nanoseconds Executor::run_step(const StepInput& input) {
     walk(all, input);
   opened_ = true;
   communication_.wait_for_all();
-  for (const int scalar : {class_.loss, class_.gradient_norm})
-    if (scalar >= 0 && arena_.alive(scalar, -1)) fetch(scalar);
-  if (class_.scaling >= 0) backend_.read_later(kScaleAfter, arena_.data(class_.scaling, -1), 4);
+  for (const plan::BufferId scalar : {class_.loss, class_.gradient_norm})
+    if (scalar && arena_.alive(scalar, -1)) fetch(scalar);
+  if (class_.scaling.exists()) backend_.read_later(kScaleAfter, arena_.data(class_.scaling, -1), 4);
   backend_.synchronise();  // the only wait of a step whose messages are queued
   if (fetched_[kLoss]) loss_ = static_cast<double>(backend_.later(kLoss).front());
   if (fetched_[kNorm]) norm_ = static_cast<double>(backend_.later(kNorm).front());
-  if (class_.balance >= 0) read_expert_use();
-  if (class_.scaling >= 0)
+  if (class_.balance.exists()) read_expert_use();
+  if (class_.scaling.exists())
     loss_scale_ = {static_cast<double>(backend_.later(kScaleBefore)[0]), backend_.later(kScaleAfter)[3] != 0};
   for (const Marked& m : marked_) {
     spans_[m.span].ready = begin + static_cast<Nanoseconds>(1e9 * backend_.seconds_between(origin, m.from));
@@ -234,7 +233,7 @@ void Executor::arrive(const plan::Step& step, const Place& place) {
 
 // `queues`: also on the device, unless a graph has done it.
 void Executor::leave(const plan::Step& step, const Place& place, bool queues) {
-  for (const int buffer : step.deaths) {
+  for (const plan::BufferId buffer : step.deaths) {
     if (buffer == class_.loss || buffer == class_.gradient_norm) {
       if (queues || arena_.space_of(buffer) != plan::Space::device)
         fetch(buffer);
@@ -245,7 +244,7 @@ void Executor::leave(const plan::Step& step, const Place& place, bool queues) {
   }
 }
 
-void Executor::fetch(int buffer) {
+void Executor::fetch(plan::BufferId buffer) {
   const bool on_device = arena_.space_of(buffer) == plan::Space::device;
   communication_.wait_for({touch(buffer, -1, true)}, on_device ? Communication::Who::device : Communication::Who::host);
   const std::size_t slot = buffer == class_.loss ? kLoss : kNorm;
@@ -254,7 +253,7 @@ void Executor::fetch(int buffer) {
 }
 
 void Executor::give_birth(const plan::Step& step, const Place& place) {
-  for (const int buffer : step.births) {
+  for (const plan::BufferId buffer : step.births) {
     bool in_flight = false;
     if (!communication_.idle()) {
       const std::vector<Touch> newborn{{arena_.birthplace(place.at, buffer, place.of), arena_.bytes(buffer), true}};
@@ -265,12 +264,12 @@ void Executor::give_birth(const plan::Step& step, const Place& place) {
   }
 }
 
-Touch Executor::touch(int buffer, const Instance& of, bool writes) const {
+Touch Executor::touch(plan::BufferId buffer, const Instance& of, bool writes) const {
   return {arena_.data(buffer, of), arena_.bytes(buffer), writes};
 }
 
 std::vector<Touch> Executor::touches(const plan::Step& step, const Instance& of) const {
-  return plan::uses_of(step, [&](int buffer, bool writes) { return touch(buffer, of, writes); });
+  return plan::uses_of(step, [&](plan::BufferId buffer, bool writes) { return touch(buffer, of, writes); });
 }
 
 void Executor::compute(const plan::Step& step, const Place& place, const StepInput& input) {
@@ -320,14 +319,14 @@ std::int64_t Executor::element_offset(const plan::View& view) const {
 }
 
 std::byte* Executor::address(const plan::View& view, const Instance& of) const {
-  const plan::Buffer& buffer = class_.buffers[static_cast<std::size_t>(view.buffer)];
+  const plan::Buffer& buffer = class_.buffers[view.buffer];
   return arena_.data(view.buffer, of) + element_offset(view) * models::size_of(buffer.dtype);
 }
 
 Operand Executor::operand(int view, const Instance& of) const {
   if (view < 0) return {};
   const plan::View& v = class_.views[static_cast<std::size_t>(view)];
-  return {address(v, of), v.elements, class_.buffers[static_cast<std::size_t>(v.buffer)].dtype};
+  return {address(v, of), v.elements, class_.buffers[v.buffer].dtype};
 }
 
 void Executor::run_op(const models::Op& op, const Instance& of, const StepInput& input) {
@@ -354,7 +353,7 @@ void Executor::run_op(const models::Op& op, const Instance& of, const StepInput&
 
 std::map<int, Executor::CacheUse> Executor::cache_use() const {
   std::map<int, CacheUse> out;
-  if (class_.cache < 0) return out;
+  if (!class_.cache) return out;
   const plan::TableLayout& layout = *schedule_.tables;
   const int rank = transport_.rank();
   const std::span<std::int32_t> books(reinterpret_cast<std::int32_t*>(arena_.data(class_.cache, -1)),
@@ -379,7 +378,7 @@ void Executor::read_expert_use() {
   expert_use_.z_loss = static_cast<double>(losses[1]);
   const std::size_t layers = class_.expert_layers.size();
   if (layers == 0) return;
-  std::vector<float> all(static_cast<std::size_t>(class_.buffers[static_cast<std::size_t>(class_.tally)].elements));
+  std::vector<float> all(static_cast<std::size_t>(class_.buffers[class_.tally].elements));
   backend_.copy_to_host(std::as_writable_bytes(std::span(all)), arena_.data(class_.tally, -1));
   const std::size_t values = all.size() / layers, experts = values / 2;  // each layer has 2E+1
   expert_use_.loads.resize(layers);
@@ -547,7 +546,7 @@ const std::vector<ElementRange>& Executor::ranges(const models::Op& op, RangeGra
                                                transport_.rank() % schedule_.spec.tensor, grain);
     if (view.buffer != bucket.gradients && view.buffer != bucket.gradient_shard && view.buffer != bucket.first_moment)
       continue;
-    const bool of_shard = class_.buffers[static_cast<std::size_t>(view.buffer)].elements != bucket.elements;
+    const bool of_shard = class_.buffers[view.buffer].elements != bucket.elements;
     const std::int64_t begin = element_offset(view) + (of_shard ? shard_offset(bucket) : 0);
     const int ways = schedule_.spec.tensor;
     return ranges_[operand] = element_ranges(bucket, begin, view.elements, ways, transport_.rank() % ways, grain);

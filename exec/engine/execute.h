@@ -163,7 +163,7 @@ class Executor {
   /// What must happen before a step may run: births, and waiting for messages.
   void arrive(const plan::Step& step, const Place& place);
   void leave(const plan::Step& step, const Place& place, bool queues);
-  void fetch(int buffer);
+  void fetch(plan::BufferId buffer);
 
   // -- graphs (execute_graphs.cpp)
   /// Training steps that walk the same places, at the same addresses, with the same constants.
@@ -252,7 +252,7 @@ class Executor {
   [[nodiscard]] std::int32_t block_of(const Place& place) const;
   [[nodiscard]] std::string describe(const plan::Step& step, const Place& place) const;
   [[nodiscard]] std::vector<Touch> touches(const plan::Step& step, const Instance& of) const;
-  [[nodiscard]] Touch touch(int buffer, const Instance& of, bool writes) const;
+  [[nodiscard]] Touch touch(plan::BufferId buffer, const Instance& of, bool writes) const;
   [[nodiscard]] std::int64_t element_offset(const plan::View& view) const;
   [[nodiscard]] Operand operand(int view, const Instance& of) const;
   [[nodiscard]] std::byte* address(const plan::View& view, const Instance& of) const;
@@ -271,8 +271,8 @@ class Executor {
   std::int64_t steady_from_ = 0;  ///< training step from which spans are kept: they come from steps of one kind
   Arena arena_;
   CopyEngines copies_;
-  std::map<std::pair<int, plan::Stream>, GroupId> groups_;  ///< a communicator for each group and stream
-  std::map<int, std::vector<ElementRange>> ranges_;         ///< one communicator per group and stream
+  std::map<std::pair<plan::GroupId, plan::Stream>, GroupId> groups_;  ///< a communicator for each group and stream
+  std::map<int, std::vector<ElementRange>> ranges_;                   ///< one communicator per group and stream
   plan::StepRef optimizer_;    ///< the first step that updates a parameter; entry -1 when there is none
   std::deque<RawSpan> spans_;  ///< a message in flight writes to its own span while others are added
   std::vector<IterationRecord> iterations_;
@@ -303,8 +303,8 @@ class Executor {
   GraphCounts graph_counts_;
   std::map<std::pair<int, std::int32_t>, std::vector<std::int32_t>> counts_;  ///< by view and micro-batch
   std::set<int> counted_views_;                                               ///< of all messages
-  std::map<int, bool> computed_counts_;  ///< by their buffer: compute has written it, not another message
-  std::span<std::byte> counts_room_;     ///< where the device puts them
+  std::map<plan::BufferId, bool> computed_counts_;  ///< by their buffer: compute has written it, not another message
+  std::span<std::byte> counts_room_;                ///< where the device puts them
   std::vector<float> dense_, labels_;
   std::vector<std::int32_t> tokens_, targets_, token_types_, masked_rows_, next_sentence_;
   double loss_, norm_;

@@ -103,7 +103,7 @@ bool Executor::queued(const plan::Step& step) const {
 Communication::Start Executor::copier(const plan::Step& step, const Instance& of, RawSpan* span) {
   const std::byte* from = address(step.source, of);
   std::byte* to = address(step.target, of);
-  const models::DType dtype = class_.buffers[static_cast<std::size_t>(step.source.buffer)].dtype;
+  const models::DType dtype = class_.buffers[step.source.buffer].dtype;
   const auto bytes = static_cast<std::size_t>(step.source.elements * models::size_of(dtype));
   if (queued(step))
     return [this, lane = static_cast<std::size_t>(step.stream), to, from, bytes, marks = recording_](
@@ -143,19 +143,19 @@ Communication::Start Executor::starter(const plan::Step& step, const Instance& o
   const std::string what = transport_.queues() ? summary(step, of) : std::string();  // nobody asks about it later
   const plan::View& source = step.source;
   const plan::View& target = step.target;
-  const std::byte* from = source.buffer >= 0 ? address(source, of) : nullptr;
-  std::byte* to = target.buffer >= 0 ? address(target, of) : nullptr;
+  const std::byte* from = source.buffer ? address(source, of) : nullptr;
+  std::byte* to = target.buffer ? address(target, of) : nullptr;
   const int stage = schedule_.spec.ranks_per_stage();
   const int peer = transport_.rank() + step.peer * stage;
   const int tag = message_tag(step, of, schedule_.spec);
   if (step.kind == plan::StepKind::send) {
-    const models::DType dtype = class_.buffers[static_cast<std::size_t>(source.buffer)].dtype;
+    const models::DType dtype = class_.buffers[source.buffer].dtype;
     return [this, what, peer, tag, dtype, from, n = source.elements](const Points& behind) {
       transport_.prepare({behind, what});
       return transport_.send(peer, tag, dtype, from, n);
     };
   }
-  const models::DType dtype = class_.buffers[static_cast<std::size_t>(target.buffer)].dtype;
+  const models::DType dtype = class_.buffers[target.buffer].dtype;
   if (step.kind == plan::StepKind::recv)
     return [this, what, peer, tag, dtype, to, n = target.elements](const Points& behind) {
       transport_.prepare({behind, what});
@@ -191,7 +191,7 @@ Communication::Start Executor::starter(const plan::Step& step, const Instance& o
       };
     case plan::CollectiveKind::all_to_all: {
       if (step.counted.any()) return counted_exchange(step, of, group);
-      const std::int64_t members = schedule_.groups[static_cast<std::size_t>(step.group)].size();
+      const std::int64_t members = schedule_.groups[step.group].size();
       return [this, what, group, dtype, from, to, n = source.elements / members](const Points& behind) {
         transport_.prepare({behind, what});
         return transport_.all_to_all(group, dtype, from, to, n);
@@ -206,8 +206,8 @@ Communication::Start Executor::starter(const plan::Step& step, const Instance& o
 Communication::Start Executor::counted_exchange(const plan::Step& step, const Instance& of, GroupId group) {
   const std::byte* from = address(step.source, of);
   std::byte* to = address(step.target, of);
-  const models::DType dtype = class_.buffers[static_cast<std::size_t>(step.source.buffer)].dtype;
-  const std::int64_t members = schedule_.groups[static_cast<std::size_t>(step.group)].size();
+  const models::DType dtype = class_.buffers[step.source.buffer].dtype;
+  const std::int64_t members = schedule_.groups[step.group].size();
   const std::int64_t slot = step.source.elements / members;
   const std::string what = transport_.queues() ? summary(step, of) : std::string();
   // Found now: the step may be the last that uses them, and start when it has been left.
@@ -234,7 +234,7 @@ Communication::Start Executor::counted_exchange(const plan::Step& step, const In
 }
 
 const plan::Buffer& Executor::buffer_of(int view) const {
-  return class_.buffers[static_cast<std::size_t>(class_.views[static_cast<std::size_t>(view)].buffer)];
+  return class_.buffers[class_.views[static_cast<std::size_t>(view)].buffer];
 }
 
 std::vector<std::int32_t> Executor::read_counts(int view, const std::byte* at) const {
@@ -255,7 +255,7 @@ void Executor::find_counts() {
 
 void Executor::forget_counts(const plan::Step& step) {
   if (counted_views_.empty()) return;
-  for (const int buffer : step.writes) {
+  for (const plan::BufferId buffer : step.writes) {
     const auto found = computed_counts_.find(buffer);
     if (found == computed_counts_.end()) continue;
     found->second = step.kind == plan::StepKind::compute;
@@ -307,7 +307,7 @@ void Executor::queue_counts(const plan::Counted& counted, const CountsAt& known,
 }
 
 Executor::Ring Executor::ring_of(const plan::Step& step) const {
-  const std::vector<int> members = schedule_.groups[static_cast<std::size_t>(step.group)].members(transport_.rank());
+  const std::vector<int> members = schedule_.groups[step.group].members(transport_.rank());
   const auto own = std::find(members.begin(), members.end(), transport_.rank());
   ENSURE(own != members.end(), "rank {} is in no such ring", transport_.rank());
   const std::size_t at = static_cast<std::size_t>(own - members.begin()), n = members.size();
@@ -318,7 +318,7 @@ Executor::Ring Executor::ring_of(const plan::Step& step) const {
 std::string Executor::summary(const plan::Step& step, const Instance& of) const {
   if (step.kind == plan::StepKind::collective)
     return fmt::format("{} over group \"{}\", training step {}, micro-batch {}", plan::name_of(step.collective),
-                       schedule_.groups[static_cast<std::size_t>(step.group)].name, current_iteration_, of.micro_batch);
+                       schedule_.groups[step.group].name, current_iteration_, of.micro_batch);
   return fmt::format("{} {} rank {}, training step {}, micro-batch {}", plan::name_of(step.kind),
                      step.kind == plan::StepKind::send ? "to" : "from",
                      transport_.rank() + step.peer * schedule_.spec.ranks_per_stage(), current_iteration_,
@@ -342,16 +342,14 @@ std::string Executor::what_of(const plan::Step& step) const {
   const plan::View& view = step.kind == plan::StepKind::send ? step.source : step.target;
   std::string text;
   if (step.kind == plan::StepKind::collective)
-    text = fmt::format("{} over group \"{}\"", plan::name_of(step.collective),
-                       schedule_.groups[static_cast<std::size_t>(step.group)].name);
+    text = fmt::format("{} over group \"{}\"", plan::name_of(step.collective), schedule_.groups[step.group].name);
   else if (step.kind == plan::StepKind::copy)
     text = fmt::format("copy {}", plan::name_of(step.stream));
   else
     text = fmt::format("{} {} rank {} (tag {})", plan::name_of(step.kind),
                        step.kind == plan::StepKind::send ? "to" : "from",
                        transport_.rank() + step.peer * schedule_.spec.ranks_per_stage(), step.tag);
-  return text + fmt::format(", buffer \"{}\", {} elements", class_.buffers[static_cast<std::size_t>(view.buffer)].name,
-                            view.elements);
+  return text + fmt::format(", buffer \"{}\", {} elements", class_.buffers[view.buffer].name, view.elements);
 }
 
 std::int32_t Executor::block_of(const Place& place) const {

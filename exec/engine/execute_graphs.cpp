@@ -226,7 +226,7 @@ void Executor::keep_books(std::span<const Place> places) {
     if (i == 0)
       arrive(step, places[i]);
     else
-      for (const int buffer : step.births) arena_.birth(places[i].at, buffer, places[i].of, false);
+      for (const plan::BufferId buffer : step.births) arena_.birth(places[i].at, buffer, places[i].of, false);
     forget_counts(step);
     leave(step, places[i], false);
   }

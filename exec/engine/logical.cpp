@@ -47,13 +47,13 @@ std::vector<Run> runs_of(const models::Tensor& tensor, int tensor_rank, std::int
   return out;
 }
 
-bool is_sharded(const plan::RankClass& rank_class, const plan::Bucket& bucket, int buffer) {
+bool is_sharded(const plan::RankClass& rank_class, const plan::Bucket& bucket, plan::BufferId buffer) {
   // That may end before the matrices that have none (plan/outline/whole_matrices.h).
   if (buffer == bucket.second_moment) buffer = bucket.first_moment;
-  const std::int64_t elements = rank_class.buffers[static_cast<std::size_t>(buffer)].elements;
+  const std::int64_t elements = rank_class.buffers[buffer].elements;
   ENSURE(elements == bucket.elements || elements == bucket.shard_elements(),
-         "buffer {} holds {} of bucket {}'s {} elements", rank_class.buffers[static_cast<std::size_t>(buffer)].name,
-         elements, bucket.name, bucket.elements);
+         "buffer {} holds {} of bucket {}'s {} elements", rank_class.buffers[buffer].name, elements, bucket.name,
+         bucket.elements);
   return elements != bucket.elements;
 }
 
@@ -68,26 +68,26 @@ std::vector<Holding> holdings_between(const plan::Bucket& bucket, std::int64_t b
   return out;
 }
 
-std::vector<Holding> holdings(const plan::RankClass& rank_class, const plan::Bucket& bucket, int buffer,
+std::vector<Holding> holdings(const plan::RankClass& rank_class, const plan::Bucket& bucket, plan::BufferId buffer,
                               int data_rank) {
   const std::int64_t begin = is_sharded(rank_class, bucket, buffer) ? data_rank * bucket.shard_elements() : 0;
-  const std::int64_t elements = rank_class.buffers[static_cast<std::size_t>(buffer)].elements;
+  const std::int64_t elements = rank_class.buffers[buffer].elements;
   std::vector<Holding> out = holdings_between(bucket, begin, begin + elements, begin);
   if (buffer == bucket.second_moment) std::erase_if(out, [](const Holding& h) { return h.range->orthogonal; });
   return out;
 }
 
 std::vector<Holding> gradient_holdings(const plan::RankClass& rank_class, const plan::Bucket& bucket, int data_rank,
-                                       int& buffer) {
-  buffer = bucket.gradient_shard >= 0 ? bucket.gradient_shard : bucket.gradients;
+                                       plan::BufferId& buffer) {
+  buffer = bucket.gradient_shard.exists() ? bucket.gradient_shard : bucket.gradients;
   if (!bucket.partitioned || is_sharded(rank_class, bucket, buffer))
     return holdings(rank_class, bucket, buffer, data_rank);
   const std::int64_t begin = data_rank * bucket.shard_elements();  // the reduced part of a full buffer (ZeRO-1)
   return holdings_between(bucket, begin, begin + bucket.shard_elements(), 0);
 }
 
-int weight_buffer(const plan::Bucket& bucket) {
-  return bucket.master >= 0 ? bucket.master : bucket.shard >= 0 ? bucket.shard : bucket.parameters;
+plan::BufferId weight_buffer(const plan::Bucket& bucket) {
+  return bucket.master.exists() ? bucket.master : bucket.shard.exists() ? bucket.shard : bucket.parameters;
 }
 
 }  // namespace orrery::exec

@@ -37,16 +37,16 @@ struct Holding {
 
 /// Which of the bucket's parameters `buffer` (parameters, shard, master, a moment) holds: all of them, or this data
 /// rank's shard; the buffer's size tells.
-[[nodiscard]] std::vector<Holding> holdings(const plan::RankClass& rank_class, const plan::Bucket& bucket, int buffer,
-                                            int data_rank);
+[[nodiscard]] std::vector<Holding> holdings(const plan::RankClass& rank_class, const plan::Bucket& bucket,
+                                            plan::BufferId buffer, int data_rank);
 
 /// The reduced gradients that this rank has before the optimizer: a shard if the optimizer's states are sharded.
 [[nodiscard]] std::vector<Holding> gradient_holdings(const plan::RankClass& rank_class, const plan::Bucket& bucket,
-                                                     int data_rank, int& buffer);
+                                                     int data_rank, plan::BufferId& buffer);
 
 /// The buffer with the values that the optimizer updates: master, shard or parameters.
-[[nodiscard]] int weight_buffer(const plan::Bucket& bucket);
-[[nodiscard]] bool is_sharded(const plan::RankClass& rank_class, const plan::Bucket& bucket, int buffer);
+[[nodiscard]] plan::BufferId weight_buffer(const plan::Bucket& bucket);
+[[nodiscard]] bool is_sharded(const plan::RankClass& rank_class, const plan::Bucket& bucket, plan::BufferId buffer);
 [[nodiscard]] std::int64_t logical_elements(const models::Tensor& tensor);
 
 }  // namespace orrery::exec

@@ -66,7 +66,7 @@ class RowPlaces {
 
 std::span<std::int32_t> books_of(const plan::Schedule& schedule, int rank, Arena& arena) {
   const plan::RankClass& c = schedule.class_of(rank);
-  const auto words = static_cast<std::size_t>(c.buffers[static_cast<std::size_t>(c.cache)].elements);
+  const auto words = static_cast<std::size_t>(c.buffers[c.cache].elements);
   return {reinterpret_cast<std::int32_t*>(arena.data(c.cache, -1)), words};
 }
 
@@ -112,7 +112,7 @@ void move_rows(const plan::Schedule& schedule, int rank, const plan::RowMove& ro
 
 void settle_tables(const plan::Schedule& schedule, int rank, Arena& arena) {
   const plan::RankClass& c = schedule.class_of(rank);
-  if (c.cache < 0) return;
+  if (!c.cache) return;
   const TableLayout& layout = *schedule.tables;
   const std::span<std::int32_t> books = books_of(schedule, rank, arena);
   for (std::size_t i = layout.begin(rank); i < layout.end(rank); ++i) {
@@ -121,11 +121,11 @@ void settle_tables(const plan::Schedule& schedule, int rank, Arena& arena) {
     const plan::RankClass::FarTables& far = c.far[static_cast<std::size_t>(shard.space)];
     RowCache(books, shard).settle([&](std::int32_t row, std::int32_t place) {
       for (const bool states : {false, true}) {
-        const int here = states ? c.table_states : c.tables, there = states ? far.states : far.values;
-        if (there < 0) continue;
+        const plan::BufferId here = states ? c.table_states : c.tables, there = states ? far.states : far.values;
+        if (!there) continue;
         const RowPlaces places(schedule, shard.space, states);
         const Pieces from = places.cached(shard, place), to = places.far(shard, row);
-        const std::int64_t size = models::size_of(c.buffers[static_cast<std::size_t>(there)].dtype);
+        const std::int64_t size = models::size_of(c.buffers[there].dtype);
         for (int piece = 0; piece < from.count; ++piece) {
           const auto p = static_cast<std::size_t>(piece);
           std::byte* const target = arena.data(there, -1) + to.first[p] * size;
@@ -142,7 +142,7 @@ void settle_tables(const plan::Schedule& schedule, int rank, Arena& arena) {
 }
 
 void forget_cached_rows(const plan::Schedule& schedule, int rank, Arena& arena) {
-  if (schedule.class_of(rank).cache < 0) return;
+  if (!schedule.class_of(rank).cache) return;
   const std::span<std::int32_t> books = books_of(schedule, rank, arena);
   std::memset(books.data(), 0, books.size_bytes());
 }

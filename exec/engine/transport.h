@@ -15,7 +15,7 @@
 
 namespace orrery::exec {
 
-/// A process group of this rank. All ranks make groups together, in the order of Schedule::groups.
+/// A process group of this rank (plan::GroupId is one of the schedule). All ranks make groups together, in one order.
 using GroupId = int;
 
 /// What the next operation is told besides its operands.
@@ -74,6 +74,7 @@ class Transport {
   /// True if operations join the device's queues when started: the host waits neither before nor after, and
   /// Request::ends orders what follows. A transport that queues may be captured in a graph.
   [[nodiscard]] virtual bool queues() const { return false; }
+  // NOLINTBEGIN(performance-unnecessary-value-param): those who override these keep what they are given
   /// Applies only to the next operation.
   virtual void prepare(Preparation preparation) { static_cast<void>(preparation); }
   /// Whether operations mark their beginning and end (Request::marks).
@@ -84,6 +85,7 @@ class Transport {
   virtual void watch(std::string what, std::shared_ptr<const Point> begin, std::shared_ptr<const Point> end) {
     static_cast<void>(what), static_cast<void>(begin), static_cast<void>(end);
   }
+  // NOLINTEND(performance-unnecessary-value-param)
   /// Small exchanges on the host outside the schedule (clock offsets, gathering timelines, agreement on failure).
   virtual void barrier() = 0;
   [[nodiscard]] virtual std::vector<std::string> gather_text(

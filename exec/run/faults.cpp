@@ -187,7 +187,7 @@ void FaultInjector::corrupt(const Fault& fault) {
   if (parts.empty())
     throw Failure(fmt::format("no fault can be planted: rank {} holds no {}", fault.rank, fault.state));
   const HeldPart& part = parts[static_cast<std::size_t>(fault.part) % parts.size()];
-  const models::DType dtype = rank_class.buffers[static_cast<std::size_t>(part.buffer)].dtype;
+  const models::DType dtype = rank_class.buffers[part.buffer].dtype;
   const std::int64_t size = models::size_of(dtype), element = fault.element % part.elements;
   std::byte* const at = context_.arena.data(part.buffer, {-1, part.version}) + (part.first + element) * size;
   std::array<std::byte, 8> value{};

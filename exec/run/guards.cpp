@@ -79,8 +79,8 @@ Guards::Guards(const CheckpointContext& context, const GuardOptions& options, in
       threads_(threads),
       parts_(held_parts(context.schedule, context.transport.rank())) {
   const plan::RankClass& rank_class = context.schedule.class_of(context.transport.rank());
-  has_loss_ = rank_class.loss >= 0;
-  has_norm_ = rank_class.gradient_norm >= 0;
+  has_loss_ = rank_class.loss.exists();
+  has_norm_ = rank_class.gradient_norm.exists();
 }
 
 Guards::~Guards() = default;
@@ -217,7 +217,7 @@ void Guards::compare(std::int64_t step, const std::vector<std::string>& all) {
 
 std::map<plan::StepRef, std::vector<std::size_t>> Guards::first_writes(std::int64_t index) const {
   const plan::RankClass& rank_class = context_.schedule.class_of(context_.transport.rank());
-  std::map<int, std::vector<std::size_t>> waiting;  // by buffer
+  std::map<plan::BufferId, std::vector<std::size_t>> waiting;  // by buffer
   for (std::size_t i = 0; i < parts_.size(); ++i) waiting[parts_[i].buffer].push_back(i);
   std::map<plan::StepRef, std::vector<std::size_t>> out;
   for (std::size_t e = 0; e < rank_class.program.size(); ++e) {
@@ -226,7 +226,7 @@ std::map<plan::StepRef, std::vector<std::size_t>> Guards::first_writes(std::int6
     const std::vector<plan::Step>& steps = rank_class.blocks[static_cast<std::size_t>(entry.block)].steps;
     for (std::size_t s = 0; s < steps.size(); ++s) {
       if (!steps[s].runs_in(index + entry.ahead)) continue;
-      for (const int buffer : steps[s].writes) {
+      for (const plan::BufferId buffer : steps[s].writes) {
         const auto found = waiting.find(buffer);
         if (found == waiting.end()) continue;
         auto& here = out[{static_cast<std::int32_t>(e), static_cast<std::int32_t>(s)}];

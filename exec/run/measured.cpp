@@ -127,9 +127,10 @@ class Merger {
                      std::map<std::tuple<int, int, int>, std::int64_t>& sequence) const {
     const int stream = static_cast<int>(step.stream);
     if (step.kind == plan::StepKind::collective) {
-      const int first = schedule_.groups[static_cast<std::size_t>(step.group)].base(rank);
-      const std::int64_t call = sequence[{raw.iteration, step.group, stream}]++;
-      return {raw.iteration, step.group * static_cast<int>(plan::kStreams) + stream, first, call, 0};
+      const int first = schedule_.groups[step.group].base(rank);
+      const auto group = static_cast<int>(step.group.index());
+      const std::int64_t call = sequence[{raw.iteration, group, stream}]++;
+      return {raw.iteration, group * static_cast<int>(plan::kStreams) + stream, first, call, 0};
     }
     const int peer = rank + step.peer * schedule_.spec.ranks_per_stage();
     const int from = step.kind == plan::StepKind::send ? rank : peer;

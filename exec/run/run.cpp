@@ -417,7 +417,7 @@ class Session {
     }
     const std::vector<std::string> lines = transport_.gather_text(packed);
     if (plan_.model().experts.any()) loads_ = gather_loads(transport_, plan_, mine.back().experts);
-    if (trainer_.executor().rank_class().cache >= 0) caches_ = gather_caches(transport_, mine);
+    if (trainer_.executor().rank_class().cache.exists()) caches_ = gather_caches(transport_, mine);
     const std::optional<double> held_out = evaluate();
     if (first_rank())
       for (std::size_t i = 0; i < mine.size(); ++i)

@@ -90,9 +90,9 @@ base::Result<std::unique_ptr<LanguageModel>> LanguageModel::make(const models::M
   made->schedule_ = plan::lower(made->plan_, {.forward_only = true, .keep_logits = true});
   const plan::RankClass& only = made->schedule_.classes.front();
   made->placement_ = plan::place(only);
-  for (std::size_t i = 0; i < only.buffers.size(); ++i)
-    if (only.buffers[i].name == "head.logits") made->logits_ = static_cast<int>(i);
-  ENSURE(made->logits_ >= 0, "the forward pass keeps no logits");
+  for (const plan::BufferId i : only.buffers.keys())
+    if (only.buffers[i].name == "head.logits") made->logits_ = i;
+  ENSURE(made->logits_.exists(), "the forward pass keeps no logits");
   Executor::Options options;
   options.record = false;
   made->executor_ = std::make_unique<Executor>(made->schedule_, made->placement_, backend, transport, waiter, options);
@@ -111,7 +111,7 @@ std::vector<float> LanguageModel::logits(std::span<const std::int32_t> ids) {
     std::copy(ids.begin(), ids.end(), tokens.begin());
   };
   (void)executor_->run_step(input);
-  const plan::Buffer& buffer = schedule_.classes.front().buffers[static_cast<std::size_t>(logits_)];
+  const plan::Buffer& buffer = schedule_.classes.front().buffers[logits_];
   const std::int64_t columns = buffer.elements / sequence();
   std::vector<float> row(static_cast<std::size_t>(plan_.model().vocab));
   backend_.copy_to_host(std::as_writable_bytes(std::span(row)),

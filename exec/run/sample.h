@@ -53,7 +53,7 @@ class LanguageModel {
   plan::Schedule schedule_;
   plan::Placement placement_;
   std::unique_ptr<Executor> executor_;
-  int logits_ = -1;  ///< buffer
+  plan::BufferId logits_;
 };
 
 /// Draws `options.tokens` tokens after `ids` and passes each to `drawn` as it comes.

@@ -123,7 +123,8 @@ double Trainer::evaluate() {
     sum += executor.loss();
   }
   if (plan_.model().recommender) judge(scores, labels);
-  return agree(transport_, sum / static_cast<double>(training_.evaluation->batches), executor.rank_class().loss >= 0);
+  return agree(transport_, sum / static_cast<double>(training_.evaluation->batches),
+               executor.rank_class().loss.exists());
 }
 
 // Every rank has seen only its part of the samples.
@@ -193,14 +194,14 @@ StepResult Trainer::step_here(std::int64_t index, const std::function<void()>& b
 StepResult Trainer::step(std::int64_t index, const std::function<void()>& before_optimizer) {
   StepResult result = step_here(index, before_optimizer);
   const plan::RankClass& rank_class = executor_.rank_class();
-  result.loss = agree(transport_, result.loss, rank_class.loss >= 0);
+  result.loss = agree(transport_, result.loss, rank_class.loss.exists());
   if (plan_.spec().asynchronous()) {
     double squares = 0;
     for (int stage = 0; stage < plan::stages_with_norms(plan_); ++stage)
       squares += std::pow(agree(transport_, result.gradient_norm, rank_class.stage == stage), 2);
     result.gradient_norm = std::sqrt(squares);
   } else {
-    result.gradient_norm = agree(transport_, result.gradient_norm, rank_class.gradient_norm >= 0);
+    result.gradient_norm = agree(transport_, result.gradient_norm, rank_class.gradient_norm.exists());
   }
   result.seconds = transport_.maximum(result.seconds);
   return result;

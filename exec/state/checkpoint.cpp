@@ -89,7 +89,7 @@ void fill(const CheckpointReader& reader, const SavedState& saved, const Holding
 }
 
 void fill_bucket(const CheckpointContext& context, const CheckpointReader& reader, const plan::Bucket& bucket,
-                 const SavedState& saved, int buffer) {
+                 const SavedState& saved, plan::BufferId buffer) {
   const int rank = context.transport.rank();
   const plan::RankClass& rank_class = context.schedule.class_of(rank);
   const int tensor_rank = rank % context.schedule.spec.tensor;
@@ -98,8 +98,7 @@ void fill_bucket(const CheckpointContext& context, const CheckpointReader& reade
   for (const Holding& holding : holdings(rank_class, bucket, buffer, data_rank)) {
     // A run with another pipeline kept other versions, or none: then this one starts over from the weights.
     const bool same =
-        saved.state != State::stashed ||
-        reader.versions(holding.range->name) == rank_class.buffers[static_cast<std::size_t>(buffer)].versions;
+        saved.state != State::stashed || reader.versions(holding.range->name) == rank_class.buffers[buffer].versions;
     fill(reader, same ? saved : SavedState{State::weight, 0}, holding, values, tensor_rank);
   }
   values.finish();
@@ -286,8 +285,8 @@ void fill_all(const CheckpointContext& context, const CheckpointReader& reader) 
   for (const plan::Bucket& bucket : rank_class.buckets) {
     for (const SavedState& saved : saved_states(rank_class, bucket))
       fill_bucket(context, reader, bucket, saved, buffer_of(bucket, saved.state));
-    for (const int copy : {bucket.parameters, bucket.shard})  // what compute reads, apart from the master
-      if (copy >= 0 && copy != weight_buffer(bucket) && rank_class.buffers[static_cast<std::size_t>(copy)].persistent)
+    for (const plan::BufferId copy : {bucket.parameters, bucket.shard})  // what compute reads, apart from the master
+      if (copy && copy != weight_buffer(bucket) && rank_class.buffers[copy].persistent)
         fill_bucket(context, reader, bucket, {State::weight, 0}, copy);
   }
   for (const OwnState& own : own_states(rank_class)) {

@@ -28,7 +28,7 @@ const char* name_of(State state) {
   return "?";
 }
 
-int buffer_of(const plan::Bucket& bucket, State state) {
+plan::BufferId buffer_of(const plan::Bucket& bucket, State state) {
   switch (state) {
     case State::weight: return weight_buffer(bucket);
     case State::first_moment: return bucket.first_moment;
@@ -41,12 +41,13 @@ int buffer_of(const plan::Bucket& bucket, State state) {
     case State::low_rank_q:
     case State::scaling: break;
   }
-  return -1;
+  return {};
 }
 
 std::vector<OwnState> own_states(const plan::RankClass& rank_class) {
   std::vector<OwnState> out;
-  const auto add = [&](State state, const plan::ParameterRange& of, int buffer, std::int64_t offset, int axis) {
+  const auto add = [&](State state, const plan::ParameterRange& of, plan::BufferId buffer, std::int64_t offset,
+                       int axis) {
     if (offset < 0) return;
     OwnState own{state, of, buffer, offset};
     models::Tensor& t = own.range.tensor;
@@ -62,7 +63,7 @@ std::vector<OwnState> own_states(const plan::RankClass& rank_class) {
     own.range.replicated = t.split_axis < 0;
     out.push_back(std::move(own));
   };
-  if (rank_class.factors >= 0)
+  if (rank_class.factors.exists())
     for (const plan::Bucket& bucket : rank_class.buckets)
       for (const plan::ParameterRange& range : bucket.ranges) {
         add(State::factor_sum, range, rank_class.factors, range.factor_sum, -1);
@@ -73,7 +74,7 @@ std::vector<OwnState> own_states(const plan::RankClass& rank_class) {
     const std::int64_t offset = range.offset;
     out.push_back({State::weight, std::move(range), rank_class.expert_biases, offset});
   }
-  if (rank_class.scaling >= 0) {
+  if (rank_class.scaling.exists()) {
     plan::ParameterRange all;
     all.name = name_of(State::scaling);
     all.tensor.shape = all.tensor.logical_shape = {4};
@@ -87,10 +88,9 @@ std::vector<OwnState> own_states(const plan::RankClass& rank_class) {
 std::vector<SavedState> saved_states(const plan::RankClass& rank_class, const plan::Bucket& bucket) {
   std::vector<SavedState> out;
   for (const State state : kStates)
-    if (buffer_of(bucket, state) >= 0) out.push_back({state, 0});
-  if (bucket.stashed >= 0)
-    for (int v = 0; v < rank_class.buffers[static_cast<std::size_t>(bucket.stashed)].versions; ++v)
-      out.push_back({State::stashed, v});
+    if (buffer_of(bucket, state)) out.push_back({state, 0});
+  if (bucket.stashed.exists())
+    for (int v = 0; v < rank_class.buffers[bucket.stashed].versions; ++v) out.push_back({State::stashed, v});
   return out;
 }
 
@@ -101,7 +101,7 @@ std::vector<OwnedPart> owned_parts(const plan::Schedule& schedule, int rank) {
   const int replica = rank / spec.tensor % spec.replicas();
   std::vector<OwnedPart> out;
   const auto write = [&](const SavedState& saved, const plan::ParameterRange& range, std::int64_t begin,
-                         std::int64_t end, int buffer, std::int64_t offset) {
+                         std::int64_t end, plan::BufferId buffer, std::int64_t offset) {
     if ((range.replicated && tensor_rank != 0) || !range.counts_in_norm) return;
     CheckpointPart part;
     part.file = fmt::format("rank-{:05}.safetensors", rank);
@@ -119,7 +119,7 @@ std::vector<OwnedPart> owned_parts(const plan::Schedule& schedule, int rank) {
   for (std::size_t b = 0; b < rank_class.buckets.size(); ++b)
     for (const auto& [state, version] : saved_states(rank_class, rank_class.buckets[b])) {
       const plan::Bucket& bucket = rank_class.buckets[b];
-      const int buffer = buffer_of(bucket, state);
+      const plan::BufferId buffer = buffer_of(bucket, state);
       // What all replicas or sub-groups have, they write in turns.
       const bool sharded = is_sharded(rank_class, bucket, buffer);
       const bool apart = bucket.experts && spec.folds_experts();  // each part of the experts has its own replicas

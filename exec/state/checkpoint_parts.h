@@ -30,7 +30,7 @@ inline constexpr State kStates[] = {State::weight, State::first_moment,
 [[nodiscard]] const char* name_of(State state);
 /// Whether there may be several of one tensor: versions of a weight, errors of replicas, Q of tensor ranks.
 [[nodiscard]] bool has_versions(State state);
-[[nodiscard]] int buffer_of(const plan::Bucket& bucket, State state);
+[[nodiscard]] plan::BufferId buffer_of(const plan::Bucket& bucket, State state);
 
 /// Local elements [begin, end) of tensor rank `tensor_rank`'s part of a logical tensor.
 struct CheckpointPart {
@@ -48,7 +48,7 @@ struct CheckpointPart {
 struct OwnState {
   State state{};
   plan::ParameterRange range;  ///< name and shapes
-  int buffer = -1;
+  plan::BufferId buffer;
   std::int64_t offset = 0;
 };
 [[nodiscard]] std::vector<OwnState> own_states(const plan::RankClass& rank_class);
@@ -58,7 +58,7 @@ struct OwnState {
 /// tied table's, or a mirrored model's) not at all.
 struct OwnedPart {
   CheckpointPart part;
-  int buffer = -1;
+  plan::BufferId buffer;
   std::int64_t buffer_offset = 0;
 };
 

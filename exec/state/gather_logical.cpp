@@ -36,7 +36,7 @@ void pack_received(std::string& out, const plan::RankClass& rank_class, int b, A
   const plan::Bucket& bucket = rank_class.buckets[static_cast<std::size_t>(b)];
   const std::int64_t shard = bucket.shard_elements(), begin = place.data_rank * shard;
   const std::vector<Holding> mine = holdings_between(bucket, begin, begin + shard, begin);
-  const plan::Buffer& received = rank_class.buffers[static_cast<std::size_t>(bucket.received)];
+  const plan::Buffer& received = rank_class.buffers[bucket.received];
   const models::DType dtype = received.dtype;
   const auto workers = static_cast<int>(received.elements / shard);
   std::vector<std::pair<RunHeader, std::vector<float>>> runs;
@@ -66,18 +66,18 @@ std::string pack(const plan::Schedule& schedule, Gathered what, Arena& arena, Ba
     const plan::Bucket& bucket = rank_class.buckets[b];
     // Gradients of tables exist only where every rank has all tables. Gathers none, so that placements can be compared.
     if (what == Gathered::gradients && ((schedule.tables && bucket.embedding) || bucket.frozen)) continue;
-    if (what == Gathered::gradients && bucket.received >= 0) {
+    if (what == Gathered::gradients && bucket.received.exists()) {
       pack_received(out, rank_class, static_cast<int>(b), arena, backend,
                     {rank % schedule.spec.tensor, schedule.spec.shard_index(rank)});
       continue;
     }
     const int data_rank = schedule.spec.shard_index_of(bucket.experts, rank);
-    int buffer = weight_buffer(bucket);
+    plan::BufferId buffer = weight_buffer(bucket);
     const std::vector<Holding> mine = what == Gathered::gradients
                                           ? gradient_holdings(rank_class, bucket, data_rank, buffer)
                                           : holdings(rank_class, bucket, buffer, data_rank);
-    transfer(arena.data(buffer, -1), rank_class.buffers[static_cast<std::size_t>(buffer)].dtype, mine, tensor_rank,
-             backend, Transfer::from_device, [&](const Holding& holding, const Run& run, std::span<float> values) {
+    transfer(arena.data(buffer, -1), rank_class.buffers[buffer].dtype, mine, tensor_rank, backend,
+             Transfer::from_device, [&](const Holding& holding, const Run& run, std::span<float> values) {
                const RunHeader header{static_cast<std::int32_t>(b),
                                       static_cast<std::int32_t>(holding.range - bucket.ranges.data()), run.logical,
                                       run.elements};

@@ -17,9 +17,9 @@ class Collector {
       : class_(schedule.class_of(rank)), tensor_rank_(rank % schedule.spec.tensor), spec_(schedule.spec), rank_(rank) {}
 
   /// A buffer laid out like the bucket's parameters: all of them, or this rank's shard.
-  void by_tensor(const char* state, const plan::Bucket& bucket, int buffer) {
+  void by_tensor(const char* state, const plan::Bucket& bucket, plan::BufferId buffer) {
     if (!held(buffer)) return;
-    for (int version = 0; version < class_.buffers[static_cast<std::size_t>(buffer)].versions; ++version)
+    for (int version = 0; version < class_.buffers[buffer].versions; ++version)
       for (const Holding& holding : holdings(class_, bucket, buffer, spec_.shard_index_of(bucket.experts, rank_))) {
         const plan::ParameterRange& range = *holding.range;
         HeldPart part{
@@ -31,9 +31,9 @@ class Collector {
   }
 
   /// A buffer as a whole. `shared`: a text that is equal for ranks with the same values; empty: no other rank has them.
-  void whole(const char* state, const std::string& of, int buffer, const std::string& shared) {
+  void whole(const char* state, const std::string& of, plan::BufferId buffer, const std::string& shared) {
     if (!held(buffer)) return;
-    const plan::Buffer& b = class_.buffers[static_cast<std::size_t>(buffer)];
+    const plan::Buffer& b = class_.buffers[buffer];
     for (int version = 0; version < b.versions; ++version)
       out_.push_back({state, of, buffer, version, 0, b.elements,
                       shared.empty() ? "" : fmt::format("{}/{}/{}/{}", state, version, of, shared)});
@@ -48,7 +48,7 @@ class Collector {
     by_tensor("second_moment", b, b.second_moment);
     const std::string place = fmt::format("{}.{}{}", class_.stage, tensor_rank_,
                                           b.experts ? fmt::format(".{}", spec_.expert_index(rank_)) : "");
-    const bool sharded = b.first_moment >= 0 && is_sharded(class_, b, b.first_moment);
+    const bool sharded = b.first_moment.exists() && is_sharded(class_, b, b.first_moment);
     const std::string scales = sharded ? fmt::format("{}.{}", place, spec_.shard_index_of(b.experts, rank_)) : place;
     whole("first_scale", b.name, b.first_scale, scales);
     whole("second_scale", b.name, b.second_scale, scales);
@@ -64,9 +64,7 @@ class Collector {
   }
 
  private:
-  [[nodiscard]] bool held(int buffer) const {
-    return buffer >= 0 && class_.buffers[static_cast<std::size_t>(buffer)].persistent;
-  }
+  [[nodiscard]] bool held(plan::BufferId buffer) const { return buffer && class_.buffers[buffer].persistent; }
   const plan::RankClass& class_;
   int tensor_rank_;
   const plan::PlanSpec& spec_;

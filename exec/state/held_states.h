@@ -14,7 +14,7 @@ struct HeldPart {
   std::string state;   ///< "weight", "master", "stashed", "first_moment", "second_moment", "first_scale",
                        ///< "second_scale", "compression_error", "low_rank_q", "factors", "loss_scaling"
   std::string tensor;  ///< logical name; if several tensors share it, the bucket's or the state's
-  int buffer = -1;
+  plan::BufferId buffer;
   int version = 0;  ///< of a buffer with several versions
   std::int64_t first = 0, elements = 0;
   /// If two ranks have equal keys, both hold the same values, bit by bit, between two steps. Empty: no other rank does.

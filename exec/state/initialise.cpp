@@ -19,10 +19,10 @@ namespace {
 constexpr std::int64_t kChunk = 1 << 16;     // elements on the host at a time, per thread that makes them
 constexpr std::size_t kLeastPart = 1 << 12;  // values per thread: 40 ns each, against some 20 us to start a thread
 
-void fill_zero(const plan::RankClass& rank_class, int buffer, Arena& arena, Backend& backend) {
-  const std::int64_t bytes = rank_class.buffers[static_cast<std::size_t>(buffer)].bytes();
+void fill_zero(const plan::RankClass& rank_class, plan::BufferId buffer, Arena& arena, Backend& backend) {
+  const std::int64_t bytes = rank_class.buffers[buffer].bytes();
   const std::vector<std::byte> zeros(static_cast<std::size_t>(std::min(bytes, kChunk * 4)));
-  for (int version = 0; version < rank_class.buffers[static_cast<std::size_t>(buffer)].versions; ++version)
+  for (int version = 0; version < rank_class.buffers[buffer].versions; ++version)
     for (std::int64_t at = 0; at < bytes; at += static_cast<std::int64_t>(zeros.size()))
       backend.copy_to_device(arena.data(buffer, {-1, version}) + at,
                              {zeros.data(), static_cast<std::size_t>(std::min<std::int64_t>(
@@ -80,14 +80,14 @@ void initialise(const plan::Schedule& schedule, int rank, Arena& arena, Backend&
                 double loss_scale, int threads) {
   const plan::RankClass& rank_class = schedule.class_of(rank);
   const int tensor_rank = rank % schedule.spec.tensor;
-  for (std::size_t i = 0; i < rank_class.buffers.size(); ++i)
-    if (rank_class.buffers[i].persistent) fill_zero(rank_class, static_cast<int>(i), arena, backend);
+  for (const plan::BufferId i : rank_class.buffers.keys())
+    if (rank_class.buffers[i].persistent) fill_zero(rank_class, i, arena, backend);
   for (const plan::Bucket& bucket : rank_class.buckets)
-    for (const int buffer : {bucket.parameters, bucket.shard, bucket.master, bucket.stashed}) {
-      if (buffer < 0 || !rank_class.buffers[static_cast<std::size_t>(buffer)].persistent) continue;
-      for (int version = 0; version < rank_class.buffers[static_cast<std::size_t>(buffer)].versions; ++version)
+    for (const plan::BufferId buffer : {bucket.parameters, bucket.shard, bucket.master, bucket.stashed}) {
+      if (!buffer || !rank_class.buffers[buffer].persistent) continue;
+      for (int version = 0; version < rank_class.buffers[buffer].versions; ++version)
         transfer(
-            arena.data(buffer, {-1, version}), rank_class.buffers[static_cast<std::size_t>(buffer)].dtype,
+            arena.data(buffer, {-1, version}), rank_class.buffers[buffer].dtype,
             holdings(rank_class, bucket, buffer, schedule.spec.shard_index_of(bucket.experts, rank)), tensor_rank,
             backend, Transfer::to_device,
             [&](const Holding& holding, const Run& run, std::span<float> values) {
@@ -111,7 +111,7 @@ void initialise(const plan::Schedule& schedule, int rank, Arena& arena, Backend&
             source(*holding.range, run.logical, values);
           },
           threads);
-  if (rank_class.scaling >= 0) {
+  if (rank_class.scaling.exists()) {
     const std::array<float, 4> scaling = {static_cast<float>(loss_scale), 0, 0, 0};
     backend.copy_to_device(arena.data(rank_class.scaling, -1), std::as_bytes(std::span(scaling)));
   }

@@ -98,7 +98,7 @@ std::uint64_t hash_of(std::string_view text) {
 
 PartLook look_at(const HeldPart& part, const CheckpointContext& context) {
   const plan::RankClass& rank_class = context.schedule.class_of(context.transport.rank());
-  const models::DType dtype = rank_class.buffers[static_cast<std::size_t>(part.buffer)].dtype;
+  const models::DType dtype = rank_class.buffers[part.buffer].dtype;
   const std::int64_t size = models::size_of(dtype), bytes = part.elements * size;
   const std::byte* const data = context.arena.data(part.buffer, {-1, part.version}) + part.first * size;
   Looker looker(dtype);
@@ -125,7 +125,7 @@ std::vector<PartLook> look_at(std::span<const HeldPart> parts, const CheckpointC
   bool host = true;
   const plan::RankClass& rank_class = context.schedule.class_of(context.transport.rank());
   for (const HeldPart& part : parts) {
-    bytes += part.elements * models::size_of(rank_class.buffers[static_cast<std::size_t>(part.buffer)].dtype);
+    bytes += part.elements * models::size_of(rank_class.buffers[part.buffer].dtype);
     host = host && on_host(part, context);
   }
   std::vector<std::jthread> others;

@@ -15,10 +15,9 @@ constexpr std::int64_t kBlock = models::kQuantisedBlock;
 
 }  // namespace
 
-StoredValues::StoredValues(const plan::RankClass& rank_class, Arena& arena, Backend& backend, int buffer, int version)
-    : buffer_(rank_class.buffers[static_cast<std::size_t>(buffer)]),
-      data_(arena.data(buffer, {-1, version})),
-      backend_(backend) {
+StoredValues::StoredValues(const plan::RankClass& rank_class, Arena& arena, Backend& backend, plan::BufferId buffer,
+                           int version)
+    : buffer_(rank_class.buffers[buffer]), data_(arena.data(buffer, {-1, version})), backend_(backend) {
   if (buffer_.dtype != models::DType::uint8) return;
   for (const plan::Bucket& bucket : rank_class.buckets) {
     if (buffer != bucket.first_moment && buffer != bucket.second_moment) continue;

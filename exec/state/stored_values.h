@@ -13,7 +13,8 @@ namespace orrery::exec {
 class StoredValues {
  public:
   /// `version`: of a buffer with several.
-  StoredValues(const plan::RankClass& rank_class, Arena& arena, Backend& backend, int buffer, int version = 0);
+  StoredValues(const plan::RankClass& rank_class, Arena& arena, Backend& backend, plan::BufferId buffer,
+               int version = 0);
   /// Elements [first, first + values.size()) of the buffer.
   void read(std::int64_t first, std::span<float> values);
   /// The same; 8-bit moments are quantised only by `finish`, block by block.

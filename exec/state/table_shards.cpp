@@ -32,7 +32,7 @@ class States {
 
   // Adam's second moments come after all first moments, of which there are `values`. `state`: where the states of its
   // rows begin, if there is one per row.
-  void add(std::vector<HeldShard>& out, const HeldShard& weights, const plan::TableShard& shard, int buffer,
+  void add(std::vector<HeldShard>& out, const HeldShard& weights, const plan::TableShard& shard, plan::BufferId buffer,
            std::int64_t values, std::int64_t state) const {
     HeldShard held = weights;
     held.range.tensor.initial_stddev = 0;
@@ -74,7 +74,7 @@ struct Rows {
 Rows rows_with_states(const plan::Schedule& schedule, const plan::RankClass& rank_class, int rank) {
   const plan::TableLayout& layout = *schedule.tables;
   for (const plan::Bucket& bucket : rank_class.buckets)
-    if (bucket.embedding && bucket.received >= 0) {  // a parameter server's shard
+    if (bucket.embedding && bucket.received.exists()) {  // a parameter server's shard
       const std::int64_t rows = bucket.shard_elements() / layout.embedding_dim, index = schedule.spec.shard_index(rank);
       return {index * rows, (index + 1) * rows, true};
     }
@@ -100,14 +100,14 @@ std::vector<HeldShard> held_shards(const plan::Schedule& schedule, int rank) {
     held.buffer = shard.cached() ? far.values : rank_class.tables;
     held.offset = shard.cached() ? shard.far_offset : shard.offset;
     out.push_back(held);
-    if (rank_class.table_states < 0) continue;
+    if (!rank_class.table_states) continue;
     if (shard.cached())
       states.add(out, held, shard, far.states, layout.far[static_cast<std::size_t>(shard.space)].elements,
                  shard.far_state);
     else
       states.add(out, held, shard, rank_class.table_states, layout.most_elements, shard.state);
   }
-  if (rank_class.replicated_states < 0) return out;
+  if (!rank_class.replicated_states) return out;
   const Rows mine = rows_with_states(schedule, rank_class, rank);
   for (plan::TableShard shard : layout.replicated) {
     const std::int64_t first = shard.state, begin = std::max(first, mine.begin);

@@ -16,7 +16,7 @@ struct HeldShard {
   plan::ParameterRange range;       ///< name and shapes
   int tensor_rank = 0;              ///< which part of the columns
   std::int64_t begin = 0, end = 0;  ///< elements, flat, of that part
-  int buffer = -1;
+  plan::BufferId buffer;
   std::int64_t offset = 0;
   bool writes = true;  ///< this rank writes it into checkpoints; of several holders, one does
   [[nodiscard]] Holding holding() const { return {&range, offset, begin, end}; }

@@ -17,7 +17,8 @@ constexpr std::array<Space, 2> kFar = {Space::host, Space::nvme};
 /// Copies rows from and to one memory.
 class Fetching {
  public:
-  Fetching(ClassBuilder& build, const TableLayout& layout, const PlanSpec& spec, Space space, std::vector<int>& until)
+  Fetching(ClassBuilder& build, const TableLayout& layout, const PlanSpec& spec, Space space,
+           std::vector<BufferId>& until)
       : build_(build),
         class_(build.result()),
         spec_(spec),
@@ -39,22 +40,22 @@ class Fetching {
   }
 
  private:
-  int keep(int buffer) {
+  BufferId keep(BufferId buffer) {
     until_.push_back(buffer);
     return buffer;
   }
-  int view(int buffer) { return build_.view(build_.whole(buffer)); }
+  int view(BufferId buffer) { return build_.view(build_.whole(buffer)); }
   [[nodiscard]] bool adam() const { return spec_.optimizer == OptimizerKind::adam; }
 
-  void move(int list, bool to_device, bool states) {
+  void move(BufferId list, bool to_device, bool states) {
     const RankClass::FarTables& far = class_.far[static_cast<std::size_t>(space_)];
-    const int there = states ? far.states : far.values, here = states ? class_.table_states : class_.tables;
-    if (there < 0) return;
+    const BufferId there = states ? far.states : far.values, here = states ? class_.table_states : class_.tables;
+    if (!there) return;
     const std::int64_t elements = !states ? far_.moved_elements : adam() ? 2 * far_.moved_elements : far_.moved_rows;
-    const DType type = class_.buffers[static_cast<std::size_t>(there)].dtype;
+    const DType type = class_.buffers[there].dtype;
     RowMove rows{view(list), RowsAt::far, RowsAt::cache, space_, states, far_.expected};
-    const auto part = [&](int buffer) { return View{buffer, 0, elements}; };
-    const auto copy = [&](Stream stream, RowsAt from, RowsAt to, int source, int target, double more) {
+    const auto part = [&](BufferId buffer) { return View{buffer, 0, elements}; };
+    const auto copy = [&](Stream stream, RowsAt from, RowsAt to, BufferId source, BufferId target, double more) {
       RowMove one = rows;
       one.from = from, one.to = to;
       one.expected *= more;
@@ -68,8 +69,7 @@ class Fetching {
     waiting.dtype = type;
     waiting.elements = elements;
     waiting.space = Space::host;
-    class_.buffers.push_back(std::move(waiting));
-    const int between = keep(static_cast<int>(class_.buffers.size()) - 1);
+    const BufferId between = keep(class_.buffers.append(std::move(waiting)));
     const double pages = page_share(elements * models::size_of(type));
     if (to_device) {
       copy(Stream::from_nvme, RowsAt::far, RowsAt::packed, there, between, pages);
@@ -91,18 +91,18 @@ class Fetching {
   const PlanSpec& spec_;
   const TableLayout::Far& far_;
   Space space_;
-  std::vector<int>& until_;
-  int fetched_ = -1, written_ = -1;
+  std::vector<BufferId>& until_;
+  BufferId fetched_, written_;
 };
 
 }  // namespace
 
 void declare_far_tables(ClassBuilder& build, const TableLayout& layout, const PlanSpec& spec) {
   RankClass& c = build.result();
-  const bool adam = spec.optimizer == OptimizerKind::adam, states = c.table_states >= 0;
+  const bool adam = spec.optimizer == OptimizerKind::adam, states = c.table_states.exists();
   const auto buffer = [&](std::string name, Purpose purpose, DType type, std::int64_t elements, Space space) {
-    const int made = build.buffer(std::move(name), purpose, type, elements, true);
-    c.buffers[static_cast<std::size_t>(made)].space = space;
+    const BufferId made = build.buffer(std::move(name), purpose, type, elements, true);
+    c.buffers[made].space = space;
     return made;
   };
   for (const Space space : kFar) {
@@ -118,11 +118,11 @@ void declare_far_tables(ClassBuilder& build, const TableLayout& layout, const Pl
   c.cache = build.buffer("tables.books", Purpose::scalars, DType::int32, layout.most_book, true);
 }
 
-int fetch_rows(ClassBuilder& build, const TableLayout& layout, const PlanSpec& spec, const LookedUp& looked_up,
-               std::vector<int>& until) {
-  const auto view = [&](int buffer) { return build.view(build.whole(buffer)); };
+BufferId fetch_rows(ClassBuilder& build, const TableLayout& layout, const PlanSpec& spec, const LookedUp& looked_up,
+                    std::vector<BufferId>& until) {
+  const auto view = [&](BufferId buffer) { return build.view(build.whole(buffer)); };
   const std::int64_t room = build.whole(looked_up.bags).elements;
-  const int places = build.buffer("places", Purpose::communication, DType::int32, room);
+  const BufferId places = build.buffer("places", Purpose::communication, DType::int32, room);
   std::vector<Fetching> fetching;
   std::vector<int> out = {view(build.result().cache), view(places)};
   for (const Space space : kFar) {

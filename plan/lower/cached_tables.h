@@ -13,7 +13,7 @@ void declare_far_tables(ClassBuilder& build, const TableLayout& layout, const Pl
 
 /// What a step looks up, as received, and whether it changes those rows.
 struct LookedUp {
-  int lengths = -1, bags = -1;
+  BufferId lengths, bags;
   bool changes = true;
 };
 /// Runs as soon as the indices are there. The step finds a place for each row. Rows that lose theirs are written back
@@ -21,7 +21,7 @@ struct LookedUp {
 /// up longest ago loses its place (LRU): that needs no counts of all rows, and its hits follow from the rows'
 /// frequencies alone (plan/spec/table_hits.h). Steps that read the tables wait for the copies; `until` takes the
 /// buffers that stay until then. Returns the buffer of places, laid out like the indices.
-[[nodiscard]] int fetch_rows(ClassBuilder& build, const TableLayout& layout, const PlanSpec& spec,
-                             const LookedUp& looked_up, std::vector<int>& until);
+[[nodiscard]] BufferId fetch_rows(ClassBuilder& build, const TableLayout& layout, const PlanSpec& spec,
+                                  const LookedUp& looked_up, std::vector<BufferId>& until);
 
 }  // namespace orrery::plan

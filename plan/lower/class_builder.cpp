@@ -13,13 +13,12 @@ using models::DType;
 using models::Op;
 using models::OpKind;
 
-int ClassBuilder::buffer(std::string name, Purpose purpose, DType dtype, std::int64_t elements, bool persistent) {
-  class_.buffers.push_back(
+BufferId ClassBuilder::buffer(std::string name, Purpose purpose, DType dtype, std::int64_t elements, bool persistent) {
+  return class_.buffers.append(
       {.name = std::move(name), .purpose = purpose, .dtype = dtype, .elements = elements, .persistent = persistent});
-  return static_cast<int>(class_.buffers.size()) - 1;
 }
-View ClassBuilder::whole(int index) const {
-  return {index, 0, class_.buffers[static_cast<std::size_t>(index)].elements};
+View ClassBuilder::whole(BufferId buffer) const {
+  return {buffer, 0, class_.buffers[buffer].elements};
 }
 int ClassBuilder::view(const View& v) {
   class_.views.push_back(v);
@@ -44,7 +43,7 @@ Step& ClassBuilder::compute(Phase phase, std::int32_t layer, std::string part, s
   return push(std::move(step));
 }
 
-Step& ClassBuilder::collective(Phase phase, Stream stream, CollectiveKind kind, int group, View source, View target,
+Step& ClassBuilder::collective(Phase phase, Stream stream, CollectiveKind kind, GroupId group, View source, View target,
                                std::int32_t layer, std::int32_t bucket, Reduce reduce) {
   Step step{.kind = StepKind::collective, .stream = stream, .phase = phase, .layer = layer, .bucket = bucket};
   step.part = name_of(kind);
@@ -58,7 +57,7 @@ Step& ClassBuilder::collective(Phase phase, Stream stream, CollectiveKind kind, 
   return push(std::move(step));
 }
 
-Step& ClassBuilder::exchange(Phase phase, Stream stream, int group, View source, View target, std::int32_t layer,
+Step& ClassBuilder::exchange(Phase phase, Stream stream, GroupId group, View source, View target, std::int32_t layer,
                              const Counted& counted) {
   Step& step = collective(phase, stream, CollectiveKind::all_to_all, group, source, target, layer, -1);
   step.counted = counted;
@@ -80,7 +79,7 @@ void ClassBuilder::copy_rows(Phase phase, Stream stream, View source, View targe
   push(std::move(step));
 }
 
-void ClassBuilder::send(Phase phase, int peer, int tag, int source) {
+void ClassBuilder::send(Phase phase, int peer, int tag, BufferId source) {
   Step step{.kind = StepKind::send, .stream = Stream::pipeline_send, .phase = phase, .part = "send"};
   step.peer = peer;
   step.tag = tag;
@@ -88,7 +87,7 @@ void ClassBuilder::send(Phase phase, int peer, int tag, int source) {
   step.reads = {source};
   push(std::move(step));
 }
-void ClassBuilder::receive(Phase phase, int peer, int tag, int target) {
+void ClassBuilder::receive(Phase phase, int peer, int tag, BufferId target) {
   Step step{.kind = StepKind::recv, .stream = Stream::pipeline_recv, .phase = phase, .part = "recv"};
   step.peer = peer;
   step.tag = tag;
@@ -106,8 +105,8 @@ Op ClassBuilder::flat(OpKind kind, DType dtype, std::int64_t m, std::vector<int>
   op.out = std::move(out);
   return op;
 }
-Op ClassBuilder::zero_of(int index) {
-  const Buffer& b = class_.buffers[static_cast<std::size_t>(index)];
+Op ClassBuilder::zero_of(BufferId index) {
+  const Buffer& b = class_.buffers[index];
   return flat(OpKind::fill_zero, b.dtype, b.elements, {}, {view(whole(index))});
 }
 
@@ -115,40 +114,40 @@ void ClassBuilder::settle_lives() {
   struct Use {
     int first_block = -1, first_step = -1, last_block = -1, last_step = -1;
   };
-  std::vector<Use> uses(class_.buffers.size());
-  std::map<int, int> shifted;  // by the buffer that arrives from the ring: the one sent meanwhile
+  base::ById<BufferId, Use> uses(class_.buffers.size());
+  std::map<BufferId, BufferId> shifted;  // by the buffer that arrives from the ring: the one sent meanwhile
   for (int b = 0; b < static_cast<int>(class_.blocks.size()); ++b)
     for (int s = 0; s < static_cast<int>(class_.blocks[static_cast<std::size_t>(b)].steps.size()); ++s) {
       const Step& step = class_.blocks[static_cast<std::size_t>(b)].steps[static_cast<std::size_t>(s)];
-      const auto touch = [&](int index) {
-        Use& use = uses[static_cast<std::size_t>(index)];
+      const auto touch = [&](BufferId index) {
+        Use& use = uses[index];
         if (use.first_block < 0) use.first_block = b, use.first_step = s;
         use.last_block = b, use.last_step = s;
       };
-      for (int index : step.reads) touch(index);
-      for (int index : step.writes) touch(index);
+      for (BufferId index : step.reads) touch(index);
+      for (BufferId index : step.writes) touch(index);
       // A travelling block is freed where its successor is first read; earlier compute steps must not wait for it.
       if (step.kind == StepKind::collective && step.collective == CollectiveKind::ring_shift)
         shifted[step.target.buffer] = step.source.buffer;
       if (step.kind != StepKind::compute) continue;
-      for (int index : step.reads)
+      for (BufferId index : step.reads)
         if (const auto found = shifted.find(index); found != shifted.end()) {
           touch(found->second);
           shifted.erase(found);
         }
     }
   for (const Kept& kept : kept_) {
-    Use& use = uses[static_cast<std::size_t>(kept.buffer)];
+    Use& use = uses[kept.buffer];
     if (std::pair(kept.block, kept.step) > std::pair(use.last_block, use.last_step))
       use.last_block = kept.block, use.last_step = kept.step;
   }
-  for (std::size_t index = 0; index < uses.size(); ++index) {
+  for (const BufferId index : uses.keys()) {
     if (class_.buffers[index].persistent) continue;
     const Use& use = uses[index];
     ENSURE(use.first_block >= 0, "buffer {} is never used", class_.buffers[index].name);
     class_.buffers[index].per_micro_batch = use.first_block != use.last_block;
-    step_at(use.first_block, use.first_step).births.push_back(static_cast<int>(index));
-    step_at(use.last_block, use.last_step).deaths.push_back(static_cast<int>(index));
+    step_at(use.first_block, use.first_step).births.push_back(index);
+    step_at(use.last_block, use.last_step).deaths.push_back(index);
     if (class_.buffers[index].per_micro_batch || class_.buffers[index].purpose != Purpose::activations) continue;
     class_.buffers[index].purpose = Purpose::workspace;  // an activation that backward does not read
   }

@@ -12,9 +12,10 @@ class ClassBuilder {
  public:
   [[nodiscard]] RankClass& result() { return class_; }
 
-  int buffer(std::string name, Purpose purpose, models::DType dtype, std::int64_t elements, bool persistent = false);
+  BufferId buffer(std::string name, Purpose purpose, models::DType dtype, std::int64_t elements,
+                  bool persistent = false);
   int view(const View& view);
-  [[nodiscard]] View whole(int buffer) const;
+  [[nodiscard]] View whole(BufferId buffer) const;
   [[nodiscard]] const View& view_at(int view) const { return class_.views[static_cast<std::size_t>(view)]; }
   [[nodiscard]] Bucket& bucket(int index) { return class_.buckets[static_cast<std::size_t>(index)]; }
 
@@ -22,23 +23,23 @@ class ClassBuilder {
   void open(std::string name) { class_.blocks.push_back({std::move(name), {}}); }
   /// A compute step. Its operators say what it reads and writes; their operands name views.
   Step& compute(Phase phase, std::int32_t layer, std::string part, std::vector<models::Op> ops);
-  Step& collective(Phase phase, Stream stream, CollectiveKind kind, int group, View source, View target,
+  Step& collective(Phase phase, Stream stream, CollectiveKind kind, GroupId group, View source, View target,
                    std::int32_t layer, std::int32_t bucket, Reduce reduce = Reduce::sum);
   /// An all-to-all of whole pieces, or of as much as counts say. It depends on the steps that write the counts.
-  Step& exchange(Phase phase, Stream stream, int group, View source, View target, std::int32_t layer,
+  Step& exchange(Phase phase, Stream stream, GroupId group, View source, View target, std::int32_t layer,
                  const Counted& counted = {});
   /// A copy of rows of tables. Both views have as many elements as may move.
   void copy_rows(Phase phase, Stream stream, View source, View target, const RowMove& rows);
-  void send(Phase phase, int peer, int tag, int source);
-  void receive(Phase phase, int peer, int tag, int target);
+  void send(Phase phase, int peer, int tag, BufferId source);
+  void receive(Phase phase, int peer, int tag, BufferId target);
 
   /// An operator over `m` elements of flat ranges.
   [[nodiscard]] static models::Op flat(models::OpKind kind, models::DType dtype, std::int64_t m, std::vector<int> in,
                                        std::vector<int> out);
-  [[nodiscard]] models::Op zero_of(int buffer);
+  [[nodiscard]] models::Op zero_of(BufferId buffer);
 
   /// The latest step of the open block, if it has any, also needs `buffer`, which therefore dies there or later.
-  void keep(int buffer) {
+  void keep(BufferId buffer) {
     if (class_.blocks.back().steps.empty()) return;  // frozen, with nothing to pass on
     kept_.push_back(
         {buffer, static_cast<int>(class_.blocks.size()) - 1, static_cast<int>(class_.blocks.back().steps.size()) - 1});
@@ -53,7 +54,8 @@ class ClassBuilder {
   Step& step_at(int block, int step);
 
   struct Kept {
-    int buffer = -1, block = -1, step = -1;
+    BufferId buffer;
+    int block = -1, step = -1;
   };
   RankClass class_;
   std::vector<Kept> kept_;

@@ -3,11 +3,11 @@
 
 namespace orrery::plan {
 
-OutlineWriter Reducing::of(int bucket, int gradients, std::int32_t layer, std::string label) const {
+OutlineWriter Reducing::of(int bucket, BufferId gradients, std::int32_t layer, std::string label) const {
   const ShapeOf shape(build.bucket(bucket), spec);
   OutlinedBucket bound = outlined(build, bucket, layer);
   bound.label = std::move(label);
-  if (gradients >= 0) buffer_of(bound, Memory::gradients) = gradients;
+  if (gradients) buffer_of(bound, Memory::gradients) = gradients;
   return {build, groups, reduction_of(*shape, spec, when, low_rank), std::move(bound)};
 }
 

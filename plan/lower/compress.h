@@ -17,9 +17,10 @@ struct Reducing {
   Reduces when = Reduces::at_the_end;
   bool low_rank = true;  ///< PowerSGD, where the plan has it
 
-  /// A bucket's reduction, none of it noted yet. `gradients`: the buffer that has them all; -1: the bucket's own.
+  /// A bucket's reduction, none of it noted yet. `gradients`: the buffer that has them all; none: the bucket's own.
   /// `label`: OutlinedBucket's.
-  [[nodiscard]] OutlineWriter of(int bucket, int gradients = -1, std::int32_t layer = -1, std::string label = {}) const;
+  [[nodiscard]] OutlineWriter of(int bucket, BufferId gradients = {}, std::int32_t layer = -1,
+                                 std::string label = {}) const;
   /// All of it.
   void write(int bucket) const;
 };
@@ -32,7 +33,7 @@ class CompressedReduction {
       : how_{build, groups, spec, when} {}
 
   /// The next bucket's first part, behind the next parts of those before it.
-  void add(int bucket, int gradients, std::int32_t layer) {
+  void add(int bucket, BufferId gradients, std::int32_t layer) {
     OutlineWriter writer = how_.of(bucket, gradients, layer);
     const int parts = writer.parts();
     turns_.add(std::move(writer), parts);

@@ -42,10 +42,9 @@ class Encoding {
         rewrite_(rank_class) {}
 
   void run() {
-    const auto buffers = static_cast<int>(class_.buffers.size());
-    const std::vector<Life> lives = lives_of(class_);
+    const base::ById<BufferId, Life> lives = lives_of(class_);
     lossless_ ? find_rectified() : find_statistics();
-    for (int b = 0; b < buffers; ++b) encode(b, lives[at(b)]);
+    for (const BufferId b : lives.keys()) encode(b, lives[b]);
     rewrite_.apply();
   }
 
@@ -57,32 +56,31 @@ class Encoding {
       for (const Step& step : block.steps)
         for (const Op& op : step.ops) {
           for (std::size_t i = 0; i < op.out.size(); ++i)
-            if (op.out[i] >= 0 && models::is_statistic(op, i))
-              statistics_[at(class_.views[at(op.out[i])].buffer)] = true;
+            if (op.out[i] >= 0 && models::is_statistic(op, i)) statistics_[class_.views[at(op.out[i])].buffer] = true;
         }
   }
 
   // Finds outputs of ReLUs, computed in place, and the product before each.
   void find_rectified() {
     products_.assign(class_.buffers.size(), Op{});
-    std::vector<Op> products(class_.buffers.size());
+    base::ById<BufferId, Op> products(class_.buffers.size());
     for (const Block& block : class_.blocks)
       for (const Step& step : block.steps)
         for (const Op& op : step.ops) {
           if (step.phase != Phase::forward || op.out.empty() || op.out[0] < 0) continue;
-          const auto made = at(class_.views[at(op.out[0])].buffer);
+          const BufferId made = class_.views[at(op.out[0])].buffer;
           if (op.kind == OpKind::matmul) products[made] = op;
           if (op.kind != OpKind::relu || products[made].in.empty()) continue;
           products_[made] = products[made];
         }
   }
-  [[nodiscard]] bool left_out(int buffer) const {
-    const bool counts = class_.buffers[at(buffer)].dtype == models::DType::int32;  // of a message, or places of rows
-    return counts || (lossless_ ? products_[at(buffer)].in.empty() : statistics_[at(buffer)]);
+  [[nodiscard]] bool left_out(BufferId buffer) const {
+    const bool counts = class_.buffers[buffer].dtype == models::DType::int32;  // of a message, or places of rows
+    return counts || (lossless_ ? products_[buffer].in.empty() : statistics_[buffer]);
   }
 
-  void encode(int buffer, const Life& life) {
-    const Buffer known = class_.buffers[at(buffer)];
+  void encode(BufferId buffer, const Life& life) {
+    const Buffer known = class_.buffers[buffer];
     if (!known.per_micro_batch || known.purpose != Purpose::activations || left_out(buffer)) return;
     const auto first =
         std::find_if(life.uses.begin(), life.uses.end(), [&](const Place& p) { return of_backward(rewrite_.step(p)); });
@@ -94,11 +92,11 @@ class Encoding {
     if (rewrite_.step(life.birth).kind == StepKind::recv) return;
     const Place out = *std::prev(first);
     if (out.block >= first->block) return;
-    const int encoded = add(known, ".encoded", models::DType::uint8, waiting_bytes(known), true);
-    const int decoded = add(known, ".decoded", known.dtype, known.elements, life.death.block != first->block);
-    class_.buffers[at(decoded)].purpose = Purpose::workspace;
-    class_.buffers[at(buffer)].per_micro_batch = life.birth.block != out.block;
-    if (!class_.buffers[at(buffer)].per_micro_batch) class_.buffers[at(buffer)].purpose = Purpose::workspace;
+    const BufferId encoded = add(known, ".encoded", models::DType::uint8, waiting_bytes(known), true);
+    const BufferId decoded = add(known, ".decoded", known.dtype, known.elements, life.death.block != first->block);
+    class_.buffers[decoded].purpose = Purpose::workspace;
+    class_.buffers[buffer].per_micro_batch = life.birth.block != out.block;
+    if (!class_.buffers[buffer].per_micro_batch) class_.buffers[buffer].purpose = Purpose::workspace;
 
     Step pack = step(true, buffer, encoded, buffer, known, rewrite_.step(out));
     pack.births = {encoded};
@@ -112,18 +110,18 @@ class Encoding {
     rewrite_.insert_before(*first, std::move(unpack));
   }
 
-  int add(const Buffer& like, const char* suffix, models::DType dtype, std::int64_t elements, bool per_micro_batch) {
+  BufferId add(const Buffer& like, const char* suffix, models::DType dtype, std::int64_t elements,
+               bool per_micro_batch) {
     Buffer made = like;
     made.name += suffix;
     made.dtype = dtype;
     made.elements = elements;
     made.per_micro_batch = per_micro_batch;
-    class_.buffers.push_back(std::move(made));
-    return static_cast<int>(class_.buffers.size()) - 1;
+    return class_.buffers.append(std::move(made));
   }
 
-  int whole(int buffer) {
-    class_.views.push_back({buffer, 0, class_.buffers[at(buffer)].elements});
+  int whole(BufferId buffer) {
+    class_.views.push_back({buffer, 0, class_.buffers[buffer].elements});
     return static_cast<int>(class_.views.size()) - 1;
   }
 
@@ -134,7 +132,7 @@ class Encoding {
   }
 
   // `of`: the buffer before encoding.
-  Step step(bool encodes, int source, int target, int of, const Buffer& values, const Step& beside) {
+  Step step(bool encodes, BufferId source, BufferId target, BufferId of, const Buffer& values, const Step& beside) {
     Op op;
     op.kind = encodes ? OpKind::encode : OpKind::decode;
     op.dtype = values.dtype;
@@ -146,7 +144,7 @@ class Encoding {
     made.reads = {source};
     made.writes = {target};
     if (lossless_) {
-      const Op& product = products_[at(of)];
+      const Op& product = products_[of];
       op.kind = encodes ? OpKind::sparse_encode : OpKind::sparse_decode;
       op.n = product.m, op.m = product.n, op.k = encodes ? 0 : product.k;
       op.rounded = product.rounded;
@@ -154,7 +152,7 @@ class Encoding {
       for (std::size_t i = 0; !encodes && i < product.in.size(); ++i) {
         op.in.push_back(product.in[i]);
         if (product.in[i] < 0) continue;
-        const int read = class_.views[at(product.in[i])].buffer;
+        const BufferId read = class_.views[at(product.in[i])].buffer;
         if (std::find(made.reads.begin(), made.reads.end(), read) == made.reads.end()) made.reads.push_back(read);
       }
     }
@@ -167,8 +165,8 @@ class Encoding {
   Compression compression_;
   bool lossless_;
   Rewrite rewrite_;
-  std::vector<bool> statistics_;
-  std::vector<Op> products_;  ///< by buffer: the product whose result a ReLU has replaced
+  base::ById<BufferId, bool> statistics_;
+  base::ById<BufferId, Op> products_;  ///< the product whose result a ReLU has replaced
 };
 
 }  // namespace

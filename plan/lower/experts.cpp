@@ -40,8 +40,8 @@ std::vector<std::string> names_on_ranks(const ParameterRange& range, const Bucke
 
 std::vector<ParameterRange> expert_bias_ranges(const RankClass& rank_class) {
   std::vector<ParameterRange> out;
-  if (rank_class.expert_biases < 0) return out;
-  const std::int64_t experts = rank_class.buffers[static_cast<std::size_t>(rank_class.expert_biases)].elements /
+  if (!rank_class.expert_biases) return out;
+  const std::int64_t experts = rank_class.buffers[rank_class.expert_biases].elements /
                                static_cast<std::int64_t>(rank_class.expert_layers.size());
   for (const std::int64_t layer : rank_class.expert_layers) {
     ParameterRange range;

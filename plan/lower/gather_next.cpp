@@ -14,18 +14,18 @@ namespace {
 
 /// A gather between buffers that outlast the step.
 bool moves(const Step& step, const RankClass& c) {
-  const auto lasts = [&](int buffer) { return c.buffers[base::at(buffer)].persistent; };
+  const auto lasts = [&](BufferId buffer) { return c.buffers[buffer].persistent; };
   return step.kind == StepKind::collective && step.phase == Phase::parameter_gather &&
          std::ranges::all_of(step.reads, lasts) && std::ranges::all_of(step.writes, lasts);
 }
 
 /// Of each buffer, the step after the first block that first reads it, counted over all blocks.
-std::map<int, int> first_reads(const RankClass& c) {
-  std::map<int, int> first;
+std::map<BufferId, int> first_reads(const RankClass& c) {
+  std::map<BufferId, int> first;
   int count = 0;
   for (std::size_t b = 1; b < c.blocks.size(); ++b)
     for (const Step& step : c.blocks[b].steps) {
-      for (const int buffer : step.reads) first.emplace(buffer, count);
+      for (const BufferId buffer : step.reads) first.emplace(buffer, count);
       ++count;
     }
   return first;
@@ -39,7 +39,7 @@ void gather_next(RankClass& rank_class) {
       std::stable_partition(end.begin(), end.end(), [&](const Step& step) { return !moves(step, rank_class); });
   std::vector<Step> gathers(std::make_move_iterator(stays), std::make_move_iterator(end.end()));
   end.erase(stays, end.end());
-  const std::map<int, int> first = first_reads(rank_class);
+  const std::map<BufferId, int> first = first_reads(rank_class);
   const auto read = [&](const Step& step) {
     const auto found = first.find(step.target.buffer);
     return found == first.end() ? std::numeric_limits<int>::max() : found->second;

@@ -8,7 +8,7 @@
 
 namespace orrery::plan {
 
-Groups make_groups(const PlanSpec& spec, bool tied, std::vector<Group>& out) {
+Groups make_groups(const PlanSpec& spec, bool tied, base::ById<GroupId, Group>& out) {
   const Group::Dimension tensor{1, spec.tensor}, context{spec.tensor, spec.context}, data{spec.tensor, spec.replicas()},
       pipeline{spec.ranks_per_stage(), spec.pipeline}, shard{spec.tensor, spec.shards()},
       sub_groups{spec.tensor * spec.shards(), spec.sub_groups()};
@@ -17,9 +17,8 @@ Groups make_groups(const PlanSpec& spec, bool tied, std::vector<Group>& out) {
   const bool partitions = spec.replicas() > 1 && spec.zero_stage > 0;
   const auto add = [&](std::string name, std::vector<Group::Dimension> dimensions, int limit = 0) {
     std::erase_if(dimensions, [](const Group::Dimension& d) { return d.size == 1; });
-    if (dimensions.empty()) return -1;
-    out.push_back({std::move(name), std::move(dimensions), limit});
-    return static_cast<int>(out.size()) - 1;
+    if (dimensions.empty()) return GroupId();
+    return out.append({std::move(name), std::move(dimensions), limit});
   };
   Groups groups;
   groups.tensor = add("tensor", {tensor});

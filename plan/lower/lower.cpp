@@ -112,17 +112,17 @@ class StageLowering {
   void whole_blocks() {
     const Chunk all{0, parameters_.layers.size()};
     build_.open("forward");
-    int x = -1;
+    BufferId x;
     // Comes first: compute waits for the gradient that is still on its way back, and its receiver may wait for this.
     if (stage_ > 0) receive(x = boundary("received"), Phase::forward, 0);
     load_inputs(all);
-    const int y = forward_pass(all, x);
+    const BufferId y = forward_pass(all, x);
     if (stage_ + 1 < spec_.pipeline) send(y, Phase::forward, 0);
     if (options_.forward_only) return;
     build_.open("backward");
-    int dy = -1;
+    BufferId dy;
     if (stage_ + 1 < spec_.pipeline) receive(dy = boundary("received_gradient"), Phase::backward, 0);
-    const int dx = backward_pass(all, dy);
+    const BufferId dx = backward_pass(all, dy);
     if (stage_ > 0) send(dx, Phase::backward, 0);
   }
 
@@ -130,14 +130,14 @@ class StageLowering {
   // are in the order in which a micro-batch runs through them. The next chunk of this stage needs no message.
   void chunk_blocks() {
     std::vector<Chunk> chunks;
-    std::vector<int> made;  // by chunk
+    std::vector<BufferId> made;  // by chunk
     for (int c = 0; c < spec_.virtual_stages; ++c) {
       Chunk chunk{chunks.empty() ? 0 : chunks.back().last, 0};
       chunk.last = chunk.first;
       while (chunk.last < parameters_.layers.size() && parameters_.layers[chunk.last].chunk == c) ++chunk.last;
       chunks.push_back(chunk);
     }
-    int x = -1, dy = -1;
+    BufferId x, dy;
     for (int c = 0; c < spec_.virtual_stages; ++c) {
       const std::string suffix = "." + std::to_string(c);
       if (spec_.receives(stage_, c, true)) {
@@ -157,14 +157,14 @@ class StageLowering {
   }
 
   // A stage whose passes are split computes while its output is under way, and frees it once it has long arrived.
-  int backward_blocks(int c, const Chunk& chunk, int y, int dy) {
+  BufferId backward_blocks(int c, const Chunk& chunk, BufferId y, BufferId dy) {
     const std::string suffix = "." + std::to_string(c);
     if (spec_.receives(stage_, c, false)) {
       open(Move::Kind::receive_gradient, c, "receive_backward" + suffix);
       receive(dy = boundary("received_gradient" + suffix), Phase::backward, c);
     }
     open(Move::Kind::backward, c, "backward" + suffix);
-    const int dx = backward_pass(chunk, dy);
+    const BufferId dx = backward_pass(chunk, dy);
     const bool splits = spec_.splits_backward();
     if (splits && spec_.sends(stage_, c, true)) build_.keep(y);
     if (spec_.sends(stage_, c, false)) {
@@ -183,17 +183,17 @@ class StageLowering {
     build_.open(name);
   }
 
-  int boundary(const std::string& name) {
+  BufferId boundary(const std::string& name) {
     return build_.buffer(name, Purpose::activations, compute_dtype(), boundary_elements());
   }
 
   // With interleaved chunks, the stage after the last one is the first, one chunk further. With folded chunks, the
   // second chunk goes back up the stages. A message carries its sender's chunk in its tag.
-  void send(int buffer, Phase phase, int chunk) {
+  void send(BufferId buffer, Phase phase, int chunk) {
     const bool forward = phase == Phase::forward;
     build_.send(phase, to_neighbour(forward, chunk), 2 * chunk + (forward ? kForwardTag : kBackwardTag), buffer);
   }
-  void receive(int buffer, Phase phase, int chunk) {
+  void receive(BufferId buffer, Phase phase, int chunk) {
     const bool forward = phase == Phase::forward;
     const int sender = spec_.place_of(stage_, chunk) + (forward ? -1 : 1);
     build_.receive(phase, to_neighbour(!forward, chunk),
@@ -237,7 +237,7 @@ class StageLowering {
   }
 
   // Whether gradients need the whole step's loads, which are known after its last forward pass.
-  bool balances() const { return class_.tally >= 0 && plan_.model().experts.aux_coefficient > 0; }
+  bool balances() const { return class_.tally.exists() && plan_.model().experts.aux_coefficient > 0; }
   void balance_block() {
     balance_ = static_cast<std::int32_t>(class_.blocks.size());
     build_.open("balance");
@@ -247,9 +247,9 @@ class StageLowering {
   // -- layers ---------------------------------------------------------------------------------------------------
   // Views of a layer's tensors in one context: forward, or recomputation with backward.
   struct Context {
-    std::vector<int> views;       ///< by tensor; -1: not made yet
-    std::vector<int> parameters;  ///< by the layer's buckets: the buffer with the full values
-    std::vector<int> gradients;   ///< by the layer's buckets: the buffer for gradients
+    std::vector<int> views;            ///< by tensor; -1: not made yet
+    std::vector<BufferId> parameters;  ///< by the layer's buckets: the buffer with the full values
+    std::vector<BufferId> gradients;   ///< by the layer's buckets: the buffer for gradients
     const char* suffix = "";
   };
 
@@ -263,7 +263,7 @@ class StageLowering {
       known = build_.view({whole.buffer, whole.offset + t.first, t.elements()});
     } else if (t.role == TensorRole::parameter || t.role == TensorRole::gradient) {
       const std::size_t at = place_of(layer, layer.bucket[static_cast<std::size_t>(tensor)]);
-      const int holder = t.role == TensorRole::parameter ? context.parameters[at] : context.gradients[at];
+      const BufferId holder = t.role == TensorRole::parameter ? context.parameters[at] : context.gradients[at];
       known = build_.view({holder, layer.offset[static_cast<std::size_t>(tensor)], t.elements()});
     } else if (t.role == TensorRole::loss) {
       known = build_.view(build_.whole(class_.loss));
@@ -271,7 +271,7 @@ class StageLowering {
       known = build_.view({class_.pooled, 0, t.elements()});
     } else if (t.role == TensorRole::tally || t.role == TensorRole::balance) {
       const auto place = std::find(class_.expert_layers.begin(), class_.expert_layers.end(), layer.layer);
-      const int buffer = t.role == TensorRole::tally ? class_.tally : class_.expert_biases;
+      const BufferId buffer = t.role == TensorRole::tally ? class_.tally : class_.expert_biases;
       known = build_.view({buffer, (place - class_.expert_layers.begin()) * t.elements(), t.elements()});
     } else if (const auto read = inputs_.find(t.role); read != inputs_.end()) {
       known = build_.view(build_.whole(read->second));
@@ -312,10 +312,10 @@ class StageLowering {
       first_ops = {};
       for (Op op : part.ops) {
         // Each token counts once, and only in training.
-        if (op.kind == OpKind::count_choices && (class_.tally < 0 || phase == Phase::recompute)) continue;
+        if (op.kind == OpKind::count_choices && (!class_.tally || phase == Phase::recompute)) continue;
         for (int& t : op.in) t = view_of(layer, context, t);
         for (int& t : op.out) t = view_of(layer, context, t);
-        if (models::traits_of(op).loss_gradient && class_.scaling >= 0)
+        if (models::traits_of(op).loss_gradient && class_.scaling.exists())
           op.in.push_back(build_.view({class_.scaling, 0, 1}));
         ops.push_back(std::move(op));
       }
@@ -326,8 +326,8 @@ class StageLowering {
   }
 
   // The buffers that hold a layer's full parameters: persistent ones, or under ZeRO-3 those gathered for this use.
-  std::vector<int> gather(const StageLayer& layer, const char* suffix) {
-    std::vector<int> holders;
+  std::vector<BufferId> gather(const StageLayer& layer, const char* suffix) {
+    std::vector<BufferId> holders;
     for (int b : layer.buckets) {
       const Bucket& bucket = build_.bucket(b);
       Outline gather = gathered_in_pass(*ShapeOf(bucket, spec_), spec_);
@@ -335,8 +335,8 @@ class StageLowering {
         holders.push_back(partitions_parameters() ? bucket.shard : bucket.parameters);
         continue;
       }
-      const int full = build_.buffer(label(layer) + "." + bucket.name + ".gathered" + suffix, Purpose::parameters,
-                                     compute_dtype(), bucket.elements);
+      const BufferId full = build_.buffer(label(layer) + "." + bucket.name + ".gathered" + suffix, Purpose::parameters,
+                                          compute_dtype(), bucket.elements);
       OutlinedBucket bound = outlined(build_, b, static_cast<std::int32_t>(layer.layer));
       buffer_of(bound, Memory::parameters) = full;
       write_outline(build_, groups_, std::move(gather), bound);
@@ -353,7 +353,7 @@ class StageLowering {
       return;
     }
     std::vector<Op> ops = {build_.zero_of(class_.loss), build_.zero_of(norm_squared_)};
-    if (class_.tally >= 0) ops.push_back(build_.zero_of(class_.tally));
+    if (class_.tally.exists()) ops.push_back(build_.zero_of(class_.tally));
     for (std::size_t b = 0; b < class_.buckets.size(); ++b) {
       if (class_.buckets[b].frozen) continue;
       Outline zero = zeroed_at_start(*ShapeOf(class_.buckets[b], spec_), spec_);
@@ -363,10 +363,10 @@ class StageLowering {
     build_.compute(Phase::optimizer, -1, "zero_gradients", std::move(ops));
   }
 
-  // From x to the returned y; -1 for either at the ends of the model.
-  int forward_pass(const Chunk& chunk, int x) {
+  // From x to the returned y; none for either at the ends of the model.
+  BufferId forward_pass(const Chunk& chunk, BufferId x) {
     std::vector<StageLayer>& layers = parameters_.layers;
-    std::vector<int> holders = gather(layers[chunk.first], ".forward");
+    std::vector<BufferId> holders = gather(layers[chunk.first], ".forward");
     for (std::size_t i = chunk.first; i < chunk.last; ++i) {
       StageLayer& layer = layers[i];
       Context& context = forward_tensors_[i];
@@ -407,14 +407,14 @@ class StageLowering {
     build_.compute(Phase::input, -1, "load_tokens", {std::move(load)});
   }
 
-  int backward_pass(const Chunk& chunk, int dy) {
+  BufferId backward_pass(const Chunk& chunk, BufferId dy) {
     std::vector<StageLayer>& layers = parameters_.layers;
-    std::vector<int> holders = gather_for_backward(layers[chunk.last - 1]);
+    std::vector<BufferId> holders = gather_for_backward(layers[chunk.last - 1]);
     for (std::size_t k = chunk.last; k-- > chunk.first;) {
       StageLayer& layer = layers[k];
       Context context = backward_context(k);
       context.parameters = std::move(holders);
-      holders = k > chunk.first ? gather_for_backward(layers[k - 1]) : std::vector<int>{};
+      holders = k > chunk.first ? gather_for_backward(layers[k - 1]) : std::vector<BufferId>{};
       // Forward's views of parameters name its gathered copy, so backward makes its own.
       for (std::size_t t = 0; t < layer.program.tensors.size(); ++t)
         if (layer.bucket[t] >= 0) context.views[t] = -1;
@@ -465,9 +465,9 @@ class StageLowering {
     context.suffix = suffix;
   }
 
-  std::vector<int> gather_for_backward(const StageLayer& layer) {
+  std::vector<BufferId> gather_for_backward(const StageLayer& layer) {
     if (backward_reads_parameters(layer)) return gather(layer, ".backward");
-    return std::vector<int>(layer.buckets.size(), -1);
+    return std::vector<BufferId>(layer.buckets.size());
   }
 
   // Backward reads what forward saved, or with recomputation its own tensors, made from x.
@@ -501,8 +501,8 @@ class StageLowering {
         context.gradients.push_back(bucket.gradients);
         continue;
       }
-      const int full = build_.buffer(label(layer) + "." + bucket.name + ".gradients", Purpose::gradients,
-                                     gradient_dtype(spec_.precision), bucket.elements);
+      const BufferId full = build_.buffer(label(layer) + "." + bucket.name + ".gradients", Purpose::gradients,
+                                          gradient_dtype(spec_.precision), bucket.elements);
       context.gradients.push_back(full);
       OutlinedBucket bound = outlined(build_, b);
       buffer_of(bound, Memory::gradients) = full;
@@ -563,9 +563,9 @@ class StageLowering {
                                   Reduces::in_every_pass};  ///< ZeRO-2 and 3: of the layers of a pass
   ShardSums sums_{build_, options_.reduce_beside};
   std::vector<Context> forward_tensors_, backward_tensors_;
-  BlocksOfMoves block_of_;            ///< if messages are between the passes
-  std::map<TensorRole, int> inputs_;  ///< buffers that load_tokens fills
-  int norm_squared_ = -1, coefficient_ = -1;
+  BlocksOfMoves block_of_;                 ///< if messages are between the passes
+  std::map<TensorRole, BufferId> inputs_;  ///< that load_tokens fills
+  BufferId norm_squared_, coefficient_;
   std::int32_t balance_ = -1;  ///< the block after the last forward pass
 };
 

@@ -31,13 +31,13 @@ void pool_tallies(ClassBuilder& build, const Groups& groups, const RankClass& ra
                       {build.view(build.whole(rank_class.pooled))});
   sum.n = std::max<std::int64_t>(1, static_cast<std::int64_t>(rank_class.expert_layers.size()));
   build.compute(Phase::reporting, -1, "pool_tallies", {std::move(sum)});
-  for (const int group : {groups.loss, groups.counts})
-    if (group >= 0)
+  for (const GroupId group : {groups.loss, groups.counts})
+    if (group)
       build.collective(Phase::reporting, Stream::data, CollectiveKind::all_reduce, group,
                        build.whole(rank_class.pooled), build.whole(rank_class.pooled), -1, -1);
 }
 
-std::vector<Op> squares_of(ClassBuilder& build, const Groups& groups, const PlanSpec& spec, int b, int into) {
+std::vector<Op> squares_of(ClassBuilder& build, const Groups& groups, const PlanSpec& spec, int b, BufferId into) {
   OutlinedBucket bound = outlined(build, b);
   buffer_of(bound, Memory::norm_squared) = into;
   return OutlineWriter(build, groups, squared(*ShapeOf(build.bucket(b), spec), spec), bound).operators(0);
@@ -78,12 +78,12 @@ class Finish {
     }
     clip();
     lower_update(build_, groups_, spec_, coefficient_);
-    if (build_.result().tally >= 0) balance();
+    if (build_.result().tally.exists()) balance();
     report();
   }
 
   void report() {
-    if (groups_.loss >= 0 && (!spec_.asynchronous() || stage_ == spec_.head_stage()))
+    if (groups_.loss && (!spec_.asynchronous() || stage_ == spec_.head_stage()))
       build_.collective(Phase::reporting, Stream::data, CollectiveKind::all_reduce, groups_.loss,
                         build_.whole(build_.result().loss), build_.whole(build_.result().loss), -1, -1);
   }
@@ -99,8 +99,8 @@ class Finish {
     losses.n = spec_.batch * spec_.sequence * experts.layers_of(model_.layers);
     build_.compute(Phase::reporting, -1, "balance_losses", {std::move(losses)});
     if (c.expert_layers.empty()) return;
-    for (const int group : {groups_.data, groups_.copies, groups_.counts})
-      if (group >= 0)
+    for (const GroupId group : {groups_.data, groups_.copies, groups_.counts})
+      if (group)
         build_.collective(Phase::reporting, Stream::data, CollectiveKind::all_reduce, group, build_.whole(c.tally),
                           build_.whole(c.tally), -1, -1);
     if (experts.bias_rate > 0 && !model_.lora.any()) move_biases();
@@ -121,7 +121,7 @@ class Finish {
   }
 
   bool shares_table() const {
-    return groups_.embedding >= 0 && shared_ >= 0 && !build_.bucket(shared_).frozen &&
+    return groups_.embedding && shared_ >= 0 && !build_.bucket(shared_).frozen &&
            (stage_ == 0 || stage_ == spec_.head_stage());
   }
   void compress_gradients() {
@@ -145,19 +145,19 @@ class Finish {
     // Replicas with whole gradients have the same ones, except those of their own experts.
     const bool apart = zero_ == 0 && groups_.folds;
     std::vector<Op> squares;
-    const auto square = [&](int b, int into) {
+    const auto square = [&](int b, BufferId into) {
       for (Op& op : squares_of(build_, groups_, spec_, b, into)) squares.push_back(std::move(op));
     };
     const std::vector<Bucket>& buckets = build_.result().buckets;
     const auto count = static_cast<int>(buckets.size());
     if (apart) {
-      const int of_experts = build_.buffer("norm_squared.experts", Purpose::communication, DType::fp32, 1);
+      const BufferId of_experts = build_.buffer("norm_squared.experts", Purpose::communication, DType::fp32, 1);
       squares.push_back(build_.zero_of(of_experts));
       for (int b = 0; b < count; ++b)
         if (buckets[at(b)].experts && !buckets[at(b)].frozen) square(b, of_experts);
       build_.compute(Phase::optimizer, -1, "norm", std::move(squares));
       squares.clear();
-      if (groups_.expert >= 0)
+      if (groups_.expert)
         build_.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, groups_.expert,
                           build_.whole(of_experts), build_.whole(of_experts), -1, -1);
       squares.push_back(build_.flat(OpKind::add_scaled, DType::fp32, 1, {build_.view(build_.whole(of_experts))},
@@ -168,36 +168,36 @@ class Finish {
     for (int b = 0; b < count; ++b)
       if (!buckets[at(b)].frozen && (!apart || !buckets[at(b)].experts)) square(b, norm_squared_);
     build_.compute(Phase::optimizer, -1, "norm", std::move(squares));
-    if (groups_.norm >= 0)
+    if (groups_.norm)
       build_.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, groups_.norm,
                         build_.whole(norm_squared_), build_.whole(norm_squared_), -1, -1);
     // Stages that clip by their own norms use one norm if they share a table; otherwise its copies would drift apart.
     if (spec_.asynchronous() && shares_table())
       build_.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, groups_.embedding,
                         build_.whole(norm_squared_), build_.whole(norm_squared_), -1, -1);
-    const int scaling = build_.result().scaling;
+    const BufferId scaling = build_.result().scaling;
     std::vector<int> in = {build_.view(build_.whole(norm_squared_))};
     std::vector<Op> ops;
-    if (scaling >= 0) {
+    if (scaling) {
       agree_on_overflow(scaling);
       in.push_back(build_.view(build_.whole(scaling)));
     }
     ops.push_back(build_.flat(
         OpKind::clip_coefficient, DType::fp32, 1, std::move(in),
         {build_.view(build_.whole(build_.result().gradient_norm)), build_.view(build_.whole(coefficient_))}));
-    if (scaling >= 0)  // the coefficient has removed the old scale; the next step uses the new one
+    if (scaling)  // the coefficient has removed the old scale; the next step uses the new one
       ops.push_back(build_.flat(OpKind::loss_scale, DType::fp32, 4, {}, {build_.view(build_.whole(scaling))}));
     build_.compute(Phase::optimizer, -1, "clip", std::move(ops));
   }
 
   // All must agree whether to skip the step. Ranks that have summed one norm read the same value. Replicas or
   // sub-groups that each have the norm of their own copy of the gradients ask one another.
-  void agree_on_overflow(int scaling) {
+  void agree_on_overflow(BufferId scaling) {
     const View flag{scaling, 3, 1};
     build_.compute(Phase::optimizer, -1, "overflow",
                    {build_.flat(OpKind::overflow, DType::fp32, 1, {build_.view(build_.whole(norm_squared_))},
                                 {build_.view(flag)})});
-    if (const int others = zero_ == 0 ? groups_.data : groups_.copies; others >= 0)
+    if (const GroupId others = zero_ == 0 ? groups_.data : groups_.copies)
       build_.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, others, flag, flag, -1, -1,
                         Reduce::maximum);
   }
@@ -206,7 +206,8 @@ class Finish {
   const Groups& groups_;
   const PlanSpec& spec_;
   const models::Model& model_;
-  int zero_, stage_, shared_, norm_squared_, coefficient_;
+  int zero_, stage_, shared_;
+  BufferId norm_squared_, coefficient_;
 };
 
 }  // namespace

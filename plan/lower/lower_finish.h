@@ -13,8 +13,8 @@ struct StepEnd {
   const PlanSpec& spec;
   const models::Model& model;
   int zero = 0, stage = 0;
-  int shared = -1;                          ///< bucket of the tied token table, if the stage has it
-  int norm_squared = -1, coefficient = -1;  ///< buffers
+  int shared = -1;  ///< bucket of the tied token table, if the stage has it
+  BufferId norm_squared, coefficient;
 };
 
 /// Block "finish": reduces gradients, clips, updates and gathers.
@@ -33,7 +33,7 @@ void pool_tallies(ClassBuilder& build, const Groups& groups, const RankClass& ra
 
 /// Operators that add the squares of a bucket's gradients to buffer `into`.
 [[nodiscard]] std::vector<models::Op> squares_of(ClassBuilder& build, const Groups& groups, const PlanSpec& spec, int b,
-                                                 int into);
+                                                 BufferId into);
 
 /// Of a run's training steps only those before the one of this number run `steps`, or those from it on.
 void run_before(std::int64_t training_step, std::span<Step> steps);

@@ -56,7 +56,7 @@ const Slot* slot_of(const std::vector<Round>& rounds, Memory memory) {
 
 }  // namespace
 
-void lower_update(ClassBuilder& build, const Groups& groups, const PlanSpec& spec, int coefficient, int except) {
+void lower_update(ClassBuilder& build, const Groups& groups, const PlanSpec& spec, BufferId coefficient, int except) {
   std::vector<int> buckets;
   std::list<ShapeOf> shapes;
   for (std::size_t i = 0; i < build.result().buckets.size(); ++i) {
@@ -65,8 +65,7 @@ void lower_update(ClassBuilder& build, const Groups& groups, const PlanSpec& spe
     shapes.emplace_back(build.result().buckets[i], spec);
   }
   const std::vector<Round> rounds = rounds_of(shapes, spec);
-  Buffers shared;
-  shared.fill(-1);
+  BuffersByMemory shared;
   shared[static_cast<std::size_t>(Memory::coefficient)] = coefficient;
   shared[static_cast<std::size_t>(Memory::scaling)] = build.result().scaling;
   shared[static_cast<std::size_t>(Memory::factors)] = build.result().factors;

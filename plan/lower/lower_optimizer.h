@@ -14,6 +14,7 @@ void add_states(ClassBuilder& build, const PlanSpec& spec, Bucket& bucket, std::
 /// Steps from reduced and clipped gradients to updated parameters, which ZeRO-1 and 2 gather bucket by bucket.
 /// `coefficient`: the buffer with the clip coefficient, or with every worker's of a parameter server. `except`: a
 /// bucket that its own rule updates.
-void lower_update(ClassBuilder& build, const Groups& groups, const PlanSpec& spec, int coefficient, int except = -1);
+void lower_update(ClassBuilder& build, const Groups& groups, const PlanSpec& spec, BufferId coefficient,
+                  int except = -1);
 
 }  // namespace orrery::plan

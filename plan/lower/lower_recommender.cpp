@@ -28,7 +28,7 @@ namespace {
 class RecommenderLowering {
  public:
   RecommenderLowering(const Plan& plan, const LowerOptions& options, const RecommenderHabits& habits,
-                      const TableLayout& layout, int data, const TableGroups& groups)
+                      const TableLayout& layout, GroupId data, const TableGroups& groups)
       : plan_(plan),
         spec_(plan.spec()),
         options_(options),
@@ -118,9 +118,9 @@ class RecommenderLowering {
     coefficient_ = build_.buffer("clip_coefficient", Purpose::scalars, DType::fp32, turns(), true);
   }
 
-  // Of tables of so many values and rows; -1: none.
-  int states(const char* name, std::int64_t values, std::int64_t rows, bool always = false) {
-    if ((options_.forward_only && !always) || (!adagrad() && !adam())) return -1;
+  // Of tables of so many values and rows, if the optimizer has any.
+  BufferId states(const char* name, std::int64_t values, std::int64_t rows, bool always = false) {
+    if ((options_.forward_only && !always) || (!adagrad() && !adam())) return {};
     return build_.buffer(name, Purpose::optimizer_states, DType::fp32, adam() ? 2 * values : rows, true);
   }
 
@@ -129,9 +129,9 @@ class RecommenderLowering {
   [[nodiscard]] std::int64_t members() const { return layout_.ranks; }
   /// Updates of a step, of which a parameter server makes one a worker.
   [[nodiscard]] int turns() const { return served_ ? spec_.data : 1; }
-  int view(int buffer) { return build_.view(build_.whole(buffer)); }
-  int make(const std::string& name, std::int64_t elements, DType dtype = DType::fp32,
-           Purpose purpose = Purpose::activations) {
+  int view(BufferId buffer) { return build_.view(build_.whole(buffer)); }
+  BufferId make(const std::string& name, std::int64_t elements, DType dtype = DType::fp32,
+                Purpose purpose = Purpose::activations) {
     return build_.buffer(name, purpose, dtype, elements);
   }
   int parameter(const std::string& name) { return place(name, false); }
@@ -144,7 +144,7 @@ class RecommenderLowering {
   // Products of 16 bits read a copy of their weight, made where first asked for; its gradient is widened behind them.
   int weight(const std::string& name, std::vector<Op>& ops) {
     if (type_ == DType::fp32) return parameter(name);
-    const auto [found, anew] = copies_.try_emplace(name, -1);
+    const auto [found, anew] = copies_.try_emplace(name);
     if (!anew) return view(found->second);
     const std::int64_t elements = places_.at(name).elements;
     found->second = value(name + ".copy", elements);
@@ -152,14 +152,14 @@ class RecommenderLowering {
     return view(found->second);
   }
   void weight_gradient(const std::string& name, Op op, std::vector<Op>& ops) {
-    const int narrow = type_ == DType::fp32 ? -1 : value(name + ".dw", places_.at(name).elements);
-    op.out = {narrow < 0 ? gradient(name) : view(narrow)};
+    const BufferId narrow = type_ == DType::fp32 ? BufferId() : value(name + ".dw", places_.at(name).elements);
+    op.out = {narrow ? view(narrow) : gradient(name)};
     ops.push_back(std::move(op));
-    if (narrow >= 0)
+    if (narrow)
       ops.push_back(build_.flat(OpKind::convert, type_, places_.at(name).elements, {view(narrow)}, {gradient(name)}));
   }
   // Of the MLPs and the interaction, in the plan's precision; tables, masters and gradients of parameters are in fp32.
-  int value(const std::string& name, std::int64_t elements) { return make(name, elements, type_); }
+  BufferId value(const std::string& name, std::int64_t elements) { return make(name, elements, type_); }
   Op value_op(OpKind kind, std::int64_t n, std::int64_t m, std::int64_t k, std::vector<int> in, std::vector<int> out) {
     Op op = op_of(kind, n, m, k, std::move(in), std::move(out));
     op.dtype = type_;
@@ -204,8 +204,8 @@ class RecommenderLowering {
   // Indices to those who have their rows.
   void find_rows() {
     const std::int64_t lengths = members() * layout_.most_shards * n_, room = members() * layout_.most_indices;
-    const int sent_lengths = make("lengths.sent", lengths, DType::int32, Purpose::communication);
-    const int sent_indices = make("indices.sent", room, DType::int32, Purpose::communication);
+    const BufferId sent_lengths = make("lengths.sent", lengths, DType::int32, Purpose::communication);
+    const BufferId sent_indices = make("indices.sent", room, DType::int32, Purpose::communication);
     std::vector<int> out = {view(sent_lengths), view(sent_indices)};
     for (const int counts : travel_.counts()) out.push_back(counts);
     // Who has no others' indices looks for its own in those of all samples.
@@ -228,37 +228,37 @@ class RecommenderLowering {
 
   void look_up() {
     const TableLayout::Lookups most = layout_.heaviest();
-    const int pooled = travel_.values("pooled", Phase::forward);
+    const BufferId pooled = travel_.values("pooled", Phase::forward);
     const DType type = travel_.native(layout_.forward) ? type_ : DType::fp32;
     const std::int64_t written = models::size_of(type) * most.values;  // bytes
-    const int rows = layout_.cached() ? places_of_rows_ : bags_;
+    const BufferId rows = layout_.cached() ? places_of_rows_ : bags_;
     std::vector<Op> ops = {op_of(OpKind::embedding_bag, most.count, most.width, written / models::size_of(stored_),
                                  {view(lengths_), view(rows), view(class_.tables)}, {view(pooled)})};
     ops.back().dtype = stored_;
     ops.back().capacity = most_distinct_rows(layout_);
-    const int sent = travel_.encoded(Phase::forward, pooled, ops);
+    const BufferId sent = travel_.encoded(Phase::forward, pooled, ops);
     build_.compute(Phase::forward, -1, "embedding", std::move(ops));
     release_sent();
     received_ = travel_.send(Phase::forward, sent, sent_pooled_);
   }
 
   // Sent stays where it is until somebody has waited for what came: freed earlier, computing would wait for it.
-  void keep_sent(std::vector<int> sent) {
+  void keep_sent(std::vector<BufferId> sent) {
     if (members() > 1) waiting_.insert(waiting_.end(), sent.begin(), sent.end());
   }
   void release_sent() {
-    for (const int buffer : waiting_) build_.keep(buffer);
+    for (const BufferId buffer : waiting_) build_.keep(buffer);
     waiting_.clear();
   }
 
   // Outputs of each layer; ReLU in place behind each but, of the top, the last.
-  std::vector<int> mlp_forward(const char* prefix, const std::vector<std::int64_t>& widths, int x, bool last_is_linear,
-                               std::vector<Op>& ops) {
-    std::vector<int> outputs;
+  std::vector<BufferId> mlp_forward(const char* prefix, const std::vector<std::int64_t>& widths, BufferId x,
+                                    bool last_is_linear, std::vector<Op>& ops) {
+    std::vector<BufferId> outputs;
     for (std::size_t i = 0; i + 1 < widths.size(); ++i) {
       const std::string name = prefix + std::to_string(2 * i);
       const bool last = i + 2 == widths.size();
-      const int y = value(name, n_ * widths[i + 1]);
+      const BufferId y = value(name, n_ * widths[i + 1]);
       const int w = weight(name + ".weight", ops);
       ops.push_back(
           product(n_, widths[i + 1], widths[i], {view(x), w, parameter(name + ".bias")}, view(y), false, true));
@@ -270,19 +270,20 @@ class RecommenderLowering {
   }
 
   // From the gradient of the last output to that of the input, which is left out where nobody wants it.
-  int mlp_backward(const char* prefix, const std::vector<std::int64_t>& widths, int x, const std::vector<int>& outputs,
-                   int dy, bool last_is_linear, bool wants_dx, std::vector<Op>& ops) {
+  BufferId mlp_backward(const char* prefix, const std::vector<std::int64_t>& widths, BufferId x,
+                        const std::vector<BufferId>& outputs, BufferId dy, bool last_is_linear, bool wants_dx,
+                        std::vector<Op>& ops) {
     for (std::size_t i = widths.size() - 1; i-- > 0;) {
       const std::string name = prefix + std::to_string(2 * i);
       const bool last = i + 2 == widths.size();
       if (!last || !last_is_linear)
         ops.push_back(value_op(OpKind::relu_grad, n_, widths[i + 1], 0, {view(dy), view(outputs[i])}, {view(dy)}));
-      const int input = i > 0 ? outputs[i - 1] : x;
+      const BufferId input = i > 0 ? outputs[i - 1] : x;
       ops.push_back(value_op(OpKind::bias_grad, n_, widths[i + 1], 0, {view(dy)}, {gradient(name + ".bias")}));
       weight_gradient(name + ".weight", product(widths[i + 1], widths[i], n_, {view(dy), view(input)}, -1, true, false),
                       ops);
-      if (i == 0 && !wants_dx) return -1;
-      const int dx = value(name + ".dx", n_ * widths[i]);
+      if (i == 0 && !wants_dx) return {};
+      const BufferId dx = value(name + ".dx", n_ * widths[i]);
       const int w = weight(name + ".weight", ops);
       ops.push_back(product(n_, widths[i], widths[i + 1], {view(dy), w}, view(dx), false, false));
       dy = dx;
@@ -305,10 +306,10 @@ class RecommenderLowering {
 
   void interaction_forward() {
     std::vector<Op> ops;
-    const int pooled = travel_.decoded(Phase::forward, received_, ops);
+    const BufferId pooled = travel_.decoded(Phase::forward, received_, ops);
     features_ = value("vectors", n_ * vectors_ * width_);
-    std::vector<int> in = {pooled >= 0 ? view(pooled) : -1, view(bottom_.back())};
-    if (local_ >= 0) in.push_back(view(local_));
+    std::vector<int> in = {pooled ? view(pooled) : -1, view(bottom_.back())};
+    if (local_) in.push_back(view(local_));
     ops.push_back(value_op(OpKind::pooled_join, n_, vectors_ * width_, 0, std::move(in), {view(features_)}));
     if (model_.interaction == models::Interaction::dot) {
       top_input_ = value("interaction", n_ * model_.top_input());
@@ -324,10 +325,10 @@ class RecommenderLowering {
   // x_{l+1} = x_0 (W V x_l + b) + x_l
   void cross_forward(std::vector<Op>& ops) {
     const std::int64_t wide = model_.top_input(), rank = model_.cross_rank;
-    int x = features_;
+    BufferId x = features_;
     for (std::int64_t i = 0; i < model_.cross_layers; ++i) {
       const std::string name = "cross_l." + std::to_string(i);
-      const int v = value(name + ".v", n_ * rank), u = value(name + ".u", n_ * wide), y = value(name, n_ * wide);
+      const BufferId v = value(name + ".v", n_ * rank), u = value(name + ".u", n_ * wide), y = value(name, n_ * wide);
       const int wv = weight(name + ".v.weight", ops), ww = weight(name + ".w.weight", ops);
       ops.push_back(product(n_, rank, wide, {view(x), wv}, view(v), false, true));
       ops.push_back(product(n_, wide, rank, {view(v), ww, parameter(name + ".w.bias")}, view(u), false, true));
@@ -350,39 +351,39 @@ class RecommenderLowering {
   void backward() {
     build_.open("backward");
     std::vector<Op> ops;
-    const int dlogits = value("dlogits", n_);
+    const BufferId dlogits = value("dlogits", n_);
     ops.push_back(op_of(OpKind::click_loss_grad, n_, 1, 0, {view(top_.back()), view(labels_)}, {view(dlogits)}));
     ops.back().scale = 1.0 / static_cast<double>(spec_.batch);
-    const int dtop = mlp_backward("top_l.", model_.top_widths(), top_input_, top_, dlogits, true, true, ops);
-    const int dfeatures = interaction_backward(dtop, ops);
+    const BufferId dtop = mlp_backward("top_l.", model_.top_widths(), top_input_, top_, dlogits, true, true, ops);
+    const BufferId dfeatures = interaction_backward(dtop, ops);
     build_.compute(Phase::backward, -1, "top_mlp", std::move(ops));
-    const int dbottom = split_gradients(dfeatures);
+    const BufferId dbottom = split_gradients(dfeatures);
     reduce(1);
     bottom_backward(dbottom);
     reduce(0);
     if (!layout_.replicated.empty()) reduce(2);
-    if (lookups_ >= 0 && data_ >= 0 && !served_) {
+    if (lookups_ && data_ && !served_) {
       const View v = build_.whole(lookups_);
       build_.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_reduce, data_, v, v, -1, -1);
     }
     if (layout_.sharded() && !served_) update_tables();
   }
 
-  int interaction_backward(int dtop, std::vector<Op>& ops) {
+  BufferId interaction_backward(BufferId dtop, std::vector<Op>& ops) {
     if (model_.interaction == models::Interaction::dot) {
-      const int dfeatures = value("dvectors", n_ * vectors_ * width_);
+      const BufferId dfeatures = value("dvectors", n_ * vectors_ * width_);
       ops.push_back(value_op(OpKind::interaction_dot_grad, n_, width_, vectors_, {view(dtop), view(features_)},
                              {view(dfeatures)}));
       return dfeatures;
     }
     // dx_l = dy + V^T W^T (dy x_0), and each layer gives dy u to x_0.
     const std::int64_t wide = model_.top_input(), rank = model_.cross_rank;
-    const int dx0 = value("dvectors", n_ * wide);
+    const BufferId dx0 = value("dvectors", n_ * wide);
     ops.push_back(build_.zero_of(dx0));
     for (std::int64_t i = model_.cross_layers; i-- > 0;) {
       const std::string name = "cross_l." + std::to_string(i);
       const auto& [x, v, u] = crosses_[static_cast<std::size_t>(i)];
-      const int du = value(name + ".du", n_ * wide), dv = value(name + ".dv", n_ * rank);
+      const BufferId du = value(name + ".du", n_ * wide), dv = value(name + ".dv", n_ * rank);
       ops.push_back(
           value_op(OpKind::cross_grad, n_, wide, 0, {view(dtop), view(features_), view(u)}, {view(du), view(dx0)}));
       ops.push_back(value_op(OpKind::bias_grad, n_, wide, 0, {view(du)}, {gradient(name + ".w.bias")}));
@@ -398,28 +399,28 @@ class RecommenderLowering {
   }
 
   // Gradients of vectors to those with tables. Returns the bottom's.
-  int split_gradients(int dfeatures) {
-    const int dbottom = value("dbottom", n_ * width_);
+  BufferId split_gradients(BufferId dfeatures) {
+    const BufferId dbottom = value("dbottom", n_ * width_);
     const bool sharded = layout_.sharded();
-    const int gradients = sharded ? travel_.values("gradients.pooled", Phase::backward) : -1;
-    if (local_ >= 0) dlocal_ = make("gradients.local", n_ * layout_.replicated_columns);
+    const BufferId gradients = sharded ? travel_.values("gradients.pooled", Phase::backward) : BufferId();
+    if (local_) dlocal_ = make("gradients.local", n_ * layout_.replicated_columns);
     std::vector<int> out = {sharded ? view(gradients) : -1, view(dbottom)};
-    if (local_ >= 0) out.push_back(view(dlocal_));
+    if (local_) out.push_back(view(dlocal_));
     std::vector<Op> ops = {value_op(OpKind::pooled_split, n_, vectors_ * width_, 0, {view(dfeatures)}, std::move(out))};
-    const int sent = sharded ? travel_.encoded(Phase::backward, gradients, ops) : -1;
+    const BufferId sent = sharded ? travel_.encoded(Phase::backward, gradients, ops) : BufferId();
     build_.compute(Phase::backward, -1, "split_gradients", std::move(ops));
     sent_gradients_ = received_gradients_ = sent;
     if (sharded && !served_) received_gradients_ = travel_.send(Phase::backward, sent, waiting_);
     return dbottom;
   }
 
-  void bottom_backward(int dbottom) {
+  void bottom_backward(BufferId dbottom) {
     std::vector<Op> ops;
     (void)mlp_backward("bot_l.", model_.bottom_widths(), dense_, bottom_, dbottom, false, false, ops);
-    if (local_ >= 0) {
+    if (local_) {
       const Bucket& tables = build_.bucket(2);
       std::vector<int> out = {view(tables.gradients)};
-      if (lookups_ >= 0) out.push_back(view(lookups_));
+      if (lookups_) out.push_back(view(lookups_));
       ops.push_back(op_of(OpKind::embedding_lookup_grad, replicated_lookups(layout_), width_,
                           layout_.replicated_elements, {view(indices_), view(dlocal_)}, std::move(out)));
     }
@@ -427,18 +428,18 @@ class RecommenderLowering {
   }
 
   void reduce(int bucket) {
-    if (data_ < 0 || served_) return;
+    if (!data_ || served_) return;
     const View v = build_.whole(build_.bucket(bucket).gradients);
     build_.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_reduce, data_, v, v, -1, bucket);
   }
 
   void update_tables() {
     std::vector<Op> ops;
-    const int gradients = travel_.decoded(Phase::backward, received_gradients_, ops);
+    const BufferId gradients = travel_.decoded(Phase::backward, received_gradients_, ops);
     const TableLayout::Lookups most = layout_.heaviest();
     const std::vector<int> in = {view(lengths_), view(bags_), view(gradients)};
     std::vector<int> with_squares = in;
-    int squares = -1;
+    BufferId squares;
     if (layout_.squares > 0 && adagrad() && members() > 1) {
       squares = make("row_squares", turns() * layout_.squares, DType::fp32, Purpose::communication);
       const Op op = op_of(OpKind::embedding_bag_squares, most.count / turns(), most.width, 0, in, {view(squares)});
@@ -453,7 +454,7 @@ class RecommenderLowering {
     }
     with_squares.resize(layout_.cached() ? 4 : with_squares.size(), -1);
     if (layout_.cached()) with_squares.push_back(view(class_.cache));
-    std::vector<int> out = {view(class_.tables), class_.table_states >= 0 ? view(class_.table_states) : -1,
+    std::vector<int> out = {view(class_.tables), class_.table_states.exists() ? view(class_.table_states) : -1,
                             view(norm_squared_)};
     Op op = op_of(OpKind::embedding_bag_update, most.count / turns(), most.width, 0, std::move(with_squares),
                   std::move(out));
@@ -468,7 +469,7 @@ class RecommenderLowering {
   void finish() {
     const RecommenderEnd end{build_,        spec_,        layout_,  data_,          tables_,
                              norm_squared_, coefficient_, lookups_, habits_.reports};
-    const int received_lookups = served_ ? lower_push(end, [&] { push_tables(); }) : -1;
+    const BufferId received_lookups = served_ ? lower_push(end, [&] { push_tables(); }) : BufferId();
     build_.open("finish");
     if (served_ && layout_.sharded()) update_tables();
     if (served_)
@@ -484,7 +485,7 @@ class RecommenderLowering {
     kept_counts_ = travel_.counts_buffer();
     const bool counted = !alike(layout_, PooledWay::exchange, layout_.backward);
     travel_.push_by(Stream::data, data_, counted ? copied(build_, kept_counts_) : kept_counts_);
-    std::vector<int> stays;  // as long as updates wait for it
+    std::vector<BufferId> stays;  // as long as updates wait for it
     received_gradients_ = travel_.send(Phase::backward, sent_gradients_, stays);
   }
 
@@ -494,7 +495,7 @@ class RecommenderLowering {
   const RecommenderHabits habits_;
   const models::Recommender& model_;
   const TableLayout& layout_;
-  int data_, tables_;  ///< groups of all ranks; -1: alone
+  GroupId data_, tables_;  ///< of all ranks; none: alone
   std::int64_t n_, width_, vectors_;
   DType type_;    ///< of values between the input and the loss
   DType stored_;  ///< of tables
@@ -507,19 +508,19 @@ class RecommenderLowering {
     std::int64_t offset = 0, elements = 0;
   };
   struct Cross {
-    int x, v, u;
+    BufferId x, v, u;
   };
   std::map<std::string, InBucket> places_;
-  std::map<std::string, int> copies_;  ///< of weights, in 16 bits
-  int norm_squared_ = -1, coefficient_ = -1;
-  int dense_ = -1, labels_ = -1, indices_ = -1, lengths_ = -1, bags_ = -1;
-  int received_ = -1, received_gradients_ = -1, local_ = -1, dlocal_ = -1;
-  int features_ = -1, top_input_ = -1, places_of_rows_ = -1, sent_gradients_ = -1, kept_counts_ = -1;
-  int lookups_ = -1;               ///< of each row of replicated tables, where its update asks for them
-  std::vector<int> bottom_, top_;  ///< outputs of layers
+  std::map<std::string, BufferId> copies_;  ///< of weights, in 16 bits
+  BufferId norm_squared_, coefficient_;
+  BufferId dense_, labels_, indices_, lengths_, bags_;
+  BufferId received_, received_gradients_, local_, dlocal_;
+  BufferId features_, top_input_, places_of_rows_, sent_gradients_, kept_counts_;
+  BufferId lookups_;                    ///< of each row of replicated tables, where its update asks for them
+  std::vector<BufferId> bottom_, top_;  ///< outputs of layers
   std::vector<Cross> crosses_;
-  std::vector<int> waiting_;  ///< what was sent since somebody last waited
-  std::vector<int> sent_pooled_;
+  std::vector<BufferId> waiting_;  ///< what was sent since somebody last waited
+  std::vector<BufferId> sent_pooled_;
 };
 
 }  // namespace
@@ -529,11 +530,9 @@ Schedule lower_recommender(const Plan& plan, const LowerOptions& options, const 
   schedule.spec = plan.spec();
   schedule.tables = std::make_shared<const TableLayout>(
       make_table_layout(*plan.model().recommender, plan.spec(), plan.cluster().devices_per_node));
-  int data = -1;
-  if (plan.spec().data > 1) {
-    data = 0;
-    schedule.groups.push_back({.name = "data", .dimensions = {{.stride = 1, .size = plan.spec().data}}});
-  }
+  GroupId data;
+  if (plan.spec().data > 1)
+    data = schedule.groups.append({.name = "data", .dimensions = {{.stride = 1, .size = plan.spec().data}}});
   const TableGroups groups = add_table_groups(schedule.groups, *schedule.tables);
   schedule.classes.push_back(RecommenderLowering(plan, options, habits, *schedule.tables, data, groups).build());
   return schedule;

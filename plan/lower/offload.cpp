@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <limits>
 #include <map>
-#include <numeric>
 #include <utility>
 
 #include "base/ensure.h"
@@ -24,14 +23,13 @@ class Activations {
   }
 
   void run() {
-    const auto buffers = static_cast<int>(class_.buffers.size());
-    const std::vector<Life> lives = lives_of(class_);
+    const base::ById<BufferId, Life> lives = lives_of(class_);
     // Backward needs the last layers' first: copies at one place come back in that order.
-    std::vector<int> order(at(buffers));
-    std::iota(order.begin(), order.end(), 0);
+    std::vector<BufferId> order;
+    for (const BufferId b : lives.keys()) order.push_back(b);
     std::stable_sort(order.begin(), order.end(),
-                     [&](int a, int b) { return first_of_backward(lives[at(a)]) < first_of_backward(lives[at(b)]); });
-    for (const int b : order) move(b, lives[at(b)]);
+                     [&](BufferId a, BufferId b) { return first_of_backward(lives[a]) < first_of_backward(lives[b]); });
+    for (const BufferId b : order) move(b, lives[b]);
     // Comes before copies at the same place, which free what they copy.
     for (const auto& [place, deaths] : released_) rewrite_.insert_before(place, release_of(deaths, Phase::forward));
     for (auto& [place, step] : leaving_) rewrite_.insert_after(place, std::move(step));
@@ -46,9 +44,8 @@ class Activations {
     return first == life.uses.end() ? Place{std::numeric_limits<int>::max(), 0} : *first;
   }
 
-  void move(int buffer, const Life& life) {
-    if (!class_.buffers[at(buffer)].per_micro_batch || class_.buffers[at(buffer)].purpose != Purpose::activations)
-      return;
+  void move(BufferId buffer, const Life& life) {
+    if (!class_.buffers[buffer].per_micro_batch || class_.buffers[buffer].purpose != Purpose::activations) return;
     const auto first =
         std::find_if(life.uses.begin(), life.uses.end(), [&](const Place& p) { return of_backward(rewrite_.step(p)); });
     if (first == life.uses.begin() || first == life.uses.end()) return;
@@ -58,24 +55,23 @@ class Activations {
     if (out.block >= first->block) return;
     const int run = run_at(runs_[at(first->block)], *first);
     if (run < 0 || (run <= prefetch_ && follows_at_once(out.block, first->block))) return;
-    const int host = copy_of(buffer, ".host", Space::host, true);
-    const int back = copy_of(buffer, ".fetched", Space::device, life.death.block != first->block);
+    const BufferId host = copy_of(buffer, ".host", Space::host, true);
+    const BufferId back = copy_of(buffer, ".fetched", Space::device, life.death.block != first->block);
     leave(buffer, host, out, life);
     come_back(buffer, host, back, *first, life);
   }
 
-  int copy_of(int buffer, const char* suffix, Space space, bool per_micro_batch) {
-    Buffer copy = class_.buffers[at(buffer)];
+  BufferId copy_of(BufferId buffer, const char* suffix, Space space, bool per_micro_batch) {
+    Buffer copy = class_.buffers[buffer];
     copy.name += suffix;
     copy.space = space;
     copy.per_micro_batch = per_micro_batch;
-    class_.buffers.push_back(std::move(copy));
-    return static_cast<int>(class_.buffers.size()) - 1;
+    return class_.buffers.append(std::move(copy));
   }
 
   // Copies from device to host after step `out`. Compute waits for memory to be freed, so a separate step frees it
   // after the next layer, which hides the copy. Without a next layer the copy itself frees it, and the next pass waits.
-  void leave(int buffer, int host, const Place& out, const Life& life) {
+  void leave(BufferId buffer, BufferId host, const Place& out, const Life& life) {
     Step step = rewrite_.copy(Stream::to_host, buffer, host, rewrite_.step(out));
     step.part = "offload";
     step.births = {host};
@@ -84,13 +80,13 @@ class Activations {
       step.deaths = {buffer};
     else
       released_[release].push_back(buffer);
-    class_.buffers[at(buffer)].per_micro_batch = life.birth.block != out.block;
+    class_.buffers[buffer].per_micro_batch = life.birth.block != out.block;
     leaving_.push_back({out, std::move(step)});
   }
 
   // Copies from host to device, `prefetch` layers ahead. The host's copy dies at the first compute step that reads the
   // fetched one.
-  void come_back(int buffer, int host, int back, const Place& first, const Life& life) {
+  void come_back(BufferId buffer, BufferId host, BufferId back, const Place& first, const Life& life) {
     const std::vector<Run>& runs = runs_[at(first.block)];
     const int ahead = run_at(runs, first) - prefetch_;
     Step step = rewrite_.copy(Stream::from_host, host, back, rewrite_.step(first));
@@ -129,7 +125,7 @@ class Activations {
   Rewrite rewrite_;
   std::vector<std::vector<Run>> runs_;           // by block
   std::map<std::pair<int, int>, bool> at_once_;  // by blocks of forward and backward
-  std::map<Place, std::vector<int>> released_;
+  std::map<Place, std::vector<BufferId>> released_;
   std::vector<std::pair<Place, Step>> leaving_;
 };
 

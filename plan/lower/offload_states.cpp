@@ -59,24 +59,23 @@ class States {
     if (purpose == Purpose::optimizer_states) return offload_.optimizer;
     return purpose == Purpose::gradients && offload_.optimizer != Space::device ? Space::host : Space::device;
   }
-  Buffer& buffer(int index) { return class_.buffers[at(index)]; }
-  const Buffer& buffer_of(int view) const { return class_.buffers[at(class_.views[at(view)].buffer)]; }
+  Buffer& buffer(BufferId index) { return class_.buffers[index]; }
+  const Buffer& buffer_of(int view) const { return class_.buffers[class_.views[at(view)].buffer]; }
   static Space memory_of(const Step& step) { return step.on_host ? Space::host : Space::device; }
 
-  int new_buffer(const Buffer& like, const std::string& suffix, std::int64_t elements, Space space) {
+  BufferId new_buffer(const Buffer& like, const std::string& suffix, std::int64_t elements, Space space) {
     Buffer made = like;
     made.name += suffix;
     made.elements = elements;
     made.space = space;
     made.persistent = made.per_micro_batch = false;
-    class_.buffers.push_back(std::move(made));
-    return static_cast<int>(class_.buffers.size()) - 1;
+    return class_.buffers.append(std::move(made));
   }
   int new_view(const View& view) {
     class_.views.push_back(view);
     return static_cast<int>(class_.views.size()) - 1;
   }
-  View whole(int index) const { return {index, 0, class_.buffers[at(index)].elements}; }
+  View whole(BufferId index) const { return {index, 0, class_.buffers[index].elements}; }
 
   // -- steps of the device and of the host --------------------------------------------------------------------------
   // Operators on the optimizer's states and gradients run on the host if these live there.
@@ -160,7 +159,7 @@ class States {
 
   // -- lifetimes ------------------------------------------------------------------------------------------------------
   // The source of a copy is freed after the next run; if there is none, by the copy.
-  void free_behind(int block, int step, int index, Step& copy) {
+  void free_behind(int block, int step, BufferId index, Step& copy) {
     const Place release = behind_next_run(runs_[at(block)], {block, step});
     if (release.step < 0)
       copy.deaths.push_back(index);
@@ -173,7 +172,7 @@ class States {
     std::vector<Step>& steps = class_.blocks[at(block)].steps;
     for (int s = 0; s < static_cast<int>(steps.size()); ++s) {
       if (steps[at(s)].kind != StepKind::copy) continue;
-      for (const int index : std::exchange(steps[at(s)].deaths, {})) free_behind(block, s, index, steps[at(s)]);
+      for (const BufferId index : std::exchange(steps[at(s)].deaths, {})) free_behind(block, s, index, steps[at(s)]);
     }
   }
 
@@ -183,16 +182,16 @@ class States {
   void sum_on_host(int block) {
     std::vector<Step>& steps = class_.blocks[at(block)].steps;
     for (const Run& run : runs_[at(block)]) {
-      std::map<int, int> last;  // by sum: its last step in the run
+      std::map<BufferId, int> last;  // by sum: its last step in the run
       for (int s = run.first; s <= run.last; ++s) {
         if (steps[at(s)].kind != StepKind::compute || !of_layers(steps[at(s)])) continue;
-        for (const int index : steps[at(s)].writes)
+        for (const BufferId index : steps[at(s)].writes)
           if (buffer(index).persistent && buffer(index).purpose == Purpose::gradients &&
               buffer(index).space == Space::host)
             last[index] = s;
       }
       for (const auto& [sum, end] : last) {
-        const int made = new_buffer(buffer(sum), ".made", buffer(sum).elements, Space::device);
+        const BufferId made = new_buffer(buffer(sum), ".made", buffer(sum).elements, Space::device);
         bool first = true;
         for (int s = run.first; s <= end; ++s) {
           Step& step = steps[at(s)];
@@ -219,8 +218,8 @@ class States {
 
   // -- everything else
   // -------------------------------------------------------------------------------------------------
-  std::map<int, Use> uses_of(int s, const Step& step) const {
-    std::map<int, Use> uses;
+  std::map<BufferId, Use> uses_of(int s, const Step& step) const {
+    std::map<BufferId, Use> uses;
     const auto use = [&](const View& view, bool reads, bool writes) {
       Use& one = uses[view.buffer];
       one.step = s;
@@ -243,10 +242,10 @@ class States {
   // Uses that share one staged copy: those of one run over a layer, or those until the buffer is written.
   void stage(int block) {
     std::vector<Step>& steps = class_.blocks[at(block)].steps;
-    std::map<std::tuple<int, Space, int>, std::vector<Use>> clusters;
-    std::vector<std::tuple<int, Space, int>> order;
-    std::map<int, int> version, written;  // by buffer
-    std::map<std::tuple<int, Space, int>, int> last_write;
+    std::map<std::tuple<BufferId, Space, int>, std::vector<Use>> clusters;
+    std::vector<std::tuple<BufferId, Space, int>> order;
+    std::map<BufferId, int> version, written;  // by buffer
+    std::map<std::tuple<BufferId, Space, int>, int> last_write;
     collectives_.clear();
     for (const auto& [key, end] : sums_)
       if (key.first == block) written[key.second] = end;
@@ -288,7 +287,7 @@ class States {
     return s;
   }
 
-  void stand_in(int block, int index, Space space, const std::vector<Use>& uses, int written) {
+  void stand_in(int block, BufferId index, Space space, const std::vector<Use>& uses, int written) {
     std::vector<Step>& steps = class_.blocks[at(block)].steps;
     bool alike = true, reads = false, writes = false;
     const View& first = uses.front().views.front();
@@ -298,21 +297,22 @@ class States {
       writes = writes || use.writes;
     }
     const View extent = alike ? first : whole(index);
-    const int here = new_buffer(buffer(index), std::string(".on_") + name_of(space), extent.elements, space);
+    const BufferId here = new_buffer(buffer(index), std::string(".on_") + name_of(space), extent.elements, space);
     for (const Use& use : uses) rename(steps[at(use.step)], index, here, alike);
     const int begin = uses.front().step, end = uses.back().step;
     const Place death = death_of(block, end);
-    std::vector<int> staged;  // on their way in
+    std::vector<BufferId> staged;  // on their way in
     if (reads || !alike) {
       const int before = in_a_row(block, begin)
                              ? std::max(written + 1, collectives_.empty() ? 0 : collectives_.back().step)
                              : come_before(block, begin, written);
       const Place place{block, std::min(before, begin)};
-      int from = index;
+      BufferId from = index;
       View view = extent;
       for (const Stream stream : way(buffer(index).space, space)) {
         const bool there = direction_of(stream).to == space;
-        const int to = there ? here : new_buffer(buffer(here), ".staged", extent.elements, direction_of(stream).to);
+        const BufferId to =
+            there ? here : new_buffer(buffer(here), ".staged", extent.elements, direction_of(stream).to);
         copies_.push_back({place, copy(stream, view, whole(to), steps[at(begin)], "fetch")});
         copies_.back().second.births = {to};
         if (!there) staged.push_back(to);
@@ -323,14 +323,14 @@ class States {
       steps[at(begin)].births.push_back(here);
     }
     if (!writes) staged.push_back(here);
-    for (const int one : staged) {
+    for (const BufferId one : staged) {
       ENSURE(death.step >= 0, "buffer {} is fetched for nobody", buffer(one).name);
       steps[at(death.step)].deaths.push_back(one);
     }
     if (writes) write_back(block, end, here, extent, space);
     if (!in_a_row(block, begin)) return;
     if (!collectives_.empty() && !collectives_.back().buffers.empty()) {
-      std::vector<int>& released = released_[{block, end + 1}];
+      std::vector<BufferId>& released = released_[{block, end + 1}];
       released.insert(released.end(), collectives_.back().buffers.begin(), collectives_.back().buffers.end());
       collectives_.back().buffers.clear();
     }
@@ -338,14 +338,15 @@ class States {
     collectives_.back().buffers = std::exchange(row_, {});
   }
 
-  void write_back(int block, int end, int here, const View& extent, Space space) {
+  void write_back(int block, int end, BufferId here, const View& extent, Space space) {
     std::vector<Step>& steps = class_.blocks[at(block)].steps;
-    int from = here;
+    BufferId from = here;
     for (const Stream stream : way(space, buffer(extent.buffer).space)) {
       const bool there = direction_of(stream).to == buffer(extent.buffer).space;
-      const int to = there ? -1 : new_buffer(buffer(here), ".leaving", extent.elements, direction_of(stream).to);
+      const BufferId to =
+          there ? BufferId() : new_buffer(buffer(here), ".leaving", extent.elements, direction_of(stream).to);
       Step step = copy(stream, whole(from), there ? extent : whole(to), steps[at(end)], "write_back");
-      if (to >= 0) step.births = {to};
+      if (to) step.births = {to};
       if (in_a_row(block, end))
         row_.push_back(from);
       else
@@ -356,7 +357,7 @@ class States {
   }
 
   // If all views are alike, the copy holds only what they show.
-  void rename(Step& step, int from, int to, bool alike) {
+  void rename(Step& step, BufferId from, BufferId to, bool alike) {
     const auto moved = [&](View view) {
       if (view.buffer != from) return view;
       return alike ? whole(to) : View{to, view.offset, view.elements, view.dealt};
@@ -406,7 +407,7 @@ class States {
   Place death_of(int block, int step) const {
     const std::vector<Step>& steps = class_.blocks[at(block)].steps;
     if (steps[at(step)].kind == StepKind::compute) return {block, step};
-    const int target = steps[at(step)].target.buffer;
+    const BufferId target = steps[at(step)].target.buffer;
     for (int s = step + 1; s < static_cast<int>(steps.size()); ++s)
       if (steps[at(s)].kind == StepKind::compute &&
           std::find(steps[at(s)].reads.begin(), steps[at(s)].reads.end(), target) != steps[at(s)].reads.end())
@@ -427,15 +428,15 @@ class States {
   RankClass& class_;
   Offload offload_;
   Rewrite rewrite_;
-  std::vector<std::vector<Run>> runs_;                 // by block
-  std::map<Place, std::vector<int>> released_, last_;  ///< last_: behind copies at the same place
+  std::vector<std::vector<Run>> runs_;                      // by block
+  std::map<Place, std::vector<BufferId>> released_, last_;  ///< last_: behind copies at the same place
   std::vector<std::pair<Place, Step>> copies_;
-  std::map<std::pair<int, int>, int> sums_;  // by block and sum on the host: the step after which it is added
+  std::map<std::pair<int, BufferId>, int> sums_;  // by block and sum on the host: the step after which it is added
   struct Leaving {
     int step = -1;
-    std::vector<int> buffers;  // freed after the next
+    std::vector<BufferId> buffers;  // freed after the next
   };
-  std::vector<int> row_;              // what the current collective leaves to free
+  std::vector<BufferId> row_;         // what the current collective leaves to free
   std::vector<Leaving> collectives_;  // those of the block that got a buffer in their own memory
 };
 

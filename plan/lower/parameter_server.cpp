@@ -24,14 +24,14 @@ enum BlockOf : std::int32_t { kBegin, kForward, kBackward, kPush, kFinish, kStar
 
 constexpr const char* kLosses = "losses";
 
-int buffer_named(const RankClass& c, const std::string& name) {
-  for (std::size_t i = 0; i < c.buffers.size(); ++i)
-    if (c.buffers[i].name == name) return static_cast<int>(i);
-  return -1;
+BufferId buffer_named(const RankClass& c, const std::string& name) {
+  for (const BufferId i : c.buffers.keys())
+    if (c.buffers[i].name == name) return i;
+  return {};
 }
 
 // What one operand or step names of a buffer is of another from now on.
-void rename(RankClass& c, Block& block, int from, int to) {
+void rename(RankClass& c, Block& block, BufferId from, BufferId to) {
   for (Step& step : block.steps) {
     for (Op& op : step.ops)
       for (std::vector<int>* operands : {&op.in, &op.out})
@@ -42,15 +42,15 @@ void rename(RankClass& c, Block& block, int from, int to) {
           c.views.push_back(v);
           operand = static_cast<int>(c.views.size()) - 1;
         }
-    for (std::vector<int>* list : {&step.reads, &step.writes}) std::replace(list->begin(), list->end(), from, to);
+    for (std::vector<BufferId>* list : {&step.reads, &step.writes}) std::replace(list->begin(), list->end(), from, to);
   }
 }
 
 // The step's loss is cleared where its first pass begins, its gradients only where those before them have left.
-Block without_loss(RankClass& c, int losses) {
+Block without_loss(RankClass& c, BufferId losses) {
   Step& zero = c.blocks[kBegin].steps.front();
   Block start{"start", {zero}};
-  const auto clears = [&](const Op& op, int buffer) { return c.views[at(op.out.front())].buffer == buffer; };
+  const auto clears = [&](const Op& op, BufferId buffer) { return c.views[at(op.out.front())].buffer == buffer; };
   Step& first = start.steps.front();
   first.part = "zero_loss";
   first.phase = Phase::reporting;
@@ -65,7 +65,7 @@ Block without_loss(RankClass& c, int losses) {
 
 void report_pushed_loss(ClassBuilder& build, const PlanSpec& spec) {
   if (spec.staleness == 0) return;
-  const int losses = build.buffer(kLosses, Purpose::scalars, DType::fp32, 1, true);
+  const BufferId losses = build.buffer(kLosses, Purpose::scalars, DType::fp32, 1, true);
   const View loss = build.whole(build.result().loss);
   build.compute(Phase::reporting, -1, "loss",
                 {build.flat(OpKind::copy, DType::fp32, 1, {build.view(build.whole(losses))}, {build.view(loss)})});
@@ -79,11 +79,12 @@ void lower_served(const StepEnd& end) {
   const auto persistent = [&](std::string name, Purpose purpose, DType dtype, std::int64_t elements) {
     return build.buffer(std::move(name), purpose, dtype, elements, true);
   };
-  const int coefficients = persistent("clip_coefficients", Purpose::scalars, DType::fp32, workers);
+  const BufferId coefficients = persistent("clip_coefficients", Purpose::scalars, DType::fp32, workers);
   const auto count = static_cast<int>(build.result().buckets.size());
   for (int b = 0; b < count; ++b) {
     const std::int64_t elements = build.bucket(b).elements;
-    const int received = persistent(build.bucket(b).name + ".received", Purpose::communication, gradient, elements);
+    const BufferId received =
+        persistent(build.bucket(b).name + ".received", Purpose::communication, gradient, elements);
     build.bucket(b).received = received;
   }
 
@@ -98,13 +99,13 @@ void lower_served(const StepEnd& end) {
   }
   build.compute(Phase::optimizer, -1, "norm", std::move(squares));
   const View norm = build.whole(end.norm_squared);
-  if (groups.tensor >= 0)
+  if (groups.tensor)
     build.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, groups.tensor, norm, norm, -1, -1);
   build.compute(
       Phase::optimizer, -1, "clip",
       {build.flat(OpKind::clip_coefficient, DType::fp32, 1, {build.view(norm)},
                   {build.view(build.whole(build.result().gradient_norm)), build.view(build.whole(end.coefficient))})});
-  const int loss = build.result().loss;
+  const BufferId loss = build.result().loss;
   report_pushed_loss(build, end.spec);
   build.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_gather, groups.data,
                    build.whole(end.coefficient), build.whole(coefficients), -1, -1);
@@ -128,9 +129,9 @@ void serve(const Plan& plan, RankClass& c) {
     make_versions(c, std::vector<int>(c.buckets.size(), s));
     copy_versions(c, c.blocks[kPush], 0);
     for (const BlockOf b : {kForward, kBackward}) read_versions(c, c.blocks[b]);
-    for (const Bucket& bucket : c.buckets) c.buffers[at(bucket.gradients)].versions = s;
-    const int losses = buffer_named(c, kLosses);
-    c.buffers[at(losses)].versions = s;
+    for (const Bucket& bucket : c.buckets) c.buffers[bucket.gradients].versions = s;
+    const BufferId losses = buffer_named(c, kLosses);
+    c.buffers[losses].versions = s;
     for (const BlockOf b : {kBegin, kForward, kBackward}) rename(c, c.blocks[b], c.loss, losses);
     c.blocks.push_back(without_loss(c, losses));
   }

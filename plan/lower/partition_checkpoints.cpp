@@ -16,19 +16,18 @@ using models::OpKind;
 
 class Partition {
  public:
-  Partition(RankClass& rank_class, int tensor, int group)
+  Partition(RankClass& rank_class, int tensor, GroupId group)
       : class_(rank_class), tensor_(tensor), group_(group), rewrite_(rank_class) {}
 
   void run() {
-    const auto buffers = static_cast<int>(class_.buffers.size());
-    const std::vector<Life> lives = lives_of(class_);
-    for (int b = 0; b < buffers; ++b) divide(b, lives[at(b)]);
+    const base::ById<BufferId, Life> lives = lives_of(class_);
+    for (const BufferId b : lives.keys()) divide(b, lives[b]);
     rewrite_.apply();
   }
 
  private:
-  void divide(int buffer, const Life& life) {
-    const Buffer known = class_.buffers[at(buffer)];
+  void divide(BufferId buffer, const Life& life) {
+    const Buffer known = class_.buffers[buffer];
     if (!known.per_micro_batch || known.purpose != Purpose::activations || known.elements % tensor_ != 0) return;
     const auto first =
         std::find_if(life.uses.begin(), life.uses.end(), [&](const Place& p) { return of_backward(rewrite_.step(p)); });
@@ -42,11 +41,11 @@ class Partition {
     const Place out = *std::prev(first);
     if (out.block >= first->block) return;
 
-    const int part = add(known, ".part", known.elements / tensor_, true);
-    const int whole = add(known, ".gathered", known.elements, life.death.block != first->block);
-    class_.buffers[at(whole)].purpose = Purpose::workspace;
-    class_.buffers[at(buffer)].per_micro_batch = life.birth.block != out.block;
-    if (!class_.buffers[at(buffer)].per_micro_batch) class_.buffers[at(buffer)].purpose = Purpose::workspace;
+    const BufferId part = add(known, ".part", known.elements / tensor_, true);
+    const BufferId whole = add(known, ".gathered", known.elements, life.death.block != first->block);
+    class_.buffers[whole].purpose = Purpose::workspace;
+    class_.buffers[buffer].per_micro_batch = life.birth.block != out.block;
+    if (!class_.buffers[buffer].per_micro_batch) class_.buffers[buffer].purpose = Purpose::workspace;
     rewrite_.insert_after(out, keep(buffer, part, rewrite_.step(out)));
     rewrite_.insert_before(*first, gather(part, whole, reader));
     // Compute waits for the message that wrote what it reads; only then its source may go.
@@ -55,13 +54,12 @@ class Partition {
     rewrite_.replace_death(life.death, buffer, whole);
   }
 
-  int add(const Buffer& like, const char* suffix, std::int64_t elements, bool per_micro_batch) {
+  BufferId add(const Buffer& like, const char* suffix, std::int64_t elements, bool per_micro_batch) {
     Buffer made = like;
     made.name += suffix;
     made.elements = elements;
     made.per_micro_batch = per_micro_batch;
-    class_.buffers.push_back(std::move(made));
-    return static_cast<int>(class_.buffers.size()) - 1;
+    return class_.buffers.append(std::move(made));
   }
 
   int view(const View& shown) {
@@ -69,8 +67,8 @@ class Partition {
     return static_cast<int>(class_.views.size()) - 1;
   }
 
-  Step keep(int buffer, int part, const Step& beside) {
-    const Buffer& kept = class_.buffers[at(part)];
+  Step keep(BufferId buffer, BufferId part, const Step& beside) {
+    const Buffer& kept = class_.buffers[part];
     Op op;
     op.kind = OpKind::copy;
     op.dtype = kept.dtype;
@@ -87,13 +85,13 @@ class Partition {
     return made;
   }
 
-  Step gather(int part, int whole, const Step& beside) {
+  Step gather(BufferId part, BufferId whole, const Step& beside) {
     Step made{.kind = StepKind::collective, .stream = Stream::tensor, .phase = beside.phase, .layer = beside.layer};
     made.part = "all_gather";
     made.collective = CollectiveKind::all_gather;
     made.group = group_;
-    made.source = {part, 0, class_.buffers[at(part)].elements};
-    made.target = {whole, 0, class_.buffers[at(whole)].elements};
+    made.source = {part, 0, class_.buffers[part].elements};
+    made.target = {whole, 0, class_.buffers[whole].elements};
     made.reads = {part};
     made.writes = {whole};
     made.births = {whole};
@@ -101,13 +99,14 @@ class Partition {
   }
 
   RankClass& class_;
-  int tensor_, group_;
+  int tensor_;
+  GroupId group_;
   Rewrite rewrite_;
 };
 
 }  // namespace
 
-void partition_checkpoints(RankClass& rank_class, int tensor, int group) {
+void partition_checkpoints(RankClass& rank_class, int tensor, GroupId group) {
   Partition(rank_class, tensor, group).run();
 }
 

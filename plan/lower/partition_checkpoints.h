@@ -9,6 +9,6 @@ namespace orrery::plan {
 /// each keeps its part, and right before the block is recomputed they gather it: between the two it takes
 /// 1/`tensor` of the memory. What another stage has sent stays whole. Needs births, deaths and the program.
 /// `group`: the tensor group's index in the schedule.
-void partition_checkpoints(RankClass& rank_class, int tensor, int group);
+void partition_checkpoints(RankClass& rank_class, int tensor, GroupId group);
 
 }  // namespace orrery::plan

@@ -23,12 +23,11 @@ PooledEnd goal_of(Phase phase) {
 
 }  // namespace
 
-TableGroups add_table_groups(std::vector<Group>& groups, const TableLayout& layout) {
+TableGroups add_table_groups(base::ById<GroupId, Group>& groups, const TableLayout& layout) {
   TableGroups out;
   if (layout.ranks == 1) return out;
   const auto add = [&](const char* name, int stride, int size) {
-    groups.push_back({.name = name, .dimensions = {{.stride = stride, .size = size}}});
-    return static_cast<int>(groups.size()) - 1;
+    return groups.append({.name = name, .dimensions = {{.stride = stride, .size = size}}});
   };
   out.all = add("tables", 1, layout.ranks);
   if (!layout.uses(PooledWay::node)) return out;
@@ -41,7 +40,7 @@ PooledTravel::PooledTravel(ClassBuilder& build, const TableLayout& layout, const
                            models::DType computed)
     : build_(build), layout_(layout), groups_(groups), computed_(computed) {}
 
-int PooledTravel::values(const char* name, Phase phase) {
+BufferId PooledTravel::values(const char* name, Phase phase) {
   return build_.buffer(name, Purpose::activations, native(type_of(phase)) ? computed_ : DType::fp32,
                        layout_.pooled_elements(start_of(phase), PooledType::fp32));
 }
@@ -55,7 +54,7 @@ std::vector<int> PooledTravel::counts() {
   return out;
 }
 
-Op PooledTravel::codec(OpKind kind, PooledType type, PooledEnd end, int from, int to) {
+Op PooledTravel::codec(OpKind kind, PooledType type, PooledEnd end, BufferId from, BufferId to) {
   Op op = op_of(kind, layout_.samples, layout_.pooled_elements(end, PooledType::fp32), models::size_of(dtype_of(type)),
                 {view(from)}, {view(to)});
   op.row_shard = end == PooledEnd::samples;
@@ -63,34 +62,35 @@ Op PooledTravel::codec(OpKind kind, PooledType type, PooledEnd end, int from, in
   return op;
 }
 
-int PooledTravel::encoded(Phase phase, int values, std::vector<Op>& ops) {
+BufferId PooledTravel::encoded(Phase phase, BufferId values, std::vector<Op>& ops) {
   const PooledType type = type_of(phase);
   if (!encodes(type)) return values;
   const PooledEnd end = start_of(phase);
-  const int sent = build_.buffer(phase == Phase::forward ? "pooled.sent" : "gradients.sent", Purpose::communication,
-                                 dtype_of(type), layout_.pooled_elements(end, type));
+  const BufferId sent = build_.buffer(phase == Phase::forward ? "pooled.sent" : "gradients.sent",
+                                      Purpose::communication, dtype_of(type), layout_.pooled_elements(end, type));
   ops.push_back(codec(OpKind::encode_pooled, type, end, values, sent));
   return sent;
 }
 
-int PooledTravel::decoded(Phase phase, int received, std::vector<Op>& ops) {
+BufferId PooledTravel::decoded(Phase phase, BufferId received, std::vector<Op>& ops) {
   const PooledType type = type_of(phase);
-  if (received < 0 || !encodes(type)) return received;
+  if (!received || !encodes(type)) return received;
   const PooledEnd end = goal_of(phase);
-  const int values = build_.buffer(phase == Phase::forward ? "pooled.decoded" : "gradients.decoded",
-                                   Purpose::activations, DType::fp32, layout_.pooled_elements(end, PooledType::fp32));
+  const BufferId values =
+      build_.buffer(phase == Phase::forward ? "pooled.decoded" : "gradients.decoded", Purpose::activations, DType::fp32,
+                    layout_.pooled_elements(end, PooledType::fp32));
   ops.push_back(codec(OpKind::decode_pooled, type, end, received, values));
   return values;
 }
 
-int PooledTravel::send(Phase phase, int buffer, std::vector<int>& sent) {
+BufferId PooledTravel::send(Phase phase, BufferId buffer, std::vector<BufferId>& sent) {
   if (layout_.ranks == 1) return buffer;
   const PooledType type = type_of(phase);
-  const int to =
+  const BufferId to =
       build_.buffer(phase == Phase::forward ? "pooled.received" : "gradients.received", Purpose::communication,
                     dtype_of(type), layout_.pooled_elements(goal_of(phase), type), lasts_);
   sent.push_back(buffer);
-  const auto slots = [&](int of, PooledEnd end) { return slots_at(of, phase, end, PooledWay::exchange); };
+  const auto slots = [&](BufferId of, PooledEnd end) { return slots_at(of, phase, end, PooledWay::exchange); };
   if (layout_.uses(PooledWay::exchange))
     exchange(phase, PooledWay::exchange, slots(buffer, start_of(phase)), slots(to, goal_of(phase)));
   if (layout_.uses(PooledWay::ranks)) by_ranks(phase, buffer, to);
@@ -99,7 +99,7 @@ int PooledTravel::send(Phase phase, int buffer, std::vector<int>& sent) {
   return to;
 }
 
-View PooledTravel::slots_at(int buffer, Phase phase, PooledEnd end, PooledWay way) const {
+View PooledTravel::slots_at(BufferId buffer, Phase phase, PooledEnd end, PooledWay way) const {
   const PooledSlots slots = layout_.slots(end, way, type_of(phase));
   return {buffer, slots.offset, slots.elements()};
 }
@@ -119,7 +119,7 @@ void PooledTravel::exchange(Phase phase, PooledWay way, View from, View to) {
   build_.exchange(phase, stream_, nodes ? groups_.places : groups_.all, from, to, -1, counted);
 }
 
-void PooledTravel::by_ranks(Phase phase, int from, int to) {
+void PooledTravel::by_ranks(Phase phase, BufferId from, BufferId to) {
   build_.collective(phase, Stream::exchange,
                     phase == Phase::forward ? CollectiveKind::reduce_scatter : CollectiveKind::all_gather, groups_.all,
                     slots_at(from, phase, start_of(phase), PooledWay::ranks),
@@ -127,12 +127,12 @@ void PooledTravel::by_ranks(Phase phase, int from, int to) {
 }
 
 // In between a rank has sums, or gradients, of its own node's columns for all ranks of its place.
-void PooledTravel::by_nodes(Phase phase, int from, int to, std::vector<int>& sent) {
+void PooledTravel::by_nodes(Phase phase, BufferId from, BufferId to, std::vector<BufferId>& sent) {
   const bool forward = phase == Phase::forward;
   const View far = slots_at(to, phase, goal_of(phase), PooledWay::node);
   const View near = slots_at(from, phase, start_of(phase), PooledWay::node);
-  const int between = build_.buffer(forward ? "pooled.of_place" : "gradients.of_place", Purpose::communication,
-                                    dtype_of(type_of(phase)), (forward ? far : near).elements);
+  const BufferId between = build_.buffer(forward ? "pooled.of_place" : "gradients.of_place", Purpose::communication,
+                                         dtype_of(type_of(phase)), (forward ? far : near).elements);
   sent.push_back(between);
   const View whole = build_.whole(between);
   if (!forward) exchange(phase, PooledWay::node, near, whole);

@@ -13,7 +13,7 @@ using models::OpKind;
 
 namespace {
 
-int view(const RecommenderEnd& end, int buffer) {
+int view(const RecommenderEnd& end, BufferId buffer) {
   return end.build.view(end.build.whole(buffer));
 }
 
@@ -21,7 +21,7 @@ int view(const RecommenderEnd& end, int buffer) {
 void norm(const RecommenderEnd& end) {
   ClassBuilder& build = end.build;
   const View squares = build.whole(end.norm_squared);
-  if (end.layout.sharded() && end.tables >= 0)
+  if (end.layout.sharded() && end.tables)
     build.collective(Phase::optimizer, Stream::exchange, CollectiveKind::all_reduce, end.tables, squares, squares, -1,
                      -1);
   std::vector<Op> ops;
@@ -41,13 +41,13 @@ void update(const RecommenderEnd& end, int index) {
   if (b.embedding) {
     const std::int64_t elements = end.layout.replicated_elements;
     Op op = replicated_update(end, elements, build.view({b.gradients, 0, elements}),
-                              end.lookups >= 0 ? view(end, end.lookups) : -1, build.view({b.parameters, 0, elements}));
+                              end.lookups ? view(end, end.lookups) : -1, build.view({b.parameters, 0, elements}));
     build.compute(Phase::optimizer, -1, "update_tables", {std::move(op)}).bucket = index;
     return;
   }
   const OptimizerTraits& traits = traits_of(end.spec.optimizer);
-  std::vector<int> out = {view(end, b.parameters), b.first_moment >= 0 ? view(end, b.first_moment) : -1};
-  if (b.second_moment >= 0) out.push_back(view(end, b.second_moment));
+  std::vector<int> out = {view(end, b.parameters), b.first_moment.exists() ? view(end, b.first_moment) : -1};
+  if (b.second_moment.exists()) out.push_back(view(end, b.second_moment));
   Op op = build.flat(traits.update, DType::fp32, b.elements, {view(end, b.gradients), view(end, end.coefficient)},
                      std::move(out));
   if (traits.update == OpKind::momentum_update) op.rule = traits.rule;
@@ -59,15 +59,15 @@ void update(const RecommenderEnd& end, int index) {
 Op replicated_update(const RecommenderEnd& end, std::int64_t elements, int gradient, int lookups, int parameters) {
   std::vector<int> in = {gradient};
   if (lookups >= 0) in.push_back(lookups);
-  const int states = end.build.result().replicated_states;
+  const BufferId states = end.build.result().replicated_states;
   Op op = end.build.flat(OpKind::table_update, DType::fp32, elements, std::move(in),
-                         {parameters, states >= 0 ? view(end, states) : -1});
+                         {parameters, states ? view(end, states) : -1});
   op.rule = traits_of(end.spec.optimizer).rule;
   return op;
 }
 
 void report_loss(const RecommenderEnd& end) {
-  if (end.data < 0 || !end.reports) return;
+  if (!end.data || !end.reports) return;
   const View loss = end.build.whole(end.build.result().loss);
   end.build.collective(Phase::reporting, Stream::data, CollectiveKind::all_reduce, end.data, loss, loss, -1, -1);
 }

@@ -10,10 +10,10 @@ struct RecommenderEnd {
   ClassBuilder& build;
   const PlanSpec& spec;
   const TableLayout& layout;
-  int data = -1, tables = -1;  ///< groups of all ranks; -1: alone
-  /// Buffers: an element each, and of a parameter server one for each worker.
-  int norm_squared = -1, coefficient = -1;
-  int lookups = -1;     ///< buffer: of each row of replicated tables, where its update asks for them
+  GroupId data, tables;  ///< of all ranks; none: alone
+  /// An element each, and of a parameter server one for each worker.
+  BufferId norm_squared, coefficient;
+  BufferId lookups;     ///< of each row of replicated tables, where its update asks for them
   bool reports = true;  ///< the step ends in norm and loss over all ranks
 };
 

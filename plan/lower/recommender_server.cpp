@@ -19,7 +19,7 @@ using models::OpKind;
 
 namespace {
 
-View own_of(int buffer) {
+View own_of(BufferId buffer) {
   return {buffer, 0, 1, DealtOver::states};
 }
 
@@ -28,8 +28,8 @@ void norms(const RecommenderEnd& end) {
   ClassBuilder& build = end.build;
   const View squares = build.whole(end.norm_squared);
   build.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, end.data, squares, squares, -1, -1);
-  const int norms = build.buffer("worker_norms", Purpose::scalars, DType::fp32, end.spec.data, true);
-  const auto of = [&](int buffer, int worker) { return build.view({buffer, worker, 1}); };
+  const BufferId norms = build.buffer("worker_norms", Purpose::scalars, DType::fp32, end.spec.data, true);
+  const auto of = [&](BufferId buffer, int worker) { return build.view({buffer, worker, 1}); };
   std::vector<Op> ops;
   for (int w = 0; w < end.spec.data; ++w)
     ops.push_back(build.flat(OpKind::clip_coefficient, DType::fp32, 1, {of(end.norm_squared, w)},
@@ -40,12 +40,12 @@ void norms(const RecommenderEnd& end) {
 }
 
 // Of a server's shard of the replicated tables, worker by worker.
-void update_replicated(const RecommenderEnd& end, int index, int received_lookups) {
+void update_replicated(const RecommenderEnd& end, int index, BufferId received_lookups) {
   ClassBuilder& build = end.build;
   const Bucket b = build.bucket(index);
   const std::int64_t shard = b.shard_elements(), rows = shard / end.layout.embedding_dim;
   const View own{b.parameters, 0, shard, DealtOver::states};
-  const int lookups = received_lookups >= 0 ? build.view({received_lookups, 0, rows}) : -1;
+  const int lookups = received_lookups ? build.view({received_lookups, 0, rows}) : -1;
   const Op op = replicated_update(end, shard, build.view({b.received, 0, shard}), lookups, build.view(own));
   std::vector<Op> ops;
   add_turns(build, op, end.spec.data, {b.received, received_lookups}, ops);
@@ -56,11 +56,11 @@ void update_replicated(const RecommenderEnd& end, int index, int received_lookup
 
 // Before lives are settled.
 void keep_for_updates(RankClass& c, const PlanSpec& spec, const LeftForUpdates& left) {
-  const auto keep = [&](const std::vector<int>& buffers, std::int32_t steps) {
-    for (const int buffer : buffers) {
-      if (buffer < 0) continue;
-      c.buffers[at(buffer)].persistent = true;
-      c.buffers[at(buffer)].versions = std::max(1, steps);
+  const auto keep = [&](const std::vector<BufferId>& buffers, std::int32_t steps) {
+    for (const BufferId buffer : buffers) {
+      if (!buffer) continue;
+      c.buffers[buffer].persistent = true;
+      c.buffers[buffer].versions = std::max(1, steps);
     }
   };
   // A step's lookups are written ahead of the update that takes the oldest ones, its gradients behind it.
@@ -74,18 +74,19 @@ std::int64_t server_alignment(const PlanSpec& spec, std::int64_t embedding_dim) 
   return spec.shards() * std::lcm(kParameterAlignment, embedding_dim);
 }
 
-int copied(ClassBuilder& build, int buffer) {
-  const Buffer& b = build.result().buffers[at(buffer)];
+BufferId copied(ClassBuilder& build, BufferId buffer) {
+  const Buffer& b = build.result().buffers[buffer];
   const DType dtype = b.dtype;
   const std::int64_t elements = b.elements;
-  const int copy = build.buffer(b.name + ".pushed", b.purpose, dtype, elements, true);
+  const BufferId copy = build.buffer(b.name + ".pushed", b.purpose, dtype, elements, true);
   build.compute(
       Phase::gradient_reduce, -1, "counts",
       {build.flat(OpKind::copy, dtype, elements, {build.view(build.whole(buffer))}, {build.view(build.whole(copy))})});
   return copy;
 }
 
-void add_turns(ClassBuilder& build, const Op& op, int workers, const std::vector<int>& parts, std::vector<Op>& ops) {
+void add_turns(ClassBuilder& build, const Op& op, int workers, const std::vector<BufferId>& parts,
+               std::vector<Op>& ops) {
   if (workers == 1) return ops.push_back(op);
   const auto of_worker = [&](std::vector<int>& operands, int worker) {
     for (int& operand : operands) {
@@ -106,7 +107,7 @@ void add_turns(ClassBuilder& build, const Op& op, int workers, const std::vector
   }
 }
 
-int lower_push(const RecommenderEnd& end, const std::function<void()>& tables) {
+BufferId lower_push(const RecommenderEnd& end, const std::function<void()>& tables) {
   ClassBuilder& build = end.build;
   build.open("push");
   const auto count = static_cast<int>(build.result().buckets.size());
@@ -120,19 +121,19 @@ int lower_push(const RecommenderEnd& end, const std::function<void()>& tables) {
   if (end.reports) build.compute(Phase::optimizer, -1, "norm", std::move(squares));
   report_pushed_loss(build, end.spec);
   tables();
-  const auto push = [&](int from, int to, int bucket) {
+  const auto push = [&](BufferId from, BufferId to, int bucket) {
     build.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_to_all, end.data, build.whole(from),
                      build.whole(to), -1, bucket);
   };
   for (int b = 0; b < count; ++b) push(build.bucket(b).gradients, build.bucket(b).received, b);
-  if (end.lookups < 0) return -1;
-  const int received = build.buffer("replicated_tables.lookups.received", Purpose::communication, DType::fp32,
-                                    build.whole(end.lookups).elements, true);
+  if (!end.lookups) return {};
+  const BufferId received = build.buffer("replicated_tables.lookups.received", Purpose::communication, DType::fp32,
+                                         build.whole(end.lookups).elements, true);
   push(end.lookups, received, -1);
   return received;
 }
 
-void lower_served(const RecommenderEnd& end, int received_lookups, const LeftForUpdates& left) {
+void lower_served(const RecommenderEnd& end, BufferId received_lookups, const LeftForUpdates& left) {
   ClassBuilder& build = end.build;
   if (end.reports) norms(end);
   Groups groups;

@@ -16,26 +16,26 @@
 
 namespace orrery::plan {
 
-/// What a pass leaves for its update, s steps later: buffers, -1 where there is none.
+/// What a pass leaves for its update, s steps later: none where there is nothing.
 struct LeftForUpdates {
-  std::vector<int> looked_up;  ///< written in the forward pass
-  std::vector<int> gradients;  ///< written in the backward pass
+  std::vector<BufferId> looked_up;  ///< written in the forward pass
+  std::vector<BufferId> gradients;  ///< written in the backward pass
 };
 /// Elements to a multiple of which the bucket of replicated tables is padded: shards have whole rows.
 [[nodiscard]] std::int64_t server_alignment(const PlanSpec& spec, std::int64_t embedding_dim);
 
 /// Block "push": squares of a worker's own gradients; then `tables`, which pushes gradients of sharded tables; then the
-/// buckets'. Returns the buffer that receives lookups of replicated tables; -1: none.
-int lower_push(const RecommenderEnd& end, const std::function<void()>& tables);
+/// buckets'. Returns the buffer that receives lookups of replicated tables, if there are any.
+BufferId lower_push(const RecommenderEnd& end, const std::function<void()>& tables);
 /// The rest of block "finish", behind the updates of sharded tables. Makes rings of what was `left`.
-void lower_served(const RecommenderEnd& end, int received_lookups, const LeftForUpdates& left);
+void lower_served(const RecommenderEnd& end, BufferId received_lookups, const LeftForUpdates& left);
 
 /// A copy of what the ring `buffer` has of this step, which a message may read while a later step's is written.
-[[nodiscard]] int copied(ClassBuilder& build, int buffer);
+[[nodiscard]] BufferId copied(ClassBuilder& build, BufferId buffer);
 
 /// Adds an operator for each worker, of its samples alone; of one worker as it is. Buffers in `parts` have a part for
 /// each of them.
-void add_turns(ClassBuilder& build, const models::Op& op, int workers, const std::vector<int>& parts,
+void add_turns(ClassBuilder& build, const models::Op& op, int workers, const std::vector<BufferId>& parts,
                std::vector<models::Op>& ops);
 
 }  // namespace orrery::plan

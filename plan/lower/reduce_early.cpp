@@ -14,23 +14,22 @@ namespace orrery::plan {
 namespace {
 
 // The last step of a block that writes `buffer`; -1: none.
-int last_writer(const Block& block, int buffer) {
+int last_writer(const Block& block, BufferId buffer) {
   for (int s = static_cast<int>(block.steps.size()); s-- > 0;) {
-    const std::vector<int>& writes = block.steps[static_cast<std::size_t>(s)].writes;
+    const std::vector<BufferId>& writes = block.steps[static_cast<std::size_t>(s)].writes;
     if (std::find(writes.begin(), writes.end(), buffer) != writes.end()) return s;
   }
   return -1;
 }
 
-StepRef last_writer(const RankClass& c, int buffer) {
+StepRef last_writer(const RankClass& c, BufferId buffer) {
   for (int e = static_cast<int>(c.program.size()); e-- > 0;) {
     const Entry entry = c.program[static_cast<std::size_t>(e)];
     if (entry.micro_batch < 0) continue;
     const int s = last_writer(c.blocks[static_cast<std::size_t>(entry.block)], buffer);
     if (s >= 0) return {e, s};
   }
-  ENSURE(false, "stage {}: no pass writes the gradients in {}", c.stage,
-         c.buffers[static_cast<std::size_t>(buffer)].name);
+  ENSURE(false, "stage {}: no pass writes the gradients in {}", c.stage, c.buffers[buffer].name);
 }
 
 // Steps that `note` notes down, taken out again.
@@ -85,12 +84,12 @@ Behind compressed(ClassBuilder& build, const Groups& groups, const PlanSpec& spe
 }
 
 // Buffers from `first` on live from the first step of the block that uses them to the last.
-void settle(Block& block, int first, std::size_t buffers) {
-  std::map<int, std::pair<std::size_t, std::size_t>> uses;
+void settle(Block& block, BufferId first) {
+  std::map<BufferId, std::pair<std::size_t, std::size_t>> uses;
   for (std::size_t s = 0; s < block.steps.size(); ++s)
-    for (const std::vector<int>* list : {&block.steps[s].reads, &block.steps[s].writes})
-      for (const int b : *list)
-        if (b >= first && b < static_cast<int>(buffers)) uses.try_emplace(b, s, s).first->second.second = s;
+    for (const std::vector<BufferId>* list : {&block.steps[s].reads, &block.steps[s].writes})
+      for (const BufferId b : *list)
+        if (b >= first) uses.try_emplace(b, s, s).first->second.second = s;
   for (const auto& [b, life] : uses) {
     block.steps[life.first].births.push_back(b);
     block.steps[life.second].deaths.push_back(b);
@@ -101,7 +100,7 @@ void settle(Block& block, int first, std::size_t buffers) {
 
 void reduce_early(ClassBuilder& build, const Groups& groups, const PlanSpec& spec, int zero) {
   RankClass& c = build.result();
-  const auto known = static_cast<int>(c.buffers.size());
+  const BufferId first_new(c.buffers.size());
   Behind behind;
   if (!spec.compresses() || spec.plain_steps() > 0) behind = whole(build, groups, spec, zero);
   if (spec.compresses()) {
@@ -125,7 +124,7 @@ void reduce_early(ClassBuilder& build, const Groups& groups, const PlanSpec& spe
                            std::make_move_iterator(steps.end()));
       shift += count;
     }
-    settle(variant, known, c.buffers.size());
+    settle(variant, first_new);
     entry.block = static_cast<std::int32_t>(c.blocks.size());
     c.program.set(static_cast<std::size_t>(e), entry);
     c.blocks.push_back(std::move(variant));

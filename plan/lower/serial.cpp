@@ -70,21 +70,22 @@ class Program {
  private:
   /// A bucket's gradients as one replica makes them, apart from their sum: one set, or two for a tied table.
   struct Own {
-    int bucket = -1, gradients = -1;
+    int bucket = -1;
+    BufferId gradients;
     bool of_head = false;
-    int pieces = -1, sent = -1;                    ///< 16 bits: rounded ones of all replicas, and their sum
-    int p = -1, q = -1;                            ///< PowerSGD
-    std::vector<int> errors = std::vector<int>();  ///< by replica
+    BufferId pieces, sent;                                   ///< 16 bits: rounded ones of all replicas, and their sum
+    BufferId p, q;                                           ///< PowerSGD
+    std::vector<BufferId> errors = std::vector<BufferId>();  ///< by replica
   };
 
   // -- notes ------------------------------------------------------------------------------------------------------
   Block& block(const char* name) { return class_.blocks[at(places_.at(name))]; }
-  [[nodiscard]] const Buffer& buffer_at(int index) const { return class_.buffers[at(index)]; }
-  int persistent(const std::string& name, Purpose purpose, DType dtype, std::int64_t elements) {
+  [[nodiscard]] const Buffer& buffer_at(BufferId index) const { return class_.buffers[index]; }
+  BufferId persistent(const std::string& name, Purpose purpose, DType dtype, std::int64_t elements) {
     return build_.buffer(name, purpose, dtype, elements, true);
   }
-  [[nodiscard]] int whole(int buffer) { return build_.view(build_.whole(buffer)); }
-  [[nodiscard]] int part(int buffer, std::int64_t offset, std::int64_t elements) {
+  [[nodiscard]] int whole(BufferId buffer) { return build_.view(build_.whole(buffer)); }
+  [[nodiscard]] int part(BufferId buffer, std::int64_t offset, std::int64_t elements) {
     return build_.view({buffer, offset, elements});
   }
   Step step_of(Phase phase, const char* name, std::vector<Op> ops) {
@@ -101,7 +102,7 @@ class Program {
   // Operators say what a step reads and writes.
   static void note(const RankClass& c, Step& step) {
     const auto listed = [&](bool in) {
-      std::vector<int> out;
+      std::vector<BufferId> out;
       for (const Op& op : step.ops)
         for (const int v : in ? op.in : op.out)
           if (v >= 0 && std::find(out.begin(), out.end(), c.views[at(v)].buffer) == out.end())
@@ -153,17 +154,16 @@ class Program {
     std::vector<int> stage(class_.buckets.size(), -1);
     for (const Step& step : block("forward").steps)
       for (std::size_t b = 0; b < class_.buckets.size(); ++b)
-        for (const int buffer : {class_.buckets[b].parameters, class_.buckets[b].stashed})
-          if (stage[b] < 0 && buffer >= 0 &&
-              std::find(step.reads.begin(), step.reads.end(), buffer) != step.reads.end())
+        for (const BufferId buffer : {class_.buckets[b].parameters, class_.buckets[b].stashed})
+          if (stage[b] < 0 && buffer && std::find(step.reads.begin(), step.reads.end(), buffer) != step.reads.end())
             stage[b] = stage_of(step) == spec_.pipeline - 1 && tied ? 0 : stage_of(step);
     const std::size_t clip = place_of(block("finish"), "clip"), norm = place_of(block("finish"), "norm");
-    const int coefficient = class_.views[at(block("finish").steps[clip].ops.front().out.at(1))].buffer;
+    const BufferId coefficient = class_.views[at(block("finish").steps[clip].ops.front().out.at(1))].buffer;
     const std::vector<Op> squares = block("finish").steps[norm].ops;  // one per bucket, in order
     const std::int64_t stages = spec_.pipeline;
-    const int totals = persistent("stage_norms_squared", Purpose::scalars, DType::fp32, stages),
-              norms = persistent("stage_norms", Purpose::scalars, DType::fp32, stages),
-              coefficients = persistent("stage_clip_coefficients", Purpose::scalars, DType::fp32, stages);
+    const BufferId totals = persistent("stage_norms_squared", Purpose::scalars, DType::fp32, stages),
+                   norms = persistent("stage_norms", Purpose::scalars, DType::fp32, stages),
+                   coefficients = persistent("stage_clip_coefficients", Purpose::scalars, DType::fp32, stages);
     std::vector<Op> ops = {build_.zero_of(totals)};
     for (std::size_t b = 0; b < class_.buckets.size(); ++b) {
       ops.push_back(squares.at(b));
@@ -278,20 +278,20 @@ class Program {
   }
   void take_half(const Own& one, int w, std::vector<Op>& ops) {
     const std::int64_t n = class_.buckets[at(one.bucket)].elements;
-    ops.push_back(build_.flat(one.sent >= 0 ? OpKind::convert : OpKind::copy, wire(), n, {whole(one.gradients)},
+    ops.push_back(build_.flat(one.sent ? OpKind::convert : OpKind::copy, wire(), n, {whole(one.gradients)},
                               {part(one.pieces, w * n, n)}));
   }
   // Sums in fp32. Without ZeRO the result that everybody gets is rounded once more.
   void sum_halves(const Own& one, std::vector<Op>& ops) {
     const Bucket& bucket = class_.buckets[at(one.bucket)];
     const bool again = spec_.zero_stage == 0;
-    const int target = !again ? bucket.gradients : one.sent >= 0 ? one.sent : one.gradients;
+    const BufferId target = !again ? bucket.gradients : one.sent ? one.sent : one.gradients;
     Op sum = build_.flat(OpKind::sum_pieces, wire(), bucket.elements, {whole(one.pieces)}, {whole(target)});
     sum.n = senders();
     sum.accumulate = !again;
     ops.push_back(std::move(sum));
     if (!again) return;
-    if (one.sent >= 0)
+    if (one.sent)
       ops.push_back(build_.flat(OpKind::convert, wire(), bucket.elements, {whole(one.sent)}, {whole(one.gradients)}));
     ops.push_back(build_.flat(OpKind::accumulate_into, gradient(), bucket.elements, {whole(one.gradients)},
                               {whole(bucket.gradients)}));
@@ -314,7 +314,7 @@ class Program {
   std::int32_t begin_factors() {
     std::vector<Op> ops;
     for (const Own& one : own_)
-      if (one.of_head && one.q >= 0)
+      if (one.of_head && one.q)
         ops.push_back(build_.flat(OpKind::copy, DType::fp32, buffer_at(one.q).elements,
                                   {whole(class_.buckets[at(one.bucket)].low_rank_q)}, {whole(one.q)}));
     return block_of("begin_factors", Phase::optimizer, std::move(ops));
@@ -411,9 +411,9 @@ class Program {
         for (Op& op : step.ops)
           if (models::traits_of(op).loss_gradient) op.scale *= workers_;
     own_gradients(false);
-    const int squared = persistent("worker_norm_squared", Purpose::scalars, DType::fp32, 1),
-              norms = persistent("worker_norms", Purpose::scalars, DType::fp32, workers_),
-              coefficients = persistent("clip_coefficients", Purpose::scalars, DType::fp32, workers_);
+    const BufferId squared = persistent("worker_norm_squared", Purpose::scalars, DType::fp32, 1),
+                   norms = persistent("worker_norms", Purpose::scalars, DType::fp32, workers_),
+                   coefficients = persistent("clip_coefficients", Purpose::scalars, DType::fp32, workers_);
     for (const Own& one : own_) {
       Bucket& bucket = class_.buckets[at(one.bucket)];
       bucket.received =
@@ -443,7 +443,7 @@ class Program {
     const std::int64_t n = class_.buckets[at(bucket)].elements;
     return part(class_.buckets[at(bucket)].received, w * n, n);
   }
-  void update_in_turns(int norms, int coefficients) {
+  void update_in_turns(BufferId norms, BufferId coefficients) {
     Op largest = build_.flat(OpKind::softmax_max, DType::fp32, workers_, {whole(norms)}, {whole(class_.gradient_norm)});
     largest.n = 1;
     largest.vocab = workers_;

@@ -13,13 +13,13 @@ class ShardSums {
   /// `keeps`: full gradients stay until they are added up, so that the next layer does not wait for their memory.
   ShardSums(ClassBuilder& build, bool keeps) : build_(build), keeps_(keeps) {}
   /// `reduction`: of which the last part is left. `gradients`: the buffer of the full ones.
-  void add(OutlineWriter reduction, int gradients) { pending_.push_back({std::move(reduction), gradients}); }
+  void add(OutlineWriter reduction, BufferId gradients) { pending_.push_back({std::move(reduction), gradients}); }
   void flush();
 
  private:
   struct Sum {
     OutlineWriter reduction;
-    int gradients = -1;
+    BufferId gradients;
   };
   ClassBuilder& build_;
   bool keeps_;

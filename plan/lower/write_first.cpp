@@ -27,14 +27,14 @@ struct OpRef {
   int step = 0, op = 0;
   auto operator<=>(const OpRef&) const = default;
 };
-using Writes = std::map<OpRef, int>;  ///< with their buffer
+using Writes = std::map<OpRef, BufferId>;  ///< with their buffer
 
 /// What one operator or message does with one buffer.
 struct Touch {
   enum class Kind : std::uint8_t { zeroes, adds, other };
   Kind kind = Kind::other;
   OpRef at;
-  int buffer = -1;
+  BufferId buffer;
   bool modifies = false;  ///< other: does more than read
   std::vector<Span> spans = std::vector<Span>();
 };
@@ -44,17 +44,17 @@ constexpr std::size_t kMostGaps = 1;
 class FirstWrites {
  public:
   explicit FirstWrites(RankClass& rank_class) : class_(rank_class), buffers_(rank_class.buffers.size()) {
-    for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    for (const BufferId i : buffers_.keys()) {
       const Buffer& b = class_.buffers[i];
       buffers_[i].may = b.purpose == Purpose::gradients && b.space == Space::device && !b.per_micro_batch;
       buffers_[i].spans = {{0, b.elements}};
     }
     // Gaps between parameters are zero from the start of the run.
     for (const Bucket& bucket : class_.buckets) {
-      if (bucket.gradients < 0) continue;
-      std::vector<Span>& spans = buffers_[at(bucket.gradients)].spans;
+      if (!bucket.gradients) continue;
+      std::vector<Span>& spans = buffers_[bucket.gradients].spans;
       spans.clear();
-      buffers_[at(bucket.gradients)].laid_out = true;
+      buffers_[bucket.gradients].laid_out = true;
       for (const ParameterRange& range : bucket.ranges) spans.push_back({range.offset, range.offset + range.elements});
     }
     for (const Block& block : class_.blocks) touches_.push_back(touches_of(block));
@@ -68,10 +68,10 @@ class FirstWrites {
       if (!b.left.empty()) b.may = false;  // somebody reads the zeros, or nobody reads the buffer
     const std::vector<Block> found = class_.blocks;
     for (std::size_t b = 0; b < found.size(); ++b) write(static_cast<std::int32_t>(b), found[b]);
-    for (std::size_t i = 0; i < buffers_.size(); ++i)
+    for (const BufferId i : buffers_.keys())
       for (const Span& gap : buffers_[i].gaps) {
         buffers_[i].gap_views.push_back(static_cast<int>(class_.views.size()));
-        class_.views.push_back({static_cast<int>(i), gap.first, gap.second - gap.first});
+        class_.views.push_back({i, gap.first, gap.second - gap.first});
       }
     for (Block& block : class_.blocks) zero_no_more(block);
   }
@@ -96,7 +96,7 @@ class FirstWrites {
   std::vector<Touch> touches_of(const Block& block) const {
     std::vector<Touch> out;
     const auto add = [&](Touch::Kind kind, OpRef where, const View& view, bool modifies) {
-      if (!buffers_[at(view.buffer)].may) return;
+      if (!buffers_[view.buffer].may) return;
       // Outputs of one operator are next to each other.
       if (kind == Touch::Kind::adds && !out.empty() && out.back().kind == kind && out.back().at == where &&
           out.back().buffer == view.buffer)
@@ -108,8 +108,8 @@ class FirstWrites {
       const Step& step = block.steps[at(s)];
       const bool always = step.from_step == 0 && step.until_step == kEveryStep;
       if (step.kind != StepKind::compute) {
-        if (step.source.buffer >= 0) add(Touch::Kind::other, {s, -1}, step.source, !always);
-        if (step.target.buffer >= 0) add(Touch::Kind::other, {s, -1}, step.target, true);
+        if (step.source.buffer) add(Touch::Kind::other, {s, -1}, step.source, !always);
+        if (step.target.buffer) add(Touch::Kind::other, {s, -1}, step.target, true);
         continue;
       }
       for (int o = 0; o < static_cast<int>(step.ops.size()); ++o) {
@@ -133,12 +133,12 @@ class FirstWrites {
   }
 
   bool is_whole(const View& view) const {
-    return view.dealt == DealtOver::nobody && view.elements == class_.buffers[at(view.buffer)].elements;
+    return view.dealt == DealtOver::nobody && view.elements == class_.buffers[view.buffer].elements;
   }
 
   // One flag covers all of an operator's sums: write or add.
   bool same_buffer(const Op& op, const std::vector<std::size_t>& sums) const {
-    std::set<int> seen;
+    std::set<BufferId> seen;
     for (const std::size_t i : sums)
       if (i < op.out.size() && op.out[i] >= 0) seen.insert(class_.views[at(op.out[i])].buffer);
     return seen.size() == 1;
@@ -162,9 +162,9 @@ class FirstWrites {
   }
 
   void meet(const Touch& touch, const Entry& entry, Writes& writes) {
-    State& b = buffers_[at(touch.buffer)];
+    State& b = buffers_[touch.buffer];
     if (!b.may) return;
-    const std::int32_t versions = class_.buffers[at(touch.buffer)].versions;
+    const std::int32_t versions = class_.buffers[touch.buffer].versions;
     if (!b.left.empty()) {
       const bool elsewhere = (entry.ahead - b.ahead) % versions != 0;
       if (elsewhere && touch.kind != Touch::Kind::zeroes) return;  // another version of the buffer
@@ -235,7 +235,7 @@ class FirstWrites {
   Writes sound(const Writes& writes) const {
     Writes out;
     for (const auto& [where, buffer] : writes)
-      if (buffers_[at(buffer)].may) out[where] = buffer;
+      if (buffers_[buffer].may) out[where] = buffer;
     return out;
   }
   static void tell(Block& block, const Writes& writes) {
@@ -269,12 +269,12 @@ class FirstWrites {
       bool less = false;
       for (Op& op : step.ops) {
         const View* view = op.kind == OpKind::fill_zero ? &class_.views[at(op.out.front())] : nullptr;
-        if (!view || !is_whole(*view) || !buffers_[at(view->buffer)].may) {
+        if (!view || !is_whole(*view) || !buffers_[view->buffer].may) {
           ops.push_back(std::move(op));
           continue;
         }
         less = true;
-        for (const int gap : buffers_[at(view->buffer)].gap_views) {
+        for (const int gap : buffers_[view->buffer].gap_views) {
           op.out = {gap};
           op.m = class_.views[at(gap)].elements;
           ops.push_back(op);
@@ -294,7 +294,7 @@ class FirstWrites {
   }
 
   RankClass& class_;
-  std::vector<State> buffers_;
+  base::ById<BufferId, State> buffers_;
   std::vector<std::vector<Touch>> touches_;                                       ///< by block
   std::vector<Plain> plain_;                                                      ///< by block
   std::map<std::int32_t, std::vector<std::pair<std::int64_t, Writes>>> special_;  ///< by block: entries, in order

@@ -11,7 +11,7 @@ namespace orrery::plan {
 using base::at;
 using models::Op;
 
-int& field_of(Bucket& bucket, Memory memory) {
+BufferId& field_of(Bucket& bucket, Memory memory) {
   if (memory == Memory::gradients) return bucket.gradients;
   if (memory == Memory::gradient_shard) return bucket.gradient_shard;
   if (memory == Memory::parameters) return bucket.parameters;
@@ -49,20 +49,19 @@ ShapeOf::ShapeOf(const Bucket& bucket, const PlanSpec& spec) {
 
 OutlinedBucket outlined(ClassBuilder& build, int bucket, std::int32_t layer) {
   OutlinedBucket out{.bucket = bucket, .layer = layer};
-  out.buffers.fill(-1);
   for (int memory = 0; memory < static_cast<int>(Memory::temporary); ++memory)
     out.buffers[at(memory)] = field_of(build.bucket(bucket), static_cast<Memory>(memory));
   return out;
 }
 
-int& buffer_of(OutlinedBucket& bucket, Memory memory) {
+BufferId& buffer_of(OutlinedBucket& bucket, Memory memory) {
   return bucket.buffers[static_cast<std::size_t>(memory)];
 }
 
 void OutlineWriter::make_buffers(int part) {
   if (part <= made_) return;
   made_ = part;
-  buffers_.resize(outline_.slots.size(), -1);
+  buffers_.resize(outline_.slots.size());
   for (std::size_t i = 0; i < outline_.slots.size(); ++i) {
     const Slot& slot = outline_.slots[i];
     if (slot.memory != Memory::temporary) {
@@ -76,8 +75,8 @@ void OutlineWriter::make_buffers(int part) {
 
 View OutlineWriter::view(int operand) const {
   const Operand& o = outline_.operands[at(operand)];
-  const int buffer = buffers_[at(o.slot)];
-  ENSURE(buffer >= 0, "memory {} has no buffer", static_cast<int>(outline_.slots[at(o.slot)].memory));
+  const BufferId buffer = buffers_[at(o.slot)];
+  ENSURE(buffer.exists(), "memory {} has no buffer", static_cast<int>(outline_.slots[at(o.slot)].memory));
   if (o.parameter >= 0) {
     const ParameterRange& range = build_.bucket(bucket_.bucket).ranges[at(o.parameter)];
     return {buffer, range.offset, range.elements};
@@ -92,7 +91,7 @@ Op OutlineWriter::bound(Op op) {
   return op;
 }
 
-int OutlineWriter::group(Over over) const {
+GroupId OutlineWriter::group(Over over) const {
   const auto of_bucket = [&]() -> const Bucket& { return build_.bucket(bucket_.bucket); };
   switch (over) {
     case Over::tensor: return groups_.tensor;
@@ -100,7 +99,7 @@ int OutlineWriter::group(Over over) const {
     case Over::copies: return groups_.copies_of(of_bucket());
     case Over::near: return groups_.near;
     case Over::far: return groups_.far;
-    case Over::parts: return groups_.parts >= 0 ? groups_.parts : groups_.tensor;  // without ZeRO
+    case Over::parts: return groups_.parts ? groups_.parts : groups_.tensor;  // without ZeRO
   }
   ENSURE(false, "no group {}", static_cast<int>(over));
 }
@@ -110,8 +109,8 @@ void OutlineWriter::write(int part) {
   for (const Item& item : outline_.items) {
     if (item.part != part) continue;
     if (item.is_message()) {
-      const int over = group(item.over);
-      ENSURE(over >= 0, "no group {} for bucket {}", static_cast<int>(item.over), bucket_.bucket);
+      const GroupId over = group(item.over);
+      ENSURE(over.exists(), "no group {} for bucket {}", static_cast<int>(item.over), bucket_.bucket);
       build_.collective(item.phase, Stream::data, item.kind, over, view(item.source), view(item.target), bucket_.layer,
                         bucket_.bucket);
       continue;

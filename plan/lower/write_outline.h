@@ -27,19 +27,18 @@ class ShapeOf {
   BucketShape shape_;
 };
 
-/// Buffers by Memory; -1: none.
-using Buffers = std::array<int, kMemories>;
+using BuffersByMemory = std::array<BufferId, kMemories>;
 
 /// Which bucket an outline is of, -1 for a stage's; the layer that its steps name; and the buffers of what it names.
 struct OutlinedBucket {
   int bucket = -1;
   std::int32_t layer = -1;
-  Buffers buffers = {};
+  BuffersByMemory buffers = {};
   std::string label = {};  ///< ahead of the names of temporary buffers
 };
 /// With the bucket's own buffers.
 [[nodiscard]] OutlinedBucket outlined(ClassBuilder& build, int bucket, std::int32_t layer = -1);
-[[nodiscard]] int& buffer_of(OutlinedBucket& bucket, Memory memory);
+[[nodiscard]] BufferId& buffer_of(OutlinedBucket& bucket, Memory memory);
 
 class OutlineWriter {
  public:
@@ -56,20 +55,20 @@ class OutlineWriter {
   void make_buffers(int part);
   [[nodiscard]] View view(int operand) const;
   [[nodiscard]] models::Op bound(models::Op op);
-  [[nodiscard]] int group(Over over) const;
+  [[nodiscard]] GroupId group(Over over) const;
 
   ClassBuilder& build_;
   const Groups& groups_;
   Outline outline_;
   OutlinedBucket bucket_;
-  std::vector<int> buffers_;  ///< by slot
-  int made_ = -1;             ///< parts whose buffers there are
+  std::vector<BufferId> buffers_;  ///< by slot
+  int made_ = -1;                  ///< parts whose buffers there are
 };
 
 /// All parts at once.
 void write_outline(ClassBuilder& build, const Groups& groups, Outline outline, OutlinedBucket bucket);
 
 /// A bucket's buffer of its memory.
-[[nodiscard]] int& field_of(Bucket& bucket, Memory memory);
+[[nodiscard]] BufferId& field_of(Bucket& bucket, Memory memory);
 
 }  // namespace orrery::plan

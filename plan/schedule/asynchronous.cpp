@@ -30,7 +30,7 @@ class Stashing {
     const auto finish = static_cast<std::int32_t>(class_.blocks.size()) - 1;
     keep_sent(Kind::send_activation);
     keep_sent(Kind::send_gradient);
-    if (stage_ != spec_.head_stage()) class_.loss = -1;
+    if (stage_ != spec_.head_stage()) class_.loss = {};
     if (delay_ > 0) {
       make_versions(class_, std::vector<int>(class_.buckets.size(), delay_));
       Block& last = class_.blocks[at(finish)];
@@ -58,11 +58,11 @@ class Stashing {
   void keep_sent(Kind kind) {
     if (!has(kind)) return;
     Step& send = class_.blocks[at(block(kind))].steps.front();
-    const int sent = send.source.buffer;
+    const BufferId sent = send.source.buffer;
     if (std::erase(send.deaths, sent) == 0) return;
     for (Block& b : class_.blocks)
       for (Step& step : b.steps) std::erase(step.births, sent);
-    Buffer& buffer = class_.buffers[at(sent)];
+    Buffer& buffer = class_.buffers[sent];
     buffer.persistent = true;
     buffer.per_micro_batch = false;
     buffer.purpose = Purpose::communication;
@@ -125,28 +125,27 @@ void make_versions(RankClass& c, const std::vector<int>& delays) {
   for (std::size_t i = 0; i < c.buckets.size(); ++i) {
     Bucket& b = c.buckets[i];
     if (delays[i] == 0) continue;
-    ENSURE(b.parameters >= 0, "bucket {} has no parameters to keep versions of", b.name);
-    Buffer versions = c.buffers[static_cast<std::size_t>(b.parameters)];
+    ENSURE(b.parameters.exists(), "bucket {} has no parameters to keep versions of", b.name);
+    Buffer versions = c.buffers[b.parameters];
     versions.name = b.name + ".stashed";
     versions.versions = delays[i];
-    b.stashed = static_cast<int>(c.buffers.size());
-    c.buffers.push_back(std::move(versions));
+    b.stashed = c.buffers.append(std::move(versions));
   }
 }
 
 void copy_versions(RankClass& c, Block& block, std::size_t place) {
-  const auto view = [&](int buffer) {
-    c.views.push_back({buffer, 0, c.buffers[static_cast<std::size_t>(buffer)].elements});
+  const auto view = [&](BufferId buffer) {
+    c.views.push_back({buffer, 0, c.buffers[buffer].elements});
     return static_cast<int>(c.views.size()) - 1;
   };
   Step copy;
   copy.phase = Phase::optimizer;
   copy.part = "stash";
   for (const Bucket& b : c.buckets) {
-    if (b.stashed < 0) continue;
+    if (!b.stashed) continue;
     Op op;
     op.kind = OpKind::copy;
-    op.dtype = c.buffers[static_cast<std::size_t>(b.parameters)].dtype;
+    op.dtype = c.buffers[b.parameters].dtype;
     op.m = b.elements;
     op.in = {view(b.parameters)};
     op.out = {view(b.stashed)};
@@ -158,9 +157,9 @@ void copy_versions(RankClass& c, Block& block, std::size_t place) {
 }
 
 void read_versions(RankClass& c, Block& block, const std::function<bool(const Step&)>& read) {
-  std::map<int, int> stashed_of;
+  std::map<BufferId, BufferId> stashed_of;
   for (const Bucket& bucket : c.buckets)
-    if (bucket.stashed >= 0) stashed_of[bucket.parameters] = bucket.stashed;
+    if (bucket.stashed.exists()) stashed_of[bucket.parameters] = bucket.stashed;
   for (Step& step : block.steps) {
     if (!read(step)) continue;
     for (Op& op : step.ops)
@@ -173,7 +172,7 @@ void read_versions(RankClass& c, Block& block, const std::function<bool(const St
         c.views.push_back(v);
         operand = static_cast<int>(c.views.size()) - 1;
       }
-    for (int& buffer : step.reads)
+    for (BufferId& buffer : step.reads)
       if (const auto found = stashed_of.find(buffer); found != stashed_of.end()) buffer = found->second;
   }
 }
@@ -210,7 +209,7 @@ int steps_in_flight(const RankClass& rank_class) {
 bool is_asynchronous(const Schedule& schedule) {
   const auto any = [&](auto&& holds) { return std::any_of(schedule.classes.begin(), schedule.classes.end(), holds); };
   // Forward passes alone, of an evaluation, update nothing and leave nothing in flight.
-  const bool trains = any([](const RankClass& c) { return c.gradient_norm >= 0; });
+  const bool trains = any([](const RankClass& c) { return c.gradient_norm.exists(); });
   return any([](const RankClass& c) { return steps_in_flight(c) > 1; }) ||
          (trains && (schedule.spec.asynchronous() || schedule.spec.has_server()));
 }
@@ -245,25 +244,25 @@ std::vector<std::vector<int>> staleness(const Schedule& schedule, std::int64_t s
   constexpr int kNotRead = -2;
   std::vector<std::vector<int>> all;
   for (const RankClass& c : schedule.classes) {
-    std::map<int, std::int64_t> updates;                        // by buffer of parameters: version that they hold
-    std::map<std::pair<int, std::int64_t>, std::int64_t> kept;  // version in a place of a ring
-    std::map<int, int> parameters_of;                           // by ring
+    std::map<BufferId, std::int64_t> updates;                        // by buffer of parameters: version that they hold
+    std::map<std::pair<BufferId, std::int64_t>, std::int64_t> kept;  // version in a place of a ring
+    std::map<BufferId, BufferId> parameters_of;                      // by ring
     for (const Bucket& b : c.buckets) {
       updates[b.parameters] = 0;
-      if (b.stashed >= 0) parameters_of[b.stashed] = b.parameters;
+      if (b.stashed.exists()) parameters_of[b.stashed] = b.parameters;
     }
-    if (c.tables >= 0) updates[c.tables] = 0;  // of which no version is kept: who reads them reads early enough
+    if (c.tables.exists()) updates[c.tables] = 0;  // of which no version is kept: who reads them reads early enough
     std::vector<int> ages(static_cast<std::size_t>(steps), kNotRead);
     for (std::int64_t t = 0; t < steps; ++t)
       for (const Entry& entry : c.program) {
         const std::int64_t of = t + entry.ahead;
         if (!runs(entry, t, steps, t == 0)) continue;
         for (const Step& step : c.blocks[static_cast<std::size_t>(entry.block)].steps) {
-          for (const int buffer : step.reads) {
+          for (const BufferId buffer : step.reads) {
             if (entry.micro_batch < 0) break;
             std::int64_t version = -1;
             if (const auto ring = parameters_of.find(buffer); ring != parameters_of.end())
-              version = kept[{buffer, of % c.buffers[static_cast<std::size_t>(buffer)].versions}];
+              version = kept[{buffer, of % c.buffers[buffer].versions}];
             else if (const auto own = updates.find(buffer); own != updates.end())
               version = own->second;
             else
@@ -272,9 +271,9 @@ std::vector<std::vector<int>> staleness(const Schedule& schedule, std::int64_t s
             const int now = static_cast<int>(of - version);
             age = age == kNotRead || age == now ? now : -1;
           }
-          for (const int buffer : step.writes) {
+          for (const BufferId buffer : step.writes) {
             if (const auto ring = parameters_of.find(buffer); ring != parameters_of.end())
-              kept[{buffer, of % c.buffers[static_cast<std::size_t>(buffer)].versions}] = updates.at(ring->second);
+              kept[{buffer, of % c.buffers[buffer].versions}] = updates.at(ring->second);
             if (const auto own = updates.find(buffer); own != updates.end()) own->second = t + 1;
           }
         }

@@ -58,16 +58,15 @@ class Lives {
 
  private:
   bool inside(const View& v) const {
-    if (v.buffer < 0 || v.buffer >= static_cast<int>(class_.buffers.size()) || v.offset < 0 || v.elements < 0)
-      return false;
-    return v.offset + v.elements * count_of(v.dealt, schedule_.spec) <= class_.buffers[at(v.buffer)].elements;
+    if (!v.buffer || v.buffer.index() >= class_.buffers.size() || v.offset < 0 || v.elements < 0) return false;
+    return v.offset + v.elements * count_of(v.dealt, schedule_.spec) <= class_.buffers[v.buffer].elements;
   }
 
   // A step's declared reads and writes are exactly what its ops or its message touch.
   void operands(const Block& block, std::size_t index) {
     const Step& step = block.steps[index];
-    std::set<int> reads, writes;
-    const auto note = [&](const std::vector<int>& views, std::set<int>& into) {
+    std::set<BufferId> reads, writes;
+    const auto note = [&](const std::vector<int>& views, std::set<BufferId>& into) {
       for (int v : views) {
         if (v < 0) continue;
         if (v >= static_cast<int>(class_.views.size()))
@@ -86,8 +85,8 @@ class Lives {
     if (step.counted.any()) note({step.counted.sent, step.counted.received}, reads);
     if (step.rows.any()) note({step.rows.list}, reads);
     if (step.kind != StepKind::compute && step.kind != StepKind::send) writes.insert(step.target.buffer);
-    if (reads != std::set<int>(step.reads.begin(), step.reads.end()) ||
-        writes != std::set<int>(step.writes.begin(), step.writes.end()))
+    if (reads != std::set<BufferId>(step.reads.begin(), step.reads.end()) ||
+        writes != std::set<BufferId>(step.writes.begin(), step.writes.end()))
       report_.fault("S02", fmt::format("{}: reads and writes differ from what its operands touch",
                                        place_text(class_, block, index)));
     if (step.kind != StepKind::compute) message(block, index);
@@ -100,11 +99,11 @@ class Lives {
     const Step& step = block.steps[index];
     const CopyDirection copies = direction_of(step.stream);
     const Space own = step.on_host ? Space::host : Space::device;
-    const auto all_in = [&](const std::vector<int>& buffers, Space space) {
-      return std::all_of(buffers.begin(), buffers.end(), [&](int b) { return class_.buffers[at(b)].space == space; });
+    const auto all_in = [&](const std::vector<BufferId>& buffers, Space space) {
+      return std::all_of(buffers.begin(), buffers.end(), [&](BufferId b) { return class_.buffers[b].space == space; });
     };
     const bool moves = step.kind == StepKind::copy;
-    std::vector<int> values = step.reads;
+    std::vector<BufferId> values = step.reads;
     if (moves && step.rows.any())
       values.erase(std::remove(values.begin(), values.end(), class_.views[at(step.rows.list)].buffer), values.end());
     const bool right = moves == (copies.from != copies.to) && all_in(values, moves ? copies.from : own) &&
@@ -125,11 +124,11 @@ class Lives {
       report_.fault("S04", fmt::format("{}: a copy of {} elements into {}", place_text(class_, block, index),
                                        step.source.elements, step.target.elements));
     if (step.kind != StepKind::collective) return;
-    if (step.group < 0 || step.group >= static_cast<int>(schedule_.groups.size())) {
+    if (!step.group || step.group.index() >= schedule_.groups.size()) {
       report_.fault("S03", fmt::format("{}: no such group", place_text(class_, block, index)));
       return;
     }
-    const std::int64_t size = schedule_.groups[at(step.group)].size();
+    const std::int64_t size = schedule_.groups[step.group].size();
     const std::int64_t in = step.source.elements, out = step.target.elements;
     const bool fits = step.collective == CollectiveKind::all_gather       ? in * size == out
                       : step.collective == CollectiveKind::reduce_scatter ? in == out * size
@@ -148,7 +147,7 @@ class Lives {
       if (index < 0 || index >= static_cast<int>(class_.views.size())) return false;
       const View& v = class_.views[at(index)];
       return inside(v) && v.elements > 0 && v.elements % ranks == 0 &&
-             class_.buffers[at(v.buffer)].dtype == models::DType::int32;
+             class_.buffers[v.buffer].dtype == models::DType::int32;
     };
     const Counted& c = step.counted;
     return step.collective == CollectiveKind::all_to_all && fits(c.sent) && fits(c.received) && c.unit > 0 &&
@@ -157,34 +156,34 @@ class Lives {
 
   // Walks entries of this micro-batch and those without one, in program order.
   void walk(std::int32_t micro_batch) {
-    std::vector<bool> alive(class_.buffers.size());
-    std::vector<const Step*> born(class_.buffers.size());  // by which step
+    base::ById<BufferId, bool> alive(class_.buffers.size());
+    base::ById<BufferId, const Step*> born(class_.buffers.size());  // by which step
     for (std::size_t i = 0; i < alive.size(); ++i) alive[i] = class_.buffers[i].persistent;
     for (const std::int64_t place : entries_of(micro_batch, true)) {
       const Entry entry = class_.program[static_cast<std::size_t>(place)];
       const Block& block = class_.blocks[at(entry.block)];
       for (std::size_t s = 0; s < block.steps.size(); ++s) {
         const Step& step = block.steps[s];
-        const auto must = [&](bool holds, const char* code, int index, const char* what) {
+        const auto must = [&](bool holds, const char* code, BufferId index, const char* what) {
           if (!holds)
-            report_.fault(code, fmt::format("{}: buffer {} {}", place_text(class_, block, s),
-                                            class_.buffers[at(index)].name, what));
+            report_.fault(
+                code, fmt::format("{}: buffer {} {}", place_text(class_, block, s), class_.buffers[index].name, what));
         };
-        for (int b : step.births) {
-          must(!alive[at(b)], "S05", b, "is born while it lives");
-          alive[at(b)] = true;
-          born[at(b)] = &step;
+        for (BufferId b : step.births) {
+          must(!alive[b], "S05", b, "is born while it lives");
+          alive[b] = true;
+          born[b] = &step;
         }
-        for (int b : step.reads) must(alive[at(b)], "S06", b, "is read while it does not live");
-        for (int b : step.writes) must(alive[at(b)], "S06", b, "is written while it does not live");
-        for (int b : step.deaths) {
-          must(alive[at(b)] && !class_.buffers[at(b)].persistent, "S07", b, "dies without living, or for good");
-          alive[at(b)] = false;
+        for (BufferId b : step.reads) must(alive[b], "S06", b, "is read while it does not live");
+        for (BufferId b : step.writes) must(alive[b], "S06", b, "is written while it does not live");
+        for (BufferId b : step.deaths) {
+          must(alive[b] && !class_.buffers[b].persistent, "S07", b, "dies without living, or for good");
+          alive[b] = false;
         }
         // A buffer that only some training steps give birth to is used only in these, and freed in all of them.
-        for (const std::vector<int>* used : {&step.reads, &step.writes, &step.deaths})
-          for (const int b : *used) {
-            const Step* birth = born[at(b)];
+        for (const std::vector<BufferId>* used : {&step.reads, &step.writes, &step.deaths})
+          for (const BufferId b : *used) {
+            const Step* birth = born[b];
             const bool within = !birth || (birth->from_step <= step.from_step && step.until_step <= birth->until_step);
             const bool same = !birth || (birth->from_step == step.from_step && birth->until_step == step.until_step);
             must(used == &step.deaths ? same : within, "S23", b,
@@ -333,7 +332,7 @@ class WalkThrough : public Rendezvous<WalkThrough, MeetingRank<MeetingMessage>> 
   std::vector<std::int64_t> state() const {
     constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::min();
     std::vector<std::int64_t> out;
-    std::map<std::pair<int, Stream>, std::int64_t> counted;
+    std::map<std::pair<GroupId, Stream>, std::int64_t> counted;
     for (const Rank& rank : ranks_) {
       const std::int32_t base = periods_.base(at(rank.index), rank.entry);
       out.push_back(rank.step);

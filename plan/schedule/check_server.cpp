@@ -39,8 +39,8 @@ void check_server(const Schedule& schedule, base::Diagnostics& found) {
          {}});
   };
   for (const RankClass& c : schedule.classes) {
-    std::map<int, std::vector<const Op*>> applied;  // by buffer that received
-    std::vector<const Op*> rows;                    // to sharded tables
+    std::map<BufferId, std::vector<const Op*>> applied;  // by buffer that received
+    std::vector<const Op*> rows;                         // to sharded tables
     for (const Entry& entry : c.program) {
       if (entry.opening || entry.ahead > 0) continue;
       for (const Step& step : c.blocks[at(entry.block)].steps)
@@ -50,10 +50,10 @@ void check_server(const Schedule& schedule, base::Diagnostics& found) {
           else if (models::updates_parameters(op.kind) || op.kind == OpKind::table_update)
             applied[c.views[at(op.in.front())].buffer].push_back(&op);
     }
-    if (c.tables >= 0 && !in_turns(rows, workers)) fault("tables");
+    if (c.tables.exists() && !in_turns(rows, workers)) fault("tables");
     for (const Bucket& bucket : c.buckets) {
       const std::vector<const Op*>& ops = applied[bucket.received];
-      bool sound = bucket.received >= 0 && in_turns(ops, workers);
+      bool sound = bucket.received.exists() && in_turns(ops, workers);
       for (std::size_t w = 0; sound && w < ops.size(); ++w) {
         const View& v = c.views[at(ops[w]->in.front())];
         sound =

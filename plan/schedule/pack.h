@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <vector>
 
+#include "plan/schedule/schedule.h"
+
 namespace orrery::plan {
 
 /// A buffer that lives within one block, from step `from` to step `to` inclusive.
 struct Scratch {
-  int buffer = -1;
+  BufferId buffer;
   int from = 0, to = 0;
   std::int64_t bytes = 0;
   std::int64_t offset = 0;

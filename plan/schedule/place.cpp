@@ -43,18 +43,18 @@ class Placing {
   }
 
  private:
-  const Buffer& buffer(int index) const { return class_.buffers[at(index)]; }
-  std::int64_t bytes(int index) const { return aligned(buffer(index).bytes()); }
-  std::int64_t all_versions(int index) const { return buffer(index).versions * bytes(index); }
-  bool crosses(int index) const { return buffer(index).per_micro_batch; }
-  bool here(int index) const { return buffer(index).space == space_; }
+  const Buffer& buffer(BufferId index) const { return class_.buffers[index]; }
+  std::int64_t bytes(BufferId index) const { return aligned(buffer(index).bytes()); }
+  std::int64_t all_versions(BufferId index) const { return buffer(index).versions * bytes(index); }
+  bool crosses(BufferId index) const { return buffer(index).per_micro_batch; }
+  bool here(BufferId index) const { return buffer(index).space == space_; }
 
   void persistent() {
     result_.persistent.assign(class_.buffers.size(), -1);
-    for (std::size_t i = 0; i < class_.buffers.size(); ++i) {
-      if (!class_.buffers[i].persistent || !here(static_cast<int>(i))) continue;
+    for (const BufferId i : class_.buffers.keys()) {
+      if (!class_.buffers[i].persistent || !here(i)) continue;
       result_.persistent[i] = persistent_;
-      persistent_ += all_versions(static_cast<int>(i));
+      persistent_ += all_versions(i);
     }
   }
 
@@ -62,20 +62,20 @@ class Placing {
   void slabs() {
     in_slab_.assign(class_.buffers.size(), 0);
     slab_of_.assign(class_.buffers.size(), -1);
-    std::vector<int> born(class_.buffers.size(), -1), dead(class_.buffers.size(), -1);
+    base::ById<BufferId, int> born(class_.buffers.size(), -1), dead(class_.buffers.size(), -1);
     for (int b = 0; b < static_cast<int>(class_.blocks.size()); ++b)
       for (const Step& step : class_.blocks[at(b)].steps) {
-        for (int index : step.births) born[at(index)] = b;
-        for (int index : step.deaths) dead[at(index)] = b;
+        for (BufferId index : step.births) born[index] = b;
+        for (BufferId index : step.deaths) dead[index] = b;
       }
     std::map<std::pair<int, int>, int> kinds;
-    for (std::size_t i = 0; i < class_.buffers.size(); ++i) {
-      if (!class_.buffers[i].per_micro_batch || !here(static_cast<int>(i))) continue;
+    for (const BufferId i : class_.buffers.keys()) {
+      if (!class_.buffers[i].per_micro_batch || !here(i)) continue;
       const auto [kind, fresh] = kinds.try_emplace({born[i], dead[i]}, static_cast<int>(slabs_.size()));
       if (fresh) slabs_.push_back(0);
       slab_of_[i] = kind->second;
       in_slab_[i] = slabs_[at(kind->second)];
-      slabs_[at(kind->second)] += bytes(static_cast<int>(i));
+      slabs_[at(kind->second)] += bytes(i);
     }
     if (steps_in_flight(class_) > 1) {  // each kind has its own ring
       pool_of_.resize(slabs_.size());
@@ -95,7 +95,7 @@ class Placing {
     std::vector<std::vector<Scratch>> all;
     for (const Block& block : class_.blocks) {
       std::vector<Scratch>& within = all.emplace_back();
-      std::map<int, std::size_t> open;
+      std::map<BufferId, std::size_t> open;
       const auto computes = [](const Step& step) { return step.kind == StepKind::compute; };
       const int first =
           static_cast<int>(std::find_if(block.steps.begin(), block.steps.end(), computes) - block.steps.begin());
@@ -105,7 +105,7 @@ class Placing {
       std::int64_t live = 0;
       for (int s = 0; s < static_cast<int>(block.steps.size()); ++s) {
         const Step& step = block.steps[at(s)];
-        for (int index : step.births) {
+        for (BufferId index : step.births) {
           if (!here(index)) continue;
           live += bytes(index);
           profile.change += crosses(index) ? bytes(index) : 0;
@@ -115,7 +115,7 @@ class Placing {
           within.back().arrives = s < first;
         }
         if (live > profile.peak) profile.peak = live, profile.peak_step = s;
-        for (int index : step.deaths) {
+        for (BufferId index : step.deaths) {
           if (!here(index)) continue;
           live -= bytes(index);
           profile.change -= crosses(index) ? bytes(index) : 0;
@@ -128,7 +128,7 @@ class Placing {
     }
     scratch_ = pack_blocks(all);
     for (const std::vector<Scratch>& within : all)
-      for (const Scratch& one : within) in_block_[at(one.buffer)] = one.offset;
+      for (const Scratch& one : within) in_block_[one.buffer] = one.offset;
   }
 
   // Regions, from the start: persistent, scratch of the running block, pools of slabs. Buffers that live across steps
@@ -202,21 +202,21 @@ class Placing {
           pool.free.insert(pool.free.end(), pool.leaving.begin(), pool.leaving.end());
           pool.leaving.clear();
         }
-      for (int index : step.births) {
+      for (BufferId index : step.births) {
         if (!here(index)) continue;
-        Placed placed{{e, s}, index, entry.micro_batch, persistent_ + in_block_[at(index)], bytes(index)};
+        Placed placed{{e, s}, index, entry.micro_batch, persistent_ + in_block_[index], bytes(index)};
         if (crosses(index)) placed.offset = take(index, entry.micro_batch);
         if (keep) result_.births.push_back(placed);
       }
-      for (int index : step.deaths)
+      for (BufferId index : step.deaths)
         if (crosses(index) && here(index)) give_back(index, entry.micro_batch, step.kind == StepKind::compute);
     }
     crossing_live_ += profile.change;
   }
 
   // Offset of a birth within its pool.
-  std::int64_t take(int index, std::int32_t micro_batch) {
-    const int kind = slab_of_[at(index)];
+  std::int64_t take(BufferId index, std::int32_t micro_batch) {
+    const int kind = slab_of_[index];
     Pool& pool = pools_[at(pool_of_[at(kind)])];
     Slab& slab = taken_[{kind, micro_batch}];
     if (slab.alive++ == 0) {
@@ -228,13 +228,13 @@ class Placing {
       pool.ring = std::max(pool.ring, std::abs(micro_batch - oldest) + 1);
     }
     // The last slot may use less than its size.
-    const std::int64_t offset = static_cast<std::int64_t>(slab.slot) * pool.bytes + in_slab_[at(index)];
+    const std::int64_t offset = static_cast<std::int64_t>(slab.slot) * pool.bytes + in_slab_[index];
     pool.extent = std::max(pool.extent, offset + bytes(index));
     return offset;
   }
 
-  void give_back(int index, std::int32_t micro_batch, bool at_once) {
-    const int kind = slab_of_[at(index)];
+  void give_back(BufferId index, std::int32_t micro_batch, bool at_once) {
+    const int kind = slab_of_[index];
     const auto slab = taken_.find({kind, micro_batch});
     if (--slab->second.alive > 0) return;
     Pool& pool = pools_[at(pool_of_[at(kind)])];
@@ -253,7 +253,7 @@ class Placing {
       if (pool.extent > 0) result_.arena_bytes = std::max(result_.arena_bytes, pool.begin + pool.extent);
     }
     result_.births.change_all([&](Placed& placed) {
-      if (crosses(placed.buffer)) placed.offset += pools_[at(pool_of_[at(slab_of_[at(placed.buffer)])])].begin;
+      if (crosses(placed.buffer)) placed.offset += pools_[at(pool_of_[at(slab_of_[placed.buffer])])].begin;
     });
   }
 
@@ -268,8 +268,8 @@ class Placing {
     result_.arena_bytes = end;
     result_.births.change_all([&](Placed& placed) {
       if (!crosses(placed.buffer)) return;
-      const Pool& pool = pools_[at(pool_of_[at(slab_of_[at(placed.buffer)])])];
-      placed.offset = pool.begin + in_slab_[at(placed.buffer)];
+      const Pool& pool = pools_[at(pool_of_[at(slab_of_[placed.buffer])])];
+      placed.offset = pool.begin + in_slab_[placed.buffer];
       placed.ring = pool.ring;
       placed.stride = pool.bytes;
     });
@@ -279,22 +279,21 @@ class Placing {
   // `peak`: a block and a step of it.
   void purposes(StepRef peak, const std::vector<std::int64_t>& slabs) {
     result_.by_purpose.assign(static_cast<std::size_t>(Purpose::scalars) + 1, 0);
-    const auto add = [&](int index, std::int64_t amount) {
+    const auto add = [&](BufferId index, std::int64_t amount) {
       result_.by_purpose[static_cast<std::size_t>(buffer(index).purpose)] += amount;
     };
-    for (std::size_t i = 0; i < class_.buffers.size(); ++i) {
-      const int index = static_cast<int>(i);
+    for (const BufferId index : class_.buffers.keys()) {
       if (!here(index)) continue;
       if (buffer(index).persistent) add(index, all_versions(index));
-      if (crosses(index)) add(index, bytes(index) * slabs[at(slab_of_[i])]);
+      if (crosses(index)) add(index, bytes(index) * slabs[at(slab_of_[index])]);
     }
     if (peak.entry < 0) return;
     const Block& block = class_.blocks[at(peak.entry)];
     for (int s = 0; s <= peak.step; ++s) {
-      for (int index : block.steps[at(s)].births)
+      for (BufferId index : block.steps[at(s)].births)
         if (here(index)) add(index, bytes(index));
       if (s < peak.step)
-        for (int index : block.steps[at(s)].deaths)
+        for (BufferId index : block.steps[at(s)].deaths)
           if (here(index)) add(index, -bytes(index));
     }
   }
@@ -316,10 +315,10 @@ class Placing {
   bool keep_births_;
   Placement result_;
   std::int64_t persistent_ = 0, scratch_ = 0;
-  std::vector<std::int64_t> in_slab_, in_block_;  // by buffer
-  std::vector<int> slab_of_;                      // by buffer: kind of slab
-  std::vector<std::int64_t> slabs_;               // by kind
-  std::vector<int> pool_of_;                      // by kind
+  base::ById<BufferId, std::int64_t> in_slab_, in_block_;
+  base::ById<BufferId, int> slab_of_;  // kind of slab
+  std::vector<std::int64_t> slabs_;    // by kind
+  std::vector<int> pool_of_;           // by kind
   std::vector<Pool> pools_;
   std::vector<Profile> profiles_;
   std::map<std::pair<int, std::int32_t>, Slab> taken_;  // by kind and micro-batch
@@ -409,9 +408,8 @@ Placement place_beside(const RankClass& training, const Placement& placed, const
            "the training step has no buffer {} of {} elements", mine.name, mine.elements);
     result.persistent[i] = placed.persistent[theirs->second];
   }
-  result.births.change_all([&](Placed& birth) {
-    birth.offset += shift[static_cast<std::size_t>(evaluation.buffers[at(birth.buffer)].space)];
-  });
+  result.births.change_all(
+      [&](Placed& birth) { birth.offset += shift[static_cast<std::size_t>(evaluation.buffers[birth.buffer].space)]; });
   const auto larger = [&](Space space, std::int64_t& mine, std::int64_t theirs) {
     mine = std::max(theirs, mine + shift[static_cast<std::size_t>(space)]);
   };

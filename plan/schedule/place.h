@@ -15,7 +15,7 @@ inline constexpr std::int64_t kAlignment = 256;  ///< bytes; of every buffer in 
 /// One birth, in program order. `micro_batch` advances with the program's.
 struct Placed {
   StepRef at;
-  std::int32_t buffer = -1;
+  BufferId buffer;
   std::int32_t micro_batch = -1;
   std::int64_t offset = 0;  ///< bytes from the arena's start
   std::int64_t bytes = 0;   ///< rounded up to kAlignment
@@ -56,11 +56,11 @@ struct SpaceUse {
 /// `arena_bytes`, `peak_live_bytes` and `by_purpose` are the device's; an offset counts from the arena of its buffer's
 /// space.
 struct Placement {
-  std::int64_t arena_bytes = 0;          ///< the arena's size = its high-water mark over one step
-  std::int64_t peak_live_bytes = 0;      ///< most bytes alive at once, without fragmentation
-  std::vector<std::int64_t> persistent;  ///< offset by buffer index, of version 0; -1 if not persistent
-  Births births;                         ///< every birth of one step in program order
-  std::vector<std::int64_t> by_purpose;  ///< bytes alive by Purpose at the moment of peak_live_bytes
+  std::int64_t arena_bytes = 0;                   ///< the arena's size = its high-water mark over one step
+  std::int64_t peak_live_bytes = 0;               ///< most bytes alive at once, without fragmentation
+  base::ById<BufferId, std::int64_t> persistent;  ///< offset of version 0; -1 if not persistent
+  Births births;                                  ///< every birth of one step in program order
+  std::vector<std::int64_t> by_purpose;           ///< bytes alive by Purpose at the moment of peak_live_bytes
   SpaceUse host, nvme;
   [[nodiscard]] std::int64_t arena_bytes_of(Space space) const {
     return space == Space::device ? arena_bytes : (space == Space::host ? host : nvme).arena_bytes;

@@ -40,15 +40,15 @@ class Memory {
   Memory(const RankClass& c, const Placement& placement) : class_(c), placement_(placement) {
     micro_batches_ = micro_batches_of(c);
     in_flight_ = steps_in_flight(c);
-    for (std::size_t i = 0; i < c.buffers.size(); ++i)
+    for (const BufferId i : c.buffers.keys())
       for (int version = 0; c.buffers[i].persistent && version < c.buffers[i].versions; ++version)
-        held_[{static_cast<int>(i), version}] =
-            placement.persistent.at(i) + version * ((c.buffers[i].bytes() + kAlignment - 1) / kAlignment * kAlignment);
+        held_[{i, version}] = placement.persistent.at(i.index()) +
+                              version * ((c.buffers[i].bytes() + kAlignment - 1) / kAlignment * kAlignment);
   }
 
   void begin_step() { cursor_ = 0; }
   /// Births must come in the placement's order of steps.
-  void birth(const StepRef& where, int buffer, const Instance& of) {
+  void birth(const StepRef& where, BufferId buffer, const Instance& of) {
     const Births& births = placement_.births;
     while (cursor_ < births.size() && births[cursor_].at < where) ++cursor_;
     for (std::size_t i = cursor_; i < births.size(); ++i) {
@@ -59,11 +59,11 @@ class Memory {
       held_[slot(buffer, of)] = place.offset + turn * place.stride;
       return;
     }
-    ENSURE(false, "no place for buffer {}", class_.buffers[at(buffer)].name);
+    ENSURE(false, "no place for buffer {}", class_.buffers[buffer].name);
   }
-  void death(int buffer, const Instance& of) { held_.erase(slot(buffer, of)); }
-  [[nodiscard]] Range range(int buffer, const Instance& of, bool writes) const {
-    const Buffer& b = class_.buffers[at(buffer)];
+  void death(BufferId buffer, const Instance& of) { held_.erase(slot(buffer, of)); }
+  [[nodiscard]] Range range(BufferId buffer, const Instance& of, bool writes) const {
+    const Buffer& b = class_.buffers[buffer];
     const auto held = held_.find(slot(buffer, of));
     const std::int64_t begin = held == held_.end() ? 0 : held->second;
     return {b.space, begin, begin + b.bytes(), writes};
@@ -71,14 +71,14 @@ class Memory {
 
  private:
   // A buffer, and which of its instances.
-  using Slot = std::pair<int, std::int64_t>;
+  using Slot = std::pair<BufferId, std::int64_t>;
   struct HashOfSlot {
     std::size_t operator()(const Slot& s) const {
-      return std::hash<std::int64_t>()(s.second * (std::int64_t{1} << 20) + s.first);
+      return std::hash<std::int64_t>()(s.second * (std::int64_t{1} << 20) + static_cast<std::int64_t>(s.first.index()));
     }
   };
-  [[nodiscard]] Slot slot(int buffer, const Instance& of) const {
-    const Buffer& b = class_.buffers[at(buffer)];
+  [[nodiscard]] Slot slot(BufferId buffer, const Instance& of) const {
+    const Buffer& b = class_.buffers[buffer];
     return {buffer, b.per_micro_batch ? of.step % in_flight_ * micro_batches_ + of.micro_batch : of.step % b.versions};
   }
 
@@ -122,10 +122,10 @@ class Rehearsal : public Rendezvous<Rehearsal, PlacedRank> {
     return visit.step->runs_in(first_ + visit.training_step);
   }
   void arrive(PlacedRank& rank, const Visit& visit) {
-    for (const int buffer : visit.step->births) rank.memory.birth(visit.at, buffer, instance(visit));
+    for (const BufferId buffer : visit.step->births) rank.memory.birth(visit.at, buffer, instance(visit));
   }
   void leave(PlacedRank& rank, const Visit& visit) {
-    for (const int buffer : visit.step->deaths) rank.memory.death(buffer, instance(visit));
+    for (const BufferId buffer : visit.step->deaths) rank.memory.death(buffer, instance(visit));
   }
   void end_step(PlacedRank& rank) { rank.memory.begin_step(); }
   PlacedMessage message(PlacedRank& rank, const Visit& visit) {
@@ -135,7 +135,7 @@ class Rehearsal : public Rendezvous<Rehearsal, PlacedRank> {
   }
   static std::vector<Range> uses(const PlacedRank& rank, const Visit& visit) {
     return uses_of(*visit.step,
-                   [&](int buffer, bool writes) { return rank.memory.range(buffer, instance(visit), writes); });
+                   [&](BufferId buffer, bool writes) { return rank.memory.range(buffer, instance(visit), writes); });
   }
   static const std::vector<Range>& uses(const PlacedRank& /*rank*/, const PlacedMessage& message) {
     return message.ranges;
@@ -157,7 +157,7 @@ class Rehearsal : public Rendezvous<Rehearsal, PlacedRank> {
     if (step.kind == StepKind::collective) text = plan::name_of(step.collective);
     if (step.kind != StepKind::compute) {
       const View& view = step.kind == StepKind::send ? step.source : step.target;
-      text += fmt::format(" of {}", rank.rank_class->buffers[at(view.buffer)].name);
+      text += fmt::format(" of {}", rank.rank_class->buffers[view.buffer].name);
     } else if (step.layer >= 0) {
       text += fmt::format(" of layer {}", step.layer);
     }

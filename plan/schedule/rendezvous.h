@@ -42,8 +42,8 @@ struct MeetingRank : WalkingRank<Message> {
     }
   }
   std::int32_t micro_batches = 1;
-  std::vector<int> stages_of_group;
-  std::map<std::pair<int, Stream>, std::int64_t> collectives;  ///< so far, by group
+  base::ById<GroupId, int> stages_of_group;
+  std::map<std::pair<GroupId, Stream>, std::int64_t> collectives;  ///< so far, by group
 };
 
 /// `Self` has, beside what Walker asks for:
@@ -65,7 +65,7 @@ class Rendezvous : public Walker<Self, Rank> {
     Meeting& meeting = meetings_[*message.key];
     if (meeting.present++ == 0) {
       const bool collective = message.step->kind == StepKind::collective;
-      meeting.expected = collective ? rank.stages_of_group[base::at(message.step->group)] : 2;
+      meeting.expected = collective ? rank.stages_of_group[message.step->group] : 2;
       meeting.first = rank.rank_class;
       meeting.with = message;
     }
@@ -110,9 +110,9 @@ class Rendezvous : public Walker<Self, Rank> {
       return MeetingKey{0, sends ? rank.index : other, step.tag, sends ? other : rank.index,
                         visit.training_step * rank.micro_batches + visit.micro_batch};
     }
-    if (rank.stages_of_group[base::at(step.group)] <= 1) return std::nullopt;
-    return MeetingKey{1, step.group, static_cast<int>(step.stream),
-                      schedule_.groups[base::at(step.group)].base(rank.rank_class->representative),
+    if (rank.stages_of_group[step.group] <= 1) return std::nullopt;
+    return MeetingKey{1, static_cast<int>(step.group.index()), static_cast<int>(step.stream),
+                      schedule_.groups[step.group].base(rank.rank_class->representative),
                       rank.collectives[{step.group, step.stream}]++};
   }
 };

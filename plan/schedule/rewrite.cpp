@@ -12,26 +12,26 @@ namespace {
 
 using base::at;
 
-void rename(std::vector<int>& list, int from, int to) {
+void rename(std::vector<BufferId>& list, BufferId from, BufferId to) {
   std::replace(list.begin(), list.end(), from, to);
 }
 
 }  // namespace
 
-std::vector<Life> lives_of(const RankClass& rank_class) {
-  std::vector<Life> lives(rank_class.buffers.size());
+base::ById<BufferId, Life> lives_of(const RankClass& rank_class) {
+  base::ById<BufferId, Life> lives(rank_class.buffers.size());
   for (int b = 0; b < static_cast<int>(rank_class.blocks.size()); ++b)
     for (int s = 0; s < static_cast<int>(rank_class.blocks[at(b)].steps.size()); ++s) {
       const Step& step = rank_class.blocks[at(b)].steps[at(s)];
       const Place here{b, s};
-      const auto use = [&](int buffer) {
-        std::vector<Place>& uses = lives[at(buffer)].uses;
+      const auto use = [&](BufferId buffer) {
+        std::vector<Place>& uses = lives[buffer].uses;
         if (uses.empty() || uses.back() != here) uses.push_back(here);
       };
-      for (const int buffer : step.reads) use(buffer);
-      for (const int buffer : step.writes) use(buffer);
-      for (const int buffer : step.births) lives[at(buffer)].birth = here;
-      for (const int buffer : step.deaths) lives[at(buffer)].death = here;
+      for (const BufferId buffer : step.reads) use(buffer);
+      for (const BufferId buffer : step.writes) use(buffer);
+      for (const BufferId buffer : step.births) lives[buffer].birth = here;
+      for (const BufferId buffer : step.deaths) lives[buffer].death = here;
     }
   return lives;
 }
@@ -64,22 +64,22 @@ Place behind_next_run(const std::vector<Run>& runs, const Place& place) {
   return {place.block, -1};
 }
 
-Step release_of(std::vector<int> buffers, Phase phase) {
+Step release_of(std::vector<BufferId> buffers, Phase phase) {
   Step step{.kind = StepKind::compute, .stream = Stream::compute, .phase = phase, .part = "release"};
   step.deaths = std::move(buffers);
   return step;
 }
 
-Step Rewrite::copy(Stream stream, int source, int target, const Step& beside) const {
+Step Rewrite::copy(Stream stream, BufferId source, BufferId target, const Step& beside) const {
   Step step{.kind = StepKind::copy, .stream = stream, .phase = beside.phase, .layer = beside.layer};
-  step.source = {source, 0, class_.buffers[at(source)].elements};
-  step.target = {target, 0, class_.buffers[at(target)].elements};
+  step.source = {source, 0, class_.buffers[source].elements};
+  step.target = {target, 0, class_.buffers[target].elements};
   step.reads = {source};
   step.writes = {target};
   return step;
 }
 
-void Rewrite::replace(const Place& place, int from, int to) {
+void Rewrite::replace(const Place& place, BufferId from, BufferId to) {
   Step& changed = step(place);
   const auto renamed = [&](int& v) {
     if (v < 0 || class_.views[at(v)].buffer != from) return;
@@ -99,7 +99,7 @@ void Rewrite::replace(const Place& place, int from, int to) {
   rename(changed.writes, from, to);
 }
 
-void Rewrite::replace_death(const Place& place, int from, int to) {
+void Rewrite::replace_death(const Place& place, BufferId from, BufferId to) {
   rename(step(place).deaths, from, to);
 }
 

@@ -19,7 +19,7 @@ struct Place {
   return step.phase == Phase::backward || step.phase == Phase::recompute;
 }
 /// Adds a buffer to a step's reads, writes or deaths, unless it is there already.
-inline void note(std::vector<int>& list, int buffer) {
+inline void note(std::vector<BufferId>& list, BufferId buffer) {
   if (std::find(list.begin(), list.end(), buffer) == list.end()) list.push_back(buffer);
 }
 
@@ -27,7 +27,7 @@ struct Life {
   Place birth, death;       ///< none for a persistent buffer
   std::vector<Place> uses;  ///< in order
 };
-[[nodiscard]] std::vector<Life> lives_of(const RankClass& rank_class);
+[[nodiscard]] base::ById<BufferId, Life> lives_of(const RankClass& rank_class);
 
 /// Consecutive computations of a block that belong to one layer. In a block without passes over layers every
 /// computation is a run by itself.
@@ -41,7 +41,7 @@ struct Run {
 /// Where to insert a step that must come after the run that follows `place`; step -1: no run follows.
 [[nodiscard]] Place behind_next_run(const std::vector<Run>& runs, const Place& place);
 /// A step that computes nothing: it waits for copies of buffers and frees them.
-[[nodiscard]] Step release_of(std::vector<int> buffers, Phase phase);
+[[nodiscard]] Step release_of(std::vector<BufferId> buffers, Phase phase);
 
 class Rewrite {
  public:
@@ -55,15 +55,15 @@ class Rewrite {
   }
 
   /// A copy of a whole buffer into another, with the layer and phase of `beside`.
-  [[nodiscard]] Step copy(Stream stream, int source, int target, const Step& beside) const;
+  [[nodiscard]] Step copy(Stream stream, BufferId source, BufferId target, const Step& beside) const;
   /// Steps inserted at one place keep the order in which they were given.
   void insert_before(const Place& place, Step step) { insertions_.push_back({place, std::move(step)}); }
   void insert_after(const Place& place, Step step) {
     insertions_.push_back({{place.block, place.step + 1}, std::move(step)});
   }
   /// Makes the step use `to` instead of `from`. Afterwards it shares no views with other steps.
-  void replace(const Place& place, int from, int to);
-  void replace_death(const Place& place, int from, int to);
+  void replace(const Place& place, BufferId from, BufferId to);
+  void replace_death(const Place& place, BufferId from, BufferId to);
   void apply();
 
  private:

@@ -60,12 +60,12 @@ std::vector<int> Group::members(int rank) const {
   return result;
 }
 
-std::int64_t Step::message_bytes(const std::vector<Buffer>& buffers) const {
+std::int64_t Step::message_bytes(const Buffers& buffers) const {
   const View& full = kind == StepKind::collective && collective == CollectiveKind::reduce_scatter ? source
                      : kind == StepKind::send                                                     ? source
                                                                                                   : target;
   if (kind == StepKind::compute) return 0;
-  const std::int64_t bytes = full.elements * models::size_of(buffers[static_cast<std::size_t>(full.buffer)].dtype);
+  const std::int64_t bytes = full.elements * models::size_of(buffers[full.buffer].dtype);
   if (rows.any()) return std::llround(static_cast<double>(bytes) * rows.expected);
   return counted.any() ? std::llround(static_cast<double>(bytes) * counted.expected) : bytes;
 }

@@ -26,6 +26,7 @@
 #include <string>
 #include <vector>
 
+#include "base/id.h"
 #include "models/expand.h"
 #include "models/op.h"
 #include "plan/schedule/repeated.h"
@@ -34,6 +35,9 @@
 namespace orrery::plan {
 
 struct TableLayout;  // plan/spec/table_layout.h
+
+using BufferId = base::Id<struct BufferTag>;  ///< of a class: RankClass::buffers
+using GroupId = base::Id<struct GroupTag>;    ///< Schedule::groups
 
 enum class StepKind : std::uint8_t { compute, collective, send, recv, copy };
 enum class Stream : std::uint8_t {
@@ -92,6 +96,8 @@ struct Buffer {
   [[nodiscard]] std::int64_t bytes() const { return elements * models::size_of(dtype); }
 };
 
+using Buffers = base::ById<BufferId, Buffer>;
+
 /// Over which ranks runs of equal length are dealt out, one after another, so that each has its own.
 enum class DealtOver : std::uint8_t {
   nobody,   ///< all have the same
@@ -107,7 +113,7 @@ inline constexpr std::size_t kDealtOver = 4;
 /// A run of elements in a buffer: what an operand index of an Op refers to. If it is dealt out, this rank's begins at
 /// offset + its place among those ranks * elements.
 struct View {
-  int buffer = -1;
+  BufferId buffer;
   std::int64_t offset = 0;  ///< elements
   std::int64_t elements = 0;
   DealtOver dealt = DealtOver::nobody;
@@ -163,22 +169,22 @@ struct Bucket {
   /// Leading elements whose gradients are partial on each tensor rank, to be summed over them (sequence parallelism).
   std::int64_t partial_elements = 0;
   std::vector<ParameterRange> ranges = {};
-  bool experts = false;     ///< of the rank's own experts: other ranks hold the same than of other parameters
-  bool embedding = false;   ///< has the tables of the input: 8-bit optimizers keep their states in fp32
-  bool frozen = false;      ///< of parameters that do not train: it has no gradients and no states (models/lora.h)
-  int parameters = -1;      ///< buffer: full values as compute reads them; -1 under ZeRO-3
-  int shard = -1;           ///< buffer: this rank's values under ZeRO-3; -1 otherwise
-  int stashed = -1;         ///< buffer: earlier versions of the parameters, for passes in flight; -1: none
-  int master = -1;          ///< buffer: fp32 master values when compute reads less than fp32; -1 otherwise
-  int gradients = -1;       ///< buffer: full gradients; -1 under ZeRO-2 and 3
-  int gradient_shard = -1;  ///< buffer: reduced shard under ZeRO-2 and 3; -1 otherwise
-  /// Buffers. SGD's momentum is a first moment; bytes with adamw_8bit. Muon's matrices have no second moment: they come
-  /// last, and its buffer ends before them (plan/outline/whole_matrices.h).
-  int first_moment = -1, second_moment = -1;
-  int first_scale = -1, second_scale = -1;  ///< buffers of adamw_8bit: a scale per block of values
-  int error = -1;       ///< buffer: what PowerSGD has not sent yet of this rank's own gradients; -1: none
-  int low_rank_q = -1;  ///< buffer: its factors Q, from which the next step's begin
-  int received = -1;    ///< buffer of a parameter server: all workers' gradients of this rank's shard, in order
+  bool experts = false;          ///< of the rank's own experts: other ranks hold the same than of other parameters
+  bool embedding = false;        ///< has the tables of the input: 8-bit optimizers keep their states in fp32
+  bool frozen = false;           ///< of parameters that do not train: it has no gradients and no states (models/lora.h)
+  BufferId parameters = {};      ///< full values as compute reads them; none under ZeRO-3
+  BufferId shard = {};           ///< this rank's values; only under ZeRO-3
+  BufferId stashed = {};         ///< earlier versions of the parameters, for passes in flight
+  BufferId master = {};          ///< fp32 master values, when compute reads less than fp32
+  BufferId gradients = {};       ///< full gradients; none under ZeRO-2 and 3
+  BufferId gradient_shard = {};  ///< reduced shard; only under ZeRO-2 and 3
+  /// SGD's momentum is a first moment; bytes with adamw_8bit. Muon's matrices have no second moment: they come last,
+  /// and its buffer ends before them (plan/outline/whole_matrices.h).
+  BufferId first_moment = {}, second_moment = {};
+  BufferId first_scale = {}, second_scale = {};  ///< of adamw_8bit: a scale per block of values
+  BufferId error = {};                           ///< what PowerSGD has not sent yet of this rank's own gradients
+  BufferId low_rank_q = {};                      ///< its factors Q, from which the next step's begin
+  BufferId received = {};  ///< of a parameter server: all workers' gradients of this rank's shard, in order
   [[nodiscard]] std::int64_t shard_elements() const { return elements / shards; }
   [[nodiscard]] DealtOver dealt() const { return experts ? DealtOver::experts : DealtOver::states; }
 };
@@ -222,20 +228,20 @@ struct Step {
   std::vector<models::Op> ops = {};  ///< compute
   CollectiveKind collective{};       ///< collective
   Reduce reduce = Reduce::sum;
-  int group = -1;  ///< collective: index into Schedule::groups
-  int peer = 0;    ///< send, recv: stages ahead (+) or behind (-); with virtual stages the ends are neighbours too
-  int tag = 0;     ///< send, recv: pairs with the peer's step of equal tag and micro-batch
+  GroupId group = {};  ///< collective
+  int peer = 0;        ///< send, recv: stages ahead (+) or behind (-); with virtual stages the ends are neighbours too
+  int tag = 0;         ///< send, recv: pairs with the peer's step of equal tag and micro-batch
   bool on_host = false;     ///< compute: on the host's cores, over host buffers
   bool accumulate = false;  ///< copy: target += source; by the host's cores, so the target must be the host's
   View source = {},
        target =
            {};  ///< copy: source -> target, in two memories. collective: all_gather, reduce_scatter and all_to_all
                 ///< source -> target; all_reduce in place (source == target); send reads source; recv writes target
-  Counted counted = {};                       ///< all_to_all
-  bool for_fp8 = false;                       ///< all_gather: software may round before it sends (models::Part)
-  RowMove rows = {};                          ///< copy
-  std::vector<int> reads = {}, writes = {};   ///< buffers, each once
-  std::vector<int> births = {}, deaths = {};  ///< buffers
+  Counted counted = {};                           ///< all_to_all
+  bool for_fp8 = false;                           ///< all_gather: software may round before it sends (models::Part)
+  RowMove rows = {};                              ///< copy
+  std::vector<BufferId> reads = {}, writes = {};  ///< each once
+  std::vector<BufferId> births = {}, deaths = {};
   /// The step runs only in training steps [from_step, until_step) of a run.
   std::int64_t from_step = 0, until_step = kEveryStep;
   [[nodiscard]] bool runs_in(std::int64_t training_step) const {
@@ -243,7 +249,7 @@ struct Step {
   }
   /// Bytes of the message: for a collective, the full vector (all ranks' parts together); for send and ring_shift, what
   /// one rank sends; for a copy, what it moves; for a counted message, what is expected.
-  [[nodiscard]] std::int64_t message_bytes(const std::vector<Buffer>& buffers) const;
+  [[nodiscard]] std::int64_t message_bytes(const Buffers& buffers) const;
 };
 
 struct Block {
@@ -284,37 +290,37 @@ struct RankClass {
   int stage = 0;
   int count = 0;           ///< ranks of the class
   int representative = 0;  ///< lowest rank of the class
-  std::vector<Buffer> buffers;
+  Buffers buffers;
   std::vector<View> views;
   std::vector<Bucket> buckets;
   std::vector<Block> blocks;
   Entries program;
-  int loss = -1;           ///< buffer (1 element): the step's mean loss after the last entry; -1 on stages without it
-  int gradient_norm = -1;  ///< buffer (1 element): global norm before clipping
-  int factors = -1;        ///< buffer: Adafactor's states of all buckets, the same on every replica
-  /// Buffers of a recommendation model: a rank's parts of tables, and their states; -1: none. For tables that every
-  /// rank has, the states are in `replicated_states` and the values in a bucket. States: one per row (Adagrad), or the
-  /// first moments of all values, then their second moments (Adam).
-  int tables = -1, table_states = -1, replicated_states = -1;
-  /// Buffers of tables that live on the host and on NVMe, of which `tables` has a cache; and the cache's books (int32).
+  BufferId loss;           ///< 1 element: the step's mean loss after the last entry; only on stages that have it
+  BufferId gradient_norm;  ///< 1 element: global norm before clipping
+  BufferId factors;        ///< Adafactor's states of all buckets, the same on every replica
+  /// Of a recommendation model: a rank's parts of tables, and their states. For tables that every rank has, the states
+  /// are in `replicated_states` and the values in a bucket. States: one per row (Adagrad), or the first moments of all
+  /// values, then their second moments (Adam).
+  BufferId tables, table_states, replicated_states;
+  /// Tables that live on the host and on NVMe, of which `tables` has a cache; and the cache's books (int32).
   struct FarTables {
-    int values = -1, states = -1;
+    BufferId values, states;
   };
   std::array<FarTables, kSpaces> far = {};  ///< by Space; of the device none
-  int cache = -1;
-  /// Buffers of a mixture of experts: for each layer of the stage with experts, in order, the (2E+1) of count_choices;
-  /// their sums over layers and ranks; and the two losses (models::OpKind::balance_losses). -1: dense.
-  int tally = -1, pooled = -1, balance = -1;
-  int expert_biases = -1;  ///< buffer: for each of these layers the (E) of models::TensorRole::balance; -1: none
+  BufferId cache;
+  /// Of a mixture of experts: for each layer of the stage with experts, in order, the (2E+1) of count_choices; their
+  /// sums over layers and ranks; and the two losses (models::OpKind::balance_losses).
+  BufferId tally, pooled, balance;
+  BufferId expert_biases;                        ///< for each of these layers the (E) of models::TensorRole::balance
   std::vector<std::int64_t> expert_layers = {};  ///< which layers these are
-  int scaling = -1;  ///< buffer (4 elements): see models::OpKind::loss_scale; -1 unless fp16
+  BufferId scaling;                              ///< 4 elements: see models::OpKind::loss_scale; only in fp16
 };
 /// Of one training step: highest number plus one, at least 1.
 [[nodiscard]] std::int32_t micro_batches_of(const RankClass& rank_class);
 
 struct Schedule {
   PlanSpec spec;
-  std::vector<Group> groups;
+  base::ById<GroupId, Group> groups;
   std::vector<RankClass> classes;             ///< one per pipeline stage
   std::shared_ptr<const TableLayout> tables;  ///< of a recommendation model: the parts of tables that each rank has
   [[nodiscard]] const RankClass& class_of(int rank) const;

@@ -61,7 +61,7 @@ void write_spec(Out out, const PlanSpec& s) {
   fmt::format_to(out, "}}");
 }
 
-void write_step(Out out, const Step& step, const std::vector<Buffer>& buffers) {
+void write_step(Out out, const Step& step, const Buffers& buffers) {
   const bool moves = step.kind != StepKind::compute;
   fmt::format_to(out, "{{\"kind\":\"{}\",\"stream\":\"{}\",\"phase\":\"{}\",\"part\":{},\"layer\":{},\"bytes\":{}}}",
                  step.kind == StepKind::collective ? name_of(step.collective) : name_of(step.kind),

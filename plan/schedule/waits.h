@@ -24,8 +24,8 @@ namespace orrery::plan {
 /// which is why every compute step waits for its end (rule 3).
 template <class Holds>
 [[nodiscard]] bool any_use(const Step& step, const Holds& holds) {
-  const auto any = [&](const std::vector<int>& buffers, bool writes) {
-    return std::any_of(buffers.begin(), buffers.end(), [&](int buffer) { return holds(buffer, writes); });
+  const auto any = [&](const std::vector<BufferId>& buffers, bool writes) {
+    return std::any_of(buffers.begin(), buffers.end(), [&](BufferId buffer) { return holds(buffer, writes); });
   };
   return any(step.reads, false) || any(step.writes, true) || any(step.births, true) ||
          (step.kind == StepKind::compute && any(step.deaths, true));
@@ -33,8 +33,8 @@ template <class Holds>
 /// The uses of a step, each as `made(buffer, writes)`.
 template <class Make>
 [[nodiscard]] auto uses_of(const Step& step, const Make& made) {
-  std::vector<decltype(made(0, false))> out;
-  (void)any_use(step, [&](int buffer, bool writes) {
+  std::vector<decltype(made(BufferId(), false))> out;
+  (void)any_use(step, [&](BufferId buffer, bool writes) {
     out.push_back(made(buffer, writes));
     return false;
   });
@@ -55,17 +55,17 @@ struct BufferUses {
 };
 struct BufferUse {
   const BufferUses* of = nullptr;
-  int buffer = -1;
+  BufferId buffer;
   bool writes = false;
 };
 [[nodiscard]] inline bool overlap(const BufferUse& a, const BufferUse& b) {
-  return a.buffer == b.buffer && (a.of->micro_batch == b.of->micro_batch ||
-                                  !a.of->rank_class->buffers[static_cast<std::size_t>(a.buffer)].per_micro_batch);
+  return a.buffer == b.buffer &&
+         (a.of->micro_batch == b.of->micro_batch || !a.of->rank_class->buffers[a.buffer].per_micro_batch);
 }
 
 template <class Holds>
 [[nodiscard]] bool any_of(const BufferUses& uses, const Holds& holds) {
-  return any_use(*uses.step, [&](int buffer, bool writes) { return holds(BufferUse{&uses, buffer, writes}); });
+  return any_use(*uses.step, [&](BufferId buffer, bool writes) { return holds(BufferUse{&uses, buffer, writes}); });
 }
 template <class Use, class Holds>
 [[nodiscard]] bool any_of(const std::vector<Use>& uses, const Holds& holds) {

@@ -28,6 +28,7 @@ inline const std::vector<std::string> kStoredWords = {"fp32", "bf16", "fp16"};  
 inline const std::vector<std::string> kObjectiveWords = {"time", "cost", "energy", "memory"};
 inline const std::vector<std::string> kOptimizerWords = [] {
   std::vector<std::string> words;
+  words.reserve(std::size(kOptimizers));
   for (const OptimizerTraits& one : kOptimizers) words.emplace_back(one.name);
   return words;
 }();

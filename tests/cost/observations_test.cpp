@@ -28,8 +28,8 @@ FitRun two_replicas() {
   second.ops = first.ops;
   reduce.kind = plan::StepKind::collective;
   reduce.stream = plan::Stream::data;
-  reduce.group = 0;
-  reduce.source = reduce.target = {0, 0, 1000};
+  reduce.group = plan::GroupId(0);
+  reduce.source = reduce.target = {plan::BufferId(0), 0, 1000};
   c.blocks.push_back({"all", {first, reduce, second}});
   c.program.push_back({0, -1});
   run.schedule.classes.push_back(c);

@@ -40,7 +40,7 @@ void visit_all(const CheckpointContext& c, Transfer direction,
   const plan::RankClass& rank_class = c.schedule.class_of(rank);
   for (const plan::Bucket& bucket : rank_class.buckets)
     for (const State state : kStates) {
-      const int buffer = buffer_of(bucket, state);
+      const plan::BufferId buffer = buffer_of(bucket, state);
       transfer(c.arena.data(buffer, -1), models::DType::fp32,
                holdings(rank_class, bucket, buffer, c.schedule.spec.shard_index(rank)), 0, c.backend, direction,
                [&](const Holding& holding, const exec::Run& run, std::span<float> values) {

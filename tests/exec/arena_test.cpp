@@ -12,6 +12,8 @@ namespace orrery::exec {
 namespace {
 
 /// One persistent buffer, one scalar step buffer, one saved per micro-batch; two micro-batches forward, then backward.
+constexpr plan::BufferId kLoss(1), kSaved(2);
+
 struct Example {
   plan::RankClass rank_class;
   plan::Placement placement;
@@ -21,15 +23,15 @@ struct Example {
                           {"loss", plan::Purpose::scalars, models::DType::fp32, 1, false, false},
                           {"saved", plan::Purpose::activations, models::DType::fp32, 64, false, true}};
     plan::Step begin, forward, backward, end;
-    begin.births = {1};
-    forward.births = {2};
-    backward.deaths = {2};
-    end.deaths = {1};
+    begin.births = {kLoss};
+    forward.births = {kSaved};
+    backward.deaths = {kSaved};
+    end.deaths = {kLoss};
     rank_class.blocks = {{"begin", {begin}}, {"forward", {forward}}, {"backward", {backward}}, {"finish", {end}}};
     rank_class.program = {{0, -1}, {1, 0}, {1, 1}, {2, 0}, {2, 1}, {3, -1}};
     placement.arena_bytes = 1024;
     placement.persistent = {0, -1, -1};
-    placement.births = {{{0, 0}, 1, -1, 256, 256}, {{1, 0}, 2, 0, 512, 256}, {{2, 0}, 2, 1, 768, 256}};
+    placement.births = {{{0, 0}, kLoss, -1, 256, 256}, {{1, 0}, kSaved, 0, 512, 256}, {{2, 0}, kSaved, 1, 768, 256}};
   }
 };
 
@@ -40,19 +42,19 @@ TEST(Arena, HandsOutWhatThePlacementSaysAndKeepsBooks) {
   EXPECT_EQ(arena.use().current, 256);
   for (int step = 0; step < 2; ++step) {
     arena.begin_step();
-    arena.birth({0, 0}, 1, -1);
-    arena.birth({1, 0}, 2, 0);
+    arena.birth({0, 0}, kLoss, -1);
+    arena.birth({1, 0}, kSaved, 0);
     EXPECT_EQ(arena.use().current, 768);
     EXPECT_FALSE(arena.resting()) << "another arena may not lie here now";
-    arena.birth({2, 0}, 2, 1);
-    EXPECT_EQ(arena.data(2, 1) - arena.base(), 768);
-    EXPECT_EQ(arena.data(1, 1), arena.data(1, -1)) << "one copy for all micro-batches";
+    arena.birth({2, 0}, kSaved, 1);
+    EXPECT_EQ(arena.data(kSaved, 1) - arena.base(), 768);
+    EXPECT_EQ(arena.data(kLoss, 1), arena.data(kLoss, -1)) << "one copy for all micro-batches";
     float value = 0;
-    std::memcpy(&value, arena.data(2, 0), sizeof value);
+    std::memcpy(&value, arena.data(kSaved, 0), sizeof value);
     EXPECT_TRUE(std::isnan(value)) << "a newborn buffer holds nothing to rely on";
-    arena.death(2, 0);
-    arena.death(2, 1);
-    arena.death(1, -1);
+    arena.death(kSaved, 0);
+    arena.death(kSaved, 1);
+    arena.death(kLoss, -1);
     EXPECT_TRUE(arena.resting());
   }
   EXPECT_EQ(arena.use().current, 256);
@@ -66,7 +68,7 @@ TEST(Arena, ReportsWhatWasHandedOutAndNotThePlansFigure) {
   const auto backend = make_cpu_backend(1);
   Arena arena(*backend, e.rank_class, e.placement, Arena::Check::overlaps);
   arena.begin_step();
-  arena.birth({0, 0}, 1, -1);
+  arena.birth({0, 0}, kLoss, -1);
   EXPECT_EQ(arena.use().peak_extent, 512);
 }
 
@@ -80,35 +82,35 @@ TEST(ArenaDeath, StopsOnOverlapsLeaksAndUseAfterDeath) {
         e.placement.births.set(2, late);
         Arena arena(*backend, e.rank_class, e.placement, Arena::Check::overlaps);
         arena.begin_step();
-        arena.birth({1, 0}, 2, 0);
-        arena.birth({2, 0}, 2, 1);
+        arena.birth({1, 0}, kSaved, 0);
+        arena.birth({2, 0}, kSaved, 1);
       },
       "overlap");
   EXPECT_DEATH(
       {
         Arena arena(*backend, e.rank_class, e.placement, Arena::Check::overlaps);
         arena.begin_step();
-        arena.birth({0, 0}, 1, -1);
+        arena.birth({0, 0}, kLoss, -1);
         arena.begin_step();
       },
       "outlived");
   EXPECT_DEATH(
       {
         Arena arena(*backend, e.rank_class, e.placement, Arena::Check::none);
-        (void)arena.data(1, -1);
+        (void)arena.data(kLoss, -1);
       },
       "does not live");
   EXPECT_DEATH(
       {
         Arena arena(*backend, e.rank_class, e.placement, Arena::Check::none);
-        arena.birth({0, 0}, 1, -1);
-        arena.birth({0, 0}, 1, -1);
+        arena.birth({0, 0}, kLoss, -1);
+        arena.birth({0, 0}, kLoss, -1);
       },
       "born twice");
   EXPECT_DEATH(
       {
         Arena arena(*backend, e.rank_class, e.placement, Arena::Check::none);
-        arena.birth({3, 0}, 2, 0);
+        arena.birth({3, 0}, kSaved, 0);
       },
       "no place");
 }

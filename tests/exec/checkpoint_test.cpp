@@ -82,7 +82,7 @@ class Checkpoint : public ::testing::Test {
                    const Visit& visit) {
     const int rank = c.transport.rank();
     const plan::RankClass& rank_class = c.schedule.class_of(rank);
-    const int buffer = buffer_of(bucket, state);
+    const plan::BufferId buffer = buffer_of(bucket, state);
     transfer(c.arena.data(buffer, -1), models::DType::fp32,
              holdings(rank_class, bucket, buffer, c.schedule.spec.shard_index_of(bucket.experts, rank)),
              rank % c.schedule.spec.tensor, c.backend, direction, visit);

@@ -57,7 +57,7 @@ class Rank {
   void write(const LogicalTensors& tensors, Gathered what) {
     const plan::RankClass& c = schedule_.classes.front();
     for (const plan::Bucket& bucket : c.buckets) {
-      const int buffer = what == Gathered::weights ? bucket.parameters : bucket.gradients;
+      const plan::BufferId buffer = what == Gathered::weights ? bucket.parameters : bucket.gradients;
       transfer(arena().data(buffer, -1), models::DType::fp32, holdings(c, bucket, buffer, 0), 0, *backend_,
                Transfer::to_device, [&](const Holding& holding, const Run& run, std::span<float> values) {
                  const std::vector<float>& from = tensors.at(holding.range->name).values;

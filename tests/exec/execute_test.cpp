@@ -26,6 +26,8 @@ Op flat(OpKind kind, std::int64_t m, std::vector<int> in, std::vector<int> out) 
   return op;
 }
 
+constexpr plan::BufferId kOnes(0), kX(1), kSum(2);
+
 /// Two stages. Stage 0 makes x = 0 + (its persistent ones), sends it and goes on; stage 1 receives and adds it to its
 /// loss, for each of `micro_batches`; nothing is ever sent back.
 struct Pipe {
@@ -47,7 +49,7 @@ struct Pipe {
     c.buffers = {{"ones", plan::Purpose::parameters, DType::fp32, 4, true, false},
                  {"x", plan::Purpose::activations, DType::fp32, 4, false, true},
                  {"sum", plan::Purpose::scalars, DType::fp32, 4, true, false}};
-    c.views = {{0, 0, 4}, {1, 0, 4}, {2, 0, 4}};
+    c.views = {{kOnes, 0, 4}, {kX, 0, 4}, {kSum, 0, 4}};
     return c;
   }
   static plan::RankClass sender(int micro_batches) {
@@ -55,16 +57,16 @@ struct Pipe {
     plan::Step make, send;
     make.ops = {flat(OpKind::fill_zero, 4, {}, {1}), flat(OpKind::accumulate_into, 4, {0}, {1}),
                 flat(OpKind::accumulate_into, 4, {0}, {0})};
-    make.reads = {0};
-    make.writes = {0, 1};
-    make.births = {1};
+    make.reads = {kOnes};
+    make.writes = {kOnes, kX};
+    make.births = {kX};
     send.kind = plan::StepKind::send;
     send.stream = plan::Stream::pipeline_send;
     send.peer = 1;
     send.tag = 3;
-    send.source = {1, 0, 4};
-    send.reads = {1};
-    send.deaths = {1};
+    send.source = {kX, 0, 4};
+    send.reads = {kX};
+    send.deaths = {kX};
     c.blocks = {{"forward", {make, send}}};
     for (int i = 0; i < micro_batches; ++i) c.program.push_back({0, i});
     return c;
@@ -76,13 +78,13 @@ struct Pipe {
     receive.stream = plan::Stream::pipeline_recv;
     receive.peer = -1;
     receive.tag = 3;
-    receive.target = {1, 0, 4};
-    receive.writes = {1};
-    receive.births = {1};
+    receive.target = {kX, 0, 4};
+    receive.writes = {kX};
+    receive.births = {kX};
     add.ops = {flat(OpKind::accumulate_into, 4, {1}, {2})};
-    add.reads = {1, 2};
-    add.writes = {2};
-    add.deaths = {1};
+    add.reads = {kX, kSum};
+    add.writes = {kSum};
+    add.deaths = {kX};
     c.blocks = {{"forward", {receive, add}}};
     for (int i = 0; i < micro_batches; ++i) c.program.push_back({0, i});
     return c;
@@ -101,8 +103,8 @@ TEST(Executor, CarriesEveryMicroBatchThroughAPipeline) {
         Executor executor(pipe.schedule, pipe.placements[static_cast<std::size_t>(rank)], *backend, *transport, waiter,
                           {Arena::Check::overlaps_and_poison, true, Communication::Progress::inlined, 10});
         const std::vector<float> ones = {1, 1, 1, 1}, zeros(4);
-        backend->copy_to_device(executor.arena().data(0, -1), std::as_bytes(std::span(ones)));
-        backend->copy_to_device(executor.arena().data(2, -1), std::as_bytes(std::span(zeros)));
+        backend->copy_to_device(executor.arena().data(kOnes, -1), std::as_bytes(std::span(ones)));
+        backend->copy_to_device(executor.arena().data(kSum, -1), std::as_bytes(std::span(zeros)));
         executor.run_step({});
         EXPECT_EQ(executor.spans().size(), 8U);
         for (const RawSpan& span : executor.spans()) EXPECT_LE(span.ready, span.end);
@@ -113,7 +115,7 @@ TEST(Executor, CarriesEveryMicroBatchThroughAPipeline) {
         EXPECT_FALSE(executor.operators().empty());
         if (rank == 1) {  // 1 + 2 + 4 + 8: each micro-batch carries its own value, whatever was reused meanwhile
           std::vector<float> sum(4);
-          backend->copy_to_host(std::as_writable_bytes(std::span(sum)), executor.arena().data(2, -1));
+          backend->copy_to_host(std::as_writable_bytes(std::span(sum)), executor.arena().data(kSum, -1));
           EXPECT_EQ(sum, std::vector<float>(4, 15));
         }
       },

@@ -27,8 +27,8 @@ plan::Schedule schedule() {
   plan::Step compute, reduce;
   reduce.kind = plan::StepKind::collective;
   reduce.stream = plan::Stream::data;
-  reduce.group = 0;
-  reduce.source = reduce.target = {0, 0, 1};
+  reduce.group = plan::GroupId(0);
+  reduce.source = reduce.target = {plan::BufferId(0), 0, 1};
   c.blocks = {{"all", {compute, reduce}}};
   c.program = {{0, -1}};
   s.classes = {c};

@@ -333,7 +333,7 @@ TEST(MuonStates, AreOneMomentumForMatricesAndTwoMomentsForAllElse) {
     const plan::RankClass c = plan::lower(testing::plan_of(trial)).classes.front();
     for (const plan::Bucket& bucket : c.buckets) {
       const std::int64_t optimized = bucket.elements / (zero > 0 ? 4 : 1);
-      const auto elements = [&](int buffer) { return c.buffers[static_cast<std::size_t>(buffer)].elements; };
+      const auto elements = [&](plan::BufferId buffer) { return c.buffers[buffer].elements; };
       std::int64_t rest = 0;
       for (const plan::ParameterRange& range : bucket.ranges)
         if (!range.orthogonal) rest = std::max(rest, range.offset + range.elements);

@@ -235,10 +235,8 @@ std::int64_t exchanged(const plan::Schedule& schedule, plan::Phase phase) {
     for (const plan::Step& step : block.steps)
       if (step.kind == plan::StepKind::collective && step.collective == plan::CollectiveKind::all_to_all &&
           step.phase == phase &&
-          schedule.classes[0].buffers[static_cast<std::size_t>(step.source.buffer)].name.find("indices") ==
-              std::string::npos &&
-          schedule.classes[0].buffers[static_cast<std::size_t>(step.source.buffer)].name.find("lengths") ==
-              std::string::npos)
+          schedule.classes[0].buffers[step.source.buffer].name.find("indices") == std::string::npos &&
+          schedule.classes[0].buffers[step.source.buffer].name.find("lengths") == std::string::npos)
         bytes += step.message_bytes(schedule.classes[0].buffers);
   return bytes;
 }

@@ -106,7 +106,7 @@ class StaleTrainer {
   void write(const LogicalTensors& tensors, bool gradients) {
     const plan::RankClass& c = schedule_.classes.front();
     for (const plan::Bucket& bucket : c.buckets) {
-      int buffer = bucket.parameters;
+      plan::BufferId buffer = bucket.parameters;
       const std::vector<Holding> mine =
           gradients ? gradient_holdings(c, bucket, 0, buffer) : holdings(c, bucket, buffer, 0);
       transfer(arena_->data(buffer, -1), models::DType::fp32, mine, 0, *backend_, Transfer::to_device,

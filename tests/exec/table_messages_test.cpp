@@ -77,10 +77,9 @@ std::int64_t bytes_sent(const plan::Schedule& schedule, Phase phase, CollectiveK
     for (const plan::Step& step : block.steps) {
       if (step.kind != plan::StepKind::collective || step.phase != phase || step.collective != kind) continue;
       const auto& buffers = schedule.classes[0].buffers;
-      const std::string& source = buffers[static_cast<std::size_t>(step.source.buffer)].name;
+      const std::string& source = buffers[step.source.buffer].name;
       const bool pooled = source.find("pooled") == 0 || source.find("gradients") == 0;
-      if (pooled && schedule.groups[static_cast<std::size_t>(step.group)].name == group)
-        bytes += step.message_bytes(buffers);
+      if (pooled && schedule.groups[step.group].name == group) bytes += step.message_bytes(buffers);
     }
   return bytes;
 }

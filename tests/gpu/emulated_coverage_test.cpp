@@ -136,10 +136,7 @@ std::string types_of(const std::vector<int>& views, const plan::RankClass& c) {
   for (const int view : views)
     text += view < 0
                 ? "-,"
-                : fmt::format(
-                      "{},",
-                      models::name_of(
-                          c.buffers[static_cast<std::size_t>(c.views[static_cast<std::size_t>(view)].buffer)].dtype));
+                : fmt::format("{},", models::name_of(c.buffers[c.views[static_cast<std::size_t>(view)].buffer].dtype));
   return text;
 }
 
@@ -205,7 +202,7 @@ struct Enumerated {
           step_kinds.insert(step.kind);
           streams.insert(step.stream);
           const plan::View& view = step.kind == plan::StepKind::send ? step.source : step.target;
-          const auto moved = [&] { return c.buffers[static_cast<std::size_t>(view.buffer)].dtype; };
+          const auto moved = [&] { return c.buffers[view.buffer].dtype; };
           if (step.kind == plan::StepKind::collective) collectives.insert({step.collective, moved()});
           if (step.kind == plan::StepKind::send || step.kind == plan::StepKind::recv) messages.insert(moved());
           for (const Op& op : step.ops) {
@@ -290,7 +287,7 @@ Case case_of(const std::string& name, const Place& place, std::mt19937& random) 
   const auto slot = [&](int view) {
     if (view < 0) return Slot{};
     const plan::View& v = place.of->views[static_cast<std::size_t>(view)];
-    const DType type = place.of->buffers[static_cast<std::size_t>(v.buffer)].dtype;
+    const DType type = place.of->buffers[v.buffer].dtype;
     if (type == DType::int32) {
       Slot ids = random_ids(random, v.elements, 2);  // token types, classes, words of any vocabulary
       const bool rows = c.op.kind == OpKind::gather_rows || c.op.kind == OpKind::scatter_rows;

@@ -83,13 +83,12 @@ TEST(Asynchronous, AStageHoldsAsManyVersionsAndMicroBatchesAsStagesFollowIt) {
     const RankClass& c = schedule.classes[static_cast<std::size_t>(s)];
     const Placement placement = place(c);
     for (const Bucket& b : c.buckets) {
-      const int kept = b.stashed < 0 ? 0 : c.buffers[static_cast<std::size_t>(b.stashed)].versions;
+      const int kept = !b.stashed ? 0 : c.buffers[b.stashed].versions;
       EXPECT_EQ(1 + kept, kStages - s) << b.name;
     }
     int in_flight = 0;
     for (const Placed& p : placement.births)
-      if (c.buffers[static_cast<std::size_t>(p.buffer)].name.rfind("h.", 0) == 0)
-        in_flight = std::max(in_flight, p.ring);
+      if (c.buffers[p.buffer].name.rfind("h.", 0) == 0) in_flight = std::max(in_flight, p.ring);
     EXPECT_EQ(in_flight, kStages - s);
   }
 }
@@ -98,10 +97,9 @@ TEST(Asynchronous, TwoBufferedWeightsAreTwoVersionsOnEveryStage) {
   const Schedule schedule = lowered(spec_of(Order::pipedream_2bw, 4));
   for (const RankClass& c : schedule.classes)
     for (const Bucket& b : c.buckets) {
-      ASSERT_GE(b.stashed, 0);
-      EXPECT_EQ(c.buffers[static_cast<std::size_t>(b.stashed)].versions, 1);
-      EXPECT_EQ(c.buffers[static_cast<std::size_t>(b.stashed)].bytes(),
-                c.buffers[static_cast<std::size_t>(b.parameters)].bytes());
+      ASSERT_TRUE(b.stashed.exists());
+      EXPECT_EQ(c.buffers[b.stashed].versions, 1);
+      EXPECT_EQ(c.buffers[b.stashed].bytes(), c.buffers[b.parameters].bytes());
     }
 }
 

@@ -33,7 +33,7 @@ std::vector<Step>& steps_of(Schedule& schedule, std::size_t stage, const std::st
   throw std::runtime_error("no block " + block);
 }
 
-bool has(const std::vector<int>& list, int buffer) {
+bool has(const std::vector<BufferId>& list, BufferId buffer) {
   return std::find(list.begin(), list.end(), buffer) != list.end();
 }
 
@@ -99,7 +99,7 @@ TEST(Checker, FindsAReadOfWhatHasDied) {
   std::vector<Step>& steps = steps_of(schedule, 0, "backward");
   const auto broken = [&] {
     for (std::size_t end = 1; end < steps.size(); ++end)
-      for (const int b : steps[end].deaths)
+      for (const BufferId b : steps[end].deaths)
         for (std::size_t born = 0; born < end; ++born) {
           if (!has(steps[born].births, b) || !has(steps[end].reads, b)) continue;
           if (std::any_of(steps.begin() + static_cast<std::ptrdiff_t>(born) + 1,
@@ -123,9 +123,8 @@ TEST(Checker, FindsWhatIsNeverFreed) {
     const auto leaks = [&] {
       for (Block& block : first.blocks)
         for (Step& step : block.steps)
-          for (const int b : step.deaths)
-            if (first.buffers[static_cast<std::size_t>(b)].per_micro_batch == crosses &&
-                step.kind == StepKind::compute) {
+          for (const BufferId b : step.deaths)
+            if (first.buffers[b].per_micro_batch == crosses && step.kind == StepKind::compute) {
               std::erase(step.deaths, b);
               return true;
             }

@@ -23,7 +23,7 @@ using models::OpKind;
 using ::testing::HasSubstr;
 
 /// What a rank sends over its replicas for its gradients in a step, in units of (n - 1)/n bytes.
-std::int64_t sent(const RankClass& c, int data_group) {
+std::int64_t sent(const RankClass& c, GroupId data_group) {
   std::int64_t bytes = 0;
   for (const Entry& entry : c.program)
     for (const Step& step : c.blocks[static_cast<std::size_t>(entry.block)].steps)
@@ -32,10 +32,10 @@ std::int64_t sent(const RankClass& c, int data_group) {
   return bytes;
 }
 
-int group_named(const Schedule& schedule, const std::string& name) {
-  for (std::size_t g = 0; g < schedule.groups.size(); ++g)
-    if (schedule.groups[g].name == name) return static_cast<int>(g);
-  return -1;
+GroupId group_named(const Schedule& schedule, const std::string& name) {
+  for (const GroupId g : schedule.groups.keys())
+    if (schedule.groups[g].name == name) return g;
+  return {};
 }
 
 bool is_sound(const Schedule& schedule) {
@@ -53,7 +53,7 @@ TEST(SixteenBitGradients, SendHalfTheBytesOnEverySplit) {
     spec.compression.gradients = GradientCompression::bf16;
     const Schedule half = lower(samples::make(spec));
     ASSERT_TRUE(is_sound(half));
-    const int data = group_named(half, "data");
+    const GroupId data = group_named(half, "data");
     for (std::size_t k = 0; k < half.classes.size(); ++k) {
       EXPECT_EQ(2 * sent(half.classes[k], data), sent(whole.classes[k], data));
       for (const Block& block : half.classes[k].blocks)
@@ -75,8 +75,8 @@ TEST(SixteenBitGradients, AreAddedUpInThirtyTwoBitsOnEverySplit) {
     const Schedule schedule = lower(samples::make(spec));
     for (const RankClass& c : schedule.classes)
       for (const Bucket& b : c.buckets) {
-        const int buffer = b.gradients >= 0 ? b.gradients : b.gradient_shard;
-        EXPECT_EQ(c.buffers[static_cast<std::size_t>(buffer)].dtype, DType::fp32) << name << ": over micro-batches";
+        const BufferId buffer = b.gradients.exists() ? b.gradients : b.gradient_shard;
+        EXPECT_EQ(c.buffers[buffer].dtype, DType::fp32) << name << ": over micro-batches";
         std::int64_t added = 0;
         for (const Entry& entry : c.program)
           for (const Step& step : c.blocks[static_cast<std::size_t>(entry.block)].steps)
@@ -104,9 +104,9 @@ TEST(SixteenBitGradients, ByNodeSendBetweenNodesOnlyWhatTheNodeHasAddedUp) {
   const RankClass& c = schedule.classes.front();
   std::int64_t elements = 0;
   for (const Bucket& b : c.buckets) elements += b.elements;
-  const int near = group_named(schedule, "near"), far = group_named(schedule, "far");
-  EXPECT_EQ(schedule.groups[static_cast<std::size_t>(near)].members(3), (std::vector<int>{2, 3}));
-  EXPECT_EQ(schedule.groups[static_cast<std::size_t>(far)].members(3), (std::vector<int>{1, 3}));
+  const GroupId near = group_named(schedule, "near"), far = group_named(schedule, "far");
+  EXPECT_EQ(schedule.groups[near].members(3), (std::vector<int>{2, 3}));
+  EXPECT_EQ(schedule.groups[far].members(3), (std::vector<int>{1, 3}));
   EXPECT_EQ(sent(c, near), (4 + 2) * elements);
   EXPECT_EQ(sent(c, far), (2 + 2) * elements / 2);
   for (const Block& block : c.blocks)
@@ -127,7 +127,7 @@ TEST(PowerSgd, SendsPAndQOfEachMatrixAndTheRestWhole) {
   const RankClass& c = schedule.classes.front();
   std::int64_t bytes = 0;
   for (const Bucket& bucket : c.buckets) {
-    if (bucket.error < 0) {
+    if (!bucket.error) {
       bytes += 2 * 4 * bucket.elements;
       continue;
     }
@@ -142,8 +142,8 @@ TEST(PowerSgd, SendsPAndQOfEachMatrixAndTheRestWhole) {
       (void)place_matrix(sizes, matrix, spec.compression);
     }
     bytes += 2 * 4 * (sizes.p + sizes.q + sizes.rest);
-    EXPECT_EQ(c.buffers[static_cast<std::size_t>(bucket.error)].elements, sizes.error);
-    EXPECT_TRUE(c.buffers[static_cast<std::size_t>(bucket.error)].persistent);
+    EXPECT_EQ(c.buffers[bucket.error].elements, sizes.error);
+    EXPECT_TRUE(c.buffers[bucket.error].persistent);
   }
   EXPECT_EQ(sent(c, group_named(schedule, "data")), bytes);
   spec.compression = {};
@@ -174,7 +174,7 @@ TEST(PowerSgd, IsSoundOnEverySplitThatItAllows) {
     // Each replica's error begins with its own gradients and ends without what was sent.
     for (const RankClass& c : schedule.classes)
       for (const Bucket& b : c.buckets) {
-        if (b.error < 0) continue;
+        if (!b.error) continue;
         int added = 0, taken = 0;
         for (const Entry& entry : c.program)
           for (const Step& step : c.blocks[static_cast<std::size_t>(entry.block)].steps)
@@ -295,7 +295,7 @@ TEST(SixteenBitGradients, ByNodeLeaveEachRankItsShard) {
       const Schedule schedule = lower(samples::make(spec));
       ASSERT_TRUE(is_sound(schedule));
       const RankClass& c = schedule.classes.front();
-      const int near = group_named(schedule, "near"), far = group_named(schedule, "far");
+      const GroupId near = group_named(schedule, "near"), far = group_named(schedule, "far");
       std::int64_t elements = 0, parameters = 0, passes = zero == 2 ? 2 : 1;
       for (const Bucket& b : c.buckets) elements += b.elements;
       for (const Entry& entry : c.program)
@@ -416,8 +416,8 @@ TEST(EncodedActivations, WaitInTheBitsThatAreAskedForAndNoStatisticIsTouched) {
         for (const models::Op& op : step.ops) {
           if (op.kind != OpKind::encode) continue;
           EXPECT_EQ(op.k, bits);
-          const Buffer& from = c.buffers[static_cast<std::size_t>(c.views[static_cast<std::size_t>(op.in[0])].buffer)];
-          const Buffer& to = c.buffers[static_cast<std::size_t>(c.views[static_cast<std::size_t>(op.out[0])].buffer)];
+          const Buffer& from = c.buffers[c.views[static_cast<std::size_t>(op.in[0])].buffer];
+          const Buffer& to = c.buffers[c.views[static_cast<std::size_t>(op.out[0])].buffer];
           EXPECT_FALSE(from.per_micro_batch) << from.name;
           EXPECT_EQ(from.name.find("mean"), std::string::npos);
           EXPECT_EQ(from.name.find("rstd"), std::string::npos);

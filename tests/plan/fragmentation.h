@@ -21,21 +21,21 @@ inline Fragmentation fragmentation_of(const plan::RankClass& c, int steps = 3) {
   Fragmentation out;
   out.arena = plan::place(c).arena_bytes;
   CachingAllocator allocator;
-  std::map<std::pair<int, int>, std::int64_t> handles;
+  std::map<std::pair<plan::BufferId, int>, std::int64_t> handles;
   std::int64_t alive = 0;
-  const auto bytes = [&](int buffer) { return c.buffers[static_cast<std::size_t>(buffer)].bytes(); };
-  const auto birth = [&](int buffer, int micro_batch) {
-    if (c.buffers[static_cast<std::size_t>(buffer)].space != plan::Space::device) return;
+  const auto bytes = [&](plan::BufferId buffer) { return c.buffers[buffer].bytes(); };
+  const auto birth = [&](plan::BufferId buffer, int micro_batch) {
+    if (c.buffers[buffer].space != plan::Space::device) return;
     handles[{buffer, micro_batch}] = allocator.allocate(bytes(buffer));
     out.live = std::max(out.live, alive += bytes(buffer));
   };
-  for (std::size_t b = 0; b < c.buffers.size(); ++b)
-    if (c.buffers[b].persistent) birth(static_cast<int>(b), -1);
+  for (const plan::BufferId b : c.buffers.keys())
+    if (c.buffers[b].persistent) birth(b, -1);
   for (int step = 0; step < steps; ++step)
     for (const plan::Entry& entry : c.program)
       for (const plan::Step& s : c.blocks[static_cast<std::size_t>(entry.block)].steps) {
-        for (const int b : s.births) birth(b, entry.micro_batch);
-        for (const int b : s.deaths) {
+        for (const plan::BufferId b : s.births) birth(b, entry.micro_batch);
+        for (const plan::BufferId b : s.deaths) {
           const auto found = handles.find({b, entry.micro_batch});
           if (found == handles.end()) continue;
           allocator.release(found->second);

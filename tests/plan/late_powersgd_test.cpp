@@ -95,8 +95,7 @@ TEST(PowerSgd, StepsOfOtherTrainingStepsThanTheirPartnersOrTheirBuffersAreRefuse
   Schedule wrong = sound;  // the first stage adds up the tied table in some training steps alone
   for (Block& block : wrong.classes.front().blocks)
     for (Step& step : block.steps)
-      if (step.kind == StepKind::collective && wrong.groups[static_cast<std::size_t>(step.group)].name == "embedding")
-        step.from_step = 7;
+      if (step.kind == StepKind::collective && wrong.groups[step.group].name == "embedding") step.from_step = 7;
   EXPECT_EQ(codes(check(wrong)), "S22 ");
   wrong = sound;  // what is born from step 7 on is used before
   for (Block& block : wrong.classes.front().blocks)

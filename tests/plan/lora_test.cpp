@@ -70,7 +70,7 @@ TEST(LoweredAdapters, LeaveWhatIsFrozenWithoutGradientsAndStates) {
   for (const Purpose purpose : {Purpose::gradients, Purpose::optimizer_states})
     EXPECT_LT(5 * bytes_of(adapters, purpose), bytes_of(all, purpose));
   for (const Bucket& bucket : adapters.buckets)
-    EXPECT_EQ(bucket.frozen, bucket.gradients < 0 && bucket.master < 0 && bucket.first_moment < 0) << bucket.name;
+    EXPECT_EQ(bucket.frozen, !bucket.gradients && !bucket.master && !bucket.first_moment) << bucket.name;
 }
 
 TEST(LoweredAdapters, AreRefusedByNameWhereAllParametersAreTreatedAlike) {

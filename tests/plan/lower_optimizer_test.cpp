@@ -48,7 +48,7 @@ std::vector<Message> messages(const PlanSpec& spec) {
   std::vector<Message> out;
   for (const Step& step : schedule.classes[0].blocks[samples::kFinish].steps)
     if (step.kind == StepKind::collective && step.phase == Phase::optimizer && step.target.elements > 1)
-      out.push_back({schedule.groups[static_cast<std::size_t>(step.group)].name, step.target.elements});
+      out.push_back({schedule.groups[step.group].name, step.target.elements});
   return out;
 }
 
@@ -158,9 +158,9 @@ TEST(LoweredOptimizer, EightBitShardsEndWithABlockAndTablesOfTheInputKeepThirtyT
   const RankClass& c = schedule.classes[0];
   for (const Bucket& bucket : c.buckets) {
     EXPECT_EQ(bucket.shard_elements() % models::kQuantisedBlock, 0) << bucket.name;
-    const bool bytes = c.buffers[static_cast<std::size_t>(bucket.first_moment)].dtype == DType::uint8;
+    const bool bytes = c.buffers[bucket.first_moment].dtype == DType::uint8;
     EXPECT_EQ(bytes, !bucket.embedding) << bucket.name;
-    EXPECT_EQ(bytes, bucket.first_scale >= 0) << bucket.name;
+    EXPECT_EQ(bytes, bucket.first_scale.exists()) << bucket.name;
     for (const ParameterRange& range : bucket.ranges)
       if (range.name.find(".k.") == std::string::npos && range.name.find(".v.") == std::string::npos) {
         EXPECT_EQ(range.offset % models::kQuantisedBlock, 0) << range.name;

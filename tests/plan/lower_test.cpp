@@ -160,7 +160,7 @@ TEST(Lowering, SequenceParallelismSumsTheGradientsOfNormsAndRowBiasesOverTheTens
   const RankClass& c = schedule.classes[0];
   std::int64_t summed = 0;
   for (const Step& step : c.blocks[samples::kFinish].steps)
-    if (step.kind == StepKind::collective && schedule.groups[static_cast<std::size_t>(step.group)].name == "tensor")
+    if (step.kind == StepKind::collective && schedule.groups[step.group].name == "tensor")
       summed += step.source.elements;
   // A block: two norms of weight and bias, two biases of row-split products; the head: one norm. Aligned by 32.
   EXPECT_EQ(summed, 4 * 6 * 32 + 2 * 32);
@@ -256,9 +256,9 @@ TEST(Check, FindsAReceiveThatNobodySends) {
   Schedule schedule = lower(samples::make(spec));
   auto& steps = schedule.classes[0].blocks[1].steps;
   ASSERT_EQ(steps.back().kind, StepKind::send);
-  const std::vector<int> deaths = steps.back().deaths;
+  const std::vector<BufferId> deaths = steps.back().deaths;
   steps.pop_back();
-  for (int b : deaths) steps.back().deaths.push_back(b);
+  for (const BufferId b : deaths) steps.back().deaths.push_back(b);
   EXPECT_NE(findings(schedule), "");
 }
 
@@ -296,28 +296,28 @@ TEST(Place, LiveBuffersNeverOverlapAndStayInTheArena) {
       std::int64_t sum = 0;
       for (std::int64_t bytes : placement.by_purpose) sum += bytes;
       EXPECT_EQ(sum, placement.peak_live_bytes) << name;
-      std::map<std::pair<int, int>, std::pair<std::int64_t, std::int64_t>> alive;  // (buffer, micro-batch) -> range
-      for (std::size_t i = 0; i < c.buffers.size(); ++i)
-        if (c.buffers[i].persistent) alive[{static_cast<int>(i), -1}] = {placement.persistent[i], c.buffers[i].bytes()};
+      std::map<std::pair<BufferId, int>, std::pair<std::int64_t, std::int64_t>>
+          alive;  // (buffer, micro-batch) -> range
+      for (const BufferId i : c.buffers.keys())
+        if (c.buffers[i].persistent) alive[{i, -1}] = {placement.persistent[i], c.buffers[i].bytes()};
       std::size_t birth = 0;
       std::int64_t most = 0;
       for (std::size_t e = 0; e < c.program.size(); ++e) {
         const auto& steps = c.blocks[static_cast<std::size_t>(c.program[e].block)].steps;
         for (const Step& step : steps) {
-          for (int b : step.births) {
+          for (BufferId b : step.births) {
             const Placed& p = placement.births[birth++];
             ASSERT_EQ(p.buffer, b);
             for (const auto& [key, range] : alive)
               ASSERT_FALSE(p.offset < range.first + range.second && range.first < p.offset + p.bytes)
-                  << name << ": " << c.buffers[static_cast<std::size_t>(b)].name << " over "
-                  << c.buffers[static_cast<std::size_t>(key.first)].name;
+                  << name << ": " << c.buffers[b].name << " over " << c.buffers[key.first].name;
             ASSERT_LE(p.offset + p.bytes, placement.arena_bytes);
             alive[{b, c.program[e].micro_batch}] = {p.offset, p.bytes};
           }
           std::int64_t live = 0;
           for (const auto& [key, range] : alive) live += (range.second + kAlignment - 1) / kAlignment * kAlignment;
           most = std::max(most, live);
-          for (int b : step.deaths) alive.erase({b, c.program[e].micro_batch});
+          for (BufferId b : step.deaths) alive.erase({b, c.program[e].micro_batch});
         }
       }
       EXPECT_EQ(birth, placement.births.size());

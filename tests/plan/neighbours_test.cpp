@@ -27,7 +27,7 @@ struct Pairs {
 /// Additions that end a step with the norm that begins the next one, of all passes of a step.
 Pairs pairs_of(const RankClass& c) {
   const Placement placed = place(c);
-  std::map<int, Placed> last;
+  std::map<BufferId, Placed> last;
   std::size_t birth = 0;
   Pairs pairs;
   const Op* before = nullptr;
@@ -35,8 +35,8 @@ Pairs pairs_of(const RankClass& c) {
   const auto view = [&](int index) -> const View& { return c.views[static_cast<std::size_t>(index)]; };
   const auto range = [&](int index) {
     const View& v = view(index);
-    const Buffer& b = c.buffers[static_cast<std::size_t>(v.buffer)];
-    const std::int64_t persistent = placed.persistent[static_cast<std::size_t>(v.buffer)];
+    const Buffer& b = c.buffers[v.buffer];
+    const std::int64_t persistent = placed.persistent[v.buffer];
     const std::int64_t size = models::size_of(b.dtype);
     const std::int64_t at = (persistent >= 0 ? persistent : last.at(v.buffer).offset) + v.offset * size;
     return Range{at, at + v.elements * size};

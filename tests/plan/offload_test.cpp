@@ -78,7 +78,7 @@ TEST(Offload, AStageThatSendsFreesItsLastLayerWithTheCopy) {
   EXPECT_EQ(sketch(forward), "load embe 0 <0 1 r <1 send ");
   const Step& last = forward.steps[forward.steps.size() - 2];
   EXPECT_EQ(last.kind, StepKind::copy);
-  EXPECT_EQ(last.deaths, std::vector<int>{last.source.buffer});
+  EXPECT_EQ(last.deaths, std::vector<BufferId>{last.source.buffer});
 }
 
 TEST(Offload, RecomputationLeavesItsCheckpointsAlone) {

@@ -93,7 +93,7 @@ TEST(ParameterServer, StatesAreShardsAndVersionsAreCounted) {
   const Schedule schedule = lower(plan);
   const RankClass& c = schedule.classes.front();
   for (const Bucket& b : c.buckets) {
-    const auto buffer = [&](int index) { return c.buffers[static_cast<std::size_t>(index)]; };
+    const auto buffer = [&](BufferId index) { return c.buffers[index]; };
     EXPECT_EQ(buffer(b.first_moment).elements * 4, b.elements);
     EXPECT_EQ(buffer(b.stashed).versions, 3);
     EXPECT_EQ(buffer(b.gradients).versions, 3);

@@ -33,14 +33,14 @@ struct Extent {
 // Buffers of the device that live within a block: those that a send frees behind all that it computes, and those that a
 // receive makes ahead of that.
 void ends_of(const RankClass& c, const Placement& placement, std::vector<Extent>& leave, std::vector<Extent>& arrive) {
-  std::map<int, Extent> places;
+  std::map<BufferId, Extent> places;
   for (const Placed& birth : placement.births) {
-    const Buffer& buffer = c.buffers[static_cast<std::size_t>(birth.buffer)];
+    const Buffer& buffer = c.buffers[birth.buffer];
     if (!buffer.per_micro_batch && buffer.space == Space::device)
       places[birth.buffer] = {buffer.name, birth.offset, birth.offset + buffer.bytes()};
   }
-  const auto take = [&](const std::vector<int>& buffers, std::vector<Extent>& out) {
-    for (const int buffer : buffers)
+  const auto take = [&](const std::vector<BufferId>& buffers, std::vector<Extent>& out) {
+    for (const BufferId buffer : buffers)
       if (places.count(buffer) > 0) out.push_back(places.at(buffer));
   };
   for (const Block& block : c.blocks) {
@@ -81,14 +81,14 @@ TEST(Placement, AnArenaEndsWhereItsLastBufferDoes) {
     for (const RankClass& c : lower(plan).classes) {
       const Placement placement = place(c);
       std::map<Space, std::int64_t> end;
-      const auto reach = [&](int buffer, std::int64_t to) {
-        std::int64_t& furthest = end[c.buffers[static_cast<std::size_t>(buffer)].space];
+      const auto reach = [&](BufferId buffer, std::int64_t to) {
+        std::int64_t& furthest = end[c.buffers[buffer].space];
         furthest = std::max(furthest, to);
       };
-      for (std::size_t i = 0; i < c.buffers.size(); ++i)
+      for (const BufferId i : c.buffers.keys())
         if (c.buffers[i].persistent) {
           const std::int64_t one = (c.buffers[i].bytes() + kAlignment - 1) / kAlignment * kAlignment;
-          reach(static_cast<int>(i), placement.persistent[i] + c.buffers[i].versions * one);
+          reach(i, placement.persistent[i] + c.buffers[i].versions * one);
         }
       for (const Placed& birth : placement.births) {
         if (birth.ring > 1) return;  // rings are whole

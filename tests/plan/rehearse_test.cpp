@@ -99,10 +99,10 @@ TEST(Rehearsal, WorkersOfAParameterServerDo) {
 
 // What a stage receives, put where it has what it sends first.
 void put_together(const RankClass& c, Placement& placement) {
-  int sent = -1, received = -1;
+  BufferId sent, received;
   for (const Block& block : c.blocks)
     for (const Step& step : block.steps) {
-      if (step.kind == StepKind::send && sent < 0) sent = step.source.buffer;
+      if (step.kind == StepKind::send && !sent) sent = step.source.buffer;
       if (step.kind == StepKind::recv) received = step.target.buffer;
     }
   std::int64_t offset = -1;

@@ -53,8 +53,7 @@ TEST(SerialProgram, OfAnAsynchronousPipelineKeepsWeightsAsLongAsItsStages) {
     EXPECT_TRUE(program.own);
     const RankClass& c = program.schedule.classes.front();
     std::map<std::string, int> out;
-    for (const Bucket& b : c.buckets)
-      out[b.name] = b.stashed < 0 ? 0 : c.buffers[static_cast<std::size_t>(b.stashed)].versions;
+    for (const Bucket& b : c.buckets) out[b.name] = !b.stashed ? 0 : c.buffers[b.stashed].versions;
     return out;
   };
   using Versions = std::map<std::string, int>;
@@ -74,7 +73,7 @@ TEST(SerialProgram, ATiedTableIsReadInTwoAges) {
   for (const Block& block : c.blocks) {
     if (block.name != "forward") continue;
     for (const Step& step : block.steps) {
-      const auto reads = [&](int buffer) {
+      const auto reads = [&](BufferId buffer) {
         return std::find(step.reads.begin(), step.reads.end(), buffer) != step.reads.end();
       };
       if (step.part != "embedding" && step.part != "head") continue;
@@ -126,8 +125,7 @@ TEST(SerialProgram, OfAParameterServerUpdatesOnceForEachWorker) {
     const SerialProgram program = program_of(spec);
     expect_serial(program);
     const RankClass& c = program.schedule.classes.front();
-    for (const Bucket& b : c.buckets)
-      EXPECT_EQ(b.stashed < 0 ? 0 : c.buffers[static_cast<std::size_t>(b.stashed)].versions, staleness);
+    for (const Bucket& b : c.buckets) EXPECT_EQ(!b.stashed ? 0 : c.buffers[b.stashed].versions, staleness);
     for (const Block& block : c.blocks)
       for (const Step& step : block.steps)
         if (std::any_of(step.ops.begin(), step.ops.end(),

@@ -57,8 +57,7 @@ std::map<std::pair<std::string, CollectiveKind>, std::int64_t> bytes_of(const Sc
   for (const Entry& entry : c.program)
     for (const Step& step : c.blocks[static_cast<std::size_t>(entry.block)].steps)
       if (step.kind == StepKind::collective && step.phase != Phase::optimizer && step.phase != Phase::reporting)
-        out[{schedule.groups[static_cast<std::size_t>(step.group)].name, step.collective}] +=
-            step.message_bytes(c.buffers);
+        out[{schedule.groups[step.group].name, step.collective}] += step.message_bytes(c.buffers);
   return out;
 }
 

@@ -21,7 +21,7 @@ Schedule schedule() {
   reduce.stream = Stream::data;
   reduce.phase = Phase::gradient_reduce;
   reduce.part = "all_reduce";
-  reduce.source = reduce.target = {0, 0, 64};
+  reduce.source = reduce.target = {BufferId(0), 0, 64};
   c.blocks = {{"forward", {compute}}, {"finish", {reduce}}};
   c.program = {{0, 0}, {1, -1}};
   s.classes.push_back(c);

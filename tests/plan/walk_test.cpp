@@ -20,7 +20,10 @@ RankClass two_buffers() {
   return c;
 }
 
-Step step_of(StepKind kind, std::vector<int> reads, std::vector<int> writes, Stream stream = Stream::compute) {
+constexpr BufferId kFirst(0), kSecond(1);
+
+Step step_of(StepKind kind, std::vector<BufferId> reads, std::vector<BufferId> writes,
+             Stream stream = Stream::compute) {
   Step step;
   step.kind = kind;
   step.stream = stream;
@@ -37,8 +40,8 @@ bool conflict_of(const Step& a, std::int32_t batch_a, const Step& b, std::int32_
 }
 
 TEST(Waits, StepsConflictWhereOneWritesWhatTheOtherUses) {
-  const Step reads = step_of(StepKind::compute, {1}, {}), writes = step_of(StepKind::send, {}, {1});
-  const Step elsewhere = step_of(StepKind::send, {}, {0});
+  const Step reads = step_of(StepKind::compute, {kSecond}, {}), writes = step_of(StepKind::send, {}, {kSecond});
+  const Step elsewhere = step_of(StepKind::send, {}, {kFirst});
   EXPECT_FALSE(conflict_of(reads, 0, reads, 1));
   EXPECT_TRUE(conflict_of(reads, 0, writes, 1));
   EXPECT_TRUE(conflict_of(writes, 0, writes, 1));
@@ -46,15 +49,15 @@ TEST(Waits, StepsConflictWhereOneWritesWhatTheOtherUses) {
 }
 
 TEST(Waits, InstancesOfOtherMicroBatchesAreOtherMemory) {
-  const Step reads = step_of(StepKind::compute, {0}, {}), writes = step_of(StepKind::recv, {}, {0});
+  const Step reads = step_of(StepKind::compute, {kFirst}, {}), writes = step_of(StepKind::recv, {}, {kFirst});
   EXPECT_TRUE(conflict_of(reads, 3, writes, 3));
   EXPECT_FALSE(conflict_of(reads, 3, writes, 2));
 }
 
 TEST(Waits, BirthAndAComputeStepsDeathTakeTheMemory) {
-  const Step reads = step_of(StepKind::send, {1}, {});
+  const Step reads = step_of(StepKind::send, {kSecond}, {});
   Step born = step_of(StepKind::recv, {}, {}), freed = step_of(StepKind::compute, {}, {});
-  born.births = freed.deaths = {1};
+  born.births = freed.deaths = {kSecond};
   EXPECT_TRUE(conflict_of(reads, 0, born, 0));
   EXPECT_TRUE(conflict_of(reads, 0, freed, 0));
 }
@@ -62,7 +65,7 @@ TEST(Waits, BirthAndAComputeStepsDeathTakeTheMemory) {
 // Its memory is handed out at once, so all that computes waits for it, even what touches nothing of it.
 TEST(Waits, ComputeWaitsForAMessageThatFreesMemory) {
   const RankClass c = two_buffers();
-  const Step message = step_of(StepKind::send, {1}, {}), compute = step_of(StepKind::compute, {0}, {0});
+  const Step message = step_of(StepKind::send, {kSecond}, {}), compute = step_of(StepKind::compute, {kFirst}, {kFirst});
   const BufferUses sent{&c, &message, 0}, computed{&c, &compute, 0};
   EXPECT_TRUE(compute_waits(computed, sent, true));
   EXPECT_FALSE(compute_waits(computed, sent, false));
@@ -114,8 +117,9 @@ class Script : public Walker<Script, OneRank> {
 };
 
 TEST(Walker, ComputesUntilItNeedsAMessageAndEndsWithTheLastOne) {
-  Script script({step_of(StepKind::recv, {}, {1}, Stream::pipeline_recv), step_of(StepKind::compute, {0}, {0}),
-                 step_of(StepKind::compute, {1}, {}), step_of(StepKind::send, {1}, {}, Stream::pipeline_send)});
+  Script script({step_of(StepKind::recv, {}, {kSecond}, Stream::pipeline_recv),
+                 step_of(StepKind::compute, {kFirst}, {kFirst}), step_of(StepKind::compute, {kSecond}, {}),
+                 step_of(StepKind::send, {kSecond}, {}, Stream::pipeline_send)});
   EXPECT_EQ(script.go(), "a! b ");
   EXPECT_EQ(script.go(), "");
   EXPECT_EQ(script.go({"a"}), "c d! ");
@@ -123,22 +127,23 @@ TEST(Walker, ComputesUntilItNeedsAMessageAndEndsWithTheLastOne) {
 }
 
 TEST(Walker, MessagesOfAStreamFollowOneAnother) {
-  Script script({step_of(StepKind::send, {0}, {}, Stream::data), step_of(StepKind::send, {1}, {}, Stream::data),
-                 step_of(StepKind::send, {1}, {}, Stream::pipeline_send)});
+  Script script({step_of(StepKind::send, {kFirst}, {}, Stream::data),
+                 step_of(StepKind::send, {kSecond}, {}, Stream::data),
+                 step_of(StepKind::send, {kSecond}, {}, Stream::pipeline_send)});
   EXPECT_EQ(script.go(), "a! c! ");
   EXPECT_EQ(script.go({"a"}), "b! ");
 }
 
 TEST(Walker, AMessageWaitsForWhatAnotherStreamBringsIt) {
-  Script script({step_of(StepKind::recv, {}, {1}, Stream::pipeline_recv),
-                 step_of(StepKind::send, {1}, {}, Stream::pipeline_send)});
+  Script script({step_of(StepKind::recv, {}, {kSecond}, Stream::pipeline_recv),
+                 step_of(StepKind::send, {kSecond}, {}, Stream::pipeline_send)});
   EXPECT_EQ(script.go(), "a! ");
   EXPECT_EQ(script.go({"a"}), "b! ");
 }
 
 TEST(Walker, AMessageWaitsForMemoryThatAnotherStreamStillReads) {
-  Script script(
-      {step_of(StepKind::copy, {1}, {}, Stream::to_host), step_of(StepKind::recv, {}, {1}, Stream::pipeline_recv)});
+  Script script({step_of(StepKind::copy, {kSecond}, {}, Stream::to_host),
+                 step_of(StepKind::recv, {}, {kSecond}, Stream::pipeline_recv)});
   EXPECT_EQ(script.go(), "a! ");
   EXPECT_EQ(script.go({"a"}), "b! ");
 }
@@ -154,12 +159,12 @@ Schedule passed_on(bool second_receives_first) {
     c.buffers.resize(1);
     c.buffers[0].persistent = true;
     c.buffers[0].elements = 4;
-    Step recv = step_of(StepKind::recv, {}, {0}, Stream::pipeline_recv);
-    Step send = step_of(StepKind::send, {0}, {}, Stream::pipeline_send);
+    Step recv = step_of(StepKind::recv, {}, {kFirst}, Stream::pipeline_recv);
+    Step send = step_of(StepKind::send, {kFirst}, {}, Stream::pipeline_send);
     recv.peer = send.peer = stage == 0 ? 1 : -1;
     send.tag = stage;
     recv.tag = 1 - stage;
-    recv.target = send.source = {0, 0, 4};
+    recv.target = send.source = {kFirst, 0, 4};
     const bool receives_first = stage == 0 || second_receives_first;
     c.blocks.push_back({"pass", receives_first ? std::vector{recv, send} : std::vector{send, recv}});
     c.program.push_back({0, 0});

@@ -40,10 +40,10 @@ class Marks {
       const Buffer& b = c.buffers[i];
       if (b.purpose != Purpose::gradients) continue;
       for (std::int32_t v = 0; v < b.versions; ++v)
-        held_[{static_cast<int>(i), v}].assign(static_cast<std::size_t>(b.elements), 0);
+        held_[{BufferId(i), v}].assign(static_cast<std::size_t>(b.elements), 0);
     }
     for (const Bucket& bucket : c.buckets) {
-      if (bucket.gradients < 0) continue;
+      if (!bucket.gradients) continue;
       std::vector<bool>& gaps = gaps_[bucket.gradients];
       gaps.assign(static_cast<std::size_t>(bucket.elements), true);
       for (const ParameterRange& r : bucket.ranges) std::fill_n(gaps.begin() + r.offset, r.elements, false);
@@ -64,21 +64,21 @@ class Marks {
 
   template <class Body>
   void each(const View& view, std::int32_t step, const Body& body) {
-    const auto found = held_.find({view.buffer, step % class_.buffers[at(view.buffer)].versions});
+    const auto found = held_.find({view.buffer, step % class_.buffers[view.buffer].versions});
     if (found == held_.end()) return;
     for (std::int64_t i = view.offset; i < view.offset + view.elements; ++i)
       body(found->second[static_cast<std::size_t>(i)]);
   }
   void reads(const View& view, std::int32_t step, const std::string& who) {
-    Seen one{who, class_.buffers[at(view.buffer)].name, {}};
+    Seen one{who, class_.buffers[view.buffer].name, {}};
     each(view, step, [&](int mark) { ++one.sums[mark]; });
     if (!one.sums.empty()) seen.push_back(std::move(one));
   }
 
   void run(const Step& step, std::int32_t training_step) {
     if (!step.runs_in(training_step)) return;
-    for (const int b : step.births)
-      each({b, 0, class_.buffers[at(b)].elements}, training_step, [](int& mark) { mark = kUnborn; });
+    for (const BufferId b : step.births)
+      each({b, 0, class_.buffers[b].elements}, training_step, [](int& mark) { mark = kUnborn; });
     if (step.kind != StepKind::compute) {
       if (step.kind != StepKind::recv) reads(step.source, training_step, step.part);
       if (step.kind != StepKind::send && !(step.target == step.source))
@@ -115,8 +115,8 @@ class Marks {
   }
 
   const RankClass& class_;
-  std::map<std::pair<int, std::int32_t>, std::vector<int>> held_;
-  std::map<int, std::vector<bool>> gaps_;  ///< of buckets: elements of no parameter
+  std::map<std::pair<BufferId, std::int32_t>, std::vector<int>> held_;
+  std::map<BufferId, std::vector<bool>> gaps_;  ///< of buckets: elements of no parameter
 };
 
 void expect_same(const Schedule& zeroing, const Schedule& writing) {
@@ -141,7 +141,7 @@ Begun begun(const RankClass& c, const Block& block) {
     for (const Op& op : step.ops)
       for (const int v : op.out) {
         if (v < 0) continue;
-        const Buffer& b = c.buffers[at(c.views[at(v)].buffer)];
+        const Buffer& b = c.buffers[c.views[at(v)].buffer];
         if (b.purpose != Purpose::gradients) continue;
         (op.kind == OpKind::fill_zero ? out.zeroed : op.accumulate ? out.added : out.written).insert(b.name);
       }
@@ -213,7 +213,7 @@ TEST(FirstWrites, PartitionedGradientsAreWrittenByEveryPassAndTheirShardsAreZero
     std::map<std::string, std::int64_t> zeroed;
     for (const Step& step : named(c, "backward")->steps)
       for (const Op& op : step.ops)
-        if (op.kind == OpKind::fill_zero) zeroed[c.buffers[at(c.views[at(op.out.front())].buffer)].name] = op.m;
+        if (op.kind == OpKind::fill_zero) zeroed[c.buffers[c.views[at(op.out.front())].buffer].name] = op.m;
     EXPECT_EQ(zeroed.at("h.2.h.2.gradients"), 32) << "what pads it to two shards";
   }
 }

@@ -14,9 +14,9 @@ using plan::Phase;
 using plan::Step;
 using plan::StepKind;
 using plan::Stream;
-using Buffers = std::vector<int>;
+using Buffers = std::vector<plan::BufferId>;
 
-enum : int { kParameters, kGradients, kSaved, kMessage, kScratch };  // buffers of both stages
+constexpr plan::BufferId kGradients(1), kSaved(2), kMessage(3), kScratch(4);  // of both stages
 
 Step compute(Phase phase, std::string part, int layer, Buffers births, Buffers deaths) {
   Step s;
@@ -42,7 +42,7 @@ Step gradient_all_reduce() {
   Step s = compute(Phase::gradient_reduce, "all_reduce", -1, {}, {});
   s.kind = StepKind::collective;
   s.stream = Stream::data;
-  s.group = 0;
+  s.group = plan::GroupId(0);
   s.source = s.target = plan::View{kGradients, 0, 1 << 20};
   return s;
 }

@@ -84,7 +84,8 @@ class Bench {
   int number(int stage, plan::Stream stream, int rank) const {
     const plan::Step& s = step(stage, stream);
     const auto groups = static_cast<int>(job_.schedule->groups.size());
-    const int role = s.kind == plan::StepKind::collective ? s.group : traffic_.jobs[0].role_of_peer(s.peer, groups);
+    const int role =
+        s.kind == plan::StepKind::collective ? role_of(s.group) : traffic_.jobs[0].role_of_peer(s.peer, groups);
     return traffic_.jobs[0].communicators[static_cast<std::size_t>(role)][static_cast<std::size_t>(rank)];
   }
   std::shared_ptr<const clusters::Cluster> cluster_;

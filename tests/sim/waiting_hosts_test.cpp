@@ -52,7 +52,7 @@ TEST(WaitingHosts, JoinASumThatAnotherStageWaitsFor) {
 int issued_too_early(const plan::Plan& plan, const cost::Pricing& pricing) {
   const plan::Schedule schedule = plan::lower(plan);
   const Simulation s = simulate(plan, schedule, pricing, {.every_micro_batch = true});
-  std::map<std::tuple<int, int, int>, double> received;  // rank, buffer, micro-batch
+  std::map<std::tuple<int, plan::BufferId, int>, double> received;  // rank, buffer, micro-batch
   int early = 0, read = 0;
   for (const plan::Span& span : s.timeline.spans) {
     const plan::RankClass& c = schedule.class_of(span.rank);
@@ -60,9 +60,9 @@ int issued_too_early(const plan::Plan& plan, const cost::Pricing& pricing) {
     const plan::Step& step =
         c.blocks[static_cast<std::size_t>(entry.block)].steps[static_cast<std::size_t>(span.at.step)];
     if (step.kind == plan::StepKind::recv)
-      for (const int buffer : step.writes) received[{span.rank, buffer, span.micro_batch}] = span.end;
+      for (const plan::BufferId buffer : step.writes) received[{span.rank, buffer, span.micro_batch}] = span.end;
     if (step.kind != plan::StepKind::compute) continue;
-    for (const int buffer : step.reads) {
+    for (const plan::BufferId buffer : step.reads) {
       const auto found = received.find({span.rank, buffer, span.micro_batch});
       if (found == received.end()) continue;
       ++read;

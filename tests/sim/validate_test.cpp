@@ -317,9 +317,10 @@ TEST(Validation, PredictsARowAloneAsAmongOthers) {
 }
 
 TEST(Validation, TakesWhatARowLeavesOpenAsTheStacksUsersHaveIt) {
-  const auto spec = [](const std::string& more) {
+  const auto spec = [](const std::string& more, const std::string& layers = "layers: 24") {
     std::string text = changed("stack: megatron-2021", "stack: megatron-core");
     text.replace(text.find("micro_batch: 4"), 14, "micro_batch: 1");
+    text.replace(text.find("layers: 24"), 10, layers);
     Translator translator(library());
     const auto subject = translator.translate(rows(text + more)[0].setup);
     EXPECT_TRUE(subject.has_value());
@@ -329,6 +330,8 @@ TEST(Validation, TakesWhatARowLeavesOpenAsTheStacksUsersHaveIt) {
   EXPECT_EQ(spec("").virtual_stages, 6) << "twelve blocks a stage in chunks of two";
   EXPECT_FALSE(spec("  sequence_parallel: false\n").sequence_parallel);
   EXPECT_EQ(spec("  virtual_stages: 1\n").virtual_stages, 1);
+  EXPECT_EQ(spec("", "layers: 26").virtual_stages, 13) << "an odd number of layers: single ones";
+  EXPECT_EQ(spec("", "layers: 2").virtual_stages, 1) << "one layer a stage is a chunk already";
   EXPECT_EQ(spec("  pp_schedule: 1F1B\n").virtual_stages, 1) << "an order that is named is meant";
   Translator old(library());
   EXPECT_FALSE(old.translate(rows(kRow)[0].setup)->plan.spec().sequence_parallel) << "Megatron-LM of 2021 has none";

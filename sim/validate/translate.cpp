@@ -306,16 +306,21 @@ std::string release_of(const std::string& framework) {
   return {};
 }
 
-/// The stack, or its family, of the software that a row's words name beside its own; empty if they name none. Sharding
-/// of JAX's is called FSDP, too, but XLA does it.
+/// The stack, or its family, of the software that a row's words name beside its own; empty if they name none. NeMo ran
+/// Megatron-LM of its year before Megatron-Core; its AutoModel runs neither. Sharding of JAX's is called FSDP, too, but
+/// XLA does it.
 std::string software_of(const Setup& s) {
-  const std::string words = lower(s.framework);
+  const std::string words = lower(s.stack + " " + s.framework);
   const auto says = [&](const char* word) { return words.find(word) != std::string::npos; };
   const std::pair<const char*, const char*> kSoftware[] = {
       {"megatron-core", "megatron-core"}, {"megatron-lm", "megatron"}, {"torchtitan", "torchtitan"},
       {"deepspeed", "deepspeed"},         {"maxtext", "maxtext"},      {"paxml", "paxml"}};
   for (const auto& [word, stack] : kSoftware)
     if (says(word)) return stack;
+  constexpr std::int64_t kFirstOfCore = 2024;
+  const std::int64_t year = version_of(s.stack).year;
+  if (says("nemo") && !says("automodel"))
+    return year > 0 && year < kFirstOfCore ? fmt::format("megatron-{}", year) : "megatron-core";
   if (!says("fsdp") || says("jax") || says("xla")) return {};
   return is_compiled(s) ? "pytorch-fsdp-compiled" : "pytorch-fsdp";
 }

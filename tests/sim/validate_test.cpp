@@ -191,6 +191,9 @@ TEST(Validation, TakesAForkAsItsOriginAndALoopAsItsEngine) {
   EXPECT_EQ(of("stack: ours\n  framework: PyTorch FSDP2").stack, "pytorch-fsdp");
   EXPECT_EQ(of("stack: ours\n  framework: PyTorch FSDP, torch.compile").stack, "pytorch-fsdp-compiled");
   EXPECT_EQ(of("stack: ours\n  framework: JAX (FSDP)").stack, "generic-compiled") << "XLA shards by itself";
+  EXPECT_EQ(of("stack: nemo-2021\n  framework: NeMo Megatron").stack, "megatron-2021");
+  EXPECT_EQ(of("stack: nemo-2025").stack, "megatron-core");
+  EXPECT_EQ(of("stack: nemo-automodel\n  framework: PyTorch").stack, "generic-eager") << "no Megatron";
   EXPECT_EQ(of("stack: ours\n  framework: PyTorch").stack, "generic-eager");
   EXPECT_EQ(of("stack: generations").stack, "generic-eager") << "no dash: another name";
 }

@@ -149,6 +149,7 @@ Setup setup_of(const RowFields& row, Origin origin) {
   s.overlap = row.stated("overlap");
   s.recompute_modules = row.stated("recompute");
   s.routing = row.stated("moe_routing");
+  s.attention_kernel = row.stated("attention_kernel");
   s.memory_kind = row.stated("peak_mem_kind");
   s.fsdp_sharding = row.stated("fsdp_sharding");
   for (const auto& [member, key, low] : kIntegers) s.*member = integer_at(row, key, low);

@@ -21,7 +21,8 @@ struct Setup {
   std::string optimizer;  ///< in the source's words
   /// Of mixtures: the model's name and, in the source's words, what overlaps, what is recomputed, how load is balanced.
   std::string model, section, overlap, recompute_modules, routing;
-  std::string memory_kind;  ///< what a memory figure counts: a setting, not a measurement
+  std::string attention_kernel;  ///< in the source's words: "FlashAttention-3", "cuDNN"
+  std::string memory_kind;       ///< what a memory figure counts: a setting, not a measurement
   std::optional<std::int64_t> layers, hidden, heads, kv_heads, head_dim, ffn_hidden, vocab, sequence;
   std::optional<std::int64_t> experts, experts_per_token, moe_every, expert_ffn, shared_experts, first_dense;
   std::optional<std::int64_t> expert_tensor, shared_expert_ffn;

@@ -42,6 +42,11 @@ constexpr Family kFamilies[] = {
     {"llama", "llama", "", kLlamaVocab},
 };
 
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+
 bool cuts_vocabulary(const cost::Stack& stack) {
   return cost::number_of(stack, "stack.cuts_vocabulary", 0) != 0;
 }
@@ -178,6 +183,14 @@ double moment_bytes(const std::string& optimizer) {
   return optimizer.find("8-bit") != std::string::npos ? kEightBit : kFp32;
 }
 
+/// Of "FlashAttention-2", "flash-attn 3", "cuDNN": 3 is the best known, which later ones and cuDNN's count as; 0: none.
+double attention_generation(const std::string& kernel) {
+  constexpr double kBest = 3;
+  if (lower(kernel).find("cudnn") != std::string::npos) return kBest;
+  const auto digit = std::find_if(kernel.begin(), kernel.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
+  return digit == kernel.end() ? 0 : std::min(kBest, static_cast<double>(*digit - '0'));
+}
+
 /// "ZB-1p", "ZB-2p*", "ZB-H1", "ZB-H2" (Qi et al. 2023).
 plan::ZeroBubble zero_bubble(const std::string& schedule) {
   const std::pair<const char*, plan::ZeroBubble> words[] = {{"ZB-1p", plan::ZeroBubble::h1},
@@ -253,6 +266,30 @@ std::size_t likeness(const std::string& a, const std::string& b) {
   return static_cast<std::size_t>(end - a.begin());
 }
 
+/// The machine with nodes of as many devices as the row's, which keep their switches and NICs. Trays of a rack are no
+/// nodes of their own, but a rack is whole where the row fills such (NVL72: the catalogue's uses 64 of 72).
+Result<clusters::Cluster> with_nodes_of(const clusters::Cluster& machine, const Setup& s) {
+  constexpr int kWholeRack = 72;
+  const std::int64_t per_node = s.gpus_per_node.value_or(machine.devices_per_node);
+  const bool torus = machine.shape->node.fabric == clusters::NodeFabric::torus;
+  clusters::Cluster out = machine;
+  if (machine.devices_per_node <= kUsualNode && !torus && per_node < machine.devices_per_node) {
+    auto part = clusters::resized(machine, static_cast<int>(per_node));
+    if (!part) return fail("V02", part.error().front().message);
+    out = std::move(*part);
+  } else if (machine.devices_per_node > kUsualNode && machine.devices_per_node < kWholeRack &&
+             *s.gpus % machine.devices_per_node != 0 && *s.gpus % kWholeRack == 0) {
+    clusters::NodeShape& node = out.shape->node;
+    const auto grown = [&](int count) { return count * kWholeRack / machine.devices_per_node; };
+    node.pcie_switches = grown(node.pcie_switches);
+    node.nics = grown(node.nics);
+    node.sockets = grown(node.sockets);
+    out.devices_per_node = kWholeRack;
+    clusters::build(out);
+  }
+  return out;
+}
+
 /// "-0.6" of "Megatron-Core 0.6.0": the first number of the form N.M; empty if there is none. A day's copy of
 /// Megatron-LM is the release whose mixtures' code it has (megatron/core/transformer/moe).
 std::string release_of(const std::string& framework) {
@@ -269,6 +306,25 @@ std::string release_of(const std::string& framework) {
   return {};
 }
 
+/// The stack, or its family, of the software that a row's words name beside its own; empty if they name none. NeMo ran
+/// Megatron-LM of its year before Megatron-Core; its AutoModel runs neither. Sharding of JAX's is called FSDP, too, but
+/// XLA does it.
+std::string software_of(const Setup& s) {
+  const std::string words = lower(s.stack + " " + s.framework);
+  const auto says = [&](const char* word) { return words.find(word) != std::string::npos; };
+  const std::pair<const char*, const char*> kSoftware[] = {
+      {"megatron-core", "megatron-core"}, {"megatron-lm", "megatron"}, {"torchtitan", "torchtitan"},
+      {"deepspeed", "deepspeed"},         {"maxtext", "maxtext"},      {"paxml", "paxml"}};
+  for (const auto& [word, stack] : kSoftware)
+    if (says(word)) return stack;
+  constexpr std::int64_t kFirstOfCore = 2024;
+  const std::int64_t year = version_of(s.stack).year;
+  if (says("nemo") && !says("automodel"))
+    return year > 0 && year < kFirstOfCore ? fmt::format("megatron-{}", year) : "megatron-core";
+  if (!says("fsdp") || says("jax") || says("xla")) return {};
+  return is_compiled(s) ? "pytorch-fsdp-compiled" : "pytorch-fsdp";
+}
+
 /// "-custom-interact" if a recommendation model's run says that the interaction has a custom kernel.
 const char* interaction_of(const Setup& s) {
   return s.tables.interaction.find("custom interact") != std::string::npos ? "-custom-interact" : "";
@@ -277,8 +333,7 @@ const char* interaction_of(const Setup& s) {
 }  // namespace
 
 bool is_compiled(const Setup& s) {
-  std::string words = s.stack + " " + s.framework;
-  std::transform(words.begin(), words.end(), words.begin(), [](unsigned char c) { return std::tolower(c); });
+  const std::string words = lower(s.stack + " " + s.framework);
   constexpr const char* kCompilers[] = {"jax", "xla", "compile", "maxtext", "pax"};
   return std::any_of(std::begin(kCompilers), std::end(kCompilers),
                      [&](const char* word) { return words.find(word) != std::string::npos; });
@@ -293,6 +348,7 @@ const cost::Stack* Translator::stack_named(const std::string& name) const {
 }
 
 const cost::Stack* Translator::stack_of_family(const std::string& name) const {
+  if (name.empty()) return nullptr;
   const Version wanted = version_of(name);
   const cost::Stack* best = nullptr;
   const auto distance = [&](const cost::Stack& stack) {
@@ -303,7 +359,10 @@ const cost::Stack* Translator::stack_of_family(const std::string& name) const {
   const auto rank = [&](const cost::Stack& stack) { return std::pair(distance(stack), stack.name.size()); };
   for (const cost::Stack& stack : library_.stacks)
     if (version_of(stack.name).family == wanted.family && (!best || rank(stack) < rank(*best))) best = &stack;
-  return best;
+  if (best) return best;
+  // "megatron-kwai" is a fork of megatron, "deepspeed-hf-peft" what runs on deepspeed.
+  const std::size_t dash = wanted.family.rfind('-');
+  return dash == std::string::npos ? nullptr : stack_of_family(wanted.family.substr(0, dash));
 }
 
 /// The stack whose prices the row's plan takes: chosen as `orrery plan` does for a job (cost::Stacks).
@@ -328,6 +387,7 @@ std::pair<const cost::Stack*, bool> Translator::stack_of(const Setup& s, std::ve
   }
   const bool stands_in = !best;
   if (!best && !s.stack.empty()) best = stack_of_family(s.stack);
+  if (!best && s.family != kRecommender) best = stack_of_family(software_of(s));
   if (!best)
     best = stack_named(s.family == kRecommender ? kGenericRecommender
                        : is_compiled(s)         ? kGenericCompiled
@@ -363,18 +423,21 @@ Result<std::shared_ptr<const clusters::Cluster>> Translator::cluster_of(const Se
     return fail("V02", fmt::format("no device like '{}' is in the catalogue", s.gpu_type));
   if (base->device().name != s.gpu_type)
     notes.push_back(fmt::format("device '{}' is treated as {}", s.gpu_type, base->device().name));
-  if (base->devices_per_node != per_node) notes.push_back(fmt::format("nodes of {}", base->devices_per_node));
+  auto machine = with_nodes_of(*base, s);
+  if (!machine) return fail(machine.error());
+  if (machine->devices_per_node != per_node) notes.push_back(fmt::format("nodes of {}", machine->devices_per_node));
   if (*s.gpus > per_node && stated.empty())
     notes.push_back(fmt::format("the network of {} ({})", base->name, base->shape->network.kind));
   else if (*s.gpus > per_node && base->shape->network.kind != stated)
     notes.push_back(
         fmt::format("a network of {} is treated as {} ({})", stated, base->shape->network.kind, base->name));
-  return sized_cluster(*base, s);
+  return sized_cluster(*machine, s);
 }
 
 Result<std::shared_ptr<const clusters::Cluster>> Translator::sized_cluster(const clusters::Cluster& machine,
                                                                            const Setup& s) {
-  const std::string key = fmt::format("{} {} {}", machine.name, *s.gpus, s.inter_node_gbps.value_or(0));
+  const std::string key =
+      fmt::format("{} {} {} {}", machine.name, machine.devices_per_node, *s.gpus, s.inter_node_gbps.value_or(0));
   if (const auto found = made_clusters_.find(key); found != made_clusters_.end()) return found->second;
   clusters::Cluster cluster = machine;
   if (s.inter_node_gbps && cluster.shape && cluster.shape->node.nics > 0) {
@@ -468,7 +531,7 @@ Result<Subject> Translator::translate(const Setup& given) {
     spec.flash = false;
     notes.push_back("FlashAttention and cuDNN's kernels are of 16 bits and fewer: attention is not fused");
   }
-  spec.overlap_gradients = stack->overlap_gradients;
+  spec.overlap_gradients = stack->overlap_gradients || lower(s.overlap).find("gradient") != std::string::npos;
   spec.zero_stage = spec.data > 1 ? zero_stage_of(s) : 0;
   spec.zero_group = zero_group_of(s, spec, (*cluster)->devices_per_node, notes);
   spec.recompute = s.recompute == "full"        ? plan::Recompute::full
@@ -493,7 +556,9 @@ Result<Subject> Translator::translate(const Setup& given) {
   if (!plan) return fail(plan.error());
   const bool scatters = s.scatter_gather.value_or(true);
   const double moments = moment_bytes(s.optimizer);
-  const std::vector<cost::Parameter> own_numbers = s.experts ? numbers_of_row(s) : std::vector<cost::Parameter>{};
+  std::vector<cost::Parameter> own_numbers = s.experts ? numbers_of_row(s) : std::vector<cost::Parameter>{};
+  if (const double generation = attention_generation(s.attention_kernel); generation > 0)
+    own_numbers.push_back({"stack.attention_generation", generation, cost::Unit::number, "the row's words"});
   cost::Stack own = *stack;
   own.memory.moment_bytes = moments;
   if (!scatters)
@@ -502,7 +567,7 @@ Result<Subject> Translator::translate(const Setup& given) {
   for (const cost::Parameter& p : own_numbers) {
     std::erase_if(own.parameters, [&](const cost::Parameter& known) { return known.name == p.name; });
     own.parameters.push_back(p);
-    variant += " " + p.name;
+    variant += fmt::format(" {} {}", p.name, p.value);
   }
   const auto pricing = priced(*cluster, std::move(own), variant);
   const cost::MemoryQuestion memory{cost::memory_kind(s.memory_kind, stack->memory.reported), zero_bubble(s.schedule)};

@@ -65,10 +65,11 @@ void take_practice(const Setup& s, const cost::Stack& stack, plan::PlanSpec& spe
     notes.push_back(fmt::format("checkpoints partitioned over the tensor group, as {} usually has them", stack.name));
   const bool open = !s.virtual_stages && !s.interleaved && s.schedule.empty();
   const std::int64_t layers = *s.layers / spec.pipeline;
-  if (spec.pipeline > 1 && open && usual.chunk_layers > 0 && *s.layers % spec.pipeline == 0 &&
-      layers > usual.chunk_layers && layers % usual.chunk_layers == 0 &&
+  std::int64_t chunk = usual.chunk_layers;
+  while (chunk > 1 && layers % chunk != 0) --chunk;  // an odd number of layers in chunks of two: single layers
+  if (spec.pipeline > 1 && open && chunk > 0 && *s.layers % spec.pipeline == 0 && layers > chunk &&
       spec.batch / (spec.data * spec.micro_batch) % spec.pipeline == 0) {
-    spec.virtual_stages = static_cast<int>(layers / usual.chunk_layers);
+    spec.virtual_stages = static_cast<int>(layers / chunk);
     notes.push_back(fmt::format("{} chunks per stage, as {} usually has them", spec.virtual_stages, stack.name));
   }
 }

@@ -175,6 +175,74 @@ TEST(Validation, TakesSoftwareThatNobodyKnowsAsTheGenericOfItsKind) {
   EXPECT_EQ(of("stack: megatron-2021").stack, "megatron-2021") << "the catalogue has it";
 }
 
+// A fork's name ends its origin's; what shards, moves and hides is the engine's that a row names.
+TEST(Validation, TakesAForkAsItsOriginAndALoopAsItsEngine) {
+  Library known = library();
+  for (const char* name : {"generic-compiled", "generic-eager", "deepspeed", "pytorch-fsdp", "pytorch-fsdp-compiled"})
+    known.stacks.push_back(testing::stack(name));
+  const auto of = [&](const std::string& what) {
+    return validate(rows(changed("stack: megatron-2021", what)), known).rows.at(0);
+  };
+  EXPECT_EQ(of("stack: megatron-kwai").stack, "megatron-2021");
+  EXPECT_EQ(of("stack: megatron-kwai").evidence, cost::Basis::generic) << "a fork's runs are not its origin's";
+  EXPECT_EQ(of("stack: megatron-core-fork-2026").stack, "megatron-core");
+  EXPECT_EQ(of("stack: deepspeed-hf-peft").stack, "deepspeed");
+  EXPECT_EQ(of("stack: ours\n  framework: Transformers (DeepSpeed ZeRO)").stack, "deepspeed");
+  EXPECT_EQ(of("stack: ours\n  framework: PyTorch FSDP2").stack, "pytorch-fsdp");
+  EXPECT_EQ(of("stack: ours\n  framework: PyTorch FSDP, torch.compile").stack, "pytorch-fsdp-compiled");
+  EXPECT_EQ(of("stack: ours\n  framework: JAX (FSDP)").stack, "generic-compiled") << "XLA shards by itself";
+  EXPECT_EQ(of("stack: nemo-2021\n  framework: NeMo Megatron").stack, "megatron-2021");
+  EXPECT_EQ(of("stack: nemo-2025").stack, "megatron-core");
+  EXPECT_EQ(of("stack: nemo-automodel\n  framework: PyTorch").stack, "generic-eager") << "no Megatron";
+  EXPECT_EQ(of("stack: ours\n  framework: PyTorch").stack, "generic-eager");
+  EXPECT_EQ(of("stack: generations").stack, "generic-eager") << "no dash: another name";
+}
+
+TEST(Validation, BuildsNodesAsTheRowHasThem) {
+  Library known = library();
+  known.clusters.push_back(*testing::cluster("gb200-nvl64"));
+  const auto cluster = [&](const std::string& gpu, int gpus, int per_node, int dp) {
+    std::string text = changed("A100-SXM4-80GB", gpu);
+    const auto put = [&](const std::string& key, int value) {
+      const std::size_t at = text.find("  " + key + ": ");
+      text.replace(at, text.find('\n', at) - at, "  " + key + ": " + std::to_string(value));
+    };
+    put("gpus", gpus);
+    put("gpus_per_node", per_node);
+    put("dp", dp);
+    put("global_batch", 16 * dp);
+    Translator translator(known);
+    auto subject = translator.translate(rows(text)[0].setup);
+    return subject ? std::pair(subject->pricing->cluster().nodes, subject->pricing->cluster().devices_per_node)
+                   : std::pair(0, 0);
+  };
+  EXPECT_EQ(cluster("A100-SXM4-80GB", 16, 8, 4), std::pair(2, 8));
+  EXPECT_EQ(cluster("A100-SXM4-80GB", 16, 4, 4), std::pair(4, 4));
+  EXPECT_EQ(cluster("A100-SXM4-80GB", 12, 4, 3), std::pair(3, 4));
+  EXPECT_EQ(cluster("A100-SXM4-80GB", 12, 8, 3), std::pair(0, 0)) << "neither whole nodes nor a part of one";
+  EXPECT_EQ(cluster("GB200-186GB", 64, 4, 16), std::pair(1, 64)) << "trays of a rack are no nodes";
+  EXPECT_EQ(cluster("GB200-186GB", 72, 4, 18), std::pair(1, 72));
+  EXPECT_EQ(cluster("GB200-186GB", 80, 4, 20), std::pair(0, 0));
+}
+
+TEST(Validation, ReadsWhatOverlapsAndWhichAttentionRuns) {
+  Library known = library();
+  known.clusters = {*testing::cluster("hgx-h100")};
+  const auto of = [&](const std::string& more) {
+    const std::vector<Row> all = rows(changed("A100-SXM4-80GB", "H100-SXM5-80GB\n  flash_attention: true" + more));
+    Translator translator(known);
+    const bool gradients = translator.translate(all[0].setup)->plan.spec().overlap_gradients;
+    return std::pair(validate(all, known).rows.at(0).predicted_s, gradients);
+  };
+  EXPECT_FALSE(of("").second) << "Megatron-LM of 2021 reduces them at the end";
+  EXPECT_TRUE(of("\n  overlap: Gradients with backward").second);
+  EXPECT_FALSE(of("\n  overlap: tensor parallelism").second);
+  EXPECT_LT(of("\n  overlap: gradients").first, of("").first);
+  EXPECT_LT(of("\n  attention_kernel: FlashAttention-3").first, of("\n  attention_kernel: flash-attn 2").first);
+  EXPECT_EQ(of("\n  attention_kernel: cuDNN").first, of("\n  attention_kernel: FlashAttention-4").first);
+  EXPECT_EQ(of("\n  attention_kernel: their own").first, of("").first) << "it says nothing";
+}
+
 TEST(Validation, TakesAReleaseOfASoftwareThatTheCatalogueKnows) {
   Library known = library();
   known.stacks.push_back(testing::stack("megatron-core-0.6"));
@@ -252,9 +320,10 @@ TEST(Validation, PredictsARowAloneAsAmongOthers) {
 }
 
 TEST(Validation, TakesWhatARowLeavesOpenAsTheStacksUsersHaveIt) {
-  const auto spec = [](const std::string& more) {
+  const auto spec = [](const std::string& more, const std::string& layers = "layers: 24") {
     std::string text = changed("stack: megatron-2021", "stack: megatron-core");
     text.replace(text.find("micro_batch: 4"), 14, "micro_batch: 1");
+    text.replace(text.find("layers: 24"), 10, layers);
     Translator translator(library());
     const auto subject = translator.translate(rows(text + more)[0].setup);
     EXPECT_TRUE(subject.has_value());
@@ -264,6 +333,8 @@ TEST(Validation, TakesWhatARowLeavesOpenAsTheStacksUsersHaveIt) {
   EXPECT_EQ(spec("").virtual_stages, 6) << "twelve blocks a stage in chunks of two";
   EXPECT_FALSE(spec("  sequence_parallel: false\n").sequence_parallel);
   EXPECT_EQ(spec("  virtual_stages: 1\n").virtual_stages, 1);
+  EXPECT_EQ(spec("", "layers: 26").virtual_stages, 13) << "an odd number of layers: single ones";
+  EXPECT_EQ(spec("", "layers: 2").virtual_stages, 1) << "one layer a stage is a chunk already";
   EXPECT_EQ(spec("  pp_schedule: 1F1B\n").virtual_stages, 1) << "an order that is named is meant";
   Translator old(library());
   EXPECT_FALSE(old.translate(rows(kRow)[0].setup)->plan.spec().sequence_parallel) << "Megatron-LM of 2021 has none";

@@ -140,7 +140,7 @@ std::vector<LayerRun> Estimator::Memo::stage(const plan::Plan& plan, int stage) 
 
 namespace {
 
-double computed(const PassProgram& program) {
+double compute_seconds(const PassProgram& program) {
   Ticks sum = 0;
   for (const PassStep& step : program.steps)
     if (step.kind == PassStep::Kind::compute) sum += step.time;
@@ -182,11 +182,11 @@ ChunkPrograms Estimator::Memo::programs(StageTimes& t, const plan::Plan& plan, i
     around.gathers = static_cast<int>(begun.steps.size());
   }
   ChunkPrograms out = programs_of(layers_of, around);
-  t.forward += computed(out.forward) - (around.load ? op(load) + dispatch() : 0);
+  t.forward += compute_seconds(out.forward) - (around.load ? op(load) + dispatch() : 0);
   t.recompute += recompute;
-  t.backward += computed(out.backward) + computed(out.weights) - recompute;
-  if (!out.last_backward.steps.empty()) t.within += computed(out.last_backward) - computed(out.backward);
-  if (!out.last_weights.steps.empty()) t.within += computed(out.last_weights) - computed(out.weights);
+  t.backward += compute_seconds(out.backward) + compute_seconds(out.weights) - recompute;
+  if (!out.last_backward.steps.empty()) t.within += compute_seconds(out.last_backward) - compute_seconds(out.backward);
+  if (!out.last_weights.steps.empty()) t.within += compute_seconds(out.last_weights) - compute_seconds(out.weights);
   return out;
 }
 

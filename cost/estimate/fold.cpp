@@ -60,7 +60,7 @@ FoldTimes Fold::times(const Outline& outline, bool experts) const {
 
 namespace {
 
-bool uses(const Outline& outline, const plan::Item& item, int slot) {
+bool uses_slot(const Outline& outline, const plan::Item& item, int slot) {
   const auto of_slot = [&](int operand) {
     return operand >= 0 && outline.operands[static_cast<std::size_t>(operand)].slot == slot;
   };
@@ -70,14 +70,14 @@ bool uses(const Outline& outline, const plan::Item& item, int slot) {
 }
 
 /// Whether the buffer that a message sends dies with it.
-bool frees(const Outline& outline, std::size_t message, bool transient) {
+bool frees_source(const Outline& outline, std::size_t message, bool transient) {
   const plan::Item& item = outline.items[message];
   const int slot = outline.operands[static_cast<std::size_t>(item.source)].slot;
   const Memory memory = outline.slot_of(item.source).memory;
   if (memory != Memory::temporary && !(transient && memory == Memory::gradients)) return false;
   if (item.target >= 0 && outline.operands[static_cast<std::size_t>(item.target)].slot == slot) return false;
   return std::none_of(outline.items.begin() + static_cast<std::ptrdiff_t>(message) + 1, outline.items.end(),
-                      [&](const plan::Item& later) { return uses(outline, later, slot); });
+                      [&](const plan::Item& later) { return uses_slot(outline, later, slot); });
 }
 
 }  // namespace
@@ -89,7 +89,7 @@ std::vector<TimedItem> Fold::items(const Outline& outline, bool experts, bool tr
     TimedItem& one = out.emplace_back(TimedItem{item.part, item.is_message()});
     one.seconds = time(outline, item, experts);
     if (one.is_message)
-      one.frees = frees(outline, i, transient);
+      one.frees = frees_source(outline, i, transient);
     else
       one.host = pricing_.host_time(item.ops).value;
   }

@@ -97,10 +97,24 @@ void note_surroundings(Segment& segment, const std::vector<models::Op>& ops, con
   }
 }
 
-/// Walks the parts of a pass as lowering does: each run of ops is a step, each message is a step.
+/// Seconds of operators that write the gradients which nobody in `touched` has added to before.
+double writing_time(const std::vector<models::Op>& ops, const models::LayerProgram& program, const Pricing& pricing,
+                    std::set<int>& touched) {
+  std::vector<models::Op> writing = ops;
+  for (models::Op& op : writing)
+    for (const std::size_t sum : models::writable_sums(op)) {
+      const int out = sum < op.out.size() ? op.out[sum] : -1;
+      if (out < 0 || program.tensors[static_cast<std::size_t>(out)].role != models::TensorRole::gradient) continue;
+      if (touched.insert(out).second) op.accumulate = false;
+    }
+  return pricing.compute_time(writing).value;
+}
+
+/// Walks the parts of a pass as lowering does: each run of ops is a step, each message is a step. `touched`: gradients
+/// that earlier passes over the layer have added to.
 template <class Touch>
 Pass walk(const std::vector<models::Part>& parts, const models::LayerProgram& program, int input,
-          const Pricing& pricing, const LayerGroups& groups, const Touch& touch) {
+          const Pricing& pricing, const LayerGroups& groups, const Touch& touch, std::set<int>* touched = nullptr) {
   Pass pass;
   Ring ring;
   Exchanges rows(program, pricing, groups);
@@ -146,6 +160,7 @@ Pass walk(const std::vector<models::Part>& parts, const models::LayerProgram& pr
     Segment segment{.seconds = pricing.compute_time(part.ops).value, .host = pricing.host_time(part.ops).value};
     (part.recomputed ? pass.recomputed : pass.compute) += segment.seconds;
     pass.host += segment.host;
+    segment.writing = touched != nullptr ? writing_time(part.ops, program, pricing, *touched) : segment.seconds;
     note_surroundings(segment, part.ops, program, input);
     for (const models::Op& op : part.ops) {
       for (const int t : op.in) touch(t, pass.steps);
@@ -465,8 +480,9 @@ LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute reco
   find_first_writes(backward, program, touched, out);
   if (split) find_first_writes(weights, program, touched, out);
   out.own_gaps = gaps_of(program, optimizer, out.whole);
-  out.backward =
-      walk(backward, program, program.dy, pricing, group, toucher(&Life::backward_first, &Life::backward_last));
+  std::set<int> added_to;
+  out.backward = walk(backward, program, program.dy, pricing, group,
+                      toucher(&Life::backward_first, &Life::backward_last), &added_to);
   if (recomputation != plan::Recompute::full && pricing.calibration().get("stack.recomputes_experts", 0) != 0)
     run_experts_again(out, program, pricing, group);
   for (Life& life : out.lives)  // input data is loaded before forward, even if only backward reads it

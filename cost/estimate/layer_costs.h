@@ -26,6 +26,7 @@ struct Segment {
   Kind kind = Kind::compute;
   double seconds = 0;        ///< of compute on the device, or of the message
   double host = 0;           ///< compute: seconds to issue it
+  double writing = 0;        ///< compute: seconds if it writes the gradients that it is the first to add to
   bool reads_input = false;  ///< whether it reads what comes from the layer before, or in backward from that behind
   std::array<bool, 3> reads_parameters = {};  ///< compute: of these buckets (LayerBucket)
   std::array<bool, 3> writes_gradients = {};  ///< compute: of parameters of these buckets

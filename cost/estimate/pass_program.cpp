@@ -1,4 +1,4 @@
-// Passes, written down step by step.
+// ChunkPasses, written down step by step.
 #include "cost/estimate/pass_program.h"
 
 #include <algorithm>
@@ -27,11 +27,11 @@ plan::BucketShape shape_of(LayerBucket of, std::int64_t elements, const plan::Pl
   return b;
 }
 
-class Passes {
+class ChunkPasses {
   static constexpr std::size_t kNoSegment = ~std::size_t{0};
 
  public:
-  Passes(const std::vector<LayerRun>& layers, const PassSurroundings& around)
+  ChunkPasses(const std::vector<LayerRun>& layers, const PassSurroundings& around)
       : around_(around),
         spec_(around.spec),
         message_host_(around.pricing.message_host_time(around.spec.tensor, around.spec.pipeline > 1).value) {
@@ -205,7 +205,7 @@ class Passes {
       const std::size_t begin = out.size();
       out.layer(
           own, around_.exchange_left, [&](std::size_t s) { before(PassCopies::Part::own, own[s], s); },
-          [&](std::size_t s) { late.behind(s); });
+          [&](std::size_t s) { late.behind(s); }, zeroing.writes);
       if (zeroing.any && c.backward.empty_part != 0) add(out.steps(), begin, zeroing);
       copies.behind_layer(run);
       if (zero() >= 2) spec_.compresses() ? reduce(turns, c) : reduce(out, copies, run, c, sums, late);
@@ -267,16 +267,19 @@ class Passes {
   /// ZeRO-2 and 3 zero a pass's gradients in the first step of a layer's backward pass; seconds.
   struct Zeroing {
     bool any = false;
+    bool writes = false;  ///< operators write gradients instead of adding to zeros
     double device = 0, host = 0;
   };
   [[nodiscard]] Zeroing zeroed(const LayerCosts& c) {
     Zeroing out;
     if (zero() < 2) return out;
+    out.writes = !around_.pricing.stack().zero_gradients;
     for (const LayerBucket bucket : kLayerBuckets) {
       const auto& b = of(&c).trained[static_cast<std::size_t>(bucket)];
       if (!b) continue;
       models::Op op = plan::zeroed_in_pass(*b, spec_).items.front().ops.front();
       op.m = around_.pricing.stack().zero_gradients ? b->elements : c.zeroed_by_pass(bucket, b->elements);
+      out.writes = out.writes && op.m < b->elements;
       if (op.m == 0) continue;
       out.any = true;
       out.device += around_.pricing.op_time(op).value;
@@ -297,7 +300,7 @@ class Passes {
   /// Reductions within the last pass, each behind the last step that adds to its gradients.
   class Late {
    public:
-    Late(Passes& passes, PassWriter& out, bool any, bool backward)
+    Late(ChunkPasses& passes, PassWriter& out, bool any, bool backward)
         : passes_(passes), out_(out), any_(any), backward_(backward), turns_(WriteReduction{&out}) {}
 
     /// The segments that run next.
@@ -338,7 +341,7 @@ class Passes {
       for (int part = 0; part < times.parts; ++part) write_part(out_, r, part);
     }
 
-    Passes& passes_;
+    ChunkPasses& passes_;
     PassWriter& out_;
     bool any_, backward_;
     const LayerCosts* costs_ = nullptr;
@@ -446,7 +449,7 @@ BegunGathers begun_gathers(const std::vector<std::vector<LayerRun>>& chunks, con
 }
 
 ChunkPrograms programs_of(const std::vector<LayerRun>& layers, const PassSurroundings& surroundings) {
-  return Passes(layers, surroundings).write();
+  return ChunkPasses(layers, surroundings).write();
 }
 
 }  // namespace orrery::cost

@@ -34,10 +34,11 @@ class PassWriter {
   void wait(plan::Stream stream, int message) { refer(PassStep::Kind::wait, stream, message); }
   void after(plan::Stream stream, int message) { refer(PassStep::Kind::after, stream, message); }
 
-  /// A layer's segments. `before`: called ahead of each segment; `behind`: behind each of compute; both with its
-  /// number.
+  /// A layer's segments, writing gradients or adding to them. `before`: called ahead of each segment; `behind`: behind
+  /// each of compute; both with its number.
   template <class Before, class Behind>
-  void layer(const std::vector<Segment>& segments, double exchange_left, const Before& before, const Behind& behind) {
+  void layer(const std::vector<Segment>& segments, double exchange_left, const Before& before, const Behind& behind,
+             bool writing = false) {
     const int shifted = begun(plan::Stream::context);
     for (std::size_t i = 0; i < segments.size(); ++i) {
       const Segment& s = segments[i];
@@ -48,7 +49,7 @@ class PassWriter {
             if (pending(stream)) wait(stream, begun(stream) - 1);
           pending_ = {};
           if (s.shifts > 0) wait(plan::Stream::context, shifted + s.shifts - 1);
-          compute(s.seconds, s.host, s.reads_input);
+          compute(writing ? s.writing : s.seconds, s.host, s.reads_input);
           behind(i);
           break;
         case Segment::Kind::tensor: meet(plan::Stream::tensor, s, s.seconds, message_host_); break;

@@ -19,13 +19,13 @@ namespace {
 using plan::Move;
 using Kind = Move::Kind;
 
-struct Message {
+struct StageMessage {
   Ticks sent = -1, wanted = -1;  ///< when sender and receiver are ready; negative: not yet
   Ticks begin = 0, end = -1;
 };
 
-struct Rank {
-  explicit Rank(const RankClock::Overlaps& overlaps) : clock(overlaps) {}
+struct RunningRank {
+  explicit RunningRank(const RankClock::Overlaps& overlaps) : clock(overlaps) {}
   std::vector<Move> moves;
   std::size_t next = 0;
   std::size_t step = 0;  ///< how much of the next pass has run
@@ -49,7 +49,7 @@ std::vector<Move> whole_moves(const plan::PlanSpec& spec, int stage, std::int64_
   return out;
 }
 
-std::vector<std::vector<Move>> programs(const plan::PlanSpec& spec, std::int64_t micro_batches) {
+std::vector<std::vector<Move>> moves_of_all(const plan::PlanSpec& spec, std::int64_t micro_batches) {
   if (spec.virtual_stages > 1 || spec.splits_backward()) return plan::moves_of(spec, micro_batches);
   std::vector<std::vector<Move>> out;
   for (int stage = 0; stage < spec.pipeline; ++stage) out.push_back(whole_moves(spec, stage, micro_batches));
@@ -145,9 +145,9 @@ class PassEffects {
   std::unordered_map<const PassProgram*, Passes> passes_;
 };
 
-class Run {
+class PipelineRun {
  public:
-  Run(const PipelineTimes& times, const plan::PlanSpec& spec, std::int64_t micro_batches, PassEffects& memo)
+  PipelineRun(const PipelineTimes& times, const plan::PlanSpec& spec, std::int64_t micro_batches, PassEffects& memo)
       : memo_(memo),
         times_(times),
         spec_(spec),
@@ -155,8 +155,8 @@ class Run {
         micro_batches_(micro_batches),
         messages_(static_cast<std::size_t>(2 * spec.pipeline * spec.virtual_stages * micro_batches)) {
     ranks_.reserve(times.stages.size());
-    for (std::vector<Move>& moves : programs(spec, micro_batches)) {
-      Rank& rank = ranks_.emplace_back(times.overlaps);
+    for (std::vector<Move>& moves : moves_of_all(spec, micro_batches)) {
+      RunningRank& rank = ranks_.emplace_back(times.overlaps);
       rank.clock.run(times.stages[ranks_.size() - 1].begin);
       rank.first.assign(static_cast<std::size_t>(spec.virtual_stages), true);
       rank.backward.assign(static_cast<std::size_t>(spec.virtual_stages), 0);
@@ -177,7 +177,7 @@ class Run {
       moved |= std::exchange(settled_, false);
     }
     PipelineResult result;
-    for (Rank& rank : ranks_) {
+    for (RunningRank& rank : ranks_) {
       ENSURE(rank.next == rank.moves.size() && rank.sends.empty(), "a pipeline stopped at {} of {}", rank.next,
              rank.moves.size());
       const Ticks passed = std::max(rank.clock.state.device, rank.send_free);
@@ -194,9 +194,9 @@ class Run {
   }
 
  private:
-  Rank& rank(int stage) { return ranks_[static_cast<std::size_t>(stage)]; }
+  RunningRank& rank(int stage) { return ranks_[static_cast<std::size_t>(stage)]; }
   /// How many passes such as this one are left, if it adds to gradients; else null.
-  static std::int64_t* left_of(Rank& rank, const Move& move) {
+  static std::int64_t* left_of(RunningRank& rank, const Move& move) {
     const auto chunk = static_cast<std::size_t>(move.chunk);
     return move.kind == Kind::backward  ? &rank.backward[chunk]
            : move.kind == Kind::weights ? &rank.weights[chunk]
@@ -217,7 +217,7 @@ class Run {
   }
 
   bool advance(int stage) {
-    Rank& me = rank(stage);
+    RunningRank& me = rank(stage);
     if (me.next == me.moves.size()) return settle(stage);
     const Move& move = me.moves[me.next];
     switch (move.kind) {
@@ -250,20 +250,20 @@ class Run {
 
   /// When the messages whose memory this pass frees or takes were received; nothing if not known yet.
   std::optional<Ticks> freed(int stage, const Move& move) {
-    const Rank& me = rank(stage);
+    const RunningRank& me = rank(stage);
     if (!splits_) {
       if (!me.sends.empty()) return std::nullopt;
       return me.send_free;
     }
     const bool forward = move.kind == Kind::backward;  // it frees the activations that were sent
     if (move.kind == Kind::forward || !spec_.sends(stage, move.chunk, forward)) return 0;
-    const Message& message = messages_[sent(forward, stage, move)];
+    const StageMessage& message = messages_[sent(forward, stage, move)];
     if (message.end < 0) return std::nullopt;
     return message.end;
   }
 
   /// A waiting rank receives all messages that are sent to it.
-  void attend(Rank& me, Ticks from) {
+  void attend(RunningRank& me, Ticks from) {
     for (const std::size_t id : me.receives)
       if (messages_[id].wanted < 0) messages_[id].wanted = from, settled_ = true;
   }
@@ -271,7 +271,7 @@ class Run {
   const PassProgram& program_of(int stage, const Move& move) {
     const ChunkPrograms& chunk =
         (*times_.stages[static_cast<std::size_t>(stage)].chunks)[static_cast<std::size_t>(move.chunk)];
-    Rank& me = rank(stage);
+    RunningRank& me = rank(stage);
     const auto unless_empty = [](const PassProgram& special, const PassProgram& usual) -> const PassProgram& {
       return special.steps.empty() ? usual : special;
     };
@@ -285,13 +285,13 @@ class Run {
   }
 
   bool pass(int stage, const Move& move) {
-    Rank& me = rank(stage);
+    RunningRank& me = rank(stage);
     settle(stage);
     const PassProgram& program = program_of(stage, move);
     const bool forward = move.kind == Kind::forward;
     if (me.step == 0) {
       const std::optional<Ticks> free = freed(stage, move);
-      const Message* input = input_of(stage, move);
+      const StageMessage* input = input_of(stage, move);
       const bool known = free && (!input || input->end >= 0);
       // A rank whose receives are posted does nothing that others see before its pass ends.
       if (!known && times_.overlaps[static_cast<std::size_t>(plan::Stream::pipeline_recv)]) return false;
@@ -320,7 +320,7 @@ class Run {
     (forward ? me.late_forward : me.late_backward) += me.clock.waits.late - late;
     return passed && end_of_pass(me, move);
   }
-  bool end_of_pass(Rank& me, const Move& move) {
+  bool end_of_pass(RunningRank& me, const Move& move) {
     me.step = 0;
     me.first[static_cast<std::size_t>(move.chunk)] = false;
     if (std::int64_t* left = left_of(me, move)) --*left;
@@ -329,7 +329,7 @@ class Run {
 
   /// As far as what the pass waits for is known; false: not to its end. `waited`: when it first had to wait.
   bool go_on(int stage, const Move& move, const PassProgram& program, Ticks& waited) {
-    Rank& me = rank(stage);
+    RunningRank& me = rank(stage);
     const bool receives = input_of(stage, move) != nullptr;
     const std::size_t input = receives ? program.input : program.steps.size();
     for (const std::size_t stop : {std::min(program.freed, input), std::max(program.freed, input)}) {
@@ -340,7 +340,7 @@ class Run {
     run(me, program, program.steps.size(), waited);
     return true;
   }
-  void run(Rank& me, const PassProgram& program, std::size_t end, Ticks& waited) {
+  void run(RunningRank& me, const PassProgram& program, std::size_t end, Ticks& waited) {
     me.clock.run(std::span(program.steps).subspan(me.step, end - me.step));
     me.step = end;
     if (me.clock.waited < 0) return;
@@ -349,21 +349,21 @@ class Run {
   }
 
   bool frees(int stage, const Move& move) {
-    Rank& me = rank(stage);
+    RunningRank& me = rank(stage);
     const std::optional<Ticks> free = freed(stage, move);
     if (!free) attend(me, me.clock.state.device);
     if (free) me.clock.hold(*free);
     return free.has_value();
   }
   /// The message that a pass reads; null: none.
-  const Message* input_of(int stage, const Move& move) {
+  const StageMessage* input_of(int stage, const Move& move) {
     const bool forward = move.kind == Kind::forward;
     if (move.kind == Kind::weights || !spec_.receives(stage, move.chunk, forward)) return nullptr;
     return &messages_[taken(forward, stage, move)];
   }
   bool arrives(int stage, const Move& move) {
-    Rank& me = rank(stage);
-    const Message& message = *input_of(stage, move);
+    RunningRank& me = rank(stage);
+    const StageMessage& message = *input_of(stage, move);
     if (message.end < 0) {
       attend(me, me.clock.state.device);
       return false;
@@ -376,7 +376,7 @@ class Run {
 
   /// Completes the transfers of this stage's next sends if their receivers are ready.
   bool settle(int stage) {
-    Rank& me = rank(stage);
+    RunningRank& me = rank(stage);
     bool moved = false;
     while (!me.sends.empty()) {
       const std::size_t id = me.sends.front();
@@ -384,8 +384,8 @@ class Run {
       const auto place =
           static_cast<int>(static_cast<std::int64_t>(id) / micro_batches_) % (spec_.pipeline * spec_.virtual_stages);
       const int to = spec_.stage_at(place + (forward ? 1 : -1));
-      Rank& other = rank(to);
-      Message& message = messages_[id];
+      RunningRank& other = rank(to);
+      StageMessage& message = messages_[id];
       if (other.receives.empty() || other.receives.front() != id || message.wanted < 0) break;
       message.begin = std::max({message.sent, message.wanted, me.send_free, other.receive_free});
       message.end = message.begin + hops_[static_cast<std::size_t>(splits_   ? std::min(stage, to)
@@ -404,9 +404,9 @@ class Run {
   const plan::PlanSpec& spec_;
   bool splits_;
   std::int64_t micro_batches_;
-  std::vector<Message> messages_;
+  std::vector<StageMessage> messages_;
   std::vector<Ticks> hops_;
-  std::vector<Rank> ranks_;
+  std::vector<RunningRank> ranks_;
   bool settled_ = false;  ///< a transfer has completed since the last round
 };
 
@@ -430,9 +430,10 @@ PipelineResult pipeline(const PipelineTimes& times, const plan::PlanSpec& spec, 
   // A host's lead over one stage's device takes a while to settle.
   constexpr std::int64_t kSettled = 16;
   const std::int64_t filled = stages == 1 ? kSettled : (spec.splits_backward() ? 6 : 4) * stages;
-  if (micro_batches <= filled || spec.order == plan::Order::custom) return Run(times, spec, micro_batches, memo).run();
-  PipelineResult result = Run(times, spec, filled, memo).run();
-  const PipelineResult before = Run(times, spec, filled - stages, memo).run();
+  if (micro_batches <= filled || spec.order == plan::Order::custom)
+    return PipelineRun(times, spec, micro_batches, memo).run();
+  PipelineResult result = PipelineRun(times, spec, filled, memo).run();
+  const PipelineResult before = PipelineRun(times, spec, filled - stages, memo).run();
   extrapolate(result, before, static_cast<double>(micro_batches - filled) / static_cast<double>(stages));
   return result;
 }

@@ -11,16 +11,16 @@
 
 namespace orrery::sim {
 
-namespace {
-
-std::string lower(std::string text) {
+std::string small_letters(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
   return text;
 }
 
+namespace {
+
 std::string letters_of(const std::string& text) {
   std::string out;
-  for (const char c : lower(text))
+  for (const char c : small_letters(text))
     if (std::isalnum(static_cast<unsigned char>(c)) != 0) out += c;
   return out;
 }
@@ -28,7 +28,7 @@ std::string letters_of(const std::string& text) {
 /// Splits text into words of letters, digits and underscores.
 std::vector<std::string> words_of(const std::string& text) {
   std::vector<std::string> out(1);
-  for (const char c : lower(text)) {
+  for (const char c : small_letters(text)) {
     if (std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_')
       out.back() += c;
     else if (!out.back().empty())
@@ -44,7 +44,7 @@ bool has_word(const std::string& text, const char* word) {
 }
 
 bool says(const std::string& text, const char* part) {
-  return lower(text).find(part) != std::string::npos;
+  return small_letters(text).find(part) != std::string::npos;
 }
 
 /// What a framework's own recipe for a model does, for rows that do not say.

@@ -10,6 +10,9 @@
 
 namespace orrery::sim {
 
+/// Words of rows are compared in small letters.
+[[nodiscard]] std::string small_letters(std::string text);
+
 /// The catalogue's model that a row's `model` names: the letters and digits of one name begin with those of the other,
 /// and layers, width, heads and experts match the row. Nothing if there is none, or if it cannot be planned.
 [[nodiscard]] const models::Model* model_meant(const Setup& setup, const std::vector<models::Model>& catalogue);

@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <iterator>
 #include <tuple>
@@ -41,11 +40,6 @@ constexpr Family kFamilies[] = {
     {"bert", "bert", "", kBertVocab},
     {"llama", "llama", "", kLlamaVocab},
 };
-
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
-  return text;
-}
 
 bool cuts_vocabulary(const cost::Stack& stack) {
   return cost::number_of(stack, "stack.cuts_vocabulary", 0) != 0;
@@ -186,7 +180,7 @@ double moment_bytes(const std::string& optimizer) {
 /// Of "FlashAttention-2", "flash-attn 3", "cuDNN": 3 is the best known, which later ones and cuDNN's count as; 0: none.
 double attention_generation(const std::string& kernel) {
   constexpr double kBest = 3;
-  if (lower(kernel).find("cudnn") != std::string::npos) return kBest;
+  if (small_letters(kernel).find("cudnn") != std::string::npos) return kBest;
   const auto digit = std::find_if(kernel.begin(), kernel.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
   return digit == kernel.end() ? 0 : std::min(kBest, static_cast<double>(*digit - '0'));
 }
@@ -310,7 +304,7 @@ std::string release_of(const std::string& framework) {
 /// Megatron-LM of its year before Megatron-Core; its AutoModel runs neither. Sharding of JAX's is called FSDP, too, but
 /// XLA does it.
 std::string software_of(const Setup& s) {
-  const std::string words = lower(s.stack + " " + s.framework);
+  const std::string words = small_letters(s.stack + " " + s.framework);
   const auto says = [&](const char* word) { return words.find(word) != std::string::npos; };
   const std::pair<const char*, const char*> kSoftware[] = {
       {"megatron-core", "megatron-core"}, {"megatron-lm", "megatron"}, {"torchtitan", "torchtitan"},
@@ -333,7 +327,7 @@ const char* interaction_of(const Setup& s) {
 }  // namespace
 
 bool is_compiled(const Setup& s) {
-  const std::string words = lower(s.stack + " " + s.framework);
+  const std::string words = small_letters(s.stack + " " + s.framework);
   constexpr const char* kCompilers[] = {"jax", "xla", "compile", "maxtext", "pax"};
   return std::any_of(std::begin(kCompilers), std::end(kCompilers),
                      [&](const char* word) { return words.find(word) != std::string::npos; });
@@ -531,7 +525,7 @@ Result<Subject> Translator::translate(const Setup& given) {
     spec.flash = false;
     notes.push_back("FlashAttention and cuDNN's kernels are of 16 bits and fewer: attention is not fused");
   }
-  spec.overlap_gradients = stack->overlap_gradients || lower(s.overlap).find("gradient") != std::string::npos;
+  spec.overlap_gradients = stack->overlap_gradients || small_letters(s.overlap).find("gradient") != std::string::npos;
   spec.zero_stage = spec.data > 1 ? zero_stage_of(s) : 0;
   spec.zero_group = zero_group_of(s, spec, (*cluster)->devices_per_node, notes);
   spec.recompute = s.recompute == "full"        ? plan::Recompute::full

@@ -99,12 +99,8 @@ std::int64_t padded(std::int64_t elements, int shards) {
 
 }  // namespace
 
-std::vector<std::int64_t> elements_of(const LayerCosts& layer, const plan::PlanSpec& spec) {
-  std::vector<std::int64_t> out;
-  for (const LayerBucket of : kLayerBuckets)
-    if (layer.elements_of(of) > 0)
-      out.push_back(padded(layer.elements_of(of), spec.shards_of(of == LayerBucket::experts)));
-  return out;
+std::int64_t padded_elements(const LayerCosts& layer, LayerBucket bucket, const plan::PlanSpec& spec) {
+  return padded(layer.elements_of(bucket), spec.shards_of(bucket == LayerBucket::experts));
 }
 
 HostUpdate host_update(const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec,

@@ -29,8 +29,8 @@ namespace orrery::cost {
 /// Bytes offloaded by all layers of a chunk except the `staying` blocks at its top.
 [[nodiscard]] double leaving_bytes(const std::vector<LayerRun>& layers, std::int64_t staying);
 
-/// Elements of each bucket that a layer uses.
-[[nodiscard]] std::vector<std::int64_t> elements_of(const LayerCosts& layer, const plan::PlanSpec& spec);
+/// Elements of a bucket that a layer uses, as the bucket holds them; 0: it uses none.
+[[nodiscard]] std::int64_t padded_elements(const LayerCosts& layer, LayerBucket bucket, const plan::PlanSpec& spec);
 
 /// The end of a step whose optimizer runs on the host: seconds of the updates including waits for copies, and the time
 /// that gradients on the host add to their reduction. `reduce`: seconds of each bucket's messages.

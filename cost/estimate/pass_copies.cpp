@@ -81,8 +81,10 @@ void PassCopies::behind_layer(std::size_t run) {
   const bool completes = pass_ == (around_.spec.splits_backward() ? Pass::weights : Pass::backward);
   if (!completes) return;
   const models::DType dtype = plan::gradient_dtype(around_.spec.precision);
-  for (const std::int64_t elements : elements_of(layer(run), around_.spec))
-    leave(run, copy(Stream::to_host, static_cast<double>(elements * models::size_of(dtype)), true));
+  for (const LayerBucket bucket : kLayerBuckets) {
+    const std::int64_t elements = padded_elements(layer(run), bucket, around_.spec);
+    if (elements > 0) leave(run, copy(Stream::to_host, static_cast<double>(elements * models::size_of(dtype)), true));
+  }
 }
 
 void PassCopies::add_on_host(std::size_t run, std::int64_t elements, int reduced) {
@@ -142,20 +144,31 @@ int PassCopies::come(std::int64_t elements) {
   return out_.begin(Stream::from_host, copy(Stream::from_host, bytes));
 }
 
+// Each bucket for the first segment that reads it; none that the pass does not read.
 void PassCopies::fetch_parameters(std::size_t run) {
   const LayerCosts& c = layer(run);
-  if (pass_ == Pass::backward && !c.backward_reads_parameters) return;
-  const bool again = pass_ == Pass::backward && c.recomputation == plan::Recompute::full;
-  for (const std::int64_t elements : elements_of(c, around_.spec))
-    waits_.push_back({run, again ? Part::again : Part::own, 0, Stream::from_host, come(elements)});
+  const bool full = c.recomputation == plan::Recompute::full;
+  const std::vector<Segment>& own = pass_ == Pass::forward ? c.forward.segments : c.backward.segments;
+  const std::vector<Segment> none;
+  const std::vector<Segment>& again = pass_ == Pass::forward ? none : (full ? c.recompute : c.experts_again).segments;
+  for (const LayerBucket bucket : kLayerBuckets) {
+    const auto reads = [bucket](const Segment& s) { return s.reads_parameters[static_cast<std::size_t>(bucket)]; };
+    const auto in_again = std::ranges::find_if(again, reads), in_own = std::ranges::find_if(own, reads);
+    if (c.elements_of(bucket) == 0 || (in_again == again.end() && in_own == own.end())) continue;
+    const bool first = in_again != again.end();
+    const auto segment = static_cast<std::size_t>(first ? in_again - again.begin() : in_own - own.begin());
+    waits_.push_back({run, first ? Part::again : Part::own, segment, Stream::from_host,
+                      come(padded_elements(c, bucket, around_.spec))});
+  }
 }
 
 void PassCopies::fetch_shards(std::size_t run) {
   if (!parameters_ || zero_of(around_.spec) < 3 || run >= layers_.size()) return;
   const LayerCosts& c = layer(run);
   if (pass_ == Pass::backward && !c.backward_reads_parameters) return;
-  for (const std::int64_t elements : elements_of(c, around_.spec))
-    shards_[run].push_back(come(elements / around_.spec.shards()));
+  for (const LayerBucket bucket : kLayerBuckets)
+    if (c.elements_of(bucket) > 0)
+      shards_[run].push_back(come(padded_elements(c, bucket, around_.spec) / around_.spec.shards()));
 }
 
 void PassCopies::await_shard(std::size_t run) {

@@ -105,12 +105,12 @@ void PassCopies::release(std::size_t run) {
 // that is also ahead of what this layer leaves.
 void PassCopies::release_ahead(std::size_t run) {
   if (run == 0) return;
-  const bool forward = pass_ == Pass::forward;
-  const auto& segments = forward ? layer(run).forward.segments : layer(run).backward.segments;
-  const bool last = run + 1 == layers_.size();
-  const bool between = !last && (zero_of(around_.spec) > 0 && !forward && zero_of(around_.spec) >= 2);
+  const bool forward = pass_ == Pass::forward, last = run + 1 == layers_.size();
+  const std::vector<Segment>& segments = (forward ? layer(run).forward : layer(run).backward).segments;
+  const int zero = zero_of(around_.spec);
   const bool message = !segments.empty() && segments.back().kind != Segment::Kind::compute;
-  if (last || !(between || message || (zero_of(around_.spec) == 3 && run + 2 < layers_.size()))) release(run - 1);
+  const bool gather = zero == 3 && run + 2 < layers_.size(), reduction = zero >= 2 && !forward;
+  if (last || !(message || gather || reduction)) release(run - 1);
 }
 
 void PassCopies::fetch(std::size_t run) {

@@ -142,6 +142,7 @@ class ChunkPasses {
       if (i + 1 < layers_.size())
         next = gather(out, copies, i + 1, layers_[i + 1], {&layers_[i + 1]->forward.segments});
       const Segments& segments = layers_[i]->forward.segments;
+      const std::size_t end = last_compute(segments);
       Gathered begun = first_of_step ? (*around_.begun)[i] : kNothing;
       bool first = true;
       const auto before = [&](std::size_t s) {
@@ -152,8 +153,7 @@ class ChunkPasses {
         }
         if (segments[s].reads_input && std::exchange(waits, false)) program.input = out.size();
       };
-      out.layer(segments, around_.exchange_left, before,
-                [&](std::size_t s) { copies.behind(i, s, s == last_compute(segments)); });
+      out.layer(segments, around_.exchange_left, before, [&](std::size_t s) { copies.behind(i, s, s == end); });
       gathered = next;
     }
     return finish(std::move(program), out, waits || layers_.front()->kind == models::LayerKind::embedding);

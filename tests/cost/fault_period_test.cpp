@@ -52,7 +52,7 @@ TEST(FaultPeriod, IsWhatARunStepByStepMeasures) {
   std::mt19937_64 random(1);
   std::uniform_real_distribution<double> jitter(-0.5, 0.5);
   for (const Machine& m : machines) {
-    SCOPED_TRACE(testing::Message() << m.step << " s a step, a checkpoint every " << m.every);
+    SCOPED_TRACE(::testing::Message() << m.step << " s a step, a checkpoint every " << m.every);
     const double cycle = static_cast<double>(m.every) * m.step + m.copy + m.commit;
     double steps = 0;
     constexpr int kFaults = 20'000;

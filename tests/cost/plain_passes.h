@@ -23,7 +23,11 @@ struct PassTimes {
   double forward = 0, backward = 0, weights = 0, prelude = 0;
 };
 inline ChunkPrograms chunk_of(const PassTimes& t) {
-  return {.forward = pass_of(t.forward), .backward = pass_of(t.backward, t.prelude), .weights = pass_of(t.weights)};
+  ChunkPrograms chunk;
+  chunk.forward = pass_of(t.forward);
+  chunk.backward = pass_of(t.backward, t.prelude);
+  chunk.weights = pass_of(t.weights);
+  return chunk;
 }
 
 /// By stage, as many equal chunks as there are virtual stages.

@@ -38,7 +38,9 @@ Breakdown breakdown_of(const std::vector<StageTimes>& stages, const PipelineResu
   }
   b.overhead = overhead;
   const double used = b.forward + b.recompute + b.backward + b.optimizer + b.exposed() + b.overhead;
-  const double waiting = std::max(0.0, step_time - used);
+  // Passes are whole picoseconds: what is a billionth of the step is rounding.
+  constexpr double kRounding = 1e-9;
+  const double left = step_time - used, waiting = left > kRounding * step_time ? left : 0;
   b.imbalance = imbalance_of(waiting, work, most);
   b.bubble = waiting - b.imbalance;
   return b;

@@ -51,6 +51,10 @@ class ChunkPasses {
     if (splits) out.weights = weights(false);
     if (early) out.last_backward = backward(true);
     if (early && splits) out.last_weights = weights(true);
+    const RankClock::Overlaps overlaps = overlaps_of(around_.pricing);
+    for (PassProgram* pass :
+         {&out.forward, &out.backward, &out.weights, &out.first, &out.last_backward, &out.last_weights})
+      summarise(*pass, overlaps);
     return out;
   }
 

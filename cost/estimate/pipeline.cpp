@@ -2,6 +2,7 @@
 #include "cost/estimate/pipeline.h"
 
 #include <algorithm>
+#include <array>
 #include <deque>
 #include <limits>
 #include <optional>
@@ -24,11 +25,15 @@ struct StageMessage {
   Ticks begin = 0, end = -1;
 };
 
+constexpr std::size_t kNobody = ~std::size_t{0};
+
 struct RunningRank {
   explicit RunningRank(const RankClock::Overlaps& overlaps) : clock(overlaps) {}
   std::vector<Move> moves;
   std::size_t next = 0;
-  std::size_t step = 0;  ///< how much of the next pass has run
+  std::size_t step = 0;             ///< how much of the next pass has run
+  bool stopped = false;             ///< what that step waits for has come
+  std::size_t waits_for = kNobody;  ///< the message that has to come before anything moves
   RankClock clock;
   Ticks send_free = 0, receive_free = 0;
   std::deque<std::size_t> sends, receives;  ///< messages in flight, in order
@@ -40,11 +45,14 @@ struct RunningRank {
 /// Where messages stand inside the passes: a receive ahead of one, a send behind it.
 std::vector<Move> whole_moves(const plan::PlanSpec& spec, int stage, std::int64_t micro_batches) {
   std::vector<Move> out;
+  out.reserve(static_cast<std::size_t>(6 * micro_batches));
+  const std::array<bool, 2> receives = {spec.receives(stage, 0, false), spec.receives(stage, 0, true)};
+  const std::array<bool, 2> sends = {spec.sends(stage, 0, false), spec.sends(stage, 0, true)};
   for (const plan::Turn& turn : plan::turns(spec.order, stage, spec.pipeline, micro_batches)) {
     const auto add = [&](Kind kind) { out.push_back({kind, turn.micro_batch, 0}); };
-    if (spec.receives(stage, 0, turn.forward)) add(turn.forward ? Kind::receive_activation : Kind::receive_gradient);
+    if (receives[turn.forward]) add(turn.forward ? Kind::receive_activation : Kind::receive_gradient);
     add(turn.forward ? Kind::forward : Kind::backward);
-    if (spec.sends(stage, 0, turn.forward)) add(turn.forward ? Kind::send_activation : Kind::send_gradient);
+    if (sends[turn.forward]) add(turn.forward ? Kind::send_activation : Kind::send_gradient);
   }
   return out;
 }
@@ -152,6 +160,7 @@ class PipelineRun {
         times_(times),
         spec_(spec),
         splits_(spec.splits_backward()),
+        posts_(times.overlaps[static_cast<std::size_t>(plan::Stream::pipeline_recv)]),
         micro_batches_(micro_batches),
         messages_(static_cast<std::size_t>(2 * spec.pipeline * spec.virtual_stages * micro_batches)) {
     ranks_.reserve(times.stages.size());
@@ -166,13 +175,28 @@ class PipelineRun {
       rank.moves = std::move(moves);
     }
     for (const double hop : times.hop) hops_.push_back(ticks(hop));
+    for (int stage = 0; stage < spec.pipeline; ++stage)
+      for (int c = 0; c < spec.virtual_stages; ++c) {
+        Chunk& chunk = chunks_.emplace_back();
+        chunk.place = spec.place_of(stage, c);
+        for (const bool forward : {false, true}) {
+          chunk.sends[forward] = spec.sends(stage, c, forward);
+          chunk.receives[forward] = spec.receives(stage, c, forward);
+        }
+      }
+    for (const bool forward : {false, true})
+      for (int place = 0; place < spec.pipeline * spec.virtual_stages; ++place)
+        to_[forward].push_back(spec.stage_at(place + (forward ? 1 : -1)));
   }
 
   PipelineResult run() {
     bool moved = true;
     while (moved) {
       moved = false;
+      // Activations travel down the stages, gradients up.
       for (int s = 0; s < spec_.pipeline; ++s)
+        while (advance(s)) moved = true;
+      for (int s = spec_.pipeline; s-- > 0;)
         while (advance(s)) moved = true;
       moved |= std::exchange(settled_, false);
     }
@@ -194,6 +218,14 @@ class PipelineRun {
   }
 
  private:
+  /// What of a rank's chunk the plan says.
+  struct Chunk {
+    int place = 0;
+    std::array<bool, 2> sends = {}, receives = {};  ///< backward, forward
+  };
+  [[nodiscard]] const Chunk& chunk_of(int stage, const Move& move) const {
+    return chunks_[static_cast<std::size_t>(stage * spec_.virtual_stages + move.chunk)];
+  }
   RunningRank& rank(int stage) { return ranks_[static_cast<std::size_t>(stage)]; }
   /// How many passes such as this one are left, if it adds to gradients; else null.
   static std::int64_t* left_of(RunningRank& rank, const Move& move) {
@@ -209,16 +241,21 @@ class PipelineRun {
                                     micro_batch);
   }
   std::size_t sent(bool forward, int stage, const Move& move) const {
-    return number(forward, spec_.place_of(stage, move.chunk), move.micro_batch);
+    return number(forward, chunk_of(stage, move).place, move.micro_batch);
   }
   /// The message that a pass of this chunk takes: from the previous virtual stage, or, in backward, from the next.
   std::size_t taken(bool forward, int stage, const Move& move) const {
-    return number(forward, spec_.place_of(stage, move.chunk) + (forward ? -1 : 1), move.micro_batch);
+    return number(forward, chunk_of(stage, move).place + (forward ? -1 : 1), move.micro_batch);
   }
 
   bool advance(int stage) {
     RunningRank& me = rank(stage);
     if (me.next == me.moves.size()) return settle(stage);
+    if (me.waits_for != kNobody) {
+      if (!me.sends.empty()) settle(stage);
+      if (messages_[me.waits_for].end < 0) return false;
+      me.waits_for = kNobody;
+    }
     const Move& move = me.moves[me.next];
     switch (move.kind) {
       case Kind::send_activation:
@@ -233,8 +270,7 @@ class PipelineRun {
       case Kind::receive_activation:
       case Kind::receive_gradient: {
         const std::size_t id = taken(move.kind == Kind::receive_activation, stage, move);
-        if (times_.overlaps[static_cast<std::size_t>(plan::Stream::pipeline_recv)])
-          messages_[id].wanted = me.clock.state.device;
+        if (posts_) messages_[id].wanted = me.clock.state.device;
         me.receives.push_back(id);
         break;
       }
@@ -256,7 +292,7 @@ class PipelineRun {
       return me.send_free;
     }
     const bool forward = move.kind == Kind::backward;  // it frees the activations that were sent
-    if (move.kind == Kind::forward || !spec_.sends(stage, move.chunk, forward)) return 0;
+    if (move.kind == Kind::forward || !chunk_of(stage, move).sends[forward]) return 0;
     const StageMessage& message = messages_[sent(forward, stage, move)];
     if (message.end < 0) return std::nullopt;
     return message.end;
@@ -286,15 +322,19 @@ class PipelineRun {
 
   bool pass(int stage, const Move& move) {
     RunningRank& me = rank(stage);
-    settle(stage);
+    if (!me.sends.empty()) settle(stage);
     const PassProgram& program = program_of(stage, move);
+    if (!program.parts.empty()) return by_parts(stage, move, program) && end_of_pass(me, move);
     const bool forward = move.kind == Kind::forward;
     if (me.step == 0) {
       const std::optional<Ticks> free = freed(stage, move);
       const StageMessage* input = input_of(stage, move);
       const bool known = free && (!input || input->end >= 0);
       // A rank whose receives are posted does nothing that others see before its pass ends.
-      if (!known && times_.overlaps[static_cast<std::size_t>(plan::Stream::pipeline_recv)]) return false;
+      if (!known && posts_) {
+        if (free) me.waits_for = static_cast<std::size_t>(input - messages_.data());
+        return false;
+      }
       if (known) {
         const auto really = [&] {
           PassEffects::Effect effect{{}, me.clock.waits};
@@ -322,6 +362,7 @@ class PipelineRun {
   }
   bool end_of_pass(RunningRank& me, const Move& move) {
     me.step = 0;
+    me.stopped = false;
     me.first[static_cast<std::size_t>(move.chunk)] = false;
     if (std::int64_t* left = left_of(me, move)) --*left;
     return true;
@@ -330,42 +371,66 @@ class PipelineRun {
   /// As far as what the pass waits for is known; false: not to its end. `waited`: when it first had to wait.
   bool go_on(int stage, const Move& move, const PassProgram& program, Ticks& waited) {
     RunningRank& me = rank(stage);
-    const bool receives = input_of(stage, move) != nullptr;
-    const std::size_t input = receives ? program.input : program.steps.size();
+    const StageMessage* message = input_of(stage, move);
+    const std::size_t input = message ? program.input : program.steps.size();
+    const auto frees_at = [&](std::size_t stop) { return stop != program.freed || frees(stage, move); };
+    const auto arrives_at = [&](std::size_t stop) { return !message || stop != input || arrives(me, *message); };
     for (const std::size_t stop : {std::min(program.freed, input), std::max(program.freed, input)}) {
-      if (stop > me.step) run(me, program, stop, waited);
-      if (stop == program.freed && me.step <= stop && !frees(stage, move)) return false;
-      if (receives && stop == input && me.step <= stop && !arrives(stage, move)) return false;
+      if (stop < me.step || (stop == me.step && me.stopped)) continue;
+      run(me, program, stop, waited);
+      if (!frees_at(stop) || !arrives_at(stop)) return false;
+      me.stopped = true;
     }
     run(me, program, program.steps.size(), waited);
     return true;
   }
   void run(RunningRank& me, const PassProgram& program, std::size_t end, Ticks& waited) {
     me.clock.run(std::span(program.steps).subspan(me.step, end - me.step));
+    me.stopped = me.stopped && end == me.step;
     me.step = end;
     if (me.clock.waited < 0) return;
     attend(me, me.clock.waited);
     if (waited == PassEffects::kNone) waited = me.clock.waited;
   }
 
+  /// The same for a pass whose parts can be taken at once, as far as the host is ahead.
+  bool by_parts(int stage, const Move& move, const PassProgram& program) {
+    RunningRank& me = rank(stage);
+    const StageMessage* input = input_of(stage, move);
+    for (; me.step < program.parts.size(); ++me.step) {
+      const PassPart& part = program.parts[me.step];
+      if (part.begin == program.freed && !frees(stage, move)) return false;
+      if (input && part.begin == program.input && !arrives(me, *input)) return false;
+      if (!me.clock.leap(part)) {
+        const Ticks late = me.clock.waits.late;
+        me.clock.run(std::span(program.steps).subspan(part.begin, part.end - part.begin));
+        (move.kind == Kind::forward ? me.late_forward : me.late_backward) += me.clock.waits.late - late;
+      }
+      if (!posts_ && me.clock.waited >= 0) attend(me, me.clock.waited);
+    }
+    return true;
+  }
+
   bool frees(int stage, const Move& move) {
     RunningRank& me = rank(stage);
     const std::optional<Ticks> free = freed(stage, move);
-    if (!free) attend(me, me.clock.state.device);
+    if (!free) {
+      attend(me, me.clock.state.device);
+      me.waits_for = splits_ ? sent(move.kind == Kind::backward, stage, move) : me.sends.back();
+    }
     if (free) me.clock.hold(*free);
     return free.has_value();
   }
   /// The message that a pass reads; null: none.
   const StageMessage* input_of(int stage, const Move& move) {
     const bool forward = move.kind == Kind::forward;
-    if (move.kind == Kind::weights || !spec_.receives(stage, move.chunk, forward)) return nullptr;
+    if (move.kind == Kind::weights || !chunk_of(stage, move).receives[forward]) return nullptr;
     return &messages_[taken(forward, stage, move)];
   }
-  bool arrives(int stage, const Move& move) {
-    RunningRank& me = rank(stage);
-    const StageMessage& message = *input_of(stage, move);
+  bool arrives(RunningRank& me, const StageMessage& message) {
     if (message.end < 0) {
       attend(me, me.clock.state.device);
+      me.waits_for = static_cast<std::size_t>(&message - messages_.data());
       return false;
     }
     me.clock.arrive(message.end);
@@ -383,7 +448,7 @@ class PipelineRun {
       const bool forward = id < messages_.size() / 2;
       const auto place =
           static_cast<int>(static_cast<std::int64_t>(id) / micro_batches_) % (spec_.pipeline * spec_.virtual_stages);
-      const int to = spec_.stage_at(place + (forward ? 1 : -1));
+      const int to = to_[forward][static_cast<std::size_t>(place)];
       RunningRank& other = rank(to);
       StageMessage& message = messages_[id];
       if (other.receives.empty() || other.receives.front() != id || message.wanted < 0) break;
@@ -403,9 +468,12 @@ class PipelineRun {
   const PipelineTimes& times_;
   const plan::PlanSpec& spec_;
   bool splits_;
+  bool posts_;  ///< receives move from the moment at which they are posted
   std::int64_t micro_batches_;
   std::vector<StageMessage> messages_;
   std::vector<Ticks> hops_;
+  std::vector<Chunk> chunks_;                ///< by stage
+  std::array<std::vector<int>, 2> to_ = {};  ///< by direction and place: the stage that takes its message
   std::vector<RunningRank> ranks_;
   bool settled_ = false;  ///< a transfer has completed since the last round
 };

@@ -14,41 +14,41 @@ void RankClock::run(std::span<const PassStep> steps) {
     switch (step.kind) {
       case PassStep::Kind::compute: compute(step); break;
       case PassStep::Kind::begin: {
-        Lane& l = lane(s);
+        Count& l = counts_[s];
+        if (!last_) last_.reset(new Last);  // not cleared: it is large
         if (step.reads_input) after_ = std::max(after_, arrived_);
         ENSURE(l.begun - l.started < kMost, "over {} messages wait on stream {}", kMost, s);
-        l.after[l.begun % kMost] = after_;
-        l.end[l.begun++ % kMost] = step.time;
+        last_->after[s][l.begun % kMost] = after_;
+        last_->end[s][l.begun++ % kMost] = step.time;
         state.host += step.host;
         if (overlaps_[s]) start(s, state.device);
         after_ = 0;
         if (step.frees) l.needed = l.begun, awaited_ |= 1U << s;
         break;
       }
-      case PassStep::Kind::after: after_ = std::max(after_, end_of(s, lane(s).begun - step.back)); break;
+      case PassStep::Kind::after: after_ = std::max(after_, end_of(s, counts_[s].begun - step.back)); break;
       case PassStep::Kind::wait:
-        lane(s).needed = std::max(lane(s).needed, lane(s).begun + 1 - step.back);
+        counts_[s].needed = std::max(counts_[s].needed, counts_[s].begun + 1 - step.back);
         awaited_ |= 1U << s;
         break;
     }
   }
   // Whoever runs next waits for what is awaited.
   for (std::size_t s = 0; awaited_ != 0; ++s, awaited_ >>= 1)
-    if (awaited_ & 1U) state.held = std::max(state.held, end_of(s, lane(s).needed - 1));
+    if (awaited_ & 1U) state.held = std::max(state.held, end_of(s, counts_[s].needed - 1));
 }
 
 void RankClock::start(std::size_t stream, Ticks ready) {
-  Lane& l = lane(stream);
-  const std::size_t message = l.started++ % kMost;
-  Ticks& end = l.end[message];
-  end += std::max({ready, state.free[stream], l.after[message]});
+  const std::size_t message = counts_[stream].started++ % kMost;
+  Ticks& end = last_->end[stream][message];
+  end += std::max({ready, state.free[stream], last_->after[stream][message]});
   state.free[stream] = end;
 }
 
 // Messages that do not move by themselves start when one of them is needed.
 Ticks RankClock::end_of(std::size_t stream, std::size_t message) {
-  while (lane(stream).started <= message) start(stream, state.device);
-  return lane(stream).end[message % kMost];
+  while (counts_[stream].started <= message) start(stream, state.device);
+  return last_->end[stream][message % kMost];
 }
 
 void RankClock::wait(Ticks end) {
@@ -64,7 +64,7 @@ void RankClock::compute(const PassStep& step) {
   std::size_t last = plan::kStreams;
   for (std::size_t s = 0; awaited_ != 0; ++s, awaited_ >>= 1) {
     if (!(awaited_ & 1U)) continue;
-    const Ticks end = end_of(s, lane(s).needed - 1);
+    const Ticks end = end_of(s, counts_[s].needed - 1);
     wait(end);
     if (end > begin) begin = end, last = s;
   }
@@ -80,21 +80,105 @@ void RankClock::compute(const PassStep& step) {
   state.device = begin + length;
 }
 
+bool RankClock::leap(const PassPart& part) {
+  const Ticks free = std::max(state.device, state.held);
+  Ticks begin = free, behind = state.host + part.host_before;
+  if (part.reads_input && arrived_ >= 0) {
+    begin = std::max(begin, arrived_);
+    behind = std::max(behind, arrived_);
+  }
+  if (state.host - begin > part.slack || behind - begin > part.slack_behind) return false;
+  waited = -1;
+  wait(state.held);
+  if (part.reads_input && arrived_ >= 0) wait(std::exchange(arrived_, -1));
+  if (part.known >= 0) {
+    if (waited < 0) waited = begin + part.waited;
+    state.known = std::max(state.known, begin + part.known);
+  }
+  state.host = behind + part.host - part.host_before;
+  state.device = begin + part.device;
+  for (const plan::Stream stream : {plan::Stream::tensor, plan::Stream::context, plan::Stream::exchange})
+    waits.exposed[static_cast<std::size_t>(stream)] += part.exposed[static_cast<std::size_t>(stream)];
+  return true;
+}
+
 bool RankClock::plain() const {
   return awaited_ == 0 && after_ == 0 &&
-         std::all_of(lanes_.begin(), lanes_.end(), [](const Lane& l) { return l.started == l.begun; });
+         std::all_of(counts_.begin(), counts_.end(), [](const Count& l) { return l.started == l.begun; });
 }
 
 Ticks RankClock::finish(plan::Stream stream) {
   const auto s = static_cast<std::size_t>(stream);
-  if (lane(s).started < lane(s).begun) end_of(s, lane(s).begun - 1);
+  if (counts_[s].started < counts_[s].begun) end_of(s, counts_[s].begun - 1);
   return state.free[s];
 }
 
 Ticks RankClock::settle() {
   Ticks end = std::max(state.device, state.held);
-  for (std::size_t s = 0; s < lanes_.size(); ++s) end = std::max(end, finish(static_cast<plan::Stream>(s)));
+  for (std::size_t s = 0; s < counts_.size(); ++s) end = std::max(end, finish(static_cast<plan::Stream>(s)));
   return end;
+}
+
+namespace {
+
+constexpr Ticks kAhead = -(Ticks{1} << 60);  // of a host
+
+/// Whether a message that the steps wait for began among them, on a stream that layers wait for within a pass.
+bool keeps_to_itself(std::span<const PassStep> steps) {
+  std::array<std::size_t, plan::kStreams> begun{};
+  for (const PassStep& step : steps) {
+    const auto s = static_cast<std::size_t>(step.stream);
+    const bool of_layers = step.stream == plan::Stream::tensor || step.stream == plan::Stream::context ||
+                           step.stream == plan::Stream::exchange || step.stream == plan::Stream::compute;
+    if (!of_layers || step.frees) return false;
+    if (step.kind == PassStep::Kind::begin) ++begun[s];
+    const bool refers = step.kind == PassStep::Kind::wait || step.kind == PassStep::Kind::after;
+    if (refers && step.back > begun[s]) return false;
+  }
+  return true;
+}
+
+/// False: its messages outlast it.
+bool summarise(PassPart& part, std::span<const PassStep> all, const RankClock::Overlaps& overlaps) {
+  const std::span<const PassStep> steps = all.subspan(part.begin, part.end - part.begin);
+  if (!keeps_to_itself(steps)) return false;
+  RankClock whole(overlaps);
+  whole.state.host = kAhead;
+  whole.run(steps);
+  if (!whole.plain() || whole.state.held > whole.state.device || whole.settle() > whole.state.device) return false;
+  part.device = whole.state.device;
+  part.exposed = whole.waits.exposed;
+  part.waited = whole.waited;
+  part.known = whole.waited < 0 ? -1 : whole.state.known;
+  part.slack = part.slack_behind = -kAhead;
+  RankClock clock(overlaps);
+  clock.state.host = kAhead;
+  bool met = false;  // the host has waited for the input
+  for (const PassStep& step : steps) {
+    part.reads_input = part.reads_input || step.reads_input;
+    if (step.kind == PassStep::Kind::compute && step.reads_input && !std::exchange(met, true))
+      part.host_before = part.host, part.slack_behind = -kAhead;
+    clock.run({&step, 1});
+    part.host += step.host;
+    if (step.kind != PassStep::Kind::compute) continue;
+    part.slack = std::min(part.slack, clock.state.device - part.host);
+    part.slack_behind = std::min(part.slack_behind, clock.state.device - part.host + part.host_before);
+  }
+  return clock.state.device == part.device;
+}
+
+}  // namespace
+
+void summarise(PassProgram& pass, const RankClock::Overlaps& overlaps) {
+  std::size_t begin = 0;
+  for (const std::size_t end :
+       {std::min(pass.input, pass.freed), std::max(pass.input, pass.freed), pass.steps.size()}) {
+    if (end <= begin) continue;
+    PassPart part{begin, end};
+    if (!summarise(part, pass.steps, overlaps)) return pass.parts.clear();
+    pass.parts.push_back(part);
+    begin = end;
+  }
 }
 
 }  // namespace orrery::cost

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -40,11 +41,24 @@ struct PassStep {
   Ticks host = 0;            ///< to issue it
 };
 
+/// A run of steps whose messages are all its own, taken together: what it does to a clock whose host is ahead.
+struct PassPart {
+  std::size_t begin = 0, end = 0;  ///< steps
+  Ticks device = 0;                ///< from the begin of the first to the end of the last one
+  Ticks host = 0;                  ///< to issue them
+  Ticks slack = 0;                 ///< how far behind its begin the host may be without prolonging it
+  bool reads_input = false;
+  Ticks host_before = 0, slack_behind = 0;  ///< the same up to where the host waits for the input, and from there on
+  Ticks waited = -1, known = -1;            ///< its first wait for a message, and the end of the last one; -1: none
+  std::array<Ticks, plan::kStreams> exposed = {};
+};
+
 /// A pass over one micro-batch of a chunk of layers.
 struct PassProgram {
   std::vector<PassStep> steps;
   std::size_t input = 0;  ///< the first step that waits for what another stage sends; their number: none does
   std::size_t freed = 0;  ///< the first step that waits until what the chunk has sent has arrived
+  std::vector<PassPart> parts = {};  ///< up to input and freed and from there on; none if its messages outlast them
 };
 
 struct ChunkPrograms {
@@ -92,6 +106,8 @@ class RankClock {
   /// When what the pass reads of another stage has arrived: its first step that reads it waits, and at the first that
   /// computes with it the host.
   void arrive(Ticks time) { arrived_ = time; }
+  /// The same at once, if the host does not prolong it; false: nothing has been done.
+  [[nodiscard]] bool leap(const PassPart& part);
   /// No compute before this time; no exposed wait.
   void hold(Ticks until) { state.held = std::max(state.held, until); }
   /// Whether all messages so far have started and nothing is awaited: `state` then says all.
@@ -102,22 +118,27 @@ class RankClock {
   Ticks settle();
 
  private:
-  struct Lane {
+  struct Count {
     std::size_t begun = 0, started = 0, needed = 0;
-    /// Of the last messages; of one that has not started: its length, and until when it waits for another one.
-    std::array<Ticks, kMost> end, after;
+  };
+  /// Of the last messages, by stream; of one that has not started: its length, and until when it waits for another one.
+  struct Last {
+    std::array<std::array<Ticks, kMost>, plan::kStreams> end, after;
   };
   Ticks end_of(std::size_t stream, std::size_t message);
   void start(std::size_t stream, Ticks ready);
   void compute(const PassStep& step);
   void wait(Ticks end);
-  [[nodiscard]] Lane& lane(std::size_t stream) { return lanes_[stream]; }
 
   Overlaps overlaps_;
-  std::array<Lane, plan::kStreams> lanes_;
-  std::uint32_t awaited_ = 0;  ///< streams whose messages the next compute step waits for
-  Ticks after_ = 0;            ///< the next message begins no earlier
+  std::array<Count, plan::kStreams> counts_;
+  std::unique_ptr<Last> last_;  ///< made with the first message
+  std::uint32_t awaited_ = 0;   ///< streams whose messages the next compute step waits for
+  Ticks after_ = 0;             ///< the next message begins no earlier
   Ticks arrived_ = -1;
 };
+
+/// Divides a pass into parts, if it can be.
+void summarise(PassProgram& pass, const RankClock::Overlaps& overlaps);
 
 }  // namespace orrery::cost

@@ -10,23 +10,28 @@
 
 namespace orrery::cost::testing {
 
-/// `prelude`: seconds that run before the pass reads what another stage sends.
-inline PassProgram pass_of(double length, double prelude = 0) {
+/// `prelude`: seconds that run before the pass reads what another stage sends. `splits`: only its end frees what the
+/// stage has sent.
+inline PassProgram pass_of(double length, double prelude, bool splits) {
   PassProgram pass;
   if (prelude > 0) pass.steps.push_back({.time = ticks(prelude)});
   pass.input = pass.steps.size();
   pass.steps.push_back({.reads_input = true, .time = ticks(length - prelude)});
+  if (splits) {
+    pass.freed = pass.steps.size();
+    pass.steps.push_back({});
+  }
   return pass;
 }
 
 struct PassTimes {
   double forward = 0, backward = 0, weights = 0, prelude = 0;
 };
-inline ChunkPrograms chunk_of(const PassTimes& t) {
+inline ChunkPrograms chunk_of(const PassTimes& t, bool splits) {
   ChunkPrograms chunk;
-  chunk.forward = pass_of(t.forward);
-  chunk.backward = pass_of(t.backward, t.prelude);
-  chunk.weights = pass_of(t.weights);
+  chunk.forward = pass_of(t.forward, 0, false);
+  chunk.backward = pass_of(t.backward, t.prelude, splits);
+  chunk.weights = pass_of(t.weights, 0, splits);
   return chunk;
 }
 
@@ -46,8 +51,9 @@ struct PlainPipeline {
     PipelineTimes times;
     times.overlaps.fill(overlaps);
     for (const PassTimes& one : stages)
-      times.stages.push_back(
-          {std::make_shared<const std::vector<ChunkPrograms>>(static_cast<std::size_t>(chunks), chunk_of(one)), {}});
+      times.stages.push_back({std::make_shared<const std::vector<ChunkPrograms>>(static_cast<std::size_t>(chunks),
+                                                                                 chunk_of(one, spec.splits_backward())),
+                              {}});
     times.hop.assign(stages.size(), hop);
     return pipeline(times, spec, micro_batches);
   }

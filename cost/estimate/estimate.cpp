@@ -176,7 +176,8 @@ ChunkPrograms Estimator::Memo::programs(StageTimes& t, const plan::Plan& plan, i
   }
   around.exchange_left = exchange_left(*pricing, sent, busy + recompute);
   for (int c = 0; c < spec.virtual_stages; ++c) around.embeds = around.embeds || spec.begins(stage, c);
-  around.staying = staying_blocks(spec, stage, chunk, head, plan.micro_batches());
+  if (spec.offload.activations == plan::Space::host)
+    around.staying = staying_blocks(spec, stage, chunk, head, plan.micro_batches());
   if (!begun.steps.empty()) {
     around.begun = &begun.of[static_cast<std::size_t>(chunk)];
     around.gathers = static_cast<int>(begun.steps.size());

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <deque>
 #include <limits>
 #include <optional>
 #include <span>
@@ -23,9 +22,30 @@ using Kind = Move::Kind;
 struct StageMessage {
   Ticks sent = -1, wanted = -1;  ///< when sender and receiver are ready; negative: not yet
   Ticks begin = 0, end = -1;
+  int to = -1;    ///< the stage that takes it
+  Ticks hop = 0;  ///< how long it travels
 };
 
 constexpr std::size_t kNobody = ~std::size_t{0};
+
+/// Numbers of messages, first in, first out; few at a time.
+class Queue {
+ public:
+  [[nodiscard]] bool empty() const { return first_ == all_.size(); }
+  [[nodiscard]] std::size_t front() const { return all_[first_]; }
+  [[nodiscard]] std::size_t back() const { return all_.back(); }
+  void push_back(std::size_t message) {
+    if (empty()) all_.clear(), first_ = 0;
+    all_.push_back(message);
+  }
+  void pop_front() { ++first_; }
+  [[nodiscard]] auto begin() const { return all_.begin() + static_cast<std::ptrdiff_t>(first_); }
+  [[nodiscard]] auto end() const { return all_.end(); }
+
+ private:
+  std::vector<std::size_t> all_;
+  std::size_t first_ = 0;
+};
 
 struct RunningRank {
   explicit RunningRank(const RankClock::Overlaps& overlaps) : clock(overlaps) {}
@@ -36,7 +56,7 @@ struct RunningRank {
   std::size_t waits_for = kNobody;  ///< the message that has to come before anything moves
   RankClock clock;
   Ticks send_free = 0, receive_free = 0;
-  std::deque<std::size_t> sends, receives;  ///< messages in flight, in order
+  Queue sends, receives;  ///< messages in flight, in order
   Ticks transfer = 0, late_forward = 0, late_backward = 0;
   std::vector<std::int64_t> backward, weights;  ///< by chunk: passes that are left
   std::vector<bool> first;                      ///< by chunk: none of its passes has run
@@ -264,6 +284,7 @@ class PipelineRun {
         // What is sent may be the result of a message.
         messages_[id].sent = std::max(
             {me.clock.state.device, me.clock.finish(plan::Stream::tensor), me.clock.finish(plan::Stream::exchange)});
+        route(stage, move, messages_[id]);
         me.sends.push_back(id);
         break;
       }
@@ -282,6 +303,14 @@ class PipelineRun {
     }
     ++me.next;
     return true;
+  }
+
+  /// Where a message goes, and how long it takes.
+  void route(int stage, const Move& move, StageMessage& message) const {
+    const bool forward = move.kind == Kind::send_activation;
+    message.to = to_[forward][static_cast<std::size_t>(chunk_of(stage, move).place)];
+    const int hop = splits_ ? std::min(stage, message.to) : forward ? stage : message.to;
+    message.hop = hops_[static_cast<std::size_t>(hop)];
   }
 
   /// When the messages whose memory this pass frees or takes were received; nothing if not known yet.
@@ -445,17 +474,11 @@ class PipelineRun {
     bool moved = false;
     while (!me.sends.empty()) {
       const std::size_t id = me.sends.front();
-      const bool forward = id < messages_.size() / 2;
-      const auto place =
-          static_cast<int>(static_cast<std::int64_t>(id) / micro_batches_) % (spec_.pipeline * spec_.virtual_stages);
-      const int to = to_[forward][static_cast<std::size_t>(place)];
-      RunningRank& other = rank(to);
       StageMessage& message = messages_[id];
+      RunningRank& other = rank(message.to);
       if (other.receives.empty() || other.receives.front() != id || message.wanted < 0) break;
       message.begin = std::max({message.sent, message.wanted, me.send_free, other.receive_free});
-      message.end = message.begin + hops_[static_cast<std::size_t>(splits_   ? std::min(stage, to)
-                                                                   : forward ? stage
-                                                                             : to)];
+      message.end = message.begin + message.hop;
       me.send_free = other.receive_free = message.end;
       me.sends.pop_front();
       other.receives.pop_front();
@@ -497,7 +520,8 @@ PipelineResult pipeline(const PipelineTimes& times, const plan::PlanSpec& spec, 
   PassEffects memo(times.overlaps);
   // A host's lead over one stage's device takes a while to settle.
   constexpr std::int64_t kSettled = 16;
-  const std::int64_t filled = stages == 1 ? kSettled : (spec.splits_backward() ? 6 : 4) * stages;
+  const int periods = spec.splits_backward() ? 6 : spec.virtual_stages > 1 ? 4 : 3;
+  const std::int64_t filled = stages == 1 ? kSettled : periods * stages;
   if (micro_batches <= filled || spec.order == plan::Order::custom)
     return PipelineRun(times, spec, micro_batches, memo).run();
   PipelineResult result = PipelineRun(times, spec, filled, memo).run();

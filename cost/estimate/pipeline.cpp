@@ -54,8 +54,10 @@ struct RunningRank {
   std::size_t step = 0;             ///< how much of the next pass has run
   bool stopped = false;             ///< what that step waits for has come
   std::size_t waits_for = kNobody;  ///< the message that has to come before anything moves
+  bool attends = false;             ///< it has begun to wait for that message
   RankClock clock;
   Ticks send_free = 0, receive_free = 0;
+  Ticks send_hop = 0;     ///< how long the last message that was sent travelled
   Queue sends, receives;  ///< messages in flight, in order
   Ticks transfer = 0, late_forward = 0, late_backward = 0;
   std::vector<std::int64_t> backward, weights;  ///< by chunk: passes that are left
@@ -219,6 +221,7 @@ class PipelineRun {
       for (int s = spec_.pipeline; s-- > 0;)
         while (advance(s)) moved = true;
       moved |= std::exchange(settled_, false);
+      if (!moved && !posts_) moved = attend_first();
     }
     PipelineResult result;
     for (RunningRank& rank : ranks_) {
@@ -275,6 +278,7 @@ class PipelineRun {
       if (!me.sends.empty()) settle(stage);
       if (messages_[me.waits_for].end < 0) return false;
       me.waits_for = kNobody;
+      me.attends = false;
     }
     const Move& move = me.moves[me.next];
     switch (move.kind) {
@@ -327,6 +331,18 @@ class PipelineRun {
     return message.end;
   }
 
+  /// No rank can go on: the one that has come first begins to wait. All others are later, so what it waits for cannot
+  /// have come before. False: all wait already.
+  bool attend_first() {
+    RunningRank* first = nullptr;
+    for (RunningRank& rank : ranks_)
+      if (rank.waits_for != kNobody && !rank.attends && (!first || rank.clock.state.device < first->clock.state.device))
+        first = &rank;
+    if (!first) return false;
+    first->attends = true;
+    attend(*first, first->clock.state.device);
+    return true;
+  }
   /// A waiting rank receives all messages that are sent to it.
   void attend(RunningRank& me, Ticks from) {
     for (const std::size_t id : me.receives)
@@ -444,11 +460,14 @@ class PipelineRun {
     RunningRank& me = rank(stage);
     const std::optional<Ticks> free = freed(stage, move);
     if (!free) {
-      attend(me, me.clock.state.device);
       me.waits_for = splits_ ? sent(move.kind == Kind::backward, stage, move) : me.sends.back();
+      return false;
     }
-    if (free) me.clock.hold(*free);
-    return free.has_value();
+    // The last part of this wait is the message's way, not a bubble.
+    const Ticks hop = splits_ ? messages_[sent(move.kind == Kind::backward, stage, move)].hop : me.send_hop;
+    me.transfer += std::clamp<Ticks>(*free - std::max(me.clock.state.device, me.clock.state.held), 0, hop);
+    me.clock.hold(*free);
+    return true;
   }
   /// The message that a pass reads; null: none.
   const StageMessage* input_of(int stage, const Move& move) {
@@ -458,7 +477,6 @@ class PipelineRun {
   }
   bool arrives(RunningRank& me, const StageMessage& message) {
     if (message.end < 0) {
-      attend(me, me.clock.state.device);
       me.waits_for = static_cast<std::size_t>(&message - messages_.data());
       return false;
     }
@@ -480,6 +498,7 @@ class PipelineRun {
       message.begin = std::max({message.sent, message.wanted, me.send_free, other.receive_free});
       message.end = message.begin + message.hop;
       me.send_free = other.receive_free = message.end;
+      me.send_hop = message.hop;
       me.sends.pop_front();
       other.receives.pop_front();
       moved = settled_ = true;

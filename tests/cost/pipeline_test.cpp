@@ -39,7 +39,7 @@ TEST(Pipeline, OfUnevenStagesRunsAtTheSlowest) {
 }
 
 TEST(Pipeline, ExtrapolatesAsLongReplaysGo) {
-  // 4p micro-batches are run, more are extrapolated: the seam shows in no difference.
+  // 3p micro-batches are run, more are extrapolated: the seam shows in no difference.
   const PlainPipeline p{.stages = {{1, 2}, {1.5, 2.5}, {1.25, 2.75}}, .hop = 0.25};
   const double period = (p.makespan(12) - p.makespan(9)) / 3;
   for (std::int64_t m = 12; m < 30; m += 3) EXPECT_NEAR(p.makespan(m + 3) - p.makespan(m), 3 * period, 1e-9);

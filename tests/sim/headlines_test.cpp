@@ -64,8 +64,8 @@ TEST(Headlines, MinutesSumStepsOfSeveralRuns) {
 }
 
 TEST(Headlines, ABubbleIsNearItsFormula) {
-  // Seven of 64 + 7 turns; embedding and head make the ends a little slower than the rest (a replay waits 0.136).
-  EXPECT_NEAR(*result("quantity: bubble, runs: [staged], order: gpipe").predicted, 7.0 / 71, 0.042);
+  // Seven of 64 + 7 turns; embedding and head make the ends a little slower than the rest.
+  EXPECT_NEAR(*result("quantity: bubble, runs: [staged], order: gpipe").predicted, 7.0 / 71, 0.04);
   EXPECT_DOUBLE_EQ(*result("quantity: bubble, runs: [eight]").predicted, 0);
 }
 

@@ -14,10 +14,9 @@ namespace orrery::sim {
 namespace {
 
 /// How far the closed form may be from the replay, as a fraction of it.
-constexpr double kTime = 0.06, kMemory = 0.02;
-/// The same where the host is the slower of host and device: within a pass it falls behind and catches up, which a sum
-/// does not see.
-constexpr double kHostTime = 0.10;
+constexpr double kTime = 0.02, kMemory = 0.02;
+/// The same where messages of different kinds meet on links, or a slow host decides which goes first.
+constexpr double kHostTime = 0.04;
 
 struct Space {
   const char* name;
@@ -151,13 +150,12 @@ INSTANTIATE_TEST_SUITE_P(
         Space{"experts run again over nodes in chunks, each copy by itself", "qwen3-30b-a3b", "hgx-h100-1024", 64,
               "megatron-core", 16, 256, 4096, models::DType::bf16, 1, true, chunks_over_nodes, 0.01, 0.25,
               plan::OptimizerKind::adamw, nullptr, {"stack.recomputes_experts", "stack.graphed"}},
-        // Every pass is the host's: when it may go on the closed form says late: 18.2 %.
         Space{"a mixture over nodes in chunks that the host issues too slowly", "qwen3-30b-a3b", "hgx-h100-1024", 64,
-              "megatron-core", 16, 256, 4096, models::DType::bf16, 1, true, chunks_over_nodes, 0.19, 0.03,
+              "megatron-core", 16, 256, 4096, models::DType::bf16, 1, true, chunks_over_nodes, 0.01, 0.03,
               plan::OptimizerKind::adamw, nullptr, {"stack.exchange_two_hop"}},
-        // Exchanges of tokens and gathers of ZeRO 3 share the NICs: 23.7 %.
+        // Exchanges of tokens and gathers of ZeRO 3 share the NICs: 2.9 %.
         Space{"experts that tensor ranks divide over nodes, with ZeRO", "qwen3-30b-a3b", "hgx-h100-1024", 64,
-              "megatron-core", 8, 256, 4096, models::DType::bf16, 1, true, divided_over_nodes, 0.25, 0.08,
+              "megatron-core", 8, 256, 4096, models::DType::bf16, 1, true, divided_over_nodes, kHostTime, 0.08,
               plan::OptimizerKind::adamw, nullptr, {"stack.exchange_two_hop"}},
         Space{"gathers of fp8 rows, and of parameters beside the next step, on 64 H100", "llama2-7b", "hgx-h100-1024", 64,
               "megatron-core", 16, 256, 4096, models::DType::fp8, 31, true,
@@ -174,7 +172,8 @@ INSTANTIATE_TEST_SUITE_P(
               [](plan::Bounds& b) { b.sequence_parallel = {true}, b.virtual_stages = {1}; }, kHostTime},
         Space{"LAMB in bf16 on 8 A100", "gpt2-124m", "dgx-a100", 0, "orrery-cuda", 0, 64, 1024, models::DType::bf16, 19,
               true, nullptr, kTime, kMemory, plan::OptimizerKind::lamb},
-        Space{"GPT-2 on 8 A100", "gpt2-124m", "dgx-a100", 0, "orrery-cuda", 0, 64, 1024, models::DType::bf16, 13},
+        Space{"GPT-2 on 8 A100", "gpt2-124m", "dgx-a100", 0, "orrery-cuda", 0, 64, 1024, models::DType::bf16, 13,
+              true, nullptr, kHostTime},
         // Large pieces of one recomputed layer leave a hole in the scratch of sequence-parallel plans: 4.6 %.
         Space{"Llama-2 on 16 H100", "llama2-7b", "hgx-h100-1024", 16, "megatron-lm", 8, 64, 4096, models::DType::bf16,
               37, true, nullptr, kTime, 0.05},
@@ -184,13 +183,11 @@ INSTANTIATE_TEST_SUITE_P(
         Space{"selective recomputation on 8 A100", "gpt2-124m", "dgx-a100", 0, "megatron-lm", 0, 64, 1024,
               models::DType::bf16, 5, false,
               [](plan::Bounds& b) { b.recompute = {plan::Recompute::selective}, b.virtual_stages = {1}; }, kHostTime},
-        // ZeRO 2 reduces with every micro-batch, of which small ones are issued too slowly: 10.5 %.
         Space{"context parallelism on 8 A100", "gpt2-124m", "dgx-a100", 0, "megatron-lm", 0, 64, 1024,
               models::DType::bf16, 3, true,
               [](plan::Bounds& b) {
                 b.context = {2, 4}, b.virtual_stages = {1}, b.recompute = {plan::Recompute::none};
-              },
-              0.11},
+              }},
         Space{"context parallelism over nodes", "llama2-7b", "hgx-h100-1024", 32, "megatron-lm", 8, 32, 8192,
               models::DType::bf16, 3, true,
               // ZeRO-3 would gather through the NICs while the ring passes: the replay shares them, a sum does not.
@@ -206,20 +203,18 @@ INSTANTIATE_TEST_SUITE_P(
                 b.pipeline = {2, 4, 8}, b.zero_stage = {0, 1};
                 b.order = {plan::Order::zb_h1, plan::Order::zb_h2, plan::Order::zb_v, plan::Order::dualpipe_v};
               }, kHostTime},
-        // Transfers move while a rank waits; which of the two ways of a folded pipeline goes first, the sum guesses:
-        // 10.5 %.
+        // Transfers move while a rank waits: which rank waits first decides what moves.
         Space{"zero bubble on 8 CPU ranks", "tiny-gpt", "localhost-8", 0, "orrery-cpu", 16, 32, 32, models::DType::fp32,
               1, true,
               [](plan::Bounds& b) {
                 b.pipeline = {2, 4, 8}, b.zero_stage = {0, 1};
                 b.order = {plan::Order::zb_h1, plan::Order::zb_h2, plan::Order::zb_v};
-              }, 0.11},
-        // The same, in the passes between which the other way of the pipeline is waited for: 10.6 %.
+              }},
         Space{"DualPipeV on 8 CPU ranks", "tiny-gpt", "localhost-8", 0, "orrery-cpu", 16, 32, 32, models::DType::fp32, 1,
               true,
               [](plan::Bounds& b) {
                 b.pipeline = {2, 4, 8}, b.zero_stage = {0, 1}, b.order = {plan::Order::dualpipe_v};
-              }, 0.11},
+              }},
         Space{"gradients reduced within backward on 8 A100", "gpt2-124m", "dgx-a100", 0, "megatron-lm", 0, 64, 1024,
               models::DType::bf16, 3, true,
               [](plan::Bounds& b) {
@@ -261,19 +256,20 @@ INSTANTIATE_TEST_SUITE_P(
               true,
               [](plan::Bounds& b) {
                 b.pipeline = {2, 4}, b.zero_stage = {0, 1}, b.order = {plan::Order::dualpipe};
-              }, 0.11},
+              }},
+        // Each pass is clocked by itself: 8.9 % on GPUs, 2.2 % on CPU ranks.
         Space{"asynchronous on 8 A100", "gpt2-124m", "dgx-a100", 0, "megatron-lm", 16, 64, 1024, models::DType::bf16, 1,
               true,
               [](plan::Bounds& b) {
                 b.pipeline = {2, 4, 8}, b.zero_stage = {0, 1};
                 b.order = {plan::Order::pipedream, plan::Order::pipedream_vertical, plan::Order::pipedream_2bw};
-              }, kHostTime},
+              }, 0.1},
         Space{"asynchronous on 8 CPU ranks", "tiny-gpt", "localhost-8", 0, "orrery-cpu", 16, 32, 32, models::DType::fp32,
               1, true,
               [](plan::Bounds& b) {
                 b.pipeline = {2, 4, 8}, b.zero_stage = {0, 1};
                 b.order = {plan::Order::pipedream, plan::Order::pipedream_vertical, plan::Order::pipedream_2bw};
-              }},
+              }, kHostTime},
         Space{"interleaved on 8 A100", "gpt2-124m", "dgx-a100", 0, "megatron-lm", 24, 64, 1024, models::DType::bf16, 5,
               true, [](plan::Bounds& b) { b.pipeline = {2, 4, 8}, b.virtual_stages = {2, 3}; }, kHostTime},
         Space{"interleaved on 8 CPU ranks", "tiny-gpt", "localhost-8", 0, "orrery-cpu", 16, 32, 32,
@@ -299,25 +295,23 @@ INSTANTIATE_TEST_SUITE_P(
               [](plan::Bounds& b) {
                 b.offload.activations = {plan::Space::host}, b.pipeline = {1}, b.tensor = {1};
               }, kHostTime, 0.04},
-        // Small buffers leave holes beside gathered parameters: 6.7 %.
+        // Time 5.0 %. Small buffers leave holes beside gathered parameters: 6.7 %.
         Space{"activations on the host of 8 CPU ranks", "tiny-gpt", "localhost-8", 0, "orrery-cpu", 8, 16, 32,
               models::DType::fp32, 1, true,
               [](plan::Bounds& b) {
                 b.offload.activations = {plan::Space::host}, b.pipeline = {1}, b.tensor = {1, 2};
-              }, 0.12, 0.08},
+              }, 0.06, 0.08},
         Space{"gradients in 16 bits on 8 CPU ranks", "tiny-gpt", "localhost-8", 0, "orrery-cpu", 8, 16, 32,
               models::DType::fp32, 5, true,
               [](plan::Bounds& b) {
                 b.data = {2, 4, 8}, b.compression.gradients = {plan::GradientCompression::bf16};
               }},
-        // Within the passes the second part of a reduction waits for the first one's message, which the sum leaves out:
-        // up to 14.4 % in a pipeline that the host issues too slowly; PowerSGD, with three parts, 9.9 %.
         Space{"gradients in 16 bits on 8 A100", "gpt2-124m", "dgx-a100", 0, "megatron-lm", 0, 64, 1024,
               models::DType::bf16, 3, true,
               [](plan::Bounds& b) {
                 b.data = {2, 4, 8}, b.compression.gradients = {plan::GradientCompression::bf16};
                 b.order = {plan::Order::one_f_one_b}, b.overlap_gradients = true;
-              }, 0.15, 0.03},
+              }, kTime, 0.03},
         Space{"gradients in 16 bits by node on 32 V100", "gpt2-124m", "aws-p3dn", 32, "megatron-lm", 0, 128, 1024,
               models::DType::fp32, 1, true,
               [](plan::Bounds& b) {
@@ -332,13 +326,14 @@ INSTANTIATE_TEST_SUITE_P(
                 b.compression.group = {4, 8}, b.order = {plan::Order::one_f_one_b}, b.virtual_stages = {1};
                 b.overlap_gradients = false;
               }, kHostTime, 0.03},
+        // Direct links are unequal: 5.9 %.
         Space{"gradients in 16 bits by node and ZeRO 2 on 32 V100", "gpt2-124m", "aws-p3dn", 32, "megatron-lm", 0, 128,
               1024, models::DType::fp32, 1, true,
               [](plan::Bounds& b) {
                 b.data = {16, 32}, b.zero_stage = {2}, b.compression.gradients = {plan::GradientCompression::fp16};
                 b.compression.group = {4, 8}, b.order = {plan::Order::one_f_one_b}, b.virtual_stages = {1};
                 b.overlap_gradients = false;
-              }, kHostTime, 0.03},
+              }, 0.07, 0.03},
         Space{"PowerSGD that starts late on 8 CPU ranks", "tiny-gpt", "localhost-8", 0, "orrery-cpu", 8, 16, 32,
               models::DType::fp32, 3, true,
               [](plan::Bounds& b) {
@@ -365,7 +360,7 @@ INSTANTIATE_TEST_SUITE_P(
               [](plan::Bounds& b) {
                 b.data = {2, 4, 8}, b.zero_stage = {0, 1}, b.order = {plan::Order::one_f_one_b};
                 b.compression.gradients = {plan::GradientCompression::powersgd}, b.overlap_gradients = true;
-              }, 0.11},
+              }, kHostTime},
         // Interleaved chunks beside gathered parameters: 6.4 %.
         Space{"encoded activations on 8 CPU ranks", "tiny-gpt", "localhost-8", 0, "orrery-cpu", 8, 16, 32,
               models::DType::fp32, 7, true,

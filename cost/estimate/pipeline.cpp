@@ -419,7 +419,9 @@ class PipelineRun {
     const StageMessage* message = input_of(stage, move);
     const std::size_t input = message ? program.input : program.steps.size();
     const auto frees_at = [&](std::size_t stop) { return stop != program.freed || frees(stage, move); };
-    const auto arrives_at = [&](std::size_t stop) { return !message || stop != input || arrives(me, *message); };
+    const auto arrives_at = [&](std::size_t stop) {
+      return !message || stop != input || arrives(me, *message, sender_to(stage, move));
+    };
     for (const std::size_t stop : {std::min(program.freed, input), std::max(program.freed, input)}) {
       if (stop < me.step || (stop == me.step && me.stopped)) continue;
       run(me, program, stop, waited);
@@ -445,7 +447,7 @@ class PipelineRun {
     for (; me.step < program.parts.size(); ++me.step) {
       const PassPart& part = program.parts[me.step];
       if (part.begin == program.freed && !frees(stage, move)) return false;
-      if (input && part.begin == program.input && !arrives(me, *input)) return false;
+      if (input && part.begin == program.input && !arrives(me, *input, sender_to(stage, move))) return false;
       if (!me.clock.leap(part)) {
         const Ticks late = me.clock.waits.late;
         me.clock.run(std::span(program.steps).subspan(part.begin, part.end - part.begin));
@@ -461,6 +463,9 @@ class PipelineRun {
     const std::optional<Ticks> free = freed(stage, move);
     if (!free) {
       me.waits_for = splits_ ? sent(move.kind == Kind::backward, stage, move) : me.sends.back();
+      const StageMessage& message = messages_[me.waits_for];
+      const Ticks wanted = message.wanted < 0 ? rank(message.to).clock.state.device : message.wanted;
+      if (std::max(message.sent, wanted) >= me.clock.state.device) attend(me, me.clock.state.device);
       return false;
     }
     // The last part of this wait is the message's way, not a bubble.
@@ -469,14 +474,21 @@ class PipelineRun {
     me.clock.hold(*free);
     return true;
   }
+  /// The stage whose message a pass reads.
+  int sender_to(int stage, const Move& move) const {
+    return to_[move.kind != Kind::forward][static_cast<std::size_t>(chunk_of(stage, move).place)];
+  }
   /// The message that a pass reads; null: none.
   const StageMessage* input_of(int stage, const Move& move) {
     const bool forward = move.kind == Kind::forward;
     if (move.kind == Kind::weights || !chunk_of(stage, move).receives[forward]) return nullptr;
     return &messages_[taken(forward, stage, move)];
   }
-  bool arrives(RunningRank& me, const StageMessage& message) {
+  /// What is not known yet may have come long ago: the rank waits for certain only for what cannot.
+  bool arrives(RunningRank& me, const StageMessage& message, int sender) {
     if (message.end < 0) {
+      const Ticks sent = message.sent < 0 ? rank(sender).clock.state.device : message.sent;
+      if (message.wanted < 0 || sent >= me.clock.state.device) attend(me, me.clock.state.device);
       me.waits_for = static_cast<std::size_t>(&message - messages_.data());
       return false;
     }

@@ -15,6 +15,7 @@
 #include "cost/estimate/fold.h"
 #include "cost/estimate/layer_costs.h"
 #include "cost/estimate/layer_key.h"
+#include "cost/estimate/least_end.h"
 #include "cost/estimate/memory.h"
 #include "cost/estimate/offload.h"
 #include "cost/estimate/parameter_server.h"
@@ -67,7 +68,7 @@ struct Estimator::Memo {
   std::vector<StageTimes> all_times(const plan::Plan& plan);
   double hop(const plan::Plan& plan, int from, int to) const;
   SteadyStep steady(const plan::Plan& plan, const std::vector<StageTimes>& stages, const Agreements& agree);
-  PipelineResult run(const plan::Plan& plan, const std::vector<StageTimes>& stages);
+  PipelineTimes passes(const plan::Plan& plan, const std::vector<StageTimes>& stages) const;
   double op(const models::Op& o) const { return pricing->op_time(o).value; }
   double dispatch() const { return pricing->compute_time(plan::Step{}).value; }
   Lockstep lockstep(const plan::PlanSpec& spec) const { return {pricing, links.get(), spec.ranks_per_stage()}; }
@@ -340,8 +341,8 @@ SteadyStep Estimator::Memo::steady(const plan::Plan& plan, const std::vector<Sta
   return asynchronous_pipeline(times, plan.micro_batches());
 }
 
-/// Runs the passes of all stages in their order.
-PipelineResult Estimator::Memo::run(const plan::Plan& plan, const std::vector<StageTimes>& stages) {
+/// The passes of all stages, and what carries messages between them.
+PipelineTimes Estimator::Memo::passes(const plan::Plan& plan, const std::vector<StageTimes>& stages) const {
   PipelineTimes times;
   times.overlaps = overlaps_of(*pricing);
   const int last = plan.spec().pipeline - 1;
@@ -350,7 +351,7 @@ PipelineResult Estimator::Memo::run(const plan::Plan& plan, const std::vector<St
     if (last > 0 && (s < last || plan.spec().virtual_stages > 1))
       times.hop.push_back(hop(plan, s, s < last ? s + 1 : 0));
   }
-  return pipeline(times, plan.spec(), plan.micro_batches());
+  return times;
 }
 
 /// Times of every stage; copies those of the previous stage if both are alike.
@@ -384,11 +385,38 @@ Estimate Estimator::estimate(const plan::Plan& plan, MemoryQuestion question) {
   return e;
 }
 
+namespace {
+
+/// From when each stage has ended its passes, which mirrored stages then know of each other.
+double step_time(const plan::PlanSpec& spec, std::vector<double>& ends, const std::vector<StageTimes>& stages,
+                 const Agreements& agree, double overhead) {
+  const std::size_t last = stages.size() - 1;
+  if (spec.mirrors())  // the two that hold the same parameters reduce together
+    for (std::size_t s = 0; s <= last; ++s) ends[s] = ends[last - s] = std::max(ends[s], ends[last - s]);
+  std::vector<double> reduced;
+  for (std::size_t s = 0; s <= last; ++s) reduced.push_back(ends[s] + stages[s].reduce + stages[s].keep);
+  if (agree.embedding > 0) reduced[0] = reduced[last] = std::max(reduced[0], reduced[last]) + agree.embedding;
+  double normed = 0, updated = 0;
+  for (std::size_t s = 0; s <= last; ++s) normed = std::max(normed, reduced[s] + stages[s].norm);
+  normed += agree.norm;
+  for (const StageTimes& t : stages) updated = std::max(updated, normed + t.update + t.gather);
+  return updated + agree.loss + overhead;
+}
+
+}  // namespace
+
+double Estimator::least_time(const plan::Plan& plan) {
+  const plan::PlanSpec& spec = plan.spec();
+  if (spec.asynchronous() || spec.has_server()) return time(plan).step_time;
+  const std::vector<StageTimes> stages = memo_->all_times(plan);
+  std::vector<double> ends = least_end(memo_->passes(plan, stages), spec, plan.micro_batches());
+  return step_time(spec, ends, stages, memo_->agree(plan), memo_->pricing->step_overhead().value);
+}
+
 Estimate Estimator::time(const plan::Plan& plan) {
   Memo& memo = *memo_;
   std::vector<StageTimes> stages = memo.all_times(plan);
   Agreements agree = memo.agree(plan);
-  const std::size_t last = stages.size() - 1;
   Estimate e;
   const double overhead = memo.pricing->step_overhead().value;
   if (plan.spec().asynchronous() || plan.spec().has_server()) {
@@ -407,20 +435,8 @@ Estimate Estimator::time(const plan::Plan& plan) {
     e.bubble = e.breakdown.bubble + e.breakdown.imbalance;
     return e;
   }
-  PipelineResult passes = memo.run(plan, stages);
-  if (plan.spec().mirrors())  // the two that hold the same parameters reduce together
-    for (std::size_t s = 0; s <= last; ++s)
-      passes.end[s] = passes.end[last - s] = std::max(passes.end[s], passes.end[last - s]);
-
-  std::vector<double> reduced;
-  for (std::size_t s = 0; s <= last; ++s) reduced.push_back(passes.end[s] + stages[s].reduce + stages[s].keep);
-  if (agree.embedding > 0) reduced[0] = reduced[last] = std::max(reduced[0], reduced[last]) + agree.embedding;
-  double normed = 0, updated = 0;
-  for (std::size_t s = 0; s <= last; ++s) normed = std::max(normed, reduced[s] + stages[s].norm);
-  normed += agree.norm;
-  for (const StageTimes& t : stages) updated = std::max(updated, normed + t.update + t.gather);
-
-  e.step_time = updated + agree.loss + overhead;
+  PipelineResult passes = pipeline(memo.passes(plan, stages), plan.spec(), plan.micro_batches());
+  e.step_time = step_time(plan.spec(), passes.end, stages, agree, overhead);
   // Where the stages hold the model twice, each half of the micro-batches runs through one of a stage's two chunks.
   const double each = static_cast<double>(plan.micro_batches()) / (plan.spec().mirrors() ? 2 : 1);
   e.breakdown = breakdown_of(stages, passes, agree, each, e.step_time, overhead);

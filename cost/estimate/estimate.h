@@ -47,6 +47,9 @@ class Estimator {
   [[nodiscard]] Estimate estimate(const plan::Plan& plan, MemoryQuestion question = {});
   /// Omits memory, for trying many prices on one plan.
   [[nodiscard]] Estimate time(const plan::Plan& plan);
+  /// A lower bound of Estimate::step_time, seconds, without running the pipeline: a search need not time what cannot be
+  /// among its best.
+  [[nodiscard]] double least_time(const plan::Plan& plan);
   /// Bytes of the worst rank only: a search need not time plans that do not fit.
   [[nodiscard]] double memory_peak(const plan::Plan& plan, MemoryQuestion question = {});
   [[nodiscard]] StageMemory memory(const plan::Plan& plan, int stage, MemoryQuestion question = {});

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/ensure.h"
+#include "cost/estimate/least_end.h"
 #include "plan/schedule/orders.h"
 
 namespace orrery::cost {
@@ -558,6 +559,8 @@ PipelineResult pipeline(const PipelineTimes& times, const plan::PlanSpec& spec, 
   PipelineResult result = PipelineRun(times, spec, filled, memo).run();
   const PipelineResult before = PipelineRun(times, spec, filled - stages, memo).run();
   extrapolate(result, before, static_cast<double>(micro_batches - filled) / static_cast<double>(stages));
+  const std::vector<double> least = least_end(times, spec, micro_batches);
+  for (std::size_t s = 0; s < least.size(); ++s) result.end[s] = std::max(result.end[s], least[s]);
   return result;
 }
 

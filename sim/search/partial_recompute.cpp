@@ -17,14 +17,17 @@ std::int64_t most_blocks(const plan::Plan& plan) {
 
 }  // namespace
 
+plan::PlanSpec with_recomputed(plan::PlanSpec spec, std::int64_t blocks) {
+  spec.recompute = blocks > 0 ? plan::Recompute::full : plan::Recompute::none;
+  spec.recompute_layers = blocks > 0 ? blocks : -1;
+  return spec;
+}
+
 std::optional<plan::Plan> fewest_recomputed(cost::Estimator& estimator, const plan::Plan& full,
                                             std::shared_ptr<const models::Model> model,
                                             std::shared_ptr<const clusters::Cluster> cluster, double capacity) {
   const auto with = [&](std::int64_t blocks) -> std::optional<plan::Plan> {
-    plan::PlanSpec spec = full.spec();
-    spec.recompute = blocks > 0 ? plan::Recompute::full : plan::Recompute::none;
-    spec.recompute_layers = blocks > 0 ? blocks : -1;
-    auto made = plan::make_plan(model, cluster, std::move(spec));
+    auto made = plan::make_plan(model, cluster, with_recomputed(full.spec(), blocks));
     if (!made || estimator.memory_peak(*made) > capacity) return std::nullopt;
     return std::move(*made);
   };

@@ -12,6 +12,9 @@ namespace orrery::sim {
 /// forward pass, at most a third of the step, and its messages.
 inline constexpr double kLeastOfFull = 0.7;
 
+/// The plan that recomputes so many of each stage's blocks.
+[[nodiscard]] plan::PlanSpec with_recomputed(plan::PlanSpec spec, std::int64_t blocks);
+
 /// From a plan that recomputes every block: the same with the fewest blocks per stage (`recompute_layers`), counted
 /// from its first, that needs at most `capacity` bytes; none if it fits without any, or only with all.
 [[nodiscard]] std::optional<plan::Plan> fewest_recomputed(cost::Estimator& estimator, const plan::Plan& full,

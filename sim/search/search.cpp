@@ -54,6 +54,15 @@ double objective_of_estimate(const cost::Estimate& e, plan::Objective objective,
   return e.step_time;  // on one cluster, dollars are proportional to seconds
 }
 
+/// A lower bound of that, for a plan that needs `memory` bytes.
+double least_objective(cost::Estimator& estimator, const plan::Plan& plan, double memory, plan::Objective objective,
+                       const clusters::Cluster& cluster) {
+  if (objective == plan::Objective::memory) return memory;
+  cost::Estimate least;
+  least.step_time = least.breakdown.bubble = estimator.least_time(plan);  // waiting takes least power
+  return objective_of_estimate(least, objective, cluster);
+}
+
 /// The k best candidates so far.
 class Best {
  public:
@@ -67,8 +76,8 @@ class Best {
     heap_.push_back(c);
     std::push_heap(heap_.begin(), heap_.end());
   }
-  /// Whether a candidate with this objective would be kept.
-  [[nodiscard]] bool takes(double objective) const { return heap_.size() < k_ || objective < heap_.front().objective; }
+  /// Whether a candidate would be kept whose objective is no less than this.
+  [[nodiscard]] bool may_take(double least) const { return heap_.size() < k_ || least <= heap_.front().objective; }
   [[nodiscard]] std::vector<Candidate> sorted() const {
     std::vector<Candidate> out = heap_;
     std::sort(out.begin(), out.end());
@@ -263,7 +272,16 @@ std::vector<std::string> nearest(const Model& model, const Cluster& cluster, con
   return out;
 }
 
-/// Evaluates points of the space by the closed form; one per thread, merged afterwards.
+/// A point of the space that fits its devices.
+struct Fitting {
+  double least = 0;  ///< lower bound of its objective; the objective, once that is known
+  std::size_t index = 0;
+  double memory = 0;  ///< bytes
+  bool operator<(const Fitting& o) const { return least != o.least ? least < o.least : index < o.index; }
+};
+
+/// Finds the points that are plans and fit, and bounds their times; then times, in the order of these bounds, those
+/// that may be among the best. One per thread, merged afterwards.
 class Estimating {
  public:
   Estimating(const Model& model, const Cluster& cluster, const plan::Job& job, const cost::Prices& prices,
@@ -280,7 +298,22 @@ class Estimating {
   Estimating(const Estimating&) = delete;
   Estimating& operator=(const Estimating&) = delete;
 
-  void operator()(std::size_t i) {
+  void operator()(std::size_t i) { order_ ? estimate((*order_)[i]) : check(i); }
+  /// From now on, numbers are places in this list.
+  void estimate_in(std::vector<Fitting>& order) { order_ = &order; }
+
+  [[nodiscard]] cost::Estimator& estimator(const plan::PlanSpec& spec) { return estimators_.of(spec); }
+  [[nodiscard]] std::vector<Candidate> best() const { return best_.sorted(); }
+
+  std::vector<Fitting> fitting;
+  std::map<std::string, std::int64_t> rejected;
+  std::map<std::string, Said> said;  ///< by reason
+  std::int64_t evaluated = 0;
+  double fastest = 0;  ///< step time; 0: none yet
+  NearMiss miss;
+
+ private:
+  void check(std::size_t i) {
     auto made = plan::make_plan(model_, cluster_, space_[i]);
     if (!made) {
       const std::string& code = made.error().front().code;
@@ -312,25 +345,20 @@ class Estimating {
       ++rejected[kBeside];
       return;
     }
-    const cost::Estimate estimate = estimator.estimate(*made);
     ++feasible_;
-    if (fastest == 0 || estimate.step_time < fastest) fastest = estimate.step_time;
-    const Candidate candidate{objective_of_estimate(estimate, job_.objective, *cluster_), i};
-    best_.offer(candidate);
-    if (space_[i].recompute == plan::Recompute::full && may_recompute_some(job_)) full.push_back(candidate);
+    fitting.push_back({least_objective(estimator, *made, memory, job_.objective, *cluster_), i, memory});
   }
 
-  [[nodiscard]] cost::Estimator& estimator(const plan::PlanSpec& spec) { return estimators_.of(spec); }
-  [[nodiscard]] std::vector<Candidate> best() const { return best_.sorted(); }
+  void estimate(Fitting& one) {
+    if (!best_.may_take(one.least)) return;
+    const auto made = plan::make_plan(model_, cluster_, space_[one.index]);
+    cost::Estimate estimate = estimators_.of(space_[one.index]).time(*made);
+    estimate.memory_peak = one.memory;
+    if (fastest == 0 || estimate.step_time < fastest) fastest = estimate.step_time;
+    one.least = objective_of_estimate(estimate, job_.objective, *cluster_);
+    best_.offer({one.least, one.index});
+  }
 
-  std::map<std::string, std::int64_t> rejected;
-  std::map<std::string, Said> said;  ///< by reason
-  std::int64_t evaluated = 0;
-  double fastest = 0;  ///< step time; 0: none yet
-  NearMiss miss;
-  std::vector<Candidate> full;  ///< candidates that recompute every block
-
- private:
   const Model& model_;
   const Cluster& cluster_;
   const plan::Job& job_;
@@ -339,6 +367,7 @@ class Estimating {
   Best best_;
   std::vector<plan::PlanSpec>& space_;
   std::atomic<std::int64_t>& feasible_;
+  std::vector<Fitting>* order_ = nullptr;
 };
 
 /// Replays one plan after another on its own fabric.
@@ -459,21 +488,33 @@ cost::SearchResult search_within(const Model& model, const Cluster& cluster, con
   std::vector<std::unique_ptr<Estimating>> workers;
   for (std::size_t w = 0; w < threads_for(options, space.size() / kPiece); ++w)
     workers.push_back(std::make_unique<Estimating>(model, cluster, job, prices, room, keep, space, feasible));
-  SearchProgress progress{0, result.candidates, 0, 0, "estimating"};
-  const std::size_t every = std::max(kPiece, space.size() / kReports);
-  std::size_t told = 0;
-  share_out(workers, space.size(), kPiece, options.stop, [&](std::size_t begun) {
-    if (!options.progress || (begun > 0 && begun < told + every)) return;
-    told = begun;
-    progress.done = static_cast<std::int64_t>(begun);
-    progress.feasible = feasible;
-    progress.best_step_time_s = workers.front()->fastest;
-    options.progress(progress);
-  });
+  SearchProgress progress{0, result.candidates, 0, 0, "checking"};
+  const auto stopped = [&] { return options.stop != nullptr && options.stop->load(std::memory_order_relaxed); };
+  const auto share = [&](std::size_t count, const std::atomic<bool>* stop) {
+    const std::size_t every = std::max(kPiece, count / kReports);
+    std::size_t told = 0;
+    progress.total = static_cast<std::int64_t>(count);
+    share_out(workers, count, kPiece, stop, [&](std::size_t begun) {
+      if (!options.progress || (begun > 0 && begun < told + every)) return;
+      told = begun;
+      progress.done = static_cast<std::int64_t>(begun);
+      progress.feasible = feasible;
+      progress.best_step_time_s = workers.front()->fastest;
+      options.progress(progress);
+    });
+  };
+  share(space.size(), options.stop);
+  std::vector<Fitting> fitting;
+  for (const auto& worker : workers) fitting.insert(fitting.end(), worker->fitting.begin(), worker->fitting.end());
+  std::sort(fitting.begin(), fitting.end());
+  progress.phase = "estimating";
+  for (const auto& worker : workers) worker->estimate_in(fitting);
+  // Who interrupts the search still wants its best.
+  const bool early = stopped();
+  share(early ? std::min(kPiece, fitting.size()) : fitting.size(), early ? nullptr : options.stop);
   result.feasible = feasible;
   Best best(keep);
   NearMiss miss;
-  std::vector<Candidate> full;
   std::map<std::string, Said> said;
   for (const auto& worker : workers) {
     result.evaluated += worker->evaluated;
@@ -481,18 +522,18 @@ cost::SearchResult search_within(const Model& model, const Cluster& cluster, con
     for (const auto& [reason, one] : worker->said) said.try_emplace(reason, one).first->second.consider(one);
     for (const Candidate& c : worker->best()) best.offer(c);
     miss.consider(worker->miss);
-    full.insert(full.end(), worker->full.begin(), worker->full.end());
     if (worker->fastest > 0 && (progress.best_step_time_s == 0 || worker->fastest < progress.best_step_time_s))
       progress.best_step_time_s = worker->fastest;
   }
-  progress.feasible = result.feasible;
-  std::sort(full.begin(), full.end());
-  for (const Candidate& c : full) {
-    if (!best.takes(kLeastOfFull * c.objective) || (options.stop && options.stop->load(std::memory_order_relaxed)))
-      break;
-    const auto whole = plan::make_plan(model, cluster, space[c.index]);
-    cost::Estimator& estimator = workers.front()->estimator(space[c.index]);
-    const auto some = fewest_recomputed(estimator, *whole, model, cluster, room.of(space[c.index]));
+  std::sort(fitting.begin(), fitting.end());
+  for (const Fitting& one : fitting) {
+    if (!may_recompute_some(job) || !best.may_take(kLeastOfFull * one.least) || stopped()) break;
+    if (space[one.index].recompute != plan::Recompute::full) continue;
+    cost::Estimator& estimator = workers.front()->estimator(space[one.index]);
+    const auto whole = plan::make_plan(model, cluster, space[one.index]);
+    const auto without = plan::make_plan(model, cluster, with_recomputed(space[one.index], 0));
+    if (!without || !best.may_take(least_objective(estimator, *without, 0, job.objective, *cluster))) continue;
+    const auto some = fewest_recomputed(estimator, *whole, model, cluster, room.of(space[one.index]));
     if (!some || !estimator.fits_beside(*some)) continue;
     ++result.evaluated;
     space.push_back(some->spec());
@@ -502,10 +543,10 @@ cost::SearchResult search_within(const Model& model, const Cluster& cluster, con
     const auto made = plan::make_plan(model, cluster, space[c.index]);
     result.plans.push_back(workers.front()->estimator(space[c.index]).predict(*made));
   }
-  result.interrupted = options.stop != nullptr && options.stop->load(std::memory_order_relaxed);
+  result.interrupted = stopped();
   if (!result.interrupted && options.replay == 0) result.optimality_gap = 0;
   replay_best(result, model, cluster, job, prices, options, progress, room);
-  if (options.stop != nullptr && options.stop->load(std::memory_order_relaxed)) {
+  if (stopped()) {
     result.interrupted = true;
     result.optimality_gap.reset();
   }

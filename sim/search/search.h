@@ -1,5 +1,5 @@
 #pragma once
-/// Plan search: prices every point of the space within a job's bounds by the closed form,
+/// Plan search: prices every point of the space within a job's bounds that may be among the best by the closed form,
 /// and replays the best few.
 #include <atomic>
 #include <cstdint>
@@ -15,10 +15,10 @@
 namespace orrery::sim {
 
 struct SearchProgress {
-  std::int64_t done = 0, total = 0;  ///< points of the space
+  std::int64_t done = 0, total = 0;  ///< points of the space; while estimating, feasible ones
   std::int64_t feasible = 0;
   double best_step_time_s = 0;  ///< 0: none yet
-  std::string phase;            ///< "estimating", "replaying"
+  std::string phase;            ///< "checking", "estimating", "replaying"
 };
 
 struct SearchOptions {

@@ -62,6 +62,16 @@ TEST(Pipeline, GoesThroughAStateOnceAndThroughItsRepetitionsAlike) {
   EXPECT_NEAR(equal.makespan(64), nearly.makespan(64), 1e-9);
 }
 
+TEST(LeastEnd, IsThePipelinesWhereNothingIsInTheWay) {
+  for (const Order order : {Order::gpipe, Order::one_f_one_b})
+    for (const int stages : {1, 2, 8}) {
+      const PlainPipeline p{.stages = equal_stages(stages, {1, 2}), .order = order};
+      EXPECT_NEAR(p.least(64), p.makespan(64), 1e-9) << stages << " stages";
+    }
+  PlainPipeline slow{.stages = equal_stages(4, {1, 2}), .hop = 0.5};
+  EXPECT_LT(slow.least(64), slow.makespan(64) - 1) << "each message delays its sender";
+}
+
 // Narayanan et al. 2021, section 2.2.2: the bubble is (p - 1)(f + b)/v, where f and b are of a whole stage.
 TEST(InterleavedPipeline, HasTheBubbleOfThePaper) {
   for (const int stages : {2, 4, 8})

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "cost/estimate/least_end.h"
 #include "cost/estimate/pipeline.h"
 
 namespace orrery::cost::testing {
@@ -43,25 +44,34 @@ struct PlainPipeline {
   bool overlaps = false;  ///< receives move while a rank computes
   plan::Order order = plan::Order::one_f_one_b;
 
-  [[nodiscard]] PipelineResult run(std::int64_t micro_batches) const {
+  [[nodiscard]] plan::PlanSpec spec() const {
     plan::PlanSpec spec;
     spec.order = order;
     spec.pipeline = static_cast<int>(stages.size());
     spec.virtual_stages = chunks;
+    return spec;
+  }
+  [[nodiscard]] PipelineTimes times() const {
     PipelineTimes times;
     times.overlaps.fill(overlaps);
     for (const PassTimes& one : stages)
-      times.stages.push_back({std::make_shared<const std::vector<ChunkPrograms>>(static_cast<std::size_t>(chunks),
-                                                                                 chunk_of(one, spec.splits_backward())),
+      times.stages.push_back({std::make_shared<const std::vector<ChunkPrograms>>(
+                                  static_cast<std::size_t>(chunks), chunk_of(one, spec().splits_backward())),
                               {}});
     times.hop.assign(stages.size(), hop);
-    return pipeline(times, spec, micro_batches);
+    return times;
   }
-  /// Seconds until all stages have ended.
-  [[nodiscard]] double makespan(std::int64_t micro_batches) const {
-    const std::vector<double> end = run(micro_batches).end;
-    return *std::max_element(end.begin(), end.end());
+  [[nodiscard]] PipelineResult run(std::int64_t micro_batches) const {
+    return pipeline(times(), spec(), micro_batches);
   }
+  /// Seconds until all stages have ended, and a lower bound of that.
+  [[nodiscard]] double makespan(std::int64_t micro_batches) const { return last(run(micro_batches).end); }
+  [[nodiscard]] double least(std::int64_t micro_batches) const {
+    return last(least_end(times(), spec(), micro_batches));
+  }
+
+ private:
+  static double last(const std::vector<double>& ends) { return *std::max_element(ends.begin(), ends.end()); }
 };
 
 inline std::vector<PassTimes> equal_stages(int stages, const PassTimes& each) {

@@ -85,8 +85,10 @@ TEST(ClosedFormOfAnyPlan, AgreesWithTheReplay) {
     const testing::AnyPlan one = any.at(i);
     auto& fabric = fabrics[&one.plan->cluster()];
     if (!fabric) fabric = fabric_of(one.plan->cluster());
-    const cost::Estimate estimate =
-        cost::Estimator(one.model, *one.pricing, shared_links(*one.pricing)).estimate(*one.plan);
+    cost::Estimator estimator(one.model, *one.pricing, shared_links(*one.pricing));
+    const cost::Estimate estimate = estimator.estimate(*one.plan);
+    EXPECT_LE(estimator.least_time(*one.plan), (1 + 1e-9) * estimate.step_time)
+        << one.where << ": " << plan::describe(one.plan->spec());
     const cost::Prediction replayed = simulate(*one.plan, *one.pricing, {.spans = false, .fabric = fabric}).prediction;
     const Deviation d{estimate.step_time / replayed.step_time_s - 1,
                       estimate.memory_peak / replayed.memory_peak_bytes - 1, one.traits};

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "sim/search/space.h"
+#include "sim/shared_links.h"
 #include "sim/simulate.h"
 #include "tests/sim/search_support.h"
 
@@ -134,6 +135,27 @@ TEST(Search, FindsWhatReplayingEverythingFinds) {
   }
   const cost::SearchResult r = search(model, cluster, job, pricing, {});
   EXPECT_LE(r.plans.front().step_time_s, 1.02 * best);
+}
+
+TEST(Search, FindsWhatTimingEveryPlanFinds) {
+  const auto model = testing::model("tiny-gpt");
+  const auto cluster = testing::cluster("localhost-4");
+  const cost::Pricing pricing(cluster, testing::stack("orrery-cpu"));
+  cost::Estimator estimator(model, pricing, shared_links(pricing));
+  plan::Job job = tiny_job();
+  job.bounds.recompute = {plan::Recompute::none, plan::Recompute::full};
+  job.bounds.recompute_layers = {-1};
+  std::vector<double> times;
+  for (const plan::PlanSpec& spec : space_of(*cluster, *model, job, cost::Stack{}))
+    if (const auto made = plan::make_plan(model, cluster, spec)) times.push_back(estimator.time(*made).step_time);
+  std::sort(times.begin(), times.end());
+  const int top = 12;
+  ASSERT_GT(times.size(), 10U * top) << "most need not be timed";
+  for (const int threads : {1, 2}) {
+    const cost::SearchResult r = search(model, cluster, job, pricing, {.top = top, .replay = 0, .threads = threads});
+    ASSERT_EQ(r.plans.size(), static_cast<std::size_t>(top));
+    for (std::size_t i = 0; i < r.plans.size(); ++i) EXPECT_DOUBLE_EQ(r.plans[i].step_time_s, times[i]) << i;
+  }
 }
 
 TEST(Search, KeepsToTheJobsBounds) {

@@ -1,0 +1,90 @@
+/// Sums of passes, and the way to a stage and back.
+#include "cost/estimate/least_end.h"
+
+#include <algorithm>
+#include <limits>
+#include <span>
+#include <utility>
+
+namespace orrery::cost {
+
+namespace {
+
+Ticks compute_of(std::span<const PassStep> steps) {
+  Ticks sum = 0;
+  for (const PassStep& step : steps)
+    if (step.kind == PassStep::Kind::compute) sum += step.time;
+  return sum;
+}
+
+/// A pass with its own messages, behind which nothing is awaited.
+Ticks alone(const PassProgram& program, const RankClock::Overlaps& overlaps) {
+  Ticks sum = 0;
+  if (!program.parts.empty()) {
+    for (const PassPart& part : program.parts) sum += part.device;
+    return sum;
+  }
+  RankClock clock(overlaps);
+  clock.state.host = std::numeric_limits<Ticks>::min() / 4;
+  clock.run(program.steps);
+  return clock.state.device;
+}
+
+/// From a pass's input to its end.
+Ticks behind_input(const PassProgram& program) {
+  Ticks sum = 0;
+  for (const PassPart& part : program.parts)
+    if (part.begin >= program.input) sum += part.device;
+  return program.parts.empty() ? compute_of(std::span(program.steps).subspan(program.input)) : sum;
+}
+
+/// All passes of a chunk.
+Ticks all_of(const ChunkPrograms& chunk, const RankClock::Overlaps& overlaps, std::int64_t passes) {
+  const Ticks forward = alone(chunk.forward, overlaps), backward = alone(chunk.backward, overlaps);
+  const Ticks weights = alone(chunk.weights, overlaps);
+  Ticks sum = passes * (forward + backward + weights);
+  // The first and the last pass, whose messages are not their own, count with what they compute.
+  const auto special = [&](const PassProgram& program, Ticks usual) {
+    if (!program.steps.empty()) sum += compute_of(program.steps) - usual;
+  };
+  special(chunk.first, forward);
+  special(chunk.last_backward, backward);
+  special(chunk.last_weights, weights);
+  return sum;
+}
+
+const PassProgram& or_usual(const PassProgram& special, const PassProgram& usual) {
+  return special.steps.empty() ? usual : special;
+}
+
+}  // namespace
+
+std::vector<double> least_end(const PipelineTimes& times, const plan::PlanSpec& spec, std::int64_t micro_batches) {
+  std::vector<double> out;
+  const std::vector<ChunkPrograms>* before = nullptr;
+  Ticks all = 0, way = 0;
+  for (std::size_t s = 0; s < times.stages.size(); ++s) {
+    const std::vector<ChunkPrograms>& chunks = *times.stages[s].chunks;
+    if (&chunks != std::exchange(before, &chunks)) {
+      all = 0;
+      for (const ChunkPrograms& chunk : chunks)
+        all += all_of(chunk, times.overlaps, spec.mirrors() ? micro_batches / 2 : micro_batches);
+    }
+    // What a stage's first pass does ahead of its input goes on meanwhile.
+    const ChunkPrograms& chunk = chunks.front();
+    const PassProgram& first = or_usual(chunk.first, chunk.forward);
+    const Ticks whole = chunk.first.steps.empty() ? alone(first, times.overlaps) : compute_of(first.steps);
+    const Ticks behind = s == 0 || spec.mirrors() ? whole : behind_input(first);
+    out.push_back(seconds(way + all - whole + behind));
+    if (s + 1 < times.stages.size() && !spec.mirrors()) way += behind + ticks(times.hop[s]);
+  }
+  // The gradients of the last micro-batch reach the stages one after the other.
+  for (std::size_t s = out.size(); s-- > 1 && !spec.splits_backward();) {
+    const ChunkPrograms& chunk = times.stages[s - 1].chunks->front();
+    const Ticks backward = behind_input(or_usual(chunk.last_backward, chunk.backward));
+    out[s - 1] = std::max(out[s - 1], out[s] + times.hop[s - 1] + seconds(backward));
+  }
+  return out;
+}
+
+}  // namespace orrery::cost

@@ -196,7 +196,7 @@ ChunkPrograms Estimator::Memo::programs(StageTimes& t, const plan::Plan& plan, i
 void Estimator::Memo::pass_alone(StageTimes& t, const plan::PlanSpec& spec) const {
   const ChunkPrograms& chunk = t.program.chunks->front();
   const auto alone = [&](const PassProgram& program, double& prelude, double& host) {
-    RankClock clock(overlaps_of(*pricing));
+    RankClock clock(overlaps_of(*pricing), program.reach);
     clock.state.host = -ticks(1e3);  // the host is far ahead
     const Ticks before = clock.state.host;
     clock.run(std::span(program.steps).first(program.input));

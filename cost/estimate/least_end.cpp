@@ -24,7 +24,7 @@ Ticks alone(const PassProgram& program, const RankClock::Overlaps& overlaps) {
     for (const PassPart& part : program.parts) sum += part.device;
     return sum;
   }
-  RankClock clock(overlaps);
+  RankClock clock(overlaps, program.reach);
   clock.state.host = std::numeric_limits<Ticks>::min() / 4;
   clock.run(program.steps);
   return clock.state.device;

@@ -163,6 +163,7 @@ class ChunkPasses {
     return finish(std::move(program), out, waits || layers_.front()->kind == models::LayerKind::embedding);
   }
   static PassProgram finish(PassProgram program, PassWriter& out, bool no_input) {
+    program.reach = out.reach();
     program.steps = std::move(out.steps());
     if (no_input) program.input = program.steps.size();
     return program;

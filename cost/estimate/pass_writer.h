@@ -1,5 +1,6 @@
 #pragma once
 /// Writes a pass down, step by step. Private to cost/estimate/.
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -20,6 +21,7 @@ class PassWriter {
 
   [[nodiscard]] std::vector<PassStep>& steps() { return steps_; }
   [[nodiscard]] std::size_t size() const { return steps_.size(); }
+  [[nodiscard]] std::uint32_t reach() const { return reach_; }  ///< PassProgram::reach
 
   void compute(double device, double host, bool reads_input = false) {
     steps_.push_back({.reads_input = reads_input, .time = ticks(device), .host = ticks(host)});
@@ -63,7 +65,9 @@ class PassWriter {
   int& begun(plan::Stream stream) { return begun_[static_cast<std::size_t>(stream)]; }
   bool& pending(plan::Stream stream) { return pending_[static_cast<std::size_t>(stream)]; }
   void refer(PassStep::Kind kind, plan::Stream stream, int message) {
-    steps_.push_back({kind, stream, false, false, static_cast<std::uint16_t>(begun(stream) - message)});
+    const auto back = static_cast<std::uint32_t>(begun(stream) - message);
+    steps_.push_back({kind, stream, false, false, back});
+    reach_ = std::max(reach_, back);
   }
   // A message of a layer, whose result its next operators read; or its next message.
   void meet(plan::Stream stream, const Segment& s, double time, Ticks host) {
@@ -76,6 +80,7 @@ class PassWriter {
 
   Ticks message_host_;
   std::vector<PassStep> steps_;
+  std::uint32_t reach_ = 0;
   std::array<int, plan::kStreams> begun_ = {};
   std::array<bool, plan::kStreams> pending_ = {};
 };

@@ -49,7 +49,7 @@ class Queue {
 };
 
 struct RunningRank {
-  explicit RunningRank(const RankClock::Overlaps& overlaps) : clock(overlaps) {}
+  explicit RunningRank(RankClock own) : clock(std::move(own)) {}
   std::vector<Move> moves;
   std::size_t next = 0;
   std::size_t step = 0;             ///< how much of the next pass has run
@@ -85,6 +85,16 @@ std::vector<std::vector<Move>> moves_of_all(const plan::PlanSpec& spec, std::int
   std::vector<std::vector<Move>> out;
   for (int stage = 0; stage < spec.pipeline; ++stage) out.push_back(whole_moves(spec, stage, micro_batches));
   return out;
+}
+
+/// The largest PassProgram::reach.
+std::size_t reach_of(const std::vector<ChunkPrograms>& chunks) {
+  std::size_t most = 0;
+  for (const ChunkPrograms& chunk : chunks)
+    for (const PassProgram* program :
+         {&chunk.forward, &chunk.backward, &chunk.weights, &chunk.first, &chunk.last_backward, &chunk.last_weights})
+      most = std::max<std::size_t>(most, program->reach);
+  return most;
 }
 
 /// What a pass has done to a rank's clock before: a full pipeline goes through the same states over and over.
@@ -188,8 +198,9 @@ class PipelineRun {
         messages_(static_cast<std::size_t>(2 * spec.pipeline * spec.virtual_stages * micro_batches)) {
     ranks_.reserve(times.stages.size());
     for (std::vector<Move>& moves : moves_of_all(spec, micro_batches)) {
-      RunningRank& rank = ranks_.emplace_back(times.overlaps);
-      rank.clock.run(times.stages[ranks_.size() - 1].begin);
+      const StageProgram& stage = times.stages[ranks_.size()];
+      RunningRank& rank = ranks_.emplace_back(RankClock(times.overlaps, reach_of(*stage.chunks)));
+      rank.clock.run(stage.begin);
       rank.first.assign(static_cast<std::size_t>(spec.virtual_stages), true);
       rank.backward.assign(static_cast<std::size_t>(spec.virtual_stages), 0);
       rank.weights = rank.backward;

@@ -15,11 +15,9 @@ void RankClock::run(std::span<const PassStep> steps) {
       case PassStep::Kind::compute: compute(step); break;
       case PassStep::Kind::begin: {
         Count& l = counts_[s];
-        if (!last_) last_.reset(new Last);  // not cleared: it is large
         if (step.reads_input) after_ = std::max(after_, arrived_);
-        ENSURE(l.begun - l.started < kMost, "over {} messages wait on stream {}", kMost, s);
-        last_->after[s][l.begun % kMost] = after_;
-        last_->end[s][l.begun++ % kMost] = step.time;
+        if (l.begun - l.started == last_[s].size()) make_room(s);
+        message(s, l.begun++) = {step.time, after_};
         state.host += step.host;
         if (overlaps_[s]) start(s, state.device);
         after_ = 0;
@@ -38,17 +36,26 @@ void RankClock::run(std::span<const PassStep> steps) {
     if (awaited_ & 1U) state.held = std::max(state.held, end_of(s, counts_[s].needed - 1));
 }
 
+/// For twice as many messages.
+void RankClock::make_room(std::size_t stream) {
+  Ring before = std::move(last_[stream]);
+  last_[stream].assign(before.empty() ? room_ : 2 * before.size(), {});
+  const std::size_t begun = counts_[stream].begun;
+  for (std::size_t i = begun - std::min(begun, before.size()); i < begun; ++i)
+    message(stream, i) = before[i & (before.size() - 1)];
+}
+
 void RankClock::start(std::size_t stream, Ticks ready) {
-  const std::size_t message = counts_[stream].started++ % kMost;
-  Ticks& end = last_->end[stream][message];
-  end += std::max({ready, state.free[stream], last_->after[stream][message]});
-  state.free[stream] = end;
+  Message& next = message(stream, counts_[stream].started++);
+  next.end += std::max({ready, state.free[stream], next.after});
+  state.free[stream] = next.end;
 }
 
 // Messages that do not move by themselves start when one of them is needed.
 Ticks RankClock::end_of(std::size_t stream, std::size_t message) {
+  ENSURE(counts_[stream].begun - message <= last_[stream].size(), "a step reaches further back than its program says");
   while (counts_[stream].started <= message) start(stream, state.device);
-  return last_->end[stream][message % kMost];
+  return this->message(stream, message).end;
 }
 
 void RankClock::wait(Ticks end) {
@@ -139,10 +146,10 @@ bool keeps_to_itself(std::span<const PassStep> steps) {
 }
 
 /// False: its messages outlast it.
-bool summarise(PassPart& part, std::span<const PassStep> all, const RankClock::Overlaps& overlaps) {
-  const std::span<const PassStep> steps = all.subspan(part.begin, part.end - part.begin);
+bool summarise(PassPart& part, const PassProgram& pass, const RankClock::Overlaps& overlaps) {
+  const std::span<const PassStep> steps = std::span(pass.steps).subspan(part.begin, part.end - part.begin);
   if (!keeps_to_itself(steps)) return false;
-  RankClock whole(overlaps);
+  RankClock whole(overlaps, pass.reach);
   whole.state.host = kAhead;
   whole.run(steps);
   if (!whole.plain() || whole.state.held > whole.state.device || whole.settle() > whole.state.device) return false;
@@ -151,7 +158,7 @@ bool summarise(PassPart& part, std::span<const PassStep> all, const RankClock::O
   part.waited = whole.waited;
   part.known = whole.waited < 0 ? -1 : whole.state.known;
   part.slack = part.slack_behind = -kAhead;
-  RankClock clock(overlaps);
+  RankClock clock(overlaps, pass.reach);
   clock.state.host = kAhead;
   bool met = false;  // the host has waited for the input
   for (const PassStep& step : steps) {
@@ -175,7 +182,7 @@ void summarise(PassProgram& pass, const RankClock::Overlaps& overlaps) {
        {std::min(pass.input, pass.freed), std::max(pass.input, pass.freed), pass.steps.size()}) {
     if (end <= begin) continue;
     PassPart part{begin, end};
-    if (!summarise(part, pass.steps, overlaps)) return pass.parts.clear();
+    if (!summarise(part, pass, overlaps)) return pass.parts.clear();
     pass.parts.push_back(part);
     begin = end;
   }

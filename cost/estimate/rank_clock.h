@@ -4,10 +4,10 @@
 /// form and the replay (sim/machine.h) differ only by what ranks do to each other. Private to cost/.
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <vector>
 
@@ -36,7 +36,7 @@ struct PassStep {
   plan::Stream stream = plan::Stream::compute;  ///< of the message
   bool frees = false;        ///< begin: it frees memory, so that the next compute step waits for it whatever it reads
   bool reads_input = false;  ///< begin, compute: waits for what another stage has sent
-  std::uint16_t back = 1;    ///< after, wait: for the last message begun on the stream (1), the one before it (2) …
+  std::uint32_t back = 1;    ///< after, wait: for the last message begun on the stream (1), the one before it (2) …
   Ticks time = 0;            ///< of compute on the device, or of the message
   Ticks host = 0;            ///< to issue it
 };
@@ -56,8 +56,9 @@ struct PassPart {
 /// A pass over one micro-batch of a chunk of layers.
 struct PassProgram {
   std::vector<PassStep> steps;
-  std::size_t input = 0;  ///< the first step that waits for what another stage sends; their number: none does
-  std::size_t freed = 0;  ///< the first step that waits until what the chunk has sent has arrived
+  std::size_t input = 0;    ///< the first step that waits for what another stage sends; their number: none does
+  std::size_t freed = 0;    ///< the first step that waits until what the chunk has sent has arrived
+  std::uint32_t reach = 0;  ///< the largest PassStep::back
   std::vector<PassPart> parts = {};  ///< up to input and freed and from there on; none if its messages outlast them
 };
 
@@ -70,8 +71,6 @@ struct ChunkPrograms {
 
 class RankClock {
  public:
-  /// The most messages that may begin on a stream before one of them is waited for.
-  static constexpr std::size_t kMost = 512;
   using Overlaps = std::array<bool, plan::kStreams>;  ///< whether messages of a stream move while the rank computes
 
   /// What of the clocks outlasts a pass.
@@ -96,7 +95,9 @@ class RankClock {
     }
   };
 
-  explicit RankClock(const Overlaps& overlaps) : overlaps_(overlaps) {}
+  /// `reach`: the largest PassStep::back of what will run.
+  explicit RankClock(const Overlaps& overlaps, std::size_t reach = 0)
+      : overlaps_(overlaps), room_(std::bit_ceil(std::max<std::size_t>(64, reach))) {}
 
   State state;
   Waits waits;
@@ -121,10 +122,17 @@ class RankClock {
   struct Count {
     std::size_t begun = 0, started = 0, needed = 0;
   };
-  /// Of the last messages, by stream; of one that has not started: its length, and until when it waits for another one.
-  struct Last {
-    std::array<std::array<Ticks, kMost>, plan::kStreams> end, after;
+  /// When a message has ended; of one that has not started: its length, and until when it waits for another one.
+  struct Message {
+    Ticks end = 0, after = 0;
   };
+  /// The last messages of a stream, by their number modulo the room for them, which is a power of two.
+  using Ring = std::vector<Message>;
+  Message& message(std::size_t stream, std::size_t number) {
+    Ring& ring = last_[stream];
+    return ring[number & (ring.size() - 1)];
+  }
+  void make_room(std::size_t stream);
   Ticks end_of(std::size_t stream, std::size_t message);
   void start(std::size_t stream, Ticks ready);
   void compute(const PassStep& step);
@@ -132,9 +140,10 @@ class RankClock {
 
   Overlaps overlaps_;
   std::array<Count, plan::kStreams> counts_;
-  std::unique_ptr<Last> last_;  ///< made with the first message
-  std::uint32_t awaited_ = 0;   ///< streams whose messages the next compute step waits for
-  Ticks after_ = 0;             ///< the next message begins no earlier
+  std::array<Ring, plan::kStreams> last_;
+  std::size_t room_;           ///< of a ring at first
+  std::uint32_t awaited_ = 0;  ///< streams whose messages the next compute step waits for
+  Ticks after_ = 0;            ///< the next message begins no earlier
   Ticks arrived_ = -1;
 };
 

@@ -75,7 +75,7 @@ class End {
       for (std::int64_t i = 0; i < b.count; ++i) turns.add({&items.back()}, outline.parts);
     }
     turns.flush();
-    RankClock clock(overlaps_of(pricing_));
+    RankClock clock(overlaps_of(pricing_), out.reach());
     clock.run(out.steps());
     t.reduce = seconds(clock.settle()) - t.keep;
   }

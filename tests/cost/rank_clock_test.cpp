@@ -17,20 +17,33 @@ PassStep compute(Ticks time, Ticks host = 0, bool reads_input = false) {
 PassStep begin(Stream stream, Ticks time, bool frees = false) {
   return {.kind = Kind::begin, .stream = stream, .frees = frees, .time = time};
 }
-PassStep wait(Stream stream, std::uint16_t back = 1) {
+PassStep wait(Stream stream, std::uint32_t back = 1) {
   return {.kind = Kind::wait, .stream = stream, .back = back};
 }
-PassStep after(Stream stream, std::uint16_t back = 1) {
+PassStep after(Stream stream, std::uint32_t back = 1) {
   return {.kind = Kind::after, .stream = stream, .back = back};
 }
 
-RankClock clock(bool overlaps = true) {
+RankClock clock(bool overlaps = true, std::size_t reach = 0) {
   RankClock::Overlaps all{};
   all.fill(overlaps);
-  return RankClock(all);
+  return RankClock(all, reach);
 }
 Ticks exposed(const RankClock& c, Stream stream) {
   return c.waits.exposed[static_cast<std::size_t>(stream)];
+}
+
+TEST(RankClock, HasRoomForAsManyMessagesAsAProgramBegins) {
+  constexpr std::uint32_t kMany = 5000;
+  for (const bool overlaps : {true, false}) {
+    RankClock c = clock(overlaps, kMany);
+    std::vector<PassStep> steps(kMany, begin(Stream::data, 10));
+    steps.push_back(wait(Stream::data, kMany));  // the first one
+    steps.push_back(compute(1));
+    c.run(steps);
+    EXPECT_EQ(c.state.device, 11);
+    EXPECT_EQ(c.settle(), 10 * Ticks{kMany} + (overlaps ? 0 : 1));
+  }
 }
 
 TEST(RankClock, HidesAMessageBehindComputeThatDoesNotNeedIt) {

@@ -9,6 +9,7 @@
 
 #include "cost/estimate/pass_copies.h"
 #include "cost/estimate/pass_writer.h"
+#include "plan/outline/chunk_pass.h"
 #include "plan/outline/turns.h"
 #include "plan/outline/whole_matrices.h"
 
@@ -100,14 +101,15 @@ class ChunkPasses {
   }
 
   // -- gathers of ZeRO 3: by bucket the last message of a layer's gathers; -1: none
-  using Gathered = std::array<int, 3>;
-  static constexpr Gathered kNothing = {-1, -1, -1};
+  struct Gathered {
+    std::array<int, 3> last = {-1, -1, -1};
+  };
   using Segments = std::vector<Segment>;
   /// `reads`: the segments of the pass over the layer.
   Gathered gather(PassWriter& out, PassCopies& copies, std::size_t run, const LayerCosts* costs,
                   std::initializer_list<const Segments*> reads) {
-    Gathered last = kNothing;
-    if (zero() < 3) return last;
+    Gathered gathered;
+    if (zero() < 3) return gathered;
     LayerBuckets& buckets = of(costs);
     for (const LayerBucket bucket : kLayerBuckets)
       for (const bool frozen : {false, true}) {
@@ -121,47 +123,70 @@ class ChunkPasses {
         const bool read = std::ranges::any_of(reads, [at](const Segments* segments) {
           return std::ranges::any_of(*segments, [at](const Segment& s) { return s.reads_parameters[at]; });
         });
-        last[at] = out.begin(Stream::data, time, !read);
+        gathered.last[at] = out.begin(Stream::data, time, !read);
       }
-    return last;
+    return gathered;
   }
   /// Ahead of the first compute segment that reads it.
   static void wait_for(PassWriter& out, Gathered& gathered, const Segment& s) {
-    for (std::size_t b = 0; b < gathered.size(); ++b)
-      if (s.reads_parameters[b] && gathered[b] >= 0) out.wait(Stream::data, std::exchange(gathered[b], -1));
+    for (std::size_t b = 0; b < gathered.last.size(); ++b)
+      if (s.reads_parameters[b] && gathered.last[b] >= 0) out.wait(Stream::data, std::exchange(gathered.last[b], -1));
   }
 
   // -- passes
+  /// What all passes have.
+  struct Pass {
+    ChunkPasses& of;
+    PassWriter& out;
+    PassCopies& copies;
+    bool waits;  ///< for what another stage sends, in a step that has not come yet
+    std::size_t input = 0;
+    bool first_of_layer = true;
+
+    [[nodiscard]] const LayerCosts& layer(std::size_t i) const { return *of.layers_[i]; }
+    /// Layers that have run in a backward pass.
+    [[nodiscard]] std::size_t from_top(std::size_t i) const { return of.layers_.size() - 1 - i; }
+    void before(std::size_t run, PassCopies::Part part, std::size_t segment) {
+      copies.before(run, part, segment, std::exchange(first_of_layer, false));
+    }
+    void meet_input(const Segment& s) {
+      if (s.reads_input && std::exchange(waits, false)) input = out.size();
+    }
+  };
+
+  struct ForwardPass : Pass {
+    bool first_of_step;
+
+    Gathered gather(std::size_t i) { return of.gather(out, copies, i, &layer(i), {&layer(i).forward.segments}); }
+    void run(std::size_t i, Gathered gathered) {
+      const Segments& segments = layer(i).forward.segments;
+      const std::size_t end = last_compute(segments);
+      Gathered begun;
+      if (first_of_step) begun.last = (*of.around_.begun)[i];
+      first_of_layer = true;
+      const auto ahead = [&](std::size_t s) {
+        if (segments[s].kind == Segment::Kind::compute) {
+          before(i, PassCopies::Part::own, s);
+          wait_for(out, gathered, segments[s]);
+          wait_for(out, begun, segments[s]);
+        }
+        meet_input(segments[s]);
+      };
+      out.layer(segments, of.around_.exchange_left, ahead, [&](std::size_t s) { copies.behind(i, s, s == end); });
+    }
+  };
   PassProgram forward(bool first_of_step) {
     PassWriter out = writer();
     if (first_of_step) out.has_begun(Stream::data, around_.gathers);
     PassCopies copies(around_, layers_, PassCopies::Pass::forward, out);
-    PassProgram program;
-    bool waits = layers_.front()->kind != models::LayerKind::embedding;
     copies.begin();
     if (around_.load) load(out);
-    Gathered gathered = gather(out, copies, 0, layers_.front(), {&layers_.front()->forward.segments});
-    for (std::size_t i = 0; i < layers_.size(); ++i) {
-      Gathered next = kNothing;
-      if (i + 1 < layers_.size())
-        next = gather(out, copies, i + 1, layers_[i + 1], {&layers_[i + 1]->forward.segments});
-      const Segments& segments = layers_[i]->forward.segments;
-      const std::size_t end = last_compute(segments);
-      Gathered begun = first_of_step ? (*around_.begun)[i] : kNothing;
-      bool first = true;
-      const auto before = [&](std::size_t s) {
-        if (segments[s].kind == Segment::Kind::compute) {
-          copies.before(i, PassCopies::Part::own, s, std::exchange(first, false));
-          wait_for(out, gathered, segments[s]);
-          if (first_of_step) wait_for(out, begun, segments[s]);
-        }
-        if (segments[s].reads_input && std::exchange(waits, false)) program.input = out.size();
-      };
-      out.layer(segments, around_.exchange_left, before, [&](std::size_t s) { copies.behind(i, s, s == end); });
-      gathered = next;
-    }
-    return finish(std::move(program), out, waits || layers_.front()->kind == models::LayerKind::embedding);
+    const bool embeds = layers_.front()->kind == models::LayerKind::embedding;
+    ForwardPass pass{{*this, out, copies, !embeds}, first_of_step};
+    plan::forward_order(whole(), pass);
+    return finish({.input = pass.input}, out, pass.waits || embeds);
   }
+  [[nodiscard]] plan::Chunk whole() const { return {0, layers_.size()}; }
   static PassProgram finish(PassProgram program, PassWriter& out, bool no_input) {
     program.reach = out.reach();
     program.steps = std::move(out.steps());
@@ -173,58 +198,9 @@ class ChunkPasses {
     out.compute(around_.pricing.compute_time(op).value, around_.pricing.host_time(op).value);
   }
 
-  PassProgram backward(bool last) {
-    PassWriter out = writer();
-    PassCopies copies(around_, layers_, PassCopies::Pass::backward, out);
-    PassProgram program;
-    Late late(*this, out, last, true);
-    Sums sums;
-    plan::Turns<TimedReduction, WriteReduction> turns(WriteReduction{&out});
-    bool waits = layers_.back()->kind != models::LayerKind::head;
-    copies.begin();
-    Gathered gathered = backward_gather(out, copies, 0);
-    for (std::size_t run = 0; run < layers_.size(); ++run) {
-      const LayerCosts& c = *layers_[layers_.size() - 1 - run];
-      Gathered next = kNothing;
-      if (run + 1 < layers_.size()) next = backward_gather(out, copies, run + 1);
-      bool first = true;
-      const auto before = [&](PassCopies::Part part, const Segment& segment, std::size_t s) {
-        if (segment.kind == Segment::Kind::compute) {
-          copies.before(run, part, s, std::exchange(first, false));
-          wait_for(out, gathered, segment);
-        }
-        if (segment.reads_input && std::exchange(waits, false)) program.input = out.size();
-      };
-      const bool full = c.recomputation == plan::Recompute::full;
-      const Segments& again = (full ? c.recompute : c.experts_again).segments;
-      out.layer(
-          again, around_.exchange_left, [&](std::size_t s) { before(PassCopies::Part::again, again[s], s); },
-          [](std::size_t) {});
-      const Zeroing zeroing = zeroed(c);
-      if (zeroing.any && c.backward.empty_part == 0) {
-        copies.before(run, PassCopies::Part::own, kNoSegment, std::exchange(first, false));
-        out.compute(zeroing.device + around_.pricing.compute_time(plan::Step{}).value, zeroing.host);
-      }
-      const Segments& own = c.backward.segments;
-      late.begin(c, own);
-      const std::size_t begin = out.size();
-      out.layer(
-          own, around_.exchange_left, [&](std::size_t s) { before(PassCopies::Part::own, own[s], s); },
-          [&](std::size_t s) { late.behind(s); }, zeroing.writes);
-      if (zeroing.any && c.backward.empty_part != 0) add(out.steps(), begin, zeroing);
-      copies.behind_layer(run);
-      if (zero() >= 2) spec_.compresses() ? reduce(turns, c) : reduce(out, copies, run, c, sums, late);
-      gathered = next;
-    }
-    turns.flush();
-    accumulate(out, copies, sums, late);
-    late.end();
-    program.freed = spec_.splits_backward() ? last_compute(out.steps()) : 0;
-    return finish(std::move(program), out, waits || layers_.back()->kind == models::LayerKind::head);
-  }
   Gathered backward_gather(PassWriter& out, PassCopies& copies, std::size_t run) {
     const LayerCosts* costs = layers_[layers_.size() - 1 - run];
-    if (!costs->backward_reads_parameters) return kNothing;
+    if (!costs->backward_reads_parameters) return {};
     const bool full = costs->recomputation == plan::Recompute::full;
     return gather(out, copies, run, costs,
                   {&(full ? costs->recompute : costs->experts_again).segments, &costs->backward.segments});
@@ -234,39 +210,6 @@ class ChunkPasses {
     for (std::size_t i = steps.size(); i-- > 0;)
       if (steps[i].kind == Step::Kind::compute) return i;
     return steps.size();
-  }
-
-  PassProgram weights(bool last) {
-    PassWriter out = writer();
-    PassCopies copies(around_, layers_, PassCopies::Pass::weights, out);
-    Late late(*this, out, last, false);
-    copies.begin();
-    for (std::size_t run = 0; run < layers_.size(); ++run) {
-      const std::size_t i = layers_.size() - 1 - run;
-      const LayerCosts& c = *layers_[i];
-      Segments segments = c.weights.segments;
-      if (i == 0 && c.weights_last.seconds > 0 && !segments.empty()) {
-        Segment most = segments.back(), one = segments.back();
-        most.seconds = c.weights_but_last.seconds, most.host = c.weights_but_last.host;
-        one.seconds = c.weights_last.seconds, one.host = c.weights_last.host, one.shifts = 0;
-        segments.back() = most;
-        segments.push_back(one);
-      }
-      late.begin(c, segments);
-      bool first = true;
-      out.layer(
-          segments, around_.exchange_left,
-          [&](std::size_t s) {
-            if (segments[s].kind == Segment::Kind::compute)
-              copies.before(run, PassCopies::Part::own, s, std::exchange(first, false));
-          },
-          [&](std::size_t s) { late.behind(s); });
-      copies.behind_layer(run);
-    }
-    late.end();
-    PassProgram program;
-    program.freed = last_compute(out.steps());
-    return finish(std::move(program), out, true);
   }
 
   /// ZeRO-2 and 3 zero a pass's gradients in the first step of a layer's backward pass; seconds.
@@ -365,9 +308,8 @@ class ChunkPasses {
     std::vector<Reduced> reductions;
     std::vector<std::int64_t> shards;  ///< elements
   };
-  /// ZeRO-2 and 3: reduces a layer's gradients; what the layer before has reduced is added up first.
-  void reduce(PassWriter& out, PassCopies& copies, std::size_t run, const LayerCosts& c, Sums& sums, Late& late) {
-    accumulate(out, copies, sums, late);
+  /// ZeRO-2 and 3: reduces a layer's gradients.
+  void reduce(PassWriter& out, std::size_t run, const LayerCosts& c, Sums& sums) {
     sums.of = &c;
     sums.run = run;
     LayerBuckets& buckets = of(&c);
@@ -413,6 +355,101 @@ class ChunkPasses {
       const ReductionTimes& times = in_every_pass(buckets, at);
       turns.add({&times.items}, times.parts);
     }
+  }
+
+  struct BackwardPass : Pass {
+    Late late;
+    Sums sums = {};
+    plan::Turns<TimedReduction, WriteReduction> turns;
+    Gathered gathered = {};
+
+    Gathered gather(std::size_t i) { return of.backward_gather(out, copies, from_top(i)); }
+    void begin(std::size_t, const Gathered& of_layer) {
+      gathered = of_layer;
+      first_of_layer = true;
+    }
+    void ahead(std::size_t run, PassCopies::Part part, const Segment& segment, std::size_t s) {
+      if (segment.kind == Segment::Kind::compute) {
+        before(run, part, s);
+        wait_for(out, gathered, segment);
+      }
+      meet_input(segment);
+    }
+    void recompute(std::size_t i) {
+      const LayerCosts& c = layer(i);
+      const bool full = c.recomputation == plan::Recompute::full;
+      const Segments& again = (full ? c.recompute : c.experts_again).segments;
+      out.layer(
+          again, of.around_.exchange_left,
+          [&](std::size_t s) { ahead(from_top(i), PassCopies::Part::again, again[s], s); }, [](std::size_t) {});
+    }
+    void run(std::size_t i) {
+      const LayerCosts& c = layer(i);
+      const Zeroing zeroing = of.zeroed(c);
+      if (zeroing.any && c.backward.empty_part == 0) {
+        before(from_top(i), PassCopies::Part::own, kNoSegment);
+        out.compute(zeroing.device + of.around_.pricing.compute_time(plan::Step{}).value, zeroing.host);
+      }
+      const Segments& own = c.backward.segments;
+      late.begin(c, own);
+      const std::size_t begin = out.size();
+      out.layer(
+          own, of.around_.exchange_left, [&](std::size_t s) { ahead(from_top(i), PassCopies::Part::own, own[s], s); },
+          [&](std::size_t s) { late.behind(s); }, zeroing.writes);
+      if (zeroing.any && c.backward.empty_part != 0) add(out.steps(), begin, zeroing);
+      copies.behind_layer(from_top(i));
+    }
+    void reduce(std::size_t i) {
+      of.spec_.compresses() ? of.reduce(turns, layer(i)) : of.reduce(out, from_top(i), layer(i), sums);
+    }
+    void add_up() { of.accumulate(out, copies, sums, late); }
+    void end() { turns.flush(); }
+  };
+  PassProgram backward(bool last) {
+    PassWriter out = writer();
+    PassCopies copies(around_, layers_, PassCopies::Pass::backward, out);
+    copies.begin();
+    const bool heads = layers_.back()->kind == models::LayerKind::head;
+    BackwardPass pass{{*this, out, copies, !heads},
+                      Late(*this, out, last, true),
+                      {},
+                      plan::Turns<TimedReduction, WriteReduction>(WriteReduction{&out})};
+    plan::backward_order(whole(), spec_, pass);
+    pass.late.end();
+    const std::size_t freed = spec_.splits_backward() ? last_compute(out.steps()) : 0;
+    return finish({.input = pass.input, .freed = freed}, out, pass.waits || heads);
+  }
+
+  struct WeightsPass : Pass {
+    Late late;
+
+    void run(std::size_t i, bool last_alone) {
+      const LayerCosts& c = layer(i);
+      Segments segments = c.weights.segments;
+      if (last_alone && c.weights_last.seconds > 0 && !segments.empty()) {
+        Segment most = segments.back(), one = segments.back();
+        most.seconds = c.weights_but_last.seconds, most.host = c.weights_but_last.host;
+        one.seconds = c.weights_last.seconds, one.host = c.weights_last.host, one.shifts = 0;
+        segments.back() = most;
+        segments.push_back(one);
+      }
+      late.begin(c, segments);
+      first_of_layer = true;
+      const auto ahead = [&](std::size_t s) {
+        if (segments[s].kind == Segment::Kind::compute) before(from_top(i), PassCopies::Part::own, s);
+      };
+      out.layer(segments, of.around_.exchange_left, ahead, [&](std::size_t s) { late.behind(s); });
+      copies.behind_layer(from_top(i));
+    }
+  };
+  PassProgram weights(bool last) {
+    PassWriter out = writer();
+    PassCopies copies(around_, layers_, PassCopies::Pass::weights, out);
+    copies.begin();
+    WeightsPass pass{{*this, out, copies, false}, Late(*this, out, last, false)};
+    plan::weights_order(whole(), pass);
+    pass.late.end();
+    return finish({.freed = last_compute(out.steps())}, out, true);
   }
 
   const PassSurroundings& around_;

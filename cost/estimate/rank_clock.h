@@ -55,7 +55,7 @@ struct PassPart {
 
 /// A pass over one micro-batch of a chunk of layers.
 struct PassProgram {
-  std::vector<PassStep> steps;
+  std::vector<PassStep> steps = {};
   std::size_t input = 0;    ///< the first step that waits for what another stage sends; their number: none does
   std::size_t freed = 0;    ///< the first step that waits until what the chunk has sent has arrived
   std::uint32_t reach = 0;  ///< the largest PassStep::back

@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "base/ensure.h"
-#include "models/inputs.h"
 #include "models/operators.h"
 #include "plan/lower/buckets.h"
 #include "plan/lower/class_builder.h"
@@ -30,6 +29,7 @@
 #include "plan/lower/stage_layers.h"
 #include "plan/lower/write_first.h"
 #include "plan/lower/write_outline.h"
+#include "plan/outline/chunk_pass.h"
 #include "plan/outline/reduction.h"
 #include "plan/schedule/asynchronous.h"
 #include "plan/schedule/orders.h"
@@ -98,11 +98,6 @@ class StageLowering {
   }
 
  private:
-  // Layers [first, last) of the stage.
-  struct Chunk {
-    std::size_t first = 0, last = 0;
-  };
-
   // -- one chunk of layers, or several in turn --------------------------------------------------------------------
   bool in_moves() const { return spec_.virtual_stages > 1 || spec_.splits_backward() || asynchronous(); }
   // An evaluation drains the pipeline: it is not a training step.
@@ -363,22 +358,35 @@ class StageLowering {
     build_.compute(Phase::optimizer, -1, "zero_gradients", std::move(ops));
   }
 
-  // From x to the returned y; none for either at the ends of the model.
-  BufferId forward_pass(const Chunk& chunk, BufferId x) {
-    std::vector<StageLayer>& layers = parameters_.layers;
-    std::vector<BufferId> holders = gather(layers[chunk.first], ".forward");
-    for (std::size_t i = chunk.first; i < chunk.last; ++i) {
-      StageLayer& layer = layers[i];
-      Context& context = forward_tensors_[i];
-      context = new_context(layer, "");
+  struct ForwardPass {
+    StageLowering& to;
+    BufferId x;  ///< what the next layer reads; none at the ends of the model
+
+    std::vector<BufferId> gather(std::size_t i) const { return to.gather(to.layer_at(i), ".forward"); }
+    void run(std::size_t i, std::vector<BufferId> holders) {
+      const StageLayer& layer = to.layer_at(i);
+      Context& context = to.forward_tensors_[i];
+      context = to.new_context(layer, "");
       context.parameters = std::move(holders);
-      if (i + 1 < chunk.last) holders = gather(layers[i + 1], ".forward");  // one layer ahead of its use
-      if (layer.program.x >= 0) context.views[static_cast<std::size_t>(layer.program.x)] = build_.view(build_.whole(x));
-      const bool evaluates = options_.forward_only && !layer.program.evaluation.empty();
-      run_parts(layer, context, evaluates ? layer.program.evaluation : layer.program.forward, Phase::forward);
-      if (layer.program.y >= 0) x = build_.view_at(view_of(layer, context, layer.program.y)).buffer;
+      if (layer.program.x >= 0) to.set_view(context, layer.program.x, x);
+      const bool evaluates = to.options_.forward_only && !layer.program.evaluation.empty();
+      to.run_parts(layer, context, evaluates ? layer.program.evaluation : layer.program.forward, Phase::forward);
+      if (layer.program.y >= 0) x = to.buffer_at(layer, context, layer.program.y);
     }
-    return x;
+  };
+  // From x to the returned y.
+  BufferId forward_pass(const Chunk& chunk, BufferId x) {
+    ForwardPass pass{*this, x};
+    forward_order(chunk, pass);
+    return pass.x;
+  }
+
+  [[nodiscard]] const StageLayer& layer_at(std::size_t i) const { return parameters_.layers[i]; }
+  void set_view(Context& context, int tensor, BufferId buffer) {
+    context.views[static_cast<std::size_t>(tensor)] = build_.view(build_.whole(buffer));
+  }
+  BufferId buffer_at(const StageLayer& layer, Context& context, int tensor) {
+    return build_.view_at(view_of(layer, context, tensor)).buffer;
   }
 
   Context new_context(const StageLayer& layer, const char* suffix) const {
@@ -394,64 +402,68 @@ class StageLowering {
   }
 
   void load_inputs(const Chunk& chunk) {
-    const bool has_embedding = parameters_.layers[chunk.first].kind == models::LayerKind::embedding;
-    const bool has_head = parameters_.layers[chunk.last - 1].kind == models::LayerKind::head;
-    if (!has_embedding && !has_head) return;
-    Op load = models::load_of(plan_.model(), spec_.micro_batch, spec_.tokens_per_rank(), spec_.context);
-    for (const models::Input& input : models::inputs_of(plan_.model(), load.batch, load.sequence)) {
-      load.out.push_back(-1);
-      if (!(input.of_embedding ? has_embedding : has_head) || input.elements == 0) continue;
-      inputs_[input.role] = build_.buffer(input.name, Purpose::input, DType::int32, input.elements);
-      load.out.back() = build_.view(build_.whole(inputs_[input.role]));
-    }
-    build_.compute(Phase::input, -1, "load_tokens", {std::move(load)});
+    const bool embeds = layer_at(chunk.first).kind == models::LayerKind::embedding;
+    const bool heads = layer_at(chunk.last - 1).kind == models::LayerKind::head;
+    if (embeds || heads) inputs_ = plan::load_inputs(build_, plan_, embeds, heads);
   }
 
-  BufferId backward_pass(const Chunk& chunk, BufferId dy) {
-    std::vector<StageLayer>& layers = parameters_.layers;
-    std::vector<BufferId> holders = gather_for_backward(layers[chunk.last - 1]);
-    for (std::size_t k = chunk.last; k-- > chunk.first;) {
-      StageLayer& layer = layers[k];
-      Context context = backward_context(k);
+  struct BackwardPass {
+    StageLowering& to;
+    BufferId dy;  ///< what the next layer reads
+    Context context = {};
+    std::vector<Op> zero = {};
+
+    std::vector<BufferId> gather(std::size_t i) const { return to.gather_for_backward(to.layer_at(i)); }
+    void begin(std::size_t i, std::vector<BufferId> holders) {
+      const StageLayer& layer = to.layer_at(i);
+      context = to.backward_context(i);
       context.parameters = std::move(holders);
-      holders = k > chunk.first ? gather_for_backward(layers[k - 1]) : std::vector<BufferId>{};
       // Forward's views of parameters name its gathered copy, so backward makes its own.
       for (std::size_t t = 0; t < layer.program.tensors.size(); ++t)
         if (layer.bucket[t] >= 0) context.views[t] = -1;
-      std::vector<Op> zero = transient_gradients(layer, context);
-      if (layer.program.dy >= 0)
-        context.views[static_cast<std::size_t>(layer.program.dy)] = build_.view(build_.whole(dy));
-      if (recomputes(layer)) {
-        const std::vector<models::Part> parts =
-            options_.recompute_whole_layer ? layer.program.forward : needed_parts(layer.program);
-        run_parts(layer, context, parts, Phase::recompute);
-      }
-      if (options_.recompute_experts && !recomputes(layer)) experts_again(layer, context);
-      std::vector<models::Part> parts = backward_parts(layer.program, layer.recompute);
-      if (spec_.splits_backward()) parts = split_backward(layer.program, parts).inputs;
-      run_parts(layer, context, parts, Phase::backward, std::move(zero));
-      backward_tensors_[k] = context;
-      if (layer.program.dx >= 0) dy = build_.view_at(view_of(layer, context, layer.program.dx)).buffer;
-      reduce_transient(layer, context);
+      zero = to.transient_gradients(layer, context);
+      if (layer.program.dy >= 0) to.set_view(context, layer.program.dy, dy);
     }
-    compressed_.flush();
-    sums_.flush();
-    return dy;
+    void recompute(std::size_t i) {
+      const StageLayer& layer = to.layer_at(i);
+      if (!recomputes(layer)) {
+        if (to.options_.recompute_experts) to.experts_again(layer, context);
+        return;
+      }
+      const bool whole = to.options_.recompute_whole_layer;
+      to.run_parts(layer, context, whole ? layer.program.forward : needed_parts(layer.program), Phase::recompute);
+    }
+    void run(std::size_t i) {
+      const StageLayer& layer = to.layer_at(i);
+      std::vector<models::Part> parts = backward_parts(layer.program, layer.recompute);
+      if (to.spec_.splits_backward()) parts = split_backward(layer.program, parts).inputs;
+      to.run_parts(layer, context, parts, Phase::backward, std::move(zero));
+      to.backward_tensors_[i] = context;
+      if (layer.program.dx >= 0) dy = to.buffer_at(layer, context, layer.program.dx);
+    }
+    void reduce(std::size_t i) { to.reduce_transient(to.layer_at(i), context); }
+    void add_up() const { to.sums_.flush(); }
+    void end() const { to.compressed_.flush(); }
+  };
+  // From dy to the returned dx.
+  BufferId backward_pass(const Chunk& chunk, BufferId dy) {
+    BackwardPass pass{*this, dy};
+    backward_order(chunk, spec_, pass);
+    return pass.dy;
   }
 
-  // The last product is a step of its own: freeing the message that the last pass sent must not delay the others.
-  void weights_pass(const Chunk& chunk) {
-    for (std::size_t k = chunk.last; k-- > chunk.first;) {
-      StageLayer& layer = parameters_.layers[k];
+  struct WeightsPass {
+    StageLowering& to;
+    void run(std::size_t i, bool last_alone) const {
+      const StageLayer& layer = to.layer_at(i);
       const std::vector<models::Part> parts = backward_parts(layer.program, layer.recompute);
-      std::vector<models::Part> weights = split_backward(layer.program, parts).weights;
-      const bool lowest = k == chunk.first;
-      if (lowest && !weights.empty() && weights.back().ops.size() > 1) {
-        weights.push_back({.ops = {weights.back().ops.back()}});
-        weights[weights.size() - 2].ops.pop_back();
-      }
-      run_parts(layer, backward_tensors_[k], weights, Phase::backward);
+      const std::vector<models::Part> weights = split_backward(layer.program, parts).weights;
+      to.run_parts(layer, to.backward_tensors_[i], last_alone ? with_last_alone(weights) : weights, Phase::backward);
     }
+  };
+  void weights_pass(const Chunk& chunk) {
+    WeightsPass pass{*this};
+    weights_order(chunk, pass);
   }
 
   static bool recomputes(const StageLayer& layer) { return layer.recompute == Recompute::full; }
@@ -512,15 +524,13 @@ class StageLowering {
     return zero;
   }
 
-  // ZeRO-2 and 3: reduce-scatters a layer's gradients; the sum is added to the shard one layer later.
+  // ZeRO-2 and 3: reduce-scatters a layer's gradients.
   void reduce_transient(const StageLayer& layer, const Context& context) {
-    if (!partitions_gradients()) return;
     if (spec_.compresses()) {
       for (std::size_t i = 0; i < layer.buckets.size(); ++i)
         compressed_.add(layer.buckets[i], context.gradients[i], static_cast<std::int32_t>(layer.layer));
       return;
     }
-    sums_.flush();
     for (std::size_t i = 0; i < layer.buckets.size(); ++i) {
       const int b = layer.buckets[i];
       if (build_.bucket(b).frozen) continue;

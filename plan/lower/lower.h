@@ -45,6 +45,8 @@ struct SplitBackward {
   std::vector<models::Part> inputs, weights;
 };
 [[nodiscard]] SplitBackward split_backward(const models::LayerProgram& program, const std::vector<models::Part>& parts);
+/// The same parts, with the last operator in one of its own.
+[[nodiscard]] std::vector<models::Part> with_last_alone(std::vector<models::Part> parts);
 /// The tensor that the core of attention leaves for its gradient (probabilities or row statistics); -1: no attention.
 [[nodiscard]] int core_tensor(const models::LayerProgram& program);
 

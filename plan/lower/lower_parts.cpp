@@ -35,6 +35,14 @@ std::vector<models::Part> needed_parts(const models::LayerProgram& program) {
   return kept;
 }
 
+std::vector<models::Part> with_last_alone(std::vector<models::Part> parts) {
+  if (parts.empty() || parts.back().ops.size() < 2) return parts;
+  const Op last = parts.back().ops.back();
+  parts.back().ops.pop_back();
+  parts.push_back({.ops = {last}});
+  return parts;
+}
+
 std::vector<models::Part> parts_of_experts(const models::LayerProgram& program) {
   std::vector<models::Part> out;
   bool inside = false;

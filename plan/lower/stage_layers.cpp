@@ -2,7 +2,9 @@
 #include "plan/lower/stage_layers.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "models/inputs.h"
 #include "models/operators.h"
 
 namespace orrery::plan {
@@ -56,6 +58,20 @@ bool backward_reads_parameters(const StageLayer& layer) {
       for (int t : op.in)
         if (t >= 0 && layer.program.tensors[static_cast<std::size_t>(t)].role == TensorRole::parameter) return true;
   return false;
+}
+
+std::map<TensorRole, BufferId> load_inputs(ClassBuilder& build, const Plan& plan, bool embeds, bool heads) {
+  const PlanSpec& spec = plan.spec();
+  std::map<TensorRole, BufferId> out;
+  Op load = models::load_of(plan.model(), spec.micro_batch, spec.tokens_per_rank(), spec.context);
+  for (const models::Input& input : models::inputs_of(plan.model(), load.batch, load.sequence)) {
+    load.out.push_back(-1);
+    if (!(input.of_embedding ? embeds : heads) || input.elements == 0) continue;
+    out[input.role] = build.buffer(input.name, Purpose::input, DType::int32, input.elements);
+    load.out.back() = build.view(build.whole(out[input.role]));
+  }
+  build.compute(Phase::input, -1, "load_tokens", {std::move(load)});
+  return out;
 }
 
 void add_expert_buffers(ClassBuilder& build, const models::Model& model, const std::vector<StageLayer>& layers_of,

@@ -1,5 +1,6 @@
 #pragma once
 /// What lowering asks about a stage's layers. Private to plan/.
+#include <map>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,11 @@ namespace orrery::plan {
 [[nodiscard]] CollectiveKind kind_of(models::GroupCollective collective);
 /// Whether a layer's backward reads any parameter. An embedding's does not, so nothing is gathered for it.
 [[nodiscard]] bool backward_reads_parameters(const StageLayer& layer);
+
+/// A step that loads what a chunk with the embedding, the head or both reads of a micro-batch, and the buffers that it
+/// fills.
+[[nodiscard]] std::map<models::TensorRole, BufferId> load_inputs(ClassBuilder& build, const Plan& plan, bool embeds,
+                                                                 bool heads);
 
 /// Buffers of a mixture of experts: what its layers count, sum and choose by (RankClass::tally and the next members).
 /// An evaluation counts nothing.

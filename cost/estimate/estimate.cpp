@@ -41,7 +41,7 @@ using plan::CollectiveKind;
 
 }  // namespace
 
-struct Estimator::Memo {
+struct Estimator::Impl {
   std::shared_ptr<const models::Model> model;
   const Pricing* pricing = nullptr;
   std::unique_ptr<SharedLinks> links;
@@ -80,7 +80,7 @@ struct Estimator::Memo {
 };
 
 /// Place of a stage's first rank in its node, where the node's devices are not all linked alike.
-int Estimator::Memo::first_in_node(const plan::Plan& plan, int stage) const {
+int Estimator::Impl::first_in_node(const plan::Plan& plan, int stage) const {
   using enum clusters::NodeFabric;
   const clusters::NodeFabric fabric = pricing->cluster().shape ? pricing->cluster().shape->node.fabric : nvswitch;
   if (!links || fabric == nvswitch || fabric == shared_memory) return 0;
@@ -88,7 +88,7 @@ int Estimator::Memo::first_in_node(const plan::Plan& plan, int stage) const {
 }
 
 /// `first`: the lowest rank of the groups.
-const LayerCosts& Estimator::Memo::layer(LayerKind kind, const plan::PlanSpec& spec, plan::Recompute recompute,
+const LayerCosts& Estimator::Impl::layer(LayerKind kind, const plan::PlanSpec& spec, plan::Recompute recompute,
                                          std::int64_t index, int first) {
   const models::ExpandOptions options = plan::expand_options(spec);
   const bool block = kind == LayerKind::block;
@@ -107,7 +107,7 @@ const LayerCosts& Estimator::Memo::layer(LayerKind kind, const plan::PlanSpec& s
       .first->second;
 }
 
-std::vector<LayerRun> Estimator::Memo::chunk(const plan::Plan& plan, int stage, int chunk) {
+std::vector<LayerRun> Estimator::Impl::chunk(const plan::Plan& plan, int stage, int chunk) {
   const plan::PlanSpec& spec = plan.spec();
   std::vector<LayerRun> out;
   const int place = first_in_node(plan, stage);
@@ -124,13 +124,13 @@ std::vector<LayerRun> Estimator::Memo::chunk(const plan::Plan& plan, int stage, 
   return out;
 }
 
-std::vector<std::vector<LayerRun>> Estimator::Memo::chunks(const plan::Plan& plan, int stage) {
+std::vector<std::vector<LayerRun>> Estimator::Impl::chunks(const plan::Plan& plan, int stage) {
   std::vector<std::vector<LayerRun>> out;
   for (int c = 0; c < plan.spec().virtual_stages; ++c) out.push_back(chunk(plan, stage, c));
   return out;
 }
 
-std::vector<LayerRun> Estimator::Memo::stage(const plan::Plan& plan, int stage) {
+std::vector<LayerRun> Estimator::Impl::stage(const plan::Plan& plan, int stage) {
   std::vector<LayerRun> out;
   for (int c = 0; c < plan.spec().virtual_stages; ++c)
     for (const LayerRun& run : chunk(plan, stage, c)) out.push_back(run);
@@ -149,7 +149,7 @@ double compute_seconds(const PassProgram& program) {
 }  // namespace
 
 /// A chunk's passes, and what they compute.
-ChunkPrograms Estimator::Memo::programs(StageTimes& t, const plan::Plan& plan, int stage, int chunk,
+ChunkPrograms Estimator::Impl::programs(StageTimes& t, const plan::Plan& plan, int stage, int chunk,
                                         const StageGroups& groups, const BegunGathers& begun) {
   const plan::PlanSpec& spec = plan.spec();
   const std::vector<LayerRun> layers_of = this->chunk(plan, stage, chunk);
@@ -191,7 +191,7 @@ ChunkPrograms Estimator::Memo::programs(StageTimes& t, const plan::Plan& plan, i
 }
 
 /// A parameter server's worker, whose host waits for nothing: its lead in one pass offsets delay in the other.
-void Estimator::Memo::pass_alone(StageTimes& t) const {
+void Estimator::Impl::pass_alone(StageTimes& t) const {
   const ChunkPrograms& chunk = t.program.chunks->front();
   double late = 0;
   const auto alone = [&](const PassProgram& program) {
@@ -211,7 +211,7 @@ void Estimator::Memo::pass_alone(StageTimes& t) const {
   t.backward_pass += late;
 }
 
-StageTimes Estimator::Memo::times(const plan::Plan& plan, int stage) {
+StageTimes Estimator::Impl::times(const plan::Plan& plan, int stage) {
   const plan::PlanSpec& spec = plan.spec();
   StageGroups groups = stage_groups(plan, stage);
   groups.lockstep = lockstep(spec);
@@ -241,7 +241,7 @@ StageTimes Estimator::Memo::times(const plan::Plan& plan, int stage) {
   return t;
 }
 
-Agreements Estimator::Memo::agree(const plan::Plan& plan) {
+Agreements Estimator::Impl::agree(const plan::Plan& plan) {
   const plan::PlanSpec& spec = plan.spec();
   Agreements a;
   const auto key = std::make_tuple(spec.replicas(), spec.tensor, spec.asynchronous() ? 1 : spec.pipeline,
@@ -284,13 +284,13 @@ bool same_layers(const plan::Plan& plan, int stage) {
 
 }  // namespace
 
-StageMemory Estimator::Memo::memory(const plan::Plan& plan, int stage, MemoryQuestion question) {
+StageMemory Estimator::Impl::memory(const plan::Plan& plan, int stage, MemoryQuestion question) {
   return stage_memory(chunks(plan, stage), plan.spec(), stage, plan.micro_batches(), pricing->software_memory().value,
                       scratch, pricing->stack().memory, question);
 }
 
 /// Bytes of the stage that needs most, and its index.
-std::pair<double, int> Estimator::Memo::worst(const plan::Plan& plan, MemoryQuestion question) {
+std::pair<double, int> Estimator::Impl::worst(const plan::Plan& plan, MemoryQuestion question) {
   std::pair<double, int> out{0, 0};
   const int last = plan.spec().pipeline - 1;
   for (int s = 0; s <= last; ++s) {
@@ -304,7 +304,7 @@ std::pair<double, int> Estimator::Memo::worst(const plan::Plan& plan, MemoryQues
 }
 
 /// Seconds of a transfer between two stages.
-double Estimator::Memo::hop(const plan::Plan& plan, int from, int to) const {
+double Estimator::Impl::hop(const plan::Plan& plan, int from, int to) const {
   const plan::PlanSpec& spec = plan.spec();
   const std::int64_t rows = spec.micro_batch * spec.tokens_per_rank() / (spec.shards_rows() ? spec.tensor : 1);
   const Bytes boundary{static_cast<double>(rows * model->hidden * models::size_of(plan::expand_options(spec).dtype))};
@@ -316,7 +316,7 @@ double Estimator::Memo::hop(const plan::Plan& plan, int from, int to) const {
 }
 
 /// The passes of all stages, and what carries messages between them.
-PipelineTimes Estimator::Memo::passes(const plan::Plan& plan, const std::vector<StageTimes>& stages,
+PipelineTimes Estimator::Impl::passes(const plan::Plan& plan, const std::vector<StageTimes>& stages,
                                       const Agreements& agree) const {
   PipelineTimes times;
   times.overlaps = overlaps_of(*pricing);
@@ -334,7 +334,7 @@ PipelineTimes Estimator::Memo::passes(const plan::Plan& plan, const std::vector<
 }
 
 /// Times of every stage; copies those of the previous stage if both are alike.
-std::vector<StageTimes> Estimator::Memo::all_times(const plan::Plan& plan) {
+std::vector<StageTimes> Estimator::Impl::all_times(const plan::Plan& plan) {
   const int count = plan.spec().pipeline;
   const int per_node = std::max(1, pricing->cluster().devices_per_node);
   std::vector<StageTimes> out;
@@ -349,18 +349,18 @@ std::vector<StageTimes> Estimator::Memo::all_times(const plan::Plan& plan) {
 
 Estimator::Estimator(std::shared_ptr<const models::Model> model, const Pricing& pricing,
                      std::unique_ptr<SharedLinks> links)
-    : memo_(std::make_unique<Memo>()) {
-  memo_->model = std::move(model);
-  memo_->pricing = &pricing;
-  memo_->links = std::move(links);
-  memo_->ends.emplace(pricing);
+    : impl_(std::make_unique<Impl>()) {
+  impl_->model = std::move(model);
+  impl_->pricing = &pricing;
+  impl_->links = std::move(links);
+  impl_->ends.emplace(pricing);
 }
 Estimator::~Estimator() = default;
 Estimator::Estimator(Estimator&&) noexcept = default;
 
 Estimate Estimator::estimate(const plan::Plan& plan, MemoryQuestion question) {
   Estimate e = time(plan);
-  std::tie(e.memory_peak, e.worst_stage) = memo_->worst(plan, question);
+  std::tie(e.memory_peak, e.worst_stage) = impl_->worst(plan, question);
   return e;
 }
 
@@ -387,29 +387,29 @@ double step_time(const plan::PlanSpec& spec, std::vector<double>& ends, const st
 double Estimator::least_time(const plan::Plan& plan) {
   const plan::PlanSpec& spec = plan.spec();
   if (spec.asynchronous() || spec.has_server()) return time(plan).step_time;
-  const std::vector<StageTimes> stages = memo_->all_times(plan);
-  const Agreements agree = memo_->agree(plan);
-  std::vector<double> ends = least_end(memo_->passes(plan, stages, agree), spec, plan.micro_batches());
-  return step_time(spec, ends, stages, agree, memo_->pricing->step_overhead().value);
+  const std::vector<StageTimes> stages = impl_->all_times(plan);
+  const Agreements agree = impl_->agree(plan);
+  std::vector<double> ends = least_end(impl_->passes(plan, stages, agree), spec, plan.micro_batches());
+  return step_time(spec, ends, stages, agree, impl_->pricing->step_overhead().value);
 }
 
 Estimate Estimator::time(const plan::Plan& plan) {
-  Memo& memo = *memo_;
+  Impl& impl = *impl_;
   const plan::PlanSpec& spec = plan.spec();
-  std::vector<StageTimes> stages = memo.all_times(plan);
-  Agreements agree = memo.agree(plan);
+  std::vector<StageTimes> stages = impl.all_times(plan);
+  Agreements agree = impl.agree(plan);
   Estimate e;
   PipelineResult passes;
-  const double overhead = memo.pricing->step_overhead().value;
+  const double overhead = impl.pricing->step_overhead().value;
   // Where the stages hold the model twice, each half of the micro-batches runs through one of a stage's two chunks.
   const double each = static_cast<double>(plan.micro_batches()) / (spec.mirrors() ? 2 : 1);
   if (spec.has_server()) {
-    e.step_time = served_step(plan, *memo.pricing, stages.front(), agree) + overhead;
+    e.step_time = served_step(plan, *impl.pricing, stages.front(), agree) + overhead;
     passes.reduced = passes.transfer = passes.late_forward = passes.late_backward = {0};
     passes.exposed = {stages.front().exposed};
     for (double& exposed : passes.exposed.front()) exposed *= each;
   } else {
-    passes = pipeline(memo.passes(plan, stages, agree), spec, plan.micro_batches());
+    passes = pipeline(impl.passes(plan, stages, agree), spec, plan.micro_batches());
     e.step_time = spec.asynchronous() ? *std::max_element(passes.end.begin(), passes.end.end()) + overhead
                                       : step_time(spec, passes.end, stages, agree, overhead);
   }
@@ -419,16 +419,16 @@ Estimate Estimator::time(const plan::Plan& plan) {
 }
 
 double Estimator::memory_peak(const plan::Plan& plan, MemoryQuestion question) {
-  return memo_->worst(plan, question).first;
+  return impl_->worst(plan, question).first;
 }
 
 StageMemory Estimator::memory(const plan::Plan& plan, int stage, MemoryQuestion question) {
-  return memo_->memory(plan, stage, question);
+  return impl_->memory(plan, stage, question);
 }
 
 bool Estimator::fits_beside(const plan::Plan& plan) {
   if (!plan.spec().offload.any()) return true;
-  const clusters::Cluster& cluster = memo_->pricing->cluster();
+  const clusters::Cluster& cluster = impl_->pricing->cluster();
   const auto fits = [&](double rank, base::Bytes capacity) {
     const int ranks = std::min(cluster.devices_per_node, plan.spec().ranks());
     return capacity.value == 0 || rank * ranks <= capacity.value;

@@ -417,9 +417,11 @@ class ChunkPasses {
                       {},
                       plan::Turns<TimedReduction, WriteReduction>(WriteReduction{&out})};
     plan::backward_order(whole(), spec_, pass);
+    const bool in_moves = spec_.virtual_stages > 1 || spec_.splits_backward();  // messages are between passes
+    const std::size_t sent = last && !in_moves ? out.size() : PassProgram{}.sent;
     pass.late.end();
     const bool late = spec_.splits_backward() || spec_.asynchronous();
-    return finish({.input = pass.input, .freed = freed(out, late)}, out, pass.waits || heads);
+    return finish({.input = pass.input, .freed = freed(out, late), .sent = sent}, out, pass.waits || heads);
   }
 
   struct WeightsPass : Pass {

@@ -58,6 +58,7 @@ struct RunningRank {
   std::size_t waits_for = kNobody;  ///< the message that has to come before anything moves
   bool attends = false;             ///< it has begun to wait for that message
   RankClock clock;
+  Ticks output = PassEffects::kNone;  ///< of its last pass, if that was made before its end
   Ticks send_free = 0, receive_free = 0;
   Ticks send_hop = 0;     ///< how long the last message that was sent travelled
   Queue sends, receives;  ///< messages in flight, in order
@@ -237,9 +238,7 @@ class PipelineRun {
       case Kind::send_activation:
       case Kind::send_gradient: {
         const std::size_t id = sent(move.kind == Kind::send_activation, stage, move);
-        // What is sent may be the result of a message.
-        messages_[id].sent = std::max(
-            {me.clock.state.device, me.clock.finish(plan::Stream::tensor), me.clock.finish(plan::Stream::exchange)});
+        messages_[id].sent = me.output == PassEffects::kNone ? made(me) : std::exchange(me.output, PassEffects::kNone);
         route(stage, move, messages_[id]);
         me.sends.push_back(id);
         break;
@@ -264,6 +263,11 @@ class PipelineRun {
     return true;
   }
 
+  /// When what a pass has made so far is there. It may be the result of a message.
+  static Ticks made(RunningRank& me) {
+    return std::max(
+        {me.clock.state.device, me.clock.finish(plan::Stream::tensor), me.clock.finish(plan::Stream::exchange)});
+  }
   /// Where a message goes, and how long it takes.
   void route(int stage, const Move& move, StageMessage& message) const {
     const bool forward = move.kind == Kind::send_activation;
@@ -386,12 +390,14 @@ class PipelineRun {
             effect.waits.exposed[s] = me.clock.waits.exposed[s] - effect.waits.exposed[s];
           effect.waits.late = me.clock.waits.late - effect.waits.late;
           effect.transfer = std::exchange(me.transfer, transfer) - transfer;
+          effect.output = me.output;
           return effect;
         };
         const PassEffects::Effect effect =
             memo_.run(me.clock, program, *free, input ? input->end : PassEffects::kNone, really);
         if (effect.waited != PassEffects::kNone) attend(me, effect.waited);
         me.transfer += effect.transfer;
+        me.output = effect.output;
         (forward ? me.late_forward : me.late_backward) += effect.waits.late;
         return end_of_pass(me, move);
       }
@@ -429,6 +435,10 @@ class PipelineRun {
     return true;
   }
   void run(RunningRank& me, const PassProgram& program, std::size_t end, Ticks& waited) {
+    if (me.step < program.sent && program.sent < end) {
+      run(me, program, program.sent, waited);
+      me.output = made(me);
+    }
     me.clock.run(std::span(program.steps).subspan(me.step, end - me.step));
     me.stopped = me.stopped && end == me.step;
     me.step = end;

@@ -46,6 +46,7 @@ std::vector<BucketSize> buckets_of(const std::vector<LayerRun>& layers, const pl
          .experts = true,
          .matrices = &c.expert_matrices},
         c.expert_written);
+    if (c.own_elements > 0 && c.expert_elements > 0) out.back().alternates = true;
   }
   return out;
 }

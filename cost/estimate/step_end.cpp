@@ -69,10 +69,15 @@ class End {
     items.reserve(buckets_.size());
     PassWriter out(0);
     plan::Turns<TimedReduction, WriteReduction> turns(WriteReduction{&out});
-    for (const BucketSize& b : buckets_) {
-      const plan::Outline outline = plan::reduction_of(b, spec_, plan::Reduces::at_the_end);
-      items.push_back(fold_.items(outline, b.experts, false));
-      for (std::int64_t i = 0; i < b.count; ++i) turns.add({&items.back()}, outline.parts);
+    for (auto b = buckets_.begin(), next = b; b != buckets_.end(); b = next) {
+      std::vector<std::pair<TimedReduction, int>> of_layer;  // and its parts
+      for (next = b; next == b || (next != buckets_.end() && next->alternates); ++next) {
+        const plan::Outline outline = plan::reduction_of(*next, spec_, plan::Reduces::at_the_end);
+        items.push_back(fold_.items(outline, next->experts, false));
+        of_layer.emplace_back(TimedReduction{&items.back()}, outline.parts);
+      }
+      for (std::int64_t i = 0; i < b->count; ++i)
+        for (const auto& [reduction, parts] : of_layer) turns.add(reduction, parts);
     }
     turns.flush();
     RankClock clock(overlaps_of(pricing_), out.reach());

@@ -83,9 +83,8 @@ std::string free_fields() {
       const std::string group = field.group;
       if (!group.empty() && group != open) out += "  # " + group + ":\n";
       open = group;
-      const T& value = field.of(defaults);
-      const std::string text =
-          plan::is_absent(field, value) ? fmt::format("{}", field.low) : plan::value_text(field, value);
+      const auto& value = field.of(defaults);
+      const std::string text = plan::is_absent(value) ? fmt::format("{}", field.low) : plan::value_text(field, value);
       out += said(fmt::format("  # {}{}: {}", group.empty() ? "" : "  ", field.key, text),
                   choices<T>(field).empty() ? field.says : fmt::format("{} ({})", field.says, choices<T>(field)));
     }

@@ -71,7 +71,7 @@ std::vector<Move> whole_moves(const plan::PlanSpec& spec, int stage, std::int64_
   out.reserve(static_cast<std::size_t>(6 * micro_batches));
   const std::array<bool, 2> receives = {spec.receives(stage, 0, false), spec.receives(stage, 0, true)};
   const std::array<bool, 2> sends = {spec.sends(stage, 0, false), spec.sends(stage, 0, true)};
-  for (const plan::Turn& turn : plan::turns(spec.order, stage, spec.pipeline, micro_batches)) {
+  for (const plan::Turn& turn : plan::turns(spec.stages.order, stage, spec.mesh.pipeline, micro_batches)) {
     const auto add = [&](Kind kind) { out.push_back({kind, turn.micro_batch, 0}); };
     if (receives[turn.forward]) add(turn.forward ? Kind::receive_activation : Kind::receive_gradient);
     add(turn.forward ? Kind::forward : Kind::backward);
@@ -81,9 +81,9 @@ std::vector<Move> whole_moves(const plan::PlanSpec& spec, int stage, std::int64_
 }
 
 std::vector<std::vector<Move>> moves_of_all(const plan::PlanSpec& spec, std::int64_t micro_batches) {
-  if (spec.virtual_stages > 1 || spec.splits_backward()) return plan::moves_of(spec, micro_batches);
+  if (spec.stages.virtual_stages > 1 || spec.stages.splits_backward()) return plan::moves_of(spec, micro_batches);
   std::vector<std::vector<Move>> out;
-  for (int stage = 0; stage < spec.pipeline; ++stage) out.push_back(whole_moves(spec, stage, micro_batches));
+  for (int stage = 0; stage < spec.mesh.pipeline; ++stage) out.push_back(whole_moves(spec, stage, micro_batches));
   return out;
 }
 
@@ -192,25 +192,25 @@ class PipelineRun {
       : memo_(memo),
         times_(times),
         spec_(spec),
-        splits_(spec.splits_backward()),
+        splits_(spec.stages.splits_backward()),
         posts_(times.overlaps[static_cast<std::size_t>(plan::Stream::pipeline_recv)]),
         micro_batches_(micro_batches),
-        messages_(static_cast<std::size_t>(2 * spec.pipeline * spec.virtual_stages * micro_batches)) {
+        messages_(static_cast<std::size_t>(2 * spec.mesh.pipeline * spec.stages.virtual_stages * micro_batches)) {
     ranks_.reserve(times.stages.size());
     for (std::vector<Move>& moves : moves_of_all(spec, micro_batches)) {
       const StageProgram& stage = times.stages[ranks_.size()];
       RunningRank& rank = ranks_.emplace_back(RankClock(times.overlaps, reach_of(*stage.chunks)));
       rank.clock.run(stage.begin);
-      rank.first.assign(static_cast<std::size_t>(spec.virtual_stages), true);
-      rank.backward.assign(static_cast<std::size_t>(spec.virtual_stages), 0);
+      rank.first.assign(static_cast<std::size_t>(spec.stages.virtual_stages), true);
+      rank.backward.assign(static_cast<std::size_t>(spec.stages.virtual_stages), 0);
       rank.weights = rank.backward;
       for (const Move& move : moves)
         if (std::int64_t* left = left_of(rank, move)) ++*left;
       rank.moves = std::move(moves);
     }
     for (const double hop : times.hop) hops_.push_back(ticks(hop));
-    for (int stage = 0; stage < spec.pipeline; ++stage)
-      for (int c = 0; c < spec.virtual_stages; ++c) {
+    for (int stage = 0; stage < spec.mesh.pipeline; ++stage)
+      for (int c = 0; c < spec.stages.virtual_stages; ++c) {
         Chunk& chunk = chunks_.emplace_back();
         chunk.place = spec.place_of(stage, c);
         for (const bool forward : {false, true}) {
@@ -219,7 +219,7 @@ class PipelineRun {
         }
       }
     for (const bool forward : {false, true})
-      for (int place = 0; place < spec.pipeline * spec.virtual_stages; ++place)
+      for (int place = 0; place < spec.mesh.pipeline * spec.stages.virtual_stages; ++place)
         to_[forward].push_back(spec.stage_at(place + (forward ? 1 : -1)));
   }
 
@@ -228,9 +228,9 @@ class PipelineRun {
     while (moved) {
       moved = false;
       // Activations travel down the stages, gradients up.
-      for (int s = 0; s < spec_.pipeline; ++s)
+      for (int s = 0; s < spec_.mesh.pipeline; ++s)
         while (advance(s)) moved = true;
-      for (int s = spec_.pipeline; s-- > 0;)
+      for (int s = spec_.mesh.pipeline; s-- > 0;)
         while (advance(s)) moved = true;
       moved |= std::exchange(settled_, false);
       if (!moved && !posts_) moved = attend_first();
@@ -259,7 +259,7 @@ class PipelineRun {
     std::array<bool, 2> sends = {}, receives = {};  ///< backward, forward
   };
   [[nodiscard]] const Chunk& chunk_of(int stage, const Move& move) const {
-    return chunks_[static_cast<std::size_t>(stage * spec_.virtual_stages + move.chunk)];
+    return chunks_[static_cast<std::size_t>(stage * spec_.stages.virtual_stages + move.chunk)];
   }
   RunningRank& rank(int stage) { return ranks_[static_cast<std::size_t>(stage)]; }
   /// How many passes such as this one are left, if it adds to gradients; else null.
@@ -272,8 +272,8 @@ class PipelineRun {
 
   /// Messages are numbered by direction, virtual stage of the sender and micro-batch.
   std::size_t number(bool forward, int place, std::int32_t micro_batch) const {
-    return static_cast<std::size_t>(((forward ? 0 : spec_.pipeline * spec_.virtual_stages) + place) * micro_batches_ +
-                                    micro_batch);
+    return static_cast<std::size_t>(
+        ((forward ? 0 : spec_.mesh.pipeline * spec_.stages.virtual_stages) + place) * micro_batches_ + micro_batch);
   }
   std::size_t sent(bool forward, int stage, const Move& move) const {
     return number(forward, chunk_of(stage, move).place, move.micro_batch);
@@ -557,15 +557,15 @@ void extrapolate(PipelineResult& result, const PipelineResult& before, double pe
 }  // namespace
 
 PipelineResult pipeline(const PipelineTimes& times, const plan::PlanSpec& spec, std::int64_t micro_batches) {
-  const std::int64_t stages = spec.pipeline;
+  const std::int64_t stages = spec.mesh.pipeline;
   ENSURE(times.stages.size() == static_cast<std::size_t>(stages) && times.hop.size() + 1 >= times.stages.size(),
          "{} stages with {} hops", times.stages.size(), times.hop.size());
   PassEffects memo(times.overlaps);
   // A host's lead over one stage's device takes a while to settle.
   constexpr std::int64_t kSettled = 16;
-  const int periods = spec.splits_backward() ? 6 : spec.virtual_stages > 1 ? 4 : 3;
+  const int periods = spec.stages.splits_backward() ? 6 : spec.stages.virtual_stages > 1 ? 4 : 3;
   const std::int64_t filled = stages == 1 ? kSettled : periods * stages;
-  if (micro_batches <= filled || spec.order == plan::Order::custom)
+  if (micro_batches <= filled || spec.stages.order == plan::Order::custom)
     return PipelineRun(times, spec, micro_batches, memo).run();
   PipelineResult result = PipelineRun(times, spec, filled, memo).run();
   const PipelineResult before = PipelineRun(times, spec, filled - stages, memo).run();

@@ -13,7 +13,6 @@
 #include "plan/spec/bounds.h"
 #include "plan/spec/optimizers.h"
 #include "plan/spec/parts.h"
-#include "plan/spec/pass_order.h"
 #include "plan/spec/stages.h"
 #include "plan/spec/table_placement.h"
 

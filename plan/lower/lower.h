@@ -32,7 +32,7 @@ struct LowerOptions {
   /// and their names are those of the training step, so that both can share an arena (plan/schedule/place.h).
   bool forward_only = false;
   bool check_passes = kIsDebugBuild;  ///< checks a class after each pass over it (plan/lower/passes.h)
-  bool keep_logits = false;  ///< the head's logits stay in a persistent buffer, for sampling
+  bool keep_logits = false;           ///< the head's logits stay in a persistent buffer, for sampling
 };
 
 /// The parts and operators of a recomputed layer that backward really needs.

@@ -31,9 +31,10 @@ struct Use {
   std::vector<View> views;
 };
 
-class States {
+class MovedStates {
  public:
-  States(RankClass& rank_class, const Offload& offload) : class_(rank_class), offload_(offload), rewrite_(rank_class) {}
+  MovedStates(RankClass& rank_class, const Offload& offload)
+      : class_(rank_class), offload_(offload), rewrite_(rank_class) {}
 
   void run() {
     for (Buffer& buffer : class_.buffers)
@@ -443,7 +444,7 @@ class States {
 }  // namespace
 
 void offload_states(RankClass& rank_class, const Offload& offload) {
-  States(rank_class, offload).run();
+  MovedStates(rank_class, offload).run();
 }
 
 }  // namespace orrery::plan

@@ -12,8 +12,7 @@ struct StageTotals {
   std::int64_t parameters = 0;  ///< tensors; a pair of norms each
   FactorCount factors = {};
   std::int64_t workspace = 0;  ///< elements of Newton-Schulz for the largest matrix
-  std::int64_t piece = 0;      ///< elements of the part of the largest bucket that a node's rank gathers from the
-                               ///< others
+  std::int64_t piece = 0;      ///< elements of the largest bucket's part that a node's rank gathers from others
 };
 /// Counts `count` such buckets in.
 void add_to(StageTotals& totals, const BucketShape& bucket, const PlanSpec& spec, std::int64_t count = 1);

@@ -15,8 +15,7 @@ struct Scratch {
   std::int64_t bytes = 0;
   std::int64_t offset = 0;
   bool arrives = false;  ///< born by a message that comes before all computation of the block
-  bool leaves = false;   ///< dies at a send after all computation of the block, so other blocks begin while the send is
-                         ///< in flight
+  bool leaves = false;   ///< dies at a send after all computation of the block, while other blocks have begun
   bool fixed = false;    ///< already has its offset
 };
 

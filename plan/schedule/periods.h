@@ -60,8 +60,7 @@ class Periods {
   std::vector<std::size_t> entries_;
   std::vector<std::int64_t> state_;
   bool has_state_ = false;
-  std::int64_t looks_ = 0, patience_ = 1;  ///< looks since a state was kept; number of looks after which another is
-                                           ///< kept
+  std::int64_t looks_ = 0, patience_ = 1;  ///< looks since a state was kept, and the number after which another is
   std::int64_t in_vain_ = 0, most_looks_;
   Skip skip_;
 };

@@ -173,11 +173,10 @@ struct Bucket {
   /// Leading elements whose gradients are partial on each tensor rank, to be summed over them (sequence parallelism).
   std::int64_t partial_elements = 0;
   std::vector<ParameterRange> ranges = {};
-  bool experts = false;          ///< holds the rank's own experts: the ranks that hold the same ones are others than
-                                 ///< for the other parameters
+  bool experts = false;          ///< of the rank's own experts: other ranks hold the same ones than for other
+                                 ///< parameters
   bool embedding = false;        ///< has the tables of the input: 8-bit optimizers keep their states in fp32
-  bool frozen = false;           ///< has parameters that do not train: it has no gradients and no states
-                                 ///< (models/lora.h)
+  bool frozen = false;           ///< its parameters do not train: no gradients, no states (models/lora.h)
   BufferId parameters = {};      ///< full values as compute reads them; none under ZeRO-3
   BufferId shard = {};           ///< this rank's values; only under ZeRO-3
   BufferId stashed = {};         ///< earlier versions of the parameters, for passes in flight
@@ -188,8 +187,7 @@ struct Bucket {
   /// come last, and its buffer ends before them (plan/outline/whole_matrices.h).
   BufferId first_moment = {}, second_moment = {};
   BufferId first_scale = {}, second_scale = {};  ///< of adamw_8bit: a scale per block of values
-  BufferId error = {};                           ///< the part of this rank's own gradients that PowerSGD has not sent
-                                                 ///< yet
+  BufferId error = {};                           ///< what PowerSGD has not sent yet of this rank's gradients
   BufferId low_rank_q = {};                      ///< PowerSGD's factors Q, from which the next step's begin
   BufferId received = {};  ///< with a parameter server: all workers' gradients of this rank's shard, in order
   [[nodiscard]] std::int64_t shard_elements() const { return elements / shards; }
@@ -236,13 +234,12 @@ struct Step {
   std::vector<models::Op> ops = {};  ///< compute
   CollectiveKind collective{};       ///< collective
   Reduce reduce = Reduce::sum;
-  GroupId group = {};  ///< collective
-  int peer = 0;        ///< send, recv: distance in stages, + to later ones, - to earlier ones; with virtual stages both
-                       ///< ends are neighbours too
-  int tag = 0;         ///< send, recv: pairs with the peer's step of equal tag and micro-batch
+  GroupId group = {};       ///< collective
+  int peer = 0;             ///< send, recv: distance in stages, + to later ones; with virtual stages both ends are
+                            ///< neighbours
+  int tag = 0;              ///< send, recv: pairs with the peer's step of equal tag and micro-batch
   bool on_host = false;     ///< compute: on the host's cores, over host buffers
-  bool accumulate = false;  ///< copy: target += source; done by the host's cores, so the target must be in the host's
-                            ///< memory
+  bool accumulate = false;  ///< copy: target += source; by the host's cores, so the target is in the host's memory
   View source = {},
        target =
            {};  ///< copy: source -> target, in two memories. collective: all_gather, reduce_scatter and all_to_all
@@ -321,8 +318,7 @@ struct RankClass {
   /// For a mixture of experts: for each of the stage's layers with experts, in order, the (2E+1) values of
   /// count_choices; their sums over layers and ranks; and the two losses (models::OpKind::balance_losses).
   BufferId tally, pooled, balance;
-  BufferId expert_biases;                        ///< for each of these layers, the (E) values of
-                                                 ///< models::TensorRole::balance
+  BufferId expert_biases;                        ///< by these layers: the (E) values of models::TensorRole::balance
   std::vector<std::int64_t> expert_layers = {};  ///< which layers these are
   BufferId scaling;                              ///< 4 elements: see models::OpKind::loss_scale; only in fp16
 };

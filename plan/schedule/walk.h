@@ -39,8 +39,7 @@ struct WalkingRank {
   std::size_t entry = 0;
   std::int32_t step = 0;
   bool arrived = false;          ///< at that step, or at the training step's end
-  std::deque<Message> messages;  ///< waiting or in flight, in program order; and those that have ended but may still
-                                 ///< matter
+  std::deque<Message> messages;  ///< waiting or in flight, in program order; and ended ones that may still matter
 };
 
 /// `Self` has, beside what it overrides of the defaults below:

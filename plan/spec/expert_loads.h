@@ -19,8 +19,7 @@ namespace orrery::plan {
 
 /// The load of the fullest of `ranks` that divide a layer's experts, divided by the mean rank's.
 struct Fullest {
-  double mean = 1;  ///< mean over layers and steps: it decides a step's time, because ranks wait for each other in each
-                    ///< layer
+  double mean = 1;  ///< over layers and steps: it decides a step's time, as ranks wait for each other in each layer
   double most = 1;  ///< the largest of all: buffers must have room for it
   bool operator==(const Fullest&) const = default;
 };

@@ -18,7 +18,7 @@ struct OptimizerTraits {
   models::UpdateRule rule = models::UpdateRule::sgd;  ///< of OpKind::momentum_update
   int moments = 0;                      ///< states with one value per parameter; SGD without momentum has none
   bool whole_tensors = false;           ///< the update needs norms or sums of whole parameters
-  bool whole_matrices = false;          ///< a block's matrices are updated by a function of whole ones, all else by
+  bool whole_matrices = false;          ///< a block's matrices are updated by a function of whole ones, all else as by
                                         ///< AdamW
   bool betas = false, epsilon = false;  ///< keys that a job may give
   // Defaults: the paper's, where it has any; AdamW's are those of GPT models (Brown et al. 2020, appendix B).

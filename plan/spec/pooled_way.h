@@ -12,8 +12,7 @@ enum class PooledWay : std::uint8_t {
   exchange,  ///< all-to-all over all ranks; partial sums are added where they arrive. Gradients take the same way
   ranks,     ///< tables split by rows over all ranks: partial sums are reduce-scattered, gradients all-gathered
   node       ///< tables split by rows over a node: reduce-scattered within it, then all-to-all of the sums between the
-             ///< ranks that have the same place in their nodes. Gradients: all-to-all, then all-gathered within the
-             ///< node
+             ///< ranks with the same place in their nodes. Gradients: all-to-all, then all-gathered within the node
 };
 inline constexpr std::size_t kPooledWays = 3;
 inline constexpr PooledWay kEveryWay[kPooledWays] = {PooledWay::exchange, PooledWay::ranks, PooledWay::node};

@@ -29,8 +29,8 @@ struct TableShard {
   std::int64_t row_bytes = 0;  ///< of a row with its states
   Space space = Space::device;
   std::int64_t far_offset = 0, far_state = 0, book = 0;
-  bool first_columns = true;  ///< has the table's first columns: only then does it write to checkpoints what all parts
-                              ///< by columns have alike
+  bool first_columns = true;  ///< has the table's first columns, so it writes what all parts by columns share to
+                              ///< checkpoints
   [[nodiscard]] std::int64_t rows() const { return row_end - row_begin; }
   [[nodiscard]] std::int64_t columns() const { return column_end - column_begin; }
   [[nodiscard]] std::int64_t elements() const { return rows() * columns(); }
@@ -69,8 +69,7 @@ struct TableLayout {
   std::vector<TableShard> shards;      ///< by rank, then by table, rows and columns
   std::vector<std::size_t> first;      ///< ranks + 1 offsets into `shards`
   std::vector<TableShard> replicated;  ///< on every rank; `column` counts only these
-  std::vector<PooledPart> parts;       ///< of all sharded tables; parts with the same columns are added up in this
-                                       ///< order
+  std::vector<PooledPart> parts;       ///< of all sharded tables; those of equal columns are added up in this order
   /// For each rank and PooledWay: the columns of a sample's pooled vectors, and the number of shards that they come
   /// from.
   struct OfWay {

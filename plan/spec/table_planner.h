@@ -17,8 +17,7 @@ struct TableOption {
   TableSharding sharding = TableSharding::whole;
   int parts = 1;       ///< number of parts, one per rank; for row and replicated: all ranks
   int columns = 1;     ///< parts into which the columns are split
-  double load = 0;     ///< bytes that a part costs its rank in a step: lookups, plus `network` and `within` with their
-                       ///< weights
+  double load = 0;     ///< bytes that a part costs its rank in a step: lookups, and `network` and `within` weighted
   double memory = 0;   ///< bytes of a part with its optimizer state on the device
   double far = 0;      ///< its bytes in the host's memory
   double lookups = 0;  ///< bytes that a part's lookups and updates move

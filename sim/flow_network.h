@@ -5,11 +5,11 @@
 /// a link as numbered by clusters::Paths, or any other capacity): while the flow moves r bytes/s, r * share pass there.
 /// A message between two devices has share 1 on each link of its route. A ring all-reduce is one flow too: its bytes
 /// are those of one connection, and its shares count the ring's connections over each link. So one flow represents all
+/// transfers that progress together.
+///
 /// Rates are max-min fair (sim/max_min.h). They are recomputed when flows start or end, and only for the flows that the
 /// change can affect: flows that share only a resource which they cannot fill, even at their limits, do not affect each
 /// other. All flows of a path are one entry of the solver, whatever their number.
-/// can affect: a resource that its flows cannot fill even at their limits connects none of them. All flows of a path
-/// are one entry of the solver, whatever their number.
 ///
 /// The public clock is an integer count of picoseconds; equal calls give equal results.
 #include <cmath>

@@ -39,7 +39,7 @@ struct Pass {
   double host = 0;        ///< seconds that the host takes to issue it
   double recomputed = 0;  ///< backward: seconds of what selective recomputation repeats; not in `compute`
   double messages = 0;    ///< seconds of messages of the tensor group, and of all-to-alls
-  double exchanges = 0;   ///< the share of all-to-alls in `messages`
+  double exchanges = 0;   ///< the part of `messages` that all-to-alls take
   double message_bytes = 0;
   int message_count = 0;
   int tensor_messages = 0;                    ///< messages of the tensor group

@@ -63,9 +63,9 @@ struct Held {
 /// The zero-bubble orders (Qi, Wan, Huang, Lin 2023, "Zero Bubble Pipeline Parallelism", arXiv:2401.10241; the V order:
 /// by the same authors, 2024, arXiv:2405.15362): `backward` makes only the input's gradient and `weights` the rest,
 /// later. With t_F, t_B, t_W the times of the passes, p stages, free transfers and m >= 2 p - 1 a stage waits at most
-///   zb_h1  min(p - 1 - s, m) forwards, then 1F1B, weights s micro-batches behind: (p - 1) (t_F + t_B - t_W), and each
+///   zb_h1  min(p - 1 - s, m) forwards, then 1F1B, weights s micro-batches later: (p - 1) (t_F + t_B - t_W), and each
 ///          stage holds p micro-batches (section 2.3; 1F1B: (p - 1) (t_F + t_B + t_W), as many on the first stage)
-///   zb_h2  min(2 (p - 1 - s), m) forwards, weights 2 s behind: (p - 1) (t_F + t_B - 2 t_W), 2 p - 1 micro-batches
+///   zb_h2  min(2 (p - 1 - s), m) forwards, weights 2 s later: (p - 1) (t_F + t_B - 2 t_W), 2 p - 1 micro-batches
 ///   zb_v   two chunks per stage, folded; made by hand for t_F = t_B = t_W: then no wait, at p micro-batches
 ///   dualpipe_v  two chunks per stage, folded: DualPipe (DeepSeek-AI 2024, "DeepSeek-V3 Technical Report", section
 ///          3.2.1) cut in half, so that no stage is held twice (deepseek-ai/DualPipe, DualPipeV; m >= 2 p):

@@ -7,7 +7,6 @@
 /// Micro-batches are therefore loops, of steps and of entries. Groups are strides, never lists of ranks.
 ///
 /// Meaning of the order, the same for every backend and for the simulator:
-/// Meaning of the order, the same for every backend and for the simulator:
 ///  1. Compute steps run in program order, on the compute stream.
 ///  2. A communication step starts once these have finished: all compute steps before it in program order; the
 ///     communication step before it on its own stream; and the earlier communication steps that it conflicts with

@@ -74,7 +74,8 @@ Outcome run_export(const ExportOptions& options, const Context& context) {
          {options.run, 0, 0, 1},
          options.step > 0 ? fmt::format("the run has no checkpoint of step {}", options.step)
                           : "the run has no whole checkpoint to take the model from",
-         "`orrery train` saves a checkpoint at the end, and as often as --checkpoint-every says",
+         "`orrery train` saves a checkpoint at the end, and as often as --checkpoint-every says; with --verify-serial "
+         "it saves none",
          {}});
     return outcome;
   }

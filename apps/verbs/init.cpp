@@ -37,18 +37,22 @@ constexpr std::size_t kComments = 28;  // column at which comments begin
 constexpr std::size_t kWide = 100;     // columns
 constexpr double kMostShown = 1024;    // larger bounds are not shown: they only say that there is one
 
-/// `text` with its comment beside it, or above where the line would be too wide.
-std::string said(const std::string& text, const std::string& comment) {
-  const std::string beside = fmt::format("{:<{}} # {}\n", text, kComments, comment);
-  if (beside.size() <= kWide) return beside;
-  const std::string indent = text.substr(0, text.find_first_not_of(' '));
+/// Comments that are no keys.
+std::string prose(const std::string& indent, const std::string& comment) {
   std::string out, line = indent + "##";
   std::istringstream words(comment);
   for (std::string word; words >> word;) {
     if (line.size() + 1 + word.size() > kWide) out += std::exchange(line, indent + "##") + "\n";
     line += " " + word;
   }
-  return out + line + "\n" + text + "\n";
+  return out + line + "\n";
+}
+
+/// `text` with its comment beside it, or above where the line would be too wide.
+std::string said(const std::string& text, const std::string& comment) {
+  const std::string beside = fmt::format("{:<{}} # {}\n", text, kComments, comment);
+  if (beside.size() <= kWide) return beside;
+  return prose(text.substr(0, text.find_first_not_of(' ')), comment) + text + "\n";
 }
 
 /// The largest catalogue cluster of CPU ranks that this machine has cores for.
@@ -67,6 +71,8 @@ template <class T>
 std::string choices(const plan::FieldInfo& field) {
   if constexpr (std::is_same_v<T, bool>)
     return "false, true";
+  else if constexpr (std::is_same_v<T, plan::Order>)  // `custom` is what plan files call an order from a file
+    return fmt::format("{}, or a file: my-order.csv", fmt::join(field.words->begin(), field.words->end() - 1, ", "));
   else if constexpr (std::is_enum_v<T>)
     return fmt::format("{}", fmt::join(*field.words, ", "));
   else
@@ -84,10 +90,13 @@ std::string free_fields() {
       if (!group.empty() && group != open) out += "  # " + group + ":\n";
       open = group;
       const T& value = field.of(defaults);
-      const std::string text =
-          plan::is_absent(field, value) ? fmt::format("{}", field.low) : plan::value_text(field, value);
-      out += said(fmt::format("  # {}{}: {}", group.empty() ? "" : "  ", field.key, text),
-                  choices<T>(field).empty() ? field.says : fmt::format("{} ({})", field.says, choices<T>(field)));
+      const std::string comment =
+          choices<T>(field).empty() ? field.says : fmt::format("{} ({})", field.says, choices<T>(field));
+      const std::string indent = group.empty() ? "" : "  ";
+      // No number says that it is absent.
+      out += plan::is_absent(field, value)
+                 ? prose("  ", fmt::format("{}{}: {}", indent, field.key, comment))
+                 : said(fmt::format("  # {}{}: {}", indent, field.key, plan::value_text(field, value)), comment);
     }
   });
   return out;
@@ -153,8 +162,10 @@ std::string job_text(const InitOptions& options, const models::Model& model, con
   out += said("objective: time", "time, cost, energy or memory");
   out += said(fmt::format("# stack: {}", cost::usual_stack(cluster, model)),
               "the software that runs it; see `cost/stacks`");
-  out += "\n# A value fixes a field, a list bounds it: `tensor: [1, 2, 4]`. Uncomment `plan:` too.\n# plan:\n" +
-         free_fields();
+  out += fmt::format(
+      "\n# A value fixes a field, a list bounds it: `tensor: [1, 2, 4]`. Uncomment `plan:` too.\n"
+      "# data x tensor x pipeline x context is the number of devices, {}: leave one of them open.\n# plan:\n{}",
+      cluster.size(), free_fields());
   out += "\ntraining:\n";
   out += said(fmt::format("  steps: {}", clicks ? clicks_training.steps : 20), "of the run");
   if (clicks) return out + clicks_text(clicks_training);
@@ -236,7 +247,7 @@ Outcome run_init(const InitOptions& given, const Context& context) {
 }
 
 void add_init_flags(Flags flags, InitOptions& o) {
-  flags.option("JOB", o.output, "File to write; default job.yaml, - for stdout");
+  flags.option("JOB,-o,--output", o.output, "File to write; default job.yaml, - for stdout");
   flags.option("--model", o.model, "Catalogue name, model YAML or Hugging Face config.json; default: tiny-gpt")
       .value("MODEL");
   flags.option("--dlrm", o.dlrm, "Instead of a model, arguments of the public DLRM benchmark").value("'ARGS'");

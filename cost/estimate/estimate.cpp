@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "base/ensure.h"
-#include "cost/estimate/asynchronous.h"
 #include "cost/estimate/balancing.h"
 #include "cost/estimate/block_kinds.h"
 #include "cost/estimate/fold.h"
@@ -61,14 +60,13 @@ struct Estimator::Memo {
   StageTimes times(const plan::Plan& plan, int stage);
   ChunkPrograms programs(StageTimes& t, const plan::Plan& plan, int stage, int chunk, const StageGroups& groups,
                          const BegunGathers& begun);
-  void pass_alone(StageTimes& t, const plan::PlanSpec& spec) const;
+  void pass_alone(StageTimes& t) const;
   Agreements agree(const plan::Plan& plan);
   std::pair<double, int> worst(const plan::Plan& plan, MemoryQuestion question);
   StageMemory memory(const plan::Plan& plan, int stage, MemoryQuestion question);
   std::vector<StageTimes> all_times(const plan::Plan& plan);
   double hop(const plan::Plan& plan, int from, int to) const;
-  SteadyStep steady(const plan::Plan& plan, const std::vector<StageTimes>& stages, const Agreements& agree);
-  PipelineTimes passes(const plan::Plan& plan, const std::vector<StageTimes>& stages) const;
+  PipelineTimes passes(const plan::Plan& plan, const std::vector<StageTimes>& stages, const Agreements& agree) const;
   double op(const models::Op& o) const { return pricing->op_time(o).value; }
   double dispatch() const { return pricing->compute_time(plan::Step{}).value; }
   Lockstep lockstep(const plan::PlanSpec& spec) const { return {pricing, links.get(), spec.ranks_per_stage()}; }
@@ -192,30 +190,25 @@ ChunkPrograms Estimator::Memo::programs(StageTimes& t, const plan::Plan& plan, i
   return out;
 }
 
-/// Passes whose host waits only for other stages: with one stage its lead in one pass offsets delay in the other.
-void Estimator::Memo::pass_alone(StageTimes& t, const plan::PlanSpec& spec) const {
+/// A parameter server's worker, whose host waits for nothing: its lead in one pass offsets delay in the other.
+void Estimator::Memo::pass_alone(StageTimes& t) const {
   const ChunkPrograms& chunk = t.program.chunks->front();
-  const auto alone = [&](const PassProgram& program, double& prelude, double& host) {
+  double late = 0;
+  const auto alone = [&](const PassProgram& program) {
     RankClock clock(overlaps_of(*pricing), program.reach);
     clock.state.host = -ticks(1e3);  // the host is far ahead
     const Ticks before = clock.state.host;
-    clock.run(std::span(program.steps).first(program.input));
-    prelude = seconds(clock.state.device);
-    clock.run(std::span(program.steps).subspan(program.input));
-    host = seconds(clock.state.host - before);
+    clock.run(program.steps);
+    const double time = seconds(clock.settle());
     for (std::size_t s = 0; s < t.exposed.size(); ++s) t.exposed[s] += seconds(clock.waits.exposed[s]);
-    return seconds(clock.settle());
+    late += seconds(clock.state.host - before) - time;
+    return time;
   };
-  double prelude = 0, host_forward = 0, host_backward = 0;
-  const double forward = alone(chunk.forward, prelude, host_forward);
-  const double backward = alone(chunk.backward, t.prelude, host_backward);
-  if (chunk.backward.input == chunk.backward.steps.size()) t.prelude = 0;
-  double late_forward = host_forward - forward, late_backward = host_backward - backward;
-  if (spec.pipeline == 1) late_backward += std::exchange(late_forward, 0.0);
-  t.forward += std::max(0.0, late_forward);
-  t.backward += std::max(0.0, late_backward);
-  t.forward_pass = forward + std::max(0.0, late_forward);
-  t.backward_pass = backward + std::max(0.0, late_backward);
+  t.forward_pass = alone(chunk.forward);
+  t.backward_pass = alone(chunk.backward);
+  late = std::max(0.0, late);
+  t.backward += late;
+  t.backward_pass += late;
 }
 
 StageTimes Estimator::Memo::times(const plan::Plan& plan, int stage) {
@@ -234,7 +227,7 @@ StageTimes Estimator::Memo::times(const plan::Plan& plan, int stage) {
   if (model->experts.any()) t.begin += op(zeroed_tally(model->experts, layers_of));
   t.program.begin = std::move(begun.steps);
   t.program.begin.push_back({.time = ticks(t.begin)});
-  if (spec.asynchronous() || spec.has_server()) pass_alone(t, spec);
+  if (spec.has_server()) pass_alone(t);
   if (spec.has_server()) end();  // hides what it can behind a forward pass
   if (spec.offload.optimizer == plan::Space::device)
     t.norm += balancing_time(*pricing, model->experts, spec, layers_of, groups);
@@ -322,32 +315,18 @@ double Estimator::Memo::hop(const plan::Plan& plan, int from, int to) const {
   return lockstep(spec).send_time(b.sent, first, second).value + b.gather.value;
 }
 
-/// A training step of a pipeline that never drains.
-SteadyStep Estimator::Memo::steady(const plan::Plan& plan, const std::vector<StageTimes>& stages,
-                                   const Agreements& agree) {
-  AsynchronousTimes times;
-  times.overlaps = pricing->overlaps(plan::Stream::pipeline_recv);
-  times.tied = agree.embedding > 0;
-  const std::size_t last = stages.size() - 1;
-  for (std::size_t s = 0; s <= last; ++s) {
-    const StageTimes& t = stages[s];
-    times.forward.push_back(t.forward_pass);
-    times.backward.push_back(t.backward_pass);
-    times.prelude.push_back(t.prelude);
-    times.update.push_back(t.begin + t.reduce + t.keep + t.norm + agree.norm + t.update + t.gather +
-                           (s == last ? agree.loss : 0) + (s == 0 || s == last ? agree.embedding : 0));
-    if (s < last) times.hop.push_back(hop(plan, static_cast<int>(s), static_cast<int>(s) + 1));
-  }
-  return asynchronous_pipeline(times, plan.micro_batches());
-}
-
 /// The passes of all stages, and what carries messages between them.
-PipelineTimes Estimator::Memo::passes(const plan::Plan& plan, const std::vector<StageTimes>& stages) const {
+PipelineTimes Estimator::Memo::passes(const plan::Plan& plan, const std::vector<StageTimes>& stages,
+                                      const Agreements& agree) const {
   PipelineTimes times;
   times.overlaps = overlaps_of(*pricing);
+  times.tied = agree.embedding > 0;
   const int last = plan.spec().pipeline - 1;
   for (int s = 0; s <= last; ++s) {
-    times.stages.push_back(stages[static_cast<std::size_t>(s)].program);
+    const StageTimes& t = stages[static_cast<std::size_t>(s)];
+    times.stages.push_back(t.program);
+    times.stages.back().update = t.begin + t.reduce + t.keep + t.norm + agree.norm + t.update + t.gather +
+                                 (s == last ? agree.loss : 0) + (s == 0 || s == last ? agree.embedding : 0);
     if (last > 0 && (s < last || plan.spec().virtual_stages > 1))
       times.hop.push_back(hop(plan, s, s < last ? s + 1 : 0));
   }
@@ -409,36 +388,31 @@ double Estimator::least_time(const plan::Plan& plan) {
   const plan::PlanSpec& spec = plan.spec();
   if (spec.asynchronous() || spec.has_server()) return time(plan).step_time;
   const std::vector<StageTimes> stages = memo_->all_times(plan);
-  std::vector<double> ends = least_end(memo_->passes(plan, stages), spec, plan.micro_batches());
-  return step_time(spec, ends, stages, memo_->agree(plan), memo_->pricing->step_overhead().value);
+  const Agreements agree = memo_->agree(plan);
+  std::vector<double> ends = least_end(memo_->passes(plan, stages, agree), spec, plan.micro_batches());
+  return step_time(spec, ends, stages, agree, memo_->pricing->step_overhead().value);
 }
 
 Estimate Estimator::time(const plan::Plan& plan) {
   Memo& memo = *memo_;
+  const plan::PlanSpec& spec = plan.spec();
   std::vector<StageTimes> stages = memo.all_times(plan);
   Agreements agree = memo.agree(plan);
   Estimate e;
+  PipelineResult passes;
   const double overhead = memo.pricing->step_overhead().value;
-  if (plan.spec().asynchronous() || plan.spec().has_server()) {
-    SteadyStep step = plan.spec().has_server() ? served_step(plan, *memo.pricing, stages.front(), agree)
-                                               : memo.steady(plan, stages, agree);
-    const auto m = static_cast<double>(plan.micro_batches());
-    e.step_time = step.period + overhead;
-    PipelineResult passes;
-    passes.transfer = std::move(step.transfer);
-    passes.reduced = passes.late_forward = passes.late_backward = std::vector<double>(stages.size(), 0);
-    for (StageTimes& t : stages) {
-      for (double& exposed : t.exposed) exposed *= m;
-      passes.exposed.push_back(t.exposed);
-    }
-    e.breakdown = breakdown_of(stages, passes, agree, m, e.step_time, overhead);
-    e.bubble = e.breakdown.bubble + e.breakdown.imbalance;
-    return e;
-  }
-  PipelineResult passes = pipeline(memo.passes(plan, stages), plan.spec(), plan.micro_batches());
-  e.step_time = step_time(plan.spec(), passes.end, stages, agree, overhead);
   // Where the stages hold the model twice, each half of the micro-batches runs through one of a stage's two chunks.
-  const double each = static_cast<double>(plan.micro_batches()) / (plan.spec().mirrors() ? 2 : 1);
+  const double each = static_cast<double>(plan.micro_batches()) / (spec.mirrors() ? 2 : 1);
+  if (spec.has_server()) {
+    e.step_time = served_step(plan, *memo.pricing, stages.front(), agree) + overhead;
+    passes.reduced = passes.transfer = passes.late_forward = passes.late_backward = {0};
+    passes.exposed = {stages.front().exposed};
+    for (double& exposed : passes.exposed.front()) exposed *= each;
+  } else {
+    passes = pipeline(memo.passes(plan, stages, agree), spec, plan.micro_batches());
+    e.step_time = spec.asynchronous() ? *std::max_element(passes.end.begin(), passes.end.end()) + overhead
+                                      : step_time(spec, passes.end, stages, agree, overhead);
+  }
   e.breakdown = breakdown_of(stages, passes, agree, each, e.step_time, overhead);
   e.bubble = e.breakdown.bubble + e.breakdown.imbalance;
   return e;

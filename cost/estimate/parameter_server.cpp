@@ -51,7 +51,7 @@ void serve(StageTimes& stage, const std::vector<ServedBucket>& buckets, const pl
   stage.gather = messages.pull;
 }
 
-SteadyStep served_step(const plan::Plan& plan, const Pricing& pricing, StageTimes& stage, Agreements& agree) {
+double served_step(const plan::Plan& plan, const Pricing& pricing, StageTimes& stage, Agreements& agree) {
   const plan::PlanSpec& spec = plan.spec();
   agree.norm = 0;
   if (spec.tensor > 1)
@@ -64,9 +64,8 @@ SteadyStep served_step(const plan::Plan& plan, const Pricing& pricing, StageTime
     pull = std::max(0.0, pull - (stage.begin + m * backward + (m - 1) * forward));
   stage.gather = pull;
   agree.loss = 0;
-  return {stage.begin + m * (forward + backward) + stage.keep + stage.norm + agree.norm + stage.update + stage.reduce +
-              pull,
-          {0}};
+  return stage.begin + m * (forward + backward) + stage.keep + stage.norm + agree.norm + stage.update + stage.reduce +
+         pull;
 }
 
 }  // namespace orrery::cost

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "cost/estimate/asynchronous.h"
 #include "cost/estimate/stage_times.h"
 #include "cost/prices/pricing.h"
 
@@ -29,9 +28,8 @@ struct ServedMessages {
 void serve(StageTimes& stage, const std::vector<ServedBucket>& buckets, const plan::PlanSpec& spec,
            const Pricing& pricing);
 
-/// The plan's step from the times of its only stage, after serve(). With a staleness, the pulls and the sum of the loss
-/// overlap with the rest of the step's passes, as far as these are long enough.
-[[nodiscard]] SteadyStep served_step(const plan::Plan& plan, const Pricing& pricing, StageTimes& stage,
-                                     Agreements& agree);
+/// Seconds of a step of the plan from the times of its only stage, after serve(). With a staleness, the pulls and the
+/// sum of the loss overlap with the rest of the step's passes, as far as these are long enough.
+[[nodiscard]] double served_step(const plan::Plan& plan, const Pricing& pricing, StageTimes& stage, Agreements& agree);
 
 }  // namespace orrery::cost

@@ -184,7 +184,7 @@ class ChunkPasses {
     const bool embeds = layers_.front()->kind == models::LayerKind::embedding;
     ForwardPass pass{{*this, out, copies, !embeds}, first_of_step};
     plan::forward_order(whole(), pass);
-    return finish({.input = pass.input}, out, pass.waits || embeds);
+    return finish({.input = pass.input, .freed = freed(out, spec_.asynchronous())}, out, pass.waits || embeds);
   }
   [[nodiscard]] plan::Chunk whole() const { return {0, layers_.size()}; }
   static PassProgram finish(PassProgram program, PassWriter& out, bool no_input) {
@@ -193,6 +193,8 @@ class ChunkPasses {
     if (no_input) program.input = program.steps.size();
     return program;
   }
+  /// `late`: only the last step needs memory that a message holds.
+  static std::size_t freed(PassWriter& out, bool late) { return late ? last_compute(out.steps()) : 0; }
   void load(PassWriter& out) const {
     const std::span<const models::Op> op(around_.load, 1);
     out.compute(around_.pricing.compute_time(op).value, around_.pricing.host_time(op).value);
@@ -416,8 +418,8 @@ class ChunkPasses {
                       plan::Turns<TimedReduction, WriteReduction>(WriteReduction{&out})};
     plan::backward_order(whole(), spec_, pass);
     pass.late.end();
-    const std::size_t freed = spec_.splits_backward() ? last_compute(out.steps()) : 0;
-    return finish({.input = pass.input, .freed = freed}, out, pass.waits || heads);
+    const bool late = spec_.splits_backward() || spec_.asynchronous();
+    return finish({.input = pass.input, .freed = freed(out, late)}, out, pass.waits || heads);
   }
 
   struct WeightsPass : Pass {
@@ -449,7 +451,7 @@ class ChunkPasses {
     WeightsPass pass{{*this, out, copies, false}, Late(*this, out, last, false)};
     plan::weights_order(whole(), pass);
     pass.late.end();
-    return finish({.freed = last_compute(out.steps())}, out, true);
+    return finish({.freed = freed(out, true)}, out, true);
   }
 
   const PassSurroundings& around_;

@@ -11,6 +11,7 @@
 
 #include "base/ensure.h"
 #include "cost/estimate/least_end.h"
+#include "cost/estimate/pass_effects.h"
 #include "plan/schedule/orders.h"
 
 namespace orrery::cost {
@@ -63,6 +64,7 @@ struct RunningRank {
   Ticks transfer = 0, late_forward = 0, late_backward = 0;
   std::vector<std::int64_t> backward, weights;  ///< by chunk: passes that are left
   std::vector<bool> first;                      ///< by chunk: none of its passes has run
+  std::vector<Ticks> updates;                   ///< when it was ready for those so far
 };
 
 /// Where messages stand inside the passes: a receive ahead of one, a send behind it.
@@ -80,7 +82,27 @@ std::vector<Move> whole_moves(const plan::PlanSpec& spec, int stage, std::int64_
   return out;
 }
 
-std::vector<std::vector<Move>> moves_of_all(const plan::PlanSpec& spec, std::int64_t micro_batches) {
+/// The first training steps of a run that does not drain.
+std::vector<Move> asynchronous_moves(const plan::PlanSpec& spec, int stage, std::int64_t micro_batches,
+                                     std::int64_t steps) {
+  const plan::AsynchronousMoves of_step = plan::asynchronous_moves(spec, stage, micro_batches);
+  std::vector<Move> out = of_step.opening;
+  for (std::int64_t step = 0; step < steps; ++step)
+    for (Move move : of_step.every) {
+      move.micro_batch += static_cast<std::int32_t>(step * micro_batches);
+      out.push_back(move);
+    }
+  return out;
+}
+
+/// `steps`: of an asynchronous order.
+std::vector<std::vector<Move>> moves_of_all(const plan::PlanSpec& spec, std::int64_t micro_batches,
+                                            std::int64_t steps) {
+  if (spec.asynchronous()) {
+    std::vector<std::vector<Move>> out;
+    for (int s = 0; s < spec.pipeline; ++s) out.push_back(asynchronous_moves(spec, s, micro_batches, steps));
+    return out;
+  }
   if (spec.virtual_stages > 1 || spec.splits_backward()) return plan::moves_of(spec, micro_batches);
   std::vector<std::vector<Move>> out;
   for (int stage = 0; stage < spec.pipeline; ++stage) out.push_back(whole_moves(spec, stage, micro_batches));
@@ -97,107 +119,21 @@ std::size_t reach_of(const std::vector<ChunkPrograms>& chunks) {
   return most;
 }
 
-/// What a pass has done to a rank's clock before: a full pipeline goes through the same states over and over.
-class PassEffects {
- public:
-  static constexpr Ticks kNone = -1;
-  struct Effect {
-    RankClock::State after;  ///< as of the begin
-    RankClock::Waits waits;
-    Ticks waited = kNone, transfer = 0;
-  };
-
-  explicit PassEffects(const RankClock::Overlaps& overlaps)
-      : receives_(overlaps[static_cast<std::size_t>(plan::Stream::pipeline_recv)]) {}
-
-  /// `free`: until when the pass may have to wait for what it has sent; `arrived`: its input, or kNone. `really`: runs
-  /// the pass and returns its effect, but `after`.
-  template <class Really>
-  Effect run(RankClock& clock, const PassProgram& program, Ticks free, Ticks arrived, const Really& really) {
-    if (!clock.plain()) return really();
-    Passes& known = passes_[&program];
-    if (known.effects.empty()) known.host = host_of(program.steps);
-    const Ticks origin = clock.state.device;
-    const Key key = key_of(clock.state, free, arrived, known.host);
-    for (const auto& [before, effect] : known.effects)
-      if (before == key) return leap(clock, effect, origin, arrived == kNone ? known.host : kNone);
-    Effect effect = really();
-    if (!clock.plain()) return effect;
-    const Effect result = effect;
-    effect.after = clock.state;
-    shift(effect.after, -origin);
-    if (effect.waited != kNone) effect.waited -= origin;
-    constexpr std::size_t kMost = 8;
-    if (known.effects.size() < kMost)
-      known.effects.emplace_back(key, effect);
-    else
-      known.effects[known.next++ % kMost] = {key, effect};
-    return result;
-  }
-
- private:
-  struct Key {
-    RankClock::State state;
-    Ticks free = 0, arrived = kNone;
-    bool operator==(const Key&) const = default;
-  };
-  struct Passes {
-    Ticks host = 0;  ///< to issue all steps
-    std::vector<std::pair<Key, Effect>> effects;
-    std::size_t next = 0;
-  };
-
-  static Ticks host_of(std::span<const PassStep> steps) {
-    Ticks host = 0;
-    for (const PassStep& step : steps) host += step.host;
-    return host;
-  }
-  static void shift(RankClock::State& state, Ticks by) {
-    for (Ticks* time : {&state.device, &state.host, &state.held, &state.known}) *time += by;
-    for (Ticks& free : state.free) free += by;
-  }
-  /// What of a state matters. A host that is ahead by all that it has to issue may as well be further ahead. What is
-  /// over by now is over, unless receives begin when a rank first waits (RankClock::State::known).
-  [[nodiscard]] Key key_of(RankClock::State state, Ticks free, Ticks arrived, Ticks host) const {
-    const Ticks origin = state.device;
-    shift(state, -origin);
-    if (arrived == kNone) state.host = std::max(state.host, -host);
-    if (receives_) {
-      state.known = 0;
-      state.held = std::max<Ticks>(0, state.held);
-      for (Ticks& of_stream : state.free) of_stream = std::max<Ticks>(0, of_stream);
-      free = std::max(origin, free);
-      if (arrived != kNone && host == 0) arrived = std::max(origin, arrived);
-    }
-    // One that lies before the begin is told from none.
-    return {state, free - origin, arrived == kNone ? std::numeric_limits<Ticks>::min() : arrived - origin};
-  }
-  static Effect leap(RankClock& clock, Effect effect, Ticks origin, Ticks host) {
-    const Ticks issued = clock.state.host + host;
-    clock.state = effect.after;
-    shift(clock.state, origin);
-    if (host != kNone) clock.state.host = issued;
-    clock.waits += effect.waits;
-    if (effect.waited != kNone) effect.waited += origin;
-    return effect;
-  }
-
-  bool receives_;
-  std::unordered_map<const PassProgram*, Passes> passes_;
-};
-
 class PipelineRun {
  public:
-  PipelineRun(const PipelineTimes& times, const plan::PlanSpec& spec, std::int64_t micro_batches, PassEffects& memo)
+  /// `micro_batches`: of a training step. `steps`: more than one only of an asynchronous order.
+  PipelineRun(const PipelineTimes& times, const plan::PlanSpec& spec, std::int64_t micro_batches, PassEffects& memo,
+              std::int64_t steps = 1)
       : memo_(memo),
         times_(times),
         spec_(spec),
         splits_(spec.splits_backward()),
+        waits_for_all_(!spec.splits_backward() && !spec.asynchronous()),
         posts_(times.overlaps[static_cast<std::size_t>(plan::Stream::pipeline_recv)]),
-        micro_batches_(micro_batches),
-        messages_(static_cast<std::size_t>(2 * spec.pipeline * spec.virtual_stages * micro_batches)) {
+        micro_batches_(steps * micro_batches + (spec.asynchronous() ? spec.pipeline : 0)),
+        messages_(static_cast<std::size_t>(2 * spec.pipeline * spec.virtual_stages * micro_batches_)) {
     ranks_.reserve(times.stages.size());
-    for (std::vector<Move>& moves : moves_of_all(spec, micro_batches)) {
+    for (std::vector<Move>& moves : moves_of_all(spec, micro_batches, steps)) {
       const StageProgram& stage = times.stages[ranks_.size()];
       RunningRank& rank = ranks_.emplace_back(RankClock(times.overlaps, reach_of(*stage.chunks)));
       rank.clock.run(stage.begin);
@@ -237,8 +173,9 @@ class PipelineRun {
     }
     PipelineResult result;
     for (RunningRank& rank : ranks_) {
-      ENSURE(rank.next == rank.moves.size() && rank.sends.empty(), "a pipeline stopped at {} of {}", rank.next,
-             rank.moves.size());
+      // What a run that does not drain sends to its next step is not received any more.
+      ENSURE(rank.next == rank.moves.size() && (rank.sends.empty() || spec_.asynchronous()),
+             "a pipeline stopped at {} of {}", rank.next, rank.moves.size());
       const Ticks passed = std::max(rank.clock.state.device, rank.send_free);
       const Ticks end = std::max(passed, rank.clock.settle());
       result.end.push_back(seconds(end));
@@ -285,7 +222,10 @@ class PipelineRun {
 
   bool advance(int stage) {
     RunningRank& me = rank(stage);
-    if (me.next == me.moves.size()) return settle(stage);
+    if (me.next == me.moves.size()) {
+      if (spec_.asynchronous()) attend(me, me.clock.state.device);  // the next step would wait for what is under way
+      return settle(stage);
+    }
     if (me.waits_for != kNobody) {
       if (!me.sends.empty()) settle(stage);
       if (messages_[me.waits_for].end < 0) return false;
@@ -316,6 +256,9 @@ class PipelineRun {
       case Kind::weights:
         if (!pass(stage, move)) return false;
         break;
+      case Kind::update:
+        if (!update(stage)) return false;
+        break;
     }
     ++me.next;
     return true;
@@ -329,18 +272,60 @@ class PipelineRun {
     message.hop = hops_[static_cast<std::size_t>(hop)];
   }
 
-  /// When the messages whose memory this pass frees or takes were received; nothing if not known yet.
+  /// The end of a training step, for which the ends of a model with a tied table wait for each other.
+  bool update(int stage) {
+    RunningRank& me = rank(stage);
+    if (!me.sends.empty()) settle(stage);
+    const std::size_t step = me.updates.size();
+    if (me.step == 0) {
+      const Ticks ready = std::max(me.clock.state.device, me.clock.finish(plan::Stream::data));
+      me.clock.waits.exposed[static_cast<std::size_t>(plan::Stream::data)] += ready - me.clock.state.device;
+      me.clock.state.device = ready;
+      me.step = 1;  // ready, and known to be
+    }
+    const int last = spec_.pipeline - 1;
+    if (times_.tied && (stage == 0 || stage == last)) {
+      RunningRank& other = rank(last - stage);
+      const bool there = other.updates.size() > step || (other.updates.size() == step && other.step == 1 &&
+                                                         other.moves[other.next].kind == Kind::update);
+      if (!there) {
+        attend(me, me.clock.state.device);
+        return false;
+      }
+      const Ticks met = other.updates.size() > step ? other.updates[step] : other.clock.state.device;
+      me.updates.push_back(me.clock.state.device);
+      me.clock.state.device = std::max(me.clock.state.device, met);
+    } else {
+      me.updates.push_back(me.clock.state.device);
+    }
+    me.step = 0;
+    me.clock.state.device += ticks(times_.stages[static_cast<std::size_t>(stage)].update);
+    return true;
+  }
+
+  /// The message whose memory this pass frees or takes; kNobody: none. Where passes are whole and a pipeline drains,
+  /// all that has been sent.
+  [[nodiscard]] std::size_t holder(int stage, Move move) const {
+    if (spec_.asynchronous()) {  // a pass writes what the one before it has sent
+      const bool forward = move.kind == Kind::forward;
+      if (--move.micro_batch < 0 || !chunk_of(stage, move).sends[forward]) return kNobody;
+      return sent(forward, stage, move);
+    }
+    const bool forward = move.kind == Kind::backward;  // it frees the activations that were sent
+    if (move.kind == Kind::forward || !chunk_of(stage, move).sends[forward]) return kNobody;
+    return sent(forward, stage, move);
+  }
+  /// When such messages were received; nothing if not known yet.
   std::optional<Ticks> freed(int stage, const Move& move) {
     const RunningRank& me = rank(stage);
-    if (!splits_) {
+    if (waits_for_all_) {
       if (!me.sends.empty()) return std::nullopt;
       return me.send_free;
     }
-    const bool forward = move.kind == Kind::backward;  // it frees the activations that were sent
-    if (move.kind == Kind::forward || !chunk_of(stage, move).sends[forward]) return 0;
-    const StageMessage& message = messages_[sent(forward, stage, move)];
-    if (message.end < 0) return std::nullopt;
-    return message.end;
+    const std::size_t id = holder(stage, move);
+    if (id == kNobody) return 0;
+    if (messages_[id].end < 0) return std::nullopt;
+    return messages_[id].end;
   }
 
   /// No rank can go on: the one that has come first begins to wait. All others are later, so what it waits for cannot
@@ -474,14 +459,15 @@ class PipelineRun {
     RunningRank& me = rank(stage);
     const std::optional<Ticks> free = freed(stage, move);
     if (!free) {
-      me.waits_for = splits_ ? sent(move.kind == Kind::backward, stage, move) : me.sends.back();
+      me.waits_for = waits_for_all_ ? me.sends.back() : holder(stage, move);
       const StageMessage& message = messages_[me.waits_for];
       const Ticks wanted = message.wanted < 0 ? rank(message.to).clock.state.device : message.wanted;
       if (std::max(message.sent, wanted) >= me.clock.state.device) attend(me, me.clock.state.device);
       return false;
     }
     // The last part of this wait is the message's way, not a bubble.
-    const Ticks hop = splits_ ? messages_[sent(move.kind == Kind::backward, stage, move)].hop : me.send_hop;
+    const std::size_t id = waits_for_all_ ? kNobody : holder(stage, move);
+    const Ticks hop = waits_for_all_ ? me.send_hop : id == kNobody ? 0 : messages_[id].hop;
     me.transfer += std::clamp<Ticks>(*free - std::max(me.clock.state.device, me.clock.state.held), 0, hop);
     me.clock.hold(*free);
     return true;
@@ -534,7 +520,8 @@ class PipelineRun {
   const PipelineTimes& times_;
   const plan::PlanSpec& spec_;
   bool splits_;
-  bool posts_;  ///< receives move from the moment at which they are posted
+  bool waits_for_all_;  ///< before a pass, until all that has been sent has arrived
+  bool posts_;          ///< receives move from the moment at which they are posted
   std::int64_t micro_batches_;
   std::vector<StageMessage> messages_;
   std::vector<Ticks> hops_;
@@ -544,11 +531,38 @@ class PipelineRun {
   bool settled_ = false;  ///< a transfer has completed since the last round
 };
 
+/// Calls `visit` with each member that grows with the passes of a run.
+template <class Visit>
+void each_sum(const Visit& visit) {
+  for (std::vector<double> PipelineResult::*part :
+       {&PipelineResult::end, &PipelineResult::transfer, &PipelineResult::late_forward, &PipelineResult::late_backward})
+    visit(part);
+}
+
+/// Between two updates, once the pipeline is full.
+PipelineResult steady(const PipelineTimes& times, const plan::PlanSpec& spec, std::int64_t micro_batches,
+                      PassEffects& memo) {
+  const std::int64_t in_flight = micro_batches >= spec.pipeline ? 2 : spec.pipeline;  // steps
+  const std::int64_t filled = 2 * in_flight + 2;
+  const PipelineResult few = PipelineRun(times, spec, micro_batches, memo, filled).run();
+  PipelineResult out = PipelineRun(times, spec, micro_batches, memo, filled + in_flight).run();
+  const auto steps = static_cast<double>(in_flight);
+  each_sum([&](std::vector<double> PipelineResult::*part) {
+    for (std::size_t s = 0; s < out.end.size(); ++s) (out.*part)[s] = ((out.*part)[s] - (few.*part)[s]) / steps;
+  });
+  for (std::size_t s = 0; s < out.end.size(); ++s) {
+    out.reduced[s] = 0;  // updates wait for it
+    for (std::size_t i = 0; i < plan::kStreams; ++i)
+      out.exposed[s][i] = (out.exposed[s][i] - few.exposed[s][i]) / steps;
+  }
+  return out;
+}
+
 void extrapolate(PipelineResult& result, const PipelineResult& before, double periods) {
   for (std::size_t s = 0; s < result.end.size(); ++s) {
-    for (std::vector<double> PipelineResult::*part : {&PipelineResult::end, &PipelineResult::transfer,
-                                                      &PipelineResult::late_forward, &PipelineResult::late_backward})
+    each_sum([&](std::vector<double> PipelineResult::*part) {
       (result.*part)[s] += periods * ((result.*part)[s] - (before.*part)[s]);
+    });
     for (std::size_t i = 0; i < plan::kStreams; ++i)
       result.exposed[s][i] += periods * (result.exposed[s][i] - before.exposed[s][i]);
   }
@@ -563,6 +577,14 @@ PipelineResult pipeline(const PipelineTimes& times, const plan::PlanSpec& spec, 
   PassEffects memo(times.overlaps);
   // A host's lead over one stage's device takes a while to settle.
   constexpr std::int64_t kSettled = 16;
+  if (spec.asynchronous()) {
+    const std::int64_t enough = 4 * stages;  // of one step: by then each `stages` micro-batches take equally long
+    PipelineResult out = steady(times, spec, std::min(micro_batches, enough), memo);
+    if (micro_batches > enough)
+      extrapolate(out, steady(times, spec, enough - stages, memo),
+                  static_cast<double>(micro_batches - enough) / static_cast<double>(stages));
+    return out;
+  }
   const int periods = spec.splits_backward() ? 6 : spec.virtual_stages > 1 ? 4 : 3;
   const std::int64_t filled = stages == 1 ? kSettled : periods * stages;
   if (micro_batches <= filled || spec.order == plan::Order::custom)

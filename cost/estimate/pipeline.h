@@ -16,6 +16,7 @@ namespace orrery::cost {
 struct StageProgram {
   std::shared_ptr<const std::vector<ChunkPrograms>> chunks;
   std::vector<PassStep> begin;  ///< what it does before its passes
+  double update = 0;            ///< asynchronous orders: seconds of all else of a training step, after its last pass
 };
 
 struct PipelineTimes {
@@ -24,6 +25,7 @@ struct PipelineTimes {
   /// interleaved chunks need. At least one fewer than stages.
   std::vector<double> hop;
   RankClock::Overlaps overlaps = {};
+  bool tied = false;  ///< asynchronous orders: both ends of the pipeline wait for each other before they update
 };
 
 /// Seconds, by stage.
@@ -35,9 +37,13 @@ struct PipelineResult {
   std::vector<std::array<double, plan::kStreams>> exposed;  ///< waits for other messages
 };
 
+/// For an asynchronous order these are the times of a training step once the pipeline is full, and `end` is the time
+/// from update to update. If only passes take time and the ends are not tied, it is what the stage with the most work
+/// needs, and equal stages never wait (Narayanan et al. 2019, section 3.2).
+///
 /// `spec`: order, stages and chunks. A receive begins when the passes before it have ended (the order of steps in
-/// plan/schedule/schedule.h). Where passes are whole, a stage computes on only when the message that it sent has
-/// arrived; split passes free that memory later.
+/// plan/schedule/schedule.h). Where passes are whole, a stage continues computing only when the message that it sent
+/// has arrived; split passes free that memory later.
 [[nodiscard]] PipelineResult pipeline(const PipelineTimes& times, const plan::PlanSpec& spec,
                                       std::int64_t micro_batches);
 

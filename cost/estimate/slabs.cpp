@@ -54,7 +54,8 @@ double interleaved_slabs(const std::vector<ChunkSlab>& chunks, double boundary, 
       leaving.clear();
     }
     switch (move.kind) {
-      case Kind::weights: break;  // only in other orders
+      case Kind::weights:
+      case Kind::update: break;  // only in other orders
       case Kind::receive_activation: change(c, input, 1); break;
       case Kind::forward:
         change(c, kept, 1);

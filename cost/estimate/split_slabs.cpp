@@ -141,6 +141,7 @@ double split_slabs(const std::vector<std::vector<LayerRun>>& chunks, const plan:
       if (here) change(c, slab, -1);
     };
     switch (move.kind) {
+      case Kind::update: break;  // only in asynchronous orders
       case Kind::receive_activation: change(c, received, 1); break;
       case Kind::receive_gradient: change(c, received_gradient, 1); break;
       case Kind::forward:

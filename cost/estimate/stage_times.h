@@ -13,9 +13,8 @@ namespace orrery::cost {
 struct StageTimes {
   double input = 0, forward = 0, recompute = 0, backward = 0;  ///< compute of one micro-batch, on all chunks
   StageProgram program;                                        ///< its passes
-  /// For asynchronous orders and parameter servers: a pass by itself. `prelude`: the part of backward before the
-  /// received gradient is read. `exposed`: waits of both passes for messages, by stream.
-  double forward_pass = 0, backward_pass = 0, prelude = 0;
+  /// For parameter servers: a pass by itself. `exposed`: waits of both passes for messages, by stream.
+  double forward_pass = 0, backward_pass = 0;
   std::array<double, plan::kStreams> exposed = {};
   double within = 0;                      ///< compute of reductions within the last backward passes
   double begin = 0;                       ///< zeroing gradients

@@ -15,19 +15,14 @@
 #include "plan/lower/buckets.h"
 #include "plan/lower/class_builder.h"
 #include "plan/lower/compress.h"
-#include "plan/lower/encode.h"
-#include "plan/lower/gather_next.h"
 #include "plan/lower/groups.h"
 #include "plan/lower/lower_finish.h"
 #include "plan/lower/lower_optimizer.h"
 #include "plan/lower/lower_recommender.h"
-#include "plan/lower/offload.h"
 #include "plan/lower/parameter_server.h"
-#include "plan/lower/partition_checkpoints.h"
-#include "plan/lower/reduce_early.h"
+#include "plan/lower/passes.h"
 #include "plan/lower/shard_sums.h"
 #include "plan/lower/stage_layers.h"
-#include "plan/lower/write_first.h"
 #include "plan/lower/write_outline.h"
 #include "plan/outline/chunk_pass.h"
 #include "plan/outline/reduction.h"
@@ -49,8 +44,10 @@ constexpr int kForwardTag = 0, kBackwardTag = 1;
 class StageLowering {
  public:
   /// `moves`: the stage's passes, if the order fixes those of all stages together.
-  StageLowering(const Plan& plan, const LowerOptions& options, const Groups& groups, int stage, std::vector<Move> moves)
+  StageLowering(const Plan& plan, const LowerOptions& options, const Schedule& schedule, const Groups& groups,
+                int stage, std::vector<Move> moves)
       : plan_(plan),
+        schedule_(schedule),
         spec_(plan.spec()),
         options_(options),
         groups_(groups),
@@ -75,25 +72,8 @@ class StageLowering {
                       norm_squared_, coefficient_};
     options_.forward_only ? lower_report(end) : lower_finish(end);
     build_.settle_lives();
-    if (options_.gather_next && !spec_.asynchronous() && !spec_.has_server()) gather_next(class_);
-    if (asynchronous())
-      make_asynchronous(plan_, stage_, block_of_, class_);
-    else
-      order();
-    if (spec_.has_server() && !options_.forward_only) serve(plan_, class_);
-    // Evaluation keeps persistent buffers where training has them, and saves nothing.
-    if (spec_.offload.optimizer != Space::device || spec_.offload.parameters != Space::device)
-      offload_states(class_, spec_.offload);
-    if (spec_.partition_checkpoints && !options_.forward_only)
-      partition_checkpoints(class_, spec_.tensor, groups_.tensor);
-    if (spec_.offload.activations == Space::host && !options_.forward_only)
-      offload_activations(class_, spec_.offload.prefetch);
-    if (spec_.compression.activations != ActivationEncoding::none && !options_.forward_only)
-      encode_activations(class_, spec_.compression);
-    if (!options_.zero_gradients && !options_.forward_only) write_first(class_);
-    // Comes last, because it divides the finished steps.
-    if (spec_.reduces_early() && !options_.forward_only) reduce_early(build_, groups_, spec_, zero_);
-    class_.program.fold();
+    asynchronous() ? make_asynchronous(plan_, stage_, block_of_, class_) : order();
+    run_passes(passes_of(plan_, options_, groups_, build_), schedule_, class_, options_.check_passes);
     return std::move(build_.result());
   }
 
@@ -560,6 +540,7 @@ class StageLowering {
   }
 
   const Plan& plan_;
+  const Schedule& schedule_;  ///< without classes
   const PlanSpec& spec_;
   const LowerOptions& options_;
   const Groups& groups_;
@@ -591,7 +572,8 @@ Schedule lower(const Plan& plan, const LowerOptions& options) {
     moves = moves_of(plan.spec(), plan.micro_batches());
   for (int stage = 0; stage < plan.spec().pipeline; ++stage)
     schedule.classes.push_back(
-        StageLowering(plan, options, groups, stage, std::move(moves[static_cast<std::size_t>(stage)])).build());
+        StageLowering(plan, options, schedule, groups, stage, std::move(moves[static_cast<std::size_t>(stage)]))
+            .build());
   return schedule;
 }
 

@@ -5,6 +5,12 @@
 
 namespace orrery::plan {
 
+#ifdef NDEBUG
+inline constexpr bool kIsDebugBuild = false;
+#else
+inline constexpr bool kIsDebugBuild = true;
+#endif
+
 struct LowerOptions {
   /// Recomputation repeats the whole layer, as PyTorch's checkpoint does, including operators whose output backward
   /// does not read (the last product and its all-reduce). A property of the software stack.
@@ -26,7 +32,8 @@ struct LowerOptions {
   /// Only the forward passes of a step's micro-batches, and the loss: evaluation on held-out data. Parameters, scalars
   /// and their names are those of the training step, so that both can share an arena (plan/schedule/place.h).
   bool forward_only = false;
-  bool keep_logits = false;  ///< the head's logits stay in a persistent buffer, for sampling
+  bool check_passes = kIsDebugBuild;  ///< checks a class after each pass over it (plan/lower/passes.h)
+  bool keep_logits = false;           ///< the head's logits stay in a persistent buffer, for sampling
 };
 
 /// The parts and operators of a recomputed layer that backward really needs.

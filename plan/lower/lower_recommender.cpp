@@ -10,6 +10,7 @@
 #include "plan/lower/class_builder.h"
 #include "plan/lower/lower_optimizer.h"
 #include "plan/lower/parameter_server.h"
+#include "plan/lower/passes.h"
 #include "plan/lower/pooled_travel.h"
 #include "plan/lower/recommender_finish.h"
 #include "plan/lower/recommender_ranges.h"
@@ -28,8 +29,9 @@ namespace {
 class RecommenderLowering {
  public:
   RecommenderLowering(const Plan& plan, const LowerOptions& options, const RecommenderHabits& habits,
-                      const TableLayout& layout, GroupId data, const TableGroups& groups)
+                      const Schedule& schedule, const TableLayout& layout, GroupId data, const TableGroups& groups)
       : plan_(plan),
+        schedule_(schedule),
         spec_(plan.spec()),
         options_(options),
         habits_(habits),
@@ -60,8 +62,9 @@ class RecommenderLowering {
     class_.program.push_back({1, 0});
     if (!options_.forward_only) class_.program.push_back({2, 0});
     class_.program.push_back({static_cast<std::int32_t>(class_.blocks.size()) - 1, -1});
-    if (served_) serve(plan_, class_);
-    class_.program.fold();
+    run_passes(
+        {{"serve", served_, [this] { serve(plan_, class_); }}, {"fold", true, [this] { class_.program.fold(); }}},
+        schedule_, class_, options_.check_passes);
     return std::move(build_.result());
   }
 
@@ -490,6 +493,7 @@ class RecommenderLowering {
   }
 
   const Plan& plan_;
+  const Schedule& schedule_;  ///< without classes
   const PlanSpec& spec_;
   const LowerOptions& options_;
   const RecommenderHabits habits_;
@@ -534,7 +538,8 @@ Schedule lower_recommender(const Plan& plan, const LowerOptions& options, const 
   if (plan.spec().data > 1)
     data = schedule.groups.append({.name = "data", .dimensions = {{.stride = 1, .size = plan.spec().data}}});
   const TableGroups groups = add_table_groups(schedule.groups, *schedule.tables);
-  schedule.classes.push_back(RecommenderLowering(plan, options, habits, *schedule.tables, data, groups).build());
+  schedule.classes.push_back(
+      RecommenderLowering(plan, options, habits, schedule, *schedule.tables, data, groups).build());
   return schedule;
 }
 

@@ -73,31 +73,18 @@ class Stashing {
   // Whether some forward pass reads the weights that its step then updates.
   [[nodiscard]] bool latest_is_read() const { return steps_ahead(micro_batches_ - 1) >= delay_; }
 
-  // 1F1B from one training step into the next. A pass's input is received while an earlier pass runs.
   void program(std::int32_t finish) {
-    add({0, -1});
-    if (has(Kind::receive_activation)) pass(Kind::receive_activation, 0, true);
-    for (std::int32_t g = 0; g < ahead_; ++g) forward(g, true);
-    for (std::int32_t i = 0; i < micro_batches_; ++i) {
-      if (has(Kind::receive_gradient)) pass(Kind::receive_gradient, i, false);
-      forward(i + ahead_, false);
-      pass(Kind::backward, i, false);
-      if (has(Kind::send_gradient)) pass(Kind::send_gradient, i, false);
-    }
-    add({finish, -1});
+    const AsynchronousMoves moves = asynchronous_moves(spec_, stage_, micro_batches_);
+    class_.program.push_back({0, -1});
+    for (const Move& move : moves.opening) add(move, true, finish);
+    for (const Move& move : moves.every) add(move, false, finish);
   }
-  void add(const Entry& entry) { class_.program.push_back(entry); }
-  Entry entry(std::int32_t of_block, std::int32_t g, bool opening) const {
-    return {of_block, g % micro_batches_, g / micro_batches_, opening};
-  }
-  void pass(Kind kind, std::int32_t g, bool opening) { add(entry(block(kind), g, opening)); }
-  // Micro-batch `g`, counted from the training step's first. A run's first passes read the ring, which starts with the
-  // initial weights.
-  void forward(std::int32_t g, bool opening) {
-    const bool stashed = delay_ > 0 && g / micro_batches_ < delay_;
-    add(entry(stashed ? stashed_forward_ : block(Kind::forward), g, opening));
-    if (has(Kind::send_activation)) pass(Kind::send_activation, g, opening);
-    if (has(Kind::receive_activation)) pass(Kind::receive_activation, g + 1, opening);
+  // A run's first passes read the ring, which starts with the initial weights.
+  void add(const Move& move, bool opening, std::int32_t finish) {
+    if (move.kind == Kind::update) return class_.program.push_back({finish, -1});
+    const std::int32_t in_step = move.micro_batch % micro_batches_, later = move.micro_batch / micro_batches_;
+    const bool stashed = move.kind == Kind::forward && later < delay_;
+    class_.program.push_back({stashed ? stashed_forward_ : block(move.kind), in_step, later, opening});
   }
 
   const PlanSpec& spec_;

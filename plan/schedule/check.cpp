@@ -412,6 +412,12 @@ base::Diagnostics check_run(const Schedule& schedule) {
 
 }  // namespace
 
+base::Diagnostics check_class(const Schedule& schedule, const RankClass& rank_class) {
+  Report report;
+  if (!schedule.spec.asynchronous() && !schedule.spec.has_server()) Lives(schedule, rank_class, report).run();
+  return report.found;
+}
+
 base::Diagnostics check(const Schedule& schedule) {
   if (is_asynchronous(schedule)) return check_run(schedule);
   Report report;

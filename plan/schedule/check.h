@@ -12,4 +12,8 @@ namespace orrery::plan {
 /// Empty when the schedule is sound; else one diagnostic (code S01 …) per fault, at most 20.
 [[nodiscard]] base::Diagnostics check(const Schedule& schedule);
 
+/// The same for a class by itself, as far as one can be checked: views, operands, births and deaths. Empty for steps
+/// that do not drain, which check() examines unrolled. `schedule`: has its plan and its groups.
+[[nodiscard]] base::Diagnostics check_class(const Schedule& schedule, const RankClass& rank_class);
+
 }  // namespace orrery::plan

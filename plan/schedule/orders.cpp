@@ -299,6 +299,27 @@ std::vector<std::vector<Move>> moves_of(const PlanSpec& spec, std::int64_t micro
   return out;
 }
 
+AsynchronousMoves asynchronous_moves(const PlanSpec& spec, int stage, std::int64_t micro_batches) {
+  AsynchronousMoves out;
+  const std::int32_t ahead = spec.pipeline - 1 - stage;  // by which forward passes precede backward passes
+  const bool receives = spec.receives(stage, 0, true), sends = spec.sends(stage, 0, true);
+  const auto forward = [&](std::vector<Move>& to, std::int32_t micro_batch) {
+    to.push_back({Kind::forward, micro_batch});
+    if (sends) to.push_back({Kind::send_activation, micro_batch});
+    if (receives) to.push_back({Kind::receive_activation, micro_batch + 1});
+  };
+  if (receives) out.opening.push_back({Kind::receive_activation, 0});
+  for (std::int32_t i = 0; i < ahead; ++i) forward(out.opening, i);
+  for (std::int32_t i = 0; i < micro_batches; ++i) {
+    if (spec.receives(stage, 0, false)) out.every.push_back({Kind::receive_gradient, i});
+    forward(out.every, i + ahead);
+    out.every.push_back({Kind::backward, i});
+    if (spec.sends(stage, 0, false)) out.every.push_back({Kind::send_gradient, i});
+  }
+  out.every.push_back({Kind::update, 0});
+  return out;
+}
+
 std::int64_t in_flight(Order order, int stage, int stages, std::int64_t micro_batches) {
   return order == Order::gpipe ? micro_batches : std::min<std::int64_t>(stages - stage, micro_batches);
 }

@@ -27,7 +27,8 @@ struct Move {
     send_gradient,
     receive_activation,
     receive_gradient,
-    weights  ///< the weight gradients of a split backward pass
+    weights,  ///< the weight gradients of a split backward pass
+    update    ///< the end of a training step, where the next one is under way already
   };
   Kind kind = Kind::forward;
   std::int32_t micro_batch = 0;
@@ -86,6 +87,15 @@ struct Held {
 /// The order of a plan with chunks or split passes, by stage. A custom order has its own number of micro-batches: ask
 /// for fewer only where a part of the order is enough.
 [[nodiscard]] std::vector<std::vector<Move>> moves_of(const PlanSpec& spec, std::int64_t micro_batches);
+
+/// A stage's moves in a training step of an asynchronous order (plan/schedule/asynchronous.h): 1F1B from one training
+/// step into the next. A pass's input is received while an earlier pass runs. Micro-batches are counted from the step's
+/// first; those from `micro_batches` on belong to later steps.
+struct AsynchronousMoves {
+  std::vector<Move> opening;  ///< of a run's first step alone, before the others
+  std::vector<Move> every;
+};
+[[nodiscard]] AsynchronousMoves asynchronous_moves(const PlanSpec& spec, int stage, std::int64_t micro_batches);
 
 /// The most micro-batches whose activations a stage holds at once in that order.
 [[nodiscard]] std::int64_t in_flight(Order order, int stage, int stages, std::int64_t micro_batches);

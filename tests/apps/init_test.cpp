@@ -46,6 +46,20 @@ TEST(Init, SaysEveryKeyOfAPlanAsItMayBeGiven) {
     EXPECT_TRUE(ran.exit_code == 0 || ran.exit_code == 4) << bare << "\n" << ran.err;
   }
   EXPECT_GT(keys, 25);
+  // No value of theirs leaves a plan as it is, so none is proposed.
+  for (const char* key : {"staleness", "recompute_layers"}) {
+    EXPECT_NE(text.find(std::string("  ## ") + key + ": "), std::string::npos) << text;
+    EXPECT_EQ(text.find(std::string("  # ") + key), std::string::npos);
+  }
+  EXPECT_EQ(text.find("custom"), std::string::npos) << "a job names the file of its order";
+  EXPECT_NE(text.find("my-order.csv"), std::string::npos);
+}
+
+TEST(Init, TakesItsFileAsOtherVerbsDo) {
+  const Scratch folder;
+  const std::string job = (folder.path() / "job.yaml").string();
+  EXPECT_EQ(orrery({"init", "-o", job}).exit_code, 0);
+  EXPECT_EQ(text_of(job), orrery({"init", "-"}).out);
 }
 
 TEST(Init, ChoosesWhatTheDevicesTrainIn) {

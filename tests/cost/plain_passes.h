@@ -27,6 +27,7 @@ inline PassProgram pass_of(double length, double prelude, bool splits) {
 
 struct PassTimes {
   double forward = 0, backward = 0, weights = 0, prelude = 0;
+  double update = 0;  ///< of an asynchronous order
 };
 inline ChunkPrograms chunk_of(const PassTimes& t, bool splits) {
   ChunkPrograms chunk;
@@ -43,6 +44,7 @@ struct PlainPipeline {
   int chunks = 1;
   bool overlaps = false;  ///< receives move while a rank computes
   plan::Order order = plan::Order::one_f_one_b;
+  bool tied = false;  ///< the ends wait for each other before they update
 
   [[nodiscard]] plan::PlanSpec spec() const {
     plan::PlanSpec spec;
@@ -57,7 +59,9 @@ struct PlainPipeline {
     for (const PassTimes& one : stages)
       times.stages.push_back({std::make_shared<const std::vector<ChunkPrograms>>(
                                   static_cast<std::size_t>(chunks), chunk_of(one, spec().splits_backward())),
-                              {}});
+                              {},
+                              one.update});
+    times.tied = tied;
     times.hop.assign(stages.size(), hop);
     return times;
   }

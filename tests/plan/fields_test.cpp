@@ -15,6 +15,17 @@
 namespace orrery::plan {
 namespace {
 
+TEST(Words, AreOneForEachEnumerator) {
+  const auto count = [](auto last) { return static_cast<std::size_t>(last) + 1; };
+  EXPECT_EQ(kOrderWords.size(), count(Order::custom));
+  EXPECT_EQ(kRecomputeWords.size(), count(Recompute::full));
+  EXPECT_EQ(kSpaceWords.size(), count(Space::nvme));
+  EXPECT_EQ(kGradientWords.size(), count(GradientCompression::powersgd));
+  EXPECT_EQ(kActivationWords.size(), count(ActivationEncoding::lossless));
+  EXPECT_EQ(kObjectiveWords.size(), count(Objective::memory));
+  EXPECT_EQ(kRoundingWords.size(), count(Rounding::stochastic));
+}
+
 // A value that a field may have and that is not `value`.
 template <class T>
 T another(const FieldInfo& field, const T& value) {

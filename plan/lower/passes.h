@@ -1,0 +1,28 @@
+#pragma once
+/// Passes over a lowered class: each changes what the ones before have made. Private to plan/.
+#include <functional>
+#include <vector>
+
+#include "plan/lower/class_builder.h"
+#include "plan/lower/groups.h"
+#include "plan/lower/lower.h"
+
+namespace orrery::plan {
+
+struct LoweringPass {
+  const char* name = "";
+  bool applies = false;
+  std::function<void()> run;
+};
+
+/// Those of a transformer's stage, in their order. All arguments must outlive them. The class has its births, its
+/// deaths and its program.
+[[nodiscard]] std::vector<LoweringPass> passes_of(const Plan& plan, const LowerOptions& options, const Groups& groups,
+                                                  ClassBuilder& build);
+
+/// Runs those that apply. With `checks`, the class has to be sound (plan/schedule/check.h) before them and after each;
+/// a fault ends the program and names the pass. `schedule`: has the plan and the groups.
+void run_passes(const std::vector<LoweringPass>& passes, const Schedule& schedule, const RankClass& rank_class,
+                bool checks);
+
+}  // namespace orrery::plan

@@ -18,12 +18,12 @@ struct Entry {
 
 class Catalog {
  public:
-  /// `added`: how many of the roots, the first ones, are not Orrery's own.
+  /// `added`: the number of first roots that are not Orrery's own.
   explicit Catalog(std::vector<std::filesystem::path> roots, std::size_t added = 0)
       : roots_(std::move(roots)), added_(added) {}
   [[nodiscard]] const std::vector<std::filesystem::path>& roots() const { return roots_; }
 
-  /// Those that the user added: what is in the others comes with this version.
+  /// The roots that the user added; the others come with this version.
   [[nodiscard]] std::vector<std::filesystem::path> added() const {
     return {roots_.begin(), roots_.begin() + static_cast<std::ptrdiff_t>(added_)};
   }

@@ -5,7 +5,7 @@
 
 namespace orrery::apps {
 
-/// Debian's libjs-vega; without it a report has only tables, and a warning says so.
+/// Debian's libjs-vega. Without it a report has only tables, and a warning says so.
 [[nodiscard]] reports::ChartLibrary chart_library(base::Diagnostics& warnings);
 
 }  // namespace orrery::apps

@@ -8,7 +8,8 @@
 
 namespace orrery::apps {
 
-/// Files written by hand or dumped by a tool are far smaller; what a run measures grows with its steps and ranks.
+/// The limit for files that are written by hand or dumped by a tool, which are far smaller. What a run measures grows
+/// with its steps and ranks.
 inline constexpr std::size_t kMostText = std::size_t{64} << 20;
 inline constexpr std::size_t kMostMeasured = std::size_t{1} << 30;
 

@@ -14,7 +14,7 @@ class Option;
 
 namespace orrery::apps {
 
-/// One flag or argument. Its functions return it, so that they can be written in a row.
+/// One flag or argument. Its functions return the flag, so that calls can be chained.
 class Flag {
  public:
   explicit Flag(CLI::Option& option) : option_(&option) {}
@@ -33,14 +33,14 @@ class Flag {
   Flag one_of(const std::vector<std::string>& words);
   /// A count such as 300B, 1.5T or 300e9, of at least 1.
   Flag count();
-  /// KEY=VALUE, with a key of words that dots join.
+  /// KEY=VALUE; the key is words joined by dots.
   Flag setting();
   Flag required();
   Flag needs(const Flag& other);
   Flag needs(const char* other);
   Flag excludes(const Flag& other);
   Flag excludes(const char* other);
-  /// Takes one value each time that it is written, not all the words that follow.
+  /// Each use of the flag takes one value, not all words that follow.
   Flag one_each();
   /// Values may be joined by commas.
   Flag by_commas();

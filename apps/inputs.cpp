@@ -138,7 +138,8 @@ base::Location place_of(const base::Document& document, const std::string& key) 
   return root.is_map() && root.has(key) ? root.at(key).where() : base::Location{document.findings().file(), 0, 0, 1};
 }
 
-/// Adds to each finding in `file` its line of `text`, for the caret; lines behind the end are those of `--set`.
+/// Adds to each finding in `file` its line of `text`, for the caret; lines after the end of `text` are those of
+/// `--set`.
 base::Diagnostics with_lines(base::Diagnostics found, const std::string& file, const std::string& text,
                              const std::vector<std::string>& settings = {}) {
   const auto own = static_cast<int>(std::count(text.begin(), text.end(), '\n')) + 1;

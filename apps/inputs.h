@@ -61,9 +61,9 @@ struct LoadedJob {
 struct LoadedPlan {
   plan::PlanFile file;
   plan::Plan plan;
-  cost::Stack stack;  ///< the one that prices this plan, out of:
+  cost::Stack stack;  ///< the one of `stacks` that prices this plan
   cost::Stacks stacks;
-  std::optional<base::Diagnostic> warning = {};  ///< that its software cannot do what the plan needs
+  std::optional<base::Diagnostic> warning = {};  ///< if its software cannot do what the plan needs
 };
 [[nodiscard]] base::Result<LoadedPlan> load_plan(const Catalog& catalog, const std::string& path);
 /// The same for an argument that may be `-`, standard input.

@@ -13,9 +13,9 @@ namespace orrery::apps {
 /// The text cannot steer the terminal except by its own colours. If standard output does not take all of it, says why
 /// on stderr, with R0008, and returns false.
 [[nodiscard]] bool print(const std::string& command, const Outcome& outcome, bool json, const Terminal& terminal);
-/// What a verb knows long before its result: printed at once, ahead of `Outcome::text`, unless the result is JSON.
+/// A result that a verb knows long before the rest: printed at once, before `Outcome::text`, unless the result is JSON.
 void print_early(const std::string& text, bool json, const Terminal& terminal);
-/// The same for a text as it is: help, the version.
+/// The same for a text that stands alone: help, the version.
 [[nodiscard]] bool print_text(const std::string& text);
 
 }  // namespace orrery::apps

@@ -13,8 +13,8 @@ namespace orrery::apps {
 namespace fs = std::filesystem;
 namespace {
 
-/// What the first lines of Orrery's files say, and those of no other program's. Prose may say such words too, so that
-/// comments, and text that begins a file, alone count.
+/// Words in the first lines of Orrery's files that no other program's files have. Prose may contain them too, so only
+/// comments, and text at the start of a file, count.
 constexpr std::string_view kComments[] = {
     "# A plan made by orrery:",                       // plan/spec/plan_file.cpp
     "by `orrery init`.",                              // apps/verbs/init.cpp

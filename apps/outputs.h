@@ -13,8 +13,8 @@ namespace orrery::apps {
 class Outputs {
  public:
   explicit Outputs(const CommonOptions& common) : force_(common.force), dry_run_(common.dry_run) {}
-  /// Why these files must not be written, found before any work is done (U0002, U0003): a folder outside the current
-  /// one would have to be created, or Orrery did not write the file that is there. Empty: they may be written.
+  /// The reasons why these files must not be written, found before any work is done (U0002, U0003): a folder outside
+  /// the current one would have to be created, or an existing file is not Orrery's. Empty: they may be written.
   [[nodiscard]] base::Diagnostics refused(const std::vector<std::string>& paths) const;
   /// The same for a folder of weights: another program's are not replaced (U0003).
   [[nodiscard]] base::Diagnostics refused_weights(const std::filesystem::path& folder) const;

@@ -1,4 +1,4 @@
-// What each software runs underneath stands in its own documentation; no number is claimed for it here.
+// Each software's own documentation says what it runs underneath; no number is claimed for it here.
 #include "apps/software_names.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 #pragma once
-/// Names of training software that users write for `stack:` and the catalogue does not have.
+/// Names of training software that users write for `stack:` although the catalogue does not have them.
 #include <optional>
 #include <string>
 

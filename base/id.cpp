@@ -1,4 +1,5 @@
-// What ends the program when a number is missing or cannot be one; out of the way of those who have a number.
+// Ends the program when a number is missing or is not valid. Apart from the header, to keep this out of the code of
+// callers that have a valid number.
 #include "base/id.h"
 
 #include "base/ensure.h"

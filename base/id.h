@@ -1,6 +1,6 @@
 #pragma once
-/// Numbers of things, each with a type of its own: the number of a buffer is no number of a group, and "none" is a
-/// state of its own, not a number that somebody must remember to test for.
+/// Numbers of things, each kind with a type of its own: a buffer's number cannot be used for a group, and "none" is a
+/// state of its own, not a number that must be tested for.
 #include <fmt/core.h>
 
 #include <compare>
@@ -18,7 +18,7 @@ namespace orrery::base {
 [[noreturn]] void id_is_none();
 [[noreturn]] void no_such_id(std::int64_t number);
 
-/// The number of a thing of the kind `Tag`, or none; counted from 0. Orders by number, none first.
+/// The number of a thing of kind `Tag`, counted from 0, or none. Ordered by number, none first.
 template <class Tag>
 class Id {
  public:
@@ -30,7 +30,7 @@ class Id {
   }
   [[nodiscard]] constexpr bool exists() const { return number_ >= 0; }
   constexpr explicit operator bool() const { return exists(); }
-  /// For a container. Ends the program if it is none.
+  /// The number as an index into a container. Ends the program if it is none.
   [[nodiscard]] constexpr std::size_t index() const {
     if (number_ < 0) id_is_none();
     return static_cast<std::size_t>(number_);
@@ -41,7 +41,8 @@ class Id {
   std::int32_t number_ = -1;
 };
 
-/// A vector whose elements have ids: operator[] takes one. All else is a vector's, plain indices too, for loops.
+/// A vector whose elements have ids: operator[] takes an id. Everything else is as in a vector, also plain indices, for
+/// loops.
 template <class Key, class Value>
 class ById : public std::vector<Value> {
   using Base = std::vector<Value>;
@@ -51,7 +52,7 @@ class ById : public std::vector<Value> {
   using Base::operator[];
   [[nodiscard]] typename Base::reference operator[](Key key) { return Base::operator[](key.index()); }
   [[nodiscard]] typename Base::const_reference operator[](Key key) const { return Base::operator[](key.index()); }
-  /// Puts it last, and returns its id.
+  /// Adds it at the end, and returns its id.
   Key append(Value value) {
     this->push_back(std::move(value));
     return Key(this->size() - 1);

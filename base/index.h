@@ -1,5 +1,5 @@
 #pragma once
-/// Schedules, clusters and traces number things by int; containers take std::size_t.
+/// Schedules, clusters and traces number things by int; containers take std::size_t. This converts.
 #include <cstddef>
 
 namespace orrery::base {

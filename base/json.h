@@ -1,7 +1,7 @@
 #pragma once
 /// Strict JSON reading for large machine-written files: one pass, no tree, every value checked against its range.
 /// Refused: duplicate keys, numbers that do not fit, invalid UTF-8, nesting over 64, more than a million keys open at a
-/// time. The first error ends the reading (with file, line and column); after it every reader returns its fallback and
+/// time. The first error ends the reading (with file, line and column); after it, every reader returns its fallback and
 /// every loop ends.
 ///
 ///     reader.open_object();

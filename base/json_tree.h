@@ -1,5 +1,5 @@
 #pragma once
-/// A JSON text as a tree, for what cannot be read in one pass. JsonReader reads it, so the same input is refused:
+/// A JSON text as a tree, for texts that cannot be read in one pass. JsonReader reads it, so it refuses the same input;
 /// nothing nests deeper than 64, which bounds the stack that copying, writing and destroying the tree take.
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>

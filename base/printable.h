@@ -1,6 +1,6 @@
 #pragma once
-/// Makes text that somebody else wrote safe to show: nothing in it steers a terminal, ends a line or a comment, or
-/// changes the direction of the text after it.
+/// Makes text from outside safe to show: nothing in it steers a terminal, ends a line or a comment, or changes the
+/// direction of the text after it.
 #include <string>
 #include <string_view>
 

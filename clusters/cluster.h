@@ -19,7 +19,7 @@ using base::FlopsPerSecond;
 using base::Seconds;
 
 enum class DeviceKind { gpu, cpu };  ///< gpu: any accelerator
-/// The architectures that a communication library has tables for; `generic`: none, so the file's numbers stand.
+/// The architectures that a communication library has tables for. `generic`: it has none, so the file's numbers apply.
 enum class Architecture { cpu, volta, ampere, hopper, blackwell, generic };
 
 /// One kind of accelerator (or, on a localhost cluster, one CPU rank).
@@ -42,8 +42,8 @@ struct Device {
 };
 
 enum class VertexKind { device, nvswitch, pcie_switch, cpu, nic, leaf, spine, core, host_memory, nvme };
-/// nvlink: the devices' own links of any vendor (NVLink, xGMI, ICI). frontend: the network of NICs on the CPUs that
-/// feeds in data; messages between devices never take it.
+/// nvlink: the devices' own links, of any vendor (NVLink, xGMI, ICI). frontend: the network of the CPUs' own NICs,
+/// which feeds in data; messages between devices never take it.
 enum class LinkKind { nvlink, pcie, inter_socket, network, memory, frontend };
 
 struct Vertex {
@@ -85,7 +85,7 @@ struct MeshEdge {
   bool operator==(const MeshEdge&) const = default;
 };
 
-/// How each node of a regular cluster is wired. A latency is that of one link, but `latency` is from device to device.
+/// How each node of a regular cluster is wired. A latency is that of one link, except `latency`, from device to device.
 struct NodeShape {
   NodeFabric fabric = NodeFabric::nvswitch;
   int links = 1;                  ///< from one device into the fabric
@@ -132,7 +132,7 @@ struct NetworkShape {
   double oversubscription = 1;       ///< downlinks / uplinks of a leaf
   double core_oversubscription = 1;  ///< downlinks / uplinks of a pod's spines
   Seconds hop_latency;               ///< of each further switch
-  bool staged = false;      ///< messages pass through host memory: NICs cannot or may not reach device memory (TCP)
+  bool staged = false;      ///< messages pass through host memory: NICs cannot, or may not, reach device memory (TCP)
   Seconds message_latency;  ///< software time per message, both ends together; 0 for RDMA
   std::vector<int> torus;   ///< devices in each dimension of a torus, which has no switches; empty: no torus
   bool operator==(const NetworkShape&) const = default;
@@ -145,7 +145,7 @@ struct Shape {
   bool operator==(const Shape&) const = default;
 };
 
-/// A place beside device memory that can hold data; figures are for all of them in the node together.
+/// A place besides device memory that can hold data; figures are for all such places of a node together.
 struct Storage {
   Bytes capacity;  ///< 0: not given
   BytesPerSecond read, write;
@@ -153,11 +153,11 @@ struct Storage {
   bool operator==(const Storage&) const = default;
 };
 
-/// What draws power beside the devices.
+/// Parts that draw power besides the devices.
 struct NodePower {
-  base::Watts host;     ///< of a node but its devices: processors, memory, switches within, NICs, fans, supplies
+  base::Watts host;     ///< a node without its devices: processors, memory, switches within, NICs, fans, supplies
   base::Watts network;  ///< a node's share of the switches and optics between nodes
-  double pue = 1;       ///< power usage effectiveness of the site: all power over that of the computers
+  double pue = 1;       ///< power usage effectiveness of the site: all power / that of the computers
   bool operator==(const NodePower&) const = default;
 };
 

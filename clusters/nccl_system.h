@@ -16,7 +16,7 @@ enum class NodeKind { gpu, nvswitch, pci, cpu, nic, net };
 struct Link {
   int from = 0, to = 0;
   int type = kLocal;
-  float bandwidth = 0;  ///< GB/s in this direction; what the search has left of it
+  float bandwidth = 0;  ///< GB/s in this direction; during the search, what is still free
   int reverse = 0;      ///< the link of the other direction
 };
 
@@ -36,14 +36,14 @@ struct System {
   std::vector<Node> nodes;
   std::vector<Link> links;
   std::vector<int> gpus, nets, switches, cpus;  ///< indices of the nodes of each kind
-  std::vector<float> net_bandwidth;             ///< what is left, by net
-  std::vector<int> local_gpu;                   ///< by net: index in gpus of the GPU whose own it is; -1: none
+  std::vector<float> net_bandwidth;             ///< by net: GB/s that are still free
+  std::vector<int> local_gpu;                   ///< by net: index in gpus of the GPU that the net belongs to; -1: none
   std::vector<std::vector<Path>> paths;         ///< between nodes; filled for paths to GPUs, nets, switches and CPUs
   bool inter = false;
   int capability = 80;  ///< CUDA compute capability x 10; devices not by NVIDIA count as 80
   CpuVendor vendor = CpuVendor::other;
   float most = 0;   ///< bandwidth of any GPU's best path
-  float total = 0;  ///< of all links of the GPU that has the most
+  float total = 0;  ///< sum over the links of the GPU with the most
 
   [[nodiscard]] const Path& path(int from, int to) const {
     return paths[static_cast<std::size_t>(from)][static_cast<std::size_t>(to)];

@@ -29,12 +29,12 @@ class Paths {
   Paths(Paths&&) noexcept;
   Paths& operator=(Paths&&) noexcept;
 
-  /// The route from device a to device b: least latency, then least sum of inverse bandwidths (as clusters::route).
-  /// Equal routes are shared out by position: the devices of a node spread over its equal NICs, by the sender's
-  /// position on the sender's side, and by the receiver's on the receiver's side (also from a spine down to one of its
-  /// rails). On the way up, routes spread over equal switches by the sender's node and device, as hashing over
-  /// equal-cost paths does, but deterministically. The reference stays valid. A pair without a route is a bug in the
-  /// code that read the cluster.
+  /// The route from device a to device b: least latency, then least sum of inverse bandwidths (as in clusters::route).
+  /// Equal routes are shared out by position: the devices of a node spread over its equal NICs, on the sender's side by
+  /// the sender's position and on the receiver's side by the receiver's (also from a spine down to one of its rails).
+  /// On the way up, routes spread over equal switches by the sender's node and device, as hashing over equal-cost paths
+  /// does, but deterministically. The reference stays valid. A pair without a route is a bug in the code that read the
+  /// cluster.
   const Path& between(int a, int b) { return route(vertex_of(a), vertex_of(b)); }
   /// The same between any two vertices of the graph, for traffic that ends at a switch or in host memory.
   const Path& route(int from, int to);

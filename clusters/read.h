@@ -1,6 +1,6 @@
 #pragma once
-/// Reads a Cluster from text. The brief form describes a regular cluster in ten lines (a device, a node, a fabric and
-/// how many); a device or cluster given by catalogue name is resolved with `find`. No file is opened here.
+/// Reads a Cluster from text. The brief form describes a regular cluster in ten lines (a device, a node, a fabric, and
+/// their numbers); a device or cluster given by catalogue name is resolved with `find`. No file is opened here.
 #include <functional>
 #include <optional>
 #include <string>

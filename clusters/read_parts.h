@@ -1,5 +1,5 @@
 #pragma once
-/// Reads the parts of a regular cluster, one by one, each over what `like` gave. For read.cpp.
+/// Reads the parts of a regular cluster, one by one; each replaces what `like` gave. For read.cpp.
 #include "clusters/limits.h"
 #include "clusters/read.h"
 

@@ -13,10 +13,10 @@ namespace orrery::cost {
 struct Variation {
   std::string change;                           ///< "micro-batch 4", "10 GB more memory"
   std::optional<Prediction> prediction;         ///< none: no such plan exists
-  std::string refusal;                          ///< then the reason, in the words of a rule or of a search
-  std::string code;                             ///< of the rule
-  std::optional<double> fits_probability = {};  ///< of its predicted memory; none where that is exact
-  double least_probability = 0;                 ///< with which the job's plans must fit
+  std::string refusal;                          ///< otherwise the reason, in the words of a rule or of a search
+  std::string code;                             ///< the rule's
+  std::optional<double> fits_probability = {};  ///< with the predicted memory; none where that is exact
+  double least_probability = 0;                 ///< the probability with which the job's plans must fit
 };
 
 /// The factor by which a number is divided and multiplied in a sensitivity study.
@@ -25,7 +25,7 @@ inline constexpr double kSensitivityFactor = 1.25;
 /// A number that a prediction rests on, and the step time when it is smaller and larger, all else equal.
 struct Sensitivity {
   std::string what;                    ///< "bandwidth of NICs", "device.gemm.efficiency"
-  std::string value, source, meaning;  ///< unchanged: "25 GB/s"
+  std::string value, source, meaning;  ///< of the unchanged number: "25 GB/s"
   double less_s = 0, more_s = 0;       ///< step time with the number divided, and multiplied
   [[nodiscard]] double swing() const { return std::abs(less_s - more_s); }
 };
@@ -37,7 +37,7 @@ struct OperatorRow {
 };
 struct Operators {
   std::vector<OperatorRow> rows;  ///< longest first
-  /// The model FLOPs that masks omit although MFU counts them (full attention matrix, forward times 3). Mean rank.
+  /// Model FLOPs that masks skip although MFU counts them (full attention matrix, forward times 3). Of the mean rank.
   double masked_flops = 0;
   double peak_flops = 0, bandwidth = 0;  ///< of a device, at the plan's precision; 0: unknown
 };

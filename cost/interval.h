@@ -1,5 +1,5 @@
 #pragma once
-/// A range that a measured value is expected in.
+/// The interval of a prediction or of a measured value.
 
 namespace orrery::cost {
 

@@ -19,7 +19,7 @@ struct Breakdown {
   double copies = 0;                  ///< offload, exposed
   double bubble = 0;                  ///< waiting for another stage that has no more to do
   double overhead = 0;                ///< the software's cost per step outside the schedule
-  double contention = 0;              ///< exposed: what messages and copies take beyond an idle network
+  double contention = 0;              ///< exposed: the time that messages and copies take beyond an idle network's
   double imbalance = 0;               ///< waiting for ranks that have more to do
   /// Exposed communication and copies of every kind.
   [[nodiscard]] double exposed() const {
@@ -31,13 +31,13 @@ struct Breakdown {
 /// What a step takes from the grid, joules.
 struct Energy {
   double devices = 0;
-  double hosts = 0;     ///< all of the nodes but their devices
+  double hosts = 0;     ///< all parts of the nodes except their devices
   double network = 0;   ///< switches and optics between nodes
   double facility = 0;  ///< cooling and losses of the site: its PUE
   [[nodiscard]] double total() const { return devices + hosts + network + facility; }
 };
 
-/// Of a rank's waiting for others, what the rank with most to do explains by having more. Times of the step.
+/// The part of a rank's waiting for others that is due to the extra work of the rank with most. Times in one step.
 [[nodiscard]] constexpr double imbalance_of(double waiting, double own_work, double most_work) {
   const double more = most_work > own_work ? most_work - own_work : 0;
   return more < waiting ? more : waiting;
@@ -52,7 +52,7 @@ struct CommunicationRow {
   double time_s = 0;       ///< transfer time per rank and step
   double exposed_s = 0;
   double bus_bandwidth = 0;  ///< bytes/s, nccl-tests' definition
-  double contention_s = 0;   ///< of exposed_s, what an idle network would save
+  double contention_s = 0;   ///< the part of exposed_s that an idle network would save
 };
 
 struct LinkRow {
@@ -76,9 +76,9 @@ struct TableRow {
   std::string sharding, place;                ///< "row"; "row 0-7"
   double compute_s = 0, communication_s = 0;  ///< lookups and updates; sends and receives
   double bytes = 0;                           ///< of one part, with its optimizer state
-  std::string tier = "device";                ///< where these bytes are: or host, nvme
-  // Of one that lives outside the device, of a part: bytes of its cache; lookups that find their row there, of all;
-  // and bytes that a step fetches (as many are written back). A whole device's: 1 and 0.
+  std::string tier = "device";                ///< the memory that holds these bytes: also "host", "nvme"
+  // For a part of a table outside the device: bytes of its cache; the share of lookups that find their row there; and
+  // the bytes that a step fetches (as many are written back). For a table on the device: 0, 1 and 0.
   double cache_bytes = 0, hit_rate = 1, fetched_bytes = 0;
 };
 
@@ -113,14 +113,14 @@ struct SearchResult {
   std::int64_t evaluated = 0;  ///< by closed form
   std::int64_t simulated = 0;  ///< by replay
   double seconds = 0;
-  double fits_probability = 0;  ///< with which each plan fits at least; 0: its predicted memory fits, no more is known
+  double fits_probability = 0;  ///< each plan fits with at least this; 0: its predicted memory fits, no more is known
   /// How far the best plan may be from the best of the space, relative: its replayed time over the closed form's time
-  /// of the best plan that was not replayed, less 1. Absent if the search was interrupted.
+  /// of the best plan that was not replayed, minus 1. Absent if the search was interrupted.
   std::optional<double> optimality_gap;
   bool interrupted = false;                      ///< some candidates were not looked at
   std::map<std::string, std::int64_t> rejected;  ///< reason -> count
   std::vector<std::string> nearest;              ///< if nothing is feasible: what to relax
-  std::string obstacle;                          ///< if the bounds leave no plan to look at: why, in numbers
+  std::string obstacle;                          ///< if the bounds leave no plan to look at: the reason, in numbers
 };
 
 /// One fitted parameter and the error before and after.

@@ -81,7 +81,7 @@ struct MeasuredPoint {
   std::int64_t batch = 0;
   double step_time_s = 0;
   double predicted_s = 0;  ///< with that plan; 0: not predicted
-  bool published = false;  ///< a row of a file; rows of its kind may have served to choose the stack's numbers
+  bool published = false;  ///< a row of a file; rows of its kind may have been used to choose the stack's numbers
   bool best_plan = false;  ///< its plan is the one of this point
 };
 
@@ -94,14 +94,14 @@ struct ScalingPoint {
   std::optional<Interval> factors;             ///< measured over predicted step times for this kind of software
   std::optional<Interval> step_time_s, tokens_per_s_per_device_interval;
   double tokens_per_s_per_device = 0;
-  double efficiency = 0;  ///< tokens/s per device over that of the series' first point with a plan
+  double efficiency = 0;  ///< tokens/s per device / that of the series' first point with a plan
   std::optional<Interval> efficiency_interval;
   ByCause seconds_by_cause{};  ///< device-seconds per token; they sum to 1 / tokens_per_s_per_device
   /// Compared with the previous point that has a plan: its index in the series (-1: none), and what each cause adds in
   /// device-seconds per token and loses in efficiency; each sums to the whole change.
   int before = -1;
   ByCause seconds_added{}, efficiency_lost{};
-  double marginal = std::numeric_limits<double>::quiet_NaN();  ///< throughput gained over devices added, relative
+  double marginal = std::numeric_limits<double>::quiet_NaN();  ///< throughput gained / devices added, both relative
   std::vector<Grown> grown;
   std::optional<RunCost> run;  ///< for a budget of tokens
 };
@@ -132,7 +132,7 @@ struct Place {
 struct Ways {
   std::string model;
   std::optional<Place> cheapest, smallest, fastest;  ///< smallest: fewest devices; none: no point meets the deadline
-  std::optional<Place> nearest;                      ///< then the point that misses it least
+  std::optional<Place> nearest;                      ///< if no point meets it: the one that misses it least
 };
 
 struct ScalingStudy {

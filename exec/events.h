@@ -17,10 +17,10 @@ namespace orrery::exec {
 [[nodiscard]] std::optional<base::Diagnostic> diagnostic_of(const nlohmann::json& event);
 
 [[nodiscard]] std::string pack_diagnostics(const base::Diagnostics& diagnostics);
-/// What can be read of them.
+/// All diagnostics in `text` that can be read.
 [[nodiscard]] base::Diagnostics unpack_diagnostics(const std::string& text);
 
-/// Of an evaluation after step `step`; `auc`: of a recommendation model.
+/// The event of an evaluation after step `step`; `auc`: for a recommendation model.
 [[nodiscard]] nlohmann::ordered_json evaluation_event(std::int64_t step, double loss, std::optional<double> auc);
 
 }  // namespace orrery::exec

@@ -1,5 +1,5 @@
 #pragma once
-/// Failure: the world let us down (MPI, NCCL, CUDA, disk). Thrown in exec, caught once in apps/.
+/// Failure: something outside the program failed (MPI, NCCL, CUDA, disk). Thrown in exec, caught once in apps/.
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -26,7 +26,7 @@ class DeadlinePassed : public Failure {
   using Failure::Failure;
 };
 
-/// Something in an input file that only reading it shows.
+/// A fault in an input file that shows only when the file is read.
 class InputFailure : public Failure {
  public:
   explicit InputFailure(base::Diagnostic diagnostic)

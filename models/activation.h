@@ -22,9 +22,9 @@ enum class Function : std::uint8_t { none, squared_relu, gelu, silu, clamped };
 
 struct ActivationTraits {
   const char* name;                  ///< in model files
-  bool gated;                        ///< the first product makes a gate and what it multiplies
+  bool gated;                        ///< the first product makes a gate and the values that it multiplies
   Function function;                 ///< none: it has operators of its own
-  double forward_flops, grad_flops;  ///< per element; matter only to what memory does not bound
+  double forward_flops, grad_flops;  ///< per element; they matter only where memory is not the limit
 };
 
 /// In the enumeration's order.

@@ -13,7 +13,7 @@ namespace orrery::models {
 /// Parameters of one block. In a model with experts, layers may differ.
 [[nodiscard]] std::int64_t parameters_of_block(const Model& model, std::int64_t layer);
 /// Parameters that a token passes through, including whole embedding tables (for dense models this equals
-/// parameters()). Of experts: as many as are chosen, and the shared ones. Of a recommendation model: those outside the
+/// parameters()). Counts the chosen experts and the shared ones. In a recommendation model: the parameters outside the
 /// tables, and the rows that a sample looks up.
 [[nodiscard]] std::int64_t parameters_active(const Model& model);
 /// Forward FLOPs per token at sequence length T: blocks, full attention matrix and head, no recomputation. For a

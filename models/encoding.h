@@ -25,8 +25,8 @@ inline constexpr std::int64_t kTensToAWord = 3;  ///< 10-bit values in 32 bits
 
 /// Lossless storage of a ReLU's output (Gist's sparse storage, section 4.1): a header with the number of nonzero
 /// values, one bit per value, then the nonzero values back to back, with room for `capacity` of them. Gist instead
-/// stores an 8-bit column index with each value (its narrow value optimisation). A bit per value is smaller as soon as
-/// an eighth of the values are nonzero. It is also Gist's Binarize: the sign that ReLU's backward needs.
+/// stores an 8-bit column index with each value (its narrow value optimisation). One bit per value is smaller as soon
+/// as an eighth of the values are nonzero, and is also Gist's Binarize: the sign that ReLU's backward needs.
 inline constexpr std::int64_t kSparseHeader = 64;  ///< bytes; also the alignment of the parts
 [[nodiscard]] constexpr std::int64_t sparse_bits_bytes(std::int64_t elements) {
   constexpr std::int64_t kBits = 8 * kSparseHeader;

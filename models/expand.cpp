@@ -354,7 +354,7 @@ class Builder : private EndNotes {
     column_backward(mlp.up, dbefore, x, dx, name);
   }
 
-  // y = skip + dropout(x + bias), and the branch's gradient from dy.
+  // y = skip + dropout(x + bias), and the gradient of the branch from dy.
   void residual(int skip, int x, int bias, int y, DropoutPlace place) {
     emit(drawing(own_op(OpKind::add_bias, {skip, x, bias}, {y}, model_.hidden), model_.dropout.residual,
                  dropout_site(layer_, place)));

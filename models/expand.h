@@ -66,8 +66,8 @@ struct Tensor {
   /// For an expert's own parameter: which of the rank's experts it belongs to. The name says so too, until the rank is
   /// known (plan::name_experts). -1: none.
   std::int64_t expert = -1;
-  /// This tensor is rows of another tensor of the layer, from element `first` on, and has no memory of its own. -1: it
-  /// has.
+  /// This tensor consists of rows of another tensor of the layer, from element `first` on, and has no memory of its
+  /// own. -1: it has.
   int part_of = -1;
   std::int64_t first = 0;
   [[nodiscard]] std::int64_t elements() const;
@@ -121,12 +121,12 @@ struct ExpandOptions {
   std::int64_t vocab_multiple = 128;  ///< padded vocabulary is a multiple of this times `tensor`
   bool dropout = true;                ///< the model's dropout applies; false outside training
   std::int64_t global_tokens = 1;     ///< tokens of the whole step, for the loss scale
-  /// The number of ranks that share a layer's experts equally; and how many times the balanced number of rows a slot
-  /// has room for, where nothing else bounds it.
+  /// expert: the number of ranks that share a layer's experts equally. expert_bound: a slot has room for this many
+  /// times the balanced number of rows, unless something else bounds them.
   std::int64_t expert = 1;
   double expert_bound = 2;
   bool whole_experts = false;  ///< experts are not split over `tensor`: each rank routes its own rows
-  double imbalance = 1;        ///< the fullest rank's rows over the mean; prices use it
+  double imbalance = 1;        ///< the fullest rank's rows / the mean; used for prices
   TokenCodec dispatch = TokenCodec::none, combine = TokenCodec::none;  ///< for rows on their way to experts and back
   std::int64_t loss_chunks = 1;  ///< parts in which the head computes logits and loss (models/loss_chunks.h)
   bool loss_at_once = false;     ///< forward computes the gradient of the whole logits right after the loss

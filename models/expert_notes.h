@@ -2,11 +2,11 @@
 /// A layer's mixture of experts, in place of its MLP (GShard, Lepikhin et al. 2020; Switch, Fedus et al. 2022). Private
 /// to models/; see expand.cpp.
 ///
-/// The router's logits choose k experts for each token. Rows travel to the ranks that have these experts in slots, one
-/// per rank of the expert group (models/op.h): first an all-to-all of counts, then one of rows. There each expert's
-/// products run on its rows. The results return the same way and are summed, weighted by the router. Backward sends
-/// gradients along the same ways. With tensor parallelism every rank of a tensor group routes all rows alike and has a
-/// part of each expert's columns; sums come after the rows are back.
+/// The router's logits choose k experts for each token. Rows are sent in slots, one per rank of the expert group
+/// (models/op.h), to the ranks that have these experts: first an all-to-all of counts, then one of rows. There each
+/// expert's products run on its rows. The results return the same way and are summed, weighted by the router. Backward
+/// sends gradients along the same ways. With tensor parallelism every rank of a tensor group routes all rows alike and
+/// has a part of each expert's columns; sums are taken after the rows are back.
 #include <algorithm>
 #include <cmath>
 #include <string>

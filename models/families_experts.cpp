@@ -157,7 +157,7 @@ void deepseek_groups(ConfigKeys& k, Model& m) {
   k.count({"topk_group"}, m.experts.groups_chosen, 1, kMostExperts, 1);
 }
 
-/// The experts' sizes, which layers have them, and what becomes of their weights.
+/// The experts' sizes, which layers have experts, and how their weights are scaled.
 void routed_like_deepseek(ConfigKeys& k, Model& m, double scale, bool normalised) {
   Experts& e = m.experts;
   k.count({"moe_intermediate_size"}, e.hidden, 1, kMostWidth);

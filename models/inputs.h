@@ -8,7 +8,7 @@
 namespace orrery::models {
 
 /// How many tokens of a sequence a masked-language model predicts: its fraction to the nearest whole number, at least
-/// 1, leaving out [CLS] and [SEP] (the rule of Devlin et al.'s data preparation). 0: every token's next one is
+/// 1, leaving out [CLS] and [SEP] (the rule of Devlin et al.'s data preparation). 0: for every token, the next one is
 /// predicted.
 [[nodiscard]] std::int64_t predictions_per_sequence(const Model& model, std::int64_t sequence);
 /// The shortest sequence that holds what a masked-language model adds to its text, plus a token of each segment.
@@ -22,7 +22,7 @@ struct Input {
 };
 /// In the order of load_tokens' outputs, for B sequences of T tokens.
 [[nodiscard]] std::vector<Input> inputs_of(const Model& model, std::int64_t batch, std::int64_t sequence);
-/// The operator, still without its outputs.
+/// The operator, without its outputs.
 [[nodiscard]] Op load_of(const Model& model, std::int64_t batch, std::int64_t sequence, std::int64_t context);
 
 }  // namespace orrery::models

@@ -132,7 +132,7 @@ class LatentNotes : protected LinearNotes {
     o.epsilon = model_.norm_epsilon;
     emit(o);
   }
-  // Through the product that reads it, then its norm.
+  // Back through the product that reads the vector, then through its norm.
   int narrow_backward(const Narrow& narrow, const Linear& reader, int dy, const std::string& name) {
     const int dnormed = activation("d_latent." + name + ".normed", narrow.width);
     const int dnarrow = activation("d_latent." + name, narrow.width);

@@ -27,7 +27,7 @@ struct Adapter {
 struct Linear {
   int weight = -1, bias = -1, weight_gradient = -1, bias_gradient = -1;
   std::int64_t in = 0, out = 0;  ///< local sizes
-  std::int64_t rows = 0;         ///< for which it is computed
+  std::int64_t rows = 0;         ///< number of rows that it is computed for
   Adapter adapter = {};
   [[nodiscard]] bool trains() const { return weight_gradient >= 0 || adapter.any(); }
 };
@@ -160,7 +160,7 @@ class LayerNotes {
     return operation;
   }
   bool drops(double rate) const { return options_.dropout && rate > 0; }
-  // `x` after dropout, as `name`; x itself if there is none. The gradient goes through the same.
+  // `x` after dropout, as `name`; x itself if there is none. Gradients go through the same operator.
   int dropped(int x, double rate, std::int32_t site, const std::string& name) {
     if (!drops(rate)) return x;
     const int y = own_activation(name, model_.hidden);

@@ -20,7 +20,7 @@ class LinearNotes : protected LayerNotes {
  protected:
   using LayerNotes::LayerNotes;
 
-  // Whether backward reads what the activation wrote, as ReLU's does; the others' read its input.
+  // Whether backward reads the activation's output, as for ReLU; for the others it reads the input.
   bool rectifies() const { return model_.activation == Activation::relu; }
   /// With its gate, if any. in: x, or dy and x.
   Op activation_op(bool gradient, std::vector<int> in, int out, std::int64_t columns) const {
@@ -56,8 +56,8 @@ class LinearNotes : protected LayerNotes {
     o.epsilon = model_.norm_epsilon;
     emit(o);
   }
-  // The gradient of a parameter, for operators that also make x's gradient. For a frozen one, a tensor that nobody
-  // reads.
+  // The gradient of a parameter, for operators that also make x's gradient. For a frozen parameter, a tensor that is
+  // never read.
   int gradient_or_none(int parameter, int gradient) {
     if (gradient >= 0) return gradient;
     const Tensor of = program_.tensors[static_cast<std::size_t>(parameter)];
@@ -73,11 +73,11 @@ class LinearNotes : protected LayerNotes {
     return target;
   }
 
-  /// Which of a layer's products it is, named by its result.
+  /// Which of a layer's products this is, named by its result.
   enum class Makes : std::uint8_t { output, input_gradient, weight_gradient };
-  // fp8 recipes leave the head as it is (Micikevicius et al. 2022, section 3; Transformer Engine's linear layers).
-  // Rounded operands share memory with those of the layer's other products that make the same thing: these are computed
-  // one after another, and a pass that is split in two keeps them apart.
+  // fp8 recipes leave the head unchanged (Micikevicius et al. 2022, section 3; Transformer Engine's linear layers).
+  // Rounded operands share memory with those of the layer's other products that make the same thing, because these are
+  // computed one after another and a pass that is split in two keeps them apart.
   void emit_product(Op product, Makes makes) {
     if (product.out.front() < 0) return;
     const bool four = options_.products == DType::fp4;

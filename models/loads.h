@@ -1,6 +1,6 @@
 #pragma once
-/// How a layer's tokens are divided among its experts, as an assumed distribution: how much more than the mean the
-/// fullest rank gets.
+/// How a layer's tokens are divided among its experts, as an assumed distribution: how far the fullest rank's load is
+/// above the mean.
 #include <cstdint>
 #include <vector>
 
@@ -11,8 +11,8 @@ namespace orrery::models {
 /// even shares.
 [[nodiscard]] std::vector<double> zipf_loads(std::int64_t experts, std::int64_t chosen, double exponent);
 
-/// The load of the fullest of `ranks` over the mean, each rank with the same number of experts in arbitrary order: the
-/// mean over 256 orders, drawn from a fixed seed. `ranks` divides the number of loads.
+/// The load of the fullest of `ranks` / the mean, for ranks with the same number of experts each, in arbitrary order:
+/// the mean over 256 orders, drawn from a fixed seed. `ranks` divides the number of loads.
 [[nodiscard]] double fullest_over_mean(const std::vector<double>& loads, std::int64_t ranks);
 /// The same for experts in the order of `loads`, as a run's log has them.
 [[nodiscard]] double fullest_in_order(const std::vector<double>& loads, std::int64_t ranks);

@@ -45,7 +45,7 @@ struct LatentAttention {
   [[nodiscard]] bool any() const { return kv_rank > 0; }
 };
 
-/// What the operators of one block may have, and those of another not.
+/// The properties in which the blocks of one model may differ.
 struct BlockVariant {
   bool experts = false;
   bool sees_all = true;  ///< no window
@@ -53,7 +53,8 @@ struct BlockVariant {
   auto operator<=>(const BlockVariant&) const = default;
 };
 
-/// A set of features. None of them knows a family; a family only decides what a file leaves out (models/families.h).
+/// A set of features. None of them depends on a family; a family only decides what a file leaves out
+/// (models/families.h).
 struct Model {
   std::string name;
   Family family = Family::gpt;
@@ -94,11 +95,11 @@ struct Model {
   double query_scale = 0;            ///< scores are divided by its square root; 0: by that of head_dim
   std::int64_t window = 0;           ///< how many tokens a token sees, itself included; 0: all before it
   std::int64_t window_period = 0;    ///< every n-th layer sees all tokens (Gemma 2: 2); 0: none does
-  /// Of layers with a window, which then rotate at its own rates, never scaled (Gemma 3); 0: as the others.
+  /// For layers with a window, which then rotate at their own rates, never scaled (Gemma 3); 0: as the other layers.
   double window_theta = 0;
   std::int64_t unrotated_period = 0;  ///< every n-th layer does not rotate (SmolLM3, Llama 4: 4); 0: all do
   /// The share of a sequence's tokens that are predicted: BERT's masked-language head (Devlin et al. 2019, section
-  /// 3.1), computed at those rows only. 0: each token's next one is predicted.
+  /// 3.1), computed only at those rows. 0: for every token, the next one is predicted.
   double masked_fraction = 0;
   bool next_sentence = false;  ///< BERT's other head: whether the second segment follows the first
   Dropout dropout;
@@ -106,7 +107,8 @@ struct Model {
   Experts experts;               ///< in place of some layers' MLPs
   LatentAttention latent;        ///< in place of q, k and v made from the token; head_dim is then nope + rope
   bool attention_sinks = false;  ///< each head has a learned logit beside its scores (gpt-oss)
-  /// Only for family dlrm: what it has in place of a stack of blocks. The members above then mean nothing.
+  /// Only for family dlrm: the tables and MLPs that it has instead of a stack of blocks. The members above then mean
+  /// nothing.
   std::optional<Recommender> recommender;
   std::vector<std::string> sources;  ///< where each number comes from
   bool operator==(const Model&) const = default;
@@ -119,7 +121,7 @@ struct Model {
   [[nodiscard]] BlockVariant variant(std::int64_t layer) const {
     return {experts.in_layer(layer), !windowed(layer), !rotates(layer)};
   }
-  /// Whether blocks are of several variants.
+  /// Whether the model has several variants of blocks.
   [[nodiscard]] bool has_variants() const {
     const bool mixed = experts.any() && (experts.first_dense > 0 || experts.period > 1);
     return mixed || (window > 0 && window_period > 0) || unrotated_period > 0;

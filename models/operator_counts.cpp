@@ -31,7 +31,7 @@ double attention_product(const Counted& s) {
   const double all = 2.0 * tokens(s) * static_cast<double>(op.heads) * t * static_cast<double>(op.head_dim);
   if (op.window > 0 && op.window < op.sequence)
     return all * (s.full ? static_cast<double>(op.window) / t : seen_share(op));
-  // Of another rank's block half the products remain under the mask: see exec/cpu/ring_attention.cpp.
+  // Of another rank's block, half of the products remain under the mask: see exec/cpu/ring_attention.cpp.
   if (op.causal && op.ring_step > 0 && !s.full) return all / 2;
   return op.causal && !s.full ? all * (t + 1) / (2 * t) : all;
 }
@@ -122,7 +122,7 @@ double norm_grad_bytes(const Counted& s) {
   return s.bytes * (addend ? 4 : 3) * elements(s) + 8 * s.n;
 }
 
-// Multiply-adds of a row in all products of an expert that the operator is.
+// Flops of all expert products that the operator stands for (one or two).
 double grouped_flops(const Counted& s) {
   const bool gradient = s.op.kind == OpKind::grouped_weight_grad;
   const double products = (gradient ? s.op.out.size() > 1 : s.op.in.size() > 3) ? 2 : 1;
@@ -143,7 +143,7 @@ double grouped_grad_bytes(const Counted& s) {
                     (s.op.accumulate ? 2 : 1) * weights * static_cast<double>(s.op.experts) * s.m * s.n);
 }
 
-// Of a head all columns, and those of its keys and values before they are packed.
+// Each head counts with all of its columns, and with those of its keys and values before packing.
 double latent_bytes(const Counted& s) {
   const auto before = static_cast<double>(s.op.head_dim - s.op.rotary + s.op.k);
   return s.bytes *
@@ -180,7 +180,7 @@ double bag_update_bytes(const Counted& s) {
   return s.bytes * 3 * elements(s) + (s.op.out.size() > 1 && s.op.out[1] >= 0 ? 32 : 24) * s.n;
 }
 
-// It is read and written; or its master is, and besides the copy that compute reads is written.
+// The parameter is read and written in fp32, or its master is; then the copy that compute reads is written too.
 double parameter_bytes(const Counted& s, std::size_t copy) {
   return (s.op.stochastic ? 4 : 8) + (s.op.out.size() > copy ? 2 : 0);
 }
@@ -191,7 +191,7 @@ double newton_schulz_flops(const Counted& s) {
   return kNewtonSchulzSteps * (4 * square * longer + 2 * square * shorter + 3 * square + 2 * whole) + 3 * whole;
 }
 
-// Of one step: a product reads its operands and writes its result, and so do the two sums.
+// In each Newton-Schulz step a product reads its operands and writes its result, and so do the two sums.
 double newton_schulz_bytes(const Counted& s) {
   const double shorter = std::min(s.m, s.n), longer = std::max(s.m, s.n);
   return kNewtonSchulzSteps * (4 * (4 * shorter * longer + 6 * shorter * shorter));

@@ -1,6 +1,6 @@
 #pragma once
-/// Formulas of FLOPs and bytes that rows of models/operators.cpp name: those of several rows, and those too long for
-/// one. Sizes are as models/op.h says for each kind.
+/// Formulas of FLOPs and bytes that rows of models/operators.cpp name: those that several rows use, and those that are
+/// too long for a row. Sizes are as models/op.h says for each kind.
 #include "models/operators.h"
 
 namespace orrery::models::counts {
@@ -14,7 +14,7 @@ inline constexpr double kDrawFlops = 10;
 [[nodiscard]] inline double elements(const Counted& s) {
   return s.m * s.n;
 }
-/// FLOPs of so many for each element, or of a flat range.
+/// `kTimes` FLOPs for each element of rows, or of a flat range.
 template <int kTimes>
 double each(const Counted& s) {
   return kTimes * elements(s);
@@ -23,7 +23,7 @@ template <int kTimes>
 double flat(const Counted& s) {
   return kTimes * s.m;
 }
-/// Bytes of so many passes over the elements, and of so many for each row; or of passes over a flat range.
+/// Bytes of `kTimes` passes over the elements plus `kOfRow` bytes for each row; or of passes over a flat range.
 template <int kTimes, int kOfRow = 0>
 double moved(const Counted& s) {
   return s.bytes * kTimes * elements(s) + kOfRow * s.n;
@@ -42,7 +42,7 @@ template <Activation kOne>
 double backward(const Counted& s) {
   return traits_of(kOne).grad_flops * elements(s);
 }
-/// Of Op::function.
+/// FLOPs per element of Op::function.
 [[nodiscard]] double function_flops(const Counted& s);
 [[nodiscard]] double function_grad_flops(const Counted& s);
 
@@ -67,7 +67,7 @@ double backward(const Counted& s) {
 [[nodiscard]] inline double chosen_values(const Counted& s) {
   return s.n * static_cast<double>(s.op.chosen);
 }
-/// Of the interaction's k vectors, over all samples.
+/// Pairs of the interaction's k vectors, over all samples.
 [[nodiscard]] inline double pairs(const Counted& s) {
   return s.n * s.k * (s.k - 1) / 2;
 }
@@ -85,23 +85,23 @@ double backward(const Counted& s) {
 [[nodiscard]] double grouped_bytes(const Counted& s);
 [[nodiscard]] double grouped_grad_bytes(const Counted& s);
 [[nodiscard]] double latent_bytes(const Counted& s);
-/// Of gate and up, or of one product.
+/// Biases of gate and up, or of one product.
 [[nodiscard]] double biases_of(const Counted& s);
 [[nodiscard]] double combined_flops(const Counted& s);
-/// Rows in slots, and as they travel.
+/// Bytes of rows in slots, and of the encoded rows.
 [[nodiscard]] double travelling_bytes(const Counted& s);
 [[nodiscard]] double columns_bytes(const Counted& s);
 [[nodiscard]] double lookup_bytes(const Counted& s);
-/// Between rows of tokens and rows in slots.
+/// Bytes moved between rows of tokens and rows in slots.
 [[nodiscard]] double exchanged_bytes(const Counted& s, double of_choice);
 /// Whether tables are updated by Adam, whose two states are as wide as a row.
 [[nodiscard]] inline bool by_adam(const Counted& s) {
   return s.op.rule == UpdateRule::adam;
 }
 [[nodiscard]] double bag_update_bytes(const Counted& s);
-/// What an update moves of a parameter, whose copy for computing is output `copy`.
+/// Bytes that an update moves for a parameter, whose copy for computing is output `copy`.
 [[nodiscard]] double parameter_bytes(const Counted& s, std::size_t copy);
-/// X X^T, its square, and what these make of X (Jordan et al. 2024); beside these sums of both, and the norm.
+/// X X^T, its square, and their products with X (Jordan et al. 2024); besides, the sums of both, and the norm.
 [[nodiscard]] double newton_schulz_flops(const Counted& s);
 [[nodiscard]] double newton_schulz_bytes(const Counted& s);
 [[nodiscard]] double sparse_bytes_of(const Counted& s);

@@ -177,7 +177,7 @@ constexpr std::array<OperatorTraits, kOpKinds> kOperators = {{
      .types = Types::converts},
     {KIND(sum_pieces), .in = in("pieces"), .out = out("y~"), .flops = [](S s) { return s.m * s.n; },
      .bytes = [](S s) { return (s.n * s.bytes + (s.op.accumulate ? 8 : 4)) * s.m; }, .types = Types::converts},
-    // Twice: each column's part along those before it is taken out, and it is divided by its length.
+    // Twice: each column loses its part along the columns before it, and is divided by its length.
     {KIND(orthogonalise), .out = out("x*"),
      .flops = [](S s) { return s.m * static_cast<double>(4 * s.op.n * s.op.n + 6 * s.op.n); }, .bytes = moved<2>},
     {KIND(add_scaled), .in = in("x"), .out = out("y+"), .flops = flat<2>, .bytes = moved_flat<3>},

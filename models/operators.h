@@ -1,8 +1,8 @@
 #pragma once
-/// The operators, one row a kind (models/operators.cpp): its name, its operands and what it does to them, what it
-/// counts, how it is priced, and what lowering and backends ask about a kind. What holds for some kinds and not for
-/// others is a column here and nowhere a list of kinds. A kind without a row does not compile. models/op.h says what
-/// each kind computes.
+/// The operators, one row for each kind (models/operators.cpp): its name, its operands and what it does to them, what
+/// it counts, how it is priced, and what lowering and backends need to know about it. What is true of some kinds and
+/// not of others is a column here, and nowhere a list of kinds. A kind without a row does not compile. models/op.h says
+/// what each kind computes.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -32,8 +32,8 @@ struct OperandTraits {
   bool statistic = false;  ///< few values on which whole rows depend: a mean, a deviation, a sum of exponentials
 };
 
-/// Operands by name, in their order. Marks behind a name: ? optional, # a statistic of rows; of outputs, which are
-/// written unless said otherwise: + adds, ~ adds if so said, ^ sums, * changes.
+/// Operands by name, in their order. Marks after a name: ? optional, # a statistic of rows; for outputs, which are
+/// written unless marked: + adds, ~ adds if so said, ^ sums, * changes.
 class Operands {
  public:
   constexpr Operands() = default;
@@ -69,13 +69,13 @@ class Operands {
   std::size_t count_ = 0;
 };
 
-/// Which formula prices an operator (cost/prices/operators.cpp).
+/// The formula that prices an operator (cost/prices/operators.cpp).
 enum class PriceForm : std::uint8_t {
-  streamed,     ///< its bytes pass once
-  drawn,        ///< and masks are drawn for them
+  streamed,     ///< its bytes move once
+  drawn,        ///< the same, and masks are drawn for them
   product,      ///< a matrix product
   grouped,      ///< a product for each expert
-  attention,    ///< both products of attention, and what stands between them
+  attention,    ///< both products of attention, and the operators between them
   permuted,     ///< tokens to the places of their experts, and back
   lookup,       ///< rows anywhere in a table
   indexed,      ///< indices, of which some stacks make several passes
@@ -83,43 +83,43 @@ enum class PriceForm : std::uint8_t {
   orthogonal,   ///< the steps of Newton-Schulz
 };
 
-/// How a framework's host issues it.
+/// How a framework's host issues an operator.
 enum class Issued : std::uint8_t {
   forward,   ///< a call
-  autograd,  ///< a call of its autograd. Gradients of mixtures, tables and latent attention count as calls of forward:
-             ///< so their stacks were fitted
+  autograd,  ///< a call from autograd. Gradients of mixtures, tables and latent attention count as calls of forward,
+             ///< because their stacks were fitted that way
   batched,   ///< one of a few calls for many tensors, or ahead of time
 };
 
-/// How finely an operator treats the elements of a bucket by the parameter they belong to.
+/// How finely an operator distinguishes the elements of a bucket by the parameter that they belong to.
 enum class Ranges : std::uint8_t { none, treatment, parameter };
 
-/// Whether operands stand in slots (models/op.h, mixtures of experts), where data decides how many rows there are.
+/// Whether operands are in slots (models/op.h, mixtures of experts), where data decides how many rows there are.
 enum class InSlots : std::uint8_t {
   never,
   may,  ///< an operator on rows; in slots its last input says how many there are
   always,
 };
 
-/// What an operator makes of the types of its operands.
+/// How an operator treats the types of its operands.
 enum class Types : std::uint8_t {
   computes,  ///< in fp32: operands of 16 bits are widened, results rounded
-  converts,  ///< it is about types, and reads and writes each as it is
+  converts,  ///< it changes types, and reads and writes each operand in its own type
   moves,     ///< it moves bytes
 };
 
-/// Who runs it. A test holds this to what each backend does.
+/// What runs it. A test compares this with what each backend does.
 enum class RunBy : std::uint8_t {
-  backends,  ///< every one
+  backends,  ///< every backend
   cpu,       ///< CPU ranks alone so far
   executor,  ///< it reads data, and computes nothing
 };
 
-/// What a count is of: an operator, and its sizes as numbers.
+/// What a count is for: an operator, and its sizes as numbers.
 struct Counted {
   explicit Counted(const Op& of, bool full_attention_matrix = false);
   const Op& op;
-  bool full;              ///< of attention: the whole matrix, whatever the mask
+  bool full;              ///< attention: count the whole matrix, whatever the mask
   double m, n, k, bytes;  ///< sizes of the operator, and of an element
 };
 
@@ -133,8 +133,8 @@ struct OperatorTraits {
   PriceForm form = PriceForm::streamed;
   Issued issued = Issued::forward;
   std::optional<OpKind> gradient{};    ///< the operator that takes gradients back through it
-  bool activation = false;             ///< of an MLP, or its gradient
-  Function function = Function::none;  ///< it computes; none: Op::function, if any
+  bool activation = false;             ///< the activation of an MLP, or its gradient
+  Function function = Function::none;  ///< that it computes; none: Op::function, if any
   bool loss_gradient = false;          ///< backward begins with it
   bool updates = false;                ///< changes parameters
   Ranges ranges = Ranges::none;
@@ -172,7 +172,7 @@ extern const std::array<OperatorTraits, kOpKinds> kOperators;
 [[nodiscard]] bool only_writes(const Op& op, std::size_t output);
 /// Whether its i-th output is a statistic of rows. Attention that is not flash keeps its whole matrix instead.
 [[nodiscard]] bool is_statistic(const Op& op, std::size_t output);
-/// What its operands have that its row has not, or lack; empty: nothing.
+/// How its operands differ from those in its row; empty: they do not.
 [[nodiscard]] std::string operand_fault(const Op& op);
 
 }  // namespace orrery::models

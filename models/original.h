@@ -1,6 +1,6 @@
 #pragma once
-/// In what a model here differs from the one whose file it was read from, where parameters are the same and results are
-/// not. Predictions hold all the same; weights of the original would compute something else.
+/// How a model here differs from the one whose file it was read from, where parameters are the same but results are
+/// not. Predictions are valid all the same; weights of the original would compute something else.
 #include <string>
 #include <string_view>
 #include <vector>

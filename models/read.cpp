@@ -192,7 +192,7 @@ Model read_own(const Cursor& at, const std::string& name) {
   m.rope_theta = at.optional("rope_theta").number(1, 1e12, m.rope_theta);
   if (const Cursor scaling = at.optional("rope_scaling"); scaling.exists()) m.rope_scaling = read_rope_scaling(scaling);
   m.initial_stddev = at.optional("initial_stddev").number(0, 10, m.initial_stddev);
-  // Unless asked for, neither a decoder nor an encoder with norms ahead has BERT's head.
+  // Unless the file asks for it, neither a decoder nor an encoder with norms first has BERT's head.
   const bool encoder = !m.causal && !m.pre_norm;
   m.masked_fraction = at.optional("masked_fraction").number(0, 1, encoder ? m.masked_fraction : 0);
   m.next_sentence = at.optional("next_sentence").boolean(m.masked_fraction > 0 && m.next_sentence);

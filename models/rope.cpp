@@ -15,7 +15,7 @@ namespace {
 
 const std::vector<std::string> kKinds = {"none", "linear", "llama3", "yarn"};
 
-/// The pair, of columns / 2 and not a whole one, that turns so often within `original` tokens.
+/// The pair, a fractional number of 0 to columns / 2, that turns `times` times within `original` tokens.
 double pair_that_turns(double times, double theta, const RopeScaling& s, std::int64_t columns) {
   const double period = static_cast<double>(s.original) / (2 * std::numbers::pi * times);
   return static_cast<double>(columns) / 2 * std::log(period) / std::log(theta);

@@ -14,19 +14,21 @@ namespace orrery::models {
 enum class RopeKind : std::uint8_t {
   none,
   linear,  ///< all pairs by the factor: Chen et al., "Position Interpolation" (arXiv:2306.15595), eq. 4
-  llama3,  ///< slow pairs by the factor, fast ones not, those between in proportion: as Llama 3.1's published code
+  llama3,  ///< slow pairs by the factor, fast ones not, those in between in proportion: as in Llama 3.1's published
+           ///< code
   yarn,    ///< Peng et al., "YaRN" (arXiv:2309.00071), section 3.2 ("NTK-by-parts") and eq. 21, 22
 };
 
 struct RopeScaling {
   RopeKind kind = RopeKind::none;
   double factor = 1;
-  std::int64_t original = 0;  ///< tokens of the sequences before; linear: unused
-  /// Turns within `original` tokens at or below which a pair is slow, and from which on it is fast.
+  std::int64_t original = 0;  ///< sequence length, in tokens, before; linear: unused
+  /// The number of turns within `original` tokens up to which a pair is slow, and from which on it is fast.
   double low = 1, high = 4;
   bool whole_pairs = true;  ///< yarn: bounds are rounded outwards to whole pairs
   double attention = 1;     ///< yarn: factor on cosines and sines
-  /// yarn: the weight of which the squared factor multiplies attention's scores (DeepSeek's mscale_all_dim); 0: none.
+  /// yarn: attention's scores are multiplied by the square of yarn_attention(factor, score_weight) (DeepSeek's
+  /// mscale_all_dim); 0: they are not.
   double score_weight = 0;
   [[nodiscard]] double scores() const;
   bool operator==(const RopeScaling&) const = default;

@@ -10,7 +10,7 @@ struct Binding {
   std::string part;      ///< "compute", or the largest loss: "bubble", "tensor communication" … (parts_of)
   double seconds = 0;    ///< of the mean rank's step
   double share = 0;      ///< of the step
-  std::string sentence;  ///< for people, with the largest loss beside it
+  std::string sentence;  ///< for people, with the largest loss
 };
 /// Compute, unless a loss takes a quarter of the step; then the largest loss. Recomputation counts as a loss.
 [[nodiscard]] Binding binding_of(const cost::Prediction& prediction);

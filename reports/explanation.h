@@ -10,8 +10,8 @@
 
 namespace orrery::reports {
 
-/// Why a variation was not taken, against the plan's own prediction: "needs 3.2 GiB more than a device has", "12 ms
-/// slower", "breaks P03: …".
+/// Why a variation was not chosen, compared with the plan's own prediction: "needs 3.2 GiB more than a device has", "12
+/// ms slower", "breaks P03: …".
 [[nodiscard]] std::string verdict(const cost::Variation& one, const cost::Prediction& own);
 /// `width`: of the terminal, 0: unlimited.
 [[nodiscard]] Table variations_table(const std::string& title, const std::vector<cost::Variation>& variations,

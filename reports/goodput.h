@@ -1,5 +1,5 @@
 #pragma once
-/// What checkpoints cost and what failures leave of a run, as text and as JSON.
+/// What checkpoints cost a run, and how much of it failures leave as useful, as text and as JSON.
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>

@@ -122,7 +122,7 @@ void latent_flags(Handover& h, Flags& f) {
   f.add("qk-layernorm");
 }
 
-/// Megatron-Core's rotary_pos_embedding.py has Llama 3.1's numbers but for the factor.
+/// Megatron-Core's rotary_pos_embedding.py has Llama 3.1's numbers, except the factor.
 void rope_scaling_flags(Handover& h, Flags& f) {
   const models::RopeScaling& s = h.model().rope_scaling;
   switch (s.kind) {
@@ -138,7 +138,7 @@ void rope_scaling_flags(Handover& h, Flags& f) {
       return f.add("rope-scaling-factor", s.factor);
     }
     case models::RopeKind::yarn: {
-      // Only latent attention has it, with DeepSeek's numbers but for the factor and the weight.
+      // Only latent attention has it, with DeepSeek's numbers except the factor and the weight.
       constexpr std::int64_t kTokens = 4096;
       constexpr double kFast = 32;
       h.needs(h.model().latent.any() && s.original == kTokens && s.low == 1 && s.high == kFast && s.whole_pairs &&

@@ -134,7 +134,7 @@ std::vector<std::string> short_names(const std::vector<Compared>& all) {
 
 namespace {
 
-/// "[1, 1, 1, 1, 2, 2, 2, 2, 2]" as "[1 × 4, 2 × 5]": of a long list what repeats is said once.
+/// "[1, 1, 1, 1, 2, 2, 2, 2, 2]" as "[1 × 4, 2 × 5]": in a long list, a repeated value is written once.
 std::string with_runs_counted(const std::string& text) {
   constexpr std::size_t kLongList = 8;
   if (text.size() < 2 || text.front() != '[' || text.back() != ']') return text;

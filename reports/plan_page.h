@@ -19,7 +19,7 @@
 
 namespace orrery::reports {
 
-/// What a page adds to a plan's prediction and timeline: where its numbers come from and what they depend on.
+/// What a page adds to a plan's prediction and timeline: the sources of its numbers, and what they depend on.
 struct PlanPage {
   PlanHeading heading;
   cost::Operators operators;
@@ -39,7 +39,7 @@ struct Compared {
   std::optional<cost::MeasuredRun> run;
   std::optional<cost::Breakdown> measured;  ///< of that run
   std::optional<plan::Schedule> schedule;   ///< of `timeline`
-  std::optional<plan::Timeline> timeline;   ///< as measured where it was run, else as predicted
+  std::optional<plan::Timeline> timeline;   ///< as measured if it was run, else as predicted
 };
 /// "A · plan.yaml": short and unique.
 [[nodiscard]] std::vector<std::string> short_names(const std::vector<Compared>& all);
@@ -54,7 +54,7 @@ struct RunLength {
   std::string what, source;  ///< "given", "Hoffmann et al. 2022"; the formula
   double parameters = 0, tokens = 0;
   std::int64_t steps = 0;
-  double run_s = 0;              ///< with failures
+  double run_s = 0;              ///< including failures
   double usd = 0, energy_j = 0;  ///< of all devices, at their price and power, for that time
   double loss = 0;               ///< as Hoffmann et al. predict it; 0: not a language model
   bool this_model = true;        ///< false: another model that would use the budget best; only its tokens are known

@@ -58,9 +58,9 @@ struct PlanFigures {
 [[nodiscard]] std::vector<std::size_t> families(const std::vector<cost::Prediction>& plans,
                                                 const std::vector<std::string>& compared);
 
-/// For what model on what machine: known before any plan is.
+/// Which model is trained on which machine: known before any plan is.
 [[nodiscard]] std::string heading_text(const PlanHeading& heading, const TableStyle& style);
-/// What the times rest on. `evidence`: that of the plan in question, out of the heading's.
+/// The basis of the times. `evidence`: the entry of the heading's for the plan in question.
 [[nodiscard]] std::string evidence_text(const Evidence& evidence, const TableStyle& style);
 [[nodiscard]] nlohmann::json heading_json(const PlanHeading& heading);
 [[nodiscard]] nlohmann::json figures_json(const PlanFigures& figures, const Evidence& evidence);

@@ -1,5 +1,5 @@
 #pragma once
-/// A report as files that are no page: Markdown for people, CSV for spreadsheets. A scaling study has its own
+/// A report as files other than a page: Markdown for people, CSV for spreadsheets. A scaling study has its own
 /// (reports/scaling.h).
 #include <string>
 
@@ -9,8 +9,8 @@ namespace orrery::reports {
 
 /// The page's tables, in its order.
 [[nodiscard]] std::string report_markdown(const ReportData& data);
-/// One line per plan, run and ranked plan of the search: what it is, its step time as predicted and as measured, and
-/// the figures that the page begins with. Units stand in the heads.
+/// One line per plan, run and ranked plan of the search: its description, its predicted and measured step time, and the
+/// figures that the page begins with. Units are in the heads.
 [[nodiscard]] std::string report_csv(const ReportData& data);
 
 }  // namespace orrery::reports

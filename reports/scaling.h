@@ -24,7 +24,7 @@ namespace orrery::reports {
 
 /// One row for each size that has a plan; for the others a note says why.
 [[nodiscard]] Table sizes_table(const cost::ScalingSeries& series);
-/// Efficiency lost to each cause since the size before, in percentage points; "in all" is their sum.
+/// Efficiency lost to each cause since the previous size, in percentage points; "in all" is their sum.
 [[nodiscard]] Table losses_table(const cost::ScalingSeries& series);
 /// Device time per token by cause, at each size.
 [[nodiscard]] Table causes_table(const cost::ScalingSeries& series);
@@ -42,7 +42,7 @@ namespace orrery::reports {
                                                      const cost::ScalingSeries& series);
 /// The cheapest and the fastest way to train each model on the budget.
 [[nodiscard]] std::vector<std::string> run_advice(const cost::ScalingStudy& study);
-/// What the figures leave out.
+/// What the figures do not include.
 [[nodiscard]] std::vector<std::string> scaling_caveats(const cost::ScalingStudy& study);
 
 [[nodiscard]] std::string scaling_text(const cost::ScalingStudy& study, const TableStyle& style);

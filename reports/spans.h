@@ -1,5 +1,5 @@
 #pragma once
-/// What traces and charts need of a Timeline and its Schedule.
+/// What traces and charts need from a Timeline and its Schedule.
 #include <cstdint>
 #include <map>
 #include <string>

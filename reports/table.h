@@ -19,7 +19,7 @@ struct Column {
   std::string head;
   Align align = Align::right;
   std::size_t limit = 0;  ///< widest text shown, the rest becomes "…"; 0: all. HTML shows all
-  int drop = 0;           ///< in a narrow terminal the highest are left out first; 0: always shown
+  int drop = 0;           ///< in a narrow terminal, columns with the highest number are left out first; 0: always shown
 };
 
 struct Table {

@@ -11,7 +11,7 @@
 namespace orrery::reports {
 
 struct PlanHeading;
-/// `plan`: evidence, table of ranked plans, how the search went, what was rejected and, if nothing fits, that.
+/// `plan`: evidence, table of ranked plans, how the search went, what was rejected and, if nothing fits, why.
 [[nodiscard]] std::string plan_text(const cost::SearchResult& result, const Table& plans, const PlanHeading& heading,
                                     const TableStyle& style);
 /// The same for all plans of a result, without a heading.
@@ -44,12 +44,13 @@ struct TrainSummary {
   std::int64_t restarts = 0;     ///< after failures
   std::string backend;           ///< "cpu", "cuda"
   /// `activations: lossless`: tensors kept, tensors that did not fit and were recomputed, and the largest share of
-  /// nonzero values; 0: none are kept so.
+  /// nonzero values; 0: no tensors are kept this way.
   std::int64_t lossless_tensors = 0, lossless_again = 0;
   double lossless_densest = 0;
   std::optional<SerialComparison> serial = {};
   std::optional<std::int64_t> bad_lines = {};  ///< skipped lines of the training data, if bad lines are skipped
-  /// Of the run's checkpoints: their number, s that they held training up, s of writing behind it, bytes.
+  /// The run's checkpoints: their number, the seconds that they held up training, the seconds of writing meanwhile,
+  /// bytes.
   std::int64_t checkpoints = 0;
   double checkpoint_pause_s = 0, checkpoint_write_s = 0, checkpoint_bytes = 0;
 };

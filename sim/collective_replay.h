@@ -14,7 +14,7 @@
 
 namespace orrery::sim {
 
-/// Devices of a group in member order: those of a node are consecutive, and all nodes have equally many.
+/// Devices of a group in member order: those of a node are consecutive, and all nodes have the same number of them.
 using Members = std::vector<int>;
 
 /// Deals `devices` out to `tasks` groups in turn, like data-parallel ranks with `tasks` adjacent tensor-parallel ranks.
@@ -25,17 +25,17 @@ using Members = std::vector<int>;
 struct CollectiveCase {
   plan::Algorithm algorithm = plan::Algorithm::ring;
   plan::Goal goal = plan::Goal::all_reduce;
-  std::vector<Members> tasks;  ///< groups that each run the collective, starting together
+  std::vector<Members> tasks;  ///< groups that each run the collective; all start together
   base::Bytes message;         ///< of each task; defined as for cost::collective_time
   int pieces = 1;              ///< for algorithms that send consecutive pieces
-  /// The number of parts of the message. Each part runs the algorithm with the members in another order: it starts at
-  /// the next device of each node, and on a ring ends with the last of every other node. So each part uses other NICs,
-  /// as a library's channels do. A root stays.
+  /// The number of parts into which the message is divided. Each part runs the algorithm with the members in another
+  /// order: it starts at the next device of each node, and on a ring ends with the last device of every other node. So
+  /// each part uses other NICs, as a library's channels do. A root stays the root.
   int channels = 1;
 };
 
-/// The default number of pieces: of 512 KiB, NCCL's buffer of 4 MiB in 8 steps (NCCL_BUFFSIZE, NCCL_STEPS of
-/// src/include/device.h, 2.28), at most 64.
+/// The default number of pieces: pieces of 512 KiB, NCCL's buffer of 4 MiB in 8 steps (NCCL_BUFFSIZE, NCCL_STEPS of
+/// src/include/device.h, 2.28), but at most 64.
 [[nodiscard]] int pieces_of(base::Bytes message);
 
 /// Why it cannot be replayed on this cluster: a clause for people ("tree does no all_gather"). Empty if it can.

@@ -25,8 +25,8 @@ class Connections {
   /// member where its ring enters; the rest of a node hangs from that member as a chain. Sets the uses of trees, for
   /// connections that carry half of a ring's part of the message in each direction. Call after add_rings().
   void add_trees(const std::vector<int>& devices, Communicator& c);
-  /// From each member to each other, as an all-to-all. Messages to another node leave through the sender's own NICs and
-  /// enter through those of the device at the same position there (NCCL's PXN). Call after add_rings().
+  /// From each member to each other one, as in an all-to-all. Messages to another node leave through the sender's own
+  /// NICs and enter through those of the device at the same position there (NCCL's PXN). Call after add_rings().
   void add_exchange(const std::vector<int>& devices, Communicator& c);
   /// From each member to the next, over all NICs of both if they are on different nodes.
   void add_shift(const std::vector<int>& devices, Communicator& c);

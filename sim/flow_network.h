@@ -7,9 +7,9 @@
 /// are those of one connection, and its shares count the ring's connections over each link. So one flow represents all
 /// transfers that progress together.
 ///
-/// Rates are max-min fair (sim/max_min.h). They are recomputed when flows come or go, only for flows that the change
-/// can affect: a resource that its flows cannot fill even at their limits connects none of them. All flows of a path
-/// are one entry of the solver, whatever their number.
+/// Rates are max-min fair (sim/max_min.h). They are recomputed when flows start or end, and only for the flows that the
+/// change can affect: flows that share only a resource which they cannot fill, even at their limits, do not affect each
+/// other. All flows of a path are one entry of the solver, whatever their number.
 ///
 /// The public clock is an integer count of picoseconds; equal calls give equal results.
 #include <cmath>

@@ -104,7 +104,7 @@ void fold_links(Folded& f, const Traffic& traffic, const Fabric* fabric, const s
   }
 }
 
-// Uses of a link by a class of communicators: who crosses the link that represents its class, and how often.
+// Uses of a link by a class of communicators: which of them cross the link that represents its class, and how often.
 void fold_uses(Folded& f, const Traffic& traffic, const std::vector<int>& link_class, const std::vector<bool>& stands) {
   std::map<std::tuple<int, std::size_t, int, int>, int> times;  // (communicators, wiring, links, connections)
   for (std::size_t i = 0; i < traffic.communicators.size(); ++i) {

@@ -1,6 +1,6 @@
 #pragma once
-/// How much of a message's price its links take: common to who replays transfers (sim/transfers.h) and to who prices
-/// equal messages at once (sim/shared_links.h). Private to sim/.
+/// How much of a message's price its links take. Used by the replay of transfers (sim/transfers.h) and by the prices of
+/// equal messages sent at once (sim/shared_links.h). Private to sim/.
 #include <limits>
 #include <optional>
 

@@ -180,7 +180,7 @@ void Machine::happen(Picoseconds time) {
   for (std::size_t j = 0; j < jobs_.size(); ++j) join(static_cast<int>(j));
 }
 
-// All hosts of a job wait and nothing of it is under way: they join the messages that others have come to need.
+// All hosts of a job wait, and none of its messages is under way: they join the messages that others need by now.
 void Machine::join(int job) {
   for (bool moved = true; moved && under_way_[at(job)] == 0;) {
     moved = false;
@@ -248,9 +248,9 @@ bool Machine::may_start(const Actor& actor, const Pending& p) {
 
 // From now on the compute stream waits for the awaited messages: those that cannot overlap start here, together with
 // the earlier messages on their streams. A waiting host also receives what is sent to it, but starts no collective that
-// nobody needs yet, since it continues computing once the needed ones have ended. Needed is also what a message waits
-// for that starts here: a stage with only an embedding sends the result of its tensor group's sum. `joins`: and for
-// what another rank has come.
+// nobody needs yet, since it continues computing once the needed ones have ended. A message is also needed if one that
+// starts here waits for it: a stage with only an embedding sends the result of its tensor group's sum. `joins`: so is a
+// message for which another rank already waits.
 void Machine::attend(Actor& actor, bool joins) {
   if (std::none_of(actor.messages.begin(), actor.messages.end(),
                    [&](const Pending& p) { return p.awaited && (!p.ended || p.end > actor.compute_free); }))
@@ -306,8 +306,8 @@ void Machine::end_step(Actor& actor) {
   actor.compute_free = end;
 }
 
-// Messages that ended before the compute stream's present time can no longer delay it. For what another stage sent the
-// host waits at its first use, which it may come to before the device does.
+// Messages that ended before the compute stream's present time can no longer delay it. A message from another stage is
+// kept until its first use, where the host waits for it; the host may come to it before the device does.
 bool Machine::past(const Actor& actor, const Pending& p) {
   return p.end <= actor.compute_free && (p.awaited || p.step->stream != plan::Stream::pipeline_recv);
 }
@@ -315,7 +315,7 @@ void Machine::forget(const Pending& p) {
   if (--meetings_[at(p.meeting)].holders == 0) free_.push_back(p.meeting);
 }
 
-// Ready once those that it waits for have ended, and the one before it on its stream.
+// A message is ready once the messages that it waits for, and the one before it on its stream, have ended.
 void Machine::start(Actor& actor, Pending& p) {
   p.ready = std::max(p.ready, actor.stream_free[static_cast<std::size_t>(p.step->stream)]);
   for (const Pending& earlier : actor.messages) {
@@ -400,7 +400,8 @@ void Machine::account_wait(Actor& actor, Picoseconds from, Picoseconds to) {
   actor.totals.waiting += std::max<Picoseconds>(0, to - uncovered_from);
 }
 
-// A wait for a transfer: its last part would be spared on an idle network, the part before that on the mean rank.
+// A wait for a transfer has three parts, in this order: the mean rank's, on an idle network; what the fullest rank adds
+// to it; and what other traffic adds.
 void Machine::expose(Actor& actor, const Pending& message, Picoseconds from, Picoseconds to) {
   const Meeting& meeting = meetings_[at(message.meeting)];
   const Transfers::Idle idle = transfers_.idle(meeting.kind);

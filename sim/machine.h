@@ -1,9 +1,9 @@
 #pragma once
 /// The replay's engine: a walk with a clock (plan/schedule/walk.h), in which each class of equal ranks is an Actor. A
 /// message is over once its partners have arrived and its transfer has ended. Compute takes the same time whatever
-/// others do, so an actor runs ahead until it needs a message in flight; messages share links, so they begin and end in
-/// order on one clock. If the machine returns to the same state micro-batch after micro-batch, what lies between is
-/// counted, not walked (sim/machine_skip.cpp). Private to sim/.
+/// other actors do, so an actor's clock runs on until it needs a message in flight; messages share links, so they begin
+/// and end in order on one clock. If the machine returns to the same state micro-batch after micro-batch, the
+/// repetitions are counted, not walked (sim/machine_skip.cpp). Private to sim/.
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -30,7 +30,7 @@ struct Meeting {
   State state = State::gathering;
   int kind = -1;
   int expected = 0, holders = 0;
-  Picoseconds start = 0, end = 0;  // of the transfer; valid once complete and once ended
+  Picoseconds start = 0, end = 0;  // of the transfer; valid once the meeting is complete, and once it has ended
   std::vector<int> actors;
 };
 
@@ -46,7 +46,8 @@ struct Actor : plan::WalkingRank<Pending> {
   int job = 0;
   bool noted = false;                                              // keeps its spans
   const std::vector<std::vector<Picoseconds>>* compute = nullptr;  // duration of each step, by block and step
-  const std::vector<std::vector<Picoseconds>>* mean = nullptr;     // the same on the mean rank; null: no other
+  const std::vector<std::vector<Picoseconds>>* mean = nullptr;     // the same on the mean rank; null: it is no
+                                                                   // different
   const std::vector<std::vector<Picoseconds>>* host = nullptr;     // host time to issue each step, likewise
   std::vector<std::vector<int>> kinds;                             // kinds of messages, by block and step; -1: compute
   std::vector<std::vector<int>> communicators;                     // class of the message's communicators, likewise
@@ -124,7 +125,8 @@ class Machine : private plan::Walker<Machine, Actor> {
   std::int64_t most_spans_;
   std::int64_t training_step_;
   std::vector<std::vector<std::vector<std::vector<Picoseconds>>>> compute_;  // [job][class][block][step]
-  std::vector<std::vector<std::vector<std::vector<Picoseconds>>>> mean_;     // likewise; empty: no other than compute_
+  std::vector<std::vector<std::vector<std::vector<Picoseconds>>>> mean_;     // likewise; empty: no different from
+                                                                             // compute_
   std::vector<std::vector<std::vector<std::vector<Picoseconds>>>> host_;     // likewise
   std::vector<Actor> actors_;
   std::map<std::tuple<int, int, std::int64_t>, int> known_;  // kinds of messages

@@ -16,8 +16,8 @@ struct RankTotals {
   std::vector<Picoseconds> compute;  ///< by plan::Phase; of the mean rank
   std::vector<Picoseconds> exposed;  ///< by plan::Stream of the awaited message; without contention
   Picoseconds contention = 0;        ///< exposed: beyond the time that the transfers take alone
-  Picoseconds fuller_compute = 0;    ///< that the rank with most has beyond the mean rank (cost/prices/mean_share.h)
-  Picoseconds fuller_messages = 0;   ///< exposed: the same of messages
+  Picoseconds fuller_compute = 0;    ///< what the rank with most has beyond the mean rank (cost/prices/mean_share.h)
+  Picoseconds fuller_messages = 0;   ///< exposed: the same for messages
   Picoseconds waiting = 0;           ///< for other ranks
   Picoseconds end = 0;
   struct Message {

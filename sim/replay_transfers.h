@@ -1,7 +1,6 @@
 #pragma once
-/// Replays collectives given as steps (plan/transfers/transfers.h) on a
-/// graph: every transfer takes its route's latency, and then its share of the
-/// links that it crosses among all transfers in flight (sim/flow_network.h).
+/// Replays collectives given as steps (plan/transfers/transfers.h) on a graph: every transfer takes its route's
+/// latency, and then its share of the links that it crosses among all transfers in flight (sim/flow_network.h).
 #include <vector>
 
 #include "base/units.h"
@@ -29,9 +28,9 @@ struct TransferReplay {
   bool shared = false;            ///< some link could have been full
 };
 
-/// Replays all collectives together. If no link can be full, whatever meets on it, every transfer runs at its
-/// bottleneck's rate, and the replay is a recurrence over rounds; otherwise it simulates max-min sharing. Both give the
-/// same picosecond where both apply. A round that only shifts time is not repeated (`repeat` of plan::Round).
+/// Replays all collectives together. If no link can be full, whatever messages meet on it, every transfer runs at its
+/// bottleneck's rate, and the replay is a recurrence over rounds; otherwise it simulates max-min sharing. Where both
+/// apply, they agree to the picosecond. A round that only shifts time is not repeated (`repeat` of plan::Round).
 enum class ReplayBy { either, simulation };
 [[nodiscard]] TransferReplay replay_transfers(const std::vector<Placed>& collectives, clusters::Paths& paths,
                                               ReplayBy by = ReplayBy::either);

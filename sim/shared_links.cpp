@@ -26,7 +26,7 @@ using base::Bytes;
 using base::Seconds;
 using plan::CollectiveKind;
 
-/// More ranks of a stage than this change no link's load that a group sees by more than their own groups do.
+/// With more ranks of a stage than this, the load of a link that a group sees changes by no more than their own groups.
 constexpr int kNeighbourhood = 1024;
 
 struct Numbers {
@@ -53,7 +53,8 @@ struct Crossing {
 struct Wires {
   int connections = 0;                       ///< of a group; 0: not counted yet
   std::vector<std::vector<Crossing>> kinds;  ///< links of one group of each kind, without repetition
-  /// Links that differ in who crosses them: own, capacity, connections of all groups by kind.
+  /// A link, as far as it matters: whether it is a group's own, its capacity, and the connections of all groups by
+  /// kind.
   struct Link {
     bool own = false;
     double capacity = 0;
@@ -157,7 +158,7 @@ class Links final : public cost::SharedLinks {
     return time;
   }
 
-  /// The groups that are alike among `ranks` neighbours; nothing for groups without one stride.
+  /// The groups of the same form among `ranks` neighbours; nothing for groups without one stride.
   std::optional<int> shape_of(std::span<const int> members, int ranks, bool ring, bool pair = false) {
     const int per_node = std::max(1, cluster_.devices_per_node);
     const int first = members.front(), stride = members[1] - first, n = static_cast<int>(members.size());
@@ -169,7 +170,7 @@ class Links final : public cost::SharedLinks {
     if (const auto found = shape_numbers_.find(key); found != shape_numbers_.end()) return found->second;
     Shape shape;
     shape.ring = ring, shape.pair = pair;
-    // Of the stage's ranks, those from the first one's block on: a stage's group is one of its first.
+    // The stage's ranks from the first one's block on: a group of the stage is one of its first.
     for (int block = 0; block + extent <= beside; block += extent)
       for (int k = 0; k < (pair ? 1 : std::min({stride, ranks, kNeighbourhood})); ++k) {
         std::vector<int> devices;

@@ -120,7 +120,7 @@ class Summary {
     b.imbalance += fuller_compute + fuller_messages;
   }
 
-  // What a rank has to do by itself: its compute, and the messages within its stage's passes.
+  // What a rank has to do without others: its compute, and the messages within its stage's passes.
   [[nodiscard]] static Picoseconds work(const ClassReplay& c) {
     Picoseconds sum = c.totals.fuller_compute + c.totals.fuller_messages;
     for (const Picoseconds phase : c.totals.compute) sum += phase;

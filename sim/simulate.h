@@ -9,7 +9,7 @@
 ///
 /// Ranks are equal when they do the same and see the same network, which colour refinement over the mesh and the
 /// cluster's links determines (sim/symmetry.h). The links carry the load of all ranks, so the result equals a replay of
-/// every rank. What has no symmetry is not folded.
+/// every rank. Ranks without symmetry are not folded.
 #include <memory>
 #include <span>
 #include <vector>
@@ -31,7 +31,7 @@ class Fabric;
 struct SimulateOptions {
   bool spans = true;        ///< record a span per executed step (one rank per stage); false saves memory in a search
   bool every_rank = false;  ///< replay each rank by itself, without folding: slow; a test checks equality
-  /// Walk every micro-batch, even those that repeat earlier ones: slow if they are many; a test checks equality.
+  /// Walk every micro-batch, even those that repeat earlier ones: slow if there are many; a test checks equality.
   bool every_micro_batch = false;
   /// If a step has more spans, those of repeating micro-batches are omitted, then the last ones.
   std::int64_t most_spans = 1'000'000;
@@ -41,7 +41,7 @@ struct SimulateOptions {
 };
 
 struct Simulation {
-  cost::Prediction prediction;  ///< the caller sets simulation_seconds, since it has a clock
+  cost::Prediction prediction;  ///< the caller, which has a clock, sets simulation_seconds
   plan::Timeline timeline;      ///< spans of the lowest rank of each stage
   int classes = 0;              ///< of equal ranks
   std::int64_t spans_left_out = 0;

@@ -1,10 +1,10 @@
 #pragma once
 /// Colour refinement: finds the equal parts of a replay, of which one can represent all.
 ///
-/// A structure is vertices with initial colours (what they are) and labelled edges (who sees whom, and how). Refinement
-/// splits classes until any two vertices of a class see equally many neighbours for each label and class: the coarsest
-/// equitable partition (McKay, "Practical graph isomorphism", 1981, section 2.4). Vertices that start equal and react
-/// only to what they see stay equal, so replaying one vertex of each class replays all of them.
+/// A structure is vertices with initial colours (what they are) and labelled edges (which vertex sees which, and how).
+/// Refinement splits classes until any two vertices of a class see the same number of neighbours for each label and
+/// class: the coarsest equitable partition (McKay, "Practical graph isomorphism", 1981, section 2.4). Vertices that
+/// start equal and react only to what they see stay equal, so replaying one vertex of each class replays all of them.
 #include <cstdint>
 #include <vector>
 

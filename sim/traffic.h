@@ -19,12 +19,12 @@
 
 namespace orrery::sim {
 
-/// One schedule on part of a cluster, which is pricing.cluster().
+/// One schedule on some of a cluster's devices; the cluster is pricing.cluster().
 struct JobOnCluster {
   const plan::Schedule* schedule = nullptr;
   const cost::Pricing* pricing = nullptr;
   std::vector<int> devices = {};  ///< by rank; empty: rank r runs on device r
-  cost::MeanShare mean = {};      ///< what the mean rank has of what the schedule has of the fullest
+  cost::MeanShare mean = {};      ///< the mean rank's share of the work; the schedule has the fullest rank's
   [[nodiscard]] int device(int rank) const { return devices.empty() ? rank : devices[static_cast<std::size_t>(rank)]; }
 };
 
@@ -39,7 +39,7 @@ struct Use {
 enum class Wiring : std::uint8_t { rings, trees, pairs };
 constexpr std::size_t kWirings = 3;
 
-/// The connections of one wiring. A message between two ranks, or a copy, uses `rings`.
+/// The connections of one wiring. Messages between two ranks, and copies, use `rings`.
 struct Wired {
   int connections = 1;              ///< parallel rings; trees: each with both trees; pairs: between each two members
   std::size_t first = 0, last = 0;  ///< in Traffic::uses
@@ -60,7 +60,7 @@ struct Communicator {
 [[nodiscard]] inline int role_of(plan::GroupId group) {
   return static_cast<int>(group.index());
 }
-/// The other roles of a job, and who plays each.
+/// The other roles of a job, and the ranks in each.
 struct JobRoles {
   std::vector<int> peers;                       ///< role groups + i: sends to the stage `peers[i]` further
   std::vector<plan::Stream> copies;             ///< role groups + peers + i

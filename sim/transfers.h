@@ -25,7 +25,7 @@ class Transfers {
           std::optional<cost::Leg> leg = std::nullopt);
 
   void start(Picoseconds now, int kind, int tag);
-  /// What a message of this kind takes on an idle network: as the rank with most has it, and as the mean rank would.
+  /// The time of a message of this kind on an idle network: as the rank with most sends it, and as the mean rank would.
   struct Idle {
     Picoseconds fullest = 0, mean = 0;
   };
@@ -75,7 +75,8 @@ class Transfers {
   const Fabric* fabric_;
   std::vector<Kind> kinds_;
   std::vector<double> capacities_;
-  std::map<std::pair<int, int>, double> left_;  ///< share left of exchanges that overlap with compute, by job and stage
+  std::map<std::pair<int, int>, double> left_;  ///< of exchanges that overlap with compute: the share that still
+                                                ///< counts, by job, stage
   FlowNetwork network_;
   std::vector<int> tag_of_flow_;
   std::vector<Fixed> fixed_;  ///< heap

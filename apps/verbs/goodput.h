@@ -1,5 +1,6 @@
 #pragma once
-/// What simulate and report add to the step: the cost of a checkpoint, and what failures leave of the run.
+/// What simulate and report add to the step: the cost of a checkpoint, and how much of the run failures leave as
+/// useful.
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -21,7 +22,7 @@ struct FailureOptions {
   std::string period;       ///< of periodic faults, instead of random failures
   std::string restart_time, step_time, checkpoint_pause, checkpoint_write;
   std::int64_t checkpoint_every = 0;  ///< steps; 0: the best number
-  double tokens = 0;                  ///< of the run; 0: as many as the job's steps read
+  double tokens = 0;                  ///< of the run; 0: the number that the job's steps read
   [[nodiscard]] bool any() const {
     return !mtbf.empty() || per_gpu_hour > 0 || !fleet.empty() || !period.empty() || !restart_time.empty() ||
            !step_time.empty() || !checkpoint_pause.empty() || !checkpoint_write.empty() || checkpoint_every > 0 ||

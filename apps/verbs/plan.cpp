@@ -96,7 +96,7 @@ void add(cost::SearchResult& all, cost::SearchResult one, bool only_best) {
   if (all.obstacle.empty()) all.obstacle = std::move(one.obstacle);
 }
 
-/// A warning if the plan may run out of memory more often than the job wants: no plan of the search is surer.
+/// A warning if the plan may run out of memory more often than the job accepts; no plan of the search is safer.
 std::optional<base::Diagnostic> tight(const cost::Prediction& best, const std::optional<double>& fits, double wanted,
                                       const std::string& job) {
   if (!fits || *fits >= wanted || best.memory_capacity_bytes <= 0) return std::nullopt;

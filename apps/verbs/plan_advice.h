@@ -1,5 +1,5 @@
 #pragma once
-/// For a job without a feasible plan: which key of the job rules plans out, and what would make it feasible.
+/// For a job without a feasible plan: the key of the job that rules plans out, and what would make a plan feasible.
 #include <string>
 
 #include "apps/inputs.h"

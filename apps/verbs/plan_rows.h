@@ -11,12 +11,12 @@
 
 namespace orrery::apps {
 
-/// What predictions rest on: of CPU ranks the calibration, of those given, that was fitted to runs on such cores.
+/// The basis of the predictions: for CPU ranks, the given calibration that was fitted to runs on such cores.
 [[nodiscard]] reports::PlanHeading heading_of(const LoadedJob& job, const clusters::Cluster& cluster,
                                               const cost::Intervals& intervals,
                                               const std::vector<cost::Calibration>& calibrations = {});
 
-/// Plans requested from a search: more than are shown, since only one of several near-duplicates is.
+/// Number of plans requested from a search: more than are shown, because only one of several near-duplicates is shown.
 inline constexpr int kPlansLookedAt = 160;
 
 struct ShownPlans {
@@ -25,8 +25,7 @@ struct ShownPlans {
   std::size_t folded = 0;           ///< plans without a row whose family is shown
 };
 /// At most `top` rows: one per family, or with `all` every plan in order. Rows that the search priced only in closed
-/// form are replayed, and all plans are ranked again; a plan for which there is then no `room` is
-/// dropped.
+/// form are replayed, and all plans are ranked again; a plan for which there is then no `room` is dropped.
 [[nodiscard]] ShownPlans shown_plans(cost::SearchResult& result, const LoadedJob& job, const cost::Prices& prices,
                                      const cost::Room& room, int top, bool all, Progress& progress);
 

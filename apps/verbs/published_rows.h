@@ -10,8 +10,9 @@
 
 namespace orrery::apps {
 
-/// The catalogue's clusters, stacks and calibrations. `stack`: for rows whose stack is not among them; `cluster`: on
-/// which all rows ran; empty: none. Reports what cannot be read of the catalogue, which is a bug of the catalogue.
+/// The catalogue's clusters, stacks and calibrations. `stack`: for rows whose stack is not in the catalogue; `cluster`:
+/// the one on which all rows ran; empty: none. Reports what cannot be read in the catalogue, which is a bug of the
+/// catalogue.
 [[nodiscard]] base::Result<sim::Library> load_library(const Catalog& catalog,
                                                       const std::vector<std::string>& calibrations,
                                                       const std::string& stack, const std::string& cluster);

@@ -37,8 +37,8 @@ void name_after(reports::ReportData& data, const std::string& name) {
     data.subtitle += fmt::format("; beside it {}", name);
 }
 
-/// What is given, by what it is: a folder is a run's, a file a plan's. What is not there is taken for what it is named
-/// like, so that the message says which of the two is missing.
+/// The inputs by kind: a folder is a run, a file is a plan. A path that does not exist is classified by its name, so
+/// that the message says which of the two is missing.
 struct Inputs {
   std::vector<std::string> runs, plans;
 };

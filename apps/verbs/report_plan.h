@@ -34,7 +34,7 @@ struct PlanToShow {
 
 /// Whether the options ask for anything about a whole run.
 [[nodiscard]] bool asks_for_run(const ReportOptions& options);
-/// The run of a plan that the options ask for, and beside it what a real run's directory says, if there is one.
+/// The run of a plan that the options ask for and, if there is one, what a real run's directory says.
 [[nodiscard]] base::Result<reports::WholeRun> whole_run_of(const ReportOptions& options, const PlanToShow& shown,
                                                            const Run* real);
 

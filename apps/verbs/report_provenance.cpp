@@ -1,5 +1,5 @@
-// Where what a report shows comes from: inputs with their hashes, versions, sources of numbers. Not the machine that it
-// is made on: nothing depends on that, and the same inputs give the same page everywhere.
+// Sources of what a report shows: inputs with their hashes, versions, sources of numbers. The machine that makes the
+// report is not among them: nothing depends on it, and the same inputs give the same page everywhere.
 #include <fmt/format.h>
 
 #include "apps/files.h"

@@ -1,4 +1,4 @@
-// A whole run: its tokens and time, what failures leave of it, and what a real run's directory says.
+// A whole run: its tokens and time, the part of it that remains despite failures, and what a real run's directory says.
 #include <fmt/core.h>
 
 #include <algorithm>

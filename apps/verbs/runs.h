@@ -21,7 +21,7 @@ struct Metric {
   double tokens_per_s = 0;
   double memory_peak_bytes = 0;                   ///< worst rank
   std::vector<reports::ExpertLoad> expert_loads;  ///< by layer, of the last step alone
-  std::vector<reports::TableCache> table_caches;  ///< the last step has those of all steps, the others none
+  std::vector<reports::TableCache> table_caches;  ///< the last step has those of all steps, the others have none
   std::vector<double> memory_by_rank_bytes;       ///< arena, of the last step alone; empty when the run does not say
 };
 
@@ -37,9 +37,9 @@ struct Run {
 };
 
 [[nodiscard]] base::Result<Run> load_run(const Catalog& catalog, const std::string& directory);
-/// All of them, or everything that is wrong with any. `held_out` come last and are marked. Runs without a
-/// completed.json are left out, with a line in `notes`: their measurements may be an earlier run's. E0207 if no run
-/// is left.
+/// All runs, or everything that is wrong with any of them. `held_out` come last and are marked. Runs without a
+/// completed.json are left out, with a line in `notes`: their measurements may be an earlier run's. E0207 if no run is
+/// left.
 [[nodiscard]] base::Result<std::vector<Run>> load_runs(const Catalog& catalog, const std::vector<std::string>& used,
                                                        const std::vector<std::string>& held_out,
                                                        std::vector<std::string>& notes);

@@ -1,6 +1,6 @@
 #pragma once
-/// A verb of the command as one record: what is said of it, its flags, what it writes and what it does. Each verb's
-/// file makes its own; apps/verbs/list.cpp has them all.
+/// A verb of the command as one record: its description, its flags, what it writes and what it does. Each verb's file
+/// makes its own; apps/verbs/list.cpp has them all.
 #include <functional>
 #include <memory>
 #include <string>
@@ -28,7 +28,7 @@ struct Verb {
   std::string name;
   std::string says;      ///< one line of help
   std::string examples;  ///< lines that show it in use
-  /// It saves its work when it is asked to stop, from its very start; others just end.
+  /// It saves its work when it is asked to stop, from its very start on; other verbs just end.
   bool saves_when_stopped = false;
   std::function<void(Flags)> add_flags;
   std::function<std::string()> missing;               ///< an argument that it cannot do without; empty: none

@@ -32,11 +32,11 @@ struct RegularFabric {
   std::vector<int> order;  ///< position n holds the host that becomes node n
 };
 
-/// The brief form; otherwise `why` says what prevents it. Every host has the same number of ports, at least one.
+/// The brief form; otherwise `why` says what prevents it. Every host must have the same number of ports, at least one.
 [[nodiscard]] std::optional<RegularFabric> regular_fabric(const FoundFabric& fabric, const std::vector<Host>& hosts,
                                                           std::string& why);
 
-/// leaf if a host is attached, spine if next to a leaf, core beyond; none for switches that no host reaches.
+/// leaf if a host is attached, spine if next to a leaf, core beyond that; none for switches that no host can reach.
 [[nodiscard]] std::vector<std::optional<VertexKind>> tiers_of(const FoundFabric& fabric,
                                                               const std::vector<Host>& hosts);
 

@@ -1,8 +1,8 @@
 #pragma once
 /// Builds a Cluster from dumps of a real machine: a node from NCCL's topology XML, `nvidia-smi topo -m` or hwloc's XML,
 /// the network from `ibnetdiscover`. Regular machines yield the brief form, others the link-by-link form. What no dump
-/// says is taken from clusters/import/known.yaml and listed in the cluster's sources; it is an error if it is not there
-/// either.
+/// says is taken from clusters/import/known.yaml and listed in the cluster's sources; it is an error if it is not in
+/// that file either.
 #include <optional>
 #include <string>
 #include <string_view>

@@ -32,8 +32,8 @@ struct NodeFigures {
                                                    const std::string& device_name, const Known& known,
                                                    Assumptions& assumptions);
 
-/// If every pair of GPUs shows more links than one GPU can have to all others separately, NVSwitches join them:
-/// replaces the node's edges by links of its GPUs into switches.
+/// If every pair of GPUs shows more links than one GPU could have to each of the others separately, NVSwitches join
+/// them: replaces the node's edges by links of its GPUs into switches.
 void find_switches(FoundNode& node, const NodeFigures& figures);
 
 /// The brief form, with NICs sorted by their PCIe switch; otherwise `why` says what is irregular.

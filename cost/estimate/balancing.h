@@ -13,7 +13,7 @@ namespace orrery::cost {
 [[nodiscard]] double balancing_time(const Pricing& pricing, const models::Experts& experts, const plan::PlanSpec& spec,
                                     const std::vector<LayerRun>& layers, const StageGroups& groups);
 
-/// What a step that begins does to the tallies of choices.
+/// Zeroes the tallies of choices when a step begins.
 [[nodiscard]] models::Op zeroed_tally(const models::Experts& experts, const std::vector<LayerRun>& layers_of);
 
 }  // namespace orrery::cost

@@ -1,6 +1,6 @@
 #pragma once
-/// Groups blocks that cost the same (models::BlockVariant). Those with a window and those without differ in time, but
-/// not in memory.
+/// Groups blocks that cost the same (models::BlockVariant). Blocks with and without an attention window differ in time,
+/// but not in memory.
 #include <cstdint>
 #include <map>
 #include <vector>
@@ -10,10 +10,10 @@
 namespace orrery::cost {
 
 struct BlockKind {
-  std::int64_t index = 0, count = 0;  ///< index of one of them, and their number
+  std::int64_t index = 0, count = 0;  ///< index of one of these blocks, and their number
 };
 
-/// Whether `count` blocks from `first` on are of the same kinds, in order, as those from `other` on.
+/// Whether `count` blocks from `first` on are of the same kinds, in the same order, as those from `other` on.
 [[nodiscard]] inline bool same_kinds(const models::Model& model, std::int64_t first, std::int64_t other,
                                      std::int64_t count) {
   if (!model.has_variants()) return true;

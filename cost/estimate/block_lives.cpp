@@ -27,7 +27,7 @@ void BlockLives::live(int from, int to, double bytes, Kind kind) {
   one.buffer = plan::BufferId(kind == Kind::gradients ? 0 : 1);
 }
 
-/// From places to steps, as packing also asks how long something lives.
+/// Turns places into steps, because packing also asks how long something lives.
 void BlockLives::number_places() {
   std::vector<int> steps(static_cast<std::size_t>(at_) + kStep, 0);
   const auto step_at = [&](int place) -> int& { return steps[static_cast<std::size_t>(place)]; };
@@ -44,7 +44,7 @@ std::vector<plan::Scratch> BlockLives::take() {
     if (next != runs_.end()) to = next + 1 == runs_.end() ? behind(next->last) : ahead(ahead((next + 1)->first));
     live(late.from, to, late.bytes, late.kind);
   }
-  // Packing takes equals in the order of their births. Of those of one step, gradients were noted before the others.
+  // Packing takes equal ones in the order of their births. Among those born in the same step, gradients come first.
   std::stable_sort(within_.begin(), within_.end(), [](const plan::Scratch& a, const plan::Scratch& b) {
     return std::pair(a.from, a.buffer) < std::pair(b.from, b.buffer);
   });

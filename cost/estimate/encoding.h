@@ -13,8 +13,8 @@ namespace orrery::cost {
 void add_encoding(LayerCosts& costs, const models::LayerProgram& program, const std::vector<int>& life_of,
                   const plan::Compression& compression, const Pricing& pricing);
 
-/// The same for a recomputed block's input, of which each rank of the tensor group keeps a part: a copy at the end of
-/// forward, and a message before recomputation.
+/// The same for a recomputed block's input that is partitioned: each rank of the tensor group keeps a part of it, which
+/// costs a copy at the end of forward and a message before recomputation.
 void add_partition(LayerCosts& costs, const models::LayerProgram& program, const LayerGroups& groups,
                    const Pricing& pricing);
 

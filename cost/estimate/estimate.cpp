@@ -228,8 +228,10 @@ StageTimes Estimator::Impl::times(const plan::Plan& plan, int stage) {
   if (model->experts.any()) t.begin += op(zeroed_tally(model->experts, layers_of));
   t.program.begin = std::move(begun.steps);
   t.program.begin.push_back({.time = ticks(t.begin)});
-  if (spec.states.has_server()) pass_alone(t);
-  if (spec.states.has_server()) end();  // hides what it can behind a forward pass
+  if (spec.states.has_server()) {
+    pass_alone(t);
+    end();  // overlaps what it can with a forward pass
+  }
   if (spec.offload.optimizer == plan::Space::device)
     t.norm += balancing_time(*pricing, model->experts, spec, layers_of, groups);
   if (spec.reduces_early()) t.reduce = 0, t.keep = 0;  // the passes have it
@@ -369,11 +371,11 @@ Estimate Estimator::estimate(const plan::Plan& plan, MemoryQuestion question) {
 
 namespace {
 
-/// From when each stage has ended its passes, which mirrored stages then know of each other.
+/// Seconds of a step. `ends`: when each stage has ended its passes; mirrored stages wait for each other.
 double step_time(const plan::PlanSpec& spec, std::vector<double>& ends, const std::vector<StageTimes>& stages,
                  const Agreements& agree, double overhead) {
   const std::size_t last = stages.size() - 1;
-  if (spec.stages.mirrors())  // the two that hold the same parameters reduce together
+  if (spec.stages.mirrors())  // the two stages that hold the same parameters reduce together
     for (std::size_t s = 0; s <= last; ++s) ends[s] = ends[last - s] = std::max(ends[s], ends[last - s]);
   std::vector<double> reduced;
   for (std::size_t s = 0; s <= last; ++s) reduced.push_back(ends[s] + stages[s].reduce + stages[s].keep);

@@ -1,7 +1,6 @@
 #pragma once
-/// The closed form: step time and memory of one plan in microseconds, for the
-/// search. It prices the same operators and messages as a replayed Schedule,
-/// but sums instead of replaying. Layer programs and their prices are memoised
+/// The closed form: step time and memory of one plan in microseconds, for the search. It prices the same operators and
+/// messages as a replayed Schedule, but sums instead of replaying. Layer programs and their prices are memoised
 /// (cost/estimate/layer_key.h), so an Estimator is built once per search.
 #include <cstdint>
 #include <memory>
@@ -29,7 +28,7 @@ struct StageMemory {
 /// What the search needs to know about one plan; seconds, bytes.
 struct Estimate {
   double step_time = 0;
-  double memory_peak = 0;  ///< worst stage, for the MemoryQuestion asked
+  double memory_peak = 0;  ///< of the worst stage, in the sense of the MemoryQuestion
   int worst_stage = 0;
   double bubble = 0;    ///< seconds of waiting for another stage, mean over stages
   Breakdown breakdown;  ///< mean over stages; sums to step_time
@@ -37,8 +36,8 @@ struct Estimate {
 
 class Estimator {
  public:
-  /// `pricing` must outlive the estimator. Not thread-safe (it memoises). `links`: what a stage's equal messages share;
-  /// null: as prices assume it (cost/prices/lockstep.h).
+  /// `pricing` must outlive the estimator. Not thread-safe (it memoises). `links`: prices of messages of a stage's
+  /// ranks that share links; null: as `pricing` assumes (cost/prices/lockstep.h).
   Estimator(std::shared_ptr<const models::Model> model, const Pricing& pricing,
             std::unique_ptr<SharedLinks> links = nullptr);
   ~Estimator();
@@ -47,16 +46,16 @@ class Estimator {
   [[nodiscard]] Estimate estimate(const plan::Plan& plan, MemoryQuestion question = {});
   /// Omits memory, for trying many prices on one plan.
   [[nodiscard]] Estimate time(const plan::Plan& plan);
-  /// A lower bound of Estimate::step_time, seconds, without running the pipeline: a search need not time what cannot be
-  /// among its best.
+  /// A lower bound of Estimate::step_time, seconds, without running the pipeline, so that a search need not time plans
+  /// that cannot be among its best.
   [[nodiscard]] double least_time(const plan::Plan& plan);
-  /// Bytes of the worst rank only: a search need not time plans that do not fit.
+  /// Bytes of the worst rank only, so that a search need not time plans that do not fit.
   [[nodiscard]] double memory_peak(const plan::Plan& plan, MemoryQuestion question = {});
   [[nodiscard]] StageMemory memory(const plan::Plan& plan, int stage, MemoryQuestion question = {});
   /// Whether what a node's ranks offload fits its host memory and its drives, as far as the cluster states their
   /// capacity.
   [[nodiscard]] bool fits_beside(const plan::Plan& plan);
-  /// For every stage, as the device holds it.
+  /// For every stage: the memory that its device holds.
   [[nodiscard]] std::vector<MemoryRow> memory(const plan::Plan& plan);
   /// The full record, for reports: MFU, tokens/s, cost, energy, memory by stage, communication by dimension.
   [[nodiscard]] Prediction predict(const plan::Plan& plan);
@@ -66,9 +65,9 @@ class Estimator {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Fills what follows from step_time_s, breakdown and the plan alone: mfu, tokens_per_s,
-/// cost_per_step_usd, energy_per_step_j, memory_capacity_bytes; leaves
-/// bubble_fraction unchanged. Shared by the closed form and the replay.
+/// Fills in what follows from step_time_s, breakdown and the plan alone: mfu, tokens_per_s, cost_per_step_usd,
+/// energy_per_step_j, memory_capacity_bytes; leaves bubble_fraction unchanged. Shared by the closed form and the
+/// replay.
 void derive(Prediction& prediction, const plan::Plan& plan);
 
 }  // namespace orrery::cost

@@ -141,7 +141,7 @@ class Ending {
       : prefetch_(spec.offload.prefetch),
         fetches_(spec.offload.parameters != plan::Space::device && spec.offload.optimizer == plan::Space::device) {}
 
-  /// One bucket's outline, whose parts run in this order, others' in between. `own`: number of the bucket.
+  /// One bucket's outline: its items of this part. Those of other buckets run in between. `own`: the bucket's number.
   void run(const Outline& outline, int part, std::size_t own) {
     for (const plan::Item& item : outline.items) {
       if (item.part != part) continue;
@@ -201,7 +201,7 @@ class Ending {
   int now_ = 0;
 };
 
-/// More equal buckets in a row than this need no more at a time.
+/// With more equal buckets in a row than this, the peak does not grow.
 std::int64_t distinct(int parts) {
   return parts == 1 ? 1 : parts + 1;
 }
@@ -210,7 +210,8 @@ std::int64_t distinct(int parts) {
 
 namespace {
 
-/// Equal layers, whose buckets follow one another layer by layer: the first of a layer's, and the one behind its last.
+/// Equal layers, whose buckets follow one another layer by layer: for each layer, its first bucket and the one after
+/// its last.
 std::vector<std::pair<std::size_t, std::size_t>> layers_of(const std::vector<BucketSize>& buckets) {
   std::vector<std::pair<std::size_t, std::size_t>> out;
   for (std::size_t i = 0; i < buckets.size(); ++i)

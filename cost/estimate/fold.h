@@ -16,16 +16,16 @@ namespace orrery::cost {
 struct FoldTimes {
   double over_tensor = 0;  ///< messages of the tensor group
   double messages = 0;     ///< all others
-  double compute = 0;      ///< with what each step costs by itself
+  double compute = 0;      ///< including the overhead of each step
 };
 
 /// An item of an outline as a rank's clock runs it.
 struct TimedItem {
   int part = 0;
   bool is_message = false;
-  bool frees = false;  ///< a message behind which nothing uses what it has sent
+  bool frees = false;  ///< a message; nothing uses the memory that it has sent afterwards
   double seconds = 0;
-  double host = 0;  ///< to issue it
+  double host = 0;  ///< seconds of the host to issue it
 };
 
 class Fold {
@@ -36,7 +36,7 @@ class Fold {
   [[nodiscard]] FoldTimes times(const plan::Outline& outline, bool experts) const;
   /// Every item. `transient`: full gradients live for one pass alone.
   [[nodiscard]] std::vector<TimedItem> items(const plan::Outline& outline, bool experts, bool transient) const;
-  /// Of operators alone, which join a step that other buckets or operators share.
+  /// Seconds of the operators alone, for a step that they share with other buckets or operators.
   [[nodiscard]] double joined(const plan::Outline& outline) const;
 
  private:
@@ -57,7 +57,7 @@ class Fold {
 /// Bytes of a stage's factors (Adafactor).
 [[nodiscard]] double factor_bytes(const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec);
 
-/// Temporary memory while a stage's gradients are reduced on the device behind its passes.
+/// Temporary memory while a stage's gradients are reduced on the device after its passes.
 [[nodiscard]] ScratchBytes reduction_bytes(const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec);
 /// The same while its parameters are updated and gathered.
 [[nodiscard]] ScratchBytes update_bytes(const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec);

@@ -6,7 +6,8 @@
 
 namespace orrery::cost {
 
-/// Elements of a stage's parameters: all, those that this rank optimizes, and the largest matrix outside the blocks.
+/// Elements of a stage's parameters: all of them, those that this rank optimizes, and the largest matrix outside the
+/// blocks.
 struct Elements {
   double all = 0, optimized = 0, largest = 0;
 };

@@ -33,8 +33,8 @@ plan::CollectiveKind kind_of(models::GroupCollective collective) {
 class Ring {
  public:
   void shift(int source, int target) { arrived_[target] = {++shifts_, source}; }
-  /// First use of a received tensor: the shift that it waits for; calls `touch` on what was sent in exchange, which is
-  /// then freed. 0: it waits for none.
+  /// First use of a received tensor. Returns the shift that it waits for, 0 if it waits for none. Calls `touch` on the
+  /// tensor that was sent in exchange, which is then freed.
   template <class Touch>
   int use(int tensor, const Touch& touch) {
     const auto found = arrived_.find(tensor);
@@ -80,7 +80,8 @@ LayerBucket bucket_of(const models::Tensor& parameter) {
   return parameter.shared ? LayerBucket::shared : parameter.expert >= 0 ? LayerBucket::experts : LayerBucket::own;
 }
 
-/// What of the layer's surroundings a compute step reads and writes. `input`: the tensor that comes from outside.
+/// The parts of the layer's surroundings that a compute step reads and writes. `input`: the tensor that comes from
+/// outside.
 void note_surroundings(Segment& segment, const std::vector<models::Op>& ops, const models::LayerProgram& program,
                        int input) {
   const auto tensor = [&](int t) -> const models::Tensor& { return program.tensors[static_cast<std::size_t>(t)]; };
@@ -97,7 +98,7 @@ void note_surroundings(Segment& segment, const std::vector<models::Op>& ops, con
   }
 }
 
-/// Seconds of operators that write the gradients which nobody in `touched` has added to before.
+/// Seconds of operators, where a gradient that is not yet in `touched` is written, not added to.
 double writing_time(const std::vector<models::Op>& ops, const models::LayerProgram& program, const Pricing& pricing,
                     std::set<int>& touched) {
   std::vector<models::Op> writing = ops;
@@ -111,7 +112,7 @@ double writing_time(const std::vector<models::Op>& ops, const models::LayerProgr
 }
 
 /// Walks the parts of a pass as lowering does: each run of ops is a step, each message is a step. `touched`: gradients
-/// that earlier passes over the layer have added to.
+/// to which earlier passes over the layer have added.
 template <class Touch>
 Pass walk(const std::vector<models::Part>& parts, const models::LayerProgram& program, int input,
           const Pricing& pricing, const LayerGroups& groups, const Touch& touch, std::set<int>* touched = nullptr) {
@@ -261,7 +262,7 @@ class FrameworkLives {
                  tensor(program_.kind == models::LayerKind::embedding ? program_.y : program_.x).elements()));
   }
 
-  /// From its product in forward to its weights' gradient; with full recomputation nothing is kept.
+  /// Kept from its product in the forward pass until its weights' gradient; with full recomputation nothing is kept.
   void gathered(int index) {
     Life whole = life(index);
     if (costs_.recomputation == plan::Recompute::full) return;
@@ -270,7 +271,7 @@ class FrameworkLives {
     keep(whole, static_cast<double>(tensor(index).bytes()));
   }
 
-  /// What an operator keeps that is composed of others (cost/parameters/memory_recipe.h).
+  /// What an operator keeps that the stack composes of several kernels (cost/parameters/memory_recipe.h).
   void composed(const models::Op& op) {
     using K = models::OpKind;
     const bool gated = op.kind == K::swiglu || op.kind == K::gate;

@@ -21,16 +21,16 @@ struct Segment {
     compute,
     tensor,    ///< a message of the tensor group
     exchange,  ///< an all-to-all
-    shift      ///< to the next rank of the context ring; the others' results are read by the next compute segment
+    shift      ///< to the next rank of the context ring; the next compute segment reads the other messages
   };
   Kind kind = Kind::compute;
   double seconds = 0;        ///< of compute on the device, or of the message
   double host = 0;           ///< compute: seconds to issue it
   double writing = 0;        ///< compute: seconds if it writes the gradients that it is the first to add to
-  bool reads_input = false;  ///< whether it reads what comes from the layer before, or in backward from that behind
+  bool reads_input = false;  ///< whether it reads what comes from the layer before, or in backward from the layer after
   std::array<bool, 3> reads_parameters = {};  ///< compute: of these buckets (LayerBucket)
-  std::array<bool, 3> writes_gradients = {};  ///< compute: of parameters of these buckets
-  int shifts = 0;                             ///< compute: it waits for this many of the pass's shifts
+  std::array<bool, 3> writes_gradients = {};  ///< compute: of these buckets
+  int shifts = 0;                             ///< compute: the number of the pass's shifts that it waits for
 };
 
 /// One pass over a layer: forward, recomputation, or backward.
@@ -39,13 +39,13 @@ struct Pass {
   double host = 0;        ///< seconds that the host takes to issue it
   double recomputed = 0;  ///< backward: seconds of what selective recomputation repeats; not in `compute`
   double messages = 0;    ///< seconds of messages of the tensor group, and of all-to-alls
-  double exchanges = 0;   ///< the part of these that are all-to-alls
+  double exchanges = 0;   ///< the part of `messages` that all-to-alls take
   double message_bytes = 0;
   int message_count = 0;
-  int tensor_messages = 0;                    ///< those of the tensor group
+  int tensor_messages = 0;                    ///< messages of the tensor group
   int steps = 0;                              ///< schedule steps
-  int first_compute = -1, last_compute = -1;  ///< those that compute; -1: none
-  int empty_part = -1;  ///< the step ahead of which a part without operators stands, ahead of all compute; -1: none
+  int first_compute = -1, last_compute = -1;  ///< the first and the last step that computes; -1: none
+  int empty_part = -1;  ///< a part without operators comes before all compute, just before this step; -1: none
   std::vector<Segment> segments = {};
 };
 
@@ -57,8 +57,8 @@ struct Life {
   int recompute_first = -1, recompute_last = -1;
   int backward_first = -1, backward_last = -1;
   int weights_first = -1, weights_last = -1;
-  bool dropped = false;  ///< selective recomputation: backward makes its own
-  double encoded = 0;    ///< bytes while it waits encoded for backward; 0: it waits as it is
+  bool dropped = false;  ///< selective recomputation: backward makes the tensor again
+  double encoded = 0;    ///< bytes while it is stored encoded for backward; 0: it is stored unencoded
 };
 
 /// The buckets that a layer uses: its own parameters', its experts', a tied table's.
@@ -70,30 +70,31 @@ struct LayerCosts {
   models::LayerKind kind{};
   plan::Recompute recomputation = plan::Recompute::none;
   Pass forward, recompute, backward;
-  Pass experts_again;  ///< included in `backward`: what it repeats from the router on, ahead of the rest
+  Pass experts_again;  ///< included in `backward`: what it repeats from the router on, before the rest
   Pass weights;        ///< of a split backward: gradients of the weights, not included in `backward`
-  /// Of the weights' last compute segment: what is left without its last operator, and that operator, if they are two
-  /// steps where the layer is a chunk's first (StageLowering::weights_pass); no seconds: it has one operator.
+  /// The last compute segment of `weights` in two: without its last operator, and that operator alone. They are two
+  /// steps if the layer is a chunk's first (StageLowering::weights_pass). Without seconds if the segment has only one
+  /// operator.
   Segment weights_but_last, weights_last;
-  std::int64_t own_elements = 0;  ///< in the layer's own bucket, before padding to shards; 0: none
-  std::int64_t partial_elements =
-      0;                             ///< of the own bucket: gradients that the tensor group sums (sequence parallelism)
-  std::int64_t shared_elements = 0;  ///< of the tied table's bucket, if the layer uses it
-  std::int64_t expert_elements = 0;  ///< of its experts' on this rank
-  /// Of the buckets beside them whose parameters do not train: by LayerBucket.
+  std::int64_t own_elements = 0;      ///< in the layer's own bucket, before padding to shards; 0: none
+  std::int64_t partial_elements = 0;  ///< of the own bucket: gradients that the tensor group sums (sequence
+                                      ///< parallelism)
+  std::int64_t shared_elements = 0;   ///< of the tied table's bucket, if the layer uses it
+  std::int64_t expert_elements = 0;   ///< of the bucket of its experts on this rank
+  /// Elements of frozen parameters, which are in buckets of their own beside these; by LayerBucket.
   std::array<std::int64_t, 3> frozen_elements = {};
-  std::int64_t own_parameters = 0, expert_parameters = 0, shared_parameters = 0;  ///< tensors of these buckets
-  plan::FactorCount own_factors, expert_factors, shared_factors;                  ///< and what Adafactor keeps of them
-  std::vector<plan::MatrixShape> own_matrices, expert_matrices, shared_matrices;  ///< and their shapes
-  plan::WholeMatrices whole;  ///< of the own bucket, if the optimizer moves any as a whole
+  std::int64_t own_parameters = 0, expert_parameters = 0, shared_parameters = 0;  ///< tensors in these buckets
+  plan::FactorCount own_factors, expert_factors, shared_factors;                  ///< what Adafactor keeps for them
+  std::vector<plan::MatrixShape> own_matrices, expert_matrices, shared_matrices;  ///< their shapes
+  plan::WholeMatrices whole;  ///< of the own bucket, if the optimizer updates any as a whole
   /// Whether operators that can write a gradient are the first to touch each parameter's (plan/lower/write_first.h).
   bool own_written = true, expert_written = true, shared_written = true;
   std::vector<std::int64_t> own_gaps = {};  ///< elements in each gap between parameters of the own bucket
-  double weight_inputs = 0;                 ///< bytes that the weights' gradients read: what remains when W waits for B
+  double weight_inputs = 0;                 ///< bytes that the weights' gradients read, kept while W waits for B
   bool backward_reads_parameters = false;
-  bool reduced_beside = false;           ///< ZeRO-2 and 3: full gradients stay until backward's next layer has run
+  bool reduced_beside = false;           ///< ZeRO 2 and 3: full gradients stay until backward's next layer has run
   std::vector<Life> lives;               ///< tensors that are neither parameters nor their gradients
-  int x = -1, y = -1, dy = -1, dx = -1;  ///< into lives
+  int x = -1, y = -1, dy = -1, dx = -1;  ///< indices into lives
   /// Its buckets in the order in which lowering lists them, and whether their parameters are frozen.
   struct Listed {
     LayerBucket of{};
@@ -101,7 +102,7 @@ struct LayerCosts {
     bool operator==(const Listed&) const = default;
   };
   std::vector<Listed> buckets = {};
-  /// When passes use parameters, frozen ones, and gradients: by LayerBucket, without bytes.
+  /// When passes use parameters, frozen parameters, and gradients; by LayerBucket, with `bytes` unset.
   std::array<Life, 3> parameter_uses = {}, frozen_uses = {}, gradient_uses = {};
 
   /// How many gradients a pass must zero in a bucket of `elements` elements (own, experts' or tied table's): if the
@@ -113,12 +114,12 @@ struct LayerCosts {
   [[nodiscard]] std::int64_t elements_of(LayerBucket of) const {
     return of == LayerBucket::own ? own_elements : of == LayerBucket::experts ? expert_elements : shared_elements;
   }
-  /// Of the bucket of a parameter or gradient; nullptr: the tensor is neither.
+  /// The uses of the bucket that this parameter or gradient is in; nullptr: the tensor is neither.
   [[nodiscard]] Life* bucket_life(const models::LayerProgram& program, int tensor);
 };
 
-/// Ranks of the groups in which a layer of rank 0 communicates, a single rank if there is no group; and who shares
-/// links with them.
+/// The ranks of the groups in which a layer of rank 0 communicates, a single rank if there is no group; and the ranks
+/// with which they share links.
 struct LayerGroups {
   std::vector<int> tensor, context, experts;
   Lockstep lockstep = {};

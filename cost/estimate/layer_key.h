@@ -7,9 +7,8 @@
 
 namespace orrery::cost {
 
-/// All that layer_costs reads from a plan. `lockstep`: ranks with which its groups share links; `first`:
-/// the lowest of the groups' ranks. A new option does not
-/// compile here until it is added to the key.
+/// All that layer_costs reads from a plan. `lockstep`: the ranks with which its groups share links; `first`: the lowest
+/// rank of the groups. A new option does not compile here until it is added to the key.
 inline auto layer_key(models::LayerKind kind, const models::BlockVariant& block, const models::ExpandOptions& options,
                       const plan::PlanSpec& spec, plan::Recompute recompute, int lockstep, int first) {
   const auto& [batch, sequence, context, tensor, dtype, flash, products, rows, vocab_multiple, dropout, tokens, expert,

@@ -17,7 +17,7 @@ Ticks compute_of(std::span<const PassStep> steps) {
   return sum;
 }
 
-/// A pass with its own messages, behind which nothing is awaited.
+/// A pass with its own messages; nothing is awaited after it.
 Ticks alone(const PassProgram& program, const RankClock::Overlaps& overlaps) {
   Ticks sum = 0;
   if (!program.parts.empty()) {
@@ -43,7 +43,7 @@ Ticks all_of(const ChunkPrograms& chunk, const RankClock::Overlaps& overlaps, st
   const Ticks forward = alone(chunk.forward, overlaps), backward = alone(chunk.backward, overlaps);
   const Ticks weights = alone(chunk.weights, overlaps);
   Ticks sum = passes * (forward + backward + weights);
-  // The first and the last pass, whose messages are not their own, count with what they compute.
+  // The first and the last pass have messages that are not their own: they count with their compute alone.
   const auto special = [&](const PassProgram& program, Ticks usual) {
     if (!program.steps.empty()) sum += compute_of(program.steps) - usual;
   };
@@ -70,7 +70,7 @@ std::vector<double> least_end(const PipelineTimes& times, const plan::PlanSpec& 
       for (const ChunkPrograms& chunk : chunks)
         all += all_of(chunk, times.overlaps, spec.stages.mirrors() ? micro_batches / 2 : micro_batches);
     }
-    // What a stage's first pass does ahead of its input goes on meanwhile.
+    // What a stage's first pass does before its input arrives goes on while the input is on its way.
     const ChunkPrograms& chunk = chunks.front();
     const PassProgram& first = or_usual(chunk.first, chunk.forward);
     const Ticks whole = chunk.first.steps.empty() ? alone(first, times.overlaps) : compute_of(first.steps);

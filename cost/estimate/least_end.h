@@ -8,8 +8,9 @@
 
 namespace orrery::cost {
 
-/// A lower bound of PipelineResult::end, in seconds, by stage, without running the pipeline: a stage runs its passes
-/// one after the other behind the first activations' way to it, and gradients' way back follows. No host is ever late.
+/// A lower bound of PipelineResult::end, in seconds, by stage, without running the pipeline: the first activations
+/// travel to a stage, it runs its passes one after the other, and gradients travel back. The host is assumed never to
+/// be late.
 [[nodiscard]] std::vector<double> least_end(const PipelineTimes& times, const plan::PlanSpec& spec,
                                             std::int64_t micro_batches);
 

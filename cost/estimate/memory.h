@@ -12,7 +12,7 @@
 
 namespace orrery::cost {
 
-/// A bucket of parameters (plan/outline/outline.h), as often as it follows itself.
+/// A bucket of parameters (plan/outline/outline.h), and the number of equal ones in a row.
 struct BucketSize : plan::BucketShape {
   std::int64_t count = 1;   ///< equal buckets in a row
   bool written = false;     ///< its first pass can write gradients (plan/lower/write_first.h)
@@ -26,9 +26,9 @@ struct LayerRun {
   std::int64_t count = 1;
 };
 
-/// Buckets of a stage that train, in order; equal neighbours stand together.
+/// The buckets of a stage that train, in order; equal neighbours are one entry.
 [[nodiscard]] std::vector<BucketSize> buckets_of(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec);
-/// Those that do not (models/lora.h): their sizes alone.
+/// The buckets that do not train (models/lora.h); only their sizes are set.
 [[nodiscard]] std::vector<BucketSize> frozen_buckets_of(const std::vector<LayerRun>& layers,
                                                         const plan::PlanSpec& spec);
 

@@ -15,13 +15,13 @@ namespace orrery::cost {
 /// How many blocks at the top of a chunk keep their saved tensors on the device, because backward follows at once.
 [[nodiscard]] std::int64_t staying_blocks(const plan::PlanSpec& spec, int stage, int chunk, bool head,
                                           std::int64_t micro_batches);
-/// The most micro-batches of a chunk that are between their forward and backward passes at a time.
+/// The most micro-batches of a chunk that are between their forward and backward passes at the same time.
 [[nodiscard]] std::int64_t most_in_flight(const plan::PlanSpec& spec, int stage, int chunk, std::int64_t micro_batches);
 
 /// Whether a tensor waits for backward, in a slab or on the host.
 [[nodiscard]] bool crosses(const LayerCosts& layer, int index);
-/// Of a split backward: whether only the weights' gradients read a block's saved tensor. It always leaves for the host,
-/// because no pass of the weights follows forward at once, and comes back in that pass.
+/// In a split backward: whether only the weights' gradients read this saved tensor of a block. It always goes to the
+/// host, because no pass of the weights follows forward at once, and comes back in that pass.
 [[nodiscard]] bool waits_for_weights(const LayerCosts& layer, int index);
 /// Bytes that one layer keeps from forward to backward for one micro-batch.
 [[nodiscard]] double saved_bytes(const LayerCosts& layer);
@@ -33,7 +33,7 @@ namespace orrery::cost {
 [[nodiscard]] std::int64_t padded_elements(const LayerCosts& layer, LayerBucket bucket, const plan::PlanSpec& spec);
 
 /// The end of a step whose optimizer runs on the host: seconds of the updates including waits for copies, and the time
-/// that gradients on the host add to their reduction. `reduce`: seconds of each bucket's messages.
+/// that sums on the host add to the reduction of gradients. `reduce`: seconds of each bucket's messages.
 struct HostUpdate {
   double update = 0, reduce = 0;
 };

@@ -1,5 +1,5 @@
-/// States of the optimizer, gradients and parameters outside of the device, and what of them comes to the device at the
-/// end of a step (plan/lower/offload_states.cpp).
+/// States of the optimizer, gradients and parameters outside the device, and the part of them that comes to the device
+/// at the end of a step (plan/lower/offload_states.cpp).
 #include <algorithm>
 #include <map>
 
@@ -12,8 +12,8 @@ namespace orrery::cost {
 
 namespace {
 
-/// Gradients that are summed on the host and reduced behind the passes. Each message's come to the device with those of
-/// the message before it; what it has changed leaves, and is freed behind the message after it.
+/// Gradients that are summed on the host and reduced after the passes. The gradients of a message come to the device
+/// during the message before it. Those that it has changed leave and are freed after the message that follows.
 class Coming {
  public:
   void reduce(const plan::Outline& outline) {
@@ -31,8 +31,8 @@ class Coming {
         staying_.push_back({block_.last(), arena_bytes(target.elements, target.dtype)});
     }
   }
-  /// A message over the bytes of a buffer on the host, which it changes or only reads. `left`: where an earlier message
-  /// brought them back; set to where this one does.
+  /// A message over the bytes of a buffer on the host, which it changes or only reads. `left`: the place where an
+  /// earlier message has brought them back; set to the place where this one does.
   void message(double bytes, bool changes, int& left) {
     const int here = block_.step(false);
     const int from = std::max(left, before_ < 0 ? 0 : BlockLives::ahead(before_));
@@ -110,8 +110,8 @@ StatesElsewhere states_elsewhere(const std::vector<BucketSize>& buckets, const p
     (o.parameters == plan::Space::nvme ? out.nvme : out.host) += count * values;
     if (o.parameters == plan::Space::nvme) staging = std::max(staging, 2 * values);
   }
-  // At a time, two buckets' states are fetched and one's are written back, or the other way round; two buckets' compute
-  // copies leave.
+  // At any time two buckets' states are fetched and one bucket's are written back, or the other way round; the compute
+  // copies of two buckets leave.
   for (std::size_t i = 0; i < states.size(); ++i) {
     double together = 0;
     for (std::size_t k = i; k < std::min(states.size(), i + 3); ++k) together += states[k];

@@ -15,7 +15,7 @@ struct ServedBucket {
 };
 
 /// Messages that compute waits for when they overlap with it. Pushes run one after another; a bucket is updated once
-/// its push has arrived, and pulled once it is updated and all pushes are done. The first update comes after `forward`
+/// its push has arrived, and pulled once it is updated and all pushes are done. The first update starts after `forward`
 /// seconds of a pass.
 struct ServedMessages {
   double push = 0;  ///< seconds that updates wait for pushes
@@ -28,8 +28,8 @@ struct ServedMessages {
 void serve(StageTimes& stage, const std::vector<ServedBucket>& buckets, const plan::PlanSpec& spec,
            const Pricing& pricing);
 
-/// Seconds of a step of the plan from its only stage's times, after serve(). With a staleness, the pulls and the sum of
-/// the loss hide behind the rest of the step's passes, as far as these are long enough.
+/// Seconds of a step of the plan from the times of its only stage, after serve(). With a staleness, the pulls and the
+/// sum of the loss overlap with the rest of the step's passes, as far as these are long enough.
 [[nodiscard]] double served_step(const plan::Plan& plan, const Pricing& pricing, StageTimes& stage, Agreements& agree);
 
 }  // namespace orrery::cost

@@ -42,7 +42,7 @@ double PassCopies::copy(Stream stream, double bytes, bool accumulate) const {
 
 void PassCopies::begin() {
   if (!any_) return;
-  // A gather stands one layer ahead, and what it reads comes as many layers before that.
+  // A gather stands one layer before its use, and what it reads is fetched `prefetch_` layers before that.
   for (std::size_t run = 0; run < layers_.size() && run <= prefetch_ + 1; ++run) fetch_shards(run);
   for (std::size_t run = 0; run < layers_.size() && run <= prefetch_; ++run) fetch(run);
 }
@@ -93,7 +93,7 @@ void PassCopies::add_on_host(std::size_t run, std::int64_t elements, int reduced
   leave(run, copy(Stream::to_host, static_cast<double>(elements * models::size_of(dtype)), true));
 }
 
-// A step that waits for what has left a layer and frees it, behind the next one.
+// A step that waits until what leaves layer `run` has left, and frees it. It stands after the next layer.
 void PassCopies::release(std::size_t run) {
   if (left_[run] < 0) return;
   out_.wait(Stream::to_host, left_[run]);
@@ -101,8 +101,8 @@ void PassCopies::release(std::size_t run) {
   left_[run] = -1;
 }
 
-// What the layer before has left is freed right ahead of the next layer's first step. If no message stands in between,
-// that is also ahead of what this layer leaves.
+// What the layer before has left is freed right before the next layer's first step. If no message stands in between,
+// that is also before anything of this layer leaves.
 void PassCopies::release_ahead(std::size_t run) {
   if (run == 0) return;
   const bool forward = pass_ == Pass::forward, last = run + 1 == layers_.size();
@@ -144,7 +144,7 @@ int PassCopies::come(std::int64_t elements) {
   return out_.begin(Stream::from_host, copy(Stream::from_host, bytes));
 }
 
-// Each bucket for the first segment that reads it; none that the pass does not read.
+// Fetches each bucket for the first segment that reads it. A bucket that the pass does not read is not fetched.
 void PassCopies::fetch_parameters(std::size_t run) {
   const LayerCosts& c = layer(run);
   const bool full = c.recomputation == plan::Recompute::full;

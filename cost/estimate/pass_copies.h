@@ -1,7 +1,7 @@
 #pragma once
-/// Copies between a rank's memories within a pass: activations that wait on the host for backward, parameters that come
-/// for their layer, gradients that leave for a sum on the host. At the places at which plan/lower/offload.h puts them.
-/// Private to cost/estimate/.
+/// Copies between a rank's memories within a pass: activations that wait on the host for backward, parameters that are
+/// fetched for their layer, gradients that leave for a sum on the host. They are in the places where
+/// plan/lower/offload.h puts them. Private to cost/estimate/.
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -14,24 +14,24 @@ namespace orrery::cost {
 class PassCopies {
  public:
   enum class Pass : std::uint8_t { forward, backward, weights };
-  /// Which of a layer's segments run: its pass's own, or those that it recomputes ahead of them.
+  /// Which of a layer's segments run: the pass's own, or those that are recomputed before them.
   enum class Part : std::uint8_t { own, again };
 
-  /// `layers`: of the chunk, in forward order.
+  /// `layers`: the chunk's, in forward order.
   PassCopies(const PassSurroundings& around, const std::vector<const LayerCosts*>& layers, Pass pass, PassWriter& out);
 
   // Called in the order of the pass; `run`: the number of the layer in it.
   void begin();
-  /// Ahead of a compute segment; `first`: of the layer.
+  /// Before a compute segment; `first`: it is the layer's first.
   void before(std::size_t run, Part part, std::size_t segment, bool first);
-  /// Behind a compute segment of a forward pass; `last`: of the layer.
+  /// After a compute segment of a forward pass; `last`: it is the layer's last.
   void behind(std::size_t run, std::size_t segment, bool last);
   void behind_layer(std::size_t run);
 
-  /// ZeRO 3: the next message, which gathers a bucket of the layer, begins once its shard has come.
+  /// ZeRO 3: the next message, which gathers a bucket of the layer, begins once its shard has arrived.
   void await_shard(std::size_t run);
-  /// Whether gradients are added up on the host; ZeRO 2 and 3: a copy of the layer's sums, behind message `reduced` of
-  /// the data stream.
+  /// Whether gradients are summed on the host. add_on_host(): ZeRO 2 and 3 copy the layer's sums there, after message
+  /// `reduced` of the data stream.
   [[nodiscard]] bool sums_on_host() const { return sums_on_host_; }
   void add_on_host(std::size_t run, std::int64_t elements, int reduced);
 
@@ -61,7 +61,7 @@ class PassCopies {
   bool any_, activations_, parameters_, sums_on_host_;
   std::size_t prefetch_;
   std::vector<bool> leaves_;  ///< by run: its activations wait on the host
-  std::vector<int> left_;     ///< by run: the last copy that leaves it; -1: none
+  std::vector<int> left_;     ///< by run: the last copy that takes its activations away; -1: none
   std::vector<Wait> waits_;
   std::vector<std::vector<int>> shards_;  ///< by run: messages that bring its shards
 };

@@ -130,7 +130,7 @@ class Passes {
     }
     if (!last) reductions.finish();
     if (s_.sends(false) && !s_.messages_apart() && layers_.front()->dx >= 0)
-      block_->live(made, block_->step(false), made_bytes,  // early reductions still compute behind it
+      block_->live(made, block_->step(false), made_bytes,  // early reductions still compute after it
                    last ? BlockLives::Kind::other : BlockLives::Kind::leaves);
     reductions.finish();
     return block_->take();
@@ -281,8 +281,8 @@ class Passes {
     int read = 0, to = 0;       ///< the first and the last step that reads it
     bool used = false;
   };
-  /// ZeRO-3: a message for each bucket of layer `k`, behind the runs so far. Shards that live elsewhere are fetched as
-  /// many runs ahead, counted from the run behind the message.
+  /// ZeRO-3: a message for each bucket of layer `k`, after the runs so far. Shards that live elsewhere are fetched
+  /// `spec_.offload.prefetch` runs earlier, counted from the run after the message.
   void gather(std::size_t k, bool for_backward) {
     const LayerCosts& layer = *layers_[k];
     if (s_.zero() < 3 || (for_backward && !layer.backward_reads_parameters)) return;
@@ -377,7 +377,7 @@ class Passes {
     }
   }
 
-  /// The steps of the last pass, with reductions right behind the last step that writes what they reduce.
+  /// The steps of the last pass. A reduction stands right after the last step that writes what it reduces.
   std::vector<int> steps_with(const LayerCosts& layer, const Pass& pass, int Life::*end, ReductionLives& reductions) {
     std::vector<int> places;
     for (int s = 0; s < pass.steps; ++s) {

@@ -1,6 +1,6 @@
 #pragma once
-/// Memory that lives only within a stage's passes, laid out as lowering lays them out (plan/lower/lower.cpp) but with
-/// few of many equal layers.
+/// Memory that lives only within a stage's passes, laid out as lowering lays it out (plan/lower/lower.cpp), but with
+/// only a few of many equal layers.
 #include <cstdint>
 #include <map>
 #include <vector>
@@ -11,19 +11,19 @@
 
 namespace orrery::cost {
 
-/// A chunk of a stage's layers. `staying`: number of blocks at its top that keep on the device what others send to the
-/// host (offload.h).
+/// A chunk of a stage's layers. `staying`: the number of blocks at its top that keep on the device what other blocks
+/// send to the host (offload.h).
 struct ChunkPlace {
   int stage = 0, chunk = 0;
   std::int64_t staying = 0;
 };
 
-/// Scratch memory by what it depends on, so that plans which differ in nothing else share it.
+/// Scratch memory by what it depends on, so that plans that agree in this share it.
 class PassMemo {
  public:
-  /// Of all blocks of a chunk: forward, backward, and in a split backward the weights' gradients. `layers`: in forward
-  /// order. `packs`: as scratch_bytes(). `end`: what gradients on the host need at the end of the step: messages of
-  /// passes are kept apart from it. Nothing is remembered then.
+  /// Over all blocks of a chunk: forward, backward, and in a split backward the weights' gradients. `layers`: in
+  /// forward order. `packs`: as in scratch_bytes(). `end`: the memory that gradients on the host need at the end of the
+  /// step, which is kept apart from the passes' messages; if there is any, the result is not remembered.
   [[nodiscard]] ScratchBytes of(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec,
                                 const ChunkPlace& place, bool packs, const std::vector<plan::Scratch>& end);
 

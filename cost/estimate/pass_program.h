@@ -1,7 +1,7 @@
 #pragma once
-/// A chunk's passes over one micro-batch, as steps for a rank's clock: those of its layers, and what stands between
-/// them: gathers and reductions of ZeRO, reductions within the last pass, copies of what waits elsewhere. In the order
-/// in which lowering writes them down (plan/lower/lower.cpp). Private to cost/.
+/// A chunk's passes over one micro-batch, as steps for a rank's clock: the steps of its layers, and between them
+/// gathers and reductions of ZeRO, reductions within the last pass, and copies of what is stored elsewhere, in the
+/// order in which lowering writes them (plan/lower/lower.cpp). Private to cost/.
 #include <array>
 #include <cstdint>
 #include <vector>
@@ -15,22 +15,22 @@
 
 namespace orrery::cost {
 
-/// What a chunk's passes depend on, beside its layers.
+/// What a chunk's passes depend on besides its layers.
 struct PassSurroundings {
   const plan::PlanSpec& spec;
   const Pricing& pricing;
   StepEnds& ends;
   const StageGroups& groups;
-  const models::Op* load = nullptr;  ///< that reads a micro-batch's tokens, if the chunk has an end of the model
+  const models::Op* load = nullptr;  ///< reads a micro-batch's tokens; null unless the chunk has an end of the model
   double exchange_left = 1;          ///< share of all-to-alls that is not hidden behind another micro-batch
-  bool embeds = false;               ///< the stage has the embedding: a tied table's gradients are complete behind it
+  bool embeds = false;               ///< the stage has the embedding: a tied table's gradients are complete after it
   std::int64_t staying = 0;          ///< blocks at the chunk's top that leave nothing for the host
-  const std::vector<std::array<int, 3>>* begun = nullptr;  ///< of the chunk's layers (BegunGathers::of)
-  int gathers = 0;                                         ///< that have begun with the step
+  const std::vector<std::array<int, 3>>* begun = nullptr;  ///< BegunGathers::of for the chunk's layers
+  int gathers = 0;                                         ///< number of gathers that have begun with the step
 };
 
-/// Gathers that begin with the step, in the order in which its first passes read what they bring: as steps, and which
-/// of them a layer waits for, by chunk and layer: of its own parameters, its experts', the tied table's; -1: none.
+/// Gathers that begin with the step, in the order in which its first passes read the results. `steps`: the messages;
+/// `of`, by chunk and layer: the message that brings its own parameters, its experts' and the tied table's; -1: none.
 struct BegunGathers {
   std::vector<PassStep> steps;
   std::vector<std::vector<std::array<int, 3>>> of;

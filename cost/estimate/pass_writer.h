@@ -26,9 +26,9 @@ class PassWriter {
   void compute(double device, double host, bool reads_input = false) {
     steps_.push_back({.reads_input = reads_input, .time = ticks(device), .host = ticks(host)});
   }
-  /// Messages that are on their way already.
+  /// Messages that are already in flight.
   void has_begun(plan::Stream stream, int messages) { begun(stream) += messages; }
-  /// The number of the message on its stream.
+  /// Returns the number of the message on its stream.
   int begin(plan::Stream stream, double time, bool frees = false, Ticks host = 0) {
     steps_.push_back({PassStep::Kind::begin, stream, frees, false, 0, ticks(time), host});
     return begun(stream)++;
@@ -36,8 +36,8 @@ class PassWriter {
   void wait(plan::Stream stream, int message) { refer(PassStep::Kind::wait, stream, message); }
   void after(plan::Stream stream, int message) { refer(PassStep::Kind::after, stream, message); }
 
-  /// A layer's segments, writing gradients or adding to them. `before`: called ahead of each segment; `behind`: behind
-  /// each of compute; both with its number.
+  /// A layer's segments, which write gradients or add to them. `before` is called before each segment, `behind` after
+  /// each compute segment; both with its number.
   template <class Before, class Behind>
   void layer(const std::vector<Segment>& segments, double exchange_left, const Before& before, const Behind& behind,
              bool writing = false) {
@@ -69,7 +69,7 @@ class PassWriter {
     steps_.push_back({kind, stream, false, false, back});
     reach_ = std::max(reach_, back);
   }
-  // A message of a layer, whose result its next operators read; or its next message.
+  // A message of a layer. The layer's next operators, or its next message on another stream, read its result.
   void meet(plan::Stream stream, const Segment& s, double time, Ticks host) {
     for (const plan::Stream other : {plan::Stream::tensor, plan::Stream::exchange})
       if (other != stream && pending(other)) after(other, begun(other) - 1);
@@ -85,10 +85,10 @@ class PassWriter {
   std::array<bool, plan::kStreams> pending_ = {};
 };
 
-/// A bucket's reduction as it is written down, part by part.
+/// A bucket's reduction while it is written, part by part.
 struct TimedReduction {
   const std::vector<TimedItem>* items = nullptr;
-  int message = -1;  ///< its last one so far
+  int message = -1;  ///< its latest message so far
 };
 inline void write_part(PassWriter& out, TimedReduction& r, int part) {
   for (const TimedItem& item : *r.items) {

@@ -1,6 +1,6 @@
 #pragma once
 /// A pipeline of stages, pass by pass: each rank's clock runs through the passes of its turns (rank_clock.h), and ranks
-/// meet in what they send each other. Many micro-batches are extrapolated from few: once the pipeline is full, a period
+/// wait for each other's messages. Many micro-batches are extrapolated from a few: once the pipeline is full, a period
 /// of one turn per stage repeats.
 #include <array>
 #include <cstdint>
@@ -15,8 +15,8 @@ namespace orrery::cost {
 /// What a stage runs.
 struct StageProgram {
   std::shared_ptr<const std::vector<ChunkPrograms>> chunks;
-  std::vector<PassStep> begin;  ///< what it does ahead of its passes
-  double update = 0;            ///< asynchronous orders: seconds of all else of a training step, behind its last pass
+  std::vector<PassStep> begin;  ///< what it does before its passes
+  double update = 0;            ///< asynchronous orders: seconds of all else of a training step, after its last pass
 };
 
 struct PipelineTimes {
@@ -30,20 +30,20 @@ struct PipelineTimes {
 
 /// Seconds, by stage.
 struct PipelineResult {
-  std::vector<double> end;       ///< until it has finished its last pass, and all that it has sent has arrived
-  std::vector<double> reduced;   ///< by how much messages behind the last pass prolong that
+  std::vector<double> end;       ///< until its last pass has finished and all that it has sent has arrived
+  std::vector<double> reduced;   ///< the part of `end` that is due to messages after the last pass
   std::vector<double> transfer;  ///< waits for transfers between stages
-  std::vector<double> late_forward, late_backward;          ///< by which the host prolongs passes
+  std::vector<double> late_forward, late_backward;          ///< by how much the host prolongs passes
   std::vector<std::array<double, plan::kStreams>> exposed;  ///< waits for other messages
 };
 
-/// Of an asynchronous order, times of a training step once the pipeline is full: `end` from update to update. If only
-/// passes take time and the ends are not tied, that is what the stage with the most work needs, and equal stages never
-/// wait (Narayanan et al. 2019, section 3.2).
+/// For an asynchronous order these are the times of a training step once the pipeline is full, and `end` is the time
+/// from update to update. If only passes take time and the ends are not tied, it is what the stage with the most work
+/// needs, and equal stages never wait (Narayanan et al. 2019, section 3.2).
 ///
 /// `spec`: order, stages and chunks. A receive begins when the passes before it have ended (the order of steps in
 /// plan/schedule/schedule.h). Where passes are whole, a stage continues computing only when the message that it sent
-/// has arrived; split ones free that memory later.
+/// has arrived; split passes free that memory later.
 [[nodiscard]] PipelineResult pipeline(const PipelineTimes& times, const plan::PlanSpec& spec,
                                       std::int64_t micro_batches);
 

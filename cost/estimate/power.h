@@ -1,18 +1,18 @@
 #pragma once
-/// What a step takes from the grid, by what its devices do in it (docs/formulas.md, power).
+/// The power that a step takes from the grid, by what its devices do in it (docs/formulas.md, power).
 #include "cost/results.h"
 
 namespace orrery::cost {
 
-/// Where between its idle and its rated power a device draws in each state; computing: at its rated power. From
-/// MLPerf Training v4.0's power logs of one site (Sustainable Metal Cloud, Llama 2 70B LoRA on 64 H100s).
+/// How much power a device draws in each state, from 0 (idle) to 1 (its rated power); computing draws the rated power.
+/// From MLPerf Training v4.0's power logs of one site (Sustainable Metal Cloud, Llama 2 70B LoRA on 64 H100s).
 inline constexpr double kMovingShare = 0.45;   ///< messages and copies that computation does not hide
-inline constexpr double kWaitingShare = 0.12;  ///< a context is open, nothing runs
+inline constexpr double kWaitingShare = 0.12;  ///< a context is open, but nothing runs
 /// Idle over rated power, for devices that do not give it: the middle of V100's, A100's, H100's and B200's.
 inline constexpr double kIdleOfRated = 0.12;
 
-/// Of all nodes, for `breakdown` of a step of `step_time` seconds. What the breakdown does not explain counts as
-/// computing. All 0 if the device has no rated power.
+/// Energy of all nodes, for the `breakdown` of a step of `step_time` seconds. What the breakdown does not explain
+/// counts as computing. All 0 if the device has no rated power.
 [[nodiscard]] Energy energy_of(const Breakdown& breakdown, double step_time, const clusters::Cluster& cluster);
 
 }  // namespace orrery::cost

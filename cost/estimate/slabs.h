@@ -9,7 +9,7 @@
 
 namespace orrery::cost {
 
-/// Counts slabs alive by pool. `sizes`: bytes of each kind of slab.
+/// Counts slabs that are alive, by pool. `sizes`: bytes of each kind of slab.
 class SlabCount {
  public:
   explicit SlabCount(const std::vector<std::int64_t>& sizes);
@@ -26,10 +26,10 @@ class SlabCount {
 struct ChunkSlab {
   double kept = 0;        ///< made by the chunk itself
   double received = 0;    ///< its input, if it comes in a message
-  bool x_leaves = false;  ///< which goes to the host, so that forward frees it
+  bool x_leaves = false;  ///< its input goes to the host, so that forward frees it
 };
 
-/// Most bytes of the slabs of interleaved chunks, with the messages of `boundary` bytes that wait for their turn.
+/// Most bytes of the slabs of interleaved chunks, including messages of `boundary` bytes that wait for their turn.
 [[nodiscard]] double interleaved_slabs(const std::vector<ChunkSlab>& chunks, double boundary,
                                        const plan::PlanSpec& spec, int stage, std::int64_t micro_batches);
 

@@ -11,17 +11,17 @@ namespace orrery::cost {
 struct StageGroups {
   std::vector<int> tensor;
   std::vector<int> experts, expert_data;  ///< ranks that divide a layer's experts, and ranks that hold the same experts
-  std::vector<int> data;    ///< gradients are reduced over these: all that hold the parameters, or ZeRO's sub-group
+  std::vector<int> data;    ///< ranks that reduce gradients together: all that hold the parameters, or ZeRO's sub-group
   std::vector<int> copies;  ///< under ZeRO: ranks that hold the same shard; fewer than two: no other rank does
   std::vector<int> near,
-      far;                 ///< gradients in 16 bits by node: the replicas of a node, and their equals on other nodes
+      far;                 ///< gradients in 16 bits by node: a node's replicas, and their counterparts on other nodes
   std::vector<int> parts;  ///< ranks that hold parts of one parameter
-  Lockstep lockstep = {};  ///< the stage's ranks, whose messages are under way at the same time
+  Lockstep lockstep = {};  ///< the stage's ranks, whose messages are in flight at the same time
   [[nodiscard]] const std::vector<int>& data_of(bool of_experts) const { return of_experts ? expert_data : data; }
 };
 
 [[nodiscard]] StageGroups stage_groups(const plan::Plan& plan, int stage);
-/// Ranks that agree on the gradient norm, and on the loss.
+/// The ranks that agree on the gradient norm; and those that agree on the loss.
 [[nodiscard]] std::vector<int> norm_members(const plan::PlanSpec& spec);
 [[nodiscard]] std::vector<int> loss_members(const plan::PlanSpec& spec);
 
@@ -29,7 +29,7 @@ struct StageGroups {
 [[nodiscard]] inline bool partitions(const plan::PlanSpec& spec) {
   return spec.mesh.replicas() > 1 && spec.states.zero_stage > 0;
 }
-/// `size` ranks from `first`.
+/// `size` ranks at distance `stride`, beginning with `first`.
 [[nodiscard]] std::vector<int> strided(int first, int stride, int size);
 
 }  // namespace orrery::cost

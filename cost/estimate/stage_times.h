@@ -13,12 +13,12 @@ namespace orrery::cost {
 struct StageTimes {
   double input = 0, forward = 0, recompute = 0, backward = 0;  ///< compute of one micro-batch, on all chunks
   StageProgram program;                                        ///< its passes
-  /// Parameter servers: a pass by itself; `exposed`: waits of both passes for messages, by stream.
+  /// For parameter servers: a pass by itself. `exposed`: waits of both passes for messages, by stream.
   double forward_pass = 0, backward_pass = 0;
   std::array<double, plan::kStreams> exposed = {};
   double within = 0;                      ///< compute of reductions within the last backward passes
   double begin = 0;                       ///< zeroing gradients
-  double reduce = 0, keep = 0, norm = 0;  ///< messages behind the passes; copies; squared norms
+  double reduce = 0, keep = 0, norm = 0;  ///< messages after the passes; copies; squared norms
   double update = 0, gather = 0;          ///< optimizer, and what its gathers add
   NextGathers next;                       ///< gathers that run beside the next step instead
 };
@@ -29,8 +29,9 @@ struct Agreements {
   double norm = 0, loss = 0, embedding = 0;
 };
 
-/// Means over the stages; time in which a stage neither computes nor transfers counts as waiting for another. Tokens
-/// are those of the fullest rank, and links are shared with equal groups: only the replay tells what either adds.
+/// Means over the stages; time in which a stage neither computes nor transfers counts as waiting for another stage.
+/// Tokens are those of the fullest rank, and links are shared with equal groups; only the replay separates what either
+/// adds.
 [[nodiscard]] Breakdown breakdown_of(const std::vector<StageTimes>& stages, const PipelineResult& passes,
                                      const Agreements& agree, double m, double step_time, double overhead);
 

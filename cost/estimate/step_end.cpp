@@ -85,7 +85,7 @@ class End {
     t.reduce = seconds(clock.settle()) - t.keep;
   }
 
-  /// The steps that square gradients and clip them, without the squares.
+  /// Seconds of the steps that take the norm of the gradients and clip them, without the sums of squares.
   double clip_time() const {
     double clip = 2 * dispatch() + op(flat(models::OpKind::clip_coefficient, models::DType::fp32, 1));
     if (spec_.numerics.precision != models::DType::fp16) return clip;
@@ -98,7 +98,7 @@ class End {
     return clip;
   }
 
-  /// A round over all buckets, and what ranks agree on behind it; the last one updates and gathers.
+  /// A round over all buckets, and what ranks agree on after it; the last round updates and gathers.
   void run(StageTimes& t, int round) {
     const bool last = round + 1 == plan::update_rounds(spec_);
     for (std::size_t i = 0; i < buckets_.size(); ++i) {
@@ -193,8 +193,9 @@ void add_to_key(std::vector<std::int64_t>& key, const plan::BucketShape& b) {
 
 }  // namespace
 
-/// What these times depend on beside buckets: the plan, and where the stage's ranks are. Empty: on more than that. A
-/// new member of a plan does not compile here until it is named, and in the key if an outline reads it.
+/// What these times depend on besides buckets: the plan, and where the stage's ranks are. An empty key means that they
+/// depend on more than that. A new member of a plan does not compile here until it is named, and belongs in the key if
+/// an outline reads it.
 StepEnds::Key StepEnds::key_of(const plan::PlanSpec& spec, const StageGroups& groups, std::size_t more) const {
   const auto& [mesh, stages, shape, states, recomputation, offload, compression, numerics, embedding, tokens] = spec;
   const auto& [data, tensor, pipeline, context, expert, expert_tensor, sequence_parallel] = mesh;

@@ -17,7 +17,7 @@
 
 namespace orrery::cost {
 
-/// When gradients are reduced that passes have not reduced.
+/// When the gradients are reduced that are not reduced in every pass.
 [[nodiscard]] inline plan::Reduces reduces(const plan::PlanSpec& spec) {
   return spec.reduces_early() ? plan::Reduces::in_the_last_pass : plan::Reduces::at_the_end;
 }
@@ -25,14 +25,14 @@ namespace orrery::cost {
 /// A bucket's reduction, and its gather for a pass.
 struct ReductionTimes {
   FoldTimes all;
-  double joined = 0;  ///< operators alone, in a step that buckets share
-  double gather = 0;  ///< ZeRO-3's of parameters, for one pass
+  double joined = 0;  ///< only the operators that are in a step shared by several buckets
+  double gather = 0;  ///< ZeRO 3: of parameters, for one pass
   std::vector<TimedItem> items = {};
   int parts = 1;
-  double joined_host = 0;  ///< to issue operators that join a step
+  double joined_host = 0;  ///< seconds of the host to issue those operators
 };
 
-/// Computes them once for all plans and stages whose buckets and groups are equal.
+/// Computes step ends once for all plans and stages with equal buckets and groups.
 class StepEnds {
  public:
   explicit StepEnds(const Pricing& pricing) : pricing_(pricing) {}
@@ -40,7 +40,7 @@ class StepEnds {
   /// Sets begin, reduce, keep, norm, update and gather.
   void add(StageTimes& t, const plan::PlanSpec& spec, const std::vector<BucketSize>& buckets,
            const StageGroups& groups);
-  /// One bucket's reduction at this time. `room`: keeps what depends on too much to be kept for others.
+  /// One bucket's reduction at this time. `room`: holds results that depend on too much to be shared with other plans.
   using Room = std::deque<ReductionTimes>;
   [[nodiscard]] const ReductionTimes& reduction(const plan::BucketShape& bucket, const plan::PlanSpec& spec,
                                                 plan::Reduces when, const StageGroups& groups, Room& room);

@@ -1,5 +1,5 @@
 #pragma once
-/// The chain of a stage's updates, bucket by bucket (plan/outline/update.h), and of what travels between them.
+/// The chain of a stage's updates, bucket by bucket (plan/outline/update.h), and of the messages between them.
 #include <algorithm>
 #include <cstdint>
 #include <utility>
@@ -21,22 +21,22 @@ namespace orrery::cost {
 /// bucket's directions are gathered after the previous bucket's parameters, and its update waits for them.
 class UpdateChain {
  public:
-  /// Seconds of one bucket, of which there are `count` in a row.
+  /// Seconds of one bucket; there are `count` equal ones in a row.
   struct Part {
     std::int64_t count = 1;
     double directions = 0, meet = 0, update = 0, gather = 0;
   };
   void add(const Part& part);
-  /// Seconds of the updates with what they wait for, and what gathers add after the last update.
+  /// Seconds of the updates including what they wait for, and what gathers add after the last update.
   [[nodiscard]] std::pair<double, double> times(bool overlaps) const;
 
  private:
   double computed_ = 0, gathered_ = 0;  ///< ends of the two chains
-  double updates_ = 0, gathers_ = 0;    ///< sums, where nothing overlaps
+  double updates_ = 0, gathers_ = 0;    ///< sums, for the case that nothing overlaps
   bool waits_ = false;
 };
 
-/// Gathers of parameters beside the next step's first forward passes (plan/lower/gather_next.h): seconds by bucket.
+/// Gathers of parameters during the next step's first forward passes (plan/lower/gather_next.h): seconds by bucket.
 class NextGathers {
  public:
   void add(const plan::BucketShape& bucket, double gather) {

@@ -1,9 +1,8 @@
 #pragma once
-/// Fits named coefficients to measured timelines by robust least squares: Gauss-Newton on
-/// the logarithms of the coefficients (Eigen QR), Huber weights recomputed each round (Huber
-/// 1964), and a prior on every coefficient, so that one which the data does not determine
-/// keeps its value. Every executed schedule step is an observation of its price by Pricing;
-/// of a receive or collective only end - start counts, without the wait for members.
+/// Fits named coefficients to measured timelines by robust least squares: Gauss-Newton on the logarithms of the
+/// coefficients (Eigen QR), Huber weights recomputed each round (Huber 1964), and a prior on every coefficient, so that
+/// one which the data does not determine keeps its value. Every executed schedule step is an observation of its price
+/// by Pricing; for a receive or collective only end - start counts, without the wait for members.
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,7 +21,7 @@ struct FitRun {
   plan::Schedule schedule;
   plan::Timeline timeline;
   bool held_out = false;  ///< used for judging, not for fitting
-  /// Times of its checkpoints, if it saved any; means over them.
+  /// Times of its checkpoints, if it saved any, as means.
   struct Saved {
     CheckpointSize size;
     CheckpointPrice seconds;
@@ -43,8 +42,8 @@ struct Fitted {
   Calibration calibration;  ///< the coefficients that changed, with their provenance
 };
 
-/// Compares `before` and `after` with measured runs: errors and residuals; changes nothing. held_out_error_after is
-/// that of the held-out runs, NaN if there are none.
+/// Compares `before` and `after` with measured runs: errors and residuals; changes nothing. held_out_error_after is for
+/// the held-out runs, NaN if there are none.
 [[nodiscard]] FitResult compare(const std::vector<FitRun>& runs, const Pricing& before, const Pricing& after,
                                 const FitOptions& options);
 

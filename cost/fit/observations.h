@@ -10,7 +10,7 @@
 namespace orrery::cost {
 
 /// The typical time of one step of a block (over micro-batches, ranks of the class and training steps) or, if `step` is
-/// null, of all time in a training step that lies between spans.
+/// null, of all time in a training step that lies outside spans.
 struct Observation {
   int run = 0;  ///< index into the runs
   const plan::Step* step = nullptr;

@@ -18,7 +18,7 @@ struct ProbedOperator {
   double seconds = 0;  ///< per execution
 };
 
-/// A collective over `ranks` ranks of one machine, or (`send`) one message.
+/// A collective over `ranks` ranks of one machine, or a single message if `send`.
 struct ProbedMessage {
   bool send = false;
   plan::CollectiveKind kind{};

@@ -122,9 +122,9 @@ class Rounds {
     if (count_ > kMostFluid || !crowded(rounds_, bandwidths) || in_step(rounds_, ends_, bandwidths)) return formula;
     return fluid_time(rounds_, ends_, bandwidths);
   }
-  /// Two formulas for consecutive steps: in step, sharing links by queue; and
-  /// member by member, with each message at its even share of the links. Both are
-  /// too short only if two bottlenecks delay one message, so the smaller counts.
+  /// Two formulas for consecutive steps: in step, where messages share links by queue; and member by member, where each
+  /// message has an even share of the links. Both are too short only if two bottlenecks delay one message, so the
+  /// smaller counts.
   [[nodiscard]] double time() const {
     return time(std::min(in_step_, *std::max_element(ready_.begin(), ready_.end())));
   }

@@ -5,10 +5,10 @@
 /// time of the algorithm itself. sim/replay_transfers.h replays the same algorithms step by step.
 ///
 /// All messages of a step begin together. On a shared link, bytes queue: a link that is never idle has passed
-/// everything at max over j of (a_j + bytes of what begins at a_j or later / bandwidth), where a_j are the messages'
-/// latencies; a step ends with its last link. This is exact if no message is delayed by two different bottlenecks. If
-/// links can be full and messages are not in step, no such formula is exact: up to 10,000 messages are then computed as
-/// a fluid (cost/network/fluid.h); beyond that, the formula is an estimate.
+/// everything at max over j of (a_j + bytes of the messages that begin at a_j or later / bandwidth), where a_j are the
+/// messages' latencies; a step ends with its last link. This is exact if no message is delayed by two different
+/// bottlenecks. If links can be full and messages are not in step, no such formula is exact: up to 10,000 messages are
+/// then computed as a fluid (cost/network/fluid.h); beyond that, the formula is an estimate.
 #include <vector>
 
 #include "base/units.h"
@@ -25,7 +25,7 @@ struct Places {
 
 [[nodiscard]] Places places_of(const clusters::Paths& paths, const std::vector<int>& devices, int switch_vertex = -1);
 
-/// n members, S bytes; P(x): the time of a step whose messages are of x bytes each.
+/// n members, S bytes; P(x): the time of a step in which each message has x bytes.
 ///   ring              all-reduce 2(n-1) P(S/n), all-gather and reduce-scatter half of it;
 ///                     broadcast and reduce in k pieces: sum of t_i + (k-1) max t_i, t_i = a_i + S/k b_i of hop i
 ///   halving-doubling  sum over d = n/2, n/4, ... 1 of P(S d/n), twice for all-reduce; P(S) twice beyond powers of two
@@ -33,7 +33,7 @@ struct Places {
 ///   binomial          sum over d of P(S)
 ///   tree              two trees of S/2 in k pieces, up and down: sum over 2 depth + k - 1 steps
 ///   nvls              the larger of up and down: S/k and S/kn up, S/kn and S/k down, over k+3 (k+1) steps
-///   direct            P of everybody's parts at once;   pairwise  sum over r of P of one part
+///   direct            P of all members' parts at once;   pairwise  sum over r of P of one part
 ///   hierarchical      2 (g-1) P(S/g) in all nodes, 2 (n/g - 1) P(S/n) on all rings across nodes
 /// If messages of a step differ in length, members drift apart and a sum of P is too long: each member's own time is
 /// then followed from step to step, with every message at its even share of the links. `shape` as for plan::steps_of;
@@ -41,7 +41,7 @@ struct Places {
 [[nodiscard]] base::Seconds time_alone(plan::Algorithm algorithm, plan::Goal goal, const plan::GroupShape& shape,
                                        clusters::Paths& paths, const Places& places, base::Bytes message);
 
-/// An uneven all-to-all: bytes from member i to member j at i n + j.
+/// An uneven all-to-all: `bytes` at i n + j go from member i to member j.
 [[nodiscard]] base::Seconds all_to_all_alone(plan::Algorithm algorithm, clusters::Paths& paths, const Places& places,
                                              const std::vector<double>& bytes);
 

@@ -1,5 +1,5 @@
 #pragma once
-/// Seconds of copies between a rank's memories, and of the host's compute on what was copied.
+/// Seconds of copies between a rank's memories, and of the host's compute on the copied data.
 ///
 /// GPUs: a copy takes network.copy.latency plus its bytes over the slowest link between the device and the nearest host
 /// memory of its node, at network.copy.efficiency of the datasheet. Between that memory and the nearest socket's

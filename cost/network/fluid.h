@@ -19,12 +19,13 @@ struct FluidRound {
   int repeat = 1;
 };
 
-/// Whether any link could be full, whatever meets on it. Messages of one end follow each other from round to round, so
-/// each sender (or receiver) counts with its busiest round. If false, every message runs at its bottleneck's rate.
+/// Whether any link could be full, whatever messages meet on it. Messages of one end follow each other from round to
+/// round, so each sender (or receiver) counts with its busiest round. If false, every message runs at its bottleneck's
+/// rate.
 [[nodiscard]] bool crowded(const std::vector<FluidRound>& rounds, const std::vector<double>& bandwidths);
 
 /// Whether in every round all ends are busy and all messages take equally long at their even share of the links. Every
-/// round then begins for all ends together, and takes exactly that long.
+/// round then begins at the same time for all ends, and takes exactly that long.
 [[nodiscard]] bool in_step(const std::vector<FluidRound>& rounds, int ends, const std::vector<double>& bandwidths);
 
 /// Seconds until the last message has arrived. A message begins when both its ends have finished all their messages of

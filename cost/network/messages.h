@@ -1,6 +1,6 @@
 #pragma once
-/// Seconds of one message of a Schedule on a cluster, from when all its ranks are ready: determines what the group sees
-/// of the network, and applies the formula for that kind of cluster.
+/// Seconds of one message of a Schedule on a cluster, from when all its ranks are ready: finds how the group uses the
+/// network, and applies the formula for that kind of cluster.
 #include <span>
 #include <string>
 #include <vector>
@@ -26,7 +26,7 @@ namespace orrery::cost {
 [[nodiscard]] base::Seconds message_time(const clusters::Cluster& cluster, const Calibration& calibration,
                                          base::Bytes message, int from, int to);
 
-/// The two neighbours in a ring over `members` with the slowest message: on two nodes, if there are such.
+/// The two neighbours in a ring over `members` with the slowest message; they are on two nodes if any neighbours are.
 [[nodiscard]] std::vector<int> slowest_hop(const clusters::Cluster& cluster, std::span<const int> members);
 
 /// The same messages with the network to themselves, for a replay in which links are shared explicitly: first
@@ -66,8 +66,8 @@ struct CollectivePrice {
 [[nodiscard]] base::Seconds mpi_collective_time(const Calibration& calibration, plan::CollectiveKind kind,
                                                 base::Bytes message, int ranks);
 /// The other operations from the same coefficients: broadcast is a scatter and an all-gather, (ceil(log2 p) + p - 1)
-/// rounds and twice (p-1)/p of the vector; reduce is a reduce-scatter and a gather, twice its rounds and vector
-/// (sections 4.3, 4.4); all-to-all takes p-1 rounds of a p-th each.
+/// rounds and twice (p-1)/p of the vector; reduce is a reduce-scatter and a gather, with twice the rounds and bytes of
+/// a reduce-scatter (sections 4.3, 4.4); all-to-all takes p-1 rounds with 1/p of the vector each.
 [[nodiscard]] base::Seconds mpi_operation_time(const Calibration& calibration, Operation operation, base::Bytes message,
                                                int ranks);
 [[nodiscard]] base::Seconds mpi_send_time(const Calibration& calibration, base::Bytes message);

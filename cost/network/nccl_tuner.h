@@ -1,6 +1,6 @@
 #pragma once
-/// NCCL's tuner: what it believes about each algorithm and protocol, and what each really transfers. For
-/// cost/network/collectives.cpp.
+/// NCCL's tuner: the time that it predicts for each algorithm and protocol, and the bandwidth that each really reaches.
+/// For cost/network/collectives.cpp.
 #include <vector>
 
 #include "cost/network/collectives.h"

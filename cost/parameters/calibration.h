@@ -1,7 +1,6 @@
 #pragma once
-/// Calibration: named coefficients with their provenance, for one device, one
-/// network and one software stack. Defaults come from datasheets and public
-/// measurements; calibration files replace some of them by fitted values.
+/// Calibration: named coefficients with their provenance, for one device, one network and one software stack. Defaults
+/// come from datasheets and public measurements; calibration files replace some of them by fitted values.
 #include <map>
 #include <string>
 #include <string_view>
@@ -51,17 +50,16 @@ struct Calibration {
 [[nodiscard]] base::Result<Calibration> parse_calibration(std::string_view text, std::string file);
 [[nodiscard]] std::string write_calibration(const Calibration& calibration);
 
-/// Every coefficient that pricing needs except stack.*, for a cluster that nobody has measured: public measurements of
-/// its kind of device, or placeholders whose source says "uncalibrated".
+/// Every coefficient that pricing needs except stack.*, for a cluster without measurements: public measurements of its
+/// kind of device, or placeholders whose source says "uncalibrated".
 [[nodiscard]] Calibration defaults(const clusters::Cluster& cluster);
 
 /// The name of a cluster's links: the link class within a node; with several nodes, "/" and the one between them.
 [[nodiscard]] std::string network_of(const clusters::Cluster& cluster);
 
-/// `base` overlaid with the coefficients of `over`; later files win. A
-/// file's device.* apply only if its device equals `base`'s (or is empty);
-/// likewise network.* (a file for one node's links also applies to several
-/// such nodes) and stack.*. Names of skipped files go to `skipped` if given.
+/// `base` overlaid with the coefficients of `over`; later files win. A file's device.* apply only if its device equals
+/// `base`'s (or is empty); likewise network.* (a file for one node's links also applies to several such nodes) and
+/// stack.*. Names of skipped files go to `skipped` if given.
 [[nodiscard]] Calibration merge(Calibration base, const std::vector<Calibration>& over,
                                 std::vector<std::string>* skipped = nullptr);
 

@@ -44,14 +44,14 @@ constexpr const char* kAsA100 = "assumption, uncalibrated: as on A100";
 constexpr const char* kTiles =
     "NVIDIA Matrix Multiplication Background User's Guide: 256x128 tiles are the most efficient";
 
-/// GB200's best product is 1822 TFLOPS in bf16 and 3616 in fp8, a twentieth above B200's, yet published runs on it are
+/// GB200's best product is 1822 TFLOPS in bf16 and 3616 in fp8, a twentieth above B200's, but published runs on it are
 /// no faster than B200's rate makes them.
 constexpr const char* kAsB200 = "taken as B200's 1745 and 3433 TFLOPS, of 2500 and 5000";
 /// No shape search on GB300 is published.
 constexpr const char* kGb300 =
     "no measurement; 1.12 times B200's, from three dense runs (tests/validation/published/megatron_bridge.yaml)";
 constexpr const char* kMi350 = "MI355X bf16 1565 TFLOPS of 2517; MI350X and fp8 taken alike";
-/// What products in fp4 reach of their peak, over what those in fp8 reach of theirs.
+/// The share of their peak that products in fp4 reach, over the share that products in fp8 reach of theirs.
 constexpr double kFp4 = 0.85;
 constexpr const char* kFp4Source =
     "no measurement; 0.85 of the share that fp8 reaches of its peak, from four dense runs "

@@ -13,7 +13,7 @@ namespace orrery::cost {
 /// The plan's schedule as this software runs it.
 [[nodiscard]] plan::Schedule lower_for(const plan::Plan& plan, const Stack& stack);
 
-/// The plan's schedule as Orrery's own executors run it under this stack: with what they can do differently for it.
+/// The plan's schedule as Orrery's own executors run it under this stack, with what they do differently for it.
 [[nodiscard]] plan::Schedule lower_executed(const plan::Plan& plan, const Stack& stack);
 
 }  // namespace orrery::cost

@@ -24,7 +24,8 @@ struct Spread {
   bool operator==(const Spread&) const = default;
 };
 
-/// What a stack's runs covered. Its numbers say less about other kinds of device, and about mixtures if all were dense.
+/// What a stack's runs covered. Its numbers say less about other kinds of device, and about mixtures if all runs were
+/// of dense models.
 struct Ground {
   std::string stack, device;
   clusters::Architecture architecture = clusters::Architecture::ampere;
@@ -43,7 +44,7 @@ struct Intervals {
 struct Setting {
   const clusters::Device* device = nullptr;
   bool mixture = false;
-  bool adapters = false;  ///< they alone train (models/lora.h)
+  bool adapters = false;  ///< only adapters train (models/lora.h)
 };
 [[nodiscard]] Setting setting_of(const clusters::Cluster& cluster, const models::Model& model);
 [[nodiscard]] Ground ground_of(const std::string& stack, const clusters::Device& device, bool mixtures);
@@ -58,17 +59,16 @@ struct Setting {
 [[nodiscard]] std::optional<Spread> spread_of(const Intervals& intervals, const Stack& stack, bool several_nodes,
                                               const Setting& setting = {});
 
-/// The basis of a stack's predictions. `stands_in`: it is used in place of the software in question.
+/// The basis of a stack's predictions. `stands_in`: the stack is used in place of the software in question.
 [[nodiscard]] Basis basis_of(const Intervals& intervals, const Stack& stack, bool stands_in = false);
 /// The same in words, with the number of runs and what was left out.
 [[nodiscard]] std::string basis_text(const Intervals& intervals, const Stack& stack, bool several_nodes,
                                      bool stands_in = false, const Setting& setting = {});
 
-/// Probability that what is predicted to need `predicted` bytes fits `capacity`, if measured over predicted lies in
-/// `factors` with probability 80 % and its logarithm is normal.
+/// The probability that a plan with `predicted` bytes fits `capacity`, if measured over predicted lies in `factors`
+/// with a probability of 80 % and its logarithm is normal.
 [[nodiscard]] double fits_probability(double predicted, double capacity, const Interval& factors);
-/// The most bytes that may be predicted to be needed, so that they fit `capacity` with at least `probability`, in (0,
-/// 1).
+/// The most bytes that a prediction may say for a plan that fits `capacity` with at least `probability`, in (0, 1).
 [[nodiscard]] double most_that_fits(double capacity, const Interval& factors, double probability);
 [[nodiscard]] Interval around(double predicted, const Interval& factors);
 

@@ -1,5 +1,5 @@
 #pragma once
-/// What a framework keeps in device memory beyond what the mathematics needs, as facts of its source code: the
+/// What a framework keeps in device memory beyond what the mathematics needs, as facts from its source code: the
 /// `memory:` part of a stack file. Orrery's own executors have none: they use only their arena.
 #include <cstdint>
 #include <string>
@@ -14,7 +14,7 @@ enum class MemoryKind : std::uint8_t {
   allocated,  ///< tensors (torch.cuda.max_memory_allocated)
   reserved,   ///< memory that the caching allocator has requested from the device (max_memory_reserved)
   device,     ///< all that the process holds (nvidia-smi): including context and communicators
-  needed,     ///< what the run needs to survive: as `device`, less what the allocator can give back
+  needed,     ///< what the run needs to survive: as `device`, minus what the allocator can give back
 };
 [[nodiscard]] const char* name_of(MemoryKind kind);
 /// A question about a stage's memory.
@@ -24,7 +24,8 @@ struct MemoryQuestion {
       plan::ZeroBubble::none;  ///< the framework's own memory accounting of the order, for one chunk per stage
 };
 
-/// What a row says that its figure counts ("nvidia-smi max over GPUs"); `otherwise` if it says nothing of the kind.
+/// What a row's words say that its figure counts ("nvidia-smi max over GPUs"); `otherwise` if they say nothing of the
+/// kind.
 [[nodiscard]] MemoryKind memory_kind(const std::string& words, MemoryKind otherwise);
 
 struct MemoryRecipe {
@@ -41,21 +42,22 @@ struct MemoryRecipe {
   bool gradients_beside = false;
   /// Bytes per optimized parameter that the update allocates temporarily: gradients flattened, and cast to fp32.
   double update_fp16 = 0, update_bf16 = 0;
-  /// They are one contiguous piece, which does not fit in the gaps that activations left: the caching allocator
-  /// requests more from the device, so reserved memory includes both.
+  /// These temporary gradients are one contiguous piece, which does not fit in the gaps that activations left: the
+  /// caching allocator requests more from the device, so reserved memory includes both.
   bool update_in_one_piece = false;
   std::int64_t reduce_bucket = 0;  ///< elements of the buffer for gradient reductions; 0: none
   bool keeps_messages = false;     ///< per micro-batch, a stage clones what it receives and keeps what it sends
   bool keeps_gathered = false;     ///< tensor-group rows that a product has gathered stay gathered until backward
-  /// What autograd keeps where software composes operators that others fuse. A gated activation of two operators: the
-  /// activated gate. Keys and values repeated for the query heads that share them: the copies. Rows put in the
-  /// order of experts by `torch.gather`, which keeps what it reads: the rows as they were gathered from the tensor
-  /// group, and once more as they are chosen.
+  /// What autograd keeps where the software composes operators that others fuse. composes_gates: a gated activation is
+  /// two operators, and the activated gate is kept. repeats_keys: keys and values are repeated for the query heads that
+  /// share them, and the copies are kept. gathers_rows: `torch.gather` puts rows in the order of experts and keeps its
+  /// inputs: the rows as gathered from the tensor group, and again in the chosen order.
   bool composes_gates = false, repeats_keys = false, gathers_rows = false;
   /// Share of what passes allocate and free that the caching allocator holds in addition, in unusable pieces; `stuck`:
-  /// the share of that left when a device is full, since the allocator gives back unused memory before a run dies.
+  /// the share that still remains when a device is full, because the allocator gives back unused memory before a run
+  /// dies.
   double fragmentation = 0, stuck = 0;
-  double pipeline_fragmentation = 0;  ///< the same of what all micro-batches in flight but one keep; it stays stuck
+  double pipeline_fragmentation = 0;  ///< the same for what all micro-batches in flight but one keep; it remains
   double moment_bytes = 8;            ///< both of Adam's moments, per parameter
 };
 

@@ -15,9 +15,8 @@ namespace orrery::cost {
 
 enum class Unit { number, seconds, bytes, bytes_per_second };
 
-/// The definition of a coefficient. `low` and `high` bound plausible values,
-/// in SI units. `prior`: standard deviation of the natural logarithm of the
-/// default's error, assumed before any measurement; 0: never fitted.
+/// The definition of a coefficient. `low` and `high` bound plausible values, in SI units. `prior`: standard deviation
+/// of the natural logarithm of the default's error, assumed before any measurement; 0: never fitted.
 struct ParameterKind {
   std::string name;
   Unit unit = Unit::number;

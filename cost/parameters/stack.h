@@ -1,7 +1,6 @@
 #pragma once
-/// Stack: the software that runs a schedule, as a few named physical facts. Orrery's
-/// own executors are stacks like any other. Read from cost/stacks/NAME.yaml; its
-/// numbers are the stack.* coefficients and may be fitted.
+/// Stack: the software that runs a schedule, as a few named physical facts. Orrery's own executors are stacks like any
+/// other. Read from cost/stacks/NAME.yaml; its numbers are the stack.* coefficients and may be fitted.
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -25,7 +24,7 @@ struct Capabilities {
   bool tensor = true, pipeline = true, virtual_stages = true, context = true, expert = true, sequence_parallel = true;
   bool gpipe = true;                                                  ///< in addition to 1F1B
   bool partition_checkpoints = false;                                 ///< over the tensor group
-  clusters::Architecture flash_from = clusters::Architecture::volta;  ///< the oldest that its fused attention supports
+  clusters::Architecture flash_from = clusters::Architecture::volta;  ///< the oldest with fused attention
   bool operator==(const Capabilities&) const = default;
 };
 
@@ -80,7 +79,7 @@ struct Stack {
   std::optional<Fitted> fitted = {};
 
   [[nodiscard]] bool overlaps(plan::Stream stream) const;
-  /// Whether it runs fused attention on a device: `flash` is set and it has kernels for the architecture.
+  /// Whether this software runs fused attention on a device: `flash` is set, and it has kernels for the architecture.
   [[nodiscard]] bool attends_fused(const clusters::Device& device) const;
 };
 

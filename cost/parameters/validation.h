@@ -25,7 +25,7 @@ struct ValidatedRow {
   std::string id, source, stack, plan;
   double predicted_s = 0, predicted_bytes = 0;  ///< of a training step; of the worst device at its peak
   std::optional<double> measured_s, measured_bytes;
-  std::vector<std::string> notes;  ///< defaults that fill what the row leaves open
+  std::vector<std::string> notes;  ///< defaults used for what the row leaves open
   std::optional<Interval> time_s, bytes;
   bool out_of_memory = false;  ///< it ran out of memory: judged by `fits_probability` only
   std::optional<double> fits_probability;
@@ -36,7 +36,7 @@ struct ValidatedRow {
 struct LeftOutRow {
   std::string id, source, reason;
   int line = 0;
-  bool scorable = false;  ///< it states all that a score needs: what is missing is support by the simulator
+  bool scorable = false;  ///< the row states all that a score needs; only the simulator may lack support for it
 };
 
 /// Summary of |predicted - measured| / measured; percentiles interpolate linearly between ranks. NaN if `count` is 0.
@@ -54,7 +54,7 @@ struct SourceErrors {
 struct PlanGroup {
   std::string source, what;  ///< `what`: model, machine and batch in words
   std::size_t plans = 0, rows = 0;
-  double regret = 1;  ///< measured time of the plan predicted best over the measured best; of ties, the slowest
+  double regret = 1;  ///< measured time of the plan predicted best / of the one measured best; the slowest of ties
   double rank_correlation = 0;  ///< Spearman's, of predicted and measured times; NaN if either are all equal
   std::string predicted_best, measured_best;  ///< in words
 };

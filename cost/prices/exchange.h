@@ -23,10 +23,10 @@ struct TokenChoice {
 /// The choice of a layer's router; none for a layer without experts.
 [[nodiscard]] TokenChoice choice_of(const models::LayerProgram& program);
 
-/// The expected number of nodes besides a token's own that it is sent to, if `nodes` have an equal share of the experts
-/// and every choice is equally likely. Experts are drawn without replacement: a node with a of A experts is missed by k
-/// draws with probability (A-a)! (A-k)! / (A! (A-a-k)!). If groups of experts are chosen first (DeepSeek-V3, section
-/// 2.1.2), the expectation is over how many of a node's groups are chosen.
+/// The expected number of other nodes that a token is sent to, if `nodes` have an equal share of the experts and every
+/// choice is equally likely. Experts are drawn without replacement: k draws miss a node with a of A experts with
+/// probability (A-a)! (A-k)! / (A! (A-a-k)!). If groups of experts are chosen first (DeepSeek-V3, section 2.1.2), the
+/// expectation is over how many of a node's groups are chosen.
 [[nodiscard]] double other_nodes(const TokenChoice& choice, int nodes);
 
 /// Two hops, as in DeepEP (DeepSeek-V3, section 3.2.2): a token goes once to each node that has one of its experts,
@@ -36,12 +36,12 @@ struct TokenChoice {
 ///   T = latency + max(message (g-1)/g / fabric, message/k other_nodes / NIC)       g devices of a node
 ///
 /// The NIC's bandwidth is that of other all-to-alls: DeepEP's own table gives 51 GB/s at 64 ranks for 4 copies of a
-/// token, of which 3.5 leave the node, which is 45 of 50 GB/s.
+/// token. 3.5 of these leave the node, which is 45 of the NIC's 50 GB/s.
 [[nodiscard]] Alone two_hops(const Network& network, const clusters::Span& span, int ranks, base::Bytes message,
                              const TokenChoice& choice);
 
 /// Direction of an all-to-all's rows: to the experts, or back to their tokens. In each pass over a layer, forward and
-/// backward, the first all-to-all of rows goes there and the second comes back.
+/// backward, the first all-to-all of rows goes to the experts and the second goes back.
 enum class Leg : std::uint8_t { there, back };
 
 /// All-to-alls of tokens' rows as a stack does them, for both the closed form and the replay.
@@ -56,7 +56,8 @@ class TokenExchange {
     base::Bytes across;
     base::Seconds within;
   };
-  /// For a message in values of `size` bytes; on the way there a value may take fewer (stack.exchange_bytes).
+  /// For a message of values with `size` bytes each; on the way to the experts a value may take fewer
+  /// (stack.exchange_bytes).
   [[nodiscard]] Way way(Leg leg, base::Bytes message, std::int64_t size) const;
   [[nodiscard]] const TokenChoice& choice() const { return choice_; }
 
@@ -68,17 +69,17 @@ class TokenExchange {
   bool own_rows_ = false;
 };
 
-/// Way::across with the network to itself, for the replay: as Pricing::exchange_time, without concurrent groups.
+/// Way::across with the network to itself, for the replay: like Pricing::exchange_time, without concurrent groups.
 struct ExchangeAlone {
   Alone price;
-  double far = 1;  ///< bytes sent between nodes, over those of a plain all-to-all
+  double far = 1;  ///< bytes sent between nodes / those of a plain all-to-all
 };
 [[nodiscard]] ExchangeAlone exchange_alone(const Pricing& pricing, const clusters::Span& span, int ranks,
                                            base::Bytes message, const TokenChoice& choice);
 
-/// What remains of the time of all-to-alls that overlap with another micro-batch's compute, as a share
-/// (stack.exchange_hidden of them overlap, as far as there is compute): they do not wait, but compute lacks the
-/// multiprocessors that move them (stack.exchange_compute: 20 of H800's 132 in DeepSeek-V3, section 3.2.2).
+/// The share of the time of all-to-alls that still counts when they overlap with another micro-batch's compute
+/// (stack.exchange_hidden of them overlap, as far as there is compute). Overlapped, they cause no waiting, but compute
+/// lacks the multiprocessors that move them (stack.exchange_compute: 20 of H800's 132 in DeepSeek-V3, section 3.2.2).
 [[nodiscard]] double exchange_left(const Pricing& pricing, double exchanges, double compute);
 
 /// The same for a lowered stage: a factor for the price of its exchange stream.

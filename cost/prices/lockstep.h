@@ -1,7 +1,7 @@
 #pragma once
-/// Prices of messages between ranks that do the same at the same time. All ranks of a stage send alike, so that a
-/// message shares links with its equals, in the same node and beyond: who sums prices up (cost/estimate/) sees no links
-/// and asks whoever does (sim/shared_links.h).
+/// Prices of messages between ranks that do the same at the same time. All ranks of a stage send equal messages at
+/// once, so a message shares links with the equal messages of others, in the same node and beyond. cost/estimate/,
+/// which sums prices up, knows no links; it asks an implementation that does (sim/shared_links.h).
 #include <span>
 
 #include "cost/prices/exchange.h"
@@ -9,8 +9,8 @@
 
 namespace orrery::cost {
 
-/// Seconds of a message while its equals among `ranks` neighbouring ranks, `members.front()` one of the first of them,
-/// are on their way: from when all are ready until the last has arrived.
+/// Seconds of a message while its equals among `ranks` neighbouring ranks are in flight: from when all are ready until
+/// the last has arrived. `members.front()` is one of the lowest of these ranks.
 class SharedLinks {
  public:
   SharedLinks() = default;
@@ -22,12 +22,12 @@ class SharedLinks {
   [[nodiscard]] virtual base::Seconds exchange(base::Bytes message, std::span<const int> members,
                                                const TokenChoice& choice, int ranks) = 0;
   [[nodiscard]] virtual base::Seconds send(base::Bytes message, int from, int to, int ranks) = 0;
-  /// Between a rank's memories.
+  /// A copy between a rank's memories.
   [[nodiscard]] virtual base::Seconds copy(plan::Stream stream, base::Bytes bytes, bool accumulate, int ranks) = 0;
 };
 
-/// The ranks of a stage, and what they share; without `links`: prices that assume the rest of the cluster to send
-/// alike through the same NICs, and nothing to be shared within a node (Pricing).
+/// The ranks of a stage, and the links that they share. Without `links`: prices that assume that the rest of the
+/// cluster sends the same through the same NICs, and that nothing is shared within a node (Pricing).
 struct Lockstep {
   const Pricing* pricing = nullptr;
   SharedLinks* links = nullptr;

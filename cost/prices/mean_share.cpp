@@ -11,7 +11,7 @@ namespace {
 
 double rows_of(const plan::PlanSpec& spec, const models::Experts& experts) {
   if (experts.count == 0) return 1;
-  // Expert ranks have `local` experts each, of which a token chooses as many as there are.
+  // Expert ranks have `local` experts each. A token chooses at most all of them.
   const auto ranks = static_cast<double>(std::max(1, spec.mesh.expert)), chosen = static_cast<double>(experts.chosen);
   const double local = std::floor(static_cast<double>(experts.count) / ranks);
   double most = std::min(spec.tokens.imbalance, ranks * std::min(chosen, local) / chosen);
@@ -35,8 +35,8 @@ MeanShare lookups_of(const plan::TableLayout& layout) {
   return share;
 }
 
-/// Whether the operator computes on rows that stand in slots. What moves tokens into slots and back knows how many
-/// experts each chooses: every rank has as many tokens.
+/// Whether the operator computes on rows that stand in slots. Operators that move tokens into slots and back (`chosen`
+/// > 0) are priced by tokens: every rank has equally many.
 bool is_in_slots(const models::Op& op) {
   return op.slots > 0 && op.chosen == 0;
 }

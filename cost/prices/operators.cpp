@@ -120,7 +120,7 @@ Seconds side_time(const DeviceRates& r, const models::Op& op) {
   if (weight) bytes += static_cast<double>(op.m * op.n) * r.accumulation_bytes;
   const auto read = static_cast<double>(models::size_of(op.dtype));
   constexpr double kWritten = 2;  // in fp8, once as is and once transposed for the weight's gradient
-  // To fp4 operands are read twice, for the tensor's scale and to be rounded, and written as half the bytes.
+  // For fp4, operands are read twice, once for the tensor's scale and once for rounding, and written as half the bytes.
   constexpr double kWrittenFp4 = 1;
   if (models::is_fp8_product(op) && r.casts_each)
     bytes += static_cast<double>((op.m + op.n) * op.k) * (2 * read + 1);
@@ -301,7 +301,7 @@ Seconds interaction_time(const DeviceRates& r, const models::Op& op) {
   return Seconds{arithmetic + streaming_time(r, models::bytes_of(op), models::traits_of(op).family).value};
 }
 
-/// Its products, and the passes over the matrix and the squares between them, in fp32.
+/// Newton-Schulz: its products and, between them, the passes over the matrix and the squares, all in fp32.
 Seconds newton_schulz_time(const DeviceRates& r, const models::Op& op) {
   constexpr auto kType = models::DType::fp32;
   const auto shorter = static_cast<double>(std::min(op.m, op.n)), longer = static_cast<double>(std::max(op.m, op.n));
@@ -325,7 +325,8 @@ Seconds device_time(const DeviceRates& r, const models::Op& op) {
   return grouped || op.expected >= 1 ? time : Seconds{op.expected * time.value};
 }
 
-/// How often an operator moves its bytes that the stack composes of others: at least as often as elementwise ones.
+/// How often the stack moves an operator's bytes if it composes it of several kernels: at least once, as for
+/// elementwise ones.
 double composed_passes(const DeviceRates& r, const models::Op& op) {
   using K = models::OpKind;
   const bool gated = op.kind == K::swiglu || op.kind == K::swiglu_grad || op.kind == K::gate || op.kind == K::gate_grad;

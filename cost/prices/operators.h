@@ -1,6 +1,5 @@
 #pragma once
-/// Seconds of one operator on one device: one function per formula.
-/// Formulas and their sources are in docs/formulas.md.
+/// Seconds of one operator on one device: one function per formula. Formulas and their sources are in docs/formulas.md.
 #include <array>
 
 #include "base/units.h"
@@ -28,7 +27,8 @@ struct DeviceRates {
   double accumulation_bytes = 0;                       ///< of the stack, per weight's gradient and micro-batch
   double permute_passes = 1, grouped_share = 1;        ///< of the stack, for the rows and products of experts
   double gate_passes = 1, rotary_passes = 1;           ///< of the stack, beyond elementwise_passes
-  bool tf32_attention = true;                          ///< of the stack: whether attention in a tf32 plan rounds too
+  bool tf32_attention = true;                          ///< of the stack: attention in a tf32 plan rounds its operands
+                                                       ///< too
   bool casts_each = false;                             ///< of the stack: see side_time
   double softmax_multiple = 1, softmax_longest = 1e9;  ///< of the stack: limits within which its softmax is one kernel
   std::array<double, kFamilies> vector{};              ///< bytes/s by Family; 0: limited by memory only
@@ -73,8 +73,8 @@ struct DeviceRates {
 /// family's time per byte in the vector units is added.
 [[nodiscard]] base::Seconds streaming_time(const DeviceRates& rates, double bytes, Family family);
 
-/// Whether unfused attention's scaling, mask and softmax are one kernel (stack.softmax_multiple and _longest). A
-/// stack with such limits has that kernel in 16 bits alone (Megatron-LM, fused_softmax.py: input_in_float16).
+/// Whether unfused attention's scaling, mask and softmax are one kernel (stack.softmax_multiple and _longest). A stack
+/// with such limits has that kernel only in 16 bits (Megatron-LM, fused_softmax.py: input_in_float16).
 [[nodiscard]] bool softmax_is_fused(const DeviceRates& rates, const models::Op& op);
 
 /// Attention, forward or backward, with row statistics or with the full matrix (whose reads and writes are added).

@@ -1,7 +1,7 @@
 #pragma once
-/// Pricing: seconds and bytes of the pieces of a Schedule on one cluster with one stack. Built once, asked
-/// often: op times are memoised by shape, collectives by (kind, bytes, group shape). What includes what, so
-/// that nothing is counted twice:
+/// Pricing: seconds and bytes of the pieces of a Schedule on one cluster with one stack. Built once, called often: op
+/// times are memoised by shape, collectives by (kind, bytes, group shape). What each price includes, so that nothing is
+/// counted twice:
 ///
 ///   op_time          one operator alone: arithmetic or memory traffic, plus stack.op_overhead
 ///                    (and stack.load_overhead for load_tokens)
@@ -46,30 +46,30 @@ class Pricing {
   [[nodiscard]] base::Seconds op_time(const models::Op& op) const;
   [[nodiscard]] base::Seconds compute_time(const plan::Step& step) const;
   [[nodiscard]] base::Seconds compute_time(std::span<const models::Op> ops) const;
-  /// Host time to issue the ops (stack.host_op_time) while the host runs ahead of the device: a pass takes the longer
-  /// of the two. If it does not run ahead (stack.host_runs_ahead), compute_time includes it and this is 0.
+  /// Host time to issue the ops (stack.host_op_time), if the host issues them before the device needs them
+  /// (stack.host_runs_ahead): a pass takes the longer of host and device time. Otherwise compute_time includes it and
+  /// this is 0.
   [[nodiscard]] base::Seconds host_time(std::span<const models::Op> ops) const;
 
   /// Host time to issue a message within a tensor group (stack.host_message_time), in a pipeline stage or in a plan of
   /// one stage. It adds to host_time.
   [[nodiscard]] base::Seconds message_host_time(int ranks, bool pipelined) const;
 
-  /// `message` as Step::message_bytes: the full vector of a collective, all ranks'
-  /// parts together. `members`: the group's ranks; other groups of the same shape
-  /// are assumed to run at the same time through the same NICs. On the data stream
-  /// the stack may reach a smaller share of the network (stack.data_share) and
-  /// gather a layer's parameters tensor by tensor (stack.gather_messages).
+  /// `message` as in Step::message_bytes: the full vector of a collective, all ranks' parts together. `members`: the
+  /// group's ranks; other groups of the same shape are assumed to run at the same time through the same NICs. On the
+  /// data stream the stack may reach a smaller share of the network (stack.data_share) and gather a layer's parameters
+  /// tensor by tensor (stack.gather_messages).
   [[nodiscard]] base::Seconds collective_time(plan::CollectiveKind kind, base::Bytes message,
                                               std::span<const int> members,
                                               plan::Stream stream = plan::Stream::tensor) const;
   [[nodiscard]] base::Seconds collective_time(const plan::Step& step, const plan::Buffers& buffers,
                                               std::span<const int> members) const;
-  /// What a message of so many bytes of 16 bits each is as the stack sends it: half, if it is gathered `for_fp8`
-  /// products and the stack rounds first (stack.gathers_fp8).
+  /// The bytes that the stack sends for a `message` of 16-bit values: half if it is gathered `for_fp8` products and the
+  /// stack rounds first (stack.gathers_fp8).
   [[nodiscard]] base::Bytes as_sent(base::Bytes message, bool for_fp8) const;
   [[nodiscard]] base::Bytes as_sent(const plan::Step& step, const plan::Buffers& buffers) const;
   /// An all-to-all of tokens' rows as the stack does it (stack.exchange_two_hop): `choice` says how many copies leave a
-  /// node. Without a choice, or if the stack has no such method, the collective of the exchange stream.
+  /// node. Without a choice, or if the stack has no such method, this is the collective of the exchange stream.
   [[nodiscard]] base::Seconds exchange_time(base::Bytes message, std::span<const int> members,
                                             const TokenChoice& choice) const;
   [[nodiscard]] base::Seconds send_time(base::Bytes message, int from, int to) const;
@@ -96,9 +96,9 @@ class Pricing {
                                        int ranks, plan::Stream stream = plan::Stream::tensor) const;
   [[nodiscard]] Alone send_alone(base::Bytes message, const clusters::Span& span) const;
 
-  /// At meetings ranks wait for the slowest: on a cluster of several ranks, every op is longer by this share.
+  /// Ranks wait for the slowest when they meet: on a cluster of several ranks, every op takes longer by this share.
   [[nodiscard]] double jitter() const;
-  /// While the other ranks compute, every op is longer by this share (device.neighbour_slowdown; 0 with one rank).
+  /// While the other ranks compute, every op takes longer by this share (device.neighbour_slowdown; 0 with one rank).
   [[nodiscard]] double neighbour_slowdown() const;
   [[nodiscard]] base::Seconds step_overhead() const;
   [[nodiscard]] base::Bytes software_memory() const;

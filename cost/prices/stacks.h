@@ -1,6 +1,6 @@
 #pragma once
-/// Which stack's prices apply to a plan. Published runs under one name come from several softwares: "Megatron-LM with
-/// ZeRO 3" was DeepSpeed's. So a stack may name others that replace it for certain plans; every prediction, of a
+/// Which stack's prices apply to a plan. Published runs under one name come from several programs: "Megatron-LM with
+/// ZeRO 3" was DeepSpeed's. So a stack may name others that replace it for certain plans. Every prediction, of a
 /// published row and of a job's plan, gets its prices here.
 #include <array>
 #include <cstddef>
@@ -25,7 +25,7 @@ class Stacks {
   /// Finds a stack by name; null if there is none.
   using Find = std::function<const Stack*(const std::string&)>;
   Stacks(Stack alone);  // NOLINT(google-explicit-constructor): a stack that nothing replaces
-  /// `find` is called for the names that the stack and its replacements mention. Names that it does not find replace
+  /// `find` is called for the names that the stack and its replacements mention. A name that it does not find replaces
   /// nothing.
   Stacks(Stack named, const Find& find);
 
@@ -64,13 +64,13 @@ class Prices {
   std::vector<Pricing> all_;  ///< in the order of stacks_.all()
 };
 
-/// The default stack for a model on a cluster: Megatron of the device's years, whose published runs are known; Megatron
-/// Bridge's recipes for a mixture on a rack of Blackwells; Orrery's own executor on CPU ranks; a generic PyTorch on
-/// other vendors' devices; a generic stack for models with embedding tables.
+/// The default stack for a model on a cluster: the Megatron of the device's years, of which published runs are known;
+/// Megatron Bridge's recipes for a mixture on a rack of Blackwells; Orrery's own executor on CPU ranks; a generic
+/// PyTorch on other vendors' devices; a generic stack for models with embedding tables.
 [[nodiscard]] std::string usual_stack(const clusters::Cluster& cluster, const models::Model& model);
 
 /// Features of a plan that the software does not support, in words ("ZeRO 3", "sequence parallelism"); such a plan is
-/// priced as if it did. Nothing if another stack replaces it.
+/// priced as if the software supported them. Empty if another stack replaces it.
 [[nodiscard]] std::vector<std::string> beyond(const Stacks& stacks, const plan::PlanSpec& spec);
 
 }  // namespace orrery::cost

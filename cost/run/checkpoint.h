@@ -1,6 +1,6 @@
 #pragma once
 /// The cost of a checkpoint: its bytes by rank, how long it pauses the steps, and how long the disk takes after that.
-/// Checkpoints are written as in exec/state/checkpoint.h: every rank copies what only it owns to the host, a thread
+/// Checkpoints are written as in exec/state/checkpoint.h: every rank copies to the host what only it owns, a thread
 /// writes that while the next steps run, and the checkpoint gets its name once all ranks have written.
 #include <vector>
 

@@ -1,7 +1,7 @@
 #pragma once
 /// Goodput under failures, in closed form: random failures, and faults at a fixed period.
 ///
-/// Useful time is the time of training steps that stand in the end. The rest goes to checkpoint pauses, to restarts,
+/// Useful time is the time of training steps that count in the end. The rest goes to checkpoint pauses, to restarts,
 /// and to lost work: steps and pauses that are done again. All times in seconds. Every input is allowed, including
 /// infinity and zero, and no result is NaN.
 #include <cstdint>
@@ -27,7 +27,7 @@ struct Fleet {
 /// The costs of a failure and of a checkpoint.
 struct Reliability {
   double mtbf = std::numeric_limits<double>::infinity();  ///< mean time between failures of the whole system
-  double restart = 0;                                     ///< from a failure until steps go on: found, started, loaded
+  double restart = 0;                                     ///< from a failure until steps go on
   double pause = 0;                                       ///< how long a checkpoint pauses the steps
   double persist = 0;                                     ///< from the end of the pause until the checkpoint is durable
 };
@@ -58,8 +58,8 @@ struct Goodput {
 /// Faults at a fixed period, independent of the run's progress: a test's schedule.
 struct PeriodicGoodput {
   Goodput shares;              ///< with the fault anywhere between two checkpoints: a long test's mean
-  double regular = 0;          ///< useful share if nothing ever varies: a step function around the average
-  double steps_per_fault = 0;  ///< steps that stand
+  double regular = 0;          ///< useful share if nothing ever varies: it steps around the average
+  double steps_per_fault = 0;  ///< steps that count in the end
   double checkpoints_per_fault = 0;
 };
 /// A fault every `period`, a checkpoint every `steps` steps of `step` seconds; ignores system.mtbf. Between a restart

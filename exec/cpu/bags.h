@@ -13,7 +13,7 @@ struct Bags {
   const std::int32_t* lengths = nullptr;
   const std::int32_t* values = nullptr;
   std::int64_t members = 0, samples = 0, most_shards = 0, room = 0;
-  std::int64_t first = 0, last = 0;  ///< members whose bags the operator takes: all, or of an update in turns its one
+  std::int64_t first = 0, last = 0;  ///< members whose bags the operator takes: all, or one for an update in turns
 
   [[nodiscard]] const std::int32_t* lengths_of(std::int64_t member, std::int64_t shard) const {
     return lengths + (member * most_shards + shard) * samples;

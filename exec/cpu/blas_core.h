@@ -9,7 +9,7 @@
 
 namespace orrery::exec {
 
-/// Vector instructions that the CPU and the operating system really offer.
+/// Vector instructions that both the CPU and the operating system offer.
 struct CpuFeatures {
   bool avx2 = false;    ///< with FMA
   bool avx512 = false;  ///< F, BW, CD, DQ and VL: what "SkylakeX" needs

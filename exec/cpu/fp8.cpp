@@ -40,7 +40,7 @@ void encode(Machine& machine, const std::uint16_t* x, std::int64_t rows, std::in
   };
   for (std::uint32_t bits = 0; bits < code.size(); ++bits) code[bits] = code_of(static_cast<std::uint16_t>(bits));
   const auto look_up = [&](std::uint16_t bits) { return code.empty() ? code_of(bits) : code[bits]; };
-  constexpr std::int64_t kLine = 64;  // rows of `to` that a column of x is written to at once
+  constexpr std::int64_t kLine = 64;  // rows of `to` that one column of x is written to in one go
   const std::int64_t chunk = transposed ? std::max(kLine, rows_per_chunk(columns)) : rows_per_chunk(columns);
   machine.pool.each(rows, chunk, [&](std::int64_t begin, std::int64_t end, int) {
     if (!transposed) {

@@ -17,7 +17,7 @@ struct AdamWFactors {
   float step = 0;              ///< learning rate / (1 - beta1^t)
   float denominator = 1;       ///< 1 / sqrt(1 - beta2^t)
   float epsilon = 0;
-  float decay = 0;  ///< LAMB: part of its direction
+  float decay = 0;  ///< LAMB: the weight decay in its direction
 };
 
 /// Constants of one SGD update; weight decay is added to the gradient.
@@ -29,11 +29,11 @@ struct SgdFactors {
   bool nesterov = false;
 };
 
-/// A dropout mask (models/dropout.h): which one, and what it does to elements.
+/// A dropout mask (models/dropout.h): its identity, and what it does to elements.
 struct DropoutDraw {
   std::uint64_t key = 0;
   std::uint32_t site = 0, sequence = 0;
-  std::uint32_t threshold = 0;  ///< of 2^16
+  std::uint32_t threshold = 0;  ///< of 2^16: 16 random bits below this drop an element
   float scale = 1;              ///< factor for elements that are kept
 };
 

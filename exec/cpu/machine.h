@@ -41,10 +41,10 @@ struct RopeTable {
   std::vector<float> cosines, sines;
 };
 
-/// The last two tables that were asked for: layers with a window may rotate at other rates than the others.
+/// The last two tables that were asked for: layers with a window may rotate at other rates than the rest.
 class RopeTables {
  public:
-  /// Of `sequence` positions and heads that rotate `head_dim` columns; valid until two others were asked for.
+  /// For `sequence` positions and heads of which `head_dim` columns rotate; valid until two others were asked for.
   const RopeTable& get(std::int64_t sequence, std::int64_t head_dim, double theta, const models::RopeScaling& scaling);
   [[nodiscard]] std::int64_t bytes() const;
 
@@ -86,7 +86,7 @@ constexpr std::int64_t stream_chunk = std::int64_t{1} << 16;
 /// The call's ranges, or the single range `all` if it has none.
 [[nodiscard]] std::span<const ElementRange> ranges_of(const Call& call, const ElementRange& all);
 
-/// What loss scaling (input operand `index`, if present) says about this update.
+/// What the loss scaling (input operand `index`, if present) says about this update.
 struct UpdateClock {
   bool skips = false;
   double time = 1;  ///< updates so far, including this one
@@ -98,7 +98,7 @@ struct UpdateClock {
 [[nodiscard]] AdamWFactors adam_factors(const Call& call, const UpdateClock& clock);
 /// The same for AdamW, with the gradients' coefficient and the learning rate.
 [[nodiscard]] AdamWFactors adamw_factors(const Call& call, const UpdateClock& clock);
-/// Writes the copy that compute reads, output operand `index`, if the update is of a master.
+/// Writes the copy that compute reads, output operand `index`, if the update changes a master.
 void write_copy(Machine& machine, const Call& call, const float* parameter, std::size_t index);
 
 /// Work that is worth giving to another thread, in elements of cheap arithmetic (some 10 microseconds).

@@ -105,7 +105,8 @@ void multiply(Machine& machine, const ScaledProduct& p, const float* a, const fl
   });
 }
 
-// For x (m,n), m <= n, in `work`: x itself, room for as much again, and for two squares. Returns where the result is.
+// For x (m,n), m <= n. `work` holds x itself, room for as much again, and room for two squares. Returns where the
+// result is.
 const float* orthogonalised(Machine& machine, float* work, std::int64_t m, std::int64_t n) {
   float *x = work, *next = work + m * n, *gram = next + m * n, *polynomial = gram + m * m;
   const auto norm = static_cast<float>(norm_of(machine, x, m * n) + NewtonSchulz::kGuard);

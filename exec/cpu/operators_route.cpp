@@ -1,5 +1,6 @@
-// Routers of mixtures of experts: which experts a token takes, what it weighs them, and the gradients of both that and
-// of the losses that balance them. Rows are short (as many columns as experts); all of it is in fp32.
+// Routers of mixtures of experts: which experts a token chooses, the weights of their outputs, and the gradients of
+// these weights and of the losses that balance the experts. Rows are short (one column per expert); everything is in
+// fp32.
 #include <algorithm>
 #include <atomic>
 #include <cmath>

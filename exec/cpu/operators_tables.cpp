@@ -74,8 +74,8 @@ PooledGradients gradients_of(const Call& call, const TableLayout& layout) {
           call.input(2, layout.pooled_elements(plan::PooledEnd::tables, plan::PooledType::fp32))};
 }
 
-// What this rank and each other one send each other, forward and backward; behind that, what its place and the same
-// place of each other node do.
+// The counts that this rank and each other rank exchange, forward and backward; then those that its place exchanges
+// with the same place of each other node.
 void count_pooled(const Call& call, const TableLayout& layout) {
   constexpr std::size_t kCounts = 4, kFirst = 2;
   const int own = call.context.rank, nodes = layout.nodes();
@@ -136,7 +136,7 @@ class Merged {
     }
     sort(of.rows());
     const std::vector<std::int64_t>& places = places_[static_cast<std::size_t>(of.way)];
-    // Without a branch: whether a row is the one before is as good as chance.
+    // Without a branch: whether a row equals the one before it is as unpredictable as chance.
     groups_.resize(lookups_.size() + 1);
     starts_.resize(lookups_.size());
     std::size_t count = 0;
@@ -205,8 +205,9 @@ class Merged {
   const float* data_;
 };
 
-/// How a row moves by its summed gradient. Adagrad is fbgemm's EXACT_ROWWISE_ADAGRAD: one state per row, from the mean
-/// of its gradient's squares. Adam is fbgemm's ADAM: two moments per value, the second ones `second` after the first.
+/// How a row changes by its summed gradient. Adagrad is fbgemm's EXACT_ROWWISE_ADAGRAD: one state per row, from the
+/// mean of the squares of its gradient. Adam is fbgemm's ADAM: two moments per value; the second ones lie `second`
+/// after the first.
 class RowUpdate {
  public:
   RowUpdate(const Machine& machine, const Call& call, const TableLayout& layout, float* values, float* states,
@@ -224,11 +225,12 @@ class RowUpdate {
     adam_ = adam_factors(call, {false, time});
     adam_.step = static_cast<float>(call.context.learning_rate / (1 - std::pow(call.context.beta1, time)));
   }
-  /// How many states tables with so many values and rows have.
+  /// The number of states for tables with this many values and rows.
   static std::int64_t states_of(models::UpdateRule rule, std::int64_t values, std::int64_t rows) {
     return rule == models::UpdateRule::adam ? 2 * values : rows;
   }
-  /// `at`: the row's first column among the values; `row`: its state; `squares`: those of its whole gradient.
+  /// `at`: the row's first column among the values; `row`: its state; `squares`: the sum of squares of its whole
+  /// gradient.
   void apply(std::int64_t at, std::int64_t row, const float* gradient, std::int64_t columns, double squares) const {
     float* const values = values_ + at;
     if (rule_ == models::UpdateRule::adam)
@@ -462,8 +464,8 @@ void run_embedding_lookup_grad(Machine& machine, const Call& call) {
   });
 }
 
-// Rows that nobody has looked up have a gradient of zeros, which moves neither them nor their states, but for Adam's.
-// All rows of the replicated tables, or a server's shard of them.
+// A row that nobody has looked up has a gradient of zeros, which changes neither it nor its states, except with Adam.
+// Updates all rows of the replicated tables, or a server's shard of them.
 void run_table_update(Machine& machine, const Call& call) {
   const TableLayout& layout = call.tables();
   const std::int64_t d = layout.embedding_dim, rows = call.op.m / d;

@@ -11,7 +11,7 @@
 
 namespace orrery::exec {
 
-/// A matrix to read: its memory; for 8-bit codes their values; and whether fp32 is rounded to tf32.
+/// A matrix to read: its memory; the values of its codes if they have 8 bits; and whether fp32 is rounded to tf32.
 struct Factor {
   Operand from;
   const std::array<float, 256>* values = nullptr;

@@ -1,6 +1,6 @@
 #pragma once
-/// Pool: the few threads that share the rows of one kernel. Work is divided into chunks whose boundaries depend on the
-/// work alone. Whoever is free takes the next one, so a thread that the system has put to sleep delays only its own
+/// Pool: the few threads that share the rows of one kernel. Work is divided into chunks whose boundaries depend only on
+/// the work. A free thread takes the next chunk, so a thread that the system has put to sleep delays only its own
 /// chunk. Waiting spins for some microseconds, then sleeps, because ranks may outnumber cores.
 #include <atomic>
 #include <cstdint>

@@ -1,9 +1,9 @@
 // Ring attention of context parallelism, one block of keys and values at a time. Chunks of a rank are as
-// plan/spec/plan.h says. A causal mask then leaves the lower triangle of the own block; of an earlier rank's block its
-// first chunk, for all queries; and of a later rank's block all of it, for the second chunk of queries: the same work
+// plan/spec/plan.h says. A causal mask then keeps the lower triangle of the own block; the first chunk of an earlier
+// rank's block, for all queries; and the whole block of a later rank, for the second chunk of queries: the same work
 // everywhere. Blocks are merged by their log-sum-exp (Liu, Zaharia, Abbeel, "Ring Attention with Blockwise
-// Transformers", arXiv:2310.01889; Dao et al., arXiv:2205.14135, section 3.1). Backward uses the merged one, so that
-// each block's gradient can be computed by itself.
+// Transformers", arXiv:2310.01889; Dao et al., arXiv:2205.14135, section 3.1). Backward uses the merged log-sum-exp, so
+// that each block's gradient can be computed by itself.
 #include <cmath>
 #include <cstring>
 
@@ -19,7 +19,7 @@ namespace {
 struct Block {
   std::int64_t batch, sequence, heads, kv_heads, dim, per_group;
   std::int64_t width, kv_width, out_width;  ///< of a row of qkv, of kv and of y
-  // What the mask leaves: these queries and keys; of the own block, the triangle.
+  // What the mask keeps: these queries and keys; in the own block, the triangle.
   std::int64_t first_query = 0, keys = 0;
   bool triangle = false;
 

@@ -17,14 +17,14 @@ class Scores {
         cap_(static_cast<float>(call.op.cap)),
         heads_(call.op.alibi_heads),
         first_head_(call.context.tensor_rank * call.op.heads) {}
-  /// The derivative of a score by its product, without the cap's.
+  /// The derivative of a score with respect to its product, without the cap's factor.
   [[nodiscard]] float scale() const { return scale_; }
   [[nodiscard]] bool capped() const { return cap_ > 0; }
   /// The scale that the softmax must still apply: none for scores that `bend` has processed.
   [[nodiscard]] float left() const { return bends() ? 1.0F : scale_; }
 
-  /// Applies all of it in place to one query's products with `count` keys; the first key is `distance` behind the query
-  /// (ahead: below 0). `slopes` (null: none) gets the factors of a cap for the gradients.
+  /// Applies all of this in place to one query's products with `count` keys. `distance`: from the first key to the
+  /// query, negative if the key is later. `slopes` (null: none) receives the cap's factors for the gradients.
   void bend(const Kernels& kernels, float* row, std::int64_t count, std::int64_t head, std::int64_t distance,
             float* slopes = nullptr) const {
     if (!bends()) return;

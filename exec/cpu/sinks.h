@@ -1,5 +1,5 @@
 #pragma once
-/// Attention's sinks: each head has a learned logit beside the scores of each of its rows, without key or value
+/// Attention's sinks: each head has a learned logit, without key or value, beside the scores of each of its rows
 /// (Agarwal et al. 2025, gpt-oss). With scores s and a sink z, a row's probabilities are exp(s) / (sum exp(s) +
 /// exp(z)). With D = dy . y, which a row's gradients share, z's gradient is -exp(z) / (the same sum) D, summed over
 /// rows.
@@ -13,7 +13,7 @@ namespace orrery::exec {
 
 class Sinks {
  public:
-  /// `operand`: where an operator has them, if at all.
+  /// `operand`: index of the input with the sinks, if the operator has any.
   Sinks(const Call& call, std::size_t operand) : logits_(call.optional_input(operand, call.op.heads)) {}
   [[nodiscard]] bool any() const { return logits_ != nullptr; }
   [[nodiscard]] float of(std::int64_t head) const { return logits_[head]; }
@@ -25,8 +25,8 @@ class Sinks {
     for (std::int64_t i = 0; i < count; ++i) probabilities[i] *= keep;
     return all;
   }
-  /// Adds to the sinks' gradients, output `operand`, one sum per head and sequence: in the order of the sequences, for
-  /// any number of threads.
+  /// Adds the sums, one per head and sequence, to the sinks' gradients in output `operand`, in the order of the
+  /// sequences, whatever the number of threads.
   static void add(const Call& call, std::size_t operand, const std::vector<double>& sums) {
     const auto heads = static_cast<std::size_t>(call.op.heads);
     float* gradients = call.output(operand, call.op.heads);

@@ -93,7 +93,7 @@ class CudaBackend final : public Backend {
   [[nodiscard]] std::int64_t outside_arena_bytes() const;
 
  private:
-  /// What is held back, without references to anything of the caller's.
+  /// The operator that is held back, without references to the caller's memory.
   struct Held {
     models::Op op;
     std::vector<Operand> in, out;
@@ -104,8 +104,8 @@ class CudaBackend final : public Backend {
   void run_now(const OpCall& one, const StepContext& context);
   void run_one(const OpCall& one, const StepContext& context, const OpCall* before);
   void matmul(const Call& call);
-  /// Runs the product with or without its epilogue. Give a `rehearsal` if running both ways for timing would change
-  /// memory.
+  /// Runs the product with or without its epilogue. A `rehearsal` is needed if running both ways for timing would
+  /// change memory.
   void one_or_apart(const Product& product, const StepContext& context, const Ways& ways);
   void one_or_apart(const Product& product, const StepContext& context, const Ways& ways,
                     const std::function<Ways()>& rehearsal);
@@ -116,17 +116,17 @@ class CudaBackend final : public Backend {
   void run_whole_loss(std::span<const OpCall> calls, const StepContext& context);
   void run_experts(const Call& call);
   void run_newton_schulz(const Call& call);
-  /// What kernels of experts cannot throw: they leave it on the device, and `synchronise` throws it.
+  /// Faults that kernels of experts cannot throw: they leave them on the device, and `synchronise` throws them.
   void read_expert_faults();
   void throw_expert_faults();
   void update(const Call& call, std::span<const ElementRange> ranges);
   void run_tables(const Call& call);       ///< rows of embedding tables
-  void run_recommender(const Call& call);  ///< what becomes of their sums
+  void run_recommender(const Call& call);  ///< what uses their sums
   [[nodiscard]] const DeviceBook* code_books();
-  /// Where kernels find what changes from step to step. Written there first if necessary, in stream order.
+  /// Where kernels find the values that change from step to step. Written there first if necessary, in stream order.
   [[nodiscard]] const StepValues* step_values(const Call& call);
   void put_step_values(const StepValues& values);
-  /// The operator's dropout masks, by the training step that has begun.
+  /// The operator's dropout masks, for the training step that has begun.
   [[nodiscard]] DropoutDraw dropout_draw(const models::Op& op, const StepContext& context);
   [[nodiscard]] const Event& event_of(Mark mark) const;
   void wait_for(const Event& event) const;
@@ -151,7 +151,7 @@ class CudaBackend final : public Backend {
   Products products_;
   DeviceMemory bias_sums_;                 ///< of one micro-batch, written by an epilogue
   std::unique_ptr<CudnnAttention> cudnn_;  ///< null: our own kernels compute all attention
-  std::string no_cudnn_;                   ///< why
+  std::string no_cudnn_;                   ///< the reason
   std::set<KernelChoice> kernels_;         ///< those used so far
   int capability_ = 0;                     ///< ten times the major number, plus the minor
   Epilogues epilogues_;

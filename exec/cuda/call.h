@@ -103,18 +103,18 @@ struct Call {
   }
 };
 
-/// A call's product, with sizes and types checked.
+/// The product of a call, with its sizes and types checked.
 [[nodiscard]] Product product_of(const Call& call);
 
 /// Families of operators that would make exec/cuda/operators.cpp too long.
 void run_masked(const Call& call);       ///< BERT's own
 void run_compression(const Call& call);  ///< values in fewer bits
-/// Tables outside the device's memory: on CPU ranks alone.
+/// Throws: tables outside the device's memory run only on CPU ranks.
 [[noreturn]] void refuse_tiers(const models::Op& op);
 void run_latent(const Call& call);  ///< latent attention's
-/// Whether an operator is of rows in slots, of which its last operand says how many are there (models/op.h).
+/// Whether an operator works on rows in slots; its last operand then says how many rows are there (models/op.h).
 [[nodiscard]] bool runs_in_slots(const models::Op& op);
-/// A product of operands in two types, of which one is fp32; false, with nothing queued, where they are of one.
+/// A product of operands in two types, one of them fp32. False, with nothing queued, if both have the same type.
 [[nodiscard]] bool run_mixed_product(const Call& call);
 
 }  // namespace orrery::exec::cuda

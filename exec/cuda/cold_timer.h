@@ -13,8 +13,8 @@ namespace orrery::exec::cuda {
 
 class ColdTimer {
  public:
-  /// Takes twice the cache's size of device memory for as long as it lives. If the device has none left, measures with
-  /// whatever is in the cache.
+  /// Allocates twice the cache's size of device memory for its lifetime. If the device has no such memory left,
+  /// measures with whatever is in the cache.
   ColdTimer();
   static constexpr double kNever = std::numeric_limits<double>::infinity();
   /// Device seconds of one run of `work`, which queues on `stream`; the host waits. kNever if `work` returns false.

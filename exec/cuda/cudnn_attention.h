@@ -2,8 +2,8 @@
 /// Flash attention on 16-bit operands by cuDNN: the operator's graph (products, mask, softmax and their gradients),
 /// which cuDNN recognises and runs as one kernel. Operands and statistics are laid out as for our own kernels, so that
 /// either can run the other's backward; our kernels do what cuDNN has no kernel for. Backward repeats bit by bit unless
-/// it need not, which is faster. For a block of a ring, the graph covers the queries and keys that see each other, and
-/// one of our kernels merges it with earlier blocks.
+/// it is allowed not to, which is faster. For a block of a ring, the graph covers the queries and keys that see each
+/// other, and one of our kernels merges it with earlier blocks.
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -16,10 +16,10 @@
 
 namespace orrery::exec::cuda {
 
-/// The most memory that attention may take outside the arena, on a device with this much. Kernels that repeat bit by
-/// bit store the gradients of the scores of the sequences that they work on; others store those of the queries in fp32.
-/// A 64th of the memory, at least 128 MiB, at most 2 GiB; cost/stacks/orrery-cuda.yaml has the same share
-/// (stack.workspace_share, stack.workspace_most).
+/// The most memory that attention may take outside the arena, on a device with `device_bytes` of memory. Kernels that
+/// repeat bit by bit store the gradients of the scores of the sequences that they work on; other kernels store those of
+/// the queries in fp32. The limit is a 64th of the memory, at least 128 MiB, at most 2 GiB;
+/// cost/stacks/orrery-cuda.yaml has the same share (stack.workspace_share, stack.workspace_most).
 [[nodiscard]] std::int64_t attention_workspace(std::int64_t device_bytes);
 
 /// Addresses of one call. Those only for backward are null in forward; those only for a ring's block are null
@@ -55,9 +55,9 @@ class CudnnAttention {
   [[nodiscard]] std::int64_t workspace_bytes() const;
   /// What `run` did with a call.
   struct Choice {
-    std::string refusal;     ///< why our own kernels did it; empty: they did not
+    std::string refusal;     ///< why our own kernels did it; empty: cuDNN did
     bool repeats = true;     ///< bit by bit
-    std::string no_atomics;  ///< why backward repeats though it need not; empty: it does not, or must
+    std::string no_atomics;  ///< why backward repeats although it need not; empty: it does not, or it must
   };
   [[nodiscard]] Choice choice(const AttentionCall& call) const;
 

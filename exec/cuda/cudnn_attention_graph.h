@@ -20,10 +20,10 @@ struct AttentionTensors {
 /// How the contributions to dq, one per block of keys, are combined.
 enum class QueryGradient {
   product,  ///< one product of the scores' gradients, which go through memory: for kernels that repeat bit by bit
-  atomics,  ///< summed in fp32 in whatever order blocks end; no gradients of scores in memory
+  atomics,  ///< summed in fp32 in the order in which blocks end; no gradients of scores in memory
 };
 
-/// What attends to what, and its layout: all of packed qkv, or a block of a ring.
+/// Which queries attend to which keys, and the layout: all of packed qkv, or a block of a ring.
 struct AttentionScope {
   std::int64_t queries = 0, keys = 0;  ///< per sequence
   bool triangle = false;               ///< a causal mask, with as many keys as queries

@@ -103,8 +103,8 @@ void CudaBackend::one_or_apart(const Product& product, const StepContext& contex
   one_or_apart(product, context, ways, [&] { return ways; });
 }
 
-// GELU's output replaces the product's, and `aux` gets what the product alone would have written; GELU's gradient
-// replaces the product's result. Neither way reads what it writes, so the real operands can be timed.
+// GELU's output replaces the product's, and `aux` gets what the product alone would have written; the gradient of GELU
+// replaces the product's result. In both cases nothing is read that is written, so the real operands can be timed.
 void CudaBackend::product_and_gelu(const Call& call, const OpCall& one, const OpCall& next) {
   Product product = product_of(call);
   const Call after{*next.op, next.in, next.out, call.context, call.stream, {}};
@@ -127,8 +127,8 @@ void CudaBackend::product_and_gelu(const Call& call, const OpCall& one, const Op
   one_or_apart(product, call.context, ways);
 }
 
-// The epilogue writes the sums of these rows: either the gradient itself, or what is then added to other micro-batches'
-// sums. For timing, both gradients are written elsewhere, at addresses with the same alignment.
+// The epilogue writes the sums of these rows: either the gradient itself, or a part that is then added to the sums of
+// other micro-batches. For timing, both gradients are written elsewhere, at addresses with the same alignment.
 void CudaBackend::product_and_bias_grad(const OpCall& sums, const OpCall& one, const StepContext& context) {
   const Call call{*one.op, one.in, one.out, context, stream_.get(), products_.scratch()};
   const Call bias{*sums.op, sums.in, sums.out, context, stream_.get(), products_.scratch()};

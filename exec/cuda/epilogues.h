@@ -26,8 +26,8 @@ class Epilogues {
   /// Whether a product of this shape, which has an epilogue, should be one kernel. The answer never changes for this
   /// object: a forward pass that is repeated, or replayed by a graph, is the same to the last bit. `alone`: no other
   /// rank computes the same values and must get the same bits. If false, nothing is timed and the file is not read,
-  /// because ranks may have timed differently. `rehearsal` makes the ways to time, which may overwrite only what they
-  /// write anyway. Throws Failure if timing is needed while `stream` is captured.
+  /// because ranks may have timed differently. `rehearsal` makes the two ways for timing; they may overwrite only what
+  /// they write anyway. Throws Failure if timing is needed while `stream` is captured.
   [[nodiscard]] bool as_one(const ProductShape& shape, bool alone, const std::function<Ways()>& rehearsal,
                             cudaStream_t stream);
   /// The choice without timing. A bias is added by the product's own kernel. GELU runs in the epilogue from sm_90 on
@@ -35,7 +35,7 @@ class Epilogues {
   /// A bias gradient's sums are a kernel of their own (at some shapes the epilogue slows the product down:
   /// NVIDIA/CUDALibrarySamples, issue 90).
   [[nodiscard]] bool by_rule(Epilogue epilogue) const;
-  /// What was chosen, and why: both times, or the rule.
+  /// What was chosen, and the reason: both times, or the rule.
   [[nodiscard]] const std::set<KernelChoice>& choices() const { return choices_; }
 
  private:

@@ -31,12 +31,13 @@ struct FusionOptions {
   bool epilogues = true;
 };
 
-/// Whether a step's last operator may fuse with what begins the next: a residual's addition with a norm.
+/// Whether a step's last operator may fuse with the first ones of the next step: a residual's addition with a norm.
 [[nodiscard]] bool may_wait(const OpCall& call);
 
 /// Covers all calls, in order. Neighbours form a group only if each operand of a later one that should be an earlier
-/// one's memory is, and anything the group does not keep is overwritten anyway. If operators belong to different steps,
-/// a later one may write where an earlier one reads what nobody needs any more: these do not form a group.
+/// one's memory really is, and if everything that the group does not keep is overwritten anyway. If operators belong to
+/// different steps, a later one may write where an earlier one reads values that are not needed any more: such
+/// neighbours form no group.
 [[nodiscard]] std::vector<FusedGroup> fuse(std::span<const OpCall> calls, const FusionOptions& options);
 
 }  // namespace orrery::exec::cuda

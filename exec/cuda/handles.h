@@ -145,7 +145,7 @@ class StreamPoint final : public Point {
   Event event_;
 };
 
-/// Work queued on `stream` from now on starts behind `point`, which must be a stream's.
+/// Work queued on `stream` from now on starts after `point`, which must be a StreamPoint.
 inline void wait_on(cudaStream_t stream, const Point& point) {
   wait_on(stream, dynamic_cast<const StreamPoint&>(point).event());
 }

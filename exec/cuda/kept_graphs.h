@@ -1,6 +1,6 @@
 #pragma once
-/// The graphs that a backend has made ready, so that all can be destroyed at once: a communicator does not end while a
-/// graph holds one of its operations (NCCL 2.26 and later, src/init.cc: commDestroySync).
+/// The graphs that a backend has made ready, kept together so that all can be destroyed at once: a communicator does
+/// not end while a graph holds one of its operations (NCCL 2.26 and later, src/init.cc: commDestroySync).
 #include <cuda_runtime.h>
 
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace orrery::exec::cuda {
 
-/// Both the rank and whoever ends it may call.
+/// Both the rank's thread and the thread that ends the rank may call it.
 class KeptGraphs : public std::enable_shared_from_this<KeptGraphs> {
  public:
   /// Makes `graph` ready. Throws Failure if that fails, and after `drop`.

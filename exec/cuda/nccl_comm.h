@@ -19,7 +19,7 @@ using Clock = std::chrono::steady_clock;
 /// Throws Failure unless `result` is success or in progress.
 void check_nccl(ncclResult_t result, const std::string& doing);
 
-/// The rank and its watchdog may both call: a lock guards each call. None of them blocks except those that end
+/// The rank and its watchdog may both call: a lock guards each call. No call blocks except those that end
 /// communicators, which wait for the device and for graphs (below).
 class NcclComm {
  public:
@@ -33,9 +33,9 @@ class NcclComm {
     std::swap(comm_, other.comm_);
     return *this;
   }
-  /// `part` becomes the part of this communicator whose ranks give the same colour, ordered by `key`. Collective over
-  /// all its ranks. With colour NCCL_SPLIT_NOCOLOR it stays empty. Even after a Failure it may exist, for the caller to
-  /// abort with the others.
+  /// `part` becomes a communicator of the ranks that give the same colour, ordered by `key`. Collective over all ranks
+  /// of this one. With colour NCCL_SPLIT_NOCOLOR it stays empty. It may exist even after a Failure; the caller must
+  /// then abort it with the others.
   void split(NcclComm& part, int colour, int key, Clock::time_point deadline) const;
 
   /// Calls `operation(communicator)`, an NCCL call, and waits until NCCL has accepted it: only then is it on its

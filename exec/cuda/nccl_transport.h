@@ -1,8 +1,8 @@
 #pragma once
-/// Communication of device memory by NCCL. The ranks meet through the host's transport; groups are split from one
-/// communicator over all ranks, and so is a communicator for each direction between two ranks. Each has a stream. An
-/// operation begins behind the points that it is given, by events, not by waiting; Request::ends orders what follows
-/// the same way. A watchdog looks after what is under way, since the host does not.
+/// Communication of device memory by NCCL. The ranks find each other through the host's transport; groups are split
+/// from one communicator over all ranks, and so is a communicator for each direction between two ranks. Each has a
+/// stream. An operation begins after the points that it is given, ordered by events without waiting; Request::ends
+/// orders what follows in the same way. A watchdog watches the operations in flight, because the host does not.
 #include <functional>
 #include <map>
 #include <memory>
@@ -36,7 +36,7 @@ class NcclTransport final : public Transport {
                                                         std::byte* target, std::int64_t elements_per_rank) override;
   [[nodiscard]] std::unique_ptr<Request> all_to_all(GroupId group, models::DType dtype, const std::byte* source,
                                                     std::byte* target, std::int64_t elements_per_rank) override;
-  /// A message to each member and one from it, of as many elements as are counted (none, too), in one group call.
+  /// A message to each member and one from it, with the counted number of elements (possibly none), in one group call.
   [[nodiscard]] std::unique_ptr<Request> all_to_all_counted(GroupId group, models::DType dtype, const std::byte* source,
                                                             std::byte* target, std::int64_t slot,
                                                             const std::vector<std::int64_t>& sent,
@@ -61,7 +61,7 @@ class NcclTransport final : public Transport {
   }
   [[nodiscard]] double maximum(double value) override { return host_.maximum(value); }
 
-  /// Throws Failure if a communicator has failed or an operation has passed its deadline: everything is then being
+  /// Throws Failure if a communicator has failed or an operation has passed its deadline; by then everything is being
   /// aborted.
   void check_health() override { watchdog_.check(); }
   [[nodiscard]] const Watchdog& watchdog() const { return watchdog_; }
@@ -72,17 +72,17 @@ class NcclTransport final : public Transport {
     int size = 1;
     Stream stream;
   };
-  /// Queues `operation` on the channel's stream behind all compute queued so far.
+  /// Queues `operation` on the channel's stream, after all compute queued so far.
   template <class Operation>
   [[nodiscard]] std::unique_ptr<Request> start(Channel& channel, const char* doing, const Operation& operation);
-  /// Orders the channel's stream behind what the next operation must begin behind.
+  /// Orders the channel's stream after the points that the next operation must follow.
   [[nodiscard]] std::string begin(Channel& channel, const char* doing);
-  /// A slot of source and target for each member, of which so many elements are sent to it and received from it.
+  /// A slot of source and target for each member, with the number of elements sent to it and received from it.
   struct Slots {
     models::DType dtype;
     const std::byte* source;
     std::byte* target;
-    std::size_t bytes;  ///< from slot to slot
+    std::size_t bytes;  ///< from one slot to the next
     std::function<std::int64_t(int member)> sent, received;
   };
   [[nodiscard]] std::unique_ptr<Request> exchange_slots(Channel& channel, const Slots& slots);
@@ -92,7 +92,7 @@ class NcclTransport final : public Transport {
   [[nodiscard]] Clock::time_point start_deadline() const;
   template <class Body>
   void each_communicator(const Body& body);
-  /// Ends everything in flight, and the communicators. May take as long as NCCL likes.
+  /// Ends everything in flight, and the communicators. Takes as long as NCCL needs.
   void abort_all();
   /// A part of the world with a stream of its own. Gives up if that is not possible.
   [[nodiscard]] std::unique_ptr<Channel> split_off(int size, int colour, int key);

@@ -142,9 +142,9 @@ void run_attention(const Call& call) {
                    call.input<T>(2, s.y), saved(3), call.output<T>(0, s.packed), call.scratch);
 }
 
-/// What a causal mask leaves of a block, with the chunks of each rank as plan/spec/plan.h says: of the own block the
-/// lower triangle, of an earlier rank's its first chunk, and of a later rank's all of it for the second chunk of
-/// queries.
+/// What a causal mask keeps of a block, with the chunks of each rank as plan/spec/plan.h says: the lower triangle of
+/// the own block, the first chunk of an earlier rank's block, and the whole block of a later rank for the second chunk
+/// of queries.
 RingBlock block_of(const Op& op, int part) {
   ENSURE(op.context > 1 && op.ring_step < op.context && op.sequence % 2 == 0, "ring step {} of {} over {} tokens",
          op.ring_step, op.context, op.sequence);
@@ -154,7 +154,7 @@ RingBlock block_of(const Op& op, int part) {
   block.accumulate = op.accumulate;
   if (!op.causal) return block;
   block.triangle = op.ring_step == 0;
-  const bool later = op.ring_step > part;  // the owner, part - ring_step, wraps around to a rank behind this one
+  const bool later = op.ring_step > part;  // the owner, part - ring_step, wraps around to a rank after this one
   if (later) block.first_query = op.sequence / 2;
   if (!later && !block.triangle) block.keys = op.sequence / 2;
   return block;
@@ -301,8 +301,8 @@ void CudaBackend::note_own_attention(const Op& op, const std::string& reason) {
       KernelChoice{models::name_of(op.kind), tensor_cores ? "own, tensor cores" : "own, fp32 cores", reason});
 }
 
-// In 16 bits, with row statistics, without masks of dropout: cuDNN draws by a generator of its own, and others on every
-// split of a model.
+// In 16 bits, with row statistics and without dropout: cuDNN draws masks by a generator of its own, and draws others on
+// every split of a model.
 bool CudaBackend::attention_by_cudnn(const Call& call) {
   const Op& op = call.op;
   const models::DType dtype = computed_type(op, call.in);

@@ -81,7 +81,8 @@ void CudaBackend::begin_step(const StepContext& context) {
   put_step_values({context.step, context.learning_rate, context.matrix_rate});
 }
 
-// Of an update that takes turns the context has a step of its own, which the kernel makes again of the training step's.
+// In an update that takes turns, each turn counts as a step in the context; kernels need the training step, so it is
+// computed back.
 const StepValues* CudaBackend::step_values(const Call& call) {
   const models::Op& op = call.op;
   const std::int64_t training = op.turns > 1 ? (call.context.step - op.turn) / op.turns : call.context.step;

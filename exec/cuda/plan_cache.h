@@ -1,6 +1,6 @@
 #pragma once
-/// Which of cuBLASLt's kernels computes a matrix product of some shape, and whether its epilogue pays, kept on disk:
-/// tuned once per shape, device and library version. Nothing here needs a GPU.
+/// Which of cuBLASLt's kernels computes a matrix product of some shape, and whether its epilogue is worth using, kept
+/// on disk: tuned once per shape, device and library version. Nothing here needs a GPU.
 #include <array>
 #include <cstdint>
 #include <map>
@@ -56,8 +56,8 @@ struct StoredChoice {
 
 class PlanCache {
  public:
-  /// `path` empty: in memory only. Skips lines that are not understood, or of another device or version. A file that
-  /// cannot be read or written is no error: tuning is repeated then.
+  /// `path` empty: in memory only. Skips lines that it does not understand or that are for another device or version. A
+  /// file that cannot be read or written is no error: tuning is repeated then.
   PlanCache(std::string path, std::string device, std::uint64_t library_version);
   [[nodiscard]] std::optional<StoredPlan> find(const ProductShape& shape) const;
   /// Keeps the plan and appends it to the file in one write, so that a machine's ranks may share it.

@@ -1,7 +1,7 @@
 #pragma once
 /// Matrix products by cuBLASLt: operands in fp32, bf16 or fp16, sums in fp32, results in the operands' type or in fp32.
 /// With fp8 operands, A is (m,k) and B is (n,k), transposed; results are in bf16 or fp32. Kernels are chosen by timing
-/// cuBLASLt's proposals, some dozens, once per shape (exec/cuda/plan_cache.h), with operands in no cache, as in a
+/// some dozens of cuBLASLt's proposals once per shape (exec/cuda/plan_cache.h), with no operand in a cache, as in a
 /// training step.
 #include <cublasLt.h>
 #include <cuda_runtime.h>
@@ -63,7 +63,7 @@ class Products {
   [[nodiscard]] const Options& options() const { return options_; }
   [[nodiscard]] const PlanCache& plans() const { return plans_; }
   [[nodiscard]] PlanCache& plans() { return plans_; }
-  /// Whether it is large enough for timing to pay.
+  /// Whether timing pays for a product of this size.
   [[nodiscard]] bool worth_timing(const ProductShape& shape) const;
   /// Throws Failure while `stream` is captured, because the host waits for what it times.
   static void may_be_timed(cudaStream_t stream);
@@ -80,7 +80,7 @@ class Products {
     std::size_t workspace_bytes;
   };
   [[nodiscard]] std::vector<Proposal> propose(const Prepared& prepared, const ProductShape& shape);
-  /// The fastest one's index and seconds; infinity if none runs.
+  /// Index and seconds of the fastest one; infinity if none runs.
   [[nodiscard]] static std::pair<std::size_t, double> fastest_of(const std::vector<Proposal>& proposals,
                                                                  const std::function<bool(const Proposal&)>& run,
                                                                  cudaStream_t stream);

@@ -32,7 +32,7 @@ struct Direction {
 };
 
 /// Divides directions into rounds in which no rank is an end of two. All ranks that pass the same directions get the
-/// same.
+/// same rounds.
 [[nodiscard]] std::vector<std::vector<Direction>> rounds_of(std::vector<Direction> directions);
 
 }  // namespace orrery::exec::cuda

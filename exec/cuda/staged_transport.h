@@ -55,7 +55,7 @@ class StagedTransport final : public Transport {
   [[nodiscard]] double maximum(double value) override { return host_.maximum(value); }
 
  private:
-  /// Starts the host's operation, with the pinned copy of what is sent and room for what is received.
+  /// Starts the host's operation, with the pinned copy of the source and room for the result.
   using Start = std::function<std::unique_ptr<Request>(std::byte* in, std::byte* out)>;
   /// Copies `source` to the host, starts the operation, and has the request copy the result to `target`. With `same`,
   /// the operation works in place in the pinned copy.
@@ -67,7 +67,7 @@ class StagedTransport final : public Transport {
   Transport& host_;
   std::string why_;
   Stream stream_;
-  Points behind_;  ///< what the next operation begins behind; empty: all compute queued so far
+  Points behind_;  ///< the next operation begins after these; empty: after all compute queued so far
   Event copied_;
   PinnedPool pool_;
   std::vector<int> group_sizes_;

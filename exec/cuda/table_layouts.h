@@ -26,10 +26,10 @@ class TableLayouts {
 
  private:
   struct Kept {
-    std::vector<std::byte> image;  ///< of the arrays, behind the sizes
+    std::vector<std::byte> image;  ///< the arrays, with the sizes before them
     Found found;
     DeviceMemory memory, room;
-    DeviceMemory merging;  ///< room for that; taken when it is asked for, and none of the other is given back: graphs
+    DeviceMemory merging;  ///< room for merging, allocated when first asked for; `room` stays as it is, because graphs
                            ///< know its addresses
   };
   std::vector<std::unique_ptr<Kept>> kept_;

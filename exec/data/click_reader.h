@@ -1,6 +1,6 @@
 #pragma once
-/// Reads samples of coming steps on a thread of its own while the rank computes. A step gets exactly what it would read
-/// by itself; only the time of reading differs.
+/// Reads the samples of coming steps on a thread of its own while the rank computes. A step gets exactly what it would
+/// have read itself; only the time of reading differs.
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -45,7 +45,7 @@ class ClickReader {
   std::deque<Ready> ready_;    ///< of consecutive steps
   std::int64_t coming_ = 0;    ///< the step requested next, if they come in order
   std::int64_t next_ = 0;      ///< the step to read next
-  std::int64_t restarts_ = 0;  ///< times that it began elsewhere; what was read before is discarded
+  std::int64_t restarts_ = 0;  ///< how often it began elsewhere; what was read before that is discarded
   bool begun_ = false, ends_ = false;
   std::thread thread_;
 };

@@ -76,12 +76,12 @@ class Batches {
   /// Sequences [first, first + count) of a step; both spans hold count * T ids.
   void load(std::int64_t step, std::int64_t first, std::int64_t count, std::span<std::int32_t> tokens,
             std::span<std::int32_t> targets) const;
-  /// The run has read this many sequences before step `step`, which begins with the next one. With an earlier batch of
-  /// another size, that is not `step` times this batch.
+  /// Before step `step` the run has read this many sequences; the step begins with the next one. If earlier steps had
+  /// another batch size, this is not `step` times this batch.
   void go_on_at(std::int64_t step, std::int64_t sequences) { origin_ = sequences - step * batch_; }
   /// Sequences that the run reads before a step.
   [[nodiscard]] std::int64_t sequences_before(std::int64_t step) const { return origin_ + step * batch_; }
-  /// From here on sequences are masked: `load_masked` makes each from a window of as many tokens as its text has.
+  /// From now on, sequences are masked: `load_masked` makes each from a window with as many tokens as its text has.
   void mask(const Masking& masking);
   [[nodiscard]] bool masked() const { return masking_.has_value(); }
   void load_masked(std::int64_t step, std::int64_t first, std::int64_t count, const MaskedBatch& out) const;

@@ -31,8 +31,8 @@ struct JobTokens {
 /// The data files of a folder: regular ones without links, sorted by path.
 [[nodiscard]] base::Result<std::vector<std::filesystem::path>> data_files(const std::filesystem::path& path);
 
-/// How much of `text` can be encoded now if more follows: up to just before a line end that follows an ASCII letter,
-/// as no piece of the known expressions spans that place. 0 if there is no such place.
+/// The length of the beginning of `text` that can be encoded now if more follows: up to just before a line end that
+/// follows an ASCII letter, because no piece of the known expressions spans that place. 0 if there is no such place.
 [[nodiscard]] std::size_t safe_cut(std::string_view text);
 
 }  // namespace orrery::exec

@@ -16,10 +16,10 @@ struct DataMark {
 class TokenStream;
 class Batches;
 
-/// Depends only on the tokens, wherever their files are: on all, up to a million; else on 256 runs of 4,096 that are
-/// spread over the stream, including its beginning and end.
+/// Depends only on the tokens, wherever their files are: on all of them, up to a million; beyond that on 256 runs of
+/// 4,096, spread over the stream, including its beginning and end.
 [[nodiscard]] DataMark mark_of(const TokenStream& stream);
-/// Of the tokens, or of the samples.
+/// The mark of the tokens, or of the samples.
 [[nodiscard]] DataMark mark_of(const Batches& batches);
 
 /// "10000 tokens (bytes), crc32:1f2e3d4c".

@@ -1,8 +1,8 @@
 #pragma once
 /// BERT's training data (Devlin et al. 2019, section 3.1 and appendix A), made from a stream of tokens as it is read:
-/// [CLS] A [SEP] B [SEP], where B follows A in half of the sequences and comes from elsewhere in the others. Equally
-/// many words of every sequence are predicted; of these 80 % become [MASK], 10 % another word, 10 % stay as they are.
-/// A and B are runs of text, not grammatical sentences, which is what the paper means by the word; a sequence is
+/// [CLS] A [SEP] B [SEP], where B follows A in half of the sequences and comes from elsewhere in the others. The same
+/// number of words is predicted in every sequence; of these 80 % become [MASK], 10 % another word, 10 % stay as they
+/// are. A and B are runs of text, not grammatical sentences, which is what the paper means by the word; a sequence is
 /// always full, so there is no padding. Every draw depends on (seed, sequence of the run, position): it is the same for
 /// any sharding, and different in the next epoch.
 #include <cstdint>

@@ -15,7 +15,7 @@ namespace orrery::exec {
 template <models::Function Which>
 struct Formula;
 
-/// What a gate multiplies, unchanged, and its gradient's way back.
+/// The factor that a gate multiplies, unchanged, and how its gradient goes back.
 struct UpAsItIs {
   template <class V>
   static ORRERY_FORMULA V up(V u) {

@@ -37,8 +37,8 @@ class Arena {
   enum class Check { none, overlaps, overlaps_and_poison };  ///< poison: fills newborn buffers with NaN (tests)
 
   /// Allocates placement.arena_bytes from the backend, and the host's part too; creates `state_file` for what the plan
-  /// keeps on NVMe; hands out the persistent buffers. `beside`: use the memories of another arena, whose step rests
-  /// (plan::place_beside), and leave its persistent buffers as they are.
+  /// keeps on NVMe; hands out the persistent buffers. `beside`: use the memories of another arena while its own step
+  /// does not run (plan::place_beside), and leave its persistent buffers as they are.
   Arena(Backend& backend, const plan::RankClass& rank_class, const plan::Placement& placement, Check check,
         const Arena* beside = nullptr, const std::string& state_file = {});
 
@@ -46,7 +46,7 @@ class Arena {
   void begin_step();
   /// Where the coming birth of `buffer` will be; `birth` hands it out. Births come in the placement's order of steps.
   [[nodiscard]] std::byte* birthplace(plan::StepRef at, plan::BufferId buffer, const Instance& of);
-  /// `may_poison`: false while a message still leaves from memory that a queued step will write.
+  /// `may_poison`: false while a message still sends from memory that a queued step will write.
   void birth(plan::StepRef at, plan::BufferId buffer, const Instance& of, bool may_poison = true);
   void death(plan::BufferId buffer, const Instance& of);
   /// The start of a living buffer. One on NVMe is mapped from its file, for code that does not stream it.
@@ -63,7 +63,7 @@ class Arena {
   /// Lengths of the rings that buffers lie in, one per kind of birth. The place in a ring is the micro-batch, counted
   /// over training steps, modulo the length.
   [[nodiscard]] std::vector<std::int64_t> rings() const;
-  /// A copy of its books, for undoing births that nobody has used.
+  /// A copy of its books, for undoing births whose memory has not been used.
   struct Books;
   [[nodiscard]] Books books() const;
   void reopen(const Books& books);

@@ -96,7 +96,7 @@ class Backend {
   virtual ~Backend() = default;
   [[nodiscard]] virtual std::string name() const = 0;  ///< "cpu", "cuda"
   [[nodiscard]] virtual std::string device_name() const = 0;
-  /// Why plans of this precision cannot run here; empty if they can.
+  /// The reason why plans of this precision cannot run here; empty if they can.
   [[nodiscard]] virtual std::string refusal(models::DType precision) const {
     static_cast<void>(precision);
     return {};
@@ -122,7 +122,7 @@ class Backend {
     for (const OpCall& call : calls) run(*call.op, call.in, call.out, call.ranges, context);
   }
   /// A copy step between this rank's device and host memory; with `accumulate`, `to` (the host's, fp32) += `from`.
-  /// Returns when done. Called by threads beside the computing one, while nobody else touches either end.
+  /// Returns when done. Called by threads beside the computing one, while nothing else touches either end.
   virtual void copy_between(std::byte* to, const std::byte* from, std::size_t bytes, bool accumulate) {
     if (!accumulate) {
       std::memcpy(to, from, bytes);
@@ -144,7 +144,7 @@ class Backend {
   // -- a device's queues, so that the host need not wait within a step
   /// The current end of the compute queue; null if `run` returns only when the operator is done.
   [[nodiscard]] virtual std::shared_ptr<const Point> point() { return nullptr; }
-  /// Compute queued from now on begins behind `point`.
+  /// Compute queued from now on begins after `point`.
   virtual void order_behind(const Point& point) { static_cast<void>(point); }
   /// Call before a training step's first operator: puts the values that change from step to step (its number, the
   /// learning rate) where operators, including those in a graph, read them.
@@ -156,8 +156,8 @@ class Backend {
   }
   [[nodiscard]] virtual std::span<const float> later(std::size_t slot) const { return later_.at(slot); }
 
-  /// Copies between device and host memory, in one queue per `lane`, behind `behind`, with marks if asked for. Null if
-  /// copies are not queued: then use `copy_between` on another thread.
+  /// Copies between device and host memory, in one queue per `lane`, after the points `behind`, with marks if asked
+  /// for. Null if copies are not queued: then use `copy_between` on another thread.
   [[nodiscard]] virtual std::unique_ptr<Request> queue_copy(std::size_t lane, std::byte* to, const std::byte* from,
                                                             std::size_t bytes, const Points& behind, bool marks) {
     static_cast<void>(lane), static_cast<void>(to), static_cast<void>(from), static_cast<void>(bytes);
@@ -172,7 +172,7 @@ class Backend {
     throw Failure("the " + name() + " backend has no slots");
   }
   /// Copies a slot's contents as they are when the copy runs, in the order of operators. In a graph, each launch copies
-  /// what is there then. The slot is free again after `synchronise`.
+  /// the contents of that moment. The slot is free again after `synchronise`.
   virtual void queue_to_device(std::byte* device, std::span<const std::byte> slot) { copy_to_device(device, slot); }
 
   // -- graphs: work that is queued as one
@@ -197,7 +197,7 @@ class Backend {
   std::array<std::array<float, kLaterFloats>, kLater> later_{};
 };
 
-/// `device_memory`: most bytes that an arena may take; 0: whatever the system gives.
+/// `device_memory`: most bytes that an arena may take; 0: no limit but the system's.
 [[nodiscard]] std::unique_ptr<Backend> make_cpu_backend(int threads, std::int64_t device_memory = 0);
 
 }  // namespace orrery::exec

@@ -86,8 +86,8 @@ bool Communication::conflicts(const std::vector<Touch>& touches) const {
   return false;
 }
 
-// A message starts behind the one before it on its own stream, and behind those that it conflicts with. A device's
-// message is ordered behind the device's other messages; everything else must have ended.
+// A message starts after the one before it on its own stream, and after those that it conflicts with. A message of the
+// device is ordered on the device after the device's other messages; all others must have ended.
 bool Communication::may_start(const Message& message, const Message* before, Points& behind) const {
   const bool queues = message.on_device.queues;
   std::vector<std::int64_t> numbers;
@@ -150,7 +150,7 @@ bool Communication::advance(Queue& queue) {
       --pending_;
       continue;
     }
-    if (!message.ends.empty()) {  // the device's: whoever depends on it is ordered behind it
+    if (!message.ends.empty()) {  // the device's: what depends on it is ordered after it
       ++i;
       continue;
     }
@@ -195,9 +195,10 @@ void Communication::wait(const std::function<bool()>& done) {
       });
 }
 
-// What compute is ordered behind is over for everybody, because whatever follows is behind that compute. The same goes
-// for what came before it on its stream. The exception: a host's message that is already here and has not begun is not
-// behind that compute. For its sake, what it may have to wait for stays until it has passed.
+// Messages that compute is ordered after are over for everything that follows, because that comes after this compute.
+// The same goes for what came before them on their streams. The exception: a host's message that is already here and
+// has not begun does not come after that compute. For its sake, messages that it may have to wait for stay until they
+// have passed.
 void Communication::order_behind(const Picks& picks) {
   std::int64_t last_waiting = -1;
   for (const Queue& queue : queues_)

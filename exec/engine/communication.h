@@ -1,14 +1,14 @@
 #pragma once
 /// Communication steps in flight: one queue per stream, whose steps start and finish in the order that
-/// plan/schedule/schedule.h prescribes. A step that may not start yet waits in its queue while compute goes on. What
-/// conflicts is decided by plan/schedule/waits.h, here on ranges of addresses, so a buffer that reuses the memory of a
-/// message in flight also waits for it.
+/// plan/schedule/schedule.h prescribes. A step that may not start yet waits in its queue while compute goes on. Which
+/// steps conflict is decided by plan/schedule/waits.h, here on ranges of addresses, so a buffer that reuses the memory
+/// of a message in flight also waits for it.
 ///
-/// A message belongs to the host or to the device. The host starts its messages and asks whether they have ended. The
-/// device's are started at once, ordered behind points of what they depend on; compute that touches the same memory is
-/// ordered behind them in turn, and the host waits for nothing. Both keep the same order.
+/// A message belongs to the host or to the device. The host starts its own messages and asks whether they have ended.
+/// The device's messages are started at once, ordered after points of what they depend on; compute that touches the
+/// same memory is ordered after them in turn, and the host waits for nothing. Both keep the same order.
 ///
-/// The host's requests advance only while somebody asks about them: the computing rank between its steps, or a progress
+/// The host's requests advance only while a thread asks about them: the computing rank between its steps, or a progress
 /// thread beside it. One lock guards all of this, so that two threads never call the transport at once.
 #include <array>
 #include <condition_variable>
@@ -39,7 +39,7 @@ struct Touch {
   return a.begin < b.begin + b.bytes && b.begin < a.begin + a.bytes;
 }
 
-/// How a message waits for compute queued before it, if compute is queued.
+/// How a message waits for compute that was queued before it, if compute is queued.
 struct OnDevice {
   std::shared_ptr<const Point> computed = nullptr;  ///< null: all of it has run
   bool queues = false;                              ///< its request is the device's
@@ -49,7 +49,7 @@ struct OnDevice {
 
 class Communication {
  public:
-  /// `behind`: what a device's message begins behind; a host's message has waited for it already.
+  /// `behind`: a device's message begins after these points; a host's message has already waited for them.
   using Start = std::function<std::unique_ptr<Request>(const Points& behind)>;
   using Describe = std::function<std::string()>;
   /// Called just before a step starts (on the wire), and when its end is seen; both on the progress thread, if there is
@@ -59,27 +59,28 @@ class Communication {
   };
 
   enum class Progress : std::uint8_t { inlined, thread };
-  /// What happened to messages, by number: shows why a step had to wait (exec/engine/graph_runs.h).
+  /// What happened to messages, by number: it shows why a step had to wait (exec/engine/graph_runs.h).
   struct Trace {
     std::vector<std::int64_t> submitted;
-    std::vector<std::int64_t> ordered;  ///< compute is ordered behind these from now on
-    std::vector<std::int64_t> behind;   ///< the device's message begins behind these
+    std::vector<std::int64_t> ordered;  ///< compute is ordered after these from now on
+    std::vector<std::int64_t> behind;   ///< the device's message begins after these
     bool host = false;                  ///< a message was the host's, or could not start at once
   };
 
-  /// `order` makes compute queued from now on begin behind a point; needed if requests are the device's.
+  /// `order` makes compute that is queued from now on begin after a point; needed if requests are the device's.
   explicit Communication(const Waiter& waiter, Progress progress = Progress::inlined,
                          std::function<void(const Point&)> order = {});
   ~Communication();
   Communication(const Communication&) = delete;
   Communication& operator=(const Communication&) = delete;
-  /// Queues a step, and starts it at once if nothing stands in its way. `frees`: it lists deaths.
+  /// Queues a step, and starts it at once if nothing conflicts. `frees`: it lists deaths.
   void submit(plan::Stream stream, std::vector<Touch> touches, bool frees, Start start, Observer observer,
               Describe describe, OnDevice on_device = {});
   /// Finishes steps that have ended and starts those that may start. Cheap when nothing is pending.
   void progress();
-  /// Makes sure that no pending step conflicts with `touches`, for whoever computes next. The device is ordered behind
-  /// its own messages and waits on the host only for the host's; the host waits for both.
+  /// Makes sure that no pending step conflicts with `touches`, before the device or the host computes on them. The
+  /// device is ordered after its own messages, and waits on the host only for the host's messages; the host waits for
+  /// both.
   enum class Who : std::uint8_t { device, host };
   void wait_for(const std::vector<Touch>& touches, Who who = Who::device);
   [[nodiscard]] bool conflicts(const std::vector<Touch>& touches) const;
@@ -87,12 +88,12 @@ class Communication {
   void wait_for_freeing();
   void wait_for_all();
   [[nodiscard]] bool idle() const;
-  /// Records into `trace` until told otherwise; null: stops. Only without a progress thread.
+  /// Records into `trace` until called again; null: stops. Only without a progress thread.
   void trace_into(Trace* trace) { trace_ = trace; }
-  /// forget_from: messages from that number on never were, because their capture has failed.
+  /// forget_from: cancels messages from that number on, because their capture has failed and they never ran.
   [[nodiscard]] std::int64_t next_number() const { return next_; }
   void forget_from(std::int64_t number);
-  /// Orders compute queued from now on behind the device's messages from this number on.
+  /// Orders compute that is queued from now on after the device's messages from this number on.
   void order_behind_from(std::int64_t number);
 
  private:
@@ -105,9 +106,9 @@ class Communication {
     Describe describe;
     OnDevice on_device;
     std::unique_ptr<Request> request;
-    Points ends;           ///< of a device's request
-    bool ordered = false;  ///< compute is ordered behind it; kept for the host, or for a message that still waits
-    std::int64_t ordered_by = 0;  ///< the first message number that is behind that compute
+    Points ends;                  ///< of a device's request
+    bool ordered = false;         ///< compute is ordered after it; kept for the host, or for a message that still waits
+    std::int64_t ordered_by = 0;  ///< the first message number after that compute
   };
   using Queue = std::deque<Message>;
   using Picks = std::function<bool(const Message&)>;

@@ -1,6 +1,6 @@
 #pragma once
-/// Copies between a rank's memories, beside its computing: one thread per stream, started with its first copy, as a GPU
-/// has one copy engine per direction. Failures are thrown to whoever asks about the copy.
+/// Copies between a rank's memories, while it computes: one thread per stream, started with its first copy, as a GPU
+/// has one copy engine per direction. Failures are thrown to the caller that asks about the copy.
 #include <array>
 #include <functional>
 #include <memory>

@@ -24,8 +24,8 @@
 namespace orrery::exec {
 
 struct CudaBackendOptions {
-  /// Same inputs, same bits. Otherwise the backward pass of attention may sum in whatever order its blocks end, which
-  /// is faster.
+  /// Same inputs, same bits. If false, the backward pass of attention may sum in the order in which its blocks end,
+  /// which is faster.
   bool repeat = true;
 };
 

@@ -125,7 +125,8 @@ void Executor::find_optimizer() {
   }
 }
 
-// Steps on the host, files, sums there, and what the host itself reads or fills.
+// True with checks, steps on the host, copies of files, sums on the host, and scalars that the host itself reads or
+// fills.
 bool Executor::host_shares() const {
   if (options_.check == Arena::Check::overlaps_and_poison) return true;
   for (const plan::BufferId scalar : {class_.loss, class_.gradient_norm, class_.scaling})
@@ -509,7 +510,7 @@ void Executor::keep_part(const models::Op& op, int part) {
 
 // Passes all operators of a step, so that a backend that only queues sees neighbours and may compute them together.
 void Executor::run_ops(const std::vector<models::Op>& ops, const Instance& of, const StepInput& input) {
-  // Those that are not of the backend alone: the batch, and updates that have steps of their own.
+  // Operators that involve more than the backend: the batch, and updates that have steps of their own.
   const bool apart = std::any_of(ops.begin(), ops.end(), [&](const models::Op& op) {
     return models::reads_data(op) || op.turns > 1 || (op.kind == models::OpKind::click_loss && input.see_clicks);
   });

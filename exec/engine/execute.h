@@ -60,7 +60,7 @@ struct IterationRecord {
 struct StepInput {
   std::int64_t iteration = 0;
   StepContext context;
-  /// The run's number of training steps: passes of later ones are not run ahead. Default: no end.
+  /// The run's number of training steps; passes of later steps are not run. Default: no end.
   std::int64_t end = std::numeric_limits<std::int64_t>::max();
   /// Fills one micro-batch of this replica: both spans hold B*T ids, of whole sequences. May already be called for the
   /// next training step, below `end`; if that fails, it is called again in that step.
@@ -96,7 +96,7 @@ class Executor {
   /// What happened with graphs so far in the run.
   struct GraphCounts {
     std::int64_t captured = 0, replayed = 0;  ///< graphs made, and their launches
-    std::int64_t steps = 0, plain_steps = 0;  ///< of the program: in graphs and outside, since graphs are used
+    std::int64_t steps = 0, plain_steps = 0;  ///< the program's steps in graphs and outside, since graphs are used
     std::int64_t failed = 0;                  ///< runs that could not be captured, and run without a graph
     std::string reason;                       ///< of the last failure, or why there are no graphs; empty: there are
   };
@@ -169,7 +169,7 @@ class Executor {
   /// Training steps that walk the same places, at the same addresses, with the same constants.
   struct Pattern {
     std::int64_t phase = 0;  ///< of the arena's rings
-    std::size_t turn = 0;    ///< how often the set of running steps has changed so far (Step::from_step, until_step)
+    std::size_t turn = 0;    ///< how often the set of steps that run has changed so far (Step::from_step, until_step)
     std::vector<std::int32_t> entries;
     std::vector<double> constants;  ///< that operators take from the context, except those that change every step
     auto operator<=>(const Pattern&) const = default;
@@ -197,7 +197,7 @@ class Executor {
   void walk_by_graphs(std::span<const Place> places, const StepInput& input);
   [[nodiscard]] PatternGraphs traced_walk(std::span<const Place> places, const StepInput& input);
   [[nodiscard]] TracedStep traced(const Place& place, const StepInput& input, std::vector<Touch>& of_host, bool& frees);
-  /// Whether operators of a compute step on the device have the host's part.
+  /// Whether the host takes part in operators of a compute step on the device.
   [[nodiscard]] static bool host_takes_part(const plan::Step& step, const StepInput& input);
   void keep_books(std::span<const Place> places);
   void fill_slots(std::span<const Place> places, const StepInput& input);
@@ -216,8 +216,8 @@ class Executor {
   void count_lossless(const models::Op& op, const Operand& bytes);
   void load_tokens(const models::Op& op, const Instance& of, const StepInput& input);
   void load_clicks(const models::Op& op, const Instance& of, const StepInput& input);
-  /// Reads the micro-batch into tokens_ and its companions; returns the contents of the operator's outputs, in their
-  /// order.
+  /// Reads the micro-batch into tokens_ and the vectors beside it; returns the contents of the operator's outputs, in
+  /// their order.
   [[nodiscard]] std::array<const std::vector<std::int32_t>*, 5> read_batch(const models::Op& op, const Instance& of,
                                                                            const StepInput& input);
   void fill_slot(std::span<std::byte> slot, const models::Op& op, const Instance& of, const StepInput& input);
@@ -272,7 +272,7 @@ class Executor {
   Arena arena_;
   CopyEngines copies_;
   std::map<std::pair<plan::GroupId, plan::Stream>, GroupId> groups_;  ///< a communicator for each group and stream
-  std::map<int, std::vector<ElementRange>> ranges_;                   ///< one communicator per group and stream
+  std::map<int, std::vector<ElementRange>> ranges_;                   ///< by view: an optimizer's first operand
   plan::StepRef optimizer_;    ///< the first step that updates a parameter; entry -1 when there is none
   std::deque<RawSpan> spans_;  ///< a message in flight writes to its own span while others are added
   std::vector<IterationRecord> iterations_;
@@ -303,13 +303,13 @@ class Executor {
   GraphCounts graph_counts_;
   std::map<std::pair<int, std::int32_t>, std::vector<std::int32_t>> counts_;  ///< by view and micro-batch
   std::set<int> counted_views_;                                               ///< of all messages
-  std::map<plan::BufferId, bool> computed_counts_;  ///< by their buffer: compute has written it, not another message
-  std::span<std::byte> counts_room_;                ///< where the device puts them
+  std::map<plan::BufferId, bool> computed_counts_;  ///< by their buffer: compute has written it, no message
+  std::span<std::byte> counts_room_;                ///< where the device copies them to
   std::vector<float> dense_, labels_;
   std::vector<std::int32_t> tokens_, targets_, token_types_, masked_rows_, next_sentence_;
   double loss_, norm_;
   const Waiter& waiter_;
-  Recorder* recorder_;                                             ///< null: nobody is told of messages
+  Recorder* recorder_;                                             ///< null: messages are not recorded
   std::map<std::pair<std::int32_t, std::int32_t>, int> messages_;  ///< their numbers there, by block and step
   LossScale loss_scale_;
   void read_expert_use();

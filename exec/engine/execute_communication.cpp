@@ -203,7 +203,7 @@ Communication::Start Executor::starter(const plan::Step& step, const Instance& o
   ENSURE(false, "unknown collective {}", static_cast<int>(step.collective));
 }
 
-// Counts are read when the message starts: by then whoever writes them has, or the message is behind that.
+// Counts are read when the message starts: by then they are written, or the message is ordered after what writes them.
 Communication::Start Executor::counted_exchange(const plan::Step& step, const Instance& of, GroupId group) {
   const std::byte* from = address(step.source, of);
   std::byte* to = address(step.target, of);
@@ -211,7 +211,7 @@ Communication::Start Executor::counted_exchange(const plan::Step& step, const In
   const std::int64_t members = schedule_.groups[step.group].size();
   const std::int64_t slot = step.source.elements / members;
   const std::string what = transport_.queues() ? summary(step, of) : std::string();
-  // Found now: the step may be the last that uses them, and start when it has been left.
+  // Looked up now: this step may be the last that uses them, and the message may start when the step is over.
   const auto place = [&](int view) { return address(class_.views[static_cast<std::size_t>(view)], of); };
   const CountsAt at{place(step.counted.sent), place(step.counted.received)};
   return [=, this, counted = step.counted, queues = queued(step)](const Points& behind) {
@@ -266,7 +266,7 @@ void Executor::forget_counts(const plan::Step& step) {
   }
 }
 
-// Counts of later messages that compute has written by now come along, so that the host waits for all of them once.
+// Counts of later messages that compute has written by now are fetched too, so that the host waits only once for all.
 void Executor::queue_counts(const plan::Counted& counted, const CountsAt& known, const Instance& of,
                             const Points& behind) {
   const auto missing = [&](int view) { return !counts_.contains({view, of.micro_batch}); };

@@ -1,4 +1,4 @@
-// The executor's graphs: which steps form one, when they are captured, and what is left to the host when they are
+// The executor's graphs: which steps form one, when they are captured, and what the host still does when they are
 // replayed.
 #include <fmt/core.h>
 
@@ -126,7 +126,7 @@ Executor::PatternGraphs Executor::traced_walk(std::span<const Place> places, con
   return out;
 }
 
-// Samples come from the host's own memory, and what the logits were goes there.
+// Samples come from the host's own memory, and copies of the logits go there.
 bool Executor::host_takes_part(const plan::Step& step, const StepInput& input) {
   return std::any_of(step.ops.begin(), step.ops.end(), [&](const models::Op& op) {
     return op.kind == models::OpKind::load_clicks || (op.kind == models::OpKind::click_loss && input.see_clicks);
@@ -218,8 +218,8 @@ void Executor::read_ahead(std::span<const Place> places, const StepInput& input)
     }
 }
 
-// What the host does in a walk besides queueing: it hands out memory and takes it back. Waiting for what the first step
-// depends on happens outside the graph, for the other steps inside.
+// What the host does in a walk besides queueing: it hands out memory and takes it back. The waits of the first step
+// happen outside the graph; those of the other steps are inside it.
 void Executor::keep_books(std::span<const Place> places) {
   for (std::size_t i = 0; i < places.size(); ++i) {
     const plan::Step& step = step_at(places[i]);
@@ -238,7 +238,7 @@ void Executor::fill_slots(std::span<const Place> places, const StepInput& input)
       if (op.kind == models::OpKind::load_tokens) fill_slot(slot_of(op, place.of, input), op, place.of, input);
 }
 
-// True: the graph is kept, and the books are as after the walk, of which nothing has run yet. False: nothing has
+// True: the graph is kept, and the books are as after the walk, although none of it has run yet. False: nothing has
 // changed.
 bool Executor::capture(KeptGraph& kept, std::span<const Place> places, const StepInput& input, bool ends_step) {
   const Arena::Books books = arena_.books();

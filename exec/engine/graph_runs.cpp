@@ -38,7 +38,8 @@ class Cutter {
     return found != begun_.end() && found->second >= first && found->second < last;
   }
 
-  /// Whether the message at `i` ends within the run, and does not begin behind anything still under way outside.
+  /// Whether the message at `i` ends within the run, and does not begin after a message that is still under way
+  /// outside.
   [[nodiscard]] bool fits(std::size_t i, const GraphRun& run) const {
     const auto joined = joined_.find(steps_[i].message);
     const bool ends = joined == joined_.end() ? run.last == steps_.size() : joined->second < run.last;
@@ -71,7 +72,7 @@ class Cutter {
 
   const std::vector<TracedStep>& steps_;
   std::map<std::int64_t, std::size_t> begun_,
-      joined_;  // by message: the step that starts it; the step ordered behind it
+      joined_;  // by message: the step that starts it; the step ordered after it
   std::set<std::int64_t> outside_;
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-/// Rows that samples look up, before anybody looks.
+/// Checks the rows that samples look up, before any row is read.
 #include <cstdint>
 #include <span>
 
@@ -7,9 +7,9 @@
 
 namespace orrery::exec {
 
-/// Throws a Failure that names sample and table where the table has no such row.
+/// Throws a Failure that names sample and table if the table has no such row.
 void check_lookup(const plan::TableLayout& layout, int table, std::int64_t sample, std::int64_t index);
-/// The same of a rank's samples of a step: indices (samples, those of all tables).
+/// The same for a rank's samples of a step: indices (samples, those of all tables).
 void check_lookups(const plan::TableLayout& layout, std::span<const std::int32_t> indices);
 
 }  // namespace orrery::exec

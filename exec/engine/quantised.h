@@ -1,14 +1,14 @@
 #pragma once
 /// Moments in 8 bits: block-wise dynamic quantisation (Dettmers, Lewis, Shleifer, Zettlemoyer, "8-bit Optimizers via
-/// Block-wise Quantization", ICLR 2022, sections 2.1 and 2.2). A code stands for a value in [-1, 1] (or [0, 1]); in a
-/// block of models::kQuantisedBlock values it is a multiple of the block's largest magnitude.
+/// Block-wise Quantization", ICLR 2022, sections 2.1 and 2.2). A code stands for a value in [-1, 1] (or [0, 1]), which
+/// is multiplied by the largest magnitude in its block of models::kQuantisedBlock values.
 #include <array>
 #include <cstdint>
 #include <span>
 
 namespace orrery::exec {
 
-/// What each code stands for, ascending, and the bounds between neighbours: a value gets the nearest code.
+/// The value of each code, ascending, and the bounds between neighbours: a value gets the nearest code.
 struct CodeBook {
   std::array<float, 256> values{};
   std::array<float, 255> bounds{};

@@ -1,6 +1,6 @@
 #pragma once
 /// Which elements of an optimizer operator's operand belong to which parameter: weight decay, weight in the global
-/// norm, and what optimizers need that look at whole tensors.
+/// norm, and the fields for optimizers that look at whole tensors.
 #include <cstdint>
 #include <vector>
 

@@ -13,7 +13,7 @@ namespace orrery::exec {
 void reduce_into(std::byte* into, const std::byte* from, std::int64_t elements, models::DType dtype,
                  plan::Reduce reduce);
 
-/// The same of vectors of 16 bits, into fp32: sums of several are rounded once.
+/// The same for 16-bit vectors, into fp32, so that a sum of several is rounded only once.
 void reduce_wide(float* into, const std::byte* from, std::int64_t elements, models::DType dtype, plan::Reduce reduce);
 
 }  // namespace orrery::exec

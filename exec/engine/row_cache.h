@@ -1,7 +1,8 @@
 #pragma once
 /// RowCache: which rows of a part of a table are on the device, in which places, and in what order they were looked up.
-/// Its books are words in a persistent buffer of the schedule, all zero at first, so that anybody with the buffer can
-/// read them. Rows that a step looks up stay until its end; otherwise the row looked up longest ago goes first.
+/// Its books are words in a persistent buffer of the schedule, all zero at first, so that any code with the buffer can
+/// read them. Rows that a step looks up stay until its end; otherwise the row that was looked up longest ago goes
+/// first.
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -24,7 +25,7 @@ class RowCache {
   /// Counts a lookup and returns the row's place, or -1 if it is missing. A missing row is brought once all rows of the
   /// step have been looked up, so that none of these is evicted. `changes`: the step writes the row.
   [[nodiscard]] std::int32_t look_up(std::int32_t row, bool changes);
-  /// The result of giving a place to a row that look_up did not find, once per step.
+  /// The result of giving a place to a row that look_up did not find; called once per step for such a row.
   struct Brought {
     std::int32_t place = -1;    ///< -1: the step itself uses all places
     bool fetch = false;         ///< false: it has been brought already

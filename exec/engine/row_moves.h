@@ -16,14 +16,14 @@ struct RowMoveEnds {
   models::DType dtype = models::DType::fp32;
 };
 
-/// Copies the rows in a copy step's list on this rank. `file`: for what is on NVMe, else null.
+/// Copies the rows in a copy step's list on this rank. `file`: for rows on NVMe, else null.
 void move_rows(const plan::Schedule& schedule, int rank, const plan::RowMove& rows, std::span<const std::int32_t> list,
                const RowMoveEnds& ends, StateFile* file);
 
-/// Writes back what has changed in the caches, so that the tables themselves have all values, as readers outside a step
+/// Writes changed rows of the caches back, so that the tables themselves have all values, as readers outside a step
 /// expect. Does nothing if no table has a cache. Call only between two steps.
 void settle_tables(const plan::Schedule& schedule, int rank, Arena& arena);
-/// Empties the caches, because somebody has written the tables themselves.
+/// Empties the caches, because the tables themselves have been written.
 void forget_cached_rows(const plan::Schedule& schedule, int rank, Arena& arena);
 
 }  // namespace orrery::exec

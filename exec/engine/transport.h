@@ -18,9 +18,9 @@ namespace orrery::exec {
 /// A process group of this rank (plan::GroupId is one of the schedule). All ranks make groups together, in one order.
 using GroupId = int;
 
-/// What the next operation is told besides its operands.
+/// What the next operation needs to know besides its operands.
 struct Preparation {
-  /// Transports that queue: the operation begins behind these; empty: behind all compute queued so far.
+  /// Transports that queue: the operation begins after these points; empty: after all compute queued so far.
   Points behind = {};
   std::string what = {};  ///< for failure messages
 };
@@ -65,8 +65,9 @@ class Transport {
   [[nodiscard]] virtual std::unique_ptr<Request> receive(int from, int tag, models::DType dtype, std::byte* data,
                                                          std::int64_t elements) = 0;
   /// Collective over all ranks, before the first send or receive: the ranks that this one sends to and receives from. A
-  /// transport without tags (NCCL) needs a channel per direction, or two ranks that send at once would block each
-  /// other. There, messages of one direction match in order, and tags must come in the same order on both sides.
+  /// transport without tags (NCCL) needs a channel per direction, because two ranks that send to each other at the same
+  /// time would block. There, messages of one direction match in order, and tags must come in the same order on both
+  /// sides.
   virtual void connect(const std::vector<int>& send_to, const std::vector<int>& receive_from) {
     static_cast<void>(send_to);
     static_cast<void>(receive_from);

@@ -1,7 +1,7 @@
 #pragma once
 /// Waiter: the only place that waits. MPICH 4.0 polls without pause and has no setting against it, so a waiting rank
-/// takes a core from the rank it waits for. A wait spins, then yields, then naps; if busy threads outnumber cores, it
-/// naps almost at once. A wait beyond the deadline is a DeadlinePassed that names what was awaited.
+/// takes a core from the rank that it waits for. A wait spins, then yields, then naps; if busy threads outnumber cores,
+/// it naps almost at once. A wait beyond the deadline is a DeadlinePassed that names what was awaited.
 #include <chrono>
 #include <functional>
 #include <string>
@@ -28,7 +28,7 @@ struct WaitPolicy {
 
 class Waiter {
  public:
-  /// `recorder`: this rank's, which is told of waits; it must outlive the waiter. Null: nobody is told.
+  /// `recorder`: this rank's, which records waits; it must outlive the waiter. Null: waits are not recorded.
   explicit Waiter(const WaitPolicy& policy, Recorder* recorder = nullptr) : policy_(policy), recorder_(recorder) {}
   /// Returns once `done()` is true. Throws DeadlinePassed with `what()`.
   void until(const std::function<bool()>& done, const std::function<std::string()>& what) const;

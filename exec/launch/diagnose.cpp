@@ -1,4 +1,4 @@
-// Finds from what a dead, stopped or late rank left behind what happened to it.
+// Finds out what happened to a dead, stopped or late rank, from what it has left.
 #include "exec/launch/diagnose.h"
 
 #include <fmt/format.h>

@@ -1,6 +1,6 @@
 #pragma once
-/// Turns what ranks left behind into a sentence: which rank ended or held up a run, how, in which training step and in
-/// which message.
+/// Turns the traces that ranks left into a sentence: which rank ended or held up a run, how, in which training step and
+/// in which message.
 #include <map>
 #include <optional>
 #include <string>
@@ -22,8 +22,8 @@ struct RankAtFailure {
 /// The statuses that `mpiexec -print-all-exitcodes` prints: by rank, as from waitpid. Empty if the line has none.
 [[nodiscard]] std::vector<int> wait_statuses_in(const std::string& line);
 
-/// "rank 1 was killed by signal 9 (SIGKILL) in training step 17, during all_reduce over …", for the first that ended
-/// before the run was done; empty if none did. `statuses`: by rank; may be empty.
+/// "rank 1 was killed by signal 9 (SIGKILL) in training step 17, during all_reduce over …", for the first rank that
+/// ended before the run was done; empty if none did. `statuses`: by rank; may be empty.
 [[nodiscard]] std::string who_died(const Lifelines& lines, const std::vector<int>& statuses);
 
 /// Which rank keeps the others waiting: one that is stopped, one that computes while all others wait, or those that

@@ -33,7 +33,7 @@ class Lifeline {
   void say(const std::string& line, bool may_be_lost = false);
   /// Sets this process's rank. Before MPI_Init it is taken from the launcher's environment.
   void is_rank(int rank);
-  /// Why this rank ends the run. `late`: because it waited too long for others, which are to blame.
+  /// Why this rank ends the run. `late`: it waited too long for other ranks, which are to blame.
   void fails(const std::string& why, bool late = false);
   /// The rank has finished or gives up; the exit code is one of the worker's own.
   void done(int code);

@@ -1,6 +1,6 @@
 #pragma once
 /// All processes of one run, whatever became of their parents: their environment carries the run's mark. mpiexec, its
-/// proxy and the ranks have a session each, so no process group holds them all.
+/// proxy and the ranks each have a session of their own, so no process group holds them all.
 #include <chrono>
 #include <string>
 #include <vector>

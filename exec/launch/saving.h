@@ -11,7 +11,7 @@ namespace orrery::exec {
 struct Saving {
   double copy = 0;    ///< to the host: training waits
   double write = 0;   ///< by the writer's thread, while training goes on
-  double wait = 0;    ///< training waits for that thread: to finish the last checkpoint, and if one is due too soon
+  double wait = 0;    ///< training waits for that thread: for the last checkpoint, or if the next is due too soon
   double commit = 0;  ///< manifest, rename, removal of the oldest: training waits
   double bytes = 0;   ///< of the rank's file
   [[nodiscard]] double pause() const { return copy + wait + commit; }

@@ -69,11 +69,11 @@ struct Completion {
   std::string backend, device;
   int ranks = 1, threads = 1;
   bool oversubscribed = false;  ///< more busy threads than cores: timings mean nothing
-  /// Of this run's steps and all ranks: tensors kept without their zeros, tensors that did not fit and were recomputed,
-  /// and the largest share of nonzero values.
+  /// Over this run's steps and all ranks: tensors kept without their zeros, tensors that did not fit and were
+  /// recomputed, and the largest share of nonzero values.
   std::int64_t lossless_tensors = 0, lossless_again = 0;
   double lossless_densest = 0;
-  /// Of this run's steps: spikes of loss or gradient norm, updates skipped because gradients overflowed, looks over
+  /// Over this run's steps: spikes of loss or gradient norm, updates skipped because gradients overflowed, looks over
   /// weights and states (exec/run/guards.h) and the seconds that looks took on rank 0.
   std::int64_t spikes = 0, skipped = 0, looks = 0;
   double looks_s = 0;

@@ -1,8 +1,8 @@
 #pragma once
 /// Sums long vectors over a group by exchanging pieces: every member receives its piece from each of the others and
-/// adds them up in a fixed order, those of 16 bits in fp32, rounded once; for an all-reduce the sums then go to all.
-/// MPICH's own non-blocking reductions copy and wait more: to reduce and scatter 800 KB, two ranks took 700 us with
-/// them (in place: one reduction per member), and about 100 us this way.
+/// adds them up in a fixed order, 16-bit pieces in fp32 with one rounding; for an all-reduce, the sums are then sent to
+/// all. MPICH's own non-blocking reductions copy and wait more: to reduce and scatter 800 KB, two ranks took 700 us
+/// with them (in place: one reduction per member), and about 100 us this way.
 #include <mpi.h>
 
 #include <cstddef>
@@ -25,13 +25,13 @@ class PieceStore {
   std::vector<Piece> free_;
 };
 
-/// Bytes of a member's piece from which this exchange is faster, and up to which MPI can count them.
+/// From this size of a member's piece on, this exchange is faster; and the largest size that MPI can count.
 inline constexpr std::int64_t kLeastPiece = std::int64_t{64} << 10;
 inline constexpr std::int64_t kLargestPiece = std::int64_t{1} << 30;
 
 struct PairwiseSum {
   MPI_Comm communicator = MPI_COMM_NULL;
-  int tag = 0;  ///< the same on all members; not used by another operation under way in the communicator
+  int tag = 0;  ///< the same on all members; not used by another operation in flight in the communicator
   models::DType dtype = models::DType::fp32;
   plan::Reduce reduce = plan::Reduce::sum;
   PieceStore* store = nullptr;  ///< must outlive the request

@@ -34,8 +34,8 @@ struct MeasureOutcome {
 /// Reads a worker's output, perhaps from another machine: lines of text. Not `completed` if its last event is missing.
 [[nodiscard]] MeasureOutcome read_measurement(std::string_view text);
 
-/// Blocks. `progress` gets what is being measured and the finished share of it; may be empty. `stop` turning true
-/// ends the ranks at once; may be null.
+/// Blocks. `progress` receives what is being measured and the finished share; may be empty. `stop` turning true ends
+/// the ranks at once; may be null.
 [[nodiscard]] MeasureOutcome measure(const MeasureCommand& command,
                                      const std::function<void(const std::string& what, double share)>& progress,
                                      const std::atomic<bool>* stop);

@@ -39,7 +39,7 @@ struct OpTime {
   double seconds = 0;
 };
 
-/// From samples by operator and pass: the median over passes, so that a neighbour on the machine does not count, then
+/// From samples by operator and pass: the median over passes, so that other load on the machine does not count, then
 /// the mean over equal operators, so that the parts add up to a pass.
 [[nodiscard]] std::vector<OpTime> summarise(const Workload& workload, const std::vector<std::vector<double>>& samples);
 

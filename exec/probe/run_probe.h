@@ -26,8 +26,8 @@ struct ProbeOptions {
 };
 
 /// Collective. The transport's own waits (barrier, maximum) should sleep, because idle ranks must not disturb the one
-/// that measures. `waiter` finishes messages, as in training. Rank 0 returns the measurements; on other
-/// ranks the lists are empty.
+/// that measures. `waiter` finishes messages, as in training. Rank 0 returns the measurements; on other ranks the lists
+/// are empty.
 [[nodiscard]] Measured run_probe(const std::vector<Workload>& workloads, const std::vector<MessageCase>& messages,
                                  Backend& backend, Transport& transport, const Waiter& waiter,
                                  const ProbeOptions& options);

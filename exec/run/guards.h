@@ -1,6 +1,6 @@
 #pragma once
-/// Guards of a training run: numbers are finite, replicas hold the same, and nothing changes what no step writes. All
-/// ranks agree at the end of the step on what one rank finds, before anything becomes a checkpoint.
+/// Guards of a training run: numbers are finite, replicas hold the same, and nothing changes memory that no step
+/// writes. All ranks agree at the end of the step on what one rank finds, before anything becomes a checkpoint.
 ///
 ///  - Each step: the loss and the gradient norm, on each rank that has them; with fp16, how many updates in a row were
 ///    skipped at the smallest scale.
@@ -58,12 +58,12 @@ class Guards {
   [[nodiscard]] std::vector<std::string> see_joined(const StepMetrics& step, const Report& report);
   void see_held_out(std::int64_t step, double loss);
 
-  /// Whether this rank has found a fault, and whether it considers a look due.
+  /// Whether this rank has found a fault, and whether a look is due in its view.
   [[nodiscard]] bool faulty() const { return !faults_.empty(); }
   [[nodiscard]] bool look_due(std::int64_t step) const;
   /// Collective: looks, after `step` steps. True, on all ranks alike, if some rank has found a fault.
   [[nodiscard]] bool look(std::int64_t step);
-  /// Collective: on rank 0 what all ranks found; on others what they found themselves, or that another rank did.
+  /// Collective: on rank 0 the faults of all ranks; on other ranks their own, or that another rank has one.
   [[nodiscard]] base::Diagnostics faults() const;
 
   struct Counts {

@@ -1,5 +1,5 @@
 #pragma once
-/// Ends a failed process without anything holding it up. Ending what is in flight on a device may block for ever:
+/// Ends a failed process although something could hold it up. Ending what is in flight on a device may block for ever:
 /// NCCL's abort waits for the device and for graphs, and freeing device memory waits for kernels whose peer is gone.
 #include <chrono>
 

@@ -18,7 +18,7 @@ namespace orrery::exec {
 struct MemoryNow {
   std::int64_t arena_peak = 0;       ///< highest end of anything handed out
   std::int64_t arena_live_peak = 0;  ///< most alive at once
-  /// The same two for what the plan keeps on the host, and in files on NVMe.
+  /// The same two for what the plan keeps on the host, and for what it keeps in files on NVMe.
   std::int64_t host_peak = 0, host_live_peak = 0, nvme_peak = 0, nvme_live_peak = 0;
   std::int64_t heap = 0;  ///< allocated outside the arena, now
   std::int64_t heap_peak = 0;
@@ -34,7 +34,7 @@ struct StepResult;  // exec/run/trainer.h
 struct RankMetrics {
   double loss = 0, gradient_norm = 0;  ///< NaN if its stage has none
   double seconds = 0;
-  double waited_s = 0;  ///< of `seconds`: for other ranks
+  double waited_s = 0;  ///< the part of `seconds` spent waiting for other ranks
   double busy_s = 0;    ///< since before the step, without that wait
   MemoryNow memory;
   std::int64_t resident_before = 0;  ///< before the arena was allocated
@@ -68,16 +68,16 @@ struct StepMetrics {
   std::optional<std::int64_t> bad_lines;     ///< of the training data, skipped; nothing where none may be
   double checkpoint_pause = 0;               ///< s that checkpoints held training up before this step; slowest rank
 };
-/// Adds to `all` what another rank or another step contributes.
+/// Adds the counts of another rank or another step to `all`.
 void add_lossless(Executor::Lossless& all, const Executor::Lossless& more);
-/// Stages of an asynchronous pipeline have gradient norms of their own; the step's norm is that of all together.
+/// In an asynchronous pipeline each stage has a gradient norm of its own; the step's norm is that of all together.
 [[nodiscard]] StepMetrics join_metrics(const std::vector<RankMetrics>& ranks, const plan::Plan& plan);
 
 /// Loads of the experts of all stages, on rank 0. Collective.
 [[nodiscard]] std::map<std::int64_t, std::vector<float>> gather_loads(Transport& transport, const plan::Plan& plan,
                                                                       const Executor::ExpertUse& mine);
 
-/// What all ranks' caches of tables did in each of these steps, by table, on rank 0; on the others what their own did.
+/// The use of tables' caches in each of these steps, by table: on rank 0 over all ranks, on the others their own.
 /// Collective.
 using CacheUses = std::map<int, Executor::CacheUse>;
 [[nodiscard]] std::vector<CacheUses> gather_caches(Transport& transport, const std::vector<StepResult>& mine);

@@ -19,7 +19,7 @@ struct RunData {
 [[nodiscard]] base::Result<RunData> open_data(const plan::Plan& plan, const plan::Training& training,
                                               Transport& transport, const std::filesystem::path& run);
 
-/// Warnings if a run of so many steps reads some of its data more than once, or if lines of it are skipped.
+/// Warnings if a run of `steps` steps reads some of its data more than once, or if lines of it are skipped.
 [[nodiscard]] base::Diagnostics data_warnings(const plan::Training& training, const plan::PlanSpec& spec,
                                               const Batches& batches, std::int64_t steps);
 

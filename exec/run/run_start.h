@@ -1,5 +1,5 @@
 #pragma once
-/// What a run directory contains before a run begins in it, and what of that may be removed. In doubt nothing is.
+/// What a run directory contains before a run begins in it, and what of it may be removed. If in doubt, nothing is.
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -38,18 +38,18 @@ inline constexpr const char* kSavedMark = "saved.json";  ///< exists once a chec
 /// Throws Failure.
 void sweep_debris(const std::filesystem::path& run, const std::string& run_id);
 
-/// Removes an earlier run's records and checkpoints, including damaged ones, and nothing that is not a run's by its
-/// name. A link to a folder of checkpoints stays. If killed meanwhile it leaves a mark, by which finish_removing
-/// completes the removal, so that nobody resumes half of what was to go. Throw Failure.
+/// Removes an earlier run's records and checkpoints, including damaged ones, and nothing whose name is not a run's. A
+/// link to a folder of checkpoints stays. If it is killed meanwhile, it leaves a mark by which finish_removing
+/// completes the removal, so that no run resumes from the half that is left. Both throw Failure.
 void remove_run(const std::filesystem::path& run);
 void finish_removing(const std::filesystem::path& run);
 
-/// Whether the stored plan is of the model to be resumed (E0625 if not), and its checkpoints have all that the plan
-/// goes on from (E0670). Names and sources may differ.
+/// Whether the stored plan is of the model to be resumed (E0625 if not), and whether its checkpoints have all that the
+/// plan continues from (E0670). Names and sources may differ.
 [[nodiscard]] base::Result<bool> may_go_on(const std::filesystem::path& run, const plan::Plan& plan);
 
-/// Warnings about what is resumed. E0628 if the next step would not read what the resumed run would have read: the
-/// position in the data is the number of sequences read, whatever the size of batches. E0642 for each damaged
+/// Warnings about what is resumed. E0628 if the next step would not read the data that the resumed run would have read
+/// next (the position in the data is the number of sequences read, whatever the batch size). E0642 for each damaged
 /// checkpoint, E0643 for one whose manifest has no checksum. `now`: this run's data.
 [[nodiscard]] base::Diagnostics said_of(const std::filesystem::path& run, const Resumed& resumed,
                                         const plan::Plan& plan, const plan::Training& training, const DataMark& now);

@@ -27,7 +27,7 @@ struct SampleOptions {
   std::uint64_t seed = 1;
 };
 
-/// The token chosen by `logits` (one by id). At temperature 0 the largest, of equal ones the lowest id; else drawn
+/// The token chosen by `logits` (one by id). At temperature 0 the largest, among equal ones the lowest id; else drawn
 /// from softmax(logits / temperature) over the top_k largest (Fan et al. 2018) by `uniform` in [0, 1). Ids of equal
 /// logits keep their order.
 [[nodiscard]] std::int32_t choose_token(std::span<const float> logits, const SampleOptions& options, double uniform);
@@ -60,8 +60,8 @@ class LanguageModel {
 void draw_tokens(LanguageModel& model, const SampleOptions& options, std::vector<std::int32_t> ids,
                  const std::function<void(std::int32_t)>& drawn);
 
-/// What the model of a run directory says from its newest whole checkpoint, without the prompt. Codes E0618, E0619, and
-/// those of the files it reads; throws Failure. `transport` is one rank's. `warnings`: about damaged
+/// The text, without the prompt, that a run directory's model makes from the run's newest whole checkpoint. Codes
+/// E0618, E0619, and those of the files it reads; throws Failure. `transport` is one rank's. `warnings`: about damaged
 /// checkpoints.
 [[nodiscard]] base::Result<std::string> sample_run(const std::filesystem::path& run, const SampleOptions& options,
                                                    Backend& backend, Transport& transport, const Waiter& waiter,

@@ -1,6 +1,6 @@
 #pragma once
 /// Spikes: a loss or a gradient norm far above its values in the last steps, judged by the median and the median
-/// absolute deviation, which a few wild values do not move (Iglewicz and Hoaglin 1993, modified z-scores).
+/// absolute deviation, which a few outliers hardly change (Iglewicz and Hoaglin 1993, modified z-scores).
 #include <cstddef>
 #include <deque>
 #include <optional>

@@ -24,7 +24,7 @@ struct StepResult {
   double loss_scale = 0;                     ///< fp16; 0: none
   bool skipped = false;                      ///< its gradients overflowed
   Executor::Lossless lossless;               ///< of this rank
-  Executor::ExpertUse experts;               ///< as this rank's stage has it
+  Executor::ExpertUse experts;               ///< of this rank's stage
   std::map<int, Executor::CacheUse> caches;  ///< of tables, on this rank
   double seconds = 0;                        ///< of the slowest rank
 };
@@ -32,13 +32,13 @@ struct StepResult {
 class Trainer {
  public:
   /// Collective. `schedule` must be lower(plan), checked, and outlive the trainer; so must all else except `batches`.
-  /// `held_out` if the job evaluates: the same plan's forward passes are lowered for it, and run in the arena of the
-  /// training step, which is as large as both need.
+  /// `held_out` is given if the job evaluates: the same plan's forward passes are lowered for it, and run in the arena
+  /// of the training step, which is large enough for both.
   Trainer(const plan::Plan& plan, const plan::Training& training, const plan::Schedule& schedule, Backend& backend,
           Transport& transport, const Waiter& waiter, Batches batches, const Executor::Options& options,
           std::optional<Batches> held_out = std::nullopt);
 
-  /// The run's last step is `steps` - 1: a pipeline that does not drain between steps takes in nothing beyond it.
+  /// The run's last step is `steps` - 1: a pipeline that does not drain between steps starts no passes of later steps.
   void ends_after(std::int64_t steps) { end_ = steps; }
 
   /// A resumed run continues after this many sequences (Batches::go_on_at).

@@ -1,6 +1,6 @@
 #pragma once
-/// manifest.json of a checkpoint: what it is of, which files it has, and where each part of a logical tensor is. Its
-/// last line has the checksum of the manifest itself:
+/// manifest.json of a checkpoint: which run and step it is of, which files it has, and where each part of a logical
+/// tensor is. Its last line has the checksum of the manifest itself:
 ///
 ///   "checksum": "crc32:9ae0daaf"
 ///
@@ -34,7 +34,7 @@ struct CheckpointFile {
 
 struct Manifest {
   std::int64_t step = 0;
-  std::int64_t sequences = -1;  ///< how much data the run has read; -1: files from before there was a cursor
+  std::int64_t sequences = -1;  ///< sequences that the run has read; -1: not recorded, in older files
   std::string optimizer;
   std::string run_id;            ///< the run that saved it
   std::string job;               ///< checksum of that run's plan, which its shards name too

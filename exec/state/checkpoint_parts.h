@@ -12,7 +12,7 @@ namespace orrery::exec {
 
 /// Moments of 8-bit Adam are saved in fp32. SGD's momentum is a first moment. Adafactor's factors and loss scaling are
 /// tensors of their own. stashed: an earlier version of a weight, in a pipeline that does not drain. error, low_rank_q:
-/// exec/state/compression_states.h.
+/// see exec/state/compression_states.h.
 enum class State {
   weight,
   first_moment,
@@ -53,9 +53,9 @@ struct OwnState {
 };
 [[nodiscard]] std::vector<OwnState> own_states(const plan::RankClass& rank_class);
 
-/// What rank `rank` writes. If states are sharded: its own shard, of every n-th bucket if there are n sub-groups;
-/// otherwise every data-th bucket. Replicated parameters are written by tensor rank 0 alone, and second copies (the
-/// tied table's, or a mirrored model's) not at all.
+/// A part of what one rank writes. If states are sharded, the rank writes its own shard of every n-th bucket, where n
+/// is the number of sub-groups; otherwise it writes every data-th bucket. Replicated parameters are written by tensor
+/// rank 0 alone, and second copies (the tied table's, or a mirrored model's) not at all.
 struct OwnedPart {
   CheckpointPart part;
   plan::BufferId buffer;

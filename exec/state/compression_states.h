@@ -1,11 +1,11 @@
 #pragma once
 /// A rank's PowerSGD states (plan/lower/compress.h): how Q begins, and how checkpoints store errors and Q.
 ///
-/// An error belongs to one replica, and with a tied table to one copy of it; a checkpoint has each holder's. Only their
-/// sum matters, which is what gradients still lack. If there are as many holders as wrote them, each reads its own
-/// again; otherwise each takes an equal part of the sum. A Q belongs to a tensor rank, for its part of the matrix; with
-/// another number of tensor ranks, or another `rank` of PowerSGD, it starts over. A run that did not compress has
-/// neither.
+/// An error belongs to one replica and, with a tied table, to one copy of the table; a checkpoint has each holder's.
+/// Only the sum of the errors matters: it is what gradients still lack. If a run has as many holders as the checkpoint,
+/// each reads its own again; otherwise each takes an equal part of the sum. A Q belongs to a tensor rank, for its part
+/// of the matrix; with another number of tensor ranks, or another `rank` of PowerSGD, it starts over. A checkpoint of a
+/// run without compression has neither.
 #include <vector>
 
 #include "exec/state/checkpoint.h"
@@ -16,7 +16,7 @@ namespace orrery::exec {
 /// Draws every Q from a standard normal distribution, as Vogels et al. 2019 begin; the same for every seed of the job.
 void begin_low_rank(const plan::Schedule& schedule, int rank, Arena& arena, Backend& backend);
 
-/// The parts of them that `rank` writes.
+/// The parts of these states that `rank` writes.
 [[nodiscard]] std::vector<OwnedPart> compression_parts(const plan::Schedule& schedule, int rank);
 
 /// Reads what the checkpoint has; the rest starts as in a new run.

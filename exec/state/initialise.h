@@ -25,7 +25,7 @@ using LogicalSource = std::function<void(const plan::ParameterRange& range, std:
 
 /// Reads files with the names and orientations of Hugging Face's class of the model's family
 /// (exec/state/weight_names.h), with or without its prefix, or with our own logical names and orientations; without a
-/// model, of GPT-2, Llama or BERT. Checks that every parameter of every class is there with its shape. Adapters
+/// model, those of GPT-2, Llama or BERT. Checks that every parameter of every class is there with its shape. Adapters
 /// (models/lora.h) that are missing come from `adapters`. The files must outlive the source.
 [[nodiscard]] base::Result<LogicalSource> file_source(const std::vector<SafetensorsFile>& files,
                                                       const plan::Schedule& schedule,

@@ -12,7 +12,7 @@ namespace orrery::exec {
 
 class StoredValues {
  public:
-  /// `version`: of a buffer with several.
+  /// `version`: for a buffer with several versions.
   StoredValues(const plan::RankClass& rank_class, Arena& arena, Backend& backend, plan::BufferId buffer,
                int version = 0);
   /// Elements [first, first + values.size()) of the buffer.

@@ -66,7 +66,7 @@ class States {
   bool adam_;
 };
 
-/// Of the rows of all replicated tables those whose states the rank has; `alone`: no other rank has them.
+/// The rows of all replicated tables whose states the rank has; `alone`: no other rank has them.
 struct Rows {
   std::int64_t begin = 0, end = 0;
   bool alone = false;

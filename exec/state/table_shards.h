@@ -1,6 +1,6 @@
 #pragma once
 /// What a rank holds of a recommendation model's embedding tables, as parts of logical tensors: for initial values,
-/// checkpoints and gathered weights, which do not depend on where tables are placed.
+/// checkpoints and gathered weights, none of which depends on where tables are placed.
 #include <cstdint>
 #include <vector>
 
@@ -26,7 +26,7 @@ struct HeldShard {
 /// Empty for other models.
 [[nodiscard]] std::vector<HeldShard> held_shards(const plan::Schedule& schedule, int rank);
 
-/// The model's tables that are in no bucket, as wholes: names and logical shapes.
+/// The model's tables that are in no bucket, as whole tensors: names and logical shapes.
 [[nodiscard]] std::vector<plan::ParameterRange> sharded_tables(const plan::Schedule& schedule);
 
 }  // namespace orrery::exec

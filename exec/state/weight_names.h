@@ -23,9 +23,9 @@ struct FilePlace {
   std::int64_t run = 0;  ///< consecutive rows, with the next such run `stride` further on; 0: all are consecutive
   std::int64_t stride = 0;
   std::int64_t base = 0;  ///< in a tensor of all experts: the element where this one's matrix begins
-  double offset = 0;      ///< the file's values are smaller by this
-  /// Of each `head` rows, those from `first` on are `columns` rotated ones, whose pairs the file has side by side; the
-  /// logical tensor has the first of each pair, then the second. head 0: none.
+  double offset = 0;      ///< add this to the file's values
+  /// In each run of `head` rows, `columns` rows from `first` on rotate. The file has the two rows of each pair side by
+  /// side; the logical tensor has the first of each pair, then the second. head 0: none.
   models::WeightNames::Rotated rotated = {};
 
   /// The file's index on that axis for the logical tensor's `row`.

@@ -17,10 +17,10 @@ struct LookedUp {
   bool changes = true;
 };
 /// Runs as soon as the indices are there. The step finds a place for each row. Rows that lose theirs are written back
-/// if they have changed, then the missing rows are fetched; rows of NVMe pass through the host's memory. The row looked
-/// up longest ago loses its place (LRU): that needs no counts of all rows, and its hits follow from the rows'
-/// frequencies alone (plan/spec/table_hits.h). Steps that read the tables wait for the copies; `until` takes the
-/// buffers that stay until then. Returns the buffer of places, laid out like the indices.
+/// if they have changed, then the missing rows are fetched; rows of NVMe pass through the host's memory. The row that
+/// was looked up longest ago loses its place (LRU): this needs no counts of all rows, and its hits follow from the
+/// rows' frequencies alone (plan/spec/table_hits.h). Steps that read the tables wait for the copies. The buffers that
+/// must stay until then are added to `until`. Returns the buffer of places, laid out like the indices.
 [[nodiscard]] BufferId fetch_rows(ClassBuilder& build, const TableLayout& layout, const PlanSpec& spec,
                                   const LookedUp& looked_up, std::vector<BufferId>& until);
 

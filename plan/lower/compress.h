@@ -17,28 +17,28 @@ struct Reducing {
   Reduces when = Reduces::at_the_end;
   bool low_rank = true;  ///< PowerSGD, where the plan has it
 
-  /// A bucket's reduction, none of it noted yet. `gradients`: the buffer that has them all; none: the bucket's own.
-  /// `label`: OutlinedBucket's.
+  /// The reduction of a bucket, with nothing noted down yet. `gradients`: the buffer with all of the gradients; none:
+  /// the bucket's own. `label`: as in OutlinedBucket.
   [[nodiscard]] OutlineWriter of(int bucket, BufferId gradients = {}, std::int32_t layer = -1,
                                  std::string label = {}) const;
-  /// All of it.
+  /// Notes down the whole reduction.
   void write(int bucket) const;
 };
 
-/// Reductions in several parts with messages behind all but the last, where there is something to send. Parts stand one
-/// bucket apart, so that a bucket's messages move while the next one's gradients are made.
+/// Reductions in several parts. All but the last part end with messages, if there is anything to send. A bucket's next
+/// part follows the next bucket's gradients, so that its messages move while those gradients are made.
 class CompressedReduction {
  public:
   CompressedReduction(ClassBuilder& build, const Groups& groups, const PlanSpec& spec, Reduces when)
       : how_{build, groups, spec, when} {}
 
-  /// The next bucket's first part, behind the next parts of those before it.
+  /// The next parts of the buckets before, then the first part of this one.
   void add(int bucket, BufferId gradients, std::int32_t layer) {
     OutlineWriter writer = how_.of(bucket, gradients, layer);
     const int parts = writer.parts();
     turns_.add(std::move(writer), parts);
   }
-  /// What of the buckets added so far is left.
+  /// The remaining parts of all buckets added so far.
   void flush() { turns_.flush(); }
 
  private:

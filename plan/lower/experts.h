@@ -11,15 +11,15 @@ namespace orrery::plan {
 /// of ranks with 4 experts each. A parameter of no expert has the same name on all ranks.
 [[nodiscard]] std::string name_on_rank(const ParameterRange& range, const Bucket& bucket, const PlanSpec& spec,
                                        int rank);
-/// Its names on all ranks.
+/// The same parameter's names on all ranks.
 [[nodiscard]] std::vector<std::string> names_on_ranks(const ParameterRange& range, const Bucket& bucket,
                                                       const PlanSpec& spec);
 
-/// What the class's expert_biases hold, one range per layer: "h.3.mlp.router.balance".
+/// What the class's expert_biases hold: one range per layer, such as "h.3.mlp.router.balance".
 [[nodiscard]] std::vector<ParameterRange> expert_bias_ranges(const RankClass& rank_class);
 
-/// Gives the parameters of rank `rank`'s class the names that they have on that rank. Lowering gives them those of the
-/// first rank.
+/// Gives the parameters of rank `rank`'s class the names that they have on that rank. After lowering they have the
+/// names of the class's first rank.
 void name_experts(Schedule& schedule, int rank);
 
 }  // namespace orrery::plan

@@ -6,14 +6,14 @@
 
 namespace orrery::plan {
 
-/// None: a group of one.
+/// A group with the id "none" is a group of one.
 struct Groups {
   GroupId tensor, context, embedding, norm, loss;
-  bool folds = false;   ///< experts' parameters have other replicas than the rest
+  bool folds = false;   ///< experts' parameters have other replicas than the other parameters
   GroupId expert;       ///< ranks that share a layer's experts
   GroupId expert_data;  ///< ranks with the same experts, as `data` is for other parameters
   GroupId counts;       ///< tensor ranks, each counting the choices of its own rows
-  GroupId data;         ///< reduces gradients: all that hold the parameters, or ZeRO's sub-group
+  GroupId data;         ///< reduces gradients: all ranks that hold the same parameters, or ZeRO's sub-group
   GroupId copies;       ///< under ZeRO: ranks with the same shard
   GroupId near, far;    ///< 16-bit gradients: the replicas of a node; their counterparts on other nodes
   GroupId parts;        ///< ranks with parts of one parameter under ZeRO, if the optimizer needs them

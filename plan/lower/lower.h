@@ -22,8 +22,9 @@ struct LowerOptions {
   /// ZeRO-2 and 3: a layer's full gradients stay until their sum is added to the shard, one layer later, so that the
   /// next layer does not wait for the reduction. A property of the software stack.
   bool reduce_beside = false;
-  /// ZeRO 1 and 2: updated parameters are gathered beside the next step's first passes, not at the end of this one. Not
-  /// for schedules that are executed: between steps, a rank has only its own part. A property of the software stack.
+  /// ZeRO 1 and 2: updated parameters are gathered during the next step's first passes, not at the end of this step.
+  /// Not for schedules that are executed: between steps, a rank has only its own part. A property of the software
+  /// stack.
   bool gather_next = false;
   /// A step begins by zeroing gradients, and every micro-batch adds to them. Otherwise the first micro-batch writes
   /// them, where its operators can. A property of the software stack.
@@ -43,11 +44,11 @@ struct LowerOptions {
 /// The tensors that these parts write, including those that are rows of others.
 [[nodiscard]] std::vector<int> made_by(const models::LayerProgram& program, const std::vector<models::Part>& parts);
 
-/// A layer's backward under that recomputation. With selective recomputation the core of attention runs again just
+/// A layer's backward pass with this recomputation. With selective recomputation, the core of attention runs again just
 /// before its gradient.
 [[nodiscard]] std::vector<models::Part> backward_parts(const models::LayerProgram& program, Recompute recompute);
-/// A backward pass in two: what leads to the gradient of the input; and the products for the weights' gradients, with
-/// what is gathered again for them alone.
+/// A backward pass in two halves: the operators that lead to the gradient of the input; and the products for the
+/// weights' gradients, with what is gathered again only for them.
 struct SplitBackward {
   std::vector<models::Part> inputs, weights;
 };

@@ -20,11 +20,11 @@ struct StepEnd {
 /// Block "finish": reduces gradients, clips, updates and gathers.
 void lower_finish(const StepEnd& end);
 
-/// The same for an evaluation, which only sums the loss.
+/// The same block for an evaluation, which only sums the loss.
 void lower_report(const StepEnd& end);
 
-/// Buckets that train in the order in which their gradients are reduced: one that is the same on all ranks that reduce
-/// together, though the stages of a mirrored model have their layers in two orders.
+/// The buckets that train, in the order in which their gradients are reduced. The order is the same on all ranks that
+/// reduce together, although the stages of a mirrored model have their layers in two orders.
 [[nodiscard]] std::vector<int> reduction_order(const PlanSpec& spec, const std::vector<Bucket>& buckets);
 
 /// Sums a stage's counts of its experts' choices over layers and all ranks, and computes the losses from them
@@ -35,7 +35,7 @@ void pool_tallies(ClassBuilder& build, const Groups& groups, const RankClass& ra
 [[nodiscard]] std::vector<models::Op> squares_of(ClassBuilder& build, const Groups& groups, const PlanSpec& spec, int b,
                                                  BufferId into);
 
-/// Of a run's training steps only those before the one of this number run `steps`, or those from it on.
+/// Makes `steps` run only in training steps before number `training_step`, or only from that step on.
 void run_before(std::int64_t training_step, std::span<Step> steps);
 void run_from(std::int64_t training_step, std::span<Step> steps);
 

@@ -5,15 +5,16 @@
 
 namespace orrery::plan {
 
-/// Makes the buffers of a bucket's states (plan/outline/outline.h), of which a rank optimizes `optimized` elements.
+/// Makes the buffers of a bucket's states (plan/outline/outline.h). A rank optimizes `optimized` elements of the
+/// bucket.
 void add_states(ClassBuilder& build, const PlanSpec& spec, Bucket& bucket, std::int64_t optimized);
 
 /// The gradient values that this rank optimizes: all of them, or its shard.
 [[nodiscard]] View optimized_gradient(const ClassBuilder& build, const Bucket& bucket, int zero);
 
-/// Steps from reduced and clipped gradients to updated parameters, which ZeRO-1 and 2 gather bucket by bucket.
-/// `coefficient`: the buffer with the clip coefficient, or with every worker's of a parameter server. `except`: a
-/// bucket that its own rule updates.
+/// Steps from reduced and clipped gradients to updated parameters; ZeRO 1 and 2 gather these bucket by bucket.
+/// `coefficient`: the buffer with the clip coefficient, or, with a parameter server, with one for each worker.
+/// `except`: a bucket that is updated by a rule of its own.
 void lower_update(ClassBuilder& build, const Groups& groups, const PlanSpec& spec, BufferId coefficient,
                   int except = -1);
 

@@ -4,9 +4,9 @@
 
 namespace orrery::plan {
 
-/// One class of all ranks: MLPs on every rank, tables as the plan's placement says. Synchronous: indices go to those
-/// who have the tables, pooled vectors come back while the bottom MLP computes, their gradients go while it computes
-/// back.
+/// One class of all ranks: MLPs on every rank, tables as the plan's placement says. Synchronous: indices go to the
+/// ranks that have the tables; pooled vectors come back while the bottom MLP runs forward; their gradients are sent
+/// while it runs backward.
 [[nodiscard]] Schedule lower_recommender(const Plan& plan, const LowerOptions& options,
                                          const RecommenderHabits& habits = {});
 

@@ -5,10 +5,10 @@
 
 namespace orrery::plan {
 
-/// The input of a recomputed block is the same on all ranks of the tensor group. Right after its last use in forward
-/// each keeps its part, and right before the block is recomputed they gather it: between the two it takes
-/// 1/`tensor` of the memory. What another stage has sent stays whole. Needs births, deaths and the program.
-/// `group`: the tensor group's index in the schedule.
+/// The input of a recomputed block is the same on all ranks of the tensor group. Right after its last use in forward,
+/// each rank keeps only its part; right before the block is recomputed, the ranks gather the whole. In between it takes
+/// 1/`tensor` of the memory. What another stage has sent stays whole. Needs births, deaths and the program. `group`:
+/// the tensor group's index in the schedule.
 void partition_checkpoints(RankClass& rank_class, int tensor, GroupId group);
 
 }  // namespace orrery::plan

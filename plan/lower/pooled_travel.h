@@ -1,5 +1,5 @@
 #pragma once
-/// The messages of pooled vectors and of their gradients, each way by itself (plan/spec/pooled_way.h). Private to
+/// The messages of pooled vectors and of their gradients, separately for each way (plan/spec/pooled_way.h). Private to
 /// plan/.
 #include <vector>
 
@@ -8,36 +8,37 @@
 
 namespace orrery::plan {
 
-/// Groups of a schedule, by index: of all ranks; of a node's; of those that have the same place in their nodes. -1:
+/// Groups of a schedule, by index: all ranks; the ranks of a node; the ranks with the same place in their nodes. -1:
 /// none.
 struct TableGroups {
   GroupId all, node, places;
 };
-/// Adds those that the layout needs, behind the group of all ranks.
+/// Adds the groups that the layout needs, after the group of all ranks.
 [[nodiscard]] TableGroups add_table_groups(base::ById<GroupId, Group>& groups, const TableLayout& layout);
 
 /// Forward from the tables to the samples' owners, backward the other way.
 class PooledTravel {
  public:
-  /// `computed`: type of what is computed beside tables. Vectors of that type travel as they are.
+  /// `computed`: the type of the computations beside the tables. Vectors of that type are sent as they are.
   PooledTravel(ClassBuilder& build, const TableLayout& layout, const TableGroups& groups, models::DType computed);
 
   [[nodiscard]] bool native(PooledType type) const { return dtype_of(type) == computed_; }
-  /// A buffer of vectors as lookups or the interaction write them.
+  /// A buffer of vectors in the form in which lookups or the interaction write them.
   BufferId values(const char* name, Phase phase);
   /// Views of counts, as `bucketise_indices` writes them.
   [[nodiscard]] std::vector<int> counts();
   [[nodiscard]] BufferId counts_buffer() const { return counts_; }
-  /// With a parameter server: what is sent from now on is an all-to-all on this stream and over this group, by `counts`
-  /// in place of those of the pass, into a buffer that lasts.
+  /// With a parameter server: from now on, what is sent is an all-to-all on this stream and over this group, with
+  /// `counts` instead of the counts of the pass, into a buffer that lives across steps.
   void push_by(Stream stream, GroupId group, BufferId counts) {
     stream_ = stream, groups_.all = group, counts_ = counts, lasts_ = true;
   }
-  /// `values` as they are sent: encoded by an operator that is added to `ops`, or as they are.
+  /// `values` in the form in which they are sent: encoded by an operator that is added to `ops`, or unchanged.
   BufferId encoded(Phase phase, BufferId values, std::vector<models::Op>& ops);
-  /// Sends them; returns where they come. What has to stay until somebody has waited for it is added to `sent`.
+  /// Sends them; returns the buffer that receives them. Buffers that must stay until a step has waited for the message
+  /// are added to `sent`.
   BufferId send(Phase phase, BufferId buffer, std::vector<BufferId>& sent);
-  /// What came, as lookups' updates or the interaction take it.
+  /// The received values in the form in which the tables' updates or the interaction read them.
   BufferId decoded(Phase phase, BufferId received, std::vector<models::Op>& ops);
 
  private:

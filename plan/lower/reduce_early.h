@@ -6,10 +6,10 @@
 
 namespace orrery::plan {
 
-/// Where the program writes a bucket's gradients for the last time in a step, its reduction follows at once. The blocks
-/// concerned get variants, which the last micro-batch runs. ZeRO-1 reduces into its own part of the gradients; ZeRO-2
-/// and 3, which reduce with every pass, add up over the copies of their shards. Those in fewer bits go in parts, each
-/// behind the gradients of the next bucket, the last ones at the end of the block.
+/// Where the program writes a bucket's gradients for the last time in a step, the bucket's reduction follows at once.
+/// The blocks concerned get variants, which the last micro-batch runs. ZeRO 1 reduces into the rank's own part of the
+/// gradients; ZeRO 2 and 3, which reduce in every pass, add to their shards. Reductions in fewer bits are split into
+/// parts: each follows the gradients of the next bucket, and the last ones stand at the end of the block.
 void reduce_early(ClassBuilder& build, const Groups& groups, const PlanSpec& spec, int zero);
 
 }  // namespace orrery::plan

@@ -10,9 +10,10 @@ namespace orrery::plan {
 
 class ShardSums {
  public:
-  /// `keeps`: full gradients stay until they are added up, so that the next layer does not wait for their memory.
+  /// `keeps`: full gradients stay until they are added to the shard, so that the next layer does not wait for their
+  /// memory.
   ShardSums(ClassBuilder& build, bool keeps) : build_(build), keeps_(keeps) {}
-  /// `reduction`: of which the last part is left. `gradients`: the buffer of the full ones.
+  /// `reduction`: all but its last part has been written. `gradients`: the buffer of the full gradients.
   void add(OutlineWriter reduction, BufferId gradients) { pending_.push_back({std::move(reduction), gradients}); }
   void flush();
 

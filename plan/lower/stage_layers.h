@@ -13,20 +13,20 @@ namespace orrery::plan {
 [[nodiscard]] std::string label(const StageLayer& layer);
 /// The place of the stage's bucket `bucket` among the layer's own buckets.
 [[nodiscard]] std::size_t place_of(const StageLayer& layer, int bucket);
-/// For display: which half of a block a run of operators belongs to. `attention`: whether the attention has been
-/// passed.
+/// For display: the half of a block that a run of operators belongs to. `attention`: whether the attention is already
+/// done.
 [[nodiscard]] const char* name_of_part(const std::vector<models::Op>& ops, Phase phase, bool& attention);
 [[nodiscard]] CollectiveKind kind_of(models::GroupCollective collective);
 /// Whether a layer's backward reads any parameter. An embedding's does not, so nothing is gathered for it.
 [[nodiscard]] bool backward_reads_parameters(const StageLayer& layer);
 
-/// A step that loads what a chunk with the embedding, the head or both reads of a micro-batch, and the buffers that it
-/// fills.
+/// A step that loads the inputs that a chunk with the embedding, the head or both reads for a micro-batch, and the
+/// buffers that it fills.
 [[nodiscard]] std::map<models::TensorRole, BufferId> load_inputs(ClassBuilder& build, const Plan& plan, bool embeds,
                                                                  bool heads);
 
-/// Buffers of a mixture of experts: what its layers count, sum and choose by (RankClass::tally and the next members).
-/// An evaluation counts nothing.
+/// Buffers of a mixture of experts: its layers' counts, their sums, and the biases of the choice (RankClass::tally and
+/// the next members). An evaluation has no counts.
 void add_expert_buffers(ClassBuilder& build, const models::Model& model, const std::vector<StageLayer>& layers,
                         bool forward_only);
 

@@ -1,6 +1,6 @@
 #pragma once
-/// Outlines (plan/outline/) as steps of a lowered class: their memory gets buffers, their groups those of the mesh.
-/// Private to plan/.
+/// Writes outlines (plan/outline/) as steps of a lowered class: their memory becomes buffers, their groups become the
+/// mesh's. Private to plan/.
 #include <array>
 #include <cstdint>
 #include <string>
@@ -29,12 +29,13 @@ class ShapeOf {
 
 using BuffersByMemory = std::array<BufferId, kMemories>;
 
-/// Which bucket an outline is of, -1 for a stage's; the layer that its steps name; and the buffers of what it names.
+/// The bucket that an outline is for, -1 for a stage's outline; the layer that its steps name; and the buffers behind
+/// the names in it.
 struct OutlinedBucket {
   int bucket = -1;
   std::int32_t layer = -1;
   BuffersByMemory buffers = {};
-  std::string label = {};  ///< ahead of the names of temporary buffers
+  std::string label = {};  ///< prefix of the names of temporary buffers
 };
 /// With the bucket's own buffers.
 [[nodiscard]] OutlinedBucket outlined(ClassBuilder& build, int bucket, std::int32_t layer = -1);
@@ -48,7 +49,7 @@ class OutlineWriter {
   [[nodiscard]] int parts() const { return outline_.parts; }
   /// A part's items as steps, and the buffers of what it uses first.
   void write(int part);
-  /// A part's operators, for a step that they share with others; in order.
+  /// A part's operators in order, for a step that also has others.
   [[nodiscard]] std::vector<models::Op> operators(int part);
 
  private:
@@ -62,13 +63,13 @@ class OutlineWriter {
   Outline outline_;
   OutlinedBucket bucket_;
   std::vector<BufferId> buffers_;  ///< by slot
-  int made_ = -1;                  ///< parts whose buffers there are
+  int made_ = -1;                  ///< number of parts whose buffers exist
 };
 
 /// All parts at once.
 void write_outline(ClassBuilder& build, const Groups& groups, Outline outline, OutlinedBucket bucket);
 
-/// A bucket's buffer of its memory.
+/// The bucket's member that holds the buffer of this memory.
 [[nodiscard]] BufferId& field_of(Bucket& bucket, Memory memory);
 
 }  // namespace orrery::plan

@@ -33,9 +33,10 @@ void forward_order(const Chunk& chunk, Pass& pass) {
 /// - gather(layer): as in forward_order;
 /// - begin(layer, gathered), recompute(layer), run(layer): gradients of its inputs, and of its weights where the pass
 ///   is not split;
-/// - reduce(layer): ZeRO 2 and 3: the messages that reduce its gradients, or in fewer bits the first part of that;
+/// - reduce(layer): ZeRO 2 and 3: the messages that reduce its gradients; in fewer bits, the first part of the
+/// reduction;
 /// - add_up(): adds what has been reduced to this rank's shards, one layer later, so that compute hides the messages;
-/// - end(): what is left of reductions in fewer bits.
+/// - end(): the remaining parts of reductions in fewer bits.
 template <class Pass>
 void backward_order(const Chunk& chunk, const PlanSpec& spec, Pass& pass) {
   auto next = pass.gather(chunk.last - 1);

@@ -1,6 +1,6 @@
 #pragma once
-/// Optimizers that look at whole tensors (LAMB, Adafactor): which pair of norms belongs to a parameter, and where
-/// Adafactor's sums of rows and columns stand among those of the stage.
+/// Optimizers that look at whole tensors (LAMB, Adafactor): the pair of norms of each parameter, and the places of
+/// Adafactor's sums of rows and columns within the stage's.
 #include <cstdint>
 #include <vector>
 
@@ -9,8 +9,8 @@
 namespace orrery::plan {
 
 /// How many values Adafactor keeps for a parameter (Shazeer and Stern 2018, section 3): for a matrix its sum and one
-/// value per row and per column, otherwise one per element. `met`: how many of them several tensor ranks contribute to,
-/// which are a split matrix's sum and what runs across the split.
+/// value per row and per column, otherwise one per element. `met`: how many of these several tensor ranks contribute
+/// to: the sum of a split matrix, and the values that run across the split.
 struct FactorCount {
   std::int64_t elements = 0, met = 0;
 };
@@ -29,8 +29,8 @@ FactorLayout place_factors(std::vector<Bucket>& buckets, OptimizerKind optimizer
   return (value + unit - 1) / unit * unit;
 }
 
-/// Elements: where a parameter starts in its bucket, and the unit to which buckets are padded per shard (128 bytes
-/// fp32), but for optimizers that want more: parameter_alignment().
+/// Elements: where a parameter starts in its bucket, and the unit to which buckets are padded per shard (128 bytes of
+/// fp32). Some optimizers want more: parameter_alignment().
 inline constexpr std::int64_t kParameterAlignment = 32;
 
 /// Elements: where a parameter starts in its bucket, and the unit to which buckets are padded per shard. Blocks of

@@ -15,18 +15,20 @@ struct MatrixShape {
 };
 [[nodiscard]] MatrixShape matrix_of(const models::Tensor& tensor);
 
-/// Columns of its P and Q; 0: it travels whole, as what is no matrix does, and what they would shorten too little.
+/// Columns of the matrix's P and Q. 0: it travels whole, because it is no matrix or because P and Q would save too
+/// little.
 [[nodiscard]] std::int64_t rank_of(const MatrixShape& matrix, const Compression& compression);
 
 /// Sums over the parameters of a bucket, each padded to kParameterAlignment: values of the error, of P, of Q, and of
-/// what travels whole.
+/// the parameters that travel whole.
 struct LowRankSizes {
   std::int64_t error = 0, p = 0, q = 0, rest = 0;
 };
-/// Counts a parameter in; returns where its parts begin (-1 where it has none; `rest` -1 where it is compressed).
+/// Counts a parameter in. Returns where its parts begin: -1 for a part that it does not have, and for `rest` if it is
+/// compressed.
 LowRankSizes place_matrix(LowRankSizes& sizes, const MatrixShape& matrix, const Compression& compression);
 
-/// Of all parameters; nullptr: none.
+/// The sums over all `matrices`; nullptr: none.
 [[nodiscard]] LowRankSizes low_rank_sizes(const std::vector<MatrixShape>* matrices, const Compression& compression);
 
 /// Gives the ranges of a bucket their places.

@@ -30,10 +30,10 @@ struct BucketShape {
   const WholeMatrices* whole = nullptr;                ///< those updated as a whole; nullptr: none
 };
 
-/// Memory that items name. That of a bucket has a buffer of its own in each bucket; that of a stage serves all of its
+/// Memory that items name. Memory of a bucket is a separate buffer for each bucket. Memory of a stage serves all of its
 /// buckets, and is as large as the largest of them needs.
 enum class Memory : std::uint8_t {
-  // Of a bucket. Gradients are those of the pass under ZeRO 2 and 3, and last where they are whole.
+  // Of a bucket. Gradients: under ZeRO 2 and 3 those of one pass; where they are whole, they last.
   gradients,
   gradient_shard,
   parameters,
@@ -64,11 +64,11 @@ inline constexpr Memory kStageTemporaries[] = {Memory::factor_sums, Memory::norm
 
 struct Slot {
   Memory memory = Memory::temporary;
-  const char* name = "";  ///< of its buffer, behind the bucket's name if it is of a bucket
+  const char* name = "";  ///< of its buffer; for memory of a bucket, the bucket's name comes before it
   Purpose purpose = Purpose::communication;
   models::DType dtype = models::DType::fp32;
   std::int64_t elements = 0;
-  int part = 0;  ///< that uses it first
+  int part = 0;  ///< the first part that uses it
 };
 
 /// A run of a slot's elements: what an operand index of an operator in an outline refers to.
@@ -76,17 +76,17 @@ struct Operand {
   int slot = -1;
   std::int64_t offset = 0, elements = 0;
   bool own = false;    ///< this rank's shard, as View::own
-  int parameter = -1;  ///< the run of this tensor of the bucket, wherever it lies; offset and elements are unused
+  int parameter = -1;  ///< the run of this tensor of the bucket, wherever it is; then offset and elements are unused
 };
 
 /// The ranks that a message goes over (plan/lower/groups.h).
 enum class Over : std::uint8_t {
   tensor,
-  data,    ///< all that hold the bucket's parameters, or ZeRO's sub-group
-  copies,  ///< under ZeRO: those that hold the same shard
+  data,    ///< all ranks that hold the bucket's parameters, or ZeRO's sub-group
+  copies,  ///< under ZeRO: the ranks that hold the same shard
   near,    ///< replicas of a node, and
-  far,     ///< their equals on other nodes
-  parts,   ///< those that have parts of one parameter
+  far,     ///< their counterparts on other nodes
+  parts,   ///< the ranks that have parts of one parameter
 };
 
 /// A step: of compute, or a message if it has no operators.
@@ -94,7 +94,7 @@ struct Item {
   Phase phase = Phase::gradient_reduce;
   int part = 0;
   const char* name = "";
-  std::vector<models::Op> ops = {};  ///< name operands
+  std::vector<models::Op> ops = {};  ///< their operand indices refer to Operands
   CollectiveKind kind{};
   Over over{};
   int source = -1, target = -1;  ///< operands
@@ -114,7 +114,7 @@ struct Outline {
   [[nodiscard]] std::int64_t message_bytes(const Item& item) const;
 };
 
-/// ZeRO's stage, 0 where there is nobody to share states with.
+/// ZeRO's stage; 0 where there is no other rank to share states with.
 [[nodiscard]] inline int zero_of(const PlanSpec& spec) {
   return spec.mesh.replicas() > 1 ? spec.states.zero_stage : 0;
 }
@@ -122,15 +122,16 @@ struct Outline {
 [[nodiscard]] inline std::int64_t optimized_of(const BucketShape& bucket, const PlanSpec& spec) {
   return zero_of(spec) >= 1 ? bucket.shard : bucket.elements;
 }
-/// Ranks of such a group of this bucket; a message over fewer than two is no message.
+/// The number of ranks in this group of a bucket (`experts`: one of experts). A message over fewer than two is left
+/// out.
 [[nodiscard]] int ranks_of(Over over, bool experts, const PlanSpec& spec);
 
-/// Element types. Of gradients as they are kept and reduced: fp32 for fp32 and bf16 (Megatron-LM accumulates bf16
-/// gradients in fp32), fp16 for fp16 (Micikevicius et al. 2018).
+/// Element types. The type in which gradients are kept and reduced: fp32 for fp32 and bf16 (Megatron-LM accumulates
+/// bf16 gradients in fp32), fp16 for fp16 (Micikevicius et al. 2018).
 [[nodiscard]] models::DType gradient_dtype(models::DType precision);
-/// Of parameters as compute reads them.
+/// The type of parameters as compute reads them.
 [[nodiscard]] models::DType compute_dtype(models::DType precision);
-/// Whether updates change fp32 masters, from which parameters are rounded.
+/// Whether updates change fp32 masters, which are then rounded to parameters.
 [[nodiscard]] bool has_master(const PlanSpec& spec);
 
 /// A state of the optimizer or of compression that lasts for the whole run; without elements if the plan has none.
@@ -138,7 +139,7 @@ struct Outline {
 inline constexpr Memory kStates[] = {Memory::master,      Memory::first_moment, Memory::second_moment,
                                      Memory::first_scale, Memory::second_scale, Memory::error,
                                      Memory::low_rank_q};
-/// Those that such a bucket has, in the order of its buffers.
+/// The states that such a bucket has, in the order of its buffers.
 [[nodiscard]] std::vector<Slot> states_of(const BucketShape& bucket, const PlanSpec& spec);
 
 /// Notes an outline down, item by item. Private to plan/outline/.
@@ -158,7 +159,7 @@ class Sketch {
   /// Memory of a stage.
   int of_stage(Memory memory, const char* name, std::int64_t elements, Purpose purpose = Purpose::communication,
                models::DType dtype = models::DType::fp32);
-  /// Memory of the bucket by its size.
+  /// Memory of the bucket, with the size that its kind has.
   int slot(Memory memory);
 
   int run(int slot, std::int64_t offset, std::int64_t elements, bool own = false);
@@ -172,7 +173,7 @@ class Sketch {
   [[nodiscard]] std::int64_t elements(int operand) const {
     return result_.operands[static_cast<std::size_t>(operand)].elements;
   }
-  /// The gradients that this rank optimizes, and the values.
+  /// The gradients that this rank optimizes, and the values that it updates.
   int optimized_gradient();
   int optimized_values();
 
@@ -181,7 +182,7 @@ class Sketch {
   [[nodiscard]] models::Op zero(int operand) const;
 
   void compute(Phase phase, const char* name, std::vector<models::Op> ops);
-  /// Nothing if it would go over one rank.
+  /// Adds nothing if the message would go over one rank.
   void message(Phase phase, CollectiveKind kind, Over over, int source, int target);
   void next_part() { result_.parts = ++part_ + 1; }
 

@@ -1,6 +1,6 @@
 #pragma once
-/// The order of several buckets' parts: a bucket's next part stands behind the one before of the bucket after it, so
-/// that a bucket's messages move while the next one's gradients are made.
+/// The order of several buckets' parts: each next part of a bucket follows the current part of the bucket after it, so
+/// that a bucket's messages move while the next bucket's gradients are made.
 #include <list>
 #include <utility>
 
@@ -12,13 +12,13 @@ class Turns {
  public:
   explicit Turns(Visit visit) : visit_(std::move(visit)) {}
 
-  /// The first part of a bucket that has `parts`, behind the next one of those before it.
+  /// The next part of each bucket before this one, then the first part of this bucket, which has `parts`.
   void add(One one, int parts) {
     move_on();
     visit_(one, 0);
     under_.push_back({std::move(one), 0, parts});
   }
-  /// What is left of the buckets so far.
+  /// The remaining parts of all buckets so far.
   void flush() {
     while (!under_.empty()) move_on();
   }

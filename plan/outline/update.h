@@ -1,18 +1,18 @@
 #pragma once
 /// How a stage's buckets are updated, and gathered under ZeRO 1 and 2. An optimizer that needs whole tensors (LAMB,
-/// Adafactor) passes over all buckets several times: a round each, behind which ranks agree on what the round has
-/// summed up. Muon's work on whole matrices is made of the pieces of all ranks that have any, bucket by bucket, so that
-/// the directions of all ranks are there of one bucket alone.
+/// Adafactor) passes over all buckets several times, in rounds; after each round, ranks agree on what it has summed.
+/// Muon's work on whole matrices needs the pieces of all ranks, and is done bucket by bucket, so that the directions of
+/// all ranks are in memory for one bucket only.
 #include "plan/outline/outline.h"
 
 namespace orrery::plan {
 
-/// What a stage's buckets amount to, as far as updates share memory.
+/// Totals over a stage's buckets that size the memory which their updates share.
 struct StageTotals {
   std::int64_t parameters = 0;  ///< tensors; a pair of norms each
   FactorCount factors = {};
   std::int64_t workspace = 0;  ///< elements of Newton-Schulz for the largest matrix
-  std::int64_t piece = 0;      ///< elements of the largest bucket's part that a node's rank gathers from the others
+  std::int64_t piece = 0;      ///< elements of the largest bucket's part that a node's rank gathers from others
 };
 /// Counts `count` such buckets in.
 void add_to(StageTotals& totals, const BucketShape& bucket, const PlanSpec& spec, std::int64_t count = 1);
@@ -20,11 +20,11 @@ void add_to(StageTotals& totals, const BucketShape& bucket, const PlanSpec& spec
 [[nodiscard]] int update_rounds(const PlanSpec& spec);
 /// Whether updates or gathers need memory beside states.
 [[nodiscard]] bool updates_need_memory(const PlanSpec& spec);
-/// A bucket's items of a round, the last of which updates and gathers it. `first`: the bucket is its stage's first,
-/// which clears what they all add to.
+/// A bucket's items in a round; the last round updates and gathers it. `first`: the bucket is the stage's first, which
+/// clears the sums to which all buckets add.
 [[nodiscard]] Outline update_of(const BucketShape& bucket, const StageTotals& totals, const PlanSpec& spec, int round,
                                 bool first);
-/// What follows behind a round over all buckets.
+/// What follows after a round over all buckets.
 [[nodiscard]] Outline agreement_of(const StageTotals& totals, const PlanSpec& spec, int round);
 
 }  // namespace orrery::plan

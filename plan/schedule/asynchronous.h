@@ -31,7 +31,7 @@ namespace orrery::plan {
 /// where that one clips with the first because they share the token table.
 [[nodiscard]] int stages_with_norms(const Plan& plan);
 
-/// Number of training steps of which a class holds micro-batches at once: 1 where a step leaves nothing in flight.
+/// The number of training steps whose micro-batches a class holds at once; 1 where a step leaves nothing in flight.
 [[nodiscard]] int steps_in_flight(const RankClass& rank_class);
 [[nodiscard]] bool is_asynchronous(const Schedule& schedule);
 
@@ -44,7 +44,7 @@ struct StepOfRun {
 /// A class's program unrolled.
 struct Walk {
   std::vector<Entry> program;
-  std::vector<StepOfRun> origins;  ///< by entry
+  std::vector<StepOfRun> origins;  ///< of each entry
 };
 
 /// The first `steps` training steps of a run as one program. Micro-batches are numbered through the run, so that
@@ -56,13 +56,13 @@ struct Unrolled {
 };
 [[nodiscard]] Unrolled unrolled(const Schedule& schedule, std::int64_t steps, bool ends);
 
-/// By class and training step from a run's start: how many updates the weights that the step's passes read are behind
-/// the step's number; -1 where its passes read different versions.
+/// By class and training step from a run's start: the age, in updates, of the weights that the step's passes read; -1
+/// where its passes read different versions.
 [[nodiscard]] std::vector<std::vector<int>> staleness(const Schedule& schedule, std::int64_t steps);
 
-/// Private to plan/. make_versions gives each bucket's parameters a ring of as many earlier versions as its delay (0:
-/// none); copy_versions copies the newest into it, as step `place` of a block; read_versions makes the steps of a block
-/// for which `read` holds use the ring instead of the newest.
+/// Private to plan/. make_versions gives each bucket's parameters a ring of earlier versions, as many as its delay (0:
+/// none). copy_versions copies the newest version into the ring, as step `place` of a block. read_versions makes the
+/// steps of a block for which `read` holds use the ring instead of the newest version.
 void make_versions(RankClass& rank_class, const std::vector<int>& delays);
 void copy_versions(RankClass& rank_class, Block& block, std::size_t place);
 void read_versions(
@@ -74,8 +74,7 @@ void read_versions(
 /// Private to plan/: blocks by move and chunk.
 using BlocksOfMoves = std::map<std::pair<Move::Kind, int>, std::int32_t>;
 /// Private to plan/: takes a class lowered for one training step, with messages and lifetimes settled, and adds what
-/// asynchronous orders need: versions of weights and their readers, buffers that live across steps, and the
-/// program.
+/// asynchronous orders need: versions of weights and their readers, buffers that live across steps, and the program.
 void make_asynchronous(const Plan& plan, int stage, const BlocksOfMoves& blocks, RankClass& rank_class);
 
 }  // namespace orrery::plan

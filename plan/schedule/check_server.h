@@ -5,8 +5,8 @@
 
 namespace orrery::plan {
 
-/// S14: on every bucket, and on sharded tables, the server applies each worker's gradient once, in worker order, all of
-/// one training step.
+/// S14: for every bucket, and for sharded tables, the server applies each worker's gradient of one and the same
+/// training step once, in the order of the workers.
 void check_server(const Schedule& schedule, base::Diagnostics& found);
 
 }  // namespace orrery::plan

@@ -45,12 +45,12 @@ struct Move {
 [[nodiscard]] std::vector<Move> interleaved(int stage, int stages, int chunks, std::int64_t micro_batches);
 
 /// 1F1B with a split backward: the gradient of the input (B), and later those of the weights (W): Qi et al. 2023, "Zero
-/// Bubble Pipeline Parallelism". h1, h2: the orders of its sections 2.1 and 2.2; the order found within the activations
-/// of p micro-batches (section 3, ZB-1p) holds as much as h1. limit_2p: the order found within 2p (ZB-2p). This is what
-/// a framework holds in them; the orders that are lowered are below.
+/// Bubble Pipeline Parallelism". h1, h2: the orders of its sections 2.1 and 2.2. limit_2p: the order that its search
+/// finds within the activations of 2p micro-batches (ZB-2p). The order found within p (section 3, ZB-1p) holds as many
+/// as h1. These name what a framework holds in memory; the orders that Orrery lowers are below.
 enum class ZeroBubble : std::uint8_t { none, h1, h2, limit_2p };
 
-/// Micro-batches that a stage holds at once: whole ones, and those of which only the inputs of W are left.
+/// Micro-batches that a stage holds at once: whole ones, and those with only the inputs of W left.
 struct Held {
   std::int64_t whole = 0, for_weights = 0;
   bool operator==(const Held&) const = default;
@@ -61,12 +61,12 @@ struct Held {
 /// forward, and halves up to the limit; the first stage needs no more than in h2.
 [[nodiscard]] Held held(ZeroBubble order, int stage, int stages, std::int64_t micro_batches);
 
-/// The zero-bubble orders (Qi, Wan, Huang, Lin 2023, "Zero Bubble Pipeline Parallelism", arXiv:2401.10241; the V of
-/// later one of 2024, arXiv:2405.15362): `backward` makes only the input's gradient and `weights` the rest, later.
-/// With t_F, t_B, t_W the times of the passes, p stages, free transfers and m >= 2 p - 1 a stage waits at most
-///   zb_h1  min(p - 1 - s, m) forwards, then 1F1B, weights s micro-batches behind: (p - 1) (t_F + t_B - t_W), and each
+/// The zero-bubble orders (Qi, Wan, Huang, Lin 2023, "Zero Bubble Pipeline Parallelism", arXiv:2401.10241; the V order:
+/// by the same authors, 2024, arXiv:2405.15362): `backward` makes only the input's gradient and `weights` the rest,
+/// later. With t_F, t_B, t_W the times of the passes, p stages, free transfers and m >= 2 p - 1 a stage waits at most
+///   zb_h1  min(p - 1 - s, m) forwards, then 1F1B, weights s micro-batches later: (p - 1) (t_F + t_B - t_W), and each
 ///          stage holds p micro-batches (section 2.3; 1F1B: (p - 1) (t_F + t_B + t_W), as many on the first stage)
-///   zb_h2  min(2 (p - 1 - s), m) forwards, weights 2 s behind: (p - 1) (t_F + t_B - 2 t_W), 2 p - 1 micro-batches
+///   zb_h2  min(2 (p - 1 - s), m) forwards, weights 2 s later: (p - 1) (t_F + t_B - 2 t_W), 2 p - 1 micro-batches
 ///   zb_v   two chunks per stage, folded; made by hand for t_F = t_B = t_W: then no wait, at p micro-batches
 ///   dualpipe_v  two chunks per stage, folded: DualPipe (DeepSeek-AI 2024, "DeepSeek-V3 Technical Report", section
 ///          3.2.1) cut in half, so that no stage is held twice (deepseek-ai/DualPipe, DualPipeV; m >= 2 p):

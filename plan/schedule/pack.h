@@ -14,14 +14,14 @@ struct Scratch {
   int from = 0, to = 0;
   std::int64_t bytes = 0;
   std::int64_t offset = 0;
-  bool arrives = false;  ///< born by a message that precedes all computation of the block
-  bool leaves = false;  ///< dies at a send after all computation of the block: other blocks begin while it is under way
-  bool fixed = false;   ///< already has its offset
+  bool arrives = false;  ///< born by a message that comes before all computation of the block
+  bool leaves = false;   ///< dies at a send after all computation of the block, while other blocks have begun
+  bool fixed = false;    ///< already has its offset
 };
 
 /// Bytes alive at the fullest step: the least that a block needs.
 [[nodiscard]] std::int64_t most_alive(const std::vector<Scratch>& block);
-/// Gives everything in a class's blocks, of which one runs at a time, its offset. Returns the bytes that they need.
+/// Gives every buffer in a class's blocks its offset; only one block runs at a time. Returns the bytes that they need.
 std::int64_t pack_blocks(std::vector<std::vector<Scratch>>& blocks);
 
 }  // namespace orrery::plan

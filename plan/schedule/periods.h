@@ -1,7 +1,7 @@
 #pragma once
-/// Finds when walkers of repeating programs return to an earlier state. A walker goes through one class's program; what
-/// all of them do next depends only on where they stand and on what is under way. If both are as they were some turns
-/// of their loops ago, the same will happen again, and again, until one of them leaves its loop: the walk may jump
+/// Finds when walkers of repeating programs return to an earlier state. A walker goes through one class's program. What
+/// all walkers do next depends only on where they stand and on what is in flight. If both are as they were some turns
+/// of their loops ago, the same will happen again and again until one of them leaves its loop, so the walk may jump
 /// there at once. Costs the memory and the comparison of one state per turn. Private to plan/ and sim/.
 #include <cstddef>
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace orrery::plan {
 
-/// What has happened since the earlier state happens `times` times more.
+/// What has happened since the earlier state will happen `times` more times.
 struct Skip {
   std::int64_t times = 0;
   std::int32_t micro_batches = 0;     ///< to advance, over all these times
@@ -21,21 +21,21 @@ struct Skip {
 
 class Periods {
  public:
-  /// One program per walker; they must outlive this. After `most_looks` looks in vain in a row, due() stays false.
+  /// One program per walker; they must outlive this. After `most_looks` unsuccessful looks in a row, due() stays false.
   explicit Periods(std::vector<const Entries*> programs,
                    std::int64_t most_looks = std::numeric_limits<std::int64_t>::max());
 
-  /// The walker whose entry says when to look.
+  /// The walker whose entry decides when to look.
   [[nodiscard]] std::size_t leader() const { return leader_; }
   [[nodiscard]] bool due(std::size_t entry_of_leader) const {
     return static_cast<std::int64_t>(entry_of_leader) >= next_;
   }
-  /// The number from which a walker that stands there counts its micro-batches.
+  /// The micro-batch from which a walker at this entry counts its micro-batches.
   [[nodiscard]] std::int32_t base(std::size_t walker, std::size_t entry) const;
 
   enum class Seen {
     nothing,  ///< no repetition, and this state is not kept
-    kept,     ///< later states will be compared with this one: now is the time to note down sums
+    kept,     ///< later states will be compared with this one: the caller should note down its sums now
     again     ///< the kept state has come back: skip() says how often it will do so again
   };
   /// `entries`: where each walker stands. `state`: all else that decides what follows: micro-batches counted from
@@ -60,7 +60,7 @@ class Periods {
   std::vector<std::size_t> entries_;
   std::vector<std::int64_t> state_;
   bool has_state_ = false;
-  std::int64_t looks_ = 0, patience_ = 1;  ///< looks since a state was kept; after how many another is kept
+  std::int64_t looks_ = 0, patience_ = 1;  ///< looks since a state was kept, and the number after which another is
   std::int64_t in_vain_ = 0, most_looks_;
   Skip skip_;
 };

@@ -75,9 +75,8 @@ struct Placement {
 [[nodiscard]] Placement sizes_of(const RankClass& rank_class);
 
 /// Where the buffers of an evaluation (LowerOptions::forward_only) lie in the arena of the same plan's training step,
-/// which is idle meanwhile: persistent buffers where those of the same name are, all others behind the last
-/// persistent one. `arena_bytes` is what the arena must hold; by_purpose and peak_live_bytes count only the
-/// evaluation.
+/// which is idle meanwhile: persistent buffers where those of the same name are, all others after the last persistent
+/// one. `arena_bytes` is what the arena must hold; by_purpose and peak_live_bytes count only the evaluation.
 [[nodiscard]] Placement place_beside(const RankClass& training, const Placement& placed, const RankClass& evaluation);
 
 /// Slabs of nearly equal size (within an eighth of the larger) share slots of the largest one's size. Returns the pool

@@ -13,19 +13,20 @@
 
 namespace orrery::plan {
 
-/// The same for all participants: (0, sender, tag, receiver, micro-batch counted over the run) or (1, group, stream,
-/// lowest member, how many before it). A group's streams advance independently, as the executor's communicators do.
+/// A key that is the same for all participants: (0, sender, tag, receiver, micro-batch counted over the run) or (1,
+/// group, stream, lowest member, number of meetings before it). A group's streams advance independently, as the
+/// executor's communicators do.
 using MeetingKey = std::tuple<int, int, int, int, std::int64_t>;
 
 struct Meeting {
   int present = 0, expected = 0;
-  int gone = 0;                      ///< how many have seen that all are there
-  const RankClass* first = nullptr;  ///< who came first, and with what
+  int gone = 0;                      ///< number of participants that have seen that all are there
+  const RankClass* first = nullptr;  ///< class of the first participant, and its message
   Visit with;
 };
 
 struct MeetingMessage : WalkedMessage {
-  std::optional<MeetingKey> key;  ///< none: ends by itself
+  std::optional<MeetingKey> key;  ///< none: the message ends by itself
 };
 
 template <class Message>
@@ -47,7 +48,7 @@ struct MeetingRank : WalkingRank<Message> {
 };
 
 /// `Self` has, beside what Walker asks for:
-///  - `void met(const Rank&, const Message&, const Meeting&)`: a message has started that others may have come for;
+///  - `void met(const Rank&, const Message&, const Meeting&)`: a message has started for which others may be waiting;
 ///  - `void round()`: every rank has gone as far as it could.
 template <class Self, class Rank>
 class Rendezvous : public Walker<Self, Rank> {
@@ -85,7 +86,7 @@ class Rendezvous : public Walker<Self, Rank> {
   explicit Rendezvous(const Schedule& schedule, std::int64_t training_steps = 1)
       : Walker<Self, Rank>(training_steps), schedule_(schedule) {}
 
-  /// Until nothing moves.
+  /// Goes on until no rank can move.
   void go() {
     for (bool moved = true; moved;) {
       moved = false;

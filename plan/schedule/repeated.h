@@ -1,7 +1,7 @@
 #pragma once
-/// A long sequence that repeats itself, stored without its repetitions. A pipeline's program has some entries that
-/// fill it, a few that repeat for each micro-batch, and some that drain it; the few are stored once, with how often
-/// they come and what each repetition adds. Elements are returned by value, made when they are asked for.
+/// A long sequence that repeats itself, stored without its repetitions. A pipeline's program has some entries that fill
+/// it, a few that repeat for each micro-batch, and some that drain it. The repeated entries are stored once, with their
+/// number of repetitions and what each repetition adds. Elements are returned by value, made when they are asked for.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace orrery::plan {
 
 /// How a T progresses. To be specialised with
 ///  - `Advance`: what is added from one repetition to the next;
-///  - `std::optional<Advance> between(const T& a, const T& b)`: what leads from a to b; none if b is no later a;
+///  - `std::optional<Advance> between(const T& a, const T& b)`: what leads from a to b; none if b is not a later a;
 ///  - `T advanced(T a, const Advance& advance, std::int64_t times)`.
 template <class T>
 struct Progression;
@@ -219,7 +219,7 @@ class Repeated {
     return taken;
   }
 
-  // The pattern that repeats from there and covers most; else one element.
+  // The pattern that begins there and covers most elements with its repetitions; otherwise one element.
   [[nodiscard]] Found repetition(const std::vector<T>& fresh, std::size_t from) const {
     Found best;
     const std::size_t left = fresh.size() - from, times = static_cast<std::size_t>(kLeastTimes);

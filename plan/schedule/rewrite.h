@@ -1,6 +1,6 @@
 #pragma once
 /// Tools for passes over a lowered class: they find uses of buffers, insert steps and rename operands. Until apply(),
-/// places refer to the class as it was found. Private to plan/.
+/// places refer to the class as it was before the pass. Private to plan/.
 #include <algorithm>
 #include <utility>
 #include <vector>

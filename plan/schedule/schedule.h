@@ -8,14 +8,15 @@
 ///
 /// Meaning of the order, the same for every backend and for the simulator:
 ///  1. Compute steps run in program order, on the compute stream.
-///  2. A communication step starts once all compute steps before it in program order have finished, and of the
-///     communication steps before it the one on its own stream and those it conflicts with (plan/schedule/waits.h).
+///  2. A communication step starts once these have finished: all compute steps before it in program order; the
+///     communication step before it on its own stream; and the earlier communication steps that it conflicts with
+///     (plan/schedule/waits.h).
 ///  3. A compute step starts once these communication steps before it in program order have finished: those that wrote
 ///     what it reads or writes, those that still use what it writes or frees, and those that list deaths themselves
 ///     (their memory may be handed out again).
 /// "Communication" means every step that is not compute; it includes copies between a rank's memories, each direction
 /// on a stream of its own.
-/// A program is one training step. If it has entries of later steps, buffers of a micro-batch live from step to step,
+/// A program is one training step. If it has entries of later steps, a micro-batch's buffers live from step to step,
 /// and every message is received in the step in which it is sent; plan/schedule/asynchronous.h unrolls it.
 /// Overlap is thus expressed only by position in the program. A buffer is born just before the step that lists it in
 /// `births` and dies just after the step that lists it in `deaths`.
@@ -64,8 +65,9 @@ enum class Phase : std::uint8_t {
   optimizer,
   reporting
 };
-/// ring_shift: each member's data goes to the next member of the group, the last one's to the first. all_to_all: each
-/// member's data is one piece per member; piece i goes to member i and becomes its piece `sender's index`.
+/// ring_shift: each member's data goes to the next member of the group, the last member's to the first. all_to_all:
+/// each member's data is one piece per member; piece i goes to member i, where it becomes the piece with the sender's
+/// index.
 enum class CollectiveKind : std::uint8_t { all_reduce, all_gather, reduce_scatter, ring_shift, all_to_all };
 enum class Reduce : std::uint8_t { sum, maximum };
 
@@ -98,7 +100,7 @@ struct Buffer {
 
 using Buffers = base::ById<BufferId, Buffer>;
 
-/// Over which ranks runs of equal length are dealt out, one after another, so that each has its own.
+/// The ranks over which consecutive runs of equal length are dealt out, so that each rank has a run of its own.
 enum class DealtOver : std::uint8_t {
   nobody,   ///< all have the same
   states,   ///< those that partition a bucket's states (PlanSpec::shard_index)
@@ -110,8 +112,8 @@ inline constexpr std::size_t kDealtOver = 4;
 [[nodiscard]] int count_of(DealtOver ranks, const PlanSpec& spec);
 [[nodiscard]] int place_in(DealtOver ranks, const PlanSpec& spec, int rank);
 
-/// A run of elements in a buffer: what an operand index of an Op refers to. If it is dealt out, this rank's begins at
-/// offset + its place among those ranks * elements.
+/// A run of elements in a buffer: what an operand index of an Op refers to. If it is dealt out, this rank's run begins
+/// at offset + (its place among those ranks) * elements.
 struct View {
   BufferId buffer;
   std::int64_t offset = 0;  ///< elements
@@ -120,9 +122,10 @@ struct View {
   bool operator==(const View&) const = default;
 };
 
-/// A regular group: the members of a rank's group are base + sum(i_k * stride_k), where base is the rank less its own
-/// i_k * stride_k, i_k = rank / stride_k % size_k. Dimension order: the fastest stride first. Along a mirrored
-/// dimension the members are the two with i_k = x and i_k = size_k - 1 - x, and base has the smaller.
+/// A regular group: the members of a rank's group are base + sum(i_k * stride_k), where base is the rank minus its own
+/// i_k * stride_k, with i_k = rank / stride_k % size_k. Dimensions are in the order of their strides, the smallest
+/// first. Along a mirrored dimension the members are the two with i_k = x and i_k = size_k - 1 - x, and base has the
+/// smaller.
 struct Group {
   std::string
       name;  ///< "tensor", "context", "expert", "data", "shard", "replicate", "world", "model", "embedding", "loss"
@@ -153,7 +156,7 @@ struct ParameterRange {
   bool replicated = false;     ///< equal on all tensor ranks: its square counts 1/tensor
   bool orthogonal = false;     ///< a matrix whose update is computed from it as a whole (Muon)
   models::Tensor tensor;       ///< shapes, split and initial values
-  /// Adafactor: offsets of sum, rows and columns in the class's factors; unfactored, factor_sum has one per element.
+  /// Adafactor: offsets of sum, rows and columns in the class's factors; if unfactored, factor_sum has one per element.
   std::int64_t factor_sum = -1, factor_rows = -1, factor_columns = -1;
   /// PowerSGD: offsets of the matrix in the bucket's error, P's and Q's; -1: it travels whole.
   std::int64_t error = -1, low_rank_p = -1, low_rank_q = -1;
@@ -169,34 +172,35 @@ struct Bucket {
   /// Leading elements whose gradients are partial on each tensor rank, to be summed over them (sequence parallelism).
   std::int64_t partial_elements = 0;
   std::vector<ParameterRange> ranges = {};
-  bool experts = false;          ///< of the rank's own experts: other ranks hold the same than of other parameters
+  bool experts = false;          ///< of the rank's own experts: other ranks hold the same ones than for other
+                                 ///< parameters
   bool embedding = false;        ///< has the tables of the input: 8-bit optimizers keep their states in fp32
-  bool frozen = false;           ///< of parameters that do not train: it has no gradients and no states (models/lora.h)
+  bool frozen = false;           ///< its parameters do not train: no gradients, no states (models/lora.h)
   BufferId parameters = {};      ///< full values as compute reads them; none under ZeRO-3
   BufferId shard = {};           ///< this rank's values; only under ZeRO-3
   BufferId stashed = {};         ///< earlier versions of the parameters, for passes in flight
   BufferId master = {};          ///< fp32 master values, when compute reads less than fp32
   BufferId gradients = {};       ///< full gradients; none under ZeRO-2 and 3
   BufferId gradient_shard = {};  ///< reduced shard; only under ZeRO-2 and 3
-  /// SGD's momentum is a first moment; bytes with adamw_8bit. Muon's matrices have no second moment: they come last,
-  /// and its buffer ends before them (plan/outline/whole_matrices.h).
+  /// SGD's momentum is a first moment. With adamw_8bit these are bytes. Muon's matrices have no second moment: they
+  /// come last, and its buffer ends before them (plan/outline/whole_matrices.h).
   BufferId first_moment = {}, second_moment = {};
   BufferId first_scale = {}, second_scale = {};  ///< of adamw_8bit: a scale per block of values
-  BufferId error = {};                           ///< what PowerSGD has not sent yet of this rank's own gradients
-  BufferId low_rank_q = {};                      ///< its factors Q, from which the next step's begin
-  BufferId received = {};  ///< of a parameter server: all workers' gradients of this rank's shard, in order
+  BufferId error = {};                           ///< what PowerSGD has not sent yet of this rank's gradients
+  BufferId low_rank_q = {};                      ///< PowerSGD's factors Q, from which the next step's begin
+  BufferId received = {};  ///< with a parameter server: all workers' gradients of this rank's shard, in order
   [[nodiscard]] std::int64_t shard_elements() const { return elements / shards; }
   [[nodiscard]] DealtOver dealt() const { return experts ? DealtOver::experts : DealtOver::states; }
 };
 
-/// Later than the last training step of any run; and a step that stands for all late ones.
+/// Later than the last training step of any run; also stands for any late step.
 inline constexpr std::int64_t kEveryStep = std::numeric_limits<std::int64_t>::max();
 inline constexpr std::int64_t kLateStep = kEveryStep - 1;
 
-/// A message whose size depends on data, within a bound. Source and target of an all_to_all have one slot per member
-/// of the group, each with room for the bound. Of slot i only the first runs of `unit` elements travel, as many as the
-/// counts of member i add up to: `sent` and `received` are int32 views with equally many counts for each member.
-/// An ordinary step exchanges the counts beforehand.
+/// A message whose size depends on data, within a bound. Source and target of an all_to_all have one slot per member of
+/// the group, each with room for the bound. Only the first runs of `unit` elements of slot i travel, and their number
+/// is the sum of member i's counts: `sent` and `received` are int32 views with the same number of counts for each
+/// member. An ordinary step exchanges the counts beforehand.
 struct Counted {
   int sent = -1, received = -1;  ///< -1: whole slots
   std::int64_t unit = 1;
@@ -204,16 +208,17 @@ struct Counted {
   [[nodiscard]] bool any() const { return sent >= 0; }
 };
 
-/// A copy of rows of tables between the memory that they live in and the cache on the device (TableLayout): which ones,
-/// says a list that a compute step before it writes, int32: how many they are, then of each its number among the rows
-/// that the rank has in that memory, and among those on its device. Packed: one behind the other, on the way.
+/// A copy of rows of tables between the memory that they live in and the cache on the device (TableLayout). A list
+/// (int32), written by an earlier compute step, says which rows: first their number; then for each row its index among
+/// the rank's rows in that memory and its index among those on the device. Packed: one row directly after the other,
+/// for the copy.
 enum class RowsAt : std::uint8_t { far, cache, packed };
 struct RowMove {
   int list = -1;  ///< view; -1: the step copies whole views
   RowsAt from = RowsAt::far, to = RowsAt::cache;
   Space far = Space::host;  ///< where the rows live
-  bool states = false;      ///< of the optimizer, else values
-  double expected = 1;      ///< bytes that move, over those of the target's view; for who predicts
+  bool states = false;      ///< the rows of optimizer states; false: of values
+  double expected = 1;      ///< bytes that move / bytes of the target's view; for predictions only
   [[nodiscard]] bool any() const { return list >= 0; }
 };
 
@@ -228,17 +233,18 @@ struct Step {
   std::vector<models::Op> ops = {};  ///< compute
   CollectiveKind collective{};       ///< collective
   Reduce reduce = Reduce::sum;
-  GroupId group = {};  ///< collective
-  int peer = 0;        ///< send, recv: stages ahead (+) or behind (-); with virtual stages the ends are neighbours too
-  int tag = 0;         ///< send, recv: pairs with the peer's step of equal tag and micro-batch
+  GroupId group = {};       ///< collective
+  int peer = 0;             ///< send, recv: distance in stages, + to later ones; with virtual stages both ends are
+                            ///< neighbours
+  int tag = 0;              ///< send, recv: pairs with the peer's step of equal tag and micro-batch
   bool on_host = false;     ///< compute: on the host's cores, over host buffers
-  bool accumulate = false;  ///< copy: target += source; by the host's cores, so the target must be the host's
+  bool accumulate = false;  ///< copy: target += source; by the host's cores, so the target is in the host's memory
   View source = {},
        target =
            {};  ///< copy: source -> target, in two memories. collective: all_gather, reduce_scatter and all_to_all
                 ///< source -> target; all_reduce in place (source == target); send reads source; recv writes target
   Counted counted = {};                           ///< all_to_all
-  bool for_fp8 = false;                           ///< all_gather: software may round before it sends (models::Part)
+  bool for_fp8 = false;                           ///< all_gather: the software may round before it sends (models::Part)
   RowMove rows = {};                              ///< copy
   std::vector<BufferId> reads = {}, writes = {};  ///< each once
   std::vector<BufferId> births = {}, deaths = {};
@@ -255,8 +261,8 @@ struct Step {
 struct Block {
   std::string name;  ///< "begin", "forward", "backward", "finish"; of chunk c > 0 "forward.c", "backward.c"
   std::vector<Step> steps;
-  /// The block that this one replaces for some micro-batches: the same steps, but some operators write what they would
-  /// otherwise add to, with reductions between them. -1: none. It stands behind that block, which is not a variant.
+  /// The block that this one replaces for some micro-batches. It has the same steps, but some operators write what they
+  /// would otherwise add to, with reductions between them. -1: none. It comes after that block, which is not a variant.
   std::int32_t variant_of = -1;
 };
 
@@ -298,7 +304,7 @@ struct RankClass {
   BufferId loss;           ///< 1 element: the step's mean loss after the last entry; only on stages that have it
   BufferId gradient_norm;  ///< 1 element: global norm before clipping
   BufferId factors;        ///< Adafactor's states of all buckets, the same on every replica
-  /// Of a recommendation model: a rank's parts of tables, and their states. For tables that every rank has, the states
+  /// For a recommendation model: a rank's parts of tables, and their states. For tables that every rank has, the states
   /// are in `replicated_states` and the values in a bucket. States: one per row (Adagrad), or the first moments of all
   /// values, then their second moments (Adam).
   BufferId tables, table_states, replicated_states;
@@ -306,26 +312,26 @@ struct RankClass {
   struct FarTables {
     BufferId values, states;
   };
-  std::array<FarTables, kSpaces> far = {};  ///< by Space; of the device none
+  std::array<FarTables, kSpaces> far = {};  ///< by Space; nothing for the device
   BufferId cache;
-  /// Of a mixture of experts: for each layer of the stage with experts, in order, the (2E+1) of count_choices; their
-  /// sums over layers and ranks; and the two losses (models::OpKind::balance_losses).
+  /// For a mixture of experts: for each of the stage's layers with experts, in order, the (2E+1) values of
+  /// count_choices; their sums over layers and ranks; and the two losses (models::OpKind::balance_losses).
   BufferId tally, pooled, balance;
-  BufferId expert_biases;                        ///< for each of these layers the (E) of models::TensorRole::balance
+  BufferId expert_biases;                        ///< by these layers: the (E) values of models::TensorRole::balance
   std::vector<std::int64_t> expert_layers = {};  ///< which layers these are
   BufferId scaling;                              ///< 4 elements: see models::OpKind::loss_scale; only in fp16
 };
-/// Of one training step: highest number plus one, at least 1.
+/// Micro-batches of one training step: the highest number plus one, at least 1.
 [[nodiscard]] std::int32_t micro_batches_of(const RankClass& rank_class);
 
 struct Schedule {
   PlanSpec spec;
   base::ById<GroupId, Group> groups;
   std::vector<RankClass> classes;             ///< one per pipeline stage
-  std::shared_ptr<const TableLayout> tables;  ///< of a recommendation model: the parts of tables that each rank has
+  std::shared_ptr<const TableLayout> tables;  ///< for a recommendation model: the parts of tables that each rank has
   [[nodiscard]] const RankClass& class_of(int rank) const;
-  [[nodiscard]] std::int64_t steps() const;  ///< executed steps over one rank of each class
-  /// First training step of a run from which on all run the same steps; 0 unless the first ones differ.
+  [[nodiscard]] std::int64_t steps() const;  ///< number of steps executed, over one rank of each class
+  /// The training step of a run from which all steps are alike; 0 unless the first ones differ.
   [[nodiscard]] std::int64_t steady_from() const;
 };
 

@@ -19,7 +19,7 @@ struct Span {
   std::int32_t iteration = 0;  ///< training step
   StepRef at;                  ///< place in the class's program
   std::int32_t micro_batch = -1;
-  double ready = 0;  ///< the rank could start: its own predecessors were done
+  double ready = 0;  ///< the rank could start: the steps that it waits for on this rank had finished
   double start = 0;  ///< for a receive or collective: the last peer has arrived (before that it is waiting)
   double end = 0;
 };

@@ -13,15 +13,15 @@
 
 namespace orrery::plan {
 
-/// Whether an entry runs in training step `step` of a run that ends before step `end`. `opens`: the run's first, new or
-/// resumed.
+/// Whether an entry runs in training step `step` of a run that ends before step `end`. `opens`: this is the run's first
+/// step, new or resumed.
 [[nodiscard]] inline bool runs(const Entry& entry, std::int64_t step, std::int64_t end, bool opens) {
   return (opens || !entry.opening) && step + entry.ahead < end;
 }
 
-/// Whether `holds(buffer, writes)` for any use of memory by a step. Birth counts as writing: who had that memory must
-/// have left it. So does a compute step's death; memory that a message frees is handed out when the message is queued,
-/// which is why every compute step waits for its end (rule 3).
+/// Whether `holds(buffer, writes)` for any use of memory by a step. Birth counts as writing, because the memory's
+/// earlier users must have left it. So does a compute step's death. Memory that a message frees is handed out when the
+/// message is queued, which is why every compute step waits for its end (rule 3).
 template <class Holds>
 [[nodiscard]] bool any_use(const Step& step, const Holds& holds) {
   const auto any = [&](const std::vector<BufferId>& buffers, bool writes) {
@@ -41,7 +41,7 @@ template <class Make>
   return out;
 }
 
-/// Whether two uses of memory may not be at once.
+/// Whether two uses of memory may not happen at the same time.
 template <class Use>
 [[nodiscard]] bool conflict(const Use& a, const Use& b) {
   return (a.writes || b.writes) && overlap(a, b);
@@ -72,7 +72,7 @@ template <class Use, class Holds>
   return std::any_of(uses.begin(), uses.end(), holds);
 }
 
-/// Whether two steps may not run at once.
+/// Whether two steps may not run at the same time.
 template <class Uses>
 [[nodiscard]] bool conflict_between(const Uses& some, const Uses& others) {
   return any_of(some, [&](const auto& a) { return any_of(others, [&](const auto& b) { return conflict(a, b); }); });

@@ -1,8 +1,8 @@
 #pragma once
-/// One walk over a schedule. Ranks, one per class, go through their programs in order; their messages are queued and
-/// wait, start and end, in the order of their streams, by the rules of plan/schedule/waits.h. What the walk is for, a
-/// class derived from it says: the checker and the rehearsal (plan/schedule/rendezvous.h), which have no clock, and
-/// the replay (sim/machine.h), which has one. Private to plan/ and sim/.
+/// One walk over a schedule. Ranks, one per class, go through their programs in order; their messages are queued, wait,
+/// start and end, in the order of their streams, by the rules of plan/schedule/waits.h. A derived class says what the
+/// walk is for: the checker and the rehearsal (plan/schedule/rendezvous.h), which have no clock, and the replay
+/// (sim/machine.h), which has one. Private to plan/ and sim/.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace orrery::plan {
 
-/// A step as a rank comes to it.
+/// A step at which a rank has arrived.
 struct Visit {
   const Step* step = nullptr;
   StepRef at;
@@ -23,13 +23,13 @@ struct Visit {
   std::int64_t training_step = 0;
 };
 
-/// What a walk knows of a message; its use derives from it.
+/// What a walk knows about a message; each use of the walk derives its own type from it.
 struct WalkedMessage : Visit {
   bool awaited = false;  ///< by the step at which its rank stands, or by the training step's end
   bool started = false, ended = false;
 };
 
-/// Where a rank stands; a walk's use derives from it.
+/// Where a rank stands; each use of the walk derives its own type from it.
 template <class OneMessage>
 struct WalkingRank {
   using Message = OneMessage;
@@ -39,7 +39,7 @@ struct WalkingRank {
   std::size_t entry = 0;
   std::int32_t step = 0;
   bool arrived = false;          ///< at that step, or at the training step's end
-  std::deque<Message> messages;  ///< under way or waiting, in program order; and ended ones that may still matter
+  std::deque<Message> messages;  ///< waiting or in flight, in program order; and ended ones that may still matter
 };
 
 /// `Self` has, beside what it overrides of the defaults below:
@@ -68,7 +68,7 @@ class Walker {
   /// All awaited messages have ended.
   void compute(Rank& /*rank*/, const Visit& /*visit*/) {}
   void end_step(Rank& /*rank*/) {}
-  /// Whether a message that has ended need not be kept; called once it is.
+  /// Whether a message that has ended no longer needs to be kept; called once it has ended.
   [[nodiscard]] bool past(const Rank& /*rank*/, const Message& /*message*/) const { return true; }
   void forget(const Message& /*message*/) {}
 
@@ -92,8 +92,8 @@ class Walker {
     return moved;
   }
 
-  /// Starts messages that may start and notes those that have ended. One pass does, as a message depends only on
-  /// earlier ones. True if anything moved.
+  /// Starts messages that may start and notes those that have ended. One pass is enough, because a message depends only
+  /// on earlier ones. True if anything moved.
   bool settle(Rank& rank) {
     std::array<bool, kStreams> stalled{};
     bool moved = false;

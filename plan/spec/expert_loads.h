@@ -1,6 +1,6 @@
 #pragma once
-/// How evenly tokens choose among experts: what of a job's expert_loads a plan's predictions take, and what a run's log
-/// says of them.
+/// How evenly tokens choose among experts: what a plan's predictions take from a job's expert_loads, and what a run's
+/// log says about them.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -17,21 +17,21 @@ namespace orrery::plan {
 [[nodiscard]] ExpertLoads read_loads(const base::Cursor& at);
 [[nodiscard]] std::string loads_text(const ExpertLoads& loads);
 
-/// The fullest of `ranks` that divide a layer's experts over their mean.
+/// The load of the fullest of `ranks` that divide a layer's experts, divided by the mean rank's.
 struct Fullest {
-  double mean = 1;  ///< over layers and steps: what a step's time takes, as ranks meet in each layer
-  double most = 1;  ///< where it is largest: what has to have room
+  double mean = 1;  ///< over layers and steps: it decides a step's time, as ranks wait for each other in each layer
+  double most = 1;  ///< the largest of all: buffers must have room for it
   bool operator==(const Fullest&) const = default;
 };
 [[nodiscard]] Fullest fullest_of(const ExpertLoads& loads, const models::Experts& experts, int ranks);
 
-/// expert_imbalance and expert_bound as the job bounds them; of what it leaves open by its expert_loads. There has to
-/// be room for the fullest rank.
+/// Sets expert_imbalance and expert_bound: from the job's bounds; where these leave one open, from its expert_loads.
+/// The bound must have room for the fullest rank.
 void take_loads(PlanSpec& spec, const Job& job, const models::Experts& experts);
 
-/// Tokens of each expert, of each layer in each of the last 64 steps of a run's metrics.jsonl that say them. `name`: of
-/// the file, for diagnostics (E0128): a line that does not read, no step that says its loads, or other numbers of
-/// experts or layers than the model's.
+/// The number of tokens of each expert in each layer, for the last 64 steps that have them in a run's metrics.jsonl.
+/// `name`: the file's, for diagnostics. E0128: a line that cannot be read, no step with loads, or another number of
+/// experts or layers than the model has.
 [[nodiscard]] base::Result<std::vector<std::vector<double>>> loads_of_log(std::string_view text, std::string name,
                                                                           const models::Experts& experts,
                                                                           std::int64_t layers);

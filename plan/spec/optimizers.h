@@ -18,7 +18,8 @@ struct OptimizerTraits {
   models::UpdateRule rule = models::UpdateRule::sgd;  ///< of OpKind::momentum_update
   int moments = 0;                      ///< states with one value per parameter; SGD without momentum has none
   bool whole_tensors = false;           ///< the update needs norms or sums of whole parameters
-  bool whole_matrices = false;          ///< a block's matrices move by a function of whole ones, all else by AdamW
+  bool whole_matrices = false;          ///< a block's matrices are updated by a function of whole ones, all else as by
+                                        ///< AdamW
   bool betas = false, epsilon = false;  ///< keys that a job may give
   // Defaults: the paper's, where it has any; AdamW's are those of GPT models (Brown et al. 2020, appendix B).
   double learning_rate = 1e-3, beta1 = 0.9, beta2 = 0.95, epsilon_value = 1e-8, weight_decay = 0.1;

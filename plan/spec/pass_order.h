@@ -26,9 +26,9 @@ struct Pass {
   bool operator==(const Pass&) const = default;
 };
 
-/// A value; empty where the plan's order has a name. One that is not empty is sound: every virtual stage has
-/// one rank and runs each micro-batch's passes once, forward before backward, and ranks that wait for each other do
-/// not deadlock.
+/// A value; empty where the plan's order has a name. One that is not empty is sound: every virtual stage is on one rank
+/// and runs each micro-batch's passes once, forward before backward, and ranks that wait for each other do not
+/// deadlock.
 class PassOrder {
  public:
   /// A piece of text and its location.

@@ -7,10 +7,10 @@ namespace orrery::plan {
 /// Complete check of a model with tables, including the rules it shares with other models.
 [[nodiscard]] base::Diagnostics refused_tables(const models::Recommender& model, const clusters::Cluster& cluster,
                                                const PlanSpec& spec);
-/// Refuses what a model without tables cannot have.
+/// Refuses what only plans of models with tables can have.
 [[nodiscard]] base::Diagnostics refused_without_tables(const PlanSpec& spec);
 
-/// E0670: runs whose checkpoints lack what their steps in flight have read.
+/// E0670: runs whose checkpoints would lack what the steps in flight have read.
 [[nodiscard]] base::Diagnostics refused_resume(const PlanSpec& spec);
 
 /// E0669: recommendation models in a precision, or with a server, that is predicted but not executed.

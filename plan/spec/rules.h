@@ -14,8 +14,8 @@ namespace orrery::plan {
 struct Rule {
   std::string_view code;
   std::string_view broken_by;  ///< a few words
-  std::string_view meaning;    ///< more exactly, as Markdown; empty: these words say it
-  std::string_view remedy;     ///< likewise; empty: the meaning says it
+  std::string_view meaning;    ///< more exact, as Markdown; empty: these words are enough
+  std::string_view remedy;     ///< what helps, as Markdown; empty: the meaning says it
 };
 
 inline constexpr auto kRules = std::to_array<Rule>({

@@ -60,16 +60,16 @@ class TablePlacement {
 [[nodiscard]] std::string text_of(const TablePlace& place);
 
 /// In which memory a table's rows and their states lie, and how many bytes of the device's memory each of its parts has
-/// for those that were looked up last (plan/spec/table_tiers.h).
+/// as a cache of the rows that were looked up last (plan/spec/table_tiers.h).
 struct TableTier {
   Space space = Space::device;
-  std::int64_t cache = 0;     ///< 0: as make_plan finds
-  base::Location where = {};  ///< in the file that says so; no part of the value
+  std::int64_t cache = 0;     ///< bytes; 0: make_plan chooses
+  base::Location where = {};  ///< place in the file that says so; not part of the value
   bool operator==(const TableTier& other) const { return space == other.space && cache == other.cache; }
 };
 
-/// A value: the tiers of all tables, in their order; one for all of them together, whose cache is then what all of a
-/// rank's parts share; empty: all on the device.
+/// A value: the tiers of all tables, in their order; or a single tier for all of them, whose cache all of a rank's
+/// parts share. Empty: all tables are on the device.
 class TableTiers {
  public:
   using Cell = TablePlacement::Cell;
@@ -79,7 +79,7 @@ class TableTiers {
   [[nodiscard]] static base::Result<TableTiers> parse_rows(const std::vector<Cell>& rows);
   [[nodiscard]] bool empty() const { return tiers_ == nullptr; }
   [[nodiscard]] const std::vector<TableTier>& tiers() const;
-  /// Of a table, once there is one for each.
+  /// The tier of a table, once there is one for each.
   [[nodiscard]] TableTier of(std::size_t table) const { return empty() ? TableTier{} : tiers().at(table); }
   [[nodiscard]] std::vector<std::string> rows() const;
   bool operator==(const TableTiers& other) const;
@@ -94,8 +94,8 @@ struct Embedding {
   TablePlacement placement;  ///< empty: `sharding` decides, and make_plan fills it in
   PooledType forward = PooledType::fp32, backward = PooledType::fp32;
   TableTiers tiers;                      ///< empty: all on the device
-  PooledType stored = PooledType::fp32;  ///< the type of tables' values in all memories; int8 is none of it
-  /// As who predicts takes it: of a table's rows the i-th most frequent is looked up as 1 / i^skew (Zipf's law).
+  PooledType stored = PooledType::fp32;  ///< the type of tables' values in all memories; never int8
+  /// For predictions: the i-th most frequent row of a table is looked up in proportion to 1 / i^skew (Zipf's law).
   double skew = 0;
   bool operator==(const Embedding&) const = default;
 };

@@ -9,38 +9,40 @@
 
 namespace orrery::plan {
 
-/// Bytes of a row of a part, one of so many of the columns, with its optimizer states.
+/// Bytes of a row of a part that has one of `columns` parts of the table's columns, with the row's optimizer states.
 [[nodiscard]] std::int64_t row_bytes(const models::Recommender& model, const PlanSpec& spec, int columns);
-/// Rows that the cache of a part needs room for: as many as a step may look up in it. Of a table whose rows are split
-/// twice the even share of its lookups: who looks up more of them ends the run, with what would have sufficed.
+/// Rows that a part's cache must have room for: the most that a step may look up in it. For a table split by rows, this
+/// is twice the even share of its lookups; a rank that looks up more ends the run, and says what would have been
+/// enough.
 [[nodiscard]] std::int64_t rows_needed(const models::Table& table, const PlanSpec& spec, int row_parts);
-/// Bytes on the device for the values of a rank's samples between the input and the loss, ahead and back.
+/// Bytes on the device for the values of a rank's samples between the input and the loss, forward and backward.
 [[nodiscard]] double sample_bytes(const models::Recommender& model, const PlanSpec& spec);
-/// Bytes of a cache with the books of its rows, over those of rows of so many bytes.
+/// Bytes of a cache including its books, divided by the bytes of its rows, for rows of `row` bytes.
 [[nodiscard]] double with_books(std::int64_t row);
-/// Bytes on the device for what a part pools over a step's samples, ahead and back: as it is made and as it travels.
+/// Bytes on the device for what a part pools over a step's samples, forward and backward: as it is computed and as it
+/// is sent.
 [[nodiscard]] double pooled_bytes(const models::Recommender& model, const PlanSpec& spec, int columns);
-/// Bytes on the device of the cache that a part needs at least.
+/// The least bytes on the device that a part needs for its cache.
 [[nodiscard]] std::int64_t cache_needed(const models::Recommender& model, const models::Table& table,
                                         const PlanSpec& spec, int row_parts, int columns);
 
-/// Which tables leave the devices where all of them do not fit: first those with the fewest lookups for their bytes, to
-/// the host's memory while that lasts, the others to NVMe. Empty where none needs to.
+/// Which tables leave the devices if not all of them fit: first those with the fewest lookups for their bytes. They go
+/// to the host's memory while there is room, then to NVMe. Empty if none needs to leave.
 [[nodiscard]] TableTiers choose_tiers(const models::Recommender& model, const clusters::Cluster& cluster,
                                       const PlanSpec& spec);
 
-/// Writes down where tables stand and where they live, as far as a spec leaves it open: on the devices, unless these
-/// have no room for them whatever else there is.
+/// Fills in where tables are placed and in which memory they live, as far as a spec leaves it open: on the devices,
+/// unless these have no room for them beside all else.
 [[nodiscard]] base::Diagnostics place_and_settle(const models::Recommender& model, const clusters::Cluster& cluster,
                                                  PlanSpec& spec);
 
-/// A tier and the bytes of its caches for each table, of a spec whose placement is written down; empty where all are on
-/// the device. One tier for all tables has a cache that a rank's parts share: each what it needs, and of what is left
-/// as many times more. Diagnostics P138, P139, which point at what was written.
+/// The tier and the bytes of its cache for each table, for a spec whose placement is filled in; empty where all tables
+/// are on the device. If one tier is given for all tables, a rank's parts share its cache: each part gets what it
+/// needs, and the rest in the same proportion. Diagnostics P138 and P139 point at the tier in the file.
 [[nodiscard]] base::Result<TableTiers> settle_tiers(const models::Recommender& model, const clusters::Cluster& cluster,
                                                     const PlanSpec& spec);
 
-/// How many rows of a part a cache of so many bytes has room for.
+/// How many rows of a part its tier's cache has room for.
 [[nodiscard]] std::int64_t slots_of(const models::Recommender& model, const PlanSpec& spec, const TableTier& tier,
                                     std::int64_t rows, int columns);
 

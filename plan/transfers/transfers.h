@@ -33,10 +33,10 @@ struct Steps {
   int members = 1;
   int switches = 0;
   int root = 0;    ///< of broadcast and reduce
-  int chunks = 1;  ///< the message, cut. All-gather, reduce-scatter: member i's are i chunks/members and on.
-                   ///< All-to-all: chunk i members + j goes from i to j.
-  std::vector<double> share = {};  ///< of the message, by chunk; empty: all equal. All-to-all: what one member sends in
-                                   ///< all, its own part included, is the message; so an equal share is 1/members.
+  int chunks = 1;  ///< the pieces of the message. All-gather, reduce-scatter: member i has chunks from i chunks/members
+                   ///< on. All-to-all: chunk i members + j goes from i to j.
+  std::vector<double> share = {};  ///< of the message, by chunk; empty: all equal. All-to-all: the message is all that
+                                   ///< one member sends, including its own part, so an equal share is 1/members.
   std::vector<Round> rounds = {};
   [[nodiscard]] int rounds_in_all() const;  ///< repeats counted
   [[nodiscard]] double share_of(const Transfer& transfer) const;
@@ -52,13 +52,13 @@ struct Steps {
 
 /// parent of each member; -1: the root.
 using Tree = std::vector<int>;
-/// The two trees of clusters/rings.h over 0..n-1: hardly a member is inner in both. Sanders, Speck and Traeff 2009.
+/// The two trees of clusters/rings.h over 0..n-1: almost no member is inner in both. Sanders, Speck and Traeff 2009.
 [[nodiscard]] std::vector<Tree> double_binary_tree(int members);
-/// The same over the first members of `nodes` nodes of `per_node` members each; the rest of a node hangs from its first
-/// as a chain. Members of a node follow each other.
+/// The same over the first members of `nodes` nodes with `per_node` members each; the rest of a node hangs from its
+/// first member as a chain. Members of a node follow each other.
 [[nodiscard]] std::vector<Tree> double_binary_tree(int nodes, int per_node);
-/// Up every tree to its root and down again; each tree has its part of the message in `pieces` pieces that follow each
-/// other. A member sends a piece on when all its children's have come.
+/// Up every tree to its root and down again; each tree has its part of the message, in `pieces` pieces that follow each
+/// other. A member sends a piece on when it has that piece from all its children.
 [[nodiscard]] Steps tree_all_reduce(const std::vector<Tree>& trees, int pieces);
 /// Binomial trees from (to) member 0, the whole message at once: ceil(log2 n) rounds.
 [[nodiscard]] Steps binomial_broadcast(int members);
@@ -67,7 +67,7 @@ using Tree = std::vector<int>;
 /// Recursive halving, then doubling (Rabenseifner 2004; Thakur, Rabenseifner and Gropp 2005). Members beyond the
 /// largest power of two first give their data to a neighbour, and get the result back from it.
 [[nodiscard]] Steps halving_doubling_all_reduce(int members);
-/// A power of two of members.
+/// `members` is a power of two.
 [[nodiscard]] Steps doubling_all_gather(int members);
 [[nodiscard]] Steps halving_reduce_scatter(int members);
 
@@ -82,17 +82,17 @@ using Tree = std::vector<int>;
 [[nodiscard]] Steps nvls_all_gather(int members, int pieces);
 [[nodiscard]] Steps nvls_reduce_scatter(int members, int pieces);
 
-/// Everybody to everybody at once, in one round.
+/// Every member to every other at once, in one round.
 [[nodiscard]] Steps direct_all_gather(int members);
 [[nodiscard]] Steps direct_reduce_scatter(int members);
-/// `share`: by chunk (from members + to), of the message; empty: equal. What one member has for itself does not move,
-/// and what is 0 is not sent.
+/// `share`: by chunk (from members + to), of the message; empty: equal. A member's own part does not move, and a share
+/// of 0 is not sent.
 [[nodiscard]] Steps direct_all_to_all(int members, std::vector<double> share = {});
 /// n-1 rounds: in round r member i sends to i+r.
 [[nodiscard]] Steps pairwise_all_to_all(int members, std::vector<double> share = {});
 
-/// Reduce-scatter on a ring in every node, all-reduce on rings of equals across nodes, all-gather on a ring in every
-/// node (BlueConnect; Cho et al. 2019). Members of a node follow each other.
+/// Reduce-scatter on a ring in every node, all-reduce on rings of counterparts across nodes, all-gather on a ring in
+/// every node (BlueConnect; Cho et al. 2019). Members of a node follow each other.
 [[nodiscard]] Steps hierarchical_all_reduce(int nodes, int per_node);
 [[nodiscard]] Steps hierarchical_all_gather(int nodes, int per_node);
 [[nodiscard]] Steps hierarchical_reduce_scatter(int nodes, int per_node);
@@ -117,10 +117,10 @@ struct GroupShape {
   int pieces = 1;
 };
 
-/// Without rounds yet. At least one member and one chunk.
+/// Steps without rounds. At least one member and one chunk.
 [[nodiscard]] Steps empty_steps(Goal goal, int members, int chunks);
 
-/// Whether the algorithm does that for such a group; and its steps, when it does.
+/// Whether the algorithm can reach the goal with such a group; and its steps, if it can.
 [[nodiscard]] bool can(Algorithm algorithm, Goal goal, const GroupShape& shape);
 [[nodiscard]] Steps steps_of(Algorithm algorithm, Goal goal, const GroupShape& shape);
 /// Whether it cuts the message into pieces that follow each other.

@@ -48,7 +48,7 @@ struct Margins {
 /// Pixels that the longest of some labels takes in the axis font, with padding.
 [[nodiscard]] int label_width(const std::vector<std::string>& labels);
 
-/// A unit for an axis of seconds or bytes whose largest value is `largest`.
+/// A unit for an axis of seconds or bytes, by its largest value `largest`.
 struct Unit {
   double factor = 1;  ///< from SI to the unit
   std::string name;

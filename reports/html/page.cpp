@@ -79,7 +79,7 @@ std::string tile(const std::string& name, const std::string& value, const std::s
 
 namespace {
 
-/// Whether the last column has text that is to be broken into lines: then it gets a width that leaves it few of them.
+/// Whether the last column has text that must be broken into lines: then it gets a width that needs few lines.
 bool has_long_end(const Table& table) {
   constexpr std::size_t kLong = 26;
   return !table.columns.empty() && table.columns.back().align == Align::left &&

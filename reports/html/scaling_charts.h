@@ -16,9 +16,9 @@ namespace orrery::reports::html {
 [[nodiscard]] std::optional<Chart> scaling_map(const cost::ScalingStudy& study);
 /// Money and days of a run on the budget, a line for each series; nothing without a budget or prices.
 [[nodiscard]] std::optional<Chart> scaling_costs(const cost::ScalingStudy& study);
-/// What stands ahead of the charts: the sizes, or the series side by side; the ways to train on a budget.
+/// The text before the charts: the sizes, or the series side by side; the ways to train on a budget.
 [[nodiscard]] std::string scaling_lead(const cost::ScalingStudy& study);
-/// Text below the charts: what each series says in sentences, and the tables to be read without opening anything.
+/// The text after the charts: what each series says in sentences, and the tables that are shown without a click.
 [[nodiscard]] std::string scaling_sections(const cost::ScalingStudy& study);
 
 }  // namespace orrery::reports::html

@@ -22,9 +22,9 @@ constexpr int kPanelTitle = 30, kPanelGap = 34, kPanelTitleAt = 4;
 constexpr std::size_t kMostRanks = 16;   // rows of a panel; beyond that evenly chosen
 constexpr std::size_t kMostBars = 8000;  // of the chart: what a browser draws without delay
 
-/// What may be drawn as one: spans of equal kind with a gap below `gap`, and spans that together are shorter than
-/// `length`, whatever their kind, with such gaps. A gap grows slower than a length, so that waits stay to be seen where
-/// there are too many spans to draw each.
+/// What may be drawn as one: spans of the same kind with a gap below `gap`; and spans of any kind with such gaps that
+/// together are shorter than `length`. A gap grows more slowly than a length, so that waits remain visible where there
+/// are too many spans to draw each.
 struct Resolution {
   double gap = 0, length = 0;  ///< seconds
 };

@@ -7,8 +7,9 @@
 
 namespace orrery::sim {
 
-/// For a step after a run's first ones, on the mean rank (`mean`: of the schedule's plan). Seconds are those of the
-/// operators alone, without issuing them and without waits of ranks. Excludes operators on the host.
+/// For a step after a run's first ones, on the mean rank (`mean`: its share of the schedule of `plan`). Seconds are
+/// those of the operators alone, without the time to issue them and without waits for other ranks. Excludes operators
+/// on the host.
 [[nodiscard]] cost::Operators operators_of(const plan::Schedule& schedule, const cost::Pricing& pricing,
                                            const cost::MeanShare& mean);
 

@@ -162,7 +162,7 @@ std::vector<Candidate> candidates(const Question& q, const plan::Plan& plan) {
   return out;
 }
 
-/// With four digits: of a fitted number all that there are say nothing.
+/// Rounded to four digits: more digits of a fitted number say nothing.
 double to_be_read(double value) {
   if (value == 0 || !std::isfinite(value)) return value;
   const double scale = std::pow(10.0, 3 - std::floor(std::log10(std::abs(value))));

@@ -5,11 +5,11 @@
 
 namespace orrery::sim {
 
-/// Device-seconds per token by cause; they sum to the step's device-seconds over its tokens.
+/// Device-seconds per token by cause; they sum to the step's device-seconds / its tokens.
 [[nodiscard]] cost::ByCause seconds_by_cause(const cost::Prediction& prediction);
 
-/// Interval of the ratio of two uncertain predictions, (a's truth) / (b's truth), if the logarithms of measured over
-/// predicted are independent. `ratio`: that of the predictions.
+/// Interval of the ratio of two uncertain predictions, (a's true value) / (b's true value), if the logarithms of
+/// measured over predicted are independent. `ratio`: the ratio of the predictions.
 [[nodiscard]] cost::Interval ratio_interval(double ratio, const cost::Interval& a, const cost::Interval& b);
 
 /// Fills all fields of a series' points that follow from `best` and `factors`.

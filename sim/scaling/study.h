@@ -59,7 +59,7 @@ struct StudyOptions {
 [[nodiscard]] std::vector<int> halves_of(int devices);
 
 /// `spec` on this number of devices and with this batch, unchanged except for `data` (and ZeRO if only one replica is
-/// left); nothing if the devices are not divisible.
+/// left); nothing if the number of devices is not divisible by the rest of the mesh.
 [[nodiscard]] std::optional<plan::PlanSpec> held_at(plan::PlanSpec spec, int devices, std::int64_t batch);
 
 }  // namespace orrery::sim

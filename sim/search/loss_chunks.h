@@ -1,13 +1,14 @@
 #pragma once
 /// When the search itself proposes computing the loss in chunks: for plans that do not fit because of their logits.
 /// Chunks cost little (a few launches, and rereading sums of the table's gradient), so such a plan can compete with the
-/// others; if all fits, logits stay whole.
+/// others. If a plan fits anyway, its logits stay whole.
 #include "cost/estimate/estimate.h"
 #include "plan/spec/plan.h"
 
 namespace orrery::sim {
 
-/// The fewest chunks with which the plan needs at most `capacity` bytes; 1 if none do. `memory`: its need as is.
+/// The fewest chunks with which the plan needs at most `capacity` bytes; 1 if no number does. `memory`: what it needs
+/// as it is.
 [[nodiscard]] std::int64_t loss_chunks_that_fit(cost::Estimator& estimator, const plan::Plan& plan,
                                                 std::shared_ptr<const models::Model> model,
                                                 std::shared_ptr<const clusters::Cluster> cluster, double memory,

@@ -8,11 +8,11 @@
 
 namespace orrery::sim {
 
-/// Lower bound on a plan's time without recomputation, as a share of its time with full recomputation: that repeats a
-/// forward pass, at most a third of the step, and its messages.
+/// Lower bound on a plan's time without recomputation, as a share of its time with full recomputation. Full
+/// recomputation repeats a forward pass, which is at most a third of the step, and its messages.
 inline constexpr double kLeastOfFull = 0.7;
 
-/// The plan that recomputes so many of each stage's blocks.
+/// The plan with `blocks` of each stage's blocks recomputed.
 [[nodiscard]] plan::PlanSpec with_recomputed(plan::PlanSpec spec, std::int64_t blocks);
 
 /// From a plan that recomputes every block: the same with the fewest blocks per stage (`recompute_layers`), counted

@@ -13,7 +13,7 @@ namespace orrery::sim {
                                                const plan::Job& job, const cost::Pricing& pricing,
                                                const SearchOptions& options, const cost::Room& room);
 
-/// Which memory beside the device's a node's ranks have too much in, where the cluster says its size; empty: none.
+/// The memory besides the device's that a node's ranks overfill, where the cluster states its size; empty: none.
 [[nodiscard]] std::string too_much_beside(const cost::Prediction& prediction, const clusters::Cluster& cluster);
 
 }  // namespace orrery::sim

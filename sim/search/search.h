@@ -1,6 +1,6 @@
 #pragma once
-/// Plan search: prices every point of the space within a job's bounds that may be among the best by the closed form,
-/// and replays the best few.
+/// Plan search: considers every point of the space within a job's bounds, prices by the closed form those that may be
+/// among the best, and replays the best few.
 #include <atomic>
 #include <cstdint>
 #include <functional>

@@ -10,7 +10,7 @@ namespace orrery::sim {
 
 /// Calls (*worker)(i) once for every i below `count`, by the next free worker. The first worker runs on this thread and
 /// calls tell(items begun) between pieces. Ends early once `stop` is set. An exception from a worker is rethrown here
-/// once all have ended.
+/// after all workers have ended.
 template <class Worker, class Tell>
 void share_out(const std::vector<std::unique_ptr<Worker>>& workers, std::size_t count, std::size_t piece,
                const std::atomic<bool>* stop, const Tell& tell) {

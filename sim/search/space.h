@@ -16,7 +16,7 @@ namespace orrery::sim {
 [[nodiscard]] std::vector<std::int64_t> divisors(std::int64_t n);
 
 /// Every spec of the space, in a fixed order in which simpler plans (less ZeRO, no recomputation, smaller micro-batch)
-/// precede others with the same mesh. Free degrees take the factorings of the cluster's size; a free micro-batch
+/// come before others with the same mesh. Free degrees take the factorings of the cluster's size; a free micro-batch
 /// divides the replica's share of the batch. If a batch is not divisible, one point represents the mesh. What a job
 /// leaves open stays within the software's capabilities (cost::Capabilities), and uses its attention and overlap.
 [[nodiscard]] std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const models::Model& model,

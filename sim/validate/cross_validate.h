@@ -1,7 +1,6 @@
 #pragma once
-/// How well fits predict unseen rows: numbers fitted with one source left out at
-/// a time or, if a family of stacks has only one source, one model (equal layers
-/// and hidden) at a time; and intervals from the residuals of other folds.
+/// How well fits predict unseen rows: numbers fitted with one source left out at a time or, if a family of stacks has
+/// only one source, one model (equal layers and hidden) at a time; and intervals from the residuals of other folds.
 ///
 /// An interval is a pair of weighted quantiles of ln(measured / predicted) over left-out rows. A row from a source of n
 /// rows weighs 1/sqrt(n), more if its software is that of the row in question, and more if both run on one node or both
@@ -42,8 +41,8 @@ struct LogResidual {
 /// contains the stacks.
 [[nodiscard]] std::vector<cost::Spread> generic_spreads(const std::vector<Row>& rows, const Library& library);
 
-/// What the measured rows of each stack cover, if at least three are of a kind. Nothing for generic stacks, since what
-/// they represent has run anywhere.
+/// What the measured rows of each stack cover, if at least three are of a kind. Nothing for generic stacks, because the
+/// software that they represent has run anywhere.
 [[nodiscard]] std::vector<cost::Ground> grounds_of(const std::vector<Row>& rows, const Cases& cases);
 
 /// Intervals for predictions with numbers fitted to all rows: from the left-out residuals of step times and, since no

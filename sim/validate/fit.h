@@ -3,11 +3,11 @@
 /// with `kChosen` is free, one whose source is "as NAME" follows NAME's number (and its rows count for it); all others
 /// are fixed. Stacks that depend on each other in this way are fitted together.
 ///
-/// The loss of a set of rows is the sum of |ln(predicted / measured)| in units of a typical scatter, cut off where it
-/// says more about the row than about the stack; a source of n rows weighs sqrt(n), so that one source of many rows
-/// does not decide alone. Added to it, for each number, is half the squared distance from its usual value, in units of
-/// its prior's width (ParameterKind::prior): the most probable numbers under Laplace errors and a normal prior, so that
-/// three rows cannot move a number far.
+/// The loss of a set of rows is the sum of |ln(predicted / measured)| in units of a typical scatter. Each term is cut
+/// off where it says more about the row than about the stack. A source of n rows weighs sqrt(n), so that one source of
+/// many rows does not decide alone. Added to this, for each number, is half the squared distance from its usual value,
+/// in units of its prior's width (ParameterKind::prior). The minimum is the most probable set of numbers under Laplace
+/// errors and a normal prior, so that three rows cannot move a number far.
 #include <functional>
 #include <map>
 #include <string>

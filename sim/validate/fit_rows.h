@@ -2,10 +2,10 @@
 /// Fits a stack to a few runs that state their split and their time: `calibrate --rows`.
 ///
 /// The few numbers of a stack (and of the network as it sees it) are the most probable ones under Huber's loss on
-/// ln(predicted / measured) and a normal prior on each number's logarithm, centred on the given stack of the family:
-/// sixteen rows move what they determine, and one outlier moves little. Times are those of the closed form, as in
-/// `validate`. Memory numbers are fitted separately: to peaks if given, to runs that ran out of memory (they must need
-/// more than there is) and to those that did not.
+/// ln(predicted / measured) and a normal prior on each number's logarithm, centred on the given stack of the family. So
+/// sixteen rows move the numbers that they determine, and one outlier moves little. Times are those of the closed form,
+/// as in `validate`. Memory numbers are fitted separately: to peaks if given, to runs that ran out of memory (they must
+/// need more than there is) and to those that did not.
 #include <functional>
 #include <string>
 #include <vector>

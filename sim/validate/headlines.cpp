@@ -281,7 +281,7 @@ std::vector<cost::HeadlineResult> predict_headlines(const Headlines& headlines, 
         auto deep = deepest(translator, setup);
         if (deep) setup = std::move(*deep);
       }
-      // Of a model with tables several quantities are read off one replay.
+      // For a model with tables, several quantities are read off one replay.
       const auto seen = replays.find({id, measures_memory(headline.quantity)});
       auto run = seen != replays.end() ? base::Result<Simulated>(seen->second) : simulated(translator, setup, headline);
       if (run && !setup.tables.model.empty()) replays.try_emplace({id, measures_memory(headline.quantity)}, *run);

@@ -42,7 +42,7 @@ enum class Quantity {
   exchange_ratio,
   device_hours,
   states,
-  device_gigabytes,  ///< of a node, as the next two
+  device_gigabytes,  ///< of a node, like the next two
   host_gigabytes,
   nvme_gigabytes
 };

@@ -13,10 +13,10 @@ namespace orrery::sim {
 /// Words of rows are compared in small letters.
 [[nodiscard]] std::string small_letters(std::string text);
 
-/// The catalogue's model that a row's `model` names: the letters and digits of one name begin with those of the other,
-/// and layers, width, heads and experts match the row. Nothing if there is none, or if it cannot be planned.
+/// The catalogue's model that a row's `model` names: one name begins with the letters and digits of the other, and
+/// layers, width, heads and experts match the row. Nothing if there is none, or if it cannot be planned.
 [[nodiscard]] const models::Model* model_meant(const Setup& setup, const std::vector<models::Model>& catalogue);
-/// That model with what the row states: its vocabulary and sequence length.
+/// That model with the vocabulary and sequence length that the row states.
 [[nodiscard]] models::Model as_row_has(models::Model model, const Setup& setup);
 
 /// `latent_attention:` from a row's `mla`, as a line of a model file; empty if the row has none.
@@ -31,7 +31,7 @@ void take_recipe(Setup& setup, std::vector<std::string>& notes);
 /// Stack numbers of this row only: two hops, overlap, graphs, recomputed experts.
 [[nodiscard]] std::vector<cost::Parameter> numbers_of_row(const Setup& setup);
 
-/// The load of the fullest rank that shares a row's experts over the mean: 1 if the row says that balance is forced, or
+/// The load of the fullest rank that shares a row's experts / the mean. 1 if the row says that balance is forced, or
 /// says nothing; if a router trains without dropping, that of Zipf's law with the exponent below.
 [[nodiscard]] double imbalance_of(const Setup& setup, std::vector<std::string>& notes);
 

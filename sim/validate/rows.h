@@ -30,7 +30,7 @@ struct Setup {
   std::optional<std::int64_t> gpus, gpus_per_node, tensor, pipeline, data, context, expert, virtual_stages, zero_stage;
   std::optional<std::int64_t> zero_group;  ///< ranks among which ZeRO shards
   std::optional<std::int64_t> micro_batch, batch;
-  std::optional<std::int64_t> lora_rank;  ///< adapters alone train
+  std::optional<std::int64_t> lora_rank;  ///< only adapters train
   std::string lora_targets;               ///< in the source's words
   std::optional<std::int64_t> packed;  ///< mean tokens of the samples that share a sequence; attention keeps them apart
   std::optional<bool> sequence_parallel, partition_checkpoints, flash_attention, interleaved, scatter_gather;

@@ -177,7 +177,8 @@ double moment_bytes(const std::string& optimizer) {
   return optimizer.find("8-bit") != std::string::npos ? kEightBit : kFp32;
 }
 
-/// Of "FlashAttention-2", "flash-attn 3", "cuDNN": 3 is the best known, which later ones and cuDNN's count as; 0: none.
+/// The generation of a kernel such as "FlashAttention-2", "flash-attn 3" or "cuDNN". 3 is the best known; later ones
+/// and cuDNN count as 3. 0: none.
 double attention_generation(const std::string& kernel) {
   constexpr double kBest = 3;
   if (small_letters(kernel).find("cudnn") != std::string::npos) return kBest;
@@ -260,8 +261,8 @@ std::size_t likeness(const std::string& a, const std::string& b) {
   return static_cast<std::size_t>(end - a.begin());
 }
 
-/// The machine with nodes of as many devices as the row's, which keep their switches and NICs. Trays of a rack are no
-/// nodes of their own, but a rack is whole where the row fills such (NVL72: the catalogue's uses 64 of 72).
+/// The machine with nodes of as many devices as the row's; nodes keep their switches and NICs. Trays of a rack are not
+/// nodes of their own, but a rack stays whole where the row fills one (NVL72: the catalogue's uses 64 of 72).
 Result<clusters::Cluster> with_nodes_of(const clusters::Cluster& machine, const Setup& s) {
   constexpr int kWholeRack = 72;
   const std::int64_t per_node = s.gpus_per_node.value_or(machine.devices_per_node);
@@ -284,8 +285,8 @@ Result<clusters::Cluster> with_nodes_of(const clusters::Cluster& machine, const 
   return out;
 }
 
-/// "-0.6" of "Megatron-Core 0.6.0": the first number of the form N.M; empty if there is none. A day's copy of
-/// Megatron-LM is the release whose mixtures' code it has (megatron/core/transformer/moe).
+/// "-0.6" of "Megatron-Core 0.6.0": the first number of the form N.M; empty if there is none. A Megatron-LM of a
+/// certain day counts as the release that has the same code for mixtures (megatron/core/transformer/moe).
 std::string release_of(const std::string& framework) {
   if (framework.find("Megatron-LM 240405") != std::string::npos) return "-0.6";
   const auto digit = [&](std::size_t at) {
@@ -300,9 +301,9 @@ std::string release_of(const std::string& framework) {
   return {};
 }
 
-/// The stack, or its family, of the software that a row's words name beside its own; empty if they name none. NeMo ran
-/// Megatron-LM of its year before Megatron-Core; its AutoModel runs neither. Sharding of JAX's is called FSDP, too, but
-/// XLA does it.
+/// The stack, or its family, of other software that a row's words name besides its own; empty if they name none. NeMo
+/// ran the Megatron-LM of its year before it ran Megatron-Core; its AutoModel runs neither. JAX's sharding is called
+/// FSDP too, but XLA does it.
 std::string software_of(const Setup& s) {
   const std::string words = small_letters(s.stack + " " + s.framework);
   const auto says = [&](const char* word) { return words.find(word) != std::string::npos; };

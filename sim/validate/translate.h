@@ -43,7 +43,7 @@ struct Subject {
   std::shared_ptr<const models::Model> model;
   std::shared_ptr<const cost::Pricing> pricing;  ///< for the row's cluster and stack
   plan::Plan plan;
-  cost::MemoryQuestion memory;     ///< what the figure counts: as the row says, else what the stack's users report
+  cost::MemoryQuestion memory;     ///< what the figure counts: as the row says, or else what the stack's users report
   bool stands_in = false;          ///< the stack is another version of the row's software, or only of its kind
   std::vector<std::string> notes;  ///< defaults used: "no node of ... in the catalogue: ... instead"
 };

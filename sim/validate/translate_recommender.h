@@ -12,13 +12,13 @@
 
 namespace orrery::sim {
 
-/// From the catalogue if the row names a model, otherwise built from its sizes: 26 tables are Criteo's, whose largest
-/// are truncated to reach the stated number of rows (as MLPerf's reference truncates at 40 million); other numbers of
-/// tables are of equal size. V01: sizes that no model has.
+/// The model from the catalogue if the row names one, otherwise built from its sizes. 26 tables are Criteo's, the
+/// largest of them truncated to reach the stated number of rows (as MLPerf's reference truncates at 40 million); with
+/// another number, tables are of equal size. V01: sizes that no model has.
 [[nodiscard]] base::Result<std::shared_ptr<const models::Model>> recommender_of(
     const Setup& setup, const std::vector<models::Model>& catalogue, std::vector<std::string>& notes);
 
-/// All ranks are data-parallel; a batch that they do not divide is rounded up.
+/// All ranks are data-parallel; a batch that is not divisible by their number is rounded up.
 [[nodiscard]] base::Result<plan::PlanSpec> recommender_spec(const Setup& setup, const cost::Stack& stack,
                                                             models::DType precision, std::vector<std::string>& notes);
 

@@ -1,5 +1,5 @@
 #pragma once
-/// What a row leaves open is unknown, not off: users' usual choice with that software is assumed. Each assumption is
+/// What a row leaves open is unknown, not off: the usual choice of that software's users is assumed. Each assumption is
 /// noted.
 #include <string>
 #include <vector>
@@ -14,11 +14,11 @@ namespace orrery::sim {
 /// Fills sequence parallelism and chunks of stages from the stack's usual practice.
 void take_practice(const Setup& setup, const cost::Stack& stack, plan::PlanSpec& spec, std::vector<std::string>& notes);
 
-/// Recomputation that a row leaves open and its source's own recipe has.
+/// Fills in the recomputation of its source's own recipe where a row leaves it open.
 void take_recomputation(Setup& setup, std::vector<std::string>& notes);
 
-/// What a source's own script trains where it differs from the model that it names: a script that leaves out a flag
-/// gets its software's default.
+/// Changes the model to what a source's own script trains, where that differs from the model that it names: a script
+/// that leaves out a flag gets its software's default.
 [[nodiscard]] models::Model as_script_runs(models::Model model, const Setup& setup, std::vector<std::string>& notes);
 
 }  // namespace orrery::sim

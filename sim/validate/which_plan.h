@@ -14,9 +14,8 @@ inline constexpr std::size_t kLeastPlans = 3;
 /// Spearman's rank correlation; equal values share the mean of their ranks. NaN if either side is all equal.
 [[nodiscard]] double rank_correlation(const std::vector<double>& a, const std::vector<double>& b);
 
-/// Groups among the predicted measured rows: equal source, stack, model,
-/// machine, sequence, batch and precision, and at least kLeastPlans plans.
-/// `seconds`: predictions for cases.ready. In the order of their first rows.
+/// Groups among the predicted measured rows: equal source, stack, model, machine, sequence, batch and precision, and at
+/// least kLeastPlans plans. `seconds`: predictions for cases.ready. In the order of their first rows.
 [[nodiscard]] std::vector<cost::PlanGroup> which_plan(const std::vector<Row>& rows, const Cases& cases,
                                                       const std::vector<double>& seconds);
 

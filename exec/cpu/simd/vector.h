@@ -89,7 +89,7 @@ ORRERY_INLINE Sigmoid sigmoid(F x) {
 }
 
 /// How far ahead `get_ahead` prefetches, in elements (2 KiB). Without it, a page that the hardware's prefetcher has not
-/// seen costs long arithmetic about a microsecond, because too few loads are in flight.
+/// seen costs loops with long arithmetic about a microsecond, because too few loads are in flight.
 constexpr Count kAhead = 512;
 /// Where a kernel reads and writes: a whole vector at `i`, or the `count` < W values left at the end of a row. Kernels
 /// are written once for both.

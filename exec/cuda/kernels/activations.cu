@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(kThreads)
     put(dx + at + d, r * (widen(dy[at + d]) * widen(weight[d]) - widen(x[at + d]) * mean));
 }
 
-/// Sums over tokens and over the heads [first, first + count) of dy x rstd, column by column.
+/// Sums of dy x rstd by column, over tokens and over the heads [first, first + count).
 template <class T>
 struct WeightSums {
   Heads h;
@@ -88,7 +88,8 @@ struct WeightSums {
   int64_t rows, first, count, rows_per_part;
 };
 
-/// Block (32 columns, part) of (32, 32) threads: thread (x, y) adds rows y, y + 32, … of the part, row 0 the 32 sums.
+/// Block (32 columns, part) of (32, 32) threads: thread (x, y) adds rows y, y + 32, … of the part; then row 0 of the
+/// threads adds the 32 sums.
 template <class T>
 __global__ void __launch_bounds__(kWarp* kWarp) head_weight_kernel(WeightSums<T> s) {
   __shared__ float sums[kWarp][kWarp + 1];
@@ -155,7 +156,7 @@ dim3 warps_for(int64_t warps, const char* name) {
 
 }  // namespace
 
-// nvcc takes kWidth<T> for no constant within a generic lambda, nor from there on.
+// nvcc accepts kWidth<T> as a constant neither within a generic lambda nor after it.
 template <class T>
 void activate(cudaStream_t stream, models::Function function, const T* x, T* y, int64_t count) {
   constexpr int kPack = kWidth<T>;

@@ -1,6 +1,6 @@
 #pragma once
-/// Loops over elements of activations by their formulas (exec/engine/activations.h): of all rows, and of those of
-/// experts that are there.
+/// Loops over elements of activations by their formulas (exec/engine/activations.h): over all rows, or over the rows
+/// that are present in experts' slots.
 #include "exec/cuda/kernels/functions_device.h"
 #include "exec/cuda/kernels/values.h"
 #include "exec/engine/activations.h"

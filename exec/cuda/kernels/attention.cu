@@ -1,9 +1,9 @@
 // Attention over packed heads in fp32, tile by tile with an online softmax: Dao et al., "FlashAttention" (2022),
 // algorithms 1 and 4, and "FlashAttention-2" (2023) for keeping the log-sum-exp. Backward is two kernels, one block per
-// tile of queries for dq and one per tile of keys for dk and dv, so that no sum needs atomics. The unfused form
-// stores the probabilities, as models/op.h says, and reads them in backward. Ring attention is the same over one block
-// of keys (Liu, Zaharia, Abbeel, "Ring Attention with Blockwise Transformers", 2023), merged by its log-sum-exp.
-// Dropout is of the probabilities as they meet the values: sums, log-sum-exp and what is saved know nothing of it.
+// tile of queries for dq and one per tile of keys for dk and dv, so that no sum needs atomics. The unfused form stores
+// the probabilities, as models/op.h says, and reads them in backward. Ring attention is the same over one block of keys
+// (Liu, Zaharia, Abbeel, "Ring Attention with Blockwise Transformers", 2023), merged by its log-sum-exp. Dropout
+// applies to the probabilities when they multiply the values: sums, log-sum-exp and what is saved do not contain it.
 #include "exec/cuda/kernels/attention_device.h"
 
 namespace orrery::exec::cuda {
@@ -49,8 +49,8 @@ __device__ inline void dots(const float* a, const float* b, int row_a, int lane,
   }
 }
 
-/// Scores of one query row against a tile of keys, -inf where masked. `bends` (null: not asked for) gets what a cap
-/// multiplies their gradients by.
+/// Scores of one query row against a tile of keys, -inf where masked. `bends` (null: not needed) gets the factors by
+/// which a cap multiplies their gradients.
 __device__ inline void scores(const Layout& l, const float* q, const float* k, int row, int lane, float slope,
                               int64_t query, int64_t first_key, float* s, float* bends = nullptr) {
   dots(q, k, row, lane, l.dim, s);
@@ -72,7 +72,7 @@ __device__ inline unsigned kept_of_row(const Layout& l, const QueryDraw& draw, i
   return kept;
 }
 
-/// What dropout makes of the keys lane, lane + kLanes, … of a row: factors, 1 without.
+/// Dropout's factors of the keys lane, lane + kLanes, … of a row; 1 without dropout.
 __device__ inline void factors_of_row(const Layout& l, uint64_t key, int64_t batch, int64_t head, int64_t query,
                                       int lane, int64_t first_key, float* factors) {
   for (int e = 0; e < kEach; ++e) factors[e] = 1;
@@ -85,7 +85,7 @@ __device__ inline uint64_t key_of(const Layout& l) {
 }
 
 /// Block: 32 queries of one head. Shared: q, k-or-v, probabilities. A row's running maximum is finite from the first
-/// tile on in which it sees a key; rows that see none are left as they are.
+/// tile in which the row sees a key; rows that see no key are left as they are.
 template <class T, int PerLane>
 __global__ void __launch_bounds__(kThreads) attention_kernel(Layout l, Inputs<T> in, T* y, float* lse, T* stored) {
   ORRERY_DYNAMIC_SHARED(shared);
@@ -172,7 +172,7 @@ __global__ void __launch_bounds__(kThreads) attention_kernel(Layout l, Inputs<T>
   }
 }
 
-/// Probabilities of one query row over a tile of keys: from the log-sum-exp, or as stored. `bends`: as of scores.
+/// Probabilities of one query row over a tile of keys: from the log-sum-exp, or as stored. `bends`: as in scores().
 template <class T>
 __device__ inline void probabilities(const Layout& l, const float* q, const float* k, const Saved<T>& saved,
                                      int64_t saved_row, int row, int lane, float slope, int64_t query,

@@ -9,13 +9,13 @@ namespace {
 
 constexpr int kWarps = kThreads / kWarp;
 constexpr int kAhead = 4;  // rows of a warp under way
-/// Six blocks for each of an H200's 132 multiprocessors, which hold so many of 40 registers a thread: some 98 KB of
-/// loads under way in each, where 22 KB hide 600 ns of memory at 4.8 TB/s.
+/// Six blocks for each of an H200's 132 multiprocessors, which can hold six with 40 registers a thread: about 98 KB of
+/// loads are under way in each, and 22 KB are enough to hide 600 ns of memory latency at 4.8 TB/s.
 constexpr int64_t kEnoughBlocks = 792;
 constexpr int64_t kLeastRows = kWarps * kAhead;  // of a part
 
-/// Block (stripe, part): warp w sums rows w, w + kWarps, … of the part, a lane N columns of them; then the warps' sums
-/// are added in order, into the part's row of (parts, columns).
+/// Block (stripe, part): warp w sums rows w, w + kWarps, … of the part, each lane N columns of them; then the warps'
+/// sums are added in order, into the part's row of (parts, columns).
 template <class T, int N>
 __global__ void __launch_bounds__(kThreads)
     sums_of_parts(const T* dy, float* parts, int64_t rows, int64_t columns, int64_t rows_per_part) {
@@ -49,8 +49,8 @@ __global__ void __launch_bounds__(kThreads)
   parts[blockIdx.y * columns + own] = total;
 }
 
-/// Block (32, 32): thread (x, y) adds parts y, y + 32, … of column 32 * block + x; then row 0 adds the 32 sums in order
-/// to the result, or are it.
+/// Block (32, 32): thread (x, y) adds parts y, y + 32, … of column 32 * block + x; then row 0 of the threads adds the
+/// 32 sums in order, and adds the total to the result or stores it.
 template <class G>
 __global__ void __launch_bounds__(kWarp* kWarp)
     add_sums_of_parts(const float* parts, int64_t count, int64_t columns, G* target, bool adds) {

@@ -75,8 +75,8 @@ __device__ inline void block_sums(double (&values)[N]) {
   }
 }
 
-/// Columns of a matrix, whose rows the threads share out: each touches its own rows alone, so that only sums are waited
-/// for.
+/// Columns of a matrix, whose rows are divided among the threads: each thread touches only its own rows, so that
+/// threads wait only for sums.
 struct Columns {
   float* x;
   int64_t rows, columns;
@@ -90,7 +90,7 @@ struct Columns {
     block_sums(sum);
     return sqrt(sum[0]);
   }
-  /// Takes the `some` columns from `first` on out of column c: their dot products in one pass.
+  /// Removes from column c its parts along the `some` columns from `first` on, with all dot products in one pass.
   __device__ void take_out(int64_t c, int64_t first, int some) const {
     double along[kDots] = {};
     for (int64_t r = threadIdx.x; r < rows; r += blockDim.x) {
@@ -110,7 +110,8 @@ struct Columns {
       row[c] = v;
     }
   }
-  /// As the CPU backend's: twice, for what rounding leaves along the others; false where hardly anything is left.
+  /// As in the CPU backend: twice, because rounding leaves parts along the other columns; false if hardly anything is
+  /// left.
   __device__ bool settle(int64_t c) const {
     constexpr double kNothing = 1e-6, kMost = 0.5;
     for (int round = 0; round < 2; ++round) {
@@ -126,8 +127,8 @@ struct Columns {
   }
 };
 
-/// Gram and Schmidt's with each column taken out of twice, which is enough (Giraud, Langou, Rozloznik 2005), eight of
-/// those before it at a time.
+/// Gram-Schmidt where the earlier columns, eight at a time, are removed from each column twice, which is enough
+/// (Giraud, Langou, Rozloznik 2005).
 __global__ void __launch_bounds__(kColumnThreads) orthogonalise_kernel(Columns p) {
   for (int64_t c = 0; c < p.columns; ++c) {
     bool settled = p.settle(c);

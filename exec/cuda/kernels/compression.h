@@ -1,6 +1,6 @@
 #pragma once
-/// Kernels of compression (plan/lower/compress.h, plan/lower/encode.h), over flat vectors of any floating type, which
-/// is the same for a whole launch: rounding, sums of pieces, PowerSGD's orthonormal columns and error, Gist's formats.
+/// Kernels of compression (plan/lower/compress.h, plan/lower/encode.h), over flat vectors of any floating type, the
+/// same type for a whole launch: rounding, sums of pieces, PowerSGD's orthonormal columns and error, Gist's formats.
 #include "exec/cuda/kernels/updates.h"
 
 namespace orrery::exec::cuda {
@@ -11,10 +11,10 @@ void sum_pieces(cudaStream_t stream, const Floats& from, const Floats& y, int64_
                 bool accumulate);
 /// y += scale x
 void add_scaled(cudaStream_t stream, const Floats& x, const Floats& y, int64_t count, float scale);
-/// Makes the columns of x (rows, columns) orthonormal, by one block: PowerSGD's matrices have few columns. A column
-/// that those before it span becomes the first unit vector that they do not.
+/// Makes the columns of x (rows, columns) orthonormal, in one block, because PowerSGD's matrices have few columns. A
+/// column in the span of those before it becomes the first unit vector outside that span.
 void orthogonalise(cudaStream_t stream, float* x, int64_t rows, int64_t columns);
-/// In codes of 8, 10 or 16 bits, as models/encoding.h has them.
+/// To codes of 8, 10 or 16 bits, in the formats of models/encoding.h.
 void encode(cudaStream_t stream, const Floats& x, void* codes, int64_t count, int64_t bits);
 void decode(cudaStream_t stream, const void* codes, const Floats& y, int64_t count, int64_t bits);
 

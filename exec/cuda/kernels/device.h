@@ -43,7 +43,7 @@ template <class T>
 __device__ inline T block_sum(T value) {
   __shared__ T partial[kWarp];
   value = warp_sum(value);
-  __syncthreads();  // whoever still reads the previous sum
+  __syncthreads();  // others may still read the previous sum
   if (threadIdx.x % kWarp == 0) partial[threadIdx.x / kWarp] = value;
   __syncthreads();
   T total = 0;

@@ -1,6 +1,6 @@
 #pragma once
-/// Draws of dropout in kernels, as models/dropout.h defines them: one for eight neighbours, a bit for each that says
-/// whether it is kept.
+/// Draws of dropout in kernels, as models/dropout.h defines them. One draw serves eight neighbours, with one bit each
+/// that says whether the neighbour is kept.
 #include "exec/cuda/kernels/device.h"
 #include "exec/cuda/kernels/values.h"
 #include "models/dropout.h"
@@ -10,12 +10,12 @@ namespace orrery::exec::cuda {
 __device__ inline uint64_t key_of(const DropoutDraw& draw) {
   return models::dropout_key(draw.seed, *draw.step + draw.ahead);
 }
-/// The half of the counter that says which mask, of the micro-batch's sequence `sequence`.
+/// The half of the counter that selects the mask, for sequence `sequence` of the micro-batch.
 __device__ inline uint64_t counter_high(const DropoutDraw& draw, int64_t sequence) {
   return draw.site | static_cast<uint64_t>(draw.first_sequence + static_cast<uint32_t>(sequence)) << 32;
 }
 
-/// Of elements 8 `group` to 8 `group` + 7.
+/// The bits of elements 8 `group` to 8 `group` + 7.
 __device__ inline unsigned kept_eight(uint64_t key, uint64_t high, uint64_t group, uint32_t threshold) {
   static_assert(models::kDropoutServed == 8);
   const Random4 drawn = philox(group, high, key);
@@ -33,7 +33,8 @@ __device__ constexpr unsigned first_bits() {
   return N == 32 ? 0xffffffffU : (1U << N % 32) - 1;
 }
 
-/// Of `N` elements from `element` on, at most 32; those of one draw stay together wherever the first of them is.
+/// The bits of `N` elements from `element` on, at most 32. One draw's elements stay together, wherever `element` is in
+/// it.
 template <int N>
 __device__ inline unsigned kept_run(uint64_t key, uint64_t high, uint64_t element, uint32_t threshold) {
   static_assert(N % 8 == 0 && N <= 32);
@@ -47,7 +48,7 @@ __device__ inline unsigned kept_run(uint64_t key, uint64_t high, uint64_t elemen
   return static_cast<unsigned>(kept >> skipped) & first_bits<N>();
 }
 
-/// What becomes of elements i to i + N - 1 of rows of `columns`: 0, or the scale. `columns` is a multiple of N.
+/// The factors of elements i to i + N - 1 in rows of `columns`: 0, or the scale. `columns` is a multiple of N.
 template <int N>
 __device__ inline Pack<N> factors_of(const RowMasks& masks, uint64_t key, int64_t i, int64_t columns) {
   static_assert(N <= 8 && 8 % N == 0);

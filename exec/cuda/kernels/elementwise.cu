@@ -109,15 +109,15 @@ struct Angles {
   }
 };
 
-/// Pairs of a head of width `dim`, of which 2 * half columns turn; heads [0, rotated) are q and k, the rest v, which is
-/// copied. Of `heads` in a row those from `visited` on are left alone.
+/// Pairs of a head of width `dim`, of which 2 * half columns turn. Heads [0, rotated) are q and k, the others v, which
+/// is copied. Of `heads` in a row, those from `visited` on are left alone.
 template <class T>
 struct Rope {
   const T* in;
   T* out;
   const float* cosine;
   const float* sine;
-  int64_t sequence, first, rows;  // of each sequence the rows [first, first + rows)
+  int64_t sequence, first, rows;  // the rows [first, first + rows) of each sequence
   int64_t heads, visited, rotated, half, dim;
   float direction;
   template <int N>
@@ -209,7 +209,7 @@ void put_columns(cudaStream_t stream, const T* from, T* to, int64_t rows, int64_
 template <class T>
 void rope(cudaStream_t stream, const AttentionShape& shape, const Positions& positions, const T* in, T* out,
           int64_t rotary, const Rotation& rotation, double direction, KernelScratch scratch) {
-  if (in != out && rotary < shape.head_dim) {  // what does not turn is copied, and the rest turned in place
+  if (in != out && rotary < shape.head_dim) {  // columns that do not turn are copied, the others turned in place
     const int64_t width = static_cast<int64_t>(shape.heads + 2 * shape.kv_heads) * shape.head_dim;
     check(cudaMemcpyAsync(out, in, static_cast<std::size_t>(shape.batch * shape.sequence * width) * sizeof(T),
                           cudaMemcpyDeviceToDevice, stream),
@@ -222,7 +222,7 @@ void rope(cudaStream_t stream, const AttentionShape& shape, const Positions& pos
   body.sequence = shape.sequence;
   body.heads = shape.heads + 2 * shape.kv_heads;
   body.rotated = shape.heads + shape.kv_heads;
-  body.visited = in == out ? body.rotated : body.heads;  // what would be copied onto itself is not looked at
+  body.visited = in == out ? body.rotated : body.heads;  // heads that would be copied onto themselves are left out
   body.half = rotary / 2;
   body.dim = shape.head_dim;
   body.direction = static_cast<float>(direction);

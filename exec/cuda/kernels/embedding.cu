@@ -25,12 +25,12 @@ struct Look {
   }
 };
 
-// With scratch: how often each row of the shard is asked for and where first, where its list begins, the lists.
-// Counting and filling use atomics on integers, whose sums and maxima do not depend on the order; a list's order does,
-// and is put right by who reads it.
+// With scratch: how often each row of the shard is asked for and where first, where its list begins, and the lists.
+// Counting and filling use atomics on integers, whose sums and maxima do not depend on the order. The order within a
+// list does, so the reader of the list sorts it.
 struct Lists {
   int32_t* counts;   // shard_rows
-  unsigned* firsts;  // shard_rows: the first place's complement, so that the largest is kept and zero is none
+  unsigned* firsts;  // shard_rows: the complement of the first place, so that the maximum is the first and 0 means none
   int32_t* ends;     // shard_rows: before filling where each list begins, after it where it ends
   int32_t* places;   // rows
 };
@@ -60,7 +60,8 @@ struct Fill {
   }
 };
 
-/// One block: each thread sums a run of counts, the runs' sums are added up in order, each thread writes its run.
+/// One block: each thread sums a run of counts, the sums of the runs are scanned in order, and each thread writes its
+/// run.
 constexpr int kScanThreads = 1024;
 __global__ void __launch_bounds__(kScanThreads) begin_lists_kernel(Lists lists, int64_t shard_rows) {
   __shared__ int32_t totals[kScanThreads];
@@ -87,7 +88,7 @@ __global__ void __launch_bounds__(kScanThreads) begin_lists_kernel(Lists lists, 
 constexpr int kShortList = kWarp;
 
 /// Block (row, stripe): works if `row` is the first place of its token. Lists of up to a warp's width are sorted by
-/// counting; of longer ones, which are few, one block looks through the tokens behind the first.
+/// counting; for longer lists, which are few, one block looks through the tokens after the first.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     listed_grad_kernel(const int32_t* tokens, const T* dx, GradientOf<T>* dtable, Lists lists, int64_t rows,
@@ -96,7 +97,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t row = blockIdx.x;
   const int32_t token = tokens[row];
   const int64_t local = static_cast<int64_t>(token) - first_id;
-  if (local < 0 || local >= shard_rows) return;  // the same in the whole block, as are all branches but the last
+  if (local < 0 || local >= shard_rows) return;  // the same in the whole block, like all branches except the last
   GradientOf<T>* target = dtable + local * columns;
   const int32_t count = lists.counts[local];
   if (count > kShortList) {

@@ -1,6 +1,6 @@
 #pragma once
-/// Kernels of mixtures of experts (models/op.h has their operands). How many rows there are is read on the device, from
-/// counts that a kernel before wrote: no launch waits for the host, and its size is that of the bound.
+/// Kernels of mixtures of experts (models/op.h has their operands). The number of rows is read on the device, from
+/// counts that an earlier kernel wrote: no launch waits for the host, and launches have the size of the bound.
 #include <cuda_runtime.h>
 
 #include <cstdint>
@@ -10,9 +10,9 @@
 
 namespace orrery::exec::cuda {
 
-/// What a kernel cannot throw: on the device, all 0 where nothing is wrong.
+/// Faults that a kernel cannot throw; on the device, all 0 if nothing is wrong.
 struct ExpertFaults {
-  uint32_t token = 0;  ///< of the first token whose scores are no finite numbers the complement, ~token
+  uint32_t token = 0;  ///< ~token (the complement) for the first token whose scores are not finite
   int32_t slot = 0, rows = 0, experts = 0, capacity = 0;  ///< a slot that is chosen by more rows than it has room for
 };
 
@@ -21,7 +21,7 @@ struct RouterShape {
   int64_t tokens = 0, experts = 0, chosen = 0;
   models::Routing routing;
 };
-/// A token whose scores are no finite numbers chooses -1, which all other kernels pass over. `bias` may be null.
+/// A token whose scores are not finite chooses -1, which all other kernels skip. `bias` may be null.
 void route(cudaStream_t stream, const RouterShape& shape, const float* logits, const float* bias, float* scores,
            int32_t* choice, float* weights, ExpertFaults* faults);
 struct RouteGradient {
@@ -30,7 +30,7 @@ struct RouteGradient {
   const float* scores = nullptr;
   const int32_t* choice = nullptr;
   const float* weights = nullptr;
-  const float* load = nullptr;  ///< may be null where aux is 0
+  const float* load = nullptr;  ///< may be null if aux is 0
   float* dlogits = nullptr;
   float aux = 0, z = 0;  ///< factors of the losses' gradients
 };
@@ -40,14 +40,14 @@ void count_choices(cudaStream_t stream, const RouterShape& shape, const float* l
 void balance_losses(cudaStream_t stream, const float* tally, int64_t experts, double tokens, float* losses);
 void balance_bias(cudaStream_t stream, const float* tally, int64_t experts, double rate, float* bias);
 
-/// Slots of rows, and how many rows of each expert stand in them.
+/// Slots of rows, and the number of each expert's rows in them.
 struct RowSlots {
   const int32_t* counts = nullptr;  ///< (slots, experts)
   int64_t slots = 0, experts = 0, capacity = 0;
   [[nodiscard]] int64_t rows() const { return slots * capacity; }
 };
-/// `span` choices at a time, a sequence's, an expert takes at most `limit`; 0: all. Rows beyond a slot's room get no
-/// place, and are a fault. `slots.counts` is written.
+/// Of each `span` choices (one sequence's), an expert takes at most `limit`; 0: all. Rows beyond a slot's room get no
+/// place and are a fault. Writes `counts`.
 struct RowPlaces {
   const int32_t* choice = nullptr;
   int64_t count = 0, span = 0, limit = 0;
@@ -68,14 +68,14 @@ template <class T>
 void combine(cudaStream_t stream, const TokenPlaces& places, const T* rows, const float* weights, T* y);
 template <class T>
 void combine_weight_grad(cudaStream_t stream, const TokenPlaces& places, const T* dy, const T* rows, float* dweights);
-/// Biases of experts: of one product, or of two whose results stand side by side in a row.
+/// Biases of experts: of one product, or of two whose results are side by side in a row.
 template <class T>
 void expert_bias(cudaStream_t stream, const RowSlots& slots, const T* x, const T* first, const T* second, T* y,
                  int64_t columns, float scale, KernelScratch scratch);
 template <class T>
 void expert_bias_grad(cudaStream_t stream, const RowSlots& slots, const T* dy, GradientOf<T>* first,
                       GradientOf<T>* second, int64_t columns);
-/// `width`: elements of a row as it travels.
+/// `width`: elements of an encoded row.
 template <class T>
 void encode_rows(cudaStream_t stream, const RowSlots& slots, models::TokenCodec codec, const T* x, void* to,
                  int64_t columns, int64_t width, KernelScratch scratch);
@@ -87,7 +87,7 @@ void row_gate(cudaStream_t stream, const T* x, const float* gate, T* y, int64_t 
 template <class T>
 void row_gate_grad(cudaStream_t stream, const T* dy, const T* x, const float* gate, T* dx, float* dgate, int64_t rows,
                    int64_t columns);
-/// Activations of the rows that are there: `columns` of y, of gates twice as many of x.
+/// Activations of the rows that are present: y has `columns` columns; with gates, x has twice that number.
 struct SlotActivation {
   models::Function function = models::Function::none;
   bool rectifies = false;  ///< relu, which has no Function: backward is given y
@@ -101,8 +101,8 @@ template <class T>
 void activate_slots_grad(cudaStream_t stream, const RowSlots& slots, const SlotActivation& one, const T* dy, const T* x,
                          T* dx, KernelScratch scratch);
 
-// experts_products.cu. Rows of an expert in a slot are cut into tiles of 64, and each tile times its expert's matrix is
-// a block: on tensor cores in 16 bits, else on fp32 cores. `tf32`: fp32 operands are rounded to 10 bits.
+// experts_products.cu. An expert's rows in a slot are cut into tiles of 64. A block computes one tile times its
+// expert's matrix: on tensor cores in 16 bits, else on fp32 cores. `tf32`: fp32 operands are rounded to 10 bits.
 template <class T>
 struct GroupedProduct {
   const T* a = nullptr;
@@ -127,8 +127,8 @@ struct GroupedWeightGradient {
 template <class T>
 void grouped_weight_grad(cudaStream_t stream, const RowSlots& slots, const GroupedWeightGradient<T>& gradient);
 
-/// C (m,n) (+)= scale op(A) op(B) of operands that are not of one type, on fp32 cores: a router's, whose logits are
-/// fp32 beside 16-bit activations.
+/// C (m,n) (+)= scale op(A) op(B) of operands with different types, on fp32 cores: for a router, whose logits are fp32
+/// while activations have 16 bits.
 template <class A, class B, class C>
 struct MixedProduct {
   const A* a = nullptr;

@@ -1,5 +1,5 @@
-// Products of experts: tiles of 64 x 64, a block each, by way of shared memory; sums in fp32. Which tiles there are
-// says a list that a kernel makes of the counts, so that a product begins without the host. In 16 bits on tensor cores.
+// Products of experts: tiles of 64 x 64, one per block, through shared memory; sums in fp32. A kernel makes the list of
+// tiles from the counts, so that a product begins without the host. In 16 bits the products run on tensor cores.
 #include <mma.h>
 
 #include "exec/cuda/kernels/device.h"
@@ -60,8 +60,8 @@ struct SingleTile {
   }
 
  private:
-  /// kTile vectors `along` apart, of which kDepth elements `down` apart; what is not there becomes zero. Neighbouring
-  /// threads take neighbours in memory.
+  /// Loads kTile vectors that lie `along` apart, kDepth elements of each, `down` apart; elements beyond the end become
+  /// zero. Neighbouring threads load neighbours in memory.
   template <class T>
   static __device__ void take(float* tile, const T* from, int64_t along, int64_t down, int64_t vectors, int64_t depth,
                               bool tf32) {
@@ -73,8 +73,8 @@ struct SingleTile {
   }
 };
 
-/// On tensor cores: four warps with a quarter of the tile each. Matrices lie in shared memory as they do in the
-/// device's: TurnedA, one row of it for each step of depth; TurnedB, one row for each column of the result.
+/// On tensor cores: four warps, each with a quarter of the tile. Matrices lie in shared memory as in the device's
+/// memory: TurnedA, one row for each step of depth; TurnedB, one row for each column of the result.
 template <class T, bool TurnedA, bool TurnedB>
 struct TensorTile {
   static constexpr int kBlock = 128, kDepth = 32, kSpare = 8;
@@ -195,8 +195,8 @@ __device__ inline void sum_before(int64_t count, int32_t* before, const Value& v
   }
 }
 
-/// `tiles`: expert by expert, so that blocks which run together share a matrix; behind the last are some without rows.
-/// `rows` and `cut`: room for what is before each expert of each slot.
+/// `tiles`: expert by expert, so that blocks that run together share a matrix; tiles without rows follow after the
+/// last. `rows` and `cut`: room for the counts before each expert of each slot.
 struct TileList {
   RowTile* tiles;
   int64_t most;

@@ -24,7 +24,7 @@ __device__ inline Best better(Best a, Best b) {
   return other ? b : a;
 }
 
-/// Of `count` keys the largest, of equal ones the first; it becomes one that is never taken.
+/// The largest of `count` keys, the first of equal ones; its key becomes one that is never chosen.
 __device__ inline int take_best(float* keys, int64_t count, int lane) {
   Best own{-INFINITY, -1};
   for (int64_t e = lane; e < count; e += kWarp)
@@ -57,7 +57,7 @@ __device__ inline void keep_groups(const Routing& routing, float* keys, int64_t 
   __syncwarp();
 }
 
-/// Largest value and sum of exponentials below it, of a row.
+/// Of a row: its largest value, and the sum of the exponentials of the differences to it.
 struct Softmax {
   float most, sum;
   __device__ float of(float x) const { return expf(x - most) / sum; }
@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(kRouters* kWarp)
     own_weights[i] = (divided ? value_of(i) / sum : value_of(i)) * static_cast<float>(routing.weight_scale);
 }
 
-/// With respect to the logits: of the weights by way of the choice, and of the losses that balance.
+/// Gradient with respect to the logits: from the weights, through the choice, and from the losses that balance experts.
 __global__ void __launch_bounds__(kRouters* kWarp) route_grad_kernel(RouterShape s, RouteGradient g) {
   const Routing& routing = s.routing;
   const int64_t token = own_token(s.tokens);
@@ -198,7 +198,7 @@ __global__ void __launch_bounds__(kRouters* kWarp)
   if (lane == 0) statistics[token] = softmax;
 }
 
-/// A part of the tokens, of which 2E + 1 sums stay in double precision; added to the tally where there is one part.
+/// 2E + 1 sums over a part of the tokens, in double precision; if there is only one part, they are added to the tally.
 struct TallySums {
   const float* logits;
   const int32_t* choice;
@@ -215,9 +215,8 @@ __device__ inline void add_to_tally(const TallySums& s, int64_t part, int64_t at
     s.tally[at] += static_cast<float>(value);
 }
 
-/// Block (32 experts, part) of (32, 32) threads: thread (x, y) adds tokens y, y + 32, … of the part, row 0 adds up the
-/// 32 sums.
-/// Behind the last expert a column has the squares of log-sum-exp.
+/// Block (32 experts, part) of (32, 32) threads: thread (x, y) adds tokens y, y + 32, … of the part; row 0 of the
+/// threads adds the 32 sums. The column after the last expert holds the squares of log-sum-exp.
 __global__ void __launch_bounds__(kWarp* kWarp) tally_kernel(TallySums s) {
   __shared__ double sums[kWarp][kWarp + 1];
   __shared__ int taken[kWarp][kWarp + 1];
@@ -280,8 +279,8 @@ __global__ void balance_bias_kernel(const float* tally, int64_t experts, double 
 // -- places -----------------------------------------------------------------------------------------------------------
 constexpr int kWindows = 4, kWarps = kThreads / kWarp;
 
-/// A block for each expert, which looks at the choices in their order, kWindows * kThreads at a time: a row's place is
-/// the number of rows before it for now, -1 for one that is dropped.
+/// One block for each expert. It looks at the choices in their order, kWindows * kThreads at a time. A row's place is,
+/// for now, the number of rows before it; -1 for a dropped row.
 __global__ void __launch_bounds__(kThreads) order_rows_kernel(RowPlaces p, int64_t experts, int32_t* totals) {
   __shared__ unsigned matches[kWindows * kWarps];
   const int32_t expert = static_cast<int32_t>(blockIdx.x);

@@ -1,5 +1,5 @@
-// Rows of tokens on their way to experts and back, and what is done to each row in the slots by itself. A row that is
-// not there is neither read nor written.
+// Rows of tokens on their way to experts and back, and operations on each row in the slots by itself. Places in a slot
+// without a row are neither read nor written.
 #include "exec/cuda/kernels/activations_device.h"
 #include "exec/cuda/kernels/device.h"
 #include "exec/cuda/kernels/experts.h"
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // -- rows in slots ----------------------------------------------------------------------------------------------------
-/// Whose row it is; -1: no row is there.
+// The expert to which each row belongs; -1: no row is there.
 struct OwnersOfRows {
   RowSlots s;
   int32_t* owners;
@@ -179,7 +179,8 @@ struct CodedRows {
   __device__ int64_t block() const { return codec == TokenCodec::fp8 ? models::kTokenBlock : columns; }
 };
 
-/// A warp for each scale: the scale, then the codes. What is not finite makes all that shares its scale NaN.
+/// One warp for each scale: first the scale, then the codes. A value that is not finite makes all that share its scale
+/// NaN.
 template <class T>
 __global__ void __launch_bounds__(kThreads) encode_rows_kernel(CodedRows c, const T* x, unsigned char* to) {
   const int64_t index = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp, scales = c.scales();
@@ -365,7 +366,7 @@ void row_gate_grad(cudaStream_t stream, const T* dy, const T* x, const float* ga
   check_launch("row_gate_grad");
 }
 
-// nvcc takes kWidth<T> for no constant within a generic lambda, nor from there on.
+// nvcc accepts kWidth<T> as a constant neither within a generic lambda nor after it.
 template <class T>
 void activate_slots(cudaStream_t stream, const RowSlots& slots, const SlotActivation& one, const T* x, T* y,
                     KernelScratch scratch) {

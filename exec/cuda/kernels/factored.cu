@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kThreads) matrix_sums_kernel(float* sums, Tabl
   if (threadIdx.x == 0) sums[range.factor_sum] += static_cast<float>(sum);
 }
 
-/// Block (32, 32): 32 columns, the rows of the range dealt out to 32 lanes, which are added up in order.
+/// Block (32, 32): 32 columns; the rows of the range are divided among 32 lanes, whose sums are added in order.
 __global__ void __launch_bounds__(1024)
     column_squares_kernel(Floats gradient, float* sums, Tables tables, UpdateStep step) {
   __shared__ double partial[kWarp][kWarp + 1];
@@ -91,7 +91,7 @@ struct Moments {
   }
 };
 
-/// 1/sqrt of the estimate of the second moment: of a matrix R_i C_j / mean R, of anything else the element's own.
+/// 1/sqrt of the estimate of the second moment: R_i C_j / mean R for a matrix, otherwise the element's own moment.
 struct Estimate {
   const float* factors;
   const DeviceRange& range;

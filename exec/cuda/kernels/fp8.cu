@@ -1,6 +1,6 @@
-// Rounding to 8 bits: the largest magnitude of each operand, the power of two that follows from it, and the codes, rows
-// as they are or turned. Each value is read twice, 16 bytes at a time, and its code is written once. The maximum is one
-// of integers, the bits of magnitudes, so that it is the same in any order.
+// Rounding to 8 bits: the largest magnitude of each operand, the power of two that follows from it, and the codes, with
+// rows as they are or transposed. Each value is read twice, 16 bytes at a time, and its code is written once. The
+// maximum is taken of integers, the bits of the magnitudes, so that it is the same in any order.
 #include "exec/cuda/kernels/fp8.h"
 
 #include <cuda_bf16.h>
@@ -57,7 +57,7 @@ __device__ inline unsigned codes_of(const Pack<kPerLoad>& v, int first, float sc
          codes_of(v.v[first + 2] * scale, v.v[first + 3] * scale, kind) << 16;
 }
 
-/// An operand on its way: its values, (rows,k) or turned, its maximum, and where its codes go.
+/// An operand to round: its values, (rows,k) or transposed, its maximum, and where its codes go.
 struct Rounding {
   ToRound values;
   int64_t k;

@@ -1,5 +1,5 @@
 #pragma once
-/// The operands of an fp8 product on the device: models/fp8.h says what they are.
+/// The operands of an fp8 product on the device; models/fp8.h defines them.
 #include <cuda_runtime.h>
 
 #include <cstddef>

@@ -1,11 +1,11 @@
 #pragma once
-/// Functions of one variable, as exact as their results' type can hold.
+/// Functions of one variable, as exact as the type of their results can hold.
 #include "exec/cuda/kernels/device.h"
 
 namespace orrery::exec::cuda {
 
-/// In fp32 the library's; for 16-bit results one with two fast instructions (an error of 1e-6, against 4e-3 and 5e-4 of
-/// bf16 and fp16): at 4.8 TB/s a multiprocessor has some 13 instructions for each bf16 element.
+/// In fp32 the library's function. For 16-bit results one of two fast instructions (an error of 1e-6, against 4e-3 and
+/// 5e-4 of bf16 and fp16): at 4.8 TB/s a multiprocessor has some 13 instructions for each bf16 element.
 template <class T>
 __device__ inline float tanh_for(float x) {
   if constexpr (sizeof(T) == 4) return tanhf(x);
@@ -21,7 +21,7 @@ struct Sigmoid {
   float value, complement;
 };
 
-/// What exec/engine/activations.h computes with.
+/// The functions that exec/engine/activations.h computes with.
 template <class T>
 struct MathFor {
   static __device__ inline Sigmoid sigmoid(float x) {

@@ -6,7 +6,7 @@
 namespace orrery::exec::cuda {
 namespace {
 
-/// Where column `column` of a head comes from that is turned in pairs of halves: of neighbouring pairs (models/op.h).
+/// For a column where pairs are (i, i + half): its place where pairs are neighbours (models/op.h).
 __device__ inline int64_t of_pairs(int64_t column, int64_t turned) {
   return column < turned / 2 ? 2 * column : 2 * (column - turned / 2) + 1;
 }

@@ -8,7 +8,7 @@
 
 namespace orrery::exec::cuda {
 
-/// Heads of `width` columns, of which `turned` turn; a value has `value`.
+/// Heads of `width` columns, of which `turned` rotate; a value has `value` columns.
 struct LatentShape {
   int64_t rows = 0, heads = 0, width = 0, turned = 0, value = 0;
 };

@@ -1,7 +1,7 @@
 // Cross-entropy over a vocabulary that tensor-parallel ranks share: row maximum, row sum and target logit, loss and
-// gradient, with the all-reduces between them left to the schedule. Where nothing is between them, maximum and sum are
-// one pass (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018); where the gradient follows at
-// once too, as in the loss in chunks, everything is.
+// gradient; the schedule has the all-reduces between them. If nothing is between them, maximum and sum are one pass
+// (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018). If the gradient follows at once too, as
+// in the loss in chunks, all of it is one kernel.
 #include "exec/cuda/kernels/device.h"
 #include "exec/cuda/kernels/kernels.h"
 #include "exec/cuda/kernels/values.h"
@@ -10,17 +10,17 @@ namespace orrery::exec::cuda {
 namespace {
 
 constexpr int kLossThreads = 1024;
-/// Most bytes of a row that wait in shared memory: two blocks of an H200's multiprocessor have that, and one of an
-/// A100's.
+/// Most bytes of a row that stay in shared memory: a multiprocessor of an H200 has room for two such blocks, one of an
+/// A100 for one.
 constexpr std::size_t kMostKept = 112 * 1024;
 
 template <class T>
 __device__ inline float exp_for(float x) {
   if constexpr (sizeof(T) == 4) return expf(x);
-  return __expf(x);  // off by 2 units of the last place of fp32 at the magnitudes here, which are at most 0
+  return __expf(x);  // error: 2 units in the last place of fp32 at the values here, which are at most 0
 }
 
-/// A gradient by a capped logit, as one by the logit before.
+/// Turns the gradient by a capped logit into the gradient by the logit before the cap.
 __device__ inline float uncapped(float gradient, float logit, float cap) {
   const float t = logit / cap;
   return gradient * (1.0F - t * t);
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) write_sums(logits + row * columns, sum, targets, sums, row, rows, valid, first_id);
 }
 
-/// Maximum of a row so far and the sum of exp(v - maximum); threads go through a row by packs.
+/// Maximum of a row so far, and the sum of exp(v - maximum). A thread takes packs of the row.
 template <class T>
 struct Online {
   float best = -INFINITY, sum = 0;
@@ -91,7 +91,7 @@ struct Online {
     for (int e = 0; e < N; ++e)
       if (e < count) sum += exp_for<T>(v.v[e] - best);
   }
-  /// Of the whole block: `best` and `sum` become those of the row.
+  /// Joins the values of the whole block: `best` and `sum` become those of the row.
   __device__ void join() {
     const float top = block_max(best);
     sum = block_sum(best == -INFINITY ? 0.0F : sum * exp_for<T>(best - top));
@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(kThreads)
   write_sums(logits + row * columns, online.sum, targets, sums, row, rows, valid, first_id);
 }
 
-/// The loss of all rows, in an order that depends on nothing but how many threads a block has.
+/// The loss of all rows, in an order that depends only on the number of threads in a block.
 __device__ inline void add_loss(const volatile float* max, const volatile float* sums, float* loss, int64_t rows,
                                 float scale) {
   double sum = 0;
@@ -128,8 +128,8 @@ __global__ void __launch_bounds__(kLossThreads)
   add_loss(max, sums, loss, rows, scale);
 }
 
-/// Block: one row. `Kept`: the row waits in shared memory between the two ways through it, each thread's part for that
-/// thread alone; else it is read again. The block that comes last adds up the loss.
+/// Block: one row, which is gone through twice. `Kept`: it stays in shared memory meanwhile, and each thread uses only
+/// its own part; otherwise it is read again. The last block to finish adds up the loss.
 template <class T, int N, bool Kept>
 __global__ void __launch_bounds__(kLossThreads) whole_cross_entropy_kernel(WholeLoss<T> p) {
   ORRERY_DYNAMIC_SHARED(shared);

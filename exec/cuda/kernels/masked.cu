@@ -1,4 +1,4 @@
-// What BERT alone has: token types, rows chosen by data, and a loss over few classes.
+// Operators that only BERT has: token types, rows chosen by data, and a loss over few classes.
 #include "exec/cuda/kernels/device.h"
 #include "exec/cuda/kernels/kernels.h"
 #include "exec/cuda/kernels/rows_device.h"

@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(kThreads)
   over_tile(tile, packed, AdamWTile{gradient, target, step, range, f, first, second, keep});
 }
 
-/// Of the part's element i: where it lies in the bucket, and in the whole matrix.
+/// Where element i of the part lies in the bucket, and in the whole matrix.
 __device__ inline int64_t in_bucket(const MatrixPart& p, int64_t i) {
   return p.parts.offset + i;
 }

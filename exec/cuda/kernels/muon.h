@@ -10,17 +10,17 @@
 
 namespace orrery::exec::cuda {
 
-/// A tensor rank's part of a matrix, in pieces of a bucket, and where it lies in the whole matrix.
+/// A tensor rank's part of a matrix, in the pieces of a bucket, and its place in the whole matrix.
 struct MatrixPart {
   models::MatrixParts parts;
   int64_t rows = 0, columns = 0;  ///< of the part
   int64_t first_row = 0, first_column = 0;
-  int64_t row_stride = 0, column_stride = 0;  ///< of the whole matrix, which may lie turned
+  int64_t row_stride = 0, column_stride = 0;  ///< of the whole matrix, which may be transposed
 };
-/// The part of tensor rank `rank` of `ranks`, of all pieces, into the whole matrix.
+/// Copies the part of tensor rank `rank` of `ranks` from all pieces into the whole matrix.
 void gather_part(cudaStream_t stream, const MatrixPart& part, const float* pieces, int64_t ranks, int64_t rank,
                  float* whole);
-/// What piece `own` has of the part.
+/// Copies what piece `own` has of the part from the whole matrix.
 void scatter_part(cudaStream_t stream, const MatrixPart& part, const float* whole, int64_t own, float* direction);
 /// x /= its norm + `guard`.
 void normalise(cudaStream_t stream, float* x, int64_t count, double guard, KernelScratch scratch);

@@ -1,7 +1,7 @@
-// Layer norm, RMS norm and column sums. Forward and dx: a warp per row of up to 4096 elements, else a block. Column
-// sums: blocks of 32 columns by as many parts of the rows as fill the device, and a second pass over the parts.
-// Backward of norms is norm_grad.cu's, but where rows are too long or lie unaligned: then the weights' gradients first,
-// and dx.
+// Layer norm, RMS norm and column sums. Forward and dx: one warp per row of up to 4096 elements, one block per longer
+// row. Column sums: blocks of 32 columns by as many parts of the rows as fill the device, and a second pass over the
+// parts. The backward pass of norms is in norm_grad.cu, unless rows are too long or unaligned: then the weights'
+// gradients are computed here first, and then dx.
 #include "exec/cuda/kernels/device.h"
 #include "exec/cuda/kernels/dropout_device.h"
 #include "exec/cuda/kernels/kernels.h"
@@ -34,7 +34,7 @@ dim3 grid_of(int64_t rows, const char* name) {
   return row_grid(Whole ? rows : (rows + kRowsPerBlock - 1) / kRowsPerBlock, name);
 }
 
-/// Elements of the row that is normalised: x, or the sum that a residual connection makes of it, rounded as stored.
+/// Elements of the row that is normalised: x, or its sum with the residual, rounded as stored.
 template <class T, int N>
 __device__ inline Pack<N> input_at(const NormInput<T>& in, int64_t base, int64_t c, int64_t columns) {
   if (!in.residual) return load<N>(in.x + base + c);
@@ -151,7 +151,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// What column sums are made of and where they go. `scaled`: sums of dy * xhat; both may be null.
+/// Operands and results of column sums. `scaled`: sums of dy * xhat; `plain`: sums of dy. Both may be null.
 template <class T>
 struct Columns {
   const T* dy;

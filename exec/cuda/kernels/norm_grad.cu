@@ -1,6 +1,6 @@
-// Norms' backward pass with each element of dy and x read once: a row's lanes keep it in registers for its two sums and
-// for dx, and besides what its columns have added up to over the block's rows. Blocks leave these sums in memory, and a
-// second kernel adds them up in their order, as one adds up partial sums to repeat bit by bit.
+// Backward pass of norms. Each element of dy and x is read once: the lanes of a row keep it in registers for its two
+// sums and for dx, together with the sums of their columns over the block's rows. Blocks store these sums, and a second
+// kernel adds them in a fixed order, so that results repeat bit by bit.
 #include "exec/cuda/kernels/norm_grad.h"
 
 #include "exec/cuda/kernels/device.h"
@@ -23,8 +23,9 @@ __device__ inline Pack<kWidth<T>> unpacked(uint4 word) {
   return out;
 }
 
-/// Sums over the lanes that share a row, the same bits in each: of a warp, or of `Warps` warps, which come to this
-/// together. `turn` changes from call to call: who is late still reads the sums before.
+/// Sums over the lanes that share a row, the same bits in each lane. The lanes are one warp, or `Warps` warps, which
+/// all call this together. `turn` alternates from call to call, because late warps still read the sums of the call
+/// before.
 template <int Warps>
 __device__ inline void row_sums(float& a, float& b, int turn) {
   a = warp_sum(a);
@@ -134,8 +135,8 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
 }
 
-/// Block (32, 32) at (stripe, which): thread (tx, ty) adds up parts ty, ty + 32 ... of column 32 * stripe + tx, then
-/// row 0 of threads these 32 in order.
+/// Block (32, 32) at (stripe, which): thread (tx, ty) adds parts ty, ty + 32 ... of column 32 * stripe + tx; then row 0
+/// of the threads adds these 32 sums in order.
 template <class T>
 __global__ void __launch_bounds__(kWarp* kWarp)
     add_norm_parts_kernel(NormGradient<T> n, const float* parts, int64_t count) {
@@ -175,7 +176,7 @@ bool launch_norm_grad(cudaStream_t stream, const NormGradient<T>& n, KernelScrat
   return true;
 }
 
-/// By how much of a row a lane has: as few warps to a row as keep its sums in registers.
+/// Chooses how much of a row each lane has: the fewest warps per row that keep its sums in registers.
 template <class T, bool Layer>
 bool by_columns(cudaStream_t stream, const NormGradient<T>& n, KernelScratch scratch, const char* name) {
   constexpr int64_t kOfAWarp = kWarp * kWidth<T>;  // columns, with a pack a lane

@@ -4,8 +4,8 @@
 
 namespace orrery::exec::cuda {
 
-/// Operands of rows of `columns` elements. RMS norm: `mean` and `dbias` are null. `dx` may be dy, x or addend (null:
-/// none). `adds`: to what is in dweight and dbias.
+/// Operands with rows of `columns` elements. RMS norm: `mean` and `dbias` are null. `dx` may be dy, x or addend (null:
+/// none). `adds`: to the contents of dweight and dbias.
 template <class T>
 struct NormGradient {
   const T* dy;
@@ -21,8 +21,8 @@ struct NormGradient {
   bool adds;
 };
 
-/// dx, and the sums over rows that dweight and dbias are, the same bits each time. False, and nothing is done, where
-/// rows are no multiple of 16 bytes or too long to be kept in registers, or where `scratch` has no room for the sums.
+/// Computes dx, and the sums over rows dweight and dbias, with the same bits each time. False, with nothing done, if
+/// rows are not a multiple of 16 bytes, are too long for registers, or if `scratch` has no room for the sums.
 template <class T>
 [[nodiscard]] bool norm_grad_in_one_pass(cudaStream_t stream, const NormGradient<T>& gradient, KernelScratch scratch,
                                          const char* name);

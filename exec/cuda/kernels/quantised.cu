@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(kThreads)
     moments.second[at] = quantised(books[1], v, second_scale);
     write_parameter(target, step, range_of(runs, at), at, Pack<1>{{p}});
   }
-  if (threadIdx.x != 0) return;  // behind block_max's barriers: everybody has read the old scales
+  if (threadIdx.x != 0) return;  // after block_max's barriers, all threads have read the old scales
   moments.first_scale[place] = first_scale;
   moments.second_scale[place] = second_scale;
 }

@@ -1,4 +1,4 @@
-// What interacts in a recommendation model, and its loss.
+// Interaction of the vectors of a recommendation model, and its loss.
 #include "exec/cuda/kernels/device.h"
 #include "exec/cuda/kernels/tables.h"
 #include "exec/cuda/kernels/values.h"
@@ -20,8 +20,8 @@ __device__ inline int64_t first_of_pair(int64_t pair) {
   return i;
 }
 
-/// Vectors of a sample, in shared memory where they fit: a row is one value longer there, so that neighbouring threads,
-/// which read neighbouring vectors, do not meet in one bank.
+/// Vectors of a sample, in shared memory if they fit. A row is one value longer there, so that neighbouring threads,
+/// which read neighbouring vectors, use different banks.
 struct Vectors {
   const float* data;
   int64_t stride;

@@ -1,4 +1,4 @@
-// What a block of a ring adds to what other blocks have left, where a library computed the block by itself.
+// Adds a block of a ring to the result of the blocks before it, where a library has computed the block by itself.
 #include "exec/cuda/kernels/attention_device.h"
 #include "exec/cuda/kernels/device.h"
 #include "exec/cuda/kernels/kernels.h"
@@ -13,7 +13,7 @@ __device__ inline int64_t place_in_rows(const BlockPlace& s, int64_t i, int64_t 
   const int64_t of_row = static_cast<int64_t>(s.heads) * s.dim, row = i / of_row;
   return (row / s.queries * s.sequence + row % s.queries) * stride + i % of_row;
 }
-/// Where the statistics of (sequence, head, query) are, of all heads.
+/// Where the statistics of (sequence, head, query) are, among those of all heads.
 __device__ inline int64_t place_in_statistics(const BlockPlace& s, int64_t batch, int64_t head, int64_t query) {
   return (batch * s.all_heads + head) * s.sequence + query;
 }

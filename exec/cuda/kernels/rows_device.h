@@ -1,31 +1,31 @@
 #pragma once
-/// Sums over the rows that carry the same id, in the order of the rows: of tokens, and of rows chosen by data.
+/// Sums over the rows that have the same id, in the order of the rows: for tokens, and for rows chosen by data.
 #include "exec/cuda/kernels/device.h"
 #include "exec/cuda/kernels/values.h"
 
 namespace orrery::exec::cuda {
 
-/// True in all threads when some ids[j], j < row, equals `id`.
+/// True in all threads if some ids[j], j < row, equals `id`.
 __device__ inline bool seen_before(const int32_t* ids, int64_t row, int32_t id) {
   __shared__ int found;
   if (threadIdx.x == 0) found = 0;
   __syncthreads();
   bool mine = false;
   for (int64_t j = threadIdx.x; j < row; j += blockDim.x) mine = mine || ids[j] == id;
-  if (mine) found = 1;  // every writer writes the same
+  if (mine) found = 1;  // all writers write the same value
   __syncthreads();
   return found != 0;
 }
 
-/// Adds the rows of x of all places of `id` from `row` on, in order, to `kThreads` columns of its row of the table,
-/// times `scale`. A block looks at kWindows * kThreads places at a time, lists those that it finds, and has kAhead rows
-/// under way.
+/// Adds the rows of x at all places of `id` from `row` on, in order and times `scale`, to `kThreads` columns of the
+/// id's row of the table. A block looks at kWindows * kThreads places at a time, lists the matching ones, and loads
+/// kAhead rows at a time.
 template <class T, class G>
 __device__ void add_places(const int32_t* ids, const T* x, G* target, int32_t id, int64_t row, int64_t rows,
                            int64_t columns, float scale) {
   constexpr int kWindows = 4, kAhead = 8, kWarps = kThreads / kWarp;
   __shared__ unsigned matches[kWindows * kWarps];
-  __shared__ int32_t found[kWindows * kThreads];  // places behind `base`
+  __shared__ int32_t found[kWindows * kThreads];  // places after `base`
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
   const int64_t column = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;
   const bool active = column < columns;
@@ -68,12 +68,12 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t row = blockIdx.x;
   const int32_t id = ids[row];
   const int64_t local = static_cast<int64_t>(id) - first_id;
-  if (local < 0 || local >= held) return;  // the same in the whole block, as is the next
+  if (local < 0 || local >= held) return;  // the same for the whole block; so is the next
   if (seen_before(ids, row, id)) return;
   add_places(ids, x, table + local * columns, id, row, rows, columns, scale);
 }
 
-/// A block for each of `rows`, and for each 256 columns.
+/// One block for each of `rows` and each 256 columns.
 inline dim3 row_stripes(int64_t rows, int64_t columns, const char* kernel) {
   dim3 grid = row_grid(rows, kernel);
   const int64_t stripes = (columns + kThreads - 1) / kThreads;

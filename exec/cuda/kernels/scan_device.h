@@ -1,10 +1,11 @@
 #pragma once
-/// How much lies before each thread of a block.
+/// Sums over the threads of a block before each thread.
 #include "exec/cuda/kernels/device.h"
 
 namespace orrery::exec::cuda {
 
-/// How much the threads before this one have; `total`: all of them. All of the block of kThreads must call it.
+/// The sum of `mine` over the threads before this one; `total`: over all. All threads of a block of kThreads must call
+/// it.
 __device__ inline int before_me(int mine, int& total) {
   __shared__ int of_warp[kThreads / kWarp];
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
@@ -13,7 +14,7 @@ __device__ inline int before_me(int mine, int& total) {
     const int other = __shfl_up_sync(kAllLanes, upto, static_cast<unsigned>(offset));
     if (lane >= offset) upto += other;
   }
-  __syncthreads();  // whoever still reads those before
+  __syncthreads();  // others may still read the previous ones
   if (lane == kWarp - 1) of_warp[warp] = upto;
   __syncthreads();
   int first = 0;

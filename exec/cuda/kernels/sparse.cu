@@ -1,6 +1,6 @@
-// Gist's lossless storage of what a ReLU has left (models/encoding.h): a bit for each value, and those that are not
-// zero, moved as bits. A block has a piece of the values; how many lie before each piece is a scan between two passes.
-// What had no room is computed again, by blocks that see on the device whether they are needed.
+// Gist's lossless storage of the output of a ReLU (models/encoding.h): a bit for each value, and the values that are
+// not zero, moved as bits. A block has a piece of the values; a scan between two passes counts those before each piece.
+// Values that had no room are computed again, by blocks that see on the device whether they are needed.
 #include "exec/cuda/kernels/device.h"
 #include "exec/cuda/kernels/scan_device.h"
 #include "exec/cuda/kernels/values.h"
@@ -88,7 +88,8 @@ __global__ void __launch_bounds__(kThreads) counts_kernel(const uint8_t* bits, i
   if (threadIdx.x == 0) counts[blockIdx.x] = all;
 }
 
-/// One block: counts become what lies before each piece; `total` (null: nowhere) all of it.
+/// One block: the count of each piece becomes the sum of the counts before it; `total` (null: not needed) gets the sum
+/// of all.
 __global__ void __launch_bounds__(kScanThreads) scan_kernel(int64_t* counts, int64_t pieces, int64_t* total) {
   __shared__ int64_t sums[2][kScanThreads];
   const int me = static_cast<int>(threadIdx.x);
@@ -112,7 +113,7 @@ __global__ void __launch_bounds__(kScanThreads) scan_kernel(int64_t* counts, int
   if (total && me == kScanThreads - 1) *total = sums[now][me];
 }
 
-/// Block: one piece; its values that are not zero, behind those of the pieces before.
+/// Block: one piece. Its values that are not zero go after those of the pieces before it.
 template <class U>
 __global__ void __launch_bounds__(kThreads)
     gather_kernel(const U* x, const uint8_t* bits, const int64_t* starts, const int64_t* kept, int64_t capacity,
@@ -179,7 +180,7 @@ __device__ inline float factor_of(T value, bool tf32) {
   return tf32 ? models::tf32_value(widen(value)) : widen(value);
 }
 
-/// What stands for a value that was above zero and is not in this order of the sum.
+/// Replaces a value that was above zero and is not above zero in this order of the sum.
 template <class T>
 __device__ inline float least_positive() {
   return 1.17549435e-38F;
@@ -190,7 +191,7 @@ __device__ inline float least_positive<__half>() {
 }
 
 /// Block: a tile of x = relu(a weight^T + bias), summed in fp32 in the order of `inner`, if the values were not kept.
-/// Which of them are zero is as it was stored, so that the ReLU's gradient is the same.
+/// The stored bits decide which values are zero, so that the gradient of the ReLU is the same.
 template <class T>
 __global__ void __launch_bounds__(kThreads) again_kernel(Again<T> p) {
   if (*p.kept <= p.capacity) return;  // the same in the whole grid

@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kScanThreads) before_tiles_kernel(int32_t* sum
   }
 }
 
-/// Block: one tile, behind `sums` (null: it is the only one).
+/// Block: one tile, after the sum in `sums` (null: it is the only tile).
 __global__ void __launch_bounds__(kThreads)
     scan_kernel(const int32_t* in, int32_t* out, int64_t count, const int32_t* sums) {
   const int64_t first = blockIdx.x * kTableTile + static_cast<int64_t>(threadIdx.x) * kItems;
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// Which part of which rank, of which sample, an element of `lengths` is.
+/// The sample, the rank and the part of the rank to which an element of `lengths` belongs.
 struct BagAt {
   int64_t sample;
   const TablePart* part;  ///< null: the rank has no so many
@@ -113,7 +113,7 @@ struct PlaceIndices {
   }
 };
 
-/// Some threads for each bag: of this rank's parts, of the samples of all members.
+/// `lanes` threads for each bag, for this rank's parts and the samples of all members.
 template <int N>
 __global__ void __launch_bounds__(kThreads)
     bag_kernel(TableParts p, const int32_t* lengths, const int32_t* values, const int32_t* starts, const float* tables,

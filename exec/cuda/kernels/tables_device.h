@@ -1,14 +1,15 @@
 #pragma once
-/// What kernels of embedding tables share: rows of any width, 4 columns of a thread at a time where they allow it.
+/// What kernels of embedding tables share: rows of any width; a thread takes 4 columns at a time where they allow it.
 #include "exec/cuda/kernels/device.h"
 #include "exec/cuda/kernels/tables.h"
 #include "exec/cuda/kernels/values.h"
 
 namespace orrery::exec::cuda {
 
-inline constexpr int kRowsAhead = 4;  ///< loads that are under way at a time
+inline constexpr int kRowsAhead = 4;  ///< loads that are in flight at a time
 
-/// Threads that share a row of `width` columns, N of each at a time: a power of two, 8 to a warp.
+/// The number of threads that share a row of `width` columns, N columns each at a time: a power of two, at least 8, at
+/// most a warp.
 inline int lanes_of(int64_t width, int n) {
   int lanes = 8;
   while (lanes < kWarp && lanes * n < width) lanes *= 2;
@@ -33,7 +34,7 @@ __device__ inline T lane_sum(T value, int lanes) {
   return value;
 }
 
-/// Where the pooled columns of a part begin at those who have its rows, of one member's sample.
+/// At the tables: where the pooled columns of a part begin for one member's sample.
 __device__ inline int64_t place_at_tables(const TablePart& part, int64_t member, int64_t sample, int32_t per_node,
                                           int32_t nodes) {
   const int64_t slot = part.by_places ? member % per_node * nodes + member / per_node : member;

@@ -8,11 +8,12 @@ namespace orrery::exec::cuda {
 namespace {
 
 constexpr int kItems = static_cast<int>(kTableTile) / kThreads;  // lookups of a thread in a tile
-constexpr int kKept = 2;                  // packs of a row's gradient that a thread keeps while its squares are summed
+constexpr int kKept = 2;                  // packs of a row's gradient that a thread keeps while their squares are
+                                          // summed
 constexpr uint32_t kNoRow = 0xffffffffU;  // behind all rows
 
 // -- keys -------------------------------------------------------------------------------------------------------------
-/// Of each bag of this rank's parts: its lookups, as they were received.
+// For each bag of this rank's parts: its lookups, as they were received.
 struct KeysOfBags {
   TableParts p;
   const int32_t* lengths;
@@ -60,7 +61,7 @@ __device__ inline int digit_of(uint32_t key, int shift) {
   return static_cast<int>(key >> shift) & (kDigits - 1);
 }
 
-/// Block: one tile. How often it has each digit; tiles of a digit stand together.
+/// Block: one tile. Counts how often it has each digit; the counts of all tiles for one digit stand together.
 __global__ void __launch_bounds__(kThreads)
     digits_kernel(const uint32_t* keys, const int32_t* count, int shift, int32_t* digits, int64_t tiles) {
   __shared__ int of_tile[kDigits];
@@ -82,7 +83,7 @@ struct Sorted {
   int32_t* to_samples;
 };
 
-/// Block: one tile. Lookups to their places by one digit; what is equal stays in order, because each thread has
+/// Block: one tile. Moves lookups to their places by one digit. Equal ones stay in order, because each thread has
 /// neighbours and counts its own.
 __global__ void __launch_bounds__(kThreads)
     order_kernel(Sorted s, const int32_t* count, int shift, const int32_t* digits, int64_t tiles) {
@@ -153,7 +154,7 @@ MergedRows sort_and_group(cudaStream_t stream, const TableRoom& room, int64_t mo
   const int64_t tiles = (most + kTableTile - 1) / kTableTile;
   const dim3 grid = row_grid(tiles, "merging rows");
   int now = 0;
-  // kNoRow has all bits: it stays behind every row as long as `rows` itself would.
+  // All bits of kNoRow are set, so it sorts after every row, as the key `rows` would.
   for (int shift = 0; shift < 32 && (rows >> shift) > 0; shift += kDigitBits, now = 1 - now) {
     ORRERY_LAUNCH(digits_kernel, grid, dim3(kThreads), 0, stream, room.keys[now], count, shift, room.digits, tiles);
     check_launch("merging rows, digits");
@@ -234,7 +235,7 @@ __device__ inline double squares_of(const Pack<N>& pack) {
   return out;
 }
 
-/// Gives `use` the squares of each distinct row and then its gradient, pack by pack.
+/// For each distinct row, gives `use` the sum of squares of its gradient, and then the gradient, pack by pack.
 template <int N, class Use>
 __global__ void __launch_bounds__(kThreads) rows_kernel(MergedRows m, int lanes, Use use) {
   use.begin_block();
@@ -317,7 +318,7 @@ struct StepOfRows {
   [[nodiscard]] __device__ float state_before(int64_t state) const {
     return s.rule == RowRule::adagrad ? s.states[state] : 0;
   }
-  /// Returns the row's rate. Of the threads that share a row the first writes its state.
+  /// Returns the row's rate. The first of the threads that share a row writes its state.
   __device__ float begin_row(int64_t state, float before, double squares, bool first) const {
     if (s.rule != RowRule::adagrad) return rate;
     const float after = before + static_cast<float>(squares / static_cast<double>(s.width));

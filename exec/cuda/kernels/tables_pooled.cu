@@ -1,4 +1,5 @@
-// Pooled vectors between the slots that they travel in and the vectors that interact, and in fewer bits on the way.
+// Moves pooled vectors between the slots that they travel in and the vectors that interact, and codes them in fewer
+// bits for the way.
 #include "exec/cuda/kernels/tables_device.h"
 
 namespace orrery::exec::cuda {
@@ -7,8 +8,8 @@ namespace {
 constexpr float kMostCode = 127;
 constexpr int64_t kScaleBytes = 4;
 
-/// Calls see(part, place) for the parts that have this element of a table's vector, in the order of their sum: place
-/// is that of the element in the slots, or for replicated ones among the rank's own.
+/// Calls see(part, place) for the parts that have this element of a table's vector, in the order of their sum. `place`
+/// is the place of the element in the slots, or for replicated tables among the rank's own.
 template <class See>
 __device__ inline void each_part(const TableParts& p, int64_t table, int64_t sample, int64_t column, const See& see) {
   for (int32_t i = p.of_table[table]; i < p.of_table[table + 1]; ++i) {
@@ -60,7 +61,7 @@ struct Split {
   }
 };
 
-/// A value of pooled vectors where the one that lays out its slot has so many; -1 in the room behind.
+/// Where a value of pooled vectors lies among the values and among the coded ones; -1 in a slot's unused room.
 struct ValueAt {
   int64_t values = -1, coded = -1;
 };

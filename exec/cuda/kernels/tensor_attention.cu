@@ -1,8 +1,8 @@
 // Flash attention on tensor cores, by warp-wide products of 16 x 16 tiles: Dao, "FlashAttention-2" (2023), with 64
-// queries by 64 keys to a block and 16 rows to each of its 4 warps. Operands are in 16 bits, scores and sums in fp32;
-// probabilities are rounded to 16 bits before they meet the values. Backward is two kernels, as in attention.cu, so
-// that no sum needs atomics. What is accumulated stays in registers. While a tile is worked on, the next one is on its
-// way to shared memory, from compute capability 8.0 on by copies that nobody waits for.
+// queries by 64 keys per block and 16 rows for each of its 4 warps. Operands are in 16 bits, scores and sums in fp32;
+// probabilities are rounded to 16 bits before they multiply the values. Backward is two kernels, as in attention.cu, so
+// that no sum needs atomics. Accumulators stay in registers. While a tile is computed, the next one is loaded into
+// shared memory, from compute capability 8.0 on by asynchronous copies.
 #include "exec/cuda/kernels/tensor_tiles.h"
 
 namespace orrery::exec::cuda {
@@ -10,7 +10,7 @@ namespace {
 
 using namespace tensor_tiles;
 
-// `Drops`: probabilities meet the values under their masks. Kernels without have nothing to carry for it.
+// `Drops`: probabilities multiply the values under their dropout masks. Kernels without it carry nothing for dropout.
 template <class T, int Dim, bool Drops>
 __global__ void __launch_bounds__(kBlock) forward_kernel(Layout l, int64_t tiles, Inputs<T> in, T* y, float* lse) {
   ORRERY_DYNAMIC_SHARED(raw);

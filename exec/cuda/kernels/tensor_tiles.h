@@ -1,6 +1,6 @@
 #pragma once
-/// Tiles of attention on tensor cores: how they come to shared memory, lie there without bank conflicts, are multiplied
-/// and masked. Private to tensor_attention.cu.
+/// Tiles of attention on tensor cores: how they are loaded to shared memory, stored there without bank conflicts,
+/// multiplied and masked. Private to tensor_attention.cu.
 #include <mma.h>
 
 #include "exec/cuda/kernels/attention_device.h"
@@ -14,9 +14,9 @@ inline constexpr int kStrip = 16;   // rows of a warp
 inline constexpr int kBlock = 128;  // threads: kTile / kStrip warps
 
 /// Shared memory has 32 banks of 4 bytes. Threads that take 16 bytes each are served 8 at a time, those that take 8
-/// bytes 16 at a time; where two of these want different words of a bank they wait for each other (CUDA C++ Programming
-/// Guide, shared memory). Whether `rows` rows, `pitch` words from one to the next, with `lanes` lanes side by side in
-/// each that take `words` words, have a bank for every word.
+/// bytes 16 at a time; if two of these want different words of one bank, they wait for each other (CUDA C++ Programming
+/// Guide, shared memory). True if every word has a bank of its own: `rows` rows, `pitch` words apart, with `lanes`
+/// lanes side by side in each row that take `words` words each.
 constexpr bool no_bank_twice(int pitch, int rows, int lanes, int words) {
   bool taken[32] = {};
   for (int row = 0; row < rows; ++row)
@@ -28,29 +28,30 @@ constexpr bool no_bank_twice(int pitch, int rows, int lanes, int words) {
   return true;
 }
 
-inline constexpr int kSpare = 8;  // elements by which rows in shared memory are longer, against bank conflicts
-inline constexpr int kScorePitch = kTile + 8;             // floats
+inline constexpr int kSpare = 8;               // elements added to each row in shared memory, against bank conflicts
+inline constexpr int kScorePitch = kTile + 8;  // floats
 inline constexpr int kProbabilityPitch = kTile + kSpare;  // 16-bit elements
 inline constexpr int kFactorPitch = 24;                   // floats
 inline constexpr int kHalfRow = kTile / 2;                // columns of a lane
-inline constexpr int kEach = 4;                           // columns that it has side by side
+inline constexpr int kEach = 4;                           // of these, columns side by side
 inline constexpr int kDrawWords = kTile * kTile / 32;     // a bit for each score of a tile
-// Two lanes share a row of scores, in turn 4 columns each: lane h of row r takes 16 bytes from bank 8 r + 4 h on, so 4
-// rows are 32 banks. (Half a row to each lane, in rows of 68 floats, was bank 4 r + j for both lanes and for rows r and
-// r + 8: 4 words of each bank.) A product stores 8 bytes a lane, of 4 rows and 4 lanes (mma.m16n8k16 of the PTX ISA,
-// which a warp-wide product is two of).
+// Two lanes share a row of scores and take 4 columns in turn: lane h of row r takes 16 bytes from bank 8 r + 4 h on, so
+// 4 rows fill 32 banks. (With half a row for each lane, in rows of 68 floats, it was bank 4 r + j for both lanes and
+// for rows r and r + 8: 4 words of each bank.) A product stores 8 bytes a lane, in 4 rows of 4 lanes (mma.m16n8k16 of
+// the PTX ISA; a warp-wide product is two of these).
 static_assert(no_bank_twice(kScorePitch, 4, 2, 4) && no_bank_twice(kScorePitch, 4, 4, 2));
 static_assert(!no_bank_twice(68, 4, 2, 4));
-// Probabilities are written 8 bytes a lane, and read as the left side of a product: 16 bytes of each of 8 rows.
+// Probabilities are written 8 bytes a lane, and read as a product's left side: 16 bytes from each of 8 rows.
 static_assert(no_bank_twice(kProbabilityPitch / 2, 8, 2, 2) && no_bank_twice(kProbabilityPitch / 2, 8, 1, 4));
 static_assert(no_bank_twice(kFactorPitch, 4, 2, 4));
-/// A strip of probabilities lies where its scores were, and factors of its rows, or a second strip, behind it.
+/// A strip of probabilities replaces its scores; after it come the factors of its rows, or a second strip.
 inline constexpr int kFactorsAt = kStrip * kProbabilityPitch / 2;  // floats
 static_assert(kFactorsAt + kStrip * kFactorPitch <= kStrip * kScorePitch && 2 * kFactorsAt <= kStrip * kScorePitch);
 /// Elements of a tile of rows in shared memory.
 template <int Dim>
 inline constexpr int kRows = (Dim + kSpare) * kTile;
-/// Tiles that backward has room for: with two of wide heads only one block would fit on a multiprocessor of 228 KB.
+/// The number of tiles that backward holds at a time: with two tiles of wide heads, only one block would fit on a
+/// multiprocessor with 228 KB.
 template <int Dim>
 inline constexpr int kBackwardBuffers = Dim <= 64 ? 2 : 1;
 static_assert(kTile / kStrip * kWarp == kBlock && kHalfRow == 32);
@@ -74,7 +75,8 @@ struct Shared {
   }
 };
 
-/// `Bytes` (4 or 16) from device to shared memory, or zeros where there is nothing; there once it has `arrived`.
+/// Copies `Bytes` (4 or 16) from device to shared memory, or zeros if not `there`; complete once arrived() has
+/// returned.
 template <int Bytes>
 __device__ inline void copy(void* to, const void* from, bool there) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
@@ -97,20 +99,20 @@ __device__ inline void arrived() {
 #endif
 }
 
-/// load(step, buffer) and work(step, buffer) of every step; with two buffers the next step's load is under way
-/// meanwhile. Whatever was begun before has arrived when work begins.
+/// Calls load(step, buffer) and work(step, buffer) for every step; with two buffers, the next step's load is in flight
+/// meanwhile. Loads that began before have arrived when work begins.
 template <int Buffers, class Load, class Work>
 __device__ inline void each_step(int64_t steps, const Load& load, const Work& work) {
   if (Buffers > 1 && steps > 0) load(int64_t{0}, 0);
   for (int64_t step = 0; step < steps; ++step) {
     const int own = Buffers > 1 ? static_cast<int>(step % 2) : 0;
     if (Buffers == 1) {
-      __syncthreads();  // nobody works on the last one any more
+      __syncthreads();  // no thread works on the last one any more
       load(step, 0);
     }
     arrived();
     __syncthreads();
-    if (Buffers > 1 && step + 1 < steps) load(step + 1, 1 - own);  // all are done with what was there
+    if (Buffers > 1 && step + 1 < steps) load(step + 1, 1 - own);  // no thread uses its contents any more
     work(step, own);
   }
   arrived();
@@ -119,7 +121,7 @@ __device__ inline void each_step(int64_t steps, const Load& load, const Work& wo
 /// Rows first..first+63 of a matrix into shared memory, 16 bytes at a time; rows past the sequence become zero.
 template <class T, int Dim>
 __device__ inline void load_rows(T* tile, const T* source, int64_t first, int64_t stride, int64_t sequence) {
-  static_assert(no_bank_twice((Dim + kSpare) / 2, 8, 1, 4));  // 16 bytes of each of 8 rows, as products take them
+  static_assert(no_bank_twice((Dim + kSpare) / 2, 8, 1, 4));  // 16 bytes from each of 8 rows, as products take them
   constexpr int kPacks = Dim / kWidth<T>;
   for (int i = static_cast<int>(threadIdx.x); i < kTile * kPacks; i += kBlock) {
     const int row = i / kPacks;
@@ -191,18 +193,18 @@ __device__ inline float pair_max(float v) {
   return fmaxf(v, __shfl_xor_sync(kAllLanes, v, 1));
 }
 
-/// A lane's part of its warp's strip: half of one row, 4 columns in turn with the other half's lane.
+/// A lane's part of its warp's strip: half of one row, in runs of 4 columns that alternate with the other half's.
 struct Lane {
   int warp, row, half;  // row of the strip
   __device__ Lane()
       : warp(static_cast<int>(threadIdx.x) / kWarp),
         row(static_cast<int>(threadIdx.x) % kWarp / 2),
         half(static_cast<int>(threadIdx.x) % 2) {}
-  /// Of the tile, of this lane's value i.
+  /// The tile's column of this lane's value i.
   __device__ int column(int i) const { return 2 * kEach * (i / kEach) + kEach * half + i % kEach; }
 };
 
-/// A lane's scores; then the warp may write where they were.
+/// Reads a lane's scores; after that, the warp may overwrite them.
 __device__ inline void read_scores(float* to, const float* strip, const Lane& lane) {
 #pragma unroll
   for (int i = 0; i < kHalfRow; i += kEach) {
@@ -211,7 +213,7 @@ __device__ inline void read_scores(float* to, const float* strip, const Lane& la
     for (int e = 0; e < kEach; ++e) to[i + e] = four.v[e];
   }
 }
-/// A lane's values to a strip of 16-bit ones.
+/// Writes a lane's values to a strip of 16-bit values.
 template <class T>
 __device__ inline void write_weights(T* strip, const float* from, const Lane& lane) {
 #pragma unroll
@@ -223,8 +225,8 @@ __device__ inline void write_weights(T* strip, const float* from, const Lane& la
   }
 }
 
-/// Every sum times its row's factor. Sums of a warp's strip lie in its lanes as the hardware likes it; factors that are
-/// loaded as such a tile lie alike.
+/// Multiplies every sum by its row's factor. A warp's sums are in its lanes in the hardware's layout; loading the
+/// factors as such a tile gives them the same layout.
 template <int Dim>
 __device__ inline void scale_rows(Sums* sums, const float* factors) {
   Sums factor;
@@ -235,14 +237,14 @@ __device__ inline void scale_rows(Sums* sums, const float* factors) {
     for (int i = 0; i < Sums::num_elements; ++i) sums[n].x[i] *= factor.x[i];
 }
 
-/// What becomes of a row of sums v: v / sum, or keep * (what is there) + add * v / sum.
+/// How a row of sums v is stored: v / sum, or keep * (what is there) + add * v / sum.
 struct Finish {
   bool adds;
   float keep = 1, add = 1, sum = 1;
 };
 
-/// Rows [first, last) of a strip of sums, through the warp's shared memory, to rows of 16-bit values; `finish` is of
-/// the lane's row.
+/// Writes rows [first, last) of a strip of sums, through the warp's shared memory, to rows of 16-bit values; `finish`
+/// is that of the lane's row.
 template <class T, int Dim>
 __device__ inline void write_strip(T* to, int64_t stride, int64_t first, int64_t last, float* room, const Sums* sums,
                                    const Lane& lane, const Finish& finish) {
@@ -264,7 +266,7 @@ __device__ inline void write_strip(T* to, int64_t stride, int64_t first, int64_t
   }
 }
 
-/// A tile's columns [first, last) count.
+/// Only columns [first, last) of a tile count.
 struct Seen {
   int first, last;
   __device__ bool operator()(int column) const { return column >= first && column < last; }
@@ -272,13 +274,13 @@ struct Seen {
 __device__ inline int within_tile(int64_t place) {
   return static_cast<int>(place < 0 ? 0 : place > kTile ? kTile : place);
 }
-/// Keys from `first_key` on, to a query.
+/// Which of the tile of keys from `first_key` on a query sees.
 __device__ inline Seen keys_seen(const Layout& l, int64_t query, int64_t first_key) {
   if (query < l.first_query) return {0, 0};
   const int64_t end = l.causal && query + 1 < l.keys ? query + 1 : l.keys;
   return {l.window > 0 ? within_tile(query + 1 - l.window - first_key) : 0, within_tile(end - first_key)};
 }
-/// Queries from `first_query` on, that see a key.
+/// Which of the tile of queries from `first_query` on see a key.
 __device__ inline Seen queries_seeing(const Layout& l, int64_t key, int64_t first_query) {
   if (key >= l.keys) return {0, 0};
   const int64_t begin = l.causal && key > l.first_query ? key : l.first_query;
@@ -286,7 +288,7 @@ __device__ inline Seen queries_seeing(const Layout& l, int64_t key, int64_t firs
   return {within_tile(begin - first_query), within_tile(end - first_query)};
 }
 
-/// Which keys of a tile a query keeps, a bit for each, by halves of the tile. Each lane of a row draws one.
+/// Which keys of a tile a query keeps, one bit each, by halves of the tile. Each of a row's two lanes draws one half.
 struct KeptRow {
   unsigned low, high;
 };
@@ -296,7 +298,7 @@ __device__ inline KeptRow kept_of(const Layout& l, const QueryDraw& draw, int64_
   return lane.half == 0 ? KeptRow{own, other} : KeptRow{other, own};
 }
 
-/// Bit `place` of a row's draws.
+/// `value` after dropout by bit `place` of a row's draws.
 __device__ inline float dropped(const Layout& l, unsigned kept, int place, float value) {
   return (kept >> place & 1U) != 0 ? value * l.masks.draw.scale : 0.0F;
 }

@@ -45,7 +45,7 @@ __device__ inline void over_tile(const RangeTile& tile, bool packed, const Body&
   for (int i = lead + packs * kUpdatePack + thread; i < tile.count; i += kThreads) body.template run<1>(tile.begin + i);
 }
 
-/// As exec::clock_of.
+/// The same as exec::clock_of.
 __device__ inline bool skips(const UpdateStep& step) {
   return step.scaling && step.scaling[3] != 0;
 }
@@ -63,7 +63,7 @@ __device__ inline uint64_t random_key(const UpdateStep& step, uint64_t stream) {
   return step.seed ^ stream * 0x9E3779B97F4A7C15ULL;
 }
 
-/// Writes elements of a parameter from `at` on, which are in `range`.
+/// Writes elements of a parameter from `at` on; they are in `range`.
 template <int N>
 __device__ inline void write_parameter(const Target& target, const UpdateStep& step, const DeviceRange& range,
                                        int64_t at, const Pack<N>& values) {
@@ -80,7 +80,7 @@ __device__ inline void write_parameter(const Target& target, const UpdateStep& s
   if (target.copy.data) store(target.copy, at, values);
 }
 
-/// Between ranges nothing changes, and the copy is still one of all elements.
+/// Between ranges nothing is updated, but the copy must still have all elements.
 struct CopyOnly {
   const Target& target;
   template <int N>
@@ -89,11 +89,11 @@ struct CopyOnly {
   }
 };
 
-/// Constants of Adam's kind, as exec::adam_factors.
+/// Constants of Adam and its relatives, as in exec::adam_factors.
 struct AdamFactors {
   float gradient, beta1, beta2, rest1, rest2, rate, denominator, epsilon;
 };
-/// Of the block, made by one thread: two powers in double precision. `rate` is multiplied in.
+/// Made once per block, by one thread: two powers in double precision. `rate` is included.
 __device__ inline AdamFactors adam_factors(const UpdateStep& step, double rate) {
   __shared__ AdamFactors made;
   if (threadIdx.x == 0) {

@@ -13,20 +13,20 @@ namespace orrery::exec::cuda {
 
 enum class Stored : int32_t { fp32, bf16, fp16 };
 
-/// A vector of some type; null: absent. The type is the same for a whole launch, so asking for it costs next to nothing
-/// beside the memory that is waited for.
+/// A vector of some type; null: absent. The type is the same for a whole launch, so testing it costs next to nothing
+/// compared with waiting for memory.
 struct Floats {
   void* data = nullptr;
   Stored type = Stored::fp32;
 };
 
-/// A run of elements of one ElementRange; or of none (`range` -1), of which only compute copies are written.
+/// A run of elements of one ElementRange; or of no range (`range` -1), where only compute copies are written.
 struct RangeTile {
   int64_t begin = 0;   ///< element
   int32_t count = 0;   ///< elements
   int32_t range = -1;  ///< index into the ranges
   int32_t decay = 0;   ///< 1: weight decay applies
-  int32_t column = 0;  ///< of a tile that is (part of) a row of a matrix: where in the row it begins
+  int32_t column = 0;  ///< for a tile that is (part of) a row of a matrix: where in the row it begins
   int64_t row = 0;
   double norm_weight = 1;
 };
@@ -62,7 +62,7 @@ struct Tables {
   double* partials = nullptr;  ///< 2 for each tile
 };
 
-/// What changes from training step to training step: in the device's memory, so that a graph that holds an update is
+/// Values that change from training step to training step: in the device's memory, so that a graph with an update is
 /// right in the next step too.
 struct StepValues {
   int64_t step = 0;  ///< training step that has begun
@@ -74,15 +74,15 @@ void set_step_values(cudaStream_t stream, StepValues* to, const StepValues& valu
 /// models::UpdateRule.
 enum class Rule : int32_t { sgd, lion, adagrad };
 
-/// What an update is told beside its operands. Constants are rounded to fp32 where they are used, once, from double:
-/// computed in float, 1 - 0.999 would be off by 5e-5 of itself.
+/// What an update needs besides its operands. Constants are rounded from double to fp32 once, where they are used:
+/// computed in float, 1 - 0.999 would have a relative error of 5e-5.
 struct UpdateStep {
   const StepValues* now = nullptr;
-  int64_t turn = 0, turns = 1;  ///< updates that take turns have steps of their own within one training step
+  int64_t turn = 0, turns = 1;  ///< updates in turns within one training step each count as a step
   double beta1 = 0, beta2 = 0, epsilon = 0, decay = 0, momentum = 0;
   bool nesterov = false;
   Rule rule = Rule::sgd;  ///< of momentum_update
-  bool adaptive = true;   ///< Adafactor, as the next two
+  bool adaptive = true;   ///< Adafactor; so are the next two
   double clip_update = 1, decay_power = 0.8;
   double matrix_decay = 0;             ///< Muon's matrices
   const float* coefficient = nullptr;  ///< of the gradient; null: 1
@@ -91,7 +91,7 @@ struct UpdateStep {
   uint64_t seed = 0;
 };
 
-/// What an update changes, and where compute reads it.
+/// What an update changes, and the copy that compute reads.
 struct Target {
   Floats parameter, copy;
 };
@@ -116,7 +116,7 @@ void lamb_moments(cudaStream_t stream, Floats gradient, Floats parameter, float*
 void lamb(cudaStream_t stream, const float* first, const float* second, const float* norms, const Target& target,
           const Tables& tables, const UpdateStep& step);
 
-// muon.cu (Jordan et al. 2024; models/op.h). `second` is of the elements that are of no matrix.
+// muon.cu (Jordan et al. 2024; models/op.h). `second` has only the elements that belong to no matrix.
 void muon_moments(cudaStream_t stream, Floats gradient, float* momentum, float* direction, int64_t count,
                   const Tables& tables, const UpdateStep& step);
 void muon(cudaStream_t stream, Floats gradient, const float* direction, const Target& target, float* first,

@@ -12,6 +12,7 @@
 #include "base/ensure.h"
 #include "cost/estimate/least_end.h"
 #include "cost/estimate/pass_effects.h"
+#include "cost/estimate/stage_moves.h"
 #include "plan/schedule/orders.h"
 
 namespace orrery::cost {
@@ -68,48 +69,6 @@ struct RunningRank {
   std::vector<Ticks> updates;                   ///< when it was ready for those so far
 };
 
-/// Where messages stand inside the passes: a receive ahead of one, a send behind it.
-std::vector<Move> whole_moves(const plan::PlanSpec& spec, int stage, std::int64_t micro_batches) {
-  std::vector<Move> out;
-  out.reserve(static_cast<std::size_t>(6 * micro_batches));
-  const std::array<bool, 2> receives = {spec.receives(stage, 0, false), spec.receives(stage, 0, true)};
-  const std::array<bool, 2> sends = {spec.sends(stage, 0, false), spec.sends(stage, 0, true)};
-  for (const plan::Turn& turn : plan::turns(spec.stages.order, stage, spec.mesh.pipeline, micro_batches)) {
-    const auto add = [&](Kind kind) { out.push_back({kind, turn.micro_batch, 0}); };
-    if (receives[turn.forward]) add(turn.forward ? Kind::receive_activation : Kind::receive_gradient);
-    add(turn.forward ? Kind::forward : Kind::backward);
-    if (sends[turn.forward]) add(turn.forward ? Kind::send_activation : Kind::send_gradient);
-  }
-  return out;
-}
-
-/// The first training steps of a run that does not drain.
-std::vector<Move> asynchronous_moves(const plan::PlanSpec& spec, int stage, std::int64_t micro_batches,
-                                     std::int64_t steps) {
-  const plan::AsynchronousMoves of_step = plan::asynchronous_moves(spec, stage, micro_batches);
-  std::vector<Move> out = of_step.opening;
-  for (std::int64_t step = 0; step < steps; ++step)
-    for (Move move : of_step.every) {
-      move.micro_batch += static_cast<std::int32_t>(step * micro_batches);
-      out.push_back(move);
-    }
-  return out;
-}
-
-/// `steps`: of an asynchronous order.
-std::vector<std::vector<Move>> moves_of_all(const plan::PlanSpec& spec, std::int64_t micro_batches,
-                                            std::int64_t steps) {
-  if (spec.stages.asynchronous()) {
-    std::vector<std::vector<Move>> out;
-    for (int s = 0; s < spec.mesh.pipeline; ++s) out.push_back(asynchronous_moves(spec, s, micro_batches, steps));
-    return out;
-  }
-  if (spec.stages.virtual_stages > 1 || spec.stages.splits_backward()) return plan::moves_of(spec, micro_batches);
-  std::vector<std::vector<Move>> out;
-  for (int stage = 0; stage < spec.mesh.pipeline; ++stage) out.push_back(whole_moves(spec, stage, micro_batches));
-  return out;
-}
-
 /// The largest PassProgram::reach.
 std::size_t reach_of(const std::vector<ChunkPrograms>& chunks) {
   std::size_t most = 0;
@@ -134,7 +93,7 @@ class PipelineRun {
         micro_batches_(steps * micro_batches + (spec.stages.asynchronous() ? spec.mesh.pipeline : 0)),
         messages_(static_cast<std::size_t>(2 * spec.mesh.pipeline * spec.stages.virtual_stages * micro_batches_)) {
     ranks_.reserve(times.stages.size());
-    for (std::vector<Move>& moves : moves_of_all(spec, micro_batches, steps)) {
+    for (std::vector<Move>& moves : stage_moves(spec, micro_batches, steps)) {
       const StageProgram& stage = times.stages[ranks_.size()];
       RunningRank& rank = ranks_.emplace_back(RankClock(times.overlaps, reach_of(*stage.chunks)));
       rank.clock.run(stage.begin);

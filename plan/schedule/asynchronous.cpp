@@ -166,18 +166,11 @@ void read_versions(RankClass& c, Block& block, const std::function<bool(const St
 
 int weight_delay(const PlanSpec& spec, int stage) {
   if (spec.states.staleness) return *spec.states.staleness;
-  switch (spec.stages.order) {
-    case Order::pipedream: return spec.mesh.pipeline - 1 - stage;
-    case Order::pipedream_vertical: return spec.mesh.pipeline - 1;
-    case Order::pipedream_2bw: return 1;
-    case Order::gpipe:
-    case Order::one_f_one_b:
-    case Order::zb_h1:
-    case Order::zb_h2:
-    case Order::zb_v:
-    case Order::dualpipe_v:
-    case Order::dualpipe:
-    case Order::custom: break;
+  switch (traits_of(spec.stages.order).delay) {
+    case WeightDelay::none: break;
+    case WeightDelay::one: return 1;
+    case WeightDelay::stages_behind: return spec.mesh.pipeline - 1 - stage;
+    case WeightDelay::all_stages: return spec.mesh.pipeline - 1;
   }
   return 0;
 }

@@ -13,9 +13,11 @@
 namespace orrery::plan {
 
 // Words are in the order of their enumerations.
-inline const std::vector<std::string> kOrderWords = {"gpipe",         "1f1b",       "zb-h1",     "zb-h2",
-                                                     "zb-v",          "dualpipe-v", "pipedream", "pipedream-vertical",
-                                                     "pipedream-2bw", "dualpipe",   "custom"};
+inline const std::vector<std::string> kOrderWords = [] {
+  std::vector<std::string> words;
+  for (const OrderTraits& one : kOrders) words.emplace_back(one.word);
+  return words;
+}();
 inline const std::vector<std::string> kRecomputeWords = {"none", "selective", "full"};
 inline const std::vector<std::string> kSpaceWords = {"none", "host", "nvme"};
 inline const std::vector<std::string> kGradientWords = {"none", "bf16", "fp16", "powersgd"};

@@ -287,7 +287,7 @@ std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const mod
         if (free_chunks && (order != Order::one_f_one_b || passes % spec.mesh.pipeline != 0)) continue;
         const bool custom = order == Order::custom;
         if (custom && b.mesh.pipeline.empty() && spec.mesh.pipeline != b.stages.passes.stages()) continue;
-        const bool folds = order == Order::zb_v || order == Order::dualpipe_v || order == Order::dualpipe;
+        const bool folds = plan::traits_of(order).folds;
         const int chunks = !b.stages.virtual_stages.empty() ? mesh_chunks
                            : custom                         ? b.stages.passes.chunks()
                            : folds                          ? 2

@@ -12,7 +12,7 @@ Groups make_groups(const PlanSpec& spec, bool tied, base::ById<GroupId, Group>& 
   const Group::Dimension tensor{1, spec.tensor}, context{spec.tensor, spec.context}, data{spec.tensor, spec.replicas()},
       pipeline{spec.ranks_per_stage(), spec.pipeline}, shard{spec.tensor, spec.shards()},
       sub_groups{spec.tensor * spec.shards(), spec.sub_groups()};
-  // Where the model is there twice, a stage and its mirror image.
+  // If the model is there twice: a stage and its mirror image.
   const Group::Dimension mirror{spec.mirrors() ? spec.ranks_per_stage() : 1, spec.mirrors() ? spec.pipeline : 1, true};
   const bool partitions = spec.replicas() > 1 && spec.zero_stage > 0;
   const auto add = [&](std::string name, std::vector<Group::Dimension> dimensions, int limit = 0) {
@@ -49,7 +49,7 @@ Groups make_groups(const PlanSpec& spec, bool tied, base::ById<GroupId, Group>& 
   if (spec.asynchronous()) {  // agreement among all stages in every step would drain the pipeline
     groups.norm = spec.zero_stage == 0 ? groups.tensor : add("stage", {tensor, shard});
     groups.loss = spec.sub_groups() > 1 ? add("loss", {data}) : groups.data;
-  } else {  // sub-groups have the norm each by itself
+  } else {  // each sub-group computes the norm by itself
     groups.norm = spec.zero_stage == 0 ? add("model", {tensor, pipeline})
                                        : add(spec.sub_groups() > 1 ? "states" : "world", {tensor, shard, pipeline});
     groups.loss = add("loss", {data, pipeline});

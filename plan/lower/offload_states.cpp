@@ -279,7 +279,7 @@ class States {
     last_[{block, first_compute_behind(block, collectives_.back().step)}] = collectives_.back().buffers;
   }
 
-  // The first compute step after a step, or the end of its block.
+  // The first compute step after `step`, or the end of its block.
   int first_compute_behind(int block, int step) const {
     const std::vector<Step>& steps = class_.blocks[at(block)].steps;
     int s = step + 1;

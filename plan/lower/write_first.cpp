@@ -1,4 +1,4 @@
-// Walks a program once, noting which parts of each gradient buffer nobody has written since it was zeroed.
+// Walks a program once and notes which parts of each gradient buffer have not been written since it was zeroed.
 #include "plan/lower/write_first.h"
 
 #include <algorithm>
@@ -65,7 +65,7 @@ class FirstWrites {
     std::int64_t index = 0;
     for (const Entry& entry : class_.program) enter(entry, index++);
     for (State& b : buffers_)
-      if (!b.left.empty()) b.may = false;  // somebody reads the zeros, or nobody reads the buffer
+      if (!b.left.empty()) b.may = false;  // something reads the zeros, or nothing reads the buffer
     const std::vector<Block> found = class_.blocks;
     for (std::size_t b = 0; b < found.size(); ++b) write(static_cast<std::int32_t>(b), found[b]);
     for (const BufferId i : buffers_.keys())

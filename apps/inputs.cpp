@@ -316,17 +316,17 @@ base::Result<LoadedJob> load_job(const Catalog& catalog, const std::string& path
     job->precision = plan::usual_precision(cluster->device());
   base::Diagnostics lacking = without_units(cluster->device(), job->precision, place_of(document, "precision"));
   for (base::Diagnostic& one :
-       without_kernels(stacks->named(), cluster->device(), job->bounds.flash, place_of(document, "plan")))
+       without_kernels(stacks->named(), cluster->device(), job->bounds.numerics.flash, place_of(document, "plan")))
     lacking.push_back(std::move(one));
   if (!lacking.empty()) return base::fail(with_lines(std::move(lacking), path, *text, settings));
 
-  if (!job->bounds.order_file.empty()) {
-    const std::string order = relative_to(folder, std::exchange(job->bounds.order_file, {})).string();
+  if (!job->bounds.stages.order_file.empty()) {
+    const std::string order = relative_to(folder, std::exchange(job->bounds.stages.order_file, {})).string();
     auto table = read_file(order);
     if (!table) return base::fail(table.error());
     auto passes = plan::PassOrder::parse_csv(*table, order);
     if (!passes) return base::fail(with_lines(passes.error(), order, *table));
-    job->bounds.passes = std::move(*passes);
+    job->bounds.stages.passes = std::move(*passes);
   }
   if (!job->expert_loads.from.empty()) {
     job->expert_loads.from = relative_to(folder, job->expert_loads.from).string();
@@ -381,9 +381,10 @@ base::Result<LoadedPlan> plan_of(const Catalog& catalog, const base::Result<std:
   }
   auto stacks = load_stacks(catalog, stack_of(file->job, file->model, file->cluster), place_of(document, "cluster"));
   if (!stacks) return base::fail(stacks.error());
-  base::Diagnostics lacking = without_units(file->cluster.device(), file->spec.precision, place_of(document, "plan"));
+  base::Diagnostics lacking =
+      without_units(file->cluster.device(), file->spec.numerics.precision, place_of(document, "plan"));
   if (!lacking.empty()) return base::fail(std::move(lacking));
-  cost::Stack stack = stacks->of(file->spec.zero_stage, file->cluster);
+  cost::Stack stack = stacks->of(file->spec.states.zero_stage, file->cluster);
   auto warning = beyond_software(*stacks, file->spec, path);
   return LoadedPlan{std::move(*file), std::move(*plan), std::move(stack), std::move(*stacks), std::move(warning)};
 }
@@ -423,22 +424,22 @@ std::optional<base::Diagnostic> compressed_mathematics(const plan::PlanSpec& spe
 }  // namespace
 
 std::optional<base::Diagnostic> changed_mathematics(const plan::PlanSpec& spec, const std::string& file) {
-  if (spec.has_server())
+  if (spec.states.has_server())
     return base::Diagnostic{base::Severity::warning,
                             "P36",
                             {file, 1, 1, 1},
                             fmt::format("a parameter server changes what is computed: each worker's gradient makes an "
                                         "update of its own, and is computed from weights up to {} updates old",
-                                        (spec.staleness + 1) * spec.data - 1),
+                                        (*spec.states.staleness + 1) * spec.mesh.data - 1),
                             "leave `staleness` out to average gradients before one update",
                             {}};
-  if (!spec.asynchronous()) return compressed_mathematics(spec, file);
+  if (!spec.stages.asynchronous()) return compressed_mathematics(spec, file);
   return base::Diagnostic{
       base::Severity::warning,
       "P33",
       {file, 1, 1, 1},
       fmt::format("{} changes what is computed: gradients are computed from weights up to {} old",
-                  plan::name_of(spec.order),
+                  plan::name_of(spec.stages.order),
                   plan::weight_delay(spec, 0) == 1 ? std::string("one update")
                                                    : fmt::format("{} updates", plan::weight_delay(spec, 0))),
       "schedule: 1f1b updates the weights of each step with that step's own gradients",

@@ -20,7 +20,7 @@ Json device_of(const Space space) {
 
 Json zero_of(Handover& h) {
   const plan::PlanSpec& s = h.spec();
-  const int stage = s.replicas() > 1 ? s.zero_stage : 0;
+  const int stage = s.mesh.replicas() > 1 ? s.states.zero_stage : 0;
   Json z = {{"stage", stage},
             {"contiguous_gradients", true},
             {"reduce_scatter", true},
@@ -90,10 +90,10 @@ Json scheduler_of(Handover& h) {
 
 void precision_of(Handover& h, Json& c) {
   const plan::PlanSpec& s = h.spec();
-  h.needs(s.precision != DType::fp8 && s.precision != DType::fp4, "products in fp8 or fp4 in its configuration",
-          "`precision: bf16`; TransformerEngine in the model's code");
-  if (s.precision == DType::bf16) c["bf16"] = {{"enabled", true}};
-  if (s.precision == DType::fp16) {
+  h.needs(s.numerics.precision != DType::fp8 && s.numerics.precision != DType::fp4,
+          "products in fp8 or fp4 in its configuration", "`precision: bf16`; TransformerEngine in the model's code");
+  if (s.numerics.precision == DType::bf16) c["bf16"] = {{"enabled", true}};
+  if (s.numerics.precision == DType::fp16) {
     const plan::LossScaling& l = h.training().loss_scaling;
     const double power = std::log2(l.initial);
     h.note(power != std::floor(power) || l.factor != 2, "loss scales are powers of two");
@@ -113,35 +113,35 @@ void precision_of(Handover& h, Json& c) {
 
 base::Result<Settings> deepspeed_settings(Handover h) {
   const plan::PlanSpec& s = h.spec();
-  h.needs(s.expert == 1, "expert parallelism: it belongs to the model's code (deepspeed.moe.layer.MoE)",
+  h.needs(s.mesh.expert == 1, "expert parallelism: it belongs to the model's code (deepspeed.moe.layer.MoE)",
           "`expert: 1`, or export to megatron");
-  h.needs(s.tensor == 1 && s.context == 1, "tensor and context parallelism: they belong to the model's code",
+  h.needs(s.mesh.tensor == 1 && s.mesh.context == 1, "tensor and context parallelism: they belong to the model's code",
           "`tensor: 1, context: 1`, or export for Megatron-LM");
-  h.needs(s.pipeline == 1, "pipelines: they belong to the model's code (PipelineModule)",
+  h.needs(s.mesh.pipeline == 1, "pipelines: they belong to the model's code (PipelineModule)",
           "`pipeline: 1`, or export for Megatron-LM");
-  Json c = {{"train_batch_size", s.batch},
-            {"train_micro_batch_size_per_gpu", s.micro_batch},
+  Json c = {{"train_batch_size", s.shape.batch},
+            {"train_micro_batch_size_per_gpu", s.shape.micro_batch},
             {"gradient_accumulation_steps", h.plan.micro_batches()}};
   if (h.training().clip_norm) c["gradient_clipping"] = *h.training().clip_norm;
   precision_of(h, c);
   c["zero_optimization"] = zero_of(h);
   c["optimizer"] = optimizer_of(h.training().optimizer);
   if (Json scheduler = scheduler_of(h); !scheduler.is_null()) c["scheduler"] = std::move(scheduler);
-  const bool checkpoints = s.recompute == plan::Recompute::full;
+  const bool checkpoints = s.recomputation.what == plan::Recompute::full;
   h.needs(s.offload.activations == Space::device || checkpoints, "offloaded activations that are not checkpoints",
           "use `recompute: full` with it");
   if (checkpoints) {
-    c["activation_checkpointing"] = {{"partition_activations", s.partition_checkpoints},
+    c["activation_checkpointing"] = {{"partition_activations", s.recomputation.partition_checkpoints},
                                      {"cpu_checkpointing", s.offload.activations == Space::host},
                                      {"contiguous_memory_optimization", false}};
     h.note(true,
-           s.recompute_layers < 0
+           !s.recomputation.layers
                ? std::string("the model's code decides what is recomputed; in this plan: every block")
                : fmt::format("the model's code decides what is recomputed; in this plan: the first {} blocks",
-                             s.recompute_layers),
+                             *s.recomputation.layers),
            "use deepspeed.checkpointing.checkpoint around a block's forward pass");
   }
-  h.note(s.recompute == plan::Recompute::selective && !s.flash,
+  h.note(s.recomputation.what == plan::Recompute::selective && !s.numerics.flash,
          "the model's code decides what is recomputed; in this plan: attention's probabilities");
   h.note(h.dropout().any(), "dropout belongs to the model's code");
   c["wall_clock_breakdown"] = false;

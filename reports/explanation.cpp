@@ -74,7 +74,7 @@ Table variations_table(const std::string& title, const std::vector<cost::Variati
     }
     table.rows.push_back({one.change, p ? time_text(p->step_time_s) : "—",
                           p ? base::human(base::Bytes{p->memory_peak_bytes}) : "—", std::move(said)});
-    if (p && p->spec.ranks() != own.spec.ranks())
+    if (p && p->spec.mesh.ranks() != own.spec.mesh.ranks())
       table.notes.push_back(fmt::format("{}: {}", one.change, plan::describe(p->spec)));
   }
   return table;

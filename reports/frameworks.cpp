@@ -36,12 +36,12 @@ void Handover::check_common() {
   const plan::PlanSpec& s = spec();
   needs(!model().recommender, "recommendation models", "torchrec and HugeCTR have planners of their own");
   needs(!model().lora.any(), "low-rank adapters", "leave `training: {lora}` out, and set it in the framework itself");
-  needs(!s.has_server(), "a parameter server", "leave `staleness` out");
-  needs(!s.asynchronous() && !s.splits_backward(), fmt::format("the order {}", plan::name_of(s.order)),
-        "`schedule: 1f1b`");
-  needs(s.precision != models::DType::tf32, "products in tf32", "`precision: bf16`, or set it in PyTorch");
-  needs(s.rounding == plan::Rounding::nearest, "stochastic rounding of parameters", "`rounding: nearest`");
-  needs(s.loss_chunks == 1, "the loss in chunks of rows", "`loss_chunks: 1`");
+  needs(!s.states.has_server(), "a parameter server", "leave `staleness` out");
+  needs(!s.stages.asynchronous() && !s.stages.splits_backward(),
+        fmt::format("the order {}", plan::name_of(s.stages.order)), "`schedule: 1f1b`");
+  needs(s.numerics.precision != models::DType::tf32, "products in tf32", "`precision: bf16`, or set it in PyTorch");
+  needs(s.numerics.rounding == plan::Rounding::nearest, "stochastic rounding of parameters", "`rounding: nearest`");
+  needs(s.numerics.loss_chunks == 1, "the loss in chunks of rows", "`loss_chunks: 1`");
   needs(s.compression.activations == plan::ActivationEncoding::none, "encoded activations",
         "`compression: {activations: none}`");
   needs(!s.low_rank() && !s.exchanges_by_node(), "this compression of gradients",

@@ -116,16 +116,16 @@ json spec_json(const plan::PlanSpec& s) {
   json out = json::object();
   plan::for_each_field(plan::kFields, [&](const auto& field) {
     using T = typename std::remove_cvref_t<decltype(field)>::Value;
-    const T& value = field.of(s);
+    const auto& value = field.of(s);
     json& at = *field.group == '\0' ? out[field.key] : out[field.group][field.key];
-    if (plan::is_absent(field, value))
+    if (plan::is_absent(value))
       at = nullptr;
     else if constexpr (std::is_enum_v<T>)
       at = plan::value_text(field, value);
     else if constexpr (plan::kIsRows<T>)
       at = value.rows();
     else
-      at = value;
+      at = plan::present(value);
   });
   return out;
 }

@@ -36,10 +36,10 @@ class Flags {
 };
 
 bool is_fsdp(const plan::PlanSpec& s) {
-  return s.zero_stage >= 2 && s.replicas() > 1;
+  return s.states.zero_stage >= 2 && s.mesh.replicas() > 1;
 }
 bool partitions(const plan::PlanSpec& s) {
-  return s.zero_stage >= 1 && s.replicas() > 1;
+  return s.states.zero_stage >= 1 && s.mesh.replicas() > 1;
 }
 
 /// Which layers have experts, as a Python expression: "([0]*3+[1]*58)".
@@ -77,7 +77,7 @@ void expert_flags(Handover& h, Flags& f) {
   const bool one = e.chosen == 1, sigmoid = e.scores == Scores::sigmoid;
   h.needs(!e.router_bias && !e.expert_bias, "biases of routers and experts",
           "experts without biases, or gpt-oss's own recipe");
-  h.needs(s.tokens == plan::Tokens{}, "rows of tokens in fewer bits", "no `tokens`");
+  h.needs(!s.tokens.encoded(), "rows of tokens in fewer bits", "no `tokens`");
   h.needs(!sigmoid || e.normalised || one, "weights from sigmoids that are not divided by their sum",
           "`normalised: true`");
   h.needs(!one || (!e.normalised && e.scores != Scores::softmax_chosen), "a weight of 1 for a token's one expert",
@@ -106,8 +106,8 @@ void expert_flags(Handover& h, Flags& f) {
   }
   f.add("moe-grouped-gemm");
   f.add("moe-token-dispatcher-type", "alltoall");
-  f.add("expert-model-parallel-size", s.expert);
-  f.add("expert-tensor-parallel-size", s.whole_experts() ? 1 : s.tensor);
+  f.add("expert-model-parallel-size", s.mesh.expert);
+  f.add("expert-tensor-parallel-size", s.mesh.whole_experts() ? 1 : s.mesh.tensor);
 }
 
 void latent_flags(Handover& h, Flags& f) {
@@ -184,8 +184,8 @@ std::string model_flags(Handover& h) {
     f.add("group-query-attention");
     f.add("num-query-groups", m.kv_heads);
   }
-  f.add("seq-length", s.sequence);
-  f.add("max-position-embeddings", std::max(m.max_sequence, s.sequence));
+  f.add("seq-length", s.shape.sequence);
+  f.add("max-position-embeddings", std::max(m.max_sequence, s.shape.sequence));
   if (m.positions == models::Positions::rope) {
     f.add("position-embedding-type", "rope");
     f.add("rotary-base", static_cast<std::int64_t>(std::llround(m.rope_theta)));
@@ -208,7 +208,7 @@ std::string model_flags(Handover& h) {
   }
   f.add_if(!m.bias, "disable-bias-linear");
   f.add_if(!m.tied_embeddings, "untie-embeddings-and-output-weights");
-  f.add("make-vocab-size-divisible-by", s.vocab_multiple);
+  f.add("make-vocab-size-divisible-by", s.numerics.vocab_multiple);
   f.add("init-method-std", m.initial_stddev);
   f.add("attention-dropout", dropout.attention);
   f.add("hidden-dropout", dropout.residual);
@@ -222,7 +222,7 @@ std::string layout_of(const plan::Plan& plan) {
   const plan::PlanSpec& s = plan.spec();
   std::string out = "E";
   for (int place = 0; place < s.places(); ++place) {
-    const std::int64_t layers = plan.chunk_layers(s.stage_at(place), place / s.pipeline);
+    const std::int64_t layers = plan.chunk_layers(s.stage_at(place), place / s.mesh.pipeline);
     if (place > 0) out += '|';
     if (layers > 0) out += fmt::format("t*{}", layers);
   }
@@ -232,19 +232,19 @@ std::string layout_of(const plan::Plan& plan) {
 bool is_even(const plan::Plan& plan) {
   const plan::PlanSpec& s = plan.spec();
   for (int place = 0; place < s.places(); ++place)
-    if (plan.chunk_layers(s.stage_at(place), place / s.pipeline) != plan.chunk_layers(0, 0)) return false;
+    if (plan.chunk_layers(s.stage_at(place), place / s.mesh.pipeline) != plan.chunk_layers(0, 0)) return false;
   return true;
 }
 
 void pipeline_flags(Handover& h, Flags& f) {
   const plan::PlanSpec& s = h.spec();
-  f.add("pipeline-model-parallel-size", s.pipeline);
-  if (s.pipeline == 1) return;
-  h.needs(s.order != Order::gpipe, "GPipe's order", "`schedule: 1f1b`, which holds fewer activations");
+  f.add("pipeline-model-parallel-size", s.mesh.pipeline);
+  if (s.mesh.pipeline == 1) return;
+  h.needs(s.stages.order != Order::gpipe, "GPipe's order", "`schedule: 1f1b`, which holds fewer activations");
   if (!is_even(h.plan))
     f.add("pipeline-model-parallel-layout", layout_of(h.plan));
-  else if (s.virtual_stages > 1)
-    f.add("num-virtual-stages-per-pipeline-rank", s.virtual_stages);
+  else if (s.stages.virtual_stages > 1)
+    f.add("num-virtual-stages-per-pipeline-rank", s.stages.virtual_stages);
 }
 
 void sharding_flags(Handover& h, Flags& f) {
@@ -253,9 +253,9 @@ void sharding_flags(Handover& h, Flags& f) {
   f.add_if(partitions(s), "use-distributed-optimizer");
   if (is_fsdp(s)) {
     f.add("use-megatron-fsdp");
-    f.add("data-parallel-sharding-strategy", s.zero_stage == 2 ? "optim_grads" : "optim_grads_params");
+    f.add("data-parallel-sharding-strategy", s.states.zero_stage == 2 ? "optim_grads" : "optim_grads_params");
     f.add("ckpt-format", "fsdp_dtensor");
-    h.note(s.pipeline > 1,
+    h.note(s.mesh.pipeline > 1,
            "ZeRO 2 and 3 mean Megatron-FSDP, which gathers and reduces in its own way in each pass of a pipeline",
            "Megatron-LM's users combine pipelines with ZeRO 1");
   }
@@ -273,20 +273,20 @@ void sharding_flags(Handover& h, Flags& f) {
 
 void memory_flags(Handover& h, Flags& f) {
   const plan::PlanSpec& s = h.spec();
-  if (s.recompute == plan::Recompute::full) {
+  if (s.recomputation.what == plan::Recompute::full) {
     f.add("recompute-granularity", "full");
-    const bool some = s.recompute_layers >= 0;
+    const bool some = s.recomputation.layers.has_value();
     f.add("recompute-method", some ? "block" : "uniform");
-    f.add("recompute-num-layers", some ? s.recompute_layers : 1);
-    if (s.partition_checkpoints) f.add("distribute-saved-activations");
-    h.note(some && s.virtual_stages > 1, "--recompute-num-layers counts the layers of each virtual stage",
+    f.add("recompute-num-layers", s.recomputation.layers.value_or(1));
+    if (s.recomputation.partition_checkpoints) f.add("distribute-saved-activations");
+    h.note(some && s.stages.virtual_stages > 1, "--recompute-num-layers counts the layers of each virtual stage",
            "check its number by hand");
-  } else if (s.recompute == plan::Recompute::selective && !s.flash) {
-    h.note(s.recompute_layers >= 0, "selective recomputation applies to all layers");
+  } else if (s.recomputation.what == plan::Recompute::selective && !s.numerics.flash) {
+    h.note(s.recomputation.layers.has_value(), "selective recomputation applies to all layers");
     f.add("recompute-granularity", "selective");
     f.add("recompute-modules", "core_attn");
   }
-  f.add("attention-backend", s.flash ? "auto" : "unfused");
+  f.add("attention-backend", s.numerics.flash ? "auto" : "unfused");
   h.needs(s.offload.activations == Space::device, "offloaded activations of blocks, as the plan moves them",
           "`offload: {activations: device}`, or try --fine-grained-activation-offloading by hand");
   h.needs(s.offload.parameters == Space::device, "parameters outside the device", "`offload: {parameters: device}`");
@@ -301,28 +301,29 @@ void memory_flags(Handover& h, Flags& f) {
 std::string parallel_flags(Handover& h) {
   const plan::PlanSpec& s = h.spec();
   Flags f("PARALLEL_ARGS");
-  f.add("micro-batch-size", s.micro_batch);
-  f.add("global-batch-size", s.batch);
-  f.add("tensor-model-parallel-size", s.tensor);
-  f.add_if(s.shards_rows(), "sequence-parallel");
-  f.add("context-parallel-size", s.context);
-  if (s.context > 1) f.add("cp-comm-type", "p2p");
+  f.add("micro-batch-size", s.shape.micro_batch);
+  f.add("global-batch-size", s.shape.batch);
+  f.add("tensor-model-parallel-size", s.mesh.tensor);
+  f.add_if(s.mesh.shards_rows(), "sequence-parallel");
+  f.add("context-parallel-size", s.mesh.context);
+  if (s.mesh.context > 1) f.add("cp-comm-type", "p2p");
   pipeline_flags(h, f);
   sharding_flags(h, f);
   memory_flags(h, f);
-  if (s.precision == DType::bf16 || s.precision == DType::fp8 || s.precision == DType::fp4) f.add("bf16");
-  if (s.precision == DType::fp16) {
+  if (s.numerics.precision == DType::bf16 || s.numerics.precision == DType::fp8 || s.numerics.precision == DType::fp4)
+    f.add("bf16");
+  if (s.numerics.precision == DType::fp16) {
     f.add("fp16");
     f.add("initial-loss-scale", h.training().loss_scaling.initial);
     f.add("loss-scale-window", h.training().loss_scaling.interval);
     f.add("hysteresis", 1);
     h.note(h.training().loss_scaling.factor != 2, "loss scales change by a factor of 2");
   }
-  if (s.precision == DType::fp8) {
+  if (s.numerics.precision == DType::fp8) {
     f.add("fp8-format", "hybrid");
     f.add("fp8-recipe", "tensorwise");
   }
-  if (s.precision == DType::fp4) {
+  if (s.numerics.precision == DType::fp4) {
     f.add("fp4-format", "e2m1");
     f.add("fp4-recipe", "nvfp4");
   }
@@ -386,10 +387,10 @@ base::Result<Settings> megatron_settings(Handover h) {
       "# is enough to measure. On each node: NODE_RANK=0… MASTER_ADDR=first-node ./this-file\n"
       "set -euo pipefail\n"
       "MEGATRON=${{MEGATRON:?the folder of Megatron-LM}}\n",
-      shell_comment(h.model().name), s.ranks(), shell_comment(h.file.cluster.name), shell_comment(plan::describe(s)),
-      shell_comment(h.path));
+      shell_comment(h.model().name), s.mesh.ranks(), shell_comment(h.file.cluster.name),
+      shell_comment(plan::describe(s)), shell_comment(h.path));
   // Overlap of tensor, context and sequence parallelism requires one queue to the device; FSDP several.
-  if (s.tensor * s.context > 1 && !is_fsdp(s)) text += "export CUDA_DEVICE_MAX_CONNECTIONS=1\n";
+  if (s.mesh.tensor * s.mesh.context > 1 && !is_fsdp(s)) text += "export CUDA_DEVICE_MAX_CONNECTIONS=1\n";
   text += model_flags(h) + parallel_flags(h) + training_flags(h);
   text += fmt::format(
       "DATA_ARGS=(--mock-data --tokenizer-type NullTokenizer --vocab-size {})\n"
@@ -401,7 +402,7 @@ base::Result<Settings> megatron_settings(Handover h) {
       "  --master-addr \"${{MASTER_ADDR:-localhost}}\" --master-port \"${{MASTER_PORT:-29500}}\" "
       "\"$MEGATRON/pretrain_gpt.py\" \\\n"
       "  \"${{MODEL_ARGS[@]}}\" \"${{PARALLEL_ARGS[@]}}\" \"${{TRAINING_ARGS[@]}}\" \"${{DATA_ARGS[@]}}\" \"$@\"\n",
-      h.model().vocab, h.model().vocab, (s.ranks() + gpus - 1) / gpus, std::min(gpus, s.ranks()));
+      h.model().vocab, h.model().vocab, (s.mesh.ranks() + gpus - 1) / gpus, std::min(gpus, s.mesh.ranks()));
   return h.give(std::move(text));
 }
 

@@ -168,13 +168,13 @@ Table differences_of(const std::vector<Compared>& all, bool to_be_read) {
   row("model", [](const Compared& c) { return c.heading.model; });
   row("cluster", [](const Compared& c) { return c.heading.cluster; });
   row("device", [](const Compared& c) { return c.heading.device; });
-  row("devices", [](const Compared& c) { return std::to_string(c.prediction.spec.ranks()); });
+  row("devices", [](const Compared& c) { return std::to_string(c.prediction.spec.mesh.ranks()); });
   row("software", [](const Compared& c) { return c.heading.evidence_of(c.prediction.spec).stack; });
   plan::for_each_field(plan::kFields, [&](const auto& field) {
     const std::string group = field.group;
     row((group.empty() ? "" : group + ".") + field.key, [&](const Compared& c) {
       const auto& value = field.of(c.prediction.spec);
-      return plan::is_absent(field, value) ? kAbsent : plan::value_text(field, value);
+      return plan::is_absent(value) ? kAbsent : plan::value_text(field, value);
     });
   });
   if (table.rows.empty()) table.notes.push_back("The plans are the same.");

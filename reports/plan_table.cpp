@@ -46,10 +46,11 @@ std::string offload_of(const plan::Offload& offload) {
 
 /// "full, 4 layers": that many of each stage, or of each chunk.
 std::string recompute_of(const plan::PlanSpec& spec) {
-  const std::string kind = plan::name_of(spec.recompute) + std::string(spec.partition_checkpoints ? " in parts" : "");
-  return spec.recompute_layers < 0
-             ? kind
-             : fmt::format("{}, {} layer{}", kind, spec.recompute_layers, spec.recompute_layers == 1 ? "" : "s");
+  const std::string kind =
+      plan::name_of(spec.recomputation.what) + std::string(spec.recomputation.partition_checkpoints ? " in parts" : "");
+  if (!spec.recomputation.layers) return kind;
+  const std::int64_t layers = *spec.recomputation.layers;
+  return fmt::format("{}, {} layer{}", kind, layers, layers == 1 ? "" : "s");
 }
 
 /// Types in which pooled vectors and their gradients travel.
@@ -87,44 +88,47 @@ std::vector<PlanColumn> columns_of_splits() {
   };
   using Spec = const plan::PlanSpec&;
   return {
-      {"DP", 0, Align::right, integer([](Spec s) { return s.data; }), [](S) { return true; }},
-      {"TP", 0, Align::right, integer([](Spec s) { return s.tensor; }), layered},
-      {"PP", 0, Align::right, integer([](Spec s) { return s.pipeline; }), layered},
-      {"CP", 0, Align::right, integer([](Spec s) { return s.context; }), [](S s) { return s.p.spec.context > 1; }},
-      {"EP", 0, Align::right, integer([](Spec s) { return s.expert; }), [](S s) { return s.p.spec.expert > 1; }},
-      {"ETP", 6, Align::right, integer([](Spec s) { return s.expert_tensor; }),
-       [](S s) { return s.p.spec.expert > 1 && s.p.spec.tensor > 1 && s.p.spec.expert_tensor > 0; }},
-      {"VP", 8, Align::right, integer([](Spec s) { return s.virtual_stages; }),
-       [](S s) { return s.p.spec.virtual_stages > 1; }},
-      {"MBS", 2, Align::right, integer([](Spec s) { return s.micro_batch; }), [](S) { return true; }},
+      {"DP", 0, Align::right, integer([](Spec s) { return s.mesh.data; }), [](S) { return true; }},
+      {"TP", 0, Align::right, integer([](Spec s) { return s.mesh.tensor; }), layered},
+      {"PP", 0, Align::right, integer([](Spec s) { return s.mesh.pipeline; }), layered},
+      {"CP", 0, Align::right, integer([](Spec s) { return s.mesh.context; }),
+       [](S s) { return s.p.spec.mesh.context > 1; }},
+      {"EP", 0, Align::right, integer([](Spec s) { return s.mesh.expert; }),
+       [](S s) { return s.p.spec.mesh.expert > 1; }},
+      {"ETP", 6, Align::right, integer([](Spec s) { return s.mesh.expert_tensor; }),
+       [](S s) { return s.p.spec.mesh.expert > 1 && s.p.spec.mesh.tensor > 1 && s.p.spec.mesh.expert_tensor > 0; }},
+      {"VP", 8, Align::right, integer([](Spec s) { return s.stages.virtual_stages; }),
+       [](S s) { return s.p.spec.stages.virtual_stages > 1; }},
+      {"MBS", 2, Align::right, integer([](Spec s) { return s.shape.micro_batch; }), [](S) { return true; }},
       {"GA", 10, Align::right,
-       integer([](Spec s) { return s.batch / std::max<std::int64_t>(1, s.data * s.micro_batch); }), layered},
-      {"ZeRO", 1, Align::right, integer([](Spec s) { return s.zero_stage; }), layered},
+       integer([](Spec s) { return s.shape.batch / std::max<std::int64_t>(1, s.mesh.data * s.shape.micro_batch); }),
+       layered},
+      {"ZeRO", 1, Align::right, integer([](Spec s) { return s.states.zero_stage; }), layered},
       {"over", 6, Align::right,
-       [](S s) { return s.p.spec.zero_stage > 0 ? whole_number(s.p.spec.shards()) : kNothing; },
-       [](S s) { return s.p.spec.zero_group > 0; }},
+       [](S s) { return s.p.spec.states.zero_stage > 0 ? whole_number(s.p.spec.shards()) : kNothing; },
+       [](S s) { return s.p.spec.states.zero_group > 0; }},
       {"recompute", 3, Align::left, [](S s) { return recompute_of(s.p.spec); }, layered},
       {"order", 14, Align::left,
-       [](S s) { return s.p.spec.pipeline > 1 ? std::string(plan::name_of(s.p.spec.order)) : kNothing; },
-       [](S s) { return s.p.spec.pipeline > 1; }},
-      {"SP", 16, Align::left, [](S s) { return s.p.spec.sequence_parallel ? std::string("yes") : kNothing; },
-       [](S s) { return s.p.spec.sequence_parallel; }},
+       [](S s) { return s.p.spec.mesh.pipeline > 1 ? std::string(plan::name_of(s.p.spec.stages.order)) : kNothing; },
+       [](S s) { return s.p.spec.mesh.pipeline > 1; }},
+      {"SP", 16, Align::left, [](S s) { return s.p.spec.mesh.sequence_parallel ? std::string("yes") : kNothing; },
+       [](S s) { return s.p.spec.mesh.sequence_parallel; }},
       {"tables", 1, Align::left, [](S s) { return std::string(plan::name_of(s.p.spec.embedding.sharding)); },
        [](S s) { return !s.p.tables.empty(); }},
       {"pooled in", 6, Align::left, [](S s) { return pooled_of(s.p.spec.embedding); },
        [](S s) { return pooled_of(s.p.spec.embedding) != pooled_of({}); }},
       {"tokens in", 6, Align::left, [](S s) { return tokens_of(s.p.spec.tokens); },
-       [](S s) { return s.p.spec.tokens != plan::Tokens{}; }},
-      {"fullest", 6, Align::right, [](S s) { return fmt::format("{:.2f}", s.p.spec.expert_imbalance); },
-       [](S s) { return s.p.spec.expert_imbalance > 1; }},
+       [](S s) { return s.p.spec.tokens.encoded(); }},
+      {"fullest", 6, Align::right, [](S s) { return fmt::format("{:.2f}", s.p.spec.tokens.imbalance); },
+       [](S s) { return s.p.spec.tokens.imbalance > 1; }},
       {"offload", 5, Align::left, [](S s) { return offload_of(s.p.spec.offload); },
        [](S s) { return s.p.spec.offload.any(); }},
       {"gradients", 6, Align::left, [](S s) { return std::string(plan::name_of(s.p.spec.compression.gradients)); },
        [](S s) { return s.p.spec.compresses(); }},
       {"saved in", 7, Align::left, [](S s) { return std::string(plan::name_of(s.p.spec.compression.activations)); },
        [](S s) { return s.p.spec.compression.activations != plan::ActivationEncoding::none; }},
-      {"loss chunks", 17, Align::right, integer([](Spec s) { return s.loss_chunks; }),
-       [](S s) { return s.p.spec.loss_chunks > 1; }},
+      {"loss chunks", 17, Align::right, integer([](Spec s) { return s.numerics.loss_chunks; }),
+       [](S s) { return s.p.spec.numerics.loss_chunks > 1; }},
   };
 }
 
@@ -182,7 +186,7 @@ std::string with_commas(std::int64_t n) {
 
 const Evidence& PlanHeading::evidence_of(const plan::PlanSpec& spec) const {
   const auto stage =
-      static_cast<std::size_t>(std::clamp<int>(spec.zero_stage, 0, static_cast<int>(by_zero.size()) - 1));
+      static_cast<std::size_t>(std::clamp<int>(spec.states.zero_stage, 0, static_cast<int>(by_zero.size()) - 1));
   return evidence[by_zero.at(stage)];
 }
 
@@ -195,7 +199,7 @@ std::string interval_text(const cost::Interval& interval) {
 
 PlanFigures figures_of(const cost::Prediction& p, const PlanHeading& heading) {
   PlanFigures out;
-  const int ranks = p.spec.ranks();
+  const int ranks = p.spec.mesh.ranks();
   if (p.step_time_s <= 0 || ranks < 1) return out;
   out.tokens_per_s_per_device = p.tokens_per_s / ranks;
   out.flops_per_s_per_device = p.mfu * heading.peak_flops;
@@ -292,10 +296,10 @@ Table plans_table(const std::vector<cost::Prediction>& plans, const std::vector<
   for (const std::size_t i : rows)
     shown.push_back({plans[i], figures_of(plans[i], heading), &heading.evidence_of(plans[i].spec)});
   // Plans for several sizes of the cluster share one table (orrery plan --gpus 64,128).
-  const int first = shown.empty() ? 0 : shown.front().p.spec.ranks();
+  const int first = shown.empty() ? 0 : shown.front().p.spec.mesh.ranks();
   std::vector<PlanColumn> columns = {{"devices", 0, Align::right,
-                                      [](const Shown& s) { return whole_number(s.p.spec.ranks()); },
-                                      [=](const Shown& s) { return s.p.spec.ranks() != first; }}};
+                                      [](const Shown& s) { return whole_number(s.p.spec.mesh.ranks()); },
+                                      [=](const Shown& s) { return s.p.spec.mesh.ranks() != first; }}};
   for (auto& more : {columns_of_splits(), columns_of_figures(heading)})
     columns.insert(columns.end(), more.begin(), more.end());
   const Evidence* of_first = shown.empty() ? nullptr : shown.front().evidence;

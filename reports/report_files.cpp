@@ -73,7 +73,7 @@ CsvLine line_of(const std::string& name, const cost::Prediction* p, const cost::
   CsvLine line;
   line.text("input", name);
   line.text("plan", plan::describe(spec));
-  line.count("devices", spec.ranks());
+  line.count("devices", spec.mesh.ranks());
   line.value("step_time_s", foretold ? of.step_time_s : measured.predicted_after_s);
   line.value("measured_step_time_s", measured.step_time_s, run != nullptr);
   line.value("tokens_per_s", of.tokens_per_s, foretold);

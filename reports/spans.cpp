@@ -157,8 +157,8 @@ std::vector<MemoryPoint> memory_of(const std::vector<plan::Span>& spans, const p
 }
 
 int peer_of(int rank, const plan::Step& step, const plan::PlanSpec& spec) {
-  const int ranks = spec.ranks();
-  return (rank + step.peer * (ranks / spec.pipeline) + ranks) % ranks;
+  const int ranks = spec.mesh.ranks();
+  return (rank + step.peer * (ranks / spec.mesh.pipeline) + ranks) % ranks;
 }
 
 }  // namespace orrery::reports

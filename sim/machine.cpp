@@ -129,7 +129,7 @@ int Machine::communicators_of(const Folded::Ranks& ranks, const JobOnCluster& jo
     role = roles.role_of_copy(step.stream, static_cast<int>(job.schedule->groups.size()));
   } else if (step.kind != StepKind::collective) {
     const bool sends = step.kind == StepKind::send;
-    if (!sends) rank += step.peer * job.schedule->spec.ranks_per_stage();
+    if (!sends) rank += step.peer * job.schedule->spec.mesh.ranks_per_stage();
     role = roles.role_of_peer(sends ? step.peer : -step.peer, static_cast<int>(job.schedule->groups.size()));
   } else {
     role = role_of(step.group);

@@ -66,7 +66,8 @@ struct Wires {
 
 struct Shape {
   std::vector<std::vector<int>> groups;  ///< devices
-  clusters::Span span;
+  clusters::Span span;                   ///< of the first
+  std::vector<clusters::Span> others;    ///< of those that another slowest hop links
   bool ring = false, pair = false;
   std::optional<plan::Stream> copies = {};  ///< between each device's memories
   std::array<Wires, kWirings> wires;
@@ -85,11 +86,13 @@ class Links final : public cost::SharedLinks {
                  [&] {
                    Shape& s = shapes_[at(*shape)];
                    const int n = static_cast<int>(members.size());
-                   const cost::Alone alone = pricing_.collective_alone(kind, message, s.span, n, stream);
-                   const Wiring wiring = kind == CollectiveKind::all_to_all ? Wiring::pairs
-                                         : alone.tree                       ? Wiring::trees
-                                                                            : Wiring::rings;
-                   return together(s, wiring, kind, n, message, alone, 1);
+                   return slowest(s, [&](const clusters::Span& span) {
+                     const cost::Alone alone = pricing_.collective_alone(kind, message, span, n, stream);
+                     const Wiring wiring = kind == CollectiveKind::all_to_all ? Wiring::pairs
+                                           : alone.tree                       ? Wiring::trees
+                                                                              : Wiring::rings;
+                     return together(s, wiring, kind, n, message, alone, 1);
+                   });
                  });
   }
 
@@ -100,8 +103,10 @@ class Links final : public cost::SharedLinks {
     return known({*shape, bits_of(message), -1, chosen, choice.groups, choice.groups_chosen}, [&] {
       Shape& s = shapes_[at(*shape)];
       const int n = static_cast<int>(members.size());
-      const cost::ExchangeAlone rows = cost::exchange_alone(pricing_, s.span, n, message, choice);
-      return together(s, Wiring::pairs, CollectiveKind::all_to_all, n, message, rows.price, rows.far);
+      return slowest(s, [&](const clusters::Span& span) {
+        const cost::ExchangeAlone rows = cost::exchange_alone(pricing_, span, n, message, choice);
+        return together(s, Wiring::pairs, CollectiveKind::all_to_all, n, message, rows.price, rows.far);
+      });
     });
   }
 
@@ -111,7 +116,9 @@ class Links final : public cost::SharedLinks {
     if (!shape) return pricing_.send_time(message, from, to);
     return known({*shape, bits_of(message), -2, 0, 0, 0}, [&] {
       Shape& s = shapes_[at(*shape)];
-      return together(s, Wiring::rings, std::nullopt, 2, message, pricing_.send_alone(message, s.span), 1);
+      return slowest(s, [&](const clusters::Span& span) {
+        return together(s, Wiring::rings, std::nullopt, 2, message, pricing_.send_alone(message, span), 1);
+      });
     });
   }
 
@@ -182,10 +189,40 @@ class Links final : public cost::SharedLinks {
     if (!fabric_) fabric_ = fabric_of(cluster_);
     const std::vector<int>& devices = shape.groups.front();
     if (shape.copies) return count(shape, Wiring::rings);
-    shape.span = clusters::span_of(cluster_, shape.ring ? cost::slowest_hop(cluster_, devices) : devices);
+    shape.span = span_of(shape, devices);
+    if (shape.span.within_node && !alike_within_nodes()) add_others(shape);
     count(shape, Wiring::rings);
     if (shape.span.within_node) return;
     shape.span.bandwidth = std::max(shape.span.bandwidth, base::BytesPerSecond{alone_});
+  }
+
+  [[nodiscard]] clusters::Span span_of(const Shape& shape, const std::vector<int>& devices) const {
+    return clusters::span_of(cluster_, shape.ring ? cost::slowest_hop(cluster_, devices) : devices);
+  }
+  /// Whether any two devices of a node are linked as any other two.
+  [[nodiscard]] bool alike_within_nodes() const {
+    using enum clusters::NodeFabric;
+    const clusters::NodeFabric fabric = cluster_.shape ? cluster_.shape->node.fabric : nvswitch;
+    return fabric == nvswitch || fabric == shared_memory;
+  }
+  void add_others(Shape& shape) const {
+    const auto alike = [](const clusters::Span& a, const clusters::Span& b) {
+      return a.within_node == b.within_node && a.bandwidth.value == b.bandwidth.value &&
+             a.latency.value == b.latency.value;
+    };
+    for (const std::vector<int>& devices : shape.groups) {
+      const clusters::Span span = span_of(shape, devices);
+      if (alike(span, shape.span)) continue;
+      if (std::ranges::none_of(shape.others, [&](const clusters::Span& other) { return alike(span, other); }))
+        shape.others.push_back(span);
+    }
+  }
+  /// What the group takes that is linked worst.
+  template <class Price>
+  static Seconds slowest(const Shape& shape, const Price& price) {
+    Seconds most = price(shape.span);
+    for (const clusters::Span& span : shape.others) most = std::max(most, price(span));
+    return most;
   }
 
   /// Counts the connections of all groups; sets alone_, a member's bandwidth on the network's cables.

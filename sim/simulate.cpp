@@ -77,7 +77,7 @@ class Summary {
  private:
   // Share of the ranks that belong to this class.
   [[nodiscard]] double weight(const ClassReplay& c) const {
-    return static_cast<double>(c.count) / static_cast<double>(plan_.spec().ranks());
+    return static_cast<double>(c.count) / static_cast<double>(plan_.spec().mesh.ranks());
   }
   [[nodiscard]] const RankClass& rank_class(const ClassReplay& c) const {
     return schedule_.classes[static_cast<std::size_t>(c.stage)];
@@ -262,7 +262,7 @@ std::vector<Simulation> simulate(std::span<const JobInCompany> jobs, const Simul
   for (const JobInCompany& job : jobs) {
     ENSURE(&job.pricing->cluster() == &cluster, "jobs in company are priced on one cluster");
     placed.push_back({job.schedule, job.pricing, job.devices, cost::mean_share(*job.plan)});
-    for (int rank = 0; rank < job.schedule->spec.ranks(); ++rank) {
+    for (int rank = 0; rank < job.schedule->spec.mesh.ranks(); ++rank) {
       const int device = placed.back().device(rank);
       ENSURE(device >= 0 && device < cluster.size() && !taken[static_cast<std::size_t>(device)],
              "device {} of {} runs two ranks or none", device, cluster.size());

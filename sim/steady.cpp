@@ -43,7 +43,7 @@ void take(RankTotals& longer, const RankTotals& shorter, std::int64_t steps) {
 // Keeps the spans of training step `step`, with their places in the class's own program.
 void keep_step(std::vector<plan::Span>& spans, const plan::Schedule& schedule, const plan::Unrolled& run,
                std::int32_t step) {
-  const auto class_of = [&](int rank) { return static_cast<std::size_t>(rank / schedule.spec.ranks_per_stage()); };
+  const auto class_of = [&](int rank) { return static_cast<std::size_t>(rank / schedule.spec.mesh.ranks_per_stage()); };
   const auto origin = [&](const plan::Span& span) {
     return run.origins[class_of(span.rank)][static_cast<std::size_t>(span.at.entry)];
   };

@@ -25,7 +25,7 @@ using plan::Step;
 using plan::StepKind;
 
 int ranks_per_stage(const Schedule& schedule) {
-  return schedule.spec.ranks_per_stage();
+  return schedule.spec.mesh.ranks_per_stage();
 }
 
 // The roles that the steps of a class play.
@@ -77,7 +77,7 @@ class Maker {
     roles.peers.assign(peers.begin(), peers.end());
     roles.copies.assign(copies.begin(), copies.end());
     roles.communicators.assign(schedule.groups.size() + roles.peers.size() + roles.copies.size(),
-                               std::vector<int>(at(schedule.spec.ranks()), -1));
+                               std::vector<int>(at(schedule.spec.mesh.ranks()), -1));
     for (const RankClass& c : schedule.classes) {
       const Played played = played_by(c);
       const int first = c.stage * ranks_per_stage(schedule);

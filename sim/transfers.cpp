@@ -69,7 +69,8 @@ int Transfers::add(const Step& step, const plan::RankClass& rank_class, int comm
   const bool copies = step.kind == StepKind::copy;
   if (step.kind != StepKind::collective && !copies) {
     const plan::PlanSpec& spec = jobs_[at(c.job)].schedule->spec;
-    const cost::Pricing::Boundary b = pricing.boundary(message, spec.tensor, !spec.shards_rows(), c.span.within_node);
+    const cost::Pricing::Boundary b =
+        pricing.boundary(message, spec.mesh.tensor, !spec.mesh.shards_rows(), c.span.within_node);
     message = b.sent;
     gather = b.gather;
   }

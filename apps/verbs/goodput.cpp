@@ -81,7 +81,7 @@ base::Result<RunForecast> forecast_of(const FailureOptions& options, const Loade
     asked.checkpoint = {times.of("--checkpoint-pause", options.checkpoint_pause, 0), checkpoint.price.write, 0};
   asked.checkpoint.write = times.of("--checkpoint-write", options.checkpoint_write, checkpoint.price.write);
   asked.every = options.checkpoint_every;
-  asked.tokens_per_step = static_cast<double>(spec.batch * spec.sequence);
+  asked.tokens_per_step = static_cast<double>(spec.shape.batch * spec.shape.sequence);
   asked.steps = options.tokens > 0 ? static_cast<std::int64_t>(std::ceil(options.tokens / asked.tokens_per_step))
                                    : loaded.file.job.training.steps;
   if (!times.wrong().empty())

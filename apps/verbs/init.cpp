@@ -89,12 +89,12 @@ std::string free_fields() {
       const std::string group = field.group;
       if (!group.empty() && group != open) out += "  # " + group + ":\n";
       open = group;
-      const T& value = field.of(defaults);
+      const auto& value = field.of(defaults);
       const std::string comment =
           choices<T>(field).empty() ? field.says : fmt::format("{} ({})", field.says, choices<T>(field));
       const std::string indent = group.empty() ? "" : "  ";
       // No number says that it is absent.
-      out += plan::is_absent(field, value)
+      out += plan::is_absent(value)
                  ? prose("  ", fmt::format("{}{}: {}", indent, field.key, comment))
                  : said(fmt::format("  # {}{}: {}", indent, field.key, plan::value_text(field, value)), comment);
     }

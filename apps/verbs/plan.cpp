@@ -113,8 +113,8 @@ std::optional<base::Diagnostic> tight(const cost::Prediction& best, const std::o
 
 /// Whether the job names stages of ZeRO and the plan has none.
 bool leaves_out_zero(const plan::Job& job, const plan::PlanSpec& spec) {
-  const std::vector<int>& named = job.bounds.zero_stage;
-  return spec.zero_stage == 0 && !named.empty() && std::find(named.begin(), named.end(), 0) == named.end();
+  const std::vector<int>& named = job.bounds.states.zero_stage;
+  return spec.states.zero_stage == 0 && !named.empty() && std::find(named.begin(), named.end(), 0) == named.end();
 }
 
 base::Diagnostic nothing_to_partition(const plan::PlanSpec& spec) {
@@ -190,7 +190,7 @@ Outcome run_plan(const PlanOptions& options, const Context& context) {
 
   const auto file_of = [&](const plan::PlanSpec& spec) {
     const auto size =
-        std::find_if(sizes->begin(), sizes->end(), [&](const auto& c) { return c->size() == spec.ranks(); });
+        std::find_if(sizes->begin(), sizes->end(), [&](const auto& c) { return c->size() == spec.mesh.ranks(); });
     return plan::PlanFile{job->job, *job->model, size == sizes->end() ? *job->cluster : **size, spec};
   };
   outcome.json = json_of(result, shown, heading, options.top, devices_that_do, [&](const plan::PlanSpec& spec) {

@@ -29,7 +29,7 @@ std::string amount_of(double bytes) {
 class Checks {
  public:
   Checks(const LoadedPlan& loaded, const std::string& file, bool oversubscribe)
-      : loaded_(loaded), file_(file), oversubscribe_(oversubscribe), ranks_(loaded.file.spec.ranks()) {}
+      : loaded_(loaded), file_(file), oversubscribe_(oversubscribe), ranks_(loaded.file.spec.mesh.ranks()) {}
 
   /// False: this machine cannot run the plan at all, and the rest need not be checked.
   bool devices(const exec::GpuReport& gpus) {
@@ -162,7 +162,7 @@ bool Preflight::missing() const {
 
 Preflight preflight(const LoadedPlan& loaded, const std::string& file, const std::string& run, bool oversubscribe) {
   Checks checks(loaded, file, oversubscribe);
-  const int ranks = loaded.file.spec.ranks();
+  const int ranks = loaded.file.spec.mesh.ranks();
   checks.worker();
   if (loaded.file.cluster.device().kind == clusters::DeviceKind::gpu) {
     const exec::GpuReport gpus = exec::find_gpus();

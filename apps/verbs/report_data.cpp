@@ -111,7 +111,7 @@ std::vector<Group> grouped(const std::vector<Run>& runs, const Beliefs& beliefs)
 
 const Group& shown_of(const std::vector<Group>& groups) {
   return *std::min_element(groups.begin(), groups.end(), [](const Group& a, const Group& b) {
-    const int ranks_a = a.measured.spec.ranks(), ranks_b = b.measured.spec.ranks();
+    const int ranks_a = a.measured.spec.mesh.ranks(), ranks_b = b.measured.spec.mesh.ranks();
     return ranks_a != ranks_b ? ranks_a > ranks_b : a.measured.step_time_s < b.measured.step_time_s;
   });
 }

@@ -54,9 +54,9 @@ reports::PlanHeading heading_of(const LoadedPlan& loaded, const cost::Intervals&
                 {},
                 {}};
   const plan::PlanSpec& spec = loaded.plan.spec();
-  job.job.batch = spec.batch;
-  job.job.sequence = spec.sequence;
-  job.job.precision = spec.precision;
+  job.job.batch = spec.shape.batch;
+  job.job.sequence = spec.shape.sequence;
+  job.job.precision = spec.numerics.precision;
   return heading_of(job, *job.cluster, intervals, calibrations);
 }
 

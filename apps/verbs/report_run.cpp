@@ -44,7 +44,8 @@ std::vector<reports::RunLength> lengths_of(const ReportOptions& options, const P
     add("for the budget", "--budget: C / 6 N", parameters, cost::tokens_for(options.budget_flops, parameters), true);
   else if (!options.compute_optimal)
     add("the job's steps", "", parameters,
-        static_cast<double>(shown.loaded->file.job.training.steps) * static_cast<double>(spec.batch * spec.sequence),
+        static_cast<double>(shown.loaded->file.job.training.steps) *
+            static_cast<double>(spec.shape.batch * spec.shape.sequence),
         true);
   if (!language) return out;
   for (const cost::ComputeOptimal& one : cost::compute_optimal_tokens(parameters))

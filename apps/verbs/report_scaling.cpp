@@ -114,7 +114,7 @@ sim::StudyEvidence evidence_of(LoadedJob asked, const sim::StudyJob& point, cons
                                const cost::Intervals& intervals, const std::vector<cost::Calibration>& calibrations) {
   asked.cluster = point.cluster;
   const reports::Evidence evidence = heading_of(asked, *point.cluster, intervals, calibrations).evidence_of(spec);
-  const bool several = spec.ranks() > point.cluster->devices_per_node;
+  const bool several = spec.mesh.ranks() > point.cluster->devices_per_node;
   const auto& spread = several ? evidence.several_nodes : evidence.one_node;
   return {evidence.stack, evidence.word, evidence.text,
           spread ? std::optional<cost::Interval>(spread->time) : std::nullopt};

@@ -53,7 +53,7 @@ base::Result<sim::Simulation> beside(const LoadedPlan& first, const plan::Schedu
                 "plan both for the same regular cluster; `plan --gpus N` uses part of one")});
   }
   for (const LoadedPlan* one : {&first, &*second})
-    if (one->plan.spec().asynchronous())
+    if (one->plan.spec().stages.asynchronous())
       return tl::unexpected(base::Diagnostics{problem(
           "P34", options.beside, "a pipeline that never drains has no step that starts together with another job's",
           "simulate it alone, or beside a plan of schedule: 1f1b")});

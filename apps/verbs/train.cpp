@@ -118,7 +118,7 @@ class RanksPlan {
 exec::TrainCommand command_for(const TrainOptions& options, const LoadedPlan& loaded, const RanksPlan& file) {
   exec::TrainCommand command;
   command.worker = program_folder() / "orrery-worker";
-  command.ranks = loaded.file.spec.ranks();
+  command.ranks = loaded.file.spec.mesh.ranks();
   command.plan = file.path();
   command.run = options.run;
   command.steps = options.steps.value_or(0);

@@ -19,8 +19,10 @@ constexpr double kFull = 1e-5, kHalf = 2e-2;  // 16-bit values have 8 or 11 bits
 
 SerialBounds bounds_of_sums(const plan::PlanSpec& spec) {
   // Operands of 11 bits, some rounded the other way: by the 20th step gradients differ by some 2e-2.
-  if (spec.precision == models::DType::tf32 && spec.optimizer != plan::OptimizerKind::adamw_8bit) return {1e-3, 5e-2};
-  if (spec.precision != models::DType::fp32 || spec.optimizer == plan::OptimizerKind::adamw_8bit) return {kHalf, kHalf};
+  if (spec.numerics.precision == models::DType::tf32 && spec.states.optimizer != plan::OptimizerKind::adamw_8bit)
+    return {1e-3, 5e-2};
+  if (spec.numerics.precision != models::DType::fp32 || spec.states.optimizer == plan::OptimizerKind::adamw_8bit)
+    return {kHalf, kHalf};
   if (!spec.compresses()) return {kFull, kFull};
   switch (spec.compression.gradients) {
     case plan::GradientCompression::bf16: return {kFull, 1.0 / 512};
@@ -35,8 +37,8 @@ SerialBounds bounds_of_sums(const plan::PlanSpec& spec) {
 
 SerialBounds serial_bounds(const plan::PlanSpec& spec) {
   SerialBounds bounds = bounds_of_sums(spec);
-  if (spec.tokens == plan::Tokens{}) return bounds;
-  if (spec.tensor > 1 && !spec.whole_experts()) bounds.gradient = std::max(bounds.gradient, kHalf);
+  if (!spec.tokens.encoded()) return bounds;
+  if (spec.mesh.tensor > 1 && !spec.mesh.whole_experts()) bounds.gradient = std::max(bounds.gradient, kHalf);
   return {std::max(bounds.loss, kHalf), bounds.gradient, 1.0};
 }
 

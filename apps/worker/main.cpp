@@ -333,9 +333,9 @@ int over_mpi(const Options& options, int* count, char*** arguments) {
     ties->recorder.enter(exec::RankPhase::loading);
     std::unique_ptr<Loaded> loaded;
     int code = prepare(options, session.rank(), loaded);
-    if (code == 0 && loaded->plan.spec().ranks() != session.size()) {
-      say(session.rank(),
-          fmt::format("the plan is for {} ranks, but mpiexec started {}", loaded->plan.spec().ranks(), session.size()));
+    if (code == 0 && loaded->plan.spec().mesh.ranks() != session.size()) {
+      say(session.rank(), fmt::format("the plan is for {} ranks, but mpiexec started {}",
+                                      loaded->plan.spec().mesh.ranks(), session.size()));
       code = kUsage;
     }
     code = static_cast<int>(transport->maximum(code));
@@ -357,7 +357,7 @@ int over_threads(const Options& options) {
   if (options.probe) return probe_over_threads(options);
   std::unique_ptr<Loaded> loaded;
   if (const int code = prepare(options, 0, loaded); code != 0) return code;
-  const int ranks = loaded->plan.spec().ranks();
+  const int ranks = loaded->plan.spec().mesh.ranks();
   exec::ThreadWorld world(ranks);
   std::atomic<int> code{0};
   std::vector<std::thread> threads;

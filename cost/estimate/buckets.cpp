@@ -13,14 +13,14 @@ std::vector<BucketSize> buckets_of(const std::vector<LayerRun>& layers, const pl
                        bool tied = false) {
     if (elements == 0) return;
     const int shards = spec.shards_of(shape.experts);
-    shape.elements = plan::round_up(elements, shards * plan::parameter_alignment(spec.optimizer));
+    shape.elements = plan::round_up(elements, shards * plan::parameter_alignment(spec.states.optimizer));
     shape.shard = shape.elements / shards;
     out.push_back({shape, count, written, tied});
   };
   // The head first writes a tied table's gradient; in a split backward its product comes after the embedding's scatter.
   const LayerCosts &bottom = *layers.front().costs, &top = *layers.back().costs;
   const bool tables = top.kind == models::LayerKind::head && top.shared_written &&
-                      !(spec.splits_backward() && bottom.kind == models::LayerKind::embedding);
+                      !(spec.stages.splits_backward() && bottom.kind == models::LayerKind::embedding);
   for (const LayerRun& run : layers) {
     const LayerCosts& c = *run.costs;
     if (!shared && c.shared_elements > 0) {
@@ -46,6 +46,7 @@ std::vector<BucketSize> buckets_of(const std::vector<LayerRun>& layers, const pl
          .experts = true,
          .matrices = &c.expert_matrices},
         c.expert_written);
+    if (c.own_elements > 0 && c.expert_elements > 0) out.back().alternates = true;
   }
   return out;
 }
@@ -58,7 +59,7 @@ std::vector<BucketSize> frozen_buckets_of(const std::vector<LayerRun>& layers, c
       const std::int64_t elements = run.costs->frozen_of(of);
       if (elements == 0 || (of == LayerBucket::shared && std::exchange(shared, true))) continue;
       const int shards = spec.shards_of(of == LayerBucket::experts);
-      const std::int64_t padded = plan::round_up(elements, shards * plan::parameter_alignment(spec.optimizer));
+      const std::int64_t padded = plan::round_up(elements, shards * plan::parameter_alignment(spec.states.optimizer));
       BucketSize& bucket = out.emplace_back();
       bucket.elements = padded;
       bucket.shard = padded / shards;

@@ -11,9 +11,10 @@ void derive(Prediction& p, const plan::Plan& plan) {
   const clusters::Device& device = cluster.device();
   p.memory_capacity_bytes = device.memory.value;
   if (p.step_time_s <= 0) return;
-  const double peak = cluster.peak(models::name_of(spec.precision)).value * cluster.size();
-  if (peak > 0) p.mfu = models::flops_per_step(plan.model(), spec.batch, spec.sequence) / (p.step_time_s * peak);
-  p.tokens_per_s = static_cast<double>(spec.batch * spec.sequence) / p.step_time_s;
+  const double peak = cluster.peak(models::name_of(spec.numerics.precision)).value * cluster.size();
+  if (peak > 0)
+    p.mfu = models::flops_per_step(plan.model(), spec.shape.batch, spec.shape.sequence) / (p.step_time_s * peak);
+  p.tokens_per_s = static_cast<double>(spec.shape.batch * spec.shape.sequence) / p.step_time_s;
   constexpr double kSecondsPerHour = 3600;
   p.cost_per_step_usd = device.price.value * cluster.size() * p.step_time_s / kSecondsPerHour;
   p.energy = energy_of(p.breakdown, p.step_time_s, cluster);
@@ -22,7 +23,7 @@ void derive(Prediction& p, const plan::Plan& plan) {
 
 std::vector<MemoryRow> Estimator::memory(const plan::Plan& plan) {
   std::vector<MemoryRow> rows;
-  for (int s = 0; s < plan.spec().pipeline; ++s) {
+  for (int s = 0; s < plan.spec().mesh.pipeline; ++s) {
     const StageMemory m = memory(plan, s);
     MemoryRow row;
     row.stage = s;

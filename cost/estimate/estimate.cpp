@@ -41,7 +41,7 @@ using plan::CollectiveKind;
 
 }  // namespace
 
-struct Estimator::Memo {
+struct Estimator::Impl {
   std::shared_ptr<const models::Model> model;
   const Pricing* pricing = nullptr;
   std::unique_ptr<SharedLinks> links;
@@ -69,7 +69,7 @@ struct Estimator::Memo {
   PipelineTimes passes(const plan::Plan& plan, const std::vector<StageTimes>& stages, const Agreements& agree) const;
   double op(const models::Op& o) const { return pricing->op_time(o).value; }
   double dispatch() const { return pricing->compute_time(plan::Step{}).value; }
-  Lockstep lockstep(const plan::PlanSpec& spec) const { return {pricing, links.get(), spec.ranks_per_stage()}; }
+  Lockstep lockstep(const plan::PlanSpec& spec) const { return {pricing, links.get(), spec.mesh.ranks_per_stage()}; }
   double message(const plan::PlanSpec& spec, std::int64_t elements, models::DType dtype,
                  const std::vector<int>& group) const {
     const Bytes bytes{static_cast<double>(elements * size_of(dtype))};
@@ -80,7 +80,7 @@ struct Estimator::Memo {
 };
 
 /// Place of a stage's first rank in its node, where the node's devices are not all linked alike.
-int Estimator::Memo::first_in_node(const plan::Plan& plan, int stage) const {
+int Estimator::Impl::first_in_node(const plan::Plan& plan, int stage) const {
   using enum clusters::NodeFabric;
   const clusters::NodeFabric fabric = pricing->cluster().shape ? pricing->cluster().shape->node.fabric : nvswitch;
   if (!links || fabric == nvswitch || fabric == shared_memory) return 0;
@@ -88,33 +88,34 @@ int Estimator::Memo::first_in_node(const plan::Plan& plan, int stage) const {
 }
 
 /// `first`: the lowest rank of the groups.
-const LayerCosts& Estimator::Memo::layer(LayerKind kind, const plan::PlanSpec& spec, plan::Recompute recompute,
+const LayerCosts& Estimator::Impl::layer(LayerKind kind, const plan::PlanSpec& spec, plan::Recompute recompute,
                                          std::int64_t index, int first) {
   const models::ExpandOptions options = plan::expand_options(spec);
   const bool block = kind == LayerKind::block;
-  LayerGroups groups{strided(first, 1, spec.tensor), strided(first, spec.tensor, spec.context),
-                     strided(first, spec.expert_stride(), spec.expert), lockstep(spec)};
+  LayerGroups groups{strided(first, 1, spec.mesh.tensor), strided(first, spec.mesh.tensor, spec.mesh.context),
+                     strided(first, spec.mesh.expert_stride(), spec.mesh.expert), lockstep(spec)};
   // Groups within a node share its links with no other node's.
   const int per_node = std::max(1, pricing->cluster().devices_per_node);
-  if (spec.tensor * spec.context <= per_node && spec.expert_stride() * spec.expert <= per_node)
+  if (spec.mesh.tensor * spec.mesh.context <= per_node && spec.mesh.expert_stride() * spec.mesh.expert <= per_node)
     groups.lockstep.ranks = std::min(groups.lockstep.ranks, per_node);
   const LayerKey key = layer_key(kind, block ? model->variant(index) : models::BlockVariant{}, options, spec, recompute,
                                  links ? groups.lockstep.ranks : 0, first);
   if (const auto found = layers.find(key); found != layers.end()) return found->second;
   return layers
       .emplace(key, layer_costs(models::expand(*model, kind, index, options), recompute, *pricing, groups,
-                                spec.splits_backward(), spec.optimizer, spec.compression, spec.partition_checkpoints))
+                                spec.stages.splits_backward(), spec.states.optimizer, spec.compression,
+                                spec.recomputation.partition_checkpoints))
       .first->second;
 }
 
-std::vector<LayerRun> Estimator::Memo::chunk(const plan::Plan& plan, int stage, int chunk) {
+std::vector<LayerRun> Estimator::Impl::chunk(const plan::Plan& plan, int stage, int chunk) {
   const plan::PlanSpec& spec = plan.spec();
   std::vector<LayerRun> out;
   const int place = first_in_node(plan, stage);
   const auto end = [&](LayerKind kind) { out.push_back({&layer(kind, spec, plan::Recompute::none, 0, place), 1}); };
   if (spec.begins(stage, chunk)) end(LayerKind::embedding);
   const std::int64_t blocks = plan.chunk_layers(stage, chunk);
-  const std::int64_t again = spec.recompute_layers < 0 ? blocks : std::min(blocks, spec.recompute_layers);
+  const std::int64_t again = std::min(blocks, spec.recomputation.layers.value_or(blocks));
   const std::int64_t first = plan.first_layer(stage, chunk);
   for (const BlockKind& kind : block_kinds(*model, first, again))
     out.push_back({&layer(LayerKind::block, spec, spec.recompute_of(0), kind.index, place), kind.count});
@@ -124,15 +125,15 @@ std::vector<LayerRun> Estimator::Memo::chunk(const plan::Plan& plan, int stage, 
   return out;
 }
 
-std::vector<std::vector<LayerRun>> Estimator::Memo::chunks(const plan::Plan& plan, int stage) {
+std::vector<std::vector<LayerRun>> Estimator::Impl::chunks(const plan::Plan& plan, int stage) {
   std::vector<std::vector<LayerRun>> out;
-  for (int c = 0; c < plan.spec().virtual_stages; ++c) out.push_back(chunk(plan, stage, c));
+  for (int c = 0; c < plan.spec().stages.virtual_stages; ++c) out.push_back(chunk(plan, stage, c));
   return out;
 }
 
-std::vector<LayerRun> Estimator::Memo::stage(const plan::Plan& plan, int stage) {
+std::vector<LayerRun> Estimator::Impl::stage(const plan::Plan& plan, int stage) {
   std::vector<LayerRun> out;
-  for (int c = 0; c < plan.spec().virtual_stages; ++c)
+  for (int c = 0; c < plan.spec().stages.virtual_stages; ++c)
     for (const LayerRun& run : chunk(plan, stage, c)) out.push_back(run);
   return out;
 }
@@ -149,7 +150,7 @@ double compute_seconds(const PassProgram& program) {
 }  // namespace
 
 /// A chunk's passes, and what they compute.
-ChunkPrograms Estimator::Memo::programs(StageTimes& t, const plan::Plan& plan, int stage, int chunk,
+ChunkPrograms Estimator::Impl::programs(StageTimes& t, const plan::Plan& plan, int stage, int chunk,
                                         const StageGroups& groups, const BegunGathers& begun) {
   const plan::PlanSpec& spec = plan.spec();
   const std::vector<LayerRun> layers_of = this->chunk(plan, stage, chunk);
@@ -157,7 +158,7 @@ ChunkPrograms Estimator::Memo::programs(StageTimes& t, const plan::Plan& plan, i
   const bool head = layers_of.back().costs->kind == LayerKind::head;
   models::Op load;
   if (layers_of.front().costs->kind == LayerKind::embedding || head) {
-    load = models::load_of(plan.model(), spec.micro_batch, spec.tokens_per_rank(), spec.context);
+    load = models::load_of(plan.model(), spec.shape.micro_batch, spec.tokens_per_rank(), spec.mesh.context);
     around.load = &load;
     t.input += op(load) + dispatch();
   }
@@ -174,7 +175,7 @@ ChunkPrograms Estimator::Memo::programs(StageTimes& t, const plan::Plan& plan, i
     recompute += count * c.recompute.compute;
   }
   around.exchange_left = exchange_left(*pricing, sent, busy + recompute);
-  for (int c = 0; c < spec.virtual_stages; ++c) around.embeds = around.embeds || spec.begins(stage, c);
+  for (int c = 0; c < spec.stages.virtual_stages; ++c) around.embeds = around.embeds || spec.begins(stage, c);
   if (spec.offload.activations == plan::Space::host)
     around.staying = staying_blocks(spec, stage, chunk, head, plan.micro_batches());
   if (!begun.steps.empty()) {
@@ -191,7 +192,7 @@ ChunkPrograms Estimator::Memo::programs(StageTimes& t, const plan::Plan& plan, i
 }
 
 /// A parameter server's worker, whose host waits for nothing: its lead in one pass offsets delay in the other.
-void Estimator::Memo::pass_alone(StageTimes& t) const {
+void Estimator::Impl::pass_alone(StageTimes& t) const {
   const ChunkPrograms& chunk = t.program.chunks->front();
   double late = 0;
   const auto alone = [&](const PassProgram& program) {
@@ -211,24 +212,26 @@ void Estimator::Memo::pass_alone(StageTimes& t) const {
   t.backward_pass += late;
 }
 
-StageTimes Estimator::Memo::times(const plan::Plan& plan, int stage) {
+StageTimes Estimator::Impl::times(const plan::Plan& plan, int stage) {
   const plan::PlanSpec& spec = plan.spec();
   StageGroups groups = stage_groups(plan, stage);
   groups.lockstep = lockstep(spec);
   StageTimes t;
   const std::vector<LayerRun> layers_of = this->stage(plan, stage);
   const auto end = [&] { ends->add(t, spec, buckets_of(layers_of, spec), groups); };
-  if (!spec.has_server()) end();
+  if (!spec.states.has_server()) end();
   BegunGathers begun;
   if (t.next.any()) begun = begun_gathers(this->chunks(plan, stage), spec, t.next);
   std::vector<ChunkPrograms> chunks;
-  for (int c = 0; c < spec.virtual_stages; ++c) chunks.push_back(programs(t, plan, stage, c, groups, begun));
+  for (int c = 0; c < spec.stages.virtual_stages; ++c) chunks.push_back(programs(t, plan, stage, c, groups, begun));
   t.program.chunks = std::make_shared<const std::vector<ChunkPrograms>>(std::move(chunks));
   if (model->experts.any()) t.begin += op(zeroed_tally(model->experts, layers_of));
   t.program.begin = std::move(begun.steps);
   t.program.begin.push_back({.time = ticks(t.begin)});
-  if (spec.has_server()) pass_alone(t);
-  if (spec.has_server()) end();  // overlaps what it can with a forward pass
+  if (spec.states.has_server()) {
+    pass_alone(t);
+    end();  // overlaps what it can with a forward pass
+  }
   if (spec.offload.optimizer == plan::Space::device)
     t.norm += balancing_time(*pricing, model->experts, spec, layers_of, groups);
   if (spec.reduces_early()) t.reduce = 0, t.keep = 0;  // the passes have it
@@ -241,11 +244,12 @@ StageTimes Estimator::Memo::times(const plan::Plan& plan, int stage) {
   return t;
 }
 
-Agreements Estimator::Memo::agree(const plan::Plan& plan) {
+Agreements Estimator::Impl::agree(const plan::Plan& plan) {
   const plan::PlanSpec& spec = plan.spec();
   Agreements a;
-  const auto key = std::make_tuple(spec.replicas(), spec.tensor, spec.asynchronous() ? 1 : spec.pipeline,
-                                   partitions(spec) ? spec.shards() : 0);
+  const auto key =
+      std::make_tuple(spec.mesh.replicas(), spec.mesh.tensor, spec.stages.asynchronous() ? 1 : spec.mesh.pipeline,
+                      partitions(spec) ? spec.shards() : 0);
   const auto found = agreements.find(key);
   if (found != agreements.end()) {
     std::tie(a.norm, a.loss) = found->second;
@@ -258,8 +262,8 @@ Agreements Estimator::Memo::agree(const plan::Plan& plan) {
   if (spec.head_stage() > 0 && table > 0) {
     const std::vector<BucketSize> buckets = buckets_of({{&layer(LayerKind::embedding, spec), 1}}, spec);
     const std::int64_t elements = partitions(spec) ? buckets.front().shard : buckets.front().elements;
-    a.embedding = message(spec, elements, plan::gradient_dtype(spec.precision),
-                          {plan.rank(0, 0, 0), plan.rank(spec.pipeline - 1, 0, 0)});
+    a.embedding = message(spec, elements, plan::gradient_dtype(spec.numerics.precision),
+                          {plan.rank(0, 0, 0), plan.rank(spec.mesh.pipeline - 1, 0, 0)});
   }
   return a;
 }
@@ -268,7 +272,7 @@ namespace {
 
 /// Whether a stage has the same layers as the previous one, chunk by chunk; no_more_layers: at most as many of each.
 bool no_more_layers(const plan::Plan& plan, int stage) {
-  for (int c = 0; c < plan.spec().virtual_stages; ++c) {
+  for (int c = 0; c < plan.spec().stages.virtual_stages; ++c) {
     const std::int64_t count = plan.chunk_layers(stage, c);
     if (count > plan.chunk_layers(stage - 1, c) ||
         !same_kinds(plan.model(), plan.first_layer(stage, c), plan.first_layer(stage - 1, c), count))
@@ -277,25 +281,25 @@ bool no_more_layers(const plan::Plan& plan, int stage) {
   return true;
 }
 bool same_layers(const plan::Plan& plan, int stage) {
-  for (int c = 0; c < plan.spec().virtual_stages; ++c)
+  for (int c = 0; c < plan.spec().stages.virtual_stages; ++c)
     if (plan.chunk_layers(stage, c) != plan.chunk_layers(stage - 1, c)) return false;
   return no_more_layers(plan, stage);
 }
 
 }  // namespace
 
-StageMemory Estimator::Memo::memory(const plan::Plan& plan, int stage, MemoryQuestion question) {
+StageMemory Estimator::Impl::memory(const plan::Plan& plan, int stage, MemoryQuestion question) {
   return stage_memory(chunks(plan, stage), plan.spec(), stage, plan.micro_batches(), pricing->software_memory().value,
                       scratch, pricing->stack().memory, question);
 }
 
 /// Bytes of the stage that needs most, and its index.
-std::pair<double, int> Estimator::Memo::worst(const plan::Plan& plan, MemoryQuestion question) {
+std::pair<double, int> Estimator::Impl::worst(const plan::Plan& plan, MemoryQuestion question) {
   std::pair<double, int> out{0, 0};
-  const int last = plan.spec().pipeline - 1;
+  const int last = plan.spec().mesh.pipeline - 1;
   for (int s = 0; s <= last; ++s) {
     // Among equal stages, the earlier one holds more micro-batches, unless they enter at both ends or as a table says.
-    const bool first_holds_most = !plan.spec().mirrors() && plan.spec().order != plan::Order::custom;
+    const bool first_holds_most = !plan.spec().stages.mirrors() && plan.spec().stages.order != plan::Order::custom;
     if (first_holds_most && s >= 2 && s < last && no_more_layers(plan, s)) continue;
     const double bytes = memory(plan, s, question).total();
     if (bytes > out.first) out = {bytes, s};
@@ -304,43 +308,44 @@ std::pair<double, int> Estimator::Memo::worst(const plan::Plan& plan, MemoryQues
 }
 
 /// Seconds of a transfer between two stages.
-double Estimator::Memo::hop(const plan::Plan& plan, int from, int to) const {
+double Estimator::Impl::hop(const plan::Plan& plan, int from, int to) const {
   const plan::PlanSpec& spec = plan.spec();
-  const std::int64_t rows = spec.micro_batch * spec.tokens_per_rank() / (spec.shards_rows() ? spec.tensor : 1);
+  const std::int64_t rows =
+      spec.shape.micro_batch * spec.tokens_per_rank() / (spec.mesh.shards_rows() ? spec.mesh.tensor : 1);
   const Bytes boundary{static_cast<double>(rows * model->hidden * models::size_of(plan::expand_options(spec).dtype))};
   const int per_node = std::max(1, pricing->cluster().devices_per_node);
   const int first = plan.rank(from, 0, 0), second = plan.rank(to, 0, 0);
   const Pricing::Boundary b =
-      pricing->boundary(boundary, spec.tensor, !spec.shards_rows(), first / per_node == second / per_node);
+      pricing->boundary(boundary, spec.mesh.tensor, !spec.mesh.shards_rows(), first / per_node == second / per_node);
   return lockstep(spec).send_time(b.sent, first, second).value + b.gather.value;
 }
 
 /// The passes of all stages, and what carries messages between them.
-PipelineTimes Estimator::Memo::passes(const plan::Plan& plan, const std::vector<StageTimes>& stages,
+PipelineTimes Estimator::Impl::passes(const plan::Plan& plan, const std::vector<StageTimes>& stages,
                                       const Agreements& agree) const {
   PipelineTimes times;
   times.overlaps = overlaps_of(*pricing);
   times.tied = agree.embedding > 0;
-  const int last = plan.spec().pipeline - 1;
+  const int last = plan.spec().mesh.pipeline - 1;
   for (int s = 0; s <= last; ++s) {
     const StageTimes& t = stages[static_cast<std::size_t>(s)];
     times.stages.push_back(t.program);
     times.stages.back().update = t.begin + t.reduce + t.keep + t.norm + agree.norm + t.update + t.gather +
                                  (s == last ? agree.loss : 0) + (s == 0 || s == last ? agree.embedding : 0);
-    if (last > 0 && (s < last || plan.spec().virtual_stages > 1))
+    if (last > 0 && (s < last || plan.spec().stages.virtual_stages > 1))
       times.hop.push_back(hop(plan, s, s < last ? s + 1 : 0));
   }
   return times;
 }
 
 /// Times of every stage; copies those of the previous stage if both are alike.
-std::vector<StageTimes> Estimator::Memo::all_times(const plan::Plan& plan) {
-  const int count = plan.spec().pipeline;
+std::vector<StageTimes> Estimator::Impl::all_times(const plan::Plan& plan) {
+  const int count = plan.spec().mesh.pipeline;
   const int per_node = std::max(1, pricing->cluster().devices_per_node);
   std::vector<StageTimes> out;
   for (int s = 0; s < count; ++s) {
     // Mirrored stages each have a different distance to their image.
-    const bool like_previous = s >= 2 && s + 1 < count && same_layers(plan, s) && !plan.spec().mirrors() &&
+    const bool like_previous = s >= 2 && s + 1 < count && same_layers(plan, s) && !plan.spec().stages.mirrors() &&
                                plan.rank(s, 0, 0) % per_node == plan.rank(s - 1, 0, 0) % per_node;
     out.push_back(like_previous ? out.back() : times(plan, s));
   }
@@ -349,18 +354,18 @@ std::vector<StageTimes> Estimator::Memo::all_times(const plan::Plan& plan) {
 
 Estimator::Estimator(std::shared_ptr<const models::Model> model, const Pricing& pricing,
                      std::unique_ptr<SharedLinks> links)
-    : memo_(std::make_unique<Memo>()) {
-  memo_->model = std::move(model);
-  memo_->pricing = &pricing;
-  memo_->links = std::move(links);
-  memo_->ends.emplace(pricing);
+    : impl_(std::make_unique<Impl>()) {
+  impl_->model = std::move(model);
+  impl_->pricing = &pricing;
+  impl_->links = std::move(links);
+  impl_->ends.emplace(pricing);
 }
 Estimator::~Estimator() = default;
 Estimator::Estimator(Estimator&&) noexcept = default;
 
 Estimate Estimator::estimate(const plan::Plan& plan, MemoryQuestion question) {
   Estimate e = time(plan);
-  std::tie(e.memory_peak, e.worst_stage) = memo_->worst(plan, question);
+  std::tie(e.memory_peak, e.worst_stage) = impl_->worst(plan, question);
   return e;
 }
 
@@ -370,7 +375,7 @@ namespace {
 double step_time(const plan::PlanSpec& spec, std::vector<double>& ends, const std::vector<StageTimes>& stages,
                  const Agreements& agree, double overhead) {
   const std::size_t last = stages.size() - 1;
-  if (spec.mirrors())  // the two stages that hold the same parameters reduce together
+  if (spec.stages.mirrors())  // the two stages that hold the same parameters reduce together
     for (std::size_t s = 0; s <= last; ++s) ends[s] = ends[last - s] = std::max(ends[s], ends[last - s]);
   std::vector<double> reduced;
   for (std::size_t s = 0; s <= last; ++s) reduced.push_back(ends[s] + stages[s].reduce + stages[s].keep);
@@ -386,32 +391,32 @@ double step_time(const plan::PlanSpec& spec, std::vector<double>& ends, const st
 
 double Estimator::least_time(const plan::Plan& plan) {
   const plan::PlanSpec& spec = plan.spec();
-  if (spec.asynchronous() || spec.has_server()) return time(plan).step_time;
-  const std::vector<StageTimes> stages = memo_->all_times(plan);
-  const Agreements agree = memo_->agree(plan);
-  std::vector<double> ends = least_end(memo_->passes(plan, stages, agree), spec, plan.micro_batches());
-  return step_time(spec, ends, stages, agree, memo_->pricing->step_overhead().value);
+  if (spec.stages.asynchronous() || spec.states.has_server()) return time(plan).step_time;
+  const std::vector<StageTimes> stages = impl_->all_times(plan);
+  const Agreements agree = impl_->agree(plan);
+  std::vector<double> ends = least_end(impl_->passes(plan, stages, agree), spec, plan.micro_batches());
+  return step_time(spec, ends, stages, agree, impl_->pricing->step_overhead().value);
 }
 
 Estimate Estimator::time(const plan::Plan& plan) {
-  Memo& memo = *memo_;
+  Impl& impl = *impl_;
   const plan::PlanSpec& spec = plan.spec();
-  std::vector<StageTimes> stages = memo.all_times(plan);
-  Agreements agree = memo.agree(plan);
+  std::vector<StageTimes> stages = impl.all_times(plan);
+  Agreements agree = impl.agree(plan);
   Estimate e;
   PipelineResult passes;
-  const double overhead = memo.pricing->step_overhead().value;
+  const double overhead = impl.pricing->step_overhead().value;
   // Where the stages hold the model twice, each half of the micro-batches runs through one of a stage's two chunks.
-  const double each = static_cast<double>(plan.micro_batches()) / (spec.mirrors() ? 2 : 1);
-  if (spec.has_server()) {
-    e.step_time = served_step(plan, *memo.pricing, stages.front(), agree) + overhead;
+  const double each = static_cast<double>(plan.micro_batches()) / (spec.stages.mirrors() ? 2 : 1);
+  if (spec.states.has_server()) {
+    e.step_time = served_step(plan, *impl.pricing, stages.front(), agree) + overhead;
     passes.reduced = passes.transfer = passes.late_forward = passes.late_backward = {0};
     passes.exposed = {stages.front().exposed};
     for (double& exposed : passes.exposed.front()) exposed *= each;
   } else {
-    passes = pipeline(memo.passes(plan, stages, agree), spec, plan.micro_batches());
-    e.step_time = spec.asynchronous() ? *std::max_element(passes.end.begin(), passes.end.end()) + overhead
-                                      : step_time(spec, passes.end, stages, agree, overhead);
+    passes = pipeline(impl.passes(plan, stages, agree), spec, plan.micro_batches());
+    e.step_time = spec.stages.asynchronous() ? *std::max_element(passes.end.begin(), passes.end.end()) + overhead
+                                             : step_time(spec, passes.end, stages, agree, overhead);
   }
   e.breakdown = breakdown_of(stages, passes, agree, each, e.step_time, overhead);
   e.bubble = e.breakdown.bubble + e.breakdown.imbalance;
@@ -419,21 +424,21 @@ Estimate Estimator::time(const plan::Plan& plan) {
 }
 
 double Estimator::memory_peak(const plan::Plan& plan, MemoryQuestion question) {
-  return memo_->worst(plan, question).first;
+  return impl_->worst(plan, question).first;
 }
 
 StageMemory Estimator::memory(const plan::Plan& plan, int stage, MemoryQuestion question) {
-  return memo_->memory(plan, stage, question);
+  return impl_->memory(plan, stage, question);
 }
 
 bool Estimator::fits_beside(const plan::Plan& plan) {
   if (!plan.spec().offload.any()) return true;
-  const clusters::Cluster& cluster = memo_->pricing->cluster();
+  const clusters::Cluster& cluster = impl_->pricing->cluster();
   const auto fits = [&](double rank, base::Bytes capacity) {
-    const int ranks = std::min(cluster.devices_per_node, plan.spec().ranks());
+    const int ranks = std::min(cluster.devices_per_node, plan.spec().mesh.ranks());
     return capacity.value == 0 || rank * ranks <= capacity.value;
   };
-  for (int stage = 0; stage < plan.spec().pipeline; ++stage) {
+  for (int stage = 0; stage < plan.spec().mesh.pipeline; ++stage) {
     const StageMemory m = memory(plan, stage);
     if (!fits(m.host, cluster.host_memory.capacity) || !fits(m.nvme, cluster.nvme.capacity)) return false;
   }

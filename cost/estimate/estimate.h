@@ -61,8 +61,8 @@ class Estimator {
   [[nodiscard]] Prediction predict(const plan::Plan& plan);
 
  private:
-  struct Memo;
-  std::unique_ptr<Memo> memo_;
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
 };
 
 /// Fills in what follows from step_time_s, breakdown and the plan alone: mfu, tokens_per_s, cost_per_step_usd,

@@ -110,7 +110,8 @@ double state_bytes(const BucketSize& bucket, const plan::PlanSpec& spec, double 
     const plan::Slot state = plan::state_of(memory, bucket, spec);
     const bool moment = memory == Memory::first_moment || memory == Memory::second_moment;
     // A framework may keep Adam's in other types.
-    const bool adams = moment && spec.moments() > 1 && state.dtype == models::DType::fp32 && bucket.whole == nullptr;
+    const bool adams =
+        moment && spec.states.moments() > 1 && state.dtype == models::DType::fp32 && bucket.whole == nullptr;
     sum += arena_bytes(state.elements, state.dtype) * (adams ? moment_bytes / kMoments : 1);
   }
   return sum;

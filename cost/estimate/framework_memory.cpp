@@ -10,11 +10,12 @@ namespace orrery::cost {
 
 void add_framework(StageMemory& m, const Elements& elements, const plan::PlanSpec& spec, const MemoryRecipe& recipe,
                    MemoryKind kind, double in_flight) {
-  const models::DType compute = plan::expand_options(spec).dtype, gradient = plan::gradient_dtype(spec.precision);
-  const bool beside = recipe.gradients_beside && gradient != compute && spec.zero_stage < 3;
+  const models::DType compute = plan::expand_options(spec).dtype,
+                      gradient = plan::gradient_dtype(spec.numerics.precision);
+  const bool beside = recipe.gradients_beside && gradient != compute && spec.states.zero_stage < 3;
   if (beside) m.gradients += elements.all * static_cast<double>(models::size_of(compute));
   double bucket = 0;
-  if (spec.replicas() > 1 && recipe.reduce_bucket > 0) {
+  if (spec.mesh.replicas() > 1 && recipe.reduce_bucket > 0) {
     bucket = std::min(elements.all, static_cast<double>(recipe.reduce_bucket));
     if (beside) bucket = std::max(bucket, elements.largest);
     bucket *= static_cast<double>(models::size_of(gradient));

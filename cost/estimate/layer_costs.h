@@ -126,7 +126,7 @@ struct LayerGroups {
 };
 
 /// `split_backward`: the zero-bubble orders need it. `optimizer`: determines how parameters are aligned. `compression`:
-/// of the activations that a block saves. `partition`: PlanSpec::partition_checkpoints.
+/// of the activations that a block saves. `partition`: Recomputation::partition_checkpoints.
 [[nodiscard]] LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute recomputation,
                                      const Pricing& pricing, const LayerGroups& groups, bool split_backward = false,
                                      plan::OptimizerKind optimizer = plan::OptimizerKind::adamw,

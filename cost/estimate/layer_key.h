@@ -16,8 +16,9 @@ inline auto layer_key(models::LayerKind kind, const models::BlockVariant& block,
   const auto& [gradients, activations, rank, minimum_rate, capacity, group, start] = spec.compression;
   return std::make_tuple(kind, block, tensor, context, batch, sequence, recompute, dtype, products, flash, rows,
                          vocab_multiple, dropout, tokens, expert, bound, whole, imbalance, dispatch, combine, chunks,
-                         at_once, spec.splits_backward(), spec.partition_checkpoints, spec.optimizer, gradients,
-                         activations, rank, minimum_rate, capacity, group, start, lockstep, first);
+                         at_once, spec.stages.splits_backward(), spec.recomputation.partition_checkpoints,
+                         spec.states.optimizer, gradients, activations, rank, minimum_rate, capacity, group, start,
+                         lockstep, first);
 }
 using LayerKey = decltype(layer_key({}, {}, {}, {}, {}, 0, 0));
 

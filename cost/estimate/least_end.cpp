@@ -68,18 +68,18 @@ std::vector<double> least_end(const PipelineTimes& times, const plan::PlanSpec& 
     if (&chunks != std::exchange(before, &chunks)) {
       all = 0;
       for (const ChunkPrograms& chunk : chunks)
-        all += all_of(chunk, times.overlaps, spec.mirrors() ? micro_batches / 2 : micro_batches);
+        all += all_of(chunk, times.overlaps, spec.stages.mirrors() ? micro_batches / 2 : micro_batches);
     }
     // What a stage's first pass does before its input arrives goes on while the input is on its way.
     const ChunkPrograms& chunk = chunks.front();
     const PassProgram& first = or_usual(chunk.first, chunk.forward);
     const Ticks whole = chunk.first.steps.empty() ? alone(first, times.overlaps) : compute_of(first.steps);
-    const Ticks behind = s == 0 || spec.mirrors() ? whole : behind_input(first);
+    const Ticks behind = s == 0 || spec.stages.mirrors() ? whole : behind_input(first);
     out.push_back(seconds(way + all - whole + behind));
-    if (s + 1 < times.stages.size() && !spec.mirrors()) way += behind + ticks(times.hop[s]);
+    if (s + 1 < times.stages.size() && !spec.stages.mirrors()) way += behind + ticks(times.hop[s]);
   }
   // The gradients of the last micro-batch reach the stages one after the other.
-  for (std::size_t s = out.size(); s-- > 1 && !spec.splits_backward();) {
+  for (std::size_t s = out.size(); s-- > 1 && !spec.stages.splits_backward();) {
     const ChunkPrograms& chunk = times.stages[s - 1].chunks->front();
     const Ticks backward = behind_input(or_usual(chunk.last_backward, chunk.backward));
     out[s - 1] = std::max(out[s - 1], out[s] + times.hop[s - 1] + seconds(backward));

@@ -21,8 +21,8 @@ namespace {
 /// A pipeline that never drains keeps p - s micro-batches, one more received input and one gradient, a buffer for each
 /// message that it sends, and versions of its weights.
 void add_asynchronous(StageMemory& m, double saved, double boundary, const plan::PlanSpec& spec, int stage) {
-  const bool first = stage == 0, last = stage + 1 == spec.pipeline;
-  m.activations = saved * (spec.pipeline - stage) + (first ? 0 : boundary) + (last ? 0 : boundary);
+  const bool first = stage == 0, last = stage + 1 == spec.mesh.pipeline;
+  m.activations = saved * (spec.mesh.pipeline - stage) + (first ? 0 : boundary) + (last ? 0 : boundary);
   m.communication += (first ? 0 : boundary) + (last ? 0 : boundary);
   m.parameters *= 1 + plan::weight_delay(spec, stage);
 }
@@ -30,18 +30,21 @@ void add_asynchronous(StageMemory& m, double saved, double boundary, const plan:
 /// A parameter server's worker keeps versions of weights and of gradients in flight and, for its shard of the server,
 /// what the workers have sent; also one coefficient per worker, and losses.
 void add_server(StageMemory& m, const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec) {
-  m.parameters *= 1 + spec.staleness;
+  m.parameters *= 1 + *spec.states.staleness;
   for (const BucketSize& b : buckets)
-    m.communication += static_cast<double>(b.count) * arena_bytes(b.elements, plan::gradient_dtype(spec.precision));
-  m.gradients *= std::max(1, spec.staleness);
-  m.input += arena_bytes(spec.data, models::DType::fp32) + static_cast<double>(spec.staleness * plan::kAlignment);
+    m.communication +=
+        static_cast<double>(b.count) * arena_bytes(b.elements, plan::gradient_dtype(spec.numerics.precision));
+  m.gradients *= std::max(1, *spec.states.staleness);
+  m.input +=
+      arena_bytes(spec.mesh.data, models::DType::fp32) + static_cast<double>(*spec.states.staleness * plan::kAlignment);
 }
 
 /// Parameters, gradients and states on the device.
 void add_states(StageMemory& m, Elements& elements, const std::vector<LayerRun>& layers,
                 const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec, const MemoryRecipe& recipe) {
   const int zero = plan::zero_of(spec);
-  const models::DType compute = plan::expand_options(spec).dtype, gradient = plan::gradient_dtype(spec.precision);
+  const models::DType compute = plan::expand_options(spec).dtype,
+                      gradient = plan::gradient_dtype(spec.numerics.precision);
   for (const BucketSize& b : buckets) {
     const auto count = static_cast<double>(b.count);
     if (spec.offload.parameters == plan::Space::device)
@@ -100,9 +103,9 @@ double boundary_of(const std::vector<LayerRun>& layers) {
 
 /// Micro-batches whose activations a framework keeps at a time.
 std::int64_t micro_batches_in_flight(const plan::PlanSpec& spec, int stage, std::int64_t micro_batches) {
-  return spec.splits_backward() || spec.asynchronous() || spec.virtual_stages > 1
-             ? std::int64_t{spec.pipeline}
-             : plan::in_flight(spec.order, stage, spec.pipeline, micro_batches);
+  return spec.stages.splits_backward() || spec.stages.asynchronous() || spec.stages.virtual_stages > 1
+             ? std::int64_t{spec.mesh.pipeline}
+             : plan::in_flight(spec.stages.order, stage, spec.mesh.pipeline, micro_batches);
 }
 
 /// Slabs of a stage's chunks over its order.
@@ -117,22 +120,23 @@ void add_slabs(StageMemory& m, const std::vector<std::vector<LayerRun>>& chunks,
     if (recipe.keeps_messages) slabs.back().kept += kept_messages(spec, places[c], boundary);
   }
   const double saved = slabs.front().kept + slabs.front().received;
-  if (spec.virtual_stages == 1 && question.zero_bubble != plan::ZeroBubble::none) {
+  if (spec.stages.virtual_stages == 1 && question.zero_bubble != plan::ZeroBubble::none) {
     // A framework frees what it has sent, and what the weights' gradients do not read.
-    const plan::Held held = plan::held(question.zero_bubble, stage, spec.pipeline, micro_batches);
+    const plan::Held held = plan::held(question.zero_bubble, stage, spec.mesh.pipeline, micro_batches);
     double half = 0;
     for (const LayerRun& run : layers) half += static_cast<double>(run.count) * run.costs->weight_inputs;
     m.activations = saved * static_cast<double>(held.whole) + half * static_cast<double>(held.for_weights);
-  } else if (spec.splits_backward()) {
+  } else if (spec.stages.splits_backward()) {
     std::vector<std::int64_t> staying;
     for (const ChunkPlace& place : places) staying.push_back(place.staying);
     m.activations = split_slabs(chunks, spec, stage, micro_batches, staying);
-  } else if (spec.asynchronous()) {
+  } else if (spec.stages.asynchronous()) {
     add_asynchronous(m, saved, boundary, spec, stage);
-  } else if (spec.virtual_stages > 1) {
+  } else if (spec.stages.virtual_stages > 1) {
     m.activations = interleaved_slabs(slabs, boundary, spec, stage, micro_batches);
   } else {
-    m.activations = saved * static_cast<double>(plan::in_flight(spec.order, stage, spec.pipeline, micro_batches));
+    m.activations =
+        saved * static_cast<double>(plan::in_flight(spec.stages.order, stage, spec.mesh.pipeline, micro_batches));
   }
 }
 
@@ -168,8 +172,8 @@ StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const
   // A framework allocates what it needs at the moment; a schedule has an arena.
   m.workspace = recipe.stated ? scratch.alive : scratch.packed;
   // Loss, gradient norm, its square, clip coefficient, and loss scaling.
-  m.input = (spec.precision == models::DType::fp16 ? 5 : 4) * static_cast<double>(plan::kAlignment);
-  if (spec.has_server()) add_server(m, buckets, spec);
+  m.input = (spec.numerics.precision == models::DType::fp16 ? 5 : 4) * static_cast<double>(plan::kAlignment);
+  if (spec.states.has_server()) add_server(m, buckets, spec);
   m.software = software;
   if (recipe.stated)
     add_framework(m, elements, spec, recipe, question.kind,

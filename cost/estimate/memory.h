@@ -14,9 +14,10 @@ namespace orrery::cost {
 
 /// A bucket of parameters (plan/outline/outline.h), and the number of equal ones in a row.
 struct BucketSize : plan::BucketShape {
-  std::int64_t count = 1;  ///< equal buckets in a row
-  bool written = false;    ///< its first pass can write gradients (plan/lower/write_first.h)
-  bool tied = false;       ///< the tied table's
+  std::int64_t count = 1;   ///< equal buckets in a row
+  bool written = false;     ///< its first pass can write gradients (plan/lower/write_first.h)
+  bool tied = false;        ///< the tied table's
+  bool alternates = false;  ///< with the one before it: each layer has both
 };
 
 /// A run of equal layers of a stage.

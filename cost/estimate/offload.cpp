@@ -15,16 +15,16 @@ using Kind = plan::Move::Kind;
 
 /// Passes of one stage in order, without messages; enough micro-batches for every pattern to appear.
 std::vector<plan::Move> passes_of(const plan::PlanSpec& spec, int stage, std::int64_t micro_batches) {
-  const std::int64_t few = std::min<std::int64_t>(micro_batches, 4 * static_cast<std::int64_t>(spec.pipeline));
+  const std::int64_t few = std::min<std::int64_t>(micro_batches, 4 * static_cast<std::int64_t>(spec.mesh.pipeline));
   std::vector<plan::Move> out;
-  if (spec.virtual_stages == 1 && !spec.splits_backward()) {
-    for (const plan::Turn& turn : plan::turns(spec.order, stage, spec.pipeline, few))
+  if (spec.stages.virtual_stages == 1 && !spec.stages.splits_backward()) {
+    for (const plan::Turn& turn : plan::turns(spec.stages.order, stage, spec.mesh.pipeline, few))
       out.push_back({turn.forward ? Kind::forward : Kind::backward, turn.micro_batch, 0});
     return out;
   }
-  const std::vector<plan::Move> moves = spec.splits_backward()
-                                            ? plan::moves_of(spec, few)[static_cast<std::size_t>(stage)]
-                                            : plan::interleaved(stage, spec.pipeline, spec.virtual_stages, few);
+  const std::vector<plan::Move> moves =
+      spec.stages.splits_backward() ? plan::moves_of(spec, few)[static_cast<std::size_t>(stage)]
+                                    : plan::interleaved(stage, spec.mesh.pipeline, spec.stages.virtual_stages, few);
   for (const plan::Move& move : moves)
     if (move.kind == Kind::forward || move.kind == Kind::backward || move.kind == Kind::weights) out.push_back(move);
   return out;
@@ -44,7 +44,7 @@ std::int64_t staying_blocks(const plan::PlanSpec& spec, int stage, int chunk, bo
 }
 
 std::int64_t most_in_flight(const plan::PlanSpec& spec, int stage, int chunk, std::int64_t micro_batches) {
-  if (spec.order == plan::Order::gpipe) return micro_batches;
+  if (spec.stages.order == plan::Order::gpipe) return micro_batches;
   std::int64_t now = 0, most = 0;
   for (const plan::Move& pass : passes_of(spec, stage, micro_batches)) {
     if (pass.chunk != chunk || pass.kind == Kind::weights) continue;
@@ -106,7 +106,8 @@ std::int64_t padded_elements(const LayerCosts& layer, LayerBucket bucket, const 
 HostUpdate host_update(const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec,
                        const std::vector<double>& reduce, const Lockstep& lockstep) {
   const int zero = zero_of(spec);
-  const models::DType compute = plan::expand_options(spec).dtype, gradient = plan::gradient_dtype(spec.precision);
+  const models::DType compute = plan::expand_options(spec).dtype,
+                      gradient = plan::gradient_dtype(spec.numerics.precision);
   const auto copy = [&](plan::Stream stream, std::int64_t elements, models::DType dtype) {
     return lockstep.copy_time(stream, base::Bytes{static_cast<double>(elements * models::size_of(dtype))}).value;
   };

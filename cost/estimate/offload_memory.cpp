@@ -70,7 +70,8 @@ std::vector<plan::Scratch> gradients_come(const std::vector<BucketSize>& buckets
   for (const BucketSize& b : buckets) {
     int left = 0;
     if (b.tied && shares_table)
-      coming.message(arena_bytes(plan::optimized_of(b, spec), plan::gradient_dtype(spec.precision)), true, left);
+      coming.message(arena_bytes(plan::optimized_of(b, spec), plan::gradient_dtype(spec.numerics.precision)), true,
+                     left);
   }
   return coming.take();
 }
@@ -80,7 +81,8 @@ std::vector<plan::Scratch> gradients_come(const std::vector<BucketSize>& buckets
 StatesElsewhere states_elsewhere(const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec,
                                  bool shares_table) {
   const int zero = zero_of(spec);
-  const models::DType compute = plan::compute_dtype(spec.precision), gradient = plan::gradient_dtype(spec.precision);
+  const models::DType compute = plan::compute_dtype(spec.numerics.precision),
+                      gradient = plan::gradient_dtype(spec.numerics.precision);
   StatesElsewhere out;
   const plan::Offload& o = spec.offload;
   if (o.optimizer == plan::Space::device && o.parameters == plan::Space::device) return out;

@@ -38,14 +38,14 @@ ServedMessages served_messages(const std::vector<ServedBucket>& buckets, double 
 void serve(StageTimes& stage, const std::vector<ServedBucket>& buckets, const plan::PlanSpec& spec,
            const Pricing& pricing) {
   const double coefficients = pricing
-                                  .collective_time(CollectiveKind::all_gather, base::Bytes{kScalar * spec.data},
-                                                   members(spec.tensor, spec.data))
+                                  .collective_time(CollectiveKind::all_gather, base::Bytes{kScalar * spec.mesh.data},
+                                                   members(spec.mesh.tensor, spec.mesh.data))
                                   .value;
   if (!pricing.overlaps(plan::Stream::data)) {
     stage.reduce += coefficients;
     return;
   }
-  const double forward = spec.staleness > 0 ? stage.forward_pass : 0;
+  const double forward = spec.states.staleness > 0 ? stage.forward_pass : 0;
   const ServedMessages messages = served_messages(buckets, forward, coefficients);
   stage.reduce = messages.push;
   stage.gather = messages.pull;
@@ -54,13 +54,13 @@ void serve(StageTimes& stage, const std::vector<ServedBucket>& buckets, const pl
 double served_step(const plan::Plan& plan, const Pricing& pricing, StageTimes& stage, Agreements& agree) {
   const plan::PlanSpec& spec = plan.spec();
   agree.norm = 0;
-  if (spec.tensor > 1)
+  if (spec.mesh.tensor > 1)
     agree.norm =
-        pricing.collective_time(CollectiveKind::all_reduce, base::Bytes{kScalar}, members(1, spec.tensor)).value;
+        pricing.collective_time(CollectiveKind::all_reduce, base::Bytes{kScalar}, members(1, spec.mesh.tensor)).value;
   const auto m = static_cast<double>(plan.micro_batches());
   const double forward = stage.forward_pass, backward = stage.backward_pass;
   double pull = stage.gather + agree.loss;
-  if (spec.staleness > 0 && pricing.overlaps(plan::Stream::data))
+  if (spec.states.staleness > 0 && pricing.overlaps(plan::Stream::data))
     pull = std::max(0.0, pull - (stage.begin + m * backward + (m - 1) * forward));
   stage.gather = pull;
   agree.loss = 0;

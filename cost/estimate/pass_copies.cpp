@@ -78,9 +78,9 @@ void PassCopies::behind_layer(std::size_t run) {
   if (!any_) return;
   release_ahead(run);
   if (!sums_on_host_ || pass_ == Pass::forward || zero_of(around_.spec) >= 2) return;
-  const bool completes = pass_ == (around_.spec.splits_backward() ? Pass::weights : Pass::backward);
+  const bool completes = pass_ == (around_.spec.stages.splits_backward() ? Pass::weights : Pass::backward);
   if (!completes) return;
-  const models::DType dtype = plan::gradient_dtype(around_.spec.precision);
+  const models::DType dtype = plan::gradient_dtype(around_.spec.numerics.precision);
   for (const LayerBucket bucket : kLayerBuckets) {
     const std::int64_t elements = padded_elements(layer(run), bucket, around_.spec);
     if (elements > 0) leave(run, copy(Stream::to_host, static_cast<double>(elements * models::size_of(dtype)), true));
@@ -88,7 +88,7 @@ void PassCopies::behind_layer(std::size_t run) {
 }
 
 void PassCopies::add_on_host(std::size_t run, std::int64_t elements, int reduced) {
-  const models::DType dtype = plan::gradient_dtype(around_.spec.precision);
+  const models::DType dtype = plan::gradient_dtype(around_.spec.numerics.precision);
   if (reduced >= 0) out_.after(Stream::data, reduced);
   leave(run, copy(Stream::to_host, static_cast<double>(elements * models::size_of(dtype)), true));
 }

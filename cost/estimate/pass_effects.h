@@ -19,6 +19,7 @@ class PassEffects {
     RankClock::State after;  ///< as of the begin
     RankClock::Waits waits;
     Ticks waited = kNone, transfer = 0;
+    Ticks output = kNone;  ///< when what it sends was made, if that was before its end
   };
 
   explicit PassEffects(const RankClock::Overlaps& overlaps)
@@ -40,7 +41,8 @@ class PassEffects {
     const Effect result = effect;
     effect.after = clock.state;
     shift(effect.after, -origin);
-    if (effect.waited != kNone) effect.waited -= origin;
+    for (Ticks* time : {&effect.waited, &effect.output})
+      if (*time != kNone) *time -= origin;
     constexpr std::size_t kMost = 8;
     if (known.effects.size() < kMost)
       known.effects.emplace_back(key, effect);
@@ -92,7 +94,8 @@ class PassEffects {
     shift(clock.state, origin);
     if (host != kNone) clock.state.host = issued;
     clock.waits += effect.waits;
-    if (effect.waited != kNone) effect.waited += origin;
+    for (Ticks* time : {&effect.waited, &effect.output})
+      if (*time != kNone) *time += origin;
     return effect;
   }
 

@@ -32,7 +32,7 @@ struct Setting {
   [[nodiscard]] int zero() const { return plan::zero_of(spec); }
   /// Received and sent tensors live between blocks, not within one.
   [[nodiscard]] bool messages_apart() const {
-    return spec.virtual_stages > 1 || spec.splits_backward() || spec.asynchronous();
+    return spec.stages.virtual_stages > 1 || spec.stages.splits_backward() || spec.stages.asynchronous();
   }
   [[nodiscard]] bool receives(bool forward) const { return spec.receives(place.stage, place.chunk, forward); }
   [[nodiscard]] bool sends(bool forward) const { return spec.sends(place.stage, place.chunk, forward); }
@@ -250,7 +250,7 @@ class Passes {
 
   // -- parameters ---------------------------------------------------------------------------------------------------
   [[nodiscard]] std::int64_t padded(std::int64_t elements, int shards) const {
-    return plan::round_up(elements, shards * plan::parameter_alignment(spec_.optimizer));
+    return plan::round_up(elements, shards * plan::parameter_alignment(spec_.states.optimizer));
   }
   struct Used {
     LayerBucket of{};
@@ -271,7 +271,7 @@ class Passes {
     return (bucket.frozen ? layer.frozen_uses : layer.parameter_uses).at(static_cast<std::size_t>(bucket.of));
   }
   [[nodiscard]] double bytes(std::int64_t elements) const {
-    return arena_bytes(elements, plan::compute_dtype(spec_.precision));
+    return arena_bytes(elements, plan::compute_dtype(spec_.numerics.precision));
   }
 
   struct Gathered {
@@ -363,7 +363,7 @@ class Passes {
         const Life& uses = gradient_uses(layer, bucket);
         if (bucket.frozen || uses.backward_first < 0) continue;
         block_->live_behind(place_of(places, uses.backward_first), place_of(places, uses.backward_last),
-                            arena_bytes(bucket.elements, plan::gradient_dtype(spec_.precision)));
+                            arena_bytes(bucket.elements, plan::gradient_dtype(spec_.numerics.precision)));
       }
       return;
     }
@@ -408,7 +408,7 @@ class Passes {
 ScratchBytes scratch_of(const Layers& layers, const Setting& setting, const std::vector<plan::Scratch>& end) {
   Passes passes(layers, setting);
   std::vector<std::vector<plan::Scratch>> blocks = {passes.forward(), passes.backward(false)};
-  const bool splits = setting.spec.splits_backward();
+  const bool splits = setting.spec.stages.splits_backward();
   if (splits) blocks.push_back(passes.weights(false));
   if (setting.rounds_early()) {
     blocks.push_back(passes.backward(true));
@@ -425,13 +425,13 @@ std::vector<std::int64_t> key_of(const Layers& layers, const Setting& s) {
   key.reserve(layers.size() + 24);
   const auto note = [&](auto... values) { (key.push_back(static_cast<std::int64_t>(values)), ...); };
   for (const LayerCosts* layer : layers) note(reinterpret_cast<std::intptr_t>(layer));
-  note(-1, s.packs, spec.compression.activations, s.messages_apart(), spec.splits_backward(), s.receives(true),
+  note(-1, s.packs, spec.compression.activations, s.messages_apart(), spec.stages.splits_backward(), s.receives(true),
        s.receives(false), s.sends(true), s.sends(false), s.place.staying);
   if (s.zero() < 2 && !s.rounds_early() && !s.parameters_leave() && !s.sums_on_host() && !s.activations_leave())
     return key;
-  note(s.zero(), spec.shards_of(false), spec.shards_of(true), spec.replicas(), spec.tensor, spec.copies(),
-       spec.mirrors(), spec.optimizer, spec.precision, spec.offload.activations, spec.offload.optimizer,
-       spec.offload.parameters, spec.offload.prefetch);
+  note(s.zero(), spec.shards_of(false), spec.shards_of(true), spec.mesh.replicas(), spec.mesh.tensor, spec.copies(),
+       spec.stages.mirrors(), spec.states.optimizer, spec.numerics.precision, spec.offload.activations,
+       spec.offload.optimizer, spec.offload.parameters, spec.offload.prefetch);
   note(spec.compression.gradients, spec.compression.group, spec.compression.rank, s.rounds_early(),
        std::bit_cast<std::int64_t>(spec.compression.minimum_rate));
   return key;

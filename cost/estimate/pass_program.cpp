@@ -23,7 +23,7 @@ plan::BucketShape shape_of(LayerBucket of, std::int64_t elements, const plan::Pl
   plan::BucketShape b;
   b.experts = of == LayerBucket::experts;
   const int shards = spec.shards_of(b.experts);
-  b.elements = plan::round_up(elements, shards * plan::parameter_alignment(spec.optimizer));
+  b.elements = plan::round_up(elements, shards * plan::parameter_alignment(spec.states.optimizer));
   b.shard = b.elements / shards;
   return b;
 }
@@ -35,7 +35,7 @@ class ChunkPasses {
   ChunkPasses(const std::vector<LayerRun>& layers, const PassSurroundings& around)
       : around_(around),
         spec_(around.spec),
-        message_host_(around.pricing.message_host_time(around.spec.tensor, around.spec.pipeline > 1).value) {
+        message_host_(around.pricing.message_host_time(around.spec.mesh.tensor, around.spec.mesh.pipeline > 1).value) {
     for (const LayerRun& run : layers)
       for (std::int64_t i = 0; i < run.count; ++i) layers_.push_back(run.costs);
     kept_.reserve(8);
@@ -46,8 +46,8 @@ class ChunkPasses {
     ChunkPrograms out;
     out.forward = forward(false);
     if (around_.begun) out.first = forward(true);
-    const bool early = spec_.reduces_early() && !spec_.asynchronous();
-    const bool splits = spec_.splits_backward();
+    const bool early = spec_.reduces_early() && !spec_.stages.asynchronous();
+    const bool splits = spec_.stages.splits_backward();
     out.backward = backward(false);
     if (splits) out.weights = weights(false);
     if (early) out.last_backward = backward(true);
@@ -184,7 +184,7 @@ class ChunkPasses {
     const bool embeds = layers_.front()->kind == models::LayerKind::embedding;
     ForwardPass pass{{*this, out, copies, !embeds}, first_of_step};
     plan::forward_order(whole(), pass);
-    return finish({.input = pass.input, .freed = freed(out, spec_.asynchronous())}, out, pass.waits || embeds);
+    return finish({.input = pass.input, .freed = freed(out, spec_.stages.asynchronous())}, out, pass.waits || embeds);
   }
   [[nodiscard]] plan::Chunk whole() const { return {0, layers_.size()}; }
   static PassProgram finish(PassProgram program, PassWriter& out, bool no_input) {
@@ -417,9 +417,12 @@ class ChunkPasses {
                       {},
                       plan::Turns<TimedReduction, WriteReduction>(WriteReduction{&out})};
     plan::backward_order(whole(), spec_, pass);
+    const bool in_moves =
+        spec_.stages.virtual_stages > 1 || spec_.stages.splits_backward();  // messages are between passes
+    const std::size_t sent = last && !in_moves ? out.size() : PassProgram{}.sent;
     pass.late.end();
-    const bool late = spec_.splits_backward() || spec_.asynchronous();
-    return finish({.input = pass.input, .freed = freed(out, late)}, out, pass.waits || heads);
+    const bool late = spec_.stages.splits_backward() || spec_.stages.asynchronous();
+    return finish({.input = pass.input, .freed = freed(out, late), .sent = sent}, out, pass.waits || heads);
   }
 
   struct WeightsPass : Pass {

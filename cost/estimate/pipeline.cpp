@@ -58,6 +58,7 @@ struct RunningRank {
   std::size_t waits_for = kNobody;  ///< the message that has to come before anything moves
   bool attends = false;             ///< it has begun to wait for that message
   RankClock clock;
+  Ticks output = PassEffects::kNone;  ///< of its last pass, if that was made before its end
   Ticks send_free = 0, receive_free = 0;
   Ticks send_hop = 0;     ///< how long the last message that was sent travelled
   Queue sends, receives;  ///< messages in flight, in order
@@ -73,7 +74,7 @@ std::vector<Move> whole_moves(const plan::PlanSpec& spec, int stage, std::int64_
   out.reserve(static_cast<std::size_t>(6 * micro_batches));
   const std::array<bool, 2> receives = {spec.receives(stage, 0, false), spec.receives(stage, 0, true)};
   const std::array<bool, 2> sends = {spec.sends(stage, 0, false), spec.sends(stage, 0, true)};
-  for (const plan::Turn& turn : plan::turns(spec.order, stage, spec.pipeline, micro_batches)) {
+  for (const plan::Turn& turn : plan::turns(spec.stages.order, stage, spec.mesh.pipeline, micro_batches)) {
     const auto add = [&](Kind kind) { out.push_back({kind, turn.micro_batch, 0}); };
     if (receives[turn.forward]) add(turn.forward ? Kind::receive_activation : Kind::receive_gradient);
     add(turn.forward ? Kind::forward : Kind::backward);
@@ -98,14 +99,14 @@ std::vector<Move> asynchronous_moves(const plan::PlanSpec& spec, int stage, std:
 /// `steps`: of an asynchronous order.
 std::vector<std::vector<Move>> moves_of_all(const plan::PlanSpec& spec, std::int64_t micro_batches,
                                             std::int64_t steps) {
-  if (spec.asynchronous()) {
+  if (spec.stages.asynchronous()) {
     std::vector<std::vector<Move>> out;
-    for (int s = 0; s < spec.pipeline; ++s) out.push_back(asynchronous_moves(spec, s, micro_batches, steps));
+    for (int s = 0; s < spec.mesh.pipeline; ++s) out.push_back(asynchronous_moves(spec, s, micro_batches, steps));
     return out;
   }
-  if (spec.virtual_stages > 1 || spec.splits_backward()) return plan::moves_of(spec, micro_batches);
+  if (spec.stages.virtual_stages > 1 || spec.stages.splits_backward()) return plan::moves_of(spec, micro_batches);
   std::vector<std::vector<Move>> out;
-  for (int stage = 0; stage < spec.pipeline; ++stage) out.push_back(whole_moves(spec, stage, micro_batches));
+  for (int stage = 0; stage < spec.mesh.pipeline; ++stage) out.push_back(whole_moves(spec, stage, micro_batches));
   return out;
 }
 
@@ -127,26 +128,26 @@ class PipelineRun {
       : memo_(memo),
         times_(times),
         spec_(spec),
-        splits_(spec.splits_backward()),
-        waits_for_all_(!spec.splits_backward() && !spec.asynchronous()),
+        splits_(spec.stages.splits_backward()),
+        waits_for_all_(!spec.stages.splits_backward() && !spec.stages.asynchronous()),
         posts_(times.overlaps[static_cast<std::size_t>(plan::Stream::pipeline_recv)]),
-        micro_batches_(steps * micro_batches + (spec.asynchronous() ? spec.pipeline : 0)),
-        messages_(static_cast<std::size_t>(2 * spec.pipeline * spec.virtual_stages * micro_batches_)) {
+        micro_batches_(steps * micro_batches + (spec.stages.asynchronous() ? spec.mesh.pipeline : 0)),
+        messages_(static_cast<std::size_t>(2 * spec.mesh.pipeline * spec.stages.virtual_stages * micro_batches_)) {
     ranks_.reserve(times.stages.size());
     for (std::vector<Move>& moves : moves_of_all(spec, micro_batches, steps)) {
       const StageProgram& stage = times.stages[ranks_.size()];
       RunningRank& rank = ranks_.emplace_back(RankClock(times.overlaps, reach_of(*stage.chunks)));
       rank.clock.run(stage.begin);
-      rank.first.assign(static_cast<std::size_t>(spec.virtual_stages), true);
-      rank.backward.assign(static_cast<std::size_t>(spec.virtual_stages), 0);
+      rank.first.assign(static_cast<std::size_t>(spec.stages.virtual_stages), true);
+      rank.backward.assign(static_cast<std::size_t>(spec.stages.virtual_stages), 0);
       rank.weights = rank.backward;
       for (const Move& move : moves)
         if (std::int64_t* left = left_of(rank, move)) ++*left;
       rank.moves = std::move(moves);
     }
     for (const double hop : times.hop) hops_.push_back(ticks(hop));
-    for (int stage = 0; stage < spec.pipeline; ++stage)
-      for (int c = 0; c < spec.virtual_stages; ++c) {
+    for (int stage = 0; stage < spec.mesh.pipeline; ++stage)
+      for (int c = 0; c < spec.stages.virtual_stages; ++c) {
         Chunk& chunk = chunks_.emplace_back();
         chunk.place = spec.place_of(stage, c);
         for (const bool forward : {false, true}) {
@@ -155,7 +156,7 @@ class PipelineRun {
         }
       }
     for (const bool forward : {false, true})
-      for (int place = 0; place < spec.pipeline * spec.virtual_stages; ++place)
+      for (int place = 0; place < spec.mesh.pipeline * spec.stages.virtual_stages; ++place)
         to_[forward].push_back(spec.stage_at(place + (forward ? 1 : -1)));
   }
 
@@ -164,9 +165,9 @@ class PipelineRun {
     while (moved) {
       moved = false;
       // Activations travel down the stages, gradients up.
-      for (int s = 0; s < spec_.pipeline; ++s)
+      for (int s = 0; s < spec_.mesh.pipeline; ++s)
         while (advance(s)) moved = true;
-      for (int s = spec_.pipeline; s-- > 0;)
+      for (int s = spec_.mesh.pipeline; s-- > 0;)
         while (advance(s)) moved = true;
       moved |= std::exchange(settled_, false);
       if (!moved && !posts_) moved = attend_first();
@@ -174,7 +175,7 @@ class PipelineRun {
     PipelineResult result;
     for (RunningRank& rank : ranks_) {
       // What a run that does not drain sends to its next step is not received any more.
-      ENSURE(rank.next == rank.moves.size() && (rank.sends.empty() || spec_.asynchronous()),
+      ENSURE(rank.next == rank.moves.size() && (rank.sends.empty() || spec_.stages.asynchronous()),
              "a pipeline stopped at {} of {}", rank.next, rank.moves.size());
       const Ticks passed = std::max(rank.clock.state.device, rank.send_free);
       const Ticks end = std::max(passed, rank.clock.settle());
@@ -196,7 +197,7 @@ class PipelineRun {
     std::array<bool, 2> sends = {}, receives = {};  ///< backward, forward
   };
   [[nodiscard]] const Chunk& chunk_of(int stage, const Move& move) const {
-    return chunks_[static_cast<std::size_t>(stage * spec_.virtual_stages + move.chunk)];
+    return chunks_[static_cast<std::size_t>(stage * spec_.stages.virtual_stages + move.chunk)];
   }
   RunningRank& rank(int stage) { return ranks_[static_cast<std::size_t>(stage)]; }
   /// How many passes such as this one are left, if it adds to gradients; else null.
@@ -209,8 +210,8 @@ class PipelineRun {
 
   /// Messages are numbered by direction, virtual stage of the sender and micro-batch.
   std::size_t number(bool forward, int place, std::int32_t micro_batch) const {
-    return static_cast<std::size_t>(((forward ? 0 : spec_.pipeline * spec_.virtual_stages) + place) * micro_batches_ +
-                                    micro_batch);
+    return static_cast<std::size_t>(
+        ((forward ? 0 : spec_.mesh.pipeline * spec_.stages.virtual_stages) + place) * micro_batches_ + micro_batch);
   }
   std::size_t sent(bool forward, int stage, const Move& move) const {
     return number(forward, chunk_of(stage, move).place, move.micro_batch);
@@ -223,7 +224,8 @@ class PipelineRun {
   bool advance(int stage) {
     RunningRank& me = rank(stage);
     if (me.next == me.moves.size()) {
-      if (spec_.asynchronous()) attend(me, me.clock.state.device);  // the next step would wait for what is under way
+      if (spec_.stages.asynchronous())
+        attend(me, me.clock.state.device);  // the next step would wait for what is under way
       return settle(stage);
     }
     if (me.waits_for != kNobody) {
@@ -237,9 +239,7 @@ class PipelineRun {
       case Kind::send_activation:
       case Kind::send_gradient: {
         const std::size_t id = sent(move.kind == Kind::send_activation, stage, move);
-        // What is sent may be the result of a message.
-        messages_[id].sent = std::max(
-            {me.clock.state.device, me.clock.finish(plan::Stream::tensor), me.clock.finish(plan::Stream::exchange)});
+        messages_[id].sent = me.output == PassEffects::kNone ? made(me) : std::exchange(me.output, PassEffects::kNone);
         route(stage, move, messages_[id]);
         me.sends.push_back(id);
         break;
@@ -264,6 +264,11 @@ class PipelineRun {
     return true;
   }
 
+  /// When what a pass has made so far is there. It may be the result of a message.
+  static Ticks made(RunningRank& me) {
+    return std::max(
+        {me.clock.state.device, me.clock.finish(plan::Stream::tensor), me.clock.finish(plan::Stream::exchange)});
+  }
   /// Where a message goes, and how long it takes.
   void route(int stage, const Move& move, StageMessage& message) const {
     const bool forward = move.kind == Kind::send_activation;
@@ -283,7 +288,7 @@ class PipelineRun {
       me.clock.state.device = ready;
       me.step = 1;  // ready, and known to be
     }
-    const int last = spec_.pipeline - 1;
+    const int last = spec_.mesh.pipeline - 1;
     if (times_.tied && (stage == 0 || stage == last)) {
       RunningRank& other = rank(last - stage);
       const bool there = other.updates.size() > step || (other.updates.size() == step && other.step == 1 &&
@@ -306,7 +311,7 @@ class PipelineRun {
   /// The message whose memory this pass frees or takes; kNobody: none. Where passes are whole and a pipeline drains,
   /// all that has been sent.
   [[nodiscard]] std::size_t holder(int stage, Move move) const {
-    if (spec_.asynchronous()) {  // a pass writes what the one before it has sent
+    if (spec_.stages.asynchronous()) {  // a pass writes what the one before it has sent
       const bool forward = move.kind == Kind::forward;
       if (--move.micro_batch < 0 || !chunk_of(stage, move).sends[forward]) return kNobody;
       return sent(forward, stage, move);
@@ -386,12 +391,14 @@ class PipelineRun {
             effect.waits.exposed[s] = me.clock.waits.exposed[s] - effect.waits.exposed[s];
           effect.waits.late = me.clock.waits.late - effect.waits.late;
           effect.transfer = std::exchange(me.transfer, transfer) - transfer;
+          effect.output = me.output;
           return effect;
         };
         const PassEffects::Effect effect =
             memo_.run(me.clock, program, *free, input ? input->end : PassEffects::kNone, really);
         if (effect.waited != PassEffects::kNone) attend(me, effect.waited);
         me.transfer += effect.transfer;
+        me.output = effect.output;
         (forward ? me.late_forward : me.late_backward) += effect.waits.late;
         return end_of_pass(me, move);
       }
@@ -429,6 +436,10 @@ class PipelineRun {
     return true;
   }
   void run(RunningRank& me, const PassProgram& program, std::size_t end, Ticks& waited) {
+    if (me.step < program.sent && program.sent < end) {
+      run(me, program, program.sent, waited);
+      me.output = made(me);
+    }
     me.clock.run(std::span(program.steps).subspan(me.step, end - me.step));
     me.stopped = me.stopped && end == me.step;
     me.step = end;
@@ -542,7 +553,7 @@ void each_sum(const Visit& visit) {
 /// Between two updates, once the pipeline is full.
 PipelineResult steady(const PipelineTimes& times, const plan::PlanSpec& spec, std::int64_t micro_batches,
                       PassEffects& memo) {
-  const std::int64_t in_flight = micro_batches >= spec.pipeline ? 2 : spec.pipeline;  // steps
+  const std::int64_t in_flight = micro_batches >= spec.mesh.pipeline ? 2 : spec.mesh.pipeline;  // steps
   const std::int64_t filled = 2 * in_flight + 2;
   const PipelineResult few = PipelineRun(times, spec, micro_batches, memo, filled).run();
   PipelineResult out = PipelineRun(times, spec, micro_batches, memo, filled + in_flight).run();
@@ -571,13 +582,13 @@ void extrapolate(PipelineResult& result, const PipelineResult& before, double pe
 }  // namespace
 
 PipelineResult pipeline(const PipelineTimes& times, const plan::PlanSpec& spec, std::int64_t micro_batches) {
-  const std::int64_t stages = spec.pipeline;
+  const std::int64_t stages = spec.mesh.pipeline;
   ENSURE(times.stages.size() == static_cast<std::size_t>(stages) && times.hop.size() + 1 >= times.stages.size(),
          "{} stages with {} hops", times.stages.size(), times.hop.size());
   PassEffects memo(times.overlaps);
   // A host's lead over one stage's device takes a while to settle.
   constexpr std::int64_t kSettled = 16;
-  if (spec.asynchronous()) {
+  if (spec.stages.asynchronous()) {
     const std::int64_t enough = 4 * stages;  // of one step: by then each `stages` micro-batches take equally long
     PipelineResult out = steady(times, spec, std::min(micro_batches, enough), memo);
     if (micro_batches > enough)
@@ -585,9 +596,9 @@ PipelineResult pipeline(const PipelineTimes& times, const plan::PlanSpec& spec, 
                   static_cast<double>(micro_batches - enough) / static_cast<double>(stages));
     return out;
   }
-  const int periods = spec.splits_backward() ? 6 : spec.virtual_stages > 1 ? 4 : 3;
+  const int periods = spec.stages.splits_backward() ? 6 : spec.stages.virtual_stages > 1 ? 4 : 3;
   const std::int64_t filled = stages == 1 ? kSettled : periods * stages;
-  if (micro_batches <= filled || spec.order == plan::Order::custom)
+  if (micro_batches <= filled || spec.stages.order == plan::Order::custom)
     return PipelineRun(times, spec, micro_batches, memo).run();
   PipelineResult result = PipelineRun(times, spec, filled, memo).run();
   const PipelineResult before = PipelineRun(times, spec, filled - stages, memo).run();

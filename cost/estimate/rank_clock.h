@@ -56,10 +56,11 @@ struct PassPart {
 /// A pass over one micro-batch of a chunk of layers.
 struct PassProgram {
   std::vector<PassStep> steps = {};
-  std::size_t input = 0;    ///< the first step that waits for what another stage sends; their number: none does
-  std::size_t freed = 0;    ///< the first step that waits until what the chunk has sent has arrived
-  std::uint32_t reach = 0;  ///< the largest PassStep::back
-  std::vector<PassPart> parts = {};  ///< up to input and freed and from there on; none if its messages outlast them
+  std::size_t input = 0;  ///< the first step that waits for what another stage sends; their number: none does
+  std::size_t freed = 0;  ///< the first step that waits until what the chunk has sent has arrived
+  std::size_t sent = ~std::size_t{0};  ///< what it makes is sent ahead of this step; beyond the last: behind it
+  std::uint32_t reach = 0;             ///< the largest PassStep::back
+  std::vector<PassPart> parts = {};    ///< up to input and freed and from there on; none if its messages outlast them
 };
 
 struct ChunkPrograms {

@@ -41,13 +41,13 @@ double interleaved_slabs(const std::vector<ChunkSlab>& chunks, double boundary, 
   const auto change = [&](int chunk, Slab slab, int by) {
     count.change(static_cast<std::size_t>(chunk) * slabs + slab, by);
   };
-  std::vector<std::pair<int, Slab>> leaving;      // sent, but no pass has waited for it yet
-  const std::int64_t enough = 3 * spec.pipeline;  // by then the most micro-batches are in flight
+  std::vector<std::pair<int, Slab>> leaving;           // sent, but no pass has waited for it yet
+  const std::int64_t enough = 3 * spec.mesh.pipeline;  // by then the most micro-batches are in flight
   const auto count_of_chunks = static_cast<int>(chunks.size());
   for (const plan::Move& move :
-       plan::interleaved(stage, spec.pipeline, count_of_chunks, std::min(micro_batches, enough))) {
+       plan::interleaved(stage, spec.mesh.pipeline, count_of_chunks, std::min(micro_batches, enough))) {
     const int c = move.chunk;
-    const bool begins = stage == 0 && c == 0, ends = stage + 1 == spec.pipeline && c + 1 == count_of_chunks;
+    const bool begins = stage == 0 && c == 0, ends = stage + 1 == spec.mesh.pipeline && c + 1 == count_of_chunks;
     const bool x_leaves = chunks[static_cast<std::size_t>(c)].x_leaves;
     if (move.kind == Kind::forward || move.kind == Kind::backward) {
       for (const auto& [chunk, slab] : leaving) change(chunk, slab, -1);

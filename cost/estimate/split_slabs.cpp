@@ -117,7 +117,7 @@ double split_slabs(const std::vector<std::vector<LayerRun>>& chunks, const plan:
   std::vector<Kept> kept;
   std::vector<std::int64_t> sizes;
   // Between two chunks of one stage, at the fold of a V, nothing is sent.
-  const bool folds = spec.folds() && !spec.mirrors() && stage + 1 == spec.pipeline;
+  const bool folds = spec.stages.folds() && !spec.stages.mirrors() && stage + 1 == spec.mesh.pipeline;
   for (int c = 0; c < static_cast<int>(chunks.size()); ++c) {
     const auto at = static_cast<std::size_t>(c);
     kept.push_back(kept_of(parts_of(chunks[at], spec, staying[at]), spec.receives(stage, c, true)));
@@ -132,7 +132,7 @@ double split_slabs(const std::vector<std::vector<LayerRun>>& chunks, const plan:
   const auto change = [&](int chunk, Slab slab, int by) {
     count.change(static_cast<std::size_t>(chunk) * slabs + slab, by);
   };
-  const std::int64_t enough = 4 * spec.pipeline;  // by then the most micro-batches are in flight
+  const std::int64_t enough = 4 * spec.mesh.pipeline;  // by then the most micro-batches are in flight
   const auto moves = plan::moves_of(spec, std::min(micro_batches, enough));
   for (const plan::Move& move : moves[static_cast<std::size_t>(stage)]) {
     const int c = move.chunk;

@@ -27,7 +27,7 @@ struct StageGroups {
 
 /// Whether ZeRO shards anything.
 [[nodiscard]] inline bool partitions(const plan::PlanSpec& spec) {
-  return spec.replicas() > 1 && spec.zero_stage > 0;
+  return spec.mesh.replicas() > 1 && spec.states.zero_stage > 0;
 }
 /// `size` ranks at distance `stride`, beginning with `first`.
 [[nodiscard]] std::vector<int> strided(int first, int stride, int size);

@@ -27,8 +27,8 @@ class End {
         buckets_(buckets),
         groups_(groups),
         fold_(pricing, groups),
-        gathers_next_(number_of(pricing.stack(), "stack.gathers_next", 0) != 0 && !spec.asynchronous() &&
-                      !spec.has_server() && !spec.exchanges_by_node()) {}
+        gathers_next_(number_of(pricing.stack(), "stack.gathers_next", 0) != 0 && !spec.stages.asynchronous() &&
+                      !spec.states.has_server() && !spec.exchanges_by_node()) {}
 
   [[nodiscard]] const NextGathers& next() const { return next_; }
   void run(StageTimes& t) {
@@ -54,7 +54,7 @@ class End {
     if (spec_.compresses() && zero < 2 && !on_host && !spec_.reduces_early()) overlap_reductions(t);
     for (int round = 0; round < plan::update_rounds(spec_); ++round) run(t, round);
     std::tie(t.update, t.gather) = chain_.times(pricing_.overlaps(plan::Stream::data));
-    if (spec_.has_server()) serve(t, served_, spec_, pricing_);
+    if (spec_.states.has_server()) serve(t, served_, spec_, pricing_);
     if (on_host) run_on_host(t, clip);
   }
 
@@ -69,10 +69,15 @@ class End {
     items.reserve(buckets_.size());
     PassWriter out(0);
     plan::Turns<TimedReduction, WriteReduction> turns(WriteReduction{&out});
-    for (const BucketSize& b : buckets_) {
-      const plan::Outline outline = plan::reduction_of(b, spec_, plan::Reduces::at_the_end);
-      items.push_back(fold_.items(outline, b.experts, false));
-      for (std::int64_t i = 0; i < b.count; ++i) turns.add({&items.back()}, outline.parts);
+    for (auto b = buckets_.begin(), next = b; b != buckets_.end(); b = next) {
+      std::vector<std::pair<TimedReduction, int>> of_layer;  // and its parts
+      for (next = b; next == b || (next != buckets_.end() && next->alternates); ++next) {
+        const plan::Outline outline = plan::reduction_of(*next, spec_, plan::Reduces::at_the_end);
+        items.push_back(fold_.items(outline, next->experts, false));
+        of_layer.emplace_back(TimedReduction{&items.back()}, outline.parts);
+      }
+      for (std::int64_t i = 0; i < b->count; ++i)
+        for (const auto& [reduction, parts] : of_layer) turns.add(reduction, parts);
     }
     turns.flush();
     RankClock clock(overlaps_of(pricing_), out.reach());
@@ -83,7 +88,7 @@ class End {
   /// Seconds of the steps that take the norm of the gradients and clip them, without the sums of squares.
   double clip_time() const {
     double clip = 2 * dispatch() + op(flat(models::OpKind::clip_coefficient, models::DType::fp32, 1));
-    if (spec_.precision != models::DType::fp16) return clip;
+    if (spec_.numerics.precision != models::DType::fp16) return clip;
     clip += dispatch() + op(flat(models::OpKind::overflow, models::DType::fp32, 1)) +
             op(flat(models::OpKind::loss_scale, models::DType::fp32, 4));
     const std::vector<int>& others = zero_of(spec_) == 0 ? groups_.data : groups_.copies;
@@ -131,7 +136,8 @@ class End {
   [[nodiscard]] double write_back(const BucketSize& b) const {
     if (spec_.offload.parameters == plan::Space::device) return 0;
     const std::int64_t elements = zero_of(spec_) == 3 ? b.shard : b.elements;
-    const base::Bytes bytes{static_cast<double>(elements * models::size_of(plan::compute_dtype(spec_.precision)))};
+    const base::Bytes bytes{
+        static_cast<double>(elements * models::size_of(plan::compute_dtype(spec_.numerics.precision)))};
     const double home = groups_.lockstep.copy_time(plan::Stream::to_host, bytes).value;
     if (spec_.offload.parameters == plan::Space::host) return home;
     return std::max(home, groups_.lockstep.copy_time(plan::Stream::to_nvme, bytes).value);
@@ -191,15 +197,15 @@ void add_to_key(std::vector<std::int64_t>& key, const plan::BucketShape& b) {
 /// depend on more than that. A new member of a plan does not compile here until it is named, and belongs in the key if
 /// an outline reads it.
 StepEnds::Key StepEnds::key_of(const plan::PlanSpec& spec, const StageGroups& groups, std::size_t more) const {
-  const auto& [data, tensor, pipeline, context, expert, virtual_stages, layers_per_stage, ends_as_layers, micro_batch,
-               order, passes, zero_stage, zero_group, recompute, recompute_layers, partition_checkpoints,
-               sequence_parallel, flash, offload, overlap_gradients, compression, vocab_multiple, batch, sequence,
-               precision, optimizer, momentum, rounding, staleness, loss_chunks, embedding, expert_tensor, expert_bound,
-               expert_imbalance, tokens] = spec;
+  const auto& [mesh, stages, shape, states, recomputation, offload, compression, numerics, embedding, tokens] = spec;
+  const auto& [data, tensor, pipeline, context, expert, expert_tensor, sequence_parallel] = mesh;
+  const auto& [virtual_stages, layers_per_stage, ends_as_layers, order, passes] = stages;
+  const auto& [zero_stage, zero_group, overlap_gradients, staleness, optimizer, momentum] = states;
   const auto& [gradients, activations, rank, minimum_rate, capacity, group, start] = compression;
+  const auto& [precision, rounding, flash, loss_chunks, vocab_multiple] = numerics;
   Key key;
   const bool by_shape = spec.low_rank() || plan::traits_of(optimizer).whole_matrices;
-  if (by_shape || staleness >= 0 || spec.mirrors() || offload.optimizer != plan::Space::device) return key;
+  if (by_shape || staleness || spec.stages.mirrors() || offload.optimizer != plan::Space::device) return key;
   const int per_node = std::max(1, pricing_.cluster().devices_per_node);
   const auto flags = std::int64_t{overlap_gradients} | std::int64_t{momentum} << 1 | std::int64_t{expert_tensor} << 2 |
                      static_cast<std::int64_t>(rounding) << 8 | static_cast<std::int64_t>(gradients) << 16 |

@@ -287,7 +287,7 @@ std::vector<Observation> observations_of(const FitRun& run, int index, int skip_
     Observation o;
     o.run = index;
     o.step = &step;
-    o.alone = run.schedule.spec.ranks() == 1;
+    o.alone = run.schedule.spec.mesh.ranks() == 1;
     o.rank_class = &c;
     o.what = words(run.schedule, step);
     o.seconds = trimmed_mean(sum.seconds);
@@ -297,7 +297,7 @@ std::vector<Observation> observations_of(const FitRun& run, int index, int skip_
       if (o.members.size() < 2) continue;
     }
     if (step.kind == plan::StepKind::recv) {
-      const int stride = run.schedule.spec.ranks_per_stage();
+      const int stride = run.schedule.spec.mesh.ranks_per_stage();
       o.members = {sum.rank + step.peer * stride, sum.rank};
     }
     if (o.seconds <= 0) continue;

@@ -47,7 +47,7 @@ struct Stack {
   /// compute stream waits for it: the simulator then runs it at the first wait.
   bool overlap_tensor = false, overlap_data = false, overlap_pipeline = false;
   bool overlap_copies = true;  ///< between a rank's memories; default: true, by copy engines or threads of their own
-  bool overlap_gradients = false;  ///< gradients are reduced during backward (PlanSpec::overlap_gradients)
+  bool overlap_gradients = false;  ///< gradients are reduced during backward (States::overlap_gradients)
   bool overlap_exchange = false;   ///< all-to-alls of tokens or of embeddings; default: as `context`
   bool overlap_context = false;    ///< the ring of context parallelism; default: true unless the host works inline
   /// Full recomputation repeats the whole layer, as PyTorch's checkpoint does, including what backward does not read.

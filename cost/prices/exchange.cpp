@@ -130,7 +130,7 @@ TokenChoice choice_of(const plan::RankClass& stage) {
 
 TokenExchange exchange_of(const Pricing& pricing, const plan::Schedule& schedule, const plan::RankClass& stage) {
   const plan::PlanSpec& spec = schedule.spec;
-  return {pricing, choice_of(stage), spec.tensor, spec.expert, spec.expert_stride()};
+  return {pricing, choice_of(stage), spec.mesh.tensor, spec.mesh.expert, spec.mesh.expert_stride()};
 }
 
 std::vector<std::optional<Leg>> legs_of(const plan::Block& block) {

@@ -12,9 +12,9 @@ namespace {
 double rows_of(const plan::PlanSpec& spec, const models::Experts& experts) {
   if (experts.count == 0) return 1;
   // Expert ranks have `local` experts each. A token chooses at most all of them.
-  const auto ranks = static_cast<double>(std::max(1, spec.expert)), chosen = static_cast<double>(experts.chosen);
+  const auto ranks = static_cast<double>(std::max(1, spec.mesh.expert)), chosen = static_cast<double>(experts.chosen);
   const double local = std::floor(static_cast<double>(experts.count) / ranks);
-  double most = std::min(spec.expert_imbalance, ranks * std::min(chosen, local) / chosen);
+  double most = std::min(spec.tokens.imbalance, ranks * std::min(chosen, local) / chosen);
   if (experts.capacity_factor > 0) most = std::min(most, experts.capacity_factor);
   return 1 / std::max(1.0, most);
 }

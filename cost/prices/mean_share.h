@@ -1,6 +1,6 @@
 #pragma once
 /// Ranks that run one program may have unequal shares of the data: of the tokens that choose experts
-/// (PlanSpec::expert_imbalance), of the lookups in tables. A schedule has the share of the rank with most, for which
+/// (Tokens::imbalance), of the lookups in tables. A schedule has the share of the rank with most, for which
 /// the others wait; these functions give the share of the mean rank.
 #include "plan/schedule/schedule.h"
 #include "plan/spec/plan.h"

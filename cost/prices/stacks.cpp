@@ -57,7 +57,7 @@ Prices::Prices(const Pricing& alone) : stacks_(alone.stack()), all_{alone} {}
 
 std::size_t Prices::place_of(const plan::PlanSpec& spec) const {
   const clusters::Cluster& cluster = named().cluster();
-  return stacks_.place_of(spec.zero_stage, cluster.size() > cluster.devices_per_node);
+  return stacks_.place_of(spec.states.zero_stage, cluster.size() > cluster.devices_per_node);
 }
 
 std::string usual_stack(const clusters::Cluster& cluster, const models::Model& model) {
@@ -76,24 +76,24 @@ std::vector<std::string> beyond(const Stacks& stacks, const plan::PlanSpec& spec
   const Stack& named = stacks.named();
   const Capabilities& can = named.can;
   std::vector<std::string> out;
-  const auto stage = static_cast<std::size_t>(std::max(0, spec.zero_stage));
+  const auto stage = static_cast<std::size_t>(std::max(0, spec.states.zero_stage));
   const bool stood_for = stage < named.by_zero.size() && !named.by_zero.at(stage).empty();
-  const bool partitions = stood_for || has(can.zero_stages, spec.zero_stage);
+  const bool partitions = stood_for || has(can.zero_stages, spec.states.zero_stage);
   if (!partitions)
-    out.push_back(fmt::format("ZeRO {}", spec.zero_stage));
-  else if (spec.pipeline > 1 && has(can.zero_stages, spec.zero_stage) &&
-           !has(can.pipelined_zero_stages, spec.zero_stage))
-    out.push_back(fmt::format("ZeRO {} in a pipeline", spec.zero_stage));
+    out.push_back(fmt::format("ZeRO {}", spec.states.zero_stage));
+  else if (spec.mesh.pipeline > 1 && has(can.zero_stages, spec.states.zero_stage) &&
+           !has(can.pipelined_zero_stages, spec.states.zero_stage))
+    out.push_back(fmt::format("ZeRO {} in a pipeline", spec.states.zero_stage));
   const auto add = [&](bool lacks, const char* what) {
     if (lacks) out.emplace_back(what);
   };
-  add(spec.tensor > 1 && !can.tensor, "tensor parallelism");
-  add(spec.pipeline > 1 && !can.pipeline, "pipelines");
-  add(spec.virtual_stages > 1 && !can.virtual_stages, "interleaved stages");
-  add(spec.context > 1 && !can.context, "context parallelism");
-  add(spec.expert > 1 && !can.expert, "expert parallelism");
-  add(spec.sequence_parallel && !can.sequence_parallel, "sequence parallelism");
-  add(spec.partition_checkpoints && !can.partition_checkpoints, "partitioned checkpoints");
+  add(spec.mesh.tensor > 1 && !can.tensor, "tensor parallelism");
+  add(spec.mesh.pipeline > 1 && !can.pipeline, "pipelines");
+  add(spec.stages.virtual_stages > 1 && !can.virtual_stages, "interleaved stages");
+  add(spec.mesh.context > 1 && !can.context, "context parallelism");
+  add(spec.mesh.expert > 1 && !can.expert, "expert parallelism");
+  add(spec.mesh.sequence_parallel && !can.sequence_parallel, "sequence parallelism");
+  add(spec.recomputation.partition_checkpoints && !can.partition_checkpoints, "partitioned checkpoints");
   return out;
 }
 

@@ -16,15 +16,15 @@ double compute_of(const plan::TableReport& report, const plan::Plan& plan, const
   const models::Recommender& model = *plan.model().recommender;
   const models::Table& table = model.tables[static_cast<std::size_t>(report.table)];
   const bool replicated = report.place.replicated;
-  const int rows = replicated ? plan.spec().data : report.place.row_parts();
+  const int rows = replicated ? plan.spec().mesh.data : report.place.row_parts();
   models::Op op;
   op.kind = models::OpKind::embedding_bag;
-  op.n = std::max<std::int64_t>(1, plan.spec().batch * table.multi_hot / rows);
+  op.n = std::max<std::int64_t>(1, plan.spec().shape.batch * table.multi_hot / rows);
   op.m = std::max<std::int64_t>(1, model.embedding_dim / report.place.columns);
-  op.k = (replicated ? plan.spec().batch / plan.spec().data : plan.spec().batch) * op.m;
+  op.k = (replicated ? plan.spec().shape.batch / plan.spec().mesh.data : plan.spec().shape.batch) * op.m;
   double seconds = pricing.op_time(op).value;
   op.kind = models::OpKind::embedding_bag_update;
-  op.rule = plan::traits_of(plan.spec().optimizer).rule;
+  op.rule = plan::traits_of(plan.spec().states.optimizer).rule;
   op.out = {0, 1, 2};
   seconds += pricing.op_time(op).value;
   return seconds;
@@ -47,7 +47,7 @@ void describe_memory(TableRow& row, const plan::TableReport& report, const model
   const std::int64_t slots = plan::slots_of(model, spec, tier, rows, columns);
   row.cache_bytes = static_cast<double>(slots * bytes);
   const plan::CacheExpectation expected =
-      plan::expect_hits(table.rows, spec.embedding.skew, static_cast<double>(spec.batch * table.multi_hot),
+      plan::expect_hits(table.rows, spec.embedding.skew, static_cast<double>(spec.shape.batch * table.multi_hot),
                         static_cast<double>(slots) * parts);
   row.hit_rate = expected.hit_rate;
   row.fetched_bytes = expected.fetched / parts * static_cast<double>(bytes);
@@ -62,7 +62,7 @@ void describe_tables(Prediction& prediction, const plan::Plan& plan, const Prici
   const clusters::Cluster& cluster = pricing.cluster();
   const clusters::LinkClass& link =
       cluster.nodes > 1 && cluster.inter.bandwidth.value > 0 ? cluster.inter : cluster.intra;
-  std::vector<double> loads(static_cast<std::size_t>(spec.data), 0);
+  std::vector<double> loads(static_cast<std::size_t>(spec.mesh.data), 0);
   double everywhere = 0;
   for (const plan::TableReport& report : plan::describe_tables(*model, cluster, spec)) {
     TableRow row;

@@ -20,8 +20,8 @@ class Owned {
         spec_(schedule.spec),
         class_(schedule.class_of(rank)),
         rank_(rank),
-        tensor_rank_(rank % spec_.tensor),
-        replica_(rank / spec_.tensor % spec_.replicas()) {}
+        tensor_rank_(rank % spec_.mesh.tensor),
+        replica_(rank / spec_.mesh.tensor % spec_.mesh.replicas()) {}
 
   [[nodiscard]] std::int64_t elements() const {
     std::int64_t sum = 0;
@@ -51,9 +51,9 @@ class Owned {
   [[nodiscard]] std::int64_t of_buffer(const plan::Bucket& bucket, plan::BufferId buffer, std::size_t place) const {
     const bool second = buffer == bucket.second_moment;
     const bool sharded = at(second ? bucket.first_moment : buffer).elements != bucket.elements;
-    const bool apart = bucket.experts && spec_.folds_experts();
-    const int ways = sharded ? spec_.sub_groups() : apart ? spec_.expert_shards() : spec_.replicas();
-    const int turn = sharded ? spec_.sub_group_of(rank_) : apart ? spec_.expert_shard_index(rank_) : replica_;
+    const bool apart = bucket.experts && spec_.mesh.folds_experts();
+    const int ways = sharded ? spec_.sub_groups() : apart ? spec_.mesh.expert_shards() : spec_.mesh.replicas();
+    const int turn = sharded ? spec_.sub_group_of(rank_) : apart ? spec_.mesh.expert_shard_index(rank_) : replica_;
     if (turn != static_cast<int>(place) % ways) return 0;
     const std::int64_t begin = sharded ? spec_.shard_index_of(bucket.experts, rank_) * bucket.shard_elements() : 0;
     const std::int64_t end = begin + at(buffer).elements;
@@ -102,7 +102,7 @@ class Owned {
 
 std::vector<double> checkpoint_bytes_by_rank(const plan::Schedule& schedule) {
   std::vector<double> out;
-  for (int rank = 0; rank < schedule.spec.ranks(); ++rank)
+  for (int rank = 0; rank < schedule.spec.mesh.ranks(); ++rank)
     out.push_back(kBytesOfElement * static_cast<double>(Owned(schedule, rank).elements()));
   return out;
 }

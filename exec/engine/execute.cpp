@@ -98,7 +98,7 @@ void Executor::make_groups() {
 }
 
 void Executor::connect_peers() {
-  const int stage = schedule_.spec.ranks_per_stage();
+  const int stage = schedule_.spec.mesh.ranks_per_stage();
   std::set<int> send_to, receive_from;
   for (const plan::Block& block : class_.blocks)
     for (const plan::Step& step : block.steps) {
@@ -402,12 +402,13 @@ void Executor::count_lossless(const models::Op& op, const Operand& bytes) {
 StepContext Executor::context_of(const Instance& of, const StepInput& input) const {
   const plan::PlanSpec& spec = schedule_.spec;
   StepContext context = input.context;
-  const int replica = transport_.rank() / (spec.context * spec.tensor) % spec.data;
+  const int replica = transport_.rank() / (spec.mesh.context * spec.mesh.tensor) % spec.mesh.data;
   context.sample_step = of.step;
   context.rank = transport_.rank();
   context.shard = places_[static_cast<std::size_t>(plan::DealtOver::states)];
   context.tables = schedule_.tables.get();
-  context.first_sequence = replica * (spec.batch / spec.data) + std::max(0, of.micro_batch) * spec.micro_batch;
+  context.first_sequence =
+      replica * (spec.shape.batch / spec.mesh.data) + std::max(0, of.micro_batch) * spec.shape.micro_batch;
   return context;
 }
 
@@ -543,13 +544,13 @@ const std::vector<ElementRange>& Executor::ranges(const models::Op& op, RangeGra
   const plan::View& view = class_.views[static_cast<std::size_t>(operand)];
   for (const plan::Bucket& bucket : class_.buckets) {
     if (view.buffer == bucket.received)
-      return ranges_[operand] = element_ranges(bucket, shard_offset(bucket), view.elements, schedule_.spec.tensor,
-                                               transport_.rank() % schedule_.spec.tensor, grain);
+      return ranges_[operand] = element_ranges(bucket, shard_offset(bucket), view.elements, schedule_.spec.mesh.tensor,
+                                               transport_.rank() % schedule_.spec.mesh.tensor, grain);
     if (view.buffer != bucket.gradients && view.buffer != bucket.gradient_shard && view.buffer != bucket.first_moment)
       continue;
     const bool of_shard = class_.buffers[view.buffer].elements != bucket.elements;
     const std::int64_t begin = element_offset(view) + (of_shard ? shard_offset(bucket) : 0);
-    const int ways = schedule_.spec.tensor;
+    const int ways = schedule_.spec.mesh.tensor;
     return ranges_[operand] = element_ranges(bucket, begin, view.elements, ways, transport_.rank() % ways, grain);
   }
   ENSURE(false, "{} works on no bucket's gradients", models::name_of(op.kind));

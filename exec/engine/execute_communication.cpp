@@ -12,14 +12,15 @@ namespace orrery::exec {
 namespace {
 
 std::int64_t micro_batches(const plan::PlanSpec& spec) {
-  return spec.batch / (spec.micro_batch * spec.data);
+  return spec.shape.batch / (spec.shape.micro_batch * spec.mesh.data);
 }
 
 /// A tag for each (step pair, micro-batch) in flight: those of one step, or if the pipeline does not drain, of as many
 /// steps as it has stages.
 int message_tag(const plan::Step& step, const Instance& of, const plan::PlanSpec& spec) {
-  const std::int64_t at_once = micro_batches(spec) * (spec.asynchronous() ? spec.pipeline : 1);
-  const std::int64_t number = spec.asynchronous() ? of.step * micro_batches(spec) + of.micro_batch : of.micro_batch;
+  const std::int64_t at_once = micro_batches(spec) * (spec.stages.asynchronous() ? spec.mesh.pipeline : 1);
+  const std::int64_t number =
+      spec.stages.asynchronous() ? of.step * micro_batches(spec) + of.micro_batch : of.micro_batch;
   return static_cast<int>(step.tag * (at_once + 1) + number % at_once + 1);
 }
 
@@ -145,7 +146,7 @@ Communication::Start Executor::starter(const plan::Step& step, const Instance& o
   const plan::View& target = step.target;
   const std::byte* from = source.buffer ? address(source, of) : nullptr;
   std::byte* to = target.buffer ? address(target, of) : nullptr;
-  const int stage = schedule_.spec.ranks_per_stage();
+  const int stage = schedule_.spec.mesh.ranks_per_stage();
   const int peer = transport_.rank() + step.peer * stage;
   const int tag = message_tag(step, of, schedule_.spec);
   if (step.kind == plan::StepKind::send) {
@@ -321,7 +322,7 @@ std::string Executor::summary(const plan::Step& step, const Instance& of) const 
                        schedule_.groups[step.group].name, current_iteration_, of.micro_batch);
   return fmt::format("{} {} rank {}, training step {}, micro-batch {}", plan::name_of(step.kind),
                      step.kind == plan::StepKind::send ? "to" : "from",
-                     transport_.rank() + step.peer * schedule_.spec.ranks_per_stage(), current_iteration_,
+                     transport_.rank() + step.peer * schedule_.spec.mesh.ranks_per_stage(), current_iteration_,
                      of.micro_batch);
 }
 
@@ -348,7 +349,7 @@ std::string Executor::what_of(const plan::Step& step) const {
   else
     text = fmt::format("{} {} rank {} (tag {})", plan::name_of(step.kind),
                        step.kind == plan::StepKind::send ? "to" : "from",
-                       transport_.rank() + step.peer * schedule_.spec.ranks_per_stage(), step.tag);
+                       transport_.rank() + step.peer * schedule_.spec.mesh.ranks_per_stage(), step.tag);
   return text + fmt::format(", buffer \"{}\", {} elements", class_.buffers[view.buffer].name, view.elements);
 }
 

@@ -33,7 +33,7 @@ class RowPlaces {
       : layout_(*schedule.tables),
         far_(layout_.far[static_cast<std::size_t>(space)]),
         states_(states),
-        adam_(schedule.spec.optimizer == plan::OptimizerKind::adam) {}
+        adam_(schedule.spec.states.optimizer == plan::OptimizerKind::adam) {}
 
   /// A row of the part and its place in the cache.
   [[nodiscard]] Pieces far(const TableShard& shard, std::int64_t row) const {

@@ -73,7 +73,7 @@ class Merger {
       }
     std::vector<double> durations;
     // Steps of a pipeline that does not drain overlap: the time from one end to the next is a step's.
-    const bool apart = schedule_.spec.asynchronous() && steps.size() > 1;
+    const bool apart = schedule_.spec.stages.asynchronous() && steps.size() > 1;
     for (auto at = steps.begin(); at != steps.end(); ++at) {
       const auto& [iteration, times] = *at;
       zero_[iteration] = times.first;
@@ -132,10 +132,11 @@ class Merger {
       const std::int64_t call = sequence[{raw.iteration, group, stream}]++;
       return {raw.iteration, group * static_cast<int>(plan::kStreams) + stream, first, call, 0};
     }
-    const int peer = rank + step.peer * schedule_.spec.ranks_per_stage();
+    const int peer = rank + step.peer * schedule_.spec.mesh.ranks_per_stage();
     const int from = step.kind == plan::StepKind::send ? rank : peer;
     const int to = step.kind == plan::StepKind::send ? peer : rank;
-    const std::int64_t micro_batches = schedule_.spec.batch / (schedule_.spec.micro_batch * schedule_.spec.data);
+    const std::int64_t micro_batches =
+        schedule_.spec.shape.batch / (schedule_.spec.shape.micro_batch * schedule_.spec.mesh.data);
     const plan::Entry& entry = schedule_.class_of(rank).program[static_cast<std::size_t>(raw.at.entry)];
     return {raw.iteration, -1 - step.tag, from, to, raw.micro_batch + static_cast<int>(entry.ahead * micro_batches)};
   }

@@ -185,7 +185,7 @@ void unpack_loads(const std::string& text, std::map<std::int64_t, std::vector<fl
 // Ranks of a stage have the same loads, so the first of them sends them.
 std::map<std::int64_t, std::vector<float>> gather_loads(Transport& transport, const plan::Plan& plan,
                                                         const Executor::ExpertUse& mine) {
-  const bool speaks = transport.rank() % plan.spec().ranks_per_stage() == 0;
+  const bool speaks = transport.rank() % plan.spec().mesh.ranks_per_stage() == 0;
   std::map<std::int64_t, std::vector<float>> loads;
   for (const std::string& text : transport.gather_text(speaks ? pack_loads(mine) : std::string()))
     unpack_loads(text, loads);
@@ -231,7 +231,7 @@ StepMetrics join_metrics(const std::vector<RankMetrics>& ranks, const plan::Plan
   step.loss = step.gradient_norm = std::numeric_limits<double>::quiet_NaN();
   for (const RankMetrics& rank : ranks) {
     if (std::isnan(step.loss)) step.loss = rank.loss;
-    if (std::isnan(step.gradient_norm) || (plan.spec().has_server() && rank.gradient_norm > step.gradient_norm))
+    if (std::isnan(step.gradient_norm) || (plan.spec().states.has_server() && rank.gradient_norm > step.gradient_norm))
       step.gradient_norm = rank.gradient_norm;  // a parameter server's workers have one each: the largest
     step.seconds = std::max(step.seconds, rank.seconds);
     step.checkpoint_pause = std::max(step.checkpoint_pause, rank.checkpoint_pause);
@@ -241,7 +241,7 @@ StepMetrics join_metrics(const std::vector<RankMetrics>& ranks, const plan::Plan
     add_lossless(step.lossless, rank.lossless);
     if (std::isnan(step.aux_loss)) step.aux_loss = rank.aux_loss, step.z_loss = rank.z_loss;
   }
-  if (plan.spec().asynchronous()) {
+  if (plan.spec().stages.asynchronous()) {
     double squares = 0;
     for (int stage = 0; stage < plan::stages_with_norms(plan); ++stage)
       squares += std::pow(ranks[static_cast<std::size_t>(plan.rank(stage, 0, 0))].gradient_norm, 2);

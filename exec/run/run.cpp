@@ -56,7 +56,7 @@ std::size_t recorded_iterations(const plan::Schedule& schedule) {
     });
     longest = std::max(longest, steps);
   }
-  return std::max<std::size_t>(2, kMostSpans / longest / static_cast<std::size_t>(schedule.spec.ranks()));
+  return std::max<std::size_t>(2, kMostSpans / longest / static_cast<std::size_t>(schedule.spec.mesh.ranks()));
 }
 
 // A rank's file for what the plan keeps on NVMe, in the run's directory, which may be a link to a drive.
@@ -69,7 +69,7 @@ std::string state_file(const RunOptions& options, int rank) {
 /// Ranks of a stage have the same work.
 std::vector<int> stages_of_ranks(const plan::Plan& plan) {
   std::vector<int> out;
-  for (int rank = 0; rank < plan.spec().ranks(); ++rank) out.push_back(rank / plan.spec().ranks_per_stage());
+  for (int rank = 0; rank < plan.spec().mesh.ranks(); ++rank) out.push_back(rank / plan.spec().mesh.ranks_per_stage());
   return out;
 }
 
@@ -340,7 +340,7 @@ class Session {
   }
 
   bool first_rank() const { return transport_.rank() == 0; }
-  double tokens() const { return static_cast<double>(plan_.spec().batch * plan_.spec().sequence); }
+  double tokens() const { return static_cast<double>(plan_.spec().shape.batch * plan_.spec().shape.sequence); }
   void report(const ordered_json& event) const {
     if (first_rank() && options_.report) options_.report(event.dump());
   }
@@ -380,7 +380,7 @@ class Session {
   /// The step at which ranks meet next: after every step or, where steps overlap between ranks, after several, because
   /// meeting drains that overlap.
   std::int64_t meeting() const {
-    if (!plan_.spec().asynchronous()) return done_ + 1;
+    if (!plan_.spec().stages.asynchronous()) return done_ + 1;
     std::int64_t at = std::min(options_.steps, (done_ / kStepsBetweenMeetings + 1) * kStepsBetweenMeetings);
     if (options_.checkpoint_every > 0)
       at = std::min(at, (done_ / options_.checkpoint_every + 1) * options_.checkpoint_every);
@@ -561,7 +561,7 @@ class Session {
 
 base::Result<bool> run(const plan::Plan& plan, const plan::Training& training, const plan::Schedule& schedule,
                        Backend& backend, Transport& transport, const Waiter& waiter, const RunOptions& options) {
-  const std::string refusal = backend.refusal(plan.spec().precision);
+  const std::string refusal = backend.refusal(plan.spec().numerics.precision);
   const auto computes =
       refusal.empty()
           ? base::Result<bool>(true)
@@ -573,7 +573,7 @@ base::Result<bool> run(const plan::Plan& plan, const plan::Training& training, c
         fmt::format("{} is not causal: each token sees the next one, which it would be trained to predict",
                     plan.model().name),
         "use masked_fraction: 0.15 to predict masked tokens, as BERT does; or train a causal model");
-  if (training.evaluation && plan.spec().asynchronous())
+  if (training.evaluation && plan.spec().stages.asynchronous())
     return base::fail("E0629",
                       "an asynchronous pipeline holds micro-batches between steps, when an evaluation would run",
                       "leave `training.evaluation` out, or use schedule: 1f1b");

@@ -25,7 +25,7 @@ base::Result<RunData> open_clicks(const plan::Plan& plan, const plan::Training& 
   const auto batches = [&](const std::string& path, plan::DataOrder order) -> base::Result<Batches> {
     auto file = ClickFile::open(path, model, training.bad_lines);
     if (auto all = agreed(transport, whether(file)); !all) return base::fail(all.error());
-    return Batches(std::move(*file), order, training.seed, plan.spec().batch);
+    return Batches(std::move(*file), order, training.seed, plan.spec().shape.batch);
   };
   auto data = batches(training.data, training.order);
   if (!data) return base::fail(data.error());
@@ -42,7 +42,7 @@ std::optional<base::Diagnostic> short_data(const plan::Training& training, const
   const bool clicks = batches.clicks() != nullptr;
   // The last token is only a target.
   const double wanted =
-      static_cast<double>(steps) * static_cast<double>(spec.batch) * static_cast<double>(spec.sequence) +
+      static_cast<double>(steps) * static_cast<double>(spec.shape.batch) * static_cast<double>(spec.shape.sequence) +
       (clicks ? 0 : 1);
   const std::int64_t size = clicks ? batches.clicks()->size() : batches.stream().size();
   const auto there = static_cast<double>(size);
@@ -94,10 +94,10 @@ base::Result<RunData> open_data(const plan::Plan& plan, const plan::Training& tr
   const plan::PlanSpec& spec = plan.spec();
   const bool masked = plan.model().masked_fraction > 0;
   const auto masking =
-      masked ? masking_of(plan.model(), spec.sequence, training, *stream) : base::Result<Masking>(Masking{});
+      masked ? masking_of(plan.model(), spec.shape.sequence, training, *stream) : base::Result<Masking>(Masking{});
   if (auto all = agreed(transport, whether(masking)); !all) return base::fail(all.error());
   const auto batches = [&](TokenStream from, plan::DataOrder order) {
-    Batches out(std::move(from), order, training.seed, spec.batch, spec.sequence, plan.model().vocab);
+    Batches out(std::move(from), order, training.seed, spec.shape.batch, spec.shape.sequence, plan.model().vocab);
     if (masked) out.mask(*masking);
     return out;
   };

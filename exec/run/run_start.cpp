@@ -98,7 +98,7 @@ std::optional<base::Diagnostic> other_data(const fs::path& run, const plan::Plan
                            : theirs.tokenizer != training.tokenizer                                    ? "tokenizer"
                            : theirs.order != training.order                                            ? "order"
                            : theirs.order == plan::DataOrder::shuffled && theirs.seed != training.seed ? "seed"
-                           : before.sequence != after.sequence                                         ? "sequence"
+                           : before.shape.sequence != after.shape.sequence                             ? "sequence"
                                                                                                        : nullptr;
   if (what == nullptr) return std::nullopt;
   return base::Diagnostic{

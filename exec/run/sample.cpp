@@ -81,8 +81,8 @@ base::Result<std::unique_ptr<LanguageModel>> LanguageModel::make(const models::M
   auto one = clusters::resized(cluster, 1);
   if (!one) return base::fail(one.error());
   plan::PlanSpec spec;
-  spec.sequence = sequence;
-  spec.vocab_multiple = 1;
+  spec.shape.sequence = sequence;
+  spec.numerics.vocab_multiple = 1;
   auto plan = plan::make_plan(std::make_shared<const models::Model>(model),
                               std::make_shared<const clusters::Cluster>(std::move(*one)), spec);
   if (!plan) return base::fail(plan.error());

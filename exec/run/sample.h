@@ -44,7 +44,7 @@ class LanguageModel {
   [[nodiscard]] std::vector<float> logits(std::span<const std::int32_t> ids);
   [[nodiscard]] const plan::Schedule& schedule() const { return schedule_; }
   [[nodiscard]] Arena& arena() { return executor_->arena(); }
-  [[nodiscard]] std::int64_t sequence() const { return plan_.spec().sequence; }
+  [[nodiscard]] std::int64_t sequence() const { return plan_.spec().shape.sequence; }
 
  private:
   LanguageModel(plan::Plan plan, Backend& backend) : plan_(std::move(plan)), backend_(backend) {}

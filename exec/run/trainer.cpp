@@ -72,21 +72,21 @@ StepInput Trainer::input_of(const Batches& batches, std::int64_t index) const {
   input.iteration = index;
   input.context.step = index;
   input.context.tensor_rank = plan_.shard_of(transport_.rank());
-  input.context.tensor_ways = spec.tensor;
+  input.context.tensor_ways = spec.mesh.tensor;
   input.context.part = plan_.part_of(transport_.rank());
-  const std::int64_t first = plan_.replica_of(transport_.rank()) * (spec.batch / spec.data);
+  const std::int64_t first = plan_.replica_of(transport_.rank()) * (spec.shape.batch / spec.mesh.data);
   input.end = end_;
   input.load = [&batches, &spec, first](const Instance& of, std::span<std::int32_t> tokens,
                                         std::span<std::int32_t> targets) {
-    batches.load(of.step, first + of.micro_batch * spec.micro_batch, spec.micro_batch, tokens, targets);
+    batches.load(of.step, first + of.micro_batch * spec.shape.micro_batch, spec.shape.micro_batch, tokens, targets);
   };
   if (batches.clicks() != nullptr)
     input.load_clicks = [&batches, &spec, first](const Instance& of, const ClickBatch& out) {
-      batches.load_clicks(of.step, first + of.micro_batch * spec.micro_batch, spec.micro_batch, out);
+      batches.load_clicks(of.step, first + of.micro_batch * spec.shape.micro_batch, spec.shape.micro_batch, out);
     };
   if (batches.masked())
     input.load_masked = [&batches, &spec, first](const Instance& of, const MaskedBatch& out) {
-      batches.load_masked(of.step, first + of.micro_batch * spec.micro_batch, spec.micro_batch, out);
+      batches.load_masked(of.step, first + of.micro_batch * spec.shape.micro_batch, spec.shape.micro_batch, out);
     };
   return input;
 }
@@ -95,7 +95,7 @@ StepInput Trainer::input_of(const Batches& batches, std::int64_t index) const {
 void Trainer::read_ahead(StepInput& input) {
   if (batches_.clicks() == nullptr || training_.read_ahead == 0) return;
   if (!reader_) {
-    const std::int64_t mine = plan_.spec().batch / plan_.spec().data;
+    const std::int64_t mine = plan_.spec().shape.batch / plan_.spec().mesh.data;
     reader_ =
         std::make_unique<ClickReader>(batches_, plan_.replica_of(transport_.rank()) * mine, mine, training_.read_ahead);
   }
@@ -195,7 +195,7 @@ StepResult Trainer::step(std::int64_t index, const std::function<void()>& before
   StepResult result = step_here(index, before_optimizer);
   const plan::RankClass& rank_class = executor_.rank_class();
   result.loss = agree(transport_, result.loss, rank_class.loss.exists());
-  if (plan_.spec().asynchronous()) {
+  if (plan_.spec().stages.asynchronous()) {
     double squares = 0;
     for (int stage = 0; stage < plan::stages_with_norms(plan_); ++stage)
       squares += std::pow(agree(transport_, result.gradient_norm, rank_class.stage == stage), 2);

@@ -92,7 +92,7 @@ void fill_bucket(const CheckpointContext& context, const CheckpointReader& reade
                  const SavedState& saved, plan::BufferId buffer) {
   const int rank = context.transport.rank();
   const plan::RankClass& rank_class = context.schedule.class_of(rank);
-  const int tensor_rank = rank % context.schedule.spec.tensor;
+  const int tensor_rank = rank % context.schedule.spec.mesh.tensor;
   const int data_rank = context.schedule.spec.shard_index_of(bucket.experts, rank);
   StoredValues values(rank_class, context.arena, context.backend, buffer, saved.version);
   for (const Holding& holding : holdings(rank_class, bucket, buffer, data_rank)) {
@@ -142,7 +142,7 @@ std::vector<std::vector<float>> CheckpointSaver::copied() {
 void CheckpointSaver::begin(std::int64_t step, std::int64_t sequences) {
   ENSURE(!pending(), "a checkpoint is being written");
   step_ = step;
-  sequences_ = sequences >= 0 ? sequences : step * context_.schedule.spec.batch;
+  sequences_ = sequences >= 0 ? sequences : step * context_.schedule.spec.shape.batch;
   const fs::path temporary = temporary_name();
   together_or_none([&] {
     if (context_.transport.rank() != 0) return;
@@ -195,7 +195,7 @@ void CheckpointSaver::give_name(const std::vector<std::string>& shares) {
   Manifest head;
   head.step = step_;
   head.sequences = sequences_;
-  head.optimizer = plan::name_of(context_.schedule.spec.optimizer);
+  head.optimizer = plan::name_of(context_.schedule.spec.states.optimizer);
   head.run_id = notes_.run_id;
   head.job = notes_.job;
   head.data = notes_.data;
@@ -263,7 +263,7 @@ Named named_by(const plan::Schedule& schedule) {
     for (const OwnState& own : own_states(rank_class))
       if (own.state != State::scaling) out[{own.state, own.range.name}] = own.range.tensor.logical_shape;
   }
-  for (int rank = 0; schedule.tables && rank < schedule.spec.ranks(); ++rank)
+  for (int rank = 0; schedule.tables && rank < schedule.spec.mesh.ranks(); ++rank)
     for (const HeldShard& shard : held_shards(schedule, rank))
       out[{shard.state, shard.range.name}] = shard.range.tensor.logical_shape;
   return out;
@@ -292,7 +292,7 @@ void fill_all(const CheckpointContext& context, const CheckpointReader& reader) 
   for (const OwnState& own : own_states(rank_class)) {
     StoredValues values(rank_class, context.arena, context.backend, own.buffer);
     fill(reader, {own.state, 0}, {&own.range, own.offset, 0, own.range.tensor.elements()}, values,
-         context.transport.rank() % context.schedule.spec.tensor);
+         context.transport.rank() % context.schedule.spec.mesh.tensor);
   }
   for (const HeldShard& shard : held_shards(context.schedule, context.transport.rank())) {
     StoredValues values(rank_class, context.arena, context.backend, shard.buffer);
@@ -313,7 +313,7 @@ std::int64_t load_checkpoint(const CheckpointContext& context, const fs::path& c
   });
   together(context.transport, [&] {
     const std::string name = (checkpoint / "manifest.json").string();
-    if (const std::string ours = plan::name_of(context.schedule.spec.optimizer); reader->optimizer() != ours)
+    if (const std::string ours = plan::name_of(context.schedule.spec.states.optimizer); reader->optimizer() != ours)
       throw Failure(fmt::format("{}: the run was trained with {}, and {} cannot continue from its states", name,
                                 reader->optimizer(), ours));
     if (context.transport.rank() == 0) check_nothing_more(context, *reader, name);

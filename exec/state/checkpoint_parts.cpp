@@ -96,9 +96,9 @@ std::vector<SavedState> saved_states(const plan::RankClass& rank_class, const pl
 
 std::vector<OwnedPart> owned_parts(const plan::Schedule& schedule, int rank) {
   const plan::RankClass& rank_class = schedule.class_of(rank);
-  const int tensor_rank = rank % schedule.spec.tensor;
+  const int tensor_rank = rank % schedule.spec.mesh.tensor;
   const plan::PlanSpec& spec = schedule.spec;
-  const int replica = rank / spec.tensor % spec.replicas();
+  const int replica = rank / spec.mesh.tensor % spec.mesh.replicas();
   std::vector<OwnedPart> out;
   const auto write = [&](const SavedState& saved, const plan::ParameterRange& range, std::int64_t begin,
                          std::int64_t end, plan::BufferId buffer, std::int64_t offset) {
@@ -122,9 +122,9 @@ std::vector<OwnedPart> owned_parts(const plan::Schedule& schedule, int rank) {
       const plan::BufferId buffer = buffer_of(bucket, state);
       // What all replicas or sub-groups have, they write in turns.
       const bool sharded = is_sharded(rank_class, bucket, buffer);
-      const bool apart = bucket.experts && spec.folds_experts();  // each part of the experts has its own replicas
-      const int ways = sharded ? spec.sub_groups() : apart ? spec.expert_shards() : spec.replicas();
-      const int turn = sharded ? spec.sub_group_of(rank) : apart ? spec.expert_shard_index(rank) : replica;
+      const bool apart = bucket.experts && spec.mesh.folds_experts();  // each part of the experts has its own replicas
+      const int ways = sharded ? spec.sub_groups() : apart ? spec.mesh.expert_shards() : spec.mesh.replicas();
+      const int turn = sharded ? spec.sub_group_of(rank) : apart ? spec.mesh.expert_shard_index(rank) : replica;
       if (turn != static_cast<int>(b) % ways) continue;
       for (const Holding& holding : holdings(rank_class, bucket, buffer, spec.shard_index_of(bucket.experts, rank)))
         write({state, version}, *holding.range, holding.local_begin, holding.local_end, buffer, holding.buffer_offset);

@@ -43,7 +43,7 @@ struct Compressed {
 
 std::vector<Compressed> compressed(const plan::Schedule& schedule, int rank) {
   const plan::RankClass& rank_class = schedule.class_of(rank);
-  const int ways = schedule.spec.tensor, tensor_rank = rank % ways, replicas = schedule.spec.replicas();
+  const int ways = schedule.spec.mesh.tensor, tensor_rank = rank % ways, replicas = schedule.spec.mesh.replicas();
   const int data_rank = rank / ways % replicas;
   std::vector<Compressed> out;
   for (const plan::Bucket& bucket : rank_class.buckets)
@@ -148,7 +148,7 @@ void begin_low_rank(const plan::Schedule& schedule, int rank, Arena& arena, Back
     StoredValues values(schedule.class_of(rank), arena, backend, one.bucket->low_rank_q);
     const std::uint64_t stream = base::stream_of(one.range->name + ".low_rank_q");
     // Tensor ranks take consecutive draws: for a matrix cut along its columns they have the whole matrix's Q.
-    const int part = one.range->replicated ? 0 : rank % schedule.spec.tensor;
+    const int part = one.range->replicated ? 0 : rank % schedule.spec.mesh.tensor;
     std::vector<float> host(static_cast<std::size_t>(one.q_elements));
     for (std::size_t i = 0; i < host.size(); ++i)
       host[i] = static_cast<float>(base::normal(kSeed, stream, static_cast<std::uint64_t>(part * one.q_elements) + i));
@@ -159,7 +159,7 @@ void begin_low_rank(const plan::Schedule& schedule, int rank, Arena& arena, Back
 
 std::vector<OwnedPart> compression_parts(const plan::Schedule& schedule, int rank) {
   std::vector<OwnedPart> out;
-  const int tensor_rank = rank % schedule.spec.tensor;
+  const int tensor_rank = rank % schedule.spec.mesh.tensor;
   for (const Compressed& one : compressed(schedule, rank)) {
     if (one.writes_error)
       out.push_back({part_of(State::error, one, rank, tensor_rank, one.holder), one.bucket->error, one.range->error});
@@ -174,7 +174,7 @@ void load_compression(const CheckpointContext& context, const CheckpointReader& 
   const int rank = context.transport.rank();
   begin_low_rank(context.schedule, rank, context.arena, context.backend);
   for (const Compressed& one : compressed(context.schedule, rank)) {
-    load_error(context, reader, one, rank % context.schedule.spec.tensor);
+    load_error(context, reader, one, rank % context.schedule.spec.mesh.tensor);
     load_q(context, reader, one);
   }
 }

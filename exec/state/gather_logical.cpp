@@ -60,7 +60,7 @@ void pack_received(std::string& out, const plan::RankClass& rank_class, int b, A
 
 std::string pack(const plan::Schedule& schedule, Gathered what, Arena& arena, Backend& backend, int rank) {
   const plan::RankClass& rank_class = schedule.class_of(rank);
-  const int tensor_rank = rank % schedule.spec.tensor;
+  const int tensor_rank = rank % schedule.spec.mesh.tensor;
   std::string out;
   for (std::size_t b = 0; b < rank_class.buckets.size(); ++b) {
     const plan::Bucket& bucket = rank_class.buckets[b];
@@ -68,7 +68,7 @@ std::string pack(const plan::Schedule& schedule, Gathered what, Arena& arena, Ba
     if (what == Gathered::gradients && ((schedule.tables && bucket.embedding) || bucket.frozen)) continue;
     if (what == Gathered::gradients && bucket.received.exists()) {
       pack_received(out, rank_class, static_cast<int>(b), arena, backend,
-                    {rank % schedule.spec.tensor, schedule.spec.shard_index(rank)});
+                    {rank % schedule.spec.mesh.tensor, schedule.spec.shard_index(rank)});
       continue;
     }
     const int data_rank = schedule.spec.shard_index_of(bucket.experts, rank);

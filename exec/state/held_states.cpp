@@ -14,7 +14,10 @@ namespace {
 class Collector {
  public:
   Collector(const plan::Schedule& schedule, int rank)
-      : class_(schedule.class_of(rank)), tensor_rank_(rank % schedule.spec.tensor), spec_(schedule.spec), rank_(rank) {}
+      : class_(schedule.class_of(rank)),
+        tensor_rank_(rank % schedule.spec.mesh.tensor),
+        spec_(schedule.spec),
+        rank_(rank) {}
 
   /// A buffer laid out like the bucket's parameters: all of them, or this rank's shard.
   void by_tensor(const char* state, const plan::Bucket& bucket, plan::BufferId buffer) {
@@ -47,7 +50,7 @@ class Collector {
     by_tensor("first_moment", b, b.first_moment);
     by_tensor("second_moment", b, b.second_moment);
     const std::string place = fmt::format("{}.{}{}", class_.stage, tensor_rank_,
-                                          b.experts ? fmt::format(".{}", spec_.expert_index(rank_)) : "");
+                                          b.experts ? fmt::format(".{}", spec_.mesh.expert_index(rank_)) : "");
     const bool sharded = b.first_moment.exists() && is_sharded(class_, b, b.first_moment);
     const std::string scales = sharded ? fmt::format("{}.{}", place, spec_.shard_index_of(b.experts, rank_)) : place;
     whole("first_scale", b.name, b.first_scale, scales);

@@ -79,7 +79,7 @@ void transfer(std::byte* buffer, models::DType dtype, const std::vector<Holding>
 void initialise(const plan::Schedule& schedule, int rank, Arena& arena, Backend& backend, const LogicalSource& source,
                 double loss_scale, int threads) {
   const plan::RankClass& rank_class = schedule.class_of(rank);
-  const int tensor_rank = rank % schedule.spec.tensor;
+  const int tensor_rank = rank % schedule.spec.mesh.tensor;
   for (const plan::BufferId i : rank_class.buffers.keys())
     if (rank_class.buffers[i].persistent) fill_zero(rank_class, i, arena, backend);
   for (const plan::Bucket& bucket : rank_class.buckets)

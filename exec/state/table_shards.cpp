@@ -28,7 +28,7 @@ plan::ParameterRange range_of_table(const plan::TableLayout& layout, int table, 
 class States {
  public:
   States(const plan::Schedule& schedule)
-      : layout_(*schedule.tables), adam_(schedule.spec.optimizer == plan::OptimizerKind::adam) {}
+      : layout_(*schedule.tables), adam_(schedule.spec.states.optimizer == plan::OptimizerKind::adam) {}
 
   // Adam's second moments come after all first moments, of which there are `values`. `state`: where the states of its
   // rows begin, if there is one per row.

@@ -16,13 +16,13 @@ class Layout {
       : plan_(plan),
         stage_(stage),
         options_(expand_options(plan.spec())),
-        alignment_(parameter_alignment(plan.spec().optimizer)) {
+        alignment_(parameter_alignment(plan.spec().states.optimizer)) {
     options_.dropout = trains;
   }
 
   StageParameters build() {
     const PlanSpec& spec = plan_.spec();
-    for (chunk_ = 0; chunk_ < spec.virtual_stages; ++chunk_) {
+    for (chunk_ = 0; chunk_ < spec.stages.virtual_stages; ++chunk_) {
       if (spec.begins(stage_, chunk_)) add(models::LayerKind::embedding, -1);
       for (std::int64_t i = 0; i < plan_.chunk_layers(stage_, chunk_); ++i) {
         add(models::LayerKind::block, plan_.first_layer(stage_, chunk_) + i);
@@ -34,7 +34,7 @@ class Layout {
       bucket.shards = spec.shards_of(bucket.experts);
       bucket.elements = round_up(bucket.elements, bucket.shards * alignment_);
     }
-    result_.factors = place_factors(result_.buckets, spec.optimizer);
+    result_.factors = place_factors(result_.buckets, spec.states.optimizer);
     return std::move(result_);
   }
 
@@ -46,7 +46,7 @@ class Layout {
     stage_layer.bucket.assign(tensors.size(), -1);
     stage_layer.offset.assign(tensors.size(), 0);
     int own = -1, of_experts = -1, frozen = -1, of_frozen_experts = -1;
-    for (const std::size_t i : parameter_order(stage_layer.program, plan_.spec().optimizer)) {
+    for (const std::size_t i : parameter_order(stage_layer.program, plan_.spec().states.optimizer)) {
       if (tensors[i].role == models::TensorRole::parameter) {
         const bool expert = tensors[i].expert >= 0, stays = tensors[i].frozen;
         int& target = tensors[i].shared ? result_.shared
@@ -87,7 +87,7 @@ class Layout {
     Bucket& bucket = result_.buckets[static_cast<std::size_t>(bucket_index)];
     const std::int64_t start = round_up(bucket.elements, alignment_);
     // The first stage's copy of the table counts in the norm, and the first copy of a mirrored model.
-    const bool copy = (tensor.shared && stage_ != 0) || (plan_.spec().mirrors() && chunk_ > 0);
+    const bool copy = (tensor.shared && stage_ != 0) || (plan_.spec().stages.mirrors() && chunk_ > 0);
     std::int64_t offset = start;
     const auto range = [&](const models::Tensor& piece) {
       bucket.ranges.push_back(
@@ -96,8 +96,8 @@ class Layout {
            .elements = piece.elements(),
            .decay = piece.decay,
            .counts_in_norm = !copy,
-           .replicated = piece.split_axis < 0 && (piece.expert < 0 || !plan_.spec().whole_experts()),
-           .orthogonal = moves_whole(plan_.spec().optimizer, kind, piece),
+           .replicated = piece.split_axis < 0 && (piece.expert < 0 || !plan_.spec().mesh.whole_experts()),
+           .orthogonal = moves_whole(plan_.spec().states.optimizer, kind, piece),
            .tensor = piece});
       offset += piece.elements();
     };
@@ -127,26 +127,26 @@ class Layout {
 }  // namespace
 
 models::ExpandOptions expand_options(const PlanSpec& spec) {
-  const models::DType kept = compute_dtype(spec.precision);
-  return {.batch = spec.micro_batch,
+  const models::DType kept = compute_dtype(spec.numerics.precision);
+  return {.batch = spec.shape.micro_batch,
           .sequence = spec.tokens_per_rank(),
-          .context = spec.context,
-          .tensor = spec.tensor,
+          .context = spec.mesh.context,
+          .tensor = spec.mesh.tensor,
           .dtype = kept,
-          .flash = spec.flash,
-          .products = kept == spec.precision ? models::DType::fp32 : spec.precision,
-          .sequence_parallel = spec.shards_rows(),
-          .vocab_multiple = spec.vocab_multiple,
-          .global_tokens = spec.batch * spec.sequence,
-          .expert = spec.expert,
-          .expert_bound = spec.expert_bound,
-          .whole_experts = spec.whole_experts(),
-          .imbalance = spec.expert_imbalance,
+          .flash = spec.numerics.flash,
+          .products = kept == spec.numerics.precision ? models::DType::fp32 : spec.numerics.precision,
+          .sequence_parallel = spec.mesh.shards_rows(),
+          .vocab_multiple = spec.numerics.vocab_multiple,
+          .global_tokens = spec.shape.batch * spec.shape.sequence,
+          .expert = spec.mesh.expert,
+          .expert_bound = spec.tokens.bound,
+          .whole_experts = spec.mesh.whole_experts(),
+          .imbalance = spec.tokens.imbalance,
           .dispatch = spec.tokens.dispatch,
           .combine = spec.tokens.combine,
-          .loss_chunks = spec.loss_chunks,
+          .loss_chunks = spec.numerics.loss_chunks,
           // Backward follows at once, and no other rank has a part of the logits.
-          .loss_at_once = spec.pipeline == 1 && spec.tensor == 1};
+          .loss_at_once = spec.mesh.pipeline == 1 && spec.mesh.tensor == 1};
 }
 
 StageParameters stage_parameters(const Plan& plan, int stage, bool trains) {

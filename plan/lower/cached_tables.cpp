@@ -45,7 +45,7 @@ class Fetching {
     return buffer;
   }
   int view(BufferId buffer) { return build_.view(build_.whole(buffer)); }
-  [[nodiscard]] bool adam() const { return spec_.optimizer == OptimizerKind::adam; }
+  [[nodiscard]] bool adam() const { return spec_.states.optimizer == OptimizerKind::adam; }
 
   void move(BufferId list, bool to_device, bool states) {
     const RankClass::FarTables& far = class_.far[static_cast<std::size_t>(space_)];
@@ -99,7 +99,7 @@ class Fetching {
 
 void declare_far_tables(ClassBuilder& build, const TableLayout& layout, const PlanSpec& spec) {
   RankClass& c = build.result();
-  const bool adam = spec.optimizer == OptimizerKind::adam, states = c.table_states.exists();
+  const bool adam = spec.states.optimizer == OptimizerKind::adam, states = c.table_states.exists();
   const auto buffer = [&](std::string name, Purpose purpose, DType type, std::int64_t elements, Space space) {
     const BufferId made = build.buffer(std::move(name), purpose, type, elements, true);
     c.buffers[made].space = space;

@@ -27,14 +27,14 @@ std::int64_t experts_of(const Bucket& bucket) {
 
 std::string name_on_rank(const ParameterRange& range, const Bucket& bucket, const PlanSpec& spec, int rank) {
   if (range.tensor.expert < 0) return range.name;
-  return named(range, spec.expert_index(rank) * experts_of(bucket) + range.tensor.expert);
+  return named(range, spec.mesh.expert_index(rank) * experts_of(bucket) + range.tensor.expert);
 }
 
 std::vector<std::string> names_on_ranks(const ParameterRange& range, const Bucket& bucket, const PlanSpec& spec) {
   if (range.tensor.expert < 0) return {range.name};
   const std::int64_t experts = experts_of(bucket);
   std::vector<std::string> out;
-  for (int i = 0; i < spec.expert; ++i) out.push_back(named(range, i * experts + range.tensor.expert));
+  for (int i = 0; i < spec.mesh.expert; ++i) out.push_back(named(range, i * experts + range.tensor.expert));
   return out;
 }
 
@@ -56,7 +56,7 @@ std::vector<ParameterRange> expert_bias_ranges(const RankClass& rank_class) {
 }
 
 void name_experts(Schedule& schedule, int rank) {
-  if (schedule.spec.expert == 1) return;
+  if (schedule.spec.mesh.expert == 1) return;
   const RankClass* const own = &schedule.class_of(rank);
   for (RankClass& c : schedule.classes) {
     if (&c != own) continue;

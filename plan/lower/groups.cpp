@@ -9,12 +9,13 @@
 namespace orrery::plan {
 
 Groups make_groups(const PlanSpec& spec, bool tied, base::ById<GroupId, Group>& out) {
-  const Group::Dimension tensor{1, spec.tensor}, context{spec.tensor, spec.context}, data{spec.tensor, spec.replicas()},
-      pipeline{spec.ranks_per_stage(), spec.pipeline}, shard{spec.tensor, spec.shards()},
-      sub_groups{spec.tensor * spec.shards(), spec.sub_groups()};
+  const Group::Dimension tensor{1, spec.mesh.tensor}, context{spec.mesh.tensor, spec.mesh.context},
+      data{spec.mesh.tensor, spec.mesh.replicas()}, pipeline{spec.mesh.ranks_per_stage(), spec.mesh.pipeline},
+      shard{spec.mesh.tensor, spec.shards()}, sub_groups{spec.mesh.tensor * spec.shards(), spec.sub_groups()};
   // If the model is there twice: a stage and its mirror image.
-  const Group::Dimension mirror{spec.mirrors() ? spec.ranks_per_stage() : 1, spec.mirrors() ? spec.pipeline : 1, true};
-  const bool partitions = spec.replicas() > 1 && spec.zero_stage > 0;
+  const Group::Dimension mirror{spec.stages.mirrors() ? spec.mesh.ranks_per_stage() : 1,
+                                spec.stages.mirrors() ? spec.mesh.pipeline : 1, true};
+  const bool partitions = spec.mesh.replicas() > 1 && spec.states.zero_stage > 0;
   const auto add = [&](std::string name, std::vector<Group::Dimension> dimensions, int limit = 0) {
     std::erase_if(dimensions, [](const Group::Dimension& d) { return d.size == 1; });
     if (dimensions.empty()) return GroupId();
@@ -29,36 +30,38 @@ Groups make_groups(const PlanSpec& spec, bool tied, base::ById<GroupId, Group>& 
   } else {
     groups.data = add("data", {data, mirror});
   }
-  if (spec.folds_experts()) {
-    const int stride = spec.expert_stride();
+  if (spec.mesh.folds_experts()) {
+    const int stride = spec.mesh.expert_stride();
     groups.folds = true;
-    if (spec.whole_experts()) groups.counts = groups.tensor;
-    groups.expert = add("expert", {{stride, spec.expert}});
-    groups.expert_data = add("expert_data", {{stride * spec.expert, spec.expert_shards()}});
+    if (spec.mesh.whole_experts()) groups.counts = groups.tensor;
+    groups.expert = add("expert", {{stride, spec.mesh.expert}});
+    groups.expert_data = add("expert_data", {{stride * spec.mesh.expert, spec.mesh.expert_shards()}});
   } else {
     groups.expert_data = groups.data;
   }
   if (spec.exchanges_by_node()) {
-    groups.near = add("near", {{spec.tensor, spec.compression.group}});
-    groups.far = add("far", {{spec.tensor * spec.compression.group, spec.replicas() / spec.compression.group}});
+    groups.near = add("near", {{spec.mesh.tensor, spec.compression.group}});
+    groups.far =
+        add("far", {{spec.mesh.tensor * spec.compression.group, spec.mesh.replicas() / spec.compression.group}});
   }
   if (tied && spec.head_stage() > 0) {
-    const int block = spec.ranks_per_stage();
-    groups.embedding = add("embedding", {{block * (spec.pipeline - 1), 2}}, block);
+    const int block = spec.mesh.ranks_per_stage();
+    groups.embedding = add("embedding", {{block * (spec.mesh.pipeline - 1), 2}}, block);
   }
-  if (spec.asynchronous()) {  // agreement among all stages in every step would drain the pipeline
-    groups.norm = spec.zero_stage == 0 ? groups.tensor : add("stage", {tensor, shard});
+  if (spec.stages.asynchronous()) {  // agreement among all stages in every step would drain the pipeline
+    groups.norm = spec.states.zero_stage == 0 ? groups.tensor : add("stage", {tensor, shard});
     groups.loss = spec.sub_groups() > 1 ? add("loss", {data}) : groups.data;
   } else {  // each sub-group computes the norm by itself
-    groups.norm = spec.zero_stage == 0 ? add("model", {tensor, pipeline})
-                                       : add(spec.sub_groups() > 1 ? "states" : "world", {tensor, shard, pipeline});
+    groups.norm = spec.states.zero_stage == 0
+                      ? add("model", {tensor, pipeline})
+                      : add(spec.sub_groups() > 1 ? "states" : "world", {tensor, shard, pipeline});
     groups.loss = add("loss", {data, pipeline});
   }
-  const OptimizerTraits& optimizer = traits_of(spec.optimizer);
-  if ((optimizer.whole_tensors || optimizer.whole_matrices) && spec.zero_stage > 0)
-    groups.parts = spec.tensor > 1 && spec.replicas() > 1 ? add("parts", {tensor, shard})
-                   : spec.tensor > 1                      ? groups.tensor
-                                                          : groups.data;
+  const OptimizerTraits& optimizer = traits_of(spec.states.optimizer);
+  if ((optimizer.whole_tensors || optimizer.whole_matrices) && spec.states.zero_stage > 0)
+    groups.parts = spec.mesh.tensor > 1 && spec.mesh.replicas() > 1 ? add("parts", {tensor, shard})
+                   : spec.mesh.tensor > 1                           ? groups.tensor
+                                                                    : groups.data;
   return groups;
 }
 

@@ -53,12 +53,12 @@ class StageLowering {
         groups_(groups),
         stage_(stage),
         moves_(std::move(moves)),
-        zero_(spec_.replicas() > 1 ? spec_.zero_stage : 0),
+        zero_(spec_.mesh.replicas() > 1 ? spec_.states.zero_stage : 0),
         parameters_(stage_parameters(plan, stage, !options.forward_only)) {}
 
   RankClass build() {
     class_.stage = stage_;
-    class_.count = spec_.ranks_per_stage();
+    class_.count = spec_.mesh.ranks_per_stage();
     class_.representative = plan_.rank(stage_, 0, 0);
     class_.buckets = parameters_.buckets;
     forward_tensors_.resize(parameters_.layers.size());
@@ -79,9 +79,9 @@ class StageLowering {
 
  private:
   // -- one chunk of layers, or several in turn --------------------------------------------------------------------
-  bool in_moves() const { return spec_.virtual_stages > 1 || spec_.splits_backward() || asynchronous(); }
+  bool in_moves() const { return spec_.stages.virtual_stages > 1 || spec_.stages.splits_backward() || asynchronous(); }
   // An evaluation drains the pipeline: it is not a training step.
-  bool asynchronous() const { return spec_.asynchronous() && !options_.forward_only; }
+  bool asynchronous() const { return spec_.stages.asynchronous() && !options_.forward_only; }
 
   // Messages are inside the passes: a receive at the start, a send at the end.
   void whole_blocks() {
@@ -92,11 +92,11 @@ class StageLowering {
     if (stage_ > 0) receive(x = boundary("received"), Phase::forward, 0);
     load_inputs(all);
     const BufferId y = forward_pass(all, x);
-    if (stage_ + 1 < spec_.pipeline) send(y, Phase::forward, 0);
+    if (stage_ + 1 < spec_.mesh.pipeline) send(y, Phase::forward, 0);
     if (options_.forward_only) return;
     build_.open("backward");
     BufferId dy;
-    if (stage_ + 1 < spec_.pipeline) receive(dy = boundary("received_gradient"), Phase::backward, 0);
+    if (stage_ + 1 < spec_.mesh.pipeline) receive(dy = boundary("received_gradient"), Phase::backward, 0);
     const BufferId dx = backward_pass(all, dy);
     if (stage_ > 0) send(dx, Phase::backward, 0);
   }
@@ -106,14 +106,14 @@ class StageLowering {
   void chunk_blocks() {
     std::vector<Chunk> chunks;
     std::vector<BufferId> made;  // by chunk
-    for (int c = 0; c < spec_.virtual_stages; ++c) {
+    for (int c = 0; c < spec_.stages.virtual_stages; ++c) {
       Chunk chunk{chunks.empty() ? 0 : chunks.back().last, 0};
       chunk.last = chunk.first;
       while (chunk.last < parameters_.layers.size() && parameters_.layers[chunk.last].chunk == c) ++chunk.last;
       chunks.push_back(chunk);
     }
     BufferId x, dy;
-    for (int c = 0; c < spec_.virtual_stages; ++c) {
+    for (int c = 0; c < spec_.stages.virtual_stages; ++c) {
       const std::string suffix = "." + std::to_string(c);
       if (spec_.receives(stage_, c, true)) {
         open(Move::Kind::receive_activation, c, "receive_forward" + suffix);
@@ -127,7 +127,7 @@ class StageLowering {
       send(x, Phase::forward, c);
     }
     if (options_.forward_only) return;
-    for (int c = spec_.virtual_stages; c-- > 0;)
+    for (int c = spec_.stages.virtual_stages; c-- > 0;)
       dy = backward_blocks(c, chunks[static_cast<std::size_t>(c)], made[static_cast<std::size_t>(c)], dy);
   }
 
@@ -140,7 +140,7 @@ class StageLowering {
     }
     open(Move::Kind::backward, c, "backward" + suffix);
     const BufferId dx = backward_pass(chunk, dy);
-    const bool splits = spec_.splits_backward();
+    const bool splits = spec_.stages.splits_backward();
     if (splits && spec_.sends(stage_, c, true)) build_.keep(y);
     if (spec_.sends(stage_, c, false)) {
       open(Move::Kind::send_gradient, c, "send_backward" + suffix);
@@ -172,7 +172,7 @@ class StageLowering {
     const bool forward = phase == Phase::forward;
     const int sender = spec_.place_of(stage_, chunk) + (forward ? -1 : 1);
     build_.receive(phase, to_neighbour(!forward, chunk),
-                   2 * (sender / spec_.pipeline) + (forward ? kForwardTag : kBackwardTag), buffer);
+                   2 * (sender / spec_.mesh.pipeline) + (forward ? kForwardTag : kBackwardTag), buffer);
   }
   int to_neighbour(bool ahead, int chunk) const {
     return spec_.stage_at(spec_.place_of(stage_, chunk) + (ahead ? 1 : -1)) - stage_;
@@ -184,7 +184,7 @@ class StageLowering {
   DType compute_dtype() const { return expand_options(spec_).dtype; }
 
   void persistent_buffers() {
-    const DType gradient = gradient_dtype(spec_.precision);
+    const DType gradient = gradient_dtype(spec_.numerics.precision);
     for (Bucket& b : class_.buckets) {
       if (partitions_parameters())
         b.shard = build_.buffer(b.name + ".shard", Purpose::parameters, compute_dtype(), b.shard_elements(), true);
@@ -199,7 +199,7 @@ class StageLowering {
       b.partitioned = zero_ >= 1;
       add_states(build_, spec_, b, zero_ >= 1 ? b.shard_elements() : b.elements);
     }
-    if (spec_.optimizer == OptimizerKind::adafactor && !options_.forward_only)
+    if (spec_.states.optimizer == OptimizerKind::adafactor && !options_.forward_only)
       class_.factors =
           build_.buffer("factors", Purpose::optimizer_states, DType::fp32, parameters_.factors.factors.elements, true);
     class_.loss = build_.buffer("loss", Purpose::scalars, DType::fp32, 1, true);
@@ -207,7 +207,7 @@ class StageLowering {
     class_.gradient_norm = build_.buffer("gradient_norm", Purpose::scalars, DType::fp32, 1, true);
     norm_squared_ = build_.buffer("norm_squared", Purpose::scalars, DType::fp32, 1, true);
     coefficient_ = build_.buffer("clip_coefficient", Purpose::scalars, DType::fp32, 1, true);
-    if (spec_.precision == DType::fp16)
+    if (spec_.numerics.precision == DType::fp16)
       class_.scaling = build_.buffer("loss_scaling", Purpose::scalars, DType::fp32, 4, true);
   }
 
@@ -295,7 +295,7 @@ class StageLowering {
         ops.push_back(std::move(op));
       }
       std::string name = layer.kind == models::LayerKind::block ? "block" : label(layer);
-      if (layer.kind == models::LayerKind::block && spec_.tensor > 1) name = name_of_part(ops, phase, attention);
+      if (layer.kind == models::LayerKind::block && spec_.mesh.tensor > 1) name = name_of_part(ops, phase, attention);
       build_.compute(part.recomputed ? Phase::recompute : phase, index, std::move(name), std::move(ops));
     }
   }
@@ -377,8 +377,8 @@ class StageLowering {
   }
 
   std::int64_t boundary_elements() const {
-    const std::int64_t rows = spec_.micro_batch * spec_.tokens_per_rank();
-    return (spec_.shards_rows() ? rows / spec_.tensor : rows) * plan_.model().hidden;
+    const std::int64_t rows = spec_.shape.micro_batch * spec_.tokens_per_rank();
+    return (spec_.mesh.shards_rows() ? rows / spec_.mesh.tensor : rows) * plan_.model().hidden;
   }
 
   void load_inputs(const Chunk& chunk) {
@@ -416,7 +416,7 @@ class StageLowering {
     void run(std::size_t i) {
       const StageLayer& layer = to.layer_at(i);
       std::vector<models::Part> parts = backward_parts(layer.program, layer.recompute);
-      if (to.spec_.splits_backward()) parts = split_backward(layer.program, parts).inputs;
+      if (to.spec_.stages.splits_backward()) parts = split_backward(layer.program, parts).inputs;
       to.run_parts(layer, context, parts, Phase::backward, std::move(zero));
       to.backward_tensors_[i] = context;
       if (layer.program.dx >= 0) dy = to.buffer_at(layer, context, layer.program.dx);
@@ -494,7 +494,7 @@ class StageLowering {
         continue;
       }
       const BufferId full = build_.buffer(label(layer) + "." + bucket.name + ".gradients", Purpose::gradients,
-                                          gradient_dtype(spec_.precision), bucket.elements);
+                                          gradient_dtype(spec_.numerics.precision), bucket.elements);
       context.gradients.push_back(full);
       OutlinedBucket bound = outlined(build_, b);
       buffer_of(bound, Memory::gradients) = full;
@@ -530,7 +530,7 @@ class StageLowering {
         if (const auto block = block_of_.find({move.kind, move.chunk}); block != block_of_.end())
           class_.program.push_back({block->second, move.micro_batch});
     } else {
-      for (const Turn& turn : turns(spec_.order, stage_, spec_.pipeline, plan_.micro_batches()))
+      for (const Turn& turn : turns(spec_.stages.order, stage_, spec_.mesh.pipeline, plan_.micro_batches()))
         if (turn.forward || !options_.forward_only) {
           if (!turn.forward && balance_ >= 0 && !balanced) class_.program.push_back({balance_, -1}), balanced = true;
           class_.program.push_back({turn.forward ? 1 : 2, turn.micro_batch});
@@ -567,10 +567,10 @@ Schedule lower(const Plan& plan, const LowerOptions& options) {
   Schedule schedule;
   schedule.spec = plan.spec();
   const Groups groups = make_groups(plan.spec(), plan.model().tied_embeddings, schedule.groups);
-  std::vector<std::vector<Move>> moves(static_cast<std::size_t>(plan.spec().pipeline));
-  if (plan.spec().splits_backward() || plan.spec().virtual_stages > 1)
+  std::vector<std::vector<Move>> moves(static_cast<std::size_t>(plan.spec().mesh.pipeline));
+  if (plan.spec().stages.splits_backward() || plan.spec().stages.virtual_stages > 1)
     moves = moves_of(plan.spec(), plan.micro_batches());
-  for (int stage = 0; stage < plan.spec().pipeline; ++stage)
+  for (int stage = 0; stage < plan.spec().mesh.pipeline; ++stage)
     schedule.classes.push_back(
         StageLowering(plan, options, schedule, groups, stage, std::move(moves[static_cast<std::size_t>(stage)]))
             .build());

@@ -21,7 +21,7 @@ std::vector<int> reduction_order(const PlanSpec& spec, const std::vector<Bucket>
   for (std::size_t b = 0; b < buckets.size(); ++b)
     if (!buckets[b].frozen) order.push_back(static_cast<int>(b));
   const auto name = [&](int b) { return buckets[static_cast<std::size_t>(b)].name; };
-  if (spec.mirrors()) std::sort(order.begin(), order.end(), [&](int a, int b) { return name(a) < name(b); });
+  if (spec.stages.mirrors()) std::sort(order.begin(), order.end(), [&](int a, int b) { return name(a) < name(b); });
   return order;
 }
 
@@ -83,7 +83,7 @@ class Finish {
   }
 
   void report() {
-    if (groups_.loss && (!spec_.asynchronous() || stage_ == spec_.head_stage()))
+    if (groups_.loss && (!spec_.stages.asynchronous() || stage_ == spec_.head_stage()))
       build_.collective(Phase::reporting, Stream::data, CollectiveKind::all_reduce, groups_.loss,
                         build_.whole(build_.result().loss), build_.whole(build_.result().loss), -1, -1);
   }
@@ -96,7 +96,7 @@ class Finish {
     if (experts.aux_coefficient <= 0) pool_tallies(build_, groups_, c, experts.count);
     Op losses = build_.flat(OpKind::balance_losses, DType::fp32, experts.count, {build_.view(build_.whole(c.pooled))},
                             {build_.view(build_.whole(c.balance))});
-    losses.n = spec_.batch * spec_.sequence * experts.layers_of(model_.layers);
+    losses.n = spec_.shape.batch * spec_.shape.sequence * experts.layers_of(model_.layers);
     build_.compute(Phase::reporting, -1, "balance_losses", {std::move(losses)});
     if (c.expert_layers.empty()) return;
     for (const GroupId group : {groups_.data, groups_.copies, groups_.counts})
@@ -163,7 +163,7 @@ class Finish {
       squares.push_back(build_.flat(OpKind::add_scaled, DType::fp32, 1, {build_.view(build_.whole(of_experts))},
                                     {build_.view(build_.whole(norm_squared_))}));
       // Each tensor rank has the full sum of whole experts, and the sum that follows would count it once per rank.
-      squares.back().scale = spec_.whole_experts() ? 1.0 / spec_.tensor : 1;
+      squares.back().scale = spec_.mesh.whole_experts() ? 1.0 / spec_.mesh.tensor : 1;
     }
     for (int b = 0; b < count; ++b)
       if (!buckets[at(b)].frozen && (!apart || !buckets[at(b)].experts)) square(b, norm_squared_);
@@ -172,7 +172,7 @@ class Finish {
       build_.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, groups_.norm,
                         build_.whole(norm_squared_), build_.whole(norm_squared_), -1, -1);
     // Stages that clip by their own norms use one norm if they share a table; otherwise its copies would drift apart.
-    if (spec_.asynchronous() && shares_table())
+    if (spec_.stages.asynchronous() && shares_table())
       build_.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, groups_.embedding,
                         build_.whole(norm_squared_), build_.whole(norm_squared_), -1, -1);
     const BufferId scaling = build_.result().scaling;
@@ -213,7 +213,7 @@ class Finish {
 }  // namespace
 
 void lower_finish(const StepEnd& end) {
-  if (end.spec.has_server()) return lower_served(end);
+  if (end.spec.states.has_server()) return lower_served(end);
   Finish(end).run();
 }
 

@@ -42,13 +42,13 @@ class RecommenderLowering {
         n_(layout.samples),
         width_(model_.embedding_dim),
         vectors_(model_.vectors()),
-        type_(models::size_of(spec_.precision) == 2 ? spec_.precision : DType::fp32),
+        type_(models::size_of(spec_.numerics.precision) == 2 ? spec_.numerics.precision : DType::fp32),
         stored_(dtype_of(spec_.embedding.stored)),
-        served_(spec_.has_server() && !options.forward_only),
+        served_(spec_.states.has_server() && !options.forward_only),
         travel_(build_, layout, groups, type_) {}
 
   RankClass build() {
-    class_.count = spec_.ranks();
+    class_.count = spec_.mesh.ranks();
     add_bucket("bottom", dense_ranges(models::bottom_parameters(model_)));
     add_bucket("top", dense_ranges(models::top_parameters(model_)));
     if (!layout_.replicated.empty()) add_bucket("tables", replicated_ranges(layout_, model_));
@@ -81,7 +81,7 @@ class RecommenderLowering {
     bucket.ranges = std::move(ranges);
     bucket.embedding = of_tables;
     bucket.shards = spec_.shards();
-    const bool whole_rows = of_tables && spec_.has_server();
+    const bool whole_rows = of_tables && spec_.states.has_server();
     bucket.elements =
         round_up(bucket.elements, whole_rows ? server_alignment(spec_, width_) : bucket.shards * kParameterAlignment);
     class_.buckets.push_back(std::move(bucket));
@@ -94,8 +94,8 @@ class RecommenderLowering {
       if (options_.forward_only) continue;
       b.gradients = build_.buffer(b.name + ".gradients", Purpose::gradients, DType::fp32, b.elements, true);
       PlanSpec whole = spec_;  // parameters are masters themselves
-      whole.precision = DType::fp32;
-      whole.zero_stage = served_ ? 1 : 0;
+      whole.numerics.precision = DType::fp32;
+      whole.states.zero_stage = served_ ? 1 : 0;
       if (served_)
         b.received = build_.buffer(b.name + ".received", Purpose::communication, DType::fp32, b.elements, true);
       if (!b.embedding) add_states(build_, whole, b, served_ ? b.shard_elements() : b.elements);
@@ -127,11 +127,11 @@ class RecommenderLowering {
     return build_.buffer(name, Purpose::optimizer_states, DType::fp32, adam() ? 2 * values : rows, true);
   }
 
-  [[nodiscard]] bool adagrad() const { return spec_.optimizer == OptimizerKind::rowwise_adagrad; }
-  [[nodiscard]] bool adam() const { return spec_.optimizer == OptimizerKind::adam; }
+  [[nodiscard]] bool adagrad() const { return spec_.states.optimizer == OptimizerKind::rowwise_adagrad; }
+  [[nodiscard]] bool adam() const { return spec_.states.optimizer == OptimizerKind::adam; }
   [[nodiscard]] std::int64_t members() const { return layout_.ranks; }
   /// Updates of a step: a parameter server makes one for each worker.
-  [[nodiscard]] int turns() const { return served_ ? spec_.data : 1; }
+  [[nodiscard]] int turns() const { return served_ ? spec_.mesh.data : 1; }
   int view(BufferId buffer) { return build_.view(build_.whole(buffer)); }
   BufferId make(const std::string& name, std::int64_t elements, DType dtype = DType::fp32,
                 Purpose purpose = Purpose::activations) {
@@ -172,7 +172,7 @@ class RecommenderLowering {
   // y (n, outputs) = x W^T + b; dW = dz^T x; dx = dz W.
   Op product(std::int64_t m, std::int64_t n, std::int64_t k, std::vector<int> in, int out, bool trans_a, bool trans_b) {
     Op op = value_op(OpKind::matmul, n, m, k, std::move(in), {out});
-    op.rounded = spec_.precision == DType::tf32;
+    op.rounded = spec_.numerics.precision == DType::tf32;
     op.trans_a = trans_a;
     op.trans_b = trans_b;
     return op;
@@ -349,7 +349,7 @@ class RecommenderLowering {
     std::vector<Op> ops;
     top_ = mlp_forward("top_l.", model_.top_widths(), top_input_, true, ops);
     ops.push_back(op_of(OpKind::click_loss, n_, 1, 0, {view(top_.back()), view(labels_)}, {view(class_.loss)}));
-    ops.back().scale = 1.0 / static_cast<double>(spec_.batch);
+    ops.back().scale = 1.0 / static_cast<double>(spec_.shape.batch);
     build_.compute(Phase::forward, -1, "top_mlp", std::move(ops));
   }
 
@@ -359,7 +359,7 @@ class RecommenderLowering {
     std::vector<Op> ops;
     const BufferId dlogits = value("dlogits", n_);
     ops.push_back(op_of(OpKind::click_loss_grad, n_, 1, 0, {view(top_.back()), view(labels_)}, {view(dlogits)}));
-    ops.back().scale = 1.0 / static_cast<double>(spec_.batch);
+    ops.back().scale = 1.0 / static_cast<double>(spec_.shape.batch);
     const BufferId dtop = mlp_backward("top_l.", model_.top_widths(), top_input_, top_, dlogits, true, true, ops);
     const BufferId dfeatures = interaction_backward(dtop, ops);
     build_.compute(Phase::backward, -1, "top_mlp", std::move(ops));
@@ -465,7 +465,7 @@ class RecommenderLowering {
                             view(norm_squared_)};
     Op op = op_of(OpKind::embedding_bag_update, most.count / turns(), most.width, 0, std::move(with_squares),
                   std::move(out));
-    op.rule = traits_of(spec_.optimizer).rule;
+    op.rule = traits_of(spec_.states.optimizer).rule;
     op.dtype = stored_;
     op.capacity = served_ ? std::min(most_distinct_rows(layout_), op.n) : most_distinct_rows(layout_);
     add_turns(build_, op, turns(), {squares, norm_squared_}, ops);
@@ -539,8 +539,8 @@ Schedule lower_recommender(const Plan& plan, const LowerOptions& options, const 
   schedule.tables = std::make_shared<const TableLayout>(
       make_table_layout(*plan.model().recommender, plan.spec(), plan.cluster().devices_per_node));
   GroupId data;
-  if (plan.spec().data > 1)
-    data = schedule.groups.append({.name = "data", .dimensions = {{.stride = 1, .size = plan.spec().data}}});
+  if (plan.spec().mesh.data > 1)
+    data = schedule.groups.append({.name = "data", .dimensions = {{.stride = 1, .size = plan.spec().mesh.data}}});
   const TableGroups groups = add_table_groups(schedule.groups, *schedule.tables);
   schedule.classes.push_back(
       RecommenderLowering(plan, options, habits, schedule, *schedule.tables, data, groups).build());

@@ -31,9 +31,10 @@ struct Use {
   std::vector<View> views;
 };
 
-class States {
+class MovedStates {
  public:
-  States(RankClass& rank_class, const Offload& offload) : class_(rank_class), offload_(offload), rewrite_(rank_class) {}
+  MovedStates(RankClass& rank_class, const Offload& offload)
+      : class_(rank_class), offload_(offload), rewrite_(rank_class) {}
 
   void run() {
     for (Buffer& buffer : class_.buffers)
@@ -176,9 +177,8 @@ class States {
     }
   }
 
-  // -- gradients
-  // ------------------------------------------------------------------------------------------------------- Passes over
-  // layers add to a sum on the host: each layer's part is made on the device and added after the layer.
+  // -- gradients -----------------------------------------------------------------------------------------------------
+  // Passes over layers add to a sum on the host: each layer's part is made on the device and added after the layer.
   void sum_on_host(int block) {
     std::vector<Step>& steps = class_.blocks[at(block)].steps;
     for (const Run& run : runs_[at(block)]) {
@@ -216,8 +216,7 @@ class States {
     }
   }
 
-  // -- everything else
-  // -------------------------------------------------------------------------------------------------
+  // -- everything else -----------------------------------------------------------------------------------------------
   std::map<BufferId, Use> uses_of(int s, const Step& step) const {
     std::map<BufferId, Use> uses;
     const auto use = [&](const View& view, bool reads, bool writes) {
@@ -443,7 +442,7 @@ class States {
 }  // namespace
 
 void offload_states(RankClass& rank_class, const Offload& offload) {
-  States(rank_class, offload).run();
+  MovedStates(rank_class, offload).run();
 }
 
 }  // namespace orrery::plan

@@ -64,7 +64,7 @@ Block without_loss(RankClass& c, BufferId losses) {
 }  // namespace
 
 void report_pushed_loss(ClassBuilder& build, const PlanSpec& spec) {
-  if (spec.staleness == 0) return;
+  if (spec.states.staleness == 0) return;
   const BufferId losses = build.buffer(kLosses, Purpose::scalars, DType::fp32, 1, true);
   const View loss = build.whole(build.result().loss);
   build.compute(Phase::reporting, -1, "loss",
@@ -74,8 +74,8 @@ void report_pushed_loss(ClassBuilder& build, const PlanSpec& spec) {
 void lower_served(const StepEnd& end) {
   ClassBuilder& build = end.build;
   const Groups& groups = end.groups;
-  const DType gradient = gradient_dtype(end.spec.precision);
-  const int workers = end.spec.data;
+  const DType gradient = gradient_dtype(end.spec.numerics.precision);
+  const int workers = end.spec.mesh.data;
   const auto persistent = [&](std::string name, Purpose purpose, DType dtype, std::int64_t elements) {
     return build.buffer(std::move(name), purpose, dtype, elements, true);
   };
@@ -118,7 +118,7 @@ void lower_served(const StepEnd& end) {
 }
 
 void serve(const Plan& plan, RankClass& c) {
-  const std::int32_t s = plan.spec().staleness, workers = plan.spec().data;
+  const std::int32_t s = *plan.spec().states.staleness, workers = plan.spec().mesh.data;
   const auto m = static_cast<std::int32_t>(plan.micro_batches());
   // A worker's gradient is the mean over its own tokens; the reported loss stays the mean over all.
   for (const BlockOf pass : {kForward, kBackward})

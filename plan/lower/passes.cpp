@@ -18,16 +18,16 @@ std::vector<LoweringPass> passes_of(const Plan& plan, const LowerOptions& option
   RankClass& c = build.result();
   const PlanSpec& spec = plan.spec();
   const Offload& offload = spec.offload;
-  const bool drains = !spec.asynchronous() && !spec.has_server();
+  const bool drains = !spec.stages.asynchronous() && !spec.states.has_server();
   // Evaluation keeps persistent buffers where training has them, and saves nothing.
   const bool trains = !options.forward_only;
   return {
       {"gather_next", options.gather_next && drains, [&c] { gather_next(c); }},
-      {"serve", trains && spec.has_server(), [&plan, &c] { serve(plan, c); }},
+      {"serve", trains && spec.states.has_server(), [&plan, &c] { serve(plan, c); }},
       {"offload_states", offload.optimizer != Space::device || offload.parameters != Space::device,
        [&c, &offload] { offload_states(c, offload); }},
-      {"partition_checkpoints", trains && spec.partition_checkpoints,
-       [&c, &spec, &groups] { partition_checkpoints(c, spec.tensor, groups.tensor); }},
+      {"partition_checkpoints", trains && spec.recomputation.partition_checkpoints,
+       [&c, &spec, &groups] { partition_checkpoints(c, spec.mesh.tensor, groups.tensor); }},
       {"offload_activations", trains && offload.activations == Space::host,
        [&c, &offload] { offload_activations(c, offload.prefetch); }},
       {"encode_activations", trains && spec.compression.activations != ActivationEncoding::none,

@@ -46,13 +46,13 @@ void update(const RecommenderEnd& end, int index) {
     build.compute(Phase::optimizer, -1, "update_tables", {std::move(op)}).bucket = index;
     return;
   }
-  const OptimizerTraits& traits = traits_of(end.spec.optimizer);
+  const OptimizerTraits& traits = traits_of(end.spec.states.optimizer);
   std::vector<int> out = {view(end, b.parameters), b.first_moment.exists() ? view(end, b.first_moment) : -1};
   if (b.second_moment.exists()) out.push_back(view(end, b.second_moment));
   Op op = build.flat(traits.update, DType::fp32, b.elements, {view(end, b.gradients), view(end, end.coefficient)},
                      std::move(out));
   if (traits.update == OpKind::momentum_update) op.rule = traits.rule;
-  build.compute(Phase::optimizer, -1, name_of(end.spec.optimizer), {std::move(op)}).bucket = index;
+  build.compute(Phase::optimizer, -1, name_of(end.spec.states.optimizer), {std::move(op)}).bucket = index;
 }
 
 }  // namespace
@@ -63,7 +63,7 @@ Op replicated_update(const RecommenderEnd& end, std::int64_t elements, int gradi
   const BufferId states = end.build.result().replicated_states;
   Op op = end.build.flat(OpKind::table_update, DType::fp32, elements, std::move(in),
                          {parameters, states ? view(end, states) : -1});
-  op.rule = traits_of(end.spec.optimizer).rule;
+  op.rule = traits_of(end.spec.states.optimizer).rule;
   return op;
 }
 

@@ -28,10 +28,10 @@ void norms(const RecommenderEnd& end) {
   ClassBuilder& build = end.build;
   const View squares = build.whole(end.norm_squared);
   build.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, end.data, squares, squares, -1, -1);
-  const BufferId norms = build.buffer("worker_norms", Purpose::scalars, DType::fp32, end.spec.data, true);
+  const BufferId norms = build.buffer("worker_norms", Purpose::scalars, DType::fp32, end.spec.mesh.data, true);
   const auto of = [&](BufferId buffer, int worker) { return build.view({buffer, worker, 1}); };
   std::vector<Op> ops;
-  for (int w = 0; w < end.spec.data; ++w)
+  for (int w = 0; w < end.spec.mesh.data; ++w)
     ops.push_back(build.flat(OpKind::clip_coefficient, DType::fp32, 1, {of(end.norm_squared, w)},
                              {of(norms, w), of(end.coefficient, w)}));
   ops.push_back(build.flat(OpKind::copy, DType::fp32, 1, {build.view(own_of(norms))},
@@ -48,7 +48,7 @@ void update_replicated(const RecommenderEnd& end, int index, BufferId received_l
   const int lookups = received_lookups ? build.view({received_lookups, 0, rows}) : -1;
   const Op op = replicated_update(end, shard, build.view({b.received, 0, shard}), lookups, build.view(own));
   std::vector<Op> ops;
-  add_turns(build, op, end.spec.data, {b.received, received_lookups}, ops);
+  add_turns(build, op, end.spec.mesh.data, {b.received, received_lookups}, ops);
   build.compute(Phase::optimizer, -1, "update_tables", std::move(ops)).bucket = index;
   build.collective(Phase::parameter_gather, Stream::data, CollectiveKind::all_gather, end.data, own,
                    build.whole(b.parameters), -1, index);
@@ -64,8 +64,8 @@ void keep_for_updates(RankClass& c, const PlanSpec& spec, const LeftForUpdates& 
     }
   };
   // A step's lookups are written before the update that takes the oldest ones; its gradients are written after it.
-  keep(left.looked_up, spec.staleness + 1);
-  keep(left.gradients, spec.staleness);
+  keep(left.looked_up, *spec.states.staleness + 1);
+  keep(left.gradients, *spec.states.staleness);
 }
 
 }  // namespace
@@ -139,8 +139,8 @@ void lower_served(const RecommenderEnd& end, BufferId received_lookups, const Le
   Groups groups;
   groups.data = end.data;
   PlanSpec masters = end.spec;  // parameters are in fp32 whatever values are in
-  masters.precision = DType::fp32;
-  masters.zero_stage = 1;  // a server updates its shard
+  masters.numerics.precision = DType::fp32;
+  masters.states.zero_stage = 1;  // a server updates its shard
   const auto& buckets = build.result().buckets;
   const auto tables = std::find_if(buckets.begin(), buckets.end(), [](const Bucket& b) { return b.embedding; });
   const int index = tables == buckets.end() ? -1 : static_cast<int>(tables - buckets.begin());

@@ -30,18 +30,19 @@ using base::at;
 // What remains of a plan on one rank.
 PlanSpec alone(const PlanSpec& split, const models::Model& model) {
   PlanSpec spec;
-  if (model.experts.aux_coefficient > 0) spec.order = Order::gpipe;
-  spec.micro_batch = model.recommender ? split.batch : split.micro_batch;
-  spec.vocab_multiple = split.vocab_multiple;
-  spec.batch = split.batch;
-  spec.sequence = split.sequence;
-  spec.precision = split.precision;
-  spec.flash = split.flash;
-  spec.optimizer = split.optimizer;
-  spec.momentum = split.momentum;
-  spec.rounding = split.rounding;
+  if (model.experts.aux_coefficient > 0) spec.stages.order = Order::gpipe;
+  spec.shape.micro_batch = model.recommender ? split.shape.batch : split.shape.micro_batch;
+  spec.numerics.vocab_multiple = split.numerics.vocab_multiple;
+  spec.shape.batch = split.shape.batch;
+  spec.shape.sequence = split.shape.sequence;
+  spec.numerics.precision = split.numerics.precision;
+  spec.numerics.flash = split.numerics.flash;
+  spec.states.optimizer = split.states.optimizer;
+  spec.states.momentum = split.states.momentum;
+  spec.numerics.rounding = split.numerics.rounding;
   spec.compression.activations = split.compression.activations;
-  spec.tokens = split.tokens;
+  spec.tokens.dispatch = split.tokens.dispatch;
+  spec.tokens.combine = split.tokens.combine;
   if (model.recommender) spec.embedding.tiers = TableTiers({TableTier{}});  // where tables live changes no result
   return spec;
 }
@@ -49,7 +50,7 @@ PlanSpec alone(const PlanSpec& split, const models::Model& model) {
 class Program {
  public:
   Program(const Plan& split, RankClass lowered, int shared)
-      : split_(split), spec_(split.spec()), workers_(spec_.data), shared_(shared) {
+      : split_(split), spec_(split.spec()), workers_(spec_.mesh.data), shared_(shared) {
     class_ = std::move(lowered);
     for (std::size_t b = 0; b < class_.blocks.size(); ++b)
       places_[class_.blocks[b].name] = static_cast<std::int32_t>(b);
@@ -58,9 +59,9 @@ class Program {
   }
 
   RankClass build() {
-    if (spec_.asynchronous() || spec_.has_server()) age_weights();
-    if (spec_.asynchronous()) clip_by_stages();
-    if (spec_.has_server())
+    if (spec_.stages.asynchronous() || spec_.states.has_server()) age_weights();
+    if (spec_.stages.asynchronous()) clip_by_stages();
+    if (spec_.states.has_server())
       serve();
     else if (spec_.compresses())
       compress();
@@ -127,9 +128,9 @@ class Program {
 
   // -- stages of an asynchronous pipeline ---------------------------------------------------------------------------
   [[nodiscard]] int stage_of(const Step& step) const {
-    if (step.layer < 0) return step.part == "embedding" ? 0 : spec_.pipeline - 1;
+    if (step.layer < 0) return step.part == "embedding" ? 0 : spec_.mesh.pipeline - 1;
     int stage = 0;
-    while (stage + 1 < spec_.pipeline && split_.first_layer(stage + 1) <= step.layer) ++stage;
+    while (stage + 1 < spec_.mesh.pipeline && split_.first_layer(stage + 1) <= step.layer) ++stage;
     return stage;
   }
   [[nodiscard]] int delay_of(const Step& step) const { return weight_delay(spec_, stage_of(step)); }
@@ -156,11 +157,11 @@ class Program {
       for (std::size_t b = 0; b < class_.buckets.size(); ++b)
         for (const BufferId buffer : {class_.buckets[b].parameters, class_.buckets[b].stashed})
           if (stage[b] < 0 && buffer && std::find(step.reads.begin(), step.reads.end(), buffer) != step.reads.end())
-            stage[b] = stage_of(step) == spec_.pipeline - 1 && tied ? 0 : stage_of(step);
+            stage[b] = stage_of(step) == spec_.mesh.pipeline - 1 && tied ? 0 : stage_of(step);
     const std::size_t clip = place_of(block("finish"), "clip"), norm = place_of(block("finish"), "norm");
     const BufferId coefficient = class_.views[at(block("finish").steps[clip].ops.front().out.at(1))].buffer;
     const std::vector<Op> squares = block("finish").steps[norm].ops;  // one per bucket, in order
-    const std::int64_t stages = spec_.pipeline;
+    const std::int64_t stages = spec_.mesh.pipeline;
     const BufferId totals = persistent("stage_norms_squared", Purpose::scalars, DType::fp32, stages),
                    norms = persistent("stage_norms", Purpose::scalars, DType::fp32, stages),
                    coefficients = persistent("stage_clip_coefficients", Purpose::scalars, DType::fp32, stages);
@@ -233,8 +234,8 @@ class Program {
   }
 
   void compress() {
-    const int zero = spec_.zero_stage;
-    const bool ends_apart = zero >= 2 || (spec_.pipeline > 1 && spec_.head_stage() != 0);
+    const int zero = spec_.states.zero_stage;
+    const bool ends_apart = zero >= 2 || (spec_.mesh.pipeline > 1 && spec_.head_stage() != 0);
     own_gradients(shared_ >= 0 && ends_apart);
     const bool low_rank = spec_.low_rank();
     for (Own& one : own_) low_rank ? add_low_rank(one) : add_halves(one);
@@ -267,7 +268,7 @@ class Program {
   [[nodiscard]] int senders() const {
     return spec_.exchanges_by_node() ? workers_ / spec_.compression.group : workers_;
   }
-  [[nodiscard]] DType gradient() const { return gradient_dtype(spec_.precision); }
+  [[nodiscard]] DType gradient() const { return gradient_dtype(spec_.numerics.precision); }
   [[nodiscard]] std::string name_of(const Own& one, const char* what) const {
     return fmt::format("{}{}.{}", class_.buckets[at(one.bucket)].name, one.of_head ? ".of_head" : "", what);
   }
@@ -284,7 +285,7 @@ class Program {
   // Sums in fp32. Without ZeRO, the result that all ranks get is rounded once more.
   void sum_halves(const Own& one, std::vector<Op>& ops) {
     const Bucket& bucket = class_.buckets[at(one.bucket)];
-    const bool again = spec_.zero_stage == 0;
+    const bool again = spec_.states.zero_stage == 0;
     const BufferId target = !again ? bucket.gradients : one.sent ? one.sent : one.gradients;
     Op sum = build_.flat(OpKind::sum_pieces, wire(), bucket.elements, {whole(one.pieces)}, {whole(target)});
     sum.n = senders();
@@ -484,19 +485,19 @@ base::Diagnostics refused(const PlanSpec& spec, const models::Model& model) {
   const auto rule = [&](bool holds, const char* message, const char* help) {
     if (!holds) found.push_back({base::Severity::error, "P94", {}, message, help, {}});
   };
-  rule(!spec.low_rank() || spec.tensor == 1,
+  rule(!spec.low_rank() || spec.mesh.tensor == 1,
        "PowerSGD on tensor ranks' parts of a matrix approximates differently than on the whole matrix, so no serial "
        "program can match it",
        "verify it with tensor: 1, or verify tensor parallelism with compression: {gradients: none}");
-  rule(!spec.compresses() || spec.context == 1,
+  rule(!spec.compresses() || spec.mesh.context == 1,
        "ranks with parts of a sequence compress the gradients of their parts, so no serial program can match them",
        "verify it with context: 1, or verify context parallelism with compression: {gradients: none}");
-  rule(spec.precision != DType::fp8 || (spec.tensor == 1 && spec.context == 1),
+  rule(spec.numerics.precision != DType::fp8 || (spec.mesh.tensor == 1 && spec.mesh.context == 1),
        "ranks that have parts of matrices round them to 8 bits by themselves: no serial program has their scales, nor "
        "their order of sums, which decides where a value between two codes goes",
        "prove it with precision: bf16, or fp8 with tensor: 1 and context: 1");
   rule(
-      !model.recommender || !spec.has_server(),
+      !model.recommender || !spec.states.has_server(),
       "a parameter server's workers look rows up before those of other workers move: no serial program has their turns "
       "yet",
       "prove the same placement without staleness");
@@ -511,7 +512,7 @@ base::Result<SerialProgram> serial_program(const Plan& split, clusters::Cluster 
   auto one = make_plan(std::make_shared<const models::Model>(split.model()),
                        std::make_shared<const clusters::Cluster>(std::move(device)), alone(spec, split.model()));
   if (!one) return base::fail(one.error());
-  const bool own = spec.asynchronous() || spec.has_server() || spec.compresses();
+  const bool own = spec.stages.asynchronous() || spec.states.has_server() || spec.compresses();
   LowerOptions plain = options;
   plain.zero_gradients = options.zero_gradients || own;
   Schedule schedule = lower(*one, plain);

@@ -63,7 +63,7 @@ bool backward_reads_parameters(const StageLayer& layer) {
 std::map<TensorRole, BufferId> load_inputs(ClassBuilder& build, const Plan& plan, bool embeds, bool heads) {
   const PlanSpec& spec = plan.spec();
   std::map<TensorRole, BufferId> out;
-  Op load = models::load_of(plan.model(), spec.micro_batch, spec.tokens_per_rank(), spec.context);
+  Op load = models::load_of(plan.model(), spec.shape.micro_batch, spec.tokens_per_rank(), spec.mesh.context);
   for (const models::Input& input : models::inputs_of(plan.model(), load.batch, load.sequence)) {
     load.out.push_back(-1);
     if (!(input.of_embedding ? embeds : heads) || input.elements == 0) continue;

@@ -17,15 +17,16 @@ std::int64_t Outline::message_bytes(const Item& item) const {
 }
 
 int ranks_of(Over over, bool experts, const PlanSpec& spec) {
-  const bool partitions = zero_of(spec) > 0, apart = experts && spec.folds_experts();
-  const int ends = spec.mirrors() ? 2 : 1;
+  const bool partitions = zero_of(spec) > 0, apart = experts && spec.mesh.folds_experts();
+  const int ends = spec.stages.mirrors() ? 2 : 1;
   switch (over) {
-    case Over::tensor: return spec.tensor;
-    case Over::data: return apart ? spec.expert_shards() : partitions ? spec.shards() : spec.replicas() * ends;
+    case Over::tensor: return spec.mesh.tensor;
+    case Over::data:
+      return apart ? spec.mesh.expert_shards() : partitions ? spec.shards() : spec.mesh.replicas() * ends;
     case Over::copies: return apart || !partitions ? 1 : spec.copies();
     case Over::near: return spec.compression.group;
-    case Over::far: return spec.replicas() / spec.compression.group;
-    case Over::parts: return partitions ? spec.tensor * spec.shards() : spec.tensor;
+    case Over::far: return spec.mesh.replicas() / spec.compression.group;
+    case Over::parts: return partitions ? spec.mesh.tensor * spec.shards() : spec.mesh.tensor;
   }
   ENSURE(false, "no group {}", static_cast<int>(over));
 }
@@ -39,7 +40,8 @@ DType compute_dtype(DType precision) {
 }
 
 bool has_master(const PlanSpec& spec) {
-  const bool rounds = compute_dtype(spec.precision) != DType::fp32 && spec.rounding == Rounding::nearest;
+  const bool rounds =
+      compute_dtype(spec.numerics.precision) != DType::fp32 && spec.numerics.rounding == Rounding::nearest;
   // The host updates its own values, whatever type the device computes in (ZeRO-Offload).
   return rounds || spec.offload.optimizer != Space::device;
 }
@@ -58,7 +60,7 @@ int Sketch::slot(Memory memory) {
   for (std::size_t i = 0; i < result_.slots.size(); ++i)
     if (result_.slots[i].memory == memory) return static_cast<int>(i);
   Slot made{.memory = memory};
-  const DType gradient = gradient_dtype(spec_.precision), compute = compute_dtype(spec_.precision);
+  const DType gradient = gradient_dtype(spec_.numerics.precision), compute = compute_dtype(spec_.numerics.precision);
   if (memory == Memory::gradients || memory == Memory::received)
     made.dtype = gradient, made.elements = bucket_.elements;
   else if (memory == Memory::gradient_shard)

@@ -116,7 +116,7 @@ struct Outline {
 
 /// ZeRO's stage; 0 where there is no other rank to share states with.
 [[nodiscard]] inline int zero_of(const PlanSpec& spec) {
-  return spec.replicas() > 1 ? spec.zero_stage : 0;
+  return spec.mesh.replicas() > 1 ? spec.states.zero_stage : 0;
 }
 /// Elements of the bucket that a rank optimizes.
 [[nodiscard]] inline std::int64_t optimized_of(const BucketShape& bucket, const PlanSpec& spec) {

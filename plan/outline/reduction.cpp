@@ -33,14 +33,14 @@ void sum_copies(Sketch& s, int shard) {
 Outline plain(Sketch s, Reduces when) {
   const BucketShape& b = s.bucket();
   const int zero = zero_of(s.spec());
-  const DType dtype = gradient_dtype(s.spec().precision);
+  const DType dtype = gradient_dtype(s.spec().numerics.precision);
   if (zero >= 2 && when != Reduces::in_every_pass) {
     sum_copies(s, s.whole(Memory::gradient_shard));
     return s.take();
   }
   sum_partial(s);
   const int all = s.whole(Memory::gradients);
-  if (s.spec().has_server()) {
+  if (s.spec().states.has_server()) {
     s.next_part();
     s.message(kReduce, CollectiveKind::all_to_all, Over::data, all, s.whole(Memory::received));
     return s.take();
@@ -81,7 +81,7 @@ class Halves {
     int summed_here = s_.whole(Memory::gradients);
     if (by_node_) {
       const std::int64_t part = b.elements / s_.spec().compression.group;
-      const int near = s_.whole(s_.temporary("near", gradient_dtype(s_.spec().precision), part));
+      const int near = s_.whole(s_.temporary("near", gradient_dtype(s_.spec().numerics.precision), part));
       s_.message(kReduce, CollectiveKind::reduce_scatter, Over::near, summed_here, near);
       summed_here = near;
       s_.next_part();
@@ -97,7 +97,7 @@ class Halves {
 
  private:
   // Gradients of fp16 training are in 16 bits as they are.
-  [[nodiscard]] bool rounds() const { return gradient_dtype(s_.spec().precision) == DType::fp32; }
+  [[nodiscard]] bool rounds() const { return gradient_dtype(s_.spec().numerics.precision) == DType::fp32; }
   [[nodiscard]] int half(const char* name, std::int64_t elements) {
     return s_.whole(s_.temporary(name, wire_of(s_.spec()), elements));
   }
@@ -122,7 +122,7 @@ class Halves {
     s_.compute(kReduce, "sum", {std::move(sum)});
   }
   void sum() {
-    const int replicas = s_.spec().replicas();
+    const int replicas = s_.spec().mesh.replicas();
     if (zero_of(s_.spec()) > 0) return sum_pieces(replicas, s_.optimized_gradient());
     const int own = s_.own_of(sent_);
     sum_pieces(replicas, own);
@@ -131,7 +131,7 @@ class Halves {
   }
   void sum_of_nodes() {
     const BucketShape& b = s_.bucket();
-    const std::int64_t nodes = s_.spec().replicas() / s_.spec().compression.group;
+    const std::int64_t nodes = s_.spec().mesh.replicas() / s_.spec().compression.group;
     if (zero_of(s_.spec()) > 0) return sum_pieces(nodes, s_.optimized_gradient());
     const int summed = half("summed", b.shard);
     sum_pieces(nodes, summed);
@@ -257,8 +257,8 @@ Outline gathered_in_pass(const BucketShape& bucket, const PlanSpec& spec) {
 
 Outline squared(const BucketShape& bucket, const PlanSpec& spec) {
   Sketch s(bucket, spec);
-  const int gradient = spec.has_server() ? s.whole(Memory::gradients) : s.optimized_gradient();
-  Op op = Sketch::flat(OpKind::norm_squared, gradient_dtype(spec.precision), s.elements(gradient), {gradient},
+  const int gradient = spec.states.has_server() ? s.whole(Memory::gradients) : s.optimized_gradient();
+  Op op = Sketch::flat(OpKind::norm_squared, gradient_dtype(spec.numerics.precision), s.elements(gradient), {gradient},
                        {s.whole(Memory::norm_squared)});
   op.accumulate = true;
   s.compute(Phase::optimizer, "norm", {std::move(op)});

@@ -7,17 +7,17 @@ using models::DType;
 
 Slot state_of(Memory memory, const BucketShape& b, const PlanSpec& spec) {
   const std::int64_t optimized = optimized_of(b, spec);
-  const bool bytes = spec.optimizer == OptimizerKind::adamw_8bit && !b.embedding;
+  const bool bytes = spec.states.optimizer == OptimizerKind::adamw_8bit && !b.embedding;
   const auto state = [&](const char* name, DType dtype, std::int64_t elements) {
     return Slot{memory, name, Purpose::optimizer_states, dtype, elements};
   };
   const auto low_rank = [&] { return spec.low_rank() ? low_rank_sizes(b.matrices, spec.compression) : LowRankSizes{}; };
   if (memory == Memory::master) return state("master", DType::fp32, has_master(spec) ? optimized : 0);
   if (memory == Memory::first_moment)
-    return state("first_moment", bytes ? DType::uint8 : DType::fp32, spec.moments() > 0 ? optimized : 0);
+    return state("first_moment", bytes ? DType::uint8 : DType::fp32, spec.states.moments() > 0 ? optimized : 0);
   if (memory == Memory::second_moment) {
     const std::int64_t all = b.whole == nullptr ? optimized : second_moment_elements(*b.whole, optimized);
-    return state("second_moment", bytes ? DType::uint8 : DType::fp32, spec.moments() > 1 ? all : 0);
+    return state("second_moment", bytes ? DType::uint8 : DType::fp32, spec.states.moments() > 1 ? all : 0);
   }
   const std::int64_t scales = bytes ? optimized / models::kQuantisedBlock : 0;
   if (memory == Memory::first_scale) return state("first_scale", DType::fp32, scales);

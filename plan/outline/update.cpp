@@ -28,11 +28,11 @@ class Update {
       : s_(bucket, spec), b_(bucket), totals_(totals), spec_(spec) {}
 
   Outline of_bucket(int round, bool first) {
-    if (spec_.optimizer == OptimizerKind::lamb) {
+    if (spec_.states.optimizer == OptimizerKind::lamb) {
       round == 0 ? lamb_moments(first) : update(lamb());
-    } else if (spec_.optimizer == OptimizerKind::adafactor) {
+    } else if (spec_.states.optimizer == OptimizerKind::adafactor) {
       round == 0 ? factor_sums(first) : round == 1 ? factor_norms(first) : update(adafactor());
-    } else if (traits_of(spec_.optimizer).whole_matrices) {
+    } else if (traits_of(spec_.states.optimizer).whole_matrices) {
       b_.whole == nullptr ? update(adamw()) : whole_matrices();
     } else {
       std::vector<Op> ops;
@@ -43,8 +43,8 @@ class Update {
   }
 
   Outline agreement(int round) {
-    if (!traits_of(spec_.optimizer).whole_tensors) return s_.take();
-    if (spec_.optimizer == OptimizerKind::adafactor && round == 0) {
+    if (!traits_of(spec_.states.optimizer).whole_tensors) return s_.take();
+    if (spec_.states.optimizer == OptimizerKind::adafactor && round == 0) {
       const int sums = of_stage(Memory::factor_sums);
       if (zero_of(spec_) >= 1) meet(Over::data, sums);
       meet(Over::tensor, s_.run(s_.slot(Memory::factor_sums), 0, totals_.factors.met));
@@ -61,16 +61,16 @@ class Update {
 
  private:
   // A parameter server makes one update for the gradient and the coefficient of each worker.
-  [[nodiscard]] int turns() const { return spec_.has_server() ? spec_.data : 1; }
+  [[nodiscard]] int turns() const { return spec_.states.has_server() ? spec_.mesh.data : 1; }
   [[nodiscard]] int gradient() {
-    if (!spec_.has_server()) return s_.optimized_gradient();
+    if (!spec_.states.has_server()) return s_.optimized_gradient();
     return s_.run(s_.slot(Memory::received), turn_ * b_.shard, b_.shard);
   }
   [[nodiscard]] int coefficient() { return s_.run(s_.slot(Memory::coefficient), turn_, 1); }
   // The values that an update changes: the master, or the parameters themselves.
   [[nodiscard]] int target() { return has_master(spec_) ? s_.whole(Memory::master) : s_.optimized_values(); }
   void add_scaling(std::vector<int>& in) {
-    if (spec_.precision == DType::fp16) in.push_back(s_.whole(Memory::scaling));
+    if (spec_.numerics.precision == DType::fp16) in.push_back(s_.whole(Memory::scaling));
   }
   [[nodiscard]] int of_stage(Memory memory) {
     const std::int64_t elements = memory == Memory::norms           ? 2 * totals_.parameters
@@ -85,13 +85,14 @@ class Update {
   }
 
   [[nodiscard]] Op flat(OpKind kind, std::vector<int> in, std::vector<int> out) const {
-    return Sketch::flat(kind, gradient_dtype(spec_.precision), optimized_of(b_, spec_), std::move(in), std::move(out));
+    return Sketch::flat(kind, gradient_dtype(spec_.numerics.precision), optimized_of(b_, spec_), std::move(in),
+                        std::move(out));
   }
   [[nodiscard]] Op update_op(OpKind kind, std::vector<int> in, std::vector<int> out) {
     add_scaling(in);
     if (has_master(spec_)) out.push_back(s_.optimized_values());
     Op op = flat(kind, std::move(in), std::move(out));
-    op.stochastic = spec_.rounding == Rounding::stochastic;
+    op.stochastic = spec_.numerics.rounding == Rounding::stochastic;
     op.turn = turn_;
     op.turns = turns();
     return op;
@@ -101,14 +102,14 @@ class Update {
                      {target(), s_.whole(Memory::first_moment), s_.whole(Memory::second_moment)});
   }
   [[nodiscard]] Op by_element() {
-    const OptimizerTraits& traits = traits_of(spec_.optimizer);
+    const OptimizerTraits& traits = traits_of(spec_.states.optimizer);
     if (traits.update == OpKind::momentum_update) {
       Op op = update_op(traits.update, {gradient(), coefficient()},
-                        {target(), spec_.moments() > 0 ? s_.whole(Memory::first_moment) : -1});
+                        {target(), spec_.states.moments() > 0 ? s_.whole(Memory::first_moment) : -1});
       op.rule = traits.rule;
       return op;
     }
-    if (spec_.optimizer != OptimizerKind::adamw_8bit || b_.embedding) return adamw();
+    if (spec_.states.optimizer != OptimizerKind::adamw_8bit || b_.embedding) return adamw();
     return update_op(OpKind::adamw_8bit, {gradient(), coefficient()},
                      {target(), s_.whole(Memory::first_moment), s_.whole(Memory::second_moment),
                       s_.whole(Memory::first_scale), s_.whole(Memory::second_scale)});
@@ -158,7 +159,7 @@ class Update {
   }
 
   void whole_matrices() {
-    const std::int64_t piece = optimized_of(b_, spec_), all = b_.elements * spec_.tensor;
+    const std::int64_t piece = optimized_of(b_, spec_), all = b_.elements * spec_.mesh.tensor;
     const int own = s_.whole(s_.temporary("direction", DType::fp32, piece));
     std::vector<int> in = {gradient(), coefficient()};
     add_scaling(in);
@@ -187,7 +188,7 @@ class Update {
   }
   void update(std::vector<Op> ops) {
     const bool by_rule = ops.back().kind == OpKind::momentum_update;
-    const char* name = by_rule ? plan::name_of(spec_.optimizer) : models::name_of(ops.back().kind);
+    const char* name = by_rule ? plan::name_of(spec_.states.optimizer) : models::name_of(ops.back().kind);
     s_.compute(kUpdate, name, std::move(ops));
     const int zero = zero_of(spec_);
     if (zero != 1 && zero != 2) return;
@@ -199,7 +200,7 @@ class Update {
     // The values of the ranks with the same place on all nodes are one piece, and the pieces of a node's ranks follow
     // one another. One buffer serves all buckets: their messages stand in a row, so none waits for its memory.
     const int pieces = s_.of_stage(Memory::gathered_piece, name_of_buffer(Memory::gathered_piece), totals_.piece,
-                                   Purpose::communication, compute_dtype(spec_.precision));
+                                   Purpose::communication, compute_dtype(spec_.numerics.precision));
     const int piece = s_.run(pieces, 0, b_.elements / spec_.compression.group);
     s_.message(Phase::parameter_gather, CollectiveKind::all_gather, Over::far, values, piece);
     s_.message(Phase::parameter_gather, CollectiveKind::all_gather, Over::near, piece, all);
@@ -216,7 +217,7 @@ class Update {
 
 void add_to(StageTotals& totals, const BucketShape& bucket, const PlanSpec& spec, std::int64_t count) {
   totals.parameters += count * bucket.parameters;
-  if (spec.optimizer == OptimizerKind::adafactor) {
+  if (spec.states.optimizer == OptimizerKind::adafactor) {
     totals.factors.elements += count * bucket.factors.elements;
     totals.factors.met += count * bucket.factors.met;
   }
@@ -227,11 +228,11 @@ void add_to(StageTotals& totals, const BucketShape& bucket, const PlanSpec& spec
 }
 
 int update_rounds(const PlanSpec& spec) {
-  return spec.optimizer == OptimizerKind::lamb ? 2 : spec.optimizer == OptimizerKind::adafactor ? 3 : 1;
+  return spec.states.optimizer == OptimizerKind::lamb ? 2 : spec.states.optimizer == OptimizerKind::adafactor ? 3 : 1;
 }
 
 bool updates_need_memory(const PlanSpec& spec) {
-  const OptimizerTraits& optimizer = traits_of(spec.optimizer);
+  const OptimizerTraits& optimizer = traits_of(spec.states.optimizer);
   return optimizer.whole_tensors || optimizer.whole_matrices || spec.exchanges_by_node();
 }
 

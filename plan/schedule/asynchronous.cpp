@@ -21,7 +21,7 @@ class Stashing {
       : spec_(plan.spec()),
         stage_(stage),
         micro_batches_(static_cast<std::int32_t>(plan.micro_batches())),
-        ahead_(spec_.pipeline - 1 - stage),
+        ahead_(spec_.mesh.pipeline - 1 - stage),
         delay_(weight_delay(spec_, stage)),
         blocks_(blocks),
         class_(rank_class) {}
@@ -165,10 +165,10 @@ void read_versions(RankClass& c, Block& block, const std::function<bool(const St
 }
 
 int weight_delay(const PlanSpec& spec, int stage) {
-  if (spec.has_server()) return spec.staleness;
-  switch (spec.order) {
-    case Order::pipedream: return spec.pipeline - 1 - stage;
-    case Order::pipedream_vertical: return spec.pipeline - 1;
+  if (spec.states.staleness) return *spec.states.staleness;
+  switch (spec.stages.order) {
+    case Order::pipedream: return spec.mesh.pipeline - 1 - stage;
+    case Order::pipedream_vertical: return spec.mesh.pipeline - 1;
     case Order::pipedream_2bw: return 1;
     case Order::gpipe:
     case Order::one_f_one_b:
@@ -183,7 +183,7 @@ int weight_delay(const PlanSpec& spec, int stage) {
 }
 
 int stages_with_norms(const Plan& plan) {
-  return plan.spec().pipeline - (plan.model().tied_embeddings && plan.spec().pipeline > 1 ? 1 : 0);
+  return plan.spec().mesh.pipeline - (plan.model().tied_embeddings && plan.spec().mesh.pipeline > 1 ? 1 : 0);
 }
 
 int steps_in_flight(const RankClass& rank_class) {
@@ -198,7 +198,7 @@ bool is_asynchronous(const Schedule& schedule) {
   // Forward passes alone, of an evaluation, update nothing and leave nothing in flight.
   const bool trains = any([](const RankClass& c) { return c.gradient_norm.exists(); });
   return any([](const RankClass& c) { return steps_in_flight(c) > 1; }) ||
-         (trains && (schedule.spec.asynchronous() || schedule.spec.has_server()));
+         (trains && (schedule.spec.stages.asynchronous() || schedule.spec.states.has_server()));
 }
 
 Walk unrolled(const RankClass& rank_class, std::int64_t steps, bool ends) {

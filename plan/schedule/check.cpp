@@ -260,10 +260,10 @@ class Lives {
       if (orders.insert(blocks).second) out.push_back(micro_batch);
       for (std::int32_t& block : blocks) block = plain(block);
       std::sort(blocks.begin(), blocks.end());
-      std::vector<std::int32_t>& like = of_end[schedule_.spec.mirrors() && micro_batch >= enter_first ? 1 : 0];
+      std::vector<std::int32_t>& like = of_end[schedule_.spec.stages.mirrors() && micro_batch >= enter_first ? 1 : 0];
       if (like.empty()) like = blocks;
       // Asynchronous orders run variants of passes while a pipeline fills and once it is full.
-      if (blocks != like && !schedule_.spec.asynchronous())
+      if (blocks != like && !schedule_.spec.stages.asynchronous())
         report_.fault("S09", fmt::format("stage {}: micro-batch {} runs other blocks than micro-batch {}", class_.stage,
                                          micro_batch, &like == of_end ? 0 : enter_first));
     }
@@ -414,7 +414,8 @@ base::Diagnostics check_run(const Schedule& schedule) {
 
 base::Diagnostics check_class(const Schedule& schedule, const RankClass& rank_class) {
   Report report;
-  if (!schedule.spec.asynchronous() && !schedule.spec.has_server()) Lives(schedule, rank_class, report).run();
+  if (!schedule.spec.stages.asynchronous() && !schedule.spec.states.has_server())
+    Lives(schedule, rank_class, report).run();
   return report.found;
 }
 

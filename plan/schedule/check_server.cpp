@@ -26,8 +26,8 @@ bool in_turns(const std::vector<const Op*>& ops, int workers) {
 }  // namespace
 
 void check_server(const Schedule& schedule, base::Diagnostics& found) {
-  if (!schedule.spec.has_server()) return;
-  const int workers = schedule.spec.data;
+  if (!schedule.spec.states.has_server()) return;
+  const int workers = schedule.spec.mesh.data;
   const auto fault = [&](const std::string& of) {
     found.push_back(
         {base::Severity::error,

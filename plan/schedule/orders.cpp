@@ -159,9 +159,9 @@ std::vector<Move> mirrored_passes(int stage, int stages, std::int32_t m) {
 // When each pass of each stage begins and ends if all passes take equally long and messages take no time.
 struct Times {
   Times(const PlanSpec& spec, std::int32_t micro_batches)
-      : begin(static_cast<std::size_t>(spec.pipeline)),
+      : begin(static_cast<std::size_t>(spec.mesh.pipeline)),
         micro_batches_(micro_batches),
-        places_(spec.pipeline * spec.virtual_stages),
+        places_(spec.mesh.pipeline * spec.stages.virtual_stages),
         made_(static_cast<std::size_t>(2 * places_) * static_cast<std::size_t>(micro_batches), -1) {}
   /// End of a pass by direction, virtual stage and micro-batch; -1: not made yet.
   [[nodiscard]] int made(bool forward, int place, std::int32_t micro_batch) const {
@@ -249,11 +249,11 @@ std::vector<Move> with_messages(const PlanSpec& spec, int stage, const std::vect
 std::vector<std::vector<Move>> zero_bubble(Order order, int stages, std::int64_t micro_batches) {
   ENSURE(stages >= 2 && micro_batches >= 1, "{} micro-batches on {} stages", micro_batches, stages);
   PlanSpec spec;
-  spec.order = order;
-  spec.pipeline = stages;
-  spec.virtual_stages = spec.folds() ? 2 : 1;
-  ENSURE(!spec.mirrors() || (stages % 2 == 0 && micro_batches % 2 == 0), "{} micro-batches on {} mirrored stages",
-         micro_batches, stages);
+  spec.stages.order = order;
+  spec.mesh.pipeline = stages;
+  spec.stages.virtual_stages = spec.stages.folds() ? 2 : 1;
+  ENSURE(!spec.stages.mirrors() || (stages % 2 == 0 && micro_batches % 2 == 0),
+         "{} micro-batches on {} mirrored stages", micro_batches, stages);
   const auto m = static_cast<std::int32_t>(micro_batches);
   std::vector<std::vector<Move>> out;
   for (int s = 0; s < stages; ++s)
@@ -269,14 +269,14 @@ std::vector<std::vector<Move>> zero_bubble(Order order, int stages, std::int64_t
 
 std::vector<std::vector<Move>> custom(const PassOrder& passes) {
   PlanSpec spec;
-  spec.order = Order::custom;
-  spec.passes = passes;
-  spec.pipeline = passes.stages();
-  spec.virtual_stages = passes.chunks();
-  std::vector<std::vector<Move>> out(static_cast<std::size_t>(spec.pipeline));
-  for (int s = 0; s < spec.pipeline; ++s)
+  spec.stages.order = Order::custom;
+  spec.stages.passes = passes;
+  spec.mesh.pipeline = passes.stages();
+  spec.stages.virtual_stages = passes.chunks();
+  std::vector<std::vector<Move>> out(static_cast<std::size_t>(spec.mesh.pipeline));
+  for (int s = 0; s < spec.mesh.pipeline; ++s)
     for (const Pass& pass : passes.passes(s)) {
-      const std::int32_t chunk = pass.stage / spec.pipeline;
+      const std::int32_t chunk = pass.stage / spec.mesh.pipeline;
       std::vector<Move>& moves = out[static_cast<std::size_t>(s)];
       if (pass.kind == Pass::Kind::forward) moves.push_back({Kind::forward, pass.micro_batch, chunk});
       if (pass.kind == Pass::Kind::backward || pass.kind == Pass::Kind::input_gradient)
@@ -285,24 +285,23 @@ std::vector<std::vector<Move>> custom(const PassOrder& passes) {
         moves.push_back({Kind::weights, pass.micro_batch, chunk});
     }
   const Times times = times_of(spec, out, static_cast<std::int32_t>(passes.micro_batches()));
-  for (int s = 0; s < spec.pipeline; ++s)
+  for (int s = 0; s < spec.mesh.pipeline; ++s)
     out[static_cast<std::size_t>(s)] = with_messages(spec, s, out[static_cast<std::size_t>(s)], times);
   return out;
 }
 
 std::vector<std::vector<Move>> moves_of(const PlanSpec& spec, std::int64_t micro_batches) {
-  if (spec.order == Order::custom) return custom(spec.passes);
-  if (spec.splits_backward()) return zero_bubble(spec.order, spec.pipeline, micro_batches);
+  if (spec.stages.order == Order::custom) return custom(spec.stages.passes);
+  if (spec.stages.splits_backward()) return zero_bubble(spec.stages.order, spec.mesh.pipeline, micro_batches);
   std::vector<std::vector<Move>> out;
-  for (int s = 0; s < spec.pipeline; ++s)
-    out.push_back(interleaved(s, spec.pipeline, spec.virtual_stages, micro_batches));
+  for (int s = 0; s < spec.mesh.pipeline; ++s)
+    out.push_back(interleaved(s, spec.mesh.pipeline, spec.stages.virtual_stages, micro_batches));
   return out;
 }
 
 AsynchronousMoves asynchronous_moves(const PlanSpec& spec, int stage, std::int64_t micro_batches) {
   AsynchronousMoves out;
-  const std::int32_t ahead = spec.pipeline - 1 - stage;  // forward passes run this many micro-batches before backward
-                                                         // passes
+  const std::int32_t ahead = spec.mesh.pipeline - 1 - stage;  // in micro-batches, before backward passes
   const bool receives = spec.receives(stage, 0, true), sends = spec.sends(stage, 0, true);
   const auto forward = [&](std::vector<Move>& to, std::int32_t micro_batch) {
     to.push_back({Kind::forward, micro_batch});

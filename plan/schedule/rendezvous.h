@@ -38,7 +38,7 @@ struct MeetingRank : WalkingRank<Message> {
     for (const Group& group : schedule.groups) {
       std::set<int> stages;
       for (const int member : group.members(this->rank_class->representative))
-        stages.insert(member / schedule.spec.ranks_per_stage());
+        stages.insert(member / schedule.spec.mesh.ranks_per_stage());
       stages_of_group.push_back(static_cast<int>(stages.size()));
     }
   }

@@ -13,7 +13,7 @@ int count_of(DealtOver ranks, const PlanSpec& spec) {
     case DealtOver::nobody: return 1;
     case DealtOver::states: return spec.shards();
     case DealtOver::experts: return spec.shards_of(true);
-    case DealtOver::tensor: return spec.tensor;
+    case DealtOver::tensor: return spec.mesh.tensor;
   }
   return 1;
 }
@@ -23,7 +23,7 @@ int place_in(DealtOver ranks, const PlanSpec& spec, int rank) {
     case DealtOver::nobody: return 0;
     case DealtOver::states: return spec.shard_index(rank);
     case DealtOver::experts: return spec.shard_index_of(true, rank);
-    case DealtOver::tensor: return rank % spec.tensor;
+    case DealtOver::tensor: return rank % spec.mesh.tensor;
   }
   return 0;
 }
@@ -71,8 +71,8 @@ std::int64_t Step::message_bytes(const Buffers& buffers) const {
 }
 
 const RankClass& Schedule::class_of(int rank) const {
-  const int stage = rank / spec.ranks_per_stage();
-  ENSURE(stage >= 0 && stage < static_cast<int>(classes.size()), "rank {} of {}", rank, spec.ranks());
+  const int stage = rank / spec.mesh.ranks_per_stage();
+  ENSURE(stage >= 0 && stage < static_cast<int>(classes.size()), "rank {} of {}", rank, spec.mesh.ranks());
   return classes[static_cast<std::size_t>(stage)];
 }
 

@@ -160,9 +160,13 @@ void read_fields(JsonReader& in, const std::string& group, PlanSpec& s) {
       using T = typename std::remove_cvref_t<decltype(field)>::Value;
       if (known || group != field.group || key != field.key) return;
       known = true;
+      auto& member = field.of(s);
       FieldInfo info = field;
-      if (is_absent(field, field.of(s))) info.low = -1;
-      field.of(s) = read_value<T>(in, info);
+      if (is_absent(member)) info.low = -1;
+      const T value = read_value<T>(in, info);
+      if constexpr (std::is_arithmetic_v<T>)
+        if (is_absent(member) && value < static_cast<T>(field.low)) return;
+      member = value;
     });
     for_each_field(kFields, [&](const auto& field) {
       if (known || !group.empty() || key != field.group) return;
@@ -177,7 +181,7 @@ PlanSpec read_spec(JsonReader& in) {
   PlanSpec s;
   read_fields(in, "", s);
   std::int64_t ranks = 1;
-  for (const int one : {s.data, s.tensor, s.pipeline, s.context, s.expert}) {
+  for (const int one : {s.mesh.data, s.mesh.tensor, s.mesh.pipeline, s.mesh.context, s.mesh.expert}) {
     ranks *= one;
     if (ranks > kMostRanks) in.error(fmt::format("the degrees multiply to more than {} ranks", kMostRanks));
     if (in.failed()) return {};

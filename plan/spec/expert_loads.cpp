@@ -105,11 +105,11 @@ Fullest fullest_of(const ExpertLoads& loads, const models::Experts& experts, int
 }
 
 void take_loads(PlanSpec& spec, const Job& job, const models::Experts& experts) {
-  const Fullest fullest = fullest_of(job.expert_loads, experts, spec.expert);
+  const Fullest fullest = fullest_of(job.expert_loads, experts, spec.mesh.expert);
   const double imbalance = std::clamp(fullest.mean, 1.0, kMostBound);
-  spec.expert_imbalance = job.bounds.expert_imbalance.value_or(imbalance);
-  const double room = std::max({PlanSpec{}.expert_bound, spec.expert_imbalance, std::min(fullest.most, kMostBound)});
-  spec.expert_bound = job.bounds.expert_bound.value_or(room);
+  spec.tokens.imbalance = job.bounds.tokens.imbalance.value_or(imbalance);
+  const double room = std::max({PlanSpec{}.tokens.bound, spec.tokens.imbalance, std::min(fullest.most, kMostBound)});
+  spec.tokens.bound = job.bounds.tokens.bound.value_or(room);
 }
 
 base::Result<std::vector<std::vector<double>>> loads_of_log(std::string_view text, std::string name,

@@ -1,10 +1,11 @@
 #pragma once
 /// The fields of a plan, each defined once: key, bounds, words and description. Plan files, bounds of jobs,
-/// timeline.json, --json and docs/plan-fields.md are written and read from this table; a member of PlanSpec without a
-/// row here does not compile (plan/spec/fields.cpp). Private to plan/ and to code that shows plans.
+/// timeline.json, --json and docs/plan-fields.md are written and read from this table; a member of a plan's parts
+/// without a row here does not compile (plan/spec/fields.cpp). Private to plan/ and to code that shows plans.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <optional>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -25,12 +26,26 @@ struct FieldInfo {
   const char* says = "";  ///< one-line description, for docs/plan-fields.md
 };
 
+/// What a member holds that may be absent.
+template <class T>
+struct Present {
+  using Type = T;
+};
+template <class T>
+struct Present<std::optional<T>> {
+  using Type = T;
+};
+template <class T>
+inline constexpr bool kIsOptional = !std::is_same_v<T, typename Present<T>::Type>;
+
 /// `of` is a generic lambda that returns a PlanSpec's member, or that of Bounds, which holds the choices.
 template <class Of>
 struct Field : FieldInfo {
   Of of;
-  /// int, std::int64_t, bool, double, an enumeration, PassOrder, TablePlacement, or std::vector<std::int64_t>
-  using Value = std::remove_cvref_t<std::invoke_result_t<Of, PlanSpec&>>;
+  using Member = std::remove_cvref_t<std::invoke_result_t<Of, PlanSpec&>>;
+  /// int, std::int64_t, bool, double, an enumeration, PassOrder, TablePlacement, TableTiers, or
+  /// std::vector<std::int64_t>; of an optional one, what it holds
+  using Value = typename Present<Member>::Type;
 };
 template <class Of>
 Field(FieldInfo, Of) -> Field<Of>;
@@ -41,39 +56,42 @@ Field(FieldInfo, Of) -> Field<Of>;
 
 /// What the search may choose, and a job may bound.
 inline constexpr auto kChosenFields = std::make_tuple(
-    Field{{"", "data", 1, kMostRanks, nullptr, true, "replicas of the model"}, OF(data)},
-    Field{{"", "tensor", 1, kMostRanks, nullptr, true, "ranks that split each layer's matrices"}, OF(tensor)},
-    Field{{"", "pipeline", 1, kMostRanks, nullptr, true, "stages of layers"}, OF(pipeline)},
-    Field{{"", "context", 1, kMostRanks, nullptr, true, "ranks that split the tokens of a sequence"}, OF(context)},
+    Field{{"", "data", 1, kMostRanks, nullptr, true, "replicas of the model"}, OF(mesh.data)},
+    Field{{"", "tensor", 1, kMostRanks, nullptr, true, "ranks that split each layer's matrices"}, OF(mesh.tensor)},
+    Field{{"", "pipeline", 1, kMostRanks, nullptr, true, "stages of layers"}, OF(mesh.pipeline)},
+    Field{{"", "context", 1, kMostRanks, nullptr, true, "ranks that split the tokens of a sequence"}, OF(mesh.context)},
     Field{{"", "expert", 1, kMostRanks, nullptr, true,
-           "ranks of data x context that split a layer's experts"}, OF(expert)},
+           "ranks of data x context that split a layer's experts"}, OF(mesh.expert)},
     Field{{"", "virtual_stages", 1, kMostLayers, nullptr, true,
-           "chunks of layers on each rank, run interleaved"}, OF(virtual_stages)},
+           "chunks of layers on each rank, run interleaved"}, OF(stages.virtual_stages)},
     Field{{"", "layers_per_stage", 0, kMostLayers, nullptr, false,
            "blocks of each stage (of each chunk, with virtual stages); empty: as evenly as possible"},
-          OF(layers_per_stage)},
+          OF(stages.layers_per_stage)},
     Field{{"", "ends_as_layers", 0, 0, nullptr, false,
-           "count embedding and head as one layer each in an even split"}, OF(ends_as_layers)},
+           "count embedding and head as one layer each in an even split"}, OF(stages.ends_as_layers)},
     Field{{"", "overlap_gradients", 0, 0, nullptr, false,
-           "reduce gradients during the last micro-batch's backward pass"}, OF(overlap_gradients)},
-    Field{{"", "micro_batch", 1, kMostBatch, nullptr, true, "sequences per micro-batch and replica"}, OF(micro_batch)},
-    Field{{"", "schedule", 0, 0, &kOrderWords, true, "order of the pipeline's passes"}, OF(order)},
+           "reduce gradients during the last micro-batch's backward pass"}, OF(states.overlap_gradients)},
+    Field{{"", "micro_batch", 1, kMostBatch, nullptr, true, "sequences per micro-batch and replica"},
+          OF(shape.micro_batch)},
+    Field{{"", "schedule", 0, 0, &kOrderWords, true, "order of the pipeline's passes"}, OF(stages.order)},
     Field{{"", "passes", 0, 0, nullptr, false,
-           "custom order: each rank's passes, `0F0 0F1 0B0 0B1`"}, OF(passes)},
+           "custom order: each rank's passes, `0F0 0F1 0B0 0B1`"}, OF(stages.passes)},
     Field{{"", "zero_stage", 0, 3, nullptr, true,
-           "what ZeRO partitions: 1 optimizer states, 2 also gradients, 3 also parameters"}, OF(zero_stage)},
+           "what ZeRO partitions: 1 optimizer states, 2 also gradients, 3 also parameters"}, OF(states.zero_stage)},
     Field{{"", "zero_group", 0, kMostRanks, nullptr, false,
-           "number of neighbouring replicas that partition among themselves; 0: all"}, OF(zero_group)},
-    Field{{"", "recompute", 0, 0, &kRecomputeWords, true, "what the backward pass recomputes"}, OF(recompute)},
+           "number of neighbouring replicas that partition among themselves; 0: all"}, OF(states.zero_group)},
+    Field{{"", "recompute", 0, 0, &kRecomputeWords, true, "what the backward pass recomputes"}, OF(recomputation.what)},
     Field{{"", "recompute_layers", 0, kMostLayers, nullptr, false,
-           "number of each stage's first layers that are recomputed; absent: all"}, OF(recompute_layers)},
+           "number of each stage's first layers that are recomputed; absent: all"}, OF(recomputation.layers)},
     Field{{"", "partition_checkpoints", 0, 0, nullptr, false,
-           "each rank of the tensor group keeps a part of a recomputed block's input"}, OF(partition_checkpoints)},
+           "each rank of the tensor group keeps a part of a recomputed block's input"},
+          OF(recomputation.partition_checkpoints)},
     Field{{"", "sequence_parallel", 0, 0, nullptr, true,
-           "split norms and residuals by rows over the tensor group"}, OF(sequence_parallel)},
-    Field{{"", "flash", 0, 0, nullptr, true, "attention keeps row statistics instead of its score matrix"}, OF(flash)},
+           "split norms and residuals by rows over the tensor group"}, OF(mesh.sequence_parallel)},
+    Field{{"", "flash", 0, 0, nullptr, true, "attention keeps row statistics instead of its score matrix"},
+          OF(numerics.flash)},
     Field{{"", "staleness", 0, kMostStaleness, nullptr, false,
-           "use a parameter server; age of a worker's weights in steps; absent: synchronous"}, OF(staleness)},
+           "use a parameter server; age of a worker's weights in steps; absent: synchronous"}, OF(states.staleness)},
     Field{{"offload", "activations", 0, 0, &kSpaceWords, true,
            "where activations saved for backward are kept"}, OF(offload.activations)},
     Field{{"offload", "optimizer", 0, 0, &kSpaceWords, true,
@@ -96,7 +114,7 @@ inline constexpr auto kChosenFields = std::make_tuple(
     Field{{"compression", "start", 0, kMostSteps, nullptr, false,
            "powersgd: number of first steps that reduce gradients in full"}, OF(compression.start)},
     Field{{"", "loss_chunks", 1, kMostLossChunks, nullptr, false,
-           "parts into which the head's rows are divided; only one has logits at a time"}, OF(loss_chunks)},
+           "parts into which the head's rows are divided; only one has logits at a time"}, OF(numerics.loss_chunks)},
     Field{{"embedding", "sharding", 0, 0, &kShardingWords, false,
            "how a recommendation model's tables are split if no placement is given"}, OF(embedding.sharding)},
     Field{{"embedding", "placement", 0, 0, nullptr, false,
@@ -114,11 +132,11 @@ inline constexpr auto kChosenFields = std::make_tuple(
            "exponent of Zipf's law for lookups of rows, in predictions; 0: even"},
           OF(embedding.skew)},
     Field{{"", "expert_tensor", 0, kMostRanks, nullptr, false,
-           "ranks that split an expert's matrices: 1, or 0 for the tensor group"}, OF(expert_tensor)},
+           "ranks that split an expert's matrices: 1, or 0 for the tensor group"}, OF(mesh.expert_tensor)},
     Field{{"", "expert_bound", 1, kMostBound, nullptr, false,
-           "room for tokens from other ranks, as a multiple of what a balanced router sends"}, OF(expert_bound)},
+           "room for tokens from other ranks, as a multiple of what a balanced router sends"}, OF(tokens.bound)},
     Field{{"", "expert_imbalance", 1, kMostBound, nullptr, false,
-           "tokens of the fullest rank over the mean, in predictions"}, OF(expert_imbalance)},
+           "tokens of the fullest rank over the mean, in predictions"}, OF(tokens.imbalance)},
     Field{{"tokens", "dispatch", 0, 0, &kTokenWords, false,
            "type in which rows and gradients travel to experts: fp8 has a scale per 128 values, int8 one per row"},
           OF(tokens.dispatch)},
@@ -127,18 +145,18 @@ inline constexpr auto kChosenFields = std::make_tuple(
 /// The other fields of a plan file; a job gives batch, sequence and precision itself.
 inline constexpr auto kFixedFields = std::make_tuple(
     Field{{"", "vocab_multiple", 1, 1 << 16, nullptr, true,
-           "the vocabulary is padded to a multiple of this"}, OF(vocab_multiple)},
-    Field{{"", "batch", 1, kMostBatch, nullptr, true, "sequences per step over all ranks"}, OF(batch)},
-    Field{{"", "sequence", 1, kMostSequence, nullptr, true, "tokens per sequence"}, OF(sequence)},
-    Field{{"", "precision", 0, 0, &kPrecisionWords, true, "type in which layers compute"}, OF(precision)});
+           "the vocabulary is padded to a multiple of this"}, OF(numerics.vocab_multiple)},
+    Field{{"", "batch", 1, kMostBatch, nullptr, true, "sequences per step over all ranks"}, OF(shape.batch)},
+    Field{{"", "sequence", 1, kMostSequence, nullptr, true, "tokens per sequence"}, OF(shape.sequence)},
+    Field{{"", "precision", 0, 0, &kPrecisionWords, true, "type in which layers compute"}, OF(numerics.precision)});
 
 /// Fields that a plan file leaves to its job; timeline.json and --json have them, as they carry no job.
 inline constexpr auto kJobFields = std::make_tuple(
     Field{{"", "optimizer", 0, 0, &kOptimizerWords, false,
-           "decides the optimizer states and the update"}, OF(optimizer)},
-    Field{{"", "momentum", 0, 0, nullptr, false, "sgd: whether it uses momentum"}, OF(momentum)},
+           "decides the optimizer states and the update"}, OF(states.optimizer)},
+    Field{{"", "momentum", 0, 0, nullptr, false, "sgd: whether it uses momentum"}, OF(states.momentum)},
     Field{{"", "rounding", 0, 0, &kRoundingWords, false,
-           "how bf16 parameters without masters are rounded"}, OF(rounding)});
+           "how bf16 parameters without masters are rounded"}, OF(numerics.rounding)});
 
 #undef OF
 // clang-format on
@@ -175,11 +193,28 @@ template <class T>
     return fmt::format("{}", value);
 }
 
-/// Whether a number stands for "none": its default is then below its bounds.
 template <class T>
-[[nodiscard]] bool is_absent(const FieldInfo& field, const T& value) {
-  if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) return static_cast<double>(value) < field.low;
+[[nodiscard]] std::string value_text(const FieldInfo& field, const std::optional<T>& value) {
+  return value ? value_text(field, *value) : "absent";
+}
+
+template <class T>
+[[nodiscard]] bool is_absent(const T&) {
   return false;
+}
+template <class T>
+[[nodiscard]] bool is_absent(const std::optional<T>& value) {
+  return !value;
+}
+
+/// The value of a field that is not absent.
+template <class T>
+[[nodiscard]] const T& present(const T& value) {
+  return value;
+}
+template <class T>
+[[nodiscard]] const T& present(const std::optional<T>& value) {
+  return *value;
 }
 
 }  // namespace orrery::plan

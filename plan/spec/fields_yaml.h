@@ -20,7 +20,10 @@ template <class T>
 /// Reads the value at `at`; `fallback` if there is none, or after an error.
 template <class T>
 [[nodiscard]] T read_value(const base::Cursor& at, const FieldInfo& field, const T& fallback) {
-  if constexpr (std::is_same_v<T, models::DType>) {
+  if constexpr (kIsOptional<T>) {
+    using Value = typename T::value_type;
+    return at.exists() ? read_value(at, field, least<Value>(field)) : fallback;
+  } else if constexpr (std::is_same_v<T, models::DType>) {
     return choose_precision(at, fallback);
   } else if constexpr (kIsRows<T>) {
     if (!at.exists()) return fallback;

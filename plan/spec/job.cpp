@@ -69,11 +69,11 @@ void read_bound(const Cursor& at, const Field<Of>& field, T& bound) {
 
 // The name of a file, or a word. The caller opens the file and reads its passes.
 void read_orders(const Cursor& at, const FieldInfo& field, Bounds& b) {
-  b.order = choices<Order>(at, [&](const Cursor& item) {
+  b.stages.order = choices<Order>(at, [&](const Cursor& item) {
     const std::string text = item.is_scalar() ? item.scalar_text() : std::string();
     if (is_other_word(item, field.key)) return Order::one_f_one_b;
     if (!text.ends_with(".csv")) return choose(item, *field.words, Order::one_f_one_b);
-    b.order_file = item.text();
+    b.stages.order_file = item.text();
     return Order::custom;
   });
 }
@@ -87,12 +87,12 @@ Bounds read_bounds(const Cursor& at) {
     else
       read_bound(field_of(at, field), field, field.of(b));
   });
-  const auto custom = std::find(b.order.begin(), b.order.end(), Order::custom) != b.order.end();
-  if (custom && b.passes.empty() && b.order_file.empty())
+  const auto custom = std::find(b.stages.order.begin(), b.stages.order.end(), Order::custom) != b.stages.order.end();
+  if (custom && b.stages.passes.empty() && b.stages.order_file.empty())
     at.at("schedule")
         .error("E0121", "`schedule: custom` without `passes`",
                "write the name of a file instead, my-order.csv (docs/formats.md, Orders of passes)");
-  if (!b.passes.empty() && !custom)
+  if (!b.stages.passes.empty() && !custom)
     at.at("passes").error("E0121", "`passes` belong to a custom order, but another is named", "schedule: custom");
   return b;
 }
@@ -211,8 +211,8 @@ std::string bound_text(const Field<Of>& field, const std::optional<T>& bound) {
 // Writes a custom order as the name of its file.
 std::string orders_text(const FieldInfo& field, const Bounds& b) {
   std::vector<std::string> words;
-  for (const Order order : b.order)
-    words.push_back(order == Order::custom ? base::yaml_text(b.order_file) : value_text(field, order));
+  for (const Order order : b.stages.order)
+    words.push_back(order == Order::custom ? base::yaml_text(b.stages.order_file) : value_text(field, order));
   return fmt::format("[{}]", fmt::join(words, ", "));
 }
 
@@ -224,7 +224,7 @@ void write_bounds(Writer& w, const Bounds& b) {
     std::string text = bound_text(field, field.of(b));
     if (text.empty()) return;
     if constexpr (std::is_same_v<std::remove_cvref_t<decltype(field.of(b))>, std::vector<Order>>)
-      if (!b.order_file.empty()) text = orders_text(field, b);
+      if (!b.stages.order_file.empty()) text = orders_text(field, b);
     if (*field.group != '\0' && open != field.group) w.open(field.group, 2);
     open = field.group;
     w.line(field.key, text, open.empty() ? 2 : 4);

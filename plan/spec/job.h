@@ -10,79 +10,18 @@
 #include "base/yaml.h"
 #include "models/dtype.h"
 #include "models/model.h"
+#include "plan/spec/bounds.h"
 #include "plan/spec/optimizers.h"
-#include "plan/spec/pass_order.h"
-#include "plan/spec/space.h"
+#include "plan/spec/parts.h"
+#include "plan/spec/stages.h"
 #include "plan/spec/table_placement.h"
 
 namespace orrery::plan {
 
 enum class Objective { time, cost, energy, memory };
-/// plan/schedule/orders.h describes them; the PipeDream orders are asynchronous and change the mathematics
-/// (plan/schedule/asynchronous.h).
-enum class Order {
-  gpipe,
-  one_f_one_b,
-  zb_h1,
-  zb_h2,
-  zb_v,
-  dualpipe_v,
-  pipedream,
-  pipedream_vertical,
-  pipedream_2bw,
-  dualpipe,
-  custom  ///< a table of passes that a user writes (plan/spec/pass_order.h)
-};
-enum class Recompute { none, selective, full };
 enum class DataOrder { sequential, shuffled };
 enum class BadLines : std::uint8_t { refuse, skip };  ///< what to do with samples that cannot be read
-enum class Rounding { nearest, stochastic };
 enum class Decay { none, cosine, linear, inverse_square_root, wsd };
-
-/// How gradients travel over the data group (plan/lower/compress.h).
-enum class GradientCompression : std::uint8_t { none, bf16, fp16, powersgd };
-/// Format in which saved activations of blocks wait for backward, as in Gist (Jain et al. 2018, section 4.2; models/
-/// encoding.h); lossless: a ReLU's output without its zeros (section 4.1).
-enum class ActivationEncoding : std::uint8_t { none, fp16, fp10, fp8, lossless };
-
-/// What travels or waits in fewer bits. All but `lossless` change the mathematics.
-struct Compression {
-  GradientCompression gradients = GradientCompression::none;
-  ActivationEncoding activations = ActivationEncoding::none;
-  int rank = 4;  ///< powersgd: columns of P and Q
-  /// powersgd: a matrix of n x m values is compressed where (n + m) * rank * minimum_rate < n * m.
-  double minimum_rate = 2;
-  double capacity = 0.6;  ///< lossless: the largest share of values that may be nonzero
-  /// bf16, fp16: this many neighbouring replicas, those of a node, sum their gradients in full precision before the sum
-  /// is rounded and exchanged with other nodes (plan/lower/compress.h). 0: all exchange at once.
-  int group = 0;
-  /// powersgd: this many first steps of a run reduce gradients whole (start_powerSGD_iter of PyTorch's hook).
-  std::int64_t start = 0;
-  bool operator==(const Compression&) const = default;
-};
-
-/// In what rows of tokens travel to their experts, gradients of what these made among them, and back. All but none
-/// changes the mathematics: rows are rounded wherever the experts are, so that no placement does.
-struct Tokens {
-  models::TokenCodec dispatch = models::TokenCodec::none, combine = models::TokenCodec::none;
-  bool operator==(const Tokens&) const = default;
-};
-
-/// What lives outside the device's memory (plan/lower/offload.h); `device`: nothing leaves it.
-struct Offload {
-  /// host: what blocks save for backward moves out after forward and returns ahead of backward; with full recomputation
-  /// that is the blocks' checkpoints (ZeRO, Rajbhandari et al. 2020, section 6.1: P_a+cpu).
-  Space activations = Space::device;
-  /// host: master values, moments and summed gradients live there; its cores do the update (ZeRO-Offload, Ren et al.
-  /// 2021); nvme: master values and moments are streamed from files through the host (ZeRO-Infinity, Rajbhandari 2021).
-  Space optimizer = Space::device;
-  Space parameters = Space::device;  ///< host, nvme: a layer's values are fetched for its passes (ZeRO-Infinity)
-  int prefetch = 1;                  ///< how many layers ahead of their use values are fetched
-  bool operator==(const Offload&) const = default;
-  [[nodiscard]] bool any() const {
-    return activations != Space::device || optimizer != Space::device || parameters != Space::device;
-  }
-};
 
 struct Optimizer {
   OptimizerKind kind = OptimizerKind::adamw;
@@ -162,59 +101,6 @@ struct Training {
 /// Learning rate of the parameters that Muon leaves to AdamW: the same schedule, with the job's peak and minimum
 /// multiplied by adamw_learning_rate / learning_rate.
 [[nodiscard]] double adamw_rate_at(const Training& training, std::int64_t step);
-
-/// What the search may choose: one member for each field of a PlanSpec that a job may bound (plan/spec/fields.h). An
-/// empty list leaves the dimension free and one value fixes it, unless the member's comment says otherwise.
-struct OffloadBounds {
-  std::vector<Space> activations, optimizer, parameters;  ///< empty: the device, if all fits
-  std::optional<int> prefetch;
-  bool operator==(const OffloadBounds&) const = default;
-};
-struct CompressionBounds {
-  std::vector<GradientCompression> gradients;   ///< empty: none, as it changes the mathematics
-  std::vector<ActivationEncoding> activations;  ///< likewise
-  std::optional<int> rank;
-  std::optional<double> minimum_rate, capacity;
-  std::vector<int> group;  ///< empty: 0, and a node's replicas where replicas span several nodes
-  std::optional<std::int64_t> start;
-  bool operator==(const CompressionBounds&) const = default;
-};
-struct TokensBounds {
-  std::vector<models::TokenCodec> dispatch, combine;  ///< empty: none, as fewer bits change the mathematics
-  bool operator==(const TokensBounds&) const = default;
-};
-struct EmbeddingBounds {
-  std::vector<TableSharding> sharding;  ///< empty: automatic
-  TablePlacement placement;
-  std::vector<PooledType> forward, backward;  ///< empty: fp32, as fewer bits change the mathematics
-  TableTiers tiers;                           ///< empty: the device, and other memories where only they have room
-  std::optional<PooledType> stored;
-  std::optional<double> skew;
-  bool operator==(const EmbeddingBounds&) const = default;
-};
-struct Bounds {
-  std::vector<int> data, tensor, pipeline, context, expert, virtual_stages, micro_batch, zero_stage;
-  std::vector<Order> order;
-  std::string order_file;  ///< the file of a custom order, as written; apps/ reads its contents into `passes`
-  PassOrder passes;
-  std::vector<Recompute> recompute;
-  std::vector<std::int64_t> layers_per_stage;  ///< fixes the split when given
-  std::optional<bool> flash;
-  std::optional<int> staleness;  ///< asynchronous data parallelism with a parameter server; absent: synchronous
-  std::vector<bool> partition_checkpoints, sequence_parallel;
-  std::optional<std::int64_t> recompute_layers;
-  std::optional<bool> ends_as_layers;
-  OffloadBounds offload;
-  CompressionBounds compression;
-  std::optional<bool> overlap_gradients;
-  std::vector<int> zero_group;   ///< 0: all replicas; empty: all, and those of a node where they span nodes
-  std::vector<int> loss_chunks;  ///< empty: 1, and more where only that fits
-  EmbeddingBounds embedding;
-  std::vector<int> expert_tensor;  ///< empty: 0, and also 1 with sequence parallelism
-  std::optional<double> expert_bound, expert_imbalance;
-  TokensBounds tokens;
-  bool operator==(const Bounds&) const = default;
-};
 
 /// How evenly tokens choose among experts, as predictions take it; nothing given: evenly.
 struct ExpertLoads {

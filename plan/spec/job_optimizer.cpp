@@ -97,8 +97,8 @@ std::vector<std::pair<std::string, std::string>> optimizer_lines(const Optimizer
 }
 
 void take_optimizer(PlanSpec& spec, const Training& training) {
-  spec.optimizer = training.optimizer.kind;
-  spec.momentum = training.optimizer.kind != OptimizerKind::sgd || training.optimizer.momentum > 0;
+  spec.states.optimizer = training.optimizer.kind;
+  spec.states.momentum = training.optimizer.kind != OptimizerKind::sgd || training.optimizer.momentum > 0;
 }
 
 const char* name_of(OptimizerKind kind) {

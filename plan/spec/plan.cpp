@@ -15,18 +15,18 @@
 namespace orrery::plan {
 
 std::int64_t Plan::micro_batches() const {
-  return spec_.batch / (spec_.data * spec_.micro_batch);
+  return spec_.shape.batch / (spec_.mesh.data * spec_.shape.micro_batch);
 }
 
 std::int64_t Plan::first_layer(int stage, int chunk) const {
-  return std::accumulate(spec_.layers_per_stage.begin(),
-                         spec_.layers_per_stage.begin() + spec_.place_of(stage, chunk) % spec_.places(),
+  return std::accumulate(spec_.stages.layers_per_stage.begin(),
+                         spec_.stages.layers_per_stage.begin() + spec_.place_of(stage, chunk) % spec_.places(),
                          std::int64_t{0});
 }
 
 std::int64_t Plan::layers(int stage) const {
   std::int64_t sum = 0;
-  for (int chunk = 0; chunk < spec_.virtual_stages; ++chunk) sum += chunk_layers(stage, chunk);
+  for (int chunk = 0; chunk < spec_.stages.virtual_stages; ++chunk) sum += chunk_layers(stage, chunk);
   return sum;
 }
 
@@ -70,86 +70,94 @@ class Rules {
   }
 
   bool positive() {
-    const bool all = spec_.data > 0 && spec_.tensor > 0 && spec_.pipeline > 0 && spec_.context > 0 &&
-                     spec_.expert > 0 && spec_.virtual_stages > 0 && spec_.micro_batch > 0 && spec_.batch > 0 &&
-                     spec_.sequence > 0;
+    const bool all = spec_.mesh.data > 0 && spec_.mesh.tensor > 0 && spec_.mesh.pipeline > 0 &&
+                     spec_.mesh.context > 0 && spec_.mesh.expert > 0 && spec_.stages.virtual_stages > 0 &&
+                     spec_.shape.micro_batch > 0 && spec_.shape.batch > 0 && spec_.shape.sequence > 0;
     rule(all, "P01", "every degree, the micro-batch, the batch and the sequence must be at least 1");
     return all;
   }
 
   void mesh() {
-    rule(spec_.ranks() == cluster_.size(), "P02",
-         fmt::format("data {} x {}tensor {} x pipeline {} is {} ranks, but the cluster has {} devices", spec_.data,
-                     spec_.context > 1 ? fmt::format("context {} x ", spec_.context) : "", spec_.tensor, spec_.pipeline,
-                     spec_.ranks(), cluster_.size()),
+    rule(spec_.mesh.ranks() == cluster_.size(), "P02",
+         fmt::format("data {} x {}tensor {} x pipeline {} is {} ranks, but the cluster has {} devices", spec_.mesh.data,
+                     spec_.mesh.context > 1 ? fmt::format("context {} x ", spec_.mesh.context) : "", spec_.mesh.tensor,
+                     spec_.mesh.pipeline, spec_.mesh.ranks(), cluster_.size()),
          "change a degree, or the number of devices");
   }
 
   void tensor() {
     const auto divides = [&](std::int64_t value, const char* what, RuleCode code) {
-      rule(value % spec_.tensor == 0, code, fmt::format("tensor {} does not divide {} {}", spec_.tensor, value, what),
+      rule(value % spec_.mesh.tensor == 0, code,
+           fmt::format("tensor {} does not divide {} {}", spec_.mesh.tensor, value, what),
            "choose a tensor degree that divides heads, key/value heads and the MLP's width");
     };
     divides(model_.heads, "attention heads", "P03");
     divides(model_.kv_heads, "key/value heads", "P04");
     divides(model_.ffn_hidden, "columns of the MLP", "P05");
-    rule(!spec_.sequence_parallel || spec_.tensor > 1, "P14",
+    rule(!spec_.mesh.sequence_parallel || spec_.mesh.tensor > 1, "P14",
          "sequence parallelism has nothing to split with tensor 1");
-    rule(!spec_.sequence_parallel || spec_.tokens_per_rank() % spec_.tensor == 0, "P15",
+    rule(!spec_.mesh.sequence_parallel || spec_.tokens_per_rank() % spec_.mesh.tensor == 0, "P15",
          fmt::format(
              "tensor {} does not divide the sequence of {}, which sequence parallelism splits over the tensor group",
-             spec_.tensor, spec_.tokens_per_rank()));
-    rule(spec_.recompute_layers < 0 || spec_.recompute != Recompute::none, "P16",
+             spec_.mesh.tensor, spec_.tokens_per_rank()));
+    rule(!spec_.recomputation.layers || spec_.recomputation.what != Recompute::none, "P16",
          "recompute_layers gives a number of blocks, but recompute is none");
-    if (spec_.partition_checkpoints) partitioned_checkpoints();
+    if (spec_.recomputation.partition_checkpoints) partitioned_checkpoints();
   }
 
   void partitioned_checkpoints() {
-    const char* why = spec_.recompute != Recompute::full ? "only a block that is recomputed in full has a checkpoint"
-                      : spec_.tensor == 1                ? "with tensor 1 no other rank has the same checkpoints"
-                      : spec_.sequence_parallel ? "sequence parallelism has divided the rows of checkpoints already"
-                                                : nullptr;
+    const char* why =
+        spec_.recomputation.what != Recompute::full ? "only a block that is recomputed in full has a checkpoint"
+        : spec_.mesh.tensor == 1                    ? "with tensor 1 no other rank has the same checkpoints"
+        : spec_.mesh.sequence_parallel              ? "sequence parallelism has divided the rows of checkpoints already"
+                                                    : nullptr;
     rule(why == nullptr, "P166", fmt::format("partition_checkpoints: {}", why ? why : ""));
-    const std::int64_t input = spec_.micro_batch * spec_.tokens_per_rank() * model_.hidden;
-    rule(input % spec_.tensor == 0, "P166",
-         fmt::format("tensor {} does not divide the {} values of a block's input", spec_.tensor, input));
+    const std::int64_t input = spec_.shape.micro_batch * spec_.tokens_per_rank() * model_.hidden;
+    rule(input % spec_.mesh.tensor == 0, "P166",
+         fmt::format("tensor {} does not divide the {} values of a block's input", spec_.mesh.tensor, input));
     rule(spec_.compression.activations == ActivationEncoding::none, "P167",
          fmt::format("partitioned checkpoints would be stored as {}", name_of(spec_.compression.activations)));
-    rule(!spec_.asynchronous(), "P167", fmt::format("{} keeps its checkpoints whole", name_of(spec_.order)));
+    rule(!spec_.stages.asynchronous(), "P167",
+         fmt::format("{} keeps its checkpoints whole", name_of(spec_.stages.order)));
   }
 
   void stages() {
     const std::int64_t chunks = spec_.places();
-    const bool ends = spec_.ends_as_layers || !spec_.layers_per_stage.empty();
+    const bool ends = spec_.stages.ends_as_layers || !spec_.stages.layers_per_stage.empty();
     rule(chunks <= model_.layers + (ends ? kEnds : 0), "P06",
          fmt::format("{} pipeline stages for {} layers leave a stage without layers", chunks, model_.layers),
          !ends && chunks <= model_.layers + kEnds
              ? "use fewer stages, or ends_as_layers: true, which gives embedding and head stages of their own"
              : "use fewer stages");
-    const bool folded = spec_.folds() && spec_.virtual_stages == 2;
-    const bool custom = spec_.order == Order::custom;
-    rule(custom != spec_.passes.empty(), "P111",
+    const bool folded = spec_.stages.folds() && spec_.stages.virtual_stages == 2;
+    const bool custom = spec_.stages.order == Order::custom;
+    rule(custom != spec_.stages.passes.empty(), "P111",
          custom ? "a custom order without its passes"
-                : fmt::format("{} with a custom order's passes", name_of(spec_.order)),
+                : fmt::format("{} with a custom order's passes", name_of(spec_.stages.order)),
          custom ? "passes: [...], or schedule: 1f1b" : "schedule: custom");
-    if (custom && !spec_.passes.empty())
-      rule(spec_.passes.stages() == spec_.pipeline && spec_.passes.chunks() == spec_.virtual_stages, "P112",
+    if (custom && !spec_.stages.passes.empty())
+      rule(spec_.stages.passes.stages() == spec_.mesh.pipeline &&
+               spec_.stages.passes.chunks() == spec_.stages.virtual_stages,
+           "P112",
            fmt::format("the order is for {} ranks with {} virtual stages each, but the plan has {} with {}",
-                       spec_.passes.stages(), spec_.passes.chunks(), spec_.pipeline, spec_.virtual_stages),
-           fmt::format("pipeline: {} and virtual_stages: {}", spec_.passes.stages(), spec_.passes.chunks()));
-    rule(spec_.virtual_stages == 1 || folded || custom || (spec_.pipeline > 1 && spec_.order == Order::one_f_one_b),
+                       spec_.stages.passes.stages(), spec_.stages.passes.chunks(), spec_.mesh.pipeline,
+                       spec_.stages.virtual_stages),
+           fmt::format("pipeline: {} and virtual_stages: {}", spec_.stages.passes.stages(),
+                       spec_.stages.passes.chunks()));
+    rule(spec_.stages.virtual_stages == 1 || folded || custom ||
+             (spec_.mesh.pipeline > 1 && spec_.stages.order == Order::one_f_one_b),
          "P17", "virtual stages are chunks of a pipeline's stages, run interleaved in 1F1B");
-    rule(!spec_.splits_backward() || spec_.pipeline > 1, "P23",
-         fmt::format("{} orders the passes of a pipeline, but there is only one stage", name_of(spec_.order)),
+    rule(!spec_.stages.splits_backward() || spec_.mesh.pipeline > 1, "P23",
+         fmt::format("{} orders the passes of a pipeline, but there is only one stage", name_of(spec_.stages.order)),
          "more pipeline stages, or schedule: 1f1b");
-    rule(!spec_.folds() || custom || spec_.virtual_stages == 2, "P23",
-         fmt::format("{} leads back up the stages, so each needs two chunks", name_of(spec_.order)),
+    rule(!spec_.stages.folds() || custom || spec_.stages.virtual_stages == 2, "P23",
+         fmt::format("{} leads back up the stages, so each needs two chunks", name_of(spec_.stages.order)),
          "virtual_stages: 2");
-    rule(!spec_.splits_backward() || spec_.zero_stage <= 1, "P24",
+    rule(!spec_.stages.splits_backward() || spec_.states.zero_stage <= 1, "P24",
          fmt::format("{} adds to a layer's gradients after other micro-batches have passed it, when ZeRO {} has "
                      "already freed their memory",
-                     name_of(spec_.order), spec_.zero_stage));
-    const std::vector<std::int64_t>& split = spec_.layers_per_stage;
+                     name_of(spec_.stages.order), spec_.states.zero_stage));
+    const std::vector<std::int64_t>& split = spec_.stages.layers_per_stage;
     if (split.empty()) return;
     rule(static_cast<std::int64_t>(split.size()) == chunks, "P07",
          fmt::format("layers_per_stage lists {} stages, but the plan has {}", split.size(), chunks));
@@ -164,35 +172,40 @@ class Rules {
   }
 
   void batch() {
-    const std::int64_t per_round = static_cast<std::int64_t>(spec_.data) * spec_.micro_batch;
-    rule(spec_.batch % per_round == 0, "P09",
-         fmt::format("data {} x micro-batch {} does not divide the batch of {}", spec_.data, spec_.micro_batch,
-                     spec_.batch),
+    const std::int64_t per_round = static_cast<std::int64_t>(spec_.mesh.data) * spec_.shape.micro_batch;
+    rule(spec_.shape.batch % per_round == 0, "P09",
+         fmt::format("data {} x micro-batch {} does not divide the batch of {}", spec_.mesh.data,
+                     spec_.shape.micro_batch, spec_.shape.batch),
          "the batch is data x micro_batch x micro-batches");
     constexpr std::int64_t kMostMicroBatches = 1 << 16;  // a program has steps for each of them
-    rule(spec_.batch / per_round <= kMostMicroBatches, "P13",
-         fmt::format("{} micro-batches per rank, more than {}", spec_.batch / per_round, kMostMicroBatches));
-    const bool custom = spec_.order == Order::custom;
-    rule(!custom || spec_.passes.empty() || spec_.passes.micro_batches() == spec_.batch / per_round, "P113",
-         fmt::format("the order is for {} micro-batches, but the plan has {}", spec_.passes.micro_batches(),
-                     spec_.batch / per_round));
-    rule(spec_.virtual_stages == 1 || spec_.folds() || custom || spec_.batch / per_round % spec_.pipeline == 0, "P18",
+    rule(spec_.shape.batch / per_round <= kMostMicroBatches, "P13",
+         fmt::format("{} micro-batches per rank, more than {}", spec_.shape.batch / per_round, kMostMicroBatches));
+    const bool custom = spec_.stages.order == Order::custom;
+    rule(!custom || spec_.stages.passes.empty() || spec_.stages.passes.micro_batches() == spec_.shape.batch / per_round,
+         "P113",
+         fmt::format("the order is for {} micro-batches, but the plan has {}", spec_.stages.passes.micro_batches(),
+                     spec_.shape.batch / per_round));
+    rule(spec_.stages.virtual_stages == 1 || spec_.stages.folds() || custom ||
+             spec_.shape.batch / per_round % spec_.mesh.pipeline == 0,
+         "P18",
          fmt::format(
              "interleaved stages take as many micro-batches at a time as there are stages, but {} does not divide {}",
-             spec_.pipeline, spec_.batch / per_round));
-    rule(model_.positions != models::Positions::learned || spec_.sequence <= model_.max_sequence, "P10",
-         fmt::format("a sequence of {} exceeds the model's position table of {}", spec_.sequence, model_.max_sequence));
+             spec_.mesh.pipeline, spec_.shape.batch / per_round));
+    rule(model_.positions != models::Positions::learned || spec_.shape.sequence <= model_.max_sequence, "P10",
+         fmt::format("a sequence of {} exceeds the model's position table of {}", spec_.shape.sequence,
+                     model_.max_sequence));
   }
 
   void zero() {
-    rule(spec_.zero_stage >= 0 && spec_.zero_stage <= 3, "P11", fmt::format("ZeRO stage {}", spec_.zero_stage));
-    rule(spec_.zero_stage == 0 || spec_.replicas() > 1, "P12",
-         fmt::format("ZeRO stage {} has nothing to partition with data 1", spec_.zero_stage));
-    const int group = spec_.zero_group;
-    rule(group == 0 || (group > 0 && spec_.replicas() % group == 0), "P40",
+    rule(spec_.states.zero_stage >= 0 && spec_.states.zero_stage <= 3, "P11",
+         fmt::format("ZeRO stage {}", spec_.states.zero_stage));
+    rule(spec_.states.zero_stage == 0 || spec_.mesh.replicas() > 1, "P12",
+         fmt::format("ZeRO stage {} has nothing to partition with data 1", spec_.states.zero_stage));
+    const int group = spec_.states.zero_group;
+    rule(group == 0 || (group > 0 && spec_.mesh.replicas() % group == 0), "P40",
          fmt::format("zero_group {} does not divide the {} replicas into sub-groups of equal size", group,
-                     spec_.replicas()));
-    rule(group == 0 || (group > 1 && spec_.zero_stage > 0), "P41",
+                     spec_.mesh.replicas()));
+    rule(group == 0 || (group > 1 && spec_.states.zero_stage > 0), "P41",
          group == 1 ? "zero_group 1 leaves every rank with all the states"
                     : fmt::format("zero_group {} gives the number of ranks that states are partitioned among, but ZeRO "
                                   "0 partitions none",
@@ -201,69 +214,73 @@ class Rules {
   }
 
   void mirrored() {
-    if (!spec_.mirrors()) return;
-    const std::int64_t passes = spec_.batch / std::max<std::int64_t>(1, spec_.data * spec_.micro_batch);
-    rule(spec_.pipeline % 2 == 0, "P42",
-         fmt::format("dualpipe pairs stage s with stage p - 1 - s, but {} stages leave one alone", spec_.pipeline));
+    if (!spec_.stages.mirrors()) return;
+    const std::int64_t passes =
+        spec_.shape.batch / std::max<std::int64_t>(1, spec_.mesh.data * spec_.shape.micro_batch);
+    rule(
+        spec_.mesh.pipeline % 2 == 0, "P42",
+        fmt::format("dualpipe pairs stage s with stage p - 1 - s, but {} stages leave one alone", spec_.mesh.pipeline));
     rule(
         passes % 2 == 0, "P43",
         fmt::format("dualpipe feeds half of the micro-batches into either end of the pipeline, but {} is odd", passes));
   }
 
   void asynchronous() {
-    if (!spec_.asynchronous()) return;
-    const std::int64_t passes = spec_.batch / std::max<std::int64_t>(1, spec_.data * spec_.micro_batch);
-    const char* name = name_of(spec_.order);
-    rule(spec_.pipeline > 1, "P30", fmt::format("{} keeps a pipeline full, but there is only one stage", name));
-    const bool pairs = spec_.order == Order::pipedream_2bw;
+    if (!spec_.stages.asynchronous()) return;
+    const std::int64_t passes =
+        spec_.shape.batch / std::max<std::int64_t>(1, spec_.mesh.data * spec_.shape.micro_batch);
+    const char* name = name_of(spec_.stages.order);
+    rule(spec_.mesh.pipeline > 1, "P30", fmt::format("{} keeps a pipeline full, but there is only one stage", name));
+    const bool pairs = spec_.stages.order == Order::pipedream_2bw;
     rule(pairs || passes == 1, "P31",
          fmt::format("{} updates after every micro-batch, but a step has {}", name, passes),
          "micro_batch: batch / data, or schedule: pipedream-2bw");
-    rule(!pairs || passes >= spec_.pipeline, "P31",
+    rule(!pairs || passes >= spec_.mesh.pipeline, "P31",
          fmt::format("{} keeps two versions of the weights, which takes at least as many micro-batches per step as "
                      "stages: {} for {}",
-                     name, passes, spec_.pipeline),
+                     name, passes, spec_.mesh.pipeline),
          "use a smaller micro_batch, or fewer stages");
-    rule(spec_.precision != models::DType::fp16, "P35",
+    rule(spec_.numerics.precision != models::DType::fp16, "P35",
          fmt::format("in fp16 all stages must agree on the loss scale in every step, which would drain {}", name));
-    rule(spec_.zero_stage <= 1, "P32",
+    rule(spec_.states.zero_stage <= 1, "P32",
          fmt::format("{} keeps whole versions of the weights and their gradients, but ZeRO {} partitions them", name,
-                     spec_.zero_stage));
+                     spec_.states.zero_stage));
   }
 
   void context() {
-    const std::int64_t chunks = 2 * static_cast<std::int64_t>(spec_.context);
-    rule(spec_.context == 1 || spec_.sequence % chunks == 0, "P20",
+    const std::int64_t chunks = 2 * static_cast<std::int64_t>(spec_.mesh.context);
+    rule(spec_.mesh.context == 1 || spec_.shape.sequence % chunks == 0, "P20",
          fmt::format("context {} gives each rank two of {} chunks of a sequence, but these do not divide {} tokens",
-                     spec_.context, chunks, spec_.sequence));
-    rule(spec_.context == 1 || spec_.flash, "P22",
+                     spec_.mesh.context, chunks, spec_.shape.sequence));
+    rule(spec_.mesh.context == 1 || spec_.numerics.flash, "P22",
          "context parallelism merges attention by row statistics, which only flash attention keeps");
   }
 
   void offload() {
     const Offload& o = spec_.offload;
     rule(o.activations != Space::nvme, "P51", "activations can be offloaded to the host's memory only");
-    rule(o.optimizer == Space::device || !spec_.splits_backward(), "P52",
+    rule(o.optimizer == Space::device || !spec_.stages.splits_backward(), "P52",
          fmt::format("{} adds to a layer's gradients after other micro-batches have passed it, when an offloaded "
                      "optimizer has already sent them to the host",
-                     name_of(spec_.order)),
+                     name_of(spec_.stages.order)),
          "schedule: 1f1b, or offload: {optimizer: none}");
-    const bool partitions_some = spec_.replicas() > 1 && (spec_.zero_stage == 1 || spec_.zero_stage == 2);
+    const bool partitions_some =
+        spec_.mesh.replicas() > 1 && (spec_.states.zero_stage == 1 || spec_.states.zero_stage == 2);
     rule(o.parameters == Space::device || !partitions_some, "P53",
          fmt::format("ZeRO {} keeps whole parameters on every device; offloaded parameters need ZeRO 0 or 3",
-                     spec_.zero_stage));
-    rule(o.parameters == Space::device || !spec_.splits_backward(), "P52",
+                     spec_.states.zero_stage));
+    rule(o.parameters == Space::device || !spec_.stages.splits_backward(), "P52",
          fmt::format("{} reads a layer's parameters in two passes, so they would have to be fetched twice",
-                     name_of(spec_.order)),
+                     name_of(spec_.stages.order)),
          "schedule: 1f1b, or offload: {parameters: none}");
-    rule(!o.any() || !spec_.asynchronous(), "P52",
+    rule(!o.any() || !spec_.stages.asynchronous(), "P52",
          fmt::format("{} keeps versions of the weights on the device, and offloading these is not supported yet",
-                     name_of(spec_.order)),
+                     name_of(spec_.stages.order)),
          "use schedule: 1f1b, or no offload");
-    const bool adam = spec_.optimizer == OptimizerKind::adamw || spec_.optimizer == OptimizerKind::adam;
+    const bool adam = spec_.states.optimizer == OptimizerKind::adamw || spec_.states.optimizer == OptimizerKind::adam;
     rule(o.optimizer == Space::device || adam, "P55",
-         fmt::format("only adamw can be offloaded, not {}", name_of(spec_.optimizer)));
-    rule(o.optimizer == Space::device || spec_.rounding == Rounding::nearest, "P56",
+         fmt::format("only adamw can be offloaded, not {}", name_of(spec_.states.optimizer)));
+    rule(o.optimizer == Space::device || spec_.numerics.rounding == Rounding::nearest, "P56",
          "an offloaded optimizer keeps fp32 masters, but stochastic rounding is for parameters without masters");
     const bool files = o.optimizer == Space::nvme || o.parameters == Space::nvme;
     const bool gpu = cluster_.device().kind == clusters::DeviceKind::gpu;
@@ -273,17 +290,17 @@ class Rules {
   }
 
   void rounding() {
-    rule(spec_.rounding == Rounding::nearest || spec_.precision == models::DType::bf16, "P50",
+    rule(spec_.numerics.rounding == Rounding::nearest || spec_.numerics.precision == models::DType::bf16, "P50",
          fmt::format("stochastic rounding is for bf16 parameters, but the plan has them in {}",
-                     models::name_of(spec_.precision)));
+                     models::name_of(spec_.numerics.precision)));
   }
 
   void whole_matrices() {
-    if (!traits_of(spec_.optimizer).whole_matrices) return;
-    const char* name = name_of(spec_.optimizer);
-    rule(!spec_.asynchronous(), "P160",
+    if (!traits_of(spec_.states.optimizer).whole_matrices) return;
+    const char* name = name_of(spec_.states.optimizer);
+    rule(!spec_.stages.asynchronous(), "P160",
          fmt::format("{} gathers whole matrices between two steps, but the stages of {} never stop", name,
-                     name_of(spec_.order)));
+                     name_of(spec_.stages.order)));
     rule(!spec_.exchanges_by_node(), "P161",
          fmt::format("{} gathers whole matrices from consecutive shards, but the shards of gradients exchanged by node "
                      "are not consecutive",
@@ -302,7 +319,7 @@ class Rules {
     rule(lora.projection || mlps || (lora.qkv && !model_.latent.any()), "P165",
          fmt::format("{} has none of the products that the adapters name", model_.name),
          "targets: [proj]; experts, and latent attention's narrow products, have no adapters");
-    refuse(spec_.asynchronous() || spec_.has_server() || spec_.mirrors(),
+    refuse(spec_.stages.asynchronous() || spec_.states.has_server() || spec_.stages.mirrors(),
            "asynchronous training and DualPipe keep several copies of them", "schedule: 1f1b or dualpipe-v");
     refuse(spec_.compresses() || spec_.compression.activations != ActivationEncoding::none,
            "compression treats a layer's gradients and activations as if all of it trained",
@@ -313,23 +330,23 @@ class Rules {
 
   // A ring knows which chunk a block of keys is, but not how far away each key is.
   void distances() {
-    const bool windowed = model_.window > 0 && model_.window < spec_.sequence;
+    const bool windowed = model_.window > 0 && model_.window < spec_.shape.sequence;
     const bool slopes = model_.positions == models::Positions::alibi;
-    rule(spec_.context == 1 || !(windowed || slopes), "P104",
+    rule(spec_.mesh.context == 1 || !(windowed || slopes), "P104",
          fmt::format("ring attention masks blocks of keys, but {} {}", model_.name,
-                     windowed ? fmt::format("sees {} tokens of {}", model_.window, spec_.sequence)
+                     windowed ? fmt::format("sees {} tokens of {}", model_.window, spec_.shape.sequence)
                               : std::string("adds slopes on distances")));
   }
 
   // The heads of a masked-language model choose rows of whole sequences.
   void masked() {
     if (model_.masked_fraction <= 0) return;
-    rule(spec_.context == 1, "P60",
+    rule(spec_.mesh.context == 1, "P60",
          fmt::format("{} predicts a fixed number of tokens per sequence, which parts of a sequence do not have",
                      model_.name));
-    rule(spec_.sequence >= models::kShortestMasked, "P61",
+    rule(spec_.shape.sequence >= models::kShortestMasked, "P61",
          fmt::format("a sequence of {} has no room for [CLS], two segments and their [SEP]: {} tokens have",
-                     spec_.sequence, models::kShortestMasked));
+                     spec_.shape.sequence, models::kShortestMasked));
   }
 
   void compressed_gradients() {
@@ -338,26 +355,27 @@ class Rules {
          fmt::format("compression.start says after how many steps PowerSGD begins, but this plan has gradients: {}",
                      name_of(how)));
     if (how == GradientCompression::none) return;
-    const bool low_rank = how == GradientCompression::powersgd, fp16 = spec_.precision == models::DType::fp16;
-    rule(spec_.replicas() > 1, "P70", "without other replicas no gradients travel");
+    const bool low_rank = how == GradientCompression::powersgd, fp16 = spec_.numerics.precision == models::DType::fp16;
+    rule(spec_.mesh.replicas() > 1, "P70", "without other replicas no gradients travel");
     rule(!fp16 || how != GradientCompression::bf16, "P71",
          "fp16 training has gradients in fp16, and bf16 would round their small values away");
-    rule(!low_rank || spec_.zero_stage <= 1, "P72",
+    rule(!low_rank || spec_.states.zero_stage <= 1, "P72",
          fmt::format(
              "PowerSGD needs whole gradients at the end of the step for its error, but ZeRO {} keeps only a part",
-             spec_.zero_stage));
+             spec_.states.zero_stage));
     rule(!low_rank || !fp16, "P73",
          "PowerSGD keeps its error from step to step, but the scale of fp16 gradients changes between steps");
-    rule(spec_.shards() == spec_.replicas() && spec_.order != Order::dualpipe, "P79",
+    rule(spec_.shards() == spec_.mesh.replicas() && spec_.stages.order != Order::dualpipe, "P79",
          "compressed gradients are summed over all replicas at once: neither within ZeRO's sub-groups first, nor over "
          "the two ends of a bidirectional pipeline");
     const int group = spec_.compression.group;
-    rule(group == 0 || (!low_rank && !fp16 && group > 1 && group < spec_.replicas() && spec_.replicas() % group == 0),
+    rule(group == 0 ||
+             (!low_rank && !fp16 && group > 1 && group < spec_.mesh.replicas() && spec_.mesh.replicas() % group == 0),
          "P97",
          fmt::format("groups of {} of {} replicas cannot sum in full before they exchange in 16 bits: that takes fp32 "
                      "gradients, and groups that divide the replicas",
-                     group, spec_.replicas()));
-    rule(group == 0 || spec_.zero_stage < 3, "P101",
+                     group, spec_.mesh.replicas()));
+    rule(group == 0 || spec_.states.zero_stage < 3, "P101",
          "ZeRO 3 gathers parameters in every pass; if gradients are exchanged by node, parameters would have to be "
          "gathered by node too, which is not supported");
     rule(spec_.offload.optimizer == Space::device, "P74",
@@ -367,84 +385,91 @@ class Rules {
   void encoded_activations() {
     const ActivationEncoding how = spec_.compression.activations;
     if (how == ActivationEncoding::none) return;
-    const bool narrow = spec_.precision != models::DType::fp32 && spec_.precision != models::DType::tf32;
+    const bool narrow =
+        spec_.numerics.precision != models::DType::fp32 && spec_.numerics.precision != models::DType::tf32;
     rule(!narrow || how != ActivationEncoding::fp16, "P75",
-         fmt::format("activations in {} training have 16 bits anyway", models::name_of(spec_.precision)));
+         fmt::format("activations in {} training have 16 bits anyway", models::name_of(spec_.numerics.precision)));
     rule(spec_.offload.activations == Space::device, "P76",
          "saved activations can be kept in full on the host, or in fewer bits on the device, not both");
-    rule(!spec_.splits_backward() && !spec_.asynchronous(), "P77",
+    rule(!spec_.stages.splits_backward() && !spec_.stages.asynchronous(), "P77",
          fmt::format("{} reads what a layer saved in two passes, or steps later, so it would have to be decoded and "
                      "kept in full",
-                     name_of(spec_.order)));
+                     name_of(spec_.stages.order)));
     if (how == ActivationEncoding::lossless) lossless();
   }
 
   void lossless() {
     rule(model_.activation == models::Activation::relu, "P95",
          "lossless storage leaves out the zeros of a ReLU, but this model has another activation");
-    const bool rounds = spec_.precision == models::DType::fp8 || spec_.precision == models::DType::fp4;
+    const bool rounds =
+        spec_.numerics.precision == models::DType::fp8 || spec_.numerics.precision == models::DType::fp4;
     rule(!rounds, "P99",
          "a product whose operands were rounded cannot be recomputed where more than `capacity` is nonzero");
-    rule(spec_.zero_stage < 3 && spec_.offload.parameters == Space::device && !spec_.shards_rows(), "P96",
+    rule(spec_.states.zero_stage < 3 && spec_.offload.parameters == Space::device && !spec_.mesh.shards_rows(), "P96",
          "if more than `capacity` of the values are nonzero, the ReLU is recomputed from the MLP's input and weight, "
          "which ZeRO 3, offloaded parameters and sequence parallelism have freed by then");
   }
 
   // Parts of the head's rows are equal, so that they share memory and kernels.
   void loss_chunks() {
-    if (spec_.loss_chunks == 1) return;
-    const std::int64_t each = models::predictions_per_sequence(model_, spec_.sequence);
-    const std::int64_t rows = spec_.micro_batch * (each > 0 ? each : spec_.tokens_per_rank());
-    rule(spec_.loss_chunks > 0 && rows % spec_.loss_chunks == 0, "P85",
+    if (spec_.numerics.loss_chunks == 1) return;
+    const std::int64_t each = models::predictions_per_sequence(model_, spec_.shape.sequence);
+    const std::int64_t rows = spec_.shape.micro_batch * (each > 0 ? each : spec_.tokens_per_rank());
+    rule(spec_.numerics.loss_chunks > 0 && rows % spec_.numerics.loss_chunks == 0, "P85",
          fmt::format("loss_chunks {} does not divide the {} rows of a micro-batch for which the head computes logits",
-                     spec_.loss_chunks, rows));
-    rule(!spec_.splits_backward(), "P86",
+                     spec_.numerics.loss_chunks, rows));
+    rule(!spec_.stages.splits_backward(), "P86",
          fmt::format("{} computes weight gradients in a later pass, for which all logits would have to be kept",
-                     name_of(spec_.order)));
+                     name_of(spec_.stages.order)));
   }
 
   void experts() {
     const models::Experts& e = model_.experts;
-    rule(spec_.tokens == Tokens{} || e.any(), "P142", "rows of tokens travel to experts, but the model has none");
-    rule(spec_.expert == 1 || e.any(), "P21",
-         fmt::format("expert {} divides experts, but the model has none", spec_.expert));
+    rule(!spec_.tokens.encoded() || e.any(), "P142", "rows of tokens travel to experts, but the model has none");
+    rule(spec_.mesh.expert == 1 || e.any(), "P21",
+         fmt::format("expert {} divides experts, but the model has none", spec_.mesh.expert));
     if (!e.any()) return;
-    rule(e.count % spec_.expert == 0, "P121",
-         fmt::format("expert {} does not divide {} experts", spec_.expert, e.count));
-    rule(spec_.expert_places() % spec_.expert == 0, "P122",
-         fmt::format("expert {} must divide the ranks of data {} x context {}{}, which are {}", spec_.expert,
-                     spec_.data, spec_.context, spec_.whole_experts() ? fmt::format(" x tensor {}", spec_.tensor) : "",
-                     spec_.expert_places()),
-         spec_.whole_experts() ? "use a divisor of data x context x tensor" : "a divisor of data x context");
-    rule(spec_.expert_tensor == 0 || spec_.expert_tensor == spec_.tensor || spec_.whole_experts(), "P119",
+    rule(e.count % spec_.mesh.expert == 0, "P121",
+         fmt::format("expert {} does not divide {} experts", spec_.mesh.expert, e.count));
+    rule(spec_.mesh.expert_places() % spec_.mesh.expert == 0, "P122",
+         fmt::format("expert {} must divide the ranks of data {} x context {}{}, which are {}", spec_.mesh.expert,
+                     spec_.mesh.data, spec_.mesh.context,
+                     spec_.mesh.whole_experts() ? fmt::format(" x tensor {}", spec_.mesh.tensor) : "",
+                     spec_.mesh.expert_places()),
+         spec_.mesh.whole_experts() ? "use a divisor of data x context x tensor" : "a divisor of data x context");
+    rule(spec_.mesh.expert_tensor == 0 || spec_.mesh.expert_tensor == spec_.mesh.tensor || spec_.mesh.whole_experts(),
+         "P119",
          fmt::format("an expert's matrices are whole, or split over tensor {} like others, but not over {}",
-                     spec_.tensor, spec_.expert_tensor));
-    rule(!spec_.whole_experts() || spec_.shards_rows(), "P120",
+                     spec_.mesh.tensor, spec_.mesh.expert_tensor));
+    rule(!spec_.mesh.whole_experts() || spec_.mesh.shards_rows(), "P120",
          "whole experts take each tensor rank's own rows, but without sequence parallelism all tensor ranks have the "
          "same rows");
-    rule((e.hidden % spec_.tensor == 0 || spec_.whole_experts()) && e.shared % spec_.tensor == 0, "P123",
-         fmt::format("tensor {} does not divide an expert's width of {}{}", spec_.tensor, e.hidden,
+    rule((e.hidden % spec_.mesh.tensor == 0 || spec_.mesh.whole_experts()) && e.shared % spec_.mesh.tensor == 0, "P123",
+         fmt::format("tensor {} does not divide an expert's width of {}{}", spec_.mesh.tensor, e.hidden,
                      e.shared > 0 ? fmt::format(", or the {} of the shared ones", e.shared) : ""));
-    const std::int64_t passes = spec_.batch / std::max<std::int64_t>(1, spec_.data * spec_.micro_batch);
-    rule(e.aux_coefficient <= 0 || passes == 1 || (spec_.order == Order::gpipe && spec_.virtual_stages == 1), "P124",
+    const std::int64_t passes =
+        spec_.shape.batch / std::max<std::int64_t>(1, spec_.mesh.data * spec_.shape.micro_batch);
+    rule(e.aux_coefficient <= 0 || passes == 1 ||
+             (spec_.stages.order == Order::gpipe && spec_.stages.virtual_stages == 1),
+         "P124",
          "the balancing loss covers all tokens of a step, so its gradient is known only after the last forward pass");
-    rule(e.capacity_factor <= 0 || (spec_.context == 1 && !spec_.whole_experts()), "P125",
+    rule(e.capacity_factor <= 0 || (spec_.mesh.context == 1 && !spec_.mesh.whole_experts()), "P125",
          "which tokens of a sequence an expert takes depends on earlier tokens, which are on other ranks");
-    rule(spec_.precision != models::DType::fp16 || (e.aux_coefficient <= 0 && e.z_coefficient <= 0), "P127",
+    rule(spec_.numerics.precision != models::DType::fp16 || (e.aux_coefficient <= 0 && e.z_coefficient <= 0), "P127",
          "fp16 scales the loss, but the balancing losses join its gradient unscaled");
-    rule(!spec_.has_server() && !spec_.asynchronous() && !spec_.mirrors(), "P128",
+    rule(!spec_.states.has_server() && !spec_.stages.asynchronous() && !spec_.stages.mirrors(), "P128",
          "a mixture of experts counts what its experts do in a step, so all passes must use one version of the weights "
          "and one order of the layers");
-    if (!spec_.folds_experts()) return;
+    if (!spec_.mesh.folds_experts()) return;
     const auto apart = [&](bool holds, const char* what, const char* help) {
-      rule(holds, "P126", fmt::format("expert {}: {} not yet supported for separate experts", spec_.expert, what),
+      rule(holds, "P126", fmt::format("expert {}: {} not yet supported for separate experts", spec_.mesh.expert, what),
            help);
     };
-    apart(spec_.zero_group == 0, "ZeRO's sub-groups are", "no zero_group");
+    apart(spec_.states.zero_group == 0, "ZeRO's sub-groups are", "no zero_group");
     apart(!spec_.compresses(), "compressed gradients are", "compression: {gradients: none}");
     apart(spec_.offload.optimizer == Space::device && spec_.offload.parameters == Space::device,
           "states in other memories are", "offload of activations alone");
-    apart(spec_.zero_stage == 0 || !traits_of(spec_.optimizer).whole_tensors,
+    apart(spec_.states.zero_stage == 0 || !traits_of(spec_.states.optimizer).whole_tensors,
           "sums of an optimizer over whole tensors are", "adamw, or zero_stage: 0");
   }
 
@@ -477,17 +502,18 @@ std::vector<std::int64_t> even_split(std::int64_t layers, int stages, bool ends_
 base::Result<Plan> make_plan(std::shared_ptr<const models::Model> model,
                              std::shared_ptr<const clusters::Cluster> cluster, PlanSpec spec) {
   ENSURE(model && cluster, "a plan needs a model and a cluster");
-  if (spec.has_server()) {
-    if (spec.zero_stage == 0 && spec.data > 1) spec.zero_stage = 1;  // the server is sharded as ZeRO 1
-    spec.overlap_gradients = false;  // workers push them after the passes of another step
+  if (spec.states.has_server()) {
+    if (spec.states.zero_stage == 0 && spec.mesh.data > 1)
+      spec.states.zero_stage = 1;           // the server is sharded as ZeRO 1
+    spec.states.overlap_gradients = false;  // workers push them after the passes of another step
   }
   const auto& tables = model->recommender;
   base::Diagnostics broken = tables ? refused_tables(*tables, *cluster, spec) : Rules(*model, *cluster, spec).broken();
   if (!broken.empty()) return base::fail(std::move(broken));
   if (tables) broken = place_and_settle(*tables, *cluster, spec);
   if (!broken.empty()) return base::fail(std::move(broken));
-  if (spec.layers_per_stage.empty())
-    spec.layers_per_stage = even_split(model->layers, spec.places(), spec.ends_as_layers);
+  if (spec.stages.layers_per_stage.empty())
+    spec.stages.layers_per_stage = even_split(model->layers, spec.places(), spec.stages.ends_as_layers);
   Plan plan;
   plan.model_ = std::move(model);
   plan.cluster_ = std::move(cluster);
@@ -502,23 +528,26 @@ std::string describe(const PlanSpec& spec) {
     if (!text.empty()) text += " x ";
     text += fmt::format("{} {}", name, value);
   };
-  degree("data", spec.data);
-  degree("tensor", spec.tensor);
-  degree("pipeline", spec.pipeline);
-  degree("context", spec.context);
-  degree("expert", spec.expert);
+  degree("data", spec.mesh.data);
+  degree("tensor", spec.mesh.tensor);
+  degree("pipeline", spec.mesh.pipeline);
+  degree("context", spec.mesh.context);
+  degree("expert", spec.mesh.expert);
   if (text.empty()) text = "serial";
-  if (spec.pipeline > 1) text += fmt::format(", {}", name_of(spec.order));
-  if (spec.virtual_stages > 1 && !spec.folds()) text += fmt::format(" of {} chunks", spec.virtual_stages);
-  text += fmt::format(", micro-batch {}", spec.micro_batch);
-  if (spec.zero_stage > 0) text += fmt::format(", ZeRO {}", spec.zero_stage);
-  if (spec.zero_group > 0) text += fmt::format(" over {}", spec.zero_group);
-  if (spec.has_server()) text += fmt::format(", parameter server of staleness {}", spec.staleness);
-  if (spec.sequence_parallel) text += ", sequence-parallel";
-  if (spec.recompute != Recompute::none) text += fmt::format(", recompute {}", name_of(spec.recompute));
-  if (spec.recompute_layers >= 0)
-    text += fmt::format(" of {} layers a {}", spec.recompute_layers, spec.virtual_stages > 1 ? "chunk" : "stage");
-  if (spec.partition_checkpoints) text += ", checkpoints partitioned";
+  if (spec.mesh.pipeline > 1) text += fmt::format(", {}", name_of(spec.stages.order));
+  if (spec.stages.virtual_stages > 1 && !spec.stages.folds())
+    text += fmt::format(" of {} chunks", spec.stages.virtual_stages);
+  text += fmt::format(", micro-batch {}", spec.shape.micro_batch);
+  if (spec.states.zero_stage > 0) text += fmt::format(", ZeRO {}", spec.states.zero_stage);
+  if (spec.states.zero_group > 0) text += fmt::format(" over {}", spec.states.zero_group);
+  if (spec.states.staleness) text += fmt::format(", parameter server of staleness {}", *spec.states.staleness);
+  if (spec.mesh.sequence_parallel) text += ", sequence-parallel";
+  if (spec.recomputation.what != Recompute::none)
+    text += fmt::format(", recompute {}", name_of(spec.recomputation.what));
+  if (spec.recomputation.layers)
+    text += fmt::format(" of {} layers a {}", *spec.recomputation.layers,
+                        spec.stages.virtual_stages > 1 ? "chunk" : "stage");
+  if (spec.recomputation.partition_checkpoints) text += ", checkpoints partitioned";
   if (spec.reduces_early()) text += ", gradients overlapped";
   const auto leaves = [&](const char* what, Space space) {
     if (space != Space::device) text += fmt::format(", {} on {}", what, name_of(space));
@@ -543,7 +572,7 @@ std::string describe(const PlanSpec& spec) {
     text += fmt::format(", tables {}", name_of(spec.embedding.sharding));
   travels("pooled vectors", spec.embedding.forward);
   travels("their gradients", spec.embedding.backward);
-  if (spec.tokens != Tokens{})
+  if (spec.tokens.encoded())
     text += fmt::format(", tokens to experts in {}, back in {}", name_of(spec.tokens.dispatch),
                         name_of(spec.tokens.combine));
   if (spec.embedding.stored != PooledType::fp32) text += fmt::format(", tables in {}", name_of(spec.embedding.stored));
@@ -552,9 +581,10 @@ std::string describe(const PlanSpec& spec) {
     const auto there = std::count_if(tiers.begin(), tiers.end(), [&](const TableTier& t) { return t.space == space; });
     if (there > 0) text += fmt::format(", {} of {} tables on {}", there, tiers.size(), name_of(space));
   }
-  if (spec.loss_chunks > 1) text += fmt::format(", loss in {} chunks", spec.loss_chunks);
-  if (spec.optimizer != OptimizerKind::adamw) text += fmt::format(", {}", name_of(spec.optimizer));
-  if (spec.rounding != Rounding::nearest) text += fmt::format(", {} rounding", name_of(spec.rounding));
+  if (spec.numerics.loss_chunks > 1) text += fmt::format(", loss in {} chunks", spec.numerics.loss_chunks);
+  if (spec.states.optimizer != OptimizerKind::adamw) text += fmt::format(", {}", name_of(spec.states.optimizer));
+  if (spec.numerics.rounding != Rounding::nearest)
+    text += fmt::format(", {} rounding", name_of(spec.numerics.rounding));
   return text;
 }
 

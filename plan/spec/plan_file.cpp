@@ -39,7 +39,7 @@ PlanSpec read_spec(const Cursor& at, const Job& job) {
   const auto read = [&](const auto& field) { field.of(s) = read_value(field_of(at, field), field, field.of(s)); };
   for_each_field(kChosenFields, read);
   std::int64_t ranks = 1;
-  for (const int degree : {s.data, s.tensor, s.pipeline, s.context, s.expert}) {
+  for (const int degree : {s.mesh.data, s.mesh.tensor, s.mesh.pipeline, s.mesh.context, s.mesh.expert}) {
     ranks *= degree;  // below 2^48, as the product before was within bounds
     if (ranks <= kMostRanks) continue;
     at.error("E0121", fmt::format("the degrees multiply to more than {} ranks", kMostRanks));
@@ -47,16 +47,16 @@ PlanSpec read_spec(const Cursor& at, const Job& job) {
   }
   read(std::get<0>(kFixedFields));  // the job gives the others too
   const Cursor batch = at.optional("batch");
-  s.batch = batch.integer(1, kMostBatch, job.batch);
-  same_as_job(batch, "batch", s.batch, job.batch);
+  s.shape.batch = batch.integer(1, kMostBatch, job.batch);
+  same_as_job(batch, "batch", s.shape.batch, job.batch);
   const Cursor sequence = job.sequence > 0 ? at.optional("sequence") : at.at("sequence");
-  s.sequence = sequence.integer(1, kMostSequence, job.sequence > 0 ? job.sequence : 1);
-  if (job.sequence > 0) same_as_job(sequence, "sequence", s.sequence, job.sequence);
-  check_tokens(at, s.batch, s.sequence);
+  s.shape.sequence = sequence.integer(1, kMostSequence, job.sequence > 0 ? job.sequence : 1);
+  if (job.sequence > 0) same_as_job(sequence, "sequence", s.shape.sequence, job.sequence);
+  check_tokens(at, s.shape.batch, s.shape.sequence);
   const Cursor precision = at.optional("precision");
-  s.precision = choose_precision(precision, job.precision);
-  same_as_job(precision, "precision", s.precision, job.precision);
-  s.rounding = job.rounding;
+  s.numerics.precision = choose_precision(precision, job.precision);
+  same_as_job(precision, "precision", s.numerics.precision, job.precision);
+  s.numerics.rounding = job.rounding;
   take_optimizer(s, job.training);
   return s;
 }

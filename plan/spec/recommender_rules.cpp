@@ -18,19 +18,21 @@ class TableRules {
       : model_(model), cluster_(cluster), spec_(spec) {}
 
   base::Diagnostics broken() {
-    const bool positive = spec_.data > 0 && spec_.micro_batch > 0 && spec_.batch > 0 && spec_.tensor > 0 &&
-                          spec_.pipeline > 0 && spec_.context > 0 && spec_.expert > 0 && spec_.virtual_stages > 0;
+    const bool positive = spec_.mesh.data > 0 && spec_.shape.micro_batch > 0 && spec_.shape.batch > 0 &&
+                          spec_.mesh.tensor > 0 && spec_.mesh.pipeline > 0 && spec_.mesh.context > 0 &&
+                          spec_.mesh.expert > 0 && spec_.stages.virtual_stages > 0;
     rule(positive, "P01", "every degree, the micro-batch and the batch must be at least 1");
     if (!positive) return std::move(found_);
     mesh();
     unknown();
-    rule(spec_.precision != models::DType::fp8 && spec_.precision != models::DType::fp4, "P133",
+    rule(spec_.numerics.precision != models::DType::fp8 && spec_.numerics.precision != models::DType::fp4, "P133",
          "recommendation models are not computed in fp8 or fp4");
-    const bool sgd = spec_.optimizer == OptimizerKind::sgd;
-    const bool by_rows = spec_.optimizer == OptimizerKind::rowwise_adagrad || spec_.optimizer == OptimizerKind::adam;
-    rule((sgd && !spec_.momentum) || by_rows, "P134",
+    const bool sgd = spec_.states.optimizer == OptimizerKind::sgd;
+    const bool by_rows =
+        spec_.states.optimizer == OptimizerKind::rowwise_adagrad || spec_.states.optimizer == OptimizerKind::adam;
+    rule((sgd && !spec_.states.momentum) || by_rows, "P134",
          sgd ? "momentum would move rows that no sample has looked up, so tables cannot have any"
-             : fmt::format("{} cannot update tables", name_of(spec_.optimizer)));
+             : fmt::format("{} cannot update tables", name_of(spec_.states.optimizer)));
     placement();
     server();
     return std::move(found_);
@@ -42,31 +44,36 @@ class TableRules {
   }
 
   void mesh() {
-    rule(spec_.tensor == 1 && spec_.pipeline == 1 && spec_.context == 1 && spec_.expert == 1 &&
-             spec_.virtual_stages == 1,
+    rule(spec_.mesh.tensor == 1 && spec_.mesh.pipeline == 1 && spec_.mesh.context == 1 && spec_.mesh.expert == 1 &&
+             spec_.stages.virtual_stages == 1,
          "P130",
          "a recommendation model has its MLPs on every rank and its tables distributed, so only `data` applies");
-    rule(spec_.ranks() == cluster_.size(), "P02",
-         fmt::format("data {} makes {} ranks, but the cluster has {} devices", spec_.data, spec_.ranks(),
+    rule(spec_.mesh.ranks() == cluster_.size(), "P02",
+         fmt::format("data {} makes {} ranks, but the cluster has {} devices", spec_.mesh.data, spec_.mesh.ranks(),
                      cluster_.size()),
          "change data, or the number of devices");
-    rule(spec_.batch % spec_.data == 0, "P09",
-         fmt::format("data {} does not divide the batch of {}", spec_.data, spec_.batch), "choose another batch");
-    rule(spec_.batch % spec_.data != 0 || spec_.micro_batch == spec_.batch / spec_.data, "P131",
+    rule(spec_.shape.batch % spec_.mesh.data == 0, "P09",
+         fmt::format("data {} does not divide the batch of {}", spec_.mesh.data, spec_.shape.batch),
+         "choose another batch");
+    rule(spec_.shape.batch % spec_.mesh.data != 0 || spec_.shape.micro_batch == spec_.shape.batch / spec_.mesh.data,
+         "P131",
          fmt::format("a recommendation model takes all its samples at once, but micro-batch is {} of {} per rank",
-                     spec_.micro_batch, spec_.batch / spec_.data),
-         fmt::format("micro_batch: {}, or leave it out", spec_.batch / spec_.data));
-    rule(spec_.sequence == 1, "P131", "a sample is not a sequence", "leave `sequence` out");
+                     spec_.shape.micro_batch, spec_.shape.batch / spec_.mesh.data),
+         fmt::format("micro_batch: {}, or leave it out", spec_.shape.batch / spec_.mesh.data));
+    rule(spec_.shape.sequence == 1, "P131", "a sample is not a sequence", "leave `sequence` out");
   }
 
   void unknown() {
     const PlanSpec usual;
-    const bool whole = spec_.zero_stage == 0 || spec_.has_server();  // a server's shards are those of ZeRO 1
-    const bool plain = whole && spec_.zero_group == 0 && spec_.recompute == Recompute::none &&
-                       spec_.recompute_layers < 0 && !spec_.partition_checkpoints && !spec_.sequence_parallel &&
-                       !spec_.offload.any() && spec_.compression == usual.compression && spec_.loss_chunks == 1 &&
-                       spec_.passes.empty() && (spec_.order == usual.order || spec_.order == Order::gpipe) &&
-                       spec_.rounding == Rounding::nearest;
+    const bool whole =
+        spec_.states.zero_stage == 0 || spec_.states.has_server();  // a server's shards are those of ZeRO 1
+    const bool plain = whole && spec_.states.zero_group == 0 && spec_.recomputation.what == Recompute::none &&
+                       !spec_.recomputation.layers && !spec_.recomputation.partition_checkpoints &&
+                       !spec_.mesh.sequence_parallel && !spec_.offload.any() &&
+                       spec_.compression == usual.compression && spec_.numerics.loss_chunks == 1 &&
+                       spec_.stages.passes.empty() &&
+                       (spec_.stages.order == usual.stages.order || spec_.stages.order == Order::gpipe) &&
+                       spec_.numerics.rounding == Rounding::nearest;
     rule(plain, "P132",
          "ZeRO, recomputation, offload, compressed gradients and orders of a pipeline are of transformers: a "
          "recommendation model has none of them yet");
@@ -78,7 +85,7 @@ class TableRules {
     const std::vector<TableTier>& tiers = spec_.embedding.tiers.tiers();
     const bool far =
         std::any_of(tiers.begin(), tiers.end(), [](const TableTier& t) { return t.space != Space::device; });
-    rule(!spec_.has_server() || !far, "P83",
+    rule(!spec_.states.has_server() || !far, "P83",
          "a cache of tables outside the device's memory keeps rows for one step, and a parameter server's gradients in "
          "flight need theirs for several",
          "tiers: device, or no staleness");
@@ -96,8 +103,8 @@ class TableRules {
       if (place.replicated) continue;
       const auto table = [&](const std::string& what) { return fmt::format("table {}: {}", t, what); };
       const std::set<int> ranks(place.ranks.begin(), place.ranks.end());
-      rule(ranks.size() == place.ranks.size() && !ranks.empty() && *ranks.rbegin() < spec_.data, "P135",
-           table(fmt::format("{}: parts must be on different ranks below {}", text_of(place), spec_.data)),
+      rule(ranks.size() == place.ranks.size() && !ranks.empty() && *ranks.rbegin() < spec_.mesh.data, "P135",
+           table(fmt::format("{}: parts must be on different ranks below {}", text_of(place), spec_.mesh.data)),
            "name each rank once");
       rule(model_.embedding_dim % place.columns == 0, "P135",
            table(fmt::format("{} parts of the columns do not divide embedding_dim {}", place.columns,
@@ -145,21 +152,21 @@ base::Diagnostics refused_training(const Training& training) {
 base::Diagnostics refused_resume(const PlanSpec& spec) {
   const std::vector<TablePlace>& places = spec.embedding.placement.places();
   const bool sharded = std::any_of(places.begin(), places.end(), [](const TablePlace& p) { return !p.replicated; });
-  if (spec.staleness <= 0 || !sharded) return {};
+  if (spec.states.staleness.value_or(0) == 0 || !sharded) return {};
   return {
       {base::Severity::error,
        "E0670",
        {},
        fmt::format("a run with a parameter server of staleness {} is not resumed where ranks share tables: steps in "
                    "flight looked up older rows than its checkpoints have",
-                   spec.staleness),
+                   *spec.states.staleness),
        "staleness: 0 or replicated tables resume; or begin anew from the weights",
        {}}};
 }
 
 base::Diagnostics refused_execution(const models::Model& model, const clusters::Cluster& cluster,
                                     const PlanSpec& spec) {
-  if (spec.precision == models::DType::fp4)
+  if (spec.numerics.precision == models::DType::fp4)
     return {{base::Severity::error,
              "E0669",
              {},
@@ -174,7 +181,7 @@ base::Diagnostics refused_execution(const models::Model& model, const clusters::
              fmt::format("tables in {} are predicted, and executed in fp32 alone", name_of(spec.embedding.stored)),
              "embedding: {stored: fp32}",
              {}}};
-  if (spec.has_server() && cluster.device().kind == clusters::DeviceKind::gpu)
+  if (spec.states.has_server() && cluster.device().kind == clusters::DeviceKind::gpu)
     return {{base::Severity::error,
              "E0669",
              {},
@@ -197,12 +204,12 @@ base::Diagnostics refused_execution(const models::Model& model, const clusters::
              "CPU ranks only",
              "tiers: device, if the tables fit there",
              {}}};
-  if (spec.precision == models::DType::fp32) return {};
+  if (spec.numerics.precision == models::DType::fp32) return {};
   return {{base::Severity::error,
            "E0669",
            {},
            fmt::format("recommendation models can be predicted in {}, but are executed in fp32 only",
-                       models::name_of(spec.precision)),
+                       models::name_of(spec.numerics.precision)),
            "precision: fp32; pooled vectors travel in fewer bits with embedding: {forward: fp16}",
            {}}};
 }
@@ -213,7 +220,7 @@ base::Diagnostics refused_without_tables(const PlanSpec& spec) {
     if (!holds) found.push_back(code.broken(message));
   };
   rule(spec.embedding == Embedding{}, "P136", "places of tables for a model that has none");
-  rule(spec.optimizer != OptimizerKind::rowwise_adagrad, "P137", "rowwise_adagrad for a model without tables");
+  rule(spec.states.optimizer != OptimizerKind::rowwise_adagrad, "P137", "rowwise_adagrad for a model without tables");
   return found;
 }
 

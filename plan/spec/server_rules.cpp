@@ -14,19 +14,20 @@ using models::DType;
 
 base::Diagnostics refused_by_server(const PlanSpec& spec) {
   base::Diagnostics found;
-  if (!spec.has_server()) return found;
+  if (!spec.states.has_server()) return found;
   const auto rule = [&](bool holds, RuleCode code, const std::string& message, const std::string& help = {}) {
     if (!holds) found.push_back(code.broken(message, help));
   };
-  rule(spec.data > 1, "P80", "a parameter server without workers: data is 1");
-  rule(spec.pipeline == 1 && spec.context == 1, "P81",
+  rule(spec.mesh.data > 1, "P80", "a parameter server without workers: data is 1");
+  rule(spec.mesh.pipeline == 1 && spec.mesh.context == 1, "P81",
        "each worker of a parameter server computes whole gradients, which pipeline and context parallelism prevent");
-  rule(spec.zero_stage <= 1, "P82",
+  rule(spec.states.zero_stage <= 1, "P82",
        fmt::format("workers hold the whole weights that they compute with, but ZeRO {} partitions them; the server's "
                    "states are partitioned in any case",
-                   spec.zero_stage),
+                   spec.states.zero_stage),
        "zero_stage: 1");
-  rule(spec.zero_group == 0, "P82", "every ZeRO sub-group would be a parameter server of its own", "zero_group: 0");
+  rule(spec.states.zero_group == 0, "P82", "every ZeRO sub-group would be a parameter server of its own",
+       "zero_group: 0");
   rule(spec.compression == Compression{}, "P83",
        "workers of a parameter server push gradients and keep activations uncompressed",
        "leave out compression, or staleness");
@@ -34,12 +35,13 @@ base::Diagnostics refused_by_server(const PlanSpec& spec) {
        "a parameter server's workers keep versions of the weights on the device, and offloading these is not supported "
        "yet",
        "leave out offload, or staleness");
-  rule(spec.precision != DType::fp16, "P84",
+  rule(spec.numerics.precision != DType::fp16, "P84",
        "fp16 skips an update if any gradient overflows, on which all workers would have to agree in every step",
        "precision: bf16");
-  const OptimizerTraits& optimizer = traits_of(spec.optimizer);
+  const OptimizerTraits& optimizer = traits_of(spec.states.optimizer);
   rule(!optimizer.whole_tensors && !optimizer.whole_matrices, "P84",
-       fmt::format("{} looks at whole tensors, but a shard of the server has only parts", name_of(spec.optimizer)),
+       fmt::format("{} looks at whole tensors, but a shard of the server has only parts",
+                   name_of(spec.states.optimizer)),
        "the optimizer adamw, adamw-8bit, lion or sgd");
   return found;
 }

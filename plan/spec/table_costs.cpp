@@ -24,11 +24,11 @@ class Costs {
   Costs(const models::Recommender& model, const clusters::Cluster& cluster, const PlanSpec& spec)
       : model_(model),
         spec_(spec),
-        ranks_(spec.data),
-        per_node_(std::max(1, std::min(cluster.devices_per_node, spec.data))),
-        batch_(static_cast<double>(spec.batch)),
-        state_(spec.optimizer == OptimizerKind::rowwise_adagrad ? kValue : 0),
-        moments_(spec.optimizer == OptimizerKind::adam ? 2 : 0),
+        ranks_(spec.mesh.data),
+        per_node_(std::max(1, std::min(cluster.devices_per_node, spec.mesh.data))),
+        batch_(static_cast<double>(spec.shape.batch)),
+        state_(spec.states.optimizer == OptimizerKind::rowwise_adagrad ? kValue : 0),
+        moments_(spec.states.optimizer == OptimizerKind::adam ? 2 : 0),
         stored_(static_cast<double>(models::size_of(dtype_of(spec.embedding.stored)))),
         forward_(static_cast<double>(models::size_of(dtype_of(spec.embedding.forward)))),
         backward_(static_cast<double>(models::size_of(dtype_of(spec.embedding.backward)))) {
@@ -63,8 +63,8 @@ class Costs {
     // Indices arrive, sums leave, gradients arrive; what stays on the rank does not travel. Split columns have to sum
     // the squares of rows over ranks.
     const double away = 1 - 1.0 / ranks_, pooled = batch_ * width * (forward_ + backward_);
-    const PooledShares shares =
-        shares_of(way_of(place, ranks_, per_node_, spec_.embedding.forward, spec_.has_server()), ranks_, per_node_);
+    const PooledShares shares = shares_of(
+        way_of(place, ranks_, per_node_, spec_.embedding.forward, spec_.states.has_server()), ranks_, per_node_);
     option.network = away * (lookups * kIndex + kIndex * batch_) + shares.between * pooled;
     option.within = shares.within * pooled;
     if (columns > 1 && state_ > 0) option.network += 2 * away * kValue * lookups;
@@ -154,7 +154,7 @@ TableTier tier_of(const PlanSpec& spec, std::size_t table) {
 TableProblem table_problem(const models::Recommender& model, const clusters::Cluster& cluster, const PlanSpec& spec) {
   const Costs costs(model, cluster, spec);
   TableProblem problem;
-  problem.ranks = spec.data;
+  problem.ranks = spec.mesh.data;
   problem.ranks_per_node = costs.ranks_per_node();
   problem.capacity = device_memory_for_tables(model, cluster);
   if (leaves_devices(spec)) problem.capacity -= std::min(problem.capacity, sample_bytes(model, spec));
@@ -186,7 +186,7 @@ std::vector<TableReport> describe_tables(const models::Recommender& model, const
     const TableSharding sharding = place.columns > 1 && rows > 1 ? TableSharding::grid
                                    : place.columns > 1           ? TableSharding::column
                                    : rows == 1                   ? TableSharding::whole
-                                   : rows < spec.data            ? TableSharding::node_row
+                                   : rows < spec.mesh.data       ? TableSharding::node_row
                                                                  : TableSharding::row;
     TableReport report{static_cast<std::int64_t>(t), model.tables[t].rows, place, {}};
     report.option = place.replicated ? costs.replicated(model.tables[t])

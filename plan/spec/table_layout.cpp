@@ -77,10 +77,11 @@ class FarTables {
     const std::tuple key(table.rows, table.multi_hot, shard.rows(), shard.slots);
     const auto [found, anew] = known_.try_emplace(key, 0.0);
     if (anew)
-      found->second = expect_hits(table.rows, spec_.embedding.skew, static_cast<double>(spec_.batch * table.multi_hot),
-                                  static_cast<double>(shard.slots) * parts)
-                          .fetched /
-                      parts;
+      found->second =
+          expect_hits(table.rows, spec_.embedding.skew, static_cast<double>(spec_.shape.batch * table.multi_hot),
+                      static_cast<double>(shard.slots) * parts)
+              .fetched /
+          parts;
     return found->second;
   }
   TableLayout& layout_;
@@ -96,7 +97,7 @@ void place_shards(TableLayout& layout, const models::Recommender& model, const P
     const TablePlace& place = places[t];
     if (place.replicated) continue;
     const int row_parts = place.row_parts();
-    const PooledWay way = way_of(place, layout.ranks, layout.ranks_per_node, layout.forward, spec.has_server());
+    const PooledWay way = way_of(place, layout.ranks, layout.ranks_per_node, layout.forward, spec.states.has_server());
     std::vector<std::int64_t> bases(static_cast<std::size_t>(row_parts), -1);
     if (place.columns > 1)
       for (std::int64_t& base : bases) {
@@ -274,9 +275,9 @@ TableLayout::Lookups TableLayout::heaviest() const {
 
 TableLayout make_table_layout(const models::Recommender& model, const PlanSpec& spec, int per_node) {
   TableLayout layout;
-  layout.ranks = spec.ranks();
+  layout.ranks = spec.mesh.ranks();
   layout.ranks_per_node = std::clamp(per_node, 1, layout.ranks);
-  layout.samples = spec.batch / spec.data;
+  layout.samples = spec.shape.batch / spec.mesh.data;
   layout.embedding_dim = model.embedding_dim;
   layout.forward = spec.embedding.forward;
   layout.backward = spec.embedding.backward;

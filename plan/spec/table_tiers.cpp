@@ -90,7 +90,7 @@ class Settling {
   // own.
   void share_out() {
     std::vector<std::int64_t> cache(tiers_.size(), std::numeric_limits<std::int64_t>::max());
-    std::vector<std::vector<std::size_t>> of_rank(static_cast<std::size_t>(spec_.data));
+    std::vector<std::vector<std::size_t>> of_rank(static_cast<std::size_t>(spec_.mesh.data));
     for (std::size_t t = 0; t < tiers_.size(); ++t)
       for (const int rank : places_[t].ranks) of_rank[static_cast<std::size_t>(rank)].push_back(t);
     for (const std::vector<std::size_t>& tables : of_rank) {
@@ -172,12 +172,12 @@ class Settling {
 std::int64_t row_bytes(const models::Recommender& model, const PlanSpec& spec, int columns) {
   const std::int64_t width = model.embedding_dim / columns;
   const std::int64_t values = width * models::size_of(dtype_of(spec.embedding.stored));
-  if (spec.optimizer == OptimizerKind::rowwise_adagrad) return values + kStateBytes;
-  return spec.optimizer == OptimizerKind::adam ? values + 2 * kStateBytes * width : values;
+  if (spec.states.optimizer == OptimizerKind::rowwise_adagrad) return values + kStateBytes;
+  return spec.states.optimizer == OptimizerKind::adam ? values + 2 * kStateBytes * width : values;
 }
 
 std::int64_t rows_needed(const models::Table& table, const PlanSpec& spec, int row_parts) {
-  const std::int64_t lookups = spec.batch * table.multi_hot;
+  const std::int64_t lookups = spec.shape.batch * table.multi_hot;
   const std::int64_t mine = row_parts > 1 ? std::min(lookups, divided(kUneven * lookups, row_parts)) : lookups;
   return std::min(divided(table.rows, row_parts), mine);
 }
@@ -199,7 +199,7 @@ double with_books(std::int64_t row) {
 
 double pooled_bytes(const models::Recommender& model, const PlanSpec& spec, int columns) {
   constexpr double kBuffers = 4, kValue = 4;
-  return kBuffers * kValue * static_cast<double>(spec.batch) * static_cast<double>(model.embedding_dim) / columns;
+  return kBuffers * kValue * static_cast<double>(spec.shape.batch) * static_cast<double>(model.embedding_dim) / columns;
 }
 
 double sample_bytes(const models::Recommender& model, const PlanSpec& spec) {
@@ -209,7 +209,7 @@ double sample_bytes(const models::Recommender& model, const PlanSpec& spec) {
     widths += std::accumulate(mlp.begin(), mlp.end(), std::int64_t{0});
   // Vectors are joined and interact, and have gradients of both; a cross layer has two more and their gradient.
   const std::int64_t vectors = (4 + 3 * model.cross_layers) * model.vectors() * model.embedding_dim;
-  return kValue * static_cast<double>(spec.batch / spec.data) *
+  return kValue * static_cast<double>(spec.shape.batch / spec.mesh.data) *
          static_cast<double>(2 * widths + vectors + 2 * model.indices());
 }
 
@@ -219,20 +219,20 @@ namespace {
 bool may_fit_devices(const models::Recommender& model, const clusters::Cluster& cluster, const PlanSpec& spec) {
   double all = 0;
   for (const models::Table& table : model.tables) all += static_cast<double>(table.rows * row_bytes(model, spec, 1));
-  return all <= static_cast<double>(spec.data) * cluster.device().memory.value;
+  return all <= static_cast<double>(spec.mesh.data) * cluster.device().memory.value;
 }
 
 }  // namespace
 
 TableTiers choose_tiers(const models::Recommender& model, const clusters::Cluster& cluster, const PlanSpec& spec) {
-  const double ranks = spec.data,
+  const double ranks = spec.mesh.data,
                capacity = ranks * (device_memory_for_tables(model, cluster) - sample_bytes(model, spec));
   const std::size_t count = model.tables.size();
   const auto bytes = [&](std::size_t t) {
     return static_cast<double>(model.tables[t].rows * row_bytes(model, spec, 1));
   };
   const auto cache = [&](std::size_t t) {
-    const auto lookups = static_cast<double>(spec.batch * model.tables[t].multi_hot);
+    const auto lookups = static_cast<double>(spec.shape.batch * model.tables[t].multi_hot);
     return std::min(static_cast<double>(model.tables[t].rows), kUneven * lookups) *
            static_cast<double>(row_bytes(model, spec, 1));
   };
@@ -260,7 +260,7 @@ TableTiers choose_tiers(const models::Recommender& model, const clusters::Cluste
 
 base::Diagnostics place_and_settle(const models::Recommender& model, const clusters::Cluster& cluster, PlanSpec& spec) {
   Embedding& e = spec.embedding;
-  if (e.tiers.empty() && e.placement.empty() && !spec.has_server() && !may_fit_devices(model, cluster, spec))
+  if (e.tiers.empty() && e.placement.empty() && !spec.states.has_server() && !may_fit_devices(model, cluster, spec))
     e.tiers = choose_tiers(model, cluster, spec);
   if (e.placement.empty()) e.placement = place_tables(model, cluster, spec);
   auto settled = settle_tiers(model, cluster, spec);

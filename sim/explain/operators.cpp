@@ -66,7 +66,7 @@ cost::Operators operators_of(const plan::Schedule& schedule, const cost::Pricing
   std::stable_sort(out.rows.begin(), out.rows.end(),
                    [](const auto& a, const auto& b) { return a.seconds > b.seconds; });
   out.masked_flops = kPasses * masked;
-  out.peak_flops = pricing.cluster().peak(models::name_of(schedule.spec.precision)).value;
+  out.peak_flops = pricing.cluster().peak(models::name_of(schedule.spec.numerics.precision)).value;
   out.bandwidth = pricing.cluster().device().memory_bandwidth.value;
   return out;
 }

@@ -57,7 +57,7 @@ class Changed {
   [[nodiscard]] cost::Pricing pricing(const plan::Plan& plan) const {
     std::vector<cost::Calibration> all = q_.calibrations;
     all.insert(all.end(), over_.begin(), over_.end());
-    return {cluster_, q_.stacks.of(plan.spec().zero_stage, *cluster_), all};
+    return {cluster_, q_.stacks.of(plan.spec().states.zero_stage, *cluster_), all};
   }
   const Question& q_;
   std::shared_ptr<const clusters::Cluster> cluster_;
@@ -76,7 +76,7 @@ std::vector<Rate> rates_of(const Question& q) {
   using base::UnitKind;
   const clusters::Cluster& c = *q.cluster;
   std::vector<Rate> out;
-  const std::string dtype = models::name_of(q.spec.precision);
+  const std::string dtype = models::name_of(q.spec.numerics.precision);
   const auto peak = c.device().peak.find(dtype);
   if (peak != c.device().peak.end())
     out.push_back({"peak of matrix products", "device.peak." + dtype, peak->second.value, UnitKind::flops_per_second});
@@ -131,7 +131,7 @@ bool same(const std::pair<double, double>& a, const std::pair<double, double>& b
 
 /// Fittable coefficients that affect the step, each once; excludes those with the same effect as a rate of the machine.
 std::vector<Candidate> candidates(const Question& q, const plan::Plan& plan) {
-  const cost::Pricing own(q.cluster, q.stacks.of(plan.spec().zero_stage, *q.cluster), q.calibrations);
+  const cost::Pricing own(q.cluster, q.stacks.of(plan.spec().states.zero_stage, *q.cluster), q.calibrations);
   const double step = Changed(q).estimated(plan);
   std::vector<Candidate> out;
   std::vector<std::pair<double, double>> seen;

@@ -30,7 +30,7 @@ Variation variation_on(const Question& q, std::string change, plan::PlanSpec spe
     out.code = made.error().front().code;
     return out;
   }
-  const cost::Pricing pricing(cluster, q.stacks.of(made->spec().zero_stage, *cluster), q.calibrations);
+  const cost::Pricing pricing(cluster, q.stacks.of(made->spec().states.zero_stage, *cluster), q.calibrations);
   out.prediction = simulate(*made, pricing, {.spans = false}).prediction;
   const bool several_nodes = cluster->size() > cluster->devices_per_node;
   const auto spread =
@@ -50,7 +50,7 @@ Variation searched(const Question& q, std::string change, const ClusterPointer& 
   options.stop = q.stop;
   options.threads = q.threads;
   plan::Job job = q.job;
-  job.sequence = q.spec.sequence;
+  job.sequence = q.spec.shape.sequence;
   const cost::SearchResult found =
       search(q.model, cluster, job, cost::Prices(cluster, q.stacks, q.calibrations, q.intervals), options);
   Variation out{std::move(change), {}, {}, {}};
@@ -63,14 +63,14 @@ Variation searched(const Question& q, std::string change, const ClusterPointer& 
 
 /// Changes a split's degrees; stages and other fields that depend on them return to the planner's defaults.
 plan::PlanSpec with_mesh(plan::PlanSpec spec, int data, int tensor, int pipeline) {
-  if (pipeline != spec.pipeline) {
-    spec.layers_per_stage.clear();
-    spec.virtual_stages = pipeline == 1 ? 1 : spec.virtual_stages;
+  if (pipeline != spec.mesh.pipeline) {
+    spec.stages.layers_per_stage.clear();
+    spec.stages.virtual_stages = pipeline == 1 ? 1 : spec.stages.virtual_stages;
   }
-  if (tensor == 1) spec.sequence_parallel = false;
-  if (tensor > 1 && spec.tensor == 1) spec.sequence_parallel = true;
-  if (data == 1) spec.zero_stage = 0;
-  spec.data = data, spec.tensor = tensor, spec.pipeline = pipeline;
+  if (tensor == 1) spec.mesh.sequence_parallel = false;
+  if (tensor > 1 && spec.mesh.tensor == 1) spec.mesh.sequence_parallel = true;
+  if (data == 1) spec.states.zero_stage = 0;
+  spec.mesh.data = data, spec.mesh.tensor = tensor, spec.mesh.pipeline = pipeline;
   return spec;
 }
 
@@ -84,28 +84,28 @@ void add_meshes(std::vector<Neighbour>& steps, const plan::PlanSpec& s) {
   const auto add = [&](int data, int tensor, int pipeline) {
     steps.push_back({fmt::format("DP {} TP {} PP {}", data, tensor, pipeline), with_mesh(s, data, tensor, pipeline)});
   };
-  if (s.data % 2 == 0) add(s.data / 2, s.tensor * 2, s.pipeline), add(s.data / 2, s.tensor, s.pipeline * 2);
-  if (s.tensor % 2 == 0) add(s.data * 2, s.tensor / 2, s.pipeline), add(s.data, s.tensor / 2, s.pipeline * 2);
-  if (s.pipeline % 2 == 0) add(s.data * 2, s.tensor, s.pipeline / 2), add(s.data, s.tensor * 2, s.pipeline / 2);
+  const plan::Mesh& m = s.mesh;
+  if (m.data % 2 == 0) add(m.data / 2, m.tensor * 2, m.pipeline), add(m.data / 2, m.tensor, m.pipeline * 2);
+  if (m.tensor % 2 == 0) add(m.data * 2, m.tensor / 2, m.pipeline), add(m.data, m.tensor / 2, m.pipeline * 2);
+  if (m.pipeline % 2 == 0) add(m.data * 2, m.tensor, m.pipeline / 2), add(m.data, m.tensor * 2, m.pipeline / 2);
 }
 
 void add_recomputation(std::vector<Neighbour>& steps, const plan::PlanSpec& s) {
   using plan::Recompute;
-  const auto add = [&](Recompute kind, std::int64_t layers, const std::string& change) {
+  const auto add = [&](Recompute kind, std::optional<std::int64_t> layers, const std::string& change) {
     plan::PlanSpec other = s;
-    other.recompute = kind;
-    other.recompute_layers = static_cast<decltype(other.recompute_layers)>(layers);
+    other.recomputation.what = kind, other.recomputation.layers = layers;
     steps.push_back({change, other});
   };
-  const std::int64_t most = s.layers_per_stage.empty() ? 0 : s.layers_per_stage.front();
-  if (s.recompute == Recompute::full && most > 1) {
-    const std::int64_t now = s.recompute_layers < 0 ? most : s.recompute_layers;
+  const std::int64_t most = s.stages.layers_per_stage.empty() ? 0 : s.stages.layers_per_stage.front();
+  if (s.recomputation.what == Recompute::full && most > 1) {
+    const std::int64_t now = s.recomputation.layers.value_or(most);
     if (now > 1) add(Recompute::full, now - 1, fmt::format("recompute {} of {} layers", now - 1, most));
   }
-  if (s.recompute == Recompute::full) add(Recompute::selective, -1, "recompute only attention");
-  if (s.recompute != Recompute::none) add(Recompute::none, -1, "recompute nothing");
-  if (s.recompute == Recompute::none) add(Recompute::selective, -1, "recompute attention");
-  if (s.recompute != Recompute::full) add(Recompute::full, -1, "recompute every layer");
+  if (s.recomputation.what == Recompute::full) add(Recompute::selective, std::nullopt, "recompute only attention");
+  if (s.recomputation.what != Recompute::none) add(Recompute::none, std::nullopt, "recompute nothing");
+  if (s.recomputation.what == Recompute::none) add(Recompute::selective, std::nullopt, "recompute attention");
+  if (s.recomputation.what != Recompute::full) add(Recompute::full, std::nullopt, "recompute every layer");
 }
 
 std::vector<Neighbour> steps_from(const plan::PlanSpec& s) {
@@ -116,23 +116,25 @@ std::vector<Neighbour> steps_from(const plan::PlanSpec& s) {
     edit(other);
     steps.push_back({change, other});
   };
-  const std::int64_t per_replica = s.batch / std::max(1, s.data);
-  if (s.micro_batch * 2 <= per_replica)
-    add(fmt::format("micro-batch {}", s.micro_batch * 2), [](auto& o) { o.micro_batch *= 2; });
-  if (s.micro_batch % 2 == 0)
-    add(fmt::format("micro-batch {}", s.micro_batch / 2), [](auto& o) { o.micro_batch /= 2; });
-  if (s.data * s.context > 1) {
-    if (s.zero_stage < 3) add(fmt::format("ZeRO {}", s.zero_stage + 1), [](auto& o) { ++o.zero_stage; });
-    if (s.zero_stage > 0) add(fmt::format("ZeRO {}", s.zero_stage - 1), [](auto& o) { --o.zero_stage; });
+  const std::int64_t per_replica = s.shape.batch / std::max(1, s.mesh.data);
+  if (s.shape.micro_batch * 2 <= per_replica)
+    add(fmt::format("micro-batch {}", s.shape.micro_batch * 2), [](auto& o) { o.shape.micro_batch *= 2; });
+  if (s.shape.micro_batch % 2 == 0)
+    add(fmt::format("micro-batch {}", s.shape.micro_batch / 2), [](auto& o) { o.shape.micro_batch /= 2; });
+  if (s.mesh.data * s.mesh.context > 1) {
+    if (s.states.zero_stage < 3)
+      add(fmt::format("ZeRO {}", s.states.zero_stage + 1), [](auto& o) { ++o.states.zero_stage; });
+    if (s.states.zero_stage > 0)
+      add(fmt::format("ZeRO {}", s.states.zero_stage - 1), [](auto& o) { --o.states.zero_stage; });
   }
-  if (s.pipeline > 1) {
+  if (s.mesh.pipeline > 1) {
     const auto chunks = [&](int n) {
-      add(fmt::format("VP {}", n), [n](auto& o) { o.virtual_stages = n, o.layers_per_stage.clear(); });
+      add(fmt::format("VP {}", n), [n](auto& o) { o.stages.virtual_stages = n, o.stages.layers_per_stage.clear(); });
     };
-    chunks(s.virtual_stages * 2);
-    if (s.virtual_stages % 2 == 0) chunks(s.virtual_stages / 2);
+    chunks(s.stages.virtual_stages * 2);
+    if (s.stages.virtual_stages % 2 == 0) chunks(s.stages.virtual_stages / 2);
   }
-  if (s.expert_imbalance > 1) add("experts loaded evenly", [](auto& o) { o.expert_imbalance = 1; });
+  if (s.tokens.imbalance > 1) add("experts loaded evenly", [](auto& o) { o.tokens.imbalance = 1; });
   add_meshes(steps, s);
   return steps;
 }

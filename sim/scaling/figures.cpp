@@ -27,11 +27,11 @@ std::vector<cost::Grown> grown(const plan::PlanSpec& before, const plan::PlanSpe
   const auto add = [&](const char* name, int from, int to) {
     if (from != to) out.push_back({name, from, to});
   };
-  add("data", before.data, now.data);
-  add("tensor", before.tensor, now.tensor);
-  add("pipeline", before.pipeline, now.pipeline);
-  add("context", before.context, now.context);
-  add("expert", before.expert, now.expert);
+  add("data", before.mesh.data, now.mesh.data);
+  add("tensor", before.mesh.tensor, now.mesh.tensor);
+  add("pipeline", before.mesh.pipeline, now.mesh.pipeline);
+  add("context", before.mesh.context, now.mesh.context);
+  add("expert", before.mesh.expert, now.mesh.expert);
   return out;
 }
 
@@ -110,7 +110,7 @@ cost::ByCause seconds_by_cause(const cost::Prediction& p) {
   at(out, Cause::host) = b.overhead;
   // A breakdown's parts sum to the step up to rounding; scaled, their sum per token is exact.
   const double sum = std::accumulate(out.begin(), out.end(), 0.0);
-  const double scale = sum > 0 && p.tokens_per_s > 0 ? p.spec.ranks() / (p.tokens_per_s * sum) : 0;
+  const double scale = sum > 0 && p.tokens_per_s > 0 ? p.spec.mesh.ranks() / (p.tokens_per_s * sum) : 0;
   for (double& one : out) one *= scale;
   return out;
 }

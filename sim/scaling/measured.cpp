@@ -37,9 +37,11 @@ std::vector<std::size_t> series_of(const cost::ScalingStudy& study, const std::v
   for (std::size_t i = 0; i < study.series.size(); ++i) {
     const cost::ScalingSeries& series = study.series[i];
     const StudyJob& job = jobs[series.job];
-    const auto here = [&](const cost::ScalingPoint& p) { return p.devices == spec.ranks() && p.batch == spec.batch; };
+    const auto here = [&](const cost::ScalingPoint& p) {
+      return p.devices == spec.mesh.ranks() && p.batch == spec.shape.batch;
+    };
     const auto point = std::find_if(series.points.begin(), series.points.end(), here);
-    if (point != series.points.end() && series.sequence == spec.sequence &&
+    if (point != series.points.end() && series.sequence == spec.shape.sequence &&
         measured.cluster->device().name == series.device && measured.cluster->nodes == point->nodes &&
         same_model(*measured.model, *job.model))
       out.push_back(i);
@@ -58,8 +60,8 @@ void add_measured(cost::ScalingStudy& study, const std::vector<StudyJob>& jobs, 
     cost::MeasuredPoint& out = series.measured.emplace_back();
     out.source = measured.source;
     out.plan = plan::describe(*measured.spec);
-    out.devices = measured.spec->ranks();
-    out.batch = measured.spec->batch;
+    out.devices = measured.spec->mesh.ranks();
+    out.batch = measured.spec->shape.batch;
     out.step_time_s = measured.step_time_s;
     out.predicted_s = measured.predicted_s;
     out.published = measured.published;

@@ -229,13 +229,13 @@ std::vector<int> halves_of(int devices) {
 }
 
 std::optional<plan::PlanSpec> held_at(plan::PlanSpec spec, int devices, std::int64_t batch) {
-  const int replica = spec.ranks() / spec.data;
+  const int replica = spec.mesh.ranks() / spec.mesh.data;
   if (devices % replica != 0) return std::nullopt;
-  spec.data = devices / replica;
-  spec.batch = batch;
+  spec.mesh.data = devices / replica;
+  spec.shape.batch = batch;
   // A plan must not set what has no meaning on so few replicas.
-  if (spec.replicas() == 1) spec.zero_stage = 0;
-  if (spec.zero_group >= spec.replicas()) spec.zero_group = 0;
+  if (spec.mesh.replicas() == 1) spec.states.zero_stage = 0;
+  if (spec.states.zero_group >= spec.mesh.replicas()) spec.states.zero_group = 0;
   return spec;
 }
 

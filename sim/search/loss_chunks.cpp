@@ -15,8 +15,8 @@ constexpr std::int64_t kMostLossChunks = 64;
 
 /// Rows for which the head computes logits.
 std::int64_t rows_of(const models::Model& model, const plan::PlanSpec& spec) {
-  const std::int64_t predicted = models::predictions_per_sequence(model, spec.sequence);
-  return spec.micro_batch * (predicted > 0 ? predicted : spec.tokens_per_rank());
+  const std::int64_t predicted = models::predictions_per_sequence(model, spec.shape.sequence);
+  return spec.shape.micro_batch * (predicted > 0 ? predicted : spec.tokens_per_rank());
 }
 
 /// A lower bound on the memory of logits and their statistics, on the stage that has them.
@@ -25,10 +25,10 @@ double most_saved(const models::Model& model, const plan::Plan& plan) {
   const models::ExpandOptions options = plan::expand_options(spec);
   const std::int64_t columns = models::padded_vocab(model, options.tensor, options.vocab_multiple) / options.tensor;
   constexpr std::int64_t kStatistics = 12;  // maximum, sum and target logit
-  const bool plain = spec.virtual_stages == 1 && !spec.asynchronous();
-  const std::int64_t flying = plain
-                                  ? plan::in_flight(spec.order, spec.head_stage(), spec.pipeline, plan.micro_batches())
-                                  : plan.micro_batches();
+  const bool plain = spec.stages.virtual_stages == 1 && !spec.stages.asynchronous();
+  const std::int64_t flying =
+      plain ? plan::in_flight(spec.stages.order, spec.head_stage(), spec.mesh.pipeline, plan.micro_batches())
+            : plan.micro_batches();
   return static_cast<double>(flying * rows_of(model, spec) * (columns * models::size_of(options.dtype) + kStatistics));
 }
 
@@ -37,11 +37,11 @@ double most_saved(const models::Model& model, const plan::Plan& plan) {
 std::int64_t loss_chunks_that_fit(cost::Estimator& estimator, const plan::Plan& plan,
                                   std::shared_ptr<const models::Model> model,
                                   std::shared_ptr<const clusters::Cluster> cluster, double memory, double capacity) {
-  if (plan.spec().loss_chunks > 1 || memory - most_saved(*model, plan) > capacity) return 1;
+  if (plan.spec().numerics.loss_chunks > 1 || memory - most_saved(*model, plan) > capacity) return 1;
   const std::int64_t rows = rows_of(*model, plan.spec());
   for (std::int64_t chunks = 2; chunks <= kMostLossChunks && rows / chunks >= kLeastRows; chunks *= 2) {
     plan::PlanSpec spec = plan.spec();
-    spec.loss_chunks = chunks;
+    spec.numerics.loss_chunks = chunks;
     const auto made = plan::make_plan(model, cluster, std::move(spec));
     if (!made) return 1;
     if (estimator.memory_peak(*made) <= capacity) return chunks;

@@ -28,8 +28,8 @@ std::string text_of(const Named& one) {
 
 std::string mesh_obstacle(const plan::Bounds& bounds, int devices) {
   std::vector<Named> named;
-  for (const Named& one : {Named{"data", bounds.data}, Named{"tensor", bounds.tensor},
-                           Named{"pipeline", bounds.pipeline}, Named{"context", bounds.context}})
+  for (const Named& one : {Named{"data", bounds.mesh.data}, Named{"tensor", bounds.mesh.tensor},
+                           Named{"pipeline", bounds.mesh.pipeline}, Named{"context", bounds.mesh.context}})
     if (!one.values.empty()) named.push_back(one);
   if (named.empty()) return {};
   std::vector<std::int64_t> products = {1};
@@ -41,7 +41,7 @@ std::string mesh_obstacle(const plan::Bounds& bounds, int devices) {
     products = std::move(next);
     all += (all.empty() ? "" : " x ") + text_of(one);
   }
-  const bool every = !bounds.data.empty() && !bounds.tensor.empty() && !bounds.pipeline.empty();
+  const bool every = !bounds.mesh.data.empty() && !bounds.mesh.tensor.empty() && !bounds.mesh.pipeline.empty();
   const auto fills = [&](std::int64_t product) { return every ? product == devices : devices % product == 0; };
   if (std::any_of(products.begin(), products.end(), fills)) return {};
   const std::int64_t least = *std::min_element(products.begin(), products.end());

@@ -10,16 +10,17 @@ namespace {
 std::int64_t most_blocks(const plan::Plan& plan) {
   const plan::PlanSpec& spec = plan.spec();
   std::int64_t most = 0;
-  for (int stage = 0; stage < spec.pipeline; ++stage)
-    for (int chunk = 0; chunk < spec.virtual_stages; ++chunk) most = std::max(most, plan.chunk_layers(stage, chunk));
+  for (int stage = 0; stage < spec.mesh.pipeline; ++stage)
+    for (int chunk = 0; chunk < spec.stages.virtual_stages; ++chunk)
+      most = std::max(most, plan.chunk_layers(stage, chunk));
   return most;
 }
 
 }  // namespace
 
 plan::PlanSpec with_recomputed(plan::PlanSpec spec, std::int64_t blocks) {
-  spec.recompute = blocks > 0 ? plan::Recompute::full : plan::Recompute::none;
-  spec.recompute_layers = blocks > 0 ? blocks : -1;
+  spec.recomputation.what = blocks > 0 ? plan::Recompute::full : plan::Recompute::none;
+  spec.recomputation.layers = blocks > 0 ? std::optional(blocks) : std::nullopt;
   return spec;
 }
 

@@ -138,13 +138,13 @@ class Estimators {
 /// Whether the search itself may divide logits into chunks: if the job leaves it open, and the stack's memory is that
 /// of the schedule.
 bool may_chunk(const plan::Job& job, const cost::Stack& stack) {
-  return job.bounds.loss_chunks.empty() && !stack.memory.stated;
+  return job.bounds.numerics.loss_chunks.empty() && !stack.memory.stated;
 }
 
 /// Whether the search itself may recompute only some blocks: if the job leaves it open, and time counts.
 bool may_recompute_some(const plan::Job& job) {
-  const std::vector<plan::Recompute>& named = job.bounds.recompute;
-  return !job.bounds.recompute_layers && job.objective != plan::Objective::memory &&
+  const std::vector<plan::Recompute>& named = job.bounds.recomputation.what;
+  return !job.bounds.recomputation.layers && job.objective != plan::Objective::memory &&
          (named.empty() || std::find(named.begin(), named.end(), plan::Recompute::none) != named.end());
 }
 
@@ -207,16 +207,16 @@ std::string offloading(const Model& model, const Cluster& cluster, const plan::J
 /// product must fill the cluster.
 std::vector<std::string> relaxed_pairs(const Model& model, const Cluster& cluster, const plan::Job& job,
                                        const cost::Prices& prices, double capacity) {
-  using Degree = std::vector<int> plan::Bounds::*;
-  const std::pair<const char*, Degree> degrees[] = {{"data", &plan::Bounds::data},
-                                                    {"tensor", &plan::Bounds::tensor},
-                                                    {"pipeline", &plan::Bounds::pipeline},
-                                                    {"context", &plan::Bounds::context}};
+  using Degree = std::vector<int> plan::MeshBounds::*;
+  const std::pair<const char*, Degree> degrees[] = {{"data", &plan::MeshBounds::data},
+                                                    {"tensor", &plan::MeshBounds::tensor},
+                                                    {"pipeline", &plan::MeshBounds::pipeline},
+                                                    {"context", &plan::MeshBounds::context}};
   std::vector<std::string> out;
   for (auto a = std::begin(degrees); a != std::end(degrees); ++a)
     for (auto b = std::next(a); b != std::end(degrees); ++b) {
       plan::Job freed = job;
-      std::vector<int>&first = freed.bounds.*(a->second), &second = freed.bounds.*(b->second);
+      std::vector<int>&first = freed.bounds.mesh.*(a->second), &second = freed.bounds.mesh.*(b->second);
       if (first.empty() || second.empty()) continue;
       first.clear();
       second.clear();
@@ -330,8 +330,8 @@ class Estimating {
     ++evaluated;
     const double room = room_.of(space_[i]);
     if (memory > room && may_chunk(job_, estimators_.stack(space_[i]))) {
-      space_[i].loss_chunks = loss_chunks_that_fit(estimator, *made, model_, cluster_, memory, room);
-      if (space_[i].loss_chunks > 1) {
+      space_[i].numerics.loss_chunks = loss_chunks_that_fit(estimator, *made, model_, cluster_, memory, room);
+      if (space_[i].numerics.loss_chunks > 1) {
         made = plan::make_plan(model_, cluster_, space_[i]);
         memory = estimator.memory_peak(*made);
       }
@@ -528,7 +528,7 @@ cost::SearchResult search_within(const Model& model, const Cluster& cluster, con
   std::sort(fitting.begin(), fitting.end());
   for (const Fitting& one : fitting) {
     if (!may_recompute_some(job) || !best.may_take(kLeastOfFull * one.least) || stopped()) break;
-    if (space[one.index].recompute != plan::Recompute::full) continue;
+    if (space[one.index].recomputation.what != plan::Recompute::full) continue;
     cost::Estimator& estimator = workers.front()->estimator(space[one.index]);
     const auto whole = plan::make_plan(model, cluster, space[one.index]);
     const auto without = plan::make_plan(model, cluster, with_recomputed(space[one.index], 0));

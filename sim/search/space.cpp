@@ -46,15 +46,16 @@ struct Chunks {
 std::vector<Chunks> chunks(const plan::Bounds& bounds, const models::Model& model, int pipeline, bool interleaves) {
   constexpr std::int64_t kMostChunks = 20;
   constexpr std::int64_t kEnds = 2;
-  const bool ends = bounds.ends_as_layers.value_or(false);
+  const bool ends = bounds.stages.ends_as_layers.value_or(false);
   std::vector<Chunks> out;
-  for (const int v : bounds.virtual_stages) out.push_back({v, ends});
+  for (const int v : bounds.stages.virtual_stages) out.push_back({v, ends});
   if (!out.empty()) return out;
   out.push_back({1, ends});
   // A job that fixes its stages or their order means them exactly.
-  if (bounds.pipeline.size() == 1 || !bounds.order.empty() || !bounds.layers_per_stage.empty()) return out;
+  if (bounds.mesh.pipeline.size() == 1 || !bounds.stages.order.empty() || !bounds.stages.layers_per_stage.empty())
+    return out;
   if (pipeline == 1) return out;
-  const bool counted = bounds.ends_as_layers.value_or(model.layers % pipeline != 0);
+  const bool counted = bounds.stages.ends_as_layers.value_or(model.layers % pipeline != 0);
   const std::int64_t layers = model.layers + (counted ? kEnds : 0);
   if (layers % pipeline != 0) return out;
   if (counted != ends) out.push_back({1, counted});
@@ -70,9 +71,9 @@ std::vector<Chunks> chunks(const plan::Bounds& bounds, const models::Model& mode
 std::vector<int> contexts(const plan::Job& job, const models::Model& model, bool fixed, bool rings, int ranks) {
   constexpr std::int64_t kLeastTokens = 4096;
   const plan::Bounds& b = job.bounds;
-  if (!b.context.empty()) return b.context;
+  if (!b.mesh.context.empty()) return b.mesh.context;
   std::vector<int> out = {1};
-  if (fixed || !rings || !model.causal || b.staleness.value_or(-1) >= 0) return out;
+  if (fixed || !rings || !model.causal || b.states.staleness) return out;
   const std::int64_t sequence = job.sequence > 0 ? job.sequence : model.max_sequence;
   // Ring attention supports neither windows nor slopes (P104).
   if (model.positions == models::Positions::alibi || (model.window > 0 && model.window < sequence)) return out;
@@ -82,7 +83,7 @@ std::vector<int> contexts(const plan::Job& job, const models::Model& model, bool
 }
 
 std::vector<std::int64_t> micro_batches(const plan::Job& job, int data) {
-  const std::vector<int>& bound = job.bounds.micro_batch;
+  const std::vector<int>& bound = job.bounds.shape.micro_batch;
   if (!bound.empty()) return {bound.begin(), bound.end()};
   if (data < 1 || job.batch % data != 0) return {1};
   return divisors(job.batch / data);
@@ -130,9 +131,9 @@ std::vector<plan::Compression> compressions(const plan::Bounds& b) {
 
 /// The number of ranks among which ZeRO shards: as the job says; else all replicas and, for ZeRO 3, which gathers in
 /// every pass, also those of one node if the replicas span several.
-std::vector<int> zero_groups(const plan::Bounds& b, const plan::PlanSpec& mesh, int zero, int per_node) {
-  if (zero == 0 && b.zero_stage.empty()) return {0};
-  if (!b.zero_group.empty()) return b.zero_group;
+std::vector<int> zero_groups(const plan::Bounds& b, const plan::Mesh& mesh, int zero, int per_node) {
+  if (zero == 0 && b.states.zero_stage.empty()) return {0};
+  if (!b.states.zero_group.empty()) return b.states.zero_group;
   const int within = per_node / mesh.tensor;
   const bool spans = zero == 3 && within > 1 && mesh.replicas() > within && mesh.replicas() % within == 0;
   return spans ? std::vector<int>{0, within} : std::vector<int>{0};
@@ -140,16 +141,16 @@ std::vector<int> zero_groups(const plan::Bounds& b, const plan::PlanSpec& mesh, 
 
 /// How 16-bit gradients are exchanged: as the job says; else all at once, and also by node if each of several nodes has
 /// replicas.
-std::vector<plan::Compression> exchanges(const plan::Bounds& b, const plan::PlanSpec& mesh, plan::Compression how,
+std::vector<plan::Compression> exchanges(const plan::Bounds& b, const plan::PlanSpec& spec, plan::Compression how,
                                          int zero, int per_node) {
   const bool halves =
       how.gradients == plan::GradientCompression::bf16 || how.gradients == plan::GradientCompression::fp16;
   std::vector<int> groups = b.compression.group;
   if (groups.empty()) {
     groups = {0};
-    const int within = per_node / mesh.tensor;
-    const bool spans = within > 1 && mesh.replicas() > within && mesh.replicas() % within == 0;
-    if (halves && zero <= 2 && spans && mesh.precision != models::DType::fp16) groups.push_back(within);
+    const int within = per_node / spec.mesh.tensor;
+    const bool spans = within > 1 && spec.mesh.replicas() > within && spec.mesh.replicas() % within == 0;
+    if (halves && zero <= 2 && spans && spec.numerics.precision != models::DType::fp16) groups.push_back(within);
   }
   std::vector<plan::Compression> out;
   for (const int group : groups) {
@@ -162,7 +163,7 @@ std::vector<plan::Compression> exchanges(const plan::Bounds& b, const plan::Plan
 
 /// For a mixture of experts: degrees that divide the experts and the ranks that may share them.
 std::vector<int> expert_degrees(const plan::Bounds& b, const models::Model& model, int replicas, bool can) {
-  if (!b.expert.empty() || !model.experts.any() || !can) return or_one(b.expert);
+  if (!b.mesh.expert.empty() || !model.experts.any() || !can) return or_one(b.mesh.expert);
   std::vector<int> out = {1};
   for (int degree = 2; degree <= replicas; degree *= 2)
     if (replicas % degree == 0 && model.experts.count % degree == 0) out.push_back(degree);
@@ -170,9 +171,9 @@ std::vector<int> expert_degrees(const plan::Bounds& b, const models::Model& mode
 }
 
 /// Whether experts are split over tensor ranks: also whole experts if those ranks have different rows of tokens.
-std::vector<int> expert_splits(const plan::Bounds& b, const models::Model& model, const plan::PlanSpec& spec) {
-  if (!b.expert_tensor.empty()) return b.expert_tensor;
-  return model.experts.any() && spec.shards_rows() ? std::vector<int>{0, 1} : std::vector<int>{0};
+std::vector<int> expert_splits(const plan::Bounds& b, const models::Model& model, const plan::Mesh& mesh) {
+  if (!b.mesh.expert_tensor.empty()) return b.mesh.expert_tensor;
+  return model.experts.any() && mesh.shards_rows() ? std::vector<int>{0, 1} : std::vector<int>{0};
 }
 
 /// Meshes that fill the cluster. If a job fixes every degree, its mesh is kept even if it does not fill it: make_plan
@@ -181,21 +182,21 @@ std::vector<plan::PlanSpec> meshes(const clusters::Cluster& cluster, const model
                                    const cost::Stack& stack) {
   const plan::Bounds& b = job.bounds;
   const cost::Capabilities& can = stack.can;
-  const bool rings = can.context && b.flash.value_or(stack.attends_fused(cluster.device()));
-  const bool fixed = !b.data.empty() && !b.tensor.empty() && !b.pipeline.empty();
+  const bool rings = can.context && b.numerics.flash.value_or(stack.attends_fused(cluster.device()));
+  const bool fixed = !b.mesh.data.empty() && !b.mesh.tensor.empty() && !b.mesh.pipeline.empty();
   std::vector<plan::PlanSpec> out;
-  for (const int pipeline : degrees(b.pipeline, cluster.size(), can.pipeline))
-    for (const int tensor : degrees(b.tensor, cluster.size(), can.tensor))
+  for (const int pipeline : degrees(b.mesh.pipeline, cluster.size(), can.pipeline))
+    for (const int tensor : degrees(b.mesh.tensor, cluster.size(), can.tensor))
       for (const int context : contexts(job, model, fixed, rings, cluster.size()))
-        for (const int data : degrees(b.data, cluster.size())) {
+        for (const int data : degrees(b.mesh.data, cluster.size())) {
           plan::PlanSpec spec;
-          spec.data = data, spec.tensor = tensor, spec.pipeline = pipeline, spec.context = context;
-          if (!fixed && spec.ranks() != cluster.size()) continue;
-          for (const int expert : expert_degrees(b, model, spec.ranks() / pipeline, can.expert))
+          spec.mesh.data = data, spec.mesh.tensor = tensor, spec.mesh.pipeline = pipeline, spec.mesh.context = context;
+          if (!fixed && spec.mesh.ranks() != cluster.size()) continue;
+          for (const int expert : expert_degrees(b, model, spec.mesh.ranks() / pipeline, can.expert))
             for (const Chunks& layers : chunks(b, model, pipeline, can.virtual_stages)) {
-              spec.expert = expert;
-              spec.virtual_stages = layers.virtual_stages;
-              spec.ends_as_layers = layers.ends_as_layers;
+              spec.mesh.expert = expert;
+              spec.stages.virtual_stages = layers.virtual_stages;
+              spec.stages.ends_as_layers = layers.ends_as_layers;
               out.push_back(spec);
             }
         }
@@ -203,10 +204,10 @@ std::vector<plan::PlanSpec> meshes(const clusters::Cluster& cluster, const model
 }
 
 /// ZeRO's stages: as the job says, else those that the software supports, with or without a pipeline.
-std::vector<int> zero_stages(const plan::Bounds& b, const cost::Capabilities& can, const plan::PlanSpec& mesh) {
+std::vector<int> zero_stages(const plan::Bounds& b, const cost::Capabilities& can, const plan::Mesh& mesh) {
   // Megatron's users leave the distributed optimizer switched on: one replica shards nothing, which is stage 0.
-  if (!b.zero_stage.empty() && mesh.replicas() == 1 && b.zero_group.empty()) return {0};
-  if (!b.zero_stage.empty()) return b.zero_stage;
+  if (!b.states.zero_stage.empty() && mesh.replicas() == 1 && b.states.zero_group.empty()) return {0};
+  if (!b.states.zero_stage.empty()) return b.states.zero_stage;
   std::vector<int> out;
   for (const int stage : can.zero_stages) {
     const bool piped =
@@ -220,16 +221,16 @@ std::vector<int> zero_stages(const plan::Bounds& b, const cost::Capabilities& ca
 
 std::vector<plan::Recompute> recomputations(const plan::Bounds& b, bool flash) {
   using plan::Recompute;
-  if (!b.recompute.empty()) return b.recompute;
+  if (!b.recomputation.what.empty()) return b.recomputation.what;
   if (flash) return {Recompute::none, Recompute::full};
   return {Recompute::none, Recompute::selective, Recompute::full};
 }
 
 /// One stage has no choice of order. A balancing loss over the whole step needs all forward passes first (P124).
 std::vector<plan::Order> orders_of(const plan::Bounds& b, const models::Model& model, const cost::Capabilities& can,
-                                   const plan::PlanSpec& mesh) {
+                                   const plan::Mesh& mesh) {
   using plan::Order;
-  if (!b.order.empty()) return b.order;
+  if (!b.stages.order.empty()) return b.stages.order;
   const bool balances = model.experts.aux_coefficient > 0;
   if (mesh.pipeline == 1) return {balances ? Order::gpipe : Order::one_f_one_b};
   if (can.gpipe || balances) return {Order::one_f_one_b, Order::gpipe};
@@ -237,18 +238,19 @@ std::vector<plan::Order> orders_of(const plan::Bounds& b, const models::Model& m
 }
 
 /// Tries sequence parallelism where it is possible: with a tensor group whose size divides the sequence.
-std::vector<bool> shardings_of(const plan::Bounds& b, const cost::Capabilities& can, const plan::PlanSpec& mesh) {
-  if (!b.sequence_parallel.empty()) return b.sequence_parallel;
-  if (can.sequence_parallel && mesh.tensor > 1 && mesh.sequence % mesh.tensor == 0) return {false, true};
+std::vector<bool> shardings_of(const plan::Bounds& b, const cost::Capabilities& can, const plan::PlanSpec& spec) {
+  if (!b.mesh.sequence_parallel.empty()) return b.mesh.sequence_parallel;
+  if (can.sequence_parallel && spec.mesh.tensor > 1 && spec.shape.sequence % spec.mesh.tensor == 0)
+    return {false, true};
   return {false};
 }
 
 /// Tries to partition checkpoints where the software cannot divide rows: that needs as little memory, and does not
 /// gather them a second time.
 std::vector<bool> partitions_of(const plan::Bounds& b, const cost::Capabilities& can, const plan::PlanSpec& spec) {
-  const bool possible = spec.tensor > 1 && spec.recompute == plan::Recompute::full && !spec.sequence_parallel &&
-                        spec.compression.activations == plan::ActivationEncoding::none;
-  if (!b.partition_checkpoints.empty()) return b.partition_checkpoints;
+  const bool possible = spec.mesh.tensor > 1 && spec.recomputation.what == plan::Recompute::full &&
+                        !spec.mesh.sequence_parallel && spec.compression.activations == plan::ActivationEncoding::none;
+  if (!b.recomputation.partition_checkpoints.empty()) return b.recomputation.partition_checkpoints;
   if (possible && can.partition_checkpoints && !can.sequence_parallel) return {false, true};
   return {false};
 }
@@ -266,46 +268,47 @@ std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const mod
   const std::vector<plan::Tokens> travelling = travels(b);
   std::vector<plan::PlanSpec> out;
   for (plan::PlanSpec spec : meshes(cluster, model, job, stacks.named())) {
-    spec.layers_per_stage = b.layers_per_stage;
-    spec.batch = job.batch;
-    spec.sequence = job.sequence > 0 ? job.sequence : model.max_sequence;
-    spec.precision = job.precision;
-    spec.rounding = job.rounding;
+    spec.stages.layers_per_stage = b.stages.layers_per_stage;
+    spec.shape.batch = job.batch;
+    spec.shape.sequence = job.sequence > 0 ? job.sequence : model.max_sequence;
+    spec.numerics.precision = job.precision;
+    spec.numerics.rounding = job.rounding;
     plan::take_optimizer(spec, job.training);
-    spec.staleness = b.staleness.value_or(-1);
+    spec.states.staleness = b.states.staleness;
     plan::take_loads(spec, job, model.experts);
-    const std::vector<int> zeros = zero_stages(b, can, spec);
-    const std::vector<Order> orders = orders_of(b, model, can, spec);
+    const std::vector<int> zeros = zero_stages(b, can, spec.mesh);
+    const std::vector<Order> orders = orders_of(b, model, can, spec.mesh);
     const std::vector<bool> shardings = shardings_of(b, can, spec);
-    const int mesh_chunks = spec.virtual_stages;
-    for (const std::int64_t micro_batch : micro_batches(job, spec.data))
+    const int mesh_chunks = spec.stages.virtual_stages;
+    for (const std::int64_t micro_batch : micro_batches(job, spec.mesh.data))
       for (const Order order : orders) {
-        const bool free_chunks = b.virtual_stages.empty() && mesh_chunks > 1;
-        const std::int64_t passes = job.batch / std::max<std::int64_t>(1, spec.data * micro_batch);
-        if (free_chunks && (order != Order::one_f_one_b || passes % spec.pipeline != 0)) continue;
+        const bool free_chunks = b.stages.virtual_stages.empty() && mesh_chunks > 1;
+        const std::int64_t passes = job.batch / std::max<std::int64_t>(1, spec.mesh.data * micro_batch);
+        if (free_chunks && (order != Order::one_f_one_b || passes % spec.mesh.pipeline != 0)) continue;
         const bool custom = order == Order::custom;
-        if (custom && b.pipeline.empty() && spec.pipeline != b.passes.stages()) continue;
+        if (custom && b.mesh.pipeline.empty() && spec.mesh.pipeline != b.stages.passes.stages()) continue;
         const bool folds = order == Order::zb_v || order == Order::dualpipe_v || order == Order::dualpipe;
-        const int chunks = !b.virtual_stages.empty() ? mesh_chunks
-                           : custom                  ? b.passes.chunks()
-                           : folds                   ? 2
-                                                     : mesh_chunks;
+        const int chunks = !b.stages.virtual_stages.empty() ? mesh_chunks
+                           : custom                         ? b.stages.passes.chunks()
+                           : folds                          ? 2
+                                                            : mesh_chunks;
         for (const int zero : zeros) {
           const cost::Stack& stack = stacks.of(zero, cluster);
-          spec.flash = b.flash.value_or(stack.attends_fused(cluster.device()));
-          spec.overlap_gradients = b.overlap_gradients.value_or(stack.overlap_gradients && spec.replicas() > 1);
+          spec.numerics.flash = b.numerics.flash.value_or(stack.attends_fused(cluster.device()));
+          spec.states.overlap_gradients =
+              b.states.overlap_gradients.value_or(stack.overlap_gradients && spec.mesh.replicas() > 1);
           for (const bool sharded : shardings)
-            for (const Recompute recompute : recomputations(b, spec.flash)) {
-              spec.micro_batch = micro_batch;
-              spec.order = order;
-              spec.passes = custom ? b.passes : plan::PassOrder();
-              spec.virtual_stages = chunks;
-              spec.zero_stage = zero;
-              spec.sequence_parallel = sharded;
-              spec.recompute = recompute;
-              spec.recompute_layers = recompute == Recompute::none ? -1 : b.recompute_layers.value_or(-1);
-              for (const int group : zero_groups(b, spec, zero, cluster.devices_per_node)) {
-                spec.zero_group = group;
+            for (const Recompute recompute : recomputations(b, spec.numerics.flash)) {
+              spec.shape.micro_batch = micro_batch;
+              spec.stages.order = order;
+              spec.stages.passes = custom ? b.stages.passes : plan::PassOrder();
+              spec.stages.virtual_stages = chunks;
+              spec.states.zero_stage = zero;
+              spec.mesh.sequence_parallel = sharded;
+              spec.recomputation.what = recompute;
+              spec.recomputation.layers = recompute == Recompute::none ? std::nullopt : b.recomputation.layers;
+              for (const int group : zero_groups(b, spec.mesh, zero, cluster.devices_per_node)) {
+                spec.states.zero_group = group;
                 for (const plan::Offload& offload : elsewhere)
                   for (const plan::Compression& bits : fewer_bits)
                     for (const plan::Compression& compression :
@@ -313,13 +316,13 @@ std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const mod
                       spec.offload = offload;
                       spec.compression = compression;
                       for (const bool partitioned : partitions_of(b, can, spec)) {
-                        spec.partition_checkpoints = partitioned;
-                        for (const int chunks_of_loss : or_one(b.loss_chunks)) {
-                          spec.loss_chunks = chunks_of_loss;
-                          for (const int split : expert_splits(b, model, spec))
+                        spec.recomputation.partition_checkpoints = partitioned;
+                        for (const int chunks_of_loss : or_one(b.numerics.loss_chunks)) {
+                          spec.numerics.loss_chunks = chunks_of_loss;
+                          for (const int split : expert_splits(b, model, spec.mesh))
                             for (const plan::Tokens& tokens : travelling) {
-                              spec.expert_tensor = split;
-                              spec.tokens = tokens;
+                              spec.mesh.expert_tensor = split;
+                              spec.tokens.dispatch = tokens.dispatch, spec.tokens.combine = tokens.combine;
                               out.push_back(spec);
                             }
                         }

@@ -304,7 +304,7 @@ std::vector<cost::TeachingRun> teaching(const Rows& rows, const Fit& fit, Librar
       for (std::size_t l = 0; l < fit.theta.size(); ++l)
         variance += slopes[i][k] * fit.left.covariance[k][l] * slopes[i][l];
     out.push_back(
-        {fmt::format("{} devices, {}", subjects[i].plan.spec().ranks(), plan::describe(subjects[i].plan.spec())),
+        {fmt::format("{} devices, {}", subjects[i].plan.spec().mesh.ranks(), plan::describe(subjects[i].plan.spec())),
          seconds[i], std::sqrt(std::max(0.0, variance))});
   }
   std::stable_sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.uncertainty > b.uncertainty; });

@@ -85,9 +85,9 @@ struct Simulated {
   double ranks_per_node = 1;
 
   [[nodiscard]] double devices() const {
-    return static_cast<double>(spec.data) * spec.tensor * spec.pipeline * spec.context;
+    return static_cast<double>(spec.mesh.data) * spec.mesh.tensor * spec.mesh.pipeline * spec.mesh.context;
   }
-  [[nodiscard]] double rate() const { return static_cast<double>(spec.batch) / prediction.step_time_s; }
+  [[nodiscard]] double rate() const { return static_cast<double>(spec.shape.batch) / prediction.step_time_s; }
 };
 
 double all_to_alls(const cost::Prediction& p) {
@@ -124,7 +124,8 @@ base::Result<Simulated> simulated_tables(const Subject& subject, bool only_memor
   out.activations = purpose(plan::Purpose::activations);
   constexpr double kBillion = 1e9;
   out.largest = static_cast<double>(models::parameters(*subject.model)) / kBillion;
-  out.flops = 3 * models::flops_per_sample_forward(*subject.model->recommender) * static_cast<double>(out.spec.batch);
+  out.flops =
+      3 * models::flops_per_sample_forward(*subject.model->recommender) * static_cast<double>(out.spec.shape.batch);
   return out;
 }
 
@@ -136,9 +137,10 @@ base::Result<Simulated> simulated(Translator& translator, const Setup& setup, co
   plan::Plan plan = subject->plan;
   if (order) {
     plan::PlanSpec spec = plan.spec();
-    spec.order = *order;
+    spec.stages.order = *order;
     // Orders that update after every micro-batch treat the run's batch as one micro-batch.
-    if (spec.asynchronous() && spec.order != plan::Order::pipedream_2bw) spec.micro_batch = spec.batch / spec.data;
+    if (spec.stages.asynchronous() && spec.stages.order != plan::Order::pipedream_2bw)
+      spec.shape.micro_batch = spec.shape.batch / spec.mesh.data;
     auto other = plan::make_plan(subject->model, subject->pricing->shared_cluster(), spec);
     if (!other) return base::fail(other.error());
     plan = std::move(*other);
@@ -152,10 +154,10 @@ base::Result<Simulated> simulated(Translator& translator, const Setup& setup, co
   out.activations = memory.activations;
   constexpr double kBillion = 1e9;
   out.largest = static_cast<double>(models::parameters(*subject->model)) / kBillion;
-  const double forward = models::flops_per_token_forward(*subject->model, out.spec.sequence) *
-                         static_cast<double>(out.spec.sequence * out.spec.batch);
+  const double forward = models::flops_per_token_forward(*subject->model, out.spec.shape.sequence) *
+                         static_cast<double>(out.spec.shape.sequence * out.spec.shape.batch);
   // Backward is twice forward; full recomputation is forward once more.
-  out.flops = forward * (out.spec.recompute == plan::Recompute::full ? 4 : 3);
+  out.flops = forward * (out.spec.recomputation.what == plan::Recompute::full ? 4 : 3);
   return out;
 }
 

@@ -59,18 +59,18 @@ std::string experts_text(const Setup& s, std::vector<std::string>& notes) {
 
 /// The experts' own mesh: whole experts if the row says so, or if they span more ranks than data and context have.
 void fold_experts(const Setup& s, plan::PlanSpec& spec, std::vector<std::string>& notes) {
-  spec.expert = static_cast<int>(s.expert.value_or(1));
+  spec.mesh.expert = static_cast<int>(s.expert.value_or(1));
   if (!s.experts) return;
   // Experts divided among ranks are usually whole on each (Megatron-Core's guide to mixtures of experts).
-  const bool whole = s.expert_tensor.value_or(spec.expert > 1 ? 1 : 0) == 1;
-  spec.expert_tensor = spec.tensor > 1 && whole ? 1 : 0;
-  if (spec.expert_tensor == 1 && !s.expert_tensor) notes.push_back("experts are whole on each tensor rank");
-  if (spec.expert_tensor == 1 && !s.sequence_parallel.value_or(false))
+  const bool whole = s.expert_tensor.value_or(spec.mesh.expert > 1 ? 1 : 0) == 1;
+  spec.mesh.expert_tensor = spec.mesh.tensor > 1 && whole ? 1 : 0;
+  if (spec.mesh.expert_tensor == 1 && !s.expert_tensor) notes.push_back("experts are whole on each tensor rank");
+  if (spec.mesh.expert_tensor == 1 && !s.sequence_parallel.value_or(false))
     notes.push_back("sequence parallelism, without which experts are not whole");
-  spec.sequence_parallel = spec.sequence_parallel || spec.expert_tensor == 1;
+  spec.mesh.sequence_parallel = spec.mesh.sequence_parallel || spec.mesh.expert_tensor == 1;
   // A framework's allocator adapts to the actual load.
-  spec.expert_bound = spec.expert_imbalance = imbalance_of(s, notes);
-  if (spec.expert_bound == 1) notes.push_back("experts with equal numbers of tokens");
+  spec.tokens.bound = spec.tokens.imbalance = imbalance_of(s, notes);
+  if (spec.tokens.bound == 1) notes.push_back("experts with equal numbers of tokens");
 }
 
 /// "q_proj, v_proj" and the like: if part of a product is named, the adapter is of the whole product.
@@ -213,10 +213,10 @@ plan::Order order_of(const Setup& s, std::vector<std::string>& notes) {
 /// Sub-groups of ZeRO: as stated, or a node's ranks under PyTorch's HYBRID_SHARD. A group at least as large as the data
 /// group counts as none.
 int zero_group_of(const Setup& s, const plan::PlanSpec& spec, int per_node, std::vector<std::string>& notes) {
-  if (spec.zero_stage == 0) return 0;
+  if (spec.states.zero_stage == 0) return 0;
   const bool hybrid = s.fsdp_sharding.find("HYBRID_SHARD") != std::string::npos;
-  const std::int64_t group = s.zero_group ? *s.zero_group : hybrid ? per_node / spec.tensor : 0;
-  if (group <= 1 || group >= spec.replicas()) return 0;
+  const std::int64_t group = s.zero_group ? *s.zero_group : hybrid ? per_node / spec.mesh.tensor : 0;
+  if (group <= 1 || group >= spec.mesh.replicas()) return 0;
   if (!s.zero_group)
     notes.push_back(fmt::format("{}: states partitioned among {} ranks of a node", s.fsdp_sharding, group));
   return static_cast<int>(group);
@@ -498,49 +498,51 @@ Result<Subject> Translator::translate(const Setup& given) {
 
   plan::PlanSpec spec;
   const auto degree = [](const std::optional<std::int64_t>& value) { return static_cast<int>(value.value_or(1)); };
-  spec.data = degree(s.data);
-  spec.tensor = degree(s.tensor);
-  spec.pipeline = degree(s.pipeline);
-  spec.context = degree(s.context);
-  spec.virtual_stages = degree(s.virtual_stages);
-  if (s.interleaved.value_or(false) && !s.virtual_stages && spec.pipeline > 1) {
+  spec.mesh.data = degree(s.data);
+  spec.mesh.tensor = degree(s.tensor);
+  spec.mesh.pipeline = degree(s.pipeline);
+  spec.mesh.context = degree(s.context);
+  spec.stages.virtual_stages = degree(s.virtual_stages);
+  if (s.interleaved.value_or(false) && !s.virtual_stages && spec.mesh.pipeline > 1) {
     constexpr std::int64_t kChunk = 2;  // layers: small chunks, as interleaving favours, but not single layers
-    const std::int64_t per_stage = *s.layers / spec.pipeline;
-    if (*s.layers % spec.pipeline == 0 && per_stage % kChunk == 0 && per_stage > kChunk) {
-      spec.virtual_stages = static_cast<int>(per_stage / kChunk);
-      notes.push_back(fmt::format("interleaved: {} chunks of {} layers", spec.virtual_stages, kChunk));
+    const std::int64_t per_stage = *s.layers / spec.mesh.pipeline;
+    if (*s.layers % spec.mesh.pipeline == 0 && per_stage % kChunk == 0 && per_stage > kChunk) {
+      spec.stages.virtual_stages = static_cast<int>(per_stage / kChunk);
+      notes.push_back(fmt::format("interleaved: {} chunks of {} layers", spec.stages.virtual_stages, kChunk));
     }
   }
-  if (spec.pipeline > 1) spec.order = order_of(s, notes);
+  if (spec.mesh.pipeline > 1) spec.stages.order = order_of(s, notes);
   // If stages do not divide the layers, but would with embedding and head counted as one layer each: the convention of
   // BLOOM's and the zero-bubble paper's runs.
-  const std::int64_t chunks = *s.pipeline * spec.virtual_stages;
-  spec.ends_as_layers = *s.layers % chunks != 0 && (*s.layers + 2) % chunks == 0;
-  spec.micro_batch = *s.micro_batch;
-  spec.batch = *s.batch;
-  spec.sequence =
+  const std::int64_t chunks = *s.pipeline * spec.stages.virtual_stages;
+  spec.stages.ends_as_layers = *s.layers % chunks != 0 && (*s.layers + 2) % chunks == 0;
+  spec.shape.micro_batch = *s.micro_batch;
+  spec.shape.batch = *s.batch;
+  spec.shape.sequence =
       std::max<std::int64_t>(1, std::llround(token_share(*stack, *s.sequence) * static_cast<double>(*s.sequence)));
-  spec.precision = *precision;
-  spec.flash = s.flash_attention.value_or(stack->attends_fused((*cluster)->device()));
-  if (const bool wide = *precision == models::DType::fp32 || *precision == models::DType::tf32; spec.flash && wide) {
-    spec.flash = false;
+  spec.numerics.precision = *precision;
+  spec.numerics.flash = s.flash_attention.value_or(stack->attends_fused((*cluster)->device()));
+  if (const bool wide = *precision == models::DType::fp32 || *precision == models::DType::tf32;
+      spec.numerics.flash && wide) {
+    spec.numerics.flash = false;
     notes.push_back("FlashAttention and cuDNN's kernels are of 16 bits and fewer: attention is not fused");
   }
-  spec.overlap_gradients = stack->overlap_gradients || small_letters(s.overlap).find("gradient") != std::string::npos;
-  spec.zero_stage = spec.data > 1 ? zero_stage_of(s) : 0;
-  spec.zero_group = zero_group_of(s, spec, (*cluster)->devices_per_node, notes);
-  spec.recompute = s.recompute == "full"        ? plan::Recompute::full
-                   : s.recompute == "selective" ? plan::Recompute::selective
-                                                : plan::Recompute::none;
-  if (cost::number_of(*stack, "stack.recomputes", 1) == 0 && spec.recompute != plan::Recompute::none) {
-    spec.recompute = plan::Recompute::none;
+  spec.states.overlap_gradients =
+      stack->overlap_gradients || small_letters(s.overlap).find("gradient") != std::string::npos;
+  spec.states.zero_stage = spec.mesh.data > 1 ? zero_stage_of(s) : 0;
+  spec.states.zero_group = zero_group_of(s, spec, (*cluster)->devices_per_node, notes);
+  spec.recomputation.what = s.recompute == "full"        ? plan::Recompute::full
+                            : s.recompute == "selective" ? plan::Recompute::selective
+                                                         : plan::Recompute::none;
+  if (cost::number_of(*stack, "stack.recomputes", 1) == 0 && spec.recomputation.what != plan::Recompute::none) {
+    spec.recomputation.what = plan::Recompute::none;
     notes.push_back("nothing is recomputed");
   }
-  if (s.experts && s.optimizer == "Adafactor") spec.optimizer = plan::OptimizerKind::adafactor;
-  if (s.experts && spec.recompute == plan::Recompute::selective && !recomputes_core(s))
-    spec.recompute = plan::Recompute::none;
-  if (cuts_vocabulary(*stack)) spec.vocab_multiple = 1;
-  spec.sequence_parallel = spec.tensor > 1 && s.sequence_parallel.value_or(false);
+  if (s.experts && s.optimizer == "Adafactor") spec.states.optimizer = plan::OptimizerKind::adafactor;
+  if (s.experts && spec.recomputation.what == plan::Recompute::selective && !recomputes_core(s))
+    spec.recomputation.what = plan::Recompute::none;
+  if (cuts_vocabulary(*stack)) spec.numerics.vocab_multiple = 1;
+  spec.mesh.sequence_parallel = spec.mesh.tensor > 1 && s.sequence_parallel.value_or(false);
   take_practice(s, *stack, spec, notes);
   fold_experts(s, spec, notes);
   const auto place = [](const std::string& word) {

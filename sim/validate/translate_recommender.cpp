@@ -133,18 +133,18 @@ Result<std::shared_ptr<const models::Model>> recommender_of(const Setup& s, cons
 Result<plan::PlanSpec> recommender_spec(const Setup& s, const cost::Stack& stack, models::DType precision,
                                         std::vector<std::string>& notes) {
   plan::PlanSpec spec;
-  spec.data = static_cast<int>(*s.gpus);
-  spec.batch = *s.batch;
-  if (const std::int64_t over = spec.batch % spec.data; over != 0) {
-    spec.batch += spec.data - over;
-    notes.push_back(fmt::format("a batch of {}, divided among {} ranks", spec.batch, spec.data));
+  spec.mesh.data = static_cast<int>(*s.gpus);
+  spec.shape.batch = *s.batch;
+  if (const std::int64_t over = spec.shape.batch % spec.mesh.data; over != 0) {
+    spec.shape.batch += spec.mesh.data - over;
+    notes.push_back(fmt::format("a batch of {}, divided among {} ranks", spec.shape.batch, spec.mesh.data));
   }
-  spec.micro_batch = spec.batch / spec.data;
-  spec.precision = precision;
-  spec.optimizer = plan::OptimizerKind::sgd;
-  spec.momentum = false;
+  spec.shape.micro_batch = spec.shape.batch / spec.mesh.data;
+  spec.numerics.precision = precision;
+  spec.states.optimizer = plan::OptimizerKind::sgd;
+  spec.states.momentum = false;
   if (s.optimizer.find("ada") != std::string::npos) {
-    spec.optimizer = plan::OptimizerKind::rowwise_adagrad;
+    spec.states.optimizer = plan::OptimizerKind::rowwise_adagrad;
     if (s.optimizer.find("adagrad") == std::string::npos)
       notes.push_back(fmt::format("optimizer '{}' is treated as row-wise Adagrad", s.optimizer));
   }
@@ -164,7 +164,8 @@ Result<plan::PlanSpec> recommender_spec(const Setup& s, const cost::Stack& stack
   spec.embedding.backward = pooled_of(s.tables.backward, precision);
   spec.embedding.stored = s.tables.stored.empty() ? plan::PooledType::fp32 : pooled_of(s.tables.stored, precision);
   spec.embedding.skew = s.tables.skew.value_or(0);
-  spec.staleness = static_cast<int>(std::min<std::int64_t>(s.tables.staleness.value_or(-1), plan::kMostStaleness));
+  if (s.tables.staleness)
+    spec.states.staleness = static_cast<int>(std::min<std::int64_t>(*s.tables.staleness, plan::kMostStaleness));
   // What was published ran with its tables on the devices, whatever their type was; our own runs may leave them.
   if (s.tables.model.empty()) spec.embedding.tiers = plan::TableTiers({plan::TableTier{}});
   return spec;

@@ -54,23 +54,24 @@ models::Model as_script_runs(models::Model model, const Setup& s, std::vector<st
 
 void take_practice(const Setup& s, const cost::Stack& stack, plan::PlanSpec& spec, std::vector<std::string>& notes) {
   const cost::Practice& usual = stack.usual;
-  if (spec.tensor > 1 && !s.sequence_parallel && usual.sequence_parallel && spec.sequence % spec.tensor == 0) {
-    spec.sequence_parallel = true;
+  if (spec.mesh.tensor > 1 && !s.sequence_parallel && usual.sequence_parallel &&
+      spec.shape.sequence % spec.mesh.tensor == 0) {
+    spec.mesh.sequence_parallel = true;
     notes.push_back(fmt::format("sequence parallelism, as {} usually has it", stack.name));
   }
-  const bool parts = s.partition_checkpoints.value_or(usual.partition_checkpoints && spec.zero_stage > 0);
-  spec.partition_checkpoints =
-      parts && spec.tensor > 1 && spec.recompute == plan::Recompute::full && !spec.sequence_parallel;
-  if (spec.partition_checkpoints && !s.partition_checkpoints)
+  const bool parts = s.partition_checkpoints.value_or(usual.partition_checkpoints && spec.states.zero_stage > 0);
+  spec.recomputation.partition_checkpoints =
+      parts && spec.mesh.tensor > 1 && spec.recomputation.what == plan::Recompute::full && !spec.mesh.sequence_parallel;
+  if (spec.recomputation.partition_checkpoints && !s.partition_checkpoints)
     notes.push_back(fmt::format("checkpoints partitioned over the tensor group, as {} usually has them", stack.name));
   const bool open = !s.virtual_stages && !s.interleaved && s.schedule.empty();
-  const std::int64_t layers = *s.layers / spec.pipeline;
+  const std::int64_t layers = *s.layers / spec.mesh.pipeline;
   std::int64_t chunk = usual.chunk_layers;
   while (chunk > 1 && layers % chunk != 0) --chunk;  // an odd number of layers in chunks of two: single layers
-  if (spec.pipeline > 1 && open && chunk > 0 && *s.layers % spec.pipeline == 0 && layers > chunk &&
-      spec.batch / (spec.data * spec.micro_batch) % spec.pipeline == 0) {
-    spec.virtual_stages = static_cast<int>(layers / chunk);
-    notes.push_back(fmt::format("{} chunks per stage, as {} usually has them", spec.virtual_stages, stack.name));
+  if (spec.mesh.pipeline > 1 && open && chunk > 0 && *s.layers % spec.mesh.pipeline == 0 && layers > chunk &&
+      spec.shape.batch / (spec.mesh.data * spec.shape.micro_batch) % spec.mesh.pipeline == 0) {
+    spec.stages.virtual_stages = static_cast<int>(layers / chunk);
+    notes.push_back(fmt::format("{} chunks per stage, as {} usually has them", spec.stages.virtual_stages, stack.name));
   }
 }
 

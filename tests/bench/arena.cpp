@@ -18,18 +18,18 @@ struct Case {
 
 constexpr Case kCases[] = {
     {"nothing recomputed", [](plan::PlanSpec&) {}},
-    {"every block recomputed", [](plan::PlanSpec& s) { s.recompute = plan::Recompute::full; }},
+    {"every block recomputed", [](plan::PlanSpec& s) { s.recomputation.what = plan::Recompute::full; }},
     {"12 of 24 blocks recomputed",
-     [](plan::PlanSpec& s) { s.recompute = plan::Recompute::full, s.recompute_layers = 12; }},
+     [](plan::PlanSpec& s) { s.recomputation.what = plan::Recompute::full, s.recomputation.layers = 12; }},
     {"unfused attention, recomputed alone",
-     [](plan::PlanSpec& s) { s.flash = false, s.recompute = plan::Recompute::selective; }},
-    {"ZeRO 2 over 4", [](plan::PlanSpec& s) { s.data = 4, s.zero_stage = 2; }},
-    {"ZeRO 3 over 4", [](plan::PlanSpec& s) { s.data = 4, s.zero_stage = 3; }},
+     [](plan::PlanSpec& s) { s.numerics.flash = false, s.recomputation.what = plan::Recompute::selective; }},
+    {"ZeRO 2 over 4", [](plan::PlanSpec& s) { s.mesh.data = 4, s.states.zero_stage = 2; }},
+    {"ZeRO 3 over 4", [](plan::PlanSpec& s) { s.mesh.data = 4, s.states.zero_stage = 3; }},
     {"ZeRO 3 over 4, every block recomputed",
-     [](plan::PlanSpec& s) { s.data = 4, s.zero_stage = 3, s.recompute = plan::Recompute::full; }},
+     [](plan::PlanSpec& s) { s.mesh.data = 4, s.states.zero_stage = 3, s.recomputation.what = plan::Recompute::full; }},
     {"4 stages, 1F1B, every block recomputed",
-     [](plan::PlanSpec& s) { s.pipeline = 4, s.recompute = plan::Recompute::full; }},
-    {"4 stages of 2 chunks, interleaved", [](plan::PlanSpec& s) { s.pipeline = 4, s.virtual_stages = 2; }},
+     [](plan::PlanSpec& s) { s.mesh.pipeline = 4, s.recomputation.what = plan::Recompute::full; }},
+    {"4 stages of 2 chunks, interleaved", [](plan::PlanSpec& s) { s.mesh.pipeline = 4, s.stages.virtual_stages = 2; }},
     {"activations on the host", [](plan::PlanSpec& s) { s.offload.activations = plan::Space::host; }},
     {"optimizer on the host", [](plan::PlanSpec& s) { s.offload.optimizer = plan::Space::host; }},
 };
@@ -44,10 +44,10 @@ int main() {
     model.head_dim = 64;
     model.max_sequence = 1024;
     plan::PlanSpec spec;
-    spec.sequence = 1024;
-    spec.micro_batch = 2;
-    spec.batch = 64;
-    spec.precision = models::DType::bf16;
+    spec.shape.sequence = 1024;
+    spec.shape.micro_batch = 2;
+    spec.shape.batch = 64;
+    spec.numerics.precision = models::DType::bf16;
     one.set(spec);
     const plan::Schedule schedule = plan::lower(samples::make(spec, model));
     const testing::Fragmentation f = testing::fragmentation_of(schedule.classes.front());

@@ -49,38 +49,40 @@ models::Model random_model(Dice& dice) {
 plan::PlanSpec random_spec(Dice& dice, const models::Model& model, int ranks) {
   using plan::Order;
   plan::PlanSpec spec;
-  spec.sequence = 16;
-  spec.vocab_multiple = 1;
+  spec.shape.sequence = 16;
+  spec.numerics.vocab_multiple = 1;
   if (model.recommender) {
-    spec.data = ranks;
-    spec.sequence = 1;
-    spec.micro_batch = 16;
-    spec.batch = spec.micro_batch * ranks;
-    spec.optimizer = plan::OptimizerKind::rowwise_adagrad;
-    spec.staleness = dice.of({-1, -1, 0, 2});
+    spec.mesh.data = ranks;
+    spec.shape.sequence = 1;
+    spec.shape.micro_batch = 16;
+    spec.shape.batch = spec.shape.micro_batch * ranks;
+    spec.states.optimizer = plan::OptimizerKind::rowwise_adagrad;
+    if (const int steps = dice.of({-1, -1, 0, 2}); steps >= 0) spec.states.staleness = steps;
     return spec;
   }
-  spec.tensor = dice.of({1, 1, 2, 4});
-  spec.pipeline = dice.of({1, 1, 2, 4});
-  spec.context = dice.of({1, 1, 1, 2});
-  if (ranks % (spec.tensor * spec.pipeline * spec.context) != 0) spec.tensor = spec.pipeline = spec.context = 1;
-  spec.data = ranks / (spec.tensor * spec.pipeline * spec.context);
-  if (model.experts.any()) spec.expert = dice.of({1, 2, 4});
-  spec.micro_batch = dice.of({1, 2});
-  spec.batch = spec.data * spec.micro_batch * dice.of({1, 2, 4, 8, 60});
-  spec.zero_stage = dice.below(4);
-  spec.order = dice.of({Order::gpipe, Order::one_f_one_b, Order::one_f_one_b, Order::one_f_one_b, Order::zb_h1,
-                        Order::zb_h2, Order::zb_v, Order::dualpipe_v, Order::dualpipe, Order::pipedream,
-                        Order::pipedream_2bw, Order::pipedream_vertical});
-  if (spec.pipeline == 1) spec.order = Order::one_f_one_b;
-  if (spec.folds()) spec.virtual_stages = 2;
-  if (spec.asynchronous()) return spec;  // with little else
-  if (spec.order == Order::one_f_one_b && spec.pipeline > 1) spec.virtual_stages = dice.of({1, 1, 2});
-  spec.recompute = dice.of({plan::Recompute::none, plan::Recompute::selective, plan::Recompute::full});
-  spec.flash = spec.recompute != plan::Recompute::selective || spec.context > 1;
-  spec.overlap_gradients = dice.below(2) == 1;
-  spec.sequence_parallel = spec.tensor > 1 && dice.below(2) == 1;
-  spec.precision = dice.of({models::DType::fp32, models::DType::bf16});
+  spec.mesh.tensor = dice.of({1, 1, 2, 4});
+  spec.mesh.pipeline = dice.of({1, 1, 2, 4});
+  spec.mesh.context = dice.of({1, 1, 1, 2});
+  if (ranks % (spec.mesh.tensor * spec.mesh.pipeline * spec.mesh.context) != 0)
+    spec.mesh.tensor = spec.mesh.pipeline = spec.mesh.context = 1;
+  spec.mesh.data = ranks / (spec.mesh.tensor * spec.mesh.pipeline * spec.mesh.context);
+  if (model.experts.any()) spec.mesh.expert = dice.of({1, 2, 4});
+  spec.shape.micro_batch = dice.of({1, 2});
+  spec.shape.batch = spec.mesh.data * spec.shape.micro_batch * dice.of({1, 2, 4, 8, 60});
+  spec.states.zero_stage = dice.below(4);
+  spec.stages.order = dice.of({Order::gpipe, Order::one_f_one_b, Order::one_f_one_b, Order::one_f_one_b, Order::zb_h1,
+                               Order::zb_h2, Order::zb_v, Order::dualpipe_v, Order::dualpipe, Order::pipedream,
+                               Order::pipedream_2bw, Order::pipedream_vertical});
+  if (spec.mesh.pipeline == 1) spec.stages.order = Order::one_f_one_b;
+  if (spec.stages.folds()) spec.stages.virtual_stages = 2;
+  if (spec.stages.asynchronous()) return spec;  // with little else
+  if (spec.stages.order == Order::one_f_one_b && spec.mesh.pipeline > 1)
+    spec.stages.virtual_stages = dice.of({1, 1, 2});
+  spec.recomputation.what = dice.of({plan::Recompute::none, plan::Recompute::selective, plan::Recompute::full});
+  spec.numerics.flash = spec.recomputation.what != plan::Recompute::selective || spec.mesh.context > 1;
+  spec.states.overlap_gradients = dice.below(2) == 1;
+  spec.mesh.sequence_parallel = spec.mesh.tensor > 1 && dice.below(2) == 1;
+  spec.numerics.precision = dice.of({models::DType::fp32, models::DType::bf16});
   switch (dice.below(10)) {
     case 0: spec.offload.activations = plan::Space::host; break;
     case 1: spec.offload.optimizer = spec.offload.parameters = plan::Space::host; break;
@@ -89,8 +91,8 @@ plan::PlanSpec random_spec(Dice& dice, const models::Model& model, int ranks) {
       spec.compression.gradients = dice.of({plan::GradientCompression::bf16, plan::GradientCompression::powersgd});
       break;
     case 4: spec.compression.activations = plan::ActivationEncoding::fp8; break;
-    case 5: spec.staleness = dice.of({0, 2}); break;
-    case 6: spec.loss_chunks = 2; break;
+    case 5: spec.states.staleness = dice.of({0, 2}); break;
+    case 6: spec.numerics.loss_chunks = 2; break;
     default: break;
   }
   return spec;

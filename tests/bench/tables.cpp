@@ -46,7 +46,7 @@ class Bench {
     model.embedding_dim = width;
     model.tables = {{rows, models::Pooling::sum, length}};
     plan::PlanSpec spec;
-    spec.batch = spec.micro_batch = bags;
+    spec.shape.batch = spec.shape.micro_batch = bags;
     spec.embedding.placement = *plan::TablePlacement::parse_rows({{"whole 0", {}}});
     layout_ = plan::make_table_layout(model, spec, 1);
     context_.tables = &layout_;

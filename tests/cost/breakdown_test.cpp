@@ -69,7 +69,7 @@ Prediction predicted(const plan::Plan& plan, Stack stack = bare_stack()) {
 
 plan::Plan pipeline(int stages, plan::Order order = plan::Order::one_f_one_b) {
   plan::PlanSpec spec;
-  spec.pipeline = stages, spec.order = order, spec.batch = 8;
+  spec.mesh.pipeline = stages, spec.stages.order = order, spec.shape.batch = 8;
   return samples::make(spec, samples::tiny_gpt(32, 512, 8));
 }
 
@@ -100,18 +100,18 @@ TEST(Breakdown, LeavesNothingOfTheStepOut) {
     EXPECT_DOUBLE_EQ(p.exposed_communication_s,
                      b.tensor_communication + b.data_communication + b.pipeline_communication + b.copies)
         << name;
-    EXPECT_EQ(b.tensor_communication > 0, spec.tensor > 1 || spec.context > 1) << name;
-    if (spec.recompute != plan::Recompute::selective) {  // of which a flash kernel leaves nothing
-      EXPECT_EQ(b.recompute > 0, spec.recompute == plan::Recompute::full) << name;
+    EXPECT_EQ(b.tensor_communication > 0, spec.mesh.tensor > 1 || spec.mesh.context > 1) << name;
+    if (spec.recomputation.what != plan::Recompute::selective) {  // of which a flash kernel leaves nothing
+      EXPECT_EQ(b.recompute > 0, spec.recomputation.what == plan::Recompute::full) << name;
     }
-    EXPECT_TRUE(spec.data == 1 || b.data_communication > 0) << name;
-    EXPECT_TRUE(spec.pipeline == 1 || b.pipeline_communication > 0) << name;
+    EXPECT_TRUE(spec.mesh.data == 1 || b.data_communication > 0) << name;
+    EXPECT_TRUE(spec.mesh.pipeline == 1 || b.pipeline_communication > 0) << name;
   }
 }
 
 TEST(Breakdown, OfFullRecomputationHasEveryBlocksForwardPassAgain) {
   plan::PlanSpec spec;
-  spec.batch = 8, spec.recompute = plan::Recompute::full;
+  spec.shape.batch = 8, spec.recomputation.what = plan::Recompute::full;
   const models::Model deep = samples::tiny_gpt(32, 512, 8);
   const Breakdown again = predicted(samples::make(spec, deep)).breakdown;
   // Of a block's two products behind the attention the last is read by nobody: 8 of its 24 C^2 need not be repeated.
@@ -133,7 +133,7 @@ TEST(Breakdown, HasTheHostsShareOfAStepOnce) {
 // The head's stage has the logits of 4,096 words, the first one more micro-batches of little.
 TEST(Memory, PeaksOnTheStageThatNeedsMost) {
   plan::PlanSpec spec;
-  spec.pipeline = 2, spec.batch = 4;
+  spec.mesh.pipeline = 2, spec.shape.batch = 4;
   models::Model model = samples::tiny_gpt(4, 32, 4096);
   const plan::Plan plan = samples::make(spec, model);
   const Pricing pricing(std::make_shared<clusters::Cluster>(plan.cluster()), bare_stack());

@@ -25,12 +25,12 @@ std::vector<plan::PlanSpec> many_plans() {
                                           OptimizerKind::adafactor, OptimizerKind::adamw_8bit})
       for (const DType precision : {DType::fp32, DType::bf16, DType::fp16}) {
         out.push_back(split);
-        out.back().optimizer = optimizer;
-        out.back().precision = precision;
-        if (split.data < 2 || optimizer != OptimizerKind::adamw) continue;
+        out.back().states.optimizer = optimizer;
+        out.back().numerics.precision = precision;
+        if (split.mesh.data < 2 || optimizer != OptimizerKind::adamw) continue;
         plan::PlanSpec other = out.back();
-        other.data = 4;
-        other.zero_group = split.zero_stage > 0 ? 2 : 0;
+        other.mesh.data = 4;
+        other.states.zero_group = split.states.zero_stage > 0 ? 2 : 0;
         out.push_back(other);
         other = out.back();
         other.compression.gradients = plan::GradientCompression::powersgd;
@@ -39,12 +39,12 @@ std::vector<plan::PlanSpec> many_plans() {
   for (const plan::Order order :
        {plan::Order::pipedream, plan::Order::pipedream_vertical, plan::Order::pipedream_2bw, plan::Order::dualpipe}) {
     out.push_back({});
-    out.back().pipeline = 4;  // so that a stage stashes more than one version
-    out.back().data = 2;
-    out.back().batch = out.back().sequence = 16;
-    out.back().order = order;
-    if (out.back().asynchronous()) out.back().micro_batch = order == plan::Order::pipedream_2bw ? 2 : 8;
-    if (order == plan::Order::dualpipe) out.back().virtual_stages = 2;
+    out.back().mesh.pipeline = 4;  // so that a stage stashes more than one version
+    out.back().mesh.data = 2;
+    out.back().shape.batch = out.back().shape.sequence = 16;
+    out.back().stages.order = order;
+    if (out.back().stages.asynchronous()) out.back().shape.micro_batch = order == plan::Order::pipedream_2bw ? 2 : 8;
+    if (order == plan::Order::dualpipe) out.back().stages.virtual_stages = 2;
   }
   return out;
 }
@@ -56,8 +56,8 @@ TEST(CheckpointBytes, AreThoseOfThePartsThatEachRankWrites) {
     if (!made) continue;
     const plan::Schedule schedule = plan::lower(*made);
     const std::vector<double> found = checkpoint_bytes_by_rank(schedule);
-    ASSERT_EQ(found.size(), static_cast<std::size_t>(schedule.spec.ranks()));
-    for (int rank = 0; rank < schedule.spec.ranks(); ++rank) {
+    ASSERT_EQ(found.size(), static_cast<std::size_t>(schedule.spec.mesh.ranks()));
+    for (int rank = 0; rank < schedule.spec.mesh.ranks(); ++rank) {
       double written = 0;
       for (const exec::OwnedPart& one : exec::owned_parts(schedule, rank)) {
         written += 4 * static_cast<double>(one.part.end - one.part.begin);

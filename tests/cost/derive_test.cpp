@@ -13,7 +13,7 @@ plan::Plan plan_on_four() {
   cluster.devices[0].price = base::DollarsPerHour{3.6};
   cluster.devices[0].power = base::Watts{90};
   plan::PlanSpec spec;
-  spec.data = 4, spec.batch = 8, spec.sequence = 16, spec.vocab_multiple = 1;
+  spec.mesh.data = 4, spec.shape.batch = 8, spec.shape.sequence = 16, spec.numerics.vocab_multiple = 1;
   const auto made = plan::make_plan(std::make_shared<models::Model>(samples::tiny_gpt()),
                                     std::make_shared<clusters::Cluster>(cluster), spec);
   if (!made) throw std::runtime_error(base::render(made.error(), false));

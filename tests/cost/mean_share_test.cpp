@@ -16,8 +16,8 @@ plan::Plan tables_on(const std::vector<std::string>& places) {
       "small.yaml");
   ENSURE(model.has_value(), "{}", base::render(model.error(), false));
   plan::PlanSpec spec;
-  spec.data = 2, spec.batch = 64, spec.micro_batch = 32;
-  spec.optimizer = plan::OptimizerKind::rowwise_adagrad;
+  spec.mesh.data = 2, spec.shape.batch = 64, spec.shape.micro_batch = 32;
+  spec.states.optimizer = plan::OptimizerKind::rowwise_adagrad;
   std::vector<plan::TablePlacement::Cell> cells;
   for (const std::string& place : places) cells.push_back({place, {"job.yaml", 1, 1, 1}});
   auto placement = plan::TablePlacement::parse_rows(cells);
@@ -55,9 +55,9 @@ TEST(MeanShare, OfTokensIsNoLessThanWhatARankCanGet) {
   model.experts.hidden = model.ffn_hidden;
   model.experts.chosen = 1;
   plan::PlanSpec spec;
-  spec.data = spec.expert = 2;
+  spec.mesh.data = spec.mesh.expert = 2;
   for (const auto& [imbalance, share] : {std::pair{1.0, 1.0}, {1.25, 0.8}, {4.0, 0.5}}) {
-    spec.expert_imbalance = spec.expert_bound = imbalance;
+    spec.tokens.imbalance = spec.tokens.bound = imbalance;
     EXPECT_DOUBLE_EQ(mean_share(samples::make(spec, model)).rows, share);
   }
   models::Op op;

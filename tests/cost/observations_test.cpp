@@ -14,7 +14,7 @@ namespace {
 FitRun two_replicas() {
   FitRun run;
   run.name = "by hand";
-  run.schedule.spec.data = 2;
+  run.schedule.spec.mesh.data = 2;
   run.schedule.groups.push_back({"data", {{1, 2}}, 0});
   plan::RankClass c;
   c.count = 2;

@@ -48,9 +48,9 @@ struct PlainPipeline {
 
   [[nodiscard]] plan::PlanSpec spec() const {
     plan::PlanSpec spec;
-    spec.order = order;
-    spec.pipeline = static_cast<int>(stages.size());
-    spec.virtual_stages = chunks;
+    spec.stages.order = order;
+    spec.mesh.pipeline = static_cast<int>(stages.size());
+    spec.stages.virtual_stages = chunks;
     return spec;
   }
   [[nodiscard]] PipelineTimes times() const {
@@ -58,7 +58,7 @@ struct PlainPipeline {
     times.overlaps.fill(overlaps);
     for (const PassTimes& one : stages)
       times.stages.push_back({std::make_shared<const std::vector<ChunkPrograms>>(
-                                  static_cast<std::size_t>(chunks), chunk_of(one, spec().splits_backward())),
+                                  static_cast<std::size_t>(chunks), chunk_of(one, spec().stages.splits_backward())),
                               {},
                               one.update});
     times.tied = tied;

@@ -32,7 +32,7 @@ TEST(UpdateChain, HidesGathersBehindUpdatesThatWaitForNothing) {
 // 64 values of two replicas in 16 bits: 64 that are sent and 64 pieces, while the next bucket's wait for their sum.
 TEST(ReductionBytes, OfBucketsOneBehindTheOtherAreThoseOfTwo) {
   plan::PlanSpec spec;
-  spec.data = 2;
+  spec.mesh.data = 2;
   spec.compression.gradients = plan::GradientCompression::bf16;
   BucketSize bucket;
   bucket.elements = 4096, bucket.shard = 2048;
@@ -42,7 +42,7 @@ TEST(ReductionBytes, OfBucketsOneBehindTheOtherAreThoseOfTwo) {
   EXPECT_EQ(reduction_bytes({bucket}, spec).packed, 3 * half) << "the one before waits to be widened";
   spec.compression.gradients = plan::GradientCompression::none;
   EXPECT_EQ(reduction_bytes({bucket}, spec).packed, 0) << "in place";
-  spec.zero_stage = 1;
+  spec.states.zero_stage = 1;
   EXPECT_EQ(reduction_bytes({bucket}, spec).packed, arena_bytes(2048, models::DType::fp32)) << "one shard at a time";
 }
 
@@ -54,13 +54,13 @@ TEST(StateBytes, AreOfMastersMomentsAndNothingThatThePlanLacks) {
   const double one = arena_bytes(1024, kType);
   EXPECT_EQ(state_bytes(bucket, spec, 8), 2 * one);
   EXPECT_EQ(state_bytes(bucket, spec, 4), one) << "a framework that keeps both moments in 16 bits";
-  spec.precision = models::DType::bf16;
+  spec.numerics.precision = models::DType::bf16;
   EXPECT_EQ(state_bytes(bucket, spec, 8), 3 * one);
   plan::WholeMatrices whole;
   whole.rest = 256;
   whole.matrices = {{256, 768, 32, 24, 1, 1}};
   bucket.whole = &whole;
-  spec.optimizer = plan::OptimizerKind::muon;
+  spec.states.optimizer = plan::OptimizerKind::muon;
   EXPECT_EQ(state_bytes(bucket, spec, 8), 2 * one + arena_bytes(256, kType));
 }
 

@@ -94,10 +94,10 @@ TinyRun::TinyRun(std::string job) : job_(std::move(job)) {
   m.ffn_hidden = 16;
   m.vocab = 16;
   m.max_sequence = 8;
-  trial.spec.sequence = 8;
-  trial.spec.vocab_multiple = 16;
-  trial.spec.data = 2;
-  trial.spec.zero_stage = 1;
+  trial.spec.shape.sequence = 8;
+  trial.spec.numerics.vocab_multiple = 16;
+  trial.spec.mesh.data = 2;
+  trial.spec.states.zero_stage = 1;
   schedule_ = std::make_unique<plan::Schedule>(plan::lower(plan_of(trial)));
   for (int rank = 0; rank < 2; ++rank) ranks_.push_back(std::make_unique<Rank>(*schedule_, rank));
 }

@@ -58,8 +58,8 @@ void untied(Trial& one) {
   one.model.tied_embeddings = false;
 }
 void halved(Trial& one) {
-  one.spec.data = 2;
-  one.spec.micro_batch /= 2;
+  one.spec.mesh.data = 2;
+  one.spec.shape.micro_batch /= 2;
 }
 void clipped(Trial& one) {
   one.training.clip_norm = 0.3;
@@ -77,14 +77,14 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"pipedream_3_data_2_zero_1", Order::pipedream, 3,
                            [](Trial& one) {
                              halved(one);
-                             one.spec.zero_stage = 1;
+                             one.spec.states.zero_stage = 1;
                            }},
-                      Case{"pipedream_2_tensor_2", Order::pipedream, 2, [](Trial& one) { one.spec.tensor = 2; }},
+                      Case{"pipedream_2_tensor_2", Order::pipedream, 2, [](Trial& one) { one.spec.mesh.tensor = 2; }},
                       Case{"pipedream_4_tensor_2_sequence", Order::pipedream, 4,
-                           [](Trial& one) { one.spec.tensor = 2, one.spec.sequence_parallel = true; }},
+                           [](Trial& one) { one.spec.mesh.tensor = 2, one.spec.mesh.sequence_parallel = true; }},
                       Case{"pipedream_3_recompute", Order::pipedream, 3,
-                           [](Trial& one) { one.spec.recompute = plan::Recompute::full; }},
-                      Case{"pipedream_3_context_2", Order::pipedream, 3, [](Trial& one) { one.spec.context = 2; }},
+                           [](Trial& one) { one.spec.recomputation.what = plan::Recompute::full; }},
+                      Case{"pipedream_3_context_2", Order::pipedream, 3, [](Trial& one) { one.spec.mesh.context = 2; }},
                       Case{"pipedream_3_clipped", Order::pipedream, 3, clipped},
                       Case{"pipedream_3_clipped_untied", Order::pipedream, 3,
                            [](Trial& one) {
@@ -100,11 +100,11 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"pipedream_2bw_2_tensor_2_data_2_zero_1", Order::pipedream_2bw, 2,
                            [](Trial& one) {
                              halved(one);
-                             one.spec.tensor = 2;
-                             one.spec.zero_stage = 1;
+                             one.spec.mesh.tensor = 2;
+                             one.spec.states.zero_stage = 1;
                            }},
                       Case{"pipedream_2bw_2_recompute", Order::pipedream_2bw, 2,
-                           [](Trial& one) { one.spec.recompute = plan::Recompute::full; }},
+                           [](Trial& one) { one.spec.recomputation.what = plan::Recompute::full; }},
                       Case{"pipedream_2bw_4_clipped", Order::pipedream_2bw, 4, clipped}),
     [](const auto& which) { return std::string(which.param.name); });
 
@@ -113,7 +113,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(Asynchronous, IsNotTheSynchronousRun) {
   Trial trial = testing::asynchronous_trial(Order::pipedream, 2);
   const Outcome old = testing::train(trial);
-  trial.spec.order = Order::one_f_one_b;
+  trial.spec.stages.order = Order::one_f_one_b;
   EXPECT_GT(testing::loss_distance(old, testing::train(trial)), 1e-3);
 }
 
@@ -128,16 +128,16 @@ TEST(Asynchronous, TwoRunsOfOnePlanAreBitwiseEqual) {
 Outcome part(const Trial& trial, const std::filesystem::path& folder, std::int64_t from, std::int64_t to) {
   const plan::Plan plan = testing::plan_of(trial);
   const plan::Schedule schedule = plan::lower(plan);
-  ThreadWorld world(plan.spec().ranks());
-  const Waiter waiter(wait_policy(plan.spec().ranks(), available_cores(), std::chrono::seconds(60)));
+  ThreadWorld world(plan.spec().mesh.ranks());
+  const Waiter waiter(wait_policy(plan.spec().mesh.ranks(), available_cores(), std::chrono::seconds(60)));
   Outcome out;
   testing::in_threads(
-      plan.spec().ranks(),
+      plan.spec().mesh.ranks(),
       [&](int rank) {
         const auto transport = world.transport(rank);
         const auto backend = make_cpu_backend(1);
         Batches batches(std::move(*TokenStream::open(trial.training.data)), trial.training.order, trial.training.seed,
-                        plan.spec().batch, plan.spec().sequence, trial.model.vocab);
+                        plan.spec().shape.batch, plan.spec().shape.sequence, trial.model.vocab);
         Trainer trainer(plan, trial.training, schedule, *backend, *transport, waiter, std::move(batches), {});
         trainer.ends_after(trial.steps);
         const CheckpointContext context{schedule, trainer.executor().arena(), *backend, *transport};
@@ -163,7 +163,8 @@ TEST(Asynchronous, AResumedRunIsBitwiseTheRunThatWasNotStopped) {
   for (const Order order : {Order::pipedream, Order::pipedream_vertical, Order::pipedream_2bw}) {
     SCOPED_TRACE(name_of(order));
     Trial trial = testing::asynchronous_trial(order, 3);
-    if (order == Order::pipedream) trial.spec.data = 2, trial.spec.micro_batch /= 2, trial.spec.zero_stage = 1;
+    if (order == Order::pipedream)
+      trial.spec.mesh.data = 2, trial.spec.shape.micro_batch /= 2, trial.spec.states.zero_stage = 1;
     const Outcome whole = testing::train(trial);
     std::filesystem::remove_all(folder);
     std::vector<StepResult> steps;
@@ -184,9 +185,9 @@ TEST(Asynchronous, ACheckpointOfAnotherPipelineBeginsItsVersionsWithTheWeights) 
   std::filesystem::remove_all(folder);
   Trial trial = testing::asynchronous_trial(Order::pipedream, 4);
   (void)part(trial, folder, 0, 6);
-  trial.spec.pipeline = 2;
+  trial.spec.mesh.pipeline = 2;
   EXPECT_EQ(part(trial, folder, 6, 12).steps.size(), 6U);
-  trial.spec.order = Order::one_f_one_b;
+  trial.spec.stages.order = Order::one_f_one_b;
   const Outcome synchronous = part(trial, folder, 12, 20);
   for (const StepResult& step : synchronous.steps) EXPECT_TRUE(std::isfinite(step.loss));
   std::filesystem::remove_all(folder);

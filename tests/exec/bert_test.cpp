@@ -48,7 +48,7 @@ TEST_P(Bert, EqualsSerialInLossGradientsAndMemory) {
   for (std::size_t rank = 0; rank < split.memory.size(); ++rank) {
     // A stage of an end alone may have a smaller kind of slab at the top of its pool.
     EXPECT_LE(split.memory[rank].peak_extent, split.placements[rank].arena_bytes) << "rank " << rank;
-    EXPECT_GE(split.memory[rank].peak_extent + (trial.spec.ends_as_layers ? plan::kAlignment : 0),
+    EXPECT_GE(split.memory[rank].peak_extent + (trial.spec.stages.ends_as_layers ? plan::kAlignment : 0),
               split.placements[rank].arena_bytes)
         << "rank " << rank;
     EXPECT_EQ(split.memory[rank].peak_live, split.placements[rank].peak_live_bytes) << "rank " << rank;
@@ -58,31 +58,43 @@ TEST_P(Bert, EqualsSerialInLossGradientsAndMemory) {
 INSTANTIATE_TEST_SUITE_P(
     Plans, Bert,
     ::testing::Values(
-        std::make_pair("data_2", [](plan::PlanSpec& s) { s.data = 2; }),
-        std::make_pair("data_2_overlapped", [](plan::PlanSpec& s) { s.data = 2, s.overlap_gradients = true; }),
-        std::make_pair("data_4_zero_1", [](plan::PlanSpec& s) { s.data = 4, s.zero_stage = 1; }),
-        std::make_pair("data_2_zero_2", [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 2; }),
-        std::make_pair("data_2_zero_3", [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 3; }),
-        std::make_pair("tensor_2", [](plan::PlanSpec& s) { s.tensor = 2; }),
-        std::make_pair("tensor_4_sequence", [](plan::PlanSpec& s) { s.tensor = 4, s.sequence_parallel = true; }),
-        std::make_pair("pipeline_2", [](plan::PlanSpec& s) { s.pipeline = 2; }),
-        std::make_pair("pipeline_4_gpipe", [](plan::PlanSpec& s) { s.pipeline = 4, s.order = Order::gpipe; }),
-        std::make_pair("interleaved", [](plan::PlanSpec& s) { s.pipeline = s.virtual_stages = 2, s.micro_batch = 1; }),
-        std::make_pair("zb_h1", [](plan::PlanSpec& s) { s.pipeline = 2, s.order = Order::zb_h1; }),
-        std::make_pair("zb_v", [](plan::PlanSpec& s) { s.pipeline = s.virtual_stages = 2, s.order = Order::zb_v; }),
-        std::make_pair("ends_alone", [](plan::PlanSpec& s) { s.pipeline = 6, s.ends_as_layers = true; }),
-        std::make_pair("recompute", [](plan::PlanSpec& s) { s.recompute = plan::Recompute::full; }),
+        std::make_pair("data_2", [](plan::PlanSpec& s) { s.mesh.data = 2; }),
+        std::make_pair("data_2_overlapped",
+                       [](plan::PlanSpec& s) { s.mesh.data = 2, s.states.overlap_gradients = true; }),
+        std::make_pair("data_4_zero_1", [](plan::PlanSpec& s) { s.mesh.data = 4, s.states.zero_stage = 1; }),
+        std::make_pair("data_2_zero_2", [](plan::PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 2; }),
+        std::make_pair("data_2_zero_3", [](plan::PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 3; }),
+        std::make_pair("tensor_2", [](plan::PlanSpec& s) { s.mesh.tensor = 2; }),
+        std::make_pair("tensor_4_sequence",
+                       [](plan::PlanSpec& s) { s.mesh.tensor = 4, s.mesh.sequence_parallel = true; }),
+        std::make_pair("pipeline_2", [](plan::PlanSpec& s) { s.mesh.pipeline = 2; }),
+        std::make_pair("pipeline_4_gpipe",
+                       [](plan::PlanSpec& s) { s.mesh.pipeline = 4, s.stages.order = Order::gpipe; }),
+        std::make_pair("interleaved",
+                       [](plan::PlanSpec& s) {
+                         s.mesh.pipeline = s.stages.virtual_stages = 2, s.shape.micro_batch = 1;
+                       }),
+        std::make_pair("zb_h1", [](plan::PlanSpec& s) { s.mesh.pipeline = 2, s.stages.order = Order::zb_h1; }),
+        std::make_pair("zb_v",
+                       [](plan::PlanSpec& s) {
+                         s.mesh.pipeline = s.stages.virtual_stages = 2, s.stages.order = Order::zb_v;
+                       }),
+        std::make_pair("ends_alone", [](plan::PlanSpec& s) { s.mesh.pipeline = 6, s.stages.ends_as_layers = true; }),
+        std::make_pair("recompute", [](plan::PlanSpec& s) { s.recomputation.what = plan::Recompute::full; }),
         std::make_pair("unfused_selective",
-                       [](plan::PlanSpec& s) { s.flash = false, s.recompute = plan::Recompute::selective; }),
+                       [](plan::PlanSpec& s) {
+                         s.numerics.flash = false, s.recomputation.what = plan::Recompute::selective;
+                       }),
         std::make_pair("activations_offloaded", [](plan::PlanSpec& s) { s.offload.activations = plan::Space::host; }),
         std::make_pair("parameters_offloaded_zero_3",
                        [](plan::PlanSpec& s) {
-                         s.data = 2, s.zero_stage = 3, s.offload.parameters = plan::Space::host;
+                         s.mesh.data = 2, s.states.zero_stage = 3, s.offload.parameters = plan::Space::host;
                        }),
         std::make_pair("all_axes",
                        [](plan::PlanSpec& s) {
-                         s.data = s.tensor = s.pipeline = 2, s.zero_stage = 1, s.sequence_parallel = true;
-                         s.recompute = plan::Recompute::full, s.overlap_gradients = true;
+                         s.mesh.data = s.mesh.tensor = s.mesh.pipeline = 2, s.states.zero_stage = 1,
+                         s.mesh.sequence_parallel = true;
+                         s.recomputation.what = plan::Recompute::full, s.states.overlap_gradients = true;
                        })),
     [](const auto& one) { return std::string(one.param.first); });
 
@@ -95,12 +107,12 @@ TEST(BertTraining, LearnsInSixteenBitsWhatItLearnsInThirtyTwo) {
   for (const models::DType precision : {models::DType::bf16, models::DType::fp16}) {
     SCOPED_TRACE(models::name_of(precision));
     Trial narrow = trial;
-    narrow.spec.precision = precision;
+    narrow.spec.numerics.precision = precision;
     narrow.training.loss_scaling.initial = 1024;
     const Outcome serial = testing::train(narrow);
     EXPECT_LT(testing::loss_distance(serial, full), 0.02);
-    narrow.spec.tensor = narrow.spec.data = 2;
-    narrow.spec.sequence_parallel = true;
+    narrow.spec.mesh.tensor = narrow.spec.mesh.data = 2;
+    narrow.spec.mesh.sequence_parallel = true;
     EXPECT_LT(testing::loss_distance(testing::train(narrow), serial), 0.01);
   }
 }
@@ -116,7 +128,7 @@ TEST(BertTraining, EvaluatesOnMaskedDataThatDoesNotChange) {
   const Outcome serial = testing::train(trial);
   ASSERT_EQ(serial.held_out.size(), 3U);
   EXPECT_NE(serial.held_out[0], serial.held_out[1]);
-  trial.spec.tensor = trial.spec.pipeline = 2;
+  trial.spec.mesh.tensor = trial.spec.mesh.pipeline = 2;
   const Outcome split = testing::train(trial);
   for (std::size_t i = 0; i < serial.held_out.size(); ++i)
     EXPECT_NEAR(split.held_out[i], serial.held_out[i], 1e-5 * serial.held_out[i]);
@@ -131,7 +143,7 @@ TEST(BertTraining, WithoutTheSecondHeadPredictsMaskedTokensAlone) {
   const Outcome one = testing::train(trial);
   EXPECT_NEAR(one.steps.front().loss, std::log(67.0), 0.3) << "no second loss";
   EXPECT_FALSE(one.gradients.at(0).count("pooler.weight"));
-  trial.spec.tensor = trial.spec.pipeline = 2;
+  trial.spec.mesh.tensor = trial.spec.mesh.pipeline = 2;
   EXPECT_LE(testing::loss_distance(testing::train(trial), one), 1e-5);
 }
 

@@ -38,8 +38,8 @@ void stand(Trial& trial, const std::vector<std::string>& rows) {
   trial.spec.embedding.placement = *plan::TablePlacement::parse_rows(cells);
   for (const plan::TablePlace& place : trial.spec.embedding.placement.places())
     for (const int rank : place.ranks) ranks = std::max(ranks, rank + 1);
-  trial.spec.data = ranks;
-  trial.spec.micro_batch = trial.spec.batch / ranks;
+  trial.spec.mesh.data = ranks;
+  trial.spec.shape.micro_batch = trial.spec.shape.batch / ranks;
 }
 
 /// Caches of what a step needs and so many rows more, in the memories of the tables; of a trial with a placement.
@@ -141,7 +141,7 @@ LogicalTensors go(const Trial& trial, std::int64_t first, std::int64_t steps, co
                   const std::filesystem::path& to) {
   const plan::Plan plan = testing::plan_of(trial);
   const plan::Schedule schedule = plan::lower(plan);
-  const int ranks = plan.spec().ranks();
+  const int ranks = plan.spec().mesh.ranks();
   const Waiter waiter(wait_policy(ranks, 1, std::chrono::seconds(60)));
   ThreadWorld world(ranks);
   LogicalTensors weights;
@@ -154,7 +154,7 @@ LogicalTensors go(const Trial& trial, std::int64_t first, std::int64_t steps, co
         Executor::Options options;
         options.state_file = ::testing::TempDir() + "tables-" + std::to_string(::getpid()) + "-" + std::to_string(rank);
         Trainer trainer(plan, trial.training, schedule, *backend, *transport, waiter,
-                        Batches(*file, plan::DataOrder::sequential, 1, plan.spec().batch), options);
+                        Batches(*file, plan::DataOrder::sequential, 1, plan.spec().shape.batch), options);
         const CheckpointContext context{schedule, trainer.executor().arena(), *backend, *transport};
         initialise(schedule, rank, trainer.executor().arena(), *backend, seeded_source(trial.training.seed));
         if (!from.empty()) (void)load_checkpoint(context, from);
@@ -245,7 +245,7 @@ TEST(CachedTables, HitsAndFetchesAreThoseThatArePredicted) {
   constexpr std::int64_t kBatch = 64, kWarm = 150, kCounted = 150;
   trial.training.data = ::testing::TempDir() + "zipf-" + std::to_string(::getpid()) + ".tsv";
   write_zipf(trial.training.data, r, kBatch * (kWarm + kCounted));
-  trial.spec.batch = trial.spec.micro_batch = kBatch;
+  trial.spec.shape.batch = trial.spec.shape.micro_batch = kBatch;
   trial.steps = kWarm + kCounted;
   trial.gradients_at = {};
   trial.check = Arena::Check::none;

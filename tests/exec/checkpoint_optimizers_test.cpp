@@ -29,17 +29,17 @@ class CheckpointOf : public ::testing::Test {
   LogicalTensors train(const Trial& trial, std::int64_t first, std::int64_t last) const {
     const plan::Plan plan = testing::plan_of(trial);
     const plan::Schedule schedule = plan::lower(plan);
-    const Waiter waiter(wait_policy(plan.spec().ranks(), 1, std::chrono::seconds(60)));
-    ThreadWorld world(plan.spec().ranks());
+    const Waiter waiter(wait_policy(plan.spec().mesh.ranks(), 1, std::chrono::seconds(60)));
+    ThreadWorld world(plan.spec().mesh.ranks());
     LogicalTensors weights;
     testing::in_threads(
-        plan.spec().ranks(),
+        plan.spec().mesh.ranks(),
         [&](int rank) {
           const auto transport = world.transport(rank);
           const auto backend = make_cpu_backend(1);
           auto stream = TokenStream::open(trial.training.data);
-          Batches batches(std::move(*stream), trial.training.order, trial.training.seed, plan.spec().batch,
-                          plan.spec().sequence, trial.model.vocab);
+          Batches batches(std::move(*stream), trial.training.order, trial.training.seed, plan.spec().shape.batch,
+                          plan.spec().shape.sequence, trial.model.vocab);
           Trainer trainer(plan, trial.training, schedule, *backend, *transport, waiter, std::move(batches), {});
           Arena& arena = trainer.executor().arena();
           initialise(schedule, rank, arena, *backend, seeded_source(5), trial.training.loss_scaling.initial);
@@ -65,7 +65,7 @@ Trial trial_of(OptimizerKind kind, models::DType precision = models::DType::fp32
   trial.training.optimizer.kind = kind;
   trial.training.optimizer.momentum = 0.9;
   if (kind == OptimizerKind::sgd || kind == OptimizerKind::adafactor) trial.training.optimizer.learning_rate = 2e-2;
-  trial.spec.precision = precision;
+  trial.spec.numerics.precision = precision;
   trial.training.loss_scaling.initial = 1024;
   trial.training.loss_scaling.interval = 3;
   return trial;
@@ -80,8 +80,8 @@ TEST_F(CheckpointOf, EveryOptimizerGoesOnBitByBitOnTheSamePlan) {
     for (const int zero : {0, 1, 3}) {
       SCOPED_TRACE(std::string(plan::name_of(kind)) + ", ZeRO " + std::to_string(zero));
       Trial trial = trial_of(kind);
-      trial.spec.data = 2;
-      trial.spec.zero_stage = zero;
+      trial.spec.mesh.data = 2;
+      trial.spec.states.zero_stage = zero;
       const LogicalTensors whole = train(trial, 0, 6);
       (void)train(trial, 0, 3);
       const LogicalTensors resumed = train(trial, 3, 6);
@@ -94,8 +94,8 @@ TEST_F(CheckpointOf, LowPrecisionGoesOnBitByBitWithItsMastersAndScale) {
     for (const int zero : {0, 1, 3}) {
       SCOPED_TRACE(std::string(models::name_of(precision)) + ", ZeRO " + std::to_string(zero));
       Trial trial = trial_of(OptimizerKind::adamw, precision);
-      trial.spec.data = 2;
-      trial.spec.zero_stage = zero;
+      trial.spec.mesh.data = 2;
+      trial.spec.states.zero_stage = zero;
       const LogicalTensors whole = train(trial, 0, 6);
       (void)train(trial, 0, 3);
       const LogicalTensors resumed = train(trial, 3, 6);
@@ -107,8 +107,8 @@ TEST_F(CheckpointOf, EveryOptimizerGoesOnAtAnotherPlan) {
   for (const OptimizerKind kind : kKinds) {
     SCOPED_TRACE(plan::name_of(kind));
     Trial from = trial_of(kind), to = from;
-    from.spec.data = 2, from.spec.zero_stage = 2, from.spec.tensor = 2;
-    to.spec.pipeline = 2, to.spec.data = 2, to.spec.zero_stage = 1;
+    from.spec.mesh.data = 2, from.spec.states.zero_stage = 2, from.spec.mesh.tensor = 2;
+    to.spec.mesh.pipeline = 2, to.spec.mesh.data = 2, to.spec.states.zero_stage = 1;
     LogicalTensors whole = train(from, 0, 6);
     (void)train(from, 0, 3);
     LogicalTensors resumed = train(to, 3, 6);

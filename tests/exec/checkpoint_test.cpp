@@ -40,9 +40,9 @@ class Checkpoint : public ::testing::Test {
     trial.model.experts = experts;
     trial.spec = spec;
     const plan::Schedule of_all = plan::lower(testing::plan_of(trial));
-    ThreadWorld world(spec.ranks());
+    ThreadWorld world(spec.mesh.ranks());
     testing::in_threads(
-        spec.ranks(),
+        spec.mesh.ranks(),
         [&](int rank) {
           plan::Schedule schedule = of_all;
           plan::name_experts(schedule, rank);
@@ -58,10 +58,10 @@ class Checkpoint : public ::testing::Test {
 
   static plan::PlanSpec spec(int data, int tensor, int pipeline, int zero) {
     plan::PlanSpec s = testing::golden_trial("constant").spec;
-    s.data = data;
-    s.tensor = tensor;
-    s.pipeline = pipeline;
-    s.zero_stage = zero;
+    s.mesh.data = data;
+    s.mesh.tensor = tensor;
+    s.mesh.pipeline = pipeline;
+    s.states.zero_stage = zero;
     return s;
   }
 
@@ -85,7 +85,7 @@ class Checkpoint : public ::testing::Test {
     const plan::BufferId buffer = buffer_of(bucket, state);
     transfer(c.arena.data(buffer, -1), models::DType::fp32,
              holdings(rank_class, bucket, buffer, c.schedule.spec.shard_index_of(bucket.experts, rank)),
-             rank % c.schedule.spec.tensor, c.backend, direction, visit);
+             rank % c.schedule.spec.mesh.tensor, c.backend, direction, visit);
   }
   /// Every state holds what fill() gave it.
   static void expect_filled(const CheckpointContext& c) {
@@ -120,11 +120,11 @@ TEST_F(Checkpoint, OfAnyPlanIsReadByAnyOther) {
   std::vector<plan::PlanSpec> specs = {spec(1, 1, 1, 0), spec(2, 1, 1, 1), spec(1, 4, 1, 0), spec(2, 1, 2, 3),
                                        spec(2, 2, 1, 2), spec(3, 1, 1, 3), spec(1, 1, 2, 0), spec(1, 2, 2, 1),
                                        spec(4, 1, 1, 3), spec(2, 1, 2, 1)};
-  specs[5].batch = 6;
-  specs[6].virtual_stages = 2, specs[6].micro_batch = 1;  // interleaved
-  specs[7].context = 2, specs[7].layers_per_stage = {3, 1};
-  specs[8].zero_group = 2;
-  specs[9].order = plan::Order::dualpipe, specs[9].virtual_stages = 2, specs[9].micro_batch = 1;
+  specs[5].shape.batch = 6;
+  specs[6].stages.virtual_stages = 2, specs[6].shape.micro_batch = 1;  // interleaved
+  specs[7].mesh.context = 2, specs[7].stages.layers_per_stage = {3, 1};
+  specs[8].states.zero_group = 2;
+  specs[9].stages.order = plan::Order::dualpipe, specs[9].stages.virtual_stages = 2, specs[9].shape.micro_batch = 1;
   for (std::size_t from = 0; from < specs.size(); ++from) {
     fs::remove_all(folder_);
     save(specs[from], 3);
@@ -143,11 +143,11 @@ TEST_F(Checkpoint, OfExpertsIsReadByRanksThatDivideThemOtherwise) {
   const models::Experts experts = {.count = 4, .chosen = 2, .hidden = 16, .balance_bias = true};
   std::vector<plan::PlanSpec> specs = {spec(1, 1, 1, 0), spec(2, 1, 1, 0), spec(4, 1, 1, 1), spec(4, 1, 1, 3),
                                        spec(2, 2, 1, 2), spec(2, 1, 2, 0), spec(1, 2, 1, 0)};
-  specs[1].expert = 2;
-  specs[2].expert = 2;
-  specs[3].expert = 4;
-  specs[4].expert = 4, specs[4].expert_tensor = 1, specs[4].sequence_parallel = true;
-  specs[5].expert = 2;
+  specs[1].mesh.expert = 2;
+  specs[2].mesh.expert = 2;
+  specs[3].mesh.expert = 4;
+  specs[4].mesh.expert = 4, specs[4].mesh.expert_tensor = 1, specs[4].mesh.sequence_parallel = true;
+  specs[5].mesh.expert = 2;
   for (std::size_t from = 0; from < specs.size(); ++from) {
     fs::remove_all(folder_);
     save(specs[from], 3, experts);

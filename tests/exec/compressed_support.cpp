@@ -20,11 +20,11 @@ using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowM
 
 Trial alone(Trial trial, int parts) {
   plan::PlanSpec& spec = trial.spec;
-  spec.data = spec.tensor = spec.pipeline = 1;
-  spec.zero_stage = 0;
-  spec.overlap_gradients = false;
+  spec.mesh.data = spec.mesh.tensor = spec.mesh.pipeline = 1;
+  spec.states.zero_stage = 0;
+  spec.states.overlap_gradients = false;
   spec.compression = {};
-  spec.batch /= parts;
+  spec.shape.batch /= parts;
   return trial;
 }
 
@@ -43,8 +43,8 @@ class Rank {
     if (!stream) throw std::runtime_error(base::render(stream.error(), false));
     // Of its own copy: a trainer keeps the training that it is given.
     trainer_.emplace(plan_, trial_.training, schedule_, *backend_, *transport_, waiter_,
-                     Batches(std::move(*stream), plan::DataOrder::sequential, trial.training.seed, plan_.spec().batch,
-                             plan_.spec().sequence, trial.model.vocab),
+                     Batches(std::move(*stream), plan::DataOrder::sequential, trial.training.seed,
+                             plan_.spec().shape.batch, plan_.spec().shape.sequence, trial.model.vocab),
                      Executor::Options{});
     const auto file = SafetensorsFile::open(trial.training.initial_weights);
     initialise(schedule_, 0, arena(), *backend_, *file_source(*file, schedule_));
@@ -96,7 +96,7 @@ LogicalTensors in_halves(const std::vector<LogicalTensors>& replicas, const plan
       };
       float value = of_node(0);
       for (std::size_t r = node; r < replicas.size(); r += node) value += of_node(r);
-      tensor.values[i] = spec.zero_stage == 0 ? rounded(value, how) : value;
+      tensor.values[i] = spec.states.zero_stage == 0 ? rounded(value, how) : value;
     }
   return sum;
 }
@@ -185,9 +185,9 @@ class PowerSgd {
 }  // namespace
 
 Compressed train_compressed(const Trial& trial) {
-  const auto replicas = static_cast<std::size_t>(trial.spec.data);
+  const auto replicas = static_cast<std::size_t>(trial.spec.mesh.data);
   Rank all(alone(trial, 1));
-  Trial part = alone(trial, trial.spec.data);
+  Trial part = alone(trial, trial.spec.mesh.data);
   part.training.clip_norm.reset();
   Rank replica(part);
   PowerSgd power(trial.spec.compression, replicas);
@@ -197,7 +197,7 @@ Compressed train_compressed(const Trial& trial) {
     std::vector<LogicalTensors> gradients;
     for (std::size_t r = 0; r < replicas; ++r) {
       replica.write(weights, Gathered::weights);
-      (void)replica.step(step * trial.spec.data + static_cast<std::int64_t>(r),
+      (void)replica.step(step * trial.spec.mesh.data + static_cast<std::int64_t>(r),
                          [&] { gradients.push_back(replica.gathered(Gathered::gradients)); });
       // Its loss is a mean over its own tokens.
       for (auto& [name, tensor] : gradients.back())

@@ -69,28 +69,29 @@ TEST_P(CompressedSerial, IsEqualInLossGradientsParametersAndMemory) {
 }
 
 void data_2(plan::PlanSpec& s) {
-  s.data = 2;
+  s.mesh.data = 2;
 }
 void data_4_overlapped(plan::PlanSpec& s) {
-  s.data = 4, s.overlap_gradients = true;
+  s.mesh.data = 4, s.states.overlap_gradients = true;
 }
 void by_node(plan::PlanSpec& s) {
-  s.data = 4, s.compression.group = 2;
+  s.mesh.data = 4, s.compression.group = 2;
 }
 void by_node_overlapped(plan::PlanSpec& s) {
-  s.data = 8, s.compression.group = 2, s.overlap_gradients = true, s.micro_batch = 1;
+  s.mesh.data = 8, s.compression.group = 2, s.states.overlap_gradients = true, s.shape.micro_batch = 1;
 }
 void by_node_zero_1(plan::PlanSpec& s) {
-  s.data = 4, s.compression.group = 2, s.zero_stage = 1;
+  s.mesh.data = 4, s.compression.group = 2, s.states.zero_stage = 1;
 }
 void by_node_zero_1_overlapped(plan::PlanSpec& s) {
-  s.data = 8, s.compression.group = 4, s.zero_stage = 1, s.overlap_gradients = true, s.micro_batch = 1;
+  s.mesh.data = 8, s.compression.group = 4, s.states.zero_stage = 1, s.states.overlap_gradients = true,
+  s.shape.micro_batch = 1;
 }
 void zero_1(plan::PlanSpec& s) {
-  s.data = 2, s.zero_stage = 1;
+  s.mesh.data = 2, s.states.zero_stage = 1;
 }
 void zero_1_overlapped(plan::PlanSpec& s) {
-  s.data = 2, s.zero_stage = 1, s.overlap_gradients = true;
+  s.mesh.data = 2, s.states.zero_stage = 1, s.states.overlap_gradients = true;
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -169,7 +170,8 @@ TEST(CompressedGradients, MoveAsManyBytesAsTheScheduleSays) {
                                    std::pair(GradientCompression::bf16, 2)})
     for (const int zero : {0, 1, 2, 3}) {
       Trial trial = trial_of(how);
-      trial.spec.data = group > 0 ? 4 : 2, trial.spec.zero_stage = zero, trial.spec.compression.group = group;
+      trial.spec.mesh.data = group > 0 ? 4 : 2, trial.spec.states.zero_stage = zero,
+      trial.spec.compression.group = group;
       if (group > 0 ? zero == 3 : zero == 2 || (how == GradientCompression::powersgd && zero == 3)) continue;
       SCOPED_TRACE(plan::describe(trial.spec));
       trial.steps = 2, trial.gradients_at = {};
@@ -186,7 +188,7 @@ TEST(CompressedGradients, MoveAsManyBytesAsTheScheduleSays) {
             planned += step.message_bytes(c.buffers) * (step.collective == plan::CollectiveKind::all_reduce ? 2 : 1);
       (void)testing::train(trial);
       // Weights are gathered at the end by other means.
-      EXPECT_EQ(counted, planned * trial.steps * trial.spec.data);
+      EXPECT_EQ(counted, planned * trial.steps * trial.spec.mesh.data);
     }
 }
 
@@ -194,11 +196,11 @@ TEST(CompressedGradients, MoveAsManyBytesAsTheScheduleSays) {
 // table, whose two gradients (as input and as head) they reduce, and so round, one by one.
 TEST(SixteenBitGradients, AreTheSameUnderEveryZeroStageButForTheTiedTable) {
   Trial trial = trial_of(GradientCompression::bf16);
-  trial.spec.data = 2, trial.spec.micro_batch = 4, trial.spec.zero_stage = 1;
+  trial.spec.mesh.data = 2, trial.spec.shape.micro_batch = 4, trial.spec.states.zero_stage = 1;
   const testing::Compressed serial = testing::train_compressed(trial);
-  trial.spec.zero_stage = 2;
+  trial.spec.states.zero_stage = 2;
   const Outcome two = testing::train(trial);
-  trial.spec.zero_stage = 3;
+  trial.spec.states.zero_stage = 3;
   const Outcome three = testing::train(trial);
   EXPECT_LE(testing::relative_distance(three.gradients.at(0), two.gradients.at(0)), 1e-6);
   EXPECT_LE(testing::loss_distance(three, two), 1e-5);
@@ -216,15 +218,16 @@ TEST(SixteenBitGradients, ByNodeAreTheSameUnderZeroOneAndTwo) {
   Trial trial = trial_of(GradientCompression::bf16);
   trial.model.tied_embeddings = false;
   trial.training.initial_weights.clear();
-  trial.spec.data = 4, trial.spec.micro_batch = 2, trial.spec.compression.group = 2, trial.spec.zero_stage = 1;
+  trial.spec.mesh.data = 4, trial.spec.shape.micro_batch = 2, trial.spec.compression.group = 2,
+  trial.spec.states.zero_stage = 1;
   const Outcome one = testing::train(trial);
-  trial.spec.zero_stage = 2;
+  trial.spec.states.zero_stage = 2;
   const Outcome two = testing::train(trial);
   for (std::size_t i = 0; i < one.steps.size(); ++i) EXPECT_EQ(two.steps[i].loss, one.steps[i].loss) << "step " << i;
   EXPECT_EQ(testing::relative_distance(two.weights, one.weights), 0);
   expect_memory_as_predicted(one);
   expect_memory_as_predicted(two);
-  trial.spec.tensor = 2, trial.spec.sequence_parallel = true;
+  trial.spec.mesh.tensor = 2, trial.spec.mesh.sequence_parallel = true;
   expect_memory_as_predicted(testing::train(trial));
 }
 
@@ -232,16 +235,17 @@ TEST(SixteenBitGradients, ByNodeAreTheSameUnderZeroOneAndTwo) {
 // rounding to 16 bits makes more.
 TEST(SixteenBitGradients, TrainOnEverySplitOfTheModel) {
   Trial trial = trial_of(GradientCompression::bf16);
-  trial.spec.data = 2;
+  trial.spec.mesh.data = 2;
   const Outcome plain = testing::train(trial);
   using Set = void (*)(plan::PlanSpec&);
-  for (const Set set :
-       {Set([](plan::PlanSpec& s) { s.tensor = 2, s.sequence_parallel = true; }),
-        Set([](plan::PlanSpec& s) { s.pipeline = 2, s.overlap_gradients = true; }),
-        Set([](plan::PlanSpec& s) { s.pipeline = 2, s.zero_stage = 3, s.tensor = 2; }), Set([](plan::PlanSpec& s) {
-          s.pipeline = 2, s.order = plan::Order::zb_v, s.virtual_stages = 2, s.micro_batch = 1;
-          s.overlap_gradients = true, s.layers_per_stage = {0, 1, 1, 0};
-        })}) {
+  for (const Set set : {Set([](plan::PlanSpec& s) { s.mesh.tensor = 2, s.mesh.sequence_parallel = true; }),
+                        Set([](plan::PlanSpec& s) { s.mesh.pipeline = 2, s.states.overlap_gradients = true; }),
+                        Set([](plan::PlanSpec& s) { s.mesh.pipeline = 2, s.states.zero_stage = 3, s.mesh.tensor = 2; }),
+                        Set([](plan::PlanSpec& s) {
+                          s.mesh.pipeline = 2, s.stages.order = plan::Order::zb_v, s.stages.virtual_stages = 2,
+                          s.shape.micro_batch = 1;
+                          s.states.overlap_gradients = true, s.stages.layers_per_stage = {0, 1, 1, 0};
+                        })}) {
     Trial other = trial;
     set(other.spec);
     SCOPED_TRACE(plan::describe(other.spec));
@@ -254,14 +258,14 @@ TEST(SixteenBitGradients, TrainOnEverySplitOfTheModel) {
 // Gradients of fp16 training are in 16 bits as they are: only their sum is another.
 TEST(SixteenBitGradients, OfFp16TrainingAreSummedInThirtyTwoBits) {
   Trial trial = testing::golden_trial("cosine_clipped");
-  trial.spec.precision = models::DType::fp16;
-  trial.spec.data = 4;
+  trial.spec.numerics.precision = models::DType::fp16;
+  trial.spec.mesh.data = 4;
   const Outcome narrow = testing::train(trial);
   for (const int zero : {0, 1, 3})
     for (const bool early : {false, true}) {
       trial.spec.compression.gradients = GradientCompression::fp16;
-      trial.spec.zero_stage = zero;
-      trial.spec.overlap_gradients = early;
+      trial.spec.states.zero_stage = zero;
+      trial.spec.states.overlap_gradients = early;
       const Outcome wide = testing::train(trial);
       EXPECT_LE(testing::loss_distance(wide, narrow), 1e-3);
       expect_memory_as_predicted(wide);
@@ -271,12 +275,15 @@ TEST(SixteenBitGradients, OfFp16TrainingAreSummedInThirtyTwoBits) {
 TEST(PowerSgd, TrainsOnEverySplitThatItAllows) {
   Trial trial = trial_of(GradientCompression::powersgd);
   using Set = void (*)(plan::PlanSpec&);
-  for (const Set set : {Set([](plan::PlanSpec& s) { s.data = 2, s.tensor = 2, s.sequence_parallel = true; }),
-                        Set([](plan::PlanSpec& s) { s.data = 2, s.pipeline = 2, s.overlap_gradients = true; }),
-                        Set([](plan::PlanSpec& s) { s.data = 2, s.pipeline = 2, s.zero_stage = 1, s.tensor = 2; }),
-                        Set([](plan::PlanSpec& s) { s.context = 2, s.data = 2; }), Set([](plan::PlanSpec& s) {
-                          s.data = 2, s.precision = models::DType::bf16, s.overlap_gradients = true;
-                        })}) {
+  for (const Set set :
+       {Set([](plan::PlanSpec& s) { s.mesh.data = 2, s.mesh.tensor = 2, s.mesh.sequence_parallel = true; }),
+        Set([](plan::PlanSpec& s) { s.mesh.data = 2, s.mesh.pipeline = 2, s.states.overlap_gradients = true; }),
+        Set([](plan::PlanSpec& s) {
+          s.mesh.data = 2, s.mesh.pipeline = 2, s.states.zero_stage = 1, s.mesh.tensor = 2;
+        }),
+        Set([](plan::PlanSpec& s) { s.mesh.context = 2, s.mesh.data = 2; }), Set([](plan::PlanSpec& s) {
+          s.mesh.data = 2, s.numerics.precision = models::DType::bf16, s.states.overlap_gradients = true;
+        })}) {
     Trial other = trial;
     set(other.spec);
     SCOPED_TRACE(plan::describe(other.spec));
@@ -292,9 +299,10 @@ TEST(PowerSgd, ThatStartsLateIsThePlainRunUntilThen) {
   constexpr std::int64_t kStart = 4;
   using Set = void (*)(plan::PlanSpec&);
   for (const Set set :
-       {Set([](plan::PlanSpec& s) { s.data = 2; }), Set([](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 1; }),
-        Set([](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 1, s.overlap_gradients = true; }),
-        Set([](plan::PlanSpec& s) { s.data = 2, s.pipeline = 2, s.tensor = 2; })}) {
+       {Set([](plan::PlanSpec& s) { s.mesh.data = 2; }),
+        Set([](plan::PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 1; }),
+        Set([](plan::PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 1, s.states.overlap_gradients = true; }),
+        Set([](plan::PlanSpec& s) { s.mesh.data = 2, s.mesh.pipeline = 2, s.mesh.tensor = 2; })}) {
     Trial late = trial_of(GradientCompression::powersgd);
     set(late.spec);
     late.spec.compression.start = kStart;
@@ -321,7 +329,7 @@ TEST(PowerSgd, ThatStartsLateIsThePlainRunUntilThen) {
 // With P and Q of as many columns as the matrix nothing is lost.
 TEST(PowerSgd, OfFullRankIsTheSum) {
   Trial trial = testing::golden_trial("cosine_clipped");
-  trial.spec.data = 2;
+  trial.spec.mesh.data = 2;
   const Outcome plain = testing::train(trial);
   trial.spec.compression.gradients = GradientCompression::powersgd;
   trial.spec.compression.rank = 64;
@@ -343,18 +351,18 @@ class CheckpointOfErrors : public ::testing::Test {
   LogicalTensors train(const Trial& trial, std::int64_t first, std::int64_t last) const {
     const plan::Plan plan = testing::plan_of(trial);
     const plan::Schedule schedule = plan::lower(plan);
-    const Waiter waiter(wait_policy(plan.spec().ranks(), 1, std::chrono::seconds(60)));
-    ThreadWorld world(plan.spec().ranks());
+    const Waiter waiter(wait_policy(plan.spec().mesh.ranks(), 1, std::chrono::seconds(60)));
+    ThreadWorld world(plan.spec().mesh.ranks());
     LogicalTensors weights;
     testing::in_threads(
-        plan.spec().ranks(),
+        plan.spec().mesh.ranks(),
         [&](int rank) {
           const auto transport = world.transport(rank);
           const auto backend = make_cpu_backend(1);
           auto stream = TokenStream::open(trial.training.data);
           Trainer trainer(plan, trial.training, schedule, *backend, *transport, waiter,
-                          Batches(std::move(*stream), trial.training.order, trial.training.seed, plan.spec().batch,
-                                  plan.spec().sequence, trial.model.vocab),
+                          Batches(std::move(*stream), trial.training.order, trial.training.seed,
+                                  plan.spec().shape.batch, plan.spec().shape.sequence, trial.model.vocab),
                           {});
           Arena& arena = trainer.executor().arena();
           const CheckpointContext context{schedule, arena, *backend, *transport};
@@ -394,9 +402,10 @@ class CheckpointOfErrors : public ::testing::Test {
 
 TEST_F(CheckpointOfErrors, ARunGoesOnBitByBitOnTheSamePlan) {
   using Set = void (*)(plan::PlanSpec&);
-  for (const Set set : {Set([](plan::PlanSpec& s) { s.data = 2; }),
-                        Set([](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 1, s.tensor = 2; }),
-                        Set([](plan::PlanSpec& s) { s.data = 2, s.pipeline = 2, s.overlap_gradients = true; })}) {
+  for (const Set set :
+       {Set([](plan::PlanSpec& s) { s.mesh.data = 2; }),
+        Set([](plan::PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 1, s.mesh.tensor = 2; }),
+        Set([](plan::PlanSpec& s) { s.mesh.data = 2, s.mesh.pipeline = 2, s.states.overlap_gradients = true; })}) {
     Trial trial = trial_of(GradientCompression::powersgd);
     set(trial.spec);
     SCOPED_TRACE(plan::describe(trial.spec));
@@ -409,8 +418,9 @@ TEST_F(CheckpointOfErrors, ARunGoesOnBitByBitOnTheSamePlan) {
 
 TEST_F(CheckpointOfErrors, AStartIsCountedOverTheWholeRun) {
   using Set = void (*)(plan::PlanSpec&);
-  for (const Set set : {Set([](plan::PlanSpec& s) { s.data = 2; }),
-                        Set([](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 1, s.overlap_gradients = true; })}) {
+  for (const Set set : {Set([](plan::PlanSpec& s) { s.mesh.data = 2; }), Set([](plan::PlanSpec& s) {
+                          s.mesh.data = 2, s.states.zero_stage = 1, s.states.overlap_gradients = true;
+                        })}) {
     Trial late = trial_of(GradientCompression::powersgd), plain = late, at_once = late;
     for (Trial* one : {&late, &plain, &at_once}) set(one->spec);
     late.spec.compression.start = 3;
@@ -431,20 +441,21 @@ TEST_F(CheckpointOfErrors, AStartIsCountedOverTheWholeRun) {
 
 TEST_F(CheckpointOfErrors, ShardsByNodeGoOnBitByBitAndOnOtherPlans) {
   Trial trial = trial_of(GradientCompression::bf16);
-  trial.spec.data = 4, trial.spec.zero_stage = 1, trial.spec.compression.group = 2;
+  trial.spec.mesh.data = 4, trial.spec.states.zero_stage = 1, trial.spec.compression.group = 2;
   const LogicalTensors whole = train(trial, 0, 4);
   const LogicalTensors half = train(trial, 0, 2);
   const LogicalTensors resumed = train(trial, 2, 4);
   for (const auto& [name, tensor] : whole) EXPECT_EQ(tensor.values, resumed.at(name).values) << name;
   (void)train(trial, 0, 2);
   using Set = void (*)(plan::PlanSpec&);
-  for (const Set set : {Set([](plan::PlanSpec& s) { s.compression = {}; }),
-                        Set([](plan::PlanSpec& s) { s.zero_stage = 2, s.compression.group = 0; }),
-                        Set([](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 3, s.compression = {}; }),
-                        Set([](plan::PlanSpec& s) { s.data = 8, s.zero_stage = 2, s.compression.group = 4; })}) {
+  for (const Set set :
+       {Set([](plan::PlanSpec& s) { s.compression = {}; }),
+        Set([](plan::PlanSpec& s) { s.states.zero_stage = 2, s.compression.group = 0; }),
+        Set([](plan::PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 3, s.compression = {}; }),
+        Set([](plan::PlanSpec& s) { s.mesh.data = 8, s.states.zero_stage = 2, s.compression.group = 4; })}) {
     Trial other = trial;
     set(other.spec);
-    if (other.spec.data == 8) other.spec.micro_batch = 1;
+    if (other.spec.mesh.data == 8) other.spec.shape.micro_batch = 1;
     SCOPED_TRACE(plan::describe(other.spec));
     const LogicalTensors loaded = train(other, 2, 2);  // and saved again, from which the next one goes on
     for (const auto& [name, tensor] : half) EXPECT_EQ(tensor.values, loaded.at(name).values) << name;
@@ -456,22 +467,23 @@ TEST_F(CheckpointOfErrors, ShardsByNodeGoOnBitByBitAndOnOtherPlans) {
 TEST_F(CheckpointOfErrors, TheirSumIsKeptByAnotherPlan) {
   using Set = void (*)(plan::PlanSpec&);
   Trial from = trial_of(GradientCompression::powersgd);
-  from.spec.data = 2;
+  from.spec.mesh.data = 2;
   (void)train(from, 0, 3);
   int holders = 0;
   const std::string names[] = {"wte.weight", "h.0.mlp.fc.weight", "h.1.attn.q.weight"};
   std::map<std::string, std::vector<double>> before;
   for (const std::string& tensor : names) before[tensor] = error_of(3, tensor, holders);
-  for (const Set set : {Set([](plan::PlanSpec& s) { s.data = 4; }), Set([](plan::PlanSpec& s) { s.tensor = 2; }),
-                        Set([](plan::PlanSpec& s) { s.data = 4, s.pipeline = 2, s.zero_stage = 1; })}) {
+  for (const Set set :
+       {Set([](plan::PlanSpec& s) { s.mesh.data = 4; }), Set([](plan::PlanSpec& s) { s.mesh.tensor = 2; }),
+        Set([](plan::PlanSpec& s) { s.mesh.data = 4, s.mesh.pipeline = 2, s.states.zero_stage = 1; })}) {
     Trial to = from;
     set(to.spec);
     SCOPED_TRACE(plan::describe(to.spec));
     (void)train(to, 3, 3);
     for (const std::string& tensor : names) {
       const std::vector<double> after = error_of(3, tensor, holders);
-      const bool two = tensor == "wte.weight" && to.spec.pipeline > 1;
-      EXPECT_EQ(holders, to.spec.data * (two ? 2 : 1)) << tensor;
+      const bool two = tensor == "wte.weight" && to.spec.mesh.pipeline > 1;
+      EXPECT_EQ(holders, to.spec.mesh.data * (two ? 2 : 1)) << tensor;
       ASSERT_EQ(after.size(), before.at(tensor).size()) << tensor;
       double most = 0, apart = 0;
       for (std::size_t i = 0; i < after.size(); ++i) {
@@ -487,7 +499,7 @@ TEST_F(CheckpointOfErrors, TheirSumIsKeptByAnotherPlan) {
 
 TEST_F(CheckpointOfErrors, ARunWithoutCompressionCanBeGoneOnWithAndBack) {
   Trial plain = testing::golden_trial("cosine_clipped"), compressed = trial_of(GradientCompression::powersgd);
-  plain.spec.data = compressed.spec.data = 2;
+  plain.spec.mesh.data = compressed.spec.mesh.data = 2;
   (void)train(plain, 0, 3);
   const LogicalTensors with = train(compressed, 3, 5);
   const LogicalTensors back = train(plain, 5, 6);

@@ -25,7 +25,7 @@ Trial dropped_trial() {
   trial.model.dropout = {0.1, 0.2, 0.15};
   trial.training.initial_weights.clear();
   trial.training.order = plan::DataOrder::shuffled;
-  trial.spec.micro_batch = 1;
+  trial.spec.shape.micro_batch = 1;
   trial.steps = 4;
   trial.gradients_at = {0, 3};
   return trial;
@@ -58,28 +58,34 @@ INSTANTIATE_TEST_SUITE_P(
     ::
         testing::
             Values(
-                Split{"micro_batch_2", [](plan::PlanSpec& s) { s.micro_batch = 2; }},
-                Split{"data_2_zero_2", [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 2; }},
-                Split{"data_4", [](plan::PlanSpec& s) { s.data = 4; }},
-                Split{"tensor_4", [](plan::PlanSpec& s) { s.tensor = 4; }},
-                Split{"tensor_2_sequence", [](plan::PlanSpec& s) { s.tensor = 2, s.sequence_parallel = true; }},
-                Split{"context_2", [](plan::PlanSpec& s) { s.context = 2; }},
-                Split{"context_4", [](plan::PlanSpec& s) { s.context = 4; }},
-                Split{"unfused", [](plan::PlanSpec& s) { s.flash = false; }},
-                Split{"pipeline_4", [](plan::PlanSpec& s) { s.pipeline = 4; }},
-                Split{"interleaved", [](plan::PlanSpec& s) { s.pipeline = s.virtual_stages = 2; }},
-                Split{"zb_h1", [](plan::PlanSpec& s) { s.pipeline = 2, s.order = Order::zb_h1; }},
+                Split{"micro_batch_2", [](plan::PlanSpec& s) { s.shape.micro_batch = 2; }},
+                Split{"data_2_zero_2", [](plan::PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 2; }},
+                Split{"data_4", [](plan::PlanSpec& s) { s.mesh.data = 4; }},
+                Split{"tensor_4", [](plan::PlanSpec& s) { s.mesh.tensor = 4; }},
+                Split{"tensor_2_sequence",
+                     [](plan::PlanSpec& s) { s.mesh.tensor = 2, s.mesh.sequence_parallel = true; }},
+                Split{"context_2", [](plan::PlanSpec& s) { s.mesh.context = 2; }},
+                Split{"context_4", [](plan::PlanSpec& s) { s.mesh.context = 4; }},
+                Split{"unfused", [](plan::PlanSpec& s) { s.numerics.flash = false; }},
+                Split{"pipeline_4", [](plan::PlanSpec& s) { s.mesh.pipeline = 4; }},
+                Split{"interleaved", [](plan::PlanSpec& s) { s.mesh.pipeline = s.stages.virtual_stages = 2; }},
+                Split{"zb_h1", [](plan::PlanSpec& s) { s.mesh.pipeline = 2, s.stages.order = Order::zb_h1; }},
                 Split{"dualpipe",
-                      [](plan::PlanSpec& s) { s.pipeline = s.virtual_stages = 2, s.order = Order::dualpipe; }},
-                Split{"recomputed", [](plan::PlanSpec& s) { s.recompute = Recompute::full; }},
+                      [](plan::PlanSpec& s) {
+                        s.mesh.pipeline = s.stages.virtual_stages = 2, s.stages.order = Order::dualpipe;
+                      }},
+                Split{"recomputed", [](plan::PlanSpec& s) { s.recomputation.what = Recompute::full; }},
                 Split{"recomputed_core",
-                      [](plan::PlanSpec& s) { s.flash = false, s.tensor = 2, s.recompute = Recompute::selective; }},
+                      [](plan::PlanSpec& s) {
+                        s.numerics.flash = false, s.mesh.tensor = 2, s.recomputation.what = Recompute::selective;
+                      }},
                 Split{"offloaded", [](plan::PlanSpec& s) { s.offload.activations = plan::Space::host; }},
                 Split{
                     "all_at_once",
                     [](plan::PlanSpec& s) {
-                      s.data = s.tensor = s.pipeline = 2, s.sequence_parallel = true, s.recompute = Recompute::full;
-                      s.zero_stage = 1;
+                      s.mesh.data = s.mesh.tensor = s.mesh.pipeline = 2, s.mesh.sequence_parallel = true;
+                      s.recomputation.what = Recompute::full;
+                      s.states.zero_stage = 1;
                     }}),
     [](const auto& which) { return std::string(which.param.name); });
 
@@ -89,7 +95,7 @@ TEST(DropoutOfBert, BehindTheNormsAndInTheResidualsEqualsTheSerialRun) {
   trial.steps = 3;
   trial.gradients_at = {0, 2};
   const Outcome serial = testing::train(trial);
-  trial.spec.tensor = trial.spec.pipeline = 2, trial.spec.sequence_parallel = true;
+  trial.spec.mesh.tensor = trial.spec.mesh.pipeline = 2, trial.spec.mesh.sequence_parallel = true;
   expect_equal(testing::train(trial), serial);
 }
 
@@ -131,16 +137,16 @@ TEST(DropoutInTraining, IsNotInEvaluation) {
 Outcome part(const Trial& trial, const std::filesystem::path& folder, std::int64_t from, std::int64_t to) {
   const plan::Plan plan = testing::plan_of(trial);
   const plan::Schedule schedule = plan::lower(plan);
-  ThreadWorld world(plan.spec().ranks());
-  const Waiter waiter(wait_policy(plan.spec().ranks(), available_cores(), std::chrono::seconds(60)));
+  ThreadWorld world(plan.spec().mesh.ranks());
+  const Waiter waiter(wait_policy(plan.spec().mesh.ranks(), available_cores(), std::chrono::seconds(60)));
   Outcome out;
   testing::in_threads(
-      plan.spec().ranks(),
+      plan.spec().mesh.ranks(),
       [&](int rank) {
         const auto transport = world.transport(rank);
         const auto backend = make_cpu_backend(1);
         Batches batches(std::move(*TokenStream::open(trial.training.data)), trial.training.order, trial.training.seed,
-                        plan.spec().batch, plan.spec().sequence, trial.model.vocab);
+                        plan.spec().shape.batch, plan.spec().shape.sequence, trial.model.vocab);
         Trainer trainer(plan, trial.training, schedule, *backend, *transport, waiter, std::move(batches), {});
         const CheckpointContext context{schedule, trainer.executor().arena(), *backend, *transport};
         initialise(schedule, rank, trainer.executor().arena(), *backend, seeded_source(trial.training.seed));
@@ -164,7 +170,7 @@ TEST(DropoutInTraining, OfAResumedRunIsBitwiseThatOfTheRunThatWasNotStopped) {
       std::filesystem::temp_directory_path() / ("orrery-dropout-" + std::to_string(getpid()));
   std::filesystem::remove_all(folder);
   Trial trial = dropped_trial();
-  trial.spec.data = trial.spec.tensor = 2, trial.spec.zero_stage = 1;
+  trial.spec.mesh.data = trial.spec.mesh.tensor = 2, trial.spec.states.zero_stage = 1;
   const Outcome whole = testing::train(trial);
   const Outcome first = part(trial, folder, 0, 2), rest = part(trial, folder, 2, 4);
   for (std::size_t i = 0; i < 2; ++i) {

@@ -74,15 +74,17 @@ struct Case {
 
 const Case kCases[] = {
     {"serial", 0, [](plan::PlanSpec&) {}},
-    {"data_2", 1e-4, [](plan::PlanSpec& s) { s.data = 2; }},
-    {"zero_3_data_4", 1e-4, [](plan::PlanSpec& s) { s.data = 4, s.zero_stage = 3; }},
+    {"data_2", 1e-4, [](plan::PlanSpec& s) { s.mesh.data = 2; }},
+    {"zero_3_data_4", 1e-4, [](plan::PlanSpec& s) { s.mesh.data = 4, s.states.zero_stage = 3; }},
     // What a stage receives waits as it is.
-    {"pipeline_2", 5e-3, [](plan::PlanSpec& s) { s.pipeline = 2; }},
+    {"pipeline_2", 5e-3, [](plan::PlanSpec& s) { s.mesh.pipeline = 2; }},
     {"pipeline_2_gpipe_overlapped", 5e-3,
-     [](plan::PlanSpec& s) { s.pipeline = 2, s.data = 2, s.order = plan::Order::gpipe, s.overlap_gradients = true; }},
+     [](plan::PlanSpec& s) {
+       s.mesh.pipeline = 2, s.mesh.data = 2, s.stages.order = plan::Order::gpipe, s.states.overlap_gradients = true;
+     }},
     // Partial sums in another order fall to the other side of a rounding now and then.
-    {"tensor_2_sequence", 2e-3, [](plan::PlanSpec& s) { s.tensor = 2, s.sequence_parallel = true; }},
-    {"context_2", 2e-3, [](plan::PlanSpec& s) { s.context = 2; }},
+    {"tensor_2_sequence", 2e-3, [](plan::PlanSpec& s) { s.mesh.tensor = 2, s.mesh.sequence_parallel = true; }},
+    {"context_2", 2e-3, [](plan::PlanSpec& s) { s.mesh.context = 2; }},
 };
 
 class EncodedSerial : public ::testing::TestWithParam<std::tuple<ActivationEncoding, Case>> {};
@@ -130,7 +132,7 @@ TEST(EncodedActivations, FewerBitsAreFurtherFromFullPrecisionAndForwardIsUntouch
 
 TEST(EncodedActivations, RecomputedBlocksKeepTheirInputsInFewerBits) {
   Trial trial = testing::golden_trial("cosine_clipped");
-  trial.spec.recompute = plan::Recompute::full;
+  trial.spec.recomputation.what = plan::Recompute::full;
   const Outcome plain = testing::train(trial);
   trial.spec.compression.activations = ActivationEncoding::fp8;
   const Outcome narrow = testing::train(trial);

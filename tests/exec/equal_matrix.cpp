@@ -59,45 +59,45 @@ void at_least_two(int& degree) {
   degree = std::max(degree, 2);
 }
 void pipeline(Trial& t, Order order, int stages, int chunks) {
-  t.spec.order = order;
-  t.spec.pipeline = stages;
-  t.spec.virtual_stages = chunks;
+  t.spec.stages.order = order;
+  t.spec.mesh.pipeline = stages;
+  t.spec.stages.virtual_stages = chunks;
 }
 void tensor(Trial& t, int ways, bool sequence) {
-  t.spec.tensor = ways;
-  t.spec.sequence_parallel = sequence;
+  t.spec.mesh.tensor = ways;
+  t.spec.mesh.sequence_parallel = sequence;
 }
 void zero(Trial& t, int stage) {
-  if (t.spec.context == 1) at_least_two(t.spec.data);
-  t.spec.zero_stage = stage;
+  if (t.spec.mesh.context == 1) at_least_two(t.spec.mesh.data);
+  t.spec.states.zero_stage = stage;
 }
 // Two sub-groups of two replicas each.
 void zero_in_groups(Trial& t, int stage) {
-  t.spec.data = std::max(t.spec.data, 4 / t.spec.context);
-  t.spec.zero_stage = stage;
-  t.spec.zero_group = 2;
+  t.spec.mesh.data = std::max(t.spec.mesh.data, 4 / t.spec.mesh.context);
+  t.spec.states.zero_stage = stage;
+  t.spec.states.zero_group = 2;
 }
-void recompute(Trial& t, Recompute what, std::int64_t layers) {
-  t.spec.recompute = what;
-  t.spec.recompute_layers = layers;
-  if (what == Recompute::selective) t.spec.flash = false;
+void recompute(Trial& t, Recompute what, std::optional<std::int64_t> layers) {
+  t.spec.recomputation.what = what;
+  t.spec.recomputation.layers = layers;
+  if (what == Recompute::selective) t.spec.numerics.flash = false;
 }
 // Of four blocks on 2 or 4 places; the first of four has the embedding alone.
 void uneven(Trial& t) {
-  at_least_two(t.spec.pipeline);
+  at_least_two(t.spec.mesh.pipeline);
   if (t.spec.places() == 2)
-    t.spec.layers_per_stage = {1, 3};
+    t.spec.stages.layers_per_stage = {1, 3};
   else
-    t.spec.layers_per_stage = {0, 1, 2, 1};
+    t.spec.stages.layers_per_stage = {0, 1, 2, 1};
 }
 void ends_as_layers(Trial& t) {
-  if (t.spec.pipeline == 1) t.spec.pipeline = 4;
-  t.spec.ends_as_layers = true;
+  if (t.spec.mesh.pipeline == 1) t.spec.mesh.pipeline = 4;
+  t.spec.stages.ends_as_layers = true;
 }
 
 const std::vector<Axis>& axes() {
   static const std::vector<Axis> all = {
-      {"micro-batch 2", Slot::batch, [](Trial& t) { t.spec.micro_batch = 2; }},
+      {"micro-batch 2", Slot::batch, [](Trial& t) { t.spec.shape.micro_batch = 2; }},
       {"gpipe", Slot::pipeline, [](Trial& t) { pipeline(t, Order::gpipe, 2, 1); }},
       {"1f1b", Slot::pipeline, [](Trial& t) { pipeline(t, Order::one_f_one_b, 2, 1); }},
       {"1f1b 4 stages", Slot::pipeline, [](Trial& t) { pipeline(t, Order::one_f_one_b, 4, 1); }},
@@ -111,10 +111,10 @@ const std::vector<Axis>& axes() {
       {"tensor 4", Slot::tensor, [](Trial& t) { tensor(t, 4, false); }},
       {"sequence 2", Slot::tensor, [](Trial& t) { tensor(t, 2, true); }},
       {"sequence 4", Slot::tensor, [](Trial& t) { tensor(t, 4, true); }},
-      {"context 2", Slot::context, [](Trial& t) { t.spec.context = 2; }},
-      {"context 4", Slot::context, [](Trial& t) { t.spec.context = 4; }},
-      {"data 2", Slot::data, [](Trial& t) { t.spec.data = 2; }},
-      {"data 4", Slot::data, [](Trial& t) { t.spec.data = 4; }},
+      {"context 2", Slot::context, [](Trial& t) { t.spec.mesh.context = 2; }},
+      {"context 4", Slot::context, [](Trial& t) { t.spec.mesh.context = 4; }},
+      {"data 2", Slot::data, [](Trial& t) { t.spec.mesh.data = 2; }},
+      {"data 4", Slot::data, [](Trial& t) { t.spec.mesh.data = 4; }},
       {"zero 1", Slot::zero, [](Trial& t) { zero(t, 1); }},
       {"zero 2", Slot::zero, [](Trial& t) { zero(t, 2); }},
       {"zero 3", Slot::zero, [](Trial& t) { zero(t, 3); }},
@@ -122,19 +122,19 @@ const std::vector<Axis>& axes() {
       {"zero 3 in groups", Slot::zero, [](Trial& t) { zero_in_groups(t, 3); }},
       {"overlap gradients", Slot::overlap,
        [](Trial& t) {
-         if (t.spec.context == 1) at_least_two(t.spec.data);
-         t.spec.overlap_gradients = true;
+         if (t.spec.mesh.context == 1) at_least_two(t.spec.mesh.data);
+         t.spec.states.overlap_gradients = true;
        }},
-      {"recompute full", Slot::recompute, [](Trial& t) { recompute(t, Recompute::full, -1); }},
+      {"recompute full", Slot::recompute, [](Trial& t) { recompute(t, Recompute::full, {}); }},
       {"checkpoints in parts", Slot::recompute,
        [](Trial& t) {
-         recompute(t, Recompute::full, -1);
-         at_least_two(t.spec.tensor);
-         t.spec.partition_checkpoints = true;
+         recompute(t, Recompute::full, {});
+         at_least_two(t.spec.mesh.tensor);
+         t.spec.recomputation.partition_checkpoints = true;
        }},
       {"recompute 1 layer", Slot::recompute, [](Trial& t) { recompute(t, Recompute::full, 1); }},
-      {"recompute selective", Slot::recompute, [](Trial& t) { recompute(t, Recompute::selective, -1); }},
-      {"unfused attention", Slot::core, [](Trial& t) { t.spec.flash = false; }},
+      {"recompute selective", Slot::recompute, [](Trial& t) { recompute(t, Recompute::selective, {}); }},
+      {"unfused attention", Slot::core, [](Trial& t) { t.spec.numerics.flash = false; }},
       {"activations on host", Slot::activations, [](Trial& t) { t.spec.offload.activations = Space::host; }},
       {"activations, prefetch 2", Slot::activations,
        [](Trial& t) { t.spec.offload.activations = Space::host, t.spec.offload.prefetch = 2; }},
@@ -144,7 +144,7 @@ const std::vector<Axis>& axes() {
       {"parameters on NVMe", Slot::values, [](Trial& t) { t.spec.offload.parameters = Space::nvme; }},
       {"progress thread", Slot::progress,
        [](Trial& t) {
-         if (t.spec.ranks() == 1) t.spec.data = 2;
+         if (t.spec.mesh.ranks() == 1) t.spec.mesh.data = 2;
          t.progress = Communication::Progress::thread;
        }},
       {"uneven stages", Slot::layers, uneven},
@@ -159,7 +159,7 @@ Trial gpt_trial() {
   trial.training.initial_weights.clear();
   trial.training.order = plan::DataOrder::shuffled;
   trial.model.layers = 4;
-  trial.spec.micro_batch = 1;
+  trial.spec.shape.micro_batch = 1;
   return trial;
 }
 Trial llama_trial() {
@@ -177,7 +177,7 @@ Trial bert_trial() {
   trial.training.initial_weights.clear();
   trial.training.order = plan::DataOrder::shuffled;
   trial.model.layers = 4;
-  trial.spec.micro_batch = 1;
+  trial.spec.shape.micro_batch = 1;
   return trial;
 }
 // BERT's encoder, which sees both ways, under the head that the others have: for parts of sequences, which masked data
@@ -282,8 +282,8 @@ Row judged(const Outcome& run, const Outcome& serial) {
 }
 
 Row run_case(const Case& one, const Outcome& serial) {
-  if (one.trial.spec.ranks() > kMostRanks)
-    return {Verdict::left_out, 0, 0, 0, fmt::format("{} ranks", one.trial.spec.ranks())};
+  if (one.trial.spec.mesh.ranks() > kMostRanks)
+    return {Verdict::left_out, 0, 0, 0, fmt::format("{} ranks", one.trial.spec.mesh.ranks())};
   try {
     (void)plan_of(one.trial);
   } catch (const std::exception& error) {
@@ -340,7 +340,7 @@ struct Tally {
 };
 
 void print_row(const Case& one, const Row& row, double seconds) {
-  const std::string name = fmt::format("{:<44} {:>2} ranks", one.name(), one.trial.spec.ranks());
+  const std::string name = fmt::format("{:<44} {:>2} ranks", one.name(), one.trial.spec.mesh.ranks());
   switch (row.verdict) {
     case Verdict::refused: fmt::print("  {}  refused    {}\n", name, row.why); break;
     case Verdict::left_out: fmt::print("  {}  left out   {}\n", name, row.why); break;

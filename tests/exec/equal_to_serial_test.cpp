@@ -127,84 +127,106 @@ TEST_P(EqualToSerial, InLossGradientsAndMemory) {
 INSTANTIATE_TEST_SUITE_P(
     Plans, EqualToSerial,
     ::testing::Values(
-        Case{"micro_batch_8", [](plan::PlanSpec& s) { s.micro_batch = 8; }},
-        Case{"data_2", [](plan::PlanSpec& s) { s.data = 2; }},
-        Case{"tensor_2", [](plan::PlanSpec& s) { s.tensor = 2; }},
-        Case{"pipeline_2_gpipe", [](plan::PlanSpec& s) { s.pipeline = 2, s.order = plan::Order::gpipe; }},
-        Case{"pipeline_2_1f1b", [](plan::PlanSpec& s) { s.pipeline = 2, s.order = plan::Order::one_f_one_b; }},
-        Case{"zero_1", [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 1; }},
-        Case{"zero_2", [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 2; }},
-        Case{"zero_3", [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 3; }},
-        Case{"zero_3_data_4", [](plan::PlanSpec& s) { s.data = 4, s.zero_stage = 3; }},
-        Case{"data_2_tensor_2", [](plan::PlanSpec& s) { s.data = 2, s.tensor = 2; }},
-        Case{"data_2_pipeline_2", [](plan::PlanSpec& s) { s.data = 2, s.pipeline = 2; }},
-        Case{"tensor_2_pipeline_2", [](plan::PlanSpec& s) { s.tensor = 2, s.pipeline = 2; }},
-        Case{"recompute", [](plan::PlanSpec& s) { s.recompute = plan::Recompute::full; }},
-        Case{"recompute_tensor_2", [](plan::PlanSpec& s) { s.recompute = plan::Recompute::full, s.tensor = 2; }},
-        Case{"unfused_attention", [](plan::PlanSpec& s) { s.flash = false; }},
+        Case{"micro_batch_8", [](plan::PlanSpec& s) { s.shape.micro_batch = 8; }},
+        Case{"data_2", [](plan::PlanSpec& s) { s.mesh.data = 2; }},
+        Case{"tensor_2", [](plan::PlanSpec& s) { s.mesh.tensor = 2; }},
+        Case{"pipeline_2_gpipe", [](plan::PlanSpec& s) { s.mesh.pipeline = 2, s.stages.order = plan::Order::gpipe; }},
+        Case{"pipeline_2_1f1b",
+             [](plan::PlanSpec& s) { s.mesh.pipeline = 2, s.stages.order = plan::Order::one_f_one_b; }},
+        Case{"zero_1", [](plan::PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 1; }},
+        Case{"zero_2", [](plan::PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 2; }},
+        Case{"zero_3", [](plan::PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 3; }},
+        Case{"zero_3_data_4", [](plan::PlanSpec& s) { s.mesh.data = 4, s.states.zero_stage = 3; }},
+        Case{"data_2_tensor_2", [](plan::PlanSpec& s) { s.mesh.data = 2, s.mesh.tensor = 2; }},
+        Case{"data_2_pipeline_2", [](plan::PlanSpec& s) { s.mesh.data = 2, s.mesh.pipeline = 2; }},
+        Case{"tensor_2_pipeline_2", [](plan::PlanSpec& s) { s.mesh.tensor = 2, s.mesh.pipeline = 2; }},
+        Case{"recompute", [](plan::PlanSpec& s) { s.recomputation.what = plan::Recompute::full; }},
+        Case{"recompute_tensor_2",
+             [](plan::PlanSpec& s) { s.recomputation.what = plan::Recompute::full, s.mesh.tensor = 2; }},
+        Case{"unfused_attention", [](plan::PlanSpec& s) { s.numerics.flash = false; }},
         Case{"zero_1_tensor_2_pipeline_2",
-             [](plan::PlanSpec& s) { s.data = 2, s.tensor = 2, s.pipeline = 2, s.zero_stage = 1; }},
+             [](plan::PlanSpec& s) {
+               s.mesh.data = 2, s.mesh.tensor = 2, s.mesh.pipeline = 2, s.states.zero_stage = 1;
+             }},
         Case{"zero_2_pipeline_2_gpipe",
-             [](plan::PlanSpec& s) { s.data = 2, s.pipeline = 2, s.zero_stage = 2, s.order = plan::Order::gpipe; }},
-        Case{"tensor_2_sequence", [](plan::PlanSpec& s) { s.tensor = 2, s.sequence_parallel = true; }},
-        Case{"tensor_4_sequence", [](plan::PlanSpec& s) { s.tensor = 4, s.sequence_parallel = true; }},
+             [](plan::PlanSpec& s) {
+               s.mesh.data = 2, s.mesh.pipeline = 2, s.states.zero_stage = 2, s.stages.order = plan::Order::gpipe;
+             }},
+        Case{"tensor_2_sequence", [](plan::PlanSpec& s) { s.mesh.tensor = 2, s.mesh.sequence_parallel = true; }},
+        Case{"tensor_4_sequence", [](plan::PlanSpec& s) { s.mesh.tensor = 4, s.mesh.sequence_parallel = true; }},
         Case{"tensor_2_sequence_recompute",
              [](plan::PlanSpec& s) {
-               s.tensor = 2, s.sequence_parallel = true, s.recompute = plan::Recompute::full;
+               s.mesh.tensor = 2, s.mesh.sequence_parallel = true, s.recomputation.what = plan::Recompute::full;
              }},
         Case{"zero_1_tensor_2_sequence_pipeline_2",
              [](plan::PlanSpec& s) {
-               s.data = 2, s.tensor = 2, s.pipeline = 2, s.sequence_parallel = true, s.zero_stage = 1;
+               s.mesh.data = 2, s.mesh.tensor = 2, s.mesh.pipeline = 2, s.mesh.sequence_parallel = true;
+               s.states.zero_stage = 1;
              }},
         Case{"zero_2_tensor_2_sequence",
-             [](plan::PlanSpec& s) { s.data = 2, s.tensor = 2, s.sequence_parallel = true, s.zero_stage = 2; }},
+             [](plan::PlanSpec& s) {
+               s.mesh.data = 2, s.mesh.tensor = 2, s.mesh.sequence_parallel = true, s.states.zero_stage = 2;
+             }},
         Case{"zero_3_tensor_2_sequence",
-             [](plan::PlanSpec& s) { s.data = 2, s.tensor = 2, s.sequence_parallel = true, s.zero_stage = 3; }},
-        Case{"selective", [](plan::PlanSpec& s) { s.flash = false, s.recompute = plan::Recompute::selective; }},
+             [](plan::PlanSpec& s) {
+               s.mesh.data = 2, s.mesh.tensor = 2, s.mesh.sequence_parallel = true, s.states.zero_stage = 3;
+             }},
+        Case{"selective",
+             [](plan::PlanSpec& s) { s.numerics.flash = false, s.recomputation.what = plan::Recompute::selective; }},
         Case{"selective_tensor_2_sequence_pipeline_2",
              [](plan::PlanSpec& s) {
-               s.tensor = 2, s.pipeline = 2, s.sequence_parallel = true, s.flash = false,
-               s.recompute = plan::Recompute::selective;
+               s.mesh.tensor = 2, s.mesh.pipeline = 2, s.mesh.sequence_parallel = true, s.numerics.flash = false,
+               s.recomputation.what = plan::Recompute::selective;
              }},
         Case{"recompute_one_layer",
-             [](plan::PlanSpec& s) { s.recompute = plan::Recompute::full, s.recompute_layers = 1; }},
-        Case{"context_2", [](plan::PlanSpec& s) { s.context = 2; }},
-        Case{"context_4", [](plan::PlanSpec& s) { s.context = 4; }},
-        Case{"context_4_recompute", [](plan::PlanSpec& s) { s.context = 4, s.recompute = plan::Recompute::full; }},
-        Case{"context_2_data_2", [](plan::PlanSpec& s) { s.context = 2, s.data = 2; }},
-        Case{"context_2_zero_1", [](plan::PlanSpec& s) { s.context = 2, s.zero_stage = 1; }},
-        Case{"context_2_data_2_zero_2", [](plan::PlanSpec& s) { s.context = 2, s.data = 2, s.zero_stage = 2; }},
-        Case{"context_2_data_2_zero_3", [](plan::PlanSpec& s) { s.context = 2, s.data = 2, s.zero_stage = 3; }},
+             [](plan::PlanSpec& s) { s.recomputation.what = plan::Recompute::full, s.recomputation.layers = 1; }},
+        Case{"context_2", [](plan::PlanSpec& s) { s.mesh.context = 2; }},
+        Case{"context_4", [](plan::PlanSpec& s) { s.mesh.context = 4; }},
+        Case{"context_4_recompute",
+             [](plan::PlanSpec& s) { s.mesh.context = 4, s.recomputation.what = plan::Recompute::full; }},
+        Case{"context_2_data_2", [](plan::PlanSpec& s) { s.mesh.context = 2, s.mesh.data = 2; }},
+        Case{"context_2_zero_1", [](plan::PlanSpec& s) { s.mesh.context = 2, s.states.zero_stage = 1; }},
+        Case{"context_2_data_2_zero_2",
+             [](plan::PlanSpec& s) { s.mesh.context = 2, s.mesh.data = 2, s.states.zero_stage = 2; }},
+        Case{"context_2_data_2_zero_3",
+             [](plan::PlanSpec& s) { s.mesh.context = 2, s.mesh.data = 2, s.states.zero_stage = 3; }},
         Case{"context_2_tensor_2_sequence",
-             [](plan::PlanSpec& s) { s.context = 2, s.tensor = 2, s.sequence_parallel = true; }},
+             [](plan::PlanSpec& s) { s.mesh.context = 2, s.mesh.tensor = 2, s.mesh.sequence_parallel = true; }},
         Case{"context_2_tensor_2_pipeline_2",
-             [](plan::PlanSpec& s) { s.context = 2, s.tensor = 2, s.pipeline = 2, s.zero_stage = 1; }},
-        Case{"data_2_overlapped", [](plan::PlanSpec& s) { s.data = 2, s.overlap_gradients = true; }},
+             [](plan::PlanSpec& s) {
+               s.mesh.context = 2, s.mesh.tensor = 2, s.mesh.pipeline = 2, s.states.zero_stage = 1;
+             }},
+        Case{"data_2_overlapped", [](plan::PlanSpec& s) { s.mesh.data = 2, s.states.overlap_gradients = true; }},
         Case{"data_4_one_micro_batch_overlapped",
-             [](plan::PlanSpec& s) { s.data = 4, s.micro_batch = 2, s.overlap_gradients = true; }},
-        Case{"zero_1_overlapped", [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 1, s.overlap_gradients = true; }},
+             [](plan::PlanSpec& s) { s.mesh.data = 4, s.shape.micro_batch = 2, s.states.overlap_gradients = true; }},
+        Case{"zero_1_overlapped",
+             [](plan::PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 1, s.states.overlap_gradients = true; }},
         Case{"zero_1_tensor_2_sequence_pipeline_2_recompute_overlapped",
              [](plan::PlanSpec& s) {
-               s.data = 2, s.tensor = 2, s.pipeline = 2, s.sequence_parallel = true, s.zero_stage = 1;
-               s.recompute = plan::Recompute::full, s.overlap_gradients = true;
+               s.mesh.data = 2, s.mesh.tensor = 2, s.mesh.pipeline = 2, s.mesh.sequence_parallel = true;
+               s.states.zero_stage = 1;
+               s.recomputation.what = plan::Recompute::full, s.states.overlap_gradients = true;
              }},
         Case{"context_2_data_2_overlapped",
-             [](plan::PlanSpec& s) { s.context = 2, s.data = 2, s.overlap_gradients = true; }},
+             [](plan::PlanSpec& s) { s.mesh.context = 2, s.mesh.data = 2, s.states.overlap_gradients = true; }},
         Case{"zero_3_tensor_2_recompute",
-             [](plan::PlanSpec&
-                    s) { s.data = 2, s.tensor = 2, s.zero_stage = 3, s.recompute = plan::Recompute::full; }}),
+             [](plan::PlanSpec& s) {
+               s.mesh.data = 2, s.mesh.tensor = 2, s.states.zero_stage = 3;
+               s.recomputation.what = plan::Recompute::full;
+             }}),
     [](const auto& one) { return std::string(one.param.name); });
 
 // What messages are about to read or write stays as it is while they move, whoever moves them.
 TEST(EqualToSerial, WithAProgressThreadBesideEachRank) {
   using Set = void (*)(plan::PlanSpec&);
-  for (const Set set : {Set([](plan::PlanSpec& s) { s.data = 2, s.overlap_gradients = true; }),
-                        Set([](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 1, s.overlap_gradients = true; }),
-                        Set([](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 2; }), Set([](plan::PlanSpec& s) {
-                          s.data = 2, s.zero_stage = 3, s.recompute = plan::Recompute::full;
-                        }),
-                        Set([](plan::PlanSpec& s) { s.tensor = s.pipeline = 2, s.sequence_parallel = true; }),
-                        Set([](plan::PlanSpec& s) { s.context = 2, s.pipeline = 2; })}) {
+  for (const Set set :
+       {Set([](plan::PlanSpec& s) { s.mesh.data = 2, s.states.overlap_gradients = true; }),
+        Set([](plan::PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 1, s.states.overlap_gradients = true; }),
+        Set([](plan::PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 2; }), Set([](plan::PlanSpec& s) {
+          s.mesh.data = 2, s.states.zero_stage = 3, s.recomputation.what = plan::Recompute::full;
+        }),
+        Set([](plan::PlanSpec& s) { s.mesh.tensor = s.mesh.pipeline = 2, s.mesh.sequence_parallel = true; }),
+        Set([](plan::PlanSpec& s) { s.mesh.context = 2, s.mesh.pipeline = 2; })}) {
     Trial trial = testing::golden_trial("cosine_clipped");
     set(trial.spec);
     SCOPED_TRACE(plan::describe(trial.spec));

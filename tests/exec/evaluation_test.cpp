@@ -18,7 +18,7 @@ Trial evaluated_trial() {
   trial.training.initial_weights.clear();
   trial.training.order = plan::DataOrder::shuffled;
   trial.training.evaluation = plan::Evaluation{trial.training.data, 1, 2};
-  trial.spec.micro_batch = 1;
+  trial.spec.shape.micro_batch = 1;
   trial.steps = 3;
   trial.gradients_at = {};
   return trial;
@@ -37,7 +37,7 @@ TEST(Evaluation, OfTheFirstBatchIsTheFirstStepsLoss) {
 TEST(Evaluation, LeavesNoTraceInTheTraining) {
   for (const int zero : {0, 3}) {
     Trial trial = evaluated_trial();
-    trial.spec.data = 2, trial.spec.pipeline = 2, trial.spec.zero_stage = zero;
+    trial.spec.mesh.data = 2, trial.spec.mesh.pipeline = 2, trial.spec.states.zero_stage = zero;
     const Outcome with = testing::train(trial);
     trial.training.evaluation.reset();
     const Outcome without = testing::train(trial);
@@ -64,25 +64,34 @@ using plan::Order;
 INSTANTIATE_TEST_SUITE_P(
     Plans, Evaluated,
     ::testing::Values(
-        std::make_pair("data_2_zero_0", [](plan::PlanSpec& s) { s.data = 2; }),
-        std::make_pair("data_2_zero_1", [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 1; }),
-        std::make_pair("data_4_zero_2", [](plan::PlanSpec& s) { s.data = 4, s.zero_stage = 2; }),
+        std::make_pair("data_2_zero_0", [](plan::PlanSpec& s) { s.mesh.data = 2; }),
+        std::make_pair("data_2_zero_1", [](plan::PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 1; }),
+        std::make_pair("data_4_zero_2", [](plan::PlanSpec& s) { s.mesh.data = 4, s.states.zero_stage = 2; }),
         std::make_pair("data_2_zero_3_recompute",
-                       [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 3, s.recompute = plan::Recompute::full; }),
-        std::make_pair("tensor_2_sequence", [](plan::PlanSpec& s) { s.tensor = 2, s.sequence_parallel = true; }),
-        std::make_pair("pipeline_2_gpipe", [](plan::PlanSpec& s) { s.pipeline = 2, s.order = Order::gpipe; }),
-        std::make_pair("pipeline_4", [](plan::PlanSpec& s) { s.pipeline = 4; }),
+                       [](plan::PlanSpec& s) {
+                         s.mesh.data = 2, s.states.zero_stage = 3, s.recomputation.what = plan::Recompute::full;
+                       }),
+        std::make_pair("tensor_2_sequence",
+                       [](plan::PlanSpec& s) { s.mesh.tensor = 2, s.mesh.sequence_parallel = true; }),
+        std::make_pair("pipeline_2_gpipe",
+                       [](plan::PlanSpec& s) { s.mesh.pipeline = 2, s.stages.order = Order::gpipe; }),
+        std::make_pair("pipeline_4", [](plan::PlanSpec& s) { s.mesh.pipeline = 4; }),
         std::make_pair("pipeline_2_uneven",
                        [](plan::PlanSpec& s) {
-                         s.pipeline = 2, s.layers_per_stage = {3, 1};
+                         s.mesh.pipeline = 2, s.stages.layers_per_stage = {3, 1};
                        }),
-        std::make_pair("interleaved", [](plan::PlanSpec& s) { s.pipeline = s.virtual_stages = 2; }),
-        std::make_pair("zb_h1", [](plan::PlanSpec& s) { s.pipeline = 2, s.order = Order::zb_h1; }),
-        std::make_pair("zb_h2", [](plan::PlanSpec& s) { s.pipeline = 4, s.order = Order::zb_h2; }),
-        std::make_pair("zb_v", [](plan::PlanSpec& s) { s.pipeline = s.virtual_stages = 2, s.order = Order::zb_v; }),
-        std::make_pair("context_2", [](plan::PlanSpec& s) { s.context = 2; }),
+        std::make_pair("interleaved", [](plan::PlanSpec& s) { s.mesh.pipeline = s.stages.virtual_stages = 2; }),
+        std::make_pair("zb_h1", [](plan::PlanSpec& s) { s.mesh.pipeline = 2, s.stages.order = Order::zb_h1; }),
+        std::make_pair("zb_h2", [](plan::PlanSpec& s) { s.mesh.pipeline = 4, s.stages.order = Order::zb_h2; }),
+        std::make_pair("zb_v",
+                       [](plan::PlanSpec& s) {
+                         s.mesh.pipeline = s.stages.virtual_stages = 2, s.stages.order = Order::zb_v;
+                       }),
+        std::make_pair("context_2", [](plan::PlanSpec& s) { s.mesh.context = 2; }),
         std::make_pair("context_2_tensor_2_pipeline_2_zero_1",
-                       [](plan::PlanSpec& s) { s.context = s.tensor = s.pipeline = 2, s.zero_stage = 1; })),
+                       [](plan::PlanSpec& s) {
+                         s.mesh.context = s.mesh.tensor = s.mesh.pipeline = 2, s.states.zero_stage = 1;
+                       })),
     [](const auto& one) { return std::string(one.param.first); });
 
 }  // namespace

@@ -35,8 +35,8 @@ struct Pipe {
   std::vector<plan::Placement> placements;
 
   explicit Pipe(int micro_batches) {
-    schedule.spec.pipeline = 2;
-    schedule.spec.batch = micro_batches;
+    schedule.spec.mesh.pipeline = 2;
+    schedule.spec.shape.batch = micro_batches;
     schedule.classes = {sender(micro_batches), receiver(micro_batches)};
     for (const plan::RankClass& c : schedule.classes) placements.push_back(plan::place(c));
   }

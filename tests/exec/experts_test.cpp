@@ -34,9 +34,9 @@ Trial mixture_trial(const Mixture& mixture) {
   m.initial_stddev = 0.2;  // routers that prefer some experts
   m.experts = {.count = 8, .chosen = 2, .hidden = 24, .normalised = true};
   mixture.set(m);
-  trial.spec.batch = 8;
-  trial.spec.micro_batch = 2;
-  trial.spec.order = plan::Order::gpipe;
+  trial.spec.shape.batch = 8;
+  trial.spec.shape.micro_batch = 2;
+  trial.spec.stages.order = plan::Order::gpipe;
   trial.steps = 20;
   return trial;
 }
@@ -115,7 +115,7 @@ TEST_P(GoldenMixture, AgreesWithPyTorchOverTwentySteps) {
   const nlohmann::json golden = nlohmann::json::parse(in), steps = (alone ? golden : golden[kind])["steps"];
   for (const std::int64_t micro_batch : {8, 2}) {
     Trial trial = testing::golden_mixture(kind);
-    trial.spec.micro_batch = micro_batch;
+    trial.spec.shape.micro_batch = micro_batch;
     const Outcome ours = testing::train(trial);
     ASSERT_EQ(ours.steps.size(), steps.size());
     for (std::size_t i = 0; i < steps.size(); ++i) {
@@ -153,36 +153,45 @@ struct MixtureSplit {
 };
 
 const MixtureSplit kMixtureSplits[] = {
-    {"data_2", [](plan::PlanSpec& s) { s.data = 2; }},
-    {"expert_2", [](plan::PlanSpec& s) { s.data = s.expert = 2; }},
-    {"expert_4", [](plan::PlanSpec& s) { s.data = s.expert = 4; }},
-    {"expert_2_of_data_4", [](plan::PlanSpec& s) { s.data = 4, s.expert = 2; }},
-    {"expert_2_tensor_2", [](plan::PlanSpec& s) { s.data = s.expert = s.tensor = 2; }},
+    {"data_2", [](plan::PlanSpec& s) { s.mesh.data = 2; }},
+    {"expert_2", [](plan::PlanSpec& s) { s.mesh.data = s.mesh.expert = 2; }},
+    {"expert_4", [](plan::PlanSpec& s) { s.mesh.data = s.mesh.expert = 4; }},
+    {"expert_2_of_data_4", [](plan::PlanSpec& s) { s.mesh.data = 4, s.mesh.expert = 2; }},
+    {"expert_2_tensor_2", [](plan::PlanSpec& s) { s.mesh.data = s.mesh.expert = s.mesh.tensor = 2; }},
     {"expert_2_rows_over_tensor_2",
-     [](plan::PlanSpec& s) { s.data = s.expert = s.tensor = 2, s.sequence_parallel = true; }},
-    {"expert_2_over_context", [](plan::PlanSpec& s) { s.context = s.expert = 2; }},
-    {"expert_4_over_data_and_context", [](plan::PlanSpec& s) { s.data = s.context = 2, s.expert = 4; }},
-    {"expert_2_pipeline_2", [](plan::PlanSpec& s) { s.data = s.expert = s.pipeline = 2; }},
-    {"expert_2_recomputed", [](plan::PlanSpec& s) { s.data = s.expert = 2, s.recompute = plan::Recompute::full; }},
-    {"expert_2_of_4_zero_1", [](plan::PlanSpec& s) { s.data = 4, s.expert = 2, s.zero_stage = 1; }},
-    {"expert_2_of_4_zero_2", [](plan::PlanSpec& s) { s.data = 4, s.expert = 2, s.zero_stage = 2; }},
-    {"expert_2_of_4_zero_3", [](plan::PlanSpec& s) { s.data = 4, s.expert = 2, s.zero_stage = 3; }},
-    {"expert_4_zero_2", [](plan::PlanSpec& s) { s.data = s.expert = 4, s.zero_stage = 2; }},
-    {"expert_4_zero_3", [](plan::PlanSpec& s) { s.data = s.expert = 4, s.zero_stage = 3; }},
+     [](plan::PlanSpec& s) { s.mesh.data = s.mesh.expert = s.mesh.tensor = 2, s.mesh.sequence_parallel = true; }},
+    {"expert_2_over_context", [](plan::PlanSpec& s) { s.mesh.context = s.mesh.expert = 2; }},
+    {"expert_4_over_data_and_context", [](plan::PlanSpec& s) { s.mesh.data = s.mesh.context = 2, s.mesh.expert = 4; }},
+    {"expert_2_pipeline_2", [](plan::PlanSpec& s) { s.mesh.data = s.mesh.expert = s.mesh.pipeline = 2; }},
+    {"expert_2_recomputed",
+     [](plan::PlanSpec& s) { s.mesh.data = s.mesh.expert = 2, s.recomputation.what = plan::Recompute::full; }},
+    {"expert_2_of_4_zero_1", [](plan::PlanSpec& s) { s.mesh.data = 4, s.mesh.expert = 2, s.states.zero_stage = 1; }},
+    {"expert_2_of_4_zero_2", [](plan::PlanSpec& s) { s.mesh.data = 4, s.mesh.expert = 2, s.states.zero_stage = 2; }},
+    {"expert_2_of_4_zero_3", [](plan::PlanSpec& s) { s.mesh.data = 4, s.mesh.expert = 2, s.states.zero_stage = 3; }},
+    {"expert_4_zero_2", [](plan::PlanSpec& s) { s.mesh.data = s.mesh.expert = 4, s.states.zero_stage = 2; }},
+    {"expert_4_zero_3", [](plan::PlanSpec& s) { s.mesh.data = s.mesh.expert = 4, s.states.zero_stage = 3; }},
     {"expert_2_reduced_early",
-     [](plan::PlanSpec& s) { s.data = 4, s.expert = 2, s.overlap_gradients = true, s.zero_stage = 1; }},
-    {"tensor_2_alone", [](plan::PlanSpec& s) { s.tensor = 2; }},
+     [](plan::PlanSpec& s) {
+       s.mesh.data = 4, s.mesh.expert = 2, s.states.overlap_gradients = true, s.states.zero_stage = 1;
+     }},
+    {"tensor_2_alone", [](plan::PlanSpec& s) { s.mesh.tensor = 2; }},
     {"whole_experts_2_over_tensor",
-     [](plan::PlanSpec& s) { s.tensor = s.expert = 2, s.sequence_parallel = true, s.expert_tensor = 1; }},
+     [](plan::PlanSpec& s) {
+       s.mesh.tensor = s.mesh.expert = 2, s.mesh.sequence_parallel = true, s.mesh.expert_tensor = 1;
+     }},
     {"whole_experts_4_over_tensor_and_data",
-     [](plan::PlanSpec& s) { s.tensor = s.data = 2, s.expert = 4, s.sequence_parallel = true, s.expert_tensor = 1; }},
+     [](plan::PlanSpec& s) {
+       s.mesh.tensor = s.mesh.data = 2, s.mesh.expert = 4, s.mesh.sequence_parallel = true, s.mesh.expert_tensor = 1;
+     }},
     {"whole_experts_2_of_4_zero_1",
      [](plan::PlanSpec& s) {
-       s.tensor = s.data = s.expert = 2, s.sequence_parallel = true, s.expert_tensor = 1, s.zero_stage = 1;
+       s.mesh.tensor = s.mesh.data = s.mesh.expert = 2, s.mesh.sequence_parallel = true, s.mesh.expert_tensor = 1,
+       s.states.zero_stage = 1;
      }},
     {"whole_experts_2_of_4_zero_3",
      [](plan::PlanSpec& s) {
-       s.tensor = s.data = s.expert = 2, s.sequence_parallel = true, s.expert_tensor = 1, s.zero_stage = 3;
+       s.mesh.tensor = s.mesh.data = s.mesh.expert = 2, s.mesh.sequence_parallel = true, s.mesh.expert_tensor = 1,
+       s.states.zero_stage = 3;
      }},
 };
 
@@ -193,7 +202,7 @@ TEST_P(MixtureEqualToSerial, InLossGradientsAndWeights) {
   Trial trial = mixture_trial(mixture);
   split.set(trial.spec);
   const models::Experts e = trial.model.experts;
-  if (e.capacity_factor > 0 && (trial.spec.context > 1 || trial.spec.expert_tensor == 1))
+  if (e.capacity_factor > 0 && (trial.spec.mesh.context > 1 || trial.spec.mesh.expert_tensor == 1))
     GTEST_SKIP() << "refused: P125";
   const Outcome& alone = serial_mixture(mixture);
   const Outcome ours = testing::train(trial);

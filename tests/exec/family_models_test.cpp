@@ -193,11 +193,11 @@ std::string written(const ref::File& file, const std::string& name) {
 double reference_loss(const FamilyCase& one, const Trial& trial, const ref::File& file) {
   const plan::PlanSpec& s = trial.spec;
   auto stream = TokenStream::open(trial.training.data);
-  const Batches batches(std::move(*stream), trial.training.order, trial.training.seed, s.batch, s.sequence,
+  const Batches batches(std::move(*stream), trial.training.order, trial.training.seed, s.shape.batch, s.shape.sequence,
                         trial.model.vocab);
-  const auto length = static_cast<std::size_t>(s.sequence);
-  std::vector<std::int32_t> tokens(static_cast<std::size_t>(s.batch) * length), targets(tokens.size());
-  batches.load(0, 0, s.batch, tokens, targets);
+  const auto length = static_cast<std::size_t>(s.shape.sequence);
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(s.shape.batch) * length), targets(tokens.size());
+  batches.load(0, 0, s.shape.batch, tokens, targets);
   double total = 0;
   for (std::size_t first = 0; first < tokens.size(); first += length) {
     const auto part = [&](const std::vector<std::int32_t>& all) {
@@ -206,7 +206,7 @@ double reference_loss(const FamilyCase& one, const Trial& trial, const ref::File
     };
     total += ref::loss_of(one.logits(file, part(tokens)), part(targets));
   }
-  return total / static_cast<double>(s.batch);
+  return total / static_cast<double>(s.shape.batch);
 }
 
 class FamilyModel : public ::testing::TestWithParam<FamilyCase> {
@@ -262,18 +262,21 @@ struct Split {
   void (*set)(plan::PlanSpec&);
 };
 const Split kSplits[] = {
-    {"data", false, [](plan::PlanSpec& s) { s.data = 2; }},
-    {"zero_2", false, [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 2; }},
-    {"zero_3", false, [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 3; }},
-    {"pipeline", false, [](plan::PlanSpec& s) { s.pipeline = 2; }},
-    {"recomputed", false, [](plan::PlanSpec& s) { s.recompute = plan::Recompute::full; }},
-    {"unfused", false, [](plan::PlanSpec& s) { s.flash = false; }},
-    {"selective", false, [](plan::PlanSpec& s) { s.flash = false, s.recompute = plan::Recompute::selective; }},
-    {"loss_chunks", false, [](plan::PlanSpec& s) { s.loss_chunks = 4; }},
-    {"tensor", true, [](plan::PlanSpec& s) { s.tensor = 2; }},
-    {"sequence_parallel", true, [](plan::PlanSpec& s) { s.tensor = 2, s.sequence_parallel = true; }},
+    {"data", false, [](plan::PlanSpec& s) { s.mesh.data = 2; }},
+    {"zero_2", false, [](plan::PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 2; }},
+    {"zero_3", false, [](plan::PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 3; }},
+    {"pipeline", false, [](plan::PlanSpec& s) { s.mesh.pipeline = 2; }},
+    {"recomputed", false, [](plan::PlanSpec& s) { s.recomputation.what = plan::Recompute::full; }},
+    {"unfused", false, [](plan::PlanSpec& s) { s.numerics.flash = false; }},
+    {"selective", false,
+     [](plan::PlanSpec& s) { s.numerics.flash = false, s.recomputation.what = plan::Recompute::selective; }},
+    {"loss_chunks", false, [](plan::PlanSpec& s) { s.numerics.loss_chunks = 4; }},
+    {"tensor", true, [](plan::PlanSpec& s) { s.mesh.tensor = 2; }},
+    {"sequence_parallel", true, [](plan::PlanSpec& s) { s.mesh.tensor = 2, s.mesh.sequence_parallel = true; }},
     {"all", true,
-     [](plan::PlanSpec& s) { s.data = s.tensor = s.pipeline = 2, s.zero_stage = 1, s.sequence_parallel = true; }},
+     [](plan::PlanSpec& s) {
+       s.mesh.data = s.mesh.tensor = s.mesh.pipeline = 2, s.states.zero_stage = 1, s.mesh.sequence_parallel = true;
+     }},
 };
 
 TEST_P(FamilyModel, TrainsAlikeUnderEverySplit) {
@@ -294,7 +297,7 @@ TEST_P(FamilyModel, TrainsAlikeUnderEverySplit) {
   for (const Split& one : kSplits)
     if (!one.tensor || m.kv_heads > 1) expect_same(one.name, one.set);
   if (m.positions != models::Positions::alibi && m.window == 0)
-    expect_same("context", [](plan::PlanSpec& s) { s.context = 2; });
+    expect_same("context", [](plan::PlanSpec& s) { s.mesh.context = 2; });
 }
 
 // What a ring cannot do is refused, with a hint.
@@ -302,7 +305,7 @@ TEST_P(FamilyModel, IsRefusedARingThatKnowsNoDistances) {
   const models::Model& m = trial_.model;
   if (m.positions != models::Positions::alibi && m.window == 0) return;
   Trial split = trial_;
-  split.spec.context = 2;
+  split.spec.mesh.context = 2;
   try {
     (void)testing::plan_of(split);
     FAIL() << "a plan was made";

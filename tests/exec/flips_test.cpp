@@ -31,17 +31,18 @@ struct Split {
 };
 
 constexpr Split kSplits[] = {
-    {"data 2", [](plan::PlanSpec& s) { s.data = 2; }},
-    {"data 4", [](plan::PlanSpec& s) { s.data = 4; }},
-    {"data 2, ZeRO 1", [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 1; }},
-    {"data 4, ZeRO 2", [](plan::PlanSpec& s) { s.data = 4, s.zero_stage = 2; }},
-    {"data 2, ZeRO 3", [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 3; }},
-    {"tensor 2", [](plan::PlanSpec& s) { s.tensor = 2; }},
-    {"data 2, tensor 2, ZeRO 1", [](plan::PlanSpec& s) { s.data = 2, s.tensor = 2, s.zero_stage = 1; }},
-    {"data 2, pipeline 2", [](plan::PlanSpec& s) { s.data = 2, s.pipeline = 2; }},
-    {"data 2, bf16", [](plan::PlanSpec& s) { s.data = 2, s.precision = models::DType::bf16; }},
+    {"data 2", [](plan::PlanSpec& s) { s.mesh.data = 2; }},
+    {"data 4", [](plan::PlanSpec& s) { s.mesh.data = 4; }},
+    {"data 2, ZeRO 1", [](plan::PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 1; }},
+    {"data 4, ZeRO 2", [](plan::PlanSpec& s) { s.mesh.data = 4, s.states.zero_stage = 2; }},
+    {"data 2, ZeRO 3", [](plan::PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 3; }},
+    {"tensor 2", [](plan::PlanSpec& s) { s.mesh.tensor = 2; }},
+    {"data 2, tensor 2, ZeRO 1",
+     [](plan::PlanSpec& s) { s.mesh.data = 2, s.mesh.tensor = 2, s.states.zero_stage = 1; }},
+    {"data 2, pipeline 2", [](plan::PlanSpec& s) { s.mesh.data = 2, s.mesh.pipeline = 2; }},
+    {"data 2, bf16", [](plan::PlanSpec& s) { s.mesh.data = 2, s.numerics.precision = models::DType::bf16; }},
     {"data 2, ZeRO 1, bf16",
-     [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 1, s.precision = models::DType::bf16; }},
+     [](plan::PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 1, s.numerics.precision = models::DType::bf16; }},
 };
 
 Trial trial_of(const Split& split) {
@@ -75,7 +76,7 @@ class FlippedStates : public ::testing::Test {
     const Trial trial = trial_of(split);
     const plan::Schedule schedule = plan::lower(testing::plan_of(trial));
     Fault fault;
-    fault.rank = pick(schedule.spec.ranks());
+    fault.rank = pick(schedule.spec.mesh.ranks());
     fault.step = 2 + pick(kSteps - 2);
     const std::vector<HeldPart> parts = held_parts(schedule, static_cast<int>(fault.rank));
     fault.part = pick(static_cast<std::int64_t>(parts.size()));

@@ -29,7 +29,7 @@ Guarded run_guarded(const Trial& trial, const std::filesystem::path& folder,
                     const std::function<void(RunOptions&)>& more) {
   const plan::Plan plan = plan_of(trial);
   const plan::Schedule schedule = plan::lower(plan);
-  const int ranks = plan.spec().ranks();
+  const int ranks = plan.spec().mesh.ranks();
   const Waiter waiter(wait_policy(ranks, 1, std::chrono::seconds(60)));
   ThreadWorld world(ranks);
   Guarded out;
@@ -63,8 +63,8 @@ Trial small_trial(int data, std::int64_t steps) {
   Trial trial = golden_trial("constant");
   trial.training.initial_weights.clear();
   trial.training.steps = steps;
-  trial.spec.data = data;
-  trial.spec.micro_batch = 1;
+  trial.spec.mesh.data = data;
+  trial.spec.shape.micro_batch = 1;
   return trial;
 }
 

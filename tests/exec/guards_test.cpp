@@ -87,19 +87,19 @@ TEST_F(Guarding, AFlippedMomentAndAFlippedMasterAreFound) {
   Trial trial = small_trial(2, 8);
   EXPECT_NE(go(trial, "flip:rank=0,step=3,state=second_moment,part=5,bit=29", 4).text().find("R0025"),
             std::string::npos);
-  trial.spec.precision = models::DType::bf16;
+  trial.spec.numerics.precision = models::DType::bf16;
   const Guarded ended = go(trial, "flip:rank=0,step=3,state=master,part=5,bit=22", 4);
   EXPECT_NE(ended.text().find("(master)"), std::string::npos) << ended.text();
 }
 
 TEST_F(Guarding, ANormThatTensorRanksShareAndATiedTableOfTwoStagesAreCompared) {
   Trial tensor = small_trial(1, 8);
-  tensor.spec.tensor = 2;
+  tensor.spec.mesh.tensor = 2;
   // The parts of a layer in their order: its norm is the first, and whole on both ranks.
   const Guarded norm = go(tensor, "flip:rank=1,step=3,part=2,bit=22", 4);
   EXPECT_NE(norm.text().find("error[R0025]"), std::string::npos) << norm.text();
   Trial tied = small_trial(1, 8);
-  tied.spec.pipeline = 2;
+  tied.spec.mesh.pipeline = 2;
   const Guarded table = go(tied, "flip:rank=0,step=3,part=0,element=5,bit=22", 4);
   EXPECT_NE(table.text().find("wte.weight (weight) on ranks 0, 1 (stages 0, 1)"), std::string::npos) << table.text();
 }
@@ -113,32 +113,36 @@ TEST_F(Guarding, EqualReplicasOfAllKindsOfStatesPass) {
     EXPECT_TRUE(recorded()) << what;
   };
   passes("plain", [](Trial&) {});
-  passes("tensor 2 with rows", [](Trial& t) { t.spec.tensor = 2, t.spec.sequence_parallel = true; });
-  for (int stage = 1; stage <= 3; ++stage) passes("ZeRO", [&](Trial& t) { t.spec.zero_stage = stage; });
-  passes("ZeRO in groups", [](Trial& t) { t.spec.data = 4, t.spec.zero_stage = 2, t.spec.zero_group = 2; });
+  passes("tensor 2 with rows", [](Trial& t) { t.spec.mesh.tensor = 2, t.spec.mesh.sequence_parallel = true; });
+  for (int stage = 1; stage <= 3; ++stage) passes("ZeRO", [&](Trial& t) { t.spec.states.zero_stage = stage; });
+  passes("ZeRO in groups",
+         [](Trial& t) { t.spec.mesh.data = 4, t.spec.states.zero_stage = 2, t.spec.states.zero_group = 2; });
   passes("8-bit moments", [](Trial& t) { t.training.optimizer.kind = plan::OptimizerKind::adamw_8bit; });
   passes("factors", [](Trial& t) { t.training.optimizer.kind = plan::OptimizerKind::adafactor; });
-  passes("Muon", [](Trial& t) { t.training.optimizer.kind = plan::OptimizerKind::muon, t.spec.tensor = 2; });
+  passes("Muon", [](Trial& t) { t.training.optimizer.kind = plan::OptimizerKind::muon, t.spec.mesh.tensor = 2; });
   passes("LAMB", [](Trial& t) { t.training.optimizer.kind = plan::OptimizerKind::lamb; });
-  passes("fp16", [](Trial& t) { t.spec.precision = models::DType::fp16; });
+  passes("fp16", [](Trial& t) { t.spec.numerics.precision = models::DType::fp16; });
   passes("PowerSGD", [](Trial& t) {
     t.spec.compression.gradients = plan::GradientCompression::powersgd;
     t.spec.compression.minimum_rate = 1.1;
   });
-  passes("stages", [](Trial& t) { t.spec.pipeline = 2; });
-  passes("a pipeline that does not drain",
-         [](Trial& t) { t.spec.pipeline = 2, t.spec.order = plan::Order::pipedream, t.spec.micro_batch = 4; });
-  passes("two versions of weights", [](Trial& t) { t.spec.pipeline = 2, t.spec.order = plan::Order::pipedream_2bw; });
-  passes("a parameter server", [](Trial& t) { t.spec.staleness = 1; });
-  passes("a model that stands twice",
-         [](Trial& t) { t.spec.pipeline = t.spec.virtual_stages = 2, t.spec.order = plan::Order::dualpipe; });
+  passes("stages", [](Trial& t) { t.spec.mesh.pipeline = 2; });
+  passes("a pipeline that does not drain", [](Trial& t) {
+    t.spec.mesh.pipeline = 2, t.spec.stages.order = plan::Order::pipedream, t.spec.shape.micro_batch = 4;
+  });
+  passes("two versions of weights",
+         [](Trial& t) { t.spec.mesh.pipeline = 2, t.spec.stages.order = plan::Order::pipedream_2bw; });
+  passes("a parameter server", [](Trial& t) { t.spec.states.staleness = 1; });
+  passes("a model that stands twice", [](Trial& t) {
+    t.spec.mesh.pipeline = t.spec.stages.virtual_stages = 2, t.spec.stages.order = plan::Order::dualpipe;
+  });
 }
 
 // -- memory at rest
 
 TEST_F(Guarding, AShardThatNobodyElseHasIsFoundWhenItChangesInMemory) {
   Trial trial = small_trial(2, 6);
-  trial.spec.zero_stage = 3;
+  trial.spec.states.zero_stage = 3;
   const Guarded ended = go(trial, "flip:rank=1,step=3,state=first_moment,part=2,bit=0", 1);
   expect_ended(ended, "R0026", "what rank 1 holds of");
   EXPECT_NE(ended.text().find("between the end of step 2 and its update in step 3"), std::string::npos) << ended.text();
@@ -147,7 +151,7 @@ TEST_F(Guarding, AShardThatNobodyElseHasIsFoundWhenItChangesInMemory) {
 // What a look cannot see: the shard has one holder, and its look comes behind the update.
 TEST_F(Guarding, AFlippedShardIsNotFoundBetweenLooks) {
   Trial trial = small_trial(2, 6);
-  trial.spec.zero_stage = 3;
+  trial.spec.states.zero_stage = 3;
   EXPECT_TRUE(go(trial, "flip:rank=1,step=4,state=first_moment,part=2,bit=0", 2).completed());
 }
 
@@ -164,12 +168,12 @@ TEST_F(Guarding, ALossThatIsNoNumberEndsAllRanksAtThatStepAndTheLastCheckpointSt
 
 TEST_F(Guarding, StagesAndWorkersThatEachHaveTheirOwnNormsAreLookedAt) {
   Trial stages = small_trial(1, 40);
-  stages.spec.pipeline = 2;
-  stages.spec.order = plan::Order::pipedream;
-  stages.spec.micro_batch = stages.spec.batch;
+  stages.spec.mesh.pipeline = 2;
+  stages.spec.stages.order = plan::Order::pipedream;
+  stages.spec.shape.micro_batch = stages.spec.shape.batch;
   expect_ended(go(stages, "nan:rank=1,step=3", 0), "R0020", " (stage 1)");
   Trial workers = small_trial(2, 12);
-  workers.spec.staleness = 1;
+  workers.spec.states.staleness = 1;
   expect_ended(go(workers, "nan:rank=1,step=3", 0), "R0020", "the loss of step ");
 }
 
@@ -195,7 +199,7 @@ TEST_F(Guarding, ACheckpointOfBeforeTheFaultIsFinished) {
 class Skips : public ::testing::Test {
  protected:
   Skips() : trial_(small_trial(1, 4)), world_(1), transport_(world_.transport(0)), backend_(make_cpu_backend(1)) {
-    trial_.spec.precision = models::DType::fp16;
+    trial_.spec.numerics.precision = models::DType::fp16;
     schedule_ = plan::lower(testing::plan_of(trial_));
     placement_ = plan::place(schedule_.class_of(0));
     arena_.emplace(*backend_, schedule_.class_of(0), placement_, Arena::Check::none);
@@ -250,7 +254,7 @@ TEST_F(Skips, AGradientNormThatIsNotFiniteWithoutASkipIsAFault) {
 TEST_F(Guarding, AnInitialWeightThatIsNotFiniteIsRefusedWithFileTensorAndElement) {
   Trial trial = testing::golden_trial("constant");
   trial.training.steps = 2;
-  trial.spec.pipeline = 2;  // one of two ranks reads it
+  trial.spec.mesh.pipeline = 2;  // one of two ranks reads it
   const SafetensorsFile good = *SafetensorsFile::open(trial.training.initial_weights);
   for (const char* name : {"transformer.h.0.attn.c_attn.weight", "transformer.ln_f.bias"}) {
     const TensorEntry* entry = good.header().find(name);

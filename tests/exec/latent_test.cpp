@@ -25,8 +25,8 @@ TEST_P(GoldenLatent, AgreesWithPyTorchOverTwentySteps) {
   const nlohmann::json steps = nlohmann::json::parse(in)[kind]["steps"];
   for (const bool flash : {true, false}) {
     Trial trial = testing::golden_latent(kind);
-    trial.spec.micro_batch = flash ? 8 : 2;
-    trial.spec.flash = flash;
+    trial.spec.shape.micro_batch = flash ? 8 : 2;
+    trial.spec.numerics.flash = flash;
     const Outcome ours = testing::train(trial);
     ASSERT_EQ(ours.steps.size(), steps.size());
     for (std::size_t i = 0; i < steps.size(); ++i) {
@@ -63,30 +63,36 @@ struct LatentSplit {
 };
 
 const LatentSplit kLatentSplits[] = {
-    {"data_2", [](plan::PlanSpec& s) { s.data = 2; }},
-    {"tensor_2", [](plan::PlanSpec& s) { s.tensor = 2; }},
-    {"tensor_4", [](plan::PlanSpec& s) { s.tensor = 4; }},
-    {"rows_over_tensor_2", [](plan::PlanSpec& s) { s.tensor = 2, s.sequence_parallel = true; }},
-    {"context_2", [](plan::PlanSpec& s) { s.context = 2; }},
-    {"context_2_rows_over_tensor_2", [](plan::PlanSpec& s) { s.context = s.tensor = 2, s.sequence_parallel = true; }},
-    {"pipeline_2", [](plan::PlanSpec& s) { s.pipeline = 2; }},
+    {"data_2", [](plan::PlanSpec& s) { s.mesh.data = 2; }},
+    {"tensor_2", [](plan::PlanSpec& s) { s.mesh.tensor = 2; }},
+    {"tensor_4", [](plan::PlanSpec& s) { s.mesh.tensor = 4; }},
+    {"rows_over_tensor_2", [](plan::PlanSpec& s) { s.mesh.tensor = 2, s.mesh.sequence_parallel = true; }},
+    {"context_2", [](plan::PlanSpec& s) { s.mesh.context = 2; }},
+    {"context_2_rows_over_tensor_2",
+     [](plan::PlanSpec& s) { s.mesh.context = s.mesh.tensor = 2, s.mesh.sequence_parallel = true; }},
+    {"pipeline_2", [](plan::PlanSpec& s) { s.mesh.pipeline = 2; }},
     {"zero_bubble_2",
-     [](plan::PlanSpec& s) { s.pipeline = s.tensor = 2, s.sequence_parallel = true, s.order = plan::Order::zb_h1; }},
-    {"zero_1_tensor_2", [](plan::PlanSpec& s) { s.data = s.tensor = 2, s.zero_stage = 1; }},
-    {"zero_3", [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 3; }},
+     [](plan::PlanSpec& s) {
+       s.mesh.pipeline = s.mesh.tensor = 2, s.mesh.sequence_parallel = true, s.stages.order = plan::Order::zb_h1;
+     }},
+    {"zero_1_tensor_2", [](plan::PlanSpec& s) { s.mesh.data = s.mesh.tensor = 2, s.states.zero_stage = 1; }},
+    {"zero_3", [](plan::PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 3; }},
     {"zero_3_rows_over_tensor_2",
-     [](plan::PlanSpec& s) { s.data = s.tensor = 2, s.zero_stage = 3, s.sequence_parallel = true; }},
-    {"recomputed", [](plan::PlanSpec& s) { s.recompute = plan::Recompute::full; }},
-    {"core_recomputed_tensor_2", [](plan::PlanSpec& s) { s.tensor = 2, s.recompute = plan::Recompute::selective; }},
-    {"expert_2_tensor_2", [](plan::PlanSpec& s) { s.data = s.expert = s.tensor = 2; }},
+     [](plan::PlanSpec& s) {
+       s.mesh.data = s.mesh.tensor = 2, s.states.zero_stage = 3, s.mesh.sequence_parallel = true;
+     }},
+    {"recomputed", [](plan::PlanSpec& s) { s.recomputation.what = plan::Recompute::full; }},
+    {"core_recomputed_tensor_2",
+     [](plan::PlanSpec& s) { s.mesh.tensor = 2, s.recomputation.what = plan::Recompute::selective; }},
+    {"expert_2_tensor_2", [](plan::PlanSpec& s) { s.mesh.data = s.mesh.expert = s.mesh.tensor = 2; }},
 };
 
 class LatentEqualToSerial : public ::testing::TestWithParam<std::tuple<const char*, LatentSplit>> {
  protected:
   static Trial trial(const std::string& kind) {
     Trial trial = testing::golden_latent(kind);
-    trial.spec.batch = 8;
-    trial.spec.micro_batch = 2;
+    trial.spec.shape.batch = 8;
+    trial.spec.shape.micro_batch = 2;
     return trial;
   }
 };
@@ -98,7 +104,7 @@ TEST_P(LatentEqualToSerial, InLossGradientsAndWeights) {
   if (!known.contains(kind)) known.emplace(kind, testing::train(trial(kind)));
   Trial here = trial(kind);
   split.set(here.spec);
-  if (!here.model.experts.any()) here.spec.expert = 1;
+  if (!here.model.experts.any()) here.spec.mesh.expert = 1;
   const Outcome ours = testing::train(here);
   const Outcome& alone = known.at(kind);
   ASSERT_EQ(ours.steps.size(), 20U);
@@ -124,8 +130,8 @@ INSTANTIATE_TEST_SUITE_P(Splits, LatentEqualToSerial,
 TEST(LatentTraining, InBf16FollowsFp32) {
   Trial trial = testing::golden_latent("lite");
   const Outcome exact = testing::train(trial);
-  trial.spec.precision = models::DType::bf16;
-  trial.spec.tensor = 2;
+  trial.spec.numerics.precision = models::DType::bf16;
+  trial.spec.mesh.tensor = 2;
   EXPECT_LE(testing::loss_distance(testing::train(trial), exact), 5e-3);
 }
 

@@ -109,19 +109,20 @@ struct Split {
 
 std::vector<Split> splits() {
   using plan::Order;
-  return {{"data", [](plan::PlanSpec& s) { s.data = 2; }},
-          {"zero 1", [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 1; }},
-          {"zero 2", [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 2; }},
-          {"zero 3", [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 3; }},
-          {"tensor", [](plan::PlanSpec& s) { s.tensor = 2; }},
-          {"rows over tensor", [](plan::PlanSpec& s) { s.tensor = 2, s.sequence_parallel = true; }},
-          {"pipeline", [](plan::PlanSpec& s) { s.pipeline = 2; }},
-          {"context", [](plan::PlanSpec& s) { s.context = 2; }},
-          {"recompute", [](plan::PlanSpec& s) { s.recompute = plan::Recompute::full; }},
-          {"zero bubble", [](plan::PlanSpec& s) { s.pipeline = 2, s.order = Order::zb_h1; }},
-          {"early", [](plan::PlanSpec& s) { s.data = 2, s.overlap_gradients = true; }},
+  return {{"data", [](plan::PlanSpec& s) { s.mesh.data = 2; }},
+          {"zero 1", [](plan::PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 1; }},
+          {"zero 2", [](plan::PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 2; }},
+          {"zero 3", [](plan::PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 3; }},
+          {"tensor", [](plan::PlanSpec& s) { s.mesh.tensor = 2; }},
+          {"rows over tensor", [](plan::PlanSpec& s) { s.mesh.tensor = 2, s.mesh.sequence_parallel = true; }},
+          {"pipeline", [](plan::PlanSpec& s) { s.mesh.pipeline = 2; }},
+          {"context", [](plan::PlanSpec& s) { s.mesh.context = 2; }},
+          {"recompute", [](plan::PlanSpec& s) { s.recomputation.what = plan::Recompute::full; }},
+          {"zero bubble", [](plan::PlanSpec& s) { s.mesh.pipeline = 2, s.stages.order = Order::zb_h1; }},
+          {"early", [](plan::PlanSpec& s) { s.mesh.data = 2, s.states.overlap_gradients = true; }},
           {"all", [](plan::PlanSpec& s) {
-             s.data = 2, s.tensor = 2, s.pipeline = 2, s.zero_stage = 1, s.sequence_parallel = true;
+             s.mesh.data = 2, s.mesh.tensor = 2, s.mesh.pipeline = 2, s.states.zero_stage = 1,
+             s.mesh.sequence_parallel = true;
            }}};
 }
 
@@ -154,10 +155,10 @@ TEST(Adapters, TrainAlikeOnEverySplitOfALlama) {
 TEST(Adapters, TrainWithOptimizersOfWholeTensors) {
   for (const plan::OptimizerKind kind : {plan::OptimizerKind::lamb, plan::OptimizerKind::adafactor}) {
     Trial trial = adapted();
-    trial.training.optimizer.kind = trial.spec.optimizer = kind;
+    trial.training.optimizer.kind = trial.spec.states.optimizer = kind;
     const Outcome serial = testing::train(trial);
     EXPECT_LT(serial.steps.back().loss, serial.steps.front().loss) << plan::name_of(kind);
-    trial.spec.data = trial.spec.pipeline = 2, trial.spec.zero_stage = 1;
+    trial.spec.mesh.data = trial.spec.mesh.pipeline = 2, trial.spec.states.zero_stage = 1;
     EXPECT_LT(testing::loss_distance(testing::train(trial), serial), 1e-5) << plan::name_of(kind);
   }
 }
@@ -166,7 +167,7 @@ TEST(Adapters, TrainBesideSinks) {
   const Trial trial = adapted(testing::make_gpt_oss);
   const Outcome serial = testing::train(trial);
   Trial split = trial;
-  split.spec.tensor = 2;
+  split.spec.mesh.tensor = 2;
   EXPECT_LT(testing::loss_distance(testing::train(split), serial), 1e-5);
 }
 
@@ -177,13 +178,13 @@ TEST(Adapters, TrainBesideFrozenExperts) {
   });
   const Outcome serial = testing::train(trial);
   EXPECT_NE(serial.weights.at("h.0.attn.proj.weight.lora_b").values.front(), 0) << "it has moved";
-  trial.spec.data = trial.spec.expert = 2;
+  trial.spec.mesh.data = trial.spec.mesh.expert = 2;
   EXPECT_LT(testing::loss_distance(testing::train(trial), serial), 1e-5);
 }
 
 TEST(Adapters, TrainInSixteenBits) {
   Trial trial = adapted();
-  trial.spec.precision = models::DType::bf16;
+  trial.spec.numerics.precision = models::DType::bf16;
   const Outcome out = testing::train(trial);
   EXPECT_LT(out.steps.back().loss, out.steps.front().loss);
 }

@@ -51,27 +51,29 @@ TEST_P(Lossless, IsBitwiseTheRunThatKeepsEverything) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Plans, Lossless,
-    ::testing::Combine(::testing::Values(0.01, 0.5, 1.0),  // nothing fits, some does, all does
-                       ::testing::Values(Case{"serial", [](plan::PlanSpec&) {}},
-                                         Case{"bf16_data_2_zero_2",
-                                              [](plan::PlanSpec& s) {
-                                                s.data = 2, s.zero_stage = 2, s.precision = models::DType::bf16;
-                                              }},
-                                         Case{"tensor_2_pipeline_2",
-                                              [](plan::PlanSpec& s) { s.tensor = s.pipeline = 2; }})),
-    [](const auto& which) {
-      return std::string(std::get<1>(which.param).name) + "_" +
-             std::to_string(static_cast<int>(100 * std::get<0>(which.param)));
-    });
+INSTANTIATE_TEST_SUITE_P(Plans, Lossless,
+                         ::testing::Combine(::testing::Values(0.01, 0.5, 1.0),  // nothing fits, some does, all does
+                                            ::testing::Values(Case{"serial", [](plan::PlanSpec&) {}},
+                                                              Case{"bf16_data_2_zero_2",
+                                                                   [](plan::PlanSpec& s) {
+                                                                     s.mesh.data = 2, s.states.zero_stage = 2,
+                                                                     s.numerics.precision = models::DType::bf16;
+                                                                   }},
+                                                              Case{"tensor_2_pipeline_2",
+                                                                   [](plan::PlanSpec& s) {
+                                                                     s.mesh.tensor = s.mesh.pipeline = 2;
+                                                                   }})),
+                         [](const auto& which) {
+                           return std::string(std::get<1>(which.param).name) + "_" +
+                                  std::to_string(static_cast<int>(100 * std::get<0>(which.param)));
+                         });
 
 // A loss of what the ReLU leaves: of 2 layers, 8 sequences and 4 micro-batches a step.
 TEST(LosslessTraining, CountsWhatHadNoRoom) {
   Trial trial = rectified_trial();
   trial.gradients_at = {};
   trial.spec.compression.activations = plan::ActivationEncoding::lossless;
-  const std::int64_t tensors = trial.model.layers * trial.spec.batch / trial.spec.micro_batch;
+  const std::int64_t tensors = trial.model.layers * trial.spec.shape.batch / trial.spec.shape.micro_batch;
   for (const double capacity : {0.01, 1.0}) {
     trial.spec.compression.capacity = capacity;
     for (const StepResult& step : testing::train(trial).steps) {
@@ -101,7 +103,7 @@ TEST(LosslessTraining, TakesLessMemoryWhereMicroBatchesWait) {
   Trial trial = rectified_trial();
   trial.model.layers = 4;
   trial.training.initial_weights.clear();
-  trial.spec.pipeline = 2, trial.spec.micro_batch = 1;
+  trial.spec.mesh.pipeline = 2, trial.spec.shape.micro_batch = 1;
   trial.steps = 2, trial.gradients_at = {};
   const Outcome plain = testing::train(trial);
   trial.spec.compression.activations = plan::ActivationEncoding::lossless;

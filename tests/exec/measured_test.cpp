@@ -16,7 +16,7 @@ namespace {
 /// Two data-parallel ranks with one compute step and one all-reduce.
 plan::Schedule schedule() {
   plan::Schedule s;
-  s.spec.data = 2;
+  s.spec.mesh.data = 2;
   plan::Group group;
   group.name = "data";
   group.dimensions = {{1, 2}};
@@ -70,7 +70,7 @@ TEST(MeasuredTimeline, SurvivesPackingBitForBit) {
 
 TEST(MeasuredTimeline, OfARealRunHasEverySpanInOrder) {
   testing::Trial trial = testing::golden_trial("constant");
-  trial.spec.pipeline = 2;
+  trial.spec.mesh.pipeline = 2;
   trial.steps = 3;
   trial.gradients_at.clear();
   const testing::Outcome outcome = testing::train(trial);

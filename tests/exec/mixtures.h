@@ -45,7 +45,7 @@ inline Trial golden_mixture(const std::string& kind) {
     m.experts.balance_bias = true;
   }
   if (kind == "gpt_oss") make_gpt_oss(m);
-  trial.spec.order = plan::Order::gpipe;
+  trial.spec.stages.order = plan::Order::gpipe;
   trial.training.initial_weights = golden_mixture_file(kind, "_initial.safetensors");
   return trial;
 }
@@ -71,7 +71,7 @@ inline Trial golden_latent(const std::string& kind) {
                  .groups = 4,
                  .groups_chosen = 2,
                  .balance_bias = true};
-  trial.spec.order = plan::Order::gpipe;
+  trial.spec.stages.order = plan::Order::gpipe;
   trial.training.initial_weights =
       std::string(ORRERY_SOURCE_DIR) + "/tests/golden/pytorch/latent_" + kind + "_initial.safetensors";
   return trial;

@@ -270,42 +270,48 @@ using plan::PlanSpec;
 INSTANTIATE_TEST_SUITE_P(
     Splits, MuonOfLlama,
     ::testing::Values(
-        MuonSplit{"tensor_2_zero_3", [](PlanSpec& s) { s.tensor = 2, s.data = 2, s.zero_stage = 3; }},
-        MuonSplit{"sub_groups", [](PlanSpec& s) { s.data = 4, s.zero_stage = 2, s.zero_group = 2; }},
-        MuonSplit{"overlapped", [](PlanSpec& s) { s.data = 2, s.zero_stage = 1, s.overlap_gradients = true; }},
+        MuonSplit{"tensor_2_zero_3", [](PlanSpec& s) { s.mesh.tensor = 2, s.mesh.data = 2, s.states.zero_stage = 3; }},
+        MuonSplit{"sub_groups", [](PlanSpec& s) { s.mesh.data = 4, s.states.zero_stage = 2, s.states.zero_group = 2; }},
+        MuonSplit{"overlapped",
+                  [](PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 1, s.states.overlap_gradients = true; }},
         MuonSplit{"sequence_context_recompute",
                   [](PlanSpec& s) {
-                    s.tensor = 2, s.context = 2, s.zero_stage = 1, s.sequence_parallel = true;
-                    s.recompute = plan::Recompute::full;
+                    s.mesh.tensor = 2, s.mesh.context = 2, s.states.zero_stage = 1, s.mesh.sequence_parallel = true;
+                    s.recomputation.what = plan::Recompute::full;
                   }},
         MuonSplit{"dualpipe",
-                  [](PlanSpec& s) { s.order = plan::Order::dualpipe, s.pipeline = 2, s.virtual_stages = 2; }},
+                  [](PlanSpec& s) {
+                    s.stages.order = plan::Order::dualpipe, s.mesh.pipeline = 2, s.stages.virtual_stages = 2;
+                  }},
         MuonSplit{"zb_h1_zero_1",
-                  [](PlanSpec& s) { s.order = plan::Order::zb_h1, s.pipeline = 2, s.data = 2, s.zero_stage = 1; }}),
+                  [](PlanSpec& s) {
+                    s.stages.order = plan::Order::zb_h1, s.mesh.pipeline = 2, s.mesh.data = 2, s.states.zero_stage = 1;
+                  }}),
     [](const auto& tested) { return tested.param.name; });
 
 // Gradients are summed in fp32 with bf16, so that shards differ by what fp32 rounds. In fp16 they meet in fp16, and
 // Newton-Schulz makes up to 485 times more of what is small beside the rest.
 TEST(MuonTraining, InSixteenBitsOfShardsEqualsSerial) {
   Trial trial = muon_trial();
-  trial.spec.precision = models::DType::bf16;
-  expect_as_serial(trial, {"bf16", [](PlanSpec& s) { s.data = 2, s.zero_stage = 1; }}, 1e-3, 1e-2);
-  trial.spec.precision = models::DType::fp16;
+  trial.spec.numerics.precision = models::DType::bf16;
+  expect_as_serial(trial, {"bf16", [](PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 1; }}, 1e-3, 1e-2);
+  trial.spec.numerics.precision = models::DType::fp16;
   trial.training.loss_scaling.initial = 1024;
-  expect_as_serial(trial, {"fp16", [](PlanSpec& s) { s.data = 2, s.tensor = 2, s.zero_stage = 1; }}, 1e-2, 1e-1);
+  expect_as_serial(trial, {"fp16", [](PlanSpec& s) { s.mesh.data = 2, s.mesh.tensor = 2, s.states.zero_stage = 1; }},
+                   1e-2, 1e-1);
 }
 
 TEST(MuonTraining, RoundsAtRandomWithoutMasters) {
   Trial trial = muon_trial();
-  trial.spec.precision = models::DType::bf16;
-  trial.spec.rounding = plan::Rounding::stochastic;
-  expect_as_serial(trial, {"stochastic", [](PlanSpec& s) { s.data = 2, s.zero_stage = 2; }}, 1e-2, 1e-1);
+  trial.spec.numerics.precision = models::DType::bf16;
+  trial.spec.numerics.rounding = plan::Rounding::stochastic;
+  expect_as_serial(trial, {"stochastic", [](PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 2; }}, 1e-2, 1e-1);
 }
 
 TEST(MuonTraining, SkipsAStepWhoseGradientsOverflow) {
   Trial trial = muon_trial();
-  trial.spec.precision = models::DType::fp16;
-  trial.spec.data = 2, trial.spec.zero_stage = 2;
+  trial.spec.numerics.precision = models::DType::fp16;
+  trial.spec.mesh.data = 2, trial.spec.states.zero_stage = 2;
   trial.training.loss_scaling = {std::ldexp(1.0, 40), 100, 1024};
   const Outcome ours = testing::train(trial);
   EXPECT_TRUE(ours.steps.front().skipped);
@@ -315,7 +321,7 @@ TEST(MuonTraining, SkipsAStepWhoseGradientsOverflow) {
 
 TEST(MuonTraining, TakesGradientsInFewerBits) {
   Trial trial = muon_trial();
-  trial.spec.data = 2, trial.spec.zero_stage = 1;
+  trial.spec.mesh.data = 2, trial.spec.states.zero_stage = 1;
   trial.spec.compression.gradients = plan::GradientCompression::bf16;
   const Outcome ours = testing::train(trial);
   trial.spec.compression.gradients = plan::GradientCompression::none;
@@ -329,7 +335,7 @@ TEST(MuonTraining, TakesGradientsInFewerBits) {
 TEST(MuonStates, AreOneMomentumForMatricesAndTwoMomentsForAllElse) {
   for (const int zero : {0, 1, 3}) {
     Trial trial = muon_trial();
-    trial.spec.data = zero > 0 ? 4 : 1, trial.spec.zero_stage = zero;
+    trial.spec.mesh.data = zero > 0 ? 4 : 1, trial.spec.states.zero_stage = zero;
     const plan::RankClass c = plan::lower(testing::plan_of(trial)).classes.front();
     for (const plan::Bucket& bucket : c.buckets) {
       const std::int64_t optimized = bucket.elements / (zero > 0 ? 4 : 1);

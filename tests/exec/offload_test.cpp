@@ -112,26 +112,31 @@ INSTANTIATE_TEST_SUITE_P(
     Plans, Activations,
     ::testing::Values(
         Case{"serial", [](plan::PlanSpec&) {}}, Case{"llama", [](plan::PlanSpec&) {}, true},
-        Case{"prefetch_2_gpipe", [](plan::PlanSpec& s) { s.offload.prefetch = 2, s.order = plan::Order::gpipe; }},
-        Case{"recompute", [](plan::PlanSpec& s) { s.recompute = plan::Recompute::full; }},
-        Case{"llama_recompute", [](plan::PlanSpec& s) { s.recompute = plan::Recompute::full; }, true},
-        Case{"selective", [](plan::PlanSpec& s) { s.flash = false, s.recompute = plan::Recompute::selective; }},
-        Case{"data_2_zero_1", [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 1; }},
-        Case{"data_2_zero_2", [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 2; }},
-        Case{"data_2_zero_3", [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 3; }},
-        Case{"llama_data_2_zero_3", [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 3; }, true},
-        Case{"tensor_2", [](plan::PlanSpec& s) { s.tensor = 2; }},
+        Case{"prefetch_2_gpipe",
+             [](plan::PlanSpec& s) { s.offload.prefetch = 2, s.stages.order = plan::Order::gpipe; }},
+        Case{"recompute", [](plan::PlanSpec& s) { s.recomputation.what = plan::Recompute::full; }},
+        Case{"llama_recompute", [](plan::PlanSpec& s) { s.recomputation.what = plan::Recompute::full; }, true},
+        Case{"selective",
+             [](plan::PlanSpec& s) { s.numerics.flash = false, s.recomputation.what = plan::Recompute::selective; }},
+        Case{"data_2_zero_1", [](plan::PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 1; }},
+        Case{"data_2_zero_2", [](plan::PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 2; }},
+        Case{"data_2_zero_3", [](plan::PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 3; }},
+        Case{"llama_data_2_zero_3", [](plan::PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 3; }, true},
+        Case{"tensor_2", [](plan::PlanSpec& s) { s.mesh.tensor = 2; }},
         Case{"tensor_2_sequence_recompute",
-             [](plan::PlanSpec& s) { s.tensor = 2, s.sequence_parallel = true, s.recompute = plan::Recompute::full; }},
-        Case{"pipeline_2", [](plan::PlanSpec& s) { s.pipeline = 2; }},
-        Case{"pipeline_2_gpipe", [](plan::PlanSpec& s) { s.pipeline = 2, s.order = plan::Order::gpipe; }},
-        Case{"pipeline_2_interleaved", [](plan::PlanSpec& s) { s.pipeline = s.virtual_stages = 2; }},
+             [](plan::PlanSpec& s) {
+               s.mesh.tensor = 2, s.mesh.sequence_parallel = true, s.recomputation.what = plan::Recompute::full;
+             }},
+        Case{"pipeline_2", [](plan::PlanSpec& s) { s.mesh.pipeline = 2; }},
+        Case{"pipeline_2_gpipe", [](plan::PlanSpec& s) { s.mesh.pipeline = 2, s.stages.order = plan::Order::gpipe; }},
+        Case{"pipeline_2_interleaved", [](plan::PlanSpec& s) { s.mesh.pipeline = s.stages.virtual_stages = 2; }},
         Case{"pipeline_2_zb_v",
-             [](plan::PlanSpec& s) { s.pipeline = s.virtual_stages = 2, s.order = plan::Order::zb_v; }},
-        Case{"pipeline_2_zb_h1", [](plan::PlanSpec& s) { s.pipeline = 2, s.order = plan::Order::zb_h1; }},
-        Case{"context_2", [](plan::PlanSpec& s) { s.context = 2; }},
+             [](plan::PlanSpec&
+                    s) { s.mesh.pipeline = s.stages.virtual_stages = 2, s.stages.order = plan::Order::zb_v; }},
+        Case{"pipeline_2_zb_h1", [](plan::PlanSpec& s) { s.mesh.pipeline = 2, s.stages.order = plan::Order::zb_h1; }},
+        Case{"context_2", [](plan::PlanSpec& s) { s.mesh.context = 2; }},
         Case{"data_2_tensor_2_pipeline_2",
-             [](plan::PlanSpec& s) { s.data = s.tensor = s.pipeline = 2, s.zero_stage = 1; }}),
+             [](plan::PlanSpec& s) { s.mesh.data = s.mesh.tensor = s.mesh.pipeline = 2, s.states.zero_stage = 1; }}),
     [](const auto& one) { return std::string(one.param.name); });
 
 class States : public ::testing::TestWithParam<Case> {};
@@ -145,7 +150,7 @@ TEST_P(States, ElsewhereTrainEqualToThoseOnTheDevice) {
   plain.spec.offload = {};
   const Outcome here = testing::train(plain), there = testing::train(trial);
   ASSERT_EQ(there.steps.size(), here.steps.size());
-  const bool same_sums = trial.spec.zero_stage >= 2 || trial.spec.offload.optimizer == Space::device;
+  const bool same_sums = trial.spec.states.zero_stage >= 2 || trial.spec.offload.optimizer == Space::device;
   for (std::size_t i = 0; i < here.steps.size(); ++i) {
     if (same_sums) {
       EXPECT_EQ(there.steps[i].loss, here.steps[i].loss) << "step " << i;
@@ -182,70 +187,77 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"llama_all_nvme",
              [](plan::PlanSpec& s) { s.offload = {Space::host, Space::nvme, Space::nvme, 1}; }, true},
         Case{"optimizer_host_recompute",
-             [](plan::PlanSpec& s) { s.offload.optimizer = Space::host, s.recompute = plan::Recompute::full; }},
-        Case{"optimizer_host_data_2", [](plan::PlanSpec& s) { s.offload.optimizer = Space::host, s.data = 2; }},
+             [](plan::PlanSpec& s) {
+               s.offload.optimizer = Space::host, s.recomputation.what = plan::Recompute::full;
+             }},
+        Case{"optimizer_host_data_2", [](plan::PlanSpec& s) { s.offload.optimizer = Space::host, s.mesh.data = 2; }},
         Case{"optimizer_host_zero_1",
-             [](plan::PlanSpec& s) { s.offload.optimizer = Space::host, s.data = 2, s.zero_stage = 1; }},
+             [](plan::PlanSpec& s) { s.offload.optimizer = Space::host, s.mesh.data = 2, s.states.zero_stage = 1; }},
         Case{"optimizer_host_zero_2",
-             [](plan::PlanSpec& s) { s.offload.optimizer = Space::host, s.data = 2, s.zero_stage = 2; }},
+             [](plan::PlanSpec& s) { s.offload.optimizer = Space::host, s.mesh.data = 2, s.states.zero_stage = 2; }},
         Case{"optimizer_host_zero_3",
-             [](plan::PlanSpec& s) { s.offload.optimizer = Space::host, s.data = 2, s.zero_stage = 3; }},
+             [](plan::PlanSpec& s) { s.offload.optimizer = Space::host, s.mesh.data = 2, s.states.zero_stage = 3; }},
         Case{"optimizer_host_zero_1_sub_groups",
              [](plan::PlanSpec& s) {
-               s.offload.optimizer = Space::host, s.data = 4, s.zero_stage = 1, s.zero_group = 2;
+               s.offload.optimizer = Space::host, s.mesh.data = 4, s.states.zero_stage = 1, s.states.zero_group = 2;
              }},
         Case{"all_nvme_zero_3_sub_groups",
              [](plan::PlanSpec& s) {
-               s.offload = {Space::host, Space::nvme, Space::nvme, 1}, s.data = 4, s.zero_stage = 3, s.zero_group = 2;
+               s.offload = {Space::host, Space::nvme, Space::nvme, 1}, s.mesh.data = 4, s.states.zero_stage = 3;
+               s.states.zero_group = 2;
              }},
         Case{"optimizer_nvme_zero_1",
-             [](plan::PlanSpec& s) { s.offload.optimizer = Space::nvme, s.data = 2, s.zero_stage = 1; }},
+             [](plan::PlanSpec& s) { s.offload.optimizer = Space::nvme, s.mesh.data = 2, s.states.zero_stage = 1; }},
         Case{"optimizer_nvme_zero_2",
-             [](plan::PlanSpec& s) { s.offload.optimizer = Space::nvme, s.data = 2, s.zero_stage = 2; }},
+             [](plan::PlanSpec& s) { s.offload.optimizer = Space::nvme, s.mesh.data = 2, s.states.zero_stage = 2; }},
         Case{"all_host_zero_3",
              [](plan::PlanSpec& s) {
-               s.offload = {Space::host, Space::host, Space::host, 1}, s.data = 2, s.zero_stage = 3;
+               s.offload = {Space::host, Space::host, Space::host, 1}, s.mesh.data = 2, s.states.zero_stage = 3;
              }},
         Case{"all_nvme_zero_3",
              [](plan::PlanSpec& s) {
-               s.offload = {Space::host, Space::nvme, Space::nvme, 1}, s.data = 2, s.zero_stage = 3;
+               s.offload = {Space::host, Space::nvme, Space::nvme, 1}, s.mesh.data = 2, s.states.zero_stage = 3;
              }},
         Case{"llama_all_nvme_zero_3",
              [](plan::PlanSpec& s) {
-               s.offload = {Space::host, Space::nvme, Space::nvme, 2}, s.data = 2, s.zero_stage = 3;
+               s.offload = {Space::host, Space::nvme, Space::nvme, 2}, s.mesh.data = 2, s.states.zero_stage = 3;
              },
              true},
         Case{"parameters_host_zero_3",
-             [](plan::PlanSpec& s) { s.offload.parameters = Space::host, s.data = 2, s.zero_stage = 3; }},
+             [](plan::PlanSpec& s) { s.offload.parameters = Space::host, s.mesh.data = 2, s.states.zero_stage = 3; }},
         Case{"all_nvme_tensor_2",
-             [](plan::PlanSpec& s) { s.offload = {Space::host, Space::nvme, Space::nvme, 1}, s.tensor = 2; }},
+             [](plan::PlanSpec& s) { s.offload = {Space::host, Space::nvme, Space::nvme, 1}, s.mesh.tensor = 2; }},
         Case{"optimizer_host_tensor_2_sequence",
              [](plan::PlanSpec& s) {
-               s.offload.optimizer = Space::host, s.tensor = 2, s.sequence_parallel = true;
+               s.offload.optimizer = Space::host, s.mesh.tensor = 2, s.mesh.sequence_parallel = true;
              }},
         Case{"all_host_pipeline_2",
-             [](plan::PlanSpec& s) { s.offload = {Space::host, Space::host, Space::host, 1}, s.pipeline = 2; }},
+             [](plan::PlanSpec& s) { s.offload = {Space::host, Space::host, Space::host, 1}, s.mesh.pipeline = 2; }},
         Case{"optimizer_nvme_pipeline_2_gpipe",
              [](plan::PlanSpec& s) {
-               s.offload.optimizer = Space::nvme, s.pipeline = 2, s.order = plan::Order::gpipe;
+               s.offload.optimizer = Space::nvme, s.mesh.pipeline = 2, s.stages.order = plan::Order::gpipe;
              }},
         Case{"optimizer_host_interleaved",
-             [](plan::PlanSpec& s) { s.offload.optimizer = Space::host, s.pipeline = s.virtual_stages = 2; }},
+             [](plan::PlanSpec& s) {
+               s.offload.optimizer = Space::host, s.mesh.pipeline = s.stages.virtual_stages = 2;
+             }},
         Case{"all_nvme_zero_3_pipeline_2_recompute",
              [](plan::PlanSpec& s) {
-               s.offload = {Space::host, Space::nvme, Space::nvme, 1}, s.data = 2, s.zero_stage = 3, s.pipeline = 2;
-               s.recompute = plan::Recompute::full;
+               s.offload = {Space::host, Space::nvme, Space::nvme, 1}, s.mesh.data = 2, s.states.zero_stage = 3;
+               s.mesh.pipeline = 2;
+               s.recomputation.what = plan::Recompute::full;
              }},
         Case{"all_host_zero_2_tensor_2",
              [](plan::PlanSpec& s) {
-               s.offload = {Space::host, Space::host, Space::device, 1}, s.data = s.tensor = 2, s.zero_stage = 2;
+               s.offload = {Space::host, Space::host, Space::device, 1}, s.mesh.data = s.mesh.tensor = 2;
+               s.states.zero_stage = 2;
              }}),
     [](const auto& one) { return std::string(one.param.name); });
 
 /// In 16 bits; fp16 with a scale that overflows at first.
 Trial narrow_trial(models::DType precision, const Case& one) {
   Trial trial = trial_of(one.llama);
-  trial.spec.precision = precision;
+  trial.spec.numerics.precision = precision;
   trial.training.loss_scaling = {std::ldexp(1.0, 26), 4, 64};
   trial.steps = 6;
   trial.gradients_at = {0, 5};
@@ -263,7 +275,7 @@ TEST_P(NarrowStates, ElsewhereTrainAsOnTheDeviceAndSkipTheSameSteps) {
   Trial plain = trial;
   plain.spec.offload = {};
   const Outcome here = testing::train(plain), there = testing::train(trial);
-  const bool same_sums = one.llama && trial.spec.batch == trial.spec.data * trial.spec.micro_batch;
+  const bool same_sums = one.llama && trial.spec.shape.batch == trial.spec.mesh.data * trial.spec.shape.micro_batch;
   ASSERT_EQ(there.steps.size(), here.steps.size());
   for (std::size_t i = 0; i < here.steps.size(); ++i) {
     EXPECT_EQ(there.steps[i].skipped, here.steps[i].skipped) << "step " << i;
@@ -287,7 +299,7 @@ TEST_P(NarrowStates, ElsewhereTrainAsOnTheDeviceAndSkipTheSameSteps) {
 }
 
 void one_micro_batch(plan::PlanSpec& s) {
-  s.micro_batch = s.batch / s.data;
+  s.shape.micro_batch = s.shape.batch / s.mesh.data;
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -300,43 +312,48 @@ INSTANTIATE_TEST_SUITE_P(
             Case{"llama_host_in_one",
                  [](plan::PlanSpec& s) { s.offload.optimizer = Space::host, one_micro_batch(s); }, true},
             Case{"llama_nvme_data_2_in_one",
-                 [](plan::PlanSpec& s) { s.offload.optimizer = Space::nvme, s.data = 2, one_micro_batch(s); }, true},
+                 [](plan::PlanSpec& s) {
+                   s.offload.optimizer = Space::nvme, s.mesh.data = 2, one_micro_batch(s);
+                 }, true},
             Case{"llama_host_zero_1_in_one",
                  [](plan::PlanSpec& s) {
-                   s.offload.optimizer = Space::host, s.data = 2, s.zero_stage = 1, one_micro_batch(s);
+                   s.offload.optimizer = Space::host, s.mesh.data = 2, s.states.zero_stage = 1, one_micro_batch(s);
                  },
                  true},
             Case{"llama_nvme_zero_2_in_one",
                  [](plan::PlanSpec& s) {
-                   s.offload.optimizer = Space::nvme, s.data = 2, s.zero_stage = 2, one_micro_batch(s);
+                   s.offload.optimizer = Space::nvme, s.mesh.data = 2, s.states.zero_stage = 2, one_micro_batch(s);
                  },
                  true},
             Case{"llama_all_nvme_zero_3_in_one",
                  [](plan::PlanSpec& s) {
-                   s.offload = {Space::host, Space::nvme, Space::nvme, 2}, s.data = 2, s.zero_stage = 3;
+                   s.offload = {Space::host, Space::nvme, Space::nvme, 2}, s.mesh.data = 2, s.states.zero_stage = 3;
                    one_micro_batch(s);
                  },
                  true},
             Case{"host_zero_1_sub_groups",
                  [](plan::PlanSpec& s) {
-                   s.offload.optimizer = Space::host, s.data = 4, s.zero_stage = 1, s.zero_group = 2;
+                   s.offload.optimizer = Space::host, s.mesh.data = 4, s.states.zero_stage = 1, s.states.zero_group = 2;
                  }},
             Case{"host_zero_2_tensor_2",
-                 [](plan::PlanSpec& s) { s.offload.optimizer = Space::host, s.data = s.tensor = 2, s.zero_stage = 2; }},
+                 [](plan::PlanSpec& s) {
+                   s.offload.optimizer = Space::host, s.mesh.data = s.mesh.tensor = 2, s.states.zero_stage = 2;
+                 }},
             Case{"nvme_pipeline_2",
-                 [](plan::PlanSpec& s) { s.offload.optimizer = Space::nvme, s.pipeline = 2; }})),
+                 [](plan::PlanSpec& s) { s.offload.optimizer = Space::nvme, s.mesh.pipeline = 2; }})),
     [](const auto& tested) {
       return std::string(models::name_of(std::get<0>(tested.param))) + "_" + std::get<1>(tested.param).name;
     });
 
 TEST(Offload, AStepThatIsSkippedChangesNothingWhereverItsStatesAre) {
-  for (const auto set : {+[](plan::PlanSpec& s) { s.offload.optimizer = Space::host; },
-                         +[](plan::PlanSpec& s) {
-                           s.offload = {Space::host, Space::nvme, Space::nvme, 1};
-                         },
-                         +[](plan::PlanSpec& s) { s.offload.optimizer = Space::nvme, s.data = 2, s.zero_stage = 2; }}) {
+  for (const auto set :
+       {+[](plan::PlanSpec& s) { s.offload.optimizer = Space::host; },
+        +[](plan::PlanSpec& s) {
+          s.offload = {Space::host, Space::nvme, Space::nvme, 1};
+        },
+        +[](plan::PlanSpec& s) { s.offload.optimizer = Space::nvme, s.mesh.data = 2, s.states.zero_stage = 2; }}) {
     Trial trial = trial_of(false);
-    trial.spec.precision = models::DType::fp16;
+    trial.spec.numerics.precision = models::DType::fp16;
     trial.training.loss_scaling = {std::ldexp(1.0, 60), 2000, 1.0001};
     trial.training.order = plan::DataOrder::sequential;
     trial.gradients_at = {};
@@ -356,7 +373,7 @@ TEST(Offload, AStepThatIsSkippedChangesNothingWhereverItsStatesAre) {
 
 TEST(Offload, LetsADeviceRunWhatItCouldNotHold) {
   Trial trial = trial_of(false);
-  trial.spec.micro_batch = 8;
+  trial.spec.shape.micro_batch = 8;
   trial.steps = 2;
   trial.gradients_at.clear();
   const Outcome whole = testing::train(trial);

@@ -233,17 +233,17 @@ struct Case {
 };
 
 const Case kCases[] = {
-    {"data_2", [](plan::PlanSpec& s) { s.data = 2; }},
-    {"tensor_2", [](plan::PlanSpec& s) { s.tensor = 2; }},
-    {"pipeline_2", [](plan::PlanSpec& s) { s.pipeline = 2; }},
-    {"zero_1", [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 1; }},
-    {"zero_2", [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 2; }},
-    {"zero_3_data_4", [](plan::PlanSpec& s) { s.data = 4, s.zero_stage = 3; }},
-    {"tensor_2_sequence", [](plan::PlanSpec& s) { s.tensor = 2, s.sequence_parallel = true; }},
-    {"context_2_zero_2", [](plan::PlanSpec& s) { s.context = 2, s.zero_stage = 2; }},
+    {"data_2", [](plan::PlanSpec& s) { s.mesh.data = 2; }},
+    {"tensor_2", [](plan::PlanSpec& s) { s.mesh.tensor = 2; }},
+    {"pipeline_2", [](plan::PlanSpec& s) { s.mesh.pipeline = 2; }},
+    {"zero_1", [](plan::PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 1; }},
+    {"zero_2", [](plan::PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 2; }},
+    {"zero_3_data_4", [](plan::PlanSpec& s) { s.mesh.data = 4, s.states.zero_stage = 3; }},
+    {"tensor_2_sequence", [](plan::PlanSpec& s) { s.mesh.tensor = 2, s.mesh.sequence_parallel = true; }},
+    {"context_2_zero_2", [](plan::PlanSpec& s) { s.mesh.context = 2, s.states.zero_stage = 2; }},
     {"zero_1_tensor_2_pipeline_2",
-     [](plan::PlanSpec& s) { s.data = 2, s.tensor = 2, s.pipeline = 2, s.zero_stage = 1; }},
-    {"zero_3_tensor_2", [](plan::PlanSpec& s) { s.data = 2, s.tensor = 2, s.zero_stage = 3; }},
+     [](plan::PlanSpec& s) { s.mesh.data = 2, s.mesh.tensor = 2, s.mesh.pipeline = 2, s.states.zero_stage = 1; }},
+    {"zero_3_tensor_2", [](plan::PlanSpec& s) { s.mesh.data = 2, s.mesh.tensor = 2, s.states.zero_stage = 3; }},
 };
 
 class EqualToSerialWith : public ::testing::TestWithParam<std::tuple<OptimizerKind, Case>> {};
@@ -306,7 +306,7 @@ double state_bytes(OptimizerKind kind, double momentum = 0.9) {
   trial.model.head_dim = 64;
   trial.model.ffn_hidden = 1024;
   trial.model.vocab = 4096;
-  trial.spec.vocab_multiple = 128;
+  trial.spec.numerics.vocab_multiple = 128;
   trial.training.optimizer.momentum = momentum;
   const plan::RankClass rank_class = plan::lower(testing::plan_of(trial)).classes.front();
   double states = 0, parameters = 0;

@@ -23,9 +23,9 @@ Trial served_trial(int workers, int staleness) {
   Trial trial = testing::golden_trial("constant");
   trial.training.initial_weights.clear();
   trial.training.order = plan::DataOrder::shuffled;
-  trial.spec.data = workers;
-  trial.spec.micro_batch = 1;
-  trial.spec.staleness = staleness;
+  trial.spec.mesh.data = workers;
+  trial.spec.shape.micro_batch = 1;
+  trial.spec.states.staleness = staleness;
   return trial;
 }
 
@@ -34,14 +34,14 @@ Trial served_trial(int workers, int staleness) {
 /// that nothing of how workers keep their versions is used.
 class Turns {
  public:
-  explicit Turns(const Trial& split) : split_(split), workers_(split.spec.data), serial_(split) {
+  explicit Turns(const Trial& split) : split_(split), workers_(split.spec.mesh.data), serial_(split) {
     plan::PlanSpec& spec = serial_.spec;
-    spec.data = spec.tensor = 1;
-    spec.batch /= workers_;
-    spec.staleness = -1;
-    spec.zero_stage = 0;
-    spec.sequence_parallel = false;
-    spec.recompute = plan::Recompute::none;
+    spec.mesh.data = spec.mesh.tensor = 1;
+    spec.shape.batch /= workers_;
+    spec.states.staleness.reset();
+    spec.states.zero_stage = 0;
+    spec.mesh.sequence_parallel = false;
+    spec.recomputation.what = plan::Recompute::none;
   }
 
   Outcome run() {
@@ -52,7 +52,7 @@ class Turns {
     const Waiter waiter(wait_policy(1, available_cores(), std::chrono::seconds(60)));
     const auto backend = make_cpu_backend(1);
     Batches batches(std::move(*TokenStream::open(serial_.training.data)), serial_.training.order, serial_.training.seed,
-                    plan.spec().batch, plan.spec().sequence, serial_.model.vocab);
+                    plan.spec().shape.batch, plan.spec().shape.sequence, serial_.model.vocab);
     Trainer trainer(plan, serial_.training, schedule_, *backend, *transport, waiter, std::move(batches), {});
     Arena& arena = trainer.executor().arena();
     initialise(schedule_, 0, arena, *backend, seeded_source(serial_.training.seed));
@@ -63,8 +63,9 @@ class Turns {
       StepResult step;
       LogicalTensors mean;
       for (std::int64_t w = 0; w < workers_; ++w) {
-        write(history[static_cast<std::size_t>(std::max<std::int64_t>(0, t - split_.spec.staleness) * workers_)], arena,
-              *backend);
+        write(
+            history[static_cast<std::size_t>(std::max<std::int64_t>(0, t - *split_.spec.states.staleness) * workers_)],
+            arena, *backend);
         const StepResult turn = trainer.step(t * workers_ + w, [&] {
           add(mean, gathered(Gathered::gradients));
           write(history.back(), arena, *backend);
@@ -151,11 +152,12 @@ INSTANTIATE_TEST_SUITE_P(
                              one.training.optimizer.kind = plan::OptimizerKind::sgd;
                              one.training.optimizer.learning_rate = 0.01;
                            }},
-                      Case{"workers_2_stale_1_one_micro_batch", 2, 1, [](Trial& one) { one.spec.micro_batch = 4; }},
+                      Case{"workers_2_stale_1_one_micro_batch", 2, 1,
+                           [](Trial& one) { one.spec.shape.micro_batch = 4; }},
                       Case{"workers_2_stale_1_tensor_2_sequence", 2, 1,
-                           [](Trial& one) { one.spec.tensor = 2, one.spec.sequence_parallel = true; }},
+                           [](Trial& one) { one.spec.mesh.tensor = 2, one.spec.mesh.sequence_parallel = true; }},
                       Case{"workers_2_stale_2_recompute", 2, 2,
-                           [](Trial& one) { one.spec.recompute = plan::Recompute::full; }},
+                           [](Trial& one) { one.spec.recomputation.what = plan::Recompute::full; }},
                       Case{"workers_2_stale_1_progress_thread", 2, 1,
                            [](Trial& one) { one.progress = Communication::Progress::thread; }}),
     [](const auto& which) { return std::string(which.param.name); });
@@ -179,16 +181,16 @@ TEST(ParameterServer, TwoRunsOfOnePlanAreBitwiseEqual) {
 Outcome part(const Trial& trial, const std::filesystem::path& folder, std::int64_t from, std::int64_t to) {
   const plan::Plan plan = testing::plan_of(trial);
   const plan::Schedule schedule = plan::lower(plan);
-  ThreadWorld world(plan.spec().ranks());
-  const Waiter waiter(wait_policy(plan.spec().ranks(), available_cores(), std::chrono::seconds(60)));
+  ThreadWorld world(plan.spec().mesh.ranks());
+  const Waiter waiter(wait_policy(plan.spec().mesh.ranks(), available_cores(), std::chrono::seconds(60)));
   Outcome out;
   testing::in_threads(
-      plan.spec().ranks(),
+      plan.spec().mesh.ranks(),
       [&](int rank) {
         const auto transport = world.transport(rank);
         const auto backend = make_cpu_backend(1);
         Batches batches(std::move(*TokenStream::open(trial.training.data)), trial.training.order, trial.training.seed,
-                        plan.spec().batch, plan.spec().sequence, trial.model.vocab);
+                        plan.spec().shape.batch, plan.spec().shape.sequence, trial.model.vocab);
         Trainer trainer(plan, trial.training, schedule, *backend, *transport, waiter, std::move(batches), {});
         trainer.ends_after(trial.steps);
         const CheckpointContext context{schedule, trainer.executor().arena(), *backend, *transport};

@@ -26,8 +26,8 @@ Trial trial_of(const Case& one) {
   trial.steps = 4;
   trial.gradients_at = {0, 3};
   if (one.llama) testing::make_llama(trial.model);
-  trial.spec.tensor = 2;
-  trial.spec.recompute = plan::Recompute::full;
+  trial.spec.mesh.tensor = 2;
+  trial.spec.recomputation.what = plan::Recompute::full;
   one.set(trial.spec);
   return trial;
 }
@@ -46,7 +46,7 @@ class PartitionedCheckpoints : public ::testing::TestWithParam<Case> {};
 TEST_P(PartitionedCheckpoints, TrainToTheSameBits) {
   Trial trial = trial_of(GetParam());
   const Outcome whole = testing::train(trial);
-  trial.spec.partition_checkpoints = true;
+  trial.spec.recomputation.partition_checkpoints = true;
   const Outcome parts = testing::train(trial);
   ASSERT_EQ(parts.steps.size(), whole.steps.size());
   for (std::size_t i = 0; i < whole.steps.size(); ++i) {
@@ -60,39 +60,42 @@ TEST_P(PartitionedCheckpoints, TrainToTheSameBits) {
   }
   const plan::Schedule schedule = plan::lower(testing::plan_of(trial));
   EXPECT_GT(bytes_of(schedule, ".part"), 0) << "something is divided";
-  EXPECT_EQ(bytes_of(schedule, ".part") * trial.spec.tensor, bytes_of(schedule, ".gathered"));
+  EXPECT_EQ(bytes_of(schedule, ".part") * trial.spec.mesh.tensor, bytes_of(schedule, ".gathered"));
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Plans, PartitionedCheckpoints,
     ::testing::Values(
         Case{"tensor_2", [](plan::PlanSpec&) {}}, Case{"llama", [](plan::PlanSpec&) {}, true},
-        Case{"tensor_4", [](plan::PlanSpec& s) { s.tensor = 4; }},
-        Case{"some_layers", [](plan::PlanSpec& s) { s.recompute_layers = 2; }},
-        Case{"data_2_zero_1", [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 1; }},
+        Case{"tensor_4", [](plan::PlanSpec& s) { s.mesh.tensor = 4; }},
+        Case{"some_layers", [](plan::PlanSpec& s) { s.recomputation.layers = 2; }},
+        Case{"data_2_zero_1", [](plan::PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 1; }},
         Case{"data_2_zero_2_overlapped",
-             [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 2, s.overlap_gradients = true; }},
-        Case{"data_2_zero_3", [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 3; }, true},
-        Case{"context_2", [](plan::PlanSpec& s) { s.context = 2; }},
-        Case{"pipeline_2", [](plan::PlanSpec& s) { s.pipeline = 2; }},
-        Case{"pipeline_2_gpipe", [](plan::PlanSpec& s) { s.pipeline = 2, s.order = plan::Order::gpipe; }, true},
-        Case{"pipeline_2_zb_h1", [](plan::PlanSpec& s) { s.pipeline = 2, s.order = plan::Order::zb_h1; }},
-        Case{"pipeline_2_interleaved", [](plan::PlanSpec& s) { s.pipeline = s.virtual_stages = 2; }},
+             [](plan::PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 2, s.states.overlap_gradients = true; }},
+        Case{"data_2_zero_3", [](plan::PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 3; }, true},
+        Case{"context_2", [](plan::PlanSpec& s) { s.mesh.context = 2; }},
+        Case{"pipeline_2", [](plan::PlanSpec& s) { s.mesh.pipeline = 2; }},
+        Case{"pipeline_2_gpipe", [](plan::PlanSpec& s) { s.mesh.pipeline = 2, s.stages.order = plan::Order::gpipe; },
+             true},
+        Case{"pipeline_2_zb_h1", [](plan::PlanSpec& s) { s.mesh.pipeline = 2, s.stages.order = plan::Order::zb_h1; }},
+        Case{"pipeline_2_interleaved", [](plan::PlanSpec& s) { s.mesh.pipeline = s.stages.virtual_stages = 2; }},
         Case{"pipeline_2_dualpipe",
              [](plan::PlanSpec& s) {
-               s.pipeline = s.virtual_stages = 2, s.order = plan::Order::dualpipe_v, s.layers_per_stage = {1, 1, 1, 1};
+               s.mesh.pipeline = s.stages.virtual_stages = 2, s.stages.order = plan::Order::dualpipe_v,
+               s.stages.layers_per_stage = {1, 1, 1, 1};
              }},
         Case{"on_the_host", [](plan::PlanSpec& s) { s.offload.activations = plan::Space::host; }},
         Case{"on_the_host_data_2_zero_2",
-             [](plan::PlanSpec& s) { s.offload.activations = plan::Space::host, s.data = 2, s.zero_stage = 2; }}),
+             [](plan::PlanSpec&
+                    s) { s.offload.activations = plan::Space::host, s.mesh.data = 2, s.states.zero_stage = 2; }}),
     [](const auto& one) { return std::string(one.param.name); });
 
 // One micro-batch, all of whose checkpoints wait at once: memory falls by what the others have.
 TEST(PartitionedCheckpoints, TakeATensorthOfTheMemoryWhileTheyWait) {
-  Trial trial = trial_of({"", [](plan::PlanSpec& s) { s.micro_batch = s.batch; }});
+  Trial trial = trial_of({"", [](plan::PlanSpec& s) { s.shape.micro_batch = s.shape.batch; }});
   trial.model.layers = 12;
   const plan::Schedule whole = plan::lower(testing::plan_of(trial));
-  trial.spec.partition_checkpoints = true;
+  trial.spec.recomputation.partition_checkpoints = true;
   const plan::Schedule parts = plan::lower(testing::plan_of(trial));
   const auto peak = [](const plan::Schedule& s) { return plan::place(s.classes.front()).peak_live_bytes; };
   const std::int64_t input = bytes_of(parts, ".part") / trial.model.layers;  // of a block, divided

@@ -17,8 +17,8 @@ using testing::Trial;
 
 Trial trial_in(DType precision, plan::Rounding rounding = plan::Rounding::nearest) {
   Trial trial = testing::golden_trial("cosine_clipped");
-  trial.spec.precision = precision;
-  trial.spec.rounding = rounding;
+  trial.spec.numerics.precision = precision;
+  trial.spec.numerics.rounding = rounding;
   return trial;
 }
 
@@ -100,17 +100,19 @@ struct Case {
 };
 
 const Case kCases[] = {
-    {"data_2", [](plan::PlanSpec& s) { s.data = 2; }},
-    {"tensor_2", [](plan::PlanSpec& s) { s.tensor = 2; }},
+    {"data_2", [](plan::PlanSpec& s) { s.mesh.data = 2; }},
+    {"tensor_2", [](plan::PlanSpec& s) { s.mesh.tensor = 2; }},
     {"tensor_2_sequence_recompute",
-     [](plan::PlanSpec& s) { s.tensor = 2, s.sequence_parallel = true, s.recompute = plan::Recompute::full; }},
-    {"pipeline_2", [](plan::PlanSpec& s) { s.pipeline = 2; }},
-    {"zero_1", [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 1; }},
-    {"zero_2", [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 2; }},
-    {"zero_3_data_4", [](plan::PlanSpec& s) { s.data = 4, s.zero_stage = 3; }},
-    {"context_2", [](plan::PlanSpec& s) { s.context = 2; }},
+     [](plan::PlanSpec& s) {
+       s.mesh.tensor = 2, s.mesh.sequence_parallel = true, s.recomputation.what = plan::Recompute::full;
+     }},
+    {"pipeline_2", [](plan::PlanSpec& s) { s.mesh.pipeline = 2; }},
+    {"zero_1", [](plan::PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 1; }},
+    {"zero_2", [](plan::PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 2; }},
+    {"zero_3_data_4", [](plan::PlanSpec& s) { s.mesh.data = 4, s.states.zero_stage = 3; }},
+    {"context_2", [](plan::PlanSpec& s) { s.mesh.context = 2; }},
     {"zero_1_tensor_2_pipeline_2",
-     [](plan::PlanSpec& s) { s.data = 2, s.tensor = 2, s.pipeline = 2, s.zero_stage = 1; }},
+     [](plan::PlanSpec& s) { s.mesh.data = 2, s.mesh.tensor = 2, s.mesh.pipeline = 2, s.states.zero_stage = 1; }},
 };
 
 using Setting = std::tuple<DType, plan::Rounding>;
@@ -194,25 +196,28 @@ TEST_P(SplitInEightBits, IsNearSerialInEightBits) {
 
 INSTANTIATE_TEST_SUITE_P(
     Plans, SplitInEightBits,
-    ::testing::Values(EightBitCase{"data_2", true, [](plan::PlanSpec& s) { s.data = 2; }},
-                      EightBitCase{"zero_3_data_4", true, [](plan::PlanSpec& s) { s.data = 4, s.zero_stage = 3; }},
-                      EightBitCase{"pipeline_2", true, [](plan::PlanSpec& s) { s.pipeline = 2; }},
+    ::testing::Values(EightBitCase{"data_2", true, [](plan::PlanSpec& s) { s.mesh.data = 2; }},
+                      EightBitCase{"zero_3_data_4", true,
+                                   [](plan::PlanSpec& s) { s.mesh.data = 4, s.states.zero_stage = 3; }},
+                      EightBitCase{"pipeline_2", true, [](plan::PlanSpec& s) { s.mesh.pipeline = 2; }},
                       EightBitCase{"zero_bubble_recompute", true,
                                    [](plan::PlanSpec& s) {
-                                     s.pipeline = 2, s.order = plan::Order::zb_h1, s.recompute = plan::Recompute::full;
+                                     s.mesh.pipeline = 2, s.stages.order = plan::Order::zb_h1,
+                                     s.recomputation.what = plan::Recompute::full;
                                    }},
-                      EightBitCase{"tensor_2", false, [](plan::PlanSpec& s) { s.tensor = 2; }},
+                      EightBitCase{"tensor_2", false, [](plan::PlanSpec& s) { s.mesh.tensor = 2; }},
                       EightBitCase{"tensor_2_sequence_recompute", false,
                                    [](plan::PlanSpec& s) {
-                                     s.tensor = 2, s.sequence_parallel = true, s.recompute = plan::Recompute::full;
+                                     s.mesh.tensor = 2, s.mesh.sequence_parallel = true,
+                                     s.recomputation.what = plan::Recompute::full;
                                    }},
-                      EightBitCase{"context_2", false, [](plan::PlanSpec& s) { s.context = 2; }}),
+                      EightBitCase{"context_2", false, [](plan::PlanSpec& s) { s.mesh.context = 2; }}),
     [](const auto& tested) { return std::string(tested.param.name); });
 
 TEST(LossScaling, SkipsUntilGradientsFitAndAllRanksSkipTogether) {
-  for (const auto set : {+[](plan::PlanSpec&) {}, +[](plan::PlanSpec& s) { s.data = 2; },
-                         +[](plan::PlanSpec& s) { s.data = 2, s.tensor = 2, s.zero_stage = 3; },
-                         +[](plan::PlanSpec& s) { s.pipeline = 2, s.data = 2, s.zero_stage = 1; }}) {
+  for (const auto set : {+[](plan::PlanSpec&) {}, +[](plan::PlanSpec& s) { s.mesh.data = 2; },
+                         +[](plan::PlanSpec& s) { s.mesh.data = 2, s.mesh.tensor = 2, s.states.zero_stage = 3; },
+                         +[](plan::PlanSpec& s) { s.mesh.pipeline = 2, s.mesh.data = 2, s.states.zero_stage = 1; }}) {
     Trial trial = trial_in(DType::fp16);
     trial.training.loss_scaling = {std::ldexp(1.0, 30), 4, 4};
     trial.gradients_at = {};
@@ -237,7 +242,7 @@ TEST(LossScaling, AStepThatIsSkippedChangesNothing) {
   Trial trial = trial_in(DType::fp16);
   trial.training.loss_scaling.initial = std::ldexp(1.0, 60);
   trial.training.loss_scaling.factor = 1.0001;
-  trial.spec.data = 2;
+  trial.spec.mesh.data = 2;
   trial.gradients_at = {};
   trial.steps = 3;
   const Outcome outcome = testing::train(trial);
@@ -256,8 +261,8 @@ TEST(Precision, EveryOptimizerTrainsInSixteenBitsOnEveryKindOfShard) {
     trial.training.optimizer.kind = kind;
     trial.training.optimizer.learning_rate = kind == OptimizerKind::adamw_8bit ? 3e-3 : 2e-2;
     trial.gradients_at = {};
-    trial.spec.data = trial.spec.tensor = 2;
-    trial.spec.zero_stage = 1;
+    trial.spec.mesh.data = trial.spec.mesh.tensor = 2;
+    trial.spec.states.zero_stage = 1;
     trial.steps = 8;
     const Outcome full = testing::train(trial);
     for (const auto& [precision, rounding] :
@@ -267,9 +272,9 @@ TEST(Precision, EveryOptimizerTrainsInSixteenBitsOnEveryKindOfShard) {
         SCOPED_TRACE(std::string(plan::name_of(kind)) + " " + models::name_of(precision) + " " +
                      plan::name_of(rounding) + ", ZeRO " + std::to_string(zero));
         Trial narrow = trial;
-        narrow.spec.precision = precision;
-        narrow.spec.rounding = rounding;
-        narrow.spec.zero_stage = zero;
+        narrow.spec.numerics.precision = precision;
+        narrow.spec.numerics.rounding = rounding;
+        narrow.spec.states.zero_stage = zero;
         const Outcome outcome = testing::train(narrow);
         EXPECT_LE(testing::loss_distance(outcome, full), 1e-2);
         expect_memory_as_predicted(outcome);
@@ -288,9 +293,9 @@ TEST(StochasticRounding, HasNoMastersAndDrawsTheSameForAnyShard) {
   trial.steps = 1;
   trial.gradients_at = {};
   const Outcome serial = testing::train(trial);
-  for (const auto set :
-       {+[](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 3; },
-        +[](plan::PlanSpec& s) { s.data = 4, s.zero_stage = 1; }, +[](plan::PlanSpec& s) { s.pipeline = 2; }}) {
+  for (const auto set : {+[](plan::PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 3; },
+                         +[](plan::PlanSpec& s) { s.mesh.data = 4, s.states.zero_stage = 1; },
+                         +[](plan::PlanSpec& s) { s.mesh.pipeline = 2; }}) {
     Trial split = trial;
     set(split.spec);
     const Outcome outcome = testing::train(split);

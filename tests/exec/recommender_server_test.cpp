@@ -15,9 +15,9 @@ using testing::Outcome;
 using testing::Trial;
 
 LogicalTensors initial_weights(Trial trial) {
-  trial.spec.data = 1;
-  trial.spec.micro_batch = trial.spec.batch;
-  trial.spec.staleness = -1;
+  trial.spec.mesh.data = 1;
+  trial.spec.shape.micro_batch = trial.spec.shape.batch;
+  trial.spec.states.staleness.reset();
   trial.spec.embedding = {};
   trial.training.optimizer.learning_rate = 0;
   trial.steps = 1;
@@ -34,9 +34,9 @@ struct Case {
 
 Trial served_trial(const Case& of, OptimizerKind optimizer) {
   Trial trial = testing::click_trial(optimizer == OptimizerKind::rowwise_adagrad, optimizer);
-  trial.spec.data = of.ranks;
-  trial.spec.micro_batch = trial.spec.batch / of.ranks;
-  trial.spec.staleness = of.staleness;
+  trial.spec.mesh.data = of.ranks;
+  trial.spec.shape.micro_batch = trial.spec.shape.batch / of.ranks;
+  trial.spec.states.staleness = of.staleness;
   trial.spec.embedding.sharding = of.sharding;
   std::vector<plan::TablePlacement::Cell> cells;
   for (const std::string& row : of.places) cells.push_back({row, {}});
@@ -64,7 +64,7 @@ TEST_P(ServedTables, TrainAsWorkersInTurnsInPlainLoops) {
     std::printf("[ errors   ] %-20s %-16s weights %.1e\n", GetParam().name, plan::name_of(optimizer), distance);
     for (std::size_t rank = 0; rank < run.memory.size(); ++rank)
       EXPECT_EQ(run.memory[rank].peak_live, run.placements[rank].peak_live_bytes) << "rank " << rank;
-    ++trial.spec.staleness;  // a step more would be another run
+    ++*trial.spec.states.staleness;  // a step more would be another run
     EXPECT_GT(testing::relative_distance(testing::reference_run(trial, initial).weights, reference.weights), 1e-4);
   }
 }

@@ -27,9 +27,9 @@ class Reference {
   Reference(const Trial& trial, const LogicalTensors& initial)
       : r_(*trial.model.recommender),
         optimizer_(trial.training.optimizer),
-        turns_(trial.spec.has_server() ? trial.spec.data : 1),
-        staleness_(std::max(0, trial.spec.staleness)),
-        part_(trial.spec.batch / turns_) {
+        turns_(trial.spec.states.has_server() ? trial.spec.mesh.data : 1),
+        staleness_(trial.spec.states.staleness.value_or(0)),
+        part_(trial.spec.shape.batch / turns_) {
     for (const auto& [name, tensor] : initial) {
       weights_[name].assign(tensor.values.begin(), tensor.values.end());
       shapes_[name] = tensor.shape;
@@ -337,8 +337,8 @@ Trial click_trial(bool cross, bool adagrad) {
 Trial click_trial(bool cross, plan::OptimizerKind kind) {
   Trial trial;
   trial.model = small_recommender(cross);
-  trial.spec.batch = trial.spec.micro_batch = 16;
-  trial.spec.sequence = 1;
+  trial.spec.shape.batch = trial.spec.shape.micro_batch = 16;
+  trial.spec.shape.sequence = 1;
   trial.training.steps = 20;
   trial.training.data = click_file(trial.model, 200, cross ? "cross" : "dot");
   trial.training.seed = 3;
@@ -364,7 +364,7 @@ plan::Plan plan_on_nodes(const Trial& trial, int per_node) {
   const plan::Plan plan = plan_of(trial);
   auto cluster = std::make_shared<clusters::Cluster>(plan.cluster());
   cluster->devices_per_node = per_node;
-  cluster->nodes = trial.spec.data / per_node;
+  cluster->nodes = trial.spec.mesh.data / per_node;
   plan::PlanSpec spec = plan.spec();
   spec.embedding = trial.spec.embedding;
   auto made = plan::make_plan(std::make_shared<const models::Model>(trial.model), cluster, spec);
@@ -378,7 +378,7 @@ ReferenceRun reference_run(const Trial& trial, const LogicalTensors& initial) {
   Reference reference(trial, initial);
   ReferenceRun out;
   for (std::int64_t step = 0; step < trial.steps; ++step) {
-    out.losses.push_back(reference.step(**file, step * trial.spec.batch));
+    out.losses.push_back(reference.step(**file, step * trial.spec.shape.batch));
     out.norms.push_back(reference.norm());
   }
   out.weights = reference.weights();

@@ -35,8 +35,8 @@ LogicalTensors initial_weights(Trial trial) {
 }
 
 void split(Trial& trial, int ranks, TableSharding sharding) {
-  trial.spec.data = ranks;
-  trial.spec.micro_batch = trial.spec.batch / ranks;
+  trial.spec.mesh.data = ranks;
+  trial.spec.shape.micro_batch = trial.spec.shape.batch / ranks;
   trial.spec.embedding.sharding = sharding;
 }
 
@@ -337,7 +337,7 @@ class Saved : public ::testing::Test {
                            const std::filesystem::path& from, const std::filesystem::path& to) {
     const plan::Plan plan = testing::plan_of(trial);
     const plan::Schedule schedule = plan::lower(plan);
-    const int ranks = plan.spec().ranks();
+    const int ranks = plan.spec().mesh.ranks();
     const Waiter waiter(wait_policy(ranks, 1, std::chrono::seconds(60)));
     ThreadWorld world(ranks);
     LogicalTensors weights;
@@ -348,7 +348,7 @@ class Saved : public ::testing::Test {
           const auto backend = make_cpu_backend(1);
           auto file = ClickFile::open(trial.training.data, *trial.model.recommender);
           Trainer trainer(plan, trial.training, schedule, *backend, *transport, waiter,
-                          Batches(*file, plan::DataOrder::sequential, 1, plan.spec().batch), {});
+                          Batches(*file, plan::DataOrder::sequential, 1, plan.spec().shape.batch), {});
           const CheckpointContext context{schedule, trainer.executor().arena(), *backend, *transport};
           initialise(schedule, rank, trainer.executor().arena(), *backend, seeded_source(trial.training.seed));
           if (!from.empty()) (void)load_checkpoint(context, from);
@@ -391,7 +391,7 @@ TEST_F(Saved, AParameterServersRunGoesOnBitwise) {
   const auto distance = [&](OptimizerKind optimizer, TableSharding sharding, int staleness) {
     Trial trial = testing::click_trial(false, optimizer);
     split(trial, 2, sharding);
-    trial.spec.staleness = staleness;
+    trial.spec.states.staleness = staleness;
     const LogicalTensors whole_run = go(trial, 0, 8, {}, {});
     (void)go(trial, 0, 4, {}, folder);
     const LogicalTensors resumed = go(trial, 4, 4, folder / "step-000004", {});
@@ -419,7 +419,7 @@ Trial learning() {
     std::ofstream(path) << generate_clicks(r, first, count, 17).text;
     return path;
   };
-  trial.spec.batch = trial.spec.micro_batch = 128;
+  trial.spec.shape.batch = trial.spec.shape.micro_batch = 128;
   trial.training.data = write("-train.tsv", 0, 25'600);
   trial.training.evaluation = plan::Evaluation{write("-held.tsv", 25'600, 5'120), 200, 40};
   trial.training.optimizer.learning_rate = 0.05;
@@ -435,7 +435,7 @@ struct Learned {
 Learned learn(const Trial& trial) {
   const plan::Plan plan = testing::plan_of(trial);
   const plan::Schedule schedule = plan::lower(plan);
-  const int ranks = plan.spec().ranks();
+  const int ranks = plan.spec().mesh.ranks();
   const Waiter waiter(wait_policy(ranks, 1, std::chrono::seconds(60)));
   ThreadWorld world(ranks);
   Learned out;
@@ -446,7 +446,7 @@ Learned learn(const Trial& trial) {
         const auto backend = make_cpu_backend(1);
         const auto open = [&](const std::string& path) {
           return Batches(*ClickFile::open(path, *trial.model.recommender), plan::DataOrder::sequential, 1,
-                         plan.spec().batch);
+                         plan.spec().shape.batch);
         };
         Trainer trainer(plan, trial.training, schedule, *backend, *transport, waiter, open(trial.training.data), {},
                         open(trial.training.evaluation->data));
@@ -484,7 +484,7 @@ TEST(RecommenderLearns, WithAParameterServerToo) {
   place(trial, 2, {"row 0 1", "whole 1", "replicated"});
   const Learned synchronous = learn(trial);
   for (const int staleness : {0, 1}) {
-    trial.spec.staleness = staleness;
+    trial.spec.states.staleness = staleness;
     const Learned served = learn(trial);
     std::printf("[ learned  ] staleness %d: loss %.4f, AUC %.4f; synchronous %.4f, %.4f\n", staleness, served.loss,
                 served.auc, synchronous.loss, synchronous.auc);

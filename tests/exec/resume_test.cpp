@@ -28,7 +28,7 @@ class Resume : public testing::RunFolder {};
 // Scales of fp8 are made of the values at hand: there is nothing of them to save.
 TEST_F(Resume, InEightBitsIsBitwise) {
   Trial narrow = trial();
-  narrow.spec.precision = models::DType::fp8;
+  narrow.spec.numerics.precision = models::DType::fp8;
   go(narrow, "whole", 4);
   go(narrow, "parts", 2);
   go(narrow, "parts", 4, [](RunOptions& o) { o.resume = true; });
@@ -57,8 +57,8 @@ class Lacking final : public Backend {
 
 TEST(Precisions, ThatOneRanksDeviceLacksAreRefusedByAll) {
   Trial trial = testing::golden_trial("constant");
-  trial.spec.data = 2;
-  trial.spec.precision = models::DType::fp8;
+  trial.spec.mesh.data = 2;
+  trial.spec.numerics.precision = models::DType::fp8;
   const plan::Plan plan = testing::plan_of(trial);
   const plan::Schedule schedule = plan::lower(plan);
   const Waiter waiter(wait_policy(2, 1, std::chrono::seconds(60)));
@@ -103,8 +103,8 @@ TEST_F(Resume, OnAnotherPlanGoesOnWithTheSameTokens) {
   go(trial(), "whole", 6);
   go(trial(), "parts", 3);
   Trial other = trial();
-  other.spec.pipeline = 1, other.spec.data = 1, other.spec.tensor = 2, other.spec.zero_stage = 0,
-  other.spec.micro_batch = 4;
+  other.spec.mesh.pipeline = 1, other.spec.mesh.data = 1, other.spec.mesh.tensor = 2, other.spec.states.zero_stage = 0,
+  other.spec.shape.micro_batch = 4;
   go(other, "parts", 6, [](RunOptions& o) { o.resume = true; });
   const auto whole = lines("whole"), parts = lines("parts");
   for (std::size_t i = 0; i < 6; ++i) {
@@ -119,8 +119,8 @@ TEST_F(Resume, WithAnotherBatchGoesOnAtTheNextSequence) {
   large.training.optimizer.learning_rate = 0;  // a loss says which sequences were read, and nothing else
   large.training.schedule = {};
   Trial small = large;
-  small.spec.batch /= 2;
-  small.spec.micro_batch = 1;
+  small.spec.shape.batch /= 2;
+  small.spec.shape.micro_batch = 1;
   go(large, "whole", 6);
   go(large, "parts", 3);
   for (const auto& event : go(small, "parts", 7, [](RunOptions& o) { o.resume = true; }))

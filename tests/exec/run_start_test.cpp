@@ -36,8 +36,8 @@ class StartOfARun : public testing::RunFolder {
  protected:
   static Trial trial() {
     Trial trial = testing::golden_trial("constant");
-    trial.spec.data = 2;
-    trial.spec.zero_stage = 1;
+    trial.spec.mesh.data = 2;
+    trial.spec.states.zero_stage = 1;
     return trial;
   }
   fs::path dir(const char* inside = "") const { return folder_ / "run" / inside; }

@@ -29,9 +29,9 @@ class RunFolder : public ::testing::Test {
     trial.training.initial_weights.clear();
     trial.training.order = plan::DataOrder::shuffled;
     trial.training.steps = 6;
-    trial.spec.data = trial.spec.pipeline = 2;
-    trial.spec.micro_batch = 1;
-    trial.spec.zero_stage = 1;
+    trial.spec.mesh.data = trial.spec.mesh.pipeline = 2;
+    trial.spec.shape.micro_batch = 1;
+    trial.spec.states.zero_stage = 1;
     return trial;
   }
   /// All ranks as threads, into folder `name`. Returns rank 0's events.
@@ -39,11 +39,11 @@ class RunFolder : public ::testing::Test {
                                  const std::function<void(RunOptions&)>& more = {}) {
     const plan::Plan plan = plan_of(trial);
     const plan::Schedule schedule = plan::lower(plan);
-    const Waiter waiter(wait_policy(plan.spec().ranks(), 1, std::chrono::seconds(60)));
-    ThreadWorld world(plan.spec().ranks());
+    const Waiter waiter(wait_policy(plan.spec().mesh.ranks(), 1, std::chrono::seconds(60)));
+    ThreadWorld world(plan.spec().mesh.ranks());
     std::vector<nlohmann::json> events;
     in_threads(
-        plan.spec().ranks(),
+        plan.spec().mesh.ranks(),
         [&](int rank) {
           const auto transport = world.transport(rank);
           const auto backend = make_cpu_backend(1);

@@ -100,14 +100,14 @@ TEST_F(Sample, LogitsAreThoseOfTheTrainedModel) {
                            }())
                                .steps.front()
                                .loss;
-  const auto one = model(trial_.spec.sequence);
+  const auto one = model(trial_.spec.shape.sequence);
   load_initial(*one);
   const auto stream = TokenStream::open(trial_.training.data);
   double sum = 0;
   std::int64_t count = 0;
-  std::vector<std::int32_t> window(static_cast<std::size_t>(trial_.spec.sequence) + 1);
-  for (std::int64_t row = 0; row < trial_.spec.batch; ++row) {
-    stream->read(row * trial_.spec.sequence, window, trial_.model.vocab);
+  std::vector<std::int32_t> window(static_cast<std::size_t>(trial_.spec.shape.sequence) + 1);
+  for (std::int64_t row = 0; row < trial_.spec.shape.batch; ++row) {
+    stream->read(row * trial_.spec.shape.sequence, window, trial_.model.vocab);
     for (std::size_t t = 1; t < window.size(); ++t, ++count) {
       const std::vector<float> logits = one->logits(std::span(window).first(t));
       ASSERT_EQ(logits.size(), static_cast<std::size_t>(trial_.model.vocab));
@@ -163,12 +163,12 @@ TEST_F(Sample, OfARunComesFromItsNewestCheckpointWhateverThePlan) {
   std::map<std::string, std::string> texts;
   for (const int ways : {1, 2}) {
     Trial trial = trial_;
-    trial.spec.tensor = trial.spec.pipeline = ways;
+    trial.spec.mesh.tensor = trial.spec.mesh.pipeline = ways;
     const plan::Plan plan = testing::plan_of(trial);
     const plan::Schedule schedule = plan::lower(plan);
-    ThreadWorld world(plan.spec().ranks());
+    ThreadWorld world(plan.spec().mesh.ranks());
     testing::in_threads(
-        plan.spec().ranks(),
+        plan.spec().mesh.ranks(),
         [&](int rank) {
           const auto transport = world.transport(rank);
           const auto backend = make_cpu_backend(1);

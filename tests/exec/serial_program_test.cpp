@@ -49,8 +49,8 @@ TEST_P(SerialProgramOf, ThePlanIsEqualInLossAndGradients) {
 
 Trial pipelined(Order order, int stages, int data = 1) {
   Trial trial = testing::asynchronous_trial(order, stages);
-  trial.spec.data = data;
-  trial.spec.micro_batch /= data;
+  trial.spec.mesh.data = data;
+  trial.spec.shape.micro_batch /= data;
   return trial;
 }
 Trial clipped(Trial trial) {
@@ -61,9 +61,9 @@ Trial served(int workers, int staleness) {
   Trial trial = testing::golden_trial("constant");
   trial.training.initial_weights.clear();
   trial.training.order = plan::DataOrder::shuffled;
-  trial.spec.data = workers;
-  trial.spec.micro_batch = 1;
-  trial.spec.staleness = staleness;
+  trial.spec.mesh.data = workers;
+  trial.spec.shape.micro_batch = 1;
+  trial.spec.states.staleness = staleness;
   return trial;
 }
 Trial compressed(GradientCompression how, int data = 2) {
@@ -71,7 +71,7 @@ Trial compressed(GradientCompression how, int data = 2) {
   trial.spec.compression.gradients = how;
   trial.spec.compression.rank = 2;
   trial.spec.compression.minimum_rate = 1.5;
-  trial.spec.data = data;
+  trial.spec.mesh.data = data;
   return trial;
 }
 Trial with(Trial trial, void (*change)(Trial&)) {
@@ -94,7 +94,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"pipedream_2_data_2_zero_1_tensor_2",
              [] {
                return with(pipelined(Order::pipedream, 2, 2), [](Trial& one) {
-                 one.spec.zero_stage = 1, one.spec.tensor = 2, one.spec.sequence_parallel = true;
+                 one.spec.states.zero_stage = 1, one.spec.mesh.tensor = 2, one.spec.mesh.sequence_parallel = true;
                });
              }},
         Case{"pipedream_vertical_3", [] { return clipped(pipelined(Order::pipedream_vertical, 3)); }},
@@ -111,7 +111,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"server_2_stale_1_tensor_2_sgd",
              [] {
                return with(served(2, 1), [](Trial& one) {
-                 one.spec.tensor = 2;
+                 one.spec.mesh.tensor = 2;
                  one.training.optimizer.kind = plan::OptimizerKind::sgd;
                  one.training.optimizer.learning_rate = 0.01;
                });
@@ -119,8 +119,9 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"bf16_data_2", [] { return compressed(GradientCompression::bf16); }, kBf16},
         Case{"bf16_data_4_zero_1_overlapped",
              [] {
-               return with(compressed(GradientCompression::bf16, 4),
-                           [](Trial& one) { one.spec.zero_stage = 1, one.spec.overlap_gradients = true; });
+               return with(compressed(GradientCompression::bf16, 4), [](Trial& one) {
+                 one.spec.states.zero_stage = 1, one.spec.states.overlap_gradients = true;
+               });
              },
              kBf16},
         Case{"bf16_data_4_by_nodes_of_2",
@@ -132,14 +133,14 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"bf16_data_4_by_nodes_of_2_zero_1",
              [] {
                return with(compressed(GradientCompression::bf16, 4),
-                           [](Trial& one) { one.spec.compression.group = 2, one.spec.zero_stage = 1; });
+                           [](Trial& one) { one.spec.compression.group = 2, one.spec.states.zero_stage = 1; });
              },
              kBf16},
         Case{"fp16_data_4_by_nodes_of_2_zero_2_pipeline_2",
              [] {
                return with(compressed(GradientCompression::fp16, 4), [](Trial& one) {
-                 one.spec.compression.group = 2, one.spec.zero_stage = 2, one.spec.pipeline = 2,
-                 one.spec.micro_batch = 1;
+                 one.spec.compression.group = 2, one.spec.states.zero_stage = 2, one.spec.mesh.pipeline = 2,
+                 one.spec.shape.micro_batch = 1;
                });
              },
              kFp16},
@@ -155,19 +156,21 @@ INSTANTIATE_TEST_SUITE_P(
                     one.model.dropout = {0.1, 0.1, 0.1};
                   }); }},
         Case{"fp16_data_2_zero_2",
-             [] { return with(compressed(GradientCompression::fp16), [](Trial& one) { one.spec.zero_stage = 2; }); },
+             [] {
+               return with(compressed(GradientCompression::fp16), [](Trial& one) { one.spec.states.zero_stage = 2; });
+             },
              kFp16},
         Case{"bf16_data_2_zero_3_pipeline_2",
              [] {
                return with(compressed(GradientCompression::bf16),
-                           [](Trial& one) { one.spec.zero_stage = 3, one.spec.pipeline = 2; });
+                           [](Trial& one) { one.spec.states.zero_stage = 3, one.spec.mesh.pipeline = 2; });
              },
              kBf16},
         Case{"fp16_data_2_tensor_2",
-             [] { return with(compressed(GradientCompression::fp16), [](Trial& one) { one.spec.tensor = 2; }); },
+             [] { return with(compressed(GradientCompression::fp16), [](Trial& one) { one.spec.mesh.tensor = 2; }); },
              kFp16},
         Case{"bf16_data_2_pipeline_2",
-             [] { return with(compressed(GradientCompression::bf16), [](Trial& one) { one.spec.pipeline = 2; }); },
+             [] { return with(compressed(GradientCompression::bf16), [](Trial& one) { one.spec.mesh.pipeline = 2; }); },
              kBf16},
         Case{"bf16_pipedream_2bw_2_data_2",
              [] {
@@ -178,8 +181,9 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"powersgd_data_2", [] { return compressed(GradientCompression::powersgd); }, kLowRank},
         Case{"powersgd_data_4_zero_1_overlapped",
              [] {
-               return with(compressed(GradientCompression::powersgd, 4),
-                           [](Trial& one) { one.spec.zero_stage = 1, one.spec.overlap_gradients = true; });
+               return with(compressed(GradientCompression::powersgd, 4), [](Trial& one) {
+                 one.spec.states.zero_stage = 1, one.spec.states.overlap_gradients = true;
+               });
              },
              kLowRank},
         Case{"powersgd_data_2_from_step_6",
@@ -191,29 +195,31 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"powersgd_data_2_pipeline_2_overlapped_from_step_6",
              [] {
                return with(compressed(GradientCompression::powersgd), [](Trial& one) {
-                 one.spec.pipeline = 2, one.spec.overlap_gradients = true, one.spec.compression.start = 5;
+                 one.spec.mesh.pipeline = 2, one.spec.states.overlap_gradients = true, one.spec.compression.start = 5;
                });
              },
              kLowRank},
         Case{"powersgd_data_2_pipeline_2",
-             [] { return with(compressed(GradientCompression::powersgd), [](Trial& one) { one.spec.pipeline = 2; }); },
+             [] {
+               return with(compressed(GradientCompression::powersgd), [](Trial& one) { one.spec.mesh.pipeline = 2; });
+             },
              kLowRank},
         Case{"fp16_of_fp16_training",
              [] {
                return with(compressed(GradientCompression::fp16), [](Trial& one) {
-                 one.spec.precision = models::DType::fp16;
+                 one.spec.numerics.precision = models::DType::fp16;
                  one.training.loss_scaling.initial = 1024;
                });
              },
              kHalf, 1e-3},
         Case{"bf16_training_on_a_server",
-             [] { return with(served(2, 1), [](Trial& one) { one.spec.precision = models::DType::bf16; }); }, kHalf,
-             1e-3},
+             [] { return with(served(2, 1), [](Trial& one) { one.spec.numerics.precision = models::DType::bf16; }); },
+             kHalf, 1e-3},
         Case{"adamw_8bit_in_bf16",
              [] {
                return with(compressed(GradientCompression::none), [](Trial& one) {
                  one.training.optimizer.kind = plan::OptimizerKind::adamw_8bit;
-                 one.spec.precision = models::DType::bf16, one.spec.pipeline = 2;
+                 one.spec.numerics.precision = models::DType::bf16, one.spec.mesh.pipeline = 2;
                });
              },
              kHalf, 1e-3}),

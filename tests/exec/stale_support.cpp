@@ -26,11 +26,11 @@ struct Ages {
 /// From the split plan: who holds what, by name; the delays are the papers', written out once more.
 Ages ages_of(const Trial& trial) {
   const plan::Plan plan = plan_of(trial);
-  const int stages = trial.spec.pipeline;
+  const int stages = trial.spec.mesh.pipeline;
   const auto delay = [&](int s) {
-    return trial.spec.order == plan::Order::pipedream            ? stages - 1 - s
-           : trial.spec.order == plan::Order::pipedream_vertical ? stages - 1
-                                                                 : 1;
+    return trial.spec.stages.order == plan::Order::pipedream            ? stages - 1 - s
+           : trial.spec.stages.order == plan::Order::pipedream_vertical ? stages - 1
+                                                                        : 1;
   };
   Ages ages;
   ages.two_tables = trial.model.tied_embeddings && delay(0) != delay(stages - 1);
@@ -50,12 +50,12 @@ class StaleTrainer {
  public:
   explicit StaleTrainer(const Trial& split) : split_(split), ages_(ages_of(split)), serial_(split) {
     plan::PlanSpec& spec = serial_.spec;
-    spec.data = spec.tensor = spec.pipeline = spec.context = 1;
-    spec.order = plan::Order::one_f_one_b;
-    spec.zero_stage = 0;
-    spec.sequence_parallel = false;
-    spec.recompute = plan::Recompute::none;
-    spec.layers_per_stage.clear();
+    spec.mesh.data = spec.mesh.tensor = spec.mesh.pipeline = spec.mesh.context = 1;
+    spec.stages.order = plan::Order::one_f_one_b;
+    spec.states.zero_stage = 0;
+    spec.mesh.sequence_parallel = false;
+    spec.recomputation.what = plan::Recompute::none;
+    spec.stages.layers_per_stage.clear();
     serial_.training.clip_norm.reset();
     serial_.model.tied_embeddings &= !ages_.two_tables;
   }
@@ -69,8 +69,8 @@ class StaleTrainer {
     const auto backend = make_cpu_backend(1);
     auto stream = TokenStream::open(serial_.training.data);
     if (!stream) throw std::runtime_error(base::render(stream.error(), false));
-    Batches batches(std::move(*stream), serial_.training.order, serial_.training.seed, plan.spec().batch,
-                    plan.spec().sequence, serial_.model.vocab);
+    Batches batches(std::move(*stream), serial_.training.order, serial_.training.seed, plan.spec().shape.batch,
+                    plan.spec().shape.sequence, serial_.model.vocab);
     Trainer trainer(plan, serial_.training, schedule_, *backend, *transport, waiter, std::move(batches), {});
     arena_ = &trainer.executor().arena();
     backend_ = backend.get();
@@ -156,10 +156,10 @@ Trial asynchronous_trial(plan::Order order, int stages) {
   trial.training.order = plan::DataOrder::shuffled;
   trial.training.optimizer.learning_rate = 1e-3;
   trial.model.layers = 4;
-  trial.spec.order = order;
-  trial.spec.pipeline = stages;
-  trial.spec.batch = 8;
-  trial.spec.micro_batch = order == plan::Order::pipedream_2bw ? 2 : 8;
+  trial.spec.stages.order = order;
+  trial.spec.mesh.pipeline = stages;
+  trial.spec.shape.batch = 8;
+  trial.spec.shape.micro_batch = order == plan::Order::pipedream_2bw ? 2 : 8;
   return trial;
 }
 

@@ -48,7 +48,7 @@ class SubGroups : public ::testing::TestWithParam<Case> {};
 
 TEST_P(SubGroups, TrainEqualToSerialInLossGradientsAndMemory) {
   Trial trial = testing::golden_trial("cosine_clipped");
-  trial.spec.data = 4, trial.spec.zero_group = 2;
+  trial.spec.mesh.data = 4, trial.spec.states.zero_group = 2;
   GetParam().set(trial.spec);
   expect_serial(testing::train(trial), serial_of());
 }
@@ -56,24 +56,29 @@ TEST_P(SubGroups, TrainEqualToSerialInLossGradientsAndMemory) {
 INSTANTIATE_TEST_SUITE_P(
     Plans, SubGroups,
     ::testing::Values(
-        Case{"zero_1", [](plan::PlanSpec& s) { s.zero_stage = 1; }},
-        Case{"zero_2", [](plan::PlanSpec& s) { s.zero_stage = 2; }},
-        Case{"zero_3", [](plan::PlanSpec& s) { s.zero_stage = 3; }},
-        Case{"zero_1_overlapped", [](plan::PlanSpec& s) { s.zero_stage = 1, s.overlap_gradients = true; }},
-        Case{"zero_2_overlapped", [](plan::PlanSpec& s) { s.zero_stage = 2, s.overlap_gradients = true; }},
+        Case{"zero_1", [](plan::PlanSpec& s) { s.states.zero_stage = 1; }},
+        Case{"zero_2", [](plan::PlanSpec& s) { s.states.zero_stage = 2; }},
+        Case{"zero_3", [](plan::PlanSpec& s) { s.states.zero_stage = 3; }},
+        Case{"zero_1_overlapped",
+             [](plan::PlanSpec& s) { s.states.zero_stage = 1, s.states.overlap_gradients = true; }},
+        Case{"zero_2_overlapped",
+             [](plan::PlanSpec& s) { s.states.zero_stage = 2, s.states.overlap_gradients = true; }},
         Case{"zero_3_overlapped_recompute",
              [](plan::PlanSpec& s) {
-               s.zero_stage = 3, s.overlap_gradients = true, s.recompute = plan::Recompute::full;
+               s.states.zero_stage = 3, s.states.overlap_gradients = true, s.recomputation.what = plan::Recompute::full;
              }},
         Case{"zero_1_tensor_2_sequence",
-             [](plan::PlanSpec& s) { s.zero_stage = 1, s.tensor = 2, s.sequence_parallel = true; }},
-        Case{"zero_2_pipeline_2_overlapped",
-             [](plan::PlanSpec& s) { s.zero_stage = 2, s.pipeline = 2, s.overlap_gradients = true; }},
+             [](plan::PlanSpec& s) { s.states.zero_stage = 1, s.mesh.tensor = 2, s.mesh.sequence_parallel = true; }},
+        Case{
+            "zero_2_pipeline_2_overlapped",
+            [](plan::PlanSpec& s) { s.states.zero_stage = 2, s.mesh.pipeline = 2, s.states.overlap_gradients = true; }},
         Case{"zero_3_tensor_2_sequence",
-             [](plan::PlanSpec& s) { s.zero_stage = 3, s.tensor = 2, s.sequence_parallel = true; }},
+             [](plan::PlanSpec& s) { s.states.zero_stage = 3, s.mesh.tensor = 2, s.mesh.sequence_parallel = true; }},
         // The ring of a sequence is a sub-group.
-        Case{"zero_3_context_2_data_2", [](plan::PlanSpec& s) { s.zero_stage = 3, s.context = s.data = 2; }},
-        Case{"zero_2_all_of_four_are_one", [](plan::PlanSpec& s) { s.zero_stage = 2, s.zero_group = 4; }}),
+        Case{"zero_3_context_2_data_2",
+             [](plan::PlanSpec& s) { s.states.zero_stage = 3, s.mesh.context = s.mesh.data = 2; }},
+        Case{"zero_2_all_of_four_are_one",
+             [](plan::PlanSpec& s) { s.states.zero_stage = 2, s.states.zero_group = 4; }}),
     [](const auto& one) { return std::string(one.param.name); });
 
 TEST(SubGroups, OptimizersThatLookAtWholeTensorsLookWithinTheirSubGroup) {
@@ -82,7 +87,7 @@ TEST(SubGroups, OptimizersThatLookAtWholeTensorsLookWithinTheirSubGroup) {
     SCOPED_TRACE(plan::name_of(kind));
     Trial trial = testing::golden_trial("cosine_clipped");
     trial.training.optimizer.kind = kind;
-    trial.spec.data = 4, trial.spec.zero_group = 2, trial.spec.zero_stage = 2;
+    trial.spec.mesh.data = 4, trial.spec.states.zero_group = 2, trial.spec.states.zero_stage = 2;
     // What is quantised, or divided by a root of small squares, keeps less of a rounding.
     expect_serial(testing::train(trial), serial_of(kind), kind == OptimizerKind::adamw_8bit ? 1e-3 : 1e-4);
   }
@@ -91,12 +96,12 @@ TEST(SubGroups, OptimizersThatLookAtWholeTensorsLookWithinTheirSubGroup) {
 // Each sub-group has the norm of its own copy of the gradients: what one sees, all must skip.
 TEST(SubGroups, SkipAStepThatOverflowsByOneDecision) {
   Trial trial = testing::golden_trial("cosine_clipped");
-  trial.spec.precision = models::DType::fp16;
+  trial.spec.numerics.precision = models::DType::fp16;
   trial.training.loss_scaling.initial = 16777216;
   trial.steps = 16;
   trial.gradients_at = {};
   Trial split = trial;
-  split.spec.data = 4, split.spec.zero_group = 2, split.spec.zero_stage = 1;
+  split.spec.mesh.data = 4, split.spec.states.zero_group = 2, split.spec.states.zero_stage = 1;
   const Outcome one = testing::train(trial), four = testing::train(split);
   std::int64_t skipped = 0;
   for (std::size_t i = 0; i < one.steps.size(); ++i) {
@@ -131,8 +136,8 @@ TEST(ModelStates, MeasuredOnEveryRankAreZerosTable) {
     for (const int zero : {0, 1, 2, 3})
       for (const int group : zero == 0 ? std::vector<int>{0} : std::vector<int>{0, 2}) {
         Trial trial = wide_trial();
-        trial.spec.precision = precision;
-        trial.spec.data = 4, trial.spec.zero_stage = zero, trial.spec.zero_group = group;
+        trial.spec.numerics.precision = precision;
+        trial.spec.mesh.data = 4, trial.spec.states.zero_stage = zero, trial.spec.states.zero_group = group;
         SCOPED_TRACE(std::string(models::name_of(precision)) + ", " + plan::describe(trial.spec));
         const Outcome outcome = testing::train(trial);
         double parameters = 0;

@@ -20,8 +20,8 @@ using testing::Outcome;
 using testing::Trial;
 
 void stand_on(Trial& trial, int ranks, const std::vector<std::string>& rows) {
-  trial.spec.data = ranks;
-  trial.spec.micro_batch = trial.spec.batch / ranks;
+  trial.spec.mesh.data = ranks;
+  trial.spec.shape.micro_batch = trial.spec.shape.batch / ranks;
   std::vector<plan::TablePlacement::Cell> cells;
   for (const std::string& row : rows) cells.push_back({row, {}});
   trial.spec.embedding.placement = *plan::TablePlacement::parse_rows(cells);

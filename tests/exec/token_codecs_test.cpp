@@ -28,16 +28,16 @@ Trial mixture(TokenCodec dispatch, TokenCodec combine) {
   m.bias = m.tied_embeddings = false;
   m.initial_stddev = 0.2;
   m.experts = {.count = 8, .chosen = 2, .hidden = 24, .normalised = true};
-  trial.spec.batch = 8, trial.spec.micro_batch = 2;
-  trial.spec.order = plan::Order::gpipe;
-  trial.spec.tokens = {dispatch, combine};
+  trial.spec.shape.batch = 8, trial.spec.shape.micro_batch = 2;
+  trial.spec.stages.order = plan::Order::gpipe;
+  trial.spec.tokens.dispatch = dispatch, trial.spec.tokens.combine = combine;
   trial.gradients_at = {0};
   return trial;
 }
 
 Outcome trained(TokenCodec dispatch, TokenCodec combine, int data, int expert) {
   Trial trial = mixture(dispatch, combine);
-  trial.spec.data = data, trial.spec.expert = expert;
+  trial.spec.mesh.data = data, trial.spec.mesh.expert = expert;
   return testing::train(trial);
 }
 
@@ -131,7 +131,7 @@ class CountingExchanges : public Transport {
 Trial to_all_experts(TokenCodec dispatch, TokenCodec combine) {
   Trial trial = mixture(dispatch, combine);
   trial.model.experts.chosen = trial.model.experts.count;
-  trial.spec.data = trial.spec.expert = 2;
+  trial.spec.mesh.data = trial.spec.mesh.expert = 2;
   trial.steps = 2, trial.gradients_at = {};
   return trial;
 }
@@ -144,7 +144,7 @@ std::int64_t planned_bytes(const Trial& trial) {
   for (const plan::Entry& entry : c.program)
     for (const plan::Step& step : c.blocks[static_cast<std::size_t>(entry.block)].steps)
       if (step.counted.any()) bytes += static_cast<double>(step.message_bytes(c.buffers)) * step.counted.expected;
-  return std::llround(bytes) * trial.spec.data;
+  return std::llround(bytes) * trial.spec.mesh.data;
 }
 
 TEST(TokensInFewerBits, MoveAsManyBytesAsTheScheduleSays) {
@@ -170,7 +170,7 @@ TEST(TokensInFewerBits, MoveAsManyBytesAsTheScheduleSays) {
 TEST(TokensInFewerBits, LeaveAPlanWithoutThemAlone) {
   const Trial plain = to_all_experts(TokenCodec::none, TokenCodec::none);
   Trial own = to_all_experts(TokenCodec::bf16, TokenCodec::bf16);
-  own.spec.precision = models::DType::bf16;  // what is in bf16 anyway is not encoded
+  own.spec.numerics.precision = models::DType::bf16;  // what is in bf16 anyway is not encoded
   for (const Trial& trial : {plain, own}) {
     const plan::Schedule schedule = plan::lower(testing::plan_of(trial));
     for (const plan::Block& block : schedule.classes.front().blocks)

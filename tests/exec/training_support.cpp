@@ -66,10 +66,10 @@ Trial golden_trial(const std::string& run) {
   m.ffn_hidden = 128;
   m.vocab = 64;
   m.max_sequence = 32;
-  trial.spec.batch = 8;
-  trial.spec.sequence = 16;
-  trial.spec.micro_batch = 2;
-  trial.spec.vocab_multiple = 32;
+  trial.spec.shape.batch = 8;
+  trial.spec.shape.sequence = 16;
+  trial.spec.shape.micro_batch = 2;
+  trial.spec.numerics.vocab_multiple = 32;
   plan::Training& t = trial.training;
   t.steps = 20;
   t.data = kGolden + "tokens.bin";
@@ -101,7 +101,8 @@ Trial golden_bert() {
 plan::Plan plan_of(const Trial& trial) {
   plan::PlanSpec spec = trial.spec;
   plan::take_optimizer(spec, trial.training);
-  return value_of(plan::make_plan(std::make_shared<const models::Model>(trial.model), localhost(spec.ranks()), spec));
+  return value_of(
+      plan::make_plan(std::make_shared<const models::Model>(trial.model), localhost(spec.mesh.ranks()), spec));
 }
 
 std::string plan_text(const Trial& trial) {
@@ -112,10 +113,10 @@ std::string plan_text(const Trial& trial) {
   file.spec = plan.spec();
   file.job.model = trial.model.name;
   file.job.cluster = plan.cluster().name;
-  file.job.batch = plan.spec().batch;
-  file.job.sequence = plan.spec().sequence;
-  file.job.precision = plan.spec().precision;
-  file.job.rounding = plan.spec().rounding;
+  file.job.batch = plan.spec().shape.batch;
+  file.job.sequence = plan.spec().shape.sequence;
+  file.job.precision = plan.spec().numerics.precision;
+  file.job.rounding = plan.spec().numerics.rounding;
   file.job.training = trial.training;
   return plan::write_plan_file(file);
 }
@@ -155,7 +156,7 @@ Outcome train(const Trial& trial, const plan::Plan& plan, const plan::Schedule& 
   if (faults.empty()) faults = plan::rehearse(of_all);
   EXPECT_TRUE(faults.empty()) << base::render(faults, false);
   if (!faults.empty()) return {};
-  const int ranks = plan.spec().ranks();
+  const int ranks = plan.spec().mesh.ranks();
   const Waiter waiter(wait_policy(ranks, available_cores(), std::chrono::seconds(60)));
   ThreadWorld world(ranks);
   Outcome out;
@@ -173,10 +174,11 @@ Outcome train(const Trial& trial, const plan::Plan& plan, const plan::Schedule& 
     Transport* const transport = devices.transport ? devices.transport.get() : host.get();
     const auto read = [&](const std::string& path, plan::DataOrder order) {
       if (const auto& recommender = trial.model.recommender)
-        return Batches(value_of(ClickFile::open(path, *recommender)), order, trial.training.seed, plan.spec().batch);
-      Batches batches(value_of(TokenStream::open(path)), order, trial.training.seed, plan.spec().batch,
-                      plan.spec().sequence, trial.model.vocab);
-      const std::int64_t masked = models::predictions_per_sequence(trial.model, plan.spec().sequence);
+        return Batches(value_of(ClickFile::open(path, *recommender)), order, trial.training.seed,
+                       plan.spec().shape.batch);
+      Batches batches(value_of(TokenStream::open(path)), order, trial.training.seed, plan.spec().shape.batch,
+                      plan.spec().shape.sequence, trial.model.vocab);
+      const std::int64_t masked = models::predictions_per_sequence(trial.model, plan.spec().shape.sequence);
       const auto words = static_cast<std::int32_t>(trial.model.vocab - 3);  // the others are [CLS], [SEP], [MASK]
       if (masked > 0) batches.mask({{words, words + 1, words + 2}, words, masked, trial.model.next_sentence});
       return batches;

@@ -45,7 +45,7 @@ void expect_golden(const std::function<Trial()>& golden_trial, Family family, co
   const auto golden = nlohmann::json::parse(read_file(kGolden + prefix + "golden.json", 1 << 20)).at("steps");
   for (const int ways : {1, 2}) {
     Trial trial = golden_trial();
-    trial.spec.tensor = trial.spec.data = ways;
+    trial.spec.mesh.tensor = trial.spec.mesh.data = ways;
     trial.gradients_at = {0};
     const Outcome outcome = testing::train(trial);
     ASSERT_EQ(outcome.steps.size(), golden.size());
@@ -224,9 +224,9 @@ class Exported : public ::testing::TestWithParam<Family> {
   }
   static void with(const Trial& trial, const std::function<void(const CheckpointContext&)>& body) {
     const plan::Schedule lowered = plan::lower(testing::plan_of(trial));
-    ThreadWorld world(trial.spec.ranks());
+    ThreadWorld world(trial.spec.mesh.ranks());
     testing::in_threads(
-        trial.spec.ranks(),
+        trial.spec.mesh.ranks(),
         [&](int rank) {
           plan::Schedule schedule = lowered;
           plan::name_experts(schedule, rank);
@@ -259,8 +259,8 @@ class Exported : public ::testing::TestWithParam<Family> {
   Trial saved(const models::Lora& lora = {}) const {
     Trial split = trial();
     split.model.lora = lora;
-    split.spec.data = split.spec.tensor = split.spec.pipeline = 2, split.spec.zero_stage = 1;
-    if (split.model.experts.any()) split.spec.expert = 2;
+    split.spec.mesh.data = split.spec.mesh.tensor = split.spec.mesh.pipeline = 2, split.spec.states.zero_stage = 1;
+    if (split.model.experts.any()) split.spec.mesh.expert = 2;
     with(split, [&](const CheckpointContext& c) { save_checkpoint(c, folder_ / "checkpoints", 7); });
     return split;
   }
@@ -275,7 +275,7 @@ TEST_P(Exported, WeightsComeBackBitByBit) {
   const LogicalTensors before = weights(trial());
   Trial again = trial();
   again.training.initial_weights = (folder_ / "out").string();
-  again.spec.tensor = 2;
+  again.spec.mesh.tensor = 2;
   const LogicalTensors after = weights(again);
   ASSERT_EQ(after.size(), before.size());
   std::int64_t elements = 0;

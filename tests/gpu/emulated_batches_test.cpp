@@ -140,7 +140,7 @@ TEST_P(MaskedTraining, IsOneGraphAStepAndTheSameBitsWithoutAndNearTheCpuBackend)
     EXPECT_EQ(counts.replayed, trial.steps - 1);
     EXPECT_EQ(counts.plain_steps, 0);
   }
-  const bool narrow = trial.spec.precision != models::DType::fp32;
+  const bool narrow = trial.spec.numerics.precision != models::DType::fp32;
   expect_near(by_graphs, testing::train(trial), narrow ? Bounds{2e-3, 2e-2, 3e-2} : Bounds{1e-5, 1e-5, 1e-4});
   trial.graphs = false;
   expect_same_bits(on_devices(trial), by_graphs);
@@ -151,8 +151,9 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Case{"serial", [](Trial&) {}},
         Case{"shuffled", [](Trial& one) { one.training.order = plan::DataOrder::shuffled; }},
-        Case{"data_2_bf16", [](Trial& one) { one.spec.data = 2, one.spec.precision = models::DType::bf16; }},
-        Case{"tensor_2_sequence", [](Trial& one) { one.spec.tensor = 2, one.spec.sequence_parallel = true; }},
+        Case{"data_2_bf16",
+             [](Trial& one) { one.spec.mesh.data = 2, one.spec.numerics.precision = models::DType::bf16; }},
+        Case{"tensor_2_sequence", [](Trial& one) { one.spec.mesh.tensor = 2, one.spec.mesh.sequence_parallel = true; }},
         Case{"dropout",
              [](Trial& one) {
                one.model.dropout = {0.1, 0.2, 0.15};

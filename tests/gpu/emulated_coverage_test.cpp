@@ -32,14 +32,14 @@ struct Axis {
 };
 
 void optimizer(Trial& t, OptimizerKind kind) {
-  t.training.optimizer.kind = t.spec.optimizer = kind;
+  t.training.optimizer.kind = t.spec.states.optimizer = kind;
 }
 void encoded(Trial& t, plan::ActivationEncoding how) {
   if (how == plan::ActivationEncoding::lossless) t.model.activation = models::Activation::relu;
   t.spec.compression.activations = how;
 }
 void compressed(Trial& t, plan::GradientCompression how, int group = 0) {
-  t.spec.data = group > 0 ? 2 * group : 2;
+  t.spec.mesh.data = group > 0 ? 2 * group : 2;
   t.spec.compression.gradients = how;
   t.spec.compression.rank = 2, t.spec.compression.minimum_rate = 1.5, t.spec.compression.group = group;
 }
@@ -47,27 +47,29 @@ void compressed(Trial& t, plan::GradientCompression how, int group = 0) {
 const std::vector<Axis>& techniques() {
   static const std::vector<Axis> all = {
       {"serial", [](Trial&) {}},
-      {"data", [](Trial& t) { t.spec.data = 2; }},
-      {"zero 1", [](Trial& t) { t.spec.data = 2, t.spec.zero_stage = 1; }},
-      {"zero 2", [](Trial& t) { t.spec.data = 2, t.spec.zero_stage = 2; }},
-      {"zero 3", [](Trial& t) { t.spec.data = 2, t.spec.zero_stage = 3; }},
-      {"zero 3 in groups", [](Trial& t) { t.spec.data = 4, t.spec.zero_stage = 3, t.spec.zero_group = 2; }},
-      {"tensor", [](Trial& t) { t.spec.tensor = 2; }},
-      {"sequence", [](Trial& t) { t.spec.tensor = 2, t.spec.sequence_parallel = true; }},
-      {"context", [](Trial& t) { t.spec.context = 2; }},
-      {"pipeline", [](Trial& t) { t.spec.pipeline = 2; }},
-      {"zb-h1", [](Trial& t) { t.spec.pipeline = 2, t.spec.order = Order::zb_h1; }},
+      {"data", [](Trial& t) { t.spec.mesh.data = 2; }},
+      {"zero 1", [](Trial& t) { t.spec.mesh.data = 2, t.spec.states.zero_stage = 1; }},
+      {"zero 2", [](Trial& t) { t.spec.mesh.data = 2, t.spec.states.zero_stage = 2; }},
+      {"zero 3", [](Trial& t) { t.spec.mesh.data = 2, t.spec.states.zero_stage = 3; }},
+      {"zero 3 in groups",
+       [](Trial& t) { t.spec.mesh.data = 4, t.spec.states.zero_stage = 3, t.spec.states.zero_group = 2; }},
+      {"tensor", [](Trial& t) { t.spec.mesh.tensor = 2; }},
+      {"sequence", [](Trial& t) { t.spec.mesh.tensor = 2, t.spec.mesh.sequence_parallel = true; }},
+      {"context", [](Trial& t) { t.spec.mesh.context = 2; }},
+      {"pipeline", [](Trial& t) { t.spec.mesh.pipeline = 2; }},
+      {"zb-h1", [](Trial& t) { t.spec.mesh.pipeline = 2, t.spec.stages.order = Order::zb_h1; }},
       {"dualpipe",
        [](Trial& t) {
          t.model.layers = 4;
-         t.spec.pipeline = t.spec.virtual_stages = 2, t.spec.order = Order::dualpipe;
+         t.spec.mesh.pipeline = t.spec.stages.virtual_stages = 2, t.spec.stages.order = Order::dualpipe;
        }},
-      {"2bw", [](Trial& t) { t.spec.pipeline = 2, t.spec.order = Order::pipedream_2bw; }},
-      {"server", [](Trial& t) { t.spec.data = 2, t.spec.micro_batch = 1, t.spec.staleness = 1; }},
-      {"recompute", [](Trial& t) { t.spec.recompute = plan::Recompute::full; }},
-      {"unfused", [](Trial& t) { t.spec.flash = false; }},
-      {"selective", [](Trial& t) { t.spec.flash = false, t.spec.recompute = plan::Recompute::selective; }},
-      {"loss in chunks", [](Trial& t) { t.spec.loss_chunks = 2; }},
+      {"2bw", [](Trial& t) { t.spec.mesh.pipeline = 2, t.spec.stages.order = Order::pipedream_2bw; }},
+      {"server", [](Trial& t) { t.spec.mesh.data = 2, t.spec.shape.micro_batch = 1, t.spec.states.staleness = 1; }},
+      {"recompute", [](Trial& t) { t.spec.recomputation.what = plan::Recompute::full; }},
+      {"unfused", [](Trial& t) { t.spec.numerics.flash = false; }},
+      {"selective",
+       [](Trial& t) { t.spec.numerics.flash = false, t.spec.recomputation.what = plan::Recompute::selective; }},
+      {"loss in chunks", [](Trial& t) { t.spec.numerics.loss_chunks = 2; }},
       {"dropout",
        [](Trial& t) {
          t.model.dropout = {0.1, 0.2, 0.15};
@@ -75,24 +77,24 @@ const std::vector<Axis>& techniques() {
       {"dropout, sequence",
        [](Trial& t) {
          t.model.dropout = {0.1, 0.2, 0.15};
-         t.spec.tensor = 2, t.spec.sequence_parallel = true;
+         t.spec.mesh.tensor = 2, t.spec.mesh.sequence_parallel = true;
        }},
       {"dropout, context",
        [](Trial& t) {
-         t.model.dropout = {0.1, 0.2, 0.15}, t.spec.context = 2;
+         t.model.dropout = {0.1, 0.2, 0.15}, t.spec.mesh.context = 2;
        }},
       {"relu", [](Trial& t) { t.model.activation = models::Activation::relu; }},
       {"squared relu", [](Trial& t) { t.model.activation = models::Activation::squared_relu; }},
-      {"stochastic", [](Trial& t) { t.spec.rounding = plan::Rounding::stochastic; }},
+      {"stochastic", [](Trial& t) { t.spec.numerics.rounding = plan::Rounding::stochastic; }},
       {"sgd", [](Trial& t) { optimizer(t, OptimizerKind::sgd); }},
       {"sgd, plain", [](Trial& t) { optimizer(t, OptimizerKind::sgd), t.training.optimizer.momentum = 0; }},
       {"lion", [](Trial& t) { optimizer(t, OptimizerKind::lion); }},
       {"adam", [](Trial& t) { optimizer(t, OptimizerKind::adam); }},
       {"lamb", [](Trial& t) { optimizer(t, OptimizerKind::lamb); }},
-      {"adafactor", [](Trial& t) { optimizer(t, OptimizerKind::adafactor), t.spec.tensor = 2; }},
+      {"adafactor", [](Trial& t) { optimizer(t, OptimizerKind::adafactor), t.spec.mesh.tensor = 2; }},
       {"adamw-8bit", [](Trial& t) { optimizer(t, OptimizerKind::adamw_8bit); }},
       {"adamw-8bit, zero 3",
-       [](Trial& t) { optimizer(t, OptimizerKind::adamw_8bit), t.spec.data = 2, t.spec.zero_stage = 3; }},
+       [](Trial& t) { optimizer(t, OptimizerKind::adamw_8bit), t.spec.mesh.data = 2, t.spec.states.zero_stage = 3; }},
       {"activations on the host", [](Trial& t) { t.spec.offload.activations = Space::host; }},
       {"optimizer on the host", [](Trial& t) { t.spec.offload.optimizer = Space::host; }},
       {"all on nvme",
@@ -102,7 +104,7 @@ const std::vector<Axis>& techniques() {
       {"gradients in bf16", [](Trial& t) { compressed(t, plan::GradientCompression::bf16); }},
       {"gradients in fp16 by node", [](Trial& t) { compressed(t, plan::GradientCompression::fp16, 2); }},
       {"gradients by node, zero 1",
-       [](Trial& t) { compressed(t, plan::GradientCompression::bf16, 2), t.spec.zero_stage = 1; }},
+       [](Trial& t) { compressed(t, plan::GradientCompression::bf16, 2), t.spec.states.zero_stage = 1; }},
       {"powersgd", [](Trial& t) { compressed(t, plan::GradientCompression::powersgd); }},
       {"gist fp16", [](Trial& t) { encoded(t, plan::ActivationEncoding::fp16); }},
       {"gist fp10", [](Trial& t) { encoded(t, plan::ActivationEncoding::fp10); }},
@@ -195,7 +197,7 @@ struct Enumerated {
   int plans = 0, refused = 0;
 
   void take(const plan::Schedule& schedule) {
-    optimizers.insert(schedule.spec.optimizer);
+    optimizers.insert(schedule.spec.states.optimizer);
     for (const plan::RankClass& c : schedule.classes)
       for (const plan::Block& block : c.blocks)
         for (const plan::Step& step : block.steps) {
@@ -221,7 +223,7 @@ const Enumerated& enumerated() {
       for (const Axis& axis : techniques())
         for (const DType precision : kPrecisions) {
           Trial trial = family;
-          trial.spec.precision = precision;
+          trial.spec.numerics.precision = precision;
           axis.set(trial);
           try {
             out.schedules.push_back(std::make_unique<plan::Schedule>(plan::lower(testing::plan_of(trial))));
@@ -280,7 +282,7 @@ Case case_of(const std::string& name, const Place& place, std::mt19937& random) 
   Case c;
   c.name = name;
   c.op = place.op;
-  c.context.tensor_ways = place.spec.tensor;
+  c.context.tensor_ways = place.spec.mesh.tensor;
   c.context.step = 3;
   const bool positive = c.op.kind == OpKind::cross_entropy || c.op.kind == OpKind::cross_entropy_grad ||
                         c.op.kind == OpKind::clip_coefficient || c.op.kind == OpKind::loss_scale;

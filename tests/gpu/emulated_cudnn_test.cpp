@@ -385,8 +385,8 @@ TEST_F(EmulatedCudnn, RepeatsAllTheSameWhereNoKernelAddsUpInMemory) {
 TEST(EmulatedCudnnTraining, OfARingIsNearTheCpuBackend) {
   setenv("ORRERY_CUDNN", "emulated", 1);
   testing::Trial trial = short_trial(3);
-  trial.spec.context = 2;
-  trial.spec.precision = models::DType::bf16;
+  trial.spec.mesh.context = 2;
+  trial.spec.numerics.precision = models::DType::bf16;
   const testing::Outcome theirs = testing::train(trial);
   std::mutex lock;
   std::map<std::string, std::set<std::string>> kernels;

@@ -36,22 +36,27 @@ TEST_P(EmulatedDropout, TrainsAsOnTheCpuBackend) {
   GetParam().set(trial);
   const Outcome theirs = testing::train(trial);
   const Outcome ours = on_devices(trial);
-  expect_near(ours, theirs, trial.spec.precision == DType::fp32 ? kSingle : kHalf);
+  expect_near(ours, theirs, trial.spec.numerics.precision == DType::fp32 ? kSingle : kHalf);
   expect_memory_as_placed(ours);
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Plans, EmulatedDropout,
     ::testing::Values(
-        Case{"serial", [](Trial&) {}}, Case{"unfused", [](Trial& one) { one.spec.flash = false; }},
-        Case{"bf16", [](Trial& one) { one.spec.precision = DType::bf16; }},
+        Case{"serial", [](Trial&) {}}, Case{"unfused", [](Trial& one) { one.spec.numerics.flash = false; }},
+        Case{"bf16", [](Trial& one) { one.spec.numerics.precision = DType::bf16; }},
         Case{"fp16_recomputed",
-             [](Trial& one) { one.spec.precision = DType::fp16, one.spec.recompute = plan::Recompute::full; }},
-        Case{"tensor_2_sequence_parallel", [](Trial& one) { one.spec.tensor = 2, one.spec.sequence_parallel = true; }},
-        Case{"pipeline_2", [](Trial& one) { one.spec.pipeline = 2, one.spec.micro_batch = 1; }},
-        Case{"context_2", [](Trial& one) { one.spec.context = 2; }},
+             [](Trial& one) {
+               one.spec.numerics.precision = DType::fp16, one.spec.recomputation.what = plan::Recompute::full;
+             }},
+        Case{"tensor_2_sequence_parallel",
+             [](Trial& one) { one.spec.mesh.tensor = 2, one.spec.mesh.sequence_parallel = true; }},
+        Case{"pipeline_2", [](Trial& one) { one.spec.mesh.pipeline = 2, one.spec.shape.micro_batch = 1; }},
+        Case{"context_2", [](Trial& one) { one.spec.mesh.context = 2; }},
         Case{"bf16_data_2_context_2",
-             [](Trial& one) { one.spec.data = one.spec.context = 2, one.spec.precision = DType::bf16; }}),
+             [](Trial& one) {
+               one.spec.mesh.data = one.spec.mesh.context = 2, one.spec.numerics.precision = DType::bf16;
+             }}),
     name_of);
 
 TEST(EmulatedDropoutOfBert, TrainsAsOnTheCpuBackend) {
@@ -66,8 +71,8 @@ TEST(EmulatedDropoutOfBert, TrainsAsOnTheCpuBackend) {
 // The masks of a step are those of its number. Gradients that are looked at keep a step from being a graph; here none
 // are.
 TEST(GraphsWithDropout, DrawOfEachStepWhatTheCpuBackendDraws) {
-  for (const auto& set :
-       {+[](Trial&) {}, +[](Trial& one) { one.spec.pipeline = 2; }, +[](Trial& one) { one.spec.context = 2; }}) {
+  for (const auto& set : {+[](Trial&) {}, +[](Trial& one) { one.spec.mesh.pipeline = 2; },
+                          +[](Trial& one) { one.spec.mesh.context = 2; }}) {
     Trial trial = short_trial(6);
     trial.model.dropout = kRates;
     trial.gradients_at = {};
@@ -138,7 +143,7 @@ TEST_P(EmulatedReLU, TrainsAsOnTheCpuBackendWithLosslessStorageAndWithout) {
   Trial trial = short_trial(3);
   trial.model.activation = models::Activation::relu;
   GetParam().set(trial);
-  const Bounds bounds = trial.spec.precision == DType::fp32 ? kSingle : kHalf;
+  const Bounds bounds = trial.spec.numerics.precision == DType::fp32 ? kSingle : kHalf;
   const Outcome theirs = testing::train(trial);
   const Outcome plain = on_devices(trial);
   expect_near(plain, theirs, bounds);
@@ -158,13 +163,14 @@ TEST_P(EmulatedReLU, TrainsAsOnTheCpuBackendWithLosslessStorageAndWithout) {
 
 INSTANTIATE_TEST_SUITE_P(
     Plans, EmulatedReLU,
-    ::testing::Values(Case{"serial", [](Trial&) {}}, Case{"tensor_2", [](Trial& one) { one.spec.tensor = 2; }},
-                      Case{"pipeline_2", [](Trial& one) { one.spec.pipeline = 2, one.spec.micro_batch = 1; }},
-                      Case{"context_2_dropout", [](Trial& one) { one.spec.context = 2, one.model.dropout = kRates; }},
-                      Case{"bf16_data_2_zero_2",
-                           [](Trial& one) {
-                             one.spec.data = 2, one.spec.zero_stage = 2, one.spec.precision = DType::bf16;
-                           }}),
+    ::testing::Values(
+        Case{"serial", [](Trial&) {}}, Case{"tensor_2", [](Trial& one) { one.spec.mesh.tensor = 2; }},
+        Case{"pipeline_2", [](Trial& one) { one.spec.mesh.pipeline = 2, one.spec.shape.micro_batch = 1; }},
+        Case{"context_2_dropout", [](Trial& one) { one.spec.mesh.context = 2, one.model.dropout = kRates; }},
+        Case{"bf16_data_2_zero_2",
+             [](Trial& one) {
+               one.spec.mesh.data = 2, one.spec.states.zero_stage = 2, one.spec.numerics.precision = DType::bf16;
+             }}),
     name_of);
 
 }  // namespace

@@ -320,7 +320,7 @@ TEST_P(TrainingWithEpilogues, EqualsTheCpuBackendOnTheSamePlan) {
   seen.watch(trial);
   const Outcome ours =
       on_devices(trial, true, {.plan_file = {}, .tune_above_flops = 1e12, .epilogues = EpilogueUse::always});
-  const bool fp32 = trial.spec.precision == DType::fp32;
+  const bool fp32 = trial.spec.numerics.precision == DType::fp32;
   expect_near(ours, theirs, fp32 ? Bounds{1e-5, 5e-5, 5e-5} : Bounds{2e-3, 2e-2, 3e-2});
   expect_memory_as_placed(ours);
   EXPECT_EQ(seen.only(kBiasGrad, "one kernel of cuBLASLt's"), GetParam().joins);
@@ -331,28 +331,30 @@ using plan::PlanSpec;
 
 INSTANTIATE_TEST_SUITE_P(
     Plans, TrainingWithEpilogues,
-    ::testing::Values(Case{"serial", [](PlanSpec&) {}}, Case{"bf16", [](PlanSpec& s) { s.precision = DType::bf16; }},
-                      Case{"fp16", [](PlanSpec& s) { s.precision = DType::fp16; }},
-                      Case{"tf32", [](PlanSpec& s) { s.precision = DType::tf32; }, false},
-                      Case{"tensor_2", [](PlanSpec& s) { s.tensor = 2; }},
+    ::testing::Values(Case{"serial", [](PlanSpec&) {}},
+                      Case{"bf16", [](PlanSpec& s) { s.numerics.precision = DType::bf16; }},
+                      Case{"fp16", [](PlanSpec& s) { s.numerics.precision = DType::fp16; }},
+                      Case{"tf32", [](PlanSpec& s) { s.numerics.precision = DType::tf32; }, false},
+                      Case{"tensor_2", [](PlanSpec& s) { s.mesh.tensor = 2; }},
                       Case{"sequence_parallel_recompute",
                            [](PlanSpec& s) {
-                             s.tensor = 2, s.sequence_parallel = true;
-                             s.recompute = plan::Recompute::full;
+                             s.mesh.tensor = 2, s.mesh.sequence_parallel = true;
+                             s.recomputation.what = plan::Recompute::full;
                            },
                            false},
-                      Case{"zero_bubble", [](PlanSpec& s) { s.pipeline = 2, s.order = plan::Order::zb_h1; }, false},
-                      Case{"zero_3", [](PlanSpec& s) { s.data = 2, s.zero_stage = 3; }}),
+                      Case{"zero_bubble", [](PlanSpec& s) { s.mesh.pipeline = 2, s.stages.order = plan::Order::zb_h1; },
+                           false},
+                      Case{"zero_3", [](PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 3; }}),
     [](const auto& tested) { return std::string(tested.param.name); });
 
 // Timed on the operands of the first step, which a graph's capture follows.
 TEST(EmulatedEpilogues, ByTimesTrainTheSameBitsWithGraphsAndWithout) {
   for (const bool wins : {false, true}) {
     Trial trial = short_trial(3);
-    trial.spec.batch = 4;
+    trial.spec.shape.batch = 4;
     trial.gradients_at = {};  // what is read within a step stands between graphs
-    trial.spec.precision = DType::bf16;
-    trial.spec.recompute = plan::Recompute::full;
+    trial.spec.numerics.precision = DType::bf16;
+    trial.spec.recomputation.what = plan::Recompute::full;
     Seen seen;
     seen.watch(trial);
     const auto run = [&](bool graphs) {

@@ -39,7 +39,7 @@ TEST_P(EmulatedMixture, TrainsAsOnTheCpuBackend) {
   GetParam().set(trial);
   const Outcome theirs = testing::train(trial);
   const Outcome ours = on_devices(trial, GetParam().nccl);
-  const bool exact = trial.spec.precision == DType::fp32;
+  const bool exact = trial.spec.numerics.precision == DType::fp32;
   // In 16 bits a token near a tie may take another expert.
   expect_near(ours, theirs, exact ? Bounds{1e-5, 1e-5, 5e-5} : Bounds{2e-3, 5e-2, 3e-2});
   if (exact && trial.model.experts.any()) expect_same_loads(ours, theirs);
@@ -47,7 +47,7 @@ TEST_P(EmulatedMixture, TrainsAsOnTheCpuBackend) {
 }
 
 void over_2(Trial& t) {
-  t.spec.data = t.spec.expert = 2, t.spec.micro_batch = 2;
+  t.spec.mesh.data = t.spec.mesh.expert = 2, t.spec.shape.micro_batch = 2;
 }
 void dropping(Trial& t) {
   t.model.experts.capacity_factor = 1;
@@ -65,12 +65,14 @@ const Case kCases[] = {
 const Case kLongCases[] = {
     {"mixtral_dropping", "mixtral", true, dropping},
     {"mixtral_expert_2", "mixtral", true, over_2},
-    {"mixtral_bf16_expert_2", "mixtral", true, [](Trial& t) { over_2(t), t.spec.precision = DType::bf16; }},
+    {"mixtral_bf16_expert_2", "mixtral", true, [](Trial& t) { over_2(t), t.spec.numerics.precision = DType::bf16; }},
     {"mixtral_expert_2_of_4_zero_3", "mixtral", true,
-     [](Trial& t) { over_2(t), t.spec.data = 4, t.spec.zero_stage = 3, t.spec.micro_batch = 1; }},
-    {"deepseek_fp16", "deepseek", true, [](Trial& t) { t.spec.precision = DType::fp16; }},
+     [](Trial& t) { over_2(t), t.spec.mesh.data = 4, t.spec.states.zero_stage = 3, t.spec.shape.micro_batch = 1; }},
+    {"deepseek_fp16", "deepseek", true, [](Trial& t) { t.spec.numerics.precision = DType::fp16; }},
     {"latent_lite_bf16_tensor_2", "lite", true,
-     [](Trial& t) { t.spec.tensor = 2, t.spec.sequence_parallel = true, t.spec.precision = DType::bf16; }},
+     [](Trial& t) {
+       t.spec.mesh.tensor = 2, t.spec.mesh.sequence_parallel = true, t.spec.numerics.precision = DType::bf16;
+     }},
 };
 
 INSTANTIATE_TEST_SUITE_P(Plans, EmulatedMixture, ::testing::ValuesIn(kCases),
@@ -101,9 +103,10 @@ struct Plan {
   const char* name;
   void (*set)(PlanSpec&);
 };
-const Plan kPlans[] = {{"serial", [](PlanSpec&) {}},
-                       {"tensor_2_zero_2", [](PlanSpec& s) { s.tensor = s.data = 2, s.zero_stage = 2; }},
-                       {"bf16_zero_1", [](PlanSpec& s) { s.precision = DType::bf16, s.data = 2, s.zero_stage = 1; }}};
+const Plan kPlans[] = {
+    {"serial", [](PlanSpec&) {}},
+    {"tensor_2_zero_2", [](PlanSpec& s) { s.mesh.tensor = s.mesh.data = 2, s.states.zero_stage = 2; }},
+    {"bf16_zero_1", [](PlanSpec& s) { s.numerics.precision = DType::bf16, s.mesh.data = 2, s.states.zero_stage = 1; }}};
 
 class EmulatedMuon : public ::testing::TestWithParam<Plan> {};
 
@@ -112,13 +115,14 @@ TEST_P(EmulatedMuon, TrainsAsOnTheCpuBackend) {
   Trial trial = short_trial(3);
   plan::Optimizer& o = trial.training.optimizer;
   o = {};
-  o.kind = trial.spec.optimizer = plan::OptimizerKind::muon;
+  o.kind = trial.spec.states.optimizer = plan::OptimizerKind::muon;
   o.learning_rate = 0.02, o.momentum = 0.95, o.weight_decay = 0.01;
   o.adamw_learning_rate = 3e-3, o.adamw_weight_decay = 0.01;
   GetParam().set(trial.spec);
   Outcome ours = on_devices(trial), theirs = testing::train(trial);
   for (Outcome* one : {&ours, &theirs}) one->weights = testing::determined(std::move(one->weights));
-  expect_near(ours, theirs, trial.spec.precision == DType::fp32 ? Bounds{1e-5, 1e-4, 1e-4} : Bounds{2e-3, 3e-2, 3e-2});
+  expect_near(ours, theirs,
+              trial.spec.numerics.precision == DType::fp32 ? Bounds{1e-5, 1e-4, 1e-4} : Bounds{2e-3, 3e-2, 3e-2});
   expect_memory_as_placed(ours);
 }
 
@@ -129,7 +133,7 @@ TEST_P(EmulatedAdapters, TrainAsOnTheCpuBackend) {
   trial.model.lora = {.rank = 4, .alpha = 8};
   GetParam().set(trial.spec);
   expect_near(on_devices(trial), testing::train(trial),
-              trial.spec.precision == DType::fp32 ? Bounds{1e-5, 1e-5, 5e-5} : Bounds{2e-3, 2e-2, 3e-2});
+              trial.spec.numerics.precision == DType::fp32 ? Bounds{1e-5, 1e-5, 5e-5} : Bounds{2e-3, 2e-2, 3e-2});
 }
 
 INSTANTIATE_TEST_SUITE_P(Plans, EmulatedMuon, ::testing::ValuesIn(kPlans),

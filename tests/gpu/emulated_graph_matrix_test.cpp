@@ -27,25 +27,26 @@ struct Technique {
 };
 
 void pipeline(PlanSpec& s, Order order, int chunks = 1) {
-  s.pipeline = 2, s.virtual_stages = chunks, s.order = order;
+  s.mesh.pipeline = 2, s.stages.virtual_stages = chunks, s.stages.order = order;
 }
 
 const std::vector<Technique>& techniques() {
   static const std::vector<Technique> all = {
       {"serial", "glbe", [](PlanSpec&) {}, 1, 0},
-      {"bf16", "gb", [](PlanSpec& s) { s.precision = DType::bf16; }, 1, 0},
-      {"fp16", "b", [](PlanSpec& s) { s.precision = DType::fp16; }, 1, 0},
-      {"recompute", "gb", [](PlanSpec& s) { s.recompute = Recompute::full; }, 1, 0},
-      {"loss_in_chunks", "b", [](PlanSpec& s) { s.loss_chunks = 2; }, 1, 0},
-      {"data", "glbe", [](PlanSpec& s) { s.data = 2; }, 1, 0},
-      {"data_overlapped", "gb", [](PlanSpec& s) { s.data = 2, s.overlap_gradients = true; }, 1, 0},
-      {"zero_1", "glb", [](PlanSpec& s) { s.data = 2, s.zero_stage = 1; }, 1, 0},
-      {"zero_2", "gb", [](PlanSpec& s) { s.data = 2, s.zero_stage = 2; }, 1, 0},
-      {"zero_3", "glbe", [](PlanSpec& s) { s.data = 2, s.zero_stage = 3; }, 1, 0},
-      {"zero_1_in_groups", "g", [](PlanSpec& s) { s.data = 4, s.zero_stage = 1, s.zero_group = 2; }, 1, 0},
-      {"tensor", "glbe", [](PlanSpec& s) { s.tensor = 2; }, 1, 0},
-      {"sequence", "lb", [](PlanSpec& s) { s.tensor = 2, s.sequence_parallel = true; }, 1, 0},
-      {"context", "gle", [](PlanSpec& s) { s.context = 2; }, 1, 0},
+      {"bf16", "gb", [](PlanSpec& s) { s.numerics.precision = DType::bf16; }, 1, 0},
+      {"fp16", "b", [](PlanSpec& s) { s.numerics.precision = DType::fp16; }, 1, 0},
+      {"recompute", "gb", [](PlanSpec& s) { s.recomputation.what = Recompute::full; }, 1, 0},
+      {"loss_in_chunks", "b", [](PlanSpec& s) { s.numerics.loss_chunks = 2; }, 1, 0},
+      {"data", "glbe", [](PlanSpec& s) { s.mesh.data = 2; }, 1, 0},
+      {"data_overlapped", "gb", [](PlanSpec& s) { s.mesh.data = 2, s.states.overlap_gradients = true; }, 1, 0},
+      {"zero_1", "glb", [](PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 1; }, 1, 0},
+      {"zero_2", "gb", [](PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 2; }, 1, 0},
+      {"zero_3", "glbe", [](PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 3; }, 1, 0},
+      {"zero_1_in_groups", "g", [](PlanSpec& s) { s.mesh.data = 4, s.states.zero_stage = 1, s.states.zero_group = 2; },
+       1, 0},
+      {"tensor", "glbe", [](PlanSpec& s) { s.mesh.tensor = 2; }, 1, 0},
+      {"sequence", "lb", [](PlanSpec& s) { s.mesh.tensor = 2, s.mesh.sequence_parallel = true; }, 1, 0},
+      {"context", "gle", [](PlanSpec& s) { s.mesh.context = 2; }, 1, 0},
       {"gpipe", "gb", [](PlanSpec& s) { pipeline(s, Order::gpipe); }, 1, 0},
       {"1f1b", "glbe", [](PlanSpec& s) { pipeline(s, Order::one_f_one_b); }, 1, 0},
       {"interleaved", "g", [](PlanSpec& s) { pipeline(s, Order::one_f_one_b, 2); }, 1, 0},
@@ -53,17 +54,18 @@ const std::vector<Technique>& techniques() {
       {"zb_v", "g", [](PlanSpec& s) { pipeline(s, Order::zb_v, 2); }, 1, 0},
       {"dualpipe", "g", [](PlanSpec& s) { pipeline(s, Order::dualpipe, 2); }, 1, 0},
       {"data_tensor_pipeline", "gb",
-       [](PlanSpec& s) { pipeline(s, Order::one_f_one_b), s.data = s.tensor = 2, s.zero_stage = 1; }, 1, 0},
+       [](PlanSpec& s) { pipeline(s, Order::one_f_one_b), s.mesh.data = s.mesh.tensor = 2, s.states.zero_stage = 1; },
+       1, 0},
       {"activations_on_the_host", "gb", [](PlanSpec& s) { s.offload.activations = Space::host; }, 1, 0},
       {"parameters_on_the_host", "g", [](PlanSpec& s) { s.offload.parameters = Space::host; }, 1, 0},
       // Four micro-batches, two blocks and the embedding: sums on the host stand between their passes.
       {"optimizer_on_the_host", "gb", [](PlanSpec& s) { s.offload.optimizer = Space::host; }, 17, 57},
       {"optimizer_on_nvme", "g", [](PlanSpec& s) { s.offload.optimizer = Space::nvme; }, 17, 87},
       {"gradients_in_bf16", "gb",
-       [](PlanSpec& s) { s.data = 2, s.compression.gradients = plan::GradientCompression::bf16; }, 1, 0},
+       [](PlanSpec& s) { s.mesh.data = 2, s.compression.gradients = plan::GradientCompression::bf16; }, 1, 0},
       {"powersgd", "g",
        [](PlanSpec& s) {
-         s.data = 2, s.compression.gradients = plan::GradientCompression::powersgd;
+         s.mesh.data = 2, s.compression.gradients = plan::GradientCompression::powersgd;
          s.compression.rank = 2, s.compression.minimum_rate = 1.5;
        },
        1, 0},
@@ -76,7 +78,7 @@ Trial trial_of(char family, const PlanSpec& spec) {
   Trial trial = family == 'b' ? testing::golden_bert() : testing::golden_trial("cosine_clipped");
   models::Model& m = trial.model;
   trial.training.initial_weights.clear();
-  if (spec.virtual_stages > 1) m.layers = 4;
+  if (spec.stages.virtual_stages > 1) m.layers = 4;
   if (family == 'l') testing::make_llama(m);
   if (family == 'e') testing::make_encoder(m);
   trial.steps = 3;

@@ -132,7 +132,7 @@ Trial short_trial(int steps) {
 
 Counted on_devices(Trial trial, bool nccl = true) {
   Counted out;
-  out.waits.resize(static_cast<std::size_t>(trial.spec.ranks()));
+  out.waits.resize(static_cast<std::size_t>(trial.spec.mesh.ranks()));
   thread_local std::size_t rank = 0;
   trial.devices = [nccl](Transport& host) {
     Devices devices;
@@ -195,46 +195,47 @@ using plan::PlanSpec;
 
 INSTANTIATE_TEST_SUITE_P(
     Plans, TrainingByGraphs,
-    ::testing::Values(Case{"serial", [](Trial&) {}, 0.9},
-                      Case{"bf16_stochastic",
-                           [](Trial& one) {
-                             one.spec.precision = models::DType::bf16, one.spec.rounding = plan::Rounding::stochastic;
-                           }},
-                      Case{"fp16_loss_scale", [](Trial& one) { one.spec.precision = models::DType::fp16; }},
-                      Case{"tensor_2", [](Trial& one) { one.spec.tensor = 2; }, 0.9},
-                      Case{"data_2_zero_0", [](Trial& one) { one.spec.data = 2; }, 0.9},
-                      Case{"zero_3", [](Trial& one) { one.spec.data = 2, one.spec.zero_stage = 3; }},
-                      Case{"pipeline_2_1f1b",
-                           [](Trial& one) { one.spec.pipeline = 2, one.spec.order = plan::Order::one_f_one_b; }, 0.3},
-                      Case{"context_2", [](Trial& one) { one.spec.context = 2; }},
-                      Case{"dropout",
-                           [](Trial& one) {
-                             one.model.dropout = {0.1, 0.2, 0.15};
-                           },
-                           0.9},
-                      Case{"dropout_pipeline_2_context_2_bf16",
-                           [](Trial& one) {
-                             one.model.dropout = {0.1, 0.2, 0.15};
-                             one.spec.pipeline = one.spec.context = 2, one.spec.precision = models::DType::bf16;
-                           },
-                           0.3},
-                      Case{"lossless",
-                           [](Trial& one) {
-                             one.model.activation = models::Activation::relu;
-                             one.spec.compression.activations = plan::ActivationEncoding::lossless;
-                           },
-                           0.9},
-                      Case{"loss_in_chunks", [](Trial& one) { one.spec.loss_chunks = 2; }, 0.9},
-                      Case{"activations_on_the_host",
-                           [](Trial& one) { one.spec.offload.activations = plan::Space::host; }, 0.1}),
+    ::testing::Values(
+        Case{"serial", [](Trial&) {}, 0.9},
+        Case{"bf16_stochastic",
+             [](Trial& one) {
+               one.spec.numerics.precision = models::DType::bf16,
+               one.spec.numerics.rounding = plan::Rounding::stochastic;
+             }},
+        Case{"fp16_loss_scale", [](Trial& one) { one.spec.numerics.precision = models::DType::fp16; }},
+        Case{"tensor_2", [](Trial& one) { one.spec.mesh.tensor = 2; }, 0.9},
+        Case{"data_2_zero_0", [](Trial& one) { one.spec.mesh.data = 2; }, 0.9},
+        Case{"zero_3", [](Trial& one) { one.spec.mesh.data = 2, one.spec.states.zero_stage = 3; }},
+        Case{"pipeline_2_1f1b",
+             [](Trial& one) { one.spec.mesh.pipeline = 2, one.spec.stages.order = plan::Order::one_f_one_b; }, 0.3},
+        Case{"context_2", [](Trial& one) { one.spec.mesh.context = 2; }},
+        Case{"dropout",
+             [](Trial& one) {
+               one.model.dropout = {0.1, 0.2, 0.15};
+             },
+             0.9},
+        Case{"dropout_pipeline_2_context_2_bf16",
+             [](Trial& one) {
+               one.model.dropout = {0.1, 0.2, 0.15};
+               one.spec.mesh.pipeline = one.spec.mesh.context = 2, one.spec.numerics.precision = models::DType::bf16;
+             },
+             0.3},
+        Case{"lossless",
+             [](Trial& one) {
+               one.model.activation = models::Activation::relu;
+               one.spec.compression.activations = plan::ActivationEncoding::lossless;
+             },
+             0.9},
+        Case{"loss_in_chunks", [](Trial& one) { one.spec.numerics.loss_chunks = 2; }, 0.9},
+        Case{"activations_on_the_host", [](Trial& one) { one.spec.offload.activations = plan::Space::host; }, 0.1}),
     [](const auto& tested) { return std::string(tested.param.name); });
 
 // Nothing in a step needs the host but its end.
 TEST(HostWaits, AreOneInAStep) {
   const Faults none;
   using Set = void (*)(Trial&);
-  for (const Set set : {Set([](Trial& one) { one.spec.data = one.spec.tensor = 2; }),
-                        Set([](Trial& one) { one.spec.pipeline = 2, one.spec.micro_batch = 4; }),
+  for (const Set set : {Set([](Trial& one) { one.spec.mesh.data = one.spec.mesh.tensor = 2; }),
+                        Set([](Trial& one) { one.spec.mesh.pipeline = 2, one.spec.shape.micro_batch = 4; }),
                         Set([](Trial& one) { one.spec.offload.activations = plan::Space::host; })})
     for (const bool graphs : {false, true}) {
       Trial trial = short_trial(5);
@@ -252,7 +253,7 @@ TEST(HostWaits, AreOneInAStep) {
 TEST(HostWaits, ForEachMessageChangeNothing) {
   const Faults none;
   Trial trial = short_trial(3);
-  trial.spec.data = 2, trial.spec.pipeline = 2;
+  trial.spec.mesh.data = 2, trial.spec.mesh.pipeline = 2;
   const Counted queued = on_devices(trial);
   trial.queue_messages = false;
   expect_same(on_devices(trial).outcome, queued.outcome);
@@ -262,7 +263,7 @@ TEST(TrainingByGraphsThatFail, GoesOnWithoutThemAndSaysSo) {
   for (const bool at_the_end : {true, false}) {
     const Faults none;
     Trial trial = short_trial(4);
-    trial.spec.data = 2;
+    trial.spec.mesh.data = 2;
     trial.sample_every = 2;  // with marks and without: two graphs, of which one fails
     trial.graphs = false;
     const Counted without = on_devices(trial);
@@ -322,8 +323,8 @@ Pieces pieces_of_a_step(void (*set)(Trial&)) {
 TEST(GraphsOfATraining, HoldAWholeStepWithItsBatches) {
   const Faults none;
   using Set = void (*)(Trial&);
-  for (const Set set :
-       {Set([](Trial&) {}), Set([](Trial& one) { one.spec.tensor = 2; }), Set([](Trial& one) { one.spec.data = 2; })}) {
+  for (const Set set : {Set([](Trial&) {}), Set([](Trial& one) { one.spec.mesh.tensor = 2; }),
+                        Set([](Trial& one) { one.spec.mesh.data = 2; })}) {
     const Pieces pieces = pieces_of_a_step(set);
     EXPECT_EQ(pieces.graphs, 1);
     EXPECT_EQ(pieces.steps_beside, 0);
@@ -389,7 +390,7 @@ TEST(GraphsOfATraining, QueueAFractionOfTheWork) {
 TEST(Sampling, SpansAreOfSampledStepsAndOfEveryStepOfThem) {
   const Faults none;
   Trial trial = short_trial(7);
-  trial.spec.data = 2;
+  trial.spec.mesh.data = 2;
   trial.sample_every = 3;
   const Counted with = on_devices(trial);
   trial.graphs = false;
@@ -414,7 +415,7 @@ TEST(Sampling, SpansAreOfSampledStepsAndOfEveryStepOfThem) {
 TEST(OnDevices, EvaluationBetweenStepsLeavesNoTraceAndEqualsTheCpu) {
   const Faults none;
   Trial trial = short_trial(3);
-  trial.spec.data = 2, trial.spec.pipeline = 2;
+  trial.spec.mesh.data = 2, trial.spec.mesh.pipeline = 2;
   const Counted without = on_devices(trial);
   trial.training.evaluation = plan::Evaluation{trial.training.data, 1, 2};
   const Counted with = on_devices(trial);
@@ -446,9 +447,9 @@ TEST_P(OnDevicesAsOnTheCpu, EqualsTheCpuBackend) {
 }
 
 void asynchronous(Trial& one, plan::Order order) {
-  one.spec.pipeline = 2;
-  one.spec.order = order;
-  one.spec.micro_batch = order == plan::Order::pipedream_2bw ? 2 : 8;
+  one.spec.mesh.pipeline = 2;
+  one.spec.stages.order = order;
+  one.spec.shape.micro_batch = order == plan::Order::pipedream_2bw ? 2 : 8;
   one.training.order = plan::DataOrder::shuffled;
 }
 
@@ -458,7 +459,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"pipedream_2bw", [](Trial& one) { asynchronous(one, plan::Order::pipedream_2bw); }},
                       Case{"parameter_server",
                            [](Trial& one) {
-                             one.spec.data = 2, one.spec.micro_batch = 1, one.spec.staleness = 1;
+                             one.spec.mesh.data = 2, one.spec.shape.micro_batch = 1, one.spec.states.staleness = 1;
                              one.training.order = plan::DataOrder::shuffled;
                            }}),
     [](const auto& tested) { return std::string(tested.param.name); });

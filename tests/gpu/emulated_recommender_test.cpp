@@ -26,8 +26,8 @@ Trial short_clicks(bool cross, OptimizerKind optimizer, std::int64_t steps = 3) 
 }
 
 void split(Trial& trial, int ranks, TableSharding sharding) {
-  trial.spec.data = ranks;
-  trial.spec.micro_batch = trial.spec.batch / ranks;
+  trial.spec.mesh.data = ranks;
+  trial.spec.shape.micro_batch = trial.spec.shape.batch / ranks;
   trial.spec.embedding.sharding = sharding;
 }
 

@@ -35,8 +35,8 @@ Trial trial_of(const Case& one) {
 
 /// What is rounded on the way may fall to the other side of a tie, as in the other trainings.
 Bounds bounds_of(const PlanSpec& spec) {
-  return spec.precision == DType::fp32 && spec.compression == plan::Compression{} ? Bounds{1e-5, 5e-5, 5e-5}
-                                                                                  : Bounds{2e-3, 2e-2, 3e-2};
+  return spec.numerics.precision == DType::fp32 && spec.compression == plan::Compression{} ? Bounds{1e-5, 5e-5, 5e-5}
+                                                                                           : Bounds{2e-3, 2e-2, 3e-2};
 }
 
 class EmulatedStates : public ::testing::TestWithParam<Case> {};
@@ -51,8 +51,9 @@ TEST_P(EmulatedStates, TrainAsOnTheCpuBackendByGraphsAndWithoutInAnyOrderOfStrea
     EXPECT_EQ(by_graphs.steps[i].skipped, theirs.steps[i].skipped) << "step " << i;
   }
   const auto skipped = [](const StepResult& step) { return step.skipped; };
-  EXPECT_EQ(skipped(theirs.steps.front()), trial.spec.precision == DType::fp16);
-  EXPECT_EQ(std::any_of(theirs.steps.begin() + 3, theirs.steps.end(), skipped), trial.spec.precision == DType::fp16)
+  EXPECT_EQ(skipped(theirs.steps.front()), trial.spec.numerics.precision == DType::fp16);
+  EXPECT_EQ(std::any_of(theirs.steps.begin() + 3, theirs.steps.end(), skipped),
+            trial.spec.numerics.precision == DType::fp16)
       << "and one in a step by graphs";
   expect_memory_as_placed(by_graphs);
   for (const Executor::GraphCounts& counts : by_graphs.graphs) {
@@ -71,40 +72,44 @@ void all_on_nvme(PlanSpec& s) {
   s.offload = {Space::host, Space::nvme, Space::nvme, 1};
 }
 void fp16_optimizer_on_host(PlanSpec& s) {
-  s.precision = DType::fp16, s.offload.optimizer = Space::host;
+  s.numerics.precision = DType::fp16, s.offload.optimizer = Space::host;
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Plans, EmulatedStates,
-    ::testing::Values(Case{"optimizer_on_nvme", true, [](PlanSpec& s) { s.offload.optimizer = Space::nvme; }},
-                      Case{"parameters_on_nvme_bf16", true,
-                           [](PlanSpec& s) { s.offload.parameters = Space::nvme, s.precision = DType::bf16; }},
-                      Case{"parameters_on_the_host", true, [](PlanSpec& s) { s.offload.parameters = Space::host; }},
-                      Case{"all_on_nvme", true, all_on_nvme},
-                      Case{"optimizer_on_nvme_zero_2_staged", false,
-                           [](PlanSpec& s) { s.offload.optimizer = Space::nvme, s.data = 2, s.zero_stage = 2; }},
-                      Case{"all_on_nvme_zero_3_fp16", true,
-                           [](PlanSpec& s) { all_on_nvme(s), s.data = 2, s.zero_stage = 3, s.precision = DType::fp16; },
-                           6},
-                      Case{"optimizer_on_nvme_pipeline_2", true,
-                           [](PlanSpec& s) { s.offload.optimizer = Space::nvme, s.pipeline = 2; }},
-                      Case{"optimizer_on_the_host_zero_1", true,
-                           [](PlanSpec& s) { s.offload.optimizer = Space::host, s.data = 2, s.zero_stage = 1; }},
-                      Case{"fp16_optimizer_on_the_host", true, fp16_optimizer_on_host, 6},
-                      Case{"fp16_optimizer_on_the_host_data_2_staged", false,
-                           [](PlanSpec& s) { fp16_optimizer_on_host(s), s.data = 2; }, 6},
-                      Case{"fp16_optimizer_on_the_host_zero_1", true,
-                           [](PlanSpec& s) { fp16_optimizer_on_host(s), s.data = 2, s.zero_stage = 1; }, 6},
-                      Case{"fp16_optimizer_on_the_host_tensor_2_zero_2", true,
-                           [](PlanSpec& s) { fp16_optimizer_on_host(s), s.data = s.tensor = 2, s.zero_stage = 2; }, 6}),
+    ::testing::Values(
+        Case{"optimizer_on_nvme", true, [](PlanSpec& s) { s.offload.optimizer = Space::nvme; }},
+        Case{"parameters_on_nvme_bf16", true,
+             [](PlanSpec& s) { s.offload.parameters = Space::nvme, s.numerics.precision = DType::bf16; }},
+        Case{"parameters_on_the_host", true, [](PlanSpec& s) { s.offload.parameters = Space::host; }},
+        Case{"all_on_nvme", true, all_on_nvme},
+        Case{"optimizer_on_nvme_zero_2_staged", false,
+             [](PlanSpec& s) { s.offload.optimizer = Space::nvme, s.mesh.data = 2, s.states.zero_stage = 2; }},
+        Case{"all_on_nvme_zero_3_fp16", true,
+             [](PlanSpec& s) {
+               all_on_nvme(s), s.mesh.data = 2, s.states.zero_stage = 3, s.numerics.precision = DType::fp16;
+             },
+             6},
+        Case{"optimizer_on_nvme_pipeline_2", true,
+             [](PlanSpec& s) { s.offload.optimizer = Space::nvme, s.mesh.pipeline = 2; }},
+        Case{"optimizer_on_the_host_zero_1", true,
+             [](PlanSpec& s) { s.offload.optimizer = Space::host, s.mesh.data = 2, s.states.zero_stage = 1; }},
+        Case{"fp16_optimizer_on_the_host", true, fp16_optimizer_on_host, 6},
+        Case{"fp16_optimizer_on_the_host_data_2_staged", false,
+             [](PlanSpec& s) { fp16_optimizer_on_host(s), s.mesh.data = 2; }, 6},
+        Case{"fp16_optimizer_on_the_host_zero_1", true,
+             [](PlanSpec& s) { fp16_optimizer_on_host(s), s.mesh.data = 2, s.states.zero_stage = 1; }, 6},
+        Case{"fp16_optimizer_on_the_host_tensor_2_zero_2", true,
+             [](PlanSpec& s) { fp16_optimizer_on_host(s), s.mesh.data = s.mesh.tensor = 2, s.states.zero_stage = 2; },
+             6}),
     [](const auto& tested) { return std::string(tested.param.name); });
 
 void late_powersgd(PlanSpec& s) {
-  s.data = 2, s.compression.gradients = GradientCompression::powersgd;
+  s.mesh.data = 2, s.compression.gradients = GradientCompression::powersgd;
   s.compression.rank = 2, s.compression.minimum_rate = 1.5, s.compression.start = 3;
 }
 void by_node(PlanSpec& s, GradientCompression how, int zero_stage) {
-  s.data = 4, s.compression.gradients = how, s.compression.group = 2, s.zero_stage = zero_stage;
+  s.mesh.data = 4, s.compression.gradients = how, s.compression.group = 2, s.states.zero_stage = zero_stage;
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -112,11 +117,11 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Case{"late_powersgd", true, late_powersgd, 6},
         Case{"late_powersgd_overlapped_zero_1", true,
-             [](PlanSpec& s) { late_powersgd(s), s.zero_stage = 1, s.overlap_gradients = true; }, 6},
-        Case{"late_powersgd_pipeline_2_staged", false, [](PlanSpec& s) { late_powersgd(s), s.pipeline = 2; }, 6},
+             [](PlanSpec& s) { late_powersgd(s), s.states.zero_stage = 1, s.states.overlap_gradients = true; }, 6},
+        Case{"late_powersgd_pipeline_2_staged", false, [](PlanSpec& s) { late_powersgd(s), s.mesh.pipeline = 2; }, 6},
         Case{"by_node_bf16_zero_1", true, [](PlanSpec& s) { by_node(s, GradientCompression::bf16, 1); }},
         Case{"by_node_fp16_zero_1_overlapped", true,
-             [](PlanSpec& s) { by_node(s, GradientCompression::fp16, 1), s.overlap_gradients = true; }},
+             [](PlanSpec& s) { by_node(s, GradientCompression::fp16, 1), s.states.overlap_gradients = true; }},
         Case{"by_node_bf16_zero_2", true, [](PlanSpec& s) { by_node(s, GradientCompression::bf16, 2); }},
         Case{"by_node_fp16_zero_2_staged", false, [](PlanSpec& s) { by_node(s, GradientCompression::fp16, 2); }}),
     [](const auto& tested) { return std::string(tested.param.name); });

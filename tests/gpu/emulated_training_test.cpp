@@ -31,15 +31,16 @@ class EmulatedAlike : public ::testing::TestWithParam<Case> {};
 TEST_P(EmulatedAlike, EqualsTheCpuBackendOnTheSamePlan) {
   Trial trial = short_trial(3);
   GetParam().set(trial.spec);
-  trial.training.optimizer.kind = trial.spec.optimizer;
+  trial.training.optimizer.kind = trial.spec.states.optimizer;
   Outcome theirs = testing::train(trial);
   Outcome ours = on_devices(trial, GetParam().nccl);
-  if (trial.spec.optimizer == plan::OptimizerKind::lion)
+  if (trial.spec.states.optimizer == plan::OptimizerKind::lion)
     for (Outcome* one : {&ours, &theirs}) one->weights = testing::determined(std::move(one->weights));
   // In 16 bits gradients that are all noise (of the keys' biases) turn where AdamW goes, so weights are only near.
   // Before they are rounded to 8 bits operands differ by a last digit of bf16 (attention's), and of those between two
   // codes some take the other, an eighth away.
-  const bool fp32 = trial.spec.precision == models::DType::fp32, fp8 = trial.spec.precision == models::DType::fp8;
+  const bool fp32 = trial.spec.numerics.precision == models::DType::fp32,
+             fp8 = trial.spec.numerics.precision == models::DType::fp8;
   expect_near(ours, theirs,
               fp32  ? Bounds{1e-5, 5e-5, 5e-5}
               : fp8 ? Bounds{5e-3, 1.5e-1, 5e-2}
@@ -56,15 +57,18 @@ using plan::PlanSpec;
 INSTANTIATE_TEST_SUITE_P(
     Plans, EmulatedTraining,
     ::testing::Values(
-        Case{"serial", true, [](PlanSpec&) {}}, Case{"tensor_2", true, [](PlanSpec& s) { s.tensor = 2; }},
-        Case{"tensor_2_pipeline_2_staged", false, [](PlanSpec& s) { s.tensor = 2, s.pipeline = 2; }},
-        Case{"pipeline_2_gpipe", true, [](PlanSpec& s) { s.pipeline = 2, s.order = plan::Order::gpipe; }},
-        Case{"pipeline_2_1f1b", true, [](PlanSpec& s) { s.pipeline = 2, s.order = plan::Order::one_f_one_b; }},
-        Case{"zero_1", true, [](PlanSpec& s) { s.data = 2, s.zero_stage = 1; }},
-        Case{"zero_2_staged", false, [](PlanSpec& s) { s.data = 2, s.zero_stage = 2; }},
-        Case{"zero_3", true, [](PlanSpec& s) { s.data = 2, s.zero_stage = 3; }},
-        Case{"data_2_tensor_2_pipeline_2", true, [](PlanSpec& s) { s.data = 2, s.tensor = 2, s.pipeline = 2; }},
-        Case{"recompute_unfused", true, [](PlanSpec& s) { s.recompute = plan::Recompute::full, s.flash = false; }}),
+        Case{"serial", true, [](PlanSpec&) {}}, Case{"tensor_2", true, [](PlanSpec& s) { s.mesh.tensor = 2; }},
+        Case{"tensor_2_pipeline_2_staged", false, [](PlanSpec& s) { s.mesh.tensor = 2, s.mesh.pipeline = 2; }},
+        Case{"pipeline_2_gpipe", true, [](PlanSpec& s) { s.mesh.pipeline = 2, s.stages.order = plan::Order::gpipe; }},
+        Case{"pipeline_2_1f1b", true,
+             [](PlanSpec& s) { s.mesh.pipeline = 2, s.stages.order = plan::Order::one_f_one_b; }},
+        Case{"zero_1", true, [](PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 1; }},
+        Case{"zero_2_staged", false, [](PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 2; }},
+        Case{"zero_3", true, [](PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 3; }},
+        Case{"data_2_tensor_2_pipeline_2", true,
+             [](PlanSpec& s) { s.mesh.data = 2, s.mesh.tensor = 2, s.mesh.pipeline = 2; }},
+        Case{"recompute_unfused", true,
+             [](PlanSpec& s) { s.recomputation.what = plan::Recompute::full, s.numerics.flash = false; }}),
     [](const auto& tested) { return std::string(tested.param.name); });
 
 using models::DType;
@@ -73,49 +77,57 @@ using plan::OptimizerKind;
 INSTANTIATE_TEST_SUITE_P(
     Plans, EmulatedAlike,
     ::testing::Values(
-        Case{"bf16", true, [](PlanSpec& s) { s.precision = DType::bf16; }},
-        Case{"fp16", true, [](PlanSpec& s) { s.precision = DType::fp16; }},
+        Case{"bf16", true, [](PlanSpec& s) { s.numerics.precision = DType::bf16; }},
+        Case{"fp16", true, [](PlanSpec& s) { s.numerics.precision = DType::fp16; }},
         Case{"bf16_stochastic_zero_1", true,
              [](PlanSpec& s) {
-               s.precision = DType::bf16, s.rounding = plan::Rounding::stochastic, s.data = 2, s.zero_stage = 1;
+               s.numerics.precision = DType::bf16, s.numerics.rounding = plan::Rounding::stochastic, s.mesh.data = 2,
+               s.states.zero_stage = 1;
              }},
-        Case{"fp16_data_2_tensor_2", true, [](PlanSpec& s) { s.precision = DType::fp16, s.data = 2, s.tensor = 2; }},
+        Case{"fp16_data_2_tensor_2", true,
+             [](PlanSpec& s) { s.numerics.precision = DType::fp16, s.mesh.data = 2, s.mesh.tensor = 2; }},
         Case{"bf16_recompute_sequence_parallel", true,
              [](PlanSpec& s) {
-               s.precision = DType::bf16, s.tensor = 2, s.sequence_parallel = true;
-               s.recompute = plan::Recompute::full;
+               s.numerics.precision = DType::bf16, s.mesh.tensor = 2, s.mesh.sequence_parallel = true;
+               s.recomputation.what = plan::Recompute::full;
              }},
-        Case{"tf32", true, [](PlanSpec& s) { s.precision = DType::tf32; }},
-        Case{"fp8", true, [](PlanSpec& s) { s.precision = DType::fp8; }},
+        Case{"tf32", true, [](PlanSpec& s) { s.numerics.precision = DType::tf32; }},
+        Case{"fp8", true, [](PlanSpec& s) { s.numerics.precision = DType::fp8; }},
         Case{"fp8_recompute_sequence_parallel", true,
              [](PlanSpec& s) {
-               s.precision = DType::fp8, s.tensor = 2, s.sequence_parallel = true;
-               s.recompute = plan::Recompute::full;
+               s.numerics.precision = DType::fp8, s.mesh.tensor = 2, s.mesh.sequence_parallel = true;
+               s.recomputation.what = plan::Recompute::full;
              }},
-        Case{"fp8_zero_3", true, [](PlanSpec& s) { s.precision = DType::fp8, s.data = 2, s.zero_stage = 3; }},
-        Case{"context_2", true, [](PlanSpec& s) { s.context = 2; }},
-        Case{"bf16_context_2_staged", false, [](PlanSpec& s) { s.context = 2, s.precision = DType::bf16; }},
-        Case{"sgd", true, [](PlanSpec& s) { s.optimizer = OptimizerKind::sgd; }},
-        Case{"lion", true, [](PlanSpec& s) { s.optimizer = OptimizerKind::lion; }},
-        Case{"lamb_zero_2", true, [](PlanSpec& s) { s.optimizer = OptimizerKind::lamb, s.data = 2, s.zero_stage = 2; }},
-        Case{"adafactor_tensor_2", true, [](PlanSpec& s) { s.optimizer = OptimizerKind::adafactor, s.tensor = 2; }},
+        Case{"fp8_zero_3", true,
+             [](PlanSpec& s) { s.numerics.precision = DType::fp8, s.mesh.data = 2, s.states.zero_stage = 3; }},
+        Case{"context_2", true, [](PlanSpec& s) { s.mesh.context = 2; }},
+        Case{"bf16_context_2_staged", false,
+             [](PlanSpec& s) { s.mesh.context = 2, s.numerics.precision = DType::bf16; }},
+        Case{"sgd", true, [](PlanSpec& s) { s.states.optimizer = OptimizerKind::sgd; }},
+        Case{"lion", true, [](PlanSpec& s) { s.states.optimizer = OptimizerKind::lion; }},
+        Case{"lamb_zero_2", true,
+             [](PlanSpec& s) { s.states.optimizer = OptimizerKind::lamb, s.mesh.data = 2, s.states.zero_stage = 2; }},
+        Case{"adafactor_tensor_2", true,
+             [](PlanSpec& s) { s.states.optimizer = OptimizerKind::adafactor, s.mesh.tensor = 2; }},
         Case{"adafactor_zero_3", true,
-             [](PlanSpec& s) { s.optimizer = OptimizerKind::adafactor, s.data = 2, s.zero_stage = 3; }},
-        Case{"zero_bubble", true, [](PlanSpec& s) { s.pipeline = 2, s.order = plan::Order::zb_h1; }},
+             [](PlanSpec& s) {
+               s.states.optimizer = OptimizerKind::adafactor, s.mesh.data = 2, s.states.zero_stage = 3;
+             }},
+        Case{"zero_bubble", true, [](PlanSpec& s) { s.mesh.pipeline = 2, s.stages.order = plan::Order::zb_h1; }},
         Case{"checkpoints_in_parts_bf16", true,
              [](PlanSpec& s) {
-               s.precision = DType::bf16, s.tensor = 2, s.recompute = plan::Recompute::full;
-               s.partition_checkpoints = true;
+               s.numerics.precision = DType::bf16, s.mesh.tensor = 2, s.recomputation.what = plan::Recompute::full;
+               s.recomputation.partition_checkpoints = true;
              }},
         Case{"activations_on_the_host", true, [](PlanSpec& s) { s.offload.activations = plan::Space::host; }},
         Case{"optimizer_on_the_host_bf16", true,
-             [](PlanSpec& s) { s.offload.optimizer = plan::Space::host, s.precision = DType::bf16; }}),
+             [](PlanSpec& s) { s.offload.optimizer = plan::Space::host, s.numerics.precision = DType::bf16; }}),
     [](const auto& tested) { return std::string(tested.param.name); });
 
 // Codes of moments lie next to each other: a moment between two may have either, so this is only near.
 TEST(EmulatedTraining, With8BitMomentsIsNearTheCpuBackend) {
   Trial trial = short_trial(3);
-  trial.training.optimizer.kind = trial.spec.optimizer = OptimizerKind::adamw_8bit;
+  trial.training.optimizer.kind = trial.spec.states.optimizer = OptimizerKind::adamw_8bit;
   const Outcome theirs = testing::train(trial);
   const Outcome ours = on_devices(trial, true);
   EXPECT_LE(testing::loss_distance(ours, theirs), 1e-4);

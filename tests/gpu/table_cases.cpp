@@ -61,8 +61,8 @@ const TableLayout& layout_of(const Placed& placed, PooledType forward, PooledTyp
   model.embedding_dim = placed.dim;
   model.tables = placed.tables;
   plan::PlanSpec spec;
-  spec.data = placed.ranks;
-  spec.batch = placed.samples * placed.ranks;
+  spec.mesh.data = placed.ranks;
+  spec.shape.batch = placed.samples * placed.ranks;
   spec.embedding.forward = forward;
   spec.embedding.backward = backward;
   std::vector<plan::TablePlacement::Cell> cells;

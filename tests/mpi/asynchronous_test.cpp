@@ -56,7 +56,7 @@ TEST_P(StaleSerialOverMpi, IsEqualInLossGradientsAndMemory) {
   std::printf("[ errors   ] %-24s loss %.1e  gradient at step 1 %.1e  at step 20 %.1e\n", GetParam().name, loss, first,
               last);
   const plan::Schedule schedule = plan::lower(testing::plan_of(trial));
-  for (int rank = 0; rank < trial.spec.ranks(); ++rank) {
+  for (int rank = 0; rank < trial.spec.mesh.ranks(); ++rank) {
     const auto predicted = static_cast<double>(plan::place(schedule.class_of(rank)).arena_bytes);
     EXPECT_NEAR(static_cast<double>(lines.back().arena_peak[static_cast<std::size_t>(rank)]), predicted,
                 0.02 * predicted);
@@ -69,19 +69,19 @@ INSTANTIATE_TEST_SUITE_P(Plans, StaleSerialOverMpi,
                                                 [](Trial& one) { one.model.tied_embeddings = false; }},
                                            Case{"pipedream_2_data_2_zero_1", Order::pipedream, 2,
                                                 [](Trial& one) {
-                                                  one.spec.data = 2, one.spec.micro_batch /= 2;
-                                                  one.spec.zero_stage = 1;
+                                                  one.spec.mesh.data = 2, one.spec.shape.micro_batch /= 2;
+                                                  one.spec.states.zero_stage = 1;
                                                 }},
                                            Case{"pipedream_2bw_2_tensor_2", Order::pipedream_2bw, 2,
-                                                [](Trial& one) { one.spec.tensor = 2; }},
+                                                [](Trial& one) { one.spec.mesh.tensor = 2; }},
                                            Case{"pipedream_2bw_3", Order::pipedream_2bw, 3, [](Trial&) {}}),
                          [](const auto& which) { return std::string(which.param.name); });
 
 Trial served_trial() {
   Trial trial = testing::asynchronous_trial(Order::one_f_one_b, 1);
-  trial.spec.data = 2;
-  trial.spec.micro_batch = 2;
-  trial.spec.staleness = 1;
+  trial.spec.mesh.data = 2;
+  trial.spec.shape.micro_batch = 2;
+  trial.spec.states.staleness = 1;
   return trial;
 }
 

@@ -34,7 +34,7 @@ TEST_P(CompressedOverMpi, TrainsAsInThreads) {
   const Outcome threads = testing::train(trial);
   const Folder folder;
   TrainCommand command = testing::command_for(trial, folder);
-  command.progress_thread = trial.spec.overlap_gradients;
+  command.progress_thread = trial.spec.states.overlap_gradients;
   const RunOutcome outcome = supervise(command, {}, nullptr);
   ASSERT_EQ(outcome.end, RunEnd::completed) << outcome.reason << "\n" << outcome.error_tail;
   const std::vector<Line> lines = testing::read_metrics(command.run);
@@ -47,33 +47,31 @@ TEST_P(CompressedOverMpi, TrainsAsInThreads) {
 
 constexpr ActivationEncoding kWhole = ActivationEncoding::none;
 
-INSTANTIATE_TEST_SUITE_P(Plans, CompressedOverMpi,
-                         ::testing::Values(Case{"bf16_data_2",
-                                                {GradientCompression::bf16, kWhole, 4, 2},
-                                                [](plan::PlanSpec& s) { s.data = 2; }},
-                                           Case{"fp16_zero_3",
-                                                {GradientCompression::fp16, kWhole, 4, 2},
-                                                [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 3; }},
-                                           Case{"bf16_zero_1_overlapped",
-                                                {GradientCompression::bf16, kWhole, 4, 2},
-                                                [](plan::PlanSpec& s) {
-                                                  s.data = 2, s.zero_stage = 1, s.overlap_gradients = true;
-                                                }},
-                                           Case{"powersgd_data_2_overlapped_fp8",
-                                                {GradientCompression::powersgd, ActivationEncoding::fp8, 2, 1.5},
-                                                [](plan::PlanSpec& s) { s.data = 2, s.overlap_gradients = true; }}),
-                         [](const auto& one) { return std::string(one.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Plans, CompressedOverMpi,
+    ::testing::Values(
+        Case{"bf16_data_2", {GradientCompression::bf16, kWhole, 4, 2}, [](plan::PlanSpec& s) { s.mesh.data = 2; }},
+        Case{"fp16_zero_3",
+             {GradientCompression::fp16, kWhole, 4, 2},
+             [](plan::PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 3; }},
+        Case{"bf16_zero_1_overlapped",
+             {GradientCompression::bf16, kWhole, 4, 2},
+             [](plan::PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 1, s.states.overlap_gradients = true; }},
+        Case{"powersgd_data_2_overlapped_fp8",
+             {GradientCompression::powersgd, ActivationEncoding::fp8, 2, 1.5},
+             [](plan::PlanSpec& s) { s.mesh.data = 2, s.states.overlap_gradients = true; }}),
+    [](const auto& one) { return std::string(one.param.name); });
 
 /// A small GPT over the bytes of the licence texts that every Debian carries.
 Trial curve_of(int data, const plan::Compression& compression) {
   Trial trial = testing::golden_trial("cosine_clipped");
   models::Model& m = trial.model;
   m.layers = 4, m.hidden = 64, m.head_dim = 16, m.ffn_hidden = 256, m.vocab = 256, m.max_sequence = 64;
-  trial.spec.data = data;
-  trial.spec.batch = 8;
-  trial.spec.micro_batch = 8 / data;
-  trial.spec.sequence = 64;
-  trial.spec.vocab_multiple = 128;
+  trial.spec.mesh.data = data;
+  trial.spec.shape.batch = 8;
+  trial.spec.shape.micro_batch = 8 / data;
+  trial.spec.shape.sequence = 64;
+  trial.spec.numerics.vocab_multiple = 128;
   trial.spec.compression = compression;
   trial.training.steps = trial.steps = 500;
   trial.training.data = "/usr/share/common-licenses";

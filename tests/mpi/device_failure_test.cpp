@@ -20,8 +20,8 @@ struct Hanging {
 
 Hanging run_hanging(const char* who_finds_out) {
   testing::Trial trial = testing::golden_trial("cosine_clipped");
-  trial.spec.data = 2;
-  trial.spec.zero_stage = 1;
+  trial.spec.mesh.data = 2;
+  trial.spec.states.zero_stage = 1;
   const testing::Folder folder;
   TrainCommand command = testing::command_for(trial, folder);
   command.worker = folder.path() / "orrery-worker";

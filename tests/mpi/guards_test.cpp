@@ -24,7 +24,7 @@ class Planted {
 
 RunOutcome run_with(const char* fault, const Folder& folder) {
   Trial trial = testing::golden_trial("constant");
-  trial.spec.data = 2;
+  trial.spec.mesh.data = 2;
   TrainCommand command = testing::command_for(trial, folder);
   command.steps = 12;
   command.checkpoint_every = 4;

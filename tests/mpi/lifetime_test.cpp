@@ -20,8 +20,8 @@ using testing::Trial;
 
 Trial small_trial() {
   Trial trial = testing::golden_trial("cosine_clipped");
-  trial.spec.data = 2;
-  trial.spec.zero_stage = 1;
+  trial.spec.mesh.data = 2;
+  trial.spec.states.zero_stage = 1;
   return trial;
 }
 
@@ -67,9 +67,9 @@ TEST(Resume, ReadsTheCheckpointOfAnotherPlan) {
   TrainCommand command = testing::command_for(trial, folder);
   command.steps = 10;
   ASSERT_EQ(supervise(command, {}, nullptr).end, RunEnd::completed);
-  trial.spec.data = 1;
-  trial.spec.zero_stage = 0;
-  trial.spec.tensor = 2;
+  trial.spec.mesh.data = 1;
+  trial.spec.states.zero_stage = 0;
+  trial.spec.mesh.tensor = 2;
   command = testing::command_for(trial, folder);
   command.resume = true;
   const RunOutcome outcome = supervise(command, {}, nullptr);
@@ -267,7 +267,7 @@ TEST(Resume, OfAFinishedRunIsRefusedAndKeepsItsRecord) {
 
 TEST(Determinism, TwoRunsOverFourRanksAreBitwiseEqual) {
   Trial trial = testing::golden_trial("cosine_clipped");
-  trial.spec.data = 4;
+  trial.spec.mesh.data = 4;
   std::vector<std::string> first;
   LogicalTensors gradients;
   for (const bool again : {false, true}) {
@@ -382,8 +382,8 @@ TEST(SlowMemory, ResidentGrowthAgreesWithThePredictionForALargeModel) {
   m.max_sequence = 64;
   trial.training.initial_weights.clear();
   for (const int data : {1, 2}) {
-    trial.spec.data = data;
-    trial.spec.zero_stage = data - 1;
+    trial.spec.mesh.data = data;
+    trial.spec.states.zero_stage = data - 1;
     const Folder folder;
     TrainCommand command = testing::command_for(trial, folder);
     command.steps = 2;

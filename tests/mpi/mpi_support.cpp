@@ -61,7 +61,7 @@ LogicalTensors read_tensors(const fs::path& path) {
 TrainCommand command_for(const Trial& trial, const Folder& folder) {
   TrainCommand command;
   command.worker = ORRERY_WORKER;
-  command.ranks = trial.spec.ranks();
+  command.ranks = trial.spec.mesh.ranks();
   command.plan = folder.path() / "plan.yaml";
   command.run = folder.path() / "run";
   command.threads = 1;

@@ -32,7 +32,7 @@ std::vector<nlohmann::json> metrics_of(Trial trial, RunOutcome* ended = nullptr)
 
 TEST(Metrics, MeasureTheHostsAndTheFilesPeaksBesideTheDevices) {
   Trial trial = testing::golden_trial("cosine_clipped");
-  trial.spec.data = 2, trial.spec.zero_stage = 2;
+  trial.spec.mesh.data = 2, trial.spec.states.zero_stage = 2;
   trial.spec.offload = {plan::Space::host, plan::Space::nvme, plan::Space::device, 1};
   const plan::Schedule schedule = plan::lower(testing::plan_of(trial));
   const std::vector<nlohmann::json> lines = metrics_of(trial);
@@ -56,8 +56,8 @@ TEST(Metrics, MeasureTheHostsAndTheFilesPeaksBesideTheDevices) {
 
 TEST(Metrics, SayWhichStepsAnOffloadedFp16RunSkips) {
   Trial trial = testing::golden_trial("cosine_clipped");
-  trial.spec.data = 2, trial.spec.zero_stage = 1;
-  trial.spec.precision = models::DType::fp16;
+  trial.spec.mesh.data = 2, trial.spec.states.zero_stage = 1;
+  trial.spec.numerics.precision = models::DType::fp16;
   trial.spec.offload.optimizer = plan::Space::host;
   trial.training.loss_scaling = {std::ldexp(1.0, 26), 100, 64};
   const std::vector<nlohmann::json> lines = metrics_of(trial);
@@ -71,9 +71,9 @@ TEST(Metrics, SayWhichStepsAnOffloadedFp16RunSkips) {
 TEST(Metrics, CountWhatLosslessStorageHadNoRoomForAndTheRunSaysWhatWouldDo) {
   Trial trial = testing::golden_trial("cosine_clipped");
   trial.model.activation = models::Activation::relu;
-  trial.spec.data = 2, trial.spec.micro_batch = 1;
+  trial.spec.mesh.data = 2, trial.spec.shape.micro_batch = 1;
   trial.spec.compression.activations = plan::ActivationEncoding::lossless;
-  const std::int64_t tensors = trial.model.layers * trial.spec.batch;  // of sequences one by one
+  const std::int64_t tensors = trial.model.layers * trial.spec.shape.batch;  // of sequences one by one
   for (const double capacity : {0.02, 1.0}) {
     trial.spec.compression.capacity = capacity;
     RunOutcome ended;

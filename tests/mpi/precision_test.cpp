@@ -31,7 +31,7 @@ class NarrowOverMpi : public ::testing::TestWithParam<Case> {};
 TEST_P(NarrowOverMpi, TrainsAsInThreads) {
   const Case& one = GetParam();
   Trial trial = testing::golden_trial("cosine_clipped");
-  trial.spec.precision = one.precision;
+  trial.spec.numerics.precision = one.precision;
   trial.training.optimizer.kind = one.optimizer;
   one.set(trial.spec);
   trial.gradients_at = {};
@@ -53,25 +53,26 @@ TEST_P(NarrowOverMpi, TrainsAsInThreads) {
 INSTANTIATE_TEST_SUITE_P(
     Plans, NarrowOverMpi,
     ::testing::Values(
-        Case{"bf16_tensor_2", DType::bf16, OptimizerKind::adamw, [](plan::PlanSpec& s) { s.tensor = 2; }, 1e-3},
-        Case{"fp16_data_2", DType::fp16, OptimizerKind::adamw, [](plan::PlanSpec& s) { s.data = 2; }, 5e-4},
+        Case{"bf16_tensor_2", DType::bf16, OptimizerKind::adamw, [](plan::PlanSpec& s) { s.mesh.tensor = 2; }, 1e-3},
+        Case{"fp16_data_2", DType::fp16, OptimizerKind::adamw, [](plan::PlanSpec& s) { s.mesh.data = 2; }, 5e-4},
         Case{"fp16_zero_2_tensor_2", DType::fp16, OptimizerKind::adamw,
-             [](plan::PlanSpec& s) { s.data = 2, s.tensor = 2, s.zero_stage = 2; }, 5e-4},
-        Case{"fp8_zero_1", DType::fp8, OptimizerKind::adamw, [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 1; },
-             1e-3},
-        Case{"tf32_pipeline_2", DType::tf32, OptimizerKind::adamw, [](plan::PlanSpec& s) { s.pipeline = 2; }, 1e-5},
+             [](plan::PlanSpec& s) { s.mesh.data = 2, s.mesh.tensor = 2, s.states.zero_stage = 2; }, 5e-4},
+        Case{"fp8_zero_1", DType::fp8, OptimizerKind::adamw,
+             [](plan::PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 1; }, 1e-3},
+        Case{"tf32_pipeline_2", DType::tf32, OptimizerKind::adamw, [](plan::PlanSpec& s) { s.mesh.pipeline = 2; },
+             1e-5},
         Case{"lamb_zero_1_tensor_2", DType::fp32, OptimizerKind::lamb,
-             [](plan::PlanSpec& s) { s.data = 2, s.tensor = 2, s.zero_stage = 1; }, 1e-5},
+             [](plan::PlanSpec& s) { s.mesh.data = 2, s.mesh.tensor = 2, s.states.zero_stage = 1; }, 1e-5},
         Case{"adafactor_zero_3_tensor_2", DType::fp32, OptimizerKind::adafactor,
-             [](plan::PlanSpec& s) { s.data = 2, s.tensor = 2, s.zero_stage = 3; }, 1e-5},
+             [](plan::PlanSpec& s) { s.mesh.data = 2, s.mesh.tensor = 2, s.states.zero_stage = 3; }, 1e-5},
         Case{"adamw_8bit_zero_1", DType::fp32, OptimizerKind::adamw_8bit,
-             [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 1; }, 1e-4}),
+             [](plan::PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 1; }, 1e-4}),
     [](const auto& one) { return std::string(one.param.name); });
 
 TEST(RunDirectory, SaysTheScaleOfTheLossAndWhichStepsWereSkipped) {
   Trial trial = testing::golden_trial("constant");
-  trial.spec.precision = DType::fp16;
-  trial.spec.data = 2;
+  trial.spec.numerics.precision = DType::fp16;
+  trial.spec.mesh.data = 2;
   trial.training.loss_scaling = {std::ldexp(1.0, 40), 1000, 1024};
   const Folder folder;
   const TrainCommand command = testing::command_for(trial, folder);
@@ -94,11 +95,11 @@ Trial curve_of(DType precision, plan::Rounding rounding, OptimizerKind optimizer
   Trial trial = testing::golden_trial("cosine_clipped");
   models::Model& m = trial.model;
   m.layers = 4, m.hidden = 64, m.head_dim = 16, m.ffn_hidden = 256, m.vocab = 256, m.max_sequence = 64;
-  trial.spec.batch = trial.spec.micro_batch = 8;
-  trial.spec.sequence = 64;
-  trial.spec.vocab_multiple = 128;
-  trial.spec.precision = precision;
-  trial.spec.rounding = rounding;
+  trial.spec.shape.batch = trial.spec.shape.micro_batch = 8;
+  trial.spec.shape.sequence = 64;
+  trial.spec.numerics.vocab_multiple = 128;
+  trial.spec.numerics.precision = precision;
+  trial.spec.numerics.rounding = rounding;
   trial.training.steps = trial.steps = 500;
   trial.training.data = "/usr/share/common-licenses";
   trial.training.order = plan::DataOrder::shuffled;

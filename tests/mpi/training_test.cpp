@@ -51,7 +51,7 @@ TEST_P(OverMpi, TrainingEqualsTheSerialRun) {
   const Folder folder;
   TrainCommand command = testing::command_for(trial, folder);
   command.dump_gradients = {1, 20};
-  command.progress_thread = trial.spec.overlap_gradients;
+  command.progress_thread = trial.spec.states.overlap_gradients;
   std::int64_t reported = 0;
   const RunOutcome outcome = supervise(command, {[&](const StepReport& step) { reported = step.step; }, {}}, nullptr);
   ASSERT_EQ(outcome.end, RunEnd::completed) << outcome.reason << "\n" << outcome.error_tail;
@@ -72,7 +72,7 @@ TEST_P(OverMpi, TrainingEqualsTheSerialRun) {
               last);
   const plan::Plan plan = testing::plan_of(trial);
   const plan::Schedule schedule = plan::lower(plan);
-  for (int rank = 0; rank < trial.spec.ranks(); ++rank) {
+  for (int rank = 0; rank < trial.spec.mesh.ranks(); ++rank) {
     const auto predicted = static_cast<double>(plan::place(schedule.class_of(rank)).arena_bytes);
     EXPECT_NEAR(static_cast<double>(lines.back().arena_peak[static_cast<std::size_t>(rank)]), predicted,
                 0.02 * predicted);
@@ -83,39 +83,53 @@ TEST_P(OverMpi, TrainingEqualsTheSerialRun) {
 INSTANTIATE_TEST_SUITE_P(
     Plans, OverMpi,
     ::testing::Values(
-        Case{"one_rank", [](plan::PlanSpec&) {}}, Case{"data_2", [](plan::PlanSpec& s) { s.data = 2; }},
-        Case{"tensor_2", [](plan::PlanSpec& s) { s.tensor = 2; }},
-        Case{"pipeline_2_gpipe", [](plan::PlanSpec& s) { s.pipeline = 2, s.order = plan::Order::gpipe; }},
-        Case{"pipeline_2_1f1b", [](plan::PlanSpec& s) { s.pipeline = 2; }},
-        Case{"zero_1", [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 1; }},
-        Case{"zero_2", [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 2; }},
-        Case{"data_2_overlapped", [](plan::PlanSpec& s) { s.data = 2, s.overlap_gradients = true; }},
-        Case{"zero_1_overlapped", [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 1, s.overlap_gradients = true; }},
-        Case{"zero_3", [](plan::PlanSpec& s) { s.data = 2, s.zero_stage = 3; }},
-        Case{"data_2_tensor_2", [](plan::PlanSpec& s) { s.data = 2, s.tensor = 2; }},
-        Case{"data_2_pipeline_2", [](plan::PlanSpec& s) { s.data = 2, s.pipeline = 2; }},
-        Case{"tensor_2_pipeline_2", [](plan::PlanSpec& s) { s.tensor = 2, s.pipeline = 2; }},
-        Case{"tensor_2_sequence", [](plan::PlanSpec& s) { s.tensor = 2, s.sequence_parallel = true; }},
+        Case{"one_rank", [](plan::PlanSpec&) {}}, Case{"data_2", [](plan::PlanSpec& s) { s.mesh.data = 2; }},
+        Case{"tensor_2", [](plan::PlanSpec& s) { s.mesh.tensor = 2; }},
+        Case{"pipeline_2_gpipe", [](plan::PlanSpec& s) { s.mesh.pipeline = 2, s.stages.order = plan::Order::gpipe; }},
+        Case{"pipeline_2_1f1b", [](plan::PlanSpec& s) { s.mesh.pipeline = 2; }},
+        Case{"zero_1", [](plan::PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 1; }},
+        Case{"zero_2", [](plan::PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 2; }},
+        Case{"data_2_overlapped", [](plan::PlanSpec& s) { s.mesh.data = 2, s.states.overlap_gradients = true; }},
+        Case{"zero_1_overlapped",
+             [](plan::PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 1, s.states.overlap_gradients = true; }},
+        Case{"zero_3", [](plan::PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 3; }},
+        Case{"data_2_tensor_2", [](plan::PlanSpec& s) { s.mesh.data = 2, s.mesh.tensor = 2; }},
+        Case{"data_2_pipeline_2", [](plan::PlanSpec& s) { s.mesh.data = 2, s.mesh.pipeline = 2; }},
+        Case{"tensor_2_pipeline_2", [](plan::PlanSpec& s) { s.mesh.tensor = 2, s.mesh.pipeline = 2; }},
+        Case{"tensor_2_sequence", [](plan::PlanSpec& s) { s.mesh.tensor = 2, s.mesh.sequence_parallel = true; }},
         Case{"zero_1_tensor_2_sequence",
-             [](plan::PlanSpec& s) { s.data = 2, s.tensor = 2, s.sequence_parallel = true, s.zero_stage = 1; }},
-        Case{"interleaved", [](plan::PlanSpec& s) { s.pipeline = 2, s.virtual_stages = 2, s.micro_batch = 1; }},
+             [](plan::PlanSpec& s) {
+               s.mesh.data = 2, s.mesh.tensor = 2, s.mesh.sequence_parallel = true, s.states.zero_stage = 1;
+             }},
+        Case{"interleaved",
+             [](plan::PlanSpec& s) { s.mesh.pipeline = 2, s.stages.virtual_stages = 2, s.shape.micro_batch = 1; }},
         Case{"interleaved_data_2_zero_1",
-             [](plan::PlanSpec&
-                    s) { s.pipeline = 2, s.virtual_stages = 2, s.data = 2, s.micro_batch = 1, s.zero_stage = 1; }},
-        Case{"selective", [](plan::PlanSpec& s) { s.flash = false, s.recompute = plan::Recompute::selective; }},
-        Case{"zero_3_sub_groups_of_2", [](plan::PlanSpec& s) { s.data = 4, s.zero_stage = 3, s.zero_group = 2; }},
+             [](plan::PlanSpec& s) {
+               s.mesh.pipeline = 2, s.stages.virtual_stages = 2, s.mesh.data = 2, s.shape.micro_batch = 1;
+               s.states.zero_stage = 1;
+             }},
+        Case{"selective",
+             [](plan::PlanSpec& s) { s.numerics.flash = false, s.recomputation.what = plan::Recompute::selective; }},
+        Case{"zero_3_sub_groups_of_2",
+             [](plan::PlanSpec& s) { s.mesh.data = 4, s.states.zero_stage = 3, s.states.zero_group = 2; }},
         Case{"zero_1_sub_groups_of_2_overlapped",
-             [](plan::PlanSpec& s) { s.data = 4, s.zero_stage = 1, s.zero_group = 2, s.overlap_gradients = true; }},
+             [](plan::PlanSpec& s) {
+               s.mesh.data = 4, s.states.zero_stage = 1, s.states.zero_group = 2, s.states.overlap_gradients = true;
+             }},
         Case{"dualpipe",
-             [](plan::PlanSpec&
-                    s) { s.order = plan::Order::dualpipe, s.pipeline = s.virtual_stages = 2, s.micro_batch = 1; }},
+             [](plan::PlanSpec& s) {
+               s.stages.order = plan::Order::dualpipe, s.mesh.pipeline = s.stages.virtual_stages = 2;
+               s.shape.micro_batch = 1;
+             }},
         Case{"zero_3_data_4_recompute",
-             [](plan::PlanSpec& s) { s.data = 4, s.zero_stage = 3, s.recompute = plan::Recompute::full; }}),
+             [](plan::PlanSpec& s) {
+               s.mesh.data = 4, s.states.zero_stage = 3, s.recomputation.what = plan::Recompute::full;
+             }}),
     [](const auto& one) { return std::string(one.param.name); });
 
 TEST(RunDirectory, HoldsATimelineWithASpanForEveryExecutedStep) {
   Trial trial = testing::golden_trial("constant");
-  trial.spec.pipeline = 2;
+  trial.spec.mesh.pipeline = 2;
   const Folder folder;
   TrainCommand command = testing::command_for(trial, folder);
   command.steps = 4;

@@ -16,11 +16,11 @@ namespace {
 
 PlanSpec spec_of(Order order, int stages) {
   PlanSpec spec;
-  spec.order = order;
-  spec.pipeline = stages;
-  spec.batch = 16;
-  spec.sequence = 16;
-  spec.micro_batch = order == Order::pipedream_2bw ? 16 / std::max(4, stages) : 16;
+  spec.stages.order = order;
+  spec.mesh.pipeline = stages;
+  spec.shape.batch = 16;
+  spec.shape.sequence = 16;
+  spec.shape.micro_batch = order == Order::pipedream_2bw ? 16 / std::max(4, stages) : 16;
   return spec;
 }
 
@@ -60,13 +60,16 @@ TEST(Asynchronous, EveryLoweredPlanIsSound) {
       for (const bool tied : {true, false})
         for (const auto& change : std::vector<void (*)(PlanSpec&)>{
                  [](PlanSpec&) {},
-                 [](PlanSpec& s) { s.data = 2, s.micro_batch = std::max<std::int64_t>(1, s.micro_batch / 2); },
                  [](PlanSpec& s) {
-                   s.data = 2, s.zero_stage = 1, s.micro_batch = std::max<std::int64_t>(1, s.micro_batch / 2);
+                   s.mesh.data = 2, s.shape.micro_batch = std::max<std::int64_t>(1, s.shape.micro_batch / 2);
                  },
-                 [](PlanSpec& s) { s.tensor = 2, s.sequence_parallel = true; },
-                 [](PlanSpec& s) { s.recompute = Recompute::full; }, [](PlanSpec& s) { s.context = 2; },
-                 [](PlanSpec& s) { s.precision = models::DType::bf16; }}) {
+                 [](PlanSpec& s) {
+                   s.mesh.data = 2, s.states.zero_stage = 1,
+                   s.shape.micro_batch = std::max<std::int64_t>(1, s.shape.micro_batch / 2);
+                 },
+                 [](PlanSpec& s) { s.mesh.tensor = 2, s.mesh.sequence_parallel = true; },
+                 [](PlanSpec& s) { s.recomputation.what = Recompute::full; }, [](PlanSpec& s) { s.mesh.context = 2; },
+                 [](PlanSpec& s) { s.numerics.precision = models::DType::bf16; }}) {
           PlanSpec spec = spec_of(order, stages);
           change(spec);
           SCOPED_TRACE(describe(spec));
@@ -170,22 +173,22 @@ TEST(Asynchronous, WhatMakesNoSenseIsRefusedByName) {
   };
   PlanSpec spec = spec_of(Order::pipedream, 2);
   EXPECT_EQ(code(spec), "");
-  spec.micro_batch = 8;
+  spec.shape.micro_batch = 8;
   EXPECT_EQ(code(spec), "P31");
   spec = spec_of(Order::pipedream_2bw, 4);
-  spec.micro_batch = 8;
+  spec.shape.micro_batch = 8;
   EXPECT_EQ(code(spec), "P31");
   EXPECT_EQ(code(spec_of(Order::pipedream, 1)), "P30");
   spec = spec_of(Order::pipedream_2bw, 2);
-  spec.data = 2;
-  spec.zero_stage = 2;
-  spec.micro_batch = 2;
+  spec.mesh.data = 2;
+  spec.states.zero_stage = 2;
+  spec.shape.micro_batch = 2;
   EXPECT_EQ(code(spec), "P32");
   spec = spec_of(Order::pipedream, 2);
-  spec.precision = models::DType::fp16;
+  spec.numerics.precision = models::DType::fp16;
   EXPECT_EQ(code(spec), "P35");
   spec = spec_of(Order::pipedream, 2);
-  spec.virtual_stages = 2;
+  spec.stages.virtual_stages = 2;
   EXPECT_EQ(code(spec), "P17");
 }
 

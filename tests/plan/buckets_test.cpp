@@ -16,7 +16,7 @@ TEST(Buckets, CountEveryParameterOnceInTheNorm) {
   for (const int stages : {1, 2, 4})
     for (const bool tied : {true, false}) {
       PlanSpec spec;
-      spec.pipeline = stages;
+      spec.mesh.pipeline = stages;
       models::Model model = samples::tiny_gpt();
       model.tied_embeddings = tied;
       const Plan plan = samples::make(spec, model);
@@ -34,7 +34,7 @@ TEST(Buckets, BeginEveryParameterWhereKernelsWantIt) {
   models::Model model = samples::tiny_gpt(2, 6, 7);
   model.heads = model.kv_heads = 2, model.head_dim = 3, model.ffn_hidden = 5;
   PlanSpec spec;
-  spec.data = 2, spec.zero_stage = 1;
+  spec.mesh.data = 2, spec.states.zero_stage = 1;
   const StageParameters parameters = stage_parameters(samples::make(spec, model), 0);
   std::map<int, std::int64_t> end;  // by bucket
   int begun = 0;
@@ -56,7 +56,7 @@ TEST(Buckets, BeginEveryParameterWhereKernelsWantIt) {
 TEST(Lowering, DividesTheLossByAllTokensOfTheStep) {
   for (const int data : {1, 2, 4}) {
     PlanSpec spec;
-    spec.data = data, spec.batch = 8, spec.sequence = 16;
+    spec.mesh.data = data, spec.shape.batch = 8, spec.shape.sequence = 16;
     int losses = 0;
     for (const RankClass& c : lower(samples::make(spec)).classes)
       for (const Block& block : c.blocks)

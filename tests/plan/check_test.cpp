@@ -22,8 +22,8 @@ Codes codes(const Schedule& schedule) {
 
 Schedule two_stages(Order order = Order::one_f_one_b) {
   PlanSpec spec;
-  spec.pipeline = 2;
-  spec.order = order;
+  spec.mesh.pipeline = 2;
+  spec.stages.order = order;
   return lower(samples::make(spec));
 }
 

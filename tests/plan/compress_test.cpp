@@ -47,7 +47,7 @@ bool is_sound(const Schedule& schedule) {
 TEST(SixteenBitGradients, SendHalfTheBytesOnEverySplit) {
   int seen = 0;
   for (auto [name, spec] : samples::splits()) {
-    if (spec.replicas() == 1) continue;
+    if (spec.mesh.replicas() == 1) continue;
     SCOPED_TRACE(name);
     const Schedule whole = lower(samples::make(spec));
     spec.compression.gradients = GradientCompression::bf16;
@@ -70,7 +70,7 @@ TEST(SixteenBitGradients, SendHalfTheBytesOnEverySplit) {
 
 TEST(SixteenBitGradients, AreAddedUpInThirtyTwoBitsOnEverySplit) {
   for (auto [name, spec] : samples::splits()) {
-    if (spec.replicas() == 1) continue;
+    if (spec.mesh.replicas() == 1) continue;
     spec.compression.gradients = GradientCompression::fp16;
     const Schedule schedule = lower(samples::make(spec));
     for (const RankClass& c : schedule.classes)
@@ -83,7 +83,7 @@ TEST(SixteenBitGradients, AreAddedUpInThirtyTwoBitsOnEverySplit) {
             for (const models::Op& op : step.ops)
               if (op.kind == OpKind::sum_pieces && step.bucket >= 0 &&
                   &c.buckets[static_cast<std::size_t>(step.bucket)] == &b) {
-                EXPECT_EQ(op.n, spec.replicas()) << name;
+                EXPECT_EQ(op.n, spec.mesh.replicas()) << name;
                 EXPECT_EQ(op.m, b.shard_elements()) << name;
                 ++added;
               }
@@ -96,7 +96,7 @@ TEST(SixteenBitGradients, AreAddedUpInThirtyTwoBitsOnEverySplit) {
 // both ways, where an exchange of all with all sends 2 of everything to other nodes.
 TEST(SixteenBitGradients, ByNodeSendBetweenNodesOnlyWhatTheNodeHasAddedUp) {
   PlanSpec spec;
-  spec.data = 4;
+  spec.mesh.data = 4;
   spec.compression.gradients = GradientCompression::bf16;
   spec.compression.group = 2;
   const Schedule schedule = lower(samples::make(spec));
@@ -114,13 +114,13 @@ TEST(SixteenBitGradients, ByNodeSendBetweenNodesOnlyWhatTheNodeHasAddedUp) {
       if (step.phase == Phase::gradient_reduce && step.kind == StepKind::collective) {
         EXPECT_TRUE(step.group == near || step.group == far);
       }
-  spec.overlap_gradients = true;
+  spec.states.overlap_gradients = true;
   EXPECT_TRUE(is_sound(lower(samples::make(spec))));
 }
 
 TEST(PowerSgd, SendsPAndQOfEachMatrixAndTheRestWhole) {
   PlanSpec spec;
-  spec.data = 2;
+  spec.mesh.data = 2;
   spec.compression = {GradientCompression::powersgd, ActivationEncoding::none, 2, 1.5};
   const Schedule schedule = lower(samples::make(spec));
   ASSERT_TRUE(is_sound(schedule));
@@ -166,7 +166,7 @@ TEST(PowerSgd, OfAMatrixByHand) {
 TEST(PowerSgd, IsSoundOnEverySplitThatItAllows) {
   int seen = 0;
   for (auto [name, spec] : samples::splits()) {
-    if (spec.replicas() == 1 || spec.zero_stage > 1) continue;
+    if (spec.mesh.replicas() == 1 || spec.states.zero_stage > 1) continue;
     SCOPED_TRACE(name);
     spec.compression = {GradientCompression::powersgd, ActivationEncoding::none, 2, 1.5};
     const Schedule schedule = lower(samples::make(spec));
@@ -184,7 +184,7 @@ TEST(PowerSgd, IsSoundOnEverySplitThatItAllows) {
               added += op.kind == OpKind::accumulate_into ? 1 : 0;
               taken += op.kind == OpKind::add_scaled ? 1 : 0;
               if (op.kind == OpKind::add_scaled) {
-                EXPECT_DOUBLE_EQ(op.scale, -1.0 / spec.replicas());
+                EXPECT_DOUBLE_EQ(op.scale, -1.0 / spec.mesh.replicas());
               }
             }
         EXPECT_GT(added, 0);
@@ -197,8 +197,8 @@ TEST(PowerSgd, IsSoundOnEverySplitThatItAllows) {
 
 TEST(Compression, OverlappedReductionsComeOneBucketLater) {
   PlanSpec spec;
-  spec.data = 2;
-  spec.overlap_gradients = true;
+  spec.mesh.data = 2;
+  spec.states.overlap_gradients = true;
   spec.compression.gradients = GradientCompression::bf16;
   const Schedule schedule = lower(samples::make(spec));
   ASSERT_TRUE(is_sound(schedule));
@@ -228,46 +228,46 @@ TEST(Compression, RefusesWhatItCannotDoByCode) {
   PlanSpec spec;
   spec.compression.gradients = GradientCompression::bf16;
   EXPECT_EQ(refusal(spec), "P70 ");
-  spec.data = 2;
+  spec.mesh.data = 2;
   EXPECT_EQ(refusal(spec), "");
-  spec.precision = DType::fp16;
+  spec.numerics.precision = DType::fp16;
   EXPECT_EQ(refusal(spec), "P71 ");
   spec.compression.gradients = GradientCompression::powersgd;
   EXPECT_EQ(refusal(spec), "P73 ");
-  spec.precision = DType::bf16;
+  spec.numerics.precision = DType::bf16;
   EXPECT_EQ(refusal(spec), "");
   for (const int zero : {2, 3}) {
-    spec.zero_stage = zero;
+    spec.states.zero_stage = zero;
     EXPECT_EQ(refusal(spec), "P72 ");
   }
-  spec.zero_stage = 1;
+  spec.states.zero_stage = 1;
   spec.offload.optimizer = Space::host;
   EXPECT_EQ(refusal(spec), "P74 ");
 
   PlanSpec encoded;
   encoded.compression.activations = ActivationEncoding::fp16;
   EXPECT_EQ(refusal(encoded), "");
-  encoded.precision = DType::bf16;
+  encoded.numerics.precision = DType::bf16;
   EXPECT_EQ(refusal(encoded), "P75 ");
   encoded.compression.activations = ActivationEncoding::fp8;
   EXPECT_EQ(refusal(encoded), "");
   encoded.offload.activations = Space::host;
   EXPECT_EQ(refusal(encoded), "P76 ");
   encoded.offload = {};
-  encoded.pipeline = 2;
-  encoded.order = Order::zb_h1;
+  encoded.mesh.pipeline = 2;
+  encoded.stages.order = Order::zb_h1;
   EXPECT_EQ(refusal(encoded), "P77 ");
-  encoded.order = Order::pipedream;
+  encoded.stages.order = Order::pipedream;
   EXPECT_THAT(refusal(encoded), HasSubstr("P77 "));
 }
 
 TEST(SixteenBitGradients, ByNodeNeedGroupsThatDivideTheReplicas) {
   PlanSpec spec;
-  spec.data = 4;
+  spec.mesh.data = 4;
   spec.compression.gradients = GradientCompression::bf16;
   const auto refused = [&](int group, int zero, GradientCompression how) {
     PlanSpec one = spec;
-    one.compression.group = group, one.zero_stage = zero, one.compression.gradients = how;
+    one.compression.group = group, one.states.zero_stage = zero, one.compression.gradients = how;
     return refusal(one).find("P97") != std::string::npos;
   };
   EXPECT_FALSE(refused(0, 1, GradientCompression::bf16));
@@ -278,7 +278,7 @@ TEST(SixteenBitGradients, ByNodeNeedGroupsThatDivideTheReplicas) {
   EXPECT_TRUE(refused(1, 0, GradientCompression::bf16)) << "everybody for himself";
   EXPECT_TRUE(refused(3, 0, GradientCompression::bf16));
   EXPECT_TRUE(refused(4, 0, GradientCompression::bf16)) << "nobody to exchange with";
-  spec.compression.group = 2, spec.zero_stage = 3;
+  spec.compression.group = 2, spec.states.zero_stage = 3;
   EXPECT_EQ(refusal(spec), "P101 ");
 }
 
@@ -287,8 +287,8 @@ TEST(SixteenBitGradients, ByNodeLeaveEachRankItsShard) {
   for (const int zero : {1, 2})
     for (const bool early : {false, true}) {
       PlanSpec spec;
-      spec.data = 6, spec.batch = 12;
-      spec.zero_stage = zero, spec.overlap_gradients = early;
+      spec.mesh.data = 6, spec.shape.batch = 12;
+      spec.states.zero_stage = zero, spec.states.overlap_gradients = early;
       spec.compression.gradients = GradientCompression::bf16;
       spec.compression.group = 2;
       SCOPED_TRACE(describe(spec));
@@ -322,7 +322,7 @@ TEST(SixteenBitGradients, ByNodeLeaveEachRankItsShard) {
 
 TEST(Compression, AnAllToAllWhosePiecesDoNotFitIsRefused) {
   PlanSpec spec;
-  spec.data = 2;
+  spec.mesh.data = 2;
   spec.compression.gradients = GradientCompression::bf16;
   Schedule schedule = lower(samples::make(spec));
   for (Block& block : schedule.classes.front().blocks)
@@ -367,9 +367,9 @@ TEST(Compression, IsReadAndWrittenInPlans) {
   file.cluster = clusters::testing::catalog("localhost-2");
   file.job.model = file.model.name;
   file.job.cluster = file.cluster.name;
-  file.job.batch = file.spec.batch = 8;
-  file.job.sequence = file.spec.sequence = 16;
-  file.spec.data = 2;
+  file.job.batch = file.spec.shape.batch = 8;
+  file.job.sequence = file.spec.shape.sequence = 16;
+  file.spec.mesh.data = 2;
   file.spec.compression = {GradientCompression::powersgd, ActivationEncoding::fp8, 3, 1.25};
   const std::string text = write_plan_file(file);
   const auto again = parse_plan_file(text, "plan.yaml");
@@ -383,7 +383,7 @@ TEST(Compression, IsReadAndWrittenInPlans) {
   EXPECT_THAT(describe(file.spec), HasSubstr("PowerSGD of rank 3 from step 11 on"));
   file.model.activation = models::Activation::relu;
   file.cluster = clusters::testing::catalog("localhost-8");
-  file.spec.data = 8;
+  file.spec.mesh.data = 8;
   file.spec.compression = {GradientCompression::bf16, ActivationEncoding::lossless, 4, 2, 0.3, 4};
   const auto lossless = parse_plan_file(write_plan_file(file), "plan.yaml");
   ASSERT_TRUE(lossless) << base::render(lossless.error(), false);
@@ -435,7 +435,7 @@ TEST(EncodedActivations, WaitInTheBitsThatAreAskedForAndNoStatisticIsTouched) {
 TEST(EncodedActivations, AreSoundOnEverySplitThatAllowsThem) {
   int seen = 0;
   for (auto [name, spec] : samples::splits()) {
-    if (spec.splits_backward()) continue;
+    if (spec.stages.splits_backward()) continue;
     SCOPED_TRACE(name);
     spec.compression.activations = ActivationEncoding::fp10;
     const Schedule schedule = lower(samples::make(spec));
@@ -504,17 +504,17 @@ TEST(LosslessActivations, AreRefusedWhereThereAreNoZerosOrWhatTheyWereMadeOfIsGo
   EXPECT_EQ(refused(spec, rectified()), "");
   EXPECT_EQ(refused(spec, samples::tiny_gpt()), "P95 ");
   PlanSpec one = spec;
-  one.data = 2, one.zero_stage = 3;
+  one.mesh.data = 2, one.states.zero_stage = 3;
   EXPECT_EQ(refused(one, rectified()), "P96 ");
   one = spec;
-  one.tensor = 2;
+  one.mesh.tensor = 2;
   EXPECT_EQ(refused(one, rectified()), "");
-  one.sequence_parallel = true;
+  one.mesh.sequence_parallel = true;
   EXPECT_EQ(refused(one, rectified()), "P96 ");
   one = spec;
-  one.precision = models::DType::tf32;
+  one.numerics.precision = models::DType::tf32;
   EXPECT_EQ(refused(one, rectified()), "");
-  one.precision = models::DType::fp8;
+  one.numerics.precision = models::DType::fp8;
   EXPECT_EQ(refused(one, rectified()), "P99 ") << "the rounded operands of the product are gone";
 }
 

@@ -15,11 +15,11 @@ namespace {
 
 PlanSpec of_stages(int pipeline, std::int64_t micro_batches = 8) {
   PlanSpec spec;
-  spec.order = Order::dualpipe;
-  spec.pipeline = pipeline;
-  spec.virtual_stages = 2;
-  spec.micro_batch = 2;
-  spec.batch = 2 * micro_batches;
+  spec.stages.order = Order::dualpipe;
+  spec.mesh.pipeline = pipeline;
+  spec.stages.virtual_stages = 2;
+  spec.shape.micro_batch = 2;
+  spec.shape.batch = 2 * micro_batches;
   return spec;
 }
 
@@ -55,7 +55,7 @@ TEST(DualPipe, IsSoundForEveryNumberOfPairs) {
     for (const int micro_batches : {2, 4, 6, 8, 16, 32})
       for (const bool early : {false, true}) {
         PlanSpec spec = of_stages(pipeline, micro_batches);
-        spec.overlap_gradients = early;
+        spec.states.overlap_gradients = early;
         const Schedule schedule = lower(samples::make(spec, samples::tiny_gpt(2 * pipeline, 8, 16)));
         EXPECT_EQ(findings(schedule), "") << pipeline << " stages, " << micro_batches;
       }
@@ -65,17 +65,17 @@ TEST(DualPipe, IsSoundWithShardsSubGroupsAndSequences) {
   for (const int zero : {0, 1})
     for (const bool early : {false, true}) {
       PlanSpec spec = of_stages(4);
-      spec.data = spec.tensor = 2, spec.context = 2;
-      spec.zero_stage = zero, spec.zero_group = zero > 0 ? 2 : 0;
-      spec.sequence_parallel = true, spec.overlap_gradients = early;
-      spec.micro_batch = 1, spec.batch = 16;
+      spec.mesh.data = spec.mesh.tensor = 2, spec.mesh.context = 2;
+      spec.states.zero_stage = zero, spec.states.zero_group = zero > 0 ? 2 : 0;
+      spec.mesh.sequence_parallel = true, spec.states.overlap_gradients = early;
+      spec.shape.micro_batch = 1, spec.shape.batch = 16;
       EXPECT_EQ(findings(lower(samples::make(spec, samples::tiny_gpt(8)))), "") << describe(spec);
     }
 }
 
 TEST(DualPipe, PutsAStageOnTwoMirroredRanksThatAddUpItsGradients) {
   PlanSpec spec = of_stages(4);
-  spec.layers_per_stage = {1, 2, 3, 1};
+  spec.stages.layers_per_stage = {1, 2, 3, 1};
   const Plan plan = samples::make(spec, samples::tiny_gpt(7));
   EXPECT_EQ(plan.layers(0), 2);
   EXPECT_EQ(plan.layers(1), 5);
@@ -121,10 +121,10 @@ TEST(MakePlan, RefusesAMirroredPipelineThatCannotBe) {
   EXPECT_EQ(code(of_stages(3)), "P42");
   EXPECT_EQ(code(of_stages(4, 7)), "P43");
   PlanSpec spec = of_stages(4);
-  spec.virtual_stages = 1;
+  spec.stages.virtual_stages = 1;
   EXPECT_EQ(code(spec), "P23");
   spec = of_stages(4);
-  spec.data = 2, spec.zero_stage = 2;
+  spec.mesh.data = 2, spec.states.zero_stage = 2;
   EXPECT_EQ(code(spec), "P24");
 }
 

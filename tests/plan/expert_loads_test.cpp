@@ -56,9 +56,9 @@ TEST(ExpertLoads, DecideWhatAPlanTakesUnlessItIsBounded) {
   const auto taken = [&](Job job, std::vector<std::vector<double>> layers) {
     job.expert_loads.layers = std::move(layers);
     PlanSpec spec;
-    spec.expert = 4;
+    spec.mesh.expert = 4;
     take_loads(spec, job, four);
-    return std::pair(spec.expert_imbalance, spec.expert_bound);
+    return std::pair(spec.tokens.imbalance, spec.tokens.bound);
   };
   EXPECT_EQ(taken(loads_job(""), {}), std::pair(1.0, 2.0));
   EXPECT_EQ(taken(loads_job("expert_loads: {from: run}\n"), {{1, 1, 1, 1}, {9, 1, 1, 1}}), std::pair(2.0, 3.0))

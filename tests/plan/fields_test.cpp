@@ -49,14 +49,19 @@ T another(const FieldInfo& field, const T& value) {
     return static_cast<T>(value < 2 ? 3 : value - 1);
 }
 
+template <class T>
+std::optional<T> another(const FieldInfo& field, const std::optional<T>& value) {
+  return another(field, value.value_or(0));
+}
+
 PlanFile sample() {
   PlanFile file;
   file.job.model = "tiny";
   file.job.cluster = "localhost-2";
   file.job.batch = 8;
   file.job.sequence = 64;
-  file.spec.batch = 8;
-  file.spec.sequence = 64;
+  file.spec.shape.batch = 8;
+  file.spec.shape.sequence = 64;
   file.model = *models::parse_model("family: gpt\nlayers: 4\nhidden: 128\nheads: 4\nvocab: 256\nmax_sequence: 128\n",
                                     "tiny.yaml");
   file.cluster = clusters::testing::catalog("localhost-2");
@@ -84,9 +89,9 @@ TEST(PlanFields, EachComesBackFromAPlanFile) {
   for_each_field(std::tuple_cat(kChosenFields, kFixedFields), [](const auto& field) {
     PlanFile file = sample();
     field.of(file.spec) = another(field, field.of(file.spec));
-    file.job.batch = file.spec.batch;
-    file.job.sequence = file.spec.sequence;
-    file.job.precision = file.spec.precision;
+    file.job.batch = file.spec.shape.batch;
+    file.job.sequence = file.spec.shape.sequence;
+    file.job.precision = file.spec.numerics.precision;
     const std::string text = write_plan_file(file);
     const auto again = parse_plan_file(text, "plan.yaml");
     ASSERT_TRUE(again.has_value()) << base::render(again.error(), false) << text;
@@ -109,13 +114,13 @@ TEST(PlanFields, EachMayBeBoundByAJob) {
     Job job = sample().job;
     const PlanSpec defaults;
     if constexpr (std::is_same_v<Bound, PassOrder>)
-      field.of(job.bounds) = another(field, PassOrder()), job.bounds.order = {Order::custom};
+      field.of(job.bounds) = another(field, PassOrder()), job.bounds.stages.order = {Order::custom};
     else if constexpr (std::is_same_v<Bound, TablePlacement> || std::is_same_v<Bound, TableTiers>)
       field.of(job.bounds) = another(field, Bound());
     else if constexpr (kIsList<typename std::remove_cvref_t<decltype(field)>::Value>)
       field.of(job.bounds) = {3, 1};
     else
-      fill(field.of(job.bounds), static_cast<typename Bound::value_type>(another(field, field.of(defaults))));
+      fill(field.of(job.bounds), static_cast<typename Bound::value_type>(present(another(field, field.of(defaults)))));
     const std::string text = write_job(job);
     const auto again = parse_job(text, "job.yaml");
     ASSERT_TRUE(again.has_value()) << base::render(again.error(), false) << text;
@@ -171,8 +176,7 @@ std::string page() {
       using Value = typename std::remove_cvref_t<decltype(field)>::Value;
       const auto& value = field.of(defaults);
       out += fmt::format("| `{}{}{}` | {} | {} | {} |\n", field.group, *field.group == '\0' ? "" : ".", field.key,
-                         values_of<Value>(field), is_absent(field, value) ? "absent" : value_text(field, value),
-                         field.says);
+                         values_of<Value>(field), value_text(field, value), field.says);
     });
   };
   table("What the search may choose", kChosenFields);

@@ -14,10 +14,10 @@ Fragmentation of(void (*set)(plan::PlanSpec&)) {
   models::Model model = samples::tiny_gpt(24, 1024, 50304);
   model.max_sequence = 1024;
   plan::PlanSpec spec;
-  spec.sequence = 1024;
-  spec.micro_batch = 2;
-  spec.batch = 16;
-  spec.precision = models::DType::bf16;
+  spec.shape.sequence = 1024;
+  spec.shape.micro_batch = 2;
+  spec.shape.batch = 16;
+  spec.numerics.precision = models::DType::bf16;
   set(spec);
   return fragmentation_of(plan::lower(samples::make(spec, model)).classes.front());
 }
@@ -66,12 +66,13 @@ TEST_P(Fragmented, TheArenaIsWithinTwoPercentOfWhatLivesAtOnce) {
 
 INSTANTIATE_TEST_SUITE_P(
     Plans, Fragmented,
-    ::testing::Values(Case{"plain", [](plan::PlanSpec&) {}},
-                      Case{"recompute", [](plan::PlanSpec& s) { s.recompute = plan::Recompute::full; }},
-                      Case{"recompute_half",
-                           [](plan::PlanSpec& s) { s.recompute = plan::Recompute::full, s.recompute_layers = 12; }},
-                      Case{"zero_3", [](plan::PlanSpec& s) { s.data = 4, s.zero_stage = 3; }},
-                      Case{"stages", [](plan::PlanSpec& s) { s.pipeline = 4, s.recompute = plan::Recompute::full; }}),
+    ::testing::Values(
+        Case{"plain", [](plan::PlanSpec&) {}},
+        Case{"recompute", [](plan::PlanSpec& s) { s.recomputation.what = plan::Recompute::full; }},
+        Case{"recompute_half",
+             [](plan::PlanSpec& s) { s.recomputation.what = plan::Recompute::full, s.recomputation.layers = 12; }},
+        Case{"zero_3", [](plan::PlanSpec& s) { s.mesh.data = 4, s.states.zero_stage = 3; }},
+        Case{"stages", [](plan::PlanSpec& s) { s.mesh.pipeline = 4, s.recomputation.what = plan::Recompute::full; }}),
     [](const auto& one) { return std::string(one.param.name); });
 
 }  // namespace

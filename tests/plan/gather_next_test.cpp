@@ -25,7 +25,7 @@ std::vector<int> gathered(const RankClass& ranks, const std::string& block) {
 // Megatron-Core, --overlap-param-gather.
 TEST(GatherNext, MovesGathersFromTheEndToTheBeginningInTheOrderOfForward) {
   PlanSpec spec;
-  spec.data = 2, spec.zero_stage = 1;
+  spec.mesh.data = 2, spec.states.zero_stage = 1;
   const Plan plan = samples::make(spec);
   const Schedule end = lower(plan), next = lower(plan, {.gather_next = true});
   EXPECT_EQ(base::render(check(next), false), "");

@@ -61,8 +61,8 @@ TEST(Job, HasDefaultsForEverythingButModelClusterAndBatch) {
 // What opens files replaces the name by what the file holds; until then it is not lost.
 TEST(Job, KeepsTheNameOfAnOrdersFile) {
   const Job job = read("model: a\ncluster: b\nbatch: 8\nplan: {schedule: [1f1b, orders/mine.csv]}\n");
-  EXPECT_EQ(job.bounds.order, (std::vector<Order>{Order::one_f_one_b, Order::custom}));
-  EXPECT_EQ(job.bounds.order_file, "orders/mine.csv");
+  EXPECT_EQ(job.bounds.stages.order, (std::vector<Order>{Order::one_f_one_b, Order::custom}));
+  EXPECT_EQ(job.bounds.stages.order_file, "orders/mine.csv");
   EXPECT_EQ(read(write_job(job)), job);
 }
 
@@ -72,15 +72,15 @@ TEST(Job, ReadsEveryKey) {
   EXPECT_EQ(job.precision, models::DType::bf16);
   EXPECT_EQ(job.objective, Objective::cost);
   EXPECT_EQ(job.stack, "orrery-cpu");
-  EXPECT_EQ(job.bounds.data, std::vector<int>{2});
-  EXPECT_EQ(job.bounds.tensor, (std::vector<int>{1, 2}));
-  EXPECT_TRUE(job.bounds.pipeline.empty());
-  EXPECT_EQ(job.bounds.zero_stage, std::vector<int>{1});
-  EXPECT_EQ(job.bounds.micro_batch, std::vector<int>{4});
-  EXPECT_EQ(job.bounds.order, (std::vector<Order>{Order::one_f_one_b, Order::gpipe}));
-  EXPECT_EQ(job.bounds.recompute, std::vector<Recompute>{Recompute::full});
-  EXPECT_EQ(job.bounds.flash, std::optional<bool>(false));
-  EXPECT_EQ(job.bounds.layers_per_stage, (std::vector<std::int64_t>{5, 7}));
+  EXPECT_EQ(job.bounds.mesh.data, std::vector<int>{2});
+  EXPECT_EQ(job.bounds.mesh.tensor, (std::vector<int>{1, 2}));
+  EXPECT_TRUE(job.bounds.mesh.pipeline.empty());
+  EXPECT_EQ(job.bounds.states.zero_stage, std::vector<int>{1});
+  EXPECT_EQ(job.bounds.shape.micro_batch, std::vector<int>{4});
+  EXPECT_EQ(job.bounds.stages.order, (std::vector<Order>{Order::one_f_one_b, Order::gpipe}));
+  EXPECT_EQ(job.bounds.recomputation.what, std::vector<Recompute>{Recompute::full});
+  EXPECT_EQ(job.bounds.numerics.flash, std::optional<bool>(false));
+  EXPECT_EQ(job.bounds.stages.layers_per_stage, (std::vector<std::int64_t>{5, 7}));
   EXPECT_EQ(job.training.steps, 30);
   EXPECT_EQ(job.training.data, "tokens.bin");
   EXPECT_EQ(job.training.order, DataOrder::shuffled);
@@ -145,8 +145,8 @@ TEST(Job, GivesEachOptimizerItsOwnKeysAndDefaults) {
   Training training;
   training.optimizer = optimizer("{name: sgd, momentum: 0}");
   take_optimizer(spec, training);
-  EXPECT_EQ(spec.optimizer, OptimizerKind::sgd);
-  EXPECT_FALSE(spec.momentum) << "a state that nobody needs";
+  EXPECT_EQ(spec.states.optimizer, OptimizerKind::sgd);
+  EXPECT_FALSE(spec.states.momentum) << "a state that nobody needs";
 }
 
 TEST(Job, TakesWhatBecomesOfBadSamplesAndHowFarAheadTheyAreRead) {

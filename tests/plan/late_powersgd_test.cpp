@@ -27,7 +27,7 @@ std::string codes(const base::Diagnostics& found) {
 
 PlanSpec starting_late(std::int64_t start) {
   PlanSpec spec;
-  spec.data = 2, spec.batch = 4;
+  spec.mesh.data = 2, spec.shape.batch = 4;
   spec.compression = {GradientCompression::powersgd, ActivationEncoding::none, 2, 1.5};
   spec.compression.start = start;
   return spec;
@@ -54,8 +54,8 @@ TEST(PowerSgd, ThatStartsLateRunsThePlainStepsAndThenItsOwn) {
   for (const int zero : {0, 1})
     for (const bool early : {false, true}) {
       PlanSpec spec = starting_late(7), plain = spec, at_once = spec;
-      spec.zero_stage = plain.zero_stage = at_once.zero_stage = zero;
-      spec.overlap_gradients = plain.overlap_gradients = at_once.overlap_gradients = early;
+      spec.states.zero_stage = plain.states.zero_stage = at_once.states.zero_stage = zero;
+      spec.states.overlap_gradients = plain.states.overlap_gradients = at_once.states.overlap_gradients = early;
       plain.compression = {};
       at_once.compression.start = 0;
       SCOPED_TRACE(describe(spec));
@@ -78,7 +78,7 @@ TEST(PowerSgd, ThatStartsLateRunsThePlainStepsAndThenItsOwn) {
 TEST(PowerSgd, ThatStartsLateIsSoundOnEverySplitThatItAllows) {
   int seen = 0;
   for (auto [name, spec] : samples::splits()) {
-    if (spec.replicas() == 1 || spec.zero_stage > 1) continue;
+    if (spec.mesh.replicas() == 1 || spec.states.zero_stage > 1) continue;
     SCOPED_TRACE(name);
     spec.compression = starting_late(3).compression;
     EXPECT_TRUE(is_sound(lower(samples::make(spec))));
@@ -89,7 +89,7 @@ TEST(PowerSgd, ThatStartsLateIsSoundOnEverySplitThatItAllows) {
 
 TEST(PowerSgd, StepsOfOtherTrainingStepsThanTheirPartnersOrTheirBuffersAreRefused) {
   PlanSpec spec = starting_late(7);
-  spec.pipeline = 2;
+  spec.mesh.pipeline = 2;
   const Schedule sound = lower(samples::make(spec));
   EXPECT_EQ(codes(check(sound)), "");
   Schedule wrong = sound;  // the first stage adds up the tied table in some training steps alone

@@ -21,7 +21,7 @@ models::Model latent_sample() {
 // Narrow products and their norms, of every layer: 20 and 12 + 4 rows of 32 columns, 20 and 12 weights.
 TEST(LatentPlans, SumTheNarrowProductsGradientsOverTheTensorGroup) {
   PlanSpec spec;
-  spec.tensor = 2;
+  spec.mesh.tensor = 2;
   const auto made = samples::try_make(spec, latent_sample());
   ASSERT_TRUE(made) << base::render(made.error(), false);
   const Schedule schedule = lower(*made);

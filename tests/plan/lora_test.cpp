@@ -41,14 +41,15 @@ TEST(LoweredAdapters, AreSoundWithEveryOptimizerAndOfOtherModels) {
                                    OptimizerKind::adamw_8bit, OptimizerKind::muon, OptimizerKind::lion})
     for (const int zero : {0, 1, 3}) {
       PlanSpec spec;
-      spec.data = 2, spec.tensor = 2, spec.zero_stage = zero, spec.optimizer = kind;
+      spec.mesh.data = 2, spec.mesh.tensor = 2, spec.states.zero_stage = zero, spec.states.optimizer = kind;
       const base::Diagnostics faults = check(lower(samples::make(spec, adapted())));
       EXPECT_TRUE(faults.empty()) << name_of(kind) << ", ZeRO " << zero << "\n" << base::render(faults, false);
     }
   for (const models::Model& model : {mixture(), adapted(samples::tiny_bert())})
     for (const int zero : {0, 1, 3}) {
       PlanSpec spec;
-      spec.data = 2, spec.tensor = 2, spec.zero_stage = zero, spec.expert = model.experts.any() ? 2 : 1;
+      spec.mesh.data = 2, spec.mesh.tensor = 2, spec.states.zero_stage = zero,
+      spec.mesh.expert = model.experts.any() ? 2 : 1;
       const base::Diagnostics faults = check(lower(samples::make(spec, model)));
       EXPECT_TRUE(faults.empty()) << model.name << ", ZeRO " << zero << "\n" << base::render(faults, false);
     }
@@ -63,7 +64,7 @@ std::int64_t bytes_of(const RankClass& c, Purpose purpose) {
 
 TEST(LoweredAdapters, LeaveWhatIsFrozenWithoutGradientsAndStates) {
   PlanSpec spec;
-  spec.precision = models::DType::bf16;
+  spec.numerics.precision = models::DType::bf16;
   const RankClass all = lower(samples::make(spec)).classes.front();
   const RankClass adapters = lower(samples::make(spec, adapted())).classes.front();
   EXPECT_GT(bytes_of(adapters, Purpose::parameters), bytes_of(all, Purpose::parameters));
@@ -81,9 +82,10 @@ TEST(LoweredAdapters, AreRefusedByNameWhereAllParametersAreTreatedAlike) {
     return plan ? std::string() : plan.error().front().code;
   };
   EXPECT_EQ(refused([](PlanSpec&) {}), "");
-  EXPECT_EQ(refused([](PlanSpec& s) { s.pipeline = 2, s.order = Order::pipedream_2bw; }), "P165");
-  EXPECT_EQ(refused([](PlanSpec& s) { s.data = 2, s.staleness = 0; }), "P165");
-  EXPECT_EQ(refused([](PlanSpec& s) { s.data = 2, s.compression.gradients = GradientCompression::powersgd; }), "P165");
+  EXPECT_EQ(refused([](PlanSpec& s) { s.mesh.pipeline = 2, s.stages.order = Order::pipedream_2bw; }), "P165");
+  EXPECT_EQ(refused([](PlanSpec& s) { s.mesh.data = 2, s.states.staleness = 0; }), "P165");
+  EXPECT_EQ(refused([](PlanSpec& s) { s.mesh.data = 2, s.compression.gradients = GradientCompression::powersgd; }),
+            "P165");
   EXPECT_EQ(refused([](PlanSpec& s) { s.offload.optimizer = Space::host; }), "P165");
   EXPECT_EQ(refused([](PlanSpec& s) { s.offload.activations = Space::host; }), "");
   models::Model all_experts = mixture();

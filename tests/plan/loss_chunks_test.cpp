@@ -48,15 +48,15 @@ TEST(LossInChunks, IsTheSameArithmeticAndNoMoreBytesOnEverySplitThatAllowsIt) {
   int seen = 0;
   for (auto [name, spec] : samples::splits()) {
     SCOPED_TRACE(name);
-    if (spec.splits_backward()) continue;
+    if (spec.stages.splits_backward()) continue;
     const Schedule whole = lower(samples::make(spec));
-    spec.loss_chunks = 4;
+    spec.numerics.loss_chunks = 4;
     const Schedule chunks = lower(samples::make(spec));
     const base::Diagnostics faults = check(chunks);
     ASSERT_TRUE(faults.empty()) << base::render(faults, false);
     const Sums a = sums_of(whole), b = sums_of(chunks);
     EXPECT_NEAR(b.flops, a.flops, 1e-9 * a.flops) << "nothing is computed twice";
-    if (spec.shards_rows()) {
+    if (spec.mesh.shards_rows()) {
       EXPECT_LT(b.tensor_bytes, a.tensor_bytes) << "the head's input is gathered for backward alone";
     } else {
       EXPECT_EQ(b.tensor_bytes, a.tensor_bytes);
@@ -102,29 +102,29 @@ TEST(LossAtOnce, HasItsGradientBehindItWhereNothingComesBetween) {
   Whole evaluation = all_of(Phase::forward);
   evaluation.pop_back();
   EXPECT_EQ(loss_of(lower(samples::make(spec), {.forward_only = true})), evaluation);
-  spec.tensor = 2;
+  spec.mesh.tensor = 2;
   EXPECT_EQ(loss_of(lower(samples::make(spec))), all_of(Phase::backward));
-  spec.tensor = 1, spec.pipeline = 2;
+  spec.mesh.tensor = 1, spec.mesh.pipeline = 2;
   EXPECT_EQ(loss_of(lower(samples::make(spec))), all_of(Phase::backward));
 }
 
 TEST(LossInChunks, NeedsLessMemoryByTheLogitsThatAreNotThere) {
   PlanSpec spec;
-  spec.micro_batch = 8;
+  spec.shape.micro_batch = 8;
   const models::Model model = samples::tiny_gpt(1, 32, 8192);
   const auto peak = [&](std::int64_t chunks) {
-    spec.loss_chunks = chunks;
+    spec.numerics.loss_chunks = chunks;
     return place(lower(samples::make(spec, model)).classes.front()).peak_live_bytes;
   };
   const std::int64_t logits = 8 * 16 * 8192 * 4;
   EXPECT_GE(peak(1) - peak(8), logits * 7 / 8 - (1 << 18));
   // A pipeline that runs all forward passes first keeps them of every micro-batch.
-  spec.micro_batch = 1;
-  spec.pipeline = 2;
-  spec.order = Order::gpipe;
+  spec.shape.micro_batch = 1;
+  spec.mesh.pipeline = 2;
+  spec.stages.order = Order::gpipe;
   const models::Model two = samples::tiny_gpt(2, 32, 8192);
   const auto last = [&](std::int64_t chunks) {
-    spec.loss_chunks = chunks;
+    spec.numerics.loss_chunks = chunks;
     return place(lower(samples::make(spec, two)).classes.back()).peak_live_bytes;
   };
   EXPECT_GE(last(1) - last(2), 7 * logits / 8);
@@ -132,8 +132,8 @@ TEST(LossInChunks, NeedsLessMemoryByTheLogitsThatAreNotThere) {
 
 TEST(LossInChunks, AnEvaluationMakesNoGradients) {
   PlanSpec spec;
-  spec.tensor = 2;
-  spec.loss_chunks = 4;
+  spec.mesh.tensor = 2;
+  spec.numerics.loss_chunks = 4;
   const Schedule schedule = lower(samples::make(spec), {.forward_only = true});
   const base::Diagnostics faults = check(schedule);
   ASSERT_TRUE(faults.empty()) << base::render(faults, false);
@@ -153,23 +153,23 @@ std::string refusal(const PlanSpec& spec) {
 TEST(LossInChunks, RefusesWhatItCannotDoByCode) {
   PlanSpec spec;
   for (const std::int64_t chunks : {2, 4, 16}) {
-    spec.loss_chunks = chunks;
+    spec.numerics.loss_chunks = chunks;
     EXPECT_EQ(refusal(spec), "") << chunks;
   }
   for (const std::int64_t chunks : {0, 3, 32}) {  // 16 rows
-    spec.loss_chunks = chunks;
+    spec.numerics.loss_chunks = chunks;
     EXPECT_EQ(refusal(spec), "P85 ") << chunks;
   }
-  spec.loss_chunks = 2;
-  spec.pipeline = 2;
-  spec.order = Order::zb_h1;
+  spec.numerics.loss_chunks = 2;
+  spec.mesh.pipeline = 2;
+  spec.stages.order = Order::zb_h1;
   EXPECT_EQ(refusal(spec), "P86 ");
 }
 
 TEST(LossInChunks, IsReadAndWrittenInJobsAndPlans) {
   const auto job = parse_job("model: m\ncluster: c\nbatch: 8\nplan: {loss_chunks: [1, 8]}\n", "job.yaml");
   ASSERT_TRUE(job) << base::render(job.error(), false);
-  EXPECT_EQ(job->bounds.loss_chunks, (std::vector<int>{1, 8}));
+  EXPECT_EQ(job->bounds.numerics.loss_chunks, (std::vector<int>{1, 8}));
   const auto again = parse_job(write_job(*job), "job.yaml");
   ASSERT_TRUE(again) << base::render(again.error(), false);
   EXPECT_EQ(*again, *job);
@@ -180,10 +180,10 @@ TEST(LossInChunks, IsReadAndWrittenInJobsAndPlans) {
   file.cluster = clusters::testing::catalog("localhost-2");
   file.job.model = file.model.name;
   file.job.cluster = file.cluster.name;
-  file.job.batch = file.spec.batch = 8;
-  file.job.sequence = file.spec.sequence = 16;
-  file.spec.data = 2;
-  file.spec.loss_chunks = 4;
+  file.job.batch = file.spec.shape.batch = 8;
+  file.job.sequence = file.spec.shape.sequence = 16;
+  file.spec.mesh.data = 2;
+  file.spec.numerics.loss_chunks = 4;
   const auto read = parse_plan_file(write_plan_file(file), "plan.yaml");
   ASSERT_TRUE(read) << base::render(read.error(), false);
   EXPECT_EQ(read->spec, file.spec);

@@ -27,10 +27,10 @@ TEST(LoweredOptimizer, IsSoundOnEverySplitInEveryPrecision) {
            {std::pair(DType::fp32, Rounding::nearest), std::pair(DType::bf16, Rounding::nearest),
             std::pair(DType::fp16, Rounding::nearest), std::pair(DType::bf16, Rounding::stochastic)}) {
         PlanSpec spec = split;
-        spec.optimizer = kind;
-        spec.precision = precision;
-        spec.rounding = rounding;
-        spec.momentum = rounding == Rounding::nearest;
+        spec.states.optimizer = kind;
+        spec.numerics.precision = precision;
+        spec.numerics.rounding = rounding;
+        spec.states.momentum = rounding == Rounding::nearest;
         const base::Diagnostics faults = check(lower(samples::make(spec)));
         EXPECT_TRUE(faults.empty()) << name << ", " << describe(spec) << "\n" << base::render(faults, false);
       }
@@ -54,10 +54,10 @@ std::vector<Message> messages(const PlanSpec& spec) {
 
 PlanSpec split(OptimizerKind kind, int data, int tensor, int zero) {
   PlanSpec spec;
-  spec.optimizer = kind;
-  spec.data = data;
-  spec.tensor = tensor;
-  spec.zero_stage = zero;
+  spec.states.optimizer = kind;
+  spec.mesh.data = data;
+  spec.mesh.tensor = tensor;
+  spec.states.zero_stage = zero;
   return spec;
 }
 
@@ -76,8 +76,8 @@ TEST(LoweredOptimizer, LambSumsTwoNormsOfEachParameterWhereItIsInParts) {
 
 TEST(LoweredOptimizer, LambSumsNormsOfShardsUnderAnAsynchronousOrderToo) {
   PlanSpec spec = split(OptimizerKind::lamb, 2, 1, 1);
-  spec.pipeline = 2;
-  spec.order = Order::pipedream_2bw;
+  spec.mesh.pipeline = 2;
+  spec.stages.order = Order::pipedream_2bw;
   const auto meets = [](const PlanSpec& of) {
     const Schedule schedule = lower(samples::make(of));
     for (const Block& block : schedule.classes[0].blocks)
@@ -87,7 +87,7 @@ TEST(LoweredOptimizer, LambSumsNormsOfShardsUnderAnAsynchronousOrderToo) {
     return false;
   };
   EXPECT_TRUE(meets(spec));
-  spec.zero_stage = 0;
+  spec.states.zero_stage = 0;
   EXPECT_FALSE(meets(spec)) << "replicas have whole parameters";
 }
 
@@ -129,25 +129,25 @@ TEST(LoweredOptimizer, MuonGathersTheDirectionsOfABlockWhereItsMatricesAreInPart
 TEST(LoweredOptimizer, MuonIsRefusedByNameWhereItIsNotBuilt) {
   const auto refused = [](const std::function<void(PlanSpec&)>& change) {
     PlanSpec spec;
-    spec.optimizer = OptimizerKind::muon;
-    spec.batch = 8, spec.sequence = 16;
+    spec.states.optimizer = OptimizerKind::muon;
+    spec.shape.batch = 8, spec.shape.sequence = 16;
     change(spec);
     const auto plan = samples::try_make(spec);
     return plan ? std::string() : plan.error().front().code;
   };
   EXPECT_EQ(refused([](PlanSpec&) {}), "");
-  EXPECT_EQ(refused([](PlanSpec& s) { s.order = Order::pipedream_2bw, s.pipeline = 2; }), "P160");
+  EXPECT_EQ(refused([](PlanSpec& s) { s.stages.order = Order::pipedream_2bw, s.mesh.pipeline = 2; }), "P160");
   EXPECT_EQ(refused([](PlanSpec& s) {
-              s.data = 4, s.compression.gradients = GradientCompression::bf16, s.compression.group = 2;
+              s.mesh.data = 4, s.compression.gradients = GradientCompression::bf16, s.compression.group = 2;
             }),
             "P161");
-  EXPECT_EQ(refused([](PlanSpec& s) { s.data = 2, s.staleness = 0; }), "P84");
+  EXPECT_EQ(refused([](PlanSpec& s) { s.mesh.data = 2, s.states.staleness = 0; }), "P84");
   EXPECT_EQ(refused([](PlanSpec& s) { s.offload.optimizer = Space::host; }), "P55");
   models::Model mixture = samples::tiny_gpt();
   mixture.experts = {.count = 4, .chosen = 2, .hidden = 32};
   PlanSpec spec;
   EXPECT_TRUE(samples::try_make(spec, mixture));
-  spec.optimizer = OptimizerKind::muon;
+  spec.states.optimizer = OptimizerKind::muon;
   const auto plan = samples::try_make(spec, mixture);
   ASSERT_FALSE(plan);
   EXPECT_EQ(plan.error().front().code, "P162");
@@ -171,7 +171,7 @@ TEST(LoweredOptimizer, EightBitShardsEndWithABlockAndTablesOfTheInputKeepThirtyT
 TEST(LoweredOptimizer, ReplicasAskOneAnotherWhetherAnFp16StepIsSkipped) {
   const auto flags = [](int zero) {
     PlanSpec spec = split(OptimizerKind::adamw, 2, 1, zero);
-    spec.precision = DType::fp16;
+    spec.numerics.precision = DType::fp16;
     const Schedule schedule = lower(samples::make(spec));
     int found = 0;
     for (const Step& step : schedule.classes[0].blocks[samples::kFinish].steps)
@@ -188,7 +188,7 @@ TEST(LoweredOptimizer, ReplicasAskOneAnotherWhetherAnFp16StepIsSkipped) {
 
 TEST(LoweredOptimizer, StochasticRoundingIsOfBf16Alone) {
   PlanSpec spec;
-  spec.rounding = Rounding::stochastic;
+  spec.numerics.rounding = Rounding::stochastic;
   const auto plan = samples::try_make(spec);
   ASSERT_FALSE(plan);
   EXPECT_EQ(plan.error().front().code, "P50");

@@ -22,21 +22,21 @@ TEST(Lowering, EverySplitYieldsASoundSchedule) {
     for (bool flash : {false, true})
       for (bool whole : {false, true}) {
         PlanSpec s = spec;
-        s.flash = flash || s.context > 1;
+        s.numerics.flash = flash || s.mesh.context > 1;
         EXPECT_EQ(findings(lower(samples::make(s), {.recompute_whole_layer = whole})), "") << name;
       }
 }
 
 TEST(Lowering, UnevenStagesAreSound) {
   PlanSpec spec;
-  spec.pipeline = 3;
-  spec.layers_per_stage = {2, 1, 1};
+  spec.mesh.pipeline = 3;
+  spec.stages.layers_per_stage = {2, 1, 1};
   EXPECT_EQ(findings(lower(samples::make(spec))), "");
 }
 
 TEST(Lowering, ATensorParallelBlockIsComputeAllReduceComputeAllReduceCompute) {
   PlanSpec spec;
-  spec.tensor = 2;
+  spec.mesh.tensor = 2;
   const Schedule schedule = lower(samples::make(spec));
   std::string seen;
   for (const Step& step : schedule.classes[0].blocks[1].steps)
@@ -48,8 +48,8 @@ TEST(Lowering, ATensorParallelBlockIsComputeAllReduceComputeAllReduceCompute) {
 // backward gathers the gradient, gathers the kept input again, and scatters the input's gradient.
 TEST(Lowering, SequenceParallelismGathersBeforeAndScattersBehindEachHalfOfABlock) {
   PlanSpec spec;
-  spec.tensor = 2;
-  spec.sequence_parallel = true;
+  spec.mesh.tensor = 2;
+  spec.mesh.sequence_parallel = true;
   const Schedule schedule = lower(samples::make(spec));
   const auto seen = [&](std::size_t block) {
     std::string text;
@@ -71,8 +71,8 @@ TEST(Lowering, SequenceParallelismGathersBeforeAndScattersBehindEachHalfOfABlock
 // what others added arrives while the block's own gradient is computed.
 TEST(Lowering, ContextParallelismPassesKeysAndValuesAroundTheRing) {
   PlanSpec spec;
-  spec.context = 4;
-  spec.sequence = 16;
+  spec.mesh.context = 4;
+  spec.shape.sequence = 16;
   const Schedule schedule = lower(samples::make(spec));
   EXPECT_EQ(findings(schedule), "");
   const auto seen = [&](std::size_t block) {
@@ -89,8 +89,8 @@ TEST(Lowering, ContextParallelismPassesKeysAndValuesAroundTheRing) {
 
 TEST(Lowering, ARingKeepsWhatTravelsUntilItsSuccessorIsRead) {
   PlanSpec spec;
-  spec.context = 4;
-  spec.sequence = 16;
+  spec.mesh.context = 4;
+  spec.shape.sequence = 16;
   const Schedule schedule = lower(samples::make(spec));
   // No shift frees anything, or the next compute step would wait for it.
   for (const Block& block : schedule.classes[0].blocks)
@@ -102,9 +102,9 @@ TEST(Lowering, ARingKeepsWhatTravelsUntilItsSuccessorIsRead) {
 
 TEST(Lowering, RingsTakeTheShardsOfOneTensorRankAndGradientsAreSummedOverThemAndTheReplicas) {
   PlanSpec spec;
-  spec.context = spec.data = spec.tensor = spec.pipeline = 2;
-  spec.batch = 2;
-  spec.sequence = 16;
+  spec.mesh.context = spec.mesh.data = spec.mesh.tensor = spec.mesh.pipeline = 2;
+  spec.shape.batch = 2;
+  spec.shape.sequence = 16;
   const Plan plan = samples::make(spec);
   const Schedule schedule = lower(plan);
   const auto members = [&](const std::string& name, int rank) {
@@ -125,9 +125,9 @@ TEST(Lowering, RingsTakeTheShardsOfOneTensorRankAndGradientsAreSummedOverThemAnd
 TEST(MakePlan, RefusesRingsThatCannotBe) {
   const auto code = [](std::int64_t sequence, bool flash) {
     PlanSpec spec;
-    spec.context = 2;
-    spec.sequence = sequence;
-    spec.flash = flash;
+    spec.mesh.context = 2;
+    spec.shape.sequence = sequence;
+    spec.numerics.flash = flash;
     const auto made = samples::try_make(spec);
     return made ? std::string() : made.error().front().code;
   };
@@ -140,8 +140,8 @@ TEST(MakePlan, RefusesRingsThatCannotBe) {
 TEST(Lowering, SequenceParallelismKeepsATensorRanksShareOfEveryActivation) {
   const auto kept = [](bool sharded) {
     PlanSpec spec;
-    spec.tensor = 2;
-    spec.sequence_parallel = sharded;
+    spec.mesh.tensor = 2;
+    spec.mesh.sequence_parallel = sharded;
     std::int64_t elements = 0;
     const Schedule schedule = lower(samples::make(spec));
     for (const Buffer& b : schedule.classes[0].buffers)
@@ -154,8 +154,8 @@ TEST(Lowering, SequenceParallelismKeepsATensorRanksShareOfEveryActivation) {
 
 TEST(Lowering, SequenceParallelismSumsTheGradientsOfNormsAndRowBiasesOverTheTensorGroup) {
   PlanSpec spec;
-  spec.tensor = 2;
-  spec.sequence_parallel = true;
+  spec.mesh.tensor = 2;
+  spec.mesh.sequence_parallel = true;
   const Schedule schedule = lower(samples::make(spec));
   const RankClass& c = schedule.classes[0];
   std::int64_t summed = 0;
@@ -172,8 +172,8 @@ TEST(Lowering, SequenceParallelismSumsTheGradientsOfNormsAndRowBiasesOverTheTens
 TEST(Lowering, SelectiveRecomputationDropsTheProbabilitiesAlone) {
   const auto kept = [](Recompute recompute, bool flash) {
     PlanSpec spec;
-    spec.recompute = recompute;
-    spec.flash = flash;
+    spec.recomputation.what = recompute;
+    spec.numerics.flash = flash;
     std::int64_t elements = 0, recomputed = 0;
     const Schedule schedule = lower(samples::make(spec));
     for (const Buffer& b : schedule.classes[0].buffers) elements += b.per_micro_batch ? b.elements : 0;
@@ -190,9 +190,9 @@ TEST(Lowering, SelectiveRecomputationDropsTheProbabilitiesAlone) {
 
 TEST(Lowering, RecomputationCanBeOfTheFirstLayersOfAStage) {
   PlanSpec spec;
-  spec.pipeline = 2;
-  spec.recompute = Recompute::full;
-  spec.recompute_layers = 1;
+  spec.mesh.pipeline = 2;
+  spec.recomputation.what = Recompute::full;
+  spec.recomputation.layers = 1;
   const Schedule schedule = lower(samples::make(spec));
   for (const RankClass& c : schedule.classes) {
     std::set<int> layers;
@@ -211,7 +211,7 @@ TEST(Lowering, WithoutTensorParallelismABlockIsOneSegment) {
 
 TEST(Lowering, RecomputationKeepsOnlyTheInputsOfBlocks) {
   PlanSpec spec;
-  spec.recompute = Recompute::full;
+  spec.recomputation.what = Recompute::full;
   const Schedule schedule = lower(samples::make(spec));
   std::int64_t kept_by_blocks = 0;
   for (const Buffer& b : schedule.classes[0].buffers)
@@ -222,8 +222,8 @@ TEST(Lowering, RecomputationKeepsOnlyTheInputsOfBlocks) {
 
 TEST(Lowering, ZeroThreeHoldsOnlyShardsBetweenUses) {
   PlanSpec spec;
-  spec.data = 2;
-  spec.zero_stage = 3;
+  spec.mesh.data = 2;
+  spec.states.zero_stage = 3;
   const Schedule schedule = lower(samples::make(spec));
   const RankClass& c = schedule.classes[0];
   std::int64_t elements = 0, kept = 0;
@@ -252,7 +252,7 @@ TEST(Lowering, EveryModelKindLowers) {
 
 TEST(Check, FindsAReceiveThatNobodySends) {
   PlanSpec spec;
-  spec.pipeline = 2;
+  spec.mesh.pipeline = 2;
   Schedule schedule = lower(samples::make(spec));
   auto& steps = schedule.classes[0].blocks[1].steps;
   ASSERT_EQ(steps.back().kind, StepKind::send);
@@ -264,8 +264,8 @@ TEST(Check, FindsAReceiveThatNobodySends) {
 
 TEST(Check, FindsADeadlockWhenStagesRunOppositeOrders) {
   PlanSpec spec;
-  spec.pipeline = 2;
-  spec.order = Order::gpipe;
+  spec.mesh.pipeline = 2;
+  spec.stages.order = Order::gpipe;
   Schedule schedule = lower(samples::make(spec));
   Entries& program = schedule.classes[0].program;
   const Entry early = program[1];
@@ -328,11 +328,11 @@ TEST(Place, LiveBuffersNeverOverlapAndStayInTheArena) {
 
 TEST(Place, GPipeHoldsAllMicroBatchesAndOneFOneBOnlyThePipelineDepth) {
   PlanSpec spec;
-  spec.pipeline = 2;
-  spec.batch = 8;
-  spec.order = Order::gpipe;
+  spec.mesh.pipeline = 2;
+  spec.shape.batch = 8;
+  spec.stages.order = Order::gpipe;
   const std::int64_t gpipe = place(lower(samples::make(spec)).classes[0]).arena_bytes;
-  spec.order = Order::one_f_one_b;
+  spec.stages.order = Order::one_f_one_b;
   const std::int64_t flush = place(lower(samples::make(spec)).classes[0]).arena_bytes;
   EXPECT_GT(gpipe, flush);
   EXPECT_EQ(in_flight(Order::gpipe, 0, 2, 8), 8);
@@ -356,7 +356,7 @@ TEST(Lowering, OverlappedGradientsAreReducedOnceAndBehindTheirLastWriter) {
     SCOPED_TRACE(name);
     ++seen;
     PlanSpec behind = spec;
-    behind.overlap_gradients = false;
+    behind.states.overlap_gradients = false;
     const Schedule early = lower(samples::make(spec)), late = lower(samples::make(behind));
     for (std::size_t k = 0; k < early.classes.size(); ++k) {
       const RankClass& c = early.classes[k];
@@ -372,7 +372,7 @@ TEST(Lowering, OverlappedGradientsAreReducedOnceAndBehindTheirLastWriter) {
             if (writes && step.kind == StepKind::compute) last_written = at;
             if (!writes || step.kind == StepKind::compute || first_reduced >= 0) continue;
             first_reduced = at;
-            within = entry.micro_batch + 1 == spec.batch / (spec.micro_batch * spec.data);
+            within = entry.micro_batch + 1 == spec.shape.batch / (spec.shape.micro_batch * spec.mesh.data);
           }
         EXPECT_EQ(first_reduced, last_written) << c.buckets[b].name;
         EXPECT_TRUE(within) << c.buckets[b].name;
@@ -385,11 +385,11 @@ TEST(Lowering, OverlappedGradientsAreReducedOnceAndBehindTheirLastWriter) {
 TEST(Lowering, ZeroTwoAndThreeAndOneReplicaReduceWhereTheyDidWithOverlapAskedFor) {
   for (const int zero : {0, 2, 3}) {
     PlanSpec spec;
-    spec.data = zero == 0 ? 1 : 2;
-    spec.zero_stage = zero;
-    spec.micro_batch = 2;
+    spec.mesh.data = zero == 0 ? 1 : 2;
+    spec.states.zero_stage = zero;
+    spec.shape.micro_batch = 2;
     const Schedule plain = lower(samples::make(spec));
-    spec.overlap_gradients = true;
+    spec.states.overlap_gradients = true;
     const Schedule asked = lower(samples::make(spec));
     EXPECT_EQ(asked.classes.front().blocks.size(), plain.classes.front().blocks.size());
     EXPECT_EQ(asked.steps(), plain.steps());
@@ -462,11 +462,11 @@ TEST(Lowering, ZeroBubbleOrdersAreSoundForEveryNumberOfStagesAndMicroBatches) {
     for (const int pipeline : {2, 3, 4, 5, 8})
       for (const int micro_batches : {1, 2, 3, 5, 8, 16, 31}) {
         PlanSpec spec;
-        spec.order = order;
-        spec.pipeline = pipeline;
-        spec.virtual_stages = spec.folds() ? 2 : 1;
-        spec.micro_batch = 2;
-        spec.batch = 2 * micro_batches;
+        spec.stages.order = order;
+        spec.mesh.pipeline = pipeline;
+        spec.stages.virtual_stages = spec.stages.folds() ? 2 : 1;
+        spec.shape.micro_batch = 2;
+        spec.shape.batch = 2 * micro_batches;
         const Schedule schedule = lower(samples::make(spec, samples::tiny_gpt(2 * pipeline, 8, 16)));
         EXPECT_EQ(findings(schedule), "") << name_of(order) << ", " << pipeline << " stages, " << micro_batches;
       }
@@ -475,9 +475,9 @@ TEST(Lowering, ZeroBubbleOrdersAreSoundForEveryNumberOfStagesAndMicroBatches) {
 TEST(Lowering, ASplitBackwardDoesWhatTheWholeOneDoes) {
   const auto count = [](Order order, models::OpKind kind) {
     PlanSpec spec;
-    spec.order = order;
-    spec.pipeline = 2;
-    spec.virtual_stages = spec.folds() ? 2 : 1;
+    spec.stages.order = order;
+    spec.mesh.pipeline = 2;
+    spec.stages.virtual_stages = spec.stages.folds() ? 2 : 1;
     std::size_t n = 0;
     for (const RankClass& c : lower(samples::make(spec)).classes)
       for (const Block& block : c.blocks)
@@ -498,10 +498,10 @@ TEST(Lowering, ASplitBackwardDoesWhatTheWholeOneDoes) {
 
 TEST(Lowering, AFoldedModelHasBothEndsOnTheFirstStageAndNoMessageAtTheLast) {
   PlanSpec spec;
-  spec.order = Order::zb_v;
-  spec.pipeline = 2;
-  spec.virtual_stages = 2;
-  spec.layers_per_stage = {1, 2, 3, 1};
+  spec.stages.order = Order::zb_v;
+  spec.mesh.pipeline = 2;
+  spec.stages.virtual_stages = 2;
+  spec.stages.layers_per_stage = {1, 2, 3, 1};
   const Plan plan = samples::make(spec, samples::tiny_gpt(7));
   EXPECT_EQ(plan.layers(0), 2);
   EXPECT_EQ(plan.layers(1), 5);
@@ -518,20 +518,20 @@ TEST(Lowering, AFoldedModelHasBothEndsOnTheFirstStageAndNoMessageAtTheLast) {
 TEST(MakePlan, RefusesZeroBubbleOrdersThatCannotBe) {
   const auto code = [](auto set) {
     PlanSpec spec;
-    spec.order = Order::zb_h1;
-    spec.pipeline = 2;
+    spec.stages.order = Order::zb_h1;
+    spec.mesh.pipeline = 2;
     set(spec);
     const auto made = samples::try_make(spec);
     return made ? std::string() : made.error().front().code;
   };
   EXPECT_EQ(code([](PlanSpec&) {}), "");
-  EXPECT_EQ(code([](PlanSpec& s) { s.pipeline = 1; }), "P23");
-  EXPECT_EQ(code([](PlanSpec& s) { s.order = Order::zb_v; }), "P23");
-  EXPECT_EQ(code([](PlanSpec& s) { s.order = Order::zb_v, s.virtual_stages = 2; }), "");
-  EXPECT_EQ(code([](PlanSpec& s) { s.order = Order::dualpipe_v; }), "P23");
-  EXPECT_EQ(code([](PlanSpec& s) { s.order = Order::dualpipe_v, s.virtual_stages = 2; }), "");
-  EXPECT_EQ(code([](PlanSpec& s) { s.virtual_stages = 2; }), "P17");
-  EXPECT_EQ(code([](PlanSpec& s) { s.data = 2, s.zero_stage = 2; }), "P24");
+  EXPECT_EQ(code([](PlanSpec& s) { s.mesh.pipeline = 1; }), "P23");
+  EXPECT_EQ(code([](PlanSpec& s) { s.stages.order = Order::zb_v; }), "P23");
+  EXPECT_EQ(code([](PlanSpec& s) { s.stages.order = Order::zb_v, s.stages.virtual_stages = 2; }), "");
+  EXPECT_EQ(code([](PlanSpec& s) { s.stages.order = Order::dualpipe_v; }), "P23");
+  EXPECT_EQ(code([](PlanSpec& s) { s.stages.order = Order::dualpipe_v, s.stages.virtual_stages = 2; }), "");
+  EXPECT_EQ(code([](PlanSpec& s) { s.stages.virtual_stages = 2; }), "P17");
+  EXPECT_EQ(code([](PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 2; }), "P24");
 }
 
 TEST(Orders, InterleavedMessagesLieBetweenTurns) {
@@ -545,9 +545,9 @@ TEST(Lowering, InterleavedStagesAreSoundForEveryNumberOfStagesChunksAndMicroBatc
     for (const int chunks : {1, 2, 3, 4})
       for (const int rounds : {1, 2, 3, 5}) {
         PlanSpec spec;
-        spec.pipeline = pipeline;
-        spec.virtual_stages = chunks;
-        spec.batch = pipeline * rounds;
+        spec.mesh.pipeline = pipeline;
+        spec.stages.virtual_stages = chunks;
+        spec.shape.batch = pipeline * rounds;
         const Schedule schedule = lower(samples::make(spec, samples::tiny_gpt(pipeline * chunks, 8, 16)));
         EXPECT_EQ(findings(schedule), "") << pipeline << " stages of " << chunks << ", " << rounds << " rounds";
       }
@@ -555,9 +555,9 @@ TEST(Lowering, InterleavedStagesAreSoundForEveryNumberOfStagesChunksAndMicroBatc
 
 TEST(Lowering, InterleavedChunksHoldTheLayersOfTheirVirtualStage) {
   PlanSpec spec;
-  spec.pipeline = 2;
-  spec.virtual_stages = 2;
-  spec.layers_per_stage = {1, 2, 3, 1};
+  spec.mesh.pipeline = 2;
+  spec.stages.virtual_stages = 2;
+  spec.stages.layers_per_stage = {1, 2, 3, 1};
   const Plan plan = samples::make(spec, samples::tiny_gpt(7));
   EXPECT_EQ(plan.layers(0), 4);
   EXPECT_EQ(plan.first_layer(0, 1), 3);
@@ -583,11 +583,11 @@ TEST(Groups, AreStrides) {
 
 TEST(MakePlan, NamesEveryBrokenRule) {
   PlanSpec spec;
-  spec.tensor = 3;
-  spec.data = 2;
-  spec.micro_batch = 3;
-  spec.batch = 8;
-  spec.sequence = 32;
+  spec.mesh.tensor = 3;
+  spec.mesh.data = 2;
+  spec.shape.micro_batch = 3;
+  spec.shape.batch = 8;
+  spec.shape.sequence = 32;
   auto made = make_plan(std::make_shared<models::Model>(samples::tiny_gpt()),
                         std::make_shared<clusters::Cluster>(samples::cpu_cluster(4)), spec);
   ASSERT_FALSE(made.has_value());

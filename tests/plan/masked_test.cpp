@@ -15,7 +15,7 @@ using samples::tiny_bert;
 
 base::Result<Plan> made(PlanSpec spec) {
   return make_plan(std::make_shared<const models::Model>(tiny_bert()),
-                   std::make_shared<const clusters::Cluster>(samples::cpu_cluster(spec.ranks())), spec);
+                   std::make_shared<const clusters::Cluster>(samples::cpu_cluster(spec.mesh.ranks())), spec);
 }
 
 std::int64_t elements_of(const RankClass& c, const std::string& name) {
@@ -25,10 +25,10 @@ std::int64_t elements_of(const RankClass& c, const std::string& name) {
 
 TEST(Masked, AStageReadsWhatItsEndOfTheModelNeeds) {
   PlanSpec spec;
-  spec.pipeline = 2;
-  spec.batch = 8;
-  spec.micro_batch = 2;
-  spec.sequence = 16;
+  spec.mesh.pipeline = 2;
+  spec.shape.batch = 8;
+  spec.shape.micro_batch = 2;
+  spec.shape.sequence = 16;
   const Schedule schedule = lower(*made(spec));
   const RankClass &first = schedule.classes[0], &last = schedule.classes[1];
   EXPECT_EQ(elements_of(first, "tokens"), 32);
@@ -47,7 +47,7 @@ TEST(Masked, EverySplitIsSoundButThoseOfASequence) {
   for (const auto& [name, spec] : samples::splits()) {
     SCOPED_TRACE(name);
     const auto plan = made(spec);
-    if (spec.context > 1) {
+    if (spec.mesh.context > 1) {
       ASSERT_FALSE(plan);
       EXPECT_EQ(plan.error().front().code, "P60");
       continue;
@@ -64,8 +64,8 @@ TEST(Masked, EverySplitIsSoundButThoseOfASequence) {
 
 TEST(Masked, ASequenceWithoutRoomForItsSegmentsIsRefused) {
   PlanSpec spec;
-  spec.batch = 8;
-  spec.sequence = 4;
+  spec.shape.batch = 8;
+  spec.shape.sequence = 4;
   const auto plan = made(spec);
   ASSERT_FALSE(plan);
   EXPECT_EQ(plan.error().front().code, "P61");

@@ -76,8 +76,8 @@ TEST(Neighbours, ANormWritesElsewhereThanTheAdditionBeforeItReads) {
   for (const std::int64_t layers : {2, 5, 12})
     for (const DType precision : {DType::fp32, DType::bf16}) {
       PlanSpec spec;
-      spec.micro_batch = 4;
-      spec.precision = precision;
+      spec.shape.micro_batch = 4;
+      spec.numerics.precision = precision;
       const Pairs pairs = pairs_of(lower(samples::make(spec, samples::tiny_gpt(layers))).classes.front());
       EXPECT_EQ(pairs.all, layers * 2) << "two micro-batches; the last norm is the head's";
       EXPECT_EQ(pairs.apart, pairs.all) << layers << " layers";

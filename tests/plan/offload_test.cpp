@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 
 PlanSpec leaving(int prefetch = 1) {
   PlanSpec spec;
-  spec.batch = 8;
+  spec.shape.batch = 8;
   spec.offload.activations = Space::host;
   spec.offload.prefetch = prefetch;
   return spec;
@@ -64,7 +64,7 @@ TEST(Offload, FetchesAsManyLayersAheadAsIsSaid) {
 
 TEST(Offload, WhereBackwardDoesNotFollowAtOnceAllLayersLeave) {
   PlanSpec spec = leaving();
-  spec.order = Order::gpipe;
+  spec.stages.order = Order::gpipe;
   const Schedule schedule = lower(samples::make(spec));
   EXPECT_EQ(sketch(block(schedule.classes.front(), "forward")), "load embe 0 <0 1 r <1 2 r <2 3 r <3 head r ");
   EXPECT_EQ(sketch(block(schedule.classes.front(), "backward")), ">3 head >2 3 >1 2 >0 1 0 embe ");
@@ -72,7 +72,7 @@ TEST(Offload, WhereBackwardDoesNotFollowAtOnceAllLayersLeave) {
 
 TEST(Offload, AStageThatSendsFreesItsLastLayerWithTheCopy) {
   PlanSpec spec = leaving();
-  spec.pipeline = 2;
+  spec.mesh.pipeline = 2;
   const Schedule schedule = lower(samples::make(spec));
   const Block& forward = block(schedule.classes.front(), "forward");
   EXPECT_EQ(sketch(forward), "load embe 0 <0 1 r <1 send ");
@@ -83,7 +83,7 @@ TEST(Offload, AStageThatSendsFreesItsLastLayerWithTheCopy) {
 
 TEST(Offload, RecomputationLeavesItsCheckpointsAlone) {
   PlanSpec spec = leaving();
-  spec.recompute = Recompute::full;
+  spec.recomputation.what = Recompute::full;
   const RankClass c = lower(samples::make(spec)).classes.front();
   int copies = 0;
   for (const Step& step : block(c, "forward").steps) copies += step.kind == StepKind::copy ? 1 : 0;
@@ -92,8 +92,8 @@ TEST(Offload, RecomputationLeavesItsCheckpointsAlone) {
 
 TEST(Offload, EveryMemoryHasItsArena) {
   PlanSpec spec = leaving();
-  spec.pipeline = 2;
-  spec.micro_batch = 1;
+  spec.mesh.pipeline = 2;
+  spec.shape.micro_batch = 1;
   const Schedule there = lower(samples::make(spec));
   spec.offload = {};
   const Schedule here = lower(samples::make(spec));
@@ -115,7 +115,7 @@ TEST(Offload, EverySplitThatLeavesIsSound) {
     const auto made = samples::try_make(spec);
     if (!made) return;
     for (const bool forward : {false, true}) {
-      if (forward && spec.asynchronous()) continue;
+      if (forward && spec.stages.asynchronous()) continue;
       LowerOptions options;
       options.forward_only = forward;
       const base::Diagnostics faults = check(lower(*made, options));
@@ -129,7 +129,7 @@ TEST(Offload, EverySplitThatLeavesIsSound) {
         for (const Space parameters : {Space::device, Space::host, Space::nvme})
           for (const bool early : {false, true}) {
             spec.offload = {activations, optimizer, parameters, early ? 2 : 1};
-            spec.overlap_gradients = early;
+            spec.states.overlap_gradients = early;
             expect_sound(name, spec);
           }
   EXPECT_GT(sound, 1000);
@@ -164,18 +164,18 @@ TEST(Offload, PlansThatCannotLeaveSaySo) {
     return made ? std::string() : made.error().front().code;
   };
   PlanSpec spec;
-  spec.batch = 8;
+  spec.shape.batch = 8;
   spec.offload.activations = Space::nvme;
   EXPECT_EQ(code(spec), "P51");
   spec.offload = {};
   spec.offload.optimizer = Space::host;
-  spec.pipeline = 2;
-  spec.order = Order::zb_h1;
+  spec.mesh.pipeline = 2;
+  spec.stages.order = Order::zb_h1;
   EXPECT_EQ(code(spec), "P52");
   spec = {};
-  spec.batch = 8;
-  spec.data = 2;
-  spec.zero_stage = 1;
+  spec.shape.batch = 8;
+  spec.mesh.data = 2;
+  spec.states.zero_stage = 1;
   spec.offload.parameters = Space::host;
   EXPECT_EQ(code(spec), "P53");
 }
@@ -190,11 +190,11 @@ TEST(Offload, CountsOfMessagesFollowTheirBuffersAndAreNeverEncoded) {
     for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full})
       for (const bool flash : {false, true}) {
         PlanSpec spec;
-        spec.batch = 8;
-        spec.data = 2;
-        spec.expert = 2;
-        spec.recompute = recompute;
-        spec.flash = flash;
+        spec.shape.batch = 8;
+        spec.mesh.data = 2;
+        spec.mesh.expert = 2;
+        spec.recomputation.what = recompute;
+        spec.numerics.flash = flash;
         if (encoded)
           spec.compression.activations = ActivationEncoding::fp8;
         else

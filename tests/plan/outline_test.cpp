@@ -39,19 +39,19 @@ BucketShape bucket(std::int64_t elements, std::int64_t shard) {
 
 PlanSpec split(int data, int zero) {
   PlanSpec spec;
-  spec.data = data;
-  spec.zero_stage = zero;
+  spec.mesh.data = data;
+  spec.states.zero_stage = zero;
   return spec;
 }
 
 TEST(Outline, OfSubGroupsScattersWithinAndSumsOverTheCopies) {
   PlanSpec spec = split(4, 1);
-  spec.zero_group = 2;
+  spec.states.zero_group = 2;
   const BucketShape b = bucket(64, 32);
   const std::vector<Sent> all = messages(reduction_of(b, spec, Reduces::at_the_end));
   EXPECT_EQ(all, (std::vector<Sent>{{CollectiveKind::reduce_scatter, Over::data, 4 * 64, 0},
                                     {CollectiveKind::all_reduce, Over::copies, 4 * 32, 0}}));
-  spec.zero_stage = 2;
+  spec.states.zero_stage = 2;
   EXPECT_EQ(messages(reduction_of(b, spec, Reduces::in_every_pass)).size(), 1U);
   EXPECT_EQ(messages(reduction_of(b, spec, Reduces::at_the_end)),
             (std::vector<Sent>{{CollectiveKind::all_reduce, Over::copies, 4 * 32, 0}}));
@@ -64,7 +64,7 @@ TEST(Outline, HasNoMessageOverASingleRank) {
 
 TEST(Outline, OfExpertsThatNobodySharesKeepsWhatIsThere) {
   PlanSpec spec = split(2, 1);
-  spec.expert = 2;
+  spec.mesh.expert = 2;
   BucketShape b = bucket(64, 64);
   b.experts = true;
   EXPECT_TRUE(reduction_of(b, spec, Reduces::at_the_end).items.empty());
@@ -110,8 +110,8 @@ TEST(Outline, OfMuonHasADirectionStepTheProductsOfTheBusiestShardAndAGatherOfAll
   BucketShape b = bucket(576, 288);
   b.whole = &whole;
   PlanSpec spec = split(2, 1);
-  spec.tensor = 2;
-  spec.optimizer = OptimizerKind::muon;
+  spec.mesh.tensor = 2;
+  spec.states.optimizer = OptimizerKind::muon;
   StageTotals totals;
   add_to(totals, b, spec);
   const Outline outline = update_of(b, totals, spec, 0, true);
@@ -131,8 +131,8 @@ TEST(Outline, OfMuonHasADirectionStepTheProductsOfTheBusiestShardAndAGatherOfAll
 
 TEST(Outline, OfWholeTensorsMeetsOverAllThatHavePartsOfThem) {
   PlanSpec spec = split(2, 1);
-  spec.tensor = 2;
-  spec.optimizer = OptimizerKind::lamb;
+  spec.mesh.tensor = 2;
+  spec.states.optimizer = OptimizerKind::lamb;
   BucketShape b = bucket(64, 32);
   b.parameters = 3;
   StageTotals totals;

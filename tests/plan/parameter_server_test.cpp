@@ -17,8 +17,8 @@ namespace {
 
 PlanSpec served(int workers, int staleness) {
   PlanSpec spec;
-  spec.data = workers;
-  spec.staleness = staleness;
+  spec.mesh.data = workers;
+  spec.states.staleness = staleness;
   return spec;
 }
 
@@ -54,12 +54,12 @@ TEST(ParameterServer, EveryKindOfPlanIsSound) {
       for (const OptimizerKind optimizer : {OptimizerKind::adamw, OptimizerKind::sgd, OptimizerKind::adamw_8bit})
         for (const models::DType precision : {models::DType::fp32, models::DType::bf16}) {
           PlanSpec spec = served(2, 2);
-          spec.tensor = 2;
-          spec.sequence_parallel = true;
-          spec.micro_batch = micro_batch;
-          spec.recompute = recompute;
-          spec.optimizer = optimizer;
-          spec.precision = precision;
+          spec.mesh.tensor = 2;
+          spec.mesh.sequence_parallel = true;
+          spec.shape.micro_batch = micro_batch;
+          spec.recomputation.what = recompute;
+          spec.states.optimizer = optimizer;
+          spec.numerics.precision = precision;
           EXPECT_EQ(codes(check(lower(samples::make(spec)))), "") << describe(spec);
         }
 }
@@ -89,7 +89,7 @@ TEST(ParameterServer, ReadingAYoungerVersionIsFound) {
 
 TEST(ParameterServer, StatesAreShardsAndVersionsAreCounted) {
   const Plan plan = samples::make(served(4, 3));
-  EXPECT_EQ(plan.spec().zero_stage, 1);
+  EXPECT_EQ(plan.spec().states.zero_stage, 1);
   const Schedule schedule = lower(plan);
   const RankClass& c = schedule.classes.front();
   for (const Bucket& b : c.buckets) {
@@ -109,12 +109,12 @@ TEST(ParameterServer, WhatItDoesNotGoTogetherWithIsRefusedByCode) {
     return refusal(spec);
   };
   EXPECT_EQ(with([](PlanSpec&) {}), "");
-  EXPECT_EQ(with([](PlanSpec& s) { s.pipeline = 2; }), "P81");
-  EXPECT_EQ(with([](PlanSpec& s) { s.context = 2; }), "P81");
-  EXPECT_EQ(with([](PlanSpec& s) { s.zero_stage = 2; }), "P82");
+  EXPECT_EQ(with([](PlanSpec& s) { s.mesh.pipeline = 2; }), "P81");
+  EXPECT_EQ(with([](PlanSpec& s) { s.mesh.context = 2; }), "P81");
+  EXPECT_EQ(with([](PlanSpec& s) { s.states.zero_stage = 2; }), "P82");
   EXPECT_EQ(with([](PlanSpec& s) { s.offload.activations = Space::host; }), "P83");
-  EXPECT_EQ(with([](PlanSpec& s) { s.precision = models::DType::fp16; }), "P84");
-  EXPECT_EQ(with([](PlanSpec& s) { s.optimizer = OptimizerKind::lamb; }), "P84");
+  EXPECT_EQ(with([](PlanSpec& s) { s.numerics.precision = models::DType::fp16; }), "P84");
+  EXPECT_EQ(with([](PlanSpec& s) { s.states.optimizer = OptimizerKind::lamb; }), "P84");
 }
 
 }  // namespace

@@ -111,24 +111,24 @@ TEST(PassOrder, OfABuiltInOrderIsThatOrder) {
     for (const int stages : {2, 4})
       for (const std::int64_t m : {3, 8}) {
         PlanSpec spec;
-        spec.order = order;
-        spec.pipeline = stages;
-        spec.virtual_stages = spec.folds() ? 2 : 1;
+        spec.stages.order = order;
+        spec.mesh.pipeline = stages;
+        spec.stages.virtual_stages = spec.stages.folds() ? 2 : 1;
         const auto moves = zero_bubble(order, stages, m);
         const auto table = PassOrder::parse_csv(written(moves, spec), "order.csv");
         ASSERT_TRUE(table.has_value()) << base::render(table.error(), false);
-        EXPECT_EQ(table->folds(), spec.folds());
+        EXPECT_EQ(table->folds(), spec.stages.folds());
         EXPECT_EQ(custom(*table), moves) << name_of(order);
       }
 }
 
 TEST(PassOrder, IsLoweredSoundly) {
   PlanSpec spec;
-  spec.order = Order::custom;
-  spec.passes = *PassOrder::parse_csv(kOneFOneB, "order.csv");
-  spec.pipeline = 2;
-  spec.micro_batch = 2;
-  spec.batch = 6;
+  spec.stages.order = Order::custom;
+  spec.stages.passes = *PassOrder::parse_csv(kOneFOneB, "order.csv");
+  spec.mesh.pipeline = 2;
+  spec.shape.micro_batch = 2;
+  spec.shape.batch = 6;
   const Schedule schedule = lower(samples::make(spec, samples::tiny_gpt(4, 8, 16)));
   EXPECT_TRUE(check(schedule).empty());
 }
@@ -136,20 +136,20 @@ TEST(PassOrder, IsLoweredSoundly) {
 TEST(PassOrder, MustFitItsPlan) {
   const auto code_of = [](void (*change)(PlanSpec&)) {
     PlanSpec spec;
-    spec.order = Order::custom;
-    spec.passes = *PassOrder::parse_csv(kOneFOneB, "order.csv");
-    spec.pipeline = 2;
-    spec.batch = 3;
+    spec.stages.order = Order::custom;
+    spec.stages.passes = *PassOrder::parse_csv(kOneFOneB, "order.csv");
+    spec.mesh.pipeline = 2;
+    spec.shape.batch = 3;
     change(spec);
     const auto plan = samples::try_make(spec, samples::tiny_gpt(4, 8, 16));
     return plan ? std::string() : plan.error().front().code;
   };
   EXPECT_EQ(code_of([](PlanSpec&) {}), "");
-  EXPECT_EQ(code_of([](PlanSpec& s) { s.passes = {}; }), "P111");
-  EXPECT_EQ(code_of([](PlanSpec& s) { s.order = Order::gpipe; }), "P111");
-  EXPECT_EQ(code_of([](PlanSpec& s) { s.pipeline = 4; }), "P112");
-  EXPECT_EQ(code_of([](PlanSpec& s) { s.virtual_stages = 2; }), "P112");
-  EXPECT_EQ(code_of([](PlanSpec& s) { s.batch = 4; }), "P113");
+  EXPECT_EQ(code_of([](PlanSpec& s) { s.stages.passes = {}; }), "P111");
+  EXPECT_EQ(code_of([](PlanSpec& s) { s.stages.order = Order::gpipe; }), "P111");
+  EXPECT_EQ(code_of([](PlanSpec& s) { s.mesh.pipeline = 4; }), "P112");
+  EXPECT_EQ(code_of([](PlanSpec& s) { s.stages.virtual_stages = 2; }), "P112");
+  EXPECT_EQ(code_of([](PlanSpec& s) { s.shape.batch = 4; }), "P113");
 }
 
 }  // namespace

@@ -10,8 +10,8 @@ namespace {
 
 PlanSpec split() {
   PlanSpec spec;
-  spec.data = 2, spec.tensor = 2, spec.pipeline = 2;
-  spec.batch = 8, spec.sequence = 16;
+  spec.mesh.data = 2, spec.mesh.tensor = 2, spec.mesh.pipeline = 2;
+  spec.shape.batch = 8, spec.shape.sequence = 16;
   return spec;
 }
 
@@ -30,7 +30,7 @@ TEST(Passes, LeaveASoundClassBehind) {
     for (const Recompute recompute : {Recompute::none, Recompute::full}) {
       const auto with = [&](const auto& change) {
         lowers([&](PlanSpec& s) {
-          s.zero_stage = zero, s.recompute = recompute;
+          s.states.zero_stage = zero, s.recomputation.what = recompute;
           change(s);
         });
       };
@@ -39,9 +39,9 @@ TEST(Passes, LeaveASoundClassBehind) {
       with([](PlanSpec& s) { s.offload.optimizer = Space::host; });
       with([](PlanSpec& s) { s.offload.optimizer = s.offload.parameters = Space::nvme; });
       with([](PlanSpec& s) { s.compression.activations = ActivationEncoding::fp16; });
-      with([](PlanSpec& s) { s.order = Order::zb_h1; });
-      with([&](PlanSpec& s) { s.overlap_gradients = zero <= 1; });
-      with([&](PlanSpec& s) { s.partition_checkpoints = recompute == Recompute::full; });
+      with([](PlanSpec& s) { s.stages.order = Order::zb_h1; });
+      with([&](PlanSpec& s) { s.states.overlap_gradients = zero <= 1; });
+      with([&](PlanSpec& s) { s.recomputation.partition_checkpoints = recompute == Recompute::full; });
     }
   EXPECT_GT(lowered, 50);
 }

@@ -17,11 +17,11 @@ namespace {
 /// Its ends count as layers: the embedding is alone on the first of four stages.
 PlanSpec ends_as_layers() {
   PlanSpec spec;
-  spec.pipeline = 4;
-  spec.ends_as_layers = true;
-  spec.micro_batch = 2;
-  spec.recompute = Recompute::selective;
-  spec.flash = false;
+  spec.mesh.pipeline = 4;
+  spec.stages.ends_as_layers = true;
+  spec.shape.micro_batch = 2;
+  spec.recomputation.what = Recompute::selective;
+  spec.numerics.flash = false;
   return spec;
 }
 

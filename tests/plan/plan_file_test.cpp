@@ -23,17 +23,17 @@ PlanFile sample() {
   file.model = *models::parse_model("family: gpt\nlayers: 4\nhidden: 128\nheads: 4\nvocab: 256\nmax_sequence: 128\n",
                                     "tiny.yaml");
   file.cluster = cluster();
-  file.spec.data = 2;
-  file.spec.layers_per_stage = {4};
-  file.spec.micro_batch = 2;
-  file.spec.order = Order::gpipe;
-  file.spec.zero_stage = 3;
-  file.spec.zero_group = 2;
-  file.spec.recompute = Recompute::full;
-  file.spec.flash = false;
-  file.spec.vocab_multiple = 64;
-  file.spec.batch = 8;
-  file.spec.sequence = 64;
+  file.spec.mesh.data = 2;
+  file.spec.stages.layers_per_stage = {4};
+  file.spec.shape.micro_batch = 2;
+  file.spec.stages.order = Order::gpipe;
+  file.spec.states.zero_stage = 3;
+  file.spec.states.zero_group = 2;
+  file.spec.recomputation.what = Recompute::full;
+  file.spec.numerics.flash = false;
+  file.spec.numerics.vocab_multiple = 64;
+  file.spec.shape.batch = 8;
+  file.spec.shape.sequence = 64;
   return file;
 }
 
@@ -77,9 +77,9 @@ TEST(PlanFile, KeepsEveryPrecision) {
   for (const models::DType precision :
        {models::DType::fp32, models::DType::bf16, models::DType::fp16, models::DType::fp8, models::DType::tf32}) {
     PlanFile file = sample();
-    file.job.precision = file.spec.precision = precision;
+    file.job.precision = file.spec.numerics.precision = precision;
     const PlanFile again = read(write_plan_file(file));
-    EXPECT_EQ(again.spec.precision, precision) << models::name_of(precision);
+    EXPECT_EQ(again.spec.numerics.precision, precision) << models::name_of(precision);
     EXPECT_EQ(again.job.precision, precision) << models::name_of(precision);
   }
 }

@@ -45,19 +45,19 @@ models::Model clicks() {
 
 PlanSpec served(int workers, int staleness, TableSharding sharding) {
   PlanSpec spec;
-  spec.data = workers;
-  spec.batch = 16;
-  spec.micro_batch = 16 / workers;
-  spec.sequence = 1;
-  spec.staleness = staleness;
-  spec.optimizer = OptimizerKind::rowwise_adagrad;
+  spec.mesh.data = workers;
+  spec.shape.batch = 16;
+  spec.shape.micro_batch = 16 / workers;
+  spec.shape.sequence = 1;
+  spec.states.staleness = staleness;
+  spec.states.optimizer = OptimizerKind::rowwise_adagrad;
   spec.embedding.sharding = sharding;
   return spec;
 }
 
 base::Result<Plan> try_plan(const PlanSpec& spec) {
   return make_plan(std::make_shared<const models::Model>(clicks()),
-                   std::make_shared<const clusters::Cluster>(samples::cpu_cluster(spec.data)), spec);
+                   std::make_shared<const clusters::Cluster>(samples::cpu_cluster(spec.mesh.data)), spec);
 }
 Schedule schedule_of(const PlanSpec& spec) {
   const auto plan = try_plan(spec);
@@ -79,8 +79,8 @@ TEST(RecommenderServer, RowsAndWeightsAreAsOldAsThePlanSays) {
     for (const OptimizerKind optimizer : {OptimizerKind::sgd, OptimizerKind::rowwise_adagrad, OptimizerKind::adam})
       for (const int staleness : {0, 1, 3}) {
         PlanSpec spec = served(4, staleness, sharding);
-        spec.optimizer = optimizer;
-        spec.momentum = false;
+        spec.states.optimizer = optimizer;
+        spec.states.momentum = false;
         SCOPED_TRACE(describe(spec));
         const Schedule schedule = schedule_of(spec);
         EXPECT_EQ(codes_found(check(schedule)), "");
@@ -173,7 +173,7 @@ TEST(RecommenderServer, WhatItCannotBeCombinedWithIsRefusedByName) {
   far.embedding.tiers = TableTiers({TableTier{Space::host, 0}});
   EXPECT_EQ(refusal(far), "P83");
   PlanSpec zero = served(4, 1, TableSharding::row);
-  zero.zero_stage = 2;
+  zero.states.zero_stage = 2;
   EXPECT_NE(refusal(zero).find("P82"), std::string::npos);
   const auto resumed = [](int staleness, TableSharding sharding) {
     return codes_found(refused_resume(try_plan(served(4, staleness, sharding))->spec()));

@@ -22,8 +22,8 @@ std::string text_of(const base::Diagnostics& found) {
 
 PlanSpec pipeline_of(int stages, std::int64_t micro_batch) {
   PlanSpec spec;
-  spec.pipeline = stages;
-  spec.micro_batch = micro_batch;
+  spec.mesh.pipeline = stages;
+  spec.shape.micro_batch = micro_batch;
   return spec;
 }
 
@@ -48,11 +48,11 @@ TEST(Rehearsal, EveryOrderOfAPipelineDoesWithEveryWayOfSavingMemory) {
         for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full})
           for (int memory = 0; memory < 4; ++memory) {
             PlanSpec spec = pipeline_of(way.stages, micro_batch);
-            spec.order = way.order;
-            spec.virtual_stages = way.chunks;
-            spec.tensor = tensor;
-            spec.recompute = recompute;
-            spec.flash = recompute != Recompute::selective;
+            spec.stages.order = way.order;
+            spec.stages.virtual_stages = way.chunks;
+            spec.mesh.tensor = tensor;
+            spec.recomputation.what = recompute;
+            spec.numerics.flash = recompute != Recompute::selective;
             if (memory == 1) spec.offload.activations = Space::host;
             if (memory == 2) spec.compression.activations = ActivationEncoding::fp8;
             if (memory == 3) spec.offload.optimizer = spec.offload.parameters = Space::host;
@@ -75,11 +75,11 @@ TEST(Rehearsal, OffloadedActivationsDoAtOtherSizes) {
                   models::Model model = samples::tiny_gpt(8, hidden, vocab);
                   model.ffn_hidden = ffn;
                   PlanSpec spec = pipeline_of(stages, micro_batch);
-                  spec.virtual_stages = chunks;
-                  spec.tensor = tensor;
-                  spec.sequence_parallel = tensor > 1;
-                  spec.recompute = recompute;
-                  spec.flash = recompute != Recompute::selective;
+                  spec.stages.virtual_stages = chunks;
+                  spec.mesh.tensor = tensor;
+                  spec.mesh.sequence_parallel = tensor > 1;
+                  spec.recomputation.what = recompute;
+                  spec.numerics.flash = recompute != Recompute::selective;
                   spec.offload.activations = Space::host;
                   const auto plan = samples::try_make(spec, model);
                   if (!plan) continue;
@@ -91,8 +91,8 @@ TEST(Rehearsal, OffloadedActivationsDoAtOtherSizes) {
 TEST(Rehearsal, WorkersOfAParameterServerDo) {
   for (const int staleness : {0, 1, 3}) {
     PlanSpec spec;
-    spec.data = 4;
-    spec.staleness = staleness;
+    spec.mesh.data = 4;
+    spec.states.staleness = staleness;
     EXPECT_EQ(text_of(rehearse(lower(samples::make(spec)))), "");
   }
 }
@@ -120,7 +120,7 @@ TEST(Rehearsal, SeesAComputeStepThatWaitsForItsOwnReceive) {
   for (const std::int64_t micro_batch : {1, 2})
     for (const int tensor : {1, 2, 4}) {
       PlanSpec spec = pipeline_of(2, micro_batch);
-      spec.tensor = tensor;
+      spec.mesh.tensor = tensor;
       Schedule schedule = lower(samples::make(spec));
       std::vector<Placement> placements = {place(schedule.classes[0]), place(schedule.classes[1])};
       put_together(schedule.classes[0], placements[0]);

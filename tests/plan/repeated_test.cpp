@@ -80,10 +80,10 @@ TEST(Repeated, DoesNotTakeForARepetitionWhatIsNone) {
 
 PlanSpec long_pipeline(Order order, int stages, std::int64_t micro_batches) {
   PlanSpec spec;
-  spec.pipeline = stages;
-  spec.order = order;
-  spec.batch = micro_batches;
-  spec.virtual_stages = order == Order::zb_v || order == Order::dualpipe_v || order == Order::dualpipe ? 2 : 1;
+  spec.mesh.pipeline = stages;
+  spec.stages.order = order;
+  spec.shape.batch = micro_batches;
+  spec.stages.virtual_stages = order == Order::zb_v || order == Order::dualpipe_v || order == Order::dualpipe ? 2 : 1;
   return spec;
 }
 
@@ -91,7 +91,7 @@ constexpr Order kOrders[] = {Order::gpipe, Order::one_f_one_b, Order::zb_h1,   O
                              Order::zb_v,  Order::dualpipe_v,  Order::dualpipe};
 
 Plan made(const PlanSpec& spec) {
-  return samples::make(spec, samples::tiny_gpt(2 * spec.pipeline));
+  return samples::make(spec, samples::tiny_gpt(2 * spec.mesh.pipeline));
 }
 
 TEST(Repeated, EveryOrderIsSoundHoweverManyMicroBatchesAndItsProgramNoLongerInMemory) {

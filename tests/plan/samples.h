@@ -55,11 +55,11 @@ inline clusters::Cluster cpu_cluster(int ranks) {
 }
 
 inline base::Result<plan::Plan> try_make(plan::PlanSpec spec, models::Model model = tiny_gpt()) {
-  if (spec.batch == 1) spec.batch = 8;
-  if (spec.sequence == 1) spec.sequence = 16;
-  spec.vocab_multiple = 1;
+  if (spec.shape.batch == 1) spec.shape.batch = 8;
+  if (spec.shape.sequence == 1) spec.shape.sequence = 16;
+  spec.numerics.vocab_multiple = 1;
   return plan::make_plan(std::make_shared<models::Model>(std::move(model)),
-                         std::make_shared<clusters::Cluster>(cpu_cluster(spec.ranks())), spec);
+                         std::make_shared<clusters::Cluster>(cpu_cluster(spec.mesh.ranks())), spec);
 }
 
 inline plan::Plan make(plan::PlanSpec spec, models::Model model = tiny_gpt()) {
@@ -75,15 +75,15 @@ inline std::vector<std::pair<std::string, plan::PlanSpec>> splits() {
                        plan::Order order = plan::Order::one_f_one_b,
                        plan::Recompute recompute = plan::Recompute::none) {
     plan::PlanSpec s;
-    s.data = data;
-    s.tensor = tensor;
-    s.pipeline = pipeline;
-    s.zero_stage = zero;
-    s.order = order;
-    s.recompute = recompute;
-    s.micro_batch = 2;
-    s.batch = 8;
-    s.sequence = 16;
+    s.mesh.data = data;
+    s.mesh.tensor = tensor;
+    s.mesh.pipeline = pipeline;
+    s.states.zero_stage = zero;
+    s.stages.order = order;
+    s.recomputation.what = recompute;
+    s.shape.micro_batch = 2;
+    s.shape.batch = 8;
+    s.shape.sequence = 16;
     all.emplace_back(std::move(name), s);
   };
   using plan::Order;
@@ -107,50 +107,50 @@ inline std::vector<std::pair<std::string, plan::PlanSpec>> splits() {
   add("selective", 1, 1, 1, 0, Order::one_f_one_b, Recompute::selective);
   add("data 2 x tensor 2, ZeRO 3, selective", 2, 2, 1, 3, Order::one_f_one_b, Recompute::selective);
   add("pipeline 2, recompute of one layer a stage", 1, 1, 2, 0, Order::one_f_one_b, Recompute::full);
-  all.back().second.recompute_layers = 1;
+  all.back().second.recomputation.layers = 1;
   for (const int zero : {0, 1, 2, 3})
     for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
       add("sequence-parallel, ZeRO " + std::to_string(zero) + ", recompute " + plan::name_of(recompute), 2, 2, 2, zero,
           Order::one_f_one_b, recompute);
-      all.back().second.sequence_parallel = true;
+      all.back().second.mesh.sequence_parallel = true;
     }
   for (const int context : {2, 4})
     for (const Recompute recompute : {Recompute::none, Recompute::full}) {
       add("context " + std::to_string(context) + ", recompute " + plan::name_of(recompute), 1, 1, 1, 1,
           Order::one_f_one_b, recompute);
-      all.back().second.context = context;
+      all.back().second.mesh.context = context;
     }
   for (const int zero : {0, 1, 2, 3}) {
     add("context 2 x data 2 x tensor 2 x pipeline 2, sequence-parallel, ZeRO " + std::to_string(zero), 2, 2, 2, zero);
-    all.back().second.context = 2;
-    all.back().second.sequence_parallel = true;
+    all.back().second.mesh.context = 2;
+    all.back().second.mesh.sequence_parallel = true;
   }
   const auto chunked = [&](std::string name, int data, int tensor, int pipeline, int chunks, int zero,
                            Recompute recompute = Recompute::none) {
     add(std::move(name), data, tensor, pipeline, zero, Order::one_f_one_b, recompute);
-    all.back().second.virtual_stages = chunks;
-    all.back().second.micro_batch = 1;
+    all.back().second.stages.virtual_stages = chunks;
+    all.back().second.shape.micro_batch = 1;
   };
   chunked("pipeline 2 of 2 chunks", 1, 1, 2, 2, 0);
   chunked("pipeline 4 of 1 layer, ZeRO 1", 2, 1, 4, 1, 1);
   chunked("data 2 x pipeline 2 of 2 chunks, ZeRO 3", 2, 1, 2, 2, 3);
   chunked("data 2 x tensor 2 x pipeline 2 of 2 chunks, ZeRO 2, recompute", 2, 2, 2, 2, 2, Recompute::full);
   chunked("tensor 2 x pipeline 2 of 2 chunks, sequence-parallel", 1, 2, 2, 2, 0, Recompute::selective);
-  all.back().second.sequence_parallel = true;
+  all.back().second.mesh.sequence_parallel = true;
   for (const Order order : {Order::zb_h1, Order::zb_h2, Order::zb_v, Order::dualpipe_v})
     for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
       const std::string name = std::string(plan::name_of(order)) + ", recompute " + plan::name_of(recompute);
       for (const bool sharded : {false, true}) {
         add(name, 2, sharded ? 2 : 1, 2, 1, order, recompute);
-        all.back().second.sequence_parallel = sharded;
-        all.back().second.virtual_stages = all.back().second.folds() ? 2 : 1;
-        all.back().second.micro_batch = 1;
+        all.back().second.mesh.sequence_parallel = sharded;
+        all.back().second.stages.virtual_stages = all.back().second.stages.folds() ? 2 : 1;
+        all.back().second.shape.micro_batch = 1;
       }
     }
   // Each that reduces behind its passes also reduces within them.
   for (std::size_t i = 0, n = all.size(); i < n; ++i) {
     plan::PlanSpec early = all[i].second;
-    early.overlap_gradients = true;
+    early.states.overlap_gradients = true;
     if (early.reduces_early()) all.emplace_back(all[i].first + ", gradients overlapped", early);
   }
   return all;

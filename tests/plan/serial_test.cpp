@@ -20,7 +20,7 @@ SerialProgram program_of(const PlanSpec& spec, models::Model model = samples::ti
 // Of one rank, without a message, and sound.
 void expect_serial(const SerialProgram& program) {
   EXPECT_EQ(base::render(check(program.schedule), false), "");
-  EXPECT_EQ(program.plan.spec().ranks(), 1);
+  EXPECT_EQ(program.plan.spec().mesh.ranks(), 1);
   ASSERT_EQ(program.schedule.classes.size(), 1U);
   for (const Block& block : program.schedule.classes.front().blocks)
     for (const Step& step : block.steps) EXPECT_EQ(step.kind, StepKind::compute) << block.name << " " << step.part;
@@ -28,9 +28,9 @@ void expect_serial(const SerialProgram& program) {
 
 PlanSpec asynchronous(Order order) {
   PlanSpec spec;
-  spec.order = order;
-  spec.pipeline = 4;
-  spec.micro_batch = order == Order::pipedream_2bw ? 2 : 8;
+  spec.stages.order = order;
+  spec.mesh.pipeline = 4;
+  spec.shape.micro_batch = order == Order::pipedream_2bw ? 2 : 8;
   return spec;
 }
 
@@ -40,7 +40,7 @@ TEST(SerialProgram, OfASplitThatLeavesTheMathematicsIsAPlainStep) {
     const SerialProgram program = program_of(spec);
     expect_serial(program);
     EXPECT_FALSE(program.own);
-    EXPECT_EQ(program.plan.spec().micro_batch, spec.micro_batch);
+    EXPECT_EQ(program.plan.spec().shape.micro_batch, spec.shape.micro_batch);
   }
 }
 
@@ -90,9 +90,9 @@ TEST(SerialProgram, OfReplicasThatCompressTakesTurns) {
     for (const int zero : {0, 1, 2, 3})
       for (const int pipeline : {1, 2}) {
         PlanSpec spec;
-        spec.data = 2;
-        spec.pipeline = pipeline;
-        spec.zero_stage = zero;
+        spec.mesh.data = 2;
+        spec.mesh.pipeline = pipeline;
+        spec.states.zero_stage = zero;
         spec.compression.gradients = how;
         spec.compression.minimum_rate = 1.5;
         spec.compression.rank = 2;
@@ -120,8 +120,8 @@ TEST(SerialProgram, OfReplicasThatCompressTakesTurns) {
 TEST(SerialProgram, OfAParameterServerUpdatesOnceForEachWorker) {
   for (const int staleness : {0, 2}) {
     PlanSpec spec;
-    spec.data = 4;
-    spec.staleness = staleness;
+    spec.mesh.data = 4;
+    spec.states.staleness = staleness;
     const SerialProgram program = program_of(spec);
     expect_serial(program);
     const RankClass& c = program.schedule.classes.front();
@@ -138,7 +138,7 @@ TEST(SerialProgram, OfAParameterServerUpdatesOnceForEachWorker) {
 
 TEST(SerialProgram, ThereIsNoneOfWhatOnlyASplitComputes) {
   PlanSpec spec;
-  spec.data = spec.tensor = 2;
+  spec.mesh.data = spec.mesh.tensor = 2;
   spec.compression.gradients = GradientCompression::powersgd;
   const auto parts = serial_program(samples::make(spec), samples::cpu_cluster(1));
   ASSERT_FALSE(parts.has_value());
@@ -146,8 +146,8 @@ TEST(SerialProgram, ThereIsNoneOfWhatOnlyASplitComputes) {
   spec.compression.gradients = GradientCompression::bf16;
   EXPECT_TRUE(serial_program(samples::make(spec), samples::cpu_cluster(1)).has_value())
       << "a value is rounded by itself";
-  spec.tensor = 1;
-  spec.context = 2;
+  spec.mesh.tensor = 1;
+  spec.mesh.context = 2;
   const auto pieces = serial_program(samples::make(spec), samples::cpu_cluster(1));
   ASSERT_FALSE(pieces.has_value());
   EXPECT_EQ(pieces.error().front().code, "P94");
@@ -155,13 +155,13 @@ TEST(SerialProgram, ThereIsNoneOfWhatOnlyASplitComputes) {
 
 TEST(SerialProgram, OfProductsInEightBitsIsOfWholeMatricesAlone) {
   PlanSpec spec;
-  spec.precision = models::DType::fp8;
-  spec.data = 2, spec.zero_stage = 3;
+  spec.numerics.precision = models::DType::fp8;
+  spec.mesh.data = 2, spec.states.zero_stage = 3;
   EXPECT_TRUE(serial_program(samples::make(spec), samples::cpu_cluster(1)).has_value());
-  for (int PlanSpec::*cut : {&PlanSpec::tensor, &PlanSpec::context}) {
+  for (int Mesh::*cut : {&Mesh::tensor, &Mesh::context}) {
     PlanSpec one;
-    one.precision = models::DType::fp8;
-    one.*cut = 2;
+    one.numerics.precision = models::DType::fp8;
+    one.mesh.*cut = 2;
     const auto refused = serial_program(samples::make(one), samples::cpu_cluster(1));
     ASSERT_FALSE(refused.has_value());
     EXPECT_EQ(refused.error().front().code, "P94");

@@ -17,44 +17,44 @@ std::string findings(const Schedule& schedule) {
 
 TEST(MakePlan, CountsEmbeddingAndHeadAsLayersWhenAsked) {
   PlanSpec spec;
-  spec.pipeline = 12;  // BLOOM-176B: 70 layers and two ends on 12 stages
-  spec.ends_as_layers = true;
-  spec.batch = 12;
+  spec.mesh.pipeline = 12;  // BLOOM-176B: 70 layers and two ends on 12 stages
+  spec.stages.ends_as_layers = true;
+  spec.shape.batch = 12;
   const Plan plan = samples::make(spec, samples::tiny_gpt(70));
   EXPECT_EQ(plan.layers(0), 5);
   EXPECT_EQ(plan.layers(11), 5);
   for (int s = 1; s < 11; ++s) EXPECT_EQ(plan.layers(s), 6) << s;
-  spec.ends_as_layers = false;
+  spec.stages.ends_as_layers = false;
   EXPECT_EQ(samples::make(spec, samples::tiny_gpt(70)).layers(0), 5);
   EXPECT_EQ(samples::make(spec, samples::tiny_gpt(72)).layers(0), 6);
-  spec.ends_as_layers = true;
+  spec.stages.ends_as_layers = true;
   EXPECT_EQ(samples::make(spec, samples::tiny_gpt(72)).layers(0), 5);
 }
 
 TEST(MakePlan, GivesEmbeddingAndHeadStagesOfTheirOwn) {
   PlanSpec spec;
-  spec.pipeline = 24;  // the zero-bubble paper's: 22 layers on 24 stages
-  spec.ends_as_layers = true;
-  spec.batch = 24;
+  spec.mesh.pipeline = 24;  // the zero-bubble paper's: 22 layers on 24 stages
+  spec.stages.ends_as_layers = true;
+  spec.shape.batch = 24;
   const Plan plan = samples::make(spec, samples::tiny_gpt(22));
   EXPECT_EQ(plan.layers(0), 0);
   EXPECT_EQ(plan.layers(23), 0);
   for (int s = 1; s < 23; ++s) EXPECT_EQ(plan.layers(s), 1) << s;
   for (const Order order : {Order::one_f_one_b, Order::gpipe, Order::zb_h1, Order::zb_h2}) {
-    spec.order = order;
+    spec.stages.order = order;
     EXPECT_EQ(findings(lower(samples::make(spec, samples::tiny_gpt(22)))), "") << name_of(order);
   }
-  spec.order = Order::zb_v, spec.pipeline = 12, spec.virtual_stages = 2;
+  spec.stages.order = Order::zb_v, spec.mesh.pipeline = 12, spec.stages.virtual_stages = 2;
   EXPECT_EQ(findings(lower(samples::make(spec, samples::tiny_gpt(22)))), "");
 }
 
 TEST(MakePlan, RefusesAStageWithNothingAtAll) {
   const auto codes = [](std::vector<std::int64_t> layers, bool ends, int pipeline) {
     PlanSpec spec;
-    spec.pipeline = pipeline;
-    spec.batch = 8;
-    spec.layers_per_stage = std::move(layers);
-    spec.ends_as_layers = ends;
+    spec.mesh.pipeline = pipeline;
+    spec.shape.batch = 8;
+    spec.stages.layers_per_stage = std::move(layers);
+    spec.stages.ends_as_layers = ends;
     std::set<std::string> found;
     const auto made = make_plan(std::make_shared<models::Model>(samples::tiny_gpt(4)),
                                 std::make_shared<clusters::Cluster>(samples::cpu_cluster(pipeline)), spec);
@@ -73,24 +73,24 @@ TEST(MakePlan, RefusesInterleavingWithoutAPipelineOrRounds) {
   const auto codes = [](PlanSpec spec) {
     std::set<std::string> found;
     const auto made = make_plan(std::make_shared<models::Model>(samples::tiny_gpt()),
-                                std::make_shared<clusters::Cluster>(samples::cpu_cluster(spec.ranks())), spec);
+                                std::make_shared<clusters::Cluster>(samples::cpu_cluster(spec.mesh.ranks())), spec);
     if (!made)
       for (const base::Diagnostic& d : made.error()) found.insert(d.code);
     return found;
   };
   PlanSpec spec;
-  spec.batch = 3;
-  spec.virtual_stages = 2;
+  spec.shape.batch = 3;
+  spec.stages.virtual_stages = 2;
   EXPECT_EQ(codes(spec), std::set<std::string>{"P17"});
-  spec.pipeline = 2;
+  spec.mesh.pipeline = 2;
   EXPECT_EQ(codes(spec), std::set<std::string>{"P18"});
-  spec.batch = 4;
+  spec.shape.batch = 4;
   EXPECT_EQ(codes(spec), std::set<std::string>{});
-  spec.virtual_stages = 3;
+  spec.stages.virtual_stages = 3;
   EXPECT_EQ(codes(spec), std::set<std::string>{"P06"});
-  spec.virtual_stages = 1;
-  spec.sequence_parallel = true;
-  spec.recompute_layers = 1;
+  spec.stages.virtual_stages = 1;
+  spec.mesh.sequence_parallel = true;
+  spec.recomputation.layers = 1;
   EXPECT_EQ(codes(spec), (std::set<std::string>{"P14", "P16"}));
 }
 
@@ -103,22 +103,22 @@ TEST(Stages, OnlyWholeCheckpointsOfATensorGroupAreDivided) {
     return found;
   };
   PlanSpec spec;
-  spec.partition_checkpoints = true;
-  spec.tensor = 2;
+  spec.recomputation.partition_checkpoints = true;
+  spec.mesh.tensor = 2;
   EXPECT_EQ(codes(spec), std::set<std::string>{"P166"}) << "nothing is recomputed";
-  spec.recompute = Recompute::full;
+  spec.recomputation.what = Recompute::full;
   EXPECT_EQ(codes(spec), std::set<std::string>{});
-  spec.sequence_parallel = true;
+  spec.mesh.sequence_parallel = true;
   EXPECT_EQ(codes(spec), std::set<std::string>{"P166"}) << "rows are divided already";
-  spec.sequence_parallel = false;
-  spec.tensor = 1;
+  spec.mesh.sequence_parallel = false;
+  spec.mesh.tensor = 1;
   EXPECT_EQ(codes(spec), std::set<std::string>{"P166"});
-  spec.tensor = 2;
+  spec.mesh.tensor = 2;
   spec.compression.activations = ActivationEncoding::fp8;
   EXPECT_EQ(codes(spec), std::set<std::string>{"P167"});
   spec.compression.activations = ActivationEncoding::none;
-  spec.pipeline = 2;
-  spec.order = Order::pipedream_2bw;
+  spec.mesh.pipeline = 2;
+  spec.stages.order = Order::pipedream_2bw;
   EXPECT_EQ(codes(spec), std::set<std::string>{"P167"});
 }
 

@@ -12,11 +12,11 @@ namespace {
 
 PlanSpec of_sub_groups(int zero, int data = 4, int group = 2) {
   PlanSpec spec;
-  spec.data = data;
-  spec.zero_stage = zero;
-  spec.zero_group = group;
-  spec.batch = 16;
-  spec.micro_batch = 2;
+  spec.mesh.data = data;
+  spec.states.zero_stage = zero;
+  spec.states.zero_group = group;
+  spec.shape.batch = 16;
+  spec.shape.micro_batch = 2;
   return spec;
 }
 
@@ -32,7 +32,7 @@ std::vector<int> members(const Schedule& schedule, const std::string& name, int 
 
 TEST(SubGroups, AreNeighboursAndTheirCopiesAreWhoHasTheSameShard) {
   PlanSpec spec = of_sub_groups(3, 4);
-  spec.tensor = 2;
+  spec.mesh.tensor = 2;
   const Schedule schedule = lower(samples::make(spec));
   EXPECT_EQ(members(schedule, "shard", 0), (std::vector<int>{0, 2}));
   EXPECT_EQ(members(schedule, "shard", 5), (std::vector<int>{5, 7}));
@@ -68,7 +68,7 @@ TEST(SubGroups, AddUpOverCopiesOnceAStepWhateverIsGatheredAndReducedWithin) {
   for (const bool early : {false, true})
     for (const int zero : {1, 2, 3}) {
       PlanSpec spec = of_sub_groups(zero);
-      spec.overlap_gradients = early;
+      spec.states.overlap_gradients = early;
       const Schedule schedule = lower(samples::make(spec));
       EXPECT_EQ(findings(schedule), "");
       std::int64_t elements = 0;
@@ -96,17 +96,17 @@ TEST(SubGroups, AreSoundWithEveryOtherSplit) {
       for (const auto& [tensor, pipeline, context] :
            {std::tuple(1, 1, 1), std::tuple(2, 1, 1), std::tuple(1, 2, 1), std::tuple(2, 2, 2)}) {
         PlanSpec spec = of_sub_groups(zero, 8, 4);
-        spec.tensor = tensor, spec.pipeline = pipeline, spec.context = context;
-        spec.sequence_parallel = tensor > 1;
-        spec.overlap_gradients = early;
+        spec.mesh.tensor = tensor, spec.mesh.pipeline = pipeline, spec.mesh.context = context;
+        spec.mesh.sequence_parallel = tensor > 1;
+        spec.states.overlap_gradients = early;
         EXPECT_EQ(findings(lower(samples::make(spec))), "") << describe(spec);
       }
 }
 
 TEST(SubGroups, AreSoundInPipelinesThatNeverDrain) {
   PlanSpec spec = of_sub_groups(1);
-  spec.order = Order::pipedream_2bw;
-  spec.pipeline = 2;
+  spec.stages.order = Order::pipedream_2bw;
+  spec.mesh.pipeline = 2;
   const Schedule schedule = lower(samples::make(spec));
   EXPECT_EQ(findings(schedule), "");
   EXPECT_EQ(members(schedule, "loss", 4), (std::vector<int>{4, 5, 6, 7})) << "of all replicas";

@@ -147,8 +147,8 @@ TEST(TableLayout, HasEveryValueOfATableOnce) {
   model.embedding_dim = 8;
   model.tables = {{11, models::Pooling::sum, 2}, {5, models::Pooling::mean, 1}, {100, models::Pooling::sum, 3}};
   PlanSpec spec;
-  spec.data = 4;
-  spec.batch = 16;
+  spec.mesh.data = 4;
+  spec.shape.batch = 16;
   spec.embedding.placement = *TablePlacement::parse_rows({{"grid 2x2 0-3", {}}, {"replicated", {}}, {"row 3 1 0", {}}});
   const TableLayout layout = make_table_layout(model, spec, 4);
   std::vector<std::vector<int>> seen = {std::vector<int>(88), {}, std::vector<int>(800)};
@@ -208,8 +208,8 @@ TEST(TableLayout, HasAPlaceForEverySampleAtBothEndsOfEachWay) {
   model.embedding_dim = 8;
   model.tables = std::vector<models::Table>(5, {100, models::Pooling::sum, 2});
   PlanSpec spec;
-  spec.data = 4;
-  spec.batch = 12;
+  spec.mesh.data = 4;
+  spec.shape.batch = 12;
   spec.embedding.placement = *TablePlacement::parse_rows(
       {{"row 0-3", {}}, {"row 3 2", {}}, {"grid 2x2 0-3", {}}, {"whole 1", {}}, {"column 0 3", {}}});
   const TableLayout layout = make_table_layout(model, spec, 2);

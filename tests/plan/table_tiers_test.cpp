@@ -46,10 +46,10 @@ clusters::Cluster devices(int count, double memory, double host) {
 
 PlanSpec spec_of(int ranks, std::int64_t batch) {
   PlanSpec spec;
-  spec.data = ranks;
-  spec.batch = batch;
-  spec.micro_batch = batch / ranks;
-  spec.optimizer = OptimizerKind::rowwise_adagrad;
+  spec.mesh.data = ranks;
+  spec.shape.batch = batch;
+  spec.shape.micro_batch = batch / ranks;
+  spec.states.optimizer = OptimizerKind::rowwise_adagrad;
   return spec;
 }
 

@@ -31,15 +31,15 @@ Schedule schedule() {
 Timeline sample() {
   Timeline t;
   t.origin = Origin::measured;
-  t.spec.data = 2;
-  t.spec.zero_group = 2;
-  t.spec.loss_chunks = 4;
-  t.spec.layers_per_stage = {1};
-  t.spec.batch = 4;
-  t.spec.sequence = 16;
-  t.spec.order = Order::gpipe;
-  t.spec.recompute = Recompute::full;
-  t.spec.precision = models::DType::bf16;
+  t.spec.mesh.data = 2;
+  t.spec.states.zero_group = 2;
+  t.spec.numerics.loss_chunks = 4;
+  t.spec.stages.layers_per_stage = {1};
+  t.spec.shape.batch = 4;
+  t.spec.shape.sequence = 16;
+  t.spec.stages.order = Order::gpipe;
+  t.spec.recomputation.what = Recompute::full;
+  t.spec.numerics.precision = models::DType::bf16;
   t.step_time = 0.1;
   t.oversubscribed = true;
   for (int rank = 0; rank < 2; ++rank) {

@@ -151,7 +151,7 @@ TEST(Walker, AMessageWaitsForMemoryThatAnotherStreamStillReads) {
 // Two stages that pass a buffer on; each sends what it has, unless it first receives.
 Schedule passed_on(bool second_receives_first) {
   Schedule schedule;
-  schedule.spec.pipeline = 2;
+  schedule.spec.mesh.pipeline = 2;
   for (const int stage : {0, 1}) {
     RankClass c;
     c.stage = c.representative = stage;

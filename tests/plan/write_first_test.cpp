@@ -156,7 +156,7 @@ using Names = std::set<std::string>;
 
 TEST(FirstWrites, TheFirstMicroBatchWritesAllButWhatIsScattered) {
   PlanSpec spec;
-  spec.micro_batch = 2;
+  spec.shape.micro_batch = 2;
   const RankClass c = lower(samples::make(spec)).classes.front();
   EXPECT_EQ(begun(c, c.blocks.front()).zeroed, (Names{"embedding.gradients"}));  // positions
   const Block* backward = named(c, "backward");
@@ -175,7 +175,7 @@ TEST(FirstWrites, TheFirstMicroBatchWritesAllButWhatIsScattered) {
 
 TEST(FirstWrites, OneMicroBatchNeedsNoVariant) {
   PlanSpec spec;
-  spec.micro_batch = 8;
+  spec.shape.micro_batch = 8;
   const RankClass c = lower(samples::make(spec)).classes.front();
   EXPECT_EQ(named(c, "backward.first"), nullptr);
   EXPECT_EQ(begun(c, *named(c, "backward")).written.size(), 6U);
@@ -190,7 +190,7 @@ TEST(FirstWrites, AStackThatZeroesDoesSo) {
 
 TEST(FirstWrites, AnEndOfThePipelineWithoutTheHeadZeroesItsTable) {
   PlanSpec spec;
-  spec.pipeline = 2;
+  spec.mesh.pipeline = 2;
   const Schedule schedule = lower(samples::make(spec));
   EXPECT_EQ(begun(schedule.classes[0], schedule.classes[0].blocks.front()).zeroed,
             (Names{"embedding.gradients", "wte.gradients"}));
@@ -201,8 +201,8 @@ TEST(FirstWrites, AnEndOfThePipelineWithoutTheHeadZeroesItsTable) {
 TEST(FirstWrites, PartitionedGradientsAreWrittenByEveryPassAndTheirShardsAreZeroed) {
   for (const int zero : {2, 3}) {
     PlanSpec spec;
-    spec.data = 2;
-    spec.zero_stage = zero;
+    spec.mesh.data = 2;
+    spec.states.zero_stage = zero;
     const RankClass c = lower(samples::make(spec)).classes.front();
     EXPECT_EQ(begun(c, c.blocks.front()).zeroed.size(), 7U);
     const Begun backward = begun(c, *named(c, "backward"));
@@ -221,13 +221,13 @@ TEST(FirstWrites, PartitionedGradientsAreWrittenByEveryPassAndTheirShardsAreZero
 // Between parameters of 36 columns lie elements that nobody writes.
 TEST(FirstWrites, WhatIsBornWithGapsBetweenParametersIsZeroed) {
   PlanSpec spec;
-  spec.data = 2;
-  spec.zero_stage = 2;
+  spec.mesh.data = 2;
+  spec.states.zero_stage = 2;
   models::Model model = samples::tiny_gpt(2, 36);
   const RankClass partitioned = lower(samples::make(spec, model)).classes.front();
   EXPECT_TRUE(begun(partitioned, *named(partitioned, "backward")).zeroed.contains("h.1.h.1.gradients"));
   expect_same(spec, model);
-  spec.zero_stage = 1;
+  spec.states.zero_stage = 1;
   const RankClass whole = lower(samples::make(spec, model)).classes.front();
   EXPECT_FALSE(begun(whole, whole.blocks.front()).zeroed.contains("h.1.gradients")) << "zero from the start";
   expect_same(spec, model);
@@ -237,7 +237,7 @@ TEST(FirstWrites, LeaveEverySplitTheGradientsOfOneThatZeroes) {
   for (const auto& [name, spec] : samples::splits()) {
     SCOPED_TRACE(name);
     expect_same(spec);
-    if (spec.context == 1 && spec.virtual_stages == 1 && !spec.splits_backward())
+    if (spec.mesh.context == 1 && spec.stages.virtual_stages == 1 && !spec.stages.splits_backward())
       expect_same(spec, samples::tiny_bert());
   }
 }
@@ -246,37 +246,40 @@ std::vector<std::pair<std::string, PlanSpec>> techniques() {
   std::vector<std::pair<std::string, PlanSpec>> out;
   const auto add = [&](const char* name, auto change) {
     PlanSpec spec;
-    spec.data = 2;
-    spec.micro_batch = 2;
+    spec.mesh.data = 2;
+    spec.shape.micro_batch = 2;
     change(spec);
     out.emplace_back(name, spec);
   };
-  add("loss in chunks", [](PlanSpec& s) { s.loss_chunks = 2; });
-  add("8-bit states", [](PlanSpec& s) { s.optimizer = OptimizerKind::adamw_8bit; });
-  add("fp16", [](PlanSpec& s) { s.precision = models::DType::fp16; });
-  add("fp8", [](PlanSpec& s) { s.precision = models::DType::fp8; });
+  add("loss in chunks", [](PlanSpec& s) { s.numerics.loss_chunks = 2; });
+  add("8-bit states", [](PlanSpec& s) { s.states.optimizer = OptimizerKind::adamw_8bit; });
+  add("fp16", [](PlanSpec& s) { s.numerics.precision = models::DType::fp16; });
+  add("fp8", [](PlanSpec& s) { s.numerics.precision = models::DType::fp8; });
   add("optimizer on the host", [](PlanSpec& s) { s.offload.optimizer = Space::host; });
-  add("optimizer on the host, ZeRO 2", [](PlanSpec& s) { s.offload.optimizer = Space::host, s.zero_stage = 2; });
+  add("optimizer on the host, ZeRO 2", [](PlanSpec& s) { s.offload.optimizer = Space::host, s.states.zero_stage = 2; });
   add("activations on the host", [](PlanSpec& s) { s.offload.activations = Space::host; });
   for (const int zero : {0, 1, 2}) {
-    add("gradients in bf16",
-        [&](PlanSpec& s) { s.compression.gradients = GradientCompression::bf16, s.zero_stage = zero, s.batch = 8; });
+    add("gradients in bf16", [&](PlanSpec& s) {
+      s.compression.gradients = GradientCompression::bf16, s.states.zero_stage = zero, s.shape.batch = 8;
+    });
     if (zero < 2)
       add("PowerSGD that starts late", [&](PlanSpec& s) {
-        s.compression.gradients = GradientCompression::powersgd, s.zero_stage = zero;
+        s.compression.gradients = GradientCompression::powersgd, s.states.zero_stage = zero;
         s.compression.rank = 2, s.compression.start = 1;
       });
   }
   add("DualPipe", [](PlanSpec& s) {
-    s.order = Order::dualpipe, s.pipeline = 2, s.virtual_stages = 2, s.micro_batch = 1, s.batch = 8, s.data = 1;
+    s.stages.order = Order::dualpipe, s.mesh.pipeline = 2, s.stages.virtual_stages = 2, s.shape.micro_batch = 1,
+    s.shape.batch = 8, s.mesh.data = 1;
   });
   for (const Order order : {Order::pipedream, Order::pipedream_vertical, Order::pipedream_2bw})
     add("asynchronous", [&](PlanSpec& s) {
-      s.order = order, s.pipeline = 4, s.data = 1;
-      s.micro_batch = order == Order::pipedream_2bw ? 2 : 8;
+      s.stages.order = order, s.mesh.pipeline = 4, s.mesh.data = 1;
+      s.shape.micro_batch = order == Order::pipedream_2bw ? 2 : 8;
     });
   for (const int staleness : {0, 1, 2})
-    add("parameter server", [&](PlanSpec& s) { s.staleness = staleness, s.zero_stage = 1, s.batch = 8; });
+    add("parameter server",
+        [&](PlanSpec& s) { s.states.staleness = staleness, s.states.zero_stage = 1, s.shape.batch = 8; });
   return out;
 }
 

@@ -19,13 +19,13 @@ using ::testing::Not;
 plan::PlanFile file_of(const plan::PlanSpec& spec, models::Model model = samples::tiny_gpt(8)) {
   plan::PlanFile file;
   file.model = std::move(model);
-  file.cluster = samples::cpu_cluster(std::min(spec.ranks(), 8));
-  file.cluster.nodes = std::max(1, spec.ranks() / 8);
+  file.cluster = samples::cpu_cluster(std::min(spec.mesh.ranks(), 8));
+  file.cluster.nodes = std::max(1, spec.mesh.ranks() / 8);
   file.cluster.name = "eights";
-  file.cluster.devices.resize(static_cast<std::size_t>(spec.ranks()), file.cluster.devices.front());
+  file.cluster.devices.resize(static_cast<std::size_t>(spec.mesh.ranks()), file.cluster.devices.front());
   file.spec = spec;
-  if (file.spec.batch == 1) file.spec.batch = 64;
-  file.spec.sequence = 16;
+  if (file.spec.shape.batch == 1) file.spec.shape.batch = 64;
+  file.spec.shape.sequence = 16;
   return file;
 }
 
@@ -48,10 +48,11 @@ nlohmann::json deepspeed(const plan::PlanFile& file) {
 
 plan::PlanSpec three_ways() {
   plan::PlanSpec spec;
-  spec.data = 2, spec.tensor = 2, spec.pipeline = 2, spec.virtual_stages = 2, spec.micro_batch = 4, spec.batch = 64;
-  spec.sequence_parallel = true, spec.zero_stage = 1, spec.overlap_gradients = true;
-  spec.recompute = plan::Recompute::full;
-  spec.precision = models::DType::bf16;
+  spec.mesh.data = 2, spec.mesh.tensor = 2, spec.mesh.pipeline = 2, spec.stages.virtual_stages = 2,
+  spec.shape.micro_batch = 4, spec.shape.batch = 64;
+  spec.mesh.sequence_parallel = true, spec.states.zero_stage = 1, spec.states.overlap_gradients = true;
+  spec.recomputation.what = plan::Recompute::full;
+  spec.numerics.precision = models::DType::bf16;
   return spec;
 }
 
@@ -64,11 +65,11 @@ TEST(Megatron, IsToldEverythingThatMovesMemoryOrTime) {
 
 TEST(Megatron, HasUnevenStagesAsALayout) {
   plan::PlanSpec spec = three_ways();
-  spec.virtual_stages = 1;
-  spec.layers_per_stage = {3, 5};
+  spec.stages.virtual_stages = 1;
+  spec.stages.layers_per_stage = {3, 5};
   EXPECT_THAT(megatron(file_of(spec)), HasSubstr("--pipeline-model-parallel-layout 'Et*3|t*5L'"));
-  spec.virtual_stages = 2;
-  spec.layers_per_stage = {1, 2, 2, 3};
+  spec.stages.virtual_stages = 2;
+  spec.stages.layers_per_stage = {1, 2, 2, 3};
   EXPECT_THAT(megatron(file_of(spec)), HasSubstr("'Et*1|t*2|t*2|t*3L'"));
 }
 
@@ -82,7 +83,7 @@ TEST(Megatron, HasALlamaByItsOwnFlags) {
   llama.rope_theta = 500000;
   llama.bias = llama.tied_embeddings = false;
   plan::PlanSpec spec;
-  spec.data = 2, spec.context = 2, spec.zero_stage = 3, spec.precision = models::DType::fp8;
+  spec.mesh.data = 2, spec.mesh.context = 2, spec.states.zero_stage = 3, spec.numerics.precision = models::DType::fp8;
   const std::string said = megatron(file_of(spec, llama));
   for (const char* flag : {"--group-query-attention\n  --num-query-groups 2\n", "--normalization RMSNorm", "--swiglu",
                            "--position-embedding-type rope\n  --rotary-base 500000\n", "--disable-bias-linear",
@@ -115,7 +116,7 @@ models::Model deepseek_like() {
 
 TEST(Megatron, HasExpertsAndTheirRouterByItsOwnFlags) {
   plan::PlanSpec spec;
-  spec.data = 4, spec.expert = 2;
+  spec.mesh.data = 4, spec.mesh.expert = 2;
   models::Model m = deepseek_like();
   const std::string said = megatron(file_of(spec, m));
   for (const char* flag :
@@ -130,7 +131,7 @@ TEST(Megatron, HasExpertsAndTheirRouterByItsOwnFlags) {
                            "--moe-expert-capacity-factor", "--multi-latent-attention"})
     EXPECT_THAT(said, Not(HasSubstr(none)));
   m.experts = {.count = 16, .chosen = 2, .hidden = 24, .period = 2, .aux_coefficient = 0.02, .z_coefficient = 0.004};
-  spec.micro_batch = 16;  // one a step: the balance is known behind the last
+  spec.shape.micro_batch = 16;  // one a step: the balance is known behind the last
   const auto other = settings(Framework::megatron, file_of(spec, m));
   ASSERT_TRUE(other) << base::render(other.error(), false);
   for (const char* flag :
@@ -156,8 +157,8 @@ TEST(Megatron, HasNoWordForGptOssesBiasesAndSinks) {
 
 TEST(Megatron, SaysWhatItHasNoWordForAllAtOnce) {
   plan::PlanSpec spec = three_ways();
-  spec.virtual_stages = 1, spec.order = plan::Order::zb_h1, spec.overlap_gradients = false;
-  spec.recompute = plan::Recompute::none;
+  spec.stages.virtual_stages = 1, spec.stages.order = plan::Order::zb_h1, spec.states.overlap_gradients = false;
+  spec.recomputation.what = plan::Recompute::none;
   plan::PlanFile file = file_of(spec);
   file.job.training.optimizer.kind = plan::OptimizerKind::lamb;
   const auto made = settings(Framework::megatron, file);
@@ -170,7 +171,7 @@ TEST(Megatron, SaysWhatItHasNoWordForAllAtOnce) {
 
 TEST(Megatron, WarnsOfWhatItDoesOtherwise) {
   plan::PlanSpec spec;
-  spec.data = 2, spec.compression.gradients = plan::GradientCompression::bf16;
+  spec.mesh.data = 2, spec.compression.gradients = plan::GradientCompression::bf16;
   const auto made = settings(Framework::megatron, file_of(spec));
   ASSERT_TRUE(made) << base::render(made.error(), false);
   EXPECT_THAT(made->text, HasSubstr("--grad-reduce-in-bf16"));
@@ -180,7 +181,8 @@ TEST(Megatron, WarnsOfWhatItDoesOtherwise) {
 
 TEST(DeepSpeed, HasBatchesThatMultiplyUp) {
   plan::PlanSpec spec;
-  spec.data = 4, spec.micro_batch = 2, spec.zero_stage = 3, spec.precision = models::DType::fp16;
+  spec.mesh.data = 4, spec.shape.micro_batch = 2, spec.states.zero_stage = 3,
+  spec.numerics.precision = models::DType::fp16;
   plan::PlanFile file = file_of(spec);
   file.job.training.schedule = {10, plan::Decay::cosine, 1e-4};
   const nlohmann::json c = deepspeed(file);
@@ -196,7 +198,7 @@ TEST(DeepSpeed, HasBatchesThatMultiplyUp) {
 
 TEST(DeepSpeed, OffloadsWhatThePlanOffloads) {
   plan::PlanSpec spec;
-  spec.data = 2, spec.zero_stage = 3;
+  spec.mesh.data = 2, spec.states.zero_stage = 3;
   spec.offload.optimizer = plan::Space::nvme, spec.offload.parameters = plan::Space::host;
   const nlohmann::json c = deepspeed(file_of(spec));
   ASSERT_TRUE(c.is_object()) << c;

@@ -102,18 +102,18 @@ plan::PlanFile file_named(const std::string& name) {
   file.model.name = name;
   file.cluster = samples::cpu_cluster(2);
   file.cluster.name = name;
-  file.spec.pipeline = 2;
-  file.spec.layers_per_stage = {3, 5};  // a layout, which is quoted
-  file.spec.batch = 64;
-  file.spec.sequence = 16;
+  file.spec.mesh.pipeline = 2;
+  file.spec.stages.layers_per_stage = {3, 5};  // a layout, which is quoted
+  file.spec.shape.batch = 64;
+  file.spec.shape.sequence = 16;
   return file;
 }
 
 base::Result<Settings> settings(Framework framework, plan::PlanFile file, const std::string& path) {
   if (framework == Framework::deepspeed) {
-    file.spec.pipeline = 1;
-    file.spec.data = 2;
-    file.spec.layers_per_stage.clear();
+    file.spec.mesh.pipeline = 1;
+    file.spec.mesh.data = 2;
+    file.spec.stages.layers_per_stage.clear();
   }
   const auto plan = samples::try_make(file.spec, file.model);
   if (!plan) return tl::unexpected(plan.error());

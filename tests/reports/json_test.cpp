@@ -52,7 +52,7 @@ TEST(PlanJson, HoldsThePromisedKeys) {
 }
 
 TEST(PlanJson, CarriesTheWholePlanWhenGivenOne) {
-  const json out = plan_json(sample::search(), [](const plan::PlanSpec& s) { return json{{"ranks", s.ranks()}}; });
+  const json out = plan_json(sample::search(), [](const plan::PlanSpec& s) { return json{{"ranks", s.mesh.ranks()}}; });
   EXPECT_EQ(out["plans"][0]["plan"], (json{{"ranks", 128}}));
 }
 

@@ -191,8 +191,8 @@ TEST(Compared, SaysTheFieldsThatDifferAndNoOthers) {
 
 TEST(Compared, CountsWhatRepeatsInALongListForReadersAlone) {
   std::vector<Compared> all = sample::compared();
-  all[0].prediction.spec.layers_per_stage = {2, 2, 2, 2};
-  all[1].prediction.spec.layers_per_stage = {2, 1, 1, 1, 1, 1, 1, 1, 1};
+  all[0].prediction.spec.stages.layers_per_stage = {2, 2, 2, 2};
+  all[1].prediction.spec.stages.layers_per_stage = {2, 1, 1, 1, 1, 1, 1, 1, 1};
   const auto row_of = [](const auto& rows) {
     return *std::find_if(rows.begin(), rows.end(), [](const auto& row) { return row.front() == "layers_per_stage"; });
   };

@@ -69,12 +69,12 @@ TEST(PlanTable, TheHeadingSaysForWhatOnWhatAndOnWhatEvidence) {
 TEST(PlanTable, FoldsWhatDiffersInTheMicroBatchUnlessTheJobComparesIt) {
   std::vector<cost::Prediction> all = plans();
   all.insert(all.begin() + 1, all[0]);
-  all[1].spec.micro_batch *= 2;
-  all[1].spec.virtual_stages = 2;
+  all[1].spec.shape.micro_batch *= 2;
+  all[1].spec.stages.virtual_stages = 2;
   EXPECT_THAT(families(all, {}), ElementsAre(0, 0, 2, 3));
   EXPECT_THAT(families(all, {"micro_batch"}), ElementsAre(0, 1, 2, 3));
   all[1].spec = all[0].spec;
-  all[1].spec.zero_stage = 2;
+  all[1].spec.states.zero_stage = 2;
   EXPECT_THAT(families(all, {}), ElementsAre(0, 1, 2, 3)) << "ZeRO is another family";
 }
 
@@ -87,9 +87,9 @@ TEST(PlanTable, APlanThatAnotherStackStandsForHasThatStacksEvidence) {
                         cost::Spread{"", true, {0.5, 2}, {0.9, 1.1}, 0}});
   h.by_zero = {0, 0, 0, 1};
   std::vector<cost::Prediction> all = plans();
-  for (cost::Prediction& one : all) one.spec.zero_stage = 0;
+  for (cost::Prediction& one : all) one.spec.states.zero_stage = 0;
   EXPECT_THAT(text_of(plans_table(all, {0, 1}, h), {true, false, 200}), Not(HasSubstr("by")));
-  all[1].spec.zero_stage = 3;
+  all[1].spec.states.zero_stage = 3;
   const std::string text = text_of(plans_table(all, {0, 1}, h), {true, false, 200});
   EXPECT_THAT(text, HasSubstr("fully-sharded\n"));
   EXPECT_THAT(text, HasSubstr("Evidence for fully-sharded: no run of fully-sharded was ever compared."));

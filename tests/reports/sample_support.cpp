@@ -16,14 +16,14 @@ constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
 plan::PlanSpec spec(int data, int tensor, int pipeline, std::int64_t micro_batch = 1) {
   plan::PlanSpec s;
-  s.data = data;
-  s.tensor = tensor;
-  s.pipeline = pipeline;
-  s.micro_batch = micro_batch;
-  s.batch = 64;
-  s.sequence = 2048;
-  s.layers_per_stage.assign(static_cast<std::size_t>(pipeline), 24 / pipeline);
-  s.precision = models::DType::bf16;
+  s.mesh.data = data;
+  s.mesh.tensor = tensor;
+  s.mesh.pipeline = pipeline;
+  s.shape.micro_batch = micro_batch;
+  s.shape.batch = 64;
+  s.shape.sequence = 2048;
+  s.stages.layers_per_stage.assign(static_cast<std::size_t>(pipeline), 24 / pipeline);
+  s.numerics.precision = models::DType::bf16;
   return s;
 }
 
@@ -34,7 +34,7 @@ cost::Prediction one(const plan::PlanSpec& s, double step_time, double memory) {
   p.memory_peak_bytes = memory * kGiB;
   p.memory_capacity_bytes = 80 * kGiB;
   p.mfu = 0.9 / step_time;
-  p.bubble_fraction = s.pipeline > 1 ? 0.11 : 0;
+  p.bubble_fraction = s.mesh.pipeline > 1 ? 0.11 : 0;
   p.exposed_communication_s = 0.07 * step_time;
   p.tokens_per_s = 64 * 2048 / step_time;
   return p;
@@ -45,8 +45,8 @@ cost::Prediction one(const plan::PlanSpec& s, double step_time, double memory) {
 cost::SearchResult search() {
   cost::SearchResult r;
   r.plans = {one(spec(4, 8, 4), 1.7321, 61.2), one(spec(8, 8, 2, 2), 1.8044, 71.9), one(spec(16, 8, 1), 2.25, 78.4)};
-  r.plans[1].spec.recompute = plan::Recompute::full;
-  r.plans[2].spec.zero_stage = 1;
+  r.plans[1].spec.recomputation.what = plan::Recompute::full;
+  r.plans[2].spec.states.zero_stage = 1;
   r.candidates = 1536;
   r.feasible = 212;
   r.evaluated = 640;
@@ -115,8 +115,8 @@ std::vector<cost::MeasuredRun> runs() {
     r.directory = "runs/" + std::to_string(out.size() + 1);
     r.step_time_s = measured;
     r.step_time_spread = 0.012 * static_cast<double>(out.size() + 1);
-    r.memory_peak_bytes = 0.31 * kGiB / r.spec.ranks();
-    r.predicted_memory_bytes = 0.312 * kGiB / r.spec.ranks();
+    r.memory_peak_bytes = 0.31 * kGiB / r.spec.mesh.ranks();
+    r.predicted_memory_bytes = 0.312 * kGiB / r.spec.mesh.ranks();
     r.tokens_per_s = 64 * 128 / measured;
     r.predicted_before_s = before;
     r.predicted_after_s = after;
@@ -283,8 +283,8 @@ reports::ReportData plan_report() {
 std::vector<reports::Compared> compared() {
   reports::Compared a{"plans/a.yaml", prediction(), plan_page().heading, {}, {}, {}, {}};
   reports::Compared b{"plans/<b>.yaml", prediction(), plan_page().heading, {}, {}, {}, {}};
-  b.prediction.spec.micro_batch = 4;
-  b.prediction.spec.recompute = plan::Recompute::full;
+  b.prediction.spec.shape.micro_batch = 4;
+  b.prediction.spec.recomputation.what = plan::Recompute::full;
   b.prediction.step_time_s *= 2;
   b.heading.cluster = "selene-256";
   return {a, b};

@@ -142,10 +142,10 @@ class Replay {
 
 plan::Schedule schedule() {
   plan::Schedule s;
-  s.spec.data = s.spec.pipeline = 2;
-  s.spec.batch = 8;
-  s.spec.sequence = 128;
-  s.spec.layers_per_stage = {1, 1};
+  s.spec.mesh.data = s.spec.mesh.pipeline = 2;
+  s.spec.shape.batch = 8;
+  s.spec.shape.sequence = 128;
+  s.spec.stages.layers_per_stage = {1, 1};
   s.groups = {{"data", {{1, 2}}}};
   s.classes = {stage_of_two(0), stage_of_two(1)};
   return s;

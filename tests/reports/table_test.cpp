@@ -104,10 +104,10 @@ TEST(PlansTable, LeavesOutDimensionsThatNoPlanUses) {
   EXPECT_THAT(heads, testing::Not(testing::Contains("CP")));
   EXPECT_THAT(heads, testing::Contains("PP"));
   cost::SearchResult with_context = sample::search();
-  with_context.plans[0].spec.context = 2;
-  with_context.plans[0].spec.data /= 2;
+  with_context.plans[0].spec.mesh.context = 2;
+  with_context.plans[0].spec.mesh.data /= 2;
   EXPECT_EQ(plans_table(with_context).columns.size(), table.columns.size() + 1);
-  with_context.plans[0].spec.data *= 2;
+  with_context.plans[0].spec.mesh.data *= 2;
   EXPECT_EQ(plans_table(with_context).columns.size(), table.columns.size() + 2) << "plans for several sizes say theirs";
 }
 
@@ -116,7 +116,7 @@ TEST(PlansTable, SaysWhatLeavesTheDeviceAndAmongHowManyStatesArePartitioned) {
   EXPECT_THAT(text_of(plans_table(result), kUnicode), testing::Not(testing::HasSubstr("offload")));
   plan::PlanSpec& spec = result.plans[0].spec;
   spec.offload = {plan::Space::host, plan::Space::nvme, plan::Space::device, 1};
-  spec.data = 16, spec.zero_stage = 3, spec.zero_group = 8;
+  spec.mesh.data = 16, spec.states.zero_stage = 3, spec.states.zero_group = 8;
   const std::string text = text_of(plans_table(result), kUnicode);
   EXPECT_THAT(text, testing::HasSubstr("activations, optimizer on nvme"));
   EXPECT_THAT(text, testing::HasSubstr("ZeRO  over"));

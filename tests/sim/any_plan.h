@@ -150,66 +150,68 @@ class AnyPlans {
                                 const Site& site) {
     using plan::Order;
     plan::PlanSpec s;
-    s.tensor = dice.of({1, 1, 2, 2, 4, 8});
-    s.pipeline = dice.of({1, 1, 2, 2, 4, 4, 8});
-    s.context = dice.of({1, 1, 1, 1, 2, 4});
-    s.data = std::max(1, cluster.size() / (s.tensor * s.pipeline * s.context));
-    s.micro_batch = dice.of({1, 1, 2, 4});
-    s.batch = s.data * s.micro_batch * dice.of({1, 2, 4, 4, 8, 8, 12, 16, 24, 32});
-    s.sequence = site.cpu ? dice.of({32, 64, 128})
-                          : std::min<std::int64_t>(dice.of({512, 1024, 2048, 4096}), model.max_sequence);
-    s.precision = of(dice, site.precisions);
-    s.zero_stage = s.replicas() > 1 ? dice.below(4) : 0;
-    if (s.zero_stage > 0 && one_in(dice, 4)) s.zero_group = std::max(1, s.replicas() / dice.of({2, 4}));
-    s.sequence_parallel = s.tensor > 1 && one_in(dice, 2);
-    s.overlap_gradients = one_in(dice, 2);
-    s.flash = s.context > 1 || !one_in(dice, 4);
-    if (s.pipeline > 1)
+    s.mesh.tensor = dice.of({1, 1, 2, 2, 4, 8});
+    s.mesh.pipeline = dice.of({1, 1, 2, 2, 4, 4, 8});
+    s.mesh.context = dice.of({1, 1, 1, 1, 2, 4});
+    s.mesh.data = std::max(1, cluster.size() / (s.mesh.tensor * s.mesh.pipeline * s.mesh.context));
+    s.shape.micro_batch = dice.of({1, 1, 2, 4});
+    s.shape.batch = s.mesh.data * s.shape.micro_batch * dice.of({1, 2, 4, 4, 8, 8, 12, 16, 24, 32});
+    s.shape.sequence = site.cpu ? dice.of({32, 64, 128})
+                                : std::min<std::int64_t>(dice.of({512, 1024, 2048, 4096}), model.max_sequence);
+    s.numerics.precision = of(dice, site.precisions);
+    s.states.zero_stage = s.mesh.replicas() > 1 ? dice.below(4) : 0;
+    if (s.states.zero_stage > 0 && one_in(dice, 4))
+      s.states.zero_group = std::max(1, s.mesh.replicas() / dice.of({2, 4}));
+    s.mesh.sequence_parallel = s.mesh.tensor > 1 && one_in(dice, 2);
+    s.states.overlap_gradients = one_in(dice, 2);
+    s.numerics.flash = s.mesh.context > 1 || !one_in(dice, 4);
+    if (s.mesh.pipeline > 1)
       order(dice, s, model);
     else if (model.experts.aux_coefficient > 0)
-      s.order = Order::gpipe;
-    if (s.order == Order::custom) s.passes = passes_of(s);
+      s.stages.order = Order::gpipe;
+    if (s.stages.order == Order::custom) s.stages.passes = passes_of(s);
     recomputation(dice, s);
     optimizer(dice, s);
     elsewhere(dice, s);
     fewer_bits(dice, s);
     experts(dice, s, model);
-    if (one_in(dice, 10)) s.loss_chunks = dice.of({2, 4});
-    if (one_in(dice, 20) && s.pipeline == 1) s.staleness = dice.below(3);
-    if (site.cpu) s.vocab_multiple = 1;
+    if (one_in(dice, 10)) s.numerics.loss_chunks = dice.of({2, 4});
+    if (one_in(dice, 20) && s.mesh.pipeline == 1) s.states.staleness = dice.below(3);
+    if (site.cpu) s.numerics.vocab_multiple = 1;
     // Drawn last, and only where it may be: other plans stay what they were.
-    if (s.recompute == plan::Recompute::full && s.tensor > 1 && !s.sequence_parallel &&
+    if (s.recomputation.what == plan::Recompute::full && s.mesh.tensor > 1 && !s.mesh.sequence_parallel &&
         s.compression.activations == plan::ActivationEncoding::none)
-      s.partition_checkpoints = one_in(dice, 2);
+      s.recomputation.partition_checkpoints = one_in(dice, 2);
     return s;
   }
 
   static void order(Dice& dice, plan::PlanSpec& s, const models::Model& model) {
     using plan::Order;
-    s.order = dice.of({Order::one_f_one_b, Order::one_f_one_b, Order::one_f_one_b, Order::one_f_one_b, Order::gpipe,
-                       Order::gpipe, Order::zb_h1, Order::zb_h2, Order::zb_v, Order::dualpipe_v, Order::dualpipe,
-                       Order::pipedream, Order::pipedream_vertical, Order::pipedream_2bw, Order::custom});
-    if (model.experts.aux_coefficient > 0) s.order = Order::gpipe;
-    if (s.folds()) s.virtual_stages = 2;
-    if (s.order == Order::one_f_one_b && one_in(dice, 3)) s.virtual_stages = dice.of({2, 2, 3, 4});
-    s.ends_as_layers = one_in(dice, 6);
+    s.stages.order =
+        dice.of({Order::one_f_one_b, Order::one_f_one_b, Order::one_f_one_b, Order::one_f_one_b, Order::gpipe,
+                 Order::gpipe, Order::zb_h1, Order::zb_h2, Order::zb_v, Order::dualpipe_v, Order::dualpipe,
+                 Order::pipedream, Order::pipedream_vertical, Order::pipedream_2bw, Order::custom});
+    if (model.experts.aux_coefficient > 0) s.stages.order = Order::gpipe;
+    if (s.stages.folds()) s.stages.virtual_stages = 2;
+    if (s.stages.order == Order::one_f_one_b && one_in(dice, 3)) s.stages.virtual_stages = dice.of({2, 2, 3, 4});
+    s.stages.ends_as_layers = one_in(dice, 6);
     if (s.places() > model.layers || !one_in(dice, 6)) return;
-    s.layers_per_stage.assign(static_cast<std::size_t>(s.places()), 1);
+    s.stages.layers_per_stage.assign(static_cast<std::size_t>(s.places()), 1);
     for (std::int64_t left = model.layers - s.places(); left > 0; --left)
-      ++s.layers_per_stage[static_cast<std::size_t>(dice.below(s.places()))];
+      ++s.stages.layers_per_stage[static_cast<std::size_t>(dice.below(s.places()))];
   }
 
   /// A table such as a user writes: 1F1B, whose weights' gradients follow two passes late.
   static plan::PassOrder passes_of(const plan::PlanSpec& s) {
     std::vector<plan::PassOrder::Cell> rows;
-    for (int stage = 0; stage < s.pipeline; ++stage) {
+    for (int stage = 0; stage < s.mesh.pipeline; ++stage) {
       std::string row;
       std::vector<std::int64_t> late;
       const auto cell = [&](char kind, std::int64_t micro_batch) {
         row += fmt::format("{}{}{} ", stage, kind, micro_batch);
       };
-      for (const plan::Turn& turn :
-           plan::turns(plan::Order::one_f_one_b, stage, s.pipeline, s.batch / (s.data * s.micro_batch))) {
+      for (const plan::Turn& turn : plan::turns(plan::Order::one_f_one_b, stage, s.mesh.pipeline,
+                                                s.shape.batch / (s.mesh.data * s.shape.micro_batch))) {
         cell(turn.forward ? 'F' : 'I', turn.micro_batch);
         if (!turn.forward) late.push_back(turn.micro_batch);
         if (late.size() > 1) cell('W', late.front()), late.erase(late.begin());
@@ -223,16 +225,17 @@ class AnyPlans {
 
   static void recomputation(Dice& dice, plan::PlanSpec& s) {
     using plan::Recompute;
-    s.recompute = dice.of({Recompute::none, Recompute::none, Recompute::full, Recompute::selective});
-    if (s.recompute != Recompute::none && one_in(dice, 4)) s.recompute_layers = dice.of({0, 1, 2});
+    s.recomputation.what = dice.of({Recompute::none, Recompute::none, Recompute::full, Recompute::selective});
+    if (s.recomputation.what != Recompute::none && one_in(dice, 4)) s.recomputation.layers = dice.of({0, 1, 2});
   }
 
   static void optimizer(Dice& dice, plan::PlanSpec& s) {
     using enum plan::OptimizerKind;
-    s.optimizer =
+    s.states.optimizer =
         dice.of({adamw, adamw, adamw, adamw, adamw, adamw, adam, sgd, lamb, adafactor, adamw_8bit, lion, muon});
-    s.momentum = s.optimizer != sgd || one_in(dice, 2);
-    if (s.precision == models::DType::bf16 && one_in(dice, 10)) s.rounding = plan::Rounding::stochastic;
+    s.states.momentum = s.states.optimizer != sgd || one_in(dice, 2);
+    if (s.numerics.precision == models::DType::bf16 && one_in(dice, 10))
+      s.numerics.rounding = plan::Rounding::stochastic;
   }
 
   static void elsewhere(Dice& dice, plan::PlanSpec& s) {
@@ -247,9 +250,9 @@ class AnyPlans {
   static void fewer_bits(Dice& dice, plan::PlanSpec& s) {
     using enum plan::GradientCompression;
     using Encoding = plan::ActivationEncoding;
-    if (s.replicas() > 1 && one_in(dice, 4)) s.compression.gradients = dice.of({bf16, fp16, powersgd, powersgd});
+    if (s.mesh.replicas() > 1 && one_in(dice, 4)) s.compression.gradients = dice.of({bf16, fp16, powersgd, powersgd});
     const bool halves = s.compression.gradients == bf16 || s.compression.gradients == fp16;
-    if (halves && one_in(dice, 2)) s.compression.group = std::max(1, s.replicas() / dice.of({2, 4}));
+    if (halves && one_in(dice, 2)) s.compression.group = std::max(1, s.mesh.replicas() / dice.of({2, 4}));
     if (s.compression.gradients == powersgd && one_in(dice, 2)) s.compression.start = 100;
     if (one_in(dice, 8))
       s.compression.activations = dice.of({Encoding::fp16, Encoding::fp10, Encoding::fp8, Encoding::lossless});
@@ -258,10 +261,11 @@ class AnyPlans {
   static void experts(Dice& dice, plan::PlanSpec& s, const models::Model& model) {
     using enum models::TokenCodec;
     if (!model.experts.any()) return;
-    s.expert = dice.of({1, 2, 4, 8});
-    s.expert_tensor = s.sequence_parallel ? dice.below(2) : 0;
-    if (one_in(dice, 3)) s.expert_imbalance = 1.3;
-    if (s.expert > 1 && one_in(dice, 4)) s.tokens = {dice.of({none, bf16, fp8}), dice.of({none, bf16})};
+    s.mesh.expert = dice.of({1, 2, 4, 8});
+    s.mesh.expert_tensor = s.mesh.sequence_parallel ? dice.below(2) : 0;
+    if (one_in(dice, 3)) s.tokens.imbalance = 1.3;
+    if (s.mesh.expert > 1 && one_in(dice, 4))
+      s.tokens.dispatch = dice.of({none, bf16, fp8}), s.tokens.combine = dice.of({none, bf16});
   }
 
   static std::vector<std::string> traits_of(const plan::Plan& plan, const models::Model& model, const Site& site,
@@ -274,18 +278,18 @@ class AnyPlans {
     note(true, std::string("cluster ") + site.cluster);
     note(true, std::string("stack ") + stack);
     note(true, "model " + model.name);
-    note(true, std::string("precision ") + models::name_of(s.precision));
-    note(s.pipeline > 1,
-         std::string("order ") + plan::name_of(s.order) + (s.folds() || s.virtual_stages == 1 ? "" : ", interleaved"));
-    note(s.pipeline == 1, "one stage");
-    note(s.ends_as_layers, "ends as layers");
-    note(true, fmt::format("ZeRO {}", s.replicas() > 1 ? s.zero_stage : 0));
-    note(s.zero_group > 0 && s.sub_groups() > 1, "sub-groups");
-    note(s.tensor > 1, s.sequence_parallel ? "tensor, sequence parallel" : "tensor");
-    note(s.context > 1, "context");
-    note(s.recompute_of(0) != plan::Recompute::none, std::string("recompute ") + plan::name_of(s.recompute));
-    note(s.recompute_layers >= 0, "recompute, some layers");
-    note(s.partition_checkpoints, "checkpoints in parts");
+    note(true, std::string("precision ") + models::name_of(s.numerics.precision));
+    note(s.mesh.pipeline > 1, std::string("order ") + plan::name_of(s.stages.order) +
+                                  (s.stages.folds() || s.stages.virtual_stages == 1 ? "" : ", interleaved"));
+    note(s.mesh.pipeline == 1, "one stage");
+    note(s.stages.ends_as_layers, "ends as layers");
+    note(true, fmt::format("ZeRO {}", s.mesh.replicas() > 1 ? s.states.zero_stage : 0));
+    note(s.states.zero_group > 0 && s.sub_groups() > 1, "sub-groups");
+    note(s.mesh.tensor > 1, s.mesh.sequence_parallel ? "tensor, sequence parallel" : "tensor");
+    note(s.mesh.context > 1, "context");
+    note(s.recompute_of(0) != plan::Recompute::none, std::string("recompute ") + plan::name_of(s.recomputation.what));
+    note(s.recomputation.layers.has_value(), "recompute, some layers");
+    note(s.recomputation.partition_checkpoints, "checkpoints in parts");
     note(s.reduces_early(), "reduced within backward");
     note(s.offload.activations != plan::Space::device, "offload of activations");
     note(s.offload.optimizer != plan::Space::device, "offload of the optimizer");
@@ -296,14 +300,14 @@ class AnyPlans {
     note(s.compression.activations != plan::ActivationEncoding::none,
          std::string("activations ") + plan::name_of(s.compression.activations));
     note(model.experts.any(), "experts");
-    note(s.expert > 1, "expert parallel");
-    note(s.whole_experts(), "whole experts");
-    note(s.expert_imbalance > 1, "experts, uneven");
+    note(s.mesh.expert > 1, "expert parallel");
+    note(s.mesh.whole_experts(), "whole experts");
+    note(s.tokens.imbalance > 1, "experts, uneven");
     note(model.lora.any(), "adapters");
     note(model.dropout.any(), "dropout");
-    note(true, std::string("optimizer ") + plan::traits_of(s.optimizer).name);
-    note(s.loss_chunks > 1, "loss in chunks");
-    note(s.has_server(), "parameter server");
+    note(true, std::string("optimizer ") + plan::traits_of(s.states.optimizer).name);
+    note(s.numerics.loss_chunks > 1, "loss in chunks");
+    note(s.states.has_server(), "parameter server");
     return out;
   }
 

@@ -27,10 +27,10 @@ cost::Stack bare_stack() {
 struct Wide {
   explicit Wide(Order order, int stages, bool tied, std::int64_t micro_batch) : model(samples::tiny_gpt(16, 512, 8)) {
     model.tied_embeddings = tied;
-    spec.pipeline = stages;
-    spec.order = order;
-    spec.batch = 32;
-    spec.micro_batch = micro_batch;
+    spec.mesh.pipeline = stages;
+    spec.stages.order = order;
+    spec.shape.batch = 32;
+    spec.shape.micro_batch = micro_batch;
   }
   [[nodiscard]] cost::Prediction simulated(cost::Estimate* estimate = nullptr) const {
     const plan::Plan plan = samples::make(spec, model);
@@ -81,8 +81,8 @@ TEST(SimulateAsynchronous, AccountsForItsWholeStepAndCountsItsMessages) {
   for (const bool tied : {true, false})
     for (const Order order : {Order::pipedream, Order::pipedream_vertical, Order::pipedream_2bw}) {
       Wide wide(order, 4, tied, order == Order::pipedream_2bw ? 4 : 32);
-      wide.spec.batch = 64;
-      wide.spec.data = 2;
+      wide.spec.shape.batch = 64;
+      wide.spec.mesh.data = 2;
       const cost::Prediction p = wide.simulated();
       const cost::Breakdown& b = p.breakdown;
       const double sum = b.forward + b.backward + b.recompute + b.optimizer + b.tensor_communication +
@@ -118,7 +118,7 @@ TEST(SimulateAsynchronous, SpansAreThoseOfOneStep) {
 
 TEST(SimulateAsynchronous, EveryRankByItselfIsTheSame) {
   Wide wide(Order::pipedream_2bw, 2, true, 4);
-  wide.spec.data = 2;
+  wide.spec.mesh.data = 2;
   const plan::Plan plan = samples::make(wide.spec, wide.model);
   const cost::Pricing pricing(std::make_shared<clusters::Cluster>(plan.cluster()), bare_stack());
   EXPECT_EQ(simulate(plan, pricing).prediction.step_time_s,

@@ -26,8 +26,8 @@ cost::Pricing pricing(const plan::Plan& plan, cost::Stack software = stack()) {
 
 plan::PlanSpec spec(int data, int tensor, int pipeline, int zero = 0) {
   plan::PlanSpec s;
-  s.data = data, s.tensor = tensor, s.pipeline = pipeline, s.zero_stage = zero;
-  s.micro_batch = 1, s.batch = 8, s.sequence = 16;
+  s.mesh.data = data, s.mesh.tensor = tensor, s.mesh.pipeline = pipeline, s.states.zero_stage = zero;
+  s.shape.micro_batch = 1, s.shape.batch = 8, s.shape.sequence = 16;
   return s;
 }
 
@@ -45,7 +45,7 @@ std::map<plan::Phase, double> computed(const plan::Schedule& schedule, const cos
 TEST(Breakdown, OfComputeIsTheSumOfItsSteps) {
   for (const auto recompute : {plan::Recompute::none, plan::Recompute::full}) {
     plan::PlanSpec s = spec(1, 1, 2);
-    s.recompute = recompute;
+    s.recomputation.what = recompute;
     const plan::Plan plan = samples::make(s);
     const plan::Schedule schedule = plan::lower(plan);
     const cost::Pricing prices = pricing(plan);

@@ -61,7 +61,7 @@ plan::Schedule of_operators(const plan::Plan& plan, const std::vector<std::size_
 /// Four micro-batches. Times are in operators.
 cost::Prediction two_stages(const std::vector<std::size_t>& forward, const std::vector<std::size_t>& backward) {
   plan::PlanSpec spec;
-  spec.pipeline = 2, spec.batch = 4, spec.micro_batch = 1, spec.sequence = 16;
+  spec.mesh.pipeline = 2, spec.shape.batch = 4, spec.shape.micro_batch = 1, spec.shape.sequence = 16;
   const plan::Plan plan = samples::make(spec);
   const cost::Pricing pricing = a_second_an_operator(plan);
   cost::Prediction p = simulate(plan, of_operators(plan, forward, backward), pricing).prediction;
@@ -115,7 +115,8 @@ cost::Prediction two_data_groups(int nics, bool overlaps = false, bool every_ran
   model.head_dim = model.hidden / 8;
   model.max_sequence = 64;
   plan::PlanSpec spec;
-  spec.data = 2, spec.tensor = 2, spec.batch = 4, spec.sequence = 64, spec.vocab_multiple = 1;
+  spec.mesh.data = 2, spec.mesh.tensor = 2, spec.shape.batch = 4, spec.shape.sequence = 64,
+  spec.numerics.vocab_multiple = 1;
   auto made = plan::make_plan(std::make_shared<models::Model>(std::move(model)), testing::make(c), spec);
   ENSURE(made.has_value(), "{}", base::render(made.error(), false));
   const cost::Pricing pricing(std::make_shared<clusters::Cluster>(made->cluster()),
@@ -171,10 +172,11 @@ cost::Prediction mixture(double imbalance) {
   stack.memory = {};
   const cost::Pricing pricing(testing::cluster("hgx-h100-1024", 32), stack);
   plan::PlanSpec spec;
-  spec.data = 32, spec.expert = 16, spec.batch = 64, spec.sequence = 4096, spec.zero_stage = 1;
-  spec.flash = true;
-  spec.precision = models::DType::bf16;
-  spec.expert_bound = spec.expert_imbalance = imbalance;
+  spec.mesh.data = 32, spec.mesh.expert = 16, spec.shape.batch = 64, spec.shape.sequence = 4096,
+  spec.states.zero_stage = 1;
+  spec.numerics.flash = true;
+  spec.numerics.precision = models::DType::bf16;
+  spec.tokens.bound = spec.tokens.imbalance = imbalance;
   const auto made = plan::make_plan(model, pricing.shared_cluster(), spec);
   ENSURE(made.has_value(), "{}", base::render(made.error(), false));
   return simulate(*made, pricing, {.spans = false}).prediction;

@@ -43,12 +43,12 @@ plan::Job job_of(int devices, models::DType precision) {
   job.batch = devices * 4;
   job.sequence = 1024;
   job.precision = precision;
-  job.bounds.data = {devices};
-  job.bounds.tensor = job.bounds.pipeline = {1};
-  job.bounds.zero_stage = {0};
-  job.bounds.recompute = {plan::Recompute::full};
-  job.bounds.micro_batch = {4};
-  job.bounds.overlap_gradients = false;
+  job.bounds.mesh.data = {devices};
+  job.bounds.mesh.tensor = job.bounds.mesh.pipeline = {1};
+  job.bounds.states.zero_stage = {0};
+  job.bounds.recomputation.what = {plan::Recompute::full};
+  job.bounds.shape.micro_batch = {4};
+  job.bounds.states.overlap_gradients = false;
   return job;
 }
 
@@ -154,8 +154,8 @@ TEST(CompressionInTheSearch, FitsMoreWhereActivationsWaitInFewerBits) {
     const cost::Pricing pricing(cluster, testing::stack("megatron-lm"));
     plan::Job job = job_of(8, models::DType::bf16);
     job.batch = 64;
-    job.bounds.micro_batch = {8};
-    job.bounds.recompute = {plan::Recompute::none};
+    job.bounds.shape.micro_batch = {8};
+    job.bounds.recomputation.what = {plan::Recompute::none};
     job.bounds.compression.activations = {how};
     return search(testing::model("gpt2-774m"), cluster, job, pricing, {.top = 1}).plans;
   };
@@ -178,8 +178,8 @@ TEST(PowerSgdThatStartsLate, IsPredictedByPhase) {
   for (const int zero : {0, 1})
     for (const bool early : {false, true}) {
       plan::PlanSpec spec;
-      spec.data = 4, spec.batch = 8, spec.sequence = 32;
-      spec.zero_stage = zero, spec.overlap_gradients = early;
+      spec.mesh.data = 4, spec.shape.batch = 8, spec.shape.sequence = 32;
+      spec.states.zero_stage = zero, spec.states.overlap_gradients = early;
       plan::PlanSpec plain = spec, at_once = spec;
       at_once.compression = {GradientCompression::powersgd, ActivationEncoding::none, 2, 1.5};
       spec.compression = at_once.compression;

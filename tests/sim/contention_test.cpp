@@ -22,8 +22,8 @@ Job job_on(std::shared_ptr<const clusters::Cluster> cluster, int data, int tenso
   model.head_dim = model.hidden / 8;
   model.max_sequence = sequence;
   plan::PlanSpec spec;
-  spec.data = data, spec.tensor = tensor, spec.pipeline = pipeline, spec.zero_stage = zero;
-  spec.batch = 4 * data, spec.sequence = sequence, spec.vocab_multiple = 1;
+  spec.mesh.data = data, spec.mesh.tensor = tensor, spec.mesh.pipeline = pipeline, spec.states.zero_stage = zero;
+  spec.shape.batch = 4 * data, spec.shape.sequence = sequence, spec.numerics.vocab_multiple = 1;
   auto made = plan::make_plan(std::make_shared<models::Model>(std::move(model)), std::move(cluster), spec);
   ENSURE(made.has_value(), "{}", base::render(made.error(), false));
   plan::Schedule schedule = plan::lower(*made);

@@ -16,12 +16,12 @@ namespace {
 
 plan::PlanSpec split(int data, int tensor, int pipeline) {
   plan::PlanSpec spec;
-  spec.data = data;
-  spec.tensor = tensor;
-  spec.pipeline = pipeline;
-  spec.batch = 64;
-  spec.sequence = 1024;
-  spec.precision = models::DType::bf16;
+  spec.mesh.data = data;
+  spec.mesh.tensor = tensor;
+  spec.mesh.pipeline = pipeline;
+  spec.shape.batch = 64;
+  spec.shape.sequence = 1024;
+  spec.numerics.precision = models::DType::bf16;
   return spec;
 }
 
@@ -35,9 +35,9 @@ Question question(const plan::PlanSpec& spec) {
              {},
              nullptr,
              1};
-  q.job.batch = spec.batch;
-  q.job.sequence = spec.sequence;
-  q.job.precision = spec.precision;
+  q.job.batch = spec.shape.batch;
+  q.job.sequence = spec.shape.sequence;
+  q.job.precision = spec.numerics.precision;
   return q;
 }
 
@@ -104,7 +104,7 @@ TEST(Neighbours, DifferInOneStepAndSayWhyThereIsNone) {
       continue;
     }
     EXPECT_FALSE(one.prediction->spec == q.spec) << one.change;
-    EXPECT_EQ(one.prediction->spec.ranks(), 16) << one.change;
+    EXPECT_EQ(one.prediction->spec.mesh.ranks(), 16) << one.change;
     EXPECT_GT(one.prediction->step_time_s, 0) << one.change;
   }
 }
@@ -131,7 +131,7 @@ TEST(Operators, OfAStepHaveTheModelsFlopsAndTheReplaysTime) {
     if (row.name == "matmul" || row.name.find("attention") != std::string::npos) flops += row.flops;
     seconds += row.seconds;
   }
-  const double model = models::flops_per_step(*q.model, q.spec.batch, q.spec.sequence) / 16;
+  const double model = models::flops_per_step(*q.model, q.spec.shape.batch, q.spec.shape.sequence) / 16;
   EXPECT_NEAR((flops + operators.masked_flops) / model, 1, 0.06)
       << "but for the padded vocabulary and what flash computes again";
   EXPECT_LE(seconds, (breakdown.forward + breakdown.backward) * (1 + 1e-9)) << "issuing and jitter come on top";

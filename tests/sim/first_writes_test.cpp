@@ -46,9 +46,9 @@ TEST(FirstWrites, SaveAStepItsZerosWhereverItIsPredicted) {
                         {"ZeRO 3", 8, 3, 2 * (blocks + zeroing(with, {table, head}))}};
   for (const Case& c : cases) {
     plan::PlanSpec spec;
-    spec.precision = models::DType::bf16;
-    spec.data = c.data, spec.zero_stage = c.zero;
-    spec.micro_batch = 4, spec.batch = 8 * c.data, spec.sequence = 1024;
+    spec.numerics.precision = models::DType::bf16;
+    spec.mesh.data = c.data, spec.states.zero_stage = c.zero;
+    spec.shape.micro_batch = 4, spec.shape.batch = 8 * c.data, spec.shape.sequence = 1024;
     const auto plan = plan::make_plan(model, testing::cluster("dgx-a100", c.data), spec);
     ASSERT_TRUE(plan.has_value()) << base::render(plan.error(), false);
     const auto estimated = [&](const cost::Pricing& p) { return cost::Estimator(model, p).time(*plan).step_time; };

@@ -32,13 +32,13 @@ cost::Calibration truth(const cost::Calibration& believed) {
 
 plan::PlanSpec spec_of(int data, int tensor, int pipeline, std::int64_t micro_batch, int zero = 0) {
   plan::PlanSpec spec;
-  spec.data = data;
-  spec.tensor = tensor;
-  spec.pipeline = pipeline;
-  spec.micro_batch = micro_batch;
-  spec.zero_stage = zero;
-  spec.batch = 16;
-  spec.sequence = 64;
+  spec.mesh.data = data;
+  spec.mesh.tensor = tensor;
+  spec.mesh.pipeline = pipeline;
+  spec.shape.micro_batch = micro_batch;
+  spec.states.zero_stage = zero;
+  spec.shape.batch = 16;
+  spec.shape.sequence = 64;
   return spec;
 }
 

@@ -16,23 +16,23 @@ using testing::search_gpt2;
 
 plan::Job gpt2_job() {
   plan::Job job = testing::gpt2_job(32);
-  job.bounds.recompute = {plan::Recompute::none};
+  job.bounds.recomputation.what = {plan::Recompute::none};
   return job;
 }
 
 TEST(LossChunksInTheSearch, AreProposedWhereNothingElseLetsAPlanFit) {
   const plan::Job job = gpt2_job();
   const double whole = search_gpt2(job, 0).plans.at(0).memory_peak_bytes;
-  EXPECT_EQ(search_gpt2(job, 0).plans.at(0).spec.loss_chunks, 1);
+  EXPECT_EQ(search_gpt2(job, 0).plans.at(0).spec.numerics.loss_chunks, 1);
   const cost::SearchResult tight = search_gpt2(job, 0.97 * whole);
   ASSERT_EQ(tight.plans.size(), 1u);
-  EXPECT_EQ(tight.plans[0].spec.loss_chunks, 2) << "as few as fit";
+  EXPECT_EQ(tight.plans[0].spec.numerics.loss_chunks, 2) << "as few as fit";
   EXPECT_LE(tight.plans[0].memory_peak_bytes, 0.97 * whole);
   EXPECT_EQ(tight.feasible, 1);
   EXPECT_TRUE(search_gpt2(job, 0.1 * whole).plans.empty()) << "more than the logits is missing";
 
   plan::Job as_it_is = job;
-  as_it_is.bounds.loss_chunks = {1};
+  as_it_is.bounds.numerics.loss_chunks = {1};
   const cost::SearchResult none = search_gpt2(as_it_is, 0.97 * whole);
   EXPECT_TRUE(none.plans.empty());
   bool says = false;
@@ -42,7 +42,7 @@ TEST(LossChunksInTheSearch, AreProposedWhereNothingElseLetsAPlanFit) {
 
 TEST(LossChunksInTheSearch, AreThoseThatTheJobNames) {
   plan::Job job = gpt2_job();
-  job.bounds.loss_chunks = {1, 4, 3};
+  job.bounds.numerics.loss_chunks = {1, 4, 3};
   const cost::SearchResult result = search_gpt2(job, 0);
   EXPECT_EQ(result.candidates, 3);
   EXPECT_EQ(result.feasible, 2);
@@ -64,12 +64,13 @@ TEST(LossChunksInTheSearch, AreEstimatedAsTheyAreReplayed) {
                            Mesh{2, 4, 1, 1, true, Order::one_f_one_b}, Mesh{2, 2, 2, 0, false, Order::one_f_one_b},
                            Mesh{2, 1, 4, 0, false, Order::gpipe}}) {
     plan::PlanSpec spec;
-    spec.data = mesh.data, spec.tensor = mesh.tensor, spec.pipeline = mesh.pipeline;
-    spec.zero_stage = mesh.zero, spec.sequence_parallel = mesh.sequence, spec.order = mesh.order;
-    spec.batch = 64, spec.sequence = 1024, spec.micro_batch = 4, spec.precision = models::DType::bf16;
+    spec.mesh.data = mesh.data, spec.mesh.tensor = mesh.tensor, spec.mesh.pipeline = mesh.pipeline;
+    spec.states.zero_stage = mesh.zero, spec.mesh.sequence_parallel = mesh.sequence, spec.stages.order = mesh.order;
+    spec.shape.batch = 64, spec.shape.sequence = 1024, spec.shape.micro_batch = 4,
+    spec.numerics.precision = models::DType::bf16;
     double memory = 0;
     for (const std::int64_t chunks : {1, 4, 8}) {
-      spec.loss_chunks = chunks;
+      spec.numerics.loss_chunks = chunks;
       const auto made = plan::make_plan(model, cluster, spec);
       ASSERT_TRUE(made) << base::render(made.error(), false);
       SCOPED_TRACE(plan::describe(made->spec()));

@@ -42,8 +42,8 @@ std::shared_ptr<const models::Model> model_of(const Case& c) {
 StageMemory memory_of(Case c, const MemoryRecipe& recipe, int stage = 0, cost::MemoryQuestion question = {}) {
   const auto model = model_of(c);
   const auto cluster = testing::cluster("hgx-h100-1024", c.devices);
-  c.spec.sequence = c.sequence;
-  c.spec.batch = c.spec.micro_batch * c.spec.data * c.spec.pipeline * 2;
+  c.spec.shape.sequence = c.sequence;
+  c.spec.shape.batch = c.spec.shape.micro_batch * c.spec.mesh.data * c.spec.mesh.pipeline * 2;
   const auto plan = plan::make_plan(model, cluster, c.spec);
   if (!plan) throw std::runtime_error(base::render(plan.error(), false));
   cost::Stack stack = testing::stack("megatron-2022");
@@ -68,8 +68,8 @@ MemoryRecipe with_dropout() {
 Case half_precision(int tensor = 1, bool sharded = false, plan::Recompute recompute = plan::Recompute::none) {
   Case c;
   c.devices = tensor;
-  c.spec.tensor = tensor, c.spec.sequence_parallel = sharded, c.spec.recompute = recompute;
-  c.spec.precision = models::DType::fp16, c.spec.flash = false, c.spec.micro_batch = 4;
+  c.spec.mesh.tensor = tensor, c.spec.mesh.sequence_parallel = sharded, c.spec.recomputation.what = recompute;
+  c.spec.numerics.precision = models::DType::fp16, c.spec.numerics.flash = false, c.spec.shape.micro_batch = 4;
   return c;
 }
 
@@ -119,7 +119,7 @@ TEST(LayerActivations, OfTheSourcesLargestNodeAreItsFigure) {
   Case c = half_precision(8);
   c.hidden = 6144, c.heads = 64, c.sequence = 2048, c.vocab = 51200;
   EXPECT_NEAR(48 * of_a_layer(c, with_dropout()) / kGiB, 59.25, 0.01);
-  c.spec.sequence_parallel = true, c.spec.recompute = plan::Recompute::selective;
+  c.spec.mesh.sequence_parallel = true, c.spec.recomputation.what = plan::Recompute::selective;
   EXPECT_NEAR(48 * of_a_layer(c, with_dropout()) / kGiB, 9.5625, 0.01);
 }
 
@@ -127,8 +127,8 @@ TEST(LayerActivations, OfTheSourcesLargestNodeAreItsFigure) {
 TEST(ModelStates, AreZerosTable) {
   for (const int zero : {0, 1, 2, 3}) {
     Case c = half_precision();
-    c.devices = c.spec.data = 64;
-    c.spec.zero_stage = zero;
+    c.devices = c.spec.mesh.data = 64;
+    c.spec.states.zero_stage = zero;
     const StageMemory m = memory_of(c, MemoryRecipe{});
     const double elements = static_cast<double>(c.layers * (12 * c.hidden * c.hidden + 13 * c.hidden) +
                                                 (c.vocab + c.sequence + 2) * c.hidden);
@@ -145,9 +145,9 @@ TEST(ModelStates, AreZerosTableForEveryOptimizer) {
                                      std::pair(OptimizerKind::lion, 8.0), std::pair(OptimizerKind::adafactor, 4.0)})
     for (const int zero : {0, 1, 2, 3}) {
       Case c = half_precision();
-      c.devices = c.spec.data = 8;
-      c.spec.zero_stage = zero;
-      c.spec.optimizer = kind;
+      c.devices = c.spec.mesh.data = 8;
+      c.spec.states.zero_stage = zero;
+      c.spec.states.optimizer = kind;
       const StageMemory m = memory_of(c, MemoryRecipe{});
       const double elements = static_cast<double>(c.layers * (12 * c.hidden * c.hidden + 13 * c.hidden) +
                                                   (c.vocab + c.sequence + 2) * c.hidden);
@@ -159,8 +159,9 @@ TEST(ModelStates, AreZerosTableForEveryOptimizer) {
 Case over_four_replicas(models::DType precision) {
   Case c = half_precision();
   c.layers = 8;
-  c.devices = c.spec.data = 4;
-  c.spec.zero_stage = 1, c.spec.precision = precision, c.spec.recompute = plan::Recompute::full;
+  c.devices = c.spec.mesh.data = 4;
+  c.spec.states.zero_stage = 1, c.spec.numerics.precision = precision,
+  c.spec.recomputation.what = plan::Recompute::full;
   return c;
 }
 
@@ -215,7 +216,7 @@ TEST(ModelStates, OfEightBitAdamHaveTwoBytesForTheMoments) {
 // Bytes of a logit: 2, and in place 4 from forward to backward, where the gradient has 2 more; PyTorch's, 8 besides.
 TEST(Loss, HoldsCopiesOfTheLogits) {
   Case c = half_precision();
-  c.spec.recompute = plan::Recompute::full;
+  c.spec.recomputation.what = plan::Recompute::full;
   c.vocab = 65536;
   const double logits = 4.0 * 512 * 65536;
   MemoryRecipe r;
@@ -233,7 +234,7 @@ TEST(Loss, HoldsCopiesOfTheLogits) {
 TEST(Stages, KeepTheirMessagesWhereTheEngineClonesThem) {
   Case c = half_precision(1, false, plan::Recompute::full);
   c.layers = 8;
-  c.devices = c.spec.pipeline = 4;
+  c.devices = c.spec.mesh.pipeline = 4;
   MemoryRecipe r;
   r.stated = true;
   const double message = 2.0 * 512 * 4 * 1024;
@@ -263,7 +264,7 @@ TEST(ZeroBubble, HoldsWholeMicroBatchesAndHalves) {
 TEST(ZeroBubble, LeavesTheInputsOfTheWeightsGradients) {
   Case c = half_precision();
   c.layers = 16;
-  c.devices = c.spec.pipeline = 8;
+  c.devices = c.spec.mesh.pipeline = 8;
   const auto of = [&](plan::ZeroBubble order) {
     return memory_of(c, with_dropout(), 3, {MemoryKind::allocated, order}).activations;
   };
@@ -299,9 +300,9 @@ TEST(StackFiles, SayWhatTheirMemoryIs) {
 TEST(FrameworkMemory, OfAnEagerFrameworkGrowsWithWhatItGathersAndLosesPieces) {
   Case c;
   c.devices = 4;
-  c.spec.tensor = 4;
-  c.spec.sequence_parallel = true;
-  c.spec.precision = models::DType::bf16;
+  c.spec.mesh.tensor = 4;
+  c.spec.mesh.sequence_parallel = true;
+  c.spec.numerics.precision = models::DType::bf16;
   c.family = models::Family::llama;
   MemoryRecipe recipe;
   recipe.stated = true;
@@ -325,8 +326,8 @@ TEST(FrameworkMemory, OfAnEagerFrameworkGrowsWithWhatItGathersAndLosesPieces) {
 
   Case stages = c;
   stages.layers = 4;
-  stages.spec.pipeline = 2;
-  stages.spec.tensor = 2;
+  stages.spec.mesh.pipeline = 2;
+  stages.spec.mesh.tensor = 2;
   MemoryRecipe apart = recipe;
   apart.pipeline_fragmentation = 0.5;
   const auto first = [&](const MemoryRecipe& r) {
@@ -340,7 +341,7 @@ TEST(FrameworkMemory, OfAnEagerFrameworkGrowsWithWhatItGathersAndLosesPieces) {
 TEST(FrameworkMemory, OfComposedOperatorsKeepsWhatTheyPassOn) {
   const double rows = 512, h = 1024;
   Case c;
-  c.spec.precision = models::DType::bf16, c.spec.flash = true;
+  c.spec.numerics.precision = models::DType::bf16, c.spec.numerics.flash = true;
   c.family = models::Family::llama;
   MemoryRecipe bare, gates, keys;
   bare.stated = gates.stated = keys.stated = true;
@@ -350,7 +351,7 @@ TEST(FrameworkMemory, OfComposedOperatorsKeepsWhatTheyPassOn) {
   c.gated = true, c.kv_heads = 4;
   EXPECT_NEAR(of_a_layer(c, keys) - of_a_layer(c, bare), 2 * rows * 2 * (h - h / 4), 1) << "keys and values";
   EXPECT_NEAR(of_a_layer(c, gates) - of_a_layer(c, bare), 2 * rows * 4 * h, 1) << "the activated gate";
-  c.spec.recompute = plan::Recompute::full;
+  c.spec.recomputation.what = plan::Recompute::full;
   for (const MemoryRecipe& r : {gates, keys}) EXPECT_DOUBLE_EQ(of_a_layer(c, r), of_a_layer(c, bare));
 }
 
@@ -358,12 +359,12 @@ TEST(FrameworkMemory, OfComposedOperatorsKeepsWhatTheyPassOn) {
 TEST(FrameworkMemory, OfExpertsWhoseRowsTorchGathersHoldsThemTwice) {
   const double rows = 512, h = 1024, chosen = 2;
   Case c;
-  c.spec.precision = models::DType::bf16, c.spec.flash = true;
+  c.spec.numerics.precision = models::DType::bf16, c.spec.numerics.flash = true;
   c.experts = {.count = 4, .chosen = 2, .hidden = 512};
   MemoryRecipe bare, twice;
   bare.stated = twice.stated = twice.gathers_rows = true;
   EXPECT_NEAR(of_a_layer(c, twice) - of_a_layer(c, bare), 2 * rows * h * chosen, 1);
-  c.devices = 4, c.spec.tensor = 4, c.spec.sequence_parallel = true;
+  c.devices = 4, c.spec.mesh.tensor = 4, c.spec.mesh.sequence_parallel = true;
   EXPECT_NEAR(of_a_layer(c, twice) - of_a_layer(c, bare), 2 * rows * h * (chosen + 1), 1) << "and those gathered";
   c.experts = {};
   EXPECT_DOUBLE_EQ(of_a_layer(c, twice), of_a_layer(c, bare)) << "no experts, no rows";
@@ -373,7 +374,7 @@ TEST(FrameworkMemory, OfExpertsWhoseRowsTorchGathersHoldsThemTwice) {
 TEST(FrameworkMemory, OfAModelThatDropsHasMasks) {
   Case c = half_precision();
   c.family = models::Family::llama;
-  c.spec.flash = true;
+  c.spec.numerics.flash = true;
   const double without = of_a_layer(c, with_dropout());
   c.dropout = 0.1;
   EXPECT_NEAR(of_a_layer(c, with_dropout()) - without, 2.0 * 512 * 4 * 1024, 1) << "a byte for each value of two masks";

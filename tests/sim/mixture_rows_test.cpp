@@ -209,11 +209,11 @@ TEST(Rows, OfAutoModelRecomputeAsItsRecipesDoUnlessTheySay) {
 }
 
 TEST(Rows, InFullPrecisionHaveNoFusedAttention) {
-  const auto flash = [](const std::string& more) { return subject(row(more)).plan.spec().flash; };
+  const auto flash = [](const std::string& more) { return subject(row(more)).plan.spec().numerics.flash; };
   EXPECT_TRUE(flash("  flash_attention: true\n"));
   std::string text = kRow;
   text.replace(text.find("bf16"), 4, "tf32");
-  EXPECT_FALSE(subject(row("  flash_attention: true\n", text)).plan.spec().flash);
+  EXPECT_FALSE(subject(row("  flash_attention: true\n", text)).plan.spec().numerics.flash);
 }
 
 }  // namespace

@@ -26,12 +26,12 @@ cost::Stack bare(const std::string& name) {
 
 plan::PlanSpec spec_on_host(int devices) {
   plan::PlanSpec spec;
-  spec.data = devices;
-  spec.batch = 8 * devices;
-  spec.micro_batch = 4;
-  spec.sequence = 1024;
-  spec.precision = models::DType::fp16;
-  spec.order = plan::Order::gpipe;
+  spec.mesh.data = devices;
+  spec.shape.batch = 8 * devices;
+  spec.shape.micro_batch = 4;
+  spec.shape.sequence = 1024;
+  spec.numerics.precision = models::DType::fp16;
+  spec.stages.order = plan::Order::gpipe;
   spec.offload.activations = Space::host;
   return spec;
 }
@@ -131,10 +131,10 @@ TEST(Offload, TheClosedFormCountsTheHostsMemoryAsTheScheduleDoes) {
   for (const int pipeline : {1, 2, 4}) {
     for (const plan::Recompute recompute : {plan::Recompute::none, plan::Recompute::full}) {
       plan::PlanSpec spec = spec_on_host(4 / pipeline);
-      spec.pipeline = pipeline;
-      spec.recompute = recompute;
-      spec.order = plan::Order::one_f_one_b;
-      spec.batch = 64;
+      spec.mesh.pipeline = pipeline;
+      spec.recomputation.what = recompute;
+      spec.stages.order = plan::Order::one_f_one_b;
+      spec.shape.batch = 64;
       const plan::Plan plan = made("gpt2-124m", cluster, spec);
       const cost::Prediction replayed = simulate(plan, pricing).prediction;
       cost::Estimator estimator(testing::model("gpt2-124m"), pricing);
@@ -154,9 +154,9 @@ TEST(Offload, OfTheOptimizerInFp16IsTheSameInClosedFormAndReplayed) {
   for (const Space where : {Space::host, Space::nvme})
     for (const int zero : {0, 1, 2, 3}) {
       plan::PlanSpec spec = spec_on_host(4);
-      spec.order = plan::Order::one_f_one_b;
+      spec.stages.order = plan::Order::one_f_one_b;
       spec.offload = {Space::device, where, Space::device, 1};
-      spec.zero_stage = zero;
+      spec.states.zero_stage = zero;
       SCOPED_TRACE(plan::describe(spec));
       const plan::Plan plan = made("gpt2-124m", cluster, spec);
       const cost::Prediction replayed = simulate(plan, pricing).prediction;
@@ -187,8 +187,8 @@ TEST(Search, LeavesTheDeviceOnlyWhenAskedAndSaysWhenItWouldHelp) {
   job.batch = 64;
   job.sequence = 1024;
   job.precision = models::DType::fp16;
-  job.bounds.micro_batch = {64};
-  job.bounds.recompute = {plan::Recompute::none};
+  job.bounds.shape.micro_batch = {64};
+  job.bounds.recomputation.what = {plan::Recompute::none};
   model->layers = 24;
   const cost::SearchResult closed = search(model, cluster, job, pricing);
   ASSERT_TRUE(closed.plans.empty()) << "the case is to be too large for the device";

@@ -17,7 +17,7 @@ inline plan::Job gpt2_job(int micro_batch) {
   plan::Job job;
   job.batch = 32, job.sequence = 1024;
   job.precision = models::DType::bf16;
-  job.bounds.micro_batch = {micro_batch};
+  job.bounds.shape.micro_batch = {micro_batch};
   return job;
 }
 

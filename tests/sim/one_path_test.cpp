@@ -53,7 +53,7 @@ std::vector<Row> carried(const char* source) {
 plan::Job job_of(const plan::PlanSpec& spec) {
   static const plan::PlanSpec kUsual;
   plan::Job job;
-  job.batch = spec.batch, job.sequence = spec.sequence, job.precision = spec.precision;
+  job.batch = spec.shape.batch, job.sequence = spec.shape.sequence, job.precision = spec.numerics.precision;
   plan::for_each_field(plan::kChosenFields, [&](const auto& field) {
     auto& bound = field.of(job.bounds);
     const auto& value = field.of(spec);
@@ -74,7 +74,8 @@ plan::Job job_of(const plan::PlanSpec& spec) {
 bool says_more_than_a_job(const Setup& row, const Case& one) {
   const bool zero_of_one = row.data == 1 && row.zero_stage.value_or(0) > 0;
   return zero_of_one || row.scatter_gather.has_value() || row.optimizer.find("8-bit") != std::string::npos ||
-         one.subject.plan.spec().sequence != *row.sequence || one.subject.plan.spec().vocab_multiple == 1;
+         one.subject.plan.spec().shape.sequence != *row.sequence ||
+         one.subject.plan.spec().numerics.vocab_multiple == 1;
 }
 
 class OnePath : public ::testing::TestWithParam<const char*> {};
@@ -127,9 +128,9 @@ TEST(OnePath, ZeroThreeOfSoftwareWithoutItIsAnothers) {
   EXPECT_EQ(stacks.of(3, *cluster).name, "deepspeed-2021");
   EXPECT_EQ(stacks.of(1, *cluster).name, "megatron-2021");
   plan::PlanSpec spec;
-  spec.data = 32, spec.zero_stage = 3;
+  spec.mesh.data = 32, spec.states.zero_stage = 3;
   EXPECT_TRUE(cost::beyond(stacks, spec).empty()) << "another stands for it";
-  spec.zero_stage = 2;
+  spec.states.zero_stage = 2;
   EXPECT_EQ(cost::beyond(stacks, spec), std::vector<std::string>{"ZeRO 2"});
 }
 
@@ -140,10 +141,12 @@ TEST(OnePath, TheSearchKeepsWithinWhatTheSoftwareCanDo) {
   const auto model = testing::model("gpt2-1558m");
   const auto space = [&](const char* name) { return space_of(*cluster, *model, job, testing::stack(name)); };
   const auto any = [](const std::vector<plan::PlanSpec>& specs, auto&& is) { return std::ranges::any_of(specs, is); };
-  const auto zero_3 = [](const plan::PlanSpec& s) { return s.zero_stage == 3; };
-  const auto rows = [](const plan::PlanSpec& s) { return s.sequence_parallel; };
-  const auto split = [](const plan::PlanSpec& s) { return s.tensor > 1 || s.pipeline > 1 || s.context > 1; };
-  const auto both = [](const plan::PlanSpec& s) { return s.pipeline > 1 && s.zero_stage > 1; };
+  const auto zero_3 = [](const plan::PlanSpec& s) { return s.states.zero_stage == 3; };
+  const auto rows = [](const plan::PlanSpec& s) { return s.mesh.sequence_parallel; };
+  const auto split = [](const plan::PlanSpec& s) {
+    return s.mesh.tensor > 1 || s.mesh.pipeline > 1 || s.mesh.context > 1;
+  };
+  const auto both = [](const plan::PlanSpec& s) { return s.mesh.pipeline > 1 && s.states.zero_stage > 1; };
   EXPECT_FALSE(any(space("megatron-2021"), zero_3));
   EXPECT_FALSE(any(space("megatron-2021"), rows));
   EXPECT_TRUE(any(space("megatron-fsdp"), zero_3));
@@ -151,7 +154,7 @@ TEST(OnePath, TheSearchKeepsWithinWhatTheSoftwareCanDo) {
   EXPECT_FALSE(any(space("deepspeed"), split)) << "what its export has no word for";
   EXPECT_TRUE(any(space("deepspeed"), zero_3));
   EXPECT_FALSE(any(space("deepspeed-2021"), both)) << "DeepSpeed's pipeline engine has neither ZeRO 2 nor 3";
-  job.bounds.zero_stage = {3};
+  job.bounds.states.zero_stage = {3};
   EXPECT_TRUE(any(space("megatron-2021"), zero_3)) << "what a job names is taken at its word";
 }
 

@@ -12,10 +12,10 @@ namespace {
 
 plan::Plan served(int workers, int staleness, std::int64_t micro_batch = 2) {
   plan::PlanSpec spec;
-  spec.data = workers;
-  spec.batch = 16;
-  spec.micro_batch = micro_batch;
-  spec.staleness = staleness;
+  spec.mesh.data = workers;
+  spec.shape.batch = 16;
+  spec.shape.micro_batch = micro_batch;
+  spec.states.staleness = staleness;
   return samples::make(spec, samples::tiny_gpt(6, 256, 512));
 }
 

@@ -39,7 +39,7 @@ cost::Stack software(bool flash = true) {
 std::set<int> contexts(const plan::Job& job, const models::Model& model, bool flash = true) {
   std::set<int> found;
   for (const plan::PlanSpec& s : space_of(*testing::cluster("hgx-h100", 64), model, job, software(flash)))
-    found.insert(s.context);
+    found.insert(s.mesh.context);
   return found;
 }
 
@@ -51,10 +51,10 @@ TEST(Proposals, CutASequenceAsLongAsEachRankKeepsMuchOfIt) {
   EXPECT_EQ(contexts(long_job(64, 8193), *model), std::set<int>{1}) << "of an odd length";
   EXPECT_EQ(contexts(long_job(64, 8192), *model, false), std::set<int>{1}) << "its parts are merged by row statistics";
   plan::Job job = long_job(64, 65536);
-  job.bounds.context = {1, 4};
+  job.bounds.mesh.context = {1, 4};
   EXPECT_EQ(contexts(job, *model), (std::set<int>{1, 4}));
-  job.bounds.context = {};
-  job.bounds.data = {2}, job.bounds.tensor = {8}, job.bounds.pipeline = {4};
+  job.bounds.mesh.context = {};
+  job.bounds.mesh.data = {2}, job.bounds.mesh.tensor = {8}, job.bounds.mesh.pipeline = {4};
   EXPECT_EQ(contexts(job, *model), std::set<int>{1}) << "a job that fixes the mesh means it";
 }
 
@@ -63,7 +63,7 @@ using Layers = std::set<std::pair<int, bool>>;  // chunks of a stage, and whethe
 Layers layers(const models::Model& model, int pipeline, const plan::Job& job) {
   Layers found;
   for (const plan::PlanSpec& s : space_of(*testing::cluster("hgx-h100", 64), model, job, software()))
-    if (s.pipeline == pipeline) found.insert({s.virtual_stages, s.ends_as_layers});
+    if (s.mesh.pipeline == pipeline) found.insert({s.stages.virtual_stages, s.stages.ends_as_layers});
   return found;
 }
 
@@ -72,22 +72,23 @@ TEST(Proposals, PartitionCheckpointsWhereRowsCannotBeDivided) {
   const auto partitioned = [&](const cost::Stack& stack, const plan::Job& job) {
     std::size_t count = 0;
     for (const plan::PlanSpec& s : space_of(*testing::cluster("hgx-h100", 64), *model, job, stack)) {
-      count += s.partition_checkpoints ? 1 : 0;
-      EXPECT_TRUE(!s.partition_checkpoints || (s.tensor > 1 && s.recompute == plan::Recompute::full));
+      count += s.recomputation.partition_checkpoints ? 1 : 0;
+      EXPECT_TRUE(!s.recomputation.partition_checkpoints ||
+                  (s.mesh.tensor > 1 && s.recomputation.what == plan::Recompute::full));
     }
     return count;
   };
   cost::Stack stack = software();
   stack.can.partition_checkpoints = true;
   plan::Job job = long_job(64, 4096);
-  job.bounds.context = {1};
+  job.bounds.mesh.context = {1};
   EXPECT_EQ(partitioned(stack, job), 0U) << "sequence parallelism needs as little memory, and fewer messages";
   stack.can.sequence_parallel = false;
   EXPECT_GT(partitioned(stack, job), 0U);
   stack.can.partition_checkpoints = false;
   EXPECT_EQ(partitioned(stack, job), 0U);
-  job.bounds.recompute = {plan::Recompute::full};
-  job.bounds.tensor = {8}, job.bounds.partition_checkpoints = {true};
+  job.bounds.recomputation.what = {plan::Recompute::full};
+  job.bounds.mesh.tensor = {8}, job.bounds.recomputation.partition_checkpoints = {true};
   EXPECT_GT(partitioned(stack, job), 0U) << "a job that says so means it";
 }
 
@@ -98,9 +99,9 @@ TEST(Proposals, CountTheEndsAsLayersWhereOnlyThatMakesChunksEqual) {
   EXPECT_EQ(layers(*model, 2, job), (Layers{{1, false}, {3, false}, {7, false}, {9, false}})) << "63 blocks a stage";
   EXPECT_EQ(layers(*model, 1, job), (Layers{{1, false}}));
   plan::Job fixed = job;
-  fixed.bounds.ends_as_layers = false;
+  fixed.bounds.stages.ends_as_layers = false;
   EXPECT_EQ(layers(*model, 8, fixed), (Layers{{1, false}}));
-  fixed.bounds.ends_as_layers = true;
+  fixed.bounds.stages.ends_as_layers = true;
   EXPECT_EQ(layers(*model, 8, fixed), (Layers{{1, true}, {2, true}, {4, true}, {8, true}, {16, true}}));
   model->layers = 80;  // Llama 3.1 70B: NVIDIA's recipes have chunks of one block, 20 of them on each of four stages
   EXPECT_TRUE(layers(*model, 4, job).count({20, false}));
@@ -115,9 +116,11 @@ TEST(Proposals, AreNoSlowerThanNvidiasRecipeForLlama405B) {
   const cost::SearchResult found = search(model, cluster, long_job(512, 8192), pricing, {.top = 3, .replay = 3});
   ASSERT_FALSE(found.plans.empty());
   plan::PlanSpec recipe;
-  recipe.data = 8, recipe.tensor = 8, recipe.pipeline = 8, recipe.context = 2;
-  recipe.virtual_stages = 8, recipe.ends_as_layers = recipe.sequence_parallel = recipe.overlap_gradients = true;
-  recipe.zero_stage = 1, recipe.batch = 512, recipe.sequence = 8192, recipe.precision = models::DType::bf16;
+  recipe.mesh.data = 8, recipe.mesh.tensor = 8, recipe.mesh.pipeline = 8, recipe.mesh.context = 2;
+  recipe.stages.virtual_stages = 8,
+  recipe.stages.ends_as_layers = recipe.mesh.sequence_parallel = recipe.states.overlap_gradients = true;
+  recipe.states.zero_stage = 1, recipe.shape.batch = 512, recipe.shape.sequence = 8192,
+  recipe.numerics.precision = models::DType::bf16;
   const auto made = plan::make_plan(model, cluster, recipe);
   ASSERT_TRUE(made) << base::render(made.error(), false);
   const cost::Prediction theirs = simulate(*made, pricing, {.spans = false}).prediction;

@@ -53,7 +53,7 @@ TEST(RecommendRows, CriteosTablesAreCutOffWhereTheRowSaysHowManyRowsTheyHave) {
   EXPECT_NEAR(static_cast<double>(model.rows()), 187.8e6, 1e5);
   EXPECT_EQ(model.tables[5].rows, 3) << "small tables stay as they are";
   EXPECT_EQ(model.indices(), 26);
-  EXPECT_EQ(s.plan.spec().precision, models::DType::fp16);
+  EXPECT_EQ(s.plan.spec().numerics.precision, models::DType::fp16);
   EXPECT_EQ(s.plan.spec().embedding.forward, plan::PooledType::fp16);
 }
 

@@ -24,14 +24,14 @@ cost::SearchResult search_clicks(const char* model, const char* cluster, const c
 }
 
 cost::Prediction simulated(const char* model, const char* cluster, int devices, const plan::Job& job,
-                           const plan::Embedding& embedding, int staleness = -1) {
+                           const plan::Embedding& embedding, std::optional<int> staleness = {}) {
   const auto on = testing::cluster(cluster, devices);
   plan::PlanSpec spec;
-  spec.data = on->size();
-  spec.batch = job.batch;
-  spec.micro_batch = job.batch / spec.data;
+  spec.mesh.data = on->size();
+  spec.shape.batch = job.batch;
+  spec.shape.micro_batch = job.batch / spec.mesh.data;
   spec.embedding = embedding;
-  spec.staleness = staleness;
+  spec.states.staleness = staleness;
   plan::take_optimizer(spec, job.training);
   const auto plan = plan::make_plan(testing::model(model), on, spec);
   EXPECT_TRUE(plan) << base::render(plan.error(), false);
@@ -73,8 +73,8 @@ TEST(RecommendSearch, TakesWhatTheJobBounds) {
 
 TEST(RecommendSearch, SaysWhatARecommendationModelHasNot) {
   plan::Job job = clicks_job(64);
-  job.bounds.tensor = {2};
-  job.bounds.data = {2};
+  job.bounds.mesh.tensor = {2};
+  job.bounds.mesh.data = {2};
   const cost::SearchResult found = search_clicks("tiny-dlrm", "localhost-4", "orrery-cpu", job);
   EXPECT_TRUE(found.plans.empty());
   EXPECT_EQ(found.rejected.at("P130 a recommendation model split other than by data"), 5);
@@ -92,11 +92,11 @@ TEST(RecommendSearch, SaysWhatARecommendationModelHasNot) {
 
 TEST(RecommendSearch, HasAParameterServerWhereTheJobNamesIt) {
   plan::Job job = clicks_job(64);
-  job.bounds.staleness = 2;
+  job.bounds.states.staleness = 2;
   const cost::SearchResult found = search_clicks("tiny-dlrm", "localhost-4", "orrery-cpu", job);
   ASSERT_EQ(found.feasible, 5);
   for (const cost::Prediction& plan : found.plans) {
-    EXPECT_EQ(plan.spec.staleness, 2);
+    EXPECT_EQ(plan.spec.states.staleness, 2);
     EXPECT_GT(plan.step_time_s, 0);
   }
   job.bounds.embedding.tiers = plan::TableTiers({plan::TableTier{plan::Space::host, 0}});
@@ -194,11 +194,11 @@ TEST(RecommendSimulation, NodesThatExchangeSumsAreReplayedAsEveryRankIs) {
   const auto on = testing::cluster("zionex-128", 32);
   for (const plan::TableSharding sharding : {plan::TableSharding::node_row, plan::TableSharding::row}) {
     plan::PlanSpec spec;
-    spec.data = on->size();
-    spec.batch = 512 * spec.data;
-    spec.micro_batch = 512;
+    spec.mesh.data = on->size();
+    spec.shape.batch = 512 * spec.mesh.data;
+    spec.shape.micro_batch = 512;
     spec.embedding.sharding = sharding;
-    plan::take_optimizer(spec, clicks_job(spec.batch).training);
+    plan::take_optimizer(spec, clicks_job(spec.shape.batch).training);
     const auto plan = plan::make_plan(testing::model("zionex-95b"), on, spec);
     ASSERT_TRUE(plan) << base::render(plan.error(), false);
     const cost::Pricing pricing(on, testing::stack("generic-recommender"));

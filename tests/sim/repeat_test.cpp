@@ -23,23 +23,25 @@ std::optional<plan::Plan> long_plan(testing::Dice& dice, std::shared_ptr<const c
   model.heads = model.kv_heads = 8;
   model.head_dim = model.hidden / 8;
   plan::PlanSpec spec;
-  spec.tensor = dice.of({1, 1, 2, 4});
-  spec.pipeline = dice.of({1, 2, 2, 4});
-  if (cluster->size() % (spec.tensor * spec.pipeline) != 0) return std::nullopt;
-  spec.data = cluster->size() / (spec.tensor * spec.pipeline);
-  spec.batch = static_cast<std::int64_t>(spec.data) * dice.of({60, 64, 96, 128, 132});
-  spec.sequence = 16;
-  spec.vocab_multiple = 1;
-  spec.zero_stage = dice.below(4);
-  spec.order = dice.of({Order::gpipe, Order::one_f_one_b, Order::one_f_one_b, Order::zb_h1, Order::zb_h2, Order::zb_v,
-                        Order::dualpipe_v, Order::dualpipe});
-  if (spec.order == Order::one_f_one_b && spec.pipeline > 1) spec.virtual_stages = dice.of({1, 1, 2});
-  if (spec.order == Order::zb_v || spec.order == Order::dualpipe_v || spec.order == Order::dualpipe)
-    spec.virtual_stages = 2;
-  spec.recompute = dice.of({plan::Recompute::none, plan::Recompute::full});
-  spec.overlap_gradients = dice.below(2) == 1;
-  if (spec.pipeline == 1 && dice.below(3) == 0) spec.offload.activations = plan::Space::host;
-  spec.precision = dice.of({models::DType::fp32, models::DType::bf16});
+  spec.mesh.tensor = dice.of({1, 1, 2, 4});
+  spec.mesh.pipeline = dice.of({1, 2, 2, 4});
+  if (cluster->size() % (spec.mesh.tensor * spec.mesh.pipeline) != 0) return std::nullopt;
+  spec.mesh.data = cluster->size() / (spec.mesh.tensor * spec.mesh.pipeline);
+  spec.shape.batch = static_cast<std::int64_t>(spec.mesh.data) * dice.of({60, 64, 96, 128, 132});
+  spec.shape.sequence = 16;
+  spec.numerics.vocab_multiple = 1;
+  spec.states.zero_stage = dice.below(4);
+  spec.stages.order = dice.of({Order::gpipe, Order::one_f_one_b, Order::one_f_one_b, Order::zb_h1, Order::zb_h2,
+                               Order::zb_v, Order::dualpipe_v, Order::dualpipe});
+  if (spec.stages.order == Order::one_f_one_b && spec.mesh.pipeline > 1)
+    spec.stages.virtual_stages = dice.of({1, 1, 2});
+  if (spec.stages.order == Order::zb_v || spec.stages.order == Order::dualpipe_v ||
+      spec.stages.order == Order::dualpipe)
+    spec.stages.virtual_stages = 2;
+  spec.recomputation.what = dice.of({plan::Recompute::none, plan::Recompute::full});
+  spec.states.overlap_gradients = dice.below(2) == 1;
+  if (spec.mesh.pipeline == 1 && dice.below(3) == 0) spec.offload.activations = plan::Space::host;
+  spec.numerics.precision = dice.of({models::DType::fp32, models::DType::bf16});
   const auto made = plan::make_plan(std::make_shared<models::Model>(std::move(model)), std::move(cluster), spec);
   if (!made) return std::nullopt;
   return *made;
@@ -71,7 +73,7 @@ TEST(Repeat, EqualsTheWalkOfEveryMicroBatchToTheTickOnRandomClusters) {
     const Replay walked =
         replay(std::span(&job, 1), *cluster, fabric.get(), {.spans = false, .every_micro_batch = true});
     expect_equal(counted, walked, what);
-    if (2 * counted.steps_walked < walked.steps_walked) ++shorter, ++by_order[plan->spec().order];
+    if (2 * counted.steps_walked < walked.steps_walked) ++shorter, ++by_order[plan->spec().stages.order];
     ++compared;
     if (HasFailure()) return;
   }
@@ -83,10 +85,10 @@ TEST(Repeat, EqualsTheWalkOfEveryMicroBatchToTheTickOnRandomClusters) {
 // A pipeline of 16 stages whose micro-batches are `micro_batches`.
 plan::Plan pipeline(std::int64_t micro_batches) {
   plan::PlanSpec spec;
-  spec.pipeline = 16;
-  spec.batch = micro_batches;
-  spec.sequence = 16;
-  spec.vocab_multiple = 1;
+  spec.mesh.pipeline = 16;
+  spec.shape.batch = micro_batches;
+  spec.shape.sequence = 16;
+  spec.numerics.vocab_multiple = 1;
   const auto made = plan::make_plan(std::make_shared<models::Model>(samples::tiny_gpt(16, 64)),
                                     testing::make({.nodes = 2, .devices = 8}), spec);
   EXPECT_TRUE(made) << base::render(made.error(), false);

@@ -20,7 +20,7 @@ StudyJob gpt2_job(std::int64_t batch = 64) {
   plan::Job job;
   job.batch = batch, job.sequence = 1024;
   job.precision = models::DType::bf16;
-  job.bounds.pipeline = {1};
+  job.bounds.mesh.pipeline = {1};
   return {job, testing::model("gpt2-124m"), testing::cluster("hgx-h100"), testing::stack("megatron-core")};
 }
 
@@ -41,7 +41,7 @@ cost::ScalingSeries series_with(const std::vector<std::pair<int, double>>& rates
     cost::ScalingPoint& p = series.points.emplace_back();
     p.devices = devices;
     p.best = cost::Prediction{};
-    p.best->spec.data = devices;
+    p.best->spec.mesh.data = devices;
     p.best->tokens_per_s = rate;
     p.best->step_time_s = 1000 / rate;
     p.best->breakdown.forward = p.best->step_time_s;
@@ -67,7 +67,7 @@ TEST(ScalingStudy, PlansEachSizeAsTheSearchDoes) {
 
 TEST(ScalingStudy, CausesSumToDeviceTimeAndWhatTheyAddToItsChange) {
   StudyJob job = gpt2_job(96);
-  job.job.bounds.pipeline = {};
+  job.job.bounds.mesh.pipeline = {};
   const cost::ScalingStudy study = studied(job, {.sizes = {1, 2, 4, 8, 16, 32}, .strong = true, .weak = true});
   ASSERT_EQ(study.series.size(), 2U);
   for (const cost::ScalingSeries& series : study.series)
@@ -97,9 +97,9 @@ TEST(ScalingStudy, CausesSumToDeviceTimeAndWhatTheyAddToItsChange) {
 TEST(ScalingStudy, OfContextParallelismTellsItsMessagesFromTensorParallelisms) {
   StudyJob job = gpt2_job(8);
   job.job.sequence = 1024;
-  job.job.bounds.context = {2};
-  job.job.bounds.tensor = {2};
-  job.job.bounds.data = {2};
+  job.job.bounds.mesh.context = {2};
+  job.job.bounds.mesh.tensor = {2};
+  job.job.bounds.mesh.data = {2};
   const cost::ScalingStudy study = studied(job, {.sizes = {8}});
   const cost::ScalingPoint& point = study.series[0].points[0];
   ASSERT_TRUE(point.best) << point.reason;
@@ -113,7 +113,7 @@ TEST(ScalingStudy, WeakScalingGrowsTheBatchFromTheSmallestSize) {
   std::vector<std::int64_t> batches;
   for (const cost::ScalingPoint& point : study.series[0].points) {
     batches.push_back(point.batch);
-    EXPECT_EQ(point.best->spec.batch, point.batch);
+    EXPECT_EQ(point.best->spec.shape.batch, point.batch);
   }
   EXPECT_EQ(batches, (std::vector<std::int64_t>{24, 48, 96}));
 }
@@ -126,7 +126,7 @@ TEST(ScalingStudy, WeakScalingOfABatchThatDoesNotDivideSaysSo) {
 
 TEST(ScalingStudy, HoldsOnePlanButForItsReplicas) {
   StudyJob job = gpt2_job();
-  job.job.bounds.tensor = {2};
+  job.job.bounds.mesh.tensor = {2};
   const cost::ScalingStudy study = studied(job, {.sizes = {1, 2, 4, 8}, .hold_plan = true});
   const cost::ScalingSeries& series = study.series[0];
   EXPECT_THAT(series.held, HasSubstr("tensor 2"));
@@ -136,10 +136,10 @@ TEST(ScalingStudy, HoldsOnePlanButForItsReplicas) {
   for (std::size_t i = 1; i < 4; ++i) {
     ASSERT_TRUE(series.points[i].best) << series.points[i].reason;
     plan::PlanSpec spec = series.points[i].best->spec;
-    EXPECT_EQ(spec.ranks(), series.points[i].devices);
-    EXPECT_EQ(spec.data, series.points[i].devices / 2);
-    if (spec.data == 1) spec.zero_stage = of_largest.zero_stage;  // nothing to partition
-    spec.data = of_largest.data;
+    EXPECT_EQ(spec.mesh.ranks(), series.points[i].devices);
+    EXPECT_EQ(spec.mesh.data, series.points[i].devices / 2);
+    if (spec.mesh.data == 1) spec.states.zero_stage = of_largest.states.zero_stage;  // nothing to partition
+    spec.mesh.data = of_largest.mesh.data;
     EXPECT_EQ(spec, of_largest) << "all else is held";
   }
 }
@@ -249,7 +249,7 @@ TEST(ScalingMeasured, StandBesideThePointOfTheSameJobWhateverTheirPlan) {
   cost::ScalingStudy study = studied(job, {.sizes = {4, 8}});
   const auto cluster = testing::cluster("hgx-h100", 8);
   plan::PlanSpec other = study.series[0].points[1].best->spec;
-  other.data = 4, other.tensor = 2;
+  other.mesh.data = 4, other.mesh.tensor = 2;
   const MeasuredJob measured{job.model.get(), cluster.get(), &other, "runs/a", 0.5, 0.4, false};
   add_measured(study, {job}, measured);
   add_measured(study, {job}, measured);
@@ -257,7 +257,7 @@ TEST(ScalingMeasured, StandBesideThePointOfTheSameJobWhateverTheirPlan) {
   EXPECT_EQ(study.series[0].measured[0].devices, 8);
   EXPECT_FALSE(study.series[0].measured[0].best_plan);
   plan::PlanSpec another = other;
-  another.batch = 128;
+  another.shape.batch = 128;
   EXPECT_TRUE(series_of(study, {job}, {job.model.get(), cluster.get(), &another, "", 1, 1, false}).empty());
   const auto medium = testing::model("gpt2-355m");
   EXPECT_TRUE(series_of(study, {job}, {medium.get(), cluster.get(), &other, "", 1, 1, false}).empty());

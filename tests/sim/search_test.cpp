@@ -38,19 +38,19 @@ TEST(Divisors, AreAllOfThemAscending) {
 TEST(SearchSpace, HoldsEveryMeshThatFillsTheCluster) {
   const auto cluster = testing::cluster("localhost-4");
   plan::Job job = tiny_job();
-  job.bounds.micro_batch = {1};
-  job.bounds.zero_stage = {0};
-  job.bounds.order = {plan::Order::gpipe};
-  job.bounds.recompute = {plan::Recompute::none};
+  job.bounds.shape.micro_batch = {1};
+  job.bounds.states.zero_stage = {0};
+  job.bounds.stages.order = {plan::Order::gpipe};
+  job.bounds.recomputation.what = {plan::Recompute::none};
   // 4 = d t p: (1,1,4) in three orders, (1,2,2) in three.
   // Those with a tensor group (three) also with sequence parallelism.
   EXPECT_EQ(space_of(*cluster, *testing::model("tiny-gpt"), job, cost::Stack{}).size(), 9u);
-  job.bounds.sequence_parallel = {false};
+  job.bounds.mesh.sequence_parallel = {false};
   EXPECT_EQ(space_of(*cluster, *testing::model("tiny-gpt"), job, cost::Stack{}).size(), 6u);
   // Unfused attention has its core to recompute.
   cost::Stack unfused;
   unfused.flash = false;
-  job.bounds.recompute.clear();
+  job.bounds.recomputation.what.clear();
   EXPECT_EQ(space_of(*cluster, *testing::model("tiny-gpt"), job, cost::Stack{}).size(), 12u);
   EXPECT_EQ(space_of(*cluster, *testing::model("tiny-gpt"), job, unfused).size(), 18u);
 }
@@ -58,16 +58,16 @@ TEST(SearchSpace, HoldsEveryMeshThatFillsTheCluster) {
 TEST(SearchSpace, ProposesChunksThatLeaveEqualStagesWhereTheyCanRun) {
   const auto cluster = testing::cluster("localhost-4");
   plan::Job job = tiny_job();
-  job.bounds.tensor = {1};
-  job.bounds.micro_batch = {1};
+  job.bounds.mesh.tensor = {1};
+  job.bounds.shape.micro_batch = {1};
   auto model = std::make_shared<models::Model>(*testing::model("tiny-gpt"));
   model->layers = 16;
   const auto chunks = [&](int pipeline) {
     std::set<int> found;
     for (const plan::PlanSpec& s : space_of(*cluster, *model, job, cost::Stack{}))
-      if (s.pipeline == pipeline) {
-        found.insert(s.virtual_stages);
-        EXPECT_TRUE(s.virtual_stages == 1 || s.order == plan::Order::one_f_one_b);
+      if (s.mesh.pipeline == pipeline) {
+        found.insert(s.stages.virtual_stages);
+        EXPECT_TRUE(s.stages.virtual_stages == 1 || s.stages.order == plan::Order::one_f_one_b);
       }
     return found;
   };
@@ -77,10 +77,10 @@ TEST(SearchSpace, ProposesChunksThatLeaveEqualStagesWhereTheyCanRun) {
   job.batch = 6;  // four stages do not divide six micro-batches
   EXPECT_EQ(chunks(4), std::set<int>{1});
   job.batch = 16;
-  job.bounds.pipeline = {4};  // a job that fixes its stages means them as they stand
+  job.bounds.mesh.pipeline = {4};  // a job that fixes its stages means them as they stand
   EXPECT_EQ(chunks(4), std::set<int>{1});
-  job.bounds.virtual_stages = {2};
-  job.bounds.order = {plan::Order::one_f_one_b};
+  job.bounds.stages.virtual_stages = {2};
+  job.bounds.stages.order = {plan::Order::one_f_one_b};
   EXPECT_EQ(chunks(4), std::set<int>{2});
 }
 
@@ -143,8 +143,8 @@ TEST(Search, FindsWhatTimingEveryPlanFinds) {
   const cost::Pricing pricing(cluster, testing::stack("orrery-cpu"));
   cost::Estimator estimator(model, pricing, shared_links(pricing));
   plan::Job job = tiny_job();
-  job.bounds.recompute = {plan::Recompute::none, plan::Recompute::full};
-  job.bounds.recompute_layers = {-1};
+  job.bounds.recomputation.what = {plan::Recompute::none, plan::Recompute::full};
+  job.bounds.recomputation.layers = model->layers;  // all, and no search for fewer
   std::vector<double> times;
   for (const plan::PlanSpec& spec : space_of(*cluster, *model, job, cost::Stack{}))
     if (const auto made = plan::make_plan(model, cluster, spec)) times.push_back(estimator.time(*made).step_time);
@@ -160,16 +160,16 @@ TEST(Search, FindsWhatTimingEveryPlanFinds) {
 
 TEST(Search, KeepsToTheJobsBounds) {
   plan::Job job = tiny_job();
-  job.bounds.data = {2};
-  job.bounds.tensor = {1, 2};
-  job.bounds.zero_stage = {1};
-  job.bounds.recompute = {plan::Recompute::full};
+  job.bounds.mesh.data = {2};
+  job.bounds.mesh.tensor = {1, 2};
+  job.bounds.states.zero_stage = {1};
+  job.bounds.recomputation.what = {plan::Recompute::full};
   const cost::SearchResult r = search_tiny(job);
   ASSERT_FALSE(r.plans.empty());
   for (const cost::Prediction& p : r.plans) {
-    EXPECT_EQ(p.spec.data, 2);
-    EXPECT_EQ(p.spec.zero_stage, 1);
-    EXPECT_EQ(p.spec.recompute, plan::Recompute::full);
+    EXPECT_EQ(p.spec.mesh.data, 2);
+    EXPECT_EQ(p.spec.states.zero_stage, 1);
+    EXPECT_EQ(p.spec.recomputation.what, plan::Recompute::full);
   }
 }
 
@@ -217,11 +217,15 @@ TEST(Search, TakesPlansThatFitWithTheProbabilityThatTheJobWants) {
                                })->spec;
   ASSERT_LT(surest(bold), 0.95);
   job.fits_probability = 0.95;
-  job.bounds.data = {full.data}, job.bounds.tensor = {full.tensor}, job.bounds.pipeline = {full.pipeline};
-  job.bounds.context = {full.context}, job.bounds.micro_batch = {static_cast<int>(full.micro_batch)};
-  job.bounds.zero_stage = {full.zero_stage}, job.bounds.recompute = {full.recompute};
-  job.bounds.recompute_layers = full.recompute_layers, job.bounds.loss_chunks = {static_cast<int>(full.loss_chunks)};
-  job.bounds.virtual_stages = {full.virtual_stages}, job.bounds.sequence_parallel = {full.sequence_parallel};
+  job.bounds.mesh.data = {full.mesh.data}, job.bounds.mesh.tensor = {full.mesh.tensor},
+  job.bounds.mesh.pipeline = {full.mesh.pipeline};
+  job.bounds.mesh.context = {full.mesh.context},
+  job.bounds.shape.micro_batch = {static_cast<int>(full.shape.micro_batch)};
+  job.bounds.states.zero_stage = {full.states.zero_stage}, job.bounds.recomputation.what = {full.recomputation.what};
+  job.bounds.recomputation.layers = full.recomputation.layers.value_or(model->layers);
+  job.bounds.numerics.loss_chunks = {static_cast<int>(full.numerics.loss_chunks)};
+  job.bounds.stages.virtual_stages = {full.stages.virtual_stages},
+  job.bounds.mesh.sequence_parallel = {full.mesh.sequence_parallel};
   const cost::SearchResult none = search(model, cluster, job, prices, some);
   EXPECT_EQ(none.fits_probability, 0);
   ASSERT_FALSE(none.plans.empty());
@@ -243,8 +247,8 @@ TEST(Search, RanksByEnergyWhenAsked) {
 
 TEST(Search, SaysWhyNothingFitsAndWhatWould) {
   plan::Job job = tiny_job();
-  job.bounds.data = {4};
-  job.bounds.zero_stage = {0};
+  job.bounds.mesh.data = {4};
+  job.bounds.states.zero_stage = {0};
   const double tight = 10e6;  // a CPU rank's memory is its arena alone
   const cost::SearchResult r = search_tiny(job, {}, tight);
   EXPECT_TRUE(r.plans.empty());
@@ -261,14 +265,14 @@ TEST(Search, SaysWhichTwoDegreesHaveToGiveWayTogether) {
   const auto cluster = testing::cluster("localhost-4");
   const cost::Pricing pricing(cluster, testing::stack("orrery-cpu"));
   plan::Job job = tiny_job();
-  job.bounds.data = {2}, job.bounds.tensor = {2}, job.bounds.pipeline = {1};
+  job.bounds.mesh.data = {2}, job.bounds.mesh.tensor = {2}, job.bounds.mesh.pipeline = {1};
   const cost::SearchResult r = search(model, cluster, job, pricing, {});
   EXPECT_TRUE(r.plans.empty());
   EXPECT_EQ(r.nearest,
             (std::vector<std::string>{"leaving plan.data and plan.tensor free would make a plan possible",
                                       "leaving plan.tensor and plan.pipeline free would make a plan possible"}));
   job.batch = 15;  // and then nothing divides it
-  job.bounds.micro_batch = {2};
+  job.bounds.shape.micro_batch = {2};
   const cost::SearchResult none = search(model, cluster, job, pricing, {});
   ASSERT_EQ(none.nearest.size(), 1u);
   EXPECT_NE(none.nearest[0].find("the most frequent obstacle is P"), std::string::npos) << none.nearest[0];
@@ -276,9 +280,9 @@ TEST(Search, SaysWhichTwoDegreesHaveToGiveWayTogether) {
 
 TEST(Search, SaysWhenABatchCannotBeDivided) {
   plan::Job job = tiny_job();
-  job.bounds.data = {4};
-  job.bounds.tensor = {1};
-  job.bounds.pipeline = {1};
+  job.bounds.mesh.data = {4};
+  job.bounds.mesh.tensor = {1};
+  job.bounds.mesh.pipeline = {1};
   job.batch = 15;
   const cost::SearchResult r = search_tiny(job);
   EXPECT_TRUE(r.plans.empty());
@@ -293,44 +297,44 @@ TEST(Search, SaysInNumbersWhichDegreesDoNotFillTheCluster) {
                   cost::Pricing(testing::cluster("localhost-4"), testing::stack("orrery-cpu")), {})
         .obstacle;
   };
-  job.bounds.data = {4}, job.bounds.tensor = {2};
+  job.bounds.mesh.data = {4}, job.bounds.mesh.tensor = {2};
   EXPECT_EQ(obstacle(), "data 4 x tensor 2 takes 8 devices, but the cluster has 4");
-  job.bounds.data = {}, job.bounds.tensor = {3};
+  job.bounds.mesh.data = {}, job.bounds.mesh.tensor = {3};
   EXPECT_EQ(obstacle(), "tensor 3 does not divide the cluster's 4 devices; 1, 2, 4 do");
-  job.bounds.tensor = {2};
+  job.bounds.mesh.tensor = {2};
   EXPECT_EQ(obstacle(), "");
-  job.bounds.data = {4}, job.bounds.tensor = {1}, job.bounds.pipeline = {1}, job.batch = 15;
+  job.bounds.mesh.data = {4}, job.bounds.mesh.tensor = {1}, job.bounds.mesh.pipeline = {1}, job.batch = 15;
   EXPECT_NE(obstacle().find("15"), std::string::npos) << obstacle();
 }
 
 TEST(SearchSpace, OneReplicaWithZeroOneIsOneWithoutZero) {
   plan::Job job = tiny_job();
-  job.bounds.tensor = {4}, job.bounds.zero_stage = {1};
+  job.bounds.mesh.tensor = {4}, job.bounds.states.zero_stage = {1};
   const auto space = space_of(*testing::cluster("localhost-4"), *testing::model("tiny-gpt"), job, cost::Stack{});
   ASSERT_FALSE(space.empty());
-  for (const plan::PlanSpec& spec : space) EXPECT_EQ(spec.zero_stage, spec.data > 1 ? 1 : 0);
+  for (const plan::PlanSpec& spec : space) EXPECT_EQ(spec.states.zero_stage, spec.mesh.data > 1 ? 1 : 0);
 }
 
 TEST(SearchSpace, ProposesSubGroupsOfANodeWhereZeroThreeSpansNodes) {
   plan::Job job = tiny_job();
   job.batch = 32;
-  job.bounds.tensor = {1}, job.bounds.pipeline = {1}, job.bounds.micro_batch = {1};
+  job.bounds.mesh.tensor = {1}, job.bounds.mesh.pipeline = {1}, job.bounds.shape.micro_batch = {1};
   const auto groups = [&](int devices, int tensor, int zero) {
-    job.bounds.tensor = {tensor}, job.bounds.zero_stage = {zero};
+    job.bounds.mesh.tensor = {tensor}, job.bounds.states.zero_stage = {zero};
     std::set<int> out;
     for (const plan::PlanSpec& spec :
          space_of(*testing::cluster("hgx-h100-1024", devices), *testing::model("tiny-gpt"), job, cost::Stack{}))
-      out.insert(spec.zero_group);
+      out.insert(spec.states.zero_group);
     return out;
   };
   EXPECT_EQ(groups(32, 1, 3), (std::set<int>{0, 8}));
   EXPECT_EQ(groups(32, 2, 3), (std::set<int>{0, 4}));
   EXPECT_EQ(groups(8, 1, 3), std::set<int>{0}) << "the replicas are a node's";
   EXPECT_EQ(groups(32, 1, 2), std::set<int>{0});
-  job.bounds.zero_group = {16};
+  job.bounds.states.zero_group = {16};
   EXPECT_EQ(groups(32, 1, 2), std::set<int>{16});
   EXPECT_EQ(groups(32, 1, 0), std::set<int>{16}) << "refused by name, not passed over";
-  job.bounds.zero_group = {0};
+  job.bounds.states.zero_group = {0};
   EXPECT_EQ(groups(32, 1, 3), std::set<int>{0});
 }
 
@@ -362,7 +366,7 @@ TEST(Search, PlansGpt3OnAThousandGpusAsPeopleDid) {
   EXPECT_GT(r.candidates, 10000);
   EXPECT_GT(r.rejected.size(), 1u);
   const cost::Prediction& best = r.plans.front();
-  EXPECT_LE(best.spec.tensor, 8) << "tensor parallelism stays in the node (Narayanan et al. 2021, takeaway 1)";
+  EXPECT_LE(best.spec.mesh.tensor, 8) << "tensor parallelism stays in the node (Narayanan et al. 2021, takeaway 1)";
   EXPECT_GT(best.mfu, 0.4);
   EXPECT_LT(best.mfu, 0.75);
   EXPECT_LE(best.memory_peak_bytes, best.memory_capacity_bytes);
@@ -376,12 +380,12 @@ TEST(Replay, TakesAsLongAsMegatronMeasured) {
   const auto cluster = testing::cluster("dgx-a100-80gb", 64);
   const cost::Pricing pricing(cluster, testing::stack("megatron-lm"));
   plan::PlanSpec spec;
-  spec.tensor = spec.pipeline = 8;
-  spec.batch = 64;
-  spec.sequence = 2048;
-  spec.precision = models::DType::fp16;
-  spec.recompute = plan::Recompute::full;
-  spec.flash = false;
+  spec.mesh.tensor = spec.mesh.pipeline = 8;
+  spec.shape.batch = 64;
+  spec.shape.sequence = 2048;
+  spec.numerics.precision = models::DType::fp16;
+  spec.recomputation.what = plan::Recompute::full;
+  spec.numerics.flash = false;
   const auto made = plan::make_plan(model, cluster, spec);
   ASSERT_TRUE(made) << base::render(made.error(), false);
   const cost::Prediction p = simulate(*made, pricing, {.spans = false}).prediction;

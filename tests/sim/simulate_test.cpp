@@ -43,9 +43,9 @@ TEST(Simulate, BubbleOfEqualStagesIsTheTextbookFraction) {
   for (plan::Order order : {plan::Order::gpipe, plan::Order::one_f_one_b})
     for (int stages : {2, 4}) {
       plan::PlanSpec spec;
-      spec.pipeline = stages;
-      spec.order = order;
-      spec.batch = 8;
+      spec.mesh.pipeline = stages;
+      spec.stages.order = order;
+      spec.shape.batch = 8;
       const plan::Plan plan = samples::make(spec, model);
       auto cluster = std::make_shared<clusters::Cluster>(plan.cluster());
       cost::Calibration fast = cost::defaults(*cluster);
@@ -67,8 +67,8 @@ TEST(Simulate, AStageThatIsAnEmbeddingAloneSendsWhatItsTensorGroupSums) {
   for (const std::vector<std::int64_t>& split : {std::vector<std::int64_t>{0, 4}, {2, 2}})
     for (const bool overlaps : {false, true}) {
       plan::PlanSpec spec;
-      spec.tensor = spec.pipeline = 2;
-      spec.layers_per_stage = split;
+      spec.mesh.tensor = spec.mesh.pipeline = 2;
+      spec.stages.layers_per_stage = split;
       const plan::Plan plan = samples::make(spec, model);
       cost::Stack stack = bare_stack();
       stack.overlap_tensor = overlaps;
@@ -112,8 +112,8 @@ TEST(Simulate, SpansOfAStreamDoNotOverlapAndWaitForTheirPeers) {
 
 TEST(Simulate, MorePipelineStagesHoldFewerMicroBatchesTowardsTheEnd) {
   plan::PlanSpec spec;
-  spec.pipeline = 4;
-  spec.batch = 8;
+  spec.mesh.pipeline = 4;
+  spec.shape.batch = 8;
   const plan::Plan plan = samples::make(spec);
   const cost::Prediction p = simulate(plan, pricing(plan)).prediction;
   ASSERT_EQ(p.memory.size(), 4u);
@@ -124,8 +124,8 @@ TEST(Simulate, ZeroReducesMemoryStageByStage) {
   double before = 1e30;
   for (int zero : {0, 1, 2, 3}) {
     plan::PlanSpec spec;
-    spec.data = 4;
-    spec.zero_stage = zero;
+    spec.mesh.data = 4;
+    spec.states.zero_stage = zero;
     // A model whose states outweigh its activations.
     const plan::Plan plan = samples::make(spec, samples::tiny_gpt(8, 256));
     const double peak = simulate(plan, pricing(plan)).prediction.memory_peak_bytes;

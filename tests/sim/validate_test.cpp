@@ -96,7 +96,7 @@ TEST(Validation, ReadsSubGroupsOfHybridSharding) {
     Translator translator(library());
     const auto subject = translator.translate(rows(text)[0].setup);
     EXPECT_TRUE(subject.has_value());
-    return subject ? subject->plan.spec().zero_group : -1;
+    return subject ? subject->plan.spec().states.zero_group : -1;
   };
   const std::string full = changed("  tp: 2\n  pp: 2\n  dp: 4\n", "  tp: 1\n  pp: 1\n  dp: 16\n  zero_stage: 3\n");
   const auto with = [&](const std::string& line) { return full + line; };
@@ -231,7 +231,7 @@ TEST(Validation, ReadsWhatOverlapsAndWhichAttentionRuns) {
   const auto of = [&](const std::string& more) {
     const std::vector<Row> all = rows(changed("A100-SXM4-80GB", "H100-SXM5-80GB\n  flash_attention: true" + more));
     Translator translator(known);
-    const bool gradients = translator.translate(all[0].setup)->plan.spec().overlap_gradients;
+    const bool gradients = translator.translate(all[0].setup)->plan.spec().states.overlap_gradients;
     return std::pair(validate(all, known).rows.at(0).predicted_s, gradients);
   };
   EXPECT_FALSE(of("").second) << "Megatron-LM of 2021 reduces them at the end";
@@ -329,15 +329,16 @@ TEST(Validation, TakesWhatARowLeavesOpenAsTheStacksUsersHaveIt) {
     EXPECT_TRUE(subject.has_value());
     return subject->plan.spec();
   };
-  EXPECT_TRUE(spec("").sequence_parallel);
-  EXPECT_EQ(spec("").virtual_stages, 6) << "twelve blocks a stage in chunks of two";
-  EXPECT_FALSE(spec("  sequence_parallel: false\n").sequence_parallel);
-  EXPECT_EQ(spec("  virtual_stages: 1\n").virtual_stages, 1);
-  EXPECT_EQ(spec("", "layers: 26").virtual_stages, 13) << "an odd number of layers: single ones";
-  EXPECT_EQ(spec("", "layers: 2").virtual_stages, 1) << "one layer a stage is a chunk already";
-  EXPECT_EQ(spec("  pp_schedule: 1F1B\n").virtual_stages, 1) << "an order that is named is meant";
+  EXPECT_TRUE(spec("").mesh.sequence_parallel);
+  EXPECT_EQ(spec("").stages.virtual_stages, 6) << "twelve blocks a stage in chunks of two";
+  EXPECT_FALSE(spec("  sequence_parallel: false\n").mesh.sequence_parallel);
+  EXPECT_EQ(spec("  virtual_stages: 1\n").stages.virtual_stages, 1);
+  EXPECT_EQ(spec("", "layers: 26").stages.virtual_stages, 13) << "an odd number of layers: single ones";
+  EXPECT_EQ(spec("", "layers: 2").stages.virtual_stages, 1) << "one layer a stage is a chunk already";
+  EXPECT_EQ(spec("  pp_schedule: 1F1B\n").stages.virtual_stages, 1) << "an order that is named is meant";
   Translator old(library());
-  EXPECT_FALSE(old.translate(rows(kRow)[0].setup)->plan.spec().sequence_parallel) << "Megatron-LM of 2021 has none";
+  EXPECT_FALSE(old.translate(rows(kRow)[0].setup)->plan.spec().mesh.sequence_parallel)
+      << "Megatron-LM of 2021 has none";
 }
 
 TEST(Validation, RunsOnTheNetworkThatARowNames) {

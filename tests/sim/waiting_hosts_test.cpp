@@ -23,10 +23,10 @@ plan::Plan balanced(plan::PlanSpec spec) {
   auto model = std::make_shared<models::Model>(*testing::model("tiny-moe"));
   model->layers = 4;
   model->experts.aux_coefficient = 0.01;
-  spec.order = plan::Order::gpipe;
-  spec.batch = 4 * spec.data;
-  spec.sequence = 32;
-  spec.vocab_multiple = 1;
+  spec.stages.order = plan::Order::gpipe;
+  spec.shape.batch = 4 * spec.mesh.data;
+  spec.shape.sequence = 32;
+  spec.numerics.vocab_multiple = 1;
   return planned(model, testing::cluster("localhost-4"), spec);
 }
 
@@ -34,9 +34,9 @@ TEST(WaitingHosts, JoinASumThatAnotherStageWaitsFor) {
   // The first stage waits for a gradient, which the second computes once both have summed what the layers counted. If
   // its tensor group or its experts meet first in the backward pass, nothing of its own waits for that sum by then.
   std::vector<plan::PlanSpec> specs(3);
-  specs[0].pipeline = 2, specs[0].tensor = 2;
-  specs[1].pipeline = 2, specs[1].context = 2, specs[1].expert = 2;
-  specs[2].pipeline = 2, specs[2].data = 2;
+  specs[0].mesh.pipeline = 2, specs[0].mesh.tensor = 2;
+  specs[1].mesh.pipeline = 2, specs[1].mesh.context = 2, specs[1].mesh.expert = 2;
+  specs[2].mesh.pipeline = 2, specs[2].mesh.data = 2;
   const auto cluster = testing::cluster("localhost-4");
   for (const plan::PlanSpec& spec : specs) {
     const plan::Plan plan = balanced(spec);
@@ -84,11 +84,11 @@ TEST(WaitingHosts, IssueWhatReadsAMessageOnceItHasCome) {
     for (const int chunks : {1, 2}) {
       if (chunks > 1 && order != plan::Order::one_f_one_b) continue;
       plan::PlanSpec spec;
-      spec.pipeline = 4, spec.data = 2;
-      spec.order = order, spec.virtual_stages = chunks;
-      spec.batch = 16, spec.sequence = 1024;
-      spec.precision = models::DType::bf16;
-      spec.flash = true;
+      spec.mesh.pipeline = 4, spec.mesh.data = 2;
+      spec.stages.order = order, spec.stages.virtual_stages = chunks;
+      spec.shape.batch = 16, spec.shape.sequence = 1024;
+      spec.numerics.precision = models::DType::bf16;
+      spec.numerics.flash = true;
       EXPECT_EQ(issued_too_early(planned(testing::model("gpt2-124m"), cluster, spec), pricing), 0)
           << plan::name_of(order) << " " << chunks;
     }
@@ -104,10 +104,10 @@ double deviation(const plan::Plan& plan, const std::shared_ptr<const models::Mod
 /// ZeRO over 16 GPUs of two nodes.
 plan::PlanSpec sharded(int zero) {
   plan::PlanSpec spec;
-  spec.data = 16, spec.zero_stage = zero;
-  spec.batch = 32, spec.sequence = 1024;
-  spec.precision = models::DType::bf16;
-  spec.flash = true;
+  spec.mesh.data = 16, spec.states.zero_stage = zero;
+  spec.shape.batch = 32, spec.shape.sequence = 1024;
+  spec.numerics.precision = models::DType::bf16;
+  spec.numerics.flash = true;
   return spec;
 }
 

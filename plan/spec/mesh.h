@@ -1,0 +1,48 @@
+#pragma once
+/// Mesh: how many ranks there are, and what each dimension splits. Rank order: tensor fastest, then context, data,
+/// pipeline: rank = ((stage * data + replica) * context + part) * tensor + shard. A layer's experts are divided among
+/// `expert` neighbouring ranks of data x context, as Megatron-Core folds them.
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+namespace orrery::plan {
+
+struct Mesh {
+  int data = 1, tensor = 1, pipeline = 1, context = 1, expert = 1;
+  /// Ranks that split an expert's matrices: those of `tensor` (0), or none (1): experts are then whole and take the
+  /// rank's own rows of tokens (Megatron-Core's expert tensor parallelism of 1, folded over the attention's mesh).
+  int expert_tensor = 0;
+  /// Norms and residuals are split by rows over the tensor group (Korthikanti et al. 2022, section 4.2.2).
+  bool sequence_parallel = false;
+  bool operator==(const Mesh&) const = default;
+
+  /// Product of two degrees, clamped to the largest int.
+  [[nodiscard]] static int product(int a, int b) {
+    constexpr int kMost = std::numeric_limits<int>::max();
+    return static_cast<int>(std::min<std::int64_t>(kMost, std::int64_t{a} * b));
+  }
+  /// An unchecked plan may have any degrees: products beyond what any cluster has are clamped.
+  [[nodiscard]] int ranks() const { return product(replicas(), product(tensor, pipeline)); }
+  [[nodiscard]] int ranks_per_stage() const { return data * context * tensor; }
+  /// Ranks that hold the same parameters and sum their gradients: those of data and of context parallelism.
+  [[nodiscard]] int replicas() const { return product(data, context); }
+  /// Whether norms and residuals hold only a part of the rows: a rank without a tensor group has all of them.
+  [[nodiscard]] bool shards_rows() const { return sequence_parallel && tensor > 1; }
+
+  /// Whether experts are whole though other matrices are split over a tensor group.
+  [[nodiscard]] bool whole_experts() const { return expert_tensor == 1 && tensor > 1; }
+  /// Whether experts' parameters have other replicas than the rest.
+  [[nodiscard]] bool folds_experts() const { return expert > 1 || whole_experts(); }
+  /// Distance between the ranks of a stage that differ in their experts, or in the tokens these see, and the number
+  /// of such ranks.
+  [[nodiscard]] int expert_stride() const { return whole_experts() ? 1 : tensor; }
+  [[nodiscard]] int expert_places() const { return ranks_per_stage() / expert_stride(); }
+  /// Shards of experts' parameters: of these ranks, every `expert`-th has the same experts.
+  [[nodiscard]] int expert_shards() const { return expert_places() / expert; }
+  /// Which part of a layer's experts a rank has, and which shard of it.
+  [[nodiscard]] int expert_index(int rank) const { return rank / expert_stride() % expert_places() % expert; }
+  [[nodiscard]] int expert_shard_index(int rank) const { return rank / expert_stride() % expert_places() / expert; }
+};
+
+}  // namespace orrery::plan

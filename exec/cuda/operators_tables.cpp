@@ -39,7 +39,7 @@ void run_bucketise(const Call& call, const TableLayouts::Found& tables) {
   }
 }
 
-/// Of tables of so many values and rows.
+/// A row's update in tables with this many values and rows.
 RowStep row_step(const Call& call, const StepValues* now, std::int64_t values, std::int64_t rows) {
   const StepContext& c = call.context;
   RowStep out;

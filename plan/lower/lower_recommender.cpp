@@ -527,7 +527,7 @@ class RecommenderLowering {
   BufferId lookups_;                    ///< of each row of replicated tables, where its update asks for them
   std::vector<BufferId> bottom_, top_;  ///< outputs of layers
   std::vector<Cross> crosses_;
-  std::vector<BufferId> waiting_;  ///< what was sent since somebody last waited
+  std::vector<BufferId> waiting_;  ///< what was sent since the last wait
   std::vector<BufferId> sent_pooled_;
 };
 

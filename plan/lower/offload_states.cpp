@@ -428,7 +428,7 @@ class MovedStates {
   Offload offload_;
   Rewrite rewrite_;
   std::vector<std::vector<Run>> runs_;                      // by block
-  std::map<Place, std::vector<BufferId>> released_, last_;  ///< last_: behind copies at the same place
+  std::map<Place, std::vector<BufferId>> released_, last_;  ///< last_: after copies at the same place
   std::vector<std::pair<Place, Step>> copies_;
   std::map<std::pair<int, BufferId>, int> sums_;  // by block and sum on the host: the step after which it is added
   struct Leaving {

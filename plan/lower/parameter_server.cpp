@@ -1,4 +1,4 @@
-// A training step whose updates a sharded server makes, and the order of passes ahead of it.
+// A training step whose updates a sharded server makes, and the order of passes before it.
 #include "plan/lower/parameter_server.h"
 
 #include <algorithm>

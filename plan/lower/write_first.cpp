@@ -82,7 +82,7 @@ class FirstWrites {
     bool laid_out = false;  ///< `spans` are parameters, and do not cover the buffer
     std::vector<Span> spans = std::vector<Span>();
     std::vector<Span> left = std::vector<Span>();  ///< still zero
-    std::vector<Span> gaps = std::vector<Span>();  ///< written by nobody, read by somebody
+    std::vector<Span> gaps = std::vector<Span>();  ///< not written, but read
     std::vector<int> gap_views = std::vector<int>();
     std::int32_t ahead = 0;  ///< of the entry that zeroed it
     bool opening = false;

@@ -44,7 +44,7 @@ double seen(const std::vector<RowsAlike>& rows, double lookups) {
   return sum;
 }
 
-/// Lookups after which so many rows have been seen.
+/// Lookups after which `slots` rows have been seen.
 double characteristic_time(const std::vector<RowsAlike>& rows, double slots) {
   double low = 0, high = slots;
   while (seen(rows, high) < slots) low = high, high *= 2;

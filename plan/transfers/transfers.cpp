@@ -1,5 +1,5 @@
-// Collectives on rings, chains, by recursive halving, and from everybody to everybody. Trees, switches and hierarchies:
-// transfers_tree.cpp.
+// Collectives on rings, on chains, by recursive halving, and with messages from each member to each. Trees, switches
+// and hierarchies: transfers_tree.cpp.
 #include "plan/transfers/transfers.h"
 
 #include <algorithm>

@@ -112,7 +112,7 @@ struct GatherRows {
   }
 };
 
-/// Rows of which none is chosen twice.
+/// Rows; none of them is chosen twice.
 template <class T>
 struct ScatterRows {
   ChosenRows chosen;

@@ -10,7 +10,7 @@ namespace {
 constexpr int kItems = static_cast<int>(kTableTile) / kThreads;  // lookups of a thread in a tile
 constexpr int kKept = 2;                  // packs of a row's gradient that a thread keeps while their squares are
                                           // summed
-constexpr uint32_t kNoRow = 0xffffffffU;  // behind all rows
+constexpr uint32_t kNoRow = 0xffffffffU;  // after all rows
 
 // -- keys -------------------------------------------------------------------------------------------------------------
 // For each bag of this rank's parts: its lookups, as they were received.

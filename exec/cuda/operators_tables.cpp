@@ -28,7 +28,7 @@ void run_bucketise(const Call& call, const TableLayouts::Found& tables) {
   const TableParts& parts = tables.parts;
   bucketise_indices(call.stream, parts, call.ids(0, parts.samples * parts.indices), words(call, 0, parts.bags()),
                     words(call, 1, parts.lookups()), tables.room);
-  // Of all ranks four outputs, and one of the nodes' if anything travels between them.
+  // Four outputs have counts by rank; a fifth has counts by node, if anything travels between nodes.
   const std::int32_t* from = parts.counts;
   for (std::size_t i = 2; i < call.out.size(); ++i) {
     const std::int64_t count = i < 6 ? parts.ranks : 4 * parts.nodes;

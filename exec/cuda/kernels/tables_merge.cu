@@ -34,7 +34,7 @@ struct KeysOfBags {
   }
 };
 
-/// Of each bag of replicated tables, which have the same lengths for all samples.
+/// The same for each bag of replicated tables, which have the same lengths for all samples.
 struct KeysOfLookups {
   TableParts p;
   const int32_t* indices;
@@ -305,7 +305,7 @@ struct KeepGradients {
   }
 };
 
-/// What of a step is the same for all rows.
+/// What is the same for all rows in a step.
 struct StepOfRows {
   RowStep s;
   AdamFactors adam;

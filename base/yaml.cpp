@@ -296,7 +296,7 @@ Cursor Cursor::at(const std::string& key) const {
   return child;
 }
 
-// A key of the map that resembles the missing one and that nobody has asked for.
+// A key of the map that resembles the missing one and that has not been read.
 std::string Cursor::misspelt(const std::string& key) const {
   std::vector<std::string> unread;
   for (const auto& entry : node_->entries) {

@@ -80,7 +80,7 @@ class Cursor {
   /// One of `choices`; returns its index, or `fallback` after E0106 with a suggestion.
   [[nodiscard]] int choice(const std::vector<std::string>& choices, int fallback = 0) const;
 
-  /// Reports E0103 for each key that nobody read, in this map and in every visited map below it.
+  /// Reports E0103 for each key that has not been read, in this map and in every visited map below it.
   void finish() const;
   /// Marks this whole subtree as read (for parts that another room reads).
   void ignore() const;

@@ -73,7 +73,7 @@ Counts of_model(const Model& model) {
   return total;
 }
 
-/// Of a forward pass over one sequence: in all, and in products of frozen weights.
+/// Flops of a forward pass over one sequence: all, and those in products of frozen weights.
 struct Flops {
   double all = 0, frozen = 0;
   void add(double flops, bool is_frozen) {
@@ -111,7 +111,7 @@ Flops flops_of_block(const Model& model, std::int64_t layer, const ExpandOptions
   return total;
 }
 
-/// Of a whole model, per token.
+/// Flops of a whole model, per token.
 Flops flops_per_token(const Model& model, std::int64_t sequence) {
   ExpandOptions options;
   options.sequence = sequence;

@@ -331,7 +331,7 @@ class Builder : private EndNotes {
     adapt(mlp.down, model_.lora.down);
     if (model_.bias)
       std::tie(mlp.down.bias, mlp.down.bias_gradient) = parameter(by_rows(vector(at + "proj.bias", c, -1, 0)));
-    // In place if nobody reads the values before: a ReLU's output is enough for its backward.
+    // In place if nothing reads the values before: a ReLU's output is enough for its backward.
     if (!rectifies()) mlp.before = activation("mlp.before", mlp.up.out);
     mlp.after = activation("mlp.after", mlp.width);
     if (rectifies()) mlp.before = mlp.after;

@@ -58,7 +58,7 @@ std::string pooled_of(const plan::Embedding& e) {
   return fmt::format("{}, {}", plan::name_of(e.forward), plan::name_of(e.backward));
 }
 
-/// In what rows of tokens travel to experts, and back.
+/// The types in which rows of tokens travel to experts and back.
 std::string tokens_of(const plan::Tokens& t) {
   return fmt::format("{}, {}", plan::name_of(t.dispatch), plan::name_of(t.combine));
 }

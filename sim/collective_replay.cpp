@@ -19,7 +19,7 @@ using plan::Goal;
 
 namespace {
 
-/// Limit of messages from everybody to everybody at once: takes a few seconds per size.
+/// Limit of messages from each member to each at once: takes a few seconds per size.
 constexpr std::int64_t kMostMessages = std::int64_t{1} << 16;
 
 bool has_root(Goal goal) {

@@ -18,7 +18,7 @@ using models::OpKind;
 
 namespace {
 
-/// `ahead`: of all others; else behind them.
+/// Adds a step to a pass; `ahead`: before all its steps, otherwise after them.
 void add_step(Pass& pass, const Op& op, const Pricing& pricing, bool ahead = false) {
   const double seconds = pricing.compute_time({&op, 1}).value, host = pricing.host_time({&op, 1}).value;
   pass.compute += seconds;

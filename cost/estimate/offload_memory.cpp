@@ -26,7 +26,7 @@ class Coming {
         message(arena_bytes(from.elements, source.dtype), item.source == item.target, left[from.slot]);
       else
         block_.step(false);
-      // Its copy to the host has no pass behind it: it stays until the norm has been taken.
+      // Its copy to the host has no pass after it: it stays until the norm has been taken.
       if (target.memory == plan::Memory::temporary && item.source != item.target)
         staying_.push_back({block_.last(), arena_bytes(target.elements, target.dtype)});
     }

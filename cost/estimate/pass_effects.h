@@ -72,8 +72,8 @@ class PassEffects {
     for (Ticks* time : {&state.device, &state.host, &state.held, &state.known}) *time += by;
     for (Ticks& free : state.free) free += by;
   }
-  /// What of a state matters. A host that is ahead by all that it has to issue may as well be further ahead. What is
-  /// over by now is over, unless receives begin when a rank first waits (RankClock::State::known).
+  /// The parts of a state that matter. A host that is ahead by all that it has to issue may as well be further ahead.
+  /// What is over by now is over, unless receives begin when a rank first waits (RankClock::State::known).
   [[nodiscard]] Key key_of(RankClock::State state, Ticks free, Ticks arrived, Ticks host) const {
     const Ticks origin = state.device;
     shift(state, -origin);

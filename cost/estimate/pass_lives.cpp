@@ -24,7 +24,7 @@ std::size_t at(int index) {
   return static_cast<std::size_t>(index);
 }
 
-/// What of a plan passes depend on, besides their layers.
+/// The parts of a plan that passes depend on, besides their layers.
 struct Setting {
   const plan::PlanSpec& spec;
   ChunkPlace place;

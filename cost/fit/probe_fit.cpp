@@ -88,7 +88,7 @@ Pricing with_spill(const Pricing& before, const std::vector<Observation>& messag
     }
     return Pricing(before.shared_cluster(), before.stack(), {before.calibration(), c});
   };
-  // Of logarithms: a relative error counts the same for a large and a small message.
+  // The error of logarithms: a relative error counts the same for a large and a small message.
   const auto error_of = [&](double size) {
     const Pricing start = with(size);
     const Fitted fitted = fit_observations(messages, start, options, "");

@@ -20,7 +20,7 @@ float weight_of(const TableLayout::Table& table) {
   return table.mean ? 1.0F / static_cast<float>(table.multi_hot) : 1.0F;
 }
 
-/// Of pooled vectors at their samples' owner.
+/// The number of pooled values at the owner of their samples.
 std::int64_t values_of_samples(const TableLayout& layout) {
   return layout.pooled_elements(plan::PooledEnd::samples, plan::PooledType::fp32);
 }

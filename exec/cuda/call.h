@@ -1,6 +1,6 @@
 #pragma once
 /// One operator with all arguments of its call. Operands are checked before anything is queued, because a kernel that
-/// reads past an operand reads another buffer of the arena, and nobody notices.
+/// reads past an operand reads another buffer of the arena, which nothing would detect.
 #include <fmt/core.h>
 
 #include <type_traits>

@@ -110,7 +110,7 @@ ncclComm_t NcclComm::release() {
   return std::exchange(comm_, nullptr);
 }
 
-// Without any lock: whoever asks about a communicator meanwhile finds it gone, and ends by itself.
+// Without any lock: a thread that asks about a communicator meanwhile finds it gone, and ends by itself.
 void NcclComm::abort_all(const std::vector<ncclComm_t>& all, const std::function<void()>& meanwhile) {
   if (std::none_of(all.begin(), all.end(), [](ncclComm_t comm) { return comm != nullptr; })) return;
   ncclGroupStart();

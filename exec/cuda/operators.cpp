@@ -285,7 +285,7 @@ void run_bytes(const Call& call) {
   if (from != to) check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, call.stream), "copy");
 }
 
-/// The type of what an operator computes on: that of the operand which says it.
+/// The type that an operator computes in: the type of its first operand that holds values.
 models::DType computed_type(const Op& op, std::span<const Operand> in) {
   const bool tokens_first = op.kind == OpKind::embedding || op.kind == OpKind::embedding_grad;
   const std::size_t index = tokens_first ? 1 : 0;

@@ -28,7 +28,7 @@ void run_bucketise(const Call& call, const TableLayouts::Found& tables) {
   const TableParts& parts = tables.parts;
   bucketise_indices(call.stream, parts, call.ids(0, parts.samples * parts.indices), words(call, 0, parts.bags()),
                     words(call, 1, parts.lookups()), tables.room);
-  // Of all ranks four outputs, and one of the nodes' if anything travels between them.
+  // Four outputs have counts by rank; a fifth has counts by node, if anything travels between nodes.
   const std::int32_t* from = parts.counts;
   for (std::size_t i = 2; i < call.out.size(); ++i) {
     const std::int64_t count = i < 6 ? parts.ranks : 4 * parts.nodes;
@@ -39,7 +39,7 @@ void run_bucketise(const Call& call, const TableLayouts::Found& tables) {
   }
 }
 
-/// Of tables of so many values and rows.
+/// A row's update in tables with this many values and rows.
 RowStep row_step(const Call& call, const StepValues* now, std::int64_t values, std::int64_t rows) {
   const StepContext& c = call.context;
   RowStep out;

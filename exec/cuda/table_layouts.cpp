@@ -205,7 +205,7 @@ class Image {
   std::size_t first_ = 0, of_table_ = 0, counts_ = 0;
 };
 
-/// Words that a scan of so many items needs.
+/// Words that a scan of this many items needs.
 std::size_t sums_of(std::size_t items) {
   return items / static_cast<std::size_t>(kTableTile) + 2;
 }

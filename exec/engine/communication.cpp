@@ -93,7 +93,9 @@ bool Communication::may_start(const Message& message, const Message* before, Poi
   std::vector<std::int64_t> numbers;
   const auto follows = [&](const Message& other) {
     if (other.ends.empty()) return false;
-    if (queues && other.ordered && message.number >= other.ordered_by) return true;  // this one is behind that compute
+    if (queues && other.ordered && message.number >= other.ordered_by)
+      return true;  // this one comes after that
+                    // compute
     for (const auto& end : other.ends) {
       if (queues)
         behind.push_back(end);

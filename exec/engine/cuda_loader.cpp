@@ -19,7 +19,7 @@ struct Opened {
 Opened open_library(const std::string& path) {
   Opened opened;
   opened.path = path;
-  // NODELETE: the module's objects and exceptions may outlive whoever loaded it.
+  // NODELETE: the module's objects and exceptions may outlive the code that loaded it.
   opened.library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (!opened.library) {
     const char* why = dlerror();

@@ -461,7 +461,7 @@ void Executor::load_clicks(const models::Op& op, const Instance& of, const StepI
   labels_.resize(static_cast<std::size_t>(op.n));
   tokens_.resize(static_cast<std::size_t>(op.n * op.k));
   input.load_clicks(of, {dense_, labels_, tokens_});
-  if (backend_.asynchronous()) check_lookups(*schedule_.tables, tokens_);  // a device has nobody to tell
+  if (backend_.asynchronous()) check_lookups(*schedule_.tables, tokens_);  // a device cannot report bad ones
   backend_.copy_to_device(operand(op.out[0], of).data, std::as_bytes(std::span(dense_)));
   backend_.copy_to_device(operand(op.out[1], of).data, std::as_bytes(std::span(labels_)));
   backend_.copy_to_device(operand(op.out[2], of).data, std::as_bytes(std::span(tokens_)));

@@ -338,7 +338,7 @@ void Executor::name_messages() {
     }
 }
 
-// Which message, to whom, of what; without the training step.
+// A message's name: its kind, its peers and its contents, without the training step.
 std::string Executor::what_of(const plan::Step& step) const {
   const plan::View& view = step.kind == plan::StepKind::send ? step.source : step.target;
   std::string text;

@@ -46,7 +46,7 @@ struct Mail {
   std::string fault;
 };
 
-// Of all parts, in the order of members.
+// The sum of all parts, in the order of members.
 std::vector<std::byte> sum_of(const Call& call, std::int64_t elements, std::size_t bytes) {
   std::vector<std::byte> sum(call.parts[0].source, call.parts[0].source + bytes);
   if (!is_16_bit(call.dtype)) {

@@ -1,4 +1,4 @@
-// Local sockets in the abstract name space: no file remains, whoever dies.
+// Local sockets in the abstract name space: no file remains, whichever process dies.
 #include "exec/launch/lifeline.h"
 
 #include <fmt/format.h>

@@ -291,7 +291,7 @@ class Supervision {
     return first;
   }
 
-  /// The ranks' own words, the words of whoever found them dead, or the launcher's, whichever came first.
+  /// The ranks' own words, the words of the process that found them dead, or the launcher's, whichever came first.
   [[nodiscard]] std::string why_it_failed() const {
     const RankLine *failed = first_failed(), *gone = first_gone();
     if (failed != nullptr && gone != nullptr && gone->gone_at < failed->failed_at) failed = nullptr;

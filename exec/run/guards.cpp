@@ -56,7 +56,7 @@ std::vector<Held> unpack(const std::string& bytes) {
   return out;
 }
 
-/// Of holders that should be equal, those that differ from the majority. None if all agree.
+/// The holders that differ from the majority of holders that should be equal. None if all agree.
 std::vector<int> minority(const std::vector<Holder>& holders, bool& majority) {
   std::map<std::uint64_t, std::vector<int>> by_hash;
   for (const Holder& one : holders) by_hash[one.hash].push_back(one.rank);

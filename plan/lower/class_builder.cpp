@@ -115,7 +115,7 @@ void ClassBuilder::settle_lives() {
     int first_block = -1, first_step = -1, last_block = -1, last_step = -1;
   };
   base::ById<BufferId, Use> uses(class_.buffers.size());
-  std::map<BufferId, BufferId> shifted;  // by the buffer that arrives from the ring: the one sent meanwhile
+  std::map<BufferId, BufferId> shifted;  // by the buffer that arrives in a ring step: the buffer that is sent meanwhile
   for (int b = 0; b < static_cast<int>(class_.blocks.size()); ++b)
     for (int s = 0; s < static_cast<int>(class_.blocks[static_cast<std::size_t>(b)].steps.size()); ++s) {
       const Step& step = class_.blocks[static_cast<std::size_t>(b)].steps[static_cast<std::size_t>(s)];

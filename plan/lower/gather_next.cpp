@@ -19,7 +19,7 @@ bool moves(const Step& step, const RankClass& c) {
          std::ranges::all_of(step.reads, lasts) && std::ranges::all_of(step.writes, lasts);
 }
 
-/// Of each buffer, the step after the first block that first reads it, counted over all blocks.
+/// For each buffer, the number of the first step that reads it, counted over all blocks except the first.
 std::map<BufferId, int> first_reads(const RankClass& c) {
   std::map<BufferId, int> first;
   int count = 0;

@@ -12,7 +12,7 @@ Groups make_groups(const PlanSpec& spec, bool tied, base::ById<GroupId, Group>& 
   const Group::Dimension tensor{1, spec.mesh.tensor}, context{spec.mesh.tensor, spec.mesh.context},
       data{spec.mesh.tensor, spec.mesh.replicas()}, pipeline{spec.mesh.ranks_per_stage(), spec.mesh.pipeline},
       shard{spec.mesh.tensor, spec.shards()}, sub_groups{spec.mesh.tensor * spec.shards(), spec.sub_groups()};
-  // Where the model is there twice, a stage and its mirror image.
+  // If the model is there twice: a stage and its mirror image.
   const Group::Dimension mirror{spec.stages.mirrors() ? spec.mesh.ranks_per_stage() : 1,
                                 spec.stages.mirrors() ? spec.mesh.pipeline : 1, true};
   const bool partitions = spec.mesh.replicas() > 1 && spec.states.zero_stage > 0;
@@ -51,7 +51,7 @@ Groups make_groups(const PlanSpec& spec, bool tied, base::ById<GroupId, Group>& 
   if (spec.stages.asynchronous()) {  // agreement among all stages in every step would drain the pipeline
     groups.norm = spec.states.zero_stage == 0 ? groups.tensor : add("stage", {tensor, shard});
     groups.loss = spec.sub_groups() > 1 ? add("loss", {data}) : groups.data;
-  } else {  // sub-groups have the norm each by itself
+  } else {  // each sub-group computes the norm by itself
     groups.norm = spec.states.zero_stage == 0
                       ? add("model", {tensor, pipeline})
                       : add(spec.sub_groups() > 1 ? "states" : "world", {tensor, shard, pipeline});

@@ -190,8 +190,8 @@ class Finish {
     build_.compute(Phase::optimizer, -1, "clip", std::move(ops));
   }
 
-  // All must agree whether to skip the step. Ranks that have summed one norm read the same value. Replicas or
-  // sub-groups that each have the norm of their own copy of the gradients ask one another.
+  // All ranks must agree whether to skip the step. Ranks that have summed one norm together read the same value.
+  // Replicas or sub-groups, each of which has the norm of its own copy of the gradients, exchange the flag.
   void agree_on_overflow(BufferId scaling) {
     const View flag{scaling, 3, 1};
     build_.compute(Phase::optimizer, -1, "overflow",

@@ -105,7 +105,7 @@ SplitBackward split_backward(const models::LayerProgram& program, const std::vec
       if (!of_weights(op)) for_inputs.insert(op.in.begin(), op.in.end());
   }
   SplitBackward out;
-  bool join = false;  // what stood between two runs of operators has moved away
+  bool join = false;  // the message between two runs of operators has moved to the other half
   for (const models::Part& part : parts) {
     if (part.is_communication()) {
       const bool moves = part.source >= 0 && part.tensor != program.dx && !for_inputs.contains(part.tensor);

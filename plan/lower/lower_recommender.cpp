@@ -121,7 +121,7 @@ class RecommenderLowering {
     coefficient_ = build_.buffer("clip_coefficient", Purpose::scalars, DType::fp32, turns(), true);
   }
 
-  // Of tables of so many values and rows, if the optimizer has any.
+  // States of tables with this many values and rows, if the optimizer has any.
   BufferId states(const char* name, std::int64_t values, std::int64_t rows, bool always = false) {
     if ((options_.forward_only && !always) || (!adagrad() && !adam())) return {};
     return build_.buffer(name, Purpose::optimizer_states, DType::fp32, adam() ? 2 * values : rows, true);
@@ -130,7 +130,7 @@ class RecommenderLowering {
   [[nodiscard]] bool adagrad() const { return spec_.states.optimizer == OptimizerKind::rowwise_adagrad; }
   [[nodiscard]] bool adam() const { return spec_.states.optimizer == OptimizerKind::adam; }
   [[nodiscard]] std::int64_t members() const { return layout_.ranks; }
-  /// Updates of a step, of which a parameter server makes one a worker.
+  /// Updates of a step: a parameter server makes one for each worker.
   [[nodiscard]] int turns() const { return served_ ? spec_.mesh.data : 1; }
   int view(BufferId buffer) { return build_.view(build_.whole(buffer)); }
   BufferId make(const std::string& name, std::int64_t elements, DType dtype = DType::fp32,
@@ -144,7 +144,7 @@ class RecommenderLowering {
     const Bucket& b = build_.bucket(bucket);
     return build_.view({gradients ? b.gradients : b.parameters, offset, elements});
   }
-  // Products of 16 bits read a copy of their weight, made where first asked for; its gradient is widened behind them.
+  // Products in 16 bits read a copy of their weight, made where it is first needed; its gradient is widened after them.
   int weight(const std::string& name, std::vector<Op>& ops) {
     if (type_ == DType::fp32) return parameter(name);
     const auto [found, anew] = copies_.try_emplace(name);
@@ -161,7 +161,8 @@ class RecommenderLowering {
     if (narrow)
       ops.push_back(build_.flat(OpKind::convert, type_, places_.at(name).elements, {view(narrow)}, {gradient(name)}));
   }
-  // Of the MLPs and the interaction, in the plan's precision; tables, masters and gradients of parameters are in fp32.
+  // A value of the MLPs or the interaction, in the plan's precision; tables, masters and gradients of parameters are
+  // fp32.
   BufferId value(const std::string& name, std::int64_t elements) { return make(name, elements, type_); }
   Op value_op(OpKind kind, std::int64_t n, std::int64_t m, std::int64_t k, std::vector<int> in, std::vector<int> out) {
     Op op = op_of(kind, n, m, k, std::move(in), std::move(out));
@@ -193,7 +194,8 @@ class RecommenderLowering {
                    {op_of(OpKind::load_clicks, n_, model_.dense_features, layout_.indices, {},
                           {view(dense_), view(labels_), view(indices_)})});
     if (layout_.sharded()) find_rows();
-    // Rows that are not on the device come meanwhile; else the bottom MLP computes while pooled vectors travel.
+    // While rows that are not on the device come, the bottom MLP computes; otherwise it computes while pooled vectors
+    // travel.
     if (layout_.cached()) {
       places_of_rows_ = fetch_rows(build_, layout_, spec_, {lengths_, bags_, !options_.forward_only}, waiting_);
       bottom_forward();
@@ -211,7 +213,7 @@ class RecommenderLowering {
     const BufferId sent_indices = make("indices.sent", room, DType::int32, Purpose::communication);
     std::vector<int> out = {view(sent_lengths), view(sent_indices)};
     for (const int counts : travel_.counts()) out.push_back(counts);
-    // Who has no others' indices looks for its own in those of all samples.
+    // A rank that gets no indices of others finds its own among those of all samples.
     const std::int64_t sorted = habits_.exchanges_indices ? n_ : n_ * members();
     Op op =
         op_of(OpKind::bucketise_indices, sorted, layout_.indices, layout_.indices, {view(indices_)}, std::move(out));
@@ -245,7 +247,8 @@ class RecommenderLowering {
     received_ = travel_.send(Phase::forward, sent, sent_pooled_);
   }
 
-  // Sent stays where it is until somebody has waited for what came: freed earlier, computing would wait for it.
+  // A buffer that is sent stays until something waits for what was received: freed earlier, compute would wait for the
+  // message.
   void keep_sent(std::vector<BufferId> sent) {
     if (members() > 1) waiting_.insert(waiting_.end(), sent.begin(), sent.end());
   }
@@ -254,7 +257,7 @@ class RecommenderLowering {
     waiting_.clear();
   }
 
-  // Outputs of each layer; ReLU in place behind each but, of the top, the last.
+  // Outputs of each layer. ReLU works in place after each layer, except the last of the top MLP.
   std::vector<BufferId> mlp_forward(const char* prefix, const std::vector<std::int64_t>& widths, BufferId x,
                                     bool last_is_linear, std::vector<Op>& ops) {
     std::vector<BufferId> outputs;
@@ -272,7 +275,7 @@ class RecommenderLowering {
     return outputs;
   }
 
-  // From the gradient of the last output to that of the input, which is left out where nobody wants it.
+  // From the gradient of the last output to the gradient of the input, which is left out if it is not needed.
   BufferId mlp_backward(const char* prefix, const std::vector<std::int64_t>& widths, BufferId x,
                         const std::vector<BufferId>& outputs, BufferId dy, bool last_is_linear, bool wants_dx,
                         std::vector<Op>& ops) {
@@ -401,7 +404,8 @@ class RecommenderLowering {
     return dx0;
   }
 
-  // Gradients of vectors to those with tables. Returns the bottom's.
+  // Splits the gradients of vectors among the ranks that have their tables. Returns the gradient of the bottom MLP's
+  // output.
   BufferId split_gradients(BufferId dfeatures) {
     const BufferId dbottom = value("dbottom", n_ * width_);
     const bool sharded = layout_.sharded();
@@ -523,7 +527,7 @@ class RecommenderLowering {
   BufferId lookups_;                    ///< of each row of replicated tables, where its update asks for them
   std::vector<BufferId> bottom_, top_;  ///< outputs of layers
   std::vector<Cross> crosses_;
-  std::vector<BufferId> waiting_;  ///< what was sent since somebody last waited
+  std::vector<BufferId> waiting_;  ///< what was sent since the last wait
   std::vector<BufferId> sent_pooled_;
 };
 

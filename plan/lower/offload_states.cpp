@@ -177,9 +177,8 @@ class MovedStates {
     }
   }
 
-  // -- gradients
-  // ------------------------------------------------------------------------------------------------------- Passes over
-  // layers add to a sum on the host: each layer's part is made on the device and added after the layer.
+  // -- gradients -----------------------------------------------------------------------------------------------------
+  // Passes over layers add to a sum on the host: each layer's part is made on the device and added after the layer.
   void sum_on_host(int block) {
     std::vector<Step>& steps = class_.blocks[at(block)].steps;
     for (const Run& run : runs_[at(block)]) {
@@ -217,8 +216,7 @@ class MovedStates {
     }
   }
 
-  // -- everything else
-  // -------------------------------------------------------------------------------------------------
+  // -- everything else -----------------------------------------------------------------------------------------------
   std::map<BufferId, Use> uses_of(int s, const Step& step) const {
     std::map<BufferId, Use> uses;
     const auto use = [&](const View& view, bool reads, bool writes) {
@@ -280,7 +278,7 @@ class MovedStates {
     last_[{block, first_compute_behind(block, collectives_.back().step)}] = collectives_.back().buffers;
   }
 
-  // The first compute step after a step, or the end of its block.
+  // The first compute step after `step`, or the end of its block.
   int first_compute_behind(int block, int step) const {
     const std::vector<Step>& steps = class_.blocks[at(block)].steps;
     int s = step + 1;
@@ -430,7 +428,7 @@ class MovedStates {
   Offload offload_;
   Rewrite rewrite_;
   std::vector<std::vector<Run>> runs_;                      // by block
-  std::map<Place, std::vector<BufferId>> released_, last_;  ///< last_: behind copies at the same place
+  std::map<Place, std::vector<BufferId>> released_, last_;  ///< last_: after copies at the same place
   std::vector<std::pair<Place, Step>> copies_;
   std::map<std::pair<int, BufferId>, int> sums_;  // by block and sum on the host: the step after which it is added
   struct Leaving {

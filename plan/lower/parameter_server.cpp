@@ -1,4 +1,4 @@
-// A training step whose updates a sharded server makes, and the order of passes ahead of it.
+// A training step whose updates a sharded server makes, and the order of passes before it.
 #include "plan/lower/parameter_server.h"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ BufferId buffer_named(const RankClass& c, const std::string& name) {
   return {};
 }
 
-// What one operand or step names of a buffer is of another from now on.
+// Everywhere in the block, operands and steps that name buffer `from` name `to` from now on.
 void rename(RankClass& c, Block& block, BufferId from, BufferId to) {
   for (Step& step : block.steps) {
     for (Op& op : step.ops)
@@ -46,7 +46,7 @@ void rename(RankClass& c, Block& block, BufferId from, BufferId to) {
   }
 }
 
-// The step's loss is cleared where its first pass begins, its gradients only where those before them have left.
+// The step's loss is cleared where its first pass begins; its gradients only once those of the step before have left.
 Block without_loss(RankClass& c, BufferId losses) {
   Step& zero = c.blocks[kBegin].steps.front();
   Block start{"start", {zero}};

@@ -15,13 +15,13 @@ struct LoweringPass {
   std::function<void()> run;
 };
 
-/// Those of a transformer's stage, in their order. All arguments must outlive them. The class has its births, its
-/// deaths and its program.
+/// The passes over a class of a transformer's stage, in their order. All arguments must outlive them. The class already
+/// has its births, its deaths and its program.
 [[nodiscard]] std::vector<LoweringPass> passes_of(const Plan& plan, const LowerOptions& options, const Groups& groups,
                                                   ClassBuilder& build);
 
-/// Runs those that apply. With `checks`, the class has to be sound (plan/schedule/check.h) before them and after each;
-/// a fault ends the program and names the pass. `schedule`: has the plan and the groups.
+/// Runs the passes that apply. With `checks`, the class must be sound (plan/schedule/check.h) before the first one and
+/// after each; a fault ends the program and names the pass. `schedule` has the plan and the groups.
 void run_passes(const std::vector<LoweringPass>& passes, const Schedule& schedule, const RankClass& rank_class,
                 bool checks);
 

@@ -1,4 +1,4 @@
-// Messages of each way, and what fewer bits need before and behind them.
+// The messages of pooled vectors in each way, and the conversions to and from fewer bits before and after them.
 #include "plan/lower/pooled_travel.h"
 
 #include "plan/lower/recommender_ranges.h"
@@ -126,7 +126,7 @@ void PooledTravel::by_ranks(Phase phase, BufferId from, BufferId to) {
                     slots_at(to, phase, goal_of(phase), PooledWay::ranks), -1, -1);
 }
 
-// In between a rank has sums, or gradients, of its own node's columns for all ranks of its place.
+// Between the two messages a rank has sums, or gradients, of its own node's columns for all ranks of its place.
 void PooledTravel::by_nodes(Phase phase, BufferId from, BufferId to, std::vector<BufferId>& sent) {
   const bool forward = phase == Phase::forward;
   const View far = slots_at(to, phase, goal_of(phase), PooledWay::node);

@@ -1,4 +1,4 @@
-// Norm and updates behind the passes of a recommendation model.
+// Norm and updates after the passes of a recommendation model.
 #include "plan/lower/recommender_finish.h"
 
 #include <utility>
@@ -17,7 +17,8 @@ int view(const RecommenderEnd& end, BufferId buffer) {
   return end.build.view(end.build.whole(buffer));
 }
 
-// The squares of the tables' gradients are the ranks' together; all others' are the same on every rank.
+// The squares of the tables' gradients are summed over the ranks; those of all other gradients are the same on every
+// rank.
 void norm(const RecommenderEnd& end) {
   ClassBuilder& build = end.build;
   const View squares = build.whole(end.norm_squared);

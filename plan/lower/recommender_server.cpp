@@ -39,7 +39,7 @@ void norms(const RecommenderEnd& end) {
   build.compute(Phase::optimizer, -1, "norm", std::move(ops));
 }
 
-// Of a server's shard of the replicated tables, worker by worker.
+// Updates a server's shard of the replicated tables, worker by worker.
 void update_replicated(const RecommenderEnd& end, int index, BufferId received_lookups) {
   ClassBuilder& build = end.build;
   const Bucket b = build.bucket(index);
@@ -63,7 +63,7 @@ void keep_for_updates(RankClass& c, const PlanSpec& spec, const LeftForUpdates& 
       c.buffers[buffer].versions = std::max(1, steps);
     }
   };
-  // A step's lookups are written ahead of the update that takes the oldest ones, its gradients behind it.
+  // A step's lookups are written before the update that takes the oldest ones; its gradients are written after it.
   keep(left.looked_up, *spec.states.staleness + 1);
   keep(left.gradients, *spec.states.staleness);
 }

@@ -1,4 +1,4 @@
-// Variants of blocks, in which reductions stand right behind the last step that writes what they reduce.
+// Variants of blocks in which reductions stand right after the last step that writes what they reduce.
 #include "plan/lower/reduce_early.h"
 
 #include <algorithm>
@@ -61,7 +61,7 @@ Behind whole(ClassBuilder& build, const Groups& groups, const PlanSpec& spec, in
   return behind;
 }
 
-// The same in fewer bits; what is left at the end of an entry's block.
+// The same for compressed reductions; what is not reduced by the end of an entry's block is reduced there.
 Behind compressed(ClassBuilder& build, const Groups& groups, const PlanSpec& spec) {
   std::map<StepRef, std::vector<int>> buckets;
   RankClass& c = build.result();
@@ -116,7 +116,7 @@ void reduce_early(ClassBuilder& build, const Groups& groups, const PlanSpec& spe
     Block variant = c.blocks[static_cast<std::size_t>(entry.block)];
     if (variant.variant_of < 0) variant.variant_of = entry.block;
     variant.name += ".last";
-    std::ptrdiff_t shift = 1;  // behind the step, and behind what has been put in before it
+    std::ptrdiff_t shift = 1;  // after the step, and after what has been inserted before
     for (; at != behind.end() && at->first.entry == e; ++at) {
       std::vector<Step>& steps = at->second;
       const auto count = static_cast<std::ptrdiff_t>(steps.size());

@@ -282,7 +282,7 @@ class Program {
     ops.push_back(build_.flat(one.sent ? OpKind::convert : OpKind::copy, wire(), n, {whole(one.gradients)},
                               {part(one.pieces, w * n, n)}));
   }
-  // Sums in fp32. Without ZeRO the result that everybody gets is rounded once more.
+  // Sums in fp32. Without ZeRO, the result that all ranks get is rounded once more.
   void sum_halves(const Own& one, std::vector<Op>& ops) {
     const Bucket& bucket = class_.buckets[at(one.bucket)];
     const bool again = spec_.states.zero_stage == 0;

@@ -1,4 +1,4 @@
-// Walks a program once, noting which parts of each gradient buffer nobody has written since it was zeroed.
+// Walks a program once and notes which parts of each gradient buffer have not been written since it was zeroed.
 #include "plan/lower/write_first.h"
 
 #include <algorithm>
@@ -65,7 +65,7 @@ class FirstWrites {
     std::int64_t index = 0;
     for (const Entry& entry : class_.program) enter(entry, index++);
     for (State& b : buffers_)
-      if (!b.left.empty()) b.may = false;  // somebody reads the zeros, or nobody reads the buffer
+      if (!b.left.empty()) b.may = false;  // something reads the zeros, or nothing reads the buffer
     const std::vector<Block> found = class_.blocks;
     for (std::size_t b = 0; b < found.size(); ++b) write(static_cast<std::int32_t>(b), found[b]);
     for (const BufferId i : buffers_.keys())
@@ -82,7 +82,7 @@ class FirstWrites {
     bool laid_out = false;  ///< `spans` are parameters, and do not cover the buffer
     std::vector<Span> spans = std::vector<Span>();
     std::vector<Span> left = std::vector<Span>();  ///< still zero
-    std::vector<Span> gaps = std::vector<Span>();  ///< written by nobody, read by somebody
+    std::vector<Span> gaps = std::vector<Span>();  ///< not written, but read
     std::vector<int> gap_views = std::vector<int>();
     std::int32_t ahead = 0;  ///< of the entry that zeroed it
     bool opening = false;

@@ -29,8 +29,8 @@ class ShapeOf {
 
 using BuffersByMemory = std::array<BufferId, kMemories>;
 
-/// The bucket that an outline is for, -1 for a stage's outline; the layer that its steps name; and the buffers behind
-/// the names in it.
+/// The bucket that an outline is for, -1 for a stage's outline; the layer that its steps name; and the buffers that its
+/// names stand for.
 struct OutlinedBucket {
   int bucket = -1;
   std::int32_t layer = -1;

@@ -1,4 +1,4 @@
-// The parts of which outlines are made.
+// The parts that outlines consist of.
 #include "plan/outline/outline.h"
 
 #include <algorithm>
@@ -42,7 +42,7 @@ DType compute_dtype(DType precision) {
 bool has_master(const PlanSpec& spec) {
   const bool rounds =
       compute_dtype(spec.numerics.precision) != DType::fp32 && spec.numerics.rounding == Rounding::nearest;
-  // The host updates values of its own, whatever type the device computes in (ZeRO-Offload).
+  // The host updates its own values, whatever type the device computes in (ZeRO-Offload).
   return rounds || spec.offload.optimizer != Space::device;
 }
 

@@ -17,15 +17,15 @@ DType wire_of(const PlanSpec& spec) {
   return spec.compression.gradients == GradientCompression::fp16 ? DType::fp16 : DType::bf16;
 }
 
-// Sequence parallelism: gradients of what is used row by row, of which each tensor rank saw some rows. On the data
-// stream, ahead of the reduction over replicas, which reads the sums.
+// Sequence parallelism: sums the gradients of parameters that are used row by row, because each tensor rank saw only
+// some rows. On the data stream, before the reduction over replicas, which reads the sums.
 void sum_partial(Sketch& s) {
   if (s.bucket().partial == 0) return;
   const int partial = s.run(s.slot(Memory::gradients), 0, s.bucket().partial);
   s.message(kReduce, CollectiveKind::all_reduce, Over::tensor, partial, partial);
 }
 
-// Of what each sub-group has summed up (the second hop of MiCS, Zhang et al. 2022, section 3.4).
+// Adds up the sums of the sub-groups (the second hop of MiCS, Zhang et al. 2022, section 3.4).
 void sum_copies(Sketch& s, int shard) {
   s.message(kReduce, CollectiveKind::all_reduce, Over::copies, shard, shard);
 }

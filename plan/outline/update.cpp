@@ -67,7 +67,7 @@ class Update {
     return s_.run(s_.slot(Memory::received), turn_ * b_.shard, b_.shard);
   }
   [[nodiscard]] int coefficient() { return s_.run(s_.slot(Memory::coefficient), turn_, 1); }
-  // What an update changes: the master, or the parameters themselves.
+  // The values that an update changes: the master, or the parameters themselves.
   [[nodiscard]] int target() { return has_master(spec_) ? s_.whole(Memory::master) : s_.optimized_values(); }
   void add_scaling(std::vector<int>& in) {
     if (spec_.numerics.precision == DType::fp16) in.push_back(s_.whole(Memory::scaling));
@@ -142,8 +142,8 @@ class Update {
                      {s_.whole(Memory::first_moment), s_.whole(Memory::second_moment), of_stage(Memory::norms)},
                      {target()});
   }
-  // Factors are no thousandth of the parameters: every replica keeps all of them, and ZeRO's shards, which cut matrices
-  // anywhere, add up their sums instead of owning rows and columns.
+  // Factors take less than a thousandth of the parameters: every replica keeps all of them. ZeRO's shards, which cut
+  // matrices anywhere, add up their sums; they do not own rows and columns.
   void factor_sums(bool first) {
     const int sums = of_stage(Memory::factor_sums);
     sum_up(first, sums, of_tensors(OpKind::factor_sums, {gradient(), coefficient()}, {sums}));
@@ -197,8 +197,8 @@ class Update {
       s_.message(Phase::parameter_gather, CollectiveKind::all_gather, Over::data, values, all);
       return;
     }
-    // What a rank's equals on all nodes have is one piece, and the pieces of a node's ranks follow one another. One
-    // buffer serves all buckets, whose messages are in a row: none waits for its memory.
+    // The values of the ranks with the same place on all nodes are one piece, and the pieces of a node's ranks follow
+    // one another. One buffer serves all buckets: their messages stand in a row, so none waits for its memory.
     const int pieces = s_.of_stage(Memory::gathered_piece, name_of_buffer(Memory::gathered_piece), totals_.piece,
                                    Purpose::communication, compute_dtype(spec_.numerics.precision));
     const int piece = s_.run(pieces, 0, b_.elements / spec_.compression.group);

@@ -231,7 +231,7 @@ std::vector<std::vector<int>> staleness(const Schedule& schedule, std::int64_t s
       updates[b.parameters] = 0;
       if (b.stashed.exists()) parameters_of[b.stashed] = b.parameters;
     }
-    if (c.tables.exists()) updates[c.tables] = 0;  // of which no version is kept: who reads them reads early enough
+    if (c.tables.exists()) updates[c.tables] = 0;  // no version of them is kept: all steps read them early enough
     std::vector<int> ages(static_cast<std::size_t>(steps), kNotRead);
     for (std::int64_t t = 0; t < steps; ++t)
       for (const Entry& entry : c.program) {

@@ -93,8 +93,8 @@ class Lives {
     memories(block, index);
   }
 
-  // A step works in one memory; a copy leads from one to the other of its stream. Which rows of tables one moves, the
-  // host reads on the device.
+  // A step works in one memory; a copy leads from one memory to the other, as its stream says. The host reads on the
+  // device which rows of tables a copy moves.
   void memories(const Block& block, std::size_t index) {
     const Step& step = block.steps[index];
     const CopyDirection copies = direction_of(step.stream);

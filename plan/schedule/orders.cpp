@@ -301,7 +301,7 @@ std::vector<std::vector<Move>> moves_of(const PlanSpec& spec, std::int64_t micro
 
 AsynchronousMoves asynchronous_moves(const PlanSpec& spec, int stage, std::int64_t micro_batches) {
   AsynchronousMoves out;
-  const std::int32_t ahead = spec.mesh.pipeline - 1 - stage;  // by which forward passes precede backward passes
+  const std::int32_t ahead = spec.mesh.pipeline - 1 - stage;  // in micro-batches, before backward passes
   const bool receives = spec.receives(stage, 0, true), sends = spec.sends(stage, 0, true);
   const auto forward = [&](std::vector<Move>& to, std::int32_t micro_batch) {
     to.push_back({Kind::forward, micro_batch});

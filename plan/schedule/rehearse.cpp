@@ -1,4 +1,4 @@
-// Abstract ranks in real memory: where buffers lie, which messages are under way, who waits for whom.
+// Abstract ranks in real memory: where buffers lie, which messages are under way, which rank waits for which.
 #include "plan/schedule/rehearse.h"
 
 #include <fmt/core.h>

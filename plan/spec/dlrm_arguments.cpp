@@ -22,7 +22,7 @@ struct Other {
   Fate fate;
   const char* why = "";  ///< if refused: what is missing
 };
-// A refused argument is still accepted with the script's default, which is written behind it.
+// A refused argument is still accepted if it has the script's default, which is given after it.
 constexpr auto kOthers = std::to_array<Other>({
     {"print-freq", Fate::ignored},
     {"print-precision", Fate::ignored},

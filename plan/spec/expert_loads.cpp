@@ -23,7 +23,7 @@ constexpr double kMostLoad = 1e18;
 
 using Loads = std::vector<double>;
 
-/// Of one layer of one step: nothing where there are more experts than a log says one by one.
+/// Loads of one layer in one step; empty if there are more experts than a log lists one by one.
 Loads loads_of_layer(base::JsonReader& in) {
   Loads loads;
   in.open_object();

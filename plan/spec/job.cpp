@@ -46,7 +46,7 @@ std::vector<T> choices(const Cursor& at, const Read& read) {
   return values;
 }
 
-// A bound: a list, one value, or, for layers_per_stage, the value itself.
+// A bound: a list of values, or one value. If the field itself is a list (layers_per_stage), the bound is its value.
 template <class Of, class T>
 void read_bound(const Cursor& at, const Field<Of>& field, std::vector<T>& bound) {
   if constexpr (kIsList<typename Field<Of>::Value>)
@@ -67,7 +67,7 @@ void read_bound(const Cursor& at, const Field<Of>& field, T& bound) {
   bound = read_value(at, field, bound);
 }
 
-// The name of a file, or a word. Whoever opens files reads its passes.
+// The name of a file, or a word. The caller opens the file and reads its passes.
 void read_orders(const Cursor& at, const FieldInfo& field, Bounds& b) {
   b.stages.order = choices<Order>(at, [&](const Cursor& item) {
     const std::string text = item.is_scalar() ? item.scalar_text() : std::string();

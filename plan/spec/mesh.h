@@ -38,7 +38,7 @@ struct Mesh {
   /// of such ranks.
   [[nodiscard]] int expert_stride() const { return whole_experts() ? 1 : tensor; }
   [[nodiscard]] int expert_places() const { return ranks_per_stage() / expert_stride(); }
-  /// Shards of experts' parameters: of these ranks, every `expert`-th has the same experts.
+  /// Shards of experts' parameters: among the ranks above, every `expert`-th one has the same experts.
   [[nodiscard]] int expert_shards() const { return expert_places() / expert; }
   /// Which part of a layer's experts a rank has, and which shard of it.
   [[nodiscard]] int expert_index(int rank) const { return rank / expert_stride() % expert_places() % expert; }

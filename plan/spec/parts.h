@@ -56,14 +56,14 @@ struct Recomputation {
   std::optional<std::int64_t> layers = std::nullopt;  ///< how many of each stage's blocks, from its first; none: all
   /// While a recomputed block's input waits for backward, each rank of the tensor group keeps a part of it, and they
   /// gather it before they recompute (P_a of ZeRO-R, Rajbhandari et al. 2020, section 6.1). Rows that are divided
-  /// already (sequence_parallel) need no such thing.
+  /// already (sequence_parallel) do not need this.
   bool partition_checkpoints = false;
   bool operator==(const Recomputation&) const = default;
 };
 
 /// What lives outside the device's memory (plan/lower/offload.h); `device`: nothing leaves it.
 struct Offload {
-  /// host: what blocks save for backward moves out after forward and returns ahead of backward; with full recomputation
+  /// host: what blocks save for backward moves out after forward and returns before backward; with full recomputation
   /// that is the blocks' checkpoints (ZeRO, Rajbhandari et al. 2020, section 6.1: P_a+cpu).
   Space activations = Space::device;
   /// host: master values, moments and summed gradients live there; its cores do the update (ZeRO-Offload, Ren et al.
@@ -115,15 +115,16 @@ struct Numerics {
 
 /// The rows of tokens that travel to the experts of a mixture.
 struct Tokens {
-  /// In what they travel, gradients of what these made among them, and in what they travel back. All but none changes
-  /// the mathematics: rows are rounded wherever the experts are, so that no placement does.
+  /// The types in which rows travel: `dispatch` to the experts, gradients of the experts' outputs included; `combine`
+  /// from the experts. All but none change the mathematics: rows are rounded wherever the experts are, so that no
+  /// placement changes it.
   models::TokenCodec dispatch = models::TokenCodec::none, combine = models::TokenCodec::none;
-  /// In a message of tokens a rank has room for this many times the rows that a balanced router sends it.
+  /// A rank has room in a message of tokens for this many times the rows that a balanced router sends it.
   double bound = 2;
-  /// Tokens of the fullest rank over the mean, as predictions assume it; in a run the data decides.
+  /// Tokens of the fullest rank over the mean: predictions assume this value; in a run the data decides.
   double imbalance = 1;
   bool operator==(const Tokens&) const = default;
-  /// Whether they travel in fewer bits.
+  /// Whether rows travel in fewer bits.
   [[nodiscard]] bool encoded() const {
     return dispatch != models::TokenCodec::none || combine != models::TokenCodec::none;
   }

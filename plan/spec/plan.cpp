@@ -328,7 +328,7 @@ class Rules {
            "offload moves weights and states together", "offload: {activations} alone; the adapters' states are small");
   }
 
-  // A ring knows of a block of keys which chunk it is, not how far each key is away.
+  // A ring knows which chunk a block of keys is, but not how far away each key is.
   void distances() {
     const bool windowed = model_.window > 0 && model_.window < spec_.shape.sequence;
     const bool slopes = model_.positions == models::Positions::alibi;
@@ -338,7 +338,7 @@ class Rules {
                               : std::string("adds slopes on distances")));
   }
 
-  // The heads of a masked-language model take rows out of whole sequences.
+  // The heads of a masked-language model choose rows of whole sequences.
   void masked() {
     if (model_.masked_fraction <= 0) return;
     rule(spec_.mesh.context == 1, "P60",

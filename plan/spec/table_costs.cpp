@@ -141,7 +141,7 @@ class Costs {
   double batch_, state_, moments_, stored_, forward_, backward_, weight_ = 1, weight_within_ = 1;
 };
 
-// As written: one for all, or one for each; what does not fit the model is refused elsewhere.
+// As written: one for all tables, or one for each; a list that does not fit the model is refused elsewhere.
 TableTier tier_of(const PlanSpec& spec, std::size_t table) {
   const std::vector<TableTier>& tiers = spec.embedding.tiers.tiers();
   if (tiers.empty()) return {};

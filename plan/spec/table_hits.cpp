@@ -1,4 +1,4 @@
-// Sums over rows by their rank: the first ones each, the others in runs that grow with it.
+// Sums over rows in the order of their popularity: the first rows one by one, the others in runs that grow.
 #include "plan/spec/table_hits.h"
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 namespace orrery::plan {
 namespace {
 
-/// So many rows of equal probability.
+/// Rows of equal probability: how many, and the probability of each.
 struct RowsAlike {
   double count = 0, probability = 0;
 };
@@ -37,14 +37,14 @@ double never(double probability, double draws) {
   return probability >= 1 ? (draws > 0 ? 0 : 1) : std::exp(draws * std::log1p(-probability));
 }
 
-/// Distinct rows among so many lookups.
+/// Distinct rows among `lookups` lookups.
 double seen(const std::vector<RowsAlike>& rows, double lookups) {
   double sum = 0;
   for (const RowsAlike& one : rows) sum += one.count * (1 - never(one.probability, lookups));
   return sum;
 }
 
-/// Lookups after which so many rows have been seen.
+/// Lookups after which `slots` rows have been seen.
 double characteristic_time(const std::vector<RowsAlike>& rows, double slots) {
   double low = 0, high = slots;
   while (seen(rows, high) < slots) low = high, high *= 2;
@@ -62,7 +62,7 @@ CacheExpectation expect_hits(std::int64_t rows, double skew, double lookups, dou
   const std::vector<RowsAlike> alike = popularity(rows, skew);
   CacheExpectation out;
   out.distinct = seen(alike, lookups);
-  // All of them in the end; a cache that is full but for a fraction of a row takes for ever to be.
+  // In the end, all rows are in the cache; one that is full except for a fraction of a row would take for ever to fill.
   if (slots >= static_cast<double>(rows) - 0.5) return out;
   const double time = characteristic_time(alike, slots);
   out.hit_rate = 0;

@@ -29,7 +29,7 @@ std::int64_t power_of_two(std::int64_t least) {
   return out;
 }
 
-// Parts outside the device, of all ranks: their rows, and what of them is expected to move.
+// Parts outside the device on all ranks: their rows, and how many of them are expected to move.
 class FarTables {
  public:
   FarTables(TableLayout& layout, const PlanSpec& spec) : layout_(layout), spec_(spec) {}
@@ -70,7 +70,7 @@ class FarTables {
   }
 
  private:
-  // Of a table whose rows are split those of a part are as frequent as all of them.
+  // If a table's rows are split, the rows of a part are as frequent as those of the whole table.
   double fetched_rows(const TableShard& shard) {
     const TableLayout::Table& table = layout_.tables[static_cast<std::size_t>(shard.table)];
     const double parts = static_cast<double>(table.rows) / static_cast<double>(shard.rows());
@@ -155,7 +155,7 @@ void number_shards(TableLayout& layout) {
   }
 }
 
-// What comes to a samples' owner: of exchanged shards each by itself, of the others a sum once.
+// What arrives at the owner of samples: each exchanged shard by itself, and one sum for each group of other shards.
 void join_parts(TableLayout& layout) {
   std::array<PooledSlots, kPooledWays> slots;
   for (const PooledWay way : kEveryWay)

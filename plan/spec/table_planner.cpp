@@ -1,5 +1,5 @@
-// Branch and bound over tables, options and ranks. What is too large for it gets a greedy placement, which then lowers
-// the load of the most loaded rank by moving, splitting and exchanging tables.
+// Branch and bound over tables, options and ranks. A problem that is too large for it gets a greedy placement, which is
+// then improved: tables are moved, split and exchanged to lower the load of the most loaded rank.
 #include "plan/spec/table_planner.h"
 
 #include <algorithm>
@@ -317,7 +317,7 @@ class Planner {
     here_ = before;
     return ended;
   }
-  // Chooses a set of ranks; of ranks that are alike so far only the first is tried.
+  // Chooses a set of ranks; among ranks that are alike so far, only the first is tried.
   bool choose(std::size_t depth, std::size_t t, Choice& choice, int from) {
     const TableOption& o = p_.options[t][choice.option];
     if (static_cast<int>(choice.ranks.size()) == o.parts) return take(depth, t, choice);

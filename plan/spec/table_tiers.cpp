@@ -86,7 +86,8 @@ class Settling {
          "use device, which needs no cache");
   }
 
-  // Of each rank: what its tables share, or what those without a size of their own find left.
+  // For each rank: divides the cache that its tables share, or the room that is left for tables without a size of their
+  // own.
   void share_out() {
     std::vector<std::int64_t> cache(tiers_.size(), std::numeric_limits<std::int64_t>::max());
     std::vector<std::vector<std::size_t>> of_rank(static_cast<std::size_t>(spec_.mesh.data));
@@ -114,12 +115,12 @@ class Settling {
       if (tiers_[t].space != Space::device && (together_ || tiers_[t].cache == 0)) tiers_[t].cache = cache[t];
   }
 
-  // What a byte of a cache takes of a free budget, with the books of its rows.
+  // How much of a budget a byte of a cache takes: in a free budget, the books of its rows count too.
   [[nodiscard]] double taken(std::size_t t, bool free) const {
     return free ? with_books(row_bytes(model_, spec_, places_[t].columns)) : 1;
   }
 
-  // Each gets what it needs, and of the rest as many times that; none more than its part.
+  // Each table gets the same multiple of what it needs, but no more than its part.
   bool fill(const std::vector<std::size_t>& tables, double budget, bool free, double all,
             std::vector<std::int64_t>& cache) {
     double least = 0;
@@ -214,7 +215,7 @@ double sample_bytes(const models::Recommender& model, const PlanSpec& spec) {
 
 namespace {
 
-// Whether tables and their states are less than what the devices have, were there nothing else.
+// Whether tables and their states would fit the devices if nothing else were there.
 bool may_fit_devices(const models::Recommender& model, const clusters::Cluster& cluster, const PlanSpec& spec) {
   double all = 0;
   for (const models::Table& table : model.tables) all += static_cast<double>(table.rows * row_bytes(model, spec, 1));

@@ -1,5 +1,5 @@
-// Collectives on rings, chains, by recursive halving, and from everybody to everybody. Trees, switches and hierarchies:
-// transfers_tree.cpp.
+// Collectives on rings, on chains, by recursive halving, and with messages from each member to each. Trees, switches
+// and hierarchies: transfers_tree.cpp.
 #include "plan/transfers/transfers.h"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ bool is_power_of_two(int n) {
   return std::has_single_bit(static_cast<unsigned>(n));
 }
 
-/// Rounds of recursive halving over 2^k blocks of the chunks; `member(i)` is who plays part i.
+/// Rounds of recursive halving over 2^k blocks of the chunks; `member(i)` is the member that has part i.
 template <class Member>
 void halve(Steps& steps, int parts, const Member& member) {
   const int block = steps.chunks / parts;
@@ -35,7 +35,7 @@ void halve(Steps& steps, int parts, const Member& member) {
     Round round;
     for (int i = 0; i < parts; ++i) {
       const int partner = i ^ distance;
-      // What the partner will own: its blocks of the range that both still share.
+      // The blocks that the partner will own, out of the range that both still share.
       const int first = partner / distance * distance;
       round.transfers.push_back({member(i), member(partner), first * block, distance * block, 1, true});
     }
@@ -154,7 +154,7 @@ Steps doubling_all_gather(int n) {
 
 Steps halving_doubling_all_reduce(int n) {
   const int parts = static_cast<int>(std::bit_floor(static_cast<unsigned>(n)));
-  const int folded = n - parts;  // pairs (2i, 2i + 1), i < folded, of which the odd one sits out
+  const int folded = n - parts;  // pairs (2i, 2i + 1), i < folded: the odd member sits out
   Steps steps = empty_steps(Goal::all_reduce, n, parts);
   const auto member = [folded](int part) { return part < folded ? 2 * part : part + folded; };
   Round in, out;
@@ -169,7 +169,8 @@ Steps halving_doubling_all_reduce(int n) {
   return steps;
 }
 
-// In the tree of a block, whoever stands o after its owner (o a multiple of 2 distance) hands it to o + distance.
+// In the tree of a block, the member o after its owner (o a multiple of 2 distance) hands it to the one at o +
+// distance.
 Steps pat_all_gather(int n) {
   Steps steps = empty_steps(Goal::all_gather, n, n);
   for (int distance = static_cast<int>(std::bit_ceil(static_cast<unsigned>(n))) / 2; distance >= 1; distance /= 2) {
@@ -181,7 +182,7 @@ Steps pat_all_gather(int n) {
   return steps;
 }
 
-// The same trees backwards: who got a block in the gathering now gives its sum to where it came from.
+// The same trees backwards: a member that got a block in the gathering now gives its sum to where the block came from.
 Steps pat_reduce_scatter(int n) {
   Steps steps = pat_all_gather(n);
   steps.goal = Goal::reduce_scatter;

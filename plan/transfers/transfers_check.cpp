@@ -14,7 +14,7 @@ using Set = std::vector<bool>;  // by member; no data when none is in it
 
 struct Symbols {
   const Steps& steps;
-  std::vector<std::vector<Set>> held;  // by member (switches behind), chunk
+  std::vector<std::vector<Set>> held;  // by member (then by switch), chunk
 
   explicit Symbols(const Steps& s)
       : steps(s),

@@ -14,7 +14,7 @@ namespace {
 
 using base::at;
 
-/// Adds a transfer to a round, with what rounds come before it.
+/// Adds a transfer to a round; rounds that are missing up to it are added too.
 void add(Steps& steps, int round, const Transfer& transfer) {
   if (at(round) >= steps.rounds.size()) steps.rounds.resize(at(round) + 1);
   steps.rounds[at(round)].transfers.push_back(transfer);
@@ -31,8 +31,8 @@ std::vector<int> order_from_leaves(const Tree& tree) {
   return order;
 }
 
-/// One level of a hierarchy in every node, all rings in step: chunks j, j + per_node, ... belong to place j of a node,
-/// and whoever sent one place's sends the one's before it next.
+/// One level of a hierarchy in every node, all rings in step: chunks j, j + per_node, ... belong to place j of a node.
+/// A member that has sent one place's chunks sends those of the place before it next.
 void within_nodes(Steps& steps, int nodes, int per_node, bool reduce) {
   if (per_node < 2) return;
   Round round{{}, per_node - 1, -1};

@@ -18,7 +18,7 @@ namespace {
 constexpr double kSecondsInDay = 86400;
 constexpr std::array kLineColours{"backward", "communication", "recompute", "optimizer", "m-workspace", "other"};
 
-/// The least and the most of what an axis shows, with a margin for dots.
+/// The smallest and the largest value on an axis, with a margin for dots.
 struct Reach {
   double low = std::numeric_limits<double>::infinity(), high = 0;
   void include(double value) {

@@ -96,7 +96,7 @@ std::vector<int> evenly_chosen(const std::vector<int>& ranks, std::size_t most) 
   return out;
 }
 
-/// What a panel of so many may take.
+/// The most that one of several panels may show.
 struct Room {
   std::size_t ranks = kMostRanks, bars = kMostBars / 2;
 };

@@ -102,7 +102,7 @@ std::vector<plan::Offload> offloads(const plan::Bounds& b) {
   return out;
 }
 
-/// In what rows of tokens may travel: as they are, unless the job says so.
+/// The types in which rows of tokens may travel: as they are, unless the job says otherwise.
 std::vector<plan::Tokens> travels(const plan::Bounds& b) {
   const auto or_none = [](const std::vector<models::TokenCodec>& bound) {
     return bound.empty() ? std::vector{models::TokenCodec::none} : bound;

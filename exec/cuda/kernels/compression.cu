@@ -63,7 +63,7 @@ __device__ inline void block_sums(double (&values)[N]) {
   __shared__ double partial[N][kWarp];
 #pragma unroll
   for (int i = 0; i < N; ++i) values[i] = warp_sum(values[i]);
-  __syncthreads();  // whoever still reads the sums before
+  __syncthreads();  // other threads may still read the sums before
   if (threadIdx.x % kWarp == 0)
 #pragma unroll
     for (int i = 0; i < N; ++i) partial[i][threadIdx.x / kWarp] = values[i];

@@ -46,8 +46,8 @@ struct RowSlots {
   int64_t slots = 0, experts = 0, capacity = 0;
   [[nodiscard]] int64_t rows() const { return slots * capacity; }
 };
-/// Of each `span` choices (one sequence's), an expert takes at most `limit`; 0: all. Rows beyond a slot's room get no
-/// place and are a fault. Writes `counts`.
+/// Among each `span` choices (one sequence's), an expert takes at most `limit`; 0: all. A row beyond a slot's room gets
+/// no place and is a fault. Writes `counts`.
 struct RowPlaces {
   const int32_t* choice = nullptr;
   int64_t count = 0, span = 0, limit = 0;

@@ -33,7 +33,7 @@ struct SingleTile {
     __shared__ float left[kDepth * kPitch], right[kDepth * kPitch];  // (depth, row) and (depth, column)
     const int x = static_cast<int>(threadIdx.x) % 16, y = static_cast<int>(threadIdx.x) / 16;
     for (int64_t k = 0; k < a.columns; k += kDepth) {
-      __syncthreads();  // nobody reads the last ones any more
+      __syncthreads();  // no thread reads the last ones any more
       take(left, a.data + k * a.column, a.row, a.column, a.rows, a.columns - k, tf32);
       take(right, b.data + k * b.row, b.column, b.row, b.columns, b.rows - k, tf32);
       __syncthreads();
@@ -97,7 +97,7 @@ struct TensorTile {
     alignas(16) __shared__ T right[kRowsB * kPitchB];
     const int warp = static_cast<int>(threadIdx.x) / kWarp, row = warp / 2 * 32, column = warp % 2 * 32;
     for (int64_t k = 0; k < a.columns; k += kDepth) {
-      __syncthreads();  // nobody reads the last ones any more
+      __syncthreads();  // no thread reads the last ones any more
       if constexpr (TurnedA)
         take<kRowsA, kTile, kPitchA>(left, a.data + k * a.column, a.column, a.columns - k, a.rows);
       else

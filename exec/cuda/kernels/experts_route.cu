@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(kRouters* kWarp) route_grad_kernel(RouterShape
   const float* const weights = g.weights + token * s.chosen;
   const float* const scores = g.scores + token * s.experts;
   const float* const x = g.logits + token * s.experts;
-  if (choice[0] < 0) {  // of what was no number
+  if (choice[0] < 0) {  // the token's scores were not numbers
     for (int64_t e = lane; e < s.experts; e += kWarp) g.dlogits[token * s.experts + e] = NAN;
     return;
   }

@@ -102,7 +102,7 @@ const int32_t* owners_of(cudaStream_t stream, const RowSlots& slots, KernelScrat
   return owners;
 }
 
-/// Of rows that are there; `body` counts the same elements.
+/// Runs `body` on the elements of rows that are there; `body` counts the same elements.
 template <class Body>
 struct RowsThatAreThere {
   const int32_t* owners;

@@ -162,7 +162,7 @@ __global__ void __launch_bounds__(kLossThreads) whole_cross_entropy_kernel(Whole
     p.max[row] = online.best;
     p.sums[row] = online.sum;
     p.sums[p.rows + row] = of_target;
-    __threadfence();  // whoever sees the count sees these
+    __threadfence();  // a thread that sees the count sees these too
     last = atomicAdd(p.counter, 1U) == static_cast<unsigned>(p.rows - 1);
   }
   __syncthreads();

@@ -88,7 +88,7 @@ struct AddTypeParts {
   }
 };
 
-/// Of the micro-batch; -1: there is no such row.
+/// The row of the micro-batch for the i-th chosen one; -1: there is no such row.
 __device__ inline int64_t row_of(const ChosenRows& chosen, int64_t i) {
   const int64_t row = chosen.rows ? chosen.rows[i] : i * chosen.stride;
   return row >= 0 && row < chosen.all ? row : -1;
@@ -112,7 +112,7 @@ struct GatherRows {
   }
 };
 
-/// Rows of which none is chosen twice.
+/// Rows; none of them is chosen twice.
 template <class T>
 struct ScatterRows {
   ChosenRows chosen;

@@ -79,7 +79,7 @@ void merge_ring_block(cudaStream_t stream, const BlockPlace& s, const T* block, 
   launch_packs<kWidth<T>>(stream, elements_of(s), packs<T>(s.dim, block, y),
                           MergeOutputs<T>{s, block, block_lse, y, lse}, "ring_attention, merging");
   launch_packs<1>(stream, s.batch * s.heads * s.queries, false, MergeStatistics{s, block_lse, lse},
-                  "ring_attention, merging statistics");  // behind whoever reads them
+                  "ring_attention, merging statistics");  // after the kernel that reads them
 }
 
 template <class T>

@@ -200,7 +200,7 @@ __global__ void __launch_bounds__(kThreads) again_kernel(Again<T> p) {
   const int64_t tiles = (p.columns + kSide - 1) / kSide;
   const int64_t first_row = blockIdx.x / tiles * kSide, first_column = blockIdx.x % tiles * kSide;
   const int me = static_cast<int>(threadIdx.x);
-  const int row = me / (kSide / kOwn), column = me % (kSide / kOwn);  // and every 16th behind
+  const int row = me / (kSide / kOwn), column = me % (kSide / kOwn);  // and every 16th after these
   float sums[kOwn][kOwn];
 #pragma unroll
   for (int i = 0; i < kOwn; ++i)

@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(kThreads)
 /// The sample, the rank and the part of the rank to which an element of `lengths` belongs.
 struct BagAt {
   int64_t sample;
-  const TablePart* part;  ///< null: the rank has no so many
+  const TablePart* part;  ///< null: the rank has fewer parts
   int32_t rank;
 };
 __device__ inline BagAt bag_at(const TableParts& p, int64_t bag) {

@@ -10,7 +10,7 @@ namespace {
 constexpr int kItems = static_cast<int>(kTableTile) / kThreads;  // lookups of a thread in a tile
 constexpr int kKept = 2;                  // packs of a row's gradient that a thread keeps while their squares are
                                           // summed
-constexpr uint32_t kNoRow = 0xffffffffU;  // behind all rows
+constexpr uint32_t kNoRow = 0xffffffffU;  // after all rows
 
 // -- keys -------------------------------------------------------------------------------------------------------------
 // For each bag of this rank's parts: its lookups, as they were received.
@@ -34,7 +34,7 @@ struct KeysOfBags {
   }
 };
 
-/// Of each bag of replicated tables, which have the same lengths for all samples.
+/// The same for each bag of replicated tables, which have the same lengths for all samples.
 struct KeysOfLookups {
   TableParts p;
   const int32_t* indices;
@@ -305,7 +305,7 @@ struct KeepGradients {
   }
 };
 
-/// What of a step is the same for all rows.
+/// What is the same for all rows in a step.
 struct StepOfRows {
   RowStep s;
   AdamFactors adam;

@@ -261,7 +261,7 @@ class ChunkPasses {
       for (std::size_t i = 0; i < segments.size(); ++i)
         for (std::size_t b = 0; b < last_.size(); ++b)
           if (segments[i].kind == Segment::Kind::compute && segments[i].writes_gradients[b]) last_[b] = i;
-      // Of a split pass, the weights' comes later, unless only backward adds to them.
+      // In a split pass a weights pass adds to them later, unless only backward does.
       for (const Segment& s : c.weights.segments)
         for (std::size_t b = 0; b < last_.size() && backward_; ++b)
           if (s.kind == Segment::Kind::compute && s.writes_gradients[b]) last_[b].reset();
@@ -303,7 +303,7 @@ class ChunkPasses {
     const ReductionTimes* times = nullptr;
     int message = -1;  ///< its last one
   };
-  /// Of a layer, what its reductions bring and nobody has added up.
+  /// What a layer's reductions bring, until it is added to the shards.
   struct Sums {
     const LayerCosts* of = nullptr;
     std::size_t run = 0;

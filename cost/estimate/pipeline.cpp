@@ -159,7 +159,7 @@ class PipelineRun {
     return chunks_[static_cast<std::size_t>(stage * spec_.stages.virtual_stages + move.chunk)];
   }
   RunningRank& rank(int stage) { return ranks_[static_cast<std::size_t>(stage)]; }
-  /// How many passes such as this one are left, if it adds to gradients; else null.
+  /// The number of passes of this kind and chunk that are left, if they add to gradients; else null.
   static std::int64_t* left_of(RunningRank& rank, const Move& move) {
     const auto chunk = static_cast<std::size_t>(move.chunk);
     return move.kind == Kind::backward  ? &rank.backward[chunk]

@@ -1,4 +1,4 @@
-// Clocks that run ahead of nobody.
+// Runs the steps of a pass over one rank's clocks.
 #include "cost/estimate/rank_clock.h"
 
 #include <utility>

@@ -48,7 +48,7 @@ struct PassPart {
   Ticks host = 0;                  ///< to issue them
   Ticks slack = 0;                 ///< how far behind its begin the host may be without prolonging it
   bool reads_input = false;
-  Ticks host_before = 0, slack_behind = 0;  ///< the same up to where the host waits for the input, and from there on
+  Ticks host_before = 0, slack_behind = 0;  ///< `host` up to its wait for the input; `slack` from there
   Ticks waited = -1, known = -1;            ///< its first wait for a message, and the end of the last one; -1: none
   std::array<Ticks, plan::kStreams> exposed = {};
 };
@@ -58,7 +58,7 @@ struct PassProgram {
   std::vector<PassStep> steps = {};
   std::size_t input = 0;  ///< the first step that waits for what another stage sends; their number: none does
   std::size_t freed = 0;  ///< the first step that waits until what the chunk has sent has arrived
-  std::size_t sent = ~std::size_t{0};  ///< what it makes is sent ahead of this step; beyond the last: behind it
+  std::size_t sent = ~std::size_t{0};  ///< what it makes is sent before this step; beyond the last: at its end
   std::uint32_t reach = 0;             ///< the largest PassStep::back
   std::vector<PassPart> parts = {};    ///< up to input and freed and from there on; none if its messages outlast them
 };

@@ -509,7 +509,7 @@ cost::SearchResult search_within(const Model& model, const Cluster& cluster, con
   std::sort(fitting.begin(), fitting.end());
   progress.phase = "estimating";
   for (const auto& worker : workers) worker->estimate_in(fitting);
-  // Who interrupts the search still wants its best.
+  // A user who interrupts the search still gets its best plan.
   const bool early = stopped();
   share(early ? std::min(kPiece, fitting.size()) : fitting.size(), early ? nullptr : options.stop);
   result.feasible = feasible;

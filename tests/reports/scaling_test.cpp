@@ -35,7 +35,7 @@ cost::ScalingStudy several() {
   return study;
 }
 
-std::size_t times(const std::string& text, const std::string& part) {
+std::size_t times_in(const std::string& text, const std::string& part) {
   std::size_t n = 0;
   for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
   return n;
@@ -208,7 +208,7 @@ TEST(ScalingCharts, DrawBandsAndMeasurementsWhereThereAreAny) {
   cost::ScalingStudy bare = sample::scaling();
   bare.series[0].points.clear();
   EXPECT_THAT(html::scaling_charts(bare), SizeIs(0));
-  EXPECT_EQ(times(html::scaling_sections(sample::scaling()), "A paper (pub1)"), 1U);
+  EXPECT_EQ(times_in(html::scaling_sections(sample::scaling()), "A paper (pub1)"), 1U);
 }
 
 }  // namespace

@@ -9,12 +9,12 @@
 
 #include "base/units.h"
 #include "reports/html/chart.h"
+#include "reports/html/chart_template.h"
 #include "reports/tables.h"
 
 namespace orrery::reports::html {
 namespace {
 
-constexpr int kBarHeight = 46;
 constexpr double kCapacityShown = 0.2;  // draw the capacity line if the fullest stage fills at least this much
 
 /// Colours of the parts of a breakdown, in the order of parts_of, and of text on them: white on the dark hues, the
@@ -95,57 +95,11 @@ Chart breakdown_chart(const cost::Breakdown& predicted, const std::optional<cost
       chart.legend.push_back({left[i].name, part_colour(i)});
     if (left[i].seconds > 0) chart.description += fmt::format("{} {}, ", left[i].name, time_text(left[i].seconds));
   }
-  const int height = kBarHeight * static_cast<int>(bars.size());
-  json spec = base_spec(height, {label_width({"Predicted"}), 20, 6, 48});
-  json scales = json::parse(R"json([
-      {"name": "x", "type": "linear", "range": "width", "nice": false, "zero": true},
-      {"name": "y", "type": "band", "paddingInner": 0.32, "paddingOuter": 0.16}
-    ])json");
-  scales[0]["domain"] = {0, longest * unit.factor};
-  scales[1]["domain"] = bars;
-  scales[1]["range"] = {0, height};
-  spec["scales"] = scales;
-  spec["axes"] = json::parse(R"json([
-      {
-        "orient": "bottom", "scale": "x", "grid": true, "domain": false,
-        "tickCount": {"signal": "max(4, width / 110)"}
-      },
-      {
-        "orient": "left", "scale": "y", "domain": false, "ticks": false, "labelColor": "var(--ink)",
-        "labelPadding": 8
-      }
-    ])json");
-  spec["axes"][0]["title"] = "time (" + unit.name + ")";
-  spec["data"].push_back({{"name", "parts"}, {"values", std::move(values)}});
-  spec["marks"] = json::parse(R"json([
-      {
-        "type": "rect", "from": {"data": "parts"},
-        "encode": {
-          "update": {
-            "x": {"scale": "x", "field": "a"}, "x2": {"scale": "x", "field": "b"},
-            "y": {"scale": "y", "field": "bar"}, "height": {"scale": "y", "band": 1}, "fill": {"field": "c"},
-            "stroke": {"value": "var(--paper)"}, "strokeWidth": {"value": 1}, "tooltip": {"field": "tip"},
-            "fillOpacity": {"value": 1}
-          },
-          "hover": {"fillOpacity": {"value": 0.75}}
-        }
-      },
-      {
-        "type": "text", "from": {"data": "parts"}, "interactive": false,
-        "encode": {
-          "update": {
-            "x": {"signal": "(scale('x', datum.a) + scale('x', datum.b)) / 2"},
-            "y": {"scale": "y", "field": "bar", "band": 0.5}, "align": {"value": "center"},
-            "baseline": {"value": "middle"}, "text": {"field": "share"}, "fill": {"field": "on"},
-            "opacity": {"signal": "scale('x', datum.b) - scale('x', datum.a) > 38 ? 1 : 0"}
-          }
-        }
-      }
-    ])json");
   Table table = breakdown_table(predicted, measured ? &*measured : nullptr);
   table.title.clear();
   chart.data = {std::move(table)};
-  chart.spec = text_of_spec(std::move(spec));
+  chart.spec = chart_spec("breakdown", {{"parts", std::move(values)}},
+                          {{"bars", bars}, {"longest", longest * unit.factor}, {"title", "time (" + unit.name + ")"}});
   return chart;
 }
 
@@ -190,72 +144,8 @@ Chart memory_chart(const cost::Prediction& prediction, const std::vector<Measure
   for (const std::string& purpose : purposes) chart.legend.push_back({spaced(purpose), colour_of_purpose(purpose)});
   if (!measured.empty()) chart.legend.push_back({"measured", "var(--ink)", "ring"});
   if (line) chart.legend.push_back({"capacity", "var(--limit)", "dashed"});
-
-  constexpr int kHeight = 280;
-  json spec = base_spec(kHeight, {72, 90, 12, 34});
-  json scales = json::parse(R"json([
-      {"name": "x", "type": "band", "range": "width", "paddingInner": 0.35, "paddingOuter": 0.25},
-      {"name": "y", "type": "linear", "nice": false, "zero": true}
-    ])json");
-  scales[0]["domain"] = stages;
-  scales[1]["domain"] = {0, top * unit.factor};
-  scales[1]["range"] = {kHeight, 0};
-  spec["scales"] = scales;
-  spec["axes"] = json::parse(R"json([
-      {"orient": "left", "scale": "y", "grid": true, "domain": false, "ticks": false, "tickCount": 6},
-      {
-        "orient": "bottom", "scale": "x", "ticks": false, "labelColor": "var(--ink)", "labelPadding": 8,
-        "labelOverlap": true
-      }
-    ])json");
-  spec["axes"][0]["title"] = "memory (" + unit.name + ")";
-  spec["data"] = json::array({{{"name", "parts"}, {"values", values}}, {{"name", "measured"}, {"values", marks}}});
-  spec["marks"] = json::parse(R"json([
-      {
-        "type": "rect", "from": {"data": "parts"},
-        "encode": {
-          "update": {
-            "x": {"signal": "scale('x', datum.stage) + max(0, bandwidth('x') - 110) / 2"},
-            "width": {"signal": "min(110, bandwidth('x'))"}, "y": {"scale": "y", "field": "b"},
-            "y2": {"scale": "y", "field": "a"}, "fill": {"field": "c"}, "stroke": {"value": "var(--paper)"},
-            "strokeWidth": {"value": 1}, "tooltip": {"field": "tip"}, "fillOpacity": {"value": 1}
-          },
-          "hover": {"fillOpacity": {"value": 0.75}}
-        }
-      },
-      {
-        "type": "symbol", "from": {"data": "measured"},
-        "encode": {
-          "update": {
-            "x": {"scale": "x", "field": "stage", "band": 0.5}, "y": {"scale": "y", "field": "v"},
-            "size": {"value": 80}, "fill": {"value": "var(--paper)"}, "stroke": {"value": "var(--ink)"},
-            "strokeWidth": {"value": 2}, "tooltip": {"field": "tip"}
-          }
-        }
-      }
-    ])json");
-  if (line) {
-    json rule = json::parse(R"json({
-      "type": "rule",
-      "encode": {
-        "update": {
-          "x": {"value": 0}, "x2": {"signal": "width"}, "stroke": {"value": "var(--limit)"},
-          "strokeWidth": {"value": 1.5}, "strokeDash": {"value": [6, 4]}
-        }
-      }
-    })json");
-    rule["encode"]["update"]["y"] = {{"scale", "y"}, {"value", capacity * unit.factor}};
-    json text = json::parse(R"json({
-      "type": "text",
-      "encode": {
-        "update": {"x": {"signal": "width + 6"}, "baseline": {"value": "middle"}, "fill": {"value": "var(--limit)"}}
-      }
-    })json");
-    text["encode"]["update"]["y"] = rule["encode"]["update"]["y"];
-    text["encode"]["update"]["text"] = {{"value", base::human(base::Bytes{capacity})}};
-    spec["marks"].push_back(std::move(rule));
-    spec["marks"].push_back(std::move(text));
-  }
+  json limit = json::array();
+  if (line) limit.push_back({{"v", capacity * unit.factor}, {"text", base::human(base::Bytes{capacity})}});
   Table table = memory_table(prediction.memory, capacity);
   table.title.clear();
   chart.data = {std::move(table)};
@@ -272,7 +162,9 @@ Chart memory_chart(const cost::Prediction& prediction, const std::vector<Measure
                                  base::human(base::Bytes{m.bytes}), percent(relative_error(row.total, m.bytes))});
     chart.data.push_back(std::move(beside));
   }
-  chart.spec = text_of_spec(std::move(spec));
+  chart.spec = chart_spec(
+      "memory", {{"parts", std::move(values)}, {"measured", std::move(marks)}, {"capacity", std::move(limit)}},
+      {{"stages", std::move(stages)}, {"top", top * unit.factor}, {"title", "memory (" + unit.name + ")"}});
   return chart;
 }
 

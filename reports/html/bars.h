@@ -19,11 +19,8 @@ struct BarRow {
 struct BarAxis {
   std::string title;
   double low = 0, high = 1;
-  double rule = 0;     ///< value at which a line crosses all rows
-  bool ruled = false;  ///< whether there is such a line
-  std::string format;  ///< of its numbers (d3-format); empty: the library's choice
 };
-/// The specification as text. `height`: pixels of a row's bars.
+/// The specification as text: a line at 0 crosses all rows. `height`: pixels of a row's bars.
 [[nodiscard]] std::string bars_spec(const std::vector<BarRow>& rows, const std::vector<RowBar>& bars,
                                     const BarAxis& axis, int height);
 

@@ -59,38 +59,6 @@ std::vector<std::string> purposes_in_order(const std::vector<cost::MemoryRow>& r
   return out;
 }
 
-json base_spec(int height, const Margins& margins) {
-  json spec = json::parse(R"json({
-      "autosize": "none", "data": [], "scales": [], "axes": [], "marks": [],
-      "config": {
-        "axis": {
-          "labelFont": "system-ui, 'Segoe UI', Roboto, 'Noto Sans', 'DejaVu Sans', sans-serif",
-          "titleFont": "system-ui, 'Segoe UI', Roboto, 'Noto Sans', 'DejaVu Sans', sans-serif",
-          "labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal", "labelColor": "var(--muted)",
-          "titleColor": "var(--muted)", "gridColor": "var(--grid)", "domainColor": "var(--axis)",
-          "tickColor": "var(--axis)", "tickSize": 4, "labelPadding": 5, "titlePadding": 10
-        },
-        "title": {
-          "font": "system-ui, 'Segoe UI', Roboto, 'Noto Sans', 'DejaVu Sans', sans-serif", "fontSize": 13,
-          "fontWeight": 600, "color": "var(--ink)", "anchor": "start", "offset": 8
-        },
-        "text": {
-          "font": "system-ui, 'Segoe UI', Roboto, 'Noto Sans', 'DejaVu Sans', sans-serif", "fontSize": 12,
-          "fill": "var(--ink)"
-        }
-      }
-    })json");
-  spec["height"] = height;
-  spec["padding"] = {
-      {"left", margins.left}, {"right", margins.right}, {"top", margins.top}, {"bottom", margins.bottom}};
-  // A hidden page has no width yet; 240 keeps the scales sane until it has.
-  const std::string width = "max(240, containerSize()[0] - " + std::to_string(margins.left + margins.right) + ")";
-  json signal = {{"name", "width"}, {"init", width}};
-  signal["on"] = json::array({{{"events", "window:resize"}, {"update", width}}});
-  spec["signals"] = json::array({std::move(signal)});
-  return spec;
-}
-
 int label_width(const std::vector<std::string>& labels) {
   std::size_t longest = 0;
   for (const std::string& label : labels) longest = std::max(longest, display_width(label));

@@ -39,12 +39,6 @@ struct Chart {
 [[nodiscard]] std::string colour_of_purpose(const std::string& purpose);
 [[nodiscard]] std::vector<std::string> purposes_in_order(const std::vector<cost::MemoryRow>& rows);
 
-struct Margins {
-  int left = 70, right = 20, top = 12, bottom = 48;  ///< pixels around the plot
-};
-/// A specification whose plot is `height` pixels high and as wide as the page allows beside the margins (signal
-/// `width`, follows the window), with the page's fonts and axes. The caller adds data, scales, axes and marks.
-[[nodiscard]] json base_spec(int height, const Margins& margins);
 /// Pixels that the longest of some labels takes in the axis font, with padding.
 [[nodiscard]] int label_width(const std::vector<std::string>& labels);
 

@@ -8,6 +8,7 @@
 
 #include "base/units.h"
 #include "reports/html/bars.h"
+#include "reports/html/chart_template.h"
 #include "reports/html/plan_charts.h"
 #include "reports/tables.h"
 
@@ -74,8 +75,8 @@ Chart compared_breakdown_chart(const std::vector<Compared>& all) {
   }
   if (std::any_of(measured.begin(), measured.end(), [](const auto& m) { return !m.empty(); }))
     chart.legend.push_back({"measured", "var(--ink)"});
-  chart.spec = bars_spec(rows, bars, {"time (" + unit.name + ")", 0, longest * unit.factor, 0, true, ""},
-                         12 * static_cast<int>(all.size()));
+  chart.spec =
+      bars_spec(rows, bars, {"time (" + unit.name + ")", 0, longest * unit.factor}, 12 * static_cast<int>(all.size()));
   chart.data = {std::move(table)};
   return chart;
 }
@@ -133,13 +134,12 @@ Chart compared_memory_chart(const std::vector<Compared>& all) {
                                      base::human(base::Bytes{capacity}));
   }
   if (marked) chart.legend.push_back({"capacity", "var(--limit)"});
-  chart.spec = bars_spec(rows, bars, {"memory (" + unit.name + ")", 0, top * unit.factor * 1.01, 0, true, ""}, 20);
+  chart.spec = bars_spec(rows, bars, {"memory (" + unit.name + ")", 0, top * unit.factor * 1.01}, 20);
   chart.data = {std::move(table)};
   return chart;
 }
 
 Chart goodput_chart(const WholeRun& run) {
-  constexpr int kHeight = 240;
   Chart chart;
   chart.title = "Goodput by the time between checkpoints";
   chart.text = "Share of the time spent on steps that count in the end. The dot is the chosen interval.";
@@ -155,50 +155,14 @@ Chart goodput_chart(const WholeRun& run) {
   }
   chart.description =
       fmt::format("Best {} every {}.", percent(run.forecast.best.useful), long_time(run.forecast.best.interval));
-  json spec = base_spec(kHeight, {64, 20, 12, 48});
-  json x = {{"name", "x"}, {"type", "log"}, {"base", 10}, {"nice", false}, {"zero", false}, {"range", "width"}};
-  x["domain"] = {low / 60, high / 60};
-  json y = {{"name", "y"}, {"type", "linear"}, {"nice", true}, {"zero", false}};
-  y["domain"] = {100 * least, 100};
-  y["range"] = {kHeight, 0};
-  spec["scales"] = json::array({x, y});
-  spec["axes"] = json::parse(R"json([
-      {"orient": "bottom", "scale": "x", "grid": true, "domain": false,
-       "title": "minutes between checkpoints", "format": "~g"},
-      {"orient": "left", "scale": "y", "grid": true, "domain": false, "ticks": false,
-       "title": "goodput (%)", "tickCount": 5}
-    ])json");
-  spec["axes"][0]["values"] = log_ticks(low / 60, high / 60);
   json taken = json::array();
   if (const double at = run.forecast.now.interval; at >= low && at <= high)
     taken.push_back({{"x", at / 60},
                      {"y", 100 * run.forecast.now.useful},
                      {"tip", fmt::format("taken: every {}\n{}", long_time(at), percent(run.forecast.now.useful))}});
-  spec["data"] = json::array({{{"name", "line"}, {"values", values}}, {{"name", "taken"}, {"values", taken}}});
-  spec["marks"] = json::parse(R"json([
-      {
-        "type": "line", "from": {"data": "line"}, "interactive": false,
-        "encode": {"update": {
-          "x": {"scale": "x", "field": "x"}, "y": {"scale": "y", "field": "y"}, "stroke": {"value": "var(--backward)"},
-          "strokeWidth": {"value": 2}
-        }}
-      },
-      {
-        "type": "symbol", "from": {"data": "line"},
-        "encode": {"update": {
-          "x": {"scale": "x", "field": "x"}, "y": {"scale": "y", "field": "y"}, "size": {"value": 60},
-          "fill": {"value": "var(--backward)"}, "fillOpacity": {"value": 0}, "tooltip": {"field": "tip"}
-        }}
-      },
-      {
-        "type": "symbol", "from": {"data": "taken"},
-        "encode": {"update": {
-          "x": {"scale": "x", "field": "x"}, "y": {"scale": "y", "field": "y"}, "size": {"value": 110},
-          "fill": {"value": "var(--communication)"}, "stroke": {"value": "var(--paper)"}, "tooltip": {"field": "tip"}
-        }}
-      }
-    ])json");
-  chart.spec = text_of_spec(std::move(spec));
+  chart.spec = chart_spec(
+      "goodput", {{"line", std::move(values)}, {"taken", std::move(taken)}},
+      {{"minutes", {low / 60, high / 60}}, {"ticks", log_ticks(low / 60, high / 60)}, {"least", 100 * least}});
   chart.data = {std::move(table)};
   return chart;
 }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "reports/html/chart.h"
+#include "reports/html/chart_template.h"
 
 namespace orrery::reports::html {
 namespace {
@@ -33,48 +34,8 @@ Chart loss_chart(const std::vector<double>& losses) {
     }
     table.rows.push_back({std::to_string(i + 1), fmt::format("{:.6g}", losses[i])});
   }
-  json spec = base_spec(200, {72, 20, 12, 48});
-  spec["data"] = json::array({{{"name", "loss"}, {"values", values}}});
-  spec["scales"] = json::parse(R"json([
-      {"name": "x", "type": "linear", "range": "width", "zero": false, "domain": {"data": "loss", "field": "s"}},
-      {
-        "name": "y", "type": "linear", "range": [200, 0], "zero": false, "nice": true,
-        "domain": {"data": "loss", "field": "l"}
-      }
-    ])json");
-  spec["axes"] = json::parse(R"json([
-      {
-        "orient": "left", "scale": "y", "grid": true, "domain": false, "ticks": false, "tickCount": 5,
-        "title": "loss (nats per token)"
-      },
-      {
-        "orient": "bottom", "scale": "x", "title": "step", "format": "d", "tickMinStep": 1,
-        "tickCount": {"signal": "max(4, width / 110)"}
-      }
-    ])json");
-  spec["marks"] = json::parse(R"json([
-      {
-        "type": "line", "from": {"data": "loss"},
-        "encode": {
-          "update": {
-            "x": {"scale": "x", "field": "s"}, "y": {"scale": "y", "field": "l"},
-            "stroke": {"value": "var(--backward)"}, "strokeWidth": {"value": 2}
-          }
-        }
-      },
-      {
-        "type": "symbol", "from": {"data": "loss"},
-        "encode": {
-          "update": {
-            "x": {"scale": "x", "field": "s"}, "y": {"scale": "y", "field": "l"},
-            "fill": {"value": "var(--backward)"}, "tooltip": {"field": "tip"}
-          },
-          "enter": {"size": {"value": 20}}
-        }
-      }
-    ])json");
   chart.data = {std::move(table)};
-  chart.spec = text_of_spec(std::move(spec));
+  chart.spec = chart_spec("loss", {{"loss", std::move(values)}}, json::object());
   return chart;
 }
 

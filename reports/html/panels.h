@@ -8,15 +8,9 @@
 
 namespace orrery::reports::html {
 
-/// Where panels of one height go: three side by side at most, fewer where the page is narrow.
-struct Panels {
-  /// `left`: pixels that the labels of a panel's axis need.
-  Panels(std::size_t count, int height, int left = 0);
-  std::size_t count, columns;
-  int height, left;
-};
-/// A specification for them; the signal `panel` is the width of one, `columns` how many stand side by side.
-[[nodiscard]] json panels_spec(const Panels& panels);
-/// Adds the next panel: a group to which the caller adds data, scales, axes and marks.
-[[nodiscard]] json& add_panel(json& spec, const Panels& panels, const std::string& title);
+/// A row of the data set `panels` of a template: the panel at `place` of `count`, with a title that fits above it. The
+/// caller adds what the panel shows. How many stand side by side the template says: three at most, fewer where the
+/// page is narrow.
+[[nodiscard]] json panel_row(std::size_t place, std::size_t count, const std::string& title);
+
 }  // namespace orrery::reports::html

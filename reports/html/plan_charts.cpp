@@ -12,6 +12,7 @@
 
 #include "base/units.h"
 #include "reports/html/bars.h"
+#include "reports/html/chart_template.h"
 #include "reports/tables.h"
 
 namespace orrery::reports::html {
@@ -49,13 +50,6 @@ std::string pass_colour(const std::string& pass) {
                                                                                                : "var(--other)";
 }
 
-json log_scale(const char* name, double low, double high, const json& range) {
-  json scale = {{"name", name}, {"type", "log"}, {"base", 10}, {"nice", false}, {"zero", false}};
-  scale["domain"] = {low, high};
-  scale["range"] = range;
-  return scale;
-}
-
 }  // namespace
 
 Chart waterfall_chart(const std::vector<WaterfallPart>& parts) {
@@ -86,8 +80,7 @@ Chart waterfall_chart(const std::vector<WaterfallPart>& parts) {
   bars.push_back({rows.size(), 0, step * unit.factor, "var(--axis)", "step\n" + time_text(step)});
   rows.push_back({"the step", time_text(step)});
   chart.description += "the step " + time_text(step);
-  chart.spec =
-      bars_spec(rows, bars, {"time (" + unit.name + ")", low * unit.factor, high * unit.factor, 0, true, ""}, kRowBars);
+  chart.spec = bars_spec(rows, bars, {"time (" + unit.name + ")", low * unit.factor, high * unit.factor}, kRowBars);
   chart.data = {waterfall_table(parts)};
   return chart;
 }
@@ -140,7 +133,7 @@ Chart tornado_chart(const PlanPage& page, const cost::Prediction& own) {
     chart.description += fmt::format("{}: {}. ", one->change, verdict(*one, own));
   }
   const double margin = 0.04 * std::max(high - low, 1e-6);
-  chart.spec = bars_spec(rows, bars, {"step time (% against this plan)", low - margin, high + margin, 0, true, ""}, 16);
+  chart.spec = bars_spec(rows, bars, {"step time (% against this plan)", low - margin, high + margin}, 16);
   if (!page.sensitivities.empty()) chart.data.push_back(sensitivities_table(page.sensitivities, own));
   if (!page.neighbours.empty())
     chart.data.push_back(variations_table("Neighbours of this plan", page.neighbours, own, 0));
@@ -148,7 +141,6 @@ Chart tornado_chart(const PlanPage& page, const cost::Prediction& own) {
 }
 
 Chart roofline_chart(const cost::Operators& operators) {
-  constexpr int kHeight = 340;
   constexpr double kTera = 1e12, kShown = 2e-3;  // share of the operators' time; smaller ones are only in the table
   Chart chart;
   chart.title = "Roofline by operator";
@@ -184,47 +176,14 @@ Chart roofline_chart(const cost::Operators& operators) {
       chart.legend.push_back({pass, pass_colour(pass), "dot"});
   if (above) chart.text += " Operators above the slope find their operands in a cache.";
   const double y1 = operators.peak_flops * 1.6;
-  json spec = base_spec(kHeight, {70, 20, 12, 48});
-  spec["scales"] = json::array({log_scale("x", x0, x1, "width"), log_scale("y", y0 / kTera, y1 / kTera, {kHeight, 0})});
-  spec["axes"] = json::parse(R"json([
-      {"orient": "bottom", "scale": "x", "grid": true, "domain": false, "title": "FLOP/byte", "format": "~g"},
-      {"orient": "left", "scale": "y", "grid": true, "domain": false, "ticks": false,
-       "title": "TFLOP/s", "format": "~g"}
-    ])json");
-  spec["axes"][0]["values"] = log_ticks(x0, x1);
-  spec["axes"][1]["values"] = log_ticks(y0 / kTera, y1 / kTera);
   const auto roof = [&](double x) { return std::min(operators.peak_flops, operators.bandwidth * x) / kTera; };
   json line = json::array();
   for (const double x : {std::max(x0, y0 / operators.bandwidth), ridge, x1}) line.push_back({{"x", x}, {"y", roof(x)}});
-  spec["data"] = json::array({{{"name", "roof"}, {"values", line}}, {{"name", "operators"}, {"values", values}}});
-  spec["marks"] = json::parse(R"json([
-      {
-        "type": "line", "from": {"data": "roof"}, "interactive": false,
-        "encode": {"update": {
-          "x": {"scale": "x", "field": "x"}, "y": {"scale": "y", "field": "y"}, "stroke": {"value": "var(--limit)"},
-          "strokeWidth": {"value": 1.5}
-        }}
-      },
-      {
-        "type": "symbol", "from": {"data": "operators"},
-        "encode": {
-          "update": {
-            "x": {"scale": "x", "field": "x"}, "y": {"scale": "y", "field": "y"}, "size": {"field": "s"},
-            "fill": {"field": "c"}, "stroke": {"value": "var(--paper)"}, "strokeWidth": {"value": 1},
-            "tooltip": {"field": "tip"}, "fillOpacity": {"value": 0.9}
-          },
-          "hover": {"fillOpacity": {"value": 0.6}}
-        }
-      },
-      {
-        "type": "text", "from": {"data": "operators"}, "interactive": false,
-        "encode": {"update": {
-          "x": {"signal": "scale('x', datum.x) - sqrt(datum.s) / 2 - 4"}, "y": {"scale": "y", "field": "y"},
-          "align": {"value": "right"}, "baseline": {"value": "middle"}, "text": {"field": "label"}
-        }}
-      }
-    ])json");
-  chart.spec = text_of_spec(std::move(spec));
+  chart.spec = chart_spec("roofline", {{"roof", std::move(line)}, {"operators", std::move(values)}},
+                          {{"intensity", {x0, x1}},
+                           {"intensityTicks", log_ticks(x0, x1)},
+                           {"rate", {y0 / kTera, y1 / kTera}},
+                           {"rateTicks", log_ticks(y0 / kTera, y1 / kTera)}});
   chart.data = {operators_table(operators)};
   return chart;
 }
@@ -248,7 +207,7 @@ Chart links_chart(const std::vector<cost::LinkRow>& links) {
     chart.description += fmt::format("{}: mean {}, busiest {}. ", link.name, percent(link.mean_utilisation),
                                      percent(link.peak_utilisation));
   }
-  chart.spec = bars_spec(rows, bars, {"used over the step (%)", 0, std::max(high * 1.05, 1e-3), 0, true, ""}, kRowBars);
+  chart.spec = bars_spec(rows, bars, {"used over the step (%)", 0, std::max(high * 1.05, 1e-3)}, kRowBars);
   Table table = links_table(links);
   table.title.clear();
   chart.data = {std::move(table)};
@@ -256,7 +215,6 @@ Chart links_chart(const std::vector<cost::LinkRow>& links) {
 }
 
 Chart pareto_chart(const cost::SearchResult& search, const PlanHeading& heading) {
-  constexpr int kHeight = 320;
   Chart chart;
   chart.title = "Plans: time and memory";
   chart.text =
@@ -300,43 +258,12 @@ Chart pareto_chart(const cost::SearchResult& search, const PlanHeading& heading)
       chart.description += fmt::format("Plan {}: {}, {}. ", i + 1, time_text(p.step_time_s),
                                        base::human(base::Bytes{p.memory_peak_bytes}));
   }
-  json spec = base_spec(kHeight, {72, 24, 12, 48});
-  spec["signals"].push_back({{"name", "pinned"}, {"value", json::array()}});
   const double right = std::max(most, std::min(capacity, most * 1.5)) * bytes.factor * 1.03;
-  spec["scales"] = json::parse(R"json([
-      {"name": "x", "type": "linear", "range": "width", "nice": false, "zero": true},
-      {"name": "y", "type": "linear", "nice": true, "zero": false}
-    ])json");
-  spec["scales"][0]["domain"] = {0, right};
-  spec["scales"][1]["domain"] = {0.98 * least * time.factor, 1.02 * longest * time.factor};
-  spec["scales"][1]["range"] = {kHeight, 0};
-  spec["axes"] = json::parse(R"json([
-      {"orient": "bottom", "scale": "x", "grid": true, "domain": false, "tickCount": {"signal": "max(3, width / 110)"}},
-      {"orient": "left", "scale": "y", "grid": true, "domain": false, "ticks": false, "tickCount": 6}
-    ])json");
-  spec["axes"][0]["title"] = "memory per device (" + bytes.name + ")";
-  spec["axes"][1]["title"] = "step time (" + time.name + ")";
-  spec["data"] = json::array({{{"name", "plans"}, {"values", values}}});
-  spec["marks"] = json::parse(R"json([
-      {
-        "type": "symbol", "from": {"data": "plans"},
-        "encode": {
-          "update": {
-            "x": {"scale": "x", "field": "x"}, "y": {"scale": "y", "field": "y"}, "cursor": {"value": "pointer"},
-            "size": {"signal": "indexof(pinned, datum.pin) >= 0 ? 150 : 70"},
-            "fill": {"signal": "datum.front ? 'var(--backward)' : 'var(--paper)'"},
-            "stroke": {
-              "signal":
-                "indexof(pinned, datum.pin) >= 0 ? 'var(--limit)' : datum.front ? 'var(--paper)' : 'var(--other)'"
-            },
-            "strokeWidth": {"signal": "indexof(pinned, datum.pin) >= 0 ? 3 : 1.5"},
-            "tooltip": {"field": "tip"}, "fillOpacity": {"value": 1}
-          },
-          "hover": {"fillOpacity": {"value": 0.6}}
-        }
-      }
-    ])json");
-  chart.spec = text_of_spec(std::move(spec));
+  chart.spec = chart_spec("plans", {{"plans", std::move(values)}},
+                          {{"largest", right},
+                           {"memoryTitle", "memory per device (" + bytes.name + ")"},
+                           {"times", {0.98 * least * time.factor, 1.02 * longest * time.factor}},
+                           {"timeTitle", "step time (" + time.name + ")"}});
   Table table = plans_table(search.plans, rows, heading);
   table.title.clear();
   chart.data = {std::move(table)};

@@ -11,6 +11,7 @@
 
 #include "base/units.h"
 #include "plan/spec/plan.h"
+#include "reports/html/chart_template.h"
 #include "reports/html/page.h"
 #include "reports/html/panels.h"
 #include "reports/scaling.h"
@@ -18,7 +19,6 @@
 namespace orrery::reports::html {
 namespace {
 
-constexpr int kPanelHeight = 200;
 constexpr double kRoom = 1.08;  // above the highest mark
 constexpr double kAlike = 4;    // panels whose highest marks differ by no more have one scale, to be compared by eye
 
@@ -47,19 +47,10 @@ std::vector<double> heights(std::vector<double> highest) {
   return highest;
 }
 
-json field_of(const char* scale, const char* field) {
-  return {{"scale", scale}, {"field", field}};
-}
-
-json left_axis(const std::string& title, const char* format) {
-  return {{"orient", "left"}, {"scale", "y"},     {"grid", true},   {"gridScale", "x"}, {"domain", false},
-          {"ticks", false},   {"format", format}, {"tickCount", 5}, {"title", title}};
-}
-
-/// A curve over sizes: its points, band and measurements.
+/// A curve over sizes.
 struct Curve {
-  json points = json::array(), band = json::array(), measured = json::array(), sizes = json::array();
-  json of_plan = json::array();  ///< what is predicted of the plans that were measured
+  json rows = json::array();  ///< by `kind`: points, a band, measurements, and what is predicted of the measured plans
+  json sizes = json::array();
   double ideal = 0, high = 0;
   int first = 0, last = 0;
 };
@@ -84,24 +75,26 @@ Curve curve_of(const cost::ScalingSeries& series, bool efficiency) {
     const auto& interval = efficiency ? p->efficiency_interval : p->tokens_per_s_per_device_interval;
     out.sizes.push_back(p->devices);
     out.high = std::max(out.high, value);
-    out.points.push_back({{"n", p->devices}, {"v", value}, {"tip", tip_of(series, *p)}});
+    out.rows.push_back({{"kind", "point"}, {"n", p->devices}, {"v", value}, {"tip", tip_of(series, *p)}});
     if (!interval) continue;
     out.high = std::max(out.high, interval->high);
-    out.band.push_back({{"n", p->devices}, {"low", interval->low}, {"high", interval->high}});
+    out.rows.push_back({{"kind", "band"}, {"n", p->devices}, {"low", interval->low}, {"high", interval->high}});
   }
   if (efficiency) return out;
   for (const cost::MeasuredPoint& m : series.measured) {
     const double value = static_cast<double>(m.batch * series.sequence) / (m.step_time_s * m.devices);
     out.high = std::max(out.high, value);
-    out.measured.push_back({{"n", m.devices},
-                            {"v", value},
-                            {"tip", fmt::format("{} devices, measured\n{}\n{}\n{}", m.devices, m.source, m.plan,
-                                                time_text(m.step_time_s))}});
+    out.rows.push_back({{"kind", "measured"},
+                        {"n", m.devices},
+                        {"v", value},
+                        {"tip", fmt::format("{} devices, measured\n{}\n{}\n{}", m.devices, m.source, m.plan,
+                                            time_text(m.step_time_s))}});
     if (!(m.predicted_s > 0)) continue;
     const double predicted = value * m.step_time_s / m.predicted_s;
     out.high = std::max(out.high, predicted);
-    out.of_plan.push_back(
-        {{"n", m.devices},
+    out.rows.push_back(
+        {{"kind", "of-plan"},
+         {"n", m.devices},
          {"v", value},
          {"p", predicted},
          {"tip", fmt::format("{} devices, predicted of the measured plan\n{}\n{} ({:+.1f} %)", m.devices, m.plan,
@@ -110,52 +103,9 @@ Curve curve_of(const cost::ScalingSeries& series, bool efficiency) {
   return out;
 }
 
-void draw(json& group, Curve curve, double high, const std::string& y_title, const char* format, int height) {
-  group["data"] = json::array({{{"name", "points"}, {"values", std::move(curve.points)}},
-                               {{"name", "band"}, {"values", std::move(curve.band)}},
-                               {{"name", "measured"}, {"values", std::move(curve.measured)}},
-                               {{"name", "of-plan"}, {"values", std::move(curve.of_plan)}}});
-  group["scales"] =
-      json::array({{{"name", "x"},
-                    {"type", "log"},
-                    {"base", 2},
-                    {"domain", {curve.first, curve.last}},
-                    {"range", json::array({0, {{"signal", "panel"}}})},
-                    {"padding", 18}},
-                   {{"name", "y"}, {"type", "linear"}, {"domain", {0, high * kRoom}}, {"range", {height, 0}}}});
-  group["axes"] = json::array({left_axis(y_title, format),
-                               {{"orient", "bottom"},
-                                {"scale", "x"},
-                                {"format", "d"},
-                                {"title", "devices"},
-                                {"labelOverlap", true},
-                                {"values", std::move(curve.sizes)}}});
-  group["marks"] = json::parse(R"json([
-      {"type": "area", "from": {"data": "band"}, "encode": {"update": {
-        "x": {"scale": "x", "field": "n"}, "y": {"scale": "y", "field": "low"}, "y2": {"scale": "y", "field": "high"},
-        "fill": {"value": "var(--forward)"}}}},
-      {"type": "rule", "encode": {"update": {
-        "x": {"value": 0}, "x2": {"signal": "panel"}, "stroke": {"value": "var(--muted)"},
-        "strokeWidth": {"value": 1}, "strokeDash": {"value": [5, 4]}}}},
-      {"type": "line", "from": {"data": "points"}, "encode": {"update": {
-        "x": {"scale": "x", "field": "n"}, "y": {"scale": "y", "field": "v"},
-        "stroke": {"value": "var(--backward)"}, "strokeWidth": {"value": 2}}}},
-      {"type": "symbol", "from": {"data": "points"}, "encode": {"update": {
-        "x": {"scale": "x", "field": "n"}, "y": {"scale": "y", "field": "v"},
-        "fill": {"value": "var(--backward)"}, "size": {"value": 50}, "tooltip": {"field": "tip"}}}},
-      {"type": "rule", "from": {"data": "of-plan"}, "interactive": false, "encode": {"update": {
-        "x": {"scale": "x", "field": "n"}, "y": {"scale": "y", "field": "v"}, "y2": {"scale": "y", "field": "p"},
-        "stroke": {"value": "var(--communication)"}, "strokeWidth": {"value": 1.5}}}},
-      {"type": "symbol", "from": {"data": "of-plan"}, "encode": {"update": {
-        "x": {"scale": "x", "field": "n"}, "y": {"scale": "y", "field": "p"}, "shape": {"value": "diamond"},
-        "fill": {"value": "var(--communication)"}, "size": {"value": 60}, "tooltip": {"field": "tip"}}}},
-      {"type": "symbol", "from": {"data": "measured"}, "encode": {"update": {
-        "x": {"scale": "x", "field": "n"}, "y": {"scale": "y", "field": "v"},
-        "fill": {"value": "var(--paper)"}, "stroke": {"value": "var(--ink)"}, "strokeWidth": {"value": 2},
-        "size": {"value": 90}, "fillOpacity": {"value": 0}, "tooltip": {"field": "tip"}}}}
-    ])json");
-  group["marks"][0]["encode"]["update"]["fillOpacity"] = {{"value", kBandOpacity}};
-  group["marks"][1]["encode"]["update"]["y"] = {{"scale", "y"}, {"value", curve.ideal}};
+/// The row of a series' panel, without what it shows.
+json series_row(const cost::ScalingStudy& study, const std::vector<std::size_t>& series, std::size_t place) {
+  return panel_row(place, series.size(), series.size() > 1 ? series_name(study, series[place]) : "");
 }
 
 bool any_band(const cost::ScalingStudy& study) {
@@ -206,8 +156,6 @@ Chart curves_chart(const cost::ScalingStudy& study, bool efficiency) {
     chart.legend.push_back({"predicted of that plan", "var(--communication)", "diamond"});
   }
   chart.legend.push_back({"ideal", "var(--muted)", "dashed"});
-  const Panels panels(series.size(), kPanelHeight);
-  json spec = panels_spec(panels);
   std::vector<Curve> curves;
   std::vector<double> highest;
   for (const std::size_t i : series) {
@@ -215,14 +163,21 @@ Chart curves_chart(const cost::ScalingStudy& study, bool efficiency) {
     highest.push_back(curves.back().high);
   }
   highest = heights(std::move(highest));
-  for (std::size_t at = 0; at < series.size(); ++at)
-    draw(add_panel(spec, panels, series.size() > 1 ? series_name(study, series[at]) : ""), std::move(curves[at]),
-         highest[at],
-         efficiency ? "efficiency"
-         : clicks   ? "samples/s per device"
-                    : "tokens/s per device",
-         efficiency ? "%" : "~s", kPanelHeight);
-  chart.spec = text_of_spec(std::move(spec));
+  json panels = json::array();
+  for (std::size_t at = 0; at < series.size(); ++at) {
+    json panel = series_row(study, series, at);
+    panel["sizes"] = std::move(curves[at].sizes);
+    panel["extent"] = {curves[at].first, curves[at].last};
+    panel["high"] = highest[at] * kRoom;
+    panel["ideal"] = curves[at].ideal;
+    panel["rows"] = std::move(curves[at].rows);
+    panels.push_back(std::move(panel));
+  }
+  const char* rate = clicks ? "samples/s per device" : "tokens/s per device";
+  chart.spec = chart_spec("curves", {{"panels", std::move(panels)}},
+                          {{"title", efficiency ? "efficiency" : rate},
+                           {"format", efficiency ? "%" : "~s"},
+                           {"bandOpacity", kBandOpacity}});
   chart.data = tables_of_series(study, efficiency ? losses_table : sizes_table);
   return chart;
 }
@@ -246,33 +201,13 @@ std::string colour_of_cause(cost::Cause cause) {
   return "var(--other)";
 }
 
-/// Bars over sizes, stacked from boxes {n, from, to, fill, tip}; `limit`: a line across, 0 for none.
-void draw_bars(json& group, json boxes, json sizes, double high, double limit, const std::string& y_title, int height) {
-  group["data"] = json::array({{{"name", "boxes"}, {"values", std::move(boxes)}}});
-  group["scales"] = json::array(
-      {{{"name", "x"},
-        {"type", "band"},
-        {"domain", std::move(sizes)},
-        {"range", json::array({0, {{"signal", "panel"}}})},
-        {"padding", 0.3}},
-       {{"name", "y"}, {"type", "linear"}, {"domain", {0, std::max(high, limit) * kRoom}}, {"range", {height, 0}}}});
-  group["axes"] = json::array(
-      {left_axis(y_title, ".3~r"),
-       {{"orient", "bottom"}, {"scale", "x"}, {"title", "devices"}, {"labelOverlap", true}, {"ticks", false}}});
-  json bar = {{"type", "rect"}, {"from", {{"data", "boxes"}}}};
-  bar["encode"]["update"] = {{"x", field_of("x", "n")},     {"width", {{"scale", "x"}, {"band", 1}}},
-                             {"y", field_of("y", "from")},  {"y2", field_of("y", "to")},
-                             {"fill", {{"field", "fill"}}}, {"tooltip", {{"field", "tip"}}}};
-  group["marks"].push_back(std::move(bar));
-  if (limit <= 0) return;
-  json rule = {{"type", "rule"}};
-  rule["encode"]["update"] = {{"x", {{"value", 0}}},
-                              {"x2", {{"signal", "panel"}}},
-                              {"y", {{"scale", "y"}, {"value", limit}}},
-                              {"stroke", {{"value", "var(--limit)"}}},
-                              {"strokeDash", {{"value", {5, 4}}}},
-                              {"strokeWidth", {{"value", 1.5}}}};
-  group["marks"].push_back(std::move(rule));
+/// A panel of bars over sizes, stacked from boxes {n, from, to, fill, tip}.
+json bars_row(json panel, json boxes, json sizes, double high, const std::string& axis) {
+  panel["rows"] = std::move(boxes);
+  panel["sizes"] = std::move(sizes);
+  panel["high"] = high * kRoom;
+  panel["axis"] = axis;
+  return panel;
 }
 
 Chart causes_chart(const cost::ScalingStudy& study) {
@@ -284,8 +219,7 @@ Chart causes_chart(const cost::ScalingStudy& study) {
       "What all devices together spend on one; bars as high as the first are ideal scaling. The tables of lost "
       "efficiency show what each cause costs from size to size.";
   chart.description = description_of(study);
-  const Panels panels(series.size(), kPanelHeight);
-  json spec = panels_spec(panels);
+  json panels = json::array();
   std::set<cost::Cause> used;
   std::vector<double> highest;
   for (const std::size_t i : series) {
@@ -297,8 +231,7 @@ Chart causes_chart(const cost::ScalingStudy& study) {
   const Unit unit = time_unit(*std::min_element(highest.begin(), highest.end()));
   highest = heights(std::move(highest));
   for (std::size_t at = 0; at < series.size(); ++at) {
-    const std::size_t i = series[at];
-    const Points points = points_of(study.series[i]);
+    const Points points = points_of(study.series[series[at]]);
     json boxes = json::array(), sizes = json::array();
     for (const cost::ScalingPoint* p : points) {
       sizes.push_back(p->devices);
@@ -316,12 +249,12 @@ Chart causes_chart(const cost::ScalingStudy& study) {
         from += seconds;
       }
     }
-    draw_bars(add_panel(spec, panels, series.size() > 1 ? series_name(study, i) : ""), std::move(boxes),
-              std::move(sizes), highest[at] * unit.factor, 0, fmt::format("device time ({})", unit.name), kPanelHeight);
+    panels.push_back(bars_row(series_row(study, series, at), std::move(boxes), std::move(sizes),
+                              highest[at] * unit.factor, fmt::format("device time ({})", unit.name)));
   }
   for (const cost::CauseWords& cause : cost::kCauses)
     if (used.count(cause.cause) > 0) chart.legend.push_back({cause.name, colour_of_cause(cause.cause)});
-  chart.spec = text_of_spec(std::move(spec));
+  chart.spec = chart_spec("sizes", {{"panels", std::move(panels)}}, json::object());
   chart.data = tables_of_series(study, causes_table);
   return chart;
 }
@@ -338,14 +271,14 @@ Chart size_memory_chart(const cost::ScalingStudy& study) {
   chart.title = "Memory by size";
   chart.text = "The fullest device at each size, by purpose, and a device's capacity.";
   const std::vector<std::size_t> series = drawn_series(study);
-  const Panels panels(series.size(), kPanelHeight);
-  json spec = panels_spec(panels);
+  json panels = json::array();
   std::vector<cost::MemoryRow> all;
   for (const std::size_t i : series)
     for (const cost::ScalingPoint* p : points_of(study.series[i]))
       if (const cost::MemoryRow* row = fullest_row(*p)) all.push_back(*row);
   const std::vector<std::string> purposes = purposes_in_order(all);
-  for (const std::size_t i : series) {
+  for (std::size_t at = 0; at < series.size(); ++at) {
+    const std::size_t i = series[at];
     const Points points = points_of(study.series[i]);
     const double capacity = study.series[i].memory_bytes;
     double high = capacity;
@@ -370,9 +303,9 @@ Chart size_memory_chart(const cost::ScalingStudy& study) {
         from += bytes;
       }
     }
-    draw_bars(add_panel(spec, panels, series.size() > 1 ? series_name(study, i) : ""), std::move(boxes),
-              std::move(sizes), high * unit.factor, capacity * unit.factor, fmt::format("memory ({})", unit.name),
-              kPanelHeight);
+    if (capacity > 0) boxes.push_back({{"limit", capacity * unit.factor}});
+    panels.push_back(bars_row(series_row(study, series, at), std::move(boxes), std::move(sizes), high * unit.factor,
+                              fmt::format("memory ({})", unit.name)));
   }
   for (const std::string& purpose : purposes) {
     std::string name = purpose;
@@ -380,7 +313,7 @@ Chart size_memory_chart(const cost::ScalingStudy& study) {
     chart.legend.push_back({name, colour_of_purpose(purpose)});
   }
   chart.legend.push_back({"capacity", "var(--limit)", "dashed"});
-  chart.spec = text_of_spec(std::move(spec));
+  chart.spec = chart_spec("sizes", {{"panels", std::move(panels)}}, json::object());
   chart.data = tables_of_series(study, size_memory_table);
   return chart;
 }

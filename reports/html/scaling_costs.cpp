@@ -9,6 +9,7 @@
 
 #include "base/units.h"
 #include "plan/spec/plan.h"
+#include "reports/html/chart_template.h"
 #include "reports/html/scaling_charts.h"
 #include "reports/scaling.h"
 
@@ -28,44 +29,13 @@ struct Reach {
   [[nodiscard]] std::pair<double, double> widened() const { return {low / 1.2, high * 1.2}; }
 };
 
-json log_axis_scale(const char* name, const Reach& reach, const json& range) {
-  const auto [low, high] = reach.widened();
-  return {{"name", name}, {"type", "log"}, {"nice", false}, {"zero", false}, {"domain", {low, high}}, {"range", range}};
-}
-
-json marks_of(const std::string& data, const std::string& colour, bool filled) {
-  json marks = json::parse(R"json([
-      {"type": "line", "interactive": false, "encode": {"update": {
-        "x": {"scale": "x", "field": "x"}, "y": {"scale": "y", "field": "y"}, "strokeWidth": {"value": 1.5}}}},
-      {"type": "symbol", "encode": {"update": {
-        "x": {"scale": "x", "field": "x"}, "y": {"scale": "y", "field": "y"}, "size": {"field": "s"},
-        "strokeWidth": {"value": 2}, "tooltip": {"field": "tip"}}}}
-    ])json");
-  for (json& mark : marks) {
-    mark["from"] = {{"data", data}};
-    mark["encode"]["update"]["stroke"] = {{"value", colour}};
-  }
-  marks[1]["encode"]["update"]["fill"] = {{"value", filled ? colour : "var(--paper)"}};
-  return marks;
-}
-
-json deadline_mark(double days) {
-  json rule = json::parse(R"json({"type": "rule", "interactive": false, "encode": {"update": {
-      "y": {"value": 0}, "y2": {"signal": "height"}, "stroke": {"value": "var(--limit)"},
-      "strokeWidth": {"value": 1.5}, "strokeDash": {"value": [6, 4]}}}})json");
-  rule["encode"]["update"]["x"] = {{"scale", "x"}, {"value", days}};
-  return rule;
-}
-
 }  // namespace
 
 std::optional<Chart> scaling_costs(const cost::ScalingStudy& study) {
-  constexpr int kHeight = 300;
   Chart chart;
   chart.title = "Money and time of the run";
   Reach days, usd;
-  json spec = base_spec(kHeight, {76, 24, 12, 48});
-  spec["marks"] = json::array();
+  json series = json::array(), deadline = json::array();
   Table table{"", {{"", Align::left}, {"devices"}, {"days"}, {"$"}}, {}, {}};
   for (std::size_t i = 0; i < study.series.size(); ++i) {
     json values = json::array();
@@ -89,9 +59,7 @@ std::optional<Chart> scaling_costs(const cost::ScalingStudy& study) {
     const std::string colour = std::string("var(--") + kLineColours.at(drawn % kLineColours.size()) + ")";
     const bool filled = drawn / kLineColours.size() % 2 == 0;
     chart.legend.push_back({series_name(study, i), colour, filled ? "dot" : "ring"});
-    const std::string data = fmt::format("run-{}", i);
-    spec["data"].push_back({{"name", data}, {"values", std::move(values)}});
-    for (json& mark : marks_of(data, colour, filled)) spec["marks"].push_back(std::move(mark));
+    series.push_back({{"stroke", colour}, {"fill", filled ? colour : "var(--paper)"}, {"runs", std::move(values)}});
   }
   if (table.rows.empty()) return std::nullopt;
   chart.text = fmt::format(
@@ -101,19 +69,16 @@ std::optional<Chart> scaling_costs(const cost::ScalingStudy& study) {
   if (study.deadline_s) {
     const double limit = *study.deadline_s / kSecondsInDay;
     days.include(limit);
-    spec["marks"].push_back(deadline_mark(limit));
+    deadline.push_back({{"x", limit}});
     chart.legend.push_back({"deadline", "var(--limit)", "dashed"});
   }
-  spec["scales"] =
-      json::array({log_axis_scale("x", days, "width"), log_axis_scale("y", usd, json::array({kHeight, 0}))});
-  spec["axes"] = json::parse(R"json([
-      {"orient": "bottom", "scale": "x", "grid": true, "domain": false, "title": "days", "format": "~g",
-       "labelOverlap": true},
-      {"orient": "left", "scale": "y", "grid": true, "domain": false, "ticks": false, "title": "$", "format": "~s"}
-    ])json");
-  spec["axes"][0]["values"] = log_ticks(days.widened().first, days.widened().second);
-  spec["axes"][1]["values"] = log_ticks(usd.widened().first, usd.widened().second);
-  chart.spec = text_of_spec(std::move(spec));
+  const auto [first, last] = days.widened();
+  const auto [least, most] = usd.widened();
+  chart.spec = chart_spec("costs", {{"series", std::move(series)}, {"deadline", std::move(deadline)}},
+                          {{"days", {first, last}},
+                           {"dayTicks", log_ticks(first, last)},
+                           {"dollars", {least, most}},
+                           {"dollarTicks", log_ticks(least, most)}});
   chart.data = {std::move(table)};
   return chart;
 }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "plan/spec/plan.h"
+#include "reports/html/chart_template.h"
 #include "reports/html/panels.h"
 #include "reports/html/scaling_charts.h"
 #include "reports/scaling.h"
@@ -48,28 +49,6 @@ std::string rest_of(const cost::ScalingSeries& series, const cost::ScalingStudy&
   const bool both = std::any_of(study.series.begin(), study.series.end(),
                                 [&](const auto& other) { return other.scaling != series.scaling; });
   return both ? out + fmt::format(", {} scaling", cost::name_of(series.scaling)) : out;
-}
-
-json map_scales(const std::vector<std::string>& x, const std::vector<std::string>& y, int height) {
-  return json::array({{{"name", "x"},
-                       {"type", "band"},
-                       {"domain", x},
-                       {"range", json::array({0, {{"signal", "panel"}}})},
-                       {"padding", 0.04}},
-                      {{"name", "y"}, {"type", "band"}, {"domain", y}, {"range", {0, height}}, {"padding", 0.04}}});
-}
-
-json map_marks() {
-  return json::parse(R"json([
-      {"type": "rect", "from": {"data": "cells"}, "encode": {"update": {
-        "x": {"scale": "x", "field": "x"}, "width": {"scale": "x", "band": 1},
-        "y": {"scale": "y", "field": "y"}, "height": {"scale": "y", "band": 1},
-        "fill": {"value": "var(--forward)"}, "fillOpacity": {"field": "share"},
-        "stroke": {"value": "var(--line)"}, "tooltip": {"field": "tip"}}}},
-      {"type": "text", "from": {"data": "cells"}, "encode": {"update": {
-        "x": {"scale": "x", "field": "x", "band": 0.5}, "y": {"scale": "y", "field": "y", "band": 0.5},
-        "align": {"value": "center"}, "baseline": {"value": "middle"}, "text": {"field": "text"}}}}
-    ])json");
 }
 
 }  // namespace
@@ -117,22 +96,15 @@ std::optional<Chart> scaling_map(const cost::ScalingStudy& study) {
                             p.best ? number(p.tokens_per_s_per_device) : "—",
                             p.best ? plan::describe(p.best->spec) : p.reason});
     }
-  constexpr int kCell = 34;
-  const auto height = static_cast<int>(kCell * y.size());
   chart.title = fmt::format("MFU by {} and {}", axes[0]->name, axes[1]->name);
   chart.text = "One map per size: model FLOPs over the devices' peak, for the best plan. A dash: no plan fits.";
-  const Panels panels(cells.size(), height, label_width(y));
-  json spec = panels_spec(panels);
+  json panels = json::array();
   for (auto& [key, values] : cells) {
-    json& group = add_panel(spec, panels, fmt::format("{} devices{}", key.first, key.second));
-    group["data"] = json::array({{{"name", "cells"}, {"values", std::move(values)}}});
-    group["scales"] = map_scales(x, y, height);
-    group["axes"] = json::array(
-        {{{"orient", "left"}, {"scale", "y"}, {"domain", false}, {"ticks", false}},
-         {{"orient", "bottom"}, {"scale", "x"}, {"domain", false}, {"ticks", false}, {"labelOverlap", true}}});
-    group["marks"] = map_marks();
+    panels.push_back(panel_row(panels.size(), cells.size(), fmt::format("{} devices{}", key.first, key.second)));
+    panels.back()["cells"] = std::move(values);
   }
-  chart.spec = text_of_spec(std::move(spec));
+  chart.spec =
+      chart_spec("map", {{"panels", std::move(panels)}}, {{"across", x}, {"down", y}, {"labels", label_width(y)}});
   chart.data = {std::move(table)};
   return chart;
 }

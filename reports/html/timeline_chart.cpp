@@ -13,12 +13,11 @@
 
 #include "base/units.h"
 #include "reports/html/chart.h"
+#include "reports/html/chart_template.h"
 
 namespace orrery::reports::html {
 namespace {
 
-constexpr int kComputeLane = 22, kThinLane = 7, kLaneGap = 2, kRowGap = 12;  // pixels
-constexpr int kPanelTitle = 30, kPanelGap = 34, kPanelTitleAt = 4;
 constexpr std::size_t kMostRanks = 16;   // rows of a panel; beyond that evenly chosen
 constexpr std::size_t kMostBars = 8000;  // of the chart: what a browser draws without delay
 
@@ -167,8 +166,7 @@ json values_of(const Panel& panel, const std::vector<plan::Stream>& thin, const 
     json value = {{"row", row_name(bar.rank, schedule)},
                   {"a", std::round(bar.from * unit.factor * 1e6) / 1e6},
                   {"b", std::round(bar.to * unit.factor * 1e6) / 1e6},
-                  {"dy", compute ? 0 : kComputeLane + kLaneGap + (lane - thin.begin()) * (kThinLane + kLaneGap)},
-                  {"h", compute ? kComputeLane : kThinLane},
+                  {"lane", compute ? 0 : lane - thin.begin() + 1},
                   {"c", colour_of(bar.activity())},
                   {"tip", tip_of(bar, unit)}};
     if (compute && bar.micro_batch >= 0) {
@@ -178,136 +176,6 @@ json values_of(const Panel& panel, const std::vector<plan::Stream>& thin, const 
     values.push_back(std::move(value));
   }
   return values;
-}
-
-/// `left`: pixels of the labels before it; the title begins above them, so that long ones have room.
-json panel_marks(const Panel& panel, const std::string& name, int y, int row_height, int left, bool last,
-                 const Unit& unit) {
-  json group = json::parse(R"json({
-      "type": "group", "title": {"frame": "group"},
-      "scales": [{"name": "row", "type": "band", "paddingInner": 0, "paddingOuter": 0}],
-      "axes": [
-        {
-          "orient": "left", "scale": "row", "domain": false, "ticks": false, "labelPadding": 8,
-          "labelColor": "var(--ink)"
-        },
-        {
-          "orient": "bottom", "scale": "x", "grid": true, "gridScale": "row", "domain": false,
-          "tickCount": {"signal": "max(4, width / 110)"}
-        }
-      ],
-      "marks": [
-        {
-          "type": "group", "clip": true, "encode": {"update": {"width": {"signal": "width"}}},
-          "marks": [
-            {
-              "type": "rect", "interactive": false,
-              "encode": {
-                "update": {
-                  "x": {"scale": "x", "value": 0}, "y": {"scale": "row", "field": "row"},
-                  "fill": {"value": "var(--idle)"}
-                }
-              }
-            },
-            {
-              "type": "rect",
-              "encode": {
-                "enter": {
-                  "y": {"scale": "row", "field": "row", "offset": {"field": "dy"}}, "height": {"field": "h"},
-                  "fill": {"field": "c"}, "tooltip": {"field": "tip"}, "stroke": {"value": "var(--paper)"}
-                },
-                "update": {
-                  "x": {"scale": "x", "field": "a"},
-                  "x2": {"signal": "max(scale('x', datum.b), scale('x', datum.a) + 1)"},
-                  "strokeWidth": {"signal": "scale('x', datum.b) - scale('x', datum.a) > 3 ? 0.7 : 0"},
-                  "fillOpacity": {"value": 1}
-                },
-                "hover": {"fillOpacity": {"value": 0.75}}
-              }
-            },
-            {
-              "type": "text", "interactive": false,
-              "encode": {
-                "enter": {
-                  "y": {"scale": "row", "field": "row"}, "text": {"field": "label"}, "fill": {"field": "on"},
-                  "align": {"value": "center"}, "baseline": {"value": "middle"}, "fontSize": {"value": 11}
-                },
-                "update": {
-                  "x": {"signal": "(scale('x', datum.a) + scale('x', datum.b)) / 2"},
-                  "opacity":
-                    {"signal": "scale('x', datum.b) - scale('x', datum.a) > 8 + 7 * length(datum.label) ? 1 : 0"}
-                }
-              }
-            }
-          ]
-        }
-      ]
-    })json");
-  json rows = json::array();
-  for (const int rank : panel.ranks) rows.push_back(row_name(rank, *panel.schedule));
-  const int height = row_height * static_cast<int>(panel.ranks.size());
-  group["title"]["text"] = panel.title;
-  group["title"]["dx"] = kPanelTitleAt - left;
-  group["encode"]["update"] = {
-      {"y", {{"value", y}}}, {"width", {{"signal", "width"}}}, {"height", {{"value", height}}}};
-  group["scales"][0]["domain"] = rows;
-  group["scales"][0]["range"] = {0, height};
-  group["axes"][0]["labelOffset"] = (kComputeLane - row_height) / 2;  // next to the compute lane
-  if (last) group["axes"][1]["title"] = "time in the step (" + unit.name + ")";
-  json& inner = group["marks"][0];
-  inner["encode"]["update"]["height"] = {{"value", height}};
-  inner["marks"][0]["from"] = {{"data", name + "-rows"}};
-  inner["marks"][0]["encode"]["update"]["height"] = {{"value", kComputeLane}};
-  inner["marks"][0]["encode"]["update"]["x2"] = {{"scale", "x"}, {"value", panel.end * unit.factor}};
-  inner["marks"][1]["from"] = {{"data", name}};
-  inner["marks"][2]["from"] = {{"data", name + "-labels"}};
-  inner["marks"][2]["encode"]["enter"]["y"]["offset"] = kComputeLane / 2;
-  return group;
-}
-
-/// Drag over the plot to zoom, double click to reset; all panels follow.
-json zoom_signals(double end) {
-  json signals =
-      json::parse(R"json([
-      {
-        "name": "domain",
-        "on": [
-          {
-            "events": "window:mouseup",
-            "update": "brush && abs(brush[1] - brush[0]) > 4 ? )json"
-                  R"json([invert('x', min(brush[0], brush[1])), invert('x', max(brush[0], brush[1]))] : domain"
-          }
-        ]
-      },
-      {
-        "name": "brush", "value": null,
-        "on": [
-          {"events": "mousedown", "update": "[clamp(x(), 0, width), clamp(x(), 0, width)]"},
-          {
-            "events": "[mousedown, window:mouseup] > window:mousemove!",
-            "update": "brush ? [brush[0], clamp(x(), 0, width)] : null"
-          },
-          {"events": "window:mouseup", "update": "null"}
-        ]
-      }
-    ])json");
-  signals[0]["value"] = json::array({0, end});
-  signals[0]["on"].push_back({{"events", "dblclick"}, {"update", json::array({0, end}).dump()}});
-  return signals;
-}
-
-json brush_mark(int height) {
-  json mark = json::parse(R"json({
-      "type": "rect", "interactive": false,
-      "encode": {
-        "update": {
-          "x": {"signal": "brush ? brush[0] : 0"}, "x2": {"signal": "brush ? brush[1] : 0"}, "y": {"value": 0},
-          "fill": {"value": "var(--ink)"}, "fillOpacity": {"value": 0.12}
-        }
-      }
-    })json");
-  mark["encode"]["update"]["height"] = {{"value", height}};
-  return mark;
 }
 
 /// Seconds by activity and rank, as the table behind the chart.
@@ -341,17 +209,6 @@ Chart chart_of(const std::vector<Panel>& panels) {
   for (const Panel& panel : panels) end = std::max(end, panel.end);
   const Unit unit = time_unit(end);
   const std::vector<plan::Stream> thin = thin_streams(panels);
-  const int row_height = kComputeLane + static_cast<int>(thin.size()) * (kThinLane + kLaneGap) + kRowGap;
-
-  std::vector<std::string> labels;
-  int height = 0;
-  std::vector<int> tops;
-  for (const Panel& panel : panels) {
-    for (const int rank : panel.ranks) labels.push_back(row_name(rank, *panel.schedule));
-    height += (tops.empty() ? kPanelTitle : kPanelTitle + kPanelGap);
-    tops.push_back(height);
-    height += row_height * static_cast<int>(panel.ranks.size());
-  }
   Chart chart;
   chart.text =
       "One training step on one time axis. Each rank has a tall lane for compute, numbered by micro-batch, and a thin "
@@ -364,25 +221,30 @@ Chart chart_of(const std::vector<Panel>& panels) {
   chart.legend.push_back({"idle: bubbles, and waits for messages", "var(--idle)"});
   for (const Panel& panel : panels) chart.description += fmt::format("{}, {} ranks. ", panel.title, panel.ranks.size());
 
-  const int left = label_width(labels);
-  json spec = base_spec(height, {left, 20, 0, 48});
-  for (json& signal : zoom_signals(end * unit.factor)) spec["signals"].push_back(std::move(signal));
-  spec["scales"].push_back(
-      {{"name", "x"}, {"type", "linear"}, {"zero", false}, {"domain", {{"signal", "domain"}}}, {"range", "width"}});
-  for (std::size_t i = 0; i < panels.size(); ++i) {
-    const std::string name = fmt::format("spans-{}", i);
-    json rows = json::array();
-    for (const int rank : panels[i].ranks) rows.push_back({{"row", row_name(rank, *panels[i].schedule)}});
-    spec["data"].push_back({{"name", name}, {"values", values_of(panels[i], thin, unit)}});
-    json labelled = {{"name", name + "-labels"}, {"source", name}};
-    labelled["transform"] = json::array({{{"type", "filter"}, {"expr", "datum.label"}}});
-    spec["data"].push_back(std::move(labelled));
-    spec["data"].push_back({{"name", name + "-rows"}, {"values", std::move(rows)}});
-    spec["marks"].push_back(panel_marks(panels[i], name, tops[i], row_height, left, i + 1 == panels.size(), unit));
-    chart.data.push_back(table_of(panels[i]));
+  json rows = json::array();
+  std::vector<std::string> labels;
+  for (const Panel& panel : panels) {
+    const std::size_t above = labels.size();
+    json ranks = json::array();
+    for (const int rank : panel.ranks) {
+      labels.push_back(row_name(rank, *panel.schedule));
+      ranks.push_back(labels.back());
+    }
+    rows.push_back({{"place", rows.size()},
+                    {"above", above},
+                    {"title", panel.title},
+                    {"ranks", std::move(ranks)},
+                    {"end", panel.end * unit.factor},
+                    {"spans", values_of(panel, thin, unit)}});
+    chart.data.push_back(table_of(panel));
   }
-  spec["marks"].push_back(brush_mark(height));
-  chart.spec = text_of_spec(std::move(spec));
+  const double whole = end * unit.factor;
+  chart.spec = chart_spec("timeline", {{"panels", std::move(rows)}},
+                          {{"left", label_width(labels)},
+                           {"lanes", thin.size()},
+                           {"title", "time in the step (" + unit.name + ")"},
+                           {"end", whole},
+                           {"domain", {0, whole}}});
   return chart;
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/units.h"
+#include "reports/html/chart_template.h"
 #include "reports/html/plan_charts.h"
 
 namespace orrery::reports::html {
@@ -94,58 +95,7 @@ Chart topology_chart(const Topology& topology, const std::string& cluster) {
                      {"tip", fmt::format("{} x {}, {} each\n{}", number(static_cast<double>(one.count)), one.name,
                                          base::human(base::BytesPerSecond{one.bandwidth}), load)}});
   }
-  json spec = base_spec(height, {8, 8, 4, 4});
-  spec["data"] = json::array({{{"name", "boxes"}, {"values", boxes}}, {{"name", "lines"}, {"values", lines}}});
-  spec["marks"] = json::parse(R"json([
-      {
-        "type": "rule", "from": {"data": "lines"},
-        "encode": {"update": {
-          "x": {"signal": "datum.x * width"}, "x2": {"signal": "datum.x2 * width"}, "y": {"field": "y"},
-          "y2": {"field": "y2"}, "stroke": {"field": "c"}, "strokeWidth": {"field": "w"}, "tooltip": {"field": "tip"}
-        }}
-      },
-      {
-        "type": "text", "from": {"data": "lines"}, "interactive": false,
-        "encode": {"update": {
-          "x": {"signal": "(datum.x + datum.at * (datum.x2 - datum.x)) * width + datum.dx"}, "y": {"field": "ty"},
-          "align": {"field": "align"}, "baseline": {"value": "middle"}, "text": {"field": "text"},
-          "fontSize": {"value": 11}, "stroke": {"value": "var(--paper)"}, "strokeWidth": {"value": 4}
-        }}
-      },
-      {
-        "type": "text", "from": {"data": "lines"}, "interactive": false,
-        "encode": {"update": {
-          "x": {"signal": "(datum.x + datum.at * (datum.x2 - datum.x)) * width + datum.dx"}, "y": {"field": "ty"},
-          "align": {"field": "align"}, "baseline": {"value": "middle"}, "text": {"field": "text"},
-          "fontSize": {"value": 11}
-        }}
-      },
-      {
-        "type": "rect", "from": {"data": "boxes"}, "interactive": false,
-        "encode": {"update": {
-          "xc": {"signal": "datum.x * width"}, "width": {"signal": "min(150, width * 0.29)"},
-          "yc": {"field": "y"}, "height": {"value": 26}, "cornerRadius": {"value": 5}, "fill": {"value": "var(--lane)"},
-          "stroke": {"value": "var(--axis)"}
-        }}
-      },
-      {
-        "type": "text", "from": {"data": "boxes"}, "interactive": false,
-        "encode": {"update": {
-          "x": {"signal": "datum.x * width"}, "y": {"field": "y"}, "align": {"value": "center"},
-          "baseline": {"value": "middle"}, "text": {"field": "text"}, "limit": {"signal": "min(144, width * 0.28)"},
-          "fontSize": {"value": 11}
-        }}
-      },
-      {
-        "type": "text", "from": {"data": "boxes"}, "interactive": false,
-        "encode": {"update": {
-          "x": {"signal": "datum.x * width"}, "y": {"field": "y", "offset": -21}, "align": {"value": "center"},
-          "baseline": {"value": "middle"}, "text": {"field": "within"}, "fontSize": {"value": 11},
-          "fill": {"value": "var(--muted)"}
-        }}
-      }
-    ])json");
-  chart.spec = text_of_spec(std::move(spec));
+  chart.spec = chart_spec("topology", {{"lines", std::move(lines)}, {"boxes", std::move(boxes)}}, {{"height", height}});
   chart.data = {topology_table(topology)};
   return chart;
 }

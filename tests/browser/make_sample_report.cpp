@@ -1,17 +1,18 @@
-/// Writes a report of the sample records: make_sample_report LIBRARY_FOLDER OUTPUT.html [plan]; `plan`: a plan's page
-/// beside another's, with a search and a whole run, in place of runs. For the browser test, and to
-/// look at a report while changing it.
+/// Writes a report of the sample records: make_sample_report LIBRARY_FOLDER OUTPUT.html [plan|templates]; `plan`: a
+/// plan's page beside another's, with a search and a whole run, in place of runs; `templates`: each template of a chart
+/// with its own sample. For the browser test, and to look at a report while changing it.
 #include <fstream>
 #include <iostream>
 #include <sstream>
 
+#include "reports/html/page.h"
 #include "reports/report.h"
 #include "tests/reports/sample.h"
 
 int main(int argc, char** argv) {
   using namespace orrery;
   if (argc != 3 && argc != 4) {
-    std::cerr << "usage: make_sample_report LIBRARY_FOLDER OUTPUT.html [plan]\n";
+    std::cerr << "usage: make_sample_report LIBRARY_FOLDER OUTPUT.html [plan|templates]\n";
     return 2;
   }
   reports::ChartLibrary library;
@@ -25,6 +26,14 @@ int main(int argc, char** argv) {
     std::ostringstream text;
     text << file.rdbuf();
     library.parts.push_back(text.str());
+  }
+  if (argc == 4 && std::string(argv[3]) == "templates") {
+    std::string body;
+    int number = 0;
+    for (const std::string& name : sample::chart_names())
+      body += reports::html::figure_html(sample::chart_of_its_sample(name), ++number, true);
+    std::ofstream(argv[2], std::ios::binary) << reports::html::page_html("Templates", "", body, library);
+    return 0;
   }
   reports::ReportData data = sample::report();
   if (argc == 4) {

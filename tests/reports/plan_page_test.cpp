@@ -113,12 +113,11 @@ TEST(PlanPage, AsJsonHasTheSameFigures) {
 
 TEST(Topology, DrawsALineForEachKindOfLinkAsWideAsItsLoad) {
   const html::Chart chart = html::topology_chart(sample::plan_page().topology, "selene <128>");
-  const nlohmann::json spec = nlohmann::json::parse(chart.spec);
-  const nlohmann::json& lines = spec["data"][1]["values"];
+  const nlohmann::json lines = sample::rows_of(chart, "lines");
   ASSERT_EQ(lines.size(), 3U);
   EXPECT_EQ(lines[1]["c"], "var(--axis)") << "nothing crosses it";
   EXPECT_GT(lines[0]["w"].get<double>(), lines[2]["w"].get<double>()) << "31 % against 22 %";
-  EXPECT_EQ(spec["data"][0]["values"].size(), 4U);
+  EXPECT_EQ(sample::rows_of(chart, "boxes").size(), 4U);
   EXPECT_EQ(chart.data.front().rows[1][4], "—");
 }
 
@@ -150,12 +149,11 @@ TEST(Topology, OfAClusterCountsItsTiersAndLeavesOutWhatNoMessageCrosses) {
 }
 
 TEST(Tornado, DrawsWhatDoesNotFitInAnotherColour) {
-  const nlohmann::json spec =
-      nlohmann::json::parse(html::tornado_chart(sample::plan_page(), sample::prediction()).spec);
+  const nlohmann::json bars = sample::rows_of(html::tornado_chart(sample::plan_page(), sample::prediction()), "bars");
   std::size_t grey = 0;
-  for (const auto& bar : spec["data"][0]["values"]) grey += bar["c"] == "var(--waiting)" ? 1 : 0;
+  for (const auto& bar : bars) grey += bar["c"] == "var(--waiting)" ? 1 : 0;
   EXPECT_EQ(grey, 1U) << "the neighbour needs twice the memory";
-  EXPECT_EQ(spec["data"][0]["values"].size(), 2 * 2 + 1U) << "two sides of each number, one bar of each split";
+  EXPECT_EQ(bars.size(), 2 * 2 + 1U) << "two sides of each number, one bar of each split";
 }
 
 TEST(Pareto, FillsPlansThatNoneBeatsAndPinsRows) {
@@ -163,10 +161,10 @@ TEST(Pareto, FillsPlansThatNoneBeatsAndPinsRows) {
   search.plans[1].memory_peak_bytes = 10 * kGiB;  // slower than the first, in less memory
   search.plans[2].memory_peak_bytes = 70 * kGiB;  // slower and larger than the first
   const html::Chart chart = html::pareto_chart(search, {});
-  const nlohmann::json spec = nlohmann::json::parse(chart.spec);
-  EXPECT_EQ(spec["data"][0]["values"][0]["front"], true);
-  EXPECT_EQ(spec["data"][0]["values"][1]["front"], true);
-  EXPECT_EQ(spec["data"][0]["values"][2]["front"], false);
+  const nlohmann::json plans = sample::rows_of(chart, "plans");
+  EXPECT_EQ(plans[0]["front"], true);
+  EXPECT_EQ(plans[1]["front"], true);
+  EXPECT_EQ(plans[2]["front"], false);
 
   ReportData data = sample::plan_report();
   data.search = search;
@@ -241,10 +239,10 @@ TEST(Compared, DrawsTheirTimelinesOnOneAxis) {
   }
   const auto chart = html::compared_timelines_chart(all);
   ASSERT_TRUE(chart);
-  const nlohmann::json spec = nlohmann::json::parse(chart->spec);
-  ASSERT_EQ(spec["marks"].size(), 3U) << "a panel for each, and the brush";
-  EXPECT_EQ(spec["marks"][1]["title"]["text"].get<std::string>().rfind("B · <b>.yaml · Predicted", 0), 0U);
-  EXPECT_EQ(spec["data"][0]["values"], spec["data"][3]["values"]) << "of equal timelines";
+  const nlohmann::json panels = sample::rows_of(*chart, "panels");
+  ASSERT_EQ(panels.size(), 2U);
+  EXPECT_EQ(panels[1]["title"].get<std::string>().rfind("B · <b>.yaml · Predicted", 0), 0U);
+  EXPECT_EQ(panels[0]["spans"], panels[1]["spans"]) << "of equal timelines";
 }
 
 TEST(Compared, LeavesOutACapacityThatWouldHideTheBars) {

@@ -1,12 +1,14 @@
 #pragma once
 /// Sample records for the tests of reports/: small, hand-made, with every optional part present, so that each line and
 /// column of a report has something to show. Nothing here is a measurement.
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
 #include "cost/results.h"
 #include "plan/schedule/schedule.h"
 #include "plan/schedule/timeline.h"
+#include "reports/html/chart.h"
 #include "reports/report.h"
 
 namespace orrery::sample {
@@ -33,6 +35,13 @@ namespace orrery::sample {
 [[nodiscard]] reports::ReportData plan_report();
 [[nodiscard]] std::vector<reports::Compared> compared();  ///< two plans
 [[nodiscard]] reports::WholeRun whole_run();
+
+/// The rows that a chart's specification has in the data set of this name; null if it has none.
+[[nodiscard]] nlohmann::json rows_of(const reports::html::Chart& chart, const std::string& data);
+
+/// The names of the charts' templates, and the one of this name filled with its own sample.
+[[nodiscard]] std::vector<std::string> chart_names();
+[[nodiscard]] reports::html::Chart chart_of_its_sample(const std::string& name);
 
 /// Compares with tests/golden/reports/NAME; rewrites it instead when ORRERY_UPDATE_GOLDEN is set.
 void expect_golden(const std::string& name, const std::string& actual);

@@ -6,8 +6,11 @@
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <tuple>
+
+#include "reports/html/chart_template.h"
 
 namespace orrery::sample {
 namespace {
@@ -305,6 +308,37 @@ reports::WholeRun whole_run() {
   for (const double interval : {60.0, 600.0, 6000.0})
     run.by_interval.emplace_back(interval, cost::goodput(interval, run.forecast.system).useful);
   return run;
+}
+
+nlohmann::json rows_of(const reports::html::Chart& chart, const std::string& data) {
+  const auto spec = nlohmann::json::parse(chart.spec);
+  for (const nlohmann::json& one : spec.at("data"))
+    if (one.at("name") == data) return one.value("values", nlohmann::json());
+  return {};
+}
+
+std::vector<std::string> chart_names() {
+  const std::string end = ".vg.json";
+  std::vector<std::string> out;
+  for (const reports::html::ChartFile& file : reports::html::chart_files())
+    if (const std::size_t at = file.name.rfind(end); at != file.name.npos) out.emplace_back(file.name.substr(0, at));
+  return out;
+}
+
+reports::html::Chart chart_of_its_sample(const std::string& name) {
+  nlohmann::json data = nlohmann::json::object(), signals = data;
+  for (const reports::html::ChartFile& file : reports::html::chart_files()) {
+    if (file.name != name + ".vg.json") continue;
+    const auto text = nlohmann::json::parse(file.text);
+    for (const nlohmann::json& one : text.at("data"))
+      if (one.contains("values")) data[one.at("name").get<std::string>()] = one.at("values");
+    for (const nlohmann::json& one : text.at("signals"))
+      if (one.contains("value")) signals[one.at("name").get<std::string>()] = one.at("value");
+  }
+  reports::html::Chart chart;
+  chart.title = name;
+  chart.spec = reports::html::chart_spec(name, data, signals);
+  return chart;
 }
 
 void expect_golden(const std::string& name, const std::string& actual) {

@@ -78,9 +78,11 @@ std::vector<double> least_end(const PipelineTimes& times, const plan::PlanSpec& 
     out.push_back(seconds(way + all - whole + behind));
     if (s + 1 < times.stages.size() && !spec.stages.mirrors()) way += behind + ticks(times.hop[s]);
   }
-  // The gradients of the last micro-batch reach the stages one after the other.
+  // The gradients of the last micro-batch reach the stages one after the other, unless they leave before a pass ends.
   for (std::size_t s = out.size(); s-- > 1 && !spec.stages.splits_backward();) {
-    const ChunkPrograms& chunk = times.stages[s - 1].chunks->front();
+    const ChunkPrograms &sender = times.stages[s].chunks->front(), &chunk = times.stages[s - 1].chunks->front();
+    const PassProgram& last = or_usual(sender.last_backward, sender.backward);
+    if (last.sent < last.steps.size()) continue;
     const Ticks backward = behind_input(or_usual(chunk.last_backward, chunk.backward));
     out[s - 1] = std::max(out[s - 1], out[s] + times.hop[s - 1] + seconds(backward));
   }

@@ -59,7 +59,7 @@ TEST(Init, TakesItsFileAsOtherVerbsDo) {
   const Scratch folder;
   const std::string job = (folder.path() / "job.yaml").string();
   EXPECT_EQ(orrery({"init", "-o", job}).exit_code, 0);
-  EXPECT_EQ(text_of(job), orrery({"init", "-"}).out);
+  EXPECT_NE(text_of(job).find("orrery plan " + job), std::string::npos) << text_of(job);
 }
 
 TEST(Init, ChoosesWhatTheDevicesTrainIn) {

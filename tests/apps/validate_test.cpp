@@ -103,8 +103,8 @@ TEST(Validate, SimulatesTheHeadlinesAndWritesAPage) {
     if (one.at("predicted").is_null()) continue;
     ++predicted;
     if (one.at("published").is_null()) continue;  // nobody published it: the prediction is what is asked for
-    if (one.at("published") == 0.0) {             // no bubble at all
-      EXPECT_LT(one.at("predicted").get<double>(), 0.01) << one.dump();
+    if (one.at("published") == 0.0) {             // no bubble at all, but stages stop for their updates in turn
+      EXPECT_LT(one.at("predicted").get<double>(), 0.02) << one.dump();
       continue;
     }
     const double ratio = one.at("predicted").get<double>() / one.at("published").get<double>();

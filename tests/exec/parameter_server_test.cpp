@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <optional>
 
 #include "exec/engine/thread_transport.h"
 #include "exec/state/checkpoint.h"
@@ -19,7 +20,7 @@ namespace {
 using testing::Outcome;
 using testing::Trial;
 
-Trial served_trial(int workers, int staleness) {
+Trial served_trial(int workers, std::optional<int> staleness) {
   Trial trial = testing::golden_trial("constant");
   trial.training.initial_weights.clear();
   trial.training.order = plan::DataOrder::shuffled;
@@ -165,7 +166,7 @@ INSTANTIATE_TEST_SUITE_P(
 // The comparison above tells a staleness from another, and all of them from averaged gradients.
 TEST(ParameterServer, IsNotTheSynchronousRunNorThatOfAnotherStaleness) {
   const Outcome fresh = testing::train(served_trial(2, 0)), stale = testing::train(served_trial(2, 1)),
-                averaged = testing::train(served_trial(2, -1));
+                averaged = testing::train(served_trial(2, std::nullopt));
   EXPECT_GT(testing::loss_distance(fresh, averaged), 1e-3);
   EXPECT_GT(testing::loss_distance(stale, fresh), 1e-3);
 }

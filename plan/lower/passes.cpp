@@ -9,6 +9,7 @@
 #include "plan/lower/partition_checkpoints.h"
 #include "plan/lower/reduce_early.h"
 #include "plan/lower/write_first.h"
+#include "plan/outline/outline.h"
 #include "plan/schedule/check.h"
 
 namespace orrery::plan {

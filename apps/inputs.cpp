@@ -13,7 +13,7 @@
 #include "base/yaml.h"
 #include "clusters/read.h"
 #include "cost/parameters/habits.h"
-#include "models/read.h"
+#include "models/read/read.h"
 #include "plan/lower/lower.h"
 #include "plan/schedule/asynchronous.h"
 #include "plan/spec/expert_loads.h"

@@ -8,7 +8,7 @@
 
 #include "base/printable.h"
 #include "reports/json.h"
-#include "reports/table.h"
+#include "reports/tables/table.h"
 
 namespace orrery::apps {
 namespace {

@@ -17,12 +17,12 @@ namespace {
 /// comments, and text at the start of a file, count.
 constexpr std::string_view kComments[] = {
     "# A plan made by orrery:",                       // plan/spec/plan_file.cpp
-    "by `orrery init`.",                              // apps/verbs/init.cpp
+    "by `orrery init`.",                              // apps/verbs/plan/init.cpp
     "ritten by `orrery probe",                        // exec/probe/cluster_file.cpp
-    "Written by `orrery import`.",                    // apps/verbs/import.cpp
-    "Fitted by `orrery calibrate",                    // apps/verbs/calibrate_rows.cpp
+    "Written by `orrery import`.",                    // apps/verbs/measure/import.cpp
+    "Fitted by `orrery calibrate",                    // apps/verbs/measure/calibrate_rows.cpp
     "Written by `orrery validate",                    // cost/parameters/intervals.cpp
-    "Written by `orrery export`",                     // reports/megatron.cpp
+    "Written by `orrery export`",                     // reports/exports/megatron.cpp
     "# Coefficients that replace Orrery's defaults",  // cost/parameters/calibration.cpp
 };
 constexpr std::string_view kLines[] = {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "apps/common_options.h"
-#include "reports/table.h"
+#include "reports/tables/table.h"
 
 namespace orrery::apps {
 

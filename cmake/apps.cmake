@@ -1,6 +1,6 @@
 # The command and the worker. CLI11 is costly to compile: apps/command_line.cpp and apps/flags.cpp alone include it.
-file(GLOB app_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/apps/*.cpp ${PROJECT_SOURCE_DIR}/apps/verbs/*.cpp)
-list(FILTER app_sources EXCLUDE REGEX "/apps/main\\.cpp$")
+file(GLOB_RECURSE app_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/apps/*.cpp)
+list(FILTER app_sources EXCLUDE REGEX "/apps/(main\\.cpp|worker/.*)$")
 add_library(orrery_apps STATIC ${app_sources})
 add_library(orrery::apps ALIAS orrery_apps)
 target_link_libraries(orrery_apps PUBLIC orrery::base orrery::models orrery::clusters orrery::plan orrery::cost

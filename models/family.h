@@ -1,6 +1,6 @@
 #pragma once
 /// Families. A family decides what holds where a model file is silent, and how weights are named in files. It is a name
-/// here and an entry in the table (models/families.h).
+/// here and an entry in the table (models/read/families.h).
 #include <cstdint>
 
 namespace orrery::models {

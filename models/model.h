@@ -54,7 +54,7 @@ struct BlockVariant {
 };
 
 /// A set of features. None of them depends on a family; a family only decides what a file leaves out
-/// (models/families.h).
+/// (models/read/families.h).
 struct Model {
   std::string name;
   Family family = Family::gpt;

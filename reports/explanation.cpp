@@ -10,7 +10,7 @@
 
 #include "base/units.h"
 #include "reports/json.h"
-#include "reports/tables.h"
+#include "reports/tables/tables.h"
 
 namespace orrery::reports {
 namespace {

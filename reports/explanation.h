@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cost/explanation.h"
-#include "reports/table.h"
+#include "reports/tables/table.h"
 
 namespace orrery::reports {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "cost/run/goodput_forecast.h"
-#include "reports/table.h"
+#include "reports/tables/table.h"
 
 namespace orrery::reports {
 

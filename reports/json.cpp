@@ -5,11 +5,11 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "models/counts.h"
-#include "models/families.h"
+#include "models/layers/counts.h"
+#include "models/read/families.h"
 #include "plan/spec/fields.h"
 #include "reports/scaling.h"
-#include "reports/tables.h"
+#include "reports/tables/tables.h"
 
 namespace orrery::reports {
 namespace {

@@ -10,7 +10,7 @@
 #include "base/result.h"
 #include "cost/results.h"
 #include "models/model.h"
-#include "reports/text.h"
+#include "reports/tables/text.h"
 
 namespace orrery::cost {
 struct ScalingStudy;

@@ -10,11 +10,11 @@
 
 #include "base/units.h"
 #include "plan/spec/fields.h"
-#include "reports/binding.h"
 #include "reports/explanation.h"
 #include "reports/json.h"
-#include "reports/tables.h"
-#include "reports/text.h"
+#include "reports/tables/binding.h"
+#include "reports/tables/tables.h"
+#include "reports/tables/text.h"
 
 namespace orrery::reports {
 namespace {

@@ -13,8 +13,8 @@
 #include "plan/schedule/schedule.h"
 #include "plan/schedule/timeline.h"
 #include "reports/goodput.h"
-#include "reports/plan_table.h"
-#include "reports/table.h"
+#include "reports/tables/plan_table.h"
+#include "reports/tables/table.h"
 #include "reports/topology.h"
 
 namespace orrery::reports {

@@ -8,13 +8,13 @@
 #include <numeric>
 
 #include "base/units.h"
-#include "reports/binding.h"
 #include "reports/html/page.h"
 #include "reports/html/plan_charts.h"
 #include "reports/html/scaling_charts.h"
 #include "reports/scaling.h"
-#include "reports/tables.h"
-#include "reports/text.h"
+#include "reports/tables/binding.h"
+#include "reports/tables/tables.h"
+#include "reports/tables/text.h"
 
 namespace orrery::reports {
 namespace {

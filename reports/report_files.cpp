@@ -3,10 +3,10 @@
 
 #include <fmt/format.h>
 
-#include "reports/csv_line.h"
 #include "reports/explanation.h"
-#include "reports/markdown.h"
-#include "reports/tables.h"
+#include "reports/tables/csv_line.h"
+#include "reports/tables/markdown.h"
+#include "reports/tables/tables.h"
 
 namespace orrery::reports {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cost/scaling.h"
-#include "reports/table.h"
+#include "reports/tables/table.h"
 
 namespace orrery::reports {
 

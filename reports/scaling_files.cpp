@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "plan/spec/plan.h"
-#include "reports/csv_line.h"
 #include "reports/json.h"
 #include "reports/scaling.h"
+#include "reports/tables/csv_line.h"
 
 namespace orrery::reports {
 namespace {

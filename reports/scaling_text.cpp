@@ -7,8 +7,8 @@
 
 #include "base/units.h"
 #include "plan/spec/plan.h"
-#include "reports/markdown.h"
 #include "reports/scaling.h"
+#include "reports/tables/markdown.h"
 
 namespace orrery::reports {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "clusters/cluster.h"
 #include "cost/results.h"
-#include "reports/table.h"
+#include "reports/tables/table.h"
 
 namespace orrery::reports {
 

@@ -9,7 +9,7 @@
 #include <map>
 
 #include "cost/parameters/parameters.h"
-#include "reports/tables.h"
+#include "reports/tables/tables.h"
 
 namespace orrery::reports {
 

@@ -7,7 +7,7 @@
 #include "cost/fit/row_fit.h"
 #include "cost/parameters/validation.h"
 #include "reports/report.h"
-#include "reports/table.h"
+#include "reports/tables/table.h"
 
 namespace orrery::reports {
 

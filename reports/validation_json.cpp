@@ -4,7 +4,7 @@
 
 #include "cost/parameters/parameters.h"
 #include "reports/json.h"
-#include "reports/tables.h"
+#include "reports/tables/tables.h"
 #include "reports/validation.h"
 
 namespace orrery::reports {

@@ -11,11 +11,11 @@
 
 #include "base/index.h"
 #include "cost/network/messages.h"
-#include "sim/connections.h"
-#include "sim/fabric.h"
-#include "sim/loads.h"
+#include "sim/links/connections.h"
+#include "sim/links/fabric.h"
+#include "sim/links/loads.h"
+#include "sim/links/traffic.h"
 #include "sim/simulate.h"
-#include "sim/traffic.h"
 
 namespace orrery::sim {
 
@@ -287,7 +287,7 @@ class Links final : public cost::SharedLinks {
     }
   }
 
-  /// As a flow of sim/transfers.h beside its equals.
+  /// As a flow of sim/links/transfers.h beside its equals.
   Seconds together(Shape& shape, Wiring wiring, std::optional<CollectiveKind> kind, int ranks, Bytes message,
                    const cost::Alone& alone, double far, double heavier = 1) {
     if (wiring != Wiring::rings && alone.transfer <= alone.latency && kind != CollectiveKind::all_to_all)

@@ -9,14 +9,14 @@
 #include "cost/estimate/estimate.h"
 #include "cost/parameters/habits.h"
 #include "cost/prices/table_rows.h"
-#include "models/counts.h"
+#include "models/layers/counts.h"
 #include "plan/schedule/asynchronous.h"
 #include "plan/schedule/check.h"
 #include "plan/schedule/place.h"
-#include "sim/fabric.h"
-#include "sim/link_rows.h"
-#include "sim/replay.h"
-#include "sim/steady.h"
+#include "sim/links/fabric.h"
+#include "sim/links/link_rows.h"
+#include "sim/replay/replay.h"
+#include "sim/replay/steady.h"
 
 namespace orrery::sim {
 

@@ -8,8 +8,8 @@
 /// For a pipeline that never drains, the step is one of many: it includes neither filling nor draining.
 ///
 /// Ranks are equal when they do the same and see the same network, which colour refinement over the mesh and the
-/// cluster's links determines (sim/symmetry.h). The links carry the load of all ranks, so the result equals a replay of
-/// every rank. Ranks without symmetry are not folded.
+/// cluster's links determines (sim/links/symmetry.h). The links carry the load of all ranks, so the result equals a
+/// replay of every rank. Ranks without symmetry are not folded.
 #include <memory>
 #include <span>
 #include <vector>

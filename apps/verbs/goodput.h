@@ -10,7 +10,7 @@
 #include "apps/inputs.h"
 #include "cost/results.h"
 #include "reports/goodput.h"
-#include "reports/table.h"
+#include "reports/tables/table.h"
 
 namespace orrery::apps {
 

@@ -7,10 +7,10 @@
 #include "apps/inputs.h"
 #include "apps/verbs/verb.h"
 #include "base/units.h"
-#include "models/counts.h"
-#include "models/read.h"
+#include "models/layers/counts.h"
+#include "models/read/read.h"
 #include "reports/json.h"
-#include "reports/table.h"
+#include "reports/tables/table.h"
 
 namespace orrery::apps {
 namespace {

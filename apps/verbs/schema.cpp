@@ -5,7 +5,7 @@
 #include "apps/verbs/verb.h"
 #include "clusters/read.h"
 #include "cost/parameters/stack_read.h"
-#include "models/read.h"
+#include "models/read/read.h"
 #include "plan/spec/fields.h"
 #include "plan/spec/job.h"
 

@@ -1,7 +1,7 @@
 /// Derived figures of a Prediction, and predictions made from estimates.
 #include "cost/estimate/estimate.h"
 #include "cost/estimate/power.h"
-#include "models/counts.h"
+#include "models/layers/counts.h"
 
 namespace orrery::cost {
 

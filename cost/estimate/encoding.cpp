@@ -7,7 +7,7 @@
 #include "cost/estimate/offload.h"
 #include "cost/estimate/update.h"
 #include "models/encoding.h"
-#include "models/operators.h"
+#include "models/operators/operators.h"
 #include "plan/lower/encode.h"
 
 namespace orrery::cost {

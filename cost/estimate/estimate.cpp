@@ -26,7 +26,7 @@
 #include "cost/estimate/step_end.h"
 #include "cost/estimate/update.h"
 #include "cost/prices/exchange.h"
-#include "models/inputs.h"
+#include "models/layers/inputs.h"
 #include "plan/lower/buckets.h"
 #include "plan/outline/reduction.h"
 #include "plan/schedule/asynchronous.h"

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/ensure.h"
-#include "models/operators.h"
+#include "models/operators/operators.h"
 #include "plan/outline/reduction.h"
 #include "plan/outline/turns.h"
 #include "plan/outline/update.h"

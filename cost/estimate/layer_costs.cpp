@@ -9,7 +9,7 @@
 
 #include "cost/estimate/encoding.h"
 #include "cost/prices/exchange.h"
-#include "models/operators.h"
+#include "models/operators/operators.h"
 #include "plan/lower/buckets.h"
 #include "plan/lower/lower.h"
 #include "plan/schedule/place.h"

@@ -7,7 +7,7 @@
 
 #include "cost/prices/lockstep.h"
 #include "cost/prices/pricing.h"
-#include "models/expand.h"
+#include "models/layers/expand.h"
 #include "plan/outline/factors.h"
 #include "plan/outline/low_rank.h"
 #include "plan/outline/whole_matrices.h"

@@ -2,7 +2,7 @@
 /// The key under which the closed form memoises a layer's costs. Private to cost/.
 #include <tuple>
 
-#include "models/expand.h"
+#include "models/layers/expand.h"
 #include "plan/spec/plan.h"
 
 namespace orrery::cost {

@@ -1,7 +1,7 @@
 #pragma once
 /// The clocks of one rank as it runs through the steps of a pass: its device's, its host's and those of its streams of
 /// messages, by the rules of plan/schedule/schedule.h and at prices that no other rank's doings change. So the closed
-/// form and the replay (sim/machine.h) differ only by what ranks do to each other. Private to cost/.
+/// form and the replay (sim/replay/machine.h) differ only by what ranks do to each other. Private to cost/.
 #include <algorithm>
 #include <array>
 #include <bit>

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "models/op.h"
+#include "models/operators/op.h"
 #include "plan/outline/outline.h"
 
 namespace orrery::cost {

@@ -2,7 +2,7 @@
 /// Each collective algorithm in closed form on an otherwise idle graph: latency per step plus bytes over the
 /// bottleneck (Hockney's alpha-beta model; Thakur, Rabenseifner and Gropp 2005), both taken from the routes between
 /// members that the algorithm uses. It contains no library's tuning (NCCL's is in cost/network/collectives.h), only the
-/// time of the algorithm itself. sim/replay_transfers.h replays the same algorithms step by step.
+/// time of the algorithm itself. sim/collectives/replay_transfers.h replays the same algorithms step by step.
 ///
 /// All messages of a step begin together. On a shared link, bytes queue: a link that is never idle has passed
 /// everything at max over j of (a_j + bytes of the messages that begin at a_j or later / bandwidth), where a_j are the

@@ -10,7 +10,7 @@
 
 #include "clusters/cluster.h"
 #include "cost/parameters/calibration.h"
-#include "models/op.h"
+#include "models/operators/op.h"
 #include "plan/schedule/schedule.h"
 
 namespace orrery::cost {

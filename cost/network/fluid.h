@@ -2,7 +2,7 @@
 /// Rounds of messages as a fluid. If messages of different length share links that can be full, no formula is known for
 /// when the last one ends, so their max-min fair rates are recomputed at each end (Bertsekas and Gallager, Data
 /// Networks, 2nd ed., section 6.5.2). Simple and slow: the fallback of cost/network/algorithms.h, and an independent
-/// check of sim/max_min.h, which shares the same links incrementally.
+/// check of sim/links/max_min.h, which shares the same links incrementally.
 #include <vector>
 
 namespace orrery::cost {

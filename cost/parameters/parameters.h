@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "models/dtype.h"
-#include "models/price_family.h"
+#include "models/operators/price_family.h"
 
 namespace orrery::cost {
 

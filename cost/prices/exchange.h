@@ -8,7 +8,7 @@
 #include "clusters/routes.h"
 #include "cost/network/collectives.h"
 #include "cost/network/messages.h"
-#include "models/expand.h"
+#include "models/layers/expand.h"
 #include "plan/schedule/schedule.h"
 
 namespace orrery::cost {

@@ -9,8 +9,8 @@
 #include <string>
 
 #include "base/ensure.h"
-#include "models/fp8.h"
-#include "models/operators.h"
+#include "models/operators/fp8.h"
+#include "models/operators/operators.h"
 
 namespace orrery::cost {
 

@@ -5,7 +5,7 @@
 #include "base/units.h"
 #include "clusters/cluster.h"
 #include "cost/parameters/calibration.h"
-#include "models/op.h"
+#include "models/operators/op.h"
 
 namespace orrery::cost {
 

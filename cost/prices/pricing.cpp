@@ -15,7 +15,7 @@
 #include "cost/network/copies.h"
 #include "cost/prices/exchange.h"
 #include "cost/prices/operators.h"
-#include "models/operators.h"
+#include "models/operators/operators.h"
 
 namespace orrery::cost {
 
@@ -86,7 +86,8 @@ struct GroupHash {
   }
 };
 
-/// Whether autograd issues it. Among products, only forward ones read their weight transposed (models/expand.cpp).
+/// Whether autograd issues it. Among products, only forward ones read their weight transposed
+/// (models/layers/expand.cpp).
 bool is_of_backward(const models::Op& op) {
   return op.kind == models::OpKind::matmul ? !op.trans_b : models::traits_of(op).issued == models::Issued::autograd;
 }

@@ -24,7 +24,7 @@
 #include "cost/network/messages.h"
 #include "cost/parameters/calibration.h"
 #include "cost/parameters/stack.h"
-#include "models/op.h"
+#include "models/operators/op.h"
 #include "plan/schedule/schedule.h"
 
 namespace orrery::cost {

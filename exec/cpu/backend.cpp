@@ -16,7 +16,7 @@
 #include "exec/cpu/onednn.h"
 #include "exec/engine/half.h"
 #include "exec/failure.h"
-#include "models/operators.h"
+#include "models/operators/operators.h"
 
 // Weak: only OpenBLAS has threads of its own that must be turned off.
 extern "C" void openblas_set_num_threads(int threads) __attribute__((weak));

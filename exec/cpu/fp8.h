@@ -3,7 +3,7 @@
 #include <array>
 
 #include "exec/cpu/machine.h"
-#include "models/fp8.h"
+#include "models/operators/fp8.h"
 
 namespace orrery::exec {
 
@@ -12,7 +12,7 @@ struct RoundedOperands {
   Operand a, b;                               ///< codes, (m,k) and (n,k)
   std::array<float, 256> a_values, b_values;  ///< the value of each code, without its scale
 };
-/// For a call of an fp8 product (models/fp8.h) with bf16 operands.
+/// For a call of an fp8 product (models/operators/fp8.h) with bf16 operands.
 [[nodiscard]] RoundedOperands round_operands(Machine& machine, const Call& call);
 
 }  // namespace orrery::exec

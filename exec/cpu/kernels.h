@@ -29,7 +29,7 @@ struct SgdFactors {
   bool nesterov = false;
 };
 
-/// A dropout mask (models/dropout.h): its identity, and what it does to elements.
+/// A dropout mask (models/operators/dropout.h): its identity, and what it does to elements.
 struct DropoutDraw {
   std::uint64_t key = 0;
   std::uint32_t site = 0, sequence = 0;

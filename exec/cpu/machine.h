@@ -10,7 +10,7 @@
 #include "exec/cpu/kernels.h"
 #include "exec/cpu/pool.h"
 #include "exec/engine/backend.h"
-#include "models/op.h"
+#include "models/operators/op.h"
 
 namespace orrery::exec {
 

@@ -1,7 +1,7 @@
 #pragma once
 /// Dropout masks as one rank's operator draws them: maps its own rows and heads to places in the whole model.
 #include "exec/cpu/machine.h"
-#include "models/dropout.h"
+#include "models/operators/dropout.h"
 
 namespace orrery::exec {
 

@@ -8,7 +8,7 @@
 #include "base/ensure.h"
 #include "exec/cpu/machine.h"
 #include "exec/cpu/panels.h"
-#include "models/fp8.h"
+#include "models/operators/fp8.h"
 
 namespace orrery::exec {
 namespace {

@@ -7,7 +7,7 @@
 #include "exec/cpu/kernels.h"
 #include "exec/engine/backend.h"
 #include "exec/engine/half.h"
-#include "models/fp8.h"
+#include "models/operators/fp8.h"
 
 namespace orrery::exec {
 

@@ -1,6 +1,6 @@
 #pragma once
 /// How attention changes the products of queries and keys before the softmax: a scale, a cap (Gemma 2), a slope on
-/// distances (ALiBi). models/op.h has the formula.
+/// distances (ALiBi). models/operators/op.h has the formula.
 #include <cmath>
 
 #include "base/ensure.h"

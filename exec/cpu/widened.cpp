@@ -6,7 +6,7 @@
 #include "base/ensure.h"
 #include "exec/cpu/machine.h"
 #include "exec/engine/half.h"
-#include "models/operators.h"
+#include "models/operators/operators.h"
 
 namespace orrery::exec {
 namespace {

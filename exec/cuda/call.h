@@ -112,7 +112,8 @@ void run_compression(const Call& call);  ///< values in fewer bits
 /// Throws: tables outside the device's memory run only on CPU ranks.
 [[noreturn]] void refuse_tiers(const models::Op& op);
 void run_latent(const Call& call);  ///< latent attention's
-/// Whether an operator works on rows in slots; its last operand then says how many rows are there (models/op.h).
+/// Whether an operator works on rows in slots; its last operand then says how many rows are there
+/// (models/operators/op.h).
 [[nodiscard]] bool runs_in_slots(const models::Op& op);
 /// A product of operands in two types, one of them fp32. False, with nothing queued, if both have the same type.
 [[nodiscard]] bool run_mixed_product(const Call& call);

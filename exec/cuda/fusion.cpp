@@ -1,7 +1,7 @@
 // A peephole over neighbouring operators: pairs, and the loss.
 #include "exec/cuda/fusion.h"
 
-#include "models/fp8.h"
+#include "models/operators/fp8.h"
 
 namespace orrery::exec::cuda {
 namespace {

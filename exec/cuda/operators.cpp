@@ -1,4 +1,4 @@
-// From an operator's kind to its kernel: sizes and operands as models/op.h fixes them.
+// From an operator's kind to its kernel: sizes and operands as models/operators/op.h fixes them.
 #include <fmt/core.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Operators of compression: operands of any floating type, as models/op.h fixes them.
+// Operators of compression: operands of any floating type, as models/operators/op.h fixes them.
 #include "exec/cuda/call.h"
 #include "exec/cuda/kernels/compression.h"
 #include "models/encoding.h"

@@ -1,7 +1,7 @@
-// Dropout, ReLU and what it leaves: operands as models/op.h fixes them.
+// Dropout, ReLU and what it leaves: operands as models/operators/op.h fixes them.
 #include "exec/cuda/dropout.h"
-#include "models/dropout.h"
 #include "models/encoding.h"
+#include "models/operators/dropout.h"
 
 namespace orrery::exec::cuda {
 

@@ -1,4 +1,4 @@
-// Operators of mixtures of experts: sizes and operands as models/op.h fixes them.
+// Operators of mixtures of experts: sizes and operands as models/operators/op.h fixes them.
 #include <algorithm>
 
 #include "base/ensure.h"

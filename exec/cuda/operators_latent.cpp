@@ -1,4 +1,4 @@
-// Latent attention's operators: sizes and operands as models/op.h fixes them.
+// Latent attention's operators: sizes and operands as models/operators/op.h fixes them.
 #include "base/ensure.h"
 #include "exec/cuda/call.h"
 #include "exec/cuda/kernels/latent.h"

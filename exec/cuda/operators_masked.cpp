@@ -1,4 +1,4 @@
-// BERT's own operators: operands as models/op.h fixes them.
+// BERT's own operators: operands as models/operators/op.h fixes them.
 #include "exec/cuda/call.h"
 
 namespace orrery::exec::cuda {

@@ -1,4 +1,4 @@
-// Newton-Schulz of a whole matrix (models/op.h), its products by cuBLASLt; moments and the step are updates.
+// Newton-Schulz of a whole matrix (models/operators/op.h), its products by cuBLASLt; moments and the step are updates.
 #include <algorithm>
 #include <utility>
 

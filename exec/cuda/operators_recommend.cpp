@@ -1,4 +1,4 @@
-// What becomes of sums of rows: operands as models/op.h fixes them.
+// What becomes of sums of rows: operands as models/operators/op.h fixes them.
 #include "exec/cuda/backend.h"
 #include "exec/cuda/call.h"
 #include "plan/spec/table_layout.h"

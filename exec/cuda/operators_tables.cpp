@@ -1,4 +1,4 @@
-// Rows of embedding tables: operands as models/op.h fixes them, parts as plan/spec/table_layout.h does.
+// Rows of embedding tables: operands as models/operators/op.h fixes them, parts as plan/spec/table_layout.h does.
 #include "exec/cuda/backend.h"
 #include "exec/cuda/call.h"
 #include "plan/spec/table_layout.h"

@@ -1,4 +1,4 @@
-// Norms, loss scaling and updates: operands as models/op.h fixes them.
+// Norms, loss scaling and updates: operands as models/operators/op.h fixes them.
 #include <cmath>
 
 #include "exec/cuda/backend.h"

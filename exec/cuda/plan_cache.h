@@ -22,7 +22,7 @@ enum class Epilogue : std::uint8_t {
 };
 [[nodiscard]] const char* name_of(Epilogue epilogue);
 
-/// Everything on which the choice of a kernel may depend, row-major as in models/op.h.
+/// Everything on which the choice of a kernel may depend, row-major as in models/operators/op.h.
 struct ProductShape {
   std::int64_t m = 0, n = 0, k = 0;
   bool trans_a = false, trans_b = false;

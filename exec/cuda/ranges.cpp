@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "base/ensure.h"
-#include "models/op.h"
+#include "models/operators/op.h"
 
 namespace orrery::exec::cuda {
 namespace {

@@ -10,7 +10,7 @@
 #include "base/random.h"
 #include "exec/data/data.h"
 #include "exec/data/tokenizer.h"
-#include "models/inputs.h"
+#include "models/layers/inputs.h"
 
 namespace orrery::exec {
 namespace {

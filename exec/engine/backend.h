@@ -13,7 +13,7 @@
 
 #include "exec/engine/request.h"
 #include "exec/failure.h"
-#include "models/op.h"
+#include "models/operators/op.h"
 
 namespace orrery::plan {
 struct TableLayout;

@@ -16,7 +16,7 @@
 #include "exec/engine/lookups.h"
 #include "exec/engine/row_cache.h"
 #include "exec/failure.h"
-#include "models/operators.h"
+#include "models/operators/operators.h"
 #include "plan/schedule/waits.h"
 #include "plan/spec/table_layout.h"
 
@@ -24,7 +24,7 @@ namespace orrery::exec {
 namespace {
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
-constexpr std::size_t kMostOperands = 8;                               // of any operator in models/op.h, either side
+constexpr std::size_t kMostOperands = 8;  // of any operator in models/operators/op.h, either side
 enum Later : std::size_t { kLoss, kNorm, kScaleBefore, kScaleAfter };  // Backend::read_later
 
 Communication::Who who(const plan::Step& step) {

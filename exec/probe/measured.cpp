@@ -5,7 +5,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "models/operators.h"
+#include "models/operators/operators.h"
 
 namespace orrery::exec {
 namespace {

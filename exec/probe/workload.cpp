@@ -7,8 +7,8 @@
 #include <map>
 #include <set>
 
-#include "models/expand.h"
-#include "models/fp8.h"
+#include "models/layers/expand.h"
+#include "models/operators/fp8.h"
 #include "plan/outline/outline.h"
 
 namespace orrery::exec {

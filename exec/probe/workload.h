@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "exec/engine/backend.h"
-#include "models/op.h"
+#include "models/operators/op.h"
 
 namespace orrery::exec {
 

@@ -11,8 +11,8 @@
 #include "exec/files/files.h"
 #include "exec/state/checkpoint_files.h"
 #include "exec/state/weight_names.h"
-#include "models/expand.h"
-#include "models/hugging_face.h"
+#include "models/layers/expand.h"
+#include "models/read/hugging_face.h"
 
 namespace orrery::exec {
 

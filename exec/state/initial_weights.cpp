@@ -13,7 +13,7 @@
 #include "exec/state/state_hash.h"
 #include "exec/state/table_shards.h"
 #include "exec/state/weight_names.h"
-#include "models/original.h"
+#include "models/read/original.h"
 #include "plan/lower/experts.h"
 
 namespace orrery::exec {

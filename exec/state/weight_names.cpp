@@ -1,4 +1,4 @@
-// Names in the families' files (models/families.h), and models in several files.
+// Names in the families' files (models/read/families.h), and models in several files.
 #include "exec/state/weight_names.h"
 
 #include <fmt/format.h>

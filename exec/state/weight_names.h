@@ -1,6 +1,6 @@
 #pragma once
-/// Where weights are in Hugging Face's safetensors files, by the names of models/families.h, beside checkpoints' own
-/// logical names.
+/// Where weights are in Hugging Face's safetensors files, by the names of models/read/families.h, beside checkpoints'
+/// own logical names.
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -8,8 +8,8 @@
 
 #include "base/result.h"
 #include "exec/files/safetensors.h"
-#include "models/expand.h"
-#include "models/families.h"
+#include "models/layers/expand.h"
+#include "models/read/families.h"
 
 namespace orrery::exec {
 

@@ -2,7 +2,7 @@
 /// Which parameters a pipeline stage holds, laid out in flat buckets: one per layer, one for a tied token table.
 #include <vector>
 
-#include "models/expand.h"
+#include "models/layers/expand.h"
 #include "plan/outline/factors.h"
 #include "plan/schedule/schedule.h"
 #include "plan/spec/plan.h"

@@ -6,7 +6,7 @@
 
 #include "base/index.h"
 #include "models/encoding.h"
-#include "models/operators.h"
+#include "models/operators/operators.h"
 #include "plan/schedule/rewrite.h"
 
 namespace orrery::plan {

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "base/ensure.h"
-#include "models/operators.h"
+#include "models/operators/operators.h"
 #include "plan/lower/buckets.h"
 #include "plan/lower/class_builder.h"
 #include "plan/lower/compress.h"

@@ -7,7 +7,7 @@
 
 #include "base/ensure.h"
 #include "base/index.h"
-#include "models/operators.h"
+#include "models/operators/operators.h"
 #include "plan/lower/offload.h"
 #include "plan/schedule/rewrite.h"
 

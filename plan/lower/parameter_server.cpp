@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "base/index.h"
-#include "models/operators.h"
+#include "models/operators/operators.h"
 #include "plan/lower/compress.h"
 #include "plan/lower/lower.h"
 #include "plan/lower/lower_optimizer.h"

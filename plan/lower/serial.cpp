@@ -8,7 +8,7 @@
 
 #include "base/ensure.h"
 #include "base/index.h"
-#include "models/operators.h"
+#include "models/operators/operators.h"
 #include "plan/lower/buckets.h"
 #include "plan/lower/class_builder.h"
 #include "plan/lower/compress.h"

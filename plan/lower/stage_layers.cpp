@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "models/inputs.h"
-#include "models/operators.h"
+#include "models/layers/inputs.h"
+#include "models/operators/operators.h"
 
 namespace orrery::plan {
 

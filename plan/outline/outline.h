@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "models/op.h"
+#include "models/operators/op.h"
 #include "plan/outline/factors.h"
 #include "plan/outline/low_rank.h"
 #include "plan/outline/whole_matrices.h"

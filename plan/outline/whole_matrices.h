@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "models/expand.h"
+#include "models/layers/expand.h"
 #include "plan/spec/optimizers.h"
 
 namespace orrery::plan {

@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include "base/index.h"
-#include "models/operators.h"
+#include "models/operators/operators.h"
 #include "plan/schedule/asynchronous.h"
 #include "plan/schedule/check_server.h"
 #include "plan/schedule/periods.h"

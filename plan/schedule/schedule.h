@@ -28,8 +28,8 @@
 #include <vector>
 
 #include "base/id.h"
-#include "models/expand.h"
-#include "models/op.h"
+#include "models/layers/expand.h"
+#include "models/operators/op.h"
 #include "plan/schedule/repeated.h"
 #include "plan/spec/plan.h"
 

@@ -2,7 +2,7 @@
 /// One walk over a schedule. Ranks, one per class, go through their programs in order; their messages are queued, wait,
 /// start and end, in the order of their streams, by the rules of plan/schedule/waits.h. A derived class says what the
 /// walk is for: the checker and the rehearsal (plan/schedule/rendezvous.h), which have no clock, and the replay
-/// (sim/machine.h), which has one. Private to plan/ and sim/.
+/// (sim/replay/machine.h), which has one. Private to plan/ and sim/.
 #include <array>
 #include <cstddef>
 #include <cstdint>

@@ -10,7 +10,7 @@
 #include <optional>
 #include <set>
 
-#include "models/read.h"
+#include "models/read/read.h"
 
 namespace orrery::plan {
 namespace {

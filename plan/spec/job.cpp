@@ -9,7 +9,7 @@
 #include <numbers>
 
 #include "base/ensure.h"
-#include "models/read.h"
+#include "models/read/read.h"
 #include "plan/spec/expert_loads.h"
 #include "plan/spec/fields_yaml.h"
 #include "plan/spec/job_optimizer.h"

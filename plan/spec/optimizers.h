@@ -5,7 +5,7 @@
 #include <array>
 #include <cstddef>
 
-#include "models/op.h"
+#include "models/operators/op.h"
 
 namespace orrery::plan {
 

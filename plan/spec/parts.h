@@ -107,7 +107,7 @@ struct Numerics {
   Rounding rounding = Rounding::nearest;
   bool flash = true;  ///< attention keeps row statistics; context parallelism needs them
   /// The head computes logits for this many equal parts of a micro-batch's rows in turn, and each part's gradients
-  /// before the next part (models/loss_chunks.h); 1: all rows at once.
+  /// before the next part (models/layers/loss_chunks.h); 1: all rows at once.
   std::int64_t loss_chunks = 1;
   std::int64_t vocab_multiple = 128;
   bool operator==(const Numerics&) const = default;

@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "base/ensure.h"
-#include "models/inputs.h"
+#include "models/layers/inputs.h"
 #include "plan/spec/recommender_rules.h"
 #include "plan/spec/rules.h"
 #include "plan/spec/server_rules.h"

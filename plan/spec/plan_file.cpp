@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "clusters/read.h"
-#include "models/read.h"
+#include "models/read/read.h"
 #include "plan/spec/fields_yaml.h"
 
 namespace orrery::plan {

@@ -1,7 +1,7 @@
 #pragma once
 /// Which types a device trains in.
 #include "clusters/cluster.h"
-#include "models/op.h"
+#include "models/operators/op.h"
 
 namespace orrery::plan {
 

@@ -1,6 +1,7 @@
 #pragma once
 /// Collectives as steps: which member sends which part of the data to whom, in which round. Pure data, no seconds;
-/// cost/network/algorithms.h prices the same algorithms in closed form, sim/replay_transfers.h replays them on a graph.
+/// cost/network/algorithms.h prices the same algorithms in closed form, sim/collectives/replay_transfers.h replays them
+/// on a graph.
 ///
 /// Order. A transfer starts when both of its ends have finished all their transfers of earlier rounds; there is no
 /// barrier beyond that. Within a round a member sends what it held when the round began, so it may not send and receive

@@ -10,7 +10,7 @@
 #include "base/units.h"
 #include "reports/html/chart.h"
 #include "reports/html/chart_template.h"
-#include "reports/tables.h"
+#include "reports/tables/tables.h"
 
 namespace orrery::reports::html {
 namespace {

@@ -8,7 +8,7 @@
 #include "cost/parameters/validation.h"
 #include "reports/report.h"
 #include "reports/spans.h"
-#include "reports/table.h"
+#include "reports/tables/table.h"
 
 namespace orrery::reports::html {
 

@@ -10,7 +10,7 @@
 #include "reports/html/bars.h"
 #include "reports/html/chart_template.h"
 #include "reports/html/plan_charts.h"
-#include "reports/tables.h"
+#include "reports/tables/tables.h"
 
 namespace orrery::reports::html {
 namespace {

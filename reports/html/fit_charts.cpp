@@ -12,8 +12,8 @@
 #include "reports/html/chart.h"
 #include "reports/html/chart_template.h"
 #include "reports/html/panels.h"
-#include "reports/tables.h"
-#include "reports/text.h"
+#include "reports/tables/tables.h"
+#include "reports/tables/text.h"
 
 namespace orrery::reports::html {
 namespace {

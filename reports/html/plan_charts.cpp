@@ -13,7 +13,7 @@
 #include "base/units.h"
 #include "reports/html/bars.h"
 #include "reports/html/chart_template.h"
-#include "reports/tables.h"
+#include "reports/tables/tables.h"
 
 namespace orrery::reports::html {
 namespace {

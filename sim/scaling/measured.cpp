@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "models/counts.h"
+#include "models/layers/counts.h"
 #include "sim/validate/cases.h"
 
 namespace orrery::sim {

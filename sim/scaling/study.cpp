@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "clusters/read.h"
-#include "models/counts.h"
+#include "models/layers/counts.h"
 #include "sim/scaling/figures.h"
 #include "sim/search/search.h"
 #include "sim/simulate.h"

@@ -1,7 +1,7 @@
 /// The number of chunks that a loss needs.
 #include "sim/search/loss_chunks.h"
 
-#include "models/inputs.h"
+#include "models/layers/inputs.h"
 #include "plan/lower/buckets.h"
 #include "plan/schedule/orders.h"
 

@@ -10,7 +10,7 @@
 #include "base/ensure.h"
 #include "base/yaml.h"
 #include "cost/estimate/estimate.h"
-#include "models/counts.h"
+#include "models/layers/counts.h"
 #include "sim/search/recommend.h"
 #include "sim/simulate.h"
 

@@ -12,7 +12,7 @@
 #include "clusters/build.h"
 #include "clusters/read.h"
 #include "cost/parameters/habits.h"
-#include "models/read.h"
+#include "models/read/read.h"
 #include "sim/validate/mixture_rows.h"
 #include "sim/validate/translate_recommender.h"
 #include "sim/validate/unstated.h"

@@ -11,7 +11,7 @@
 #include <numeric>
 
 #include "cost/parameters/habits.h"
-#include "models/read.h"
+#include "models/read/read.h"
 #include "plan/spec/words.h"
 
 namespace orrery::sim {

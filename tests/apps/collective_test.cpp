@@ -5,7 +5,7 @@
 #include "cost/network/algorithms.h"
 #include "cost/network/collective_measurements.h"
 #include "cost/network/messages.h"
-#include "sim/replay_transfers.h"
+#include "sim/collectives/replay_transfers.h"
 #include "tests/apps/command.h"
 #include "tests/clusters/support.h"
 

@@ -295,8 +295,8 @@ TEST_F(Loop, CalibratesOnSomeRunsJudgesByOthersAndReports) {
   ASSERT_FALSE(result.at("parameters").empty());
   for (const nlohmann::json& one : result.at("parameters"))
     expect_keys(one, {"name", "before", "after", "unit", "source"});
-  // That a fit lowers the error is shown on timelines made from known coefficients (tests/sim/fit_test.cpp): four steps
-  // on a busy machine prove nothing of the kind.
+  // That a fit lowers the error is shown on timelines made from known coefficients (tests/sim/validate/fit_test.cpp):
+  // four steps on a busy machine prove nothing of the kind.
   EXPECT_GT(result.at("error_before").get<double>(), 0);
   EXPECT_GT(result.at("error_after").get<double>(), 0);
   EXPECT_TRUE(result.at("held_out_error_after").is_number());

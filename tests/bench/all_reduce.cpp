@@ -8,7 +8,7 @@
 
 #include "base/random.h"
 #include "cost/network/algorithms.h"
-#include "sim/replay_transfers.h"
+#include "sim/collectives/replay_transfers.h"
 #include "tests/clusters/support.h"
 
 namespace {

@@ -15,7 +15,7 @@
 
 #include "base/random.h"
 #include "exec/cpu/backend.h"
-#include "models/expand.h"
+#include "models/layers/expand.h"
 
 namespace {
 

@@ -7,7 +7,7 @@
 #include "cost/fit/observations.h"
 #include "cost/run/checkpoint.h"
 #include "exec/state/checkpoint_parts.h"
-#include "models/counts.h"
+#include "models/layers/counts.h"
 #include "plan/lower/lower.h"
 #include "tests/cost/support.h"
 #include "tests/plan/samples.h"

@@ -11,7 +11,7 @@
 #include "base/random.h"
 #include "cost/estimate/layer_costs.h"
 #include "cost/prices/pricing.h"
-#include "models/read.h"
+#include "models/read/read.h"
 #include "plan/lower/lower.h"
 #include "tests/clusters/support.h"
 

@@ -1,4 +1,5 @@
-/// Fluids of messages that share links, worked by hand; tests/sim/replay_transfers_test.cpp holds them to the replay.
+/// Fluids of messages that share links, worked by hand; tests/sim/collectives/replay_transfers_test.cpp holds them to
+/// the replay.
 #include "cost/network/fluid.h"
 
 #include <gtest/gtest.h>

@@ -5,7 +5,7 @@
 
 #include "cost/prices/pricing.h"
 #include "exec/probe/workload.h"
-#include "models/expand.h"
+#include "models/layers/expand.h"
 #include "tests/clusters/support.h"
 #include "tests/cost/support.h"
 

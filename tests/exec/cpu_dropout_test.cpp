@@ -1,5 +1,6 @@
-// Dropout's operators against its definition (models/dropout.h): masks, the arithmetic under them, and gradients.
-#include "models/dropout.h"
+// Dropout's operators against its definition (models/operators/dropout.h): masks, the arithmetic under them, and
+// gradients.
+#include "models/operators/dropout.h"
 
 #include "tests/exec/cpu_testing.h"
 

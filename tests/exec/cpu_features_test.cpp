@@ -175,7 +175,7 @@ struct Attention {
   }
 };
 
-/// By the definition in models/op.h.
+/// By the definition in models/operators/op.h.
 Exact attended(const Attention& c, const Exact& qkv, const Exact& sinks) {
   Exact y(place(2 * c.sequence * c.heads * c.dim));
   for (std::int64_t b = 0; b < 2; ++b)

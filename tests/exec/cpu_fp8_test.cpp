@@ -1,7 +1,7 @@
 // Products in fp8 and tf32 on the CPU: those of their rounded operands, summed in fp32; operands that overflow, and
 // operands of nothing but zeros.
 #include "exec/engine/half.h"
-#include "models/fp8.h"
+#include "models/operators/fp8.h"
 #include "tests/exec/cpu_testing.h"
 
 namespace orrery::exec::testing {

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "models/expand.h"
+#include "models/layers/expand.h"
 #include "tests/exec/cpu_testing.h"
 
 namespace orrery::exec::testing {

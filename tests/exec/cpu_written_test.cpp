@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "exec/failure.h"
-#include "models/operators.h"
+#include "models/operators/operators.h"
 #include "tests/gpu/testing.h"
 
 namespace orrery::exec::gpu_test {

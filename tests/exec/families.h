@@ -1,7 +1,7 @@
 #pragma once
 /// Other families of a golden model's size.
-#include "models/families.h"
 #include "models/model.h"
+#include "models/read/families.h"
 
 namespace orrery::exec::testing {
 

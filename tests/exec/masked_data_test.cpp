@@ -9,7 +9,7 @@
 
 #include "exec/data/data.h"
 #include "exec/files/files.h"
-#include "models/inputs.h"
+#include "models/layers/inputs.h"
 
 namespace orrery::exec {
 namespace {

@@ -13,7 +13,7 @@
 #include "exec/engine/thread_transport.h"
 #include "exec/probe/measure.h"
 #include "exec/probe/run_probe.h"
-#include "models/fp8.h"
+#include "models/operators/fp8.h"
 
 namespace orrery::exec {
 namespace {

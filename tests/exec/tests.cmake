@@ -11,7 +11,8 @@ if(ORRERY_HAVE_CPU_BACKEND AND ORRERY_SANITIZE STREQUAL thread)
   foreach(name thread_transport cpu_pool communication waiter copies checkpoint)
     list(APPEND threaded ${CMAKE_CURRENT_LIST_DIR}/${name}_test.cpp)
   endforeach()
-  list(APPEND threaded ${CMAKE_CURRENT_LIST_DIR}/training_support.cpp ${CMAKE_CURRENT_LIST_DIR}/../sim/search_test.cpp)
+  list(APPEND threaded ${CMAKE_CURRENT_LIST_DIR}/training_support.cpp
+       ${CMAKE_CURRENT_LIST_DIR}/../sim/search/search_test.cpp)
   add_executable(test_threads ${threaded})
   target_link_libraries(test_threads PRIVATE orrery::sim orrery::exec_cpu GTest::gtest GTest::gmock GTest::gtest_main
                         orrery_flags)

@@ -16,7 +16,7 @@
 #include "exec/engine/thread_transport.h"
 #include "exec/files/safetensors.h"
 #include "exec/state/initialise.h"
-#include "models/inputs.h"
+#include "models/layers/inputs.h"
 #include "plan/lower/experts.h"
 #include "plan/lower/lower.h"
 #include "plan/lower/serial.h"

@@ -1,7 +1,7 @@
 // A model that is accepted reads the same after writing, and can be counted without overflow.
 
-#include "models/counts.h"
-#include "models/read.h"
+#include "models/layers/counts.h"
+#include "models/read/read.h"
 #include "tests/fuzz/target.h"
 
 FUZZ_TARGET(model) {

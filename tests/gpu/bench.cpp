@@ -1,7 +1,7 @@
 // gpu_bench: times operators of the CUDA backend on a GPU. Prints JSON, one object a line, each as soon as it is known:
 // the device, then operators. Times are medians over repeats, taken from marks on the compute stream; work and bytes
-// are those of models/op.h. Of an operator that fails the reason is printed. Exit code 1 then, 6 without a GPU.
-// Usage: gpu_bench [--peak]     --peak: large bf16 products alone, what the card can do at most
+// are those of models/operators/op.h. Of an operator that fails the reason is printed. Exit code 1 then, 6 without a
+// GPU. Usage: gpu_bench [--peak]     --peak: large bf16 products alone, what the card can do at most
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 #include "exec/engine/cuda_loader.h"
 #include "exec/engine/half.h"
 #include "exec/failure.h"
-#include "models/op.h"
+#include "models/operators/op.h"
 
 namespace orrery::exec {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "exec/engine/half.h"
 #include "models/encoding.h"
-#include "models/fp8.h"
+#include "models/operators/fp8.h"
 #include "tests/gpu/testing.h"
 
 namespace orrery::exec::gpu_test {

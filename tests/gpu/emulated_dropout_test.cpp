@@ -3,7 +3,7 @@
 // with each step.
 #include <gtest/gtest.h>
 
-#include "models/dropout.h"
+#include "models/operators/dropout.h"
 #include "tests/gpu/emulated_training.h"
 
 namespace orrery::exec::gpu_test {

@@ -257,7 +257,7 @@ TEST(Fusion, JoinsAProductWithTheActivationBehindIt) {
   EXPECT_EQ(step.fused().size(), 4U) << "the library's GELU has not the bits of fp32";
 }
 
-// As models/linear_notes.h writes the backward pass of two layers with GELU between them.
+// As models/layers/linear_notes.h writes the backward pass of two layers with GELU between them.
 Step backward() {
   Step step;
   step.add(OpKind::bias_grad, 8, 4, {at(0)}, {at(1, DType::fp32)});

@@ -8,8 +8,8 @@
 #include <set>
 
 #include "exec/failure.h"
-#include "models/fp8.h"
-#include "models/operators.h"
+#include "models/operators/fp8.h"
+#include "models/operators/operators.h"
 #include "tests/gpu/testing.h"
 
 namespace orrery::exec::gpu_test {
@@ -93,7 +93,8 @@ TEST(OperatorCases, CoverEveryKindThatIsNotRefusedByName) {
     models::Op op;
     op.kind = static_cast<models::OpKind>(kind);
     const bool has = models::traits_of(op).run_by == models::RunBy::backends;
-    EXPECT_EQ(has, tested.contains(op.kind)) << models::name_of(op.kind) << ": mend its row in models/operators.cpp";
+    EXPECT_EQ(has, tested.contains(op.kind))
+        << models::name_of(op.kind) << ": mend its row in models/operators/operators.cpp";
     if (tested.contains(op.kind)) continue;
     const std::string name = models::name_of(op.kind);
     try {

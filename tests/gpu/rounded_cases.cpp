@@ -1,7 +1,7 @@
 // Products whose operands are rounded on the way in: fp8 in the three forms that layers have, with tiles that are whole
 // and that are not, and tf32.
 #include "exec/engine/half.h"
-#include "models/fp8.h"
+#include "models/operators/fp8.h"
 #include "tests/gpu/testing.h"
 
 namespace orrery::exec::gpu_test {

@@ -163,7 +163,7 @@ def llm_c(session, step, ended):
 
 # -- side by side ----------------------------------------------------------------------------------------------------
 def forward_flops_per_token(model, sequence):
-    """Products and the full attention matrix, as models/counts.h: the numerator of MFU is three times that."""
+    """Products and the full attention matrix, as models/layers/counts.h: the numerator of MFU is three times that."""
     c, d = model["hidden"], model["hidden"] // model["heads"]
     attention = c * (model["heads"] + 2 * model["kv_heads"]) * d + model["heads"] * d * c
     mlp = (3 if model["family"] == "llama" else 2) * c * model["ffn_hidden"]

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "exec/engine/backend.h"
-#include "models/op.h"
+#include "models/operators/op.h"
 
 namespace orrery::exec::gpu_test {
 

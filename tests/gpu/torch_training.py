@@ -61,7 +61,7 @@ def draw(parameter, name, rows, stddev, seed):
             flat[first : first + some] = (normals(name, seed, first, some, parameter.device) * stddev).float()
 
 
-# -- the models: models/expand.cpp ------------------------------------------------------------------------------------------
+# -- the models: models/layers/expand.cpp ------------------------------------------------------------------------------------------
 class Settings:
     def __init__(self, job):
         self.__dict__.update(job["model"])

@@ -6,10 +6,10 @@
 #include <fstream>
 #include <sstream>
 
-#include "models/counts.h"
-#include "models/expand.h"
-#include "models/hugging_face.h"
-#include "models/read.h"
+#include "models/layers/counts.h"
+#include "models/layers/expand.h"
+#include "models/read/hugging_face.h"
+#include "models/read/read.h"
 
 namespace orrery::models {
 namespace {

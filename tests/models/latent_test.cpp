@@ -3,8 +3,8 @@
 
 #include <map>
 
-#include "models/counts.h"
-#include "models/expand.h"
+#include "models/layers/counts.h"
+#include "models/layers/expand.h"
 
 namespace orrery::models {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include "models/counts.h"
-#include "models/read.h"
+#include "models/layers/counts.h"
+#include "models/read/read.h"
 
 namespace orrery::models {
 namespace {

@@ -6,9 +6,9 @@
 #include <fstream>
 #include <sstream>
 
-#include "models/counts.h"
-#include "models/op.h"
-#include "models/read.h"
+#include "models/layers/counts.h"
+#include "models/operators/op.h"
+#include "models/read/read.h"
 
 namespace orrery::models {
 namespace {

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <numbers>
 
-#include "models/hugging_face.h"
-#include "models/read.h"
+#include "models/read/hugging_face.h"
+#include "models/read/read.h"
 
 namespace orrery::models {
 namespace {

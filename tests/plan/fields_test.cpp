@@ -7,7 +7,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "models/read.h"
+#include "models/read/read.h"
 #include "plan/schedule/timeline.h"
 #include "plan/spec/plan_file.h"
 #include "tests/clusters/support.h"

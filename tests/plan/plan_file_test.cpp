@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "models/read.h"
+#include "models/read/read.h"
 #include "tests/clusters/support.h"
 
 namespace orrery::plan {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/random.h"
-#include "models/read.h"
+#include "models/read/read.h"
 #include "plan/lower/lower.h"
 #include "plan/schedule/check.h"
 #include "plan/schedule/rehearse.h"

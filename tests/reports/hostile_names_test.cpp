@@ -13,12 +13,12 @@
 #include <sstream>
 
 #include "clusters/read.h"
-#include "models/hugging_face.h"
-#include "models/read.h"
+#include "models/read/hugging_face.h"
+#include "models/read/read.h"
 #include "plan/spec/plan_file.h"
-#include "reports/frameworks.h"
+#include "reports/exports/frameworks.h"
+#include "reports/exports/shell.h"
 #include "reports/html/page.h"
-#include "reports/shell.h"
 #include "reports/trace.h"
 #include "tests/plan/samples.h"
 #include "tests/reports/sample.h"

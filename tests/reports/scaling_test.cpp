@@ -10,7 +10,7 @@
 #include <sstream>
 
 #include "reports/html/scaling_charts.h"
-#include "reports/markdown.h"
+#include "reports/tables/markdown.h"
 #include "tests/reports/sample.h"
 
 namespace orrery::reports {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "plan/schedule/orders.h"
-#include "tests/sim/search_support.h"
+#include "tests/sim/search/search_support.h"
 #include "tests/sim/small_clusters.h"
 
 namespace orrery::sim::testing {

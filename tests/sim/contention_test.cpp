@@ -2,9 +2,9 @@
 #include <gtest/gtest.h>
 
 #include "plan/lower/lower.h"
-#include "sim/fabric.h"
+#include "sim/links/fabric.h"
+#include "sim/links/transfers.h"
 #include "sim/simulate.h"
-#include "sim/transfers.h"
 #include "tests/sim/small_clusters.h"
 
 namespace orrery::sim {

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "cost/estimate/estimate.h"
-#include "tests/sim/search_support.h"
+#include "tests/sim/search/search_support.h"
 
 namespace orrery::sim {
 namespace {

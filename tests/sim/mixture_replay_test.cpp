@@ -7,7 +7,7 @@
 #include "cost/parameters/habits.h"
 #include "cost/prices/exchange.h"
 #include "sim/simulate.h"
-#include "tests/sim/search_support.h"
+#include "tests/sim/search/search_support.h"
 
 namespace orrery::sim {
 namespace {

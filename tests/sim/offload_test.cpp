@@ -7,7 +7,7 @@
 #include "cost/estimate/estimate.h"
 #include "sim/search/search.h"
 #include "sim/simulate.h"
-#include "tests/sim/search_support.h"
+#include "tests/sim/search/search_support.h"
 
 namespace orrery::sim {
 namespace {

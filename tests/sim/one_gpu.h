@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "sim/search/search.h"
-#include "tests/sim/search_support.h"
+#include "tests/sim/search/search_support.h"
 
 namespace orrery::sim::testing {
 

@@ -7,8 +7,8 @@
 
 #include "plan/lower/lower.h"
 #include "plan/schedule/check.h"
-#include "sim/fabric.h"
-#include "sim/replay.h"
+#include "sim/links/fabric.h"
+#include "sim/replay/replay.h"
 #include "sim/simulate.h"
 #include "tests/sim/small_clusters.h"
 

@@ -9,7 +9,7 @@
 #include "base/random.h"
 #include "plan/spec/plan.h"
 #include "tests/plan/samples.h"
-#include "tests/sim/search_support.h"
+#include "tests/sim/search/search_support.h"
 
 namespace orrery::sim::testing {
 

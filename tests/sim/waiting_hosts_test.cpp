@@ -5,7 +5,7 @@
 #include "plan/lower/lower.h"
 #include "sim/shared_links.h"
 #include "sim/simulate.h"
-#include "tests/sim/search_support.h"
+#include "tests/sim/search/search_support.h"
 #include "tests/sim/small_clusters.h"
 
 namespace orrery::sim {

@@ -13,7 +13,7 @@
 #include <simgrid/s4u.hpp>
 
 #include "clusters/paths.h"
-#include "sim/flow_network.h"
+#include "sim/links/flow_network.h"
 #include "tests/sim/random_cluster.h"
 
 namespace orrery::sim {

@@ -1,4 +1,5 @@
-// Dropout factors, 0 or the scale, by Philox 4x32-10 as models/dropout.h defines it, a vector of draws at a time.
+// Dropout factors, 0 or the scale, by Philox 4x32-10 as models/operators/dropout.h defines it, a vector of draws at a
+// time.
 #include "exec/cpu/simd/functions.h"
 
 #if defined(__SSE2__)

@@ -1,9 +1,10 @@
 // Attention over packed heads in fp32, tile by tile with an online softmax: Dao et al., "FlashAttention" (2022),
 // algorithms 1 and 4, and "FlashAttention-2" (2023) for keeping the log-sum-exp. Backward is two kernels, one block per
 // tile of queries for dq and one per tile of keys for dk and dv, so that no sum needs atomics. The unfused form stores
-// the probabilities, as models/op.h says, and reads them in backward. Ring attention is the same over one block of keys
-// (Liu, Zaharia, Abbeel, "Ring Attention with Blockwise Transformers", 2023), merged by its log-sum-exp. Dropout
-// applies to the probabilities when they multiply the values: sums, log-sum-exp and what is saved do not contain it.
+// the probabilities, as models/operators/op.h says, and reads them in backward. Ring attention is the same over one
+// block of keys (Liu, Zaharia, Abbeel, "Ring Attention with Blockwise Transformers", 2023), merged by its log-sum-exp.
+// Dropout applies to the probabilities when they multiply the values: sums, log-sum-exp and what is saved do not
+// contain it.
 #include "exec/cuda/kernels/attention_device.h"
 
 namespace orrery::exec::cuda {

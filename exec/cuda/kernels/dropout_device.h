@@ -1,9 +1,9 @@
 #pragma once
-/// Draws of dropout in kernels, as models/dropout.h defines them. One draw serves eight neighbours, with one bit each
-/// that says whether the neighbour is kept.
+/// Draws of dropout in kernels, as models/operators/dropout.h defines them. One draw serves eight neighbours, with one
+/// bit each that says whether the neighbour is kept.
 #include "exec/cuda/kernels/device.h"
 #include "exec/cuda/kernels/values.h"
-#include "models/dropout.h"
+#include "models/operators/dropout.h"
 
 namespace orrery::exec::cuda {
 

@@ -1,12 +1,12 @@
 #pragma once
-/// Kernels of mixtures of experts (models/op.h has their operands). The number of rows is read on the device, from
-/// counts that an earlier kernel wrote: no launch waits for the host, and launches have the size of the bound.
+/// Kernels of mixtures of experts (models/operators/op.h has their operands). The number of rows is read on the device,
+/// from counts that an earlier kernel wrote: no launch waits for the host, and launches have the size of the bound.
 #include <cuda_runtime.h>
 
 #include <cstdint>
 
 #include "exec/cuda/kernels/kernels.h"
-#include "models/op.h"
+#include "models/operators/op.h"
 
 namespace orrery::exec::cuda {
 

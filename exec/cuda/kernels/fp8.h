@@ -1,11 +1,11 @@
 #pragma once
-/// The operands of an fp8 product on the device; models/fp8.h defines them.
+/// The operands of an fp8 product on the device; models/operators/fp8.h defines them.
 #include <cuda_runtime.h>
 
 #include <cstddef>
 #include <cstdint>
 
-#include "models/fp8.h"
+#include "models/operators/fp8.h"
 
 struct __nv_bfloat16;
 

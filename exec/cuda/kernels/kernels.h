@@ -1,8 +1,9 @@
 #pragma once
-/// The CUDA kernels, one launcher per operator of models/op.h and some for two that follow each other. T is the type of
-/// activations and weights (float, __half, __nv_bfloat16), GradientOf<T> that of weights' gradients; all arithmetic is
-/// in fp32. Shapes are those of op.h: row-major, n rows. Every launcher queues on `stream` and returns; every reduction
-/// has a fixed order, so that a run repeats bit by bit. Each .cu file instantiates its launchers for the three types.
+/// The CUDA kernels, one launcher per operator of models/operators/op.h and some for two that follow each other. T is
+/// the type of activations and weights (float, __half, __nv_bfloat16), GradientOf<T> that of weights' gradients; all
+/// arithmetic is in fp32. Shapes are those of op.h: row-major, n rows. Every launcher queues on `stream` and returns;
+/// every reduction has a fixed order, so that a run repeats bit by bit. Each .cu file instantiates its launchers for
+/// the three types.
 #include <cuda_runtime.h>
 
 #include <cstddef>
@@ -39,7 +40,7 @@ struct KernelScratch {
   std::size_t bytes = 0;
 };
 
-// -- dropout: masks are drawn, never stored (models/dropout.h), here by one operator of one rank
+// -- dropout: masks are drawn, never stored (models/operators/dropout.h), here by one operator of one rank
 /// Which masks: the same for a whole launch, except for the training step, which is read on the device, so that each
 /// replay of a graph draws new ones.
 struct DropoutDraw {
@@ -123,7 +124,8 @@ struct AttentionShape {
   bool causal = false;
   bool flash = false;  ///< `saved` is lse (B,H,T); else probabilities (B,H,T,T)
   ScoreMasks masks;    ///< probabilities are saved without masks
-  // Other changes of scores, as in models/op.h; `first_head`: the number of the rank's first head in the model.
+  // Other changes of scores, as in models/operators/op.h; `first_head`: the number of the rank's first head in the
+  // model.
   double score_scale = 0, cap = 0;
   int64_t window = 0;
   int alibi_heads = 0, first_head = 0;
@@ -210,7 +212,7 @@ template <class T, class B>
 void add_bias_to_rows(cudaStream_t stream, const B* bias, T* y, int64_t rows, int64_t columns);
 
 // activations.cu: the activations of exec/engine/activations.h, where `gate` has x (rows, 2 columns); caps of logits;
-// norms of heads, as in models/op.h. y and x may be the same except in `gate`; so may dx and dy.
+// norms of heads, as in models/operators/op.h. y and x may be the same except in `gate`; so may dx and dy.
 template <class T>
 void activate(cudaStream_t stream, models::Function function, const T* x, T* y, int64_t count);
 template <class T>

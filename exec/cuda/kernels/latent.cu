@@ -6,7 +6,7 @@
 namespace orrery::exec::cuda {
 namespace {
 
-/// For a column where pairs are (i, i + half): its place where pairs are neighbours (models/op.h).
+/// For a column where pairs are (i, i + half): its place where pairs are neighbours (models/operators/op.h).
 __device__ inline int64_t of_pairs(int64_t column, int64_t turned) {
   return column < turned / 2 ? 2 * column : 2 * (column - turned / 2) + 1;
 }

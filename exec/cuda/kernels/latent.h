@@ -1,5 +1,5 @@
 #pragma once
-/// Kernels of latent attention (models/op.h has their operands).
+/// Kernels of latent attention (models/operators/op.h has their operands).
 #include <cuda_runtime.h>
 
 #include <cstdint>

@@ -1,12 +1,12 @@
 #pragma once
-/// Kernels of Newton-Schulz beside its products (models/op.h, newton_schulz); those of moments and of the step are in
-/// updates.h.
+/// Kernels of Newton-Schulz beside its products (models/operators/op.h, newton_schulz); those of moments and of the
+/// step are in updates.h.
 #include <cuda_runtime.h>
 
 #include <cstdint>
 
 #include "exec/cuda/kernels/kernels.h"
-#include "models/op.h"
+#include "models/operators/op.h"
 
 namespace orrery::exec::cuda {
 

@@ -1,7 +1,7 @@
 // AdamW on moments that are kept in 8 bits (Dettmers et al. 2022): a thread for each element of a quantisation block,
 // which is widened, updated and quantised again in one launch.
 #include "exec/cuda/kernels/update_device.h"
-#include "models/op.h"
+#include "models/operators/op.h"
 
 namespace orrery::exec::cuda {
 namespace {

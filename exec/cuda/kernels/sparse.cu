@@ -4,7 +4,7 @@
 #include "exec/cuda/kernels/device.h"
 #include "exec/cuda/kernels/scan_device.h"
 #include "exec/cuda/kernels/values.h"
-#include "models/fp8.h"
+#include "models/operators/fp8.h"
 
 namespace orrery::exec::cuda {
 namespace {

@@ -6,7 +6,7 @@
 namespace orrery::exec::cuda {
 namespace {
 
-constexpr double kClipEpsilon = 1e-6;  // as torch.nn.utils.clip_grad_norm_ and models/op.h
+constexpr double kClipEpsilon = 1e-6;  // as torch.nn.utils.clip_grad_norm_ and models/operators/op.h
 
 /// Squares of a thread's elements, in double precision.
 struct Squares {

@@ -116,7 +116,7 @@ void lamb_moments(cudaStream_t stream, Floats gradient, Floats parameter, float*
 void lamb(cudaStream_t stream, const float* first, const float* second, const float* norms, const Target& target,
           const Tables& tables, const UpdateStep& step);
 
-// muon.cu (Jordan et al. 2024; models/op.h). `second` has only the elements that belong to no matrix.
+// muon.cu (Jordan et al. 2024; models/operators/op.h). `second` has only the elements that belong to no matrix.
 void muon_moments(cudaStream_t stream, Floats gradient, float* momentum, float* direction, int64_t count,
                   const Tables& tables, const UpdateStep& step);
 void muon(cudaStream_t stream, Floats gradient, const float* direction, const Target& target, float* first,

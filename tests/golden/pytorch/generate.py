@@ -2,7 +2,7 @@
 """Generates the golden numbers that serial training is compared with: a tiny GPT trained by PyTorch.
 
 Needed only to make them anew (Debian: python3-torch 1.13); the tests read the files beside this script. The arithmetic
-is written out so that it can be compared line by line with models/expand.cpp. See README.md for what each file holds.
+is written out so that it can be compared line by line with models/layers/expand.cpp. See README.md for what each file holds.
 """
 import json
 import math

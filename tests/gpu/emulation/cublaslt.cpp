@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "models/fp8.h"
+#include "models/operators/fp8.h"
 
 namespace emulation {
 namespace {

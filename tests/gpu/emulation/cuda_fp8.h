@@ -1,8 +1,8 @@
 #pragma once
-/// The conversion to fp8 as CUDA names it, by the host's own code (models/fp8.h).
+/// The conversion to fp8 as CUDA names it, by the host's own code (models/operators/fp8.h).
 #include <cuda_runtime.h>
 
-#include "models/fp8.h"
+#include "models/operators/fp8.h"
 
 struct float2 {
   float x, y;

@@ -1,0 +1,322 @@
+// report: runs and predictions side by side, in one HTML file.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "apps/chart_library.h"
+#include "apps/files.h"
+#include "apps/inputs.h"
+#include "apps/interrupt.h"
+#include "apps/verbs/plan/plan_rows.h"
+#include "apps/verbs/plan/what_if.h"
+#include "apps/verbs/report/report_data.h"
+#include "apps/verbs/report/report_options.h"
+#include "apps/verbs/report/report_plan.h"
+#include "apps/verbs/report/report_scaling.h"
+#include "clusters/read.h"
+#include "reports/json.h"
+#include "reports/measured.h"
+#include "reports/report.h"
+#include "reports/report_files.h"
+#include "reports/scaling.h"
+#include "reports/tables/text.h"
+#include "sim/search/search.h"
+
+namespace orrery::apps {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kPlansShown = 60;  // at most, of a search
+
+/// Titles the page; one that already has another title mentions `name` in its subtitle.
+void name_after(reports::ReportData& data, const std::string& name) {
+  if (data.title.empty()) data.title = name;
+  if (data.title != name && data.subtitle.find(name) == std::string::npos)
+    data.subtitle += fmt::format("; beside it {}", name);
+}
+
+/// The inputs by kind: a folder is a run, a file is a plan. A path that does not exist is classified by its name, so
+/// that the message says which of the two is missing.
+struct Inputs {
+  std::vector<std::string> runs, plans;
+};
+
+Inputs sorted_out(const std::vector<std::string>& inputs) {
+  Inputs out;
+  for (const std::string& one : inputs) {
+    std::error_code error;
+    const fs::path ending = fs::path(one).extension();
+    const bool named_a_file = ending == ".yaml" || ending == ".yml" || ending == ".json";
+    const bool file = fs::exists(one, error) ? !fs::is_directory(one, error) : named_a_file;
+    (one == "-" || file ? out.plans : out.runs).push_back(one);
+  }
+  return out;
+}
+
+/// Plans that the inputs name, without duplicates.
+base::Result<std::vector<LoadedPlan>> load_plans(const Catalog& catalog, const std::vector<std::string>& names) {
+  std::vector<LoadedPlan> out;
+  base::Diagnostics found;
+  for (const std::string& name : names) {
+    auto loaded = load_plan_argument(catalog, name);
+    if (loaded)
+      out.push_back(std::move(*loaded));
+    else
+      found.insert(found.end(), loaded.error().begin(), loaded.error().end());
+  }
+  if (!found.empty()) return base::fail(std::move(found));
+  return out;
+}
+
+bool same_plan(const LoadedPlan& a, const LoadedPlan& b) {
+  return a.plan.spec() == b.plan.spec() && a.file.model == b.file.model &&
+         clusters::write_cluster(a.file.cluster) == clusters::write_cluster(b.file.cluster);
+}
+
+/// What to compare: plan files, and groups of runs that were not held out. Empty if all are the same plan.
+std::vector<reports::Compared> compared_of(const Inputs& inputs, const std::vector<LoadedPlan>& plans,
+                                           const std::vector<Group>& groups, const cost::Intervals& intervals,
+                                           const std::vector<cost::Calibration>& calibrations) {
+  std::vector<reports::Compared> out;
+  std::vector<const LoadedPlan*> seen;
+  const auto add = [&](const std::string& name, const LoadedPlan& loaded) {
+    seen.push_back(&loaded);
+    return reports::Compared{name, {}, heading_of(loaded, intervals, calibrations), {}, {}, {}, {}};
+  };
+  for (const Group& group : groups) {
+    const Run& run = *group.runs.front();
+    if (run.held_out) continue;
+    out.push_back(add(run.directory, run.loaded));
+    out.back().prediction = group.predicted;
+    out.back().run = group.measured;
+    out.back().measured = reports::measured_breakdown(run.timeline, run.schedule);
+    out.back().schedule = run.schedule;
+    out.back().timeline = run.timeline;
+  }
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    out.push_back(add(inputs.plans[i], plans[i]));
+    PlanToShow replayed = plan_to_show(inputs.plans[i], plans[i], calibrations);
+    out.back().prediction = std::move(replayed.prediction);
+    out.back().schedule = std::move(replayed.schedule);
+    out.back().timeline = std::move(replayed.timeline);
+  }
+  const bool differ =
+      std::any_of(seen.begin(), seen.end(), [&](const LoadedPlan* one) { return !same_plan(*one, *seen.front()); });
+  // A single plan needs no comparison: its runs are shown beside its prediction anyway, and for plan files the page
+  // says that they are the same.
+  if (!differ && !groups.empty()) out.clear();
+  return out;
+}
+
+/// The plan shown in full.
+struct Shown {
+  const LoadedPlan* loaded = nullptr;
+  const Run* run = nullptr;  ///< if it was run
+  std::string name;
+};
+
+/// Adds the plan's parts of the page: its prediction if it was not run, what explains it, and its run.
+base::Result<bool> add_plan(reports::ReportData& data, const Shown& shown, const ReportOptions& options,
+                            const cost::Intervals& intervals, const std::vector<cost::Calibration>& calibrations,
+                            Progress& progress) {
+  PlanToShow plan = plan_to_show(shown.name, *shown.loaded, calibrations);
+  data.page = page_of(plan, intervals, calibrations, !options.no_what_if, progress);
+  if (asks_for_run(options)) {
+    auto run = whole_run_of(options, plan, shown.run);
+    if (!run) return tl::unexpected(run.error());
+    data.whole_run = std::move(*run);
+  }
+  if (shown.run != nullptr) return true;
+  data.title = fmt::format("{} on {}", shown.loaded->file.model.name, shown.loaded->file.cluster.name);
+  data.subtitle = plan::describe(shown.loaded->file.spec);
+  data.schedule = std::move(plan.schedule);
+  data.prediction = std::move(plan.prediction);
+  data.predicted = std::move(plan.timeline);
+  return true;
+}
+
+/// The parts of a page that scripts want too.
+nlohmann::json json_of(const reports::ReportData& data, const std::string& path) {
+  nlohmann::json json = reports::report_json(path, data.runs, data.scaling ? &*data.scaling : nullptr);
+  json["plan"] = data.page && data.prediction ? reports::plan_page_json(*data.prediction, *data.page) : nullptr;
+  json["compared"] = reports::compared_json(data.compared);
+  json["whole_run"] = data.whole_run ? reports::whole_run_json(*data.whole_run) : nullptr;
+  json["search"] = data.search ? reports::plan_json(*data.search) : nullptr;
+  return json;
+}
+
+/// The report in the format of `--format`. A scaling study is a file of its own.
+std::string file_of(const reports::ReportData& data, const std::string& format, base::Diagnostics& warnings) {
+  if (format == "html") return reports::report_html(data, chart_library(warnings));
+  if (data.scaling) return scaling_file(*data.scaling, format);
+  if (format == "md") return reports::report_markdown(data);
+  if (format == "csv") return reports::report_csv(data);
+  nlohmann::json whole = json_of(data, "");
+  for (const char* elsewhere : {"path", "scaling", "study"}) whole.erase(elsewhere);
+  whole["title"] = data.title;
+  whole["subtitle"] = data.subtitle;
+  return reports::report_json_file(whole);
+}
+
+/// The page's tables that the terminal also shows.
+std::string text_of(const reports::ReportData& data, const reports::TableStyle& style) {
+  std::string out;
+  const auto add = [&](reports::Table table, const char* title) {
+    if (table.title.empty()) table.title = title;
+    out += (out.empty() ? "" : "\n") + reports::text_of(table, style);
+  };
+  if (data.compared.size() > 1) {
+    add(reports::differences_table(data.compared), "What differs");
+    add(reports::compared_table(data.compared), "Beside each other");
+  }
+  if (data.whole_run) {
+    add(reports::lengths_table(*data.whole_run), "The whole run");
+    add(reports::failures_table(*data.whole_run), "");
+  }
+  return out;
+}
+
+Outcome run_report(const ReportOptions& asked, const Context& context) {
+  const ReportOptions options = with_runs_apart(asked);
+  if (auto refused = refused_scaling(options, context)) return *refused;
+  const Inputs inputs = sorted_out(options.inputs);
+  if (options.inputs.empty() && options.held_out.empty() && options.job.empty() && options.scaling.empty())
+    return usage("there is nothing to report on",
+                 "name a run directory, a plan file, or a job with --scaling or --job");
+  // In a scaling study each point has its own tokens.
+  FailureOptions but_tokens = options.failures;
+  but_tokens.tokens = 0;
+  const bool of_scaling =
+      !options.scaling.empty() && !but_tokens.any() && !options.compute_optimal && options.budget_flops <= 0;
+  if (asks_for_run(options) && options.inputs.empty() && !of_scaling)
+    return usage("a whole run needs a plan, but none was given", "name a plan file or a run directory");
+  Outcome outcome;
+  std::vector<std::string> left_out;
+  base::Result<std::vector<Run>> runs = std::vector<Run>();
+  if (!inputs.runs.empty() || !options.held_out.empty())
+    runs = load_runs(context.catalog, inputs.runs, options.held_out, left_out);
+  if (!runs) return bad_input(runs.error());
+  for (const std::string& note : left_out)
+    outcome.diagnostics.push_back({base::Severity::warning, "E0208", {}, note, {}, {}});
+  const auto known = load_calibrations(context.catalog, {});
+  const auto learned = load_calibrations(context.catalog, options.calibrations);
+  if (!known) return bad_input(known.error());
+  if (!learned) return bad_input(learned.error());
+  const Beliefs beliefs{*known, *learned};
+
+  for (const Run& run : *runs)
+    for (const cost::Calibration& one : beliefs.after)
+      if (run.held_out && fitted_to(one, run))
+        outcome.diagnostics.push_back(
+            {base::Severity::warning,
+             "F02",
+             {run.directory, 0, 0, 1},
+             fmt::format("calibration `{}` was fitted to this run: it is not held out", one.name),
+             "calibrate without it, or leave out --hold-out",
+             {}});
+
+  const std::vector<Group> groups = grouped(*runs, beliefs);
+  reports::ReportData data;
+  if (!groups.empty()) {
+    const LoadedPlan& shown = shown_of(groups).runs.front()->loaded;
+    data.title = fmt::format("{} on {}", shown.file.model.name, shown.file.cluster.name);
+    data.subtitle = plan::describe(shown.file.spec);
+    show(data, shown_of(groups), beliefs);
+  }
+  const auto plans = load_plans(context.catalog, inputs.plans);
+  if (!plans) return bad_input(plans.error());
+  const auto intervals = load_intervals(context.catalog);
+  if (!intervals) return bad_input(intervals.error());
+  Shown full;
+  if (!groups.empty()) {
+    const Run& run = *shown_of(groups).runs.front();
+    full = {&run.loaded, &run, run.directory};
+  } else if (!plans->empty()) {
+    full = {&plans->front(), nullptr, inputs.plans.front()};
+  }
+  if (full.loaded != nullptr) {
+    const Interrupt interrupt;
+    Progress progress(context.terminal.progress && !context.quiet);
+    if (auto added = add_plan(data, full, options, *intervals, beliefs.after, progress); !added)
+      return usage(added.error().front().message, added.error().front().help);
+    if (options.inputs.size() > 1) data.compared = compared_of(inputs, *plans, groups, *intervals, beliefs.after);
+    if (Interrupt::requested()) {
+      outcome.exit_code = kInterrupted;
+      return outcome;
+    }
+  }
+  for (const Group& group : groups) data.runs.push_back(group.measured);
+  if (!options.calibrations.empty() && !groups.empty()) {
+    const auto before = pricing_of(*runs, beliefs.before);
+    const auto after = pricing_of(*runs, beliefs.after);
+    if (!before) return bad_input(before.error());
+    data.fit = fit_of(*runs, *before, *after);
+  }
+
+  if (!options.job.empty()) {
+    const auto job = load_job(context.catalog, options.job, outcome.diagnostics, options.settings);
+    if (!job) return bad_input(job.error());
+    const cost::Prices prices(job->cluster, job->stacks, beliefs.after, *intervals);
+    data.search = sim::search(job->model, job->cluster, job->job, prices, {.top = kPlansShown});
+    data.search_heading = heading_of(*job, *job->cluster, *intervals, beliefs.after);
+    name_after(data, fmt::format("{} on {}", job->model->name, job->cluster->name));
+  }
+  if (!options.scaling.empty()) {
+    auto study = scaling_study_of(options, context, beliefs, groups, outcome.diagnostics);
+    if (!study) return bad_input(study.error());
+    if (study->interrupted) {
+      outcome.exit_code = kInterrupted;
+      return outcome;
+    }
+    if (!cost::any_plan(*study)) {
+      outcome.exit_code = kInfeasible;
+      outcome.diagnostics.push_back(nothing_scales(*study, options.scaling.front()));
+      outcome.json = reports::report_json("", data.runs, &*study).dump();
+      return outcome;
+    }
+    data.scaling = std::move(*study);
+    name_after(data, title_of(*data.scaling));
+  }
+  data.provenance = provenance_of(options, context, full.loaded);
+
+  const cost::ScalingStudy* study = data.scaling ? &*data.scaling : nullptr;
+  outcome.json = json_of(data, options.output).dump();
+  const std::string file = file_of(data, options.format, outcome.diagnostics);
+  if (options.output == "-") {
+    outcome.text = file;
+    return outcome;
+  }
+  context.outputs.write(options.output, file);
+  outcome.text = text_of(data, context.terminal.style);
+  if (!data.runs.empty()) outcome.text += reports::runs_text(data.runs, context.terminal.style);
+  if (study != nullptr)
+    outcome.text += (outcome.text.empty() ? "" : "\n") + reports::scaling_text(*study, context.terminal.style);
+  outcome.text += fmt::format("\n{} {}\n", context.outputs.wrote(), fs::absolute(options.output).string());
+  return outcome;
+}
+
+}  // namespace
+
+Verb report_verb() {
+  return verb_of<ReportOptions>({
+      .name = "report",
+      .says = "One HTML file: predicted and measured, side by side",
+      .examples =
+          "  orrery report runs/first --calibration calibration.yaml -o report.html\n"
+          "  orrery report --scaling job.yaml --gpus 64,128,256,512 -o scaling.html   of a cluster that is not here\n"
+          "  orrery report --scaling job.yaml --clusters dgx-a100,hgx-h100 --gpus 64,512 --tokens 300B -o "
+          "scaling.html\n"
+          "  orrery report --scaling job.yaml --weak --gpus 8,64,512 --format csv -o -\n"
+          "  orrery report plan.yaml -o plan.html                                     a plan as predicted\n"
+          "  orrery report a.yaml b.yaml -o both.html                                 how plans differ\n"
+          "  orrery report a.yaml b.yaml --format csv -o -                            the same for a spreadsheet\n"
+          "  orrery report plan.yaml --tokens 300e9 -o run.html                       a whole run, with failures",
+      .flags = add_report_flags,
+      .run = run_report,
+      .outputs = [](const ReportOptions& o) -> std::vector<std::string> { return {o.output == "-" ? "" : o.output}; },
+  });
+}
+
+}  // namespace orrery::apps

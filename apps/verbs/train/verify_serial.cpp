@@ -1,0 +1,106 @@
+// Compares a split run with its serial program.
+#include "apps/verbs/train/verify_serial.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "apps/files.h"
+#include "apps/verbs/runs.h"
+#include "exec/files/safetensors.h"
+
+namespace orrery::apps {
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr double kFull = 1e-5, kHalf = 2e-2;  // 16-bit values have 8 or 11 bits
+
+SerialBounds bounds_of_sums(const plan::PlanSpec& spec) {
+  // Operands of 11 bits, some rounded the other way: by the 20th step gradients differ by some 2e-2.
+  if (spec.numerics.precision == models::DType::tf32 && spec.states.optimizer != plan::OptimizerKind::adamw_8bit)
+    return {1e-3, 5e-2};
+  if (spec.numerics.precision != models::DType::fp32 || spec.states.optimizer == plan::OptimizerKind::adamw_8bit)
+    return {kHalf, kHalf};
+  if (!spec.compresses()) return {kFull, kFull};
+  switch (spec.compression.gradients) {
+    case plan::GradientCompression::bf16: return {kFull, 1.0 / 512};
+    case plan::GradientCompression::fp16: return {kFull, 1.0 / 4096};
+    case plan::GradientCompression::powersgd: return {kFull, 1e-3};
+    case plan::GradientCompression::none: break;
+  }
+  return {kFull, kFull};
+}
+
+}  // namespace
+
+SerialBounds serial_bounds(const plan::PlanSpec& spec) {
+  SerialBounds bounds = bounds_of_sums(spec);
+  if (!spec.tokens.encoded()) return bounds;
+  if (spec.mesh.tensor > 1 && !spec.mesh.whole_experts()) bounds.gradient = std::max(bounds.gradient, kHalf);
+  return {std::max(bounds.loss, kHalf), bounds.gradient, 1.0};
+}
+
+namespace {
+
+/// |a - b| / |b| over all tensors of two files.
+base::Result<double> distance(const fs::path& split, const fs::path& serial) {
+  const auto a = exec::SafetensorsFile::open(split), b = exec::SafetensorsFile::open(serial);
+  if (!a) return base::fail(a.error());
+  if (!b) return base::fail(b.error());
+  double difference = 0, norm = 0;
+  for (const exec::TensorEntry& tensor : b->header().tensors) {
+    const exec::TensorEntry* other = a->header().find(tensor.name);
+    if (!other || other->shape != tensor.shape)
+      return base::fail("E0211",
+                        fmt::format("{}: no gradient {} with the serial run's shape", split.string(), tensor.name), "");
+    std::vector<float> mine(static_cast<std::size_t>(tensor.elements())), theirs(mine.size());
+    a->read(*other, 0, mine);
+    b->read(tensor, 0, theirs);
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      const double x = static_cast<double>(mine[i]), y = static_cast<double>(theirs[i]);
+      difference += (x - y) * (x - y);
+      norm += y * y;
+    }
+  }
+  return std::sqrt(difference / norm);
+}
+
+base::Result<std::vector<Metric>> metrics_of(const fs::path& run) {
+  const fs::path file = run / "metrics.jsonl";
+  const auto text = read_file(file, kMostMeasured);
+  if (!text) return base::fail(text.error());
+  return parse_metrics(*text, file.string());
+}
+
+}  // namespace
+
+base::Result<reports::SerialComparison> compare_with_serial(const fs::path& split, const fs::path& serial,
+                                                            std::int64_t steps, const SerialBounds& bounds) {
+  const auto mine = metrics_of(split), theirs = metrics_of(serial);
+  if (!mine) return base::fail(mine.error());
+  if (!theirs) return base::fail(theirs.error());
+  reports::SerialComparison out;
+  out.run = serial.string();
+  out.steps = steps;
+  out.bound = bounds.loss;
+  out.gradient_bound = bounds.gradient;
+  for (std::size_t i = 0; i < std::min(mine->size(), theirs->size()); ++i)
+    out.loss = std::max(out.loss, std::abs((*mine)[i].loss - (*theirs)[i].loss) / std::abs((*theirs)[i].loss));
+  const auto gradients = [&](std::int64_t step) {
+    const fs::path name = fs::path("gradients") / fmt::format("step-{:06}.safetensors", step);
+    return distance(split / name, serial / name);
+  };
+  const auto first = gradients(1), last = gradients(steps);
+  if (!first) return base::fail(first.error());
+  if (!last) return base::fail(last.error());
+  out.gradient_first = *first;
+  out.gradient_last = *last;
+  // Not "above the bound": NaN compares as not equal.
+  out.equal = mine->size() == theirs->size() && out.loss <= bounds.loss && *first <= bounds.gradient &&
+              *last <= bounds.last.value_or(bounds.gradient);
+  return out;
+}
+
+}  // namespace orrery::apps

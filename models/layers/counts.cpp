@@ -1,0 +1,170 @@
+// Counts parameters in the same expansion that cost and exec use, so that they cannot drift apart.
+#include "models/layers/counts.h"
+
+#include <map>
+#include <string>
+#include <utility>
+
+#include "models/layers/expand.h"
+
+namespace orrery::models {
+
+namespace {
+
+std::int64_t logical_elements(const Tensor& tensor) {
+  std::int64_t count = 1;
+  for (std::int64_t extent : tensor.logical_shape) count *= extent;
+  return count;
+}
+
+struct Counts {
+  std::int64_t all = 0, active = 0, trained = 0;
+};
+
+/// The balance bias moves after a step, but not by a gradient.
+bool is_parameter(const Tensor& tensor) {
+  return tensor.role == TensorRole::parameter;
+}
+
+Counts parameters_of(const LayerProgram& program, bool count_shared) {
+  Counts total;
+  for (const Tensor& tensor : program.tensors)
+    if (is_parameter(tensor) && (count_shared || !tensor.shared)) {
+      total.all += logical_elements(tensor);
+      total.active += logical_elements(tensor);
+      total.trained += tensor.frozen ? 0 : logical_elements(tensor);
+    }
+  return total;
+}
+
+Counts of_block(const Model& model, std::int64_t layer) {
+  const Experts& e = model.experts;
+  Counts total;
+  for (const Tensor& tensor : expand(model, LayerKind::block, layer, {}).tensors) {
+    if (!is_parameter(tensor)) continue;
+    const std::int64_t count = logical_elements(tensor);
+    total.all += count;
+    total.trained += tensor.frozen ? 0 : count;
+    total.active += tensor.expert >= 0 ? count / e.count * e.chosen : count;
+  }
+  return total;
+}
+
+/// Adds one block of each kind, with how many there are.
+template <class Add>
+void each_kind(const Model& model, Add&& add) {
+  std::map<BlockVariant, std::pair<std::int64_t, std::int64_t>> kinds;
+  for (std::int64_t i = 0; i < model.layers; ++i) {
+    auto& [layer, count] = kinds[model.variant(i)];
+    layer = i;
+    ++count;
+  }
+  for (const auto& [kind, of_kind] : kinds) add(of_kind.first, of_kind.second);
+}
+
+Counts of_model(const Model& model) {
+  Counts total = parameters_of(expand(model, LayerKind::embedding, 0, {}), true);
+  const Counts head = parameters_of(expand(model, LayerKind::head, 0, {}), false);
+  total.all += head.all, total.active += head.active, total.trained += head.trained;
+  each_kind(model, [&](std::int64_t layer, std::int64_t count) {
+    const Counts block = of_block(model, layer);
+    total.all += count * block.all, total.active += count * block.active, total.trained += count * block.trained;
+  });
+  return total;
+}
+
+/// Flops of a forward pass over one sequence: all, and those in products of frozen weights.
+struct Flops {
+  double all = 0, frozen = 0;
+  void add(double flops, bool is_frozen) {
+    all += flops;
+    if (is_frozen) frozen += flops;
+  }
+};
+
+bool has_frozen_weight(const LayerProgram& program, const Op& op) {
+  return op.in.size() > 1 && op.in[1] >= 0 && program.tensors[static_cast<std::size_t>(op.in[1])].frozen;
+}
+
+/// Products, and the full attention matrix.
+Flops flops_of_block(const Model& model, std::int64_t layer, const ExpandOptions& options) {
+  const LatentAttention& latent = model.latent;
+  const auto tokens = static_cast<double>(options.sequence);
+  const LayerProgram program = expand(model, LayerKind::block, layer, options);
+  Flops total;
+  for (const Part& part : program.forward)
+    for (const Op& op : part.ops)
+      if (op.kind == OpKind::attention) {
+        // Scores take nope + rope columns, which is head_dim. Values have fewer columns; those beyond `value` are
+        // zeros.
+        const double width = static_cast<double>(model.head_dim);
+        total.add(flops_of(op, true) * (latent.any() ? (width + static_cast<double>(latent.value)) / (2 * width) : 1.0),
+                  false);
+      } else if (op.kind == OpKind::grouped_matmul) {
+        // Counts the experts that a token chose, whether or not they have room for it.
+        total.add(2 * tokens * static_cast<double>(model.experts.chosen) * static_cast<double>(op.n * op.k) *
+                      (op.in.size() > 3 ? 2 : 1),
+                  has_frozen_weight(program, op));
+      } else if (op.kind == OpKind::matmul) {
+        total.add(flops_of(op), has_frozen_weight(program, op));
+      }
+  return total;
+}
+
+/// Flops of a whole model, per token.
+Flops flops_per_token(const Model& model, std::int64_t sequence) {
+  ExpandOptions options;
+  options.sequence = sequence;
+  Flops total;
+  each_kind(model, [&](std::int64_t layer, std::int64_t count) {
+    const Flops block = flops_of_block(model, layer, options);
+    total.all += static_cast<double>(count) * block.all;
+    total.frozen += static_cast<double>(count) * block.frozen;
+  });
+  const LayerProgram head = expand(model, LayerKind::head, 0, options);
+  for (const Part& part : head.forward)
+    for (const Op& op : part.ops)
+      if (op.kind == OpKind::matmul) {
+        // The head's padded columns are not the model's work.
+        const bool words = op.n == padded_vocab(model, 1, options.vocab_multiple);
+        total.add(flops_of(op) * (words ? static_cast<double>(model.vocab) / static_cast<double>(op.n) : 1.0),
+                  has_frozen_weight(head, op));
+      }
+  total.all /= static_cast<double>(sequence);
+  total.frozen /= static_cast<double>(sequence);
+  return total;
+}
+
+}  // namespace
+
+std::int64_t parameters_of_block(const Model& model, std::int64_t layer) {
+  return of_block(model, layer).all;
+}
+
+std::int64_t parameters(const Model& model) {
+  if (const auto& r = model.recommender) return dense_parameters(*r) + table_parameters(*r);
+  return of_model(model).all;
+}
+
+std::int64_t parameters_trained(const Model& model) {
+  return model.lora.any() ? of_model(model).trained : parameters(model);
+}
+
+std::int64_t parameters_active(const Model& model) {
+  if (const auto& r = model.recommender) return dense_parameters(*r) + r->indices() * r->embedding_dim;
+  return of_model(model).active;
+}
+
+double flops_per_token_forward(const Model& model, std::int64_t sequence) {
+  if (model.recommender) return flops_per_sample_forward(*model.recommender);
+  return flops_per_token(model, sequence).all;
+}
+
+double flops_per_step(const Model& model, std::int64_t sequences, std::int64_t sequence) {
+  const auto tokens = static_cast<double>(sequences * sequence);
+  if (model.recommender) return 3 * flops_per_sample_forward(*model.recommender) * tokens;
+  const Flops a_token = flops_per_token(model, sequence);
+  return (3 * a_token.all - a_token.frozen) * tokens;
+}
+
+}  // namespace orrery::models

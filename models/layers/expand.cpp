@@ -1,0 +1,487 @@
+// Expands layers into operators. Reading order: models/layers/layer_notes.h (how tensors and operators are noted down),
+// models/layers/linear_notes.h (norms and products), attention_forward (models/layers/latent_notes.h: what latent
+// attention has in place of the product for q, k and v), mlp_forward and their backward passes, the assembled blocks,
+// then models/layers/end_notes.h (the input, and the heads with their losses).
+//
+// Tensor parallelism is Megatron-LM's (Shoeybi et al. 2019, section 3): the first product of attention and of the MLP
+// is split by columns, the second by rows, with one all-reduce after each in forward and one before each in backward;
+// the vocabulary is split by rows, and the loss is computed on shards with two small all-reduces. With sequence
+// parallelism (Korthikanti et al. 2022, section 4.2.2) each all-reduce becomes a reduce-scatter after the block and an
+// all-gather before it; everything in between works on a rank's own rows. As in their scheme, a product's gathered
+// input is not kept, but gathered again for the weight's gradient.
+//
+// Context parallelism splits the tokens of a sequence (the ring of Megatron-core and Transformer Engine). Keys and
+// values pass around the ring: attention works on one rank's block while the next one travels. In backward they pass
+// around again, and their gradients follow one block behind until they are home.
+#include "models/layers/expand.h"
+
+#include <cmath>
+#include <tuple>
+
+#include "base/ensure.h"
+#include "models/layers/end_notes.h"
+#include "models/operators/fp8.h"
+#include "models/operators/operators.h"
+
+namespace orrery::models {
+
+std::int64_t Tensor::elements() const {
+  std::int64_t count = 1;
+  for (std::int64_t extent : shape) count *= extent;
+  return count;
+}
+
+int owner_of(const LayerProgram& program, int tensor) {
+  while (tensor >= 0 && program.tensors[static_cast<std::size_t>(tensor)].part_of >= 0)
+    tensor = program.tensors[static_cast<std::size_t>(tensor)].part_of;
+  return tensor;
+}
+
+std::int64_t padded_vocab(const Model& model, std::int64_t tensor, std::int64_t multiple) {
+  const std::int64_t unit = multiple * tensor;
+  return (model.vocab + unit - 1) / unit * unit;
+}
+
+namespace {
+
+/// Transformer Engine rounds before it gathers where only products read the result; a bias's gradient can be summed
+/// before, over this rank's rows (pytorch/module/base.py, grad_output_preprocess).
+void mark_gathers_for_fp8(LayerProgram& program) {
+  std::vector<bool> rounded(program.tensors.size(), false), as_is(program.tensors.size(), false);
+  for (const std::vector<Part>* parts : {&program.forward, &program.backward})
+    for (const Part& part : *parts) {
+      if (part.source >= 0) as_is[static_cast<std::size_t>(part.source)] = true;
+      for (const Op& op : part.ops)
+        for (const int t : op.in) {
+          if (t < 0) continue;
+          if (is_fp8_product(op))
+            rounded[static_cast<std::size_t>(t)] = true;
+          else if (op.kind != OpKind::bias_grad)
+            as_is[static_cast<std::size_t>(t)] = true;
+        }
+    }
+  for (std::vector<Part>* parts : {&program.forward, &program.backward})
+    for (Part& part : *parts) {
+      if (part.collective != GroupCollective::all_gather || !part.is_communication()) continue;
+      const auto t = static_cast<std::size_t>(part.tensor);
+      part.for_fp8 = rounded[t] && !as_is[t];
+    }
+}
+
+class Builder : private EndNotes {
+ public:
+  Builder(const Model& model, LayerKind kind, std::int64_t layer, const ExpandOptions& options)
+      : EndNotes(model, kind, layer, options) {}
+
+  LayerProgram build() {
+    switch (program_.kind) {
+      case LayerKind::embedding: embedding(); break;
+      case LayerKind::block: model_.pre_norm ? pre_norm_block() : post_norm_block(); break;
+      case LayerKind::head: head(); break;
+    }
+    mark_gathers_for_fp8(program_);
+    return std::move(program_);
+  }
+
+ private:
+  // -- attention ------------------------------------------------------------------------------------------------
+  struct Attention {
+    Linear qkv, projection;
+    Latent latent;  ///< in place of `qkv`
+    int packed = -1, out = -1, saved = -1;
+    int values = -1;                      ///< the columns of `out` that hold values, if values are narrower than heads
+    int sinks = -1, sinks_gradient = -1;  ///< (H)
+    // An operator's operands, followed by the sinks if there are any.
+    [[nodiscard]] static std::vector<int> with(std::vector<int> operands, int sinks) {
+      if (sinks >= 0) operands.push_back(sinks);
+      return operands;
+    }
+    std::int64_t heads = 0, kv_heads = 0;
+    // Norms of the heads of q and k: they read `packed`, and attention reads `normed`.
+    int q_norm = -1, q_norm_gradient = -1, k_norm = -1, k_norm_gradient = -1, normed = -1, rstd = -1;
+    [[nodiscard]] int read() const { return normed >= 0 ? normed : packed; }
+  };
+
+  // GPT-2 scales what is added to the residual by depth; BERT, with its norms after the residual, does not.
+  double residual_initial_stddev() const {
+    return model_.pre_norm ? model_.initial_stddev / std::sqrt(2.0 * static_cast<double>(model_.layers))
+                           : model_.initial_stddev;
+  }
+
+  Attention make_attention() {
+    if (model_.latent.any()) return make_latent_attention();
+    Attention a;
+    const std::int64_t d = model_.head_dim;
+    const std::int64_t c = model_.hidden;
+    const double residual_stddev = residual_initial_stddev();
+    a.heads = model_.heads / options_.tensor;
+    a.kv_heads = model_.kv_heads / options_.tensor;
+    const std::string at = prefix() + "attn.";
+    const std::int64_t queries = model_.heads / model_.kv_heads * d;  // per key/value head
+    struct Piece {
+      const char* name;
+      std::int64_t rows, first;
+    };
+    std::vector<Tensor> weights, biases;
+    for (const Piece& piece : {Piece{"q", queries, 0}, Piece{"k", d, queries}, Piece{"v", d, queries + d}}) {
+      const std::int64_t width = piece.rows * model_.kv_heads;
+      weights.push_back(matrix(at + piece.name + ".weight", width, c, 0, model_.initial_stddev));
+      biases.push_back(vector(at + piece.name + ".bias", width, 0, 0));
+      for (Tensor* one : {&weights.back(), &biases.back()})
+        one->group_rows = piece.rows, one->group_first = piece.first, one->group_stride = queries + 2 * d;
+    }
+    a.qkv = {.in = c, .out = (a.heads + 2 * a.kv_heads) * d, .rows = n_};
+    std::tie(a.qkv.weight, a.qkv.weight_gradient) = parameter(fused(at + "qkv.weight", weights));
+    adapt(a.qkv, model_.lora.qkv);
+    if (has_qkv_bias()) std::tie(a.qkv.bias, a.qkv.bias_gradient) = parameter(fused(at + "qkv.bias", biases));
+    if (model_.qk_norm) {
+      std::tie(a.q_norm, a.q_norm_gradient) = parameter(by_heads(vector(at + "q_norm.weight", d, -1, 1)));
+      std::tie(a.k_norm, a.k_norm_gradient) = parameter(by_heads(vector(at + "k_norm.weight", d, -1, 1)));
+    }
+    a.projection = {.in = a.heads * d, .out = c, .rows = n_};
+    std::tie(a.projection.weight, a.projection.weight_gradient) =
+        parameter(matrix(at + "proj.weight", c, model_.heads * d, 1, residual_stddev));
+    adapt(a.projection, model_.lora.projection);
+    if (model_.bias)
+      std::tie(a.projection.bias, a.projection.bias_gradient) = parameter(by_rows(vector(at + "proj.bias", c, -1, 0)));
+    a.packed = activation("qkv", a.qkv.out);
+    if (model_.qk_norm) {
+      a.normed = activation("qkv.normed", a.qkv.out);
+      a.rstd = activation("qkv.rstd", {n_, a.heads + a.kv_heads}, DType::fp32);
+    }
+    make_core(a);
+    return a;
+  }
+  void make_core(Attention& a) {
+    if (model_.attention_sinks) {
+      Tensor sinks = vector(prefix() + "attn.sinks", model_.heads, 0, 0);
+      sinks.initial_stddev = model_.initial_stddev;
+      std::tie(a.sinks, a.sinks_gradient) = parameter(std::move(sinks));
+    }
+    a.out = activation("attention", a.heads * model_.head_dim);
+    a.saved = options_.flash
+                  ? activation("attention.lse", {options_.batch, a.heads, options_.sequence}, DType::fp32)
+                  : activation("attention.probabilities",
+                               {options_.batch, a.heads, options_.sequence, options_.sequence}, options_.dtype);
+  }
+  Attention make_latent_attention() {
+    Attention a;
+    a.heads = a.kv_heads = model_.heads / options_.tensor;
+    const std::string at = prefix() + "attn.";
+    a.latent = make_latent(at);
+    a.projection = {.in = a.heads * model_.latent.value, .out = model_.hidden, .rows = n_};
+    std::tie(a.projection.weight, a.projection.weight_gradient) = parameter(
+        matrix(at + "proj.weight", model_.hidden, model_.heads * model_.latent.value, 1, residual_initial_stddev()));
+    adapt(a.projection, model_.lora.projection);
+    a.packed = activation("qkv", 3 * a.heads * model_.head_dim);
+    make_core(a);
+    a.values = activation("attention.values", a.projection.in);
+    return a;
+  }
+
+  bool has_qkv_bias() const { return model_.bias || model_.qkv_bias; }
+
+  Op attention_op(OpKind kind, const Attention& a, std::vector<int> in, std::vector<int> out) const {
+    Op o = op(kind, std::move(in), std::move(out), 0);
+    o.heads = a.heads;
+    o.kv_heads = a.kv_heads;
+    o.head_dim = model_.head_dim;
+    o.causal = model_.causal;
+    o.flash = options_.flash;
+    o.rounded = options_.products == DType::tf32;
+    if (kind == OpKind::rope || kind == OpKind::rope_grad) {
+      const bool own = model_.window_theta > 0 && model_.windowed(layer_);
+      o.epsilon = own ? model_.window_theta : model_.rope_theta;
+      if (!own) o.rope_scaling = model_.rope_scaling;
+      o.rotary = model_.latent.any() ? model_.latent.rope : model_.rotary_columns();
+      if (o.rotary == o.head_dim) o.rotary = 0;
+    }
+    if (kind == OpKind::head_norm || kind == OpKind::head_norm_grad) o.epsilon = model_.norm_epsilon;
+    if (!attends(kind)) return o;
+    if (model_.query_scale > 0) o.score_scale = 1 / std::sqrt(model_.query_scale);
+    if (const double factor = model_.rope_scaling.scores(); factor != 1)
+      o.score_scale = factor * (o.score_scale > 0 ? o.score_scale : 1 / std::sqrt(model_.head_dim));
+    o.cap = model_.attention_cap;
+    o.alibi_heads = model_.positions == Positions::alibi ? model_.heads : 0;
+    if (model_.windowed(layer_) && model_.window < options_.sequence * options_.context) o.window = model_.window;
+    if (!drops(model_.dropout.attention)) return o;
+    o.dropout = model_.dropout.attention;
+    o.site = dropout_site(layer_, DropoutPlace::attention);
+    return o;
+  }
+
+  // Where the sinks' gradients accumulate; -1 without sinks.
+  int sinks_sum(const Attention& a) { return a.sinks < 0 ? -1 : sum_or_none(a.sinks, a.sinks_gradient); }
+
+  // h (partial over the tensor group) = attention(a), without the projection's bias.
+  void attention_forward(const Attention& a, int x, int h) {
+    const bool latent = model_.latent.any();
+    latent ? latent_forward(a.latent, x, a.packed) : linear_forward(a.qkv, x, a.packed, has_qkv_bias());
+    const int read = a.read();
+    if (model_.qk_norm) emit(attention_op(OpKind::head_norm, a, {a.packed, a.q_norm, a.k_norm}, {a.normed, a.rstd}));
+    if (model_.rotates(layer_)) emit(attention_op(OpKind::rope, a, {read}, {read}));
+    options_.context > 1 ? ring_forward(a)
+                         : emit(attention_op(OpKind::attention, a, Attention::with({read}, a.sinks), {a.out, a.saved}));
+    if (latent) emit(latent_op(OpKind::head_values, {a.out}, {a.values}));
+    linear_forward(a.projection, latent ? a.values : a.out, h, false);
+  }
+  // From dh (the gradient after the projection's bias) to da, the gradient of x, which gets the name `name`.
+  void attention_backward(const Attention& a, int dh_own, int x, int da, const std::string& name) {
+    const int dh = gathered(dh_own, "d_attention.h");
+    const bool latent = model_.latent.any();
+    const int dout = activation("d_attention", a.heads * model_.head_dim);
+    const int dpacked = activation("d_qkv", (a.heads + 2 * a.kv_heads) * model_.head_dim);
+    bias_backward(a.projection, dh_own);
+    if (latent) {
+      const int dvalues = activation("d_attention.values", a.projection.in);
+      linear_backward(a.projection, dh, a.values, dvalues);
+      emit(latent_op(OpKind::head_values_grad, {dvalues}, {dout}));
+    } else {
+      linear_backward(a.projection, dh, a.out, dout);
+    }
+    options_.context > 1
+        ? ring_backward(a, dout, dpacked)
+        : emit(attention_op(OpKind::attention_grad, a, Attention::with({dout, a.read(), a.out, a.saved}, a.sinks),
+                            Attention::with({dpacked}, sinks_sum(a))));
+    if (model_.rotates(layer_)) emit(attention_op(OpKind::rope_grad, a, {dpacked}, {dpacked}));
+    if (model_.qk_norm) {
+      Op o =
+          attention_op(OpKind::head_norm_grad, a, {dpacked, a.packed, a.q_norm, a.k_norm, a.rstd},
+                       {dpacked, sum_or_none(a.q_norm, a.q_norm_gradient), sum_or_none(a.k_norm, a.k_norm_gradient)});
+      o.accumulate = true;
+      emit(o);
+    }
+    if (latent) return latent_backward(a.latent, dpacked, x, da, name);
+    bias_backward(a.qkv, dpacked);
+    column_backward(a.qkv, dpacked, x, da, name);
+  }
+
+  // -- context parallelism: the ring -----------------------------------------------------------------------------
+  int key_values(const Attention& a, const std::string& name, std::int64_t step) {
+    return activation(name + "." + std::to_string(step), 2 * a.kv_heads * model_.head_dim);
+  }
+  Op ring_op(OpKind kind, const Attention& a, std::int64_t step, std::vector<int> in, std::vector<int> out) const {
+    Op o = attention_op(kind, a, std::move(in), std::move(out));
+    o.ring_step = step;
+    o.accumulate = step > 0;
+    return o;
+  }
+  // Sends the block after `kv` on its way before this one is computed.
+  int next_block(const Attention& a, const std::string& name, std::int64_t step, int kv) {
+    const int next = key_values(a, name, step);
+    communicate(GroupCollective::ring_shift, kv, next);
+    return next;
+  }
+
+  void ring_forward(const Attention& a) {
+    int kv = key_values(a, "kv", 0);
+    emit(attention_op(OpKind::split_kv, a, {a.read()}, {kv}));
+    for (std::int64_t step = 0; step < options_.context; ++step) {
+      const int next = step + 1 < options_.context ? next_block(a, "kv", step + 1, kv) : -1;
+      if (next < 0) cut();  // the last block may still travel while the one before it is computed
+      emit(ring_op(OpKind::ring_attention, a, step, Attention::with({a.read(), kv}, step == 0 ? a.sinks : -1),
+                   {a.out, a.saved}));
+      kv = next;
+    }
+  }
+
+  void ring_backward(const Attention& a, int dout, int dpacked) {
+    int kv = key_values(a, "kv.again", 0), dkv = -1;
+    emit(attention_op(OpKind::split_kv, a, {a.read()}, {kv}));
+    for (std::int64_t step = 0; step < options_.context; ++step) {
+      const int others = step > 0 ? next_block(a, "d_kv.received", step, dkv) : -1;  // what others added to this block
+      const int next = step + 1 < options_.context ? next_block(a, "kv.again", step + 1, kv) : -1;
+      dkv = key_values(a, "d_kv", step);
+      emit(ring_op(OpKind::ring_attention_grad, a, step,
+                   Attention::with({dout, a.read(), a.out, a.saved, kv}, step == 0 ? a.sinks : -1),
+                   Attention::with({dpacked, dkv}, step == 0 ? sinks_sum(a) : -1)));
+      if (others >= 0) {
+        cut();
+        emit(op(OpKind::add, {dkv, others}, {dkv}, 2 * a.kv_heads * model_.head_dim));
+      }
+      kv = next;
+    }
+    emit(attention_op(OpKind::merge_kv, a, {next_block(a, "d_kv.home", options_.context, dkv)}, {dpacked}));
+  }
+
+  // -- MLP ------------------------------------------------------------------------------------------------------
+  struct Mlp {
+    Linear up, down;
+    int before = -1, after = -1;  ///< around the activation function
+    std::int64_t width = 0;       ///< local F
+  };
+
+  Mlp make_mlp() {
+    Mlp mlp;
+    const std::int64_t c = model_.hidden;
+    const std::int64_t f = model_.ffn_hidden;
+    const bool gated = traits_of(model_.activation).gated;
+    const double residual_stddev = residual_initial_stddev();
+    const std::string at = prefix() + "mlp.";
+    mlp.width = f / options_.tensor;
+    mlp.up = {.in = c, .out = gated ? 2 * mlp.width : mlp.width, .rows = n_};
+    const Tensor fc = matrix(at + (gated ? "gate.weight" : "fc.weight"), f, c, 0, model_.initial_stddev);
+    std::tie(mlp.up.weight, mlp.up.weight_gradient) = parameter(
+        gated ? fused(at + "gate_up.weight", {fc, matrix(at + "up.weight", f, c, 0, model_.initial_stddev)}) : fc);
+    adapt(mlp.up, model_.lora.up);
+    if (model_.bias && !gated) std::tie(mlp.up.bias, mlp.up.bias_gradient) = parameter(vector(at + "fc.bias", f, 0, 0));
+    mlp.down = {.in = mlp.width, .out = c, .rows = n_};
+    std::tie(mlp.down.weight, mlp.down.weight_gradient) =
+        parameter(matrix(at + "proj.weight", c, f, 1, residual_stddev));
+    adapt(mlp.down, model_.lora.down);
+    if (model_.bias)
+      std::tie(mlp.down.bias, mlp.down.bias_gradient) = parameter(by_rows(vector(at + "proj.bias", c, -1, 0)));
+    // In place if nothing reads the values before: a ReLU's output is enough for its backward.
+    if (!rectifies()) mlp.before = activation("mlp.before", mlp.up.out);
+    mlp.after = activation("mlp.after", mlp.width);
+    if (rectifies()) mlp.before = mlp.after;
+    return mlp;
+  }
+
+  void mlp_forward(const Mlp& mlp, int x, int h) {
+    linear_forward(mlp.up, x, mlp.before, mlp.up.bias >= 0);
+    emit(activation_op(false, {mlp.before}, mlp.after, mlp.width));
+    linear_forward(mlp.down, mlp.after, h, false);
+  }
+  void mlp_backward(const Mlp& mlp, int dh_own, int x, int dx, const std::string& name) {
+    const int dh = gathered(dh_own, "d_mlp.h");
+    const int dafter = activation("d_mlp.after", mlp.width);
+    bias_backward(mlp.down, dh_own);
+    linear_backward(mlp.down, dh, mlp.after, dafter);
+    const int dbefore = traits_of(model_.activation).gated ? activation("d_mlp.before", mlp.up.out) : dafter;
+    emit(activation_op(true, {dafter, mlp.before}, dbefore, mlp.width));
+    bias_backward(mlp.up, dbefore);
+    column_backward(mlp.up, dbefore, x, dx, name);
+  }
+
+  // y = skip + dropout(x + bias), and the gradient of the branch from dy.
+  void residual(int skip, int x, int bias, int y, DropoutPlace place) {
+    emit(drawing(own_op(OpKind::add_bias, {skip, x, bias}, {y}, model_.hidden), model_.dropout.residual,
+                 dropout_site(layer_, place)));
+  }
+  int branch_gradient(int dy, DropoutPlace place, const std::string& name) {
+    return dropped(dy, model_.dropout.residual, dropout_site(layer_, place), name);
+  }
+
+  std::string prefix() const { return "h." + std::to_string(layer_) + "."; }
+
+  // -- layers ---------------------------------------------------------------------------------------------------
+  // y = r + mlp(norm(r)), r = x + attention(norm(x))   (GPT-2, Llama). If attention and MLP are parallel, the MLP's
+  // norm reads x too, or the MLP uses attention's norm. Output norms apply before the addition.
+  void pre_norm_block() {
+    ends(true, true);
+    const bool shared = model_.shared_norm, parallel = model_.parallel;
+    const Norm norm_1 = norm(prefix() + "ln_1");
+    const Attention attention = make_attention();
+    const Norm out_1 = model_.output_norm ? norm(prefix() + "ln_1_out") : Norm{};
+    const Norm norm_2 = shared ? Norm{} : norm(prefix() + "ln_2");
+    const bool mixed = model_.experts.in_layer(layer_);
+    const Mlp mlp = mixed ? Mlp{} : make_mlp();
+    const Mixture mixture = mixed ? make_mixture(residual_initial_stddev()) : Mixture{};
+    const Norm out_2 = model_.output_norm ? norm(prefix() + "ln_2_out") : Norm{};
+    const std::int64_t c = model_.hidden;
+    const int a = own_activation("ln_1", c), h = own_activation("attention.h", c), r = own_activation("residual", c);
+    const int b = shared ? a : own_activation("ln_2", c), g = own_activation("mlp.h", c);
+    const int h_sums = partial(h, "attention.h.partial"), g_sums = mixed ? -1 : partial(g, "mlp.h.partial");
+    begin(program_.forward);
+    norm_forward(norm_1, program_.x, a);
+    const int a_all = gathered(a, "ln_1.gathered");
+    attention_forward(attention, a_all, h_sums);
+    add_up(h_sums, h);
+    residual(program_.x, output_norm(out_1, h, "attention.normed"), attention.projection.bias, r,
+             DropoutPlace::attention_branch);
+    if (!shared) norm_forward(norm_2, parallel ? program_.x : r, b);
+    if (mixed) {
+      mixture_forward(mixture, b, g, "ln_2");
+    } else {
+      mlp_forward(mlp, shared ? a_all : gathered(b, "ln_2.gathered"), g_sums);
+      add_up(g_sums, g);
+    }
+    residual(r, output_norm(out_2, g, "mlp.normed"), mlp.down.bias, program_.y, DropoutPlace::mlp_branch);
+
+    const int db = own_activation("d_ln_2", c), da = own_activation("d_ln_1", c);
+    const int dr = shared ? program_.dy : own_activation("d_residual", c);
+    begin(program_.backward);
+    const int dg = branch_gradient(program_.dy, DropoutPlace::mlp_branch, "d_mlp.dropped");
+    const int dg_own = output_norm_gradient(out_2, dg, g, "d_mlp.normed");
+    mixed ? mixture_backward(mixture, dg_own, b, db, "ln_2") : mlp_backward(mlp, dg_own, b, db, "ln_2");
+    // With the gradient of the skip: of r, or of x if attention and MLP are parallel.
+    if (!shared) norm_backward(norm_2, db, parallel ? program_.x : r, program_.dy, dr);
+    const int dh = branch_gradient(parallel ? program_.dy : dr, DropoutPlace::attention_branch, "d_attention.dropped");
+    attention_backward(attention, output_norm_gradient(out_1, dh, h, "d_attention.normed"), a, da, "ln_1");
+    if (shared) emit(own_op(OpKind::add, {da, db}, {da}, c));
+    norm_backward(norm_1, da, program_.x, dr, program_.dx);
+  }
+
+  int output_norm(const Norm& norm, int x, const std::string& name) {
+    if (norm.weight < 0) return x;
+    const int y = own_activation(name, model_.hidden);
+    norm_forward(norm, x, y);
+    return y;
+  }
+  int output_norm_gradient(const Norm& norm, int dy, int x, const std::string& name) {
+    if (norm.weight < 0) return dy;
+    const int dx = own_activation(name, model_.hidden);
+    norm_backward(norm, dy, x, -1, dx);
+    return dx;
+  }
+
+  // y = norm(r + mlp(r)), r = norm(x + attention(x))   (BERT)
+  void post_norm_block() {
+    ends(true, true);
+    const Attention attention = make_attention();
+    const Norm norm_1 = norm(prefix() + "ln_1");
+    const Mlp mlp = make_mlp();
+    const Norm norm_2 = norm(prefix() + "ln_2");
+    const std::int64_t c = model_.hidden;
+    const int h = own_activation("attention.h", c), s = own_activation("sum_1", c), r = own_activation("ln_1", c);
+    const int g = own_activation("mlp.h", c), u = own_activation("sum_2", c);
+    const int h_sums = partial(h, "attention.h.partial"), g_sums = partial(g, "mlp.h.partial");
+    begin(program_.forward);
+    attention_forward(attention, gathered(program_.x, "x.gathered"), h_sums);
+    add_up(h_sums, h);
+    residual(program_.x, h, attention.projection.bias, s, DropoutPlace::attention_branch);
+    norm_forward(norm_1, s, r);
+    mlp_forward(mlp, gathered(r, "ln_1.gathered"), g_sums);
+    add_up(g_sums, g);
+    residual(r, g, mlp.down.bias, u, DropoutPlace::mlp_branch);
+    norm_forward(norm_2, u, program_.y);
+
+    const int du = own_activation("d_sum_2", c), dm = own_activation("d_mlp", c), ds = own_activation("d_sum_1", c);
+    const int da = own_activation("d_attention.x", c);
+    begin(program_.backward);
+    norm_backward(norm_2, program_.dy, u, -1, du);
+    mlp_backward(mlp, branch_gradient(du, DropoutPlace::mlp_branch, "d_mlp.dropped"), r, dm, "mlp");
+    emit(own_op(OpKind::add, {dm, du}, {dm}, c));
+    norm_backward(norm_1, dm, s, -1, ds);
+    attention_backward(attention, branch_gradient(ds, DropoutPlace::attention_branch, "d_attention.dropped"),
+                       program_.x, da, "attention.x");
+    emit(own_op(OpKind::add, {da, ds}, {program_.dx}, c));
+  }
+};
+
+}  // namespace
+
+LayerProgram expand(const Model& model, LayerKind kind, std::int64_t layer, const ExpandOptions& options) {
+  ENSURE(!model.experts.any() || (model.experts.count % options.expert == 0 && model.pre_norm &&
+                                  (options.whole_experts || model.experts.hidden % options.tensor == 0) &&
+                                  model.experts.shared % options.tensor == 0),
+         "{} experts of width {} (shared {}) over {} ranks, tensor {}", model.experts.count, model.experts.hidden,
+         model.experts.shared, options.expert, options.tensor);
+  ENSURE(options.tensor >= 1 && model.heads % options.tensor == 0 && model.kv_heads % options.tensor == 0 &&
+             model.ffn_hidden % options.tensor == 0,
+         "tensor {} does not divide heads {}, key/value heads {} or width {}", options.tensor, model.heads,
+         model.kv_heads, model.ffn_hidden);
+  ENSURE(!model.latent.any() ||
+             (model.pre_norm && model.kv_heads == model.heads &&
+              model.head_dim == model.latent.nope + model.latent.rope && model.latent.value <= model.head_dim),
+         "latent attention of {} heads of {}, {} keys, values of {}", model.heads, model.head_dim, model.kv_heads,
+         model.latent.value);
+  ENSURE(options.context == 1 || options.flash, "context parallelism merges row statistics");
+  ENSURE(!options.sequence_parallel || options.batch * options.sequence % options.tensor == 0,
+         "tensor {} does not divide {} x {} rows", options.tensor, options.batch, options.sequence);
+  ENSURE(options.context == 1 || model.positions != Positions::alibi, "a ring has no slopes");
+  return Builder(model, kind, layer, options).build();
+}
+
+}  // namespace orrery::models

@@ -1,0 +1,386 @@
+#pragma once
+/// Op: one operator with its sizes, the common grain of cost (which times it) and exec (which runs it). Operands are
+/// numbered by the owner of the op list: a LayerProgram numbers its tensors, a Schedule its buffer views.
+///
+/// All matrices are row-major. "rows" is n = B*T unless stated otherwise. `accumulate` means out += instead of out =;
+/// an output that "accumulates if so said" does so if Op::accumulate is set. Operand orders are fixed here and nowhere
+/// else; an operand index of -1 means "absent" where the operand is marked optional.
+#include <cstdint>
+#include <vector>
+
+#include "models/activation.h"
+#include "models/dtype.h"
+#include "models/experts.h"
+#include "models/rope.h"
+
+namespace orrery::models {
+
+enum class OpKind : std::uint8_t {
+  // -- input and embedding
+  load_tokens,  ///< out: tokens (B,T) int32, targets (B,T) int32: this rank's part. Reads the data; no arithmetic
+                ///< With k > 0 predictions a sequence: tokens, targets (B,k), token types (B,T), the micro-batch's
+                ///< rows that are predicted (B,k), whether the second segment is from elsewhere (B)
+  /// in: tokens, table (m=local vocab rows, C). out: x (n,C) = scale * table[token]. Rows outside the shard give 0
+  embedding,
+  position_add,    ///< in: x (n,C), table (k + max T,C). out: y (n,C) = x + table[k + t]   (y may be x)
+  embedding_grad,  ///< in: tokens, dx (n,C). out: dtable (m,C) += scale * dx; ids outside the shard are skipped
+  position_grad,   ///< in: dx (n,C). out: dtable (k + T rows used,C), accumulates
+  // -- normalisation
+  layer_norm,       ///< in: x, weight, bias. out: y (n,C), mean (n), rstd (n)
+  layer_norm_grad,  ///< in: dy, x, weight, mean, rstd, [addend (n,C)]. out: dx (= grad + addend), dweight, dbias
+                    ///< (these accumulate if so said)
+  rms_norm,         ///< in: x, weight. out: y, rstd
+  rms_norm_grad,    ///< in: dy, x, weight, rstd, [addend]. out: dx, dweight (accumulates if so said)
+  // -- matrix product: out (m,n) (+)= scale op(A) op(B) [+ bias (n)]; in fp8 also out[1]: the operands' bytes
+  // (models/operators/fp8.h)
+  matmul,     ///< in: A, B, [bias]. out: C (m,n). A is (m,k) or, trans_a, (k,m); B is (k,n) or, trans_b, (n,k)
+  bias_grad,  ///< in: dy (n,m). out: dbias (m), the column sums (accumulates if so said)
+  // -- attention over packed heads: qkv (n, (H+2G)*D), q rows first, then k, then v within each token
+  rope,       ///< in: qkv. out: qkv, of each head's first `rotary` columns rotated (in place allowed)
+  rope_grad,  ///< in: dqkv. out: dqkv rotated back (in place allowed)
+  /// in: qkv, [sinks (H)]. out: y (n,H*D), and saved: flash -> lse (B,H,T); unfused -> probabilities (B,H,T,T). A
+  /// head's sink is one more logit in each of its rows, without key and value (Agarwal et al. 2025, gpt-oss; Xiao et
+  /// al. 2023)
+  attention,
+  attention_grad,  ///< in: dy, qkv, y, saved, [sinks (H)]. out: dqkv, [dsinks (H), accumulates]
+  /// Ring attention (Liu, Zaharia, Abbeel 2023) computes the same, block by block, over the keys and values of member
+  /// `part - ring_step` of the context group. in: qkv (its q), kv (n,2G*D). out: y, lse; `accumulate`: merged with
+  /// their contents by the row statistics. Sinks (as in attention) count in the first step only.
+  ring_attention,
+  /// in: dy, qkv, y, lse, kv, [sinks (H)]. out: dq into dqkv (accumulates if so said), dkv (n,2G*D), [dsinks (H)]
+  ring_attention_grad,
+  split_kv,  ///< in: qkv. out: kv (n,2G*D), k rows first
+  merge_kv,  ///< in: dkv. out: dqkv, its k and v
+  // -- elementwise
+  gelu,         ///< in: x (n,F). out: y
+  gelu_grad,    ///< in: dy, x. out: dx (may be dy)
+  swiglu,       ///< in: x (n,2F) gate first, up second. out: y (n,F) = silu(gate)*up
+  swiglu_grad,  ///< in: dy (n,F), x (n,2F). out: dx (n,2F)
+  add_bias,     ///< in: residual (n,C), x (n,C), [bias (C)]. out: y = residual + x + bias (may be x or residual); with
+                ///< dropout of x + bias alone
+  add,          ///< in: a, b. out: c = a + b (may be a)
+  // -- loss over vocabulary shards (m = local vocab columns, rows n); padded columns count as -inf
+  softmax_max,         ///< in: logits (n,m). out: max (n)
+  softmax_sum,         ///< in: logits, max (n), targets. out: sums (2,n): row sums of exp(l-max), then target logits (0
+                       ///< outside)
+  cross_entropy,       ///< in: max, sums (2,n). out: loss (1), accumulates scale*sum(log(sum)+max-target)
+  cross_entropy_grad,  ///< in: logits, max, sums, targets. out: dlogits (n,m) = scale*(softmax - onehot) (may be
+                       ///< logits)
+  // -- optimizer, over flat ranges of `m` elements
+  fill_zero,        ///< out: x (m)
+  copy,             ///< in: x (m). out: y (m) = x
+  accumulate_into,  ///< in: x (m). out: y (m) += x
+  norm_squared,     ///< in: grad (m) [with weights by `ranges`]. out: total (1), accumulates
+  /// in: norm squared (1), [scaling (4)]. out: norm (1), coefficient (1) = min(1, clip/(norm+1e-6)); unclipped 1.
+  /// With scaling, the norm is of the gradients without their scale, and the coefficient takes it out of them.
+  clip_coefficient,
+  overflow,  ///< in: norm squared (1). out: flag (1) = 1 if it is not finite, which any overflow of a gradient makes it
+  /// out: scaling (4) = scale, steps since it last changed, steps skipped so far, whether this step is skipped (the
+  /// flag). Updates the first three. Dynamic loss scaling (Micikevicius et al. 2018, section 3.2).
+  loss_scale,
+  // Updates. "param" is fp32: the master, if compute reads less than fp32; the compute copy (m) is then the last
+  // output. If the scaling says that the step is skipped, the update does nothing. Hyper-parameters come with the step.
+  adamw,  ///< in: grad (m), coefficient (1), [scaling (4)]. out: param, first moment (m), second moment (m), [copy]
+  /// Updates each element by itself, with one state or none, by `rule`. in: grad (m), coefficient (1), [scaling]. out:
+  /// param, [momentum (m)], [copy]
+  momentum_update,
+  /// LAMB (You et al. 2020, algorithm 2) in two halves; between them, `norms` is summed over the ranks that have parts
+  /// of a tensor. in: grad (m), coefficient, param (m), [scaling]. out: first moment, second moment, norms (2 for each
+  /// of the n parameters of the bucket: squares of param and of its direction), accumulates.
+  lamb_moments,
+  lamb,  ///< in: first moment (m), second moment (m), norms (2n), [scaling]. out: param, [copy]
+  /// Adafactor (Shazeer and Stern 2018, algorithms 4 and 5). `factors` (k values) has, for each matrix, its sum, the
+  /// sums of its rows and the sums of its columns; for other parameters, each element. in: grad (m), coefficient. out:
+  /// sums (k) of squared gradients, accumulates.
+  factor_sums,
+  factor_moments,  ///< in: sums (m), [scaling]. out: factors (m), moving averages
+  /// in: grad (m), coefficient, param (m), factors (k). out: norms (2n): squares of param and of its direction,
+  /// accumulates.
+  factor_norms,
+  adafactor,  ///< in: grad (m), coefficient, factors (k), norms (2n), [scaling]. out: param, [copy]
+  /// Adam with moments in 8 bits, quantised block by block (Dettmers et al. 2022). in: grad (m), coefficient,
+  /// [scaling]. out: param, codes of the first and of the second moment (m bytes each), the blocks' scales of both
+  /// (m/kQuantisedBlock each), [copy].
+  adamw_8bit,
+  // -- BERT: token types, chosen rows, and its second head
+  type_add,  ///< in: x (n,C), table (k types,C), types. out: y (n,C) = x + table[type] (may be x). row_shard: see there
+  type_grad,  ///< in: dx (n,C), types. out: dtable (k,C), accumulates
+  /// in: x (k,m), [rows (n) int32: of the micro-batch; without it, the first of each of n sequences]. out: y (n,m).
+  /// With row_shard, x begins at row tensor_rank*k of the micro-batch, and rows of other ranks give 0.
+  gather_rows,
+  /// in: dy (n,m), [rows (n)]. out: dx (k,m), with row_shard as above: rows that were gathered get their gradients, the
+  /// others 0; `accumulate`: added to its contents.
+  scatter_rows,
+  tanh,             ///< in: x (n,m). out: y (may be x)
+  tanh_grad,        ///< in: dy, y. out: dx = dy (1 - y^2) (may be dy)
+  gelu_erf,         ///< in: x (n,F). out: y = x/2 (1 + erf(x/sqrt(2)))
+  gelu_erf_grad,    ///< in: dy, x. out: dx (may be dy)
+  class_loss,       ///< in: logits (n,m), classes (n) int32. out: loss (1), accumulates scale*sum(log-sum-exp - logit)
+  class_loss_grad,  ///< in: logits, classes, [scaling]. out: dlogits = scale*(softmax - onehot) (may be logits)
+  // -- compression (plan/lower/compress.h, plan/lower/encode.h), over flat ranges of `m` elements unless said otherwise
+  convert,  ///< in: x (m). out: y (m), rounded to its own type. `dtype`: the narrower one
+  /// in: pieces (n of m elements each). out: y (m): their sum, in fp32 and in their order, then rounded to y's own
+  /// type. `accumulate`: added to its contents. `dtype`: of the pieces
+  sum_pieces,
+  orthogonalise,  ///< out: x (m,n), whose columns are made orthonormal in place
+  add_scaled,     ///< in: x (m). out: y (m) += scale * x
+  encode,         ///< in: x (m). out: m values of k bits each, as bytes (models/encoding.h)
+  decode,         ///< in: m values of k bits each, as bytes. out: x (m)
+  /// in: x (n,m). out: y (may be x): each value is 0 with probability `dropout`, or multiplied by 1/(1 - dropout), by a
+  /// mask that (seed, step, sequence of the step, site, row and column) determine (models/operators/dropout.h).
+  /// Backward is the
+  /// same operator.
+  dropout,
+  relu,       ///< in: x (n,F). out: y (may be x)
+  relu_grad,  ///< in: dy, y. out: dx (may be dy): dy where y > 0
+  /// Gist's lossless storage of a ReLU's output (models/encoding.h). in: x (n,m). out: its sparse bytes, with room for
+  /// `capacity` nonzero values; if there are more, the bytes say so and hold none.
+  sparse_encode,
+  /// in: sparse bytes, and what x was made of: a (n,k), weight (m,k), [bias (m)]. out: x (n,m), to the bit; if the
+  /// bytes do not hold it, relu(a weight^T + bias), computed again.
+  sparse_decode,
+  /// Activations of models/activation.h, chosen by `function`. in: x (n,F). out: y (may be x)
+  activate,
+  activate_grad,  ///< in: dy, x. out: dx (may be dy)
+  gate,           ///< in: x (n,2F) gate first, up second. out: y (n,F) = function(gate)*up
+  gate_grad,      ///< in: dy (n,F), x (n,2F). out: dx (n,2F)
+  /// RMSNorm of each head of q and of k by itself (Henry et al. 2020; Qwen3). in: qkv, weight of q (D), weight of k
+  /// (D). out: y in the layout of qkv, with v unchanged; rstd (n,H+G).
+  head_norm,
+  head_norm_grad,  ///< in: dy, qkv, weights of q and k, rstd. out: dqkv (may be dy), dweights of q and k (accumulate)
+  soft_cap,        ///< in: x (n,m). out: y = cap tanh(x/cap) (may be x); its gradient is cross_entropy_grad's
+  // -- mixtures of experts (models/experts.h): n tokens, E experts, k chosen for each token; each rank of `slots` has
+  // `experts` of them. Rows of tokens travel in slots: one for each rank that has experts, with room for `capacity`
+  // rows. In a slot, the rows of an expert follow those of the expert before, in the order of their tokens. counts
+  // (slots, experts) int32 has their numbers; only these rows of an operand (slots*capacity,m) are present.
+  /// in: logits (n,m=E) fp32, [bias (E)]. out: scores (n,E) fp32, choice (n,k) int32, best first, weights (n,k) fp32.
+  /// `routing` says how.
+  route,
+  /// in: dweights (n,k), logits (n,E), scores (n,E), choice (n,k), weights (n,k), [load (E): choices of each expert in
+  /// the step, over all layers and ranks]. out: dlogits (n,E), with the gradients of the auxiliary losses.
+  route_grad,
+  /// in: logits (n,E), choice (n,k). out: tally (2E+1) fp32, accumulates: for each expert the number of tokens that
+  /// chose it, and the sum of its softmax; then the sum of squares of log-sum-exp.
+  count_choices,
+  /// in: choice (n,k). out: place (n,k) int32: the row in the slots, -1 for rows that `token_limit` drops; and the
+  /// counts of the rows that are sent. A slot without room for all its rows is a Failure that names the bound.
+  place_rows,
+  dispatch,  ///< in: x (n,m), place (n,k), [weights (n,k)]. out: rows (slots*capacity,m) = [weight *] x
+  combine,   ///< in: rows (slots*capacity,m), place (n,k), [weights (n,k)]. out: y (n,m) = sum over k of [weight *] row
+  /// in: dy (n,m), rows (slots*capacity,m), place (n,k). out: dweights (n,k) = dy . row; 0 where there is none
+  combine_weight_grad,
+  /// A product for each expert. in: a (slots*capacity,k), w, counts, [second w (of the same shape)]. out: c
+  /// (slots*capacity,n). trans_b: w is (experts,n,k); with a second w, c is (.., 2n), its product after the first
+  /// one's. Otherwise w is (experts,k,n); with a second w, a is (.., 2k), and c is the sum of both products.
+  grouped_matmul,
+  /// in: dy (slots*capacity,m or 2m), x (slots*capacity,n), counts. out: dw (experts,m,n), [second dw] (accumulates if
+  /// so said)
+  grouped_weight_grad,
+  /// in: x (slots*capacity,m), bias (experts,m), counts, [second bias; then x is (..,2m)]. out: y (may be x) = x +
+  /// scale times the bias of the row's expert
+  expert_bias,
+  expert_bias_grad,  ///< in: dy as x of expert_bias, counts. out: dbias (experts,m), [second]; accumulates
+  /// in: x (slots*capacity,m), counts. out: encoded rows (slots*capacity,k), by `codec` (models/experts.h)
+  encode_rows,
+  decode_rows,    ///< in: encoded rows, counts. out: x (slots*capacity,m)
+  row_gate,       ///< in: x (n,m), g (n). out: y = sigmoid(g) x (may be x)
+  row_gate_grad,  ///< in: dy (n,m), x (n,m), g (n). out: dx (may be dy), dg (n)
+  /// in: tally (2E+1) of the step, summed over layers, ranks and micro-batches. out: losses (2) fp32: the auxiliary
+  /// loss E sum_e load_e/n softmax_e/n, and the z-loss, both without their coefficients; n tokens times layers.
+  balance_losses,
+  /// in: tally (2E+1) of a layer. out: bias (E), each moved by `scale` towards the mean load (Wang et al. 2024)
+  balance_bias,
+  // -- recommendation models (models/recommender.h): n samples of this rank, D values in a vector, f vectors in a
+  // sample. Which parts of which tables each rank holds, and where the data that it sends and receives is, is in
+  // plan::TableLayout, which the executor provides: sizes here are of the rank that has most, for prices. Slots: one
+  // for each rank. Pooled vectors and their gradients are in the layout of the tables' end or of the samples' end, by
+  // way (plan::PooledEnd).
+  load_clicks,  ///< out: dense (n,m), labels (n), indices (n,k) int32: this rank's part. Reads the data
+  /// in: indices (n,k). out: lengths (slots, shards, n) int32 of each rank's shards; indices within them (slots, room)
+  /// int32; how many exchanged values are sent and received, forward and then backward (slots), [the same by nodes]. An
+  /// index that is not in its table is a Failure that names table and sample.
+  bucketise_indices,
+  /// Gives rows of tables outside the device's memory a place in its cache: rows without one take the places of the
+  /// rows that were looked up longest ago. in: lengths, indices (as received). out: books (RowCache), which stay from
+  /// step to step; indices of places instead of rows; and for each memory of rows (host, NVMe) a list of rows to fetch
+  /// and a list of rows to write back (plan::RowMove). n: lookups. accumulate: the step changes the rows that it looks
+  /// up.
+  cache_rows,
+  /// in: lengths, indices (as received, or from cache_rows), tables. out: sums of rows (slots at the tables). n:
+  /// lookups, m: columns of a row, k: values of the output
+  embedding_bag,
+  /// in: lengths, indices, gradients (at the tables). out: for tables whose columns are on several ranks, the squares
+  /// of each row's gradient, summed over this rank's columns (they are then summed over ranks); n, m as above.
+  embedding_bag_squares,
+  /// in: lengths, indices, gradients (at the tables), [squares of whole rows], [books of cache_rows]. out: tables,
+  /// [states], total (1), which accumulates the squares of this rank's gradients. A row's gradients are summed in the
+  /// order of the step's samples; then `rule` updates the row: sgd; row-wise Adagrad like fbgemm's
+  /// EXACT_ROWWISE_ADAGRAD, with one state per row (state += mean of squares; row -= rate g / (sqrt(state) + epsilon));
+  /// Adam like fbgemm's ADAM, with the first moments of all values and then the second ones; rows that no sample looks
+  /// up keep them (bias corrections count the run's steps).
+  embedding_bag_update,
+  embedding_lookup,  ///< in: indices (n,k), tables that every rank has whole. out: sums (n, their columns)
+  /// in: indices (n,k), dy (n, columns). out: gradients of these tables, whole, [lookups of each row]; both are written
+  embedding_lookup_grad,
+  /// in: gradients (m), [lookups of each row]. out: tables (m), [states]. `rule` as in embedding_bag_update
+  table_update,
+  /// in: pooled vectors (at the samples' owner), bottom (n,D), [sums of embedding_lookup]. out: vectors
+  /// (n,f,D), bottom first, then each table's: the sum over its shards, or their mean by its `multi_hot`
+  pooled_join,
+  pooled_split,     ///< in: dy (n,f,D). out: gradients (at the samples' owner), dbottom (n,D), [gradients of the
+                    ///< lookups' sums]
+  interaction_dot,  ///< in: x (n,k=f vectors of m=D). out: y (n, D + f(f-1)/2): the first vector, then products i > j
+  interaction_dot_grad,  ///< in: dy, x. out: dx (n,f,D)
+  cross,                 ///< in: x0 (n,m), u (n,m), x (n,m). out: y = x0 u + x (Wang et al. 2021, equation 2)
+  cross_grad,            ///< in: dy, x0, u. out: du = dy x0, dx0 += dy u
+  /// in: logits (n), labels (n). out: loss (1), accumulates scale * sum(log(1 + exp(l)) - label l)
+  click_loss,
+  click_loss_grad,  ///< in: logits (n), labels (n). out: dlogits = scale (sigmoid(l) - label)
+  /// in: pooled vectors (slots). out: the same in the output's type; int8: for each vector a scale (fp32, the largest
+  /// magnitude / 127) and then its bytes. row_shard: slots at the samples' owner; otherwise at the tables
+  encode_pooled,
+  decode_pooled,  ///< the way back
+  // -- latent attention (models/layers/latent_notes.h): `rotary` of a head's D columns rotate, and its value has k
+  // columns
+  split_columns,  ///< in: x (n,m+k). out: its first m columns (n,m), the others (n,k)
+  join_columns,   ///< in: a (n,m), b (n,k). out: x (n,m+k)
+  /// in: q (n,H*D), for each head the columns that do not rotate, then those that do; kv (n,H*(D-rotary+k)), for each
+  /// head the columns of its key that do not rotate, then its value; key (n,rotary), the rotating columns of all heads'
+  /// keys. out: qkv (n,3*H*D) for `rope` and attention: rotating columns come first, and of these 2i and 2i+1, a pair
+  /// in DeepSeek's order, become i and i + rotary/2; a value's k columns are followed by zeros.
+  latent_pack,
+  latent_pack_grad,  ///< in: dqkv (n,3*H*D). out: dq, dkv, dkey (n,rotary), which is summed over the heads
+  head_values,       ///< in: y (n,H*D). out: (n,H*k), the first k columns of each head
+  head_values_grad,  ///< in: dy (n,H*k). out: (n,H*D), whose other columns are 0
+  // -- Muon (Jordan et al. 2024): plan/outline/whole_matrices.h says for which matrices, and which rank has what of
+  // them
+  /// in: grad (m), coefficient (1), [scaling]. out: momentum (m), direction (m). For matrices, momentum moves towards
+  /// the gradient, and the direction is the gradient moved towards momentum (Nesterov); for all else the direction is
+  /// 0.
+  muon_moments,
+  /// Makes a whole matrix of m rows and n columns nearly orthogonal by five steps of Newton-Schulz. in: directions (a
+  /// piece of `parts.shard` elements for each rank that has parts of the bucket, tensor ranks next to each other). out:
+  /// this rank's direction (parts.shard), in which its piece's part of the matrix is written; workspace. Does nothing
+  /// if the piece has no part of the matrix. `expected`: 1 if the rank with the most work runs it, else 0.
+  newton_schulz,
+  /// Updates matrices along the result of newton_schulz, and all else as adamw does. in: grad (m), coefficient (1),
+  /// direction (m), [scaling]. out: param, momentum and first moment (m), second moment (k: for the elements before the
+  /// matrices), [copy]
+  muon,
+};
+
+/// newton_schulz: a bucket has `shards` pieces of `shard` elements, and the matrix begins at its element `offset`; its
+/// rows or its columns are divided over some number of tensor ranks.
+struct MatrixParts {
+  std::int64_t offset = 0, shard = 0;
+  std::int32_t shards = 1, row_ways = 1, column_ways = 1;
+  bool operator==(const MatrixParts&) const = default;
+};
+
+/// How a router's logits become a choice and its weights: see models/experts.h.
+struct Routing {
+  Scores scores = Scores::softmax;
+  bool normalised = false;
+  double weight_scale = 1;
+  std::int32_t groups = 1, groups_chosen = 1;
+  bool groups_by_two = true;
+  double aux = 0, z = 0;         ///< coefficients of the auxiliary losses over the tokens and layers of the step
+  std::int64_t token_limit = 0;  ///< the tokens of each sequence that an expert takes at most; 0: no limit
+  bool operator==(const Routing&) const = default;
+};
+
+/// What momentum_update does with gradient g, parameter p and state m, rate r and decay d:
+///   sgd   adds g + d p to momentum m, and moves p along it (Sutskever et al. 2013, in the form of PyTorch's SGD)
+///   lion  p -= r (sign(beta1 m + (1 - beta1) g) + d p), then m = beta2 m + (1 - beta2) g (Chen et al. 2023,
+///         algorithm 2)
+///   adagrad  m += g^2, p -= r g / (sqrt(m) + epsilon) (Duchi et al. 2011, in the form of PyTorch's Adagrad)
+///   adam     only for tables (embedding_bag_update, table_update)
+enum class UpdateRule : std::uint8_t { sgd, lion, adagrad, adam };
+
+/// Steps of newton_schulz, as published.
+inline constexpr int kNewtonSchulzSteps = 5;
+
+/// Elements that share a scale in adamw_8bit. The paper's blocks have 2048; 256, as in later versions of its library,
+/// keeps small parameters from being padded to many times their size.
+inline constexpr std::int64_t kQuantisedBlock = 256;
+
+/// Sizes and flags; each kind above says which of them it uses. Sizes are local to a rank.
+struct Op {
+  OpKind kind{};
+  DType dtype = DType::fp32;  ///< of the activations and weights it touches
+  bool trans_a = false;
+  bool trans_b = false;
+  bool accumulate = false;
+  bool causal = false;
+  bool flash = false;  ///< attention keeps row statistics instead of probabilities
+  /// Products round their operands as they read them: bf16 to fp8, fp32 to tf32 (attention may too). Tensors keep
+  /// `dtype`.
+  bool rounded = false;
+  bool four_bits = false;  ///< bf16 is rounded to fp4, not fp8
+  /// matmul: see there. embedding, embedding_grad: n tokens, m local vocabulary rows, k = C. Optimizer kinds: m
+  /// elements. All others: n rows of m columns (swiglu: m = F, the width of y).
+  std::int64_t m = 0, n = 0, k = 0;
+  std::int64_t batch = 0, sequence = 0;  ///< B, T: with context parallelism this rank's tokens of a sequence
+  /// Ways of context parallelism: a rank has chunks i and 2 context - 1 - i of a sequence of 2 context chunks, where i
+  /// is its place in the group, so that causal attention is the same work on every rank (Megatron-core).
+  std::int64_t context = 1;
+  std::int64_t ring_step = 0;  ///< ring_attention: 0 is the rank's own block
+  std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  std::int64_t vocab = 0;              ///< global, unpadded; the shard begins at tensor_rank*m
+  double epsilon = 0;                  ///< norm epsilon, or rope theta
+  std::int64_t rotary = 0;             ///< rope, latent attention: columns of a head that turn; rope's 0: all
+  RopeScaling rope_scaling;            ///< of rope
+  Function function = Function::none;  ///< activate, gate and their gradients
+  // Attention and related kinds. A score is q.k times score_scale (0: 1/sqrt(D)). With cap > 0 it becomes cap
+  // tanh(score/cap). With alibi_heads > 0 (the number in the whole model), slope(head) (key - query) is added. With
+  // window > 0 it is masked if query - key >= window. soft_cap also uses `cap`; so does cross_entropy_grad if the
+  // logits are capped.
+  double score_scale = 0, cap = 0;
+  std::int64_t alibi_heads = 0, window = 0;
+  bool row_shard =
+      false;  ///< position_add, type_add, and with dropout: the n rows begin at row tensor_rank*n of the micro-batch
+  double scale = 1;  ///< loss scale factor: 1/(tokens of the global batch); embedding: of its rows; matmul: of A B
+  bool stochastic = false;            ///< updates: param has 16 bits and is rounded at random, instead of having a
+                                      ///< master
+  UpdateRule rule = UpdateRule::sgd;  ///< of momentum_update
+  /// Updates: number `turn` of the `turns` within one training step; each counts as a step of the optimizer.
+  std::int32_t turn = 0, turns = 1;
+  /// dropout, add_bias (of x + bias), attention and related kinds (of the probabilities): the rate; 0: none. `site`:
+  /// the place in the model that draws; different for each.
+  double dropout = 0;
+  std::int32_t site = 0;
+  std::int64_t capacity = 0;  ///< sparse_encode, sparse_decode; mixtures of experts: rows that a slot has room for
+  // Mixtures of experts. `chosen`: k. With `slots` > 0, rows of other operators (gate, activate …) are in slots too,
+  // and their last input says how many there are.
+  std::int64_t slots = 0, experts = 0, chosen = 0;
+  Routing routing = {};
+  TokenCodec codec = TokenCodec::none;  ///< encode_rows, decode_rows
+  MatrixParts parts = {};               ///< newton_schulz
+  /// Share of the rows that are present, if data decides their number: for prices, drawn from a stated distribution.
+  /// Also used by newton_schulz.
+  double expected = 1;
+  std::vector<int> in;
+  std::vector<int> out;
+  bool operator==(const Op&) const = default;
+};
+
+/// FLOPs; a multiply-add counts 2. Recomputed by hand in tests. Attention counts the full matrix if it is not causal;
+/// if it is causal, the full matrix too (`full_attention_matrix`) or only the lower triangle that is really computed.
+/// With a window of W keys, the full matrix is T rows of W.
+[[nodiscard]] double flops_of(const Op& op, bool full_attention_matrix = false);
+/// Share of attention's T x T scores that masks leave, for an operator's own tokens.
+[[nodiscard]] double seen_share(const Op& op);
+/// Bytes read and written once each, as a kernel without reuse across ops moves them.
+[[nodiscard]] double bytes_of(const Op& op);
+/// The function that an activation's operator computes: fixed by its kind, or as Op::function says.
+[[nodiscard]] Function function_of(const Op& op);
+/// Whether an operator updates parameters.
+[[nodiscard]] bool updates_parameters(OpKind kind);
+/// Outputs that are gradients of weights, to which an operator adds although it could as well write: those that
+/// `accumulate` applies to. Empty if it writes, and for operators that can only add.
+[[nodiscard]] std::vector<std::size_t> writable_sums(const Op& op);
+[[nodiscard]] const char* name_of(OpKind kind);
+/// The last kind, for loops over all kinds.
+inline constexpr OpKind kLastOpKind = OpKind::muon;
+
+}  // namespace orrery::models

@@ -1,0 +1,55 @@
+#pragma once
+/// A family's config.json, described once for both directions: each call reads a key into its place in the Model, or
+/// writes it from there. Where a key has several names, the first is written, and the first one present is read.
+/// `a.b.c` is key c of the map b in the map a.
+#include <initializer_list>
+#include <string>
+
+#include "models/model.h"
+
+namespace orrery::models {
+
+class ConfigKeys {
+ public:
+  using Names = std::initializer_list<const char*>;
+  /// A word in the file, and what it stands for.
+  struct Word {
+    const char* word;
+    Activation activation;
+    Gelu gelu = Gelu::tanh;
+  };
+
+  virtual ~ConfigKeys() = default;
+  [[nodiscard]] virtual bool reads() const = 0;
+  /// From `least` to `most`. A missing key without a fallback is an error.
+  virtual void count(Names names, std::int64_t& value, std::int64_t least, std::int64_t most) = 0;
+  virtual void count(Names names, std::int64_t& value, std::int64_t least, std::int64_t most,
+                     std::int64_t fallback) = 0;
+  virtual void real(Names names, double& value, double least, double most, double fallback) = 0;
+  /// The same, but null means 0 (there is none), and a missing key means the fallback.
+  virtual void real_or_none(const char* name, double& value, double most, double fallback) = 0;
+  virtual void flag(Names names, bool& value, bool fallback) = 0;
+  virtual void text(Names names, std::string& value, const char* fallback) = 0;
+  /// One of `words`; a missing key means the first. E0111 for any other word; `title`: the family, for the message.
+  virtual void activation(Names names, Model& model, std::initializer_list<Word> words, const char* title) = 0;
+  /// For a switch with only one value that a Model can express; a missing key means that value. E0111 for the other
+  /// one. Writing writes it.
+  virtual void only(const char* key, bool wanted, const char* why) = 0;
+  /// E0111 unless the list is empty or missing. Writing writes an empty one.
+  virtual void no_list(const char* key, const char* why) = 0;
+  /// transformers 4.53's list of each layer's attention, if present: sets window and window_period.
+  virtual void layer_types(Model& model) = 0;
+  /// The layers without rotation: every n-th, unless a list says each layer's. E0111 if the list has no period.
+  virtual void unrotated_layers(const char* list, const char* period, Model& model, std::int64_t fallback) = 0;
+  /// `rope_scaling`, or its keys within `rope_parameters` as transformers 5 has them. Kinds that a Model cannot express
+  /// are left out, with a remark.
+  virtual void rope_scaling(Model& model) = 0;
+  /// Reading only. refuse: E0111 at the key; remark: a note among the model's sources; differs: such a note on what
+  /// the original computes and a Model does not (models/read/original.h).
+  virtual void refuse(const char* key, const std::string& message, const std::string& help) = 0;
+  virtual void remark(const std::string& text) = 0;
+  void differs(const std::string& text);
+  [[nodiscard]] virtual bool given(const char* key) const = 0;  ///< reading: present, and not null
+};
+
+}  // namespace orrery::models

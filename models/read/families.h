@@ -1,0 +1,75 @@
+#pragma once
+/// The table of families: what a family's model has unless a file says otherwise, the keys of its config.json, and the
+/// names of its weights in safetensors files. Adding a family takes a name in models/family.h and an entry in
+/// models/read/families_llama.cpp, families_experts.cpp or families_gpt.cpp.
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "models/model.h"
+#include "models/read/config_keys.h"
+
+namespace orrery::models {
+
+/// A family's tensor names in Hugging Face's files, beside the logical names of checkpoints.
+struct WeightNames {
+  using Pairs = std::vector<std::pair<const char*, const char*>>;  ///< (logical, in the file)
+  /// How q, k and v are stored: each by itself; one after another; or head by head of k, with the q heads that share
+  /// it.
+  enum class Qkv : std::uint8_t { apart, in_turn, by_head };
+
+  const char* prefix;  ///< of everything except what `heads` names; some files omit it
+  const char* layer;   ///< what comes before a layer's number
+  Pairs whole;         ///< outside the layers, without ".weight" and ".bias"
+  Pairs parts;         ///< within a layer, likewise
+  Pairs heads = {};    ///< full names, without the prefix
+  /// A layer's experts: what comes before an expert's number, and the names after it (logical: gate, up, proj).
+  const char* experts = nullptr;
+  Pairs expert_parts = {};
+  /// The number of experts if one tensor (experts, in, out) has all of a layer's, with their biases in (experts, out)
+  /// under the name plus "_bias"; gate and up are one tensor if they have one name. 0: each expert has its own tensors.
+  std::int64_t stacked = 0;
+  bool interleaved = false;  ///< in it, columns of gate and up alternate; else gate's come first
+  Qkv qkv = Qkv::apart;      ///< if q, k and v share one name
+  bool transposed = false;   ///< matrices are (in, out)
+  double norm_offset = 0;    ///< the file's norm weights are smaller by this
+  /// Rotated pairs stand side by side (GPT-J's way), not half of the rotated columns apart.
+  bool adjacent_pairs = false;
+  /// Set for a model with adjacent pairs: the rotated columns of a head of q and of k. Latent attention, whose
+  /// operators read such pairs, needs none.
+  struct Rotated {
+    std::int64_t head = 0, first = 0, columns = 0;
+  };
+  Rotated rotated = {};
+};
+
+struct FamilyTraits {
+  Family family;
+  const char* name;                      ///< in model files
+  const char* title;                     ///< for messages
+  std::vector<const char*> model_types;  ///< in config.json; writing uses the first
+  const char* architecture;              ///< the class with its head, as written
+  const char* architectures;             ///< prefix of the names of its classes
+  void (*defaults)(Model&);
+  void (*config)(ConfigKeys&, Model&);  ///< all but vocabulary, name and initialisation
+  WeightNames weights;
+  void (*names)(WeightNames&, const Model&) = nullptr;  ///< if features decide them
+  bool mixture = false;                                 ///< its models have experts
+  std::int64_t vocab = 0;                               ///< of files that say none; 0: they have to
+};
+
+/// The entries of each file; families() has all.
+[[nodiscard]] std::vector<FamilyTraits> gpt_families();
+[[nodiscard]] std::vector<FamilyTraits> llama_families();
+[[nodiscard]] std::vector<FamilyTraits> expert_families();
+[[nodiscard]] std::span<const FamilyTraits> families();
+[[nodiscard]] const FamilyTraits& traits_of(Family family);
+[[nodiscard]] const char* name_of(Family family);
+/// "gpt2, bert, llama …", for messages.
+[[nodiscard]] std::string known_model_types();
+/// The names for this model's family and features.
+[[nodiscard]] WeightNames weight_names(const Model& model);
+
+}  // namespace orrery::models

@@ -1,0 +1,392 @@
+// Families with mixtures of experts. Keys and their defaults come from the classes' configurations in Hugging Face's
+// transformers 4 and 5 (DeepSeek's from the configuration_deepseek.py beside its weights), names from the classes'
+// modules.
+#include "models/read/family_parts.h"
+
+namespace orrery::models {
+namespace {
+
+using namespace family_parts;
+
+constexpr double kMostCoefficient = 1e3;
+
+/// The number of experts, and how many a token takes.
+void experts_keys(ConfigKeys& k, Model& m, ConfigKeys::Names count, ConfigKeys::Names chosen) {
+  k.count(count, m.experts.count, 1, kMostExperts);
+  k.count(chosen, m.experts.chosen, 1, kMostExperts);
+}
+
+// The classes add the loss only if they also return the routers' logits.
+void auxiliary_loss(ConfigKeys& k, Model& m, double coefficient) {
+  bool added = m.experts.aux_coefficient > 0;
+  k.flag({"output_router_logits"}, added, false);
+  k.real({"router_aux_loss_coef"}, m.experts.aux_coefficient, 0, kMostCoefficient, coefficient);
+  if (k.reads() && !added) m.experts.aux_coefficient = 0;
+}
+
+/// For families where one key is the width of the experts and of dense MLPs, which do not exist.
+void experts_as_wide_as_mlps(ConfigKeys& k, Model& m) {
+  if (k.reads()) m.experts.hidden = m.ffn_hidden;
+}
+
+WeightNames with_experts(const char* router, const char* experts, WeightNames::Pairs parts) {
+  WeightNames names = llama_names();
+  names.parts.push_back({"mlp.router", router});
+  names.experts = experts;
+  names.expert_parts = std::move(parts);
+  return names;
+}
+/// All experts of a layer in two tensors: gate and up together, and down.
+const WeightNames::Pairs kStacked = {{"gate", "gate_up_proj"}, {"up", "gate_up_proj"}, {"proj", "down_proj"}};
+void stack_experts(WeightNames& names, const Model& model) {
+  names.stacked = model.experts.count;
+}
+const WeightNames::Pairs kProjections = {{"gate", "gate_proj"}, {"up", "up_proj"}, {"proj", "down_proj"}};
+
+// -- Mixtral ----------------------------------------------------------------------------------------------------------
+
+// Jiang et al. 2024, "Mixtral of Experts", section 2: a softmax over the chosen, which equals the softmax over all,
+// divided by the sum of the chosen.
+void as_mixtral(Model& m) {
+  as_llama(m);
+  m.experts.chosen = 2;
+  m.experts.normalised = true;
+}
+
+void mixtral_config(ConfigKeys& k, Model& m) {
+  llama_keys(k, m, 1e-5, false);
+  k.count({"head_dim"}, m.head_dim, 1, kMostWidth, 0);
+  k.real({"rope_theta", "rope_parameters.rope_theta"}, m.rope_theta, 1, 1e12, 1e6);
+  silu(k, m, "mixtral");
+  k.count({"sliding_window"}, m.window, 0, kMostSequence, 0);
+  window_within(k, m);
+  experts_keys(k, m, {"num_local_experts"}, {"num_experts_per_tok"});
+  experts_as_wide_as_mlps(k, m);
+  auxiliary_loss(k, m, 0.001);
+}
+
+WeightNames mixtral_names() {
+  return with_experts("block_sparse_moe.gate", "block_sparse_moe.experts",
+                      {{"gate", "w1"}, {"up", "w3"}, {"proj", "w2"}});
+}
+
+// -- Qwen 2 and 3 -----------------------------------------------------------------------------------------------------
+
+// Layers without experts have an MLP of intermediate_size.
+void qwen_experts(ConfigKeys& k, Model& m) {
+  experts_keys(k, m, {"num_experts"}, {"num_experts_per_tok"});
+  k.count({"moe_intermediate_size"}, m.experts.hidden, 1, kMostWidth);
+  k.count({"decoder_sparse_step"}, m.experts.period, 1, kMostLayers, 1);
+  k.flag({"norm_topk_prob"}, m.experts.normalised, false);
+  k.no_list("mlp_only_layers", "layers without experts follow decoder_sparse_step");
+  auxiliary_loss(k, m, 0.001);
+}
+
+void as_qwen2_moe(Model& m) {
+  as_llama(m);
+  m.qkv_bias = true;
+  m.experts.shared_gate = true;
+}
+
+void qwen2_moe_config(ConfigKeys& k, Model& m) {
+  llama_keys(k, m, 1e-6, false);
+  rotation(k, m, 0);
+  silu(k, m, "qwen2_moe");
+  qwen_window(k, m);
+  qwen_experts(k, m);
+  k.count({"shared_expert_intermediate_size"}, m.experts.shared, 1, kMostWidth);
+}
+
+WeightNames qwen2_moe_names() {
+  WeightNames names = with_experts("mlp.gate", "mlp.experts", kProjections);
+  for (const auto& pair : WeightNames::Pairs{{"mlp.shared.gate", "mlp.shared_expert.gate_proj"},
+                                             {"mlp.shared.up", "mlp.shared_expert.up_proj"},
+                                             {"mlp.shared.proj", "mlp.shared_expert.down_proj"},
+                                             {"mlp.shared_gate", "mlp.shared_expert_gate"}})
+    names.parts.push_back(pair);
+  return names;
+}
+
+void as_qwen3_moe(Model& m) {
+  as_llama(m);
+  m.qk_norm = true;
+  m.experts.normalised = true;
+}
+
+void qwen3_moe_config(ConfigKeys& k, Model& m) {
+  llama_keys(k, m, 1e-6, false);
+  k.count({"head_dim"}, m.head_dim, 1, kMostWidth, 0);  // if missing, hidden / heads
+  rotation(k, m, 0);
+  silu(k, m, "qwen3_moe");
+  no_biases(k, "attention_bias");
+  qwen_window(k, m);
+  qwen_experts(k, m);
+}
+
+// -- DeepSeek-V2 and V3 -----------------------------------------------------------------------------------------------
+
+// DeepSeek-AI 2024, "DeepSeek-V2", section 2.2: devices, and so groups of experts, are chosen by their best expert.
+void as_deepseek_v2(Model& m) {
+  as_llama(m);
+  m.norm_epsilon = 1e-6;
+  m.experts.groups_by_two = false;
+}
+
+// DeepSeek-AI 2024, "DeepSeek-V3", sections 2.1.2 and 4.2: weights from sigmoids, groups chosen by their two best
+// experts, and a bias that moves by 0.001 a step.
+void as_deepseek_v3(Model& m) {
+  as_llama(m);
+  m.norm_epsilon = 1e-6;
+  m.experts.scores = Scores::sigmoid;
+  m.experts.normalised = true;
+  m.experts.balance_bias = true;
+  m.experts.bias_rate = 0.001;
+}
+
+void latent_keys(ConfigKeys& k, Model& m) {
+  k.count({"q_lora_rank"}, m.latent.q_rank, 1, kMostWidth, 0);
+  k.count({"kv_lora_rank"}, m.latent.kv_rank, 1, kMostWidth);
+  k.count({"qk_nope_head_dim"}, m.latent.nope, 1, kMostWidth);
+  k.count({"qk_rope_head_dim"}, m.latent.rope, 1, kMostWidth);
+  k.count({"v_head_dim"}, m.latent.value, 1, kMostWidth);
+  if (k.reads()) m.head_dim = m.latent.nope + m.latent.rope;
+}
+
+void deepseek_groups(ConfigKeys& k, Model& m) {
+  k.count({"n_group"}, m.experts.groups, 1, kMostExperts, 1);
+  k.count({"topk_group"}, m.experts.groups_chosen, 1, kMostExperts, 1);
+}
+
+/// The experts' sizes, which layers have experts, and how their weights are scaled.
+void routed_like_deepseek(ConfigKeys& k, Model& m, double scale, bool normalised) {
+  Experts& e = m.experts;
+  k.count({"moe_intermediate_size"}, e.hidden, 1, kMostWidth);
+  std::int64_t shared = e.hidden > 0 ? e.shared / e.hidden : 0;
+  k.count({"n_shared_experts"}, shared, 0, kMostExperts, 0);
+  if (k.reads()) e.shared = shared * e.hidden;
+  k.count({"first_k_dense_replace"}, e.first_dense, 0, kMostLayers, 0);
+  k.real({"routed_scaling_factor"}, e.weight_scale, 0, kMostCoefficient, scale);
+  k.flag({"norm_topk_prob"}, e.normalised, normalised);
+}
+
+void left_out_heads(ConfigKeys& k) {
+  if (k.given("num_nextn_predict_layers"))
+    k.remark(
+        "num_nextn_predict_layers is left out: the model here lacks the module that predicts a token further ahead");
+}
+
+// The class's `topk_method` says how groups are chosen. Once layers have experts, all later ones do.
+void deepseek_routing(ConfigKeys& k, Model& m, bool third) {
+  Experts& e = m.experts;
+  std::string method = e.balance_bias ? "noaux_tc" : e.groups > 1 ? "group_limited_greedy" : "greedy";
+  k.text({"topk_method"}, method, third ? "noaux_tc" : "greedy");
+  std::string scores = e.scores == Scores::sigmoid ? "sigmoid" : "softmax";
+  k.text({"scoring_func"}, scores, third ? "sigmoid" : "softmax");
+  deepseek_groups(k, m);
+  std::int64_t step = 1;
+  k.count({"moe_layer_freq"}, step, 1, kMostLayers, 1);
+  if (!k.reads()) return;
+  if (step != 1)
+    k.refuse("moe_layer_freq", "layers with and without experts that alternate after the first dense ones", "1");
+  if (method != "greedy" && method != "group_limited_greedy" && method != "noaux_tc")
+    k.refuse("topk_method", "experts are chosen in a way that no known class uses",
+             "greedy, group_limited_greedy or noaux_tc");
+  if (scores != "softmax" && scores != "sigmoid")
+    k.refuse("scoring_func", "scores are computed in a way that no known class uses", "softmax or sigmoid");
+  if (method == "greedy") e.groups = e.groups_chosen = 1;
+  e.balance_bias = method == "noaux_tc";
+  e.groups_by_two = e.balance_bias;
+  if (!e.balance_bias) e.bias_rate = 0;
+  e.scores = scores == "sigmoid" ? Scores::sigmoid : Scores::softmax;
+}
+
+void deepseek_config(ConfigKeys& k, Model& m, bool third) {
+  Experts& e = m.experts;
+  llama_keys(k, m, 1e-6, false);
+  rotation(k, m, 0);
+  silu(k, m, "deepseek");
+  no_biases(k, "attention_bias");
+  latent_keys(k, m);
+  experts_keys(k, m, {"n_routed_experts"}, {"num_experts_per_tok"});
+  routed_like_deepseek(k, m, third ? 2.5 : 1, third);
+  deepseek_routing(k, m, third);
+  // V2 either divides the weights by their sum or scales them, never both.
+  if (!third && k.reads() && e.normalised && e.chosen > 1) e.weight_scale = 1;
+  if (k.given("aux_loss_alpha"))
+    k.remark("aux_loss_alpha is left out: it weights a balance over each sequence, not over the step");
+  left_out_heads(k);
+}
+void deepseek_v2_config(ConfigKeys& k, Model& m) {
+  deepseek_config(k, m, false);
+}
+void deepseek_v3_config(ConfigKeys& k, Model& m) {
+  deepseek_config(k, m, true);
+}
+
+WeightNames deepseek_names() {
+  WeightNames names = with_experts("mlp.gate", "mlp.experts", kProjections);
+  for (const auto& pair : WeightNames::Pairs{{"attn.q_a", "self_attn.q_a_proj"},
+                                             {"attn.q_a_norm", "self_attn.q_a_layernorm"},
+                                             {"attn.q_b", "self_attn.q_b_proj"},
+                                             {"attn.kv_a", "self_attn.kv_a_proj_with_mqa"},
+                                             {"attn.kv_a_norm", "self_attn.kv_a_layernorm"},
+                                             {"attn.kv_b", "self_attn.kv_b_proj"},
+                                             {"mlp.router.balance", "mlp.gate.e_score_correction_bias"},
+                                             {"mlp.shared.gate", "mlp.shared_experts.gate_proj"},
+                                             {"mlp.shared.up", "mlp.shared_experts.up_proj"},
+                                             {"mlp.shared.proj", "mlp.shared_experts.down_proj"}})
+    names.parts.push_back(pair);
+  return names;
+}
+
+// -- GLM 4.5 ----------------------------------------------------------------------------------------------------------
+
+// GLM Team 2025, "GLM-4.5", section 2.1: DeepSeek-V3's routing without groups, around grouped-query attention.
+void as_glm4_moe(Model& m) {
+  as_deepseek_v3(m);
+  m.norm_epsilon = 1e-5;
+  m.qkv_bias = true;
+  m.rotary_share = 0.5;
+}
+
+void glm4_moe_config(ConfigKeys& k, Model& m) {
+  llama_keys(k, m, 1e-5, false);
+  k.count({"head_dim"}, m.head_dim, 1, kMostWidth, 0);
+  rotation(k, m, 0.5);
+  silu(k, m, "glm4_moe");
+  k.flag({"attention_bias"}, m.qkv_bias, false);
+  k.flag({"use_qk_norm"}, m.qk_norm, false);
+  experts_keys(k, m, {"n_routed_experts"}, {"num_experts_per_tok"});
+  routed_like_deepseek(k, m, 1, true);
+  deepseek_groups(k, m);
+  left_out_heads(k);
+}
+
+// -- gpt-oss ----------------------------------------------------------------------------------------------------------
+
+// OpenAI 2025, "gpt-oss-120b & gpt-oss-20b Model Card", section 2.
+void as_gpt_oss(Model& m) {
+  as_llama(m);
+  m.activation = Activation::clamped_swiglu;
+  m.bias = true;
+  m.attention_sinks = true;
+  m.window = 128;
+  m.window_period = 2;
+  m.experts.chosen = 4;
+  m.experts.scores = Scores::softmax_chosen;
+  m.experts.router_bias = m.experts.expert_bias = true;
+}
+
+void gpt_oss_config(ConfigKeys& k, Model& m) {
+  llama_keys(k, m, 1e-5, false);
+  k.count({"head_dim"}, m.head_dim, 1, kMostWidth, 64);
+  k.real({"rope_theta", "rope_parameters.rope_theta"}, m.rope_theta, 1, 1e12, 150000);
+  k.rope_scaling(m);
+  k.activation({"hidden_act"}, m, {{"silu", Activation::clamped_swiglu}}, "gpt_oss");
+  double limit = 7;
+  k.real({"swiglu_limit"}, limit, 0, 1e6, limit);
+  if (k.reads() && limit != 7) k.refuse("swiglu_limit", "a SwiGLU that is not clamped at 7", "7, or none");
+  k.only("attention_bias", true, "its attention carries biases here");
+  k.count({"sliding_window"}, m.window, 0, kMostSequence, 128);
+  if (k.reads()) m.window_period = m.window > 0 ? 2 : 0;
+  k.layer_types(m);
+  window_within(k, m);
+  experts_keys(k, m, {"num_local_experts"}, {"num_experts_per_tok", "experts_per_token"});
+  experts_as_wide_as_mlps(k, m);
+}
+
+// transformers, modeling_gpt_oss.py. Not read: OpenAI's own files, which have experts in 4 bits
+// ("gate_up_proj_blocks"); transformers writes them in the form read here.
+WeightNames gpt_oss_names() {
+  WeightNames names = with_experts("mlp.router", "mlp.experts", kStacked);
+  names.parts.push_back({"attn.sinks", "self_attn.sinks"});
+  names.interleaved = true;
+  return names;
+}
+
+// -- Llama 4 ----------------------------------------------------------------------------------------------------------
+
+// transformers, modeling_llama4.py: a token takes one expert, whose input is the token times the sigmoid of its logit.
+void as_llama4(Model& m) {
+  as_llama(m);
+  m.rope_theta = 500000;
+  m.unrotated_period = 4;
+  m.experts.scores = Scores::sigmoid;
+  m.experts.scales_input = true;
+}
+
+void llama4_config(ConfigKeys& k, Model& m) {
+  sizes(k, m);
+  k.count({"num_key_value_heads"}, m.kv_heads, 1, kMostWidth, m.heads);
+  k.count({"head_dim"}, m.head_dim, 1, kMostWidth, 128);
+  k.count({"intermediate_size_mlp"}, m.ffn_hidden, 1, kMostWidth, 16384);
+  positions_up_to(k, m);
+  k.real({"rms_norm_eps"}, m.norm_epsilon, 0, 1, 1e-5);
+  k.flag({"tie_word_embeddings"}, m.tied_embeddings, false);
+  rate(k, "attention_dropout", m.dropout.attention);
+  k.real({"rope_theta", "rope_parameters.rope_theta"}, m.rope_theta, 1, 1e12, 500000);
+  k.rope_scaling(m);
+  silu(k, m, "llama4");
+  no_biases(k, "attention_bias");
+  experts_keys(k, m, {"num_local_experts"}, {"num_experts_per_tok"});
+  k.count({"intermediate_size"}, m.experts.hidden, 1, kMostWidth);
+  if (k.reads()) m.experts.shared = m.experts.hidden;
+  k.count({"interleave_moe_layer_step"}, m.experts.period, 1, kMostLayers, 1);
+  auxiliary_loss(k, m, 0.001);
+  k.unrotated_layers("no_rope_layers", "no_rope_layer_interval", m, 4);
+  k.differs(
+      "its attention is not limited to chunks, q and k have no norms without weights, scores do not grow with the "
+      "position, and it sees no images");
+}
+
+WeightNames llama4_names() {
+  WeightNames names = llama_names();
+  for (auto& [logical, file] : names.parts) {
+    const std::string one = logical;
+    if (one == "mlp.gate") file = "feed_forward.gate_proj";
+    if (one == "mlp.up" || one == "mlp.fc") file = "feed_forward.up_proj";
+    if (one == "mlp.proj") file = "feed_forward.down_proj";
+  }
+  for (const auto& pair : WeightNames::Pairs{{"mlp.router", "feed_forward.router"},
+                                             {"mlp.shared.gate", "feed_forward.shared_expert.gate_proj"},
+                                             {"mlp.shared.up", "feed_forward.shared_expert.up_proj"},
+                                             {"mlp.shared.proj", "feed_forward.shared_expert.down_proj"}})
+    names.parts.push_back(pair);
+  names.experts = "feed_forward.experts";
+  names.expert_parts = kStacked;
+  names.adjacent_pairs = true;
+  return names;
+}
+
+}  // namespace
+
+std::vector<FamilyTraits> expert_families() {
+  std::vector<FamilyTraits> all = {
+      entry(Family::mixtral, "mixtral", "Mixtral", "MixtralForCausalLM", "Mixtral", as_mixtral, mixtral_config,
+            mixtral_names()),
+      entry(Family::qwen2_moe, "qwen2_moe", "Qwen2 of experts", "Qwen2MoeForCausalLM", "Qwen2Moe", as_qwen2_moe,
+            qwen2_moe_config, qwen2_moe_names()),
+      entry(Family::qwen3_moe, "qwen3_moe", "Qwen3 of experts", "Qwen3MoeForCausalLM", "Qwen3Moe", as_qwen3_moe,
+            qwen3_moe_config, with_experts("mlp.gate", "mlp.experts", kProjections)),
+      entry(Family::deepseek_v2, "deepseek_v2", "DeepSeek-V2", "DeepseekV2ForCausalLM", "DeepseekV2", as_deepseek_v2,
+            deepseek_v2_config, deepseek_names()),
+      entry(Family::deepseek_v3, "deepseek_v3", "DeepSeek-V3", "DeepseekV3ForCausalLM", "DeepseekV3", as_deepseek_v3,
+            deepseek_v3_config, deepseek_names()),
+      entry(Family::gpt_oss, "gpt_oss", "gpt-oss", "GptOssForCausalLM", "GptOss", as_gpt_oss, gpt_oss_config,
+            gpt_oss_names()),
+      entry(Family::llama4, "llama4_text", "Llama 4", "Llama4ForCausalLM", "Llama4", as_llama4, llama4_config,
+            llama4_names()),
+      entry(Family::glm4_moe, "glm4_moe", "GLM 4.5", "Glm4MoeForCausalLM", "Glm4Moe", as_glm4_moe, glm4_moe_config,
+            deepseek_names()),
+  };
+  for (FamilyTraits& one : all) {
+    one.mixture = true;
+    if (one.family == Family::qwen3_moe) one.model_types.push_back("qwen3_vl_moe_text");
+    if (one.family == Family::deepseek_v3) one.model_types.push_back("kimi_k2");
+    if (one.family == Family::llama4) one.name = "llama4", one.model_types.push_back("llama4");
+    if (one.family == Family::gpt_oss || one.family == Family::llama4) one.names = stack_experts;
+  }
+  return all;
+}
+
+}  // namespace orrery::models

@@ -1,0 +1,391 @@
+// GPT-2, BERT and the families closer to them than to Llama. For sources of keys and names see
+// models/read/families_llama.cpp.
+#include <fmt/format.h>
+
+#include "models/read/family_parts.h"
+
+namespace orrery::models {
+namespace {
+
+using namespace family_parts;
+using Qkv = WeightNames::Qkv;
+
+// Devlin et al. 2019, section 3.1, task 1.
+constexpr double kMaskedFraction = 0.15;
+
+void nothing(Model&) {}
+
+// -- GPT-2 ------------------------------------------------------------------------------------------------------------
+
+void gpt_config(ConfigKeys& k, Model& m) {
+  k.count({"n_layer", "num_hidden_layers"}, m.layers, 1, kMostLayers);
+  k.count({"n_embd", "hidden_size"}, m.hidden, 1, kMostWidth);
+  k.count({"n_head", "num_attention_heads"}, m.heads, 1, kMostWidth);
+  m.kv_heads = m.heads;
+  k.count({"n_inner", "intermediate_size"}, m.ffn_hidden, 1, kMostWidth, 4 * m.hidden);
+  k.count({"n_positions", "n_ctx", "max_position_embeddings"}, m.max_sequence, 1, kMostSequence);
+  k.real({"layer_norm_epsilon"}, m.norm_epsilon, 0, 1, 1e-5);
+  k.flag({"tie_word_embeddings"}, m.tied_embeddings, true);
+  k.activation({"activation_function", "hidden_act"}, m,
+               {{"gelu_new", Activation::gelu},
+                {"gelu", Activation::gelu, Gelu::erf},
+                {"relu", Activation::relu},
+                {"gelu_pytorch_tanh", Activation::gelu},
+                {"gelu_fast", Activation::gelu}},
+               "gpt2");
+  rate(k, "embd_pdrop", m.dropout.embedding);
+  rate(k, "attn_pdrop", m.dropout.attention);
+  rate(k, "resid_pdrop", m.dropout.residual);
+  k.only("add_cross_attention", false, "there is no encoder to attend to");
+}
+
+// -- BERT -------------------------------------------------------------------------------------------------------------
+
+void as_bert(Model& m) {
+  m.causal = false;
+  m.pre_norm = false;
+  m.token_types = 2;
+  m.norm_epsilon = 1e-12;
+  m.gelu = Gelu::erf;
+  m.masked_fraction = kMaskedFraction;
+  m.next_sentence = true;
+}
+
+const WeightNames::Pairs kBertWhole = {{"wte", "embeddings.word_embeddings"},
+                                       {"wpe", "embeddings.position_embeddings"},
+                                       {"wtt", "embeddings.token_type_embeddings"},
+                                       {"ln_e", "embeddings.LayerNorm"},
+                                       {"pooler", "pooler.dense"}};
+const WeightNames::Pairs kBertParts = {{"attn.q", "attention.self.query"},     {"attn.k", "attention.self.key"},
+                                       {"attn.v", "attention.self.value"},     {"attn.proj", "attention.output.dense"},
+                                       {"ln_1", "attention.output.LayerNorm"}, {"mlp.fc", "intermediate.dense"},
+                                       {"mlp.proj", "output.dense"},           {"ln_2", "output.LayerNorm"}};
+
+void bert_config(ConfigKeys& k, Model& m) {
+  sizes(k, m);
+  m.kv_heads = m.heads;
+  k.count({"intermediate_size"}, m.ffn_hidden, 1, kMostWidth);
+  positions_up_to(k, m);
+  k.count({"type_vocab_size"}, m.token_types, 0, kMostWidth, 2);
+  k.real({"layer_norm_eps"}, m.norm_epsilon, 0, 1, 1e-12);
+  k.flag({"tie_word_embeddings"}, m.tied_embeddings, true);
+  k.activation({"hidden_act"}, m,
+               {{"gelu", Activation::gelu, Gelu::erf},
+                {"gelu_new", Activation::gelu},
+                {"gelu_pytorch_tanh", Activation::gelu},
+                {"gelu_fast", Activation::gelu}},
+               "bert");
+  rate(k, "hidden_dropout_prob", m.dropout.residual);
+  m.dropout.embedding = m.dropout.residual;
+  rate(k, "attention_probs_dropout_prob", m.dropout.attention);
+  // The values of BertForPreTraining; a config.json says nothing about pre-training data.
+  m.masked_fraction = kMaskedFraction;
+  m.next_sentence = m.token_types > 1;
+  std::string positions = "absolute";
+  k.text({"position_embedding_type"}, positions, "absolute");
+  if (positions != "absolute")
+    k.refuse("position_embedding_type", fmt::format("`{}` positions are not supported for bert", positions),
+             "only absolute ones");
+  k.only("is_decoder", false, "bert is supported as an encoder only");
+}
+
+// -- RoBERTa ----------------------------------------------------------------------------------------------------------
+
+// Liu et al. 2019: masked tokens alone, and two rows of the position table that no token uses.
+constexpr std::int64_t kRobertaOffset = 2;
+
+void as_roberta(Model& m) {
+  as_bert(m);
+  m.next_sentence = false;
+  m.token_types = 1;
+  m.position_offset = kRobertaOffset;
+}
+
+void roberta_config(ConfigKeys& k, Model& m) {
+  std::int64_t rows = m.max_sequence + kRobertaOffset;
+  k.count({"max_position_embeddings"}, rows, kRobertaOffset + 1, kMostSequence);
+  bert_config(k, m);
+  if (!k.reads()) return;
+  m.max_sequence = rows - kRobertaOffset;
+  m.next_sentence = false;
+}
+
+WeightNames roberta_names() {
+  return {.prefix = "roberta.",
+          .layer = "encoder.layer.",
+          .whole = kBertWhole,
+          .parts = kBertParts,
+          .heads = {{"head.dense.weight", "lm_head.dense.weight"},
+                    {"head.dense.bias", "lm_head.dense.bias"},
+                    {"ln_f.weight", "lm_head.layer_norm.weight"},
+                    {"ln_f.bias", "lm_head.layer_norm.bias"},
+                    {"head.bias", "lm_head.bias"},
+                    {"lm_head.weight", "lm_head.decoder.weight"}}};
+}
+
+// -- GPT-NeoX, Pythia -------------------------------------------------------------------------------------------------
+
+// Black et al. 2022; Biderman et al. 2023.
+void as_gpt_neox(Model& m) {
+  m.positions = Positions::rope;
+  m.rotary_share = 0.25;
+  m.parallel = true;
+  m.tied_embeddings = false;
+  m.gelu = Gelu::erf;
+}
+
+void gpt_neox_config(ConfigKeys& k, Model& m) {
+  sizes(k, m);
+  m.kv_heads = m.heads;
+  k.count({"intermediate_size"}, m.ffn_hidden, 1, kMostWidth);
+  positions_up_to(k, m);
+  k.real({"layer_norm_eps"}, m.norm_epsilon, 0, 1, 1e-5);
+  k.flag({"tie_word_embeddings"}, m.tied_embeddings, false);
+  k.real({"rotary_emb_base", "rope_theta", "rope_parameters.rope_theta"}, m.rope_theta, 1, 1e12, 10000);
+  k.real({"rotary_pct", "partial_rotary_factor", "rope_parameters.partial_rotary_factor"}, m.rotary_share, 0, 1, 0.25);
+  k.flag({"use_parallel_residual"}, m.parallel, true);
+  k.activation({"hidden_act"}, m,
+               {{"gelu", Activation::gelu, Gelu::erf},
+                {"gelu_new", Activation::gelu},
+                {"gelu_fast", Activation::gelu},
+                {"relu", Activation::relu}},
+               "gpt_neox");
+  rate(k, "attention_dropout", m.dropout.attention);
+  rate(k, "hidden_dropout", m.dropout.residual);
+  m.dropout.embedding = m.dropout.residual;
+  k.only("attention_bias", true, "its linear layers have biases here");
+}
+
+/// For GPT-NeoX, Falcon and BLOOM; norms are named by each.
+WeightNames neox_names(const char* prefix, const char* layer, WeightNames::Pairs whole, const std::string& attention) {
+  const bool own = attention == "attention";
+  return {.prefix = prefix,
+          .layer = layer,
+          .whole = std::move(whole),
+          .parts = {{"ln_1", "input_layernorm"},
+                    {"ln_2", "post_attention_layernorm"},
+                    {"attn.q", own ? "attention.query_key_value" : "self_attention.query_key_value"},
+                    {"attn.k", own ? "attention.query_key_value" : "self_attention.query_key_value"},
+                    {"attn.v", own ? "attention.query_key_value" : "self_attention.query_key_value"},
+                    {"attn.proj", own ? "attention.dense" : "self_attention.dense"},
+                    {"mlp.fc", "mlp.dense_h_to_4h"},
+                    {"mlp.proj", "mlp.dense_4h_to_h"}},
+          .qkv = Qkv::by_head};
+}
+
+WeightNames gpt_neox_names() {
+  WeightNames names =
+      neox_names("gpt_neox.", "layers.", {{"wte", "embed_in"}, {"ln_f", "final_layer_norm"}}, "attention");
+  names.heads = {{"lm_head.weight", "embed_out.weight"}};
+  return names;
+}
+
+// -- OPT --------------------------------------------------------------------------------------------------------------
+
+// Zhang et al. 2022. Its position table begins with two rows that no token uses.
+constexpr std::int64_t kOptOffset = 2;
+
+void as_opt(Model& m) {
+  m.activation = Activation::relu;
+  m.position_offset = kOptOffset;
+}
+
+void opt_config(ConfigKeys& k, Model& m) {
+  sizes(k, m);
+  m.kv_heads = m.heads;
+  k.count({"ffn_dim"}, m.ffn_hidden, 1, kMostWidth);
+  positions_up_to(k, m);
+  k.flag({"tie_word_embeddings"}, m.tied_embeddings, true);
+  k.activation({"activation_function"}, m, {{"relu", Activation::relu}, {"gelu", Activation::gelu, Gelu::erf}}, "opt");
+  rate(k, "attention_dropout", m.dropout.attention);
+  rate(k, "dropout", m.dropout.residual);
+  std::int64_t embedding = m.hidden;
+  k.count({"word_embed_proj_dim"}, embedding, 1, kMostWidth, m.hidden);
+  if (embedding != m.hidden)
+    k.refuse("word_embed_proj_dim", fmt::format("embeddings of width {} in a model of {}", embedding, m.hidden),
+             "embeddings must be as wide as the layers; OPT-350M's are not");
+  k.only("do_layer_norm_before", true, "OPT-350M normalises after the residual, without a norm after its embeddings");
+  k.only("enable_bias", true, "its linear layers have biases here");
+  k.only("layer_norm_elementwise_affine", true, "norms have weights here");
+  k.only("_remove_final_layer_norm", false, "there is a norm before the head here");
+}
+
+// -- Falcon -----------------------------------------------------------------------------------------------------------
+
+// Almazrouei et al. 2023. The 7B model has one norm for attention and MLP, and one key/value head; the larger ones have
+// two norms, and as many key/value heads as a tensor group has ranks.
+void as_falcon(Model& m) {
+  m.positions = Positions::rope;
+  m.parallel = true;
+  m.bias = false;
+  m.gelu = Gelu::erf;
+}
+
+void falcon_config(ConfigKeys& k, Model& m) {
+  sizes(k, m);
+  bool one_head = m.kv_heads == 1;
+  bool grouped = m.parallel && (!m.shared_norm || (!one_head && m.kv_heads != m.heads));
+  k.flag({"new_decoder_architecture"}, grouped, false);
+  k.flag({"multi_query"}, one_head, true);
+  if (grouped)
+    k.count({"num_kv_heads", "n_head_kv"}, m.kv_heads, 1, kMostWidth, m.heads);
+  else if (k.reads())
+    m.kv_heads = one_head ? 1 : m.heads;
+  k.flag({"parallel_attn"}, m.parallel, true);
+  std::int64_t norms = m.shared_norm ? 1 : 2;
+  if (grouped) k.count({"num_ln_in_parallel_attn"}, norms, 1, 2, 2);
+  if (k.reads()) {
+    m.parallel = m.parallel || grouped;
+    m.shared_norm = m.parallel && (!grouped || norms == 1);
+  }
+  k.count({"ffn_hidden_size"}, m.ffn_hidden, 1, kMostWidth, 4 * m.hidden);
+  k.count({"max_position_embeddings"}, m.max_sequence, 1, kMostSequence, 2048);
+  k.real({"layer_norm_epsilon"}, m.norm_epsilon, 0, 1, 1e-5);
+  k.flag({"tie_word_embeddings"}, m.tied_embeddings, true);
+  k.flag({"bias"}, m.bias, false);
+  rotation(k, m, 0);
+  k.activation({"activation"}, m, {{"gelu", Activation::gelu, Gelu::erf}, {"relu", Activation::relu}}, "falcon");
+  rate(k, "attention_dropout", m.dropout.attention);
+  rate(k, "hidden_dropout", m.dropout.residual);
+  k.only("alibi", false, "Falcon adds slopes to scores before scaling them");
+  k.only("apply_residual_connection_post_layernorm", false, "residuals here are taken before the norms");
+}
+
+/// In models with two norms, each is named after what reads it.
+void falcon_norms(WeightNames& names, const Model& model) {
+  if (!model.parallel || model.shared_norm) return;
+  names.parts[0] = {"ln_1", "ln_attn"};
+  names.parts[1] = {"ln_2", "ln_mlp"};
+}
+
+// -- BLOOM ------------------------------------------------------------------------------------------------------------
+
+// BigScience 2022, section 3.2.
+void as_bloom(Model& m) {
+  m.positions = Positions::alibi;
+  m.embedding_norm = true;
+}
+
+void bloom_config(ConfigKeys& k, Model& m) {
+  k.count({"n_layer", "num_hidden_layers"}, m.layers, 1, kMostLayers);
+  k.count({"hidden_size", "n_embed"}, m.hidden, 1, kMostWidth);
+  k.count({"n_head", "num_attention_heads"}, m.heads, 1, kMostWidth);
+  m.kv_heads = m.heads;
+  if (k.reads()) m.ffn_hidden = 4 * m.hidden;
+  k.count({"seq_length"}, m.max_sequence, 1, kMostSequence, 2048);
+  k.real({"layer_norm_epsilon"}, m.norm_epsilon, 0, 1, 1e-5);
+  k.flag({"tie_word_embeddings"}, m.tied_embeddings, true);
+  rate(k, "attention_dropout", m.dropout.attention);
+  rate(k, "hidden_dropout", m.dropout.residual);
+  k.only("apply_residual_connection_post_layernorm", false, "residuals here are taken before the norms");
+}
+
+// -- the entries ------------------------------------------------------------------------------------------------------
+
+}  // namespace
+
+std::vector<FamilyTraits> gpt_families() {
+  return {
+      {Family::gpt,
+       "gpt",
+       "GPT-2",
+       {"gpt2"},
+       "GPT2LMHeadModel",
+       "GPT2",
+       nothing,
+       gpt_config,
+       {.prefix = "transformer.",
+        .layer = "h.",
+        .whole = {{"wte", "wte"}, {"wpe", "wpe"}, {"ln_f", "ln_f"}},
+        .parts = {{"ln_1", "ln_1"},
+                  {"ln_2", "ln_2"},
+                  {"attn.q", "attn.c_attn"},
+                  {"attn.k", "attn.c_attn"},
+                  {"attn.v", "attn.c_attn"},
+                  {"attn.proj", "attn.c_proj"},
+                  {"mlp.fc", "mlp.c_fc"},
+                  {"mlp.proj", "mlp.c_proj"}},
+        .qkv = Qkv::in_turn,
+        .transposed = true}},
+      {Family::bert,
+       "bert",
+       "BERT",
+       {"bert"},
+       "BertForPreTraining",
+       "Bert",
+       as_bert,
+       bert_config,
+       {.prefix = "bert.",
+        .layer = "encoder.layer.",
+        .whole = kBertWhole,
+        .parts = kBertParts,
+        .heads = {{"head.dense.weight", "cls.predictions.transform.dense.weight"},
+                  {"head.dense.bias", "cls.predictions.transform.dense.bias"},
+                  {"ln_f.weight", "cls.predictions.transform.LayerNorm.weight"},
+                  {"ln_f.bias", "cls.predictions.transform.LayerNorm.bias"},
+                  {"head.bias", "cls.predictions.bias"},
+                  {"lm_head.weight", "cls.predictions.decoder.weight"},  // not tied
+                  {"next_sentence.weight", "cls.seq_relationship.weight"},
+                  {"next_sentence.bias", "cls.seq_relationship.bias"}}}},
+      {Family::roberta,
+       "roberta",
+       "RoBERTa",
+       {"roberta", "xlm-roberta", "camembert"},
+       "RobertaForMaskedLM",
+       "Roberta",
+       as_roberta,
+       roberta_config,
+       roberta_names()},
+      {Family::gpt_neox,
+       "gpt_neox",
+       "GPT-NeoX",
+       {"gpt_neox"},
+       "GPTNeoXForCausalLM",
+       "GPTNeoXFor",
+       as_gpt_neox,
+       gpt_neox_config,
+       gpt_neox_names()},
+      {Family::opt,
+       "opt",
+       "OPT",
+       {"opt"},
+       "OPTForCausalLM",
+       "OPT",
+       as_opt,
+       opt_config,
+       {.prefix = "model.decoder.",
+        .layer = "layers.",
+        .whole = {{"wte", "embed_tokens"}, {"wpe", "embed_positions"}, {"ln_f", "final_layer_norm"}},
+        .parts = {{"ln_1", "self_attn_layer_norm"},
+                  {"ln_2", "final_layer_norm"},
+                  {"attn.q", "self_attn.q_proj"},
+                  {"attn.k", "self_attn.k_proj"},
+                  {"attn.v", "self_attn.v_proj"},
+                  {"attn.proj", "self_attn.out_proj"},
+                  {"mlp.fc", "fc1"},
+                  {"mlp.proj", "fc2"}}}},
+      {Family::falcon,
+       "falcon",
+       "Falcon",
+       {"falcon", "RefinedWeb", "RefinedWebModel"},
+       "FalconForCausalLM",
+       "Falcon",
+       as_falcon,
+       falcon_config,
+       neox_names("transformer.", "h.", {{"wte", "word_embeddings"}, {"ln_f", "ln_f"}}, "self_attention"),
+       falcon_norms},
+      {Family::bloom,
+       "bloom",
+       "BLOOM",
+       {"bloom"},
+       "BloomForCausalLM",
+       "Bloom",
+       as_bloom,
+       bloom_config,
+       neox_names("transformer.", "h.",
+                  {{"wte", "word_embeddings"}, {"ln_e", "word_embeddings_layernorm"}, {"ln_f", "ln_f"}},
+                  "self_attention")},
+  };
+}
+
+}  // namespace orrery::models

@@ -1,0 +1,112 @@
+#pragma once
+/// What entries in the table of families share. Private to models/read/families*.cpp.
+#include "models/limits.h"
+#include "models/read/families.h"
+
+namespace orrery::models::family_parts {
+
+inline constexpr double kMostRate = 0.99;
+
+inline void rate(ConfigKeys& k, const char* key, double& value) {
+  k.real({key}, value, 0, kMostRate, 0);
+}
+
+inline void sizes(ConfigKeys& k, Model& m) {
+  k.count({"num_hidden_layers", "n_layer"}, m.layers, 1, kMostLayers);
+  k.count({"hidden_size", "n_embed", "n_embd"}, m.hidden, 1, kMostWidth);
+  k.count({"num_attention_heads", "n_head"}, m.heads, 1, kMostWidth);
+}
+
+inline void positions_up_to(ConfigKeys& k, Model& m) {
+  k.count({"max_position_embeddings"}, m.max_sequence, 1, kMostSequence);
+}
+
+// transformers 5 moved rope_theta into rope_parameters.
+inline void rotation(ConfigKeys& k, Model& m, double share, double theta = 10000) {
+  k.real({"rope_theta", "rope_parameters.rope_theta"}, m.rope_theta, 1, 1e12, theta);
+  if (share > 0)
+    k.real({"partial_rotary_factor", "rope_parameters.partial_rotary_factor"}, m.rotary_share, 0, 1, share);
+  k.rope_scaling(m);
+}
+
+/// A window at least as long as the longest sequence is no window.
+inline void window_within(ConfigKeys& k, Model& m) {
+  if (k.reads() && m.window >= m.max_sequence) m.window = m.window_period = 0, m.window_theta = 0;
+}
+
+inline FamilyTraits entry(Family family, const char* name, const char* title, const char* architecture,
+                          const char* architectures, void (*defaults)(Model&), void (*config)(ConfigKeys&, Model&),
+                          WeightNames weights) {
+  return {.family = family,
+          .name = name,
+          .title = title,
+          .model_types = {name},
+          .architecture = architecture,
+          .architectures = architectures,
+          .defaults = defaults,
+          .config = config,
+          .weights = std::move(weights)};
+}
+
+// -- Llama and its descendants ---------------------------------------------------------------------------------------
+
+/// What Llama and its descendants have in common.
+inline void llama_keys(ConfigKeys& k, Model& m, double epsilon, bool tied, const char* epsilon_key = "rms_norm_eps") {
+  sizes(k, m);
+  k.count({"num_key_value_heads"}, m.kv_heads, 1, kMostWidth, m.heads);
+  k.count({"intermediate_size"}, m.ffn_hidden, 1, kMostWidth);
+  positions_up_to(k, m);
+  k.real({epsilon_key, "layer_norm_eps"}, m.norm_epsilon, 0, 1, epsilon);
+  k.flag({"tie_word_embeddings"}, m.tied_embeddings, tied);
+  rate(k, "attention_dropout", m.dropout.attention);
+}
+
+inline void silu(ConfigKeys& k, Model& m, const char* title) {
+  k.activation({"hidden_act"}, m, {{"silu", Activation::swiglu}}, title);
+}
+
+inline void no_biases(ConfigKeys& k, const char* key) {
+  k.only(key, false, "its linear layers have no biases here");
+}
+
+inline void as_llama(Model& m) {
+  m.normalisation = Normalisation::rms_norm;
+  m.activation = Activation::swiglu;
+  m.positions = Positions::rope;
+  m.bias = false;
+  m.tied_embeddings = false;
+}
+
+inline const WeightNames::Pairs kLlamaWhole = {{"wte", "embed_tokens"}, {"ln_f", "norm"}};
+inline const WeightNames::Pairs kLlamaParts = {
+    {"ln_1", "input_layernorm"},         {"ln_2", "post_attention_layernorm"},
+    {"attn.q", "self_attn.q_proj"},      {"attn.k", "self_attn.k_proj"},
+    {"attn.v", "self_attn.v_proj"},      {"attn.q_norm", "self_attn.q_norm"},
+    {"attn.k_norm", "self_attn.k_norm"}, {"attn.proj", "self_attn.o_proj"},
+    {"mlp.gate", "mlp.gate_proj"},       {"mlp.up", "mlp.up_proj"},
+    {"mlp.fc", "mlp.up_proj"},           {"mlp.proj", "mlp.down_proj"}};
+
+inline WeightNames llama_names(double norm_offset = 0) {
+  return {
+      .prefix = "model.", .layer = "layers.", .whole = kLlamaWhole, .parts = kLlamaParts, .norm_offset = norm_offset};
+}
+
+/// If there is a window, layers from max_window_layers on have it.
+inline void qwen_window(ConfigKeys& k, Model& m) {
+  bool uses = m.window > 0;
+  std::int64_t first = 0;
+  k.flag({"use_sliding_window"}, uses, false);
+  if (uses) {
+    k.count({"sliding_window"}, m.window, 1, kMostSequence, 4096);
+    k.count({"max_window_layers"}, first, 0, kMostLayers, 28);
+    if (first >= m.layers) m.window = 0;
+    if (first > 0 && first < m.layers)
+      k.refuse("max_window_layers",
+               "layers of which the first see everything and the others a window are not supported",
+               "use max_window_layers: 0, or the number of layers");
+  }
+  k.layer_types(m);
+  window_within(k, m);
+}
+
+}  // namespace orrery::models::family_parts

@@ -1,0 +1,264 @@
+// Reads Hugging Face's config.json by its family's keys. A missing field that decides a shape gets the class's
+// documented default only where the table of families states it (models/read/families.h), never one from memory.
+#include "models/read/hugging_face.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "models/limits.h"
+#include "models/read/families.h"
+#include "models/read/original.h"
+
+namespace orrery::models {
+
+void ConfigKeys::differs(const std::string& text) {
+  remark(std::string(kDiffers) + text);
+}
+namespace {
+
+using base::Cursor;
+
+std::string by_hand() {
+  return fmt::format(
+      "known are {}; for a class of the same layers (RMSNorm, gated MLP and rotation: llama) change this word, and "
+      "write other models in orrery's own form (docs/formats.md, model.yaml)",
+      known_model_types());
+}
+
+class ConfigReader : public ConfigKeys {
+ public:
+  explicit ConfigReader(const Cursor& at, Model& model) : at_(at), model_(model) {}
+  [[nodiscard]] bool reads() const override { return true; }
+
+  void count(Names names, std::int64_t& value, std::int64_t least, std::int64_t most) override {
+    const Cursor found = find(names);
+    value = (found.exists() ? found : at_.at(*names.begin())).integer(least, most, 1);
+  }
+  void count(Names names, std::int64_t& value, std::int64_t least, std::int64_t most, std::int64_t fallback) override {
+    value = find(names).integer(least, most, fallback);
+  }
+  void real(Names names, double& value, double least, double most, double fallback) override {
+    value = find(names).number(least, most, fallback);
+  }
+  void real_or_none(const char* name, double& value, double most, double fallback) override {
+    value = at_.optional(name).number(0, most, at_.has(name) ? 0 : fallback);
+  }
+  void flag(Names names, bool& value, bool fallback) override { value = find(names).boolean(fallback); }
+  void text(Names names, std::string& value, const char* fallback) override { value = find(names).text(fallback); }
+
+  void activation(Names names, Model& model, std::initializer_list<Word> words, const char* title) override {
+    const Cursor found = find(names);
+    const std::string name = found.text(words.begin()->word);
+    std::string others;
+    for (const Word& one : words) {
+      if (name == one.word) {
+        model.activation = one.activation;
+        model.gelu = one.gelu;
+        return;
+      }
+      others += others.empty() ? fmt::format("{} is", one.word) : fmt::format(", and {}", one.word);
+    }
+    found.error("E0111", fmt::format("activation {} is not supported for {}", base::quoted(name), title), others);
+  }
+
+  void only(const char* key, bool wanted, const char* why) override {
+    const Cursor value = at_.optional(key);
+    if (value.exists() && value.boolean(wanted) != wanted)
+      value.error("E0111", fmt::format("`{}: {}` is not supported: {}", key, !wanted, why));
+  }
+
+  void no_list(const char* key, const char* why) override {
+    const Cursor value = at_.optional(key);
+    if (value.exists() && !(value.is_sequence() && value.items().empty()))
+      value.error("E0111", fmt::format("`{}` is not supported: {}", key, why), "an empty list");
+  }
+
+  void layer_types(Model& model) override {
+    const Cursor list = at_.optional("layer_types");
+    if (!list.exists() || !list.is_sequence()) return;
+    std::vector<bool> sliding;
+    for (const Cursor& one : list.items()) sliding.push_back(one.text() == "sliding_attention");
+    std::int64_t global = 0, first = 0;
+    for (std::size_t i = sliding.size(); i > 0; --i)
+      if (!sliding[i - 1]) ++global, first = static_cast<std::int64_t>(i);
+    if (global == static_cast<std::int64_t>(sliding.size())) {
+      model.window = model.window_period = 0;
+      return;
+    }
+    model.window_period = global == 0 ? 0 : first;
+    for (std::size_t i = 0; i < sliding.size(); ++i)
+      if (model.windowed(static_cast<std::int64_t>(i)) != sliding[i])
+        return list.error("E0111", "layers with and without a window follow no period",
+                          "only every n-th layer may be without a window");
+  }
+
+  void unrotated_layers(const char* list, const char* period, Model& model, std::int64_t fallback) override {
+    const Cursor layers = at_.optional(list);
+    if (!layers.is_sequence() || layers.items().empty()) {
+      model.unrotated_period = at_.optional(period).integer(0, kMostLayers, fallback);
+      return;
+    }
+    std::vector<bool> rotates;
+    for (const Cursor& one : layers.items()) rotates.push_back(one.integer(0, 1, 1) == 1);
+    rotates.resize(static_cast<std::size_t>(model.layers), true);
+    const auto first = std::find(rotates.begin(), rotates.end(), false);
+    model.unrotated_period = first == rotates.end() ? 0 : first - rotates.begin() + 1;
+    for (std::size_t i = 0; i < rotates.size(); ++i)
+      if (model.rotates(static_cast<std::int64_t>(i)) != rotates[i])
+        return layers.error("E0111", "layers with and without rotation follow no period",
+                            "only every n-th layer may be without rotation");
+  }
+
+  void rope_scaling(Model& model) override {
+    Cursor at = at_.optional("rope_scaling");
+    if (!at.is_map()) at = at_.optional("rope_parameters");
+    if (!at.is_map()) return;
+    if (const Cursor full = at.optional("full_attention"); full.is_map()) at = full;
+    const std::string kind = at.optional(at.has("rope_type") ? "rope_type" : "type").text("default");
+    constexpr double kMost = 1e6;
+    RopeScaling s;
+    const auto number = [&](const char* key, double fallback) { return at.optional(key).number(0, kMost, fallback); };
+    if (kind == "linear") {
+      s.kind = RopeKind::linear;
+    } else if (kind == "llama3") {
+      s.kind = RopeKind::llama3;
+      s.low = number("low_freq_factor", 1), s.high = number("high_freq_factor", 4);
+    } else if (kind == "yarn") {
+      s.kind = RopeKind::yarn;
+      s.low = number("beta_slow", 1), s.high = number("beta_fast", 32);
+      s.whole_pairs = at.optional("truncate").boolean(true);
+    } else {
+      if (kind == "dynamic")  // its rates change with the sequence, but only beyond the longest that was trained
+        remark("rope_scaling of type dynamic is left out: within max_position_embeddings it changes nothing");
+      else if (kind != "default")
+        differs(fmt::format("rope_scaling of type {} is left out: positions rotate as without it", kind));
+      return;
+    }
+    s.factor = at.at("factor").number(1, kMost, 1);
+    if (s.kind != RopeKind::linear)
+      s.original = at.optional("original_max_position_embeddings").integer(1, kMostSequence, model.max_sequence);
+    if (s.kind == RopeKind::yarn ? s.high < s.low : s.kind == RopeKind::llama3 && s.high <= s.low)
+      return at.error("E0112",
+                      fmt::format("the fast pairs' bound ({}) is not above the slow ones' ({})", s.high, s.low));
+    if (s.kind == RopeKind::yarn) {
+      const double mscale = number("mscale", 0), all = number("mscale_all_dim", 0);
+      const bool both = mscale > 0 && all > 0;
+      s.attention = number("attention_factor", both ? yarn_attention(s.factor, mscale) / yarn_attention(s.factor, all)
+                                                    : yarn_attention(s.factor));
+      // Only DeepSeek's classes multiply scores by it.
+      if (model.family == Family::deepseek_v2 || model.family == Family::deepseek_v3) s.score_weight = all;
+    }
+    model.rope_scaling = s;
+  }
+
+  void refuse(const char* key, const std::string& message, const std::string& help) override {
+    const Cursor value = at_.optional(key);
+    (value.exists() ? value : at_).error("E0111", message, help);
+  }
+  void remark(const std::string& text) override { model_.sources.push_back(text); }
+  [[nodiscard]] bool given(const char* key) const override { return at_.optional(key).exists(); }
+
+ private:
+  /// The first of several names that the file has; an empty cursor if it has none.
+  [[nodiscard]] Cursor find(Names names) const {
+    Cursor last;
+    for (std::string_view name : names) {
+      Cursor map = at_;
+      for (std::size_t dot = name.find('.'); dot != std::string_view::npos && map.is_map(); dot = name.find('.')) {
+        map = map.optional(std::string(name.substr(0, dot)));
+        name.remove_prefix(dot + 1);
+      }
+      if (!map.is_map()) continue;
+      last = map.optional(std::string(name));
+      if (last.exists()) return last;
+    }
+    return at_.optional(*names.begin());
+  }
+
+  const Cursor& at_;
+  Model& model_;
+};
+
+const FamilyTraits* of_model_type(const std::string& type) {
+  for (const FamilyTraits& family : families())
+    for (const char* known : family.model_types)
+      if (type == known) return &family;
+  return nullptr;
+}
+
+const FamilyTraits* of_architecture(const std::string& architecture) {
+  const FamilyTraits* found = nullptr;  // the longest name wins: Llama4For… is not a Llama
+  for (const FamilyTraits& family : families())
+    if (architecture.rfind(family.architectures, 0) == 0 &&
+        (!found || std::string_view(family.architectures).size() > std::string_view(found->architectures).size()))
+      found = &family;
+  return found;
+}
+
+const FamilyTraits* family_of(const Cursor& root) {
+  if (const Cursor type = root.optional("model_type"); type.exists()) {
+    const std::string found = type.text("?");
+    const FamilyTraits* family = of_model_type(found);
+    if (!family)
+      type.error("E0110", fmt::format("model_type {} is not a supported family", base::quoted(found)),
+                 found == "switch_transformers" || found == "nllb-moe"
+                     ? "it has an encoder and a decoder: write both as one stack of layers with `experts`, as "
+                       "models/catalog/switch-c.yaml does"
+                     : by_hand());
+    return family;
+  }
+  const auto architectures = root.at("architectures").items();
+  if (architectures.empty()) {
+    root.error("E0110", "neither model_type nor architectures says which family this is", by_hand());
+    return nullptr;
+  }
+  const std::string found = architectures.front().text("?");
+  const FamilyTraits* family = of_architecture(found);
+  if (!family)
+    architectures.front().error("E0110", fmt::format("architecture {} is not a supported family", base::quoted(found)),
+                                by_hand());
+  return family;
+}
+
+// Multimodal files nest the language model.
+Cursor language_part(const Cursor& root) {
+  if (root.has("num_hidden_layers") || root.has("n_layer")) return root;
+  for (const char* key : {"text_config", "llm_config", "language_config"}) {
+    if (const Cursor nested = root.optional(key); nested.is_map()) return nested;
+  }
+  return root;
+}
+
+}  // namespace
+
+bool is_hugging_face(const Cursor& root) {
+  return root.is_map() && !root.has("family") &&
+         (root.has("model_type") || root.has("architectures") || root.has("text_config"));
+}
+
+Model read_hugging_face(const Cursor& root, const std::string& name) {
+  Model m;
+  root.ignore();  // most keys of a config.json do not concern a Model
+  const Cursor at = language_part(root);
+  const FamilyTraits* family = family_of(at);
+  if (!family) return m;
+  m.family = family->family;
+  family->defaults(m);
+  m.name = name;
+  if (const Cursor given = root.optional("_name_or_path"); given.is_scalar()) {
+    // An id such as "openai-community/gpt2", but not a path on somebody's disk. An empty one counts as missing.
+    const std::string id = given.scalar_text().empty() ? std::string() : given.text();
+    if (!id.empty() && id.front() != '/' && id.front() != '.' && id.front() != '~') m.name = id;
+  }
+  m.vocab = family->vocab > 0 ? at.optional("vocab_size").integer(1, kMostVocab, family->vocab)
+                              : at.at("vocab_size").integer(1, kMostVocab, 1);
+  m.initial_stddev = at.optional(at.has("init_std") ? "init_std" : "initializer_range").number(0, 10, 0.02);
+  ConfigReader keys(at, m);
+  family->config(keys, m);
+  m.sources.insert(m.sources.begin(), fmt::format("Hugging Face config.json of {}", m.name));
+  return m;
+}
+
+}  // namespace orrery::models

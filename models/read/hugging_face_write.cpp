@@ -1,0 +1,151 @@
+// Model to config.json, for weights that other programs will read.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <set>
+
+#include "base/json.h"
+#include "models/read/families.h"
+#include "models/read/hugging_face.h"
+#include "models/read/read.h"
+
+namespace orrery::models {
+namespace {
+
+class ConfigWriter : public ConfigKeys {
+ public:
+  void put(const char* key, const std::string& value) {
+    if (!written_.insert(key).second) return;
+    out_ += fmt::format("{}  \"{}\": {}", out_.empty() ? "" : ",\n", key, value);
+  }
+  void quote(const char* key, const std::string& value) { put(key, base::json_quoted(value)); }
+  [[nodiscard]] std::string finish() const { return "{\n" + out_ + "\n}\n"; }
+
+  [[nodiscard]] bool reads() const override { return false; }
+  void count(Names names, std::int64_t& value, std::int64_t, std::int64_t) override {
+    put(*names.begin(), fmt::format("{}", value));
+  }
+  void count(Names names, std::int64_t& value, std::int64_t least, std::int64_t, std::int64_t) override {
+    // A value below the key's least means that there is none.
+    put(*names.begin(),
+        value < least || (value == 0 && least == 0 && of_window(names)) ? "null" : fmt::format("{}", value));
+  }
+  void real(Names names, double& value, double, double, double) override {
+    put(*names.begin(), fmt::format("{}", value));
+  }
+  void real_or_none(const char* name, double& value, double, double) override {
+    put(name, value > 0 ? fmt::format("{}", value) : "null");
+  }
+  void flag(Names names, bool& value, bool) override { put(*names.begin(), value ? "true" : "false"); }
+  void text(Names names, std::string& value, const char*) override { quote(*names.begin(), value); }
+  void activation(Names names, Model& model, std::initializer_list<Word> words, const char*) override {
+    for (const Word& one : words)
+      if (one.activation == model.activation && (model.activation != Activation::gelu || one.gelu == model.gelu))
+        return quote(*names.begin(), one.word);
+  }
+  void only(const char* key, bool wanted, const char*) override { put(key, wanted ? "true" : "false"); }
+  void no_list(const char* key, const char*) override { put(key, "[]"); }
+  void layer_types(Model&) override {}
+  void unrotated_layers(const char* list, const char* period, Model& model, std::int64_t) override {
+    if (model.unrotated_period > 0) return put(period, fmt::format("{}", model.unrotated_period));
+    std::string all;
+    for (std::int64_t i = 0; i < model.layers; ++i) all += all.empty() ? "1" : ", 1";
+    put(list, "[" + all + "]");
+  }
+  void rope_scaling(Model& model) override {
+    const RopeScaling& s = model.rope_scaling;
+    switch (s.kind) {
+      case RopeKind::none: return;
+      case RopeKind::linear:
+        return put("rope_scaling", fmt::format(R"({{"rope_type": "linear", "factor": {}}})", s.factor));
+      case RopeKind::llama3:
+        return put("rope_scaling",
+                   fmt::format(R"({{"rope_type": "llama3", "factor": {}, "original_max_position_embeddings": {}, )"
+                               R"("low_freq_factor": {}, "high_freq_factor": {}}})",
+                               s.factor, s.original, s.low, s.high));
+      case RopeKind::yarn: break;
+    }
+    put("rope_scaling",
+        fmt::format(R"({{"rope_type": "yarn", "factor": {}, "original_max_position_embeddings": {}, "beta_slow": {}, )"
+                    R"("beta_fast": {}, "truncate": {}, "attention_factor": {}{}}})",
+                    s.factor, s.original, s.low, s.high, s.whole_pairs, s.attention,
+                    s.score_weight > 0 ? fmt::format(R"(, "mscale_all_dim": {})", s.score_weight) : ""));
+  }
+  void refuse(const char*, const std::string&, const std::string&) override {}
+  void remark(const std::string&) override {}
+  [[nodiscard]] bool given(const char*) const override { return false; }
+
+ private:
+  static bool of_window(Names names) { return std::string(*names.begin()) == "sliding_window"; }
+  std::string out_;
+  std::set<std::string> written_;
+};
+
+/// The model without what makes no difference to what is trained.
+Model essence(Model m) {
+  m.name.clear();
+  m.sources.clear();
+  if (m.positions != Positions::rope) m.rope_theta = 10000, m.rotary_share = 1, m.window_theta = 0, m.rope_scaling = {};
+  if (m.activation != Activation::gelu) m.gelu = Gelu::tanh;
+  if (m.masked_fraction > 0) m.masked_fraction = 1;  // part of the training recipe
+  m.experts.bias_rate = m.experts.aux_coefficient = m.experts.z_coefficient = 0;
+  if (m.bias) m.qkv_bias = true;
+  if (m.window >= m.max_sequence) m.window = m.window_period = 0, m.window_theta = 0;
+  return m;
+}
+
+/// The first thing that differs from what the class can express; null if nothing does.
+const char* difference(const Model& given, const Model& again) {
+  const Model a = essence(given), b = essence(again);
+  if (a == b) return nullptr;
+  if (a.positions != b.positions || a.position_offset != b.position_offset || a.window_theta != b.window_theta ||
+      a.unrotated_period != b.unrotated_period)
+    return "its positions";
+  if (a.activation != b.activation || a.gelu != b.gelu) return "its activation";
+  if (a.normalisation != b.normalisation || a.norm_epsilon != b.norm_epsilon) return "its normalisation";
+  if (a.pre_norm != b.pre_norm || a.output_norm != b.output_norm || a.embedding_norm != b.embedding_norm ||
+      a.shared_norm != b.shared_norm || a.qk_norm != b.qk_norm)
+    return "where it normalises";
+  if (a.bias != b.bias || a.qkv_bias != b.qkv_bias) return "its biases";
+  if (a.kv_heads != b.kv_heads) return "grouped queries";
+  if (a.head_dim != b.head_dim) return "the width of its heads";
+  if (a.causal != b.causal || a.window != b.window || a.window_period != b.window_period) return "its mask";
+  if (!(a.dropout == b.dropout)) return "its dropout";
+  if (a.token_types != b.token_types) return "its token types";
+  if (a.next_sentence != b.next_sentence || a.masked_fraction != b.masked_fraction) return "its heads";
+  if (!(a.experts == b.experts)) return "its experts";
+  if (!(a.latent == b.latent)) return "its latent attention";
+  if (a.ffn_hidden != b.ffn_hidden) return "the width of its MLP";
+  return "its attention, caps or embeddings";
+}
+
+}  // namespace
+
+base::Result<std::string> write_hugging_face(const Model& model) {
+  if (model.recommender)
+    return base::fail("E0604", "Hugging Face has no class of recommendation models",
+                      "checkpoints use the public DLRM's tensor names");
+  const FamilyTraits& family = traits_of(model.family);
+  const auto written = [&](const std::string& name) {
+    Model m = model;
+    ConfigWriter out;
+    out.put("architectures", fmt::format("[\"{}\"]", family.architecture));
+    out.quote("model_type", family.model_types.front());
+    out.quote("_name_or_path", name);
+    out.put("vocab_size", fmt::format("{}", m.vocab));
+    family.config(out, m);
+    out.put(model.family == Family::opt ? "init_std" : "initializer_range", fmt::format("{}", m.initial_stddev));
+    out.quote("torch_dtype", "float32");
+    return out.finish();
+  };
+  // Under a neutral name: whether a file may hold the model's own name says nothing about its shape.
+  const auto again = parse_model(written("model"), "config.json");
+  const char* const other = again ? difference(model, *again) : "its sizes";
+  if (other)
+    return base::fail(
+        "E0604", fmt::format("{} differs from {}: {}", model.name, family.architecture, other),
+        fmt::format("only models that their family's class ({}) can express can be exported", family.title));
+  return written(model.name);
+}
+
+}  // namespace orrery::models

@@ -1,0 +1,353 @@
+// Our own form of a model: reads it with its family's defaults, and checks models of every form.
+#include "models/read/read.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cctype>
+#include <string>
+#include <vector>
+
+#include "base/printable.h"
+#include "models/experts_text.h"
+#include "models/limits.h"
+#include "models/lora.h"
+#include "models/read/families.h"
+#include "models/read/hugging_face.h"
+#include "models/read/recommender_read.h"
+
+namespace orrery::models {
+namespace {
+
+using base::Cursor;
+
+// In the enumerations' order.
+const std::vector<std::string> kNormalisations = {"layer_norm", "rms_norm"};
+const std::vector<std::string> kGelus = {"tanh", "erf"};
+const std::vector<std::string> kPositions = {"learned", "rope", "alibi"};
+
+std::vector<std::string> family_names() {
+  std::vector<std::string> names;
+  for (const FamilyTraits& one : families()) names.emplace_back(one.name);
+  names.emplace_back(name_of(Family::dlrm));
+  return names;
+}
+std::vector<std::string> activation_names() {
+  std::vector<std::string> names;
+  for (const ActivationTraits& one : kActivations) names.emplace_back(one.name);
+  return names;
+}
+
+const std::string& word(const std::vector<std::string>& words, int index) {
+  return words[static_cast<std::size_t>(index)];
+}
+
+template <class Enum>
+Enum choose(const Cursor& at, const std::vector<std::string>& words, Enum fallback) {
+  return static_cast<Enum>(at.choice(words, static_cast<int>(fallback)));
+}
+
+// What distinguishes families where a file is silent.
+Model defaults_of(Family family) {
+  Model m;
+  m.family = family;
+  traits_of(family).defaults(m);
+  return m;
+}
+
+// Relations between numbers that are each fine alone. Not checked for files with other errors.
+void check(const Cursor& root, const Cursor& heads, const Cursor& kv_heads, Model& m) {
+  const auto report = [&](const Cursor& at, std::string message, std::string help) {
+    (at.exists() ? at : root).error("E0112", std::move(message), std::move(help));
+  };
+  if (m.head_dim == 0 && m.latent.any()) m.head_dim = m.latent.nope + m.latent.rope;
+  if (m.head_dim == 0 && m.hidden % m.heads != 0) {
+    report(heads, fmt::format("hidden {} does not divide by {} heads", m.hidden, m.heads),
+           "give head_dim, or another number of heads");
+  } else if (m.head_dim == 0) {
+    m.head_dim = m.hidden / m.heads;
+  }
+  if (m.heads % m.kv_heads != 0) {
+    report(kv_heads, fmt::format("{} heads do not divide by {} key/value heads", m.heads, m.kv_heads), "");
+  }
+  if (m.heads * m.head_dim > kMostWidth) {
+    report(heads, fmt::format("{} heads of width {} are wider than {}", m.heads, m.head_dim, kMostWidth), "");
+  }
+  const Cursor masked = root.optional("masked_fraction"), next = root.optional("next_sentence");
+  if (m.masked_fraction > 0 && (m.causal || m.pre_norm)) {
+    report(masked,
+           "masked tokens are predicted from both sides by BERT's head, which a causal model, or one that normalises "
+           "first, does not have",
+           "use causal: false and pre_norm: false, or masked_fraction: 0");
+  }
+  if (m.next_sentence && m.masked_fraction <= 0) {
+    report(next, "next_sentence needs masked tokens, but there are none",
+           "use masked_fraction: 0.15, or next_sentence: false");
+  }
+  if (m.positions == Positions::rope && (m.rotary_columns() % 2 != 0 || m.rotary_columns() < 2)) {
+    report(heads,
+           m.rotary_share < 1 ? fmt::format("rotary positions rotate pairs, but {} of {} columns of a head are {}",
+                                            m.rotary_share, m.head_dim, m.rotary_columns())
+                              : fmt::format("rotary positions need an even head width, found {}", m.head_dim),
+           "");
+  }
+  const auto needs = [&](const char* key, bool holds, const char* message, const char* help) {
+    if (!holds) report(root.optional(key), message, help);
+  };
+  needs("shared_norm", !m.shared_norm || m.parallel, "attention and MLP can only share a norm if they are parallel",
+        "parallel: true, or shared_norm: false");
+  needs("parallel", !m.parallel || m.pre_norm, "attention and MLP can only be parallel if norms come first",
+        "pre_norm: true, or parallel: false");
+  needs("output_norm", !m.output_norm || (m.pre_norm && !m.bias),
+        "output norms need pre_norm, and projections without biases",
+        "pre_norm: true and bias: false, or output_norm: false");
+  needs("window", m.window == 0 || m.causal, "a window covers the tokens before one", "causal: true, or window: 0");
+  needs("window_period", m.window_period == 0 || (m.window > 0 && m.window_period >= 2),
+        "every window_period-th layer has no window, so it must be 2 or more", "give a window, or window_period: 0");
+  needs("window_theta", m.window_theta == 0 || (m.window > 0 && m.positions == Positions::rope),
+        "layers with a window can only rotate at rates of their own if there are such layers, and they rotate",
+        "give a window and positions: rope, or window_theta: 0");
+  needs("unrotated_period",
+        m.unrotated_period == 0 || (m.unrotated_period >= 2 && m.positions == Positions::rope && !m.latent.any()),
+        "every unrotated_period-th layer does not rotate, so the others have to: it must be 2 or more, with rope",
+        "positions: rope, or unrotated_period: 0");
+  needs("positions", m.positions != Positions::alibi || m.causal, "ALiBi's slopes apply to the tokens before one",
+        "causal: true, or other positions");
+  needs("position_offset", m.position_offset == 0 || m.positions == Positions::learned,
+        "rows before the first position need a position table", "positions: learned, or position_offset: 0");
+  check_experts(root, m);
+  check_latent(root, m);
+}
+
+constexpr std::int64_t kMostOffset = 1024;
+constexpr double kMostCap = 1e6;
+// At higher rates hardly any value is left.
+constexpr double kMostDropout = 0.99;
+
+// A word far from every known one is another kind of model, not a misspelling; the rest of its file then uses other
+// keys.
+bool is_foreign(const Cursor& family) {
+  const std::string word = family.scalar_text();
+  const std::vector<std::string> names = family_names();
+  return !word.empty() && std::find(names.begin(), names.end(), word) == names.end() &&
+         base::did_you_mean(word, names).empty();
+}
+
+// A kind of layer that many families have.
+bool is_mixture(std::string word) {
+  std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
+  for (const char* one : {"moe", "mixture", "expert", "switch", "gshard"})
+    if (word.find(one) != std::string::npos) return true;
+  return false;
+}
+
+Model read_own(const Cursor& at, const std::string& name) {
+  const Cursor family = at.at("family");
+  if (is_foreign(family)) {
+    if (is_mixture(family.scalar_text())) {
+      family.error("E0106",
+                   fmt::format("{} is not a family: any model may have experts", base::quoted(family.scalar_text())),
+                   "name the family of the layers around them, such as gpt or mixtral, and give experts: {count: 8, "
+                   "chosen: 2}");
+      at.ignore();
+      return {};
+    }
+    family.error(
+        "E0106", fmt::format("models of the family {} are not supported yet", base::quoted(family.scalar_text())),
+        fmt::format(
+            "families are {}: transformers with one stack, and recommendation models; not encoders with decoders",
+            fmt::join(family_names(), ", ")));
+    at.ignore();
+    return {};
+  }
+  const Family which = choose(family, family_names(), Family::gpt);
+  Model m = which == Family::dlrm ? Model{} : defaults_of(which);
+  m.family = which;
+  m.name = (name.empty() ? at.at("name") : at.optional("name")).text(name);
+  if (which == Family::dlrm) {
+    read_recommender(at, m);
+    return m;
+  }
+  m.layers = at.at("layers").integer(1, kMostLayers, 1);
+  m.hidden = at.at("hidden").integer(1, kMostWidth, 1);
+  m.heads = at.at("heads").integer(1, kMostWidth, 1);
+  m.kv_heads = at.optional("kv_heads").integer(1, kMostWidth, m.heads);
+  m.head_dim = at.optional("head_dim").integer(1, kMostWidth, 0);
+  // A gated MLP's width has no usual multiple of hidden to default to.
+  const Cursor ffn = traits_of(m.activation).gated ? at.at("ffn_hidden") : at.optional("ffn_hidden");
+  m.ffn_hidden = ffn.integer(1, kMostWidth, 4 * m.hidden);
+  m.vocab = at.at("vocab").integer(1, kMostVocab, 1);
+  m.max_sequence = at.at("max_sequence").integer(1, kMostSequence, 1);
+  m.token_types = at.optional("token_types").integer(0, kMostWidth, m.token_types);
+  m.normalisation = choose(at.optional("normalisation"), kNormalisations, m.normalisation);
+  m.activation = choose(at.optional("activation"), activation_names(), m.activation);
+  m.gelu = choose(at.optional("gelu"), kGelus, m.gelu);
+  m.positions = choose(at.optional("positions"), kPositions, m.positions);
+  m.causal = at.optional("causal").boolean(m.causal);
+  m.pre_norm = at.optional("pre_norm").boolean(m.pre_norm);
+  m.bias = at.optional("bias").boolean(m.bias);
+  m.tied_embeddings = at.optional("tied_embeddings").boolean(m.tied_embeddings);
+  m.norm_epsilon = at.optional("norm_epsilon").number(0, 1, m.norm_epsilon);
+  m.rope_theta = at.optional("rope_theta").number(1, 1e12, m.rope_theta);
+  if (const Cursor scaling = at.optional("rope_scaling"); scaling.exists()) m.rope_scaling = read_rope_scaling(scaling);
+  m.initial_stddev = at.optional("initial_stddev").number(0, 10, m.initial_stddev);
+  // Unless the file asks for it, neither a decoder nor an encoder with norms first has BERT's head.
+  const bool encoder = !m.causal && !m.pre_norm;
+  m.masked_fraction = at.optional("masked_fraction").number(0, 1, encoder ? m.masked_fraction : 0);
+  m.next_sentence = at.optional("next_sentence").boolean(m.masked_fraction > 0 && m.next_sentence);
+  m.dropout = read_dropout(at.optional("dropout"));
+  if (const Cursor lora = at.optional("lora"); lora.exists()) m.lora = read_lora(lora);
+  m.qkv_bias = at.optional("qkv_bias").boolean(m.qkv_bias);
+  m.qk_norm = at.optional("qk_norm").boolean(m.qk_norm);
+  m.parallel = at.optional("parallel").boolean(m.parallel);
+  m.shared_norm = at.optional("shared_norm").boolean(m.shared_norm);
+  m.output_norm = at.optional("output_norm").boolean(m.output_norm);
+  m.embedding_norm = at.optional("embedding_norm").boolean(m.embedding_norm);
+  m.scaled_embedding = at.optional("scaled_embedding").boolean(m.scaled_embedding);
+  m.rotary_share = at.optional("rotary_share").number(0, 1, m.rotary_share);
+  m.position_offset = at.optional("position_offset").integer(0, kMostOffset, m.position_offset);
+  m.attention_cap = at.optional("attention_cap").number(0, kMostCap, m.attention_cap);
+  m.logit_cap = at.optional("logit_cap").number(0, kMostCap, m.logit_cap);
+  m.query_scale = at.optional("query_scale").number(0, kMostCap, m.query_scale);
+  m.window = at.optional("window").integer(0, kMostSequence, m.window);
+  m.window_period = at.optional("window_period").integer(0, kMostLayers, m.window > 0 ? m.window_period : 0);
+  m.window_theta = at.optional("window_theta").number(0, 1e12, m.window > 0 ? m.window_theta : 0);
+  m.unrotated_period = at.optional("unrotated_period").integer(0, kMostLayers, m.unrotated_period);
+  m.attention_sinks = at.optional("attention_sinks").boolean(m.attention_sinks);
+  if (const Cursor latent = at.optional("latent_attention"); latent.exists()) m.latent = read_latent(latent);
+  const Cursor experts = traits_of(m.family).mixture ? at.at("experts") : at.optional("experts");
+  if (experts.exists()) m.experts = read_experts(experts, m);
+  for (const Cursor& source : at.optional("sources").one_or_many())
+    if (source.exists()) m.sources.push_back(source.text());
+  return m;
+}
+
+Model read_any(const Cursor& at, const std::string& name) {
+  const bool failed_before = at.findings().failed();
+  const bool theirs = is_hugging_face(at);
+  Model m = theirs ? read_hugging_face(at, name) : read_own(at, name);
+  // Relations between numbers that could not be read would be about our fallbacks.
+  if (at.findings().failed() || failed_before || m.recommender) return m;
+  const Cursor heads = theirs ? at : at.optional("heads");
+  const Cursor kv_heads = theirs ? at : at.optional("kv_heads");
+  check(at, heads, kv_heads, m);
+  return m;
+}
+
+// "…/gpt2-124m.yaml" -> "gpt2-124m"; a config.json gets the name of its folder.
+std::string stem(const std::string& file) {
+  const auto last_part = [](const std::string& path) {
+    const std::size_t slash = path.find_last_of('/');
+    return slash == std::string::npos ? path : path.substr(slash + 1);
+  };
+  std::string name = last_part(file);
+  if (name == "config.json" && file.size() > name.size() + 1) {
+    const std::string folder = last_part(file.substr(0, file.size() - name.size() - 1));
+    if (!folder.empty() && folder != "." && folder != "..") return base::printable(folder);
+  }
+  const std::size_t dot = name.find_last_of('.');
+  if (dot != std::string::npos && dot > 0) name.resize(dot);
+  return name.empty() ? "model" : base::printable(name);  // a file's name is unchecked input
+}
+
+}  // namespace
+
+Dropout read_dropout(const Cursor& at) {
+  Dropout d;
+  if (at.is_scalar()) {
+    d.embedding = d.attention = d.residual = at.number(0, kMostDropout, 0);
+    return d;
+  }
+  d.embedding = at.optional("embedding").number(0, kMostDropout, 0);
+  d.attention = at.optional("attention").number(0, kMostDropout, 0);
+  d.residual = at.optional("residual").number(0, kMostDropout, 0);
+  return d;
+}
+
+std::string dropout_text(const Dropout& d) {
+  return fmt::format("{{embedding: {}, attention: {}, residual: {}}}", d.embedding, d.attention, d.residual);
+}
+
+base::Result<Model> parse_model(std::string_view text, std::string file) {
+  const std::string name = stem(file);
+  return base::read_document<Model>(text, std::move(file), [&](const Cursor& root) { return read_any(root, name); });
+}
+
+Model read_model(const Cursor& at) {
+  return read_any(at, "");
+}
+
+namespace {
+
+void write_sources(std::string& out, const Model& m, const std::string& margin) {
+  if (!m.sources.empty()) out += margin + "sources:\n";
+  for (const std::string& source : m.sources) out += fmt::format("{}  - {}\n", margin, base::yaml_text(source));
+}
+
+}  // namespace
+
+std::string write_model(const Model& m, int indent) {
+  const std::string margin(static_cast<std::size_t>(indent), ' ');
+  std::string out;
+  const auto line = [&](const char* key, const auto& value) { out += fmt::format("{}{}: {}\n", margin, key, value); };
+  line("name", base::yaml_text(m.name));
+  line("family", name_of(m.family));
+  if (m.recommender) {
+    out += recommender_text(*m.recommender, margin);
+    write_sources(out, m, margin);
+    return out;
+  }
+  line("layers", m.layers);
+  line("hidden", m.hidden);
+  line("heads", m.heads);
+  line("kv_heads", m.kv_heads);
+  line("head_dim", m.head_dim);
+  line("ffn_hidden", m.ffn_hidden);
+  line("vocab", m.vocab);
+  line("max_sequence", m.max_sequence);
+  line("token_types", m.token_types);
+  line("normalisation", word(kNormalisations, static_cast<int>(m.normalisation)));
+  line("activation", traits_of(m.activation).name);
+  line("gelu", word(kGelus, static_cast<int>(m.gelu)));
+  line("positions", word(kPositions, static_cast<int>(m.positions)));
+  line("causal", m.causal);
+  line("pre_norm", m.pre_norm);
+  line("bias", m.bias);
+  line("tied_embeddings", m.tied_embeddings);
+  line("norm_epsilon", m.norm_epsilon);
+  line("rope_theta", m.rope_theta);
+  if (m.rope_scaling.kind != RopeKind::none) line("rope_scaling", rope_scaling_text(m.rope_scaling));
+  line("initial_stddev", m.initial_stddev);
+  line("masked_fraction", m.masked_fraction);
+  line("next_sentence", m.next_sentence);
+  // Rare features, if they are not the family's own.
+  const Model usual = defaults_of(m.family);
+  const auto feature = [&](const char* key, auto Model::*of) {
+    if (m.*of != usual.*of) line(key, m.*of);
+  };
+  feature("qkv_bias", &Model::qkv_bias);
+  feature("qk_norm", &Model::qk_norm);
+  feature("parallel", &Model::parallel);
+  feature("shared_norm", &Model::shared_norm);
+  feature("output_norm", &Model::output_norm);
+  feature("embedding_norm", &Model::embedding_norm);
+  feature("scaled_embedding", &Model::scaled_embedding);
+  feature("rotary_share", &Model::rotary_share);
+  feature("position_offset", &Model::position_offset);
+  feature("attention_cap", &Model::attention_cap);
+  feature("logit_cap", &Model::logit_cap);
+  feature("query_scale", &Model::query_scale);
+  feature("window", &Model::window);
+  if (m.window > 0) feature("window_period", &Model::window_period);
+  if (m.window > 0) feature("window_theta", &Model::window_theta);
+  feature("unrotated_period", &Model::unrotated_period);
+  feature("attention_sinks", &Model::attention_sinks);
+  out += latent_text(m.latent, margin) + experts_text(m.experts, usual.experts, margin);
+  if (m.dropout.any()) line("dropout", dropout_text(m.dropout));
+  if (m.lora.any()) line("lora", lora_text(m.lora));
+  write_sources(out, m, margin);
+  return out;
+}
+
+}  // namespace orrery::models

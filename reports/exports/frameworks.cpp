@@ -1,0 +1,72 @@
+// What plans have that other frameworks lack, and the writer of each framework.
+#include "reports/exports/frameworks.h"
+
+#include <fmt/core.h>
+
+#include <utility>
+
+#include "reports/exports/handover.h"
+
+namespace orrery::reports {
+
+const char* name_of(Framework framework) {
+  return framework == Framework::megatron ? "megatron" : "deepspeed";
+}
+
+models::Dropout Handover::dropout() const {
+  return training().dropout.value_or(model().dropout);
+}
+
+void Handover::needs(bool can, const std::string& what, const std::string& help) {
+  if (can) return;
+  errors.push_back({base::Severity::error,
+                    "E0631",
+                    {path, 1, 1, 1},
+                    fmt::format("{} cannot express {}", framework, what),
+                    help,
+                    {}});
+}
+
+void Handover::note(bool differs, const std::string& what, const std::string& help) {
+  if (!differs) return;
+  warnings.push_back({base::Severity::warning, "E0632", {path, 1, 1, 1}, framework + (": " + what), help, {}});
+}
+
+void Handover::check_common() {
+  const plan::PlanSpec& s = spec();
+  needs(!model().recommender, "recommendation models", "torchrec and HugeCTR have planners of their own");
+  needs(!model().lora.any(), "low-rank adapters", "leave `training: {lora}` out, and set it in the framework itself");
+  needs(!s.states.has_server(), "a parameter server", "leave `staleness` out");
+  needs(!s.stages.asynchronous() && !s.stages.splits_backward(),
+        fmt::format("the order {}", plan::name_of(s.stages.order)), "`schedule: 1f1b`");
+  needs(s.numerics.precision != models::DType::tf32, "products in tf32", "`precision: bf16`, or set it in PyTorch");
+  needs(s.numerics.rounding == plan::Rounding::nearest, "stochastic rounding of parameters", "`rounding: nearest`");
+  needs(s.numerics.loss_chunks == 1, "the loss in chunks of rows", "`loss_chunks: 1`");
+  needs(s.compression.activations == plan::ActivationEncoding::none, "encoded activations",
+        "`compression: {activations: none}`");
+  needs(!s.low_rank() && !s.exchanges_by_node(), "this compression of gradients",
+        "`compression: {gradients: none}`, or bf16 without groups");
+  note(!training().initial_weights.empty(), "the run begins with the framework's own initial weights",
+       "convert `initial_weights` with the framework's tools");
+  needs(training().optimizer.kind == plan::OptimizerKind::adamw ||
+            training().optimizer.kind == plan::OptimizerKind::adam ||
+            (training().optimizer.kind == plan::OptimizerKind::sgd && !training().optimizer.nesterov),
+        fmt::format("the optimizer {}{}", plan::name_of(training().optimizer.kind),
+                    training().optimizer.nesterov ? " with Nesterov's momentum" : ""),
+        "adamw, or sgd");
+}
+
+base::Result<Settings> Handover::give(std::string text) {
+  if (!errors.empty()) return base::fail(std::move(errors));
+  return Settings{std::move(text), std::move(warnings)};
+}
+
+base::Result<Settings> settings_for(Framework framework, const plan::PlanFile& file, const plan::Plan& plan,
+                                    const std::string& path) {
+  const bool megatron = framework == Framework::megatron;
+  Handover handover{file, plan, path, megatron ? "Megatron-LM" : "DeepSpeed"};
+  handover.check_common();
+  return megatron ? megatron_settings(std::move(handover)) : deepspeed_settings(std::move(handover));
+}
+
+}  // namespace orrery::reports

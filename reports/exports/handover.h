@@ -1,0 +1,34 @@
+#pragma once
+/// Shared by the writers of both frameworks: findings about a plan, and what neither can express. Private to reports/.
+#include <string>
+
+#include "reports/exports/frameworks.h"
+
+namespace orrery::reports {
+
+struct Handover {
+  const plan::PlanFile& file;
+  const plan::Plan& plan;
+  const std::string& path;
+  const char* framework;  ///< as its users write it
+  base::Diagnostics errors = {}, warnings = {};
+
+  [[nodiscard]] const plan::PlanSpec& spec() const { return plan.spec(); }
+  [[nodiscard]] const models::Model& model() const { return file.model; }
+  [[nodiscard]] const plan::Training& training() const { return file.job.training; }
+  /// The run's dropout: the job's, else the model's.
+  [[nodiscard]] models::Dropout dropout() const;
+  /// An error unless `can`: the framework cannot express `what`.
+  void needs(bool can, const std::string& what, const std::string& help);
+  /// A warning if `differs`.
+  void note(bool differs, const std::string& what, const std::string& help = {});
+  /// What neither framework supports: asynchrony, splits of the backward pass, encodings, drives.
+  void check_common();
+  /// The text, or the errors.
+  [[nodiscard]] base::Result<Settings> give(std::string text);
+};
+
+[[nodiscard]] base::Result<Settings> megatron_settings(Handover handover);
+[[nodiscard]] base::Result<Settings> deepspeed_settings(Handover handover);
+
+}  // namespace orrery::reports

@@ -1,0 +1,49 @@
+#pragma once
+/// Tables as values: made once from records (reports/tables/tables.h), then shown as aligned text for a terminal or as
+/// HTML.
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace orrery::reports {
+
+/// How text is laid out. `unicode` false gives plain ASCII ("x", "us", "-", "#"); `colour` adds ANSI codes.
+struct TableStyle {
+  bool unicode = true;
+  bool colour = false;
+  std::size_t width = 0;  ///< columns of the terminal; 0: unlimited
+};
+
+enum class Align { left, right, bar };  ///< bar: the cell is a fraction of 1 as text, drawn as a bar
+
+struct Column {
+  std::string head;
+  Align align = Align::right;
+  std::size_t limit = 0;  ///< widest text shown, the rest becomes "…"; 0: all. HTML shows all
+  int drop = 0;           ///< in a narrow terminal, columns with the highest number are left out first; 0: always shown
+};
+
+struct Table {
+  std::string title;  ///< empty: no title line
+  std::vector<Column> columns;
+  std::vector<std::vector<std::string>> rows;  ///< each as long as `columns`
+  std::vector<std::string> notes;              ///< lines below the table
+};
+
+/// Columns a terminal needs for a UTF-8 text: combining marks count 0, East Asian wide characters and emoji 2.
+[[nodiscard]] std::size_t display_width(std::string_view utf8);
+/// The nearest ASCII for the few other characters that tables use; any character left over becomes '?'.
+[[nodiscard]] std::string to_ascii(std::string_view utf8);
+/// Breaks text at blanks into lines of at most `width` columns (0: one line); later lines begin with `indent` blanks.
+/// Sequences that set a colour take no columns.
+[[nodiscard]] std::string wrapped(std::string_view text, std::size_t width, std::size_t indent = 0);
+/// Title, head, rule, rows, notes; every line ends in a newline, none in blanks. Says what was left out for width.
+[[nodiscard]] std::string text_of(const Table& table, const TableStyle& style);
+/// base::human of seconds, with "µs" for "us".
+[[nodiscard]] std::string time_text(double seconds);
+/// "43.2 %" for a fraction; "—" if it is not finite.
+[[nodiscard]] std::string percent(double fraction);
+/// Four significant digits; from 10,000 to 1e12 a whole number with thousands separated.
+[[nodiscard]] std::string number(double value);
+
+}  // namespace orrery::reports

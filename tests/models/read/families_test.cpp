@@ -1,0 +1,475 @@
+// Families: their public configurations make the features and the parameters that their papers have, and come back.
+#include "models/read/families.h"
+#include "models/read/original.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "models/layers/counts.h"
+#include "models/layers/expand.h"
+#include "models/read/hugging_face.h"
+#include "models/read/original.h"
+#include "models/read/read.h"
+
+namespace orrery::models {
+namespace {
+
+Model read(const std::string& text, const std::string& file = "config.json") {
+  const auto model = parse_model(text, file);
+  EXPECT_TRUE(model.has_value()) << text << base::render(model.error(), false);
+  return model.value_or(Model{});
+}
+
+std::string refused(const std::string& text) {
+  const auto model = parse_model(text, "config.json");
+  return model ? "(accepted)" : base::render(model.error(), false);
+}
+
+Model catalogue(const std::string& name) {
+  const std::string path = std::string(ORRERY_SOURCE_DIR) + "/models/catalog/" + name + ".yaml";
+  std::ifstream in(path);
+  std::stringstream text;
+  text << in.rdbuf();
+  return read(text.str(), path);
+}
+
+struct Published {
+  const char* name;    ///< in the catalogue; empty: not there
+  std::int64_t count;  ///< of parameters, a tied table once
+  const char* config;  ///< config.json without what concerns no shape
+};
+
+const std::vector<Published>& published() {
+  static const std::vector<Published> kAll = {
+      {"qwen2.5-7b", 7'615'616'512,
+       R"({"model_type": "qwen2", "hidden_act": "silu", "hidden_size": 3584, "initializer_range": 0.02,
+           "intermediate_size": 18944, "max_position_embeddings": 131072, "max_window_layers": 28,
+           "num_attention_heads": 28, "num_hidden_layers": 28, "num_key_value_heads": 4, "rms_norm_eps": 1e-06,
+           "rope_theta": 1000000.0, "sliding_window": 131072, "tie_word_embeddings": false,
+           "use_sliding_window": false, "vocab_size": 152064, "attention_dropout": 0.0})"},
+      {"qwen2.5-72b", 72'706'203'648,
+       R"({"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_act": "silu", "hidden_size": 8192,
+           "intermediate_size": 29568, "max_position_embeddings": 131072, "num_attention_heads": 64,
+           "num_hidden_layers": 80, "num_key_value_heads": 8, "rms_norm_eps": 1e-05, "rope_theta": 1000000.0,
+           "tie_word_embeddings": false, "vocab_size": 152064})"},
+      {"", 494'032'768,  // Qwen2.5-0.5B, whose head is the token table
+       R"({"model_type": "qwen2", "hidden_size": 896, "intermediate_size": 4864, "max_position_embeddings": 32768,
+           "num_attention_heads": 14, "num_hidden_layers": 24, "num_key_value_heads": 2, "rope_theta": 1000000.0,
+           "tie_word_embeddings": true, "vocab_size": 151936})"},
+      {"qwen3-8b", 8'190'735'360,
+       R"({"architectures": ["Qwen3ForCausalLM"], "attention_bias": false, "head_dim": 128, "hidden_act": "silu",
+           "hidden_size": 4096, "intermediate_size": 12288, "max_position_embeddings": 40960,
+           "max_window_layers": 36, "model_type": "qwen3", "num_attention_heads": 32, "num_hidden_layers": 36,
+           "num_key_value_heads": 8, "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 1000000,
+           "sliding_window": null, "tie_word_embeddings": false, "use_sliding_window": false, "vocab_size": 151936})"},
+      {"qwen3-32b", 32'762'123'264,
+       R"({"architectures": ["Qwen3ForCausalLM"], "head_dim": 128, "hidden_size": 5120, "intermediate_size": 25600,
+           "max_position_embeddings": 40960, "num_attention_heads": 64, "num_hidden_layers": 64,
+           "num_key_value_heads": 8, "rms_norm_eps": 1e-06, "rope_theta": 1000000, "tie_word_embeddings": false,
+           "vocab_size": 151936})"},
+      {"gemma-7b", 8'537'680'896,
+       R"({"model_type": "gemma", "head_dim": 256, "hidden_act": "gelu", "hidden_size": 3072,
+           "intermediate_size": 24576, "max_position_embeddings": 8192, "num_attention_heads": 16,
+           "num_hidden_layers": 28, "num_key_value_heads": 16, "rms_norm_eps": 1e-06, "rope_theta": 10000.0,
+           "vocab_size": 256000})"},
+      {"", 2'506'172'416,  // Gemma 2B: one key/value head
+       R"({"model_type": "gemma", "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh", "hidden_size": 2048,
+           "intermediate_size": 16384, "max_position_embeddings": 8192, "num_attention_heads": 8,
+           "num_hidden_layers": 18, "num_key_value_heads": 1, "vocab_size": 256000})"},
+      {"gemma2-9b", 9'241'705'984,
+       R"({"model_type": "gemma2", "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0, "head_dim": 256,
+           "hidden_activation": "gelu_pytorch_tanh", "hidden_size": 3584, "intermediate_size": 14336,
+           "max_position_embeddings": 8192, "num_attention_heads": 16, "num_hidden_layers": 42,
+           "num_key_value_heads": 8, "query_pre_attn_scalar": 256, "rms_norm_eps": 1e-06, "rope_theta": 10000.0,
+           "sliding_window": 4096, "vocab_size": 256000})"},
+      {"gemma2-27b", 27'227'128'320,
+       R"({"model_type": "gemma2", "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0, "head_dim": 128,
+           "hidden_activation": "gelu_pytorch_tanh", "hidden_size": 4608, "intermediate_size": 36864,
+           "max_position_embeddings": 8192, "num_attention_heads": 32, "num_hidden_layers": 46,
+           "num_key_value_heads": 16, "query_pre_attn_scalar": 144, "rms_norm_eps": 1e-06, "sliding_window": 4096,
+           "vocab_size": 256000})"},
+      {"pythia-6.9b", 6'857'302'016,
+       R"({"architectures": ["GPTNeoXForCausalLM"], "hidden_act": "gelu", "hidden_size": 4096,
+           "initializer_range": 0.02, "intermediate_size": 16384, "layer_norm_eps": 1e-05,
+           "max_position_embeddings": 2048, "model_type": "gpt_neox", "num_attention_heads": 32,
+           "num_hidden_layers": 32, "rotary_emb_base": 10000, "rotary_pct": 0.25, "tie_word_embeddings": false,
+           "use_parallel_residual": true, "vocab_size": 50432})"},
+      {"", 70'426'624,  // Pythia 70M
+       R"({"model_type": "gpt_neox", "hidden_size": 512, "intermediate_size": 2048, "max_position_embeddings": 2048,
+           "num_attention_heads": 8, "num_hidden_layers": 6, "rotary_pct": 0.25, "vocab_size": 50304})"},
+      {"phi3-mini-4k", 3'821'079'552,
+       R"({"model_type": "phi3", "hidden_act": "silu", "hidden_size": 3072, "intermediate_size": 8192,
+           "max_position_embeddings": 4096, "num_attention_heads": 32, "num_hidden_layers": 32,
+           "num_key_value_heads": 32, "original_max_position_embeddings": 4096, "rms_norm_eps": 1e-05,
+           "rope_scaling": null, "rope_theta": 10000.0, "sliding_window": 2047, "tie_word_embeddings": false,
+           "attention_dropout": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0, "vocab_size": 32064})"},
+      {"", 13'960'238'080,  // Phi-3 medium: grouped queries
+       R"({"model_type": "phi3", "hidden_size": 5120, "intermediate_size": 17920, "max_position_embeddings": 4096,
+           "num_attention_heads": 40, "num_hidden_layers": 40, "num_key_value_heads": 10, "vocab_size": 32064})"},
+      {"", 125'239'296,  // OPT 125M
+       R"({"model_type": "opt", "activation_function": "relu", "attention_dropout": 0.0, "dropout": 0.1,
+           "do_layer_norm_before": true, "ffn_dim": 3072, "hidden_size": 768, "init_std": 0.02,
+           "max_position_embeddings": 2048, "num_attention_heads": 12, "num_hidden_layers": 12, "vocab_size": 50272,
+           "word_embed_proj_dim": 768})"},
+      {"", 6'658'473'984,  // OPT 6.7B
+       R"({"model_type": "opt", "ffn_dim": 16384, "hidden_size": 4096, "max_position_embeddings": 2048,
+           "num_attention_heads": 32, "num_hidden_layers": 32, "vocab_size": 50272})"},
+      {"opt-175b", 174'604'468'224,
+       R"({"model_type": "opt", "ffn_dim": 49152, "hidden_size": 12288, "init_std": 0.006,
+           "max_position_embeddings": 2048, "num_attention_heads": 96, "num_hidden_layers": 96, "vocab_size": 50272})"},
+      {"falcon-7b", 6'921'720'704,
+       R"({"model_type": "falcon", "alibi": false, "apply_residual_connection_post_layernorm": false, "bias": false,
+           "hidden_size": 4544, "multi_query": true, "new_decoder_architecture": false, "num_attention_heads": 71,
+           "num_hidden_layers": 32, "parallel_attn": true, "layer_norm_epsilon": 1e-05, "vocab_size": 65024})"},
+      {"falcon-40b", 41'303'293'952,
+       R"({"model_type": "RefinedWeb", "alibi": false, "bias": false, "hidden_size": 8192, "n_head": 128,
+           "n_head_kv": 8, "n_layer": 60, "parallel_attn": true, "new_decoder_architecture": true,
+           "vocab_size": 65024})"},
+      {"falcon-180b", 178'557'088'768,
+       R"({"model_type": "falcon", "alibi": false, "bias": false, "hidden_size": 14848, "num_attention_heads": 232,
+           "num_kv_heads": 8, "num_hidden_layers": 80, "parallel_attn": true, "new_decoder_architecture": true,
+           "multi_query": true, "vocab_size": 65024})"},
+      {"bloom-176b", 176'247'271'424,
+       R"({"model_type": "bloom", "apply_residual_connection_post_layernorm": false, "hidden_dropout": 0.0,
+           "attention_dropout": 0.0, "layer_norm_epsilon": 1e-05, "n_embed": 14336, "n_layer": 70,
+           "num_attention_heads": 112, "seq_length": 2048, "vocab_size": 250880})"},
+      {"", 559'214'592,  // BLOOM 560M
+       R"({"model_type": "bloom", "n_embed": 1024, "n_layer": 24, "num_attention_heads": 16, "seq_length": 2048,
+           "vocab_size": 250880})"},
+      {"nemotron4-340b", 341'029'195'776,
+       R"({"model_type": "nemotron", "hidden_act": "relu2", "hidden_size": 18432, "initializer_range": 0.0063,
+           "intermediate_size": 73728, "layer_norm_eps": 1e-05, "max_position_embeddings": 4096,
+           "num_attention_heads": 96, "num_hidden_layers": 96, "num_key_value_heads": 8,
+           "partial_rotary_factor": 0.5, "rope_theta": 10000.0, "tie_word_embeddings": false, "vocab_size": 256000})"},
+      {"gemma3-1b", 999'885'952,
+       R"({"architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text", "attention_bias": false,
+           "attn_logit_softcapping": null, "final_logit_softcapping": null, "head_dim": 256,
+           "hidden_activation": "gelu_pytorch_tanh", "hidden_size": 1152, "intermediate_size": 6912,
+           "max_position_embeddings": 32768, "num_attention_heads": 4, "num_hidden_layers": 26,
+           "num_key_value_heads": 1, "query_pre_attn_scalar": 256, "rms_norm_eps": 1e-06,
+           "rope_local_base_freq": 10000, "rope_scaling": null, "rope_theta": 1000000, "sliding_window": 512,
+           "sliding_window_pattern": 6, "vocab_size": 262144})"},
+      {"gemma3-27b", 27'009'346'304,  // the language model's part of the file of text and images
+       R"({"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3", "text_config": {
+           "head_dim": 128, "hidden_size": 5376, "intermediate_size": 21504, "model_type": "gemma3_text",
+           "num_attention_heads": 32, "num_hidden_layers": 62, "num_key_value_heads": 16,
+           "query_pre_attn_scalar": 168, "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+           "sliding_window": 1024}, "vision_config": {"hidden_size": 1152, "num_hidden_layers": 27}})"},
+      {"", 3'030'371'328,  // StarCoder2 3B
+       R"({"model_type": "starcoder2", "hidden_act": "gelu_pytorch_tanh", "hidden_size": 3072,
+           "intermediate_size": 12288, "max_position_embeddings": 16384, "num_attention_heads": 24,
+           "num_hidden_layers": 30, "num_key_value_heads": 2, "norm_epsilon": 1e-05, "rope_theta": 999999.4420358813,
+           "sliding_window": 4096, "use_bias": true, "vocab_size": 49152})"},
+      {"", 15'957'889'024,  // StarCoder2 15B
+       R"({"model_type": "starcoder2", "hidden_size": 6144, "intermediate_size": 24576, "num_attention_heads": 48,
+           "num_hidden_layers": 40, "num_key_value_heads": 4, "max_position_embeddings": 16384,
+           "tie_word_embeddings": false, "rope_theta": 100000, "sliding_window": 4096, "vocab_size": 49152})"},
+      {"", 2'795'443'200,  // StableLM 3B 4E1T
+       R"({"model_type": "stablelm", "hidden_size": 2560, "intermediate_size": 6912, "layer_norm_eps": 1e-05,
+           "max_position_embeddings": 4096, "num_attention_heads": 32, "num_hidden_layers": 32,
+           "num_key_value_heads": 32, "partial_rotary_factor": 0.25, "use_qkv_bias": false, "vocab_size": 50304})"},
+      {"", 7'737'708'544,  // InternLM2 7B
+       R"({"architectures": ["InternLM2ForCausalLM"], "model_type": "internlm2", "bias": false, "hidden_act": "silu",
+           "hidden_size": 4096, "intermediate_size": 14336, "max_position_embeddings": 32768,
+           "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8, "rms_norm_eps": 1e-05,
+           "rope_scaling": {"factor": 2.0, "type": "dynamic"}, "rope_theta": 1000000, "vocab_size": 92544})"},
+      {"", 9'399'951'360,  // GLM-4 9B
+       R"({"model_type": "glm", "attention_bias": true, "head_dim": 128, "hidden_size": 4096,
+           "intermediate_size": 13696, "max_position_embeddings": 131072, "num_attention_heads": 32,
+           "num_hidden_layers": 40, "num_key_value_heads": 2, "partial_rotary_factor": 0.5, "rms_norm_eps": 1.5625e-07,
+           "rope_theta": 10000.0, "vocab_size": 151552})"},
+      {"", 9'400'279'040,  // GLM-4 9B of April 2025
+       R"({"model_type": "glm4", "attention_bias": true, "head_dim": 128, "hidden_size": 4096,
+           "intermediate_size": 13696, "max_position_embeddings": 32768, "num_attention_heads": 32,
+           "num_hidden_layers": 40, "num_key_value_heads": 2, "partial_rotary_factor": 0.5, "rms_norm_eps": 1e-05,
+           "rope_theta": 10000.0, "vocab_size": 151552})"},
+      {"", 360'748'032,  // ERNIE 4.5 0.3B
+       R"({"model_type": "ernie4_5", "head_dim": 128, "hidden_size": 1024, "intermediate_size": 3072,
+           "max_position_embeddings": 131072, "num_attention_heads": 16, "num_hidden_layers": 18,
+           "num_key_value_heads": 2, "rms_norm_eps": 1e-05, "rope_theta": 500000.0, "tie_word_embeddings": true,
+           "use_bias": false, "vocab_size": 103424})"},
+      {"", 36'151'104'512,  // Seed-OSS 36B
+       R"({"model_type": "seed_oss", "attention_bias": true, "attention_dropout": 0.1, "attention_out_bias": false,
+           "head_dim": 128, "hidden_size": 5120, "intermediate_size": 27648, "max_position_embeddings": 524288,
+           "mlp_bias": false, "num_attention_heads": 80, "num_hidden_layers": 64, "num_key_value_heads": 8,
+           "residual_dropout": 0.1, "rms_norm_eps": 1e-06, "rope_theta": 10000000.0, "vocab_size": 155136})"},
+      {"smollm3-3b", 3'075'098'624,
+       R"({"model_type": "smollm3", "attention_bias": false, "hidden_act": "silu", "hidden_size": 2048,
+           "intermediate_size": 11008, "max_position_embeddings": 65536, "no_rope_layer_interval": 4,
+           "no_rope_layers": [1, 1, 1, 0, 1, 1, 1, 0, 1, 1, 1, 0, 1, 1, 1, 0, 1, 1, 1, 0, 1, 1, 1, 0, 1, 1, 1, 0,
+                              1, 1, 1, 0, 1, 1, 1, 0],
+           "num_attention_heads": 16, "num_hidden_layers": 36, "num_key_value_heads": 4, "rms_norm_eps": 1e-06,
+           "rope_theta": 5000000.0, "tie_word_embeddings": true, "use_sliding_window": false, "vocab_size": 128256})"},
+      {"", 8'170'848'256,  // Granite 3.0 8B
+       R"({"model_type": "granite", "attention_bias": false, "attention_dropout": 0.1,
+           "attention_multiplier": 0.0078125, "embedding_multiplier": 12.0, "hidden_size": 4096,
+           "intermediate_size": 12800, "logits_scaling": 16.0, "max_position_embeddings": 4096, "mlp_bias": false,
+           "num_attention_heads": 32, "num_hidden_layers": 40, "num_key_value_heads": 8, "residual_multiplier": 0.22,
+           "rms_norm_eps": 1e-05, "rope_theta": 10000, "tie_word_embeddings": true, "vocab_size": 49155})"},
+      {"", 124'697'433,  // RoBERTa base
+       R"({"architectures": ["RobertaForMaskedLM"], "model_type": "roberta", "hidden_act": "gelu",
+           "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "hidden_size": 768,
+           "intermediate_size": 3072, "layer_norm_eps": 1e-05, "max_position_embeddings": 514,
+           "num_attention_heads": 12, "num_hidden_layers": 12, "type_vocab_size": 1, "vocab_size": 50265})"},
+  };
+  return kAll;
+}
+
+Model without_names(Model m) {
+  m.name.clear();
+  m.sources.clear();
+  m.dropout = {};
+  return m;
+}
+
+TEST(Families, SayWhereTheyComputeSomethingElse) {
+  const auto granite = [](const char* multiplier) {
+    return differences(read(std::string(R"({"model_type": "granite", "hidden_size": 64, "intermediate_size": 128,
+        "max_position_embeddings": 128, "num_attention_heads": 4, "num_hidden_layers": 2, "vocab_size": 96,
+        "residual_multiplier": )") +
+                            multiplier + "}"));
+  };
+  ASSERT_EQ(granite("0.22").size(), 1U);
+  EXPECT_NE(granite("0.22").front().find("residual_multiplier"), std::string::npos);
+  EXPECT_TRUE(granite("1.0").empty());
+  for (const Published& one : published())
+    if (one.count != 8'170'848'256) {  // Granite 3.0
+      EXPECT_TRUE(differences(read(one.config)).empty()) << one.config;
+    }
+}
+
+TEST(Families, HaveThePublishedParameterCounts) {
+  for (const Published& one : published()) {
+    const Model model = read(one.config);
+    EXPECT_EQ(parameters(model), one.count) << one.config;
+    if (*one.name == '\0') continue;
+    EXPECT_EQ(parameters(catalogue(one.name)), one.count) << one.name;
+    EXPECT_EQ(without_names(model), without_names(catalogue(one.name))) << write_model(model) << "against\n"
+                                                                        << write_model(catalogue(one.name));
+  }
+}
+
+// Read, written for weights that others read, and read again.
+TEST(Families, ComeBackFromTheConfigurationThatIsWritten) {
+  for (const Published& one : published()) {
+    const Model model = read(one.config);
+    const auto text = write_hugging_face(model);
+    ASSERT_TRUE(text) << one.config << base::render(text.error(), false);
+    Model again = read(*text);
+    again.sources = model.sources, again.name = model.name;
+    EXPECT_EQ(again, model) << *text;
+    EXPECT_EQ(read(write_model(model), "model.yaml"), model) << write_model(model);
+  }
+}
+
+TEST(Families, AllHaveOneEntryWithAName) {
+  std::set<std::string> names, types;
+  for (const FamilyTraits& one : families()) {
+    EXPECT_TRUE(names.insert(one.name).second) << one.name;
+    for (const char* type : one.model_types) EXPECT_TRUE(types.insert(type).second) << type;
+    EXPECT_STREQ(name_of(one.family), one.name);
+  }
+  EXPECT_EQ(families().size(), static_cast<std::size_t>(Family::dlrm));
+}
+
+// -- features, as operators -------------------------------------------------------------------------------------------
+
+std::vector<Op> ops_of(const std::vector<Part>& parts) {
+  std::vector<Op> out;
+  for (const Part& part : parts) out.insert(out.end(), part.ops.begin(), part.ops.end());
+  return out;
+}
+
+Op only_op(const std::vector<Part>& parts, OpKind kind) {
+  Op found;
+  int times = 0;
+  for (const Op& op : ops_of(parts))
+    if (op.kind == kind) found = op, ++times;
+  EXPECT_EQ(times, 1) << name_of(kind);
+  return found;
+}
+
+LayerProgram block(const Model& model, std::int64_t layer = 0, std::int64_t sequence = 16, std::int64_t tensor = 1) {
+  ExpandOptions options;
+  options.sequence = sequence;
+  options.tensor = tensor;
+  return expand(model, LayerKind::block, layer, options);
+}
+
+TEST(Families, GemmaTwoAlternatesWindowsUnderCaps) {
+  const Model m = catalogue("gemma2-27b");
+  for (const std::int64_t layer : {0, 1, 2, 45}) {
+    const Op attention = only_op(block(m, layer, 8192).forward, OpKind::attention);
+    EXPECT_EQ(attention.window, layer % 2 == 0 ? 4096 : 0) << layer;
+    EXPECT_EQ(attention.cap, 50);
+    EXPECT_DOUBLE_EQ(attention.score_scale, 1.0 / 12);
+  }
+  EXPECT_EQ(only_op(block(m, 0, 4096).forward, OpKind::attention).window, 0) << "all of the sequence is within it";
+  EXPECT_EQ(only_op(block(m, 0, 8192).backward, OpKind::attention_grad).window, 4096);
+  const LayerProgram head = expand(m, LayerKind::head, 0, {});
+  EXPECT_EQ(only_op(head.forward, OpKind::soft_cap).cap, 30);
+  EXPECT_EQ(only_op(head.backward, OpKind::cross_entropy_grad).cap, 30);
+  EXPECT_DOUBLE_EQ(only_op(expand(m, LayerKind::embedding, 0, {}).forward, OpKind::embedding).scale, std::sqrt(4608.0));
+  // Half of the layers' full matrices are rows of a window.
+  Model whole = m;
+  whole.window = whole.window_period = 0;
+  const double scores = 4.0 * 32 * 128, layers = 46;  // FLOPs of a key, of a query, twice
+  EXPECT_DOUBLE_EQ(flops_per_token_forward(whole, 8192) - flops_per_token_forward(m, 8192),
+                   scores * (8192 - 4096) * layers / 2);
+}
+
+TEST(Families, GemmaThreeRotatesItsWindowsAtTheirOwnRates) {
+  const Model m = catalogue("gemma3-27b");
+  for (const std::int64_t layer : {0, 4, 5, 6, 11, 61}) {
+    const bool all = layer % 6 == 5;
+    const LayerProgram program = block(m, layer, 8192);
+    EXPECT_EQ(only_op(program.forward, OpKind::attention).window, all ? 0 : 1024) << layer;
+    for (const Op& rope : {only_op(program.forward, OpKind::rope), only_op(program.backward, OpKind::rope_grad)}) {
+      EXPECT_EQ(rope.epsilon, all ? 1e6 : 1e4) << layer;
+      EXPECT_EQ(rope.rope_scaling.factor, all ? 8 : 1) << layer;
+    }
+  }
+  EXPECT_EQ(read(R"({"model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240,
+                     "num_hidden_layers": 34, "sliding_window": 1024, "rope_parameters": {
+                       "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 500000.0},
+                       "sliding_attention": {"rope_type": "default", "rope_theta": 20000.0}}})")
+                .rope_theta,
+            500000)
+      << "transformers 5";
+}
+
+TEST(Families, SmolLmThreeDoesNotRotateEveryFourthLayer) {
+  const Model m = catalogue("smollm3-3b");
+  for (const std::int64_t layer : {0, 2, 3, 4, 35}) {
+    const std::vector<Op> ops = ops_of(block(m, layer).forward), grads = ops_of(block(m, layer).backward);
+    const auto rotates = [](OpKind kind) { return [kind](const Op& op) { return op.kind == kind; }; };
+    EXPECT_EQ(std::any_of(ops.begin(), ops.end(), rotates(OpKind::rope)), layer % 4 != 3) << layer;
+    EXPECT_EQ(std::any_of(grads.begin(), grads.end(), rotates(OpKind::rope_grad)), layer % 4 != 3) << layer;
+  }
+  const char* kSmall = R"({"model_type": "smollm3", "hidden_size": 64, "intermediate_size": 128,
+      "max_position_embeddings": 64, "num_attention_heads": 4, "num_hidden_layers": 6, "vocab_size": 99,
+      "no_rope_layers": )";
+  EXPECT_EQ(read(kSmall + std::string("[1, 0, 1, 0, 1, 0]}")).unrotated_period, 2);
+  EXPECT_EQ(read(kSmall + std::string("[1, 1, 1, 1, 1, 1]}")).unrotated_period, 0);
+  EXPECT_NE(refused(kSmall + std::string("[1, 0, 0, 1, 1, 1]}")).find("follow no period"), std::string::npos);
+}
+
+TEST(Families, AWindowsOwnRatesNeedAWindowAndUnrotatedLayersNeedOthersThatRotate) {
+  const std::string base =
+      "family: llama\nname: x\nlayers: 4\nhidden: 64\nheads: 4\nffn_hidden: 128\nvocab: 99\nmax_sequence: 64\n";
+  for (const char* key : {"window_theta: 1000", "unrotated_period: 1", "positions: learned\nunrotated_period: 2"}) {
+    const auto model = parse_model(base + key + "\n", "model.yaml");
+    ASSERT_FALSE(model) << key;
+    EXPECT_EQ(model.error().front().code, "E0112") << key;
+  }
+  EXPECT_TRUE(parse_model(base + "window: 16\nwindow_theta: 1000\nunrotated_period: 2\n", "model.yaml"));
+}
+
+TEST(Families, AWindowCountsTheKeysThatItLeaves) {
+  Op op;
+  op.kind = OpKind::attention;
+  op.batch = 1, op.sequence = 8, op.heads = op.kv_heads = 1, op.head_dim = 4;
+  op.causal = op.flash = true;
+  op.window = 3;  // 1 + 2 + 3 + 5 x 3 = 21 keys
+  EXPECT_DOUBLE_EQ(flops_of(op), 2 * 2.0 * 21 * 4);
+  EXPECT_DOUBLE_EQ(flops_of(op, true), 2 * 2.0 * 8 * 3 * 4);
+  op.window = 8;
+  EXPECT_DOUBLE_EQ(flops_of(op), 2 * 2.0 * 36 * 4);
+}
+
+TEST(Families, HeadsNormsAreSummedOverTheTensorGroup) {
+  const Model m = catalogue("qwen3-8b");
+  const LayerProgram alone = block(m), split = block(m, 0, 16, 4);
+  int seen = 0;
+  for (std::size_t i = 0; i < split.tensors.size(); ++i) {
+    const bool norm = split.tensors[i].name.find("_norm.weight") != std::string::npos;
+    if (norm) {
+      EXPECT_EQ(split.tensors[i].shape, std::vector<std::int64_t>{128});
+    }
+    EXPECT_EQ(split.tensors[i].partial_gradient, norm) << split.tensors[i].name;
+    EXPECT_FALSE(alone.tensors[i].partial_gradient);
+    seen += norm ? 1 : 0;
+  }
+  EXPECT_EQ(seen, 4) << "two weights with their gradients";
+  EXPECT_EQ(only_op(split.forward, OpKind::head_norm).heads, 8);
+}
+
+TEST(Families, NeoXTurnsAQuarterOfAHeadAndAddsUpInParallel) {
+  const Model m = catalogue("pythia-6.9b");
+  const LayerProgram p = block(m);
+  EXPECT_EQ(only_op(p.forward, OpKind::rope).rotary, 32);
+  EXPECT_EQ(only_op(p.backward, OpKind::rope_grad).rotary, 32);
+  for (const Op& op : ops_of(p.forward))
+    if (op.kind == OpKind::layer_norm) {
+      EXPECT_EQ(op.in[0], p.x) << "both norms read the layer's input";
+    }
+  const auto shared = ops_of(block(catalogue("falcon-7b")).forward);
+  EXPECT_EQ(std::count_if(shared.begin(), shared.end(), [](const Op& op) { return op.kind == OpKind::layer_norm; }), 1);
+}
+
+TEST(Families, BloomHasSlopesAndANormBehindItsEmbedding) {
+  const Model m = catalogue("bloom-176b");
+  const Op attention = only_op(block(m, 0, 16, 8).forward, OpKind::attention);
+  EXPECT_EQ(attention.heads, 14);
+  EXPECT_EQ(attention.alibi_heads, 112) << "slopes are those of all heads";
+  EXPECT_EQ(only_op(expand(m, LayerKind::embedding, 0, {}).forward, OpKind::layer_norm).m, 14336);
+}
+
+TEST(Families, OptsPositionsBeginAtTheThirdRow) {
+  const LayerProgram p = expand(catalogue("opt-175b"), LayerKind::embedding, 0, {});
+  EXPECT_EQ(only_op(p.forward, OpKind::position_add).k, 2);
+  EXPECT_EQ(only_op(p.backward, OpKind::position_grad).k, 2);
+  EXPECT_TRUE(std::any_of(p.tensors.begin(), p.tensors.end(), [](const Tensor& t) {
+    return t.name == "wpe.weight" && t.shape == std::vector<std::int64_t>{2050, 12288};
+  }));
+}
+
+TEST(Families, ActivationsComeFromTheTable) {
+  EXPECT_EQ(only_op(block(catalogue("nemotron4-340b")).forward, OpKind::activate).function, Function::squared_relu);
+  EXPECT_EQ(only_op(block(catalogue("gemma-7b")).forward, OpKind::gate).function, Function::gelu);
+  EXPECT_EQ(only_op(block(catalogue("gemma-7b")).backward, OpKind::gate_grad).m, 24576);
+}
+
+// -- what is refused --------------------------------------------------------------------------------------------------
+
+TEST(Families, RefuseVariantsThatAModelCannotSay) {
+  const auto config = [](const std::string& type, const std::string& more) {
+    return R"({"hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4, "vocab_size": 99,
+               "intermediate_size": 128, "ffn_dim": 128, "max_position_embeddings": 64, "model_type": ")" +
+           type + "\", " + more + "}";
+  };
+  EXPECT_EQ(refused(config("qwen2", "\"rope_theta\": 1000000.0")), "(accepted)");
+  for (const auto& [type, more] : std::vector<std::pair<const char*, const char*>>{
+           {"qwen2", R"("use_sliding_window": true, "sliding_window": 16, "max_window_layers": 2)"},
+           {"qwen3", R"("attention_bias": true)"},
+           {"gemma", R"("hidden_activation": "relu")"},
+           {"gpt_neox", R"("attention_bias": false)"},
+           {"opt", R"("word_embed_proj_dim": 32)"},
+           {"opt", R"("do_layer_norm_before": false)"},
+           {"falcon", R"("alibi": true)"},
+           {"nemotron", R"("hidden_act": "silu")"},
+           {"gemma2", R"("layer_types": ["full_attention", "full_attention", "sliding_attention", "full_attention"],
+                         "sliding_window": 16)"}})
+    EXPECT_NE(refused(config(type, more)).find("E0111"), std::string::npos) << type << more;
+  const Model third = read(config("gemma2", R"("sliding_window": 16, "layer_types":
+                   ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"])"));
+  EXPECT_EQ(third.window_period, 3);
+  EXPECT_FALSE(write_hugging_face(third)) << "the class's own layers alternate";
+}
+
+TEST(Families, RefuseFeaturesThatDoNotFitEachOther) {
+  const std::string begin = "layers: 2\nhidden: 64\nheads: 4\nvocab: 99\nmax_sequence: 32\nffn_hidden: 64\n";
+  for (const char* more :
+       {"family: gpt\nshared_norm: true\n", "family: bert\nparallel: true\n", "family: gpt\noutput_norm: true\n",
+        "family: bert\nwindow: 8\n", "family: llama\nwindow: 8\nwindow_period: 1\n", "family: bert\npositions: alibi\n",
+        "family: llama\nposition_offset: 2\n", "family: gpt_neox\nrotary_share: 0.2\n"})
+    EXPECT_NE(refused(begin + more).find("E0112"), std::string::npos) << more;
+}
+
+}  // namespace
+}  // namespace orrery::models

@@ -1,0 +1,202 @@
+/// Tables as text: widths, alignment, ASCII, and the tables of every record against golden files.
+#include "reports/tables/table.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "reports/scaling.h"
+#include "reports/tables/tables.h"
+#include "reports/tables/text.h"
+#include "tests/reports/sample.h"
+
+namespace orrery::reports {
+namespace {
+
+constexpr TableStyle kAscii{false, false};
+constexpr TableStyle kUnicode{true, false};
+
+Table small() {
+  return {"Title",
+          {{"name", Align::left}, {"value", Align::right}, {"", Align::bar}},
+          {{"a×b", "1.5", "0.5"}, {"longer", "12", "1"}},
+          {"a note"}};
+}
+
+TEST(DisplayWidth, CountsWhatATerminalShows) {
+  EXPECT_EQ(display_width("abc"), 3U);
+  EXPECT_EQ(display_width("µs × 2"), 6U);
+  EXPECT_EQ(display_width("e\xCC\x81"), 1U) << "a combining accent takes no column";
+  EXPECT_EQ(display_width("漢字"), 4U);
+  EXPECT_EQ(display_width("\xFF\xC3"), 2U) << "malformed bytes count one column each and are never read past the end";
+}
+
+TEST(Ascii, KeepsTheMeaningOfTheCharactersThatTablesUse) {
+  EXPECT_EQ(to_ascii("3 × 4 µs → −5 — ok ≥ 1 ±2 漢"), "3 x 4 us -> -5 - ok >= 1 +/-2 ?");
+}
+
+TEST(Table, AlignsNumbersRightAndNamesLeft) {
+  EXPECT_EQ(text_of(small(), kUnicode),
+            "Title\n"
+            "name    value\n"
+            "──────  ─────  ────────────────────────\n"
+            "a×b       1.5  ████████████\n"
+            "longer     12  ████████████████████████\n"
+            "a note\n");
+}
+
+TEST(Table, ShortensWhatIsWiderThanItsLimit) {
+  const Table table{"", {{"source", Align::left, 8}}, {{"fit µ 2026-11-20"}, {"12345678"}, {"漢字漢字漢字"}}, {}};
+  EXPECT_EQ(text_of(table, kUnicode), "source\n────────\nfit µ 2…\n12345678\n漢字漢…\n");
+}
+
+TEST(Table, StaysAlignedInAscii) {
+  EXPECT_EQ(text_of(small(), kAscii),
+            "Title\n"
+            "name    value\n"
+            "------  -----  ------------------------\n"
+            "axb       1.5  ############\n"
+            "longer     12  ########################\n"
+            "a note\n");
+}
+
+TEST(Table, ColourChangesNothingButEscapes) {
+  const std::string coloured = text_of(small(), {true, true});
+  std::string plain;
+  for (std::size_t i = 0; i < coloured.size(); ++i) {
+    if (coloured[i] == '\x1b') {
+      i = coloured.find('m', i);
+    } else {
+      plain += coloured[i];
+    }
+  }
+  EXPECT_NE(coloured, plain);
+  EXPECT_EQ(plain, text_of(small(), kUnicode));
+}
+
+TEST(TableDeathTest, RefusesARowOfAnotherWidth) {
+  Table table = small();
+  table.rows.push_back({"too", "short"});
+  EXPECT_DEATH((void)text_of(table, kUnicode), "row of 2 cells");
+}
+
+TEST(Percent, ShowsADashForWhatIsNotANumber) {
+  EXPECT_EQ(percent(0.1234), "12.3 %");
+  EXPECT_EQ(percent(1.0), "100 %");
+  EXPECT_EQ(percent(std::numeric_limits<double>::quiet_NaN()), "—");
+}
+
+TEST(Number, SeparatesThousandsAndKeepsSmallOnesShort) {
+  EXPECT_EQ(number(75672.4), "75,672");
+  EXPECT_EQ(number(1234567), "1,234,567");
+  EXPECT_EQ(number(-123456), "-123,456");
+  EXPECT_EQ(number(0.87654), "0.8765");
+  EXPECT_EQ(number(2.5e-7), "2.5e-07");
+}
+
+TEST(PlansTable, LeavesOutDimensionsThatNoPlanUses) {
+  const Table table = plans_table(sample::search());
+  std::vector<std::string> heads;
+  for (const Column& column : table.columns) heads.push_back(column.head);
+  EXPECT_THAT(heads, testing::Not(testing::Contains("CP")));
+  EXPECT_THAT(heads, testing::Contains("PP"));
+  cost::SearchResult with_context = sample::search();
+  with_context.plans[0].spec.mesh.context = 2;
+  with_context.plans[0].spec.mesh.data /= 2;
+  EXPECT_EQ(plans_table(with_context).columns.size(), table.columns.size() + 1);
+  with_context.plans[0].spec.mesh.data *= 2;
+  EXPECT_EQ(plans_table(with_context).columns.size(), table.columns.size() + 2) << "plans for several sizes say theirs";
+}
+
+TEST(PlansTable, SaysWhatLeavesTheDeviceAndAmongHowManyStatesArePartitioned) {
+  cost::SearchResult result = sample::search();
+  EXPECT_THAT(text_of(plans_table(result), kUnicode), testing::Not(testing::HasSubstr("offload")));
+  plan::PlanSpec& spec = result.plans[0].spec;
+  spec.offload = {plan::Space::host, plan::Space::nvme, plan::Space::device, 1};
+  spec.mesh.data = 16, spec.states.zero_stage = 3, spec.states.zero_group = 8;
+  const std::string text = text_of(plans_table(result), kUnicode);
+  EXPECT_THAT(text, testing::HasSubstr("activations, optimizer on nvme"));
+  EXPECT_THAT(text, testing::HasSubstr("ZeRO  over"));
+  EXPECT_THAT(text, testing::ContainsRegex("   3     8 "));
+}
+
+TEST(TablesTable, FitsANarrowTerminalAndKeepsPlacesAndMemories) {
+  cost::Prediction prediction = sample::prediction();
+  cost::TableRow row{
+      .table = "emb_l.129.weight", .rows = 1'562'500'000, .sharding = "node_row", .place = "row 112-119"};
+  row.compute_s = 1.234e-3, row.communication_s = 4.567e-3, row.bytes = 3.21e9;
+  row.tier = "host", row.cache_bytes = 1.25e9, row.hit_rate = 0.875, row.fetched_bytes = 2.34e8;
+  prediction.tables.assign(3, row);
+  const auto widest = [&](std::size_t width) {
+    const std::string text = text_of(tables_table(prediction), {.width = width});
+    std::size_t most = 0, at = 0;
+    for (std::size_t end = text.find('\n'); end != std::string::npos; at = end + 1, end = text.find('\n', at))
+      most = std::max(most, display_width(text.substr(at, end - at)));
+    return std::pair(most, text);
+  };
+  EXPECT_GT(widest(0).first, 100U) << "all of it is more than 80 columns";
+  const auto [most, text] = widest(80);
+  EXPECT_LE(most, 80U) << text;
+  for (const char* kept : {"emb_l.129.weight", "node_row", "112-119", "host", "87.5 %"})
+    EXPECT_THAT(text, testing::HasSubstr(kept));
+}
+
+TEST(ParametersTable, SaysALongSourceOnceWhenSeveralShareIt) {
+  const std::string fit = "fit 2026-11-20 to 30 runs: " + std::string(80, 'r');
+  const Table table = parameters_table({{"a", 1, 2, "s", fit}, {"b", 1, 2, "s", fit}, {"c", 1, 2, "s", "datasheet"}});
+  EXPECT_EQ(table.rows[0].back(), "source 1 below");
+  EXPECT_EQ(table.rows[1].back(), "source 1 below");
+  EXPECT_EQ(table.rows[2].back(), "datasheet");
+  EXPECT_EQ(table.notes, std::vector<std::string>{"Source 1: " + fit});
+}
+
+TEST(BreakdownTable, SharesAddUpToTheStep) {
+  double sum = 0;
+  for (const Part& part : parts_of(sample::prediction().breakdown)) sum += part.seconds;
+  EXPECT_NEAR(sum, sample::prediction().step_time_s, 1e-9);
+  const Table table = breakdown_table(sample::prediction().breakdown);
+  EXPECT_EQ(table.rows.back()[0], "step");
+  EXPECT_EQ(table.rows.back()[2], "100 %");
+}
+
+TEST(HeldOutError, JudgesOnlyRunsThatMayBeJudged) {
+  std::vector<cost::MeasuredRun> runs = sample::runs();
+  const double expected = (std::abs(0.138 - 0.131) / 0.131 + std::abs(0.121 - 0.127) / 0.127) / 2;
+  EXPECT_NEAR(held_out_error(runs), expected, 1e-12) << "fitted and crowded runs do not count";
+  for (cost::MeasuredRun& run : runs) run.step_time_spread = 0.2;
+  EXPECT_TRUE(std::isnan(held_out_error(runs))) << "runs that spread over 10 % are listed, not judged";
+}
+
+TEST(Texts, MatchTheirGoldenFiles) {
+  sample::expect_golden("plan.txt", plan_text(sample::search(), kUnicode));
+  sample::expect_golden("plan-ascii.txt", plan_text(sample::search(), kAscii));
+  sample::expect_golden("simulate.txt", prediction_text(sample::prediction(), kUnicode));
+  sample::expect_golden("calibrate.txt", fit_text(sample::fit(), kUnicode));
+  sample::expect_golden("runs.txt", runs_text(sample::runs(), kUnicode));
+  sample::expect_golden("scaling.txt", scaling_text(sample::scaling(), kUnicode));
+}
+
+TEST(PlanText, SaysWhenNothingFitsAndLeavesTheAdviceToTheError) {
+  cost::SearchResult none;
+  none.candidates = 12;
+  none.rejected = {{"memory", 12}};
+  none.nearest = {"the smallest plan needs 96 GiB of 80 GiB: allow recomputation"};
+  const std::string text = plan_text(none, kAscii);
+  EXPECT_THAT(text, testing::HasSubstr("No feasible plan"));
+  EXPECT_THAT(text, testing::Not(testing::HasSubstr("allow recomputation"))) << "it would stand there twice";
+}
+
+TEST(Texts, AreAsciiWhenAsked) {
+  for (const std::string& text :
+       {plan_text(sample::search(), kAscii), prediction_text(sample::prediction(), kAscii),
+        fit_text(sample::fit(), kAscii), runs_text(sample::runs(), kAscii), scaling_text(sample::scaling(), kAscii)}) {
+    EXPECT_TRUE(std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; }));
+    EXPECT_EQ(text.find('?'), std::string::npos) << "a character without an ASCII form";
+  }
+}
+
+}  // namespace
+}  // namespace orrery::reports

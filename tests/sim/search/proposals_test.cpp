@@ -1,0 +1,132 @@
+/// What the search proposes of its own accord: parts of a sequence, chunks of layers.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "sim/search/search.h"
+#include "sim/search/space.h"
+#include "sim/simulate.h"
+#include "tests/sim/search/search_support.h"
+
+namespace orrery::sim {
+namespace {
+
+/// Llama 3.1 405B (Grattafiori et al. 2024, table 3): 126 layers.
+std::shared_ptr<models::Model> llama_405b() {
+  const auto read = models::parse_model(
+      "family: llama\nlayers: 126\nhidden: 16384\nheads: 128\nkv_heads: 8\nffn_hidden: 53248\nvocab: 128256\n"
+      "max_sequence: 131072\n",
+      "llama-405b.yaml");
+  if (!read) throw std::runtime_error(base::render(read.error(), false));
+  return std::make_shared<models::Model>(*read);
+}
+
+plan::Job long_job(std::int64_t batch, std::int64_t sequence) {
+  plan::Job job;
+  job.batch = batch, job.sequence = sequence;
+  job.precision = models::DType::bf16;
+  return job;
+}
+
+/// What software proposes that can do all there is.
+cost::Stack software(bool flash = true) {
+  cost::Stack stack;
+  stack.flash = flash;
+  return stack;
+}
+
+std::set<int> contexts(const plan::Job& job, const models::Model& model, bool flash = true) {
+  std::set<int> found;
+  for (const plan::PlanSpec& s : space_of(*testing::cluster("hgx-h100", 64), model, job, software(flash)))
+    found.insert(s.mesh.context);
+  return found;
+}
+
+TEST(Proposals, CutASequenceAsLongAsEachRankKeepsMuchOfIt) {
+  const auto model = llama_405b();
+  EXPECT_EQ(contexts(long_job(64, 4096), *model), std::set<int>{1});
+  EXPECT_EQ(contexts(long_job(64, 8192), *model), (std::set<int>{1, 2}));
+  EXPECT_EQ(contexts(long_job(64, 65536), *model), (std::set<int>{1, 2, 4, 8, 16}));
+  EXPECT_EQ(contexts(long_job(64, 8193), *model), std::set<int>{1}) << "of an odd length";
+  EXPECT_EQ(contexts(long_job(64, 8192), *model, false), std::set<int>{1}) << "its parts are merged by row statistics";
+  plan::Job job = long_job(64, 65536);
+  job.bounds.mesh.context = {1, 4};
+  EXPECT_EQ(contexts(job, *model), (std::set<int>{1, 4}));
+  job.bounds.mesh.context = {};
+  job.bounds.mesh.data = {2}, job.bounds.mesh.tensor = {8}, job.bounds.mesh.pipeline = {4};
+  EXPECT_EQ(contexts(job, *model), std::set<int>{1}) << "a job that fixes the mesh means it";
+}
+
+using Layers = std::set<std::pair<int, bool>>;  // chunks of a stage, and whether the ends count as layers
+
+Layers layers(const models::Model& model, int pipeline, const plan::Job& job) {
+  Layers found;
+  for (const plan::PlanSpec& s : space_of(*testing::cluster("hgx-h100", 64), model, job, software()))
+    if (s.mesh.pipeline == pipeline) found.insert({s.stages.virtual_stages, s.stages.ends_as_layers});
+  return found;
+}
+
+TEST(Proposals, PartitionCheckpointsWhereRowsCannotBeDivided) {
+  const auto model = llama_405b();
+  const auto partitioned = [&](const cost::Stack& stack, const plan::Job& job) {
+    std::size_t count = 0;
+    for (const plan::PlanSpec& s : space_of(*testing::cluster("hgx-h100", 64), *model, job, stack)) {
+      count += s.recomputation.partition_checkpoints ? 1 : 0;
+      EXPECT_TRUE(!s.recomputation.partition_checkpoints ||
+                  (s.mesh.tensor > 1 && s.recomputation.what == plan::Recompute::full));
+    }
+    return count;
+  };
+  cost::Stack stack = software();
+  stack.can.partition_checkpoints = true;
+  plan::Job job = long_job(64, 4096);
+  job.bounds.mesh.context = {1};
+  EXPECT_EQ(partitioned(stack, job), 0U) << "sequence parallelism needs as little memory, and fewer messages";
+  stack.can.sequence_parallel = false;
+  EXPECT_GT(partitioned(stack, job), 0U);
+  stack.can.partition_checkpoints = false;
+  EXPECT_EQ(partitioned(stack, job), 0U);
+  job.bounds.recomputation.what = {plan::Recompute::full};
+  job.bounds.mesh.tensor = {8}, job.bounds.recomputation.partition_checkpoints = {true};
+  EXPECT_GT(partitioned(stack, job), 0U) << "a job that says so means it";
+}
+
+TEST(Proposals, CountTheEndsAsLayersWhereOnlyThatMakesChunksEqual) {
+  const auto model = llama_405b();
+  const plan::Job job = long_job(512, 8192);
+  EXPECT_EQ(layers(*model, 8, job), (Layers{{1, false}, {1, true}, {2, true}, {4, true}, {8, true}, {16, true}}));
+  EXPECT_EQ(layers(*model, 2, job), (Layers{{1, false}, {3, false}, {7, false}, {9, false}})) << "63 blocks a stage";
+  EXPECT_EQ(layers(*model, 1, job), (Layers{{1, false}}));
+  plan::Job fixed = job;
+  fixed.bounds.stages.ends_as_layers = false;
+  EXPECT_EQ(layers(*model, 8, fixed), (Layers{{1, false}}));
+  fixed.bounds.stages.ends_as_layers = true;
+  EXPECT_EQ(layers(*model, 8, fixed), (Layers{{1, true}, {2, true}, {4, true}, {8, true}, {16, true}}));
+  model->layers = 80;  // Llama 3.1 70B: NVIDIA's recipes have chunks of one block, 20 of them on each of four stages
+  EXPECT_TRUE(layers(*model, 4, job).count({20, false}));
+  EXPECT_FALSE(layers(*model, 4, job).count({1, true}));
+}
+
+TEST(Proposals, AreNoSlowerThanNvidiasRecipeForLlama405B) {
+  // NVIDIA's Megatron Bridge 25.11, H100: tensor 8, pipeline 8, context 2, eight chunks.
+  const auto model = llama_405b();
+  const auto cluster = testing::cluster("hgx-h100-1024");
+  const cost::Pricing pricing(cluster, testing::stack("megatron-core"));
+  const cost::SearchResult found = search(model, cluster, long_job(512, 8192), pricing, {.top = 3, .replay = 3});
+  ASSERT_FALSE(found.plans.empty());
+  plan::PlanSpec recipe;
+  recipe.mesh.data = 8, recipe.mesh.tensor = 8, recipe.mesh.pipeline = 8, recipe.mesh.context = 2;
+  recipe.stages.virtual_stages = 8,
+  recipe.stages.ends_as_layers = recipe.mesh.sequence_parallel = recipe.states.overlap_gradients = true;
+  recipe.states.zero_stage = 1, recipe.shape.batch = 512, recipe.shape.sequence = 8192,
+  recipe.numerics.precision = models::DType::bf16;
+  const auto made = plan::make_plan(model, cluster, recipe);
+  ASSERT_TRUE(made) << base::render(made.error(), false);
+  const cost::Prediction theirs = simulate(*made, pricing, {.spans = false}).prediction;
+  ASSERT_LE(theirs.memory_peak_bytes, theirs.memory_capacity_bytes);
+  EXPECT_LE(found.plans.front().step_time_s, 1.001 * theirs.step_time_s);
+}
+
+}  // namespace
+}  // namespace orrery::sim

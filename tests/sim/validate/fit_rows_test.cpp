@@ -1,0 +1,147 @@
+/// A stack out of a handful of runs: numbers that the runs tell come back, others stay, an outlier does little harm.
+#include "sim/validate/fit_rows.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "sim/validate/validate.h"
+#include "tests/sim/search/search_support.h"
+
+namespace orrery::sim {
+namespace {
+
+using ::testing::HasSubstr;
+
+Library library() {
+  Library out;
+  out.clusters = {*testing::cluster("hgx-h100")};
+  out.stacks = {testing::stack("generic-eager")};
+  return out;
+}
+
+Row run(std::int64_t tensor, std::int64_t pipeline, std::int64_t gpus, std::int64_t micro) {
+  Row row;
+  Setup& s = row.setup;
+  s.id = std::to_string(tensor) + "-" + std::to_string(pipeline) + "-" + std::to_string(micro);
+  s.source = "here";
+  s.kind = "training";
+  s.verified = true;
+  s.family = "llama";
+  s.stack = "ours";
+  s.gpu_type = "H100-SXM5-80GB";
+  s.precision = "bf16";
+  s.recompute = "none";
+  s.layers = 32, s.hidden = 4096, s.heads = 32, s.sequence = 4096, s.vocab = 32000;
+  s.gpus = gpus, s.tensor = tensor, s.pipeline = pipeline, s.data = gpus / tensor / pipeline;
+  s.micro_batch = micro, s.batch = 256;
+  s.sequence_parallel = tensor > 1;
+  s.memory_kind = "max_memory_reserved";
+  return row;
+}
+
+std::vector<Row> runs() {
+  return {run(1, 1, 64, 1), run(2, 1, 16, 1), run(2, 2, 16, 2), run(4, 1, 16, 1), run(4, 2, 32, 1), run(4, 4, 32, 4),
+          run(8, 1, 16, 1), run(8, 1, 32, 4), run(8, 2, 32, 1), run(8, 4, 64, 2), run(1, 8, 16, 1), run(16, 1, 32, 1)};
+}
+
+/// What a stack with other numbers than the generic one's takes.
+std::vector<Row> measured(const cost::Stack& truth) {
+  std::vector<Row> rows = runs();
+  Library known = library();
+  known.stacks = {};
+  known.stand_in = truth;
+  const cost::Validation v = validate(rows, known);
+  EXPECT_EQ(v.rows.size(), rows.size());
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    rows[i].measured.seconds = v.rows[i].predicted_s;
+    rows[i].measured.memory_bytes = v.rows[i].predicted_bytes;
+  }
+  return rows;
+}
+
+cost::Stack other_stack() {
+  cost::Stack truth = testing::stack("generic-eager");
+  truth.memory.fragmentation = 0.3;
+  for (cost::Parameter& p : truth.parameters) {
+    if (p.name == "stack.matmul_share") p.value *= 0.85;
+    if (p.name == "stack.host_op_time") p.value *= 2.5;
+  }
+  return truth;
+}
+
+double number(const cost::RowFit& fit, const std::string& name) {
+  for (const cost::FittedNumber& n : fit.numbers)
+    if (n.parameter == name) return n.after / n.before;
+  return std::nan("");
+}
+
+cost::RowFit fitted(const std::vector<Row>& rows) {
+  const auto fit = fit_rows(rows, library(), testing::stack("generic-eager"), {}, {"ours", {}});
+  EXPECT_TRUE(fit.has_value());
+  return fit.value();
+}
+
+TEST(FitRows, FindsTheNumbersThatTheRunsWereMadeWith) {
+  const cost::RowFit fit = fitted(measured(other_stack()));
+  EXPECT_EQ(fit.used, runs().size());
+  EXPECT_NEAR(number(fit, "stack.matmul_share"), 0.85, 0.05);
+  EXPECT_GT(number(fit, "stack.host_op_time"), 1.25) << "in part: host_message_time takes the rest";
+  EXPECT_GT(fit.before.median, 0.09);
+  EXPECT_LT(fit.after.median, 0.02);
+  EXPECT_LT(fit.left_one_out.median, 0.06);
+  EXPECT_LT(fit.memory_after.median, 0.02);
+  EXPECT_LT(fit.memory_after.median, fit.memory_before.median);
+  EXPECT_FALSE(fit.teaching.empty());
+}
+
+TEST(FitRows, IsNotMovedFarByOneOutlier) {
+  std::vector<Row> rows = measured(other_stack());
+  rows[3].measured.seconds = 6 * *rows[3].measured.seconds;
+  const cost::RowFit fit = fitted(rows);
+  EXPECT_NEAR(number(fit, "stack.matmul_share"), 0.85, 0.08);
+  EXPECT_LT(fit.after.median, 0.04) << "of the others";
+}
+
+TEST(FitRows, LeavesWhatTheRunsDoNotTellWithItsFamily) {
+  std::vector<Row> rows = measured(other_stack());
+  rows.resize(1);  // one plan without tensor parallelism
+  const cost::RowFit fit = fitted(rows);
+  EXPECT_NEAR(number(fit, "stack.tensor_hop_time"), 1, 1e-3);
+  EXPECT_NEAR(number(fit, "stack.pipeline_message_time"), 1, 1e-3);
+  for (const cost::FittedNumber& n : fit.numbers) {
+    if (n.parameter == "stack.tensor_hop_time") {
+      EXPECT_THAT(n.source, HasSubstr("do not determine"));
+    }
+  }
+}
+
+TEST(FitRows, LearnsFromRunsThatDied) {
+  std::vector<Row> rows = measured(testing::stack("generic-eager"));
+  Row died = run(1, 1, 64, 4);
+  died.setup.kind = kOutOfMemory;
+  rows.push_back(died);
+  const cost::RowFit fit = fitted(rows);
+  Library known = library();
+  known.stand_in = fit.stack;
+  known.stacks = {};
+  const std::vector<Row> one{died};
+  const auto chance = validate(one, make_cases(one, known), {}).rows.at(0).fits_probability;
+  ASSERT_TRUE(chance.has_value());
+  EXPECT_LT(*chance, 0.6);
+}
+
+TEST(FitRows, SaysWhyNothingCanBeFitted) {
+  std::vector<Row> rows{runs().front()};
+  const auto none = fit_rows(rows, library(), testing::stack("generic-eager"), {}, {"ours", {}});
+  ASSERT_FALSE(none.has_value());
+  EXPECT_EQ(none.error().front().code, "F05");
+  const auto stopped = fit_rows(measured(other_stack()), library(), testing::stack("generic-eager"), {},
+                                {"ours", [](const std::string&) { return false; }});
+  ASSERT_FALSE(stopped.has_value());
+  EXPECT_TRUE(stopped.error().empty()) << "stopped, not wrong";
+}
+
+}  // namespace
+}  // namespace orrery::sim

@@ -24,7 +24,7 @@ refused() {  # refused FILE:LINE TEXT
   fi
 }
 
-plant sim/good.cpp <<<$'// Replays.\n#include <nlohmann/json.hpp>\n#include "cost/estimate/memory.h"\n#include "sim/replay.h"'
+plant sim/good.cpp <<<$'// Replays.\n#include <nlohmann/json.hpp>\n#include "cost/estimate/memory.h"\n#include "sim/replay/replay.h"'
 accepted "sim includes cost"
 plant cost/arrow.cpp <<<$'// Upwards.\n\n#include "sim/simulate.h"'
 refused cost/arrow.cpp:3: 'cost may not know sim'

@@ -79,17 +79,15 @@ Setting setting_of(const clusters::Cluster& cluster, const models::Model& model)
 bool has_ground(const Intervals& intervals, const std::string& stack, const Setting& setting) {
   constexpr double kAlike = 1.5;
   const auto alike = [](double a, double b) { return a <= kAlike * b && b <= kAlike * a; };
-  bool any = false;
   for (const Ground& ground : intervals.grounds) {
     if (ground.stack != stack) continue;
-    any = true;
     const clusters::Device* device = setting.device;
     const bool of_device = device == nullptr || (device->architecture == ground.architecture &&
                                                  alike(sixteen_bit_peak(*device), ground.peak) &&
                                                  alike(device->memory_bandwidth.value, ground.memory_bandwidth));
     if (of_device && setting.mixture == ground.mixtures && !setting.adapters) return true;
   }
-  return !any;
+  return intervals.grounds.empty();
 }
 
 std::optional<Spread> spread_of(const Intervals& intervals, const Stack& stack, bool several_nodes,
@@ -122,6 +120,17 @@ std::int64_t rows_of(const Intervals& intervals, const std::string& stack) {
   return rows;
 }
 
+/// Why a stack's runs say little about this one: "none of them like this one (they were of H100-SXM5-80GB)".
+std::string unlike_text(const Intervals& intervals, const std::string& stack, const Setting& setting) {
+  Setting whole = setting, other = setting;
+  whole.adapters = false;
+  other.mixture = !setting.mixture;
+  if (setting.adapters && has_ground(intervals, stack, whole)) return "all of them of full training, none of adapters";
+  if (has_ground(intervals, stack, other))
+    return setting.mixture ? "none of them of a mixture of experts" : "all of them of mixtures of experts";
+  return fmt::format("none of them like this one (they were of {})", grounds_text(intervals, stack));
+}
+
 }  // namespace
 
 Basis basis_of(const Intervals& intervals, const Stack& stack, bool stands_in) {
@@ -143,8 +152,8 @@ std::string basis_text(const Intervals& intervals, const Stack& stack, bool seve
                          stack.fitted->rows, kPercent * stack.fitted->median_error, kPercent * stack.fitted->p90_error);
     case Basis::published:
       if (!has_ground(intervals, stack.name, setting))
-        return fmt::format("from {} published runs of {}, none of them like this one (they were of {}): {}",
-                           rows_of(intervals, stack.name), stack.name, grounds_text(intervals, stack.name), range);
+        return fmt::format("from {} published runs of {}, {}: {}", rows_of(intervals, stack.name), stack.name,
+                           unlike_text(intervals, stack.name, setting), range);
       return fmt::format("from {} published runs of {}: {}", rows_of(intervals, stack.name), stack.name, range);
     case Basis::generic: return fmt::format("generic: no run of this software is known; treated as {}", stack.name);
     case Basis::uncalibrated: return fmt::format("uncalibrated: Orrery has no run of {} to compare with", stack.name);

@@ -36,7 +36,7 @@ struct Ground {
 
 struct Intervals {
   std::vector<Spread> spreads;
-  std::vector<Ground> grounds;      ///< a stack without any is trusted everywhere
+  std::vector<Ground> grounds;      ///< empty: every stack is trusted everywhere
   std::optional<Spread> elsewhere;  ///< for a stack's predictions outside its ground
 };
 
@@ -49,7 +49,7 @@ struct Setting {
 [[nodiscard]] Setting setting_of(const clusters::Cluster& cluster, const models::Model& model);
 [[nodiscard]] Ground ground_of(const std::string& stack, const clusters::Device& device, bool mixtures);
 /// Whether some run of the stack had such a model on a similar device: same architecture, peak and memory bandwidth
-/// within a factor of 1.5.
+/// within a factor of 1.5. A stack without runs has ground nowhere.
 [[nodiscard]] bool has_ground(const Intervals& intervals, const std::string& stack, const Setting& setting);
 
 /// The spread of the stack, or that of unknown software; nothing if there is neither.

@@ -53,10 +53,14 @@ TEST(Intervals, AreAsWideAsElsewhereWhereTheStackHasNoGround) {
   EXPECT_EQ(spread_of(known, stack, true, {&a100, true})->memory, (Interval{0.7, 1.7}));
   EXPECT_EQ(spread_of(known, stack, true, {&halved, false})->memory, (Interval{0.8, 1.5})) << "memory is no device's";
   EXPECT_THAT(basis_text(known, stack, true, false, {&a100, true}),
+              ::testing::HasSubstr("none of them of a mixture of experts"));
+  EXPECT_THAT(basis_text(known, stack, true, false, {&halved, false}),
               ::testing::HasSubstr("none of them like this one (they were of A100-SXM4-80GB)"));
+  EXPECT_THAT(basis_text(known, stack, true, false, {&a100, false, true}), ::testing::HasSubstr("none of adapters"));
   EXPECT_THAT(basis_text(known, stack, true, false, {&a100, false}), ::testing::Not(::testing::HasSubstr("none")));
-  stack.name = "another";
-  EXPECT_EQ(time(halved, true), (Interval{0.5, 2})) << "what has no ground at all is taken at its word";
+  known.spreads.push_back({"described-only", true, {0.95, 1.05}, {0.9, 1.1}, 0});
+  stack.name = "described-only";
+  EXPECT_EQ(time(a100, false), (Interval{0.95, 1.4})) << "without any run there is no ground";
   const auto again = parse_intervals(write_intervals(known), "intervals.yaml");
   ASSERT_TRUE(again.has_value());
   EXPECT_EQ(again->grounds, known.grounds);

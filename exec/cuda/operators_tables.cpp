@@ -43,16 +43,15 @@ void run_bucketise(const Call& call, const TableLayouts::Found& tables) {
 RowStep row_step(const Call& call, const StepValues* now, std::int64_t values, std::int64_t rows) {
   const StepContext& c = call.context;
   RowStep out;
-  out.rule = call.op.rule == models::UpdateRule::adam      ? RowRule::adam
-             : call.op.rule == models::UpdateRule::adagrad ? RowRule::adagrad
-                                                           : RowRule::sgd;
+  out.rule = call.op.rule;
   out.step.now = now;
   out.step.beta1 = c.beta1;
   out.step.beta2 = c.beta2;
   out.step.epsilon = c.epsilon;
   out.values = call.output(0, values);
-  out.states = call.optional_output(1, out.rule == RowRule::adam ? 2 * values : rows);
-  ENSURE(out.states != nullptr || out.rule == RowRule::sgd, "{} without states", models::name_of(call.op.kind));
+  out.states = call.optional_output(1, out.rule == models::UpdateRule::adam ? 2 * values : rows);
+  ENSURE(out.states != nullptr || out.rule == models::UpdateRule::sgd, "{} without states",
+         models::name_of(call.op.kind));
   out.second = values;
   out.width = c.tables->embedding_dim;
   return out;

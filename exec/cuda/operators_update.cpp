@@ -23,9 +23,7 @@ UpdateStep update_step(const Call& call, std::size_t scaling, const StepValues* 
   step.decay = c.weight_decay;
   step.momentum = c.momentum;
   step.nesterov = c.nesterov;
-  step.rule = call.op.rule == models::UpdateRule::lion      ? Rule::lion
-              : call.op.rule == models::UpdateRule::adagrad ? Rule::adagrad
-                                                            : Rule::sgd;
+  step.rule = call.op.rule;
   step.adaptive = c.adaptive;
   step.clip_update = c.clip_update;
   step.decay_power = c.decay_power;

@@ -33,7 +33,7 @@ class RowPlaces {
       : layout_(*schedule.tables),
         far_(layout_.far[static_cast<std::size_t>(space)]),
         states_(states),
-        adam_(schedule.spec.states.optimizer == plan::OptimizerKind::adam) {}
+        by_value_(plan::traits_of(schedule.spec.states.optimizer).table_states.by_value) {}
 
   /// A row of the part and its place in the cache.
   [[nodiscard]] Pieces far(const TableShard& shard, std::int64_t row) const {
@@ -51,16 +51,17 @@ class RowPlaces {
   }
 
  private:
-  // Adam's second moments come after all first moments.
+  // Where values have states, all first ones come before the second ones.
   [[nodiscard]] Pieces pieces(const TableShard& shard, std::int64_t value, std::int64_t row,
                               std::int64_t second) const {
     if (!states_) return {{value, 0}, 1, shard.columns()};
-    if (!adam_) return {{row, 0}, 1, 1};
-    return {{value, second + value}, 2, shard.columns()};
+    if (by_value_ == 0) return {{row, 0}, 1, 1};
+    return {{value, second + value}, by_value_, shard.columns()};
   }
   const TableLayout& layout_;
   const TableLayout::Far& far_;
-  bool states_, adam_;
+  bool states_;
+  int by_value_;  // 2 at most
   std::int64_t packed_values_ = 0, packed_rows_ = 0;
 };
 

@@ -28,9 +28,9 @@ plan::ParameterRange range_of_table(const plan::TableLayout& layout, int table, 
 class States {
  public:
   States(const plan::Schedule& schedule)
-      : layout_(*schedule.tables), adam_(schedule.spec.states.optimizer == plan::OptimizerKind::adam) {}
+      : layout_(*schedule.tables), by_value_(plan::traits_of(schedule.spec.states.optimizer).table_states.by_value) {}
 
-  // Adam's second moments come after all first moments, of which there are `values`. `state`: where the states of its
+  // Second states of values come after all first ones, of which there are `values`. `state`: where the states of its
   // rows begin, if there is one per row.
   void add(std::vector<HeldShard>& out, const HeldShard& weights, const plan::TableShard& shard, plan::BufferId buffer,
            std::int64_t values, std::int64_t state) const {
@@ -38,7 +38,7 @@ class States {
     held.range.tensor.initial_stddev = 0;
     held.buffer = buffer;
     held.state = State::first_moment;
-    if (!adam_) {
+    if (by_value_ == 0) {
       held.range = of_rows(shard.table);
       held.tensor_rank = 0;
       held.begin = shard.row_begin;
@@ -49,6 +49,7 @@ class States {
       return;
     }
     out.push_back(held);
+    if (by_value_ == 1) return;
     held.state = State::second_moment;
     held.offset += values;
     out.push_back(held);
@@ -63,7 +64,7 @@ class States {
     return range;
   }
   const plan::TableLayout& layout_;
-  bool adam_;
+  int by_value_;  // 2 at most
 };
 
 /// The rows of all replicated tables whose states the rank has; `alone`: no other rank has them.

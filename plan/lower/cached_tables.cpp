@@ -45,13 +45,14 @@ class Fetching {
     return buffer;
   }
   int view(BufferId buffer) { return build_.view(build_.whole(buffer)); }
-  [[nodiscard]] bool adam() const { return spec_.states.optimizer == OptimizerKind::adam; }
 
   void move(BufferId list, bool to_device, bool states) {
     const RankClass::FarTables& far = class_.far[static_cast<std::size_t>(space_)];
     const BufferId there = states ? far.states : far.values, here = states ? class_.table_states : class_.tables;
     if (!there) return;
-    const std::int64_t elements = !states ? far_.moved_elements : adam() ? 2 * far_.moved_elements : far_.moved_rows;
+    const std::int64_t elements =
+        states ? traits_of(spec_.states.optimizer).table_states.of(far_.moved_rows, far_.moved_elements)
+               : far_.moved_elements;
     const DType type = class_.buffers[there].dtype;
     RowMove rows{view(list), RowsAt::far, RowsAt::cache, space_, states, far_.expected};
     const auto part = [&](BufferId buffer) { return View{buffer, 0, elements}; };
@@ -99,7 +100,8 @@ class Fetching {
 
 void declare_far_tables(ClassBuilder& build, const TableLayout& layout, const PlanSpec& spec) {
   RankClass& c = build.result();
-  const bool adam = spec.states.optimizer == OptimizerKind::adam, states = c.table_states.exists();
+  const TableStates& kept = traits_of(spec.states.optimizer).table_states;
+  const bool states = c.table_states.exists();
   const auto buffer = [&](std::string name, Purpose purpose, DType type, std::int64_t elements, Space space) {
     const BufferId made = build.buffer(std::move(name), purpose, type, elements, true);
     c.buffers[made].space = space;
@@ -113,7 +115,7 @@ void declare_far_tables(ClassBuilder& build, const TableLayout& layout, const Pl
     mine.values = buffer(name, Purpose::parameters, dtype_of(spec.embedding.stored), far.elements, space);
     if (states)
       mine.states =
-          buffer(name + ".states", Purpose::optimizer_states, DType::fp32, adam ? 2 * far.elements : far.rows, space);
+          buffer(name + ".states", Purpose::optimizer_states, DType::fp32, kept.of(far.rows, far.elements), space);
   }
   c.cache = build.buffer("tables.books", Purpose::scalars, DType::int32, layout.most_book, true);
 }

@@ -110,8 +110,8 @@ class RecommenderLowering {
       const std::int64_t values = served_ ? b.shard_elements() : layout_.replicated_elements;
       const std::int64_t rows = served_ ? b.elements / width_ : layout_.replicated_rows;
       class_.replicated_states = states("replicated_tables.states", values, values / width_);
-      // Adam's moments decay where a row is looked up, whatever its gradient is.
-      if (adam() && !options_.forward_only)
+      // States of values change where a row is looked up, whatever its gradient is.
+      if (kept().by_value > 0 && !options_.forward_only)
         lookups_ = build_.buffer("replicated_tables.lookups", Purpose::gradients, DType::fp32, rows, true);
     }
     class_.loss = build_.buffer("loss", Purpose::scalars, DType::fp32, 1, true);
@@ -123,12 +123,11 @@ class RecommenderLowering {
 
   // States of tables with this many values and rows, if the optimizer has any.
   BufferId states(const char* name, std::int64_t values, std::int64_t rows, bool always = false) {
-    if ((options_.forward_only && !always) || (!adagrad() && !adam())) return {};
-    return build_.buffer(name, Purpose::optimizer_states, DType::fp32, adam() ? 2 * values : rows, true);
+    if ((options_.forward_only && !always) || !kept().any()) return {};
+    return build_.buffer(name, Purpose::optimizer_states, DType::fp32, kept().of(rows, values), true);
   }
 
-  [[nodiscard]] bool adagrad() const { return spec_.states.optimizer == OptimizerKind::rowwise_adagrad; }
-  [[nodiscard]] bool adam() const { return spec_.states.optimizer == OptimizerKind::adam; }
+  [[nodiscard]] const TableStates& kept() const { return traits_of(spec_.states.optimizer).table_states; }
   [[nodiscard]] std::int64_t members() const { return layout_.ranks; }
   /// Updates of a step: a parameter server makes one for each worker.
   [[nodiscard]] int turns() const { return served_ ? spec_.mesh.data : 1; }
@@ -447,7 +446,7 @@ class RecommenderLowering {
     const std::vector<int> in = {view(lengths_), view(bags_), view(gradients)};
     std::vector<int> with_squares = in;
     BufferId squares;
-    if (layout_.squares > 0 && adagrad() && members() > 1) {
+    if (layout_.squares > 0 && kept().by_row > 0 && members() > 1) {
       squares = make("row_squares", turns() * layout_.squares, DType::fp32, Purpose::communication);
       const Op op = op_of(OpKind::embedding_bag_squares, most.count / turns(), most.width, 0, in, {view(squares)});
       add_turns(build_, op, turns(), {squares}, ops);

@@ -36,7 +36,7 @@ ShapeOf::ShapeOf(const Bucket& bucket, const PlanSpec& spec) {
   shape_.experts = bucket.experts;
   for (const ParameterRange& range : bucket.ranges) {
     if (spec.low_rank()) matrices_.push_back(matrix_of(range.tensor));
-    if (spec.states.optimizer != OptimizerKind::adafactor) continue;
+    if (!traits_of(spec.states.optimizer).factored) continue;
     const FactorCount factors = factor_count(range.tensor);
     shape_.factors.elements += factors.elements;
     shape_.factors.met += factors.met;

@@ -20,7 +20,7 @@ FactorLayout place_factors(std::vector<Bucket>& buckets, OptimizerKind optimizer
   for (Bucket& bucket : buckets)
     for (ParameterRange& range : bucket.ranges)
       if (!bucket.frozen) range.norms = layout.parameters++;
-  if (optimizer != OptimizerKind::adafactor) return layout;
+  if (!traits_of(optimizer).factored) return layout;
   for (const bool meets : {true, false}) {
     const auto take = [&](std::int64_t& place, std::int64_t count, bool met) {
       if (met != meets) return;
@@ -45,7 +45,7 @@ FactorLayout place_factors(std::vector<Bucket>& buckets, OptimizerKind optimizer
 }
 
 std::int64_t parameter_alignment(OptimizerKind optimizer) {
-  return optimizer == OptimizerKind::adamw_8bit ? models::kQuantisedBlock : kParameterAlignment;
+  return traits_of(optimizer).quantised ? models::kQuantisedBlock : kParameterAlignment;
 }
 
 }  // namespace orrery::plan

@@ -7,7 +7,7 @@ using models::DType;
 
 Slot state_of(Memory memory, const BucketShape& b, const PlanSpec& spec) {
   const std::int64_t optimized = optimized_of(b, spec);
-  const bool bytes = spec.states.optimizer == OptimizerKind::adamw_8bit && !b.embedding;
+  const bool bytes = traits_of(spec.states.optimizer).quantised && !b.embedding;
   const auto state = [&](const char* name, DType dtype, std::int64_t elements) {
     return Slot{memory, name, Purpose::optimizer_states, dtype, elements};
   };

@@ -25,14 +25,14 @@ const char* name_of_buffer(Memory memory) {
 class Update {
  public:
   Update(const BucketShape& bucket, const StageTotals& totals, const PlanSpec& spec)
-      : s_(bucket, spec), b_(bucket), totals_(totals), spec_(spec) {}
+      : s_(bucket, spec), b_(bucket), totals_(totals), spec_(spec), traits_(traits_of(spec.states.optimizer)) {}
 
   Outline of_bucket(int round, bool first) {
-    if (spec_.states.optimizer == OptimizerKind::lamb) {
-      round == 0 ? lamb_moments(first) : update(lamb());
-    } else if (spec_.states.optimizer == OptimizerKind::adafactor) {
+    if (traits_.factored) {
       round == 0 ? factor_sums(first) : round == 1 ? factor_norms(first) : update(adafactor());
-    } else if (traits_of(spec_.states.optimizer).whole_matrices) {
+    } else if (traits_.whole_tensors) {
+      round == 0 ? lamb_moments(first) : update(lamb());
+    } else if (traits_.whole_matrices) {
       b_.whole == nullptr ? update(adamw()) : whole_matrices();
     } else {
       std::vector<Op> ops;
@@ -43,8 +43,8 @@ class Update {
   }
 
   Outline agreement(int round) {
-    if (!traits_of(spec_.states.optimizer).whole_tensors) return s_.take();
-    if (spec_.states.optimizer == OptimizerKind::adafactor && round == 0) {
+    if (!traits_.whole_tensors) return s_.take();
+    if (traits_.factored && round == 0) {
       const int sums = of_stage(Memory::factor_sums);
       if (zero_of(spec_) >= 1) meet(Over::data, sums);
       meet(Over::tensor, s_.run(s_.slot(Memory::factor_sums), 0, totals_.factors.met));
@@ -102,14 +102,13 @@ class Update {
                      {target(), s_.whole(Memory::first_moment), s_.whole(Memory::second_moment)});
   }
   [[nodiscard]] Op by_element() {
-    const OptimizerTraits& traits = traits_of(spec_.states.optimizer);
-    if (traits.update == OpKind::momentum_update) {
-      Op op = update_op(traits.update, {gradient(), coefficient()},
+    if (traits_.update == OpKind::momentum_update) {
+      Op op = update_op(traits_.update, {gradient(), coefficient()},
                         {target(), spec_.states.moments() > 0 ? s_.whole(Memory::first_moment) : -1});
-      op.rule = traits.rule;
+      op.rule = traits_.rule;
       return op;
     }
-    if (spec_.states.optimizer != OptimizerKind::adamw_8bit || b_.embedding) return adamw();
+    if (!traits_.quantised || b_.embedding) return adamw();
     return update_op(OpKind::adamw_8bit, {gradient(), coefficient()},
                      {target(), s_.whole(Memory::first_moment), s_.whole(Memory::second_moment),
                       s_.whole(Memory::first_scale), s_.whole(Memory::second_scale)});
@@ -188,7 +187,7 @@ class Update {
   }
   void update(std::vector<Op> ops) {
     const bool by_rule = ops.back().kind == OpKind::momentum_update;
-    const char* name = by_rule ? plan::name_of(spec_.states.optimizer) : models::name_of(ops.back().kind);
+    const char* name = by_rule ? traits_.name : models::name_of(ops.back().kind);
     s_.compute(kUpdate, name, std::move(ops));
     const int zero = zero_of(spec_);
     if (zero != 1 && zero != 2) return;
@@ -210,6 +209,7 @@ class Update {
   const BucketShape& b_;
   const StageTotals& totals_;
   const PlanSpec& spec_;
+  const OptimizerTraits& traits_;
   int turn_ = 0;
 };
 
@@ -217,7 +217,7 @@ class Update {
 
 void add_to(StageTotals& totals, const BucketShape& bucket, const PlanSpec& spec, std::int64_t count) {
   totals.parameters += count * bucket.parameters;
-  if (spec.states.optimizer == OptimizerKind::adafactor) {
+  if (traits_of(spec.states.optimizer).factored) {
     totals.factors.elements += count * bucket.factors.elements;
     totals.factors.met += count * bucket.factors.met;
   }
@@ -228,7 +228,8 @@ void add_to(StageTotals& totals, const BucketShape& bucket, const PlanSpec& spec
 }
 
 int update_rounds(const PlanSpec& spec) {
-  return spec.states.optimizer == OptimizerKind::lamb ? 2 : spec.states.optimizer == OptimizerKind::adafactor ? 3 : 1;
+  const OptimizerTraits& optimizer = traits_of(spec.states.optimizer);
+  return optimizer.factored ? 3 : optimizer.whole_tensors ? 2 : 1;
 }
 
 bool updates_need_memory(const PlanSpec& spec) {

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <variant>
+
 #include "plan/spec/plan.h"
 #include "plan/spec/words.h"
 
@@ -12,6 +14,30 @@ namespace {
 constexpr double kBelowOne = 1 - 1e-12;
 constexpr double kAboveZero = 1e-30;
 
+struct Key {
+  const char* name;
+  std::variant<double Optimizer::*, bool Optimizer::*> value;
+  double least = 0, most = 0;            // of a number
+  bool OptimizerKeys::*taken = nullptr;  // null: by every optimizer
+};
+// In the order in which they are read and written.
+constexpr Key kKeys[] = {
+    {"learning_rate", &Optimizer::learning_rate, 0, 1e3},
+    {"beta1", &Optimizer::beta1, 0, kBelowOne, &OptimizerKeys::betas},
+    {"beta2", &Optimizer::beta2, 0, kBelowOne, &OptimizerKeys::betas},
+    {"epsilon", &Optimizer::epsilon, kAboveZero, 1, &OptimizerKeys::epsilon},
+    {"weight_decay", &Optimizer::weight_decay, 0, 1e3},
+    {"momentum", &Optimizer::momentum, 0, kBelowOne, &OptimizerKeys::momentum},
+    {"nesterov", &Optimizer::nesterov, 0, 0, &OptimizerKeys::nesterov},
+    {"adaptive", &Optimizer::adaptive, 0, 0, &OptimizerKeys::factors},
+    {"clip_update", &Optimizer::clip_update, kAboveZero, 1e30, &OptimizerKeys::factors},
+    {"decay_power", &Optimizer::decay_power, kAboveZero, 1, &OptimizerKeys::factors},
+};
+
+bool takes(const Optimizer& o, const Key& key) {
+  return key.taken == nullptr || traits_of(o.kind).keys.*key.taken;
+}
+
 Optimizer defaults(OptimizerKind kind) {
   const OptimizerTraits& traits = traits_of(kind);
   Optimizer o;
@@ -19,14 +45,13 @@ Optimizer defaults(OptimizerKind kind) {
   o.learning_rate = traits.learning_rate;
   o.beta1 = traits.beta1;
   o.beta2 = traits.beta2;
-  o.epsilon = traits.epsilon_value;
+  o.epsilon = traits.epsilon;
   o.weight_decay = traits.weight_decay;
-  constexpr double kMomentumOfMuon = 0.95;
-  if (kind == OptimizerKind::muon) o.momentum = kMomentumOfMuon;
+  o.momentum = traits.momentum;
   return o;
 }
 
-// Keys of what Muon leaves to AdamW; a missing key takes Muon's own value.
+// A missing key takes the optimizer's own value.
 void read_adamw(const base::Cursor& at, Optimizer& o) {
   o.adamw_learning_rate = at.optional("learning_rate").number(0, 1e3, o.learning_rate);
   o.beta1 = at.optional("beta1").number(0, kBelowOne, o.beta1);
@@ -38,67 +63,41 @@ void read_adamw(const base::Cursor& at, Optimizer& o) {
 }  // namespace
 
 Optimizer read_optimizer(const base::Cursor& at) {
-  Optimizer o = defaults(choose(at.optional("name"), kOptimizerWords, OptimizerKind::adamw));
-  o.learning_rate = at.optional("learning_rate").number(0, 1e3, o.learning_rate);
-  if (traits_of(o.kind).betas) {
-    o.beta1 = at.optional("beta1").number(0, kBelowOne, o.beta1);
-    o.beta2 = at.optional("beta2").number(0, kBelowOne, o.beta2);
+  Optimizer o = defaults(choose(at.optional("name"), kOptimizerWords, Optimizer{}.kind));
+  for (const Key& key : kKeys) {
+    if (!takes(o, key)) continue;
+    const base::Cursor value = at.optional(key.name);
+    if (const auto* number = std::get_if<double Optimizer::*>(&key.value))
+      o.** number = value.number(key.least, key.most, o.**number);
+    else if (const auto* flag = std::get_if<bool Optimizer::*>(&key.value))
+      o.** flag = value.boolean(o.**flag);
   }
-  if (traits_of(o.kind).epsilon) o.epsilon = at.optional("epsilon").number(kAboveZero, 1, o.epsilon);
-  const base::Cursor decay = at.optional("weight_decay");
-  o.weight_decay = decay.number(0, 1e3, o.weight_decay);
-  if (o.kind == OptimizerKind::adam && o.weight_decay != 0)
-    decay.error("E0121", "adam has no weight decay; adamw has decoupled weight decay", "name: adamw");
-  if (o.kind == OptimizerKind::sgd) {
-    o.momentum = at.optional("momentum").number(0, kBelowOne, o.momentum);
-    const base::Cursor nesterov = at.optional("nesterov");
-    o.nesterov = nesterov.boolean(o.nesterov);
-    if (o.nesterov && o.momentum == 0)
-      nesterov.error("E0121", "nesterov looks ahead along the momentum, but that is 0", "give a momentum, say 0.9");
-  }
-  if (o.kind == OptimizerKind::muon) {
-    o.momentum = at.optional("momentum").number(0, kBelowOne, o.momentum);
-    read_adamw(at.optional("adamw"), o);
-  }
-  if (o.kind == OptimizerKind::adafactor) {
-    o.adaptive = at.optional("adaptive").boolean(o.adaptive);
-    o.clip_update = at.optional("clip_update").number(kAboveZero, 1e30, o.clip_update);
-    o.decay_power = at.optional("decay_power").number(kAboveZero, 1, o.decay_power);
-  }
+  const OptimizerTraits& traits = traits_of(o.kind);
+  if (traits.keys.adamw) read_adamw(at.optional("adamw"), o);
+  if (!traits.decays && o.weight_decay != 0)
+    at.optional("weight_decay")
+        .error("E0121", fmt::format("{} has no weight decay; adamw has decoupled weight decay", traits.name),
+               "name: adamw");
+  if (o.nesterov && o.momentum == 0)
+    at.optional("nesterov")
+        .error("E0121", "nesterov looks ahead along the momentum, but that is 0", "give a momentum, say 0.9");
   return o;
 }
 
 std::vector<std::pair<std::string, std::string>> optimizer_lines(const Optimizer& o) {
-  std::vector<std::pair<std::string, std::string>> out;
-  const auto line = [&](const char* key, const auto& value) { out.emplace_back(key, fmt::format("{}", value)); };
-  line("name", name_of(o.kind));
-  line("learning_rate", o.learning_rate);
-  if (traits_of(o.kind).betas) {
-    line("beta1", o.beta1);
-    line("beta2", o.beta2);
-  }
-  if (traits_of(o.kind).epsilon) line("epsilon", o.epsilon);
-  line("weight_decay", o.weight_decay);
-  if (o.kind == OptimizerKind::sgd) {
-    line("momentum", o.momentum);
-    line("nesterov", o.nesterov);
-  }
-  if (o.kind == OptimizerKind::adafactor) {
-    line("adaptive", o.adaptive);
-    line("clip_update", o.clip_update);
-    line("decay_power", o.decay_power);
-  }
-  if (o.kind == OptimizerKind::muon) {
-    line("momentum", o.momentum);
-    line("adamw", fmt::format("{{learning_rate: {}, beta1: {}, beta2: {}, epsilon: {}, weight_decay: {}}}",
-                              o.adamw_learning_rate, o.beta1, o.beta2, o.epsilon, o.adamw_weight_decay));
-  }
+  std::vector<std::pair<std::string, std::string>> out = {{"name", name_of(o.kind)}};
+  for (const Key& key : kKeys)
+    if (takes(o, key))
+      out.emplace_back(key.name, std::visit([&](auto value) { return fmt::format("{}", o.*value); }, key.value));
+  if (traits_of(o.kind).keys.adamw)
+    out.emplace_back("adamw", fmt::format("{{learning_rate: {}, beta1: {}, beta2: {}, epsilon: {}, weight_decay: {}}}",
+                                          o.adamw_learning_rate, o.beta1, o.beta2, o.epsilon, o.adamw_weight_decay));
   return out;
 }
 
 void take_optimizer(PlanSpec& spec, const Training& training) {
   spec.states.optimizer = training.optimizer.kind;
-  spec.states.momentum = training.optimizer.kind != OptimizerKind::sgd || training.optimizer.momentum > 0;
+  spec.states.momentum = !traits_of(training.optimizer.kind).momentum_optional || training.optimizer.momentum > 0;
 }
 
 const char* name_of(OptimizerKind kind) {

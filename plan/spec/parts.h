@@ -39,7 +39,7 @@ struct States {
 
   /// Number of states with one value per parameter that the optimizer keeps.
   [[nodiscard]] int moments() const {
-    return optimizer == OptimizerKind::sgd && !momentum ? 0 : traits_of(optimizer).moments;
+    return traits_of(optimizer).momentum_optional && !momentum ? 0 : traits_of(optimizer).moments;
   }
   /// Whether replicas are workers that push their gradients to a parameter server, which applies them one by one.
   [[nodiscard]] bool has_server() const { return staleness.has_value(); }

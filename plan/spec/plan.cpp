@@ -277,8 +277,7 @@ class Rules {
          fmt::format("{} keeps versions of the weights on the device, and offloading these is not supported yet",
                      name_of(spec_.stages.order)),
          "use schedule: 1f1b, or no offload");
-    const bool adam = spec_.states.optimizer == OptimizerKind::adamw || spec_.states.optimizer == OptimizerKind::adam;
-    rule(o.optimizer == Space::device || adam, "P55",
+    rule(o.optimizer == Space::device || traits_of(spec_.states.optimizer).offloads, "P55",
          fmt::format("only adamw can be offloaded, not {}", name_of(spec_.states.optimizer)));
     rule(o.optimizer == Space::device || spec_.numerics.rounding == Rounding::nearest, "P56",
          "an offloaded optimizer keeps fp32 masters, but stochastic rounding is for parameters without masters");
@@ -582,7 +581,7 @@ std::string describe(const PlanSpec& spec) {
     if (there > 0) text += fmt::format(", {} of {} tables on {}", there, tiers.size(), name_of(space));
   }
   if (spec.numerics.loss_chunks > 1) text += fmt::format(", loss in {} chunks", spec.numerics.loss_chunks);
-  if (spec.states.optimizer != OptimizerKind::adamw) text += fmt::format(", {}", name_of(spec.states.optimizer));
+  if (spec.states.optimizer != States{}.optimizer) text += fmt::format(", {}", name_of(spec.states.optimizer));
   if (spec.numerics.rounding != Rounding::nearest)
     text += fmt::format(", {} rounding", name_of(spec.numerics.rounding));
   return text;

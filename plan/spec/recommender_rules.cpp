@@ -27,12 +27,11 @@ class TableRules {
     unknown();
     rule(spec_.numerics.precision != models::DType::fp8 && spec_.numerics.precision != models::DType::fp4, "P133",
          "recommendation models are not computed in fp8 or fp4");
-    const bool sgd = spec_.states.optimizer == OptimizerKind::sgd;
-    const bool by_rows =
-        spec_.states.optimizer == OptimizerKind::rowwise_adagrad || spec_.states.optimizer == OptimizerKind::adam;
-    rule((sgd && !spec_.states.momentum) || by_rows, "P134",
-         sgd ? "momentum would move rows that no sample has looked up, so tables cannot have any"
-             : fmt::format("{} cannot update tables", name_of(spec_.states.optimizer)));
+    const OptimizerTraits& optimizer = traits_of(spec_.states.optimizer);
+    const bool moves_all = optimizer.momentum_optional && spec_.states.momentum;
+    rule(optimizer.tables && !moves_all, "P134",
+         optimizer.tables ? "momentum would move rows that no sample has looked up, so tables cannot have any"
+                          : fmt::format("{} cannot update tables", optimizer.name));
     placement();
     server();
     return std::move(found_);
@@ -216,11 +215,12 @@ base::Diagnostics refused_execution(const models::Model& model, const clusters::
 
 base::Diagnostics refused_without_tables(const PlanSpec& spec) {
   base::Diagnostics found;
-  const auto rule = [&](bool holds, RuleCode code, const char* message) {
+  const auto rule = [&](bool holds, RuleCode code, const std::string& message) {
     if (!holds) found.push_back(code.broken(message));
   };
   rule(spec.embedding == Embedding{}, "P136", "places of tables for a model that has none");
-  rule(spec.states.optimizer != OptimizerKind::rowwise_adagrad, "P137", "rowwise_adagrad for a model without tables");
+  const OptimizerTraits& optimizer = traits_of(spec.states.optimizer);
+  rule(!optimizer.tables_only, "P137", fmt::format("{} for a model without tables", optimizer.name));
   return found;
 }
 

@@ -27,8 +27,8 @@ class Costs {
         ranks_(spec.mesh.data),
         per_node_(std::max(1, std::min(cluster.devices_per_node, spec.mesh.data))),
         batch_(static_cast<double>(spec.shape.batch)),
-        state_(spec.states.optimizer == OptimizerKind::rowwise_adagrad ? kValue : 0),
-        moments_(spec.states.optimizer == OptimizerKind::adam ? 2 : 0),
+        state_(kValue * traits_of(spec.states.optimizer).table_states.by_row),
+        moments_(traits_of(spec.states.optimizer).table_states.by_value),
         stored_(static_cast<double>(models::size_of(dtype_of(spec.embedding.stored)))),
         forward_(static_cast<double>(models::size_of(dtype_of(spec.embedding.forward)))),
         backward_(static_cast<double>(models::size_of(dtype_of(spec.embedding.backward)))) {

@@ -172,8 +172,7 @@ class Settling {
 std::int64_t row_bytes(const models::Recommender& model, const PlanSpec& spec, int columns) {
   const std::int64_t width = model.embedding_dim / columns;
   const std::int64_t values = width * models::size_of(dtype_of(spec.embedding.stored));
-  if (spec.states.optimizer == OptimizerKind::rowwise_adagrad) return values + kStateBytes;
-  return spec.states.optimizer == OptimizerKind::adam ? values + 2 * kStateBytes * width : values;
+  return values + kStateBytes * traits_of(spec.states.optimizer).table_states.of(1, width);
 }
 
 std::int64_t rows_needed(const models::Table& table, const PlanSpec& spec, int row_parts) {

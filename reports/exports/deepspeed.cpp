@@ -3,6 +3,8 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
 
 #include "reports/exports/handover.h"
 
@@ -46,13 +48,13 @@ Json zero_of(Handover& h) {
 }
 
 Json optimizer_of(const plan::Optimizer& o) {
-  if (o.kind == plan::OptimizerKind::sgd)
-    return {{"type", "SGD"},
-            {"params", {{"lr", o.learning_rate}, {"momentum", o.momentum}, {"weight_decay", o.weight_decay}}}};
-  return {
-      {"type", "AdamW"},
-      {"params",
-       {{"lr", o.learning_rate}, {"betas", {o.beta1, o.beta2}}, {"eps", o.epsilon}, {"weight_decay", o.weight_decay}}}};
+  const plan::OptimizerTraits& traits = plan::traits_of(o.kind);
+  Json params = {{"lr", o.learning_rate}};
+  if (traits.keys.momentum) params["momentum"] = o.momentum;
+  if (traits.keys.betas) params["betas"] = {o.beta1, o.beta2};
+  if (traits.keys.epsilon) params["eps"] = o.epsilon;
+  params["weight_decay"] = o.weight_decay;
+  return {{"type", std::string(traits.deepspeed)}, {"params", std::move(params)}};
 }
 
 Json scheduler_of(Handover& h) {

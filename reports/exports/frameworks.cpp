@@ -32,7 +32,7 @@ void Handover::note(bool differs, const std::string& what, const std::string& he
   warnings.push_back({base::Severity::warning, "E0632", {path, 1, 1, 1}, framework + (": " + what), help, {}});
 }
 
-void Handover::check_common() {
+void Handover::check_common(std::string_view optimizer) {
   const plan::PlanSpec& s = spec();
   needs(!model().recommender, "recommendation models", "torchrec and HugeCTR have planners of their own");
   needs(!model().lora.any(), "low-rank adapters", "leave `training: {lora}` out, and set it in the framework itself");
@@ -48,9 +48,8 @@ void Handover::check_common() {
         "`compression: {gradients: none}`, or bf16 without groups");
   note(!training().initial_weights.empty(), "the run begins with the framework's own initial weights",
        "convert `initial_weights` with the framework's tools");
-  needs(training().optimizer.kind == plan::OptimizerKind::adamw ||
-            training().optimizer.kind == plan::OptimizerKind::adam ||
-            (training().optimizer.kind == plan::OptimizerKind::sgd && !training().optimizer.nesterov),
+  const bool looks_ahead = plan::traits_of(training().optimizer.kind).keys.nesterov && training().optimizer.nesterov;
+  needs(!optimizer.empty() && !looks_ahead,
         fmt::format("the optimizer {}{}", plan::name_of(training().optimizer.kind),
                     training().optimizer.nesterov ? " with Nesterov's momentum" : ""),
         "adamw, or sgd");
@@ -65,7 +64,8 @@ base::Result<Settings> settings_for(Framework framework, const plan::PlanFile& f
                                     const std::string& path) {
   const bool megatron = framework == Framework::megatron;
   Handover handover{file, plan, path, megatron ? "Megatron-LM" : "DeepSpeed"};
-  handover.check_common();
+  const plan::OptimizerTraits& optimizer = plan::traits_of(file.job.training.optimizer.kind);
+  handover.check_common(megatron ? optimizer.megatron : optimizer.deepspeed);
   return megatron ? megatron_settings(std::move(handover)) : deepspeed_settings(std::move(handover));
 }
 

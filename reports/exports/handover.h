@@ -1,6 +1,7 @@
 #pragma once
 /// Shared by the writers of both frameworks: findings about a plan, and what neither can express. Private to reports/.
 #include <string>
+#include <string_view>
 
 #include "reports/exports/frameworks.h"
 
@@ -22,8 +23,9 @@ struct Handover {
   void needs(bool can, const std::string& what, const std::string& help);
   /// A warning if `differs`.
   void note(bool differs, const std::string& what, const std::string& help = {});
-  /// What neither framework supports: asynchrony, splits of the backward pass, encodings, drives.
-  void check_common();
+  /// What neither framework supports: asynchrony, splits of the backward pass, encodings, drives. `optimizer`: its name
+  /// in the framework's settings, if it has one.
+  void check_common(std::string_view optimizer);
   /// The text, or the errors.
   [[nodiscard]] base::Result<Settings> give(std::string text);
 };

@@ -346,7 +346,8 @@ std::string training_flags(Handover& h) {
   Flags f("TRAINING_ARGS");
   f.add("train-iters", t.steps);
   f.add("seed", t.seed);
-  f.add("optimizer", t.optimizer.kind == plan::OptimizerKind::sgd ? "sgd" : "adam");
+  const plan::OptimizerTraits& optimizer = plan::traits_of(t.optimizer.kind);
+  f.add("optimizer", optimizer.megatron);
   f.add("lr", t.optimizer.learning_rate);
   f.add("min-lr", t.schedule.minimum);
   f.add("lr-decay-style", decay_of(t.schedule.decay));
@@ -358,13 +359,15 @@ std::string training_flags(Handover& h) {
           t.schedule.decay_steps > 0 ? t.schedule.decay_steps : std::max<std::int64_t>(1, t.steps / 10));
   }
   f.add("weight-decay", t.optimizer.weight_decay);
-  if (t.optimizer.kind == plan::OptimizerKind::sgd) {
-    f.add("sgd-momentum", t.optimizer.momentum);
-  } else {
-    f.add("adam-beta1", t.optimizer.beta1);
-    f.add("adam-beta2", t.optimizer.beta2);
-    f.add("adam-eps", t.optimizer.epsilon);
+  const auto own = [&](const char* key, double value) {
+    f.add(fmt::format("{}-{}", optimizer.megatron, key).c_str(), value);
+  };
+  if (optimizer.keys.momentum) own("momentum", t.optimizer.momentum);
+  if (optimizer.keys.betas) {
+    own("beta1", t.optimizer.beta1);
+    own("beta2", t.optimizer.beta2);
   }
+  if (optimizer.keys.epsilon) own("eps", t.optimizer.epsilon);
   f.add("clip-grad", t.clip_norm.value_or(0));
   f.add("eval-interval", t.evaluation ? t.evaluation->every : t.steps + 1);
   f.add("eval-iters", t.evaluation ? t.evaluation->batches : 0);

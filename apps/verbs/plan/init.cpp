@@ -110,9 +110,9 @@ std::string clicks_text(const plan::Training& t) {
   if (t.order == plan::DataOrder::shuffled) out += "  order: shuffled\n";
   out += said("  # initial_weights: w.safetensors", "random without it");
   const std::string rate = fmt::format("learning_rate: {}", t.optimizer.learning_rate);
-  const bool sgd = t.optimizer.kind == plan::OptimizerKind::sgd;
+  const bool momentum = plan::traits_of(t.optimizer.kind).keys.momentum;
   out += said(fmt::format("  optimizer: {{name: {}, {}, {}}}", name_of(t.optimizer.kind), rate,
-                          sgd ? "momentum: 0" : fmt::format("epsilon: {}", t.optimizer.epsilon)),
+                          momentum ? "momentum: 0" : fmt::format("epsilon: {}", t.optimizer.epsilon)),
               "sgd with momentum: 0, rowwise_adagrad or adam");
   if (t.schedule.warmup_steps > 0)
     out += fmt::format("  learning_rate_schedule: {{warmup_steps: {}}}\n", t.schedule.warmup_steps);

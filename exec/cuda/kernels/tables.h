@@ -105,10 +105,9 @@ struct MergedRows {
 /// For tables whose columns are on several ranks. `squares` is cleared first.
 void merged_squares(cudaStream_t stream, const MergedRows& rows, float* squares);
 
-enum class RowRule : int32_t { sgd, adagrad, adam };
 /// How a row's gradient changes it, as in the CPU backend's RowUpdate.
 struct RowStep {
-  RowRule rule = RowRule::sgd;
+  models::UpdateRule rule = models::UpdateRule::sgd;
   UpdateStep step;
   float* values = nullptr;
   float* states = nullptr;

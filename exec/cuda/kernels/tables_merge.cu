@@ -311,16 +311,16 @@ struct StepOfRows {
   AdamFactors adam;
   float rate;
   __device__ void begin_block() {
-    if (s.rule == RowRule::adam) adam = adam_factors(s.step, s.step.now->rate);
+    if (s.rule == models::UpdateRule::adam) adam = adam_factors(s.step, s.step.now->rate);
     rate = static_cast<float>(s.step.now->rate);
   }
   /// The state of a row before the step: of Adagrad.
   [[nodiscard]] __device__ float state_before(int64_t state) const {
-    return s.rule == RowRule::adagrad ? s.states[state] : 0;
+    return s.rule == models::UpdateRule::adagrad ? s.states[state] : 0;
   }
   /// Returns the row's rate. The first of the threads that share a row writes its state.
   __device__ float begin_row(int64_t state, float before, double squares, bool first) const {
-    if (s.rule != RowRule::adagrad) return rate;
+    if (s.rule != models::UpdateRule::adagrad) return rate;
     const float after = before + static_cast<float>(squares / static_cast<double>(s.width));
     if (first) s.states[state] = after;
     return rate / (sqrtf(after) + static_cast<float>(s.step.epsilon));
@@ -328,7 +328,7 @@ struct StepOfRows {
   template <int N>
   __device__ void apply(int64_t at, float of_row, const Pack<N>& g) const {
     Pack<N> value = load<N>(s.values + at);
-    if (s.rule != RowRule::adam) {
+    if (s.rule != models::UpdateRule::adam) {
 #pragma unroll
       for (int e = 0; e < N; ++e) value.v[e] -= of_row * g.v[e];
       return store(s.values + at, value);
@@ -357,7 +357,7 @@ struct MoveRows {
     if (!there) return;
     if (first) squares[row.group] = sum;
     double whole = sum;
-    if (step.s.rule == RowRule::adagrad && step.s.whole_squares && row.part.squares >= 0)
+    if (step.s.rule == models::UpdateRule::adagrad && step.s.whole_squares && row.part.squares >= 0)
       whole = static_cast<double>(step.s.whole_squares[row.part.squares + row.group - first_group(m, row.part)]);
     of_row = step.begin_row(row.state, before, whole, first);
   }

@@ -345,19 +345,21 @@ void momentum_update(cudaStream_t stream, Floats gradient, const Target& target,
                      const UpdateStep& step) {
   if (tables.tile_count == 0) return;
   const bool packed = updates_by_packs(gradient.data, target.parameter.data, target.copy.data, momentum);
-  if (step.rule == Rule::lion) {
-    ORRERY_LAUNCH(lion_kernel, row_grid(tables.tile_count, "lion"), dim3(kThreads), 0, stream, gradient, target,
-                  momentum, tables, step, packed);
-    return check_launch("lion");
+  switch (step.rule) {
+    case models::UpdateRule::sgd:
+      ORRERY_LAUNCH(sgd_kernel, row_grid(tables.tile_count, "sgd"), dim3(kThreads), 0, stream, gradient, target,
+                    momentum, tables, step, packed);
+      return check_launch("sgd");
+    case models::UpdateRule::lion:
+      ORRERY_LAUNCH(lion_kernel, row_grid(tables.tile_count, "lion"), dim3(kThreads), 0, stream, gradient, target,
+                    momentum, tables, step, packed);
+      return check_launch("lion");
+    case models::UpdateRule::adagrad:
+      ORRERY_LAUNCH(adagrad_kernel, row_grid(tables.tile_count, "adagrad"), dim3(kThreads), 0, stream, gradient, target,
+                    momentum, tables, step, packed);
+      return check_launch("adagrad");
+    case models::UpdateRule::adam: throw Failure("CUDA: this Adam is for tables; the other is adamw");
   }
-  if (step.rule == Rule::adagrad) {
-    ORRERY_LAUNCH(adagrad_kernel, row_grid(tables.tile_count, "adagrad"), dim3(kThreads), 0, stream, gradient, target,
-                  momentum, tables, step, packed);
-    return check_launch("adagrad");
-  }
-  ORRERY_LAUNCH(sgd_kernel, row_grid(tables.tile_count, "sgd"), dim3(kThreads), 0, stream, gradient, target, momentum,
-                tables, step, packed);
-  check_launch("sgd");
 }
 
 void lamb_moments(cudaStream_t stream, Floats gradient, Floats parameter, float* first, float* second, float* norms,

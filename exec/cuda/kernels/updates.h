@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "exec/cuda/kernels/kernels.h"
+#include "models/operators/op.h"
 
 namespace orrery::exec::cuda {
 
@@ -71,9 +72,6 @@ struct StepValues {
 };
 void set_step_values(cudaStream_t stream, StepValues* to, const StepValues& values);
 
-/// models::UpdateRule.
-enum class Rule : int32_t { sgd, lion, adagrad };
-
 /// What an update needs besides its operands. Constants are rounded from double to fp32 once, where they are used:
 /// computed in float, 1 - 0.999 would have a relative error of 5e-5.
 struct UpdateStep {
@@ -81,8 +79,8 @@ struct UpdateStep {
   int64_t turn = 0, turns = 1;  ///< updates in turns within one training step each count as a step
   double beta1 = 0, beta2 = 0, epsilon = 0, decay = 0, momentum = 0;
   bool nesterov = false;
-  Rule rule = Rule::sgd;  ///< of momentum_update
-  bool adaptive = true;   ///< Adafactor; so are the next two
+  models::UpdateRule rule = models::UpdateRule::sgd;  ///< of momentum_update
+  bool adaptive = true;                               ///< Adafactor; so are the next two
   double clip_update = 1, decay_power = 0.8;
   double matrix_decay = 0;             ///< Muon's matrices
   const float* coefficient = nullptr;  ///< of the gradient; null: 1

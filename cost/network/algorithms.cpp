@@ -371,9 +371,9 @@ Seconds all_to_all_alone(Algorithm algorithm, Paths& paths, const Places& places
   return Seconds{all_to_all(Group(paths, places), algorithm, n, between)};
 }
 
-Activity activity_of(const plan::Steps& steps, Paths& paths, const Places& places, Bytes message) {
+FluidActivity activity_of(const plan::CollectiveSteps& steps, Paths& paths, const Places& places, Bytes message) {
   const Group group(paths, places);
-  Activity activity;
+  FluidActivity activity;
   std::map<int, double> by_link;
   std::map<std::pair<int, int>, double> by_pair;
   for (const plan::Round& round : steps.rounds) {

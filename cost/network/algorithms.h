@@ -48,12 +48,12 @@ struct Places {
 /// A whole collective as one fluid activity, for replaying many at once. `bytes`: what its busiest connection carries;
 /// a load's share: how many times those bytes cross the link. Alone it takes its rounds' latency plus bytes x max(share
 /// / bandwidth), which for the ring equals time_alone.
-struct Activity {
+struct FluidActivity {
   base::Seconds latency;  ///< sum over rounds of the farthest message's latency
   double bytes = 0;
   std::vector<clusters::Load> loads;  ///< one per link
 };
-[[nodiscard]] Activity activity_of(const plan::Steps& steps, clusters::Paths& paths, const Places& places,
-                                   base::Bytes message);
+[[nodiscard]] FluidActivity activity_of(const plan::CollectiveSteps& steps, clusters::Paths& paths,
+                                        const Places& places, base::Bytes message);
 
 }  // namespace orrery::cost

@@ -35,7 +35,7 @@ ParameterKind ranged(const Range& range, std::string name, std::string meaning) 
 /// The limits of vector work, for all families.
 void add_vector_rates(std::vector<ParameterKind>& all) {
   for (int i = 0; i < kFamilies; ++i) {
-    const auto family = static_cast<Family>(i);
+    const auto family = static_cast<PriceFamily>(i);
     all.push_back({fmt::format("device.vector.{}.rate", name_of(family)), Unit::bytes_per_second, 1e6, 1000 * kTera,
                    1.0, "rate at which vector units process operands and results, beyond waiting for memory"});
   }

@@ -25,7 +25,7 @@ struct ParameterKind {
   std::string meaning;
 };
 
-using Family = models::PriceFamily;
+using models::PriceFamily;
 inline constexpr int kFamilies = static_cast<int>(models::kPriceFamilies.size());
 
 /// All known coefficients, sorted by name. Builds a new vector on each call.

@@ -34,9 +34,9 @@ namespace {
 
 constexpr std::int64_t kEnds = 2;  // embedding and head
 
-class Rules {
+class PlanRules {
  public:
-  Rules(const models::Model& model, const clusters::Cluster& cluster, const PlanSpec& spec)
+  PlanRules(const models::Model& model, const clusters::Cluster& cluster, const PlanSpec& spec)
       : model_(model), cluster_(cluster), spec_(spec) {}
 
   base::Diagnostics broken() {
@@ -508,7 +508,8 @@ base::Result<Plan> make_plan(std::shared_ptr<const models::Model> model,
     spec.states.overlap_gradients = false;  // workers push them after the passes of another step
   }
   const auto& tables = model->recommender;
-  base::Diagnostics broken = tables ? refused_tables(*tables, *cluster, spec) : Rules(*model, *cluster, spec).broken();
+  base::Diagnostics broken =
+      tables ? refused_tables(*tables, *cluster, spec) : PlanRules(*model, *cluster, spec).broken();
   if (!broken.empty()) return base::fail(std::move(broken));
   if (tables) broken = place_and_settle(*tables, *cluster, spec);
   if (!broken.empty()) return base::fail(std::move(broken));

@@ -54,7 +54,7 @@ std::vector<int> first(int count, int stride = 1) {
 TEST(ReplayTransfers, OfARingTakesEveryRoundsLatencyAndChunk) {
   const Cluster cluster = star(4);
   Paths paths(cluster);
-  const plan::Steps ring = plan::ring_all_reduce(4);
+  const plan::CollectiveSteps ring = plan::ring_all_reduce(4);
   const auto replay = replay_transfers({placed(ring, paths, first(4), Bytes{4e6})}, paths);
   EXPECT_EQ(replay.ends[0], 6 * (2'000'000 + 100'000'000));
   EXPECT_EQ(replay.transfers, 24);
@@ -65,7 +65,7 @@ TEST(ReplayTransfers, OfARingTakesEveryRoundsLatencyAndChunk) {
 TEST(ReplayTransfers, OfADirectAllToAllSharesTheSendersLink) {
   const Cluster cluster = star(4);
   Paths paths(cluster);
-  const plan::Steps steps = plan::direct_all_to_all(4);
+  const plan::CollectiveSteps steps = plan::direct_all_to_all(4);
   const auto replay = replay_transfers({placed(steps, paths, first(4), Bytes{4e6})}, paths);
   EXPECT_EQ(replay.ends[0], 2'000'000 + 300'000'000);
   EXPECT_TRUE(replay.shared);
@@ -78,7 +78,7 @@ TEST(ReplayTransfers, OfAnUnevenAllToAllEndsWithItsFullestLink) {
   std::vector<double> bytes(16, 0);
   bytes[1] = 6e6;
   bytes[2] = bytes[3] = 1e6;
-  const plan::Steps steps = plan::direct_all_to_all(4, bytes);
+  const plan::CollectiveSteps steps = plan::direct_all_to_all(4, bytes);
   const auto replay = replay_transfers({placed(steps, paths, first(4), Bytes{1})}, paths);
   EXPECT_EQ(replay.ends[0], 2'000'000 + 800'000'000);
   const auto closed = cost::all_to_all_alone(Algorithm::direct, paths, cost::places_of(paths, first(4)), bytes);
@@ -89,7 +89,7 @@ TEST(ReplayTransfers, OfAnUnevenAllToAllEndsWithItsFullestLink) {
 TEST(ReplayTransfers, OfAChainOverlapsItsPieces) {
   const Cluster cluster = star(4);
   Paths paths(cluster);
-  const plan::Steps chain = plan::ring_broadcast(4, 4);
+  const plan::CollectiveSteps chain = plan::ring_broadcast(4, 4);
   const auto replay = replay_transfers({placed(chain, paths, first(4), Bytes{4e6})}, paths);
   EXPECT_EQ(replay.ends[0], 6 * (2'000'000 + 100'000'000));
 }
@@ -98,7 +98,7 @@ TEST(ReplayTransfers, OfAChainOverlapsItsPieces) {
 TEST(ReplayTransfers, OfNvlsGoUpAndDownTheSwitch) {
   const Cluster cluster = star(2);
   Paths paths(cluster);
-  const plan::Steps steps = plan::nvls_all_reduce(2, 1);
+  const plan::CollectiveSteps steps = plan::nvls_all_reduce(2, 1);
   const auto replay = replay_transfers({placed(steps, paths, first(2), Bytes{2e6}, {2})}, paths);
   EXPECT_EQ(replay.ends[0], 4 * 1'000'000 + 2 * 200'000'000 + 2 * 100'000'000);
 }
@@ -107,7 +107,7 @@ TEST(ReplayTransfers, OfNvlsGoUpAndDownTheSwitch) {
 TEST(ReplayTransfers, CollectivesOnTheSameLinksShareThem) {
   const Cluster cluster = star(8);
   Paths paths(cluster);
-  const plan::Steps ring = plan::ring_all_reduce(4);
+  const plan::CollectiveSteps ring = plan::ring_all_reduce(4);
   const Placed here = placed(ring, paths, first(4), Bytes{4e6});
   Placed there = placed(ring, paths, {4, 5, 6, 7}, Bytes{4e6});
   there.start = 5'000'000;
@@ -123,7 +123,7 @@ TEST(ReplayTransfers, AsOneFluidActivityARingTakesAsLongAsItsSteps) {
     const Cluster cluster = random_cluster(draw);
     if (cluster.size() < 2) continue;
     Paths paths(cluster);
-    const plan::Steps ring = plan::ring_all_reduce(cluster.size());
+    const plan::CollectiveSteps ring = plan::ring_all_reduce(cluster.size());
     const Bytes message{1e10};  // so that the latencies of unequal hops do not count
     const auto replay = replay_transfers({placed(ring, paths, first(cluster.size()), message)}, paths);
     const auto activity = cost::activity_of(ring, paths, cost::places_of(paths, first(cluster.size())), message);
@@ -223,7 +223,7 @@ TEST(ReplayTransfers, AgreeWithTheClosedFormsOverRandomGraphsAndSizes) {
           if (c.switch_vertex < 0) continue;
           switches = {c.switch_vertex};
         }
-        const plan::Steps steps = plan::steps_of(algorithm, goal, c.shape);
+        const plan::CollectiveSteps steps = plan::steps_of(algorithm, goal, c.shape);
         const Placed where = placed(steps, paths, c.devices, c.message, switches);
         const TransferReplay replay = replay_transfers({where}, paths);
         const double closed = cost::time_alone(algorithm, goal, c.shape, paths,
@@ -262,7 +262,8 @@ TEST(ReplayTransfers, OfUnevenExchangesAgreeWithTheClosedFormsOverRandomGraphsAn
     Paths paths(c.cluster);
     for (const bool direct : {true, false}) {
       const int n = static_cast<int>(members);
-      const plan::Steps steps = direct ? plan::direct_all_to_all(n, bytes) : plan::pairwise_all_to_all(n, bytes);
+      const plan::CollectiveSteps steps =
+          direct ? plan::direct_all_to_all(n, bytes) : plan::pairwise_all_to_all(n, bytes);
       if (steps.rounds.empty()) continue;
       const double replay = seconds(replay_transfers({placed(steps, paths, c.devices, Bytes{1})}, paths));
       const double closed = cost::all_to_all_alone(direct ? Algorithm::direct : Algorithm::pairwise, paths,

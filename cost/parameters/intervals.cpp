@@ -211,7 +211,7 @@ std::string write_intervals(const Intervals& intervals) {
       "spreads:\n";
   const auto text = [](const Interval& i) { return fmt::format("{{low: {}, high: {}}}", i.low, i.high); };
   for (const Spread& s : intervals.spreads)
-    out += fmt::format("  - {{{}several_nodes: {}, time: {}, memory: {}, rows: {}}}\n",
+    out += fmt::format("  - {{{}several_nodes: {}, time: {},\n     memory: {}, rows: {}}}\n",
                        s.stack.empty() ? "" : fmt::format("stack: {}, ", s.stack), s.several_nodes, text(s.time),
                        text(s.memory), s.rows);
   if (intervals.elsewhere)
@@ -223,7 +223,8 @@ std::string write_intervals(const Intervals& intervals) {
   if (!intervals.grounds.empty()) out += "# What the runs of a stack were of.\ngrounds:\n";
   for (const Ground& g : intervals.grounds)
     out += fmt::format(
-        "  - {{stack: {}, device: {}, architecture: {}, peak: {} TFLOPS, memory_bandwidth: {} GB/s, mixtures: {}}}\n",
+        "  - {{stack: {}, device: {}, architecture: {},\n     peak: {} TFLOPS, memory_bandwidth: {} GB/s, mixtures: "
+        "{}}}\n",
         base::yaml_text(g.stack), base::yaml_text(g.device), clusters::name_of(g.architecture), g.peak / kTeraflop,
         g.memory_bandwidth / kGigabyte, g.mixtures);
   return out;

@@ -8,6 +8,7 @@
 
 #include "base/ensure.h"
 #include "base/units.h"
+#include "base/yaml.h"
 
 namespace orrery::cost {
 
@@ -322,6 +323,11 @@ std::string parameter_text(double value, Unit unit) {
     case Unit::bytes_per_second: return base::quantity_text(value, base::UnitKind::bytes_per_second);
   }
   return {};
+}
+
+std::string parameter_row(const std::string& name, double value, Unit unit, const std::string& source) {
+  return base::yaml_row(
+      fmt::format("  {}: {{value: {}, source: {}}}", name, parameter_text(value, unit), base::yaml_quoted(source)), 4);
 }
 
 }  // namespace orrery::cost

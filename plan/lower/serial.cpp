@@ -480,6 +480,7 @@ class SerialRewrite {
   std::int32_t turn_ = -1;
 };
 
+// P94 has no row in plan/spec/rules.h: nothing is wrong with these plans, only no serial program equals them.
 base::Diagnostics refused(const PlanSpec& spec, const models::Model& model) {
   base::Diagnostics found;
   const auto rule = [&](bool holds, const char* message, const char* help) {

@@ -266,4 +266,13 @@ std::string human_count(double n) {
   return scaled(n, steps);
 }
 
+std::string plural(std::int64_t n, std::string_view word) {
+  const bool hisses = word.size() > 1 && (word.substr(word.size() - 2) == "ch" || word.back() == 's');
+  return std::string(word) + (n == 1 ? "" : hisses ? "es" : "s");
+}
+
+std::string count_of(std::int64_t n, std::string_view word) {
+  return fmt::format("{} {}", n, plural(n, word));
+}
+
 }  // namespace orrery::base

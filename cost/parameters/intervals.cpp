@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 
+#include "base/units.h"
 #include "base/yaml.h"
 
 namespace orrery::cost {
@@ -139,8 +140,9 @@ std::string basis_text(const Intervals& intervals, const Stack& stack, bool seve
                                    : std::string();
   switch (basis_of(intervals, stack, stands_in)) {
     case Basis::calibrated:
-      return fmt::format("calibrated here to {} runs (left-one-out error: median {:.1f} %, 90th percentile {:.1f} %)",
-                         stack.fitted->rows, kPercent * stack.fitted->median_error, kPercent * stack.fitted->p90_error);
+      return fmt::format("calibrated here to {} (left-one-out error: median {:.1f} %, 90th percentile {:.1f} %)",
+                         base::count_of(static_cast<std::int64_t>(stack.fitted->rows), "run"),
+                         kPercent * stack.fitted->median_error, kPercent * stack.fitted->p90_error);
     case Basis::published:
       if (!has_ground(intervals, stack.name, setting))
         return fmt::format("from {} published runs of {}, none of them like this one (they were of {}): {}",

@@ -51,7 +51,7 @@ TEST(Collective, ComparesWithWhatWasMeasured) {
   expect_keys(measured.at("rows")[1], {"series", "bytes", "measured_bytes_per_s", "predicted_bytes_per_s", "time_s",
                                        "error", "algorithm", "protocol", "standing"});
   EXPECT_EQ(measured.at("rows")[0].at("standing"), "small");
-  EXPECT_THAT(orrery({"collective", "--measured", file}).out, ::testing::HasSubstr("1 rows judged"));
+  EXPECT_THAT(orrery({"collective", "--measured", file}).out, ::testing::HasSubstr("1 row judged"));
 }
 
 // What is printed is what the rooms' functions say of the same case.

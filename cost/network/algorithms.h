@@ -41,10 +41,6 @@ struct Places {
 [[nodiscard]] base::Seconds time_alone(plan::Algorithm algorithm, plan::Goal goal, const plan::GroupShape& shape,
                                        clusters::Paths& paths, const Places& places, base::Bytes message);
 
-/// An uneven all-to-all: `bytes` at i n + j go from member i to member j.
-[[nodiscard]] base::Seconds all_to_all_alone(plan::Algorithm algorithm, clusters::Paths& paths, const Places& places,
-                                             const std::vector<double>& bytes);
-
 /// A whole collective as one fluid activity, for replaying many at once. `bytes`: what its busiest connection carries;
 /// a load's share: how many times those bytes cross the link. Alone it takes its rounds' latency plus bytes x max(share
 /// / bandwidth), which for the ring equals time_alone.

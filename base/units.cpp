@@ -137,15 +137,15 @@ std::string three_digits(double value, const char* unit) {
   return fmt::format("{:.{}f} {}", value, decimals, unit);
 }
 
-struct Step {
+struct UnitSize {
   double size;
   const char* unit;
 };
 
 template <std::size_t N>
-std::string scaled(double value, const std::array<Step, N>& steps) {
+std::string scaled(double value, const std::array<UnitSize, N>& steps) {
   if (!std::isfinite(value)) return fmt::format("{} {}", value, steps.back().unit);
-  for (const Step& step : steps) {
+  for (const UnitSize& step : steps) {
     // a value that rounds up to the unit is shown in it
     if (std::abs(value) >= step.size * 0.9995) return three_digits(value / step.size, step.unit);
   }
@@ -237,32 +237,42 @@ std::string quantity_text(double value, UnitKind kind) {
 }
 
 std::string human(Seconds t) {
-  static constexpr std::array<Step, 4> steps{{{1, "s"}, {1e-3, "ms"}, {1e-6, "us"}, {1e-9, "ns"}}};
+  static constexpr std::array<UnitSize, 4> steps{{{1, "s"}, {1e-3, "ms"}, {1e-6, "us"}, {1e-9, "ns"}}};
   return t.value == 0 ? "0 s" : scaled(t.value, steps);
 }
 
 std::string human(Bytes b) {
-  static constexpr std::array<Step, 5> steps{
+  static constexpr std::array<UnitSize, 5> steps{
       {{kKi * kKi * kKi * kKi, "TiB"}, {kKi * kKi * kKi, "GiB"}, {kKi * kKi, "MiB"}, {kKi, "KiB"}, {1, "B"}}};
   if (std::abs(b.value) < kKi && b.value == std::floor(b.value)) return fmt::format("{:.0f} B", b.value);
   return scaled(b.value, steps);
 }
 
 std::string human(BytesPerSecond r) {
-  static constexpr std::array<Step, 5> steps{{{1e12, "TB/s"}, {1e9, "GB/s"}, {1e6, "MB/s"}, {1e3, "kB/s"}, {1, "B/s"}}};
+  static constexpr std::array<UnitSize, 5> steps{
+      {{1e12, "TB/s"}, {1e9, "GB/s"}, {1e6, "MB/s"}, {1e3, "kB/s"}, {1, "B/s"}}};
   return r.value == 0 ? "0 B/s" : scaled(r.value, steps);
 }
 
 std::string human(FlopsPerSecond r) {
-  static constexpr std::array<Step, 5> steps{
+  static constexpr std::array<UnitSize, 5> steps{
       {{1e18, "EFLOP/s"}, {1e15, "PFLOP/s"}, {1e12, "TFLOP/s"}, {1e9, "GFLOP/s"}, {1e6, "MFLOP/s"}}};
   return r.value == 0 ? "0 FLOP/s" : scaled(r.value, steps);
 }
 
 std::string human_count(double n) {
-  static constexpr std::array<Step, 4> steps{{{1e12, "T"}, {1e9, "B"}, {1e6, "M"}, {1e3, "k"}}};
+  static constexpr std::array<UnitSize, 4> steps{{{1e12, "T"}, {1e9, "B"}, {1e6, "M"}, {1e3, "k"}}};
   if (std::abs(n) < 1000) return fmt::format("{:g}", n);
   return scaled(n, steps);
+}
+
+std::string plural(std::int64_t n, std::string_view word) {
+  const bool hisses = word.size() > 1 && (word.substr(word.size() - 2) == "ch" || word.back() == 's');
+  return std::string(word) + (n == 1 ? "" : hisses ? "es" : "s");
+}
+
+std::string count_of(std::int64_t n, std::string_view word) {
+  return fmt::format("{} {}", n, plural(n, word));
 }
 
 }  // namespace orrery::base

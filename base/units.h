@@ -71,4 +71,9 @@ enum class UnitKind { seconds, bytes, flops, bytes_per_second, flops_per_second,
 [[nodiscard]] std::string human(FlopsPerSecond r);
 [[nodiscard]] std::string human_count(double n);  ///< "6.74 B", "124 M"
 
+/// "rank" of 1, otherwise "ranks"; "batch", otherwise "batches".
+[[nodiscard]] std::string plural(std::int64_t n, std::string_view word);
+/// "1 rank", "2 ranks".
+[[nodiscard]] std::string count_of(std::int64_t n, std::string_view word);
+
 }  // namespace orrery::base

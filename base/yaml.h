@@ -144,5 +144,9 @@ template <class T>
 /// Text as a YAML scalar in double quotes; yaml_text omits the quotes where they are not needed.
 [[nodiscard]] std::string yaml_quoted(const std::string& text);
 [[nodiscard]] std::string yaml_text(const std::string& text);
+/// A row in flow style on lines of at most 120 columns, where it has places to break: behind commas, and at single
+/// spaces of a text in double quotes, which YAML reads as one space. Lines behind the first begin with `indent` spaces,
+/// which are more than the row's own.
+[[nodiscard]] std::string yaml_row(std::string_view row, std::size_t indent);
 
 }  // namespace orrery::base

@@ -103,6 +103,36 @@ std::string yaml_text(const std::string& text) {
   return plain ? text : yaml_quoted(text);
 }
 
+std::string yaml_row(std::string_view row, std::size_t indent) {
+  constexpr std::size_t kColumns = 120;
+  std::string out;
+  std::size_t begin = 0, place = 0;  // of the line; the last space where it may end, if behind `begin`
+  bool quoted = false;
+  const auto break_line = [&] {
+    out += row.substr(begin, place - begin);
+    out += "\n" + std::string(indent, ' ');
+    begin = place + 1;
+  };
+  const auto too_long = [&](std::size_t end) {
+    return end - begin + (out.empty() ? 0 : indent) > kColumns && place > begin;
+  };
+  for (std::size_t i = 0; i < row.size(); ++i) {
+    const char c = row[i];
+    if (quoted && c == '\\') {
+      ++i;
+    } else if (c == '"') {
+      quoted = !quoted;
+    } else if (c == ' ' && i > 0 && i + 1 < row.size()) {
+      const auto in_words = [&](char other) { return other != ' ' && other != '"'; };
+      if (quoted ? !in_words(row[i - 1]) || !in_words(row[i + 1]) : row[i - 1] != ',') continue;
+      if (too_long(i)) break_line();
+      place = i;
+    }
+  }
+  if (too_long(row.size())) break_line();
+  return out += row.substr(begin);
+}
+
 std::string Cursor::dump() const {
   ENSURE(node_ != nullptr, "a cursor of no document");
   std::string out;

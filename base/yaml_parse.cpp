@@ -42,9 +42,9 @@ class ViewBuffer : public std::streambuf {
   }
 };
 
-class Builder : public YAML::EventHandler {
+class TreeBuilder : public YAML::EventHandler {
  public:
-  explicit Builder(std::shared_ptr<Findings> findings) : findings_(std::move(findings)) {}
+  explicit TreeBuilder(std::shared_ptr<Findings> findings) : findings_(std::move(findings)) {}
 
   void OnDocumentStart(const YAML::Mark& mark) override {
     if (++documents_ > 1)
@@ -289,7 +289,7 @@ std::shared_ptr<Node> parse_yaml(std::string_view text, const std::shared_ptr<Fi
   if (!is_text(text, kMostBytes, *findings) || !has_few_signs(text, *findings)) return nullptr;
   ViewBuffer buffer(text);
   std::istream stream(&buffer);
-  Builder builder(findings);
+  TreeBuilder builder(findings);
   try {
     YAML::Parser parser(stream);
     while (parser.HandleNextDocument(builder)) {

@@ -11,9 +11,9 @@ namespace {
 
 using Id = Graph::vertex_descriptor;
 
-class Builder {
+class ClusterBuilder {
  public:
-  explicit Builder(Cluster& cluster)
+  explicit ClusterBuilder(Cluster& cluster)
       : cluster_(cluster), node_(cluster.shape->node), network_(cluster.shape->network), graph_(cluster.graph) {}
 
   void run() {
@@ -298,7 +298,7 @@ std::vector<int> torus_for(const std::vector<int>& block, int nodes) {
 
 void build(Cluster& cluster) {
   ENSURE(cluster.shape.has_value(), "cluster '{}' has no shape to build from", cluster.name);
-  Builder(cluster).run();
+  ClusterBuilder(cluster).run();
   describe(cluster);
 }
 

@@ -36,9 +36,9 @@ std::span<const float> speeds_of(const System& s) {
 
 enum class Order { free, pci, replay };
 
-class Search {
+class ChannelSearch {
  public:
-  Search(System& s, Found& saved) : s_(s), saved_(saved), used_(s.gpus.size(), 0) {}
+  ChannelSearch(System& s, Found& saved) : s_(s), saved_(saved), used_(s.gpus.size(), 0) {}
 
   /// ncclTopoSearchRec from no channels; returns what is left of `time`, -1 when no better solution can exist.
   int run(const Found& from, int time) {
@@ -469,7 +469,7 @@ class Compute {
   int attempt() {
     const int time = current_.same ? kSameSteps : kSteps;
     budget_ -= time;
-    return Search(s_, best_).run(current_, time);
+    return ChannelSearch(s_, best_).run(current_, time);
   }
   [[nodiscard]] bool used_up() const { return static_cast<float>(best_.channels) * best_.inter >= s_.total; }
 

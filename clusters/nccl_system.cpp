@@ -33,9 +33,9 @@ int capability_of(Architecture architecture) {
   return 80;
 }
 
-class Reader {
+class NcclSystemBuilder {
  public:
-  Reader(const Cluster& cluster, const std::vector<int>& members, bool inter)
+  NcclSystemBuilder(const Cluster& cluster, const std::vector<int>& members, bool inter)
       : cluster_(cluster), efficiency_(link_efficiency(cluster)) {
     system_.inter = inter;
     system_.capability = capability_of(cluster.device().architecture);
@@ -315,7 +315,7 @@ std::vector<int> local_nets(const System& s, int gpu) {
 
 System system_of(const Cluster& cluster, const std::vector<int>& members, bool inter) {
   ENSURE(!members.empty(), "a group without members");
-  System s = Reader(cluster, members, inter).take();
+  System s = NcclSystemBuilder(cluster, members, inter).take();
   s.paths.assign(s.nodes.size(), std::vector<Path>(s.nodes.size()));
   for (const auto* bases : {&s.cpus, &s.gpus, &s.nets, &s.switches}) {
     for (const int base : *bases) set_paths(s, base);

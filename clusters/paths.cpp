@@ -31,7 +31,7 @@ constexpr double kMostSlowness = 1e15;  ///< 1000 bytes/s; slower links count as
 
 }  // namespace
 
-struct Paths::Search {
+struct Paths::RouteSearch {
   struct Half {
     std::vector<Distance> distance;
     std::vector<std::uint32_t> labelled, settled;  // stamps
@@ -42,7 +42,7 @@ struct Paths::Search {
   std::vector<std::uint32_t> marked;
   std::uint32_t stamp = 0;
 
-  explicit Search(std::size_t vertices) : marked(vertices) {
+  explicit RouteSearch(std::size_t vertices) : marked(vertices) {
     for (Half& half : halves) {
       half.distance.resize(vertices);
       half.labelled.resize(vertices);
@@ -140,13 +140,13 @@ struct Paths::Search {
   }
 };
 
-struct Paths::Step {
+struct Paths::Hop {
   enum class Where { start, between, end, into_end } where = Where::start;
   int vertex = 0, arc = 0;  ///< in a node; `between`: arc is the link
 };
 
 struct Paths::Pattern {
-  std::vector<Step> steps;
+  std::vector<Hop> steps;
   Seconds latency;
   BytesPerSecond bandwidth;
 };
@@ -158,19 +158,19 @@ struct Paths::Alike {
   explicit Alike(const Paths& paths) {
     int nodes = 0;
     for (const int n : paths.node_of_) nodes = std::max(nodes, n + 1);
-    vertices.resize(Search::at(nodes));
+    vertices.resize(RouteSearch::at(nodes));
     for (std::size_t v = 0; v < paths.node_of_.size(); ++v) {
       place.push_back(0);
       if (const int n = paths.node_of_[v]; n >= 0) {
-        place.back() = static_cast<int>(vertices[Search::at(n)].size());
-        vertices[Search::at(n)].push_back(static_cast<int>(v));
+        place.back() = static_cast<int>(vertices[RouteSearch::at(n)].size());
+        vertices[RouteSearch::at(n)].push_back(static_cast<int>(v));
       }
     }
     std::map<std::pair<std::uint64_t, std::uint64_t>, int> known;
     for (int n = 0; n < nodes; ++n) {
       const auto wiring = wiring_of(paths, n);
       kind.push_back(wiring ? known.try_emplace(*wiring, static_cast<int>(known.size())).first->second : -1);
-      most = std::max(most, vertices[Search::at(n)].size());
+      most = std::max(most, vertices[RouteSearch::at(n)].size());
     }
     kinds = known.size();
   }
@@ -184,16 +184,16 @@ struct Paths::Alike {
       b = (b + value) * 0xbf58476d1ce4e5b9ULL;  // splitmix64
       b ^= b >> 31;
     };
-    for (const int v : vertices[Search::at(n)]) {
-      note(static_cast<std::uint64_t>(paths.local_of_[Search::at(v)]));
-      for (int i = paths.first_[Search::at(v)]; i < paths.first_[Search::at(v) + 1]; ++i) {
-        const Arc& arc = paths.arcs_[Search::at(i)];
-        const int other = paths.node_of_[Search::at(arc.to)];
+    for (const int v : vertices[RouteSearch::at(n)]) {
+      note(static_cast<std::uint64_t>(paths.local_of_[RouteSearch::at(v)]));
+      for (int i = paths.first_[RouteSearch::at(v)]; i < paths.first_[RouteSearch::at(v) + 1]; ++i) {
+        const Arc& arc = paths.arcs_[RouteSearch::at(i)];
+        const int other = paths.node_of_[RouteSearch::at(arc.to)];
         if (other >= 0 && other != n) return std::nullopt;
         note(other < 0 ? 2 * static_cast<std::uint64_t>(arc.to)
-                       : 2 * static_cast<std::uint64_t>(place[Search::at(arc.to)]) + 1);
+                       : 2 * static_cast<std::uint64_t>(place[RouteSearch::at(arc.to)]) + 1);
         note(static_cast<std::uint64_t>(arc.latency));
-        note(std::bit_cast<std::uint64_t>(paths.bandwidths_[Search::at(arc.link)]));
+        note(std::bit_cast<std::uint64_t>(paths.bandwidths_[RouteSearch::at(arc.link)]));
       }
       note(~std::uint64_t{0});  // the end of a vertex
     }
@@ -202,27 +202,30 @@ struct Paths::Alike {
 
   /// The key of the pattern between two vertices; none if no pattern applies.
   [[nodiscard]] std::optional<std::uint64_t> key(const Paths& paths, int start, int end) const {
-    const int from = paths.node_of_[Search::at(start)], to = paths.node_of_[Search::at(end)];
-    if (from < 0 || to < 0 || kind[Search::at(from)] < 0 || kind[Search::at(to)] < 0) return std::nullopt;
-    const std::size_t other = from == to ? kinds : Search::at(kind[Search::at(to)]);
-    const std::size_t pair = Search::at(kind[Search::at(from)]) * (kinds + 1) + other;
-    return (pair * most + Search::at(place[Search::at(start)])) * most + Search::at(place[Search::at(end)]);
+    const int from = paths.node_of_[RouteSearch::at(start)], to = paths.node_of_[RouteSearch::at(end)];
+    if (from < 0 || to < 0 || kind[RouteSearch::at(from)] < 0 || kind[RouteSearch::at(to)] < 0) return std::nullopt;
+    const std::size_t other = from == to ? kinds : RouteSearch::at(kind[RouteSearch::at(to)]);
+    const std::size_t pair = RouteSearch::at(kind[RouteSearch::at(from)]) * (kinds + 1) + other;
+    return (pair * most + RouteSearch::at(place[RouteSearch::at(start)])) * most +
+           RouteSearch::at(place[RouteSearch::at(end)]);
   }
 
   [[nodiscard]] Path follow(const Paths& paths, const Pattern& pattern, int start, int end) const {
-    const std::vector<int>& from = vertices[Search::at(paths.node_of_[Search::at(start)])];
-    const std::vector<int>& to = vertices[Search::at(paths.node_of_[Search::at(end)])];
+    const std::vector<int>& from = vertices[RouteSearch::at(paths.node_of_[RouteSearch::at(start)])];
+    const std::vector<int>& to = vertices[RouteSearch::at(paths.node_of_[RouteSearch::at(end)])];
     Path path{{}, pattern.latency, pattern.bandwidth};
     path.links.reserve(pattern.steps.size());
-    for (const Step& step : pattern.steps) {
+    for (const Hop& step : pattern.steps) {
       const auto link = [&](const std::vector<int>& node) {
-        return paths.arcs_[Search::at(paths.first_[Search::at(node[Search::at(step.vertex)])] + step.arc)].link;
+        return paths
+            .arcs_[RouteSearch::at(paths.first_[RouteSearch::at(node[RouteSearch::at(step.vertex)])] + step.arc)]
+            .link;
       };
       switch (step.where) {
-        case Step::Where::start: path.links.push_back(link(from)); break;
-        case Step::Where::between: path.links.push_back(step.arc); break;
-        case Step::Where::end: path.links.push_back(link(to)); break;
-        case Step::Where::into_end: path.links.push_back(link(to) ^ 1); break;
+        case Hop::Where::start: path.links.push_back(link(from)); break;
+        case Hop::Where::between: path.links.push_back(step.arc); break;
+        case Hop::Where::end: path.links.push_back(link(to)); break;
+        case Hop::Where::into_end: path.links.push_back(link(to) ^ 1); break;
       }
     }
     return path;
@@ -274,7 +277,7 @@ Paths::Paths(const Cluster& cluster) {
     vertex_of_.push_back(static_cast<int>(v));
     local_of_[v] = met[graph[v].node]++;
   }
-  search_ = std::make_unique<Search>(vertices);
+  search_ = std::make_unique<RouteSearch>(vertices);
   if (cluster.shape) message_latency_ = cluster.shape->network.message_latency;
 }
 
@@ -284,7 +287,7 @@ Paths& Paths::operator=(Paths&&) noexcept = default;
 
 int Paths::vertex_of(int device) const {
   ENSURE(device >= 0 && device < devices(), "device {} of {}", device, devices());
-  return vertex_of_[Search::at(device)];
+  return vertex_of_[RouteSearch::at(device)];
 }
 
 const Paths::Path& Paths::route(int from, int to) {
@@ -296,15 +299,15 @@ const Paths::Path& Paths::route(int from, int to) {
 
 /// Whether a step leads from a switch down to a lower tier, where the receiver decides between rails.
 bool Paths::down(int from, int to) const {
-  return tier_of_[Search::at(to)] > 0 && tier_of_[Search::at(to)] < tier_of_[Search::at(from)];
+  return tier_of_[RouteSearch::at(to)] > 0 && tier_of_[RouteSearch::at(to)] < tier_of_[RouteSearch::at(from)];
 }
 
 /// What selects one of several equal ways.
 int Paths::key(int from, int to, int start, int end) const {
-  const auto node = [&](int vertex) { return node_of_[Search::at(vertex)]; };
-  if (node(from) >= 0 && node(from) == node(start)) return local_of_[Search::at(start)];
-  if (down(from, to) || (node(to) >= 0 && node(to) == node(end))) return local_of_[Search::at(end)];
-  return std::max(0, node(start)) + local_of_[Search::at(start)];
+  const auto node = [&](int vertex) { return node_of_[RouteSearch::at(vertex)]; };
+  if (node(from) >= 0 && node(from) == node(start)) return local_of_[RouteSearch::at(start)];
+  if (down(from, to) || (node(to) >= 0 && node(to) == node(end))) return local_of_[RouteSearch::at(end)];
+  return std::max(0, node(start)) + local_of_[RouteSearch::at(start)];
 }
 
 Paths::Path Paths::find(int start, int end) {
@@ -321,26 +324,26 @@ Paths::Path Paths::find(int start, int end) {
 Paths::Path Paths::search(int start, int end, std::optional<Pattern>* pattern) {
   Path path;
   path.bandwidth.value = std::numeric_limits<double>::infinity();
-  Search& search = *search_;
+  RouteSearch& search = *search_;
   search.begin(start, end);
   const Distance best = search.run(first_, arcs_);
   ENSURE(best < kEndless, "no route from vertex {} to vertex {}", start, end);
   search.mark(first_, arcs_, best);
   std::vector<const Arc*> ways;
-  const int own = node_of_[Search::at(start)], other = node_of_[Search::at(end)];
+  const int own = node_of_[RouteSearch::at(start)], other = node_of_[RouteSearch::at(end)];
   bool regular = pattern != nullptr;
-  std::vector<Step> steps;
+  std::vector<Hop> steps;
   for (int v = start; v != end;) {
     ways.clear();
-    for (int i = first_[Search::at(v)]; i < first_[Search::at(v) + 1]; ++i) {
-      const Arc& arc = arcs_[Search::at(i)];
+    for (int i = first_[RouteSearch::at(v)]; i < first_[RouteSearch::at(v) + 1]; ++i) {
+      const Arc& arc = arcs_[RouteSearch::at(i)];
       if (search.leads(v, arc, best)) ways.push_back(&arc);
     }
     ENSURE(!ways.empty(), "the route from vertex {} to vertex {} is lost at vertex {}", start, end, v);
-    const Arc& way = *ways[Search::at(key(v, ways.front()->to, start, end)) % ways.size()];
+    const Arc& way = *ways[RouteSearch::at(key(v, ways.front()->to, start, end)) % ways.size()];
     path.links.push_back(way.link);
-    path.latency.value += latencies_[Search::at(way.link / 2)];
-    path.bandwidth.value = std::min(path.bandwidth.value, bandwidths_[Search::at(way.link)]);
+    path.latency.value += latencies_[RouteSearch::at(way.link / 2)];
+    path.bandwidth.value = std::min(path.bandwidth.value, bandwidths_[RouteSearch::at(way.link)]);
     if (regular) regular = add_step(v, way, ways.size(), own, other, steps);
     v = way.to;
   }
@@ -350,15 +353,15 @@ Paths::Path Paths::search(int start, int end, std::optional<Pattern>* pattern) {
 }
 
 /// Adds the step from v to the pattern; false if it does not hold for all interchangeable nodes.
-bool Paths::add_step(int v, const Arc& way, std::size_t ways, int own, int other, std::vector<Step>& steps) const {
-  using Where = Step::Where;
-  const auto node = [&](int vertex) { return node_of_[Search::at(vertex)]; };
+bool Paths::add_step(int v, const Arc& way, std::size_t ways, int own, int other, std::vector<Hop>& steps) const {
+  using Where = Hop::Where;
+  const auto node = [&](int vertex) { return node_of_[RouteSearch::at(vertex)]; };
   const auto position = [&](int vertex, int link) {
-    int i = first_[Search::at(vertex)];
-    while (arcs_[Search::at(i)].link != link) ++i;
-    return i - first_[Search::at(vertex)];
+    int i = first_[RouteSearch::at(vertex)];
+    while (arcs_[RouteSearch::at(i)].link != link) ++i;
+    return i - first_[RouteSearch::at(vertex)];
   };
-  const auto place = [&](int vertex) { return alike_->place[Search::at(vertex)]; };
+  const auto place = [&](int vertex) { return alike_->place[RouteSearch::at(vertex)]; };
   const int here = node(v), there = node(way.to);
   if (here == own) {
     if (there >= 0 ? there != own : own == other) return false;

@@ -51,15 +51,15 @@ class Paths {
     std::int64_t latency = 0;   // fs
     std::int64_t slowness = 0;  // inverse bandwidth, in s per 10^18 bytes
   };
-  struct Search;
+  struct RouteSearch;
   struct Alike;
-  struct Step;
+  struct Hop;
   struct Pattern;
 
   Path find(int start, int end);
   Path search(int start, int end, std::optional<Pattern>* pattern);
   [[nodiscard]] bool add_step(int v, const Arc& way, std::size_t ways, int own, int other,
-                              std::vector<Step>& steps) const;
+                              std::vector<Hop>& steps) const;
   [[nodiscard]] bool down(int from, int to) const;
   [[nodiscard]] int key(int from, int to, int start, int end) const;
 
@@ -71,7 +71,7 @@ class Paths {
   std::vector<int> vertex_of_;                            // by device
   std::unordered_map<std::uint64_t, const Path*> known_;  // lookups only, never iterated
   std::deque<Path> kept_;
-  std::unique_ptr<Search> search_;
+  std::unique_ptr<RouteSearch> search_;
   std::unique_ptr<Alike> alike_;
   Seconds message_latency_;
 };

@@ -22,7 +22,7 @@ std::string styled(const std::string& text, const TableStyle& style) {
 }
 
 std::string every_text(std::int64_t steps, double interval) {
-  return steps > 0 ? fmt::format("every {} steps ({})", steps, long_time(interval)) : "never";
+  return steps > 0 ? fmt::format("every {} ({})", base::count_of(steps, "step"), long_time(interval)) : "never";
 }
 
 json steps_or_null(std::int64_t steps) {
@@ -123,8 +123,9 @@ std::string goodput_text(const cost::Forecast& f, const TableStyle& style) {
     out += fmt::format("Best: a checkpoint {}: goodput {}.\n", every_text(f.best_every, f.best.interval),
                        percent(f.best.useful));
   if (f.asked.steps > 0)
-    out += fmt::format("{} steps take {} with {} failures, {} without.\n", f.asked.steps, long_time(f.run),
-                       number(f.failures), long_time(f.run_without));
+    out += fmt::format("{} {} {} with {} failures, {} without.\n", base::count_of(f.asked.steps, "step"),
+                       f.asked.steps == 1 ? "takes" : "take", long_time(f.run), number(f.failures),
+                       long_time(f.run_without));
   std::string lines;
   for (std::size_t at = 0; at < out.size();) {
     const std::size_t end = std::min(out.find('\n', at), out.size());

@@ -49,9 +49,9 @@ std::string more_tiles(const cost::Prediction& p, const PlanFigures& figures, co
   if (const auto& run = data.whole_run; run && !run->lengths.empty()) {
     const RunLength& length = run->lengths.front();
     out += tile("The run", long_time(length.run_s),
-                fmt::format("{} {}, {} steps", base::human_count(length.tokens),
+                fmt::format("{} {}, {} {}", base::human_count(length.tokens),
                             data.page && data.page->heading.samples ? "samples" : "tokens",
-                            number(static_cast<double>(length.steps))));
+                            number(static_cast<double>(length.steps)), base::plural(length.steps, "step")));
     if (length.usd > 0)
       out += tile("Cost of the run", number(length.usd) + " $", fmt::format("{} kWh", number(length.energy_j / 3.6e6)));
     out += tile("Goodput", percent(run->forecast.now.useful), "time in steps that count");
@@ -268,9 +268,9 @@ std::string tables_of(const ReportData& data) {
     if (!s.rejected.empty()) tables.push_back(rejections_table(s));
     if (!tables.empty())
       out += section("Plans considered",
-                     fmt::format("{} candidates, {} feasible, {} evaluated. Best first.",
-                                 number(static_cast<double>(s.candidates)), number(static_cast<double>(s.feasible)),
-                                 number(static_cast<double>(s.evaluated))),
+                     fmt::format("{} {}, {} feasible, {} evaluated. Best first.",
+                                 number(static_cast<double>(s.candidates)), base::plural(s.candidates, "candidate"),
+                                 number(static_cast<double>(s.feasible)), number(static_cast<double>(s.evaluated))),
                      tables);
   }
   if (data.prediction && !(data.prediction->communication.empty() && data.prediction->links.empty())) {

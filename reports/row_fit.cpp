@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/units.h"
 #include "cost/parameters/parameters.h"
 #include "reports/json.h"
 #include "reports/tables/tables.h"
@@ -58,7 +59,8 @@ json row_fit_json(const cost::RowFit& fit, const std::string& file) {
 
 std::string row_fit_text(const cost::RowFit& fit, const TableStyle& style) {
   Table numbers;
-  numbers.title = fmt::format("{}: {} of {} runs fitted, around {}", fit.stack.name, fit.used, fit.given, fit.like);
+  numbers.title = fmt::format("{}: {} of {} fitted, around {}", fit.stack.name, fit.used,
+                              base::count_of(static_cast<std::int64_t>(fit.given), "run"), fit.like);
   numbers.columns = {
       {"number", Align::left}, {"before", Align::right}, {"after", Align::right}, {"source", Align::left, 60}};
   for (const cost::FittedNumber& n : fit.numbers) {

@@ -22,7 +22,7 @@ std::string count_text(std::int64_t n) {
 }
 
 std::string devices_text(int n) {
-  return fmt::format("{} device{}", n, n == 1 ? "" : "s");
+  return base::count_of(n, "device");
 }
 
 std::string points_text(double fraction) {

@@ -43,8 +43,7 @@ std::string way_text(const cost::ScalingStudy& study, const cost::Place& place) 
   const cost::ScalingSeries& series = study.series.at(place.series);
   const cost::ScalingPoint& point = series.points.at(place.point);
   const cost::RunCost& run = *point.run;
-  std::string out =
-      fmt::format("{} {} of {}", point.devices, point.devices == 1 ? "device" : "devices", series.cluster);
+  std::string out = fmt::format("{} of {}", base::count_of(point.devices, "device"), series.cluster);
   const auto differs = [&](const auto& field) {
     return std::any_of(study.series.begin(), study.series.end(),
                        [&](const auto& other) { return other.model == series.model && field(other) != field(series); });
@@ -100,11 +99,11 @@ std::vector<std::string> growth_advice(const cost::ScalingStudy& study, const co
   }
   if (out.empty()) return out;
   const std::string rule = fmt::format("at least {:.0f} % of the added devices become throughput", 100 * study.pays);
-  out.push_back(
-      series.stops_paying_at > 0
-          ? fmt::format("Growth pays up to {} devices; {} is the first size where it does not. It pays if {}.",
-                        series.pays_up_to, series.stops_paying_at, rule)
-          : fmt::format("Growth pays up to {} devices, the largest size considered: {}.", series.pays_up_to, rule));
+  out.push_back(series.stops_paying_at > 0
+                    ? fmt::format("Growth pays up to {}; {} is the first size where it does not. It pays if {}.",
+                                  base::count_of(series.pays_up_to, "device"), series.stops_paying_at, rule)
+                    : fmt::format("Growth pays up to {}, the largest size considered: {}.",
+                                  base::count_of(series.pays_up_to, "device"), rule));
   return out;
 }
 

@@ -30,32 +30,32 @@ std::int64_t arena_bytes(const plan::Buffer& buffer) {
 
 }  // namespace
 
-const char* name_of(Activity activity) {
+const char* name_of(SpanKind activity) {
   switch (activity) {
-    case Activity::forward: return "forward";
-    case Activity::backward: return "backward";
-    case Activity::recompute: return "recompute";
-    case Activity::optimizer: return "optimizer";
-    case Activity::communication: return "communication";
-    case Activity::waiting: return "waiting";
-    case Activity::other: return "other";
+    case SpanKind::forward: return "forward";
+    case SpanKind::backward: return "backward";
+    case SpanKind::recompute: return "recompute";
+    case SpanKind::optimizer: return "optimizer";
+    case SpanKind::communication: return "communication";
+    case SpanKind::waiting: return "waiting";
+    case SpanKind::other: return "other";
   }
   return "other";
 }
 
-Activity activity_of(const plan::Step& step) {
-  if (step.kind != plan::StepKind::compute) return Activity::communication;
+SpanKind span_kind_of(const plan::Step& step) {
+  if (step.kind != plan::StepKind::compute) return SpanKind::communication;
   switch (step.phase) {
-    case plan::Phase::forward: return Activity::forward;
-    case plan::Phase::backward: return Activity::backward;
-    case plan::Phase::recompute: return Activity::recompute;
-    case plan::Phase::optimizer: return Activity::optimizer;
+    case plan::Phase::forward: return SpanKind::forward;
+    case plan::Phase::backward: return SpanKind::backward;
+    case plan::Phase::recompute: return SpanKind::recompute;
+    case plan::Phase::optimizer: return SpanKind::optimizer;
     case plan::Phase::input:
     case plan::Phase::parameter_gather:
     case plan::Phase::gradient_reduce:
-    case plan::Phase::reporting: return Activity::other;
+    case plan::Phase::reporting: return SpanKind::other;
   }
-  return Activity::other;
+  return SpanKind::other;
 }
 
 bool belongs(const plan::Timeline& timeline, const plan::Schedule& schedule) {

@@ -11,9 +11,9 @@
 namespace orrery::reports {
 
 /// How a span is shown: the colours of a chart.
-enum class Activity : std::uint8_t { forward, backward, recompute, optimizer, communication, waiting, other };
-[[nodiscard]] const char* name_of(Activity activity);
-[[nodiscard]] Activity activity_of(const plan::Step& step);
+enum class SpanKind : std::uint8_t { forward, backward, recompute, optimizer, communication, waiting, other };
+[[nodiscard]] const char* name_of(SpanKind activity);
+[[nodiscard]] SpanKind span_kind_of(const plan::Step& step);
 
 /// Whether every span refers to a step of its rank's program, that is, the timeline is one of this schedule. Check
 /// timelines from files: the other functions here abort on a span that does not belong.

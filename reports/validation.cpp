@@ -8,6 +8,7 @@
 #include <cmath>
 #include <map>
 
+#include "base/units.h"
 #include "cost/parameters/parameters.h"
 #include "reports/tables/tables.h"
 
@@ -151,7 +152,8 @@ std::string validation_text(const cost::Validation& validation, const TableStyle
   std::vector<std::string> words;
   for (const auto& [word, count] : bases) words.push_back(fmt::format("{} {}", count, word));
   std::string out =
-      fmt::format("{} rows given, {} predicted{}, {} left out\n\n", validation.given, validation.rows.size(),
+      fmt::format("{} given, {} predicted{}, {} left out\n\n",
+                  base::count_of(static_cast<std::int64_t>(validation.given), "row"), validation.rows.size(),
                   words.empty() ? "" : fmt::format(" ({})", fmt::join(words, ", ")), validation.left_out.size());
   out += text_of(sources_table(validation), style);
   if (validation.time.count > 0) out += "\n" + text_of(worst_rows_table(validation, kWorst), style);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/units.h"
 #include "reports/html/page.h"
 #include "reports/validation.h"
 
@@ -13,12 +14,13 @@ namespace {
 std::string tiles(const cost::Validation& v) {
   std::string out;
   if (v.time.count > 0) {
-    out += html::tile("Step time", percent(v.time.median), fmt::format("median error over {} rows", v.time.count));
+    out += html::tile("Step time", percent(v.time.median),
+                      "median error over " + base::count_of(static_cast<std::int64_t>(v.time.count), "row"));
     out += html::tile("Nine of ten rows", percent(v.time.p90), "are nearer than this");
   }
   if (v.memory.count > 0)
-    out +=
-        html::tile("Peak memory", percent(v.memory.median), fmt::format("median error over {} rows", v.memory.count));
+    out += html::tile("Peak memory", percent(v.memory.median),
+                      "median error over " + base::count_of(static_cast<std::int64_t>(v.memory.count), "row"));
   if (const RegretSummary r = regret_of(v.groups); r.groups > 0)
     out += html::tile("Regret", fmt::format("{:.2f}", r.median),
                       fmt::format("median over {} groups of plans, worst {:.2f}", r.groups, r.worst));
@@ -65,9 +67,10 @@ std::string validation_html(const cost::Validation& v, const std::vector<cost::H
     body += section("Headlines", "What the sources are known for, by simulation.", headlines_table(headlines));
   if (!v.left_out.empty())
     body += section("Left out of the comparison", "Rows that are not predicted, and why.", left_out_table(v));
-  return html::page_html("Predictions and published runs",
-                         fmt::format("{} rows predicted, {} left out.", v.rows.size(), v.left_out.size()), body,
-                         library);
+  return html::page_html(
+      "Predictions and published runs",
+      fmt::format("{} predicted, {} left out.", base::count_of(std::ssize(v.rows), "row"), v.left_out.size()), body,
+      library);
 }
 
 }  // namespace orrery::reports

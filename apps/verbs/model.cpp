@@ -62,9 +62,9 @@ Outcome run_model(const ModelOptions& options, const Context& context) {
                    : fmt::format("{}, {} of keys and values", model->heads, model->kv_heads));
   row("MLP width", std::to_string(model->ffn_hidden));
   if (const models::Experts& e = model->experts; e.any())
-    row("experts",
-        fmt::format("{} of {}, {} wide{}, in {} layers", e.chosen, e.count, e.hidden,
-                    e.shared > 0 ? fmt::format(", and {} shared", e.shared) : "", e.layers_of(model->layers)));
+    row("experts", fmt::format("{} of {}, {} wide{}, in {}", e.chosen, e.count, e.hidden,
+                               e.shared > 0 ? fmt::format(", and {} shared", e.shared) : "",
+                               base::count_of(e.layers_of(model->layers), "layer")));
   row("vocabulary", std::to_string(model->vocab));
   row("longest sequence", std::to_string(model->max_sequence));
   row("parameters", fmt::format("{} ({})", base::human_count(static_cast<double>(parameters)), parameters));

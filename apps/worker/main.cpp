@@ -19,6 +19,7 @@
 
 #include "apps/worker/options.h"
 #include "apps/worker/probe.h"
+#include "base/units.h"
 #include "clusters/read.h"
 #include "exec/cpu/blas_core.h"
 #include "exec/engine/cuda_loader.h"
@@ -334,8 +335,8 @@ int over_mpi(const Options& options, int* count, char*** arguments) {
     std::unique_ptr<Loaded> loaded;
     int code = prepare(options, session.rank(), loaded);
     if (code == 0 && loaded->plan.spec().mesh.ranks() != session.size()) {
-      say(session.rank(), fmt::format("the plan is for {} ranks, but mpiexec started {}",
-                                      loaded->plan.spec().mesh.ranks(), session.size()));
+      say(session.rank(), fmt::format("the plan is for {}, but mpiexec started {}",
+                                      base::count_of(loaded->plan.spec().mesh.ranks(), "rank"), session.size()));
       code = kUsage;
     }
     code = static_cast<int>(transport->maximum(code));

@@ -9,6 +9,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/units.h"
 #include "exec/engine/cuda_loader.h"
 #include "exec/failure.h"
 #include "exec/probe/run_probe.h"
@@ -46,8 +47,8 @@ int probe(const Options& options, exec::Transport& host, int on_node, int ranks_
     cuda = exec::load_cuda({std::filesystem::read_symlink("/proc/self/exe").parent_path().string()});
     if (!cuda.module) throw exec::Failure(cuda.reason, exec::FailureKind::environment);
     if (ranks_on_node > cuda.module->devices())
-      throw exec::Failure(fmt::format("{} ranks would share {} GPU{}, and measure how it is shared", ranks_on_node,
-                                      cuda.module->devices(), cuda.module->devices() == 1 ? "" : "s"),
+      throw exec::Failure(fmt::format("{} ranks would share {}, and measure how it is shared", ranks_on_node,
+                                      base::count_of(cuda.module->devices(), "GPU")),
                           exec::FailureKind::environment);
     backend = cuda.module->make_backend(cuda.module->device_for(on_node), std::move(backend), {});
     devices = cuda.module->make_transport(*backend, host, {.on_failure = std::move(on_failure)});

@@ -8,9 +8,9 @@
 namespace orrery::clusters {
 namespace {
 
-class Reader {
+class DumpsReader {
  public:
-  explicit Reader(const std::vector<Dump>& dumps) : dumps_(dumps) {}
+  explicit DumpsReader(const std::vector<Dump>& dumps) : dumps_(dumps) {}
 
   Evidence run() {
     for (const Dump& dump : dumps_) {
@@ -74,7 +74,7 @@ class Reader {
 }  // namespace
 
 Evidence read_evidence(const std::vector<Dump>& dumps) {
-  return Reader(dumps).run();
+  return DumpsReader(dumps).run();
 }
 
 base::Diagnostics fill(FoundNode& node, const FoundNode& other) {

@@ -23,9 +23,9 @@ bool is_gpu(std::string_view type) {
   return type.starts_with("0302") || ((type.starts_with("0300") || type.starts_with("0380")) && vendor);
 }
 
-class Reader {
+class HwlocReader {
  public:
-  explicit Reader(Lines& text) : text_(text), findings_(text.findings()) {}
+  explicit HwlocReader(Lines& text) : text_(text), findings_(text.findings()) {}
 
   std::optional<FoundNode> read() {
     const std::optional<XmlElement> root = parse_xml(text_);
@@ -184,7 +184,7 @@ class Reader {
 }  // namespace
 
 std::optional<FoundNode> read_hwloc(Lines& text) {
-  return Reader(text).read();
+  return HwlocReader(text).read();
 }
 
 }  // namespace orrery::clusters

@@ -30,9 +30,9 @@ struct Side {
   base::Location where, peer_where;
 };
 
-class Reader {
+class IbnetdiscoverReader {
  public:
-  explicit Reader(Lines& text) : text_(text), findings_(text.findings()) {}
+  explicit IbnetdiscoverReader(Lines& text) : text_(text), findings_(text.findings()) {}
 
   std::optional<FoundFabric> read() {
     for (int n = 1; n <= text_.count() && fabric_.nodes.size() <= kMostNodes && !base::is_full(findings_); ++n)
@@ -210,7 +210,7 @@ class Reader {
 }  // namespace
 
 std::optional<FoundFabric> read_ibnetdiscover(Lines& text) {
-  return Reader(text).read();
+  return IbnetdiscoverReader(text).read();
 }
 
 }  // namespace orrery::clusters

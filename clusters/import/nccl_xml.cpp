@@ -31,9 +31,9 @@ struct RawLink {
   base::Location where;
 };
 
-class Reader {
+class NcclXmlReader {
  public:
-  explicit Reader(Lines& text) : text_(text), findings_(text.findings()) {}
+  explicit NcclXmlReader(Lines& text) : text_(text), findings_(text.findings()) {}
 
   std::optional<std::vector<FoundNode>> read() {
     const std::optional<XmlElement> root = parse_xml(text_);
@@ -370,7 +370,7 @@ class Reader {
 }  // namespace
 
 std::optional<std::vector<FoundNode>> read_nccl_topology(Lines& text) {
-  return Reader(text).read();
+  return NcclXmlReader(text).read();
 }
 
 }  // namespace orrery::clusters

@@ -47,9 +47,9 @@ class Groups {
   std::vector<std::size_t> parent_;
 };
 
-class Reader {
+class TopoMatrixReader {
  public:
-  explicit Reader(Lines& text) : text_(text), findings_(text.findings()) {}
+  explicit TopoMatrixReader(Lines& text) : text_(text), findings_(text.findings()) {}
 
   std::optional<FoundNode> read() {
     const int header = find_header();
@@ -292,7 +292,7 @@ class Reader {
 }  // namespace
 
 std::optional<FoundNode> read_topo_matrix(Lines& text) {
-  return Reader(text).read();
+  return TopoMatrixReader(text).read();
 }
 
 }  // namespace orrery::clusters

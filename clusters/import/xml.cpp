@@ -20,13 +20,13 @@ bool is_space(char c) {
   return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
-class Reader {
+class XmlReader {
  public:
-  explicit Reader(Lines& text) : text_(text), parser_(XML_ParserCreate("UTF-8"), XML_ParserFree) {
+  explicit XmlReader(Lines& text) : text_(text), parser_(XML_ParserCreate("UTF-8"), XML_ParserFree) {
     XML_SetUserData(parser_.get(), this);
-    XML_SetElementHandler(parser_.get(), &Reader::on_start, &Reader::on_end);
-    XML_SetCharacterDataHandler(parser_.get(), &Reader::on_text);
-    XML_SetEntityDeclHandler(parser_.get(), &Reader::on_entity);
+    XML_SetElementHandler(parser_.get(), &XmlReader::on_start, &XmlReader::on_end);
+    XML_SetCharacterDataHandler(parser_.get(), &XmlReader::on_text);
+    XML_SetEntityDeclHandler(parser_.get(), &XmlReader::on_entity);
   }
 
   std::optional<XmlElement> read() {
@@ -43,13 +43,13 @@ class Reader {
   }
 
  private:
-  static Reader& self(void* user) { return *static_cast<Reader*>(user); }
+  static XmlReader& self(void* user) { return *static_cast<XmlReader*>(user); }
   static void XMLCALL on_start(void* user, const XML_Char* name, const XML_Char** attributes) {
     self(user).start(name, attributes);
   }
   static void XMLCALL on_end(void* user, const XML_Char*) { self(user).open_.pop_back(); }
   static void XMLCALL on_text(void* user, const XML_Char* text, int length) {
-    Reader& reader = self(user);
+    XmlReader& reader = self(user);
     if (!reader.open_.empty()) reader.open_.back()->text.append(text, static_cast<std::size_t>(length));
   }
   static void XMLCALL on_entity(void* user, const XML_Char* name, int, const XML_Char*, int, const XML_Char*,
@@ -144,7 +144,7 @@ std::string_view XmlElement::value(std::string_view wanted) const {
 }
 
 std::optional<XmlElement> parse_xml(Lines& text) {
-  return Reader(text).read();
+  return XmlReader(text).read();
 }
 
 std::string_view xml_root(std::string_view text) {

@@ -9,9 +9,9 @@
 
 namespace orrery::cost {
 
-ScratchBytes scratch_bytes(std::vector<std::vector<plan::Scratch>> blocks, bool packs) {
+ScratchBytes scratch_bytes(std::vector<std::vector<plan::ScratchBuffer>> blocks, bool packs) {
   ScratchBytes out;
-  for (const std::vector<plan::Scratch>& block : blocks)
+  for (const std::vector<plan::ScratchBuffer>& block : blocks)
     out.alive = std::max(out.alive, static_cast<double>(plan::most_alive(block)));
   if (packs) out.packed = static_cast<double>(plan::pack_blocks(blocks));
   return out;
@@ -19,7 +19,7 @@ ScratchBytes scratch_bytes(std::vector<std::vector<plan::Scratch>> blocks, bool 
 
 void BlockLives::live(int from, int to, double bytes, Kind kind) {
   if (bytes <= 0) return;
-  plan::Scratch& one = within_.emplace_back();
+  plan::ScratchBuffer& one = within_.emplace_back();
   one.from = from;
   one.to = std::max(from, to);
   one.bytes = static_cast<std::int64_t>(bytes);
@@ -32,12 +32,12 @@ void BlockLives::number_places() {
   std::vector<int> steps(static_cast<std::size_t>(at_) + kStep, 0);
   const auto step_at = [&](int place) -> int& { return steps[static_cast<std::size_t>(place)]; };
   for (int place = kStep; place < at_; place += kStep) step_at(place) = 1;
-  for (const plan::Scratch& one : within_) step_at(one.from) = step_at(one.to) = 1;
+  for (const plan::ScratchBuffer& one : within_) step_at(one.from) = step_at(one.to) = 1;
   std::exclusive_scan(steps.begin(), steps.end(), steps.begin(), 0);
-  for (plan::Scratch& one : within_) one.from = step_at(one.from), one.to = step_at(one.to);
+  for (plan::ScratchBuffer& one : within_) one.from = step_at(one.from), one.to = step_at(one.to);
 }
 
-std::vector<plan::Scratch> BlockLives::take() {
+std::vector<plan::ScratchBuffer> BlockLives::take() {
   for (const Late& late : late_) {
     const auto next = std::find_if(runs_.begin(), runs_.end(), [&](const Run& run) { return run.first > late.place; });
     int to = behind(late.place);
@@ -45,10 +45,10 @@ std::vector<plan::Scratch> BlockLives::take() {
     live(late.from, to, late.bytes, late.kind);
   }
   // Packing takes equal ones in the order of their births. Among those born in the same step, gradients come first.
-  std::stable_sort(within_.begin(), within_.end(), [](const plan::Scratch& a, const plan::Scratch& b) {
+  std::stable_sort(within_.begin(), within_.end(), [](const plan::ScratchBuffer& a, const plan::ScratchBuffer& b) {
     return std::pair(a.from, a.buffer) < std::pair(b.from, b.buffer);
   });
-  for (plan::Scratch& one : within_) one.arrives = one.from < first_compute_;
+  for (plan::ScratchBuffer& one : within_) one.arrives = one.from < first_compute_;
   number_places();
   return std::move(within_);
 }

@@ -23,7 +23,7 @@ struct ScratchBytes {
   return {std::max(a.alive, b.alive), std::max(a.packed, b.packed)};
 }
 /// Over a class's blocks. `packs`: false leaves `packed` 0, for callers that do not need it.
-[[nodiscard]] ScratchBytes scratch_bytes(std::vector<std::vector<plan::Scratch>> blocks, bool packs = true);
+[[nodiscard]] ScratchBytes scratch_bytes(std::vector<std::vector<plan::ScratchBuffer>> blocks, bool packs = true);
 
 /// Notes a block's steps in order. Places are numbers: each step has one, and one more on either side, for what happens
 /// just before it and just after it.
@@ -63,7 +63,7 @@ class BlockLives {
   }
 
   /// All intervals of the block, which ends with this call.
-  [[nodiscard]] std::vector<plan::Scratch> take();
+  [[nodiscard]] std::vector<plan::ScratchBuffer> take();
 
  private:
   static constexpr int kStep = 3;
@@ -76,7 +76,7 @@ class BlockLives {
     Kind kind = Kind::other;
   };
   void number_places();
-  std::vector<plan::Scratch> within_;
+  std::vector<plan::ScratchBuffer> within_;
   std::vector<Run> runs_;
   std::vector<Late> late_;
   int at_ = kStep, first_compute_ = -1;

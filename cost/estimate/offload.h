@@ -43,7 +43,7 @@ struct HostUpdate {
 /// Bytes outside the device that live for the whole run, and the bytes on the device that pass through it.
 struct StatesElsewhere {
   double host = 0, nvme = 0;
-  std::vector<plan::Scratch> finish = {};  ///< on the device at the end of the step
+  std::vector<plan::ScratchBuffer> finish = {};  ///< on the device at the end of the step
 };
 /// `shares_table`: the stage sums its tied table's gradients with another stage.
 [[nodiscard]] StatesElsewhere states_elsewhere(const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec,

@@ -45,7 +45,7 @@ class Coming {
       block_.live(from, here, bytes);
     before_ = here;
   }
-  [[nodiscard]] std::vector<plan::Scratch> take() {
+  [[nodiscard]] std::vector<plan::ScratchBuffer> take() {
     const int end = block_.step(true);
     if (changed_ > 0) block_.live(changed_from_, BlockLives::ahead(end), changed_);
     for (const auto& [from, bytes] : staying_) block_.live(from, end, bytes);
@@ -60,8 +60,8 @@ class Coming {
   std::vector<std::pair<int, double>> staying_;
 };
 
-std::vector<plan::Scratch> gradients_come(const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec,
-                                          bool shares_table) {
+std::vector<plan::ScratchBuffer> gradients_come(const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec,
+                                                bool shares_table) {
   Coming coming;
   for (const BucketSize& b : buckets) {
     const plan::Outline outline = plan::reduction_of(b, spec, plan::Reduces::at_the_end);

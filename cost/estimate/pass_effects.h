@@ -30,7 +30,7 @@ class PassEffects {
   template <class Really>
   Effect run(RankClock& clock, const PassProgram& program, Ticks free, Ticks arrived, const Really& really) {
     if (!clock.plain()) return really();
-    Passes& known = passes_[&program];
+    KnownPasses& known = passes_[&program];
     if (known.effects.empty()) known.host = host_of(program.steps);
     const Ticks origin = clock.state.device;
     const Key key = key_of(clock.state, free, arrived, known.host);
@@ -57,7 +57,7 @@ class PassEffects {
     Ticks free = 0, arrived = kNone;
     bool operator==(const Key&) const = default;
   };
-  struct Passes {
+  struct KnownPasses {
     Ticks host = 0;  ///< to issue all steps
     std::vector<std::pair<Key, Effect>> effects;
     std::size_t next = 0;
@@ -100,7 +100,7 @@ class PassEffects {
   }
 
   bool receives_;
-  std::unordered_map<const PassProgram*, Passes> passes_;
+  std::unordered_map<const PassProgram*, KnownPasses> passes_;
 };
 
 }  // namespace orrery::cost

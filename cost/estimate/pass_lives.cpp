@@ -61,16 +61,16 @@ Layers few_of_many(const std::vector<LayerRun>& runs, const Setting& setting) {
   return out;
 }
 
-class Passes {
+class PassesOverLayers {
  public:
-  Passes(const Layers& layers, const Setting& setting)
+  PassesOverLayers(const Layers& layers, const Setting& setting)
       : layers_(layers), s_(setting), spec_(setting.spec), leaving_(layers.size(), false) {
     std::int64_t staying = s_.place.staying;
     for (std::size_t k = layers_.size(); k-- > 0;)
       leaving_[k] = s_.activations_leave() && layers_[k]->kind == models::LayerKind::block && staying-- <= 0;
   }
 
-  [[nodiscard]] std::vector<plan::Scratch> forward() {
+  [[nodiscard]] std::vector<plan::ScratchBuffer> forward() {
     begin();
     const bool receives = s_.receives(true) && !s_.messages_apart();
     int made = 0;  // the place where the current layer's input was made
@@ -98,7 +98,7 @@ class Passes {
   }
 
   /// `last`: the pass in which gradients become whole, with the reductions that stand within it.
-  [[nodiscard]] std::vector<plan::Scratch> backward(bool last) {
+  [[nodiscard]] std::vector<plan::ScratchBuffer> backward(bool last) {
     begin();
     ReductionLives reductions(*block_, s_.sums_on_host(), layers_.front()->reduced_beside);
     const bool receives = s_.receives(false) && !s_.messages_apart();
@@ -137,7 +137,7 @@ class Passes {
   }
 
   /// The second half of a split backward: gradients of the weights.
-  [[nodiscard]] std::vector<plan::Scratch> weights(bool last) {
+  [[nodiscard]] std::vector<plan::ScratchBuffer> weights(bool last) {
     begin();
     ReductionLives reductions(*block_, false, false);
     for (std::size_t k = layers_.size(); k-- > 0;) {
@@ -405,9 +405,9 @@ class Passes {
   int loaded_ = -1;  ///< the step that loads the inputs
 };
 
-ScratchBytes scratch_of(const Layers& layers, const Setting& setting, const std::vector<plan::Scratch>& end) {
-  Passes passes(layers, setting);
-  std::vector<std::vector<plan::Scratch>> blocks = {passes.forward(), passes.backward(false)};
+ScratchBytes scratch_of(const Layers& layers, const Setting& setting, const std::vector<plan::ScratchBuffer>& end) {
+  PassesOverLayers passes(layers, setting);
+  std::vector<std::vector<plan::ScratchBuffer>> blocks = {passes.forward(), passes.backward(false)};
   const bool splits = setting.spec.stages.splits_backward();
   if (splits) blocks.push_back(passes.weights(false));
   if (setting.rounds_early()) {
@@ -418,7 +418,7 @@ ScratchBytes scratch_of(const Layers& layers, const Setting& setting, const std:
   return scratch_bytes(std::move(blocks), setting.packs);
 }
 
-/// Everything that Passes read, as numbers.
+/// Everything that PassesOverLayers reads, as numbers.
 std::vector<std::int64_t> key_of(const Layers& layers, const Setting& s) {
   const plan::PlanSpec& spec = s.spec;
   std::vector<std::int64_t> key;
@@ -440,7 +440,7 @@ std::vector<std::int64_t> key_of(const Layers& layers, const Setting& s) {
 }  // namespace
 
 ScratchBytes PassMemo::of(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec, const ChunkPlace& place,
-                          bool packs, const std::vector<plan::Scratch>& end) {
+                          bool packs, const std::vector<plan::ScratchBuffer>& end) {
   const Setting setting{spec, place, packs};
   const Layers few = few_of_many(layers, setting);
   if (!end.empty()) return scratch_of(few, setting, end);

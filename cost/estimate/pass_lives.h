@@ -25,7 +25,7 @@ class PassMemo {
   /// forward order. `packs`: as in scratch_bytes(). `end`: the memory that gradients on the host need at the end of the
   /// step, which is kept apart from the passes' messages; if there is any, the result is not remembered.
   [[nodiscard]] ScratchBytes of(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec,
-                                const ChunkPlace& place, bool packs, const std::vector<plan::Scratch>& end);
+                                const ChunkPlace& place, bool packs, const std::vector<plan::ScratchBuffer>& end);
 
  private:
   std::map<std::vector<std::int64_t>, ScratchBytes> known_;

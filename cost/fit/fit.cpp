@@ -9,6 +9,7 @@
 #include <iterator>
 #include <map>
 
+#include "base/units.h"
 #include "cost/fit/least_squares.h"
 #include "cost/fit/observations.h"
 
@@ -308,9 +309,9 @@ base::Result<Fitted> fit(const std::vector<FitRun>& runs, const Pricing& before,
     out.result.held_out_error_after = held_out_error(evidence.fitted, evidence.runs, before, options);
   const std::size_t shown = std::min(kNamedRuns, evidence.names.size()), more = evidence.names.size() - shown;
   const auto last = evidence.names.begin() + static_cast<std::ptrdiff_t>(shown);
-  const std::string source = fmt::format(
-      "fit {} to {} {}: {}{}", options.date, evidence.names.size(), evidence.names.size() == 1 ? "run" : "runs",
-      fmt::join(evidence.names.begin(), last, "; "), more > 0 ? fmt::format("; and {} more", more) : "");
+  const std::string source =
+      fmt::format("fit {} to {}: {}{}", options.date, base::count_of(std::ssize(evidence.names), "run"),
+                  fmt::join(evidence.names.begin(), last, "; "), more > 0 ? fmt::format("; and {} more", more) : "");
   take(problem, before, options, source, out);
   return out;
 }

@@ -10,6 +10,7 @@
 #include <optional>
 #include <set>
 
+#include "base/units.h"
 #include "clusters/routes.h"
 #include "cost/fit/least_squares.h"
 #include "cost/network/collectives.h"
@@ -85,10 +86,11 @@ base::Result<std::vector<int>> members_of(const NcclTest& test, const clusters::
   for (std::size_t n = 0; n < order.size(); ++n) {
     const auto& ranks = hosts[order[n]];
     if (static_cast<int>(ranks.size()) > cluster.devices_per_node)
-      return base::fail({refusal("E0310", test,
-                                 fmt::format("{} has {} ranks, but a node of the cluster has {} devices",
-                                             base::quoted(order[n]), ranks.size(), cluster.devices_per_node),
-                                 "name the measured cluster with --cluster")});
+      return base::fail({refusal(
+          "E0310", test,
+          fmt::format("{} has {}, but a node of the cluster has {}", base::quoted(order[n]),
+                      base::count_of(std::ssize(ranks), "rank"), base::count_of(cluster.devices_per_node, "device")),
+          "name the measured cluster with --cluster")});
     std::set<int> devices;
     for (const TestedRank* rank : ranks) devices.insert(rank->device);
     const bool numbered = devices.size() == ranks.size() && *devices.rbegin() < cluster.devices_per_node;

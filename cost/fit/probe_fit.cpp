@@ -14,12 +14,12 @@ namespace orrery::cost {
 namespace {
 
 /// The steps that observations point to, as in a schedule.
-struct Steps {
+struct ProbedSteps {
   std::deque<plan::Step> steps;
   std::deque<plan::RankClass> classes;
 };
 
-Observation observe(const ProbedOperator& one, Steps& steps) {
+Observation observe(const ProbedOperator& one, ProbedSteps& steps) {
   plan::Step step;
   step.kind = plan::StepKind::compute;
   step.ops = {one.op};
@@ -35,7 +35,7 @@ Observation observe(const ProbedOperator& one, Steps& steps) {
 }
 
 /// `step` moving `bytes` from one buffer; small messages count as much as large ones.
-Observation moving(plan::Step step, double bytes, double seconds, int run, Steps& steps) {
+Observation moving(plan::Step step, double bytes, double seconds, int run, ProbedSteps& steps) {
   constexpr double kFloat = 4;
   plan::RankClass rank_class;
   plan::Buffer buffer;
@@ -53,7 +53,7 @@ Observation moving(plan::Step step, double bytes, double seconds, int run, Steps
   return o;
 }
 
-Observation observe(const ProbedMessage& one, int run, Steps& steps) {
+Observation observe(const ProbedMessage& one, int run, ProbedSteps& steps) {
   plan::Step step;
   step.kind = one.send ? plan::StepKind::send : plan::StepKind::collective;
   step.collective = one.kind;
@@ -64,7 +64,7 @@ Observation observe(const ProbedMessage& one, int run, Steps& steps) {
   return o;
 }
 
-Observation observe(const ProbedCopy& one, int run, Steps& steps) {
+Observation observe(const ProbedCopy& one, int run, ProbedSteps& steps) {
   plan::Step step;
   step.kind = plan::StepKind::copy;
   step.stream = one.to_host ? plan::Stream::to_host : plan::Stream::from_host;
@@ -112,7 +112,7 @@ Pricing with_spill(const Pricing& before, const std::vector<Observation>& messag
 }  // namespace
 
 base::Result<Fitted> fit_probe(const Probed& probed, const Pricing& before, const FitOptions& options) {
-  Steps steps;
+  ProbedSteps steps;
   std::vector<Observation> all;
   int runs = 0;
   for (const ProbedOperator& one : probed.operators) {

@@ -315,14 +315,12 @@ double hierarchical(const Group& group, Goal goal, const GroupShape& shape, doub
   return rounds.time((goal == Goal::all_reduce ? 2 : 1) * once);
 }
 
-double all_to_all(const Group& group, Algorithm algorithm, int n, const auto& bytes) {
+double all_to_all(const Group& group, Algorithm algorithm, int n, double part) {
   std::vector<Message> messages;
   Rounds rounds(group, n);
   for (int r = 1; r < n; ++r) {
-    for (int i = 0; i < n; ++i) {
-      const int j = (i + r) % n;
-      if (bytes(i, j) > 0) messages.push_back({i, j, bytes(i, j)});
-    }
+    for (int i = 0; i < n; ++i)
+      if (part > 0) messages.push_back({i, (i + r) % n, part});
     if (algorithm == Algorithm::direct) continue;
     rounds.add_in_step(messages);
     messages.clear();
@@ -349,7 +347,6 @@ Seconds time_alone(Algorithm algorithm, Goal goal, const GroupShape& shape, Path
   if (n < 2) return Seconds{0};
   const Group group(paths, places);
   const double bytes = message.value;
-  const auto equal = [&](int, int) { return bytes / n; };
   switch (algorithm) {
     case Algorithm::ring: return Seconds{ring(group, goal, shape, bytes)};
     case Algorithm::tree: return Seconds{tree(group, shape, bytes)};
@@ -359,21 +356,14 @@ Seconds time_alone(Algorithm algorithm, Goal goal, const GroupShape& shape, Path
     case Algorithm::nvls: return Seconds{nvls(group, goal, shape, bytes)};
     case Algorithm::hierarchical: return Seconds{hierarchical(group, goal, shape, bytes)};
     case Algorithm::direct:
-    case Algorithm::pairwise: return Seconds{all_to_all(group, algorithm, n, equal)};
+    case Algorithm::pairwise: return Seconds{all_to_all(group, algorithm, n, bytes / n)};
   }
   return {};
 }
 
-Seconds all_to_all_alone(Algorithm algorithm, Paths& paths, const Places& places, const std::vector<double>& bytes) {
-  const int n = static_cast<int>(places.members.size());
-  ENSURE(bytes.size() == at(n) * at(n), "{} sizes for {} members", bytes.size(), n);
-  const auto between = [&](int i, int j) { return bytes[at(i) * at(n) + at(j)]; };
-  return Seconds{all_to_all(Group(paths, places), algorithm, n, between)};
-}
-
-Activity activity_of(const plan::Steps& steps, Paths& paths, const Places& places, Bytes message) {
+FluidActivity activity_of(const plan::CollectiveSteps& steps, Paths& paths, const Places& places, Bytes message) {
   const Group group(paths, places);
-  Activity activity;
+  FluidActivity activity;
   std::map<int, double> by_link;
   std::map<std::pair<int, int>, double> by_pair;
   for (const plan::Round& round : steps.rounds) {

@@ -41,19 +41,15 @@ struct Places {
 [[nodiscard]] base::Seconds time_alone(plan::Algorithm algorithm, plan::Goal goal, const plan::GroupShape& shape,
                                        clusters::Paths& paths, const Places& places, base::Bytes message);
 
-/// An uneven all-to-all: `bytes` at i n + j go from member i to member j.
-[[nodiscard]] base::Seconds all_to_all_alone(plan::Algorithm algorithm, clusters::Paths& paths, const Places& places,
-                                             const std::vector<double>& bytes);
-
 /// A whole collective as one fluid activity, for replaying many at once. `bytes`: what its busiest connection carries;
 /// a load's share: how many times those bytes cross the link. Alone it takes its rounds' latency plus bytes x max(share
 /// / bandwidth), which for the ring equals time_alone.
-struct Activity {
+struct FluidActivity {
   base::Seconds latency;  ///< sum over rounds of the farthest message's latency
   double bytes = 0;
   std::vector<clusters::Load> loads;  ///< one per link
 };
-[[nodiscard]] Activity activity_of(const plan::Steps& steps, clusters::Paths& paths, const Places& places,
-                                   base::Bytes message);
+[[nodiscard]] FluidActivity activity_of(const plan::CollectiveSteps& steps, clusters::Paths& paths,
+                                        const Places& places, base::Bytes message);
 
 }  // namespace orrery::cost

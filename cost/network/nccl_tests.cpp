@@ -26,12 +26,12 @@ constexpr long long kMostRowBytes = 1LL << 50;
 constexpr long long kMostRanks = 1 << 20;
 constexpr const char* kHelp = "measure again with nccl-tests built with MPI=1, and give its whole output";
 
-struct Program {
+struct TestProgram {
   std::string_view name;
   Tested tested;
   bool modelled = true;
 };
-constexpr Program kPrograms[] = {
+constexpr TestProgram kPrograms[] = {
     {"all_reduce", Tested::all_reduce},
     {"all_gather", Tested::all_gather},
     {"reduce_scatter", Tested::reduce_scatter},
@@ -60,11 +60,11 @@ double factor(Tested tested, double ranks) {
 }
 
 /// The program named in "…/all_reduce_perf", "all_reduce_perf_mpi"; null if the word names none.
-const Program* program_in(std::string_view word) {
+const TestProgram* program_in(std::string_view word) {
   const std::size_t end = word.find("_perf");
   if (end == std::string_view::npos) return nullptr;
-  const Program* best = nullptr;
-  for (const Program& program : kPrograms)
+  const TestProgram* best = nullptr;
+  for (const TestProgram& program : kPrograms)
     if (word.substr(0, end).ends_with(program.name) && (best == nullptr || program.name.size() > best->name.size()))
       best = &program;
   return best;
@@ -80,7 +80,7 @@ struct Figures {
 /// The data common to both formats, once read.
 struct Raw {
   NcclTest test;
-  const Program* program = nullptr;
+  const TestProgram* program = nullptr;
   std::vector<std::pair<double, double>> ratios;  ///< bus and algorithm bandwidths, against which ranks are checked
   base::Location where;                           ///< of the first row
   bool sums = false;                              ///< the operation reduces

@@ -78,36 +78,20 @@ base::Result<Calibration> parse_calibration(std::string_view text, std::string f
   });
 }
 
-namespace {
-
-/// A double-quoted YAML scalar: names and sources may contain colons and quotes.
-std::string quoted(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    if (c == '\n') {
-      out += "\\n";
-      continue;
-    }
-    out += c;
-  }
-  return out + '"';
-}
-
-}  // namespace
-
 std::string write_calibration(const Calibration& c) {
   std::string out = "# Coefficients that replace Orrery's defaults; see docs/formats.md.\n";
-  out += fmt::format("calibration: {}\n", quoted(c.name));
-  if (!c.device.empty()) out += fmt::format("device: {}\n", quoted(c.device));
-  if (!c.network.empty()) out += fmt::format("network: {}\n", quoted(c.network));
-  if (!c.stack.empty()) out += fmt::format("stack: {}\n", quoted(c.stack));
+  out += fmt::format("calibration: {}\n", base::yaml_quoted(c.name));
+  if (!c.device.empty()) out += fmt::format("device: {}\n", base::yaml_quoted(c.device));
+  if (!c.network.empty()) out += fmt::format("network: {}\n", base::yaml_quoted(c.network));
+  if (!c.stack.empty()) out += fmt::format("stack: {}\n", base::yaml_quoted(c.stack));
   if (!c.fitted_to.empty()) out += "fitted_to:\n";
   for (const FittedTo& one : c.fitted_to)
-    out += fmt::format("  - {{run: {}, fingerprint: {}}}\n", quoted(one.run), quoted(one.fingerprint));
+    out += base::yaml_row(fmt::format("  - {{run: {}, fingerprint: {}}}", base::yaml_quoted(one.run),
+                                      base::yaml_quoted(one.fingerprint)),
+                          5) +
+           "\n";
   out += c.parameters.empty() ? "parameters: {}\n" : "parameters:\n";
-  for (const auto& [key, p] : c.parameters)
-    out += fmt::format("  {}: {{value: {}, source: {}}}\n", key, parameter_text(p.value, p.unit), quoted(p.source));
+  for (const auto& [key, p] : c.parameters) out += parameter_row(key, p.value, p.unit, p.source) + "\n";
   return out;
 }
 

@@ -150,25 +150,25 @@ void cpu(Calibration& c, const clusters::Device& device) {
   // over to other machines better than round numbers, and a fit to whole blocks cannot separate them.
   const std::string kernels = "exec/cpu's kernels timed one by one on one AVX-512 core, operands in cache, 2026-11-20";
   const std::string chosen = "round figure near fits on one AVX-512 core, not timed alone, uncalibrated";
-  const auto rate = [&](Family family, double bytes_per_second, const std::string& from) {
+  const auto rate = [&](PriceFamily family, double bytes_per_second, const std::string& from) {
     c.set(fmt::format("device.vector.{}.rate", name_of(family)), bytes_per_second, from);
   };
   c.set("device.checkpoint.copy_bandwidth", 1.5e9, source);
   c.set("device.cache.bandwidth", 80e9, kernels);
   c.set("device.conversion.bandwidth", 60e9, kernels);
-  rate(Family::copy, 400e9, kernels);
-  rate(Family::reduction, 200e9, kernels);
-  rate(Family::activation, 27e9, kernels);
-  rate(Family::activation_grad, 37e9, kernels);
-  rate(Family::normalisation, 60e9, kernels);
-  rate(Family::normalisation_grad, 52e9, kernels);
-  rate(Family::softmax, 20e9, chosen);
-  rate(Family::scores, 10e9, chosen);
-  rate(Family::optimizer, 100e9, chosen);
-  rate(Family::norm_squared, 15e9, chosen);
-  rate(Family::factored, 5.8e9, kernels);
-  rate(Family::quantised, 1.3e9, kernels);
-  rate(Family::embedding, 200e9, kernels);
+  rate(PriceFamily::copy, 400e9, kernels);
+  rate(PriceFamily::reduction, 200e9, kernels);
+  rate(PriceFamily::activation, 27e9, kernels);
+  rate(PriceFamily::activation_grad, 37e9, kernels);
+  rate(PriceFamily::normalisation, 60e9, kernels);
+  rate(PriceFamily::normalisation_grad, 52e9, kernels);
+  rate(PriceFamily::softmax, 20e9, chosen);
+  rate(PriceFamily::scores, 10e9, chosen);
+  rate(PriceFamily::optimizer, 100e9, chosen);
+  rate(PriceFamily::norm_squared, 15e9, chosen);
+  rate(PriceFamily::factored, 5.8e9, kernels);
+  rate(PriceFamily::quantised, 1.3e9, kernels);
+  rate(PriceFamily::embedding, 200e9, kernels);
 }
 
 /// A rate per architecture, as used by NCCL's search, over a link's datasheet rate.

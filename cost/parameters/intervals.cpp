@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 
+#include "base/units.h"
 #include "base/yaml.h"
 
 namespace orrery::cost {
@@ -148,8 +149,9 @@ std::string basis_text(const Intervals& intervals, const Stack& stack, bool seve
                                    : std::string();
   switch (basis_of(intervals, stack, stands_in)) {
     case Basis::calibrated:
-      return fmt::format("calibrated here to {} runs (left-one-out error: median {:.1f} %, 90th percentile {:.1f} %)",
-                         stack.fitted->rows, kPercent * stack.fitted->median_error, kPercent * stack.fitted->p90_error);
+      return fmt::format("calibrated here to {} (left-one-out error: median {:.1f} %, 90th percentile {:.1f} %)",
+                         base::count_of(static_cast<std::int64_t>(stack.fitted->rows), "run"),
+                         kPercent * stack.fitted->median_error, kPercent * stack.fitted->p90_error);
     case Basis::published:
       if (!has_ground(intervals, stack.name, setting))
         return fmt::format("from {} published runs of {}, {}: {}", rows_of(intervals, stack.name), stack.name,
@@ -220,7 +222,7 @@ std::string write_intervals(const Intervals& intervals) {
       "spreads:\n";
   const auto text = [](const Interval& i) { return fmt::format("{{low: {}, high: {}}}", i.low, i.high); };
   for (const Spread& s : intervals.spreads)
-    out += fmt::format("  - {{{}several_nodes: {}, time: {}, memory: {}, rows: {}}}\n",
+    out += fmt::format("  - {{{}several_nodes: {}, time: {},\n     memory: {}, rows: {}}}\n",
                        s.stack.empty() ? "" : fmt::format("stack: {}, ", s.stack), s.several_nodes, text(s.time),
                        text(s.memory), s.rows);
   if (intervals.elsewhere)
@@ -232,7 +234,8 @@ std::string write_intervals(const Intervals& intervals) {
   if (!intervals.grounds.empty()) out += "# What the runs of a stack were of.\ngrounds:\n";
   for (const Ground& g : intervals.grounds)
     out += fmt::format(
-        "  - {{stack: {}, device: {}, architecture: {}, peak: {} TFLOPS, memory_bandwidth: {} GB/s, mixtures: {}}}\n",
+        "  - {{stack: {}, device: {}, architecture: {},\n     peak: {} TFLOPS, memory_bandwidth: {} GB/s, mixtures: "
+        "{}}}\n",
         base::yaml_text(g.stack), base::yaml_text(g.device), clusters::name_of(g.architecture), g.peak / kTeraflop,
         g.memory_bandwidth / kGigabyte, g.mixtures);
   return out;

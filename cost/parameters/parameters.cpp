@@ -8,6 +8,7 @@
 
 #include "base/ensure.h"
 #include "base/units.h"
+#include "base/yaml.h"
 
 namespace orrery::cost {
 
@@ -35,7 +36,7 @@ ParameterKind ranged(const Range& range, std::string name, std::string meaning) 
 /// The limits of vector work, for all families.
 void add_vector_rates(std::vector<ParameterKind>& all) {
   for (int i = 0; i < kFamilies; ++i) {
-    const auto family = static_cast<Family>(i);
+    const auto family = static_cast<PriceFamily>(i);
     all.push_back({fmt::format("device.vector.{}.rate", name_of(family)), Unit::bytes_per_second, 1e6, 1000 * kTera,
                    1.0, "rate at which vector units process operands and results, beyond waiting for memory"});
   }
@@ -322,6 +323,11 @@ std::string parameter_text(double value, Unit unit) {
     case Unit::bytes_per_second: return base::quantity_text(value, base::UnitKind::bytes_per_second);
   }
   return {};
+}
+
+std::string parameter_row(const std::string& name, double value, Unit unit, const std::string& source) {
+  return base::yaml_row(
+      fmt::format("  {}: {{value: {}, source: {}}}", name, parameter_text(value, unit), base::yaml_quoted(source)), 4);
 }
 
 }  // namespace orrery::cost

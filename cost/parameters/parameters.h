@@ -25,7 +25,7 @@ struct ParameterKind {
   std::string meaning;
 };
 
-using Family = models::PriceFamily;
+using models::PriceFamily;
 inline constexpr int kFamilies = static_cast<int>(models::kPriceFamilies.size());
 
 /// All known coefficients, sorted by name. Builds a new vector on each call.
@@ -35,5 +35,7 @@ inline constexpr int kFamilies = static_cast<int>(models::kPriceFamilies.size())
 [[nodiscard]] const char* name_of(Unit unit);
 /// The value with its unit as in a calibration file: "12.3 us", "0.87".
 [[nodiscard]] std::string parameter_text(double value, Unit unit);
+/// A coefficient as a file has it, beneath `parameters`: NAME: {value: …, source: "…"}, on one line or more.
+[[nodiscard]] std::string parameter_row(const std::string& name, double value, Unit unit, const std::string& source);
 
 }  // namespace orrery::cost

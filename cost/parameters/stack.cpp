@@ -139,15 +139,13 @@ std::string write_stack(const Stack& s, const std::vector<std::string>& head) {
       s.overlap_copies);
   if (s.memory.stated) out += memory_text(s.memory);
   out += "parameters:\n";
-  for (const Parameter& p : s.parameters)
-    out += fmt::format("  {}: {{value: {}, source: {}}}\n", p.name, parameter_text(p.value, unit_of(p.name)),
-                       base::yaml_quoted(p.source));
+  for (const Parameter& p : s.parameters) out += parameter_row(p.name, p.value, unit_of(p.name), p.source) + "\n";
   if (s.fitted)
     out += fmt::format("fitted: {{rows: {}, median_error: {}, p90_error: {}, time: {}, memory: {}}}\n", s.fitted->rows,
                        s.fitted->median_error, s.fitted->p90_error, interval_text(s.fitted->time),
                        interval_text(s.fitted->memory));
   if (!s.sources.empty()) out += "sources:\n";
-  for (const std::string& source : s.sources) out += fmt::format("  - {}\n", base::yaml_quoted(source));
+  for (const std::string& source : s.sources) out += base::yaml_row("  - " + base::yaml_quoted(source), 6) + "\n";
   return out;
 }
 

@@ -97,7 +97,7 @@ DeviceRates device_rates(const clusters::Cluster& cluster, const Calibration& c)
     r.cache_size = c.at("device.cache.size");
   }
   for (std::size_t i = 0; i < r.vector.size(); ++i)
-    r.vector[i] = c.get(std::string("device.vector.") + name_of(static_cast<Family>(i)) + ".rate", 0);
+    r.vector[i] = c.get(std::string("device.vector.") + name_of(static_cast<PriceFamily>(i)) + ".rate", 0);
   return r;
 }
 
@@ -193,7 +193,7 @@ Seconds cpu_matmul_time(const DeviceRates& r, models::DType dtype, double m, dou
   return Seconds{arithmetic + operands / r.operand_bandwidth + missing_share(r, operands) * operands / r.memory};
 }
 
-Seconds streaming_time(const DeviceRates& r, double bytes, Family family) {
+Seconds streaming_time(const DeviceRates& r, double bytes, PriceFamily family) {
   if (r.gpu) return Seconds{bytes * (models::traits_of(family).one_kernel ? 1 : r.elementwise_passes) / r.memory};
   const double rate = r.vector[static_cast<std::size_t>(family)];
   const double vector = rate > 0 ? bytes / rate : 0;
@@ -222,7 +222,7 @@ double score_bytes(const DeviceRates& r, const models::Op& op, double scores) {
 /// Extra cost on CPUs of drawing masks for `elements` values: an activation's arithmetic, without its memory. A GPU
 /// draws while it waits for memory.
 Seconds drawing_time(const DeviceRates& r, const models::Op& op, double elements) {
-  const double rate = r.vector[static_cast<std::size_t>(Family::activation)];
+  const double rate = r.vector[static_cast<std::size_t>(PriceFamily::activation)];
   if (r.gpu || op.dropout == 0 || rate == 0) return Seconds{0};
   return Seconds{elements * 2 * static_cast<double>(models::size_of(op.dtype)) / rate};
 }
@@ -244,7 +244,7 @@ Seconds attention_time(const DeviceRates& r, const models::Op& op) {
     const double exponentials = share * scores * 2 * static_cast<double>(models::size_of(op.dtype));
     const double heads = static_cast<double>(op.batch * op.heads) * r.head_overhead;
     // Forward and backward each draw once per exponential.
-    return Seconds{arithmetic + heads + streaming_time(r, exponentials, Family::scores).value +
+    return Seconds{arithmetic + heads + streaming_time(r, exponentials, PriceFamily::scores).value +
                    drawing_time(r, op, share * scores).value};
   }
   const double moved = (op.flash ? models::bytes_of(op) : score_bytes(r, op, scores)) / r.memory;
@@ -290,7 +290,7 @@ Seconds lookup_time(const DeviceRates& r, const models::Op& op) {
   const double more = row > 0 ? std::ceil(row / grain) * grain / row : 1;
   if (r.gpu) return Seconds{(models::bytes_of(op) - cached_bytes(op)) * more * r.lookup_passes / r.memory};
   const double bytes = models::bytes_of(op) * more;
-  const double rate = r.vector[static_cast<std::size_t>(Family::embedding)];
+  const double rate = r.vector[static_cast<std::size_t>(PriceFamily::embedding)];
   return Seconds{(rate > 0 ? bytes / rate : 0) + bytes / r.memory};
 }
 
@@ -312,8 +312,8 @@ Seconds newton_schulz_time(const DeviceRates& r, const models::Op& op) {
       product(shorter, shorter, longer) + product(shorter, shorter, shorter) + product(shorter, longer, shorter);
   const double size = static_cast<double>(models::size_of(kType));
   const double sums = size * (3 * shorter * shorter + 2 * shorter * longer), ends = 6 * size * shorter * longer;
-  return Seconds{models::kNewtonSchulzSteps * (products.value + streaming_time(r, sums, Family::optimizer).value) +
-                 streaming_time(r, ends, Family::optimizer).value};
+  return Seconds{models::kNewtonSchulzSteps * (products.value + streaming_time(r, sums, PriceFamily::optimizer).value) +
+                 streaming_time(r, ends, PriceFamily::optimizer).value};
 }
 
 Seconds whole_time(const DeviceRates& r, const models::Op& op);

@@ -31,7 +31,7 @@ struct DeviceRates {
                                                        ///< too
   bool casts_each = false;                             ///< of the stack: see side_time
   double softmax_multiple = 1, softmax_longest = 1e9;  ///< of the stack: limits within which its softmax is one kernel
-  std::array<double, kFamilies> vector{};              ///< bytes/s by Family; 0: limited by memory only
+  std::array<double, kFamilies> vector{};              ///< bytes/s by PriceFamily; 0: limited by memory only
 };
 [[nodiscard]] DeviceRates device_rates(const clusters::Cluster& cluster, const Calibration& calibration);
 
@@ -71,7 +71,7 @@ struct DeviceRates {
 
 /// Streaming: bytes over memory bandwidth. On a CPU, what fits the cache moves at the cache's bandwidth, and the
 /// family's time per byte in the vector units is added.
-[[nodiscard]] base::Seconds streaming_time(const DeviceRates& rates, double bytes, Family family);
+[[nodiscard]] base::Seconds streaming_time(const DeviceRates& rates, double bytes, PriceFamily family);
 
 /// Whether unfused attention's scaling, mask and softmax are one kernel (stack.softmax_multiple and _longest). A stack
 /// with such limits has that kernel only in 16 bits (Megatron-LM, fused_softmax.py: input_in_float16).

@@ -11,6 +11,7 @@
 #include <numeric>
 
 #include "base/ensure.h"
+#include "base/units.h"
 #include "exec/cpu/blas_core.h"
 #include "exec/cpu/dispatch.h"
 #include "exec/cpu/onednn.h"
@@ -82,9 +83,8 @@ CpuBackend::~CpuBackend() {
 std::string CpuBackend::device_name() const {
   const std::string core = blas_core();
   const std::string onednn = onednn_version();
-  return fmt::format("{}, {} thread{}, {} kernels, {}{}", processor_name(), machine_.pool.threads(),
-                     machine_.pool.threads() == 1 ? "" : "s", machine_.kernels.name,
-                     onednn.empty() ? std::string() : "oneDNN " + onednn + " and ",
+  return fmt::format("{}, {}, {} kernels, {}{}", processor_name(), base::count_of(machine_.pool.threads(), "thread"),
+                     machine_.kernels.name, onednn.empty() ? std::string() : "oneDNN " + onednn + " and ",
                      core.empty() ? std::string("CBLAS") : "OpenBLAS " + core);
 }
 

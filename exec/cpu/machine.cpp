@@ -22,11 +22,11 @@ std::byte* checked(const Call& call, std::span<const Operand> operands, const ch
 
 }  // namespace
 
-void Scratch::Free::operator()(float* p) const {
+void KernelScratch::Free::operator()(float* p) const {
   ::operator delete[](p, cache_line);
 }
 
-float* Scratch::get(int thread, std::int64_t floats) {
+float* KernelScratch::get(int thread, std::int64_t floats) {
   Piece& piece = pieces_[static_cast<std::size_t>(thread)];
   if (piece.floats < floats) {
     piece.data.reset();
@@ -36,7 +36,7 @@ float* Scratch::get(int thread, std::int64_t floats) {
   return piece.data.get();
 }
 
-std::int64_t Scratch::bytes() const {
+std::int64_t KernelScratch::bytes() const {
   std::int64_t total = 0;
   for (const Piece& piece : pieces_) total += piece.floats * static_cast<std::int64_t>(sizeof(float));
   return total;

@@ -15,9 +15,9 @@
 namespace orrery::exec {
 
 /// Memory that kernels need beyond their operands: one piece per thread, grown on demand, and counted.
-class Scratch {
+class KernelScratch {
  public:
-  explicit Scratch(int threads) : pieces_(static_cast<std::size_t>(threads)) {}
+  explicit KernelScratch(int threads) : pieces_(static_cast<std::size_t>(threads)) {}
   /// At least `floats` values, aligned to a cache line; valid until the same thread asks for more.
   [[nodiscard]] float* get(int thread, std::int64_t floats);
   [[nodiscard]] std::int64_t bytes() const;
@@ -57,8 +57,8 @@ struct Machine {
   Machine(int threads, const Kernels& table) : pool(threads), kernels(table), scratch(threads) {}
   Pool pool;
   const Kernels& kernels;
-  Scratch scratch;
-  Scratch widened{16};  ///< 16-bit operands in fp32, one piece per operand
+  KernelScratch scratch;
+  KernelScratch widened{16};  ///< 16-bit operands in fp32, one piece per operand
   RopeTables rope;
 };
 

@@ -240,7 +240,7 @@ class Executor {
   struct CountsAt {
     const std::byte *sent = nullptr, *received = nullptr;
   };
-  void queue_counts(const plan::Counted& counted, const CountsAt& known, const Instance& of, const Points& behind);
+  void queue_counts(const plan::CountedRows& counted, const CountsAt& known, const Instance& of, const Points& behind);
   [[nodiscard]] const plan::Buffer& buffer_of(int view) const;
   static constexpr std::size_t kCountsLane = plan::kStreams;  ///< of Backend::queue_copy
   [[nodiscard]] bool queued(const plan::Step& step) const;

@@ -267,7 +267,7 @@ void Executor::forget_counts(const plan::Step& step) {
 }
 
 // Counts of later messages that compute has written by now are fetched too, so that the host waits only once for all.
-void Executor::queue_counts(const plan::Counted& counted, const CountsAt& known, const Instance& of,
+void Executor::queue_counts(const plan::CountedRows& counted, const CountsAt& known, const Instance& of,
                             const Points& behind) {
   const auto missing = [&](int view) { return !counts_.contains({view, of.micro_batch}); };
   if (!missing(counted.sent) && !missing(counted.received)) return;

@@ -83,7 +83,7 @@ Capability cuda_driver() {
   int count = 0;
   if (init == nullptr || count_of == nullptr || init(0) != 0 || count_of(&count) != 0 || count == 0)
     return {"cuda-driver", Presence::missing, "the driver loads, but no GPU answers", "only needed to train on a GPU"};
-  return {"cuda-driver", Presence::ok, fmt::format("{} GPU{}", count, count == 1 ? "" : "s"), {}};
+  return {"cuda-driver", Presence::ok, base::count_of(count, "GPU"), {}};
 }
 
 Capability cuda_toolkit() {

@@ -111,7 +111,7 @@ std::string cluster_file(const MachineDescription& machine, const ClusterFileOpt
   out.add("  multiprocessors: 1");
   out.add("node:");
   out.add(fmt::format("  devices: {}", options.ranks),
-          fmt::format("{} sees {} core{}", machine.tool, p.cores, p.cores == 1 ? "" : "s"));
+          fmt::format("{} sees {}", machine.tool, base::count_of(p.cores, "core")));
   out.add("  fabric:");
   out.add("    kind: shared-memory");
   out.add("    bandwidth: " + rate(messages ? m->message_bytes_per_s : kNominalFabric),
@@ -132,8 +132,8 @@ std::string cluster_file(const MachineDescription& machine, const ClusterFileOpt
   out.add("sources:");
   out.add("  - " + quoted(fmt::format("{} on {} ({})", machine.tool, machine.host, machine.system)));
   if (m)
-    out.add("  - " + quoted(fmt::format("orrery probe --measure, {}, {} rank{}", m->date, options.ranks,
-                                        options.ranks == 1 ? "" : "s")));
+    out.add("  - " +
+            quoted(fmt::format("orrery probe --measure, {}, {}", m->date, base::count_of(options.ranks, "rank"))));
   return out.take();
 }
 

@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "base/units.h"
 #include "models/layers/expand.h"
 #include "models/operators/fp8.h"
 #include "plan/outline/outline.h"
@@ -237,8 +238,8 @@ Workload matmul_workload(std::int64_t m, std::int64_t n, std::int64_t k, bool tr
   Workload w;
   const bool fp8 = dtype == models::DType::fp8, rounded = fp8 || dtype == models::DType::tf32;
   const models::DType stored = fp8 ? models::DType::bf16 : rounded ? models::DType::fp32 : dtype;
-  w.name = fmt::format("matrix products {} x {} x {}{}{}, {} set{}", m, n, k, trans_a ? ", A transposed" : "",
-                       trans_b ? ", B transposed" : "", sets, sets == 1 ? "" : "s");
+  w.name = fmt::format("matrix products {} x {} x {}{}{}, {}", m, n, k, trans_a ? ", A transposed" : "",
+                       trans_b ? ", B transposed" : "", base::count_of(sets, "set"));
   if (dtype != models::DType::fp32) w.name += fmt::format(", {}", models::name_of(dtype));
   for (int set = 0; set < sets; ++set) {
     Op op;
@@ -260,7 +261,7 @@ Workload matmul_workload(std::int64_t m, std::int64_t n, std::int64_t k, bool tr
 
 Workload streams_workload(std::int64_t bytes, int sets) {
   Workload w;
-  w.name = fmt::format("streams of {}, {} set{}", size_text(bytes), sets, sets == 1 ? "" : "s");
+  w.name = fmt::format("streams of {}, {}", size_text(bytes), base::count_of(sets, "set"));
   const std::int64_t elements = std::max<std::int64_t>(1, bytes / kFloat);
   const int total = add_whole(w, {1});
   std::vector<std::pair<int, int>> pairs;
@@ -277,7 +278,7 @@ Workload streams_workload(std::int64_t bytes, int sets) {
 
 Workload optimizer_workload(std::int64_t elements, int buckets) {
   Workload w;
-  w.name = fmt::format("optimizer over {} bucket{} of {} parameters", buckets, buckets == 1 ? "" : "s", elements);
+  w.name = fmt::format("optimizer over {} of {} parameters", base::count_of(buckets, "bucket"), elements);
   std::vector<Bucket> all;
   for (int i = 0; i < buckets; ++i)
     all.push_back({elements, add_whole(w, {elements, models::DType::fp32, Fill::random}),

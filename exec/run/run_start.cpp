@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/units.h"
 #include "exec/data/mark.h"
 #include "exec/failure.h"
 #include "exec/files/files.h"
@@ -51,10 +52,6 @@ std::vector<std::string> names_in(const fs::path& folder) {
   if (error) throw Failure(fmt::format("{} cannot be listed: {}", folder.string(), error.message()));
   std::sort(out.begin(), out.end());
   return out;
-}
-
-std::string count(std::size_t number, const char* what) {
-  return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
 }
 
 /// Entries in the folder of checkpoints that may be checkpoints under other names: damaged, put aside, moved.
@@ -117,7 +114,7 @@ std::string recorded_in(const fs::path& run) {
   std::vector<std::string> found;
   try {
     if (const std::int64_t steps = steps_told(run / "metrics.jsonl"); steps > 0)
-      found.push_back(fmt::format("records of {}", count(static_cast<std::size_t>(steps), "step")));
+      found.push_back(fmt::format("records of {}", base::count_of(steps, "step")));
   } catch (const Failure& failure) {
     found.emplace_back(failure.what());
   }
@@ -125,12 +122,12 @@ std::string recorded_in(const fs::path& run) {
   if (there(run / "timeline.json")) found.emplace_back("a timeline");
   try {
     const std::size_t checkpoints = generations(run / kCheckpoints).size();
-    if (checkpoints > 0) found.push_back(count(checkpoints, "checkpoint"));
+    if (checkpoints > 0) found.push_back(base::count_of(static_cast<std::int64_t>(checkpoints), "checkpoint"));
     if (const auto odd = odd_entries(run / kCheckpoints); !odd.empty())
       found.push_back(fmt::format("{} in {}", fmt::join(odd, ", "), kCheckpoints));
     if (checkpoints == 0 && there(run / kSavedMark)) found.emplace_back("the mark that checkpoints were saved");
     if (const auto dumps = names_in(run / "gradients"); !dumps.empty())
-      found.push_back(count(dumps.size(), "file") + " of gradients");
+      found.push_back(base::count_of(std::ssize(dumps), "file") + " of gradients");
   } catch (const Failure& failure) {
     found.emplace_back(failure.what());
   }

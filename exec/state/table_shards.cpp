@@ -25,9 +25,9 @@ plan::ParameterRange range_of_table(const plan::TableLayout& layout, int table, 
 }
 
 // The states of `weights`, which have one per value or one per row.
-class States {
+class TableStates {
  public:
-  States(const plan::Schedule& schedule)
+  TableStates(const plan::Schedule& schedule)
       : layout_(*schedule.tables), by_value_(plan::traits_of(schedule.spec.states.optimizer).table_states.by_value) {}
 
   // Second states of values come after all first ones, of which there are `values`. `state`: where the states of its
@@ -89,7 +89,7 @@ std::vector<HeldShard> held_shards(const plan::Schedule& schedule, int rank) {
   if (!schedule.tables) return out;
   const plan::TableLayout& layout = *schedule.tables;
   const plan::RankClass& rank_class = schedule.class_of(rank);
-  const States states(schedule);
+  const TableStates states(schedule);
   for (std::size_t i = layout.begin(rank); i < layout.end(rank); ++i) {
     const plan::TableShard& shard = layout.shards[i];
     HeldShard held;

@@ -68,9 +68,9 @@ void mark_gathers_for_fp8(LayerProgram& program) {
     }
 }
 
-class Builder : private EndNotes {
+class LayerBuilder : private EndNotes {
  public:
-  Builder(const Model& model, LayerKind kind, std::int64_t layer, const ExpandOptions& options)
+  LayerBuilder(const Model& model, LayerKind kind, std::int64_t layer, const ExpandOptions& options)
       : EndNotes(model, kind, layer, options) {}
 
   LayerProgram build() {
@@ -481,7 +481,7 @@ LayerProgram expand(const Model& model, LayerKind kind, std::int64_t layer, cons
   ENSURE(!options.sequence_parallel || options.batch * options.sequence % options.tensor == 0,
          "tensor {} does not divide {} x {} rows", options.tensor, options.batch, options.sequence);
   ENSURE(options.context == 1 || model.positions != Positions::alibi, "a ring has no slopes");
-  return Builder(model, kind, layer, options).build();
+  return LayerBuilder(model, kind, layer, options).build();
 }
 
 }  // namespace orrery::models

@@ -57,8 +57,5 @@ struct DropoutMask {
       base::philox({low(group), high(group), mask.site, mask.sequence}, {low(mask.key), high(mask.key)});
   return drawn[place / 2] >> (place % 2 == 0 ? 0U : 16U) & 0xFFFFU;
 }
-[[nodiscard]] inline bool is_dropped(const DropoutMask& mask, std::uint64_t element, double rate) {
-  return dropout_bits(mask, element) < dropout_threshold(rate);
-}
 
 }  // namespace orrery::models

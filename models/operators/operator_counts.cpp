@@ -5,7 +5,7 @@
 
 namespace orrery::models {
 
-Counted::Counted(const Op& of, bool full_attention_matrix)
+CountedOp::CountedOp(const Op& of, bool full_attention_matrix)
     : op(of),
       full(full_attention_matrix),
       m(static_cast<double>(of.m)),
@@ -25,7 +25,7 @@ namespace counts {
 namespace {
 
 // One product of the attention: B*H*T*T*D multiply-adds; a causal kernel needs the lower triangle (T+1)/2T of it.
-double attention_product(const Counted& s) {
+double attention_product(const CountedOp& s) {
   const Op& op = s.op;
   const double t = static_cast<double>(op.sequence);
   const double all = 2.0 * tokens(s) * static_cast<double>(op.heads) * t * static_cast<double>(op.head_dim);
@@ -36,172 +36,172 @@ double attention_product(const Counted& s) {
   return op.causal && !s.full ? all * (t + 1) / (2 * t) : all;
 }
 
-double attention_saved_bytes(const Counted& s) {
+double attention_saved_bytes(const CountedOp& s) {
   const double rows = tokens(s) * static_cast<double>(s.op.heads);
   return s.op.flash ? 4.0 * rows : rows * static_cast<double>(s.op.sequence) * s.bytes;
 }
 
-double attention_rows(const Counted& s) {
+double attention_rows(const CountedOp& s) {
   return tokens(s) * static_cast<double>(s.op.heads * s.op.head_dim);
 }
 
 // Rows of the slots that are there.
-double expected_rows(const Counted& s) {
+double expected_rows(const CountedOp& s) {
   return s.op.expected * static_cast<double>(s.op.slots * s.op.capacity);
 }
 
 }  // namespace
 
-double none(const Counted&) {
+double none(const CountedOp&) {
   return 0;
 }
 
-double function_flops(const Counted& s) {
+double function_flops(const CountedOp& s) {
   return traits_of(s.op.function).forward_flops * elements(s);
 }
 
-double function_grad_flops(const Counted& s) {
+double function_grad_flops(const CountedOp& s) {
   return traits_of(s.op.function).grad_flops * elements(s);
 }
 
-double qkv_columns(const Counted& s) {
+double qkv_columns(const CountedOp& s) {
   return static_cast<double>(s.op.heads + 2 * s.op.kv_heads) * static_cast<double>(s.op.head_dim);
 }
 
-double rotary_columns(const Counted& s) {
+double rotary_columns(const CountedOp& s) {
   return static_cast<double>(s.op.rotary > 0 ? s.op.rotary : s.op.head_dim);
 }
 
-double head_norm_elements(const Counted& s) {
+double head_norm_elements(const CountedOp& s) {
   return tokens(s) * static_cast<double>(s.op.heads + s.op.kv_heads) * static_cast<double>(s.op.head_dim);
 }
 
-double attention_flops(const Counted& s) {
+double attention_flops(const CountedOp& s) {
   return 2 * attention_product(s);  // QK^T and PV
 }
 
 // dV, dP, dQ, dK; a flash kernel computes QK^T again (Dao et al. 2022, algorithm 4), a cap's slope takes it too.
-double attention_grad_flops(const Counted& s) {
+double attention_grad_flops(const CountedOp& s) {
   return ((s.op.flash || s.op.cap > 0) && !s.full ? 5 : 4) * attention_product(s);
 }
 
 // An unfused kernel writes the scores, reads and writes them in the softmax, and reads them for PV.
-double attention_bytes(const Counted& s) {
+double attention_bytes(const CountedOp& s) {
   const double qkv = tokens(s) * qkv_columns(s);
   return s.bytes * (qkv + attention_rows(s)) + (s.op.flash ? 1 : 4) * attention_saved_bytes(s);
 }
 
-double attention_grad_bytes(const Counted& s) {
+double attention_grad_bytes(const CountedOp& s) {
   const double qkv = tokens(s) * qkv_columns(s);
   return s.bytes * 2 * (qkv + attention_rows(s)) + (s.op.flash ? 1 : 6) * attention_saved_bytes(s);
 }
 
-double ring_attention_bytes(const Counted& s) {
+double ring_attention_bytes(const CountedOp& s) {
   const bool grad = s.op.kind == OpKind::ring_attention_grad;
   const double y = attention_rows(s);
   const double accumulated = s.op.accumulate ? y : 0;  // y or dq, read and written again
   return s.bytes * ((grad ? 2 : 1) * (tokens(s) * qkv_columns(s) + y) + accumulated) + attention_saved_bytes(s);
 }
 
-double rope_flops(const Counted& s) {
+double rope_flops(const CountedOp& s) {
   return 6 * tokens(s) * static_cast<double>(s.op.heads + s.op.kv_heads) * rotary_columns(s);
 }
 
-double rope_bytes(const Counted& s) {
+double rope_bytes(const CountedOp& s) {
   return s.bytes * 2 * tokens(s) * static_cast<double>(s.op.heads + s.op.kv_heads) * rotary_columns(s);
 }
 
-double key_value_bytes(const Counted& s) {
+double key_value_bytes(const CountedOp& s) {
   return s.bytes * 4 * tokens(s) * static_cast<double>(s.op.kv_heads * s.op.head_dim);
 }
 
 // The residual's gradient may be added by the same kernel.
-double norm_grad_bytes(const Counted& s) {
+double norm_grad_bytes(const CountedOp& s) {
   const std::size_t place = s.op.kind == OpKind::layer_norm_grad ? 5 : 4;
   const bool addend = s.op.in.size() > place && s.op.in[place] >= 0;
   return s.bytes * (addend ? 4 : 3) * elements(s) + 8 * s.n;
 }
 
 // Flops of all expert products that the operator stands for (one or two).
-double grouped_flops(const Counted& s) {
+double grouped_flops(const CountedOp& s) {
   const bool gradient = s.op.kind == OpKind::grouped_weight_grad;
   const double products = (gradient ? s.op.out.size() > 1 : s.op.in.size() > 3) ? 2 : 1;
   const auto width = static_cast<double>(gradient ? s.op.m * s.op.n : s.op.n * s.op.k);
   return 2 * expected_rows(s) * (products * width);
 }
 
-double grouped_bytes(const Counted& s) {
+double grouped_bytes(const CountedOp& s) {
   const double weights = s.op.in.size() > 3 ? 2 : 1, inputs = s.op.trans_b ? 1 : weights,
                outputs = s.op.trans_b ? weights : 1;
   return s.bytes *
          (expected_rows(s) * (inputs * s.k + outputs * s.n) + weights * static_cast<double>(s.op.experts) * s.n * s.k);
 }
 
-double grouped_grad_bytes(const Counted& s) {
+double grouped_grad_bytes(const CountedOp& s) {
   const double weights = s.op.out.size() > 1 ? 2 : 1;
   return s.bytes * (expected_rows(s) * (weights * s.m + s.n) +
                     (s.op.accumulate ? 2 : 1) * weights * static_cast<double>(s.op.experts) * s.m * s.n);
 }
 
 // Each head counts with all of its columns, and with those of its keys and values before packing.
-double latent_bytes(const Counted& s) {
+double latent_bytes(const CountedOp& s) {
   const auto before = static_cast<double>(s.op.head_dim - s.op.rotary + s.op.k);
   return s.bytes *
          (all_heads(s) * (4 * static_cast<double>(s.op.head_dim) + before) + s.n * static_cast<double>(s.op.rotary));
 }
 
-double biases_of(const Counted& s) {
+double biases_of(const CountedOp& s) {
   return (s.op.kind == OpKind::expert_bias ? s.op.in.size() > 3 : s.op.out.size() > 1) ? 2 : 1;
 }
 
-double combined_flops(const Counted& s) {
+double combined_flops(const CountedOp& s) {
   return 2 * elements(s) * static_cast<double>(s.op.chosen);
 }
 
-double travelling_bytes(const Counted& s) {
+double travelling_bytes(const CountedOp& s) {
   return s.bytes * elements(s) + static_cast<double>(size_of(dtype_of(s.op.codec))) * s.n * s.k;
 }
 
-double columns_bytes(const Counted& s) {
+double columns_bytes(const CountedOp& s) {
   return s.bytes * 2 * s.n * (s.m + s.k);
 }
 
-double lookup_bytes(const Counted& s) {
+double lookup_bytes(const CountedOp& s) {
   return s.bytes * (elements(s) + s.k) + 4 * s.n;
 }
 
-double exchanged_bytes(const Counted& s, double of_choice) {
+double exchanged_bytes(const CountedOp& s, double of_choice) {
   return s.bytes * (elements(s) + s.m * chosen_values(s)) + of_choice * chosen_values(s);
 }
 
 // Gradients read; rows and their states read and written; indices sorted.
-double bag_update_bytes(const Counted& s) {
+double bag_update_bytes(const CountedOp& s) {
   if (by_adam(s)) return s.bytes * 7 * elements(s) + 24 * s.n;
   return s.bytes * 3 * elements(s) + (s.op.out.size() > 1 && s.op.out[1] >= 0 ? 32 : 24) * s.n;
 }
 
 // The parameter is read and written in fp32, or its master is; then the copy that compute reads is written too.
-double parameter_bytes(const Counted& s, std::size_t copy) {
+double parameter_bytes(const CountedOp& s, std::size_t copy) {
   return (s.op.stochastic ? 4 : 8) + (s.op.out.size() > copy ? 2 : 0);
 }
 
-double newton_schulz_flops(const Counted& s) {
+double newton_schulz_flops(const CountedOp& s) {
   const double shorter = std::min(s.m, s.n), longer = std::max(s.m, s.n);
   const double square = shorter * shorter, whole = shorter * longer;
   return kNewtonSchulzSteps * (4 * square * longer + 2 * square * shorter + 3 * square + 2 * whole) + 3 * whole;
 }
 
 // In each Newton-Schulz step a product reads its operands and writes its result, and so do the two sums.
-double newton_schulz_bytes(const Counted& s) {
+double newton_schulz_bytes(const CountedOp& s) {
   const double shorter = std::min(s.m, s.n), longer = std::max(s.m, s.n);
   return kNewtonSchulzSteps * (4 * (4 * shorter * longer + 6 * shorter * shorter));
 }
 
-double sparse_bytes_of(const Counted& s) {
+double sparse_bytes_of(const CountedOp& s) {
   return s.bytes * elements(s) + static_cast<double>(sparse_bytes(s.op.m * s.op.n, s.op.capacity, size_of(s.op.dtype)));
 }
 
-double encoded_bytes_of(const Counted& s) {
+double encoded_bytes_of(const CountedOp& s) {
   return s.bytes * s.m + static_cast<double>(encoded_bytes(s.op.m, s.op.k));
 }
 

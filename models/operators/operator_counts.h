@@ -8,103 +8,103 @@ namespace orrery::models::counts {
 /// Philox's ten rounds of two products and four exclusive ors, shared by eight elements, a comparison and a product.
 inline constexpr double kDrawFlops = 10;
 
-[[nodiscard]] double none(const Counted& s);
+[[nodiscard]] double none(const CountedOp& s);
 
 /// n rows of m columns, unless an operator says otherwise.
-[[nodiscard]] inline double elements(const Counted& s) {
+[[nodiscard]] inline double elements(const CountedOp& s) {
   return s.m * s.n;
 }
 /// `kTimes` FLOPs for each element of rows, or of a flat range.
 template <int kTimes>
-double each(const Counted& s) {
+double each(const CountedOp& s) {
   return kTimes * elements(s);
 }
 template <int kTimes>
-double flat(const Counted& s) {
+double flat(const CountedOp& s) {
   return kTimes * s.m;
 }
 /// Bytes of `kTimes` passes over the elements plus `kOfRow` bytes for each row; or of passes over a flat range.
 template <int kTimes, int kOfRow = 0>
-double moved(const Counted& s) {
+double moved(const CountedOp& s) {
   return s.bytes * kTimes * elements(s) + kOfRow * s.n;
 }
 template <int kTimes>
-double moved_flat(const Counted& s) {
+double moved_flat(const CountedOp& s) {
   return s.bytes * kTimes * s.m;
 }
 
 /// FLOPs of an activation with operators of its own, and of its gradient.
 template <Activation kOne>
-double forward(const Counted& s) {
+double forward(const CountedOp& s) {
   return traits_of(kOne).forward_flops * elements(s);
 }
 template <Activation kOne>
-double backward(const Counted& s) {
+double backward(const CountedOp& s) {
   return traits_of(kOne).grad_flops * elements(s);
 }
 /// FLOPs per element of Op::function.
-[[nodiscard]] double function_flops(const Counted& s);
-[[nodiscard]] double function_grad_flops(const Counted& s);
+[[nodiscard]] double function_flops(const CountedOp& s);
+[[nodiscard]] double function_grad_flops(const CountedOp& s);
 
 /// B*T.
-[[nodiscard]] inline double tokens(const Counted& s) {
+[[nodiscard]] inline double tokens(const CountedOp& s) {
   return static_cast<double>(s.op.batch) * static_cast<double>(s.op.sequence);
 }
 /// Columns of packed q, k and v.
-[[nodiscard]] double qkv_columns(const Counted& s);
+[[nodiscard]] double qkv_columns(const CountedOp& s);
 /// Columns of q and k that turn.
-[[nodiscard]] double rotary_columns(const Counted& s);
+[[nodiscard]] double rotary_columns(const CountedOp& s);
 /// Elements of q and k, each head by itself.
-[[nodiscard]] double head_norm_elements(const Counted& s);
+[[nodiscard]] double head_norm_elements(const CountedOp& s);
 /// n rows of all heads.
-[[nodiscard]] inline double all_heads(const Counted& s) {
+[[nodiscard]] inline double all_heads(const CountedOp& s) {
   return s.n * static_cast<double>(s.op.heads);
 }
 /// Rows of a head norm's statistics.
-[[nodiscard]] inline double head_norm_rows(const Counted& s) {
+[[nodiscard]] inline double head_norm_rows(const CountedOp& s) {
   return tokens(s) * static_cast<double>(s.op.heads + s.op.kv_heads);
 }
-[[nodiscard]] inline double chosen_values(const Counted& s) {
+[[nodiscard]] inline double chosen_values(const CountedOp& s) {
   return s.n * static_cast<double>(s.op.chosen);
 }
 /// Pairs of the interaction's k vectors, over all samples.
-[[nodiscard]] inline double pairs(const Counted& s) {
+[[nodiscard]] inline double pairs(const CountedOp& s) {
   return s.n * s.k * (s.k - 1) / 2;
 }
 
-[[nodiscard]] double attention_flops(const Counted& s);
-[[nodiscard]] double attention_grad_flops(const Counted& s);
-[[nodiscard]] double attention_bytes(const Counted& s);
-[[nodiscard]] double attention_grad_bytes(const Counted& s);
-[[nodiscard]] double ring_attention_bytes(const Counted& s);
-[[nodiscard]] double rope_flops(const Counted& s);
-[[nodiscard]] double rope_bytes(const Counted& s);
-[[nodiscard]] double key_value_bytes(const Counted& s);
-[[nodiscard]] double norm_grad_bytes(const Counted& s);
-[[nodiscard]] double grouped_flops(const Counted& s);
-[[nodiscard]] double grouped_bytes(const Counted& s);
-[[nodiscard]] double grouped_grad_bytes(const Counted& s);
-[[nodiscard]] double latent_bytes(const Counted& s);
+[[nodiscard]] double attention_flops(const CountedOp& s);
+[[nodiscard]] double attention_grad_flops(const CountedOp& s);
+[[nodiscard]] double attention_bytes(const CountedOp& s);
+[[nodiscard]] double attention_grad_bytes(const CountedOp& s);
+[[nodiscard]] double ring_attention_bytes(const CountedOp& s);
+[[nodiscard]] double rope_flops(const CountedOp& s);
+[[nodiscard]] double rope_bytes(const CountedOp& s);
+[[nodiscard]] double key_value_bytes(const CountedOp& s);
+[[nodiscard]] double norm_grad_bytes(const CountedOp& s);
+[[nodiscard]] double grouped_flops(const CountedOp& s);
+[[nodiscard]] double grouped_bytes(const CountedOp& s);
+[[nodiscard]] double grouped_grad_bytes(const CountedOp& s);
+[[nodiscard]] double latent_bytes(const CountedOp& s);
 /// Biases of gate and up, or of one product.
-[[nodiscard]] double biases_of(const Counted& s);
-[[nodiscard]] double combined_flops(const Counted& s);
+[[nodiscard]] double biases_of(const CountedOp& s);
+[[nodiscard]] double combined_flops(const CountedOp& s);
 /// Bytes of rows in slots, and of the encoded rows.
-[[nodiscard]] double travelling_bytes(const Counted& s);
-[[nodiscard]] double columns_bytes(const Counted& s);
-[[nodiscard]] double lookup_bytes(const Counted& s);
+[[nodiscard]] double travelling_bytes(const CountedOp& s);
+[[nodiscard]] double columns_bytes(const CountedOp& s);
+[[nodiscard]] double lookup_bytes(const CountedOp& s);
 /// Bytes moved between rows of tokens and rows in slots.
-[[nodiscard]] double exchanged_bytes(const Counted& s, double of_choice);
+[[nodiscard]] double exchanged_bytes(const CountedOp& s, double of_choice);
 /// Whether tables are updated by Adam, whose two states are as wide as a row.
-[[nodiscard]] inline bool by_adam(const Counted& s) {
+[[nodiscard]] inline bool by_adam(const CountedOp& s) {
   return s.op.rule == UpdateRule::adam;
 }
-[[nodiscard]] double bag_update_bytes(const Counted& s);
+[[nodiscard]] double bag_update_bytes(const CountedOp& s);
 /// Bytes that an update moves for a parameter, whose copy for computing is output `copy`.
-[[nodiscard]] double parameter_bytes(const Counted& s, std::size_t copy);
+[[nodiscard]] double parameter_bytes(const CountedOp& s, std::size_t copy);
 /// X X^T, its square, and their products with X (Jordan et al. 2024); besides, the sums of both, and the norm.
-[[nodiscard]] double newton_schulz_flops(const Counted& s);
-[[nodiscard]] double newton_schulz_bytes(const Counted& s);
-[[nodiscard]] double sparse_bytes_of(const Counted& s);
-[[nodiscard]] double encoded_bytes_of(const Counted& s);
+[[nodiscard]] double newton_schulz_flops(const CountedOp& s);
+[[nodiscard]] double newton_schulz_bytes(const CountedOp& s);
+[[nodiscard]] double sparse_bytes_of(const CountedOp& s);
+[[nodiscard]] double encoded_bytes_of(const CountedOp& s);
 
 }  // namespace orrery::models::counts

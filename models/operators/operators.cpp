@@ -12,7 +12,7 @@ namespace orrery::models {
 namespace {
 
 using namespace counts;
-using S = const Counted&;
+using S = const CountedOp&;
 using F = PriceFamily;
 using P = PriceForm;
 
@@ -345,11 +345,11 @@ static_assert(complete(), "each kind of operator has its row, in the order of Op
 }  // namespace
 
 double flops_of(const Op& op, bool full_attention_matrix) {
-  return traits_of(op).flops(Counted(op, full_attention_matrix));
+  return traits_of(op).flops(CountedOp(op, full_attention_matrix));
 }
 
 double bytes_of(const Op& op) {
-  return traits_of(op).bytes(Counted(op));
+  return traits_of(op).bytes(CountedOp(op));
 }
 
 const char* name_of(OpKind kind) {

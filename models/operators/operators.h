@@ -117,8 +117,8 @@ enum class RunBy : std::uint8_t {
 };
 
 /// What a count is for: an operator, and its sizes as numbers.
-struct Counted {
-  explicit Counted(const Op& of, bool full_attention_matrix = false);
+struct CountedOp {
+  explicit CountedOp(const Op& of, bool full_attention_matrix = false);
   const Op& op;
   bool full;              ///< attention: count the whole matrix, whatever the mask
   double m, n, k, bytes;  ///< sizes of the operator, and of an element
@@ -128,8 +128,8 @@ struct OperatorTraits {
   OpKind kind{};
   const char* name = "";
   Operands in{}, out{};
-  double (*flops)(const Counted&) = nullptr;
-  double (*bytes)(const Counted&) = nullptr;
+  double (*flops)(const CountedOp&) = nullptr;
+  double (*bytes)(const CountedOp&) = nullptr;
   PriceFamily family = PriceFamily::copy;
   PriceForm form = PriceForm::streamed;
   Issued issued = Issued::forward;

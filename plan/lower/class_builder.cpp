@@ -58,7 +58,7 @@ Step& ClassBuilder::collective(Phase phase, Stream stream, CollectiveKind kind, 
 }
 
 Step& ClassBuilder::exchange(Phase phase, Stream stream, GroupId group, View source, View target, std::int32_t layer,
-                             const Counted& counted) {
+                             const CountedRows& counted) {
   Step& step = collective(phase, stream, CollectiveKind::all_to_all, group, source, target, layer, -1);
   step.counted = counted;
   if (!counted.any()) return step;

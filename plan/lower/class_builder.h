@@ -27,7 +27,7 @@ class ClassBuilder {
                    std::int32_t layer, std::int32_t bucket, Reduce reduce = Reduce::sum);
   /// An all-to-all of whole pieces, or of as much as counts say. It depends on the steps that write the counts.
   Step& exchange(Phase phase, Stream stream, GroupId group, View source, View target, std::int32_t layer,
-                 const Counted& counted = {});
+                 const CountedRows& counted = {});
   /// A copy of rows of tables. Both views have as many elements as may move.
   void copy_rows(Phase phase, Stream stream, View source, View target, const RowMove& rows);
   void send(Phase phase, int peer, int tag, BufferId source);

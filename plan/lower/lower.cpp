@@ -268,7 +268,7 @@ class StageLowering {
         const View source = part.source >= 0 ? build_.view_at(view_of(layer, context, part.source)) : target;
         const bool ring = part.collective == models::GroupCollective::ring_shift;
         if (part.collective == models::GroupCollective::all_to_all) {
-          Counted counted;
+          CountedRows counted;
           if (part.sent >= 0)
             counted = {view_of(layer, context, part.sent), view_of(layer, context, part.received),
                        layer.program.tensors[static_cast<std::size_t>(part.tensor)].shape[1], part.expected};

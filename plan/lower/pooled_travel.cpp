@@ -107,7 +107,7 @@ View PooledTravel::slots_at(BufferId buffer, Phase phase, PooledEnd end, PooledW
 void PooledTravel::exchange(Phase phase, PooledWay way, View from, View to) {
   const bool nodes = way == PooledWay::node;
   const PooledType type = type_of(phase);
-  Counted counted;
+  CountedRows counted;
   if (!alike(layout_, way, type)) {
     const std::int64_t members = nodes ? layout_.nodes() : layout_.ranks;
     const auto view = [&](std::int64_t i) {

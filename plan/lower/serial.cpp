@@ -47,9 +47,9 @@ PlanSpec alone(const PlanSpec& split, const models::Model& model) {
   return spec;
 }
 
-class Program {
+class SerialRewrite {
  public:
-  Program(const Plan& split, RankClass lowered, int shared)
+  SerialRewrite(const Plan& split, RankClass lowered, int shared)
       : split_(split), spec_(split.spec()), workers_(spec_.mesh.data), shared_(shared) {
     class_ = std::move(lowered);
     for (std::size_t b = 0; b < class_.blocks.size(); ++b)
@@ -480,6 +480,7 @@ class Program {
   std::int32_t turn_ = -1;
 };
 
+// P94 has no row in plan/spec/rules.h: nothing is wrong with these plans, only no serial program equals them.
 base::Diagnostics refused(const PlanSpec& spec, const models::Model& model) {
   base::Diagnostics found;
   const auto rule = [&](bool holds, const char* message, const char* help) {
@@ -518,7 +519,7 @@ base::Result<SerialProgram> serial_program(const Plan& split, clusters::Cluster 
   Schedule schedule = lower(*one, plain);
   if (own && !options.forward_only) {
     RankClass& only = schedule.classes.front();
-    only = Program(split, std::move(only), stage_parameters(*one, 0).shared).build();
+    only = SerialRewrite(split, std::move(only), stage_parameters(*one, 0).shared).build();
     schedule.spec.compression = spec.compression;  // gives the rank of the factors
     if (!options.zero_gradients) write_first(only);
   }

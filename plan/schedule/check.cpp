@@ -149,7 +149,7 @@ class Lives {
       return inside(v) && v.elements > 0 && v.elements % ranks == 0 &&
              class_.buffers[v.buffer].dtype == models::DType::int32;
     };
-    const Counted& c = step.counted;
+    const CountedRows& c = step.counted;
     return step.collective == CollectiveKind::all_to_all && fits(c.sent) && fits(c.received) && c.unit > 0 &&
            step.source.elements / ranks % c.unit == 0 && c.expected > 0 && c.expected <= 1;
   }

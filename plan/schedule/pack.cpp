@@ -14,23 +14,24 @@ using base::at;
 
 // Puts each interval, in the given order, at the lowest offset free of intervals it meets. Returns the extent.
 template <typename Meets>
-std::int64_t pack_in_order(std::vector<Scratch>& intervals, const std::vector<std::size_t>& order, Meets meets) {
+std::int64_t pack_in_order(std::vector<ScratchBuffer>& intervals, const std::vector<std::size_t>& order, Meets meets) {
   std::int64_t extent = 0;
-  std::vector<const Scratch*> placed;  // by offset
+  std::vector<const ScratchBuffer*> placed;  // by offset
   placed.reserve(intervals.size());
-  const auto insert = [&](const Scratch& interval) {
+  const auto insert = [&](const ScratchBuffer& interval) {
     extent = std::max(extent, interval.offset + interval.bytes);
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), &interval,
-                                   [](const Scratch* a, const Scratch* b) { return a->offset < b->offset; }),
-                  &interval);
+    placed.insert(
+        std::upper_bound(placed.begin(), placed.end(), &interval,
+                         [](const ScratchBuffer* a, const ScratchBuffer* b) { return a->offset < b->offset; }),
+        &interval);
   };
-  for (const Scratch& interval : intervals)
+  for (const ScratchBuffer& interval : intervals)
     if (interval.fixed) insert(interval);
   for (std::size_t index : order) {
-    Scratch& interval = intervals[index];
+    ScratchBuffer& interval = intervals[index];
     if (interval.fixed) continue;
     std::int64_t offset = 0;
-    for (const Scratch* other : placed) {
+    for (const ScratchBuffer* other : placed) {
       if (!meets(interval, *other)) continue;
       if (offset + interval.bytes <= other->offset) break;
       offset = std::max(offset, other->offset + other->bytes);
@@ -41,7 +42,7 @@ std::int64_t pack_in_order(std::vector<Scratch>& intervals, const std::vector<st
   return extent;
 }
 
-bool meet(const Scratch& a, const Scratch& b) {
+bool meet(const ScratchBuffer& a, const ScratchBuffer& b) {
   return a.from <= b.to && b.from <= a.to;
 }
 
@@ -50,11 +51,11 @@ struct Fullest {
   std::int64_t bytes = 0;
   int step = 0;
 };
-Fullest fullest_of(const std::vector<Scratch>& intervals) {
+Fullest fullest_of(const std::vector<ScratchBuffer>& intervals) {
   int steps = 0;
-  for (const Scratch& interval : intervals) steps = std::max(steps, interval.to + 1);
+  for (const ScratchBuffer& interval : intervals) steps = std::max(steps, interval.to + 1);
   std::vector<std::int64_t> change(at(steps) + 1, 0);
-  for (const Scratch& interval : intervals) {
+  for (const ScratchBuffer& interval : intervals) {
     change[at(interval.from)] += interval.bytes;
     change[at(interval.to) + 1] -= interval.bytes;
   }
@@ -68,13 +69,13 @@ Fullest fullest_of(const std::vector<Scratch>& intervals) {
 // Greedy by size (Pisarchyk & Lee 2020, "Efficient Memory Management for Deep Neural Net Inference"); where that leaves
 // holes, also with what lives at the fullest step first, by birth, and by bytes x steps: the best of the four. The
 // bytes alive at the fullest step are a lower bound.
-void pack(std::vector<Scratch>& intervals) {
+void pack(std::vector<ScratchBuffer>& intervals) {
   const Fullest fullest = fullest_of(intervals);
   const auto space = [&](std::size_t i) {
     return static_cast<double>(intervals[i].bytes) * (intervals[i].to - intervals[i].from + 1);
   };
   std::int64_t best = -1;
-  std::vector<Scratch> best_intervals;
+  std::vector<ScratchBuffer> best_intervals;
   const auto there = [&](std::size_t i) {
     return intervals[i].from <= fullest.step && fullest.step <= intervals[i].to;
   };
@@ -100,51 +101,53 @@ void pack(std::vector<Scratch>& intervals) {
 // in one place, a ring of stages that send and receive at the same time would wait for itself; elsewhere the receive
 // would start late. `blocks` are packed independently; where a sender's and a receiver's buffer have come to overlap,
 // these get places of their own first, and the others are packed around them.
-void part_messages(std::vector<std::vector<Scratch>>& blocks) {
+void part_messages(std::vector<std::vector<ScratchBuffer>>& blocks) {
   struct Mine {
     std::size_t block, index;
   };
   std::vector<Mine> which;
-  std::vector<Scratch> ends;
+  std::vector<ScratchBuffer> ends;
   for (std::size_t b = 0; b < blocks.size(); ++b)
     for (std::size_t i = 0; i < blocks[b].size(); ++i)
       if (blocks[b][i].arrives || blocks[b][i].leaves) which.push_back({b, i}), ends.push_back(blocks[b][i]);
-  const auto apart = [](const Scratch& a, const Scratch& b) {
+  const auto apart = [](const ScratchBuffer& a, const ScratchBuffer& b) {
     return a.offset + a.bytes <= b.offset || b.offset + b.bytes <= a.offset;
   };
-  const bool together = std::any_of(ends.begin(), ends.end(), [&](const Scratch& a) {
+  const bool together = std::any_of(ends.begin(), ends.end(), [&](const ScratchBuffer& a) {
     return a.leaves &&
-           std::any_of(ends.begin(), ends.end(), [&](const Scratch& b) { return b.arrives && !apart(a, b); });
+           std::any_of(ends.begin(), ends.end(), [&](const ScratchBuffer& b) { return b.arrives && !apart(a, b); });
   });
   if (!together) return;
   std::vector<std::size_t> order(ends.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return ends[a].bytes > ends[b].bytes; });
-  const auto one_of = [&](const Scratch& interval) { return which[at(static_cast<int>(&interval - ends.data()))]; };
-  pack_in_order(ends, order, [&](const Scratch& a, const Scratch& b) {
+  const auto one_of = [&](const ScratchBuffer& interval) {
+    return which[at(static_cast<int>(&interval - ends.data()))];
+  };
+  pack_in_order(ends, order, [&](const ScratchBuffer& a, const ScratchBuffer& b) {
     return (a.leaves && b.arrives) || (a.arrives && b.leaves) || (one_of(a).block == one_of(b).block && meet(a, b));
   });
   for (std::size_t i = 0; i < ends.size(); ++i) {
-    Scratch& interval = blocks[which[i].block][which[i].index];
+    ScratchBuffer& interval = blocks[which[i].block][which[i].index];
     interval.offset = ends[i].offset;
     interval.fixed = true;
   }
-  for (std::vector<Scratch>& block : blocks) pack(block);
+  for (std::vector<ScratchBuffer>& block : blocks) pack(block);
 }
 
 }  // namespace
 
-std::int64_t most_alive(const std::vector<Scratch>& block) {
+std::int64_t most_alive(const std::vector<ScratchBuffer>& block) {
   return fullest_of(block).bytes;
 }
 
-std::int64_t pack_blocks(std::vector<std::vector<Scratch>>& blocks) {
-  for (std::vector<Scratch>& block : blocks) pack(block);
+std::int64_t pack_blocks(std::vector<std::vector<ScratchBuffer>>& blocks) {
+  for (std::vector<ScratchBuffer>& block : blocks) pack(block);
   part_messages(blocks);
   std::int64_t extent = 0;
-  for (const std::vector<Scratch>& block : blocks)
-    for (const Scratch& one : block) extent = std::max(extent, one.offset + one.bytes);
+  for (const std::vector<ScratchBuffer>& block : blocks)
+    for (const ScratchBuffer& one : block) extent = std::max(extent, one.offset + one.bytes);
   return extent;
 }
 

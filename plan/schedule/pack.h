@@ -9,7 +9,7 @@
 namespace orrery::plan {
 
 /// A buffer that lives within one block, from step `from` to step `to` inclusive.
-struct Scratch {
+struct ScratchBuffer {
   BufferId buffer;
   int from = 0, to = 0;
   std::int64_t bytes = 0;
@@ -20,8 +20,8 @@ struct Scratch {
 };
 
 /// Bytes alive at the fullest step: the least that a block needs.
-[[nodiscard]] std::int64_t most_alive(const std::vector<Scratch>& block);
+[[nodiscard]] std::int64_t most_alive(const std::vector<ScratchBuffer>& block);
 /// Gives every buffer in a class's blocks its offset; only one block runs at a time. Returns the bytes that they need.
-std::int64_t pack_blocks(std::vector<std::vector<Scratch>>& blocks);
+std::int64_t pack_blocks(std::vector<std::vector<ScratchBuffer>>& blocks);
 
 }  // namespace orrery::plan

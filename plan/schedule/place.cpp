@@ -92,9 +92,9 @@ class Placing {
 
   void blocks() {
     in_block_.assign(class_.buffers.size(), 0);
-    std::vector<std::vector<Scratch>> all;
+    std::vector<std::vector<ScratchBuffer>> all;
     for (const Block& block : class_.blocks) {
-      std::vector<Scratch>& within = all.emplace_back();
+      std::vector<ScratchBuffer>& within = all.emplace_back();
       std::map<BufferId, std::size_t> open;
       const auto computes = [](const Step& step) { return step.kind == StepKind::compute; };
       const int first =
@@ -127,8 +127,8 @@ class Placing {
       profiles_.push_back(profile);
     }
     scratch_ = pack_blocks(all);
-    for (const std::vector<Scratch>& within : all)
-      for (const Scratch& one : within) in_block_[one.buffer] = one.offset;
+    for (const std::vector<ScratchBuffer>& within : all)
+      for (const ScratchBuffer& one : within) in_block_[one.buffer] = one.offset;
   }
 
   // Regions, from the start: persistent, scratch of the running block, pools of slabs. Buffers that live across steps

@@ -201,7 +201,7 @@ inline constexpr std::int64_t kLateStep = kEveryStep - 1;
 /// the group, each with room for the bound. Only the first runs of `unit` elements of slot i travel, and their number
 /// is the sum of member i's counts: `sent` and `received` are int32 views with the same number of counts for each
 /// member. An ordinary step exchanges the counts beforehand.
-struct Counted {
+struct CountedRows {
   int sent = -1, received = -1;  ///< -1: whole slots
   std::int64_t unit = 1;
   double expected = 1;  ///< share of the bound that predictions expect to be used
@@ -243,7 +243,7 @@ struct Step {
        target =
            {};  ///< copy: source -> target, in two memories. collective: all_gather, reduce_scatter and all_to_all
                 ///< source -> target; all_reduce in place (source == target); send reads source; recv writes target
-  Counted counted = {};                           ///< all_to_all
+  CountedRows counted = {};                       ///< all_to_all
   bool for_fp8 = false;                           ///< all_gather: the software may round before it sends (models::Part)
   RowMove rows = {};                              ///< copy
   std::vector<BufferId> reads = {}, writes = {};  ///< each once

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "base/units.h"
 #include "models/loads.h"
 #include "plan/spec/words.h"
 
@@ -133,15 +134,16 @@ base::Result<std::vector<std::vector<double>>> loads_of_log(std::string_view tex
     if (step.empty()) continue;
     const auto wanted = static_cast<std::size_t>(experts.layers_of(layers));
     if (step.size() != wanted)
-      return base::fail({wrong_log(
-          name, number,
-          fmt::format("loads of {} layers, but {} of the model's layers have experts", step.size(), wanted))});
+      return base::fail({wrong_log(name, number,
+                                   fmt::format("loads of {}, but {} of the model's layers have experts",
+                                               base::count_of(std::ssize(step), "layer"), wanted))});
     for (const Loads& layer : step)
       if (layer.size() != static_cast<std::size_t>(experts.count))
-        return base::fail({wrong_log(
-            name, number,
-            layer.empty() ? "loads that are not per expert: the run has too many experts to list"
-                          : fmt::format("loads of {} experts, but the model has {}", layer.size(), experts.count))});
+        return base::fail(
+            {wrong_log(name, number,
+                       layer.empty() ? "loads that are not per expert: the run has too many experts to list"
+                                     : fmt::format("loads of {}, but the model has {}",
+                                                   base::count_of(std::ssize(layer), "expert"), experts.count))});
     steps.push_back(std::move(step));
     if (steps.size() > kLoggedSteps) steps.pop_front();
   }

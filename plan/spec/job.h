@@ -110,7 +110,7 @@ struct ExpertLoads {
   bool operator==(const ExpertLoads&) const = default;
 };
 
-/// Of 20 plans one may run out of memory.
+/// Of 20 plans that are said to fit, one may run out of memory.
 inline constexpr double kUsualFit = 0.95;
 
 struct Job {

@@ -8,6 +8,8 @@
 #include <charconv>
 #include <optional>
 
+#include "base/units.h"
+
 namespace orrery::plan {
 namespace {
 
@@ -92,10 +94,9 @@ class PassOrderReader {
   // Finds the number of stages, chunks and micro-batches, and which rank has which stage.
   void measure(const base::Location& whole) {
     if (ranks() < 2)
-      return error(
-          whole,
-          fmt::format("an order for {} rank{}, but a pipeline has at least two", ranks(), ranks() == 1 ? "" : "s"),
-          "write a row for each rank");
+      return error(whole,
+                   fmt::format("an order for {}, but a pipeline has at least two", base::count_of(ranks(), "rank")),
+                   "write a row for each rank");
     bool inputs = false, weights = false;
     each([&](const Pass& pass, std::size_t, const base::Location&) {
       places_ = std::max(places_, pass.stage + 1);

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/ensure.h"
+#include "base/units.h"
 #include "models/layers/inputs.h"
 #include "plan/spec/recommender_rules.h"
 #include "plan/spec/rules.h"
@@ -34,9 +35,9 @@ namespace {
 
 constexpr std::int64_t kEnds = 2;  // embedding and head
 
-class Rules {
+class PlanRules {
  public:
-  Rules(const models::Model& model, const clusters::Cluster& cluster, const PlanSpec& spec)
+  PlanRules(const models::Model& model, const clusters::Cluster& cluster, const PlanSpec& spec)
       : model_(model), cluster_(cluster), spec_(spec) {}
 
   base::Diagnostics broken() {
@@ -79,9 +80,10 @@ class Rules {
 
   void mesh() {
     rule(spec_.mesh.ranks() == cluster_.size(), "P02",
-         fmt::format("data {} x {}tensor {} x pipeline {} is {} ranks, but the cluster has {} devices", spec_.mesh.data,
+         fmt::format("data {} x {}tensor {} x pipeline {} is {}, but the cluster has {}", spec_.mesh.data,
                      spec_.mesh.context > 1 ? fmt::format("context {} x ", spec_.mesh.context) : "", spec_.mesh.tensor,
-                     spec_.mesh.pipeline, spec_.mesh.ranks(), cluster_.size()),
+                     spec_.mesh.pipeline, base::count_of(spec_.mesh.ranks(), "rank"),
+                     base::count_of(cluster_.size(), "device")),
          "change a degree, or the number of devices");
   }
 
@@ -139,8 +141,9 @@ class Rules {
       rule(spec_.stages.passes.stages() == spec_.mesh.pipeline &&
                spec_.stages.passes.chunks() == spec_.stages.virtual_stages,
            "P112",
-           fmt::format("the order is for {} ranks with {} virtual stages each, but the plan has {} with {}",
-                       spec_.stages.passes.stages(), spec_.stages.passes.chunks(), spec_.mesh.pipeline,
+           fmt::format("the order is for {} with {} each, but the plan has {} with {}",
+                       base::count_of(spec_.stages.passes.stages(), "rank"),
+                       base::count_of(spec_.stages.passes.chunks(), "virtual stage"), spec_.mesh.pipeline,
                        spec_.stages.virtual_stages),
            fmt::format("pipeline: {} and virtual_stages: {}", spec_.stages.passes.stages(),
                        spec_.stages.passes.chunks()));
@@ -160,10 +163,12 @@ class Rules {
     const std::vector<std::int64_t>& split = spec_.stages.layers_per_stage;
     if (split.empty()) return;
     rule(static_cast<std::int64_t>(split.size()) == chunks, "P07",
-         fmt::format("layers_per_stage lists {} stages, but the plan has {}", split.size(), chunks));
+         fmt::format("layers_per_stage lists {}, but the plan has {}", base::count_of(std::ssize(split), "stage"),
+                     chunks));
     rule(std::accumulate(split.begin(), split.end(), std::int64_t{0}) == model_.layers, "P08",
-         fmt::format("layers_per_stage adds up to {}, but the model has {} layers",
-                     std::accumulate(split.begin(), split.end(), std::int64_t{0}), model_.layers));
+         fmt::format("layers_per_stage adds up to {}, but the model has {}",
+                     std::accumulate(split.begin(), split.end(), std::int64_t{0}),
+                     base::count_of(model_.layers, "layer")));
     // The end stages may have no block: embedding or head is enough for a stage, and one stage may have both.
     for (std::size_t i = 0; i < split.size(); ++i) {
       const bool end = split.size() > 1 && (i == 0 || i + 1 == split.size());
@@ -181,10 +186,11 @@ class Rules {
     rule(spec_.shape.batch / per_round <= kMostMicroBatches, "P13",
          fmt::format("{} micro-batches per rank, more than {}", spec_.shape.batch / per_round, kMostMicroBatches));
     const bool custom = spec_.stages.order == Order::custom;
-    rule(!custom || spec_.stages.passes.empty() || spec_.stages.passes.micro_batches() == spec_.shape.batch / per_round,
-         "P113",
-         fmt::format("the order is for {} micro-batches, but the plan has {}", spec_.stages.passes.micro_batches(),
-                     spec_.shape.batch / per_round));
+    rule(
+        !custom || spec_.stages.passes.empty() || spec_.stages.passes.micro_batches() == spec_.shape.batch / per_round,
+        "P113",
+        fmt::format("the order is for {}, but the plan has {}",
+                    base::count_of(spec_.stages.passes.micro_batches(), "micro-batch"), spec_.shape.batch / per_round));
     rule(spec_.stages.virtual_stages == 1 || spec_.stages.folds() || custom ||
              spec_.shape.batch / per_round % spec_.mesh.pipeline == 0,
          "P18",
@@ -507,7 +513,8 @@ base::Result<Plan> make_plan(std::shared_ptr<const models::Model> model,
     spec.states.overlap_gradients = false;  // workers push them after the passes of another step
   }
   const auto& tables = model->recommender;
-  base::Diagnostics broken = tables ? refused_tables(*tables, *cluster, spec) : Rules(*model, *cluster, spec).broken();
+  base::Diagnostics broken =
+      tables ? refused_tables(*tables, *cluster, spec) : PlanRules(*model, *cluster, spec).broken();
   if (!broken.empty()) return base::fail(std::move(broken));
   if (tables) broken = place_and_settle(*tables, *cluster, spec);
   if (!broken.empty()) return base::fail(std::move(broken));

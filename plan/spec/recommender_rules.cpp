@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/units.h"
 #include "plan/spec/rules.h"
 #include "plan/spec/server_rules.h"
 
@@ -48,8 +49,8 @@ class TableRules {
          "P130",
          "a recommendation model has its MLPs on every rank and its tables distributed, so only `data` applies");
     rule(spec_.mesh.ranks() == cluster_.size(), "P02",
-         fmt::format("data {} makes {} ranks, but the cluster has {} devices", spec_.mesh.data, spec_.mesh.ranks(),
-                     cluster_.size()),
+         fmt::format("data {} makes {}, but the cluster has {}", spec_.mesh.data,
+                     base::count_of(spec_.mesh.ranks(), "rank"), base::count_of(cluster_.size(), "device")),
          "change data, or the number of devices");
     rule(spec_.shape.batch % spec_.mesh.data == 0, "P09",
          fmt::format("data {} does not divide the batch of {}", spec_.mesh.data, spec_.shape.batch),
@@ -94,7 +95,8 @@ class TableRules {
     const std::vector<TablePlace>& places = spec_.embedding.placement.places();
     if (spec_.embedding.placement.empty()) return;
     rule(places.size() == model_.tables.size(), "P135",
-         fmt::format("a placement of {} tables for a model with {}", places.size(), model_.tables.size()),
+         fmt::format("a placement of {} for a model with {}", base::count_of(std::ssize(places), "table"),
+                     model_.tables.size()),
          "give a place for each table, or leave `placement` out");
     if (places.size() != model_.tables.size()) return;
     for (std::size_t t = 0; t < places.size(); ++t) {

@@ -29,7 +29,7 @@ bool is_power_of_two(int n) {
 
 /// Rounds of recursive halving over 2^k blocks of the chunks; `member(i)` is the member that has part i.
 template <class Member>
-void halve(Steps& steps, int parts, const Member& member) {
+void halve(CollectiveSteps& steps, int parts, const Member& member) {
   const int block = steps.chunks / parts;
   for (int distance = parts / 2; distance >= 1; distance /= 2) {
     Round round;
@@ -44,7 +44,7 @@ void halve(Steps& steps, int parts, const Member& member) {
 }
 
 template <class Member>
-void redouble(Steps& steps, int parts, const Member& member) {
+void redouble(CollectiveSteps& steps, int parts, const Member& member) {
   const int block = steps.chunks / parts;
   for (int distance = 1; distance < parts; distance *= 2) {
     Round round;
@@ -56,8 +56,8 @@ void redouble(Steps& steps, int parts, const Member& member) {
   }
 }
 
-Steps all_to_all(int n, std::vector<double> share) {
-  Steps steps = empty_steps(Goal::all_to_all, n, n * n);
+CollectiveSteps all_to_all(int n, std::vector<double> share) {
+  CollectiveSteps steps = empty_steps(Goal::all_to_all, n, n * n);
   ENSURE(share.empty() || share.size() == static_cast<std::size_t>(n) * static_cast<std::size_t>(n),
          "{} shares for {} members", share.size(), n);
   if (share.empty()) share.assign(static_cast<std::size_t>(steps.chunks), 1.0 / n);
@@ -65,29 +65,29 @@ Steps all_to_all(int n, std::vector<double> share) {
   return steps;
 }
 
-void exchange(const Steps& steps, Round& round, int from, int to) {
+void exchange(const CollectiveSteps& steps, Round& round, int from, int to) {
   const int chunk = from * steps.members + to;
   if (steps.share[static_cast<std::size_t>(chunk)] > 0) round.transfers.push_back({from, to, chunk, 1, 1, false});
 }
 
 }  // namespace
 
-Steps empty_steps(Goal goal, int members, int chunks) {
+CollectiveSteps empty_steps(Goal goal, int members, int chunks) {
   ENSURE(members >= 1 && chunks >= 1, "{} members, {} chunks", members, chunks);
-  Steps steps;
+  CollectiveSteps steps;
   steps.goal = goal;
   steps.members = members;
   steps.chunks = chunks;
   return steps;
 }
 
-int Steps::rounds_in_all() const {
+int CollectiveSteps::rounds_in_all() const {
   int count = 0;
   for (const Round& round : rounds) count += round.repeat;
   return count;
 }
 
-double Steps::share_of(const Transfer& transfer) const {
+double CollectiveSteps::share_of(const Transfer& transfer) const {
   if (share.empty()) return static_cast<double>(transfer.count) / chunks;
   double sum = 0;
   for (int k = 0; k < transfer.count; ++k) {
@@ -96,26 +96,26 @@ double Steps::share_of(const Transfer& transfer) const {
   return sum;
 }
 
-Steps ring_reduce_scatter(int n) {
-  Steps steps = empty_steps(Goal::reduce_scatter, n, n);
+CollectiveSteps ring_reduce_scatter(int n) {
+  CollectiveSteps steps = empty_steps(Goal::reduce_scatter, n, n);
   if (n > 1) steps.rounds = {ring_round(n, -1, true)};  // what comes last is one's own
   return steps;
 }
 
-Steps ring_all_gather(int n) {
-  Steps steps = empty_steps(Goal::all_gather, n, n);
+CollectiveSteps ring_all_gather(int n) {
+  CollectiveSteps steps = empty_steps(Goal::all_gather, n, n);
   if (n > 1) steps.rounds = {ring_round(n, 0, false)};
   return steps;
 }
 
-Steps ring_all_reduce(int n) {
-  Steps steps = empty_steps(Goal::all_reduce, n, n);
+CollectiveSteps ring_all_reduce(int n) {
+  CollectiveSteps steps = empty_steps(Goal::all_reduce, n, n);
   if (n > 1) steps.rounds = {ring_round(n, -1, true), ring_round(n, 0, false)};
   return steps;
 }
 
-Steps ring_broadcast(int n, int pieces) {
-  Steps steps = empty_steps(Goal::broadcast, n, pieces);
+CollectiveSteps ring_broadcast(int n, int pieces) {
+  CollectiveSteps steps = empty_steps(Goal::broadcast, n, pieces);
   for (int r = 0; n > 1 && r < n - 2 + pieces; ++r) {
     Round round;
     for (int i = std::max(0, r - pieces + 1); i <= std::min(r, n - 2); ++i) {
@@ -126,8 +126,8 @@ Steps ring_broadcast(int n, int pieces) {
   return steps;
 }
 
-Steps ring_reduce(int n, int pieces) {
-  Steps steps = empty_steps(Goal::reduce, n, pieces);
+CollectiveSteps ring_reduce(int n, int pieces) {
+  CollectiveSteps steps = empty_steps(Goal::reduce, n, pieces);
   for (int r = 0; n > 1 && r < n - 2 + pieces; ++r) {
     Round round;
     for (int i = std::max(0, r - pieces + 1); i <= std::min(r, n - 2); ++i) {  // i hops from the far end
@@ -138,24 +138,24 @@ Steps ring_reduce(int n, int pieces) {
   return steps;
 }
 
-Steps halving_reduce_scatter(int n) {
+CollectiveSteps halving_reduce_scatter(int n) {
   ENSURE(is_power_of_two(n), "recursive halving over {} members", n);
-  Steps steps = empty_steps(Goal::reduce_scatter, n, n);
+  CollectiveSteps steps = empty_steps(Goal::reduce_scatter, n, n);
   halve(steps, n, [](int i) { return i; });
   return steps;
 }
 
-Steps doubling_all_gather(int n) {
+CollectiveSteps doubling_all_gather(int n) {
   ENSURE(is_power_of_two(n), "recursive doubling over {} members", n);
-  Steps steps = empty_steps(Goal::all_gather, n, n);
+  CollectiveSteps steps = empty_steps(Goal::all_gather, n, n);
   redouble(steps, n, [](int i) { return i; });
   return steps;
 }
 
-Steps halving_doubling_all_reduce(int n) {
+CollectiveSteps halving_doubling_all_reduce(int n) {
   const int parts = static_cast<int>(std::bit_floor(static_cast<unsigned>(n)));
   const int folded = n - parts;  // pairs (2i, 2i + 1), i < folded: the odd member sits out
-  Steps steps = empty_steps(Goal::all_reduce, n, parts);
+  CollectiveSteps steps = empty_steps(Goal::all_reduce, n, parts);
   const auto member = [folded](int part) { return part < folded ? 2 * part : part + folded; };
   Round in, out;
   for (int i = 0; i < folded; ++i) {
@@ -171,8 +171,8 @@ Steps halving_doubling_all_reduce(int n) {
 
 // In the tree of a block, the member o after its owner (o a multiple of 2 distance) hands it to the one at o +
 // distance.
-Steps pat_all_gather(int n) {
-  Steps steps = empty_steps(Goal::all_gather, n, n);
+CollectiveSteps pat_all_gather(int n) {
+  CollectiveSteps steps = empty_steps(Goal::all_gather, n, n);
   for (int distance = static_cast<int>(std::bit_ceil(static_cast<unsigned>(n))) / 2; distance >= 1; distance /= 2) {
     const int count = (n - distance + 2 * distance - 1) / (2 * distance);
     Round round;
@@ -183,8 +183,8 @@ Steps pat_all_gather(int n) {
 }
 
 // The same trees backwards: a member that got a block in the gathering now gives its sum to where the block came from.
-Steps pat_reduce_scatter(int n) {
-  Steps steps = pat_all_gather(n);
+CollectiveSteps pat_reduce_scatter(int n) {
+  CollectiveSteps steps = pat_all_gather(n);
   steps.goal = Goal::reduce_scatter;
   std::reverse(steps.rounds.begin(), steps.rounds.end());
   for (Round& round : steps.rounds) {
@@ -196,8 +196,8 @@ Steps pat_reduce_scatter(int n) {
   return steps;
 }
 
-Steps direct_all_gather(int n) {
-  Steps steps = empty_steps(Goal::all_gather, n, n);
+CollectiveSteps direct_all_gather(int n) {
+  CollectiveSteps steps = empty_steps(Goal::all_gather, n, n);
   Round round;
   for (int i = 0; i < n; ++i) {
     for (int r = 1; r < n; ++r) round.transfers.push_back({i, (i + r) % n, i, 1, 1, false});
@@ -206,8 +206,8 @@ Steps direct_all_gather(int n) {
   return steps;
 }
 
-Steps direct_reduce_scatter(int n) {
-  Steps steps = empty_steps(Goal::reduce_scatter, n, n);
+CollectiveSteps direct_reduce_scatter(int n) {
+  CollectiveSteps steps = empty_steps(Goal::reduce_scatter, n, n);
   Round round;
   for (int i = 0; i < n; ++i) {
     for (int r = 1; r < n; ++r) round.transfers.push_back({i, (i + r) % n, (i + r) % n, 1, 1, true});
@@ -216,8 +216,8 @@ Steps direct_reduce_scatter(int n) {
   return steps;
 }
 
-Steps direct_all_to_all(int n, std::vector<double> share) {
-  Steps steps = all_to_all(n, std::move(share));
+CollectiveSteps direct_all_to_all(int n, std::vector<double> share) {
+  CollectiveSteps steps = all_to_all(n, std::move(share));
   Round round;
   for (int i = 0; i < n; ++i) {
     for (int r = 1; r < n; ++r) exchange(steps, round, i, (i + r) % n);
@@ -226,8 +226,8 @@ Steps direct_all_to_all(int n, std::vector<double> share) {
   return steps;
 }
 
-Steps pairwise_all_to_all(int n, std::vector<double> share) {
-  Steps steps = all_to_all(n, std::move(share));
+CollectiveSteps pairwise_all_to_all(int n, std::vector<double> share) {
+  CollectiveSteps steps = all_to_all(n, std::move(share));
   for (int r = 1; r < n; ++r) {
     Round round;
     for (int i = 0; i < n; ++i) exchange(steps, round, i, (i + r) % n);

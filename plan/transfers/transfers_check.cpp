@@ -13,10 +13,10 @@ namespace {
 using Set = std::vector<bool>;  // by member; no data when none is in it
 
 struct Symbols {
-  const Steps& steps;
+  const CollectiveSteps& steps;
   std::vector<std::vector<Set>> held;  // by member (then by switch), chunk
 
-  explicit Symbols(const Steps& s)
+  explicit Symbols(const CollectiveSteps& s)
       : steps(s),
         held(static_cast<std::size_t>(s.members + s.switches),
              std::vector<Set>(static_cast<std::size_t>(s.chunks), Set(static_cast<std::size_t>(s.members)))) {
@@ -61,7 +61,7 @@ struct Symbols {
 
 /// One round: everything is read before anything is written.
 std::string play(Symbols& symbols, const Round& round, int repeat) {
-  const Steps& steps = symbols.steps;
+  const CollectiveSteps& steps = symbols.steps;
   enum Use { sent = 1, replaced = 2, added = 4 };
   std::map<std::pair<int, int>, int> used;  // (member, chunk) in this round
   std::map<std::pair<int, int>, Set> result;
@@ -101,7 +101,7 @@ std::string play(Symbols& symbols, const Round& round, int repeat) {
 
 }  // namespace
 
-std::string check_steps(const Steps& steps) {
+std::string check_steps(const CollectiveSteps& steps) {
   Symbols symbols(steps);
   int number = 0;
   for (const Round& round : steps.rounds) {

@@ -13,9 +13,9 @@ using Shape = const GroupShape&;
 
 /// How an algorithm reaches one goal.
 struct Way {
-  Steps (*steps)(Shape) = nullptr;  ///< none: it does not
-  bool power_of_two = false;        ///< of members alone
-  bool in_pieces = false;           ///< the message is cut, and its pieces follow each other
+  CollectiveSteps (*steps)(Shape) = nullptr;  ///< none: it does not
+  bool power_of_two = false;                  ///< of members alone
+  bool in_pieces = false;                     ///< the message is cut, and its pieces follow each other
 };
 
 struct AlgorithmRow {
@@ -28,19 +28,19 @@ int nodes(Shape s) {
   return s.members / s.per_node;
 }
 
-template <Steps (*kSteps)(int)>
+template <CollectiveSteps (*kSteps)(int)>
 constexpr Way of_members(bool power_of_two = false) {
   return {.steps = [](Shape s) { return kSteps(s.members); }, .power_of_two = power_of_two};
 }
-template <Steps (*kSteps)(int, int)>
+template <CollectiveSteps (*kSteps)(int, int)>
 constexpr Way of_pieces() {
   return {.steps = [](Shape s) { return kSteps(s.members, s.pieces); }, .in_pieces = true};
 }
-template <Steps (*kSteps)(int, int)>
+template <CollectiveSteps (*kSteps)(int, int)>
 constexpr Way of_nodes() {
   return {.steps = [](Shape s) { return kSteps(nodes(s), s.per_node); }};
 }
-template <Steps (*kSteps)(int, std::vector<double>)>
+template <CollectiveSteps (*kSteps)(int, std::vector<double>)>
 constexpr Way of_shares() {
   return {.steps = [](Shape s) { return kSteps(s.members, {}); }};
 }
@@ -123,7 +123,7 @@ bool in_pieces(Algorithm algorithm, Goal goal) {
   return way_of(algorithm, goal).in_pieces;
 }
 
-Steps steps_of(Algorithm algorithm, Goal goal, const GroupShape& shape) {
+CollectiveSteps steps_of(Algorithm algorithm, Goal goal, const GroupShape& shape) {
   ENSURE(can(algorithm, goal, shape), "{} over {} members by {}", name_of(goal), shape.members, name_of(algorithm));
   ENSURE(shape.members % shape.per_node == 0, "{} members, {} in a node", shape.members, shape.per_node);
   return way_of(algorithm, goal).steps(shape);

@@ -15,7 +15,7 @@ namespace {
 using base::at;
 
 /// Adds a transfer to a round; rounds that are missing up to it are added too.
-void add(Steps& steps, int round, const Transfer& transfer) {
+void add(CollectiveSteps& steps, int round, const Transfer& transfer) {
   if (at(round) >= steps.rounds.size()) steps.rounds.resize(at(round) + 1);
   steps.rounds[at(round)].transfers.push_back(transfer);
 }
@@ -33,7 +33,7 @@ std::vector<int> order_from_leaves(const Tree& tree) {
 
 /// One level of a hierarchy in every node, all rings in step: chunks j, j + per_node, ... belong to place j of a node.
 /// A member that has sent one place's chunks sends those of the place before it next.
-void within_nodes(Steps& steps, int nodes, int per_node, bool reduce) {
+void within_nodes(CollectiveSteps& steps, int nodes, int per_node, bool reduce) {
   if (per_node < 2) return;
   Round round{{}, per_node - 1, -1};
   for (int member = 0; member < nodes * per_node; ++member) {
@@ -45,7 +45,7 @@ void within_nodes(Steps& steps, int nodes, int per_node, bool reduce) {
 }
 
 /// Rings of equal places over all nodes: chunk i belongs to member i.
-void across_nodes(Steps& steps, int nodes, int per_node, bool reduce) {
+void across_nodes(CollectiveSteps& steps, int nodes, int per_node, bool reduce) {
   const int n = nodes * per_node;
   if (nodes < 2) return;
   Round round{{}, nodes - 1, -per_node};
@@ -80,10 +80,10 @@ std::vector<Tree> double_binary_tree(int nodes, int per_node) {
   return result;
 }
 
-Steps tree_all_reduce(const std::vector<Tree>& trees, int pieces) {
+CollectiveSteps tree_all_reduce(const std::vector<Tree>& trees, int pieces) {
   ENSURE(!trees.empty(), "no trees");
   const int n = static_cast<int>(trees.front().size());
-  Steps steps = empty_steps(Goal::all_reduce, n, static_cast<int>(trees.size()) * pieces);
+  CollectiveSteps steps = empty_steps(Goal::all_reduce, n, static_cast<int>(trees.size()) * pieces);
   for (std::size_t t = 0; t < trees.size(); ++t) {
     const Tree& tree = trees[t];
     const std::vector<int> order = order_from_leaves(tree);
@@ -108,8 +108,8 @@ Steps tree_all_reduce(const std::vector<Tree>& trees, int pieces) {
   return steps;
 }
 
-Steps binomial_broadcast(int n) {
-  Steps steps = empty_steps(Goal::broadcast, n, 1);
+CollectiveSteps binomial_broadcast(int n) {
+  CollectiveSteps steps = empty_steps(Goal::broadcast, n, 1);
   for (int distance = static_cast<int>(std::bit_ceil(static_cast<unsigned>(n))) / 2; distance >= 1; distance /= 2) {
     Round round;
     for (int i = 0; i + distance < n; i += 2 * distance) round.transfers.push_back({i, i + distance, 0, 1, 1, false});
@@ -118,8 +118,8 @@ Steps binomial_broadcast(int n) {
   return steps;
 }
 
-Steps binomial_reduce(int n) {
-  Steps steps = binomial_broadcast(n);
+CollectiveSteps binomial_reduce(int n) {
+  CollectiveSteps steps = binomial_broadcast(n);
   steps.goal = Goal::reduce;
   std::reverse(steps.rounds.begin(), steps.rounds.end());
   for (Round& round : steps.rounds) {
@@ -132,8 +132,8 @@ Steps binomial_reduce(int n) {
 }
 
 // Chunk of owner i in piece p: i pieces + p. The switch is member n.
-Steps nvls_all_reduce(int n, int pieces) {
-  Steps steps = empty_steps(Goal::all_reduce, n, n * pieces);
+CollectiveSteps nvls_all_reduce(int n, int pieces) {
+  CollectiveSteps steps = empty_steps(Goal::all_reduce, n, n * pieces);
   steps.switches = 1;
   for (int p = 0; n > 1 && p < pieces; ++p) {
     for (int i = 0; i < n; ++i) {
@@ -146,8 +146,8 @@ Steps nvls_all_reduce(int n, int pieces) {
   return steps;
 }
 
-Steps nvls_reduce_scatter(int n, int pieces) {
-  Steps steps = empty_steps(Goal::reduce_scatter, n, n * pieces);
+CollectiveSteps nvls_reduce_scatter(int n, int pieces) {
+  CollectiveSteps steps = empty_steps(Goal::reduce_scatter, n, n * pieces);
   steps.switches = 1;
   for (int p = 0; n > 1 && p < pieces; ++p) {
     for (int i = 0; i < n; ++i) {
@@ -158,8 +158,8 @@ Steps nvls_reduce_scatter(int n, int pieces) {
   return steps;
 }
 
-Steps nvls_all_gather(int n, int pieces) {
-  Steps steps = empty_steps(Goal::all_gather, n, n * pieces);
+CollectiveSteps nvls_all_gather(int n, int pieces) {
+  CollectiveSteps steps = empty_steps(Goal::all_gather, n, n * pieces);
   steps.switches = 1;
   for (int p = 0; n > 1 && p < pieces; ++p) {
     for (int i = 0; i < n; ++i) {
@@ -170,22 +170,22 @@ Steps nvls_all_gather(int n, int pieces) {
   return steps;
 }
 
-Steps hierarchical_reduce_scatter(int nodes, int per_node) {
-  Steps steps = empty_steps(Goal::reduce_scatter, nodes * per_node, nodes * per_node);
+CollectiveSteps hierarchical_reduce_scatter(int nodes, int per_node) {
+  CollectiveSteps steps = empty_steps(Goal::reduce_scatter, nodes * per_node, nodes * per_node);
   within_nodes(steps, nodes, per_node, true);
   across_nodes(steps, nodes, per_node, true);
   return steps;
 }
 
-Steps hierarchical_all_gather(int nodes, int per_node) {
-  Steps steps = empty_steps(Goal::all_gather, nodes * per_node, nodes * per_node);
+CollectiveSteps hierarchical_all_gather(int nodes, int per_node) {
+  CollectiveSteps steps = empty_steps(Goal::all_gather, nodes * per_node, nodes * per_node);
   across_nodes(steps, nodes, per_node, false);
   within_nodes(steps, nodes, per_node, false);
   return steps;
 }
 
-Steps hierarchical_all_reduce(int nodes, int per_node) {
-  Steps steps = hierarchical_reduce_scatter(nodes, per_node);
+CollectiveSteps hierarchical_all_reduce(int nodes, int per_node) {
+  CollectiveSteps steps = hierarchical_reduce_scatter(nodes, per_node);
   steps.goal = Goal::all_reduce;
   for (Round& round : hierarchical_all_gather(nodes, per_node).rounds) steps.rounds.push_back(std::move(round));
   return steps;

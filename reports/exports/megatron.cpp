@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/units.h"
 #include "plan/spec/plan.h"
 #include "reports/exports/handover.h"
 #include "reports/exports/shell.h"
@@ -383,14 +384,14 @@ base::Result<Settings> megatron_settings(Handover h) {
   const int gpus = h.file.cluster.devices_per_node;
   std::string text = fmt::format(
       "#!/usr/bin/env bash\n"
-      "# {} on {} devices of {}: {}.\n"
+      "# {} on {} of {}: {}.\n"
       "# Written by `orrery export` from {} for Megatron-LM (flags of its main branch, August 2026).\n"
       "# MEGATRON: its folder. DATA: prefix of a .bin and .idx file, with TOKENIZER_ARGS; without it tokens are made "
       "up, which\n"
       "# is enough to measure. On each node: NODE_RANK=0… MASTER_ADDR=first-node ./this-file\n"
       "set -euo pipefail\n"
       "MEGATRON=${{MEGATRON:?the folder of Megatron-LM}}\n",
-      shell_comment(h.model().name), s.mesh.ranks(), shell_comment(h.file.cluster.name),
+      shell_comment(h.model().name), base::count_of(s.mesh.ranks(), "device"), shell_comment(h.file.cluster.name),
       shell_comment(plan::describe(s)), shell_comment(h.path));
   // Overlap of tensor, context and sequence parallelism requires one queue to the device; FSDP several.
   if (s.mesh.tensor * s.mesh.context > 1 && !is_fsdp(s)) text += "export CUDA_DEVICE_MAX_CONNECTIONS=1\n";

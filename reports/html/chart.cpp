@@ -35,7 +35,7 @@ std::string text_of_spec(json spec) {
   return spec.dump(-1, ' ', true, json::error_handler_t::replace);
 }
 
-std::string colour_of(Activity activity) {
+std::string colour_of(SpanKind activity) {
   return std::string("var(--") + name_of(activity) + ")";
 }
 

@@ -34,7 +34,7 @@ struct Chart {
   bool pins = false;  ///< rows of the first table can be pinned: the plot's signal `pinned` lists them
 };
 
-[[nodiscard]] std::string colour_of(Activity activity);
+[[nodiscard]] std::string colour_of(SpanKind activity);
 /// Colour of a purpose of memory ("parameters", "software" …), and purposes in their order of stacking.
 [[nodiscard]] std::string colour_of_purpose(const std::string& purpose);
 [[nodiscard]] std::vector<std::string> purposes_in_order(const std::vector<cost::MemoryRow>& rows);

@@ -56,9 +56,9 @@ struct Curve {
 };
 
 std::string tip_of(const cost::ScalingSeries& series, const cost::ScalingPoint& p) {
-  std::string tip = fmt::format("{} devices\n{}\n{}, {} {}/s per device", p.devices, plan::describe(p.best->spec),
-                                time_text(p.best->step_time_s), number(p.tokens_per_s_per_device),
-                                series.samples ? "samples" : "tokens");
+  std::string tip = fmt::format("{}\n{}\n{}, {} {}/s per device", base::count_of(p.devices, "device"),
+                                plan::describe(p.best->spec), time_text(p.best->step_time_s),
+                                number(p.tokens_per_s_per_device), series.samples ? "samples" : "tokens");
   tip += fmt::format("\nefficiency {}", percent(p.efficiency));
   return tip;
 }
@@ -87,18 +87,18 @@ Curve curve_of(const cost::ScalingSeries& series, bool efficiency) {
     out.rows.push_back({{"kind", "measured"},
                         {"n", m.devices},
                         {"v", value},
-                        {"tip", fmt::format("{} devices, measured\n{}\n{}\n{}", m.devices, m.source, m.plan,
-                                            time_text(m.step_time_s))}});
+                        {"tip", fmt::format("{}, measured\n{}\n{}\n{}", base::count_of(m.devices, "device"), m.source,
+                                            m.plan, time_text(m.step_time_s))}});
     if (!(m.predicted_s > 0)) continue;
     const double predicted = value * m.step_time_s / m.predicted_s;
     out.high = std::max(out.high, predicted);
-    out.rows.push_back(
-        {{"kind", "of-plan"},
-         {"n", m.devices},
-         {"v", value},
-         {"p", predicted},
-         {"tip", fmt::format("{} devices, predicted of the measured plan\n{}\n{} ({:+.1f} %)", m.devices, m.plan,
-                             time_text(m.predicted_s), 100 * (m.predicted_s / m.step_time_s - 1))}});
+    out.rows.push_back({{"kind", "of-plan"},
+                        {"n", m.devices},
+                        {"v", value},
+                        {"p", predicted},
+                        {"tip", fmt::format("{}, predicted of the measured plan\n{}\n{} ({:+.1f} %)",
+                                            base::count_of(m.devices, "device"), m.plan, time_text(m.predicted_s),
+                                            100 * (m.predicted_s / m.step_time_s - 1))}});
   }
   return out;
 }
@@ -119,7 +119,8 @@ std::string description_of(const cost::ScalingStudy& study) {
   for (const std::size_t i : drawn_series(study)) {
     out += series_name(study, i) + ": ";
     for (const cost::ScalingPoint* p : points_of(study.series[i]))
-      out += fmt::format("{} devices {} ({}). ", p->devices, time_text(p->best->step_time_s), percent(p->efficiency));
+      out += fmt::format("{} {} ({}). ", base::count_of(p->devices, "device"), time_text(p->best->step_time_s),
+                         percent(p->efficiency));
   }
   return out;
 }
@@ -240,12 +241,13 @@ Chart causes_chart(const cost::ScalingStudy& study) {
         const double seconds = p->seconds_by_cause.at(static_cast<std::size_t>(cause.cause));
         if (seconds <= 0) continue;
         used.insert(cause.cause);
-        boxes.push_back({{"n", p->devices},
-                         {"from", from * unit.factor},
-                         {"to", (from + seconds) * unit.factor},
-                         {"fill", colour_of_cause(cause.cause)},
-                         {"tip", fmt::format("{} devices: {}\n{} ({})\n{}", p->devices, cause.name, time_text(seconds),
-                                             percent(seconds * p->tokens_per_s_per_device), cause.says)}});
+        boxes.push_back(
+            {{"n", p->devices},
+             {"from", from * unit.factor},
+             {"to", (from + seconds) * unit.factor},
+             {"fill", colour_of_cause(cause.cause)},
+             {"tip", fmt::format("{}: {}\n{} ({})\n{}", base::count_of(p->devices, "device"), cause.name,
+                                 time_text(seconds), percent(seconds * p->tokens_per_s_per_device), cause.says)}});
         from += seconds;
       }
     }
@@ -287,19 +289,19 @@ Chart size_memory_chart(const cost::ScalingStudy& study) {
     json boxes = json::array(), sizes = json::array();
     for (const cost::ScalingPoint* p : points) {
       sizes.push_back(p->devices);
-      chart.description += fmt::format("{}: {} devices {}. ", series_name(study, i), p->devices,
+      chart.description += fmt::format("{}: {} {}. ", series_name(study, i), base::count_of(p->devices, "device"),
                                        base::human(base::Bytes{p->best->memory_peak_bytes}));
       const cost::MemoryRow* row = fullest_row(*p);
       double from = 0;
       for (const std::string& purpose : purposes) {
         const double bytes = row != nullptr && row->by_purpose.count(purpose) > 0 ? row->by_purpose.at(purpose) : 0;
         if (bytes <= 0) continue;
-        boxes.push_back(
-            {{"n", p->devices},
-             {"from", from * unit.factor},
-             {"to", (from + bytes) * unit.factor},
-             {"fill", colour_of_purpose(purpose)},
-             {"tip", fmt::format("{} devices: {}\n{}", p->devices, purpose, base::human(base::Bytes{bytes}))}});
+        boxes.push_back({{"n", p->devices},
+                         {"from", from * unit.factor},
+                         {"to", (from + bytes) * unit.factor},
+                         {"fill", colour_of_purpose(purpose)},
+                         {"tip", fmt::format("{}: {}\n{}", base::count_of(p->devices, "device"), purpose,
+                                             base::human(base::Bytes{bytes}))}});
         from += bytes;
       }
     }
@@ -360,7 +362,8 @@ std::string scaling_sections(const cost::ScalingStudy& study) {
       if (!table.rows.empty()) out += table_html(table);
     for (const cost::ScalingPoint& point : series.points)
       if (!point.best)
-        out += "<p class=\"note\">" + escaped(fmt::format("{} devices: {}", point.devices, point.reason)) + "</p>\n";
+        out += "<p class=\"note\">" +
+               escaped(fmt::format("{}: {}", base::count_of(point.devices, "device"), point.reason)) + "</p>\n";
     out += "</section>\n";
   }
   std::string notes;

@@ -33,12 +33,12 @@ struct Bar {
   plan::Stream stream{};
   std::int32_t micro_batch = -1;
   double from = 0, to = 0;          ///< seconds
-  std::map<Activity, double> busy;  ///< seconds of the spans within
+  std::map<SpanKind, double> busy;  ///< seconds of the spans within
   std::int64_t bytes = 0;
   int count = 1;
   std::set<std::string> parts;
   /// The activity with most of its time.
-  [[nodiscard]] Activity activity() const {
+  [[nodiscard]] SpanKind activity() const {
     const auto longer = [](const auto& a, const auto& b) { return a.second < b.second; };
     return std::max_element(busy.begin(), busy.end(), longer)->first;
   }
@@ -75,14 +75,14 @@ std::vector<Bar> bars_of(const std::vector<plan::Span>& spans, const plan::Sched
   std::vector<Bar> bars;
   for (const plan::Span& s : spans) {
     const plan::Step& step = step_of(s, schedule);
-    const Activity activity = activity_of(step);
-    const bool communicates = activity == Activity::communication;
+    const SpanKind activity = span_kind_of(step);
+    const bool communicates = activity == SpanKind::communication;
     const std::int64_t bytes = communicates ? step.message_bytes(schedule.class_of(s.rank).buffers) : 0;
     if (communicates && s.start > s.ready) {
-      const std::map<Activity, double> waiting{{Activity::waiting, s.start - s.ready}};
+      const std::map<SpanKind, double> waiting{{SpanKind::waiting, s.start - s.ready}};
       append(bars, {s.rank, step.stream, s.micro_batch, s.ready, s.start, waiting, 0, 1, {}}, resolution);
     }
-    const std::map<Activity, double> busy{{activity, s.end - s.start}};
+    const std::map<SpanKind, double> busy{{activity, s.end - s.start}};
     append(bars, {s.rank, step.stream, s.micro_batch, s.start, s.end, busy, bytes, 1, {step.part}}, resolution);
   }
   return bars;
@@ -171,7 +171,7 @@ json values_of(const Panel& panel, const std::vector<plan::Stream>& thin, const 
                   {"tip", tip_of(bar, unit)}};
     if (compute && bar.micro_batch >= 0) {
       value["label"] = std::to_string(bar.micro_batch + 1);
-      value["on"] = bar.activity() == Activity::backward ? "var(--on-backward)" : "var(--on-forward)";
+      value["on"] = bar.activity() == SpanKind::backward ? "var(--on-backward)" : "var(--on-forward)";
     }
     values.push_back(std::move(value));
   }
@@ -180,17 +180,17 @@ json values_of(const Panel& panel, const std::vector<plan::Stream>& thin, const 
 
 /// Seconds by activity and rank, as the table behind the chart.
 Table table_of(const Panel& panel) {
-  static constexpr Activity kShown[] = {Activity::forward,   Activity::backward, Activity::recompute,
-                                        Activity::optimizer, Activity::other,    Activity::communication,
-                                        Activity::waiting};
+  static constexpr SpanKind kShown[] = {SpanKind::forward,   SpanKind::backward, SpanKind::recompute,
+                                        SpanKind::optimizer, SpanKind::other,    SpanKind::communication,
+                                        SpanKind::waiting};
   Table table;
   table.title = panel.title;
   table.columns.push_back({"rank", Align::left});
-  for (const Activity a : kShown) table.columns.push_back({name_of(a), Align::right});
+  for (const SpanKind a : kShown) table.columns.push_back({name_of(a), Align::right});
   for (const int rank : panel.ranks) {
     auto& row = table.rows.emplace_back();
     row.push_back(row_name(rank, *panel.schedule));
-    for (const Activity a : kShown) {
+    for (const SpanKind a : kShown) {
       double sum = 0;
       for (const Bar& bar : panel.bars) {
         const auto found = bar.busy.find(a);
@@ -214,12 +214,13 @@ Chart chart_of(const std::vector<Panel>& panels) {
       "One training step on one time axis. Each rank has a tall lane for compute, numbered by micro-batch, and a thin "
       "lane for each communication stream. Drag to zoom, double-click to reset; with the keyboard + and −, arrows and "
       "0.";
-  std::set<Activity> used;
+  std::set<SpanKind> used;
   for (const Panel& panel : panels)
     for (const Bar& bar : panel.bars) used.insert(bar.activity());
-  for (const Activity activity : used) chart.legend.push_back({name_of(activity), colour_of(activity)});
+  for (const SpanKind activity : used) chart.legend.push_back({name_of(activity), colour_of(activity)});
   chart.legend.push_back({"idle: bubbles, and waits for messages", "var(--idle)"});
-  for (const Panel& panel : panels) chart.description += fmt::format("{}, {} ranks. ", panel.title, panel.ranks.size());
+  for (const Panel& panel : panels)
+    chart.description += fmt::format("{}, {}. ", panel.title, base::count_of(std::ssize(panel.ranks), "rank"));
 
   json rows = json::array();
   std::vector<std::string> labels;

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/units.h"
 #include "reports/html/chart.h"
 #include "reports/html/chart_template.h"
 #include "reports/validation.h"
@@ -41,8 +42,8 @@ Chart published_scatter(const cost::Validation& v) {
       "Each dot is a published run: step time measured horizontally, predicted vertically, both axes logarithmic. On "
       "the line both are equal; the band is ±{:.0f} %.",
       100 * kGoal);
-  chart.description = fmt::format("Median error {} over {} rows, 90th percentile {}.", percent(v.time.median),
-                                  v.time.count, percent(v.time.p90));
+  chart.description = fmt::format("Median error {} over {}, 90th percentile {}.", percent(v.time.median),
+                                  base::count_of(static_cast<std::int64_t>(v.time.count), "row"), percent(v.time.p90));
   json dots = dots_of(v);
   double low = std::numeric_limits<double>::infinity(), high = 0;
   for (const json& dot : dots)

@@ -50,7 +50,7 @@ std::string recompute_of(const plan::PlanSpec& spec) {
       plan::name_of(spec.recomputation.what) + std::string(spec.recomputation.partition_checkpoints ? " in parts" : "");
   if (!spec.recomputation.layers) return kind;
   const std::int64_t layers = *spec.recomputation.layers;
-  return fmt::format("{}, {} layer{}", kind, layers, layers == 1 ? "" : "s");
+  return fmt::format("{}, {}", kind, base::count_of(layers, "layer"));
 }
 
 /// Types in which pooled vectors and their gradients travel.
@@ -248,9 +248,10 @@ std::string heading_text(const PlanHeading& h, const TableStyle& style) {
       fmt::format("on {}: {} x {}, {} each{}", h.cluster, with_commas(h.devices), h.device,
                   base::human(base::Bytes{h.memory_bytes}), h.nodes > 1 ? fmt::format(", {} nodes", h.nodes) : "");
   const auto all = static_cast<double>(h.batch * h.sequence);
-  const std::string batch = h.samples ? fmt::format("{} samples per step", with_commas(h.batch))
-                                      : fmt::format("{} sequences x {} = {} tokens per step", with_commas(h.batch),
-                                                    with_commas(h.sequence), base::human_count(all));
+  const std::string batch =
+      h.samples ? fmt::format("{} {} per step", with_commas(h.batch), base::plural(h.batch, "sample"))
+                : fmt::format("{} {} x {} = {} tokens per step", with_commas(h.batch),
+                              base::plural(h.batch, "sequence"), with_commas(h.sequence), base::human_count(all));
   return line_of_heading(model + " " + machine, style) +
          line_of_heading(fmt::format("{}, {}, {}", h.stack(), h.precision, batch), style);
 }

@@ -45,7 +45,9 @@ Table tables_table(const cost::Prediction& prediction) {
       table.rows.back().push_back(text);
   }
   if (shown < prediction.tables.size())
-    table.notes.push_back(fmt::format("and {} more tables, listed by --json", prediction.tables.size() - shown));
+    table.notes.push_back(
+        fmt::format("and {}, listed by --json",
+                    base::count_of(static_cast<std::int64_t>(prediction.tables.size() - shown), "more table")));
   if (prediction.placement_gap)
     table.notes.push_back(fmt::format(
         "the most loaded rank has at most {} more than the least that any placement could have, by the planner's loads",

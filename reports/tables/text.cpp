@@ -57,8 +57,8 @@ std::string plan_text(const cost::SearchResult& result, const Table& plans, cons
     out += text_of(plans, style);
     if (!result.plans.front().tables.empty()) out += "\n" + text_of(tables_table(result.plans.front()), style);
   }
-  std::string line =
-      fmt::format("{} candidates, {} feasible, {} evaluated", result.candidates, result.feasible, result.evaluated);
+  std::string line = fmt::format("{}, {} feasible, {} evaluated", base::count_of(result.candidates, "candidate"),
+                                 result.feasible, result.evaluated);
   if (result.simulated > 0) line += fmt::format(", {} replayed", result.simulated);
   line += fmt::format(", in {}.", time_text(result.seconds));
   if (result.interrupted)

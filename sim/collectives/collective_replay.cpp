@@ -77,7 +77,7 @@ int switch_of(const clusters::Cluster& cluster, const CollectiveCase& what, cons
   return what.algorithm == Algorithm::nvls ? reducing_switch(cluster, cluster.node_of(members.front())) : -1;
 }
 
-std::int64_t messages_of(const plan::Steps& steps) {
+std::int64_t messages_of(const plan::CollectiveSteps& steps) {
   std::int64_t messages = 0;
   for (const plan::Round& round : steps.rounds)
     messages += static_cast<std::int64_t>(round.transfers.size()) * round.repeat;
@@ -128,7 +128,7 @@ CollectiveReplay replay_collective(const clusters::Cluster& cluster, clusters::P
                                    const CollectiveCase& what) {
   ENSURE(why_not(cluster, what, "it").empty(), "{}", why_not(cluster, what, "it"));
   const plan::GroupShape shape = shape_of(cluster, what);
-  const plan::Steps steps = plan::steps_of(what.algorithm, what.goal, shape);
+  const plan::CollectiveSteps steps = plan::steps_of(what.algorithm, what.goal, shape);
   const base::Bytes part = what.message / what.channels;
   std::vector<Placed> full;
   std::map<int, double> carried;
@@ -140,7 +140,7 @@ CollectiveReplay replay_collective(const clusters::Cluster& cluster, clusters::P
       const Members members = order_of(task, shape.per_node, channel, what);
       const cost::Places places = cost::places_of(paths, members, vertex);
       if (full.empty()) result.closed_form = cost::time_alone(what.algorithm, what.goal, shape, paths, places, part);
-      const cost::Activity activity = cost::activity_of(steps, paths, places, part);
+      const cost::FluidActivity activity = cost::activity_of(steps, paths, places, part);
       for (const clusters::Load& load : activity.loads) carried[load.link] += load.share * activity.bytes;
       full.push_back(
           placed(steps, paths, members, part, steps.switches > 0 ? std::vector<int>{vertex} : std::vector<int>{}));

@@ -33,7 +33,7 @@ struct Turn {
   int repeat = 1;
 };
 
-struct Program {
+struct TransferProgram {
   std::vector<Turn> turns;
   int first_end = 0, ends = 0;
   Picoseconds start = 0;
@@ -43,11 +43,11 @@ Picoseconds ticks(double seconds) {
   return static_cast<Picoseconds>(std::llround(seconds / 1e-12));
 }
 
-Program make_program(const Placed& placed, clusters::Paths& paths, int first_end) {
-  const plan::Steps& steps = *placed.steps;
+TransferProgram make_program(const Placed& placed, clusters::Paths& paths, int first_end) {
+  const plan::CollectiveSteps& steps = *placed.steps;
   ENSURE(placed.vertices.size() == nth(steps.members + steps.switches), "{} places for {} members and {} switches",
          placed.vertices.size(), steps.members, steps.switches);
-  Program program{{}, first_end, steps.members + steps.switches, placed.start};
+  TransferProgram program{{}, first_end, steps.members + steps.switches, placed.start};
   std::unordered_map<std::int64_t, std::size_t> met;  // lookups only, never iterated
   for (const plan::Round& round : steps.rounds) {
     ENSURE(round.repeat == 1 || steps.share.empty(), "a repeated round of unequal chunks");
@@ -78,7 +78,8 @@ Program make_program(const Placed& placed, clusters::Paths& paths, int first_end
 /// receiver) counts with its busiest round.
 class Crowding {
  public:
-  Crowding(const std::vector<Program>& programs, const std::vector<double>& bandwidths) : bandwidths_(bandwidths) {
+  Crowding(const std::vector<TransferProgram>& programs, const std::vector<double>& bandwidths)
+      : bandwidths_(bandwidths) {
     // Most links would not be full even if all their uses met at once.
     std::vector<double> together(bandwidths.size(), 0);
     std::vector<int> count(bandwidths.size(), 0);
@@ -119,9 +120,9 @@ class Crowding {
   };
 
   template <class Do>
-  static void for_each_use(const std::vector<Program>& programs, const Do& act) {
+  static void for_each_use(const std::vector<TransferProgram>& programs, const Do& act) {
     int round = 0;
-    for (const Program& program : programs) {
+    for (const TransferProgram& program : programs) {
       for (const Turn& turn : program.turns) {
         ++round;
         for (const Move& move : turn.moves) {
@@ -156,7 +157,7 @@ class Crowding {
 };
 
 /// Each transfer at its own rate: when each end has finished each round.
-Picoseconds recur(const Program& program, std::int64_t& transfers) {
+Picoseconds recur(const TransferProgram& program, std::int64_t& transfers) {
   const std::size_t first = nth(program.first_end);
   std::vector<Picoseconds> ready(nth(program.ends), program.start), next = ready;
   for (const Turn& turn : program.turns) {
@@ -187,10 +188,11 @@ Picoseconds recur(const Program& program, std::int64_t& transfers) {
 /// narrowest can be full. Neither changes a rate.
 class Narrowed {
  public:
-  Narrowed(const std::vector<Program>& programs, const std::vector<double>& bandwidths, std::vector<bool> can_be_full)
+  Narrowed(const std::vector<TransferProgram>& programs, const std::vector<double>& bandwidths,
+           std::vector<bool> can_be_full)
       : bandwidths_(bandwidths), can_be_full_(std::move(can_be_full)), crossed_(bandwidths.size()) {
     std::unordered_set<const clusters::Paths::Path*> met;  // lookups only, never iterated
-    for (const Program& program : programs) {
+    for (const TransferProgram& program : programs) {
       for (const Turn& turn : program.turns) {
         for (const Move& move : turn.moves) {
           if (met.insert(move.path).second) cross(*move.path, met.size());
@@ -238,14 +240,14 @@ std::vector<Load> all_links(const clusters::Paths::Path& path) {
 class Playing {
  public:
   template <class LoadsOf>
-  Playing(const std::vector<Program>& programs, const std::vector<double>& bandwidths, const LoadsOf& loads_of)
+  Playing(const std::vector<TransferProgram>& programs, const std::vector<double>& bandwidths, const LoadsOf& loads_of)
       : network_(bandwidths) {
     for (std::size_t p = 0; p < programs.size(); ++p) add(programs[p], static_cast<int>(p), loads_of);
     result_.ends.assign(programs.size(), 0);
     for (std::size_t p = 0; p < programs.size(); ++p) result_.ends[p] = programs[p].start;
   }
 
-  TransferReplay run(const std::vector<Program>& programs) {
+  TransferReplay run(const std::vector<TransferProgram>& programs) {
     // Programs are in the order of their starts.
     std::vector<std::size_t> order(programs.size());
     for (std::size_t p = 0; p < order.size(); ++p) order[p] = p;
@@ -275,7 +277,7 @@ class Playing {
   };
 
   template <class LoadsOf>
-  void add(const Program& program, int number, const LoadsOf& loads_of) {
+  void add(const TransferProgram& program, int number, const LoadsOf& loads_of) {
     ends_.resize(nth(program.first_end + program.ends));
     std::vector<int> last(nth(program.ends), -1);  // by end: the turn of its latest list
     int index = 0;
@@ -348,7 +350,7 @@ class Playing {
 
 }  // namespace
 
-Placed placed(const plan::Steps& steps, const clusters::Paths& paths, const std::vector<int>& devices,
+Placed placed(const plan::CollectiveSteps& steps, const clusters::Paths& paths, const std::vector<int>& devices,
               base::Bytes message, const std::vector<int>& switches) {
   Placed result{&steps, {}, message, 0};
   for (const int device : devices) result.vertices.push_back(paths.vertex_of(device));
@@ -357,7 +359,7 @@ Placed placed(const plan::Steps& steps, const clusters::Paths& paths, const std:
 }
 
 TransferReplay replay_transfers(const std::vector<Placed>& collectives, clusters::Paths& paths, ReplayBy by) {
-  std::vector<Program> programs;
+  std::vector<TransferProgram> programs;
   int ends = 0;
   for (const Placed& collective : collectives) {
     programs.push_back(make_program(collective, paths, ends));
@@ -374,7 +376,7 @@ TransferReplay replay_transfers(const std::vector<Placed>& collectives, clusters
     const auto loads = [&](const clusters::Paths::Path& path) { return narrowed.loads(path); };
     result = Playing(programs, bandwidths, loads).run(programs);
   } else {
-    for (const Program& program : programs) result.ends.push_back(recur(program, result.transfers));
+    for (const TransferProgram& program : programs) result.ends.push_back(recur(program, result.transfers));
   }
   result.shared = shared;
   return result;

@@ -12,15 +12,16 @@ namespace orrery::sim {
 
 /// A collective and the places of its members.
 struct Placed {
-  const plan::Steps* steps = nullptr;
+  const plan::CollectiveSteps* steps = nullptr;
   std::vector<int> vertices;  ///< vertices of the graph, by member; switches follow
   base::Bytes message;
   Picoseconds start = 0;
 };
 
 /// Places members on devices; `switches`: vertices.
-[[nodiscard]] Placed placed(const plan::Steps& steps, const clusters::Paths& paths, const std::vector<int>& devices,
-                            base::Bytes message, const std::vector<int>& switches = {});
+[[nodiscard]] Placed placed(const plan::CollectiveSteps& steps, const clusters::Paths& paths,
+                            const std::vector<int>& devices, base::Bytes message,
+                            const std::vector<int>& switches = {});
 
 struct TransferReplay {
   std::vector<Picoseconds> ends;  ///< when the last member of each collective has finished

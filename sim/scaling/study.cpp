@@ -7,6 +7,7 @@
 #include <map>
 #include <utility>
 
+#include "base/units.h"
 #include "clusters/read.h"
 #include "models/layers/counts.h"
 #include "sim/scaling/figures.h"
@@ -92,7 +93,7 @@ class Sizes {
   [[nodiscard]] Found of_plan(const std::optional<plan::PlanSpec>& spec, int devices, std::int64_t batch) const {
     const auto one = at(devices, batch);
     if (!one) return {std::nullopt, reasons_.at(devices)};
-    if (!spec) return {std::nullopt, fmt::format("the fixed plan does not divide {} devices", devices)};
+    if (!spec) return {std::nullopt, "the fixed plan does not divide " + base::count_of(devices, "device")};
     const auto made = plan::make_plan(one->model, one->cluster, *spec);
     if (!made) return {std::nullopt, "the fixed plan is not possible: " + made.error().front().message};
     const cost::Prices prices(one->cluster, one->stacks, options_.calibrations);
@@ -122,14 +123,17 @@ struct Told {
   std::size_t done = 0, all = 0;
   void operator()(const StudyJob& job, int devices) {
     if (options.progress)
-      options.progress(fmt::format("{} on {}, {} devices", job.model->name, job.cluster->name, devices), done, all);
+      options.progress(
+          fmt::format("{} on {}, {}", job.model->name, job.cluster->name, base::count_of(devices, "device")), done,
+          all);
     ++done;
   }
 };
 
 /// The reason for a size whose batch is not a whole number; such a size is not searched.
 std::string no_batch(const StudyJob& job, int smallest, int devices) {
-  return fmt::format("a batch of {} at {} devices is no whole number at {}", job.job.batch, smallest, devices);
+  return fmt::format("a batch of {} at {} is no whole number at {}", job.job.batch, base::count_of(smallest, "device"),
+                     devices);
 }
 
 /// Each size's point when one plan is held: the best plan of the largest size for which it is possible at all sizes, or

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/units.h"
 #include "sim/search/space.h"
 
 namespace orrery::sim {
@@ -45,9 +46,12 @@ std::string mesh_obstacle(const plan::Bounds& bounds, int devices) {
   const auto fills = [&](std::int64_t product) { return every ? product == devices : devices % product == 0; };
   if (std::any_of(products.begin(), products.end(), fills)) return {};
   const std::int64_t least = *std::min_element(products.begin(), products.end());
-  if (least > devices) return fmt::format("{} takes {} devices, but the cluster has {}", all, least, devices);
-  if (every) return fmt::format("{} takes {} devices, but the cluster has {}: all take part", all, least, devices);
-  return fmt::format("{} does not divide the cluster's {} devices; {} do", all, devices,
+  if (least > devices)
+    return fmt::format("{} takes {}, but the cluster has {}", all, base::count_of(least, "device"), devices);
+  if (every)
+    return fmt::format("{} takes {}, but the cluster has {}: all take part", all, base::count_of(least, "device"),
+                       devices);
+  return fmt::format("{} does not divide the cluster's {}; {} do", all, base::count_of(devices, "device"),
                      fmt::join(divisors(devices), ", "));
 }
 

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/ensure.h"
+#include "base/units.h"
 #include "cost/estimate/power.h"
 #include "cost/prices/room.h"
 #include "plan/spec/fields.h"
@@ -262,9 +263,9 @@ std::vector<std::string> nearest(const Model& model, const Cluster& cluster, con
   const auto most = most_frequent(rejected);
   if (!most)
     out.push_back(
-        fmt::format("no data x tensor x pipeline within plan: makes {} ranks for a batch of {}; change the batch "
+        fmt::format("no data x tensor x pipeline within plan: makes {} for a batch of {}; change the batch "
                     "or the number of devices",
-                    cluster->size(), job.batch));
+                    base::count_of(cluster->size(), "rank"), job.batch));
   else
     out.push_back(
         fmt::format("the most frequent obstacle is {}; change the batch ({}), the number of devices ({}), or the model",

@@ -163,6 +163,16 @@ std::vector<cost::FamilyFit> fit_stacks(StackFitter& fitter, const std::vector<R
   return out;
 }
 
+namespace {
+
+/// The quote that ends the text whose first character is at `i`; npos if there is none.
+std::size_t end_of_text(const std::string& text, std::size_t i) {
+  while (i < text.size() && text[i] != '"') i += text[i] == '\\' ? 2 : 1;
+  return i < text.size() ? i : std::string::npos;
+}
+
+}  // namespace
+
 base::Result<std::string> rewritten_stack(std::string_view text, const std::string& file,
                                           const std::vector<cost::FittedNumber>& numbers) {
   std::string out(text);
@@ -170,18 +180,15 @@ base::Result<std::string> rewritten_stack(std::string_view text, const std::stri
     const auto kind = cost::known_parameter(number.parameter);
     ENSURE(kind.has_value(), "{} is not a known coefficient", number.parameter);
     const std::string begin = number.parameter + ": {value: ";
+    constexpr std::string_view kSource = "source: \"";
     const std::size_t at = out.find(begin);
-    const std::size_t end = at == std::string::npos ? at : out.find('\n', at);
-    const std::string line = at == std::string::npos ? "" : out.substr(at, end - at);
-    const std::size_t source = line.find(", source: \"");
-    const std::size_t close = line.rfind("\"}");
-    if (source == std::string::npos || close == std::string::npos || close <= source)
+    const std::size_t source = at == std::string::npos ? at : out.find(kSource, at);
+    const std::size_t end = source == std::string::npos ? source : end_of_text(out, source + kSource.size());
+    if (end == std::string::npos || out.find('}', at) < source || out.compare(end, 2, "\"}") != 0)
       return base::fail(
-          "V04", fmt::format("{}: {} has no line of the form `{}…, source: \"…\"}}`", file, number.parameter, begin));
-    std::string quoted;
-    for (const char c : number.source) quoted += (c == '"' || c == '\\') ? std::string("\\") + c : std::string(1, c);
-    out.replace(at, close,
-                fmt::format("{}{}, source: \"{}", begin, cost::parameter_text(number.after, kind->unit), quoted));
+          "V04", fmt::format("{}: {} has no row of the form `{}…, source: \"…\"}}`", file, number.parameter, begin));
+    const std::string row = cost::parameter_row(number.parameter, number.after, kind->unit, number.source);
+    out.replace(at, end + 2 - at, row, row.find(begin), std::string::npos);
   }
   return out;
 }

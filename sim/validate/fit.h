@@ -79,7 +79,7 @@ class StackFitter {
                                                       const std::function<bool()>& go_on = {});
 
 /// The text of a stack's file with some numbers and their sources replaced, otherwise unchanged. An error (V04) names a
-/// number that has no line of the form `NAME: {value: …, source: "…"}`.
+/// number that has no row of the form `NAME: {value: …, source: "…"}`.
 [[nodiscard]] base::Result<std::string> rewritten_stack(std::string_view text, const std::string& file,
                                                         const std::vector<cost::FittedNumber>& numbers);
 

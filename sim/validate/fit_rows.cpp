@@ -11,6 +11,7 @@
 #include <string>
 #include <tuple>
 
+#include "base/units.h"
 #include "cost/fit/least_squares.h"
 #include "cost/parameters/parameters.h"
 #include "sim/validate/cases.h"
@@ -239,8 +240,9 @@ double rounded(double value) {
 
 std::string source_of(const Fit& fit, std::size_t i, std::size_t rows, const std::string& like) {
   constexpr double kUntold = 0.9;
-  return fit.narrowed(i) > kUntold ? fmt::format("as in {}: the runs do not determine it", like)
-                                   : fmt::format("fitted to {} runs around {}", rows, like);
+  return fit.narrowed(i) > kUntold
+             ? fmt::format("as in {}: the runs do not determine it", like)
+             : fmt::format("fitted to {} around {}", base::count_of(static_cast<std::int64_t>(rows), "run"), like);
 }
 
 /// Splits of the given models over the same number of devices that no row has.
@@ -303,9 +305,9 @@ std::vector<cost::TeachingRun> teaching(const Rows& rows, const Fit& fit, Librar
     for (std::size_t k = 0; k < fit.theta.size(); ++k)
       for (std::size_t l = 0; l < fit.theta.size(); ++l)
         variance += slopes[i][k] * fit.left.covariance[k][l] * slopes[i][l];
-    out.push_back(
-        {fmt::format("{} devices, {}", subjects[i].plan.spec().mesh.ranks(), plan::describe(subjects[i].plan.spec())),
-         seconds[i], std::sqrt(std::max(0.0, variance))});
+    out.push_back({fmt::format("{}, {}", base::count_of(subjects[i].plan.spec().mesh.ranks(), "device"),
+                               plan::describe(subjects[i].plan.spec())),
+                   seconds[i], std::sqrt(std::max(0.0, variance))});
   }
   std::stable_sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.uncertainty > b.uncertainty; });
   constexpr std::size_t kShown = 3;

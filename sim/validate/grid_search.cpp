@@ -7,7 +7,7 @@ namespace orrery::sim {
 
 namespace {
 
-struct Search {
+struct Minimum {
   const std::vector<std::size_t>& sizes;
   const std::function<double(const GridPoint&)>& value;
   const std::function<bool()>& go_on;
@@ -64,7 +64,7 @@ GridSearch grid_search(const std::vector<std::size_t>& sizes, GridPoint start,
                        const std::function<double(const GridPoint&)>& value, const std::function<bool()>& go_on) {
   ENSURE(start.size() == sizes.size(), "a place for each list");
   const double there = value(start);
-  Search search{sizes, value, go_on, {std::move(start), there, true}};
+  Minimum search{sizes, value, go_on, {std::move(start), there, true}};
   for (bool better = true; better && search.at.complete;) {
     better = false;
     for (std::size_t axis = 0; axis < sizes.size(); ++axis) better |= search.line(axis);

@@ -25,7 +25,7 @@ using base::fail;
 using base::Result;
 
 /// Other names of model families, in terms of Orrery's; MPT differs from GPT-2 in biases and positions.
-struct Family {
+struct FamilyWord {
   const char* word;
   const char* family;
   const char* extra;
@@ -34,7 +34,7 @@ struct Family {
 constexpr std::int64_t kGptVocab = 50257, kBertVocab = 30522, kLlamaVocab = 32000;
 constexpr std::int64_t kUsualNode = 8;  // devices
 
-constexpr Family kFamilies[] = {
+constexpr FamilyWord kFamilies[] = {
     {"gpt", "gpt", "", kGptVocab},
     {"gpt (MPT)", "gpt", "bias: false\n", kGptVocab},
     {"bert", "bert", "", kBertVocab},
@@ -103,8 +103,8 @@ std::int64_t window_of(const Setup& s, std::vector<std::string>& notes) {
 Result<std::shared_ptr<const models::Model>> model_of(const Setup& s, const cost::Stack& stack,
                                                       const std::vector<models::Model>& catalogue,
                                                       std::vector<std::string>& notes) {
-  const Family* family =
-      std::find_if(std::begin(kFamilies), std::end(kFamilies), [&](const Family& f) { return s.family == f.word; });
+  const FamilyWord* family =
+      std::find_if(std::begin(kFamilies), std::end(kFamilies), [&](const FamilyWord& f) { return s.family == f.word; });
   const bool mixed = s.experts.value_or(1) > 1;
   if (s.family == "moe" && !mixed) return fail("V01", "it does not state experts");
   if (const models::Model* meant = mixed ? model_meant(s, catalogue) : nullptr) {
@@ -117,7 +117,7 @@ Result<std::shared_ptr<const models::Model>> model_of(const Setup& s, const cost
   // If a row says only that it is a mixture of experts, assume the block that nearly all of them have.
   if (mixed && family == std::end(kFamilies))
     family = std::find_if(std::begin(kFamilies), std::end(kFamilies),
-                          [](const Family& f) { return std::string_view(f.word) == "llama"; });
+                          [](const FamilyWord& f) { return std::string_view(f.word) == "llama"; });
   if (family == std::end(kFamilies)) {
     family = std::begin(kFamilies);
     notes.push_back(fmt::format("family '{}' is treated as gpt", s.family));

@@ -51,7 +51,7 @@ TEST(Collective, ComparesWithWhatWasMeasured) {
   expect_keys(measured.at("rows")[1], {"series", "bytes", "measured_bytes_per_s", "predicted_bytes_per_s", "time_s",
                                        "error", "algorithm", "protocol", "standing"});
   EXPECT_EQ(measured.at("rows")[0].at("standing"), "small");
-  EXPECT_THAT(orrery({"collective", "--measured", file}).out, ::testing::HasSubstr("1 rows judged"));
+  EXPECT_THAT(orrery({"collective", "--measured", file}).out, ::testing::HasSubstr("1 row judged"));
 }
 
 // What is printed is what the rooms' functions say of the same case.
@@ -62,7 +62,7 @@ TEST(Collective, ReplaysWithTheLibraryTheClosedFormAndTheLinksBeside) {
   const clusters::Cluster cluster = clusters::testing::catalog("hgx-h200");
   const std::vector<int> members = cost::members_of(cluster, 1, 8);
   clusters::Paths paths(cluster);
-  const plan::Steps ring = plan::ring_all_reduce(8);
+  const plan::CollectiveSteps ring = plan::ring_all_reduce(8);
   ASSERT_EQ(ran.result().at("replay").at("rows").size(), 2U);
   for (const nlohmann::json& row : ran.result().at("replay").at("rows")) {
     expect_keys(row, {"bytes", "algorithm", "pieces", "library_time_s", "library_algorithm", "library_protocol",

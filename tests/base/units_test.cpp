@@ -115,6 +115,8 @@ TEST(Human, ShowsThreeDigits) {
   EXPECT_EQ(human_count(6738415616.0), "6.74 B");
   EXPECT_EQ(human_count(124439808), "124 M");
   EXPECT_EQ(human_count(12), "12");
+  EXPECT_EQ(count_of(1, "rank") + ", " + count_of(0, "rank"), "1 rank, 0 ranks");
+  EXPECT_EQ(count_of(2, "micro-batch") + " of 1 " + plural(1, "batch"), "2 micro-batches of 1 batch");
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <sstream>
 
 #include "base/printable.h"
 #include "tests/base/peak.h"
@@ -410,6 +411,27 @@ TEST(YamlText, QuotesWhatYamlWouldReadDifferently) {
     EXPECT_EQ(document.root().at("k").scalar_text(), printable(text));
     EXPECT_EQ(document.root().at("l").scalar_text(), printable(text));
   }
+}
+
+TEST(YamlRow, ReadsTheSameOnLinesOfAtMost120Columns) {
+  const std::vector<std::string> words = {"two  spaces", "a \"quote\"", "back\\slash", ", and", "#", "plain", "'", ":"};
+  for (std::size_t first = 0; first < words.size(); ++first) {
+    std::string text;
+    for (std::size_t i = 0; i < 60; ++i) text += words[(first + i * (i + 1) / 2) % words.size()] + " ";
+    text += "end";
+    const std::string row = yaml_row("k: {a: 1, b: [2, 3], c: " + yaml_quoted(text) + ", d: 4}", 2);
+    std::size_t lines = 0;
+    std::istringstream read(row);
+    for (std::string line; std::getline(read, line); ++lines) EXPECT_LE(line.size(), 120U) << line;
+    EXPECT_GT(lines, 1U);
+    const Document document = Document::parse(row + "\n", "t.yaml");
+    ASSERT_FALSE(document.findings().failed()) << row;
+    EXPECT_EQ(document.root().at("k").at("c").scalar_text(), text);
+    EXPECT_EQ(document.root().at("k").at("d").scalar_text(), "4");
+  }
+  EXPECT_EQ(yaml_row("k: {a: 1, b: 2}", 2), "k: {a: 1, b: 2}");
+  const std::string whole = "k: " + yaml_quoted(std::string(200, 'x'));
+  EXPECT_EQ(yaml_row(whole, 2), whole) << "there is no place to break";
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ void all_reduce(const std::string& name, int gpus, double bytes) {
     // Everything but reading the cluster: its links, the routes, the algorithm's steps, the replay.
     const double ms = least_ms([&] {
       clusters::Paths paths(cluster);
-      const plan::Steps steps = plan::steps_of(algorithm, Goal::all_reduce, shape);
+      const plan::CollectiveSteps steps = plan::steps_of(algorithm, Goal::all_reduce, shape);
       replay = sim::replay_transfers({sim::placed(steps, paths, devices, base::Bytes{bytes})}, paths);
     });
     clusters::Paths paths(cluster);

@@ -101,13 +101,13 @@ TEST(Streaming, GoesAtTheCachesSpeedUntilItIsFull) {
   r.cache_size = 1e6;
   r.memory = 10e9;
   r.vector.fill(0);
-  EXPECT_DOUBLE_EQ(streaming_time(r, 1e6, Family::copy).value, 1e6 / 50e9);
-  EXPECT_DOUBLE_EQ(streaming_time(r, 1.5e6, Family::copy).value, 0.75e6 / 50e9 + 0.75e6 / 10e9);
-  EXPECT_DOUBLE_EQ(streaming_time(r, 2e6, Family::copy).value, 2e6 / 10e9);
-  EXPECT_DOUBLE_EQ(streaming_time(r, 1e6, Family::optimizer).value, 1e6 / 10e9)
+  EXPECT_DOUBLE_EQ(streaming_time(r, 1e6, PriceFamily::copy).value, 1e6 / 50e9);
+  EXPECT_DOUBLE_EQ(streaming_time(r, 1.5e6, PriceFamily::copy).value, 0.75e6 / 50e9 + 0.75e6 / 10e9);
+  EXPECT_DOUBLE_EQ(streaming_time(r, 2e6, PriceFamily::copy).value, 2e6 / 10e9);
+  EXPECT_DOUBLE_EQ(streaming_time(r, 1e6, PriceFamily::optimizer).value, 1e6 / 10e9)
       << "the optimizer walks over everything";
-  r.vector[static_cast<std::size_t>(Family::activation)] = 5e9;
-  EXPECT_DOUBLE_EQ(streaming_time(r, 1e6, Family::activation).value, 1e6 / 50e9 + 1e6 / 5e9);
+  r.vector[static_cast<std::size_t>(PriceFamily::activation)] = 5e9;
+  EXPECT_DOUBLE_EQ(streaming_time(r, 1e6, PriceFamily::activation).value, 1e6 / 50e9 + 1e6 / 5e9);
 }
 
 TEST(Attention, OnGpusSkipsTheMaskedHalfOnlyWhenFused) {

@@ -38,6 +38,10 @@ StepContext context_at(std::int64_t step, std::int64_t first_sequence) {
   return context;
 }
 
+bool dropped(const models::DropoutMask& mask, std::uint64_t element, double rate) {
+  return models::dropout_bits(mask, element) < models::dropout_threshold(rate);
+}
+
 /// Factors as the definition has them.
 Numbers expected_factors(const Op& op, const StepContext& context) {
   Numbers out;
@@ -49,8 +53,7 @@ Numbers expected_factors(const Op& op, const StepContext& context) {
     mask.sequence = static_cast<std::uint32_t>(context.first_sequence + row / op.sequence);
     for (std::int64_t c = 0; c < op.m; ++c) {
       const auto element = static_cast<std::uint64_t>(position_of(op, context.part, row) * op.m + c);
-      out.push_back(
-          models::is_dropped(mask, element, op.dropout) ? 0.0F : static_cast<float>(models::dropout_scale(op.dropout)));
+      out.push_back(dropped(mask, element, op.dropout) ? 0.0F : static_cast<float>(models::dropout_scale(op.dropout)));
     }
   }
   return out;
@@ -215,8 +218,7 @@ Exact masked_attention(const Heads& c, const Exact& qkv, const StepContext& cont
                                        static_cast<std::uint32_t>(context.first_sequence + b)};
         const std::int64_t head = context.tensor_rank * c.heads + h;
         for (std::int64_t j = 0; j < seen; ++j) {
-          if (models::is_dropped(mask, static_cast<std::uint64_t>((head * c.sequence + i) * c.sequence + j), kRate))
-            continue;
+          if (dropped(mask, static_cast<std::uint64_t>((head * c.sequence + i) * c.sequence + j), kRate)) continue;
           for (std::int64_t d = 0; d < c.dim; ++d)
             y[at((b * c.sequence + i) * c.heads * c.dim + h * c.dim + d)] +=
                 models::dropout_scale(kRate) * p[at(j)] / total * qkv[at(packed(j, c.heads + c.kv_heads + g) + d)];

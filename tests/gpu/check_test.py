@@ -270,7 +270,7 @@ class Steps(unittest.TestCase):
     def test_a_page_says_that_steps_are_missing_until_there_are_none(self):
         self.session.make_page = lambda results: (["PASSED"], {}, True)
         self.run_quietly(steps.Step("one", 5, ["true"]))
-        self.assertEqual((self.folder / "out/page.txt").read_text(), "PASSED, NOT FINISHED: 1 steps so far\n")
+        self.assertEqual((self.folder / "out/page.txt").read_text(), "PASSED, NOT FINISHED: 1 step so far\n")
         self.session.finish()
         self.assertEqual((self.folder / "out/page.txt").read_text(), "PASSED\n")
 

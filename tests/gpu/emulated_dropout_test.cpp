@@ -111,8 +111,8 @@ TEST(GraphsWithDropout, DrawNewMasksWithEachReplay) {
       const models::DropoutMask mask{models::dropout_key(context.seed, step), 3,
                                      static_cast<std::uint32_t>(i / kColumns / 2)};
       const auto element = static_cast<std::uint64_t>(i / kColumns % 2 * kColumns + i % kColumns);
-      wanted[static_cast<std::size_t>(i)] =
-          models::is_dropped(mask, element, op.dropout) ? 0.0F : static_cast<float>(models::dropout_scale(op.dropout));
+      const bool dropped = models::dropout_bits(mask, element) < models::dropout_threshold(op.dropout);
+      wanted[static_cast<std::size_t>(i)] = dropped ? 0.0F : static_cast<float>(models::dropout_scale(op.dropout));
     }
     return wanted;
   };

@@ -117,7 +117,7 @@ TEST_F(Graphs, MarksInThemAreOfTheLastReplay) {
 
 // -- trainings ------------------------------------------------------------------------------------------------------
 
-struct Counted {
+struct CountedSteps {
   Outcome outcome;
   std::vector<std::vector<std::int64_t>> waits;  // by rank, up to the end of each step
 };
@@ -130,8 +130,8 @@ Trial short_trial(int steps) {
   return trial;
 }
 
-Counted on_devices(Trial trial, bool nccl = true) {
-  Counted out;
+CountedSteps on_devices(Trial trial, bool nccl = true) {
+  CountedSteps out;
   out.waits.resize(static_cast<std::size_t>(trial.spec.mesh.ranks()));
   thread_local std::size_t rank = 0;
   trial.devices = [nccl](Transport& host) {
@@ -173,9 +173,9 @@ TEST_P(TrainingByGraphs, IsBitwiseTheTrainingWithoutThem) {
   const Faults none;
   Trial trial = short_trial(4);
   GetParam().set(trial);
-  const Counted with = on_devices(trial);
+  const CountedSteps with = on_devices(trial);
   trial.graphs = false;
-  const Counted without = on_devices(trial);
+  const CountedSteps without = on_devices(trial);
   expect_same(with.outcome, without.outcome);
   for (const Executor::GraphCounts& counts : with.outcome.graphs) {
     EXPECT_EQ(counts.failed, 0) << counts.reason;
@@ -241,7 +241,7 @@ TEST(HostWaits, AreOneInAStep) {
       Trial trial = short_trial(5);
       set(trial);
       trial.graphs = graphs;
-      const Counted counted = on_devices(trial);
+      const CountedSteps counted = on_devices(trial);
       for (const auto& waits : counted.waits)
         for (std::size_t step = 2; step < waits.size(); ++step)
           EXPECT_LE(waits[step] - waits[step - 1], 1)
@@ -254,7 +254,7 @@ TEST(HostWaits, ForEachMessageChangeNothing) {
   const Faults none;
   Trial trial = short_trial(3);
   trial.spec.mesh.data = 2, trial.spec.mesh.pipeline = 2;
-  const Counted queued = on_devices(trial);
+  const CountedSteps queued = on_devices(trial);
   trial.queue_messages = false;
   expect_same(on_devices(trial).outcome, queued.outcome);
 }
@@ -266,7 +266,7 @@ TEST(TrainingByGraphsThatFail, GoesOnWithoutThemAndSaysSo) {
     trial.spec.mesh.data = 2;
     trial.sample_every = 2;  // with marks and without: two graphs, of which one fails
     trial.graphs = false;
-    const Counted without = on_devices(trial);
+    const CountedSteps without = on_devices(trial);
     trial.graphs = true;
     const auto devices_of = [at_the_end](Trial& one) {
       one.after_step = [at_the_end](Backend&, std::int64_t step) {
@@ -299,7 +299,7 @@ TEST(GraphsOfATraining, AreNotMadeWhereMemoryIsChecked) {
   const Faults none;
   Trial trial = short_trial(2);
   trial.check = Arena::Check::overlaps_and_poison;
-  const Counted counted = on_devices(trial);
+  const CountedSteps counted = on_devices(trial);
   EXPECT_EQ(counted.outcome.graphs.front().captured, 0);
   EXPECT_EQ(counted.outcome.graphs.front().reason, "newborn buffers are filled by the host");
 }
@@ -312,7 +312,7 @@ Pieces pieces_of_a_step(void (*set)(Trial&)) {
   Trial trial = short_trial(4);
   trial.sample_every = 100;
   set(trial);
-  const Counted counted = on_devices(trial);
+  const CountedSteps counted = on_devices(trial);
   for (const Executor::GraphCounts& counts : counted.outcome.graphs) EXPECT_EQ(counts.failed, 0) << counts.reason;
   const Executor::GraphCounts& first = counted.outcome.graphs.front();
   EXPECT_EQ(first.replayed, 3 * first.captured);
@@ -336,7 +336,7 @@ TEST(GraphsOfATraining, TakeTheBatchOfTheirOwnStep) {
   const Faults none;
   Trial trial = short_trial(6);
   trial.training.order = plan::DataOrder::sequential;
-  const Counted ours = on_devices(trial);
+  const CountedSteps ours = on_devices(trial);
   const Outcome theirs = testing::train(trial);
   EXPECT_LE(testing::loss_distance(ours.outcome, theirs), 1e-5);
   EXPECT_GT(ours.outcome.graphs.front().replayed, 4);
@@ -392,9 +392,9 @@ TEST(Sampling, SpansAreOfSampledStepsAndOfEveryStepOfThem) {
   Trial trial = short_trial(7);
   trial.spec.mesh.data = 2;
   trial.sample_every = 3;
-  const Counted with = on_devices(trial);
+  const CountedSteps with = on_devices(trial);
   trial.graphs = false;
-  const Counted without = on_devices(trial);
+  const CountedSteps without = on_devices(trial);
   expect_same(with.outcome, without.outcome);
   for (std::size_t rank = 0; rank < with.outcome.spans.size(); ++rank) {
     const auto& ours = with.outcome.spans[rank];
@@ -416,9 +416,9 @@ TEST(OnDevices, EvaluationBetweenStepsLeavesNoTraceAndEqualsTheCpu) {
   const Faults none;
   Trial trial = short_trial(3);
   trial.spec.mesh.data = 2, trial.spec.mesh.pipeline = 2;
-  const Counted without = on_devices(trial);
+  const CountedSteps without = on_devices(trial);
   trial.training.evaluation = plan::Evaluation{trial.training.data, 1, 2};
-  const Counted with = on_devices(trial);
+  const CountedSteps with = on_devices(trial);
   expect_same(with.outcome, without.outcome);
   const Outcome on_the_cpu = testing::train(trial);
   ASSERT_EQ(with.outcome.held_out.size(), 4U);
@@ -439,7 +439,7 @@ TEST_P(OnDevicesAsOnTheCpu, EqualsTheCpuBackend) {
   const Outcome theirs = testing::train(trial);
   for (const bool graphs : {true, false}) {
     trial.graphs = graphs;
-    const Counted ours = on_devices(trial);
+    const CountedSteps ours = on_devices(trial);
     EXPECT_LE(testing::loss_distance(ours.outcome, theirs), 1e-5);
     EXPECT_LE(testing::relative_distance(ours.outcome.weights, theirs.weights), 5e-5);
     for (const Executor::GraphCounts& counts : ours.outcome.graphs) EXPECT_EQ(counts.failed, 0) << counts.reason;

@@ -194,7 +194,8 @@ class Session:
                 False,
             )
         if not self.finished:
-            lines = [f"{lines[0]}, NOT FINISHED: {len(self.results)} steps so far", *lines[1:]]
+            count = f"{len(self.results)} step{'' if len(self.results) == 1 else 's'}"
+            lines = [f"{lines[0]}, NOT FINISHED: {count} so far", *lines[1:]]
         text = json.dumps(reading.finite({"finished": self.finished} | result), indent=1)
         for path, content in (("page.txt", "\n".join(lines)), ("results.json", text)):
             part = self.out / (path + ".part")

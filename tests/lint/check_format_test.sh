@@ -13,6 +13,8 @@ printf '\n' >>"$tree/base/a.h"
 long '      = help: ' 300 >"$tree/docs/printed.md"
 # clang-format leaves a string alone that it may not break.
 { printf 'const char* given = R"(\n'; long 'key: ' 300; printf '\n)";\n'; } >"$tree/tests/a_test.cpp"
+mkdir -p "$tree"/{tests/data,reports/gallery/inputs}
+for given in tests/data reports/gallery/inputs; do long 'key: ' 300 >"$tree/$given/given.yaml"; done
 "$root/scripts/check-format" "$tree"
 planted() {  # FILE TEXT: with this file the check fails, and names it
   local before=
@@ -30,5 +32,6 @@ planted docs/more.md "$(long '    formula ' 121)"
 planted scripts/run "$(long '# ' 121)"
 planted cmake/more.cmake "$(long '# ' 121)"
 planted tests/more.cmake "$(long '# ' 121)"
+planted clusters/catalog/more.yaml "$(long 'key: ' 121)"
 planted reports/html/charts/more.vg.json "$(long '{"a": ' 121)"
 planted base/b.cpp "$(long '// NOLINT ' 121)"

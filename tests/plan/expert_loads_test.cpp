@@ -90,7 +90,7 @@ TEST(ExpertLoads, OfARunAreThoseOfItsLog) {
 
   EXPECT_THAT(log_fault("{\"step\":1}\n"), HasSubstr("none of its steps records the loads of its experts"));
   EXPECT_THAT(log_fault(step + "\n{\"step\":2,\n"), HasSubstr("run/metrics.jsonl:2:"));
-  EXPECT_THAT(log_fault(R"({"expert_load":{"0":{"tokens":[1,1,1,1]}}})"), HasSubstr("loads of 1 layers"));
+  EXPECT_THAT(log_fault(R"({"expert_load":{"0":{"tokens":[1,1,1,1]}}})"), HasSubstr("loads of 1 layer,"));
   EXPECT_THAT(log_fault(R"({"expert_load":{"0":{"tokens":[1,1]},"1":{"tokens":[1,1]}}})"),
               HasSubstr("loads of 2 experts"));
   EXPECT_THAT(log_fault(R"({"expert_load":{"0":{"fullest":2},"1":{"fullest":2}}})"), HasSubstr("not per expert"));

@@ -12,7 +12,7 @@ namespace {
 using ::testing::HasSubstr;
 
 /// Shares of the message that each member sends.
-std::map<int, double> sent(const Steps& steps) {
+std::map<int, double> sent(const CollectiveSteps& steps) {
   std::map<int, double> bytes;
   for (const Round& round : steps.rounds) {
     for (const Transfer& t : round.transfers) bytes[t.from] += steps.share_of(t) * round.repeat;
@@ -60,7 +60,7 @@ TEST(Transfers, OfEveryAlgorithmComputeTheCollective) {
 TEST(Transfers, TakeTheRoundsAndBytesOfTheirAuthors) {
   const int n = 16;
   const double moved = (n - 1.0) / n;
-  const auto expect = [](const Steps& steps, int rounds, double each) {
+  const auto expect = [](const CollectiveSteps& steps, int rounds, double each) {
     EXPECT_EQ(steps.rounds_in_all(), rounds);
     for (const auto& [member, share] : sent(steps)) EXPECT_NEAR(share, each, 1e-12) << "member " << member;
   };
@@ -100,7 +100,7 @@ TEST(Transfers, OnADoubleTreeHardlyAnyoneIsInnerInBoth) {
 
 TEST(Transfers, OfAnUnevenAllToAllLeaveOutWhatIsEmpty) {
   const std::vector<double> share = {0.2, 0.5, 0.3, 0, 0, 1, 0.6, 0, 0.4};
-  for (const Steps& steps : {direct_all_to_all(3, share), pairwise_all_to_all(3, share)}) {
+  for (const CollectiveSteps& steps : {direct_all_to_all(3, share), pairwise_all_to_all(3, share)}) {
     EXPECT_EQ(check_steps(steps), "");
     EXPECT_NEAR(sent(steps)[0], 0.8, 1e-12);
     EXPECT_NEAR(sent(steps)[1], 1, 1e-12);
@@ -109,7 +109,7 @@ TEST(Transfers, OfAnUnevenAllToAllLeaveOutWhatIsEmpty) {
 }
 
 TEST(CheckSteps, FindsWhatIsWrong) {
-  Steps steps = ring_all_reduce(4);
+  CollectiveSteps steps = ring_all_reduce(4);
   steps.rounds.pop_back();
   EXPECT_THAT(check_steps(steps), HasSubstr("lacks the result"));
   steps = ring_all_reduce(4);

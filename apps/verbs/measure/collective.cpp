@@ -100,8 +100,9 @@ Outcome predict(const CollectiveOptions& options, const Context& context,
     return {kUsage,
             {},
             {},
-            wrong_usage(fmt::format("{} over {} ranks", options.operation, ranks),
-                        "choose ranks with --nodes and --per-node: two for send, two or more otherwise")};
+            wrong_usage(
+                fmt::format("{} over {}", options.operation, base::count_of(static_cast<std::int64_t>(ranks), "rank")),
+                "choose ranks with --nodes and --per-node: two for send, two or more otherwise")};
 
   Outcome outcome;
   reports::Table table;
@@ -192,8 +193,9 @@ Outcome compare(const CollectiveOptions& options, const Context& context,
     every.insert(every.end(), predicted.begin(), predicted.end());
   }
   const cost::CollectiveErrors errors = cost::errors_of(every);
-  table.notes.push_back(fmt::format("{} rows judged: median error {}, mean {}, 90th percentile {}, worst {}",
-                                    errors.judged, reports::percent(errors.median), reports::percent(errors.mean),
+  table.notes.push_back(fmt::format("{} judged: median error {}, mean {}, 90th percentile {}, worst {}",
+                                    base::count_of(static_cast<std::int64_t>(errors.judged), "row"),
+                                    reports::percent(errors.median), reports::percent(errors.mean),
                                     reports::percent(errors.p90), reports::percent(errors.worst)));
   json measured = json_of(errors);
   measured["series"] = std::move(series);

@@ -92,7 +92,7 @@ std::string summary(const clusters::Imported& imported, const std::vector<cluste
   for (const clusters::Dump& dump : dumps)
     row("read", fmt::format("{} ({})", dump.file, clusters::name_of(dump.format)));
   row("device", cluster.device().name);
-  row("devices", fmt::format("{} on {} {}", cluster.size(), cluster.nodes, cluster.nodes == 1 ? "node" : "nodes"));
+  row("devices", fmt::format("{} on {}", cluster.size(), base::count_of(cluster.nodes, "node")));
   row("within a node", fmt::format("{}, {} a device", cluster.intra.name, base::human(cluster.intra.bandwidth)));
   if (cluster.nodes > 1)
     row("between nodes", fmt::format("{}, {} a device", cluster.inter.name, base::human(cluster.inter.bandwidth)));

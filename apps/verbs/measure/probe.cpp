@@ -15,6 +15,7 @@
 #include "apps/verbs/measure/probe_output.h"
 #include "apps/verbs/verb.h"
 #include "base/ensure.h"
+#include "base/units.h"
 #include "clusters/import/known.h"
 #include "clusters/read.h"
 #include "cost/fit/probe_fit.h"
@@ -176,9 +177,8 @@ std::optional<Outcome> refused(const ProbeOptions& options, int most) {
                  "leave one of them out; `orrery import` makes cluster files of GPU machines");
   if (options.events.empty() && options.ranks > most)
     return usage(
-        fmt::format(
-            "--ranks {}: this process may use only {} {}{}, and ranks that share one would measure how it is shared",
-            options.ranks, most, gpu ? "GPU" : "core", most == 1 ? "" : "s"),
+        fmt::format("--ranks {}: this process may use only {}, and ranks that share one would measure how it is shared",
+                    options.ranks, base::count_of(most, gpu ? "GPU" : "core")),
         fmt::format("give at most --ranks {}", most));
   return std::nullopt;
 }
@@ -253,8 +253,7 @@ Outcome run_probe(const ProbeOptions& options, const Context& context) {
     if (!text) return bad_input(text.error());
     measured = exec::read_measurement(*text);
   } else if (options.measure && context.outputs.dry_run()) {
-    outcome.text +=
-        fmt::format("\nWould measure on {} rank{}, for under a minute.\n", file.ranks, file.ranks == 1 ? "" : "s");
+    outcome.text += fmt::format("\nWould measure on {}, for under a minute.\n", base::count_of(file.ranks, "rank"));
   } else if (options.measure) {
     Progress progress(context.terminal.progress);
     const Interrupt interrupt;

@@ -189,20 +189,20 @@ std::string machine_text(const exec::MachineDescription& machine, const exec::Gp
     table.rows.push_back({what, found, from});
   };
   row("processor",
-      fmt::format("{}: {} package{}, {} core{}, {} thread{}", p.model, p.packages, p.packages == 1 ? "" : "s", p.cores,
-                  p.cores == 1 ? "" : "s", p.threads, p.threads == 1 ? "" : "s"),
+      fmt::format("{}: {}, {}, {}", p.model, base::count_of(p.packages, "package"), base::count_of(p.cores, "core"),
+                  base::count_of(p.threads, "thread")),
       machine.tool);
   row("clock", fmt::format("{:.4g} GHz", p.clock_hz.value * 1e-9), p.clock_hz.source);
   row("peak of a core", base::human(base::FlopsPerSecond{exec::core_peak(p)}) + " fp32",
       fmt::format("clock x {:.0f} ({}: {})", p.flop_per_cycle.value, p.vector, p.flop_per_cycle.source));
   for (const exec::CacheLevel& c : machine.caches)
     row(fmt::format("L{} cache", c.level),
-        fmt::format("{} x {}, one for {} core{}", c.count, bytes_text(static_cast<double>(c.bytes)), c.cores,
-                    c.cores == 1 ? "" : "s"),
+        fmt::format("{} x {}, one for {}", c.count, bytes_text(static_cast<double>(c.bytes)),
+                    base::count_of(c.cores, "core")),
         machine.tool);
   row("memory",
-      fmt::format("{}, {} NUMA node{}", bytes_text(machine.memory_bytes.value), machine.numa.size(),
-                  machine.numa.size() == 1 ? "" : "s"),
+      fmt::format("{}, {}", bytes_text(machine.memory_bytes.value),
+                  base::count_of(std::ssize(machine.numa), "NUMA node")),
       machine.memory_bytes.source);
   for (const exec::NetworkInterface& n : machine.networks)
     row("network", fmt::format("{} ({}), {}", n.name, n.kind, rate_text(n.bandwidth_bytes_per_s)), machine.tool);
@@ -262,8 +262,8 @@ ordered_json measured_json(const exec::Measured& measured, const cost::FitResult
 
 std::string measured_text(const exec::Measured& measured, const cost::FitResult& fit,
                           const reports::TableStyle& style) {
-  std::string out = fmt::format("\nMeasured in {:.0f} s on {} rank{}: {}\n\n", measured.seconds, measured.ranks,
-                                measured.ranks == 1 ? "" : "s", measured.device);
+  std::string out = fmt::format("\nMeasured in {:.0f} s on {}: {}\n\n", measured.seconds,
+                                base::count_of(measured.ranks, "rank"), measured.device);
   for (const reports::Table& table :
        {matmul_table(measured), streams_table(measured), messages_table(measured), copies_table(measured)})
     if (!table.rows.empty()) out += reports::text_of(table, style) + "\n";

@@ -110,8 +110,8 @@ Outcome explain_one(const std::string& name, const Context& context) {
   const auto row = [&](const char* what, std::string value) {
     if (!value.empty()) table.rows.push_back({what, std::move(value)});
   };
-  row("devices", fmt::format("{} = {} nodes x {} {}", cluster->size(), cluster->nodes, cluster->devices_per_node,
-                             cluster->device().name));
+  row("devices", fmt::format("{} = {} x {} {}", cluster->size(), base::count_of(cluster->nodes, "node"),
+                             cluster->devices_per_node, cluster->device().name));
   row("in a node, per device", join(cluster->intra));
   row("between nodes, per device", join(cluster->inter));
   if (cluster->host_memory.capacity.value > 0)

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "apps/interrupt.h"
+#include "base/units.h"
 #include "models/layers/counts.h"
 #include "plan/spec/fields.h"
 #include "sim/search/search.h"
@@ -94,7 +95,8 @@ reports::Evidence evidence_of(const cost::Stack& stack, const clusters::Cluster&
   });
   if (fitted != calibrations.rend()) {
     out.word = "calibrated";
-    out.text = fmt::format("calibration `{}`, fitted to {} runs on such cores", fitted->name, fitted->fitted_to.size());
+    out.text = fmt::format("calibration `{}`, fitted to {} on such cores", fitted->name,
+                           base::count_of(std::ssize(fitted->fitted_to), "run"));
     return out;
   }
   const bool measured = std::any_of(cluster.sources.begin(), cluster.sources.end(),

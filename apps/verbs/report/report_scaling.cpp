@@ -248,7 +248,7 @@ std::string title_of(const cost::ScalingStudy& study) {
 base::Diagnostic nothing_scales(const cost::ScalingStudy& study, const std::string& job) {
   std::string why;
   for (const cost::ScalingPoint& point : study.series.front().points)
-    why = fmt::format("{} devices: {}", point.devices, point.reason);
+    why = fmt::format("{}: {}", base::count_of(point.devices, "device"), point.reason);
   return {base::Severity::error,
           "P90",
           {job, 1, 1, 1},

@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "apps/catalog.h"
+#include "base/units.h"
 #include "cost/estimate/estimate.h"
 #include "cost/run/checkpoint.h"
 #include "exec/probe/capabilities.h"
@@ -50,8 +51,8 @@ class Checks {
 
   bool cores() {
     const int count = exec::usable_cores();
-    share("cores", fmt::format("{} ranks, one core each", ranks_),
-          fmt::format("{} usable core{}", count, count == 1 ? "" : "s"), "core", count);
+    share("cores", fmt::format("{}, one core each", base::count_of(ranks_, "rank")),
+          base::count_of(count, "usable core"), "core", count);
     return ranks_ <= kMostOnOne * count || oversubscribe_;
   }
 
@@ -61,7 +62,7 @@ class Checks {
     const cost::Pricing pricing(std::make_shared<const clusters::Cluster>(loaded_.file.cluster), loaded_.stack, {});
     cost::Estimator estimator(std::make_shared<const models::Model>(loaded_.file.model), pricing);
     const double needs = ranks * estimator.memory_peak(loaded_.plan);
-    const std::string wants = fmt::format("{} for {} rank{}", amount_of(needs), ranks, ranks == 1 ? "" : "s");
+    const std::string wants = fmt::format("{} for {}", amount_of(needs), base::count_of(ranks, "rank"));
     const bool enough = needs <= has;
     note("memory", wants, fmt::format("{} of {}", amount_of(has), of),
          enough           ? Need::Verdict::ok
@@ -133,13 +134,11 @@ class Checks {
     note(what, needs, has, refused ? Need::Verdict::missing : Need::Verdict::poor);
     if (refused)
       say(base::Severity::error, "R0012",
-          fmt::format("{} ranks on {} {}{}: more than {} on one", ranks_, count, place, count == 1 ? "" : "s",
-                      kMostOnOne),
+          fmt::format("{} ranks on {}: more than {} on one", ranks_, base::count_of(count, place), kMostOnOne),
           "plan for fewer ranks, or use --oversubscribe if the time does not matter");
     else
       say(base::Severity::warning, "R0011",
-          fmt::format("{} ranks share {} {}{}: measured times will mean little", ranks_, count, place,
-                      count == 1 ? "" : "s"),
+          fmt::format("{} ranks share {}: measured times will mean little", ranks_, base::count_of(count, place)),
           fmt::format("`orrery plan JOB --gpus {}` plans for what is here", count));
   }
 

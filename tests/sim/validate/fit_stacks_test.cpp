@@ -156,6 +156,24 @@ TEST(RewrittenStack, ChangesTheNumberAndItsSourceAndNothingElse) {
   EXPECT_THAT(missing.error().front().message, HasSubstr("stack.step_overhead"));
 }
 
+TEST(RewrittenStack, HasRowsOfSeveralLinesWhereTheyAreLong) {
+  const std::string long_source =
+      "coarse grid over 38 published rows: MLPerf Training v3.0 (gpt3), NVIDIA DGX Cloud "
+      "benchmarking recipes and two more";
+  const std::string next = "  stack.score_passes: {value: 1.5, source: \"as y\"}\n";
+  const std::string text = "stack: x\nparameters:\n  stack.host_op_time: {value: 70 us, source: \"a\"}\n" + next;
+  const auto longer = rewritten_stack(text, "x.yaml", {{"x", "stack.host_op_time", 70e-6, 85e-6, long_source}});
+  ASSERT_TRUE(longer.has_value());
+  EXPECT_EQ(*longer,
+            "stack: x\nparameters:\n"
+            "  stack.host_op_time: {value: 85 us, source: \"coarse grid over 38 published rows: MLPerf Training v3.0 "
+            "(gpt3), NVIDIA\n    DGX Cloud benchmarking recipes and two more\"}\n" +
+                next);
+  const auto again = rewritten_stack(*longer, "x.yaml", {{"x", "stack.host_op_time", 85e-6, 70e-6, "a"}});
+  ASSERT_TRUE(again.has_value());
+  EXPECT_EQ(*again, text);
+}
+
 TEST(RewrittenStack, ReadsBackAsTheNumbersItWasGiven) {
   const std::string text = testing::text_of("cost/stacks/megatron-2021.yaml");
   for (const Choice& choice : choices())

@@ -103,6 +103,49 @@ TEST(ClosedFormOfAnyPlan, AgreesWithTheReplay) {
   expect_within(quantiles(memory), plans < kMany ? kMemoryOfFew : kMemory, "memory");
 }
 
+/// Whether every rank does one thing at a time: none of its spans begins before all earlier ones have ended.
+bool one_at_a_time(const plan::Timeline& timeline) {
+  constexpr double kTick = 1e-12;  // s, the replay's
+  std::map<std::int32_t, std::vector<std::pair<double, double>>> by_rank;
+  for (const plan::Span& span : timeline.spans) by_rank[span.rank].emplace_back(span.start, span.end);
+  for (auto& [rank, spans] : by_rank) {
+    std::sort(spans.begin(), spans.end());
+    double end = 0;
+    for (const auto& [from, to] : spans) {
+      if (from < end - kTick / 2) return false;
+      end = std::max(end, to);
+    }
+  }
+  return true;
+}
+
+/// Where the closed form differs by up to 0.3 % even so, for reasons not yet known: backward passes in 16 bits on CPU
+/// ranks, steps of mixtures, and the sums of partial gradients under sequence parallelism.
+bool may_differ(const plan::Plan& plan) {
+  const plan::PlanSpec& spec = plan.spec();
+  const bool on_cpu = plan.cluster().device().architecture == clusters::Architecture::cpu;
+  return (on_cpu && spec.numerics.precision != models::DType::fp32) || plan.model().experts.any() ||
+         spec.mesh.sequence_parallel;
+}
+
+TEST(ClosedFormOfAnyPlan, EqualsTheReplayWhereNothingOverlapsAndNothingContends) {
+  testing::AnyPlans any(20);
+  int compared = 0;
+  for (int i = 0; i < 300; ++i) {
+    const testing::AnyPlan one = any.at(i);
+    if (may_differ(*one.plan)) continue;
+    const Simulation replayed = simulate(*one.plan, *one.pricing);
+    if (replayed.prediction.breakdown.contention > 0 || replayed.spans_left_out > 0) continue;
+    if (!one_at_a_time(replayed.timeline)) continue;
+    const double closed =
+        cost::Estimator(one.model, *one.pricing, shared_links(*one.pricing)).time(*one.plan).step_time;
+    EXPECT_NEAR(closed / replayed.prediction.step_time_s, 1, 1e-9)
+        << i << ", " << one.where << ": " << plan::describe(one.plan->spec());
+    ++compared;
+  }
+  EXPECT_GT(compared, 5);
+}
+
 TEST(ClosedFormOfAnyPlan, IsTheSameFreshAndMemoised) {
   testing::AnyPlans any(19);
   int compared = 0;

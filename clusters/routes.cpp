@@ -259,8 +259,8 @@ Hop between_nodes(const Cluster& cluster, const std::vector<int>& members, const
 
 }  // namespace
 
-Span span_of(const Cluster& cluster, const std::vector<int>& members, int sharing) {
-  Span span;
+GroupSpan span_of(const Cluster& cluster, const std::vector<int>& members, int sharing) {
+  GroupSpan span;
   if (members.size() < 2) {
     span.bandwidth = cluster.intra.bandwidth;
     return span;

@@ -8,7 +8,7 @@
 namespace orrery::clusters {
 
 /// A regular group of ranks: base + sum(i_k * stride_k), 0 <= i_k < size_k. Rank r is device r.
-struct Span {
+struct GroupSpan {
   int nodes = 1;     ///< nodes that the group touches
   int per_node = 1;  ///< the most members in any node
   bool within_node = true;
@@ -19,7 +19,7 @@ struct Span {
 /// Summarizes a group given by its members (one representative group, never every rank). `sharing` groups of the same
 /// kind run at once through the same NICs: bandwidth between nodes is divided by the number of members, of any group,
 /// that share a NIC.
-[[nodiscard]] Span span_of(const Cluster& cluster, const std::vector<int>& members, int sharing = 1);
+[[nodiscard]] GroupSpan span_of(const Cluster& cluster, const std::vector<int>& members, int sharing = 1);
 
 /// Vertices from device a to device b by Dijkstra on latency, then bandwidth; empty when a == b. Takes time
 /// proportional to the size of the graph: for many pairs use Paths (clusters/paths.h).

@@ -25,9 +25,9 @@ std::string quoted(const std::string& text) {
 namespace {
 
 /// Writes indented lines of the form `key: value`.
-class Writer {
+class ClusterWriter {
  public:
-  explicit Writer(int indent) : indent_(indent) {}
+  explicit ClusterWriter(int indent) : indent_(indent) {}
   void open(const std::string& key) {
     line(key + ":");
     indent_ += 2;
@@ -55,7 +55,7 @@ class Writer {
   std::string text_;
 };
 
-void write_device(Writer& out, const Device& device) {
+void write_device(ClusterWriter& out, const Device& device) {
   out.open("device");
   out.text("name", device.name);
   out.word("kind", device.kind == DeviceKind::gpu ? "gpu" : "cpu");
@@ -75,7 +75,7 @@ void write_device(Writer& out, const Device& device) {
   out.close();
 }
 
-void write_node_fabric(Writer& out, const NodeShape& node) {
+void write_node_fabric(ClusterWriter& out, const NodeShape& node) {
   static const char* const kKinds[] = {"nvswitch", "mesh", "shared-memory", "pcie", "torus"};
   out.open("fabric");
   out.word("kind", kKinds[static_cast<int>(node.fabric)]);
@@ -105,7 +105,7 @@ void write_node_fabric(Writer& out, const NodeShape& node) {
   out.close();
 }
 
-void write_node(Writer& out, const Cluster& cluster, const NodeShape& node) {
+void write_node(ClusterWriter& out, const Cluster& cluster, const NodeShape& node) {
   static const char* const kVendors[] = {"intel", "amd", "other"};
   out.open("node");
   out.count("devices", cluster.devices_per_node);
@@ -155,7 +155,7 @@ void write_node(Writer& out, const Cluster& cluster, const NodeShape& node) {
   out.close();
 }
 
-void write_network(Writer& out, const NetworkShape& network) {
+void write_network(ClusterWriter& out, const NetworkShape& network) {
   out.open("fabric");
   out.word("kind", network.kind);
   if (network.kind == "torus") {
@@ -174,7 +174,7 @@ void write_network(Writer& out, const NetworkShape& network) {
   out.close();
 }
 
-void write_power(Writer& out, const NodePower& power) {
+void write_power(ClusterWriter& out, const NodePower& power) {
   if (power == NodePower{}) return;
   out.open("power");
   out.quantity("host", power.host.value, UnitKind::watts);
@@ -183,7 +183,7 @@ void write_power(Writer& out, const NodePower& power) {
   out.close();
 }
 
-void write_links(Writer& out, const Graph& graph) {
+void write_links(ClusterWriter& out, const Graph& graph) {
   out.open("vertices");
   const auto vertices = boost::vertices(graph);
   for (auto v = vertices.first; v != vertices.second; ++v) {
@@ -209,7 +209,7 @@ void write_links(Writer& out, const Graph& graph) {
 }  // namespace
 
 std::string write_cluster(const Cluster& cluster, int indent) {
-  Writer out(indent);
+  ClusterWriter out(indent);
   out.text("name", cluster.name);
   write_device(out, cluster.device());
   if (cluster.shape) {

@@ -28,7 +28,7 @@ std::string microseconds(std::int64_t ns) {
   return fmt::format("{}.{:03}", ns / 1000, ns % 1000);
 }
 
-class Writer {
+class TraceWriter {
  public:
   template <class... Args>
   void event(fmt::format_string<Args...> format, Args&&... args) {
@@ -74,7 +74,7 @@ std::string arguments(const plan::Span& span, const plan::Step& step, const plan
 /// Pairs sends with receives: by ends, tag and micro-batch, in order of occurrence.
 class Flows {
  public:
-  Flows(Writer& out, const plan::Schedule& schedule) : out_(out), schedule_(schedule) {}
+  Flows(TraceWriter& out, const plan::Schedule& schedule) : out_(out), schedule_(schedule) {}
 
   void add(const plan::Span& span, const plan::Step& step) {
     const int peer = peer_of(span.rank, step, schedule_.spec);
@@ -111,12 +111,12 @@ class Flows {
     int tid = 0;
     std::int64_t start = 0, end = 0;
   };
-  Writer& out_;
+  TraceWriter& out_;
   const plan::Schedule& schedule_;
   std::map<Key, std::vector<End>> sent_, received_;
 };
 
-void write_memory(Writer& out, int rank, const std::vector<plan::Span>& spans, const plan::Schedule& schedule) {
+void write_memory(TraceWriter& out, int rank, const std::vector<plan::Span>& spans, const plan::Schedule& schedule) {
   const std::vector<MemoryPoint> points = memory_of(spans, schedule);
   std::set<plan::Purpose> purposes;
   for (const MemoryPoint& point : points)
@@ -134,7 +134,7 @@ void write_memory(Writer& out, int rank, const std::vector<plan::Span>& spans, c
   }
 }
 
-void write_names(Writer& out, int rank, const std::vector<plan::Span>& spans, const plan::Schedule& schedule) {
+void write_names(TraceWriter& out, int rank, const std::vector<plan::Span>& spans, const plan::Schedule& schedule) {
   const plan::RankClass& c = schedule.class_of(rank);
   out.metadata(rank, 0, "process_name", "name", quoted(fmt::format("rank {} · stage {}", rank, c.stage)));
   out.metadata(rank, 0, "process_sort_index", "sort_index", std::to_string(rank));
@@ -151,7 +151,7 @@ void write_names(Writer& out, int rank, const std::vector<plan::Span>& spans, co
 
 std::string trace_json(const plan::Timeline& timeline, const plan::Schedule& schedule, const TraceOptions& options) {
   const int iteration = options.iteration >= 0 ? options.iteration : typical_iteration(timeline);
-  Writer out;
+  TraceWriter out;
   Flows flows(out, schedule);
   for (const int rank : ranks_of(timeline, schedule, options.all_ranks)) {
     const std::vector<plan::Span> spans = spans_of(timeline, schedule, rank, iteration);

@@ -65,9 +65,9 @@ struct Wires {
 };
 
 struct Shape {
-  std::vector<std::vector<int>> groups;  ///< devices
-  clusters::Span span;                   ///< of the first
-  std::vector<clusters::Span> others;    ///< of those that another slowest hop links
+  std::vector<std::vector<int>> groups;     ///< devices
+  clusters::GroupSpan span;                 ///< of the first
+  std::vector<clusters::GroupSpan> others;  ///< of those that another slowest hop links
   bool ring = false, pair = false;
   std::optional<plan::Stream> copies = {};  ///< between each device's memories
   std::array<Wires, kWirings> wires;
@@ -86,7 +86,7 @@ class Links final : public cost::SharedLinks {
                  [&] {
                    Shape& s = shapes_[at(*shape)];
                    const int n = static_cast<int>(members.size());
-                   return slowest(s, [&](const clusters::Span& span) {
+                   return slowest(s, [&](const clusters::GroupSpan& span) {
                      const cost::Alone alone = pricing_.collective_alone(kind, message, span, n, stream);
                      const Wiring wiring = kind == CollectiveKind::all_to_all ? Wiring::pairs
                                            : alone.tree                       ? Wiring::trees
@@ -103,7 +103,7 @@ class Links final : public cost::SharedLinks {
     return known({*shape, bits_of(message), -1, chosen, choice.groups, choice.groups_chosen}, [&] {
       Shape& s = shapes_[at(*shape)];
       const int n = static_cast<int>(members.size());
-      return slowest(s, [&](const clusters::Span& span) {
+      return slowest(s, [&](const clusters::GroupSpan& span) {
         const cost::ExchangeAlone rows = cost::exchange_alone(pricing_, span, n, message, choice);
         return together(s, Wiring::pairs, CollectiveKind::all_to_all, n, message, rows.price, rows.far);
       });
@@ -116,7 +116,7 @@ class Links final : public cost::SharedLinks {
     if (!shape) return pricing_.send_time(message, from, to);
     return known({*shape, bits_of(message), -2, 0, 0, 0}, [&] {
       Shape& s = shapes_[at(*shape)];
-      return slowest(s, [&](const clusters::Span& span) {
+      return slowest(s, [&](const clusters::GroupSpan& span) {
         return together(s, Wiring::rings, std::nullopt, 2, message, pricing_.send_alone(message, span), 1);
       });
     });
@@ -196,7 +196,7 @@ class Links final : public cost::SharedLinks {
     shape.span.bandwidth = std::max(shape.span.bandwidth, base::BytesPerSecond{alone_});
   }
 
-  [[nodiscard]] clusters::Span span_of(const Shape& shape, const std::vector<int>& devices) const {
+  [[nodiscard]] clusters::GroupSpan span_of(const Shape& shape, const std::vector<int>& devices) const {
     return clusters::span_of(cluster_, shape.ring ? cost::slowest_hop(cluster_, devices) : devices);
   }
   /// Whether any two devices of a node are linked as any other two.
@@ -206,14 +206,14 @@ class Links final : public cost::SharedLinks {
     return fabric == nvswitch || fabric == shared_memory;
   }
   void add_others(Shape& shape) const {
-    const auto alike = [](const clusters::Span& a, const clusters::Span& b) {
+    const auto alike = [](const clusters::GroupSpan& a, const clusters::GroupSpan& b) {
       return a.within_node == b.within_node && a.bandwidth.value == b.bandwidth.value &&
              a.latency.value == b.latency.value;
     };
     for (const std::vector<int>& devices : shape.groups) {
-      const clusters::Span span = span_of(shape, devices);
+      const clusters::GroupSpan span = span_of(shape, devices);
       if (alike(span, shape.span)) continue;
-      if (std::ranges::none_of(shape.others, [&](const clusters::Span& other) { return alike(span, other); }))
+      if (std::ranges::none_of(shape.others, [&](const clusters::GroupSpan& other) { return alike(span, other); }))
         shape.others.push_back(span);
     }
   }
@@ -221,7 +221,7 @@ class Links final : public cost::SharedLinks {
   template <class Price>
   static Seconds slowest(const Shape& shape, const Price& price) {
     Seconds most = price(shape.span);
-    for (const clusters::Span& span : shape.others) most = std::max(most, price(span));
+    for (const clusters::GroupSpan& span : shape.others) most = std::max(most, price(span));
     return most;
   }
 

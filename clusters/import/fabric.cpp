@@ -37,7 +37,7 @@ Trunks trunks_of(const FoundFabric& fabric) {
 }
 
 /// Hosts whose ports lead to the same leaves.
-struct Group {
+struct HostGroup {
   std::vector<int> leaves;  ///< one, or one for each rail
   std::vector<int> hosts;
 };
@@ -91,7 +91,7 @@ class Finder {
       groups_[found->second].hosts.push_back(static_cast<int>(h));
     }
     std::map<int, int> uses;
-    for (const Group& group : groups_)
+    for (const HostGroup& group : groups_)
       for (const int leaf : group.leaves)
         if (++uses[leaf] > 1)
           return no(fmt::format("leaf {} is shared by hosts with different other leaves", name(leaf)));
@@ -131,7 +131,7 @@ class Finder {
   /// Groups that share spines form a pod. Groups and pods are in the order of their first host; a smaller one is last.
   bool pods() {
     std::map<int, std::size_t> pod_of_spine;
-    for (const Group& group : groups_) {
+    for (const HostGroup& group : groups_) {
       std::size_t pod = pods_.size();
       std::set<int> spines;
       for (const int leaf : group.leaves)
@@ -149,11 +149,11 @@ class Finder {
     std::size_t per_leaf = 0, per_pod = 0;
     for (const auto& pod : pods_) {
       per_pod = std::max(per_pod, hosts_in(pod));
-      for (const Group& group : pod) per_leaf = std::max(per_leaf, group.hosts.size());
+      for (const HostGroup& group : pod) per_leaf = std::max(per_leaf, group.hosts.size());
     }
     for (auto& pod : pods_)
       std::stable_sort(pod.begin(), pod.end(),
-                       [](const Group& a, const Group& b) { return a.hosts.size() > b.hosts.size(); });
+                       [](const HostGroup& a, const HostGroup& b) { return a.hosts.size() > b.hosts.size(); });
     std::stable_sort(pods_.begin(), pods_.end(),
                      [&](const auto& a, const auto& b) { return hosts_in(a) > hosts_in(b); });
     for (std::size_t p = 0; p < pods_.size(); ++p) {
@@ -170,9 +170,9 @@ class Finder {
     return true;
   }
 
-  static std::size_t hosts_in(const std::vector<Group>& pod) {
+  static std::size_t hosts_in(const std::vector<HostGroup>& pod) {
     std::size_t sum = 0;
-    for (const Group& group : pod) sum += group.hosts.size();
+    for (const HostGroup& group : pod) sum += group.hosts.size();
     return sum;
   }
 
@@ -212,7 +212,7 @@ class Finder {
       std::vector<double> below;
       std::vector<bool> full;
       std::map<int, double> into;
-      for (const Group& group : pods_[p])
+      for (const HostGroup& group : pods_[p])
         for (const int leaf : group.leaves) {
           leaves.push_back(leaf);
           below.push_back(below_leaf(leaf));
@@ -237,8 +237,8 @@ class Finder {
   const std::vector<Host>& hosts_;
   const Trunks trunks_;
   const std::vector<std::optional<VertexKind>> tiers_;
-  std::vector<Group> groups_;
-  std::vector<std::vector<Group>> pods_;
+  std::vector<HostGroup> groups_;
+  std::vector<std::vector<HostGroup>> pods_;
   RegularFabric out_;
   std::string why_;
 };

@@ -25,7 +25,7 @@ struct Timed {
   int log = 0;
   Tested operation = Tested::all_reduce;
   std::vector<int> members;
-  clusters::Span span;
+  clusters::GroupSpan span;
   double bytes = 0, seconds = 0;
 };
 
@@ -211,7 +211,7 @@ NcclEvidence evidence_of(const std::vector<NcclTest>& tests, const clusters::Clu
       out.wrong.insert(out.wrong.end(), members.error().begin(), members.error().end());
       continue;
     }
-    const clusters::Span span =
+    const clusters::GroupSpan span =
         clusters::span_of(cluster, test.operation == Tested::send ? slowest_pair(cluster, *members) : *members);
     const auto log = static_cast<int>(out.names.size());
     std::size_t used = 0;

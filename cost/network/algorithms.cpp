@@ -24,23 +24,23 @@ namespace {
 
 using base::at;
 
-struct Message {
+struct MemberMessage {
   int from = 0, to = 0;  ///< members; the number of members stands for the switch
   double bytes = 0;
 };
 
-class Group {
+class RoutedGroup {
  public:
-  Group(Paths& paths, const Places& places) : paths_(paths), places_(places) {}
+  RoutedGroup(Paths& paths, const Places& places) : paths_(paths), places_(places) {}
 
   [[nodiscard]] const Paths::Path& path(int from, int to) const { return paths_.route(vertex(from), vertex(to)); }
   [[nodiscard]] const std::vector<double>& bandwidths() const { return paths_.bandwidths(); }
 
   /// P: seconds until the last of several messages that begin together has arrived.
-  [[nodiscard]] double step(const std::vector<Message>& messages) const {
+  [[nodiscard]] double step(const std::vector<MemberMessage>& messages) const {
     double end = 0;
     std::vector<std::tuple<int, double, double>> queue;  // (link, latency, bytes)
-    for (const Message& m : messages) {
+    for (const MemberMessage& m : messages) {
       const Paths::Path& p = path(m.from, m.to);
       end = std::max(end, p.latency.value);
       for (const int link : p.links) queue.emplace_back(link, p.latency.value, m.bytes);
@@ -57,13 +57,13 @@ class Group {
   }
 
   /// Each message's own time if all share their links evenly throughout.
-  [[nodiscard]] std::vector<double> each(const std::vector<Message>& messages) const {
+  [[nodiscard]] std::vector<double> each(const std::vector<MemberMessage>& messages) const {
     std::map<int, int> crowd;
-    for (const Message& m : messages) {
+    for (const MemberMessage& m : messages) {
       for (const int link : path(m.from, m.to).links) ++crowd[link];
     }
     std::vector<double> times;
-    for (const Message& m : messages) {
+    for (const MemberMessage& m : messages) {
       const Paths::Path& p = path(m.from, m.to);
       double slowness = 0;
       for (const int link : p.links) slowness = std::max(slowness, crowd[link] / paths_.bandwidths()[at(link)]);
@@ -73,7 +73,7 @@ class Group {
   }
 
   /// Each message begins when both its ends are ready, and makes them ready again when it ends.
-  void follow(std::vector<double>& ready, const std::vector<Message>& messages) const {
+  void follow(std::vector<double>& ready, const std::vector<MemberMessage>& messages) const {
     const std::vector<double> times = each(messages);
     std::vector<double> after = ready;
     for (std::size_t m = 0; m < messages.size(); ++m) {
@@ -97,20 +97,20 @@ class Group {
 /// applies; otherwise their fluid, up to a number of messages.
 class Rounds {
  public:
-  Rounds(const Group& group, int ends) : group_(group), ends_(ends), ready_(at(ends), 0) {}
+  Rounds(const RoutedGroup& group, int ends) : group_(group), ends_(ends), ready_(at(ends), 0) {}
 
-  void add(const std::vector<Message>& messages, int repeat = 1) {
+  void add(const std::vector<MemberMessage>& messages, int repeat = 1) {
     if (messages.empty() || repeat == 0) return;
     FluidRound& round = rounds_.emplace_back();
     round.repeat = repeat;
-    for (const Message& m : messages) {
+    for (const MemberMessage& m : messages) {
       const Paths::Path& path = group_.path(m.from, m.to);
       round.messages.push_back({m.from, m.to, m.bytes, path.latency.value, &path.links});
     }
     count_ += messages.size() * static_cast<std::size_t>(repeat);
   }
   /// Adds a round that takes as long as its last message.
-  void add_in_step(const std::vector<Message>& messages) {
+  void add_in_step(const std::vector<MemberMessage>& messages) {
     add(messages);
     in_step_ += group_.step(messages);
     group_.follow(ready_, messages);
@@ -130,7 +130,7 @@ class Rounds {
   }
 
  private:
-  const Group& group_;
+  const RoutedGroup& group_;
   int ends_;
   std::vector<FluidRound> rounds_;
   std::size_t count_ = 0;
@@ -138,9 +138,9 @@ class Rounds {
   std::vector<double> ready_;
 };
 
-double ring(const Group& group, Goal goal, const GroupShape& shape, double bytes) {
+double ring(const RoutedGroup& group, Goal goal, const GroupShape& shape, double bytes) {
   const int n = shape.members;
-  std::vector<Message> hops;
+  std::vector<MemberMessage> hops;
   if (goal == Goal::broadcast || goal == Goal::reduce) {
     for (int i = 0; i + 1 < n; ++i) {
       hops.push_back({i, i + 1, bytes / shape.pieces});
@@ -166,16 +166,16 @@ double ring(const Group& group, Goal goal, const GroupShape& shape, double bytes
   return rounds.time(times * group.step(hops));
 }
 
-double halving(const Group& group, Goal goal, int n, double bytes) {
+double halving(const RoutedGroup& group, Goal goal, int n, double bytes) {
   const int parts = static_cast<int>(std::bit_floor(static_cast<unsigned>(n)));
   const int folded = n - parts;
   const auto member = [folded](int part) { return part < folded ? 2 * part : part + folded; };
   const auto exchange = [&](int distance) {
-    std::vector<Message> messages;
+    std::vector<MemberMessage> messages;
     for (int i = 0; i < parts; ++i) messages.push_back({member(i), member(i ^ distance), bytes * distance / parts});
     return messages;
   };
-  std::vector<Message> fold;
+  std::vector<MemberMessage> fold;
   for (int i = 0; i < folded; ++i) fold.push_back({2 * i + 1, 2 * i, bytes});
   Rounds rounds(group, n);
   rounds.add_in_step(fold);
@@ -185,12 +185,12 @@ double halving(const Group& group, Goal goal, int n, double bytes) {
   if (goal != Goal::reduce_scatter) {
     for (int distance = 1; distance < parts; distance *= 2) rounds.add_in_step(exchange(distance));
   }
-  for (Message& m : fold) std::swap(m.from, m.to);
+  for (MemberMessage& m : fold) std::swap(m.from, m.to);
   rounds.add_in_step(fold);
   return rounds.time();
 }
 
-double pat(const Group& group, Goal goal, int n, double bytes) {
+double pat(const RoutedGroup& group, Goal goal, int n, double bytes) {
   std::vector<int> distances;
   for (int distance = static_cast<int>(std::bit_ceil(static_cast<unsigned>(n))) / 2; distance >= 1; distance /= 2) {
     distances.push_back(distance);
@@ -200,7 +200,7 @@ double pat(const Group& group, Goal goal, int n, double bytes) {
   Rounds rounds(group, n);
   for (const int distance : distances) {
     const double blocks = std::ceil((n - distance) / (2.0 * distance));
-    std::vector<Message> messages;
+    std::vector<MemberMessage> messages;
     for (int i = 0; i < n; ++i) {
       const int other = (i + distance) % n;
       messages.push_back({gather ? i : other, gather ? other : i, bytes * blocks / n});
@@ -211,10 +211,10 @@ double pat(const Group& group, Goal goal, int n, double bytes) {
 }
 
 /// A reduction is the same run in reverse, and takes as long.
-double binomial(const Group& group, Goal goal, int n, double bytes) {
+double binomial(const RoutedGroup& group, Goal goal, int n, double bytes) {
   Rounds rounds(group, n);
   for (int distance = static_cast<int>(std::bit_ceil(static_cast<unsigned>(n))) / 2; distance >= 1; distance /= 2) {
-    std::vector<Message> messages;
+    std::vector<MemberMessage> messages;
     for (int i = 0; i + distance < n; i += 2 * distance) {
       messages.push_back({i, i + distance, bytes});
       if (goal == Goal::reduce) std::swap(messages.back().from, messages.back().to);
@@ -252,7 +252,7 @@ std::vector<TreeHop> tree_hops(const plan::Tree& tree) {
 }
 
 /// Pieces follow each other up and down both trees.
-double tree(const Group& group, const GroupShape& shape, double bytes) {
+double tree(const RoutedGroup& group, const GroupShape& shape, double bytes) {
   std::vector<TreeHop> hops;
   int last = 0;
   for (const plan::Tree& t : plan::double_binary_tree(shape.members / shape.per_node, shape.per_node)) {
@@ -267,14 +267,14 @@ double tree(const Group& group, const GroupShape& shape, double bytes) {
     for (const TreeHop& hop : hops) {
       if (hop.when <= round && round < hop.when + shape.pieces) active[{hop.from, hop.to}] += bytes / 2 / shape.pieces;
     }
-    std::vector<Message> messages;
+    std::vector<MemberMessage> messages;
     for (const auto& [pair, size] : active) messages.push_back({pair.first, pair.second, size});
     rounds.add_in_step(messages);
   }
   return rounds.time();
 }
 
-double nvls(const Group& group, Goal goal, const GroupShape& shape, double bytes) {
+double nvls(const RoutedGroup& group, Goal goal, const GroupShape& shape, double bytes) {
   const int n = shape.members, k = shape.pieces;
   const double whole = bytes / k, own = whole / n;
   const bool gather = goal == Goal::all_gather;
@@ -289,7 +289,7 @@ double nvls(const Group& group, Goal goal, const GroupShape& shape, double bytes
     if (!gather && runs(round, 1)) down += own;
     if (goal != Goal::reduce_scatter && runs(round, stages - 2)) up += own;
     if (goal != Goal::reduce_scatter && runs(round, stages - 1)) down += whole;
-    std::vector<Message> messages;
+    std::vector<MemberMessage> messages;
     for (int i = 0; i < n; ++i) {
       if (up > 0) messages.push_back({i, n, up});
       if (down > 0) messages.push_back({n, i, down});
@@ -300,9 +300,9 @@ double nvls(const Group& group, Goal goal, const GroupShape& shape, double bytes
   return rounds.time(sum);
 }
 
-double hierarchical(const Group& group, Goal goal, const GroupShape& shape, double bytes) {
+double hierarchical(const RoutedGroup& group, Goal goal, const GroupShape& shape, double bytes) {
   const int n = shape.members, g = shape.per_node;
-  std::vector<Message> within, across;
+  std::vector<MemberMessage> within, across;
   for (int i = 0; i < n; ++i) {
     if (g > 1) within.push_back({i, i / g * g + (i + 1) % g, bytes / g});
     if (n > g) across.push_back({i, (i + g) % n, bytes / n});
@@ -315,8 +315,8 @@ double hierarchical(const Group& group, Goal goal, const GroupShape& shape, doub
   return rounds.time((goal == Goal::all_reduce ? 2 : 1) * once);
 }
 
-double all_to_all(const Group& group, Algorithm algorithm, int n, double part) {
-  std::vector<Message> messages;
+double all_to_all(const RoutedGroup& group, Algorithm algorithm, int n, double part) {
+  std::vector<MemberMessage> messages;
   Rounds rounds(group, n);
   for (int r = 1; r < n; ++r) {
     for (int i = 0; i < n; ++i)
@@ -345,7 +345,7 @@ Seconds time_alone(Algorithm algorithm, Goal goal, const GroupShape& shape, Path
   ENSURE(plan::can(algorithm, goal, shape), "{} by {}", plan::name_of(goal), plan::name_of(algorithm));
   const int n = shape.members;
   if (n < 2) return Seconds{0};
-  const Group group(paths, places);
+  const RoutedGroup group(paths, places);
   const double bytes = message.value;
   switch (algorithm) {
     case Algorithm::ring: return Seconds{ring(group, goal, shape, bytes)};
@@ -362,7 +362,7 @@ Seconds time_alone(Algorithm algorithm, Goal goal, const GroupShape& shape, Path
 }
 
 FluidActivity activity_of(const plan::CollectiveSteps& steps, Paths& paths, const Places& places, Bytes message) {
-  const Group group(paths, places);
+  const RoutedGroup group(paths, places);
   FluidActivity activity;
   std::map<int, double> by_link;
   std::map<std::pair<int, int>, double> by_pair;

@@ -125,7 +125,7 @@ std::vector<PredictedCollective> predict_series(const CollectiveSeries& series, 
   const Network network = collective_network(cluster, own);
   const std::vector<int> members = members_of(cluster, series.nodes, series.per_node);
   const auto ranks = static_cast<int>(members.size());
-  const clusters::Span span = clusters::span_of(cluster, members);
+  const clusters::GroupSpan span = clusters::span_of(cluster, members);
   std::vector<PredictedCollective> out;
   for (const MeasuredCollective& row : series.rows) {
     PredictedCollective p;

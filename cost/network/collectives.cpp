@@ -47,7 +47,7 @@ double time_of(const Network& n, const Choice& choice, double bytes) {
   return choice.latency + bytes / choice.wire + loss;
 }
 
-std::vector<Choice> choices(const Network& network, Operation operation, const clusters::Span& span, int ranks,
+std::vector<Choice> choices(const Network& network, Operation operation, const clusters::GroupSpan& span, int ranks,
                             Bytes message) {
   const nccl::Group group = nccl::group_of(network, span, ranks);
   if (operation == Operation::all_to_all) return nccl::exchanges(network, group, message.value);
@@ -59,7 +59,7 @@ std::vector<Choice> choices(const Network& network, Operation operation, const c
   return nccl::reductions(network, group, operation, message.value);
 }
 
-Choice choose(const Network& network, Operation operation, const clusters::Span& span, int ranks, Bytes message,
+Choice choose(const Network& network, Operation operation, const clusters::GroupSpan& span, int ranks, Bytes message,
               const std::string& algorithm) {
   std::vector<Choice> all = choices(network, operation, span, ranks, message);
   const auto named = [&](const Choice& c) { return c.algorithm == algorithm; };
@@ -69,14 +69,14 @@ Choice choose(const Network& network, Operation operation, const clusters::Span&
   });
 }
 
-Seconds collective_time(const Network& network, Operation operation, const clusters::Span& span, int ranks,
+Seconds collective_time(const Network& network, Operation operation, const clusters::GroupSpan& span, int ranks,
                         Bytes message) {
   if (ranks <= 1 || message.value <= 0) return Seconds{0};
   if (operation == Operation::send) return send_time(network, span, message);
   return Seconds{time_of(network, choose(network, operation, span, ranks, message), message.value)};
 }
 
-Seconds all_to_all_time(const Network& network, const clusters::Span& span,
+Seconds all_to_all_time(const Network& network, const clusters::GroupSpan& span,
                         const std::vector<std::vector<double>>& bytes, const std::vector<int>& node) {
   const std::size_t p = bytes.size();
   ENSURE(node.size() == p, "{} nodes named for {} members", node.size(), p);
@@ -119,7 +119,7 @@ Seconds all_to_all_time(const Network& network, const clusters::Span& span,
   return Seconds{(nccl::kBaseRing[nccl::simple] + std::max(near, far)) * kMicro + ramp + transfer};
 }
 
-Seconds send_time(const Network& network, const clusters::Span& span, Bytes message) {
+Seconds send_time(const Network& network, const clusters::GroupSpan& span, Bytes message) {
   if (message.value <= 0) return Seconds{0};
   const double base = nccl::kBaseRing[nccl::simple];
   if (!span.within_node) {

@@ -68,28 +68,28 @@ struct Choice {
 [[nodiscard]] double time_of(const Network& network, const Choice& choice, double bytes);
 
 /// All candidates for `ranks` ranks that see the network as `span`; at least two ranks.
-[[nodiscard]] std::vector<Choice> choices(const Network& network, Operation operation, const clusters::Span& span,
+[[nodiscard]] std::vector<Choice> choices(const Network& network, Operation operation, const clusters::GroupSpan& span,
                                           int ranks, base::Bytes message);
 /// The candidate with the least believed time; the first of equals. `algorithm`: restricts the choice to that name, as
 /// NCCL_ALGO does, if there is one.
-[[nodiscard]] Choice choose(const Network& network, Operation operation, const clusters::Span& span, int ranks,
+[[nodiscard]] Choice choose(const Network& network, Operation operation, const clusters::GroupSpan& span, int ranks,
                             base::Bytes message, const std::string& algorithm = {});
 
 /// Seconds from when the last member is ready to the end; 0 for one rank. `message`: the full vector; for all-gather
 /// and reduce-scatter all ranks' parts together, for all-to-all what one rank sends in total (its own part included).
-[[nodiscard]] base::Seconds collective_time(const Network& network, Operation operation, const clusters::Span& span,
-                                            int ranks, base::Bytes message);
+[[nodiscard]] base::Seconds collective_time(const Network& network, Operation operation,
+                                            const clusters::GroupSpan& span, int ranks, base::Bytes message);
 
 /// All-to-all with unequal parts: `bytes[i][j]` goes from the i-th member to the j-th; `node[i]` is the i-th member's
 /// node. The transfer ends when the busiest direction of any member's links does. With equal parts, the result equals
 /// the even all-to-all's "direct".
-[[nodiscard]] base::Seconds all_to_all_time(const Network& network, const clusters::Span& span,
+[[nodiscard]] base::Seconds all_to_all_time(const Network& network, const clusters::GroupSpan& span,
                                             const std::vector<std::vector<double>>& bytes,
                                             const std::vector<int>& node);
 
 /// One message between two ranks. Latency as in the ring's Simple protocol, one hop. Within a node a message of up to
 /// 64 MiB uses 4 channels, one of m MiB m/16 of them, at most 32: T stays constant until the links are full.
-[[nodiscard]] base::Seconds send_time(const Network& network, const clusters::Span& span, base::Bytes message);
+[[nodiscard]] base::Seconds send_time(const Network& network, const clusters::GroupSpan& span, base::Bytes message);
 
 /// busbw / algbw (nccl-tests doc/PERFORMANCE.md), which makes bandwidths at different rank counts comparable.
 [[nodiscard]] double bus_factor(Operation operation, int ranks);

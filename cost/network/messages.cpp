@@ -93,7 +93,7 @@ std::vector<int> slowest_hop(const clusters::Cluster& cluster, std::span<const i
 Seconds shift_time(const clusters::Cluster& cluster, const Calibration& c, Bytes message,
                    std::span<const int> members) {
   const std::vector<int> hop = slowest_hop(cluster, members);
-  clusters::Span span = clusters::span_of(cluster, hop);
+  clusters::GroupSpan span = clusters::span_of(cluster, hop);
   if (!span.within_node) {
     const auto on_node = std::count_if(members.begin(), members.end(),
                                        [&](int m) { return cluster.node_of(m) == cluster.node_of(hop.front()); });
@@ -102,9 +102,9 @@ Seconds shift_time(const clusters::Cluster& cluster, const Calibration& c, Bytes
   return send_time(collective_network(cluster, c), span, message);
 }
 
-clusters::Span shared_span(const clusters::Cluster& cluster, std::span<const int> members) {
+clusters::GroupSpan shared_span(const clusters::Cluster& cluster, std::span<const int> members) {
   const std::vector<int> list(members.begin(), members.end());
-  const clusters::Span span = clusters::span_of(cluster, list);
+  const clusters::GroupSpan span = clusters::span_of(cluster, list);
   const int sharing = std::max(1, cluster.devices_per_node / std::max(1, span.per_node));
   return span.within_node || sharing == 1 ? span : clusters::span_of(cluster, list, sharing);
 }
@@ -129,7 +129,7 @@ CollectivePrice price_of(const clusters::Cluster& cluster, const Calibration& c,
     return {way, "MPI", mpi_operation_time(c, operation, message, ranks)};
   }
   const Network network = collective_network(cluster, c);
-  const clusters::Span span = clusters::span_of(cluster, std::vector<int>(members.begin(), members.end()));
+  const clusters::GroupSpan span = clusters::span_of(cluster, std::vector<int>(members.begin(), members.end()));
   const Choice choice = choose(network, operation, span, ranks, message, algorithm);
   const double seconds =
       operation == Operation::send ? send_time(network, span, message).value : time_of(network, choice, message.value);
@@ -139,13 +139,13 @@ CollectivePrice price_of(const clusters::Cluster& cluster, const Calibration& c,
 Seconds message_time(const clusters::Cluster& cluster, const Calibration& c, Bytes message, int from, int to) {
   if (is_cpu(cluster)) return mpi_send_time(c, message);
   const std::vector<int> pair = {std::min(from, to), std::max(from, to)};
-  clusters::Span span = clusters::span_of(cluster, pair);
+  clusters::GroupSpan span = clusters::span_of(cluster, pair);
   if (!span.within_node) span = clusters::span_of(cluster, pair, cluster.devices_per_node);
   return send_time(collective_network(cluster, c), span, message);
 }
 
 Alone group_alone(const clusters::Cluster& cluster, const Calibration& c, plan::CollectiveKind kind, Bytes message,
-                  const clusters::Span& span, int ranks) {
+                  const clusters::GroupSpan& span, int ranks) {
   if (kind == plan::CollectiveKind::ring_shift) return message_alone(cluster, c, message, span);
   if (is_cpu(cluster)) return {mpi_collective_time(c, kind, message, ranks), Seconds{0}};
   const Network network = collective_network(cluster, c);
@@ -156,7 +156,8 @@ Alone group_alone(const clusters::Cluster& cluster, const Calibration& c, plan::
   return {latency, total - latency, chosen.algorithm.starts_with("nvls"), chosen.algorithm.ends_with("tree")};
 }
 
-Alone message_alone(const clusters::Cluster& cluster, const Calibration& c, Bytes message, const clusters::Span& span) {
+Alone message_alone(const clusters::Cluster& cluster, const Calibration& c, Bytes message,
+                    const clusters::GroupSpan& span) {
   if (is_cpu(cluster)) return {mpi_send_time(c, message), Seconds{0}};
   const Network network = collective_network(cluster, c);
   const Seconds total = send_time(network, span, message);

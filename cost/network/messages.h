@@ -20,7 +20,7 @@ namespace orrery::cost {
                                        plan::CollectiveKind kind, base::Bytes message, std::span<const int> members);
 
 /// The network as seen by a group while other groups of the same shape run at the same time.
-[[nodiscard]] clusters::Span shared_span(const clusters::Cluster& cluster, std::span<const int> members);
+[[nodiscard]] clusters::GroupSpan shared_span(const clusters::Cluster& cluster, std::span<const int> members);
 
 /// One message from a rank to another.
 [[nodiscard]] base::Seconds message_time(const clusters::Cluster& cluster, const Calibration& calibration,
@@ -41,9 +41,10 @@ struct Alone {
 /// `span`: what the group sees, clusters::span_of(cluster, members); for a ring shift, what its slowest hop sees. CPU
 /// ranks ignore `span`, and all is latency.
 [[nodiscard]] Alone group_alone(const clusters::Cluster& cluster, const Calibration& calibration,
-                                plan::CollectiveKind kind, base::Bytes message, const clusters::Span& span, int ranks);
+                                plan::CollectiveKind kind, base::Bytes message, const clusters::GroupSpan& span,
+                                int ranks);
 [[nodiscard]] Alone message_alone(const clusters::Cluster& cluster, const Calibration& calibration, base::Bytes message,
-                                  const clusters::Span& span);
+                                  const clusters::GroupSpan& span);
 /// Bytes/s that all transfers together achieve in one direction of a link: the datasheet's, times the calibrated
 /// efficiency of large collectives on that kind of link.
 [[nodiscard]] base::BytesPerSecond shared_capacity(const Calibration& calibration, clusters::LinkKind kind,

@@ -8,7 +8,7 @@
 
 namespace orrery::cost::nccl {
 
-using clusters::Span;
+using clusters::GroupSpan;
 
 namespace {
 
@@ -197,7 +197,7 @@ double Group::tree_inter() const {
   return nodes == 2 ? 2 * inter : nodes == 3 ? inter * 4 / 3 : inter;
 }
 
-Group group_of(const Network& n, const Span& span, int ranks) {
+Group group_of(const Network& n, const GroupSpan& span, int ranks) {
   ENSURE(ranks >= 2, "a group of {} ranks", ranks);
   Group g;
   g.ranks = ranks;

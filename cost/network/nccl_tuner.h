@@ -19,7 +19,7 @@ struct Group {
   [[nodiscard]] double tree_inter() const;
 };
 
-[[nodiscard]] Group group_of(const Network& network, const clusters::Span& span, int ranks);
+[[nodiscard]] Group group_of(const Network& network, const clusters::GroupSpan& span, int ranks);
 
 /// us that a message between nodes takes in a protocol; `table`: its value in NCCL's hwLatencies.
 [[nodiscard]] double hop(const Network& network, const Group& group, double table, Protocol protocol);

@@ -68,7 +68,7 @@ double other_nodes(const TokenChoice& choice, int nodes) {
   return nodes < 2 ? 0 : (nodes - 1) * goes_to(choice, nodes);
 }
 
-Alone two_hops(const Network& network, const clusters::Span& span, int ranks, base::Bytes message,
+Alone two_hops(const Network& network, const clusters::GroupSpan& span, int ranks, base::Bytes message,
                const TokenChoice& choice) {
   if (ranks < 2 || message.value <= 0) return {};
   const nccl::Group g = nccl::group_of(network, span, ranks);
@@ -101,7 +101,7 @@ TokenExchange::Way TokenExchange::way(Leg leg, base::Bytes message, std::int64_t
           pricing_->collective_time(meets, message, tensor_, plan::Stream::exchange)};
 }
 
-ExchangeAlone exchange_alone(const Pricing& pricing, const clusters::Span& span, int ranks, base::Bytes message,
+ExchangeAlone exchange_alone(const Pricing& pricing, const clusters::GroupSpan& span, int ranks, base::Bytes message,
                              const TokenChoice& choice) {
   const clusters::Cluster& cluster = pricing.cluster();
   const bool gpu = cluster.device().kind == clusters::DeviceKind::gpu;

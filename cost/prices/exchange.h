@@ -37,7 +37,7 @@ struct TokenChoice {
 ///
 /// The NIC's bandwidth is that of other all-to-alls: DeepEP's own table gives 51 GB/s at 64 ranks for 4 copies of a
 /// token. 3.5 of these leave the node, which is 45 of the NIC's 50 GB/s.
-[[nodiscard]] Alone two_hops(const Network& network, const clusters::Span& span, int ranks, base::Bytes message,
+[[nodiscard]] Alone two_hops(const Network& network, const clusters::GroupSpan& span, int ranks, base::Bytes message,
                              const TokenChoice& choice);
 
 /// Direction of an all-to-all's rows: to the experts, or back to their tokens. In each pass over a layer, forward and
@@ -74,7 +74,7 @@ struct ExchangeAlone {
   Alone price;
   double far = 1;  ///< bytes sent between nodes / those of a plain all-to-all
 };
-[[nodiscard]] ExchangeAlone exchange_alone(const Pricing& pricing, const clusters::Span& span, int ranks,
+[[nodiscard]] ExchangeAlone exchange_alone(const Pricing& pricing, const clusters::GroupSpan& span, int ranks,
                                            base::Bytes message, const TokenChoice& choice);
 
 /// The share of the time of all-to-alls that still counts when they overlap with another micro-batch's compute

@@ -312,7 +312,7 @@ Seconds Pricing::send_time(const plan::Step& step, const plan::Buffers& buffers,
   return send_time(Bytes{static_cast<double>(step.message_bytes(buffers))}, from, to);
 }
 
-Alone Pricing::collective_alone(plan::CollectiveKind kind, Bytes message, const clusters::Span& span, int ranks,
+Alone Pricing::collective_alone(plan::CollectiveKind kind, Bytes message, const clusters::GroupSpan& span, int ranks,
                                 plan::Stream stream) const {
   Alone alone;
   if (ranks > 1) alone = group_alone(*cluster_, calibration_, kind, message, span, ranks);
@@ -321,7 +321,7 @@ Alone Pricing::collective_alone(plan::CollectiveKind kind, Bytes message, const 
   return alone;
 }
 
-Alone Pricing::send_alone(Bytes message, const clusters::Span& span) const {
+Alone Pricing::send_alone(Bytes message, const clusters::GroupSpan& span) const {
   Alone alone = message_alone(*cluster_, calibration_, message, span);
   alone.latency.value += memo_->communication_dispatch;
   return alone;

@@ -92,9 +92,9 @@ class Pricing {
   [[nodiscard]] Boundary boundary(base::Bytes message, int tensor, bool whole, bool within_node) const;
 
   /// The same with the network to itself; see cost/network/messages.h. The latency includes the host's inline work.
-  [[nodiscard]] Alone collective_alone(plan::CollectiveKind kind, base::Bytes message, const clusters::Span& span,
+  [[nodiscard]] Alone collective_alone(plan::CollectiveKind kind, base::Bytes message, const clusters::GroupSpan& span,
                                        int ranks, plan::Stream stream = plan::Stream::tensor) const;
-  [[nodiscard]] Alone send_alone(base::Bytes message, const clusters::Span& span) const;
+  [[nodiscard]] Alone send_alone(base::Bytes message, const clusters::GroupSpan& span) const;
 
   /// Ranks wait for the slowest when they meet: on a cluster of several ranks, every op takes longer by this share.
   [[nodiscard]] double jitter() const;

@@ -39,13 +39,13 @@ void check(const Call& call, std::size_t index, std::int64_t elements) {
 }
 
 /// A slot's rows for one expert.
-struct Segment {
+struct ExpertRows {
   std::int64_t expert = 0, first = 0, rows = 0;
 };
 
 /// All that have rows, grouped by expert: where each expert's begin and end.
 struct Segments {
-  std::vector<Segment> all;
+  std::vector<ExpertRows> all;
   std::vector<std::size_t> begin;  ///< has one entry more than experts
 };
 
@@ -82,7 +82,7 @@ struct Piece {
 };
 
 /// All operands are fp32 and used in place.
-void multiply(const Segment& s, const Piece& p, const float* a, const float* w, float* c) {
+void multiply(const ExpertRows& s, const Piece& p, const float* a, const float* w, float* c) {
   gemm(false, p.trans_b, s.rows, p.columns, p.k, 1.0F, a + s.first * p.lda + p.a_column, p.lda,
        w + p.matrix + (p.trans_b ? p.column * p.k : p.column), p.trans_b ? p.k : p.n, p.adds ? 1.0F : 0.0F,
        c + s.first * p.ldc + p.c_column + p.column, p.ldc);
@@ -199,7 +199,7 @@ void run_grouped_matmul(Machine& machine, const Call& call) {
       Piece piece{op.trans_b, k, n, 0, lda, side * n, ldc, task % blocks * kColumns, 0, expert * n * k};
       piece.columns = std::min(kColumns, n - piece.column);
       if (plain) {
-        for (const Segment& segment : own)
+        for (const ExpertRows& segment : own)
           for (std::int64_t i = 0; i < (op.trans_b ? 1 : products); ++i) {
             piece.a_column = i * k, piece.adds = i > 0;
             multiply(segment, piece, fp32(a), fp32(weights[op.trans_b ? side : i]), c);
@@ -219,7 +219,7 @@ void run_grouped_matmul(Machine& machine, const Call& call) {
           load_panel(machine.kernels, factor, piece.matrix + piece.column, n, k, piece.columns,
                      b + i * k * piece.columns);
       }
-      for (const Segment& segment : own)
+      for (const ExpertRows& segment : own)
         for (std::int64_t row = 0; row < segment.rows; row += kRows) {
           const std::int64_t rows = std::min(kRows, segment.rows - row), first = segment.first + row;
           load_panel(machine.kernels, {a, nullptr, op.rounded}, first * lda, lda, rows, inner, x);
@@ -264,7 +264,7 @@ void run_grouped_weight_grad(Machine& machine, const Call& call) {
       if (!direct && op.accumulate) load_panel(machine.kernels, {target}, at, n, height, n, sum);
       if (own.empty() && !op.accumulate) std::fill_n(sum, height * n, 0.0F);
       float beta = op.accumulate ? 1.0F : 0.0F;
-      for (const Segment& segment : own) {
+      for (const ExpertRows& segment : own) {
         const std::int64_t step = plain ? segment.rows : kRows;
         for (std::int64_t row = 0; row < segment.rows; row += step, beta = 1.0F) {
           const std::int64_t rows = std::min(step, segment.rows - row), start = segment.first + row;

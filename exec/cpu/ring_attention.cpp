@@ -16,14 +16,14 @@
 namespace orrery::exec {
 namespace {
 
-struct Block {
+struct RingBlock {
   std::int64_t batch, sequence, heads, kv_heads, dim, per_group;
   std::int64_t width, kv_width, out_width;  ///< of a row of qkv, of kv and of y
   // What the mask keeps: these queries and keys; in the own block, the triangle.
   std::int64_t first_query = 0, keys = 0;
   bool triangle = false;
 
-  Block(const models::Op& op, int part)
+  RingBlock(const models::Op& op, int part)
       : batch(op.batch),
         sequence(op.sequence),
         heads(op.heads),
@@ -69,7 +69,7 @@ void merge(float* y, const float* block, std::int64_t dim, float& lse, float blo
 }  // namespace
 
 void run_ring_attention(Machine& machine, const Call& call) {
-  const Block s(call.op, call.context.part);
+  const RingBlock s(call.op, call.context.part);
   const float* qkv = call.input(0, s.tokens() * s.width);
   const float* kv = call.input(1, s.tokens() * s.kv_width);
   float* y = call.output(0, s.tokens() * s.out_width);
@@ -117,7 +117,7 @@ void run_ring_attention(Machine& machine, const Call& call) {
 }
 
 void run_ring_attention_grad(Machine& machine, const Call& call) {
-  const Block s(call.op, call.context.part);
+  const RingBlock s(call.op, call.context.part);
   const float* dy = call.input(0, s.tokens() * s.out_width);
   const float* qkv = call.input(1, s.tokens() * s.width);
   const float* y = call.input(2, s.tokens() * s.out_width);

@@ -16,7 +16,7 @@
 namespace orrery::exec {
 namespace {
 
-struct Job {
+struct CopyJob {
   std::function<void()> work;
   std::exception_ptr error;
   std::atomic<bool> done{false};
@@ -24,7 +24,7 @@ struct Job {
 
 class Copy : public Request {
  public:
-  explicit Copy(std::shared_ptr<Job> job) : job_(std::move(job)) {}
+  explicit Copy(std::shared_ptr<CopyJob> job) : job_(std::move(job)) {}
   bool test() override {
     if (!job_->done.load(std::memory_order_acquire)) return false;
     if (job_->error) std::rethrow_exception(job_->error);
@@ -32,7 +32,7 @@ class Copy : public Request {
   }
 
  private:
-  std::shared_ptr<Job> job_;
+  std::shared_ptr<CopyJob> job_;
 };
 
 }  // namespace
@@ -51,7 +51,7 @@ class CopyEngines::Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  void add(std::shared_ptr<Job> job) {
+  void add(std::shared_ptr<CopyJob> job) {
     {
       const std::lock_guard lock(mutex_);
       jobs_.push_back(std::move(job));
@@ -65,7 +65,7 @@ class CopyEngines::Engine {
     while (true) {
       wake_.wait(lock, [this] { return stop_ || !jobs_.empty(); });
       if (jobs_.empty()) return;
-      const std::shared_ptr<Job> job = std::move(jobs_.front());
+      const std::shared_ptr<CopyJob> job = std::move(jobs_.front());
       jobs_.pop_front();
       lock.unlock();
       try {
@@ -80,7 +80,7 @@ class CopyEngines::Engine {
 
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::deque<std::shared_ptr<Job>> jobs_;
+  std::deque<std::shared_ptr<CopyJob>> jobs_;
   bool stop_ = false;
   std::thread thread_;  // last: it uses the others
 };
@@ -91,7 +91,7 @@ CopyEngines::~CopyEngines() = default;
 std::unique_ptr<Request> CopyEngines::run(plan::Stream stream, std::function<void()> work) {
   std::unique_ptr<Engine>& engine = engines_[static_cast<std::size_t>(stream)];
   if (!engine) engine = std::make_unique<Engine>();
-  auto job = std::make_shared<Job>();
+  auto job = std::make_shared<CopyJob>();
   job->work = std::move(work);
   engine->add(job);
   return std::make_unique<Copy>(std::move(job));

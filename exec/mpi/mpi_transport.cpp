@@ -118,7 +118,7 @@ class MpiTransport : public Transport {
     check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &host_), "MPI_Comm_dup");
   }
   ~MpiTransport() override {
-    for (Group& group : groups_)
+    for (Communicator& group : groups_)
       if (group.communicator != MPI_COMM_NULL) MPI_Comm_free(&group.communicator);
     MPI_Comm_free(&messages_);
     MPI_Comm_free(&host_);
@@ -130,7 +130,7 @@ class MpiTransport : public Transport {
 
   GroupId make_group(const plan::Group& group) override {
     const std::vector<int> members = group.members(rank_);
-    Group made;
+    Communicator made;
     made.size = static_cast<int>(members.size());
     const int colour = members.empty() ? MPI_UNDEFINED : members.front();
     check_mpi(MPI_Comm_split(host_, colour, rank_, &made.communicator), "MPI_Comm_split");
@@ -299,7 +299,7 @@ class MpiTransport : public Transport {
   }
 
  private:
-  struct Group {
+  struct Communicator {
     MPI_Comm communicator = MPI_COMM_NULL;
     int size = 0;
     int exchanges = 0;  ///< begun so far: members begin them in the same order, so tags follow from it
@@ -335,7 +335,7 @@ class MpiTransport : public Transport {
   int rank_, size_;
   const Waiter& waiter_;
   MPI_Comm messages_ = MPI_COMM_NULL, host_ = MPI_COMM_NULL;
-  std::vector<Group> groups_;
+  std::vector<Communicator> groups_;
   PieceStore pieces_;
 };
 

@@ -53,7 +53,7 @@ void add_flat(Workload& w, OpKind kind, std::int64_t elements, std::vector<int> 
 }
 
 /// Buckets of parameters as the optimizer sees them: views of whole buffers.
-struct Bucket {
+struct ProbedBucket {
   std::int64_t elements = 0;
   int parameters = -1, gradients = -1;
   models::DType dtype = models::DType::fp32;           ///< of parameters; 16-bit ones are copies of a master
@@ -61,12 +61,12 @@ struct Bucket {
 };
 
 /// Adds the norm of the gradients, clipping and the update.
-void add_optimizer(Workload& w, const std::vector<Bucket>& buckets) {
+void add_optimizer(Workload& w, const std::vector<ProbedBucket>& buckets) {
   const int total = add_whole(w, {1}), norm = add_whole(w, {1}), coefficient = add_whole(w, {1});
-  for (const Bucket& b : buckets)
+  for (const ProbedBucket& b : buckets)
     add_flat(w, OpKind::norm_squared, b.elements, {b.gradients}, {total}, b.gradient_dtype);
   add_flat(w, OpKind::clip_coefficient, 1, {total}, {norm, coefficient});
-  for (const Bucket& b : buckets) {
+  for (const ProbedBucket& b : buckets) {
     const int first = add_whole(w, {b.elements}), second = add_whole(w, {b.elements});
     std::vector<int> out = {b.parameters, first, second};
     if (b.dtype != models::DType::fp32) {
@@ -120,7 +120,7 @@ class LayersBuilder {
                layer->bucket.gradient_dtype);
       emit(*layer, layer->program.backward);
     }
-    std::vector<Bucket> buckets;
+    std::vector<ProbedBucket> buckets;
     for (const Layer& layer : layers_) buckets.push_back(layer.bucket);
     add_optimizer(out_, buckets);
     return std::move(out_);
@@ -130,7 +130,7 @@ class LayersBuilder {
   struct Layer {
     LayerProgram program;
     std::vector<int> views;  ///< one per tensor
-    Bucket bucket;
+    ProbedBucket bucket;
   };
 
   /// Tensors of equal name that need not outlive their layer's pass share memory, with the size of the first of them.
@@ -279,7 +279,7 @@ Workload streams_workload(std::int64_t bytes, int sets) {
 Workload optimizer_workload(std::int64_t elements, int buckets) {
   Workload w;
   w.name = fmt::format("optimizer over {} of {} parameters", base::count_of(buckets, "bucket"), elements);
-  std::vector<Bucket> all;
+  std::vector<ProbedBucket> all;
   for (int i = 0; i < buckets; ++i)
     all.push_back({elements, add_whole(w, {elements, models::DType::fp32, Fill::random}),
                    add_whole(w, {elements, models::DType::fp32, Fill::random})});

@@ -43,7 +43,7 @@ void pack_received(std::string& out, const plan::RankClass& rank_class, int b, A
   for (int worker = 0; worker < workers; ++worker) {
     std::size_t next = 0;
     transfer(arena.data(bucket.received, -1) + worker * shard * models::size_of(dtype), dtype, mine, place.tensor_rank,
-             backend, Transfer::from_device, [&](const Holding& holding, const Run& run, std::span<float> values) {
+             backend, StateTransfer::from_device, [&](const Holding& holding, const Run& run, std::span<float> values) {
                if (worker == 0)
                  runs.push_back(
                      {{b, static_cast<std::int32_t>(holding.range - bucket.ranges.data()), run.logical, run.elements},
@@ -77,7 +77,7 @@ std::string pack(const plan::Schedule& schedule, Gathered what, Arena& arena, Ba
                                           ? gradient_holdings(rank_class, bucket, data_rank, buffer)
                                           : holdings(rank_class, bucket, buffer, data_rank);
     transfer(arena.data(buffer, -1), rank_class.buffers[buffer].dtype, mine, tensor_rank, backend,
-             Transfer::from_device, [&](const Holding& holding, const Run& run, std::span<float> values) {
+             StateTransfer::from_device, [&](const Holding& holding, const Run& run, std::span<float> values) {
                const RunHeader header{static_cast<std::int32_t>(b),
                                       static_cast<std::int32_t>(holding.range - bucket.ranges.data()), run.logical,
                                       run.elements};
@@ -104,7 +104,7 @@ std::string pack(const plan::Schedule& schedule, Gathered what, Arena& arena, Ba
     const auto table = std::find_if(tables.begin(), tables.end(),
                                     [&](const plan::ParameterRange& one) { return one.name == shard.range.name; });
     transfer(arena.data(shard.buffer, -1), models::DType::fp32, {shard.holding()}, shard.tensor_rank, backend,
-             Transfer::from_device, [&](const Holding&, const Run& run, std::span<float> values) {
+             StateTransfer::from_device, [&](const Holding&, const Run& run, std::span<float> values) {
                const RunHeader header{-1, static_cast<std::int32_t>(table - tables.begin()), run.logical, run.elements};
                put(out, &header, sizeof header);
                put(out, values.data(), values.size_bytes());

@@ -53,7 +53,7 @@ LogicalSource seeded_source(std::uint64_t seed, int threads) {
 }
 
 void transfer(std::byte* buffer, models::DType dtype, const std::vector<Holding>& holdings, int tensor_rank,
-              Backend& backend, Transfer direction, const Visit& visit, int threads) {
+              Backend& backend, StateTransfer direction, const Visit& visit, int threads) {
   std::vector<float> host;
   std::vector<std::byte> stored;
   const std::int64_t size = models::size_of(dtype), chunk = kChunk * threads;
@@ -64,12 +64,12 @@ void transfer(std::byte* buffer, models::DType dtype, const std::vector<Holding>
         host.resize(static_cast<std::size_t>(run.elements));
         stored.resize(static_cast<std::size_t>(run.elements * size));
         std::byte* device = buffer + size * (holding.buffer_offset + run.local - holding.local_begin);
-        if (direction == Transfer::from_device) {
+        if (direction == StateTransfer::from_device) {
           backend.copy_to_host(stored, device);
           widen(dtype, stored.data(), host);
         }
         visit(holding, run, host);
-        if (direction == Transfer::to_device) {
+        if (direction == StateTransfer::to_device) {
           narrow(dtype, host, stored.data());
           backend.copy_to_device(device, stored);
         }
@@ -89,7 +89,7 @@ void initialise(const plan::Schedule& schedule, int rank, Arena& arena, Backend&
         transfer(
             arena.data(buffer, {-1, version}), rank_class.buffers[buffer].dtype,
             holdings(rank_class, bucket, buffer, schedule.spec.shard_index_of(bucket.experts, rank)), tensor_rank,
-            backend, Transfer::to_device,
+            backend, StateTransfer::to_device,
             [&](const Holding& holding, const Run& run, std::span<float> values) {
               source(*holding.range, run.logical, values);
             },
@@ -106,7 +106,7 @@ void initialise(const plan::Schedule& schedule, int rank, Arena& arena, Backend&
     if (shard.state == State::weight)
       transfer(
           arena.data(shard.buffer, {-1, 0}), models::DType::fp32, {shard.holding()}, shard.tensor_rank, backend,
-          Transfer::to_device,
+          StateTransfer::to_device,
           [&](const Holding& holding, const Run& run, std::span<float> values) {
             source(*holding.range, run.logical, values);
           },

@@ -43,9 +43,9 @@ void initialise(const plan::Schedule& schedule, int rank, Arena& arena, Backend&
 
 /// Walks holdings of a buffer in runs of consecutive logical elements, a small host buffer at a time. `visit` fills
 /// `values` (to_device) or reads them (from_device), always in fp32. Leaves padding alone.
-enum class Transfer { to_device, from_device };
+enum class StateTransfer { to_device, from_device };
 using Visit = std::function<void(const Holding& holding, const Run& run, std::span<float> values)>;
 void transfer(std::byte* buffer, models::DType dtype, const std::vector<Holding>& holdings, int tensor_rank,
-              Backend& backend, Transfer direction, const Visit& visit, int threads = 1);
+              Backend& backend, StateTransfer direction, const Visit& visit, int threads = 1);
 
 }  // namespace orrery::exec

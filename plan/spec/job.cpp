@@ -171,9 +171,9 @@ Training read_training(const Cursor& at) {
 
 // Writing. Every key is written, so that a file carries the defaults of the version that wrote it.
 
-class Writer {
+class JobWriter {
  public:
-  explicit Writer(int indent) : indent_(indent) {}
+  explicit JobWriter(int indent) : indent_(indent) {}
   template <class T>
   void line(const char* key, const T& value, int deeper = 0) {
     out_ += fmt::format("{}{}: {}\n", std::string(static_cast<std::size_t>(indent_ + deeper), ' '), key, value);
@@ -216,7 +216,7 @@ std::string orders_text(const FieldInfo& field, const Bounds& b) {
   return fmt::format("[{}]", fmt::join(words, ", "));
 }
 
-void write_bounds(Writer& w, const Bounds& b) {
+void write_bounds(JobWriter& w, const Bounds& b) {
   if (b == Bounds{}) return;
   w.open("plan");
   std::string open;
@@ -231,7 +231,7 @@ void write_bounds(Writer& w, const Bounds& b) {
   });
 }
 
-void write_training(Writer& w, const Training& t) {
+void write_training(JobWriter& w, const Training& t) {
   w.open("training");
   w.line("steps", t.steps, 2);
   if (!t.data.empty()) w.line("data", base::yaml_text(t.data), 2);
@@ -362,7 +362,7 @@ base::Result<Job> parse_job(std::string_view text, std::string file, base::Diagn
 }
 
 std::string write_job(const Job& job, int indent) {
-  Writer w(indent);
+  JobWriter w(indent);
   w.line("model", base::yaml_text(job.model));
   w.line("cluster", base::yaml_text(job.cluster));
   w.line("batch", job.batch);

@@ -13,7 +13,7 @@ double sent_share(Wiring wiring, std::optional<plan::CollectiveKind> collective,
   return (*collective == plan::CollectiveKind::all_reduce ? 2 : 1) * (n - 1) / n;
 }
 
-double inside_switch(plan::CollectiveKind collective, const clusters::Span& span) {
+double inside_switch(plan::CollectiveKind collective, const clusters::GroupSpan& span) {
   const double m = span.per_node;
   return collective == plan::CollectiveKind::all_reduce && m > 1 ? (m + 1) / (2 * (m - 1)) : 1;
 }

@@ -16,7 +16,7 @@ namespace orrery::sim {
 
 /// Load of an all-reduce in the node's switches relative to a ring: each of m devices sends its vector once and
 /// receives the sum once, plus 1/m of the others' part, where a ring sends 2 (m - 1)/m of it (NVLink SHARP).
-[[nodiscard]] double inside_switch(plan::CollectiveKind collective, const clusters::Span& span);
+[[nodiscard]] double inside_switch(plan::CollectiveKind collective, const clusters::GroupSpan& span);
 
 /// Loads per byte of a connection: on the devices' own links, and elsewhere.
 class Scales {

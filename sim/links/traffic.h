@@ -49,7 +49,7 @@ struct Communicator {
   int job = 0, role = 0;
   int rank = 0;  ///< lowest member; for a pair, the sender
   int ranks = 2;
-  clusters::Span span;
+  clusters::GroupSpan span;
   std::array<Wired, kWirings> wirings;
   [[nodiscard]] Wired& wired(Wiring w) { return wirings[static_cast<std::size_t>(w)]; }
   [[nodiscard]] const Wired& wired(Wiring w) const { return wirings[static_cast<std::size_t>(w)]; }

@@ -186,25 +186,25 @@ TEST(Frontend, IsTakenByNoRouteHoweverShort) {
   EXPECT_DOUBLE_EQ(span_of(*odd, {0, 1}).bandwidth.value, 10e9);
 }
 
-TEST(Span, OfOneIsWithinItsNode) {
-  const Span span = span_of(catalog("selene-1024"), {5});
+TEST(GroupSpan, OfOneIsWithinItsNode) {
+  const GroupSpan span = span_of(catalog("selene-1024"), {5});
   EXPECT_EQ(span.nodes, 1);
   EXPECT_EQ(span.per_node, 1);
   EXPECT_TRUE(span.within_node);
 }
 
-TEST(Span, OfATensorGroupIsTheNodesFabric) {
+TEST(GroupSpan, OfATensorGroupIsTheNodesFabric) {
   const Cluster selene = catalog("selene-1024");
-  const Span span = span_of(selene, strided(8, 1, 8), 128);
+  const GroupSpan span = span_of(selene, strided(8, 1, 8), 128);
   EXPECT_EQ(span.nodes, 1);
   EXPECT_EQ(span.per_node, 8);
   EXPECT_DOUBLE_EQ(span.bandwidth.value, 300e9);
   EXPECT_DOUBLE_EQ(span.latency.value, 0.3e-6);
 }
 
-TEST(Span, OfADataGroupOnOneRailHasItsOwnNic) {
+TEST(GroupSpan, OfADataGroupOnOneRailHasItsOwnNic) {
   const Cluster selene = catalog("selene-1024");
-  const Span span = span_of(selene, strided(3, 8, 16), 8);  // 8 groups at once, each on its own rail
+  const GroupSpan span = span_of(selene, strided(3, 8, 16), 8);  // 8 groups at once, each on its own rail
   EXPECT_EQ(span.nodes, 16);
   EXPECT_EQ(span.per_node, 1);
   EXPECT_DOUBLE_EQ(span.bandwidth.value, 25e9);
@@ -212,7 +212,7 @@ TEST(Span, OfADataGroupOnOneRailHasItsOwnNic) {
   EXPECT_NEAR(span.latency.value, latency(selene, 3, 11).value, 1e-15);
 }
 
-TEST(Span, OfGroupsThatShareNicsDividesThem) {
+TEST(GroupSpan, OfGroupsThatShareNicsDividesThem) {
   // DGX-1V has four NICs for eight GPUs; two nodes.
   const auto pair = resized(catalog("dgx-1v"), 16);
   EXPECT_DOUBLE_EQ(span_of(*pair, {0, 8}, 1).bandwidth.value, 12.5e9);
@@ -222,7 +222,7 @@ TEST(Span, OfGroupsThatShareNicsDividesThem) {
   EXPECT_DOUBLE_EQ(span_of(*pair, strided(0, 1, 16), 1).bandwidth.value, 6.25e9);
 }
 
-TEST(Span, InAMeshCountsTheLinksAmongItsMembers) {
+TEST(GroupSpan, InAMeshCountsTheLinksAmongItsMembers) {
   const Cluster dgx = catalog("dgx-1v");
   EXPECT_DOUBLE_EQ(span_of(dgx, {0, 1}).bandwidth.value, 25e9);
   EXPECT_DOUBLE_EQ(span_of(dgx, {0, 3}).bandwidth.value, 50e9);
@@ -232,7 +232,7 @@ TEST(Span, InAMeshCountsTheLinksAmongItsMembers) {
   EXPECT_DOUBLE_EQ(span_of(dgx, {0, 1, 2, 3, 4}).bandwidth.value, 50e9);  // GPU 4 has two links to the others
 }
 
-TEST(Span, AcrossOversubscribedPodsGetsItsShareOfTheCore) {
+TEST(GroupSpan, AcrossOversubscribedPodsGetsItsShareOfTheCore) {
   const Cluster meta = catalog("meta-roce-24k");
   const int pod = 384 * 8;
   // Every hop leaves the pod, and every GPU does so at once: one seventh of a NIC.
@@ -243,7 +243,7 @@ TEST(Span, AcrossOversubscribedPodsGetsItsShareOfTheCore) {
 }
 
 // Leaves of two nodes with half as much upwards as downwards.
-TEST(Span, AcrossOversubscribedLeavesGetsItsShareOfTheUplinks) {
+TEST(GroupSpan, AcrossOversubscribedLeavesGetsItsShareOfTheUplinks) {
   const std::string text =
       "name: half\nlike: hgx-h100\nnodes: 4\nfabric: {kind: infiniband, rails: true, leaf_nodes: 2, oversubscription: "
       "2, "
@@ -256,7 +256,7 @@ TEST(Span, AcrossOversubscribedLeavesGetsItsShareOfTheUplinks) {
   EXPECT_DOUBLE_EQ(span_of(*half, strided(0, 8, 4), 8).bandwidth.value, 50e9);
 }
 
-TEST(Span, OfOddMachinesIsReadOffTheGraph) {
+TEST(GroupSpan, OfOddMachinesIsReadOffTheGraph) {
   const std::string text =
       "name: odd\ndevice: a100-sxm4-80gb\nvertices:\n"
       "  - {name: a, kind: device, node: 0}\n  - {name: b, kind: device, node: 1}\n  - {name: s, kind: leaf}\n"
@@ -264,7 +264,7 @@ TEST(Span, OfOddMachinesIsReadOffTheGraph) {
       "  - {from: s, to: b, kind: network, bandwidth: 5 GB/s, latency: 2 us}\n";
   const auto odd = parse_cluster(text, "odd.yaml", testing::from_catalog);
   ASSERT_TRUE(odd) << base::render(odd.error(), false);
-  const Span span = span_of(*odd, {0, 1});
+  const GroupSpan span = span_of(*odd, {0, 1});
   EXPECT_EQ(span.nodes, 2);
   EXPECT_DOUBLE_EQ(span.bandwidth.value, 5e9);
   EXPECT_DOUBLE_EQ(span.latency.value, 3e-6);

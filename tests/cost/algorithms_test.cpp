@@ -11,7 +11,7 @@ namespace {
 
 using base::Bytes;
 using base::BytesPerSecond;
-using clusters::Span;
+using clusters::GroupSpan;
 
 /// Eight devices of 450 GB/s a node, and 50 GB/s of network for each: 360 GB/s of fabric, 400 GB/s of NICs.
 Network hopper() {
@@ -28,8 +28,8 @@ Network hopper() {
   return n;
 }
 
-Span over(int nodes, int per_node = 8) {
-  Span s;
+GroupSpan over(int nodes, int per_node = 8) {
+  GroupSpan s;
   s.nodes = nodes;
   s.per_node = per_node;
   s.within_node = nodes == 1;
@@ -45,7 +45,7 @@ std::optional<Choice> find(const std::vector<Choice>& all, const std::string& al
   return std::nullopt;
 }
 
-Choice one(const Network& n, Operation operation, const Span& span, const std::string& algorithm,
+Choice one(const Network& n, Operation operation, const GroupSpan& span, const std::string& algorithm,
            const std::string& protocol = "Simple", double bytes = 1e9) {
   const auto found = find(choices(n, operation, span, span.nodes * span.per_node, Bytes{bytes}), algorithm, protocol);
   EXPECT_TRUE(found.has_value()) << algorithm << " " << protocol;
@@ -127,7 +127,7 @@ TEST(Hops, OfSlowNetworksCountOnceAndTwiceInSimple) {
   const auto all = choices(n, Operation::all_reduce, over(2), 16, Bytes{1e6});
   EXPECT_NEAR(find(all, "tree", "LL")->latency, (6.8 + 2 * (7 * 0.6 + 5 + 49)) * 1e-6, 1e-12);
   EXPECT_NEAR(find(all, "nvls-tree")->latency, (25 + 2 * (20.9 + 2 * 49 + 265)) * 1e-6, 1e-12);
-  Span far = over(2);
+  GroupSpan far = over(2);
   far.latency = base::Seconds{3e-6};  // a microsecond beyond one leaf
   EXPECT_NEAR(find(choices(hopper(), Operation::all_gather, far, 16, Bytes{1e6}), "ring", "LL")->latency,
               (6.6 + 14 * 1.0 + 1 * (2.7 + 1)) * 1e-6, 1e-12);  // the host's 1 us a step hides NVLink's 0.6
@@ -137,7 +137,7 @@ TEST(TheLossAtMiddleSizes, IsThatOfTheNodesLinks) {
   Network n = hopper();
   n.size_half = 10e6;
   n.size_exponent = 0.5;
-  Span slow = over(4);
+  GroupSpan slow = over(4);
   slow.bandwidth = BytesPerSecond{5e9};  // 40 GB/s of NICs
   const Choice c = one(n, Operation::all_reduce, slow, "ring");
   EXPECT_NEAR(c.ramp, 360e9 * 32 / 62, 1);

@@ -16,7 +16,7 @@ namespace {
 using base::Bytes;
 using base::BytesPerSecond;
 using base::Seconds;
-using clusters::Span;
+using clusters::GroupSpan;
 using clusters::testing::catalog;
 
 constexpr double kKiB = 1024, kMiB = 1024 * kKiB, kGiB = 1024 * kMiB;
@@ -25,7 +25,7 @@ constexpr double kKiB = 1024, kMiB = 1024 * kKiB, kGiB = 1024 * kMiB;
 struct Machine {
   clusters::Cluster cluster;
   Network network;
-  Span span;
+  GroupSpan span;
   int ranks;
 };
 
@@ -35,7 +35,7 @@ Machine machine(const std::string& name, int nodes) {
   std::vector<int> all(static_cast<std::size_t>(cluster.size()));
   std::iota(all.begin(), all.end(), 0);
   const Network network = collective_network(cluster, defaults(cluster));
-  const Span span = clusters::span_of(cluster, all);
+  const GroupSpan span = clusters::span_of(cluster, all);
   const int ranks = cluster.size();
   return {std::move(cluster), network, span, ranks};
 }
@@ -133,7 +133,7 @@ class Always : public ::testing::TestWithParam<std::tuple<const char*, int, Oper
  protected:
   Machine machine_ = machine(std::get<0>(GetParam()), std::get<1>(GetParam()));
   Operation operation_ = std::get<2>(GetParam());
-  double time(const Network& n, const Span& s, double bytes) const {
+  double time(const Network& n, const GroupSpan& s, double bytes) const {
     return collective_time(n, operation_, s, machine_.ranks, Bytes{bytes}).value;
   }
 };
@@ -155,7 +155,7 @@ TEST_P(Always, TimeGrowsWithBytes) {
 TEST_P(Always, MoreBandwidthNeverHurtsAWayOfDoingIt) {
   for (double bytes = 64; bytes < 64 * kGiB; bytes *= 5) {
     Network network = machine_.network;
-    Span span = machine_.span;
+    GroupSpan span = machine_.span;
     network.intra_bandwidth *= 1.3;
     span.bandwidth = span.bandwidth * 1.3;
     const auto slow = choices(machine_.network, operation_, machine_.span, machine_.ranks, Bytes{bytes});
@@ -189,7 +189,7 @@ TEST(OneGpuANode, SeesTheWholeLatencyOfTheNetwork) {
   const Network network = collective_network(selene, defaults(selene));
   std::vector<int> rail;
   for (int n = 0; n < 8; ++n) rail.push_back(n * 8);
-  const Span span = clusters::span_of(selene, rail, 8);
+  const GroupSpan span = clusters::span_of(selene, rail, 8);
   for (const Choice& c : choices(network, Operation::all_gather, span, 8, Bytes{1e9})) {
     if (c.algorithm == "ring" && c.protocol == "LL") {
       EXPECT_NEAR(c.latency, (6.6 + 7 * 5.0) * 1e-6, 1e-12);

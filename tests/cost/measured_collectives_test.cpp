@@ -122,7 +122,7 @@ TEST(Collectives, Of1024DevicesArePricedInMuchLessThanTenMilliseconds) {
   constexpr int kTimes = 20;
   double sum = 0;
   for (int i = 0; i < kTimes; ++i) {
-    const clusters::Span span = clusters::span_of(selene, members);
+    const clusters::GroupSpan span = clusters::span_of(selene, members);
     sum +=
         collective_time(collective_network(selene, c), Operation::all_reduce, span, 1024, base::Bytes{100e6 + i}).value;
   }

@@ -34,7 +34,7 @@ float value_of(const std::string& job, std::int64_t step, State state, const std
   return static_cast<float>(hash >> 40) + 1;
 }
 
-void visit_all(const CheckpointContext& c, Transfer direction,
+void visit_all(const CheckpointContext& c, StateTransfer direction,
                const std::function<void(State, const std::string&, const exec::Run&, std::span<float>)>& body) {
   const int rank = c.transport.rank();
   const plan::RankClass& rank_class = c.schedule.class_of(rank);
@@ -50,7 +50,7 @@ void visit_all(const CheckpointContext& c, Transfer direction,
 }
 
 void fill(const CheckpointContext& c, const std::string& job, std::int64_t step) {
-  visit_all(c, Transfer::to_device,
+  visit_all(c, StateTransfer::to_device,
             [&](State state, const std::string& name, const exec::Run& run, std::span<float> values) {
               for (std::size_t i = 0; i < values.size(); ++i)
                 values[i] = value_of(job, step, state, name, run.logical + static_cast<std::int64_t>(i));
@@ -147,7 +147,7 @@ std::vector<std::string> TinyRun::save(const fs::path& folder, std::int64_t step
 Resumed TinyRun::resume(const fs::path& folder) {
   Resumed out;
   on_ranks([&](const CheckpointContext& c) {
-    visit_all(c, Transfer::to_device, [](State, const std::string&, const exec::Run&, std::span<float> values) {
+    visit_all(c, StateTransfer::to_device, [](State, const std::string&, const exec::Run&, std::span<float> values) {
       std::fill(values.begin(), values.end(), 0.0F);
     });
     Resumed mine = load_newest(c, folder);
@@ -159,7 +159,7 @@ Resumed TinyRun::resume(const fs::path& folder) {
 bool TinyRun::holds(std::int64_t step) {
   std::atomic<bool> all{true};
   on_ranks([&](const CheckpointContext& c) {
-    visit_all(c, Transfer::from_device,
+    visit_all(c, StateTransfer::from_device,
               [&](State state, const std::string& name, const exec::Run& run, std::span<float> values) {
                 for (std::size_t i = 0; i < values.size(); ++i)
                   if (values[i] != value_of(job_, step, state, name, run.logical + static_cast<std::int64_t>(i)))

@@ -70,7 +70,7 @@ class Checkpoint : public ::testing::Test {
     for (const plan::Bucket& bucket : c.schedule.class_of(c.transport.rank()).buckets)
       for (const State state : kStates) {
         const auto source = seeded_source(100 + static_cast<std::uint64_t>(state));
-        move(c, bucket, state, Transfer::to_device,
+        move(c, bucket, state, StateTransfer::to_device,
              [&](const Holding& h, const exec::Run& run, std::span<float> values) {
                plan::ParameterRange range = *h.range;
                range.tensor.initial_stddev = 1;
@@ -78,7 +78,7 @@ class Checkpoint : public ::testing::Test {
              });
       }
   }
-  static void move(const CheckpointContext& c, const plan::Bucket& bucket, State state, Transfer direction,
+  static void move(const CheckpointContext& c, const plan::Bucket& bucket, State state, StateTransfer direction,
                    const Visit& visit) {
     const int rank = c.transport.rank();
     const plan::RankClass& rank_class = c.schedule.class_of(rank);
@@ -92,7 +92,7 @@ class Checkpoint : public ::testing::Test {
     for (const plan::Bucket& bucket : c.schedule.class_of(c.transport.rank()).buckets)
       for (const State state : kStates) {
         const auto source = seeded_source(100 + static_cast<std::uint64_t>(state));
-        move(c, bucket, state, Transfer::from_device,
+        move(c, bucket, state, StateTransfer::from_device,
              [&](const Holding& h, const exec::Run& run, std::span<float> values) {
                plan::ParameterRange range = *h.range;
                range.tensor.initial_stddev = 1;
@@ -185,7 +185,7 @@ TEST_F(Checkpoint, HoldsWhatWasThereWhenItWasBegun) {
     saver.begin(4);
     for (const plan::Bucket& bucket : c.schedule.class_of(c.transport.rank()).buckets)  // the next step's updates
       for (const State state : kStates)
-        move(c, bucket, state, Transfer::to_device, [](const Holding&, const exec::Run&, std::span<float> values) {
+        move(c, bucket, state, StateTransfer::to_device, [](const Holding&, const exec::Run&, std::span<float> values) {
           std::fill(values.begin(), values.end(), 9.0F);
         });
     EXPECT_TRUE(saver.pending());

@@ -59,7 +59,7 @@ class Rank {
     for (const plan::Bucket& bucket : c.buckets) {
       const plan::BufferId buffer = what == Gathered::weights ? bucket.parameters : bucket.gradients;
       transfer(arena().data(buffer, -1), models::DType::fp32, holdings(c, bucket, buffer, 0), 0, *backend_,
-               Transfer::to_device, [&](const Holding& holding, const Run& run, std::span<float> values) {
+               StateTransfer::to_device, [&](const Holding& holding, const Run& run, std::span<float> values) {
                  const std::vector<float>& from = tensors.at(holding.range->name).values;
                  std::copy_n(from.begin() + run.logical, values.size(), values.begin());
                });

@@ -96,7 +96,7 @@ class Turns {
     const plan::RankClass& c = schedule_.classes.front();
     for (const plan::Bucket& bucket : c.buckets)
       transfer(arena.data(bucket.parameters, -1), models::DType::fp32, holdings(c, bucket, bucket.parameters, 0), 0,
-               backend, Transfer::to_device, [&](const Holding& holding, const Run& run, std::span<float> values) {
+               backend, StateTransfer::to_device, [&](const Holding& holding, const Run& run, std::span<float> values) {
                  const std::vector<float>& from = tensors.at(holding.range->name).values;
                  std::copy_n(from.begin() + run.logical, values.size(), values.begin());
                });

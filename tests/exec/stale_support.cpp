@@ -109,7 +109,7 @@ class StaleTrainer {
       plan::BufferId buffer = bucket.parameters;
       const std::vector<Holding> mine =
           gradients ? gradient_holdings(c, bucket, 0, buffer) : holdings(c, bucket, buffer, 0);
-      transfer(arena_->data(buffer, -1), models::DType::fp32, mine, 0, *backend_, Transfer::to_device,
+      transfer(arena_->data(buffer, -1), models::DType::fp32, mine, 0, *backend_, StateTransfer::to_device,
                [&](const Holding& holding, const Run& run, std::span<float> values) {
                  const std::vector<float>& from = tensors.at(holding.range->name).values;
                  std::copy_n(from.begin() + run.logical, values.size(), values.begin());

@@ -29,28 +29,29 @@ void add_step(Pass& pass, const Op& op, const Pricing& pricing, bool ahead = fal
 
 }  // namespace
 
-void add_encoding(LayerCosts& costs, const models::LayerProgram& program, const std::vector<int>& life_of,
-                  const plan::Compression& compression, const Pricing& pricing) {
+void add_encoding(LayerCosts& costs, const models::LayerProgram& program,
+                  const base::ById<models::TensorId, int>& life_of, const plan::Compression& compression,
+                  const Pricing& pricing) {
   const plan::ActivationEncoding encoding = compression.activations;
   if (encoding == plan::ActivationEncoding::none || costs.kind != models::LayerKind::block) return;
   const bool lossless = encoding == plan::ActivationEncoding::lossless;
   const std::int64_t bits = plan::bits_of(encoding);
-  std::map<int, const Op*> rectified;
+  std::map<models::TensorId, const Op*> rectified;
   for (const models::Part& part : program.forward)
     for (const Op& op : part.ops)
-      if (op.kind == OpKind::relu) rectified[op.out.front()] = &op;
+      if (op.kind == OpKind::relu) rectified[models::tensor_of(op.out.front())] = &op;
   std::vector<bool> statistic(program.tensors.size(), false);
   for (const models::Part& part : program.forward)
     for (const Op& op : part.ops) {
       for (std::size_t i = 0; i < op.out.size(); ++i)
         if (op.out[i] >= 0 && models::is_statistic(op, i)) statistic[static_cast<std::size_t>(op.out[i])] = true;
     }
-  for (std::size_t i = 0; i < program.tensors.size(); ++i) {
+  for (const models::TensorId i : program.tensors.keys()) {
     const models::Tensor& t = program.tensors[i];
-    if (life_of[i] < 0 || life_of[i] == costs.y || statistic[i] || !crosses(costs, life_of[i])) continue;
+    if (life_of[i] < 0 || life_of[i] == costs.y || statistic[i.index()] || !crosses(costs, life_of[i])) continue;
     if (t.role == models::TensorRole::tokens || t.role == models::TensorRole::targets) continue;
     if (t.dtype == DType::int32) continue;  // counts of a message, or places of rows
-    const auto sparse = rectified.find(static_cast<int>(i));
+    const auto sparse = rectified.find(i);
     if (lossless && sparse == rectified.end()) continue;
     Life& life = costs.lives[static_cast<std::size_t>(life_of[i])];
     Op op = flat(OpKind::encode, t.dtype, t.elements());
@@ -75,7 +76,7 @@ void add_partition(LayerCosts& costs, const models::LayerProgram& program, const
   if (costs.kind != models::LayerKind::block || costs.recomputation != plan::Recompute::full || ranks == 1 ||
       !crosses(costs, costs.x))
     return;
-  const models::Tensor& input = program.tensors[static_cast<std::size_t>(program.x)];
+  const models::Tensor& input = program.tensors[program.x];
   const std::int64_t part = input.elements() / ranks;
   costs.lives[static_cast<std::size_t>(costs.x)].encoded =
       arena_bytes(part * models::size_of(input.dtype), DType::uint8);

@@ -16,6 +16,8 @@
 
 namespace orrery::cost {
 
+using models::TensorId;
+
 namespace {
 
 plan::CollectiveKind kind_of(models::GroupCollective collective) {
@@ -32,23 +34,24 @@ plan::CollectiveKind kind_of(models::GroupCollective collective) {
 /// Messages around the context ring, by what arrives: which shift of the pass brings it.
 class Ring {
  public:
-  void shift(int source, int target) { arrived_[target] = {++shifts_, source}; }
+  void shift(TensorId source, TensorId target) { arrived_[target] = {++shifts_, source}; }
   /// First use of a received tensor. Returns the shift that it waits for, 0 if it waits for none. Calls `touch` on the
   /// tensor that was sent in exchange, which is then freed.
   template <class Touch>
-  int use(int tensor, const Touch& touch) {
+  int use(TensorId tensor, const Touch& touch) {
     const auto found = arrived_.find(tensor);
-    if (found == arrived_.end() || found->second.source < 0) return 0;
-    touch(std::exchange(found->second.source, -1));
+    if (found == arrived_.end() || !found->second.source) return 0;
+    touch(std::exchange(found->second.source, {}));
     return found->second.shift;
   }
 
  private:
   struct Arrival {
-    int shift = 0, source = -1;
+    int shift = 0;
+    TensorId source = {};
   };
   int shifts_ = 0;
-  std::map<int, Arrival> arrived_;
+  std::map<TensorId, Arrival> arrived_;
 };
 
 /// The all-to-alls of one pass over a layer.
@@ -62,7 +65,7 @@ class Exchanges {
               groups.experts.size() > 1 ? groups.experts[1] - groups.experts[0] : 0) {}
   double time(const models::Part& part, double bytes, std::int64_t size) {
     TokenExchange::Way way{base::Bytes{bytes}, base::Seconds{0}};
-    if (part.sent >= 0) {  // rows, not counts
+    if (part.sent) {  // rows, not counts
       way = rows_.way(next_, way.across, size);
       next_ = next_ == Leg::there ? Leg::back : Leg::there;
     }
@@ -83,29 +86,33 @@ LayerBucket bucket_of(const models::Tensor& parameter) {
 /// The parts of the layer's surroundings that a compute step reads and writes. `input`: the tensor that comes from
 /// outside.
 void note_surroundings(Segment& segment, const std::vector<models::Op>& ops, const models::LayerProgram& program,
-                       int input) {
-  const auto tensor = [&](int t) -> const models::Tensor& { return program.tensors[static_cast<std::size_t>(t)]; };
+                       TensorId input) {
   for (const models::Op& op : ops) {
-    for (const int t : op.in) {
-      if (t < 0) continue;
-      segment.reads_input = segment.reads_input || (input >= 0 && models::owner_of(program, t) == input);
-      if (tensor(t).role == models::TensorRole::parameter)
-        segment.reads_parameters.at(static_cast<std::size_t>(bucket_of(tensor(t)))) = true;
+    for (const int operand : op.in) {
+      if (operand < 0) continue;
+      const TensorId t = models::tensor_of(operand);
+      segment.reads_input = segment.reads_input || (input.exists() && models::owner_of(program, t) == input);
+      const models::Tensor& tensor = program.tensors[t];
+      if (tensor.role == models::TensorRole::parameter)
+        segment.reads_parameters.at(static_cast<std::size_t>(bucket_of(tensor))) = true;
     }
-    for (const int t : op.out)
-      if (t >= 0 && tensor(t).role == models::TensorRole::gradient)
-        segment.writes_gradients.at(static_cast<std::size_t>(bucket_of(tensor(tensor(t).of)))) = true;
+    for (const int operand : op.out) {
+      if (operand < 0) continue;
+      const models::Tensor& tensor = program.tensors[models::tensor_of(operand)];
+      if (tensor.role == models::TensorRole::gradient)
+        segment.writes_gradients.at(static_cast<std::size_t>(bucket_of(program.tensors[tensor.of]))) = true;
+    }
   }
 }
 
 /// Seconds of operators, where a gradient that is not yet in `touched` is written, not added to.
 double writing_time(const std::vector<models::Op>& ops, const models::LayerProgram& program, const Pricing& pricing,
-                    std::set<int>& touched) {
+                    std::set<TensorId>& touched) {
   std::vector<models::Op> writing = ops;
   for (models::Op& op : writing)
     for (const std::size_t sum : models::writable_sums(op)) {
-      const int out = sum < op.out.size() ? op.out[sum] : -1;
-      if (out < 0 || program.tensors[static_cast<std::size_t>(out)].role != models::TensorRole::gradient) continue;
+      const TensorId out = sum < op.out.size() ? models::tensor_of(op.out[sum]) : TensorId();
+      if (!out || program.tensors[out].role != models::TensorRole::gradient) continue;
       if (touched.insert(out).second) op.accumulate = false;
     }
   return pricing.compute_time(writing).value;
@@ -114,20 +121,21 @@ double writing_time(const std::vector<models::Op>& ops, const models::LayerProgr
 /// Walks the parts of a pass as lowering does: each run of ops is a step, each message is a step. `touched`: gradients
 /// to which earlier passes over the layer have added.
 template <class Touch>
-Pass walk(const std::vector<models::Part>& parts, const models::LayerProgram& program, int input,
-          const Pricing& pricing, const LayerGroups& groups, const Touch& touch, std::set<int>* touched = nullptr) {
+Pass walk(const std::vector<models::Part>& parts, const models::LayerProgram& program, TensorId input,
+          const Pricing& pricing, const LayerGroups& groups, const Touch& touch,
+          std::set<TensorId>* touched = nullptr) {
   Pass pass;
   Ring ring;
   Exchanges rows(program, pricing, groups);
   const Lockstep lockstep = groups.lockstep.at(pricing);
   for (const models::Part& part : parts) {
     if (part.is_communication()) {
-      const int whole = part.collective == models::GroupCollective::reduce_scatter ? part.source : part.tensor;
-      const auto bytes = static_cast<double>(program.tensors[static_cast<std::size_t>(whole)].bytes()) * part.expected;
+      const TensorId whole = part.collective == models::GroupCollective::reduce_scatter ? part.source : part.tensor;
+      const auto bytes = static_cast<double>(program.tensors[whole].bytes()) * part.expected;
       const bool shifts = part.collective == models::GroupCollective::ring_shift;
       const bool exchanges = part.collective == models::GroupCollective::all_to_all;
       const std::vector<int>& members = shifts ? groups.context : groups.tensor;
-      const models::DType dtype = program.tensors[static_cast<std::size_t>(whole)].dtype;
+      const models::DType dtype = program.tensors[whole].dtype;
       const double seconds =
           exchanges ? rows.time(part, bytes, models::size_of(dtype))
                     : lockstep
@@ -144,7 +152,7 @@ Pass walk(const std::vector<models::Part>& parts, const models::LayerProgram& pr
                                        : exchanges ? Segment::Kind::exchange
                                                    : Segment::Kind::tensor,
                                .seconds = seconds,
-                               .reads_input = input >= 0 && (part.tensor == input || part.source == input)});
+                               .reads_input = input.exists() && (part.tensor == input || part.source == input)});
       pass.tensor_messages += meets ? 1 : 0;
       touch(part.sent, pass.steps);
       touch(part.received, pass.steps);
@@ -164,10 +172,10 @@ Pass walk(const std::vector<models::Part>& parts, const models::LayerProgram& pr
     segment.writing = touched != nullptr ? writing_time(part.ops, program, pricing, *touched) : segment.seconds;
     note_surroundings(segment, part.ops, program, input);
     for (const models::Op& op : part.ops) {
-      for (const int t : op.in) touch(t, pass.steps);
-      for (const int t : op.out) touch(t, pass.steps);
-      for (const int t : op.in)
-        segment.shifts = std::max(segment.shifts, ring.use(t, [&](int source) { touch(source, pass.steps); }));
+      for (const int t : op.in) touch(models::tensor_of(t), pass.steps);
+      for (const int t : op.out) touch(models::tensor_of(t), pass.steps);
+      const auto touch_sent = [&](TensorId source) { touch(source, pass.steps); };
+      for (const int t : op.in) segment.shifts = std::max(segment.shifts, ring.use(models::tensor_of(t), touch_sent));
     }
     pass.segments.push_back(segment);
     if (pass.first_compute < 0) pass.first_compute = pass.steps;
@@ -194,13 +202,13 @@ void note(int& first, int& last, int step) {
 
 /// Bytes of the inputs and output gradients that the products of the weights' gradients read.
 double weight_inputs(const models::LayerProgram& program) {
-  std::set<int> read;
+  std::set<TensorId> read;
   for (const models::Part& part : program.backward)
     for (const models::Op& op : part.ops)
       if (op.kind == models::OpKind::matmul && op.trans_a && op.accumulate)
-        read.insert({models::owner_of(program, op.in[0]), models::owner_of(program, op.in[1])});
+        for (const std::size_t i : {0, 1}) read.insert(models::owner_of(program, models::tensor_of(op.in[i])));
   double bytes = 0;
-  for (const int tensor : read) bytes += static_cast<double>(program.tensors[static_cast<std::size_t>(tensor)].bytes());
+  for (const TensorId tensor : read) bytes += static_cast<double>(program.tensors[tensor].bytes());
   return bytes;
 }
 
@@ -208,7 +216,7 @@ double weight_inputs(const models::LayerProgram& program) {
 /// logits.
 class FrameworkLives {
  public:
-  FrameworkLives(LayerCosts& costs, const models::LayerProgram& program, const std::vector<int>& life_of,
+  FrameworkLives(LayerCosts& costs, const models::LayerProgram& program, const base::ById<TensorId, int>& life_of,
                  const MemoryRecipe& recipe)
       : costs_(costs), program_(program), life_of_(life_of), recipe_(recipe) {}
 
@@ -230,7 +238,7 @@ class FrameworkLives {
       if (op->kind == models::OpKind::attention) scores(*op, dropout);
       composed(*op);
       const bool branch = op->kind == models::OpKind::attention || models::traits_of(*op).activation;
-      if (dropout && branch && program_.kind == models::LayerKind::block) mask(life(op->out[0]));
+      if (dropout && branch && program_.kind == models::LayerKind::block) mask(life_made(*op, 0));
     }
     if (dropout && program_.kind == models::LayerKind::embedding) {
       Life whole;
@@ -241,16 +249,16 @@ class FrameworkLives {
     for (const auto* pass : {&program_.forward, &program_.backward})
       for (const models::Part& part : *pass)
         for (const models::Op& op : part.ops)
-          if (op.kind == models::OpKind::cross_entropy_grad) return logits(op.out[0]);  // chunks share memory
+          if (op.kind == models::OpKind::cross_entropy_grad)
+            return logits(models::tensor_of(op.out[0]));  // chunks share memory
   }
 
  private:
-  [[nodiscard]] Life life(int tensor) const {
-    return costs_.lives[static_cast<std::size_t>(life_of_[static_cast<std::size_t>(tensor)])];
-  }
-  [[nodiscard]] const models::Tensor& tensor(int index) const {
-    return program_.tensors[static_cast<std::size_t>(index)];
-  }
+  [[nodiscard]] Life life(TensorId tensor) const { return costs_.lives[static_cast<std::size_t>(life_of_[tensor])]; }
+  /// Of the i-th tensor that an operator reads, or makes.
+  [[nodiscard]] Life life_read(const models::Op& op, std::size_t i) const { return life(models::tensor_of(op.in[i])); }
+  [[nodiscard]] Life life_made(const models::Op& op, std::size_t i) const { return life(models::tensor_of(op.out[i])); }
+  [[nodiscard]] const models::Tensor& tensor(TensorId id) const { return program_.tensors[id]; }
   void keep(Life life, double bytes) {
     life.bytes = bytes;
     if (bytes > 0) costs_.lives.push_back(life);
@@ -263,12 +271,12 @@ class FrameworkLives {
   }
 
   /// Kept from its product in the forward pass until its weights' gradient; with full recomputation nothing is kept.
-  void gathered(int index) {
-    Life whole = life(index);
+  void gathered(TensorId id) {
+    Life whole = life(id);
     if (costs_.recomputation == plan::Recompute::full) return;
     whole.forward_last = std::max(0, costs_.forward.steps - 1);
     whole.backward_first = whole.backward_last = std::max(0, costs_.backward.steps - 1);
-    keep(whole, static_cast<double>(tensor(index).bytes()));
+    keep(whole, static_cast<double>(tensor(id).bytes()));
   }
 
   /// What an operator keeps that the stack composes of several kernels (cost/parameters/memory_recipe.h).
@@ -277,23 +285,24 @@ class FrameworkLives {
     const bool gated = op.kind == K::swiglu || op.kind == K::gate;
     const auto heads = static_cast<double>(op.heads), keys = static_cast<double>(op.kv_heads);
     const auto share = [&](double of) {  // of q, k and v
-      const Life qkv = life(op.in[0]);
+      const Life qkv = life_read(op, 0);
       keep(qkv, qkv.bytes * of / (heads + 2 * keys));
     };
-    if (recipe_.composes_gates && gated) keep(life(op.in[0]), life(op.out[0]).bytes);
+    if (recipe_.composes_gates && gated) keep(life_read(op, 0), life_made(op, 0).bytes);
     if (recipe_.repeats_keys && op.kind == K::attention) share(2 * (heads - keys));
     if (!recipe_.gathers_rows || op.kind != K::dispatch) return;
-    const Life rows = life(op.out[0]);
+    const Life rows = life_made(op, 0);
     keep(rows, rows.bytes);
+    const TensorId sent = models::tensor_of(op.in[0]);
     for (const models::Part& part : program_.forward)
-      if (part.is_communication() && part.tensor == op.in[0]) keep(rows, static_cast<double>(tensor(op.in[0]).bytes()));
+      if (part.is_communication() && part.tensor == sent) keep(rows, static_cast<double>(tensor(sent).bytes()));
   }
 
   /// Unfused: scores before the softmax while it runs; with dropout its mask and output; the gradients of both.
   void scores(const models::Op& op, bool dropout) {
     if (op.flash) return;
-    const Life saved = life(op.out[1]);
-    const auto elements = static_cast<double>(tensor(op.out[1]).elements());
+    const Life saved = life_made(op, 1);
+    const auto elements = static_cast<double>(tensor(models::tensor_of(op.out[1])).elements());
     if (dropout) keep(saved, elements + saved.bytes);
     Life before = saved;
     before.backward_first = before.backward_last = -1;
@@ -308,9 +317,9 @@ class FrameworkLives {
   }
 
   /// Logits cast to fp32 for the loss; backward adds the copies, and the gradient cast back.
-  void logits(int index) {
-    const Life half = life(index);
-    const models::Tensor& t = tensor(index);
+  void logits(TensorId id) {
+    const Life half = life(id);
+    const models::Tensor& t = tensor(id);
     if (recipe_.loss_copies == 0 || t.dtype == models::DType::fp32) return;
     const auto single = static_cast<double>(t.elements() * models::size_of(models::DType::fp32));
     keep(half, single);
@@ -321,21 +330,22 @@ class FrameworkLives {
 
   LayerCosts& costs_;
   const models::LayerProgram& program_;
-  const std::vector<int>& life_of_;
+  const base::ById<TensorId, int>& life_of_;
   const MemoryRecipe& recipe_;
 };
 
 /// Whether the first operator on each gradient could write it: for the layer's own bucket and the tied table's.
 void find_first_writes(const std::vector<models::Part>& parts, const models::LayerProgram& program,
-                       std::set<int>& touched, LayerCosts& out) {
+                       std::set<TensorId>& touched, LayerCosts& out) {
   for (const models::Part& part : parts)
     for (const models::Op& op : part.ops) {
       const std::vector<std::size_t> sums = models::writable_sums(op);
       for (std::size_t i = 0; i < op.out.size(); ++i) {
         if (op.out[i] < 0) continue;
-        const models::Tensor& t = program.tensors[static_cast<std::size_t>(op.out[i])];
-        if (t.role != models::TensorRole::gradient || !touched.insert(op.out[i]).second) continue;
-        const models::Tensor& parameter = program.tensors[static_cast<std::size_t>(t.of)];
+        const TensorId id = models::tensor_of(op.out[i]);
+        const models::Tensor& t = program.tensors[id];
+        if (t.role != models::TensorRole::gradient || !touched.insert(id).second) continue;
+        const models::Tensor& parameter = program.tensors[t.of];
         bool& written = parameter.shared        ? out.shared_written
                         : parameter.expert >= 0 ? out.expert_written
                                                 : out.own_written;
@@ -350,7 +360,7 @@ std::vector<std::int64_t> gaps_of(const models::LayerProgram& program, plan::Opt
                                   plan::WholeMatrices& whole) {
   std::vector<std::int64_t> gaps;
   std::int64_t end = 0;
-  for (const std::size_t i : plan::parameter_order(program, optimizer)) {
+  for (const TensorId i : plan::parameter_order(program, optimizer)) {
     const models::Tensor& t = program.tensors[i];
     if (t.role != models::TensorRole::parameter || t.frozen || t.shared || t.expert >= 0) continue;
     const std::int64_t begin = plan::round_up(end, plan::parameter_alignment(optimizer));
@@ -379,7 +389,7 @@ void run_experts_again(LayerCosts& out, const models::LayerProgram& program, con
                        const LayerGroups& group) {
   const std::vector<models::Part> parts = plan::parts_of_experts(program);
   if (parts.empty()) return;
-  out.experts_again = walk(parts, program, -1, pricing, group, [](int, int) {});
+  out.experts_again = walk(parts, program, {}, pricing, group, [](TensorId, int) {});
   const Pass& again = out.experts_again;
   out.backward.recomputed += again.compute + again.recomputed;
   out.backward.host += again.host;
@@ -396,11 +406,11 @@ void run_experts_again(LayerCosts& out, const models::LayerProgram& program, con
 
 }  // namespace
 
-Life* LayerCosts::bucket_life(const models::LayerProgram& program, int tensor) {
-  const models::Tensor& used = program.tensors[static_cast<std::size_t>(tensor)];
+Life* LayerCosts::bucket_life(const models::LayerProgram& program, TensorId tensor) {
+  const models::Tensor& used = program.tensors[tensor];
   const bool gradient = used.role == models::TensorRole::gradient;
   if (!gradient && used.role != models::TensorRole::parameter) return nullptr;
-  const models::Tensor& t = gradient ? program.tensors[static_cast<std::size_t>(used.of)] : used;
+  const models::Tensor& t = gradient ? program.tensors[used.of] : used;
   const LayerBucket of = bucket_of(t);
   return &(gradient ? gradient_uses : t.frozen ? frozen_uses : parameter_uses).at(static_cast<std::size_t>(of));
 }
@@ -422,8 +432,8 @@ LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute reco
   out.recomputation = recomputation;
   out.reduced_beside = pricing.calibration().get("stack.reduce_beside", 0) != 0;
   out.kind = program.kind;
-  std::vector<int> life_of(program.tensors.size(), -1);
-  for (std::size_t i = 0; i < program.tensors.size(); ++i) {
+  base::ById<TensorId, int> life_of(program.tensors.size(), -1);
+  for (const TensorId i : program.tensors.keys()) {
     const models::Tensor& t = program.tensors[i];
     if (t.role == models::TensorRole::parameter && t.frozen) {
       std::int64_t& elements = out.frozen_elements.at(static_cast<std::size_t>(bucket_of(t)));
@@ -443,23 +453,23 @@ LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute reco
                     : expert ? out.expert_matrices
                              : out.own_matrices);
       if (t.partial_gradient) out.partial_elements = plan::round_up(out.partial_elements, alignment) + t.elements();
-    } else if (t.part_of < 0 && t.role != models::TensorRole::gradient && t.role != models::TensorRole::loss &&
+    } else if (!t.part_of && t.role != models::TensorRole::gradient && t.role != models::TensorRole::loss &&
                t.role != models::TensorRole::tally && t.role != models::TensorRole::load) {
       life_of[i] = static_cast<int>(out.lives.size());
       out.lives.push_back({static_cast<double>(plan::round_up(t.bytes(), plan::kAlignment)), t.role});
     }
   }
-  for (const std::size_t i : plan::parameter_order(program, optimizer)) {
+  for (const TensorId i : plan::parameter_order(program, optimizer)) {
     const models::Tensor& t = program.tensors[i];
     const LayerCosts::Listed bucket{bucket_of(t), t.frozen};
     if (t.role == models::TensorRole::parameter && std::ranges::find(out.buckets, bucket) == out.buckets.end())
       out.buckets.push_back(bucket);
   }
   const auto toucher = [&](int Life::*first, int Life::*last) {
-    return [&, first, last](int used, int step) {
-      const int tensor = models::owner_of(program, used);
-      if (tensor < 0) return;
-      const int known = life_of[static_cast<std::size_t>(tensor)];
+    return [&, first, last](TensorId used, int step) {
+      const TensorId tensor = models::owner_of(program, used);
+      if (!tensor) return;
+      const int known = life_of[tensor];
       Life* life = known >= 0 ? &out.lives[static_cast<std::size_t>(known)] : out.bucket_life(program, tensor);
       if (life != nullptr) note(life->*first, life->*last, step);
     };
@@ -467,21 +477,21 @@ LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute reco
   out.forward =
       walk(program.forward, program, program.x, pricing, group, toucher(&Life::forward_first, &Life::forward_last));
   out.recompute = walk(pricing.stack().recompute_whole_layer ? program.forward : plan::needed_parts(program), program,
-                       -1, pricing, group, toucher(&Life::recompute_first, &Life::recompute_last));
+                       {}, pricing, group, toucher(&Life::recompute_first, &Life::recompute_last));
   std::vector<models::Part> backward = plan::backward_parts(program, recomputation);
   std::vector<models::Part> weights;
   if (split) {
     plan::SplitBackward parts = plan::split_backward(program, backward);
     backward = std::move(parts.inputs);
     weights = std::move(parts.weights);
-    out.weights = walk(weights, program, -1, pricing, group, toucher(&Life::weights_first, &Life::weights_last));
+    out.weights = walk(weights, program, {}, pricing, group, toucher(&Life::weights_first, &Life::weights_last));
     divide_last(out, weights, pricing);
   }
-  std::set<int> touched;
+  std::set<TensorId> touched;
   find_first_writes(backward, program, touched, out);
   if (split) find_first_writes(weights, program, touched, out);
   out.own_gaps = gaps_of(program, optimizer, out.whole);
-  std::set<int> added_to;
+  std::set<TensorId> added_to;
   out.backward = walk(backward, program, program.dy, pricing, group,
                       toucher(&Life::backward_first, &Life::backward_last), &added_to);
   if (recomputation != plan::Recompute::full && pricing.calibration().get("stack.recomputes_experts", 0) != 0)
@@ -489,11 +499,11 @@ LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute reco
   for (Life& life : out.lives)  // input data is loaded before forward, even if only backward reads it
     if (life.role == models::TensorRole::targets && life.forward_first < 0 && life.backward_first >= 0)
       life.forward_first = life.forward_last = 0;
-  const int core = plan::core_tensor(program);
-  if (recomputation == plan::Recompute::selective && core >= 0)
-    out.lives[static_cast<std::size_t>(life_of[static_cast<std::size_t>(core)])].dropped = true;
+  const TensorId core = plan::core_tensor(program);
+  if (recomputation == plan::Recompute::selective && core.exists())
+    out.lives[static_cast<std::size_t>(life_of[core])].dropped = true;
   if (pricing.stack().memory.stated) FrameworkLives(out, program, life_of, pricing.stack().memory).add();
-  const auto place = [&](int tensor) { return tensor < 0 ? -1 : life_of[static_cast<std::size_t>(tensor)]; };
+  const auto place = [&](TensorId tensor) { return tensor ? life_of[tensor] : -1; };
   out.x = place(program.x);
   out.y = place(program.y);
   out.dy = place(program.dy);
@@ -504,7 +514,7 @@ LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute reco
   for (const models::Part& part : program.backward)
     for (const models::Op& op : part.ops)
       for (const int t : op.in)
-        if (t >= 0 && program.tensors[static_cast<std::size_t>(t)].role == models::TensorRole::parameter)
+        if (t >= 0 && program.tensors[models::tensor_of(t)].role == models::TensorRole::parameter)
           out.backward_reads_parameters = true;
   return out;
 }

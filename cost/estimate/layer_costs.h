@@ -115,7 +115,7 @@ struct LayerCosts {
     return of == LayerBucket::own ? own_elements : of == LayerBucket::experts ? expert_elements : shared_elements;
   }
   /// The uses of the bucket that this parameter or gradient is in; nullptr: the tensor is neither.
-  [[nodiscard]] Life* bucket_life(const models::LayerProgram& program, int tensor);
+  [[nodiscard]] Life* bucket_life(const models::LayerProgram& program, models::TensorId tensor);
 };
 
 /// The ranks of the groups in which a layer of rank 0 communicates, a single rank if there is no group; and the ranks

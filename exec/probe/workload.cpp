@@ -19,6 +19,7 @@ using models::LayerKind;
 using models::LayerProgram;
 using models::Op;
 using models::OpKind;
+using models::TensorId;
 using models::TensorRole;
 using Fill = Workload::Fill;
 
@@ -78,11 +79,12 @@ void add_optimizer(Workload& w, const std::vector<ProbedBucket>& buckets) {
 }
 
 /// Tensors that the operators of one direction touch.
-std::set<int> touched(const std::vector<models::Part>& parts) {
-  std::set<int> out;
+std::set<TensorId> touched(const std::vector<models::Part>& parts) {
+  std::set<TensorId> out;
   for (const models::Part& part : parts)
     for (const Op& op : part.ops)
-      for (const std::vector<int>* side : {&op.in, &op.out}) out.insert(side->begin(), side->end());
+      for (const std::vector<int>* side : {&op.in, &op.out})
+        for (const int operand : *side) out.insert(models::tensor_of(operand));
   return out;
 }
 
@@ -129,7 +131,7 @@ class LayersBuilder {
  private:
   struct Layer {
     LayerProgram program;
-    std::vector<int> views;  ///< one per tensor
+    base::ById<TensorId, int> views;  ///< one per tensor
     ProbedBucket bucket;
   };
 
@@ -145,14 +147,14 @@ class LayersBuilder {
     return shared(layer % 2 == 0 ? "gradient, even" : "gradient, odd", buffer);
   }
 
-  int place(const LayerProgram& program, int index, bool kept) {
-    const models::Tensor& t = program.tensors[static_cast<std::size_t>(index)];
+  int place(const LayerProgram& program, TensorId id, bool kept) {
+    const models::Tensor& t = program.tensors[id];
     const Workload::Buffer plain{t.elements(), t.dtype};
     const std::size_t number = layers_.size();
-    if (index == program.x) return last_y_;
-    if (index == program.y) return last_y_ = add_whole(out_, plain);
-    if (index == program.dx) return passed_back(number, plain);
-    if (index == program.dy) return passed_back(number + 1, plain);
+    if (id == program.x) return last_y_;
+    if (id == program.y) return last_y_ = add_whole(out_, plain);
+    if (id == program.dx) return passed_back(number, plain);
+    if (id == program.dy) return passed_back(number + 1, plain);
     if (t.role == TensorRole::tokens || t.role == TensorRole::targets)
       return shared(t.name, {t.elements(), t.dtype, Fill::ids, shape_.vocab});
     if (t.role == TensorRole::loss || !kept) return shared(fmt::format("{} {}", t.name, t.elements()), plain);
@@ -162,12 +164,12 @@ class LayersBuilder {
   void add(LayerKind kind, std::int64_t index) {
     Layer layer;
     layer.program = models::expand(model_, kind, index, options_);
-    const std::set<int> forward = touched(layer.program.forward), backward = touched(layer.program.backward);
-    std::map<int, std::int64_t> offsets;  // parameter -> offset in the bucket
-    for (std::size_t i = 0; i < layer.program.tensors.size(); ++i) {
+    const std::set<TensorId> forward = touched(layer.program.forward), backward = touched(layer.program.backward);
+    std::map<TensorId, std::int64_t> offsets;  // parameter -> offset in the bucket
+    for (const TensorId i : layer.program.tensors.keys()) {
       const models::Tensor& t = layer.program.tensors[i];
       if (t.role != TensorRole::parameter) continue;
-      offsets[static_cast<int>(i)] = layer.bucket.elements;
+      offsets[i] = layer.bucket.elements;
       layer.bucket.elements += t.elements();
       layer.bucket.dtype = t.dtype;
       layer.bucket.gradient_dtype = plan::gradient_dtype(shape_.dtype);
@@ -178,16 +180,15 @@ class LayersBuilder {
     layer.bucket.gradients = add_view(out_, gradients, 0, layer.bucket.elements);
     layer.views.resize(layer.program.tensors.size(), -1);
     // x first: placing y replaces the y of the layer before.
-    if (layer.program.x >= 0) layer.views[static_cast<std::size_t>(layer.program.x)] = last_y_;
-    for (std::size_t i = 0; i < layer.views.size(); ++i) {
+    if (layer.program.x) layer.views[layer.program.x] = last_y_;
+    for (const TensorId i : layer.views.keys()) {
       const models::Tensor& t = layer.program.tensors[i];
-      const auto tensor = static_cast<int>(i);
       if (t.role == TensorRole::parameter)
-        layer.views[i] = add_view(out_, parameters, offsets.at(tensor), t.elements());
+        layer.views[i] = add_view(out_, parameters, offsets.at(i), t.elements());
       else if (t.role == TensorRole::gradient)
         layer.views[i] = add_view(out_, gradients, offsets.at(t.of), t.elements());
       else if (layer.views[i] < 0)
-        layer.views[i] = place(layer.program, tensor, forward.count(tensor) > 0 && backward.count(tensor) > 0);
+        layer.views[i] = place(layer.program, i, forward.count(i) > 0 && backward.count(i) > 0);
     }
     layers_.push_back(std::move(layer));
   }
@@ -197,7 +198,7 @@ class LayersBuilder {
       for (Op op : part.ops) {
         for (std::vector<int>* side : {&op.in, &op.out})
           for (int& operand : *side)
-            if (operand >= 0) operand = layer.views[static_cast<std::size_t>(operand)];
+            if (operand >= 0) operand = layer.views[models::tensor_of(operand)];
         out_.ops.push_back(std::move(op));
       }
   }

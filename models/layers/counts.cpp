@@ -83,7 +83,7 @@ struct Flops {
 };
 
 bool has_frozen_weight(const LayerProgram& program, const Op& op) {
-  return op.in.size() > 1 && op.in[1] >= 0 && program.tensors[static_cast<std::size_t>(op.in[1])].frozen;
+  return op.in.size() > 1 && op.in[1] >= 0 && program.tensors[tensor_of(op.in[1])].frozen;
 }
 
 /// Products, and the full attention matrix.

@@ -20,7 +20,7 @@ class EndNotes : protected LossNotes {
  protected:
   using LossNotes::LossNotes;
 
-  std::pair<int, int> token_table(bool shared) {
+  std::pair<TensorId, TensorId> token_table(bool shared) {
     const std::int64_t padded = padded_vocab(model_, options_.tensor, options_.vocab_multiple);
     Tensor table = matrix(shared || program_.kind == LayerKind::embedding ? "wte.weight" : "lm_head.weight", padded,
                           model_.hidden, 0, model_.initial_stddev);
@@ -29,32 +29,32 @@ class EndNotes : protected LossNotes {
     return parameter(table);
   }
 
-  int input(TensorRole wanted) {
+  TensorId input(TensorRole wanted) {
     for (const Input& one : inputs_of(model_, options_.batch, options_.sequence))
       if (one.role == wanted) return role(one.name, wanted, {one.elements}, DType::int32);
-    return -1;
+    return {};
   }
 
   void embedding() {
     ends(false, true);
     const std::int64_t c = model_.hidden;
     const auto [table, table_gradient] = token_table(model_.tied_embeddings);
-    const int tokens = role("tokens", TensorRole::tokens, {options_.batch, options_.sequence}, DType::int32);
+    const TensorId tokens = role("tokens", TensorRole::tokens, {options_.batch, options_.sequence}, DType::int32);
     const bool learned = model_.positions == Positions::learned, typed = model_.token_types > 0;
-    int positions = -1, positions_gradient = -1, kinds = -1, kinds_gradient = -1;
+    TensorId positions, positions_gradient, kinds, kinds_gradient;
     if (learned)
       std::tie(positions, positions_gradient) =
           parameter(matrix("wpe.weight", model_.position_offset + model_.max_sequence, c, -1, model_.initial_stddev));
     if (typed)
       std::tie(kinds, kinds_gradient) =
           parameter(matrix("wtt.weight", model_.token_types, c, -1, model_.initial_stddev));
-    const int types = typed ? input(TensorRole::token_types) : -1;
+    const TensorId types = typed ? input(TensorRole::token_types) : TensorId();
     Norm after;
     const bool normed = model_.embedding_norm || !model_.pre_norm;
     const double row_scale = model_.scaled_embedding ? std::sqrt(static_cast<double>(c)) : 1;
     if (normed) after = norm("ln_e");
-    const int e = normed ? own_activation("embedded", c) : program_.y;
-    const int e_sums = partial(e, "embedded.partial");
+    const TensorId e = normed ? own_activation("embedded", c) : program_.y;
+    const TensorId e_sums = partial(e, "embedded.partial");
     begin(program_.forward);
     Op lookup = op(OpKind::embedding, {tokens, table}, {e_sums},
                    padded_vocab(model_, options_.tensor, options_.vocab_multiple) / options_.tensor);
@@ -63,8 +63,8 @@ class EndNotes : protected LossNotes {
     lookup.scale = row_scale;
     emit(lookup);
     add_up(e_sums, e);
-    const auto add_row = [&](OpKind kind, std::vector<int> in) {
-      Op place = own_op(kind, std::move(in), {e}, c);
+    const auto add_row = [&](OpKind kind, const Tensors& in) {
+      Op place = own_op(kind, in, {e}, c);
       place.row_shard = sharded_;
       place.k = kind == OpKind::type_add ? model_.token_types : model_.position_offset;
       emit(place);
@@ -77,11 +77,11 @@ class EndNotes : protected LossNotes {
 
     begin(program_.backward);
     if (model_.lora.any()) return;  // nothing here trains
-    const int dy = dropped(program_.dy, rate, kEmbeddingSite, "d_dropped");
-    int de = dy;
+    const TensorId dy = dropped(program_.dy, rate, kEmbeddingSite, "d_dropped");
+    TensorId de = dy;
     if (normed) {
       de = own_activation("d_embedded", c);
-      norm_backward(after, dy, e, -1, de);
+      norm_backward(after, dy, e, {}, de);
     }
     de = gathered(de, "d_embedded.gathered");
     if (learned) {
@@ -116,7 +116,7 @@ class EndNotes : protected LossNotes {
     // BERT's masked-language head transforms before it unembeds (dense, GELU, LayerNorm; Devlin et al. 2019) and adds a
     // bias per word.
     Linear transform{.in = c, .out = c, .rows = own_rows_};
-    int dense = -1, activated = -1;
+    TensorId dense, activated;
     if (!model_.pre_norm) {
       std::tie(transform.weight, transform.weight_gradient) =
           parameter(by_rows(matrix("head.dense.weight", c, c, -1, model_.initial_stddev)));
@@ -131,46 +131,46 @@ class EndNotes : protected LossNotes {
       activated = own_activation("head.activated", c);
     }
     const Norm last = norm("ln_f");
-    const int rows_of_x = predicted > 0 ? input(TensorRole::masked_rows) : -1;
-    const int targets = input(TensorRole::targets);
-    const int a = own_activation("ln_f", c);
-    const int loss = role("loss", TensorRole::loss, {1}, DType::fp32);
+    const TensorId rows_of_x = predicted > 0 ? input(TensorRole::masked_rows) : TensorId();
+    const TensorId targets = input(TensorRole::targets);
+    const TensorId a = own_activation("ln_f", c);
+    const TensorId loss = role("loss", TensorRole::loss, {1}, DType::fp32);
     const double sequences = static_cast<double>(options_.global_tokens) / static_cast<double>(options_.sequence);
     const double tokens_of_loss = predicted > 0
                                       ? sequences * static_cast<double>(predicted) / static_cast<double>(options_.batch)
                                       : static_cast<double>(options_.global_tokens);
     const VocabularyLoss words = make_loss(unembed, targets, loss, 1.0 / tokens_of_loss);
     const SecondHead second = model_.next_sentence ? make_second_head(loss, 1.0 / sequences) : SecondHead{};
-    const int picked = predicted > 0 ? activation("masked", c) : program_.x;
+    const TensorId picked = predicted > 0 ? activation("masked", c) : program_.x;
     begin(program_.forward);
     if (predicted > 0) pick(all, rows_of_x, picked);
-    int into_norm = picked;
-    if (dense >= 0) {
+    TensorId into_norm = picked;
+    if (dense.exists()) {
       linear_forward(transform, picked, dense, model_.bias);
       emit(own_op(activation_kind(), {dense}, {activated}, c));
       into_norm = activated;
     }
     norm_forward(last, into_norm, a);
     loss_forward(words, a);
-    if (second.first >= 0) second_forward(second, all);
+    if (second.first.exists()) second_forward(second, all);
     evaluate_loss(words, a);
 
-    const int da = own_activation("d_ln_f", c);
+    const TensorId da = own_activation("d_ln_f", c);
     begin(program_.backward);
     loss_backward(words, a, da);
-    const int dpicked = predicted > 0 ? activation("d_masked", c) : program_.dx;
-    if (dense < 0) {
-      norm_backward(last, da, picked, -1, dpicked);
+    const TensorId dpicked = predicted > 0 ? activation("d_masked", c) : program_.dx;
+    if (!dense.exists()) {
+      norm_backward(last, da, picked, {}, dpicked);
     } else {
-      const int dactivated = own_activation("d_head.activated", c);
-      norm_backward(last, da, activated, -1, dactivated);
+      const TensorId dactivated = own_activation("d_head.activated", c);
+      norm_backward(last, da, activated, {}, dactivated);
       emit(own_op(models::gradient_of(activation_kind()), {dactivated, rectifies() ? activated : dense}, {dactivated},
                   c));
       bias_backward(transform, dactivated);
       linear_backward(transform, dactivated, picked, dpicked);
     }
     if (predicted > 0) put_back(all, dpicked, rows_of_x, false);
-    if (second.first >= 0) second_backward(second, all);
+    if (second.first.exists()) second_backward(second, all);
   }
 
  private:
@@ -189,10 +189,10 @@ class EndNotes : protected LossNotes {
   /// 2): a dense layer with tanh (the pooler), then two classes. Each rank of a tensor group computes all of it.
   struct SecondHead {
     Linear pooler, classes;
-    int first = -1, pooled = -1, logits = -1, answers = -1, loss = -1;
+    TensorId first = {}, pooled = {}, logits = {}, answers = {}, loss = {};
     double scale = 1;
   };
-  SecondHead make_second_head(int loss, double scale) {
+  SecondHead make_second_head(TensorId loss, double scale) {
     constexpr std::int64_t kClasses = 2;
     const std::int64_t c = model_.hidden, b = options_.batch;
     SecondHead s{.pooler = {.in = c, .out = c, .rows = b}, .classes = {.in = c, .out = kClasses, .rows = b}};
@@ -211,38 +211,38 @@ class EndNotes : protected LossNotes {
     s.scale = scale;
     return s;
   }
-  Op few(OpKind kind, std::vector<int> in, std::vector<int> out, std::int64_t columns) const {
-    Op o = op(kind, std::move(in), std::move(out), columns);
+  Op few(OpKind kind, const Tensors& in, const Tensors& out, std::int64_t columns) const {
+    Op o = op(kind, in, out, columns);
     o.n = options_.batch;
     return o;
   }
-  Op loss_of(const SecondHead& s, OpKind kind, int out) const {
+  Op loss_of(const SecondHead& s, OpKind kind, TensorId out) const {
     Op o = few(kind, {s.logits, s.answers}, {out}, s.classes.out);
     o.scale = s.scale;
     o.accumulate = kind == OpKind::class_loss;
     return o;
   }
   void second_forward(const SecondHead& s, const Rows& all) {
-    pick(all, -1, s.first);
+    pick(all, {}, s.first);
     linear_forward(s.pooler, s.first, s.pooled, model_.bias);
     emit(few(OpKind::tanh, {s.pooled}, {s.pooled}, model_.hidden));
     linear_forward(s.classes, s.pooled, s.logits, model_.bias);
     emit(loss_of(s, OpKind::class_loss, s.loss));
   }
   void second_backward(const SecondHead& s, const Rows& all) {
-    const int dpooled = activation("d_pooled", {options_.batch, model_.hidden}, options_.dtype);
-    const int dfirst = activation("d_first", {options_.batch, model_.hidden}, options_.dtype);
+    const TensorId dpooled = activation("d_pooled", {options_.batch, model_.hidden}, options_.dtype);
+    const TensorId dfirst = activation("d_first", {options_.batch, model_.hidden}, options_.dtype);
     emit(loss_of(s, OpKind::class_loss_grad, s.logits));
     bias_backward(s.classes, s.logits);
     linear_backward(s.classes, s.logits, s.pooled, dpooled);
     emit(few(OpKind::tanh_grad, {dpooled, s.pooled}, {dpooled}, model_.hidden));
     bias_backward(s.pooler, dpooled);
     linear_backward(s.pooler, dpooled, s.first, dfirst);
-    put_back(all, dfirst, -1, program_.dx >= 0 && model_.masked_fraction > 0);
+    put_back(all, dfirst, {}, program_.dx.exists() && model_.masked_fraction > 0);
   }
 
-  Op of_rows(OpKind kind, const Rows& all, int chosen, int rows, int of_x, bool gathers) const {
-    const Tensor& t = program_.tensors[static_cast<std::size_t>(chosen)];
+  Op of_rows(OpKind kind, const Rows& all, TensorId chosen, TensorId rows, TensorId of_x, bool gathers) const {
+    const Tensor& t = program_.tensors[chosen];
     Op o = op(kind, {gathers ? of_x : chosen, rows}, {gathers ? chosen : of_x}, model_.hidden);
     o.n = t.shape[0];
     o.k = all.own;
@@ -250,11 +250,11 @@ class EndNotes : protected LossNotes {
     return o;
   }
   /// `chosen` = the rows `rows` of x, or without `rows` the first row of each sequence.
-  void pick(const Rows& all, int rows, int chosen) {
+  void pick(const Rows& all, TensorId rows, TensorId chosen) {
     emit(of_rows(OpKind::gather_rows, all, chosen, rows, program_.x, true));
     if (all.sharded) all_reduce(chosen);
   }
-  void put_back(const Rows& all, int chosen, int rows, bool accumulate) {
+  void put_back(const Rows& all, TensorId chosen, TensorId rows, bool accumulate) {
     Op o = of_rows(OpKind::scatter_rows, all, chosen, rows, program_.dx, false);
     o.accumulate = accumulate;
     emit(o);

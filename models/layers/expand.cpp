@@ -31,9 +31,8 @@ std::int64_t Tensor::elements() const {
   return count;
 }
 
-int owner_of(const LayerProgram& program, int tensor) {
-  while (tensor >= 0 && program.tensors[static_cast<std::size_t>(tensor)].part_of >= 0)
-    tensor = program.tensors[static_cast<std::size_t>(tensor)].part_of;
+TensorId owner_of(const LayerProgram& program, TensorId tensor) {
+  while (tensor.exists() && program.tensors[tensor].part_of.exists()) tensor = program.tensors[tensor].part_of;
   return tensor;
 }
 
@@ -50,20 +49,21 @@ void mark_gathers_for_fp8(LayerProgram& program) {
   std::vector<bool> rounded(program.tensors.size(), false), as_is(program.tensors.size(), false);
   for (const std::vector<Part>* parts : {&program.forward, &program.backward})
     for (const Part& part : *parts) {
-      if (part.source >= 0) as_is[static_cast<std::size_t>(part.source)] = true;
+      if (part.source.exists()) as_is[part.source.index()] = true;
       for (const Op& op : part.ops)
-        for (const int t : op.in) {
-          if (t < 0) continue;
+        for (const int operand : op.in) {
+          if (operand < 0) continue;
+          const std::size_t t = tensor_of(operand).index();
           if (is_fp8_product(op))
-            rounded[static_cast<std::size_t>(t)] = true;
+            rounded[t] = true;
           else if (op.kind != OpKind::bias_grad)
-            as_is[static_cast<std::size_t>(t)] = true;
+            as_is[t] = true;
         }
     }
   for (std::vector<Part>* parts : {&program.forward, &program.backward})
     for (Part& part : *parts) {
       if (part.collective != GroupCollective::all_gather || !part.is_communication()) continue;
-      const auto t = static_cast<std::size_t>(part.tensor);
+      const std::size_t t = part.tensor.index();
       part.for_fp8 = rounded[t] && !as_is[t];
     }
 }
@@ -88,18 +88,18 @@ class LayerBuilder : private EndNotes {
   struct Attention {
     Linear qkv, projection;
     Latent latent;  ///< in place of `qkv`
-    int packed = -1, out = -1, saved = -1;
-    int values = -1;                      ///< the columns of `out` that hold values, if values are narrower than heads
-    int sinks = -1, sinks_gradient = -1;  ///< (H)
+    TensorId packed, out, saved;
+    TensorId values;                 ///< the columns of `out` that hold values, if values are narrower than heads
+    TensorId sinks, sinks_gradient;  ///< (H)
     // An operator's operands, followed by the sinks if there are any.
-    [[nodiscard]] static std::vector<int> with(std::vector<int> operands, int sinks) {
-      if (sinks >= 0) operands.push_back(sinks);
+    [[nodiscard]] static Tensors with(Tensors operands, TensorId sinks) {
+      if (sinks.exists()) operands.push_back(sinks);
       return operands;
     }
     std::int64_t heads = 0, kv_heads = 0;
     // Norms of the heads of q and k: they read `packed`, and attention reads `normed`.
-    int q_norm = -1, q_norm_gradient = -1, k_norm = -1, k_norm_gradient = -1, normed = -1, rstd = -1;
-    [[nodiscard]] int read() const { return normed >= 0 ? normed : packed; }
+    TensorId q_norm, q_norm_gradient, k_norm, k_norm_gradient, normed, rstd;
+    [[nodiscard]] TensorId read() const { return normed.exists() ? normed : packed; }
   };
 
   // GPT-2 scales what is added to the residual by depth; BERT, with its norms after the residual, does not.
@@ -181,8 +181,8 @@ class LayerBuilder : private EndNotes {
 
   bool has_qkv_bias() const { return model_.bias || model_.qkv_bias; }
 
-  Op attention_op(OpKind kind, const Attention& a, std::vector<int> in, std::vector<int> out) const {
-    Op o = op(kind, std::move(in), std::move(out), 0);
+  Op attention_op(OpKind kind, const Attention& a, const Tensors& in, const Tensors& out) const {
+    Op o = op(kind, in, out, 0);
     o.heads = a.heads;
     o.kv_heads = a.kv_heads;
     o.head_dim = model_.head_dim;
@@ -210,14 +210,14 @@ class LayerBuilder : private EndNotes {
     return o;
   }
 
-  // Where the sinks' gradients accumulate; -1 without sinks.
-  int sinks_sum(const Attention& a) { return a.sinks < 0 ? -1 : sum_or_none(a.sinks, a.sinks_gradient); }
+  // Where the sinks' gradients accumulate; none without sinks.
+  TensorId sinks_sum(const Attention& a) { return a.sinks ? sum_or_none(a.sinks, a.sinks_gradient) : TensorId(); }
 
   // h (partial over the tensor group) = attention(a), without the projection's bias.
-  void attention_forward(const Attention& a, int x, int h) {
+  void attention_forward(const Attention& a, TensorId x, TensorId h) {
     const bool latent = model_.latent.any();
     latent ? latent_forward(a.latent, x, a.packed) : linear_forward(a.qkv, x, a.packed, has_qkv_bias());
-    const int read = a.read();
+    const TensorId read = a.read();
     if (model_.qk_norm) emit(attention_op(OpKind::head_norm, a, {a.packed, a.q_norm, a.k_norm}, {a.normed, a.rstd}));
     if (model_.rotates(layer_)) emit(attention_op(OpKind::rope, a, {read}, {read}));
     options_.context > 1 ? ring_forward(a)
@@ -226,14 +226,14 @@ class LayerBuilder : private EndNotes {
     linear_forward(a.projection, latent ? a.values : a.out, h, false);
   }
   // From dh (the gradient after the projection's bias) to da, the gradient of x, which gets the name `name`.
-  void attention_backward(const Attention& a, int dh_own, int x, int da, const std::string& name) {
-    const int dh = gathered(dh_own, "d_attention.h");
+  void attention_backward(const Attention& a, TensorId dh_own, TensorId x, TensorId da, const std::string& name) {
+    const TensorId dh = gathered(dh_own, "d_attention.h");
     const bool latent = model_.latent.any();
-    const int dout = activation("d_attention", a.heads * model_.head_dim);
-    const int dpacked = activation("d_qkv", (a.heads + 2 * a.kv_heads) * model_.head_dim);
+    const TensorId dout = activation("d_attention", a.heads * model_.head_dim);
+    const TensorId dpacked = activation("d_qkv", (a.heads + 2 * a.kv_heads) * model_.head_dim);
     bias_backward(a.projection, dh_own);
     if (latent) {
-      const int dvalues = activation("d_attention.values", a.projection.in);
+      const TensorId dvalues = activation("d_attention.values", a.projection.in);
       linear_backward(a.projection, dh, a.values, dvalues);
       emit(latent_op(OpKind::head_values_grad, {dvalues}, {dout}));
     } else {
@@ -257,45 +257,46 @@ class LayerBuilder : private EndNotes {
   }
 
   // -- context parallelism: the ring -----------------------------------------------------------------------------
-  int key_values(const Attention& a, const std::string& name, std::int64_t step) {
+  TensorId key_values(const Attention& a, const std::string& name, std::int64_t step) {
     return activation(name + "." + std::to_string(step), 2 * a.kv_heads * model_.head_dim);
   }
-  Op ring_op(OpKind kind, const Attention& a, std::int64_t step, std::vector<int> in, std::vector<int> out) const {
-    Op o = attention_op(kind, a, std::move(in), std::move(out));
+  Op ring_op(OpKind kind, const Attention& a, std::int64_t step, const Tensors& in, const Tensors& out) const {
+    Op o = attention_op(kind, a, in, out);
     o.ring_step = step;
     o.accumulate = step > 0;
     return o;
   }
   // Sends the block after `kv` on its way before this one is computed.
-  int next_block(const Attention& a, const std::string& name, std::int64_t step, int kv) {
-    const int next = key_values(a, name, step);
+  TensorId next_block(const Attention& a, const std::string& name, std::int64_t step, TensorId kv) {
+    const TensorId next = key_values(a, name, step);
     communicate(GroupCollective::ring_shift, kv, next);
     return next;
   }
 
   void ring_forward(const Attention& a) {
-    int kv = key_values(a, "kv", 0);
+    TensorId kv = key_values(a, "kv", 0);
     emit(attention_op(OpKind::split_kv, a, {a.read()}, {kv}));
     for (std::int64_t step = 0; step < options_.context; ++step) {
-      const int next = step + 1 < options_.context ? next_block(a, "kv", step + 1, kv) : -1;
-      if (next < 0) cut();  // the last block may still travel while the one before it is computed
-      emit(ring_op(OpKind::ring_attention, a, step, Attention::with({a.read(), kv}, step == 0 ? a.sinks : -1),
+      const TensorId next = step + 1 < options_.context ? next_block(a, "kv", step + 1, kv) : TensorId();
+      if (!next.exists()) cut();  // the last block may still travel while the one before it is computed
+      emit(ring_op(OpKind::ring_attention, a, step, Attention::with({a.read(), kv}, step == 0 ? a.sinks : TensorId()),
                    {a.out, a.saved}));
       kv = next;
     }
   }
 
-  void ring_backward(const Attention& a, int dout, int dpacked) {
-    int kv = key_values(a, "kv.again", 0), dkv = -1;
+  void ring_backward(const Attention& a, TensorId dout, TensorId dpacked) {
+    TensorId kv = key_values(a, "kv.again", 0), dkv;
     emit(attention_op(OpKind::split_kv, a, {a.read()}, {kv}));
     for (std::int64_t step = 0; step < options_.context; ++step) {
-      const int others = step > 0 ? next_block(a, "d_kv.received", step, dkv) : -1;  // what others added to this block
-      const int next = step + 1 < options_.context ? next_block(a, "kv.again", step + 1, kv) : -1;
+      const TensorId others =
+          step > 0 ? next_block(a, "d_kv.received", step, dkv) : TensorId();  // what others added to this block
+      const TensorId next = step + 1 < options_.context ? next_block(a, "kv.again", step + 1, kv) : TensorId();
       dkv = key_values(a, "d_kv", step);
       emit(ring_op(OpKind::ring_attention_grad, a, step,
-                   Attention::with({dout, a.read(), a.out, a.saved, kv}, step == 0 ? a.sinks : -1),
-                   Attention::with({dpacked, dkv}, step == 0 ? sinks_sum(a) : -1)));
-      if (others >= 0) {
+                   Attention::with({dout, a.read(), a.out, a.saved, kv}, step == 0 ? a.sinks : TensorId()),
+                   Attention::with({dpacked, dkv}, step == 0 ? sinks_sum(a) : TensorId())));
+      if (others.exists()) {
         cut();
         emit(op(OpKind::add, {dkv, others}, {dkv}, 2 * a.kv_heads * model_.head_dim));
       }
@@ -307,8 +308,8 @@ class LayerBuilder : private EndNotes {
   // -- MLP ------------------------------------------------------------------------------------------------------
   struct Mlp {
     Linear up, down;
-    int before = -1, after = -1;  ///< around the activation function
-    std::int64_t width = 0;       ///< local F
+    TensorId before, after;  ///< around the activation function
+    std::int64_t width = 0;  ///< local F
   };
 
   Mlp make_mlp() {
@@ -338,28 +339,28 @@ class LayerBuilder : private EndNotes {
     return mlp;
   }
 
-  void mlp_forward(const Mlp& mlp, int x, int h) {
-    linear_forward(mlp.up, x, mlp.before, mlp.up.bias >= 0);
+  void mlp_forward(const Mlp& mlp, TensorId x, TensorId h) {
+    linear_forward(mlp.up, x, mlp.before, mlp.up.bias.exists());
     emit(activation_op(false, {mlp.before}, mlp.after, mlp.width));
     linear_forward(mlp.down, mlp.after, h, false);
   }
-  void mlp_backward(const Mlp& mlp, int dh_own, int x, int dx, const std::string& name) {
-    const int dh = gathered(dh_own, "d_mlp.h");
-    const int dafter = activation("d_mlp.after", mlp.width);
+  void mlp_backward(const Mlp& mlp, TensorId dh_own, TensorId x, TensorId dx, const std::string& name) {
+    const TensorId dh = gathered(dh_own, "d_mlp.h");
+    const TensorId dafter = activation("d_mlp.after", mlp.width);
     bias_backward(mlp.down, dh_own);
     linear_backward(mlp.down, dh, mlp.after, dafter);
-    const int dbefore = traits_of(model_.activation).gated ? activation("d_mlp.before", mlp.up.out) : dafter;
+    const TensorId dbefore = traits_of(model_.activation).gated ? activation("d_mlp.before", mlp.up.out) : dafter;
     emit(activation_op(true, {dafter, mlp.before}, dbefore, mlp.width));
     bias_backward(mlp.up, dbefore);
     column_backward(mlp.up, dbefore, x, dx, name);
   }
 
   // y = skip + dropout(x + bias), and the gradient of the branch from dy.
-  void residual(int skip, int x, int bias, int y, DropoutPlace place) {
+  void residual(TensorId skip, TensorId x, TensorId bias, TensorId y, DropoutPlace place) {
     emit(drawing(own_op(OpKind::add_bias, {skip, x, bias}, {y}, model_.hidden), model_.dropout.residual,
                  dropout_site(layer_, place)));
   }
-  int branch_gradient(int dy, DropoutPlace place, const std::string& name) {
+  TensorId branch_gradient(TensorId dy, DropoutPlace place, const std::string& name) {
     return dropped(dy, model_.dropout.residual, dropout_site(layer_, place), name);
   }
 
@@ -380,12 +381,14 @@ class LayerBuilder : private EndNotes {
     const Mixture mixture = mixed ? make_mixture(residual_initial_stddev()) : Mixture{};
     const Norm out_2 = model_.output_norm ? norm(prefix() + "ln_2_out") : Norm{};
     const std::int64_t c = model_.hidden;
-    const int a = own_activation("ln_1", c), h = own_activation("attention.h", c), r = own_activation("residual", c);
-    const int b = shared ? a : own_activation("ln_2", c), g = own_activation("mlp.h", c);
-    const int h_sums = partial(h, "attention.h.partial"), g_sums = mixed ? -1 : partial(g, "mlp.h.partial");
+    const TensorId a = own_activation("ln_1", c), h = own_activation("attention.h", c),
+                   r = own_activation("residual", c);
+    const TensorId b = shared ? a : own_activation("ln_2", c), g = own_activation("mlp.h", c);
+    const TensorId h_sums = partial(h, "attention.h.partial"),
+                   g_sums = mixed ? TensorId() : partial(g, "mlp.h.partial");
     begin(program_.forward);
     norm_forward(norm_1, program_.x, a);
-    const int a_all = gathered(a, "ln_1.gathered");
+    const TensorId a_all = gathered(a, "ln_1.gathered");
     attention_forward(attention, a_all, h_sums);
     add_up(h_sums, h);
     residual(program_.x, output_norm(out_1, h, "attention.normed"), attention.projection.bias, r,
@@ -399,30 +402,31 @@ class LayerBuilder : private EndNotes {
     }
     residual(r, output_norm(out_2, g, "mlp.normed"), mlp.down.bias, program_.y, DropoutPlace::mlp_branch);
 
-    const int db = own_activation("d_ln_2", c), da = own_activation("d_ln_1", c);
-    const int dr = shared ? program_.dy : own_activation("d_residual", c);
+    const TensorId db = own_activation("d_ln_2", c), da = own_activation("d_ln_1", c);
+    const TensorId dr = shared ? program_.dy : own_activation("d_residual", c);
     begin(program_.backward);
-    const int dg = branch_gradient(program_.dy, DropoutPlace::mlp_branch, "d_mlp.dropped");
-    const int dg_own = output_norm_gradient(out_2, dg, g, "d_mlp.normed");
+    const TensorId dg = branch_gradient(program_.dy, DropoutPlace::mlp_branch, "d_mlp.dropped");
+    const TensorId dg_own = output_norm_gradient(out_2, dg, g, "d_mlp.normed");
     mixed ? mixture_backward(mixture, dg_own, b, db, "ln_2") : mlp_backward(mlp, dg_own, b, db, "ln_2");
     // With the gradient of the skip: of r, or of x if attention and MLP are parallel.
     if (!shared) norm_backward(norm_2, db, parallel ? program_.x : r, program_.dy, dr);
-    const int dh = branch_gradient(parallel ? program_.dy : dr, DropoutPlace::attention_branch, "d_attention.dropped");
+    const TensorId dh =
+        branch_gradient(parallel ? program_.dy : dr, DropoutPlace::attention_branch, "d_attention.dropped");
     attention_backward(attention, output_norm_gradient(out_1, dh, h, "d_attention.normed"), a, da, "ln_1");
     if (shared) emit(own_op(OpKind::add, {da, db}, {da}, c));
     norm_backward(norm_1, da, program_.x, dr, program_.dx);
   }
 
-  int output_norm(const Norm& norm, int x, const std::string& name) {
-    if (norm.weight < 0) return x;
-    const int y = own_activation(name, model_.hidden);
+  TensorId output_norm(const Norm& norm, TensorId x, const std::string& name) {
+    if (!norm.weight.exists()) return x;
+    const TensorId y = own_activation(name, model_.hidden);
     norm_forward(norm, x, y);
     return y;
   }
-  int output_norm_gradient(const Norm& norm, int dy, int x, const std::string& name) {
-    if (norm.weight < 0) return dy;
-    const int dx = own_activation(name, model_.hidden);
-    norm_backward(norm, dy, x, -1, dx);
+  TensorId output_norm_gradient(const Norm& norm, TensorId dy, TensorId x, const std::string& name) {
+    if (!norm.weight.exists()) return dy;
+    const TensorId dx = own_activation(name, model_.hidden);
+    norm_backward(norm, dy, x, {}, dx);
     return dx;
   }
 
@@ -434,9 +438,9 @@ class LayerBuilder : private EndNotes {
     const Mlp mlp = make_mlp();
     const Norm norm_2 = norm(prefix() + "ln_2");
     const std::int64_t c = model_.hidden;
-    const int h = own_activation("attention.h", c), s = own_activation("sum_1", c), r = own_activation("ln_1", c);
-    const int g = own_activation("mlp.h", c), u = own_activation("sum_2", c);
-    const int h_sums = partial(h, "attention.h.partial"), g_sums = partial(g, "mlp.h.partial");
+    const TensorId h = own_activation("attention.h", c), s = own_activation("sum_1", c), r = own_activation("ln_1", c);
+    const TensorId g = own_activation("mlp.h", c), u = own_activation("sum_2", c);
+    const TensorId h_sums = partial(h, "attention.h.partial"), g_sums = partial(g, "mlp.h.partial");
     begin(program_.forward);
     attention_forward(attention, gathered(program_.x, "x.gathered"), h_sums);
     add_up(h_sums, h);
@@ -447,13 +451,14 @@ class LayerBuilder : private EndNotes {
     residual(r, g, mlp.down.bias, u, DropoutPlace::mlp_branch);
     norm_forward(norm_2, u, program_.y);
 
-    const int du = own_activation("d_sum_2", c), dm = own_activation("d_mlp", c), ds = own_activation("d_sum_1", c);
-    const int da = own_activation("d_attention.x", c);
+    const TensorId du = own_activation("d_sum_2", c), dm = own_activation("d_mlp", c),
+                   ds = own_activation("d_sum_1", c);
+    const TensorId da = own_activation("d_attention.x", c);
     begin(program_.backward);
-    norm_backward(norm_2, program_.dy, u, -1, du);
+    norm_backward(norm_2, program_.dy, u, {}, du);
     mlp_backward(mlp, branch_gradient(du, DropoutPlace::mlp_branch, "d_mlp.dropped"), r, dm, "mlp");
     emit(own_op(OpKind::add, {dm, du}, {dm}, c));
-    norm_backward(norm_1, dm, s, -1, ds);
+    norm_backward(norm_1, dm, s, {}, ds);
     attention_backward(attention, branch_gradient(ds, DropoutPlace::attention_branch, "d_attention.dropped"),
                        program_.x, da, "attention.x");
     emit(own_op(OpKind::add, {da, ds}, {program_.dx}, c));

@@ -7,11 +7,22 @@
 #include <string>
 #include <vector>
 
+#include "base/id.h"
 #include "models/dtype.h"
 #include "models/model.h"
 #include "models/operators/op.h"
 
 namespace orrery::models {
+
+using TensorId = base::Id<struct TensorTag>;  ///< of a layer: LayerProgram::tensors
+
+/// An operator's operand (models/operators/op.h, -1 if absent) as a tensor of its layer, and the other way around.
+[[nodiscard]] constexpr TensorId tensor_of(int operand) {
+  return operand < 0 ? TensorId() : TensorId(operand);
+}
+[[nodiscard]] constexpr int operand_of(TensorId tensor) {
+  return tensor ? static_cast<int>(tensor.index()) : -1;
+}
 
 enum class LayerKind { embedding, block, head };
 
@@ -45,7 +56,7 @@ struct Tensor {
   TensorRole role = TensorRole::activation;
   std::vector<std::int64_t> shape = {};  ///< local
   DType dtype = DType::fp32;
-  int of = -1;  ///< for gradients: the parameter's index
+  TensorId of = {};  ///< for gradients: the parameter
   // parameters only
   std::vector<std::int64_t> logical_shape = {};  ///< global, unpadded; same rank as `shape`
   int split_axis = -1;
@@ -67,8 +78,8 @@ struct Tensor {
   /// known (plan::name_experts). -1: none.
   std::int64_t expert = -1;
   /// This tensor consists of rows of another tensor of the layer, from element `first` on, and has no memory of its
-  /// own. -1: it has.
-  int part_of = -1;
+  /// own. None: it has.
+  TensorId part_of = {};
   std::int64_t first = 0;
   [[nodiscard]] std::int64_t elements() const;
   [[nodiscard]] std::int64_t bytes() const { return elements() * size_of(dtype); }
@@ -83,27 +94,27 @@ enum class GroupCollective { all_reduce, all_gather, reduce_scatter, ring_shift,
 /// one piece per member; with `sent` and `received` it is counted (plan::CountedRows).
 struct Part {
   std::vector<Op> ops;
-  int tensor = -1;
+  TensorId tensor = {};
   GroupOperation reduce = GroupOperation::sum;
   GroupCollective collective = GroupCollective::all_reduce;
-  int source = -1;
-  bool recomputed = false;       ///< within backward: operators of forward, repeated
-  int sent = -1, received = -1;  ///< tensors of int32 counts; -1: whole pieces
-  double expected = 1;           ///< counted: the share of the bound that is filled
-  bool for_fp8 = false;          ///< all-gather: only fp8 products, and sums for a bias, read the result
-  [[nodiscard]] bool is_communication() const { return tensor >= 0; }
+  TensorId source = {};
+  bool recomputed = false;            ///< within backward: operators of forward, repeated
+  TensorId sent = {}, received = {};  ///< of int32 counts; none: whole pieces
+  double expected = 1;                ///< counted: the share of the bound that is filled
+  bool for_fp8 = false;               ///< all-gather: only fp8 products, and sums for a bias, read the result
+  [[nodiscard]] bool is_communication() const { return tensor.exists(); }
 };
 
 struct LayerProgram {
   LayerKind kind{};
-  std::vector<Tensor> tensors;
+  base::ById<TensorId, Tensor> tensors;
   std::vector<Part> forward;
   std::vector<Part> backward;
   /// The forward pass for evaluation, if it differs: where the loss of the head comes in chunks, or together with its
   /// gradient.
   std::vector<Part> evaluation;
-  int x = -1, y = -1;    ///< forward input and output; -1 where there is none (embedding has no x, head no y)
-  int dy = -1, dx = -1;  ///< backward input and output
+  TensorId x, y;    ///< forward input and output; none at the ends of the model (embedding has no x, head no y)
+  TensorId dy, dx;  ///< backward input and output
 };
 
 struct ExpandOptions {
@@ -134,7 +145,7 @@ struct ExpandOptions {
 
 [[nodiscard]] LayerProgram expand(const Model& model, LayerKind kind, std::int64_t layer, const ExpandOptions& options);
 /// The tensor whose memory `tensor` uses: itself, or the one it is part of.
-[[nodiscard]] int owner_of(const LayerProgram& program, int tensor);
+[[nodiscard]] TensorId owner_of(const LayerProgram& program, TensorId tensor);
 [[nodiscard]] std::int64_t padded_vocab(const Model& model, std::int64_t tensor, std::int64_t multiple);
 
 }  // namespace orrery::models

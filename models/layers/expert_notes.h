@@ -24,19 +24,19 @@ class ExpertNotes : protected LatentNotes {
   /// A mixture's tensors and sizes; make_mixture fills it in.
   struct Mixture {
     Linear router, shared_up, shared_down;
-    int balance = -1;                                 ///< used for the choice alone
-    int shared_gate = -1, shared_gate_gradient = -1;  ///< (1,C)
-    int first = -1, first_gradient = -1;              ///< (experts*F,C): gate, or the only first product
-    int second = -1, second_gradient = -1;            ///< up, if experts are gated
-    int down = -1, down_gradient = -1;                ///< (experts*C,F)
+    TensorId balance;                            ///< used for the choice alone
+    TensorId shared_gate, shared_gate_gradient;  ///< (1,C)
+    TensorId first, first_gradient;              ///< (experts*F,C): gate, or the only first product
+    TensorId second, second_gradient;            ///< up, if experts are gated
+    TensorId down, down_gradient;                ///< (experts*C,F)
     /// Biases of these products, (experts*F), (experts*F), (experts*C), and their gradients.
-    int first_bias = -1, second_bias = -1, down_bias = -1;
-    int first_bias_gradient = -1, second_bias_gradient = -1, down_bias_gradient = -1;
-    int logits = -1, scores = -1, choice = -1, weights = -1, place = -1, sent = -1, received = -1;
-    int rows = -1, arrived = -1;  ///< what is sent, and what arrives at the experts
-    int before = -1, after = -1;  ///< before and after their activation
-    int made = -1, back = -1;     ///< the experts' results, and where these come back
-    int shared_before = -1, shared_after = -1, shared_out = -1, shared_scale = -1, shared_gated = -1;
+    TensorId first_bias, second_bias, down_bias;
+    TensorId first_bias_gradient, second_bias_gradient, down_bias_gradient;
+    TensorId logits, scores, choice, weights, place, sent, received;
+    TensorId rows, arrived;  ///< what is sent, and what arrives at the experts
+    TensorId before, after;  ///< before and after their activation
+    TensorId made, back;     ///< the experts' results, and where these come back
+    TensorId shared_before, shared_after, shared_out, shared_scale, shared_gated;
     std::int64_t ways = 1, tokens = 0;  ///< ranks that split an expert; rows routed here
     std::int64_t local = 0, width = 0, capacity = 0, shared_width = 0;  ///< experts per rank, their F, rows per slot
     double expected = 1;
@@ -98,37 +98,37 @@ class ExpertNotes : protected LatentNotes {
   }
 
   /// y = the mixture of x, both of this rank's own rows, summed over the tensor group.
-  void mixture_forward(const Mixture& m, int x, int y, const std::string& name) {
+  void mixture_forward(const Mixture& m, TensorId x, TensorId y, const std::string& name) {
     const Experts& e = model_.experts;
     if (!options_.whole_experts) {
-      const int all = gathered(x, name + ".gathered"), sums = partial(y, "mlp.h.partial");
+      const TensorId all = gathered(x, name + ".gathered"), sums = partial(y, "mlp.h.partial");
       routed_forward(m, all, sums);
       if (e.shared > 0) shared_forward(m, all, sums, true);
       return add_up(sums, y);
     }
     routed_forward(m, x, y);
     if (e.shared == 0) return;
-    const int all = gathered(x, name + ".gathered"), sums = partial(y, "shared.partial");
-    const int own = own_activation("shared.own", model_.hidden);
+    const TensorId all = gathered(x, name + ".gathered"), sums = partial(y, "shared.partial");
+    const TensorId own = own_activation("shared.own", model_.hidden);
     shared_forward(m, all, sums, false);
     add_up(sums, own);
     emit(own_op(OpKind::add, {y, own}, {y}, model_.hidden));
   }
 
   /// From dy to dx, which gets the name `name`; both of this rank's own rows.
-  void mixture_backward(const Mixture& m, int dy, int x, int dx, const std::string& name) {
+  void mixture_backward(const Mixture& m, TensorId dy, TensorId x, TensorId dx, const std::string& name) {
     const bool shared = model_.experts.shared > 0;
     if (!options_.whole_experts) {
-      const int dh = gathered(dy, "d_mlp.h"), all = gathered(x, name + ".gathered_again");
-      const int sums = partial(dx, "d_" + name + ".partial");
+      const TensorId dh = gathered(dy, "d_mlp.h"), all = gathered(x, name + ".gathered_again");
+      const TensorId sums = partial(dx, "d_" + name + ".partial");
       routed_backward(m, dh, all, sums);
       if (shared) shared_backward(m, dh, all, sums, true);
       return add_up(sums, dx);
     }
     routed_backward(m, dy, x, dx);
     if (!shared) return;
-    const int dh = gathered(dy, "d_mlp.h"), all = gathered(x, name + ".gathered_again");
-    const int sums = partial(dx, "d_shared.partial"), own = own_activation("d_shared.own", model_.hidden);
+    const TensorId dh = gathered(dy, "d_mlp.h"), all = gathered(x, name + ".gathered_again");
+    const TensorId sums = partial(dx, "d_shared.partial"), own = own_activation("d_shared.own", model_.hidden);
     shared_backward(m, dh, all, sums, false);
     add_up(sums, own);
     emit(own_op(OpKind::add, {dx, own}, {dx}, model_.hidden));
@@ -155,34 +155,34 @@ class ExpertNotes : protected LatentNotes {
   }
 
   // h (partial over the tensor group where experts are split), from the rows of x.
-  void routed_forward(const Mixture& m, int x, int h) {
+  void routed_forward(const Mixture& m, TensorId x, TensorId h) {
     const Experts& e = model_.experts;
     Op router = op(OpKind::matmul, {x, m.router.weight, m.router.bias}, {m.logits}, 0);
     router.m = m.tokens, router.n = e.count, router.k = m.router.in, router.trans_b = true;
     emit(router);
     emit(routing_op(m, OpKind::route, {m.logits, m.balance}, {m.scores, m.choice, m.weights}));
-    const int tally = role("router.tally", TensorRole::tally, {2 * e.count + 1}, DType::fp32);
+    const TensorId tally = role("router.tally", TensorRole::tally, {2 * e.count + 1}, DType::fp32);
     emit(routing_op(m, OpKind::count_choices, {m.logits, m.choice}, {tally}));
     emit(slot_op(m, routing_op(m, OpKind::place_rows, {m.choice}, {m.place, m.sent})));
-    emit(slot_op(m, row_op(m, OpKind::dispatch, {x, m.place, e.scales_input ? m.weights : -1}, {m.rows})));
+    emit(slot_op(m, row_op(m, OpKind::dispatch, {x, m.place, e.scales_input ? m.weights : TensorId()}, {m.rows})));
     exchange_counts(m);
     exchange_rows(m, m.rows, m.arrived, m.sent, m.received, options_.dispatch);
     emit(grouped(m, {m.arrived, m.first, m.received}, m.second, m.before, m.width, model_.hidden, true));
     if (e.expert_bias) emit(bias_op(m, {m.before, m.first_bias, m.received}, m.second_bias, m.width));
     Op act = slot_op(m, activation_op(false, {m.before}, m.after, m.width));
-    act.in.push_back(m.received);
+    act.in.push_back(operand_of(m.received));
     emit(in_slots(m, std::move(act)));
-    emit(grouped(m, {m.after, m.down, m.received}, -1, m.made, model_.hidden, m.width, true));
+    emit(grouped(m, {m.after, m.down, m.received}, {}, m.made, model_.hidden, m.width, true));
     if (e.expert_bias) {  // ranks that split an expert each add their share of the bias
-      Op bias = bias_op(m, {m.made, m.down_bias, m.received}, -1, model_.hidden);
+      Op bias = bias_op(m, {m.made, m.down_bias, m.received}, {}, model_.hidden);
       bias.scale = 1 / static_cast<double>(m.ways);
       emit(bias);
     }
     exchange_rows(m, m.made, m.back, m.received, m.sent, options_.combine);
-    emit(slot_op(m, row_op(m, OpKind::combine, {m.back, m.place, e.scales_input ? -1 : m.weights}, {h})));
+    emit(slot_op(m, row_op(m, OpKind::combine, {m.back, m.place, e.scales_input ? TensorId() : m.weights}, {h})));
   }
 
-  void routed_backward(const Mixture& m, int dh, int x, int sums) {
+  void routed_backward(const Mixture& m, TensorId dh, TensorId x, TensorId sums) {
     const Experts& e = model_.experts;
     const std::int64_t c = model_.hidden, rows = options_.expert * m.capacity;
     const bool gated = traits_of(model_.activation).gated;
@@ -190,40 +190,40 @@ class ExpertNotes : protected LatentNotes {
       return activation(tensor, {rows, columns}, options_.dtype);
     };
     // Gradients of the experts' results, and of the weights.
-    const int dback = slots("d_experts.back", c);
-    const int dmade = moves(options_.dispatch) ? slots("d_experts.made", c) : dback;
-    const int dweights = activation("d_router.weights", {m.tokens, e.chosen}, DType::fp32);
-    emit(slot_op(m, row_op(m, OpKind::dispatch, {dh, m.place, e.scales_input ? -1 : m.weights}, {dback})));
+    const TensorId dback = slots("d_experts.back", c);
+    const TensorId dmade = moves(options_.dispatch) ? slots("d_experts.made", c) : dback;
+    const TensorId dweights = activation("d_router.weights", {m.tokens, e.chosen}, DType::fp32);
+    emit(slot_op(m, row_op(m, OpKind::dispatch, {dh, m.place, e.scales_input ? TensorId() : m.weights}, {dback})));
     if (!e.scales_input) emit(slot_op(m, row_op(m, OpKind::combine_weight_grad, {dh, m.back, m.place}, {dweights})));
     exchange_rows(m, dback, dmade, m.sent, m.received, options_.dispatch);
-    const int dafter = slots("d_experts.after", m.width);
-    emit(grouped(m, {dmade, m.down, m.received}, -1, dafter, m.width, c, false));
+    const TensorId dafter = slots("d_experts.after", m.width);
+    emit(grouped(m, {dmade, m.down, m.received}, {}, dafter, m.width, c, false));
     emit(grouped_gradient(m, dmade, m.after, {m.down_gradient}, c, m.width));
     if (e.expert_bias) emit(bias_gradient_op(m, dmade, {m.down_bias_gradient}, c));
-    const int dbefore = gated ? slots("d_experts.before", 2 * m.width) : dafter;
+    const TensorId dbefore = gated ? slots("d_experts.before", 2 * m.width) : dafter;
     Op act = slot_op(m, activation_op(true, {dafter, m.before}, dbefore, m.width));
-    act.in.push_back(m.received);
+    act.in.push_back(operand_of(m.received));
     emit(in_slots(m, std::move(act)));
-    const int darrived = slots("d_experts.arrived", c);
-    const int drows = moves(options_.combine) ? slots("d_experts.rows", c) : darrived;
+    const TensorId darrived = slots("d_experts.arrived", c);
+    const TensorId drows = moves(options_.combine) ? slots("d_experts.rows", c) : darrived;
     emit(grouped(m, {dbefore, m.first, m.received}, m.second, darrived, c, m.width, false));
-    std::vector<int> gradients = {m.first_gradient};
+    Tensors gradients = {m.first_gradient};
     if (gated) gradients.push_back(m.second_gradient);
-    emit(grouped_gradient(m, dbefore, m.arrived, std::move(gradients), m.width, c));
+    emit(grouped_gradient(m, dbefore, m.arrived, gradients, m.width, c));
     if (e.expert_bias) {
-      std::vector<int> biases = {m.first_bias_gradient};
+      Tensors biases = {m.first_bias_gradient};
       if (gated) biases.push_back(m.second_bias_gradient);
-      emit(bias_gradient_op(m, dbefore, std::move(biases), m.width));
+      emit(bias_gradient_op(m, dbefore, biases, m.width));
     }
     exchange_rows(m, darrived, drows, m.received, m.sent, options_.combine);
-    emit(slot_op(m, row_op(m, OpKind::combine, {drows, m.place, e.scales_input ? m.weights : -1}, {sums})));
+    emit(slot_op(m, row_op(m, OpKind::combine, {drows, m.place, e.scales_input ? m.weights : TensorId()}, {sums})));
     if (e.scales_input) emit(slot_op(m, row_op(m, OpKind::combine_weight_grad, {x, drows, m.place}, {dweights})));
     // Each tensor rank has only the products of its own columns.
     if (m.ways > 1) all_reduce(dweights);
-    const int dlogits = activation("d_router.logits", {m.tokens, e.count}, DType::fp32);
-    std::vector<int> in = {dweights, m.logits, m.scores, m.choice, m.weights};
+    const TensorId dlogits = activation("d_router.logits", {m.tokens, e.count}, DType::fp32);
+    Tensors in = {dweights, m.logits, m.scores, m.choice, m.weights};
     if (e.aux_coefficient > 0) in.push_back(role("router.load", TensorRole::load, {e.count}, DType::fp32));
-    emit(routing_op(m, OpKind::route_grad, std::move(in), {dlogits}));
+    emit(routing_op(m, OpKind::route_grad, in, {dlogits}));
     router_backward(m, dlogits, x, sums);
   }
 
@@ -256,9 +256,9 @@ class ExpertNotes : protected LatentNotes {
                                                                tokens / static_cast<double>(e.count)));
   }
 
-  Op routing_op(const Mixture& m, OpKind kind, std::vector<int> in, std::vector<int> out) const {
+  Op routing_op(const Mixture& m, OpKind kind, const Tensors& in, const Tensors& out) const {
     const Experts& e = model_.experts;
-    Op o = op(kind, std::move(in), std::move(out), e.count);
+    Op o = op(kind, in, out, e.count);
     o.n = m.tokens;
     o.chosen = e.chosen;
     o.routing = {.scores = e.scores,
@@ -274,9 +274,9 @@ class ExpertNotes : protected LatentNotes {
     return o;
   }
   // Operators between tokens and slots work on n rows of tokens.
-  Op row_op(const Mixture& m, OpKind kind, std::vector<int> in, std::vector<int> out) const {
-    while (in.back() < 0) in.pop_back();
-    Op o = op(kind, std::move(in), std::move(out), model_.hidden);
+  Op row_op(const Mixture& m, OpKind kind, Tensors in, const Tensors& out) const {
+    while (!in.back().exists()) in.pop_back();
+    Op o = op(kind, in, out, model_.hidden);
     o.n = m.tokens;
     o.chosen = model_.experts.chosen;
     return o;
@@ -292,32 +292,32 @@ class ExpertNotes : protected LatentNotes {
     o.expected = m.expected;
     return o;
   }
-  Op grouped(const Mixture& m, std::vector<int> in, int second, int out, std::int64_t n, std::int64_t k,
+  Op grouped(const Mixture& m, Tensors in, TensorId second, TensorId out, std::int64_t n, std::int64_t k,
              bool transposed) const {
-    if (second >= 0) in.push_back(second);
-    Op o = in_slots(m, slot_op(m, op(OpKind::grouped_matmul, std::move(in), {out}, 0)));
+    if (second.exists()) in.push_back(second);
+    Op o = in_slots(m, slot_op(m, op(OpKind::grouped_matmul, in, {out}, 0)));
     o.m = o.n, o.n = n, o.k = k;
     o.trans_b = transposed;
     o.rounded = rounds(n, k);
     o.four_bits = o.rounded && options_.products == DType::fp4;
     return o;
   }
-  Op grouped_gradient(const Mixture& m, int dy, int x, std::vector<int> out, std::int64_t rows,
+  Op grouped_gradient(const Mixture& m, TensorId dy, TensorId x, const Tensors& out, std::int64_t rows,
                       std::int64_t columns) const {
-    Op o = in_slots(m, slot_op(m, op(OpKind::grouped_weight_grad, {dy, x, m.received}, std::move(out), rows)));
+    Op o = in_slots(m, slot_op(m, op(OpKind::grouped_weight_grad, {dy, x, m.received}, out, rows)));
     o.n = columns;
     o.accumulate = true;
     o.rounded = rounds(rows, columns);
     o.four_bits = o.rounded && options_.products == DType::fp4;
     return o;
   }
-  Op bias_op(const Mixture& m, std::vector<int> in, int second, std::int64_t columns) const {
-    const int rows = in.front();
-    if (second >= 0) in.push_back(second);
-    return in_slots(m, slot_op(m, op(OpKind::expert_bias, std::move(in), {rows}, columns)));
+  Op bias_op(const Mixture& m, Tensors in, TensorId second, std::int64_t columns) const {
+    const TensorId rows = in.front();
+    if (second.exists()) in.push_back(second);
+    return in_slots(m, slot_op(m, op(OpKind::expert_bias, in, {rows}, columns)));
   }
-  Op bias_gradient_op(const Mixture& m, int dy, std::vector<int> out, std::int64_t columns) const {
-    return in_slots(m, slot_op(m, op(OpKind::expert_bias_grad, {dy, m.received}, std::move(out), columns)));
+  Op bias_gradient_op(const Mixture& m, TensorId dy, const Tensors& out, std::int64_t columns) const {
+    return in_slots(m, slot_op(m, op(OpKind::expert_bias_grad, {dy, m.received}, out, columns)));
   }
   // As for other products of blocks. The number of tokens always fits, since it is padded.
   [[nodiscard]] bool rounds(std::int64_t n, std::int64_t k) const {
@@ -329,23 +329,24 @@ class ExpertNotes : protected LatentNotes {
     if (!apart()) return;
     communicate(GroupCollective::all_to_all, m.sent, m.received);
   }
-  void exchange_rows(const Mixture& m, int source, int target, int sent, int received, TokenCodec codec) {
+  void exchange_rows(const Mixture& m, TensorId source, TensorId target, TensorId sent, TensorId received,
+                     TokenCodec codec) {
     if (!rounds_rows(codec)) return send_rows(m, source, target, sent, received);
     const std::int64_t rows = options_.expert * m.capacity, width = elements_of_row(codec, model_.hidden);
-    const std::string name = program_.tensors[static_cast<std::size_t>(source)].name;
-    const int encoded = activation(name + ".encoded", {rows, width}, dtype_of(codec));
-    const int came = apart() ? activation(name + ".encoded.received", {rows, width}, dtype_of(codec)) : encoded;
+    const std::string name = program_.tensors[source].name;
+    const TensorId encoded = activation(name + ".encoded", {rows, width}, dtype_of(codec));
+    const TensorId came = apart() ? activation(name + ".encoded.received", {rows, width}, dtype_of(codec)) : encoded;
     emit(codec_op(m, OpKind::encode_rows, {source, sent}, encoded, codec));
     send_rows(m, encoded, came, sent, received);
     emit(codec_op(m, OpKind::decode_rows, {came, received}, target, codec));
   }
-  Op codec_op(const Mixture& m, OpKind kind, std::vector<int> in, int out, TokenCodec codec) const {
-    Op o = in_slots(m, slot_op(m, op(kind, std::move(in), {out}, model_.hidden)));
+  Op codec_op(const Mixture& m, OpKind kind, const Tensors& in, TensorId out, TokenCodec codec) const {
+    Op o = in_slots(m, slot_op(m, op(kind, in, {out}, model_.hidden)));
     o.k = elements_of_row(codec, model_.hidden);
     o.codec = codec;
     return o;
   }
-  void send_rows(const Mixture& m, int source, int target, int sent, int received) {
+  void send_rows(const Mixture& m, TensorId source, TensorId target, TensorId sent, TensorId received) {
     if (!apart()) return;
     communicate(GroupCollective::all_to_all, source, target);
     Part& part = (*current_)[current_->size() - 2];
@@ -355,15 +356,15 @@ class ExpertNotes : protected LatentNotes {
   }
 
   // dW += dlogits^T x; sums += dlogits W, to which each tensor rank adds its share.
-  void router_backward(const Mixture& m, int dlogits, int x, int sums) {
+  void router_backward(const Mixture& m, TensorId dlogits, TensorId x, TensorId sums) {
     const std::int64_t experts = model_.experts.count;
-    if (m.router.bias_gradient >= 0) bias_backward(m.router, dlogits);
-    Op weight = op(OpKind::matmul, {dlogits, x, -1}, {m.router.weight_gradient}, 0);
+    if (m.router.bias_gradient.exists()) bias_backward(m.router, dlogits);
+    Op weight = op(OpKind::matmul, {dlogits, x, {}}, {m.router.weight_gradient}, 0);
     weight.m = experts, weight.n = model_.hidden, weight.k = m.tokens;
     weight.trans_a = true;
     weight.accumulate = true;
     emit(weight);
-    int share = dlogits;
+    TensorId share = dlogits;
     if (m.ways > 1) {
       share = activation("d_router.share", {m.tokens, experts}, DType::fp32);
       Op zero = op(OpKind::fill_zero, {}, {share}, m.tokens * experts);
@@ -374,7 +375,7 @@ class ExpertNotes : protected LatentNotes {
       scaled.scale = 1.0 / static_cast<double>(m.ways);
       emit(scaled);
     }
-    Op input = op(OpKind::matmul, {share, m.router.weight, -1}, {sums}, 0);
+    Op input = op(OpKind::matmul, {share, m.router.weight, {}}, {sums}, 0);
     input.m = m.tokens, input.n = model_.hidden, input.k = experts;
     input.accumulate = true;
     emit(input);
@@ -403,19 +404,19 @@ class ExpertNotes : protected LatentNotes {
     std::tie(m.shared_gate, m.shared_gate_gradient) =
         parameter(matrix(at + "shared_gate.weight", 1, c, -1, model_.initial_stddev));
     m.shared_scale = rows("shared.scale", n_);
-    m.shared_gated = options_.whole_experts ? -1 : activation("shared.gated", c);
+    m.shared_gated = options_.whole_experts ? TensorId() : activation("shared.gated", c);
   }
 
   // `adds`: adds to h instead of writing it.
-  void shared_forward(const Mixture& m, int x, int h, bool adds) {
+  void shared_forward(const Mixture& m, TensorId x, TensorId h, bool adds) {
     const std::int64_t c = model_.hidden;
     linear_forward(m.shared_up, x, m.shared_before, false);
     emit(activation_op(false, {m.shared_before}, m.shared_after, m.shared_width));
-    const bool alone = !adds && m.shared_gate < 0;
+    const bool alone = !adds && !m.shared_gate.exists();
     linear_forward(m.shared_down, m.shared_after, alone ? h : m.shared_out, false);
-    int out = m.shared_out;
-    if (m.shared_gate >= 0) {
-      Op scale = op(OpKind::matmul, {x, m.shared_gate, -1}, {m.shared_scale}, 0);
+    TensorId out = m.shared_out;
+    if (m.shared_gate.exists()) {
+      Op scale = op(OpKind::matmul, {x, m.shared_gate, {}}, {m.shared_scale}, 0);
       scale.m = n_, scale.n = 1, scale.k = c, scale.trans_b = true;
       emit(scale);
       out = adds ? m.shared_gated : h;
@@ -425,29 +426,30 @@ class ExpertNotes : protected LatentNotes {
   }
 
   // Adds to sums, which stay partial over the tensor group.
-  void shared_backward(const Mixture& m, int dh, int x, int sums, bool adds) {
+  void shared_backward(const Mixture& m, TensorId dh, TensorId x, TensorId sums, bool adds) {
     const std::int64_t c = model_.hidden;
-    int dout = dh, dscale = -1;
-    if (m.shared_gate >= 0) {
+    TensorId dout = dh, dscale;
+    if (m.shared_gate.exists()) {
       dout = activation("d_shared.out", c);
       dscale = rows("d_shared.scale", n_);
       emit(op(OpKind::row_gate_grad, {dh, m.shared_out, m.shared_scale}, {dout, dscale}, c));
     }
-    const int dafter = activation("d_shared.after", m.shared_width);
+    const TensorId dafter = activation("d_shared.after", m.shared_width);
     linear_backward(m.shared_down, dout, m.shared_after, dafter);
-    const int dbefore = traits_of(model_.activation).gated ? activation("d_shared.before", m.shared_up.out) : dafter;
+    const TensorId dbefore =
+        traits_of(model_.activation).gated ? activation("d_shared.before", m.shared_up.out) : dafter;
     emit(activation_op(true, {dafter, m.shared_before}, dbefore, m.shared_width));
-    const int dx = adds ? activation("d_shared.x", c) : sums;
+    const TensorId dx = adds ? activation("d_shared.x", c) : sums;
     linear_backward(m.shared_up, dbefore, x, dx);
     if (adds) emit(op(OpKind::add, {sums, dx}, {sums}, c));
-    if (dscale < 0) return;
+    if (!dscale.exists()) return;
     // What this rank's columns contribute to the scale's gradient; its product with the weight is partial likewise.
-    Op input = op(OpKind::matmul, {dscale, m.shared_gate, -1}, {sums}, 0);
+    Op input = op(OpKind::matmul, {dscale, m.shared_gate, {}}, {sums}, 0);
     input.m = n_, input.n = c, input.k = 1;
     input.accumulate = true;
     emit(input);
     all_reduce(dscale);
-    Op weight = op(OpKind::matmul, {dscale, x, -1}, {m.shared_gate_gradient}, 0);
+    Op weight = op(OpKind::matmul, {dscale, x, {}}, {m.shared_gate_gradient}, 0);
     weight.m = 1, weight.n = c, weight.k = n_;
     weight.trans_a = true;
     weight.accumulate = true;

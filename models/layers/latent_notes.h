@@ -26,8 +26,8 @@ class LatentNotes : protected LinearNotes {
 
   /// A narrow vector of each row, before and after its norm.
   struct Narrow {
-    int weight = -1, weight_gradient = -1;
-    int before = -1, after = -1, rstd = -1;
+    TensorId weight = {}, weight_gradient = {};
+    TensorId before = {}, after = {}, rstd = {};
     std::int64_t width = 0;
   };
   struct Latent {
@@ -63,10 +63,10 @@ class LatentNotes : protected LinearNotes {
   }
 
   /// From x (all rows) to q, k and v of this rank's heads.
-  void latent_forward(const Latent& latent, int x, int packed) {
+  void latent_forward(const Latent& latent, TensorId x, TensorId packed) {
     const LatentAttention& l = model_.latent;
-    const int q = activation("latent.q", latent.q_b.out), kv = activation("latent.kv", latent.kv_b.out);
-    const int kv_a = activation("latent.kv_a", latent.kv_a.out), key = activation("latent.key", l.rope);
+    const TensorId q = activation("latent.q", latent.q_b.out), kv = activation("latent.kv", latent.kv_b.out);
+    const TensorId kv_a = activation("latent.kv_a", latent.kv_a.out), key = activation("latent.key", l.rope);
     if (l.q_rank > 0) {
       linear_forward(latent.q_a, x, latent.q.before, false);
       narrow_forward(latent.q);
@@ -80,18 +80,18 @@ class LatentNotes : protected LinearNotes {
   }
 
   /// From the gradient of q, k and v to dx, which gets the name `name`; x and dx are of this rank's own rows.
-  void latent_backward(const Latent& latent, int dpacked, int x, int dx, const std::string& name) {
+  void latent_backward(const Latent& latent, TensorId dpacked, TensorId x, TensorId dx, const std::string& name) {
     const LatentAttention& l = model_.latent;
-    const int dq = activation("d_latent.q", latent.q_b.out), dkv = activation("d_latent.kv", latent.kv_b.out);
-    const int dkey = activation("d_latent.key", l.rope), dkv_a = activation("d_latent.kv_a", latent.kv_a.out);
+    const TensorId dq = activation("d_latent.q", latent.q_b.out), dkv = activation("d_latent.kv", latent.kv_b.out);
+    const TensorId dkey = activation("d_latent.key", l.rope), dkv_a = activation("d_latent.kv_a", latent.kv_a.out);
     emit(latent_op(OpKind::latent_pack_grad, {dpacked}, {dq, dkv, dkey}));
     const bool narrow = l.q_rank > 0;
     const Linear& of_query = narrow ? latent.q_a : latent.q_b;
-    const int dquery = narrow ? narrow_backward(latent.q, latent.q_b, dq, "q_a") : dq;
-    const int dnarrow = narrow_backward(latent.kv, latent.kv_b, dkv, "kv_a.narrow");
+    const TensorId dquery = narrow ? narrow_backward(latent.q, latent.q_b, dq, "q_a") : dq;
+    const TensorId dnarrow = narrow_backward(latent.kv, latent.kv_b, dkv, "kv_a.narrow");
     emit(columns_op(OpKind::join_columns, {dnarrow, dkey}, {dkv_a}));
     // Products with the token. Where rows are gathered, sums travel before the gradients of the weights are computed.
-    const int all = gathered(x, name + ".gathered_again"), sums = partial(dx, "d_" + name + ".partial");
+    const TensorId all = gathered(x, name + ".gathered_again"), sums = partial(dx, "d_" + name + ".partial");
     const auto weights = [&] {
       weight_backward(of_query, dquery, all);
       weight_backward(latent.kv_a, dkv_a, all);
@@ -104,8 +104,8 @@ class LatentNotes : protected LinearNotes {
   }
 
   /// latent_pack and its relatives.
-  Op latent_op(OpKind kind, std::vector<int> in, std::vector<int> out) const {
-    Op o = op(kind, std::move(in), std::move(out), 0);
+  Op latent_op(OpKind kind, const Tensors& in, const Tensors& out) const {
+    Op o = op(kind, in, out, 0);
     o.heads = o.kv_heads = model_.heads / options_.tensor;
     o.head_dim = model_.head_dim;
     o.rotary = model_.latent.rope;
@@ -122,8 +122,8 @@ class LatentNotes : protected LinearNotes {
     made.rstd = rows(name + ".rstd", n_);
     return made;
   }
-  Op columns_op(OpKind kind, std::vector<int> in, std::vector<int> out) const {
-    Op o = op(kind, std::move(in), std::move(out), model_.latent.kv_rank);
+  Op columns_op(OpKind kind, const Tensors& in, const Tensors& out) const {
+    Op o = op(kind, in, out, model_.latent.kv_rank);
     o.k = model_.latent.rope;
     return o;
   }
@@ -133,13 +133,13 @@ class LatentNotes : protected LinearNotes {
     emit(o);
   }
   // Back through the product that reads the vector, then through its norm.
-  int narrow_backward(const Narrow& narrow, const Linear& reader, int dy, const std::string& name) {
-    const int dnormed = activation("d_latent." + name + ".normed", narrow.width);
-    const int dnarrow = activation("d_latent." + name, narrow.width);
+  TensorId narrow_backward(const Narrow& narrow, const Linear& reader, TensorId dy, const std::string& name) {
+    const TensorId dnormed = activation("d_latent." + name + ".normed", narrow.width);
+    const TensorId dnarrow = activation("d_latent." + name, narrow.width);
     linear_backward(reader, dy, narrow.after, dnormed);
-    Op o = op(OpKind::rms_norm_grad, {dnormed, narrow.before, narrow.weight, narrow.rstd, -1},
+    Op o = op(OpKind::rms_norm_grad, {dnormed, narrow.before, narrow.weight, narrow.rstd, {}},
               {dnarrow, gradient_or_none(narrow.weight, narrow.weight_gradient)}, narrow.width);
-    o.accumulate = narrow.weight_gradient >= 0;
+    o.accumulate = narrow.weight_gradient.exists();
     o.epsilon = model_.norm_epsilon;
     emit(o);
     return dnarrow;

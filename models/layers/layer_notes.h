@@ -12,24 +12,26 @@
 
 namespace orrery::models {
 
+using Tensors = std::vector<TensorId>;
+
 struct Norm {
-  int weight = -1, bias = -1, mean = -1, rstd = -1;
-  int weight_gradient = -1, bias_gradient = -1;
+  TensorId weight, bias, mean, rstd;
+  TensorId weight_gradient, bias_gradient;
 };
 
 /// A low-rank adapter beside a product's weight (models/lora.h).
 struct Adapter {
-  int a = -1, b = -1, a_gradient = -1, b_gradient = -1;
-  int narrow = -1;  ///< (rows, rank): scale x A^T
-  [[nodiscard]] bool any() const { return a >= 0; }
+  TensorId a, b, a_gradient, b_gradient;
+  TensorId narrow;  ///< (rows, rank): scale x A^T
+  [[nodiscard]] bool any() const { return a.exists(); }
 };
 
 struct Linear {
-  int weight = -1, bias = -1, weight_gradient = -1, bias_gradient = -1;
+  TensorId weight = {}, bias = {}, weight_gradient = {}, bias_gradient = {};
   std::int64_t in = 0, out = 0;  ///< local sizes
   std::int64_t rows = 0;         ///< number of rows that it is computed for
   Adapter adapter = {};
-  [[nodiscard]] bool trains() const { return weight_gradient >= 0 || adapter.any(); }
+  [[nodiscard]] bool trains() const { return weight_gradient.exists() || adapter.any(); }
 };
 
 class LayerNotes {
@@ -44,40 +46,37 @@ class LayerNotes {
     program_.kind = kind;
   }
 
-  int activation(const std::string& name, std::vector<std::int64_t> shape, DType dtype) {
+  TensorId activation(const std::string& name, std::vector<std::int64_t> shape, DType dtype) {
     return add({.name = name, .role = TensorRole::activation, .shape = std::move(shape), .dtype = dtype});
   }
-  int activation(const std::string& name, std::int64_t columns) {
+  TensorId activation(const std::string& name, std::int64_t columns) {
     return activation(name, {n_, columns}, options_.dtype);
   }
   // This rank's rows: all of them unless there is sequence parallelism.
-  int own_activation(const std::string& name, std::int64_t columns) {
+  TensorId own_activation(const std::string& name, std::int64_t columns) {
     return activation(name, {own_rows_, columns}, options_.dtype);
   }
-  int rows(const std::string& name, std::int64_t count) { return activation(name, {count}, DType::fp32); }
+  TensorId rows(const std::string& name, std::int64_t count) { return activation(name, {count}, DType::fp32); }
 
-  int role(const std::string& name, TensorRole role, std::vector<std::int64_t> shape, DType dtype) {
+  TensorId role(const std::string& name, TensorRole role, std::vector<std::int64_t> shape, DType dtype) {
     return add({.name = name, .role = role, .shape = std::move(shape), .dtype = dtype});
   }
 
-  int add(Tensor tensor) {
-    program_.tensors.push_back(std::move(tensor));
-    return static_cast<int>(program_.tensors.size()) - 1;
-  }
+  TensorId add(Tensor tensor) { return program_.tensors.append(std::move(tensor)); }
 
-  // A parameter and its gradient, or -1 if adapters train in its place. `tensor` comes with its logical shape, local
+  // A parameter and its gradient, or none if adapters train in its place. `tensor` comes with its logical shape, local
   // shape and split.
-  std::pair<int, int> parameter(Tensor tensor) {
+  std::pair<TensorId, TensorId> parameter(Tensor tensor) {
     if (!model_.lora.any()) return trained(std::move(tensor));
     tensor.role = TensorRole::parameter;
     tensor.dtype = options_.dtype;
     tensor.frozen = true;
-    return {add(std::move(tensor)), -1};
+    return {add(std::move(tensor)), {}};
   }
-  std::pair<int, int> trained(Tensor tensor) {
+  std::pair<TensorId, TensorId> trained(Tensor tensor) {
     tensor.role = TensorRole::parameter;
     tensor.dtype = options_.dtype;
-    const int index = add(tensor);
+    const TensorId index = add(tensor);
     tensor.role = TensorRole::gradient;
     tensor.of = index;
     tensor.name += ".gradient";
@@ -131,7 +130,7 @@ class LayerNotes {
     return result;
   }
 
-  Op op(OpKind kind, std::vector<int> in, std::vector<int> out, std::int64_t columns) const {
+  Op op(OpKind kind, const Tensors& in, const Tensors& out, std::int64_t columns) const {
     Op result;
     result.kind = kind;
     result.dtype = options_.dtype;
@@ -140,13 +139,13 @@ class LayerNotes {
     result.batch = options_.batch;
     result.sequence = options_.sequence;
     result.context = options_.context;
-    result.in = std::move(in);
-    result.out = std::move(out);
+    for (const TensorId t : in) result.in.push_back(operand_of(t));
+    for (const TensorId t : out) result.out.push_back(operand_of(t));
     return result;
   }
 
-  Op own_op(OpKind kind, std::vector<int> in, std::vector<int> out, std::int64_t columns) const {
-    Op result = op(kind, std::move(in), std::move(out), columns);
+  Op own_op(OpKind kind, const Tensors& in, const Tensors& out, std::int64_t columns) const {
+    Op result = op(kind, in, out, columns);
     result.n = own_rows_;
     return result;
   }
@@ -161,9 +160,9 @@ class LayerNotes {
   }
   bool drops(double rate) const { return options_.dropout && rate > 0; }
   // `x` after dropout, as `name`; x itself if there is none. Gradients go through the same operator.
-  int dropped(int x, double rate, std::int32_t site, const std::string& name) {
+  TensorId dropped(TensorId x, double rate, std::int32_t site, const std::string& name) {
     if (!drops(rate)) return x;
-    const int y = own_activation(name, model_.hidden);
+    const TensorId y = own_activation(name, model_.hidden);
     emit(drawing(own_op(OpKind::dropout, {x}, {y}, model_.hidden), rate, site));
     return y;
   }
@@ -171,7 +170,7 @@ class LayerNotes {
   // Skips operators that only make gradients of frozen parameters.
   void emit(Op operation) {
     const std::vector<int>& out = operation.out;
-    if (!out.empty() && std::all_of(out.begin(), out.end(), [](int t) { return t < 0; })) return;
+    if (!out.empty() && std::all_of(out.begin(), out.end(), [](int operand) { return operand < 0; })) return;
     current_->back().ops.push_back(std::move(operation));
   }
   void begin(std::vector<Part>& parts) {
@@ -179,30 +178,30 @@ class LayerNotes {
     parts.emplace_back();
   }
   // Ends the run of operators with an all-reduce over the tensor group; does nothing for a single rank.
-  void all_reduce(int tensor, GroupOperation operation = GroupOperation::sum) {
+  void all_reduce(TensorId tensor, GroupOperation operation = GroupOperation::sum) {
     if (options_.tensor == 1) return;
     current_->push_back(Part{.ops = {}, .tensor = tensor, .reduce = operation});
     current_->emplace_back();
   }
   // Ends the run of operators without a message, where an earlier message must have arrived.
   void cut() { current_->emplace_back(); }
-  void communicate(GroupCollective collective, int source, int target) {
+  void communicate(GroupCollective collective, TensorId source, TensorId target) {
     current_->push_back(Part{.ops = {}, .tensor = target, .collective = collective, .source = source});
     current_->emplace_back();
   }
   // All rows of `own` under the name `name`; `own` itself without sequence parallelism.
-  int gathered(int own, const std::string& name) {
+  TensorId gathered(TensorId own, const std::string& name) {
     if (!sharded_) return own;
-    const int all = activation(name, columns_of(own));
+    const TensorId all = activation(name, columns_of(own));
     communicate(GroupCollective::all_gather, own, all);
     return all;
   }
   // Where a product puts its partial sums over this rank's columns, before they are summed into `own`.
-  int partial(int own, const std::string& name) { return sharded_ ? activation(name, columns_of(own)) : own; }
-  void add_up(int sums, int own) {
+  TensorId partial(TensorId own, const std::string& name) { return sharded_ ? activation(name, columns_of(own)) : own; }
+  void add_up(TensorId sums, TensorId own) {
     sharded_ ? communicate(GroupCollective::reduce_scatter, sums, own) : all_reduce(own);
   }
-  std::int64_t columns_of(int tensor) const { return program_.tensors[static_cast<std::size_t>(tensor)].shape[1]; }
+  std::int64_t columns_of(TensorId tensor) const { return program_.tensors[tensor].shape[1]; }
 
   const Model& model_;
   const ExpandOptions& options_;

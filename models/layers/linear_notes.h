@@ -23,9 +23,9 @@ class LinearNotes : protected LayerNotes {
   // Whether backward reads the activation's output, as for ReLU; for the others it reads the input.
   bool rectifies() const { return model_.activation == Activation::relu; }
   /// With its gate, if any. in: x, or dy and x.
-  Op activation_op(bool gradient, std::vector<int> in, int out, std::int64_t columns) const {
+  Op activation_op(bool gradient, const Tensors& in, TensorId out, std::int64_t columns) const {
     const OpKind kind = activation_kind();
-    Op o = op(gradient ? gradient_of(kind) : kind, std::move(in), {out}, columns);
+    Op o = op(gradient ? gradient_of(kind) : kind, in, {out}, columns);
     o.function = traits_of(model_.activation).function;
     return o;
   }
@@ -37,37 +37,37 @@ class LinearNotes : protected LayerNotes {
     return model_.gelu == Gelu::erf ? OpKind::gelu_erf : OpKind::gelu;
   }
 
-  void norm_forward(const Norm& norm, int x, int y) {
-    const bool layer_norm = norm.bias >= 0;
+  void norm_forward(const Norm& norm, TensorId x, TensorId y) {
+    const bool layer_norm = norm.bias.exists();
     Op o = layer_norm
                ? own_op(OpKind::layer_norm, {x, norm.weight, norm.bias}, {y, norm.mean, norm.rstd}, model_.hidden)
                : own_op(OpKind::rms_norm, {x, norm.weight}, {y, norm.rstd}, model_.hidden);
     o.epsilon = model_.norm_epsilon;
     emit(o);
   }
-  void norm_backward(const Norm& norm, int dy, int x, int addend, int dx) {
-    const bool layer_norm = norm.bias >= 0;
-    const int dweight = gradient_or_none(norm.weight, norm.weight_gradient);
+  void norm_backward(const Norm& norm, TensorId dy, TensorId x, TensorId addend, TensorId dx) {
+    const bool layer_norm = norm.bias.exists();
+    const TensorId dweight = gradient_or_none(norm.weight, norm.weight_gradient);
     Op o = layer_norm
                ? own_op(OpKind::layer_norm_grad, {dy, x, norm.weight, norm.mean, norm.rstd, addend},
                         {dx, dweight, gradient_or_none(norm.bias, norm.bias_gradient)}, model_.hidden)
                : own_op(OpKind::rms_norm_grad, {dy, x, norm.weight, norm.rstd, addend}, {dx, dweight}, model_.hidden);
-    o.accumulate = norm.weight_gradient >= 0;
+    o.accumulate = norm.weight_gradient.exists();
     o.epsilon = model_.norm_epsilon;
     emit(o);
   }
   // The gradient of a parameter, for operators that also make x's gradient. For a frozen parameter, a tensor that is
   // never read.
-  int gradient_or_none(int parameter, int gradient) {
-    if (gradient >= 0) return gradient;
-    const Tensor of = program_.tensors[static_cast<std::size_t>(parameter)];
+  TensorId gradient_or_none(TensorId parameter, TensorId gradient) {
+    if (gradient.exists()) return gradient;
+    const Tensor of = program_.tensors[parameter];
     return activation("unused." + of.name, of.shape, DType::fp32);
   }
   // The same for an operator that adds to what is there.
-  int sum_or_none(int parameter, int gradient) {
-    const int target = gradient_or_none(parameter, gradient);
-    if (gradient >= 0) return target;
-    Op zero = op(OpKind::fill_zero, {}, {target}, program_.tensors[static_cast<std::size_t>(target)].elements());
+  TensorId sum_or_none(TensorId parameter, TensorId gradient) {
+    const TensorId target = gradient_or_none(parameter, gradient);
+    if (gradient.exists()) return target;
+    Op zero = op(OpKind::fill_zero, {}, {target}, program_.tensors[target].elements());
     zero.dtype = DType::fp32;
     emit(std::move(zero));
     return target;
@@ -87,18 +87,18 @@ class LinearNotes : protected LayerNotes {
     product.four_bits = fp8 && four;
     if (fp8) {
       constexpr const char* kNames[] = {"fp8", "d_input.fp8", "d_weight.fp8"};
-      int& casts = casts_[static_cast<std::size_t>(makes)];
-      if (casts < 0) casts = activation(kNames[static_cast<std::size_t>(makes)], {0}, DType::uint8);
-      std::int64_t& bytes = program_.tensors[static_cast<std::size_t>(casts)].shape[0];
+      TensorId& casts = casts_[static_cast<std::size_t>(makes)];
+      if (!casts.exists()) casts = activation(kNames[static_cast<std::size_t>(makes)], {0}, DType::uint8);
+      std::int64_t& bytes = program_.tensors[casts].shape[0];
       bytes = std::max(bytes, Fp8Casts(product.m, product.n, product.k).bytes);
-      product.out.push_back(casts);
+      product.out.push_back(operand_of(casts));
     }
     emit(std::move(product));
   }
 
   // y (n,out) = x (n,in) W^T [+ bias]
-  void linear_forward(const Linear& linear, int x, int y, bool with_bias) {
-    Op o = op(OpKind::matmul, {x, linear.weight, with_bias ? linear.bias : -1}, {y}, 0);
+  void linear_forward(const Linear& linear, TensorId x, TensorId y, bool with_bias) {
+    Op o = op(OpKind::matmul, {x, linear.weight, with_bias ? linear.bias : TensorId()}, {y}, 0);
     o.m = linear.rows;
     o.n = linear.out;
     o.k = linear.in;
@@ -107,12 +107,12 @@ class LinearNotes : protected LayerNotes {
     if (linear.adapter.any()) adapter_forward(linear, x, y);
   }
   // dW += dy^T x, and dx = dy W.
-  void linear_backward(const Linear& linear, int dy, int x, int dx) {
+  void linear_backward(const Linear& linear, TensorId dy, TensorId x, TensorId dx) {
     weight_backward(linear, dy, x);
     input_backward(linear, dy, dx);
   }
-  void weight_backward(const Linear& linear, int dy, int x) {
-    Op weight = op(OpKind::matmul, {dy, x, -1}, {linear.weight_gradient}, 0);
+  void weight_backward(const Linear& linear, TensorId dy, TensorId x) {
+    Op weight = op(OpKind::matmul, {dy, x, {}}, {linear.weight_gradient}, 0);
     weight.m = linear.out;
     weight.n = linear.in;
     weight.k = linear.rows;
@@ -121,8 +121,8 @@ class LinearNotes : protected LayerNotes {
     emit_product(std::move(weight), Makes::weight_gradient);
     if (linear.adapter.any()) adapter_weights_backward(linear, dy, x);
   }
-  void input_backward(const Linear& linear, int dy, int dx, bool adds = false) {
-    Op input = op(OpKind::matmul, {dy, linear.weight, -1}, {dx}, 0);
+  void input_backward(const Linear& linear, TensorId dy, TensorId dx, bool adds = false) {
+    Op input = op(OpKind::matmul, {dy, linear.weight, {}}, {dx}, 0);
     input.m = linear.rows;
     input.n = linear.in;
     input.k = linear.out;
@@ -132,23 +132,22 @@ class LinearNotes : protected LayerNotes {
   }
   // The same for a product split by columns, whose input gradients are summed over the group. Each rank has kept only
   // its rows of x, so they are gathered again, and the sums travel before the weight's gradient is computed.
-  void column_backward(const Linear& linear, int dy, int x, int dx, const std::string& name) {
+  void column_backward(const Linear& linear, TensorId dy, TensorId x, TensorId dx, const std::string& name) {
     if (!sharded_) {
       linear_backward(linear, dy, x, dx);
       all_reduce(dx);
       return;
     }
-    const int all = linear.trains() ? gathered(x, name + ".gathered_again") : -1;
-    const int sums = partial(dx, "d_" + name + ".partial");
+    const TensorId all = linear.trains() ? gathered(x, name + ".gathered_again") : TensorId();
+    const TensorId sums = partial(dx, "d_" + name + ".partial");
     input_backward(linear, dy, sums);
     add_up(sums, dx);
     if (linear.trains()) weight_backward(linear, dy, all);
   }
-  void bias_backward(const Linear& linear, int dy) {
-    if (linear.bias_gradient < 0) return;
-    Op o = op(OpKind::bias_grad, {dy}, {linear.bias_gradient},
-              program_.tensors[static_cast<std::size_t>(linear.bias_gradient)].elements());
-    o.n = program_.tensors[static_cast<std::size_t>(dy)].shape[0];
+  void bias_backward(const Linear& linear, TensorId dy) {
+    if (!linear.bias_gradient.exists()) return;
+    Op o = op(OpKind::bias_grad, {dy}, {linear.bias_gradient}, program_.tensors[linear.bias_gradient].elements());
+    o.n = program_.tensors[dy].shape[0];
     o.accumulate = true;
     emit(o);
   }
@@ -160,7 +159,7 @@ class LinearNotes : protected LayerNotes {
   void adapt(Linear& linear, bool wanted) {
     const Lora& lora = model_.lora;
     if (!lora.any() || !wanted) return;
-    const Tensor weight = program_.tensors[static_cast<std::size_t>(linear.weight)];
+    const Tensor weight = program_.tensors[linear.weight];
     const auto narrow_columns = [&](Tensor t) {
       t.name += ".lora_b";
       t.shape[1] = t.logical_shape[1] = lora.rank;
@@ -192,14 +191,14 @@ class LinearNotes : protected LayerNotes {
 
  private:
   // out (m,n) (+)= op(A) op(B), in the precision of the tensors, whatever the weights' products are rounded to.
-  Op adapter_product(int a, int b, int out, std::int64_t m, std::int64_t n, std::int64_t k) {
-    Op o = op(OpKind::matmul, {a, b, -1}, {out}, 0);
+  Op adapter_product(TensorId a, TensorId b, TensorId out, std::int64_t m, std::int64_t n, std::int64_t k) {
+    Op o = op(OpKind::matmul, {a, b, {}}, {out}, 0);
     o.m = m, o.n = n, o.k = k;
     o.rounded = options_.products == DType::tf32;
     return o;
   }
   // narrow = scale x A^T, and y += narrow B^T.
-  void adapter_forward(const Linear& linear, int x, int y) {
+  void adapter_forward(const Linear& linear, TensorId x, TensorId y) {
     const Adapter& adapter = linear.adapter;
     const std::int64_t rank = model_.lora.rank;
     Op down = adapter_product(x, adapter.a, adapter.narrow, linear.rows, rank, linear.in);
@@ -212,11 +211,11 @@ class LinearNotes : protected LayerNotes {
     emit(std::move(up));
   }
   // d_narrow = scale dy B, computed once for the gradients of x and of A, whichever comes first.
-  int narrow_gradient(const Linear& linear, int dy) {
+  TensorId narrow_gradient(const Linear& linear, TensorId dy) {
     const Adapter& adapter = linear.adapter;
-    const auto [known, fresh] = narrow_gradients_.try_emplace(adapter.narrow, -1);
+    const auto [known, fresh] = narrow_gradients_.try_emplace(adapter.narrow);
     if (!fresh) return known->second;
-    const Tensor& narrow = program_.tensors[static_cast<std::size_t>(adapter.narrow)];
+    const Tensor& narrow = program_.tensors[adapter.narrow];
     known->second = activation("d_" + narrow.name, narrow.shape, options_.dtype);
     Op o = adapter_product(dy, adapter.b, known->second, linear.rows, model_.lora.rank, linear.out);
     o.scale = model_.lora.scale();
@@ -224,10 +223,10 @@ class LinearNotes : protected LayerNotes {
     return known->second;
   }
   // dA += d_narrow^T x, dB += dy^T narrow.
-  void adapter_weights_backward(const Linear& linear, int dy, int x) {
+  void adapter_weights_backward(const Linear& linear, TensorId dy, TensorId x) {
     const Adapter& adapter = linear.adapter;
     const std::int64_t rank = model_.lora.rank;
-    const int dnarrow = narrow_gradient(linear, dy);
+    const TensorId dnarrow = narrow_gradient(linear, dy);
     Op of_a = adapter_product(dnarrow, x, adapter.a_gradient, rank, linear.in, linear.rows);
     Op of_b = adapter_product(dy, adapter.narrow, adapter.b_gradient, linear.out, rank, linear.rows);
     for (Op* o : {&of_a, &of_b}) {
@@ -237,14 +236,14 @@ class LinearNotes : protected LayerNotes {
     }
   }
   // dx += d_narrow A
-  void adapter_input_backward(const Linear& linear, int dy, int dx) {
+  void adapter_input_backward(const Linear& linear, TensorId dy, TensorId dx) {
     Op o = adapter_product(narrow_gradient(linear, dy), linear.adapter.a, dx, linear.rows, linear.in, model_.lora.rank);
     o.accumulate = true;
     emit(std::move(o));
   }
 
-  std::map<int, int> narrow_gradients_;      ///< by `Adapter::narrow`
-  std::array<int, 3> casts_ = {-1, -1, -1};  ///< tensors of rounded operands, by what the product makes
+  std::map<TensorId, TensorId> narrow_gradients_;  ///< by `Adapter::narrow`
+  std::array<TensorId, 3> casts_;                  ///< tensors of rounded operands, by what the product makes
 };
 
 }  // namespace orrery::models

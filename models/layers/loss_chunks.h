@@ -25,16 +25,16 @@ class LossNotes : protected ExpertNotes {
 
   struct VocabularyLoss {
     Linear unembed;
-    int targets = -1, loss = -1;
-    int logits = -1, maxima = -1, sums = -1;  ///< of one part's rows
-    std::int64_t rows = 0;                    ///< of one part
+    TensorId targets = {}, loss = {};
+    TensorId logits = {}, maxima = {}, sums = {};  ///< of one part's rows
+    std::int64_t rows = 0;                         ///< of one part
     double scale = 1;
   };
 
   [[nodiscard]] bool in_chunks() const { return options_.loss_chunks > 1; }
   [[nodiscard]] bool at_once() const { return !in_chunks() && options_.loss_at_once; }
 
-  VocabularyLoss make_loss(Linear unembed, int targets, int loss, double scale) {
+  VocabularyLoss make_loss(Linear unembed, TensorId targets, TensorId loss, double scale) {
     ENSURE(n_ % options_.loss_chunks == 0, "{} rows in {} parts", n_, options_.loss_chunks);
     VocabularyLoss l{.unembed = unembed, .targets = targets, .loss = loss};
     l.rows = l.unembed.rows = n_ / options_.loss_chunks;
@@ -46,24 +46,24 @@ class LossNotes : protected ExpertNotes {
   }
 
   /// Forward: from `a`, the head's input, to the loss. In parts: does nothing yet.
-  void loss_forward(const VocabularyLoss& l, int a) {
+  void loss_forward(const VocabularyLoss& l, TensorId a) {
     if (in_chunks()) return;
     loss_of_rows(l, gathered(a, "ln_f.gathered"), l.targets);
     if (at_once()) emit(gradient_of(l, l.targets));
   }
 
   /// Backward: from the logits to `da`. In parts: from `a` to the loss and to `da`.
-  void loss_backward(const VocabularyLoss& l, int a, int da) {
+  void loss_backward(const VocabularyLoss& l, TensorId a, TensorId da) {
     if (!in_chunks()) {
       if (!at_once()) emit(gradient_of(l, l.targets));
       bias_backward(l.unembed, l.logits);
       column_backward(l.unembed, l.logits, a, da, "ln_f");
       return;
     }
-    const int all = gathered(a, "ln_f.gathered_again");
-    const int sums = partial(da, "d_ln_f.partial");
+    const TensorId all = gathered(a, "ln_f.gathered_again");
+    const TensorId sums = partial(da, "d_ln_f.partial");
     for (std::int64_t i = 0; i < options_.loss_chunks; ++i) {
-      const int x = part_of(all, i), targets = part_of(l.targets, i);
+      const TensorId x = part_of(all, i), targets = part_of(l.targets, i);
       loss_of_rows(l, x, targets);
       emit(gradient_of(l, targets));
       bias_backward(l.unembed, l.logits);
@@ -75,7 +75,7 @@ class LossNotes : protected ExpertNotes {
 
   /// Call once forward is complete. Adds what evaluation runs instead, if it differs: the loss in parts, or without
   /// gradient.
-  void evaluate_loss(const VocabularyLoss& l, int a) {
+  void evaluate_loss(const VocabularyLoss& l, TensorId a) {
     if (!in_chunks() && !at_once()) return;
     program_.evaluation = program_.forward;
     if (at_once()) {
@@ -84,13 +84,13 @@ class LossNotes : protected ExpertNotes {
       return;
     }
     current_ = &program_.evaluation;
-    const int all = gathered(a, "ln_f.gathered");
+    const TensorId all = gathered(a, "ln_f.gathered");
     for (std::int64_t i = 0; i < options_.loss_chunks; ++i) loss_of_rows(l, part_of(all, i), part_of(l.targets, i));
   }
 
  private:
-  Op vocabulary_op(const VocabularyLoss& l, OpKind kind, std::vector<int> in, std::vector<int> out) const {
-    Op o = op(kind, std::move(in), std::move(out), l.unembed.out);
+  Op vocabulary_op(const VocabularyLoss& l, OpKind kind, const Tensors& in, const Tensors& out) const {
+    Op o = op(kind, in, out, l.unembed.out);
     o.n = l.rows;
     o.vocab = model_.vocab;
     o.scale = l.scale;
@@ -99,12 +99,12 @@ class LossNotes : protected ExpertNotes {
     return o;
   }
 
-  Op gradient_of(const VocabularyLoss& l, int targets) const {
+  Op gradient_of(const VocabularyLoss& l, TensorId targets) const {
     return vocabulary_op(l, OpKind::cross_entropy_grad, {l.logits, l.maxima, l.sums, targets}, {l.logits});
   }
 
-  void loss_of_rows(const VocabularyLoss& l, int x, int targets) {
-    linear_forward(l.unembed, x, l.logits, l.unembed.bias >= 0);
+  void loss_of_rows(const VocabularyLoss& l, TensorId x, TensorId targets) {
+    linear_forward(l.unembed, x, l.logits, l.unembed.bias.exists());
     if (model_.logit_cap > 0) emit(vocabulary_op(l, OpKind::soft_cap, {l.logits}, {l.logits}));
     emit(vocabulary_op(l, OpKind::softmax_max, {l.logits}, {l.maxima}));
     all_reduce(l.maxima, GroupOperation::maximum);
@@ -114,8 +114,8 @@ class LossNotes : protected ExpertNotes {
   }
 
   /// Part `i` of the rows of a tensor that has one row for each row of the head.
-  int part_of(int whole, std::int64_t i) {
-    Tensor t = program_.tensors[static_cast<std::size_t>(whole)];
+  TensorId part_of(TensorId whole, std::int64_t i) {
+    Tensor t = program_.tensors[whole];
     t.shape[0] /= options_.loss_chunks;
     t.name += "." + std::to_string(i);
     t.part_of = whole;

@@ -42,11 +42,11 @@ class Layout {
   void add(models::LayerKind kind, std::int64_t layer) {
     StageLayer stage_layer{
         .kind = kind, .layer = layer, .chunk = chunk_, .program = models::expand(plan_.model(), kind, layer, options_)};
-    const std::vector<models::Tensor>& tensors = stage_layer.program.tensors;
+    const auto& tensors = stage_layer.program.tensors;
     stage_layer.bucket.assign(tensors.size(), -1);
     stage_layer.offset.assign(tensors.size(), 0);
     int own = -1, of_experts = -1, frozen = -1, of_frozen_experts = -1;
-    for (const std::size_t i : parameter_order(stage_layer.program, plan_.spec().states.optimizer)) {
+    for (const models::TensorId i : parameter_order(stage_layer.program, plan_.spec().states.optimizer)) {
       if (tensors[i].role == models::TensorRole::parameter) {
         const bool expert = tensors[i].expert >= 0, stays = tensors[i].frozen;
         int& target = tensors[i].shared ? result_.shared
@@ -64,7 +64,7 @@ class Layout {
         stage_layer.offset[i] = tensors[i].shared && !fresh ? 0 : append(target, kind, tensors[i]);
         use(stage_layer, target);
       } else if (tensors[i].role == models::TensorRole::gradient) {
-        const auto of = static_cast<std::size_t>(tensors[i].of);
+        const models::TensorId of = tensors[i].of;
         stage_layer.bucket[i] = stage_layer.bucket[of];
         stage_layer.offset[i] = stage_layer.offset[of];
       }

@@ -15,9 +15,9 @@ struct StageLayer {
   int chunk = 0;
   Recompute recompute = Recompute::none;
   models::LayerProgram program;
-  std::vector<int> bucket = {};           ///< by tensor: its bucket (parameters and gradients), else -1
-  std::vector<std::int64_t> offset = {};  ///< by tensor: elements into the bucket
-  std::vector<int> buckets = {};          ///< buckets that this layer uses, each once
+  base::ById<models::TensorId, int> bucket = {};           ///< its bucket (parameters and gradients), else -1
+  base::ById<models::TensorId, std::int64_t> offset = {};  ///< elements into the bucket
+  std::vector<int> buckets = {};                           ///< buckets that this layer uses, each once
 };
 
 struct StageParameters {

@@ -35,6 +35,7 @@ using models::DType;
 using models::Op;
 using models::OpKind;
 using models::Tensor;
+using models::TensorId;
 using models::TensorRole;
 
 namespace {
@@ -222,24 +223,24 @@ class StageLowering {
   // -- layers ---------------------------------------------------------------------------------------------------
   // Views of a layer's tensors in one context: forward, or recomputation with backward.
   struct Context {
-    std::vector<int> views;            ///< by tensor; -1: not made yet
+    base::ById<TensorId, int> views;   ///< -1: not made yet
     std::vector<BufferId> parameters;  ///< by the layer's buckets: the buffer with the full values
     std::vector<BufferId> gradients;   ///< by the layer's buckets: the buffer for gradients
     const char* suffix = "";
   };
 
-  int view_of(const StageLayer& layer, Context& context, int tensor) {
-    if (tensor < 0) return -1;
-    int& known = context.views[static_cast<std::size_t>(tensor)];
+  int view_of(const StageLayer& layer, Context& context, TensorId tensor) {
+    if (!tensor) return -1;
+    int& known = context.views[tensor];
     if (known >= 0) return known;
-    const Tensor& t = layer.program.tensors[static_cast<std::size_t>(tensor)];
-    if (t.part_of >= 0) {
+    const Tensor& t = layer.program.tensors[tensor];
+    if (t.part_of) {
       const View whole = build_.view_at(view_of(layer, context, t.part_of));
       known = build_.view({whole.buffer, whole.offset + t.first, t.elements()});
     } else if (t.role == TensorRole::parameter || t.role == TensorRole::gradient) {
-      const std::size_t at = place_of(layer, layer.bucket[static_cast<std::size_t>(tensor)]);
+      const std::size_t at = place_of(layer, layer.bucket[tensor]);
       const BufferId holder = t.role == TensorRole::parameter ? context.parameters[at] : context.gradients[at];
-      known = build_.view({holder, layer.offset[static_cast<std::size_t>(tensor)], t.elements()});
+      known = build_.view({holder, layer.offset[tensor], t.elements()});
     } else if (t.role == TensorRole::loss) {
       known = build_.view(build_.whole(class_.loss));
     } else if (t.role == TensorRole::load) {
@@ -265,13 +266,13 @@ class StageLowering {
     for (const models::Part& part : parts) {
       if (part.is_communication()) {
         const View target = build_.view_at(view_of(layer, context, part.tensor));
-        const View source = part.source >= 0 ? build_.view_at(view_of(layer, context, part.source)) : target;
+        const View source = part.source ? build_.view_at(view_of(layer, context, part.source)) : target;
         const bool ring = part.collective == models::GroupCollective::ring_shift;
         if (part.collective == models::GroupCollective::all_to_all) {
           CountedRows counted;
-          if (part.sent >= 0)
+          if (part.sent)
             counted = {view_of(layer, context, part.sent), view_of(layer, context, part.received),
-                       layer.program.tensors[static_cast<std::size_t>(part.tensor)].shape[1], part.expected};
+                       layer.program.tensors[part.tensor].shape[1], part.expected};
           build_.exchange(phase, Stream::exchange, groups_.expert, source, target, index, counted);
           continue;
         }
@@ -288,8 +289,8 @@ class StageLowering {
       for (Op op : part.ops) {
         // Each token counts once, and only in training.
         if (op.kind == OpKind::count_choices && (!class_.tally || phase == Phase::recompute)) continue;
-        for (int& t : op.in) t = view_of(layer, context, t);
-        for (int& t : op.out) t = view_of(layer, context, t);
+        for (int& t : op.in) t = view_of(layer, context, models::tensor_of(t));
+        for (int& t : op.out) t = view_of(layer, context, models::tensor_of(t));
         if (models::traits_of(op).loss_gradient && class_.scaling.exists())
           op.in.push_back(build_.view({class_.scaling, 0, 1}));
         ops.push_back(std::move(op));
@@ -348,10 +349,10 @@ class StageLowering {
       Context& context = to.forward_tensors_[i];
       context = to.new_context(layer, "");
       context.parameters = std::move(holders);
-      if (layer.program.x >= 0) to.set_view(context, layer.program.x, x);
+      if (layer.program.x) to.set_view(context, layer.program.x, x);
       const bool evaluates = to.options_.forward_only && !layer.program.evaluation.empty();
       to.run_parts(layer, context, evaluates ? layer.program.evaluation : layer.program.forward, Phase::forward);
-      if (layer.program.y >= 0) x = to.buffer_at(layer, context, layer.program.y);
+      if (layer.program.y) x = to.buffer_at(layer, context, layer.program.y);
     }
   };
   // From x to the returned y.
@@ -362,10 +363,10 @@ class StageLowering {
   }
 
   [[nodiscard]] const StageLayer& layer_at(std::size_t i) const { return parameters_.layers[i]; }
-  void set_view(Context& context, int tensor, BufferId buffer) {
-    context.views[static_cast<std::size_t>(tensor)] = build_.view(build_.whole(buffer));
+  void set_view(Context& context, TensorId tensor, BufferId buffer) {
+    context.views[tensor] = build_.view(build_.whole(buffer));
   }
-  BufferId buffer_at(const StageLayer& layer, Context& context, int tensor) {
+  BufferId buffer_at(const StageLayer& layer, Context& context, TensorId tensor) {
     return build_.view_at(view_of(layer, context, tensor)).buffer;
   }
 
@@ -399,10 +400,10 @@ class StageLowering {
       context = to.backward_context(i);
       context.parameters = std::move(holders);
       // Forward's views of parameters name its gathered copy, so backward makes its own.
-      for (std::size_t t = 0; t < layer.program.tensors.size(); ++t)
+      for (const TensorId t : layer.program.tensors.keys())
         if (layer.bucket[t] >= 0) context.views[t] = -1;
       zero = to.transient_gradients(layer, context);
-      if (layer.program.dy >= 0) to.set_view(context, layer.program.dy, dy);
+      if (layer.program.dy) to.set_view(context, layer.program.dy, dy);
     }
     void recompute(std::size_t i) {
       const StageLayer& layer = to.layer_at(i);
@@ -419,7 +420,7 @@ class StageLowering {
       if (to.spec_.stages.splits_backward()) parts = split_backward(layer.program, parts).inputs;
       to.run_parts(layer, context, parts, Phase::backward, std::move(zero));
       to.backward_tensors_[i] = context;
-      if (layer.program.dx >= 0) dy = to.buffer_at(layer, context, layer.program.dx);
+      if (layer.program.dx) dy = to.buffer_at(layer, context, layer.program.dx);
     }
     void reduce(std::size_t i) { to.reduce_transient(to.layer_at(i), context); }
     void add_up() const { to.sums_.flush(); }
@@ -451,7 +452,7 @@ class StageLowering {
   // Writes tensors of its own, which backward reads in place of forward's.
   void experts_again(const StageLayer& layer, Context& context) {
     const std::vector<models::Part> parts = parts_of_experts(layer.program);
-    for (const int t : made_by(layer.program, parts)) context.views[static_cast<std::size_t>(t)] = -1;
+    for (const TensorId t : made_by(layer.program, parts)) context.views[t] = -1;
     const char* suffix = std::exchange(context.suffix, ".recomputed");
     run_parts(layer, context, parts, Phase::recompute);
     context.suffix = suffix;
@@ -469,7 +470,7 @@ class StageLowering {
       Context context = forward_tensors_[k];
       context.suffix = "";
       if (layer.recompute == Recompute::selective) {
-        const auto core = static_cast<std::size_t>(core_tensor(layer.program));
+        const TensorId core = core_tensor(layer.program);
         const Tensor& t = layer.program.tensors[core];
         context.views[core] = build_.view(build_.whole(
             build_.buffer(label(layer) + "." + t.name + ".recomputed", Purpose::activations, t.dtype, t.elements())));
@@ -477,7 +478,7 @@ class StageLowering {
       return context;
     }
     Context context = new_context(layer, ".recomputed");
-    const auto x = static_cast<std::size_t>(layer.program.x);
+    const TensorId x = layer.program.x;
     context.views[x] = forward_tensors_[k].views[x];
     return context;
   }

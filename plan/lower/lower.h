@@ -42,7 +42,8 @@ struct LowerOptions {
 /// The parts of a layer's forward pass from its router on. Empty without experts.
 [[nodiscard]] std::vector<models::Part> parts_of_experts(const models::LayerProgram& program);
 /// The tensors that these parts write, including those that are rows of others.
-[[nodiscard]] std::vector<int> made_by(const models::LayerProgram& program, const std::vector<models::Part>& parts);
+[[nodiscard]] std::vector<models::TensorId> made_by(const models::LayerProgram& program,
+                                                    const std::vector<models::Part>& parts);
 
 /// A layer's backward pass with this recomputation. With selective recomputation, the core of attention runs again just
 /// before its gradient.
@@ -55,8 +56,8 @@ struct SplitBackward {
 [[nodiscard]] SplitBackward split_backward(const models::LayerProgram& program, const std::vector<models::Part>& parts);
 /// The same parts, with the last operator in one of its own.
 [[nodiscard]] std::vector<models::Part> with_last_alone(std::vector<models::Part> parts);
-/// The tensor that the core of attention leaves for its gradient (probabilities or row statistics); -1: no attention.
-[[nodiscard]] int core_tensor(const models::LayerProgram& program);
+/// The tensor that the core of attention leaves for its gradient (probabilities or row statistics); none: no attention.
+[[nodiscard]] models::TensorId core_tensor(const models::LayerProgram& program);
 
 [[nodiscard]] Schedule lower(const Plan& plan, const LowerOptions& options = {});
 

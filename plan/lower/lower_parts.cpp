@@ -9,11 +9,21 @@ namespace orrery::plan {
 
 using models::Op;
 using models::OpKind;
+using models::TensorId;
+
+namespace {
+
+/// Adds the tensors of these operands; of an absent one, none.
+void add_operands(std::set<TensorId>& tensors, const std::vector<int>& operands) {
+  for (const int operand : operands) tensors.insert(models::tensor_of(operand));
+}
+
+}  // namespace
 
 std::vector<models::Part> needed_parts(const models::LayerProgram& program) {
-  std::set<int> needed;
+  std::set<TensorId> needed;
   for (const models::Part& part : program.backward)
-    for (const Op& op : part.ops) needed.insert(op.in.begin(), op.in.end());
+    for (const Op& op : part.ops) add_operands(needed, op.in);
   std::vector<models::Part> kept;
   for (auto part = program.forward.rbegin(); part != program.forward.rend(); ++part) {
     if (part->is_communication()) {
@@ -23,9 +33,10 @@ std::vector<models::Part> needed_parts(const models::LayerProgram& program) {
     }
     models::Part reduced;
     for (auto op = part->ops.rbegin(); op != part->ops.rend(); ++op) {
-      const bool used = std::any_of(op->out.begin(), op->out.end(), [&](int t) { return needed.contains(t); });
+      const bool used =
+          std::any_of(op->out.begin(), op->out.end(), [&](int t) { return needed.contains(models::tensor_of(t)); });
       if (!used) continue;
-      needed.insert(op->in.begin(), op->in.end());
+      add_operands(needed, op->in);
       reduced.ops.push_back(*op);
     }
     std::reverse(reduced.ops.begin(), reduced.ops.end());
@@ -63,15 +74,15 @@ std::vector<models::Part> parts_of_experts(const models::LayerProgram& program) 
   return out;
 }
 
-std::vector<int> made_by(const models::LayerProgram& program, const std::vector<models::Part>& parts) {
-  std::set<int> made;
+std::vector<TensorId> made_by(const models::LayerProgram& program, const std::vector<models::Part>& parts) {
+  std::set<TensorId> made;
   for (const models::Part& part : parts) {
     made.insert(models::owner_of(program, part.tensor));
     for (const Op& op : part.ops)
-      for (const int t : op.out) made.insert(models::owner_of(program, t));
+      for (const int t : op.out) made.insert(models::owner_of(program, models::tensor_of(t)));
   }
-  std::vector<int> all;
-  for (int t = 0; t < static_cast<int>(program.tensors.size()); ++t)
+  std::vector<TensorId> all;
+  for (const TensorId t : program.tensors.keys())
     if (made.contains(models::owner_of(program, t))) all.push_back(t);
   return all;
 }
@@ -87,28 +98,27 @@ const Op* core_of(const models::LayerProgram& program) {
 
 }  // namespace
 
-int core_tensor(const models::LayerProgram& program) {
+TensorId core_tensor(const models::LayerProgram& program) {
   const Op* core = core_of(program);
-  return core ? core->out.at(1) : -1;
+  return core ? models::tensor_of(core->out.at(1)) : TensorId();
 }
 
 SplitBackward split_backward(const models::LayerProgram& program, const std::vector<models::Part>& parts) {
   const auto of_weights = [&](const Op& op) {
     return (op.kind == OpKind::matmul || op.kind == OpKind::grouped_weight_grad) &&
-           program.tensors[static_cast<std::size_t>(op.out.front())].role == models::TensorRole::gradient;
+           program.tensors[models::tensor_of(op.out.front())].role == models::TensorRole::gradient;
   };
-  std::set<int> for_inputs;  // read by anything except the weights' products
+  std::set<TensorId> for_inputs;  // read by anything except the weights' products
   for (const models::Part& part : parts) {
-    if (part.is_communication())
-      for_inputs.insert({part.source >= 0 ? part.source : part.tensor, part.sent, part.received});
+    if (part.is_communication()) for_inputs.insert({part.source ? part.source : part.tensor, part.sent, part.received});
     for (const Op& op : part.ops)
-      if (!of_weights(op)) for_inputs.insert(op.in.begin(), op.in.end());
+      if (!of_weights(op)) add_operands(for_inputs, op.in);
   }
   SplitBackward out;
   bool join = false;  // the message between two runs of operators has moved to the other half
   for (const models::Part& part : parts) {
     if (part.is_communication()) {
-      const bool moves = part.source >= 0 && part.tensor != program.dx && !for_inputs.contains(part.tensor);
+      const bool moves = part.source.exists() && part.tensor != program.dx && !for_inputs.contains(part.tensor);
       (moves ? out.weights : out.inputs).push_back(part);
       join = moves;
       continue;

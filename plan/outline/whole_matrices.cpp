@@ -2,7 +2,6 @@
 #include "plan/outline/whole_matrices.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "base/ensure.h"
 #include "plan/schedule/schedule.h"
@@ -28,15 +27,16 @@ bool moves_whole(OptimizerKind optimizer, models::LayerKind layer, const models:
          tensor.logical_shape[0] > 1 && tensor.logical_shape[1] > 1;
 }
 
-std::vector<std::size_t> parameter_order(const models::LayerProgram& program, OptimizerKind optimizer) {
-  std::vector<std::size_t> order(program.tensors.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  const auto place = [&](std::size_t i) {
+std::vector<models::TensorId> parameter_order(const models::LayerProgram& program, OptimizerKind optimizer) {
+  std::vector<models::TensorId> order;
+  for (const models::TensorId i : program.tensors.keys()) order.push_back(i);
+  const auto place = [&](models::TensorId i) {
     const models::Tensor& t = program.tensors[i];
     if (t.role != models::TensorRole::parameter) return 4;
     return (t.partial_gradient ? 0 : 2) + (moves_whole(optimizer, program.kind, t) ? 1 : 0);
   };
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return place(a) < place(b); });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](models::TensorId a, models::TensorId b) { return place(a) < place(b); });
   return order;
 }
 

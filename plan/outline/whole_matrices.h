@@ -32,7 +32,8 @@ struct WholeMatrices {
 [[nodiscard]] bool moves_whole(OptimizerKind optimizer, models::LayerKind layer, const models::Tensor& tensor);
 /// A layer's tensors, parameters first, in the order in which buckets hold them: first the parameters whose gradients
 /// the tensor group sums, so that they are one run, then the rest; within each, whole matrices come last.
-[[nodiscard]] std::vector<std::size_t> parameter_order(const models::LayerProgram& program, OptimizerKind optimizer);
+[[nodiscard]] std::vector<models::TensorId> parameter_order(const models::LayerProgram& program,
+                                                            OptimizerKind optimizer);
 
 /// Adds a parameter of the layer, which begins at `offset` of its bucket.
 void add_parameter(WholeMatrices& out, OptimizerKind optimizer, models::LayerKind layer, const models::Tensor& tensor,

@@ -60,7 +60,7 @@ class Layer {
 
  private:
   [[nodiscard]] bool makes(const Op& op, const char* name) const {
-    return !op.out.empty() && op.out[0] >= 0 && program_.tensors[static_cast<std::size_t>(op.out[0])].name == name;
+    return !op.out.empty() && op.out[0] >= 0 && program_.tensors[models::tensor_of(op.out[0])].name == name;
   }
   static std::vector<std::byte> values_of(const models::Tensor& t) {
     std::vector<std::byte> bytes(static_cast<std::size_t>(std::max<std::int64_t>(1, t.bytes())));
@@ -73,7 +73,7 @@ class Layer {
   }
   exec::Operand operand(int tensor) {
     if (tensor < 0) return {};
-    const models::Tensor& t = program_.tensors[static_cast<std::size_t>(tensor)];
+    const models::Tensor& t = program_.tensors[models::tensor_of(tensor)];
     return {memory_[static_cast<std::size_t>(tensor)].data(), t.elements(), t.dtype};
   }
 

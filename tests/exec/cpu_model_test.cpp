@@ -101,22 +101,22 @@ class TinyGpt {
   [[nodiscard]] const std::map<std::string, const models::Tensor*>& parameters() const { return parameters_; }
 
  private:
-  std::string key(std::size_t layer, int index) const {
+  std::string key(std::size_t layer, models::TensorId id) const {
     const LayerProgram& program = layers_[layer];
-    const models::Tensor& tensor = program.tensors[static_cast<std::size_t>(index)];
-    if (index == program.x) return "boundary " + std::to_string(layer);
-    if (index == program.y) return "boundary " + std::to_string(layer + 1);
-    if (index == program.dx) return "gradient boundary " + std::to_string(layer);
-    if (index == program.dy) return "gradient boundary " + std::to_string(layer + 1);
+    const models::Tensor& tensor = program.tensors[id];
+    if (id == program.x) return "boundary " + std::to_string(layer);
+    if (id == program.y) return "boundary " + std::to_string(layer + 1);
+    if (id == program.dx) return "gradient boundary " + std::to_string(layer);
+    if (id == program.dy) return "gradient boundary " + std::to_string(layer + 1);
     if (tensor.role == TensorRole::activation) return std::to_string(layer) + " " + tensor.name;
     return tensor.name;
   }
 
   void prepare(std::size_t layer) {
-    const std::vector<models::Tensor>& tensors = layers_[layer].tensors;
-    for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const auto& tensors = layers_[layer].tensors;
+    for (const models::TensorId i : tensors.keys()) {
       const models::Tensor& tensor = tensors[i];
-      Numbers& values = memory_[key(layer, static_cast<int>(i))];
+      Numbers& values = memory_[key(layer, i)];
       values.resize(static_cast<std::size_t>(tensor.elements()));
       if (tensor.role != TensorRole::parameter) continue;
       parameters_[tensor.name] = &tensor;
@@ -143,7 +143,8 @@ class TinyGpt {
   void run_parts(std::size_t layer, const std::vector<models::Part>& parts) {
     const auto operands = [&](const std::vector<int>& indices) {
       std::vector<Operand> result;
-      for (const int index : indices) result.push_back(index < 0 ? absent() : of(memory_.at(key(layer, index))));
+      for (const int index : indices)
+        result.push_back(index < 0 ? absent() : of(memory_.at(key(layer, models::tensor_of(index)))));
       return result;
     };
     for (const models::Part& part : parts)

@@ -39,7 +39,7 @@ TEST(Buckets, BeginEveryParameterWhereKernelsWantIt) {
   std::map<int, std::int64_t> end;  // by bucket
   int begun = 0;
   for (const StageLayer& layer : parameters.layers)
-    for (std::size_t i = 0; i < layer.program.tensors.size(); ++i) {
+    for (const models::TensorId i : layer.program.tensors.keys()) {
       const models::Tensor& tensor = layer.program.tensors[i];
       if (tensor.role != models::TensorRole::parameter) continue;
       EXPECT_EQ(layer.offset[i] % kParameterAlignment, 0) << tensor.name;

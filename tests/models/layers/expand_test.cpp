@@ -122,7 +122,7 @@ TEST(Expand, Fp8ProductsOfABlockWriteTheirRoundedOperandsIntoMemoryThatTheyShare
     for (const Op& op : products_of(block, first)) {
       EXPECT_TRUE(op.rounded);
       ASSERT_EQ(op.out.size(), 2U);
-      const Tensor& room = block.tensors[static_cast<std::size_t>(op.out[1])];
+      const Tensor& room = block.tensors[tensor_of(op.out[1])];
       EXPECT_EQ(room.dtype, DType::uint8);
       EXPECT_EQ(room.bytes(), op.trans_a ? weight : forward) << room.name;
     }

@@ -139,7 +139,7 @@ TEST(Relu, WorksInPlaceAndKeepsNothingOfBefore) {
       ++seen;
     }
     if (op.kind == OpKind::relu_grad) {
-      EXPECT_EQ(program.tensors[static_cast<std::size_t>(op.in[1])].name, "mlp.after");
+      EXPECT_EQ(program.tensors[tensor_of(op.in[1])].name, "mlp.after");
       ++seen;
     }
     EXPECT_NE(op.kind, OpKind::gelu);

@@ -406,7 +406,7 @@ TEST(Families, NeoXTurnsAQuarterOfAHeadAndAddsUpInParallel) {
   EXPECT_EQ(only_op(p.backward, OpKind::rope_grad).rotary, 32);
   for (const Op& op : ops_of(p.forward))
     if (op.kind == OpKind::layer_norm) {
-      EXPECT_EQ(op.in[0], p.x) << "both norms read the layer's input";
+      EXPECT_EQ(tensor_of(op.in[0]), p.x) << "both norms read the layer's input";
     }
   const auto shared = ops_of(block(catalogue("falcon-7b")).forward);
   EXPECT_EQ(std::count_if(shared.begin(), shared.end(), [](const Op& op) { return op.kind == OpKind::layer_norm; }), 1);

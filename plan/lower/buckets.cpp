@@ -43,19 +43,19 @@ class Layout {
     StageLayer stage_layer{
         .kind = kind, .layer = layer, .chunk = chunk_, .program = models::expand(plan_.model(), kind, layer, options_)};
     const auto& tensors = stage_layer.program.tensors;
-    stage_layer.bucket.assign(tensors.size(), -1);
+    stage_layer.bucket.resize(tensors.size());
     stage_layer.offset.assign(tensors.size(), 0);
-    int own = -1, of_experts = -1, frozen = -1, of_frozen_experts = -1;
+    BucketId own, of_experts, frozen, of_frozen_experts;
     for (const models::TensorId i : parameter_order(stage_layer.program, plan_.spec().states.optimizer)) {
       if (tensors[i].role == models::TensorRole::parameter) {
         const bool expert = tensors[i].expert >= 0, stays = tensors[i].frozen;
-        int& target = tensors[i].shared ? result_.shared
-                      : expert          ? (stays ? of_frozen_experts : of_experts)
-                                        : (stays ? frozen : own);
-        const bool fresh = target < 0;
+        BucketId& target = tensors[i].shared ? result_.shared
+                           : expert          ? (stays ? of_frozen_experts : of_experts)
+                                             : (stays ? frozen : own);
+        const bool fresh = !target;
         if (fresh) {
           const std::string of = name(kind, layer) + (expert ? ".experts" : "") + (stays ? ".frozen" : "");
-          target = new_bucket(tensors[i].shared ? "wte" : of);
+          target = result_.buckets.append({.name = tensors[i].shared ? "wte" : of});
           result_.buckets.back().embedding = tensors[i].shared || kind == models::LayerKind::embedding;
           result_.buckets.back().experts = expert;
           result_.buckets.back().frozen = stays;
@@ -72,19 +72,14 @@ class Layout {
     result_.layers.push_back(std::move(stage_layer));
   }
 
-  static void use(StageLayer& layer, int bucket) {
-    for (int known : layer.buckets)
+  static void use(StageLayer& layer, BucketId bucket) {
+    for (BucketId known : layer.buckets)
       if (known == bucket) return;
     layer.buckets.push_back(bucket);
   }
 
-  int new_bucket(const std::string& bucket_name) {
-    result_.buckets.push_back({.name = bucket_name});
-    return static_cast<int>(result_.buckets.size()) - 1;
-  }
-
-  std::int64_t append(int bucket_index, models::LayerKind kind, const models::Tensor& tensor) {
-    Bucket& bucket = result_.buckets[static_cast<std::size_t>(bucket_index)];
+  std::int64_t append(BucketId id, models::LayerKind kind, const models::Tensor& tensor) {
+    Bucket& bucket = result_.buckets[id];
     const std::int64_t start = round_up(bucket.elements, alignment_);
     // The first stage's copy of the table counts in the norm, and the first copy of a mirrored model.
     const bool copy = (tensor.shared && stage_ != 0) || (plan_.spec().stages.mirrors() && chunk_ > 0);

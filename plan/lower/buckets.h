@@ -15,16 +15,16 @@ struct StageLayer {
   int chunk = 0;
   Recompute recompute = Recompute::none;
   models::LayerProgram program;
-  base::ById<models::TensorId, int> bucket = {};           ///< its bucket (parameters and gradients), else -1
+  base::ById<models::TensorId, BucketId> bucket = {};      ///< of parameters and gradients; else none
   base::ById<models::TensorId, std::int64_t> offset = {};  ///< elements into the bucket
-  std::vector<int> buckets = {};                           ///< buckets that this layer uses, each once
+  std::vector<BucketId> buckets = {};                      ///< buckets that this layer uses, each once
 };
 
 struct StageParameters {
-  std::vector<StageLayer> layers;  ///< in forward order
-  std::vector<Bucket> buckets;     ///< sizes and ranges; buffers not assigned yet
-  int shared = -1;                 ///< bucket of the tied token table, if the stage has it
-  FactorLayout factors;            ///< of optimizers that look at whole tensors
+  std::vector<StageLayer> layers;        ///< in forward order
+  base::ById<BucketId, Bucket> buckets;  ///< sizes and ranges; buffers not assigned yet
+  BucketId shared;                       ///< bucket of the tied token table, if the stage has it
+  FactorLayout factors;                  ///< of optimizers that look at whole tensors
 };
 
 /// `trains`: false leaves out what only training does (dropout).

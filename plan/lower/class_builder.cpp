@@ -44,7 +44,7 @@ Step& ClassBuilder::compute(Phase phase, std::int32_t layer, std::string part, s
 }
 
 Step& ClassBuilder::collective(Phase phase, Stream stream, CollectiveKind kind, GroupId group, View source, View target,
-                               std::int32_t layer, std::int32_t bucket, Reduce reduce) {
+                               std::int32_t layer, BucketId bucket, Reduce reduce) {
   Step step{.kind = StepKind::collective, .stream = stream, .phase = phase, .layer = layer, .bucket = bucket};
   step.part = name_of(kind);
   step.collective = kind;
@@ -59,7 +59,7 @@ Step& ClassBuilder::collective(Phase phase, Stream stream, CollectiveKind kind, 
 
 Step& ClassBuilder::exchange(Phase phase, Stream stream, GroupId group, View source, View target, std::int32_t layer,
                              const CountedRows& counted) {
-  Step& step = collective(phase, stream, CollectiveKind::all_to_all, group, source, target, layer, -1);
+  Step& step = collective(phase, stream, CollectiveKind::all_to_all, group, source, target, layer, {});
   step.counted = counted;
   if (!counted.any()) return step;
   note(step.reads, view_at(counted.sent).buffer);

@@ -17,14 +17,14 @@ class ClassBuilder {
   int view(const View& view);
   [[nodiscard]] View whole(BufferId buffer) const;
   [[nodiscard]] const View& view_at(int view) const { return class_.views[static_cast<std::size_t>(view)]; }
-  [[nodiscard]] Bucket& bucket(int index) { return class_.buckets[static_cast<std::size_t>(index)]; }
+  [[nodiscard]] Bucket& bucket(BucketId id) { return class_.buckets[id]; }
 
   /// Opens a block; the steps added next go into it.
   void open(std::string name) { class_.blocks.push_back({std::move(name), {}}); }
   /// A compute step. Its operators say what it reads and writes; their operands name views.
   Step& compute(Phase phase, std::int32_t layer, std::string part, std::vector<models::Op> ops);
   Step& collective(Phase phase, Stream stream, CollectiveKind kind, GroupId group, View source, View target,
-                   std::int32_t layer, std::int32_t bucket, Reduce reduce = Reduce::sum);
+                   std::int32_t layer, BucketId bucket, Reduce reduce = Reduce::sum);
   /// An all-to-all of whole pieces, or of as much as counts say. It depends on the steps that write the counts.
   Step& exchange(Phase phase, Stream stream, GroupId group, View source, View target, std::int32_t layer,
                  const CountedRows& counted = {});

@@ -3,7 +3,7 @@
 
 namespace orrery::plan {
 
-OutlineWriter Reducing::of(int bucket, BufferId gradients, std::int32_t layer, std::string label) const {
+OutlineWriter Reducing::of(BucketId bucket, BufferId gradients, std::int32_t layer, std::string label) const {
   const ShapeOf shape(build.bucket(bucket), spec);
   OutlinedBucket bound = outlined(build, bucket, layer);
   bound.label = std::move(label);
@@ -11,7 +11,7 @@ OutlineWriter Reducing::of(int bucket, BufferId gradients, std::int32_t layer, s
   return {build, groups, reduction_of(*shape, spec, when, low_rank), std::move(bound)};
 }
 
-void Reducing::write(int bucket) const {
+void Reducing::write(BucketId bucket) const {
   OutlineWriter writer = of(bucket);
   for (int part = 0; part < writer.parts(); ++part) writer.write(part);
 }

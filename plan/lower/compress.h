@@ -19,10 +19,10 @@ struct Reducing {
 
   /// The reduction of a bucket, with nothing noted down yet. `gradients`: the buffer with all of the gradients; none:
   /// the bucket's own. `label`: as in OutlinedBucket.
-  [[nodiscard]] OutlineWriter of(int bucket, BufferId gradients = {}, std::int32_t layer = -1,
+  [[nodiscard]] OutlineWriter of(BucketId bucket, BufferId gradients = {}, std::int32_t layer = -1,
                                  std::string label = {}) const;
   /// Notes down the whole reduction.
-  void write(int bucket) const;
+  void write(BucketId bucket) const;
 };
 
 /// Reductions in several parts. All but the last part end with messages, if there is anything to send. A bucket's next
@@ -33,7 +33,7 @@ class CompressedReduction {
       : how_{build, groups, spec, when} {}
 
   /// The next parts of the buckets before, then the first part of this one.
-  void add(int bucket, BufferId gradients, std::int32_t layer) {
+  void add(BucketId bucket, BufferId gradients, std::int32_t layer) {
     OutlineWriter writer = how_.of(bucket, gradients, layer);
     const int parts = writer.parts();
     turns_.add(std::move(writer), parts);

@@ -278,7 +278,7 @@ class StageLowering {
         }
         build_
             .collective(phase, ring ? Stream::context : Stream::tensor, kind_of(part.collective),
-                        ring ? groups_.context : groups_.tensor, source, target, index, -1,
+                        ring ? groups_.context : groups_.tensor, source, target, index, {},
                         part.reduce == models::GroupOperation::sum ? Reduce::sum : Reduce::maximum)
             .for_fp8 = part.for_fp8;
         continue;
@@ -304,7 +304,7 @@ class StageLowering {
   // The buffers that hold a layer's full parameters: persistent ones, or under ZeRO-3 those gathered for this use.
   std::vector<BufferId> gather(const StageLayer& layer, const char* suffix) {
     std::vector<BufferId> holders;
-    for (int b : layer.buckets) {
+    for (const BucketId b : layer.buckets) {
       const Bucket& bucket = build_.bucket(b);
       Outline gather = gathered_in_pass(*ShapeOf(bucket, spec_), spec_);
       if (gather.items.empty()) {  // what no other rank has a part of is whole
@@ -330,10 +330,10 @@ class StageLowering {
     }
     std::vector<Op> ops = {build_.zero_of(class_.loss), build_.zero_of(norm_squared_)};
     if (class_.tally.exists()) ops.push_back(build_.zero_of(class_.tally));
-    for (std::size_t b = 0; b < class_.buckets.size(); ++b) {
+    for (const BucketId b : class_.buckets.keys()) {
       if (class_.buckets[b].frozen) continue;
       Outline zero = zeroed_at_start(*ShapeOf(class_.buckets[b], spec_), spec_);
-      OutlineWriter writer(build_, groups_, std::move(zero), outlined(build_, static_cast<int>(b)));
+      OutlineWriter writer(build_, groups_, std::move(zero), outlined(build_, b));
       for (Op& op : writer.operators(0)) ops.push_back(std::move(op));
     }
     build_.compute(Phase::optimizer, -1, "zero_gradients", std::move(ops));
@@ -401,7 +401,7 @@ class StageLowering {
       context.parameters = std::move(holders);
       // Forward's views of parameters name its gathered copy, so backward makes its own.
       for (const TensorId t : layer.program.tensors.keys())
-        if (layer.bucket[t] >= 0) context.views[t] = -1;
+        if (layer.bucket[t]) context.views[t] = -1;
       zero = to.transient_gradients(layer, context);
       if (layer.program.dy) to.set_view(context, layer.program.dy, dy);
     }
@@ -488,7 +488,7 @@ class StageLowering {
   std::vector<Op> transient_gradients(const StageLayer& layer, Context& context) {
     std::vector<Op> zero;
     context.gradients.clear();
-    for (int b : layer.buckets) {
+    for (const BucketId b : layer.buckets) {
       const Bucket& bucket = build_.bucket(b);
       if (!partitions_gradients() || bucket.frozen) {
         context.gradients.push_back(bucket.gradients);
@@ -513,7 +513,7 @@ class StageLowering {
       return;
     }
     for (std::size_t i = 0; i < layer.buckets.size(); ++i) {
-      const int b = layer.buckets[i];
+      const BucketId b = layer.buckets[i];
       if (build_.bucket(b).frozen) continue;
       const Reducing reducing{build_, groups_, spec_, Reduces::in_every_pass};
       OutlineWriter writer =

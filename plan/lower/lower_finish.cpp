@@ -16,12 +16,12 @@ using models::DType;
 using models::Op;
 using models::OpKind;
 
-std::vector<int> reduction_order(const PlanSpec& spec, const std::vector<Bucket>& buckets) {
-  std::vector<int> order;
-  for (std::size_t b = 0; b < buckets.size(); ++b)
-    if (!buckets[b].frozen) order.push_back(static_cast<int>(b));
-  const auto name = [&](int b) { return buckets[static_cast<std::size_t>(b)].name; };
-  if (spec.stages.mirrors()) std::sort(order.begin(), order.end(), [&](int a, int b) { return name(a) < name(b); });
+std::vector<BucketId> reduction_order(const PlanSpec& spec, const base::ById<BucketId, Bucket>& buckets) {
+  std::vector<BucketId> order;
+  for (const BucketId b : buckets.keys())
+    if (!buckets[b].frozen) order.push_back(b);
+  const auto by_name = [&](BucketId a, BucketId b) { return buckets[a].name < buckets[b].name; };
+  if (spec.stages.mirrors()) std::sort(order.begin(), order.end(), by_name);
   return order;
 }
 
@@ -34,10 +34,10 @@ void pool_tallies(ClassBuilder& build, const Groups& groups, const RankClass& ra
   for (const GroupId group : {groups.loss, groups.counts})
     if (group)
       build.collective(Phase::reporting, Stream::data, CollectiveKind::all_reduce, group,
-                       build.whole(rank_class.pooled), build.whole(rank_class.pooled), -1, -1);
+                       build.whole(rank_class.pooled), build.whole(rank_class.pooled), -1, {});
 }
 
-std::vector<Op> squares_of(ClassBuilder& build, const Groups& groups, const PlanSpec& spec, int b, BufferId into) {
+std::vector<Op> squares_of(ClassBuilder& build, const Groups& groups, const PlanSpec& spec, BucketId b, BufferId into) {
   OutlinedBucket bound = outlined(build, b);
   buffer_of(bound, Memory::norm_squared) = into;
   return OutlineWriter(build, groups, squared(*ShapeOf(build.bucket(b), spec), spec), bound).operators(0);
@@ -85,7 +85,7 @@ class Finish {
   void report() {
     if (groups_.loss && (!spec_.stages.asynchronous() || stage_ == spec_.head_stage()))
       build_.collective(Phase::reporting, Stream::data, CollectiveKind::all_reduce, groups_.loss,
-                        build_.whole(build_.result().loss), build_.whole(build_.result().loss), -1, -1);
+                        build_.whole(build_.result().loss), build_.whole(build_.result().loss), -1, {});
   }
 
  private:
@@ -102,7 +102,7 @@ class Finish {
     for (const GroupId group : {groups_.data, groups_.copies, groups_.counts})
       if (group)
         build_.collective(Phase::reporting, Stream::data, CollectiveKind::all_reduce, group, build_.whole(c.tally),
-                          build_.whole(c.tally), -1, -1);
+                          build_.whole(c.tally), -1, {});
     if (experts.bias_rate > 0 && !model_.lora.any()) move_biases();
   }
 
@@ -121,7 +121,7 @@ class Finish {
   }
 
   bool shares_table() const {
-    return groups_.embedding && shared_ >= 0 && !build_.bucket(shared_).frozen &&
+    return groups_.embedding && shared_.exists() && !build_.bucket(shared_).frozen &&
            (stage_ == 0 || stage_ == spec_.head_stage());
   }
   void compress_gradients() {
@@ -130,51 +130,49 @@ class Finish {
     std::vector<Step>& steps = build_.result().blocks.back().steps;
     const std::size_t plain = steps.size();
     CompressedReduction reduction(build_, groups_, spec_, Reduces::at_the_end);
-    for (std::size_t b = 0; b < build_.result().buckets.size(); ++b)
-      reduction.add(static_cast<int>(b), build_.bucket(static_cast<int>(b)).gradients, -1);
+    for (const BucketId b : build_.result().buckets.keys()) reduction.add(b, build_.bucket(b).gradients, -1);
     reduction.flush();
     run_before(spec_.plain_steps(), std::span(steps).first(plain));
     run_from(spec_.plain_steps(), std::span(steps).subspan(plain));
   }
   void reduce_gradients() {
     const Reducing plain{build_, groups_, spec_, Reduces::at_the_end, false};
-    for (const int b : reduction_order(spec_, build_.result().buckets)) plain.write(b);
+    for (const BucketId b : reduction_order(spec_, build_.result().buckets)) plain.write(b);
   }
 
   void clip() {
     // Replicas with whole gradients have the same ones, except those of their own experts.
     const bool apart = zero_ == 0 && groups_.folds;
     std::vector<Op> squares;
-    const auto square = [&](int b, BufferId into) {
+    const auto square = [&](BucketId b, BufferId into) {
       for (Op& op : squares_of(build_, groups_, spec_, b, into)) squares.push_back(std::move(op));
     };
-    const std::vector<Bucket>& buckets = build_.result().buckets;
-    const auto count = static_cast<int>(buckets.size());
+    const auto& buckets = build_.result().buckets;
     if (apart) {
       const BufferId of_experts = build_.buffer("norm_squared.experts", Purpose::communication, DType::fp32, 1);
       squares.push_back(build_.zero_of(of_experts));
-      for (int b = 0; b < count; ++b)
-        if (buckets[at(b)].experts && !buckets[at(b)].frozen) square(b, of_experts);
+      for (const BucketId b : buckets.keys())
+        if (buckets[b].experts && !buckets[b].frozen) square(b, of_experts);
       build_.compute(Phase::optimizer, -1, "norm", std::move(squares));
       squares.clear();
       if (groups_.expert)
         build_.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, groups_.expert,
-                          build_.whole(of_experts), build_.whole(of_experts), -1, -1);
+                          build_.whole(of_experts), build_.whole(of_experts), -1, {});
       squares.push_back(build_.flat(OpKind::add_scaled, DType::fp32, 1, {build_.view(build_.whole(of_experts))},
                                     {build_.view(build_.whole(norm_squared_))}));
       // Each tensor rank has the full sum of whole experts, and the sum that follows would count it once per rank.
       squares.back().scale = spec_.mesh.whole_experts() ? 1.0 / spec_.mesh.tensor : 1;
     }
-    for (int b = 0; b < count; ++b)
-      if (!buckets[at(b)].frozen && (!apart || !buckets[at(b)].experts)) square(b, norm_squared_);
+    for (const BucketId b : buckets.keys())
+      if (!buckets[b].frozen && (!apart || !buckets[b].experts)) square(b, norm_squared_);
     build_.compute(Phase::optimizer, -1, "norm", std::move(squares));
     if (groups_.norm)
       build_.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, groups_.norm,
-                        build_.whole(norm_squared_), build_.whole(norm_squared_), -1, -1);
+                        build_.whole(norm_squared_), build_.whole(norm_squared_), -1, {});
     // Stages that clip by their own norms use one norm if they share a table; otherwise its copies would drift apart.
     if (spec_.stages.asynchronous() && shares_table())
       build_.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, groups_.embedding,
-                        build_.whole(norm_squared_), build_.whole(norm_squared_), -1, -1);
+                        build_.whole(norm_squared_), build_.whole(norm_squared_), -1, {});
     const BufferId scaling = build_.result().scaling;
     std::vector<int> in = {build_.view(build_.whole(norm_squared_))};
     std::vector<Op> ops;
@@ -198,7 +196,7 @@ class Finish {
                    {build_.flat(OpKind::overflow, DType::fp32, 1, {build_.view(build_.whole(norm_squared_))},
                                 {build_.view(flag)})});
     if (const GroupId others = zero_ == 0 ? groups_.data : groups_.copies)
-      build_.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, others, flag, flag, -1, -1,
+      build_.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, others, flag, flag, -1, {},
                         Reduce::maximum);
   }
 
@@ -206,7 +204,8 @@ class Finish {
   const Groups& groups_;
   const PlanSpec& spec_;
   const models::Model& model_;
-  int zero_, stage_, shared_;
+  int zero_, stage_;
+  BucketId shared_;
   BufferId norm_squared_, coefficient_;
 };
 

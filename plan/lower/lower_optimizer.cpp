@@ -56,13 +56,14 @@ const Slot* slot_of(const std::vector<Round>& rounds, Memory memory) {
 
 }  // namespace
 
-void lower_update(ClassBuilder& build, const Groups& groups, const PlanSpec& spec, BufferId coefficient, int except) {
-  std::vector<int> buckets;
+void lower_update(ClassBuilder& build, const Groups& groups, const PlanSpec& spec, BufferId coefficient,
+                  BucketId except) {
+  std::vector<BucketId> buckets;
   std::list<ShapeOf> shapes;
-  for (std::size_t i = 0; i < build.result().buckets.size(); ++i) {
-    if (build.result().buckets[i].frozen || static_cast<int>(i) == except) continue;
-    buckets.push_back(static_cast<int>(i));
-    shapes.emplace_back(build.result().buckets[i], spec);
+  for (const BucketId b : build.result().buckets.keys()) {
+    if (build.bucket(b).frozen || b == except) continue;
+    buckets.push_back(b);
+    shapes.emplace_back(build.bucket(b), spec);
   }
   const std::vector<Round> rounds = rounds_of(shapes, spec);
   BuffersByMemory shared;

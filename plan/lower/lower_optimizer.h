@@ -16,6 +16,6 @@ void add_states(ClassBuilder& build, const PlanSpec& spec, Bucket& bucket, std::
 /// `coefficient`: the buffer with the clip coefficient, or, with a parameter server, with one for each worker.
 /// `except`: a bucket that is updated by a rule of its own.
 void lower_update(ClassBuilder& build, const Groups& groups, const PlanSpec& spec, BufferId coefficient,
-                  int except = -1);
+                  BucketId except = {});
 
 }  // namespace orrery::plan

@@ -76,7 +76,7 @@ class RecommenderLowering {
     for (ParameterRange& range : ranges) {
       range.offset = round_up(bucket.elements, alignment);
       bucket.elements = range.offset + range.elements;
-      places_[range.name] = {static_cast<int>(class_.buckets.size()), range.offset, range.elements};
+      places_[range.name] = {BucketId(class_.buckets.size()), range.offset, range.elements};
     }
     bucket.ranges = std::move(ranges);
     bucket.embedding = of_tables;
@@ -301,7 +301,7 @@ class RecommenderLowering {
     bottom_ = mlp_forward("bot_l.", model_.bottom_widths(), dense_, false, ops);
     if (!layout_.replicated.empty()) {
       local_ = make("pooled.local", n_ * layout_.replicated_columns);
-      const Bucket& tables = build_.bucket(static_cast<int>(class_.buckets.size()) - 1);
+      const Bucket& tables = class_.buckets.back();
       ops.push_back(op_of(OpKind::embedding_lookup, replicated_lookups(layout_), width_,
                           n_ * layout_.replicated_columns, {view(indices_), view(tables.parameters)}, {view(local_)}));
       ops.back().capacity = distinct_replicated_rows(layout_);
@@ -363,13 +363,13 @@ class RecommenderLowering {
     const BufferId dfeatures = interaction_backward(dtop, ops);
     build_.compute(Phase::backward, -1, "top_mlp", std::move(ops));
     const BufferId dbottom = split_gradients(dfeatures);
-    reduce(1);
+    reduce(kTop);
     bottom_backward(dbottom);
-    reduce(0);
-    if (!layout_.replicated.empty()) reduce(2);
+    reduce(kBottom);
+    if (!layout_.replicated.empty()) reduce(kTables);
     if (lookups_ && data_ && !served_) {
       const View v = build_.whole(lookups_);
-      build_.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_reduce, data_, v, v, -1, -1);
+      build_.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_reduce, data_, v, v, -1, {});
     }
     if (layout_.sharded() && !served_) update_tables();
   }
@@ -424,7 +424,7 @@ class RecommenderLowering {
     std::vector<Op> ops;
     (void)mlp_backward("bot_l.", model_.bottom_widths(), dense_, bottom_, dbottom, false, false, ops);
     if (local_) {
-      const Bucket& tables = build_.bucket(2);
+      const Bucket& tables = build_.bucket(kTables);
       std::vector<int> out = {view(tables.gradients)};
       if (lookups_) out.push_back(view(lookups_));
       ops.push_back(op_of(OpKind::embedding_lookup_grad, replicated_lookups(layout_), width_,
@@ -433,7 +433,7 @@ class RecommenderLowering {
     build_.compute(Phase::backward, -1, "bottom_mlp", std::move(ops));
   }
 
-  void reduce(int bucket) {
+  void reduce(BucketId bucket) {
     if (!data_ || served_) return;
     const View v = build_.whole(build_.bucket(bucket).gradients);
     build_.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_reduce, data_, v, v, -1, bucket);
@@ -455,7 +455,7 @@ class RecommenderLowering {
       ops.clear();
       const View v = build_.whole(squares);
       build_.collective(Phase::gradient_reduce, served_ ? Stream::data : Stream::exchange, CollectiveKind::all_reduce,
-                        served_ ? data_ : tables_, v, v, -1, -1);
+                        served_ ? data_ : tables_, v, v, -1, {});
       with_squares.push_back(view(squares));
     }
     with_squares.resize(layout_.cached() ? 4 : with_squares.size(), -1);
@@ -510,8 +510,9 @@ class RecommenderLowering {
   ClassBuilder build_;
   PooledTravel travel_;
   RankClass& class_ = build_.result();
+  static constexpr BucketId kBottom{0}, kTop{1}, kTables{2};  ///< in the order in which they are added
   struct InBucket {
-    int bucket = -1;
+    BucketId bucket = {};
     std::int64_t offset = 0, elements = 0;
   };
   struct Cross {

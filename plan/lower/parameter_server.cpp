@@ -80,8 +80,7 @@ void lower_served(const StepEnd& end) {
     return build.buffer(std::move(name), purpose, dtype, elements, true);
   };
   const BufferId coefficients = persistent("clip_coefficients", Purpose::scalars, DType::fp32, workers);
-  const auto count = static_cast<int>(build.result().buckets.size());
-  for (int b = 0; b < count; ++b) {
+  for (const BucketId b : build.result().buckets.keys()) {
     const std::int64_t elements = build.bucket(b).elements;
     const BufferId received =
         persistent(build.bucket(b).name + ".received", Purpose::communication, gradient, elements);
@@ -92,7 +91,7 @@ void lower_served(const StepEnd& end) {
   std::vector<Op> squares = {build.zero_of(end.norm_squared)};
   const Reducing reducing{build, groups, end.spec};
   std::vector<OutlineWriter> pushes;
-  for (int b = 0; b < count; ++b) {
+  for (const BucketId b : build.result().buckets.keys()) {
     pushes.push_back(reducing.of(b));
     pushes.back().write(0);
     for (Op& op : squares_of(build, groups, end.spec, b, end.norm_squared)) squares.push_back(std::move(op));
@@ -100,7 +99,7 @@ void lower_served(const StepEnd& end) {
   build.compute(Phase::optimizer, -1, "norm", std::move(squares));
   const View norm = build.whole(end.norm_squared);
   if (groups.tensor)
-    build.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, groups.tensor, norm, norm, -1, -1);
+    build.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, groups.tensor, norm, norm, -1, {});
   build.compute(
       Phase::optimizer, -1, "clip",
       {build.flat(OpKind::clip_coefficient, DType::fp32, 1, {build.view(norm)},
@@ -108,13 +107,13 @@ void lower_served(const StepEnd& end) {
   const BufferId loss = build.result().loss;
   report_pushed_loss(build, end.spec);
   build.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_gather, groups.data,
-                   build.whole(end.coefficient), build.whole(coefficients), -1, -1);
+                   build.whole(end.coefficient), build.whole(coefficients), -1, {});
   for (OutlineWriter& push : pushes) push.write(1);
 
   build.open("finish");
   lower_update(build, groups, end.spec, coefficients);
   build.collective(Phase::reporting, Stream::data, CollectiveKind::all_reduce, groups.data, build.whole(loss),
-                   build.whole(loss), -1, -1);
+                   build.whole(loss), -1, {});
 }
 
 void serve(const Plan& plan, RankClass& c) {

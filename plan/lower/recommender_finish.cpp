@@ -24,7 +24,7 @@ void norm(const RecommenderEnd& end) {
   const View squares = build.whole(end.norm_squared);
   if (end.layout.sharded() && end.tables)
     build.collective(Phase::optimizer, Stream::exchange, CollectiveKind::all_reduce, end.tables, squares, squares, -1,
-                     -1);
+                     {});
   std::vector<Op> ops;
   for (const Bucket& b : build.result().buckets) {
     ops.push_back(build.flat(OpKind::norm_squared, DType::fp32, b.elements, {view(end, b.gradients)},
@@ -36,14 +36,14 @@ void norm(const RecommenderEnd& end) {
   build.compute(Phase::optimizer, -1, "norm", std::move(ops));
 }
 
-void update(const RecommenderEnd& end, int index) {
+void update(const RecommenderEnd& end, BucketId id) {
   ClassBuilder& build = end.build;
-  const Bucket b = build.bucket(index);
+  const Bucket b = build.bucket(id);
   if (b.embedding) {
     const std::int64_t elements = end.layout.replicated_elements;
     Op op = replicated_update(end, elements, build.view({b.gradients, 0, elements}),
                               end.lookups ? view(end, end.lookups) : -1, build.view({b.parameters, 0, elements}));
-    build.compute(Phase::optimizer, -1, "update_tables", {std::move(op)}).bucket = index;
+    build.compute(Phase::optimizer, -1, "update_tables", {std::move(op)}).bucket = id;
     return;
   }
   const OptimizerTraits& traits = traits_of(end.spec.states.optimizer);
@@ -52,7 +52,7 @@ void update(const RecommenderEnd& end, int index) {
   Op op = build.flat(traits.update, DType::fp32, b.elements, {view(end, b.gradients), view(end, end.coefficient)},
                      std::move(out));
   if (traits.update == OpKind::momentum_update) op.rule = traits.rule;
-  build.compute(Phase::optimizer, -1, name_of(end.spec.states.optimizer), {std::move(op)}).bucket = index;
+  build.compute(Phase::optimizer, -1, name_of(end.spec.states.optimizer), {std::move(op)}).bucket = id;
 }
 
 }  // namespace
@@ -70,12 +70,12 @@ Op replicated_update(const RecommenderEnd& end, std::int64_t elements, int gradi
 void report_loss(const RecommenderEnd& end) {
   if (!end.data || !end.reports) return;
   const View loss = end.build.whole(end.build.result().loss);
-  end.build.collective(Phase::reporting, Stream::data, CollectiveKind::all_reduce, end.data, loss, loss, -1, -1);
+  end.build.collective(Phase::reporting, Stream::data, CollectiveKind::all_reduce, end.data, loss, loss, -1, {});
 }
 
 void lower_updates(const RecommenderEnd& end) {
   if (end.reports) norm(end);
-  for (std::size_t i = 0; i < end.build.result().buckets.size(); ++i) update(end, static_cast<int>(i));
+  for (const BucketId b : end.build.result().buckets.keys()) update(end, b);
 }
 
 }  // namespace orrery::plan

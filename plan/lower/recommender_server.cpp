@@ -27,7 +27,7 @@ View own_of(BufferId buffer) {
 void norms(const RecommenderEnd& end) {
   ClassBuilder& build = end.build;
   const View squares = build.whole(end.norm_squared);
-  build.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, end.data, squares, squares, -1, -1);
+  build.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, end.data, squares, squares, -1, {});
   const BufferId norms = build.buffer("worker_norms", Purpose::scalars, DType::fp32, end.spec.mesh.data, true);
   const auto of = [&](BufferId buffer, int worker) { return build.view({buffer, worker, 1}); };
   std::vector<Op> ops;
@@ -40,18 +40,18 @@ void norms(const RecommenderEnd& end) {
 }
 
 // Updates a server's shard of the replicated tables, worker by worker.
-void update_replicated(const RecommenderEnd& end, int index, BufferId received_lookups) {
+void update_replicated(const RecommenderEnd& end, BucketId id, BufferId received_lookups) {
   ClassBuilder& build = end.build;
-  const Bucket b = build.bucket(index);
+  const Bucket b = build.bucket(id);
   const std::int64_t shard = b.shard_elements(), rows = shard / end.layout.embedding_dim;
   const View own{b.parameters, 0, shard, DealtOver::states};
   const int lookups = received_lookups ? build.view({received_lookups, 0, rows}) : -1;
   const Op op = replicated_update(end, shard, build.view({b.received, 0, shard}), lookups, build.view(own));
   std::vector<Op> ops;
   add_turns(build, op, end.spec.mesh.data, {b.received, received_lookups}, ops);
-  build.compute(Phase::optimizer, -1, "update_tables", std::move(ops)).bucket = index;
+  build.compute(Phase::optimizer, -1, "update_tables", std::move(ops)).bucket = id;
   build.collective(Phase::parameter_gather, Stream::data, CollectiveKind::all_gather, end.data, own,
-                   build.whole(b.parameters), -1, index);
+                   build.whole(b.parameters), -1, id);
 }
 
 // Before lives are settled.
@@ -110,10 +110,11 @@ void add_turns(ClassBuilder& build, const Op& op, int workers, const std::vector
 BufferId lower_push(const RecommenderEnd& end, const std::function<void()>& tables) {
   ClassBuilder& build = end.build;
   build.open("push");
-  const auto count = static_cast<int>(build.result().buckets.size());
+  const auto& buckets = build.result().buckets;
   std::vector<Op> squares = {build.zero_of(end.norm_squared)};  // the last steps of a run have no block "begin"
-  for (int b = 0; end.reports && b < count; ++b) {
-    const View all = build.whole(build.bucket(b).gradients);
+  for (const Bucket& b : buckets) {
+    if (!end.reports) break;
+    const View all = build.whole(b.gradients);
     squares.push_back(build.flat(OpKind::norm_squared, DType::fp32, all.elements, {build.view(all)},
                                  {build.view(own_of(end.norm_squared))}));
     squares.back().accumulate = true;
@@ -121,15 +122,15 @@ BufferId lower_push(const RecommenderEnd& end, const std::function<void()>& tabl
   if (end.reports) build.compute(Phase::optimizer, -1, "norm", std::move(squares));
   report_pushed_loss(build, end.spec);
   tables();
-  const auto push = [&](BufferId from, BufferId to, int bucket) {
+  const auto push = [&](BufferId from, BufferId to, BucketId bucket) {
     build.collective(Phase::gradient_reduce, Stream::data, CollectiveKind::all_to_all, end.data, build.whole(from),
                      build.whole(to), -1, bucket);
   };
-  for (int b = 0; b < count; ++b) push(build.bucket(b).gradients, build.bucket(b).received, b);
+  for (const BucketId b : buckets.keys()) push(buckets[b].gradients, buckets[b].received, b);
   if (!end.lookups) return {};
   const BufferId received = build.buffer("replicated_tables.lookups.received", Purpose::communication, DType::fp32,
                                          build.whole(end.lookups).elements, true);
-  push(end.lookups, received, -1);
+  push(end.lookups, received, {});
   return received;
 }
 
@@ -143,9 +144,9 @@ void lower_served(const RecommenderEnd& end, BufferId received_lookups, const Le
   masters.states.zero_stage = 1;  // a server updates its shard
   const auto& buckets = build.result().buckets;
   const auto tables = std::find_if(buckets.begin(), buckets.end(), [](const Bucket& b) { return b.embedding; });
-  const int index = tables == buckets.end() ? -1 : static_cast<int>(tables - buckets.begin());
-  lower_update(build, groups, masters, end.coefficient, index);
-  if (index >= 0) update_replicated(end, index, received_lookups);
+  const BucketId id = tables == buckets.end() ? BucketId() : BucketId(tables - buckets.begin());
+  lower_update(build, groups, masters, end.coefficient, id);
+  if (id) update_replicated(end, id, received_lookups);
   keep_for_updates(build.result(), end.spec, left);
 }
 

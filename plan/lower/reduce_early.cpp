@@ -51,7 +51,7 @@ using Behind = std::map<StepRef, std::vector<Step>>;
 Behind whole(ClassBuilder& build, const Groups& groups, const PlanSpec& spec, int zero) {
   Behind behind;
   RankClass& c = build.result();
-  for (const int b : reduction_order(spec, c.buckets)) {
+  for (const BucketId b : reduction_order(spec, c.buckets)) {
     std::vector<Step> steps = steps_of(build, [&] {
       Reducing{build, groups, spec, Reduces::in_the_last_pass, false}.write(b);
     });
@@ -63,17 +63,16 @@ Behind whole(ClassBuilder& build, const Groups& groups, const PlanSpec& spec, in
 
 // The same for compressed reductions; what is not reduced by the end of an entry's block is reduced there.
 Behind compressed(ClassBuilder& build, const Groups& groups, const PlanSpec& spec) {
-  std::map<StepRef, std::vector<int>> buckets;
+  std::map<StepRef, std::vector<BucketId>> buckets;
   RankClass& c = build.result();
-  for (std::size_t b = 0; b < c.buckets.size(); ++b)
-    buckets[last_writer(c, c.buckets[b].gradients)].push_back(static_cast<int>(b));
+  for (const BucketId b : c.buckets.keys()) buckets[last_writer(c, c.buckets[b].gradients)].push_back(b);
   Behind behind;
   for (auto at = buckets.begin(); at != buckets.end();) {
     const std::int32_t e = at->first.entry;
     CompressedReduction reduction(build, groups, spec, Reduces::in_the_last_pass);
     for (; at != buckets.end() && at->first.entry == e; ++at)
       behind[at->first] = steps_of(build, [&] {
-        for (const int b : at->second) reduction.add(b, build.bucket(b).gradients, -1);
+        for (const BucketId b : at->second) reduction.add(b, build.bucket(b).gradients, -1);
       });
     const std::int32_t block = c.program[static_cast<std::size_t>(e)].block;
     const auto last = static_cast<std::int32_t>(c.blocks[static_cast<std::size_t>(block)].steps.size()) - 1;

@@ -49,7 +49,7 @@ PlanSpec alone(const PlanSpec& split, const models::Model& model) {
 
 class SerialRewrite {
  public:
-  SerialRewrite(const Plan& split, RankClass lowered, int shared)
+  SerialRewrite(const Plan& split, RankClass lowered, BucketId shared)
       : split_(split), spec_(split.spec()), workers_(spec_.mesh.data), shared_(shared) {
     class_ = std::move(lowered);
     for (std::size_t b = 0; b < class_.blocks.size(); ++b)
@@ -71,7 +71,7 @@ class SerialRewrite {
  private:
   /// A bucket's gradients as one replica makes them, apart from their sum: one set, or two for a tied table.
   struct Own {
-    int bucket = -1;
+    BucketId bucket = {};
     BufferId gradients;
     bool of_head = false;
     BufferId pieces, sent;                                   ///< 16 bits: rounded ones of all replicas, and their sum
@@ -151,8 +151,8 @@ class SerialRewrite {
 
   // The two ends of a model with a tied table clip together.
   void clip_by_stages() {
-    const bool tied = shared_ >= 0;
-    std::vector<int> stage(class_.buckets.size(), -1);
+    const bool tied = shared_.exists();
+    base::ById<BucketId, int> stage(class_.buckets.size(), -1);
     for (const Step& step : block("forward").steps)
       for (std::size_t b = 0; b < class_.buckets.size(); ++b)
         for (const BufferId buffer : {class_.buckets[b].parameters, class_.buckets[b].stashed})
@@ -178,11 +178,11 @@ class SerialRewrite {
     finish.steps.insert(finish.steps.begin() + static_cast<std::ptrdiff_t>(clip) + 1, std::move(by_stage));
     for (std::size_t i = clip + 2; i < finish.steps.size(); ++i) {
       Step& step = finish.steps[i];
-      if (step.bucket < 0) continue;
+      if (!step.bucket) continue;
       for (Op& op : step.ops)
         for (int& operand : op.in)
           if (operand >= 0 && class_.views[at(operand)].buffer == coefficient)
-            operand = part(coefficients, stage[at(step.bucket)], 1);
+            operand = part(coefficients, stage[step.bucket], 1);
       note(class_, step);
     }
   }
@@ -190,13 +190,13 @@ class SerialRewrite {
   // -- replicas in turn ---------------------------------------------------------------------------------------------
   // Passes write gradients of their own. `apart`: the tied table's gradients as input and as head are separate.
   void own_gradients(bool apart) {
-    for (std::size_t b = 0; b < class_.buckets.size(); ++b) {
+    for (const BucketId b : class_.buckets.keys()) {
       const Bucket& bucket = class_.buckets[b];
       const DType dtype = buffer_at(bucket.gradients).dtype;
       for (const bool of_head : {false, true}) {
-        if (of_head && !(apart && static_cast<int>(b) == shared_)) continue;
+        if (of_head && !(apart && b == shared_)) continue;
         Own one;
-        one.bucket = static_cast<int>(b);
+        one.bucket = b;
         one.of_head = of_head;
         one.gradients = persistent(bucket.name + (of_head ? ".own_of_head" : ".own"), Purpose::gradients, dtype,
                                    class_.buckets[b].elements);
@@ -210,8 +210,7 @@ class SerialRewrite {
           View v = class_.views[at(operand)];
           const bool of_head = apart && op.kind != OpKind::embedding_grad;
           for (const Own& one : own_)
-            if (v.buffer == class_.buckets[at(one.bucket)].gradients &&
-                one.of_head == (of_head && one.bucket == shared_))
+            if (v.buffer == class_.buckets[one.bucket].gradients && one.of_head == (of_head && one.bucket == shared_))
               v.buffer = one.gradients;
           if (!(v == class_.views[at(operand)])) operand = build_.view(v);
         }
@@ -236,7 +235,7 @@ class SerialRewrite {
   void compress() {
     const int zero = spec_.states.zero_stage;
     const bool ends_apart = zero >= 2 || (spec_.mesh.pipeline > 1 && spec_.head_stage() != 0);
-    own_gradients(shared_ >= 0 && ends_apart);
+    own_gradients(shared_.exists() && ends_apart);
     const bool low_rank = spec_.low_rank();
     for (Own& one : own_) low_rank ? add_low_rank(one) : add_halves(one);
     std::vector<std::int32_t> take;
@@ -251,7 +250,7 @@ class SerialRewrite {
     const std::int32_t sum = block_of("sum", Phase::gradient_reduce, std::move(ops));
     run_from(spec_.plain_steps(), class_.blocks[at(sum)].steps);
     class_.program.clear();
-    if (low_rank && ends_apart && shared_ >= 0) enter(begin_factors(), 0, true);
+    if (low_rank && ends_apart && shared_.exists()) enter(begin_factors(), 0, true);
     enter(places_.at("begin"));
     const std::int64_t m = split_.micro_batches(), at_once = zero >= 2 ? 1 : m;
     for (std::int64_t i = 0; i < m; i += at_once) {
@@ -270,21 +269,21 @@ class SerialRewrite {
   }
   [[nodiscard]] DType gradient() const { return gradient_dtype(spec_.numerics.precision); }
   [[nodiscard]] std::string name_of(const Own& one, const char* what) const {
-    return fmt::format("{}{}.{}", class_.buckets[at(one.bucket)].name, one.of_head ? ".of_head" : "", what);
+    return fmt::format("{}{}.{}", class_.buckets[one.bucket].name, one.of_head ? ".of_head" : "", what);
   }
   void add_halves(Own& one) {
-    const std::int64_t n = class_.buckets[at(one.bucket)].elements;
+    const std::int64_t n = class_.buckets[one.bucket].elements;
     one.pieces = persistent(name_of(one, "pieces"), Purpose::communication, wire(), n * senders());
     if (gradient() == DType::fp32) one.sent = persistent(name_of(one, "sent"), Purpose::communication, wire(), n);
   }
   void take_half(const Own& one, int w, std::vector<Op>& ops) {
-    const std::int64_t n = class_.buckets[at(one.bucket)].elements;
+    const std::int64_t n = class_.buckets[one.bucket].elements;
     ops.push_back(build_.flat(one.sent ? OpKind::convert : OpKind::copy, wire(), n, {whole(one.gradients)},
                               {part(one.pieces, w * n, n)}));
   }
   // Sums in fp32. Without ZeRO, the result that all ranks get is rounded once more.
   void sum_halves(const Own& one, std::vector<Op>& ops) {
-    const Bucket& bucket = class_.buckets[at(one.bucket)];
+    const Bucket& bucket = class_.buckets[one.bucket];
     const bool again = spec_.states.zero_stage == 0;
     const BufferId target = !again ? bucket.gradients : one.sent ? one.sent : one.gradients;
     Op sum = build_.flat(OpKind::sum_pieces, wire(), bucket.elements, {whole(one.pieces)}, {whole(target)});
@@ -300,7 +299,7 @@ class SerialRewrite {
 
   // PowerSGD, with the names of plan/lower/compress.h.
   void add_low_rank(Own& one) {
-    Bucket& bucket = class_.buckets[at(one.bucket)];
+    Bucket& bucket = class_.buckets[one.bucket];
     const LowRankSizes sizes = place_low_rank(bucket, spec_.compression);
     if (sizes.error == 0) return;
     one.p = persistent(name_of(one, "low_rank_p"), Purpose::communication, DType::fp32, sizes.p);
@@ -317,7 +316,7 @@ class SerialRewrite {
     for (const Own& one : own_)
       if (one.of_head && one.q)
         ops.push_back(build_.flat(OpKind::copy, DType::fp32, buffer_at(one.q).elements,
-                                  {whole(class_.buckets[at(one.bucket)].low_rank_q)}, {whole(one.q)}));
+                                  {whole(class_.buckets[one.bucket].low_rank_q)}, {whole(one.q)}));
     return block_of("begin_factors", Phase::optimizer, std::move(ops));
   }
   struct Matrix {
@@ -362,7 +361,7 @@ class SerialRewrite {
   }
   // What travels whole goes into the sum at once.
   void take_low_rank(const Own& one, int w, std::vector<Op>& ops) {
-    const Bucket bucket = class_.buckets[at(one.bucket)];
+    const Bucket bucket = class_.buckets[one.bucket];
     for (const ParameterRange& range : bucket.ranges) {
       const int own = part(one.gradients, range.offset, range.elements);
       const int into = range.error < 0 ? part(bucket.gradients, range.offset, range.elements)
@@ -375,8 +374,8 @@ class SerialRewrite {
   void take_whole(std::int32_t take) {
     std::vector<Op> ops;
     for (const Own& one : own_)
-      ops.push_back(build_.flat(OpKind::accumulate_into, DType::fp32, class_.buckets[at(one.bucket)].elements,
-                                {whole(one.gradients)}, {whole(class_.buckets[at(one.bucket)].gradients)}));
+      ops.push_back(build_.flat(OpKind::accumulate_into, DType::fp32, class_.buckets[one.bucket].elements,
+                                {whole(one.gradients)}, {whole(class_.buckets[one.bucket].gradients)}));
     Step plain = step_of(Phase::gradient_reduce, "take_whole", std::move(ops));
     std::vector<Step>& steps = class_.blocks[at(take)].steps;
     run_from(spec_.plain_steps(), steps);
@@ -384,7 +383,7 @@ class SerialRewrite {
     run_before(spec_.plain_steps(), std::span(steps).last(1));
   }
   void sum_low_rank(const Own& one, std::vector<Op>& ops) {
-    const Bucket bucket = class_.buckets[at(one.bucket)];
+    const Bucket bucket = class_.buckets[one.bucket];
     for (const ParameterRange& range : bucket.ranges) {
       if (range.error < 0) continue;
       const auto [shape, r] = matrix(range);
@@ -416,7 +415,7 @@ class SerialRewrite {
                    norms = persistent("worker_norms", Purpose::scalars, DType::fp32, workers_),
                    coefficients = persistent("clip_coefficients", Purpose::scalars, DType::fp32, workers_);
     for (const Own& one : own_) {
-      Bucket& bucket = class_.buckets[at(one.bucket)];
+      Bucket& bucket = class_.buckets[one.bucket];
       bucket.received =
           persistent(bucket.name + ".received", Purpose::communication, gradient(), bucket.elements * workers_);
     }
@@ -424,9 +423,9 @@ class SerialRewrite {
     for (int w = 0; w < workers_; ++w) {
       std::vector<Op> ops = {build_.zero_of(squared)};
       for (const Own& one : own_) {
-        ops.push_back(build_.flat(OpKind::copy, gradient(), class_.buckets[at(one.bucket)].elements,
-                                  {whole(one.gradients)}, {received(one.bucket, w)}));
-        ops.push_back(build_.flat(OpKind::norm_squared, gradient(), class_.buckets[at(one.bucket)].elements,
+        ops.push_back(build_.flat(OpKind::copy, gradient(), class_.buckets[one.bucket].elements, {whole(one.gradients)},
+                                  {received(one.bucket, w)}));
+        ops.push_back(build_.flat(OpKind::norm_squared, gradient(), class_.buckets[one.bucket].elements,
                                   {received(one.bucket, w)}, {whole(squared)}));
         ops.back().accumulate = true;
       }
@@ -440,9 +439,9 @@ class SerialRewrite {
     turns(take, 0, split_.micro_batches());
     enter(places_.at("finish"));
   }
-  int received(int bucket, int w) {
-    const std::int64_t n = class_.buckets[at(bucket)].elements;
-    return part(class_.buckets[at(bucket)].received, w * n, n);
+  int received(BucketId bucket, int w) {
+    const std::int64_t n = class_.buckets[bucket].elements;
+    return part(class_.buckets[bucket].received, w * n, n);
   }
   void update_in_turns(BufferId norms, BufferId coefficients) {
     Op largest = build_.flat(OpKind::softmax_max, DType::fp32, workers_, {whole(norms)}, {whole(class_.gradient_norm)});
@@ -453,7 +452,7 @@ class SerialRewrite {
     std::erase_if(finish.steps, [](const Step& step) { return step.part == "norm" || step.part == "clip"; });
     finish.steps.insert(finish.steps.begin(), std::move(worst));
     for (Step& step : finish.steps) {
-      if (step.bucket < 0) continue;
+      if (!step.bucket) continue;
       std::vector<Op> all;
       for (const Op& op : step.ops)
         for (int w = 0; w < workers_; ++w) {
@@ -471,7 +470,7 @@ class SerialRewrite {
   const Plan& split_;
   const PlanSpec& spec_;
   int workers_;
-  int shared_;
+  BucketId shared_;
   ClassBuilder build_;
   RankClass& class_ = build_.result();
   std::map<std::string, std::int32_t> places_;         ///< by block name

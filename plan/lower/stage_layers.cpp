@@ -23,7 +23,7 @@ std::string label(const StageLayer& layer) {
   return "?";
 }
 
-std::size_t place_of(const StageLayer& layer, int bucket) {
+std::size_t place_of(const StageLayer& layer, BucketId bucket) {
   return static_cast<std::size_t>(std::find(layer.buckets.begin(), layer.buckets.end(), bucket) -
                                   layer.buckets.begin());
 }

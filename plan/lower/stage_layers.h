@@ -12,7 +12,7 @@ namespace orrery::plan {
 /// The prefix of names of a layer's buffers: "embedding", "h.3", "head".
 [[nodiscard]] std::string label(const StageLayer& layer);
 /// The place of the stage's bucket `bucket` among the layer's own buckets.
-[[nodiscard]] std::size_t place_of(const StageLayer& layer, int bucket);
+[[nodiscard]] std::size_t place_of(const StageLayer& layer, BucketId bucket);
 /// For display: the half of a block that a run of operators belongs to. `attention`: whether the attention is already
 /// done.
 [[nodiscard]] const char* name_of_part(const std::vector<models::Op>& ops, Phase phase, bool& attention);

@@ -47,7 +47,7 @@ ShapeOf::ShapeOf(const Bucket& bucket, const PlanSpec& spec) {
   if (!whole_.matrices.empty()) shape_.whole = &whole_;
 }
 
-OutlinedBucket outlined(ClassBuilder& build, int bucket, std::int32_t layer) {
+OutlinedBucket outlined(ClassBuilder& build, BucketId bucket, std::int32_t layer) {
   OutlinedBucket out{.bucket = bucket, .layer = layer};
   for (int memory = 0; memory < static_cast<int>(Memory::temporary); ++memory)
     out.buffers[at(memory)] = field_of(build.bucket(bucket), static_cast<Memory>(memory));
@@ -95,7 +95,7 @@ GroupId OutlineWriter::group(Over over) const {
   const auto of_bucket = [&]() -> const Bucket& { return build_.bucket(bucket_.bucket); };
   switch (over) {
     case Over::tensor: return groups_.tensor;
-    case Over::data: return bucket_.bucket < 0 ? groups_.data : groups_.data_of(of_bucket());
+    case Over::data: return bucket_.bucket ? groups_.data_of(of_bucket()) : groups_.data;
     case Over::copies: return groups_.copies_of(of_bucket());
     case Over::near: return groups_.near;
     case Over::far: return groups_.far;

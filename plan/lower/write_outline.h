@@ -29,16 +29,16 @@ class ShapeOf {
 
 using BuffersByMemory = std::array<BufferId, kMemories>;
 
-/// The bucket that an outline is for, -1 for a stage's outline; the layer that its steps name; and the buffers that its
-/// names stand for.
+/// The bucket that an outline is for, none for a stage's outline; the layer that its steps name; and the buffers that
+/// its names stand for.
 struct OutlinedBucket {
-  int bucket = -1;
+  BucketId bucket = {};
   std::int32_t layer = -1;
   BuffersByMemory buffers = {};
   std::string label = {};  ///< prefix of the names of temporary buffers
 };
 /// With the bucket's own buffers.
-[[nodiscard]] OutlinedBucket outlined(ClassBuilder& build, int bucket, std::int32_t layer = -1);
+[[nodiscard]] OutlinedBucket outlined(ClassBuilder& build, BucketId bucket, std::int32_t layer = -1);
 [[nodiscard]] BufferId& buffer_of(OutlinedBucket& bucket, Memory memory);
 
 class OutlineWriter {

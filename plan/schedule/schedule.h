@@ -39,6 +39,7 @@ struct TableLayout;  // plan/spec/table_layout.h
 
 using BufferId = base::Id<struct BufferTag>;  ///< of a class: RankClass::buffers
 using GroupId = base::Id<struct GroupTag>;    ///< Schedule::groups
+using BucketId = base::Id<struct BucketTag>;  ///< of a class: RankClass::buckets
 
 enum class StepKind : std::uint8_t { compute, collective, send, recv, copy };
 enum class Stream : std::uint8_t {
@@ -228,7 +229,7 @@ struct Step {
   Stream stream = Stream::compute;
   Phase phase = Phase::forward;
   std::int32_t layer = -1;           ///< block of the model; -1: embedding, head or none (see `part`)
-  std::int32_t bucket = -1;          ///< for gathers, reductions and the optimizer
+  BucketId bucket = {};              ///< for gathers, reductions and the optimizer
   std::string part = {};             ///< short name for people and spans: "attention", "mlp", "head", "all_reduce"
   std::vector<models::Op> ops = {};  ///< compute
   CollectiveKind collective{};       ///< collective
@@ -298,7 +299,7 @@ struct RankClass {
   int representative = 0;  ///< lowest rank of the class
   Buffers buffers;
   std::vector<View> views;
-  std::vector<Bucket> buckets;
+  base::ById<BucketId, Bucket> buckets;
   std::vector<Block> blocks;
   Entries program;
   BufferId loss;           ///< 1 element: the step's mean loss after the last entry; only on stages that have it

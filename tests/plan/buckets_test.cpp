@@ -36,7 +36,7 @@ TEST(Buckets, BeginEveryParameterWhereKernelsWantIt) {
   PlanSpec spec;
   spec.mesh.data = 2, spec.states.zero_stage = 1;
   const StageParameters parameters = stage_parameters(samples::make(spec, model), 0);
-  std::map<int, std::int64_t> end;  // by bucket
+  std::map<BucketId, std::int64_t> end;  // by bucket
   int begun = 0;
   for (const StageLayer& layer : parameters.layers)
     for (const models::TensorId i : layer.program.tensors.keys()) {

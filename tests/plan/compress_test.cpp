@@ -81,8 +81,7 @@ TEST(SixteenBitGradients, AreAddedUpInThirtyTwoBitsOnEverySplit) {
         for (const Entry& entry : c.program)
           for (const Step& step : c.blocks[static_cast<std::size_t>(entry.block)].steps)
             for (const models::Op& op : step.ops)
-              if (op.kind == OpKind::sum_pieces && step.bucket >= 0 &&
-                  &c.buckets[static_cast<std::size_t>(step.bucket)] == &b) {
+              if (op.kind == OpKind::sum_pieces && step.bucket.exists() && &c.buckets[step.bucket] == &b) {
                 EXPECT_EQ(op.n, spec.mesh.replicas()) << name;
                 EXPECT_EQ(op.m, b.shard_elements()) << name;
                 ++added;
@@ -206,8 +205,7 @@ TEST(Compression, OverlappedReductionsComeOneBucketLater) {
   const RankClass& c = schedule.classes.front();
   for (const Entry& entry : c.program)
     for (const Step& step : c.blocks[static_cast<std::size_t>(entry.block)].steps) {
-      if (step.phase == Phase::gradient_reduce)
-        order += step.part + " " + c.buckets[static_cast<std::size_t>(step.bucket)].name + ", ";
+      if (step.phase == Phase::gradient_reduce) order += step.part + " " + c.buckets[step.bucket].name + ", ";
       if (step.phase == Phase::backward && entry.block >= 3 && step.layer >= 0)
         order += "(" + std::to_string(step.layer) + ") ";
     }

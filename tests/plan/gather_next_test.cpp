@@ -14,8 +14,8 @@
 namespace orrery::plan {
 namespace {
 
-std::vector<int> gathered(const RankClass& ranks, const std::string& block) {
-  std::vector<int> buckets;
+std::vector<BucketId> gathered(const RankClass& ranks, const std::string& block) {
+  std::vector<BucketId> buckets;
   for (const Block& b : ranks.blocks)
     for (const Step& step : b.steps)
       if (b.name == block && step.phase == Phase::parameter_gather) buckets.push_back(step.bucket);
@@ -30,12 +30,12 @@ TEST(GatherNext, MovesGathersFromTheEndToTheBeginningInTheOrderOfForward) {
   const Schedule end = lower(plan), next = lower(plan, {.gather_next = true});
   EXPECT_EQ(base::render(check(next), false), "");
   const RankClass &at_end = end.classes.front(), &at_begin = next.classes.front();
-  const std::vector<int> before = gathered(at_end, "finish"), after = gathered(at_begin, "begin");
+  const std::vector<BucketId> before = gathered(at_end, "finish"), after = gathered(at_begin, "begin");
   ASSERT_GT(before.size(), 2U);
   EXPECT_TRUE(gathered(at_end, "begin").empty());
   EXPECT_TRUE(gathered(at_begin, "finish").empty());
   EXPECT_TRUE(std::is_permutation(before.begin(), before.end(), after.begin(), after.end()));
-  EXPECT_EQ(at_begin.buckets[static_cast<std::size_t>(after.front())].name, "wte") << "what forward reads first";
+  EXPECT_EQ(at_begin.buckets[after.front()].name, "wte") << "what forward reads first";
 }
 
 TEST(GatherNext, IsSoundOnEverySplit) {

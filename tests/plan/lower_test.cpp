@@ -340,12 +340,12 @@ TEST(Place, GPipeHoldsAllMicroBatchesAndOneFOneBOnlyThePipelineDepth) {
 }
 
 // What a rank's program communicates over replicas, and reads of each bucket's gradients afterwards.
-std::vector<std::int64_t> bytes_reduced(const RankClass& c) {
-  std::vector<std::int64_t> bytes(c.buckets.size());
+base::ById<BucketId, std::int64_t> bytes_reduced(const RankClass& c) {
+  base::ById<BucketId, std::int64_t> bytes(c.buckets.size());
   for (const Entry& entry : c.program)
     for (const Step& step : c.blocks[static_cast<std::size_t>(entry.block)].steps)
-      if (step.phase == Phase::gradient_reduce && step.kind == StepKind::collective && step.bucket >= 0)
-        bytes[static_cast<std::size_t>(step.bucket)] += step.message_bytes(c.buffers);
+      if (step.phase == Phase::gradient_reduce && step.kind == StepKind::collective && step.bucket.exists())
+        bytes[step.bucket] += step.message_bytes(c.buffers);
   return bytes;
 }
 

@@ -150,7 +150,7 @@ void write_names(TraceWriter& out, int rank, const std::vector<plan::Span>& span
 }  // namespace
 
 std::string trace_json(const plan::Timeline& timeline, const plan::Schedule& schedule, const TraceOptions& options) {
-  const int iteration = options.iteration >= 0 ? options.iteration : typical_iteration(timeline);
+  const int iteration = options.iteration ? *options.iteration : typical_iteration(timeline);
   TraceWriter out;
   Flows flows(out, schedule);
   for (const int rank : ranks_of(timeline, schedule, options.all_ranks)) {

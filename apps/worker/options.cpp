@@ -75,7 +75,7 @@ base::Result<Options> parse_options(int count, char** arguments) {
       {"--checkpoint-every", whole(o.checkpoint_every, 1)},
       {"--checkpoint-interval", whole(interval, 0)},
       {"--keep", whole(o.keep, 1)},
-      {"--hash-every", whole(o.hash_every, 0)},
+      {"--hash-every", [&o](const std::string& v) { return read_number(v, 0, o.hash_every.emplace()); }},
       {"--on-spike",
        [&o](const std::string& v) {
          o.stop_on_spike = v == "stop";

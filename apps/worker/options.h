@@ -2,6 +2,7 @@
 /// The worker's command line. `orrery train` writes it; people may use it too.
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -30,7 +31,7 @@ struct Options {
   bool repeat = true;            ///< CUDA: repeat bit by bit, whatever it costs
   bool serial = false;           ///< one rank: the plan's serial program instead of the plan
   bool stop_on_spike = false;    ///< as in exec::GuardOptions; so is the next
-  std::int64_t hash_every = -1;
+  std::optional<std::int64_t> hash_every;
   bool check_memory = false;  ///< check for overlaps, and fill newborn buffers with NaN
   std::set<std::int64_t> dump_gradients;
   std::chrono::seconds deadline{120};

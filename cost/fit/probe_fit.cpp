@@ -142,11 +142,11 @@ base::Result<Fitted> fit_probe(const Probed& probed, const Pricing& before, cons
   const auto& known = priced.calibration().parameters;
   if (const auto size = known.find("network.spill_size"); size != known.end())
     out.calibration.parameters[size->first] = size->second;
-  const auto take = [&](const char* name, double value, const char* what) {
-    if (value < 0) return;
+  const auto take = [&](const char* name, std::optional<double> value, const char* what) {
+    if (!value) return;
     const std::string from = fmt::format("measured {}: {} (orrery probe)", options.date, what);
-    out.calibration.set(name, value, from);
-    out.result.parameters.push_back({name, before.calibration().get(name, 0), value, "", from});
+    out.calibration.set(name, *value, from);
+    out.result.parameters.push_back({name, before.calibration().get(name, 0), *value, "", from});
   };
   take("device.neighbour_slowdown", probed.neighbour_slowdown,
        "time of a rank's layers while all ranks compute, over the time alone");

@@ -2,6 +2,7 @@
 /// Fits coefficients to a probe of one machine: operators, messages and copies timed one by one, without a training
 /// run. Uses the same prices (Pricing::op_time and the message formulas), observations and least squares as a fit to
 /// runs (cost/fit/fit.h).
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,8 +39,9 @@ struct Probed {
   std::vector<ProbedOperator> operators;
   std::vector<ProbedMessage> messages;
   std::vector<ProbedCopy> copies;
-  double neighbour_slowdown = -1;  ///< relative increase of compute time when all ranks compute; negative: not measured
-  double rank_jitter = -1;         ///< relative excess of the slowest rank over the mean; negative: not measured
+  // If measured:
+  std::optional<double> neighbour_slowdown;  ///< relative increase of compute time when all ranks compute
+  std::optional<double> rank_jitter;         ///< relative excess of the slowest rank over the mean
 };
 
 /// `before` gives cluster, stack and initial coefficients. Coefficients that no measurement determines keep their value

@@ -23,7 +23,12 @@ std::string signal_text(int number) {
 }
 
 std::string name_of_rank(const RankLine& line) {
-  return line.rank >= 0 ? fmt::format("rank {}", line.rank) : fmt::format("the rank of process {}", line.process);
+  return line.rank ? fmt::format("rank {}", *line.rank) : fmt::format("the rank of process {}", line.process);
+}
+
+/// The number of a rank at its failure; of one that has not said it, -1.
+int shown(std::optional<int> rank) {
+  return rank.value_or(-1);
 }
 
 /// "in training step 3, during X", or what is known.
@@ -92,8 +97,8 @@ std::string who_died(const Lifelines& lines, const std::vector<int>& statuses) {
                        return a->gone_at < b->gone_at;
                      }))->gone_at;
   const auto status_of = [&](const RankLine& line) -> std::optional<int> {
-    if (line.rank < 0 || static_cast<std::size_t>(line.rank) >= statuses.size()) return std::nullopt;
-    return statuses[static_cast<std::size_t>(line.rank)];
+    if (!line.rank || static_cast<std::size_t>(*line.rank) >= statuses.size()) return std::nullopt;
+    return statuses[static_cast<std::size_t>(*line.rank)];
   };
   std::vector<const RankLine*> suspects;
   for (const RankLine* line : gone)
@@ -116,16 +121,16 @@ std::string who_holds_up(const std::vector<RankAtFailure>& ranks) {
   std::vector<std::string> said;
   for (const RankAtFailure& one : ranks)
     if (one.state == 'T' || one.state == 't')
-      said.push_back(
-          fmt::format("rank {} (process {}) is stopped by a signal {}", one.rank, one.process, where(one.recorded)));
+      said.push_back(fmt::format("rank {} (process {}) is stopped by a signal {}", shown(one.rank), one.process,
+                                 where(one.recorded)));
   if (!said.empty()) return fmt::format("{}", fmt::join(said, "; "));
   std::size_t waiting = 0;
   for (const RankAtFailure& one : ranks) waiting += one.recorded.waiting_for.empty() ? 0 : 1;
   if (waiting == 0) return {};
   for (const RankAtFailure& one : ranks)
     if (one.state != '\0' && one.recorded.waiting_for.empty())
-      said.push_back(fmt::format("rank {} (process {}) does not reach what others wait for: {:.1f} s {}", one.rank,
-                                 one.process, one.recorded.in_step_s, where(one.recorded)));
+      said.push_back(fmt::format("rank {} (process {}) does not reach what others wait for: {:.1f} s {}",
+                                 shown(one.rank), one.process, one.recorded.in_step_s, where(one.recorded)));
   if (!said.empty()) return fmt::format("{}", fmt::join(said, "; "));
   for (const RankAtFailure& one : ranks) said.push_back("waits for " + one.recorded.waiting_for);
   return fmt::format("each rank waits for another: {}", fmt::join(said, "; "));
@@ -137,7 +142,7 @@ std::string write_failure(const std::string& reason, const std::vector<RankAtFai
   json["reason"] = reason;
   json["ranks"] = nlohmann::ordered_json::array();
   for (const RankAtFailure& one : ranks) {
-    nlohmann::ordered_json rank = {{"rank", one.rank},
+    nlohmann::ordered_json rank = {{"rank", shown(one.rank)},
                                    {"process", one.process},
                                    {"process_state", one.state == '\0' ? "gone" : std::string(1, one.state)},
                                    {"phase", name_of(one.recorded.phase)},

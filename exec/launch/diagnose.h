@@ -12,7 +12,8 @@ namespace orrery::exec {
 
 /// A rank at the moment when the run was found to have failed.
 struct RankAtFailure {
-  int rank = -1, process = 0;
+  std::optional<int> rank;  ///< none: it has not said which it is
+  int process = 0;
   char state = '\0';  ///< state of its process (state_of_process); '\0': gone
   Recorded recorded;
 };

@@ -257,7 +257,7 @@ void Lifelines::take(RankLine& line, End& end, const std::string& text,
     const std::size_t word = std::min(one.find(' '), one.size());
     const std::string_view what = one.substr(0, word), rest = one.substr(std::min(word + 1, one.size()));
     if (what == "rank") {
-      line.rank = number_in(rest).value_or(line.rank);
+      if (const auto number = number_in(rest)) line.rank = *number >= 0 ? number : std::nullopt;
     } else if (what == "done") {
       line.done_with = number_in(rest);
     } else if (what == "exits") {

@@ -53,7 +53,7 @@ class Lifeline {
 
 /// What the supervisor knows about one process that has connected.
 struct RankLine {
-  int rank = -1;  ///< -1: unknown
+  std::optional<int> rank;  ///< none: unknown
   int process = 0;
   RecorderView recorder{-1};
   std::optional<int> done_with;    ///< the worker's own exit code

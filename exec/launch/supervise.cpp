@@ -57,7 +57,7 @@ std::vector<std::string> worker_command(const TrainCommand& c, const std::string
   if (!c.dump_gradients.empty()) add("--dump-gradients", fmt::format("{}", fmt::join(c.dump_gradients, ",")));
   if (c.keep != TrainCommand{}.keep) add("--keep", std::to_string(c.keep));
   if (c.stop_on_spike) add("--on-spike", "stop");
-  if (c.hash_every >= 0) add("--hash-every", std::to_string(c.hash_every));
+  if (c.hash_every) add("--hash-every", std::to_string(*c.hash_every));
   if (c.resume) out.emplace_back("--resume");
   if (c.overwrite) out.emplace_back("--overwrite");
   if (c.serial) out.emplace_back("--serial");

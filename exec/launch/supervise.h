@@ -39,7 +39,7 @@ struct TrainCommand {
   bool recompute_whole_layer = false;     ///< as the software stack lowers it (plan::LowerOptions)
   bool zero_gradients = false;            ///< likewise
   bool stop_on_spike = false;             ///< as in GuardOptions; so is the next
-  std::int64_t hash_every = -1;
+  std::optional<std::int64_t> hash_every;
   std::chrono::seconds deadline{60};        ///< longest wait of one rank for others
   std::chrono::seconds grace{30};           ///< from a stop request until the ranks are killed
   std::chrono::seconds start_timeout{120};  ///< until the first progress

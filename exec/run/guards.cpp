@@ -142,8 +142,8 @@ std::vector<std::string> Guards::see_joined(const StepMetrics& step, const Repor
 }
 
 bool Guards::look_due(std::int64_t step) const {
-  if (options_.hash_every > 0) return step - looked_at_ >= options_.hash_every;
-  if (options_.hash_every == 0 || context_.transport.rank() != 0) return false;
+  if (options_.hash_every) return *options_.hash_every > 0 && step - looked_at_ >= *options_.hash_every;
+  if (context_.transport.rank() != 0) return false;
   return counts_.looks_s + last_look_s_ <= kShareOfTime * trained_s_;
 }
 
@@ -171,11 +171,11 @@ void Guards::not_finite(std::int64_t step) {
   const HeldPart* first = nullptr;
   std::int64_t element = 0;
   for (std::size_t i = 0; i < parts_.size(); ++i) {
-    if (last_[i].not_finite < 0) continue;
+    if (!last_[i].not_finite) continue;
     ++more;
     if (first != nullptr) continue;
     first = &parts_[i];
-    element = last_[i].not_finite;
+    element = *last_[i].not_finite;
   }
   if (first == nullptr) return;
   fault("R0022",

@@ -15,6 +15,7 @@
 #include <functional>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,8 +33,8 @@ struct StepResult;
 
 struct GuardOptions {
   bool stop_on_spike = false;  ///< else a warning
-  /// Steps between looks; 0: only the required ones; -1: as often as looks and watches stay within kShareOfTime.
-  std::int64_t hash_every = -1;
+  /// Steps between looks; 0: only the required ones; none: as often as looks and watches stay within kShareOfTime.
+  std::optional<std::int64_t> hash_every = {};
 };
 
 class Guards {

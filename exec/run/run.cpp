@@ -302,7 +302,7 @@ class Session {
       return base::fail({nothing_whole(options_.directory, found)});
     }
     first_step_ = resumed_.manifest.step;
-    if (resumed_.manifest.sequences >= 0) trainer_.go_on_at(first_step_, resumed_.manifest.sequences);
+    if (resumed_.manifest.sequences) trainer_.go_on_at(first_step_, *resumed_.manifest.sequences);
     const bool done = first_rank() && recorded_as_completed(options_.directory);
     if (transport_.maximum(first_step_ > options_.steps || (first_step_ == options_.steps && done) ? 1 : 0) > 0)
       return base::fail(

@@ -8,7 +8,7 @@
 namespace orrery::exec {
 
 struct Straggler {
-  int rank = -1;
+  int rank = 0;
   double ratio = 1;  ///< its busy time over the median of its peers'
 };
 

@@ -139,10 +139,10 @@ std::vector<std::vector<float>> CheckpointSaver::copied() {
   return values;
 }
 
-void CheckpointSaver::begin(std::int64_t step, std::int64_t sequences) {
+void CheckpointSaver::begin(std::int64_t step, std::optional<std::int64_t> sequences) {
   ENSURE(!pending(), "a checkpoint is being written");
   step_ = step;
-  sequences_ = sequences >= 0 ? sequences : step * context_.schedule.spec.shape.batch;
+  sequences_ = sequences.value_or(step * context_.schedule.spec.shape.batch);
   const fs::path temporary = temporary_name();
   together_or_none([&] {
     if (context_.transport.rank() != 0) return;

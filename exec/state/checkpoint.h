@@ -63,9 +63,9 @@ class CheckpointSaver {
   using Look = std::function<void(const CheckpointPart&, std::span<const float>)>;
   void look(Look at_values) { look_ = std::move(at_values); }
 
-  /// Collective. `step`: training steps done so far; `sequences`: how much of the data they have read, -1: the plan's
+  /// Collective. `step`: training steps done so far; `sequences`: how much of the data they have read, none: the plan's
   /// batch for each. No other save may be pending. Throws Failure if the folder cannot be made.
-  void begin(std::int64_t step, std::int64_t sequences = -1);
+  void begin(std::int64_t step, std::optional<std::int64_t> sequences = {});
   [[nodiscard]] bool pending() const { return writer_.joinable(); }
   /// Whether this rank's part is on the disk or has failed, so that commit() would not wait for it.
   [[nodiscard]] bool written() const { return written_; }

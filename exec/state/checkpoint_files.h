@@ -23,7 +23,7 @@ class CheckpointReader {
   [[nodiscard]] const Manifest& manifest() const { return manifest_; }
   [[nodiscard]] std::int64_t step() const { return manifest_.step; }
   /// Sequences that the run had read; -1: unknown.
-  [[nodiscard]] std::int64_t sequences() const { return manifest_.sequences; }
+  [[nodiscard]] std::optional<std::int64_t> sequences() const { return manifest_.sequences; }
   /// The optimizer whose states it has: plan::name_of(OptimizerKind).
   [[nodiscard]] const std::string& optimizer() const { return manifest_.optimizer; }
   /// Checks every `ways`-th file from `first` on against the manifest: its length, its header's step, run, tensors and

@@ -201,9 +201,10 @@ Manifest read_manifest(base::JsonReader& reader, bool sealed) {
                                  sealed ? kFormat : kUnsealedFormat, sealed ? "with" : "without"));
     } else if (key == "step")
       manifest.step = reader.integer(0, kMost);
-    else if (key == "sequences")
-      manifest.sequences = reader.integer(-1, kMost);
-    else if (key == "optimizer")
+    else if (key == "sequences") {
+      const std::int64_t sequences = reader.integer(-1, kMost);
+      if (sequences >= 0) manifest.sequences = sequences;
+    } else if (key == "optimizer")
       manifest.optimizer = reader.text();
     else if (key == "run_id" && sealed)
       manifest.run_id = reader.text();
@@ -282,7 +283,7 @@ std::string join_shares(const Manifest& head, const std::vector<std::string>& sh
   manifest["run_id"] = head.run_id;
   manifest["job"] = head.job;
   manifest["step"] = head.step;
-  manifest["sequences"] = head.sequences;
+  manifest["sequences"] = head.sequences.value_or(-1);
   manifest["optimizer"] = head.optimizer;
   if (head.data)
     manifest["data"] = {

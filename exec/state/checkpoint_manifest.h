@@ -34,7 +34,7 @@ struct CheckpointFile {
 
 struct Manifest {
   std::int64_t step = 0;
-  std::int64_t sequences = -1;  ///< sequences that the run has read; -1: not recorded, in older files
+  std::optional<std::int64_t> sequences;  ///< that the run has read; none: not recorded, in older files
   std::string optimizer;
   std::string run_id;            ///< the run that saved it
   std::string job;               ///< checksum of that run's plan, which its shards name too

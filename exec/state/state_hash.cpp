@@ -62,7 +62,7 @@ class Looker {
     for (std::int64_t at = 0; at < bytes; at += kPiece) {
       const std::int64_t piece = std::min(kPiece, bytes - at);
       XXH3_64bits_update(&state_, data + at, static_cast<std::size_t>(piece));
-      if (look_.not_finite < 0 && any_not_finite(data + at, piece / size, dtype_)) find(data + at, piece / size);
+      if (!look_.not_finite && any_not_finite(data + at, piece / size, dtype_)) find(data + at, piece / size);
       seen_ += piece / size;
     }
   }
@@ -135,22 +135,22 @@ std::vector<PartLook> look_at(std::span<const HeldPart> parts, const CheckpointC
   return out;
 }
 
-std::int64_t first_not_finite(std::span<const float> values) {
+std::optional<std::int64_t> first_not_finite(std::span<const float> values) {
   const auto bytes = std::as_bytes(values);
-  if (!any_not_finite(bytes.data(), static_cast<std::int64_t>(values.size()), models::DType::fp32)) return -1;
+  if (!any_not_finite(bytes.data(), static_cast<std::int64_t>(values.size()), models::DType::fp32)) return std::nullopt;
   const auto found = std::find_if(values.begin(), values.end(), [](float value) { return !std::isfinite(value); });
   return found - values.begin();
 }
 
 void require_finite(std::span<const float> values, const std::string& file, const std::string& tensor,
                     std::int64_t first) {
-  const std::int64_t at = first_not_finite(values);
-  if (at < 0) return;
+  const std::optional<std::int64_t> at = first_not_finite(values);
+  if (!at) return;
   throw InputFailure({base::Severity::error,
                       "E0650",
                       {file, 0, 0, 1},
-                      fmt::format("element {} of tensor {} is not a finite number ({})", first + at,
-                                  base::quoted(tensor), values[static_cast<std::size_t>(at)]),
+                      fmt::format("element {} of tensor {} is not a finite number ({})", first + *at,
+                                  base::quoted(tensor), values[static_cast<std::size_t>(*at)]),
                       "get the weights from their source again, or use an earlier checkpoint of the run",
                       {}});
 }

@@ -163,7 +163,7 @@ TEST(ProbeFit, WithoutMessagesAndOtherRanksNothingIsSaidOfThem) {
   const Pricing before(cluster, testing::cpu_stack());
   Probed probed = probed_by(Pricing(testing::cpu_cluster(2), testing::cpu_stack()));
   probed.messages.clear();
-  probed.neighbour_slowdown = probed.rank_jitter = -1;
+  probed.neighbour_slowdown = probed.rank_jitter = std::nullopt;
   const auto fitted = fit_probe(probed, before, options());
   ASSERT_TRUE(fitted);
   for (const auto& [name, parameter] : fitted->calibration.parameters) EXPECT_NE(name.rfind("network.", 0), 0U) << name;

@@ -15,7 +15,7 @@ static void read_checkpoint_with(const orrery::fuzz::Scratch& scratch, std::stri
   scratch.write("manifest.json", manifest);
   try {
     const exec::CheckpointReader reader(scratch.folder());
-    orrery::fuzz::must(reader.step() >= 0 && reader.sequences() >= -1, "a step is not negative");
+    orrery::fuzz::must(reader.step() >= 0 && reader.sequences().value_or(0) >= 0, "a step is not negative");
     for (const exec::State state : exec::kStates)
       for (const exec::CheckpointPart* part : reader.parts(state, "wte"))
         orrery::fuzz::must(part->begin >= 0 && part->end >= part->begin, "a part has a length");

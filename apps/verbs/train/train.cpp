@@ -131,7 +131,7 @@ exec::TrainCommand command_for(const TrainOptions& options, const LoadedPlan& lo
   command.grace = std::chrono::seconds(options.grace_s);
   command.deadline = std::chrono::seconds(options.deadline_s);
   command.stop_on_spike = options.on_spike == "stop";
-  command.hash_every = options.hash_every.value_or(command.hash_every);
+  command.hash_every = options.hash_every;
   command.repeat = options.repeat || command.backend != "cuda";
   command.progress_thread = loaded.stack.overlap_data;
   command.recompute_whole_layer = loaded.stack.recompute_whole_layer;

@@ -97,9 +97,9 @@ struct ScalingPoint {
   double efficiency = 0;  ///< tokens/s per device / that of the series' first point with a plan
   std::optional<Interval> efficiency_interval;
   ByCause seconds_by_cause{};  ///< device-seconds per token; they sum to 1 / tokens_per_s_per_device
-  /// Compared with the previous point that has a plan: its index in the series (-1: none), and what each cause adds in
+  /// Compared with the previous point that has a plan: its index in the series, and what each cause adds in
   /// device-seconds per token and loses in efficiency; each sums to the whole change.
-  int before = -1;
+  std::optional<std::size_t> before;
   ByCause seconds_added{}, efficiency_lost{};
   double marginal = std::numeric_limits<double>::quiet_NaN();  ///< throughput gained / devices added, both relative
   std::vector<Grown> grown;

@@ -171,7 +171,7 @@ Table sizes_table(const cost::ScalingSeries& series) {
 Table losses_table(const cost::ScalingSeries& series) {
   std::vector<const cost::ScalingPoint*> points;
   for (const cost::ScalingPoint* point : planned(series))
-    if (point->before >= 0) points.push_back(point);
+    if (point->before) points.push_back(point);
   const auto causes =
       causes_with(points, [](const auto& p, std::size_t c) { return std::abs(p.efficiency_lost.at(c)) >= 0.0005; });
   const auto drop = dropped_first(causes, [&](std::size_t c) {
@@ -188,8 +188,7 @@ Table losses_table(const cost::ScalingSeries& series) {
     double all = 0;
     for (const double one : p->efficiency_lost) all += one;
     auto& row = table.rows.emplace_back();
-    row = {count_text(series.points[static_cast<std::size_t>(p->before)].devices), count_text(p->devices),
-           points_text(all)};
+    row = {count_text(series.points[*p->before].devices), count_text(p->devices), points_text(all)};
     for (const std::size_t c : causes) row.push_back(points_text(p->efficiency_lost.at(c)));
   }
   return table;

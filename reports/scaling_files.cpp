@@ -87,8 +87,8 @@ json point_json(const cost::ScalingSeries& series, const cost::ScalingPoint& p) 
   }
   add_best(out, p);
   out["from_devices"] = nullptr;
-  if (p.before < 0) return out;
-  out["from_devices"] = series.points[static_cast<std::size_t>(p.before)].devices;
+  if (!p.before) return out;
+  out["from_devices"] = series.points[*p.before].devices;
   out["device_seconds_per_token_added"] = by_cause(p.seconds_added);
   out["efficiency_lost"] = by_cause(p.efficiency_lost);
   out["marginal_efficiency"] = p.marginal;
@@ -140,7 +140,7 @@ CsvLine line_of(const cost::ScalingSeries& series, const cost::ScalingPoint& p) 
                p.seconds_by_cause.at(static_cast<std::size_t>(cause.cause)), any);
   for (const cost::CauseWords& cause : cost::kCauses)
     line.value(fmt::format("efficiency_lost_{}", cause.key),
-               p.efficiency_lost.at(static_cast<std::size_t>(cause.cause)), any && p.before >= 0);
+               p.efficiency_lost.at(static_cast<std::size_t>(cause.cause)), any && p.before.has_value());
   line.value("cost_per_step_usd", best.cost_per_step_usd, best.cost_per_step_usd > 0);
   line.value("energy_per_step_j", best.energy_per_step_j, best.energy_per_step_j > 0);
   line.value("run_days", run.seconds / kSecondsADay, p.run.has_value());

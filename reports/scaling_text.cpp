@@ -88,8 +88,8 @@ std::vector<std::string> ways_text(const cost::ScalingStudy& study, const cost::
 std::vector<std::string> growth_advice(const cost::ScalingStudy& study, const cost::ScalingSeries& series) {
   std::vector<std::string> out;
   for (const cost::ScalingPoint& point : series.points) {
-    if (!point.best || point.before < 0) continue;
-    const cost::ScalingPoint& before = series.points[static_cast<std::size_t>(point.before)];
+    if (!point.best || !point.before) continue;
+    const cost::ScalingPoint& before = series.points[*point.before];
     std::string line = fmt::format("{} → {} devices: {}; {:.0f} % of what is added becomes throughput", before.devices,
                                    point.devices, growth_text(point), 100 * point.marginal);
     if (const cost::CauseWords* worst = worst_cause(point))

@@ -3,14 +3,17 @@
 #include <string>
 #include <vector>
 
+#include "base/id.h"
 #include "base/result.h"
 #include "clusters/cluster.h"
 
 namespace orrery::clusters {
 
+using BridgeId = base::Id<struct FoundBridgeTag>;  ///< FoundNode::bridges
+
 /// A PCIe switch or root port with others below it.
 struct FoundBridge {
-  int parent = -1;       ///< bridge above; -1: the CPU
+  BridgeId parent = {};  ///< bridge above; none: the CPU
   int cpu = 0;           ///< index into FoundNode::cpus
   double bandwidth = 0;  ///< bytes/s upwards; 0: unknown
 };
@@ -22,7 +25,7 @@ struct FoundGpu {
   std::string model;  ///< "NVIDIA A100-SXM4-40GB"; empty: unknown
   int sm = 0;         ///< 0: unknown
   int cpu = 0;
-  int bridge = -1;       ///< -1: directly on the CPU
+  BridgeId bridge;       ///< none: directly on the CPU
   double bandwidth = 0;  ///< PCIe, bytes/s; 0: unknown
   int switch_links = 0;  ///< NVLinks into NVSwitches
   double cpu_links = 0;  ///< bytes/s of NVLink or C2C into the CPU
@@ -32,7 +35,7 @@ struct FoundGpu {
 struct FoundNic {
   std::string name;
   int cpu = 0;
-  int bridge = -1;
+  BridgeId bridge;
   double bandwidth = 0;  ///< PCIe, bytes/s; 0: unknown
   double speed = 0;      ///< of the port, bytes/s; 0: unknown
   bool infiniband = true;
@@ -48,7 +51,7 @@ struct FoundCpu {
 struct FoundNode {
   std::string host;  ///< empty: unknown
   std::vector<FoundCpu> cpus;
-  std::vector<FoundBridge> bridges;
+  base::ById<BridgeId, FoundBridge> bridges;
   std::vector<FoundGpu> gpus;  ///< by number, from 0 without gaps
   std::vector<FoundNic> nics;
   std::vector<MeshEdge> edges;  ///< NVLinks between GPUs

@@ -45,7 +45,7 @@ class HwlocReader {
     node_.where = root->where;
     node_.knows_nvlink = false;
     for (const XmlElement& child : root->children)
-      if (child.name == "object") read_object(child, -1, -1);
+      if (child.name == "object") read_object(child, -1, {});
     if (findings_.failed()) return std::nullopt;
     finish();
     if (findings_.failed()) return std::nullopt;
@@ -64,7 +64,7 @@ class HwlocReader {
     return {};
   }
 
-  void read_object(const XmlElement& element, int cpu, int bridge) {
+  void read_object(const XmlElement& element, int cpu, BridgeId bridge) {
     const XmlAttribute* type = element.find("type");
     if (type == nullptr) return error("E0304", element.where, "`<object>` has no type", "hwloc always writes it");
     if (type->value == "Machine") node_.host = std::string(info(element, "HostName"));
@@ -93,13 +93,12 @@ class HwlocReader {
   }
 
   /// The CPU that PCI devices without a package hang from: the only one there is, once all are read.
-  int add_bridge(const XmlElement& element, int cpu, int parent) {
+  BridgeId add_bridge(const XmlElement& element, int cpu, BridgeId parent) {
     if (static_cast<int>(node_.bridges.size()) >= kMostParts) {
       error("E0304", element.where, fmt::format("more than {} PCI bridges", kMostParts));
       return parent;
     }
-    node_.bridges.push_back({parent, cpu, link_of(element)});
-    return static_cast<int>(node_.bridges.size()) - 1;
+    return node_.bridges.append({parent, cpu, link_of(element)});
   }
 
   /// Bytes/s; 0 if unknown.
@@ -114,7 +113,7 @@ class HwlocReader {
     return 0;
   }
 
-  void read_device(const XmlElement& element, int cpu, int bridge) {
+  void read_device(const XmlElement& element, int cpu, BridgeId bridge) {
     const XmlAttribute* type = element.find("pci_type");
     if (type == nullptr) return error("E0304", element.where, "a PCI device has no pci_type", "hwloc always writes it");
     const double bandwidth = link_of(element);
@@ -135,7 +134,7 @@ class HwlocReader {
     }
   }
 
-  void add_gpu(const XmlElement& element, const std::string& type, int cpu, int bridge, double bandwidth) {
+  void add_gpu(const XmlElement& element, const std::string& type, int cpu, BridgeId bridge, double bandwidth) {
     FoundGpu gpu;
     gpu.bus = std::string(element.value("pci_busid"));
     const std::size_t open = type.find('['), close = type.find(']');

@@ -153,9 +153,9 @@ class NcclXmlReader {
     const int index = static_cast<int>(host.node.cpus.size()) - 1;
     for (const XmlElement& child : element.children) {
       if (child.name == "pci")
-        read_pci(child, host, index, -1);
+        read_pci(child, host, index, {});
       else if (child.name == "nic")
-        read_nic(child, host, index, -1, 0, true);
+        read_nic(child, host, index, {}, 0, true);
       else
         misplaced(child, element,
                   child.name == "gpu" ? "a GPU must be inside its `<pci>`" : "`<cpu>` holds `<pci>` and `<nic>`");
@@ -179,7 +179,7 @@ class NcclXmlReader {
     return pcie_bandwidth(transfers, width == 0 ? kPcieLanes : static_cast<int>(width));
   }
 
-  void read_pci(const XmlElement& element, Host& host, int cpu, int bridge) {
+  void read_pci(const XmlElement& element, Host& host, int cpu, BridgeId bridge) {
     const std::string bus = needed(element, "busid");
     const std::string kind = needed(element, "class");
     if (!bus.empty() && !is_bus(bus))
@@ -191,15 +191,14 @@ class NcclXmlReader {
     const bool is_bridge =
         kind.starts_with("0x0604") || std::any_of(element.children.begin(), element.children.end(),
                                                   [](const XmlElement& c) { return c.name == "pci"; });
-    int below = bridge;
+    BridgeId below = bridge;
     if (is_bridge) {
       if (static_cast<int>(host.node.bridges.size()) >= kMostParts) {
         if (!too_many_) error("E0304", element.where, fmt::format("more than {} PCI bridges in one host", kMostParts));
         too_many_ = true;
         return;
       }
-      host.node.bridges.push_back({bridge, cpu, bandwidth});
-      below = static_cast<int>(host.node.bridges.size()) - 1;
+      below = host.node.bridges.append({bridge, cpu, bandwidth});
     }
     for (const XmlElement& child : element.children) {
       if (child.name == "pci")
@@ -215,7 +214,8 @@ class NcclXmlReader {
     }
   }
 
-  void read_gpu(const XmlElement& element, const XmlElement& pci, Host& host, int cpu, int bridge, double bandwidth) {
+  void read_gpu(const XmlElement& element, const XmlElement& pci, Host& host, int cpu, BridgeId bridge,
+                double bandwidth) {
     if (element.find("rank") == nullptr) return;  // NCCL skips such a GPU
     needed(element, "dev");
     needed(element, "sm");
@@ -263,7 +263,7 @@ class NcclXmlReader {
     return name;
   }
 
-  void read_nic(const XmlElement& element, Host& host, int cpu, int bridge, double bandwidth, bool infiniband) {
+  void read_nic(const XmlElement& element, Host& host, int cpu, BridgeId bridge, double bandwidth, bool infiniband) {
     for (const XmlElement& net : element.children) {
       if (net.name == "gin" || net.name == "rma") continue;  // other transports of the same port, from NCCL 2.29 on
       if (net.name != "net") {

@@ -44,10 +44,9 @@ std::string candidates(const Known& known, int sm) {
   return names.empty() ? "" : fmt::format(": {}", fmt::join(names, ", "));
 }
 
-/// The outermost PCIe bridge above `bridge`, or -1.
-int top_bridge(const FoundNode& node, int bridge) {
-  while (bridge >= 0 && node.bridges[static_cast<std::size_t>(bridge)].parent >= 0)
-    bridge = node.bridges[static_cast<std::size_t>(bridge)].parent;
+/// The outermost PCIe bridge above `bridge`, if any.
+BridgeId top_bridge(const FoundNode& node, BridgeId bridge) {
+  while (bridge.exists() && node.bridges[bridge].parent.exists()) bridge = node.bridges[bridge].parent;
   return bridge;
 }
 
@@ -92,11 +91,11 @@ base::Result<std::string> identify(const FoundNode& node, const Known& known) {
 }
 
 std::vector<std::string> drop_far_nics(FoundNode& node) {
-  std::set<int> near;
+  std::set<BridgeId> near;
   for (const FoundGpu& gpu : node.gpus)
-    if (gpu.bridge >= 0) near.insert(top_bridge(node, gpu.bridge));
+    if (gpu.bridge) near.insert(top_bridge(node, gpu.bridge));
   const auto is_near = [&](const FoundNic& nic) {
-    return nic.bridge >= 0 && near.count(top_bridge(node, nic.bridge)) != 0;
+    return nic.bridge.exists() && near.count(top_bridge(node, nic.bridge)) != 0;
   };
   std::vector<std::string> dropped;
   if (std::none_of(node.nics.begin(), node.nics.end(), is_near)) return dropped;
@@ -184,7 +183,7 @@ void find_switches(FoundNode& node, const NodeFigures& figures) {
 namespace {
 
 struct Slots {
-  std::vector<int> bridges;  ///< outermost bridges with GPUs, in the order of their first GPU
+  std::vector<BridgeId> bridges;  ///< outermost bridges with GPUs, in the order of their first GPU
 };
 
 /// True when n things are spread evenly and in order over `parts`: thing i is in part i * parts / n.
@@ -194,7 +193,8 @@ bool in_order(const std::vector<int>& values, std::size_t parts) {
   return true;
 }
 
-int index_of(const std::vector<int>& all, int value) {
+template <class Value>
+int index_of(const std::vector<Value>& all, Value value) {
   const auto found = std::find(all.begin(), all.end(), value);
   return found == all.end() ? -1 : static_cast<int>(found - all.begin());
 }
@@ -248,8 +248,7 @@ bool add_gpus(const FoundNode& node, const Slots& slots, const std::vector<int>&
     slot_of_gpu.push_back(index_of(slots.bridges, top_bridge(node, gpu.bridge)));
     socket_of_gpu.push_back(index_of(sockets, gpu.cpu));
   }
-  for (const int bridge : slots.bridges)
-    socket_of_slot.push_back(index_of(sockets, node.bridges[static_cast<std::size_t>(bridge)].cpu));
+  for (const BridgeId bridge : slots.bridges) socket_of_slot.push_back(index_of(sockets, node.bridges[bridge].cpu));
   const bool on_switches = !slots.bridges.empty();
   if (on_switches && !in_order(slot_of_gpu, slots.bridges.size()))
     return why = "GPUs are not spread evenly over PCIe switches", false;
@@ -288,12 +287,12 @@ bool add_nics(FoundNode& node, const Slots& slots, const std::vector<int>& socke
 
 bool add_slots(FoundNode& node, const NodeFigures& figures, NodeShape& shape, std::string& why) {
   Slots slots;
-  const auto direct = std::count_if(node.gpus.begin(), node.gpus.end(), [](const FoundGpu& g) { return g.bridge < 0; });
+  const auto direct = std::count_if(node.gpus.begin(), node.gpus.end(), [](const FoundGpu& g) { return !g.bridge; });
   if (direct != 0 && direct != static_cast<std::ptrdiff_t>(node.gpus.size()))
     return why = "some GPUs sit on PCIe switches and others on CPUs", false;
   for (const FoundGpu& gpu : node.gpus) {
-    const int bridge = top_bridge(node, gpu.bridge);
-    if (bridge >= 0 && index_of(slots.bridges, bridge) < 0) slots.bridges.push_back(bridge);
+    const BridgeId bridge = top_bridge(node, gpu.bridge);
+    if (bridge.exists() && index_of(slots.bridges, bridge) < 0) slots.bridges.push_back(bridge);
   }
   if (slots.bridges.size() > static_cast<std::size_t>(kMostSwitches) ||
       node.nics.size() > static_cast<std::size_t>(kMostSwitches))
@@ -304,8 +303,8 @@ bool add_slots(FoundNode& node, const NodeFigures& figures, NodeShape& shape, st
   const double pcie = slot_speed(node.gpus.front().bandwidth);
   for (const FoundGpu& gpu : node.gpus)
     if (!close(slot_speed(gpu.bandwidth), pcie)) return why = "GPUs differ in their PCIe links", false;
-  for (const int bridge : slots.bridges) {
-    const double up = node.bridges[static_cast<std::size_t>(bridge)].bandwidth;
+  for (const BridgeId bridge : slots.bridges) {
+    const double up = node.bridges[bridge].bandwidth;
     if (up > 0 && !close(up, pcie)) return why = "PCIe switches are connected at another speed than GPUs", false;
   }
   shape.pcie_bandwidth = BytesPerSecond{rounded(pcie)};
@@ -355,8 +354,8 @@ std::vector<Graph::vertex_descriptor> add_node(Graph& graph, const FoundNode& no
       link(cpus[j], cpus[i], LinkKind::inter_socket, figures.socket, known.socket_latency);
     link(cpus[i], vertex(VertexKind::host_memory, "memory", i), LinkKind::memory, figures.memory, Seconds{0});
   }
-  const auto above = [&](int bridge, int cpu) {
-    return bridge >= 0 ? bridges[static_cast<std::size_t>(bridge)] : cpus[static_cast<std::size_t>(cpu)];
+  const auto above = [&](BridgeId bridge, int cpu) {
+    return bridge ? bridges[bridge.index()] : cpus[static_cast<std::size_t>(cpu)];
   };
   const auto slot = [&](double said) { return said > 0 ? said : figures.pcie; };
   for (std::size_t i = 0; i < node.bridges.size(); ++i) {

@@ -232,13 +232,13 @@ class TopoMatrixReader {
       return std::pair{a.a, a.b} < std::pair{b.a, b.b};
     });
     std::map<std::string, int> cpus;
-    std::map<std::size_t, int> bridges;
+    std::map<std::size_t, BridgeId> bridges;
     for (std::size_t i = 0; i < rows_.size(); ++i) {
       const auto [cpu, new_cpu] = cpus.emplace(names[i], static_cast<int>(cpus.size()));
       if (new_cpu) node.cpus.push_back({names[i], {}, {}, 0, 0});
-      const auto [bridge, new_bridge] = bridges.emplace(switches.find(i), static_cast<int>(bridges.size()));
-      if (new_bridge) node.bridges.push_back({-1, cpu->second, 0});
-      if (node.bridges[static_cast<std::size_t>(bridge->second)].cpu != cpu->second)
+      const auto [bridge, new_bridge] = bridges.emplace(switches.find(i), BridgeId(bridges.size()));
+      if (new_bridge) node.bridges.push_back({{}, cpu->second, 0});
+      if (node.bridges[bridge->second].cpu != cpu->second)
         findings_.error("E0306", text_.place(rows_[i].label),
                         fmt::format("{} shares a PCIe switch with a device of another NUMA node", rows_[i].label.text));
       if (rows_[i].gpu) {

@@ -122,7 +122,7 @@ cost::Interval ratio_interval(double ratio, const cost::Interval& a, const cost:
 }
 
 void derive(cost::ScalingSeries& series, double pays) {
-  int first = -1, before = -1;
+  std::optional<std::size_t> first, before;
   bool paid = true;
   for (std::size_t i = 0; i < series.points.size(); ++i) {
     cost::ScalingPoint& point = series.points[i];
@@ -137,20 +137,20 @@ void derive(cost::ScalingSeries& series, double pays) {
           cost::Interval{point.tokens_per_s_per_device / f.high, point.tokens_per_s_per_device / f.low};
     }
     point.before = before;
-    if (first < 0) {
-      first = static_cast<int>(i);
+    if (!first) {
+      first = i;
       point.efficiency = 1;
       if (point.factors) point.efficiency_interval = cost::Interval{1, 1};
     } else {
-      compare(point, series.points[static_cast<std::size_t>(before)], series.points[static_cast<std::size_t>(first)]);
+      compare(point, series.points[*before], series.points[*first]);
       paid = paid && point.marginal >= pays;
       if (paid) series.pays_up_to = point.devices;
       if (!paid && series.stops_paying_at == 0) {
         series.stops_paying_at = point.devices;
-        series.pays_up_to = series.points[static_cast<std::size_t>(before)].devices;
+        series.pays_up_to = series.points[*before].devices;
       }
     }
-    before = static_cast<int>(i);
+    before = i;
   }
 }
 

@@ -174,7 +174,7 @@ cost::ScalingStudy scaling() {
     p.seconds_by_cause[static_cast<std::size_t>(cost::Cause::data)] = 1 / p.tokens_per_s_per_device - compute;
     if (!first) {
       const cost::ScalingPoint& before = series.points.back();
-      p.before = static_cast<int>(series.points.size()) - 1;
+      p.before = series.points.size() - 1;
       p.efficiency_lost[static_cast<std::size_t>(cost::Cause::data)] = before.efficiency - p.efficiency;
       p.marginal = p.best->tokens_per_s / before.best->tokens_per_s - 1;
       p.grown = {{"data", before.devices, devices}};

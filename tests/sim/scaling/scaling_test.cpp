@@ -87,8 +87,8 @@ TEST(ScalingStudy, CausesSumToDeviceTimeAndWhatTheyAddToItsChange) {
                              static_cast<double>(point.batch * series.sequence);
         EXPECT_NEAR(shown, seconds * point.devices, 1e-6 * seconds * point.devices);
       }
-      if (point.before < 0) continue;
-      const cost::ScalingPoint& before = series.points[static_cast<std::size_t>(point.before)];
+      if (!point.before) continue;
+      const cost::ScalingPoint& before = series.points[*point.before];
       EXPECT_NEAR(sum_of(point.seconds_added), all - 1 / before.tokens_per_s_per_device, 1e-12 * all);
       EXPECT_NEAR(sum_of(point.efficiency_lost), before.efficiency - point.efficiency, 1e-12);
     }

@@ -266,6 +266,8 @@ std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const mod
   const std::vector<plan::Offload> elsewhere = offloads(b);
   const std::vector<plan::Compression> fewer_bits = compressions(b);
   const std::vector<plan::Tokens> travelling = travels(b);
+  // Of other software a prediction keeps to the factor: nothing ends its runs when a rank gets more.
+  const bool own = stacks.named().own();
   std::vector<plan::PlanSpec> out;
   for (plan::PlanSpec spec : meshes(cluster, model, job, stacks.named())) {
     spec.stages.layers_per_stage = b.stages.layers_per_stage;
@@ -324,6 +326,7 @@ std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const mod
                               spec.mesh.expert_tensor = split;
                               spec.tokens.dispatch = tokens.dispatch, spec.tokens.combine = tokens.combine;
                               out.push_back(spec);
+                              if (own) plan::take_room(out.back(), job, model, cluster.device());
                             }
                         }
                       }

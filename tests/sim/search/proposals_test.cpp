@@ -92,6 +92,23 @@ TEST(Proposals, PartitionCheckpointsWhereRowsCannotBeDivided) {
   EXPECT_GT(partitioned(stack, job), 0U) << "a job that says so means it";
 }
 
+TEST(Proposals, HaveRoomForWhateverTokensChooseWhereThisExecutorRuns) {
+  const auto mixture = testing::model("tiny-moe");
+  plan::Job job;
+  job.batch = 8, job.sequence = 128;
+  job.bounds.mesh.expert = {4}, job.bounds.mesh.data = {4};
+  const auto bounds = [&](const cost::Stack& stack) {
+    std::set<double> found;
+    for (const plan::PlanSpec& s : space_of(*testing::cluster("localhost-4"), *mixture, job, stack))
+      found.insert(s.tokens.bound);
+    return found;
+  };
+  EXPECT_EQ(bounds(testing::stack("orrery-cpu")), std::set<double>{4});
+  EXPECT_EQ(bounds(software()), std::set<double>{2});
+  job.bounds.tokens.bound = 1.5;
+  EXPECT_EQ(bounds(testing::stack("orrery-cpu")), std::set<double>{1.5});
+}
+
 TEST(Proposals, CountTheEndsAsLayersWhereOnlyThatMakesChunksEqual) {
   const auto model = llama_405b();
   const plan::Job job = long_job(512, 8192);

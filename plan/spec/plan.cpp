@@ -3,6 +3,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "base/ensure.h"
@@ -465,6 +467,7 @@ class PlanRules {
     rule(!spec_.states.has_server() && !spec_.stages.asynchronous() && !spec_.stages.mirrors(), "P128",
          "a mixture of experts counts what its experts do in a step, so all passes must use one version of the weights "
          "and one order of the layers");
+    reached();
     if (!spec_.mesh.folds_experts()) return;
     const auto apart = [&](bool holds, const char* what, const char* help) {
       rule(holds, "P126", fmt::format("expert {}: {} not yet supported for separate experts", spec_.mesh.expert, what),
@@ -476,6 +479,29 @@ class PlanRules {
           "states in other memories are", "offload of activations alone");
     apart(spec_.states.zero_stage == 0 || !traits_of(spec_.states.optimizer).whole_tensors,
           "sums of an optimizer over whole tensors are", "adamw, or zero_stage: 0");
+  }
+
+  // Whether tokens can reach all experts. Ranks that divide sequences or their rows have the others' tokens beside
+  // them, so a micro-batch counts whole.
+  void reached() {
+    const models::Experts& e = model_.experts;
+    const std::int64_t one = spec_.shape.micro_batch * spec_.shape.sequence;
+    const std::int64_t apart = spec_.mesh.context * (spec_.mesh.whole_experts() ? spec_.mesh.tensor : 1);
+    const std::int64_t tokens = std::max(one, one * spec_.mesh.expert / apart);
+    const std::int64_t times = (e.count + tokens - 1) / tokens;
+    rule(e.count <= tokens, "P129",
+         fmt::format("{} experts, but a micro-batch has {} for them", e.count, base::count_of(tokens, "token")),
+         fmt::format("micro_batch: {}, a sequence of {}, or fewer experts", spec_.shape.micro_batch * times,
+                     spec_.shape.sequence * times));
+    const double room = e.capacity_factor * static_cast<double>(e.chosen) * static_cast<double>(spec_.shape.sequence) /
+                        static_cast<double>(e.count);
+    rule(e.capacity_factor <= 0 || room >= 1, "P118",
+         fmt::format("capacity_factor {} gives an expert room for {:.2g} tokens of a sequence of {}", e.capacity_factor,
+                     room, spec_.shape.sequence),
+         fmt::format("a sequence of {:.0f} or more, or a model with capacity_factor: {} or more, or 0, which drops no "
+                     "token",
+                     std::ceil(static_cast<double>(spec_.shape.sequence) / room - 1e-6),
+                     std::ceil(100 * e.capacity_factor / room - 1e-6) / 100));
   }
 
   const models::Model& model_;

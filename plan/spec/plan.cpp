@@ -454,12 +454,6 @@ class PlanRules {
     rule((e.hidden % spec_.mesh.tensor == 0 || spec_.mesh.whole_experts()) && e.shared % spec_.mesh.tensor == 0, "P123",
          fmt::format("tensor {} does not divide an expert's width of {}{}", spec_.mesh.tensor, e.hidden,
                      e.shared > 0 ? fmt::format(", or the {} of the shared ones", e.shared) : ""));
-    const std::int64_t passes =
-        spec_.shape.batch / std::max<std::int64_t>(1, spec_.mesh.data * spec_.shape.micro_batch);
-    rule(e.aux_coefficient <= 0 || passes == 1 ||
-             (spec_.stages.order == Order::gpipe && spec_.stages.virtual_stages == 1),
-         "P124",
-         "the balancing loss covers all tokens of a step, so its gradient is known only after the last forward pass");
     rule(e.capacity_factor <= 0 || (spec_.mesh.context == 1 && !spec_.mesh.whole_experts()), "P125",
          "which tokens of a sequence an expert takes depends on earlier tokens, which are on other ranks");
     rule(spec_.numerics.precision != models::DType::fp16 || (e.aux_coefficient <= 0 && e.z_coefficient <= 0), "P127",
@@ -551,6 +545,18 @@ base::Result<Plan> make_plan(std::shared_ptr<const models::Model> model,
   plan.cluster_ = std::move(cluster);
   plan.spec_ = std::move(spec);
   return plan;
+}
+
+bool balances_by_micro_batch(const models::Model& model, const PlanSpec& spec) {
+  const std::int64_t passes = spec.shape.batch / std::max<std::int64_t>(1, spec.mesh.data * spec.shape.micro_batch);
+  const bool forward_first = spec.stages.order == Order::gpipe && spec.stages.virtual_stages == 1;
+  return model.experts.any() && model.experts.aux_coefficient > 0 && passes > 1 && !forward_first;
+}
+
+base::Diagnostics refused_balancing(const models::Model& model, const PlanSpec& spec) {
+  if (!balances_by_micro_batch(model, spec)) return {};
+  return {RuleCode("P124").broken(
+      "the balancing loss covers all tokens of a step, so its gradient is known only after the last forward pass")};
 }
 
 std::string describe(const PlanSpec& spec) {

@@ -204,7 +204,8 @@ inline constexpr auto kRules = std::to_array<Rule>({
      "The tensor degree does not divide an expert's width, or that of the shared ones",
      "Another tensor degree, or `expert_tensor: 1`"},
     {"P124", "a balancing loss with backward passes before the last forward pass",
-     "A balancing loss over the whole step, in an order that begins backward passes before the last forward pass",
+     "A balancing loss over the whole step, as Orrery's own executors take it, in an order that begins backward passes "
+     "before the last forward pass; for other software, which takes it of each micro-batch, this is predicted",
      "`schedule: gpipe`, one micro-batch a step, or a model with `aux_coefficient: 0`"},
     {"P125", "an expert's token limit where earlier tokens are on other ranks",
      "A token limit for experts although other ranks have the sequence's earlier tokens",

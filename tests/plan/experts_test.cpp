@@ -1,9 +1,12 @@
-// Mixtures whose experts no token could reach with the job's shape.
+// Mixtures whose experts no token could reach with the job's shape, and whose balancing loss an order cannot wait for.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
 
+#include "plan/lower/lower.h"
+#include "plan/schedule/check.h"
+#include "plan/spec/recommender_rules.h"
 #include "tests/plan/samples.h"
 
 namespace orrery::plan {
@@ -49,6 +52,29 @@ TEST(Experts, HaveRoomForAToken) {
               HasSubstr("error[P118]: capacity_factor 0.25 gives an expert room for 0.12 tokens of a sequence of 4"));
   EXPECT_THAT(found, HasSubstr("a sequence of 32 or more, or a model with capacity_factor: 2 or more, or 0"));
   EXPECT_EQ(refusal(shaped(4, 4), mixture_of(16)), "") << "without a limit none is dropped";
+}
+
+TEST(BalancingLoss, IsPredictedOfEachMicroBatchAndExecutedOverTheWholeStep) {
+  models::Model m = mixture_of(4);
+  m.experts.aux_coefficient = 0.01;
+  PlanSpec spec = shaped(1, 16);
+  spec.mesh.pipeline = 2;
+  const auto refused = [&](const Plan& plan) {
+    return base::render(refused_execution(plan.model(), plan.cluster(), plan.spec()), false);
+  };
+  for (const Order order : {Order::one_f_one_b, Order::zb_h1, Order::gpipe}) {
+    spec.stages.order = order;
+    const Plan plan = samples::make(spec, m);
+    EXPECT_EQ(base::render(check(lower(plan)), false), "") << name_of(order);
+    if (order == Order::gpipe)
+      EXPECT_EQ(refused(plan), "");
+    else
+      EXPECT_THAT(refused(plan), HasSubstr("error[P124]: the balancing loss covers all tokens of a step"));
+  }
+  spec.stages.order = Order::one_f_one_b, spec.shape.micro_batch = 8;
+  EXPECT_EQ(refused(samples::make(spec, m)), "") << "one micro-batch is the step";
+  m.experts.aux_coefficient = 0, spec.shape.micro_batch = 1;
+  EXPECT_EQ(refused(samples::make(spec, m)), "");
 }
 
 }  // namespace

@@ -78,6 +78,8 @@ struct Stack {
   };
   std::optional<Fitted> fitted = {};
 
+  /// Whether it is one of Orrery's own executors.
+  [[nodiscard]] bool own() const { return name.rfind("orrery", 0) == 0; }
   [[nodiscard]] bool overlaps(plan::Stream stream) const;
   /// Whether this software runs fused attention on a device: `flash` is set, and it has kernels for the architecture.
   [[nodiscard]] bool attends_fused(const clusters::Device& device) const;

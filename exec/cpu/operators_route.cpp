@@ -152,7 +152,8 @@ void run_route(Machine& machine, const Call& call) {
       weigh(routing, x, s, choice + row * chosen, chosen, weights + row * chosen);
     }
   });
-  if (const std::int64_t row = not_a_number.load(); row < n) throw Failure(scores_not_finite(row));
+  if (const std::int64_t row = not_a_number.load(); row < n)
+    throw Failure(scores_not_finite({call.context.layer, call.context.step}, row));
 }
 
 void run_route_grad(Machine& machine, const Call& call) {
@@ -243,7 +244,8 @@ void run_place_rows(Machine&, const Call& call) {
       first[static_cast<std::size_t>(e)] = static_cast<std::int32_t>(slot * op.capacity + rows);
       rows += counts[e] = total[static_cast<std::size_t>(e)];
     }
-    if (rows > op.capacity) throw Failure(slot_overflow(slot, op.experts, rows, op.capacity));
+    if (rows > op.capacity)
+      throw Failure(slot_overflow({call.context.layer, call.context.step}, slot, op.experts, rows, op.capacity));
   }
   for (std::int64_t i = 0; i < n * chosen; ++i)
     if (place[i] >= 0) place[i] += first[static_cast<std::size_t>(choice[i])];

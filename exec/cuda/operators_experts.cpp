@@ -30,12 +30,13 @@ std::int32_t* ids_output(const Call& call, std::size_t index, std::int64_t eleme
   return reinterpret_cast<std::int32_t*>(call.checked(false, index, elements).data);
 }
 
-RouterShape router_of(const Op& op) {
+RouterShape router_of(const Call& call) {
+  const Op& op = call.op;
   ENSURE(op.chosen >= 1 && op.chosen <= op.m && op.m % op.routing.groups == 0, "{} of {} experts in {} groups",
          op.chosen, op.m, op.routing.groups);
   ENSURE(op.chosen <= op.routing.groups_chosen * (op.m / op.routing.groups), "{} experts of {} groups of {}", op.chosen,
          op.routing.groups_chosen, op.m / op.routing.groups);
-  return {op.n, op.m, op.chosen, op.routing};
+  return {op.n, op.m, op.chosen, op.routing, static_cast<std::int32_t>(call.context.layer)};
 }
 
 // op.scale is 1/N over the tokens and layers of the step: as exec/cpu/operators_route.cpp.
@@ -52,7 +53,7 @@ void run_route_grad(const Call& call) {
   g.dlogits = call.output(0, op.n * op.m);
   g.aux = static_cast<float>(op.routing.aux * static_cast<double>(op.m) * op.scale * op.scale);
   g.z = static_cast<float>(2 * op.routing.z * op.scale);
-  route_grad(call.stream, router_of(op), g);
+  route_grad(call.stream, router_of(call), g);
 }
 
 void run_place_rows(const Call& call, ExpertFaults* faults) {
@@ -60,7 +61,8 @@ void run_place_rows(const Call& call, ExpertFaults* faults) {
   const std::int64_t limit = op.routing.token_limit, count = op.n * op.chosen;
   ENSURE(limit == 0 || op.n == op.batch * op.sequence, "{} tokens are not {} sequences of {}", op.n, op.batch,
          op.sequence);
-  RowPlaces places{call.ids(0, count), count, limit > 0 ? op.sequence * op.chosen : count, limit};
+  RowPlaces places{call.ids(0, count), count, limit > 0 ? op.sequence * op.chosen : count, limit,
+                   static_cast<std::int32_t>(call.context.layer)};
   places.place = ids_output(call, 0, count);
   places.counts = ids_output(call, 1, op.slots * op.experts);
   place_rows(call.stream, places, {places.counts, op.slots, op.experts, op.capacity}, faults, call.scratch);
@@ -227,12 +229,12 @@ void CudaBackend::run_experts(const Call& call) {
   const auto typed = [&](const Operand& of, const auto& body) { by_type(of.dtype, models::name_of(op.kind), body); };
   const auto first = [&]() -> const Operand& { return call.checked(true, 0, 0); };
   if (op.kind == OpKind::route)
-    return route(call.stream, router_of(op), call.input(0, op.n * op.m), call.optional(1, op.m),
+    return route(call.stream, router_of(call), call.input(0, op.n * op.m), call.optional(1, op.m),
                  call.output(0, op.n * op.m), ids_output(call, 1, op.n * op.chosen), call.output(2, op.n * op.chosen),
                  faults);
   if (op.kind == OpKind::route_grad) return run_route_grad(call);
   if (op.kind == OpKind::count_choices)
-    return count_choices(call.stream, router_of(op), call.input(0, op.n * op.m), call.ids(1, op.n * op.chosen),
+    return count_choices(call.stream, router_of(call), call.input(0, op.n * op.m), call.ids(1, op.n * op.chosen),
                          call.output(0, tally), call.scratch);
   if (op.kind == OpKind::place_rows) return run_place_rows(call, faults);
   if (op.kind == OpKind::balance_losses)
@@ -269,8 +271,12 @@ void CudaBackend::throw_expert_faults() {
   const auto wrong = *reinterpret_cast<const ExpertFaults*>(expert_faults_read_.data());
   if (wrong.token == 0 && wrong.rows == 0) return;
   check(cudaMemsetAsync(expert_faults_.data(), 0, sizeof(ExpertFaults), stream_.get()), "clearing faults");
-  if (wrong.token != 0) throw Failure(scores_not_finite(static_cast<std::int64_t>(~wrong.token)));
-  throw Failure(slot_overflow(wrong.slot, wrong.experts, wrong.rows, wrong.capacity));
+  if (wrong.token != 0) {
+    const unsigned long long first = ~wrong.token;
+    throw Failure(scores_not_finite({static_cast<std::int64_t>(first >> 32) - 1, step_is_.step},
+                                    static_cast<std::int64_t>(first & 0xFFFFFFFFULL)));
+  }
+  throw Failure(slot_overflow({wrong.layer, step_is_.step}, wrong.slot, wrong.experts, wrong.rows, wrong.capacity));
 }
 
 }  // namespace orrery::exec::cuda

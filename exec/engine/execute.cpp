@@ -280,7 +280,7 @@ void Executor::compute(const plan::Step& step, const Place& place, const StepInp
   if (recording_ && !marks)
     run_timed(step, place, input);
   else
-    run_ops(step.ops, place.of, input);
+    run_ops(step, place.of, input);
   if (!recording_) return;
   if (marks) marked_.push_back({spans_.size(), from, backend_.mark()});
   spans_.push_back({current_iteration_, place.at, place.of.micro_batch, begin, now()});
@@ -292,7 +292,7 @@ void Executor::run_timed(const plan::Step& step, const Place& place, const StepI
   samples.resize(step.ops.size());
   Nanoseconds from = now();
   for (std::size_t i = 0; i < step.ops.size(); ++i) {
-    run_op(step.ops[i], place.of, input);
+    run_op(step.ops[i], step, place.of, input);
     const Nanoseconds to = now();
     samples[i].push_back(static_cast<float>(to - from) * 1e-9F);
     from = to;
@@ -330,7 +330,7 @@ Operand Executor::operand(int view, const Instance& of) const {
   return {address(v, of), v.elements, class_.buffers[v.buffer].dtype};
 }
 
-void Executor::run_op(const models::Op& op, const Instance& of, const StepInput& input) {
+void Executor::run_op(const models::Op& op, const plan::Step& step, const Instance& of, const StepInput& input) {
   if (op.kind == models::OpKind::load_tokens) return load_tokens(op, of, input);
   if (op.kind == models::OpKind::load_clicks) return load_clicks(op, of, input);
   std::array<Operand, kMostOperands> in, out;
@@ -340,7 +340,7 @@ void Executor::run_op(const models::Op& op, const Instance& of, const StepInput&
   for (std::size_t i = 0; i < op.out.size(); ++i) out[i] = operand(op.out[i], of);
   std::span<const ElementRange> ranged;
   if (const auto grain = grain_of(op)) ranged = ranges(op, *grain);
-  StepContext context = context_of(of, input);
+  StepContext context = context_of(step, of, input);
   if (op.turns > 1) context.step = context.step * op.turns + op.turn;  // a step of the optimizer for each turn
   backend_.run(op, {in.data(), op.in.size()}, {out.data(), op.out.size()}, ranged, context);
   if (op.kind == models::OpKind::click_loss && input.see_clicks) {
@@ -399,11 +399,12 @@ void Executor::count_lossless(const models::Op& op, const Operand& bytes) {
 }
 
 // Numbers the micro-batch's sequences within the whole step.
-StepContext Executor::context_of(const Instance& of, const StepInput& input) const {
+StepContext Executor::context_of(const plan::Step& step, const Instance& of, const StepInput& input) const {
   const plan::PlanSpec& spec = schedule_.spec;
   StepContext context = input.context;
   const int replica = transport_.rank() / (spec.mesh.context * spec.mesh.tensor) % spec.mesh.data;
   context.sample_step = of.step;
+  context.layer = step.layer;
   context.rank = transport_.rank();
   context.shard = places_[static_cast<std::size_t>(plan::DealtOver::states)];
   context.tables = schedule_.tables.get();
@@ -509,13 +510,14 @@ void Executor::keep_part(const models::Op& op, int part) {
 }
 
 // Passes all operators of a step, so that a backend that only queues sees neighbours and may compute them together.
-void Executor::run_ops(const std::vector<models::Op>& ops, const Instance& of, const StepInput& input) {
+void Executor::run_ops(const plan::Step& step, const Instance& of, const StepInput& input) {
+  const std::vector<models::Op>& ops = step.ops;
   // Operators that involve more than the backend: the batch, and updates that have steps of their own.
   const bool apart = std::any_of(ops.begin(), ops.end(), [&](const models::Op& op) {
     return models::reads_data(op) || op.turns > 1 || (op.kind == models::OpKind::click_loss && input.see_clicks);
   });
   if (!backend_.asynchronous() || apart) {
-    for (const models::Op& op : ops) run_op(op, of, input);
+    for (const models::Op& op : ops) run_op(op, step, of, input);
     return;
   }
   std::vector<Operand> operands;
@@ -534,7 +536,7 @@ void Executor::run_ops(const std::vector<models::Op>& ops, const Instance& of, c
     const std::span<const Operand> in = operands_of(op.in);
     calls.push_back({&op, in, operands_of(op.out), ranged});
   }
-  backend_.run_all(calls, context_of(of, input));
+  backend_.run_all(calls, context_of(step, of, input));
 }
 
 const std::vector<ElementRange>& Executor::ranges(const models::Op& op, RangeGrain grain) {

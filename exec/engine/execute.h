@@ -210,9 +210,9 @@ class Executor {
   void give_birth(const plan::Step& step, const Place& place);
   void compute(const plan::Step& step, const Place& place, const StepInput& input);
   void run_timed(const plan::Step& step, const Place& place, const StepInput& input);
-  void run_op(const models::Op& op, const Instance& of, const StepInput& input);
-  [[nodiscard]] StepContext context_of(const Instance& of, const StepInput& input) const;
-  void run_ops(const std::vector<models::Op>& ops, const Instance& of, const StepInput& input);
+  void run_op(const models::Op& op, const plan::Step& step, const Instance& of, const StepInput& input);
+  [[nodiscard]] StepContext context_of(const plan::Step& step, const Instance& of, const StepInput& input) const;
+  void run_ops(const plan::Step& step, const Instance& of, const StepInput& input);
   void count_lossless(const models::Op& op, const Operand& bytes);
   void load_tokens(const models::Op& op, const Instance& of, const StepInput& input);
   void load_clicks(const models::Op& op, const Instance& of, const StepInput& input);

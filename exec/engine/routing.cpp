@@ -5,15 +5,26 @@
 
 namespace orrery::exec {
 
-std::string scores_not_finite(std::int64_t token) {
-  return fmt::format("a router's scores of token {} of the micro-batch are no finite numbers", token);
+namespace {
+
+std::string text_of(const RoutedAt& at) {
+  const std::string step = fmt::format("step {}", at.step + 1);
+  return at.layer < 0 ? step : fmt::format("{}, layer {}", step, at.layer);
 }
 
-std::string slot_overflow(std::int64_t slot, std::int64_t experts, std::int64_t rows, std::int64_t capacity) {
+}  // namespace
+
+std::string scores_not_finite(const RoutedAt& at, std::int64_t token) {
+  return fmt::format("{}: the router's scores of token {} of the micro-batch are no finite numbers", text_of(at),
+                     token);
+}
+
+std::string slot_overflow(const RoutedAt& at, std::int64_t slot, std::int64_t experts, std::int64_t rows,
+                          std::int64_t capacity) {
   return fmt::format(
-      "experts {} to {} are chosen by {} rows of a micro-batch, but slot {} has room for {}: raise "
+      "{}: experts {} to {} are chosen by {} rows of a micro-batch, but slot {} has room for {}: raise "
       "expert_bound, or give the model a capacity_factor",
-      slot * experts, (slot + 1) * experts - 1, rows, slot, capacity);
+      text_of(at), slot * experts, (slot + 1) * experts - 1, rows, slot, capacity);
 }
 
 }  // namespace orrery::exec

@@ -8,9 +8,14 @@ namespace orrery::exec {
 /// Added to a sum of chosen sigmoids, all of which may be next to nothing (as in DeepSeek-V3's published code).
 inline constexpr float kLeastSum = 1e-20F;
 
-/// Failures of a router or a slot, in words.
-[[nodiscard]] std::string scores_not_finite(std::int64_t token);
-[[nodiscard]] std::string slot_overflow(std::int64_t slot, std::int64_t experts, std::int64_t rows,
+/// Where a router works: the block of the model (-1: none is known), and the training step from 0.
+struct RoutedAt {
+  std::int64_t layer = -1, step = 0;
+};
+
+/// Failures of a router or a slot, in words. Steps are named from 1, as in a run's log.
+[[nodiscard]] std::string scores_not_finite(const RoutedAt& at, std::int64_t token);
+[[nodiscard]] std::string slot_overflow(const RoutedAt& at, std::int64_t slot, std::int64_t experts, std::int64_t rows,
                                         std::int64_t capacity);
 
 }  // namespace orrery::exec

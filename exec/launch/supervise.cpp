@@ -138,6 +138,8 @@ class Watch {
       if (reason_.rfind("error[", 0) == 0 && code_end != std::string::npos) reason_.erase(0, code_end + 3);
       return;
     }
+    // MPICH says of each rank that it was made to abort, not why.
+    if (line.rfind("Abort(", 0) == 0 && line.find("application called MPI_Abort") != std::string::npos) return;
     tail_ += line + "\n";
     if (tail_.size() > 2 * kTail) tail_.erase(0, tail_.size() - kTail);
   }

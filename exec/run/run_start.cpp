@@ -15,6 +15,7 @@
 #include "exec/run/metrics.h"
 #include "exec/state/checkpoint_files.h"
 #include "exec/state/generations.h"
+#include "models/read/read.h"
 #include "plan/spec/plan_file.h"
 #include "plan/spec/recommender_rules.h"
 
@@ -225,11 +226,12 @@ base::Result<bool> may_go_on(const fs::path& run, const plan::Plan& plan) {
   theirs.sources = plan.model().sources;
   theirs.dropout = plan.model().dropout;  // part of the recipe, like the learning rate
   if (theirs == plan.model()) return true;
+  const std::string difference = models::first_difference(theirs, plan.model());
   return base::fail({base::Diagnostic{base::Severity::error,
                                       "E0625",
                                       {path.string(), 0, 0, 1},
-                                      fmt::format("the run that is to be resumed trains another model: {}, not {}",
-                                                  stored->model.name, plan.model().name),
+                                      fmt::format("the run that is to be resumed trains another model: {}",
+                                                  difference.empty() ? stored->model.name : difference),
                                       "train into another directory, or start over with --overwrite",
                                       {}}});
 }

@@ -59,9 +59,25 @@ class Collector {
     whole("low_rank_q", b.name, b.low_rank_q, place);
   }
 
+  /// Adafactor's, parameter by parameter: ranks that share the rest may have other experts.
+  void factors(const plan::ParameterRange& range) {
+    const models::Tensor& t = range.tensor;
+    const bool factored = range.factor_rows >= 0;
+    const auto one = [&](const char* which, std::int64_t first, std::int64_t elements) {
+      if (first < 0) return;
+      out_.push_back({"factors", range.name, class_.factors, 0, first, elements,
+                      fmt::format("factors/{}/{}/{}.{}", range.name, which, class_.stage, tensor_rank_)});
+    };
+    one("sum", range.factor_sum, factored ? 1 : t.elements());
+    one("rows", range.factor_rows, factored ? t.shape[0] : 0);
+    one("columns", range.factor_columns, factored ? t.shape[1] : 0);
+  }
+
   std::vector<HeldPart> all() {
     for (const plan::Bucket& b : class_.buckets) bucket(b);
-    whole("factors", "factors", class_.factors, fmt::format("{}.{}", class_.stage, tensor_rank_));
+    if (held(class_.factors))
+      for (const plan::Bucket& b : class_.buckets)
+        for (const plan::ParameterRange& range : b.ranges) factors(range);
     whole("loss_scaling", "loss_scaling", class_.scaling, "all");
     return std::move(out_);
   }

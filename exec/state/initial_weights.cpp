@@ -152,6 +152,27 @@ base::Diagnostics of_another_original(const Files& files, const models::Model* m
            {}}};
 }
 
+/// "; they have 16 experts, not 8" if the weights' first router is another number's; else empty.
+std::string other_experts(const Files& files, const plan::Schedule& schedule,
+                          const std::vector<models::WeightNames>& families) {
+  for (const plan::RankClass& rank_class : schedule.classes)
+    for (const plan::Bucket& bucket : rank_class.buckets)
+      for (const plan::ParameterRange& range : bucket.ranges) {
+        if (!range.name.ends_with(".router.weight")) continue;
+        const TensorEntry* entry = find(files, range.name).second;
+        for (std::size_t i = 0; entry == nullptr && i < families.size(); ++i) {
+          const FilePlace place = place_in_file(families[i], range.tensor);
+          entry = find(files, place.name).second;
+          if (entry == nullptr) entry = find(files, place.name.substr(place.prefix.size())).second;
+        }
+        if (entry == nullptr || entry->shape.size() != 2) continue;
+        const std::int64_t here = range.tensor.logical_shape.front();
+        const std::int64_t there = entry->shape[entry->shape.front() == range.tensor.logical_shape.back() ? 1 : 0];
+        return here == there ? "" : fmt::format("; these weights have {} experts, not {}", there, here);
+      }
+  return {};
+}
+
 base::Result<LogicalSource> source_of(const Files& files, const plan::Schedule& schedule, const models::Model* model,
                                       const LogicalSource& adapters) {
   if (base::Diagnostics other = of_another_original(files, model); !other.empty()) return base::fail(std::move(other));
@@ -184,7 +205,10 @@ base::Result<LogicalSource> source_of(const Files& files, const plan::Schedule& 
     for (const plan::ParameterRange& range : plan::expert_bias_ranges(rank_class)) look_up(range);
   }
   for (const plan::ParameterRange& range : sharded_tables(schedule)) look_up(range);
-  if (!wrong.empty()) return base::fail(std::move(wrong));
+  if (!wrong.empty()) {
+    wrong.front().message += other_experts(files, schedule, families);
+    return base::fail(std::move(wrong));
+  }
   auto cache = std::make_shared<Transposed>();
   return LogicalSource(
       [places, cache, adapters](const plan::ParameterRange& range, std::int64_t first, std::span<float> out) {

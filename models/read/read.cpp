@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cctype>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/printable.h"
@@ -348,6 +349,43 @@ std::string write_model(const Model& m, int indent) {
   if (m.lora.any()) line("lora", lora_text(m.lora));
   write_sources(out, m, margin);
   return out;
+}
+
+namespace {
+
+/// The values of a model's text under their keys ("experts.count"), in order.
+std::vector<std::pair<std::string, std::string>> values_of(const Model& model) {
+  std::vector<std::pair<std::string, std::string>> out;
+  std::vector<std::pair<std::size_t, std::string>> within;  // indentation and key
+  const std::string text = write_model(model);
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    const std::string line = text.substr(at, end - at);
+    at = end + 1;
+    const std::size_t indent = line.find_first_not_of(' '), colon = line.find(':');
+    if (indent == std::string::npos || colon == std::string::npos || line[indent] == '-') continue;
+    while (!within.empty() && within.back().first >= indent) within.pop_back();
+    std::string key;
+    for (const auto& [_, outer] : within) key += outer + ".";
+    within.emplace_back(indent, line.substr(indent, colon - indent));
+    if (colon + 2 < line.size()) out.emplace_back(key + within.back().second, line.substr(colon + 2));
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string first_difference(const Model& model, const Model& other) {
+  const auto mine = values_of(model), theirs = values_of(other);
+  const auto value = [](const auto& values, const std::string& key) -> std::string {
+    const auto found = std::find_if(values.begin(), values.end(), [&](const auto& one) { return one.first == key; });
+    return found == values.end() ? "unset" : found->second;
+  };
+  for (const auto* all : {&mine, &theirs})
+    for (const auto& [key, _] : *all)
+      if (value(mine, key) != value(theirs, key))
+        return fmt::format("{} {}, not {}", key, value(mine, key), value(theirs, key));
+  return {};
 }
 
 }  // namespace orrery::models

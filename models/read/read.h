@@ -19,5 +19,8 @@ namespace orrery::models {
 [[nodiscard]] std::string dropout_text(const Dropout& dropout);
 /// The YAML form; read_model(write_model(m)) == m.
 [[nodiscard]] std::string write_model(const Model& model, int indent = 0);
+/// The first key of that form in which two models differ, with both values: "experts.count 16, not 8". "unset": one has
+/// not the key. Empty if they do not differ.
+[[nodiscard]] std::string first_difference(const Model& model, const Model& other);
 
 }  // namespace orrery::models

@@ -113,6 +113,39 @@ void take_loads(PlanSpec& spec, const Job& job, const models::Experts& experts) 
   spec.tokens.bound = job.bounds.tokens.bound.value_or(room);
 }
 
+double bound_that_holds(const models::Experts& experts, int ranks) {
+  const std::int64_t here = std::min(experts.chosen, experts.count / std::max(1, ranks));
+  return static_cast<double>(ranks) * static_cast<double>(here) / static_cast<double>(experts.chosen);
+}
+
+double slot_bytes_that_hold(const PlanSpec& spec, const models::Model& model) {
+  const models::Experts& e = model.experts;
+  const std::int64_t ways = spec.mesh.whole_experts() ? 1 : spec.mesh.tensor;
+  const std::int64_t tokens = spec.shape.micro_batch * spec.tokens_per_rank() / (ways == 1 ? spec.mesh.tensor : 1);
+  const double rows =
+      static_cast<double>(tokens) * static_cast<double>(e.chosen) * bound_that_holds(e, spec.mesh.expert);
+  // Rows as sent, as arrived, as made and as come back; before and after the activation.
+  const std::int64_t inner = models::traits_of(model.activation).gated ? 3 : 2;
+  const std::int64_t columns = 4 * model.hidden + inner * (e.hidden / ways);
+  const std::int64_t passes = spec.shape.batch / std::max<std::int64_t>(1, spec.mesh.data * spec.shape.micro_batch);
+  const std::int64_t chunks = static_cast<std::int64_t>(spec.mesh.pipeline) * spec.stages.virtual_stages;
+  const bool all = spec.stages.order == Order::gpipe || spec.stages.order == Order::custom;
+  const std::int64_t flying = all ? passes : std::min(passes, 2 * chunks - 1);
+  const std::int64_t layers = (e.layers_of(model.layers) + spec.mesh.pipeline - 1) / spec.mesh.pipeline;
+  const bool again = spec.recomputation.what == Recompute::full && !spec.recomputation.layers;
+  const double kept = again ? 1 : static_cast<double>(layers) * static_cast<double>(flying);
+  const models::DType type = spec.numerics.precision;
+  const double bytes = type == models::DType::fp32 || type == models::DType::tf32 ? 4 : 2;
+  return (kept + 1) * rows * static_cast<double>(columns) * bytes;
+}
+
+void take_room(PlanSpec& spec, const Job& job, const models::Model& model, const clusters::Device& device) {
+  if (spec.mesh.expert < 2 || !model.experts.any() || job.bounds.tokens.bound) return;
+  const double holds = bound_that_holds(model.experts, spec.mesh.expert);
+  if (holds <= spec.tokens.bound || slot_bytes_that_hold(spec, model) > kSlotShare * device.memory.value) return;
+  spec.tokens.bound = std::min(holds, kMostBound);
+}
+
 base::Result<std::vector<std::vector<double>>> loads_of_log(std::string_view text, std::string name,
                                                             const models::Experts& experts, std::int64_t layers) {
   std::deque<std::vector<Loads>> steps;

@@ -29,6 +29,18 @@ struct Fullest {
 /// The bound must have room for the fullest rank.
 void take_loads(PlanSpec& spec, const Job& job, const models::Experts& experts);
 
+/// The expert_bound at which no slot can overflow, whatever tokens choose: each sends a rank at most as many rows as it
+/// chooses experts, and as the rank has.
+[[nodiscard]] double bound_that_holds(const models::Experts& experts, int ranks);
+/// Bytes of a rank's slots at that bound: those of its layers for the micro-batches in flight, and one layer's backward
+/// pass.
+[[nodiscard]] double slot_bytes_that_hold(const PlanSpec& spec, const models::Model& model);
+/// The share of a device's memory that they may take.
+inline constexpr double kSlotShare = 1.0 / 8;
+/// Raises expert_bound to the one that always holds where a rank's slots then take at most kSlotShare of `device`'s
+/// memory; not if the job bounds it. The spec is otherwise complete.
+void take_room(PlanSpec& spec, const Job& job, const models::Model& model, const clusters::Device& device);
+
 /// The number of tokens of each expert in each layer, for the last 64 steps that have them in a run's metrics.jsonl.
 /// `name`: the file's, for diagnostics. E0128: a line that cannot be read, no step with loads, or another number of
 /// experts or layers than the model has.

@@ -3,6 +3,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "base/ensure.h"
@@ -452,12 +454,6 @@ class PlanRules {
     rule((e.hidden % spec_.mesh.tensor == 0 || spec_.mesh.whole_experts()) && e.shared % spec_.mesh.tensor == 0, "P123",
          fmt::format("tensor {} does not divide an expert's width of {}{}", spec_.mesh.tensor, e.hidden,
                      e.shared > 0 ? fmt::format(", or the {} of the shared ones", e.shared) : ""));
-    const std::int64_t passes =
-        spec_.shape.batch / std::max<std::int64_t>(1, spec_.mesh.data * spec_.shape.micro_batch);
-    rule(e.aux_coefficient <= 0 || passes == 1 ||
-             (spec_.stages.order == Order::gpipe && spec_.stages.virtual_stages == 1),
-         "P124",
-         "the balancing loss covers all tokens of a step, so its gradient is known only after the last forward pass");
     rule(e.capacity_factor <= 0 || (spec_.mesh.context == 1 && !spec_.mesh.whole_experts()), "P125",
          "which tokens of a sequence an expert takes depends on earlier tokens, which are on other ranks");
     rule(spec_.numerics.precision != models::DType::fp16 || (e.aux_coefficient <= 0 && e.z_coefficient <= 0), "P127",
@@ -465,6 +461,7 @@ class PlanRules {
     rule(!spec_.states.has_server() && !spec_.stages.asynchronous() && !spec_.stages.mirrors(), "P128",
          "a mixture of experts counts what its experts do in a step, so all passes must use one version of the weights "
          "and one order of the layers");
+    reached();
     if (!spec_.mesh.folds_experts()) return;
     const auto apart = [&](bool holds, const char* what, const char* help) {
       rule(holds, "P126", fmt::format("expert {}: {} not yet supported for separate experts", spec_.mesh.expert, what),
@@ -476,6 +473,29 @@ class PlanRules {
           "states in other memories are", "offload of activations alone");
     apart(spec_.states.zero_stage == 0 || !traits_of(spec_.states.optimizer).whole_tensors,
           "sums of an optimizer over whole tensors are", "adamw, or zero_stage: 0");
+  }
+
+  // Whether tokens can reach all experts. Ranks that divide sequences or their rows have the others' tokens beside
+  // them, so a micro-batch counts whole.
+  void reached() {
+    const models::Experts& e = model_.experts;
+    const std::int64_t one = spec_.shape.micro_batch * spec_.shape.sequence;
+    const std::int64_t apart = spec_.mesh.context * (spec_.mesh.whole_experts() ? spec_.mesh.tensor : 1);
+    const std::int64_t tokens = std::max(one, one * spec_.mesh.expert / apart);
+    const std::int64_t times = (e.count + tokens - 1) / tokens;
+    rule(e.count <= tokens, "P129",
+         fmt::format("{} experts, but a micro-batch has {} for them", e.count, base::count_of(tokens, "token")),
+         fmt::format("micro_batch: {}, a sequence of {}, or fewer experts", spec_.shape.micro_batch * times,
+                     spec_.shape.sequence * times));
+    const double room = e.capacity_factor * static_cast<double>(e.chosen) * static_cast<double>(spec_.shape.sequence) /
+                        static_cast<double>(e.count);
+    rule(e.capacity_factor <= 0 || room >= 1, "P118",
+         fmt::format("capacity_factor {} gives an expert room for {:.2g} tokens of a sequence of {}", e.capacity_factor,
+                     room, spec_.shape.sequence),
+         fmt::format("a sequence of {:.0f} or more, or a model with capacity_factor: {} or more, or 0, which drops no "
+                     "token",
+                     std::ceil(static_cast<double>(spec_.shape.sequence) / room - 1e-6),
+                     std::ceil(100 * e.capacity_factor / room - 1e-6) / 100));
   }
 
   const models::Model& model_;
@@ -525,6 +545,18 @@ base::Result<Plan> make_plan(std::shared_ptr<const models::Model> model,
   plan.cluster_ = std::move(cluster);
   plan.spec_ = std::move(spec);
   return plan;
+}
+
+bool balances_by_micro_batch(const models::Model& model, const PlanSpec& spec) {
+  const std::int64_t passes = spec.shape.batch / std::max<std::int64_t>(1, spec.mesh.data * spec.shape.micro_batch);
+  const bool forward_first = spec.stages.order == Order::gpipe && spec.stages.virtual_stages == 1;
+  return model.experts.any() && model.experts.aux_coefficient > 0 && passes > 1 && !forward_first;
+}
+
+base::Diagnostics refused_balancing(const models::Model& model, const PlanSpec& spec) {
+  if (!balances_by_micro_batch(model, spec)) return {};
+  return {RuleCode("P124").broken(
+      "the balancing loss covers all tokens of a step, so its gradient is known only after the last forward pass")};
 }
 
 std::string describe(const PlanSpec& spec) {

@@ -174,7 +174,7 @@ base::Diagnostics refused_execution(const models::Model& model, const clusters::
              "products in fp4 are predicted, and not executed",
              "precision: bf16, or fp8 on GPUs and CPU ranks",
              {}}};
-  if (!model.recommender) return {};
+  if (!model.recommender) return refused_balancing(model, spec);
   if (spec.embedding.stored != PooledType::fp32)
     return {{base::Severity::error,
              "E0669",

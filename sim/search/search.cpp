@@ -316,14 +316,15 @@ class Estimating {
  private:
   void check(std::size_t i) {
     auto made = plan::make_plan(model_, cluster_, space_[i]);
-    if (!made) {
-      const std::string& code = made.error().front().code;
+    base::Diagnostics refused = made ? base::Diagnostics() : made.error();
+    if (made && estimators_.stack(space_[i]).own()) refused = plan::refused_balancing(*model_, made->spec());
+    if (!refused.empty()) {
+      const std::string& code = refused.front().code;
       const plan::Rule* rule = plan::find_rule(code);
       ENSURE(rule != nullptr, "what make_plan refuses breaks a rule");
       const std::string reason = fmt::format("{} {}", code, rule->broken_by);
       ++rejected[reason];
-      said.try_emplace(reason, Said{i, made.error().front().message})
-          .first->second.consider({i, made.error().front().message});
+      said.try_emplace(reason, Said{i, refused.front().message}).first->second.consider({i, refused.front().message});
       return;
     }
     cost::Estimator& estimator = estimators_.of(space_[i]);

@@ -227,11 +227,12 @@ std::vector<plan::Recompute> recomputations(const plan::Bounds& b, bool flash) {
 }
 
 /// One stage has no choice of order. A balancing loss over the whole step needs all forward passes first (P124).
-std::vector<plan::Order> orders_of(const plan::Bounds& b, const models::Model& model, const cost::Capabilities& can,
+std::vector<plan::Order> orders_of(const plan::Bounds& b, const models::Model& model, const cost::Stack& stack,
                                    const plan::Mesh& mesh) {
   using plan::Order;
   if (!b.stages.order.empty()) return b.stages.order;
-  const bool balances = model.experts.aux_coefficient > 0;
+  const cost::Capabilities& can = stack.can;
+  const bool balances = stack.own() && model.experts.aux_coefficient > 0;
   if (mesh.pipeline == 1) return {balances ? Order::gpipe : Order::one_f_one_b};
   if (can.gpipe || balances) return {Order::one_f_one_b, Order::gpipe};
   return {Order::one_f_one_b};
@@ -266,6 +267,8 @@ std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const mod
   const std::vector<plan::Offload> elsewhere = offloads(b);
   const std::vector<plan::Compression> fewer_bits = compressions(b);
   const std::vector<plan::Tokens> travelling = travels(b);
+  // Of other software a prediction keeps to the factor: nothing ends its runs when a rank gets more.
+  const bool own = stacks.named().own();
   std::vector<plan::PlanSpec> out;
   for (plan::PlanSpec spec : meshes(cluster, model, job, stacks.named())) {
     spec.stages.layers_per_stage = b.stages.layers_per_stage;
@@ -277,7 +280,7 @@ std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const mod
     spec.states.staleness = b.states.staleness;
     plan::take_loads(spec, job, model.experts);
     const std::vector<int> zeros = zero_stages(b, can, spec.mesh);
-    const std::vector<Order> orders = orders_of(b, model, can, spec.mesh);
+    const std::vector<Order> orders = orders_of(b, model, stacks.named(), spec.mesh);
     const std::vector<bool> shardings = shardings_of(b, can, spec);
     const int mesh_chunks = spec.stages.virtual_stages;
     for (const std::int64_t micro_batch : micro_batches(job, spec.mesh.data))
@@ -324,6 +327,7 @@ std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const mod
                               spec.mesh.expert_tensor = split;
                               spec.tokens.dispatch = tokens.dispatch, spec.tokens.combine = tokens.combine;
                               out.push_back(spec);
+                              if (own) plan::take_room(out.back(), job, model, cluster.device());
                             }
                         }
                       }

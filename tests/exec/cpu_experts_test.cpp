@@ -211,11 +211,14 @@ TEST(Routers, StopAtScoresThatAreNoNumbers) {
       Numbers logits = random_numbers(r.tokens * r.experts, "logits"), scores(logits.size()), weights(39);
       Ids choice(39);
       logits[spot(7 * r.experts + 3)] = logits[spot(9 * r.experts)] = bad;
+      StepContext context;
+      context.step = 11, context.layer = 3;
       try {
-        run(backend, r.op(OpKind::route), {of(logits)}, {of(scores), of(choice), of(weights)});
+        run(backend, r.op(OpKind::route), {of(logits)}, {of(scores), of(choice), of(weights)}, context);
         ADD_FAILURE() << "a choice by scores that are no numbers";
       } catch (const Failure& failure) {
-        EXPECT_NE(std::string(failure.what()).find("of token 7 "), std::string::npos) << failure.what();
+        EXPECT_EQ(std::string(failure.what()),
+                  "step 12, layer 3: the router's scores of token 7 of the micro-batch are no finite numbers");
       }
       return std::vector<Numbers>{};
     });
@@ -333,13 +336,16 @@ TEST(PlacesOfRows, EndTheRunWhereASlotHasNoRoom) {
     rows.capacity = needed;
     run(backend, rows.op(OpKind::place_rows), {of(rows.choice)}, {of(place), of(counts)});
     rows.capacity = needed - 1;
+    StepContext context;
+    context.step = 1, context.layer = 0;
     try {
-      run(backend, rows.op(OpKind::place_rows), {of(rows.choice)}, {of(place), of(counts)});
+      run(backend, rows.op(OpKind::place_rows), {of(rows.choice)}, {of(place), of(counts)}, context);
       ADD_FAILURE() << "more rows than room";
     } catch (const Failure& failure) {
       const std::string what = failure.what();
-      for (const std::string& part : {std::string("expert_bound"), std::string("slot 0"),
-                                      std::to_string(needed) + " rows", "room for " + std::to_string(needed - 1)})
+      for (const std::string& part :
+           {std::string("step 2, layer 0: experts 0 to"), std::string("expert_bound"), std::string("slot 0"),
+            std::to_string(needed) + " rows", "room for " + std::to_string(needed - 1)})
         EXPECT_NE(what.find(part), std::string::npos) << what;
     }
     return std::vector<Numbers>{};

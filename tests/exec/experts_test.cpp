@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "exec/files/safetensors.h"
+#include "exec/state/initialise.h"
 #include "plan/lower/lower.h"
 #include "plan/schedule/check.h"
 #include "tests/exec/mixtures.h"
@@ -194,6 +195,19 @@ const MixtureSplit kMixtureSplits[] = {
        s.states.zero_stage = 3;
      }},
 };
+
+TEST(Weights, OfAnotherNumberOfExpertsSayHowMany) {
+  for (const std::int64_t count : {4, 16}) {
+    Trial trial = testing::golden_mixture("mixtral");
+    trial.model.experts.count = count;
+    const auto file = SafetensorsFile::open(trial.training.initial_weights);
+    ASSERT_TRUE(file);
+    const auto source = file_source(*file, plan::lower(testing::plan_of(trial)), &trial.model);
+    ASSERT_FALSE(source);
+    const std::string all = base::render(source.error(), false);
+    EXPECT_NE(all.find("these weights have 8 experts, not " + std::to_string(count)), std::string::npos) << all;
+  }
+}
 
 class MixtureEqualToSerial : public ::testing::TestWithParam<std::tuple<Mixture, MixtureSplit>> {};
 

@@ -119,6 +119,16 @@ TEST_F(Guarding, EqualReplicasOfAllKindsOfStatesPass) {
          [](Trial& t) { t.spec.mesh.data = 4, t.spec.states.zero_stage = 2, t.spec.states.zero_group = 2; });
   passes("8-bit moments", [](Trial& t) { t.training.optimizer.kind = plan::OptimizerKind::adamw_8bit; });
   passes("factors", [](Trial& t) { t.training.optimizer.kind = plan::OptimizerKind::adafactor; });
+  passes("factors of experts", [](Trial& t) {
+    t.training.optimizer.kind = plan::OptimizerKind::adafactor;
+    t.model.experts = {.count = 4, .chosen = 2, .hidden = 16};
+    t.spec.mesh.expert = 2;
+  });
+  passes("factors of experts on pairs of ranks", [](Trial& t) {
+    t.training.optimizer.kind = plan::OptimizerKind::adafactor;
+    t.model.experts = {.count = 4, .chosen = 2, .hidden = 16};
+    t.spec.mesh.data = 4, t.spec.mesh.expert = 2;
+  });
   passes("Muon", [](Trial& t) { t.training.optimizer.kind = plan::OptimizerKind::muon, t.spec.mesh.tensor = 2; });
   passes("LAMB", [](Trial& t) { t.training.optimizer.kind = plan::OptimizerKind::lamb; });
   passes("fp16", [](Trial& t) { t.spec.numerics.precision = models::DType::fp16; });

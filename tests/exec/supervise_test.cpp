@@ -127,6 +127,17 @@ TEST_F(Supervisor, TakesTheWorkersOwnSentenceAsTheReason) {
   EXPECT_EQ(outcome.error_tail, "noise\nmore\n");
 }
 
+TEST_F(Supervisor, LeavesOutThatRanksWereMadeToAbort) {
+  const RunOutcome outcome = supervise(
+      command("echo 'orrery-worker: rank 2: step 3, layer 1: no room' >&2\n"
+              "echo 'Abort(1) on node 2 (rank 2 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 1) - "
+              "process 2' >&2\n"
+              "echo 'Abort(15) on node 0: other things' >&2\nexit 1"),
+      {}, nullptr);
+  EXPECT_EQ(outcome.reason, "rank 2: step 3, layer 1: no room");
+  EXPECT_EQ(outcome.error_tail, "Abort(15) on node 0: other things\n");
+}
+
 TEST_F(Supervisor, KeepsTheSentenceOfOneRankWhenManySpeak) {
   const RunOutcome outcome = supervise(
       command("echo 'orrery-worker: rank 1: lost rank 0' >&2; echo 'orrery-worker: rank 2: lost rank 0' >&2; exit 1"),

@@ -271,15 +271,16 @@ TEST(Experts, WithScoresThatAreNoNumbersOrSlotsTooSmallFailWhereTheHostWaits) {
     ASSERT_NE(found, cases().end()) << name;
     Case c = *found;
     change(c);
+    c.context.layer = 2;
     EXPECT_NE(failure_of(c).find(why), std::string::npos) << failure_of(c);
     EXPECT_EQ(failure_of(*found), "");
   };
   const float nan = std::numeric_limits<float>::quiet_NaN();
   fails(
       "route_softmax", [&](Case& c) { c.in[0].floats[4 * 12 + 1] = c.in[0].floats[7 * 12] = nan; },
-      "scores of token 4 of the micro-batch are no finite numbers");
+      "layer 2: the router's scores of token 4 of the micro-batch are no finite numbers");
   fails(
-      "place_rows_3_limit_0", [](Case& c) { c.op.capacity = 100; }, "but slot");
+      "place_rows_3_limit_0", [](Case& c) { c.op.capacity = 100; }, "layer 2: experts");
 }
 
 TEST(CudaBackend, TimesBetweenMarksAreNotNegative) {

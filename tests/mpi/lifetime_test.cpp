@@ -172,6 +172,8 @@ TEST(Start, ThatFailsLeavesTheDirectoryAsItWas) {
   EXPECT_EQ(other.exit_code, 3);
   ASSERT_FALSE(other.diagnostics.empty()) << other.reason;
   EXPECT_EQ(other.diagnostics[0].code, "E0625");
+  EXPECT_NE(other.diagnostics[0].message.find("another model: norm_epsilon 1e-05, not 2e-05"), std::string::npos)
+      << other.diagnostics[0].message;
   EXPECT_EQ(stored(), before);
 }
 

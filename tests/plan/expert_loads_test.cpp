@@ -4,6 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "models/layers/expand.h"
+#include "tests/plan/samples.h"
+
 namespace orrery::plan {
 namespace {
 
@@ -66,6 +71,68 @@ TEST(ExpertLoads, DecideWhatAPlanTakesUnlessItIsBounded) {
   EXPECT_EQ(taken(loads_job("expert_loads: {from: run}\nplan: {expert_imbalance: 1.25, expert_bound: 1.5}\n"),
                   {{9, 1, 1, 1}}),
             std::pair(1.25, 1.5));
+}
+
+models::Model mixture_of(std::int64_t count, std::int64_t chosen) {
+  models::Model m = samples::tiny_gpt();
+  m.experts = {.count = count, .chosen = chosen, .hidden = 16};
+  return m;
+}
+
+PlanSpec over(int expert) {
+  PlanSpec spec;
+  spec.mesh.data = spec.mesh.expert = expert;
+  spec.shape = {.batch = 16, .micro_batch = 2, .sequence = 16};
+  return spec;
+}
+
+TEST(ExpertBound, AlwaysHoldsWhereEveryTokenMayChooseTheSameRank) {
+  const models::Experts eight{.count = 8, .chosen = 2};
+  EXPECT_EQ(bound_that_holds(eight, 2), 2) << "both of a token's experts may be on one rank";
+  EXPECT_EQ(bound_that_holds(eight, 4), 4);
+  EXPECT_EQ(bound_that_holds(eight, 8), 4) << "a rank has one expert, which a token chooses once";
+  EXPECT_EQ(bound_that_holds({.count = 8, .chosen = 1}, 4), 4);
+  for (const int ranks : {2, 4, 8}) {
+    PlanSpec spec = over(ranks);
+    spec.tokens.bound = bound_that_holds(eight, ranks);
+    const models::Model m = mixture_of(8, 2);
+    const std::int64_t tokens = spec.shape.micro_batch * spec.shape.sequence;
+    const auto capacity = [&](double bound) {
+      const models::LayerProgram block = models::expand(
+          m, models::LayerKind::block, 0, {.batch = 2, .sequence = 16, .expert = ranks, .expert_bound = bound});
+      for (const models::Part& part : block.forward)
+        for (const models::Op& op : part.ops)
+          if (op.kind == models::OpKind::place_rows) return op.capacity;
+      return std::int64_t{0};
+    };
+    EXPECT_EQ(capacity(spec.tokens.bound), tokens * std::min<std::int64_t>(2, 8 / ranks));
+    EXPECT_EQ(capacity(spec.tokens.bound), capacity(1000)) << "more is never needed";
+  }
+}
+
+TEST(ExpertBound, LeftFreeAlwaysHoldsWhereItsSlotsFitAnEighthOfTheMemory) {
+  const models::Model m = mixture_of(8, 2);
+  clusters::Device device = samples::cpu_cluster(4).device();
+  const auto bound = [&](const Job& job, PlanSpec spec) {
+    take_loads(spec, job, m.experts);
+    take_room(spec, job, m, device);
+    return spec.tokens.bound;
+  };
+  EXPECT_EQ(bound(loads_job(""), over(4)), 4);
+  EXPECT_EQ(bound(loads_job(""), over(2)), 2);
+  EXPECT_EQ(bound(loads_job(""), over(1)), 2) << "all rows stay on the rank";
+  EXPECT_EQ(bound(loads_job("plan: {expert_bound: 3}\n"), over(4)), 3) << "what a job bounds stays";
+  const double bytes = slot_bytes_that_hold(over(4), m);
+  // 32 tokens of 2 choices, 4 times as many as a balanced router sends; 4 x 32 and 2 x 16 columns in fp32; the 4
+  // layers' of one micro-batch, and one that is in backward.
+  EXPECT_EQ(bytes, (4 + 1) * 32 * 2 * 4 * (4 * 32 + 2 * 16) * 4);
+  device.memory = base::Bytes{8 * bytes};
+  EXPECT_EQ(bound(loads_job(""), over(4)), 4);
+  device.memory = base::Bytes{8 * bytes - 1};
+  EXPECT_EQ(bound(loads_job(""), over(4)), 2);
+  PlanSpec many = over(4);
+  many.stages.order = Order::gpipe, many.shape.batch = 32;
+  EXPECT_EQ(slot_bytes_that_hold(many, m), bytes / 5 * (4 * 4 + 1)) << "GPipe keeps all micro-batches";
 }
 
 constexpr models::Experts kFourExperts{.count = 4, .chosen = 2, .hidden = 8};

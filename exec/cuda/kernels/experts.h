@@ -12,14 +12,17 @@ namespace orrery::exec::cuda {
 
 /// Faults that a kernel cannot throw; on the device, all 0 if nothing is wrong.
 struct ExpertFaults {
-  uint32_t token = 0;  ///< ~token (the complement) for the first token whose scores are not finite
-  int32_t slot = 0, rows = 0, experts = 0, capacity = 0;  ///< a slot that is chosen by more rows than it has room for
+  /// The complement of (layer + 1) << 32 | token, for the first token of the first layer whose scores are not finite.
+  unsigned long long token = 0;
+  /// A slot that is chosen by more rows than it has room for.
+  int32_t layer = 0, slot = 0, rows = 0, experts = 0, capacity = 0;
 };
 
 // experts_route.cu: all in fp32, a warp for each token.
 struct RouterShape {
   int64_t tokens = 0, experts = 0, chosen = 0;
   models::Routing routing;
+  int32_t layer = -1;  ///< for faults
 };
 /// A token whose scores are not finite chooses -1, which all other kernels skip. `bias` may be null.
 void route(cudaStream_t stream, const RouterShape& shape, const float* logits, const float* bias, float* scores,
@@ -51,6 +54,7 @@ struct RowSlots {
 struct RowPlaces {
   const int32_t* choice = nullptr;
   int64_t count = 0, span = 0, limit = 0;
+  int32_t layer = -1;  ///< for faults
   int32_t* place = nullptr;
   int32_t* counts = nullptr;
 };

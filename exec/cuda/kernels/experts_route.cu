@@ -107,7 +107,9 @@ __global__ void __launch_bounds__(kRouters* kWarp)
   float* const own_weights = weights + token * s.chosen;
   if (__ballot_sync(kAllLanes, !usable) != 0) {
     for (int64_t i = lane; i < s.chosen; i += kWarp) own_choice[i] = -1, own_weights[i] = NAN;
-    if (lane == 0) atomicMax(&faults->token, ~static_cast<unsigned>(token));
+    if (lane == 0)
+      atomicMax(&faults->token,
+                ~(static_cast<unsigned long long>(s.layer + 1) << 32 | static_cast<unsigned long long>(token)));
     return;
   }
   __syncwarp();
@@ -319,7 +321,8 @@ __global__ void __launch_bounds__(kThreads) order_rows_kernel(RowPlaces p, int64
 
 /// A block for each slot: where the rows of each of its experts begin, and how many of them there is room for.
 __global__ void __launch_bounds__(kThreads)
-    begin_experts_kernel(const int32_t* totals, RowSlots s, int32_t* counts, int32_t* firsts, ExpertFaults* faults) {
+    begin_experts_kernel(const int32_t* totals, RowSlots s, int32_t layer, int32_t* counts, int32_t* firsts,
+                         ExpertFaults* faults) {
   __shared__ int32_t window[kThreads];
   const int64_t slot = blockIdx.x;
   int64_t rows = 0;  // thread 0's
@@ -335,7 +338,8 @@ __global__ void __launch_bounds__(kThreads)
     }
     __syncthreads();
   }
-  if (threadIdx.x != 0 || rows <= s.capacity) return;
+  if (threadIdx.x != 0 || rows <= s.capacity || faults->rows != 0) return;  // the first layer's stays
+  faults->layer = layer;
   faults->slot = static_cast<int32_t>(slot);
   faults->experts = static_cast<int32_t>(s.experts);
   faults->capacity = static_cast<int32_t>(s.capacity);
@@ -426,7 +430,7 @@ void place_rows(cudaStream_t stream, const RowPlaces& places, const RowSlots& sl
   ORRERY_LAUNCH(order_rows_kernel, row_grid(experts, "place_rows"), dim3(kThreads), 0, stream, places, experts, totals);
   check_launch("place_rows, order");
   ORRERY_LAUNCH(begin_experts_kernel, row_grid(slots.slots, "place_rows"), dim3(kThreads), 0, stream, totals, slots,
-                places.counts, firsts, faults);
+                places.layer, places.counts, firsts, faults);
   check_launch("place_rows, experts");
   launch_packs<1>(stream, places.count, false, MovePlaces{places.choice, places.counts, firsts, places.place},
                   "place_rows");

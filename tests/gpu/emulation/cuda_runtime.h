@@ -175,8 +175,9 @@ T atomicAdd(T* at, T value) {  // fibers of one thread: nobody else is at it
   return old;
 }
 
-inline unsigned atomicMax(unsigned* at, unsigned value) {
-  const unsigned old = *at;
+template <class T>
+T atomicMax(T* at, T value) {
+  const T old = *at;
   *at = old > value ? old : value;
   return old;
 }

@@ -398,6 +398,19 @@ TEST(OwnForm, RefusesEmptyAndForeignFiles) {
   EXPECT_NE(refused("{}").find("key `family` is missing"), std::string::npos);
 }
 
+TEST(OwnForm, SaysInWhatTwoModelsDifferFirst) {
+  const Model eight = read(catalogue("tiny-moe"));
+  Model other = eight;
+  EXPECT_EQ(first_difference(eight, other), "");
+  other.experts.count = 16, other.experts.hidden = 64;
+  EXPECT_EQ(first_difference(other, eight), "experts.count 16, not 8");
+  other = eight;
+  other.experts.shared = 32;
+  EXPECT_EQ(first_difference(eight, other), "experts.shared unset, not 32");
+  other.layers = 2;
+  EXPECT_EQ(first_difference(other, eight), "layers 2, not 4");
+}
+
 // What is written for weights that others read, read again, is the same model.
 TEST(HuggingFace, IsWrittenAsItIsRead) {
   for (const char* name : {"gpt2-124m", "llama2-7b", "bert-large"}) {

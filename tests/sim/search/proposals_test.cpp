@@ -92,6 +92,47 @@ TEST(Proposals, PartitionCheckpointsWhereRowsCannotBeDivided) {
   EXPECT_GT(partitioned(stack, job), 0U) << "a job that says so means it";
 }
 
+TEST(Proposals, HaveRoomForWhateverTokensChooseWhereThisExecutorRuns) {
+  const auto mixture = testing::model("tiny-moe");
+  plan::Job job;
+  job.batch = 8, job.sequence = 128;
+  job.bounds.mesh.expert = {4}, job.bounds.mesh.data = {4};
+  const auto bounds = [&](const cost::Stack& stack) {
+    std::set<double> found;
+    for (const plan::PlanSpec& s : space_of(*testing::cluster("localhost-4"), *mixture, job, stack))
+      found.insert(s.tokens.bound);
+    return found;
+  };
+  EXPECT_EQ(bounds(testing::stack("orrery-cpu")), std::set<double>{4});
+  EXPECT_EQ(bounds(software()), std::set<double>{2});
+  job.bounds.tokens.bound = 1.5;
+  EXPECT_EQ(bounds(testing::stack("orrery-cpu")), std::set<double>{1.5});
+}
+
+TEST(Proposals, BalanceExpertsOverAStepOnlyWhereThisExecutorRuns) {
+  const auto mixture = testing::model("tiny-moe");
+  const auto cluster = testing::cluster("localhost-4");
+  plan::Job job;
+  job.batch = 8, job.sequence = 128;
+  job.bounds.mesh.data = {4}, job.bounds.mesh.pipeline = {1};
+  const auto orders = [&](const cost::Stack& stack) {
+    std::set<plan::Order> found;
+    for (const plan::PlanSpec& s : space_of(*cluster, *mixture, job, stack)) found.insert(s.stages.order);
+    return found;
+  };
+  EXPECT_EQ(orders(testing::stack("orrery-cpu")), std::set<plan::Order>{plan::Order::gpipe});
+  EXPECT_EQ(orders(software()), std::set<plan::Order>{plan::Order::one_f_one_b});
+  job.bounds.stages.order = {plan::Order::one_f_one_b};
+  job.bounds.mesh.pipeline = {4}, job.bounds.mesh.data = {1}, job.bounds.shape.micro_batch = {1};
+  const auto best = [&](const cost::Stack& stack) {
+    return search(mixture, cluster, job, cost::Pricing(cluster, stack), {}).plans.size();
+  };
+  EXPECT_EQ(best(testing::stack("orrery-cpu")), 0U) << "refused: P124";
+  cost::Stack other = testing::stack("orrery-cpu");
+  other.name = "other";
+  EXPECT_GT(best(other), 0U);
+}
+
 TEST(Proposals, CountTheEndsAsLayersWhereOnlyThatMakesChunksEqual) {
   const auto model = llama_405b();
   const plan::Job job = long_job(512, 8192);

@@ -1,0 +1,81 @@
+// Mixtures whose experts no token could reach with the job's shape, and whose balancing loss an order cannot wait for.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "plan/lower/lower.h"
+#include "plan/schedule/check.h"
+#include "plan/spec/recommender_rules.h"
+#include "tests/plan/samples.h"
+
+namespace orrery::plan {
+namespace {
+
+using ::testing::HasSubstr;
+
+models::Model mixture_of(std::int64_t count, double capacity_factor = 0) {
+  models::Model m = samples::tiny_gpt();
+  m.experts = {.count = count, .chosen = 2, .hidden = 16, .capacity_factor = capacity_factor};
+  return m;
+}
+
+PlanSpec shaped(std::int64_t micro_batch, std::int64_t sequence, int expert = 1) {
+  PlanSpec spec;
+  spec.mesh.data = spec.mesh.expert = expert;
+  spec.shape = {.batch = 8, .micro_batch = micro_batch, .sequence = sequence};
+  return spec;
+}
+
+std::string refusal(const PlanSpec& spec, const models::Model& model) {
+  const auto made = samples::try_make(spec, model);
+  return made ? "" : base::render(made.error(), false);
+}
+
+TEST(Experts, AreNoMoreThanTheTokensOfAMicroBatch) {
+  EXPECT_EQ(refusal(shaped(1, 8), mixture_of(8)), "");
+  EXPECT_EQ(refusal(shaped(2, 4), mixture_of(8)), "");
+  const std::string found = refusal(shaped(1, 4), mixture_of(16));
+  EXPECT_THAT(found, HasSubstr("error[P129]: 16 experts, but a micro-batch has 4 tokens for them"));
+  EXPECT_THAT(found, HasSubstr("micro_batch: 4, a sequence of 16, or fewer experts"));
+  EXPECT_EQ(refusal(shaped(1, 4, 4), mixture_of(16)), "") << "four ranks bring their tokens together";
+  PlanSpec parts = shaped(1, 8, 2);
+  parts.mesh.data = 1, parts.mesh.context = 2;
+  EXPECT_EQ(refusal(parts, mixture_of(8)), "") << "each has the other half of a sequence";
+  EXPECT_THAT(refusal(parts, mixture_of(16)), HasSubstr("a micro-batch has 8 tokens"));
+}
+
+TEST(Experts, HaveRoomForAToken) {
+  EXPECT_EQ(refusal(shaped(2, 8), mixture_of(16, 1)), "");
+  const std::string found = refusal(shaped(4, 4), mixture_of(16, 0.25));
+  EXPECT_THAT(found,
+              HasSubstr("error[P118]: capacity_factor 0.25 gives an expert room for 0.12 tokens of a sequence of 4"));
+  EXPECT_THAT(found, HasSubstr("a sequence of 32 or more, or a model with capacity_factor: 2 or more, or 0"));
+  EXPECT_EQ(refusal(shaped(4, 4), mixture_of(16)), "") << "without a limit none is dropped";
+}
+
+TEST(BalancingLoss, IsPredictedOfEachMicroBatchAndExecutedOverTheWholeStep) {
+  models::Model m = mixture_of(4);
+  m.experts.aux_coefficient = 0.01;
+  PlanSpec spec = shaped(1, 16);
+  spec.mesh.pipeline = 2;
+  const auto refused = [&](const Plan& plan) {
+    return base::render(refused_execution(plan.model(), plan.cluster(), plan.spec()), false);
+  };
+  for (const Order order : {Order::one_f_one_b, Order::zb_h1, Order::gpipe}) {
+    spec.stages.order = order;
+    const Plan plan = samples::make(spec, m);
+    EXPECT_EQ(base::render(check(lower(plan)), false), "") << name_of(order);
+    if (order == Order::gpipe)
+      EXPECT_EQ(refused(plan), "");
+    else
+      EXPECT_THAT(refused(plan), HasSubstr("error[P124]: the balancing loss covers all tokens of a step"));
+  }
+  spec.stages.order = Order::one_f_one_b, spec.shape.micro_batch = 8;
+  EXPECT_EQ(refused(samples::make(spec, m)), "") << "one micro-batch is the step";
+  m.experts.aux_coefficient = 0, spec.shape.micro_batch = 1;
+  EXPECT_EQ(refused(samples::make(spec, m)), "");
+}
+
+}  // namespace
+}  // namespace orrery::plan

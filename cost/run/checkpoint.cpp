@@ -5,6 +5,8 @@
 #include <cmath>
 
 #include "plan/outline/low_rank.h"
+#include "plan/spec/optimizers.h"
+#include "plan/spec/table_layout.h"
 
 namespace orrery::cost {
 
@@ -38,7 +40,7 @@ class Owned {
     }
     if (class_.expert_biases.exists() && replica_ == 0 && tensor_rank_ == 0) sum += at(class_.expert_biases).elements;
     if (class_.scaling.exists() && replica_ == 0 && tensor_rank_ == 0 && class_.stage == 0) sum += 4;
-    return sum;
+    return sum + of_tables();
   }
 
  private:
@@ -90,6 +92,40 @@ class Owned {
       if (matrix) add(range, range.factor_columns, t.shape[1], t.split_axis == 1);
     }
     return sum;
+  }
+
+  /// Embedding tables: the rank's parts with their states, wherever their memory is; and of the tables that all ranks
+  /// have, whose values are in a bucket, the states. The counterpart of exec::held_shards.
+  [[nodiscard]] std::int64_t of_tables() const {
+    if (!schedule_.tables) return 0;
+    const plan::TableLayout& layout = *schedule_.tables;
+    std::int64_t sum = 0;
+    for (std::size_t i = layout.begin(rank_); i < layout.end(rank_); ++i) {
+      const plan::TableShard& shard = layout.shards[i];
+      sum += shard.elements();
+      if (class_.table_states) sum += states_of(shard.rows(), shard.columns(), shard.first_columns);
+    }
+    if (!class_.replicated_states) return sum;
+    std::int64_t first = 0, last = layout.replicated_rows;
+    bool alone = false;
+    for (const plan::Bucket& bucket : class_.buckets)
+      if (bucket.embedding && bucket.received.exists()) {  // a parameter server's shard
+        const std::int64_t rows = bucket.shard_elements() / layout.embedding_dim;
+        first = spec_.shard_index(rank_) * rows;
+        last = first + rows;
+        alone = true;
+      }
+    for (const plan::TableShard& shard : layout.replicated) {
+      const std::int64_t rows = std::min(shard.state + shard.rows(), last) - std::max(shard.state, first);
+      if (rows > 0 && (alone || shard.table % layout.ranks == rank_))
+        sum += states_of(rows, layout.embedding_dim, shard.first_columns);
+    }
+    return sum;
+  }
+  /// One state for each row, which the rank with the first columns writes, or some for each value.
+  [[nodiscard]] std::int64_t states_of(std::int64_t rows, std::int64_t columns, bool first_columns) const {
+    const int by_value = plan::traits_of(spec_.states.optimizer).table_states.by_value;
+    return by_value > 0 ? by_value * rows * columns : first_columns ? rows : 0;
   }
 
   const plan::Schedule& schedule_;

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
-#include <set>
 #include <tuple>
+#include <utility>
 
 #include "base/ensure.h"
 
@@ -270,82 +270,123 @@ class Planner {
   }
 
   // -- branch and bound: true if it ended within the budget --------------------------------------------------------
+  // Tables times parts may be far more than calls fit on a stack, so what is open is kept in vectors.
+
+  /// One of a choice's parts, or its rows on one node: which rank or node it is on, and from which on others are tried.
+  struct Pick {
+    int first = 0, next = 0;
+    bool placed = false;
+  };
+  /// A table whose options are being tried, in their order, while the heavier tables stay where they are.
+  struct Level {
+    std::size_t table = 0;
+    Choice choice;
+    std::vector<Pick> picks;
+    bool begun = false;  ///< the option
+    Ranks before;        ///< with the heavier tables alone; adding and subtracting would let sums drift
+  };
+  enum class Found { set, none, out_of_budget };
+
   bool branch_and_bound(std::int64_t nodes) {
     budget_ = nodes;
     choices_left_ = kChoices * nodes;
     here_ = Ranks(count());
     if (!fits_) best_load_ = std::numeric_limits<double>::infinity();
-    const bool ended = branch(0);
-    return ended && std::isfinite(best_load_);
+    return search() && std::isfinite(best_load_);
   }
-  bool branch(std::size_t depth) {
+  bool search() {
+    std::vector<Level> levels;
     if (--budget_ < 0) return false;
-    const double most = most_load();
-    const double sum = std::accumulate(here_.load.begin(), here_.load.end(), 0.0) + left_[depth];
-    if (std::max(most, sum / static_cast<double>(p_.ranks)) * kSlack >= best_load_) return true;
-    if (depth == order_.size()) {
-      best_load_ = most;
-      best_ = choices_;
-      fits_ = true;
-      return true;
-    }
-    const std::size_t t = order_[depth];
-    for (std::size_t i = 0; i < p_.options[t].size(); ++i) {
-      const TableOption& o = p_.options[t][i];
-      Choice choice{i, {}};
-      bool ended = true;
-      if (everywhere(o))
-        ended = take(depth, t, choice);
-      else if (o.sharding == TableSharding::node_row || o.sharding == TableSharding::grid)
-        ended = choose_nodes(depth, t, choice, 0);
-      else
-        ended = choose(depth, t, choice, 0);
-      if (!ended) return false;
+    if (open(0)) levels.push_back(level(0));
+    while (!levels.empty()) {
+      Level& top = levels.back();
+      here_ = top.before;
+      const Found found = next_set(top);
+      if (found == Found::out_of_budget) return false;
+      if (found == Found::none) {
+        levels.pop_back();
+        continue;
+      }
+      if (!take(top.table, top.choice)) continue;
+      if (--budget_ < 0) return false;
+      if (open(levels.size())) levels.push_back(level(levels.size()));
     }
     return true;
   }
-  bool take(std::size_t depth, std::size_t t, const Choice& choice) {
+  [[nodiscard]] Level level(std::size_t depth) const { return {order_[depth], {}, {}, false, here_}; }
+
+  // Whether tables from `depth` on may still be placed better than in the best placement; notes a better one.
+  bool open(std::size_t depth) {
+    const double most = most_load();
+    const double sum = std::accumulate(here_.load.begin(), here_.load.end(), 0.0) + left_[depth];
+    if (std::max(most, sum / static_cast<double>(p_.ranks)) * kSlack >= best_load_) return false;
+    if (depth < order_.size()) return true;
+    best_load_ = most;
+    best_ = choices_;
+    fits_ = true;
+    return false;
+  }
+  bool take(std::size_t t, const Choice& choice) {
     const TableOption& o = p_.options[t][choice.option];
     bool room = true;
     if (choice.ranks.empty()) room = !any_full(o);
     for (const int r : choice.ranks) room &= !full(static_cast<std::size_t>(r), o);
-    if (!room) return true;
-    const Ranks before = here_;  // adding and subtracting would let sums drift
+    if (!room) return false;
     choices_[t] = choice;
     add(t, choice, 1);
-    const bool ended = branch(depth + 1);
-    here_ = before;
-    return ended;
-  }
-  // Chooses a set of ranks; among ranks that are alike so far, only the first is tried.
-  bool choose(std::size_t depth, std::size_t t, Choice& choice, int from) {
-    const TableOption& o = p_.options[t][choice.option];
-    if (static_cast<int>(choice.ranks.size()) == o.parts) return take(depth, t, choice);
-    if (--choices_left_ < 0) return false;
-    std::set<std::tuple<double, double, double>> seen;
-    for (int r = from; r < p_.ranks; ++r) {
-      const auto at = static_cast<std::size_t>(r);
-      if (full(at, o)) continue;  // no set with it is taken
-      if (alike_ && !seen.insert({here_.load[at], here_.memory[at], here_.far[at]}).second) continue;
-      choice.ranks.push_back(r);
-      const bool ended = choose(depth, t, choice, r + 1);
-      choice.ranks.pop_back();
-      if (!ended) return false;
-    }
     return true;
   }
-  bool choose_nodes(std::size_t depth, std::size_t t, Choice& choice, int from) {
-    const TableOption& o = p_.options[t][choice.option];
-    if (static_cast<int>(choice.ranks.size()) == o.parts) return take(depth, t, choice);
-    if (--choices_left_ < 0) return false;
-    const int rows = o.parts / o.columns;
-    for (int node = from; node < p_.ranks / p_.ranks_per_node; ++node) {
-      for (int i = 0; i < rows; ++i) choice.ranks.push_back(node * p_.ranks_per_node + i);
-      const bool ended = choose_nodes(depth, t, choice, node + 1);
-      choice.ranks.resize(choice.ranks.size() - static_cast<std::size_t>(rows));
-      if (!ended) return false;
+
+  // The next option and set of ranks of a table.
+  Found next_set(Level& at) {
+    for (; at.choice.option < p_.options[at.table].size(); ++at.choice.option, at.begun = false) {
+      const TableOption& o = p_.options[at.table][at.choice.option];
+      if (everywhere(o)) {
+        if (std::exchange(at.begun, true)) continue;
+        return Found::set;
+      }
+      if (!std::exchange(at.begun, true) && !pick_from(at, 0)) return Found::out_of_budget;
+      const Found found = next_set(at, o);
+      if (found != Found::none) return found;
     }
-    return true;
+    return Found::none;
+  }
+  Found next_set(Level& at, const TableOption& o) {
+    const bool by_node = o.sharding == TableSharding::node_row || o.sharding == TableSharding::grid;
+    const int width = by_node ? o.parts / o.columns : 1;
+    std::vector<int>& ranks = at.choice.ranks;
+    while (!at.picks.empty()) {
+      Pick& pick = at.picks.back();
+      if (std::exchange(pick.placed, false)) ranks.resize(ranks.size() - static_cast<std::size_t>(width));
+      if (!by_node) skip(pick, o);
+      if (pick.next >= (by_node ? p_.ranks / p_.ranks_per_node : p_.ranks)) {
+        at.picks.pop_back();
+        continue;
+      }
+      const int chosen = pick.next++;
+      pick.placed = true;
+      for (int i = 0; i < width; ++i) ranks.push_back(by_node ? chosen * p_.ranks_per_node + i : chosen);
+      if (static_cast<int>(ranks.size()) == o.parts) return Found::set;
+      if (!pick_from(at, chosen + 1)) return Found::out_of_budget;
+    }
+    return Found::none;
+  }
+  bool pick_from(Level& at, int first) {
+    at.picks.push_back({first, first, false});
+    return --choices_left_ >= 0;
+  }
+  // Passes ranks without room, since no set with them is taken, and of ranks that are alike so far all but the first.
+  void skip(Pick& pick, const TableOption& o) const {
+    const auto as_before = [&](int r) {
+      const auto alike = [&](std::size_t a, std::size_t b) {
+        return here_.load[a] == here_.load[b] && here_.memory[a] == here_.memory[b] && here_.far[a] == here_.far[b];
+      };
+      for (int q = r; q-- > pick.first;)
+        if (alike(static_cast<std::size_t>(q), static_cast<std::size_t>(r))) return true;
+      return false;
+    };
+    while (pick.next < p_.ranks && (full(static_cast<std::size_t>(pick.next), o) || (alike_ && as_before(pick.next))))
+      ++pick.next;
   }
 
   void write(TablePlan& plan) {

@@ -93,9 +93,12 @@ class Settling {
     std::vector<std::vector<std::size_t>> of_rank(static_cast<std::size_t>(spec_.mesh.data));
     for (std::size_t t = 0; t < tiers_.size(); ++t)
       for (const int rank : places_[t].ranks) of_rank[static_cast<std::size_t>(rank)].push_back(t);
-    for (const std::vector<std::size_t>& tables : of_rank) {
+    const std::int64_t shared = together_ ? spec_.embedding.tiers.tiers().front().cache : 0;
+    if (shared > 0 && !suits_ranks(of_rank)) return;
+    for (std::size_t rank = 0; rank < of_rank.size(); ++rank) {
+      const std::vector<std::size_t>& tables = of_rank[rank];
       std::vector<std::size_t> open;
-      double budget = together_ ? static_cast<double>(tiers_.front().cache) : 0;
+      auto budget = static_cast<double>(shared);
       const bool free = budget == 0;
       if (free) budget = device_memory_for_tables(model_, cluster_) - sample_bytes(model_, spec_);
       double all = 0;
@@ -109,10 +112,40 @@ class Settling {
         else
           open.push_back(t), all += taken(t, free) * static_cast<double>(part_bytes(t));
       }
-      if (!open.empty() && !fill(open, budget, free, all, cache)) return;
+      // One size is for all ranks: a rank whose tables are smaller has all of them in its cache.
+      if (!free) budget = std::min(budget, all);
+      if (!open.empty() && !fill(open, budget, free, all, rank, cache)) return;
     }
     for (std::size_t t = 0; t < tiers_.size(); ++t)
       if (tiers_[t].space != Space::device && (together_ || tiers_[t].cache == 0)) tiers_[t].cache = cache[t];
+  }
+
+  // Whether one size has room for what each rank needs, and is of use to some rank.
+  bool suits_ranks(const std::vector<std::vector<std::size_t>>& of_rank) {
+    std::int64_t most_needed = 0, largest = 0;
+    std::size_t needs_most = 0, has_most = 0;
+    for (std::size_t rank = 0; rank < of_rank.size(); ++rank) {
+      std::int64_t need = 0, all = 0;
+      for (const std::size_t t : of_rank[rank])
+        if (tiers_[t].space != Space::device) need += needed(t), all += part_bytes(t);
+      if (need > most_needed) most_needed = need, needs_most = rank;
+      if (all > largest) largest = all, has_most = rank;
+    }
+    const TableTier& tier = spec_.embedding.tiers.tiers().front();
+    const auto bytes = [](std::int64_t n) { return text_of(static_cast<double>(n)); };
+    const auto count = [&](std::size_t rank) {
+      return base::count_of(static_cast<std::int64_t>(of_rank[rank].size()), "table");
+    };
+    rule(tier.cache >= most_needed, "P138", tier,
+         fmt::format("a cache of {} has no room for a step's rows in the {} of rank {}, up to {}", bytes(tier.cache),
+                     count(needs_most), needs_most, bytes(most_needed)),
+         fmt::format("use {} {} or more, or a smaller batch", name_of(tier.space),
+                     base::quantity_text(static_cast<double>(most_needed), base::UnitKind::bytes)));
+    rule(tier.cache <= largest, "P138", tier,
+         fmt::format("a cache of {} is larger than the {} of rank {}, {}, and no rank has more", bytes(tier.cache),
+                     count(has_most), has_most, bytes(largest)),
+         "use device, which needs no cache");
+    return found_.empty();
   }
 
   // How much of a budget a byte of a cache takes: in a free budget, the books of its rows count too.
@@ -121,23 +154,16 @@ class Settling {
   }
 
   // Each table gets the same multiple of what it needs, but no more than its part.
-  bool fill(const std::vector<std::size_t>& tables, double budget, bool free, double all,
+  bool fill(const std::vector<std::size_t>& tables, double budget, bool free, double all, std::size_t rank,
             std::vector<std::int64_t>& cache) {
     double least = 0;
     for (const std::size_t t : tables) least += taken(t, free) * static_cast<double>(needed(t));
     const TableTier& tier = tiers_[tables.front()];
-    rule(budget >= least, "P138", tier,
-         free ? fmt::format(
-                    "caches for the rows of a step take {} of a rank's memory for {} tables, but only {} is left",
-                    text_of(least), tables.size(), text_of(std::max(0.0, budget)))
-              : fmt::format("a cache of {} has no room for a step's rows in a rank's {} tables, up to {}",
-                            text_of(budget), tables.size(), text_of(least)),
-         free ? "use more devices, or a smaller batch"
-              : fmt::format("use {} {} or more, or a smaller batch", name_of(tier.space),
-                            base::quantity_text(least, base::UnitKind::bytes)));
-    rule(free || budget <= all, "P138", tier,
-         fmt::format("a cache of {} is larger than a rank's tables, {}", text_of(budget), text_of(all)),
-         "use device, which needs no cache");
+    rule(!free || budget >= least, "P138", tier,
+         fmt::format("caches for the rows of a step take {} of rank {}'s memory for {}, but only {} is left",
+                     text_of(least), rank, base::count_of(static_cast<std::int64_t>(tables.size()), "table"),
+                     text_of(std::max(0.0, budget))),
+         "use more devices, or a smaller batch");
     if (!found_.empty()) return false;
     double low = 1, high = budget / least + 1;  // times what is needed
     const auto given = [&](std::size_t t, double times) {

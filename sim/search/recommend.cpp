@@ -4,10 +4,12 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include "cost/prices/table_rows.h"
 #include "plan/spec/rules.h"
+#include "plan/spec/table_planner.h"
 #include "plan/spec/table_tiers.h"
 #include "sim/simulate.h"
 
@@ -15,6 +17,8 @@ namespace orrery::sim {
 namespace {
 
 using plan::TableSharding;
+
+constexpr int kTries = 4;  // to place tables in less memory: what is beside them changes with where they are
 
 template <class T>
 std::vector<T> bounded(const std::vector<T>& bound, std::vector<T> free) {
@@ -61,6 +65,44 @@ plan::PlanSpec usual(const plan::Job& job, const clusters::Cluster& cluster) {
   plan::take_optimizer(spec, job.training);
   return spec;
 }
+
+/// Bytes of tables on the rank with most, as the planner counts them.
+double most_table_bytes(const models::Recommender& model, const clusters::Cluster& cluster,
+                        const plan::PlanSpec& placed) {
+  std::vector<double> bytes(static_cast<std::size_t>(placed.mesh.data));
+  for (const plan::TableReport& row : plan::describe_tables(model, cluster, placed)) {
+    for (const int rank : row.place.ranks) bytes[static_cast<std::size_t>(rank)] += row.option.memory;
+    if (row.place.replicated)
+      for (double& one : bytes) one += row.option.memory;
+  }
+  return *std::max_element(bytes.begin(), bytes.end());
+}
+
+/// Places tables anew, in less memory. The planner knows what tables take and guesses what is beside them; a replay of
+/// the plan says how much that was wrong.
+class Tightening {
+ public:
+  Tightening(const models::Recommender& model, const clusters::Cluster& cluster, const plan::PlanSpec& free)
+      : model_(model), cluster_(cluster), free_(free), problem_(plan::table_problem(model, cluster, free)) {}
+
+  /// `free` with a placement whose fullest rank has at least `excess` bytes less than that of `placed`, if there is
+  /// one.
+  std::optional<plan::PlanSpec> next(const plan::PlanSpec& placed, double excess) {
+    problem_.capacity = std::min(problem_.capacity, most_table_bytes(model_, cluster_, placed)) - excess;
+    if (problem_.capacity <= 0) return std::nullopt;
+    const plan::TablePlan plan = plan::plan_tables(problem_);
+    if (!plan.fits) return std::nullopt;
+    plan::PlanSpec spec = free_;
+    spec.embedding.placement = plan.placement;
+    return spec;
+  }
+
+ private:
+  const models::Recommender& model_;
+  const clusters::Cluster& cluster_;
+  const plan::PlanSpec& free_;
+  plan::TableProblem problem_;
+};
 
 }  // namespace
 
@@ -113,7 +155,7 @@ cost::SearchResult search_tables(const std::shared_ptr<const models::Model>& mod
       break;
     }
     ++progress.done;
-    const auto made = plan::make_plan(model, cluster, spec);
+    auto made = plan::make_plan(model, cluster, spec);
     if (!made) {
       for (const base::Diagnostic& one : made.error()) {
         const plan::Rule* rule = plan::find_rule(one.code);
@@ -126,6 +168,19 @@ cost::SearchResult search_tables(const std::shared_ptr<const models::Model>& mod
     ++result.evaluated;
     ++result.simulated;
     cost::Prediction prediction = simulate(*made, pricing, {.spans = false}).prediction;
+    if (prediction.memory_peak_bytes > room.of(spec) && spec.embedding.placement.empty() &&
+        made->spec().embedding.tiers.empty()) {
+      Tightening tightening(*model->recommender, *cluster, spec);
+      for (int tries = 0; tries < kTries && prediction.memory_peak_bytes > room.of(spec); ++tries) {
+        const auto tighter = tightening.next(made->spec(), prediction.memory_peak_bytes - room.of(spec));
+        if (!tighter) break;
+        auto again = plan::make_plan(model, cluster, *tighter);
+        if (!again) break;
+        made = std::move(again);
+        ++result.simulated;
+        prediction = simulate(*made, pricing, {.spans = false}).prediction;
+      }
+    }
     if (prediction.memory_peak_bytes > room.of(spec)) {
       ++result.rejected[prediction.memory_peak_bytes > room.capacity() ? "memory: does not fit the device"
                                                                        : "memory: fits with too low a probability"];

@@ -9,6 +9,7 @@
 #include "exec/state/checkpoint_parts.h"
 #include "models/layers/counts.h"
 #include "plan/lower/lower.h"
+#include "plan/spec/table_layout.h"
 #include "tests/cost/support.h"
 #include "tests/plan/samples.h"
 
@@ -73,6 +74,85 @@ TEST(CheckpointBytes, AreThoseOfThePartsThatEachRankWrites) {
   EXPECT_GT(compressed, 0);
   EXPECT_GT(stashed, 0);
   EXPECT_GT(factored, 0);
+}
+
+models::Model clicks() {
+  models::Model model;
+  model.name = "clicks";
+  model.family = models::Family::dlrm;
+  models::Recommender r;
+  r.dense_features = 3;
+  r.embedding_dim = 8;
+  r.tables = {{50, models::Pooling::sum, 1}, {7, models::Pooling::mean, 3}, {200, models::Pooling::sum, 4}};
+  r.bottom_mlp = {16, 8};
+  r.top_mlp = {16, 1};
+  model.layers = 5;
+  model.hidden = 8;
+  model.heads = model.kv_heads = model.head_dim = model.ffn_hidden = model.vocab = model.max_sequence = 1;
+  model.recommender = r;
+  return model;
+}
+
+/// Three tables wherever they may be, with every optimizer that updates tables, with and without a parameter server.
+std::vector<plan::PlanSpec> many_placements() {
+  using plan::OptimizerKind;
+  std::vector<plan::PlanSpec> out;
+  for (const auto& rows : std::vector<std::vector<std::string>>{{"whole 0", "whole 1", "whole 3"},
+                                                                {"replicated", "replicated", "row 0-3"},
+                                                                {"replicated", "replicated", "replicated"},
+                                                                {"row 0-3", "replicated", "column 0-3"},
+                                                                {"column 2 1", "whole 0", "grid 2x2 0-3"}})
+    for (const char* tiers : {"", "host", "nvme"})
+      for (const OptimizerKind optimizer : {OptimizerKind::sgd, OptimizerKind::rowwise_adagrad, OptimizerKind::adam})
+        for (const int staleness : {-1, 0, 2}) {
+          plan::PlanSpec spec;
+          spec.mesh.data = 4;
+          spec.shape.batch = 16;
+          spec.shape.micro_batch = 4;
+          spec.shape.sequence = 1;
+          spec.states.optimizer = optimizer;
+          if (staleness >= 0) spec.states.staleness = staleness;
+          std::vector<plan::TablePlacement::Cell> cells;
+          for (const std::string& row : rows) cells.push_back({row, {}});
+          spec.embedding.placement = *plan::TablePlacement::parse_rows(cells);
+          if (*tiers != 0) spec.embedding.tiers = *plan::TableTiers::parse_rows({{tiers, {}}});
+          out.push_back(spec);
+        }
+  return out;
+}
+
+TEST(CheckpointBytes, HaveEmbeddingTablesAndTheirStatesWhereverTheyAre) {
+  int plans = 0, served = 0, far = 0;
+  for (const plan::PlanSpec& spec : many_placements()) {
+    const auto made =
+        plan::make_plan(std::make_shared<const models::Model>(clicks()),
+                        std::make_shared<const clusters::Cluster>(samples::cpu_cluster(spec.mesh.data)), spec);
+    if (!made) continue;
+    const plan::Schedule schedule = plan::lower(*made);
+    const std::vector<double> found = checkpoint_bytes_by_rank(schedule);
+    double tables = 0;
+    for (int rank = 0; rank < 4; ++rank) {
+      double written = 0;
+      for (const exec::OwnedPart& one : exec::owned_parts(schedule, rank)) {
+        const double bytes = 4 * static_cast<double>(one.part.end - one.part.begin);
+        written += bytes;
+        const bool of_table = one.part.tensor.name.find("emb_l.") != std::string::npos;
+        if (of_table && one.part.state != exec::State::stashed) tables += bytes;
+      }
+      ASSERT_EQ(found[static_cast<std::size_t>(rank)], written) << plan::describe(spec) << ", rank " << rank;
+    }
+    // Worked by hand: 257 rows of 8 values, and a state for each row or two for each value.
+    const double rows = 257, states = spec.states.optimizer == plan::OptimizerKind::adam              ? 2 * 8
+                                      : spec.states.optimizer == plan::OptimizerKind::rowwise_adagrad ? 1
+                                                                                                      : 0;
+    EXPECT_EQ(tables, 4 * rows * (8 + states)) << plan::describe(spec);
+    ++plans;
+    served += spec.states.has_server();
+    far += schedule.tables->cached();
+  }
+  EXPECT_GE(plans, 50);
+  EXPECT_GT(served, 10);
+  EXPECT_GT(far, 10);
 }
 
 TEST(CheckpointBytes, AreTwelveAParameterWithAdamHoweverItIsSplit) {

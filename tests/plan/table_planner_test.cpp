@@ -124,6 +124,41 @@ TEST(TablePlanner, ThousandTablesOver128RanksComeNearTheBound) {
   EXPECT_LT(plan.gap(), 0.02);
 }
 
+// Unlike tables leave the search many ways: it may be as deep as there are parts, more than a stack has room for.
+TEST(TablePlanner, PlacesThousandDifferentTablesInEverySharding) {
+  models::Recommender model;
+  model.embedding_dim = 64;
+  for (std::uint64_t t = 0; t < 1000; ++t)
+    model.tables.push_back({1000 + static_cast<std::int64_t>(1e3 * std::pow(draw(12, t), 3)), models::Pooling::sum,
+                            1 + static_cast<int>(base::below(20, 11, 13, t))});
+  clusters::Cluster cluster;
+  cluster.nodes = 16;
+  cluster.devices_per_node = 8;
+  cluster.devices.resize(1);
+  cluster.devices.front().memory = base::Bytes{400e9};
+  cluster.devices.front().memory_bandwidth = base::BytesPerSecond{1.5e12};
+  cluster.intra.bandwidth = base::BytesPerSecond{3e11};
+  cluster.inter.bandwidth = base::BytesPerSecond{2.5e10};
+  PlanSpec spec;
+  spec.mesh.data = 128;
+  spec.shape.batch = 65536;
+  spec.states.optimizer = OptimizerKind::rowwise_adagrad;
+  for (const TableSharding sharding :
+       {TableSharding::automatic, TableSharding::whole, TableSharding::row, TableSharding::column,
+        TableSharding::node_row, TableSharding::grid, TableSharding::replicated}) {
+    spec.embedding.sharding = sharding;
+    const TableProblem problem = table_problem(model, cluster, spec);
+    const TablePlan plan = plan_tables(problem);
+    EXPECT_TRUE(plan.fits) << name_of(sharding);
+    EXPECT_GE(plan.gap(), 0) << name_of(sharding);
+    EXPECT_LT(plan.gap(), 0.02) << name_of(sharding);
+    EXPECT_LE(plan.load, plan_tables(problem, 0).load) << name_of(sharding) << ": a search makes nothing worse";
+    if (plan.exact) {
+      EXPECT_DOUBLE_EQ(plan.gap(), 0) << name_of(sharding);
+    }
+  }
+}
+
 TEST(TablePlacement, IsWrittenAsItIsRead) {
   std::vector<TablePlacement::Cell> cells;
   const std::vector<std::string> rows = {"replicated", "whole 3", "row 0-7", "column 0 2 4", "grid 2x4 0-7"};

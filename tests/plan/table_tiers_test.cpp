@@ -20,6 +20,7 @@
 namespace orrery::plan {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 models::Model tables_of(const std::string& tables) {
@@ -117,6 +118,29 @@ TEST(TableTiers, OneCacheIsSharedByWhatAStepMayLookUp) {
   EXPECT_EQ(settled->tiers()[2].cache, 360);
   spec.embedding.tiers = *settled;
   EXPECT_EQ(*settle_tiers(*model.recommender, cluster, spec), *settled) << "a plan that is read again is the same";
+}
+
+// The first rank's table has 100 rows of 36 bytes, the second's 1,000; a step looks up at most 16 and 32.
+TEST(TableTiers, OneSizeIsCappedWhereARanksTablesAreSmaller) {
+  const models::Model model = tables_of("  - {rows: 100}\n  - {rows: 1000, multi_hot: 2}\n");
+  const clusters::Cluster cluster = devices(2, 1e9, 1e9);
+  PlanSpec spec = spec_of(2, 16);
+  spec.embedding.placement = *TablePlacement::parse_rows({{"whole 0", {}}, {"whole 1", {}}});
+  const auto settle = [&](const char* row) {
+    spec.embedding.tiers = tiers({row});
+    return settle_tiers(*model.recommender, cluster, spec);
+  };
+  const auto settled = settle("host 18000 B");
+  ASSERT_TRUE(settled) << base::render(settled.error(), false);
+  EXPECT_EQ(settled->tiers()[0].cache, 3600);
+  EXPECT_NEAR(static_cast<double>(settled->tiers()[1].cache), 18000, 1);
+  const auto refused = [&](const char* row) {
+    const auto found = settle(row);
+    EXPECT_FALSE(found) << row;
+    return found ? std::string() : found.error().front().message + "; " + found.error().front().help;
+  };
+  EXPECT_THAT(refused("host 1151 B"), AllOf(HasSubstr("1 table of rank 1"), HasSubstr("1152 B")));
+  EXPECT_THAT(refused("host 36001 B"), AllOf(HasSubstr("larger than"), HasSubstr("rank 1"), HasSubstr("no rank")));
 }
 
 // 24 MB of tables on two devices of 10 MB: those with most lookups for their bytes stay.

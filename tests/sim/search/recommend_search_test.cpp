@@ -1,8 +1,11 @@
 /// Plans of recommendation models: searched, simulated, refused.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <string>
 
+#include "models/read/read.h"
 #include "sim/search/search.h"
 #include "sim/simulate.h"
 #include "tests/sim/search/search_support.h"
@@ -133,6 +136,43 @@ TEST(RecommendSearch, TablesLeaveDevicesWhereNoPlanHasRoomForThem) {
                                    [](const auto& row) { return row.operation == "from_host"; });
   ASSERT_NE(copies, best.communication.end()) << "rows come as copies of the schedule";
   EXPECT_GT(copies->bytes, 0);
+}
+
+// What is beside tables on a device, such as the rows that its samples look up, may be much: where there is little
+// room, tables are placed by memory rather than by load.
+TEST(RecommendSearch, TheChoiceOfShardingsFitsWhereOneOfThemDoes) {
+  std::string text = "family: dlrm\nname: uneven\ndense_features: 13\nembedding_dim: 64\ntables:\n";
+  for (int t = 0; t < 64; ++t)
+    text += fmt::format("  - {{rows: {}, multi_hot: {}}}\n", 1000 + 4'000'000 * (t % 7) * (t % 3), 1 + t * t % 23);
+  const auto read = models::parse_model(text + "bottom_mlp: [512, 64]\ntop_mlp: [512, 1]\n", "uneven.yaml");
+  ASSERT_TRUE(read) << base::render(read.error(), false);
+  const auto model = std::make_shared<const models::Model>(*read);
+  const auto found = [&](plan::TableSharding sharding, double memory) {
+    clusters::Cluster cluster = *testing::cluster("zionex-128", 16);
+    cluster.devices.front().memory = base::Bytes{memory};
+    const auto on = std::make_shared<const clusters::Cluster>(cluster);
+    plan::Job job = clicks_job(65536);
+    job.bounds.embedding.sharding = {sharding};
+    job.bounds.embedding.tiers = *plan::TableTiers::parse_rows({{"device", {}}});
+    return search(model, on, job, cost::Pricing(on, testing::stack("generic-recommender")), {});
+  };
+  const double wide = found(plan::TableSharding::automatic, 80e9).plans.at(0).memory_peak_bytes;
+  int fits = 0, none = 0;
+  for (const double share : {0.99, 0.95, 0.9, 0.8, 0.5}) {
+    bool narrow = false;
+    for (const plan::TableSharding sharding : {plan::TableSharding::whole, plan::TableSharding::column,
+                                               plan::TableSharding::node_row, plan::TableSharding::row})
+      narrow |= !found(sharding, share * wide).plans.empty();
+    const cost::SearchResult free = found(plan::TableSharding::automatic, share * wide);
+    EXPECT_TRUE(!narrow || !free.plans.empty()) << share;
+    if (!free.plans.empty()) {
+      EXPECT_LE(free.plans.front().memory_peak_bytes, share * wide);
+      EXPECT_TRUE(free.plans.front().spec.embedding.tiers.empty());
+    }
+    ++(narrow ? fits : none);
+  }
+  EXPECT_GT(fits, 0);
+  EXPECT_GT(none, 0);
 }
 
 // 845 B parameters on 128 GPUs: what travels between nodes is what the step waits for, so that half the bytes show.

@@ -342,13 +342,18 @@ base::Result<LoadedJob> load_job(const Catalog& catalog, const std::string& path
       for (base::Diagnostic& one : refused) one.where = place_of(document, "training");
       return base::fail(with_lines(std::move(refused), path, *text, settings));
     }
+  if (base::Diagnostics refused = plan::refused_data(*model, job->training); !refused.empty()) {
+    refused.front().where = root.at("training").at("data").where();
+    return base::fail(with_lines(std::move(refused), path, *text, settings));
+  }
   if (job->sequence == 0) job->sequence = model->max_sequence;
   if (job->training.dropout) model->dropout = *job->training.dropout;
   if (job->training.lora) model->lora = *job->training.lora;
   plan::Training& training = job->training;
   if (!training.data.empty()) training.data = relative_to(folder, training.data).string();
   if (!training.tokenizer.empty()) training.tokenizer = relative_to(folder, training.tokenizer).string();
-  if (training.evaluation) training.evaluation->data = relative_to(folder, training.evaluation->data).string();
+  if (training.evaluation && !training.evaluation->data.empty())
+    training.evaluation->data = relative_to(folder, training.evaluation->data).string();
   if (!training.initial_weights.empty())
     training.initial_weights = relative_to(folder, training.initial_weights).string();
   return LoadedJob{std::move(*job),

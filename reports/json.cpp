@@ -246,6 +246,8 @@ json train_json(const TrainSummary& s) {
     out["lossless"] = {
         {"tensors", s.lossless_tensors}, {"computed_again", s.lossless_again}, {"densest", s.lossless_densest}};
   if (s.bad_lines) out["bad_lines"] = *s.bad_lines;
+  if (s.held_out_auc) out["held_out_auc"] = *s.held_out_auc;
+  if (s.best_auc) out["best_auc"] = *s.best_auc;
   if (s.checkpoints > 0)
     out["checkpoints"] = {{"count", s.checkpoints},
                           {"pause_s", s.checkpoint_pause_s},

@@ -126,7 +126,8 @@ ordered_json job_schema() {
   std::vector<std::string> texts = {"{}",
                                     "training: {evaluation: {data: d}, lora: {rank: 1}, dropout: 0.1, clip_norm: 1, "
                                     "learning_rate_schedule: constant}",
-                                    "training: {dropout: {embedding: 0.1}}"};
+                                    "training: {dropout: {embedding: 0.1}}",
+                                    "training: {data: {generate: {samples: 1}}, evaluation: {every: 1}}"};
   for (const std::string& name : plan::kOptimizerWords) texts.push_back("training: {optimizer: {name: " + name + "}}");
   ordered_json out = recorded(texts, [](const base::Cursor& at) { (void)plan::read_job(at); });
   ordered_json bounds = {{"type", "object"}, {"additionalProperties", false}};

@@ -7,8 +7,9 @@
 #include <cmath>
 #include <vector>
 
+#include "base/ensure.h"
 #include "base/random.h"
-#include "exec/data/clicks.h"
+#include "exec/files/checksum.h"
 
 namespace orrery::exec {
 namespace {
@@ -21,40 +22,88 @@ double uniform(std::uint64_t seed, std::uint64_t stream, std::uint64_t index) {
   return 0.5 * std::erfc(-base::normal(seed, stream, index) / std::sqrt(2.0));
 }
 
+struct Click {
+  double chance = 0;
+  bool clicked = false;
+};
+
+/// Draws one sample; hands each dense feature to `dense` and the row of each lookup to `lookup`, in the order of a
+/// line.
+template <class Dense, class Lookup>
+Click draw(const models::Recommender& model, std::int64_t sample, std::uint64_t seed, const Dense& dense,
+           const Lookup& lookup) {
+  static const std::uint64_t draws = base::stream_of("clicks.draws"), effects = base::stream_of("clicks.effects");
+  const double scale = kSpread / std::sqrt(static_cast<double>(model.tables.size() + 1));
+  std::uint64_t at = static_cast<std::uint64_t>(sample) * kDraws;
+  double logit = 0;
+  for (std::int64_t f = 0; f < model.dense_features; ++f) {
+    const double value = std::floor(std::exp(1.5 * base::normal(seed, draws, at++) + 1));
+    logit += scale * base::normal(seed, effects, static_cast<std::uint64_t>(f)) * (std::log1p(value) - 1.5) /
+             std::sqrt(static_cast<double>(model.dense_features));
+    dense(value);
+  }
+  for (std::size_t t = 0; t < model.tables.size(); ++t) {
+    const models::Table& table = model.tables[t];
+    for (std::int64_t j = 0; j < table.multi_hot; ++j) {
+      // By Zipf's law with exponent 1, the logarithm of the rank is uniform.
+      const double zipf = std::pow(static_cast<double>(table.rows) + 1, uniform(seed, draws, at++));
+      const auto row = std::clamp<std::int64_t>(static_cast<std::int64_t>(zipf) - 1, 0, table.rows - 1);
+      logit += scale * base::normal(seed, effects + 1 + t, static_cast<std::uint64_t>(row)) /
+               std::sqrt(static_cast<double>(table.multi_hot));
+      lookup(row);
+    }
+  }
+  const double chance = 1 / (1 + std::exp(-logit));
+  return {chance, uniform(seed, draws, at) < chance};
+}
+
 }  // namespace
+
+ClickGenerator::ClickGenerator(const models::Recommender& model, std::int64_t first, std::int64_t count,
+                               std::uint64_t seed)
+    : model_(model), first_(first), count_(count), seed_(seed) {
+  ENSURE(first >= 0 && count > 0, "samples {} to {}", first, first + count);
+}
+
+void ClickGenerator::read(std::int64_t first, const ClickBatch& samples) const {
+  std::size_t dense = 0, index = 0;
+  for (std::size_t i = 0; i < samples.labels.size(); ++i) {
+    const std::int64_t sample = first_ + (first + static_cast<std::int64_t>(i)) % count_;
+    const Click click = draw(
+        model_, sample, seed_, [&](double value) { samples.dense[dense++] = static_cast<float>(std::log1p(value)); },
+        [&](std::int64_t row) { samples.indices[index++] = static_cast<std::int32_t>(row); });
+    samples.labels[i] = click.clicked ? 1.0F : 0.0F;
+  }
+}
+
+void ClickGenerator::read_chances(std::int64_t first, std::span<float> chances, std::span<float> labels) const {
+  for (std::size_t i = 0; i < chances.size(); ++i) {
+    const std::int64_t sample = first_ + (first + static_cast<std::int64_t>(i)) % count_;
+    const Click click = draw(
+        model_, sample, seed_, [](double) {}, [](std::int64_t) {});
+    chances[i] = static_cast<float>(click.chance);
+    labels[i] = click.clicked ? 1.0F : 0.0F;
+  }
+}
+
+DataMark ClickGenerator::mark() const {
+  constexpr std::int64_t kMarked = 64;
+  const std::string text = generate_clicks(model_, first_, std::min(count_, kMarked), seed_).text;
+  return {count_, "generated", crc32(std::as_bytes(std::span(text)))};
+}
 
 GeneratedClicks generate_clicks(const models::Recommender& model, std::int64_t first, std::int64_t count,
                                 std::uint64_t seed) {
-  const std::uint64_t draws = base::stream_of("clicks.draws"), effects = base::stream_of("clicks.effects");
-  const double scale = kSpread / std::sqrt(static_cast<double>(model.tables.size() + 1));
   GeneratedClicks out;
   std::vector<float> chances, labels;
   for (std::int64_t i = first; i < first + count; ++i) {
-    std::uint64_t at = static_cast<std::uint64_t>(i) * kDraws;
     std::string line;
-    double logit = 0;
-    for (std::int64_t f = 0; f < model.dense_features; ++f) {
-      const double value = std::floor(std::exp(1.5 * base::normal(seed, draws, at++) + 1));
-      logit += scale * base::normal(seed, effects, static_cast<std::uint64_t>(f)) * (std::log1p(value) - 1.5) /
-               std::sqrt(static_cast<double>(model.dense_features));
-      line += fmt::format("\t{:.0f}", value);
-    }
-    for (std::size_t t = 0; t < model.tables.size(); ++t) {
-      const models::Table& table = model.tables[t];
-      for (std::int64_t j = 0; j < table.multi_hot; ++j) {
-        // By Zipf's law with exponent 1, the logarithm of the rank is uniform.
-        const double zipf = std::pow(static_cast<double>(table.rows) + 1, uniform(seed, draws, at++));
-        const auto row = std::clamp<std::int64_t>(static_cast<std::int64_t>(zipf) - 1, 0, table.rows - 1);
-        logit += scale * base::normal(seed, effects + 1 + t, static_cast<std::uint64_t>(row)) /
-                 std::sqrt(static_cast<double>(table.multi_hot));
-        line += fmt::format("\t{:x}", row);
-      }
-    }
-    const double chance = 1 / (1 + std::exp(-logit));
-    const bool clicked = uniform(seed, draws, at) < chance;
-    out.text += (clicked ? "1" : "0") + line + "\n";
-    chances.push_back(static_cast<float>(chance));
-    labels.push_back(clicked ? 1.0F : 0.0F);
+    const Click click = draw(
+        model, i, seed, [&](double value) { line += fmt::format("\t{:.0f}", value); },
+        [&](std::int64_t row) { line += fmt::format("\t{:x}", row); });
+    out.text += (click.clicked ? "1" : "0") + line + "\n";
+    chances.push_back(static_cast<float>(click.chance));
+    labels.push_back(click.clicked ? 1.0F : 0.0F);
   }
   out.best_auc = area_under_curve(chances, labels);
   return out;

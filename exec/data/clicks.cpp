@@ -12,6 +12,7 @@
 #include <limits>
 #include <numeric>
 
+#include "base/ensure.h"
 #include "exec/failure.h"
 #include "exec/files/checksum.h"
 
@@ -44,6 +45,10 @@ std::string_view without_return(std::string_view line) {
 }
 
 }  // namespace
+
+void ClickSource::read_chances(std::int64_t, std::span<float>, std::span<float>) const {
+  ENSURE(false, "these samples have no known click model");
+}
 
 ClickFile::~ClickFile() {
   if (descriptor_ >= 0) ::close(descriptor_);

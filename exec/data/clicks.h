@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -37,8 +38,31 @@ struct ClickBatch {
 /// Number of int32 in a record.
 [[nodiscard]] std::int64_t record_fields(const models::Recommender& model);
 
-/// A file of samples that can be read at any position. Uses pread: nothing is mapped.
-class ClickFile {
+/// Samples that can be read at any position.
+class ClickSource {
+ public:
+  ClickSource() = default;
+  virtual ~ClickSource() = default;
+  ClickSource(const ClickSource&) = delete;
+  ClickSource& operator=(const ClickSource&) = delete;
+  [[nodiscard]] virtual std::int64_t size() const = 0;  ///< samples
+  [[nodiscard]] virtual const models::Recommender& model() const = 0;
+  /// Reads samples from `first` % size() on, as many as there are labels; the first follows the last. Throws
+  /// InputFailure.
+  virtual void read(std::int64_t first, const ClickBatch& samples) const = 0;
+  /// Number of samples, and a checksum over some of what they are made from.
+  [[nodiscard]] virtual DataMark mark() const = 0;
+  /// Number of unreadable samples that are left out, if any may be, and what is wrong with the first of them.
+  [[nodiscard]] virtual std::optional<std::int64_t> bad_lines() const { return std::nullopt; }
+  [[nodiscard]] virtual base::Diagnostics first_bad() const { return {}; }
+  /// Whether the source knows with which probability each sample was to be clicked.
+  [[nodiscard]] virtual bool knows_chances() const { return false; }
+  /// If so: these probabilities, and the labels, of samples from `first` % size() on; spans of equal size.
+  virtual void read_chances(std::int64_t first, std::span<float> chances, std::span<float> labels) const;
+};
+
+/// A file of samples. Uses pread: nothing is mapped.
+class ClickFile final : public ClickSource {
  public:
   /// Counts lines. A file of up to 64 MiB is read and kept as a whole, so that every bad line is known before the first
   /// step; of a larger one the first 1,000 lines are checked, and a later bad line is an InputFailure when training
@@ -46,22 +70,16 @@ class ClickFile {
   [[nodiscard]] static base::Result<std::shared_ptr<const ClickFile>> open(const std::filesystem::path& path,
                                                                            const models::Recommender& model,
                                                                            plan::BadLines bad = plan::BadLines::refuse);
-  ~ClickFile();
-  ClickFile(const ClickFile&) = delete;
-  ClickFile& operator=(const ClickFile&) = delete;
-
-  [[nodiscard]] std::int64_t size() const { return size_; }  ///< samples
-  [[nodiscard]] bool skips() const { return skips_; }        ///< whether bad lines are skipped
-  /// Number of skipped lines, and what is wrong with the first of them.
-  [[nodiscard]] std::int64_t skipped() const { return skipped_; }
-  [[nodiscard]] const base::Diagnostics& first_skipped() const { return first_skipped_; }
-  [[nodiscard]] const std::string& name() const { return name_; }
-  [[nodiscard]] const models::Recommender& model() const { return model_; }
-  /// Reads samples from `first` % size() on, as many as there are labels; the first follows the last. Throws
-  /// InputFailure.
-  void read(std::int64_t first, const ClickBatch& samples) const;
-  /// Number of samples, and a checksum over bytes spread over the file.
-  [[nodiscard]] DataMark mark() const;
+  ~ClickFile() override;
+  [[nodiscard]] std::int64_t size() const override { return size_; }
+  [[nodiscard]] std::optional<std::int64_t> bad_lines() const override {
+    return skips_ ? std::optional(skipped_) : std::nullopt;
+  }
+  [[nodiscard]] base::Diagnostics first_bad() const override { return first_skipped_; }
+  [[nodiscard]] const models::Recommender& model() const override { return model_; }
+  void read(std::int64_t first, const ClickBatch& samples) const override;
+  /// The checksum is over bytes spread over the file.
+  [[nodiscard]] DataMark mark() const override;
 
  private:
   ClickFile() = default;

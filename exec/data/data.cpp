@@ -116,7 +116,8 @@ std::int64_t Batches::position(std::int64_t step, std::int64_t sequence_index) c
          stride_;
 }
 
-Batches::Batches(std::shared_ptr<const ClickFile> clicks, plan::DataOrder order, std::uint64_t seed, std::int64_t batch)
+Batches::Batches(std::shared_ptr<const ClickSource> clicks, plan::DataOrder order, std::uint64_t seed,
+                 std::int64_t batch)
     : clicks_(std::move(clicks)), order_(order), seed_(seed), batch_(batch), sequence_(1), vocab_(1) {}
 
 void Batches::load_clicks(std::int64_t step, std::int64_t first, std::int64_t count, const ClickBatch& out) const {

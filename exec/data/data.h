@@ -65,12 +65,10 @@ class Batches {
   Batches(TokenStream stream, plan::DataOrder order, std::uint64_t seed, std::int64_t batch, std::int64_t sequence,
           std::int64_t vocab);
   /// For a recommendation model: samples instead of sequences, read by load_clicks.
-  Batches(std::shared_ptr<const ClickFile> clicks, plan::DataOrder order, std::uint64_t seed, std::int64_t batch);
-  [[nodiscard]] const ClickFile* clicks() const { return clicks_.get(); }
+  Batches(std::shared_ptr<const ClickSource> clicks, plan::DataOrder order, std::uint64_t seed, std::int64_t batch);
+  [[nodiscard]] const ClickSource* clicks() const { return clicks_.get(); }
   /// Number of skipped lines, if lines may be skipped.
-  [[nodiscard]] std::optional<std::int64_t> bad_lines() const {
-    return clicks_ && clicks_->skips() ? std::optional(clicks_->skipped()) : std::nullopt;
-  }
+  [[nodiscard]] std::optional<std::int64_t> bad_lines() const { return clicks_ ? clicks_->bad_lines() : std::nullopt; }
   /// Samples [first, first + count) of a step.
   void load_clicks(std::int64_t step, std::int64_t first, std::int64_t count, const ClickBatch& out) const;
   /// Sequences [first, first + count) of a step; both spans hold count * T ids.
@@ -91,7 +89,7 @@ class Batches {
 
  private:
   TokenStream stream_;
-  std::shared_ptr<const ClickFile> clicks_;
+  std::shared_ptr<const ClickSource> clicks_;
   plan::DataOrder order_;
   std::uint64_t seed_;
   std::int64_t batch_, sequence_, vocab_;

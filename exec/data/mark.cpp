@@ -39,7 +39,8 @@ DataMark mark_of(const Batches& batches) {
 
 std::string describe(const DataMark& mark) {
   return fmt::format("{} {} ({}), crc32:{:08x}", mark.tokens,
-                     mark.format.rfind("criteo", 0) == 0 ? "samples" : "tokens", mark.format, mark.sampled_crc);
+                     mark.format.starts_with("criteo") || mark.format == "generated" ? "samples" : "tokens",
+                     mark.format, mark.sampled_crc);
 }
 
 }  // namespace orrery::exec

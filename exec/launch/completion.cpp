@@ -92,6 +92,8 @@ std::string write_completion(const Completion& c) {
   json["skipped"] = c.skipped;
   json["looks"] = {{"count", c.looks}, {"seconds", c.looks_s}};
   if (c.bad_lines) json["bad_lines"] = *c.bad_lines;
+  if (c.held_out_auc) json["held_out_auc"] = *c.held_out_auc;
+  if (c.best_auc) json["best_auc"] = *c.best_auc;
   if (const SavedTotals& saved = c.checkpoints; saved.count > 0)
     json["checkpoints"] = {{"count", saved.count},       {"pause_s", saved.pause_s},
                            {"copy_s", saved.copy_s},     {"wait_s", saved.wait_s},
@@ -149,6 +151,10 @@ std::optional<Completion> read_completion(const std::filesystem::path& run) {
       read_lossless(reader, c);
     else if (key == "bad_lines")
       c.bad_lines = reader.integer(0, kMost);
+    else if (key == "held_out_auc")
+      c.held_out_auc = reader.number(0, 1);
+    else if (key == "best_auc")
+      c.best_auc = reader.number(0, 1);
     else if (key == "spikes")
       c.spikes = reader.integer(0, kMost);
     else if (key == "skipped")

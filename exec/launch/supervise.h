@@ -79,6 +79,9 @@ struct Completion {
   double looks_s = 0;
   SavedTotals checkpoints;                ///< of this run
   std::optional<std::int64_t> bad_lines;  ///< skipped lines of the training data, if the job skips bad ones
+  /// Of a recommendation model's last evaluation: the area under the ROC curve; if its samples are generated, also the
+  /// area that their true probabilities reach.
+  std::optional<double> held_out_auc, best_auc;
 };
 [[nodiscard]] std::string write_completion(const Completion& completion);
 /// Nothing if the file is missing or not such a record.

@@ -273,6 +273,8 @@ class Session {
     record.looks_s = guards_.counts().looks_s;
     record.checkpoints = saved_;
     record.bad_lines = trainer_.data().bad_lines();
+    record.held_out_auc = trainer_.area_under_curve();
+    record.best_auc = trainer_.best_area();
     if (const auto warning = little_room()) report(diagnostic_event(*warning));
     write_atomically(options_.directory / "completed.json", write_completion(record));
     report({{"event", completed ? "completed" : "stopped"}, {"step", done_}});

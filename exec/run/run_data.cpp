@@ -3,8 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <memory>
 #include <utility>
 
+#include "exec/data/click_generator.h"
 #include "exec/data/encode_data.h"
 #include "exec/state/agreement.h"
 #include "plan/spec/recommender_rules.h"
@@ -17,11 +19,26 @@ base::Result<bool> whether(const base::Result<T>& result) {
   return result ? base::Result<bool>(true) : base::Result<bool>(base::fail(result.error()));
 }
 
+// Every rank draws its own samples. Those of the evaluation follow those of the training.
+RunData generated(const plan::Plan& plan, const plan::Training& training) {
+  const auto [samples, seed] = *training.generated;
+  const std::int64_t batch = plan.spec().shape.batch;
+  const auto batches = [&](std::int64_t first, std::int64_t count, plan::DataOrder order) {
+    return Batches(std::make_shared<const ClickGenerator>(*plan.model().recommender, first, count, seed), order,
+                   training.seed, batch);
+  };
+  RunData out{batches(0, samples, training.order), std::nullopt};
+  if (training.evaluation)
+    out.held_out = batches(samples, training.evaluation->batches * batch, plan::DataOrder::sequential);
+  return out;
+}
+
 // Every rank reads the file itself, with the same result.
 base::Result<RunData> open_clicks(const plan::Plan& plan, const plan::Training& training, Transport& transport) {
   if (base::Diagnostics refused = plan::refused_training(training); !refused.empty())
     return base::fail(std::move(refused));
   const models::Recommender& model = *plan.model().recommender;
+  if (training.generated) return generated(plan, training);
   const auto batches = [&](const std::string& path, plan::DataOrder order) -> base::Result<Batches> {
     auto file = ClickFile::open(path, model, training.bad_lines);
     if (auto all = agreed(transport, whether(file)); !all) return base::fail(all.error());
@@ -49,7 +66,7 @@ std::optional<base::Diagnostic> short_data(const plan::Training& training, const
   if (wanted <= there) return std::nullopt;
   return base::Diagnostic{base::Severity::warning,
                           "E0614",
-                          {training.data, 0, 0, 1},
+                          {training.generated ? "training.data" : training.data, 0, 0, 1},
                           fmt::format("{} {} for a run of {} steps that reads {:.0f}, so they are read {:.1f} times",
                                       size, clicks ? "samples" : "tokens", steps, wanted, wanted / there),
                           "give more data, or train fewer steps",
@@ -59,7 +76,7 @@ std::optional<base::Diagnostic> short_data(const plan::Training& training, const
 std::optional<base::Diagnostic> skipped_data(const Batches& batches) {
   const std::int64_t skipped = batches.bad_lines().value_or(0);
   if (skipped == 0) return std::nullopt;
-  const base::Diagnostic& first = batches.clicks()->first_skipped().front();
+  const base::Diagnostic first = batches.clicks()->first_bad().front();
   return base::Diagnostic{base::Severity::warning,
                           "E0663",
                           first.where,
@@ -81,7 +98,9 @@ base::Diagnostics data_warnings(const plan::Training& training, const plan::Plan
 
 base::Result<RunData> open_data(const plan::Plan& plan, const plan::Training& training, Transport& transport,
                                 const std::filesystem::path& run) {
-  if (training.data.empty())
+  if (base::Diagnostics refused = plan::refused_data(plan.model(), training); !refused.empty())
+    return base::fail(std::move(refused));
+  if (training.data.empty() && !training.generated)
     return base::fail("E0610", "the plan's job names no training data", "add training.data to the job");
   if (plan.model().recommender) return open_clicks(plan, training, transport);
   const auto encode = [&] { return job_tokens(training, plan.model().vocab, run); };

@@ -80,7 +80,7 @@ std::optional<base::Diagnostic> other_data(const fs::path& run, const plan::Plan
   if (then && *then != now)
     return base::Diagnostic{base::Severity::warning,
                             "E0628",
-                            {training.data, 0, 0, 1},
+                            {training.generated ? "training.data" : training.data, 0, 0, 1},
                             fmt::format("the data has changed since the run that is to be resumed read it: {}, then "
                                         "{}; some is read twice, or not at all",
                                         describe(now), describe(*then)),
@@ -92,7 +92,8 @@ std::optional<base::Diagnostic> other_data(const fs::path& run, const plan::Plan
   if (!stored) return std::nullopt;
   const plan::Training& theirs = stored->job.training;
   const plan::PlanSpec &before = stored->spec, &after = plan.spec();
-  const char* const what = !then && theirs.data != training.data                                       ? "data"
+  const bool other = theirs.data != training.data || theirs.generated != training.generated;
+  const char* const what = !then && other                                                              ? "data"
                            : theirs.tokenizer != training.tokenizer                                    ? "tokenizer"
                            : theirs.order != training.order                                            ? "order"
                            : theirs.order == plan::DataOrder::shuffled && theirs.seed != training.seed ? "seed"

@@ -122,13 +122,29 @@ double Trainer::evaluate() {
     (void)executor.run_step(input);
     sum += executor.loss();
   }
-  if (plan_.model().recommender) judge(scores, labels);
+  if (plan_.model().recommender) {
+    auc_ = area_of(scores, labels);
+    judge_click_model();
+  }
   return agree(transport_, sum / static_cast<double>(training_.evaluation->batches),
                executor.rank_class().loss.exists());
 }
 
-// Every rank has seen only its part of the samples.
-void Trainer::judge(const std::vector<float>& scores, const std::vector<float>& labels) {
+// All evaluations have the same samples. Each rank draws a share of them.
+void Trainer::judge_click_model() {
+  const ClickSource& source = *held_out_->batches.clicks();
+  if (click_model_judged_ || !source.knows_chances()) return;
+  click_model_judged_ = true;
+  const std::int64_t all = training_.evaluation->batches * plan_.spec().shape.batch, ranks = transport_.size(),
+                     first = all / ranks * transport_.rank(),
+                     end = transport_.rank() + 1 == ranks ? all : first + all / ranks;
+  std::vector<float> chances(static_cast<std::size_t>(end - first)), labels(chances.size());
+  source.read_chances(first, chances, labels);
+  best_auc_ = area_of(chances, labels);
+}
+
+// Every rank has only its part of the samples.
+std::optional<double> Trainer::area_of(const std::vector<float>& scores, const std::vector<float>& labels) {
   std::string mine(2 * scores.size() * sizeof(float), '\0');
   if (!scores.empty()) {
     std::memcpy(mine.data(), scores.data(), mine.size() / 2);
@@ -142,8 +158,7 @@ void Trainer::judge(const std::vector<float>& scores, const std::vector<float>& 
     all.insert(all.end(), values.begin(), values.begin() + half);
     clicked.insert(clicked.end(), values.begin() + half, values.end());
   }
-  auc_.reset();
-  if (transport_.rank() == 0) auc_ = exec::area_under_curve(all, clicked);
+  return transport_.rank() == 0 ? std::optional(exec::area_under_curve(all, clicked)) : std::nullopt;
 }
 
 std::int64_t Trainer::arena_peak() const {

@@ -58,6 +58,9 @@ class Trainer {
   [[nodiscard]] double evaluate();
   /// Area under the ROC curve of all samples of a recommendation model's last evaluation, on rank 0.
   [[nodiscard]] std::optional<double> area_under_curve() const { return auc_; }
+  /// If the evaluation's samples are generated, the area that their true probabilities reach, on rank 0 after the first
+  /// evaluation: no model does better except by chance.
+  [[nodiscard]] std::optional<double> best_area() const { return best_auc_; }
 
   [[nodiscard]] Executor& executor() { return executor_; }
   [[nodiscard]] const Executor& executor() const { return executor_; }
@@ -75,7 +78,8 @@ class Trainer {
     plan::Placement placement;
     std::optional<Executor> executor;
   };
-  void judge(const std::vector<float>& scores, const std::vector<float>& labels);
+  [[nodiscard]] std::optional<double> area_of(const std::vector<float>& scores, const std::vector<float>& labels);
+  void judge_click_model();
   [[nodiscard]] StepInput input_of(const Batches& batches, std::int64_t index) const;
   void read_ahead(StepInput& input);
   const plan::Plan& plan_;
@@ -86,7 +90,8 @@ class Trainer {
   Batches batches_;
   std::unique_ptr<ClickReader> reader_;  ///< of a recommendation model; made when the first step reads
   Executor executor_;
-  std::optional<double> auc_;
+  std::optional<double> auc_, best_auc_;
+  bool click_model_judged_ = false;
   std::int64_t end_ = std::numeric_limits<std::int64_t>::max();
 };
 

@@ -387,8 +387,8 @@ Placement place_beside(const RankClass& training, const Placement& placed, const
   const auto persistent_end = [](const RankClass& rank_class, const Placement& placement, Space space) {
     std::int64_t end = 0;
     for (std::size_t i = 0; i < rank_class.buffers.size(); ++i)
-      if (rank_class.buffers[i].persistent && rank_class.buffers[i].space == space)
-        end = std::max(end, placement.persistent[i] + aligned(rank_class.buffers[i].bytes()));
+      if (const Buffer& b = rank_class.buffers[i]; b.persistent && b.space == space)
+        end = std::max(end, placement.persistent[i] + b.versions * aligned(b.bytes()));
     return end;
   };
   std::map<std::string, std::size_t> known;

@@ -24,6 +24,7 @@ using base::Cursor;
 const std::vector<std::string> kDataOrderWords = {"sequential", "shuffled"};
 const std::vector<std::string> kBadLineWords = {"refuse", "skip"};
 constexpr int kMostReadAhead = 64;  // batches
+constexpr std::int64_t kMostGenerated = std::int64_t{1} << 40;
 const std::vector<std::string> kDecayWords = {"none", "cosine", "linear", "inverse_square_root", "wsd"};
 
 // A scalar or a list without duplicates; an empty list is an error, as it leaves the search nothing.
@@ -135,9 +136,27 @@ LearningRateSchedule read_schedule(const Cursor& at, const Training& training) {
   return s;
 }
 
-Evaluation read_evaluation(const Cursor& at) {
+/// A path, or a map that says what is drawn.
+void read_data(const Cursor& at, Training& t) {
+  if (!at.is_map()) {
+    t.data = at.text();
+    return;
+  }
+  const Cursor generate = at.at("generate");
+  GeneratedSamples drawn;
+  drawn.samples = generate.at("samples").integer(1, kMostGenerated, 1);
+  drawn.seed =
+      static_cast<std::uint64_t>(generate.optional("seed").integer(0, std::numeric_limits<std::int64_t>::max(), 1));
+  t.generated = drawn;
+}
+
+Evaluation read_evaluation(const Cursor& at, bool generated) {
   Evaluation e;
-  e.data = at.at("data").text();
+  const Cursor data = generated ? at.optional("data") : at.at("data");
+  e.data = data.text();
+  if (generated && data.exists())
+    data.error("E0121", "`evaluation.data` beside generated samples: an evaluation takes those that follow them",
+               "leave `data` out of `evaluation`");
   e.every = at.optional("every").integer(1, kMostSteps, e.every);
   e.batches = at.optional("batches").integer(1, kMostSteps, e.batches);
   return e;
@@ -148,7 +167,7 @@ Training read_training(const Cursor& at) {
   name_keys(at, "training");
   if (at.is_map() && at.has("optimizer")) name_keys(at.optional("optimizer"), "optimizer");
   t.steps = at.optional("steps").integer(1, kMostSteps, t.steps);
-  t.data = at.optional("data").text();
+  read_data(at.optional("data"), t);
   t.tokenizer = at.optional("tokenizer").text();
   t.order = choose(at.optional("order"), kDataOrderWords, t.order);
   t.initial_weights = at.optional("initial_weights").text();
@@ -163,7 +182,7 @@ Training read_training(const Cursor& at) {
   if (const Cursor dropout = at.optional("dropout"); dropout.exists()) t.dropout = models::read_dropout(dropout);
   if (const Cursor lora = at.optional("lora"); lora.exists()) t.lora = models::read_lora(lora);
   if (const Cursor evaluation = at.optional("evaluation"); evaluation.exists())
-    t.evaluation = read_evaluation(evaluation);
+    t.evaluation = read_evaluation(evaluation, t.generated.has_value());
   t.bad_lines = choose(at.optional("bad_lines"), kBadLineWords, t.bad_lines);
   t.read_ahead = small(at.optional("read_ahead"), 0, kMostReadAhead, t.read_ahead);
   return t;
@@ -235,6 +254,8 @@ void write_training(JobWriter& w, const Training& t) {
   w.open("training");
   w.line("steps", t.steps, 2);
   if (!t.data.empty()) w.line("data", base::yaml_text(t.data), 2);
+  if (t.generated)
+    w.line("data", fmt::format("{{generate: {{samples: {}, seed: {}}}}}", t.generated->samples, t.generated->seed), 2);
   if (!t.tokenizer.empty()) w.line("tokenizer", base::yaml_text(t.tokenizer), 2);
   w.line("order", kDataOrderWords[static_cast<std::size_t>(t.order)], 2);
   if (!t.initial_weights.empty()) w.line("initial_weights", base::yaml_text(t.initial_weights), 2);
@@ -263,7 +284,7 @@ void write_training(JobWriter& w, const Training& t) {
   if (t.read_ahead != Training{}.read_ahead) w.line("read_ahead", t.read_ahead, 2);
   if (!t.evaluation) return;
   w.open("evaluation", 2);
-  w.line("data", base::yaml_text(t.evaluation->data), 4);
+  if (!t.evaluation->data.empty()) w.line("data", base::yaml_text(t.evaluation->data), 4);
   w.line("every", t.evaluation->every, 4);
   w.line("batches", t.evaluation->batches, 4);
 }

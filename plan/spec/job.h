@@ -61,10 +61,18 @@ struct LearningRateSchedule {
 
 /// Loss on held-out data, during the run.
 struct Evaluation {
-  std::string data;           ///< path, read as `Training::data` is
+  std::string data;           ///< path, read as `Training::data` is; empty where samples are generated
   std::int64_t every = 100;   ///< steps between evaluations; one more follows the last step
   std::int64_t batches = 10;  ///< of Job::batch sequences, from the start of the data
   bool operator==(const Evaluation&) const = default;
+};
+
+/// Samples of a recommendation model that are drawn from a known click model instead of read
+/// (exec/data/click_generator.h). An evaluation then takes the samples that follow them.
+struct GeneratedSamples {
+  std::int64_t samples = 0;
+  std::uint64_t seed = 1;  ///< of the click model and the samples
+  bool operator==(const GeneratedSamples&) const = default;
 };
 
 struct Training {
@@ -84,6 +92,7 @@ struct Training {
   BadLines bad_lines =
       BadLines::refuse;  ///< recommendation models only; skip: count unreadable samples and leave them out
   int read_ahead = 2;    ///< likewise; batches read while others are computed; 0: none
+  std::optional<GeneratedSamples> generated;  ///< likewise; in place of `data`
   bool operator==(const Training&) const = default;
 };
 

@@ -150,6 +150,17 @@ base::Diagnostics refused_training(const Training& training) {
   return found;
 }
 
+base::Diagnostics refused_data(const models::Model& model, const Training& training) {
+  if (model.recommender || !training.generated) return {};
+  return {{base::Severity::error,
+           "E0664",
+           {},
+           fmt::format("`data: {{generate: ...}}` draws clicks for a recommendation model, but {} reads tokens",
+                       model.name),
+           "name a file or a folder of text",
+           {}}};
+}
+
 base::Diagnostics refused_resume(const PlanSpec& spec) {
   const std::vector<TablePlace>& places = spec.embedding.placement.places();
   const bool sharded = std::any_of(places.begin(), places.end(), [](const TablePlace& p) { return !p.replicated; });

@@ -20,4 +20,7 @@ namespace orrery::plan {
 /// E0662: training settings that a recommendation model does not have.
 [[nodiscard]] base::Diagnostics refused_training(const Training& training);
 
+/// E0664: generated samples for another model than one for recommendations.
+[[nodiscard]] base::Diagnostics refused_data(const models::Model& model, const Training& training);
+
 }  // namespace orrery::plan

@@ -143,6 +143,10 @@ std::string train_text(const TrainSummary& summary, const TableStyle& style) {
                 {"step time", time_text(summary.step_time_s) + " (median)"},
                 {"tokens/s", number(summary.tokens_per_s)},
                 {"memory peak", base::human(base::Bytes{summary.memory_peak_bytes}) + ", worst rank"}};
+  if (summary.held_out_auc)
+    table.rows.push_back(
+        {"AUC", fmt::format("{:.4f} on held-out samples{}", *summary.held_out_auc,
+                            summary.best_auc ? fmt::format(", {:.4f} at best", *summary.best_auc) : std::string())});
   if (summary.restarts > 0) table.rows.push_back({"restarts", fmt::format("{}", summary.restarts)});
   if (summary.bad_lines) table.rows.push_back({"bad lines", fmt::format("{} skipped", *summary.bad_lines)});
   if (summary.checkpoints > 0)

@@ -53,6 +53,8 @@ struct TrainSummary {
   /// bytes.
   std::int64_t checkpoints = 0;
   double checkpoint_pause_s = 0, checkpoint_write_s = 0, checkpoint_bytes = 0;
+  /// Of a recommendation model's last evaluation, and of its samples' true probabilities if they are known.
+  std::optional<double> held_out_auc = {}, best_auc = {};
 };
 
 /// `train`: the run's figures.

@@ -11,6 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr const char* kModel =
     "family: dlrm\ndense_features: 2\nembedding_dim: 8\ntables: [{rows: 40}, {rows: 9, pooling: mean, multi_hot: 2}]\n"
@@ -245,6 +246,57 @@ TEST_F(LoopOfClicks, WhatItHasNotIsRefusedByName) {
   EXPECT_THAT(refused("sharding: row", "placement: [\"row 0-1\", \"half\"]", 3), HasSubstr("E0126"));
   EXPECT_THAT(refused("steps: 6,", "steps: 6, bad_lines: keep,", 3), HasSubstr("other.yaml:5:"));
   EXPECT_THAT(refused("rowwise_adagrad", "adam, weight_decay: 0.1", 3), HasSubstr("E0121"));
+}
+
+// -- samples that are drawn
+
+std::string drawing(const std::string& training) {
+  return "model: model.yaml\ncluster: localhost-2\nbatch: 16\nplan: {embedding: {sharding: row, forward: fp32}}\n"
+         "training: {steps: 6, " +
+         training + ", optimizer: {name: rowwise_adagrad, learning_rate: 2e-2}}\n";
+}
+
+TEST_F(LoopOfClicks, SamplesThatAreDrawnTrainResumeAndAreJudgedByTheirClickModel) {
+  const std::string job = scratch_.file(
+      "drawn.yaml", drawing("data: {generate: {samples: 80, seed: 7}}, evaluation: {every: 3, batches: 20}"));
+  fs::remove(scratch_.path() / "clicks.tsv");
+  ASSERT_EQ(orrery({"plan", job, "-o", path("drawn-plan.yaml")}).exit_code, 0);
+  EXPECT_THAT(text_of(path("drawn-plan.yaml")), HasSubstr("data: {generate: {samples: 80, seed: 7}}"));
+  const Ran trained = orrery({"train", path("drawn-plan.yaml"), "--run", path("drawn"), "--verify-serial", "--json"});
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  EXPECT_EQ(trained.result().at("serial").at("equal"), true);
+  const double auc = trained.result().at("held_out_auc").get<double>(),
+               best = trained.result().at("best_auc").get<double>();
+  EXPECT_GT(best, 0.7);
+  EXPECT_LT(best, 1);
+  EXPECT_GT(auc, 0);
+  EXPECT_LT(auc, best) << "after six steps";
+  EXPECT_THAT(trained.out + trained.err, HasSubstr("E0614")) << "96 samples of 80";
+
+  const Ran first = orrery({"train", path("drawn-plan.yaml"), "--run", path("stopped"), "--steps", "4"});
+  ASSERT_EQ(first.exit_code, 0) << first.err;
+  EXPECT_THAT(first.out, HasSubstr(" at best"));
+  const Ran more = orrery({"train", path("drawn-plan.yaml"), "--run", path("stopped"), "--resume", "--steps", "6"});
+  ASSERT_EQ(more.exit_code, 0) << more.err;
+  EXPECT_THAT(more.err, Not(HasSubstr("E0628")));
+  EXPECT_EQ(losses_of(path("stopped")), losses_of(path("drawn")));
+
+  const std::string other = scratch_.file(
+      "other.yaml", drawing("data: {generate: {samples: 80, seed: 8}}, evaluation: {every: 3, batches: 20}"));
+  ASSERT_EQ(orrery({"plan", other, "-o", path("other-plan.yaml")}).exit_code, 0);
+  const Ran changed = orrery({"train", path("other-plan.yaml"), "--run", path("stopped"), "--resume", "--steps", "8"});
+  EXPECT_EQ(changed.exit_code, 0) << changed.err;
+  EXPECT_THAT(changed.err, HasSubstr("E0628")) << "other samples than the run has seen";
+}
+
+TEST_F(LoopOfClicks, SamplesAreDrawnForRecommendationModelsAlone) {
+  const std::string job = scratch_.file("tokens.yaml",
+                                        "model: tiny-gpt\ncluster: localhost-2\nbatch: 16\nsequence: 32\n"
+                                        "training: {data: {generate: {samples: 80}}}\n");
+  const Ran refused = orrery({"plan", job});
+  EXPECT_EQ(refused.exit_code, 3);
+  EXPECT_THAT(refused.err, HasSubstr("E0664"));
+  EXPECT_THAT(refused.err, HasSubstr("tokens.yaml:5:18"));
 }
 
 }  // namespace

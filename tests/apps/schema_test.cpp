@@ -75,8 +75,9 @@ json schema_of(const std::string& kind) {
 
 TEST(Schema, EveryPlanThatTheCommandWritesIsValid) {
   const json schema = schema_of("plan");
-  for (const char* job : {"examples/gpt3-175b-a100-1024.yaml", "examples/tiny-gpt-localhost-2.yaml",
-                          "examples/tiny-moe-localhost-2.yaml", "examples/dlrm-criteo-zionex-128.yaml"}) {
+  for (const char* job :
+       {"examples/gpt3-175b-a100-1024.yaml", "examples/tiny-gpt-localhost-2.yaml", "examples/tiny-moe-localhost-2.yaml",
+        "examples/dlrm-criteo-zionex-128.yaml", "examples/tiny-dlrm-localhost-2.yaml"}) {
     json plan = orrery({"plan", job, "--json", "--top", "1"}).result().at("plans").at(0).at("plan");
     EXPECT_EQ(wrong(schema, plan, "plan"), "") << job;
     json broken = plan;

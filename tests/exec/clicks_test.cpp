@@ -11,6 +11,7 @@
 #include <fstream>
 #include <thread>
 
+#include "exec/data/click_generator.h"
 #include "exec/data/click_reader.h"
 #include "exec/failure.h"
 
@@ -46,7 +47,7 @@ std::string refused(const std::string& text, const std::string& name = ".tsv",
 }
 
 /// A sample as one row: label, dense features, indices.
-std::vector<double> sample_of(const ClickFile& file, std::int64_t at) {
+std::vector<double> sample_of(const ClickSource& file, std::int64_t at) {
   std::vector<float> dense(2), label(1);
   std::vector<std::int32_t> indices(3);
   file.read(at, {dense, label, indices});
@@ -150,8 +151,8 @@ TEST(Clicks, BadLinesAreCountedAndSkippedWhereTheJobSaysSo) {
       ClickFile::open(write(bad + one + "1\t2\n" + two + "0\t5\t6\td\te\tzz", ".tsv"), shape(), plan::BadLines::skip);
   ASSERT_TRUE(file) << base::render(file.error(), false);
   EXPECT_EQ((*file)->size(), 2);
-  EXPECT_EQ((*file)->skipped(), 3);
-  EXPECT_EQ(said((*file)->first_skipped()), "E0661:1:3: a dense feature is a number, found `nan`\n");
+  EXPECT_EQ((*file)->bad_lines(), 3);
+  EXPECT_EQ(said((*file)->first_bad()), "E0661:1:3: a dense feature is a number, found `nan`\n");
   const auto sound = ClickFile::open(write(one + two, "-sound.tsv"), shape());
   for (const std::int64_t at : {0, 1, 2}) EXPECT_EQ(sample_of(**file, at), sample_of(**sound, at)) << at;
   EXPECT_EQ(refused(bad + bad, ".tsv", plan::BadLines::skip),
@@ -193,7 +194,7 @@ TEST(Clicks, BadRecordsAreRefusedByNumberAndFieldOrSkipped) {
                       plan::BadLines::skip);
   ASSERT_TRUE(file) << base::render(file.error(), false);
   EXPECT_EQ((*file)->size(), 2);
-  EXPECT_EQ((*file)->skipped(), 3);
+  EXPECT_EQ((*file)->bad_lines(), 3);
   EXPECT_EQ(sample_of(**file, 0),
             (std::vector<double>{1, static_cast<float>(std::log1p(3)), static_cast<float>(std::log1p(4)), 5, 6, 7}));
   EXPECT_EQ(sample_of(**file, 1), (std::vector<double>{0, 0, 0, 1, 2, 3}));
@@ -279,6 +280,35 @@ TEST(Clicks, AreaUnderTheCurveCountsPairs) {
   EXPECT_DOUBLE_EQ(area_under_curve(ties, labels), 0.5);
   const std::vector<float> alike = {1, 1, 1, 1};
   EXPECT_DOUBLE_EQ(area_under_curve(scores, alike), 0.5);
+}
+
+TEST(GeneratedSamples, AreThoseOfAFileOfThem) {
+  constexpr std::int64_t kFirst = 100, kCount = 50, kSeed = 7;
+  const GeneratedClicks lines = generate_clicks(shape(), kFirst, kCount, kSeed);
+  const auto file = ClickFile::open(write(lines.text, "-generated.tsv"), shape());
+  ASSERT_TRUE(file) << base::render(file.error(), false);
+  const ClickGenerator drawn(shape(), kFirst, kCount, kSeed);
+  EXPECT_EQ(drawn.size(), kCount);
+  for (std::int64_t at = 0; at <= kCount; ++at) EXPECT_EQ(sample_of(drawn, at), sample_of(**file, at)) << at;
+  // Whatever is drawn besides.
+  const ClickGenerator all(shape(), 0, 1000, kSeed);
+  EXPECT_EQ(sample_of(all, kFirst + 3), sample_of(drawn, 3));
+  std::vector<float> chances(kCount), labels(kCount);
+  ASSERT_TRUE(drawn.knows_chances());
+  drawn.read_chances(0, chances, labels);
+  EXPECT_EQ(area_under_curve(chances, labels), lines.best_auc);
+  EXPECT_FALSE((*file)->knows_chances());
+}
+
+TEST(GeneratedSamples, OfAnotherSeedOrAnotherModelAreOthers) {
+  const ClickGenerator one(shape(), 0, 100, 7);
+  EXPECT_EQ(one.mark(), ClickGenerator(shape(), 0, 100, 7).mark());
+  EXPECT_NE(one.mark(), ClickGenerator(shape(), 0, 100, 8).mark());
+  EXPECT_NE(one.mark(), ClickGenerator(shape(), 0, 101, 7).mark());
+  models::Recommender wider = shape();
+  wider.tables[0].rows = 1000;
+  EXPECT_NE(one.mark(), ClickGenerator(wider, 0, 100, 7).mark());
+  EXPECT_EQ(describe(one.mark()).substr(0, 23), "100 samples (generated)");
 }
 
 }  // namespace

@@ -26,6 +26,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::Guarded;
+using testing::Outcome;
 using testing::run_guarded;
 using testing::small_trial;
 using testing::Trial;
@@ -146,6 +147,29 @@ TEST_F(Guarding, EqualReplicasOfAllKindsOfStatesPass) {
   passes("a model that stands twice", [](Trial& t) {
     t.spec.mesh.pipeline = t.spec.stages.virtual_stages = 2, t.spec.stages.order = plan::Order::dualpipe;
   });
+}
+
+// An evaluation's activations lie beside all versions that a worker keeps, and cost the training no bit.
+TEST_F(Guarding, AnEvaluationLeavesTheVersionsOfAParameterServersWorkersAlone) {
+  for (const int staleness : {2, 3}) {
+    Trial trial = small_trial(2, 6);
+    trial.steps = trial.training.steps;
+    trial.spec.states.staleness = staleness;
+    const auto trained = [&](bool evaluates) {
+      trial.training.evaluation.reset();
+      if (evaluates) trial.training.evaluation = plan::Evaluation{trial.training.data, 2, 2};
+      fs::remove_all(run());
+      const Guarded ended = go(trial, "", 1);
+      EXPECT_TRUE(ended.completed()) << "staleness " << staleness << ": " << ended.text() << ended.failure;
+      const Outcome outcome = testing::train(trial);
+      EXPECT_EQ(outcome.held_out.empty(), !evaluates);
+      return outcome;
+    };
+    const Outcome with = trained(true), without = trained(false);
+    ASSERT_EQ(with.steps.size(), without.steps.size());
+    for (std::size_t i = 0; i < with.steps.size(); ++i) EXPECT_EQ(with.steps[i].loss, without.steps[i].loss);
+    for (const auto& [name, tensor] : without.weights) EXPECT_EQ(with.weights.at(name).values, tensor.values) << name;
+  }
 }
 
 // -- memory at rest

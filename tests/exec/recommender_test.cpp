@@ -12,6 +12,7 @@
 #include "exec/data/clicks.h"
 #include "exec/engine/thread_transport.h"
 #include "exec/files/safetensors.h"
+#include "exec/run/run_data.h"
 #include "exec/state/checkpoint.h"
 #include "exec/state/initialise.h"
 #include "plan/lower/lower.h"
@@ -431,6 +432,7 @@ Trial learning() {
 
 struct Learned {
   double loss = 0, auc = 0;
+  std::optional<double> best = {};  ///< of the click model, if the run draws its samples
 };
 Learned learn(const Trial& trial) {
   const plan::Plan plan = testing::plan_of(trial);
@@ -444,16 +446,14 @@ Learned learn(const Trial& trial) {
       [&](int rank) {
         const auto transport = world.transport(rank);
         const auto backend = make_cpu_backend(1);
-        const auto open = [&](const std::string& path) {
-          return Batches(*ClickFile::open(path, *trial.model.recommender), plan::DataOrder::sequential, 1,
-                         plan.spec().shape.batch);
-        };
-        Trainer trainer(plan, trial.training, schedule, *backend, *transport, waiter, open(trial.training.data), {},
-                        open(trial.training.evaluation->data));
+        base::Result<RunData> data = open_data(plan, trial.training, *transport, ::testing::TempDir());
+        ASSERT_TRUE(data) << base::render(data.error(), false);
+        Trainer trainer(plan, trial.training, schedule, *backend, *transport, waiter, std::move(data->batches), {},
+                        std::move(data->held_out));
         initialise(schedule, rank, trainer.executor().arena(), *backend, seeded_source(trial.training.seed));
         for (std::int64_t step = 0; step < trial.steps; ++step) (void)trainer.step(step);
         const double loss = trainer.evaluate();
-        if (rank == 0) out = {loss, trainer.area_under_curve().value()};
+        if (rank == 0) out = {loss, trainer.area_under_curve().value(), trainer.best_area()};
       },
       [&](const std::string& why) { world.abort(why); });
   return out;
@@ -476,6 +476,25 @@ TEST(RecommenderLearns, NearlyWhatThereIsToLearnAndTheSameOnSeveralRanks) {
   EXPECT_GT(one.auc, 0.7);
   EXPECT_NEAR(several.auc, one.auc, 0.005);
   EXPECT_NEAR(several.loss, one.loss, 0.01);
+}
+
+TEST(RecommenderLearns, FromSamplesThatRanksDrawWhatAFileOfThemTeaches) {
+  Trial trial = learning();
+  trial.steps = 60;
+  const Learned file = learn(trial);
+  EXPECT_FALSE(file.best) << "a file says nothing about its click model";
+  const double best = generate_clicks(*trial.model.recommender, 25'600, 5'120, 17).best_auc;
+  trial.training.generated = plan::GeneratedSamples{25'600, 17};
+  trial.training.data.clear();
+  trial.training.evaluation->data.clear();
+  const Learned drawn = learn(trial);
+  EXPECT_EQ(drawn.loss, file.loss);
+  EXPECT_EQ(drawn.auc, file.auc);
+  EXPECT_EQ(drawn.best, best);
+  place(trial, 2, {"row 0 1", "whole 1", "replicated"});
+  const Learned several = learn(trial);
+  EXPECT_NEAR(several.loss, drawn.loss, 1e-4);
+  EXPECT_EQ(several.best, best);
 }
 
 // At the synchronous run's rate, which nobody tuned for weights that are older.

@@ -56,8 +56,20 @@ TEST(Evaluation, RunsTheOperatorsOfTheTrainingStepsForward) {
   }
 }
 
+/// Splits, and workers of a parameter server, which keep several versions of weights.
+std::vector<std::pair<std::string, PlanSpec>> splits_and_servers() {
+  std::vector<std::pair<std::string, PlanSpec>> all = samples::splits();
+  for (const int staleness : {0, 1, 2, 3}) {
+    PlanSpec spec;
+    spec.mesh.data = 2;
+    spec.states.staleness = staleness;
+    all.emplace_back("staleness " + std::to_string(staleness), spec);
+  }
+  return all;
+}
+
 TEST(Evaluation, LiesInTheTrainingStepsArenaWithoutTouchingWhatLasts) {
-  for (const auto& [name, spec] : samples::splits()) {
+  for (const auto& [name, spec] : splits_and_servers()) {
     const Plan plan = samples::make(spec);
     const Schedule training = lower(plan), evaluation = lower(plan, kEvaluation);
     for (std::size_t c = 0; c < training.classes.size(); ++c) {
@@ -65,7 +77,8 @@ TEST(Evaluation, LiesInTheTrainingStepsArenaWithoutTouchingWhatLasts) {
       const Placement step = place(theirs), beside = place_beside(theirs, step, mine);
       std::int64_t lasting = 0;
       for (std::size_t i = 0; i < theirs.buffers.size(); ++i)
-        if (theirs.buffers[i].persistent) lasting = std::max(lasting, step.persistent[i] + theirs.buffers[i].bytes());
+        if (const Buffer& b = theirs.buffers[i]; b.persistent)
+          lasting = std::max(lasting, step.persistent[i] + b.versions * b.bytes());
       for (std::size_t i = 0; i < mine.buffers.size(); ++i) {
         if (!mine.buffers[i].persistent) continue;
         for (std::size_t j = 0; j < theirs.buffers.size(); ++j)

@@ -157,6 +157,35 @@ TEST(Job, TakesWhatBecomesOfBadSamplesAndHowFarAheadTheyAreRead) {
   EXPECT_EQ(read(write_job(job)), job) << write_job(job);
 }
 
+TEST(Job, TakesSamplesThatAreDrawnInsteadOfRead) {
+  EXPECT_FALSE(read(kLeast).training.generated);
+  const Job job = read(std::string(kLeast) +
+                       "training: {data: {generate: {samples: 1000, seed: 7}}, evaluation: {every: 5, batches: 3}}\n");
+  EXPECT_EQ(job.training.generated, (GeneratedSamples{1000, 7}));
+  EXPECT_EQ(job.training.data, "");
+  EXPECT_EQ(job.training.evaluation, (Evaluation{"", 5, 3}));
+  EXPECT_EQ(read(write_job(job)), job) << write_job(job);
+  EXPECT_EQ(read(std::string(kLeast) + "training: {data: {generate: {samples: 1}}}\n").training.generated,
+            (GeneratedSamples{1, 1}));
+}
+
+TEST(Job, RefusesToDrawSamplesThatCannotBe) {
+  const auto bad = [](const std::string& training) { return refused(std::string(kLeast) + "training:\n" + training); };
+  const auto has = [](const std::string& text, const std::string& part) {
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  };
+  has(bad("  data: {generate: {samples: 0}}\n"), "error[E0105]: `training.data.generate.samples` must be from 1 to");
+  has(bad("  data: {generate: {samples: 0}}\n"), "job.yaml:5:30");
+  has(bad("  data: {generate: {seed: 1}}\n"), "error[E0102]");
+  has(bad("  data: {generate: {samples: 9, seed: -1}}\n"), "job.yaml:5:39");
+  has(bad("  data: {generate: {samples: 9, sed: 1}}\n"), "error[E0103]: unknown key `sed`");
+  has(bad("  data: {path: clicks.tsv}\n"), "error[E0102]");
+  has(bad("  data: {generate: 9}\n"), "job.yaml:5:20");
+  has(bad("  data: {generate: {samples: 9}}\n  evaluation: {data: held-out.tsv}\n"), "error[E0121]");
+  has(bad("  data: {generate: {samples: 9}}\n  evaluation: {data: held-out.tsv}\n"), "job.yaml:6:22");
+  has(bad("  data: clicks.tsv\n  evaluation: {every: 1}\n"), "error[E0102]");
+}
+
 TEST(Job, TakesRoundingAndLossScaling) {
   const Job job = read(
       std::string(kLeast) +

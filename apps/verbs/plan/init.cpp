@@ -106,7 +106,7 @@ std::string free_fields() {
 std::string clicks_text(const plan::Training& t) {
   std::string out;
   out += said(t.data.empty() ? "  # data: clicks.tsv" : "  data: " + base::yaml_text(t.data),
-              "samples in Criteo's form, one per line, or its .bin");
+              "samples in Criteo's form, one per line, or its .bin; or {generate: {samples: 100000}}");
   if (t.order == plan::DataOrder::shuffled) out += "  order: shuffled\n";
   out += said("  # initial_weights: w.safetensors", "random without it");
   const std::string rate = fmt::format("learning_rate: {}", t.optimizer.learning_rate);

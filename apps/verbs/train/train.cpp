@@ -85,6 +85,8 @@ reports::TrainSummary summary_of(const std::string& run, const exec::Completion&
   summary.lossless_again = done.lossless_again;
   summary.lossless_densest = done.lossless_densest;
   summary.bad_lines = done.bad_lines;
+  summary.held_out_auc = done.held_out_auc;
+  summary.best_auc = done.best_auc;
   summary.checkpoints = done.checkpoints.count;
   summary.checkpoint_pause_s = done.checkpoints.pause_s;
   summary.checkpoint_write_s = done.checkpoints.write_s;

@@ -139,9 +139,8 @@ class ConfigReader : public ConfigKeys {
     s.factor = at.at("factor").number(1, kMost, 1);
     if (s.kind != RopeKind::linear)
       s.original = at.optional("original_max_position_embeddings").integer(1, kMostSequence, model.max_sequence);
-    if (s.kind == RopeKind::yarn ? s.high < s.low : s.kind == RopeKind::llama3 && s.high <= s.low)
-      return at.error("E0112",
-                      fmt::format("the fast pairs' bound ({}) is not above the slow ones' ({})", s.high, s.low));
+    if (s.kind != RopeKind::linear && s.high < s.low)
+      return at.error("E0112", fmt::format("the fast pairs' bound ({}) is below the slow ones' ({})", s.high, s.low));
     if (s.kind == RopeKind::yarn) {
       const double mscale = number("mscale", 0), all = number("mscale_all_dim", 0);
       const bool both = mscale > 0 && all > 0;

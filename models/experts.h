@@ -2,6 +2,7 @@
 /// Mixtures of experts: which of a layer's MLPs a token takes depends on the data. Letters: E experts, k chosen for
 /// each token, F an expert's own width.
 #include <cstdint>
+#include <vector>
 
 #include "models/dtype.h"
 
@@ -69,6 +70,9 @@ struct Experts {
   [[nodiscard]] bool in_layer(std::int64_t layer) const {
     return any() && layer >= first_dense && (layer + 1) % period == 0;
   }
+  /// Sets first_dense and period such that those layers have experts that `with` says, if any do; else false, and
+  /// nothing changes.
+  bool place(const std::vector<bool>& with);
   /// How many of the first `layers` layers have experts.
   [[nodiscard]] std::int64_t layers_of(std::int64_t layers) const;
 };

@@ -28,6 +28,7 @@ double kept(double rate, std::int64_t pair, double theta, const RopeScaling& s, 
     case RopeKind::linear: return 0;
     case RopeKind::llama3: {
       const double turns = static_cast<double>(s.original) * rate / (2 * std::numbers::pi);
+      if (s.high == s.low) return turns < s.high ? 0 : 1;  // Llama 4 Scout: a step, no pair is in between
       return std::clamp((turns - s.low) / (s.high - s.low), 0.0, 1.0);
     }
     case RopeKind::yarn: {
@@ -76,8 +77,8 @@ RopeScaling read_rope_scaling(const base::Cursor& at) {
   const bool yarn = out.kind == RopeKind::yarn;
   out.low = at.optional("low").number(0, kMost, 1);
   out.high = at.optional("high").number(0, kMost, yarn ? 32 : 4);
-  if (yarn ? out.high < out.low : out.high <= out.low)  // yarn's bounds are pairs, and Kimi K2's are the same one
-    at.error("E0112", fmt::format("`rope_scaling.high` ({}) must be above `low` ({})", out.high, out.low),
+  if (out.high < out.low)  // those of Kimi K2 (yarn) and Llama 4 Scout (llama3) are the same
+    at.error("E0112", fmt::format("`rope_scaling.high` ({}) must not be below `low` ({})", out.high, out.low),
              "pairs that turn `low` times or less are slow, those that turn `high` times or more fast");
   if (!yarn) return out;
   out.whole_pairs = at.optional("whole_pairs").boolean(true);

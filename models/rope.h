@@ -23,7 +23,8 @@ struct RopeScaling {
   RopeKind kind = RopeKind::none;
   double factor = 1;
   std::int64_t original = 0;  ///< sequence length, in tokens, before; linear: unused
-  /// The number of turns within `original` tokens up to which a pair is slow, and from which on it is fast.
+  /// The number of turns within `original` tokens up to which a pair is slow, and from which on it is fast. If they are
+  /// the same, no pair is in between.
   double low = 1, high = 4;
   bool whole_pairs = true;  ///< yarn: bounds are rounded outwards to whole pairs
   double attention = 1;     ///< yarn: factor on cosines and sines

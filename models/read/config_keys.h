@@ -4,6 +4,7 @@
 /// `a.b.c` is key c of the map b in the map a.
 #include <initializer_list>
 #include <string>
+#include <vector>
 
 #include "models/model.h"
 
@@ -35,8 +36,11 @@ class ConfigKeys {
   /// For a switch with only one value that a Model can express; a missing key means that value. E0111 for the other
   /// one. Writing writes it.
   virtual void only(const char* key, bool wanted, const char* why) = 0;
-  /// E0111 unless the list is empty or missing. Writing writes an empty one.
-  virtual void no_list(const char* key, const char* why) = 0;
+  /// Which layers have experts: as model.experts says already, but of those that `key` lists none (`only` false), or
+  /// only those (`only` true), if the list is there and not empty. E0111 if no first_dense and period say the same.
+  virtual void expert_layers(const char* key, bool only, Model& model) = 0;
+  /// E0111 at `key` unless experts are in the layers of `with`; sets first_dense and period.
+  virtual void expert_layers(const char* key, const std::vector<bool>& with, Model& model) = 0;
   /// transformers 4.53's list of each layer's attention, if present: sets window and window_period.
   virtual void layer_types(Model& model) = 0;
   /// The layers without rotation: every n-th, unless a list says each layer's. E0111 if the list has no period.

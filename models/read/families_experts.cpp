@@ -10,10 +10,11 @@ using namespace family_parts;
 
 constexpr double kMostCoefficient = 1e3;
 
-/// The number of experts, and how many a token takes.
-void experts_keys(ConfigKeys& k, Model& m, ConfigKeys::Names count, ConfigKeys::Names chosen) {
-  k.count(count, m.experts.count, 1, kMostExperts);
-  k.count(chosen, m.experts.chosen, 1, kMostExperts);
+/// The number of experts, and how many a token takes. `count` is the class's own name for the number; transformers 5
+/// takes the others as well (attribute_map of its configurations).
+void experts_keys(ConfigKeys& k, Model& m, const char* count) {
+  k.count({count, "num_local_experts", "num_experts", "n_routed_experts"}, m.experts.count, 1, kMostExperts);
+  k.count({"num_experts_per_tok", "experts_per_token"}, m.experts.chosen, 1, kMostExperts);
 }
 
 // The classes add the loss only if they also return the routers' logits.
@@ -60,7 +61,7 @@ void mixtral_config(ConfigKeys& k, Model& m) {
   silu(k, m, "mixtral");
   k.count({"sliding_window"}, m.window, 0, kMostSequence, 0);
   window_within(k, m);
-  experts_keys(k, m, {"num_local_experts"}, {"num_experts_per_tok"});
+  experts_keys(k, m, "num_local_experts");
   experts_as_wide_as_mlps(k, m);
   auxiliary_loss(k, m, 0.001);
 }
@@ -74,11 +75,11 @@ WeightNames mixtral_names() {
 
 // Layers without experts have an MLP of intermediate_size.
 void qwen_experts(ConfigKeys& k, Model& m) {
-  experts_keys(k, m, {"num_experts"}, {"num_experts_per_tok"});
+  experts_keys(k, m, "num_experts");
   k.count({"moe_intermediate_size"}, m.experts.hidden, 1, kMostWidth);
   k.count({"decoder_sparse_step"}, m.experts.period, 1, kMostLayers, 1);
   k.flag({"norm_topk_prob"}, m.experts.normalised, false);
-  k.no_list("mlp_only_layers", "layers without experts follow decoder_sparse_step");
+  k.expert_layers("mlp_only_layers", false, m);
   auxiliary_loss(k, m, 0.001);
 }
 
@@ -175,7 +176,8 @@ void left_out_heads(ConfigKeys& k) {
         "num_nextn_predict_layers is left out: the model here lacks the module that predicts a token further ahead");
 }
 
-// The class's `topk_method` says how groups are chosen. Once layers have experts, all later ones do.
+// The class's `topk_method` says how groups are chosen. Layers from the first_k_dense_replace-th on whose number, from
+// 0, is a multiple of moe_layer_freq have experts.
 void deepseek_routing(ConfigKeys& k, Model& m, bool third) {
   Experts& e = m.experts;
   std::string method = e.balance_bias ? "noaux_tc" : e.groups > 1 ? "group_limited_greedy" : "greedy";
@@ -186,8 +188,11 @@ void deepseek_routing(ConfigKeys& k, Model& m, bool third) {
   std::int64_t step = 1;
   k.count({"moe_layer_freq"}, step, 1, kMostLayers, 1);
   if (!k.reads()) return;
-  if (step != 1)
-    k.refuse("moe_layer_freq", "layers with and without experts that alternate after the first dense ones", "1");
+  if (step > 1) {
+    std::vector<bool> with(static_cast<std::size_t>(m.layers));
+    for (std::int64_t i = e.first_dense; i < m.layers; ++i) with[static_cast<std::size_t>(i)] = i % step == 0;
+    k.expert_layers("moe_layer_freq", with, m);
+  }
   if (method != "greedy" && method != "group_limited_greedy" && method != "noaux_tc")
     k.refuse("topk_method", "experts are chosen in a way that no known class uses",
              "greedy, group_limited_greedy or noaux_tc");
@@ -207,7 +212,7 @@ void deepseek_config(ConfigKeys& k, Model& m, bool third) {
   silu(k, m, "deepseek");
   no_biases(k, "attention_bias");
   latent_keys(k, m);
-  experts_keys(k, m, {"n_routed_experts"}, {"num_experts_per_tok"});
+  experts_keys(k, m, "n_routed_experts");
   routed_like_deepseek(k, m, third ? 2.5 : 1, third);
   deepseek_routing(k, m, third);
   // V2 either divides the weights by their sum or scales them, never both.
@@ -256,7 +261,7 @@ void glm4_moe_config(ConfigKeys& k, Model& m) {
   silu(k, m, "glm4_moe");
   k.flag({"attention_bias"}, m.qkv_bias, false);
   k.flag({"use_qk_norm"}, m.qk_norm, false);
-  experts_keys(k, m, {"n_routed_experts"}, {"num_experts_per_tok"});
+  experts_keys(k, m, "n_routed_experts");
   routed_like_deepseek(k, m, 1, true);
   deepseek_groups(k, m);
   left_out_heads(k);
@@ -291,7 +296,7 @@ void gpt_oss_config(ConfigKeys& k, Model& m) {
   if (k.reads()) m.window_period = m.window > 0 ? 2 : 0;
   k.layer_types(m);
   window_within(k, m);
-  experts_keys(k, m, {"num_local_experts"}, {"num_experts_per_tok", "experts_per_token"});
+  experts_keys(k, m, "num_local_experts");
   experts_as_wide_as_mlps(k, m);
 }
 
@@ -328,10 +333,11 @@ void llama4_config(ConfigKeys& k, Model& m) {
   k.rope_scaling(m);
   silu(k, m, "llama4");
   no_biases(k, "attention_bias");
-  experts_keys(k, m, {"num_local_experts"}, {"num_experts_per_tok"});
+  experts_keys(k, m, "num_local_experts");
   k.count({"intermediate_size"}, m.experts.hidden, 1, kMostWidth);
   if (k.reads()) m.experts.shared = m.experts.hidden;
   k.count({"interleave_moe_layer_step"}, m.experts.period, 1, kMostLayers, 1);
+  k.expert_layers("moe_layers", true, m);
   auxiliary_loss(k, m, 0.001);
   k.unrotated_layers("no_rope_layers", "no_rope_layer_interval", m, 4);
   k.differs(

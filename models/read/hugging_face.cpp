@@ -69,10 +69,30 @@ class ConfigReader : public ConfigKeys {
       value.error("E0111", fmt::format("`{}: {}` is not supported: {}", key, !wanted, why));
   }
 
-  void no_list(const char* key, const char* why) override {
-    const Cursor value = at_.optional(key);
-    if (value.exists() && !(value.is_sequence() && value.items().empty()))
-      value.error("E0111", fmt::format("`{}` is not supported: {}", key, why), "an empty list");
+  void expert_layers(const char* key, bool only, Model& model) override {
+    const Cursor list = at_.optional(key);
+    if (!list.exists() || model.layers < 1) return;
+    std::vector<bool> listed(static_cast<std::size_t>(model.layers));
+    const auto items = list.items();
+    if (items.empty()) return;
+    for (const Cursor& one : items) listed[static_cast<std::size_t>(one.integer(0, model.layers - 1, 0))] = true;
+    for (std::size_t i = 0; i < listed.size(); ++i)
+      if (!only) listed[i] = !listed[i] && model.experts.in_layer(static_cast<std::int64_t>(i));
+    expert_layers(key, listed, model);
+  }
+
+  void expert_layers(const char* key, const std::vector<bool>& with, Model& model) override {
+    if (model.experts.place(with)) return;
+    std::string which;
+    std::size_t named = 0;
+    constexpr std::size_t kNamed = 8;
+    for (std::size_t i = 0; i < with.size(); ++i)
+      if (with[i] && ++named <= kNamed) which += fmt::format("{}{}", which.empty() ? "" : ", ", i);
+    refuse(key,
+           named == 0 ? "no layer would have experts"
+                      : fmt::format("experts in layers {}{} of {} (from 0) follow no period", which,
+                                    named > kNamed ? " ..." : "", with.size()),
+           "a model's experts are in the last of every `period` layers, except in the first `first_dense`");
   }
 
   void layer_types(Model& model) override {
@@ -139,9 +159,8 @@ class ConfigReader : public ConfigKeys {
     s.factor = at.at("factor").number(1, kMost, 1);
     if (s.kind != RopeKind::linear)
       s.original = at.optional("original_max_position_embeddings").integer(1, kMostSequence, model.max_sequence);
-    if (s.kind == RopeKind::yarn ? s.high < s.low : s.kind == RopeKind::llama3 && s.high <= s.low)
-      return at.error("E0112",
-                      fmt::format("the fast pairs' bound ({}) is not above the slow ones' ({})", s.high, s.low));
+    if (s.kind != RopeKind::linear && s.high < s.low)
+      return at.error("E0112", fmt::format("the fast pairs' bound ({}) is below the slow ones' ({})", s.high, s.low));
     if (s.kind == RopeKind::yarn) {
       const double mscale = number("mscale", 0), all = number("mscale_all_dim", 0);
       const bool both = mscale > 0 && all > 0;

@@ -44,7 +44,15 @@ class ConfigWriter : public ConfigKeys {
         return quote(*names.begin(), one.word);
   }
   void only(const char* key, bool wanted, const char*) override { put(key, wanted ? "true" : "false"); }
-  void no_list(const char* key, const char*) override { put(key, "[]"); }
+  void expert_layers(const char* key, bool only, Model& model) override {
+    const Experts& e = model.experts;
+    if (only && e.first_dense == 0) return;  // the period says it
+    std::string all;
+    for (std::int64_t i = 0; i < (only ? model.layers : e.first_dense); ++i)
+      if (!only || e.in_layer(i)) all += fmt::format("{}{}", all.empty() ? "" : ", ", i);
+    put(key, "[" + all + "]");
+  }
+  void expert_layers(const char*, const std::vector<bool>&, Model&) override {}
   void layer_types(Model&) override {}
   void unrotated_layers(const char* list, const char* period, Model& model, std::int64_t) override {
     if (model.unrotated_period > 0) return put(period, fmt::format("{}", model.unrotated_period));

@@ -376,6 +376,65 @@ TEST(MixturesOfExperts, AreNoFamilyOfTheirOwn) {
   EXPECT_NE(message_of(of_family).find("key `experts` is missing"), std::string::npos);
 }
 
+std::string with_key(std::string config, const std::string& key, const std::string& value) {
+  return config.insert(config.find('{') + 1, "\"" + key + "\": " + value + ", ");
+}
+
+// transformers 5 has one name for the number of experts, and each class's older one.
+TEST(MixturesOfExperts, AreCountedUnderAnyOfTheirKeys) {
+  constexpr const char* kNames[] = {"num_local_experts", "num_experts", "n_routed_experts"};
+  for (const Configuration& one : configurations()) {
+    const Model model = model_of(one.config);
+    for (const char* own : kNames) {
+      std::string text = one.config;
+      const auto at = text.find("\"" + std::string(own) + "\"");
+      if (at == std::string::npos) continue;
+      for (const char* name : kNames) {
+        std::string renamed = text;
+        renamed.replace(at + 1, std::string(own).size(), name);
+        EXPECT_EQ(model_of(renamed), model) << name << " in " << renamed;
+      }
+    }
+  }
+}
+
+TEST(MixturesOfExperts, AreInTheLayersThatListsLeaveThem) {
+  const std::string qwen = configurations()[2].config, deepseek = configurations()[6].config,
+                    maverick = configurations().back().config;
+  const auto expect = [](const std::string& text, std::int64_t first_dense, std::int64_t period) {
+    const Model model = model_of(text);
+    EXPECT_EQ(model.experts.first_dense, first_dense) << text;
+    EXPECT_EQ(model.experts.period, period) << text;
+    const auto written = write_hugging_face(model);
+    ASSERT_TRUE(written) << base::render(written.error(), false);
+    EXPECT_EQ(model_of(*written).experts, model.experts) << *written;
+  };
+  const auto listed = [&](const std::string& list) {
+    std::string text = qwen;
+    return text.replace(text.find("\"mlp_only_layers\": []"), 21, "\"mlp_only_layers\": [" + list + "]");
+  };
+  expect(listed(""), 0, 1);
+  expect(listed("2, 0, 1"), 3, 1);
+  std::string even = "0", odd = "1";
+  for (int i = 2; i < 48; i += 2) even += ", " + std::to_string(i), odd += ", " + std::to_string(i + 1);
+  expect(listed(even), 0, 2);
+  expect(with_key(maverick, "moe_layers", "[" + odd + "]"), 0, 2);
+  expect(with_key(maverick, "moe_layers", "[" + odd.substr(3) + "]"), 3, 2);
+  EXPECT_NE(message_of(listed("0, 5"))
+                .find("experts in layers 1, 2, 3, 4, 6, 7, 8, 9 ... of 48 (from 0) follow no "
+                      "period"),
+            std::string::npos)
+      << message_of(listed("0, 5"));
+  EXPECT_NE(message_of(listed(odd)).find("E0111"), std::string::npos) << "the first of every two";
+  EXPECT_NE(message_of(listed(even + ", " + odd)).find("no layer would have experts"), std::string::npos);
+  EXPECT_NE(message_of(listed("48")).find("E0105"), std::string::npos);
+  EXPECT_NE(message_of(with_key(maverick, "moe_layers", "[1, 4]")).find("experts in layers 1, 4 of 48"),
+            std::string::npos);
+  std::string every = deepseek;
+  every.replace(every.find("\"moe_layer_freq\": 1"), 19, "\"moe_layer_freq\": 2");
+  EXPECT_NE(message_of(every).find("experts in layers 4, 6, 8"), std::string::npos) << message_of(every);
+}
+
 TEST(MixturesOfExperts, RefuseConfigurationsThatAModelCannotSay) {
   const auto config = [](const std::string& type, const std::string& more) {
     return R"({"hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4, "vocab_size": 99, "num_experts": 8,

@@ -48,6 +48,25 @@ TEST(RopeRates, OfLlama3KeepFastPairsAndDivideSlowOnes) {
   EXPECT_LT(scaled[29], plain[29]);
 }
 
+// Llama 4 Scout: both bounds are one turn, which 8,192 tokens make between pairs 34 and 35.
+TEST(RopeRates, OfLlama3MayHaveOneBound) {
+  const auto model = parse_model(R"({"model_type": "llama4_text", "hidden_size": 64, "intermediate_size": 128,
+      "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 99, "head_dim": 128,
+      "max_position_embeddings": 10485760, "num_local_experts": 8, "num_experts_per_tok": 1, "rope_theta": 500000.0,
+      "rope_scaling": {"factor": 16.0, "high_freq_factor": 1.0, "low_freq_factor": 1.0,
+      "original_max_position_embeddings": 8192, "rope_type": "llama3"}})",
+                                 "config.json");
+  ASSERT_TRUE(model) << base::render(model.error(), false);
+  const std::vector<double> plain = rope_rates(500000, {}, 128), scaled = rope_rates(500000, model->rope_scaling, 128);
+  EXPECT_GT(8192 * plain[34] / (2 * kPi), 1);
+  EXPECT_LT(8192 * plain[35] / (2 * kPi), 1);
+  for (std::size_t i = 0; i <= 34; ++i) EXPECT_EQ(scaled[i], plain[i]) << i;
+  for (std::size_t i = 35; i < 64; ++i) EXPECT_DOUBLE_EQ(scaled[i], plain[i] / 16) << i;
+  RopeScaling at_the_bound = model->rope_scaling;  // the fastest pair turns exactly as often as the bound says
+  at_the_bound.low = at_the_bound.high = 8192 / (2 * kPi);
+  EXPECT_EQ(rope_rates(500000, at_the_bound, 128)[0], 1);
+}
+
 // Kimi K2: both bounds are one turn, which 4,096 tokens make between pairs 19 and 20; the ramp is one pair wide.
 TEST(RopeRates, OfYarnMayHaveOneBound) {
   const auto model = parse_model(R"({"model_type": "kimi_k2", "hidden_size": 64, "intermediate_size": 128,
@@ -92,6 +111,7 @@ max_sequence: 128
 TEST(RopeScaling, IsReadAndWritten) {
   for (const char* text :
        {"{type: linear, factor: 4}", "{type: llama3, factor: 8, original: 8192, low: 1, high: 4}",
+        "{type: llama3, factor: 16, original: 8192, low: 1, high: 1}",
         "{type: yarn, factor: 40, original: 4096, low: 1, high: 32, whole_pairs: false, attention: 1.25, "
         "score_weight: 0.7}"}) {
     const auto model = parse_model(std::string(kModel) + "rope_scaling: " + text + "\n", "m.yaml");
@@ -109,7 +129,7 @@ TEST(RopeScaling, IsReadAndWritten) {
 
 TEST(RopeScaling, RefusesWhatNoModelHas) {
   for (const char* text : {"{type: cubic, factor: 4}", "{type: linear}", "{type: llama3, factor: 8}",
-                           "{type: llama3, factor: 8, original: 8192, low: 4, high: 4}", "{type: linear, factor: 0}"})
+                           "{type: llama3, factor: 8, original: 8192, low: 4, high: 3.9}", "{type: linear, factor: 0}"})
     EXPECT_FALSE(parse_model(std::string(kModel) + "rope_scaling: " + text + "\n", "m.yaml").has_value()) << text;
 }
 

@@ -115,7 +115,7 @@ struct SearchResult {
   double seconds = 0;
   double fits_probability = 0;  ///< each plan fits with at least this; 0: its predicted memory fits, no more is known
   /// How far the best plan may be from the best of the space, relative: its replayed time over the closed form's time
-  /// of the best plan that was not replayed, minus 1. Absent if the search was interrupted.
+  /// of the best plan that was not replayed, minus 1. Absent if nothing was replayed, or the search was interrupted.
   std::optional<double> optimality_gap;
   bool interrupted = false;                      ///< some candidates were not looked at
   std::map<std::string, std::int64_t> rejected;  ///< reason -> count

@@ -186,17 +186,38 @@ std::string cross_validation_text(const cost::CrossValidation& v, const TableSty
   return text_of(folds_table(v), style);
 }
 
+namespace {
+
+/// What to know of a headline before it is believed.
+std::string word_of(const cost::HeadlineResult& h) {
+  std::string out = h.in_sample ? "in-sample" : "";
+  if (h.fits) return out;
+  out += out.empty() ? "" : ", ";
+  // Where a device has room, it is the host's memory or the drives that have none.
+  return out + (h.memory_share.value_or(0) > 1 ? fmt::format("does not fit ({:.2f})", *h.memory_share)
+                                               : "does not fit (offloaded)");
+}
+
+}  // namespace
+
 Table headlines_table(const std::vector<cost::HeadlineResult>& headlines) {
   Table table;
   table.title = "What the sources are known for";
-  table.columns = {{"headline", Align::left, 72}, {"predicted", Align::right},
-                   {"published", Align::right},   {"", Align::left},
-                   {"said", Align::left, 36},     {"source", Align::left, 40}};
+  table.columns = {
+      {"headline", Align::left, 72}, {"predicted", Align::right}, {"published", Align::right}, {"", Align::left},
+      {"but", Align::left},          {"said", Align::left, 36},   {"source", Align::left, 40}};
   const auto text = [](const std::optional<double>& value) { return value ? fmt::format("{:.3g}", *value) : "—"; };
   for (const cost::HeadlineResult& h : headlines) {
-    table.rows.push_back({h.what, text(h.predicted), text(h.published), h.unit, h.said, h.source});
+    table.rows.push_back({h.what, text(h.predicted), text(h.published), h.unit, word_of(h), h.said, h.source});
     if (!h.reason.empty()) table.notes.push_back(fmt::format("not predicted: {}: {}", h.what, h.reason));
   }
+  if (std::any_of(headlines.begin(), headlines.end(), [](const auto& h) { return h.in_sample; }))
+    table.notes.push_back(
+        "in-sample: read off a step time, by software with a number that was fitted to rows of the same source");
+  if (std::any_of(headlines.begin(), headlines.end(), [](const auto& h) { return !h.fits; }))
+    table.notes.push_back(
+        "does not fit (x): the fullest of its runs needs x times a device's memory, so no such run is predicted to "
+        "run");
   return table;
 }
 

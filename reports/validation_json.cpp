@@ -142,6 +142,9 @@ json headlines_json(const std::vector<cost::HeadlineResult>& headlines) {
                    {"predicted", number(h.predicted)},
                    {"published", number(h.published)},
                    {"reason", h.reason.empty() ? json() : json(h.reason)},
+                   {"in_sample", h.predicted ? json(h.in_sample) : json()},
+                   {"fits", h.predicted ? json(h.fits) : json()},
+                   {"memory_share", number(h.memory_share)},
                    {"runs", h.runs}});
   return out;
 }

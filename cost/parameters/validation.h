@@ -102,6 +102,10 @@ struct HeadlineResult {
   std::string reason;             ///< why there is no prediction; empty: `predicted` is set
   std::vector<std::string> runs;  ///< the plans simulated, in words
   std::optional<double> predicted, published;
+  bool in_sample = false;  ///< read off a step time, by a stack with a number that was fitted to this source's rows
+  /// Peak memory over a device's, of the fullest run; none without a prediction.
+  std::optional<double> memory_share = {};
+  bool fits = true;  ///< all runs fit their devices and, with offload, what is beside them
 };
 
 /// A number of a stack that was chosen to fit measured rows, in SI units.

@@ -546,7 +546,6 @@ cost::SearchResult search_within(const Model& model, const Cluster& cluster, con
     result.plans.push_back(workers.front()->estimator(space[c.index]).predict(*made));
   }
   result.interrupted = stopped();
-  if (!result.interrupted && options.replay == 0) result.optimality_gap = 0;
   replay_best(result, model, cluster, job, prices, options, progress, room);
   if (stopped()) {
     result.interrupted = true;

@@ -46,6 +46,23 @@ bool is_choice(const std::string& parameter) {
   return std::any_of(choices().begin(), choices().end(), [&](const Choice& c) { return c.parameter == parameter; });
 }
 
+/// Whether a list of names ("coarse grid over 60 published rows: A (2024), B") has one with which `source` begins.
+/// Names may have commas in parentheses.
+bool names(const std::string& list, std::string_view source) {
+  const std::size_t colon = list.find(": ");
+  std::size_t first = colon == std::string::npos ? list.size() : colon + 2;
+  int depth = 0;
+  for (std::size_t at = first; at <= list.size(); ++at) {
+    const char c = at < list.size() ? list[at] : ',';
+    depth += c == '(' ? 1 : c == ')' ? -1 : 0;
+    if ((c != ',' && c != ';') || depth > 0) continue;
+    const std::string_view name = std::string_view(list).substr(first, at - first);
+    if (!name.empty() && source.substr(0, name.size()) == name) return true;
+    first = std::min(list.size(), at + 2);
+  }
+  return false;
+}
+
 void merge_into(StackFamily& family, const StackFamily& other) {
   family.stacks.insert(family.stacks.end(), other.stacks.begin(), other.stacks.end());
 }
@@ -81,6 +98,20 @@ const std::vector<Choice>& choices() {
       {"stack.tensor_hidden", 0.2, 0.1, {0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9}},
   };
   return all;
+}
+
+bool was_fitted_to(const std::vector<cost::Stack>& stacks, const std::string& stack, std::string_view source) {
+  const auto one = std::find_if(stacks.begin(), stacks.end(), [&](const auto& known) { return known.name == stack; });
+  if (one == stacks.end()) return false;
+  return std::any_of(one->parameters.begin(), one->parameters.end(), [&](const cost::Parameter& own) {
+    const cost::Parameter* p = &own;
+    for (std::size_t hops = 0; p != nullptr && hops <= stacks.size(); ++hops) {
+      if (p->source.find("coarse grid") != std::string::npos) return names(p->source, source);
+      const std::string next = followed(p->source);
+      p = next.empty() ? nullptr : number_of(stacks, {next, own.name});
+    }
+    return false;
+  });
 }
 
 base::Result<std::vector<StackFamily>> stack_families(const std::vector<cost::Stack>& stacks) {

@@ -46,6 +46,11 @@ struct StackFamily {
 /// an error (V03).
 [[nodiscard]] base::Result<std::vector<StackFamily>> stack_families(const std::vector<cost::Stack>& stacks);
 
+/// Whether a number of the stack, or the number that it follows, was fitted to published rows of this source, as the
+/// numbers' own sources tell. `source` begins with the rows' source: "PTD-P (Narayanan SC21), table 1".
+[[nodiscard]] bool was_fitted_to(const std::vector<cost::Stack>& stacks, const std::string& stack,
+                                 std::string_view source);
+
 /// Measured rows for fits. Predictions are kept, so that fits to overlapping sets of rows are cheap.
 class StackFitter {
  public:

@@ -13,6 +13,7 @@
 #include "models/layers/counts.h"
 #include "sim/search/recommend.h"
 #include "sim/simulate.h"
+#include "sim/validate/fit.h"
 
 namespace orrery::sim {
 
@@ -40,6 +41,31 @@ constexpr std::pair<const char*, Quantity> kQuantities[] = {{"state_ratio", Quan
 bool of_two(Quantity quantity) {
   return quantity == Quantity::state_ratio || quantity == Quantity::activation_ratio ||
          quantity == Quantity::rate_ratio || quantity == Quantity::speedup || quantity == Quantity::exchange_ratio;
+}
+
+/// Whether it is read off a step time, which is all that stacks are fitted to.
+bool is_timed(Quantity quantity) {
+  switch (quantity) {
+    case Quantity::rate_ratio:
+    case Quantity::speedup:
+    case Quantity::teraflops:
+    case Quantity::petaflops:
+    case Quantity::minutes:
+    case Quantity::bubble:
+    case Quantity::million_a_second:
+    case Quantity::exchange_share:
+    case Quantity::exchange_ratio:
+    case Quantity::device_hours: return true;
+    case Quantity::state_ratio:
+    case Quantity::activation_ratio:
+    case Quantity::memory_share:
+    case Quantity::largest_model:
+    case Quantity::states:
+    case Quantity::device_gigabytes:
+    case Quantity::host_gigabytes:
+    case Quantity::nvme_gigabytes: return false;
+  }
+  return false;
 }
 
 bool measures_memory(Quantity quantity) {
@@ -83,6 +109,8 @@ struct Simulated {
   double flops = 0;                    // per step, including recomputation
   double largest = 0;                  // billions of parameters, if a headline asks for them
   double ranks_per_node = 1;
+  std::string stack;  ///< whose prices it took
+  bool fits = true;   ///< its devices, and what is beside them
 
   [[nodiscard]] double devices() const {
     return static_cast<double>(spec.mesh.data) * spec.mesh.tensor * spec.mesh.pipeline * spec.mesh.context;
@@ -107,6 +135,8 @@ base::Result<Simulated> simulated_tables(const Subject& subject, bool only_memor
   options.spans = false;
   out.prediction = simulate(subject.plan, *subject.pricing, options).prediction;
   const cost::Prediction& p = out.prediction;
+  out.stack = subject.pricing->stack().name;
+  out.fits = p.memory_peak_bytes <= p.memory_capacity_bytes && too_much_beside(p, cluster).empty();
   if (!only_memory && p.memory_peak_bytes > p.memory_capacity_bytes) {
     constexpr double kGiB = 1024.0 * 1024 * 1024;
     return base::fail("V01", fmt::format("it needs {:.1f} GiB of a device's {:.1f}", p.memory_peak_bytes / kGiB,
@@ -149,6 +179,8 @@ base::Result<Simulated> simulated(Translator& translator, const Setup& setup, co
   Simulated out;
   out.spec = plan.spec();
   out.prediction = estimator.predict(plan);
+  out.stack = subject->pricing->stack().name;
+  out.fits = out.prediction.memory_peak_bytes <= out.prediction.memory_capacity_bytes && estimator.fits_beside(plan);
   const cost::StageMemory memory = estimator.memory(plan, 0);
   out.states = memory.parameters + memory.gradients + memory.optimizer_states;
   out.activations = memory.activations;
@@ -239,6 +271,23 @@ double value_of(const Headline& headline, const std::vector<Simulated>& runs) {
 
 }  // namespace
 
+namespace {
+
+/// What must be known of the figure: whether the source's own rows chose it, and whether its runs fit.
+void tell_apart(const Headline& headline, const std::vector<Simulated>& runs, const std::vector<cost::Stack>& stacks,
+                cost::HeadlineResult& result) {
+  result.memory_share = 0;
+  for (const Simulated& run : runs) {
+    result.in_sample =
+        result.in_sample || (is_timed(headline.quantity) && was_fitted_to(stacks, run.stack, headline.source));
+    result.memory_share =
+        std::max(*result.memory_share, run.prediction.memory_peak_bytes / run.prediction.memory_capacity_bytes);
+    result.fits = result.fits && run.fits;
+  }
+}
+
+}  // namespace
+
 base::Result<Headlines> parse_headlines(std::string_view text, const std::string& file) {
   auto rows = parse_rows(text, file);
   if (!rows) return base::fail(rows.error());
@@ -264,12 +313,17 @@ base::Result<Headlines> parse_headlines(std::string_view text, const std::string
 }
 
 std::vector<cost::HeadlineResult> predict_headlines(const Headlines& headlines, Library library) {
+  const std::vector<cost::Stack> stacks = library.stacks;
   Translator translator(std::move(library));
   std::vector<cost::HeadlineResult> out;
   std::map<std::pair<std::string, bool>, Simulated> replays;
   for (const Headline& headline : headlines.headlines) {
-    cost::HeadlineResult result{
-        headline.what, headline.source, headline.said, headline.unit, headline.reason, {}, {}, {}};
+    cost::HeadlineResult result;
+    result.what = headline.what;
+    result.source = headline.source;
+    result.said = headline.said;
+    result.unit = headline.unit;
+    result.reason = headline.reason;
     if (result.reason.empty()) result.published = headline.published;
     std::vector<Simulated> runs;
     for (const std::string& id : headline.runs) {
@@ -292,7 +346,10 @@ std::vector<cost::HeadlineResult> predict_headlines(const Headlines& headlines, 
       result.runs.push_back(plan::describe(run->spec));
       runs.push_back(std::move(*run));
     }
-    if (result.reason.empty()) result.predicted = value_of(headline, runs);
+    if (result.reason.empty()) {
+      result.predicted = value_of(headline, runs);
+      tell_apart(headline, runs, stacks, result);
+    }
     out.push_back(std::move(result));
   }
   return out;

@@ -283,9 +283,35 @@ TEST(ExplainPlan, BeginsWithWhatBindsAndHasTheNumbersOfSimulate) {
   for (const char* key : {"step_time_s", "bubble_fraction", "exposed_communication_s", "memory_peak_bytes"})
     EXPECT_EQ(result.at("plan").at(key), simulated.at(key)) << key;
   EXPECT_EQ(result.at("plan").at("breakdown_s"), simulated.at("breakdown_s"));
+  for (const char* key :
+       {"step_time_interval_s", "memory_interval_bytes", "fits_probability", "evidence", "evidence_text"}) {
+    EXPECT_FALSE(simulated.at(key).is_null()) << key;
+    EXPECT_EQ(result.at("plan").at(key), simulated.at(key)) << key;
+  }
   ASSERT_FALSE(result.at("neighbours").empty());
   for (const nlohmann::json& one : result.at("neighbours"))
     EXPECT_TRUE(one.at("step_time_s").is_number() || !one.at("code").get<std::string>().empty()) << one.dump();
+}
+
+TEST(ExplainPlan, SaysOfEachPlanHowSureItsFiguresAreAndWhatTheyRestOn) {
+  const Scratch scratch;
+  const std::string job = scratch.file("job.yaml", std::string(kGpu) + "plan: {pipeline: 4}\n");
+  const std::string plan = (scratch.path() / "plan.yaml").string();
+  ASSERT_EQ(orrery({"plan", job, "-o", plan}).exit_code, 0);
+  const std::string interval = "In four of five runs a step takes from ", evidence = "Evidence: ";
+  const auto times = [](const std::string& text, const std::string& part) {
+    int count = 0;
+    for (auto at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++count;
+    return count;
+  };
+  const std::string one = orrery({"explain", plan}).out, two = orrery({"explain", plan, "--vs", plan}).out;
+  EXPECT_EQ(times(one, interval), 1) << one;
+  EXPECT_EQ(times(one, evidence), 1) << one;
+  EXPECT_EQ(times(two, interval), 2) << two;
+  EXPECT_EQ(times(two, evidence), 2) << two;
+  const nlohmann::json both = orrery({"explain", plan, "--vs", plan, "--json"}).result();
+  EXPECT_EQ(both.at("versus").at("step_time_interval_s"), both.at("plan").at("step_time_interval_s"));
+  EXPECT_TRUE(both.at("versus").at("evidence").is_string());
 }
 
 TEST(ExplainPlan, ANeighbourIsWhatSimulateSaysOfIt) {

@@ -51,6 +51,14 @@ TEST(PlanJson, HoldsThePromisedKeys) {
   EXPECT_TRUE(out["plans"][0]["memory_peak_bytes"].is_number_integer());
 }
 
+TEST(PlanJson, AGapThatNobodyComputedIsNull) {
+  cost::SearchResult result = sample::search();
+  result.optimality_gap = 0.01;
+  EXPECT_EQ(plan_json(result)["search"]["optimality_gap"], 0.01);
+  result.optimality_gap.reset();
+  EXPECT_TRUE(plan_json(result)["search"]["optimality_gap"].is_null());
+}
+
 TEST(PlanJson, CarriesTheWholePlanWhenGivenOne) {
   const json out = plan_json(sample::search(), [](const plan::PlanSpec& s) { return json{{"ranks", s.mesh.ranks()}}; });
   EXPECT_EQ(out["plans"][0]["plan"], (json{{"ranks", 128}}));

@@ -57,7 +57,7 @@ std::vector<cost::FamilyFit> fits() {
 }
 
 std::vector<cost::HeadlineResult> headlines() {
-  return {{"a trillion parameters", "paper", "163 TFLOPs", "TFLOP/s", "", {"data 6"}, 178.0, 163.0},
+  return {{"a trillion parameters", "paper", "163 TFLOPs", "TFLOP/s", "", {"data 6"}, 178.0, 163.0, true, 1.96, false},
           {"offload", "paper", "13B", "", "offload is not simulated yet", {}, {}, {}}};
 }
 
@@ -125,6 +125,18 @@ TEST(HeadlinesTable, SaysWhatIsNotPredictedAndWhy) {
   EXPECT_THAT(text, HasSubstr("178"));
   EXPECT_THAT(text, HasSubstr("not predicted: offload: offload is not simulated yet"));
   EXPECT_TRUE(headlines_json(headlines())[1]["predicted"].is_null());
+  EXPECT_TRUE(headlines_json(headlines())[1]["fits"].is_null());
+}
+
+TEST(HeadlinesTable, MarksWhatIsInSampleAndWhatDoesNotFit) {
+  const std::string text = text_of(headlines_table(headlines()), {});
+  EXPECT_THAT(text, HasSubstr("in-sample, does not fit (1.96)"));
+  std::vector<cost::HeadlineResult> sound = headlines();
+  sound[0].in_sample = false;
+  sound[0].fits = true;
+  EXPECT_EQ(text_of(headlines_table(sound), {}).find("fit ("), std::string::npos);
+  EXPECT_EQ(headlines_json(headlines())[0]["in_sample"], true);
+  EXPECT_EQ(headlines_json(headlines())[0]["memory_share"], 1.96);
 }
 
 TEST(ValidationPage, HoldsEveryPartAndNamesNoPlaceOnTheNetwork) {

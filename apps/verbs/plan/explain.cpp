@@ -7,6 +7,7 @@
 
 #include "apps/inputs.h"
 #include "apps/interrupt.h"
+#include "apps/verbs/plan/evidence.h"
 #include "apps/verbs/plan/explain.h"
 #include "apps/verbs/plan/what_if.h"
 #include "base/units.h"
@@ -51,8 +52,11 @@ base::Diagnostic does_not_fit(const Explained& one) {
           {}};
 }
 
-nlohmann::json json_of(const Explained& one) {
+/// Also adds to `text` what the figures rest on.
+nlohmann::json json_of(const Explained& one, const LoadedPlan& loaded, const cost::Intervals& intervals,
+                       std::string& text, const reports::TableStyle& style) {
   nlohmann::json out = reports::simulate_json(one.prediction);
+  add_evidence(loaded, one.prediction, intervals, true, out, text, style);
   out["file"] = one.name;
   out["fits"] = one.fits();
   out["split"] = reports::spec_json(one.prediction.spec);
@@ -100,16 +104,17 @@ Outcome run_explain(const ExplainOptions& options, const Context& context) {
   const Explained first = explain(*loaded, options.plan, *calibrations);
 
   Outcome outcome;
-  nlohmann::json out = {{"plan", json_of(first)}, {"versus", nullptr}};
+  nlohmann::json out = {{"plan", nullptr}, {"versus", nullptr}};
   const reports::TableStyle& style = context.terminal.style;
-  const auto say = [&](const Explained& one) {
+  const auto tell = [&](const Explained& one, const LoadedPlan& of, const char* key) {
     outcome.text += reports::wrapped(reports::binding_of(one.prediction).sentence, style.width) + "\n" +
                     reports::wrapped(one.name + ": " + plan::describe(one.prediction.spec), style.width, 2) + "\n";
+    out[key] = json_of(one, of, *intervals, outcome.text, style);
     if (one.fits()) return;
     outcome.diagnostics.push_back(does_not_fit(one));
     outcome.exit_code = kInfeasible;
   };
-  say(first);
+  tell(first, *loaded, "plan");
   if (options.versus.empty()) {
     const Interrupt interrupt;
     Progress progress(context.terminal.progress);
@@ -139,8 +144,8 @@ Outcome run_explain(const ExplainOptions& options, const Context& context) {
     const auto other = load_plan_argument(context.catalog, options.versus);
     if (!other) return bad_input(other.error());
     const Explained second = explain(*other, options.versus, *calibrations);
-    say(second);
-    out["versus"] = json_of(second);
+    outcome.text += "\n";
+    tell(second, *other, "versus");
     outcome.text += "\n" + reports::text_of(comparison(first, second), style);
   }
   outcome.json = out.dump();

@@ -7,6 +7,7 @@
 #include "apps/files.h"
 #include "apps/inputs.h"
 #include "apps/verbs/goodput.h"
+#include "apps/verbs/plan/evidence.h"
 #include "apps/verbs/verb.h"
 #include "clusters/read.h"
 #include "plan/lower/lower.h"
@@ -78,19 +79,6 @@ base::Result<sim::Simulation> beside(const LoadedPlan& first, const plan::Schedu
   return std::move(results[1]);
 }
 
-/// How published runs of this software compare with their predictions. None for CPU ranks or a shared network.
-std::optional<cost::Spread> spread_of(const LoadedPlan& loaded, const cost::Intervals& intervals, bool alone) {
-  const clusters::Cluster& cluster = loaded.file.cluster;
-  if (!alone || cluster.device().kind != clusters::DeviceKind::gpu) return std::nullopt;
-  return cost::spread_of(intervals, loaded.stack, cluster.size() > cluster.devices_per_node,
-                         cost::setting_of(cluster, loaded.file.model));
-}
-
-/// A paragraph of the text, within its width.
-void say(std::string& text, const std::string& paragraph, const reports::TableStyle& style) {
-  text += "\n" + reports::wrapped(paragraph, style.width) + "\n";
-}
-
 /// The forward passes of an evaluation, if the job asks for one, from the same lowering as the step.
 void add_evaluation(const LoadedPlan& loaded, const cost::Pricing& pricing, double step_s, nlohmann::json& json,
                     std::string& text, const reports::TableStyle& style) {
@@ -123,10 +111,6 @@ void add_start(const LoadedPlan& loaded, const plan::Schedule& schedule, const c
       style);
 }
 
-nlohmann::json pair_of(const cost::Interval& interval) {
-  return nlohmann::json::array({interval.low, interval.high});
-}
-
 Outcome run_simulate(const SimulateOptions& options, const Context& context) {
   const auto loaded = load_plan_argument(context.catalog, options.plan);
   if (!loaded) return bad_input(loaded.error());
@@ -156,30 +140,7 @@ Outcome run_simulate(const SimulateOptions& options, const Context& context) {
   const auto intervals = load_intervals(context.catalog);
   if (!intervals) return bad_input(intervals.error());
   const reports::TableStyle& style = context.terminal.style;
-  for (const char* key :
-       {"step_time_interval_s", "memory_interval_bytes", "fits_probability", "evidence", "evidence_text"})
-    json[key] = nullptr;
-  if (const auto spread = spread_of(*loaded, *intervals, !other)) {
-    const auto time = cost::around(simulation.prediction.step_time_s, spread->time);
-    const auto memory = cost::around(simulation.prediction.memory_peak_bytes, spread->memory);
-    json["step_time_interval_s"] = pair_of(time);
-    json["memory_interval_bytes"] = pair_of(memory);
-    const bool several = loaded->file.cluster.size() > loaded->file.cluster.devices_per_node;
-    const std::string evidence = cost::basis_text(*intervals, loaded->stack, several, false,
-                                                  cost::setting_of(loaded->file.cluster, loaded->file.model));
-    const double fits = cost::fits_probability(simulation.prediction.memory_peak_bytes,
-                                               simulation.prediction.memory_capacity_bytes, spread->memory);
-    json["fits_probability"] = fits;
-    json["evidence"] = cost::name_of(cost::basis_of(*intervals, loaded->stack));
-    json["evidence_text"] = evidence;
-    say(outcome.text,
-        fmt::format(
-            "In four of five runs a step takes from {:.4g} s to {:.4g} s. The plan fits the devices' memory with "
-            "probability {:.2f}.",
-            time.low, time.high, fits),
-        style);
-    say(outcome.text, fmt::format("Evidence: {}.", evidence), style);
-  }
+  add_evidence(*loaded, simulation.prediction, *intervals, !other, json, outcome.text, style);
   add_start(*loaded, schedule, pricing, simulation.prediction.step_time_s, json, outcome.text, style);
   add_evaluation(*loaded, pricing, simulation.prediction.step_time_s, json, outcome.text, style);
   if (auto added = add_goodput(options.failures, *loaded, schedule, pricing, simulation.prediction.step_time_s,

@@ -61,6 +61,21 @@ cost::Stack stack(const std::string& name, const std::string& host_source, const
   return out;
 }
 
+TEST(StackFamilies, TellFromTheirNumbersWhichSourcesTheyWereFittedTo) {
+  const std::vector<cost::Stack> stacks = {
+      stack("a", "coarse grid over 9 published rows: A paper (one, two), Another (2024)", "assumption"),
+      stack("b", "as a: the same hosts", "assumption"),
+      stack("c", "assumption", "NVIDIA, a page on A paper (one, two)")};
+  for (const char* fitted : {"a", "b"}) {
+    EXPECT_TRUE(was_fitted_to(stacks, fitted, "A paper (one, two), table 3"));
+    EXPECT_TRUE(was_fitted_to(stacks, fitted, "Another (2024)"));
+    EXPECT_FALSE(was_fitted_to(stacks, fitted, "Another (2025)"));
+    EXPECT_FALSE(was_fitted_to(stacks, fitted, "A paper"));
+  }
+  EXPECT_FALSE(was_fitted_to(stacks, "c", "A paper (one, two), table 3"));
+  EXPECT_FALSE(was_fitted_to(stacks, "d", "Another (2024)"));
+}
+
 TEST(StackFamilies, AreStacksWhoseNumbersFollowEachOther) {
   const auto families =
       stack_families({stack("a", "assumption", "assumption"), stack("b", "coarse grid over the rows", "assumption"),

@@ -32,8 +32,10 @@ std::string file(const std::string& headline) {
          row("staged", "gpus: 8, tp: 1, pp: 8, dp: 1", 64, 8192) + row("odd", "gpus: 8, tp: 3, pp: 1, dp: 1");
 }
 
-cost::HeadlineResult result(const std::string& headline) {
-  const auto parsed = parse_headlines(file(headline), "h.yaml");
+cost::HeadlineResult result(const std::string& headline, const std::string& source = "s") {
+  std::string text = file(headline);
+  text.replace(text.find("source: s"), 9, "source: \"" + source + "\"");
+  const auto parsed = parse_headlines(text, "h.yaml");
   if (!parsed) throw std::runtime_error(base::render(parsed.error(), false));
   return predict_headlines(*parsed, library()).at(0);
 }
@@ -67,6 +69,23 @@ TEST(Headlines, ABubbleIsNearItsFormula) {
   // Seven of 64 + 7 turns; embedding and head make the ends a little slower than the rest.
   EXPECT_NEAR(*result("quantity: bubble, runs: [staged], order: gpipe").predicted, 7.0 / 71, 0.04);
   EXPECT_DOUBLE_EQ(*result("quantity: bubble, runs: [eight]").predicted, 0);
+}
+
+// megatron-2021 has numbers that were chosen over PTD-P's rows; a ratio of bytes rests on none of them.
+TEST(Headlines, AreInSampleWhereTheStackWasFittedToTimesOfTheirSource) {
+  const char* fitted = "PTD-P (Narayanan SC21), table 1";
+  EXPECT_TRUE(result("quantity: teraflops, runs: [eight]", fitted).in_sample);
+  EXPECT_FALSE(result("quantity: state_ratio, runs: [eight, zero]", fitted).in_sample);
+  EXPECT_FALSE(result("quantity: teraflops, runs: [eight]", "PTD-P of somebody else").in_sample);
+}
+
+TEST(Headlines, SayWhetherTheirFullestRunFits) {
+  const cost::HeadlineResult small = result("quantity: speedup, runs: [eight, one]");
+  EXPECT_TRUE(small.fits);
+  EXPECT_LT(*small.memory_share, 1);
+  const cost::HeadlineResult large = result("quantity: rate_ratio, runs: [eight, staged]");
+  EXPECT_FALSE(large.fits) << "52 billion parameters on eight devices";
+  EXPECT_DOUBLE_EQ(*large.memory_share, *result("quantity: memory_share, runs: [staged]").predicted);
 }
 
 TEST(Headlines, ARunThatCannotBeExpressedHasItsReason) {

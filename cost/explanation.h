@@ -11,10 +11,11 @@
 namespace orrery::cost {
 
 struct Variation {
-  std::string change;                           ///< "micro-batch 4", "10 GB more memory"
-  std::optional<Prediction> prediction;         ///< none: no such plan exists
-  std::string refusal;                          ///< otherwise the reason, in the words of a rule or of a search
-  std::string code;                             ///< the rule's
+  std::string change;                    ///< "micro-batch 4", "10 GB more memory"
+  std::optional<Prediction> prediction;  ///< none: no such plan exists
+  std::string refusal;  ///< otherwise the reason, in the words of a rule or of a search; beside a prediction, why the
+                        ///< change is of no use to this plan if it is not faster
+  std::string code;     ///< the rule's
   std::optional<double> fits_probability = {};  ///< with the predicted memory; none where that is exact
   double least_probability = 0;                 ///< the probability with which the job's plans must fit
 };

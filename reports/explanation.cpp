@@ -43,10 +43,10 @@ std::string verdict(const cost::Variation& one, const cost::Prediction& own) {
   const cost::Prediction& p = *one.prediction;
   const double over = p.memory_peak_bytes - p.memory_capacity_bytes;
   const double slower = p.step_time_s - own.step_time_s;
-  const std::string time =
-      std::abs(slower) < 1e-9 * own.step_time_s
-          ? "as fast"
-          : fmt::format("{} {}", base::human(base::Seconds{std::abs(slower)}), slower > 0 ? "slower" : "faster");
+  const std::string time = std::abs(slower) < 1e-9 * own.step_time_s
+                               ? "as fast"
+                               : fmt::format("{} {}", time_text(std::abs(slower)), slower > 0 ? "slower" : "faster");
+  if (slower >= 0 && !one.refusal.empty()) return fmt::format("no gain: {}", one.refusal);
   if (over > 0) return fmt::format("{} too much memory, and {}", base::human(base::Bytes{over}), time);
   if (one.fits_probability && *one.fits_probability < one.least_probability)
     return fmt::format("fits with probability {:.2f}, and {}", *one.fits_probability, time);

@@ -139,6 +139,27 @@ std::vector<Neighbour> steps_from(const plan::PlanSpec& s) {
   return steps;
 }
 
+/// The smallest number of devices above the cluster's, in whole nodes, on which more replicas of the plan share its
+/// batch equally; 0: there is none.
+std::int64_t next_useful(const plan::PlanSpec& spec, const clusters::Cluster& cluster) {
+  const std::int64_t replica = spec.mesh.ranks() / std::max(1, spec.mesh.data);
+  const std::int64_t rounds = spec.stages.virtual_stages > 1 ? spec.mesh.pipeline : 1;  // of micro-batches: rule P18
+  for (std::int64_t data = spec.mesh.data + 1; data <= spec.shape.batch; ++data)
+    if (spec.shape.batch % (data * rounds) == 0 && data * replica > cluster.size() &&
+        data * replica % cluster.devices_per_node == 0)
+      return data * replica;
+  return 0;
+}
+
+/// Why more devices are of no use to the plan's split; empty if they make whole replicas that share the batch equally.
+std::string left_idle(const plan::PlanSpec& spec, const clusters::Cluster& cluster, int devices) {
+  const int replica = spec.mesh.ranks() / std::max(1, spec.mesh.data);
+  if (devices % replica == 0 && spec.shape.batch % (devices / replica) == 0) return "";
+  const std::int64_t next = next_useful(spec, cluster);
+  return fmt::format("{} do not divide a batch of {}{}", base::count_of(devices, "device"), spec.shape.batch,
+                     next > 0 ? fmt::format("; next useful size {}", next) : "");
+}
+
 }  // namespace
 
 std::optional<clusters::Cluster> machine_with(const clusters::Cluster& cluster,
@@ -158,9 +179,10 @@ std::vector<Variation> with_other_machines(const Question& q) {
   const auto nodes = clusters::resized(cluster, cluster.size() + cluster.devices_per_node);
   if (nodes) {
     out.push_back(searched(q, "one more node", pointer_to(*nodes)));
-    if (!out.back().prediction)
-      if (const auto twice = clusters::resized(cluster, 2 * cluster.size()))
-        out.push_back(searched(q, "twice the nodes", pointer_to(*twice)));
+    if (out.back().prediction)
+      out.back().refusal = left_idle(q.spec, cluster, nodes->size());
+    else if (const auto twice = clusters::resized(cluster, 2 * cluster.size()))
+      out.push_back(searched(q, "twice the nodes", pointer_to(*twice)));
   }
   using base::UnitKind;
   const double memory = cluster.device().memory.value + kMoreMemory;

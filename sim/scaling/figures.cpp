@@ -2,6 +2,7 @@
 #include "sim/scaling/figures.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 
@@ -52,8 +53,12 @@ void compare(cost::ScalingPoint& point, const cost::ScalingPoint& before, const 
   point.grown = grown(before.best->spec, point.best->spec);
 }
 
-/// Keeps the place with the smaller value; of equals the first.
-void take(std::optional<cost::Place>& best, double& value, const cost::Place& place, double other) {
+/// What a way is judged by, the first first: those after it decide between equals, so that no chosen way has another
+/// beside it that is as good in all of them and better in one.
+using Merits = std::array<double, 3>;
+
+/// Keeps the place with the smaller merits; of equals the first.
+void take(std::optional<cost::Place>& best, Merits& value, const cost::Place& place, const Merits& other) {
   if (best && other >= value) return;
   best = place;
   value = other;
@@ -76,13 +81,14 @@ cost::Ways ways_of(const cost::ScalingStudy& study, const std::string& model) {
     }
   };
   each([&](const cost::Place&, const cost::ScalingPoint& point) { priced = priced && point.run->usd > 0; });
-  double cheapest = 0, smallest = 0, fastest = 0, nearest = 0;
+  Merits cheapest{}, smallest{}, fastest{}, nearest{};
   each([&](const cost::Place& place, const cost::ScalingPoint& point) {
-    take(ways.nearest, nearest, place, point.run->seconds);
-    if (study.deadline_s && point.run->seconds > *study.deadline_s) return;
-    take(ways.cheapest, cheapest, place, price_of(point, priced));
-    take(ways.smallest, smallest, place, point.devices);
-    take(ways.fastest, fastest, place, point.run->seconds);
+    const double price = price_of(point, priced), time = point.run->seconds, devices = point.devices;
+    take(ways.nearest, nearest, place, {time, price, devices});
+    if (study.deadline_s && time > *study.deadline_s) return;
+    take(ways.cheapest, cheapest, place, {price, time, devices});
+    take(ways.smallest, smallest, place, {devices, price, time});
+    take(ways.fastest, fastest, place, {time, price, devices});
   });
   if (ways.fastest) ways.nearest.reset();
   return ways;

@@ -51,6 +51,16 @@ bool always(const std::string& what) {
   return !what.empty();
 }
 
+TEST(OtherMachines, SayWhichSizeIsTheNextUsefulOne) {
+  const auto of = [](const plan::PlanSpec& spec) { return with_other_machines(question(spec)).front(); };
+  const cost::Variation idle = of(split(4, 2, 2));
+  EXPECT_EQ(idle.change, "one more node");
+  EXPECT_EQ(idle.refusal, "24 devices do not divide a batch of 64; next useful size 32");
+  plan::PlanSpec divided = split(4, 2, 2);
+  divided.shape.batch = 96;
+  EXPECT_TRUE(of(divided).refusal.empty()) << "six replicas share 96 equally";
+}
+
 TEST(Sensitivities, AreReplaysWithOneNumberChanged) {
   const Question q = question(split(4, 2, 2));
   const double own = step_of(q);

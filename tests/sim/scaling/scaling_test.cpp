@@ -244,6 +244,21 @@ TEST(ScalingRuns, ADeadlineLeavesOutWhatMissesIt) {
   EXPECT_EQ(study.ways[0].nearest->point, 2U);
 }
 
+TEST(ScalingRuns, NoWayIsNamedBesideOneThatIsAsSmallAndCheaper) {
+  cost::ScalingStudy study;
+  for (const double usd : {5.0, 3.0, 3.0}) {
+    study.series.push_back(series_with({{8, 1000}}));
+    study.series.back().model = "m";
+    study.series.back().points[0].best->cost_per_step_usd = usd;
+  }
+  study.tokens = 1e6;
+  study.deadline_s = 1e6;
+  add_runs(study);
+  EXPECT_EQ(study.ways[0].smallest->series, 1U) << "of equal sizes the cheapest, of equals the first";
+  EXPECT_EQ(study.ways[0].fastest->series, 1U);
+  EXPECT_EQ(study.ways[0].cheapest->series, 1U);
+}
+
 TEST(ScalingMeasured, StandBesideThePointOfTheSameJobWhateverTheirPlan) {
   const StudyJob job = gpt2_job();
   cost::ScalingStudy study = studied(job, {.sizes = {4, 8}});

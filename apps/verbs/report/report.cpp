@@ -315,7 +315,12 @@ Verb report_verb() {
           "  orrery report plan.yaml --tokens 300e9 -o run.html                       a whole run, with failures",
       .flags = add_report_flags,
       .run = run_report,
-      .outputs = [](const ReportOptions& o) -> std::vector<std::string> { return {o.output == "-" ? "" : o.output}; },
+      .outputs = [](const ReportOptions& o) -> std::vector<OutputFile> {
+        return {{o.output, FileKind::page}};
+      },
+      .inputs = [](const ReportOptions& o) -> std::vector<std::string> {
+        return all_of({o.inputs, o.held_out, {o.job}, o.scaling, o.measured, o.calibrations});
+      },
   });
 }
 

@@ -68,7 +68,7 @@ int parse_run_and_print(int argc, const char* const* argv) {
   const Catalog catalog = open_catalog(command.common.catalogs);
   const Outputs outputs(command.common);
   const Context context{catalog, terminal, outputs, command.common.quiet, command.common.json};
-  base::Diagnostics refused = outputs.refused(command.verb.outputs());
+  base::Diagnostics refused = outputs.refused(command.verb.outputs(), command.verb.inputs());
   const Outcome outcome = refused.empty() ? caught(command.verb, context) : Outcome{kUsage, {}, {}, std::move(refused)};
   return printed(print(command.verb.name, outcome, command.common.json, terminal), outcome.exit_code);
 }

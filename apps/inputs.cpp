@@ -174,6 +174,23 @@ base::Diagnostics wrong_kind(const base::Document& document, const std::string& 
   return with_lines(std::move(found), document.findings().file(), text);
 }
 
+InputKind kind_of(const base::Cursor& root) {
+  if (!root.exists() || !root.is_map()) return InputKind::unknown;
+  if (root.has("command") && root.has("result")) return InputKind::printed;
+  if (root.has("format_version")) return root.has("plan") ? InputKind::plan : InputKind::unknown;
+  return root.has("batch") && root.has("model") ? InputKind::job : InputKind::unknown;
+}
+
+/// An error about what a verb has printed with --json: no file that a verb reads.
+base::Diagnostics printed_result(const std::string& file, const char* wanted) {
+  return {{base::Severity::error,
+           "E0125",
+           {file, 1, 1, 1},
+           fmt::format("this is what a verb prints with --json, but a {} is expected", wanted),
+           "name the file that the verb was given; `orrery plan JOB -o plan.yaml` makes a plan",
+           {}}};
+}
+
 /// An error if a file that should hold a model or a cluster is a plan or a job.
 base::Diagnostics other_kind(const Entry& entry, const char* wanted) {
   const base::Document document = base::Document::parse(entry.text, entry.path.string());
@@ -290,6 +307,7 @@ base::Result<LoadedJob> load_job(const Catalog& catalog, const std::string& path
   const base::Document document = base::Document::parse(*text, path, overrides_of(settings));
   const base::Cursor root = document.root();
   if (!root.exists()) return base::fail(document.findings().all());
+  if (kind_of(root) == InputKind::printed) return base::fail(printed_result(path, "job"));
   if (root.is_map() && root.has("format_version") && root.has("job"))
     return base::fail(wrong_kind(document, *text, "format_version", "this is a plan, but a job is expected",
                                  fmt::format("`orrery simulate {}` predicts it; its `job:` holds the job that it was "
@@ -371,6 +389,7 @@ base::Result<LoadedPlan> plan_of(const Catalog& catalog, const base::Result<std:
                                  const std::string& path) {
   if (!text) return base::fail(text.error());
   const base::Document document = base::Document::parse(*text, path);
+  if (kind_of(document.root()) == InputKind::printed) return base::fail(printed_result(path, "plan"));
   if (const base::Cursor root = document.root(); root.is_map() && root.has("batch") && !root.has("format_version"))
     return base::fail(wrong_kind(document, *text, "batch", "this is a job, but a plan is expected",
                                  fmt::format("`orrery plan {} -o plan.yaml` makes a plan from it", path)));
@@ -402,6 +421,34 @@ base::Result<LoadedPlan> load_plan(const Catalog& catalog, const std::string& pa
 
 base::Result<LoadedPlan> load_plan_argument(const Catalog& catalog, const std::string& argument) {
   return plan_of(catalog, read_argument(argument), argument);
+}
+
+base::Result<LoadedPlan> load_made_plan(const Catalog& catalog, const plan::PlanFile& file, const std::string& name) {
+  return plan_of(catalog, plan::write_plan_file(file), name);
+}
+
+LoadedJob job_of(const LoadedPlan& loaded) {
+  LoadedJob job{loaded.file.job,
+                std::make_shared<const models::Model>(loaded.file.model),
+                std::make_shared<const clusters::Cluster>(loaded.file.cluster),
+                loaded.stacks,
+                {},
+                {},
+                {}};
+  const plan::PlanSpec& spec = loaded.plan.spec();
+  job.job.batch = spec.shape.batch;
+  job.job.sequence = spec.shape.sequence;
+  job.job.precision = spec.numerics.precision;
+  return job;
+}
+
+InputKind kind_of_input(const std::string& path) {
+  std::error_code error;
+  if (path == "-" || !fs::is_regular_file(path, error)) return InputKind::unknown;
+  const auto text = read_file(path);
+  if (!text) return InputKind::unknown;
+  const base::Document document = base::Document::parse(*text, path);
+  return kind_of(document.root());
 }
 
 namespace {

@@ -57,6 +57,11 @@ struct LoadedJob {
                                                base::Diagnostics& warnings,
                                                const std::vector<std::string>& settings = {});
 
+/// What a file holds, by the keys that only its kind has. `printed`: the object that a verb prints with --json.
+enum class InputKind { unknown, plan, job, printed };
+/// `unknown` for standard input too, which can be read only once, and for what is no file or cannot be read.
+[[nodiscard]] InputKind kind_of_input(const std::string& path);
+
 /// A plan file, checked by make_plan.
 struct LoadedPlan {
   plan::PlanFile file;
@@ -68,6 +73,12 @@ struct LoadedPlan {
 [[nodiscard]] base::Result<LoadedPlan> load_plan(const Catalog& catalog, const std::string& path);
 /// The same for an argument that may be `-`, standard input.
 [[nodiscard]] base::Result<LoadedPlan> load_plan_argument(const Catalog& catalog, const std::string& argument);
+
+/// A plan that was made from a job, as its file would be read; `name` stands for the file in messages.
+[[nodiscard]] base::Result<LoadedPlan> load_made_plan(const Catalog& catalog, const plan::PlanFile& file,
+                                                      const std::string& name);
+/// The job that a plan carries, with the plan's own batch, sequence and precision.
+[[nodiscard]] LoadedJob job_of(const LoadedPlan& loaded);
 
 /// A warning if the plan's order changes what is computed, with the place that names it.
 [[nodiscard]] std::optional<base::Diagnostic> changed_mathematics(const plan::PlanSpec& spec, const std::string& file);

@@ -13,32 +13,38 @@ namespace orrery::apps {
 namespace fs = std::filesystem;
 namespace {
 
+/// Words by which a kind of Orrery's files is known.
+struct Mark {
+  std::string_view text;
+  FileKind kind;
+};
+
 /// Words in the first lines of Orrery's files that no other program's files have. Prose may contain them too, so only
 /// comments, and text at the start of a file, count.
-constexpr std::string_view kComments[] = {
-    "# A plan made by orrery:",                       // plan/spec/plan_file.cpp
-    "by `orrery init`.",                              // apps/verbs/plan/init.cpp
-    "ritten by `orrery probe",                        // exec/probe/cluster_file.cpp
-    "Written by `orrery import`.",                    // apps/verbs/measure/import.cpp
-    "Fitted by `orrery calibrate",                    // apps/verbs/measure/calibrate_rows.cpp
-    "Written by `orrery validate",                    // cost/parameters/intervals.cpp
-    "Written by `orrery export`",                     // reports/exports/megatron.cpp
-    "# Coefficients that replace Orrery's defaults",  // cost/parameters/calibration.cpp
+constexpr Mark kComments[] = {
+    {"# A plan made by orrery:", FileKind::plan},                              // plan/spec/plan_file.cpp
+    {"by `orrery init`.", FileKind::job},                                      // apps/verbs/plan/init.cpp
+    {"ritten by `orrery probe", FileKind::cluster},                            // exec/probe/cluster_file.cpp
+    {"Written by `orrery import`.", FileKind::cluster},                        // apps/verbs/measure/import.cpp
+    {"Fitted by `orrery calibrate", FileKind::stack},                          // apps/verbs/measure/calibrate_rows.cpp
+    {"Written by `orrery validate", FileKind::intervals},                      // cost/parameters/intervals.cpp
+    {"Written by `orrery export`", FileKind::settings},                        // reports/exports/megatron.cpp
+    {"# Coefficients that replace Orrery's defaults", FileKind::calibration},  // cost/parameters/calibration.cpp
 };
-constexpr std::string_view kLines[] = {
-    "A scaling study by `orrery report`.",  // reports/scaling_text.cpp
-    "A report by `orrery report`.",         // reports/report_files.cpp
+constexpr Mark kLines[] = {
+    {"A scaling study by `orrery report`.", FileKind::page},  // reports/scaling_text.cpp
+    {"A report by `orrery report`.", FileKind::page},         // reports/report_files.cpp
 };
-constexpr std::string_view kBeginnings[] = {
-    "model,parameters,cluster,device,scaling,",     // reports/scaling_files.cpp
-    "input,plan,devices,step_time_s,measured_",     // reports/report_files.cpp
-    "{\"displayTimeUnit\":\"ms\",\"otherData\":{",  // reports/trace.cpp
-    "{\"format_version\":\"1.0\",\n\"origin\":\"",  // plan/schedule/timeline.cpp
+constexpr Mark kBeginnings[] = {
+    {"model,parameters,cluster,device,scaling,", FileKind::page},         // reports/scaling_files.cpp
+    {"input,plan,devices,step_time_s,measured_", FileKind::page},         // reports/report_files.cpp
+    {"{\"displayTimeUnit\":\"ms\",\"otherData\":{", FileKind::trace},     // reports/trace.cpp
+    {"{\"format_version\":\"1.0\",\n\"origin\":\"", FileKind::timeline},  // plan/schedule/timeline.cpp
 };
-constexpr std::string_view kAnywhere[] = {
-    "Orrery</title>",              // reports/html/page.cpp
-    "\"1.0\",\"scaling_study\":",  // reports/scaling_files.cpp
-    "\"1.0\",\"report\":",         // reports/json.cpp
+constexpr Mark kAnywhere[] = {
+    {"Orrery</title>", FileKind::page},              // reports/html/page.cpp
+    {"\"1.0\",\"scaling_study\":", FileKind::page},  // reports/scaling_files.cpp
+    {"\"1.0\",\"report\":", FileKind::page},         // reports/json.cpp
 };
 constexpr std::size_t kBeginning = 4096;  // bytes
 
@@ -55,43 +61,110 @@ bool is_below(const fs::path& path, const fs::path& folder) {
   return !relative.empty() && *relative.begin() != "..";
 }
 
+/// "a plan": what a message calls a file of this kind.
+const char* name_of(FileKind kind) {
+  switch (kind) {
+    case FileKind::plan: return "a plan";
+    case FileKind::job: return "a job";
+    case FileKind::cluster: return "a cluster";
+    case FileKind::calibration: return "a calibration";
+    case FileKind::stack: return "a software stack";
+    case FileKind::intervals: return "intervals";
+    case FileKind::page: return "a report";
+    case FileKind::trace: return "a trace";
+    case FileKind::timeline: return "a timeline";
+    case FileKind::settings: return "settings of another framework";
+  }
+  return "a file";
+}
+
+/// Whether a run has begun in this directory.
+bool is_run(const fs::path& folder) {
+  std::error_code error;
+  const auto has = [&](const char* name) { return fs::exists(folder / name, error); };
+  return (has("plan.yaml") || has("lock")) && (has("metrics.jsonl") || has("completed.json") || has("saved.json"));
+}
+
+/// The run directory whose files a file would lie among; empty: none. Folders of the user's below it are theirs.
+fs::path run_around(const fs::path& target) {
+  const fs::path folder = target.parent_path();
+  if (is_run(folder)) return folder;
+  for (fs::path inner = folder; inner.has_relative_path(); inner = inner.parent_path()) {
+    const std::string name = inner.filename().string();
+    if ((name == "checkpoints" || name == "gradients") && is_run(inner.parent_path())) return inner.parent_path();
+  }
+  return {};
+}
+
 base::Diagnostic refusal(const char* code, const std::string& path, std::string message, std::string help) {
   return {base::Severity::error, code, {path, 0, 0, 1}, std::move(message), std::move(help), {}};
 }
 
 }  // namespace
 
-bool is_written_by_orrery(std::string_view beginning) {
-  if (beginning.empty()) return true;
-  const auto any = [](const auto& marks, auto holds) { return std::any_of(std::begin(marks), std::end(marks), holds); };
-  if (any(kBeginnings, [&](std::string_view mark) { return beginning.starts_with(mark); })) return true;
-  if (any(kAnywhere, [&](std::string_view mark) { return beginning.find(mark) != beginning.npos; })) return true;
+std::optional<FileKind> kind_of(std::string_view beginning) {
+  std::optional<FileKind> found;
+  const auto any = [&](const auto& marks, auto holds) {
+    const auto mark = std::find_if(std::begin(marks), std::end(marks), [&](const Mark& m) { return holds(m.text); });
+    if (mark != std::end(marks)) found = mark->kind;
+    return found.has_value();
+  };
+  if (any(kBeginnings, [&](std::string_view mark) { return beginning.starts_with(mark); })) return found;
+  if (any(kAnywhere, [&](std::string_view mark) { return beginning.find(mark) != beginning.npos; })) return found;
   bool comments = true;  // so far
   for (std::string_view rest = beginning; !rest.empty();) {
     const std::string_view line = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(std::min(rest.size(), line.size() + 1));
-    if (any(kLines, [&](std::string_view mark) { return line == mark; })) return true;
+    if (any(kLines, [&](std::string_view mark) { return line == mark; })) return found;
     comments = comments && (line.empty() || line.front() == '#');
-    if (comments && any(kComments, [&](std::string_view mark) { return line.find(mark) != line.npos; })) return true;
+    if (comments && any(kComments, [&](std::string_view mark) { return line.find(mark) != line.npos; })) return found;
   }
-  return false;
+  return std::nullopt;
 }
 
-base::Diagnostics Outputs::refused(const std::vector<std::string>& paths) const {
+base::Diagnostics Outputs::refused_folder(const std::string& path) const {
+  std::error_code error;
+  const fs::path folder = fs::absolute(path, error).lexically_normal();
+  if (force_ || fs::exists(folder, error) || is_below(folder, fs::current_path(error))) return {};
+  return {refusal("U0002", path, fmt::format("there is no folder {}", base::quoted(folder.string())),
+                  "make it first; folders outside the current one are only made with --force")};
+}
+
+base::Diagnostics Outputs::refused(const std::vector<OutputFile>& files, const std::vector<std::string>& inputs) const {
   base::Diagnostics found;
   if (force_) return found;
-  for (const std::string& path : paths) {
-    if (path.empty()) continue;
-    std::error_code error;
+  std::error_code error;
+  for (const auto& [path, kind] : files) {
+    if (path.empty() || path == "-") continue;
     const fs::path target = fs::absolute(path, error).lexically_normal();
-    const fs::path here = fs::current_path(error);
-    if (const fs::path folder = target.parent_path(); !fs::exists(folder, error) && !is_below(folder, here)) {
-      found.push_back(refusal("U0002", path, fmt::format("there is no folder {}", base::quoted(folder.string())),
-                              "make it first; folders outside the current one are only made with --force"));
-    } else if (fs::is_regular_file(target, error) && !is_written_by_orrery(beginning_of(target))) {
-      found.push_back(refusal("U0003", path, fmt::format("{} exists and was not written by Orrery", base::quoted(path)),
-                              "choose another name, or replace it with --force"));
+    if (base::Diagnostics folder = refused_folder(target.parent_path().string()); !folder.empty()) {
+      folder.front().where.file = path;
+      found.push_back(std::move(folder.front()));
+      continue;
     }
+    if (const fs::path run = run_around(target); !run.empty()) {
+      found.push_back(refusal("U0005", path,
+                              fmt::format("{} lies in the directory of a run, {}", base::quoted(path), run.string()),
+                              "choose a place outside it, or write it there with --force"));
+      continue;
+    }
+    if (!fs::is_regular_file(target, error)) continue;
+    if (std::any_of(inputs.begin(), inputs.end(), [&](const std::string& input) {
+          return input != "-" && !input.empty() && fs::equivalent(input, target, error);
+        })) {
+      found.push_back(refusal("U0004", path,
+                              fmt::format("{} is read by the same command, and would be replaced", base::quoted(path)),
+                              "choose another name, or replace it with --force"));
+      continue;
+    }
+    const std::string text = beginning_of(target);
+    const std::optional<FileKind> there = kind_of(text);
+    if (text.empty() || there == kind) continue;
+    found.push_back(
+        refusal("U0003", path,
+                there ? fmt::format("{} exists and is {}, not {}", base::quoted(path), name_of(*there), name_of(kind))
+                      : fmt::format("{} exists and was not written by Orrery", base::quoted(path)),
+                "choose another name, or replace it with --force"));
   }
   return found;
 }

@@ -1,6 +1,7 @@
 #pragma once
 /// Writes a verb's files under the user's rules: nothing of theirs is overwritten, and --dry-run writes nothing.
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,12 +11,25 @@
 
 namespace orrery::apps {
 
+/// What a file is that Orrery writes. One replaces another of its kind only.
+enum class FileKind { plan, job, cluster, calibration, stack, intervals, page, trace, timeline, settings };
+
+/// A file that a verb will write; an empty path or `-` is none.
+struct OutputFile {
+  std::string path;
+  FileKind kind;
+};
+
 class Outputs {
  public:
   explicit Outputs(const CommonOptions& common) : force_(common.force), dry_run_(common.dry_run) {}
-  /// The reasons why these files must not be written, found before any work is done (U0002, U0003): a folder outside
-  /// the current one would have to be created, or an existing file is not Orrery's. Empty: they may be written.
-  [[nodiscard]] base::Diagnostics refused(const std::vector<std::string>& paths) const;
+  /// The reasons why these files must not be written, found before any work is done: a folder outside the current one
+  /// would have to be created (U0002), an existing file is not Orrery's or of another kind (U0003), it is one of the
+  /// `inputs` of the same command (U0004), or it lies in the directory of a run (U0005). Empty: they may be written.
+  [[nodiscard]] base::Diagnostics refused(const std::vector<OutputFile>& files,
+                                          const std::vector<std::string>& inputs) const;
+  /// U0002 alone, for a directory that will be made.
+  [[nodiscard]] base::Diagnostics refused_folder(const std::string& path) const;
   /// The same for a folder of weights: another program's are not replaced (U0003).
   [[nodiscard]] base::Diagnostics refused_weights(const std::filesystem::path& folder) const;
   /// As write_file; does nothing in a dry run.
@@ -28,7 +42,7 @@ class Outputs {
   bool force_, dry_run_;
 };
 
-/// Whether a text begins like one of Orrery's files; an empty file does not.
-[[nodiscard]] bool is_written_by_orrery(std::string_view beginning);
+/// The kind of Orrery's files that begin like this text; absent: another program's, or the user's.
+[[nodiscard]] std::optional<FileKind> kind_of(std::string_view beginning);
 
 }  // namespace orrery::apps

@@ -200,8 +200,6 @@ std::vector<html::Chart> charts_of(const ReportData& data) {
   if (data.search && !data.search->plans.empty() && data.search_heading)
     charts.push_back(html::pareto_chart(*data.search, *data.search_heading));
   if (data.runs.size() == 1) add_runs_charts(charts, data);
-  if (data.scaling)
-    for (html::Chart& chart : html::scaling_charts(*data.scaling)) charts.push_back(std::move(chart));
   if (data.losses.size() > 1) charts.push_back(html::loss_chart(data.losses));
   return charts;
 }
@@ -294,31 +292,51 @@ std::string provenance_of(const ReportData& data, const ChartLibrary& library) {
   return out.replace(0, std::string("<section>").size(), "<section class=\"prov\">");
 }
 
+/// The study, which the page is named after; what else was given comes after it.
+std::string study_of(const ReportData& data, int& figure, bool drawn) {
+  if (!data.scaling) return "";
+  std::string out = html::scaling_lead(*data.scaling);
+  for (const html::Chart& chart : html::scaling_charts(*data.scaling)) out += html::figure_html(chart, ++figure, drawn);
+  return out + html::scaling_sections(*data.scaling);
+}
+
+/// Runs, plans and searches, with how they differ first.
+std::string plans_of(const ReportData& data, int& figure, bool drawn) {
+  std::string out;
+  if (data.runs.size() > 1) {
+    std::vector<html::Chart> first;
+    add_runs_charts(first, data);
+    for (const html::Chart& chart : first) out += html::figure_html(chart, ++figure, drawn);
+  }
+  out += comparison_of(data, figure, drawn);
+  out += tiles(data) + words_of(data);
+  out += whole_run_of(data, figure, drawn);
+  for (const html::Chart& chart : charts_of(data)) out += html::figure_html(chart, ++figure, drawn);
+  return out + tables_of(data);
+}
+
+/// What separates the study from what is beside it.
+std::string beside_heading(const ReportData& data, const std::string& lead) {
+  const std::string of =
+      data.page ? fmt::format(": {} on {}", data.page->heading.model, data.page->heading.cluster) : "";
+  return fmt::format("<h2 class=\"full\">Beside the study{}</h2>\n{}", escaped(of),
+                     lead.empty() ? "" : "<p>" + escaped(lead) + "</p>\n");
+}
+
 }  // namespace
 
 std::string report_html(const ReportData& data, const ChartLibrary& library) {
   std::string lead = data.subtitle;
   const std::string split = data.prediction ? plan::describe(data.prediction->spec) : "";
   if (lead.find(split) == std::string::npos) lead += (lead.empty() ? "" : " ") + ("Plan: " + split + ".");
+  if (data.compared.size() > 1) lead = fmt::format("{} plans side by side, then one in full.", data.compared.size());
   int number_of_figure = 0;
   const bool drawn = !library.parts.empty();
-  if (data.compared.size() > 1) lead = fmt::format("{} plans side by side, then one in full.", data.compared.size());
-  if (data.scaling && lead.empty()) lead = scaling_subtitle(*data.scaling);
-  std::string body;
-  if (data.runs.size() > 1) {
-    std::vector<html::Chart> first;
-    add_runs_charts(first, data);
-    for (const html::Chart& chart : first) body += html::figure_html(chart, ++number_of_figure, drawn);
-  }
-  body += comparison_of(data, number_of_figure, drawn);
-  body += tiles(data) + words_of(data);
-  if (data.scaling) body += html::scaling_lead(*data.scaling);
-  body += whole_run_of(data, number_of_figure, drawn);
-  for (const html::Chart& chart : charts_of(data)) body += html::figure_html(chart, ++number_of_figure, drawn);
-  if (data.scaling) body += html::scaling_sections(*data.scaling);
-  body += tables_of(data);
-  body += provenance_of(data, library);
-  return html::page_html(data.title, lead, body, library);
+  std::string body = study_of(data, number_of_figure, drawn);
+  const std::string plans = plans_of(data, number_of_figure, drawn);
+  if (data.scaling && !plans.empty()) body += beside_heading(data, lead);
+  body += plans + provenance_of(data, library);
+  return html::page_html(data.title, data.scaling ? scaling_subtitle(*data.scaling) : lead, body, library);
 }
 
 }  // namespace orrery::reports

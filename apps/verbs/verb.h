@@ -2,6 +2,7 @@
 /// A verb of the command as one record: its description, its flags, what it writes and what it does. Each verb's file
 /// makes its own; apps/verbs/list.cpp has them all.
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <vector>
@@ -31,8 +32,9 @@ struct Verb {
   /// It saves its work when it is asked to stop, from its very start on; other verbs just end.
   bool saves_when_stopped = false;
   std::function<void(Flags)> add_flags;
-  std::function<std::string()> missing;               ///< an argument that it cannot do without; empty: none
-  std::function<std::vector<std::string>()> outputs;  ///< files that it will write
+  std::function<std::string()> missing;              ///< an argument that it cannot do without; empty: none
+  std::function<std::vector<OutputFile>()> outputs;  ///< files that it will write
+  std::function<std::vector<std::string>()> inputs;  ///< files that it reads
   std::function<Outcome(const Context&)> run;
 };
 
@@ -44,10 +46,18 @@ struct VerbOf {
   const char* examples;
   void (*flags)(Flags flags, Options& into);
   Outcome (*run)(const Options& options, const Context& context);
-  std::vector<std::string> (*outputs)(const Options& options) = nullptr;
+  std::vector<OutputFile> (*outputs)(const Options& options) = nullptr;
+  std::vector<std::string> (*inputs)(const Options& options) = nullptr;  ///< where there are outputs
   std::string (*missing)(const Options& options) = nullptr;
   bool saves_when_stopped = false;
 };
+
+/// Several lists of names as one.
+[[nodiscard]] inline std::vector<std::string> all_of(std::initializer_list<std::vector<std::string>> lists) {
+  std::vector<std::string> out;
+  for (const std::vector<std::string>& one : lists) out.insert(out.end(), one.begin(), one.end());
+  return out;
+}
 
 template <class Options>
 [[nodiscard]] Verb verb_of(const VerbOf<Options>& parts) {
@@ -58,7 +68,8 @@ template <class Options>
           parts.saves_when_stopped,
           [=](Flags flags) { parts.flags(flags, *options); },
           [=] { return parts.missing ? parts.missing(*options) : std::string(); },
-          [=] { return parts.outputs ? parts.outputs(*options) : std::vector<std::string>(); },
+          [=] { return parts.outputs ? parts.outputs(*options) : std::vector<OutputFile>(); },
+          [=] { return parts.inputs ? parts.inputs(*options) : std::vector<std::string>(); },
           [=](const Context& context) { return parts.run(*options, context); }};
 }
 

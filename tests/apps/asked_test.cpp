@@ -200,6 +200,64 @@ TEST(Outputs, EveryKindOfFileIsRecognisedAsOrrerysOwn) {
   }
 }
 
+TEST(Outputs, AFileOfAnotherKindStaysAlthoughOrreryWroteIt) {
+  const Scratch scratch;
+  const auto at = [&](const char* name) { return (scratch.path() / name).string(); };
+  ASSERT_EQ(orrery({"plan", kTiny, "-o", at("plan.yaml")}).exit_code, 0);
+  ASSERT_EQ(orrery({"plan", kTiny, "-o", at("other.yaml")}).exit_code, 0);
+  ASSERT_EQ(orrery({"init", at("job.yaml")}).exit_code, 0);
+  for (const std::vector<std::string>& words :
+       std::vector<std::vector<std::string>>{{"report", at("other.yaml"), "-o", at("plan.yaml")},
+                                             {"simulate", at("other.yaml"), "--trace", at("plan.yaml")},
+                                             {"plan", kTiny, "-o", at("job.yaml")},
+                                             {"probe", "-o", at("job.yaml")}}) {
+    const std::string target = words.back(), before = text_of(target);
+    const Ran refused = orrery(words);
+    EXPECT_EQ(refused.exit_code, 2) << words.front();
+    EXPECT_THAT(refused.err, HasSubstr("error[U0003]")) << words.front();
+    EXPECT_EQ(text_of(target), before) << words.front();
+  }
+  EXPECT_THAT(orrery({"plan", kTiny, "-o", at("job.yaml")}).err, HasSubstr("is a job, not a plan"));
+  EXPECT_EQ(orrery({"simulate", at("other.yaml"), "--trace", at("plan.yaml"), "--force"}).exit_code, 0);
+}
+
+TEST(Outputs, WhatTheCommandReadsIsNotWhatItWrites) {
+  const Scratch scratch;
+  const auto at = [&](const char* name) { return (scratch.path() / name).string(); };
+  ASSERT_EQ(orrery({"init", at("job.yaml")}).exit_code, 0);
+  ASSERT_EQ(orrery({"plan", kTiny, "-o", at("plan.yaml")}).exit_code, 0);
+  fs::create_symlink(at("plan.yaml"), at("link.yaml"));
+  for (const std::vector<std::string>& words :
+       std::vector<std::vector<std::string>>{{"plan", at("job.yaml"), "-o", at("job.yaml")},
+                                             {"report", at("plan.yaml"), "-o", at("plan.yaml")},
+                                             {"report", at("plan.yaml"), "-o", at("link.yaml")},
+                                             {"export", at("plan.yaml"), "--as", "megatron", "-o", at("plan.yaml")},
+                                             {"simulate", at("plan.yaml"), "--timeline", at("plan.yaml")}}) {
+    const std::string target = words.back(), before = text_of(target);
+    const Ran refused = orrery(words);
+    EXPECT_EQ(refused.exit_code, 2) << words.front();
+    EXPECT_THAT(refused.err, HasSubstr("error[U0004]")) << words.front();
+    EXPECT_EQ(text_of(target), before) << words.front();
+  }
+}
+
+TEST(Outputs, ARunsDirectoryIsTheRunsOwn) {
+  const Scratch scratch;
+  const std::string plan = (scratch.path() / "plan.yaml").string();
+  ASSERT_EQ(orrery({"plan", kTiny, "-o", plan}).exit_code, 0);
+  const std::string kept = scratch.file("run/plan.yaml", text_of(plan));
+  scratch.file("run/metrics.jsonl", "{}\n");
+  scratch.file("run/checkpoints/step-000001/manifest.json", "{}\n");
+  for (const char* name : {"run/plan.yaml", "run/timeline.json", "run/page.html", "run/checkpoints/mine.json"}) {
+    const Ran refused = orrery({"simulate", plan, "--timeline", (scratch.path() / name).string()});
+    EXPECT_EQ(refused.exit_code, 2) << name;
+    EXPECT_THAT(refused.err, HasSubstr("error[U0005]")) << name;
+  }
+  EXPECT_EQ(text_of(kept), text_of(plan));
+  EXPECT_EQ(orrery({"plan", kTiny, "-o", kept}).exit_code, 2) << "not even by another plan";
+  EXPECT_EQ(orrery({"plan", kTiny, "-o", kept, "--force"}).exit_code, 0);
+}
+
 TEST(Outputs, NoFoldersAreMadeOutsideTheCurrentOneUnlessForced) {
   const Scratch scratch, elsewhere;
   const std::string job = fs::path(ORRERY_SOURCE_DIR) / kTiny;

@@ -169,6 +169,50 @@ TEST_F(Report, OfASearchPinsPlansAndCountsTheRejected) {
   EXPECT_EQ(pins, search.at("plans").size());
 }
 
+TEST_F(Report, OfAJobShowsTheBestPlanThatPlanFindsAmongTheOthers) {
+  const Ran ran = orrery({"report", job_, "--no-what-if", "-o", page_, "--json"});
+  ASSERT_EQ(ran.exit_code, 0) << ran.out;
+  const nlohmann::json best = orrery({"plan", job_, "--json"}).result().at("plans").at(0);
+  const nlohmann::json shown = ran.result();
+  EXPECT_EQ(shown.at("plan").at("step_time_s"), best.at("step_time_s"));
+  EXPECT_EQ(shown.at("search").at("plans").at(0).at("step_time_s"), best.at("step_time_s"));
+  EXPECT_THAT(text_of(page_), HasSubstr(">Plans: time and memory</h2>"));
+  EXPECT_THAT(text_of(page_), ::testing::ContainsRegex("<td>job</td><td>sha256 [0-9a-f]{64}</td>"));
+
+  const std::string plan = planned("other", "plan.micro_batch=4");
+  const Ran both = orrery({"report", plan, job_, "--no-what-if", "-o", page_, "--json"});
+  ASSERT_EQ(both.exit_code, 0) << both.out;
+  EXPECT_EQ(both.result().at("compared").at("items").size(), 2U);
+  const Ran whole = orrery({"report", job_, "--compute-optimal", "--no-what-if", "-o", page_, "--json"});
+  EXPECT_FALSE(whole.result().at("whole_run").is_null()) << "of the best plan";
+
+  const std::string large = scratch_.file("large.yaml", "model: gpt3-175b\ncluster: hgx-h100\nbatch: 8\n");
+  const Ran none = orrery({"report", large, "--set", "plan.tensor=1", "-o", page_});
+  EXPECT_EQ(none.exit_code, 4);
+  EXPECT_THAT(none.err, HasSubstr("error[P90]"));
+}
+
+TEST_F(Report, OfAPlanFileShowsThePlansOfTheJobThatItCarries) {
+  const std::string plan = planned("plan");
+  const nlohmann::json search = orrery({"report", plan, "-o", page_, "--json"}).result().at("search");
+  EXPECT_GT(search.at("search").at("candidates"), 1);
+  EXPECT_TRUE(orrery({"report", plan, "--no-what-if", "-o", page_, "--json"}).result().at("search").is_null());
+  const Ran csv = orrery({"report", plan, "--format", "csv", "-o", "-"});
+  EXPECT_EQ(std::count(csv.out.begin(), csv.out.end(), '\n'), 2) << "one plan was named: " << csv.out;
+}
+
+TEST_F(Report, OfWhatAVerbPrintsSaysWhichFileToName) {
+  const std::string plan = planned("plan");
+  const std::string printed = scratch_.file("printed.json", orrery({"simulate", plan, "--json"}).out);
+  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+           {"report", printed, "-o", page_}, {"simulate", printed}, {"plan", printed}}) {
+    const Ran ran = orrery(words);
+    EXPECT_EQ(ran.exit_code, 3) << words.front();
+    EXPECT_THAT(ran.err, HasSubstr("this is what a verb prints with --json")) << words.front();
+    EXPECT_EQ(ran.err.find("error["), ran.err.rfind("error[")) << "one error: " << ran.err;
+  }
+}
+
 TEST_F(Report, OfPlansIsMarkdownCsvAndJsonToo) {
   const std::string one = planned("one"), other = planned("other", "plan.micro_batch=4");
   const auto written = [&](const std::vector<std::string>& inputs, const char* format) {
@@ -278,6 +322,31 @@ TEST_F(ReportScaling, TakesSeveralJobsAndRunsBesideThem) {
   std::filesystem::create_directory(folder);
   EXPECT_EQ(orrery({"report", "--scaling", job_, folder, "--gpus", "8", "-o", page_}).exit_code, 3)
       << "an empty folder is a run that cannot be read, not a job";
+}
+
+TEST_F(ReportScaling, IsNamedAfterTheStudyAndShowsPlansAfterItInAnyOrder) {
+  const std::string tiny = (scratch_.path() / "tiny.yaml").string();
+  ASSERT_EQ(orrery({"plan", "examples/tiny-gpt-localhost-2.yaml", "-o", tiny}).exit_code, 0);
+  std::string first;
+  for (const std::vector<std::string>& words :
+       std::vector<std::vector<std::string>>{{"--scaling", job_, tiny}, {"--scaling", tiny, job_}}) {
+    std::vector<std::string> all = {"report", "--gpus", "4,8", "--no-what-if", "-o", page_};
+    all.insert(all.end(), words.begin(), words.end());
+    const Ran ran = orrery(all);
+    ASSERT_EQ(ran.exit_code, 0) << ran.err;
+    const std::string html = text_of(page_);
+    EXPECT_THAT(html, HasSubstr("<title>gpt2-124m on hgx-h100"));
+    EXPECT_THAT(html, HasSubstr("Strong scaling, 4 to 8 devices"));
+    const std::size_t study = html.find(">What growth gains</h2>"), plan = html.find("Beside the study: tiny-gpt on");
+    ASSERT_NE(plan, std::string::npos);
+    EXPECT_LT(study, plan);
+    EXPECT_LT(plan, html.find("class=\"tiles\"")) << "whose step it is stands above its figures";
+    EXPECT_TRUE(first.empty() || html == first) << "the order is of no account";
+    first = html;
+  }
+  const Ran none = orrery({"report", "--scaling", tiny, "-o", page_});
+  EXPECT_EQ(none.exit_code, 2);
+  EXPECT_THAT(none.err, HasSubstr("--scaling names no job"));
 }
 
 TEST_F(ReportScaling, CostsARunAndFindsTheWaysToADeadline) {

@@ -100,7 +100,12 @@ Verb calibrate_verb() {
                   "  orrery calibrate --rows mine.csv -o my-stack.yaml      a stack out of a handful of step times",
       .flags = add_calibrate_flags,
       .run = run_calibrate,
-      .outputs = [](const CalibrateOptions& o) -> std::vector<std::string> { return {o.output}; },
+      .outputs = [](const CalibrateOptions& o) -> std::vector<OutputFile> {
+        return {{o.output, o.rows.empty() ? FileKind::calibration : FileKind::stack}};
+      },
+      .inputs = [](const CalibrateOptions& o) -> std::vector<std::string> {
+        return all_of({o.runs, o.rows, o.held_out, {o.like, o.cluster}});
+      },
       .missing =
           [](const CalibrateOptions& o) {
             return std::string(o.runs.empty() && o.rows.empty() ? "RUN or --rows" : "");

@@ -196,7 +196,12 @@ Verb import_verb() {
           "  orrery import all_reduce.log --cluster hgx-h100 -o nccl.yaml",
       .flags = add_import_flags,
       .run = run_import,
-      .outputs = [](const ImportOptions& o) -> std::vector<std::string> { return {o.output}; },
+      .outputs = [](const ImportOptions& o) -> std::vector<OutputFile> {
+        return {{o.output, o.cluster.empty() ? FileKind::cluster : FileKind::calibration}};
+      },
+      .inputs = [](const ImportOptions& o) -> std::vector<std::string> {
+        return all_of({o.files, {o.cluster, o.node}});
+      },
   });
 }
 

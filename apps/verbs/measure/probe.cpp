@@ -319,8 +319,11 @@ Verb probe_verb() {
       .examples = "  orrery probe --measure -o here.yaml --calibration here-calibration.yaml",
       .flags = add_probe_flags,
       .run = run_probe,
-      .outputs = [](const ProbeOptions& o) -> std::vector<std::string> {
-        return {o.output, o.calibration};
+      .outputs = [](const ProbeOptions& o) -> std::vector<OutputFile> {
+        return {{o.output, FileKind::cluster}, {o.calibration, FileKind::calibration}};
+      },
+      .inputs = [](const ProbeOptions& o) -> std::vector<std::string> {
+        return {o.events, o.cluster};
       },
   });
 }

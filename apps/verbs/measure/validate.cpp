@@ -237,8 +237,11 @@ Verb validate_verb() {
           "  orrery validate mine.yaml --html page.html             against your own",
       .flags = add_validate_flags,
       .run = run_validate,
-      .outputs = [](const ValidateOptions& o) -> std::vector<std::string> {
-        return {o.html, o.intervals};
+      .outputs = [](const ValidateOptions& o) -> std::vector<OutputFile> {
+        return {{o.html, FileKind::page}, {o.intervals, FileKind::intervals}};
+      },
+      .inputs = [](const ValidateOptions& o) -> std::vector<std::string> {
+        return all_of({o.files, o.calibrations, {o.stack}});
       },
   });
 }

@@ -122,7 +122,10 @@ Verb export_verb() {
                   "  orrery export plan.yaml --as megatron -o train.sh      a plan as another framework's flags",
       .flags = add_export_flags,
       .run = run_export,
-      .outputs = [](const ExportOptions& o) -> std::vector<std::string> { return {o.as.empty() ? "" : o.output}; },
+      .outputs = [](const ExportOptions& o) -> std::vector<OutputFile> {
+        return {{o.as.empty() ? "" : o.output, FileKind::settings}};
+      },
+      .inputs = [](const ExportOptions& o) -> std::vector<std::string> { return {o.run}; },
   });
 }
 

@@ -271,8 +271,8 @@ Verb init_verb() {
                   "  orrery init dlrm.yaml --dlrm '--arch-mlp-bot=13-512-64 --loss-function=bce …'",
       .flags = add_init_flags,
       .run = run_init,
-      .outputs = [](const InitOptions& o) -> std::vector<std::string> {
-        return {o.output == "-" || o.overwrite ? "" : o.output};
+      .outputs = [](const InitOptions& o) -> std::vector<OutputFile> {
+        return {{o.overwrite ? "" : o.output, FileKind::job}};
       },
   });
 }

@@ -265,7 +265,12 @@ Verb plan_verb() {
                   "  orrery plan job.yaml --set batch=512 --set plan.tensor=[4,8]",
       .flags = add_plan_flags,
       .run = run_plan,
-      .outputs = [](const PlanOptions& o) -> std::vector<std::string> { return {o.output}; },
+      .outputs = [](const PlanOptions& o) -> std::vector<OutputFile> {
+        return {{o.output, FileKind::plan}};
+      },
+      .inputs = [](const PlanOptions& o) -> std::vector<std::string> {
+        return all_of({{o.job}, o.calibrations});
+      },
   });
 }
 

@@ -208,8 +208,11 @@ Verb simulate_verb() {
                   "  orrery simulate plan.yaml --fleet young --restart-time '5 min'   what failures leave",
       .flags = add_simulate_flags,
       .run = run_simulate,
-      .outputs = [](const SimulateOptions& o) -> std::vector<std::string> {
-        return {o.trace, o.timeline};
+      .outputs = [](const SimulateOptions& o) -> std::vector<OutputFile> {
+        return {{o.trace, FileKind::trace}, {o.timeline, FileKind::timeline}};
+      },
+      .inputs = [](const SimulateOptions& o) -> std::vector<std::string> {
+        return all_of({{o.plan, o.beside}, o.calibrations});
       },
   });
 }

@@ -8,12 +8,14 @@
 #include "apps/files.h"
 #include "apps/inputs.h"
 #include "apps/interrupt.h"
+#include "apps/verbs/plan/plan_advice.h"
 #include "apps/verbs/plan/plan_rows.h"
 #include "apps/verbs/plan/what_if.h"
 #include "apps/verbs/report/report_data.h"
 #include "apps/verbs/report/report_options.h"
 #include "apps/verbs/report/report_plan.h"
 #include "apps/verbs/report/report_scaling.h"
+#include "apps/verbs/report/report_search.h"
 #include "clusters/read.h"
 #include "reports/json.h"
 #include "reports/measured.h"
@@ -21,14 +23,11 @@
 #include "reports/report_files.h"
 #include "reports/scaling.h"
 #include "reports/tables/text.h"
-#include "sim/search/search.h"
 
 namespace orrery::apps {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr int kPlansShown = 60;  // at most, of a search
 
 /// Titles the page; one that already has another title mentions `name` in its subtitle.
 void name_after(reports::ReportData& data, const std::string& name) {
@@ -37,10 +36,12 @@ void name_after(reports::ReportData& data, const std::string& name) {
     data.subtitle += fmt::format("; beside it {}", name);
 }
 
-/// The inputs by kind: a folder is a run, a file is a plan. A path that does not exist is classified by its name, so
-/// that the message says which of the two is missing.
+/// The inputs by kind: a folder is a run, a file is a plan or a job. A path that does not exist is classified by its
+/// name, so that the message says which of the two is missing.
 struct Inputs {
-  std::vector<std::string> runs, plans;
+  std::vector<std::string> runs;
+  std::vector<std::string> plans;  ///< and jobs, whose best plans are shown
+  std::vector<std::string> jobs;   ///< those of `plans` that are jobs
 };
 
 Inputs sorted_out(const std::vector<std::string>& inputs) {
@@ -51,20 +52,68 @@ Inputs sorted_out(const std::vector<std::string>& inputs) {
     const bool named_a_file = ending == ".yaml" || ending == ".yml" || ending == ".json";
     const bool file = fs::exists(one, error) ? !fs::is_directory(one, error) : named_a_file;
     (one == "-" || file ? out.plans : out.runs).push_back(one);
+    if (file && kind_of_input(one) == InputKind::job) out.jobs.push_back(one);
   }
   return out;
 }
 
-/// Plans that the inputs name, without duplicates.
-base::Result<std::vector<LoadedPlan>> load_plans(const Catalog& catalog, const std::vector<std::string>& names) {
+bool is_among(const std::string& one, const std::vector<std::string>& all) {
+  return std::find(all.begin(), all.end(), one) != all.end();
+}
+
+/// A job among the inputs is what --job takes where there are runs to show, or another word names the job.
+base::Result<ReportOptions> with_job_named(ReportOptions options) {
+  const Inputs inputs = sorted_out(options.inputs);
+  if (inputs.jobs.empty() || (inputs.runs.empty() && options.held_out.empty())) return options;
+  if (inputs.jobs.size() > 1 || !options.job.empty())
+    return base::fail("U0001", "several jobs, but the plans of one only can be shown beside runs",
+                      "name one job; or plan the others first: orrery plan JOB -o plan.yaml");
+  options.job = inputs.jobs.front();
+  std::erase(options.inputs, options.job);
+  return options;
+}
+
+/// A job among the inputs, and its plans.
+struct PlannedJob {
+  LoadedJob job;
+  cost::SearchResult result;
+};
+
+/// Plans that the inputs name, and the best ones of their jobs. `planned`: the first of these.
+base::Result<std::vector<LoadedPlan>> load_plans(const Context& context, const Inputs& inputs,
+                                                 const ReportOptions& options, const Beliefs& beliefs,
+                                                 const cost::Intervals& intervals, std::optional<PlannedJob>& planned,
+                                                 Outcome& outcome) {
   std::vector<LoadedPlan> out;
   base::Diagnostics found;
-  for (const std::string& name : names) {
-    auto loaded = load_plan_argument(catalog, name);
+  const auto take = [&](base::Result<LoadedPlan> loaded) {
     if (loaded)
       out.push_back(std::move(*loaded));
     else
       found.insert(found.end(), loaded.error().begin(), loaded.error().end());
+  };
+  const Interrupt interrupt;
+  Progress progress(context.terminal.progress && !context.quiet);
+  for (const std::string& name : inputs.plans) {
+    if (!is_among(name, inputs.jobs)) {
+      take(load_plan_argument(context.catalog, name));
+      continue;
+    }
+    const auto job = load_job(context.catalog, name, outcome.diagnostics, options.settings);
+    if (!job) {
+      found.insert(found.end(), job.error().begin(), job.error().end());
+      continue;
+    }
+    cost::SearchResult result = plan_job(*job, beliefs, intervals, progress);
+    if (result.interrupted) outcome.exit_code = kInterrupted;
+    if (result.interrupted) return out;
+    if (result.plans.empty()) {
+      outcome.exit_code = kInfeasible;
+      found.push_back(nothing_fits(result, *job));
+      continue;
+    }
+    take(load_made_plan(context.catalog, {job->job, *job->model, *job->cluster, result.plans.front().spec}, name));
+    if (!planned) planned = PlannedJob{*job, std::move(result)};
   }
   if (!found.empty()) return base::fail(std::move(found));
   return out;
@@ -179,12 +228,16 @@ std::string text_of(const reports::ReportData& data, const reports::TableStyle& 
 }
 
 Outcome run_report(const ReportOptions& asked, const Context& context) {
-  const ReportOptions options = with_runs_apart(asked);
+  const auto named = with_job_named(with_jobs_apart(asked));
+  if (!named) return usage(named.error().front().message, named.error().front().help);
+  const ReportOptions& options = *named;
+  if (!asked.scaling.empty() && options.scaling.empty())
+    return usage("--scaling names no job", "runs and plans are shown beside a study of jobs: --scaling job.yaml run");
   if (auto refused = refused_scaling(options, context)) return *refused;
   const Inputs inputs = sorted_out(options.inputs);
   if (options.inputs.empty() && options.held_out.empty() && options.job.empty() && options.scaling.empty())
     return usage("there is nothing to report on",
-                 "name a run directory, a plan file, or a job with --scaling or --job");
+                 "name a run directory, a plan file or a job file; --scaling plans a job for more devices");
   // In a scaling study each point has its own tokens.
   FailureOptions but_tokens = options.failures;
   but_tokens.tokens = 0;
@@ -225,10 +278,15 @@ Outcome run_report(const ReportOptions& asked, const Context& context) {
     data.subtitle = plan::describe(shown.file.spec);
     show(data, shown_of(groups), beliefs);
   }
-  const auto plans = load_plans(context.catalog, inputs.plans);
-  if (!plans) return bad_input(plans.error());
   const auto intervals = load_intervals(context.catalog);
   if (!intervals) return bad_input(intervals.error());
+  std::optional<PlannedJob> planned;
+  const auto plans = load_plans(context, inputs, options, beliefs, *intervals, planned, outcome);
+  if (!plans) {
+    if (outcome.exit_code == kOk) outcome.exit_code = kBadInput;
+    outcome.diagnostics.insert(outcome.diagnostics.end(), plans.error().begin(), plans.error().end());
+  }
+  if (outcome.exit_code != kOk) return outcome;
   Shown full;
   if (!groups.empty()) {
     const Run& run = *shown_of(groups).runs.front();
@@ -258,10 +316,14 @@ Outcome run_report(const ReportOptions& asked, const Context& context) {
   if (!options.job.empty()) {
     const auto job = load_job(context.catalog, options.job, outcome.diagnostics, options.settings);
     if (!job) return bad_input(job.error());
-    const cost::Prices prices(job->cluster, job->stacks, beliefs.after, *intervals);
-    data.search = sim::search(job->model, job->cluster, job->job, prices, {.top = kPlansShown});
-    data.search_heading = heading_of(*job, *job->cluster, *intervals, beliefs.after);
+    add_search(data, *job, beliefs, *intervals);
     name_after(data, fmt::format("{} on {}", job->model->name, job->cluster->name));
+  } else if (planned) {
+    data.search_heading = heading_of(planned->job, *planned->job.cluster, *intervals, beliefs.after);
+    data.search = std::move(planned->result);
+  } else if (full.loaded != nullptr && full.run == nullptr && options.scaling.empty() && !options.no_what_if &&
+             options.format != "csv") {
+    add_search(data, job_of(*full.loaded), beliefs, *intervals);
   }
   if (!options.scaling.empty()) {
     auto study = scaling_study_of(options, context, beliefs, groups, outcome.diagnostics);
@@ -277,7 +339,7 @@ Outcome run_report(const ReportOptions& asked, const Context& context) {
       return outcome;
     }
     data.scaling = std::move(*study);
-    name_after(data, title_of(*data.scaling));
+    data.title = title_of(*data.scaling);
   }
   data.provenance = provenance_of(options, context, full.loaded);
 
@@ -315,7 +377,12 @@ Verb report_verb() {
           "  orrery report plan.yaml --tokens 300e9 -o run.html                       a whole run, with failures",
       .flags = add_report_flags,
       .run = run_report,
-      .outputs = [](const ReportOptions& o) -> std::vector<std::string> { return {o.output == "-" ? "" : o.output}; },
+      .outputs = [](const ReportOptions& o) -> std::vector<OutputFile> {
+        return {{o.output, FileKind::page}};
+      },
+      .inputs = [](const ReportOptions& o) -> std::vector<std::string> {
+        return all_of({o.inputs, o.held_out, {o.job}, o.scaling, o.measured, o.calibrations});
+      },
   });
 }
 

@@ -55,7 +55,8 @@ void add_scaling(Flags flags, ReportOptions& o) {
 
 void add_report_flags(Flags flags, ReportOptions& o) {
   flags.option("INPUT", o.inputs,
-               "Run directories and plan files; several are compared; none needed with --scaling or --job");
+               "Run directories, plan files and jobs, which are planned; several are compared; none needed with "
+               "--scaling or --job");
   flags.option("--hold-out", o.held_out, "Another run, which the calibration has not seen; may be repeated")
       .one_each()
       .value("RUN");

@@ -11,7 +11,7 @@
 namespace orrery::apps {
 
 struct ReportOptions {
-  std::vector<std::string> inputs;               ///< run directories and plan files
+  std::vector<std::string> inputs;               ///< run directories, plan files and jobs
   std::vector<std::string> held_out;             ///< runs that the calibration has not seen
   std::string job;                               ///< for ranked plans
   std::vector<std::string> scaling;              ///< jobs to plan on more and more devices; folders among them are runs

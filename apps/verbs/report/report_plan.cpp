@@ -46,17 +46,7 @@ PlanToShow plan_to_show(const std::string& name, const LoadedPlan& loaded,
 
 reports::PlanHeading heading_of(const LoadedPlan& loaded, const cost::Intervals& intervals,
                                 const std::vector<cost::Calibration>& calibrations) {
-  LoadedJob job{loaded.file.job,
-                std::make_shared<const models::Model>(loaded.file.model),
-                std::make_shared<const clusters::Cluster>(loaded.file.cluster),
-                loaded.stacks,
-                {},
-                {},
-                {}};
-  const plan::PlanSpec& spec = loaded.plan.spec();
-  job.job.batch = spec.shape.batch;
-  job.job.sequence = spec.shape.sequence;
-  job.job.precision = spec.numerics.precision;
+  const LoadedJob job = job_of(loaded);
   return heading_of(job, *job.cluster, intervals, calibrations);
 }
 

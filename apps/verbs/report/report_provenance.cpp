@@ -54,7 +54,7 @@ std::vector<reports::Provenance> provenance_of(const ReportOptions& options, con
       if (fs::is_directory(one, error))
         add_run(lines, one);
       else
-        add_input(lines, "plan", one);
+        add_input(lines, kind_of_input(one) == InputKind::job ? "job" : "plan", one);
     }
   for (const std::string& file : options.calibrations) add_input(lines, "calibration", file);
   if (!options.job.empty()) add_input(lines, "job", options.job);

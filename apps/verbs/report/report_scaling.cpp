@@ -182,12 +182,18 @@ std::optional<Outcome> refused_scaling(const ReportOptions& options, const Conte
   return std::nullopt;
 }
 
-ReportOptions with_runs_apart(ReportOptions options) {
+ReportOptions with_jobs_apart(ReportOptions options) {
+  if (options.scaling.empty()) return options;
+  const auto move = [](std::vector<std::string>& from, std::vector<std::string>& to, const auto& stays) {
+    const auto moved = std::stable_partition(from.begin(), from.end(), stays);
+    to.insert(to.end(), moved, from.end());
+    from.erase(moved, from.end());
+  };
   std::error_code error;
-  const auto runs = std::stable_partition(options.scaling.begin(), options.scaling.end(),
-                                          [&](const std::string& one) { return !fs::is_directory(one, error); });
-  options.inputs.insert(options.inputs.end(), runs, options.scaling.end());
-  options.scaling.erase(runs, options.scaling.end());
+  move(options.scaling, options.inputs,
+       [&](const std::string& one) { return !fs::is_directory(one, error) && kind_of_input(one) != InputKind::plan; });
+  if (options.scaling.empty())
+    move(options.inputs, options.scaling, [](const std::string& one) { return kind_of_input(one) != InputKind::job; });
   return options;
 }
 

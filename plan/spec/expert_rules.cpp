@@ -1,0 +1,113 @@
+// How experts are divided among ranks, and what they can be combined with.
+#include "plan/spec/expert_rules.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "base/units.h"
+#include "plan/spec/optimizers.h"
+#include "plan/spec/rules.h"
+
+namespace orrery::plan {
+
+namespace {
+
+class ExpertRules {
+ public:
+  ExpertRules(const models::Model& model, const PlanSpec& spec) : model_(model), spec_(spec) {}
+
+  base::Diagnostics broken() {
+    experts();
+    return std::move(found_);
+  }
+
+ private:
+  void rule(bool holds, RuleCode code, const std::string& message, const std::string& help = {}) {
+    if (!holds) found_.push_back(code.broken(message, help));
+  }
+
+  void experts() {
+    const models::Experts& e = model_.experts;
+    rule(!spec_.tokens.encoded() || e.any(), "P142", "rows of tokens travel to experts, but the model has none");
+    rule(spec_.mesh.expert == 1 || e.any(), "P21",
+         fmt::format("expert {} divides experts, but the model has none", spec_.mesh.expert));
+    if (!e.any()) return;
+    rule(e.count % spec_.mesh.expert == 0, "P121",
+         fmt::format("expert {} does not divide {} experts", spec_.mesh.expert, e.count));
+    rule(spec_.mesh.expert_places() % spec_.mesh.expert == 0, "P122",
+         fmt::format("expert {} must divide the ranks of data {} x context {}{}, which are {}", spec_.mesh.expert,
+                     spec_.mesh.data, spec_.mesh.context,
+                     spec_.mesh.whole_experts() ? fmt::format(" x tensor {}", spec_.mesh.tensor) : "",
+                     spec_.mesh.expert_places()),
+         spec_.mesh.whole_experts() ? "use a divisor of data x context x tensor" : "a divisor of data x context");
+    rule(spec_.mesh.expert_tensor == 0 || spec_.mesh.expert_tensor == spec_.mesh.tensor || spec_.mesh.whole_experts(),
+         "P119",
+         fmt::format("an expert's matrices are whole, or split over tensor {} like others, but not over {}",
+                     spec_.mesh.tensor, spec_.mesh.expert_tensor));
+    rule(!spec_.mesh.whole_experts() || spec_.mesh.shards_rows(), "P120",
+         "whole experts take each tensor rank's own rows, but without sequence parallelism all tensor ranks have the "
+         "same rows");
+    rule((e.hidden % spec_.mesh.tensor == 0 || spec_.mesh.whole_experts()) && e.shared % spec_.mesh.tensor == 0, "P123",
+         fmt::format("tensor {} does not divide an expert's width of {}{}", spec_.mesh.tensor, e.hidden,
+                     e.shared > 0 ? fmt::format(", or the {} of the shared ones", e.shared) : ""));
+    rule(e.capacity_factor <= 0 || (spec_.mesh.context == 1 && !spec_.mesh.whole_experts()), "P125",
+         "which tokens of a sequence an expert takes depends on earlier tokens, which are on other ranks");
+    rule(spec_.numerics.precision != models::DType::fp16 || (e.aux_coefficient <= 0 && e.z_coefficient <= 0), "P127",
+         "fp16 scales the loss, but the balancing losses join its gradient unscaled");
+    rule(!spec_.states.has_server() && !spec_.stages.asynchronous() && !spec_.stages.mirrors(), "P128",
+         "a mixture of experts counts what its experts do in a step, so all passes must use one version of the weights "
+         "and one order of the layers");
+    reached();
+    if (!spec_.mesh.folds_experts()) return;
+    const auto apart = [&](bool holds, const char* what, const char* help) {
+      rule(holds, "P126", fmt::format("expert {}: {} not yet supported for separate experts", spec_.mesh.expert, what),
+           help);
+    };
+    apart(spec_.states.zero_group == 0, "ZeRO's sub-groups are", "no zero_group");
+    apart(!spec_.compresses(), "compressed gradients are", "compression: {gradients: none}");
+    apart(spec_.offload.optimizer == Space::device && spec_.offload.parameters == Space::device,
+          "states in other memories are", "offload of activations alone");
+    apart(spec_.states.zero_stage == 0 || !traits_of(spec_.states.optimizer).whole_tensors,
+          "sums of an optimizer over whole tensors are", "adamw, or zero_stage: 0");
+  }
+
+  /// Whether tokens can reach all experts. Ranks that divide sequences or their rows have the others' tokens beside
+  // them, so a micro-batch counts whole.
+  void reached() {
+    const models::Experts& e = model_.experts;
+    const std::int64_t one = spec_.shape.micro_batch * spec_.shape.sequence;
+    const std::int64_t apart = spec_.mesh.context * (spec_.mesh.whole_experts() ? spec_.mesh.tensor : 1);
+    const std::int64_t tokens = std::max(one, one * spec_.mesh.expert / apart);
+    const std::int64_t times = (e.count + tokens - 1) / tokens;
+    rule(e.count <= tokens, "P129",
+         fmt::format("{} experts, but a micro-batch has {} for them", e.count, base::count_of(tokens, "token")),
+         fmt::format("micro_batch: {}, a sequence of {}, or fewer experts", spec_.shape.micro_batch * times,
+                     spec_.shape.sequence * times));
+    const double room = e.capacity_factor * static_cast<double>(e.chosen) * static_cast<double>(spec_.shape.sequence) /
+                        static_cast<double>(e.count);
+    rule(e.capacity_factor <= 0 || room >= 1, "P118",
+         fmt::format("capacity_factor {} gives an expert room for {:.2g} tokens of a sequence of {}", e.capacity_factor,
+                     room, spec_.shape.sequence),
+         fmt::format("a sequence of {:.0f} or more, or a model with capacity_factor: {} or more, or 0, which drops no "
+                     "token",
+                     std::ceil(static_cast<double>(spec_.shape.sequence) / room - 1e-6),
+                     std::ceil(100 * e.capacity_factor / room - 1e-6) / 100));
+  }
+
+  const models::Model& model_;
+  const PlanSpec& spec_;
+  base::Diagnostics found_;
+};
+
+}  // namespace
+
+base::Diagnostics refused_experts(const models::Model& model, const PlanSpec& spec) {
+  return ExpertRules(model, spec).broken();
+}
+
+}  // namespace orrery::plan

@@ -357,11 +357,19 @@ class Arguments {
     out_.training.steps = batches * epochs;
   }
 
-  // Random data has no file.
+  // The benchmark's random data has labels that do not depend on anything, so that nothing can be learned from it.
+  void draw() {
+    const std::int64_t steps = std::min(out_.training.steps, kMostGenerated / out_.batch);  // read again beyond that
+    out_.training.generated = GeneratedSamples{steps * out_.batch, out_.training.seed};
+    out_.notes.emplace_back(
+        "The benchmark draws labels that nothing can be learned from; here samples follow a click model that is "
+        "known.");
+  }
+
   void data() {
     const std::string raw = text("raw-data-file", ""), processed = text("processed-data-file", "");
     (void)text("data-set", "kaggle");
-    if (!dataset_) return;
+    if (!dataset_) return draw();
     const std::string order = word("data-randomize", "total", {"total", "day", "none"}, "total, day or none");
     // The loader of binary records reads batches in order or shuffled.
     const bool binary = processed.ends_with(".bin");

@@ -24,7 +24,6 @@ using base::Cursor;
 const std::vector<std::string> kDataOrderWords = {"sequential", "shuffled"};
 const std::vector<std::string> kBadLineWords = {"refuse", "skip"};
 constexpr int kMostReadAhead = 64;  // batches
-constexpr std::int64_t kMostGenerated = std::int64_t{1} << 40;
 const std::vector<std::string> kDecayWords = {"none", "cosine", "linear", "inverse_square_root", "wsd"};
 
 // A scalar or a list without duplicates; an empty list is an error, as it leaves the search nothing.
@@ -254,8 +253,7 @@ void write_training(JobWriter& w, const Training& t) {
   w.open("training");
   w.line("steps", t.steps, 2);
   if (!t.data.empty()) w.line("data", base::yaml_text(t.data), 2);
-  if (t.generated)
-    w.line("data", fmt::format("{{generate: {{samples: {}, seed: {}}}}}", t.generated->samples, t.generated->seed), 2);
+  if (t.generated) w.line("data", generated_text(*t.generated), 2);
   if (!t.tokenizer.empty()) w.line("tokenizer", base::yaml_text(t.tokenizer), 2);
   w.line("order", kDataOrderWords[static_cast<std::size_t>(t.order)], 2);
   if (!t.initial_weights.empty()) w.line("initial_weights", base::yaml_text(t.initial_weights), 2);
@@ -290,6 +288,10 @@ void write_training(JobWriter& w, const Training& t) {
 }
 
 }  // namespace
+
+std::string generated_text(const GeneratedSamples& drawn) {
+  return fmt::format("{{generate: {{samples: {}, seed: {}}}}}", drawn.samples, drawn.seed);
+}
 
 double adamw_rate_at(const Training& training, std::int64_t step) {
   const Optimizer& o = training.optimizer;

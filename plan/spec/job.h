@@ -67,6 +67,8 @@ struct Evaluation {
   bool operator==(const Evaluation&) const = default;
 };
 
+inline constexpr std::int64_t kMostGenerated = std::int64_t{1} << 40;
+
 /// Samples of a recommendation model that are drawn from a known click model instead of read
 /// (exec/data/click_generator.h). An evaluation then takes the samples that follow them.
 struct GeneratedSamples {
@@ -74,6 +76,9 @@ struct GeneratedSamples {
   std::uint64_t seed = 1;  ///< of the click model and the samples
   bool operator==(const GeneratedSamples&) const = default;
 };
+
+/// As in a job: "{generate: {samples: 1000, seed: 1}}".
+[[nodiscard]] std::string generated_text(const GeneratedSamples& drawn);
 
 struct Training {
   std::int64_t steps = 20;

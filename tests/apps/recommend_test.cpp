@@ -289,6 +289,19 @@ TEST_F(LoopOfClicks, SamplesThatAreDrawnTrainResumeAndAreJudgedByTheirClickModel
   EXPECT_THAT(changed.err, HasSubstr("E0628")) << "other samples than the run has seen";
 }
 
+TEST_F(LoopOfClicks, TheBenchmarksRandomDataIsDrawn) {
+  const Ran made = orrery({"init", path("random.yaml"), "--cluster", "localhost-2", "--dlrm",
+                           "--arch-sparse-feature-size=8 --arch-mlp-bot=2-16-8 --arch-mlp-top=8-1 "
+                           "--arch-embedding-size=40-9-12 --loss-function=bce --mini-batch-size=16 --num-batches=4"});
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  EXPECT_THAT(text_of(path("random.yaml")), HasSubstr("data: {generate: {samples: 64, seed: 123}}"));
+  ASSERT_EQ(orrery({"plan", path("random.yaml"), "-o", path("random-plan.yaml")}).exit_code, 0);
+  const Ran trained = orrery({"train", path("random-plan.yaml"), "--run", path("random"), "--json"});
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  EXPECT_EQ(trained.result().at("steps"), 4);
+  EXPECT_FALSE(trained.result().contains("best_auc")) << "nothing is evaluated";
+}
+
 TEST_F(LoopOfClicks, SamplesAreDrawnForRecommendationModelsAlone) {
   const std::string job = scratch_.file("tokens.yaml",
                                         "model: tiny-gpt\ncluster: localhost-2\nbatch: 16\nsequence: 32\n"

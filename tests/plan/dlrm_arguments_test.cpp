@@ -71,8 +71,10 @@ TEST(DlrmArguments, OfDrawnDataGiveBagsAndSteps) {
   EXPECT_EQ(one.training.optimizer.epsilon, 1e-10);
   EXPECT_EQ(one.training.seed, 727U);
   EXPECT_TRUE(one.training.data.empty());
-  ASSERT_EQ(one.notes.size(), 1U);
+  EXPECT_EQ(one.training.generated, (GeneratedSamples{20 * 2048, 727}));
+  ASSERT_EQ(one.notes.size(), 2U);
   EXPECT_THAT(one.notes[0], HasSubstr("every sample has 100"));
+  EXPECT_THAT(one.notes[1], HasSubstr("a click model that is known"));
 }
 
 TEST(DlrmArguments, HaveTheScriptsDefaults) {
@@ -82,7 +84,7 @@ TEST(DlrmArguments, HaveTheScriptsDefaults) {
   EXPECT_EQ(one.model.recommender->tables[0].multi_hot, 10);
   EXPECT_EQ(one.batch, 1);
   EXPECT_EQ(one.training.optimizer.learning_rate, 0.01);
-  ASSERT_EQ(one.notes.size(), 2U) << "its loss is another, and so are its bags";
+  ASSERT_EQ(one.notes.size(), 3U) << "its loss is another, and so are its bags and its labels";
   EXPECT_THAT(one.notes[1], HasSubstr("mean square error"));
 }
 
@@ -91,6 +93,7 @@ TEST(DlrmArguments, OfRecordsNameTheirFile) {
       "--arch-mlp-bot=4-2 --data-generation=dataset --arch-embedding-size=9 --loss-function=bce --mlperf-bin-loader "
       "--processed-data-file=terabyte/train_data.bin";
   EXPECT_EQ(read(all).training.data, "terabyte/train_data.bin");
+  EXPECT_FALSE(read(all).training.generated);
   EXPECT_EQ(read(all).training.order, DataOrder::sequential);
   EXPECT_EQ(read(all + " --mlperf-bin-shuffle").training.order, DataOrder::shuffled);
 }

@@ -105,8 +105,12 @@ std::string free_fields() {
 /// The `training` part for a recommendation model.
 std::string clicks_text(const plan::Training& t) {
   std::string out;
-  out += said(t.data.empty() ? "  # data: clicks.tsv" : "  data: " + base::yaml_text(t.data),
-              "samples in Criteo's form, one per line, or its .bin; or {generate: {samples: 100000}}");
+  if (t.generated)
+    out +=
+        said(fmt::format("  data: {}", plan::generated_text(*t.generated)), "or a file in Criteo's form: clicks.tsv");
+  else
+    out += said(t.data.empty() ? "  # data: clicks.tsv" : "  data: " + base::yaml_text(t.data),
+                "samples in Criteo's form, one per line, or its .bin; or {generate: {samples: 100000}}");
   if (t.order == plan::DataOrder::shuffled) out += "  order: shuffled\n";
   out += said("  # initial_weights: w.safetensors", "random without it");
   const std::string rate = fmt::format("learning_rate: {}", t.optimizer.learning_rate);

@@ -73,6 +73,15 @@ Flag Flag::setting() {
   return *this;
 }
 
+Flag Flag::not_empty() {
+  option_->check(CLI::Validator(
+      [](std::string& text) {
+        return text.find_first_not_of(" \t\n") == std::string::npos ? std::string("the value is empty") : std::string();
+      },
+      ""));
+  return *this;
+}
+
 Flag Flag::required() {
   option_->required();
   return *this;

@@ -35,6 +35,8 @@ class Flag {
   Flag count();
   /// KEY=VALUE; the key is words joined by dots.
   Flag setting();
+  /// Not without a word: '' would be read as if the flag were not there.
+  Flag not_empty();
   Flag required();
   Flag needs(const Flag& other);
   Flag needs(const char* other);

@@ -262,6 +262,7 @@ json train_json(const TrainSummary& s) {
                      {"bound", s.serial->bound},
                      {"gradient_bound", s.serial->gradient_bound},
                      {"equal", s.serial->equal}};
+  if (s.serial && !s.serial->rounded.empty()) out["serial"]["rounded"] = s.serial->rounded;
   return out;
 }
 

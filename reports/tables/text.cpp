@@ -163,6 +163,8 @@ std::string train_text(const TrainSummary& summary, const TableStyle& style) {
                                                         "(bounds {:.0e} and {:.0e})",
                                                         s->equal ? "equal" : "NOT EQUAL", s->loss, s->gradient_first,
                                                         s->gradient_last, s->steps, s->bound, s->gradient_bound)});
+  if (const auto& s = summary.serial; s && !s->equal && !s->rounded.empty())
+    table.rows.push_back({"only split", s->rounded});
   return figures(table, style);
 }
 

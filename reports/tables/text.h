@@ -30,6 +30,8 @@ struct SerialComparison {
   double gradient_first = 0, gradient_last = 0;  ///< |g - g'| / |g| of the whole gradient, at the first and last step
   double bound = 0, gradient_bound = 0;          ///< on `loss`, and on both gradients
   bool equal = false;                            ///< all within their bounds
+  /// What the split run rounds and the serial run does not, for a reader of a difference; else empty.
+  std::string rounded = {};
 };
 
 /// What `train` returns, read back from the run directory by apps.

@@ -229,7 +229,22 @@ TEST_F(LoopOfClicks, TheBenchmarksArgumentsMakeAModelAndAJobThatTrain) {
   const Ran unknown = orrery({"init", path("other.yaml"), "--dlrm", arguments + " --arch-mlp-bto=3"});
   EXPECT_EQ(unknown.exit_code, 3);
   EXPECT_THAT(unknown.err, HasSubstr("`--arch-mlp-bto`"));
+  for (const char* nothing : {"", "  "}) {
+    const Ran empty = orrery({"init", path("other.yaml"), "--dlrm", nothing});
+    EXPECT_EQ(empty.exit_code, 2);
+    EXPECT_THAT(empty.err, HasSubstr("--dlrm: the value is empty"));
+  }
   EXPECT_FALSE(fs::exists(path("other.yaml")));
+}
+
+TEST_F(LoopOfClicks, ADifferenceFromTheSerialRunNamesWhatIsRoundedOnTheWay) {
+  std::string job = kJob;
+  job.replace(job.find("forward: fp32"), 13, "forward: int8, backward: bf16");
+  ASSERT_EQ(orrery({"plan", scratch_.file("rounded.yaml", job), "-o", path("rounded-plan.yaml")}).exit_code, 0);
+  const Ran ran = orrery({"train", path("rounded-plan.yaml"), "--run", path("rounded"), "--verify-serial", "--json"});
+  EXPECT_EQ(ran.exit_code, 5) << ran.err;
+  EXPECT_FALSE(ran.result().at("serial").at("equal").get<bool>());
+  EXPECT_EQ(ran.result().at("serial").at("rounded"), "embedding.forward: int8, embedding.backward: bf16");
 }
 
 TEST_F(LoopOfClicks, WhatItHasNotIsRefusedByName) {

@@ -34,17 +34,17 @@ TEST(FirstWrites, SaveAStepItsZerosWhereverItIsPredicted) {
   const std::int64_t h = model->hidden, block = 12 * h * h + 13 * h, table = 50304 * h, head = 2 * h;
   double blocks = 0;
   for (int i = 0; i < 12; ++i) blocks += zeroing(with, {block});
-  struct Case {
+  struct Saving {
     const char* name;
     int data, zero;
     double saved;
   };
   // Positions are zeroed in any case, and where each pass has gradients of its own the table's as input.
-  const Case cases[] = {{"whole", 1, 0, blocks + zeroing(with, {table, head})},
-                        {"ZeRO 1", 8, 1, blocks + zeroing(with, {table, head})},
-                        {"ZeRO 2", 8, 2, 2 * (blocks + zeroing(with, {table, head}))},
-                        {"ZeRO 3", 8, 3, 2 * (blocks + zeroing(with, {table, head}))}};
-  for (const Case& c : cases) {
+  const Saving cases[] = {{"whole", 1, 0, blocks + zeroing(with, {table, head})},
+                          {"ZeRO 1", 8, 1, blocks + zeroing(with, {table, head})},
+                          {"ZeRO 2", 8, 2, 2 * (blocks + zeroing(with, {table, head}))},
+                          {"ZeRO 3", 8, 3, 2 * (blocks + zeroing(with, {table, head}))}};
+  for (const Saving& c : cases) {
     plan::PlanSpec spec;
     spec.numerics.precision = models::DType::bf16;
     spec.mesh.data = c.data, spec.states.zero_stage = c.zero;

@@ -254,7 +254,9 @@ void add_init_flags(Flags flags, InitOptions& o) {
   flags.option("JOB,-o,--output", o.output, "File to write; default job.yaml, - for stdout");
   flags.option("--model", o.model, "Catalogue name, model YAML or Hugging Face config.json; default: tiny-gpt")
       .value("MODEL");
-  flags.option("--dlrm", o.dlrm, "Instead of a model, arguments of the public DLRM benchmark").value("'ARGS'");
+  flags.option("--dlrm", o.dlrm, "Instead of a model, arguments of the public DLRM benchmark")
+      .not_empty()
+      .value("'ARGS'");
   flags.option("--cluster", o.cluster, "Catalogue name or cluster YAML; default: this machine's CPU ranks")
       .value("CLUSTER");
   flags.option("--batch", o.batch, "Sequences per step; default: four per device").range(1, 1 << 24).value("N");

@@ -165,6 +165,7 @@ std::optional<reports::SerialComparison> verify(const exec::TrainCommand& split,
   auto compared = compare_with_serial(split.run, command.run, command.steps, serial_bounds(loaded.file.spec));
   if (!compared) return add(compared.error());
   if (!compared->equal) outcome.exit_code = kCheckFailed;
+  if (split.ranks > 1) compared->rounded = rounded_only_split(loaded.plan.spec());
   return *compared;
 }
 

@@ -41,6 +41,17 @@ SerialBounds serial_bounds(const plan::PlanSpec& spec) {
   return {std::max(bounds.loss, kHalf), bounds.gradient, 1.0};
 }
 
+std::string rounded_only_split(const plan::PlanSpec& spec) {
+  std::string out;
+  const auto add = [&](const char* field, plan::PooledType type) {
+    if (type == plan::PooledType::fp32) return;
+    out += fmt::format("{}embedding.{}: {}", out.empty() ? "" : ", ", field, plan::name_of(type));
+  };
+  add("forward", spec.embedding.forward);
+  add("backward", spec.embedding.backward);
+  return out;
+}
+
 namespace {
 
 /// |a - b| / |b| over all tensors of two files.

@@ -25,6 +25,11 @@ struct SerialBounds {
 /// and these change a router's choices, so 2e-2 for losses, and for the last gradient its own length.
 [[nodiscard]] SerialBounds serial_bounds(const plan::PlanSpec& spec);
 
+/// The types of embedding vectors and of their gradients that travel in fewer bits: "embedding.forward: int8". The
+/// serial program looks rows up where they are used, so it does not round them, and the bounds do not allow for that.
+/// Empty where all travel in fp32.
+[[nodiscard]] std::string rounded_only_split(const plan::PlanSpec& spec);
+
 /// Compares two run directories, both with gradients of steps 1 and `steps` (exec::TrainCommand::dump_gradients): the
 /// largest relative difference of losses, and |g - g'| / |g| over all gradients.
 [[nodiscard]] base::Result<reports::SerialComparison> compare_with_serial(const std::filesystem::path& split,

@@ -46,7 +46,7 @@ double balancing_time(const Pricing& pricing, const models::Experts& experts, co
   pool.n = std::max<std::int64_t>(1, mixed);
   double t = 2 * dispatch + op(pool) + op(flat(models::OpKind::balance_losses, kType, experts.count)) +
              all_reduce(values, loss_members(spec));
-  if (mixed > 0) t += all_reduce(mixed * values, groups.data);
+  if (mixed > 0) t += all_reduce(mixed * values, groups.data) + all_reduce(mixed * values, groups.copies);
   if (spec.mesh.expert > 1 && !partitions(spec)) t += dispatch + all_reduce(1, groups.experts);
   return t;
 }

@@ -48,7 +48,7 @@ StageGroups stage_groups(const plan::Plan& plan, int stage) {
   };
   if (!partitions(spec)) {
     out.data = with_mirrored(strided(first, spec.mesh.tensor, spec.mesh.replicas()), spec, stage);
-    out.expert_data = of_experts();
+    out.expert_data = spec.mesh.folds_experts() ? with_mirrored(of_experts(), spec, stage) : out.data;
     out.parts = out.tensor;
     return out;
   }

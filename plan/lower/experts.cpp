@@ -23,6 +23,15 @@ std::int64_t experts_of(const Bucket& bucket) {
   return experts;
 }
 
+/// False in the second copy of a mirrored model.
+bool first_copy(const RankClass& rank_class, std::int64_t layer) {
+  const std::string begin = "h." + std::to_string(layer) + ".";
+  for (const Bucket& bucket : rank_class.buckets)
+    for (const ParameterRange& range : bucket.ranges)
+      if (range.name.starts_with(begin)) return range.counts_in_norm;
+  return true;
+}
+
 }  // namespace
 
 std::string name_on_rank(const ParameterRange& range, const Bucket& bucket, const PlanSpec& spec, int rank) {
@@ -49,6 +58,7 @@ std::vector<ParameterRange> expert_bias_ranges(const RankClass& rank_class) {
     range.offset = static_cast<std::int64_t>(out.size()) * experts;
     range.elements = experts;
     range.replicated = true;
+    range.counts_in_norm = first_copy(rank_class, layer);
     range.tensor.shape = range.tensor.logical_shape = {experts};
     out.push_back(std::move(range));
   }

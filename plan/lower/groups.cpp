@@ -35,7 +35,8 @@ Groups make_groups(const PlanSpec& spec, bool tied, base::ById<GroupId, Group>& 
     groups.folds = true;
     if (spec.mesh.whole_experts()) groups.counts = groups.tensor;
     groups.expert = add("expert", {{stride, spec.mesh.expert}});
-    groups.expert_data = add("expert_data", {{stride * spec.mesh.expert, spec.mesh.expert_shards()}});
+    const Group::Dimension alike{stride * spec.mesh.expert, spec.mesh.expert_shards()};
+    groups.expert_data = partitions ? add("expert_data", {alike}) : add("expert_data", {alike, mirror});
   } else {
     groups.expert_data = groups.data;
   }

@@ -81,6 +81,8 @@ void add_expert_buffers(ClassBuilder& build, const models::Model& model, const s
   for (const StageLayer& layer : layers_of)
     if (layer.kind == models::LayerKind::block && experts.in_layer(layer.layer))
       rank_class.expert_layers.push_back(layer.layer);
+  // A mirrored stage has its chunks the other way round, and the two add up their tallies.
+  std::sort(rank_class.expert_layers.begin(), rank_class.expert_layers.end());
   const auto layers = static_cast<std::int64_t>(rank_class.expert_layers.size());
   if (experts.balance_bias && layers > 0)
     rank_class.expert_biases =

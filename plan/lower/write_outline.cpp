@@ -92,11 +92,10 @@ Op OutlineWriter::bound(Op op) {
 }
 
 GroupId OutlineWriter::group(Over over) const {
-  const auto of_bucket = [&]() -> const Bucket& { return build_.bucket(bucket_.bucket); };
   switch (over) {
     case Over::tensor: return groups_.tensor;
-    case Over::data: return bucket_.bucket ? groups_.data_of(of_bucket()) : groups_.data;
-    case Over::copies: return groups_.copies_of(of_bucket());
+    case Over::data: return bucket_.bucket ? groups_.data_of(build_.bucket(bucket_.bucket)) : groups_.data;
+    case Over::copies: return groups_.copies;
     case Over::near: return groups_.near;
     case Over::far: return groups_.far;
     case Over::parts: return groups_.parts ? groups_.parts : groups_.tensor;  // without ZeRO

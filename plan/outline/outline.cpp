@@ -22,8 +22,11 @@ int ranks_of(Over over, bool experts, const PlanSpec& spec) {
   switch (over) {
     case Over::tensor: return spec.mesh.tensor;
     case Over::data:
-      return apart ? spec.mesh.expert_shards() : partitions ? spec.shards() : spec.mesh.replicas() * ends;
-    case Over::copies: return apart || !partitions ? 1 : spec.copies();
+      return (apart        ? spec.mesh.expert_shards()
+              : partitions ? spec.shards()
+                           : spec.mesh.replicas()) *
+             (partitions ? 1 : ends);
+    case Over::copies: return !partitions ? 1 : apart ? ends : spec.copies();
     case Over::near: return spec.compression.group;
     case Over::far: return spec.mesh.replicas() / spec.compression.group;
     case Over::parts: return partitions ? spec.mesh.tensor * spec.shards() : spec.mesh.tensor;

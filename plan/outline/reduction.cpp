@@ -52,12 +52,14 @@ Outline plain(Sketch s, Reduces when) {
   const bool alone = ranks_of(Over::data, b.experts, s.spec()) < 2;
   if (when == Reduces::in_the_last_pass) {
     const int own = s.own(Memory::gradients);
-    if (alone) return s.take();
-    s.message(kReduce, CollectiveKind::reduce_scatter, Over::data, all, own);
+    if (!alone) s.message(kReduce, CollectiveKind::reduce_scatter, Over::data, all, own);
     sum_copies(s, own);
     return s.take();
   }
-  if (alone && zero == 1) return s.take();
+  if (alone && zero == 1) {
+    sum_copies(s, all);
+    return s.take();
+  }
   const int reduced = alone ? all : s.whole(s.temporary("reduced", dtype, b.shard));
   s.message(kReduce, CollectiveKind::reduce_scatter, Over::data, all, reduced);
   if (zero >= 2) {

@@ -156,6 +156,16 @@ std::vector<Move> mirrored_passes(int stage, int stages, std::int32_t m) {
   return out;
 }
 
+// The same passes, with each micro-batch's weights right after its inputs' gradient.
+std::vector<Move> weights_at_once(const std::vector<Move>& passes) {
+  std::vector<Move> out;
+  for (const Move& pass : passes) {
+    if (pass.kind != Kind::weights) out.push_back(pass);
+    if (pass.kind == Kind::backward) out.push_back({Kind::weights, pass.micro_batch, pass.chunk});
+  }
+  return out;
+}
+
 // When each pass of each stage begins and ends if all passes take equally long and messages take no time.
 struct Times {
   Times(const PlanSpec& spec, std::int32_t micro_batches)
@@ -246,7 +256,7 @@ std::vector<Move> with_messages(const PlanSpec& spec, int stage, const std::vect
 
 }  // namespace
 
-std::vector<std::vector<Move>> zero_bubble(Order order, int stages, std::int64_t micro_batches) {
+std::vector<std::vector<Move>> zero_bubble(Order order, int stages, std::int64_t micro_batches, bool weights_wait) {
   ENSURE(stages >= 2 && micro_batches >= 1, "{} micro-batches on {} stages", micro_batches, stages);
   PlanSpec spec;
   spec.stages.order = order;
@@ -261,6 +271,8 @@ std::vector<std::vector<Move>> zero_bubble(Order order, int stages, std::int64_t
                   : order == Order::dualpipe_v ? dual_passes(s, stages, m)
                   : order == Order::dualpipe   ? mirrored_passes(s, stages, m)
                                                : straight_passes(order, s, stages, m));
+  if (!weights_wait)
+    for (std::vector<Move>& passes : out) passes = weights_at_once(passes);
   const Times times = times_of(spec, out, m);
   for (int s = 0; s < stages; ++s)
     out[static_cast<std::size_t>(s)] = with_messages(spec, s, out[static_cast<std::size_t>(s)], times);
@@ -292,7 +304,9 @@ std::vector<std::vector<Move>> custom(const PassOrder& passes) {
 
 std::vector<std::vector<Move>> moves_of(const PlanSpec& spec, std::int64_t micro_batches) {
   if (spec.stages.order == Order::custom) return custom(spec.stages.passes);
-  if (spec.stages.splits_backward()) return zero_bubble(spec.stages.order, spec.mesh.pipeline, micro_batches);
+  if (spec.stages.splits_backward())
+    return zero_bubble(spec.stages.order, spec.mesh.pipeline, micro_batches,
+                       spec.recomputation.what != Recompute::full);
   std::vector<std::vector<Move>> out;
   for (int s = 0; s < spec.mesh.pipeline; ++s)
     out.push_back(interleaved(s, spec.mesh.pipeline, spec.stages.virtual_stages, micro_batches));

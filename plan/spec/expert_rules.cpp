@@ -59,9 +59,9 @@ class ExpertRules {
          "which tokens of a sequence an expert takes depends on earlier tokens, which are on other ranks");
     rule(spec_.numerics.precision != models::DType::fp16 || (e.aux_coefficient <= 0 && e.z_coefficient <= 0), "P127",
          "fp16 scales the loss, but the balancing losses join its gradient unscaled");
-    rule(!spec_.states.has_server() && !spec_.stages.asynchronous() && !spec_.stages.mirrors(), "P128",
-         "a mixture of experts counts what its experts do in a step, so all passes must use one version of the weights "
-         "and one order of the layers");
+    rule(!spec_.states.has_server() && !spec_.stages.asynchronous(), "P128",
+         "a mixture of experts counts what its experts do in a step, so all passes must use one version of the "
+         "weights");
     reached();
     if (!spec_.mesh.folds_experts()) return;
     const auto apart = [&](bool holds, const char* what, const char* help) {

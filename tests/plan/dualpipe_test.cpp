@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "plan/lower/experts.h"
 #include "plan/lower/lower.h"
 #include "plan/schedule/check.h"
 #include "plan/schedule/orders.h"
@@ -109,6 +110,68 @@ TEST(DualPipe, CountsEveryParameterOnceInTheNorm) {
   for (const auto& [name, counts] : seen) {
     EXPECT_EQ(counts.first, 2) << name;
     EXPECT_EQ(counts.second, 1) << name;
+  }
+}
+
+// Stage s and its mirror image add up what their experts did, so both list layers in the model's order; experts are
+// reduced over their own replicas and the mirror image; of the choice's biases one copy is saved.
+TEST(DualPipe, TakesMixturesOfExperts) {
+  models::Model model = samples::tiny_gpt(8);
+  model.experts = {.count = 4, .chosen = 2, .hidden = 16, .balance_bias = true, .bias_rate = 0.01};
+  for (const int zero : {0, 1})
+    for (const int data : {2, 4})
+      for (const bool early : {false, true}) {
+        PlanSpec spec = of_stages(4);
+        spec.mesh.data = data, spec.mesh.expert = 2;
+        spec.shape.batch = 8 * spec.shape.micro_batch * data;
+        spec.states.zero_stage = zero, spec.states.overlap_gradients = early;
+        const Schedule schedule = lower(samples::make(spec, model));
+        EXPECT_EQ(findings(schedule), "") << describe(spec);
+        std::map<std::string, int> saved;
+        for (const RankClass& c : schedule.classes) {
+          EXPECT_TRUE(std::is_sorted(c.expert_layers.begin(), c.expert_layers.end())) << c.stage;
+          EXPECT_EQ(c.expert_layers, schedule.classes[static_cast<std::size_t>(3 - c.stage)].expert_layers);
+          for (const ParameterRange& range : expert_bias_ranges(c)) saved[range.name] += range.counts_in_norm ? 1 : 0;
+          std::set<std::string> reduced;  // over the mirror image
+          for (const Block& block : c.blocks)
+            for (const Step& step : block.steps) {
+              if (step.kind != StepKind::collective || !step.bucket.exists()) continue;
+              const std::vector<int> members = schedule.groups[step.group].members(c.stage * data);
+              if (members.back() / data == 3 - c.stage || members.front() / data == 3 - c.stage)
+                reduced.insert(c.buckets[step.bucket].name);
+            }
+          for (const Bucket& bucket : c.buckets) EXPECT_TRUE(reduced.contains(bucket.name)) << bucket.name;
+        }
+        EXPECT_EQ(saved.size(), 8U);
+        for (const auto& [name, copies] : saved) EXPECT_EQ(copies, 1) << name;
+      }
+}
+
+// What recomputation saves would wait for the weights' gradients: of s micro-batches in ZB-H1's stage s.
+TEST(Orders, WeightsDoNotWaitWhereBlocksAreRecomputed) {
+  for (const Order order : {Order::zb_h1, Order::zb_h2, Order::zb_v, Order::dualpipe_v, Order::dualpipe}) {
+    PlanSpec spec;
+    spec.stages.order = order;
+    spec.mesh.pipeline = 4;
+    spec.stages.virtual_stages = spec.stages.folds() ? 2 : 1;
+    const auto most_waiting = [&](Recompute what) {
+      spec.recomputation.what = what;
+      int most = 0;
+      for (const std::vector<Move>& stage : moves_of(spec, 16)) {
+        int now = 0, passes = 0;
+        for (const Move& m : stage) {
+          now += m.kind == Move::Kind::backward ? 1 : m.kind == Move::Kind::weights ? -1 : 0;
+          passes += m.kind == Move::Kind::weights ? 1 : 0;
+          most = std::max(most, now);
+        }
+        EXPECT_EQ(passes, spec.stages.folds() && order != Order::dualpipe ? 32 : 16) << name_of(order);
+      }
+      return most;
+    };
+    EXPECT_GT(most_waiting(Recompute::none), 1) << name_of(order);
+    EXPECT_EQ(most_waiting(Recompute::full), 1) << name_of(order);
+    spec.shape.batch = 16;
+    EXPECT_EQ(findings(lower(samples::make(spec, samples::tiny_gpt(8, 8, 16)))), "") << name_of(order);
   }
 }
 

@@ -260,6 +260,7 @@ json train_json(const TrainSummary& s) {
                      {"bound", s.serial->bound},
                      {"gradient_bound", s.serial->gradient_bound},
                      {"equal", s.serial->equal}};
+  if (s.serial && !s.serial->other_choices.empty()) out["serial"]["other_choices"] = s.serial->other_choices;
   return out;
 }
 

@@ -475,8 +475,7 @@ class PlanRules {
           "sums of an optimizer over whole tensors are", "adamw, or zero_stage: 0");
   }
 
-  // Whether tokens can reach all experts. Ranks that divide sequences or their rows have the others' tokens beside
-  // them, so a micro-batch counts whole.
+  // Whether tokens can reach all experts. A micro-batch counts whole, also where ranks divide its sequences or rows.
   void reached() {
     const models::Experts& e = model_.experts;
     const std::int64_t one = spec_.shape.micro_batch * spec_.shape.sequence;
@@ -549,8 +548,8 @@ base::Result<Plan> make_plan(std::shared_ptr<const models::Model> model,
 
 bool balances_by_micro_batch(const models::Model& model, const PlanSpec& spec) {
   const std::int64_t passes = spec.shape.batch / std::max<std::int64_t>(1, spec.mesh.data * spec.shape.micro_batch);
-  const bool forward_first = spec.stages.order == Order::gpipe && spec.stages.virtual_stages == 1;
-  return model.experts.any() && model.experts.aux_coefficient > 0 && passes > 1 && !forward_first;
+  const bool mixed = spec.stages.order != Order::gpipe || spec.stages.virtual_stages > 1;
+  return model.experts.any() && model.experts.aux_coefficient > 0 && passes > 1 && mixed;
 }
 
 base::Diagnostics refused_balancing(const models::Model& model, const PlanSpec& spec) {

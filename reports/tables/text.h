@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cost/results.h"
+#include "reports/report.h"
 #include "reports/tables/table.h"
 
 namespace orrery::reports {
@@ -30,7 +31,14 @@ struct SerialComparison {
   double gradient_first = 0, gradient_last = 0;  ///< |g - g'| / |g| of the whole gradient, at the first and last step
   double bound = 0, gradient_bound = 0;          ///< on `loss`, and on both gradients
   bool equal = false;                            ///< all within their bounds
+  /// If not, and the experts' tokens of some step differ: where first (first_other_choice).
+  std::string other_choices = {};
 };
+
+/// Where the tokens of two runs' experts first differ: "step 7, layer 2: expert 3 has 129 tokens, serially 128". By
+/// step, and within one by layer; empty if nowhere, or if neither says.
+[[nodiscard]] std::string first_other_choice(const std::vector<std::vector<ExpertLoad>>& run,
+                                             const std::vector<std::vector<ExpertLoad>>& serial);
 
 /// What `train` returns, read back from the run directory by apps.
 struct TrainSummary {

@@ -3,13 +3,12 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
-#include <cmath>
 #include <numeric>
 
 #include "base/ensure.h"
 #include "base/units.h"
 #include "models/layers/inputs.h"
+#include "plan/spec/expert_rules.h"
 #include "plan/spec/recommender_rules.h"
 #include "plan/spec/rules.h"
 #include "plan/spec/server_rules.h"
@@ -461,7 +460,7 @@ class PlanRules {
     rule(!spec_.states.has_server() && !spec_.stages.asynchronous() && !spec_.stages.mirrors(), "P128",
          "a mixture of experts counts what its experts do in a step, so all passes must use one version of the weights "
          "and one order of the layers");
-    reached();
+    for (base::Diagnostic& one : refused_reach(model_, spec_)) found_.push_back(std::move(one));
     if (!spec_.mesh.folds_experts()) return;
     const auto apart = [&](bool holds, const char* what, const char* help) {
       rule(holds, "P126", fmt::format("expert {}: {} not yet supported for separate experts", spec_.mesh.expert, what),
@@ -473,28 +472,6 @@ class PlanRules {
           "states in other memories are", "offload of activations alone");
     apart(spec_.states.zero_stage == 0 || !traits_of(spec_.states.optimizer).whole_tensors,
           "sums of an optimizer over whole tensors are", "adamw, or zero_stage: 0");
-  }
-
-  // Whether tokens can reach all experts. A micro-batch counts whole, also where ranks divide its sequences or rows.
-  void reached() {
-    const models::Experts& e = model_.experts;
-    const std::int64_t one = spec_.shape.micro_batch * spec_.shape.sequence;
-    const std::int64_t apart = spec_.mesh.context * (spec_.mesh.whole_experts() ? spec_.mesh.tensor : 1);
-    const std::int64_t tokens = std::max(one, one * spec_.mesh.expert / apart);
-    const std::int64_t times = (e.count + tokens - 1) / tokens;
-    rule(e.count <= tokens, "P129",
-         fmt::format("{} experts, but a micro-batch has {} for them", e.count, base::count_of(tokens, "token")),
-         fmt::format("micro_batch: {}, a sequence of {}, or fewer experts", spec_.shape.micro_batch * times,
-                     spec_.shape.sequence * times));
-    const double room = e.capacity_factor * static_cast<double>(e.chosen) * static_cast<double>(spec_.shape.sequence) /
-                        static_cast<double>(e.count);
-    rule(e.capacity_factor <= 0 || room >= 1, "P118",
-         fmt::format("capacity_factor {} gives an expert room for {:.2g} tokens of a sequence of {}", e.capacity_factor,
-                     room, spec_.shape.sequence),
-         fmt::format("a sequence of {:.0f} or more, or a model with capacity_factor: {} or more, or 0, which drops no "
-                     "token",
-                     std::ceil(static_cast<double>(spec_.shape.sequence) / room - 1e-6),
-                     std::ceil(100 * e.capacity_factor / room - 1e-6) / 100));
   }
 
   const models::Model& model_;
@@ -544,18 +521,6 @@ base::Result<Plan> make_plan(std::shared_ptr<const models::Model> model,
   plan.cluster_ = std::move(cluster);
   plan.spec_ = std::move(spec);
   return plan;
-}
-
-bool balances_by_micro_batch(const models::Model& model, const PlanSpec& spec) {
-  const std::int64_t passes = spec.shape.batch / std::max<std::int64_t>(1, spec.mesh.data * spec.shape.micro_batch);
-  const bool mixed = spec.stages.order != Order::gpipe || spec.stages.virtual_stages > 1;
-  return model.experts.any() && model.experts.aux_coefficient > 0 && passes > 1 && mixed;
-}
-
-base::Diagnostics refused_balancing(const models::Model& model, const PlanSpec& spec) {
-  if (!balances_by_micro_batch(model, spec)) return {};
-  return {RuleCode("P124").broken(
-      "the balancing loss covers all tokens of a step, so its gradient is known only after the last forward pass")};
 }
 
 std::string describe(const PlanSpec& spec) {

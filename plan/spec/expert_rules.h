@@ -1,0 +1,18 @@
+#pragma once
+/// What a mixture of experts asks of a job's shape and of the order of passes.
+#include "base/result.h"
+#include "plan/spec/plan.h"
+
+namespace orrery::plan {
+
+/// Rules P118 and P129: tokens of the plan's shape must be able to reach all experts.
+[[nodiscard]] base::Diagnostics refused_reach(const models::Model& model, const PlanSpec& spec);
+
+/// Whether a mixture's balancing loss can only be taken of each micro-batch by itself, as Megatron-LM and others do:
+/// some of a step's backward passes begin before its last forward pass.
+[[nodiscard]] bool balances_by_micro_batch(const models::Model& model, const PlanSpec& spec);
+/// P124 if so. Not a rule of make_plan: Orrery's own executors take the loss over all tokens of a step, and only what
+/// they run is refused; such plans of other software are predicted.
+[[nodiscard]] base::Diagnostics refused_balancing(const models::Model& model, const PlanSpec& spec);
+
+}  // namespace orrery::plan

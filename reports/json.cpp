@@ -263,6 +263,7 @@ json train_json(const TrainSummary& s) {
                      {"gradient_bound", s.serial->gradient_bound},
                      {"equal", s.serial->equal}};
   if (s.serial && !s.serial->rounded.empty()) out["serial"]["rounded"] = s.serial->rounded;
+  if (s.serial && !s.serial->other_choices.empty()) out["serial"]["other_choices"] = s.serial->other_choices;
   return out;
 }
 

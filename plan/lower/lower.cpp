@@ -28,6 +28,7 @@
 #include "plan/outline/reduction.h"
 #include "plan/schedule/asynchronous.h"
 #include "plan/schedule/orders.h"
+#include "plan/spec/expert_rules.h"
 
 namespace orrery::plan {
 

@@ -8,6 +8,7 @@
 #include "plan/lower/lower.h"
 #include "plan/lower/lower_optimizer.h"
 #include "plan/lower/parameter_server.h"
+#include "plan/spec/expert_rules.h"
 
 namespace orrery::plan {
 

@@ -110,4 +110,16 @@ base::Diagnostics refused_experts(const models::Model& model, const PlanSpec& sp
   return ExpertRules(model, spec).broken();
 }
 
+bool balances_by_micro_batch(const models::Model& model, const PlanSpec& spec) {
+  const std::int64_t passes = spec.shape.batch / std::max<std::int64_t>(1, spec.mesh.data * spec.shape.micro_batch);
+  const bool forward_first = spec.stages.order == Order::gpipe && spec.stages.virtual_stages == 1;
+  return model.experts.any() && model.experts.aux_coefficient > 0 && passes > 1 && !forward_first;
+}
+
+base::Diagnostics refused_balancing(const models::Model& model, const PlanSpec& spec) {
+  if (!balances_by_micro_batch(model, spec)) return {};
+  return {RuleCode("P124").broken(
+      "the balancing loss covers all tokens of a step, so its gradient is known only after the last forward pass")};
+}
+
 }  // namespace orrery::plan

@@ -9,4 +9,11 @@ namespace orrery::plan {
 /// Rules P118 to P129 and P142; without experts in the model, that the plan does not divide any.
 [[nodiscard]] base::Diagnostics refused_experts(const models::Model& model, const PlanSpec& spec);
 
+/// Whether a mixture's balancing loss can only be taken of each micro-batch by itself, as Megatron-LM and others do:
+/// some of a step's backward passes begin before its last forward pass.
+[[nodiscard]] bool balances_by_micro_batch(const models::Model& model, const PlanSpec& spec);
+/// P124 if so. Not a rule of make_plan: Orrery's own executors take the loss over all tokens of a step, and only what
+/// they run is refused; such plans of other software are predicted.
+[[nodiscard]] base::Diagnostics refused_balancing(const models::Model& model, const PlanSpec& spec);
+
 }  // namespace orrery::plan

@@ -138,13 +138,6 @@ class Plan {
 /// Copies what the schedule depends on in a job's training: the optimizer's states and the steps of its update.
 void take_optimizer(PlanSpec& spec, const Training& training);
 
-/// Whether a mixture's balancing loss can only be taken of each micro-batch by itself, as Megatron-LM and others do:
-/// some of a step's backward passes begin before its last forward pass.
-[[nodiscard]] bool balances_by_micro_batch(const models::Model& model, const PlanSpec& spec);
-/// P124 if so. Not a rule of make_plan: Orrery's own executors take the loss over all tokens of a step, and only what
-/// they run is refused; such plans of other software are predicted.
-[[nodiscard]] base::Diagnostics refused_balancing(const models::Model& model, const PlanSpec& spec);
-
 /// "data 2 x tensor 4 x pipeline 8, 1f1b, micro-batch 1, zero 1, recompute full"
 [[nodiscard]] std::string describe(const PlanSpec& spec);
 

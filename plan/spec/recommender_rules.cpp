@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/units.h"
+#include "plan/spec/expert_rules.h"
 #include "plan/spec/rules.h"
 #include "plan/spec/server_rules.h"
 

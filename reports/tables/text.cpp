@@ -134,6 +134,23 @@ std::string runs_text(const std::vector<cost::MeasuredRun>& runs, const TableSty
   return out;
 }
 
+std::string first_other_choice(const std::vector<std::vector<ExpertLoad>>& run,
+                               const std::vector<std::vector<ExpertLoad>>& serial) {
+  for (std::size_t step = 0; step < std::min(run.size(), serial.size()); ++step)
+    for (std::size_t layer = 0; layer < std::min(run[step].size(), serial[step].size()); ++layer) {
+      const ExpertLoad &mine = run[step][layer], &theirs = serial[step][layer];
+      const std::string at = fmt::format("step {}, layer {}", step + 1, mine.layer);
+      for (std::size_t e = 0; e < std::min(mine.tokens.size(), theirs.tokens.size()); ++e)
+        if (mine.tokens[e] != theirs.tokens[e])
+          return fmt::format("{}: expert {} has {:.0f} tokens, serially {:.0f}", at, e, mine.tokens[e],
+                             theirs.tokens[e]);
+      if (mine.fullest != theirs.fullest)
+        return fmt::format("{}: the fullest expert has {:.3f} times the mean, serially {:.3f}", at, mine.fullest,
+                           theirs.fullest);
+    }
+  return {};
+}
+
 std::string train_text(const TrainSummary& summary, const TableStyle& style) {
   Table table;
   table.rows = {{"run", summary.directory},
@@ -165,6 +182,9 @@ std::string train_text(const TrainSummary& summary, const TableStyle& style) {
                                                         s->gradient_last, s->steps, s->bound, s->gradient_bound)});
   if (const auto& s = summary.serial; s && !s->equal && !s->rounded.empty())
     table.rows.push_back({"only split", s->rounded});
+  if (const auto& s = summary.serial; s && !s->other_choices.empty())
+    table.rows.push_back({"other choices", s->other_choices + "; rounding decides between experts of nearly equal "
+                                                              "scores, and all later numbers follow"});
   return figures(table, style);
 }
 

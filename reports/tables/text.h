@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cost/results.h"
+#include "reports/report.h"
 #include "reports/tables/table.h"
 
 namespace orrery::reports {
@@ -32,7 +33,14 @@ struct SerialComparison {
   bool equal = false;                            ///< all within their bounds
   /// What the split run rounds and the serial run does not, for a reader of a difference; else empty.
   std::string rounded = {};
+  /// If not, and the experts' tokens of some step differ: where first (first_other_choice).
+  std::string other_choices = {};
 };
+
+/// Where the tokens of two runs' experts first differ: "step 7, layer 2: expert 3 has 129 tokens, serially 128". By
+/// step, and within one by layer; empty if nowhere, or if neither says.
+[[nodiscard]] std::string first_other_choice(const std::vector<std::vector<ExpertLoad>>& run,
+                                             const std::vector<std::vector<ExpertLoad>>& serial);
 
 /// What `train` returns, read back from the run directory by apps.
 struct TrainSummary {

@@ -18,6 +18,7 @@
 #include "base/units.h"
 #include "cost/estimate/power.h"
 #include "cost/prices/room.h"
+#include "plan/spec/expert_rules.h"
 #include "plan/spec/fields.h"
 #include "plan/spec/rules.h"
 #include "sim/search/loss_chunks.h"

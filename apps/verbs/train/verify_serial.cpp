@@ -84,6 +84,22 @@ base::Result<std::vector<Metric>> metrics_of(const fs::path& run) {
   return parse_metrics(*text, file.string());
 }
 
+/// The loads of a run's experts, step by step; empty where a line has none.
+base::Result<std::vector<std::vector<reports::ExpertLoad>>> loads_of(const fs::path& run) {
+  const fs::path file = run / "metrics.jsonl";
+  const auto text = read_file(file, kMostMeasured);
+  if (!text) return base::fail(text.error());
+  std::vector<std::vector<reports::ExpertLoad>> out;
+  for (std::size_t at = 0; at < text->size();) {
+    const std::size_t end = std::min(text->find('\n', at), text->size());
+    auto line = parse_metrics(text->substr(at, end - at), file.string());  // a text's last line keeps its loads
+    at = end + 1;
+    if (!line) return base::fail(line.error());
+    if (!line->empty()) out.push_back(std::move(line->back().expert_loads));
+  }
+  return out;
+}
+
 }  // namespace
 
 base::Result<reports::SerialComparison> compare_with_serial(const fs::path& split, const fs::path& serial,
@@ -110,6 +126,11 @@ base::Result<reports::SerialComparison> compare_with_serial(const fs::path& spli
   // Not "above the bound": NaN compares as not equal.
   out.equal = mine->size() == theirs->size() && out.loss <= bounds.loss && *first <= bounds.gradient &&
               *last <= bounds.last.value_or(bounds.gradient);
+  if (out.equal) return out;
+  const auto chosen = loads_of(split), serially = loads_of(serial);
+  if (!chosen) return base::fail(chosen.error());
+  if (!serially) return base::fail(serially.error());
+  out.other_choices = reports::first_other_choice(*chosen, *serially);
   return out;
 }
 

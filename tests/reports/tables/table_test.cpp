@@ -26,6 +26,25 @@ Table small() {
           {"a note"}};
 }
 
+TEST(AgainstSerial, NamesTheFirstStepAndLayerWhoseExpertsHaveOtherTokens) {
+  using Step = std::vector<ExpertLoad>;
+  const Step same = {{"1", 1.5, {6, 2, 4, 4}}, {"3", 1.25, {5, 3, 4, 4}}};
+  Step flipped = same;
+  flipped[1].tokens = {5, 4, 3, 4};
+  EXPECT_EQ(first_other_choice({same, same}, {same, same}), "");
+  EXPECT_EQ(first_other_choice({same, flipped}, {same, same}), "step 2, layer 3: expert 1 has 4 tokens, serially 3");
+  const Step many = {{"0", 2.125, {}}}, others = {{"0", 2.25, {}}};
+  EXPECT_EQ(first_other_choice({many}, {others}),
+            "step 1, layer 0: the fullest expert has 2.125 times the mean, serially 2.250");
+  EXPECT_EQ(first_other_choice({{}, {}}, {{}, {}}), "") << "a dense model";
+
+  TrainSummary summary;
+  summary.serial = SerialComparison{.run = "run/serial", .steps = 20};
+  EXPECT_THAT(train_text(summary, kAscii), ::testing::Not(::testing::HasSubstr("other choices")));
+  summary.serial->other_choices = first_other_choice({same, flipped}, {same, same});
+  EXPECT_THAT(train_text(summary, kAscii), ::testing::HasSubstr("step 2, layer 3: expert 1 has 4 tokens, serially 3"));
+}
+
 TEST(DisplayWidth, CountsWhatATerminalShows) {
   EXPECT_EQ(display_width("abc"), 3U);
   EXPECT_EQ(display_width("µs × 2"), 6U);

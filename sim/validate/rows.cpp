@@ -296,7 +296,10 @@ std::string RowFields::stated(const char* key) const {
 }
 
 Row row_of(const RowFields& fields, Origin origin) {
-  return {setup_of(fields, origin), measured_of(fields)};
+  const Measured measured = measured_of(fields);
+  const bool ran = measured.seconds || switch_at(fields, kOutOfMemory).value_or(false);
+  const bool says_no_kind = fields.stated("kind").empty();
+  return {setup_of(fields, says_no_kind && ran ? Origin::own : origin), measured};
 }
 
 base::Result<std::vector<Row>> parse_rows(std::string_view text, std::string file, Origin origin) {

@@ -64,7 +64,8 @@ struct Row {
 };
 
 /// The origin of rows. A user's own runs need no `kind: training` and `verified: true`: these are assumed; `oom: true`
-/// means `kind: oom`.
+/// means `kind: oom`. A row without a kind that states a step time or `oom: true` is taken as one's own wherever it
+/// stands: published rows state their kind.
 enum class Origin { published, own };
 
 /// A run that ran out of memory.

@@ -196,6 +196,9 @@ TEST(CalibrateRows, WritesAStackThatServesValidateAndAJob) {
   const Ran of_table = orrery({"calibrate", "--json", "--rows", csv, "--like", "generic-eager", "-o", other});
   ASSERT_EQ(of_table.exit_code, 0) << of_table.err;
   EXPECT_EQ(of_table.result().at("parameters"), result.at("parameters")) << "the same runs in another form";
+  const nlohmann::json judged = orrery({"validate", "--json", "--stack", stack, csv}).result();
+  EXPECT_EQ(judged.at("rows").size(), 3U) << "a table of one's own runs needs no kind";
+  EXPECT_EQ(judged.at("rows").at(0).at("evidence"), "calibrated");
 
   scratch.file("job.yaml",
                "model: llama2-7b\ncluster: hgx-h100\nbatch: 64\nsequence: 4096\nprecision: bf16\n"

@@ -60,6 +60,19 @@ TEST(OwnRows, NeedNotSayThatTheyAreVerifiedTrainingRuns) {
   EXPECT_EQ(parse_rows(text, "rows.yaml")->at(0).setup.kind, "") << "of others it must be stated";
 }
 
+TEST(OwnRows, AreThoseWithoutAKindThatStateAStepTimeOrDied) {
+  const auto read = parse_rows(
+      "id,kind,verified,gpus,iter_time_s,oom\na,,,8,1.5,\nb,,,8,,true\nc,,,8,,\nd,training,,8,1.5,\ne,,false,8,1.5,\n",
+      "runs.csv", Origin::published);
+  ASSERT_TRUE(read.has_value()) << said(read);
+  EXPECT_EQ(read->at(0).setup.kind, "training");
+  EXPECT_TRUE(read->at(0).setup.verified);
+  EXPECT_EQ(read->at(1).setup.kind, kOutOfMemory);
+  EXPECT_EQ(read->at(2).setup.kind, "") << "nothing to compare with";
+  EXPECT_FALSE(read->at(3).setup.verified) << "a row that states its kind states whether it is verified";
+  EXPECT_FALSE(read->at(4).setup.verified);
+}
+
 std::string long_list(std::size_t rows, const std::string& last) {
   std::string text = "# measured\nresults:\n";
   for (std::size_t i = 0; i < rows; ++i) {

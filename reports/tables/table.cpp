@@ -235,9 +235,7 @@ std::string text_of(const Table& table, const TableStyle& style) {
 }
 
 std::string time_text(double seconds) {
-  std::string text = base::human(base::Seconds{seconds});
-  if (text.ends_with(" us")) text.replace(text.size() - 2, 2, "µs");
-  return text;
+  return base::human(base::Seconds{seconds});
 }
 
 std::string percent(double fraction) {

@@ -39,7 +39,7 @@ struct Table {
 [[nodiscard]] std::string wrapped(std::string_view text, std::size_t width, std::size_t indent = 0);
 /// Title, head, rule, rows, notes; every line ends in a newline, none in blanks. Says what was left out for width.
 [[nodiscard]] std::string text_of(const Table& table, const TableStyle& style);
-/// base::human of seconds, with "µs" for "us".
+/// base::human of seconds.
 [[nodiscard]] std::string time_text(double seconds);
 /// "43.2 %" for a fraction; "—" if it is not finite.
 [[nodiscard]] std::string percent(double fraction);

@@ -57,19 +57,14 @@ struct Figure {
   bool ratio = true;  ///< whether its ratio is meaningful
 };
 
-/// "12,345 $", "0.0123 $".
-std::string dollars_text(double x) {
-  return number(x) + " $";
-}
-
 std::string as_bytes(double x) {
   return base::human(base::Bytes{x});
 }
 std::string as_dollars(double x) {
-  return dollars_text(x);
+  return money_text(x);
 }
 std::string as_joules(double x) {
-  return fmt::format("{:.4g} kWh", x / 3.6e6);
+  return energy_text(x);
 }
 std::string as_rate(double x) {
   return base::human(base::FlopsPerSecond{x});

@@ -254,3 +254,15 @@ std::string number(double value) {
 }
 
 }  // namespace orrery::reports
+std::string energy_text(double joules) {
+  constexpr double kJoulesPerWh = 3600;
+  const double wh = joules / kJoulesPerWh;
+  if (wh >= 100) return number(wh / 1000) + " kWh";
+  return wh >= 0.1 || wh == 0 ? number(wh) + " Wh" : number(1000 * wh) + " mWh";
+}
+
+std::string money_text(double usd) {
+  constexpr double kLeast = 1e-3;
+  return usd < kLeast && usd > 0 ? number(1e6 * usd) + " µ$" : number(usd) + " $";
+}
+

@@ -44,6 +44,10 @@ struct Table {
 /// "43.2 %" for a fraction; "—" if it is not finite.
 [[nodiscard]] std::string percent(double fraction);
 /// Four significant digits; from 10,000 to 1e12 a whole number with thousands separated.
+/// "12.3 kWh", "4.56 Wh", "0.37 mWh" of joules: energy is paid in these.
+[[nodiscard]] std::string energy_text(double joules);
+/// "1,234 $", "0.0123 $"; below a tenth of a cent in millionths, "374 µ$".
+[[nodiscard]] std::string money_text(double usd);
 [[nodiscard]] std::string number(double value);
 
 }  // namespace orrery::reports

@@ -50,13 +50,7 @@ std::string deviation(double predicted, double measured) {
 }
 
 std::string money(double usd) {
-  return usd > 0 ? fmt::format("{:.4g} $", usd) : kNone;
-}
-
-/// In kWh once there is one: that is what is paid.
-std::string energy_text(double joules) {
-  constexpr double kJoulesPerKwh = 3.6e6;
-  return joules >= kJoulesPerKwh ? fmt::format("{:.4g} kWh", joules / kJoulesPerKwh) : number(joules) + " J";
+  return usd > 0 ? money_text(usd) : kNone;
 }
 
 double median(std::vector<double> values) {

@@ -79,8 +79,9 @@ const std::vector<Figure>& figures() {
   static const std::vector<Figure> all = {
       {"step time, measured", [](C c, F) { return c.run ? c.run->step_time_s : 0; }, time_text},
       {"step time, predicted", [](C c, F) { return c.prediction.step_time_s; }, time_text},
-      {"tokens/s", [](C c, F) { return c.prediction.tokens_per_s; }, number},
-      {"tokens/s per device", [](C, F f) { return f.tokens_per_s_per_device; }, number},
+      {"tokens/s, measured", [](C c, F) { return c.run ? c.run->tokens_per_s : 0; }, number},
+      {"tokens/s, predicted", [](C c, F) { return c.prediction.tokens_per_s; }, number},
+      {"tokens/s per device, predicted", [](C, F f) { return f.tokens_per_s_per_device; }, number},
       {"FLOP/s per device", [](C, F f) { return f.flops_per_s_per_device; }, as_rate},
       {"MFU", [](C c, F) { return c.prediction.mfu; }, percent},
       {"memory, measured", [](C c, F) { return c.run ? c.run->memory_peak_bytes : 0; }, as_bytes},
@@ -197,7 +198,9 @@ Table compared_table(const std::vector<Compared>& all) {
                         ? figure.text(values[i]) + (i > 0 && figure.ratio ? ratio_text(values[i], values[0]) : "")
                         : kAbsent);
   }
-  table.notes.push_back("× against the first.");
+  const bool measured = std::any_of(all.begin(), all.end(), [](const Compared& one) { return one.run.has_value(); });
+  table.notes.push_back(measured ? "× against the first. What is not called measured is predicted."
+                                 : "× against the first.");
   std::vector<std::pair<std::string, std::string>> said;  // evidence, and whose: once where several share it
   for (std::size_t i = 0; i < all.size(); ++i) {
     const std::string& text = all[i].heading.evidence_of(all[i].prediction.spec).text;

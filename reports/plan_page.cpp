@@ -237,11 +237,11 @@ json compared_json(const std::vector<Compared>& all) {
 Table lengths_table(const WholeRun& run) {
   Table table{"",
               {{"length", Align::left},
-               {"parameters"},
+               {"parameters", Align::right, 0, 2},
                {"tokens"},
-               {"a parameter"},
-               {"FLOPs"},
-               {"steps"},
+               {"a parameter", Align::right, 0, 3},
+               {"FLOPs", Align::right, 0, 4},
+               {"steps", Align::right, 0, 1},
                {"days"},
                {"$"},
                {"kWh"},
@@ -264,8 +264,7 @@ Table lengths_table(const WholeRun& run) {
   table.notes.push_back(
       "FLOPs are 6 N D. Days include failures, restarts and checkpoints; money and energy are for all devices over "
       "that time, at their price and a step's mean power. Loss: what equation 10 of Hoffmann et al. expects on their "
-      "data, to "
-      "compare lengths of runs.");
+      "data, to compare lengths of runs.");
   return table;
 }
 

@@ -237,7 +237,7 @@ std::string quantity_text(double value, UnitKind kind) {
 }
 
 std::string human(Seconds t) {
-  static constexpr std::array<UnitSize, 4> steps{{{1, "s"}, {1e-3, "ms"}, {1e-6, "us"}, {1e-9, "ns"}}};
+  static constexpr std::array<UnitSize, 4> steps{{{1, "s"}, {1e-3, "ms"}, {1e-6, "µs"}, {1e-9, "ns"}}};
   return t.value == 0 ? "0 s" : scaled(t.value, steps);
 }
 

@@ -64,7 +64,7 @@ enum class UnitKind { seconds, bytes, flops, bytes_per_second, flops_per_second,
 /// Shortest text that parse_quantity reads back to exactly the same double, in a unit that suits the size.
 [[nodiscard]] std::string quantity_text(double value, UnitKind kind);
 
-/// For people: "1.23 ms", "71.8 GiB", "4.61 GB/s", "312 TFLOP/s"; three significant digits.
+/// For people: "1.23 ms", "631 µs" (files have "us"), "71.8 GiB", "4.61 GB/s", "312 TFLOP/s"; three significant digits.
 [[nodiscard]] std::string human(Seconds t);
 [[nodiscard]] std::string human(Bytes b);
 [[nodiscard]] std::string human(BytesPerSecond r);

@@ -57,19 +57,14 @@ struct Figure {
   bool ratio = true;  ///< whether its ratio is meaningful
 };
 
-/// "12,345 $", "0.0123 $".
-std::string dollars_text(double x) {
-  return number(x) + " $";
-}
-
 std::string as_bytes(double x) {
   return base::human(base::Bytes{x});
 }
 std::string as_dollars(double x) {
-  return dollars_text(x);
+  return money_text(x);
 }
 std::string as_joules(double x) {
-  return fmt::format("{:.4g} kWh", x / 3.6e6);
+  return energy_text(x);
 }
 std::string as_rate(double x) {
   return base::human(base::FlopsPerSecond{x});
@@ -84,8 +79,9 @@ const std::vector<Figure>& figures() {
   static const std::vector<Figure> all = {
       {"step time, measured", [](C c, F) { return c.run ? c.run->step_time_s : 0; }, time_text},
       {"step time, predicted", [](C c, F) { return c.prediction.step_time_s; }, time_text},
-      {"tokens/s", [](C c, F) { return c.prediction.tokens_per_s; }, number},
-      {"tokens/s per device", [](C, F f) { return f.tokens_per_s_per_device; }, number},
+      {"tokens/s, measured", [](C c, F) { return c.run ? c.run->tokens_per_s : 0; }, number},
+      {"tokens/s, predicted", [](C c, F) { return c.prediction.tokens_per_s; }, number},
+      {"tokens/s per device, predicted", [](C, F f) { return f.tokens_per_s_per_device; }, number},
       {"FLOP/s per device", [](C, F f) { return f.flops_per_s_per_device; }, as_rate},
       {"MFU", [](C c, F) { return c.prediction.mfu; }, percent},
       {"memory, measured", [](C c, F) { return c.run ? c.run->memory_peak_bytes : 0; }, as_bytes},
@@ -202,7 +198,9 @@ Table compared_table(const std::vector<Compared>& all) {
                         ? figure.text(values[i]) + (i > 0 && figure.ratio ? ratio_text(values[i], values[0]) : "")
                         : kAbsent);
   }
-  table.notes.push_back("× against the first.");
+  const bool measured = std::any_of(all.begin(), all.end(), [](const Compared& one) { return one.run.has_value(); });
+  table.notes.push_back(measured ? "× against the first. What is not called measured is predicted."
+                                 : "× against the first.");
   std::vector<std::pair<std::string, std::string>> said;  // evidence, and whose: once where several share it
   for (std::size_t i = 0; i < all.size(); ++i) {
     const std::string& text = all[i].heading.evidence_of(all[i].prediction.spec).text;
@@ -239,11 +237,11 @@ json compared_json(const std::vector<Compared>& all) {
 Table lengths_table(const WholeRun& run) {
   Table table{"",
               {{"length", Align::left},
-               {"parameters"},
+               {"parameters", Align::right, 0, 2},
                {"tokens"},
-               {"a parameter"},
-               {"FLOPs"},
-               {"steps"},
+               {"a parameter", Align::right, 0, 3},
+               {"FLOPs", Align::right, 0, 4},
+               {"steps", Align::right, 0, 1},
                {"days"},
                {"$"},
                {"kWh"},
@@ -266,8 +264,7 @@ Table lengths_table(const WholeRun& run) {
   table.notes.push_back(
       "FLOPs are 6 N D. Days include failures, restarts and checkpoints; money and energy are for all devices over "
       "that time, at their price and a step's mean power. Loss: what equation 10 of Hoffmann et al. expects on their "
-      "data, to "
-      "compare lengths of runs.");
+      "data, to compare lengths of runs.");
   return table;
 }
 

@@ -38,11 +38,11 @@ std::string more_tiles(const cost::Prediction& p, const PlanFigures& figures, co
                     ? fmt::format("{}, {}", unit, base::human(base::FlopsPerSecond{figures.flops_per_s_per_device}))
                     : unit);
   if (data.page && p.cost_per_step_usd > 0)
-    out += tile("Cost per step", number(p.cost_per_step_usd) + " $",
+    out += tile("Cost per step", money_text(p.cost_per_step_usd),
                 fmt::format("{:.3g} $ per million {}", figures.usd_per_million_tokens,
                             data.page->heading.samples ? "samples" : "tokens"));
   if (data.page && p.energy_per_step_j > 0)
-    out += tile("Energy per step", fmt::format("{:.4g} kWh", p.energy_per_step_j / 3.6e6),
+    out += tile("Energy per step", energy_text(p.energy_per_step_j),
                 p.energy.total() > p.energy.devices
                     ? "devices " + percent(p.energy.devices / p.energy.total()) + ", the rest hosts, network, cooling"
                     : "of the devices alone");

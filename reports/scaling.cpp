@@ -9,6 +9,7 @@
 
 #include "base/units.h"
 #include "plan/spec/plan.h"
+#include "reports/tables/plan_table.h"
 
 namespace orrery::reports {
 namespace {
@@ -142,7 +143,7 @@ Table sizes_table(const cost::ScalingSeries& series) {
   if (spread) table.columns.push_back({"4 of 5", Align::right, 0, 8});
   table.columns.push_back({"of added", Align::right, 0, 5});
   table.columns.push_back({"memory", Align::right, 0, 9});
-  table.columns.push_back({"plan", Align::left, kPlanWidth, 1});
+  table.columns.push_back({"plan", Align::left, 0, 10});  // a narrow terminal gives its place to figures
   for (const cost::ScalingPoint* p : points) {
     auto& row = table.rows.emplace_back();
     const auto push = [&](std::string cell) { row.push_back(std::move(cell)); };
@@ -157,7 +158,7 @@ Table sizes_table(const cost::ScalingSeries& series) {
     if (spread) push(percents(p->efficiency_interval));
     push(std::isfinite(p->marginal) ? fmt::format("{:.0f} %", 100 * p->marginal) : kNo);
     push(base::human(base::Bytes{p->best->memory_peak_bytes}));
-    push(plan::describe(p->best->spec));
+    push(split_in_letters(p->best->spec));
   }
   table.notes.push_back(
       fmt::format("Efficiency: {}/GPU over that of the first row. Of added: throughput gained over devices added since "

@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "base/units.h"
-#include "plan/spec/plan.h"
 #include "reports/scaling.h"
+#include "reports/tables/plan_table.h"
 
 namespace orrery::reports {
 namespace {
@@ -44,7 +44,7 @@ void add_way(Table& table, const cost::ScalingStudy& study, const std::string& m
   table.rows.push_back({way, model, fmt::format("{}", point.devices), series.cluster,
                         number(run.seconds / kSecondsOfADay), counted(run.usd), counted(run.joules / kJoulesOfAMwh),
                         run.joules > 0 ? number(run.co2_grams / kGramsOfATonne) : kUnknown,
-                        plan::describe(point.best->spec)});
+                        split_in_letters(point.best->spec)});
 }
 
 }  // namespace
@@ -115,7 +115,7 @@ Table side_by_side_table(const cost::ScalingStudy& study) {
       row.push_back(counted(run.joules / kJoulesOfAMwh));
     }
     row.push_back(series.pays_up_to > 0 ? fmt::format("{}", series.pays_up_to) : kUnknown);
-    row.push_back(plan::describe(point->best->spec));
+    row.push_back(split_in_letters(point->best->spec));
   }
   table.notes = {"Each at its largest size with a plan. Efficiency is relative to its own smallest size."};
   return table;

@@ -35,11 +35,11 @@ json log_domain(const Extent& extent, double factor) {
   return {extent.low * factor / 1.25, extent.high * factor * 1.25};
 }
 
-std::string run_label(const cost::MeasuredRun& run) {
+std::string run_label(const cost::MeasuredRun& run, bool fitted) {
   std::string label = plan::describe(run.spec);
   if (run.oversubscribed)
     label += " (crowded)";
-  else if (run.used_in_fit)
+  else if (fitted && run.used_in_fit)
     label += " (fit)";
   return label;
 }
@@ -107,16 +107,15 @@ Chart runs_chart(const std::vector<cost::MeasuredRun>& runs) {
   Extent extent;
   json values = json::array();
   std::vector<std::string> labels;
-  bool before = false;
+  const bool fitted = calibrated(runs);
   for (const cost::MeasuredRun& run : runs) {
     if (!(run.step_time_s > 0)) continue;
     extent.include(run.step_time_s * (1 + kPromised));
     extent.include(run.predicted_before_s);
     extent.include(run.predicted_after_s);
-    before |= run.predicted_before_s > 0;
-    std::string label = run_label(run);
+    std::string label = run_label(run, fitted);
     for (int n = 2; std::find(labels.begin(), labels.end(), label) != labels.end(); ++n)
-      label = fmt::format("{} #{}", run_label(run), n);
+      label = fmt::format("{} #{}", run_label(run, fitted), n);
     labels.push_back(label);
   }
   const Unit unit = time_unit(extent.high);
@@ -133,20 +132,20 @@ Chart runs_chart(const std::vector<cost::MeasuredRun>& runs) {
                   {"lo", run.step_time_s * (1 - kPromised) * unit.factor},
                   {"hi", run.step_time_s * (1 + kPromised) * unit.factor},
                   {"mtip", labels[at] + "\nmeasured " + time_text(run.step_time_s)}};
-    if (run.predicted_before_s > 0) {
+    if (fitted && run.predicted_before_s > 0) {
       value["p"] = run.predicted_before_s * unit.factor;
       value["ptip"] = tip("before calibration", run.predicted_before_s);
     }
     if (run.predicted_after_s > 0) {
       value["q"] = run.predicted_after_s * unit.factor;
-      value["qtip"] = tip("after calibration", run.predicted_after_s);
+      value["qtip"] = tip(fitted ? "after calibration" : "predicted", run.predicted_after_s);
     }
     values.push_back(std::move(value));
     ++at;
   }
   chart.legend = {{"measured", "var(--ink)", "tick"}};
-  if (before) chart.legend.push_back({"predicted before calibration", "var(--communication)", "ring"});
-  chart.legend.push_back({before ? "predicted after calibration" : "predicted", "var(--backward)", "dot"});
+  if (fitted) chart.legend.push_back({"predicted before calibration", "var(--communication)", "ring"});
+  chart.legend.push_back({fitted ? "predicted after calibration" : "predicted", "var(--backward)", "dot"});
   const double error = held_out_error(runs);
   if (std::isfinite(error))
     chart.description = fmt::format("Median error of the step time on runs not used in the fit: {}.", percent(error));

@@ -81,7 +81,7 @@ namespace {
 
 /// Whether the last column has text that must be broken into lines: then it gets a width that needs few lines.
 bool has_long_end(const Table& table) {
-  constexpr std::size_t kLong = 26;
+  constexpr std::size_t kLong = 32;  // columns; a plan in letters is shorter
   return !table.columns.empty() && table.columns.back().align == Align::left &&
          std::any_of(table.rows.begin(), table.rows.end(), [&](const auto& row) {
            return row.size() == table.columns.size() && display_width(row.back()) > kLong;

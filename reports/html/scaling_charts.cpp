@@ -63,6 +63,11 @@ std::string tip_of(const cost::ScalingSeries& series, const cost::ScalingPoint& 
   return tip;
 }
 
+/// Whether any series has two sizes to compare.
+bool has_growth(const cost::ScalingStudy& study) {
+  return std::any_of(study.series.begin(), study.series.end(), [](const auto& s) { return points_of(s).size() > 1; });
+}
+
 Curve curve_of(const cost::ScalingSeries& series, bool efficiency) {
   Curve out;
   const Points points = points_of(series);
@@ -179,7 +184,7 @@ Chart curves_chart(const cost::ScalingStudy& study, bool efficiency) {
                           {{"title", efficiency ? "efficiency" : rate},
                            {"format", efficiency ? "%" : "~s"},
                            {"bandOpacity", kBandOpacity}});
-  chart.data = tables_of_series(study, efficiency ? losses_table : sizes_table);
+  chart.data = tables_of_series(study, sizes_table);
   return chart;
 }
 
@@ -261,6 +266,71 @@ Chart causes_chart(const cost::ScalingStudy& study) {
   return chart;
 }
 
+/// From each size to the next: what each cause takes from the efficiency, as steps between the levels of two sizes.
+Chart losses_chart(const cost::ScalingStudy& study) {
+  constexpr double kShown = 5e-4;  // of the efficiency; smaller ones go together
+  Chart chart;
+  chart.title = "Efficiency lost from size to size";
+  chart.text =
+      "Marks are the efficiency at each size; steps between two of them are what each cause takes from it (upwards: "
+      "gives back). The axis does not begin at zero.";
+  std::set<cost::Cause> used;
+  json panels = json::array();
+  std::vector<std::size_t> series;
+  for (const std::size_t i : drawn_series(study))
+    if (points_of(study.series[i]).size() > 1) series.push_back(i);
+  for (std::size_t at = 0; at < series.size(); ++at) {
+    const cost::ScalingSeries& own = study.series[series[at]];
+    json levels = json::array(), steps = json::array(), places = json::array();
+    double low = 1, high = 1;
+    const auto place = [&] {
+      places.push_back(places.size());
+      return places.size() - 1;
+    };
+    for (const cost::ScalingPoint* p : points_of(own)) {
+      if (p->before >= 0) {
+        double level = own.points[static_cast<std::size_t>(p->before)].efficiency, rest = 0;
+        const auto step = [&](double lost, const std::string& name, const std::string& fill, const char* says) {
+          steps.push_back({{"i", place()},
+                           {"from", level},
+                           {"to", level - lost},
+                           {"fill", fill},
+                           {"tip", fmt::format("to {}: {}\n{:+.1f} points\n{}", base::count_of(p->devices, "device"),
+                                               name, -100 * lost, says)}});
+          level -= lost;
+          low = std::min(low, level), high = std::max(high, level);
+        };
+        for (const cost::CauseWords& cause : cost::kCauses) {
+          const double lost = p->efficiency_lost.at(static_cast<std::size_t>(cause.cause));
+          if (std::abs(lost) < kShown) {
+            rest += lost;
+            continue;
+          }
+          used.insert(cause.cause);
+          step(lost, cause.name, colour_of_cause(cause.cause), cause.says);
+        }
+        if (std::abs(rest) >= kShown) step(rest, "smaller ones together", "var(--other)", "");
+      }
+      low = std::min(low, p->efficiency), high = std::max(high, p->efficiency);
+      levels.push_back({{"i", place()}, {"n", p->devices}, {"v", p->efficiency}, {"tip", tip_of(own, *p)}});
+    }
+    const double room = std::max(0.01, 0.15 * (high - low));
+    json panel = panel_row(at, series.size(), series.size() > 1 ? series_name(study, series[at]) : "");
+    panel["places"] = std::move(places);
+    panel["extent"] = {std::max(0.0, low - room), high + room};
+    panel["levels"] = std::move(levels);
+    panel["rows"] = std::move(steps);
+    panels.push_back(std::move(panel));
+  }
+  chart.description = description_of(study);
+  chart.legend = {{"efficiency at a size", "var(--ink)"}};
+  for (const cost::CauseWords& cause : cost::kCauses)
+    if (used.count(cause.cause) > 0) chart.legend.push_back({cause.name, colour_of_cause(cause.cause)});
+  chart.spec = chart_spec("losses", {{"panels", std::move(panels)}}, json::object());
+  chart.data = tables_of_series(study, losses_table);
+  return chart;
+}
+
 const cost::MemoryRow* fullest_row(const cost::ScalingPoint& point) {
   const cost::MemoryRow* most = nullptr;
   for (const cost::MemoryRow& row : point.best->memory)
@@ -332,7 +402,10 @@ std::vector<Chart> scaling_charts(const cost::ScalingStudy& study) {
   if (drawn_series(study).empty()) return {};
   std::vector<Chart> out;
   if (std::optional<Chart> costs = scaling_costs(study)) out.push_back(std::move(*costs));
-  for (const bool efficiency : {false, true}) out.push_back(curves_chart(study, efficiency));
+  if (has_growth(study)) {
+    for (const bool efficiency : {false, true}) out.push_back(curves_chart(study, efficiency));
+    out.push_back(losses_chart(study));
+  }
   out.push_back(causes_chart(study));
   out.push_back(size_memory_chart(study));
   if (std::optional<Chart> map = scaling_map(study)) out.push_back(std::move(*map));

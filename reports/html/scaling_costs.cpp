@@ -61,7 +61,7 @@ std::optional<Chart> scaling_costs(const cost::ScalingStudy& study) {
     chart.legend.push_back({series_name(study, i), colour, filled ? "dot" : "ring"});
     series.push_back({{"stroke", colour}, {"fill", filled ? colour : "var(--paper)"}, {"runs", std::move(values)}});
   }
-  if (table.rows.empty()) return std::nullopt;
+  if (table.rows.size() < 2) return std::nullopt;  // nothing to compare
   chart.text = fmt::format(
       "One dot per size, the smallest size with a larger dot; {} tokens, both axes logarithmic. Lower is cheaper, left "
       "is sooner.",

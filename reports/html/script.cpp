@@ -46,12 +46,17 @@ for (const name of ["vega-transforms", "vega-view-transforms", "vega-encode"])
   Object.assign(parts["vega-dataflow"].transforms, parts[name]);
 const views = {};
 for (const spec of document.querySelectorAll("script.spec")) {
+  const plot = document.getElementById(spec.dataset.plot), name = plot.getAttribute("aria-label");
   const parsed = parts["vega-parser"].parse(JSON.parse(spec.textContent), null, {ast: true});
   const view = new parts["vega-view"].View(parsed, {
     expr: parts["vega-interpreter"].expressionInterpreter, renderer: "svg", hover: true,
-    container: document.getElementById(spec.dataset.plot)
+    container: plot
   });
   views[spec.dataset.plot] = view;
+  // The view puts a role and a name of its own on the plot: back to the page's.
+  view.description(name);
+  plot.setAttribute("role", "img");
+  plot.tabIndex = 0;
   view.runAsync();
 }
 )js";
@@ -75,9 +80,7 @@ for (const box of document.querySelectorAll(".pins")) {
 for (const [id, view] of Object.entries(views)) {
   let whole;
   try { whole = view.signal("domain"); } catch { continue; }
-  const plot = document.getElementById(id);
-  plot.tabIndex = 0;
-  plot.addEventListener("keydown", (event) => {
+  document.getElementById(id).addEventListener("keydown", (event) => {
     const [a, b] = view.signal("domain"), length = b - a;
     const [low, high] = whole;
     const to = {"+": [a + length / 4, b - length / 4], "-": [a - length / 2, b + length / 2], "0": whole,

@@ -10,7 +10,7 @@ const char* style() {
 :root {
   color-scheme: light dark;
   --paper: #ffffff; --page: #f5f6f8; --ink: #1c2430; --muted: #5d6877; --grid: #e6e9ee; --axis: #b4bcc8;
-  --lane: #f2f4f7; --idle: #f6dfdb;
+  --lane: #f2f4f7; --idle: #f6dfdb; --edge: #1c243040;
   --line: #dfe3e9; --accent: #2c5aa0; --good: #1f7a4d; --bad: #b3401f; --limit: #b3261e;
   --forward: #86b6e8; --backward: #2c5aa0; --recompute: #5fb3b3; --optimizer: #7b5ea7; --communication: #e8912d;
   --communication-2: #f2b872; --communication-3: #b8680f; --communication-4: #8c4a2f; --copies: #8a7fd1;
@@ -22,7 +22,7 @@ const char* style() {
 }
 @media (prefers-color-scheme: dark) { :root {
   --paper: #171c24; --page: #0f1319; --ink: #e6eaf0; --muted: #9aa6b6; --grid: #29313d; --axis: #4a5565;
-  --lane: #1d232d; --idle: #4b2c2c;
+  --lane: #1d232d; --idle: #4b2c2c; --edge: #e6eaf038;
   --line: #2a323e; --accent: #82b1ee; --good: #5cc08d; --bad: #ef8a62; --limit: #ff7b6e;
   --forward: #9cc6f2; --backward: #4a80cf; --recompute: #5fb3b3; --optimizer: #a286cf; --communication: #f0a04b;
   --communication-2: #f6c78d; --communication-3: #c67a24; --communication-4: #a9633f; --copies: #9d93e0;
@@ -75,13 +75,20 @@ a.save { color: var(--accent); font-size: 13px; }
 details { margin-top: 10px; }
 summary { color: var(--accent); cursor: pointer; font-size: 13px; width: max-content; }
 summary:focus-visible { outline: 2px solid var(--accent); outline-offset: 3px; border-radius: 3px; }
-.scroll { overflow-x: auto; margin-top: 8px; }
+.scroll { overflow-x: auto; margin-top: 8px; background-color: var(--paper); background-repeat: no-repeat;
+  background-image: linear-gradient(90deg, var(--paper) 40%, transparent),
+    linear-gradient(270deg, var(--paper) 40%, transparent), linear-gradient(90deg, var(--edge), transparent),
+    linear-gradient(270deg, var(--edge), transparent);
+  background-position: left, right, left, right; background-size: 36px 100%, 36px 100%, 14px 100%, 14px 100%;
+  background-attachment: local, local, scroll, scroll; }
 table { border-collapse: collapse; font-size: 13px; min-width: 40%; }
 caption { text-align: left; font-weight: 600; padding: 6px 0; }
 th { text-align: left; font-weight: 600; color: var(--muted); border-bottom: 1px solid var(--axis);
 vertical-align: bottom; }
 th, td { padding: 5px 14px 5px 0; white-space: nowrap; }
 th:last-child, td:last-child { padding-right: 0; }
+th:first-child:not(.n), td:first-child:not(.n) { white-space: normal; min-width: min(14ch, 30vw); }
+.pins th:first-child, .pins td:first-child { min-width: 0; }
 td .w { display: block; min-width: min(26ch, 60vw); white-space: normal; }
 td { border-bottom: 1px solid var(--line); vertical-align: top; }
 tbody tr:last-child td { border-bottom: 0; }
@@ -96,7 +103,7 @@ h1 { font-size: 24px; } }
 @media print {
   :root { --page: #fff; } body { font-size: 12px; } main { max-width: none; padding: 0; }
   section, figure { break-inside: avoid; border: 0; padding: 8px 0; } summary { display: none; }
-  .pins .scroll { max-height: none; } .pins label, a.save { display: none; }
+  .pins .scroll { max-height: none; } .scroll { background-image: none; } .pins label, a.save { display: none; }
   * { -webkit-print-color-adjust: exact; print-color-adjust: exact; }
 }
 )css";

@@ -18,12 +18,13 @@
 namespace orrery::reports::html {
 namespace {
 
-constexpr std::size_t kMostRanks = 16;   // rows of a panel; beyond that evenly chosen
-constexpr std::size_t kMostBars = 8000;  // of the chart: what a browser draws without delay
+constexpr std::size_t kMostRanks = 16;    // rows of a panel; beyond that evenly chosen
+constexpr std::size_t kMostBars = 12000;  // of the chart: what a browser draws without delay
+constexpr double kOfCompute = 5. / 6;     // of these bars, for passes; messages take what is left
 
-/// What may be drawn as one: spans of the same kind with a gap below `gap`; and spans of any kind with such gaps that
-/// together are shorter than `length`. A gap grows more slowly than a length, so that waits remain visible where there
-/// are too many spans to draw each.
+/// What may be drawn as one: spans of the same kind and micro-batch with a gap below `gap`; and spans of any kind with
+/// such gaps that together are shorter than `length`. A gap grows more slowly than a length, so that waits remain
+/// visible where there are too many spans to draw each.
 struct Resolution {
   double gap = 0, length = 0;  ///< seconds
 };
@@ -37,11 +38,7 @@ struct Bar {
   std::int64_t bytes = 0;
   int count = 1;
   std::set<std::string> parts;
-  /// The activity with most of its time.
-  [[nodiscard]] SpanKind activity() const {
-    const auto longer = [](const auto& a, const auto& b) { return a.second < b.second; };
-    return std::max_element(busy.begin(), busy.end(), longer)->first;
-  }
+  [[nodiscard]] bool mixed() const { return busy.size() > 1; }
 };
 
 struct Panel {
@@ -50,6 +47,9 @@ struct Panel {
   std::vector<int> ranks;
   std::vector<Bar> bars;
   double end = 0;
+  [[nodiscard]] bool mixed() const {
+    return std::any_of(bars.begin(), bars.end(), [](const Bar& bar) { return bar.mixed(); });
+  }
 };
 
 void append(std::vector<Bar>& bars, Bar bar, const Resolution& resolution) {
@@ -70,11 +70,13 @@ void append(std::vector<Bar>& bars, Bar bar, const Resolution& resolution) {
   bars.push_back(std::move(bar));
 }
 
+/// Bars of one rank: of its computation, or of its messages.
 std::vector<Bar> bars_of(const std::vector<plan::Span>& spans, const plan::Schedule& schedule,
-                         const Resolution& resolution) {
+                         const Resolution& resolution, bool compute) {
   std::vector<Bar> bars;
   for (const plan::Span& s : spans) {
     const plan::Step& step = step_of(s, schedule);
+    if ((step.stream == plan::Stream::compute) != compute) continue;
     const SpanKind activity = span_kind_of(step);
     const bool communicates = activity == SpanKind::communication;
     const std::int64_t bytes = communicates ? step.message_bytes(schedule.class_of(s.rank).buffers) : 0;
@@ -95,12 +97,29 @@ std::vector<int> evenly_chosen(const std::vector<int>& ranks, std::size_t most) 
   return out;
 }
 
+/// As fine as `most` boxes allow: first every pass by itself. A bar of several kinds takes a box for each.
+std::vector<Bar> bars_within(std::size_t most, const std::vector<std::vector<plan::Span>>& ranks,
+                             const plan::Schedule& schedule, double end, bool compute) {
+  const double finest = end / 2000;
+  for (double length = 0;; length = std::max(finest, 2 * length)) {
+    const Resolution resolution{std::sqrt(finest * std::max(finest, length)), length};
+    std::vector<Bar> out;
+    std::size_t boxes = 0;
+    for (const auto& of_rank : ranks) {
+      std::vector<Bar> bars = bars_of(of_rank, schedule, resolution, compute);
+      for (const Bar& bar : bars) boxes += bar.busy.size();
+      out.insert(out.end(), std::make_move_iterator(bars.begin()), std::make_move_iterator(bars.end()));
+    }
+    if (boxes <= most || length > end) return out;
+  }
+}
+
 /// The most that one of several panels may show.
 struct Room {
-  std::size_t ranks = kMostRanks, bars = kMostBars / 2;
+  std::size_t ranks = kMostRanks, bars = kMostBars;
 };
 
-Panel panel_of(const plan::Timeline& timeline, const plan::Schedule& schedule, const Room& room = {}) {
+Panel panel_of(const plan::Timeline& timeline, const plan::Schedule& schedule, const Room& room) {
   Panel panel;
   panel.schedule = &schedule;
   const bool measured = timeline.origin == plan::Origin::measured;
@@ -111,16 +130,10 @@ Panel panel_of(const plan::Timeline& timeline, const plan::Schedule& schedule, c
     spans.push_back(spans_of(timeline, schedule, rank, iteration));
     for (const plan::Span& s : spans.back()) panel.end = std::max(panel.end, s.end);
   }
-  const double finest = panel.end / 2000;
-  for (double length = finest;; length *= 2) {
-    const Resolution resolution{std::sqrt(finest * length), length};
-    panel.bars.clear();
-    for (const auto& of_rank : spans) {
-      std::vector<Bar> bars = bars_of(of_rank, schedule, resolution);
-      panel.bars.insert(panel.bars.end(), std::make_move_iterator(bars.begin()), std::make_move_iterator(bars.end()));
-    }
-    if (panel.bars.size() <= room.bars || length > panel.end) break;
-  }
+  const auto of_compute = static_cast<std::size_t>(kOfCompute * static_cast<double>(room.bars));
+  panel.bars = bars_within(of_compute, spans, schedule, panel.end, true);
+  const std::vector<Bar> messages = bars_within(room.bars - of_compute, spans, schedule, panel.end, false);
+  panel.bars.insert(panel.bars.end(), messages.begin(), messages.end());
   // A predicted step is a little longer than its spans, by what the software does between steps.
   const double whole = measured ? panel.end : std::max(panel.end, timeline.step_time);
   panel.end = whole;
@@ -145,7 +158,7 @@ std::string tip_of(const Bar& bar, const Unit& unit) {
   for (const std::string& part : bar.parts) parts += (parts.empty() ? "" : ", ") + part;
   if (!parts.empty()) text += "\n" + parts;
   if (bar.bytes > 0) text += " · " + base::human(base::Bytes{static_cast<double>(bar.bytes)});
-  return text + "\nstream: " + plan::name_of(bar.stream);
+  return bar.stream == plan::Stream::compute ? text : text + "\nstream: " + plan::name_of(bar.stream);
 }
 
 /// The streams other than compute that any panel uses, one thin lane each.
@@ -163,17 +176,22 @@ json values_of(const Panel& panel, const std::vector<plan::Stream>& thin, const 
   for (const Bar& bar : panel.bars) {
     const auto lane = std::find(thin.begin(), thin.end(), bar.stream);
     const bool compute = lane == thin.end();
-    json value = {{"row", row_name(bar.rank, schedule)},
-                  {"a", std::round(bar.from * unit.factor * 1e6) / 1e6},
-                  {"b", std::round(bar.to * unit.factor * 1e6) / 1e6},
-                  {"lane", compute ? 0 : lane - thin.begin() + 1},
-                  {"c", colour_of(bar.activity())},
-                  {"tip", tip_of(bar, unit)}};
-    if (compute && bar.micro_batch >= 0) {
-      value["label"] = std::to_string(bar.micro_batch + 1);
-      value["on"] = bar.activity() == SpanKind::backward ? "var(--on-backward)" : "var(--on-forward)";
+    const json value = {{"row", row_name(bar.rank, schedule)},
+                        {"a", std::round(bar.from * unit.factor * 1e6) / 1e6},
+                        {"b", std::round(bar.to * unit.factor * 1e6) / 1e6},
+                        {"lane", compute ? 0 : lane - thin.begin() + 1},
+                        {"tip", tip_of(bar, unit)}};
+    double all = 0, above = 0;
+    for (const auto& [activity, seconds] : bar.busy) all += seconds;
+    for (const auto& [activity, seconds] : bar.busy) {
+      json part = value;
+      part["c"] = colour_of(activity);
+      part["y"] = all > 0 ? above / all : 0;
+      part["h"] = bar.mixed() && all > 0 ? seconds / all : 1;
+      above += seconds;
+      if (compute && bar.micro_batch >= 0 && !bar.mixed()) part["label"] = std::to_string(bar.micro_batch + 1);
+      values.push_back(std::move(part));
     }
-    values.push_back(std::move(value));
   }
   return values;
 }
@@ -216,7 +234,12 @@ Chart chart_of(const std::vector<Panel>& panels) {
       "0.";
   std::set<SpanKind> used;
   for (const Panel& panel : panels)
-    for (const Bar& bar : panel.bars) used.insert(bar.activity());
+    for (const Bar& bar : panel.bars)
+      for (const auto& [activity, seconds] : bar.busy) used.insert(activity);
+  if (std::any_of(panels.begin(), panels.end(), [](const Panel& panel) { return panel.mixed(); }))
+    chart.text +=
+        " Where there are too many spans to draw each, a bar stands for several and is divided from top to bottom by "
+        "the time of each kind.";
   for (const SpanKind activity : used) chart.legend.push_back({name_of(activity), colour_of(activity)});
   chart.legend.push_back({"idle: bubbles, and waits for messages", "var(--idle)"});
   for (const Panel& panel : panels)
@@ -253,8 +276,9 @@ Chart chart_of(const std::vector<Panel>& panels) {
 
 Chart timeline_chart(const ReportData& data) {
   std::vector<Panel> panels;
-  if (data.predicted) panels.push_back(panel_of(*data.predicted, *data.schedule));
-  if (data.measured) panels.push_back(panel_of(*data.measured, *data.schedule));
+  const Room room{kMostRanks, kMostBars / (data.predicted && data.measured ? 2 : 1)};
+  if (data.predicted) panels.push_back(panel_of(*data.predicted, *data.schedule, room));
+  if (data.measured) panels.push_back(panel_of(*data.measured, *data.schedule, room));
   Chart chart = chart_of(panels);
   chart.title = panels.size() == 2 ? "Timeline, predicted and measured" : "Timeline";
   return chart;

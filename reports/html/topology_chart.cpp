@@ -88,6 +88,7 @@ Chart topology_chart(const Topology& topology, const std::string& cluster) {
                      {"w", 1.5 + kWidest * share},
                      {"c", one.load ? "var(--communication)" : "var(--axis)"},
                      {"text", use_text(one)},
+                     {"tw", label_width({use_text(one)}) - 8},
                      {"ty", y_of(one.from) + along * (y_of(one.to) - y_of(one.from))},
                      {"at", along},
                      {"dx", slant == 0 ? 10 : 0},

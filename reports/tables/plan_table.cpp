@@ -184,6 +184,23 @@ std::string with_commas(std::int64_t n) {
 
 }  // namespace
 
+std::string split_in_letters(const plan::PlanSpec& spec) {
+  std::string out;
+  const auto add = [&](const char* letters, std::int64_t value, std::int64_t least) {
+    if (value >= least) out += fmt::format("{}{}{}", out.empty() ? "" : " ", letters, value);
+  };
+  add("DP", spec.mesh.data, 2);
+  add("TP", spec.mesh.tensor, 2);
+  add("PP", spec.mesh.pipeline, 2);
+  add("CP", spec.mesh.context, 2);
+  add("EP", spec.mesh.expert, 2);
+  if (out.empty()) out = "DP1";
+  add("VP", spec.stages.virtual_stages, 2);
+  add("MBS", spec.shape.micro_batch, 1);
+  add("ZeRO", spec.states.zero_stage, 1);
+  return out;
+}
+
 const Evidence& PlanHeading::evidence_of(const plan::PlanSpec& spec) const {
   const auto stage =
       static_cast<std::size_t>(std::clamp<int>(spec.states.zero_stage, 0, static_cast<int>(by_zero.size()) - 1));

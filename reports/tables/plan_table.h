@@ -14,6 +14,10 @@
 
 namespace orrery::reports {
 
+/// A split in the field's letters, for a narrow column: "DP32 TP4 PP8 VP2 MBS1 ZeRO1". Degrees of one are left out,
+/// and what else a plan decides.
+[[nodiscard]] std::string split_in_letters(const plan::PlanSpec& spec);
+
 /// What the predictions of one stack rest on.
 struct Evidence {
   std::string stack;

@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 #include <cstdlib>
+#include <utility>
 
 #include "base/ensure.h"
 #include "base/units.h"
@@ -14,8 +15,9 @@
 namespace orrery::reports {
 namespace {
 
-constexpr int kBarWidth = 24;            // columns of a full bar
-constexpr std::size_t kNoteWidth = 240;  // columns; a terminal wraps it into two or three lines
+constexpr int kBarWidth = 24;             // columns of a full bar
+constexpr std::size_t kComfortable = 24;  // columns of text in a table that is too wide
+constexpr std::size_t kLongWord = 24;     // columns; a longer word (a path) is broken where a line ends
 
 struct Range {
   char32_t first, last;
@@ -121,11 +123,10 @@ std::size_t without_colours(std::string_view word) {
   return display_width(plain);
 }
 
-/// The columns that fit on a line of `most` columns.
+/// The columns that fit on a line of `most` columns, if so many may be left out.
 std::vector<bool> columns_for(const std::vector<Column>& columns, const std::vector<std::size_t>& widths,
                               std::size_t most) {
   std::vector<bool> kept(columns.size(), true);
-  if (most == 0) return kept;
   std::size_t wide = 0;
   for (const std::size_t one : widths) wide += one + 2;
   while (wide > most + 2) {
@@ -138,6 +139,81 @@ std::vector<bool> columns_for(const std::vector<Column>& columns, const std::vec
     wide -= widths[least] + 2;
   }
   return kept;
+}
+
+std::size_t longest_word(std::string_view text) {
+  std::size_t most = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find(' ', at), text.size());
+    most = std::max(most, std::min(display_width(text.substr(at, end - at)), kLongWord));
+    at = end + 1;
+  }
+  return most;
+}
+
+/// The lines of a cell in a column of this width: broken at blanks, and within a word that is wider.
+std::vector<std::string> lines_of(const std::string& text, std::size_t width) {
+  if (display_width(text) <= width) return {text};
+  std::vector<std::string> out;
+  std::string line;
+  const auto add = [&](std::string word) {
+    while (display_width(word) > width) {
+      std::size_t end = 0, next = 0;
+      while (display_width(std::string_view(word).substr(0, next)) <= width) {
+        end = next;
+        (void)next_code_point(word, next);
+      }
+      if (end == 0) end = next;  // a character wider than the column
+      if (!line.empty()) out.push_back(std::exchange(line, ""));
+      out.push_back(word.substr(0, end));
+      word.erase(0, end);
+    }
+    if (!line.empty() && display_width(line) + 1 + display_width(word) > width) out.push_back(std::exchange(line, ""));
+    line += (line.empty() ? "" : " ") + word;
+  };
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find(' ', at), text.size());
+    if (end > at) add(text.substr(at, end - at));
+    at = end + 1;
+  }
+  if (!line.empty()) out.push_back(std::move(line));
+  return out;
+}
+
+/// Cells of a table as shown, a head above them, and how wide each column is.
+struct Layout {
+  const std::vector<Column>& columns;
+  std::vector<std::vector<std::string>> rows;  ///< the first is the head
+  std::vector<std::size_t> widths;
+};
+
+/// What may go over several lines, in the order in which it does: heads and texts down to a comfortable width, which
+/// costs less than leaving out columns; all texts; figures.
+enum class Breaks { long_texts, texts, figures };
+
+/// Narrows the widest columns until a line takes at most `most` columns, as far as that goes.
+void narrow(Layout& table, const std::vector<bool>& kept, std::size_t most, Breaks breaks) {
+  std::vector<std::size_t> least(table.widths.size());
+  for (std::size_t i = 0; i < least.size(); ++i) {
+    const Align align = table.columns[i].align;
+    for (std::size_t row = 0; row < table.rows.size(); ++row) {
+      const bool text = row == 0 || align == Align::left || (breaks == Breaks::figures && align == Align::right);
+      const std::string& cell = table.rows[row][i];
+      const std::size_t floor =
+          breaks == Breaks::long_texts && row > 0 ? std::min(kComfortable, display_width(cell)) : 0;
+      least[i] = std::max(least[i], text ? std::max(floor, longest_word(cell)) : display_width(cell));
+    }
+  }
+  for (;;) {
+    std::size_t wide = 0, widest = least.size();
+    for (std::size_t i = 0; i < least.size(); ++i) {
+      if (!kept[i]) continue;
+      wide += table.widths[i] + 2;
+      if (table.widths[i] > least[i] && (widest == least.size() || table.widths[i] > table.widths[widest])) widest = i;
+    }
+    if (wide <= most + 2 || widest == least.size()) return;
+    --table.widths[widest];
+  }
 }
 
 std::string coloured(const std::string& text, const char* code, const TableStyle& style) {
@@ -191,41 +267,62 @@ std::string wrapped(std::string_view text, std::size_t width, std::size_t indent
 
 std::string text_of(const Table& table, const TableStyle& style) {
   const auto shown = [&](const std::string& text) { return style.unicode ? text : to_ascii(text); };
-  std::vector<std::vector<std::string>> cells;
-  std::vector<std::size_t> widths;
-  for (const Column& column : table.columns) widths.push_back(display_width(shown(column.head)));
+  Layout laid{table.columns, {{}}, {}};
+  for (const Column& column : table.columns) laid.rows.front().push_back(shown(column.head));
   for (const auto& row : table.rows) {
     ENSURE(row.size() == table.columns.size(), "row of {} cells in table '{}' of {} columns", row.size(), table.title,
            table.columns.size());
-    auto& line = cells.emplace_back();
+    auto& line = laid.rows.emplace_back();
     for (std::size_t i = 0; i < row.size(); ++i) {
       const Column& column = table.columns[i];
       line.push_back(shown(column.align == Align::bar ? bar(row[i]) : limited(row[i], column.limit)));
-      widths[i] = std::max(widths[i], display_width(line.back()));
     }
   }
-  const std::vector<bool> kept = columns_for(table.columns, widths, style.width);
+  for (std::size_t i = 0; i < table.columns.size(); ++i) {
+    laid.widths.push_back(0);
+    for (const auto& row : laid.rows) laid.widths[i] = std::max(laid.widths[i], display_width(row[i]));
+  }
+  std::vector<bool> kept(laid.widths.size(), true);
+  if (style.width > 0) {
+    narrow(laid, kept, style.width, Breaks::long_texts);
+    kept = columns_for(table.columns, laid.widths, style.width);
+    for (const Breaks breaks : {Breaks::texts, Breaks::figures}) narrow(laid, kept, style.width, breaks);
+  }
   std::string out;
-  if (!table.title.empty()) out += coloured(shown(table.title), "1", style) + "\n";
-  std::vector<std::string> head, rule;
+  if (!table.title.empty()) out += coloured(wrapped(shown(table.title), style.width), "1", style) + "\n";
   std::string left_out;
-  for (std::size_t i = 0; i < widths.size(); ++i) {
-    if (!kept[i]) {
+  std::vector<std::string> rule;
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    if (kept[i])
+      rule.push_back(repeat(style.unicode ? "─" : "-", laid.widths[i]));
+    else
       left_out += (left_out.empty() ? "" : ", ") + table.columns[i].head;
-      continue;
+  }
+  const auto put = [&](const std::vector<std::string>& row, bool head) {
+    std::vector<std::vector<std::string>> cells(row.size());
+    std::size_t high = 1;
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      if (!kept[i]) continue;
+      cells[i] = table.columns[i].align == Align::bar ? std::vector{row[i]} : lines_of(row[i], laid.widths[i]);
+      high = std::max(high, cells[i].size());
     }
-    head.push_back(padded(shown(table.columns[i].head), widths[i], table.columns[i].align));
-    rule.push_back(repeat(style.unicode ? "─" : "-", widths[i]));
+    for (auto& lines : cells)  // heads stand on the rule
+      if (head) lines.insert(lines.begin(), high - std::min(high, lines.size()), "");
+    for (std::size_t at = 0; at < high; ++at) {
+      std::vector<std::string> line;
+      for (std::size_t i = 0; i < row.size(); ++i)
+        if (kept[i])
+          line.push_back(padded(at < cells[i].size() ? cells[i][at] : "", laid.widths[i], table.columns[i].align));
+      out += joined(line) + "\n";
+    }
+  };
+  if (!table.columns.empty()) {
+    put(laid.rows.front(), true);
+    out += coloured(joined(rule), "2", style) + "\n";
   }
-  if (!table.columns.empty()) out += joined(head) + "\n" + coloured(joined(rule), "2", style) + "\n";
-  for (const auto& row : cells) {
-    std::vector<std::string> line;
-    for (std::size_t i = 0; i < row.size(); ++i)
-      if (kept[i]) line.push_back(padded(row[i], widths[i], table.columns[i].align));
-    out += joined(line) + "\n";
-  }
+  for (std::size_t row = 1; row < laid.rows.size(); ++row) put(laid.rows[row], false);
   const auto note = [&](const std::string& text) {
-    out += coloured(wrapped(shown(limited(text, kNoteWidth)), style.width), "2", style) + "\n";
+    out += coloured(wrapped(shown(text), style.width), "2", style) + "\n";
   };
   for (const std::string& one : table.notes) note(one);
   if (!left_out.empty())
@@ -235,15 +332,25 @@ std::string text_of(const Table& table, const TableStyle& style) {
 }
 
 std::string time_text(double seconds) {
-  std::string text = base::human(base::Seconds{seconds});
-  if (text.ends_with(" us")) text.replace(text.size() - 2, 2, "µs");
-  return text;
+  return base::human(base::Seconds{seconds});
 }
 
 std::string percent(double fraction) {
   if (!std::isfinite(fraction)) return "—";
   const double value = 100 * fraction;
   return fmt::format("{:.{}f} %", value, std::abs(value) >= 99.95 ? 0 : 1);
+}
+
+std::string energy_text(double joules) {
+  constexpr double kJoulesPerWh = 3600;
+  const double wh = joules / kJoulesPerWh;
+  if (wh >= 100) return number(wh / 1000) + " kWh";
+  return wh >= 0.1 || wh == 0 ? number(wh) + " Wh" : number(1000 * wh) + " mWh";
+}
+
+std::string money_text(double usd) {
+  constexpr double kLeast = 1e-3;
+  return usd < kLeast && usd > 0 ? number(1e6 * usd) + " µ$" : number(usd) + " $";
 }
 
 std::string number(double value) {

@@ -37,12 +37,17 @@ struct Table {
 /// Breaks text at blanks into lines of at most `width` columns (0: one line); later lines begin with `indent` blanks.
 /// Sequences that set a colour take no columns.
 [[nodiscard]] std::string wrapped(std::string_view text, std::size_t width, std::size_t indent = 0);
-/// Title, head, rule, rows, notes; every line ends in a newline, none in blanks. Says what was left out for width.
+/// Title, head, rule, rows, notes; every line ends in a newline, none in blanks. Where a terminal is too narrow,
+/// columns that may be dropped are, and named below; if that is not enough, cells go over several lines.
 [[nodiscard]] std::string text_of(const Table& table, const TableStyle& style);
-/// base::human of seconds, with "µs" for "us".
+/// base::human of seconds.
 [[nodiscard]] std::string time_text(double seconds);
 /// "43.2 %" for a fraction; "—" if it is not finite.
 [[nodiscard]] std::string percent(double fraction);
+/// "12.3 kWh", "4.56 Wh", "0.37 mWh" of joules: energy is paid in these.
+[[nodiscard]] std::string energy_text(double joules);
+/// "1,234 $", "0.0123 $"; below a tenth of a cent in millionths, "374 µ$".
+[[nodiscard]] std::string money_text(double usd);
 /// Four significant digits; from 10,000 to 1e12 a whole number with thousands separated.
 [[nodiscard]] std::string number(double value);
 

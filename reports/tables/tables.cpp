@@ -50,13 +50,7 @@ std::string deviation(double predicted, double measured) {
 }
 
 std::string money(double usd) {
-  return usd > 0 ? fmt::format("{:.4g} $", usd) : kNone;
-}
-
-/// In kWh once there is one: that is what is paid.
-std::string energy_text(double joules) {
-  constexpr double kJoulesPerKwh = 3.6e6;
-  return joules >= kJoulesPerKwh ? fmt::format("{:.4g} kWh", joules / kJoulesPerKwh) : number(joules) + " J";
+  return usd > 0 ? money_text(usd) : kNone;
 }
 
 double median(std::vector<double> values) {
@@ -318,30 +312,51 @@ Table operators_table(const std::vector<cost::Residual>& operators) {
   return table;
 }
 
+bool calibrated(const std::vector<cost::MeasuredRun>& runs) {
+  return std::any_of(runs.begin(), runs.end(), [](const cost::MeasuredRun& run) {
+    return run.predicted_before_s > 0 && run.predicted_after_s > 0 && run.predicted_before_s != run.predicted_after_s;
+  });
+}
+
 Table runs_table(const std::vector<cost::MeasuredRun>& runs) {
   Table table;
   table.title = "Predicted against measured";
-  table.columns = {{"plan", Align::left},       {"measured", Align::right},
-                   {"spread", Align::right},    {"predicted before", Align::right},
-                   {"error", Align::right},     {"predicted after", Align::right},
-                   {"error", Align::right},     {"memory measured", Align::right},
-                   {"predicted", Align::right}, {"error", Align::right},
-                   {"tokens/s", Align::right},  {"", Align::left}};
+  const bool fitted = calibrated(runs);
+  table.columns = {{"plan", Align::left}, {"measured"}, {"spread", Align::right, 0, 5}};
+  if (fitted) {
+    table.columns.push_back({"predicted before", Align::right, 0, 3});
+    table.columns.push_back({"error", Align::right, 0, 3});
+  }
+  table.columns.push_back({fitted ? "predicted after" : "predicted"});
+  table.columns.push_back({"error"});
+  for (const char* head : {"memory measured", "memory predicted"}) table.columns.push_back({head, Align::right, 0, 2});
+  table.columns.push_back({"memory error", Align::right, 0, 4});
+  table.columns.push_back({"tokens/s", Align::right, 0, 6});
+  table.columns.push_back({"", Align::left});
   bool any_fit = false, any_over = false;
   for (const cost::MeasuredRun& run : runs) {
-    any_fit |= run.used_in_fit;
+    const bool fit = fitted && run.used_in_fit;
+    any_fit |= fit;
     any_over |= run.oversubscribed;
-    std::string marks = run.used_in_fit ? "fit" : "";
+    std::string marks = fit ? "fit" : "";
     if (run.oversubscribed) marks += marks.empty() ? "crowded" : ", crowded";
-    table.rows.push_back({plan::describe(run.spec), seconds_or_none(run.step_time_s),
-                          run.step_time_spread > 0 ? percent(run.step_time_spread) : kNone,
-                          seconds_or_none(run.predicted_before_s), deviation(run.predicted_before_s, run.step_time_s),
-                          seconds_or_none(run.predicted_after_s), deviation(run.predicted_after_s, run.step_time_s),
-                          bytes(run.memory_peak_bytes), bytes(run.predicted_memory_bytes),
-                          deviation(run.predicted_memory_bytes, run.memory_peak_bytes),
-                          run.tokens_per_s > 0 ? number(run.tokens_per_s) : kNone, marks});
+    auto& row = table.rows.emplace_back();
+    row = {plan::describe(run.spec), seconds_or_none(run.step_time_s),
+           run.step_time_spread > 0 ? percent(run.step_time_spread) : kNone};
+    const auto predicted = [&](double s) {
+      row.push_back(seconds_or_none(s));
+      row.push_back(deviation(s, run.step_time_s));
+    };
+    if (fitted) predicted(run.predicted_before_s);
+    predicted(run.predicted_after_s > 0 ? run.predicted_after_s : run.predicted_before_s);
+    row.push_back(bytes(run.memory_peak_bytes));
+    row.push_back(bytes(run.predicted_memory_bytes));
+    row.push_back(deviation(run.predicted_memory_bytes, run.memory_peak_bytes));
+    row.push_back(run.tokens_per_s > 0 ? number(run.tokens_per_s) : kNone);
+    row.push_back(marks);
   }
-  table.notes.push_back("Step times; before and after calibration. Spread is (max − min) / median of repeated runs.");
+  table.notes.push_back(fmt::format("Step times{}. Spread is (max − min) / median of repeated runs.",
+                                    fitted ? "; before and after calibration" : ""));
   if (any_fit) table.notes.push_back("fit: used to fit the parameters, so its error does not test them.");
   if (any_over) table.notes.push_back("crowded: more ranks than cores; listed, not judged.");
   return table;

@@ -30,7 +30,9 @@ namespace orrery::reports {
 /// Residuals by kind of span: count, median absolute relative error before and after; held-out ones apart.
 [[nodiscard]] Table residuals_table(const std::vector<cost::Residual>& residuals);
 [[nodiscard]] Table operators_table(const std::vector<cost::Residual>& operators);  ///< by kind, times summed
-/// Predicted against measured, one row per run; runs used in the fit and those that cannot be judged are marked.
+/// Whether a calibration changed any prediction; if not, there is nothing to say about before and after it.
+[[nodiscard]] bool calibrated(const std::vector<cost::MeasuredRun>& runs);
+/// Predicted against measured, one row per run; runs used in a fit and those that cannot be judged are marked.
 [[nodiscard]] Table runs_table(const std::vector<cost::MeasuredRun>& runs);
 
 /// The parts of a breakdown in their order of display, as (name, seconds).

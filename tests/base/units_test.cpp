@@ -107,6 +107,7 @@ TEST(QuantityText, ReadsBackToTheSameDouble) {
 TEST(Human, ShowsThreeDigits) {
   EXPECT_EQ(human(Seconds{1.234e-3}), "1.23 ms");
   EXPECT_EQ(human(Seconds{0.9999}), "1.00 s");
+  EXPECT_EQ(human(Seconds{631e-6}), "631 µs") << "people read the sign, files have \"us\"";
   EXPECT_EQ(human(Seconds{0}), "0 s");
   EXPECT_EQ(human(Bytes{71.8 * 1024 * 1024 * 1024}), "71.8 GiB");
   EXPECT_EQ(human(Bytes{12}), "12 B");

@@ -33,6 +33,24 @@ std::size_t times(const std::string& text, const std::string& what) {
   return n;
 }
 
+TEST(Verdict, SaysWhyMoreDevicesGainNothingUnlessTheyDo) {
+  const cost::Prediction own = sample::prediction();
+  cost::Variation more{"one more node", own, "24 devices do not divide a batch of 64; next useful size 32", ""};
+  more.prediction->step_time_s = 2 * own.step_time_s;
+  EXPECT_EQ(verdict(more, own), "no gain: 24 devices do not divide a batch of 64; next useful size 32");
+  more.prediction->step_time_s = own.step_time_s / 2;
+  EXPECT_THAT(verdict(more, own), HasSubstr("faster")) << "another split uses them";
+}
+
+TEST(ComparedTable, SaysWhichThroughputWasMeasured) {
+  std::vector<Compared> all = sample::compared();
+  EXPECT_THAT(text_of(compared_table(all), {}), Not(HasSubstr("tokens/s, measured")));
+  all[0].run = sample::runs().front();
+  const std::string text = text_of(compared_table(all), {});
+  EXPECT_THAT(text, HasSubstr("tokens/s, measured"));
+  EXPECT_THAT(text, HasSubstr("tokens/s, predicted"));
+}
+
 TEST(Waterfall, PartsAddUpToTheStep) {
   const cost::Prediction p = sample::prediction();
   const auto parts = waterfall_of(p, sample::operators());

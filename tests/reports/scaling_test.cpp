@@ -123,15 +123,56 @@ TEST(ScalingJson, KeepsPointsWithoutAPlanInTheStudyAlone) {
 
 TEST(ScalingCharts, HaveAPanelForEachSeriesAndAMapOfTwoSweptDimensions) {
   const auto one = html::scaling_charts(sample::scaling());
-  EXPECT_THAT(one, SizeIs(5)) << "nothing is swept";
+  EXPECT_THAT(one, SizeIs(6)) << "nothing is swept";
   const auto charts = html::scaling_charts(several());
-  ASSERT_THAT(charts, SizeIs(6)) << "money first, the map last";
-  for (std::size_t i = 1; i < 5; ++i) EXPECT_EQ(sample::rows_of(charts[i], "panels").size(), 4U) << charts[i].title;
-  EXPECT_EQ(charts[5].title, "MFU by model and cluster");
-  const nlohmann::json maps = sample::rows_of(charts[5], "panels");
+  ASSERT_THAT(charts, SizeIs(7)) << "money first, the map last";
+  for (std::size_t i = 1; i < 6; ++i) EXPECT_EQ(sample::rows_of(charts[i], "panels").size(), 4U) << charts[i].title;
+  EXPECT_EQ(charts[6].title, "MFU by model and cluster");
+  const nlohmann::json maps = sample::rows_of(charts[6], "panels");
   ASSERT_EQ(maps.size(), 5U) << "a map for each size";
   EXPECT_EQ(maps[0]["cells"].size(), 4U);
   EXPECT_EQ(maps[4]["cells"][0]["text"], "—") << "no plan fits";
+}
+
+TEST(ScalingCharts, LeadFromTheEfficiencyOfASizeToTheNextByWhatEachCauseTakes) {
+  const cost::ScalingStudy study = sample::scaling();
+  const auto charts = html::scaling_charts(study);
+  const auto losses = std::find_if(charts.begin(), charts.end(), [](const auto& chart) {
+    return chart.title == "Efficiency lost from size to size";
+  });
+  ASSERT_NE(losses, charts.end());
+  const nlohmann::json panel = sample::rows_of(*losses, "panels")[0];
+  ASSERT_EQ(panel["levels"].size(), 4U);
+  double level = panel["levels"][0]["v"];
+  std::size_t next = 1;
+  for (const nlohmann::json& step : panel["rows"]) {
+    while (next < 4 && panel["levels"][next]["i"] < step["i"]) {
+      EXPECT_NEAR(panel["levels"][next]["v"].get<double>(), level, 6e-3);
+      level = panel["levels"][next++]["v"];
+    }
+    EXPECT_NEAR(step["from"].get<double>(), level, 6e-3) << "a step begins where the one before it ends";
+    level = step["to"];
+  }
+  EXPECT_GT(panel["extent"][0].get<double>(), 0) << "losses are not slivers of a whole bar";
+}
+
+TEST(ScalingCharts, OfOneSizeDrawNoLinesOverSizes) {
+  cost::ScalingStudy study = sample::scaling();
+  study.series[0].points.resize(1);
+  for (const html::Chart& chart : html::scaling_charts(study))
+    for (const char* line : {"Throughput per device", "Scaling efficiency", "Efficiency lost", "Money and time"})
+      EXPECT_THAT(chart.title, testing::Not(HasSubstr(line)));
+}
+
+TEST(ScalingCharts, SayTheWholeTitleOfAPanelInTwoLinesWhereThePageIsNarrow) {
+  cost::ScalingStudy study = several();
+  for (std::size_t i = 0; i < study.series.size(); ++i)
+    study.series[i].cluster += std::string(" of a name that is very long indeed, number ") + std::to_string(i);
+  const nlohmann::json panel = sample::rows_of(html::scaling_charts(study)[1], "panels")[0];
+  std::string all;
+  for (const nlohmann::json& line : panel["lines"]) all += (all.empty() ? "" : " ") + line.get<std::string>();
+  EXPECT_EQ(all, series_name(study, 0));
+  EXPECT_EQ(panel["lines"].size(), 2U);
 }
 
 TEST(ScalingCharts, PutPanelsBelowEachOtherWhereThePageIsNarrow) {

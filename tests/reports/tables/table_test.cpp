@@ -8,7 +8,9 @@
 #include <cmath>
 #include <limits>
 
+#include "reports/plan_page.h"
 #include "reports/scaling.h"
+#include "reports/tables/plan_table.h"
 #include "reports/tables/tables.h"
 #include "reports/tables/text.h"
 #include "tests/reports/sample.h"
@@ -72,6 +74,34 @@ TEST(Table, ShortensWhatIsWiderThanItsLimit) {
   EXPECT_EQ(text_of(table, kUnicode), "source\n────────\nfit µ 2…\n12345678\n漢字漢…\n");
 }
 
+std::size_t widest_line(const std::string& text) {
+  std::size_t most = 0, at = 0;
+  for (std::size_t end = text.find('\n'); end != std::string::npos; at = end + 1, end = text.find('\n', at))
+    most = std::max(most, display_width(text.substr(at, end - at)));
+  return most;
+}
+
+TEST(Table, GoesOverSeveralLinesWhereATerminalIsTooNarrow) {
+  const Table table{"", {{"what it is", Align::left}, {"the time taken"}}, {{"one two three four", "1.5 ms"}}, {}};
+  EXPECT_EQ(text_of(table, {true, false, 20}),
+            "                 the\n"
+            "                time\n"
+            "what it is     taken\n"
+            "────────────  ──────\n"
+            "one two       1.5 ms\n"
+            "three four\n")
+      << "heads and texts are broken at blanks, figures stay whole";
+}
+
+TEST(Table, NeverCutsANote) {
+  std::string note = "begins";
+  for (int i = 0; i < 100; ++i) note += " word";
+  note += " ends";
+  const Table table{"", {{"a"}}, {{"1"}}, {note}};
+  for (const std::size_t width : {0U, 80U})
+    EXPECT_THAT(text_of(table, {true, false, width}), testing::HasSubstr("ends\n"));
+}
+
 TEST(Table, StaysAlignedInAscii) {
   EXPECT_EQ(text_of(small(), kAscii),
             "Title\n"
@@ -114,6 +144,50 @@ TEST(Number, SeparatesThousandsAndKeepsSmallOnesShort) {
   EXPECT_EQ(number(-123456), "-123,456");
   EXPECT_EQ(number(0.87654), "0.8765");
   EXPECT_EQ(number(2.5e-7), "2.5e-07");
+}
+
+TEST(Energy, HasAUnitThatSuitsItsSize) {
+  EXPECT_EQ(energy_text(7.2e6), "2 kWh");
+  EXPECT_EQ(energy_text(88000), "24.44 Wh");
+  EXPECT_EQ(energy_text(1.346), "0.3739 mWh");
+  EXPECT_EQ(money_text(0.1105), "0.1105 $");
+  EXPECT_EQ(money_text(3.74e-7), "0.374 µ$");
+}
+
+TEST(SplitInLetters, LeavesOutDegreesOfOne) {
+  plan::PlanSpec spec;
+  EXPECT_EQ(split_in_letters(spec), "DP1 MBS1");
+  spec.mesh.data = 32, spec.mesh.tensor = 4, spec.mesh.pipeline = 8, spec.stages.virtual_stages = 12;
+  spec.states.zero_stage = 1;
+  EXPECT_EQ(split_in_letters(spec), "DP32 TP4 PP8 VP12 MBS1 ZeRO1");
+}
+
+TEST(RunsTable, SpeaksOfCalibrationOnlyWhereOneChangedSomething) {
+  std::vector<cost::MeasuredRun> runs = sample::runs();
+  EXPECT_THAT(text_of(runs_table(runs), kUnicode), testing::HasSubstr("predicted before"));
+  for (cost::MeasuredRun& run : runs) run.predicted_before_s = run.predicted_after_s;
+  const Table table = runs_table(runs);
+  const std::string text = text_of(table, kUnicode);
+  for (const char* word : {"before", "after", "fit", "calibration"})
+    EXPECT_THAT(text, testing::Not(testing::HasSubstr(word)));
+  const auto predicted = [](const Column& column) { return column.head == "predicted"; };
+  EXPECT_EQ(std::count_if(table.columns.begin(), table.columns.end(), predicted), 1);
+  EXPECT_THAT(text, testing::HasSubstr("crowded")) << "which has nothing to do with a fit";
+}
+
+TEST(Tables, FitATerminalOfEightyColumns) {
+  for (const Table& table :
+       {runs_table(sample::runs()), lengths_table(sample::whole_run()), compared_table(sample::compared()),
+        sizes_table(sample::scaling().series[0]), parameters_table(sample::fit().parameters)}) {
+    const std::string text = text_of(table, {true, false, 80});
+    EXPECT_LE(widest_line(text), 80U) << text;
+  }
+}
+
+TEST(SizesTable, GivesThePlaceOfThePlanToFiguresInANarrowTerminal) {
+  const std::string text = text_of(sizes_table(sample::scaling().series[0]), {true, false, 80});
+  EXPECT_THAT(text, testing::HasSubstr("MFU"));
+  EXPECT_THAT(text, testing::Not(testing::HasSubstr("…"))) << "no plan is cut";
 }
 
 TEST(PlansTable, LeavesOutDimensionsThatNoPlanUses) {

@@ -148,6 +148,16 @@ TEST(WrongKind, APlanIsNoJobAndAJobNoPlan) {
   EXPECT_THAT(orrery({"simulate", kTiny}).err, HasSubstr("this is a job, but a plan is expected"));
 }
 
+TEST(NoPlan, PointsAtASequenceLongerThanTheModelsTable) {
+  const Scratch scratch;
+  const std::string job = scratch.file("job.yaml", "model: gpt2-124m\ncluster: hgx-h100\nbatch: 64\nsequence: 4096\n");
+  const Ran ran = orrery({"plan", job});
+  EXPECT_EQ(ran.exit_code, 4);
+  EXPECT_THAT(ran.err, HasSubstr(job + ":4:"));
+  EXPECT_THAT(ran.err, HasSubstr("sequence: 1024 would make a plan possible"));
+  EXPECT_EQ(orrery({"plan", job, "--set", "sequence=1024"}).exit_code, 0);
+}
+
 TEST(Outputs, WhatOrreryDidNotWriteStaysUnlessForced) {
   const Scratch scratch;
   const std::string mine = scratch.file("notes.yaml", "# my notes about orrery plans\n");

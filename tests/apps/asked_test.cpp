@@ -356,6 +356,16 @@ TEST(ExplainPlan, BeginsWithWhatBindsAndHasTheNumbersOfSimulate) {
     EXPECT_TRUE(one.at("step_time_s").is_number() || !one.at("code").get<std::string>().empty()) << one.dump();
 }
 
+TEST(ExplainPlan, SaysWhatBindsBeforeItReplaysOtherPlans) {
+  const Scratch scratch;
+  const std::string plan = (scratch.path() / "plan.yaml").string();
+  ASSERT_EQ(orrery({"plan", "examples/gpt3-175b-a100-1024.yaml", "-o", plan}).exit_code, 0);
+  const fs::path out = scratch.path() / "out";
+  const Ran ran = orrery({"explain", plan}, {.interrupt_when = out, .output = out});
+  EXPECT_EQ(ran.exit_code, 130) << "its first words came in time to stop the rest";
+  EXPECT_THAT(text_of(out), HasSubstr(" binds: "));
+}
+
 TEST(ExplainPlan, ANeighbourIsWhatSimulateSaysOfIt) {
   const Scratch scratch;
   const std::string base = text_of(fs::path(ORRERY_SOURCE_DIR) / kTiny);

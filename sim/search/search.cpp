@@ -249,6 +249,15 @@ std::vector<std::string> nearest(const Model& model, const Cluster& cluster, con
                                  const cost::Prices& prices, double capacity, const NearMiss& miss,
                                  const std::map<std::string, std::int64_t>& rejected) {
   std::vector<std::string> out;
+  if (model->positions == models::Positions::learned && job.sequence > model->max_sequence) {
+    plan::Job shorter = job;
+    shorter.sequence = model->max_sequence;
+    const bool does = any_fits(model, cluster, shorter, prices, capacity);
+    return {
+        does ? fmt::format("sequence: {} would make a plan possible; the model has no more positions",
+                           model->max_sequence)
+             : fmt::format("the model has {} positions: a longer sequence needs another model", model->max_sequence)};
+  }
   if (std::isfinite(miss.memory)) {
     out.push_back(fmt::format("the plan that needs the least memory, {}, needs {} of a device's {}",
                               plan::describe(miss.spec), base::human(base::Bytes{miss.memory}),

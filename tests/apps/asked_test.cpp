@@ -148,6 +148,16 @@ TEST(WrongKind, APlanIsNoJobAndAJobNoPlan) {
   EXPECT_THAT(orrery({"simulate", kTiny}).err, HasSubstr("this is a job, but a plan is expected"));
 }
 
+TEST(NoPlan, PointsAtASequenceLongerThanTheModelsTable) {
+  const Scratch scratch;
+  const std::string job = scratch.file("job.yaml", "model: gpt2-124m\ncluster: hgx-h100\nbatch: 64\nsequence: 4096\n");
+  const Ran ran = orrery({"plan", job});
+  EXPECT_EQ(ran.exit_code, 4);
+  EXPECT_THAT(ran.err, HasSubstr(job + ":4:"));
+  EXPECT_THAT(ran.err, HasSubstr("sequence: 1024 would make a plan possible"));
+  EXPECT_EQ(orrery({"plan", job, "--set", "sequence=1024"}).exit_code, 0);
+}
+
 TEST(Outputs, WhatOrreryDidNotWriteStaysUnlessForced) {
   const Scratch scratch;
   const std::string mine = scratch.file("notes.yaml", "# my notes about orrery plans\n");
@@ -370,6 +380,16 @@ TEST(ExplainPlan, SaysOfEachPlanHowSureItsFiguresAreAndWhatTheyRestOn) {
   const nlohmann::json both = orrery({"explain", plan, "--vs", plan, "--json"}).result();
   EXPECT_EQ(both.at("versus").at("step_time_interval_s"), both.at("plan").at("step_time_interval_s"));
   EXPECT_TRUE(both.at("versus").at("evidence").is_string());
+}
+
+TEST(ExplainPlan, SaysWhatBindsBeforeItReplaysOtherPlans) {
+  const Scratch scratch;
+  const std::string plan = (scratch.path() / "plan.yaml").string();
+  ASSERT_EQ(orrery({"plan", "examples/gpt3-175b-a100-1024.yaml", "-o", plan}).exit_code, 0);
+  const fs::path out = scratch.path() / "out";
+  const Ran ran = orrery({"explain", plan}, {.interrupt_when = out, .output = out});
+  EXPECT_EQ(ran.exit_code, 130) << "its first words came in time to stop the rest";
+  EXPECT_THAT(text_of(out), HasSubstr(" binds: "));
 }
 
 TEST(ExplainPlan, ANeighbourIsWhatSimulateSaysOfIt) {

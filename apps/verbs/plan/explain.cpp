@@ -7,6 +7,7 @@
 
 #include "apps/inputs.h"
 #include "apps/interrupt.h"
+#include "apps/output.h"
 #include "apps/verbs/plan/evidence.h"
 #include "apps/verbs/plan/explain.h"
 #include "apps/verbs/plan/what_if.h"
@@ -116,6 +117,13 @@ Outcome run_explain(const ExplainOptions& options, const Context& context) {
   };
   tell(first, *loaded, "plan");
   if (options.versus.empty()) {
+    // One replay says this much; the machines and neighbours below take many.
+    print_early(outcome.text + "\n" + reports::text_of(reports::breakdown_table(first.prediction.breakdown), style) +
+                    "\n" +
+                    reports::text_of(
+                        reports::memory_table(first.prediction.memory, first.prediction.memory_capacity_bytes), style),
+                context.json, context.terminal);
+    outcome.text.clear();
     const Interrupt interrupt;
     Progress progress(context.terminal.progress);
     progress.line("replaying the plan on other machines");
@@ -128,9 +136,6 @@ Outcome run_explain(const ExplainOptions& options, const Context& context) {
     progress.clear();
     out["changes"] = reports::variations_json(machines, first.prediction);
     out["neighbours"] = reports::variations_json(others, first.prediction);
-    outcome.text +=
-        "\n" + reports::text_of(reports::breakdown_table(first.prediction.breakdown), style) + "\n" +
-        reports::text_of(reports::memory_table(first.prediction.memory, first.prediction.memory_capacity_bytes), style);
     if (!machines.empty())
       outcome.text +=
           "\n" + reports::text_of(

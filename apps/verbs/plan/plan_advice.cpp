@@ -16,6 +16,7 @@ namespace orrery::apps {
 namespace {
 
 constexpr const char* kMemory = "memory: does not fit the device";  // sim/search/search.cpp
+constexpr const char* kTooLong = "P10 ";                            // plan/spec/rules.h: longer than the positions
 constexpr int kMostTimes = 64;                                      // the number of devices
 constexpr int kTries = 4;                                           // sizes to search
 
@@ -30,6 +31,7 @@ std::string most_frequent(const cost::SearchResult& result) {
 
 /// The key that a hint names ("leaving plan.tensor free …"), else that of the most frequent reason.
 std::string key_of(const cost::SearchResult& result) {
+  if (most_frequent(result).starts_with(kTooLong)) return "sequence";
   constexpr std::string_view kFreed = "leaving ";
   for (const std::string& hint : result.nearest)
     if (const std::size_t at = hint.find("leaving plan."); at != hint.npos) {

@@ -9,6 +9,7 @@
 #include <sstream>
 #include <string_view>
 
+#include "apps/catalog.h"
 #include "apps/exit_codes.h"
 #include "apps/flags.h"
 #include "apps/verbs/list.h"
@@ -96,6 +97,15 @@ std::vector<const CLI::Option*> options_of(const CLI::App& app) {
   return out;
 }
 
+/// The catalogue's folder whose names a flag takes; null: none.
+const char* catalogued(const FlagUsage& flag) {
+  const std::string& name = flag.names.front();
+  if (flag.value.empty()) return nullptr;
+  return name == "--model" || name == "--models"       ? kModels
+         : name == "--cluster" || name == "--clusters" ? kClusters
+                                                       : nullptr;
+}
+
 std::vector<FlagUsage> flags_of(const CLI::App& app) {
   std::vector<FlagUsage> out;
   for (const CLI::Option* one : options_of(app)) {
@@ -108,6 +118,10 @@ std::vector<FlagUsage> flags_of(const CLI::App& app) {
     flag.says = one->get_description();
     flag.choices =
         flag.names.front() == "--color" ? std::vector<std::string>{"auto", "always", "never"} : choices_in(flag.value);
+    if (const char* folder = catalogued(flag); folder != nullptr) {
+      flag.choices = open_catalog({}).names(folder);
+      flag.or_file = true;
+    }
     out.push_back(std::move(flag));
   }
   return out;
@@ -180,6 +194,17 @@ bool name_unknown_flag(base::Diagnostic& found, const CLI::App& app, const std::
   return false;
 }
 
+/// The verb that does what others call so; empty: none is known.
+std::string verb_for(const std::string& word) {
+  static const std::map<std::string, std::string> verbs{
+      {"compare", "report"},    {"diff", "report"},   {"show", "report"},  {"plot", "report"}, {"predict", "simulate"},
+      {"estimate", "simulate"}, {"run", "train"},     {"launch", "train"}, {"search", "plan"}, {"optimize", "plan"},
+      {"tune", "plan"},         {"fit", "calibrate"}, {"new", "init"},     {"create", "init"}, {"check", "doctor"},
+      {"measure", "probe"},     {"bench", "probe"},   {"models", "model"}, {"info", "model"},  {"scale", "report"}};
+  const auto found = verbs.find(word);
+  return found == verbs.end() ? std::string() : found->second;
+}
+
 /// CLI11's message; for an unknown verb or flag, also the one that was probably meant.
 base::Diagnostic usage_error(const CLI::App& app, const CLI::ParseError& error, const std::string& word, int argc,
                              const char* const* argv) {
@@ -195,7 +220,9 @@ base::Diagnostic usage_error(const CLI::App& app, const CLI::ParseError& error, 
   if (!word.empty() && std::find(names.begin(), names.end(), word) == names.end()) {
     found.message = "unknown verb `" + word + "`";
     // The first letter is rarely mistyped; without this rule "validate" would suggest "calibrate".
-    if (const std::string near = base::did_you_mean(word, names); !near.empty() && near.front() == word.front())
+    std::string near = verb_for(word);
+    if (near.empty()) near = base::did_you_mean(word, names);
+    if (!near.empty() && (near == verb_for(word) || near.front() == word.front()))
       found.help = "did you mean `orrery " + near + "`? ";
   }
   found.help += find_verb(app, word) != nullptr

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <charconv>
+#include <cmath>
 #include <optional>
 #include <utility>
 
@@ -27,8 +29,24 @@ std::string as_count(std::string& text) {
   constexpr double kMost = 1e18;
   if (!base::parse_number(digits, number) || number * factor < 1 || number * factor > kMost)
     return fmt::format("{} is not a count; write 300B, 1.5T or 300e9", base::quoted(text));
-  text = fmt::format("{:.17g}", number * factor);
+  constexpr double kExact = 9007199254740992;  // above it, not every whole number is one
+  const double count = number * factor;
+  text = count == std::floor(count) && count < kExact ? fmt::format("{:.0f}", count) : fmt::format("{:.17g}", count);
   return {};
+}
+
+/// What is wrong with a whole number; empty: nothing.
+std::string as_integer(const std::string& text, std::int64_t low, std::int64_t high) {
+  std::int64_t number = 0;
+  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (failure == std::errc{} && end == text.data() + text.size() && number >= low && number <= high) return {};
+  return fmt::format("{} is not a whole number from {} to {}, written in digits", base::quoted(text), low, high);
+}
+
+std::string as_real(const std::string& text, double low, double high) {
+  double number = 0;
+  if (base::parse_number(text, number) && number >= low && number <= high) return {};
+  return fmt::format("{} is not a number from {:g} to {:g}, such as 0.5 or 2e9", base::quoted(text), low, high);
 }
 
 /// "plan.tensor=4": keys joined by dots. Returns what is wrong.
@@ -49,12 +67,12 @@ Flag Flag::value(const char* shown) {
 }
 
 Flag Flag::integers(std::int64_t low, std::int64_t high) {
-  option_->check(CLI::Range(low, high));
+  option_->check(CLI::Validator([=](std::string& text) { return as_integer(text, low, high); }, ""));
   return *this;
 }
 
 Flag Flag::reals(double low, double high) {
-  option_->check(CLI::Range(low, high));
+  option_->check(CLI::Validator([=](std::string& text) { return as_real(text, low, high); }, ""));
   return *this;
 }
 

@@ -33,6 +33,31 @@ std::string names_with(std::string word, const std::vector<std::string>& names) 
   return out;
 }
 
+/// Letters and digits of a name, in lower case.
+std::string letters_of(const std::string& name) {
+  std::string out;
+  for (const unsigned char c : name)
+    if (std::isalnum(c)) out += static_cast<char>(std::tolower(c));
+  return out;
+}
+
+/// Catalogue names that differ from a name in what people add to it or leave out: `gpt-3` is `gpt3-175b`, and
+/// `meta-llama/Meta-Llama-3-8B-Instruct` has `llama3-8b` in it. "`a`, `b`"; empty: none.
+std::string names_like(const std::string& name, const std::vector<std::string>& names) {
+  constexpr std::size_t kShortest = 4;  // letters that say something
+  const std::string wanted = letters_of(name.substr(name.rfind('/') + 1));
+  if (wanted.size() < kShortest) return {};
+  std::string longest, begins;
+  for (const std::string& one : names) {
+    const std::string letters = letters_of(one);
+    if (letters.size() >= kShortest && letters.size() > letters_of(longest).size() &&
+        wanted.find(letters) != wanted.npos)
+      longest = one;
+    if (letters.starts_with(wanted)) begins += (begins.empty() ? "`" : ", `") + one + "`";
+  }
+  return longest.empty() ? begins : "`" + longest + "`";
+}
+
 /// Whether a name can only be a path. A dot alone does not make one: `p5.48xlarge`, `llm.c` and `llama-3.1-8b` are
 /// names.
 bool is_path(const std::string& name) {
@@ -45,6 +70,8 @@ std::string help_with(const char* folder, const std::string& name, const std::ve
   std::string help;
   if (const auto nearest = folder == kStacks ? nearest_stack(name) : std::nullopt) {
     help = fmt::format("the nearest is `{}`: {}", nearest->stack, nearest->why);
+  } else if (const std::string like = folder == kModels ? names_like(name, names) : std::string(); !like.empty()) {
+    help = fmt::format("did you mean {}{}?", like.find(", ") == like.npos ? "" : "one of ", like);
   } else if (const std::string near = base::did_you_mean(name, names); !near.empty()) {
     help = fmt::format("did you mean `{}`?", near);
   } else if (const std::string holding = names_with(name, names); !holding.empty()) {
@@ -62,14 +89,21 @@ std::string help_with(const char* folder, const std::string& name, const std::ve
 
 /// Errors of a file that could not be read, at the place that names it.
 base::Diagnostics unreadable(base::Diagnostics found, const char* folder, const std::string& name,
-                             const base::Location& from) {
+                             const base::Location& from, const std::vector<std::string>& names) {
   // "meta-llama/Llama-2-7b-hf": an organisation and a model of Hugging Face's hub.
   const bool of_hub = folder == kModels && std::count(name.begin(), name.end(), '/') == 1 && name.front() != '/' &&
                       name.front() != '.' && !name.ends_with(".yaml") && !name.ends_with(".yml") &&
                       !name.ends_with(".json");
   for (base::Diagnostic& one : found) {
     if (from.line > 0) one.where = from;
-    if (of_hub)
+    const std::string like = of_hub ? names_like(name, names) : std::string();
+    if (!like.empty())
+      one.help = fmt::format(
+          "the catalogue has {}; any other model of Hugging Face's hub has to be here first: name the folder that "
+          "holds "
+          "its config.json",
+          like);
+    else if (of_hub)
       one.help =
           "a model of Hugging Face's hub has to be here first: name the folder that holds its config.json, or "
           "the file itself; `orrery model NAME` reads it, and the catalogue's names need no file";
@@ -106,7 +140,7 @@ base::Result<Entry> resolve(const Catalog& catalog, const char* folder, const ch
   if (fs::exists(path, error) || looks_like_path) {
     auto text = read_file(path);
     if (text) return Entry{path, std::move(*text)};
-    return base::fail(unreadable(text.error(), folder, name, from));
+    return base::fail(unreadable(text.error(), folder, name, from, catalog.names(folder)));
   }
   return base::fail({base::Diagnostic{base::Severity::error,
                                       "E0203",
@@ -420,6 +454,13 @@ base::Result<LoadedPlan> load_plan(const Catalog& catalog, const std::string& pa
 }
 
 base::Result<LoadedPlan> load_plan_argument(const Catalog& catalog, const std::string& argument) {
+  if (std::error_code error; fs::is_regular_file(fs::path(argument) / "plan.yaml", error))
+    return base::fail({base::Diagnostic{base::Severity::error,
+                                        "E0125",
+                                        {argument, 0, 0, 1},
+                                        "this is the directory of a run, but a plan is expected",
+                                        fmt::format("its plan is {}", (fs::path(argument) / "plan.yaml").string()),
+                                        {}}});
   return plan_of(catalog, read_argument(argument), argument);
 }
 

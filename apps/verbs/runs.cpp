@@ -170,6 +170,13 @@ base::Result<std::vector<Metric>> parse_metrics(const std::string& text, const s
 
 base::Result<Run> load_run(const Catalog& catalog, const std::string& directory) {
   const fs::path folder(directory);
+  if (std::error_code error; !fs::exists(folder, error))
+    return base::fail({base::Diagnostic{base::Severity::error,
+                                        "E0201",
+                                        {directory, 0, 0, 1},
+                                        fmt::format("there is no plan or run named {}", base::quoted(directory)),
+                                        "check the path; it is relative to the current folder",
+                                        {}}});
   auto loaded = load_plan(catalog, (folder / "plan.yaml").string());
   if (!loaded) return base::fail(loaded.error());
   plan::Schedule schedule = cost::lower_executed(loaded->plan, loaded->stack);

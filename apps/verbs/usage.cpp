@@ -59,8 +59,8 @@ std::string bash_values(const std::vector<FlagUsage>& flags, const std::string& 
     if (one.value.empty()) continue;
     const std::string names = fmt::format("{}", fmt::join(one.names, "|"));
     out += one.choices.empty() ? fmt::format("{}{}) COMPREPLY=($(compgen -f -- \"$word\")); return ;;\n", indent, names)
-                               : fmt::format("{}{}) COMPREPLY=($(compgen -W '{}' -- \"$word\")); return ;;\n", indent,
-                                             names, fmt::join(one.choices, " "));
+                               : fmt::format("{}{}) COMPREPLY=($(compgen -W '{}'{} -- \"$word\")); return ;;\n", indent,
+                                             names, fmt::join(one.choices, " "), one.or_file ? " -f" : "");
   }
   return out;
 }
@@ -101,7 +101,9 @@ std::string zsh_flags(const std::vector<FlagUsage>& flags) {
     for (const std::string& name : one.names) {
       const std::string says = quoted(replaced(replaced(replaced(one.says, "[", "("), "]", ")"), ":", "\\:"));
       std::string value;
-      if (!one.choices.empty())
+      if (one.or_file)
+        value = fmt::format(":{}:{{compadd -- {}; _files}}", one.names.front(), fmt::join(one.choices, " "));
+      else if (!one.choices.empty())
         value = fmt::format(":{}:({})", one.names.front(), fmt::join(one.choices, " "));
       else if (!one.value.empty())
         value = fmt::format(":{}:_files", quoted(replaced(one.value, ":", " ")));
@@ -129,7 +131,7 @@ void fish_flags(std::string& out, const std::string& when, const std::vector<Fla
     for (const std::string& name : one.names)
       out += name.rfind("--", 0) == 0 ? " -l " + name.substr(2) : " -s " + name.substr(1);
     if (!one.choices.empty())
-      out += fmt::format(" -x -a '{}'", fmt::join(one.choices, " "));
+      out += fmt::format(" {} -a '{}'", one.or_file ? "-r" : "-x", fmt::join(one.choices, " "));
     else if (!one.value.empty())
       out += " -r";
     out += fmt::format(" -d '{}'\n", replaced(one.says, "'", "\\'"));

@@ -10,7 +10,8 @@ struct FlagUsage {
   std::vector<std::string> names;  ///< "--output", "-o"
   std::string value;               ///< its value, "N" or "a|b"; empty: none
   std::string says;
-  std::vector<std::string> choices;  ///< possible values, if there are few
+  std::vector<std::string> choices;  ///< possible values, if there are few, or names
+  bool or_file = false;              ///< a path is possible too
 };
 
 struct VerbUsage {

@@ -343,11 +343,16 @@ std::string name_in(const Cursor& at, const char* kind) {
   return {};
 }
 
-/// Sequences of a step. "4M" is how others write tokens.
+/// Sequences of a step. "4M" and "4M tokens" are how others write tokens.
 std::int64_t sequences_in(const Cursor& batch) {
   const std::string said = batch.scalar_text();
-  const bool counts = said.size() > 1 && std::string("kKmMbB").find(said.back()) != std::string::npos &&
-                      said.find_first_not_of("0123456789.") == said.size() - 1;
+  std::string count = said.substr(0, said.find(" token"));
+  count.erase(std::remove(count.begin(), count.end(), ','), count.end());
+  const bool in_words = count.size() > 1 && std::string("kKmMbB").find(count.back()) != std::string::npos &&
+                        count.find_first_not_of("0123456789.") == count.size() - 1;
+  const bool of_tokens = said.find(" token") != std::string::npos && !count.empty() &&
+                         count.find_first_not_of("0123456789.kKmMbB ") == std::string::npos;
+  const bool counts = in_words || of_tokens;
   if (!counts) return batch.integer(1, kMostBatch, 1);
   batch.error("E0105", fmt::format("`batch` counts sequences, found {}", base::quoted(said)),
               "a batch in tokens, divided by the `sequence` length: 4M tokens of 4,096 are `batch: 1024`");

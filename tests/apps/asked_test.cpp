@@ -148,6 +148,27 @@ TEST(WrongKind, APlanIsNoJobAndAJobNoPlan) {
   EXPECT_THAT(orrery({"simulate", kTiny}).err, HasSubstr("this is a job, but a plan is expected"));
 }
 
+TEST(WrongKind, ARunIsNoPlanButHasOne) {
+  const Scratch scratch;
+  const std::string plan = (scratch.path() / "plan.yaml").string();
+  ASSERT_EQ(orrery({"plan", kTiny, "-o", plan}).exit_code, 0);
+  for (const char* verb : {"simulate", "explain"}) {
+    const Ran ran = orrery({verb, scratch.path().string()});
+    EXPECT_EQ(ran.exit_code, 3) << verb;
+    EXPECT_THAT(ran.err, HasSubstr("its plan is " + plan)) << verb;
+  }
+}
+
+TEST(Names, ThatPeopleWriteLeadToTheCatalogues) {
+  for (const auto& [name, meant] :
+       {std::pair("gpt-3", "`gpt3-175b`"), std::pair("meta-llama/Meta-Llama-3-8B", "`llama3-8b`"),
+        std::pair("meta-llama/Llama-2-7b-hf", "`llama2-7b`"), std::pair("tiny-gtp", "`tiny-gpt`")}) {
+    const Ran ran = orrery({"model", name});
+    EXPECT_EQ(ran.exit_code, 3) << name;
+    EXPECT_THAT(ran.err, HasSubstr(meant)) << name;
+  }
+}
+
 TEST(NoPlan, PointsAtASequenceLongerThanTheModelsTable) {
   const Scratch scratch;
   const std::string job = scratch.file("job.yaml", "model: gpt2-124m\ncluster: hgx-h100\nbatch: 64\nsequence: 4096\n");
@@ -156,6 +177,26 @@ TEST(NoPlan, PointsAtASequenceLongerThanTheModelsTable) {
   EXPECT_THAT(ran.err, HasSubstr(job + ":4:"));
   EXPECT_THAT(ran.err, HasSubstr("sequence: 1024 would make a plan possible"));
   EXPECT_EQ(orrery({"plan", job, "--set", "sequence=1024"}).exit_code, 0);
+}
+
+TEST(NoPlan, OfSomeSizesIsSaid) {
+  const Scratch scratch;
+  const std::string job =
+      scratch.file("job.yaml", "model: gpt2-124m\ncluster: hgx-h100\nbatch: 8\nplan: {data: 4, tensor: [1, 2]}\n");
+  const Ran ran = orrery({"plan", job, "--gpus", "8,2,4"});
+  EXPECT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_THAT(ran.err, HasSubstr("no feasible plan for 2 devices"));
+}
+
+TEST(NoPlan, ABatchInTokensIsToldSo) {
+  const Scratch scratch;
+  for (const char* batch : {"4M tokens", "4M", "4,194,304 tokens"}) {
+    const std::string job =
+        scratch.file("job.yaml", std::string("model: gpt2-124m\ncluster: hgx-h100\nbatch: ") + batch + "\n");
+    const Ran ran = orrery({"plan", job});
+    EXPECT_EQ(ran.exit_code, 3) << batch;
+    EXPECT_THAT(ran.err, HasSubstr("`batch` counts sequences")) << batch;
+  }
 }
 
 TEST(Outputs, WhatOrreryDidNotWriteStaysUnlessForced) {
@@ -279,6 +320,20 @@ TEST(Outputs, NoFoldersAreMadeOutsideTheCurrentOneUnlessForced) {
   EXPECT_THAT(refused.err, HasSubstr("U0002"));
   EXPECT_FALSE(fs::exists(elsewhere.path() / "new"));
   EXPECT_EQ(orrery({"plan", job, "-o", out, "--force"}, here).exit_code, 0);
+}
+
+TEST(Outputs, ARunNeedsADirectoryThatMayBeMade) {
+  const Scratch scratch;
+  const std::string plan = (scratch.path() / "plan.yaml").string();
+  ASSERT_EQ(orrery({"plan", kTiny, "-o", plan}).exit_code, 0);
+  const Ran file = orrery({"train", plan, "--run", scratch.file("mine.txt", "mine\n")});
+  EXPECT_EQ(file.exit_code, 2);
+  EXPECT_THAT(file.err, HasSubstr("is a file, but a run needs a directory"));
+  const Ran missing = orrery({"train", plan, "--run", (scratch.path() / "no" / "run").string()});
+  EXPECT_EQ(missing.exit_code, 2);
+  EXPECT_THAT(missing.err, HasSubstr("error[U0002]"));
+  EXPECT_FALSE(fs::exists(scratch.path() / "no"));
+  EXPECT_EQ(orrery({"train", plan, "--run", (scratch.path() / "run").string(), "--dry-run"}).exit_code, 0);
 }
 
 TEST(DryRun, WritesNothingAndSaysWhatItWould) {

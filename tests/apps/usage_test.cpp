@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <tuple>
 
 #include "tests/apps/command.h"
 
@@ -69,6 +70,8 @@ TEST(Usage, BashCompletesVerbsAndFlags) {
   EXPECT_EQ(offered("orrery plan --me", 2), "--memory-fraction\n");
   EXPECT_EQ(offered("orrery export run --as d", 4), "deepspeed\n");
   EXPECT_EQ(offered("orrery --color never tr", 3), "train\n");
+  EXPECT_EQ(offered("orrery init --model gpt3", 3), "gpt3-175b\n");
+  EXPECT_EQ(offered("orrery init --cluster hgx-h1", 3), "hgx-h100\n");
   for (const char* shell : {"zsh", "fish"})
     EXPECT_THAT(orrery({"completion", shell}).out, HasSubstr("memory-fraction"));
   EXPECT_EQ(orrery({"completion", "tcsh"}).exit_code, 2);
@@ -105,6 +108,26 @@ TEST(Usage, AMistypedVerbIsAUsageErrorWithASuggestion) {
   const Ran ran = orrery({"simulat", "plan.yaml"});
   EXPECT_EQ(ran.exit_code, 2);
   EXPECT_THAT(ran.err, HasSubstr("did you mean `orrery simulate`?"));
+}
+
+TEST(Usage, AnotherWordForAVerbNamesTheVerb) {
+  EXPECT_THAT(orrery({"compare", "a.yaml", "b.yaml"}).err, HasSubstr("did you mean `orrery report`?"));
+  EXPECT_THAT(orrery({"predict", "a.yaml"}).err, HasSubstr("did you mean `orrery simulate`?"));
+}
+
+TEST(Usage, ABadNumberIsNamedWithItsFlagAndWhatIsExpected) {
+  for (const auto& [words, flag, expected] :
+       std::vector<std::tuple<std::vector<std::string>, const char*, const char*>>{
+           {{"plan", "j.yaml", "--gpus", "8,x"}, "--gpus: `x`", "whole number from 1 to 1048576"},
+           {{"plan", "j.yaml", "--top", "1e3"}, "--top: `1e3`", "whole number from 1 to 1000"},
+           {{"plan", "j.yaml", "--memory-fraction", "2"}, "--memory-fraction: `2`", "number from 0.01 to 1"},
+           {{"init", "-", "--sequence", "long"}, "--sequence: `long`", "write 300B"}}) {
+    const Ran ran = orrery(words);
+    EXPECT_EQ(ran.exit_code, 2);
+    EXPECT_THAT(ran.err, HasSubstr(flag));
+    EXPECT_THAT(ran.err, HasSubstr(expected));
+  }
+  EXPECT_THAT(orrery({"init", "-", "--sequence", "1k"}).out, HasSubstr("sequence: 1000"));
 }
 
 TEST(Usage, NoVerbAtAllIsAUsageError) {

@@ -259,8 +259,9 @@ void add_init_flags(Flags flags, InitOptions& o) {
       .value("'ARGS'");
   flags.option("--cluster", o.cluster, "Catalogue name or cluster YAML; default: this machine's CPU ranks")
       .value("CLUSTER");
-  flags.option("--batch", o.batch, "Sequences per step; default: four per device").range(1, 1 << 24).value("N");
-  flags.option("--sequence", o.sequence, "Tokens per sequence; default: the model's longest")
+  flags.option("--batch", o.batch, "Sequences per step; default: four per device").count().range(1, 1 << 24).value("N");
+  flags.option("--sequence", o.sequence, "Tokens per sequence, 2k is 2,000; default: the model's longest")
+      .count()
       .range(1, 1 << 24)
       .value("N");
   flags.flag("--overwrite", o.overwrite, "Replace an existing file");

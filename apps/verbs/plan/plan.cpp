@@ -1,5 +1,6 @@
 // plan: searches for a job's best plans on its cluster, or on several sizes of it.
-#include <fmt/core.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -168,13 +169,16 @@ Outcome run_plan(const PlanOptions& options, const Context& context) {
   cost::SearchResult result;
   ShownPlans shown;
   int devices_that_do = 0;
+  std::vector<int> without;  // sizes without a plan
   {
     const Interrupt interrupt;
     Progress progress(context.terminal.progress);
     for (const ClusterPointer& cluster : *sizes) {
       if (result.interrupted) break;
       const cost::Prices prices(cluster, job->stacks, *calibrations, *intervals);
-      add(result, sim::search(job->model, cluster, job->job, prices, search_options(options, progress)), several);
+      cost::SearchResult one = sim::search(job->model, cluster, job->job, prices, search_options(options, progress));
+      if (several && one.plans.empty() && !one.interrupted) without.push_back(cluster->size());
+      add(result, std::move(one), several);
     }
     const auto better = [&](const cost::Prediction& a, const cost::Prediction& b) {
       return sim::objective_of(a, job->job.objective) < sim::objective_of(b, job->job.objective);
@@ -215,6 +219,14 @@ Outcome run_plan(const PlanOptions& options, const Context& context) {
     if (auto warning = tight(best, fits, job->job.fits_probability, options.job))
       outcome.diagnostics.push_back(std::move(*warning));
   }
+  if (!result.plans.empty() && !without.empty())
+    outcome.diagnostics.push_back(
+        job->at("cluster", {base::Severity::warning,
+                            "P90",
+                            {},
+                            fmt::format("no feasible plan for {} devices", fmt::join(without, ", ")),
+                            fmt::format("`orrery plan {} --gpus {}` says why", options.job, without.front()),
+                            {}}));
   if (result.interrupted) outcome.exit_code = kInterrupted;
   if (result.plans.empty() || options.output.empty()) return outcome;
   const auto row = static_cast<std::size_t>(options.pick) - 1;

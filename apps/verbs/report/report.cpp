@@ -61,6 +61,13 @@ bool is_among(const std::string& one, const std::vector<std::string>& all) {
   return std::find(all.begin(), all.end(), one) != all.end();
 }
 
+/// As asked, else by the ending of the file, else html.
+std::string format_of(const ReportOptions& options) {
+  if (!options.format.empty()) return options.format;
+  const std::string ending = fs::path(options.output).extension().string();
+  return ending == ".md" || ending == ".csv" || ending == ".json" ? ending.substr(1) : "html";
+}
+
 /// A job among the inputs is what --job takes where there are runs to show, or another word names the job.
 base::Result<ReportOptions> with_job_named(ReportOptions options) {
   const Inputs inputs = sorted_out(options.inputs);
@@ -228,7 +235,9 @@ std::string text_of(const reports::ReportData& data, const reports::TableStyle& 
 }
 
 Outcome run_report(const ReportOptions& asked, const Context& context) {
-  const auto named = with_job_named(with_jobs_apart(asked));
+  ReportOptions formatted = with_jobs_apart(asked);
+  formatted.format = format_of(asked);
+  const auto named = with_job_named(std::move(formatted));
   if (!named) return usage(named.error().front().message, named.error().front().help);
   const ReportOptions& options = *named;
   if (!asked.scaling.empty() && options.scaling.empty())

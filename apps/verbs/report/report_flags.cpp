@@ -16,9 +16,11 @@ void add_scaling(Flags flags, ReportOptions& o) {
       .range(1, 1 << 20);
   list("--models", o.models, "Models instead of the jobs' own", "MODEL,..");
   list("--clusters", o.clusters, "Clusters instead of the jobs' own, in the same sizes", "CLUSTER,..");
-  list("--sequence", o.sequences, "Sequence lengths instead of the jobs' own", "N,N..")
+  list("--sequence", o.sequences, "Sequence lengths instead of the jobs' own; 2k is 2,000", "N,N..")
+      .count()
       .range(std::int64_t{1}, std::int64_t{1} << 32);
   list("--batch", o.batches, "Batches instead of the jobs' own; with --weak that of the smallest size", "N,N..")
+      .count()
       .range(std::int64_t{1}, std::int64_t{1} << 32);
   flags.flag("--strong", o.strong, "The same batch at all sizes (default)").needs(scaling);
   flags.flag("--weak", o.weak, "A batch that grows with the number of devices, from the smallest size on")
@@ -45,9 +47,8 @@ void add_scaling(Flags flags, ReportOptions& o) {
       .one_each()
       .needs(scaling)
       .value("FILE");
-  flags.option("--format", o.format, "html (default), md, csv or json")
+  flags.option("--format", o.format, "html, md, csv or json; default: by the file's ending, else html")
       .one_of({"html", "md", "csv", "json"})
-
       .value("html|md|csv|json");
 }
 

@@ -242,12 +242,28 @@ Outcome not_run(const Preflight& before, const TrainOptions& options, const Cont
   return outcome;
 }
 
+/// Why a run's directory must not be made there: a file has its name, or folders outside the current one are missing.
+base::Diagnostics refused_run(const TrainOptions& options, const Context& context) {
+  std::error_code error;
+  const std::filesystem::path run = std::filesystem::absolute(options.run, error).lexically_normal();
+  if (std::filesystem::exists(run, error) && !std::filesystem::is_directory(run, error))
+    return {{base::Severity::error,
+             "U0003",
+             {options.run, 0, 0, 1},
+             fmt::format("{} is a file, but a run needs a directory", base::quoted(options.run)),
+             "choose another name for --run",
+             {}}};
+  return context.outputs.refused_folder((run.has_filename() ? run : run.parent_path()).parent_path().string());
+}
+
 Outcome run_train(const TrainOptions& options, const Context& context) {
   if (options.plan.empty()) {
     Outcome outcome;
     add_sample(options, outcome);
     return outcome;
   }
+  if (base::Diagnostics refused = refused_run(options, context); !refused.empty())
+    return {kUsage, {}, {}, std::move(refused)};
   const auto loaded = load_plan_argument(context.catalog, options.plan);
   if (!loaded) return bad_input(loaded.error());
   if (base::Diagnostics refused =

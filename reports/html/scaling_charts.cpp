@@ -288,8 +288,8 @@ Chart losses_chart(const cost::ScalingStudy& study) {
       return places.size() - 1;
     };
     for (const cost::ScalingPoint* p : points_of(own)) {
-      if (p->before >= 0) {
-        double level = own.points[static_cast<std::size_t>(p->before)].efficiency, rest = 0;
+      if (p->before) {
+        double level = own.points[*p->before].efficiency, rest = 0;
         const auto step = [&](double lost, const std::string& name, const std::string& fill, const char* says) {
           steps.push_back({{"i", place()},
                            {"from", level},

@@ -13,6 +13,7 @@
 #include "clusters/read.h"
 #include "cost/parameters/habits.h"
 #include "models/read/read.h"
+#include "sim/validate/made_to_fit.h"
 #include "sim/validate/mixture_rows.h"
 #include "sim/validate/translate_recommender.h"
 #include "sim/validate/unstated.h"
@@ -482,6 +483,14 @@ Result<Subject> Translator::translate_tables(const Setup& s) {
 Result<Subject> Translator::translate(const Setup& given) {
   if (const std::string why = unscorable(given); !why.empty()) return fail("V01", why);
   if (given.family == kRecommender) return translate_tables(given);
+  auto subject = translate_as_stated(given);
+  if (!subject || given.kind != "training") return subject;
+  subject->fitting = made_to_fit(given, *subject, [&](const Setup& other) { return translate_as_stated(other); });
+  if (subject->fitting) subject->notes.push_back(subject->fitting->notes.back());
+  return subject;
+}
+
+Result<Subject> Translator::translate_as_stated(const Setup& given) {
   std::vector<std::string> notes;
   Setup s = given;
   if (s.experts) take_recipe(s, notes);

@@ -46,6 +46,8 @@ struct Subject {
   cost::MemoryQuestion memory;     ///< what the figure counts: as the row says, or else what the stack's users report
   bool stands_in = false;          ///< the stack is another version of the row's software, or only of its kind
   std::vector<std::string> notes;  ///< defaults used: "no node of ... in the catalogue: ... instead"
+  /// The same run as it is predicted to fit, where this is not and the row leaves open how it did (made_to_fit.h).
+  std::shared_ptr<const Subject> fitting = {};
 };
 
 /// Translates rows; equal machines share clusters and prices. Not thread-safe (prices memoise).
@@ -57,6 +59,8 @@ class Translator {
   [[nodiscard]] base::Result<Subject> translate(const Setup& setup);
 
  private:
+  /// What the row leaves open about memory is off.
+  [[nodiscard]] base::Result<Subject> translate_as_stated(const Setup& setup);
   /// A row of a recommendation model.
   [[nodiscard]] base::Result<Subject> translate_tables(const Setup& setup);
   /// The prices of a cluster and a stack, made once for equal ones; `own`: the stack with the row's numbers.

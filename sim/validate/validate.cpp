@@ -75,6 +75,11 @@ class Predicting {
     const auto spread = spread_of_case(intervals_, one);
     if (!spread) return;
     row.time_s = cost::around(row.predicted_s, spread->time);
+    if (one.subject.fitting) {
+      const double other = predictor_.replayed({one.row, *one.subject.fitting}).step_time;
+      const cost::Interval of_other = cost::around(other, spread->time);
+      row.time_s = cost::Interval{std::min(row.time_s->low, of_other.low), std::max(row.time_s->high, of_other.high)};
+    }
     row.bytes = cost::around(row.predicted_bytes, spread->memory);
     const double capacity = one.subject.pricing->cluster().device().memory.value;
     if (capacity > 0)

@@ -1,0 +1,19 @@
+#pragma once
+/// A run that ran fits its devices. Where its row leaves recomputation or ZeRO open, and the plan without them is
+/// predicted not to fit, the run may have had the least of them that makes it fit.
+#include <functional>
+#include <memory>
+
+#include "base/result.h"
+#include "sim/validate/translate.h"
+
+namespace orrery::sim {
+
+/// `stated`: the row with everything off that it leaves open, as `translate` makes it. Null where that fits, where
+/// nothing is open, and where nothing makes it fit. Else the first of these that fits: ZeRO 1; selective recomputation;
+/// full recomputation of the fewest layers of each stage; of all; the latter three with ZeRO 1. Its last note says
+/// which, and why.
+[[nodiscard]] std::shared_ptr<const Subject> made_to_fit(
+    const Setup& setup, const Subject& stated, const std::function<base::Result<Subject>(const Setup&)>& translate);
+
+}  // namespace orrery::sim

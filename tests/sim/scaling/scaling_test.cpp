@@ -193,7 +193,7 @@ TEST(ScalingFigures, ASizeWithoutAPlanIsLeftOutOfTheComparison) {
   series.points[0].best.reset();
   derive(series, 0.5);
   EXPECT_DOUBLE_EQ(series.points[1].efficiency, 1);
-  EXPECT_EQ(series.points[1].before, -1);
+  EXPECT_EQ(series.points[1].before, std::nullopt);
   EXPECT_EQ(series.points[2].before, 1);
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-Library library() {
+Library one_cluster_and_stack() {
   Library out;
   out.clusters = {*testing::cluster("dgx-a100-80gb")};
   out.stacks = {testing::stack("megatron-2021")};
@@ -20,7 +20,7 @@ Library library() {
 }
 
 /// 19 billion parameters on 16 devices: without recomputation, sequences of 16 a micro-batch need more than a device.
-std::vector<Row> row(const std::string& recomputation, const std::string& micro_batch = "16") {
+std::vector<Row> open_row(const std::string& recomputation, const std::string& micro_batch = "16") {
   const auto parsed = parse_rows(
       "results:\n- {id: a, source: s, kind: training, verified: true, family: gpt, layers: 24, hidden: 8192, heads: "
       "64, seq_len: 2048, gpus: 16, gpus_per_node: 8, tp: 8, pp: 2, dp: 1, global_batch: 64, gpu_type: "
@@ -31,42 +31,43 @@ std::vector<Row> row(const std::string& recomputation, const std::string& micro_
   return *parsed;
 }
 
-Subject subject(const std::vector<Row>& rows) {
-  auto made = Translator(library()).translate(rows[0].setup);
+Subject subject_of(const std::vector<Row>& rows) {
+  auto made = Translator(one_cluster_and_stack()).translate(rows[0].setup);
   if (!made) throw std::runtime_error(base::render(made.error(), false));
   return std::move(*made);
 }
 
-double needed(const Subject& one) {
+double bytes_needed(const Subject& one) {
   return cost::Estimator(one.model, *one.pricing).memory_peak(one.plan, {cost::MemoryKind::needed, {}});
 }
 
 TEST(MadeToFit, KeepsThePlanAndAddsTheFewestRecomputedLayersThatFit) {
-  const Subject open = subject(row("unknown"));
+  const Subject open = subject_of(open_row("unknown"));
   EXPECT_EQ(open.plan.spec().recomputation.what, plan::Recompute::none);
   const double capacity = open.pricing->cluster().device().memory.value;
-  EXPECT_GT(needed(open), capacity);
+  EXPECT_GT(bytes_needed(open), capacity);
   ASSERT_NE(open.fitting, nullptr);
   EXPECT_NE(open.fitting->plan.spec().recomputation.what, plan::Recompute::none);
-  EXPECT_LE(needed(*open.fitting), capacity);
-  EXPECT_LE(needed(subject(row("full"))), needed(*open.fitting)) << "no more is recomputed than must be";
+  EXPECT_LE(bytes_needed(*open.fitting), capacity);
+  EXPECT_LE(bytes_needed(subject_of(open_row("full"))), bytes_needed(*open.fitting))
+      << "no more is recomputed than must be";
   EXPECT_THAT(open.notes.back(), HasSubstr("the run ran, but is predicted to need"));
 }
 
 TEST(MadeToFit, LeavesWhatFitsAndWhatIsStated) {
-  EXPECT_EQ(subject(row("unknown", "1")).fitting, nullptr) << "it fits";
-  EXPECT_EQ(subject(row("none")).fitting, nullptr) << "the row says how it ran";
-  std::vector<Row> died = row("unknown");
+  EXPECT_EQ(subject_of(open_row("unknown", "1")).fitting, nullptr) << "it fits";
+  EXPECT_EQ(subject_of(open_row("none")).fitting, nullptr) << "the row says how it ran";
+  std::vector<Row> died = open_row("unknown");
   died[0].setup.kind = kOutOfMemory;
-  EXPECT_EQ(subject(died).fitting, nullptr) << "it did not fit";
+  EXPECT_EQ(subject_of(died).fitting, nullptr) << "it did not fit";
 }
 
 TEST(MadeToFit, TakesZeRO1BeforeRecomputation) {
-  std::vector<Row> replicas = row("unknown", "1");
+  std::vector<Row> replicas = open_row("unknown", "1");
   auto& s = replicas[0].setup;
   s.sequence = 1024;
   s.tensor = 2, s.pipeline = 2, s.data = 4;  // 4.8 billion parameters a device: their states are 88 GB
-  const Subject open = subject(replicas);
+  const Subject open = subject_of(replicas);
   EXPECT_EQ(open.plan.spec().states.zero_stage, 0);
   ASSERT_NE(open.fitting, nullptr);
   EXPECT_EQ(open.fitting->plan.spec().states.zero_stage, 1);
@@ -74,11 +75,12 @@ TEST(MadeToFit, TakesZeRO1BeforeRecomputation) {
 }
 
 TEST(MadeToFit, TheIntervalHoldsBothPlans) {
-  const std::vector<Row> rows = row("unknown");
+  const std::vector<Row> rows = open_row("unknown");
   cost::Intervals intervals;
   intervals.spreads.push_back({"", true, {0.9, 1.1}, {0.9, 1.1}, 0});
-  const cost::Validation v = validate(rows, make_cases(rows, library()), intervals, {});
-  const cost::Validation full = validate(row("full"), make_cases(row("full"), library()), intervals, {});
+  const cost::Validation v = validate(rows, make_cases(rows, one_cluster_and_stack()), intervals, {});
+  const cost::Validation full =
+      validate(open_row("full"), make_cases(open_row("full"), one_cluster_and_stack()), intervals, {});
   ASSERT_EQ(v.rows.size(), 1U);
   ASSERT_TRUE(v.rows[0].time_s.has_value());
   EXPECT_DOUBLE_EQ(v.rows[0].time_s->low, 0.9 * v.rows[0].predicted_s);

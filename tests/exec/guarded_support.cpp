@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "exec/engine/thread_transport.h"
+#include "plan/lower/experts.h"
 #include "plan/lower/lower.h"
 
 namespace orrery::exec::testing {
@@ -28,7 +29,7 @@ std::vector<nlohmann::json> Guarded::of(const std::string& name) const {
 Guarded run_guarded(const Trial& trial, const std::filesystem::path& folder,
                     const std::function<void(RunOptions&)>& more) {
   const plan::Plan plan = plan_of(trial);
-  const plan::Schedule schedule = plan::lower(plan);
+  const plan::Schedule of_all = plan::lower(plan);
   const int ranks = plan.spec().mesh.ranks();
   const Waiter waiter(wait_policy(ranks, 1, std::chrono::seconds(60)));
   ThreadWorld world(ranks);
@@ -38,6 +39,8 @@ Guarded run_guarded(const Trial& trial, const std::filesystem::path& folder,
     in_threads(
         ranks,
         [&](int rank) {
+          plan::Schedule schedule = of_all;
+          plan::name_experts(schedule, rank);
           const auto transport = world.transport(rank);
           const auto backend = make_cpu_backend(1);
           RunOptions options;

@@ -58,14 +58,16 @@ struct Wires {
   struct Link {
     bool own = false;
     double capacity = 0;
-    std::vector<int> all;
+    std::vector<double> all;
     auto operator<=>(const Link&) const = default;
   };
   std::vector<Link> links;
 };
 
 struct Shape {
-  std::vector<std::vector<int>> groups;     ///< devices
+  std::vector<std::vector<int>> groups;  ///< devices
+  /// By group: the share of the first group's time in which it sends, too. Empty: all of it.
+  std::vector<double> beside;
   clusters::GroupSpan span;                 ///< of the first
   std::vector<clusters::GroupSpan> others;  ///< of those that another slowest hop links
   bool ring = false, pair = false;
@@ -77,10 +79,11 @@ class Links final : public cost::SharedLinks {
  public:
   explicit Links(const cost::Pricing& pricing) : pricing_(pricing), cluster_(pricing.cluster()) {}
 
-  Seconds collective(CollectiveKind kind, Bytes message, std::span<const int> members, plan::Stream stream,
-                     int ranks) override {
+  Seconds collective(CollectiveKind kind, Bytes message, std::span<const int> members, plan::Stream stream, int ranks,
+                     std::span<const double> by_stage) override {
     const bool ring = kind == CollectiveKind::ring_shift;
-    const std::optional<int> shape = shape_of(members, ranks, ring);
+    const std::optional<int> shape =
+        mirrored(members, ranks, by_stage) ? mirrored_shape(members, ranks, by_stage) : shape_of(members, ranks, ring);
     if (!shape) return pricing_.collective_time(kind, message, members, stream);
     return known({*shape, bits_of(message), static_cast<std::int64_t>(kind), static_cast<std::int64_t>(stream), 0, 0},
                  [&] {
@@ -185,6 +188,39 @@ class Links final : public cost::SharedLinks {
     return static_cast<int>(shapes_.size()) - 1;
   }
 
+  /// Whether the group is one of a stage with its mirror image, in few enough ranks to count all such groups.
+  static bool mirrored(std::span<const int> members, int ranks, std::span<const double> by_stage) {
+    return !by_stage.empty() && std::ssize(by_stage) * ranks <= kNeighbourhood &&
+           members.front() / ranks != members.back() / ranks;
+  }
+  /// The groups of all stages with their mirror images: the given one first, then its equals of each stage. One that
+  /// has less to reduce is beside it for so much less of its time.
+  std::optional<int> mirrored_shape(std::span<const int> members, int ranks, std::span<const double> by_stage) {
+    const int n = static_cast<int>(members.size()) / 2, stride = n > 1 ? members[1] - members[0] : 1;
+    const int stages = static_cast<int>(by_stage.size()), own = members.front() / ranks;
+    std::int64_t sizes = stages;
+    for (const double values : by_stage) sizes = sizes * 31 + std::llround(values);
+    const Numbers key{{-2, members.front(), stride, n, ranks, sizes}};
+    if (const auto found = shape_numbers_.find(key); found != shape_numbers_.end()) return found->second;
+    Shape shape;
+    shape.groups.emplace_back(members.begin(), members.end());
+    shape.beside.push_back(1);
+    for (int stage = 0; stage < stages / 2; ++stage)
+      for (int block = 0; block + stride * n <= ranks; block += stride * n)
+        for (int k = 0; k < stride; ++k) {
+          std::vector<int> devices;
+          for (const int of : {stage, stages - 1 - stage})
+            for (int i = 0; i < n; ++i) devices.push_back(of * ranks + block + k + i * stride);
+          if (std::ranges::is_permutation(devices, members)) continue;
+          shape.groups.push_back(std::move(devices));
+          shape.beside.push_back(std::min(1.0, by_stage[at(stage)] / by_stage[at(own)]));
+        }
+    prepare(shape);
+    shapes_.push_back(std::move(shape));
+    shape_numbers_.emplace(key, static_cast<int>(shapes_.size()) - 1);
+    return static_cast<int>(shapes_.size()) - 1;
+  }
+
   void prepare(Shape& shape) {
     if (!fabric_) fabric_ = fabric_of(cluster_);
     const std::vector<int>& devices = shape.groups.front();
@@ -231,14 +267,15 @@ class Links final : public cost::SharedLinks {
     Connections connections(*fabric_, cluster_, traffic);
     Wires& wires = shape.wires[static_cast<std::size_t>(wiring)];
     alone_ = 0;
-    for (const std::vector<int>& devices : shape.groups) {
+    for (std::size_t g = 0; g < shape.groups.size(); ++g) {
+      const std::vector<int>& devices = shape.groups[g];
       Communicator c;
       connect(shape, wiring, devices, connections, c);
       const Wired& wired = c.wired(wiring);
       if (wires.connections == 0) wires.connections = std::max(1, wired.connections);
       const std::span<const Use> uses(traffic.uses.data() + wired.first, wired.last - wired.first);
       if (alone_ == 0) alone_ = on_cables(traffic, uses) * wires.connections / shape.span.per_node;
-      add(wires, traffic, uses);
+      add(wires, traffic, uses, shape.beside.empty() ? 1 : shape.beside[g]);
     }
     std::ranges::sort(wires.links);
     wires.links.erase(std::unique(wires.links.begin(), wires.links.end()), wires.links.end());
@@ -264,7 +301,7 @@ class Links final : public cost::SharedLinks {
     return std::isfinite(connection) ? connection : 0;
   }
 
-  void add(Wires& wires, const Traffic& traffic, std::span<const Use> uses) const {
+  void add(Wires& wires, const Traffic& traffic, std::span<const Use> uses, double beside) const {
     std::vector<Crossing> crossings;
     for (const Use& use : uses) {
       const Direction& d = fabric_->direction(traffic.links[at(use.link)]);
@@ -283,7 +320,7 @@ class Links final : public cost::SharedLinks {
       Wires::Link& link = wires.links[at(uses[u].link)];
       link.own = in_order[u].own, link.capacity = in_order[u].capacity;
       if (link.all.size() <= number) link.all.resize(number + 1, 0);
-      link.all[number] += uses[u].count;
+      link.all[number] += beside * uses[u].count;
     }
   }
 

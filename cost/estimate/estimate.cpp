@@ -57,6 +57,7 @@ struct Estimator::Impl {
   std::vector<LayerRun> chunk(const plan::Plan& plan, int stage, int chunk);
   std::vector<std::vector<LayerRun>> chunks(const plan::Plan& plan, int stage);
   std::vector<LayerRun> stage(const plan::Plan& plan, int stage);
+  std::vector<double> values_by_stage(const plan::Plan& plan);  ///< of its parameters on a rank
   StageTimes times(const plan::Plan& plan, int stage);
   ChunkPrograms programs(StageTimes& t, const plan::Plan& plan, int stage, int chunk, const StageGroups& groups,
                          const BegunGathers& begun);
@@ -128,6 +129,17 @@ std::vector<LayerRun> Estimator::Impl::chunk(const plan::Plan& plan, int stage, 
 std::vector<std::vector<LayerRun>> Estimator::Impl::chunks(const plan::Plan& plan, int stage) {
   std::vector<std::vector<LayerRun>> out;
   for (int c = 0; c < plan.spec().stages.virtual_stages; ++c) out.push_back(chunk(plan, stage, c));
+  return out;
+}
+
+std::vector<double> Estimator::Impl::values_by_stage(const plan::Plan& plan) {
+  std::vector<double> out;
+  for (int s = 0; s < plan.spec().mesh.pipeline; ++s) {
+    double values = 0;
+    for (const BucketSize& b : buckets_of(stage(plan, s), plan.spec()))
+      values += static_cast<double>(b.count) * static_cast<double>(b.elements);
+    out.push_back(values);
+  }
   return out;
 }
 
@@ -216,6 +228,8 @@ StageTimes Estimator::Impl::times(const plan::Plan& plan, int stage) {
   const plan::PlanSpec& spec = plan.spec();
   StageGroups groups = stage_groups(plan, stage);
   groups.lockstep = lockstep(spec);
+  const std::vector<double> mirrored = spec.stages.mirrors() ? values_by_stage(plan) : std::vector<double>{};
+  groups.lockstep.mirrored = mirrored;
   StageTimes t;
   const std::vector<LayerRun> layers_of = this->stage(plan, stage);
   const auto end = [&] { ends->add(t, spec, buckets_of(layers_of, spec), groups); };

@@ -18,7 +18,8 @@ class SharedLinks {
   SharedLinks& operator=(const SharedLinks&) = delete;
   virtual ~SharedLinks() = default;
   [[nodiscard]] virtual base::Seconds collective(plan::CollectiveKind kind, base::Bytes message,
-                                                 std::span<const int> members, plan::Stream stream, int ranks) = 0;
+                                                 std::span<const int> members, plan::Stream stream, int ranks,
+                                                 std::span<const double> mirrored) = 0;
   [[nodiscard]] virtual base::Seconds exchange(base::Bytes message, std::span<const int> members,
                                                const TokenChoice& choice, int ranks) = 0;
   [[nodiscard]] virtual base::Seconds send(base::Bytes message, int from, int to, int ranks) = 0;
@@ -32,13 +33,16 @@ struct Lockstep {
   const Pricing* pricing = nullptr;
   SharedLinks* links = nullptr;
   int ranks = 1;
+  /// By stage, where stages mirror each other (plan/spec/stages.h): what it reduces with its image while all others do,
+  /// in values. Empty: stages reduce each by itself.
+  std::span<const double> mirrored = {};
 
   /// The same at these prices.
-  [[nodiscard]] Lockstep at(const Pricing& prices) const { return {&prices, links, ranks}; }
+  [[nodiscard]] Lockstep at(const Pricing& prices) const { return {&prices, links, ranks, mirrored}; }
   [[nodiscard]] base::Seconds collective_time(plan::CollectiveKind kind, base::Bytes message,
                                               std::span<const int> members,
                                               plan::Stream stream = plan::Stream::tensor) const {
-    if (links && members.size() > 1) return links->collective(kind, message, members, stream, ranks);
+    if (links && members.size() > 1) return links->collective(kind, message, members, stream, ranks, mirrored);
     return pricing->collective_time(kind, message, members, stream);
   }
   [[nodiscard]] base::Seconds exchange_time(base::Bytes message, std::span<const int> members,

@@ -41,7 +41,8 @@ void add_common(CLI::App& app, CommonOptions& common) {
   app.add_option("--catalog", common.catalogs, "Folder with further models, clusters and stacks; may be repeated")
       ->allow_extra_args(false)
       ->option_text("DIR");
-  app.add_flag("--force", common.force, "Make missing folders, and replace files that Orrery did not write");
+  app.add_flag("--force", common.force,
+               "Make missing folders, and replace what is kept otherwise: others' files, inputs, a run's");
   app.add_flag("--dry-run", common.dry_run, "Only check, and say what would be done: write and launch nothing");
 }
 

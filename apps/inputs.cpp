@@ -221,7 +221,9 @@ base::Diagnostics printed_result(const std::string& file, const char* wanted) {
            "E0125",
            {file, 1, 1, 1},
            fmt::format("this is what a verb prints with --json, but a {} is expected", wanted),
-           "name the file that the verb was given; `orrery plan JOB -o plan.yaml` makes a plan",
+           std::string_view(wanted) == "plan"
+               ? "name the plan that the verb was given; `orrery plan JOB -o plan.yaml` makes one"
+               : fmt::format("name the {} that the verb was given; `orrery init` writes a job", wanted),
            {}}};
 }
 

@@ -134,7 +134,7 @@ base::Diagnostics Outputs::refused(const std::vector<OutputFile>& files, const s
   base::Diagnostics found;
   if (force_) return found;
   std::error_code error;
-  for (const auto& [path, kind] : files) {
+  for (const auto& [path, kind, any] : files) {
     if (path.empty() || path == "-") continue;
     const fs::path target = fs::absolute(path, error).lexically_normal();
     if (base::Diagnostics folder = refused_folder(target.parent_path().string()); !folder.empty()) {
@@ -157,6 +157,7 @@ base::Diagnostics Outputs::refused(const std::vector<OutputFile>& files, const s
                               "choose another name, or replace it with --force"));
       continue;
     }
+    if (any) continue;
     const std::string text = beginning_of(target);
     const std::optional<FileKind> there = kind_of(text);
     if (text.empty() || there == kind) continue;

@@ -18,6 +18,7 @@ enum class FileKind { plan, job, cluster, calibration, stack, intervals, page, t
 struct OutputFile {
   std::string path;
   FileKind kind;
+  bool any = false;  ///< the user has asked to replace whatever is there, also what Orrery did not write
 };
 
 class Outputs {

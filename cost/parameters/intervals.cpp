@@ -144,9 +144,13 @@ std::string basis_text(const Intervals& intervals, const Stack& stack, bool seve
                        const Setting& setting) {
   constexpr double kPercent = 100;
   const auto spread = spread_of(intervals, stack, several_nodes, setting);
-  const std::string range = spread ? fmt::format("four of five runs that were left out took {:+.0f} to {:+.0f} % of it",
-                                                 kPercent * (spread->time.low - 1), kPercent * (spread->time.high - 1))
-                                   : std::string();
+  const auto beside = [](double factor) {
+    return fmt::format("{:.0f} % {}", kPercent * std::abs(factor - 1), factor < 1 ? "less" : "more");
+  };
+  const std::string range =
+      spread ? fmt::format("four of five runs that were left out took between {} and {} than predicted",
+                           beside(spread->time.low), beside(spread->time.high))
+             : std::string();
   switch (basis_of(intervals, stack, stands_in)) {
     case Basis::calibrated:
       return fmt::format("calibrated here to {} (left-one-out error: median {:.1f} %, 90th percentile {:.1f} %)",

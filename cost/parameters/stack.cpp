@@ -120,6 +120,7 @@ std::string write_stack(const Stack& s, const std::vector<std::string>& head) {
   for (const std::string& line : head) out += "# " + line + "\n";
   out += fmt::format("stack: {}\n", base::yaml_text(s.name));
   if (s.generic) out += "generic: true\n";
+  if (s.own) out += "own: true\n";
   out += fmt::format("flash: {}\nhost_inline: {}\n", s.flash, s.host_inline);
   for (std::size_t zero = 0; zero < kByZero.size(); ++zero)
     if (!s.by_zero.at(zero).empty())
@@ -176,6 +177,7 @@ Stack read_stack(const base::Cursor& root) {
   s.overlap_copies = overlap.optional("copies").boolean(true);
   for (auto& [key, parameter] : read_parameters(root.at("parameters"), "stack.")) s.parameters.push_back(parameter);
   s.generic = root.optional("generic").boolean(false);
+  s.own = root.optional("own").boolean(false);
   if (root.has("fitted")) s.fitted = read_fitted(root.at("fitted"));
   const base::Cursor sources = root.optional("sources");
   if (sources.exists())

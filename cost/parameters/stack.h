@@ -69,6 +69,7 @@ struct Stack {
   std::vector<Parameter> parameters;
   std::vector<std::string> sources;
   bool generic = false;  ///< represents unnamed software, by kind only
+  bool own = false;      ///< one of Orrery's executors, which `orrery train` runs
   /// Written by `calibrate --rows`: the number of runs that the numbers were fitted to, the errors with each run left
   /// out, and the resulting range of measured over predicted (10th to 90th percentile).
   struct Fitted {
@@ -78,8 +79,6 @@ struct Stack {
   };
   std::optional<Fitted> fitted = {};
 
-  /// Whether it is one of Orrery's own executors.
-  [[nodiscard]] bool own() const { return name.rfind("orrery", 0) == 0; }
   [[nodiscard]] bool overlaps(plan::Stream stream) const;
   /// Whether this software runs fused attention on a device: `flash` is set, and it has kernels for the architecture.
   [[nodiscard]] bool attends_fused(const clusters::Device& device) const;

@@ -122,10 +122,9 @@ class Owned {
     }
     return sum;
   }
-  /// One state for each row, which the rank with the first columns writes, or some for each value.
+  /// Of rows the rank with the first columns writes the states, of values each rank its own.
   [[nodiscard]] std::int64_t states_of(std::int64_t rows, std::int64_t columns, bool first_columns) const {
-    const int by_value = plan::traits_of(spec_.states.optimizer).table_states.by_value;
-    return by_value > 0 ? by_value * rows * columns : first_columns ? rows : 0;
+    return plan::traits_of(spec_.states.optimizer).table_states.of(first_columns ? rows : 0, rows * columns);
   }
 
   const plan::Schedule& schedule_;

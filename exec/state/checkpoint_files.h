@@ -22,7 +22,7 @@ class CheckpointReader {
   explicit CheckpointReader(std::filesystem::path folder);
   [[nodiscard]] const Manifest& manifest() const { return manifest_; }
   [[nodiscard]] std::int64_t step() const { return manifest_.step; }
-  /// Sequences that the run had read; -1: unknown.
+  /// Sequences that the run had read; none: unknown.
   [[nodiscard]] std::optional<std::int64_t> sequences() const { return manifest_.sequences; }
   /// The optimizer whose states it has: plan::name_of(OptimizerKind).
   [[nodiscard]] const std::string& optimizer() const { return manifest_.optimizer; }

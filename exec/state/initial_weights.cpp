@@ -152,7 +152,7 @@ base::Diagnostics of_another_original(const Files& files, const models::Model* m
            {}}};
 }
 
-/// "; they have 16 experts, not 8" if the weights' first router is another number's; else empty.
+/// "; these weights have 16 experts, not 8" if the weights' first router is another number's; else empty.
 std::string other_experts(const Files& files, const plan::Schedule& schedule,
                           const std::vector<models::WeightNames>& families) {
   for (const plan::RankClass& rank_class : schedule.classes)

@@ -128,8 +128,7 @@ enum class OpKind : std::uint8_t {
   decode,         ///< in: m values of k bits each, as bytes. out: x (m)
   /// in: x (n,m). out: y (may be x): each value is 0 with probability `dropout`, or multiplied by 1/(1 - dropout), by a
   /// mask that (seed, step, sequence of the step, site, row and column) determine (models/operators/dropout.h).
-  /// Backward is the
-  /// same operator.
+  /// Backward is the same operator.
   dropout,
   relu,       ///< in: x (n,F). out: y (may be x)
   relu_grad,  ///< in: dy, y. out: dx (may be dy): dy where y > 0

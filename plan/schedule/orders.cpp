@@ -305,8 +305,7 @@ std::vector<std::vector<Move>> custom(const PassOrder& passes) {
 std::vector<std::vector<Move>> moves_of(const PlanSpec& spec, std::int64_t micro_batches) {
   if (spec.stages.order == Order::custom) return custom(spec.stages.passes);
   if (spec.stages.splits_backward())
-    return zero_bubble(spec.stages.order, spec.mesh.pipeline, micro_batches,
-                       spec.recomputation.what != Recompute::full);
+    return zero_bubble(spec.stages.order, spec.mesh.pipeline, micro_batches, spec.recomputation.weights_wait());
   std::vector<std::vector<Move>> out;
   for (int s = 0; s < spec.mesh.pipeline; ++s)
     out.push_back(interleaved(s, spec.mesh.pipeline, spec.stages.virtual_stages, micro_batches));

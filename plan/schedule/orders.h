@@ -79,9 +79,8 @@ struct Held {
 ///          do not overlap: t_FB = t_F + t_B
 /// Messages lie between the passes: each is sent right after the pass that makes it, and its receive is posted where it
 /// would be made if all passes took equally long. By stage.
-/// `weights_wait` false: each micro-batch's weights come right after its inputs' gradient, which is sent in between. So
-/// it is where blocks are recomputed in full: until its weights' gradients are made, a micro-batch keeps all that was
-/// recomputed, and many that wait would need what recomputation saves.
+/// The figures above assume `weights_wait`. Without it, each micro-batch's weights pass follows its backward pass at
+/// once, and the gradient of its input is sent in between.
 [[nodiscard]] std::vector<std::vector<Move>> zero_bubble(Order order, int stages, std::int64_t micro_batches,
                                                          bool weights_wait = true);
 

@@ -32,10 +32,11 @@ void take_loads(PlanSpec& spec, const Job& job, const models::Experts& experts);
 /// The expert_bound at which no slot can overflow, whatever tokens choose: each sends a rank at most as many rows as it
 /// chooses experts, and as the rank has.
 [[nodiscard]] double bound_that_holds(const models::Experts& experts, int ranks);
-/// Bytes of a rank's slots at that bound: those of its layers for the micro-batches in flight, and one layer's backward
-/// pass.
+/// Bytes of a rank's slots at that bound, at most: those of its layers for as many micro-batches as any order keeps in
+/// flight, and one layer's backward pass.
 [[nodiscard]] double slot_bytes_that_hold(const PlanSpec& spec, const models::Model& model);
-/// The share of a device's memory that they may take.
+/// The share of a device's memory that they may take. Chosen, not measured: it leaves the rest to the model, and no
+/// tiny model on CPU ranks comes near it.
 inline constexpr double kSlotShare = 1.0 / 8;
 /// Raises expert_bound to the one that always holds where a rank's slots then take at most kSlotShare of `device`'s
 /// memory; not if the job bounds it. The spec is otherwise complete.

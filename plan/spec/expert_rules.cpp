@@ -76,7 +76,7 @@ class ExpertRules {
           "sums of an optimizer over whole tensors are", "adamw, or zero_stage: 0");
   }
 
-  /// Whether tokens can reach all experts. Ranks that divide sequences or their rows have the others' tokens beside
+  // Whether tokens can reach all experts. Ranks that divide sequences or their rows have the others' tokens beside
   // them, so a micro-batch counts whole.
   void reached() {
     const models::Experts& e = model_.experts;

@@ -6,7 +6,7 @@
 
 namespace orrery::plan {
 
-/// Rules P118 to P129 and P142; without experts in the model, that the plan does not divide any.
+/// Rules P21, P118 to P123, P125 to P129 and P142; of a model without experts, P21 and P142 alone.
 [[nodiscard]] base::Diagnostics refused_experts(const models::Model& model, const PlanSpec& spec);
 
 /// Whether a mixture's balancing loss can only be taken of each micro-batch by itself, as Megatron-LM and others do:

@@ -134,8 +134,8 @@ inline constexpr auto kChosenFields = std::make_tuple(
     Field{{"", "expert_tensor", 0, kMostRanks, nullptr, false,
            "ranks that split an expert's matrices: 1, or 0 for the tensor group"}, OF(mesh.expert_tensor)},
     Field{{"", "expert_bound", 1, kMostBound, nullptr, false,
-           "room for tokens from other ranks, as a multiple of what a balanced router sends; left free by a job, "
-           "it may be more (formats.md)"}, OF(tokens.bound)},
+           "room for tokens from other ranks, as a multiple of what a balanced router sends; if a job "
+           "leaves it free, as docs/formats.md says"}, OF(tokens.bound)},
     Field{{"", "expert_imbalance", 1, kMostBound, nullptr, false,
            "tokens of the fullest rank over the mean, in predictions"}, OF(tokens.imbalance)},
     Field{{"tokens", "dispatch", 0, 0, &kTokenWords, false,

@@ -58,6 +58,9 @@ struct Recomputation {
   /// gather it before they recompute (P_a of ZeRO-R, Rajbhandari et al. 2020, section 6.1). Rows that are divided
   /// already (sequence_parallel) do not need this.
   bool partition_checkpoints = false;
+  /// Whether passes for weights' gradients may wait where an order splits backward. Until its own pass, a micro-batch
+  /// keeps all that was recomputed, so that waiting ones would need the memory that recomputing all blocks saves.
+  [[nodiscard]] bool weights_wait() const { return what != Recompute::full || layers; }
   bool operator==(const Recomputation&) const = default;
 };
 

@@ -287,7 +287,7 @@ class PlanRules {
                      name_of(spec_.stages.order)),
          "use schedule: 1f1b, or no offload");
     rule(o.optimizer == Space::device || traits_of(spec_.states.optimizer).offloads, "P55",
-         fmt::format("only adamw can be offloaded, not {}", name_of(spec_.states.optimizer)));
+         fmt::format("the host's cores cannot do the update of {}", name_of(spec_.states.optimizer)), "adamw or adam");
     rule(o.optimizer == Space::device || spec_.numerics.rounding == Rounding::nearest, "P56",
          "an offloaded optimizer keeps fp32 masters, but stochastic rounding is for parameters without masters");
     const bool files = o.optimizer == Space::nvme || o.parameters == Space::nvme;

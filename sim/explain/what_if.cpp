@@ -139,14 +139,19 @@ std::vector<Neighbour> steps_from(const plan::PlanSpec& s) {
   return steps;
 }
 
+/// Whether so many replicas of the plan share its batch equally, in whole micro-batches and, where stages have several
+/// chunks, in whole rounds of them (rule P18).
+bool share_batch(const plan::PlanSpec& spec, std::int64_t replicas) {
+  const std::int64_t round = spec.stages.virtual_stages > 1 ? spec.mesh.pipeline : 1;
+  return spec.shape.batch % (replicas * spec.shape.micro_batch * round) == 0;
+}
+
 /// The smallest number of devices above the cluster's, in whole nodes, on which more replicas of the plan share its
 /// batch equally; 0: there is none.
 std::int64_t next_useful(const plan::PlanSpec& spec, const clusters::Cluster& cluster) {
   const std::int64_t replica = spec.mesh.ranks() / std::max(1, spec.mesh.data);
-  const std::int64_t rounds = spec.stages.virtual_stages > 1 ? spec.mesh.pipeline : 1;  // of micro-batches: rule P18
   for (std::int64_t data = spec.mesh.data + 1; data <= spec.shape.batch; ++data)
-    if (spec.shape.batch % (data * rounds) == 0 && data * replica > cluster.size() &&
-        data * replica % cluster.devices_per_node == 0)
+    if (share_batch(spec, data) && data * replica > cluster.size() && data * replica % cluster.devices_per_node == 0)
       return data * replica;
   return 0;
 }
@@ -154,10 +159,12 @@ std::int64_t next_useful(const plan::PlanSpec& spec, const clusters::Cluster& cl
 /// Why more devices are of no use to the plan's split; empty if they make whole replicas that share the batch equally.
 std::string left_idle(const plan::PlanSpec& spec, const clusters::Cluster& cluster, int devices) {
   const int replica = spec.mesh.ranks() / std::max(1, spec.mesh.data);
-  if (devices % replica == 0 && spec.shape.batch % (devices / replica) == 0) return "";
+  const bool whole = devices % replica == 0;
+  if (whole && share_batch(spec, devices / replica)) return "";
   const std::int64_t next = next_useful(spec, cluster);
-  return fmt::format("{} do not divide a batch of {}{}", base::count_of(devices, "device"), spec.shape.batch,
-                     next > 0 ? fmt::format("; next useful size {}", next) : "");
+  return (whole ? fmt::format("{} replicas do not share a batch of {} equally", devices / replica, spec.shape.batch)
+                : fmt::format("{} devices are no whole number of replicas of {}", devices, replica)) +
+         (next > 0 ? fmt::format("; next useful size {}", next) : "");
 }
 
 }  // namespace

@@ -232,7 +232,7 @@ std::vector<plan::Order> orders_of(const plan::Bounds& b, const models::Model& m
   using plan::Order;
   if (!b.stages.order.empty()) return b.stages.order;
   const cost::Capabilities& can = stack.can;
-  const bool balances = stack.own() && model.experts.aux_coefficient > 0;
+  const bool balances = stack.own && model.experts.aux_coefficient > 0;
   if (mesh.pipeline == 1) return {balances ? Order::gpipe : Order::one_f_one_b};
   if (can.gpipe || balances) return {Order::one_f_one_b, Order::gpipe};
   return {Order::one_f_one_b};
@@ -268,7 +268,7 @@ std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const mod
   const std::vector<plan::Compression> fewer_bits = compressions(b);
   const std::vector<plan::Tokens> travelling = travels(b);
   // Of other software a prediction keeps to the factor: nothing ends its runs when a rank gets more.
-  const bool own = stacks.named().own();
+  const bool own = stacks.named().own;
   std::vector<plan::PlanSpec> out;
   for (plan::PlanSpec spec : meshes(cluster, model, job, stacks.named())) {
     spec.stages.layers_per_stage = b.stages.layers_per_stage;

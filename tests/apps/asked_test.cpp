@@ -306,6 +306,8 @@ TEST(Outputs, ARunsDirectoryIsTheRunsOwn) {
   }
   EXPECT_EQ(text_of(kept), text_of(plan));
   EXPECT_EQ(orrery({"plan", kTiny, "-o", kept}).exit_code, 2) << "not even by another plan";
+  EXPECT_EQ(orrery({"init", kept, "--overwrite"}).exit_code, 2) << "--overwrite is about jobs";
+  EXPECT_EQ(text_of(kept), text_of(plan));
   EXPECT_EQ(orrery({"plan", kTiny, "-o", kept, "--force"}).exit_code, 0);
 }
 

@@ -105,9 +105,13 @@ TEST(Optimizers, StandOnThePageOfFormatsWithTheirKeys) {
     ASSERT_NE(begin, std::string::npos) << one.name;
     const std::string row = page.str().substr(begin + 1, page.str().find('\n', begin + 1) - begin - 1);
     if (row.find("| as `adamw` |") != std::string::npos) continue;
+    const std::size_t first = row.find(" | ") + 3;
+    std::string given = row.substr(first, row.find(" | ", first) - first);  // what a job writes
+    if (const auto inner = given.find("adamw: {"); inner != std::string::npos && one.keys.adamw)
+      given.erase(inner + std::string_view("adamw: ").size(), given.find('}', inner) - inner);
     for (const Key& key : kKeys) {
-      const bool found = row.find(fmt::format("{}: ", key.name)) != std::string::npos;
-      EXPECT_TRUE(found || !(one.keys.*key.taken)) << one.name << ": " << key.name;
+      const bool found = given.find(fmt::format("{}: ", key.name)) != std::string::npos;
+      EXPECT_EQ(found, one.keys.*key.taken) << one.name << ": " << key.name << " in " << given;
     }
   }
 }

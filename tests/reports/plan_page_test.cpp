@@ -35,9 +35,9 @@ std::size_t times(const std::string& text, const std::string& what) {
 
 TEST(Verdict, SaysWhyMoreDevicesGainNothingUnlessTheyDo) {
   const cost::Prediction own = sample::prediction();
-  cost::Variation more{"one more node", own, "24 devices do not divide a batch of 64; next useful size 32", ""};
+  cost::Variation more{"one more node", own, "6 replicas do not share a batch of 64 equally; next useful size 32", ""};
   more.prediction->step_time_s = 2 * own.step_time_s;
-  EXPECT_EQ(verdict(more, own), "no gain: 24 devices do not divide a batch of 64; next useful size 32");
+  EXPECT_EQ(verdict(more, own), "no gain: 6 replicas do not share a batch of 64 equally; next useful size 32");
   more.prediction->step_time_s = own.step_time_s / 2;
   EXPECT_THAT(verdict(more, own), HasSubstr("faster")) << "another split uses them";
 }

@@ -153,6 +153,8 @@ TEST(ScalingCharts, LeadFromTheEfficiencyOfASizeToTheNextByWhatEachCauseTakes) {
     EXPECT_NEAR(step["from"].get<double>(), level, 6e-3) << "a step begins where the one before it ends";
     level = step["to"];
   }
+  EXPECT_EQ(next, 3U) << "every size but the first is led to";
+  EXPECT_NEAR(panel["levels"][3]["v"].get<double>(), level, 6e-3);
   EXPECT_GT(panel["extent"][0].get<double>(), 0) << "losses are not slivers of a whole bar";
 }
 

@@ -62,7 +62,7 @@ void print(const std::vector<Deviation>& all) {
 struct Bounds {
   double median, p90, worst;
 };
-constexpr Bounds kTime = {1e-4, 0.006, 0.3}, kMemory = {1e-5, 1e-4, 0.02};
+constexpr Bounds kTime = {1e-4, 0.006, 0.2}, kMemory = {1e-5, 1e-4, 0.02};
 constexpr Bounds kTimeOfFew = {1e-4, 0.01, 0.3}, kMemoryOfFew = {1e-5, 5e-4, 0.02};
 
 void expect_within(const Quantiles& q, const Bounds& bounds, const char* what) {

@@ -88,7 +88,7 @@ base::Result<std::vector<std::string>> write_stacks(const Work& work, const std:
 void write_intervals(const Work& work, const cost::CrossValidation& left_out) {
   std::vector<cost::Stack> published;
   for (const cost::Stack& stack : work.stacks)
-    if (!stack.own() && !stack.generic)  // Orrery's own stacks are measured, not published
+    if (!stack.own && !stack.generic)  // Orrery's own stacks are measured, not published
       published.push_back(stack);
   cost::Intervals intervals =
       sim::intervals_from(work.rows, work.cases, left_out, published, sim::generic_spreads(work.rows, work.library));

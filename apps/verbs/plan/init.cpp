@@ -230,6 +230,9 @@ Outcome run_init(const InitOptions& given, const Context& context) {
         std::filesystem::exists(file, error))
       return usage(fmt::format("{} already exists", base::quoted(file)),
                    "choose another name, or replace it with --overwrite");
+  if (auto refused = context.outputs.refused({{made->model_file, FileKind::job, options.overwrite}}, {});
+      !refused.empty())
+    return Outcome{kUsage, {}, {}, std::move(refused)};
   std::string text = job_text(options, made->model, *cluster, cluster_name, made->clicks, made->notes);
   const auto parsed = plan::parse_job(text, options.output);
   ENSURE(parsed.has_value(), "init wrote a job that does not parse: {}", base::render(parsed.error(), false));
@@ -279,7 +282,7 @@ Verb init_verb() {
       .flags = add_init_flags,
       .run = run_init,
       .outputs = [](const InitOptions& o) -> std::vector<OutputFile> {
-        return {{o.overwrite ? "" : o.output, FileKind::job}};
+        return {{o.output, FileKind::job, o.overwrite}};
       },
   });
 }

@@ -373,13 +373,14 @@ Outcome run_report(const ReportOptions& asked, const Context& context) {
 Verb report_verb() {
   return verb_of<ReportOptions>({
       .name = "report",
-      .says = "One HTML file: predicted and measured, side by side",
+      .says = "A page of jobs, plans and runs: predicted and measured, side by side",
       .examples =
           "  orrery report runs/first --calibration calibration.yaml -o report.html\n"
           "  orrery report --scaling job.yaml --gpus 64,128,256,512 -o scaling.html   of a cluster that is not here\n"
           "  orrery report --scaling job.yaml --clusters dgx-a100,hgx-h100 --gpus 64,512 --tokens 300B -o "
           "scaling.html\n"
           "  orrery report --scaling job.yaml --weak --gpus 8,64,512 --format csv -o -\n"
+          "  orrery report job.yaml -o job.html                                       its best plan, and others\n"
           "  orrery report plan.yaml -o plan.html                                     a plan as predicted\n"
           "  orrery report a.yaml b.yaml -o both.html                                 how plans differ\n"
           "  orrery report a.yaml b.yaml --format csv -o -                            the same for a spreadsheet\n"

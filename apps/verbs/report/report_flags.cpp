@@ -66,7 +66,8 @@ void add_report_flags(Flags flags, ReportOptions& o) {
   flags.flag("--compute-optimal", o.compute_optimal,
              "A run over the compute-optimal number of tokens for the model (Hoffmann et al. 2022)");
   flags.option("--budget", o.budget_flops, "A run of this many FLOPs").range(1.0, 1e36).value("FLOPS");
-  flags.flag("--no-what-if", o.no_what_if, "Leave out how the plan would do with other numbers and splits");
+  flags.flag("--no-what-if", o.no_what_if,
+             "Leave out other numbers and splits, and the plans of a plan file's own job");
   add_scaling(flags, o);
   flags.option("-o,--output", o.output, "File to write; - writes md, csv or json to standard output")
       .required()

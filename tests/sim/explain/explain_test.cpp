@@ -55,10 +55,14 @@ TEST(OtherMachines, SayWhichSizeIsTheNextUsefulOne) {
   const auto of = [](const plan::PlanSpec& spec) { return with_other_machines(question(spec)).front(); };
   const cost::Variation idle = of(split(4, 2, 2));
   EXPECT_EQ(idle.change, "one more node");
-  EXPECT_EQ(idle.refusal, "24 devices do not divide a batch of 64; next useful size 32");
+  EXPECT_EQ(idle.refusal, "6 replicas do not share a batch of 64 equally; next useful size 32");
   plan::PlanSpec divided = split(4, 2, 2);
   divided.shape.batch = 96;
   EXPECT_TRUE(of(divided).refusal.empty()) << "six replicas share 96 equally";
+  plan::PlanSpec interleaved = split(4, 2, 2);
+  interleaved.shape.batch = 80, interleaved.shape.micro_batch = 2, interleaved.stages.virtual_stages = 2;
+  EXPECT_EQ(of(interleaved).refusal, "6 replicas do not share a batch of 80 equally; next useful size 40")
+      << "eight would share it, but not in rounds of two micro-batches of two";
 }
 
 TEST(Sensitivities, AreReplaysWithOneNumberChanged) {

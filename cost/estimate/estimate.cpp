@@ -39,6 +39,25 @@ using base::Bytes;
 using models::LayerKind;
 using plan::CollectiveKind;
 
+/// A chunk's passes over one micro-batch, and seconds of what they compute.
+struct ChunkTimes {
+  std::shared_ptr<const ChunkPrograms> programs;
+  double input = 0, forward = 0, recompute = 0, backward = 0, within = 0;  ///< as StageTimes has them
+};
+
+/// The layers of one plan that have been asked for.
+struct PlanLayers {
+  struct Known {
+    LayerKind kind{};
+    plan::Recompute recompute{};
+    models::BlockVariant block;
+    int first = 0;
+    const LayerCosts* costs = nullptr;
+  };
+  plan::PlanSpec spec;
+  std::vector<Known> known;
+};
+
 }  // namespace
 
 struct Estimator::Impl {
@@ -46,10 +65,12 @@ struct Estimator::Impl {
   const Pricing* pricing = nullptr;
   std::unique_ptr<SharedLinks> links;
   std::map<LayerKey, LayerCosts> layers;
+  PlanLayers of_plan;  ///< the last one; in `layers`
   /// (replicas, tensor, pipeline, ranks among which ZeRO shards) -> messages of the norm and of the loss
   std::map<std::tuple<int, int, int, int>, std::pair<double, double>> agreements;
   std::optional<StepEnds> ends;
   PassMemo scratch;  ///< by layers, which are in `layers`
+  MovesMemo moves;
 
   const LayerCosts& layer(LayerKind kind, const plan::PlanSpec& spec, plan::Recompute recompute = plan::Recompute::none,
                           std::int64_t index = 0, int first = 0);
@@ -59,8 +80,8 @@ struct Estimator::Impl {
   std::vector<LayerRun> stage(const plan::Plan& plan, int stage);
   std::vector<double> values_by_stage(const plan::Plan& plan);  ///< of its parameters on a rank
   StageTimes times(const plan::Plan& plan, int stage);
-  ChunkPrograms programs(StageTimes& t, const plan::Plan& plan, int stage, int chunk, const StageGroups& groups,
-                         const BegunGathers& begun);
+  ChunkTimes chunk_times(const plan::Plan& plan, int stage, int chunk, const std::vector<LayerRun>& layers_of,
+                         const StageGroups& groups, const BegunGathers& begun);
   void pass_alone(StageTimes& t) const;
   Agreements agree(const plan::Plan& plan);
   std::pair<double, int> worst(const plan::Plan& plan, MemoryQuestion question);
@@ -91,22 +112,27 @@ int Estimator::Impl::first_in_node(const plan::Plan& plan, int stage) const {
 /// `first`: the lowest rank of the groups.
 const LayerCosts& Estimator::Impl::layer(LayerKind kind, const plan::PlanSpec& spec, plan::Recompute recompute,
                                          std::int64_t index, int first) {
+  const models::BlockVariant block = kind == LayerKind::block ? model->variant(index) : models::BlockVariant{};
+  if (of_plan.spec != spec) of_plan = {spec, {}};
+  for (const PlanLayers::Known& k : of_plan.known)
+    if (k.kind == kind && k.recompute == recompute && k.first == first && k.block == block) return *k.costs;
   const models::ExpandOptions options = plan::expand_options(spec);
-  const bool block = kind == LayerKind::block;
   LayerGroups groups{strided(first, 1, spec.mesh.tensor), strided(first, spec.mesh.tensor, spec.mesh.context),
                      strided(first, spec.mesh.expert_stride(), spec.mesh.expert), lockstep(spec)};
   // Groups within a node share its links with no other node's.
   const int per_node = std::max(1, pricing->cluster().devices_per_node);
   if (spec.mesh.tensor * spec.mesh.context <= per_node && spec.mesh.expert_stride() * spec.mesh.expert <= per_node)
     groups.lockstep.ranks = std::min(groups.lockstep.ranks, per_node);
-  const LayerKey key = layer_key(kind, block ? model->variant(index) : models::BlockVariant{}, options, spec, recompute,
-                                 links ? groups.lockstep.ranks : 0, first);
-  if (const auto found = layers.find(key); found != layers.end()) return found->second;
-  return layers
-      .emplace(key, layer_costs(models::expand(*model, kind, index, options), recompute, *pricing, groups,
-                                spec.stages.splits_backward(), spec.states.optimizer, spec.compression,
-                                spec.recomputation.partition_checkpoints))
-      .first->second;
+  const LayerKey key = layer_key(kind, block, options, spec, recompute, links ? groups.lockstep.ranks : 0, first);
+  auto found = layers.find(key);
+  if (found == layers.end())
+    found = layers
+                .emplace(key, layer_costs(models::expand(*model, kind, index, options), recompute, *pricing, groups,
+                                          spec.stages.splits_backward(), spec.states.optimizer, spec.compression,
+                                          spec.recomputation.partition_checkpoints))
+                .first;
+  of_plan.known.push_back({kind, recompute, block, first, &found->second});
+  return found->second;
 }
 
 std::vector<LayerRun> Estimator::Impl::chunk(const plan::Plan& plan, int stage, int chunk) {
@@ -161,18 +187,18 @@ double compute_seconds(const PassProgram& program) {
 
 }  // namespace
 
-/// A chunk's passes, and what they compute.
-ChunkPrograms Estimator::Impl::programs(StageTimes& t, const plan::Plan& plan, int stage, int chunk,
-                                        const StageGroups& groups, const BegunGathers& begun) {
+ChunkTimes Estimator::Impl::chunk_times(const plan::Plan& plan, int stage, int chunk,
+                                        const std::vector<LayerRun>& layers_of, const StageGroups& groups,
+                                        const BegunGathers& begun) {
   const plan::PlanSpec& spec = plan.spec();
-  const std::vector<LayerRun> layers_of = this->chunk(plan, stage, chunk);
+  ChunkTimes t;
   PassSurroundings around{spec, *pricing, *ends, groups};
   const bool head = layers_of.back().costs->kind == LayerKind::head;
   models::Op load;
   if (layers_of.front().costs->kind == LayerKind::embedding || head) {
     load = models::load_of(plan.model(), spec.shape.micro_batch, spec.tokens_per_rank(), spec.mesh.context);
     around.load = &load;
-    t.input += op(load) + dispatch();
+    t.input = op(load) + dispatch();
   }
   // Beside another micro-batch's compute, exchanges cost only a part of the device.
   double sent = 0, busy = 0, recompute = 0;
@@ -194,18 +220,20 @@ ChunkPrograms Estimator::Impl::programs(StageTimes& t, const plan::Plan& plan, i
     around.begun = &begun.of[static_cast<std::size_t>(chunk)];
     around.gathers = static_cast<int>(begun.steps.size());
   }
-  ChunkPrograms out = programs_of(layers_of, around);
-  t.forward += compute_seconds(out.forward) - (around.load ? op(load) + dispatch() : 0);
-  t.recompute += recompute;
-  t.backward += compute_seconds(out.backward) + compute_seconds(out.weights) - recompute;
-  if (!out.last_backward.steps.empty()) t.within += compute_seconds(out.last_backward) - compute_seconds(out.backward);
-  if (!out.last_weights.steps.empty()) t.within += compute_seconds(out.last_weights) - compute_seconds(out.weights);
-  return out;
+  const auto out = std::make_shared<const ChunkPrograms>(programs_of(layers_of, around));
+  const double backward = compute_seconds(out->backward), weights = compute_seconds(out->weights);
+  t.forward = compute_seconds(out->forward) - t.input;
+  t.recompute = recompute;
+  t.backward = backward + weights - recompute;
+  if (!out->last_backward.steps.empty()) t.within += compute_seconds(out->last_backward) - backward;
+  if (!out->last_weights.steps.empty()) t.within += compute_seconds(out->last_weights) - weights;
+  t.programs = out;
+  return t;
 }
 
 /// A parameter server's worker, whose host waits for nothing: its lead in one pass offsets delay in the other.
 void Estimator::Impl::pass_alone(StageTimes& t) const {
-  const ChunkPrograms& chunk = t.program.chunks->front();
+  const ChunkPrograms& chunk = *t.program.chunks.front();
   double late = 0;
   const auto alone = [&](const PassProgram& program) {
     RankClock clock(overlaps_of(*pricing), program.reach);
@@ -235,10 +263,18 @@ StageTimes Estimator::Impl::times(const plan::Plan& plan, int stage) {
   const auto end = [&] { ends->add(t, spec, buckets_of(layers_of, spec), groups); };
   if (!spec.states.has_server()) end();
   BegunGathers begun;
-  if (t.next.any()) begun = begun_gathers(this->chunks(plan, stage), spec, t.next);
-  std::vector<ChunkPrograms> chunks;
-  for (int c = 0; c < spec.stages.virtual_stages; ++c) chunks.push_back(programs(t, plan, stage, c, groups, begun));
-  t.program.chunks = std::make_shared<const std::vector<ChunkPrograms>>(std::move(chunks));
+  const std::vector<std::vector<LayerRun>> chunks = this->chunks(plan, stage);
+  if (t.next.any()) begun = begun_gathers(chunks, spec, t.next);
+  ChunkTimes one;
+  for (std::size_t c = 0; c < chunks.size(); ++c) {
+    // What leaves for the host depends on a chunk's place in the order, and gathers that have begun have numbers.
+    const bool alone = c == 0 || !begun.steps.empty() || spec.offload.activations == plan::Space::host;
+    if (alone || chunks[c] != chunks[c - 1])
+      one = chunk_times(plan, stage, static_cast<int>(c), chunks[c], groups, begun);
+    t.input += one.input, t.forward += one.forward, t.recompute += one.recompute;
+    t.backward += one.backward, t.within += one.within;
+    t.program.chunks.push_back(one.programs);
+  }
   if (model->experts.any()) t.begin += op(zeroed_tally(model->experts, layers_of));
   t.program.begin = std::move(begun.steps);
   t.program.begin.push_back({.time = ticks(t.begin)});
@@ -428,7 +464,7 @@ Estimate Estimator::time(const plan::Plan& plan) {
     passes.exposed = {stages.front().exposed};
     for (double& exposed : passes.exposed.front()) exposed *= each;
   } else {
-    passes = pipeline(impl.passes(plan, stages, agree), spec, plan.micro_batches());
+    passes = pipeline(impl.passes(plan, stages, agree), spec, plan.micro_batches(), impl.moves);
     e.step_time = spec.stages.asynchronous() ? *std::max_element(passes.end.begin(), passes.end.end()) + overhead
                                              : step_time(spec, passes.end, stages, agree, overhead);
   }

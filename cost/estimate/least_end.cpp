@@ -61,17 +61,18 @@ const PassProgram& or_usual(const PassProgram& special, const PassProgram& usual
 
 std::vector<double> least_end(const PipelineTimes& times, const plan::PlanSpec& spec, std::int64_t micro_batches) {
   std::vector<double> out;
-  const std::vector<ChunkPrograms>* before = nullptr;
-  Ticks all = 0, way = 0;
+  const ChunkPrograms* before = nullptr;
+  Ticks way = 0, of_chunk = 0;
   for (std::size_t s = 0; s < times.stages.size(); ++s) {
-    const std::vector<ChunkPrograms>& chunks = *times.stages[s].chunks;
-    if (&chunks != std::exchange(before, &chunks)) {
-      all = 0;
-      for (const ChunkPrograms& chunk : chunks)
-        all += all_of(chunk, times.overlaps, spec.stages.mirrors() ? micro_batches / 2 : micro_batches);
+    const auto& chunks = times.stages[s].chunks;
+    Ticks all = 0;
+    for (const auto& chunk : chunks) {
+      if (chunk.get() != std::exchange(before, chunk.get()))
+        of_chunk = all_of(*chunk, times.overlaps, spec.stages.mirrors() ? micro_batches / 2 : micro_batches);
+      all += of_chunk;
     }
     // What a stage's first pass does before its input arrives goes on while the input is on its way.
-    const ChunkPrograms& chunk = chunks.front();
+    const ChunkPrograms& chunk = *chunks.front();
     const PassProgram& first = or_usual(chunk.first, chunk.forward);
     const Ticks whole = chunk.first.steps.empty() ? alone(first, times.overlaps) : compute_of(first.steps);
     const Ticks behind = s == 0 || spec.stages.mirrors() ? whole : behind_input(first);
@@ -80,7 +81,7 @@ std::vector<double> least_end(const PipelineTimes& times, const plan::PlanSpec& 
   }
   // The gradients of the last micro-batch reach the stages one after the other, unless they leave before a pass ends.
   for (std::size_t s = out.size(); s-- > 1 && !spec.stages.splits_backward();) {
-    const ChunkPrograms &sender = times.stages[s].chunks->front(), &chunk = times.stages[s - 1].chunks->front();
+    const ChunkPrograms &sender = *times.stages[s].chunks.front(), &chunk = *times.stages[s - 1].chunks.front();
     const PassProgram& last = or_usual(sender.last_backward, sender.backward);
     if (last.sent < last.steps.size()) continue;
     const Ticks backward = behind_input(or_usual(chunk.last_backward, chunk.backward));

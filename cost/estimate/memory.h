@@ -24,6 +24,7 @@ struct BucketSize : plan::BucketShape {
 struct LayerRun {
   const LayerCosts* costs = nullptr;
   std::int64_t count = 1;
+  bool operator==(const LayerRun&) const = default;
 };
 
 /// The buckets of a stage that train, in order; equal neighbours are one entry.

@@ -12,7 +12,6 @@
 #include "base/ensure.h"
 #include "cost/estimate/least_end.h"
 #include "cost/estimate/pass_effects.h"
-#include "cost/estimate/stage_moves.h"
 #include "plan/schedule/orders.h"
 
 namespace orrery::cost {
@@ -52,7 +51,7 @@ class Queue {
 
 struct RunningRank {
   explicit RunningRank(RankClock own) : clock(std::move(own)) {}
-  std::vector<Move> moves;
+  std::span<const Move> moves;
   std::size_t next = 0;
   std::size_t step = 0;             ///< how much of the next pass has run
   bool stopped = false;             ///< what that step waits for has come
@@ -70,21 +69,28 @@ struct RunningRank {
 };
 
 /// The largest PassProgram::reach.
-std::size_t reach_of(const std::vector<ChunkPrograms>& chunks) {
+std::size_t reach_of(const StageProgram& stage) {
   std::size_t most = 0;
-  for (const ChunkPrograms& chunk : chunks)
-    for (const PassProgram* program :
-         {&chunk.forward, &chunk.backward, &chunk.weights, &chunk.first, &chunk.last_backward, &chunk.last_weights})
+  for (const auto& chunk : stage.chunks)
+    for (const PassProgram* program : {&chunk->forward, &chunk->backward, &chunk->weights, &chunk->first,
+                                       &chunk->last_backward, &chunk->last_weights})
       most = std::max<std::size_t>(most, program->reach);
   return most;
 }
 
+/// What earlier runs have found out.
+struct Memos {
+  PassEffects& effects;
+  MovesMemo& moves;
+};
+
 class PipelineRun {
  public:
   /// `micro_batches`: of a training step. `steps`: more than one only of an asynchronous order.
-  PipelineRun(const PipelineTimes& times, const plan::PlanSpec& spec, std::int64_t micro_batches, PassEffects& memo,
+  PipelineRun(const PipelineTimes& times, const plan::PlanSpec& spec, std::int64_t micro_batches, Memos memos,
               std::int64_t steps = 1)
-      : memo_(memo),
+      : memo_(memos.effects),
+        moves_(memos.moves.of(spec, micro_batches, steps)),
         times_(times),
         spec_(spec),
         splits_(spec.stages.splits_backward()),
@@ -93,16 +99,16 @@ class PipelineRun {
         micro_batches_(steps * micro_batches + (spec.stages.asynchronous() ? spec.mesh.pipeline : 0)),
         messages_(static_cast<std::size_t>(2 * spec.mesh.pipeline * spec.stages.virtual_stages * micro_batches_)) {
     ranks_.reserve(times.stages.size());
-    for (std::vector<Move>& moves : stage_moves(spec, micro_batches, steps)) {
+    for (const std::vector<Move>& moves : *moves_) {
       const StageProgram& stage = times.stages[ranks_.size()];
-      RunningRank& rank = ranks_.emplace_back(RankClock(times.overlaps, reach_of(*stage.chunks)));
+      RunningRank& rank = ranks_.emplace_back(RankClock(times.overlaps, reach_of(stage)));
       rank.clock.run(stage.begin);
       rank.first.assign(static_cast<std::size_t>(spec.stages.virtual_stages), true);
       rank.backward.assign(static_cast<std::size_t>(spec.stages.virtual_stages), 0);
       rank.weights = rank.backward;
       for (const Move& move : moves)
         if (std::int64_t* left = left_of(rank, move)) ++*left;
-      rank.moves = std::move(moves);
+      rank.moves = moves;
     }
     for (const double hop : times.hop) hops_.push_back(ticks(hop));
     for (int stage = 0; stage < spec.mesh.pipeline; ++stage)
@@ -312,7 +318,7 @@ class PipelineRun {
 
   const PassProgram& program_of(int stage, const Move& move) {
     const ChunkPrograms& chunk =
-        (*times_.stages[static_cast<std::size_t>(stage)].chunks)[static_cast<std::size_t>(move.chunk)];
+        *times_.stages[static_cast<std::size_t>(stage)].chunks[static_cast<std::size_t>(move.chunk)];
     RunningRank& me = rank(stage);
     const auto unless_empty = [](const PassProgram& special, const PassProgram& usual) -> const PassProgram& {
       return special.steps.empty() ? usual : special;
@@ -487,6 +493,7 @@ class PipelineRun {
   }
 
   PassEffects& memo_;
+  std::shared_ptr<const StageMoves> moves_;
   const PipelineTimes& times_;
   const plan::PlanSpec& spec_;
   bool splits_;
@@ -511,11 +518,11 @@ void each_sum(const Visit& visit) {
 
 /// Between two updates, once the pipeline is full.
 PipelineResult steady(const PipelineTimes& times, const plan::PlanSpec& spec, std::int64_t micro_batches,
-                      PassEffects& memo) {
+                      const Memos& memos) {
   const std::int64_t in_flight = micro_batches >= spec.mesh.pipeline ? 2 : spec.mesh.pipeline;  // steps
   const std::int64_t filled = 2 * in_flight + 2;
-  const PipelineResult few = PipelineRun(times, spec, micro_batches, memo, filled).run();
-  PipelineResult out = PipelineRun(times, spec, micro_batches, memo, filled + in_flight).run();
+  const PipelineResult few = PipelineRun(times, spec, micro_batches, memos, filled).run();
+  PipelineResult out = PipelineRun(times, spec, micro_batches, memos, filled + in_flight).run();
   const auto steps = static_cast<double>(in_flight);
   each_sum([&](std::vector<double> PipelineResult::*part) {
     for (std::size_t s = 0; s < out.end.size(); ++s) (out.*part)[s] = ((out.*part)[s] - (few.*part)[s]) / steps;
@@ -540,27 +547,29 @@ void extrapolate(PipelineResult& result, const PipelineResult& before, double pe
 
 }  // namespace
 
-PipelineResult pipeline(const PipelineTimes& times, const plan::PlanSpec& spec, std::int64_t micro_batches) {
+PipelineResult pipeline(const PipelineTimes& times, const plan::PlanSpec& spec, std::int64_t micro_batches,
+                        MovesMemo& moves) {
   const std::int64_t stages = spec.mesh.pipeline;
   ENSURE(times.stages.size() == static_cast<std::size_t>(stages) && times.hop.size() + 1 >= times.stages.size(),
          "{} stages with {} hops", times.stages.size(), times.hop.size());
-  PassEffects memo(times.overlaps);
+  PassEffects effects(times.overlaps);
+  const Memos memos{effects, moves};
   // A host's lead over one stage's device takes a while to settle.
   constexpr std::int64_t kSettled = 16;
   if (spec.stages.asynchronous()) {
     const std::int64_t enough = 4 * stages;  // of one step: by then each `stages` micro-batches take equally long
-    PipelineResult out = steady(times, spec, std::min(micro_batches, enough), memo);
+    PipelineResult out = steady(times, spec, std::min(micro_batches, enough), memos);
     if (micro_batches > enough)
-      extrapolate(out, steady(times, spec, enough - stages, memo),
+      extrapolate(out, steady(times, spec, enough - stages, memos),
                   static_cast<double>(micro_batches - enough) / static_cast<double>(stages));
     return out;
   }
   const int periods = spec.stages.splits_backward() ? 6 : spec.stages.virtual_stages > 1 ? 4 : 3;
   const std::int64_t filled = stages == 1 ? kSettled : periods * stages;
   if (micro_batches <= filled || spec.stages.order == plan::Order::custom)
-    return PipelineRun(times, spec, micro_batches, memo).run();
-  PipelineResult result = PipelineRun(times, spec, filled, memo).run();
-  const PipelineResult before = PipelineRun(times, spec, filled - stages, memo).run();
+    return PipelineRun(times, spec, micro_batches, memos).run();
+  PipelineResult result = PipelineRun(times, spec, filled, memos).run();
+  const PipelineResult before = PipelineRun(times, spec, filled - stages, memos).run();
   extrapolate(result, before, static_cast<double>(micro_batches - filled) / static_cast<double>(stages));
   const std::vector<double> least = least_end(times, spec, micro_batches);
   for (std::size_t s = 0; s < least.size(); ++s) result.end[s] = std::max(result.end[s], least[s]);

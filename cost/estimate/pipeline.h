@@ -8,13 +8,15 @@
 #include <vector>
 
 #include "cost/estimate/rank_clock.h"
+#include "cost/estimate/stage_moves.h"
 #include "plan/spec/plan.h"
 
 namespace orrery::cost {
 
 /// What a stage runs.
 struct StageProgram {
-  std::shared_ptr<const std::vector<ChunkPrograms>> chunks;
+  /// By virtual stage, at least one; equal neighbours are one object.
+  std::vector<std::shared_ptr<const ChunkPrograms>> chunks;
   std::vector<PassStep> begin;  ///< what it does before its passes
   double update = 0;            ///< asynchronous orders: seconds of all else of a training step, after its last pass
 };
@@ -45,6 +47,6 @@ struct PipelineResult {
 /// plan/schedule/schedule.h). Where passes are whole, a stage continues computing only when the message that it sent
 /// has arrived; split passes free that memory later.
 [[nodiscard]] PipelineResult pipeline(const PipelineTimes& times, const plan::PlanSpec& spec,
-                                      std::int64_t micro_batches);
+                                      std::int64_t micro_batches, MovesMemo& moves);
 
 }  // namespace orrery::cost

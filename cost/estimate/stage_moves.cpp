@@ -2,6 +2,7 @@
 #include "cost/estimate/stage_moves.h"
 
 #include <array>
+#include <utility>
 
 namespace orrery::cost {
 
@@ -40,16 +41,34 @@ std::vector<Move> asynchronous_moves(const plan::PlanSpec& spec, int stage, std:
 
 }  // namespace
 
-std::vector<std::vector<Move>> stage_moves(const plan::PlanSpec& spec, std::int64_t micro_batches, std::int64_t steps) {
+StageMoves stage_moves(const plan::PlanSpec& spec, std::int64_t micro_batches, std::int64_t steps) {
   if (spec.stages.asynchronous()) {
-    std::vector<std::vector<Move>> out;
+    StageMoves out;
     for (int s = 0; s < spec.mesh.pipeline; ++s) out.push_back(asynchronous_moves(spec, s, micro_batches, steps));
     return out;
   }
   if (spec.stages.virtual_stages > 1 || spec.stages.splits_backward()) return plan::moves_of(spec, micro_batches);
-  std::vector<std::vector<Move>> out;
+  StageMoves out;
   for (int stage = 0; stage < spec.mesh.pipeline; ++stage) out.push_back(whole_moves(spec, stage, micro_batches));
   return out;
+}
+
+std::shared_ptr<const StageMoves> MovesMemo::of(const plan::PlanSpec& spec, std::int64_t micro_batches,
+                                                std::int64_t steps) {
+  const auto made = [&] { return std::make_shared<const StageMoves>(stage_moves(spec, micro_batches, steps)); };
+  if (spec.stages.order == plan::Order::custom) return made();  // a table of its own, and one plan that has it
+  const Key key{spec.stages.order,
+                spec.mesh.pipeline,
+                spec.stages.virtual_stages,
+                spec.recomputation.weights_wait(),
+                micro_batches,
+                steps};
+  if (const auto found = known_.find(key); found != known_.end()) return found->second;
+  constexpr std::size_t kMost = 4'000'000;  // 50 MB
+  if (moves_ > kMost) known_.clear(), moves_ = 0;
+  std::shared_ptr<const StageMoves> out = made();
+  for (const std::vector<Move>& of_stage : *out) moves_ += of_stage.size();
+  return known_.emplace(key, std::move(out)).first->second;
 }
 
 }  // namespace orrery::cost

@@ -56,17 +56,17 @@ struct PlainPipeline {
   [[nodiscard]] PipelineTimes times() const {
     PipelineTimes times;
     times.overlaps.fill(overlaps);
-    for (const PassTimes& one : stages)
-      times.stages.push_back({std::make_shared<const std::vector<ChunkPrograms>>(
-                                  static_cast<std::size_t>(chunks), chunk_of(one, spec().stages.splits_backward())),
-                              {},
-                              one.update});
+    for (const PassTimes& one : stages) {
+      const auto chunk = std::make_shared<const ChunkPrograms>(chunk_of(one, spec().stages.splits_backward()));
+      times.stages.push_back({std::vector(static_cast<std::size_t>(chunks), chunk), {}, one.update});
+    }
     times.tied = tied;
     times.hop.assign(stages.size(), hop);
     return times;
   }
   [[nodiscard]] PipelineResult run(std::int64_t micro_batches) const {
-    return pipeline(times(), spec(), micro_batches);
+    MovesMemo moves;
+    return pipeline(times(), spec(), micro_batches, moves);
   }
   /// Seconds until all stages have ended, and a lower bound of that.
   [[nodiscard]] double makespan(std::int64_t micro_batches) const { return last(run(micro_batches).end); }

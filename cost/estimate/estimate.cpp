@@ -15,6 +15,7 @@
 #include "cost/estimate/layer_costs.h"
 #include "cost/estimate/layer_key.h"
 #include "cost/estimate/least_end.h"
+#include "cost/estimate/least_work.h"
 #include "cost/estimate/memory.h"
 #include "cost/estimate/offload.h"
 #include "cost/estimate/parameter_server.h"
@@ -330,7 +331,9 @@ bool no_more_layers(const plan::Plan& plan, int stage) {
   }
   return true;
 }
-bool same_layers(const plan::Plan& plan, int stage) {
+/// Whether a stage has the same layers as the previous one, and neither has an end of the model.
+bool like_previous(const plan::Plan& plan, int stage) {
+  if (stage < 2 || stage + 1 >= plan.spec().mesh.pipeline) return false;
   for (int c = 0; c < plan.spec().stages.virtual_stages; ++c)
     if (plan.chunk_layers(stage, c) != plan.chunk_layers(stage - 1, c)) return false;
   return no_more_layers(plan, stage);
@@ -395,9 +398,9 @@ std::vector<StageTimes> Estimator::Impl::all_times(const plan::Plan& plan) {
   std::vector<StageTimes> out;
   for (int s = 0; s < count; ++s) {
     // Mirrored stages each have a different distance to their image.
-    const bool like_previous = s >= 2 && s + 1 < count && same_layers(plan, s) && !plan.spec().stages.mirrors() &&
-                               plan.rank(s, 0, 0) % per_node == plan.rank(s - 1, 0, 0) % per_node;
-    out.push_back(like_previous ? out.back() : times(plan, s));
+    const bool same = like_previous(plan, s) && !plan.spec().stages.mirrors() &&
+                      plan.rank(s, 0, 0) % per_node == plan.rank(s - 1, 0, 0) % per_node;
+    out.push_back(same ? out.back() : times(plan, s));
   }
   return out;
 }
@@ -446,6 +449,21 @@ double Estimator::least_time(const plan::Plan& plan) {
   const Agreements agree = impl_->agree(plan);
   std::vector<double> ends = least_end(impl_->passes(plan, stages, agree), spec, plan.micro_batches());
   return step_time(spec, ends, stages, agree, impl_->pricing->step_overhead().value);
+}
+
+double Estimator::least_work(const plan::Plan& plan) {
+  const plan::PlanSpec& spec = plan.spec();
+  if (spec.stages.asynchronous() || spec.states.has_server()) return 0;
+  std::vector<std::vector<ChunkWork>> stages;
+  for (int s = 0; s < spec.mesh.pipeline; ++s) {
+    if (like_previous(plan, s)) {
+      stages.push_back(stages.back());
+      continue;
+    }
+    std::vector<ChunkWork>& work = stages.emplace_back();
+    for (const std::vector<LayerRun>& chunk : impl_->chunks(plan, s)) work.push_back(work_of(chunk));
+  }
+  return cost::least_work(stages, spec, plan.micro_batches()) + impl_->pricing->step_overhead().value;
 }
 
 Estimate Estimator::time(const plan::Plan& plan) {

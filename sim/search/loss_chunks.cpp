@@ -34,6 +34,10 @@ double most_saved(const models::Model& model, const plan::Plan& plan) {
 
 }  // namespace
 
+bool may_chunk(const plan::Job& job, const cost::Stack& stack) {
+  return job.bounds.numerics.loss_chunks.empty() && !stack.memory.stated;
+}
+
 std::int64_t loss_chunks_that_fit(cost::Estimator& estimator, const plan::Plan& plan,
                                   std::shared_ptr<const models::Model> model,
                                   std::shared_ptr<const clusters::Cluster> cluster, double memory, double capacity) {

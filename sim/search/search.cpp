@@ -5,23 +5,22 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cmath>
-#include <iterator>
 #include <limits>
 #include <map>
 #include <memory>
 #include <optional>
+#include <queue>
 #include <string>
 #include <utility>
 
 #include "base/ensure.h"
-#include "base/units.h"
 #include "cost/estimate/power.h"
 #include "cost/prices/room.h"
 #include "plan/spec/expert_rules.h"
-#include "plan/spec/fields.h"
 #include "plan/spec/rules.h"
+#include "sim/search/estimators.h"
 #include "sim/search/loss_chunks.h"
+#include "sim/search/nearest.h"
 #include "sim/search/obstacle.h"
 #include "sim/search/partial_recompute.h"
 #include "sim/search/recommend.h"
@@ -56,12 +55,11 @@ double objective_of_estimate(const cost::Estimate& e, plan::Objective objective,
   return e.step_time;  // on one cluster, dollars are proportional to seconds
 }
 
-/// A lower bound of that, for a plan that needs `memory` bytes.
-double least_objective(cost::Estimator& estimator, const plan::Plan& plan, double memory, plan::Objective objective,
-                       const clusters::Cluster& cluster) {
+/// A lower bound of that, for a plan that needs `memory` bytes and at least `seconds`.
+double least_objective(double seconds, double memory, plan::Objective objective, const clusters::Cluster& cluster) {
   if (objective == plan::Objective::memory) return memory;
   cost::Estimate least;
-  least.step_time = least.breakdown.bubble = estimator.least_time(plan);  // waiting takes least power
+  least.step_time = least.breakdown.bubble = seconds;  // waiting takes least power
   return objective_of_estimate(least, objective, cluster);
 }
 
@@ -91,17 +89,6 @@ class Best {
   std::vector<Candidate> heap_;
 };
 
-/// The plan that exceeds the capacity by the least.
-struct NearMiss {
-  double memory = std::numeric_limits<double>::infinity();
-  std::size_t index = 0;  ///< in the space; ties go to the first
-  plan::PlanSpec spec;
-  void consider(double bytes, std::size_t at, const plan::PlanSpec& one) {
-    if (bytes < memory || (bytes == memory && at < index)) *this = {bytes, at, one};
-  }
-  void consider(const NearMiss& other) { consider(other.memory, other.index, other.spec); }
-};
-
 /// What the first candidate that broke a rule broke it by: "a batch of 3 is not a multiple of …".
 struct Said {
   std::size_t index = 0;  ///< in the space
@@ -111,176 +98,11 @@ struct Said {
   }
 };
 
-/// The reason with the highest count; the first of equals.
-std::optional<std::string> most_frequent(const std::map<std::string, std::int64_t>& rejected) {
-  const auto most = std::max_element(rejected.begin(), rejected.end(),
-                                     [](const auto& a, const auto& b) { return a.second < b.second; });
-  return most == rejected.end() ? std::nullopt : std::optional(most->first);
-}
-
-using Model = std::shared_ptr<const models::Model>;
-using Cluster = std::shared_ptr<const clusters::Cluster>;
-
-/// The closed form with each plan's own prices. Not thread-safe.
-class Estimators {
- public:
-  Estimators(const Model& model, const cost::Prices& prices) : prices_(prices) {
-    for (const cost::Pricing& pricing : prices_.all()) all_.emplace_back(model, pricing, shared_links(pricing));
-  }
-  Estimators(const Estimators&) = delete;
-  Estimators& operator=(const Estimators&) = delete;
-  [[nodiscard]] cost::Estimator& of(const plan::PlanSpec& spec) { return all_[prices_.place_of(spec)]; }
-  [[nodiscard]] const cost::Stack& stack(const plan::PlanSpec& spec) const { return prices_.of(spec).stack(); }
-
- private:
-  const cost::Prices prices_;
-  std::vector<cost::Estimator> all_;
-};
-
-/// Whether the search itself may divide logits into chunks: if the job leaves it open, and the stack's memory is that
-/// of the schedule.
-bool may_chunk(const plan::Job& job, const cost::Stack& stack) {
-  return job.bounds.numerics.loss_chunks.empty() && !stack.memory.stated;
-}
-
 /// Whether the search itself may recompute only some blocks: if the job leaves it open, and time counts.
 bool may_recompute_some(const plan::Job& job) {
   const std::vector<plan::Recompute>& named = job.bounds.recomputation.what;
   return !job.bounds.recomputation.layers && job.objective != plan::Objective::memory &&
          (named.empty() || std::find(named.begin(), named.end(), plan::Recompute::none) != named.end());
-}
-
-/// Whether any point of `job`'s space fits; stops at the first.
-bool any_fits(const Model& model, const Cluster& cluster, const plan::Job& job, const cost::Prices& prices,
-              double capacity) {
-  Estimators estimators(model, prices);
-  for (const plan::PlanSpec& spec : space_of(*cluster, *model, job, prices.stacks())) {
-    const auto made = plan::make_plan(model, cluster, spec);
-    if (!made) continue;
-    cost::Estimator& estimator = estimators.of(spec);
-    const double memory = estimator.memory_peak(*made);
-    const bool fits =
-        memory <= capacity || (may_chunk(job, estimators.stack(spec)) &&
-                               loss_chunks_that_fit(estimator, *made, model, cluster, memory, capacity) > 1);
-    if (fits && estimator.fits_beside(*made)) return true;
-  }
-  return false;
-}
-
-/// The least that must leave the devices for some plan to fit; empty if nothing helps, or if the job itself says what
-/// may leave. Only suggested, not searched: a step may take several times as long.
-std::string offloading(const Model& model, const Cluster& cluster, const plan::Job& job, const cost::Prices& prices,
-                       double capacity) {
-  using plan::Space;
-  const plan::Bounds& b = job.bounds;
-  if (!b.offload.activations.empty() || !b.offload.optimizer.empty() || !b.offload.parameters.empty()) return {};
-  const bool gpu = cluster->device().kind == clusters::DeviceKind::gpu;
-  if (gpu && cluster->host_memory.capacity.value == 0) return {};
-  struct Way {
-    Space activations, optimizer, parameters;
-  };
-  std::vector<Way> ways = {{Space::host, Space::device, Space::device},
-                           {Space::device, Space::host, Space::device},
-                           {Space::host, Space::host, Space::device},
-                           {Space::host, Space::host, Space::host}};
-  if (!gpu || cluster->nvme.capacity.value > 0)
-    ways.insert(ways.end(), {{Space::host, Space::nvme, Space::device},
-                             {Space::host, Space::nvme, Space::host},
-                             {Space::host, Space::nvme, Space::nvme}});
-  for (const Way& way : ways) {
-    plan::Job leaving = job;
-    leaving.bounds.offload.activations = {way.activations};
-    leaving.bounds.offload.optimizer = {way.optimizer};
-    leaving.bounds.offload.parameters = {way.parameters};
-    if (!any_fits(model, cluster, leaving, prices, capacity)) continue;
-    std::string what;
-    const auto name = [&](const char* key, Space space) {
-      if (space != Space::device) what += fmt::format("{}{}: {}", what.empty() ? "" : ", ", key, plan::name_of(space));
-    };
-    name("activations", way.activations);
-    name("optimizer", way.optimizer);
-    name("parameters", way.parameters);
-    return fmt::format("offload would make a plan possible, at the cost of copies: plan.offload: {{{}}}", what);
-  }
-  return {};
-}
-
-/// Pairs of mesh degrees whose bounds, dropped together, let some plan fit: a single degree rarely helps, because the
-/// product must fill the cluster.
-std::vector<std::string> relaxed_pairs(const Model& model, const Cluster& cluster, const plan::Job& job,
-                                       const cost::Prices& prices, double capacity) {
-  using Degree = std::vector<int> plan::MeshBounds::*;
-  const std::pair<const char*, Degree> degrees[] = {{"data", &plan::MeshBounds::data},
-                                                    {"tensor", &plan::MeshBounds::tensor},
-                                                    {"pipeline", &plan::MeshBounds::pipeline},
-                                                    {"context", &plan::MeshBounds::context}};
-  std::vector<std::string> out;
-  for (auto a = std::begin(degrees); a != std::end(degrees); ++a)
-    for (auto b = std::next(a); b != std::end(degrees); ++b) {
-      plan::Job freed = job;
-      std::vector<int>&first = freed.bounds.mesh.*(a->second), &second = freed.bounds.mesh.*(b->second);
-      if (first.empty() || second.empty()) continue;
-      first.clear();
-      second.clear();
-      if (any_fits(model, cluster, freed, prices, capacity))
-        out.push_back(fmt::format("leaving plan.{} and plan.{} free would make a plan possible", a->first, b->first));
-    }
-  return out;
-}
-
-/// Bounds of the job of which each alone, if dropped, lets some plan fit.
-std::vector<std::string> relaxations(const Model& model, const Cluster& cluster, const plan::Job& job,
-                                     const cost::Prices& prices, double capacity) {
-  std::vector<std::string> out;
-  plan::for_each_field(plan::kChosenFields, [&](const auto& field) {
-    if (*field.group != '\0') return;
-    plan::Job freed = job;
-    auto& bound = field.of(freed.bounds);
-    if (std::exchange(bound, {}) == std::remove_reference_t<decltype(bound)>{}) return;
-    if (any_fits(model, cluster, freed, prices, capacity))
-      out.push_back(fmt::format("leaving plan.{} free would make a plan possible", field.key));
-  });
-  if (std::string line = offloading(model, cluster, job, prices, capacity); !line.empty())
-    out.push_back(std::move(line));
-  return out;
-}
-
-std::vector<std::string> nearest(const Model& model, const Cluster& cluster, const plan::Job& job,
-                                 const cost::Prices& prices, double capacity, const NearMiss& miss,
-                                 const std::map<std::string, std::int64_t>& rejected) {
-  std::vector<std::string> out;
-  if (model->positions == models::Positions::learned && job.sequence > model->max_sequence) {
-    plan::Job shorter = job;
-    shorter.sequence = model->max_sequence;
-    const bool does = any_fits(model, cluster, shorter, prices, capacity);
-    return {
-        does ? fmt::format("sequence: {} would make a plan possible; the model has no more positions",
-                           model->max_sequence)
-             : fmt::format("the model has {} positions: a longer sequence needs another model", model->max_sequence)};
-  }
-  if (std::isfinite(miss.memory)) {
-    out.push_back(fmt::format("the plan that needs the least memory, {}, needs {} of a device's {}",
-                              plan::describe(miss.spec), base::human(base::Bytes{miss.memory}),
-                              base::human(base::Bytes{capacity})));
-  }
-  for (std::string& line : relaxations(model, cluster, job, prices, capacity)) out.push_back(std::move(line));
-  if (std::isfinite(miss.memory) && out.size() == 1) {
-    out.push_back(fmt::format("devices with {} each, or more devices, would do; a shorter sequence may do too",
-                              base::human(base::Bytes{miss.memory})));
-  }
-  if (out.empty()) out = relaxed_pairs(model, cluster, job, prices, capacity);
-  if (!out.empty()) return out;
-  const auto most = most_frequent(rejected);
-  if (!most)
-    out.push_back(
-        fmt::format("no data x tensor x pipeline within plan: makes {} for a batch of {}; change the batch "
-                    "or the number of devices",
-                    base::count_of(cluster->size(), "rank"), job.batch));
-  else
-    out.push_back(
-        fmt::format("the most frequent obstacle is {}; change the batch ({}), the number of devices ({}), or the model",
-                    *most, job.batch, cluster->size()));
-  return out;
 }
 
 /// A point of the space that fits its devices.
@@ -291,8 +113,9 @@ struct Fitting {
   bool operator<(const Fitting& o) const { return least != o.least ? least < o.least : index < o.index; }
 };
 
-/// Finds the points that are plans and fit, and bounds their times; then times, in the order of these bounds, those
-/// that may be among the best. One per thread, merged afterwards.
+/// Finds the points that are plans and fit, and bounds their times by their layers; then, in the order of these bounds,
+/// those that may be among the best: first by a tighter bound, then by their time, always the one with the least bound
+/// next. One per thread, merged afterwards.
 class Estimating {
  public:
   Estimating(const Model& model, const Cluster& cluster, const plan::Job& job, const cost::Prices& prices,
@@ -310,8 +133,13 @@ class Estimating {
   Estimating& operator=(const Estimating&) = delete;
 
   void operator()(std::size_t i) { order_ ? estimate((*order_)[i]) : check(i); }
-  /// From now on, numbers are places in this list.
+  /// From now on, numbers are places in this list, which is in order.
   void estimate_in(std::vector<Fitting>& order) { order_ = &order; }
+  /// There are no more numbers: times what is left. `stop`: no more than one.
+  void finish(const std::atomic<bool>* stop) {
+    while (!bounded_.empty() && (fastest == 0 || stop == nullptr || !stop->load(std::memory_order_relaxed)))
+      time_next();
+  }
 
   [[nodiscard]] cost::Estimator& estimator(const plan::PlanSpec& spec) { return estimators_.of(spec); }
   [[nodiscard]] std::vector<Candidate> best() const { return best_.sorted(); }
@@ -358,10 +186,20 @@ class Estimating {
       return;
     }
     ++feasible_;
-    fitting.push_back({least_objective(estimator, *made, memory, job_.objective, *cluster_), i, memory});
+    fitting.push_back({least_objective(estimator.least_work(*made), memory, job_.objective, *cluster_), i, memory});
   }
 
   void estimate(Fitting& one) {
+    while (!bounded_.empty() && bounded_.top()->least <= one.least) time_next();
+    if (!best_.may_take(one.least)) return;
+    const auto made = plan::make_plan(model_, cluster_, space_[one.index]);
+    const double seconds = estimators_.of(space_[one.index]).least_time(*made);
+    one.least = std::max(one.least, least_objective(seconds, one.memory, job_.objective, *cluster_));
+    bounded_.push(&one);
+  }
+  void time_next() {
+    Fitting& one = *bounded_.top();
+    bounded_.pop();
     if (!best_.may_take(one.least)) return;
     const auto made = plan::make_plan(model_, cluster_, space_[one.index]);
     cost::Estimate estimate = estimators_.of(space_[one.index]).time(*made);
@@ -380,6 +218,10 @@ class Estimating {
   std::vector<plan::PlanSpec>& space_;
   std::atomic<std::int64_t>& feasible_;
   std::vector<Fitting>* order_ = nullptr;
+  struct Later {
+    bool operator()(const Fitting* a, const Fitting* b) const { return *b < *a; }
+  };
+  std::priority_queue<Fitting*, std::vector<Fitting*>, Later> bounded_;  ///< of the list, not timed yet; least first
 };
 
 /// Replays one plan after another on its own fabric.
@@ -544,7 +386,11 @@ cost::SearchResult search_within(const Model& model, const Cluster& cluster, con
     cost::Estimator& estimator = workers.front()->estimator(space[one.index]);
     const auto whole = plan::make_plan(model, cluster, space[one.index]);
     const auto without = plan::make_plan(model, cluster, with_recomputed(space[one.index], 0));
-    if (!without || !best.may_take(least_objective(estimator, *without, 0, job.objective, *cluster))) continue;
+    if (!without) continue;
+    const auto may = [&](double seconds) {
+      return best.may_take(least_objective(seconds, 0, job.objective, *cluster));
+    };
+    if (!may(estimator.least_work(*without)) || !may(estimator.least_time(*without))) continue;
     const auto some = fewest_recomputed(estimator, *whole, model, cluster, room.of(space[one.index]));
     if (!some || !estimator.fits_beside(*some)) continue;
     ++result.evaluated;

@@ -8,8 +8,9 @@
 
 namespace orrery::sim {
 
-/// Calls (*worker)(i) once for every i below `count`, by the next free worker. The first worker runs on this thread and
-/// calls tell(items begun) between pieces. Ends early once `stop` is set. An exception from a worker is rethrown here
+/// Calls (*worker)(i) once for every i below `count`, by the next free worker, and at last each worker's finish(stop),
+/// if it has one. The first worker runs on this thread and calls tell(items begun) between pieces. Ends early once
+/// `stop` is set. An exception from a worker is rethrown here
 /// after all workers have ended.
 template <class Worker, class Tell>
 void share_out(const std::vector<std::unique_ptr<Worker>>& workers, std::size_t count, std::size_t piece,
@@ -19,10 +20,12 @@ void share_out(const std::vector<std::unique_ptr<Worker>>& workers, std::size_t 
   const auto work = [&](Worker& worker, bool tells) {
     try {
       for (std::size_t first = next.fetch_add(piece); first < count; first = next.fetch_add(piece)) {
-        if (failed || (stop && stop->load(std::memory_order_relaxed))) return;
+        if (failed) return;
+        if (stop && stop->load(std::memory_order_relaxed)) break;
         if (tells) tell(first);
         for (std::size_t i = first; i < count && i < first + piece; ++i) worker(i);
       }
+      if constexpr (requires { worker.finish(stop); }) worker.finish(stop);
     } catch (...) {
       failed = true;
       throw;

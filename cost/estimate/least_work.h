@@ -1,0 +1,25 @@
+#pragma once
+/// The least time of a pipeline, from its layers alone. Private to cost/.
+#include <cstdint>
+#include <vector>
+
+#include "cost/estimate/memory.h"
+#include "plan/spec/plan.h"
+
+namespace orrery::cost {
+
+/// Seconds of one micro-batch on a chunk of a stage: what its layers compute, and their messages over the tensor group,
+/// for which compute waits.
+struct ChunkWork {
+  double all = 0;       ///< of all its passes
+  double forward = 0;   ///< from where it reads what another stage sends
+  double backward = 0;  ///< likewise
+};
+[[nodiscard]] ChunkWork work_of(const std::vector<LayerRun>& chunk);
+
+/// A lower bound, in seconds, of the largest of least_end: no message between stages takes time, none of the data group
+/// is waited for, and no all-to-all. `stages`: by stage, the work of its chunks. Only for pipelines that drain.
+[[nodiscard]] double least_work(const std::vector<std::vector<ChunkWork>>& stages, const plan::PlanSpec& spec,
+                                std::int64_t micro_batches);
+
+}  // namespace orrery::cost

@@ -1,0 +1,33 @@
+#pragma once
+/// The closed form for a search, in which plans may have different prices. Private to sim/search/.
+#include <memory>
+#include <vector>
+
+#include "clusters/cluster.h"
+#include "cost/estimate/estimate.h"
+#include "cost/prices/room.h"
+#include "models/model.h"
+#include "plan/spec/plan.h"
+#include "sim/shared_links.h"
+
+namespace orrery::sim {
+
+using Model = std::shared_ptr<const models::Model>;
+using Cluster = std::shared_ptr<const clusters::Cluster>;
+/// The closed form with each plan's own prices. Not thread-safe.
+class Estimators {
+ public:
+  Estimators(const Model& model, const cost::Prices& prices) : prices_(prices) {
+    for (const cost::Pricing& pricing : prices_.all()) all_.emplace_back(model, pricing, shared_links(pricing));
+  }
+  Estimators(const Estimators&) = delete;
+  Estimators& operator=(const Estimators&) = delete;
+  [[nodiscard]] cost::Estimator& of(const plan::PlanSpec& spec) { return all_[prices_.place_of(spec)]; }
+  [[nodiscard]] const cost::Stack& stack(const plan::PlanSpec& spec) const { return prices_.of(spec).stack(); }
+
+ private:
+  const cost::Prices prices_;
+  std::vector<cost::Estimator> all_;
+};
+
+}  // namespace orrery::sim

@@ -60,6 +60,22 @@ Table sources_table(const cost::Validation& v) {
   for (const cost::SourceErrors& s : v.by_source) add(s.source, s.time);
   if (v.time.count > 0) add("all", v.time);
   if (v.memory.count > 0) add("peak memory", v.memory);
+  std::int64_t fitted = 0, judged = 0, inside = 0;
+  for (const cost::ValidatedRow& row : v.rows) {
+    if (!row.measured_s || row.out_of_memory) continue;
+    fitted += row.evidence == cost::Basis::published ? 1 : 0;
+    judged += row.time_s ? 1 : 0;
+    inside += row.time_s && row.time_s->low <= *row.measured_s && *row.measured_s <= row.time_s->high ? 1 : 0;
+  }
+  if (judged > 0)
+    table.notes.push_back(
+        fmt::format("{} of {} are within their interval, which runs left out of all fits gave: four of five should be",
+                    inside, judged));
+  if (fitted > 0)
+    table.notes.push_back(
+        fmt::format("{} of software with numbers fitted to published runs: in-sample if theirs is among these sources; "
+                    "--cross-validate shows the errors with each source left out",
+                    base::count_of(fitted, "row")));
   return table;
 }
 

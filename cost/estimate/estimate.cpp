@@ -343,7 +343,7 @@ bool like_previous(const plan::Plan& plan, int stage) {
 
 StageMemory Estimator::Impl::memory(const plan::Plan& plan, int stage, MemoryQuestion question) {
   return stage_memory(chunks(plan, stage), plan.spec(), stage, plan.micro_batches(), pricing->software_memory().value,
-                      scratch, pricing->stack().memory, question);
+                      scratch, pricing->stack().memory, question, pricing->calibration().get("stack.one_copy", 0) != 0);
 }
 
 /// Bytes of the stage that needs most, and its index.

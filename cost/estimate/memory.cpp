@@ -41,10 +41,11 @@ void add_server(StageMemory& m, const std::vector<BucketSize>& buckets, const pl
 
 /// Parameters, gradients and states on the device.
 void add_states(StageMemory& m, Elements& elements, const std::vector<LayerRun>& layers,
-                const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec, const MemoryRecipe& recipe) {
+                const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec, const MemoryRecipe& recipe,
+                bool one_copy) {
   const int zero = plan::zero_of(spec);
   const models::DType compute = plan::expand_options(spec).dtype,
-                      gradient = plan::gradient_dtype(spec.numerics.precision);
+                      gradient = one_copy ? compute : plan::gradient_dtype(spec.numerics.precision);
   for (const BucketSize& b : buckets) {
     const auto count = static_cast<double>(b.count);
     if (spec.offload.parameters == plan::Space::device)
@@ -52,6 +53,10 @@ void add_states(StageMemory& m, Elements& elements, const std::vector<LayerRun>&
     if (spec.offload.optimizer == plan::Space::device) {
       m.gradients += count * arena_bytes(zero >= 2 ? b.shard : b.elements, gradient);
       m.optimizer_states += count * state_bytes(b, spec, recipe.moment_bytes);
+      if (one_copy) {
+        const plan::Slot master = plan::state_of(plan::Memory::master, b, spec);
+        m.optimizer_states -= count * arena_bytes(master.elements, master.dtype);
+      }
     }
     elements.all += count * static_cast<double>(b.elements);
     elements.optimized += count * static_cast<double>(optimized_of(b, spec));
@@ -143,14 +148,15 @@ void add_slabs(StageMemory& m, const std::vector<std::vector<LayerRun>>& chunks,
 }  // namespace
 
 StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const plan::PlanSpec& spec, int stage,
-                         std::int64_t micro_batches, double software, PassMemo& passes, const MemoryRecipe& recipe,
-                         MemoryQuestion question) {
+                         std::int64_t micro_batches, double software, PassMemo& passes, MemoryRecipe recipe,
+                         MemoryQuestion question, bool one_copy) {
+  recipe.gradients_beside = recipe.gradients_beside && !one_copy;
   std::vector<LayerRun> layers;
   for (const std::vector<LayerRun>& chunk : chunks) layers.insert(layers.end(), chunk.begin(), chunk.end());
   StageMemory m;
   Elements elements;
   const std::vector<BucketSize> buckets = buckets_of(layers, spec);
-  add_states(m, elements, layers, buckets, spec, recipe);
+  add_states(m, elements, layers, buckets, spec, recipe, one_copy);
   const bool ends = stage == 0 || stage == spec.head_stage();
   const StatesElsewhere elsewhere = states_elsewhere(buckets, spec, ends && spec.head_stage() > 0);
   m.host += elsewhere.host;

@@ -36,9 +36,10 @@ struct LayerRun {
 class PassMemo;  // cost/estimate/pass_lives.h
 
 /// `chunks`: the stage's layers in forward order, by virtual stage. `software`: bytes outside the arena, counted only
-/// for MemoryKind::device.
+/// for MemoryKind::device. `one_copy`: parameters that train, and their gradients, exist in the compute dtype alone
+/// (stack.one_copy).
 [[nodiscard]] StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const plan::PlanSpec& spec,
                                        int stage, std::int64_t micro_batches, double software, PassMemo& passes,
-                                       const MemoryRecipe& recipe = {}, MemoryQuestion question = {});
+                                       MemoryRecipe recipe = {}, MemoryQuestion question = {}, bool one_copy = false);
 
 }  // namespace orrery::cost

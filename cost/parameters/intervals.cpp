@@ -91,11 +91,29 @@ bool has_ground(const Intervals& intervals, const std::string& stack, const Sett
   return intervals.grounds.empty();
 }
 
+namespace {
+
+std::int64_t rows_of(const Intervals& intervals, const std::string& stack) {
+  std::int64_t rows = 0;
+  for (const Spread& spread : intervals.spreads)
+    if (spread.stack == stack) rows += spread.rows;
+  return rows;
+}
+
+}  // namespace
+
 std::optional<Spread> spread_of(const Intervals& intervals, const Stack& stack, bool several_nodes,
                                 const Setting& setting) {
   if (stack.fitted)
     return Spread{stack.name, several_nodes, stack.fitted->time, stack.fitted->memory, stack.fitted->rows};
-  auto own = spread_of(intervals, stack.name, several_nodes);
+  // What stands for many by kind, and came after the intervals, is as uncertain as all eager software.
+  const bool listed = std::any_of(intervals.spreads.begin(), intervals.spreads.end(),
+                                  [&](const Spread& spread) { return spread.stack == stack.name; });
+  auto own = spread_of(intervals, stack.generic && !listed ? "generic-eager" : stack.name, several_nodes);
+  // Nobody has seen how well what is known of its memory fits: it is as uncertain as unknown software's.
+  if (own && !stack.generic && !stack.own && rows_of(intervals, stack.name) == 0)
+    if (const auto unknown = spread_of(intervals, "generic-eager", several_nodes); unknown)
+      own->memory = hull(own->memory, unknown->memory);
   if (!own || !intervals.elsewhere || has_ground(intervals, stack.name, setting)) return own;
   own->time = hull(own->time, intervals.elsewhere->time);
   // A plan's memory depends on its model and software, not on the device.
@@ -112,13 +130,6 @@ std::string grounds_text(const Intervals& intervals, const std::string& stack) {
     if (ground.stack == stack)
       out += fmt::format("{}{}{}", out.empty() ? "" : ", ", ground.device, ground.mixtures ? " (mixtures)" : "");
   return out;
-}
-
-std::int64_t rows_of(const Intervals& intervals, const std::string& stack) {
-  std::int64_t rows = 0;
-  for (const Spread& spread : intervals.spreads)
-    if (spread.stack == stack) rows += spread.rows;
-  return rows;
 }
 
 /// Why a stack's runs say little about this one: "none of them like this one (they were of H100-SXM5-80GB)".

@@ -273,6 +273,8 @@ void add_stack(std::vector<ParameterKind>& all) {
   all.push_back({"stack.load_overhead", Unit::seconds, 0, 10, 1.5, "reading one micro-batch's tokens on the host"});
   all.push_back({"stack.rank_jitter", Unit::number, 0, 10, 1.0,
                  "share by which the slowest of several ranks exceeds their mean between two meetings"});
+  all.push_back(ranged(kZeroToOne, "stack.one_copy",
+                       "whether parameters that train, and their gradients, exist in 16 bits alone (0 or 1)"));
   all.push_back({"stack.context_memory", Unit::bytes, 0, kTera, 0,
                  "bytes per rank outside the arena: context, libraries, communicators"});
   all.push_back(ranged(kZeroToOne, "stack.workspace_share",

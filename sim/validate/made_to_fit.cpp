@@ -61,6 +61,7 @@ std::shared_ptr<const Subject> made_to_fit(const Setup& setup, const Subject& st
     if (auto one = translate(other); one && fits(*one)) return taken(std::move(*one), "ZeRO 1");
   }
   if (!recompute_open) return nullptr;
+  std::optional<Subject> least;  // what needs least, if nothing is predicted to fit
   for (const bool zero : {false, true}) {
     if (zero && !zero_open) break;
     const std::string also = zero ? " and ZeRO 1" : "";
@@ -70,13 +71,18 @@ std::shared_ptr<const Subject> made_to_fit(const Setup& setup, const Subject& st
     if (auto one = translate(other); one && fits(*one)) return taken(std::move(*one), "selective recomputation" + also);
     other.recompute = "full";
     auto full = translate(other);
-    if (!full || !fits(*full)) continue;
+    if (!full) continue;
+    if (!fits(*full)) {
+      if (needed(*full) < (least ? needed(*least) : without)) least = std::move(*full);
+      continue;
+    }
     auto some = with_fewest(*full);
     if (!some) return taken(std::move(*full), "full recomputation" + also);
     const std::int64_t layers = some->plan.spec().recomputation.layers.value_or(0);
     return taken(std::move(*some), fmt::format("{} of each stage recomputed{}", base::count_of(layers, "layer"), also));
   }
-  return nullptr;
+  if (!least) return nullptr;
+  return taken(std::move(*least), "full recomputation, which is predicted not to fit either");
 }
 
 }  // namespace orrery::sim

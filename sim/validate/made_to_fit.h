@@ -9,10 +9,10 @@
 
 namespace orrery::sim {
 
-/// `stated`: the row with everything off that it leaves open, as `translate` makes it. Null where that fits, where
-/// nothing is open, and where nothing makes it fit. Else the first of these that fits: ZeRO 1; selective recomputation;
-/// full recomputation of the fewest layers of each stage; of all; the latter three with ZeRO 1. Its last note says
-/// which, and why.
+/// `stated`: the row with everything off that it leaves open, as `translate` makes it. Null where that fits, and where
+/// nothing is open. Else the first of these that fits: ZeRO 1; selective recomputation; full recomputation of the
+/// fewest layers of each stage; of all; the latter three with ZeRO 1. If none is predicted to fit, full recomputation
+/// with what needs less; null if that saves nothing. Its last note says which, and why.
 [[nodiscard]] std::shared_ptr<const Subject> made_to_fit(
     const Setup& setup, const Subject& stated, const std::function<base::Result<Subject>(const Setup&)>& translate);
 

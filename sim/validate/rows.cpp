@@ -79,6 +79,7 @@ constexpr Integer<Setup> kIntegers[] = {
     {&Setup::latent_value, "mla.v"},
     {&Setup::first_dense, "dense_layers", 0},
     {&Setup::gpus, "gpus"},
+    {&Setup::gpu_gb, "gpu_mem_gb"},
     {&Setup::gpus_per_node, "gpus_per_node"},
     {&Setup::tensor, "tp"},
     {&Setup::pipeline, "pp"},

@@ -34,6 +34,7 @@ struct Setup {
   std::string lora_targets;               ///< in the source's words
   std::optional<std::int64_t> packed;  ///< mean tokens of the samples that share a sequence; attention keeps them apart
   std::optional<bool> sequence_parallel, partition_checkpoints, flash_attention, interleaved, scatter_gather;
+  std::optional<std::int64_t> gpu_gb;     ///< memory of a device, where its name does not say it
   std::optional<double> inter_node_gbps;  ///< Gb/s per node
   std::string inter_node_link;            ///< in the source's words: "IB NDR 8x400Gb/s per node"
   /// Of a recommendation model.

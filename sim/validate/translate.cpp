@@ -7,14 +7,17 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <map>
 #include <tuple>
 
 #include "clusters/build.h"
 #include "clusters/read.h"
 #include "cost/parameters/habits.h"
 #include "models/read/read.h"
+#include "sim/validate/likeness.h"
 #include "sim/validate/made_to_fit.h"
 #include "sim/validate/mixture_rows.h"
+#include "sim/validate/row_words.h"
 #include "sim/validate/translate_recommender.h"
 #include "sim/validate/unstated.h"
 
@@ -157,6 +160,8 @@ Result<models::DType> precision_of(const Setup& s, std::vector<std::string>& not
   if (s.precision.find("fp8") != std::string::npos) return models::DType::fp8;
   if (s.precision.find("fp4") != std::string::npos) return models::DType::fp4;
   if (s.precision == "tf32") return models::DType::tf32;
+  if (small_letters(s.precision).find("bf16") != std::string::npos) return models::DType::bf16;  // "bf16-true"
+  if (small_letters(s.precision).find("bfloat16") != std::string::npos) return models::DType::bf16;
   notes.push_back("precision fp16");
   return models::DType::fp16;
 }
@@ -170,21 +175,6 @@ int zero_stage_of(const Setup& s) {
 double token_share(const cost::Stack& stack, std::int64_t sequence) {
   const bool leaves_out = static_cast<double>(sequence) >= cost::number_of(stack, "stack.token_share_from", 0);
   return leaves_out ? cost::number_of(stack, "stack.token_share", 1) : 1;
-}
-
-/// Bytes per parameter of the optimizer's moments: one byte each in 8 bits (Dettmers et al. 2022), else fp32.
-double moment_bytes(const std::string& optimizer) {
-  constexpr double kEightBit = 2, kFp32 = 8;
-  return optimizer.find("8-bit") != std::string::npos ? kEightBit : kFp32;
-}
-
-/// The generation of a kernel such as "FlashAttention-2", "flash-attn 3" or "cuDNN". 3 is the best known; later ones
-/// and cuDNN count as 3. 0: none.
-double attention_generation(const std::string& kernel) {
-  constexpr double kBest = 3;
-  if (small_letters(kernel).find("cudnn") != std::string::npos) return kBest;
-  const auto digit = std::find_if(kernel.begin(), kernel.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
-  return digit == kernel.end() ? 0 : std::min(kBest, static_cast<double>(*digit - '0'));
 }
 
 /// "ZB-1p", "ZB-2p*", "ZB-H1", "ZB-H2" (Qi et al. 2023).
@@ -240,28 +230,6 @@ Version version_of(const std::string& name) {
   return {name, 0};
 }
 
-/// The kind of network that a source's words name; empty if they name none.
-std::string network_of(const std::string& words) {
-  const std::pair<const char*, const char*> kinds[] = {{"EFA", "efa"},
-                                                       {"RoCE", "roce"},
-                                                       {"Omni-Path", "omni-path"},
-                                                       {"OPA", "omni-path"},
-                                                       {"Slingshot", "slingshot"},
-                                                       {"TCP", "tcp"},
-                                                       {"InfiniBand", "infiniband"},
-                                                       {"IB ", "infiniband"}};
-  for (const auto& [word, kind] : kinds)
-    if (words.find(word) != std::string::npos) return kind;
-  return {};
-}
-
-/// Similarity of two device names: the length of their common prefix.
-std::size_t likeness(const std::string& a, const std::string& b) {
-  const auto [end, other] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
-  (void)other;
-  return static_cast<std::size_t>(end - a.begin());
-}
-
 /// The machine with nodes of as many devices as the row's; nodes keep their switches and NICs. Trays of a rack are not
 /// nodes of their own, but a rack stays whole where the row fills one (NVL72: the catalogue's uses 64 of 72).
 Result<clusters::Cluster> with_nodes_of(const clusters::Cluster& machine, const Setup& s) {
@@ -284,22 +252,6 @@ Result<clusters::Cluster> with_nodes_of(const clusters::Cluster& machine, const 
     clusters::build(out);
   }
   return out;
-}
-
-/// "-0.6" of "Megatron-Core 0.6.0": the first number of the form N.M; empty if there is none. A Megatron-LM of a
-/// certain day counts as the release that has the same code for mixtures (megatron/core/transformer/moe).
-std::string release_of(const std::string& framework) {
-  if (framework.find("Megatron-LM 240405") != std::string::npos) return "-0.6";
-  const auto digit = [&](std::size_t at) {
-    return at < framework.size() && std::isdigit(static_cast<unsigned char>(framework[at])) != 0;
-  };
-  for (std::size_t dot = framework.find('.'); dot != std::string::npos; dot = framework.find('.', dot + 1)) {
-    std::size_t first = dot, last = dot + 1;
-    while (first > 0 && digit(first - 1)) --first;
-    while (digit(last)) ++last;
-    if (first < dot && last > dot + 1) return "-" + framework.substr(first, last - first);
-  }
-  return {};
 }
 
 /// The stack, or its family, of other software that a row's words name besides its own; empty if they name none. NeMo
@@ -403,19 +355,22 @@ Result<std::shared_ptr<const clusters::Cluster>> Translator::cluster_of(const Se
       if (c.name == s.cluster) return sized_cluster(c, s);
     return fail("V02", fmt::format("no cluster of the catalogue is called '{}'", s.cluster));
   }
-  // Prefers the most similar device, then the closest number of devices per node, then the network that the row names,
-  // then the smallest cluster, then the first by name.
+  // Prefers the most similar device, and of several that are, the one in most machines; then the closest number of
+  // devices per node, then the network that the row names, then the smallest cluster, then the first by name.
+  const auto alike = [&](const clusters::Cluster& c) { return likeness(s.gpu_type, c.device().name, s.gpu_gb); };
+  std::map<std::string, int> machines;
+  for (const clusters::Cluster& c : library_.clusters) machines[c.device().name] -= 1;
   const clusters::Cluster* base = nullptr;
   const std::string stated = network_of(s.inter_node_link);
   const std::string network = stated.empty() ? "infiniband" : stated;  // the usual one in such clusters
   const auto rank = [&](const clusters::Cluster& c) {
-    return std::tuple(-static_cast<std::int64_t>(likeness(c.device().name, s.gpu_type)),
+    const Likeness like = alike(c);
+    return std::tuple(-like.model, !like.form, -like.memory_apart, -like.prefix, machines.at(c.device().name),
                       std::abs(c.devices_per_node - per_node), c.shape->network.kind != network, std::int64_t{c.nodes});
   };
   for (const clusters::Cluster& c : library_.clusters)
     if (c.shape && c.device().kind == clusters::DeviceKind::gpu && (!base || rank(c) < rank(*base))) base = &c;
-  constexpr std::size_t kLeastAlike = 3;  // "V10", "A10", "H10", "B20": a generation
-  if (!base || likeness(base->device().name, s.gpu_type) < kLeastAlike)
+  if (!base || alike(*base).model == 0)
     return fail("V02", fmt::format("no device like '{}' is in the catalogue", s.gpu_type));
   if (base->device().name != s.gpu_type)
     notes.push_back(fmt::format("device '{}' is treated as {}", s.gpu_type, base->device().name));
@@ -561,15 +516,14 @@ Result<Subject> Translator::translate_as_stated(const Setup& given) {
   auto plan = plan::make_plan(*model, *cluster, spec);
   if (!plan) return fail(plan.error());
   const bool scatters = s.scatter_gather.value_or(true);
-  const double moments = moment_bytes(s.optimizer);
   std::vector<cost::Parameter> own_numbers = s.experts ? numbers_of_row(s) : std::vector<cost::Parameter>{};
   if (const double generation = attention_generation(s.attention_kernel); generation > 0)
     own_numbers.push_back({"stack.attention_generation", generation, cost::Unit::number, "the row's words"});
   cost::Stack own = *stack;
-  own.memory.moment_bytes = moments;
+  take_optimizer(s, own.memory, own_numbers);
   if (!scatters)
     std::erase_if(own.parameters, [](const cost::Parameter& p) { return p.name == "stack.pipeline_scatter"; });
-  std::string variant = fmt::format("{} {}", moments, scatters);
+  std::string variant = fmt::format("{} {}", own.memory.moment_bytes, scatters);
   for (const cost::Parameter& p : own_numbers) {
     std::erase_if(own.parameters, [&](const cost::Parameter& known) { return known.name == p.name; });
     own.parameters.push_back(p);

@@ -75,18 +75,31 @@ class Predicting {
     const auto spread = spread_of_case(intervals_, one);
     if (!spread) return;
     row.time_s = cost::around(row.predicted_s, spread->time);
+    const double capacity = one.subject.pricing->cluster().device().memory.value;
+    const auto fits = [&](const Case& plan, const cost::Spread& memory_of) {
+      return cost::fits_probability(predictor_.memory_needed(plan), capacity, memory_of.memory);
+    };
+    if (capacity > 0) row.fits_probability = fits(one, *spread);
     if (one.subject.fitting) {
-      const double other = predictor_.replayed({one.row, *one.subject.fitting}).step_time;
-      const cost::Interval of_other = cost::around(other, spread->time);
+      const Case other{one.row, *one.subject.fitting};
+      const double seconds = predictor_.replayed(other).step_time;
+      const cost::Interval of_other = cost::around(seconds, spread->time);
       row.time_s = cost::Interval{std::min(row.time_s->low, of_other.low), std::max(row.time_s->high, of_other.high)};
+      // The run ran: a plan that could not have, even if its software's memory were as uncertain as unknown software's,
+      // was not its plan. Intervals of known software do not cover what its recipes leave out of memory.
+      const auto unknown = cost::spread_of(intervals_, kGenericEager, several_nodes(one));
+      if (fits(one, unknown.value_or(*spread)) < kUnlikely) {
+        row.predicted_s = seconds;
+        row.predicted_bytes = predictor_.memory_peak(other);
+        row.fits_probability = fits(other, *spread);
+        row.plan = plan::describe(one.subject.fitting->plan.spec());
+      }
     }
     row.bytes = cost::around(row.predicted_bytes, spread->memory);
-    const double capacity = one.subject.pricing->cluster().device().memory.value;
-    if (capacity > 0)
-      row.fits_probability = cost::fits_probability(predictor_.memory_needed(one), capacity, spread->memory);
   }
 
  private:
+  static constexpr double kUnlikely = 0.01;
   const Cases& cases_;
   const cost::Intervals& intervals_;
   std::vector<cost::ValidatedRow>& rows_;

@@ -67,6 +67,21 @@ TEST(Intervals, AreAsWideAsElsewhereWhereTheStackHasNoGround) {
   EXPECT_EQ(again->elsewhere, known.elsewhere);
 }
 
+TEST(Intervals, MemoryOfSoftwareWithoutARunIsAsUncertainAsUnknownSoftwares) {
+  Intervals known = sample();
+  known.spreads.push_back({"generic-eager", true, {0.7, 1.4}, {0.6, 1.2}, 0});
+  const auto memory = [&](const char* name, bool own = false, bool generic = false) {
+    Stack stack;
+    stack.name = name, stack.own = own, stack.generic = generic;
+    return spread_of(known, stack, true, {})->memory;
+  };
+  EXPECT_EQ(memory("described-only"), (Interval{0.6, 1.5}));
+  EXPECT_EQ(memory("megatron-2021"), (Interval{0.8, 1.5})) << "16 runs";
+  EXPECT_EQ(memory("generic-eager", false, true), (Interval{0.6, 1.2}));
+  EXPECT_EQ(memory("generic-of-fsdp", false, true), (Interval{0.6, 1.2})) << "generic, and younger than the intervals";
+  EXPECT_EQ(memory("an-executor-of-orrerys", true), (Interval{0.8, 1.5})) << "its arena is what is predicted";
+}
+
 TEST(Intervals, LieAroundThePrediction) {
   EXPECT_EQ(around(8, {0.5, 1.25}), (Interval{4, 10}));
 }

@@ -77,7 +77,7 @@ TEST(MadeToFit, TakesZeRO1BeforeRecomputation) {
 TEST(MadeToFit, TheIntervalHoldsBothPlans) {
   const std::vector<Row> rows = open_row("unknown");
   cost::Intervals intervals;
-  intervals.spreads.push_back({"", true, {0.9, 1.1}, {0.9, 1.1}, 0});
+  intervals.spreads.push_back({"", true, {0.9, 1.1}, {0.3, 3}, 0});
   const cost::Validation v = validate(rows, make_cases(rows, one_cluster_and_stack()), intervals, {});
   const cost::Validation full =
       validate(open_row("full"), make_cases(open_row("full"), one_cluster_and_stack()), intervals, {});
@@ -86,6 +86,23 @@ TEST(MadeToFit, TheIntervalHoldsBothPlans) {
   EXPECT_DOUBLE_EQ(v.rows[0].time_s->low, 0.9 * v.rows[0].predicted_s);
   EXPECT_GT(v.rows[0].time_s->high, 1.1 * v.rows[0].predicted_s);
   EXPECT_LE(v.rows[0].time_s->high, full.rows[0].time_s->high);
+}
+
+TEST(MadeToFit, PredictsTheOtherPlanWhereTheOneWithoutCannotHaveRun) {
+  const std::vector<Row> rows = open_row("unknown");
+  const auto predicted = [&](const cost::Interval& memory) {
+    cost::Intervals intervals;
+    intervals.spreads.push_back({"", true, {0.9, 1.1}, memory, 0});
+    return validate(rows, make_cases(rows, one_cluster_and_stack()), intervals, {}).rows.at(0);
+  };
+  const cost::ValidatedRow unsure = predicted({0.3, 3}), sure = predicted({0.99, 1.01});
+  EXPECT_GT(sure.predicted_s, unsure.predicted_s) << "it recomputes";
+  EXPECT_LT(sure.predicted_bytes, unsure.predicted_bytes);
+  EXPECT_LT(*unsure.fits_probability, 0.5) << "of the plan as the row states it";
+  EXPECT_GT(*sure.fits_probability, 0.5);
+  EXPECT_THAT(sure.plan, HasSubstr("recompute"));
+  EXPECT_DOUBLE_EQ(sure.time_s->high, 1.1 * sure.predicted_s) << "the interval holds both all the same";
+  EXPECT_DOUBLE_EQ(sure.time_s->low, 0.9 * unsure.predicted_s);
 }
 
 }  // namespace

@@ -188,6 +188,8 @@ TEST(Validation, TakesAForkAsItsOriginAndALoopAsItsEngine) {
   EXPECT_EQ(of("stack: megatron-core-fork-2026").stack, "megatron-core");
   EXPECT_EQ(of("stack: deepspeed-hf-peft").stack, "deepspeed");
   EXPECT_EQ(of("stack: ours\n  framework: Transformers (DeepSpeed ZeRO)").stack, "deepspeed");
+  EXPECT_EQ(of("stack: ours\n  framework: Transformers, PEFT").stack, "generic-eager");
+  EXPECT_EQ(of("stack: ours\n  framework: Hugging Face SFTTrainer, PyTorch FSDP").stack, "pytorch-fsdp");
   EXPECT_EQ(of("stack: ours\n  framework: PyTorch FSDP2").stack, "pytorch-fsdp");
   EXPECT_EQ(of("stack: ours\n  framework: PyTorch FSDP, torch.compile").stack, "pytorch-fsdp-compiled");
   EXPECT_EQ(of("stack: ours\n  framework: JAX (FSDP)").stack, "generic-compiled") << "XLA shards by itself";
@@ -196,6 +198,22 @@ TEST(Validation, TakesAForkAsItsOriginAndALoopAsItsEngine) {
   EXPECT_EQ(of("stack: nemo-automodel\n  framework: PyTorch").stack, "generic-eager") << "no Megatron";
   EXPECT_EQ(of("stack: ours\n  framework: PyTorch").stack, "generic-eager");
   EXPECT_EQ(of("stack: generations").stack, "generic-eager") << "no dash: another name";
+}
+
+// Fine-tuning often has parameters, gradients and moments in 16 bits alone: two bytes each instead of two, four, four
+// (masters) and eight.
+TEST(Validation, ReadsThatAllOfAnOptimizerIsIn16Bits) {
+  Library known = library();
+  known.stacks.push_back(testing::stack("generic-eager"));
+  const auto bytes = [&](const std::string& what) {
+    const cost::Validation v = validate(rows(changed("stack: megatron-2021", "stack: a-loop\n  " + what)), known);
+    EXPECT_EQ(v.rows.size(), 1U) << what;
+    return v.rows.at(0).predicted_bytes;
+  };
+  const double usual = bytes("optimizer: AdamW");
+  EXPECT_LT(bytes("optimizer: \"AdamW, all states in bf16\""), 0.95 * usual);
+  EXPECT_EQ(bytes("optimizer: \"AdamW, states in fp16\""), bytes("optimizer: \"AdamW, all states in bf16\""));
+  EXPECT_EQ(bytes("optimizer: AdamW in bf16 mixed precision"), usual) << "the products are in bf16, not the states";
 }
 
 TEST(Validation, BuildsNodesAsTheRowHasThem) {

@@ -243,7 +243,7 @@ base::Diagnostics other_kind(const Entry& entry, const char* wanted) {
 
 std::string stack_of(const plan::Job& job, const models::Model& model, const clusters::Cluster& cluster) {
   if (!job.stack.empty()) return job.stack;
-  return cluster.stack.empty() ? cost::usual_stack(cluster, model) : cluster.stack;
+  return cluster.stack.empty() ? cost::usual_stack(cluster, model, job.bounds.stages.order) : cluster.stack;
 }
 
 }  // namespace

@@ -31,6 +31,7 @@
 #include "plan/lower/buckets.h"
 #include "plan/outline/reduction.h"
 #include "plan/schedule/asynchronous.h"
+#include "plan/schedule/partners.h"
 
 namespace orrery::cost {
 
@@ -213,7 +214,13 @@ ChunkTimes Estimator::Impl::chunk_times(const plan::Plan& plan, int stage, int c
     sent += count * c.recompute.exchanges;
     recompute += count * c.recompute.compute;
   }
-  around.exchange_left = exchange_left(*pricing, sent, busy + recompute);
+  if (sent > 0 && hides_exchanges(*pricing)) {
+    const double paired =
+        spec.stages.asynchronous()
+            ? 1
+            : plan::paired_share(moves.of(spec, plan.micro_batches(), 1)->at(static_cast<std::size_t>(stage)));
+    around.exchange_left = exchange_left(*pricing, sent, busy + recompute, paired);
+  }
   for (int c = 0; c < spec.stages.virtual_stages; ++c) around.embeds = around.embeds || spec.begins(stage, c);
   if (spec.offload.activations == plan::Space::host)
     around.staying = staying_blocks(spec, stage, chunk, head, plan.micro_batches());

@@ -8,6 +8,7 @@
 
 #include "cost/network/nccl_tuner.h"
 #include "cost/prices/pricing.h"
+#include "plan/schedule/partners.h"
 
 namespace orrery::cost {
 
@@ -114,8 +115,12 @@ ExchangeAlone exchange_alone(const Pricing& pricing, const clusters::GroupSpan& 
   return out;
 }
 
-double exchange_left(const Pricing& pricing, double exchanges, double compute) {
-  const double share = pricing.calibration().get("stack.exchange_hidden", 0);
+bool hides_exchanges(const Pricing& pricing) {
+  return pricing.calibration().get("stack.exchange_hidden", 0) > 0;
+}
+
+double exchange_left(const Pricing& pricing, double exchanges, double compute, double paired) {
+  const double share = paired * pricing.calibration().get("stack.exchange_hidden", 0);
   if (exchanges <= 0 || share <= 0) return 1;
   const double taken = pricing.calibration().get("stack.exchange_compute", 0);
   return 1 - share * std::min(exchanges, compute) * (1 - taken) / exchanges;
@@ -148,7 +153,7 @@ std::vector<std::optional<Leg>> legs_of(const plan::Block& block) {
 }
 
 double exchange_left(const Pricing& pricing, const plan::Schedule& schedule, const plan::RankClass& stage) {
-  if (pricing.calibration().get("stack.exchange_hidden", 0) <= 0 || !choice_of(stage).any()) return 1;
+  if (!hides_exchanges(pricing) || !choice_of(stage).any()) return 1;
   const TokenExchange exchange = exchange_of(pricing, schedule, stage);
   double exchanges = 0, compute = 0;  // per micro-batch
   for (const plan::Block& block : stage.blocks) {
@@ -167,7 +172,9 @@ double exchange_left(const Pricing& pricing, const plan::Schedule& schedule, con
       exchanges += pricing.exchange_time(way.across, members, exchange.choice()).value + way.within.value;
     }
   }
-  return exchange_left(pricing, exchanges, compute);
+  const plan::PlanSpec& spec = schedule.spec;
+  const std::int64_t micro_batches = spec.shape.batch / (spec.mesh.data * spec.shape.micro_batch);
+  return exchange_left(pricing, exchanges, compute, plan::paired_share(spec, stage.stage, micro_batches));
 }
 
 std::int64_t value_size(const plan::RankClass& stage, const plan::Step& step) {

@@ -78,9 +78,14 @@ struct ExchangeAlone {
                                            base::Bytes message, const TokenChoice& choice);
 
 /// The share of the time of all-to-alls that still counts when they overlap with another micro-batch's compute
-/// (stack.exchange_hidden of them overlap, as far as there is compute). Overlapped, they cause no waiting, but compute
-/// lacks the multiprocessors that move them (stack.exchange_compute: 20 of H800's 132 in DeepSeek-V3, section 3.2.2).
-[[nodiscard]] double exchange_left(const Pricing& pricing, double exchanges, double compute);
+/// (stack.exchange_hidden of them overlap, as far as there is compute). Only a pass that stands beside one of the other
+/// direction has such compute; `paired` is the share of passes that do (plan/schedule/partners.h). Overlapped, they
+/// cause no waiting, but compute lacks the multiprocessors that move them (stack.exchange_compute: 20 of H800's 132 in
+/// DeepSeek-V3, section 3.2.2). `exchanges` and `compute` in seconds per micro-batch.
+[[nodiscard]] double exchange_left(const Pricing& pricing, double exchanges, double compute, double paired);
+
+/// Whether the stack overlaps all-to-alls of tokens with another micro-batch's compute, so that partners matter.
+[[nodiscard]] bool hides_exchanges(const Pricing& pricing);
 
 /// The same for a lowered stage: a factor for the price of its exchange stream.
 [[nodiscard]] double exchange_left(const Pricing& pricing, const plan::Schedule& schedule,

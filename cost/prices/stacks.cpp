@@ -60,13 +60,17 @@ std::size_t Prices::place_of(const plan::PlanSpec& spec) const {
   return stacks_.place_of(spec.states.zero_stage, cluster.size() > cluster.devices_per_node);
 }
 
-std::string usual_stack(const clusters::Cluster& cluster, const models::Model& model) {
+std::string usual_stack(const clusters::Cluster& cluster, const models::Model& model,
+                        const std::vector<plan::Order>& orders) {
   using clusters::Architecture;
   constexpr int kMostOnABoard = 8;  // more share one NVLink domain only in a rack
   const clusters::Device& device = cluster.device();
   if (device.kind == clusters::DeviceKind::cpu) return "orrery-cpu";
   if (model.recommender) return "generic-recommender";
   if (device.architecture == Architecture::generic) return "generic-eager";
+  const auto is_dualpipe = [](plan::Order o) { return o == plan::Order::dualpipe || o == plan::Order::dualpipe_v; };
+  if (model.experts.any() && !orders.empty() && std::all_of(orders.begin(), orders.end(), is_dualpipe))
+    return "deepseek-2024";
   if (model.experts.any() && device.architecture == Architecture::blackwell && cluster.devices_per_node > kMostOnABoard)
     return "megatron-bridge";
   return device.architecture == Architecture::volta ? "megatron-2021" : "megatron-core";

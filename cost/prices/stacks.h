@@ -66,8 +66,11 @@ class Prices {
 
 /// The default stack for a model on a cluster: the Megatron of the device's years, of which published runs are known;
 /// Megatron Bridge's recipes for a mixture on a rack of Blackwells; Orrery's own executor on CPU ranks; a generic
-/// PyTorch on other vendors' devices; a generic stack for models with embedding tables.
-[[nodiscard]] std::string usual_stack(const clusters::Cluster& cluster, const models::Model& model);
+/// PyTorch on other vendors' devices; a generic stack for models with embedding tables. `orders`: those that the job
+/// names. If all are DualPipe's, a mixture on NVIDIA's devices is taken to be trained by DeepSeek's own software, which
+/// the order comes from: no Megatron has it.
+[[nodiscard]] std::string usual_stack(const clusters::Cluster& cluster, const models::Model& model,
+                                      const std::vector<plan::Order>& orders = {});
 
 /// Features of a plan that the software does not support, in words ("ZeRO 3", "sequence parallelism"); such a plan is
 /// priced as if the software supported them. Empty if another stack replaces it.

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "base/ensure.h"
+#include "plan/schedule/partners.h"
 #include "plan/spec/plan.h"
 
 namespace orrery::plan {
@@ -310,6 +311,30 @@ std::vector<std::vector<Move>> moves_of(const PlanSpec& spec, std::int64_t micro
   for (int s = 0; s < spec.mesh.pipeline; ++s)
     out.push_back(interleaved(s, spec.mesh.pipeline, spec.stages.virtual_stages, micro_batches));
   return out;
+}
+
+double paired_share(const std::vector<Move>& moves) {
+  std::int64_t passes = 0, paired = 0;
+  const Move* alone = nullptr;  // the last pass, if it has no partner yet
+  for (const Move& move : moves) {
+    if (move.kind != Kind::forward && move.kind != Kind::backward) continue;
+    ++passes;
+    const bool pair = alone != nullptr && alone->kind != move.kind &&
+                      (alone->micro_batch != move.micro_batch || alone->chunk != move.chunk);
+    if (pair) paired += 2;
+    alone = pair ? nullptr : &move;
+  }
+  return passes == 0 ? 0 : static_cast<double>(paired) / static_cast<double>(passes);
+}
+
+double paired_share(const PlanSpec& spec, int stage, std::int64_t micro_batches) {
+  if (spec.stages.asynchronous()) return 1;
+  if (spec.stages.virtual_stages > 1 || spec.stages.splits_backward())
+    return paired_share(moves_of(spec, micro_batches)[static_cast<std::size_t>(stage)]);
+  std::vector<Move> moves;
+  for (const Turn& turn : turns(spec.stages.order, stage, spec.mesh.pipeline, micro_batches))
+    moves.push_back({turn.forward ? Kind::forward : Kind::backward, turn.micro_batch});
+  return paired_share(moves);
 }
 
 AsynchronousMoves asynchronous_moves(const PlanSpec& spec, int stage, std::int64_t micro_batches) {

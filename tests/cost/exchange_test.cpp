@@ -98,10 +98,12 @@ TEST(TwoHops, AreAsFastAsDeepEpsTableForSixtyFourRanks) {
 }
 
 TEST(HiddenExchanges, LeaveWhatTheyTakeFromComputeAndWhatNoComputeCovers) {
-  EXPECT_EQ(exchange_left(priced_with({}), 2, 10), 1);
+  EXPECT_EQ(exchange_left(priced_with({}), 2, 10, 1), 1);
   const Pricing hides = priced_with({number("stack.exchange_hidden", 1), number("stack.exchange_compute", 0.25)});
-  EXPECT_DOUBLE_EQ(exchange_left(hides, 2, 10), 0.25);
-  EXPECT_DOUBLE_EQ(exchange_left(hides, 4, 1), 1 - 0.75 / 4) << "compute for a quarter alone";
+  EXPECT_DOUBLE_EQ(exchange_left(hides, 2, 10, 1), 0.25);
+  EXPECT_DOUBLE_EQ(exchange_left(hides, 4, 1, 1), 1 - 0.75 / 4) << "compute for a quarter alone";
+  EXPECT_DOUBLE_EQ(exchange_left(hides, 2, 10, 0.5), 0.625) << "half of the passes have a partner";
+  EXPECT_EQ(exchange_left(hides, 2, 10, 0), 1) << "no pass has one";
 }
 
 models::LayerProgram layer(int tensor, int expert, bool whole) {

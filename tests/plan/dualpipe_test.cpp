@@ -9,6 +9,7 @@
 #include "plan/lower/lower.h"
 #include "plan/schedule/check.h"
 #include "plan/schedule/orders.h"
+#include "plan/schedule/partners.h"
 #include "tests/plan/samples.h"
 
 namespace orrery::plan {
@@ -49,6 +50,29 @@ TEST(DualPipe, TakesHalfOfTheMicroBatchesFromEitherEnd) {
     for (const Move& m : stage) EXPECT_EQ(m.chunk, m.micro_batch >= 4 ? 1 : 0);
   for (const auto& [rank, chunk] : {std::pair(0, 0), std::pair(3, 1)})
     EXPECT_EQ(moves[static_cast<std::size_t>(rank)].front().chunk, chunk) << "who begins, begins its own end";
+}
+
+// Rank 0 of two: F F, three times F B F B, B B.
+TEST(PairedShare, IsOfPassesBesideOneOfTheOtherDirection) {
+  EXPECT_DOUBLE_EQ(paired_share(of_stages(2), 0, 8), 12.0 / 16);
+  PlanSpec spec;
+  spec.mesh.pipeline = 4;
+  EXPECT_DOUBLE_EQ(paired_share(spec, 0, 8), 10.0 / 16) << "three forwards come first, three backwards last";
+  EXPECT_DOUBLE_EQ(paired_share(spec, 3, 8), 14.0 / 16) << "a micro-batch is no partner of itself";
+  EXPECT_EQ(paired_share(spec, 3, 1), 0);
+  spec.stages.order = Order::gpipe;
+  EXPECT_DOUBLE_EQ(paired_share(spec, 0, 8), 2.0 / 16) << "where it turns";
+  spec.stages.order = Order::pipedream;
+  EXPECT_EQ(paired_share(spec, 0, 8), 1) << "it never drains";
+}
+
+TEST(PairedShare, GrowsWithTheMicroBatchesOfDualPipe) {
+  for (int stage = 0; stage < 16; ++stage) {
+    const double few = paired_share(of_stages(16, 32), stage, 32), many = paired_share(of_stages(16, 120), stage, 120);
+    EXPECT_LT(few, many);
+    EXPECT_GT(many, 0.8);
+    EXPECT_LT(many, 0.95);
+  }
 }
 
 TEST(DualPipe, IsSoundForEveryNumberOfPairs) {

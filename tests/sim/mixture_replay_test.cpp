@@ -18,7 +18,8 @@ struct Told {
 };
 
 /// A mixture on four nodes of H100, experts over several of them.
-Told told(const std::vector<std::pair<const char*, double>>& numbers, int tensor = 1, int zero = 1) {
+Told told(const std::vector<std::pair<const char*, double>>& numbers, int tensor = 1, int zero = 1,
+          std::int64_t batch = 64) {
   auto model = std::make_shared<models::Model>(*testing::model("qwen3-30b-a3b"));
   model->layers = 4;
   const auto cluster = testing::cluster("hgx-h100-1024", 32);
@@ -31,7 +32,7 @@ Told told(const std::vector<std::pair<const char*, double>>& numbers, int tensor
   spec.mesh.tensor = tensor;
   spec.mesh.sequence_parallel = tensor > 1;
   spec.mesh.expert = tensor > 1 ? 8 : 16;
-  spec.shape.batch = 64;
+  spec.shape.batch = batch;
   spec.shape.sequence = 4096;
   spec.states.zero_stage = zero;
   spec.numerics.flash = true;
@@ -59,6 +60,18 @@ TEST(MixtureReplay, WaitsForWhatComputeOfAnotherMicroBatchLeavesOfExchanges) {
   const Told hidden = told({{"stack.exchange_hidden", 1}, {"stack.exchange_compute", 0.25}});
   expect_near(hidden.replayed.exchange_communication, hidden.closed.exchange_communication, 0.03, "a quarter");
   EXPECT_LT(hidden.replayed.exchange_communication, 0.9 * open.replayed.exchange_communication);
+}
+
+TEST(MixtureReplay, HidesMoreTheMorePassesHaveAPartnerAndNothingOfOneMicroBatch) {
+  const auto share_left = [](std::int64_t batch) {
+    const Told open = told({}, 1, 1, batch);
+    const Told hidden = told({{"stack.exchange_hidden", 1}, {"stack.exchange_compute", 0.25}}, 1, 1, batch);
+    expect_near(hidden.replayed.exchange_communication, hidden.closed.exchange_communication, 0.03, "both forms");
+    return hidden.replayed.exchange_communication / open.replayed.exchange_communication;
+  };
+  constexpr std::int64_t kOneEach = 32;
+  EXPECT_DOUBLE_EQ(share_left(kOneEach), 1);
+  EXPECT_LT(share_left(8 * kOneEach), share_left(2 * kOneEach));
 }
 
 TEST(MixtureReplay, SendsEachTensorRanksOwnRowsAndFewerBytesOnTheWayThere) {

@@ -176,5 +176,18 @@ TEST(UsualStack, FollowsTheDeviceTheRackAndTheModel) {
   EXPECT_EQ(usual("localhost-2", "tiny-gpt"), "orrery-cpu");
 }
 
+TEST(UsualStack, IsDeepSeeksWhereAJobNamesItsOrdersAloneForAMixture) {
+  using plan::Order;
+  const auto usual = [](const char* cluster, const char* model, const std::vector<Order>& orders) {
+    return cost::usual_stack(*testing::cluster(cluster), *testing::model(model), orders);
+  };
+  EXPECT_EQ(usual("hgx-h800", "deepseek-v3", {Order::dualpipe}), "deepseek-2024");
+  EXPECT_EQ(usual("hgx-h800", "deepseek-v3", {Order::dualpipe_v, Order::dualpipe}), "deepseek-2024");
+  EXPECT_EQ(usual("hgx-h800", "deepseek-v3", {Order::dualpipe, Order::one_f_one_b}), "megatron-core") << "a choice";
+  EXPECT_EQ(usual("hgx-h800", "deepseek-v3", {}), "megatron-core");
+  EXPECT_EQ(usual("hgx-h800", "llama2-7b", {Order::dualpipe}), "megatron-core") << "it is known for mixtures";
+  EXPECT_EQ(usual("localhost-2", "tiny-moe", {Order::dualpipe}), "orrery-cpu");
+}
+
 }  // namespace
 }  // namespace orrery::sim

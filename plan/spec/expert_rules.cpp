@@ -111,9 +111,8 @@ base::Diagnostics refused_experts(const models::Model& model, const PlanSpec& sp
 }
 
 bool balances_by_micro_batch(const models::Model& model, const PlanSpec& spec) {
-  const std::int64_t passes = spec.shape.batch / std::max<std::int64_t>(1, spec.mesh.data * spec.shape.micro_batch);
   const bool forward_first = spec.stages.order == Order::gpipe && spec.stages.virtual_stages == 1;
-  return model.experts.any() && model.experts.aux_coefficient > 0 && passes > 1 && !forward_first;
+  return model.experts.any() && model.experts.aux_coefficient > 0 && spec.micro_batches() > 1 && !forward_first;
 }
 
 base::Diagnostics refused_balancing(const models::Model& model, const PlanSpec& spec) {

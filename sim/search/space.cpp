@@ -286,8 +286,8 @@ std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const mod
     for (const std::int64_t micro_batch : micro_batches(job, spec.mesh.data))
       for (const Order order : orders) {
         const bool free_chunks = b.stages.virtual_stages.empty() && mesh_chunks > 1;
-        const std::int64_t passes = job.batch / std::max<std::int64_t>(1, spec.mesh.data * micro_batch);
-        if (free_chunks && (order != Order::one_f_one_b || passes % spec.mesh.pipeline != 0)) continue;
+        spec.shape.micro_batch = micro_batch;
+        if (free_chunks && (order != Order::one_f_one_b || spec.micro_batches() % spec.mesh.pipeline != 0)) continue;
         const bool custom = order == Order::custom;
         if (custom && b.mesh.pipeline.empty() && spec.mesh.pipeline != b.stages.passes.stages()) continue;
         const bool folds = plan::traits_of(order).folds;
@@ -302,7 +302,6 @@ std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const mod
               b.states.overlap_gradients.value_or(stack.overlap_gradients && spec.mesh.replicas() > 1);
           for (const bool sharded : shardings)
             for (const Recompute recompute : recomputations(b, spec.numerics.flash)) {
-              spec.shape.micro_batch = micro_batch;
               spec.stages.order = order;
               spec.stages.passes = custom ? b.stages.passes : plan::PassOrder();
               spec.stages.virtual_stages = chunks;

@@ -204,7 +204,7 @@ StepEnds::Key StepEnds::key_of(const plan::PlanSpec& spec, const StageGroups& gr
   const auto& [gradients, activations, rank, minimum_rate, capacity, group, start] = compression;
   const auto& [precision, rounding, flash, loss_chunks, vocab_multiple] = numerics;
   Key key;
-  const bool by_shape = spec.low_rank() || plan::traits_of(optimizer).whole_matrices;
+  const bool by_shape = spec.low_rank() || plan::traits_of(optimizer).whole_matrices();
   if (by_shape || staleness || spec.stages.mirrors() || offload.optimizer != plan::Space::device) return key;
   const int per_node = std::max(1, pricing_.cluster().devices_per_node);
   const auto flags = std::int64_t{overlap_gradients} | std::int64_t{momentum} << 1 | std::int64_t{expert_tensor} << 2 |

@@ -201,7 +201,7 @@ class StageLowering {
       b.partitioned = zero_ >= 1;
       add_states(build_, spec_, b, zero_ >= 1 ? b.shard_elements() : b.elements);
     }
-    if (traits_of(spec_.states.optimizer).factored && !options_.forward_only)
+    if (traits_of(spec_.states.optimizer).factored() && !options_.forward_only)
       class_.factors =
           build_.buffer("factors", Purpose::optimizer_states, DType::fp32, parameters_.factors.factors.elements, true);
     class_.loss = build_.buffer("loss", Purpose::scalars, DType::fp32, 1, true);

@@ -72,7 +72,7 @@ class ExpertRules {
     apart(!spec_.compresses(), "compressed gradients are", "compression: {gradients: none}");
     apart(spec_.offload.optimizer == Space::device && spec_.offload.parameters == Space::device,
           "states in other memories are", "offload of activations alone");
-    apart(spec_.states.zero_stage == 0 || !traits_of(spec_.states.optimizer).whole_tensors,
+    apart(spec_.states.zero_stage == 0 || !traits_of(spec_.states.optimizer).takes_norms(),
           "sums of an optimizer over whole tensors are", "adamw, or zero_stage: 0");
   }
 

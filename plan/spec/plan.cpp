@@ -295,7 +295,7 @@ class PlanRules {
   }
 
   void whole_matrices() {
-    if (!traits_of(spec_.states.optimizer).whole_matrices) return;
+    if (!traits_of(spec_.states.optimizer).whole_matrices()) return;
     const char* name = name_of(spec_.states.optimizer);
     rule(!spec_.stages.asynchronous(), "P160",
          fmt::format("{} gathers whole matrices between two steps, but the stages of {} never stop", name,

@@ -214,10 +214,7 @@ class StageLowering {
   }
 
   // Whether gradients need the whole step's loads, which are known after its last forward pass.
-  bool balances() const {
-    return class_.tally.exists() && plan_.model().experts.aux_coefficient > 0 &&
-           !balances_by_micro_batch(plan_.model(), spec_);
-  }
+  bool balances() const { return class_.tally.exists() && balances_by_step(plan_.model(), spec_); }
   void balance_block() {
     balance_ = static_cast<std::int32_t>(class_.blocks.size());
     build_.open("balance");

@@ -110,9 +110,17 @@ base::Diagnostics refused_experts(const models::Model& model, const PlanSpec& sp
   return ExpertRules(model, spec).broken();
 }
 
+bool has_balancing_loss(const models::Model& model) {
+  return model.experts.any() && model.experts.aux_coefficient > 0;
+}
+
 bool balances_by_micro_batch(const models::Model& model, const PlanSpec& spec) {
   const bool forward_first = spec.stages.order == Order::gpipe && spec.stages.virtual_stages == 1;
-  return model.experts.any() && model.experts.aux_coefficient > 0 && spec.micro_batches() > 1 && !forward_first;
+  return has_balancing_loss(model) && spec.micro_batches() > 1 && !forward_first;
+}
+
+bool balances_by_step(const models::Model& model, const PlanSpec& spec) {
+  return has_balancing_loss(model) && !balances_by_micro_batch(model, spec);
 }
 
 base::Diagnostics refused_balancing(const models::Model& model, const PlanSpec& spec) {

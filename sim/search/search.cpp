@@ -131,6 +131,7 @@ class Estimators {
   Estimators& operator=(const Estimators&) = delete;
   [[nodiscard]] cost::Estimator& of(const plan::PlanSpec& spec) { return all_[prices_.place_of(spec)]; }
   [[nodiscard]] const cost::Stack& stack(const plan::PlanSpec& spec) const { return prices_.of(spec).stack(); }
+  [[nodiscard]] bool own() const { return prices_.stacks().named().own; }
 
  private:
   const cost::Prices prices_;
@@ -327,7 +328,7 @@ class Estimating {
   void check(std::size_t i) {
     auto made = plan::make_plan(model_, cluster_, space_[i]);
     base::Diagnostics refused = made ? base::Diagnostics() : made.error();
-    if (made && estimators_.stack(space_[i]).own) refused = plan::refused_balancing(*model_, made->spec());
+    if (made && estimators_.own()) refused = plan::refused_balancing(*model_, made->spec());
     if (!refused.empty()) {
       const std::string& code = refused.front().code;
       const plan::Rule* rule = plan::find_rule(code);

@@ -283,7 +283,7 @@ StageTimes Estimator::Impl::times(const plan::Plan& plan, int stage) {
     end();  // overlaps what it can with a forward pass
   }
   if (spec.offload.optimizer == plan::Space::device)
-    t.norm += balancing_time(*pricing, model->experts, spec, layers_of, groups);
+    t.norm += balancing_time(*pricing, *model, spec, layers_of, groups);
   if (spec.reduces_early()) t.reduce = 0, t.keep = 0;  // the passes have it
   if (plan::weight_delay(spec, stage) > 0) {           // a version of the weights is copied
     t.keep += dispatch();

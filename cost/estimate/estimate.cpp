@@ -42,7 +42,8 @@ using plan::CollectiveKind;
 /// A chunk's passes over one micro-batch, and seconds of what they compute.
 struct ChunkTimes {
   std::shared_ptr<const ChunkPrograms> programs;
-  double input = 0, forward = 0, recompute = 0, backward = 0, within = 0;  ///< as StageTimes has them
+  double input = 0, forward = 0, recompute = 0, backward = 0;  ///< as StageTimes has them
+  double writing = 0, within = 0;
 };
 
 /// The layers of one plan that have been asked for.
@@ -225,8 +226,11 @@ ChunkTimes Estimator::Impl::chunk_times(const plan::Plan& plan, int stage, int c
   t.forward = compute_seconds(out->forward) - t.input;
   t.recompute = recompute;
   t.backward = backward + weights - recompute;
-  if (!out->last_backward.steps.empty()) t.within += compute_seconds(out->last_backward) - backward;
-  if (!out->last_weights.steps.empty()) t.within += compute_seconds(out->last_weights) - weights;
+  const auto special = [&](const PassProgram& one, double usual) {
+    return one.steps.empty() ? 0 : compute_seconds(one) - usual;
+  };
+  t.writing = special(out->first_backward, backward) + special(out->first_weights, weights);
+  t.within = special(out->last_backward, backward) + special(out->last_weights, weights);
   t.programs = out;
   return t;
 }
@@ -272,7 +276,7 @@ StageTimes Estimator::Impl::times(const plan::Plan& plan, int stage) {
     if (alone || chunks[c] != chunks[c - 1])
       one = chunk_times(plan, stage, static_cast<int>(c), chunks[c], groups, begun);
     t.input += one.input, t.forward += one.forward, t.recompute += one.recompute;
-    t.backward += one.backward, t.within += one.within;
+    t.backward += one.backward, t.writing += one.writing, t.within += one.within;
     t.program.chunks.push_back(one.programs);
   }
   if (model->experts.any()) t.begin += op(zeroed_tally(model->experts, layers_of));

@@ -16,6 +16,7 @@ struct StageTimes {
   /// For parameter servers: a pass by itself. `exposed`: waits of both passes for messages, by stream.
   double forward_pass = 0, backward_pass = 0;
   std::array<double, plan::kStreams> exposed = {};
+  double writing = 0;                     ///< by which the first backward passes take longer than others
   double within = 0;                      ///< compute of reductions within the last backward passes
   double begin = 0;                       ///< zeroing gradients
   double reduce = 0, keep = 0, norm = 0;  ///< messages after the passes; copies; squared norms

@@ -13,6 +13,7 @@
 #include "models/operators/operators.h"
 #include "plan/lower/buckets.h"
 #include "plan/lower/lower.h"
+#include "plan/lower/recomputed.h"
 #include "plan/schedule/place.h"
 
 namespace orrery::cost {
@@ -484,8 +485,8 @@ LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute reco
   };
   out.forward =
       walk(program.forward, program, program.x, pricing, group, toucher(&Life::forward_first, &Life::forward_last));
-  out.recompute = walk(pricing.stack().recompute_whole_layer ? program.forward : plan::needed_parts(program), program,
-                       {}, pricing, group, toucher(&Life::recompute_first, &Life::recompute_last));
+  out.recompute = walk(plan::recomputed_parts(program, pricing.stack().recompute_whole_layer), program, {}, pricing,
+                       group, toucher(&Life::recompute_first, &Life::recompute_last));
   std::vector<models::Part> backward = plan::backward_parts(program, recomputation);
   std::vector<models::Part> weights;
   if (split) {

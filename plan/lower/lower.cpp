@@ -21,6 +21,7 @@
 #include "plan/lower/lower_recommender.h"
 #include "plan/lower/parameter_server.h"
 #include "plan/lower/passes.h"
+#include "plan/lower/recomputed.h"
 #include "plan/lower/shard_sums.h"
 #include "plan/lower/stage_layers.h"
 #include "plan/lower/write_outline.h"
@@ -288,8 +289,7 @@ class StageLowering {
       std::vector<Op> ops = std::move(first_ops);
       first_ops = {};
       for (Op op : part.ops) {
-        // Each token counts once, and only in training.
-        if (op.kind == OpKind::count_choices && (!class_.tally || phase == Phase::recompute)) continue;
+        if (op.kind == OpKind::count_choices && !class_.tally) continue;  // tokens count only in training
         for (int& t : op.in) t = view_of(layer, context, models::tensor_of(t));
         for (int& t : op.out) t = view_of(layer, context, models::tensor_of(t));
         if (models::traits_of(op).loss_gradient && class_.scaling.exists())
@@ -412,8 +412,8 @@ class StageLowering {
         if (to.options_.recompute_experts) to.experts_again(layer, context);
         return;
       }
-      const bool whole = to.options_.recompute_whole_layer;
-      to.run_parts(layer, context, whole ? layer.program.forward : needed_parts(layer.program), Phase::recompute);
+      to.run_parts(layer, context, recomputed_parts(layer.program, to.options_.recompute_whole_layer),
+                   Phase::recompute);
     }
     void run(std::size_t i) {
       const StageLayer& layer = to.layer_at(i);

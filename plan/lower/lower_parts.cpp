@@ -4,6 +4,7 @@
 #include <set>
 
 #include "plan/lower/lower_recommender.h"
+#include "plan/lower/recomputed.h"
 
 namespace orrery::plan {
 
@@ -55,6 +56,15 @@ std::vector<models::Part> needed_parts(const models::LayerProgram& program) {
   }
   std::reverse(kept.begin(), kept.end());
   return kept;
+}
+
+std::vector<models::Part> recomputed_parts(const models::LayerProgram& program, bool whole_layer) {
+  if (!whole_layer) return needed_parts(program);
+  std::vector<models::Part> parts = program.forward;
+  for (models::Part& part : parts)
+    std::erase_if(part.ops, [](const Op& op) { return op.kind == OpKind::count_choices; });
+  std::erase_if(parts, [](const models::Part& part) { return part.ops.empty() && !part.is_communication(); });
+  return parts;
 }
 
 std::vector<models::Part> with_last_alone(std::vector<models::Part> parts) {

@@ -287,7 +287,7 @@ StageTimes Estimator::Impl::times(const plan::Plan& plan, int stage) {
     end();  // overlaps what it can with a forward pass
   }
   if (spec.offload.optimizer == plan::Space::device)
-    t.norm += balancing_time(*pricing, *model, spec, layers_of, groups);
+    t.rounds += balancing_time(*pricing, *model, spec, layers_of, groups);
   if (spec.reduces_early()) t.reduce = 0, t.keep = 0;  // the passes have it
   if (plan::weight_delay(spec, stage) > 0) {           // a version of the weights is copied
     t.keep += dispatch();
@@ -384,7 +384,7 @@ PipelineTimes Estimator::Impl::passes(const plan::Plan& plan, const std::vector<
   for (int s = 0; s <= last; ++s) {
     const StageTimes& t = stages[static_cast<std::size_t>(s)];
     times.stages.push_back(t.program);
-    times.stages.back().update = t.begin + t.reduce + t.keep + t.norm + agree.norm + t.update + t.gather +
+    times.stages.back().update = t.begin + t.reduce + t.keep + t.norm + agree.norm + t.rounds + t.update + t.gather +
                                  (s == last ? agree.loss : 0) + (s == 0 || s == last ? agree.embedding : 0);
     if (last > 0 && (s < last || plan.spec().stages.virtual_stages > 1))
       times.hop.push_back(hop(plan, s, s < last ? s + 1 : 0));
@@ -437,7 +437,7 @@ double step_time(const plan::PlanSpec& spec, std::vector<double>& ends, const st
   double normed = 0, updated = 0;
   for (std::size_t s = 0; s <= last; ++s) normed = std::max(normed, reduced[s] + stages[s].norm);
   normed += agree.norm;
-  for (const StageTimes& t : stages) updated = std::max(updated, normed + t.update + t.gather);
+  for (const StageTimes& t : stages) updated = std::max(updated, normed + t.rounds + t.update + t.gather);
   return updated + agree.loss + overhead;
 }
 

@@ -17,7 +17,7 @@ std::int64_t values_of(const models::Experts& experts) {
 std::int64_t mixed_layers(const std::vector<LayerRun>& layers_of) {
   std::int64_t mixed = 0;
   for (const LayerRun& run : layers_of)
-    if (run.costs->expert_elements > 0) mixed += run.count;
+    if (run.costs->expert_elements + run.costs->frozen_of(LayerBucket::experts) > 0) mixed += run.count;
   return mixed;
 }
 
@@ -28,8 +28,9 @@ models::Op zeroed_tally(const models::Experts& experts, const std::vector<LayerR
               std::max<std::int64_t>(1, mixed_layers(layers_of)) * values_of(experts));
 }
 
-double balancing_time(const Pricing& pricing, const models::Experts& experts, const plan::PlanSpec& spec,
+double balancing_time(const Pricing& pricing, const models::Model& model, const plan::PlanSpec& spec,
                       const std::vector<LayerRun>& layers_of, const StageGroups& groups) {
+  const models::Experts& experts = model.experts;
   if (!experts.any()) return 0;
   const auto op = [&](const models::Op& one) { return pricing.op_time(one).value; };
   const auto all_reduce = [&](std::int64_t elements, const std::vector<int>& members) {
@@ -44,10 +45,20 @@ double balancing_time(const Pricing& pricing, const models::Experts& experts, co
   const std::int64_t values = values_of(experts), mixed = mixed_layers(layers_of);
   models::Op pool = flat(models::OpKind::sum_pieces, kType, values);
   pool.n = std::max<std::int64_t>(1, mixed);
+  // Ranks of a tensor group that route rows of their own have each counted a part of the choices.
+  const std::vector<int> counts = spec.mesh.whole_experts() ? groups.tensor : std::vector<int>{};
   double t = 2 * dispatch + op(pool) + op(flat(models::OpKind::balance_losses, kType, experts.count)) +
-             all_reduce(values, loss_members(spec));
-  if (mixed > 0) t += all_reduce(mixed * values, groups.data) + all_reduce(mixed * values, groups.copies);
-  if (spec.mesh.expert > 1 && !partitions(spec)) t += dispatch + all_reduce(1, groups.experts);
+             all_reduce(values, loss_members(spec)) + all_reduce(values, counts);
+  if (mixed > 0) {
+    for (const std::vector<int>* members : {&groups.data, &groups.copies, &counts})
+      t += all_reduce(mixed * values, *members);
+    if (experts.bias_rate > 0 && !model.lora.any())
+      t += dispatch + static_cast<double>(mixed) * op(flat(models::OpKind::balance_bias, kType, experts.count));
+  }
+  // Squares of experts' gradients are summed apart, over the ranks that divide the experts.
+  if (spec.mesh.folds_experts() && !partitions(spec))
+    t += dispatch + op(flat(models::OpKind::fill_zero, kType, 1)) + op(flat(models::OpKind::add_scaled, kType, 1)) +
+         all_reduce(1, groups.experts);
   return t;
 }
 

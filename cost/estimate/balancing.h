@@ -8,9 +8,9 @@
 
 namespace orrery::cost {
 
-/// Seconds to sum the routing choices of a stage's layers, and the squared norms of parameters that only some replicas
-/// hold (plan/lower/lower_finish.cpp); 0 for a dense model.
-[[nodiscard]] double balancing_time(const Pricing& pricing, const models::Experts& experts, const plan::PlanSpec& spec,
+/// Seconds to sum the routing choices of a stage's layers, to move the biases that balance them, and to sum the squared
+/// norms of parameters that only some replicas hold (plan/lower/lower_finish.cpp); 0 for a dense model.
+[[nodiscard]] double balancing_time(const Pricing& pricing, const models::Model& model, const plan::PlanSpec& spec,
                                     const std::vector<LayerRun>& layers, const StageGroups& groups);
 
 /// Zeroes the tallies of choices when a step begins.

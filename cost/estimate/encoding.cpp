@@ -23,8 +23,7 @@ void add_step(Pass& pass, const Op& op, const Pricing& pricing, bool ahead = fal
   const double seconds = pricing.compute_time({&op, 1}).value, host = pricing.host_time({&op, 1}).value;
   pass.compute += seconds;
   pass.host += host;
-  pass.segments.insert(ahead ? pass.segments.begin() : pass.segments.end(),
-                       {.seconds = seconds, .host = host, .writing = seconds});
+  pass.segments.insert(ahead ? pass.segments.begin() : pass.segments.end(), {.seconds = seconds, .host = host});
 }
 
 }  // namespace

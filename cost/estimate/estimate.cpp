@@ -44,7 +44,8 @@ using plan::CollectiveKind;
 /// A chunk's passes over one micro-batch, and seconds of what they compute.
 struct ChunkTimes {
   std::shared_ptr<const ChunkPrograms> programs;
-  double input = 0, forward = 0, recompute = 0, backward = 0, within = 0;  ///< as StageTimes has them
+  double input = 0, forward = 0, recompute = 0, backward = 0;  ///< as StageTimes has them
+  double writing = 0, within = 0;
 };
 
 /// The layers of one plan that have been asked for.
@@ -233,8 +234,11 @@ ChunkTimes Estimator::Impl::chunk_times(const plan::Plan& plan, int stage, int c
   t.forward = compute_seconds(out->forward) - t.input;
   t.recompute = recompute;
   t.backward = backward + weights - recompute;
-  if (!out->last_backward.steps.empty()) t.within += compute_seconds(out->last_backward) - backward;
-  if (!out->last_weights.steps.empty()) t.within += compute_seconds(out->last_weights) - weights;
+  const auto special = [&](const PassProgram& one, double usual) {
+    return one.steps.empty() ? 0 : compute_seconds(one) - usual;
+  };
+  t.writing = special(out->first_backward, backward) + special(out->first_weights, weights);
+  t.within = special(out->last_backward, backward) + special(out->last_weights, weights);
   t.programs = out;
   return t;
 }
@@ -280,7 +284,7 @@ StageTimes Estimator::Impl::times(const plan::Plan& plan, int stage) {
     if (alone || chunks[c] != chunks[c - 1])
       one = chunk_times(plan, stage, static_cast<int>(c), chunks[c], groups, begun);
     t.input += one.input, t.forward += one.forward, t.recompute += one.recompute;
-    t.backward += one.backward, t.within += one.within;
+    t.backward += one.backward, t.writing += one.writing, t.within += one.within;
     t.program.chunks.push_back(one.programs);
   }
   if (model->experts.any()) t.begin += op(zeroed_tally(model->experts, layers_of));
@@ -291,7 +295,7 @@ StageTimes Estimator::Impl::times(const plan::Plan& plan, int stage) {
     end();  // overlaps what it can with a forward pass
   }
   if (spec.offload.optimizer == plan::Space::device)
-    t.norm += balancing_time(*pricing, model->experts, spec, layers_of, groups);
+    t.rounds += balancing_time(*pricing, *model, spec, layers_of, groups);
   if (spec.reduces_early()) t.reduce = 0, t.keep = 0;  // the passes have it
   if (plan::weight_delay(spec, stage) > 0) {           // a version of the weights is copied
     t.keep += dispatch();
@@ -390,7 +394,7 @@ PipelineTimes Estimator::Impl::passes(const plan::Plan& plan, const std::vector<
   for (int s = 0; s <= last; ++s) {
     const StageTimes& t = stages[static_cast<std::size_t>(s)];
     times.stages.push_back(t.program);
-    times.stages.back().update = t.begin + t.reduce + t.keep + t.norm + agree.norm + t.update + t.gather +
+    times.stages.back().update = t.begin + t.reduce + t.keep + t.norm + agree.norm + t.rounds + t.update + t.gather +
                                  (s == last ? agree.loss : 0) + (s == 0 || s == last ? agree.embedding : 0);
     if (last > 0 && (s < last || plan.spec().stages.virtual_stages > 1))
       times.hop.push_back(hop(plan, s, s < last ? s + 1 : 0));
@@ -443,7 +447,7 @@ double step_time(const plan::PlanSpec& spec, std::vector<double>& ends, const st
   double normed = 0, updated = 0;
   for (std::size_t s = 0; s <= last; ++s) normed = std::max(normed, reduced[s] + stages[s].norm);
   normed += agree.norm;
-  for (const StageTimes& t : stages) updated = std::max(updated, normed + t.update + t.gather);
+  for (const StageTimes& t : stages) updated = std::max(updated, normed + t.rounds + t.update + t.gather);
   return updated + agree.loss + overhead;
 }
 

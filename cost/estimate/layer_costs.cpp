@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "models/operators/operators.h"
 #include "plan/lower/buckets.h"
 #include "plan/lower/lower.h"
+#include "plan/lower/recomputed.h"
 #include "plan/schedule/place.h"
 
 namespace orrery::cost {
@@ -105,25 +107,30 @@ void note_surroundings(Segment& segment, const std::vector<models::Op>& ops, con
   }
 }
 
-/// Seconds of operators, where a gradient that is not yet in `touched` is written, not added to.
-double writing_time(const std::vector<models::Op>& ops, const models::LayerProgram& program, const Pricing& pricing,
-                    std::set<TensorId>& touched) {
-  std::vector<models::Op> writing = ops;
-  for (models::Op& op : writing)
+/// What operators save by writing gradients that are not yet in `added`, by bucket: seconds.
+std::array<double, 3> saved_by_writing(std::span<const models::Op> ops, const models::LayerProgram& program,
+                                       const Pricing& pricing, std::set<TensorId>& added) {
+  std::array<double, 3> saved = {};
+  for (const models::Op& op : ops) {
+    std::optional<LayerBucket> first;
     for (const std::size_t sum : models::writable_sums(op)) {
       const TensorId out = sum < op.out.size() ? models::tensor_of(op.out[sum]) : TensorId();
       if (!out || program.tensors[out].role != models::TensorRole::gradient) continue;
-      if (touched.insert(out).second) op.accumulate = false;
+      if (added.insert(out).second) first = bucket_of(program.tensors[program.tensors[out].of]);
     }
-  return pricing.compute_time(writing).value;
+    if (!first) continue;
+    models::Op writing = op;
+    writing.accumulate = false;
+    saved.at(static_cast<std::size_t>(*first)) += pricing.op_time(op).value - pricing.op_time(writing).value;
+  }
+  return saved;
 }
 
-/// Walks the parts of a pass as lowering does: each run of ops is a step, each message is a step. `touched`: gradients
-/// to which earlier passes over the layer have added.
+/// Walks the parts of a pass as lowering does: each run of ops is a step, each message is a step. `added`: the
+/// gradients to which passes over the layer have added so far; none where this one adds to none.
 template <class Touch>
 Pass walk(const std::vector<models::Part>& parts, const models::LayerProgram& program, TensorId input,
-          const Pricing& pricing, const LayerGroups& groups, const Touch& touch,
-          std::set<TensorId>* touched = nullptr) {
+          const Pricing& pricing, const LayerGroups& groups, const Touch& touch, std::set<TensorId>* added = nullptr) {
   Pass pass;
   Ring ring;
   Exchanges rows(program, pricing, groups);
@@ -169,7 +176,7 @@ Pass walk(const std::vector<models::Part>& parts, const models::LayerProgram& pr
     Segment segment{.seconds = pricing.compute_time(part.ops).value, .host = pricing.host_time(part.ops).value};
     (part.recomputed ? pass.recomputed : pass.compute) += segment.seconds;
     pass.host += segment.host;
-    segment.writing = touched != nullptr ? writing_time(part.ops, program, pricing, *touched) : segment.seconds;
+    if (added != nullptr) segment.saved = saved_by_writing(part.ops, program, pricing, *added);
     note_surroundings(segment, part.ops, program, input);
     for (const models::Op& op : part.ops) {
       for (const int t : op.in) touch(models::tensor_of(t), pass.steps);
@@ -185,11 +192,14 @@ Pass walk(const std::vector<models::Part>& parts, const models::LayerProgram& pr
 }
 
 /// Divides the last compute step of the weights' gradients as StageLowering::weights_pass does.
-void divide_last(LayerCosts& out, const std::vector<models::Part>& weights, const Pricing& pricing) {
+void divide_last(LayerCosts& out, const std::vector<models::Part>& weights, const models::LayerProgram& program,
+                 const Pricing& pricing, std::set<TensorId> added) {
   if (weights.empty() || weights.back().ops.size() < 2) return;
   const std::span<const models::Op> ops = weights.back().ops;
   const auto segment = [&](std::span<const models::Op> of) {
-    return Segment{.seconds = pricing.compute_time(of).value, .host = pricing.host_time(of).value};
+    return Segment{.seconds = pricing.compute_time(of).value,
+                   .host = pricing.host_time(of).value,
+                   .saved = saved_by_writing(of, program, pricing, added)};
   };
   out.weights_but_last = segment(ops.first(ops.size() - 1));
   out.weights_last = segment(ops.last(1));
@@ -419,8 +429,7 @@ std::int64_t LayerCosts::zeroed_by_pass(LayerBucket of, std::int64_t elements) c
   const bool own = of == LayerBucket::own;
   const std::int64_t padding = elements - elements_of(of);
   const std::size_t gaps = (own ? own_gaps.size() : 0) + (padding > 0 ? 1 : 0);
-  const bool written = own ? own_written : of == LayerBucket::experts ? expert_written : shared_written;
-  if (!written || gaps > 1) return elements;
+  if (!written(of) || gaps > 1) return elements;
   return !own || own_gaps.empty() ? padding : own_gaps.front();
 }
 
@@ -476,24 +485,27 @@ LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute reco
   };
   out.forward =
       walk(program.forward, program, program.x, pricing, group, toucher(&Life::forward_first, &Life::forward_last));
-  out.recompute = walk(pricing.stack().recompute_whole_layer ? program.forward : plan::needed_parts(program), program,
-                       {}, pricing, group, toucher(&Life::recompute_first, &Life::recompute_last));
+  out.recompute = walk(plan::recomputed_parts(program, pricing.stack().recompute_whole_layer), program, {}, pricing,
+                       group, toucher(&Life::recompute_first, &Life::recompute_last));
   std::vector<models::Part> backward = plan::backward_parts(program, recomputation);
   std::vector<models::Part> weights;
   if (split) {
     plan::SplitBackward parts = plan::split_backward(program, backward);
     backward = std::move(parts.inputs);
     weights = std::move(parts.weights);
-    out.weights = walk(weights, program, {}, pricing, group, toucher(&Life::weights_first, &Life::weights_last));
-    divide_last(out, weights, pricing);
   }
   std::set<TensorId> touched;
   find_first_writes(backward, program, touched, out);
   if (split) find_first_writes(weights, program, touched, out);
   out.own_gaps = gaps_of(program, optimizer, out.whole);
-  std::set<TensorId> added_to;
-  out.backward = walk(backward, program, program.dy, pricing, group,
-                      toucher(&Life::backward_first, &Life::backward_last), &added_to);
+  std::set<TensorId> added;
+  out.backward =
+      walk(backward, program, program.dy, pricing, group, toucher(&Life::backward_first, &Life::backward_last), &added);
+  if (split) {
+    divide_last(out, weights, program, pricing, added);
+    out.weights =
+        walk(weights, program, {}, pricing, group, toucher(&Life::weights_first, &Life::weights_last), &added);
+  }
   if (recomputation != plan::Recompute::full && pricing.calibration().get("stack.recomputes_experts", 0) != 0)
     run_experts_again(out, program, pricing, group);
   for (Life& life : out.lives)  // input data is loaded before forward, even if only backward reads it

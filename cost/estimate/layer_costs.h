@@ -24,13 +24,22 @@ struct Segment {
     shift      ///< to the next rank of the context ring; the next compute segment reads the other messages
   };
   Kind kind = Kind::compute;
-  double seconds = 0;        ///< of compute on the device, or of the message
-  double host = 0;           ///< compute: seconds to issue it
-  double writing = 0;        ///< compute: seconds if it writes the gradients that it is the first to add to
+  double seconds = 0;  ///< of compute on the device, or of the message
+  double host = 0;     ///< compute: seconds to issue it
+  /// compute: seconds that it saves, by bucket, if it writes the gradients that it is the first to add to.
+  std::array<double, 3> saved = {};
   bool reads_input = false;  ///< whether it reads what comes from the layer before, or in backward from the layer after
   std::array<bool, 3> reads_parameters = {};  ///< compute: of these buckets (LayerBucket)
   std::array<bool, 3> writes_gradients = {};  ///< compute: of these buckets
   int shifts = 0;                             ///< compute: the number of the pass's shifts that it waits for
+
+  /// Seconds if it writes these buckets' gradients.
+  [[nodiscard]] double writing(const std::array<bool, 3>& buckets) const {
+    double left = seconds;
+    for (std::size_t b = 0; b < saved.size(); ++b)
+      if (buckets[b]) left -= saved[b];
+    return left;
+  }
 };
 
 /// One pass over a layer: forward, recomputation, or backward.
@@ -89,6 +98,9 @@ struct LayerCosts {
   plan::WholeMatrices whole;  ///< of the own bucket, if the optimizer updates any as a whole
   /// Whether operators that can write a gradient are the first to touch each parameter's (plan/lower/write_first.h).
   bool own_written = true, expert_written = true, shared_written = true;
+  [[nodiscard]] bool written(LayerBucket of) const {
+    return of == LayerBucket::own ? own_written : of == LayerBucket::experts ? expert_written : shared_written;
+  }
   std::vector<std::int64_t> own_gaps = {};  ///< elements in each gap between parameters of the own bucket
   double weight_inputs = 0;                 ///< bytes that the weights' gradients read, kept while W waits for B
   bool backward_reads_parameters = false;

@@ -48,6 +48,11 @@ Ticks all_of(const ChunkPrograms& chunk, const RankClock::Overlaps& overlaps, st
     if (!program.steps.empty()) sum += compute_of(program.steps) - usual;
   };
   special(chunk.first, forward);
+  const auto first = [&](const PassProgram& program, Ticks usual) {
+    if (!program.steps.empty()) sum += alone(program, overlaps) - usual;
+  };
+  first(chunk.first_backward, backward);
+  first(chunk.first_weights, weights);
   special(chunk.last_backward, backward);
   special(chunk.last_weights, weights);
   return sum;
@@ -55,6 +60,10 @@ Ticks all_of(const ChunkPrograms& chunk, const RankClock::Overlaps& overlaps, st
 
 const PassProgram& or_usual(const PassProgram& special, const PassProgram& usual) {
   return special.steps.empty() ? usual : special;
+}
+/// `once`: the last one is also the first.
+const PassProgram& last_backward(const ChunkPrograms& chunk, bool once) {
+  return or_usual(chunk.last_backward, once ? or_usual(chunk.first_backward, chunk.backward) : chunk.backward);
 }
 
 }  // namespace
@@ -82,9 +91,10 @@ std::vector<double> least_end(const PipelineTimes& times, const plan::PlanSpec& 
   // The gradients of the last micro-batch reach the stages one after the other, unless they leave before a pass ends.
   for (std::size_t s = out.size(); s-- > 1 && !spec.stages.splits_backward();) {
     const ChunkPrograms &sender = *times.stages[s].chunks.front(), &chunk = *times.stages[s - 1].chunks.front();
-    const PassProgram& last = or_usual(sender.last_backward, sender.backward);
+    const bool once = micro_batches == 1;
+    const PassProgram& last = last_backward(sender, once);
     if (last.sent < last.steps.size()) continue;
-    const Ticks backward = behind_input(or_usual(chunk.last_backward, chunk.backward));
+    const Ticks backward = behind_input(last_backward(chunk, once));
     out[s - 1] = std::max(out[s - 1], out[s] + times.hop[s - 1] + seconds(backward));
   }
   return out;

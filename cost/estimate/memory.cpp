@@ -126,11 +126,14 @@ void add_slabs(StageMemory& m, const std::vector<std::vector<LayerRun>>& chunks,
   }
   const double saved = slabs.front().kept + slabs.front().received;
   if (spec.stages.virtual_stages == 1 && question.zero_bubble != plan::ZeroBubble::none) {
-    // A framework frees what it has sent, and what the weights' gradients do not read.
+    // A framework frees what it has sent, and what the weights' gradients do not read. Where those follow their
+    // backward pass at once, nothing waits for them.
     const plan::Held held = plan::held(question.zero_bubble, stage, spec.mesh.pipeline, micro_batches);
     double half = 0;
     for (const LayerRun& run : layers) half += static_cast<double>(run.count) * run.costs->weight_inputs;
-    m.activations = saved * static_cast<double>(held.whole) + half * static_cast<double>(held.for_weights);
+    const bool waits = spec.recomputation.weights_wait();
+    m.activations =
+        saved * static_cast<double>(held.whole) + (waits ? half * static_cast<double>(held.for_weights) : 0);
   } else if (spec.stages.splits_backward()) {
     std::vector<std::int64_t> staying;
     for (const ChunkPlace& place : places) staying.push_back(place.staying);

@@ -64,8 +64,8 @@ double served_step(const plan::Plan& plan, const Pricing& pricing, StageTimes& s
     pull = std::max(0.0, pull - (stage.begin + m * backward + (m - 1) * forward));
   stage.gather = pull;
   agree.loss = 0;
-  return stage.begin + m * (forward + backward) + stage.keep + stage.norm + agree.norm + stage.update + stage.reduce +
-         pull;
+  return stage.begin + m * (forward + backward) + stage.keep + stage.norm + agree.norm + stage.rounds + stage.update +
+         stage.reduce + pull;
 }
 
 }  // namespace orrery::cost

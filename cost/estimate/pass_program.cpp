@@ -48,13 +48,18 @@ class ChunkPasses {
     if (around_.begun) out.first = forward(true);
     const bool early = spec_.reduces_early() && !spec_.stages.asynchronous();
     const bool splits = spec_.stages.splits_backward();
-    out.backward = backward(false);
-    if (splits) out.weights = weights(false);
-    if (early) out.last_backward = backward(true);
-    if (early && splits) out.last_weights = weights(true);
+    out.backward = backward({});
+    if (splits) out.weights = weights({});
+    const bool writes = first_writes(), once = spec_.micro_batches() == (spec_.stages.mirrors() ? 2 : 1);
+    if (early) out.last_backward = backward({.last = true, .first = writes && once});
+    if (early && splits) out.last_weights = weights({.last = true, .first = writes && once});
+    if (writes && !(early && once)) {
+      out.first_backward = backward({.first = true});
+      if (splits) out.first_weights = weights({.first = true});
+    }
     const RankClock::Overlaps overlaps = overlaps_of(around_.pricing);
-    for (PassProgram* pass :
-         {&out.forward, &out.backward, &out.weights, &out.first, &out.last_backward, &out.last_weights})
+    for (PassProgram* pass : {&out.forward, &out.backward, &out.weights, &out.first, &out.first_backward,
+                              &out.first_weights, &out.last_backward, &out.last_weights})
       summarise(*pass, overlaps);
     return out;
   }
@@ -66,7 +71,32 @@ class ChunkPasses {
     std::array<const ReductionTimes*, 3> in_pass = {}, in_frozen = {}, late = {};  ///< as far as asked for
   };
 
+  /// Of the passes of a step over the chunk that add to gradients.
+  struct Place {
+    bool last = false, first = false;  ///< first: it writes them
+  };
+
   [[nodiscard]] int zero() const { return zero_of(spec_); }
+  /// Whether a step's first pass writes gradients to which the others add, and takes another time for it. ZeRO-2 and 3
+  /// have new ones in every pass; where steps overlap, or others sum up, all add.
+  [[nodiscard]] bool first_writes() const {
+    if (around_.pricing.stack().zero_gradients || zero() >= 2 || spec_.stages.asynchronous() ||
+        spec_.states.has_server() || spec_.offload.optimizer != plan::Space::device)
+      return false;
+    return std::ranges::any_of(kept_, [&](const LayerBuckets& one) {
+      const auto differs = [&](const Segment& s) { return s.writing(first_written(*one.costs)) != s.seconds; };
+      return std::ranges::any_of(one.costs->backward.segments, differs) ||
+             std::ranges::any_of(one.costs->weights.segments, differs);
+    });
+  }
+  /// Which buckets a step's first pass over a layer then writes. In a split backward pass the product with a tied table
+  /// comes after the embedding's scatter, which only adds.
+  [[nodiscard]] std::array<bool, 3> first_written(const LayerCosts& c) const {
+    std::array<bool, 3> out = {};
+    for (const LayerBucket of : kLayerBuckets) out[static_cast<std::size_t>(of)] = c.written(of);
+    if (spec_.stages.splits_backward() && around_.embeds) out[static_cast<std::size_t>(LayerBucket::shared)] = false;
+    return out;
+  }
   [[nodiscard]] PassWriter writer() const {
     constexpr std::size_t kOfLayer = 16;  // steps, roughly
     return PassWriter(message_host_, kOfLayer * layers_.size());
@@ -217,19 +247,18 @@ class ChunkPasses {
   /// ZeRO-2 and 3 zero a pass's gradients in the first step of a layer's backward pass; seconds.
   struct Zeroing {
     bool any = false;
-    bool writes = false;  ///< operators write gradients instead of adding to zeros
+    std::array<bool, 3> writes = {};  ///< by bucket: operators write gradients instead of adding to zeros
     double device = 0, host = 0;
   };
   [[nodiscard]] Zeroing zeroed(const LayerCosts& c) {
     Zeroing out;
     if (zero() < 2) return out;
-    out.writes = !around_.pricing.stack().zero_gradients;
     for (const LayerBucket bucket : kLayerBuckets) {
       const auto& b = of(&c).trained[static_cast<std::size_t>(bucket)];
       if (!b) continue;
       models::Op op = plan::zeroed_in_pass(*b, spec_).items.front().ops.front();
       op.m = around_.pricing.stack().zero_gradients ? b->elements : c.zeroed_by_pass(bucket, b->elements);
-      out.writes = out.writes && op.m < b->elements;
+      out.writes[static_cast<std::size_t>(bucket)] = op.m < b->elements;
       if (op.m == 0) continue;
       out.any = true;
       out.device += around_.pricing.op_time(op).value;
@@ -361,6 +390,7 @@ class ChunkPasses {
 
   struct BackwardPass : Pass {
     Late late;
+    bool first;
     Sums sums = {};
     plan::Turns<TimedReduction, WriteReduction> turns;
     Gathered gathered = {};
@@ -397,7 +427,7 @@ class ChunkPasses {
       const std::size_t begin = out.size();
       out.layer(
           own, of.around_.exchange_left, [&](std::size_t s) { ahead(from_top(i), PassCopies::Part::own, own[s], s); },
-          [&](std::size_t s) { late.behind(s); }, zeroing.writes);
+          [&](std::size_t s) { late.behind(s); }, first ? of.first_written(c) : zeroing.writes);
       if (zeroing.any && c.backward.empty_part != 0) add(out.steps(), begin, zeroing);
       copies.behind_layer(from_top(i));
     }
@@ -407,19 +437,20 @@ class ChunkPasses {
     void add_up() { of.accumulate(out, copies, sums, late); }
     void end() { turns.flush(); }
   };
-  PassProgram backward(bool last) {
+  PassProgram backward(Place place) {
     PassWriter out = writer();
     PassCopies copies(around_, layers_, PassCopies::Pass::backward, out);
     copies.begin();
     const bool heads = layers_.back()->kind == models::LayerKind::head;
     BackwardPass pass{{*this, out, copies, !heads},
-                      Late(*this, out, last, true),
+                      Late(*this, out, place.last, true),
+                      place.first,
                       {},
                       plan::Turns<TimedReduction, WriteReduction>(WriteReduction{&out})};
     plan::backward_order(whole(), spec_, pass);
     const bool in_moves =
         spec_.stages.virtual_stages > 1 || spec_.stages.splits_backward();  // messages are between passes
-    const std::size_t sent = last && !in_moves ? out.size() : PassProgram{}.sent;
+    const std::size_t sent = place.last && !in_moves ? out.size() : PassProgram{}.sent;
     pass.late.end();
     const bool late = spec_.stages.splits_backward() || spec_.stages.asynchronous();
     return finish({.input = pass.input, .freed = freed(out, late), .sent = sent}, out, pass.waits || heads);
@@ -427,14 +458,19 @@ class ChunkPasses {
 
   struct WeightsPass : Pass {
     Late late;
+    bool first;
 
     void run(std::size_t i, bool last_alone) {
       const LayerCosts& c = layer(i);
       Segments segments = c.weights.segments;
       if (last_alone && c.weights_last.seconds > 0 && !segments.empty()) {
         Segment most = segments.back(), one = segments.back();
-        most.seconds = c.weights_but_last.seconds, most.host = c.weights_but_last.host;
-        one.seconds = c.weights_last.seconds, one.host = c.weights_last.host, one.shifts = 0;
+        const auto take = [](Segment& to, const Segment& from) {
+          to.seconds = from.seconds, to.saved = from.saved, to.host = from.host;
+        };
+        take(most, c.weights_but_last);
+        take(one, c.weights_last);
+        one.shifts = 0;
         segments.back() = most;
         segments.push_back(one);
       }
@@ -443,15 +479,17 @@ class ChunkPasses {
       const auto ahead = [&](std::size_t s) {
         if (segments[s].kind == Segment::Kind::compute) before(from_top(i), PassCopies::Part::own, s);
       };
-      out.layer(segments, of.around_.exchange_left, ahead, [&](std::size_t s) { late.behind(s); });
+      out.layer(
+          segments, of.around_.exchange_left, ahead, [&](std::size_t s) { late.behind(s); },
+          first ? of.first_written(c) : of.zeroed(c).writes);
       copies.behind_layer(from_top(i));
     }
   };
-  PassProgram weights(bool last) {
+  PassProgram weights(Place place) {
     PassWriter out = writer();
     PassCopies copies(around_, layers_, PassCopies::Pass::weights, out);
     copies.begin();
-    WeightsPass pass{{*this, out, copies, false}, Late(*this, out, last, false)};
+    WeightsPass pass{{*this, out, copies, false}, Late(*this, out, place.last, false), place.first};
     plan::weights_order(whole(), pass);
     pass.late.end();
     return finish({.freed = freed(out, true)}, out, true);

@@ -40,7 +40,7 @@ class PassWriter {
   /// each compute segment; both with its number.
   template <class Before, class Behind>
   void layer(const std::vector<Segment>& segments, double exchange_left, const Before& before, const Behind& behind,
-             bool writing = false) {
+             const std::array<bool, 3>& writes = {}) {
     const int shifted = begun(plan::Stream::context);
     for (std::size_t i = 0; i < segments.size(); ++i) {
       const Segment& s = segments[i];
@@ -51,7 +51,7 @@ class PassWriter {
             if (pending(stream)) wait(stream, begun(stream) - 1);
           pending_ = {};
           if (s.shifts > 0) wait(plan::Stream::context, shifted + s.shifts - 1);
-          compute(writing ? s.writing : s.seconds, s.host, s.reads_input);
+          compute(s.writing(writes), s.host, s.reads_input);
           behind(i);
           break;
         case Segment::Kind::tensor: meet(plan::Stream::tensor, s, s.seconds, message_host_); break;

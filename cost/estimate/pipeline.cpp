@@ -64,7 +64,7 @@ struct RunningRank {
   Queue sends, receives;  ///< messages in flight, in order
   Ticks transfer = 0, late_forward = 0, late_backward = 0;
   std::vector<std::int64_t> backward, weights;  ///< by chunk: passes that are left
-  std::vector<bool> first;                      ///< by chunk: none of its passes has run
+  std::vector<std::array<bool, 3>> first;       ///< by chunk and kind: none of its passes has run
   std::vector<Ticks> updates;                   ///< when it was ready for those so far
 };
 
@@ -72,8 +72,9 @@ struct RunningRank {
 std::size_t reach_of(const StageProgram& stage) {
   std::size_t most = 0;
   for (const auto& chunk : stage.chunks)
-    for (const PassProgram* program : {&chunk->forward, &chunk->backward, &chunk->weights, &chunk->first,
-                                       &chunk->last_backward, &chunk->last_weights})
+    for (const PassProgram* program :
+         {&chunk->forward, &chunk->backward, &chunk->weights, &chunk->first, &chunk->first_backward,
+          &chunk->first_weights, &chunk->last_backward, &chunk->last_weights})
       most = std::max<std::size_t>(most, program->reach);
   return most;
 }
@@ -103,7 +104,7 @@ class PipelineRun {
       const StageProgram& stage = times.stages[ranks_.size()];
       RunningRank& rank = ranks_.emplace_back(RankClock(times.overlaps, reach_of(stage)));
       rank.clock.run(stage.begin);
-      rank.first.assign(static_cast<std::size_t>(spec.stages.virtual_stages), true);
+      rank.first.assign(static_cast<std::size_t>(spec.stages.virtual_stages), {true, true, true});
       rank.backward.assign(static_cast<std::size_t>(spec.stages.virtual_stages), 0);
       rank.weights = rank.backward;
       for (const Move& move : moves)
@@ -171,6 +172,11 @@ class PipelineRun {
     return move.kind == Kind::backward  ? &rank.backward[chunk]
            : move.kind == Kind::weights ? &rank.weights[chunk]
                                         : nullptr;
+  }
+
+  static bool& first_of(RunningRank& rank, const Move& move) {
+    const std::size_t kind = move.kind == Kind::forward ? 0 : move.kind == Kind::backward ? 1 : 2;
+    return rank.first[static_cast<std::size_t>(move.chunk)][kind];
   }
 
   /// Messages are numbered by direction, virtual stage of the sender and micro-batch.
@@ -323,13 +329,12 @@ class PipelineRun {
     const auto unless_empty = [](const PassProgram& special, const PassProgram& usual) -> const PassProgram& {
       return special.steps.empty() ? usual : special;
     };
-    if (move.kind == Kind::forward) {
-      const bool first = me.first[static_cast<std::size_t>(move.chunk)];
-      return first ? unless_empty(chunk.first, chunk.forward) : chunk.forward;
-    }
+    const bool first = first_of(me, move);
+    if (move.kind == Kind::forward) return first ? unless_empty(chunk.first, chunk.forward) : chunk.forward;
     const bool weights = move.kind == Kind::weights;
     const PassProgram& usual = weights ? chunk.weights : chunk.backward;
-    return *left_of(me, move) == 1 ? unless_empty(weights ? chunk.last_weights : chunk.last_backward, usual) : usual;
+    const PassProgram& one = first ? unless_empty(weights ? chunk.first_weights : chunk.first_backward, usual) : usual;
+    return *left_of(me, move) == 1 ? unless_empty(weights ? chunk.last_weights : chunk.last_backward, one) : one;
   }
 
   bool pass(int stage, const Move& move) {
@@ -377,7 +382,7 @@ class PipelineRun {
   bool end_of_pass(RunningRank& me, const Move& move) {
     me.step = 0;
     me.stopped = false;
-    me.first[static_cast<std::size_t>(move.chunk)] = false;
+    first_of(me, move) = false;
     if (std::int64_t* left = left_of(me, move)) --*left;
     return true;
   }

@@ -66,6 +66,8 @@ struct PassProgram {
 struct ChunkPrograms {
   PassProgram forward, backward, weights;
   PassProgram first;  ///< the step's first forward pass; without steps: as the others
+  /// Those that find no gradients to add to, and write theirs (plan/lower/write_first.h); without steps: as the others.
+  PassProgram first_backward, first_weights;
   /// Those behind which no other adds to some gradients; without steps: as the others.
   PassProgram last_backward, last_weights;
 };

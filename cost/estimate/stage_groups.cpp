@@ -43,19 +43,16 @@ StageGroups stage_groups(const plan::Plan& plan, int stage) {
     out.near = strided(first, spec.mesh.tensor, group);
     out.far = strided(first, spec.mesh.tensor * group, spec.mesh.replicas() / group);
   }
-  const auto of_experts = [&] {
-    return spec.mesh.folds_experts() ? strided(first, stride * spec.mesh.expert, spec.mesh.expert_shards()) : out.data;
-  };
-  if (!partitions(spec)) {
-    out.data = with_mirrored(strided(first, spec.mesh.tensor, spec.mesh.replicas()), spec, stage);
-    out.expert_data = spec.mesh.folds_experts() ? with_mirrored(of_experts(), spec, stage) : out.data;
-    out.parts = out.tensor;
-    return out;
-  }
-  out.data = strided(first, spec.mesh.tensor, spec.shards());
-  out.expert_data = of_experts();
-  out.copies = with_mirrored(strided(first, spec.mesh.tensor * spec.shards(), spec.sub_groups()), spec, stage);
-  out.parts = strided(first, 1, spec.mesh.tensor * spec.shards());
+  // What is not partitioned is reduced over all that hold it, also on the mirrored stage.
+  const bool parts = partitions(spec);
+  const auto reducing = [&](std::vector<int> ranks) { return parts ? ranks : with_mirrored(ranks, spec, stage); };
+  out.data = reducing(strided(first, spec.mesh.tensor, spec.shards()));
+  out.expert_data = spec.mesh.folds_experts()
+                        ? reducing(strided(first, stride * spec.mesh.expert, spec.mesh.expert_shards()))
+                        : out.data;
+  if (parts)
+    out.copies = with_mirrored(strided(first, spec.mesh.tensor * spec.shards(), spec.sub_groups()), spec, stage);
+  out.parts = parts ? strided(first, 1, spec.mesh.tensor * spec.shards()) : out.tensor;
   return out;
 }
 

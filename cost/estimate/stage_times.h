@@ -16,11 +16,15 @@ struct StageTimes {
   /// For parameter servers: a pass by itself. `exposed`: waits of both passes for messages, by stream.
   double forward_pass = 0, backward_pass = 0;
   std::array<double, plan::kStreams> exposed = {};
+  double writing = 0;                     ///< by which the first backward passes take longer than others
   double within = 0;                      ///< compute of reductions within the last backward passes
   double begin = 0;                       ///< zeroing gradients
   double reduce = 0, keep = 0, norm = 0;  ///< messages after the passes; copies; squared norms
-  double update = 0, gather = 0;          ///< optimizer, and what its gathers add
-  NextGathers next;                       ///< gathers that run beside the next step instead
+  /// Once all stages have agreed on the norm, beside the updates: an optimizer's rounds over whole tensors, and the
+  /// sums of experts' choices.
+  double rounds = 0;
+  double update = 0, gather = 0;  ///< optimizer, and what its gathers add
+  NextGathers next;               ///< gathers that run beside the next step instead
 };
 
 /// Messages at the end of the step that all stages take part in: sums of the gradient norm, of the loss, and of the

@@ -108,12 +108,12 @@ class End {
         update(i, outline);
         continue;
       }
-      t.norm += static_cast<double>(b.count) * fold_.times(outline, b.experts).compute;
+      t.rounds += static_cast<double>(b.count) * fold_.times(outline, b.experts).compute;
       if (i == 0)  // and clears what all add to
-        t.norm += fold_.joined(plan::update_of(b, totals_, spec_, round, true)) - fold_.joined(outline);
+        t.rounds += fold_.joined(plan::update_of(b, totals_, spec_, round, true)) - fold_.joined(outline);
     }
     const FoldTimes agreed = fold_.times(plan::agreement_of(totals_, spec_, round), false);
-    t.norm += agreed.compute + agreed.over_tensor + agreed.messages;
+    t.rounds += agreed.compute + agreed.over_tensor + agreed.messages;
   }
 
   void update(std::size_t i, const plan::Outline& outline) {
@@ -204,7 +204,7 @@ StepEnds::Key StepEnds::key_of(const plan::PlanSpec& spec, const StageGroups& gr
   const auto& [gradients, activations, rank, minimum_rate, capacity, group, start] = compression;
   const auto& [precision, rounding, flash, loss_chunks, vocab_multiple] = numerics;
   Key key;
-  const bool by_shape = spec.low_rank() || plan::traits_of(optimizer).whole_matrices;
+  const bool by_shape = spec.low_rank() || plan::traits_of(optimizer).whole_matrices();
   if (by_shape || staleness || spec.stages.mirrors() || offload.optimizer != plan::Space::device) return key;
   const int per_node = std::max(1, pricing_.cluster().devices_per_node);
   const auto flags = std::int64_t{overlap_gradients} | std::int64_t{momentum} << 1 | std::int64_t{expert_tensor} << 2 |
@@ -226,13 +226,14 @@ void StepEnds::add(StageTimes& t, const plan::PlanSpec& spec, const std::vector<
       key.insert(key.end(), {b.count, std::int64_t{b.written}});
     }
     if (const auto found = ends_.find(key); found != ends_.end()) {
-      std::tie(t.begin, t.reduce, t.keep, t.norm, t.update, t.gather, t.next) = found->second;
+      std::tie(t.begin, t.reduce, t.keep, t.norm, t.rounds, t.update, t.gather, t.next) = found->second;
       return;
     }
   }
   End end(pricing_, spec, buckets, groups);
   end.run(t);
-  if (keeps) ends_.emplace(std::move(key), Ends(t.begin, t.reduce, t.keep, t.norm, t.update, t.gather, end.next()));
+  if (keeps)
+    ends_.emplace(std::move(key), Ends(t.begin, t.reduce, t.keep, t.norm, t.rounds, t.update, t.gather, end.next()));
   t.next = end.next();
 }
 

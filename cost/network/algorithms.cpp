@@ -316,18 +316,19 @@ double hierarchical(const RoutedGroup& group, Goal goal, const GroupShape& shape
 }
 
 double all_to_all(const RoutedGroup& group, Algorithm algorithm, int n, double part) {
-  std::vector<MemberMessage> messages;
   Rounds rounds(group, n);
+  std::vector<MemberMessage> all;
   for (int r = 1; r < n; ++r) {
-    for (int i = 0; i < n; ++i)
-      if (part > 0) messages.push_back({i, (i + r) % n, part});
-    if (algorithm == Algorithm::direct) continue;
-    rounds.add_in_step(messages);
-    messages.clear();
+    std::vector<MemberMessage> round;
+    for (int i = 0; i < n; ++i) round.push_back({i, (i + r) % n, part});
+    if (algorithm == Algorithm::pairwise)
+      rounds.add_in_step(round);
+    else
+      all.insert(all.end(), round.begin(), round.end());
   }
-  if (algorithm != Algorithm::direct) return rounds.time();
-  rounds.add(messages);
-  return rounds.time(group.step(messages));
+  if (algorithm == Algorithm::pairwise) return rounds.time();
+  rounds.add(all);
+  return rounds.time(group.step(all));
 }
 
 }  // namespace

@@ -5,14 +5,12 @@
 #include <cmath>
 #include <functional>
 
-#include "base/ensure.h"
 #include "cost/network/nccl_tuner.h"
 
 namespace orrery::cost {
 
 using base::Bytes;
 using base::Seconds;
-using nccl::kGiga;
 using nccl::kMicro;
 
 Network collective_network(const clusters::Cluster& cluster, const Calibration& c) {
@@ -74,49 +72,6 @@ Seconds collective_time(const Network& network, Operation operation, const clust
   if (ranks <= 1 || message.value <= 0) return Seconds{0};
   if (operation == Operation::send) return send_time(network, span, message);
   return Seconds{time_of(network, choose(network, operation, span, ranks, message), message.value)};
-}
-
-Seconds all_to_all_time(const Network& network, const clusters::GroupSpan& span,
-                        const std::vector<std::vector<double>>& bytes, const std::vector<int>& node) {
-  const std::size_t p = bytes.size();
-  ENSURE(node.size() == p, "{} nodes named for {} members", node.size(), p);
-  if (p <= 1) return Seconds{0};
-  const nccl::Group g = nccl::group_of(network, span, static_cast<int>(p));
-  // Bytes that each member sends and receives within its node and between nodes, and the first slots of its messages.
-  struct Load {
-    double near[2] = {0, 0}, far[2] = {0, 0}, ramp[2] = {0, 0}, largest = 0;
-  };
-  std::vector<Load> loads(p);
-  double total = 0;
-  for (std::size_t i = 0; i < p; ++i) {
-    ENSURE(bytes[i].size() == p, "row {} of {} members has {} entries", i, p, bytes[i].size());
-    for (std::size_t j = 0; j < p; ++j) {
-      const double m = bytes[i][j];
-      if (i == j || m <= 0) continue;
-      total += m;
-      Load* const ends[2] = {&loads[i], &loads[j]};
-      for (std::size_t side = 0; side < 2; ++side) {
-        (node[i] == node[j] ? ends[side]->near : ends[side]->far)[side] += m;
-        ends[side]->ramp[side] += std::min(m, nccl::kSlot / 2);
-        ends[side]->largest = std::max(ends[side]->largest, m);
-      }
-    }
-  }
-  if (total <= 0) return Seconds{0};
-  const double nic = g.nodes > 1 ? g.inter / g.per_node * network.all_to_all_efficiency * kGiga : 0;
-  double transfer = 0, ramp = 0;
-  for (const Load& load : loads) {
-    const double fabric =
-        (g.per_node > 1 ? nccl::exchange_intra(network, g, load.largest, g.per_node - 1) : g.intra) * kGiga;
-    for (std::size_t side = 0; side < 2; ++side) {
-      transfer = std::max(transfer, load.near[side] / fabric);
-      if (nic > 0) transfer = std::max(transfer, load.far[side] / nic);
-      ramp = std::max(ramp, load.ramp[side] / (nic > 0 ? nic : fabric));
-    }
-  }
-  const double near = network.nvlink ? nccl::kRingNvlink[nccl::simple] : nccl::kRingPci[nccl::simple];
-  const double far = g.nodes > 1 ? nccl::hop(network, g, nccl::kRingNet[nccl::simple], nccl::simple) : 0;
-  return Seconds{(nccl::kBaseRing[nccl::simple] + std::max(near, far)) * kMicro + ramp + transfer};
 }
 
 Seconds send_time(const Network& network, const clusters::GroupSpan& span, Bytes message) {

@@ -80,13 +80,6 @@ struct Choice {
 [[nodiscard]] base::Seconds collective_time(const Network& network, Operation operation,
                                             const clusters::GroupSpan& span, int ranks, base::Bytes message);
 
-/// All-to-all with unequal parts: `bytes[i][j]` goes from the i-th member to the j-th; `node[i]` is the i-th member's
-/// node. The transfer ends when the busiest direction of any member's links does. With equal parts, the result equals
-/// the even all-to-all's "direct".
-[[nodiscard]] base::Seconds all_to_all_time(const Network& network, const clusters::GroupSpan& span,
-                                            const std::vector<std::vector<double>>& bytes,
-                                            const std::vector<int>& node);
-
 /// One message between two ranks. Latency as in the ring's Simple protocol, one hop. Within a node a message of up to
 /// 64 MiB uses 4 channels, one of m MiB m/16 of them, at most 32: T stays constant until the links are full.
 [[nodiscard]] base::Seconds send_time(const Network& network, const clusters::GroupSpan& span, base::Bytes message);

@@ -221,10 +221,15 @@ std::vector<Choice> reductions(const Network& network, const Group& group, Opera
   return Tuner(network, group, bytes).all(operation);
 }
 
+namespace {
+
+/// GB/s that one member sends into its node's fabric when it sends `message` bytes to each of `peers`.
 double exchange_intra(const Network& n, const Group& g, double message, double peers) {
   const double channels = std::clamp(message / (kSlot * kSlotsPerChannel), kSendChannelsLeast, kSendChannelsMost);
   return n.nvlink ? std::min(g.intra, peers * channels * n.send_channel / kGiga) : g.intra;
 }
+
+}  // namespace
 
 std::vector<Choice> exchanges(const Network& n, const Group& g, double bytes) {
   const double p = g.ranks, inside = g.per_node, message = bytes / p;

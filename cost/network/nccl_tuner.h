@@ -30,7 +30,4 @@ struct Group {
 /// All-to-all of `bytes` per rank: direct (all pairs at once), pairwise (one partner per round), two-level.
 [[nodiscard]] std::vector<Choice> exchanges(const Network& network, const Group& group, double bytes);
 
-/// GB/s that one member sends into its node's fabric when it sends `message` bytes to each of `peers`.
-[[nodiscard]] double exchange_intra(const Network& network, const Group& group, double message, double peers);
-
 }  // namespace orrery::cost::nccl

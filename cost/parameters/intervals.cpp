@@ -229,6 +229,7 @@ base::Result<Intervals> parse_intervals(std::string_view text, std::string file)
 }
 
 std::string write_intervals(const Intervals& intervals) {
+  constexpr std::size_t kIndent = 5;  // of a row's further lines
   std::string out =
       "# Measured over predicted, 10th and 90th percentile, of published runs that the stacks' numbers were not fitted "
       "to.\n"
@@ -237,9 +238,11 @@ std::string write_intervals(const Intervals& intervals) {
       "spreads:\n";
   const auto text = [](const Interval& i) { return fmt::format("{{low: {}, high: {}}}", i.low, i.high); };
   for (const Spread& s : intervals.spreads)
-    out += fmt::format("  - {{{}several_nodes: {}, time: {},\n     memory: {}, rows: {}}}\n",
-                       s.stack.empty() ? "" : fmt::format("stack: {}, ", s.stack), s.several_nodes, text(s.time),
-                       text(s.memory), s.rows);
+    out += base::yaml_row(fmt::format("  - {{{}several_nodes: {}, time: {}, memory: {}, rows: {}}}",
+                                      s.stack.empty() ? "" : fmt::format("stack: {}, ", base::yaml_text(s.stack)),
+                                      s.several_nodes, text(s.time), text(s.memory), s.rows),
+                          kIndent) +
+           "\n";
   if (intervals.elsewhere)
     out += fmt::format(
         "# Of a stack's predictions for kinds of devices, and for mixtures, of which it has no run: "
@@ -248,11 +251,13 @@ std::string write_intervals(const Intervals& intervals) {
         text(intervals.elsewhere->time), text(intervals.elsewhere->memory));
   if (!intervals.grounds.empty()) out += "# What the runs of a stack were of.\ngrounds:\n";
   for (const Ground& g : intervals.grounds)
-    out += fmt::format(
-        "  - {{stack: {}, device: {}, architecture: {},\n     peak: {} TFLOPS, memory_bandwidth: {} GB/s, mixtures: "
-        "{}}}\n",
-        base::yaml_text(g.stack), base::yaml_text(g.device), clusters::name_of(g.architecture), g.peak / kTeraflop,
-        g.memory_bandwidth / kGigabyte, g.mixtures);
+    out += base::yaml_row(
+               fmt::format("  - {{stack: {}, device: {}, architecture: {}, peak: {} TFLOPS, memory_bandwidth: {} GB/s, "
+                           "mixtures: {}}}",
+                           base::yaml_text(g.stack), base::yaml_text(g.device), clusters::name_of(g.architecture),
+                           g.peak / kTeraflop, g.memory_bandwidth / kGigabyte, g.mixtures),
+               kIndent) +
+           "\n";
   return out;
 }
 

@@ -89,7 +89,7 @@ void ClickGenerator::read_chances(std::int64_t first, std::span<float> chances, 
 DataMark ClickGenerator::mark() const {
   constexpr std::int64_t kMarked = 64;
   const std::string text = generate_clicks(model_, first_, std::min(count_, kMarked), seed_).text;
-  return {count_, "generated", crc32(std::as_bytes(std::span(text)))};
+  return {count_, format(), crc32(std::as_bytes(std::span(text)))};
 }
 
 GeneratedClicks generate_clicks(const models::Recommender& model, std::int64_t first, std::int64_t count,

@@ -21,6 +21,7 @@ class ClickGenerator final : public ClickSource {
   [[nodiscard]] const models::Recommender& model() const override { return model_; }
   void read(std::int64_t first, const ClickBatch& samples) const override;
   /// The checksum is over the first samples, which tell models and seeds apart.
+  [[nodiscard]] DataFormat format() const override { return DataFormat::generated; }
   [[nodiscard]] DataMark mark() const override;
   [[nodiscard]] bool knows_chances() const override { return true; }
   void read_chances(std::int64_t first, std::span<float> chances, std::span<float> labels) const override;

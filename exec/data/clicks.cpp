@@ -295,7 +295,7 @@ void ClickFile::read_records(std::int64_t first, std::int64_t count, const Click
 
 DataMark ClickFile::mark() const {
   constexpr std::int64_t kRun = 16384, kRuns = 256;
-  DataMark mark{size_, binary_ ? "criteo-binary" : "criteo", 0};
+  DataMark mark{size_, format(), 0};
   const std::int64_t runs = std::min((bytes_ + kRun - 1) / kRun, kRuns);
   for (std::int64_t i = 0; i < runs; ++i) {
     const std::int64_t first = runs < kRuns ? i * kRun : (bytes_ - kRun) / (kRuns - 1) * i;

@@ -46,6 +46,7 @@ class ClickSource {
   ClickSource(const ClickSource&) = delete;
   ClickSource& operator=(const ClickSource&) = delete;
   [[nodiscard]] virtual std::int64_t size() const = 0;  ///< samples
+  [[nodiscard]] virtual DataFormat format() const = 0;
   [[nodiscard]] virtual const models::Recommender& model() const = 0;
   /// Reads samples from `first` % size() on, as many as there are labels; the first follows the last. Throws
   /// InputFailure.
@@ -79,6 +80,7 @@ class ClickFile final : public ClickSource {
   [[nodiscard]] const models::Recommender& model() const override { return model_; }
   void read(std::int64_t first, const ClickBatch& samples) const override;
   /// The checksum is over bytes spread over the file.
+  [[nodiscard]] DataFormat format() const override { return binary_ ? DataFormat::criteo_binary : DataFormat::criteo; }
   [[nodiscard]] DataMark mark() const override;
 
  private:

@@ -19,7 +19,7 @@ TokenStream::TokenStream(TokenStream&& other) noexcept
     : files_(std::exchange(other.files_, {})),
       segments_(std::move(other.segments_)),
       size_(other.size_),
-      format_(std::move(other.format_)) {}
+      format_(other.format_) {}
 
 TokenStream& TokenStream::operator=(TokenStream&& other) noexcept {
   std::swap(files_, other.files_);

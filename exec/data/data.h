@@ -39,7 +39,7 @@ class TokenStream {
   ~TokenStream();
 
   [[nodiscard]] std::int64_t size() const { return size_; }
-  [[nodiscard]] const std::string& format() const { return format_; }  ///< "llm.c", "megatron", "bytes"
+  [[nodiscard]] DataFormat format() const { return format_; }
   /// Tokens [first, first + out.size()), wrapping at the end of the stream. Throws Failure if an id is not below
   /// `vocab` (naming file and position) or a file cannot be read.
   void read(std::int64_t first, std::span<std::int32_t> out, std::int64_t vocab) const;
@@ -54,7 +54,7 @@ class TokenStream {
   std::vector<File> files_;
   std::vector<Segment> segments_;
   std::int64_t size_ = 0;
-  std::string format_;
+  DataFormat format_ = DataFormat::bytes;
 };
 
 /// Which tokens a training step reads. Sequence g of a step (0 <= g < batch) is, in sequential order, the tokens
@@ -86,6 +86,9 @@ class Batches {
   /// First token of a sequence in the stream.
   [[nodiscard]] std::int64_t position(std::int64_t step, std::int64_t sequence_index) const;
   [[nodiscard]] const TokenStream& stream() const { return stream_; }
+  [[nodiscard]] DataFormat format() const { return clicks_ ? clicks_->format() : stream_.format(); }
+  /// Tokens or samples, as the format counts.
+  [[nodiscard]] std::int64_t size() const { return clicks_ ? clicks_->size() : stream_.size(); }
 
  private:
   TokenStream stream_;

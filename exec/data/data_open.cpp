@@ -89,14 +89,14 @@ struct TokenStreamBuilder {
 
   void bytes(const fs::path& path) {
     add_run(add_file(path), 0, 1, false);
-    stream.format_ = "bytes";
+    stream.format_ = DataFormat::bytes;
   }
 
   void folder(const fs::path& path) {
     const auto found = data_files(path);
     if (!found) throw Bad{kUnreadable, found.error().front().message, "check training.data"};
     for (const fs::path& file : *found) bytes(file);
-    stream.format_ = "bytes";
+    stream.format_ = DataFormat::bytes;
   }
 
   bool llmc(const fs::path& path) {
@@ -119,7 +119,7 @@ struct TokenStreamBuilder {
                             path.string(), tokens, width, kLlmcHeader, size),
                 "copy or write the file again"};
     add_run(tokens, kLlmcHeader, width, false);
-    stream.format_ = "llm.c";
+    stream.format_ = DataFormat::llm_c;
     return true;
   }
 
@@ -167,7 +167,7 @@ struct TokenStreamBuilder {
         add_run(length, pointer, width, is_signed);
       }
     }
-    stream.format_ = "megatron";
+    stream.format_ = DataFormat::megatron;
   }
 
   static std::pair<int, bool> megatron_type(const std::string& name, std::uint8_t code) {

@@ -38,9 +38,8 @@ DataMark mark_of(const Batches& batches) {
 }
 
 std::string describe(const DataMark& mark) {
-  return fmt::format("{} {} ({}), crc32:{:08x}", mark.tokens,
-                     mark.format.starts_with("criteo") || mark.format == "generated" ? "samples" : "tokens",
-                     mark.format, mark.sampled_crc);
+  const DataFormatTraits& format = traits_of(mark.format);
+  return fmt::format("{} {} ({}), crc32:{:08x}", mark.size, format.pieces, format.word, mark.sampled_crc);
 }
 
 }  // namespace orrery::exec

@@ -3,12 +3,15 @@
 #include <cstdint>
 #include <string>
 
+#include "exec/data/data_format.h"
+
 namespace orrery::exec {
 
-/// Which tokens a run reads: their number, their format, and a checksum over a sample of them (all, up to a million).
+/// What a run reads: the number of tokens or samples, their format, and a checksum over some of them (all, up to a
+/// million).
 struct DataMark {
-  std::int64_t tokens = 0;
-  std::string format;
+  std::int64_t size = 0;  ///< in the format's pieces
+  DataFormat format = DataFormat::bytes;
   std::uint32_t sampled_crc = 0;
   friend bool operator==(const DataMark&, const DataMark&) = default;
 };

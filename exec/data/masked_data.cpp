@@ -131,7 +131,7 @@ base::Result<Masking> masking_of(const models::Model& model, std::int64_t sequen
                               "training on masked words needs a vocabulary with them, such as BERT's vocab.txt"));
     out.special = *special;
     out.words = words->vocab();
-  } else if (stream.format() == "bytes") {
+  } else if (stream.format() == DataFormat::bytes) {
     out.special = kSpecialBeyondBytes;
     out.words = kBytes;
   } else {

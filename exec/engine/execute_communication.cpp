@@ -11,16 +11,12 @@
 namespace orrery::exec {
 namespace {
 
-std::int64_t micro_batches(const plan::PlanSpec& spec) {
-  return spec.shape.batch / (spec.shape.micro_batch * spec.mesh.data);
-}
-
 /// A tag for each (step pair, micro-batch) in flight: those of one step, or if the pipeline does not drain, of as many
 /// steps as it has stages.
 int message_tag(const plan::Step& step, const Instance& of, const plan::PlanSpec& spec) {
-  const std::int64_t at_once = micro_batches(spec) * (spec.stages.asynchronous() ? spec.mesh.pipeline : 1);
+  const std::int64_t at_once = spec.micro_batches() * (spec.stages.asynchronous() ? spec.mesh.pipeline : 1);
   const std::int64_t number =
-      spec.stages.asynchronous() ? of.step * micro_batches(spec) + of.micro_batch : of.micro_batch;
+      spec.stages.asynchronous() ? of.step * spec.micro_batches() + of.micro_batch : of.micro_batch;
   return static_cast<int>(step.tag * (at_once + 1) + number % at_once + 1);
 }
 

@@ -135,8 +135,7 @@ class Merger {
     const int peer = rank + step.peer * schedule_.spec.mesh.ranks_per_stage();
     const int from = step.kind == plan::StepKind::send ? rank : peer;
     const int to = step.kind == plan::StepKind::send ? peer : rank;
-    const std::int64_t micro_batches =
-        schedule_.spec.shape.batch / (schedule_.spec.shape.micro_batch * schedule_.spec.mesh.data);
+    const std::int64_t micro_batches = schedule_.spec.micro_batches();
     const plan::Entry& entry = schedule_.class_of(rank).program[static_cast<std::size_t>(raw.at.entry)];
     return {raw.iteration, -1 - step.tag, from, to, raw.micro_batch + static_cast<int>(entry.ahead * micro_batches)};
   }

@@ -56,21 +56,20 @@ base::Result<RunData> open_clicks(const plan::Plan& plan, const plan::Training& 
 
 std::optional<base::Diagnostic> short_data(const plan::Training& training, const plan::PlanSpec& spec,
                                            const Batches& batches, std::int64_t steps) {
-  const bool clicks = batches.clicks() != nullptr;
   // The last token is only a target.
   const double wanted =
       static_cast<double>(steps) * static_cast<double>(spec.shape.batch) * static_cast<double>(spec.shape.sequence) +
-      (clicks ? 0 : 1);
-  const std::int64_t size = clicks ? batches.clicks()->size() : batches.stream().size();
-  const auto there = static_cast<double>(size);
+      (batches.clicks() != nullptr ? 0 : 1);
+  const auto there = static_cast<double>(batches.size());
   if (wanted <= there) return std::nullopt;
-  return base::Diagnostic{base::Severity::warning,
-                          "E0614",
-                          {training.generated ? "training.data" : training.data, 0, 0, 1},
-                          fmt::format("{} {} for a run of {} steps that reads {:.0f}, so they are read {:.1f} times",
-                                      size, clicks ? "samples" : "tokens", steps, wanted, wanted / there),
-                          "give more data, or train fewer steps",
-                          {}};
+  return base::Diagnostic{
+      base::Severity::warning,
+      "E0614",
+      {training.generated ? "training.data" : training.data, 0, 0, 1},
+      fmt::format("{} {} for a run of {} steps that reads {:.0f}, so they are read {:.1f} times", batches.size(),
+                  traits_of(batches.format()).pieces, steps, wanted, wanted / there),
+      "give more data, or train fewer steps",
+      {}};
 }
 
 std::optional<base::Diagnostic> skipped_data(const Batches& batches) {

@@ -176,7 +176,7 @@ StepResult Trainer::step_here(std::int64_t index, const std::function<void()>& b
   input.context.beta2 = optimizer.beta2;
   input.context.epsilon = optimizer.epsilon;
   input.context.weight_decay = optimizer.weight_decay;
-  if (plan::traits_of(optimizer.kind).whole_matrices) {
+  if (plan::traits_of(optimizer.kind).whole_matrices()) {
     input.context.matrix_rate = input.context.learning_rate;
     input.context.matrix_decay = optimizer.weight_decay;
     input.context.learning_rate = plan::adamw_rate_at(training_, index);

@@ -174,14 +174,19 @@ DataMark read_data(base::JsonReader& reader) {
   DataMark data;
   Keys keys(reader);
   for (std::string key; keys.next(key);) {
-    if (key == "tokens")
-      data.tokens = reader.integer(0, kMost);
-    else if (key == "format")
-      data.format = reader.text();
-    else if (key == "sampled_crc32")
+    if (key == "tokens") {
+      data.size = reader.integer(0, kMost);
+    } else if (key == "format") {
+      const std::string word = reader.text();
+      if (const auto format = data_format(word))
+        data.format = *format;
+      else
+        reader.error(fmt::format("data of format \"{}\" is unknown to this program", word));
+    } else if (key == "sampled_crc32") {
       data.sampled_crc = static_cast<std::uint32_t>(reader.integer(0, kMostCrc));
-    else
+    } else {
       reader.error(fmt::format("key \"{}\" is unknown to this program", key));
+    }
   }
   keys.need({"tokens", "format", "sampled_crc32"});
   return data;
@@ -286,8 +291,9 @@ std::string join_shares(const Manifest& head, const std::vector<std::string>& sh
   manifest["sequences"] = head.sequences.value_or(-1);
   manifest["optimizer"] = head.optimizer;
   if (head.data)
-    manifest["data"] = {
-        {"tokens", head.data->tokens}, {"format", head.data->format}, {"sampled_crc32", head.data->sampled_crc}};
+    manifest["data"] = {{"tokens", head.data->size},
+                        {"format", traits_of(head.data->format).word},
+                        {"sampled_crc32", head.data->sampled_crc}};
   manifest["files"] = ordered_json::array();
   manifest["parts"] = ordered_json::array();
   for (const std::string& text : shares) {

@@ -13,6 +13,7 @@
 #include <tuple>
 #include <vector>
 
+#include "models/layers/expert_slots.h"
 #include "models/layers/latent_notes.h"
 
 namespace orrery::models {
@@ -234,27 +235,15 @@ class ExpertNotes : protected LatentNotes {
   }
   [[nodiscard]] bool moves(TokenCodec codec) const { return apart() || rounds_rows(codec); }
 
-  // A rank that has all experts gets all its rows. Slots of several ranks hold as many rows as the bound allows, and
-  // never more than can arrive.
+  // Slots of several ranks hold as many rows as the bound allows, and never more than can arrive.
   void size_slots(Mixture& m) const {
-    const Experts& e = model_.experts;
     constexpr std::int64_t kLeast = 64;  // small batches need no bound
-    const std::int64_t of_token = std::min(e.chosen, m.local), limit = token_limit();
-    std::int64_t most = apart() ? m.tokens * of_token : m.tokens * e.chosen;
-    if (limit > 0) most = std::min(most, m.local * options_.batch * limit);
-    const double balanced =
-        static_cast<double>(m.tokens) * static_cast<double>(e.chosen) / static_cast<double>(options_.expert);
-    const auto bounded = static_cast<std::int64_t>(std::ceil(options_.expert_bound * balanced)) + kLeast;
-    m.capacity = apart() ? std::min(most, bounded) : most;
-    m.expected = std::min(1.0, options_.imbalance * balanced / static_cast<double>(m.capacity));
+    const ExpertSlot slot = expert_slot(model_.experts, {m.tokens, options_.batch, whole_sequence(), options_.expert});
+    const auto bounded = static_cast<std::int64_t>(std::ceil(options_.expert_bound * slot.balanced)) + kLeast;
+    m.capacity = apart() ? std::min(slot.most, bounded) : slot.most;
+    m.expected = std::min(1.0, options_.imbalance * slot.balanced / static_cast<double>(m.capacity));
   }
-  [[nodiscard]] std::int64_t token_limit() const {
-    const Experts& e = model_.experts;
-    if (e.capacity_factor <= 0) return 0;
-    const double tokens = static_cast<double>(options_.sequence) * static_cast<double>(options_.context);
-    return std::max<std::int64_t>(1, static_cast<std::int64_t>(e.capacity_factor * static_cast<double>(e.chosen) *
-                                                               tokens / static_cast<double>(e.count)));
-  }
+  [[nodiscard]] std::int64_t whole_sequence() const { return options_.sequence * options_.context; }
 
   Op routing_op(const Mixture& m, OpKind kind, const Tensors& in, const Tensors& out) const {
     const Experts& e = model_.experts;
@@ -269,7 +258,7 @@ class ExpertNotes : protected LatentNotes {
                  .groups_by_two = e.groups_by_two,
                  .aux = e.aux_coefficient,
                  .z = e.z_coefficient,
-                 .token_limit = token_limit()};
+                 .token_limit = token_limit(e, whole_sequence())};
     o.scale = 1 / (static_cast<double>(options_.global_tokens) * static_cast<double>(e.layers_of(model_.layers)));
     return o;
   }

@@ -58,8 +58,7 @@ Groups make_groups(const PlanSpec& spec, bool tied, base::ById<GroupId, Group>& 
                       : add(spec.sub_groups() > 1 ? "states" : "world", {tensor, shard, pipeline});
     groups.loss = add("loss", {data, pipeline});
   }
-  const OptimizerTraits& optimizer = traits_of(spec.states.optimizer);
-  if ((optimizer.whole_tensors || optimizer.whole_matrices) && spec.states.zero_stage > 0)
+  if (traits_of(spec.states.optimizer).whole_parameters() && spec.states.zero_stage > 0)
     groups.parts = spec.mesh.tensor > 1 && spec.mesh.replicas() > 1 ? add("parts", {tensor, shard})
                    : spec.mesh.tensor > 1                           ? groups.tensor
                                                                     : groups.data;

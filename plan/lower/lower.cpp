@@ -21,6 +21,7 @@
 #include "plan/lower/lower_recommender.h"
 #include "plan/lower/parameter_server.h"
 #include "plan/lower/passes.h"
+#include "plan/lower/recomputed.h"
 #include "plan/lower/shard_sums.h"
 #include "plan/lower/stage_layers.h"
 #include "plan/lower/write_outline.h"
@@ -201,7 +202,7 @@ class StageLowering {
       b.partitioned = zero_ >= 1;
       add_states(build_, spec_, b, zero_ >= 1 ? b.shard_elements() : b.elements);
     }
-    if (traits_of(spec_.states.optimizer).factored && !options_.forward_only)
+    if (traits_of(spec_.states.optimizer).factored() && !options_.forward_only)
       class_.factors =
           build_.buffer("factors", Purpose::optimizer_states, DType::fp32, parameters_.factors.factors.elements, true);
     class_.loss = build_.buffer("loss", Purpose::scalars, DType::fp32, 1, true);
@@ -214,10 +215,7 @@ class StageLowering {
   }
 
   // Whether gradients need the whole step's loads, which are known after its last forward pass.
-  bool balances() const {
-    return class_.tally.exists() && plan_.model().experts.aux_coefficient > 0 &&
-           !balances_by_micro_batch(plan_.model(), spec_);
-  }
+  bool balances() const { return class_.tally.exists() && balances_by_step(plan_.model(), spec_); }
   void balance_block() {
     balance_ = static_cast<std::int32_t>(class_.blocks.size());
     build_.open("balance");
@@ -291,8 +289,7 @@ class StageLowering {
       std::vector<Op> ops = std::move(first_ops);
       first_ops = {};
       for (Op op : part.ops) {
-        // Each token counts once, and only in training.
-        if (op.kind == OpKind::count_choices && (!class_.tally || phase == Phase::recompute)) continue;
+        if (op.kind == OpKind::count_choices && !class_.tally) continue;  // tokens count only in training
         for (int& t : op.in) t = view_of(layer, context, models::tensor_of(t));
         for (int& t : op.out) t = view_of(layer, context, models::tensor_of(t));
         if (models::traits_of(op).loss_gradient && class_.scaling.exists())
@@ -415,8 +412,8 @@ class StageLowering {
         if (to.options_.recompute_experts) to.experts_again(layer, context);
         return;
       }
-      const bool whole = to.options_.recompute_whole_layer;
-      to.run_parts(layer, context, whole ? layer.program.forward : needed_parts(layer.program), Phase::recompute);
+      to.run_parts(layer, context, recomputed_parts(layer.program, to.options_.recompute_whole_layer),
+                   Phase::recompute);
     }
     void run(std::size_t i) {
       const StageLayer& layer = to.layer_at(i);

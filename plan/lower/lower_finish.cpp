@@ -94,8 +94,7 @@ class Finish {
   void balance() {
     const RankClass& c = build_.result();
     const models::Experts& experts = model_.experts;
-    if (experts.aux_coefficient <= 0 || balances_by_micro_batch(model_, spec_))
-      pool_tallies(build_, groups_, c, experts.count);
+    if (!balances_by_step(model_, spec_)) pool_tallies(build_, groups_, c, experts.count);
     Op losses = build_.flat(OpKind::balance_losses, DType::fp32, experts.count, {build_.view(build_.whole(c.pooled))},
                             {build_.view(build_.whole(c.balance))});
     losses.n = spec_.shape.batch * spec_.shape.sequence * experts.layers_of(model_.layers);

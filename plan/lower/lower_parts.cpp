@@ -4,6 +4,7 @@
 #include <set>
 
 #include "plan/lower/lower_recommender.h"
+#include "plan/lower/recomputed.h"
 
 namespace orrery::plan {
 
@@ -13,22 +14,33 @@ using models::TensorId;
 
 namespace {
 
-/// Adds the tensors of these operands; of an absent one, none.
-void add_operands(std::set<TensorId>& tensors, const std::vector<int>& operands) {
-  for (const int operand : operands) tensors.insert(models::tensor_of(operand));
-}
+/// Tensors that exist: an absent operand adds none, and is never among them.
+class Tensors {
+ public:
+  void add(TensorId tensor) {
+    if (tensor) all_.insert(tensor);
+  }
+  void add_operands(const std::vector<int>& operands) {
+    for (const int operand : operands) add(models::tensor_of(operand));
+  }
+  [[nodiscard]] bool contains(TensorId tensor) const { return all_.contains(tensor); }
+
+ private:
+  std::set<TensorId> all_;
+};
 
 }  // namespace
 
 std::vector<models::Part> needed_parts(const models::LayerProgram& program) {
-  std::set<TensorId> needed;
+  Tensors needed;
   for (const models::Part& part : program.backward)
-    for (const Op& op : part.ops) add_operands(needed, op.in);
+    for (const Op& op : part.ops) needed.add_operands(op.in);
   std::vector<models::Part> kept;
   for (auto part = program.forward.rbegin(); part != program.forward.rend(); ++part) {
     if (part->is_communication()) {
-      if (needed.contains(part->tensor))
-        kept.push_back(*part), needed.insert({part->source, part->sent, part->received});
+      if (!needed.contains(part->tensor)) continue;
+      kept.push_back(*part);
+      for (const TensorId read : {part->source, part->sent, part->received}) needed.add(read);
       continue;
     }
     models::Part reduced;
@@ -36,7 +48,7 @@ std::vector<models::Part> needed_parts(const models::LayerProgram& program) {
       const bool used =
           std::any_of(op->out.begin(), op->out.end(), [&](int t) { return needed.contains(models::tensor_of(t)); });
       if (!used) continue;
-      add_operands(needed, op->in);
+      needed.add_operands(op->in);
       reduced.ops.push_back(*op);
     }
     std::reverse(reduced.ops.begin(), reduced.ops.end());
@@ -44,6 +56,15 @@ std::vector<models::Part> needed_parts(const models::LayerProgram& program) {
   }
   std::reverse(kept.begin(), kept.end());
   return kept;
+}
+
+std::vector<models::Part> recomputed_parts(const models::LayerProgram& program, bool whole_layer) {
+  if (!whole_layer) return needed_parts(program);
+  std::vector<models::Part> parts = program.forward;
+  for (models::Part& part : parts)
+    std::erase_if(part.ops, [](const Op& op) { return op.kind == OpKind::count_choices; });
+  std::erase_if(parts, [](const models::Part& part) { return part.ops.empty() && !part.is_communication(); });
+  return parts;
 }
 
 std::vector<models::Part> with_last_alone(std::vector<models::Part> parts) {
@@ -75,11 +96,11 @@ std::vector<models::Part> parts_of_experts(const models::LayerProgram& program) 
 }
 
 std::vector<TensorId> made_by(const models::LayerProgram& program, const std::vector<models::Part>& parts) {
-  std::set<TensorId> made;
+  Tensors made;
   for (const models::Part& part : parts) {
-    made.insert(models::owner_of(program, part.tensor));
+    made.add(models::owner_of(program, part.tensor));
     for (const Op& op : part.ops)
-      for (const int t : op.out) made.insert(models::owner_of(program, models::tensor_of(t)));
+      for (const int t : op.out) made.add(models::owner_of(program, models::tensor_of(t)));
   }
   std::vector<TensorId> all;
   for (const TensorId t : program.tensors.keys())
@@ -108,11 +129,12 @@ SplitBackward split_backward(const models::LayerProgram& program, const std::vec
     return (op.kind == OpKind::matmul || op.kind == OpKind::grouped_weight_grad) &&
            program.tensors[models::tensor_of(op.out.front())].role == models::TensorRole::gradient;
   };
-  std::set<TensorId> for_inputs;  // read by anything except the weights' products
+  Tensors for_inputs;  // read by anything except the weights' products
   for (const models::Part& part : parts) {
-    if (part.is_communication()) for_inputs.insert({part.source ? part.source : part.tensor, part.sent, part.received});
+    for (const TensorId read : {part.source ? part.source : part.tensor, part.sent, part.received})
+      for_inputs.add(read);
     for (const Op& op : part.ops)
-      if (!of_weights(op)) add_operands(for_inputs, op.in);
+      if (!of_weights(op)) for_inputs.add_operands(op.in);
   }
   SplitBackward out;
   bool join = false;  // the message between two runs of operators has moved to the other half

@@ -36,13 +36,13 @@ ShapeOf::ShapeOf(const Bucket& bucket, const PlanSpec& spec) {
   shape_.experts = bucket.experts;
   for (const ParameterRange& range : bucket.ranges) {
     if (spec.low_rank()) matrices_.push_back(matrix_of(range.tensor));
-    if (!traits_of(spec.states.optimizer).factored) continue;
+    if (!traits_of(spec.states.optimizer).factored()) continue;
     const FactorCount factors = factor_count(range.tensor);
     shape_.factors.elements += factors.elements;
     shape_.factors.met += factors.met;
   }
   shape_.matrices = &matrices_;
-  if (!traits_of(spec.states.optimizer).whole_matrices) return;
+  if (!traits_of(spec.states.optimizer).whole_matrices()) return;
   whole_ = whole_matrices(bucket);
   if (!whole_.matrices.empty()) shape_.whole = &whole_;
 }

@@ -16,11 +16,11 @@ FactorCount factor_count(const models::Tensor& tensor) {
 
 FactorLayout place_factors(std::vector<Bucket>& buckets, OptimizerKind optimizer) {
   FactorLayout layout;
-  if (!traits_of(optimizer).whole_tensors) return layout;
+  if (!traits_of(optimizer).takes_norms()) return layout;
   for (Bucket& bucket : buckets)
     for (ParameterRange& range : bucket.ranges)
       if (!bucket.frozen) range.norms = layout.parameters++;
-  if (!traits_of(optimizer).factored) return layout;
+  if (!traits_of(optimizer).factored()) return layout;
   for (const bool meets : {true, false}) {
     const auto take = [&](std::int64_t& place, std::int64_t count, bool met) {
       if (met != meets) return;

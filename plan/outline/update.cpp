@@ -28,23 +28,24 @@ class Update {
       : s_(bucket, spec), b_(bucket), totals_(totals), spec_(spec), traits_(traits_of(spec.states.optimizer)) {}
 
   Outline of_bucket(int round, bool first) {
-    if (traits_.factored) {
-      round == 0 ? factor_sums(first) : round == 1 ? factor_norms(first) : update(adafactor());
-    } else if (traits_.whole_tensors) {
-      round == 0 ? lamb_moments(first) : update(lamb());
-    } else if (traits_.whole_matrices) {
-      b_.whole == nullptr ? update(adamw()) : whole_matrices();
-    } else {
-      std::vector<Op> ops;
-      for (turn_ = 0; turn_ < turns(); ++turn_) ops.push_back(by_element());
-      update(std::move(ops));
+    switch (traits_.update_of) {
+      case UpdateOf::factors:
+        round == 0 ? factor_sums(first) : round == 1 ? factor_norms(first) : update(adafactor());
+        break;
+      case UpdateOf::norms: round == 0 ? lamb_moments(first) : update(lamb()); break;
+      case UpdateOf::matrices: b_.whole == nullptr ? update(adamw()) : whole_matrices(); break;
+      case UpdateOf::values: {
+        std::vector<Op> ops;
+        for (turn_ = 0; turn_ < turns(); ++turn_) ops.push_back(by_element());
+        update(std::move(ops));
+      }
     }
     return s_.take();
   }
 
   Outline agreement(int round) {
-    if (!traits_.whole_tensors) return s_.take();
-    if (traits_.factored && round == 0) {
+    if (!traits_.takes_norms()) return s_.take();
+    if (traits_.factored() && round == 0) {
       const int sums = of_stage(Memory::factor_sums);
       if (zero_of(spec_) >= 1) meet(Over::data, sums);
       meet(Over::tensor, s_.run(s_.slot(Memory::factor_sums), 0, totals_.factors.met));
@@ -217,7 +218,7 @@ class Update {
 
 void add_to(StageTotals& totals, const BucketShape& bucket, const PlanSpec& spec, std::int64_t count) {
   totals.parameters += count * bucket.parameters;
-  if (traits_of(spec.states.optimizer).factored) {
+  if (traits_of(spec.states.optimizer).factored()) {
     totals.factors.elements += count * bucket.factors.elements;
     totals.factors.met += count * bucket.factors.met;
   }
@@ -228,13 +229,17 @@ void add_to(StageTotals& totals, const BucketShape& bucket, const PlanSpec& spec
 }
 
 int update_rounds(const PlanSpec& spec) {
-  const OptimizerTraits& optimizer = traits_of(spec.states.optimizer);
-  return optimizer.factored ? 3 : optimizer.whole_tensors ? 2 : 1;
+  switch (traits_of(spec.states.optimizer).update_of) {
+    case UpdateOf::factors: return 3;  // sums, norms, values
+    case UpdateOf::norms: return 2;    // norms, values
+    case UpdateOf::values:
+    case UpdateOf::matrices: break;
+  }
+  return 1;
 }
 
 bool updates_need_memory(const PlanSpec& spec) {
-  const OptimizerTraits& optimizer = traits_of(spec.states.optimizer);
-  return optimizer.whole_tensors || optimizer.whole_matrices || spec.exchanges_by_node();
+  return traits_of(spec.states.optimizer).whole_parameters() || spec.exchanges_by_node();
 }
 
 Outline update_of(const BucketShape& bucket, const StageTotals& totals, const PlanSpec& spec, int round, bool first) {

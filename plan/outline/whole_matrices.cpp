@@ -23,8 +23,8 @@ void add_matrix(WholeMatrices& out, const models::Tensor& tensor, std::int64_t o
 }  // namespace
 
 bool moves_whole(OptimizerKind optimizer, models::LayerKind layer, const models::Tensor& tensor) {
-  return traits_of(optimizer).whole_matrices && layer == models::LayerKind::block && tensor.logical_shape.size() == 2 &&
-         tensor.logical_shape[0] > 1 && tensor.logical_shape[1] > 1;
+  return traits_of(optimizer).whole_matrices() && layer == models::LayerKind::block &&
+         tensor.logical_shape.size() == 2 && tensor.logical_shape[0] > 1 && tensor.logical_shape[1] > 1;
 }
 
 std::vector<models::TensorId> parameter_order(const models::LayerProgram& program, OptimizerKind optimizer) {

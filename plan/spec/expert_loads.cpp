@@ -10,6 +10,7 @@
 
 #include "base/json.h"
 #include "base/units.h"
+#include "models/layers/expert_slots.h"
 #include "models/loads.h"
 #include "plan/spec/words.h"
 
@@ -113,35 +114,56 @@ void take_loads(PlanSpec& spec, const Job& job, const models::Experts& experts) 
   spec.tokens.bound = job.bounds.tokens.bound.value_or(room);
 }
 
-double bound_that_holds(const models::Experts& experts, int ranks) {
-  const std::int64_t here = std::min(experts.chosen, experts.count / std::max(1, ranks));
-  return static_cast<double>(ranks) * static_cast<double>(here) / static_cast<double>(experts.chosen);
+namespace {
+
+/// Ranks that split an expert.
+std::int64_t ways_of(const PlanSpec& spec) {
+  return spec.mesh.whole_experts() ? 1 : spec.mesh.tensor;
+}
+
+models::ExpertSlot slot_of(const PlanSpec& spec, const models::Experts& experts) {
+  const std::int64_t split = spec.mesh.tensor / ways_of(spec);  // ranks of a tensor group that route different rows
+  return models::expert_slot(experts, {spec.shape.micro_batch * spec.tokens_per_rank() / split, spec.shape.micro_batch,
+                                       spec.shape.sequence, spec.mesh.expert});
+}
+
+}  // namespace
+
+std::int64_t most_passes_held(const PlanSpec& spec) {
+  const std::int64_t m = spec.micro_batches(), p = spec.mesh.pipeline, v = spec.stages.virtual_stages;
+  switch (spec.stages.order) {
+    case Order::gpipe:
+    case Order::custom: return m * v;
+    case Order::one_f_one_b: return v == 1 ? std::min(m, p) : std::min(m * v, (v - 1) * p + 2 * (p - 1) + 1);
+    case Order::pipedream:
+    case Order::pipedream_vertical:
+    case Order::pipedream_2bw:
+    case Order::zb_h1: return std::min(m, p);
+    case Order::zb_h2: return std::min(m, 2 * p - 1);
+    case Order::zb_v:
+    case Order::dualpipe_v: return std::min(m * v, v * p + 1);
+    case Order::dualpipe: return std::min(m, p + 1);
+  }
+  return m * v;
 }
 
 double slot_bytes_that_hold(const PlanSpec& spec, const models::Model& model) {
   const models::Experts& e = model.experts;
-  const std::int64_t ways = spec.mesh.whole_experts() ? 1 : spec.mesh.tensor;
-  const std::int64_t tokens = spec.shape.micro_batch * spec.tokens_per_rank() / (ways == 1 ? spec.mesh.tensor : 1);
-  const double rows =
-      static_cast<double>(tokens) * static_cast<double>(e.chosen) * bound_that_holds(e, spec.mesh.expert);
+  const std::int64_t rows = slot_of(spec, e).most * spec.mesh.expert;
   // Rows as sent, as arrived, as made and as come back; before and after the activation.
   const std::int64_t inner = models::traits_of(model.activation).gated ? 3 : 2;
-  const std::int64_t columns = 4 * model.hidden + inner * (e.hidden / ways);
-  const std::int64_t passes = spec.shape.batch / std::max<std::int64_t>(1, spec.mesh.data * spec.shape.micro_batch);
-  const std::int64_t chunks = static_cast<std::int64_t>(spec.mesh.pipeline) * spec.stages.virtual_stages;
-  const bool all = spec.stages.order == Order::gpipe || spec.stages.order == Order::custom;
-  const std::int64_t flying = all ? passes : std::min(passes, 2 * chunks - 1);
-  const std::int64_t layers = (e.layers_of(model.layers) + spec.mesh.pipeline - 1) / spec.mesh.pipeline;
+  const std::int64_t columns = 4 * model.hidden + inner * (e.hidden / ways_of(spec));
+  const std::int64_t layers = (e.layers_of(model.layers) + spec.places() - 1) / spec.places();  // of a chunk
   const bool again = spec.recomputation.what == Recompute::full && !spec.recomputation.layers;
-  const double kept = again ? 1 : static_cast<double>(layers) * static_cast<double>(flying);
+  const std::int64_t kept = again ? 1 : layers * most_passes_held(spec);
   const models::DType type = spec.numerics.precision;
-  const double bytes = type == models::DType::fp32 || type == models::DType::tf32 ? 4 : 2;
-  return (kept + 1) * rows * static_cast<double>(columns) * bytes;
+  const std::int64_t bytes = type == models::DType::fp32 || type == models::DType::tf32 ? 4 : 2;
+  return static_cast<double>((kept + 1) * rows * columns * bytes);
 }
 
 void take_room(PlanSpec& spec, const Job& job, const models::Model& model, const clusters::Device& device) {
   if (spec.mesh.expert < 2 || !model.experts.any() || job.bounds.tokens.bound) return;
-  const double holds = bound_that_holds(model.experts, spec.mesh.expert);
+  const double holds = slot_of(spec, model.experts).bound_that_holds();
   if (holds <= spec.tokens.bound || slot_bytes_that_hold(spec, model) > kSlotShare * device.memory.value) return;
   spec.tokens.bound = std::min(holds, kMostBound);
 }

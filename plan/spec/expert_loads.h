@@ -29,11 +29,10 @@ struct Fullest {
 /// The bound must have room for the fullest rank.
 void take_loads(PlanSpec& spec, const Job& job, const models::Experts& experts);
 
-/// The expert_bound at which no slot can overflow, whatever tokens choose: each sends a rank at most as many rows as it
-/// chooses experts, and as the rank has.
-[[nodiscard]] double bound_that_holds(const models::Experts& experts, int ranks);
-/// Bytes of a rank's slots at that bound, at most: those of its layers for as many micro-batches as any order keeps in
-/// flight, and one layer's backward pass.
+/// The most passes of chunks whose activations a rank holds at once (plan/schedule/orders.h).
+[[nodiscard]] std::int64_t most_passes_held(const PlanSpec& spec);
+/// Bytes of a rank's slots, at most, if none of them can overflow: those of the layers of all passes that it holds, and
+/// one layer's backward pass.
 [[nodiscard]] double slot_bytes_that_hold(const PlanSpec& spec, const models::Model& model);
 /// The share of a device's memory that they may take. Chosen, not measured: it leaves the rest to the model, and no
 /// tiny model on CPU ranks comes near it.

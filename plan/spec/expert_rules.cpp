@@ -72,7 +72,7 @@ class ExpertRules {
     apart(!spec_.compresses(), "compressed gradients are", "compression: {gradients: none}");
     apart(spec_.offload.optimizer == Space::device && spec_.offload.parameters == Space::device,
           "states in other memories are", "offload of activations alone");
-    apart(spec_.states.zero_stage == 0 || !traits_of(spec_.states.optimizer).whole_tensors,
+    apart(spec_.states.zero_stage == 0 || !traits_of(spec_.states.optimizer).takes_norms(),
           "sums of an optimizer over whole tensors are", "adamw, or zero_stage: 0");
   }
 
@@ -110,10 +110,17 @@ base::Diagnostics refused_experts(const models::Model& model, const PlanSpec& sp
   return ExpertRules(model, spec).broken();
 }
 
+bool has_balancing_loss(const models::Model& model) {
+  return model.experts.any() && model.experts.aux_coefficient > 0;
+}
+
 bool balances_by_micro_batch(const models::Model& model, const PlanSpec& spec) {
-  const std::int64_t passes = spec.shape.batch / std::max<std::int64_t>(1, spec.mesh.data * spec.shape.micro_batch);
   const bool forward_first = spec.stages.order == Order::gpipe && spec.stages.virtual_stages == 1;
-  return model.experts.any() && model.experts.aux_coefficient > 0 && passes > 1 && !forward_first;
+  return has_balancing_loss(model) && spec.micro_batches() > 1 && !forward_first;
+}
+
+bool balances_by_step(const models::Model& model, const PlanSpec& spec) {
+  return has_balancing_loss(model) && !balances_by_micro_batch(model, spec);
 }
 
 base::Diagnostics refused_balancing(const models::Model& model, const PlanSpec& spec) {

@@ -14,6 +14,14 @@ namespace orrery::plan {
 
 enum class OptimizerKind { adamw, sgd, lamb, adafactor, adamw_8bit, lion, rowwise_adagrad, adam, muon };
 
+/// What an update depends on, besides the gradients and states of the value itself.
+enum class UpdateOf {
+  values,    ///< nothing more
+  norms,     ///< norms of the whole parameter and of its direction: LAMB (You et al. 2020, algorithm 2)
+  factors,   ///< norms, and squared gradients kept as sums of rows and columns (plan/outline/factors.h): Adafactor
+  matrices,  ///< a block's whole matrix (plan/outline/whole_matrices.h): Muon; all else is updated as by AdamW
+};
+
 /// Keys that a job may give, besides the name, `learning_rate` and `weight_decay`.
 struct OptimizerKeys {
   bool betas = false;  ///< `beta1`, `beta2`
@@ -43,19 +51,26 @@ struct OptimizerTraits {
   int moments = 0;                                    ///< states with one value per parameter
   bool momentum_optional = false;                     ///< a momentum of 0 is none: then it keeps no state
   bool quantised = false;                             ///< moments in 8 bits, except those of embeddings
-  bool whole_tensors = false;                         ///< the update needs norms or sums of whole parameters
-  bool factored = false;        ///< keeps squared gradients as sums of rows and columns (plan/outline/factors.h)
-  bool whole_matrices = false;  ///< a block's matrices are updated by a function of whole ones, all else as by AdamW
-  bool decays = true;           ///< takes a weight decay other than 0
-  bool offloads = false;        ///< its states may be outside the device's memory: the host's cores can do its update
-  bool tables = false;          ///< may update embedding tables: rows that no sample looks up do not change
-  bool tables_only = false;     ///< it is for models with tables alone
+  UpdateOf update_of = UpdateOf::values;
+  bool decays = true;        ///< takes a weight decay other than 0
+  bool offloads = false;     ///< its states may be outside the device's memory: the host's cores can do its update
+  bool tables = false;       ///< may update embedding tables: rows that no sample looks up do not change
+  bool tables_only = false;  ///< it is for models with tables alone
   TableStates table_states = {};
   OptimizerKeys keys = {};
   std::string_view megatron = {};   ///< in the settings of Megatron-LM; empty: it cannot be said there
   std::string_view deepspeed = {};  ///< likewise of DeepSpeed
   // Defaults: the paper's, where it has any; AdamW's are those of GPT models (Brown et al. 2020, appendix B).
   double learning_rate = 1e-3, beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0.1, momentum = 0.9;
+
+  /// Whether the ranks that share a parameter must add up norms of it.
+  [[nodiscard]] constexpr bool takes_norms() const {
+    return update_of == UpdateOf::norms || update_of == UpdateOf::factors;
+  }
+  [[nodiscard]] constexpr bool factored() const { return update_of == UpdateOf::factors; }
+  [[nodiscard]] constexpr bool whole_matrices() const { return update_of == UpdateOf::matrices; }
+  /// Whether the ranks that share a parameter must hear of each other's parts.
+  [[nodiscard]] constexpr bool whole_parameters() const { return update_of != UpdateOf::values; }
 };
 
 // clang-format off
@@ -65,11 +80,12 @@ inline constexpr auto kOptimizers = std::to_array<OptimizerTraits>({
     {.kind = OptimizerKind::sgd, .name = "sgd", .update = models::OpKind::momentum_update, .moments = 1,
      .momentum_optional = true, .tables = true, .keys = {.momentum = true, .nesterov = true}, .megatron = "sgd",
      .deepspeed = "SGD", .weight_decay = 0},
-    {.kind = OptimizerKind::lamb, .name = "lamb", .update = models::OpKind::lamb, .moments = 2, .whole_tensors = true,
-     .keys = {.betas = true, .epsilon = true}, .beta2 = 0.999, .epsilon = 1e-6, .weight_decay = 0.01},
+    {.kind = OptimizerKind::lamb, .name = "lamb", .update = models::OpKind::lamb, .moments = 2,
+     .update_of = UpdateOf::norms, .keys = {.betas = true, .epsilon = true}, .beta2 = 0.999, .epsilon = 1e-6,
+     .weight_decay = 0.01},
     // The rate is the paper's relative step.
-    {.kind = OptimizerKind::adafactor, .name = "adafactor", .update = models::OpKind::adafactor, .whole_tensors = true,
-     .factored = true, .keys = {.factors = true}, .learning_rate = 1e-2, .weight_decay = 0},
+    {.kind = OptimizerKind::adafactor, .name = "adafactor", .update = models::OpKind::adafactor,
+     .update_of = UpdateOf::factors, .keys = {.factors = true}, .learning_rate = 1e-2, .weight_decay = 0},
     {.kind = OptimizerKind::adamw_8bit, .name = "adamw-8bit", .update = models::OpKind::adamw_8bit, .moments = 2,
      .quantised = true, .keys = {.betas = true, .epsilon = true}},
     // Chen et al. 2023, "Symbolic Discovery of Optimization Algorithms", algorithm 2; defaults of its appendix's code.
@@ -88,7 +104,7 @@ inline constexpr auto kOptimizers = std::to_array<OptimizerTraits>({
      .weight_decay = 0},
     // Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks"; defaults of torch.optim.Muon.
     {.kind = OptimizerKind::muon, .name = "muon", .update = models::OpKind::muon, .moments = 2,
-     .whole_matrices = true, .keys = {.momentum = true, .adamw = true}, .momentum = 0.95},
+     .update_of = UpdateOf::matrices, .keys = {.momentum = true, .adamw = true}, .momentum = 0.95},
 });
 // clang-format on
 
@@ -105,8 +121,6 @@ static_assert([] {
 // A row does not contradict itself.
 static_assert([] {
   for (const OptimizerTraits& one : kOptimizers) {
-    if (one.factored && !one.whole_tensors) return false;
-    if (one.whole_tensors && one.whole_matrices) return false;
     if (one.quantised && one.moments == 0) return false;
     if ((one.tables_only || one.table_states.any()) && !one.tables) return false;
     if ((one.momentum_optional || one.keys.nesterov) && !one.keys.momentum) return false;

@@ -18,10 +18,6 @@
 
 namespace orrery::plan {
 
-std::int64_t Plan::micro_batches() const {
-  return spec_.shape.batch / (spec_.mesh.data * spec_.shape.micro_batch);
-}
-
 std::int64_t Plan::first_layer(int stage, int chunk) const {
   return std::accumulate(spec_.stages.layers_per_stage.begin(),
                          spec_.stages.layers_per_stage.begin() + spec_.place_of(stage, chunk) % spec_.places(),
@@ -186,20 +182,17 @@ class PlanRules {
                      spec_.shape.micro_batch, spec_.shape.batch),
          "the batch is data x micro_batch x micro-batches");
     constexpr std::int64_t kMostMicroBatches = 1 << 16;  // a program has steps for each of them
-    rule(spec_.shape.batch / per_round <= kMostMicroBatches, "P13",
-         fmt::format("{} micro-batches per rank, more than {}", spec_.shape.batch / per_round, kMostMicroBatches));
+    const std::int64_t passes = spec_.micro_batches();
+    rule(passes <= kMostMicroBatches, "P13",
+         fmt::format("{} micro-batches per rank, more than {}", passes, kMostMicroBatches));
     const bool custom = spec_.stages.order == Order::custom;
-    rule(
-        !custom || spec_.stages.passes.empty() || spec_.stages.passes.micro_batches() == spec_.shape.batch / per_round,
-        "P113",
-        fmt::format("the order is for {}, but the plan has {}",
-                    base::count_of(spec_.stages.passes.micro_batches(), "micro-batch"), spec_.shape.batch / per_round));
-    rule(spec_.stages.virtual_stages == 1 || spec_.stages.folds() || custom ||
-             spec_.shape.batch / per_round % spec_.mesh.pipeline == 0,
-         "P18",
+    rule(!custom || spec_.stages.passes.empty() || spec_.stages.passes.micro_batches() == passes, "P113",
+         fmt::format("the order is for {}, but the plan has {}",
+                     base::count_of(spec_.stages.passes.micro_batches(), "micro-batch"), passes));
+    rule(spec_.stages.virtual_stages == 1 || spec_.stages.folds() || custom || passes % spec_.mesh.pipeline == 0, "P18",
          fmt::format(
              "interleaved stages take as many micro-batches at a time as there are stages, but {} does not divide {}",
-             spec_.mesh.pipeline, spec_.shape.batch / per_round));
+             spec_.mesh.pipeline, passes));
     rule(model_.positions != models::Positions::learned || spec_.shape.sequence <= model_.max_sequence, "P10",
          fmt::format("a sequence of {} exceeds the model's position table of {}", spec_.shape.sequence,
                      model_.max_sequence));
@@ -224,8 +217,7 @@ class PlanRules {
 
   void mirrored() {
     if (!spec_.stages.mirrors()) return;
-    const std::int64_t passes =
-        spec_.shape.batch / std::max<std::int64_t>(1, spec_.mesh.data * spec_.shape.micro_batch);
+    const std::int64_t passes = spec_.micro_batches();
     rule(
         spec_.mesh.pipeline % 2 == 0, "P42",
         fmt::format("dualpipe pairs stage s with stage p - 1 - s, but {} stages leave one alone", spec_.mesh.pipeline));
@@ -236,8 +228,7 @@ class PlanRules {
 
   void asynchronous() {
     if (!spec_.stages.asynchronous()) return;
-    const std::int64_t passes =
-        spec_.shape.batch / std::max<std::int64_t>(1, spec_.mesh.data * spec_.shape.micro_batch);
+    const std::int64_t passes = spec_.micro_batches();
     const char* name = name_of(spec_.stages.order);
     rule(spec_.mesh.pipeline > 1, "P30", fmt::format("{} keeps a pipeline full, but there is only one stage", name));
     const bool pairs = spec_.stages.order == Order::pipedream_2bw;
@@ -304,7 +295,7 @@ class PlanRules {
   }
 
   void whole_matrices() {
-    if (!traits_of(spec_.states.optimizer).whole_matrices) return;
+    if (!traits_of(spec_.states.optimizer).whole_matrices()) return;
     const char* name = name_of(spec_.states.optimizer);
     rule(!spec_.stages.asynchronous(), "P160",
          fmt::format("{} gathers whole matrices between two steps, but the stages of {} never stop", name,

@@ -1,6 +1,7 @@
 #pragma once
 /// Plan: how a model is split over a cluster, checked to fit both. A PlanSpec is unchecked, as read from a file or
 /// proposed by the search; only make_plan makes a Plan.
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -56,6 +57,10 @@ struct PlanSpec {
     if (recomputation.layers && place >= *recomputation.layers) return Recompute::none;
     return recomputation.what == Recompute::selective && numerics.flash ? Recompute::none : recomputation.what;
   }
+  /// m: micro-batches per replica and step. Not a whole number where P09 refuses the plan: then rounded down.
+  [[nodiscard]] std::int64_t micro_batches() const {
+    return shape.batch / std::max<std::int64_t>(1, mesh.data * shape.micro_batch);
+  }
   /// Tokens of each sequence that a rank has (context parallelism).
   [[nodiscard]] std::int64_t tokens_per_rank() const { return shape.sequence / mesh.context; }
 
@@ -101,7 +106,7 @@ class Plan {
   [[nodiscard]] const PlanSpec& spec() const { return spec_; }
   [[nodiscard]] const models::Model& model() const { return *model_; }
   [[nodiscard]] const clusters::Cluster& cluster() const { return *cluster_; }
-  [[nodiscard]] std::int64_t micro_batches() const;  ///< m, per replica and step
+  [[nodiscard]] std::int64_t micro_batches() const { return spec_.micro_batches(); }
   /// Index of the first block of a stage's chunk.
   [[nodiscard]] std::int64_t first_layer(int stage, int chunk = 0) const;
   [[nodiscard]] std::int64_t chunk_layers(int stage, int chunk) const {

@@ -39,7 +39,7 @@ base::Diagnostics refused_by_server(const PlanSpec& spec) {
        "fp16 skips an update if any gradient overflows, on which all workers would have to agree in every step",
        "precision: bf16");
   const OptimizerTraits& optimizer = traits_of(spec.states.optimizer);
-  rule(!optimizer.whole_tensors && !optimizer.whole_matrices, "P84",
+  rule(!optimizer.whole_parameters(), "P84",
        fmt::format("{} looks at whole tensors, but a shard of the server has only parts",
                    name_of(spec.states.optimizer)),
        "the optimizer adamw, adamw-8bit, lion or sgd");

@@ -56,18 +56,8 @@ void redouble(CollectiveSteps& steps, int parts, const Member& member) {
   }
 }
 
-CollectiveSteps all_to_all(int n, std::vector<double> share) {
-  CollectiveSteps steps = empty_steps(Goal::all_to_all, n, n * n);
-  ENSURE(share.empty() || share.size() == static_cast<std::size_t>(n) * static_cast<std::size_t>(n),
-         "{} shares for {} members", share.size(), n);
-  if (share.empty()) share.assign(static_cast<std::size_t>(steps.chunks), 1.0 / n);
-  steps.share = std::move(share);
-  return steps;
-}
-
-void exchange(const CollectiveSteps& steps, Round& round, int from, int to) {
-  const int chunk = from * steps.members + to;
-  if (steps.share[static_cast<std::size_t>(chunk)] > 0) round.transfers.push_back({from, to, chunk, 1, 1, false});
+void exchange(Round& round, int members, int from, int to) {
+  round.transfers.push_back({from, to, from * members + to, 1, 1, false});
 }
 
 }  // namespace
@@ -88,12 +78,7 @@ int CollectiveSteps::rounds_in_all() const {
 }
 
 double CollectiveSteps::share_of(const Transfer& transfer) const {
-  if (share.empty()) return static_cast<double>(transfer.count) / chunks;
-  double sum = 0;
-  for (int k = 0; k < transfer.count; ++k) {
-    sum += share[static_cast<std::size_t>(modulo(transfer.first + k * transfer.stride, chunks))];
-  }
-  return sum;
+  return static_cast<double>(transfer.count) / (goal == Goal::all_to_all ? members : chunks);
 }
 
 CollectiveSteps ring_reduce_scatter(int n) {
@@ -216,22 +201,21 @@ CollectiveSteps direct_reduce_scatter(int n) {
   return steps;
 }
 
-CollectiveSteps direct_all_to_all(int n, std::vector<double> share) {
-  CollectiveSteps steps = all_to_all(n, std::move(share));
+CollectiveSteps direct_all_to_all(int n) {
+  CollectiveSteps steps = empty_steps(Goal::all_to_all, n, n * n);
   Round round;
   for (int i = 0; i < n; ++i) {
-    for (int r = 1; r < n; ++r) exchange(steps, round, i, (i + r) % n);
+    for (int r = 1; r < n; ++r) exchange(round, n, i, (i + r) % n);
   }
-  if (!round.transfers.empty()) steps.rounds.push_back(std::move(round));
+  if (n > 1) steps.rounds.push_back(std::move(round));
   return steps;
 }
 
-CollectiveSteps pairwise_all_to_all(int n, std::vector<double> share) {
-  CollectiveSteps steps = all_to_all(n, std::move(share));
+CollectiveSteps pairwise_all_to_all(int n) {
+  CollectiveSteps steps = empty_steps(Goal::all_to_all, n, n * n);
   for (int r = 1; r < n; ++r) {
-    Round round;
-    for (int i = 0; i < n; ++i) exchange(steps, round, i, (i + r) % n);
-    if (!round.transfers.empty()) steps.rounds.push_back(std::move(round));
+    Round& round = steps.rounds.emplace_back();
+    for (int i = 0; i < n; ++i) exchange(round, n, i, (i + r) % n);
   }
   return steps;
 }

@@ -34,12 +34,11 @@ struct CollectiveSteps {
   int members = 1;
   int switches = 0;
   int root = 0;    ///< of broadcast and reduce
-  int chunks = 1;  ///< the pieces of the message. All-gather, reduce-scatter: member i has chunks from i chunks/members
-                   ///< on. All-to-all: chunk i members + j goes from i to j.
-  std::vector<double> share = {};  ///< of the message, by chunk; empty: all equal. All-to-all: the message is all that
-                                   ///< one member sends, including its own part, so an equal share is 1/members.
+  int chunks = 1;  ///< equal pieces of the message. All-gather, reduce-scatter: member i has chunks from i
+                   ///< chunks/members on. All-to-all: chunk i members + j goes from i to j.
   std::vector<Round> rounds = {};
   [[nodiscard]] int rounds_in_all() const;  ///< repeats counted
+  /// Of the message; of an all-to-all that is all that one member sends, including its own part.
   [[nodiscard]] double share_of(const Transfer& transfer) const;
 };
 
@@ -86,11 +85,10 @@ using Tree = std::vector<int>;
 /// Every member to every other at once, in one round.
 [[nodiscard]] CollectiveSteps direct_all_gather(int members);
 [[nodiscard]] CollectiveSteps direct_reduce_scatter(int members);
-/// `share`: by chunk (from members + to), of the message; empty: equal. A member's own part does not move, and a share
-/// of 0 is not sent.
-[[nodiscard]] CollectiveSteps direct_all_to_all(int members, std::vector<double> share = {});
+/// A member's own part does not move.
+[[nodiscard]] CollectiveSteps direct_all_to_all(int members);
 /// n-1 rounds: in round r member i sends to i+r.
-[[nodiscard]] CollectiveSteps pairwise_all_to_all(int members, std::vector<double> share = {});
+[[nodiscard]] CollectiveSteps pairwise_all_to_all(int members);
 
 /// Reduce-scatter on a ring in every node, all-reduce on rings of counterparts across nodes, all-gather on a ring in
 /// every node (BlueConnect; Cho et al. 2019). Members of a node follow each other.

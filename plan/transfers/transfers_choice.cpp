@@ -40,10 +40,6 @@ template <CollectiveSteps (*kSteps)(int, int)>
 constexpr Way of_nodes() {
   return {.steps = [](Shape s) { return kSteps(nodes(s), s.per_node); }};
 }
-template <CollectiveSteps (*kSteps)(int, std::vector<double>)>
-constexpr Way of_shares() {
-  return {.steps = [](Shape s) { return kSteps(s.members, {}); }};
-}
 
 constexpr std::array<AlgorithmRow, kAlgorithms> kRows = {{
     {.algorithm = Algorithm::ring,
@@ -80,8 +76,8 @@ constexpr std::array<AlgorithmRow, kAlgorithms> kRows = {{
      .name = "direct",
      .all_gather = of_members<direct_all_gather>(),
      .reduce_scatter = of_members<direct_reduce_scatter>(),
-     .all_to_all = of_shares<direct_all_to_all>()},
-    {.algorithm = Algorithm::pairwise, .name = "pairwise", .all_to_all = of_shares<pairwise_all_to_all>()},
+     .all_to_all = of_members<direct_all_to_all>()},
+    {.algorithm = Algorithm::pairwise, .name = "pairwise", .all_to_all = of_members<pairwise_all_to_all>()},
     {.algorithm = Algorithm::hierarchical,
      .name = "hierarchical",
      .all_reduce = of_nodes<hierarchical_all_reduce>(),

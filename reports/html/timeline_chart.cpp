@@ -18,9 +18,11 @@
 namespace orrery::reports::html {
 namespace {
 
-constexpr std::size_t kMostRanks = 16;    // rows of a panel; beyond that evenly chosen
-constexpr std::size_t kMostBars = 12000;  // of the chart: what a browser draws without delay
-constexpr double kOfCompute = 5. / 6;     // of these bars, for passes; messages take what is left
+constexpr std::size_t kMostRanks = 16;  // rows of a panel; beyond that evenly chosen
+// Chosen, not measured: few enough for a browser to draw as SVG without delay, and enough to show each pass of a
+// pipeline on 16 ranks. Most are for passes, which the chart is about; messages take what is left.
+constexpr std::size_t kMostBars = 12000;  // of the chart
+constexpr double kOfCompute = 5. / 6;     // of these bars, for passes
 
 /// What may be drawn as one: spans of the same kind and micro-batch with a gap below `gap`; and spans of any kind with
 /// such gaps that together are shorter than `length`. A gap grows more slowly than a length, so that waits remain

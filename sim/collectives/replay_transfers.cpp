@@ -50,7 +50,6 @@ TransferProgram make_program(const Placed& placed, clusters::Paths& paths, int f
   TransferProgram program{{}, first_end, steps.members + steps.switches, placed.start};
   std::unordered_map<std::int64_t, std::size_t> met;  // lookups only, never iterated
   for (const plan::Round& round : steps.rounds) {
-    ENSURE(round.repeat == 1 || steps.share.empty(), "a repeated round of unequal chunks");
     Turn& turn = program.turns.emplace_back();
     turn.repeat = round.repeat;
     turn.moves.reserve(round.transfers.size());

@@ -139,14 +139,15 @@ int Machine::communicators_of(const Folded::Ranks& ranks, const JobOnCluster& jo
   return folded_.class_of_communicator[at(communicator)];
 }
 
-// Equal messages of a class of communicators share a kind.
+// Equal messages of a class of communicators share a kind. A stack's price depends on the stream, too.
 int Machine::kind_of(const Step& step, const RankClass& c, int communicators, std::optional<cost::Leg> leg) {
   constexpr int kWays = 4, kForFp8 = 3;
   const int way = leg ? 1 + static_cast<int>(*leg) : step.for_fp8 ? kForFp8 : 0;
   const int what = step.kind == StepKind::collective ? static_cast<int>(step.collective) * kWays + way
                    : step.accumulate                 ? -2
                                                      : -1;
-  const auto [found, fresh] = known_.try_emplace({communicators, what, step.message_bytes(c.buffers)}, 0);
+  const auto [found, fresh] =
+      known_.try_emplace({communicators, static_cast<int>(step.stream), what, step.message_bytes(c.buffers)}, 0);
   if (fresh) found->second = transfers_.add(step, c, communicators, leg);
   return found->second;
 }

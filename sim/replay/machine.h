@@ -129,7 +129,7 @@ class Machine : private plan::Walker<Machine, Actor> {
                                                                              // compute_
   std::vector<std::vector<std::vector<std::vector<Picoseconds>>>> host_;     // likewise
   std::vector<Actor> actors_;
-  std::map<std::tuple<int, int, std::int64_t>, int> known_;  // kinds of messages
+  std::map<std::tuple<int, int, int, std::int64_t>, int> known_;  // kinds of messages
   std::map<Key, int> gathering_;
   std::deque<Meeting> meetings_;
   std::vector<int> free_;

@@ -24,6 +24,7 @@ class Estimators {
   Estimators& operator=(const Estimators&) = delete;
   [[nodiscard]] cost::Estimator& of(const plan::PlanSpec& spec) { return all_[prices_.place_of(spec)]; }
   [[nodiscard]] const cost::Stack& stack(const plan::PlanSpec& spec) const { return prices_.of(spec).stack(); }
+  [[nodiscard]] bool own() const { return prices_.stacks().named().own; }
 
  private:
   const cost::Prices prices_;

@@ -155,7 +155,7 @@ class Estimating {
   void check(std::size_t i) {
     auto made = plan::make_plan(model_, cluster_, space_[i]);
     base::Diagnostics refused = made ? base::Diagnostics() : made.error();
-    if (made && estimators_.stack(space_[i]).own) refused = plan::refused_balancing(*model_, made->spec());
+    if (made && estimators_.own()) refused = plan::refused_balancing(*model_, made->spec());
     if (!refused.empty()) {
       const std::string& code = refused.front().code;
       const plan::Rule* rule = plan::find_rule(code);

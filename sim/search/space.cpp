@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "plan/spec/expert_loads.h"
+#include "plan/spec/expert_rules.h"
 
 namespace orrery::sim {
 
@@ -226,15 +227,15 @@ std::vector<plan::Recompute> recomputations(const plan::Bounds& b, bool flash) {
   return {Recompute::none, Recompute::selective, Recompute::full};
 }
 
-/// One stage has no choice of order. A balancing loss over the whole step needs all forward passes first (P124).
+/// One stage has no choice of order, unless the software refuses one that balances by micro-batch: then all forward
+/// passes come first.
 std::vector<plan::Order> orders_of(const plan::Bounds& b, const models::Model& model, const cost::Stack& stack,
                                    const plan::Mesh& mesh) {
   using plan::Order;
   if (!b.stages.order.empty()) return b.stages.order;
-  const cost::Capabilities& can = stack.can;
-  const bool balances = stack.own && model.experts.aux_coefficient > 0;
+  const bool balances = stack.own && plan::has_balancing_loss(model);
   if (mesh.pipeline == 1) return {balances ? Order::gpipe : Order::one_f_one_b};
-  if (can.gpipe || balances) return {Order::one_f_one_b, Order::gpipe};
+  if (stack.can.gpipe || balances) return {Order::one_f_one_b, Order::gpipe};
   return {Order::one_f_one_b};
 }
 
@@ -267,7 +268,8 @@ std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const mod
   const std::vector<plan::Offload> elsewhere = offloads(b);
   const std::vector<plan::Compression> fewer_bits = compressions(b);
   const std::vector<plan::Tokens> travelling = travels(b);
-  // Of other software a prediction keeps to the factor: nothing ends its runs when a rank gets more.
+  // Of other software a prediction keeps to the factor: nothing ends its runs when a rank gets more. What stands in for
+  // a stack describes the same software.
   const bool own = stacks.named().own;
   std::vector<plan::PlanSpec> out;
   for (plan::PlanSpec spec : meshes(cluster, model, job, stacks.named())) {
@@ -286,8 +288,8 @@ std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const mod
     for (const std::int64_t micro_batch : micro_batches(job, spec.mesh.data))
       for (const Order order : orders) {
         const bool free_chunks = b.stages.virtual_stages.empty() && mesh_chunks > 1;
-        const std::int64_t passes = job.batch / std::max<std::int64_t>(1, spec.mesh.data * micro_batch);
-        if (free_chunks && (order != Order::one_f_one_b || passes % spec.mesh.pipeline != 0)) continue;
+        spec.shape.micro_batch = micro_batch;
+        if (free_chunks && (order != Order::one_f_one_b || spec.micro_batches() % spec.mesh.pipeline != 0)) continue;
         const bool custom = order == Order::custom;
         if (custom && b.mesh.pipeline.empty() && spec.mesh.pipeline != b.stages.passes.stages()) continue;
         const bool folds = plan::traits_of(order).folds;
@@ -302,7 +304,6 @@ std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const mod
               b.states.overlap_gradients.value_or(stack.overlap_gradients && spec.mesh.replicas() > 1);
           for (const bool sharded : shardings)
             for (const Recompute recompute : recomputations(b, spec.numerics.flash)) {
-              spec.shape.micro_batch = micro_batch;
               spec.stages.order = order;
               spec.stages.passes = custom ? b.stages.passes : plan::PassOrder();
               spec.stages.virtual_stages = chunks;

@@ -69,7 +69,7 @@ void take_practice(const Setup& s, const cost::Stack& stack, plan::PlanSpec& spe
   std::int64_t chunk = usual.chunk_layers;
   while (chunk > 1 && layers % chunk != 0) --chunk;  // an odd number of layers in chunks of two: single layers
   if (spec.mesh.pipeline > 1 && open && chunk > 0 && *s.layers % spec.mesh.pipeline == 0 && layers > chunk &&
-      spec.shape.batch / (spec.mesh.data * spec.shape.micro_batch) % spec.mesh.pipeline == 0) {
+      spec.micro_batches() % spec.mesh.pipeline == 0) {
     spec.stages.virtual_stages = static_cast<int>(layers / chunk);
     notes.push_back(fmt::format("{} chunks per stage, as {} usually has them", spec.stages.virtual_stages, stack.name));
   }

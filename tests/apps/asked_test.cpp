@@ -6,6 +6,8 @@
 #include <set>
 #include <sstream>
 
+#include "cost/parameters/calibration.h"
+#include "cost/parameters/intervals.h"
 #include "tests/apps/command.h"
 
 namespace orrery::tests {
@@ -231,23 +233,53 @@ TEST(Outputs, EveryKindOfFileIsRecognisedAsOrrerysOwn) {
   const Scratch scratch;
   const auto at = [&](const char* name) { return (scratch.path() / name).string(); };
   const std::string plan = at("plan.yaml");
-  ASSERT_EQ(orrery({"plan", kTiny, "-o", plan}).exit_code, 0);
-  const std::vector<std::vector<std::string>> commands = {
-      {"plan", kTiny, "-o", plan},
-      {"simulate", plan, "--trace", at("t.json"), "--timeline", at("l.json")},
-      {"probe", "-o", at("here.yaml")},
-      {"report", plan, "-o", at("r.html")},
-      {"export", plan, "--as", "megatron", "-o", at("m.sh")},
-      {"import", "--device", "a100-sxm4-80gb", "--nic-bandwidth", "200 Gb/s",
-       "tests/clusters/import/fixtures/dgx-a100.topo.txt", "-o", at("c.yaml")},
-      {"report", "--scaling", kTiny, "--gpus", "1,2", "--format", "md", "-o", at("s.md")},
-      {"report", "--scaling", kTiny, "--gpus", "1,2", "--format", "csv", "-o", at("s.csv")},
-      {"report", "--scaling", kTiny, "--gpus", "1,2", "--format", "json", "-o", at("s.json")}};
-  for (const auto& one : commands) {
-    const int first = orrery(one).exit_code;
-    if (first == 3) continue;  // Megatron has no such plan
-    EXPECT_EQ(first, 0) << one[0];
-    EXPECT_EQ(orrery(one).exit_code, 0) << one[0] << ": a second time, over its own file";
+  ASSERT_EQ(orrery({"plan", scratch.file("gpu.yaml", kGpu), "-o", plan}).exit_code, 0);
+  std::string table =
+      "id,family,layers,hidden,heads,vocab,seq_len,gpus,gpu_type,tp,pp,dp,micro_batch,global_batch,"
+      "precision_kind,recompute_kind,iter_time_s\n";
+  for (const char* one : {"2,1,8,1,256,bf16,none,9.3", "4,1,4,1,256,bf16,none,10.4", "8,1,2,1,256,bf16,none,18.2"})
+    table += std::string("t") + one[0] + ",llama,32,4096,32,32000,4096,16,H100-SXM5-80GB," + one + "\n";
+  const std::string runs = scratch.file("rows.csv", table);
+  struct Written {
+    const char *file, *kind;
+    std::vector<std::string> by = {};  // ends with the file; empty: it is there
+  };
+  const std::vector<Written> all = {
+      {"tiny.yaml", "a plan", {"plan", kTiny, "-o"}},
+      {"t.json", "a trace", {"simulate", plan, "--trace"}},
+      {"l.json", "a timeline", {"simulate", plan, "--timeline"}},
+      {"here.yaml", "a cluster", {"probe", "-o"}},
+      {"c.yaml",
+       "a cluster",
+       {"import", "--device", "a100-sxm4-80gb", "--nic-bandwidth", "200 Gb/s",
+        "tests/clusters/import/fixtures/dgx-a100.topo.txt", "-o"}},
+      {"m.sh", "settings of another framework", {"export", plan, "--as", "megatron", "-o"}},
+      {"r.html", "a report", {"report", plan, "-o"}},
+      {"r.md", "a report", {"report", plan, "--format", "md", "-o"}},
+      {"r.csv", "a report", {"report", plan, "--format", "csv", "-o"}},
+      {"r.json", "a report", {"report", plan, "--format", "json", "-o"}},
+      {"s.md", "a report", {"report", "--scaling", kTiny, "--gpus", "1,2", "--format", "md", "-o"}},
+      {"s.csv", "a report", {"report", "--scaling", kTiny, "--gpus", "1,2", "--format", "csv", "-o"}},
+      {"s.json", "a report", {"report", "--scaling", kTiny, "--gpus", "1,2", "--format", "json", "-o"}},
+      {"job.yaml", "a job", {"init", "--overwrite", "-o"}},
+      {"stack.yaml", "a software stack", {"calibrate", "--rows", runs, "-o"}},
+      {"calibration.yaml", "a calibration"},
+      {"intervals.yaml", "intervals"}};
+  scratch.file("calibration.yaml", cost::write_calibration({}));  // calibrate and validate take long
+  scratch.file("intervals.yaml", cost::write_intervals({}));
+  for (const Written& one : all) {
+    std::vector<std::string> command = one.by;
+    command.push_back(at(one.file));
+    for (int time = 0; time < 2 && !one.by.empty(); ++time) {  // the second time over its own file
+      const Ran ran = orrery(command);
+      EXPECT_EQ(ran.exit_code, 0) << one.file << "\n" << ran.err;
+    }
+    const bool page = one.kind == std::string("a report");
+    const Ran other = orrery(page ? std::vector<std::string>{"plan", kTiny, "-o", at(one.file)}
+                                  : std::vector<std::string>{"report", plan, "-o", at(one.file)});
+    EXPECT_EQ(other.exit_code, 2) << one.file;
+    EXPECT_THAT(other.err, HasSubstr(std::string(" is ") + one.kind + ", not a " + (page ? "plan" : "report")))
+        << one.file;
   }
 }
 

@@ -210,39 +210,6 @@ TEST(Exchange, OfSmallMessagesIsBetterInTwoLevels) {
   EXPECT_NEAR(1 / two.bandwidth, 7.0 / 8 / 360e9 + 120.0 / 128 / 50e9, 1e-18);
 }
 
-TEST(UnevenExchange, WithEqualPartsIsTheEvenOne) {
-  for (const int nodes : {1, 2, 4}) {
-    const std::size_t p = static_cast<std::size_t>(nodes) * 8;
-    const double part = 3e6;
-    std::vector<int> node;
-    for (std::size_t i = 0; i < p; ++i) node.push_back(static_cast<int>(i / 8));
-    const std::vector<std::vector<double>> bytes(p, std::vector<double>(p, part));
-    const Choice even =
-        one(hopper(), Operation::all_to_all, over(nodes), "direct", "Simple", part * static_cast<double>(p));
-    EXPECT_NEAR(all_to_all_time(hopper(), over(nodes), bytes, node).value,
-                time_of(hopper(), even, part * static_cast<double>(p)), 1e-12)
-        << nodes;
-  }
-}
-
-TEST(UnevenExchange, EndsWithItsBusiestReceiver) {
-  // All of two nodes send 10 MB to device 0: it receives 80 MB through its NIC and 70 MB over its links.
-  std::vector<std::vector<double>> bytes(16, std::vector<double>(16, 0.0));
-  std::vector<int> node(16, 0);
-  for (std::size_t i = 0; i < 16; ++i) {
-    bytes[i][0] = 10e6;
-    node[i] = i < 8 ? 0 : 1;
-  }
-  const double ramp = 15 * 262144 / 50e9;
-  EXPECT_NEAR(all_to_all_time(hopper(), over(2), bytes, node).value, (8.4 + 14) * 1e-6 + ramp + 80e6 / 50e9, 1e-12);
-  // One message alone, within a node.
-  std::vector<std::vector<double>> alone(16, std::vector<double>(16, 0.0));
-  EXPECT_EQ(all_to_all_time(hopper(), over(2), alone, node).value, 0);
-  alone[1][2] = 36e6;
-  EXPECT_NEAR(all_to_all_time(hopper(), over(2), alone, node).value, (8.4 + 14) * 1e-6 + 262144 / 50e9 + 36e6 / 360e9,
-              1e-12);
-}
-
 TEST(Send, TakesChannelsAsItGrows) {
   Network n = hopper();
   n.send_channel = 10e9;

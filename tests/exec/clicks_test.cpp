@@ -175,7 +175,7 @@ TEST(Clicks, OfRecordsAreThoseOfTheSameLines) {
   const auto binary = ClickFile::open(write(records(rows), "-same.bin"), shape());
   ASSERT_TRUE(lines && binary);
   ASSERT_EQ((*binary)->size(), 500);
-  EXPECT_EQ((*binary)->mark().format, "criteo-binary");
+  EXPECT_EQ((*binary)->mark().format, DataFormat::criteo_binary);
   for (std::int64_t at = 0; at < 500; ++at) ASSERT_EQ(sample_of(**binary, at), sample_of(**lines, at)) << at;
 }
 

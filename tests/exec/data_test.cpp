@@ -103,7 +103,7 @@ TEST_F(Data, ReadsMegatronSequencesWhereverTheyLie) {
   file("m.bin", raw(std::vector<std::uint16_t>{9, 1, 2, 3, 8, 4, 5}));
   const auto stream = TokenStream::open(file("m.idx", megatron(8, {3, 2}, {2, 10}, 2)));
   ASSERT_TRUE(stream) << base::render(stream.error(), false);
-  EXPECT_EQ(stream->format(), "megatron");
+  EXPECT_EQ(stream->format(), DataFormat::megatron);
   EXPECT_EQ(read(*stream, 0, 5), (Ids{1, 2, 3, 4, 5}));
   EXPECT_TRUE(TokenStream::open(folder_ / "m.bin"));
 }

@@ -192,7 +192,7 @@ class Encoded : public Bpe {
   Ids read(const fs::path& bin) const {
     const auto stream = TokenStream::open(bin);
     if (!stream) throw std::runtime_error(base::render(stream.error(), false));
-    EXPECT_EQ(stream->format(), "megatron");
+    EXPECT_EQ(stream->format(), DataFormat::megatron);
     Ids out(static_cast<std::size_t>(stream->size()));
     stream->read(0, out, 1 << 20);
     return out;

@@ -7,6 +7,8 @@
 #include <algorithm>
 
 #include "models/layers/expand.h"
+#include "models/layers/expert_slots.h"
+#include "plan/schedule/orders.h"
 #include "tests/plan/samples.h"
 
 namespace orrery::plan {
@@ -86,28 +88,90 @@ PlanSpec over(int expert) {
   return spec;
 }
 
+/// Of a block under this spec: the rows of a slot, and the bytes of its activations that are in slots.
+struct SlotsOfBlock {
+  std::int64_t capacity = 0;
+  double bytes = 0;
+};
+SlotsOfBlock slots_of(const models::Model& m, const PlanSpec& spec, double bound) {
+  const models::LayerProgram block = models::expand(m, models::LayerKind::block, 0,
+                                                    {.batch = spec.shape.micro_batch,
+                                                     .sequence = spec.shape.sequence,
+                                                     .expert = spec.mesh.expert,
+                                                     .expert_bound = bound});
+  SlotsOfBlock out;
+  for (const models::Part& part : block.forward)
+    for (const models::Op& op : part.ops)
+      if (op.kind == models::OpKind::place_rows) out.capacity = op.capacity;
+  for (const models::TensorId t : block.tensors.keys()) {
+    const models::Tensor& one = block.tensors[t];
+    if (one.name.starts_with("experts.") && one.role == models::TensorRole::activation &&
+        one.shape.front() == spec.mesh.expert * out.capacity)
+      out.bytes += static_cast<double>(one.bytes());
+  }
+  return out;
+}
+
 TEST(ExpertBound, AlwaysHoldsWhereEveryTokenMayChooseTheSameRank) {
+  using models::expert_slot;
   const models::Experts eight{.count = 8, .chosen = 2};
-  EXPECT_EQ(bound_that_holds(eight, 2), 2) << "both of a token's experts may be on one rank";
-  EXPECT_EQ(bound_that_holds(eight, 4), 4);
-  EXPECT_EQ(bound_that_holds(eight, 8), 4) << "a rank has one expert, which a token chooses once";
-  EXPECT_EQ(bound_that_holds({.count = 8, .chosen = 1}, 4), 4);
+  const auto bound = [&](const models::Experts& experts, int ranks) {
+    return expert_slot(experts, {.rows = 32, .sequences = 2, .tokens = 16, .ranks = ranks}).bound_that_holds();
+  };
+  EXPECT_EQ(bound(eight, 2), 2) << "both of a token's experts may be on one rank";
+  EXPECT_EQ(bound(eight, 4), 4);
+  EXPECT_EQ(bound(eight, 8), 4) << "a rank has one expert, which a token chooses once";
+  EXPECT_EQ(bound({.count = 8, .chosen = 1}, 4), 4);
+  // An expert takes 1.5 x 2 x 16 / 8 = 6 tokens of a sequence: of two sequences a rank with two experts gets 24 rows,
+  // a balanced router sends it 16.
+  EXPECT_EQ(bound({.count = 8, .chosen = 2, .capacity_factor = 1.5}, 4), 1.5) << "more tokens are dropped";
   for (const int ranks : {2, 4, 8}) {
-    PlanSpec spec = over(ranks);
-    spec.tokens.bound = bound_that_holds(eight, ranks);
+    const PlanSpec spec = over(ranks);
     const models::Model m = mixture_of(8, 2);
     const std::int64_t tokens = spec.shape.micro_batch * spec.shape.sequence;
-    const auto capacity = [&](double bound) {
-      const models::LayerProgram block = models::expand(
-          m, models::LayerKind::block, 0, {.batch = 2, .sequence = 16, .expert = ranks, .expert_bound = bound});
-      for (const models::Part& part : block.forward)
-        for (const models::Op& op : part.ops)
-          if (op.kind == models::OpKind::place_rows) return op.capacity;
-      return std::int64_t{0};
-    };
-    EXPECT_EQ(capacity(spec.tokens.bound), tokens * std::min<std::int64_t>(2, 8 / ranks));
-    EXPECT_EQ(capacity(spec.tokens.bound), capacity(1000)) << "more is never needed";
+    const std::int64_t most = tokens * std::min<std::int64_t>(2, 8 / ranks);
+    EXPECT_EQ(slots_of(m, spec, bound(eight, ranks)).capacity, most);
+    EXPECT_EQ(slots_of(m, spec, 1000).capacity, most) << "more is never needed";
   }
+}
+
+TEST(ExpertBound, TakesTheMemoryOfTheBlocksOwnSlots) {
+  models::Model m = mixture_of(8, 2);
+  for (const models::Activation activation : {models::Activation::gelu, models::Activation::swiglu}) {
+    m.activation = activation;
+    const double block = slots_of(m, over(4), 1000).bytes;
+    EXPECT_EQ(slot_bytes_that_hold(over(4), m), block * (4 + 1)) << "four layers, and one in backward";
+  }
+  m.experts.capacity_factor = 1;
+  EXPECT_EQ(slot_bytes_that_hold(over(4), m), slots_of(m, over(4), 1000).bytes * (4 + 1)) << "tokens are dropped";
+}
+
+TEST(ExpertBound, CountsNoFewerPassesThanAnyOrderHolds) {
+  for (const Order order :
+       {Order::one_f_one_b, Order::zb_h1, Order::zb_h2, Order::zb_v, Order::dualpipe_v, Order::dualpipe})
+    for (const int chunks : {1, 2, 3})
+      for (const int pipeline : {2, 4, 8})
+        for (const int micro_batches : {8, 16, 32}) {
+          PlanSpec spec;
+          spec.mesh.pipeline = pipeline;
+          spec.shape.batch = micro_batches;
+          spec.stages.order = order;
+          spec.stages.virtual_stages = chunks;
+          if (chunks != (spec.stages.folds() ? 2 : 1) && order != Order::one_f_one_b) continue;
+          if (order == Order::one_f_one_b && chunks == 1) continue;  // orders_test has it
+          const auto stages = moves_of(spec, micro_batches);
+          std::int64_t most = 0;
+          for (const std::vector<Move>& moves : stages) {
+            std::int64_t held = 0;
+            for (const Move& move : moves) {
+              if (move.kind == Move::Kind::forward) most = std::max(most, ++held);
+              if (move.kind == (spec.stages.splits_backward() ? Move::Kind::weights : Move::Kind::backward)) --held;
+            }
+          }
+          EXPECT_LE(most, most_passes_held(spec)) << name_of(order) << ", " << pipeline << " stages of " << chunks
+                                                  << " chunks, " << micro_batches << " micro-batches";
+          EXPECT_LE(most_passes_held(spec), most + 2) << name_of(order) << ", " << pipeline << ", " << micro_batches;
+        }
 }
 
 TEST(ExpertBound, LeftFreeAlwaysHoldsWhereItsSlotsFitAnEighthOfTheMemory) {

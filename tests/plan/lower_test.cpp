@@ -372,7 +372,7 @@ TEST(Lowering, OverlappedGradientsAreReducedOnceAndBehindTheirLastWriter) {
             if (writes && step.kind == StepKind::compute) last_written = at;
             if (!writes || step.kind == StepKind::compute || first_reduced >= 0) continue;
             first_reduced = at;
-            within = entry.micro_batch + 1 == spec.shape.batch / (spec.shape.micro_batch * spec.mesh.data);
+            within = entry.micro_batch + 1 == spec.micro_batches();
           }
         EXPECT_EQ(first_reduced, last_written) << c.buckets[b].name;
         EXPECT_TRUE(within) << c.buckets[b].name;

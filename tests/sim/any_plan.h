@@ -210,8 +210,7 @@ class AnyPlans {
       const auto cell = [&](char kind, std::int64_t micro_batch) {
         row += fmt::format("{}{}{} ", stage, kind, micro_batch);
       };
-      for (const plan::Turn& turn : plan::turns(plan::Order::one_f_one_b, stage, s.mesh.pipeline,
-                                                s.shape.batch / (s.mesh.data * s.shape.micro_batch))) {
+      for (const plan::Turn& turn : plan::turns(plan::Order::one_f_one_b, stage, s.mesh.pipeline, s.micro_batches())) {
         cell(turn.forward ? 'F' : 'I', turn.micro_batch);
         if (!turn.forward) late.push_back(turn.micro_batch);
         if (late.size() > 1) cell('W', late.front()), late.erase(late.begin());

@@ -119,21 +119,12 @@ bool one_at_a_time(const plan::Timeline& timeline) {
   return true;
 }
 
-/// Where the closed form differs by up to 0.3 % even so, for reasons not yet known: backward passes in 16 bits on CPU
-/// ranks, steps of mixtures, and the sums of partial gradients under sequence parallelism.
-bool may_differ(const plan::Plan& plan) {
-  const plan::PlanSpec& spec = plan.spec();
-  const bool on_cpu = plan.cluster().device().architecture == clusters::Architecture::cpu;
-  return (on_cpu && spec.numerics.precision != models::DType::fp32) || plan.model().experts.any() ||
-         spec.mesh.sequence_parallel;
-}
-
 TEST(ClosedFormOfAnyPlan, EqualsTheReplayWhereNothingOverlapsAndNothingContends) {
-  testing::AnyPlans any(20);
+  testing::AnyPlans some(20), more(21);
+  constexpr int kPlans = 300;  // of each
   int compared = 0;
-  for (int i = 0; i < 300; ++i) {
-    const testing::AnyPlan one = any.at(i);
-    if (may_differ(*one.plan)) continue;
+  for (int i = 0; i < 2 * kPlans; ++i) {
+    const testing::AnyPlan one = (i < kPlans ? some : more).at(i % kPlans);
     const Simulation replayed = simulate(*one.plan, *one.pricing);
     if (replayed.prediction.breakdown.contention > 0 || replayed.spans_left_out > 0) continue;
     if (!one_at_a_time(replayed.timeline)) continue;
@@ -143,7 +134,7 @@ TEST(ClosedFormOfAnyPlan, EqualsTheReplayWhereNothingOverlapsAndNothingContends)
         << i << ", " << one.where << ": " << plan::describe(one.plan->spec());
     ++compared;
   }
-  EXPECT_GT(compared, 5);
+  EXPECT_GT(compared, 40);
 }
 
 TEST(ClosedFormOfAnyPlan, IsTheSameFreshAndMemoised) {

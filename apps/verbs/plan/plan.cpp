@@ -27,7 +27,7 @@ namespace {
 
 struct PlanOptions {
   std::string job;
-  int top = 10;
+  int top = kRowsShown;
   std::vector<int> gpus;       ///< cluster sizes to plan for; empty: the cluster's own
   double memory_fraction = 1;  ///< share of a device's memory that a plan may fill
   std::string output;          ///< plan file of the best plan, or of row `pick`

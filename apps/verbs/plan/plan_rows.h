@@ -16,6 +16,8 @@ namespace orrery::apps {
                                               const cost::Intervals& intervals,
                                               const std::vector<cost::Calibration>& calibrations = {});
 
+/// Rows of the table of `orrery plan`, unless --top says how many.
+inline constexpr int kRowsShown = 10;
 /// Number of plans requested from a search: more than are shown, because only one of several near-duplicates is shown.
 inline constexpr int kPlansLookedAt = 160;
 

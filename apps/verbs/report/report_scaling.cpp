@@ -96,7 +96,6 @@ base::Result<std::vector<LoadedJob>> swept_jobs(const ReportOptions& options, co
 
 /// The plans of a point, best first, ranked as `orrery plan --gpus N` does.
 cost::SearchResult plans_of(LoadedJob asked, const sim::StudyJob& point, const cost::Prices& prices) {
-  constexpr int kShown = 10;  // rows of its table
   asked.job = point.job;
   asked.cluster = point.cluster;
   sim::SearchOptions search;
@@ -106,7 +105,7 @@ cost::SearchResult plans_of(LoadedJob asked, const sim::StudyJob& point, const c
   cost::SearchResult result = sim::search(point.model, point.cluster, point.job, prices, search);
   Progress quiet(false);
   const cost::Room room(*point.cluster, *point.model, prices, 1, result.fits_probability);
-  (void)shown_plans(result, asked, prices, room, kShown, false, quiet);
+  (void)shown_plans(result, asked, prices, room, kRowsShown, false, quiet);
   return result;
 }
 

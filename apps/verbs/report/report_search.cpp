@@ -25,7 +25,6 @@ void add_search(reports::ReportData& data, const LoadedJob& job, const Beliefs& 
 
 cost::SearchResult plan_job(const LoadedJob& job, const Beliefs& beliefs, const cost::Intervals& intervals,
                             Progress& progress) {
-  constexpr int kTableRows = 10;  // of the table of `orrery plan`
   const cost::Prices prices(job.cluster, job.stacks, beliefs.after, intervals);
   sim::SearchOptions options;
   options.top = kPlansLookedAt;
@@ -34,7 +33,7 @@ cost::SearchResult plan_job(const LoadedJob& job, const Beliefs& beliefs, const 
   progress.line("planning " + job.model->name + " on " + job.cluster->name);
   cost::SearchResult result = sim::search(job.model, job.cluster, job.job, prices, options);
   const cost::Room room(*job.cluster, *job.model, prices, 1, result.fits_probability);
-  const ShownPlans shown = shown_plans(result, job, prices, room, kTableRows, false, progress);
+  const ShownPlans shown = shown_plans(result, job, prices, room, kRowsShown, false, progress);
   if (result.plans.empty() && !result.interrupted)
     static_cast<void>(add_devices_that_do(result, job, beliefs.after, intervals, 1, progress));
   if (!result.plans.empty())  // the first row is the best plan, wherever it stands

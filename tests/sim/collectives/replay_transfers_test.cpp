@@ -9,7 +9,6 @@
 #include <set>
 
 #include "cost/network/algorithms.h"
-#include "cost/network/fluid.h"
 #include "tests/sim/random_cluster.h"
 
 namespace orrery::sim {
@@ -27,22 +26,6 @@ constexpr double kTolerance = 0.01;
 
 double seconds(const TransferReplay& replay) {
   return static_cast<double>(replay.ends.front()) * 1e-12;
-}
-
-/// Seconds of an all-to-all, whose `bytes` at i n + j go from member i to member j: every message as a fluid.
-double fluid_exchange(Paths& paths, const std::vector<int>& devices, const std::vector<double>& bytes, bool direct) {
-  const std::size_t n = devices.size();
-  std::vector<cost::FluidRound> rounds(direct ? 1 : n - 1);
-  for (std::size_t r = 1; r < n; ++r)
-    for (std::size_t i = 0; i < n; ++i) {
-      const std::size_t j = (i + r) % n;
-      if (bytes[i * n + j] <= 0) continue;
-      const Paths::Path& path = paths.between(devices[i], devices[j]);
-      rounds[direct ? 0 : r - 1].messages.push_back(
-          {static_cast<int>(i), static_cast<int>(j), bytes[i * n + j], path.latency.value, &path.links});
-    }
-  std::erase_if(rounds, [](const cost::FluidRound& round) { return round.messages.empty(); });
-  return cost::fluid_time(rounds, static_cast<int>(n), paths.bandwidths());
 }
 
 /// `devices` devices on one switch: 1 us and 10 GB/s from device to switch.
@@ -86,19 +69,6 @@ TEST(ReplayTransfers, OfADirectAllToAllSharesTheSendersLink) {
   const auto replay = replay_transfers({placed(steps, paths, first(4), Bytes{4e6})}, paths);
   EXPECT_EQ(replay.ends[0], 2'000'000 + 300'000'000);
   EXPECT_TRUE(replay.shared);
-}
-
-// One device sends 6 MB to one other and 1 MB to two, who get nothing else.
-TEST(ReplayTransfers, OfAnUnevenAllToAllEndsWithItsFullestLink) {
-  const Cluster cluster = star(4);
-  Paths paths(cluster);
-  std::vector<double> bytes(16, 0);
-  bytes[1] = 6e6;
-  bytes[2] = bytes[3] = 1e6;
-  const plan::CollectiveSteps steps = plan::direct_all_to_all(4, bytes);
-  const auto replay = replay_transfers({placed(steps, paths, first(4), Bytes{1})}, paths);
-  EXPECT_EQ(replay.ends[0], 2'000'000 + 800'000'000);
-  EXPECT_NEAR(fluid_exchange(paths, first(4), bytes, true), 802e-6, 1e-12);
 }
 
 // Pipelined in 4 pieces along 3 hops: 6 rounds; the first and last hop of a device use two directions of its link.
@@ -261,35 +231,6 @@ TEST(ReplayTransfers, AgreeWithTheClosedFormsOverRandomGraphsAndSizes) {
   EXPECT_GT(shared, 1500);
   EXPECT_GT(judged - shared, 1500);
   std::printf("%d cases, %d with links that can be full, worst %.1e\n", judged, shared, worst);
-}
-
-// Parts of any size, many of them nothing.
-TEST(ReplayTransfers, OfUnevenExchangesAgreeWithTheirFluidOverRandomGraphsAndSizes) {
-  int judged = 0;
-  double worst = 0;
-  for (std::uint64_t seed = 0; seed < 150; ++seed) {
-    Case c = random_case(seed);
-    if (c.cluster.size() < 2) continue;
-    Draw draw(seed + 1'000'000);
-    const std::size_t members = std::min<std::size_t>(c.devices.size(), 12);
-    c.devices.resize(members);
-    std::vector<double> bytes(members * members, 0);
-    for (double& part : bytes) part = draw(3) == 0 ? 0 : std::pow(10.0, draw.between(2, 8));
-    Paths paths(c.cluster);
-    for (const bool direct : {true, false}) {
-      const int n = static_cast<int>(members);
-      const plan::CollectiveSteps steps =
-          direct ? plan::direct_all_to_all(n, bytes) : plan::pairwise_all_to_all(n, bytes);
-      if (steps.rounds.empty()) continue;
-      const double replay = seconds(replay_transfers({placed(steps, paths, c.devices, Bytes{1})}, paths));
-      const double fluid = fluid_exchange(paths, c.devices, bytes, direct);
-      ++judged;
-      worst = std::max(worst, std::abs(fluid / replay - 1));
-      EXPECT_NEAR(fluid / replay, 1, kTolerance) << (direct ? "direct" : "pairwise") << ", seed " << seed;
-    }
-  }
-  EXPECT_GT(judged, 200);
-  std::printf("%d uneven exchanges, worst %.1e\n", judged, worst);
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ Work work_of(const std::vector<Segment>& segments) {
     if (s.kind == Segment::Kind::tensor) out.at_end += s.seconds;
     if (s.kind != Segment::Kind::compute) continue;
     // The first to add to a gradient may write it, which takes less.
-    out.waited += out.at_end + std::min(s.seconds, s.writing);
+    out.waited += out.at_end + std::min(s.seconds, s.writing({true, true, true}));
     out.at_end = 0;
   }
   if (!reads) out.reads_at = out.waited;

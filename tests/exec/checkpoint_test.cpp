@@ -308,6 +308,22 @@ TEST_F(Checkpoint, IsRefusedWhenABitFlipsAFileIsCutOrAPartIsMissing) {
   refused("not a checkpoint manifest");
 }
 
+TEST(Manifest, NamesTheFormatOfItsDataAndRefusesAnUnknownOne) {
+  Manifest head;
+  head.data = DataMark{5, DataFormat::criteo_binary, 3};
+  const std::string share =
+      R"({"file":{"name":"f","bytes":24,"crc32":0,"header_bytes":8,"header_crc32":0},"parts":[)"
+      R"({"file":"f","key":"k","state":"weight","tensor":"t",)"
+      R"("logical_shape":[4],"part_shape":[4],"split_axis":0,"split_index":0,"begin":0,"end":4}]})";
+  std::string text = join_shares(head, {share});
+  EXPECT_EQ(parse_manifest(text, "m").data, head.data);
+  EXPECT_EQ(describe(*head.data), "5 samples (criteo-binary), crc32:00000003");
+  const std::string word = "criteo-binary";
+  text.replace(text.find(word), word.size(), "words");
+  text = seal_manifest(text.substr(0, text.rfind(",\n \"checksum\"")) + "\n}\n");
+  EXPECT_THROW((void)parse_manifest(text, "m"), Failure);
+}
+
 TEST(Manifest, RefusesPartsThatContradictThemselves) {
   const auto manifest = [](const std::string& part) {
     return R"({"format_version":"1.0","step":1,"files":[{"name":"f","bytes":24,"crc32":0}],"parts":[)" + part + "]}";

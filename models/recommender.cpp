@@ -1,6 +1,7 @@
 // Sizes and names of recommendation models.
 #include "models/recommender.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace orrery::models {
@@ -39,6 +40,16 @@ std::int64_t Recommender::indices() const {
   std::int64_t sum = 0;
   for (const Table& table : tables) sum += table.multi_hot;
   return sum;
+}
+
+double Recommender::mean_indices() const {
+  double sum = 0;
+  for (const Table& table : tables) sum += table.mean_hot();
+  return sum;
+}
+
+std::int64_t Recommender::lookup_words() const {
+  return std::any_of(tables.begin(), tables.end(), [](const Table& one) { return one.weighs(); }) ? 2 : 1;
 }
 
 std::int64_t Recommender::rows() const {
@@ -104,7 +115,7 @@ std::int64_t table_parameters(const Recommender& r) {
 double flops_per_sample_forward(const Recommender& r) {
   const auto f = static_cast<double>(r.vectors()), d = static_cast<double>(r.embedding_dim);
   double flops = mlp_flops(r.bottom_widths()) + mlp_flops(r.top_widths());
-  flops += d * static_cast<double>(r.indices());
+  for (const Table& table : r.tables) flops += d * table.mean_hot() * (table.weighs() ? 2 : 1);
   if (r.interaction == Interaction::dot) return flops + f * (f - 1) * d;
   // Two products of rank r each, then x0 * (.) + x.
   return flops + static_cast<double>(r.cross_layers) * f * d * (4 * static_cast<double>(r.cross_rank) + 3);

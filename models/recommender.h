@@ -4,13 +4,18 @@
 /// Both results interact, and a top MLP turns that into a logit. A sample plays the part of a token: sequences have
 /// length one. Letters: n samples, D embedding_dim, f = tables + 1 vectors that interact.
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace orrery::models {
 
-enum class Pooling : std::uint8_t { sum, mean };
+enum class Pooling : std::uint8_t {
+  sum,
+  mean,     ///< over the indices that a sample has
+  weighted  ///< the sum, each row times a weight that the sample gives (EmbeddingBag's per_sample_weights)
+};
 enum class Interaction : std::uint8_t {
   dot,   ///< products of all pairs of the f vectors (Naumov et al. 2019, section 2.1)
   cross  ///< low-rank cross layers over all f D values: DCN-v2 (Wang et al. 2021, section 3.2 and equation 2)
@@ -19,8 +24,15 @@ enum class Interaction : std::uint8_t {
 struct Table {
   std::int64_t rows = 0;
   Pooling pooling = Pooling::sum;
-  std::int64_t multi_hot = 1;  ///< indices per sample
+  std::int64_t multi_hot = 1;               ///< indices per sample: of bags that differ in length, of the longest
+  std::optional<std::int64_t> fewest = {};  ///< of the shortest bag; none: all bags have `multi_hot`
   bool operator==(const Table&) const = default;
+
+  [[nodiscard]] bool varies() const { return fewest && *fewest < multi_hot; }
+  /// Indices that a sample is expected to have: lengths from `fewest` to `multi_hot` are taken to be equally frequent.
+  [[nodiscard]] double mean_hot() const { return static_cast<double>(fewest.value_or(multi_hot) + multi_hot) / 2; }
+  /// Whether its lookups have weights of their own. A mean over bags of several lengths is a weighted sum.
+  [[nodiscard]] bool weighs() const { return pooling == Pooling::weighted || (pooling == Pooling::mean && varies()); }
 };
 
 struct Recommender {
@@ -33,7 +45,11 @@ struct Recommender {
   bool operator==(const Recommender&) const = default;
 
   [[nodiscard]] std::int64_t vectors() const { return static_cast<std::int64_t>(tables.size()) + 1; }
-  [[nodiscard]] std::int64_t indices() const;    ///< per sample, over all tables
+  [[nodiscard]] std::int64_t indices() const;  ///< per sample, over all tables: room for the longest bags
+  [[nodiscard]] double mean_indices() const;   ///< expected
+  /// Words of int32 that a lookup takes in memory and in messages: its index, and behind it, if any table's lookups
+  /// have weights, the bits of an fp32 weight.
+  [[nodiscard]] std::int64_t lookup_words() const;
   [[nodiscard]] std::int64_t top_input() const;  ///< D + f(f-1)/2, or f D
   [[nodiscard]] std::int64_t rows() const;       ///< over all tables
   /// Widths of an MLP, from its input to its output.
@@ -59,7 +75,7 @@ struct DenseParameter {
 [[nodiscard]] std::int64_t dense_parameters(const Recommender& r);
 [[nodiscard]] std::int64_t table_parameters(const Recommender& r);
 /// A multiply-add counts 2. Counts MLPs, cross layers, the f(f-1)/2 products of the interaction, and additions of
-/// pooled rows.
+/// pooled rows, of weighted ones also the products.
 [[nodiscard]] double flops_per_sample_forward(const Recommender& r);
 
 }  // namespace orrery::models

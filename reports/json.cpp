@@ -133,6 +133,7 @@ json spec_json(const plan::PlanSpec& s) {
 /// Models without transformer layers.
 json recommender_json(const models::Model& model) {
   const models::Recommender& r = *model.recommender;
+  const bool varies = r.mean_indices() < static_cast<double>(r.indices());
   return {{"name", model.name},
           {"family", models::name_of(model.family)},
           {"layers", model.layers},
@@ -140,7 +141,7 @@ json recommender_json(const models::Model& model) {
           {"embedding_dim", r.embedding_dim},
           {"tables", r.tables.size()},
           {"table_rows", r.rows()},
-          {"lookups_per_sample", r.indices()},
+          {"lookups_per_sample", varies ? nlohmann::json(r.mean_indices()) : nlohmann::json(r.indices())},
           {"bottom_mlp", r.bottom_mlp},
           {"top_mlp", r.top_mlp},
           {"interaction", r.interaction == models::Interaction::dot ? "dot" : "cross"},

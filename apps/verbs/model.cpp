@@ -41,7 +41,10 @@ Outcome run_model(const ModelOptions& options, const Context& context) {
     row("dense features", std::to_string(r->dense_features));
     row("tables", fmt::format("{}, {} rows of {} values", r->tables.size(),
                               base::human_count(static_cast<double>(r->rows())), r->embedding_dim));
-    row("lookups a sample", std::to_string(r->indices()));
+    std::string lookups = fmt::format("{}", r->mean_indices());
+    if (r->mean_indices() < static_cast<double>(r->indices()))
+      lookups += fmt::format(" expected, at most {}", r->indices());
+    row("lookups a sample", std::move(lookups));
     row("bottom MLP", fmt::format("{}", fmt::join(r->bottom_widths(), "-")));
     row("interaction", r->interaction == models::Interaction::dot
                            ? std::string("dot")

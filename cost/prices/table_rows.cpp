@@ -19,7 +19,8 @@ double compute_of(const plan::TableReport& report, const plan::Plan& plan, const
   const int rows = replicated ? plan.spec().mesh.data : report.place.row_parts();
   models::Op op;
   op.kind = models::OpKind::embedding_bag;
-  op.n = std::max<std::int64_t>(1, plan.spec().shape.batch * table.multi_hot / rows);
+  op.n = std::max<std::int64_t>(
+      1, static_cast<std::int64_t>(static_cast<double>(plan.spec().shape.batch) * table.mean_hot()) / rows);
   op.m = std::max<std::int64_t>(1, model.embedding_dim / report.place.columns);
   op.k = (replicated ? plan.spec().shape.batch / plan.spec().mesh.data : plan.spec().shape.batch) * op.m;
   double seconds = pricing.op_time(op).value;
@@ -47,7 +48,7 @@ void describe_memory(TableRow& row, const plan::TableReport& report, const model
   const std::int64_t slots = plan::slots_of(model, spec, tier, rows, columns);
   row.cache_bytes = static_cast<double>(slots * bytes);
   const plan::CacheExpectation expected =
-      plan::expect_hits(table.rows, spec.embedding.skew, static_cast<double>(spec.shape.batch * table.multi_hot),
+      plan::expect_hits(table.rows, spec.embedding.skew, static_cast<double>(spec.shape.batch) * table.mean_hot(),
                         static_cast<double>(slots) * parts);
   row.hit_rate = expected.hit_rate;
   row.fetched_bytes = expected.fetched / parts * static_cast<double>(bytes);

@@ -24,7 +24,8 @@ Bags bags_of(const Call& call, const TableLayout& layout) {
   bags.most_shards = layout.most_shards;
   bags.room = layout.most_indices;
   bags.lengths = call.ids(0, bags.members * bags.most_shards * bags.samples);
-  bags.values = call.ids(1, bags.members * bags.room);
+  bags.words = layout.words;
+  bags.values = call.ids(1, bags.members * bags.room * bags.words);
   return bags;
 }
 
@@ -44,10 +45,13 @@ std::vector<std::int64_t> run_starts(const Bags& bags, std::int64_t shards) {
   return starts;
 }
 
-void check_rows(const std::int32_t* first, const std::int32_t* last, std::int64_t rows) {
+void check_rows(const Bags& bags, std::int64_t first, std::int64_t last, std::int64_t rows) {
   std::uint32_t most = 0;  // as unsigned, a negative index is the largest
-  for (const std::int32_t* value = first; value < last; ++value)
-    most = std::max(most, static_cast<std::uint32_t>(*value));
+  const auto look_at = [&](std::int64_t words) {
+    for (std::int64_t i = first; i < last; ++i)
+      most = std::max(most, static_cast<std::uint32_t>(bags.values[i * words]));
+  };
+  bags.words == 1 ? look_at(1) : look_at(2);  // words that the compiler knows
   ENSURE(first == last || most < static_cast<std::uint64_t>(rows), "row {} of a part with {}",
          static_cast<std::int32_t>(most), rows);
 }

@@ -12,20 +12,23 @@ namespace orrery::exec {
 struct Bags {
   const std::int32_t* lengths = nullptr;
   const std::int32_t* values = nullptr;
-  std::int64_t members = 0, samples = 0, most_shards = 0, room = 0;
+  std::int64_t members = 0, samples = 0, most_shards = 0;
+  std::int64_t room = 0, words = 1;  ///< lookups of a member at most, and the words of each (TableLayout)
   std::int64_t first = 0, last = 0;  ///< members whose bags the operator takes: all, or one for an update in turns
 
   [[nodiscard]] const std::int32_t* lengths_of(std::int64_t member, std::int64_t shard) const {
     return lengths + (member * most_shards + shard) * samples;
   }
+  /// The lookup that `start` of run_starts names.
+  [[nodiscard]] const std::int32_t* lookup(std::int64_t start) const { return values + start * words; }
 };
 /// Inputs 0 and 1 of the call: lengths and indices.
 [[nodiscard]] Bags bags_of(const Call& call, const plan::TableLayout& layout);
 
-/// The first index of each (member, shard) run, members outermost.
+/// The first lookup of each (member, shard) run, members outermost.
 [[nodiscard]] std::vector<std::int64_t> run_starts(const Bags& bags, std::int64_t shards);
 
-/// Checks that a run's rows are below `rows`, before any of them is touched.
-void check_rows(const std::int32_t* first, const std::int32_t* last, std::int64_t rows);
+/// Checks that the rows of lookups [first, last) are below `rows`, before any of them is touched.
+void check_rows(const Bags& bags, std::int64_t first, std::int64_t last, std::int64_t rows);
 
 }  // namespace orrery::exec

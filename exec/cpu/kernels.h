@@ -97,8 +97,13 @@ struct Kernels {
   /// sum = rows index[0] + index[1] + ... + index[count - 1], in that order. Rows of index[count, known) are
   /// prefetched.
   void (*sum_rows)(const float* rows, const std::int32_t* index, Count count, Count known, Count width, float* sum);
-  /// The same for rows that begin at base[starts[i]].
+  /// The same of lookups of two words, a row and the bits of the fp32 weight by which it is multiplied.
+  void (*sum_weighted_rows)(const float* rows, const std::int32_t* lookups, Count count, Count known, Count width,
+                            float* sum);
+  /// The same for rows that begin at base[starts[i]], and with weights.
   void (*sum_parts)(const float* base, const std::int64_t* starts, Count count, Count known, Count width, float* sum);
+  void (*sum_weighted_parts)(const float* base, const std::int64_t* starts, const float* weights, Count count,
+                             Count known, Count width, float* sum);
 
   // -- 16-bit values: bf16 and fp16, rounded to nearest even
   void (*from_bf16)(const std::uint16_t* x, float* y, Count count);

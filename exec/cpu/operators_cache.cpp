@@ -44,7 +44,7 @@ class RowList {
   std::vector<std::int32_t> rows;
   for (std::int64_t m = 0; m < bags.members; ++m) {
     const auto run = static_cast<std::size_t>(m * (shards + 1) + s);
-    rows.insert(rows.end(), bags.values + starts[run], bags.values + starts[run + 1]);
+    for (std::int64_t i = starts[run]; i < starts[run + 1]; ++i) rows.push_back(*bags.lookup(i));
   }
   std::sort(rows.begin(), rows.end());
   rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
@@ -67,6 +67,7 @@ void run_cache_rows(Machine& machine, const Call& call) {
   const std::span<std::int32_t> words(reinterpret_cast<std::int32_t*>(books.data),
                                       static_cast<std::size_t>(books.elements));
   auto* const places = reinterpret_cast<std::int32_t*>(call.out[1].data);
+  const auto place = [&](std::int64_t i) -> std::int32_t& { return places[i * bags.words]; };
   std::array<RowList, plan::kSpaces> fetched, written;
   for (std::size_t space = 1; space < plan::kSpaces; ++space) {
     fetched[space] = RowList(call.out[2 * space]);
@@ -84,23 +85,24 @@ void run_cache_rows(Machine& machine, const Call& call) {
     const auto each_lookup = [&](const auto& see) {
       for (std::int64_t m = 0; m < bags.members; ++m) {
         const auto run = static_cast<std::size_t>(m * (shards + 1) + s);
-        for (std::int64_t i = starts[run]; i < starts[run + 1]; ++i) see(i, bags.values[i]);
+        for (std::int64_t i = starts[run]; i < starts[run + 1]; ++i) see(i, *bags.lookup(i));
       }
     };
     for (std::int64_t m = 0; m < bags.members; ++m) {
       const auto run = static_cast<std::size_t>(m * (shards + 1) + s);
-      check_rows(bags.values + starts[run], bags.values + starts[run + 1], shard.rows());
+      check_rows(bags, starts[run], starts[run + 1], shard.rows());
     }
+    if (bags.words == 2) each_lookup([&](std::int64_t i, std::int32_t) { places[2 * i + 1] = bags.values[2 * i + 1]; });
     if (!cache) {
-      each_lookup([&](std::int64_t i, std::int32_t row) { places[i] = row; });
+      each_lookup([&](std::int64_t i, std::int32_t row) { place(i) = row; });
       continue;
     }
-    each_lookup([&](std::int64_t i, std::int32_t row) { places[i] = cache->look_up(row, call.op.accumulate); });
+    each_lookup([&](std::int64_t i, std::int32_t row) { place(i) = cache->look_up(row, call.op.accumulate); });
     each_lookup([&](std::int64_t i, std::int32_t row) {
-      if (places[i] >= 0) return;
+      if (place(i) >= 0) return;
       const RowCache::Brought brought = cache->bring(row, call.op.accumulate);
       if (brought.place < 0) no_room(bags, starts, shards, s, shard, call);
-      places[i] = brought.place;
+      place(i) = brought.place;
       if (brought.written >= 0) written[space].add(shard.far_state + brought.written, shard.state + brought.place);
       if (brought.fetch) fetched[space].add(shard.far_state + row, shard.state + brought.place);
     });

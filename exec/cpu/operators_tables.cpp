@@ -32,10 +32,30 @@ void add_row(const float* row, float* sum, std::int64_t width) {
   for (std::int64_t j = 0; j < width; ++j) sum[j] += row[j];
 }
 
-/// One lookup in a shard: its row, and which sample of the step asked.
+void add_weighted_row(const float* row, float weight, float* sum, std::int64_t width) {
+  for (std::int64_t j = 0; j < width; ++j) sum[j] += weight * row[j];
+}
+
+/// The lookups of a sample in a replicated table.
+struct Bag {
+  const std::int32_t* lookups;
+  std::int64_t length;
+};
+Bag bag_of(const TableLayout& layout, const std::int32_t* indices, std::int64_t sample, const TableShard& of) {
+  const TableLayout::Table& table = layout.tables[static_cast<std::size_t>(of.table)];
+  const std::int32_t* const lookups = indices + (sample * layout.indices + table.first_index) * layout.words;
+  return {lookups, bag_length(layout, of.table, lookups)};
+}
+
+auto sum_of_bags(const Machine& machine, const TableLayout& layout) {
+  return layout.words == 2 ? machine.kernels.sum_weighted_rows : machine.kernels.sum_rows;
+}
+
+/// One lookup in a shard: its row, and which sample of the step asked (member * samples + sample); of lookups with
+/// weights its number instead.
 struct Lookup {
   std::int32_t row = 0;
-  std::int32_t sample = 0;  ///< member * samples + sample
+  std::int32_t number = 0;
 };
 
 std::array<plan::PooledSlots, plan::kPooledWays> slots_at_tables(const TableLayout& layout) {
@@ -103,6 +123,8 @@ class Merged {
   /// Memory beyond the operands, kept from step to step because new memory would have to be cleared each time.
   struct Room {
     std::vector<Lookup> lookups, other;
+    std::vector<std::int32_t> samples;  ///< of lookups with weights, by number
+    std::vector<float> weights, sorted_weights;
     std::vector<std::size_t> groups;
     SamplePlaces places;
     std::vector<std::int64_t> starts;
@@ -115,6 +137,9 @@ class Merged {
   Merged(const PooledGradients& gradients, Room& room)
       : lookups_(room.lookups),
         other_(room.other),
+        samples_(room.samples),
+        weights_(room.weights),
+        sorted_weights_(room.sorted_weights),
         groups_(room.groups),
         places_(room.places),
         starts_(room.starts),
@@ -125,16 +150,27 @@ class Merged {
   void gather(const Bags& bags, const std::vector<std::int64_t>& starts, std::int64_t shards, std::int64_t shard,
               const TableShard& of) {
     lookups_.clear();
+    samples_.clear();
+    weights_.clear();
+    weighted_ = bags.words == 2;
     for (std::int64_t m = bags.first; m < bags.last; ++m) {
       const auto at = static_cast<std::size_t>(m * (shards + 1) + shard);
-      const std::int32_t* value = bags.values + starts[at];
-      check_rows(value, bags.values + starts[at + 1], of.rows());
+      const std::int32_t* value = bags.lookup(starts[at]);
+      check_rows(bags, starts[at], starts[at + 1], of.rows());
       const std::int32_t* lengths = bags.lengths_of(m, shard);
       for (std::int64_t i = 0; i < bags.samples; ++i)
-        for (std::int32_t j = 0; j < lengths[i]; ++j, ++value)
-          lookups_.push_back({*value, static_cast<std::int32_t>(m * bags.samples + i)});
+        for (std::int32_t j = 0; j < lengths[i]; ++j, value += bags.words) {
+          const auto sample = static_cast<std::int32_t>(m * bags.samples + i);
+          lookups_.push_back({*value, weighted_ ? static_cast<std::int32_t>(samples_.size()) : sample});
+          if (!weighted_) continue;
+          samples_.push_back(sample);
+          weights_.push_back(weight_of_lookup(value));
+        }
     }
     sort(of.rows());
+    sorted_weights_.clear();
+    if (weighted_)
+      for (const Lookup& one : lookups_) sorted_weights_.push_back(weights_[static_cast<std::size_t>(one.number)]);
     const std::vector<std::int64_t>& places = places_[static_cast<std::size_t>(of.way)];
     // Without a branch: whether a row equals the one before it is as unpredictable as chance.
     groups_.resize(lookups_.size() + 1);
@@ -145,7 +181,8 @@ class Merged {
       groups_[count] = i;
       count += lookups_[i].row != row ? 1 : 0;
       row = lookups_[i].row;
-      starts_[i] = places[static_cast<std::size_t>(lookups_[i].sample)] + of.column;
+      const auto number = static_cast<std::size_t>(lookups_[i].number);
+      starts_[i] = places[weighted_ ? static_cast<std::size_t>(samples_[number]) : number] + of.column;
     }
     groups_[count] = lookups_.size();
     groups_.resize(count + 1);
@@ -158,13 +195,18 @@ class Merged {
   [[nodiscard]] const float* sum(std::int64_t group, const Kernels& kernels, std::int64_t width, float* room) const {
     const std::size_t begin = groups_[static_cast<std::size_t>(group)];
     const std::size_t count = groups_[static_cast<std::size_t>(group) + 1] - begin;
+    const auto known = static_cast<std::int64_t>(starts_.size() - begin);
+    if (weighted_) {
+      kernels.sum_weighted_parts(data_, starts_.data() + begin, sorted_weights_.data() + begin,
+                                 static_cast<std::int64_t>(count), known, width, room);
+      return room;
+    }
     if (count == 1) {
       const auto ahead = static_cast<std::size_t>(rows_ahead(width));
       if (begin + ahead < starts_.size()) ask_for(data_ + starts_[begin + ahead], width);
       return data_ + starts_[begin];
     }
-    kernels.sum_parts(data_, starts_.data() + begin, static_cast<std::int64_t>(count),
-                      static_cast<std::int64_t>(starts_.size() - begin), width, room);
+    kernels.sum_parts(data_, starts_.data() + begin, static_cast<std::int64_t>(count), known, width, room);
     return room;
   }
   /// How many rows to prefetch to hide the latency of memory.
@@ -199,6 +241,9 @@ class Merged {
     }
   }
   std::vector<Lookup>&lookups_, &other_;
+  std::vector<std::int32_t>& samples_;
+  std::vector<float>&weights_, &sorted_weights_;  ///< by number; in the order of `lookups_`
+  bool weighted_ = false;
   std::vector<std::size_t>& groups_;
   SamplePlaces& places_;
   std::vector<std::int64_t>& starts_;  ///< of each lookup's gradients
@@ -267,27 +312,29 @@ void run_bucketise_indices(Machine& machine, const Call& call) {
   static_cast<void>(machine);
   const TableLayout& layout = call.tables();
   const std::int64_t n = layout.samples;
-  const std::int32_t* indices = call.ids(0, n * layout.indices);
+  const std::int64_t words = layout.words, room = layout.most_indices * words;
+  const std::int32_t* indices = call.ids(0, n * layout.indices * words);
   std::int32_t* lengths = int_output(call, 0, layout.ranks * layout.most_shards * n);
-  std::int32_t* values = int_output(call, 1, layout.ranks * layout.most_indices);
+  std::int32_t* values = int_output(call, 1, layout.ranks * room);
   for (int rank = 0; rank < layout.ranks; ++rank) {
     std::int32_t* of_rank = lengths + rank * layout.most_shards * n;
-    std::int32_t* const slot = values + rank * layout.most_indices;
+    std::int32_t* const slot = values + rank * room;
     std::int32_t* next = slot;
     for (std::size_t s = layout.begin(rank); s < layout.end(rank); ++s, of_rank += n) {
       const TableShard& shard = layout.shards[s];
       const TableLayout::Table& table = layout.tables[static_cast<std::size_t>(shard.table)];
       for (std::int64_t i = 0; i < n; ++i) {
-        const std::int32_t* bag = indices + i * layout.indices + table.first_index;
+        const std::int32_t* const bag = indices + (i * layout.indices + table.first_index) * words;
+        const std::int32_t* const behind = bag + bag_length(layout, shard.table, bag) * words;
         std::int32_t* const first = next;
-        for (std::int64_t j = 0; j < table.multi_hot; ++j) {
-          check_lookup(layout, shard.table, i, bag[j]);
-          if (bag[j] < shard.row_begin || bag[j] >= shard.row_end) continue;
-          ENSURE(next - slot < layout.most_indices, "more indices than the {} that a slot has room for",
-                 layout.most_indices);
-          *next++ = static_cast<std::int32_t>(bag[j] - shard.row_begin);
+        for (const std::int32_t* lookup = bag; lookup < behind; lookup += words) {
+          check_lookup(layout, shard.table, i, *lookup);
+          if (*lookup < shard.row_begin || *lookup >= shard.row_end) continue;
+          ENSURE(next - slot < room, "more indices than the {} that a slot has room for", layout.most_indices);
+          *next++ = static_cast<std::int32_t>(*lookup - shard.row_begin);
+          if (words == 2) *next++ = lookup[1];
         }
-        of_rank[i] = static_cast<std::int32_t>(next - first);
+        of_rank[i] = static_cast<std::int32_t>((next - first) / words);
       }
     }
     std::fill(of_rank, lengths + (rank + 1) * layout.most_shards * n, 0);
@@ -305,22 +352,23 @@ void run_embedding_bag(Machine& machine, const Call& call) {
   float* pooled = call.output(0, layout.pooled_elements(plan::PooledEnd::tables, plan::PooledType::fp32));
   const auto slots = slots_at_tables(layout);
   const std::vector<std::int64_t> starts = run_starts(bags, shards);
+  const auto sum_bag = sum_of_bags(machine, layout);
   machine.pool.each(bags.members * shards, 1, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t task = begin; task < end; ++task) {
       const std::int64_t m = task / shards, s = task % shards;
       const TableShard& shard = layout.shards[layout.begin(rank) + static_cast<std::size_t>(s)];
       const std::int64_t width = shard.columns();
       const float* rows = tables + shard.offset;
-      const std::int32_t* value = bags.values + starts[static_cast<std::size_t>(m * (shards + 1) + s)];
-      const std::int32_t* const last = bags.values + starts[static_cast<std::size_t>(m * (shards + 1) + s + 1)];
-      check_rows(value, last, shard.device_rows());
+      std::int64_t at = starts[static_cast<std::size_t>(m * (shards + 1) + s)];
+      const std::int64_t last = starts[static_cast<std::size_t>(m * (shards + 1) + s + 1)];
+      check_rows(bags, at, last, shard.device_rows());
       const std::int32_t* lengths = bags.lengths_of(m, s);
       const std::int64_t columns = layout.columns_of(rank, shard.way);
       const plan::PooledSlots& of = slots[static_cast<std::size_t>(shard.way)];
       float* sum = pooled + of.offset + layout.slot_of(shard.way, static_cast<int>(m)) * of.slot + shard.column;
       for (std::int64_t i = 0; i < n; ++i, sum += columns) {
-        machine.kernels.sum_rows(rows, value, lengths[i], last - value, width, sum);
-        value += lengths[i];
+        sum_bag(rows, bags.lookup(at), lengths[i], last - at, width, sum);
+        at += lengths[i];
       }
     }
   });
@@ -405,22 +453,20 @@ void run_embedding_bag_update(Machine& machine, const Call& call) {
 void run_embedding_lookup(Machine& machine, const Call& call) {
   const TableLayout& layout = call.tables();
   const std::int64_t n = layout.samples, d = layout.embedding_dim, columns = layout.replicated_columns;
-  const std::int32_t* indices = call.ids(0, n * layout.indices);
+  const std::int32_t* indices = call.ids(0, n * layout.indices * layout.words);
   const float* tables = call.input(1, layout.replicated_elements);
   float* out = call.output(0, n * columns);
   for (std::int64_t i = 0; i < n; ++i)
     for (const TableShard& shard : layout.replicated) {
-      const TableLayout::Table& table = layout.tables[static_cast<std::size_t>(shard.table)];
-      for (std::int64_t j = 0; j < table.multi_hot; ++j)
-        check_lookup(layout, shard.table, i, indices[i * layout.indices + table.first_index + j]);
+      const Bag bag = bag_of(layout, indices, i, shard);
+      for (std::int64_t j = 0; j < bag.length; ++j) check_lookup(layout, shard.table, i, bag.lookups[j * layout.words]);
     }
+  const auto sum_bag = sum_of_bags(machine, layout);
   machine.pool.each(n, rows_per_chunk(columns), [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t i = begin; i < end; ++i)
       for (const TableShard& shard : layout.replicated) {
-        const TableLayout::Table& table = layout.tables[static_cast<std::size_t>(shard.table)];
-        const std::int32_t* bag = indices + i * layout.indices + table.first_index;
-        float* sum = out + i * columns + shard.column;
-        machine.kernels.sum_rows(tables + shard.offset, bag, table.multi_hot, table.multi_hot, d, sum);
+        const Bag bag = bag_of(layout, indices, i, shard);
+        sum_bag(tables + shard.offset, bag.lookups, bag.length, bag.length, d, out + i * columns + shard.column);
       }
   });
 }
@@ -431,9 +477,8 @@ namespace {
 void count_lookups(const TableLayout& layout, const std::int32_t* indices, float* counts) {
   for (std::int64_t i = 0; i < layout.samples; ++i)
     for (const TableShard& shard : layout.replicated) {
-      const TableLayout::Table& table = layout.tables[static_cast<std::size_t>(shard.table)];
-      const std::int32_t* bag = indices + i * layout.indices + table.first_index;
-      for (std::int64_t j = 0; j < table.multi_hot; ++j) ++counts[shard.state + bag[j]];
+      const Bag bag = bag_of(layout, indices, i, shard);
+      for (std::int64_t j = 0; j < bag.length; ++j) ++counts[shard.state + bag.lookups[j * layout.words]];
     }
 }
 
@@ -443,7 +488,7 @@ void count_lookups(const TableLayout& layout, const std::int32_t* indices, float
 void run_embedding_lookup_grad(Machine& machine, const Call& call) {
   const TableLayout& layout = call.tables();
   const std::int64_t n = layout.samples, d = layout.embedding_dim, columns = layout.replicated_columns;
-  const std::int32_t* indices = call.ids(0, n * layout.indices);
+  const std::int32_t* indices = call.ids(0, n * layout.indices * layout.words);
   const float* dy = call.input(1, n * columns);
   const std::int64_t elements = call.out[0].elements;  // including padding, because ranks sum it
   float* gradients = call.output(0, elements);
@@ -456,10 +501,16 @@ void run_embedding_lookup_grad(Machine& machine, const Call& call) {
   machine.pool.each(d, columns_per_chunk(n), [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t i = 0; i < n; ++i)
       for (const TableShard& shard : layout.replicated) {
-        const TableLayout::Table& table = layout.tables[static_cast<std::size_t>(shard.table)];
-        const std::int32_t* bag = indices + i * layout.indices + table.first_index;
-        for (std::int64_t j = 0; j < table.multi_hot; ++j)
-          add_row(dy + i * columns + shard.column + begin, gradients + shard.offset + bag[j] * d + begin, end - begin);
+        const Bag bag = bag_of(layout, indices, i, shard);
+        const float* const from = dy + i * columns + shard.column + begin;
+        for (std::int64_t j = 0; j < bag.length; ++j) {
+          const std::int32_t* const lookup = bag.lookups + j * layout.words;
+          float* const to = gradients + shard.offset + *lookup * d + begin;
+          if (layout.words == 2)
+            add_weighted_row(from, weight_of_lookup(lookup), to, end - begin);
+          else
+            add_row(from, to, end - begin);
+        }
       }
   });
 }

@@ -21,13 +21,13 @@ struct Bags {
   const std::int32_t* lengths;
   const std::int32_t* values;
   Bags(const Call& call, const TableParts& parts)
-      : lengths(call.ids(0, parts.bags())), values(call.ids(1, parts.lookups())) {}
+      : lengths(call.ids(0, parts.bags())), values(call.ids(1, parts.lookups() * parts.words)) {}
 };
 
 void run_bucketise(const Call& call, const TableLayouts::Found& tables) {
   const TableParts& parts = tables.parts;
-  bucketise_indices(call.stream, parts, call.ids(0, parts.samples * parts.indices), words(call, 0, parts.bags()),
-                    words(call, 1, parts.lookups()), tables.room);
+  bucketise_indices(call.stream, parts, call.ids(0, parts.samples * parts.indices * parts.words),
+                    words(call, 0, parts.bags()), words(call, 1, parts.lookups() * parts.words), tables.room);
   // Four outputs have counts by rank; a fifth has counts by node, if anything travels between nodes.
   const std::int32_t* from = parts.counts;
   for (std::size_t i = 2; i < call.out.size(); ++i) {
@@ -69,7 +69,7 @@ void run_lookup_grad(const Call& call, const TableLayouts::Found& tables) {
   clear(gradients, elements);
   if (counts) clear(counts, parts.replicated_rows);
   merged_gradients(call.stream,
-                   merge_lookups(call.stream, parts, call.ids(0, parts.samples * parts.indices),
+                   merge_lookups(call.stream, parts, call.ids(0, parts.samples * parts.indices * parts.words),
                                  call.input(1, parts.samples * parts.replicated_columns), tables.room),
                    gradients, counts);
 }
@@ -98,7 +98,7 @@ void CudaBackend::run_tables(const Call& call) {
   };
   if (kind == OpKind::bucketise_indices) return run_bucketise(call, tables);
   if (kind == OpKind::embedding_lookup)
-    return embedding_lookup(call.stream, parts, call.ids(0, parts.samples * parts.indices),
+    return embedding_lookup(call.stream, parts, call.ids(0, parts.samples * parts.indices * parts.words),
                             call.input(1, layout.replicated_elements),
                             call.output(0, parts.samples * parts.replicated_columns));
   if (kind == OpKind::embedding_lookup_grad) return run_lookup_grad(call, tables);

@@ -128,6 +128,7 @@ void add_sizes(Arrays& out, const TableLayout& layout, int rank) {
   s.samples = layout.samples;
   s.dim = layout.embedding_dim;
   s.indices = layout.indices;
+  s.words = layout.words;
   s.most_shards = layout.most_shards;
   s.most_indices = layout.most_indices;
   s.most_rows = layout.most_rows;
@@ -164,8 +165,9 @@ class Image {
   Image(const Arrays& a, int rank) {
     const TableParts& s = a.sizes;
     // What an operator is told besides the arrays, so that layouts with equal arrays are told apart.
-    const std::int64_t numbers[] = {rank,          s.ranks,        s.per_node,  s.samples, s.dim,       s.indices,
-                                    s.most_shards, s.most_indices, s.most_rows, s.squares, s.at_tables, s.at_samples};
+    const std::int64_t numbers[] = {rank,        s.ranks,       s.per_node,     s.samples,   s.dim,
+                                    s.indices,   s.most_shards, s.most_indices, s.most_rows, s.squares,
+                                    s.at_tables, s.at_samples,  s.words};
     sizes_ = add(std::vector<std::int64_t>(std::begin(numbers), std::end(numbers)));
     parts_ = add(a.parts);
     replicated_ = add(a.replicated);
@@ -230,6 +232,8 @@ DeviceMemory make_merging(const TableParts& parts, TableRoom& room) {
   const std::size_t sums = places.add<std::int32_t>(sums_of(longest));
   const std::size_t keys[] = {places.add<std::uint32_t>(lookups), places.add<std::uint32_t>(lookups)};
   const std::size_t samples[] = {places.add<std::int32_t>(lookups), places.add<std::int32_t>(lookups)};
+  const std::size_t weighted = parts.words == 2 ? lookups : 0;
+  const std::size_t weights[] = {places.add<float>(weighted), places.add<float>(weighted)};
   const std::size_t digits = places.add<std::int32_t>(tiles * kDigits + 1);
   const std::size_t before = places.add<std::int32_t>(lookups + 1);
   const std::size_t groups = places.add<std::int32_t>(lookups + 1);
@@ -242,6 +246,7 @@ DeviceMemory make_merging(const TableParts& parts, TableRoom& room) {
   for (std::size_t i = 0; i < 2; ++i) {
     room.keys[i] = reinterpret_cast<std::uint32_t*>(base + keys[i]);
     room.samples[i] = words(samples[i]);
+    room.weights[i] = weighted > 0 ? reinterpret_cast<float*>(base + weights[i]) : nullptr;
   }
   room.digits = words(digits);
   room.before = words(before);

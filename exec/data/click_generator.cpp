@@ -27,11 +27,12 @@ struct Click {
   bool clicked = false;
 };
 
-/// Draws one sample; hands each dense feature to `dense` and the row of each lookup to `lookup`, in the order of a
-/// line.
-template <class Dense, class Lookup>
+/// Draws one sample; hands each dense feature to `dense`, each lookup's table, row and weight to `lookup`, and each
+/// table to `end` behind its last lookup, in the order of a line. Lengths of bags that differ are equally frequent;
+/// weights, which only weighted tables have, are uniform between 0 and 2, in steps of 1/1000.
+template <class Dense, class Lookup, class End>
 Click draw(const models::Recommender& model, std::int64_t sample, std::uint64_t seed, const Dense& dense,
-           const Lookup& lookup) {
+           const Lookup& lookup, const End& end) {
   static const std::uint64_t draws = base::stream_of("clicks.draws"), effects = base::stream_of("clicks.effects");
   const double scale = kSpread / std::sqrt(static_cast<double>(model.tables.size() + 1));
   std::uint64_t at = static_cast<std::uint64_t>(sample) * kDraws;
@@ -44,14 +45,23 @@ Click draw(const models::Recommender& model, std::int64_t sample, std::uint64_t 
   }
   for (std::size_t t = 0; t < model.tables.size(); ++t) {
     const models::Table& table = model.tables[t];
-    for (std::int64_t j = 0; j < table.multi_hot; ++j) {
+    std::int64_t length = table.multi_hot;
+    if (table.varies()) {
+      const std::int64_t fewest = *table.fewest, lengths = table.multi_hot - fewest + 1;
+      const double drawn = uniform(seed, draws, at++) * static_cast<double>(lengths);
+      length = std::min(fewest + static_cast<std::int64_t>(drawn), table.multi_hot);
+    }
+    for (std::int64_t j = 0; j < length; ++j) {
       // By Zipf's law with exponent 1, the logarithm of the rank is uniform.
       const double zipf = std::pow(static_cast<double>(table.rows) + 1, uniform(seed, draws, at++));
       const auto row = std::clamp<std::int64_t>(static_cast<std::int64_t>(zipf) - 1, 0, table.rows - 1);
-      logit += scale * base::normal(seed, effects + 1 + t, static_cast<std::uint64_t>(row)) /
-               std::sqrt(static_cast<double>(table.multi_hot));
-      lookup(row);
+      const bool weighted = table.pooling == models::Pooling::weighted;
+      const double weight = weighted ? std::round(2000 * uniform(seed, draws, at++)) / 1000 : 1;
+      logit += weight * scale * base::normal(seed, effects + 1 + t, static_cast<std::uint64_t>(row)) /
+               std::sqrt(static_cast<double>(length));
+      lookup(table, row, weight);
     }
+    end(table);
   }
   const double chance = 1 / (1 + std::exp(-logit));
   return {chance, uniform(seed, draws, at) < chance};
@@ -66,12 +76,16 @@ ClickGenerator::ClickGenerator(const models::Recommender& model, std::int64_t fi
 }
 
 void ClickGenerator::read(std::int64_t first, const ClickBatch& samples) const {
-  std::size_t dense = 0, index = 0;
+  std::size_t dense = 0;
+  LookupWriter lookups(model_, samples.indices);
   for (std::size_t i = 0; i < samples.labels.size(); ++i) {
     const std::int64_t sample = first_ + (first + static_cast<std::int64_t>(i)) % count_;
     const Click click = draw(
         model_, sample, seed_, [&](double value) { samples.dense[dense++] = static_cast<float>(std::log1p(value)); },
-        [&](std::int64_t row) { samples.indices[index++] = static_cast<std::int32_t>(row); });
+        [&](const models::Table&, std::int64_t row, double weight) {
+          lookups.add(static_cast<std::int32_t>(row), static_cast<float>(weight));
+        },
+        [&](const models::Table& table) { lookups.end(table); });
     samples.labels[i] = click.clicked ? 1.0F : 0.0F;
   }
 }
@@ -80,7 +94,8 @@ void ClickGenerator::read_chances(std::int64_t first, std::span<float> chances, 
   for (std::size_t i = 0; i < chances.size(); ++i) {
     const std::int64_t sample = first_ + (first + static_cast<std::int64_t>(i)) % count_;
     const Click click = draw(
-        model_, sample, seed_, [](double) {}, [](std::int64_t) {});
+        model_, sample, seed_, [](double) {}, [](const models::Table&, std::int64_t, double) {},
+        [](const models::Table&) {});
     chances[i] = static_cast<float>(click.chance);
     labels[i] = click.clicked ? 1.0F : 0.0F;
   }
@@ -98,9 +113,18 @@ GeneratedClicks generate_clicks(const models::Recommender& model, std::int64_t f
   std::vector<float> chances, labels;
   for (std::int64_t i = first; i < first + count; ++i) {
     std::string line;
+    std::int64_t bag = 0;  // lookups of the table so far
     const Click click = draw(
         model, i, seed, [&](double value) { line += fmt::format("\t{:.0f}", value); },
-        [&](std::int64_t row) { line += fmt::format("\t{:x}", row); });
+        [&](const models::Table& table, std::int64_t row, double weight) {
+          line += fmt::format("{}{:x}", table.varies() && bag > 0 ? "," : "\t", row);
+          if (table.pooling == models::Pooling::weighted) line += fmt::format(":{:.3f}", weight);
+          ++bag;
+        },
+        [&](const models::Table& table) {
+          if (bag == 0 && table.varies()) line += "\t";
+          bag = 0;
+        });
     out.text += (click.clicked ? "1" : "0") + line + "\n";
     chances.push_back(static_cast<float>(click.chance));
     labels.push_back(click.clicked ? 1.0F : 0.0F);

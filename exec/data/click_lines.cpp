@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <charconv>
 #include <cmath>
 #include <string>
@@ -25,10 +26,11 @@ class LineReader {
     at_ = end + 1;
     return true;
   }
-  void bad(const char* code, std::string message, std::string help, std::size_t length = 1) {
+  /// `at`: characters from the beginning of the last field.
+  void bad(const char* code, std::string message, std::string help, std::size_t length = 1, std::size_t at = 0) {
     if (found.size() >= kMostOfALine) return;
     base::Diagnostic one{base::Severity::error, code, {}, std::move(message), std::move(help), {}};
-    one.where = {file_, line_, static_cast<int>(first_) + 1, static_cast<int>(std::max<std::size_t>(length, 1))};
+    one.where = {file_, line_, static_cast<int>(first_ + at) + 1, static_cast<int>(std::max<std::size_t>(length, 1))};
     found.push_back(std::move(one));
   }
   base::Diagnostics found;
@@ -59,27 +61,92 @@ bool read_dense(LineReader& in, std::string_view field, float& out) {
   return true;
 }
 
-bool read_category(LineReader& in, std::string_view field, std::int64_t rows, std::int32_t& out) {
-  out = 0;
-  if (field.empty()) return true;
-  constexpr int kHexadecimal = 16;
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), value, kHexadecimal);
-  if (error != std::errc() || end != field.data() + field.size()) {
-    in.bad("E0661", fmt::format("a category is a hexadecimal number, found {}", base::quoted(std::string(field))),
-           "digits and letters a to f, without a sign or 0x; an empty field is value 0", field.size());
-    return false;
+/// A category and its weight, at `at` characters from the field's beginning.
+void read_category(LineReader& in, std::string_view text, std::size_t at, const models::Table& table,
+                   LookupWriter& out) {
+  float weight = 1;
+  const std::size_t colon = text.find(':');
+  if (table.pooling == models::Pooling::weighted && colon != std::string_view::npos) {
+    const std::string_view number = text.substr(colon + 1);
+    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), weight);
+    if (error != std::errc() || end != number.data() + number.size() || !std::isfinite(weight))
+      in.bad("E0661", fmt::format("a category's weight is a number, found {}", base::quoted(std::string(number))),
+             "1f:0.5; a category without a weight has 1", number.size(), at + colon + 1);
+    text = text.substr(0, colon);
   }
-  out = static_cast<std::int32_t>(value % static_cast<std::uint64_t>(rows));
-  return true;
+  std::uint64_t value = 0;
+  if (!text.empty() || table.varies()) {
+    constexpr int kHexadecimal = 16;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, kHexadecimal);
+    if (error != std::errc() || end != text.data() + text.size())
+      in.bad("E0661", fmt::format("a category is a hexadecimal number, found {}", base::quoted(std::string(text))),
+             !text.empty() && text.find(':') != std::string_view::npos
+                 ? "weights belong to a table of pooling: weighted"
+             : table.varies() ? "digits and letters a to f, without a sign or 0x; commas between categories"
+                              : "digits and letters a to f, without a sign or 0x; an empty field is value 0",
+             text.size(), at);
+  }
+  out.add(static_cast<std::int32_t>(value % static_cast<std::uint64_t>(table.rows)), weight);
+}
+
+std::string bag_lengths(const models::Table& table) {
+  return *table.fewest == 0 ? fmt::format("at most {}", table.multi_hot)
+                            : fmt::format("{} to {}", *table.fewest, table.multi_hot);
+}
+
+// One field with all of a bag's categories.
+void read_bag(LineReader& in, std::string_view field, std::size_t number, const models::Table& table,
+              LookupWriter& out) {
+  const std::int64_t count = field.empty() ? 0 : std::count(field.begin(), field.end(), ',') + 1;
+  if (count < *table.fewest || count > table.multi_hot)
+    return in.bad("E0661",
+                  fmt::format("{} for table {}, whose bags have {}",
+                              count == 0   ? "no category"
+                              : count == 1 ? "1 category"
+                                           : fmt::format("{} categories", count),
+                              number, bag_lengths(table)),
+                  count == 0 ? "`fewest: 0` of the table allows empty bags; `bad_lines: skip` leaves such samples out"
+                             : "the model says how many: fewest and multi_hot",
+                  field.size());
+  for (std::size_t at = 0; count > 0 && at <= field.size();) {
+    const std::size_t end = std::min(field.find(',', at), field.size());
+    read_category(in, field.substr(at, end - at), at, table, out);
+    at = end + 1;
+  }
+}
+
+/// Fields of a line for a table.
+std::int64_t fields_of(const models::Table& table) {
+  return table.varies() ? 1 : table.multi_hot;
 }
 
 }  // namespace
 
+std::int64_t words_of_sample(const models::Recommender& model) {
+  return model.indices() * model.lookup_words();
+}
+
+void LookupWriter::add(std::int32_t index, float weight) {
+  to_[at_++] = index;
+  if (words_ == 2) to_[at_++] = std::bit_cast<std::int32_t>(weight);
+}
+
+void LookupWriter::end(const models::Table& table) {
+  const std::size_t behind = begun_ + static_cast<std::size_t>(table.multi_hot) * words_;
+  if (table.pooling == models::Pooling::mean && table.weighs()) {
+    const auto weight = std::bit_cast<std::int32_t>(static_cast<float>(words_) / static_cast<float>(at_ - begun_));
+    for (std::size_t at = begun_; at < at_; at += words_) to_[at + 1] = weight;
+  }
+  while (at_ < behind) add(-1, 0);
+  begun_ = at_;
+}
+
 base::Diagnostics parse_click(std::string_view text, const std::string& file, int line,
                               const models::Recommender& model, const ClickBatch& sample) {
   LineReader in(text, file, line);
-  const auto wanted = static_cast<std::size_t>(1 + model.dense_features + model.indices());
+  std::int64_t categories = 0;
+  for (const models::Table& table : model.tables) categories += fields_of(table);
+  const auto wanted = static_cast<std::size_t>(1 + model.dense_features + categories);
   const auto there = static_cast<std::size_t>(std::count(text.begin(), text.end(), '\t')) + 1;
   std::string_view field;
   if (there != wanted) {
@@ -90,7 +157,7 @@ base::Diagnostics parse_click(std::string_view text, const std::string& file, in
       }
     in.bad("E0660",
            fmt::format("{} fields, but the model reads {}: the label, {} dense features, {} categories", there, wanted,
-                       model.dense_features, model.indices()),
+                       model.dense_features, categories),
            there < wanted ? "the line is cut, or made for another model" : "the line is of another model");
     return std::move(in.found);
   }
@@ -100,15 +167,21 @@ base::Diagnostics parse_click(std::string_view text, const std::string& file, in
            "1 where the sample was clicked on", field.size());
   sample.labels[0] = field == "1" ? 1.0F : 0.0F;
   for (float& value : sample.dense) (void)(in.next(field) && read_dense(in, field, value));
-  std::size_t at = 0;
-  for (const models::Table& table : model.tables)
-    for (std::int64_t i = 0; i < table.multi_hot; ++i)
-      (void)(in.next(field) && read_category(in, field, table.rows, sample.indices[at++]));
+  LookupWriter out(model, sample.indices);
+  for (std::size_t t = 0; t < model.tables.size(); ++t) {
+    const models::Table& table = model.tables[t];
+    for (std::int64_t i = 0; i < fields_of(table) && in.next(field); ++i)
+      table.varies() ? read_bag(in, field, t, table, out) : read_category(in, field, 0, table, out);
+    out.end(table);
+  }
   return std::move(in.found);
 }
 
 std::int64_t record_fields(const models::Recommender& model) {
-  return 1 + model.dense_features + model.indices();
+  std::int64_t fields = 1 + model.dense_features;
+  for (const models::Table& table : model.tables)
+    fields += table.multi_hot * (table.pooling == models::Pooling::weighted ? 2 : 1);
+  return fields;
 }
 
 base::Diagnostics parse_click_record(std::span<const std::int32_t> fields, const std::string& file, int record,
@@ -126,14 +199,34 @@ base::Diagnostics parse_click_record(std::span<const std::int32_t> fields, const
         "records of int32 hold the label, dense features and categories; their length depends on the model");
   sample.labels[0] = static_cast<float>(fields[at++]);
   for (float& value : sample.dense) value = dense_value(fields[at++]);
-  std::size_t index = 0;
-  for (const models::Table& table : model.tables)
-    for (std::int64_t i = 0; i < table.multi_hot; ++i, ++at) {
-      if (fields[at] < 0)
-        bad(at, fmt::format("a category must not be negative, found {}", fields[at]),
-            "categories count from 0, as in the public DLRM's preprocessing");
-      sample.indices[index++] = static_cast<std::int32_t>(fields[at] % table.rows);
+  LookupWriter out(model, sample.indices);
+  for (std::size_t t = 0; t < model.tables.size(); ++t) {
+    const models::Table& table = model.tables[t];
+    const auto room = static_cast<std::size_t>(table.multi_hot);
+    const std::span<const std::int32_t> bag = fields.subspan(at, room);
+    std::size_t length = room;
+    if (table.varies()) length = static_cast<std::size_t>(std::find(bag.begin(), bag.end(), -1) - bag.begin());
+    if (static_cast<std::int64_t>(length) < table.fewest.value_or(0))
+      bad(at + length, fmt::format("a bag of {} for table {}, whose bags have {}", length, t, bag_lengths(table)),
+          "`fewest` of the table allows shorter bags; `bad_lines: skip` leaves such samples out");
+    for (std::size_t i = 0; i < room; ++i) {
+      const bool behind = i >= length;
+      if (behind ? bag[i] != -1 : bag[i] < 0)
+        bad(at + i,
+            behind ? fmt::format("a category behind the end of its bag, which is a -1: {}", bag[i])
+                   : fmt::format("a category must not be negative, found {}", bag[i]),
+            behind ? "-1 in all fields behind a bag's last category"
+                   : "categories count from 0, as in the public DLRM's preprocessing");
+      if (behind) continue;
+      float weight = 1;
+      if (table.pooling == models::Pooling::weighted) weight = std::bit_cast<float>(fields[at + room + i]);
+      if (!std::isfinite(weight))
+        bad(at + room + i, "a category's weight is a finite number", "fp32, as many as the bag has room for");
+      out.add(static_cast<std::int32_t>(bag[i] % table.rows), weight);
     }
+    out.end(table);
+    at += room * (table.pooling == models::Pooling::weighted ? 2 : 1);
+  }
   return found;
 }
 

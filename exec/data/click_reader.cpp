@@ -29,7 +29,7 @@ ClickReader::Ready ClickReader::read(std::int64_t step) const {
   try {
     out.dense.resize(n * static_cast<std::size_t>(model.dense_features));
     out.labels.resize(n);
-    out.indices.resize(n * static_cast<std::size_t>(model.indices()));
+    out.indices.resize(n * static_cast<std::size_t>(words_of_sample(model)));
     batches_.load_clicks(step, first_, count_, {out.dense, out.labels, out.indices});
   } catch (...) {
     out.failure = std::current_exception();

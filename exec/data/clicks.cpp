@@ -108,7 +108,7 @@ std::string ClickFile::bytes(std::int64_t first, std::int64_t count) const {
 
 ClickBatch ClickFile::part_of(const ClickBatch& samples, std::int64_t at, std::int64_t count) const {
   const auto features = static_cast<std::size_t>(model_.dense_features),
-             bag = static_cast<std::size_t>(model_.indices());
+             bag = static_cast<std::size_t>(words_of_sample(model_));
   const auto first = static_cast<std::size_t>(at), n = static_cast<std::size_t>(count);
   return {samples.dense.subspan(first * features, n * features), samples.labels.subspan(first, n),
           samples.indices.subspan(first * bag, n * bag)};
@@ -154,7 +154,7 @@ void ClickFile::look_at(base::Diagnostics& found, const ClickBatch& sample, cons
 
 void ClickFile::scan_lines(base::Diagnostics& found) {
   std::vector<float> dense(static_cast<std::size_t>(model_.dense_features)), label(1);
-  std::vector<std::int32_t> indices(static_cast<std::size_t>(model_.indices()));
+  std::vector<std::int32_t> indices(static_cast<std::size_t>(words_of_sample(model_)));
   const ClickBatch sample{dense, label, indices};
   const auto end_line = [&](std::string_view text) {
     look_at(found, sample, [&](std::int64_t line) {
@@ -187,7 +187,7 @@ void ClickFile::scan_records(base::Diagnostics& found) {
   const std::int64_t fields = record_fields(model_), record = fields * kFieldBytes;
   const std::int64_t whole = bytes_ / record, looked_at = keeps_ || skips_ ? whole : std::min(whole, kLookedAt);
   std::vector<float> dense(static_cast<std::size_t>(model_.dense_features)), label(1);
-  std::vector<std::int32_t> indices(static_cast<std::size_t>(model_.indices())), values;
+  std::vector<std::int32_t> indices(static_cast<std::size_t>(words_of_sample(model_))), values;
   const ClickBatch sample{dense, label, indices};
   for (std::int64_t at = 0; at < looked_at; at += kTogether) {
     const std::int64_t count = std::min(kTogether, looked_at - at);
@@ -204,12 +204,12 @@ void ClickFile::scan_records(base::Diagnostics& found) {
   size_ += whole - looked_at;
   lines_ = whole;
   if (bytes_ % record == 0) return;
-  base::Diagnostic cut = no_sample(
-      name_, whole,
-      fmt::format(
-          "{} bytes, but a record for the model has {}: the label, {} dense features, {} categories, 4 bytes each",
-          bytes_ % record, record, model_.dense_features, model_.indices()),
-      "the file is cut, or made for another model");
+  base::Diagnostic cut =
+      no_sample(name_, whole,
+                fmt::format("{} bytes, but a record for the model has {}: the label, {} dense features, {} fields of "
+                            "categories, 4 bytes each",
+                            bytes_ % record, record, model_.dense_features, fields - 1 - model_.dense_features),
+                "the file is cut, or made for another model");
   ++lines_;
   if (!skips_) return found.push_back(std::move(cut));
   if (++skipped_ == 1) first_skipped_ = {std::move(cut)};
@@ -245,7 +245,7 @@ void ClickFile::read_run(std::int64_t first, std::int64_t count, const ClickBatc
   };
   copy(dense_, samples.dense, model_.dense_features);
   copy(labels_, samples.labels, 1);
-  copy(indices_, samples.indices, model_.indices());
+  copy(indices_, samples.indices, words_of_sample(model_));
 }
 
 void ClickFile::read_lines(std::int64_t first, std::int64_t count, const ClickBatch& samples) const {

@@ -2,8 +2,11 @@
 /// Samples that a recommendation model is trained on: clicks in Criteo's form, one line per sample with tabs between
 /// fields: the label (0 or 1), dense features, categories in hexadecimal. Table t takes the next `multi_hot` fields; an
 /// index is the field's value modulo the table's rows, and an empty field is value 0. A dense x becomes log(x + 1), a
-/// missing or negative one 0. A file named *.bin holds the same fields as int32, one record per sample, as in the DLRM
-/// benchmark's CriteoBinDataset (facebookresearch/dlrm, data_loader_terabyte.py): 160 bytes for Criteo's 40 fields.
+/// missing or negative one 0. Of a table whose bags differ in length (`fewest`) one field holds the bag, with commas
+/// between its categories; of a weighted table a category may end in its weight, 1f:0.5. A file named *.bin holds the
+/// same fields as int32, one record per sample, as in the DLRM benchmark's CriteoBinDataset (facebookresearch/dlrm,
+/// data_loader_terabyte.py): 160 bytes for Criteo's 40 fields. There a bag that may be short has `multi_hot` fields, -1
+/// behind its last one, and the weights of a bag follow it as fp32.
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -20,7 +23,8 @@
 
 namespace orrery::exec {
 
-/// Consecutive samples: dense (n, features), labels (n), indices (n, all tables' bags).
+/// Consecutive samples: dense (n, features), labels (n), indices (n, lookups of all tables' bags, each of
+/// models::Recommender::lookup_words). Behind the last lookup of a shorter bag stands index -1.
 struct ClickBatch {
   std::span<float> dense, labels;
   std::span<std::int32_t> indices;
@@ -35,6 +39,23 @@ struct ClickBatch {
 [[nodiscard]] base::Diagnostics parse_click_record(std::span<const std::int32_t> fields, const std::string& file,
                                                    int record, const models::Recommender& model,
                                                    const ClickBatch& sample);
+/// Number of int32 of a sample's lookups.
+[[nodiscard]] std::int64_t words_of_sample(const models::Recommender& model);
+/// Writes lookups of a sample one after the other. A mean over bags of several lengths becomes weights.
+class LookupWriter {
+ public:
+  LookupWriter(const models::Recommender& model, std::span<std::int32_t> to)
+      : words_(static_cast<std::size_t>(model.lookup_words())), to_(to) {}
+  void add(std::int32_t index, float weight = 1);
+  /// Ends the bag of a table, whatever room it has left.
+  void end(const models::Table& table);
+
+ private:
+  std::size_t words_;
+  std::span<std::int32_t> to_;
+  std::size_t begun_ = 0, at_ = 0;  ///< words: of the bag's first lookup, of the next one
+};
+
 /// Number of int32 in a record.
 [[nodiscard]] std::int64_t record_fields(const models::Recommender& model);
 

@@ -15,12 +15,22 @@ void check_lookup(const plan::TableLayout& layout, int table, std::int64_t sampl
       FailureKind::input);
 }
 
+std::int64_t bag_length(const plan::TableLayout& layout, int table, const std::int32_t* bag) {
+  const plan::TableLayout::Table& of = layout.tables[static_cast<std::size_t>(table)];
+  std::int64_t length = 0;
+  while (length < of.multi_hot && (!of.varies || bag[length * layout.words] != -1)) ++length;
+  return length;
+}
+
 void check_lookups(const plan::TableLayout& layout, std::span<const std::int32_t> indices) {
-  std::size_t at = 0;
   for (std::int64_t sample = 0; sample < layout.samples; ++sample)
-    for (std::size_t table = 0; table < layout.tables.size(); ++table)
-      for (std::int64_t j = 0; j < layout.tables[table].multi_hot; ++j, ++at)
-        check_lookup(layout, static_cast<int>(table), sample, indices[at]);
+    for (std::size_t table = 0; table < layout.tables.size(); ++table) {
+      const std::int32_t* const bag =
+          indices.data() + (sample * layout.indices + layout.tables[table].first_index) * layout.words;
+      const std::int64_t length = bag_length(layout, static_cast<int>(table), bag);
+      for (std::int64_t j = 0; j < length; ++j)
+        check_lookup(layout, static_cast<int>(table), sample, bag[j * layout.words]);
+    }
 }
 
 }  // namespace orrery::exec

@@ -1,6 +1,7 @@
 // Counts parameters in the same expansion that cost and exec use, so that they cannot drift apart.
 #include "models/layers/counts.h"
 
+#include <cmath>
 #include <map>
 #include <string>
 #include <utility>
@@ -151,7 +152,8 @@ std::int64_t parameters_trained(const Model& model) {
 }
 
 std::int64_t parameters_active(const Model& model) {
-  if (const auto& r = model.recommender) return dense_parameters(*r) + r->indices() * r->embedding_dim;
+  if (const auto& r = model.recommender)
+    return dense_parameters(*r) + std::llround(r->mean_indices()) * r->embedding_dim;
   return of_model(model).active;
 }
 

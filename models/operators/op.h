@@ -194,7 +194,9 @@ enum class OpKind : std::uint8_t {
   // plan::TableLayout, which the executor provides: sizes here are of the rank that has most, for prices. Slots: one
   // for each rank. Pooled vectors and their gradients are in the layout of the tables' end or of the samples' end, by
   // way (plan::PooledEnd).
-  load_clicks,  ///< out: dense (n,m), labels (n), indices (n,k) int32: this rank's part. Reads the data
+  /// out: dense (n,m), labels (n), indices (n,k) int32: this rank's part. Reads the data. Indices, here and below, are
+  /// lookups of TableLayout::words each: a row, and behind it, where lookups have weights, the bits of an fp32
+  load_clicks,
   /// in: indices (n,k). out: lengths (slots, shards, n) int32 of each rank's shards; indices within them (slots, room)
   /// int32; how many exchanged values are sent and received, forward and then backward (slots), [the same by nodes]. An
   /// index that is not in its table is a Failure that names table and sample.

@@ -11,7 +11,7 @@ namespace {
 
 using base::Cursor;
 
-const std::vector<std::string> kPoolings = {"sum", "mean"};
+const std::vector<std::string> kPoolings = {"sum", "mean", "weighted"};
 const std::vector<std::string> kInteractions = {"dot", "cross"};
 
 constexpr std::int64_t kMostRows = std::int64_t{1} << 31;  // an index is an int32
@@ -27,6 +27,7 @@ Table read_table(const Cursor& at, std::int64_t& count) {
   t.rows = rows.integer(1, kMostRows, 1);
   t.pooling = static_cast<Pooling>(at.optional("pooling").choice(kPoolings, 0));
   t.multi_hot = at.optional("multi_hot").integer(1, kMostHot, 1);
+  if (const Cursor fewest = at.optional("fewest"); fewest.exists()) t.fewest = fewest.integer(0, t.multi_hot, 0);
   count = at.optional("count").integer(1, kMostTables, 1);
   return t;
 }
@@ -106,6 +107,7 @@ std::string recommender_text(const Recommender& r, const std::string& margin) {
     while (i + count < r.tables.size() && r.tables[i + count] == table) ++count;
     out += fmt::format("{}  - {{rows: {}, pooling: {}, multi_hot: {}", margin, table.rows,
                        kPoolings[static_cast<std::size_t>(table.pooling)], table.multi_hot);
+    if (table.fewest) out += fmt::format(", fewest: {}", *table.fewest);
     out += count > 1 ? fmt::format(", count: {}}}\n", count) : "}\n";
     i += count;
   }

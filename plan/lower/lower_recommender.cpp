@@ -129,6 +129,7 @@ class RecommenderLowering {
 
   [[nodiscard]] const TableStates& kept() const { return traits_of(spec_.states.optimizer).table_states; }
   [[nodiscard]] std::int64_t members() const { return layout_.ranks; }
+  [[nodiscard]] std::int64_t index_words() const { return layout_.indices * layout_.words; }  ///< of a sample
   /// Updates of a step: a parameter server makes one for each worker.
   [[nodiscard]] int turns() const { return served_ ? spec_.mesh.data : 1; }
   int view(BufferId buffer) { return build_.view(build_.whole(buffer)); }
@@ -188,9 +189,9 @@ class RecommenderLowering {
     build_.open("forward");
     dense_ = make("dense", n_ * model_.dense_features, DType::fp32, Purpose::input);
     labels_ = make("labels", n_, DType::fp32, Purpose::input);
-    indices_ = make("indices", n_ * layout_.indices, DType::int32, Purpose::input);
+    indices_ = make("indices", n_ * index_words(), DType::int32, Purpose::input);
     build_.compute(Phase::input, -1, "load_clicks",
-                   {op_of(OpKind::load_clicks, n_, model_.dense_features, layout_.indices, {},
+                   {op_of(OpKind::load_clicks, n_, model_.dense_features, index_words(), {},
                           {view(dense_), view(labels_), view(indices_)})});
     if (layout_.sharded()) find_rows();
     // While rows that are not on the device come, the bottom MLP computes; otherwise it computes while pooled vectors
@@ -207,15 +208,15 @@ class RecommenderLowering {
 
   // Indices to those who have their rows.
   void find_rows() {
-    const std::int64_t lengths = members() * layout_.most_shards * n_, room = members() * layout_.most_indices;
+    const std::int64_t lengths = members() * layout_.most_shards * n_,
+                       room = members() * layout_.most_indices * layout_.words;
     const BufferId sent_lengths = make("lengths.sent", lengths, DType::int32, Purpose::communication);
     const BufferId sent_indices = make("indices.sent", room, DType::int32, Purpose::communication);
     std::vector<int> out = {view(sent_lengths), view(sent_indices)};
     for (const int counts : travel_.counts()) out.push_back(counts);
     // A rank that gets no indices of others finds its own among those of all samples.
     const std::int64_t sorted = habits_.exchanges_indices ? n_ : n_ * members();
-    Op op =
-        op_of(OpKind::bucketise_indices, sorted, layout_.indices, layout_.indices, {view(indices_)}, std::move(out));
+    Op op = op_of(OpKind::bucketise_indices, sorted, index_words(), index_words(), {view(indices_)}, std::move(out));
     build_.compute(Phase::forward, -1, "bucketise", {std::move(op)});
     lengths_ = sent_lengths;
     bags_ = sent_indices;
@@ -225,7 +226,7 @@ class RecommenderLowering {
                       -1);
       bags_ = make("bags", room, DType::int32, Purpose::communication);
       build_.exchange(Phase::forward, Stream::exchange, tables_, build_.whole(sent_indices), build_.whole(bags_), -1,
-                      {view(sent_lengths), view(lengths_), 1, mean_index_share(layout_)});
+                      {view(sent_lengths), view(lengths_), layout_.words, mean_index_share(layout_)});
     }
     keep_sent({sent_lengths, sent_indices});
   }

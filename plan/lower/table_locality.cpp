@@ -10,7 +10,7 @@ namespace {
 std::int64_t touched(const TableLayout& layout, const TableShard& shard, std::int64_t samples) {
   const TableLayout::Table& table = layout.tables[static_cast<std::size_t>(shard.table)];
   const double share = static_cast<double>(shard.rows()) / static_cast<double>(std::max<std::int64_t>(1, table.rows));
-  const double lookups = static_cast<double>(samples * table.multi_hot) * share;
+  const double lookups = static_cast<double>(samples) * table.mean_hot * share;
   return std::min(shard.rows(), static_cast<std::int64_t>(std::ceil(lookups)));
 }
 
@@ -48,10 +48,10 @@ double mean_share(const TableLayout& layout, PooledEnd end, PooledType type) {
 }
 
 std::int64_t replicated_lookups(const TableLayout& layout) {
-  std::int64_t sum = 0;
+  double sum = 0;
   for (const TableShard& shard : layout.replicated)
-    sum += layout.samples * layout.tables[static_cast<std::size_t>(shard.table)].multi_hot;
-  return sum;
+    sum += static_cast<double>(layout.samples) * layout.tables[static_cast<std::size_t>(shard.table)].mean_hot;
+  return std::llround(sum);
 }
 
 bool alike(const TableLayout& layout, PooledWay way, PooledType type) {

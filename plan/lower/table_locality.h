@@ -6,8 +6,8 @@
 
 namespace orrery::plan {
 
-/// The most distinct rows that the lookups of one rank can touch, on the rank with the most, and never more than a
-/// table has. A bound for any distribution of samples: skewed ones touch fewer.
+/// The most distinct rows that the expected lookups of one rank can touch, on the rank with the most, and never more
+/// than a table has. A bound for any distribution of indices: skewed ones touch fewer.
 [[nodiscard]] std::int64_t most_distinct_rows(const TableLayout& layout);
 /// The same for replicated tables.
 [[nodiscard]] std::int64_t distinct_replicated_rows(const TableLayout& layout);
@@ -18,7 +18,7 @@ namespace orrery::plan {
 [[nodiscard]] double mean_index_share(const TableLayout& layout);
 /// Whether the slots of pooled vectors have the same length on all ranks.
 [[nodiscard]] bool alike(const TableLayout& layout, PooledWay way, PooledType type);
-/// Lookups of a rank in the tables that every rank has.
+/// Expected lookups of a rank in the tables that every rank has.
 [[nodiscard]] std::int64_t replicated_lookups(const TableLayout& layout);
 
 }  // namespace orrery::plan

@@ -70,7 +70,7 @@ constexpr auto kOthers = std::to_array<Other>({
     {"arch-interaction-itself", Fate::refused_flag, "products of a vector with itself"},
     {"md-flag", Fate::refused_flag, "tables of different widths"},
     {"qr-flag", Fate::refused_flag, "tables of quotients and remainders"},
-    {"weighted-pooling", Fate::refused, "weighted pooling"},
+    {"weighted-pooling", Fate::refused, "weights of rows that are learned"},
     {"arch-project-size", Fate::refused, "a projection before the interaction"},
     {"quantize-emb-with-bit", Fate::refused, "quantised tables"},
     {"quantize-mlp-with-bit", Fate::refused, "quantised MLPs"},
@@ -85,7 +85,8 @@ constexpr auto kOthers = std::to_array<Other>({
 const std::map<std::string, std::string> kDefaults = {
     {"arch-project-size", "0"},  {"quantize-emb-with-bit", "32"}, {"quantize-mlp-with-bit", "32"},
     {"loss-threshold", "0.0"},   {"data-sub-sample-rate", "0.0"}, {"lr-decay-start-step", "0"},
-    {"lr-num-decay-steps", "0"}, {"mlperf-grad-accum-iter", "1"}, {"weighted-pooling", ""},
+    {"lr-num-decay-steps", "0"}, {"mlperf-grad-accum-iter", "1"}, {"weighted-pooling", "fixed"},  // all weights are 1
+
     {"load-model", ""},
 };
 
@@ -277,7 +278,7 @@ class Arguments {
     else
       rows = sizes("arch-embedding-size", "4-3-2");
     const auto most = number<std::int64_t>("max-ind-range", -1, -1, std::int64_t{1} << 31);
-    const std::int64_t hot = lookups();
+    const auto hot = number<std::int64_t>("num-indices-per-lookup", 10, 1, 1 << 16);
     (void)word("arch-interaction-op", "dot", {"dot"}, "--arch-interaction-op=dot");
     (void)word("activation-function", "relu", {"relu"}, "MLPs have ReLU");
     if (bottom.empty() || r.top_mlp.empty() || !found_.empty()) return;
@@ -291,7 +292,7 @@ class Arguments {
     r.dense_features = bottom.front();
     r.bottom_mlp.assign(bottom.begin() + 1, bottom.end());
     for (const std::int64_t one : rows)
-      r.tables.push_back({dataset_ && most > 0 ? std::min(one, most) : one, models::Pooling::sum, hot});
+      r.tables.push_back(table(dataset_ && most > 0 ? std::min(one, most) : one, hot));
     if (r.bottom_mlp.empty())
       return error("E0140", at_or_none("arch-mlp-bot"), "a bottom MLP without layers", "dense features, then widths");
     models::Model model;
@@ -310,13 +311,12 @@ class Arguments {
     return at != nullptr ? *at : Given{};
   }
 
-  std::int64_t lookups() {
-    const auto count = number<std::int64_t>("num-indices-per-lookup", 10, 1, 1 << 16);
-    if (dataset_) return 1;
-    if (text("num-indices-per-lookup-fixed", "").empty() && count > 1)
-      out_.notes.push_back(fmt::format(
-          "The benchmark draws 1 to {} lookups in a table for each sample; here every sample has {}.", count, count));
-    return count;
+  // Of a data set every bag has one index. Drawn ones have `hot` (fixed) or 1 to `hot`, and never more than the table
+  // has rows; of rows drawn twice the benchmark keeps one.
+  [[nodiscard]] models::Table table(std::int64_t rows, std::int64_t hot) const {
+    models::Table out{rows, models::Pooling::sum, dataset_ ? 1 : std::min(rows, hot)};
+    if (text("num-indices-per-lookup-fixed", "").empty() && out.multi_hot > 1) out.fewest = 1;
+    return out;
   }
 
   // -- its training ---------------------------------------------------------------------------------------------------

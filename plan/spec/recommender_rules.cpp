@@ -202,14 +202,6 @@ base::Diagnostics refused_execution(const models::Model& model, const clusters::
              "leave `staleness` out",
              {}}};
   if (!spec.embedding.tiers.empty() && cluster.device().kind == clusters::DeviceKind::gpu)
-    return {
-        {base::Severity::error,
-         "E0669",
-         {},
-         fmt::format("tables in {} can be predicted, but are executed in fp32 only", name_of(spec.embedding.stored)),
-         "embedding: {stored: fp32}",
-         {}}};
-  if (!spec.embedding.tiers.empty() && cluster.device().kind == clusters::DeviceKind::gpu)
     return {{base::Severity::error,
              "E0669",
              {},

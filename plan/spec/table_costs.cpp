@@ -31,7 +31,8 @@ class Costs {
         moments_(traits_of(spec.states.optimizer).table_states.by_value),
         stored_(static_cast<double>(models::size_of(dtype_of(spec.embedding.stored)))),
         forward_(static_cast<double>(models::size_of(dtype_of(spec.embedding.forward)))),
-        backward_(static_cast<double>(models::size_of(dtype_of(spec.embedding.backward)))) {
+        backward_(static_cast<double>(models::size_of(dtype_of(spec.embedding.backward)))),
+        index_(kIndex * static_cast<double>(model.lookup_words())) {
     const clusters::LinkClass& link =
         cluster.nodes > 1 && cluster.inter.bandwidth.value > 0 ? cluster.inter : cluster.intra;
     const auto weight = [&](const clusters::LinkClass& of, double otherwise) {
@@ -58,14 +59,14 @@ class Costs {
     option.parts = columns * rows;
     const double width = static_cast<double>(model_.embedding_dim) / columns;
     const double part_rows = std::ceil(static_cast<double>(table.rows) / rows);
-    const double lookups = batch_ * static_cast<double>(table.multi_hot) / rows;
+    const double lookups = batch_ * table.mean_hot() / rows;
     option.lookups = touched(lookups, width) + batch_ * width * kValue * 2;
     // Indices arrive, sums leave, gradients arrive; what stays on the rank does not travel. Split columns have to sum
     // the squares of rows over ranks.
     const double away = 1 - 1.0 / ranks_, pooled = batch_ * width * (forward_ + backward_);
     const PooledShares shares = shares_of(
         way_of(place, ranks_, per_node_, spec_.embedding.forward, spec_.states.has_server()), ranks_, per_node_);
-    option.network = away * (lookups * kIndex + kIndex * batch_) + shares.between * pooled;
+    option.network = away * (lookups * index_ + kIndex * batch_) + shares.between * pooled;
     option.within = shares.within * pooled;
     if (columns > 1 && state_ > 0) option.network += 2 * away * kValue * lookups;
     option.memory = part_rows * (width * (stored_ + moments_ * kValue) + state_);
@@ -84,7 +85,7 @@ class Costs {
     option.sharding = TableSharding::replicated;
     option.parts = ranks_;
     const double values = static_cast<double>(table.rows) * static_cast<double>(model_.embedding_dim);
-    const double lookups = batch_ / ranks_ * static_cast<double>(table.multi_hot);
+    const double lookups = batch_ / ranks_ * table.mean_hot();
     // The gradient is dense: it is cleared, summed over ranks and applied whole.
     const double passes = 6 + 2 * moments_;
     option.lookups = touched(lookups, static_cast<double>(model_.embedding_dim)) + passes * kValue * values;
@@ -125,7 +126,7 @@ class Costs {
   // Forward reads a row; backward reads its gradient, reads the row and writes it; moments are read and written.
   [[nodiscard]] double touched(double lookups, double width) const {
     constexpr double kForward = 1, kBackward = 3;
-    return lookups * (width * kValue * (kForward + kBackward + 2 * moments_) + 2 * state_ + 4 * kIndex);
+    return lookups * (width * kValue * (kForward + kBackward + 2 * moments_) + 2 * state_ + 4 * index_);
   }
   // The largest number of parts, up to `ranks`, that divides the columns.
   [[nodiscard]] int most_columns(int ranks) const {
@@ -138,7 +139,9 @@ class Costs {
   const PlanSpec& spec_;
   int ranks_, per_node_;
   bool leaves_ = leaves_devices(spec_);
-  double batch_, state_, moments_, stored_, forward_, backward_, weight_ = 1, weight_within_ = 1;
+  double batch_, state_, moments_, stored_, forward_, backward_;
+  double index_;  ///< bytes of a lookup's index, and of its weight
+  double weight_ = 1, weight_within_ = 1;
 };
 
 // As written: one for all tables, or one for each; a list that does not fit the model is refused elsewhere.

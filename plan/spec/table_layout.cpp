@@ -74,11 +74,11 @@ class FarTables {
   double fetched_rows(const TableShard& shard) {
     const TableLayout::Table& table = layout_.tables[static_cast<std::size_t>(shard.table)];
     const double parts = static_cast<double>(table.rows) / static_cast<double>(shard.rows());
-    const std::tuple key(table.rows, table.multi_hot, shard.rows(), shard.slots);
+    const std::tuple key(table.rows, table.mean_hot, shard.rows(), shard.slots);
     const auto [found, anew] = known_.try_emplace(key, 0.0);
     if (anew)
       found->second =
-          expect_hits(table.rows, spec_.embedding.skew, static_cast<double>(spec_.shape.batch * table.multi_hot),
+          expect_hits(table.rows, spec_.embedding.skew, static_cast<double>(spec_.shape.batch) * table.mean_hot,
                       static_cast<double>(shard.slots) * parts)
               .fetched /
           parts;
@@ -87,7 +87,7 @@ class FarTables {
   TableLayout& layout_;
   const PlanSpec& spec_;
   std::array<double, kSpaces> most_fetched_{};
-  std::map<std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t>, double> known_;
+  std::map<std::tuple<std::int64_t, double, std::int64_t, std::int64_t>, double> known_;
 };
 
 void place_shards(TableLayout& layout, const models::Recommender& model, const PlanSpec& spec,
@@ -229,7 +229,7 @@ double TableLayout::expected_lookups(int rank) const {
   double sum = 0;
   for (std::size_t i = begin(rank); i < end(rank); ++i) {
     const Table& table = tables[static_cast<std::size_t>(shards[i].table)];
-    sum += static_cast<double>(samples * ranks * table.multi_hot) * static_cast<double>(shards[i].rows()) /
+    sum += static_cast<double>(samples * ranks) * table.mean_hot * static_cast<double>(shards[i].rows()) /
            static_cast<double>(table.rows);
   }
   return sum;
@@ -251,7 +251,7 @@ double TableLayout::values_looked_up(int rank) const {
   double values = 0;
   for (std::size_t i = begin(rank); i < end(rank); ++i) {
     const Table& table = tables[static_cast<std::size_t>(shards[i].table)];
-    values += static_cast<double>(samples * ranks * table.multi_hot * shards[i].columns()) *
+    values += static_cast<double>(samples * ranks * shards[i].columns()) * table.mean_hot *
               static_cast<double>(shards[i].rows()) / static_cast<double>(table.rows);
   }
   return values;
@@ -279,14 +279,20 @@ TableLayout make_table_layout(const models::Recommender& model, const PlanSpec& 
   layout.ranks_per_node = std::clamp(per_node, 1, layout.ranks);
   layout.samples = spec.shape.batch / spec.mesh.data;
   layout.embedding_dim = model.embedding_dim;
+  layout.words = model.lookup_words();
   layout.forward = spec.embedding.forward;
   layout.backward = spec.embedding.backward;
   const std::vector<TablePlace>& places = spec.embedding.placement.places();
   ENSURE(places.size() == model.tables.size(), "{} places of {} tables", places.size(), model.tables.size());
   for (std::size_t t = 0; t < model.tables.size(); ++t) {
     const models::Table& table = model.tables[t];
-    layout.tables.push_back(
-        {table.rows, table.multi_hot, table.pooling == models::Pooling::mean, layout.indices, places[t].replicated});
+    layout.tables.push_back({.rows = table.rows,
+                             .multi_hot = table.multi_hot,
+                             .mean = table.pooling == models::Pooling::mean && !table.weighs(),
+                             .first_index = layout.indices,
+                             .replicated = places[t].replicated,
+                             .varies = table.varies(),
+                             .mean_hot = table.mean_hot()});
     layout.indices += table.multi_hot;
     if (!places[t].replicated) continue;
     TableShard all{.table = static_cast<int>(t), .row_end = table.rows, .column_end = model.embedding_dim};

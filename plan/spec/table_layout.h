@@ -58,13 +58,17 @@ struct PooledPart {
 struct TableLayout {
   struct Table {
     std::int64_t rows = 0, multi_hot = 1;
-    bool mean = false;
-    std::int64_t first_index = 0;  ///< within a sample's indices
+    bool mean = false;             ///< of `multi_hot` rows; means over bags of several lengths are weights of lookups
+    std::int64_t first_index = 0;  ///< within a sample's lookups
     bool replicated = false;
+    bool varies = false;  ///< bags may be shorter than `multi_hot`: index -1 stands behind their last one
+    double mean_hot = 1;  ///< expected lookups of a sample
   };
   int ranks = 1, ranks_per_node = 1;
   std::int64_t samples = 0;  ///< n: samples of a rank and step
-  std::int64_t embedding_dim = 0, indices = 0;
+  std::int64_t embedding_dim = 0;
+  std::int64_t indices = 0;  ///< lookups of a sample, at most
+  std::int64_t words = 1;    ///< of int32 that a lookup takes (models::Recommender::lookup_words)
   std::vector<Table> tables;
   std::vector<TableShard> shards;      ///< by rank, then by table, rows and columns
   std::vector<std::size_t> first;      ///< ranks + 1 offsets into `shards`
@@ -79,7 +83,7 @@ struct TableLayout {
   // Largest values over all ranks.
   std::int64_t most_shards = 0;
   std::array<std::int64_t, kPooledWays> most_columns = {};
-  std::int64_t most_indices = 0;  ///< from one rank to one other: the room of a slot
+  std::int64_t most_indices = 0;  ///< lookups from one rank to one other: the room of a slot
   std::int64_t most_elements = 0, most_rows = 0;
   std::int64_t replicated_elements = 0, replicated_rows = 0, replicated_columns = 0;
   /// Of tables outside the device's memory, by Space, on the rank that has most: all their values and rows; the rows

@@ -235,7 +235,7 @@ double sample_bytes(const models::Recommender& model, const PlanSpec& spec) {
   // Vectors are joined and interact, and have gradients of both; a cross layer has two more and their gradient.
   const std::int64_t vectors = (4 + 3 * model.cross_layers) * model.vectors() * model.embedding_dim;
   return kValue * static_cast<double>(spec.shape.batch / spec.mesh.data) *
-         static_cast<double>(2 * widths + vectors + 2 * model.indices());
+         static_cast<double>(2 * widths + vectors + 2 * model.indices() * model.lookup_words());
 }
 
 namespace {
@@ -266,7 +266,7 @@ TableTiers choose_tiers(const models::Recommender& model, const clusters::Cluste
   if (all <= kOnDevice * capacity) return {};
   std::vector<std::size_t> order(count);
   std::iota(order.begin(), order.end(), std::size_t{0});
-  const auto density = [&](std::size_t t) { return static_cast<double>(model.tables[t].multi_hot) / bytes(t); };
+  const auto density = [&](std::size_t t) { return model.tables[t].mean_hot() / bytes(t); };
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return density(a) > density(b); });
   double device = caches, host = 0;
   const double on_host = kForTablesOnHost * ranks * host_memory_of_rank(cluster);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <bit>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
@@ -99,6 +100,93 @@ TEST(Clicks, BadLinesAreRefusedByLineAndColumn) {
   EXPECT_NE(refused("\n" + good), "");
 }
 
+models::Recommender bags() {
+  models::Recommender r;
+  r.dense_features = 1;
+  r.embedding_dim = 4;
+  r.tables = {{16, models::Pooling::weighted, 3, 0},
+              {8, models::Pooling::mean, 2, 1},
+              {4, models::Pooling::sum, 1},
+              {10, models::Pooling::weighted, 1}};
+  return r;
+}
+
+std::string refused_bag(const std::string& line, plan::BadLines bad = plan::BadLines::refuse) {
+  const auto file = ClickFile::open(write("0\t1\t1f:0.5\t1,2\t3\t4:2\n" + line + "\n", ".tsv"), bags(), bad);
+  return file ? said((*file)->first_bad()) : said(file.error());
+}
+
+/// Index and weight of each lookup of a sample.
+std::vector<std::pair<std::int32_t, float>> lookups_of(const ClickSource& file, std::int64_t at) {
+  std::vector<float> dense(1), label(1);
+  std::vector<std::int32_t> words(static_cast<std::size_t>(words_of_sample(file.model())));
+  file.read(at, {dense, label, words});
+  std::vector<std::pair<std::int32_t, float>> out;
+  for (std::size_t i = 0; i < words.size(); i += 2) out.emplace_back(words[i], std::bit_cast<float>(words[i + 1]));
+  return out;
+}
+
+TEST(Clicks, BagsOfSeveralLengthsAreListsAndMayHaveWeights) {
+  using Lookups = std::vector<std::pair<std::int32_t, float>>;
+  const Lookups first = {{1, 0.25F}, {15, 1.0F}, {-1, 0.0F}, {3, 0.5F}, {1, 0.5F}, {2, 1.0F}, {4, -2.0F}};
+  const Lookups second = {{-1, 0.0F}, {-1, 0.0F}, {-1, 0.0F}, {7, 1.0F}, {-1, 0.0F}, {0, 1.0F}, {0, 1.0F}};
+  const auto lines = ClickFile::open(write("1\t1\t11:0.25,f\t3,9\t2\t4:-2\n0\t\t\t7\t\t\n", ".tsv"), bags());
+  ASSERT_TRUE(lines) << base::render(lines.error(), false);
+  EXPECT_EQ(lookups_of(**lines, 0), first);
+  EXPECT_EQ(lookups_of(**lines, 1), second) << "an empty bag; a mean of one; empty fields are value 0";
+  const auto bits = [](float weight) { return std::bit_cast<std::int32_t>(weight); };
+  const std::vector<std::vector<std::int32_t>> rows = {
+      {1, 1, 17, 15, -1, bits(0.25F), bits(1), 0, 3, 9, 2, 4, bits(-2)},
+      {0, 0, -1, -1, -1, 0, 0, 0, 7, -1, 0, 0, bits(1)}};
+  const auto file = ClickFile::open(write(records(rows), ".bin"), bags());
+  ASSERT_TRUE(file) << base::render(file.error(), false);
+  EXPECT_EQ(lookups_of(**file, 0), first);
+  EXPECT_EQ(lookups_of(**file, 1), second);
+}
+
+TEST(Clicks, BadBagsAreRefusedByLineAndColumnOrCounted) {
+  EXPECT_EQ(refused_bag("0\t1\t\t1\t3\t4"), "");
+  EXPECT_EQ(refused_bag("0\t1\t1,2,3,4\t1\t3\t4"), "E0661:2:5: 4 categories for table 0, whose bags have at most 3\n");
+  EXPECT_EQ(refused_bag("0\t1\t1\t\t3\t4"), "E0661:2:7: no category for table 1, whose bags have 1 to 2\n");
+  EXPECT_EQ(refused_bag("0\t1\t1,\t1\t3\t4"), "E0661:2:7: a category is a hexadecimal number, found ``\n");
+  EXPECT_EQ(refused_bag("0\t1\t1,2:x\t1\t3\t4"), "E0661:2:9: a category's weight is a number, found `x`\n");
+  EXPECT_EQ(refused_bag("0\t1\t1:nan\t1\t3\t4"), "E0661:2:7: a category's weight is a number, found `nan`\n");
+  EXPECT_EQ(refused_bag("0\t1\t1\t1:2\t3\t4"), "E0661:2:7: a category is a hexadecimal number, found `1:2`\n");
+  EXPECT_EQ(refused_bag("0\t1\t1\t-1\t3\t4"), "E0661:2:7: a category is a hexadecimal number, found `-1`\n");
+  EXPECT_EQ(refused_bag("0\t1\t1\t1\t3"),
+            "E0660:2:9: 5 fields, but the model reads 6: the label, 1 dense features, 4 categories\n");
+  EXPECT_EQ(refused_bag("0\t1\t1\t\t3\t4", plan::BadLines::skip),
+            "E0661:2:7: no category for table 1, whose bags have 1 to 2\n");
+  const auto record = [](const std::vector<std::int32_t>& row) {
+    const auto file = ClickFile::open(write(records({row}), ".bin"), bags());
+    return file ? "" : said(file.error());
+  };
+  constexpr std::int32_t kOne = std::bit_cast<std::int32_t>(1.0F), kNan = 0x7fc00000;
+  EXPECT_EQ(record({0, 1, 5, -1, -1, kOne, 0, 0, -1, -1, 0, 0, kOne}),
+            "E0661:1:9: a bag of 0 for table 1, whose bags have 1 to 2\n");
+  EXPECT_EQ(record({0, 1, -1, 5, -1, kOne, 0, 0, 1, -1, 0, 0, kOne}),
+            "E0661:1:4: a category behind the end of its bag, which is a -1: 5\n");
+  EXPECT_EQ(record({0, 1, 5, -1, -1, kNan, 0, 0, 1, -1, 0, 0, kOne}),
+            "E0661:1:6: a category's weight is a finite number\n");
+}
+
+// As a file has them, so to the last digit; every length is drawn.
+TEST(Clicks, GeneratedBagsAreThoseOfTheirLines) {
+  const ClickGenerator drawn(bags(), 0, 100, 7);
+  const auto file = ClickFile::open(write(generate_clicks(bags(), 0, 100, 7).text, ".tsv"), bags());
+  ASSERT_TRUE(file) << base::render(file.error(), false);
+  int empty = 0, full = 0;
+  for (std::int64_t i = 0; i < 100; ++i) {
+    const auto lookups = lookups_of(drawn, i);
+    EXPECT_EQ(lookups_of(**file, i), lookups) << "sample " << i;
+    empty += lookups[0].first < 0 ? 1 : 0;
+    full += lookups[2].first >= 0 ? 1 : 0;
+    EXPECT_GE(lookups[3].first, 0) << "at least one";
+  }
+  EXPECT_GT(empty, 10);
+  EXPECT_GT(full, 10);
+}
+
 // Beyond 64 MiB lines are parsed where training comes to them.
 TEST(Clicks, OfALargeFileAreFoundByPlace) {
   const std::string path = ::testing::TempDir() + "large-" + std::to_string(::getpid()) + ".tsv";
@@ -186,7 +274,8 @@ TEST(Clicks, BadRecordsAreRefusedByNumberAndFieldOrSkipped) {
   EXPECT_EQ(refused(records({good, {1, 3, 4, 5, -6, 7}}), ".bin"),
             "E0661:2:5: a category must not be negative, found -6\n");
   EXPECT_EQ(refused(records({good}) + "12345", ".bin"),
-            "E0660:2:1: 5 bytes, but a record for the model has 24: the label, 2 dense features, 3 categories, 4 bytes "
+            "E0660:2:1: 5 bytes, but a record for the model has 24: the label, 2 dense features, 3 fields of "
+            "categories, 4 bytes "
             "each\n");
   EXPECT_EQ(refused("", ".bin"), "E0660:1:1: the file has no samples\n");
   const auto file =

@@ -9,6 +9,8 @@ namespace orrery::exec::testing {
 
 /// Four tables: one- and multi-hot, sum and mean, one with more rows than all others. `cross`: with cross layers.
 [[nodiscard]] models::Model small_recommender(bool cross = false);
+/// The same with weighted sums, bags of several lengths, and empty ones.
+[[nodiscard]] models::Model recommender_of_bags(bool cross = false);
 
 /// Writes `count` samples whose clicks follow from their categories, as Criteo's TSV; returns the path.
 [[nodiscard]] std::string click_file(const models::Model& model, std::int64_t count, const std::string& name);
@@ -16,6 +18,8 @@ namespace orrery::exec::testing {
 /// 16 samples a step, SGD or row-wise Adagrad.
 [[nodiscard]] Trial click_trial(bool cross, bool adagrad);
 [[nodiscard]] Trial click_trial(bool cross, plan::OptimizerKind kind);
+/// The same of recommender_of_bags.
+[[nodiscard]] Trial bag_trial(bool cross, plan::OptimizerKind kind);
 /// The model, samples and initial weights of tests/golden/pytorch/generate_dlrm.py.
 [[nodiscard]] Trial golden_clicks(plan::OptimizerKind kind);
 

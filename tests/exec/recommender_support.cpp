@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <deque>
 #include <fstream>
@@ -119,23 +120,27 @@ class Reference {
   double sample(const ClickFile& file, std::int64_t index) {
     const auto d = static_cast<std::size_t>(r_.embedding_dim), f = r_.tables.size() + 1;
     std::vector<float> features(static_cast<std::size_t>(r_.dense_features)), label(1);
-    std::vector<std::int32_t> indices(static_cast<std::size_t>(r_.indices()));
+    std::vector<std::int32_t> indices(static_cast<std::size_t>(words_of_sample(r_)));
     file.read(index, {features, label, indices});
     layers_.clear();
     Row x(features.begin(), features.end());
     for (std::size_t i = 0; i < r_.bottom_mlp.size(); ++i) x = dense("bot_l." + std::to_string(2 * i), x, true);
     Row vectors(f * d, 0);
     std::copy(x.begin(), x.end(), vectors.begin());
-    std::size_t at = 0;
-    for (std::size_t t = 0; t + 1 < f; ++t) {
-      const models::Table& table = r_.tables[t];
-      for (std::int64_t j = 0; j < table.multi_hot; ++j, ++at) {
-        seen_[name_of(t)].insert(static_cast<std::size_t>(indices[at]));
-        for (std::size_t c = 0; c < d; ++c)
-          vectors[(t + 1) * d + c] +=
-              weight(table) * weights_.at(name_of(t))[static_cast<std::size_t>(indices[at]) * d + c];
-      }
-    }
+    const auto each_lookup = [&](const auto& see) {
+      const auto words = static_cast<std::size_t>(r_.lookup_words());
+      std::size_t at = 0;
+      for (std::size_t t = 0; t + 1 < f; ++t)
+        for (std::int64_t j = 0; j < r_.tables[t].multi_hot; ++j, at += words) {
+          if (indices[at] < 0) continue;
+          const double given = words == 2 ? static_cast<double>(std::bit_cast<float>(indices[at + 1])) : 1;
+          see(t, static_cast<std::size_t>(indices[at]), given * weight(r_.tables[t]));
+        }
+    };
+    each_lookup([&](std::size_t t, std::size_t row, double weight) {
+      seen_[name_of(t)].insert(row);
+      for (std::size_t c = 0; c < d; ++c) vectors[(t + 1) * d + c] += weight * weights_.at(name_of(t))[row * d + c];
+    });
     const std::size_t bottom_layers = layers_.size();
     std::vector<Row> xs = {vectors}, vs, us;
     Row top = r_.interaction == models::Interaction::dot ? dot(vectors) : cross(xs, vs, us);
@@ -146,12 +151,9 @@ class Reference {
     Row dy = {(1 / (1 + std::exp(-l)) - y) / static_cast<double>(part_)};
     for (std::size_t i = layers_.size(); i-- > bottom_layers;) dy = dense_back(layers_[i], dy);
     Row dvectors = r_.interaction == models::Interaction::dot ? dot_back(vectors, dy) : cross_back(xs, vs, us, dy);
-    at = 0;
-    for (std::size_t t = 0; t + 1 < f; ++t)
-      for (std::int64_t j = 0; j < r_.tables[t].multi_hot; ++j, ++at)
-        for (std::size_t c = 0; c < d; ++c)
-          gradients_[name_of(t)][static_cast<std::size_t>(indices[at]) * d + c] +=
-              weight(r_.tables[t]) * dvectors[(t + 1) * d + c];
+    each_lookup([&](std::size_t t, std::size_t row, double weight) {
+      for (std::size_t c = 0; c < d; ++c) gradients_[name_of(t)][row * d + c] += weight * dvectors[(t + 1) * d + c];
+    });
     dvectors.resize(d);
     for (std::size_t i = bottom_layers; i-- > 0;) dvectors = dense_back(layers_[i], dvectors);
     return loss;
@@ -254,7 +256,7 @@ class Reference {
 
   static std::string name_of(std::size_t table) { return models::table_name(static_cast<std::int64_t>(table)); }
   static double weight(const models::Table& table) {
-    return table.pooling == models::Pooling::mean ? 1.0 / static_cast<double>(table.multi_hot) : 1.0;
+    return table.pooling == models::Pooling::mean && !table.varies() ? 1.0 / static_cast<double>(table.multi_hot) : 1.0;
   }
 
   const Recommender& r_;
@@ -299,6 +301,15 @@ models::Model small_recommender(bool cross) {
   return model;
 }
 
+models::Model recommender_of_bags(bool cross) {
+  models::Model model = small_recommender(cross);
+  model.recommender->tables = {{50, models::Pooling::sum, 3, 0},
+                               {7, models::Pooling::mean, 3, 1},
+                               {200, models::Pooling::weighted, 4, 0},
+                               {13, models::Pooling::weighted, 2}};
+  return model;
+}
+
 std::string click_file(const models::Model& model, std::int64_t count, const std::string& name) {
   const Recommender& r = *model.recommender;
   const std::string path = ::testing::TempDir() + "clicks-" + std::to_string(::getpid()) + "-" + name + ".tsv";
@@ -316,31 +327,37 @@ std::string click_file(const models::Model& model, std::int64_t count, const std
       sum += value / 20;
       line += uniform(10) == 0 ? "\t" : "\t" + std::to_string(value);
     }
-    for (const models::Table& table : r.tables)
-      for (std::int64_t j = 0; j < table.multi_hot; ++j) {
+    for (const models::Table& table : r.tables) {
+      std::int64_t length = table.multi_hot;
+      if (table.varies())
+        length = *table.fewest +
+                 static_cast<std::int64_t>(uniform(static_cast<std::uint64_t>(table.multi_hot - *table.fewest + 1)));
+      if (length == 0) line += "\t";
+      for (std::int64_t j = 0; j < length; ++j) {
         // Small values are frequent, as in clicks.
         const std::uint64_t value = uniform(uniform(2) == 0 ? 5 : static_cast<std::uint64_t>(3 * table.rows));
         sum += value % 3;
         char text[20];
-        std::snprintf(text, sizeof text, "\t%llx", static_cast<unsigned long long>(value));
+        std::snprintf(text, sizeof text, "%c%llx", table.varies() && j > 0 ? ',' : '\t',
+                      static_cast<unsigned long long>(value));
         line += text;
+        if (table.pooling == models::Pooling::weighted && value % 4 > 0) line += ":0." + std::to_string(value % 9 + 1);
       }
+    }
     out << (sum % 5 < 2 ? "1" : "0") << line << "\n";
   }
   return path;
 }
 
-Trial click_trial(bool cross, bool adagrad) {
-  return click_trial(cross, adagrad ? plan::OptimizerKind::rowwise_adagrad : plan::OptimizerKind::sgd);
-}
+namespace {
 
-Trial click_trial(bool cross, plan::OptimizerKind kind) {
+Trial trial_of(models::Model model, const std::string& name, plan::OptimizerKind kind) {
   Trial trial;
-  trial.model = small_recommender(cross);
+  trial.model = std::move(model);
   trial.spec.shape.batch = trial.spec.shape.micro_batch = 16;
   trial.spec.shape.sequence = 1;
   trial.training.steps = 20;
-  trial.training.data = click_file(trial.model, 200, cross ? "cross" : "dot");
+  trial.training.data = click_file(trial.model, 200, name);
   trial.training.seed = 3;
   plan::Optimizer& o = trial.training.optimizer;
   o.kind = kind;
@@ -350,6 +367,20 @@ Trial click_trial(bool cross, plan::OptimizerKind kind) {
   o.weight_decay = 0;
   o.epsilon = 1e-8;
   return trial;
+}
+
+}  // namespace
+
+Trial click_trial(bool cross, plan::OptimizerKind kind) {
+  return trial_of(small_recommender(cross), cross ? "cross" : "dot", kind);
+}
+
+Trial click_trial(bool cross, bool adagrad) {
+  return click_trial(cross, adagrad ? plan::OptimizerKind::rowwise_adagrad : plan::OptimizerKind::sgd);
+}
+
+Trial bag_trial(bool cross, plan::OptimizerKind kind) {
+  return trial_of(recommender_of_bags(cross), cross ? "bags-cross" : "bags", kind);
 }
 
 Trial golden_clicks(plan::OptimizerKind kind) {

@@ -66,6 +66,20 @@ TEST(Recommender, TrainsAsPlainLoopsDo) {
     }
 }
 
+// Weighted sums, bags of several lengths, sums and means of them, and empty bags.
+TEST(Recommender, TrainsBagsOfAnyLengthAsPlainLoopsDo) {
+  for (const OptimizerKind optimizer : kOptimizersOfTables) {
+    SCOPED_TRACE(plan::name_of(optimizer));
+    const Trial trial = testing::bag_trial(optimizer == OptimizerKind::adam, optimizer);
+    const testing::ReferenceRun reference = testing::reference_run(trial, initial_weights(trial));
+    const Outcome run = testing::train(trial);
+    ASSERT_EQ(run.steps.size(), 20U);
+    for (std::size_t step = 0; step < run.steps.size(); ++step)
+      EXPECT_NEAR(run.steps[step].loss, reference.losses[step], 1e-5 * reference.losses[step]) << "step " << step;
+    EXPECT_LT(testing::relative_distance(run.weights, reference.weights), 1e-5);
+  }
+}
+
 // torch.nn.EmbeddingBag with sparse gradients, and its optimizers: losses of 20 steps, and the weights behind them.
 TEST(Recommender, TrainsAsPyTorchDoes) {
   const std::string folder = std::string(ORRERY_SOURCE_DIR) + "/tests/golden/pytorch/";
@@ -96,22 +110,32 @@ TEST(Recommender, TrainsAsPyTorchDoes) {
 
 class Placements : public ::testing::TestWithParam<std::pair<const char*, void (*)(Trial&)>> {};
 
+void expect_equal_to_serial(const Trial& serial, void (*place)(Trial&)) {
+  Trial trial = serial;
+  place(trial);
+  const Outcome one = testing::train(serial), several = testing::train(trial);
+  ASSERT_EQ(several.steps.size(), 20U);
+  EXPECT_LE(testing::loss_distance(several, one), 1e-5);
+  EXPECT_LE(testing::relative_distance(several.weights, one.weights), 1e-5);
+  EXPECT_LE(testing::relative_distance(several.gradients.at(19), one.gradients.at(19)), 1e-5);
+  for (std::size_t step = 0; step < 20; ++step)
+    EXPECT_NEAR(several.steps[step].gradient_norm, one.steps[step].gradient_norm, 1e-5 * one.steps[step].gradient_norm);
+  for (std::size_t rank = 0; rank < several.memory.size(); ++rank)
+    EXPECT_EQ(several.memory[rank].peak_live, several.placements[rank].peak_live_bytes) << "rank " << rank;
+}
+
 TEST_P(Placements, AreEqualToSerial) {
   for (const OptimizerKind optimizer : kOptimizersOfTables) {
     SCOPED_TRACE(plan::name_of(optimizer));
-    const Trial serial = testing::click_trial(optimizer == OptimizerKind::rowwise_adagrad, optimizer);
-    Trial trial = serial;
-    GetParam().second(trial);
-    const Outcome one = testing::train(serial), several = testing::train(trial);
-    ASSERT_EQ(several.steps.size(), 20U);
-    EXPECT_LE(testing::loss_distance(several, one), 1e-5);
-    EXPECT_LE(testing::relative_distance(several.weights, one.weights), 1e-5);
-    EXPECT_LE(testing::relative_distance(several.gradients.at(19), one.gradients.at(19)), 1e-5);
-    for (std::size_t step = 0; step < 20; ++step)
-      EXPECT_NEAR(several.steps[step].gradient_norm, one.steps[step].gradient_norm,
-                  1e-5 * one.steps[step].gradient_norm);
-    for (std::size_t rank = 0; rank < several.memory.size(); ++rank)
-      EXPECT_EQ(several.memory[rank].peak_live, several.placements[rank].peak_live_bytes) << "rank " << rank;
+    const bool cross = optimizer == OptimizerKind::rowwise_adagrad;
+    expect_equal_to_serial(testing::click_trial(cross, optimizer), GetParam().second);
+  }
+}
+
+TEST_P(Placements, OfWeightedBagsAreEqualToSerial) {
+  for (const OptimizerKind optimizer : kOptimizersOfTables) {
+    SCOPED_TRACE(plan::name_of(optimizer));
+    expect_equal_to_serial(testing::bag_trial(optimizer == OptimizerKind::sgd, optimizer), GetParam().second);
   }
 }
 

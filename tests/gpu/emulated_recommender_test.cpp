@@ -89,6 +89,11 @@ INSTANTIATE_TEST_SUITE_P(
                  [](Trial& one) {
                    place(one, 2, {"whole 1", "whole 1", "whole 1", "whole 1"});
                  }},
+        OfTables{"weighted_bags_4_adagrad", false, OptimizerKind::rowwise_adagrad,
+                 [](Trial& one) {
+                   one = short_trial(3, testing::bag_trial(false, OptimizerKind::rowwise_adagrad));
+                   place(one, 4, {"column 3 1", "replicated", "row 0-2", "whole 2"});
+                 }},
         OfTables{"each_another_way_4_cross_adam", true, OptimizerKind::adam,
                  [](Trial& one) {
                    place(one, 4, {"column 3 1", "replicated", "row 0-2", "whole 2"});

@@ -27,7 +27,7 @@ struct Placed {
   int per_node = 8;  ///< ranks of a node: with more than one node rows may travel within theirs
 };
 
-constexpr auto kSum = models::Pooling::sum, kMean = models::Pooling::mean;
+constexpr auto kSum = models::Pooling::sum, kMean = models::Pooling::mean, kWeighted = models::Pooling::weighted;
 
 const std::vector<Placed>& placements() {
   static const std::vector<Placed> all = {
@@ -36,6 +36,12 @@ const std::vector<Placed>& placements() {
        6,
        8,
        {{50, kSum, 1}, {7, kMean, 3}, {200, kSum, 4}, {13, kSum, 2}},
+       {"column 3 1", "replicated", "row 0-2", "whole 2"}},
+      {"bags",
+       4,
+       6,
+       8,
+       {{50, kSum, 3, 0}, {7, kMean, 3, 1}, {200, kWeighted, 4, 0}, {13, kWeighted, 2}},
        {"column 3 1", "replicated", "row 0-2", "whole 2"}},
       {"uneven", 2, 5, 5, {{9, kMean, 3}, {40, kSum, 2}, {6, kSum, 1}}, {"column 0 1", "replicated", "row 1 0"}},
       {"grid", 4, 4, 8, {{30, kSum, 5}, {11, kMean, 2}}, {"grid 2x2 3 1 0 2", "grid 2x2 0-3"}},
@@ -96,7 +102,7 @@ class TableMaker : public CaseMaker {
   [[nodiscard]] std::int64_t at(PooledEnd end) const { return layout_->pooled_elements(end, PooledType::fp32); }
   [[nodiscard]] bool between_nodes() const { return layout_->uses(plan::PooledWay::node); }
   [[nodiscard]] std::int64_t bags() const { return layout_->ranks * layout_->most_shards * layout_->samples; }
-  [[nodiscard]] std::int64_t lookups() const { return layout_->ranks * layout_->most_indices; }
+  [[nodiscard]] std::int64_t lookups() const { return layout_->ranks * layout_->most_indices * layout_->words; }
 
   Case& make(const std::string& what, OpKind kind) {
     Case& c = add(what + "_" + placed_->name + "_rank_" + std::to_string(rank_), kind, layout_->samples, 0);
@@ -115,9 +121,12 @@ class TableMaker : public CaseMaker {
     Slot out;
     for (std::int64_t i = 0; i < layout_->samples; ++i)
       for (const TableLayout::Table& table : layout_->tables)
-        for (std::int64_t j = 0; j < table.multi_hot; ++j)
-          out.ids.push_back(
-              static_cast<std::int32_t>(random() % static_cast<unsigned>(random() % 2 == 0 ? 2 : table.rows)));
+        for (std::int64_t j = 0, length = table.varies ? random() % 4 : table.multi_hot; j < table.multi_hot; ++j) {
+          out.ids.push_back(j < length ? static_cast<std::int32_t>(
+                                             random() % static_cast<unsigned>(random() % 2 == 0 ? 2 : table.rows))
+                                       : -1);
+          if (layout_->words == 2) out.ids.push_back(std::bit_cast<std::int32_t>(static_cast<float>(random() % 8) / 4));
+        }
     return out;
   }
 

@@ -69,6 +69,31 @@ TEST(Recommender, IsCountedByHand) {
   EXPECT_DOUBLE_EQ(flops_per_token_forward(*cross, 1), 352 + 2 * (320 + 10) + 56 + 2 * 32 * (4 * 4 + 3));
 }
 
+// Lengths between the shortest and the longest bag are taken to be equally frequent.
+TEST(Recommender, BagsMayDifferInLengthAndHaveWeights) {
+  const std::string text = replaced("pooling: mean, multi_hot: 3", "pooling: weighted, multi_hot: 5, fewest: 0");
+  const auto model = parse_model(text, "m.yaml");
+  ASSERT_TRUE(model) << base::render(model.error(), false);
+  const Recommender& r = *model->recommender;
+  EXPECT_EQ(r.tables[2].fewest, 0);
+  EXPECT_EQ(r.indices(), 11);
+  EXPECT_EQ(r.mean_indices(), 6);
+  EXPECT_EQ(r.lookup_words(), 2);
+  EXPECT_EQ(parameters_active(*model), 200 + 161 + 6 * 8);
+  // One row added of 8 values, and 2.5 of each of the others, with a product each.
+  EXPECT_DOUBLE_EQ(flops_per_token_forward(*model, 1), 352 + 300 + 96 + 8 * (1 + 2 * 2 * 2.5));
+  const auto again = parse_model(write_model(*model), "again.yaml");
+  ASSERT_TRUE(again);
+  EXPECT_EQ(*again, *model);
+  EXPECT_EQ(parse_model(replaced("multi_hot: 3", "multi_hot: 3, fewest: 1"), "m.yaml")->recommender->lookup_words(), 2)
+      << "a mean over bags of several lengths needs weights, too";
+  EXPECT_EQ(
+      parse_model(replaced("{rows: 50}", "{rows: 50, multi_hot: 9, fewest: 1}"), "m.yaml")->recommender->lookup_words(),
+      1);
+  EXPECT_NE(refusal(replaced("multi_hot: 3", "multi_hot: 3, fewest: 4")).find("m.yaml:5:69"), std::string::npos)
+      << refusal(replaced("multi_hot: 3", "multi_hot: 3, fewest: 4"));
+}
+
 TEST(Recommender, BadNumbersAreRefusedWhereTheyStand) {
   EXPECT_NE(refusal(replaced("{rows: 50}", "{multi_hot: 2}")).find("E0102"), std::string::npos);
   EXPECT_NE(refusal(replaced("{rows: 50}", "{rows: 0}")).find("m.yaml:5:17"), std::string::npos);

@@ -66,26 +66,26 @@ TEST(DlrmArguments, OfDrawnDataGiveBagsAndSteps) {
   EXPECT_EQ(r.dense_features, 512);
   EXPECT_THAT(r.bottom_mlp, ElementsAre(512, 64));
   EXPECT_EQ(r.tables[0].multi_hot, 100);
+  EXPECT_EQ(r.tables[0].fewest, 1) << "drawn bags have 1 to 100 indices";
   EXPECT_EQ(one.training.steps, 20);
   EXPECT_EQ(one.training.optimizer.kind, OptimizerKind::rowwise_adagrad);
   EXPECT_EQ(one.training.optimizer.epsilon, 1e-10);
   EXPECT_EQ(one.training.seed, 727U);
   EXPECT_TRUE(one.training.data.empty());
   EXPECT_EQ(one.training.generated, (GeneratedSamples{20 * 2048, 727}));
-  ASSERT_EQ(one.notes.size(), 2U);
-  EXPECT_THAT(one.notes[0], HasSubstr("every sample has 100"));
-  EXPECT_THAT(one.notes[1], HasSubstr("a click model that is known"));
+  ASSERT_EQ(one.notes.size(), 1U);
+  EXPECT_THAT(one.notes[0], HasSubstr("a click model that is known"));
 }
 
 TEST(DlrmArguments, HaveTheScriptsDefaults) {
   const DlrmCommand one = read("");
   EXPECT_EQ(one.model.recommender->dense_features, 4);
   EXPECT_EQ(one.model.recommender->tables.size(), 3U);
-  EXPECT_EQ(one.model.recommender->tables[0].multi_hot, 10);
+  EXPECT_EQ(one.model.recommender->tables[0].multi_hot, 4) << "10 lookups, but never more than rows";
   EXPECT_EQ(one.batch, 1);
   EXPECT_EQ(one.training.optimizer.learning_rate, 0.01);
-  ASSERT_EQ(one.notes.size(), 3U) << "its loss is another, and so are its bags and its labels";
-  EXPECT_THAT(one.notes[1], HasSubstr("mean square error"));
+  ASSERT_EQ(one.notes.size(), 2U) << "its loss is another, and so are its labels";
+  EXPECT_THAT(one.notes[0], HasSubstr("mean square error"));
 }
 
 TEST(DlrmArguments, OfRecordsNameTheirFile) {
@@ -116,6 +116,8 @@ TEST(DlrmArguments, ThatAskForWhatThereIsNotAreRefused) {
   EXPECT_THAT(refused("--loss-function=wbce"), HasSubstr("E0141:1: --loss-function=wbce"));
   EXPECT_THAT(refused("--arch-interaction-op=cat"), HasSubstr("E0141:1: --arch-interaction-op=cat"));
   EXPECT_THAT(refused("--optimizer=adagrad"), HasSubstr("E0141:1: --optimizer=adagrad"));
+  EXPECT_THAT(refused("--weighted-pooling=learned"), HasSubstr("weights of rows that are learned"));
+  EXPECT_EQ(refused("--weighted-pooling=fixed"), "") << "all weights are 1";
   EXPECT_EQ(refused("--quantize-mlp-with-bit=32 --mlperf-grad-accum-iter=1"), "") << "the script's own defaults";
   EXPECT_THAT(refused("--mlperf-grad-accum-iter=4"), HasSubstr("gradients of several batches"));
 }

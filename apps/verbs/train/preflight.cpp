@@ -16,6 +16,7 @@
 #include "exec/probe/capabilities.h"
 #include "exec/probe/gpus.h"
 #include "exec/probe/memory.h"
+#include "plan/schedule/place.h"
 
 namespace orrery::apps {
 namespace fs = std::filesystem;
@@ -58,10 +59,9 @@ class Checks {
 
   /// Compares `has` bytes with what `ranks` of the plan's ranks need.
   void memory(double has, int ranks, const std::string& of) {
-    if (loaded_.file.model.recommender || has <= 0) return;
+    if (has <= 0) return;
     const cost::Pricing pricing(std::make_shared<const clusters::Cluster>(loaded_.file.cluster), loaded_.stack, {});
-    cost::Estimator estimator(std::make_shared<const models::Model>(loaded_.file.model), pricing);
-    const double needs = ranks * estimator.memory_peak(loaded_.plan);
+    const double needs = ranks * needs_of_rank(pricing);
     const std::string wants = fmt::format("{} for {}", amount_of(needs), base::count_of(ranks, "rank"));
     const bool enough = needs <= has;
     note("memory", wants, fmt::format("{} of {}", amount_of(has), of),
@@ -72,6 +72,21 @@ class Checks {
     say(oversubscribe_ ? base::Severity::warning : base::Severity::error, "R0013",
         fmt::format("the run is predicted to need {}, but {} has {}", wants, of, amount_of(has)),
         "fewer ranks, a smaller micro-batch or recomputation need less; --oversubscribe tries it anyway");
+  }
+
+  /// Bytes. Recommendation models have no closed form: what the placement of their buffers takes. On CPU ranks the
+  /// memory of a device and of its host are one.
+  [[nodiscard]] double needs_of_rank(const cost::Pricing& pricing) const {
+    if (!loaded_.file.model.recommender)
+      return cost::Estimator(std::make_shared<const models::Model>(loaded_.file.model), pricing)
+          .memory_peak(loaded_.plan);
+    const bool one_memory = loaded_.file.cluster.device().kind != clusters::DeviceKind::gpu;
+    std::int64_t most = 0;
+    for (const plan::RankClass& of : lower_for(loaded_.plan, loaded_.stack).classes) {
+      const plan::Placement placed = plan::sizes_of(of);
+      most = std::max(most, placed.arena_bytes + (one_memory ? placed.host.arena_bytes : 0));
+    }
+    return static_cast<double>(most) + pricing.software_memory().value;
   }
 
   /// Space for the checkpoints that are kept, and the one being written.

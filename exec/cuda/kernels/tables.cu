@@ -87,8 +87,8 @@ struct CountIndices {
     const BagAt at = bag_at(p, bag);
     int32_t count = 0;
     if (at.part) {
-      const int32_t* const values = indices + at.sample * p.indices + at.part->first_index;
-      for (int64_t j = 0; j < at.part->multi_hot; ++j)
+      const int32_t* const values = indices + (at.sample * p.indices + at.part->first_index) * p.words;
+      for (int64_t j = 0; j < at.part->multi_hot * p.words; j += p.words)
         count += values[j] >= at.part->row_begin && values[j] < at.part->row_end ? 1 : 0;
     }
     lengths[bag] = count;
@@ -104,12 +104,14 @@ struct PlaceIndices {
   __device__ void run(int64_t bag) const {
     const BagAt at = bag_at(p, bag);
     if (!at.part) return;
-    const int32_t* const from = indices + at.sample * p.indices + at.part->first_index;
+    const int32_t* const from = indices + (at.sample * p.indices + at.part->first_index) * p.words;
     const int64_t of_rank = at.rank * p.most_shards * p.samples;
-    int32_t* to = values + at.rank * p.most_indices + (starts[bag] - starts[of_rank]);
-    for (int64_t j = 0; j < at.part->multi_hot; ++j)
-      if (from[j] >= at.part->row_begin && from[j] < at.part->row_end)
-        *to++ = static_cast<int32_t>(from[j] - at.part->row_begin);
+    int32_t* to = values + (at.rank * p.most_indices + (starts[bag] - starts[of_rank])) * p.words;
+    for (int64_t j = 0; j < at.part->multi_hot * p.words; j += p.words) {
+      if (from[j] < at.part->row_begin || from[j] >= at.part->row_end) continue;
+      *to++ = static_cast<int32_t>(from[j] - at.part->row_begin);
+      if (p.words == 2) *to++ = from[j + 1];
+    }
   }
 };
 
@@ -125,15 +127,18 @@ __global__ void __launch_bounds__(kThreads)
   const TablePart part = p.own[place];
   const int64_t of_member = member * p.most_shards * p.samples;
   const int64_t bag = of_member + place * p.samples + sample;
-  const int32_t* const rows = values + member * p.most_indices + (starts[bag] - starts[of_member]);
+  const int32_t* const rows = values + (member * p.most_indices + (starts[bag] - starts[of_member])) * p.words;
   const float* const first = tables + part.offset;
   float* const to = pooled + place_at_tables(part, member, sample, p.per_node, p.nodes);
   const int64_t count = lengths[bag], height = part.row_end - part.row_begin;
   for (int64_t column = own_lane(lanes) * N; column < part.columns; column += lanes * N)
-    store(to + column, sum_in_order<N>(count, [&](int64_t i) {
-            const int64_t row = rows[i];
-            return row >= 0 && row < height ? first + row * part.columns + column : nullptr;
-          }));
+    store(to + column, sum_in_order<N>(
+                           count,
+                           [&](int64_t i) {
+                             const int64_t row = rows[i * p.words];
+                             return row >= 0 && row < height ? first + row * part.columns + column : nullptr;
+                           },
+                           [&](int64_t i) { return weight_of(rows + i * p.words, p.words); }));
 }
 
 /// The same of replicated tables and of this rank's own samples.
@@ -144,14 +149,17 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t sample = item / p.replicated_count;
   if (sample >= p.samples) return;
   const TablePart part = p.replicated[item % p.replicated_count];
-  const int32_t* const rows = indices + sample * p.indices + part.first_index;
+  const int32_t* const rows = indices + (sample * p.indices + part.first_index) * p.words;
   const float* const first = tables + part.offset;
   float* const to = out + sample * p.replicated_columns + part.column;
   for (int64_t column = own_lane(lanes) * N; column < part.columns; column += lanes * N)
-    store(to + column, sum_in_order<N>(part.multi_hot, [&](int64_t i) {
-            const int64_t row = rows[i];
-            return row >= 0 && row < part.row_end ? first + row * part.columns + column : nullptr;
-          }));
+    store(to + column, sum_in_order<N>(
+                           part.multi_hot,
+                           [&](int64_t i) {
+                             const int64_t row = rows[i * p.words];
+                             return row >= 0 && row < part.row_end ? first + row * part.columns + column : nullptr;
+                           },
+                           [&](int64_t i) { return weight_of(rows + i * p.words, p.words); }));
 }
 
 }  // namespace

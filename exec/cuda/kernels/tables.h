@@ -44,7 +44,8 @@ struct TableParts {
   const int32_t* counts = nullptr;     ///< 4 runs of `ranks`, 4 of `nodes`: counts of bucketise_indices for pooled
                                        ///< vectors
   int32_t ranks = 1, per_node = 1, nodes = 1, own_count = 0, replicated_count = 0, tables = 0;
-  int64_t samples = 0, dim = 0, indices = 0;
+  int64_t samples = 0, dim = 0;
+  int64_t indices = 0, words = 1;  ///< lookups of a sample at most, and int32 of each: a row, and the bits of a weight
   int64_t most_shards = 0, most_indices = 0, most_rows = 0, squares = 0;
   int64_t at_tables = 0, at_samples = 0;  ///< values of all slots of pooled vectors at each end
   int64_t replicated_rows = 0, replicated_columns = 0;
@@ -60,6 +61,7 @@ struct TableRoom {
   int32_t* starts = nullptr;   ///< bags + 1: lookups before each bag
   uint32_t* keys[2] = {};      ///< lookups: rows, counted over all parts of a rank
   int32_t* samples[2] = {};    ///< lookups: the sample of the step that each belongs to
+  float* weights[2] = {};      ///< lookups: their weights; null if they have none
   int32_t* digits = nullptr;   ///< kDigits for each tile of lookups, + 1
   int32_t* before = nullptr;   ///< lookups + 1: distinct rows before each
   int32_t* groups = nullptr;   ///< lookups + 1: the first lookup of each distinct row
@@ -87,6 +89,7 @@ void exclusive_scan(cudaStream_t stream, const int32_t* in, int32_t* out, int64_
 struct MergedRows {
   const uint32_t* keys = nullptr;
   const int32_t* samples = nullptr;
+  const float* weights = nullptr;  ///< null: none
   const int32_t* groups = nullptr;
   const int32_t* group_count = nullptr;
   int64_t most_groups = 0;

@@ -41,9 +41,14 @@ __device__ inline int64_t place_at_tables(const TablePart& part, int64_t member,
   return part.at + slot * part.slot + sample * part.stride;
 }
 
-/// Sum of `count` packs, in order: at(i) is the address of the i-th, null where there is none.
-template <int N, class At>
-__device__ inline Pack<N> sum_in_order(int64_t count, const At& at) {
+/// The weight of a lookup of `words` int32.
+__device__ inline float weight_of(const int32_t* lookup, int64_t words) {
+  return words == 2 ? __uint_as_float(static_cast<uint32_t>(lookup[1])) : 1.0F;
+}
+
+/// Sum of `count` packs, in order, each times weight(i): at(i) is the address of the i-th, null where there is none.
+template <int N, class At, class WeightOf>
+__device__ inline Pack<N> sum_in_order(int64_t count, const At& at, const WeightOf& weight) {
   Pack<N> sum;
 #pragma unroll
   for (int e = 0; e < N; ++e) sum.v[e] = 0;
@@ -60,9 +65,11 @@ __device__ inline Pack<N> sum_in_order(int64_t count, const At& at) {
       }
     }
 #pragma unroll
-    for (int k = 0; k < kRowsAhead; ++k)
+    for (int k = 0; k < kRowsAhead; ++k) {
+      const float factor = i + k < count ? weight(i + k) : 0;
 #pragma unroll
-      for (int e = 0; e < N; ++e) sum.v[e] += ahead[k].v[e];
+      for (int e = 0; e < N; ++e) sum.v[e] += factor * ahead[k].v[e];
+    }
   }
   return sum;
 }

@@ -21,36 +21,42 @@ struct KeysOfBags {
   const int32_t* starts;
   uint32_t* keys;
   int32_t* samples;
+  float* weights;
   template <int N>
   __device__ void run(int64_t bag) const {
     const int64_t of_member = p.most_shards * p.samples, member = bag / of_member;
     const int64_t place = bag / p.samples % p.most_shards;
-    const int32_t* const rows = values + member * p.most_indices + (starts[bag] - starts[member * of_member]);
+    const int64_t first = member * p.most_indices + (starts[bag] - starts[member * of_member]);
     for (int32_t i = 0; i < lengths[bag]; ++i) {
-      const bool there = place < p.own_count && rows[i] >= 0 && rows[i] < p.own[place].row_end - p.own[place].row_begin;
-      keys[starts[bag] + i] = there ? static_cast<uint32_t>(p.own[place].state + rows[i]) : kNoRow;
+      const int32_t* const lookup = values + (first + i) * p.words;
+      const bool there = place < p.own_count && *lookup >= 0 && *lookup < p.own[place].row_end - p.own[place].row_begin;
+      keys[starts[bag] + i] = there ? static_cast<uint32_t>(p.own[place].state + *lookup) : kNoRow;
       samples[starts[bag] + i] = static_cast<int32_t>(member * p.samples + bag % p.samples);
+      if (weights) weights[starts[bag] + i] = weight_of(lookup, p.words);
     }
   }
 };
 
-/// The same for each bag of replicated tables, which have the same lengths for all samples.
+/// The same for each bag of replicated tables, whose lookups have room for the longest; those behind a shorter bag have
+/// no row.
 struct KeysOfLookups {
   TableParts p;
   const int32_t* indices;
   uint32_t* keys;
   int32_t* samples;
+  float* weights;
   int32_t* count;
   template <int N>
   __device__ void run(int64_t bag) const {
     const TablePart& part = p.replicated[bag / p.samples];
     const int64_t sample = bag % p.samples;
     int64_t at = part.lookups_before * p.samples + sample * part.multi_hot;
-    const int32_t* const rows = indices + sample * p.indices + part.first_index;
-    for (int64_t j = 0; j < part.multi_hot; ++j, ++at) {
-      const bool there = rows[j] >= 0 && rows[j] < part.row_end;
-      keys[at] = there ? static_cast<uint32_t>(part.state + rows[j]) : kNoRow;
+    const int32_t* lookup = indices + (sample * p.indices + part.first_index) * p.words;
+    for (int64_t j = 0; j < part.multi_hot; ++j, ++at, lookup += p.words) {
+      const bool there = *lookup >= 0 && *lookup < part.row_end;
+      keys[at] = there ? static_cast<uint32_t>(part.state + *lookup) : kNoRow;
       samples[at] = static_cast<int32_t>(sample);
+      if (weights) weights[at] = weight_of(lookup, p.words);
     }
     if (bag == 0) *count = static_cast<int32_t>(p.samples * p.replicated_lookups);
   }
@@ -79,8 +85,10 @@ __global__ void __launch_bounds__(kThreads)
 struct Sorted {
   const uint32_t* keys;
   const int32_t* samples;
+  const float* weights;  ///< null: none
   uint32_t* to_keys;
   int32_t* to_samples;
+  float* to_weights;
 };
 
 /// Block: one tile. Moves lookups to their places by one digit. Equal ones stay in order, because each thread has
@@ -120,6 +128,7 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t to = digits[digit * tiles + blockIdx.x] + place;
     s.to_keys[to] = keys[e];
     s.to_samples[to] = s.samples[first + e];
+    if (s.weights) s.to_weights[to] = s.weights[first + e];
   }
 }
 
@@ -159,7 +168,8 @@ MergedRows sort_and_group(cudaStream_t stream, const TableRoom& room, int64_t mo
     ORRERY_LAUNCH(digits_kernel, grid, dim3(kThreads), 0, stream, room.keys[now], count, shift, room.digits, tiles);
     check_launch("merging rows, digits");
     exclusive_scan(stream, room.digits, room.digits, kDigits * tiles, room.sums);
-    const Sorted sorted{room.keys[now], room.samples[now], room.keys[1 - now], room.samples[1 - now]};
+    const Sorted sorted{room.keys[now],     room.samples[now],     room.weights[now],
+                        room.keys[1 - now], room.samples[1 - now], room.weights[1 - now]};
     ORRERY_LAUNCH(order_kernel, grid, dim3(kThreads), 0, stream, sorted, count, shift, room.digits, tiles);
     check_launch("merging rows, order");
   }
@@ -171,6 +181,7 @@ MergedRows sort_and_group(cudaStream_t stream, const TableRoom& room, int64_t mo
   MergedRows out;
   out.keys = keys;
   out.samples = room.samples[now];
+  out.weights = room.weights[now];
   out.groups = room.groups;
   out.group_count = room.before + most;
   out.most_groups = most;
@@ -220,11 +231,14 @@ __device__ inline int64_t first_group(const MergedRows& m, const TablePart& part
 /// N columns of the row's gradient.
 template <int N>
 __device__ inline Pack<N> summed(const MergedRows& m, const Row& row, int64_t column) {
-  return sum_in_order<N>(row.end - row.begin, [&](int64_t i) {
-    const int32_t sample = m.samples[row.begin + i], member = sample / m.of_member;
-    const int32_t of_member = sample - member * m.of_member;
-    return m.gradients + place_at_tables(row.part, member, of_member, m.per_node, m.nodes) + column;
-  });
+  return sum_in_order<N>(
+      row.end - row.begin,
+      [&](int64_t i) {
+        const int32_t sample = m.samples[row.begin + i], member = sample / m.of_member;
+        const int32_t of_member = sample - member * m.of_member;
+        return m.gradients + place_at_tables(row.part, member, of_member, m.per_node, m.nodes) + column;
+      },
+      [&](int64_t i) { return m.weights ? m.weights[row.begin + i] : 1.0F; });
 }
 
 template <int N>
@@ -409,7 +423,8 @@ MergedRows merge_bags(cudaStream_t stream, const TableParts& parts, const int32_
                       const float* gradients, const TableRoom& room) {
   const int64_t bags = parts.bags();
   exclusive_scan(stream, lengths, room.starts, bags, room.sums);
-  launch_packs<1>(stream, bags, false, KeysOfBags{parts, lengths, values, room.starts, room.keys[0], room.samples[0]},
+  launch_packs<1>(stream, bags, false,
+                  KeysOfBags{parts, lengths, values, room.starts, room.keys[0], room.samples[0], room.weights[0]},
                   "merging rows, keys");
   MergedRows out = sort_and_group(stream, room, parts.lookups(), room.starts + bags, parts.most_rows);
   out.gradients = gradients;
@@ -427,7 +442,8 @@ MergedRows merge_lookups(cudaStream_t stream, const TableParts& parts, const int
                          const TableRoom& room) {
   const int64_t most = parts.samples * parts.replicated_lookups;
   launch_packs<1>(stream, parts.samples * parts.replicated_count, false,
-                  KeysOfLookups{parts, indices, room.keys[0], room.samples[0], room.starts}, "merging rows, keys");
+                  KeysOfLookups{parts, indices, room.keys[0], room.samples[0], room.weights[0], room.starts},
+                  "merging rows, keys");
   MergedRows out = sort_and_group(stream, room, most, room.starts, parts.replicated_rows);
   out.gradients = gradients;
   out.of_member = static_cast<int32_t>(parts.samples);

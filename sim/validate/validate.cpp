@@ -85,10 +85,10 @@ class Predicting {
       const double seconds = predictor_.replayed(other).step_time;
       const cost::Interval of_other = cost::around(seconds, spread->time);
       row.time_s = cost::Interval{std::min(row.time_s->low, of_other.low), std::max(row.time_s->high, of_other.high)};
-      // The run ran: a plan that could not have, even if its software's memory were as uncertain as unknown software's,
-      // was not its plan. Intervals of known software do not cover what its recipes leave out of memory.
+      // The run ran: a plan that could not have was not its plan, even if memory were as uncertain as unknown
+      // software's. Software with runs of its own keeps what they were read as, by which its times were fitted.
       const auto unknown = cost::spread_of(intervals_, kGenericEager, several_nodes(one));
-      if (fits(one, unknown.value_or(*spread)) < kUnlikely) {
+      if (row.evidence != cost::Basis::published && fits(one, unknown.value_or(*spread)) < kUnlikely) {
         row.predicted_s = seconds;
         row.predicted_bytes = predictor_.memory_peak(other);
         row.fits_probability = fits(other, *spread);

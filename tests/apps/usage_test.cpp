@@ -71,7 +71,8 @@ TEST(Usage, BashCompletesVerbsAndFlags) {
   EXPECT_EQ(offered("orrery export run --as d", 4), "deepspeed\n");
   EXPECT_EQ(offered("orrery --color never tr", 3), "train\n");
   EXPECT_EQ(offered("orrery init --model gpt3", 3), "gpt3-175b\n");
-  EXPECT_EQ(offered("orrery init --cluster hgx-h1", 3), "hgx-h100 hgx-h100-1024 hgx-h100-16384 hgx-h100-roce\n");
+  EXPECT_EQ(offered("orrery init --cluster hgx-h1", 3),
+            "hgx-h100 hgx-h100-1024 hgx-h100-16384 hgx-h100-96gb hgx-h100-roce\n");
   for (const char* shell : {"zsh", "fish"})
     EXPECT_THAT(orrery({"completion", shell}).out, HasSubstr("memory-fraction"));
   EXPECT_EQ(orrery({"completion", "tcsh"}).exit_code, 2);

@@ -133,6 +133,10 @@ def datasheet_peak(gpu_name, peaks):
         return parts[0] == model and next((part for part in parts if part in variants), "") == variant
 
     found = {name: peak for name, peak in peaks.items() if is_it(name)}
+    # A model with other memory may be made for one machine, at its own rate.
+    size = re.search(r"(\d+)\s?GB", (gpu_name or "").upper())
+    of_size = {name: peak for name, peak in found.items() if size and name.lower().endswith(f"-{size[1]}gb")}
+    found = of_size or found
     if len(set(found.values())) != 1:
         return None, None
     name = sorted(found)[0]

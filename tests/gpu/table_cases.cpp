@@ -134,7 +134,7 @@ class TableMaker : public CaseMaker {
   std::vector<Slot> received() {
     const auto cpu = make_cpu_backend(1);
     Slot lengths = ints(bags(), 0), values = ints(lookups(), 1 << 20);
-    const std::int64_t length = layout_->most_shards * layout_->samples;
+    const std::int64_t length = layout_->most_shards * layout_->samples, room = layout_->most_indices * layout_->words;
     for (int member = 0; member < layout_->ranks; ++member) {
       Slot from = indices(), of_lengths = ints(bags(), 0), of_values = ints(lookups(), 1 << 20);
       Slot counts = ints(4 * (layout_->ranks + layout_->nodes()), 0);
@@ -152,8 +152,7 @@ class TableMaker : public CaseMaker {
       context.rank = member;
       cpu->run(op, in, out, {}, context);
       std::copy_n(of_lengths.ids.begin() + rank_ * length, length, lengths.ids.begin() + member * length);
-      std::copy_n(of_values.ids.begin() + rank_ * layout_->most_indices, layout_->most_indices,
-                  values.ids.begin() + member * layout_->most_indices);
+      std::copy_n(of_values.ids.begin() + rank_ * room, room, values.ids.begin() + member * room);
     }
     return {lengths, values};
   }

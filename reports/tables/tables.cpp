@@ -107,7 +107,7 @@ Table summary_table(const cost::Prediction& p) {
     table.rows.push_back({std::move(name), std::move(value)});
   };
   line("step time", seconds(p.step_time_s));
-  if (p.tokens_per_s > 0) line("tokens/s", number(p.tokens_per_s));
+  if (p.tokens_per_s > 0) line(p.tables.empty() ? "tokens/s" : "samples/s", number(p.tokens_per_s));
   if (p.mfu > 0) line("MFU", percent(p.mfu));
   if (p.memory_peak_bytes > 0) {
     line("memory peak",

@@ -158,7 +158,7 @@ std::string train_text(const TrainSummary& summary, const TableStyle& style) {
                 {"steps", fmt::format("{}{}", summary.steps, summary.completed ? "" : " (not completed)")},
                 {"loss", fmt::format("{:.6g} → {:.6g}", summary.first_loss, summary.final_loss)},
                 {"step time", time_text(summary.step_time_s) + " (median)"},
-                {"tokens/s", number(summary.tokens_per_s)},
+                {summary.samples ? "samples/s" : "tokens/s", number(summary.tokens_per_s)},
                 {"memory peak", base::human(base::Bytes{summary.memory_peak_bytes}) + ", worst rank"}};
   if (summary.held_out_auc)
     table.rows.push_back(

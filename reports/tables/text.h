@@ -65,6 +65,7 @@ struct TrainSummary {
   double checkpoint_pause_s = 0, checkpoint_write_s = 0, checkpoint_bytes = 0;
   /// Of a recommendation model's last evaluation, and of its samples' true probabilities if they are known.
   std::optional<double> held_out_auc = {}, best_auc = {};
+  bool samples = false;  ///< it is one: `tokens_per_s` counts samples
 };
 
 /// `train`: the run's figures.

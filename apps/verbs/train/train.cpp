@@ -312,6 +312,7 @@ Outcome run_train(const TrainOptions& options, const Context& context) {
   if (run.completion) {
     reports::TrainSummary summary = summary_of(options.run, *run.completion);
     summary.restarts = static_cast<std::int64_t>(restarted.failures.size());
+    summary.samples = loaded->file.model.recommender.has_value();
     if (options.verify_serial && run.end == exec::RunEnd::completed) {
       summary.serial = verify(command, *loaded, watchers, outcome);
       progress.clear();

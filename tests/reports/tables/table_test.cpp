@@ -47,6 +47,14 @@ TEST(AgainstSerial, NamesTheFirstStepAndLayerWhoseExpertsHaveOtherTokens) {
   EXPECT_THAT(train_text(summary, kAscii), ::testing::HasSubstr("step 2, layer 3: expert 1 has 4 tokens, serially 3"));
 }
 
+TEST(TrainText, OfARecommendationModelCountsSamples) {
+  TrainSummary summary;
+  EXPECT_THAT(train_text(summary, kAscii), ::testing::HasSubstr("tokens/s"));
+  summary.samples = true;
+  EXPECT_THAT(train_text(summary, kAscii), ::testing::HasSubstr("samples/s"));
+  EXPECT_THAT(train_text(summary, kAscii), ::testing::Not(::testing::HasSubstr("tokens/s")));
+}
+
 TEST(DisplayWidth, CountsWhatATerminalShows) {
   EXPECT_EQ(display_width("abc"), 3U);
   EXPECT_EQ(display_width("µs × 2"), 6U);

@@ -85,6 +85,7 @@ struct Estimator::Impl {
   StageTimes times(const plan::Plan& plan, int stage);
   ChunkTimes chunk_times(const plan::Plan& plan, int stage, int chunk, const std::vector<LayerRun>& layers_of,
                          const StageGroups& groups, const BegunGathers& begun);
+  double paired(const plan::Plan& plan, int stage);
   void pass_alone(StageTimes& t) const;
   Agreements agree(const plan::Plan& plan);
   std::pair<double, int> worst(const plan::Plan& plan, MemoryQuestion question);
@@ -190,6 +191,13 @@ double compute_seconds(const PassProgram& program) {
 
 }  // namespace
 
+/// The share of a stage's passes beside whose partner's compute the stack hides all-to-alls.
+double Estimator::Impl::paired(const plan::Plan& plan, int stage) {
+  if (!model->experts.any() || !hides_exchanges(*pricing)) return 0;
+  if (plan.spec().stages.asynchronous()) return 1;
+  return plan::paired_share(moves.of(plan.spec(), plan.micro_batches(), 1)->at(static_cast<std::size_t>(stage)));
+}
+
 ChunkTimes Estimator::Impl::chunk_times(const plan::Plan& plan, int stage, int chunk,
                                         const std::vector<LayerRun>& layers_of, const StageGroups& groups,
                                         const BegunGathers& begun) {
@@ -215,13 +223,7 @@ ChunkTimes Estimator::Impl::chunk_times(const plan::Plan& plan, int stage, int c
     sent += count * c.recompute.exchanges;
     recompute += count * c.recompute.compute;
   }
-  if (sent > 0 && hides_exchanges(*pricing)) {
-    const double paired =
-        spec.stages.asynchronous()
-            ? 1
-            : plan::paired_share(moves.of(spec, plan.micro_batches(), 1)->at(static_cast<std::size_t>(stage)));
-    around.exchange_left = exchange_left(*pricing, sent, busy + recompute, paired);
-  }
+  around.exchange_left = exchange_left(*pricing, sent, busy + recompute, paired(plan, stage));
   for (int c = 0; c < spec.stages.virtual_stages; ++c) around.embeds = around.embeds || spec.begins(stage, c);
   if (spec.offload.activations == plan::Space::host)
     around.staying = staying_blocks(spec, stage, chunk, head, plan.micro_batches());
@@ -410,7 +412,8 @@ std::vector<StageTimes> Estimator::Impl::all_times(const plan::Plan& plan) {
   for (int s = 0; s < count; ++s) {
     // Mirrored stages each have a different distance to their image.
     const bool same = like_previous(plan, s) && !plan.spec().stages.mirrors() &&
-                      plan.rank(s, 0, 0) % per_node == plan.rank(s - 1, 0, 0) % per_node;
+                      plan.rank(s, 0, 0) % per_node == plan.rank(s - 1, 0, 0) % per_node &&
+                      paired(plan, s) == paired(plan, s - 1);
     out.push_back(same ? out.back() : times(plan, s));
   }
   return out;

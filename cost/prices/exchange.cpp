@@ -173,8 +173,7 @@ double exchange_left(const Pricing& pricing, const plan::Schedule& schedule, con
     }
   }
   const plan::PlanSpec& spec = schedule.spec;
-  const std::int64_t micro_batches = spec.shape.batch / (spec.mesh.data * spec.shape.micro_batch);
-  return exchange_left(pricing, exchanges, compute, plan::paired_share(spec, stage.stage, micro_batches));
+  return exchange_left(pricing, exchanges, compute, plan::paired_share(spec, stage.stage, spec.micro_batches()));
 }
 
 std::int64_t value_size(const plan::RankClass& stage, const plan::Step& step) {

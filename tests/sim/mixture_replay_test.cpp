@@ -74,6 +74,34 @@ TEST(MixtureReplay, HidesMoreTheMorePassesHaveAPartnerAndNothingOfOneMicroBatch)
   EXPECT_LT(share_left(8 * kOneEach), share_left(2 * kOneEach));
 }
 
+// Where a pipeline fills and drains passes have no partner: on its first stage more of them than on its last.
+TEST(MixtureReplay, HidesOnEachStageWhatItsOwnPassesCan) {
+  const auto told_of = [](bool hides) {
+    auto model = std::make_shared<models::Model>(*testing::model("qwen3-30b-a3b"));
+    model->layers = 8;
+    const auto cluster = testing::cluster("hgx-h100-1024", 64);
+    cost::Stack stack = testing::stack("megatron-lm");
+    stack.memory = {};
+    if (hides) stack.parameters.push_back({"stack.exchange_hidden", 1, cost::Unit::number, "test"});
+    const cost::Pricing pricing(cluster, stack);
+    plan::PlanSpec spec;
+    spec.mesh.pipeline = 8;
+    spec.mesh.data = spec.mesh.expert = 8;
+    spec.shape.batch = 80;
+    spec.shape.sequence = 4096;
+    spec.numerics.flash = true;
+    spec.numerics.precision = models::DType::bf16;
+    auto made = plan::make_plan(model, cluster, spec);
+    if (!made) throw std::runtime_error(made.error().front().message);
+    return Told{cost::Estimator(model, pricing).time(*made).breakdown,
+                simulate(*made, pricing, {.spans = false}).prediction.breakdown};
+  };
+  const Told open = told_of(false), hidden = told_of(true);
+  EXPECT_LT(hidden.replayed.exchange_communication, 0.9 * open.replayed.exchange_communication);
+  expect_near(open.replayed.exchange_communication, open.closed.exchange_communication, 0.03, "open");
+  expect_near(hidden.replayed.exchange_communication, hidden.closed.exchange_communication, 0.03, "hidden");
+}
+
 TEST(MixtureReplay, SendsEachTensorRanksOwnRowsAndFewerBytesOnTheWayThere) {
   const Told all = told({}, 4), own = told({{"stack.exchange_own_rows", 1}}, 4);
   EXPECT_LT(own.replayed.exchange_communication, 0.6 * all.replayed.exchange_communication);

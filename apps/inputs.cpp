@@ -391,11 +391,14 @@ base::Result<LoadedJob> load_job(const Catalog& catalog, const std::string& path
     if (!loads) return base::fail(with_lines(loads.error(), log, *lines));
     job->expert_loads.layers = std::move(*loads);
   }
-  if (model->recommender)
+  if (model->recommender) {
+    if (!root.has("training") || !root.at("training").has("optimizer"))
+      job->training.optimizer = plan::usual_table_optimizer();
     if (base::Diagnostics refused = plan::refused_training(job->training); !refused.empty()) {
       for (base::Diagnostic& one : refused) one.where = place_of(document, "training");
       return base::fail(with_lines(std::move(refused), path, *text, settings));
     }
+  }
   if (base::Diagnostics refused = plan::refused_data(*model, job->training); !refused.empty()) {
     refused.front().where = root.at("training").at("data").where();
     return base::fail(with_lines(std::move(refused), path, *text, settings));

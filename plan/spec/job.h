@@ -143,6 +143,9 @@ struct Job {
   bool operator==(const Job&) const = default;
 };
 
+/// An optimizer with its own defaults.
+[[nodiscard]] Optimizer usual(OptimizerKind kind);
+
 [[nodiscard]] base::Result<Job> parse_job(std::string_view text, std::string file,
                                           base::Diagnostics* warnings = nullptr);
 [[nodiscard]] Job read_job(const base::Cursor& at);

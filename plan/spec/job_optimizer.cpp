@@ -38,7 +38,9 @@ bool takes(const Optimizer& o, const Key& key) {
   return key.taken == nullptr || traits_of(o.kind).keys.*key.taken;
 }
 
-Optimizer defaults(OptimizerKind kind) {
+}  // namespace
+
+Optimizer usual(OptimizerKind kind) {
   const OptimizerTraits& traits = traits_of(kind);
   Optimizer o;
   o.kind = kind;
@@ -50,6 +52,8 @@ Optimizer defaults(OptimizerKind kind) {
   o.momentum = traits.momentum;
   return o;
 }
+
+namespace {
 
 // A missing key takes the optimizer's own value.
 void read_adamw(const base::Cursor& at, Optimizer& o) {
@@ -63,7 +67,7 @@ void read_adamw(const base::Cursor& at, Optimizer& o) {
 }  // namespace
 
 Optimizer read_optimizer(const base::Cursor& at) {
-  Optimizer o = defaults(choose(at.optional("name"), kOptimizerWords, Optimizer{}.kind));
+  Optimizer o = usual(choose(at.optional("name"), kOptimizerWords, Optimizer{}.kind));
   for (const Key& key : kKeys) {
     if (!takes(o, key)) continue;
     const base::Cursor value = at.optional(key.name);

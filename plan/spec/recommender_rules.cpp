@@ -131,6 +131,10 @@ base::Diagnostics refused_tables(const models::Recommender& model, const cluster
   return TableRules(model, cluster, spec).broken();
 }
 
+Optimizer usual_table_optimizer() {
+  return usual(OptimizerKind::rowwise_adagrad);
+}
+
 base::Diagnostics refused_training(const Training& training) {
   base::Diagnostics found;
   const auto none = [&](bool given, const char* key, const char* why) {

@@ -19,6 +19,9 @@ namespace orrery::plan {
 
 /// E0662: training settings that a recommendation model does not have.
 [[nodiscard]] base::Diagnostics refused_training(const Training& training);
+/// What a recommendation model is trained with if its job names no optimizer: row-wise Adagrad, which keeps one state
+/// for each row of a table. A job's usual AdamW would decay rows that no sample looks up.
+[[nodiscard]] Optimizer usual_table_optimizer();
 
 /// E0664: generated samples for another model than one for recommendations.
 [[nodiscard]] base::Diagnostics refused_data(const models::Model& model, const Training& training);

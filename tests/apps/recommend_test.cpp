@@ -247,6 +247,18 @@ TEST_F(LoopOfClicks, ADifferenceFromTheSerialRunNamesWhatIsRoundedOnTheWay) {
   EXPECT_EQ(ran.result().at("serial").at("rounded"), "embedding.forward: int8, embedding.backward: bf16");
 }
 
+TEST(ClickJob, OfThreeKeysIsTrainedWithRowWiseAdagrad) {
+  const Scratch scratch;
+  const std::string three = "model: tiny-dlrm\ncluster: localhost-2\nbatch: 256\n";
+  const Ran ran = orrery({"plan", scratch.file("job.yaml", three), "-o", (scratch.path() / "plan.yaml").string()});
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  const std::string plan = text_of(scratch.path() / "plan.yaml");
+  EXPECT_THAT(plan, HasSubstr("rowwise_adagrad"));
+  const Ran decays = orrery({"plan", scratch.file("decays.yaml", three + "training: {optimizer: {name: adamw}}\n")});
+  EXPECT_NE(decays.exit_code, 0);
+  EXPECT_THAT(decays.err, HasSubstr("weight_decay"));
+}
+
 TEST_F(LoopOfClicks, WhatItHasNotIsRefusedByName) {
   const auto refused = [&](const std::string& from, const std::string& to, int code) {
     std::string text = kJob;

@@ -20,6 +20,7 @@
 #include "plan/spec/dlrm_arguments.h"
 #include "plan/spec/fields.h"
 #include "plan/spec/precision.h"
+#include "plan/spec/recommender_rules.h"
 
 namespace orrery::apps {
 namespace {
@@ -127,8 +128,7 @@ std::string clicks_text(const plan::Training& t) {
 /// Defaults for a recommendation model.
 plan::Training usual_clicks() {
   plan::Training t;
-  t.optimizer.kind = plan::OptimizerKind::rowwise_adagrad;
-  t.optimizer.learning_rate = plan::traits_of(t.optimizer.kind).learning_rate;
+  t.optimizer = plan::usual_table_optimizer();
   return t;
 }
 

@@ -406,6 +406,27 @@ TEST(Preflight, APlanForGpusSaysSoAtOnceWhereThereAreNone) {
   EXPECT_FALSE(fs::exists(scratch.path() / "run"));
 }
 
+TEST(Preflight, TablesThatThisMachineHasNoMemoryForAreRefused) {
+  const Scratch scratch;
+  // Each table has 2^31 rows of 1 KiB, so that no machine that runs this test holds both.
+  scratch.file("huge.yaml",
+               "name: huge\nfamily: dlrm\ndense_features: 4\nembedding_dim: 256\nbottom_mlp: [256]\ntop_mlp: [1]\n"
+               "tables: [{rows: 2147483648, count: 2}]\n");
+  scratch.file("roomy.yaml",
+               "name: roomy\nlike: localhost-2\ndevice: {name: core, kind: cpu, peak: {fp32: 80 GFLOPS}, vector_peak: "
+               "40 GFLOPS, memory: 8 TiB, memory_bandwidth: 10 GB/s, cache: 1 MiB, multiprocessors: 1}\n");
+  const std::string job =
+      scratch.file("job.yaml", "model: huge.yaml\ncluster: roomy.yaml\nbatch: 64\nprecision: fp32\nplan: {data: 2}\n");
+  const std::string plan = (scratch.path() / "plan.yaml").string();
+  const Ran planned = orrery({"plan", job, "-o", plan});
+  ASSERT_EQ(planned.exit_code, 0) << planned.err;
+  const Ran ran = orrery({"train", plan, "--run", (scratch.path() / "run").string(), "--dry-run"});
+  EXPECT_EQ(ran.exit_code, 6) << ran.out;
+  EXPECT_THAT(ran.err, HasSubstr("R0013"));
+  EXPECT_THAT(ran.err, HasSubstr("smaller tables"));
+  EXPECT_FALSE(fs::exists(scratch.path() / "run"));
+}
+
 TEST(Preflight, MoreThanEightRanksOnACoreNeedToBeMeant) {
   const Scratch scratch;
   // More ranks than eight on each of this machine's cores, whatever it has.

@@ -71,7 +71,10 @@ class Checks {
     if (enough) return;
     say(oversubscribe_ ? base::Severity::warning : base::Severity::error, "R0013",
         fmt::format("the run is predicted to need {}, but {} has {}", wants, of, amount_of(has)),
-        "fewer ranks, a smaller micro-batch or recomputation need less; --oversubscribe tries it anyway");
+        loaded_.file.model.recommender
+            ? "smaller tables, or tables on NVMe (`embedding: {tiers: ...}`), need less; --oversubscribe tries it "
+              "anyway"
+            : "fewer ranks, a smaller micro-batch or recomputation need less; --oversubscribe tries it anyway");
   }
 
   /// Bytes. Recommendation models have no closed form: what the placement of their buffers takes. On CPU ranks the

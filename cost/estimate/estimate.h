@@ -49,7 +49,7 @@ class Estimator {
   /// A lower bound of Estimate::step_time, seconds, without running the pipeline, so that a search need not time plans
   /// that cannot be among its best.
   [[nodiscard]] double least_time(const plan::Plan& plan);
-  /// A lower bound from layers alone, in microseconds; 0 where a pipeline never drains.
+  /// A looser one, seconds, from the layers alone, which takes a fraction of the work. 0 where a pipeline never drains.
   [[nodiscard]] double least_work(const plan::Plan& plan);
   /// Bytes of the worst rank only, so that a search need not time plans that do not fit.
   [[nodiscard]] double memory_peak(const plan::Plan& plan, MemoryQuestion question = {});

@@ -33,7 +33,7 @@ Work work_of(const std::vector<Segment>& segments) {
 
 ChunkWork work_of(const std::vector<LayerRun>& chunk) {
   ChunkWork out;
-  Work forward, backward;  // of the layer that a pass comes to first, and last
+  Work forward, backward;  // after the loop: of the top layer
   double weights = 0;
   for (const LayerRun& run : chunk) {
     const LayerCosts& c = *run.costs;
@@ -49,7 +49,7 @@ ChunkWork work_of(const std::vector<LayerRun>& chunk) {
     out.backward += count * (backward.waited + backward.at_end + again);
     weights += count * work_of(c.weights.segments).waited;
   }
-  // Nothing waits for the messages at a pass's end.
+  // A pass ends with its last layer's messages: nothing in it waits for them.
   out.forward -= forward.at_end;
   out.backward -= work_of(chunk.front().costs->backward.segments).at_end;
   out.all = out.forward + out.backward + weights;

@@ -17,8 +17,9 @@ struct ChunkWork {
 };
 [[nodiscard]] ChunkWork work_of(const std::vector<LayerRun>& chunk);
 
-/// A lower bound, in seconds, of the largest of least_end: no message between stages takes time, none of the data group
-/// is waited for, and no all-to-all. `stages`: by stage, the work of its chunks. Only for pipelines that drain.
+/// A lower bound, in seconds, of the largest PipelineResult::end: messages between stages take no time, and nothing
+/// waits for messages of the data group or for all-to-alls. `stages`: by stage, the work of its chunks. Only for
+/// pipelines that drain.
 [[nodiscard]] double least_work(const std::vector<std::vector<ChunkWork>>& stages, const plan::PlanSpec& spec,
                                 std::int64_t micro_batches);
 

@@ -12,9 +12,10 @@
 
 namespace orrery::cost {
 
-/// By stage. `micro_batches`: of a training step. `steps`: how many training steps of a run, from its first; more than
-/// one only of an asynchronous order.
-using StageMoves = std::vector<std::vector<plan::Move>>;
+using StageMoves = std::vector<std::vector<plan::Move>>;  ///< by stage
+
+/// `micro_batches`: of a training step. `steps`: how many training steps of a run, from its first; more than one only
+/// of an asynchronous order.
 [[nodiscard]] StageMoves stage_moves(const plan::PlanSpec& spec, std::int64_t micro_batches, std::int64_t steps);
 
 /// The same, which many plans of a search share.

@@ -109,10 +109,10 @@ std::optional<Spread> spread_of(const Intervals& intervals, const Stack& stack, 
   // What stands for many by kind, and came after the intervals, is as uncertain as all eager software.
   const bool listed = std::any_of(intervals.spreads.begin(), intervals.spreads.end(),
                                   [&](const Spread& spread) { return spread.stack == stack.name; });
-  auto own = spread_of(intervals, stack.generic && !listed ? "generic-eager" : stack.name, several_nodes);
+  auto own = spread_of(intervals, stack.generic && !listed ? kGenericEager : stack.name, several_nodes);
   // Nobody has seen how well what is known of its memory fits: it is as uncertain as unknown software's.
   if (own && !stack.generic && !stack.own && rows_of(intervals, stack.name) == 0)
-    if (const auto unknown = spread_of(intervals, "generic-eager", several_nodes); unknown)
+    if (const auto unknown = spread_of(intervals, kGenericEager, several_nodes); unknown)
       own->memory = hull(own->memory, unknown->memory);
   if (!own || !intervals.elsewhere || has_ground(intervals, stack.name, setting)) return own;
   own->time = hull(own->time, intervals.elsewhere->time);

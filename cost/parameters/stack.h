@@ -37,6 +37,11 @@ struct Practice {
   bool operator==(const Practice&) const = default;
 };
 
+/// Stacks for unnamed software: eager PyTorch, and what a compiler has fused.
+inline constexpr const char* kGenericEager = "generic-eager";
+inline constexpr const char* kGenericCompiled = "generic-compiled";
+inline constexpr const char* kGenericRecommender = "generic-recommender";  ///< whatever trains a DLRM
+
 struct Stack {
   std::string name;
   bool flash =

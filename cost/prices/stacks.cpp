@@ -66,8 +66,8 @@ std::string usual_stack(const clusters::Cluster& cluster, const models::Model& m
   constexpr int kMostOnABoard = 8;  // more share one NVLink domain only in a rack
   const clusters::Device& device = cluster.device();
   if (device.kind == clusters::DeviceKind::cpu) return "orrery-cpu";
-  if (model.recommender) return "generic-recommender";
-  if (device.architecture == Architecture::generic) return "generic-eager";
+  if (model.recommender) return kGenericRecommender;
+  if (device.architecture == Architecture::generic) return kGenericEager;
   const auto is_dualpipe = [](plan::Order o) { return o == plan::Order::dualpipe || o == plan::Order::dualpipe_v; };
   if (model.experts.any() && !orders.empty() && std::all_of(orders.begin(), orders.end(), is_dualpipe))
     return "deepseek-2024";

@@ -205,10 +205,10 @@ std::vector<cost::Spread> generic_spreads(const std::vector<Row>& rows, const Li
   for (const cost::Stack& stack : library.stacks) {
     if (!stack.generic) continue;
     std::vector<Row> of_kind;
-    const bool tables = stack.name == kGenericRecommender;
+    const bool tables = stack.name == cost::kGenericRecommender;
     for (const Row& row : rows)
       if ((row.setup.family == kRecommender) == tables &&
-          (tables || issues(row.setup) == (stack.name != kGenericCompiled)))
+          (tables || issues(row.setup) == (stack.name != cost::kGenericCompiled)))
         of_kind.push_back(row);
     Library alone = library;
     alone.stacks.clear();
@@ -310,7 +310,7 @@ cost::Interval spread_of_kind(const std::vector<LogResidual>& all, const std::st
                [&](const LogResidual& r) { return r.tables == tables; });
   if (!of_kind.empty()) return rounded(spread_over(of_kind, stack, several));
   for (const cost::Spread& spread : generic)
-    if (spread.several_nodes == several && spread.stack == (tables ? kGenericRecommender : kGenericEager))
+    if (spread.several_nodes == several && spread.stack == (tables ? cost::kGenericRecommender : cost::kGenericEager))
       return spread.*quantity;
   return {1, 1};
 }

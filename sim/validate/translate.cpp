@@ -337,9 +337,9 @@ std::pair<const cost::Stack*, bool> Translator::stack_of(const Setup& s, std::ve
   if (!best && !s.stack.empty()) best = stack_of_family(s.stack);
   if (!best && s.family != kRecommender) best = stack_of_family(software_of(s));
   if (!best)
-    best = stack_named(s.family == kRecommender ? kGenericRecommender
-                       : is_compiled(s)         ? kGenericCompiled
-                                                : kGenericEager);
+    best = stack_named(s.family == kRecommender ? cost::kGenericRecommender
+                       : is_compiled(s)         ? cost::kGenericCompiled
+                                                : cost::kGenericEager);
   if (best)
     for (const std::string& more : {std::string(interaction_of(s)), release_of(s.framework)})
       if (const cost::Stack* variant = more.empty() ? nullptr : stack_named(best->name + more)) best = variant;

@@ -30,11 +30,6 @@ struct Library {
   std::vector<models::Model> models = {};         ///< the catalogue's models, which rows may name
 };
 
-/// Stacks for unnamed software: eager PyTorch, and what a compiler has fused.
-inline constexpr const char* kGenericEager = "generic-eager";
-inline constexpr const char* kGenericCompiled = "generic-compiled";
-inline constexpr const char* kGenericRecommender = "generic-recommender";  ///< whatever trains a DLRM
-
 /// Whether a row's `stack` or `framework` names a compiler.
 [[nodiscard]] bool is_compiled(const Setup& setup);
 

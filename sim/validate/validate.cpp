@@ -36,7 +36,7 @@ cost::Setting setting_of(const Case& one) {
 /// Software that stands in for another is as uncertain as unknown software.
 std::optional<cost::Spread> spread_of_case(const cost::Intervals& intervals, const Case& one) {
   const cost::Stack& stack = one.subject.pricing->stack();
-  const char* unknown = one.subject.model->recommender ? kGenericRecommender : kGenericEager;
+  const char* unknown = one.subject.model->recommender ? cost::kGenericRecommender : cost::kGenericEager;
   if (one.subject.stands_in && !stack.generic) return cost::spread_of(intervals, unknown, several_nodes(one));
   return cost::spread_of(intervals, stack, several_nodes(one), setting_of(one));
 }
@@ -87,7 +87,7 @@ class Predicting {
       row.time_s = cost::Interval{std::min(row.time_s->low, of_other.low), std::max(row.time_s->high, of_other.high)};
       // The run ran: a plan that could not have was not its plan, even if memory were as uncertain as unknown
       // software's. Software with runs of its own keeps what they were read as, by which its times were fitted.
-      const auto unknown = cost::spread_of(intervals_, kGenericEager, several_nodes(one));
+      const auto unknown = cost::spread_of(intervals_, cost::kGenericEager, several_nodes(one));
       if (row.evidence != cost::Basis::published && fits(one, unknown.value_or(*spread)) < kUnlikely) {
         row.predicted_s = seconds;
         row.predicted_bytes = predictor_.memory_peak(other);
@@ -99,7 +99,7 @@ class Predicting {
   }
 
  private:
-  static constexpr double kUnlikely = 0.01;
+  static constexpr double kUnlikely = 0.01;  ///< chosen: docs/validation.md says with which rows in view
   const Cases& cases_;
   const cost::Intervals& intervals_;
   std::vector<cost::ValidatedRow>& rows_;

@@ -34,7 +34,7 @@ base::Result<cost::Stack> family_of(const CalibrateOptions& options, const Conte
   if (names.size() == 1)
     for (const cost::Stack& stack : library.stacks)
       if (stack.name == *names.begin()) return stack;
-  return load_stack(context.catalog, compiled ? sim::kGenericCompiled : sim::kGenericEager, {});
+  return load_stack(context.catalog, compiled ? cost::kGenericCompiled : cost::kGenericEager, {});
 }
 
 }  // namespace

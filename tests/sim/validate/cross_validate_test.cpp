@@ -157,9 +157,9 @@ TEST(Intervals, OfAKindThatNoRunMeasuredAreThoseOfItsUnknownSoftware) {
   cost::Stack tables = stack();
   tables.name = "tables";
   tables.parameters.push_back({"stack.lookup_passes", 1, cost::Unit::number, "by hand"});
-  const cost::Spread one{kGenericRecommender, false, {0.5, 2}, {0.75, 1.5}, 0};
-  const cost::Spread several{kGenericRecommender, true, {0.4, 3}, {0.7, 1.75}, 0};
-  const cost::Spread eager{kGenericEager, false, {0.1, 9}, {0.1, 9}, 0};
+  const cost::Spread one{cost::kGenericRecommender, false, {0.5, 2}, {0.75, 1.5}, 0};
+  const cost::Spread several{cost::kGenericRecommender, true, {0.4, 3}, {0.7, 1.75}, 0};
+  const cost::Spread eager{cost::kGenericEager, false, {0.1, 9}, {0.1, 9}, 0};
   const cost::Intervals made =
       intervals_from(all, cases, cross_validate(all, cases, fitter), {stack(), tables}, {eager, one, several});
   EXPECT_EQ(cost::spread_of(made, "tables", false)->time, one.time);

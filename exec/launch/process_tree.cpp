@@ -7,9 +7,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <set>
 #include <thread>
@@ -19,9 +19,22 @@ namespace fs = std::filesystem;
 
 namespace {
 
+/// A file of /proc; empty if it cannot be read. A process that ends between open and read gives ESRCH, which a stream's
+/// iterators throw: to the caller it is a process that is gone.
 std::string text_of(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return {};
+  std::string text;
+  char part[4096];
+  for (;;) {
+    const ssize_t count = read(file, part, sizeof part);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) text.clear();
+    if (count <= 0) break;
+    text.append(part, static_cast<std::size_t>(count));
+  }
+  close(file);
+  return text;
 }
 
 bool has_entry(const std::string& environment, const std::string& entry) {

@@ -272,5 +272,22 @@ TEST(Processes, OfARunAreFoundByTheirMarkAndEndedStoppedOrNot) {
   EXPECT_EQ(state_of_process(child), '\0') << "it was waited for";
 }
 
+TEST(Processes, ThatEndWhileTheyAreLookedAtAreGone) {
+  std::atomic<int> watched{getpid()};
+  std::atomic<bool> done{false};
+  std::thread watcher([&] {
+    while (!done) static_cast<void>(state_of_process(watched));
+  });
+  for (int i = 0; i < 500; ++i) {
+    const int child = fork();
+    if (child == 0) _exit(0);
+    watched = child;
+    waitpid(child, nullptr, 0);  // from here on a look at its open file says that there is no such process
+    EXPECT_EQ(state_of_process(child), '\0');
+  }
+  done = true;
+  watcher.join();
+}
+
 }  // namespace
 }  // namespace orrery::exec

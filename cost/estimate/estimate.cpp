@@ -2,6 +2,8 @@
 #include "cost/estimate/estimate.h"
 
 #include <algorithm>
+#include <deque>
+#include <iterator>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -14,6 +16,7 @@
 #include "cost/estimate/fold.h"
 #include "cost/estimate/layer_costs.h"
 #include "cost/estimate/layer_key.h"
+#include "cost/estimate/layer_store.h"
 #include "cost/estimate/least_end.h"
 #include "cost/estimate/least_work.h"
 #include "cost/estimate/memory.h"
@@ -48,6 +51,13 @@ struct ChunkTimes {
   double writing = 0, within = 0;
 };
 
+/// What is asked of layers. The less it depends on, the more plans share it.
+enum class Layers {
+  parameters,  ///< sizes of parameters; whatever else it says may be another plan's
+  sized,       ///< and of all else, and lives
+  priced       ///< and seconds, which depend on how ranks are linked
+};
+
 /// The layers of one plan that have been asked for.
 struct PlanLayers {
   struct Known {
@@ -55,11 +65,19 @@ struct PlanLayers {
     plan::Recompute recompute{};
     models::BlockVariant block;
     int first = 0;
+    Layers asked = Layers::priced;
     const LayerCosts* costs = nullptr;
   };
   plan::PlanSpec spec;
   std::vector<Known> known;
 };
+
+/// A layer's program. The latest ones are kept: a search goes through plans that differ in what else they do with it.
+struct Program {
+  ProgramKey key;
+  models::LayerProgram layer;
+};
+constexpr std::size_t kPrograms = 16;
 
 }  // namespace
 
@@ -67,20 +85,25 @@ struct Estimator::Impl {
   std::shared_ptr<const models::Model> model;
   const Pricing* pricing = nullptr;
   std::unique_ptr<SharedLinks> links;
-  std::map<LayerKey, LayerCosts> layers;
-  PlanLayers of_plan;  ///< the last one; in `layers`
+  std::shared_ptr<LayerStore> store;
+  std::map<ParameterKey, const LayerCosts*> parameters;
+  std::deque<Program> programs;
+  PlanLayers of_plan;  ///< the last one; in `store`
   /// (replicas, tensor, pipeline, ranks among which ZeRO shards) -> messages of the norm and of the loss
   std::map<std::tuple<int, int, int, int>, std::pair<double, double>> agreements;
   std::optional<StepEnds> ends;
-  PassMemo scratch;  ///< by layers, which are in `layers`
+  PassMemo scratch;  ///< by layers, which are in `store`
   MovesMemo moves;
 
   const LayerCosts& layer(LayerKind kind, const plan::PlanSpec& spec, plan::Recompute recompute = plan::Recompute::none,
-                          std::int64_t index = 0, int first = 0);
+                          std::int64_t index = 0, int first = 0, Layers asked = Layers::priced);
+  const LayerCosts& expanded(LayerKind kind, const models::BlockVariant& block, const models::ExpandOptions& options,
+                             const plan::PlanSpec& spec, plan::Recompute recompute, std::int64_t index, int first,
+                             bool priced);
   int first_in_node(const plan::Plan& plan, int stage) const;
-  std::vector<LayerRun> chunk(const plan::Plan& plan, int stage, int chunk);
-  std::vector<std::vector<LayerRun>> chunks(const plan::Plan& plan, int stage);
-  std::vector<LayerRun> stage(const plan::Plan& plan, int stage);
+  std::vector<LayerRun> chunk(const plan::Plan& plan, int stage, int chunk, Layers asked);
+  std::vector<std::vector<LayerRun>> chunks(const plan::Plan& plan, int stage, Layers asked);
+  std::vector<LayerRun> stage(const plan::Plan& plan, int stage, Layers asked = Layers::priced);
   std::vector<double> values_by_stage(const plan::Plan& plan);  ///< of its parameters on a rank
   StageTimes times(const plan::Plan& plan, int stage);
   ChunkTimes chunk_times(const plan::Plan& plan, int stage, int chunk, const std::vector<LayerRun>& layers_of,
@@ -88,12 +111,14 @@ struct Estimator::Impl {
   double paired(const plan::Plan& plan, int stage);
   void pass_alone(StageTimes& t) const;
   Agreements agree(const plan::Plan& plan);
-  std::pair<double, int> worst(const plan::Plan& plan, MemoryQuestion question);
+  template <class Bytes>
+  std::pair<double, int> worst(const plan::Plan& plan, const Bytes& bytes_of);
   StageMemory memory(const plan::Plan& plan, int stage, MemoryQuestion question);
   std::vector<StageTimes> all_times(const plan::Plan& plan);
   double hop(const plan::Plan& plan, int from, int to) const;
   PipelineTimes passes(const plan::Plan& plan, const std::vector<StageTimes>& stages, const Agreements& agree) const;
   double op(const models::Op& o) const { return pricing->op_time(o).value; }
+  bool one_copy() const { return pricing->calibration().get("stack.one_copy", 0) != 0; }
   double dispatch() const { return pricing->compute_time(plan::Step{}).value; }
   Lockstep lockstep(const plan::PlanSpec& spec) const { return {pricing, links.get(), spec.mesh.ranks_per_stage()}; }
   double message(const plan::PlanSpec& spec, std::int64_t elements, models::DType dtype,
@@ -115,50 +140,76 @@ int Estimator::Impl::first_in_node(const plan::Plan& plan, int stage) const {
 
 /// `first`: the lowest rank of the groups.
 const LayerCosts& Estimator::Impl::layer(LayerKind kind, const plan::PlanSpec& spec, plan::Recompute recompute,
-                                         std::int64_t index, int first) {
+                                         std::int64_t index, int first, Layers asked) {
   const models::BlockVariant block = kind == LayerKind::block ? model->variant(index) : models::BlockVariant{};
   if (of_plan.spec != spec) of_plan = {spec, {}};
   for (const PlanLayers::Known& k : of_plan.known)
-    if (k.kind == kind && k.recompute == recompute && k.first == first && k.block == block) return *k.costs;
+    if (k.kind == kind && k.recompute == recompute && k.first == first && k.block == block && k.asked == asked)
+      return *k.costs;
   const models::ExpandOptions options = plan::expand_options(spec);
+  const LayerCosts* costs = nullptr;
+  if (asked == Layers::parameters) {
+    const LayerCosts*& known = parameters[parameter_key(kind, block, options, spec)];
+    if (known == nullptr) known = &layer(kind, spec, recompute, index, 0, Layers::sized);
+    costs = known;
+  } else {
+    costs = &expanded(kind, block, options, spec, recompute, index, first, asked == Layers::priced);
+  }
+  of_plan.known.push_back({kind, recompute, block, first, asked, costs});
+  return *costs;
+}
+
+const LayerCosts& Estimator::Impl::expanded(LayerKind kind, const models::BlockVariant& block,
+                                            const models::ExpandOptions& options, const plan::PlanSpec& spec,
+                                            plan::Recompute recompute, std::int64_t index, int first, bool priced) {
   LayerGroups groups{strided(first, 1, spec.mesh.tensor), strided(first, spec.mesh.tensor, spec.mesh.context),
                      strided(first, spec.mesh.expert_stride(), spec.mesh.expert), lockstep(spec)};
   // Groups within a node share its links with no other node's.
   const int per_node = std::max(1, pricing->cluster().devices_per_node);
   if (spec.mesh.tensor * spec.mesh.context <= per_node && spec.mesh.expert_stride() * spec.mesh.expert <= per_node)
     groups.lockstep.ranks = std::min(groups.lockstep.ranks, per_node);
-  const LayerKey key = layer_key(kind, block, options, spec, recompute, links ? groups.lockstep.ranks : 0, first);
-  auto found = layers.find(key);
-  if (found == layers.end())
-    found = layers
-                .emplace(key, layer_costs(models::expand(*model, kind, index, options), recompute, *pricing, groups,
-                                          spec.stages.splits_backward(), spec.states.optimizer, spec.compression,
-                                          spec.recomputation.partition_checkpoints))
-                .first;
-  of_plan.known.push_back({kind, recompute, block, first, &found->second});
-  return found->second;
+  const ProgramKey program = program_key(kind, block, options);
+  const LayerKey key = layer_key(program, spec, recompute, links && priced ? groups.lockstep.ranks : 0, first);
+  return store->of(key, priced, [&] {
+    const LayerChoices choices{recompute,
+                               spec.stages.splits_backward(),
+                               spec.states.optimizer,
+                               spec.compression,
+                               spec.recomputation.partition_checkpoints,
+                               priced};
+    auto recent = std::ranges::find(programs, program, &Program::key);
+    if (recent == programs.end()) {
+      if (programs.size() == kPrograms) programs.pop_front();
+      programs.push_back({program, models::expand(*model, kind, index, options)});
+      recent = std::prev(programs.end());
+    }
+    return layer_costs(recent->layer, choices, *pricing, groups);
+  });
 }
 
-std::vector<LayerRun> Estimator::Impl::chunk(const plan::Plan& plan, int stage, int chunk) {
+std::vector<LayerRun> Estimator::Impl::chunk(const plan::Plan& plan, int stage, int chunk, Layers asked) {
   const plan::PlanSpec& spec = plan.spec();
   std::vector<LayerRun> out;
-  const int place = first_in_node(plan, stage);
-  const auto end = [&](LayerKind kind) { out.push_back({&layer(kind, spec, plan::Recompute::none, 0, place), 1}); };
+  const int place = asked == Layers::priced ? first_in_node(plan, stage) : 0;
+  const auto add = [&](LayerKind kind, plan::Recompute recompute, std::int64_t index, std::int64_t count) {
+    out.push_back({&layer(kind, spec, recompute, index, place, asked), count});
+  };
+  const auto end = [&](LayerKind kind) { add(kind, plan::Recompute::none, 0, 1); };
   if (spec.begins(stage, chunk)) end(LayerKind::embedding);
   const std::int64_t blocks = plan.chunk_layers(stage, chunk);
   const std::int64_t again = std::min(blocks, spec.recomputation.layers.value_or(blocks));
   const std::int64_t first = plan.first_layer(stage, chunk);
   for (const BlockKind& kind : block_kinds(*model, first, again))
-    out.push_back({&layer(LayerKind::block, spec, spec.recompute_of(0), kind.index, place), kind.count});
+    add(LayerKind::block, spec.recompute_of(0), kind.index, kind.count);
   for (const BlockKind& kind : block_kinds(*model, first + again, blocks - again))
-    out.push_back({&layer(LayerKind::block, spec, plan::Recompute::none, kind.index, place), kind.count});
+    add(LayerKind::block, plan::Recompute::none, kind.index, kind.count);
   if (spec.ends(stage, chunk)) end(LayerKind::head);
   return out;
 }
 
-std::vector<std::vector<LayerRun>> Estimator::Impl::chunks(const plan::Plan& plan, int stage) {
+std::vector<std::vector<LayerRun>> Estimator::Impl::chunks(const plan::Plan& plan, int stage, Layers asked) {
   std::vector<std::vector<LayerRun>> out;
-  for (int c = 0; c < plan.spec().stages.virtual_stages; ++c) out.push_back(chunk(plan, stage, c));
+  for (int c = 0; c < plan.spec().stages.virtual_stages; ++c) out.push_back(chunk(plan, stage, c, asked));
   return out;
 }
 
@@ -173,10 +224,10 @@ std::vector<double> Estimator::Impl::values_by_stage(const plan::Plan& plan) {
   return out;
 }
 
-std::vector<LayerRun> Estimator::Impl::stage(const plan::Plan& plan, int stage) {
+std::vector<LayerRun> Estimator::Impl::stage(const plan::Plan& plan, int stage, Layers asked) {
   std::vector<LayerRun> out;
   for (int c = 0; c < plan.spec().stages.virtual_stages; ++c)
-    for (const LayerRun& run : chunk(plan, stage, c)) out.push_back(run);
+    for (const LayerRun& run : chunk(plan, stage, c, asked)) out.push_back(run);
   return out;
 }
 
@@ -277,7 +328,7 @@ StageTimes Estimator::Impl::times(const plan::Plan& plan, int stage) {
   const auto end = [&] { ends->add(t, spec, buckets_of(layers_of, spec), groups); };
   if (!spec.states.has_server()) end();
   BegunGathers begun;
-  const std::vector<std::vector<LayerRun>> chunks = this->chunks(plan, stage);
+  const std::vector<std::vector<LayerRun>> chunks = this->chunks(plan, stage, Layers::priced);
   if (t.next.any()) begun = begun_gathers(chunks, spec, t.next);
   ChunkTimes one;
   for (std::size_t c = 0; c < chunks.size(); ++c) {
@@ -355,19 +406,21 @@ bool like_previous(const plan::Plan& plan, int stage) {
 }  // namespace
 
 StageMemory Estimator::Impl::memory(const plan::Plan& plan, int stage, MemoryQuestion question) {
-  return stage_memory(chunks(plan, stage), plan.spec(), stage, plan.micro_batches(), pricing->software_memory().value,
-                      scratch, pricing->stack().memory, question, pricing->calibration().get("stack.one_copy", 0) != 0);
+  return stage_memory(chunks(plan, stage, Layers::sized), plan.spec(), stage, plan.micro_batches(),
+                      pricing->software_memory().value, scratch, pricing->stack().memory, question,
+                      pricing->calibration().get("stack.one_copy", 0) != 0);
 }
 
 /// Bytes of the stage that needs most, and its index.
-std::pair<double, int> Estimator::Impl::worst(const plan::Plan& plan, MemoryQuestion question) {
+template <class Bytes>
+std::pair<double, int> Estimator::Impl::worst(const plan::Plan& plan, const Bytes& bytes_of) {
   std::pair<double, int> out{0, 0};
   const int last = plan.spec().mesh.pipeline - 1;
   for (int s = 0; s <= last; ++s) {
     // Among equal stages, the earlier one holds more micro-batches, unless they enter at both ends or as a table says.
     const bool first_holds_most = !plan.spec().stages.mirrors() && plan.spec().stages.order != plan::Order::custom;
     if (first_holds_most && s >= 2 && s < last && no_more_layers(plan, s)) continue;
-    const double bytes = memory(plan, s, question).total();
+    const double bytes = bytes_of(s);
     if (bytes > out.first) out = {bytes, s};
   }
   return out;
@@ -419,12 +472,17 @@ std::vector<StageTimes> Estimator::Impl::all_times(const plan::Plan& plan) {
   return out;
 }
 
+std::shared_ptr<LayerStore> make_layer_store() {
+  return std::make_shared<LayerStore>();
+}
+
 Estimator::Estimator(std::shared_ptr<const models::Model> model, const Pricing& pricing,
-                     std::unique_ptr<SharedLinks> links)
+                     std::unique_ptr<SharedLinks> links, std::shared_ptr<LayerStore> store)
     : impl_(std::make_unique<Impl>()) {
   impl_->model = std::move(model);
   impl_->pricing = &pricing;
   impl_->links = std::move(links);
+  impl_->store = store ? std::move(store) : make_layer_store();
   impl_->ends.emplace(pricing);
 }
 Estimator::~Estimator() = default;
@@ -432,7 +490,8 @@ Estimator::Estimator(Estimator&&) noexcept = default;
 
 Estimate Estimator::estimate(const plan::Plan& plan, MemoryQuestion question) {
   Estimate e = time(plan);
-  std::tie(e.memory_peak, e.worst_stage) = impl_->worst(plan, question);
+  std::tie(e.memory_peak, e.worst_stage) =
+      impl_->worst(plan, [&](int stage) { return memory(plan, stage, question).total(); });
   return e;
 }
 
@@ -475,7 +534,7 @@ double Estimator::least_work(const plan::Plan& plan) {
       continue;
     }
     std::vector<ChunkWork>& work = stages.emplace_back();
-    for (const std::vector<LayerRun>& chunk : impl_->chunks(plan, s)) work.push_back(work_of(chunk));
+    for (const std::vector<LayerRun>& chunk : impl_->chunks(plan, s, Layers::priced)) work.push_back(work_of(chunk));
   }
   return cost::least_work(stages, spec, plan.micro_batches()) + impl_->pricing->step_overhead().value;
 }
@@ -506,7 +565,17 @@ Estimate Estimator::time(const plan::Plan& plan) {
 }
 
 double Estimator::memory_peak(const plan::Plan& plan, MemoryQuestion question) {
-  return impl_->worst(plan, question).first;
+  return impl_->worst(plan, [&](int stage) { return memory(plan, stage, question).total(); }).first;
+}
+
+double Estimator::least_memory(const plan::Plan& plan) {
+  Impl& impl = *impl_;
+  const double software = impl.pricing->software_memory().value;
+  const auto states = [&](int stage) {
+    return states_of_stage(impl.stage(plan, stage, Layers::parameters), plan.spec(), software,
+                           impl.pricing->stack().memory, impl.one_copy());
+  };
+  return impl.worst(plan, states).first;
 }
 
 StageMemory Estimator::memory(const plan::Plan& plan, int stage, MemoryQuestion question) {

@@ -34,12 +34,17 @@ struct Estimate {
   Breakdown breakdown;  ///< mean over stages; sums to step_time
 };
 
+/// Costs of layers, which several estimators may share.
+class LayerStore;
+[[nodiscard]] std::shared_ptr<LayerStore> make_layer_store();
+
 class Estimator {
  public:
   /// `pricing` must outlive the estimator. Not thread-safe (it memoises). `links`: prices of messages of a stage's
-  /// ranks that share links; null: as `pricing` assumes (cost/prices/lockstep.h).
+  /// ranks that share links; null: as `pricing` assumes (cost/prices/lockstep.h). `store`: shared by estimators of the
+  /// same model and prices, in other threads too, all with links or all without; null: its own.
   Estimator(std::shared_ptr<const models::Model> model, const Pricing& pricing,
-            std::unique_ptr<SharedLinks> links = nullptr);
+            std::unique_ptr<SharedLinks> links = nullptr, std::shared_ptr<LayerStore> store = nullptr);
   ~Estimator();
   Estimator(Estimator&&) noexcept;
 
@@ -53,6 +58,8 @@ class Estimator {
   [[nodiscard]] double least_work(const plan::Plan& plan);
   /// Bytes of the worst rank only, so that a search need not time plans that do not fit.
   [[nodiscard]] double memory_peak(const plan::Plan& plan, MemoryQuestion question = {});
+  /// A lower bound of that, bytes: of parameters and their states alone, which takes a fraction of the work.
+  [[nodiscard]] double least_memory(const plan::Plan& plan);
   [[nodiscard]] StageMemory memory(const plan::Plan& plan, int stage, MemoryQuestion question = {});
   /// Whether what a node's ranks offload fits its host memory and its drives, as far as the cluster states their
   /// capacity.

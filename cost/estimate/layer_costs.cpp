@@ -56,15 +56,27 @@ class Ring {
   std::map<TensorId, Arrival> arrived_;
 };
 
+/// Seconds of a layer's steps; 0 where nothing is to be priced.
+struct LayerPrices {
+  const Pricing& pricing;
+  const LayerGroups& groups;
+  bool priced = true;
+
+  [[nodiscard]] double compute(std::span<const models::Op> ops) const {
+    return priced ? pricing.compute_time(ops).value : 0;
+  }
+  [[nodiscard]] double host(std::span<const models::Op> ops) const { return priced ? pricing.host_time(ops).value : 0; }
+};
+
 /// The all-to-alls of one pass over a layer.
 class Exchanges {
  public:
-  Exchanges(const models::LayerProgram& program, const Pricing& pricing, const LayerGroups& groups)
-      : groups_(groups),
-        lockstep_(groups.lockstep.at(pricing)),
-        rows_(pricing, choice_of(program), static_cast<int>(groups.tensor.size()),
-              static_cast<int>(groups.experts.size()),
-              groups.experts.size() > 1 ? groups.experts[1] - groups.experts[0] : 0) {}
+  Exchanges(const models::LayerProgram& program, const LayerPrices& prices)
+      : groups_(prices.groups),
+        lockstep_(groups_.lockstep.at(prices.pricing)),
+        rows_(prices.pricing, choice_of(program), static_cast<int>(groups_.tensor.size()),
+              static_cast<int>(groups_.experts.size()),
+              groups_.experts.size() > 1 ? groups_.experts[1] - groups_.experts[0] : 0) {}
   double time(const models::Part& part, double bytes, std::int64_t size) {
     TokenExchange::Way way{base::Bytes{bytes}, base::Seconds{0}};
     if (part.sent) {  // rows, not counts
@@ -109,8 +121,9 @@ void note_surroundings(Segment& segment, const std::vector<models::Op>& ops, con
 
 /// What operators save by writing gradients that are not yet in `added`, by bucket: seconds.
 std::array<double, 3> saved_by_writing(std::span<const models::Op> ops, const models::LayerProgram& program,
-                                       const Pricing& pricing, std::set<TensorId>& added) {
+                                       const LayerPrices& prices, std::set<TensorId>& added) {
   std::array<double, 3> saved = {};
+  if (!prices.priced) return saved;
   for (const models::Op& op : ops) {
     std::optional<LayerBucket> first;
     for (const std::size_t sum : models::writable_sums(op)) {
@@ -121,7 +134,8 @@ std::array<double, 3> saved_by_writing(std::span<const models::Op> ops, const mo
     if (!first) continue;
     models::Op writing = op;
     writing.accumulate = false;
-    saved.at(static_cast<std::size_t>(*first)) += pricing.op_time(op).value - pricing.op_time(writing).value;
+    saved.at(static_cast<std::size_t>(*first)) +=
+        prices.pricing.op_time(op).value - prices.pricing.op_time(writing).value;
   }
   return saved;
 }
@@ -130,11 +144,12 @@ std::array<double, 3> saved_by_writing(std::span<const models::Op> ops, const mo
 /// gradients to which passes over the layer have added so far; none where this one adds to none.
 template <class Touch>
 Pass walk(const std::vector<models::Part>& parts, const models::LayerProgram& program, TensorId input,
-          const Pricing& pricing, const LayerGroups& groups, const Touch& touch, std::set<TensorId>* added = nullptr) {
+          const LayerPrices& prices, const Touch& touch, std::set<TensorId>* added = nullptr) {
   Pass pass;
   Ring ring;
-  Exchanges rows(program, pricing, groups);
-  const Lockstep lockstep = groups.lockstep.at(pricing);
+  Exchanges rows(program, prices);
+  const LayerGroups& groups = prices.groups;
+  const Lockstep lockstep = groups.lockstep.at(prices.pricing);
   for (const models::Part& part : parts) {
     if (part.is_communication()) {
       const TensorId whole = part.collective == models::GroupCollective::reduce_scatter ? part.source : part.tensor;
@@ -144,11 +159,13 @@ Pass walk(const std::vector<models::Part>& parts, const models::LayerProgram& pr
       const std::vector<int>& members = shifts ? groups.context : groups.tensor;
       const models::DType dtype = program.tensors[whole].dtype;
       const double seconds =
-          exchanges ? rows.time(part, bytes, models::size_of(dtype))
-                    : lockstep
-                          .collective_time(kind_of(part.collective), pricing.as_sent(base::Bytes{bytes}, part.for_fp8),
-                                           members, shifts ? plan::Stream::context : plan::Stream::tensor)
-                          .value;
+          !prices.priced ? 0
+          : exchanges
+              ? rows.time(part, bytes, models::size_of(dtype))
+              : lockstep
+                    .collective_time(kind_of(part.collective), prices.pricing.as_sent(base::Bytes{bytes}, part.for_fp8),
+                                     members, shifts ? plan::Stream::context : plan::Stream::tensor)
+                    .value;
       if (exchanges) pass.exchanges += seconds;
       const bool meets = !shifts && !exchanges;  // a message of the tensor group
       if (shifts)
@@ -173,10 +190,10 @@ Pass walk(const std::vector<models::Part>& parts, const models::LayerProgram& pr
       if (pass.first_compute < 0 && pass.empty_part < 0) pass.empty_part = pass.steps;
       continue;
     }
-    Segment segment{.seconds = pricing.compute_time(part.ops).value, .host = pricing.host_time(part.ops).value};
+    Segment segment{.seconds = prices.compute(part.ops), .host = prices.host(part.ops)};
     (part.recomputed ? pass.recomputed : pass.compute) += segment.seconds;
     pass.host += segment.host;
-    if (added != nullptr) segment.saved = saved_by_writing(part.ops, program, pricing, *added);
+    if (added != nullptr) segment.saved = saved_by_writing(part.ops, program, prices, *added);
     note_surroundings(segment, part.ops, program, input);
     for (const models::Op& op : part.ops) {
       for (const int t : op.in) touch(models::tensor_of(t), pass.steps);
@@ -193,13 +210,12 @@ Pass walk(const std::vector<models::Part>& parts, const models::LayerProgram& pr
 
 /// Divides the last compute step of the weights' gradients as StageLowering::weights_pass does.
 void divide_last(LayerCosts& out, const std::vector<models::Part>& weights, const models::LayerProgram& program,
-                 const Pricing& pricing, std::set<TensorId> added) {
+                 const LayerPrices& prices, std::set<TensorId> added) {
   if (weights.empty() || weights.back().ops.size() < 2) return;
   const std::span<const models::Op> ops = weights.back().ops;
   const auto segment = [&](std::span<const models::Op> of) {
-    return Segment{.seconds = pricing.compute_time(of).value,
-                   .host = pricing.host_time(of).value,
-                   .saved = saved_by_writing(of, program, pricing, added)};
+    return Segment{
+        .seconds = prices.compute(of), .host = prices.host(of), .saved = saved_by_writing(of, program, prices, added)};
   };
   out.weights_but_last = segment(ops.first(ops.size() - 1));
   out.weights_last = segment(ops.last(1));
@@ -395,11 +411,10 @@ void count_tensors(const models::Tensor& t, std::int64_t& tensors, plan::FactorC
 }
 
 /// Backward recomputes a layer from its router on first; what that part produces does not wait for backward.
-void run_experts_again(LayerCosts& out, const models::LayerProgram& program, const Pricing& pricing,
-                       const LayerGroups& group) {
+void run_experts_again(LayerCosts& out, const models::LayerProgram& program, const LayerPrices& prices) {
   const std::vector<models::Part> parts = plan::parts_of_experts(program);
   if (parts.empty()) return;
-  out.experts_again = walk(parts, program, {}, pricing, group, [](TensorId, int) {});
+  out.experts_again = walk(parts, program, {}, prices, [](TensorId, int) {});
   const Pass& again = out.experts_again;
   out.backward.recomputed += again.compute + again.recomputed;
   out.backward.host += again.host;
@@ -433,10 +448,12 @@ std::int64_t LayerCosts::zeroed_by_pass(LayerBucket of, std::int64_t elements) c
   return !own || own_gaps.empty() ? padding : own_gaps.front();
 }
 
-LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute recomputation, const Pricing& pricing,
-                       const LayerGroups& group, bool split, plan::OptimizerKind optimizer,
-                       const plan::Compression& compression, bool partition) {
-  const std::int64_t alignment = plan::parameter_alignment(optimizer);
+LayerCosts layer_costs(const models::LayerProgram& program, const LayerChoices& choices, const Pricing& pricing,
+                       const LayerGroups& groups) {
+  const LayerPrices prices{pricing, groups, choices.priced};
+  const plan::Recompute recomputation = choices.recomputation;
+  const bool split = choices.split_backward;
+  const std::int64_t alignment = plan::parameter_alignment(choices.optimizer);
   LayerCosts out;
   out.recomputation = recomputation;
   out.reduced_beside = pricing.calibration().get("stack.reduce_beside", 0) != 0;
@@ -468,7 +485,7 @@ LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute reco
       out.lives.push_back({static_cast<double>(plan::round_up(t.bytes(), plan::kAlignment)), t.role});
     }
   }
-  for (const TensorId i : plan::parameter_order(program, optimizer)) {
+  for (const TensorId i : plan::parameter_order(program, choices.optimizer)) {
     const models::Tensor& t = program.tensors[i];
     const LayerCosts::Listed bucket{bucket_of(t), t.frozen};
     if (t.role == models::TensorRole::parameter && std::ranges::find(out.buckets, bucket) == out.buckets.end())
@@ -483,10 +500,9 @@ LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute reco
       if (life != nullptr) note(life->*first, life->*last, step);
     };
   };
-  out.forward =
-      walk(program.forward, program, program.x, pricing, group, toucher(&Life::forward_first, &Life::forward_last));
-  out.recompute = walk(plan::recomputed_parts(program, pricing.stack().recompute_whole_layer), program, {}, pricing,
-                       group, toucher(&Life::recompute_first, &Life::recompute_last));
+  out.forward = walk(program.forward, program, program.x, prices, toucher(&Life::forward_first, &Life::forward_last));
+  out.recompute = walk(plan::recomputed_parts(program, pricing.stack().recompute_whole_layer), program, {}, prices,
+                       toucher(&Life::recompute_first, &Life::recompute_last));
   std::vector<models::Part> backward = plan::backward_parts(program, recomputation);
   std::vector<models::Part> weights;
   if (split) {
@@ -497,17 +513,16 @@ LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute reco
   std::set<TensorId> touched;
   find_first_writes(backward, program, touched, out);
   if (split) find_first_writes(weights, program, touched, out);
-  out.own_gaps = gaps_of(program, optimizer, out.whole);
+  out.own_gaps = gaps_of(program, choices.optimizer, out.whole);
   std::set<TensorId> added;
   out.backward =
-      walk(backward, program, program.dy, pricing, group, toucher(&Life::backward_first, &Life::backward_last), &added);
+      walk(backward, program, program.dy, prices, toucher(&Life::backward_first, &Life::backward_last), &added);
   if (split) {
-    divide_last(out, weights, program, pricing, added);
-    out.weights =
-        walk(weights, program, {}, pricing, group, toucher(&Life::weights_first, &Life::weights_last), &added);
+    divide_last(out, weights, program, prices, added);
+    out.weights = walk(weights, program, {}, prices, toucher(&Life::weights_first, &Life::weights_last), &added);
   }
   if (recomputation != plan::Recompute::full && pricing.calibration().get("stack.recomputes_experts", 0) != 0)
-    run_experts_again(out, program, pricing, group);
+    run_experts_again(out, program, prices);
   for (Life& life : out.lives)  // input data is loaded before forward, even if only backward reads it
     if (life.role == models::TensorRole::targets && life.forward_first < 0 && life.backward_first >= 0)
       life.forward_first = life.forward_last = 0;
@@ -520,8 +535,8 @@ LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute reco
   out.y = place(program.y);
   out.dy = place(program.dy);
   out.dx = place(program.dx);
-  add_encoding(out, program, life_of, compression, pricing);
-  if (partition) add_partition(out, program, group, pricing);
+  add_encoding(out, program, life_of, choices.compression, pricing);
+  if (choices.partition_checkpoints) add_partition(out, program, groups, pricing);
   out.weight_inputs = weight_inputs(program);
   for (const models::Part& part : program.backward)
     for (const models::Op& op : part.ops)

@@ -137,11 +137,16 @@ struct LayerGroups {
   Lockstep lockstep = {};
 };
 
-/// `split_backward`: the zero-bubble orders need it. `optimizer`: determines how parameters are aligned. `compression`:
-/// of the activations that a block saves. `partition`: Recomputation::partition_checkpoints.
-[[nodiscard]] LayerCosts layer_costs(const models::LayerProgram& program, plan::Recompute recomputation,
-                                     const Pricing& pricing, const LayerGroups& groups, bool split_backward = false,
-                                     plan::OptimizerKind optimizer = plan::OptimizerKind::adamw,
-                                     const plan::Compression& compression = {}, bool partition = false);
+/// What a layer's costs depend on besides its program and prices.
+struct LayerChoices {
+  plan::Recompute recomputation = plan::Recompute::none;
+  bool split_backward = false;                                 ///< the zero-bubble orders need it
+  plan::OptimizerKind optimizer = plan::OptimizerKind::adamw;  ///< determines how parameters are aligned
+  plan::Compression compression = {};                          ///< of the activations that a block saves
+  bool partition_checkpoints = false;                          ///< as in plan::Recomputation
+  bool priced = true;  ///< false: no seconds, only sizes and lives, which are all that memory depends on
+};
+[[nodiscard]] LayerCosts layer_costs(const models::LayerProgram& program, const LayerChoices& choices,
+                                     const Pricing& pricing, const LayerGroups& groups);
 
 }  // namespace orrery::cost

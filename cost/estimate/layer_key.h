@@ -7,19 +7,34 @@
 
 namespace orrery::cost {
 
-/// All that layer_costs reads from a plan. `lockstep`: the ranks with which its groups share links; `first`: the lowest
-/// rank of the groups. A new option does not compile here until it is added to the key.
-inline auto layer_key(models::LayerKind kind, const models::BlockVariant& block, const models::ExpandOptions& options,
-                      const plan::PlanSpec& spec, plan::Recompute recompute, int lockstep, int first) {
+/// All on which a layer's program depends. A new option does not compile here until it is added to the key.
+inline auto program_key(models::LayerKind kind, const models::BlockVariant& block,
+                        const models::ExpandOptions& options) {
   const auto& [batch, sequence, context, tensor, dtype, flash, products, rows, vocab_multiple, dropout, tokens, expert,
                bound, whole, imbalance, dispatch, combine, chunks, at_once] = options;
-  const auto& [gradients, activations, rank, minimum_rate, capacity, group, start] = spec.compression;
-  return std::make_tuple(kind, block, tensor, context, batch, sequence, recompute, dtype, products, flash, rows,
-                         vocab_multiple, dropout, tokens, expert, bound, whole, imbalance, dispatch, combine, chunks,
-                         at_once, spec.stages.splits_backward(), spec.recomputation.partition_checkpoints,
-                         spec.states.optimizer, gradients, activations, rank, minimum_rate, capacity, group, start,
-                         lockstep, first);
+  return std::make_tuple(kind, block, tensor, context, batch, sequence, dtype, products, flash, rows, vocab_multiple,
+                         dropout, tokens, expert, bound, whole, imbalance, dispatch, combine, chunks, at_once);
 }
-using LayerKey = decltype(layer_key({}, {}, {}, {}, {}, 0, 0));
+using ProgramKey = decltype(program_key({}, {}, {}));
+
+/// And all that layer_costs reads from a plan. `lockstep`: the ranks with which its groups share links, 0 where it
+/// prices nothing; `first`: the lowest rank of the groups.
+inline auto layer_key(const ProgramKey& program, const plan::PlanSpec& spec, plan::Recompute recompute, int lockstep,
+                      int first) {
+  const auto& [gradients, activations, rank, minimum_rate, capacity, group, start] = spec.compression;
+  return std::tuple_cat(
+      program, std::make_tuple(recompute, spec.stages.splits_backward(), spec.recomputation.partition_checkpoints,
+                               spec.states.optimizer, gradients, activations, rank, minimum_rate, capacity, group,
+                               start, lockstep, first));
+}
+using LayerKey = decltype(layer_key({}, {}, {}, 0, 0));
+
+/// All on which the sizes of a layer's parameters and of their states depend.
+inline auto parameter_key(models::LayerKind kind, const models::BlockVariant& block,
+                          const models::ExpandOptions& options, const plan::PlanSpec& spec) {
+  return std::make_tuple(kind, block, options.tensor, options.dtype, options.vocab_multiple, options.expert,
+                         options.whole_experts, spec.states.optimizer);
+}
+using ParameterKey = decltype(parameter_key({}, {}, {}, {}));
 
 }  // namespace orrery::cost

@@ -190,4 +190,13 @@ StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const
   return m;
 }
 
+double states_of_stage(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec, double software,
+                       const MemoryRecipe& recipe, bool one_copy) {
+  StageMemory m;
+  m.software = software;
+  Elements elements;
+  add_states(m, elements, layers, buckets_of(layers, spec), spec, recipe, one_copy);
+  return m.total();
+}
+
 }  // namespace orrery::cost

@@ -42,4 +42,9 @@ class PassMemo;  // cost/estimate/pass_lives.h
                                        int stage, std::int64_t micro_batches, double software, PassMemo& passes,
                                        MemoryRecipe recipe = {}, MemoryQuestion question = {}, bool one_copy = false);
 
+/// What of that needs nothing but the sizes of parameters: a lower bound of its total, where nothing of `software` is
+/// left out.
+[[nodiscard]] double states_of_stage(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec, double software,
+                                     const MemoryRecipe& recipe, bool one_copy);
+
 }  // namespace orrery::cost

@@ -17,8 +17,12 @@ using Cluster = std::shared_ptr<const clusters::Cluster>;
 /// The closed form with each plan's own prices. Not thread-safe.
 class Estimators {
  public:
-  Estimators(const Model& model, const cost::Prices& prices) : prices_(prices) {
-    for (const cost::Pricing& pricing : prices_.all()) all_.emplace_back(model, pricing, shared_links(pricing));
+  /// `like`: the same in another thread, with which layers' costs are shared; null: none.
+  Estimators(const Model& model, const cost::Prices& prices, const Estimators* like = nullptr) : prices_(prices) {
+    for (const cost::Pricing& pricing : prices_.all()) {
+      stores_.push_back(like != nullptr ? like->stores_[stores_.size()] : cost::make_layer_store());
+      all_.emplace_back(model, pricing, shared_links(pricing), stores_.back());
+    }
   }
   Estimators(const Estimators&) = delete;
   Estimators& operator=(const Estimators&) = delete;
@@ -28,6 +32,7 @@ class Estimators {
 
  private:
   const cost::Prices prices_;
+  std::vector<std::shared_ptr<cost::LayerStore>> stores_;
   std::vector<cost::Estimator> all_;
 };
 

@@ -25,6 +25,7 @@ bool any_fits(const Model& model, const Cluster& cluster, const plan::Job& job, 
     const auto made = plan::make_plan(model, cluster, spec);
     if (!made) continue;
     cost::Estimator& estimator = estimators.of(spec);
+    if (estimator.least_memory(*made) > capacity) continue;
     const double memory = estimator.memory_peak(*made);
     const bool fits =
         memory <= capacity || (may_chunk(job, estimators.stack(spec)) &&

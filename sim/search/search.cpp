@@ -11,6 +11,7 @@
 #include <optional>
 #include <queue>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "base/ensure.h"
@@ -38,7 +39,8 @@ constexpr const char* kUncertain = "memory: fits with too low a probability";
 constexpr const char* kBeside = "memory: offloaded values do not fit the node's host memory or drives";
 /// The most progress reports in one search.
 constexpr std::size_t kReports = 200;
-constexpr std::size_t kPiece = 32;  // points of the space that a thread takes at a time
+/// Points of the space that a thread takes at a time. Neighbours share layers: while these are made, more at a time.
+constexpr std::size_t kPiece = 32, kPieceToCheck = 256;
 
 struct Candidate {
   double objective = 0;
@@ -105,7 +107,7 @@ bool may_recompute_some(const plan::Job& job) {
          (named.empty() || std::find(named.begin(), named.end(), plan::Recompute::none) != named.end());
 }
 
-/// A point of the space that fits its devices.
+/// A point of the space whose memory is known, or bounded.
 struct Fitting {
   double least = 0;  ///< lower bound of its objective; the objective, once that is known
   std::size_t index = 0;
@@ -120,11 +122,11 @@ class Estimating {
  public:
   Estimating(const Model& model, const Cluster& cluster, const plan::Job& job, const cost::Prices& prices,
              const cost::Room& room, std::size_t keep, std::vector<plan::PlanSpec>& space,
-             std::atomic<std::int64_t>& feasible)
+             std::atomic<std::int64_t>& feasible, const Estimating* first)
       : model_(model),
         cluster_(cluster),
         job_(job),
-        estimators_(model, prices),
+        estimators_(model, prices, first != nullptr ? &first->estimators_ : nullptr),
         room_(room),
         best_(keep),
         space_(space),
@@ -141,6 +143,19 @@ class Estimating {
       time_next();
   }
 
+  /// Nothing fits: finds out whether what is too large by its states alone exceeds the capacity by less than `miss`.
+  void look_for_nearer() {
+    std::sort(too_large.begin(), too_large.end(), [](const Fitting& a, const Fitting& b) {
+      return std::tie(a.memory, a.index) < std::tie(b.memory, b.index);
+    });
+    for (const Fitting& one : too_large) {
+      if (one.memory > miss.memory) return;
+      plan::Plan made = plan::make_plan(model_, cluster_, space_[one.index]).value();
+      const double memory = memory_of(one.index, made);
+      miss.consider(memory, one.index, made.spec());
+    }
+  }
+
   [[nodiscard]] cost::Estimator& estimator(const plan::PlanSpec& spec) { return estimators_.of(spec); }
   [[nodiscard]] std::vector<Candidate> best() const { return best_.sorted(); }
 
@@ -150,6 +165,7 @@ class Estimating {
   std::int64_t evaluated = 0;
   double fastest = 0;  ///< step time; 0: none yet
   NearMiss miss;
+  std::vector<Fitting> too_large;  ///< by their states alone, whose bytes `memory` is
 
  private:
   void check(std::size_t i) {
@@ -166,17 +182,14 @@ class Estimating {
       return;
     }
     cost::Estimator& estimator = estimators_.of(space_[i]);
-    double memory = estimator.memory_peak(*made);
     ++evaluated;
-    const double room = room_.of(space_[i]);
-    if (memory > room && may_chunk(job_, estimators_.stack(space_[i]))) {
-      space_[i].numerics.loss_chunks = loss_chunks_that_fit(estimator, *made, model_, cluster_, memory, room);
-      if (space_[i].numerics.loss_chunks > 1) {
-        made = plan::make_plan(model_, cluster_, space_[i]);
-        memory = estimator.memory_peak(*made);
-      }
+    if (const double least = estimator.least_memory(*made); least > room_.capacity()) {
+      ++rejected[kMemory];
+      too_large.push_back({.index = i, .memory = least});
+      return;
     }
-    if (memory > room) {
+    const double memory = memory_of(i, made.value());
+    if (memory > room_.of(space_[i])) {
       ++rejected[memory > room_.capacity() ? kMemory : kUncertain];
       miss.consider(memory, i, made->spec());
       return;
@@ -187,6 +200,17 @@ class Estimating {
     }
     ++feasible_;
     fitting.push_back({least_objective(estimator.least_work(*made), memory, job_.objective, *cluster_), i, memory});
+  }
+
+  /// Bytes of a device; computes the loss in as many chunks as it needs to fit.
+  double memory_of(std::size_t i, plan::Plan& made) {
+    cost::Estimator& estimator = estimators_.of(space_[i]);
+    const double memory = estimator.memory_peak(made), room = room_.of(space_[i]);
+    if (memory <= room || !may_chunk(job_, estimators_.stack(space_[i]))) return memory;
+    space_[i].numerics.loss_chunks = loss_chunks_that_fit(estimator, made, model_, cluster_, memory, room);
+    if (space_[i].numerics.loss_chunks <= 1) return memory;
+    made = plan::make_plan(model_, cluster_, space_[i]).value();
+    return estimator.memory_peak(made);
   }
 
   void estimate(Fitting& one) {
@@ -341,14 +365,16 @@ cost::SearchResult search_within(const Model& model, const Cluster& cluster, con
   std::atomic<std::int64_t> feasible = 0;
   std::vector<std::unique_ptr<Estimating>> workers;
   for (std::size_t w = 0; w < threads_for(options, space.size() / kPiece); ++w)
-    workers.push_back(std::make_unique<Estimating>(model, cluster, job, prices, room, keep, space, feasible));
+    workers.push_back(std::make_unique<Estimating>(model, cluster, job, prices, room, keep, space, feasible,
+                                                   w == 0 ? nullptr : workers.front().get()));
   SearchProgress progress{0, result.candidates, 0, 0, "checking"};
   const auto stopped = [&] { return options.stop != nullptr && options.stop->load(std::memory_order_relaxed); };
-  const auto share = [&](std::size_t count, const std::atomic<bool>* stop) {
-    const std::size_t every = std::max(kPiece, count / kReports);
+  const auto share = [&](std::size_t count, std::size_t most, const std::atomic<bool>* stop) {
+    const std::size_t piece = std::clamp(count / (8 * workers.size()), kPiece, most);
+    const std::size_t every = std::max(piece, count / kReports);
     std::size_t told = 0;
     progress.total = static_cast<std::int64_t>(count);
-    share_out(workers, count, kPiece, stop, [&](std::size_t begun) {
+    share_out(workers, count, piece, stop, [&](std::size_t begun) {
       if (!options.progress || (begun > 0 && begun < told + every)) return;
       told = begun;
       progress.done = static_cast<std::int64_t>(begun);
@@ -357,7 +383,7 @@ cost::SearchResult search_within(const Model& model, const Cluster& cluster, con
       options.progress(progress);
     });
   };
-  share(space.size(), options.stop);
+  share(space.size(), kPieceToCheck, options.stop);
   std::vector<Fitting> fitting;
   for (const auto& worker : workers) fitting.insert(fitting.end(), worker->fitting.begin(), worker->fitting.end());
   std::sort(fitting.begin(), fitting.end());
@@ -365,7 +391,7 @@ cost::SearchResult search_within(const Model& model, const Cluster& cluster, con
   for (const auto& worker : workers) worker->estimate_in(fitting);
   // A user who interrupts the search still gets its best plan.
   const bool early = stopped();
-  share(early ? std::min(kPiece, fitting.size()) : fitting.size(), early ? nullptr : options.stop);
+  share(early ? std::min(kPiece, fitting.size()) : fitting.size(), kPiece, early ? nullptr : options.stop);
   result.feasible = feasible;
   Best best(keep);
   NearMiss miss;
@@ -375,6 +401,7 @@ cost::SearchResult search_within(const Model& model, const Cluster& cluster, con
     for (const auto& [reason, count] : worker->rejected) result.rejected[reason] += count;
     for (const auto& [reason, one] : worker->said) said.try_emplace(reason, one).first->second.consider(one);
     for (const Candidate& c : worker->best()) best.offer(c);
+    if (feasible == 0) worker->look_for_nearer();
     miss.consider(worker->miss);
     if (worker->fastest > 0 && (progress.best_step_time_s == 0 || worker->fastest < progress.best_step_time_s))
       progress.best_step_time_s = worker->fastest;

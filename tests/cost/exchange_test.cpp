@@ -124,8 +124,7 @@ models::LayerProgram layer(int tensor, int expert, bool whole) {
 }
 
 LayerCosts costs(const models::LayerProgram& program, const Pricing& p, int tensor, int expert, bool whole) {
-  return layer_costs(program, plan::Recompute::none, p,
-                     {ranks_apart(tensor), {0}, ranks_apart(expert, whole ? 1 : tensor)});
+  return layer_costs(program, {}, p, {ranks_apart(tensor), {0}, ranks_apart(expert, whole ? 1 : tensor)});
 }
 
 TEST(ExpertLayers, RunAgainFromTheirRouterOnWhereExpertsAloneAreRecomputed) {

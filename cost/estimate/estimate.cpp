@@ -472,8 +472,8 @@ std::vector<StageTimes> Estimator::Impl::all_times(const plan::Plan& plan) {
   return out;
 }
 
-std::shared_ptr<LayerStore> make_layer_store() {
-  return std::make_shared<LayerStore>();
+std::shared_ptr<LayerStore> make_layer_store(std::unique_ptr<Lock> lock) {
+  return std::make_shared<LayerStore>(std::move(lock));
 }
 
 Estimator::Estimator(std::shared_ptr<const models::Model> model, const Pricing& pricing,

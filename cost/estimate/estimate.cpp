@@ -148,8 +148,11 @@ std::vector<LayerRun> Estimator::Impl::chunk(const plan::Plan& plan, int stage, 
   const std::int64_t blocks = plan.chunk_layers(stage, chunk);
   const std::int64_t again = std::min(blocks, spec.recomputation.layers.value_or(blocks));
   const std::int64_t first = plan.first_layer(stage, chunk);
+  const bool operators = spec.recomputation.what == plan::Recompute::selective && spec.numerics.flash &&
+                         pricing->calibration().get("stack.selective_operators", 0) != 0;
+  const plan::Recompute recompute = operators ? plan::Recompute::selective : spec.recompute_of(0);
   for (const BlockKind& kind : block_kinds(*model, first, again))
-    out.push_back({&layer(LayerKind::block, spec, spec.recompute_of(0), kind.index, place), kind.count});
+    out.push_back({&layer(LayerKind::block, spec, recompute, kind.index, place), kind.count});
   for (const BlockKind& kind : block_kinds(*model, first + again, blocks - again))
     out.push_back({&layer(LayerKind::block, spec, plan::Recompute::none, kind.index, place), kind.count});
   if (spec.ends(stage, chunk)) end(LayerKind::head);
@@ -355,8 +358,12 @@ bool like_previous(const plan::Plan& plan, int stage) {
 }  // namespace
 
 StageMemory Estimator::Impl::memory(const plan::Plan& plan, int stage, MemoryQuestion question) {
+  MemoryRecipe recipe = pricing->stack().memory;
+  // Transformer Engine, pytorch/utils.py, is_non_tn_fp8_gemm_supported: compute capability 10 and later.
+  recipe.one_rounded_copy = !recipe.scales_blocks && plan.spec().numerics.precision == models::DType::fp8 &&
+                            pricing->cluster().device().architecture == clusters::Architecture::blackwell;
   return stage_memory(chunks(plan, stage), plan.spec(), stage, plan.micro_batches(), pricing->software_memory().value,
-                      scratch, pricing->stack().memory, question, pricing->calibration().get("stack.one_copy", 0) != 0);
+                      scratch, recipe, question, pricing->calibration().get("stack.one_copy", 0) != 0);
 }
 
 /// Bytes of the stage that needs most, and its index.

@@ -359,6 +359,14 @@ base::Result<LoadedJob> load_job(const Catalog& catalog, const std::string& path
   base::Diagnostics found;
   collect(found, model);
   collect(found, cluster);
+  if (cluster && job->devices > 0) {
+    cluster = clusters::resized(*cluster, job->devices);
+    if (!cluster)
+      for (base::Diagnostic one : cluster.error()) {
+        one.where = place_of(document, "devices");
+        found.push_back(std::move(one));
+      }
+  }
   if (!found.empty()) return base::fail(with_lines(std::move(found), path, *text, settings));
 
   // A plan made from the job must work from any folder.

@@ -1,0 +1,210 @@
+/// Masks, scores, logits, rows and rounded tensors that frameworks keep.
+#include "cost/estimate/framework_lives.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "models/operators/fp8.h"
+#include "models/operators/operators.h"
+
+namespace orrery::cost {
+
+using models::TensorId;
+
+namespace {
+
+/// What a framework keeps of a layer in addition to its program's tensors: dropout masks, copies of scores and of
+/// logits.
+class FrameworkLives {
+ public:
+  FrameworkLives(LayerCosts& costs, const models::LayerProgram& program, const base::ById<TensorId, int>& life_of,
+                 const MemoryRecipe& recipe)
+      : costs_(costs), program_(program), life_of_(life_of), recipe_(recipe) {}
+
+  void add() {
+    std::vector<const models::Op*> forward;
+    bool biased = false;  // or the model says that it drops
+    for (const models::Part& part : program_.forward)
+      for (const models::Op& op : part.ops) {
+        forward.push_back(&op);
+        biased = biased || op.dropout > 0;
+        biased = biased || (op.kind == models::OpKind::add_bias && op.in.at(2) >= 0);
+        biased = biased || op.kind == models::OpKind::position_add;
+      }
+    const bool dropout = recipe_.dropout && biased;
+    for (const models::Op* op : forward) repeated(*op);
+    if (recipe_.weighs_in_experts) drop_results();
+    if (recipe_.saves_rounded) round_saved();
+    if (recipe_.keeps_gathered)
+      for (const models::Part& part : program_.forward)
+        if (part.is_communication() && part.collective == models::GroupCollective::all_gather) gathered(part.tensor);
+    for (const models::Op* op : forward) {
+      if (op->kind == models::OpKind::attention) scores(*op, dropout);
+      composed(*op);
+      const bool branch = op->kind == models::OpKind::attention || models::traits_of(*op).activation;
+      if (dropout && branch && program_.kind == models::LayerKind::block) mask(life_made(*op, 0));
+    }
+    if (dropout && program_.kind == models::LayerKind::embedding) {
+      Life whole;
+      whole.forward_first = whole.forward_last = std::max(0, costs_.forward.steps - 1);
+      whole.backward_first = whole.backward_last = 0;
+      mask(whole);
+    }
+    for (const auto* pass : {&program_.forward, &program_.backward})
+      for (const models::Part& part : *pass)
+        for (const models::Op& op : part.ops)
+          if (op.kind == models::OpKind::cross_entropy_grad)
+            return logits(models::tensor_of(op.out[0]));  // chunks share memory
+  }
+
+ private:
+  [[nodiscard]] Life life(TensorId tensor) const { return costs_.lives[static_cast<std::size_t>(life_of_[tensor])]; }
+  /// Of the i-th tensor that an operator reads, or makes.
+  [[nodiscard]] Life life_read(const models::Op& op, std::size_t i) const { return life(models::tensor_of(op.in[i])); }
+  [[nodiscard]] Life life_made(const models::Op& op, std::size_t i) const { return life(models::tensor_of(op.out[i])); }
+  [[nodiscard]] const models::Tensor& tensor(TensorId id) const { return program_.tensors[id]; }
+  void keep(Life life, double bytes) {
+    life.bytes = bytes;
+    if (bytes > 0) costs_.lives.push_back(life);
+  }
+
+  /// One byte per element of the residual, for as long as the branch's last product keeps its input.
+  void mask(const Life& as) {
+    keep(as, static_cast<double>(
+                 tensor(program_.kind == models::LayerKind::embedding ? program_.y : program_.x).elements()));
+  }
+
+  /// Kept from its product in the forward pass until its weights' gradient; with full recomputation nothing is kept.
+  void gathered(TensorId id) {
+    Life whole = life(id);
+    if (costs_.recomputation == plan::Recompute::full) return;
+    whole.forward_last = std::max(0, costs_.forward.steps - 1);
+    whole.backward_first = whole.backward_last = std::max(0, costs_.backward.steps - 1);
+    keep(whole, static_cast<double>(tensor(id).bytes()));
+  }
+
+  /// What an operator keeps that the stack composes of several kernels (cost/parameters/memory_recipe.h).
+  void composed(const models::Op& op) {
+    using K = models::OpKind;
+    const bool gated = op.kind == K::swiglu || op.kind == K::gate;
+    const auto heads = static_cast<double>(op.heads), keys = static_cast<double>(op.kv_heads);
+    const auto share = [&](double of) {  // of q, k and v
+      const Life qkv = life_read(op, 0);
+      keep(qkv, qkv.bytes * of / (heads + 2 * keys));
+    };
+    if (recipe_.composes_gates && gated) keep(life_read(op, 0), life_made(op, 0).bytes);
+    if (recipe_.repeats_keys && op.kind == K::attention) share(2 * (heads - keys));
+    if (!recipe_.gathers_rows || op.kind != K::dispatch) return;
+    const Life rows = life_made(op, 0);
+    keep(rows, rows.bytes);
+    const TensorId sent = models::tensor_of(op.in[0]);
+    for (const models::Part& part : program_.forward)
+      if (part.is_communication() && part.tensor == sent) keep(rows, static_cast<double>(tensor(sent).bytes()));
+  }
+
+  void drop(int operand) {
+    if (operand < 0) return;
+    const TensorId id = models::owner_of(program_, models::tensor_of(operand));
+    if (id == program_.y || life_of_[id] < 0) return;
+    costs_.lives[static_cast<std::size_t>(life_of_[id])].dropped = true;
+  }
+  /// What backward makes again by itself (Megatron-Core's recompute_modules).
+  void repeated(const models::Op& op) {
+    using K = models::OpKind;
+    const bool norm = op.kind == K::layer_norm || op.kind == K::rms_norm;
+    if (recipe_.repeats_norms && norm) drop(op.out[0]);
+    if (recipe_.repeats_latent && op.kind == K::attention) drop(op.in[0]);
+    if (recipe_.repeats_activation && models::traits_of(op).activation && op.experts > 0) drop(op.out[0]);
+  }
+  /// Experts' results, from which backward makes the gradients of the router's weights unless an activation has them.
+  void drop_results() {
+    for (const models::Part& part : program_.backward)
+      for (const models::Op& op : part.ops)
+        if (op.kind == models::OpKind::combine_weight_grad) drop(op.in[1]);
+  }
+  /// Tensors that wait for backward as products in fewer bits read them.
+  void round_saved() {
+    const std::size_t known = program_.tensors.size();
+    std::vector<double> rounded(known, 0);  // bytes of a value
+    std::vector<bool> as_is(known, false);
+    constexpr double kEight = 1, kFour = 0.5 + 1.0 / 16;  // nvfp4: a scale of 8 bits for each 16 values
+    double size = kEight;
+    for (const models::Part& part : program_.backward)
+      for (const models::Op& op : part.ops) {
+        const bool product = models::is_fp8_product(op) && op.trans_a && op.accumulate;
+        const bool narrow = product || (op.kind == models::OpKind::grouped_weight_grad && op.rounded);
+        if (narrow) size = op.four_bits ? kFour : kEight;
+        for (const int operand : op.in) {
+          if (operand < 0) continue;
+          const std::size_t at = models::owner_of(program_, models::tensor_of(operand)).index();
+          if (narrow)
+            rounded[at] = size;
+          else
+            as_is[at] = true;
+        }
+      }
+    for (const models::Part& part : program_.backward) {
+      if (!part.is_communication() || !part.source.exists()) continue;
+      const std::size_t at = models::owner_of(program_, part.source).index();
+      if (part.for_fp8)
+        rounded[at] = size;
+      else
+        as_is[at] = true;
+    }
+    for (const TensorId id : program_.tensors.keys()) {
+      const int place = life_of_[id];
+      if (place < 0 || rounded[id.index()] == 0 || id == program_.x || id == program_.y) continue;
+      Life& whole = costs_.lives[static_cast<std::size_t>(place)];
+      if (whole.forward_first < 0 || (whole.backward_first < 0 && whole.weights_first < 0)) continue;
+      const double bytes = whole.bytes * rounded[id.index()] / static_cast<double>(models::size_of(tensor(id).dtype));
+      if (as_is[id.index()])
+        keep(whole, bytes);
+      else
+        whole.bytes = bytes;
+    }
+  }
+
+  /// Unfused: scores before the softmax while it runs; with dropout its mask and output; the gradients of both.
+  void scores(const models::Op& op, bool dropout) {
+    if (op.flash) return;
+    const Life saved = life_made(op, 1);
+    const auto elements = static_cast<double>(tensor(models::tensor_of(op.out[1])).elements());
+    if (dropout) keep(saved, elements + saved.bytes);
+    Life before = saved;
+    before.backward_first = before.backward_last = -1;
+    before.forward_last = before.forward_first;
+    before.recompute_last = before.recompute_first;
+    keep(before, saved.bytes);
+    Life gradient = saved;
+    gradient.dropped = false;
+    gradient.forward_first = gradient.recompute_first = -1;
+    gradient.backward_first = gradient.backward_last;
+    keep(gradient, (dropout ? 2 : 1) * saved.bytes);
+  }
+
+  /// Logits cast to fp32 for the loss; backward adds the copies, and the gradient cast back.
+  void logits(TensorId id) {
+    const Life half = life(id);
+    const models::Tensor& t = tensor(id);
+    if (recipe_.loss_copies == 0 || t.dtype == models::DType::fp32) return;
+    const auto single = static_cast<double>(t.elements() * models::size_of(models::DType::fp32));
+    keep(half, single);
+    Life gradient = half;
+    gradient.forward_first = gradient.forward_last = -1;
+    keep(gradient, half.bytes + (recipe_.loss_copies - 1) * single);
+  }
+
+  LayerCosts& costs_;
+  const models::LayerProgram& program_;
+  const base::ById<TensorId, int>& life_of_;
+  const MemoryRecipe& recipe_;
+};
+
+}  // namespace
+
+void add_framework_lives(LayerCosts& costs, const models::LayerProgram& program,
+                         const base::ById<models::TensorId, int>& life_of, const MemoryRecipe& recipe) {
+  FrameworkLives(costs, program, life_of, recipe).add();
+}
+
+}  // namespace orrery::cost

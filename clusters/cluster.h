@@ -114,8 +114,6 @@ struct NodeShape {
   Seconds nvme_latency;
   int nics = 0;
   BytesPerSecond nic_bandwidth;
-  /// Of a port that exchanges with many hosts at once (all-to-all), where host cores run the protocol; 0: as one flow.
-  BytesPerSecond nic_exchange_bandwidth;
   Seconds nic_latency;       ///< of one port: NIC to leaf switch
   bool nics_at_cpu = false;  ///< NICs sit on the sockets although there are PCIe switches
   int frontend_nics = 0;     ///< on the sockets; for data and storage, not for messages between devices

@@ -139,24 +139,12 @@ void read_nics(const Cursor& at, NodeShape& node) {
   node.nic_bandwidth = read_rate(at.at("bandwidth"));
   node.nic_latency = read_delay(at.at("latency"));
   // If host cores run the protocol, a port delivers no more than the cores that serve it can process.
-  const Cursor core_rate = at.optional("core_rate"), cores = at.optional("cores"),
-               many = at.optional("many_flows_rate");
-  node.nic_exchange_bandwidth = {};
+  const Cursor core_rate = at.optional("core_rate"), cores = at.optional("cores");
   if (core_rate.exists()) {
-    const double serving = read_count(cores, 1, 1);
-    const BytesPerSecond one = read_rate(core_rate);
-    node.nic_bandwidth = std::min(node.nic_bandwidth, one * serving);
-    if (many.exists()) {
-      const BytesPerSecond each = read_rate(many);
-      if (each > one)
-        many.error("C04", "a core gets more through the protocol from many hosts than from one",
-                   "many_flows_rate is at most core_rate");
-      node.nic_exchange_bandwidth = std::min(node.nic_bandwidth, each * serving);
-    }
-  } else {
-    for (const Cursor& other : {cores, many})
-      if (other.exists())
-        other.error("C04", "nothing says what rate one core reaches through the protocol", "core_rate: 42 Gb/s");
+    const BytesPerSecond served = read_rate(core_rate) * read_count(cores, 1, 1);
+    node.nic_bandwidth = std::min(node.nic_bandwidth, served);
+  } else if (cores.exists()) {
+    cores.error("C04", "'cores' without the rate that one of them reaches through the protocol", "core_rate: 42 Gb/s");
   }
   const Cursor place = at.optional("at");
   node.nics_at_cpu = place.exists() && place.choice({"pcie", "cpu"}) == 1;

@@ -132,10 +132,6 @@ void write_node(ClusterWriter& out, const Cluster& cluster, const NodeShape& nod
     out.open("nics");
     out.count("count", node.nics);
     out.rate("bandwidth", node.nic_bandwidth);
-    if (node.nic_exchange_bandwidth.value > 0) {  // as of one core that serves the port alone
-      out.rate("core_rate", node.nic_bandwidth);
-      out.rate("many_flows_rate", node.nic_exchange_bandwidth);
-    }
     out.delay("latency", node.nic_latency);
     if (node.nics_at_cpu) out.word("at", "cpu");
     out.close();

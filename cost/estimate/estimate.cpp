@@ -113,7 +113,6 @@ struct Estimator::Impl {
   Agreements agree(const plan::Plan& plan);
   template <class Bytes>
   std::pair<double, int> worst(const plan::Plan& plan, const Bytes& bytes_of);
-  MemoryRecipe recipe_of(const plan::Plan& plan) const;
   StageMemory memory(const plan::Plan& plan, int stage, MemoryQuestion question);
   std::vector<StageTimes> all_times(const plan::Plan& plan);
   double hop(const plan::Plan& plan, int from, int to) const;
@@ -200,11 +199,8 @@ std::vector<LayerRun> Estimator::Impl::chunk(const plan::Plan& plan, int stage, 
   const std::int64_t blocks = plan.chunk_layers(stage, chunk);
   const std::int64_t again = std::min(blocks, spec.recomputation.layers.value_or(blocks));
   const std::int64_t first = plan.first_layer(stage, chunk);
-  const bool operators = spec.recomputation.what == plan::Recompute::selective && spec.numerics.flash &&
-                         pricing->calibration().get("stack.selective_operators", 0) != 0;
-  const plan::Recompute recompute = operators ? plan::Recompute::selective : spec.recompute_of(0);
   for (const BlockKind& kind : block_kinds(*model, first, again))
-    add(LayerKind::block, recompute, kind.index, kind.count);
+    add(LayerKind::block, spec.recompute_of(0), kind.index, kind.count);
   for (const BlockKind& kind : block_kinds(*model, first + again, blocks - again))
     add(LayerKind::block, plan::Recompute::none, kind.index, kind.count);
   if (spec.ends(stage, chunk)) end(LayerKind::head);
@@ -409,17 +405,10 @@ bool like_previous(const plan::Plan& plan, int stage) {
 
 }  // namespace
 
-MemoryRecipe Estimator::Impl::recipe_of(const plan::Plan& plan) const {
-  MemoryRecipe recipe = pricing->stack().memory;
-  // Transformer Engine, pytorch/utils.py, is_non_tn_fp8_gemm_supported: compute capability 10 and later.
-  recipe.one_rounded_copy = !recipe.scales_blocks && plan.spec().numerics.precision == models::DType::fp8 &&
-                            pricing->cluster().device().architecture == clusters::Architecture::blackwell;
-  return recipe;
-}
-
 StageMemory Estimator::Impl::memory(const plan::Plan& plan, int stage, MemoryQuestion question) {
   return stage_memory(chunks(plan, stage, Layers::sized), plan.spec(), stage, plan.micro_batches(),
-                      pricing->software_memory().value, scratch, recipe_of(plan), question, one_copy());
+                      pricing->software_memory().value, scratch, pricing->stack().memory, question,
+                      pricing->calibration().get("stack.one_copy", 0) != 0);
 }
 
 /// Bytes of the stage that needs most, and its index.
@@ -483,8 +472,8 @@ std::vector<StageTimes> Estimator::Impl::all_times(const plan::Plan& plan) {
   return out;
 }
 
-std::shared_ptr<LayerStore> make_layer_store(std::unique_ptr<Lock> lock) {
-  return std::make_shared<LayerStore>(std::move(lock));
+std::shared_ptr<LayerStore> make_layer_store() {
+  return std::make_shared<LayerStore>();
 }
 
 Estimator::Estimator(std::shared_ptr<const models::Model> model, const Pricing& pricing,
@@ -583,8 +572,8 @@ double Estimator::least_memory(const plan::Plan& plan) {
   Impl& impl = *impl_;
   const double software = impl.pricing->software_memory().value;
   const auto states = [&](int stage) {
-    return states_of_stage(impl.stage(plan, stage, Layers::parameters), plan.spec(), software, impl.recipe_of(plan),
-                           impl.one_copy());
+    return states_of_stage(impl.stage(plan, stage, Layers::parameters), plan.spec(), software,
+                           impl.pricing->stack().memory, impl.one_copy());
   };
   return impl.worst(plan, states).first;
 }

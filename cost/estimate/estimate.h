@@ -34,26 +34,15 @@ struct Estimate {
   Breakdown breakdown;  ///< mean over stages; sums to step_time
 };
 
-/// What keeps threads apart: cost/ has none of its own.
-class Lock {
- public:
-  Lock() = default;
-  Lock(const Lock&) = delete;
-  Lock& operator=(const Lock&) = delete;
-  virtual ~Lock() = default;
-  virtual void lock() = 0;
-  virtual void unlock() = 0;
-};
-
-/// Costs of layers, which several estimators may share; those of several threads with a lock.
+/// Costs of layers, which several estimators may share.
 class LayerStore;
-[[nodiscard]] std::shared_ptr<LayerStore> make_layer_store(std::unique_ptr<Lock> lock = nullptr);
+[[nodiscard]] std::shared_ptr<LayerStore> make_layer_store();
 
 class Estimator {
  public:
   /// `pricing` must outlive the estimator. Not thread-safe (it memoises). `links`: prices of messages of a stage's
   /// ranks that share links; null: as `pricing` assumes (cost/prices/lockstep.h). `store`: shared by estimators of the
-  /// same model and prices, all with links or all without; null: its own.
+  /// same model and prices, in other threads too, all with links or all without; null: its own.
   Estimator(std::shared_ptr<const models::Model> model, const Pricing& pricing,
             std::unique_ptr<SharedLinks> links = nullptr, std::shared_ptr<LayerStore> store = nullptr);
   ~Estimator();

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "cost/estimate/encoding.h"
-#include "cost/estimate/framework_lives.h"
 #include "cost/prices/exchange.h"
 #include "models/operators/operators.h"
 #include "plan/lower/buckets.h"
@@ -239,6 +238,128 @@ double weight_inputs(const models::LayerProgram& program) {
   return bytes;
 }
 
+/// What a framework keeps of a layer in addition to its program's tensors: dropout masks, copies of scores and of
+/// logits.
+class FrameworkLives {
+ public:
+  FrameworkLives(LayerCosts& costs, const models::LayerProgram& program, const base::ById<TensorId, int>& life_of,
+                 const MemoryRecipe& recipe)
+      : costs_(costs), program_(program), life_of_(life_of), recipe_(recipe) {}
+
+  void add() {
+    std::vector<const models::Op*> forward;
+    bool biased = false;  // or the model says that it drops
+    for (const models::Part& part : program_.forward)
+      for (const models::Op& op : part.ops) {
+        forward.push_back(&op);
+        biased = biased || op.dropout > 0;
+        biased = biased || (op.kind == models::OpKind::add_bias && op.in.at(2) >= 0);
+        biased = biased || op.kind == models::OpKind::position_add;
+      }
+    const bool dropout = recipe_.dropout && biased;
+    if (recipe_.keeps_gathered)
+      for (const models::Part& part : program_.forward)
+        if (part.is_communication() && part.collective == models::GroupCollective::all_gather) gathered(part.tensor);
+    for (const models::Op* op : forward) {
+      if (op->kind == models::OpKind::attention) scores(*op, dropout);
+      composed(*op);
+      const bool branch = op->kind == models::OpKind::attention || models::traits_of(*op).activation;
+      if (dropout && branch && program_.kind == models::LayerKind::block) mask(life_made(*op, 0));
+    }
+    if (dropout && program_.kind == models::LayerKind::embedding) {
+      Life whole;
+      whole.forward_first = whole.forward_last = std::max(0, costs_.forward.steps - 1);
+      whole.backward_first = whole.backward_last = 0;
+      mask(whole);
+    }
+    for (const auto* pass : {&program_.forward, &program_.backward})
+      for (const models::Part& part : *pass)
+        for (const models::Op& op : part.ops)
+          if (op.kind == models::OpKind::cross_entropy_grad)
+            return logits(models::tensor_of(op.out[0]));  // chunks share memory
+  }
+
+ private:
+  [[nodiscard]] Life life(TensorId tensor) const { return costs_.lives[static_cast<std::size_t>(life_of_[tensor])]; }
+  /// Of the i-th tensor that an operator reads, or makes.
+  [[nodiscard]] Life life_read(const models::Op& op, std::size_t i) const { return life(models::tensor_of(op.in[i])); }
+  [[nodiscard]] Life life_made(const models::Op& op, std::size_t i) const { return life(models::tensor_of(op.out[i])); }
+  [[nodiscard]] const models::Tensor& tensor(TensorId id) const { return program_.tensors[id]; }
+  void keep(Life life, double bytes) {
+    life.bytes = bytes;
+    if (bytes > 0) costs_.lives.push_back(life);
+  }
+
+  /// One byte per element of the residual, for as long as the branch's last product keeps its input.
+  void mask(const Life& as) {
+    keep(as, static_cast<double>(
+                 tensor(program_.kind == models::LayerKind::embedding ? program_.y : program_.x).elements()));
+  }
+
+  /// Kept from its product in the forward pass until its weights' gradient; with full recomputation nothing is kept.
+  void gathered(TensorId id) {
+    Life whole = life(id);
+    if (costs_.recomputation == plan::Recompute::full) return;
+    whole.forward_last = std::max(0, costs_.forward.steps - 1);
+    whole.backward_first = whole.backward_last = std::max(0, costs_.backward.steps - 1);
+    keep(whole, static_cast<double>(tensor(id).bytes()));
+  }
+
+  /// What an operator keeps that the stack composes of several kernels (cost/parameters/memory_recipe.h).
+  void composed(const models::Op& op) {
+    using K = models::OpKind;
+    const bool gated = op.kind == K::swiglu || op.kind == K::gate;
+    const auto heads = static_cast<double>(op.heads), keys = static_cast<double>(op.kv_heads);
+    const auto share = [&](double of) {  // of q, k and v
+      const Life qkv = life_read(op, 0);
+      keep(qkv, qkv.bytes * of / (heads + 2 * keys));
+    };
+    if (recipe_.composes_gates && gated) keep(life_read(op, 0), life_made(op, 0).bytes);
+    if (recipe_.repeats_keys && op.kind == K::attention) share(2 * (heads - keys));
+    if (!recipe_.gathers_rows || op.kind != K::dispatch) return;
+    const Life rows = life_made(op, 0);
+    keep(rows, rows.bytes);
+    const TensorId sent = models::tensor_of(op.in[0]);
+    for (const models::Part& part : program_.forward)
+      if (part.is_communication() && part.tensor == sent) keep(rows, static_cast<double>(tensor(sent).bytes()));
+  }
+
+  /// Unfused: scores before the softmax while it runs; with dropout its mask and output; the gradients of both.
+  void scores(const models::Op& op, bool dropout) {
+    if (op.flash) return;
+    const Life saved = life_made(op, 1);
+    const auto elements = static_cast<double>(tensor(models::tensor_of(op.out[1])).elements());
+    if (dropout) keep(saved, elements + saved.bytes);
+    Life before = saved;
+    before.backward_first = before.backward_last = -1;
+    before.forward_last = before.forward_first;
+    before.recompute_last = before.recompute_first;
+    keep(before, saved.bytes);
+    Life gradient = saved;
+    gradient.dropped = false;
+    gradient.forward_first = gradient.recompute_first = -1;
+    gradient.backward_first = gradient.backward_last;
+    keep(gradient, (dropout ? 2 : 1) * saved.bytes);
+  }
+
+  /// Logits cast to fp32 for the loss; backward adds the copies, and the gradient cast back.
+  void logits(TensorId id) {
+    const Life half = life(id);
+    const models::Tensor& t = tensor(id);
+    if (recipe_.loss_copies == 0 || t.dtype == models::DType::fp32) return;
+    const auto single = static_cast<double>(t.elements() * models::size_of(models::DType::fp32));
+    keep(half, single);
+    Life gradient = half;
+    gradient.forward_first = gradient.forward_last = -1;
+    keep(gradient, half.bytes + (recipe_.loss_copies - 1) * single);
+  }
+
+  LayerCosts& costs_;
+  const models::LayerProgram& program_;
+  const base::ById<TensorId, int>& life_of_;
+  const MemoryRecipe& recipe_;
+};
+
 /// Whether the first operator on each gradient could write it: for the layer's own bucket and the tied table's.
 void find_first_writes(const std::vector<models::Part>& parts, const models::LayerProgram& program,
                        std::set<TensorId>& touched, LayerCosts& out) {
@@ -289,11 +410,12 @@ void count_tensors(const models::Tensor& t, std::int64_t& tensors, plan::FactorC
   for (const models::Tensor& piece : t.pieces) count(piece);
 }
 
-/// Backward runs parts of a layer again first.
-void run_again(LayerCosts& out, const std::vector<models::Part>& parts, const models::LayerProgram& program,
-               const LayerPrices& prices) {
-  out.again = walk(parts, program, {}, prices, [](TensorId, int) {});
-  const Pass& again = out.again;
+/// Backward recomputes a layer from its router on first; what that part produces does not wait for backward.
+void run_experts_again(LayerCosts& out, const models::LayerProgram& program, const LayerPrices& prices) {
+  const std::vector<models::Part> parts = plan::parts_of_experts(program);
+  if (parts.empty()) return;
+  out.experts_again = walk(parts, program, {}, prices, [](TensorId, int) {});
+  const Pass& again = out.experts_again;
   out.backward.recomputed += again.compute + again.recomputed;
   out.backward.host += again.host;
   out.backward.messages += again.messages;
@@ -301,61 +423,10 @@ void run_again(LayerCosts& out, const std::vector<models::Part>& parts, const mo
   out.backward.message_bytes += again.message_bytes;
   out.backward.message_count += again.message_count;
   out.backward.tensor_messages += again.tensor_messages;
-}
-
-/// Backward recomputes a layer from its router on; what that part produces does not wait for backward.
-void run_experts_again(LayerCosts& out, const models::LayerProgram& program, const LayerPrices& prices) {
-  const std::vector<models::Part> parts = plan::parts_of_experts(program);
-  if (parts.empty()) return;
-  run_again(out, parts, program, prices);
   // The last steps of forward are the experts'; tensors made before them are kept.
   const int first = out.forward.steps - static_cast<int>(parts.size());
   for (Life& life : out.lives)
     if (life.forward_first > first && life.backward_first >= 0) life.dropped = true;
-}
-
-/// Backward recomputes a block but for attention and every other product. Products' results that are kept wait, even
-/// where nothing reads them.
-void run_operators_again(LayerCosts& out, const models::LayerProgram& program, const base::ById<TensorId, int>& life_of,
-                         const LayerPrices& prices) {
-  const std::vector<models::Part> parts = plan::parts_of_operators(program);
-  if (parts.empty()) return;
-  run_again(out, parts, program, prices);
-  const auto of = [&](TensorId tensor) -> Life* {
-    const int place = life_of[models::owner_of(program, tensor)];
-    return place < 0 || tensor == program.x ? nullptr : &out.lives[static_cast<std::size_t>(place)];
-  };
-  for (const TensorId made : plan::made_by(program, parts))
-    if (Life* life = of(made)) life->dropped = true;
-  const std::vector<std::int64_t> kept = plan::columns_kept(program);
-  std::size_t product = 0;
-  std::vector<Life> also;
-  for (const models::Part& part : program.forward)
-    for (const models::Op& op : part.ops) {
-      if (op.kind != models::OpKind::matmul) continue;
-      const std::int64_t columns = kept.at(product++);
-      Life* life = of(models::tensor_of(op.out.at(0)));
-      if (life == nullptr || columns == 0) continue;
-      const double bytes = life->bytes * static_cast<double>(columns) / static_cast<double>(op.n);
-      Life whole = *life;
-      whole.bytes = bytes;
-      whole.dropped = false;
-      whole.backward_first = std::max(0, whole.backward_first);
-      whole.backward_last = std::max(0, whole.backward_last);
-      also.push_back(whole);
-      life->dropped = true;
-    }
-  out.lives.insert(out.lives.end(), also.begin(), also.end());
-}
-
-/// Whether selective recomputation repeats a block by operator; only where attention is one fused operator.
-bool repeats_operators(const models::LayerProgram& program, plan::Recompute recomputation, const Pricing& pricing) {
-  if (recomputation != plan::Recompute::selective || pricing.calibration().get("stack.selective_operators", 0) == 0)
-    return false;
-  for (const models::Part& part : program.forward)
-    for (const models::Op& op : part.ops)
-      if (models::attends(op)) return op.flash;
-  return false;
 }
 
 }  // namespace
@@ -380,7 +451,7 @@ std::int64_t LayerCosts::zeroed_by_pass(LayerBucket of, std::int64_t elements) c
 LayerCosts layer_costs(const models::LayerProgram& program, const LayerChoices& choices, const Pricing& pricing,
                        const LayerGroups& groups) {
   const LayerPrices prices{pricing, groups, choices.priced};
-  plan::Recompute recomputation = choices.recomputation;
+  const plan::Recompute recomputation = choices.recomputation;
   const bool split = choices.split_backward;
   const std::int64_t alignment = plan::parameter_alignment(choices.optimizer);
   LayerCosts out;
@@ -432,8 +503,6 @@ LayerCosts layer_costs(const models::LayerProgram& program, const LayerChoices& 
   out.forward = walk(program.forward, program, program.x, prices, toucher(&Life::forward_first, &Life::forward_last));
   out.recompute = walk(plan::recomputed_parts(program, pricing.stack().recompute_whole_layer), program, {}, prices,
                        toucher(&Life::recompute_first, &Life::recompute_last));
-  const bool operators = repeats_operators(program, recomputation, pricing);
-  if (operators) recomputation = plan::Recompute::none;
   std::vector<models::Part> backward = plan::backward_parts(program, recomputation);
   std::vector<models::Part> weights;
   if (split) {
@@ -454,14 +523,13 @@ LayerCosts layer_costs(const models::LayerProgram& program, const LayerChoices& 
   }
   if (recomputation != plan::Recompute::full && pricing.calibration().get("stack.recomputes_experts", 0) != 0)
     run_experts_again(out, program, prices);
-  if (operators) run_operators_again(out, program, life_of, prices);
   for (Life& life : out.lives)  // input data is loaded before forward, even if only backward reads it
     if (life.role == models::TensorRole::targets && life.forward_first < 0 && life.backward_first >= 0)
       life.forward_first = life.forward_last = 0;
   const TensorId core = plan::core_tensor(program);
   if (recomputation == plan::Recompute::selective && core.exists())
     out.lives[static_cast<std::size_t>(life_of[core])].dropped = true;
-  if (pricing.stack().memory.stated) add_framework_lives(out, program, life_of, pricing.stack().memory);
+  if (pricing.stack().memory.stated) FrameworkLives(out, program, life_of, pricing.stack().memory).add();
   const auto place = [&](TensorId tensor) { return tensor ? life_of[tensor] : -1; };
   out.x = place(program.x);
   out.y = place(program.y);

@@ -79,9 +79,8 @@ struct LayerCosts {
   models::LayerKind kind{};
   plan::Recompute recomputation = plan::Recompute::none;
   Pass forward, recompute, backward;
-  /// Included in `backward`: what it repeats before the rest, from the router on or operator by operator.
-  Pass again;
-  Pass weights;  ///< of a split backward: gradients of the weights, not included in `backward`
+  Pass experts_again;  ///< included in `backward`: what it repeats from the router on, before the rest
+  Pass weights;        ///< of a split backward: gradients of the weights, not included in `backward`
   /// The last compute segment of `weights` in two: without its last operator, and that operator alone. They are two
   /// steps if the layer is a chunk's first (StageLowering::weights_pass). Without seconds if the segment has only one
   /// operator.

@@ -39,36 +39,6 @@ void add_server(StageMemory& m, const std::vector<BucketSize>& buckets, const pl
       arena_bytes(spec.mesh.data, models::DType::fp32) + static_cast<double>(*spec.states.staleness * plan::kAlignment);
 }
 
-/// Bytes of a value of a block's weight as products in fewer bits read it; 0: they read 16 bits. nvfp4 has a scale of
-/// 8 bits for each 16 values.
-double rounded_size(const plan::PlanSpec& spec) {
-  constexpr double kFour = 0.5 + 1.0 / 16;
-  const models::DType precision = spec.numerics.precision;
-  return precision == models::DType::fp8 ? 1 : precision == models::DType::fp4 ? kFour : 0;
-}
-
-/// What a framework's copies of blocks' weights in fewer bits add to the 16-bit ones, or save. Primary ones are of 8
-/// bits; gathered shards (ZeRO 3) are one copy, and none stays beside them.
-double rounded_weight_bytes(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec,
-                            const MemoryRecipe& recipe) {
-  const double size = rounded_size(spec);
-  const bool gathered = plan::zero_of(spec) == 3;
-  const bool instead =
-      recipe.rounded_weights == RoundedWeights::instead && spec.numerics.precision == models::DType::fp8;
-  if (size == 0 || recipe.rounded_weights == RoundedWeights::none || (gathered && !instead)) return 0;
-  double elements = 0;
-  for (const LayerRun& run : layers) {
-    if (run.costs->kind != models::LayerKind::block) continue;
-    for (const LayerBucket of : {LayerBucket::own, LayerBucket::experts}) {
-      const int shards = gathered ? spec.shards_of(of == LayerBucket::experts) : 1;
-      elements += static_cast<double>(run.count * (run.costs->elements_of(of) + run.costs->frozen_of(of))) / shards;
-    }
-  }
-  const double copies = gathered || recipe.one_rounded_copy ? 1 : 2;
-  const double plain = instead ? static_cast<double>(models::size_of(plan::expand_options(spec).dtype)) : 0;
-  return elements * (copies * size - plain);
-}
-
 /// Parameters, gradients and states on the device.
 void add_states(StageMemory& m, Elements& elements, const std::vector<LayerRun>& layers,
                 const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec, const MemoryRecipe& recipe,
@@ -76,16 +46,12 @@ void add_states(StageMemory& m, Elements& elements, const std::vector<LayerRun>&
   const int zero = plan::zero_of(spec);
   const models::DType compute = plan::expand_options(spec).dtype,
                       gradient = one_copy ? compute : plan::gradient_dtype(spec.numerics.precision);
-  const double summed = gradient == models::DType::fp32 && compute != gradient
-                            ? recipe.gradient_bytes / static_cast<double>(models::size_of(gradient))
-                            : 1;
   for (const BucketSize& b : buckets) {
     const auto count = static_cast<double>(b.count);
-    const bool of_master = recipe.gathers_masters && zero == 3 && compute != models::DType::fp32 && !one_copy;
-    if (spec.offload.parameters == plan::Space::device && !of_master)
+    if (spec.offload.parameters == plan::Space::device)
       m.parameters += count * arena_bytes(zero == 3 ? b.shard : b.elements, compute);
     if (spec.offload.optimizer == plan::Space::device) {
-      m.gradients += count * arena_bytes(zero >= 2 ? b.shard : b.elements, gradient) * summed;
+      m.gradients += count * arena_bytes(zero >= 2 ? b.shard : b.elements, gradient);
       m.optimizer_states += count * state_bytes(b, spec, recipe.moment_bytes);
       if (one_copy) {
         const plan::Slot master = plan::state_of(plan::Memory::master, b, spec);
@@ -97,7 +63,6 @@ void add_states(StageMemory& m, Elements& elements, const std::vector<LayerRun>&
   }
   for (const BucketSize& b : frozen_buckets_of(layers, spec))
     m.parameters += static_cast<double>(b.count) * arena_bytes(zero == 3 ? b.shard : b.elements, compute);
-  if (spec.offload.parameters == plan::Space::device) m.parameters += rounded_weight_bytes(layers, spec, recipe);
   m.optimizer_states += factor_bytes(buckets, spec);
   for (const LayerRun& run : layers) {
     const bool block = run.costs->kind == models::LayerKind::block;
@@ -107,8 +72,7 @@ void add_states(StageMemory& m, Elements& elements, const std::vector<LayerRun>&
 }
 
 /// What a chunk keeps on the device for one micro-batch.
-ChunkSlab slab_of(const std::vector<LayerRun>& chunk, const plan::PlanSpec& spec, const ChunkPlace& place,
-                  std::int64_t on_host) {
+ChunkSlab slab_of(const std::vector<LayerRun>& chunk, const plan::PlanSpec& spec, const ChunkPlace& place) {
   ChunkSlab slab;
   std::int64_t blocks = 0;
   for (const LayerRun& run : chunk) {
@@ -116,7 +80,6 @@ ChunkSlab slab_of(const std::vector<LayerRun>& chunk, const plan::PlanSpec& spec
     if (run.costs->kind == models::LayerKind::block) blocks += run.count;
   }
   const LayerCosts& first = *chunk.front().costs;
-  if (on_host > 0) slab.kept -= leaving_bytes(chunk, std::max<std::int64_t>(0, blocks - on_host));
   if (spec.offload.activations == plan::Space::host) {
     slab.kept -= leaving_bytes(chunk, place.staying);
     slab.x_leaves = first.kind == models::LayerKind::block && blocks > place.staying;
@@ -158,7 +121,7 @@ void add_slabs(StageMemory& m, const std::vector<std::vector<LayerRun>>& chunks,
   const double boundary = boundary_of(layers);
   std::vector<ChunkSlab> slabs;
   for (std::size_t c = 0; c < chunks.size(); ++c) {
-    slabs.push_back(slab_of(chunks[c], spec, places[c], recipe.blocks_on_host));
+    slabs.push_back(slab_of(chunks[c], spec, places[c]));
     if (recipe.keeps_messages) slabs.back().kept += kept_messages(spec, places[c], boundary);
   }
   const double saved = slabs.front().kept + slabs.front().received;

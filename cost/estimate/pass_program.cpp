@@ -235,7 +235,7 @@ class ChunkPasses {
     if (!costs->backward_reads_parameters) return {};
     const bool full = costs->recomputation == plan::Recompute::full;
     return gather(out, copies, run, costs,
-                  {&(full ? costs->recompute : costs->again).segments, &costs->backward.segments});
+                  {&(full ? costs->recompute : costs->experts_again).segments, &costs->backward.segments});
   }
   template <class Step>
   static std::size_t last_compute(const std::vector<Step>& steps) {
@@ -410,7 +410,7 @@ class ChunkPasses {
     void recompute(std::size_t i) {
       const LayerCosts& c = layer(i);
       const bool full = c.recomputation == plan::Recompute::full;
-      const Segments& again = (full ? c.recompute : c.again).segments;
+      const Segments& again = (full ? c.recompute : c.experts_again).segments;
       out.layer(
           again, of.around_.exchange_left,
           [&](std::size_t s) { ahead(from_top(i), PassCopies::Part::again, again[s], s); }, [](std::size_t) {});

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <functional>
 
-#include "clusters/mesh_exchange.h"
 #include "cost/network/nccl_tuner.h"
 
 namespace orrery::cost {
@@ -21,8 +20,6 @@ Network collective_network(const clusters::Cluster& cluster, const Calibration& 
   if (cluster.shape) {
     n.cpu = cluster.shape->node.cpu;
     n.multicast = cluster.shape->node.multicast;
-    n.mesh_exchange = clusters::mesh_exchange_share(cluster.shape->node, cluster.devices_per_node);
-    if (n.mesh_exchange < 1) n.mesh = cluster.devices_per_node;
   }
   n.intra_bandwidth = cluster.intra.bandwidth.value;
   n.inter_latency = cluster.inter.latency.value;
@@ -37,10 +34,6 @@ Network collective_network(const clusters::Cluster& cluster, const Calibration& 
   n.send_efficiency = c.at("network.send.efficiency");
   n.send_channel = c.at("network.send.channel_bandwidth");
   n.all_to_all_efficiency = c.at("network.all_to_all.efficiency");
-  // Where host cores run the protocol, they get less through it from many hosts than from one.
-  if (cluster.shape && cluster.shape->node.nic_exchange_bandwidth.value > 0)
-    n.all_to_all_efficiency = std::min(n.all_to_all_efficiency,
-                                       cluster.shape->node.nic_exchange_bandwidth / cluster.shape->node.nic_bandwidth);
   n.size_half = c.at("network.size_half");
   n.size_exponent = c.at("network.size_exponent");
   return n;

@@ -41,8 +41,6 @@ struct Network {
   double send_efficiency = 0.65;   ///< one message between two devices of a node, over the datasheet's bandwidth
   double send_channel = 14e9;      ///< bytes/s of one channel of such a message
   double all_to_all_efficiency = 0.9;  ///< of the bandwidth that the NICs give to collectives
-  int mesh = 0;                        ///< devices of a node that are a mesh with gaps; 0: no such mesh
-  double mesh_exchange = 1;            ///< share of a ring's bandwidth that an all-to-all among all of them reaches
   double size_half = 8.7e6;            ///< bytes: size at which an all-reduce's transfer takes twice as long per byte
   double size_exponent = 0.61;
 };

@@ -223,16 +223,10 @@ std::vector<Choice> reductions(const Network& network, const Group& group, Opera
 
 namespace {
 
-/// GB/s that one member sends into its node's fabric when all send to all.
-double exchange_most(const Network& n, const Group& g) {
-  return g.per_node == n.mesh ? g.intra * n.mesh_exchange : g.intra;
-}
-
-/// The same with `message` bytes to each of `peers`.
+/// GB/s that one member sends into its node's fabric when it sends `message` bytes to each of `peers`.
 double exchange_intra(const Network& n, const Group& g, double message, double peers) {
   const double channels = std::clamp(message / (kSlot * kSlotsPerChannel), kSendChannelsLeast, kSendChannelsMost);
-  const double fabric = exchange_most(n, g);
-  return n.nvlink ? std::min(fabric, peers * channels * n.send_channel / kGiga) : fabric;
+  return n.nvlink ? std::min(g.intra, peers * channels * n.send_channel / kGiga) : g.intra;
 }
 
 }  // namespace
@@ -259,7 +253,7 @@ std::vector<Choice> exchanges(const Network& n, const Group& g, double bytes) {
   add("pairwise", base + (inside - 1) * near + (p - inside) * far, ramp + within + between);
   if (n.hierarchical && g.nodes > 1 && inside > 1) {
     // First within the node, by destination node; then between corresponding devices: n-1 messages of g times the size.
-    add("two-level", 2 * base + near + (g.nodes - 1) * far, (inside - 1) / inside / exchange_most(n, g) + between);
+    add("two-level", 2 * base + near + (g.nodes - 1) * far, (inside - 1) / inside / g.intra + between);
   }
   return found;
 }

@@ -1,8 +1,6 @@
 /// Reads the `memory:` part of a stack file.
 #include "cost/parameters/memory_recipe.h"
 
-#include <vector>
-
 namespace orrery::cost {
 
 const char* name_of(MemoryKind kind) {
@@ -23,14 +21,6 @@ MemoryKind memory_kind(const std::string& words, MemoryKind otherwise) {
   return otherwise;
 }
 
-namespace {
-const std::vector<std::string> kRoundedWeights = {"none", "beside", "instead"};
-}
-
-const char* name_of(RoundedWeights kind) {
-  return kRoundedWeights[static_cast<std::size_t>(kind)].c_str();
-}
-
 MemoryRecipe read_memory_recipe(const base::Cursor& at) {
   MemoryRecipe r;
   if (!at.exists()) return r;
@@ -49,14 +39,6 @@ MemoryRecipe read_memory_recipe(const base::Cursor& at) {
   r.composes_gates = at.optional("composes_gates").boolean(false);
   r.repeats_keys = at.optional("repeats_keys").boolean(false);
   r.gathers_rows = at.optional("gathers_rows").boolean(false);
-  constexpr double kMostGradient = 4;
-  if (const base::Cursor bytes = at.optional("gradient_bytes"); bytes.exists())
-    r.gradient_bytes = bytes.number(1, kMostGradient);
-  r.saves_rounded = at.optional("saves_rounded").boolean(false);
-  if (const base::Cursor weights = at.optional("rounded_weights"); weights.exists())
-    r.rounded_weights = static_cast<RoundedWeights>(weights.choice(kRoundedWeights));
-  r.weighs_in_experts = at.optional("weighs_in_experts").boolean(false);
-  r.gathers_masters = at.optional("gathers_masters").boolean(false);
   constexpr double kMostShare = 4;
   r.fragmentation = at.optional("fragmentation").number(0, kMostShare);
   r.pipeline_fragmentation = at.optional("pipeline_fragmentation").number(0, kMostShare);

@@ -28,14 +28,6 @@ struct MemoryQuestion {
 /// kind.
 [[nodiscard]] MemoryKind memory_kind(const std::string& words, MemoryKind otherwise);
 
-/// Whether operands of products in fewer bits exist as such outside the product.
-enum class RoundedWeights : std::uint8_t {
-  none,     ///< products round weights each time anew
-  beside,   ///< they are rounded once a step, and stay beside the 16-bit ones
-  instead,  ///< the 16-bit ones do not exist
-};
-[[nodiscard]] const char* name_of(RoundedWeights kind);
-
 struct MemoryRecipe {
   bool stated = false;                       ///< the stack file has this part; else memory is the schedule's arena
   MemoryKind reported = MemoryKind::device;  ///< what its users report if a source does not say
@@ -61,25 +53,6 @@ struct MemoryRecipe {
   /// share them, and the copies are kept. gathers_rows: `torch.gather` puts rows in the order of experts and keeps its
   /// inputs: the rows as gathered from the tensor group, and again in the chosen order.
   bool composes_gates = false, repeats_keys = false, gathers_rows = false;
-  /// Bytes of each gradient that adds up over a step and is reduced, with 16-bit and 8-bit arithmetic.
-  double gradient_bytes = 4;
-  /// What products in fewer bits read for a weight's gradient waits for backward as they read it (fp8: a byte), beside
-  /// the 16-bit tensor only where something else reads that too.
-  bool saves_rounded = false;
-  RoundedWeights rounded_weights = RoundedWeights::none;  ///< of blocks
-  /// Forward reads a rounded weight by rows and backward by columns. One copy serves both where a scale belongs to the
-  /// whole tensor and the device multiplies 8-bit operands in either order (Blackwell); derived, no stack states it.
-  bool one_rounded_copy = false;
-  bool scales_blocks = false;  ///< rounded values share a scale along rows or along columns (mxfp8), not by tensor
-  /// Experts' rows are multiplied by the router's weights within the activation, so that their results are not kept.
-  bool weighs_in_experts = false;
-  /// ZeRO 3: 16-bit parameters exist only while they are gathered; the shards are the fp32 values.
-  bool gathers_masters = false;
-  /// Blocks whose saved tensors go to the host meanwhile.
-  std::int64_t blocks_on_host = 0;
-  /// Parts of a block that backward repeats, so that their results are not kept: norms, what makes latent attention's
-  /// queries, keys and values of what it has compressed, experts' activations.
-  bool repeats_norms = false, repeats_latent = false, repeats_activation = false;
   /// Share of what passes allocate and free that the caching allocator holds in addition, in unusable pieces; `stuck`:
   /// the share that still remains when a device is full, because the allocator gives back unused memory before a run
   /// dies.

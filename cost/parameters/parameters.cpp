@@ -268,10 +268,6 @@ void add_stack(std::vector<ParameterKind>& all) {
                        "GPUs: whether everything except operators on experts' slots is replayed as graphs (0 or 1)"));
   all.push_back(
       ranged(kZeroToOne, "stack.recomputes_experts", "whether backward repeats a layer from its router on (0 or 1)"));
-  all.push_back(ranged(kZeroToOne, "stack.rematerializes",
-                       "whether a compiler repeats in backward what does not fit the device (0 or 1)"));
-  all.push_back(ranged(kZeroToOne, "stack.selective_operators",
-                       "whether selective recomputation repeats all but attention and every other product (0 or 1)"));
   all.push_back(ranged(kHostTime, "stack.dispatch_overhead", "a schedule step's cost to its rank"));
   all.push_back({"stack.step_overhead", Unit::seconds, 0, 1000, 1.5, "a training step's cost outside the schedule"});
   all.push_back({"stack.load_overhead", Unit::seconds, 0, 10, 1.5, "reading one micro-batch's tokens on the host"});

@@ -77,7 +77,6 @@ Capabilities read_capabilities(const base::Cursor& at) {
   out.sequence_parallel = at.optional("sequence_parallel").boolean(true);
   out.gpipe = at.optional("gpipe").boolean(true);
   out.partition_checkpoints = at.optional("partition_checkpoints").boolean(false);
-  out.recompute_layers = at.optional("recompute_layers").boolean(true);
   if (at.has("flash_from"))
     out.flash_from = static_cast<clusters::Architecture>(kFirstWord + at.at("flash_from").choice(kArchitectureWords));
   return out;
@@ -87,10 +86,9 @@ std::string capabilities_text(const Capabilities& c) {
   return fmt::format(
       "can: {{zero_stages: [{}], pipelined_zero_stages: [{}], tensor: {}, pipeline: {}, virtual_stages: {}, context: "
       "{}, "
-      "expert: {}, sequence_parallel: {}, gpipe: {}, partition_checkpoints: {}, recompute_layers: {}, flash_from: "
-      "{}}}\n",
+      "expert: {}, sequence_parallel: {}, gpipe: {}, partition_checkpoints: {}, flash_from: {}}}\n",
       fmt::join(c.zero_stages, ", "), fmt::join(c.pipelined_zero_stages, ", "), c.tensor, c.pipeline, c.virtual_stages,
-      c.context, c.expert, c.sequence_parallel, c.gpipe, c.partition_checkpoints, c.recompute_layers,
+      c.context, c.expert, c.sequence_parallel, c.gpipe, c.partition_checkpoints,
       kArchitectureWords.at(static_cast<std::size_t>(static_cast<int>(c.flash_from) - kFirstWord)));
 }
 
@@ -112,9 +110,6 @@ std::string memory_text(const MemoryRecipe& r) {
                      r.keeps_gathered, r.fragmentation, r.stuck, r.pipeline_fragmentation);
   out += fmt::format("  composes_gates: {}\n  repeats_keys: {}\n  gathers_rows: {}\n", r.composes_gates, r.repeats_keys,
                      r.gathers_rows);
-  out += fmt::format("  gradient_bytes: {}\n  saves_rounded: {}\n  rounded_weights: {}\n", r.gradient_bytes,
-                     r.saves_rounded, name_of(r.rounded_weights));
-  out += fmt::format("  weighs_in_experts: {}\n  gathers_masters: {}\n", r.weighs_in_experts, r.gathers_masters);
   return out;
 }
 

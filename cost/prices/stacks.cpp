@@ -98,7 +98,6 @@ std::vector<std::string> beyond(const Stacks& stacks, const plan::PlanSpec& spec
   add(spec.mesh.expert > 1 && !can.expert, "expert parallelism");
   add(spec.mesh.sequence_parallel && !can.sequence_parallel, "sequence parallelism");
   add(spec.recomputation.partition_checkpoints && !can.partition_checkpoints, "partitioned checkpoints");
-  add(spec.recomputation.layers.has_value() && !can.recompute_layers, "recomputation of some blocks");
   return out;
 }
 

@@ -4,10 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <cmath>
-
 #include "models/limits.h"
-#include "models/read/table_averages.h"
 
 namespace orrery::models {
 namespace {
@@ -24,88 +21,15 @@ constexpr std::int64_t kMostVectorWidth = 1 << 14;
 constexpr std::int64_t kMostFeatures = 1 << 16;
 constexpr std::int64_t kMostMlpLayers = 1000;
 
-/// What a key of `spread` says; without a mean it has nothing to spread.
-double read_spread(const Cursor& spread, const char* key, bool averaged) {
-  constexpr double kMostSpread = 4;  // a table in the middle is then e^8, 3,000 times, smaller than the mean
-  const Cursor at = spread.optional(key);
-  const double value = at.number(0, kMostSpread, 0);
-  if (at.exists() && !averaged)
-    at.error("E0112", fmt::format("nothing says the average that {} spread around", key),
-             fmt::format("give mean_{} instead of {}", key, key));
-  return value;
-}
-
-/// Of averages, `most` at most each.
-std::vector<std::int64_t> read_averaged(const Cursor& at, double total, std::int64_t count, double spread,
-                                        std::int64_t most, const char* what) {
-  const std::vector<std::int64_t> none(static_cast<std::size_t>(count), 1);
-  if (at.findings().failed()) return none;
-  if (total < static_cast<double>(count)) {
-    at.error("E0112", fmt::format("less than one {} a table", what), "fewer tables, or more for each");
-    return none;
-  }
-  if (total > static_cast<double>(most) * static_cast<double>(count)) {
-    at.error("E0112", fmt::format("more than {} {}s a table on average", most, what), "more tables, or less for each");
-    return none;
-  }
-  std::vector<std::int64_t> out = spread_out(std::llround(total), count, spread);
-  if (out.back() <= most) return out;
-  at.error("E0112", fmt::format("the largest table would have {} {}s, more than {}", out.back(), what, most),
-           "a smaller spread, or more tables");
-  return none;
-}
-
-/// One entry of `tables`: tables all alike, or some of which averages are known.
-std::vector<Table> read_tables(const Cursor& at, std::int64_t width, Model& m) {
+Table read_table(const Cursor& at, std::int64_t& count) {
   Table t;
-  const Cursor mean_rows = at.optional("mean_rows"), parameters = at.optional("parameters"),
-               mean_hot = at.optional("mean_multi_hot"), count_at = at.optional("count"),
-               spread = at.optional("spread");
-  const bool rows_averaged = mean_rows.exists() || parameters.exists(), hot_averaged = mean_hot.exists();
-  const Cursor rows = at.optional("rows");
-  if (!rows.exists() && !rows_averaged)
-    at.error("E0102", "nothing says how many rows the table has",
-             "rows: 1000; of several tables on average mean_rows, or their parameters together");
+  const Cursor rows = at.at("rows");
   t.rows = rows.integer(1, kMostRows, 1);
   t.pooling = static_cast<Pooling>(at.optional("pooling").choice(kPoolings, 0));
-  const Cursor hot = at.optional("multi_hot"), fewest = at.optional("fewest");
-  t.multi_hot = hot.integer(1, kMostHot, 1);
-  if (fewest.exists()) t.fewest = fewest.integer(0, t.multi_hot, 0);
-  const std::int64_t count = count_at.integer(1, kMostTables, 1);
-  const auto each = static_cast<double>(count);
-  double total_rows = each * mean_rows.number(1, static_cast<double>(kMostRows), 1);
-  constexpr double kMostParameters = 1e16;
-  if (parameters.exists()) total_rows = parameters.number(1, kMostParameters, 1) / static_cast<double>(width);
-  const double total_hot = each * mean_hot.number(1, static_cast<double>(kMostHot), 1);
-  const double row_spread = read_spread(spread, "rows", rows_averaged);
-  const double hot_spread = read_spread(spread, "multi_hot", hot_averaged);
-  const auto excludes = [](const Cursor& one, const Cursor& other, const char* what) {
-    if (one.exists() && other.exists()) other.error("E0112", fmt::format("{} twice", what), "give one of the two");
-  };
-  excludes(mean_rows, parameters, "the tables' rows are given");
-  excludes(mean_rows.exists() ? mean_rows : parameters, rows, "the tables' rows are given");
-  excludes(mean_hot, hot, "the tables' lookups are given");
-  if (hot_averaged && fewest.exists())
-    fewest.error("E0112", "bags of several lengths have a longest, not an average", "give multi_hot: the longest bag");
-  if ((rows_averaged || hot_averaged) && !count_at.exists())
-    at.error("E0112", "an average of how many tables?", "give their number: count: 1000");
-  std::vector<Table> out(static_cast<std::size_t>(count), t);
-  std::string assumed;
-  if (rows_averaged) {
-    const std::vector<std::int64_t> values =
-        read_averaged(parameters.exists() ? parameters : mean_rows, total_rows, count, row_spread, kMostRows, "row");
-    for (std::size_t i = 0; i < out.size(); ++i) out[i].rows = values[i];
-    assumed += "; rows " + spread_text(values, row_spread);
-  }
-  if (hot_averaged) {
-    const std::vector<std::int64_t> values =
-        mixed(read_averaged(mean_hot, total_hot, count, hot_spread, kMostHot, "lookup"));
-    for (std::size_t i = 0; i < out.size(); ++i) out[i].multi_hot = values[i];
-    assumed += "; lookups " + spread_text(values, hot_spread);
-    if (rows_averaged && row_spread > 0 && hot_spread > 0) assumed += ", whatever the rows";
-  }
-  if (!assumed.empty()) m.sources.push_back(fmt::format("assumed: {} tables{}", count, assumed));
-  return out;
+  t.multi_hot = at.optional("multi_hot").integer(1, kMostHot, 1);
+  if (const Cursor fewest = at.optional("fewest"); fewest.exists()) t.fewest = fewest.integer(0, t.multi_hot, 0);
+  count = at.optional("count").integer(1, kMostTables, 1);
+  return t;
 }
 
 std::vector<std::int64_t> widths(const Cursor& at) {
@@ -125,12 +49,13 @@ void read_recommender(const Cursor& at, Model& m) {
   r.embedding_dim = at.at("embedding_dim").integer(1, kMostVectorWidth, 1);
   const Cursor tables = at.at("tables");
   for (const Cursor& item : tables.items()) {
-    const std::vector<Table> more = read_tables(item, r.embedding_dim, m);
-    if (r.tables.size() + more.size() > static_cast<std::size_t>(kMostTables)) {
+    std::int64_t count = 1;
+    const Table table = read_table(item, count);
+    if (static_cast<std::int64_t>(r.tables.size()) + count > kMostTables) {
       item.error("E0112", fmt::format("more than {} tables", kMostTables), "");
       break;
     }
-    r.tables.insert(r.tables.end(), more.begin(), more.end());
+    r.tables.insert(r.tables.end(), static_cast<std::size_t>(count), table);
   }
   if (tables.is_sequence() && r.tables.empty())
     tables.error("E0112", "a recommendation model without tables",

@@ -409,8 +409,7 @@ class StageLowering {
     void recompute(std::size_t i) {
       const StageLayer& layer = to.layer_at(i);
       if (!recomputes(layer)) {
-        if (to.options_.recompute_experts) to.again(layer, context, parts_of_experts(layer.program));
-        if (to.options_.recompute_operators) to.again(layer, context, parts_of_operators(layer.program));
+        if (to.options_.recompute_experts) to.experts_again(layer, context);
         return;
       }
       to.run_parts(layer, context, recomputed_parts(layer.program, to.options_.recompute_whole_layer),
@@ -452,7 +451,8 @@ class StageLowering {
   static bool recomputes(const StageLayer& layer) { return layer.recompute == Recompute::full; }
 
   // Writes tensors of its own, which backward reads in place of forward's.
-  void again(const StageLayer& layer, Context& context, const std::vector<models::Part>& parts) {
+  void experts_again(const StageLayer& layer, Context& context) {
+    const std::vector<models::Part> parts = parts_of_experts(layer.program);
     for (const TensorId t : made_by(layer.program, parts)) context.views[t] = -1;
     const char* suffix = std::exchange(context.suffix, ".recomputed");
     run_parts(layer, context, parts, Phase::recompute);

@@ -19,9 +19,6 @@ struct LowerOptions {
   /// (Megatron-Core's --recompute-modules moe). A property of the software stack; has no effect on layers that are
   /// recomputed in full.
   bool recompute_experts = false;
-  /// Backward repeats a block but for attention and every other product, whose results are kept (parts_of_operators). A
-  /// property of the software stack under selective recomputation.
-  bool recompute_operators = false;
   /// ZeRO-2 and 3: a layer's full gradients stay until their sum is added to the shard, one layer later, so that the
   /// next layer does not wait for the reduction. A property of the software stack.
   bool reduce_beside = false;
@@ -44,13 +41,6 @@ struct LowerOptions {
 
 /// The parts of a layer's forward pass from its router on. Empty without experts.
 [[nodiscard]] std::vector<models::Part> parts_of_experts(const models::LayerProgram& program);
-/// The parts of a block's forward pass that selective recomputation by operator repeats: all but attention, messages
-/// other than gathers, and of the products, in order, the first, third, fifth … A product of several matrices counts as
-/// so many, and is repeated with the columns of those that are not kept (torchtitan,
-/// distributed/activation_checkpoint.py, SelectiveAC). Empty for ends of the model.
-[[nodiscard]] std::vector<models::Part> parts_of_operators(const models::LayerProgram& program);
-/// The columns of each product of the block's forward pass that are kept, in order; those of its tensors.
-[[nodiscard]] std::vector<std::int64_t> columns_kept(const models::LayerProgram& program);
 /// The tensors that these parts write, including those that are rows of others.
 [[nodiscard]] std::vector<models::TensorId> made_by(const models::LayerProgram& program,
                                                     const std::vector<models::Part>& parts);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <set>
 
-#include "models/operators/operators.h"
 #include "plan/lower/lower_recommender.h"
 #include "plan/lower/recomputed.h"
 
@@ -92,50 +91,6 @@ std::vector<models::Part> parts_of_experts(const models::LayerProgram& program) 
     rest.ops.erase(rest.ops.begin(), rest.ops.begin() + router);
     out.push_back(std::move(rest));
     inside = true;
-  }
-  return out;
-}
-
-std::vector<std::int64_t> columns_kept(const models::LayerProgram& program) {
-  std::vector<std::int64_t> out;
-  bool keeps = true;
-  for (const models::Part& part : program.forward)
-    for (const Op& op : part.ops) {
-      if (op.kind != OpKind::matmul) continue;
-      const std::vector<models::Tensor>& pieces = program.tensors[models::tensor_of(op.in.at(1))].pieces;
-      std::int64_t rows = 0, kept = 0;
-      for (const models::Tensor& piece : pieces) {
-        rows += piece.shape.at(0);
-        if (keeps) kept += piece.shape.at(0);
-        keeps = !keeps;
-      }
-      if (pieces.empty()) {
-        rows = 1;
-        kept = keeps ? 1 : 0;
-        keeps = !keeps;
-      }
-      out.push_back(op.n * kept / std::max<std::int64_t>(1, rows));
-    }
-  return out;
-}
-
-std::vector<models::Part> parts_of_operators(const models::LayerProgram& program) {
-  std::vector<models::Part> out;
-  if (program.kind != models::LayerKind::block) return out;
-  const std::vector<std::int64_t> kept = columns_kept(program);
-  std::size_t product = 0;
-  for (const models::Part& part : program.forward) {
-    if (part.is_communication()) {
-      if (part.collective == models::GroupCollective::all_gather) out.push_back(part);
-      continue;
-    }
-    models::Part again;
-    for (Op op : part.ops) {
-      if (models::attends(op) || op.kind == OpKind::grouped_matmul || op.kind == OpKind::count_choices) continue;
-      if (op.kind == OpKind::matmul) op.n -= kept.at(product++);
-      if (op.kind != OpKind::matmul || op.n > 0) again.ops.push_back(std::move(op));
-    }
-    if (!again.ops.empty()) out.push_back(std::move(again));
   }
   return out;
 }

@@ -332,7 +332,6 @@ void check_tokens(const Cursor& at, std::int64_t batch, std::int64_t sequence) {
   }
 }
 
-constexpr std::int64_t kMostDevices = 1'000'000;
 constexpr double kSurestFit = 0.999;  // nothing is known beyond
 
 /// A name; a map in its place is told where it belongs.
@@ -366,7 +365,6 @@ Job read_job(const Cursor& at) {
   name_keys(at, "");
   job.model = name_in(at.at("model"), "model");
   job.cluster = name_in(at.at("cluster"), "cluster");
-  job.devices = static_cast<int>(at.optional("devices").integer(1, kMostDevices, 0));
   const Cursor batch = at.at("batch");
   job.batch = sequences_in(batch);
   job.sequence = at.optional("sequence").integer(1, kMostSequence, 0);
@@ -395,7 +393,6 @@ std::string write_job(const Job& job, int indent) {
   JobWriter w(indent);
   w.line("model", base::yaml_text(job.model));
   w.line("cluster", base::yaml_text(job.cluster));
-  if (job.devices > 0) w.line("devices", job.devices);
   w.line("batch", job.batch);
   if (job.sequence > 0) w.line("sequence", job.sequence);
   w.line("precision", models::name_of(job.precision));

@@ -130,7 +130,6 @@ inline constexpr double kUsualFit = 0.95;
 struct Job {
   std::string model;    ///< catalogue name or path
   std::string cluster;  ///< catalogue name or path
-  int devices = 0;      ///< of such a cluster; 0: as many as it has
   std::int64_t batch = 0;
   std::int64_t sequence = 0;  ///< 0: the model's max_sequence
   models::DType precision = models::DType::fp32;

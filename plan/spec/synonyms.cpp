@@ -15,11 +15,6 @@ struct Key {
   const char *map, *other, *ours;
 };
 constexpr Key kKeys[] = {
-    {"", "gpus", "devices"},
-    {"", "num_gpus", "devices"},
-    {"", "n_gpus", "devices"},
-    {"", "world_size", "devices"},
-    {"", "nodes", "devices: nodes times devices of a node"},
     {"", "global_batch", "batch"},
     {"", "global_batch_size", "batch"},
     {"", "batch_size", "batch"},

@@ -1,7 +1,6 @@
 #pragma once
 /// The closed form for a search, in which plans may have different prices. Private to sim/search/.
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "clusters/cluster.h"
@@ -15,24 +14,13 @@ namespace orrery::sim {
 
 using Model = std::shared_ptr<const models::Model>;
 using Cluster = std::shared_ptr<const clusters::Cluster>;
-/// Of the threads of a search.
-class ThreadLock final : public cost::Lock {
- public:
-  void lock() override { mutex_.lock(); }
-  void unlock() override { mutex_.unlock(); }
-
- private:
-  std::mutex mutex_;
-};
-
 /// The closed form with each plan's own prices. Not thread-safe.
 class Estimators {
  public:
   /// `like`: the same in another thread, with which layers' costs are shared; null: none.
   Estimators(const Model& model, const cost::Prices& prices, const Estimators* like = nullptr) : prices_(prices) {
     for (const cost::Pricing& pricing : prices_.all()) {
-      stores_.push_back(like != nullptr ? like->stores_[stores_.size()]
-                                        : cost::make_layer_store(std::make_unique<ThreadLock>()));
+      stores_.push_back(like != nullptr ? like->stores_[stores_.size()] : cost::make_layer_store());
       all_.emplace_back(model, pricing, shared_links(pricing), stores_.back());
     }
   }

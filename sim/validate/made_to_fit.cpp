@@ -9,7 +9,6 @@
 
 #include "base/units.h"
 #include "cost/estimate/estimate.h"
-#include "cost/parameters/habits.h"
 #include "sim/search/partial_recompute.h"
 
 namespace orrery::sim {
@@ -30,15 +29,6 @@ bool fits(const Subject& one) {
   return needed(one) <= capacity_of(one);
 }
 
-/// What a row leaves open about memory.
-struct Open {
-  bool recompute = false, zero = false;
-};
-Open open_of(const Setup& setup, const plan::PlanSpec& spec) {
-  return {setup.recompute.empty() && spec.recomputation.what == plan::Recompute::none,
-          !setup.zero_stage && setup.fsdp_sharding.empty() && spec.mesh.data > 1};
-}
-
 /// The subject, which recomputes all layers, with the fewest recomputed that fit; nothing if it needs all.
 std::optional<Subject> with_fewest(const Subject& full) {
   cost::Estimator estimator(full.model, *full.pricing);
@@ -51,24 +41,11 @@ std::optional<Subject> with_fewest(const Subject& full) {
 
 }  // namespace
 
-std::shared_ptr<const Subject> needing_least(const Setup& setup, const Subject& stated,
-                                             const std::function<base::Result<Subject>(const Setup&)>& translate) {
-  Open open = open_of(setup, stated.plan.spec());
-  // A compiler repeats what does not fit, whatever it was told to keep.
-  const bool compiled = cost::number_of(stated.pricing->stack(), "stack.rematerializes", 0) != 0;
-  open.recompute = open.recompute || (compiled && stated.plan.spec().recomputation.what != plan::Recompute::full);
-  if (!open.recompute && !open.zero) return nullptr;
-  Setup other = setup;
-  if (open.recompute) other.recompute = "full";
-  if (open.zero) other.zero_stage = 1;
-  auto one = translate(other);
-  if (!one || needed(*one) >= needed(stated)) return nullptr;
-  return std::make_shared<const Subject>(std::move(*one));
-}
-
 std::shared_ptr<const Subject> made_to_fit(const Setup& setup, const Subject& stated,
                                            const std::function<base::Result<Subject>(const Setup&)>& translate) {
-  const auto [recompute_open, zero_open] = open_of(setup, stated.plan.spec());
+  const plan::PlanSpec& spec = stated.plan.spec();
+  const bool recompute_open = setup.recompute.empty() && spec.recomputation.what == plan::Recompute::none;
+  const bool zero_open = !setup.zero_stage && setup.fsdp_sharding.empty() && spec.mesh.data > 1;
   if ((!recompute_open && !zero_open) || capacity_of(stated) <= 0) return nullptr;
   const double without = needed(stated);
   if (without <= capacity_of(stated)) return nullptr;
@@ -99,7 +76,7 @@ std::shared_ptr<const Subject> made_to_fit(const Setup& setup, const Subject& st
       if (needed(*full) < (least ? needed(*least) : without)) least = std::move(*full);
       continue;
     }
-    auto some = full->pricing->stack().can.recompute_layers ? with_fewest(*full) : std::nullopt;
+    auto some = with_fewest(*full);
     if (!some) return taken(std::move(*full), "full recomputation" + also);
     const std::int64_t layers = some->plan.spec().recomputation.layers.value_or(0);
     return taken(std::move(*some), fmt::format("{} of each stage recomputed{}", base::count_of(layers, "layer"), also));

@@ -1,50 +1,26 @@
 /// Reads the words of rows.
 #include "sim/validate/row_words.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cctype>
 #include <initializer_list>
 #include <utility>
 
-#include "base/units.h"
 #include "sim/validate/mixture_rows.h"
 
 namespace orrery::sim {
 
 namespace {
 
-/// Whether parameters, gradients and the optimizer's states all are in 16 bits: "AdamW, all states in bf16", a
-/// precision of Lightning's kind ("bf16-true", "16-true") or called pure, or software whose recipes have no other:
-/// torchtune's set_default_dtype of `dtype` (recipes/full_finetune_single_device.py), Thunder's model.to(bfloat16)
-/// (thunder/benchmarks/benchmark_litgpt.py).
+/// Whether parameters, gradients and the optimizer's states all are in 16 bits: "AdamW, all states in bf16", or a
+/// precision of Lightning's kind ("bf16-true", "16-true") or called pure.
 bool all_in_16_bits(const Setup& s) {
   const std::string optimizer = small_letters(s.optimizer), precision = small_letters(s.precision);
   const auto has = [](const std::string& words, std::initializer_list<const char*> any) {
     return std::any_of(any.begin(), any.end(), [&](const char* word) { return words.find(word) != std::string::npos; });
   };
   return has(optimizer, {"states in bf16", "states in fp16", "states in 16 bits"}) ||
-         has(precision, {"16-true", "pure"}) ||
-         (has(precision, {"bf16"}) && has(small_letters(s.stack + " " + s.framework), {"torchtune", "thunder"}));
-}
-
-/// Blocks whose activations NVIDIA's recipes of FSDP keep on the host.
-struct OnHost {
-  const char* model;      ///< the beginning of its letters
-  const char* device;     ///< of its devices' name
-  const char* precision;  ///< a word of the row's
-  std::int64_t blocks;
-};
-// Megatron Bridge v0.3.0, scripts/performance/configs/llama: cpu_offloading_num_layers.
-constexpr OnHost kOnHost[] = {{"llama 3 70b", "GB300", "fp8", 20},    {"llama 3 70b", "GB300", "bf16", 30},
-                              {"llama 3 70b", "GB200", "fp8", 40},    {"llama 3 70b", "GB200", "bf16", 20},
-                              {"llama 3 70b", "B200", "fp8", 5},      {"llama 3.1 405b", "GB200", "fp8", 92},
-                              {"llama 3.1 405b", "GB300", "fp8", 10}, {"llama 3 405b", "GB200", "fp8", 92},
-                              {"llama 3 405b", "GB300", "fp8", 10}};
-
-bool says(const std::string& words, const char* word) {
-  return words.find(word) != std::string::npos;
+         has(precision, {"16-true", "pure"});
 }
 
 }  // namespace
@@ -92,57 +68,6 @@ void take_optimizer(const Setup& s, cost::MemoryRecipe& recipe, std::vector<cost
   numbers.push_back({"stack.one_copy", 1, cost::Unit::number, "the row's words"});
   recipe.update_bf16 = std::max(recipe.update_bf16, kRoot);
   recipe.update_fp16 = std::max(recipe.update_fp16, kRoot);
-}
-
-void take_framework_memory(const Setup& s, const std::string& stack, cost::MemoryRecipe& recipe,
-                           std::vector<std::string>& notes) {
-  const std::string precision = small_letters(s.precision), framework = small_letters(s.framework);
-  constexpr double kHalf = 2;  // bytes
-  recipe.scales_blocks = says(precision, "mx") || says(precision, "block") || says(precision, "nvfp4");
-  if (s.recompute == "selective") {
-    const std::string modules = small_letters(s.recompute_modules);
-    recipe.repeats_latent = says(modules, "mla_up_proj");
-    recipe.repeats_norms = says(modules, "layernorm");
-    recipe.repeats_activation = says(modules, "moe_act");
-  }
-  // "custom: projections and inputs of layers on the host": MaxText's remat_policy: custom, decoder_layer_input:
-  // offload
-  if (says(s.recompute_modules, "on the host") || says(s.recompute_modules, "offload")) {
-    recipe.blocks_on_host = *s.layers;
-    notes.push_back("what blocks keep is on the host; its copies count as hidden");
-  }
-  // Gradients stay in the parameters' type until the update (internlm/solver/optimizer/hybrid_zero_optim.py).
-  if (says(framework, "internevo")) {
-    recipe.gradient_bytes = kHalf;
-    recipe.gradients_beside = false;
-    notes.push_back("gradients in 16 bits, as InternEvo has them");
-  }
-  if (stack.rfind("megatron-core", 0) != 0 && stack != "megatron-fsdp" && stack != "megatron-bridge") return;
-  const bool bridge = says(framework, "bridge"), nemo = says(framework, "nemo") && !says(framework, "automodel");
-  if (!bridge && !nemo) return;
-  recipe.gradient_bytes = kHalf;
-  // Launchers of 2024 have fp8_params for fine-tuning alone; NeMo 2's and Bridge's precisions have fp8_param_gather.
-  const std::string released = s.section + " " + framework;
-  const bool launcher = nemo && (says(released, "24.05") || says(released, "24.07"));
-  recipe.rounded_weights = launcher && !s.packed ? cost::RoundedWeights::beside : cost::RoundedWeights::instead;
-  if (bridge) recipe.loss_copies = 0;
-  notes.push_back(bridge ? "gradients in bf16, weights in fp8 alone, the loss in place of the logits, as Megatron "
-                           "Bridge's recipes have them (scripts/performance/configs, grad_reduce_in_fp32; "
-                           "mixed_precision.py, fp8_param_gather; cross_entropy_fusion_impl)"
-                         : "gradients in bf16, as NVIDIA's examples have them (NeMo-Framework-Launcher, "
-                           "examples/training: grad_sync_dtype; NeMo, recipes: grad_reduce_in_fp32)");
-  if (!bridge || s.zero_stage.value_or(0) != 3) return;
-  const std::string model = small_letters(s.model);
-  for (const OnHost& known : kOnHost)
-    if (model.rfind(known.model, 0) == 0 && s.gpu_type.rfind(known.device, 0) == 0 &&
-        says(precision, known.precision)) {
-      recipe.blocks_on_host = known.blocks;
-      notes.push_back(
-          fmt::format("activations of {} on the host, as in its recipe (scripts/performance/configs, "
-                      "cpu_offloading_num_layers); their copies count as hidden",
-                      base::count_of(known.blocks, "block")));
-      return;
-    }
 }
 
 }  // namespace orrery::sim

@@ -25,10 +25,4 @@ namespace orrery::sim {
 /// exp_avg_sq_sqrt).
 void take_optimizer(const Setup& s, cost::MemoryRecipe& recipe, std::vector<cost::Parameter>& numbers);
 
-/// What a run's framework keeps by its recipes, beside what its stack, called `stack`, says: NVIDIA's recipes of NeMo
-/// and Megatron Bridge add gradients up in bf16, keep weights in fp8, and put some layers' activations on the host; the
-/// modules that a row says are recomputed keep no results.
-void take_framework_memory(const Setup& s, const std::string& stack, cost::MemoryRecipe& recipe,
-                           std::vector<std::string>& notes);
-
 }  // namespace orrery::sim

@@ -439,11 +439,8 @@ Result<Subject> Translator::translate(const Setup& given) {
   if (const std::string why = unscorable(given); !why.empty()) return fail("V01", why);
   if (given.family == kRecommender) return translate_tables(given);
   auto subject = translate_as_stated(given);
-  if (!subject) return subject;
-  const auto translate_other = [&](const Setup& other) { return translate_as_stated(other); };
-  subject->smallest = needing_least(given, *subject, translate_other);
-  if (given.kind != "training") return subject;
-  subject->fitting = made_to_fit(given, *subject, translate_other);
+  if (!subject || given.kind != "training") return subject;
+  subject->fitting = made_to_fit(given, *subject, [&](const Setup& other) { return translate_as_stated(other); });
   if (subject->fitting) subject->notes.push_back(subject->fitting->notes.back());
   return subject;
 }
@@ -501,12 +498,6 @@ Result<Subject> Translator::translate_as_stated(const Setup& given) {
   spec.recomputation.what = s.recompute == "full"        ? plan::Recompute::full
                             : s.recompute == "selective" ? plan::Recompute::selective
                                                          : plan::Recompute::none;
-  if (s.recompute == "selective" && cost::number_of(*stack, "stack.selective_operators", 0) != 0 &&
-      s.recompute_modules.find("(layer)") != std::string::npos) {
-    spec.recomputation.what = plan::Recompute::full;
-    spec.recomputation.layers = (*s.layers / spec.mesh.pipeline + 1) / 2;
-    notes.push_back("every second layer recomputed");
-  }
   if (cost::number_of(*stack, "stack.recomputes", 1) == 0 && spec.recomputation.what != plan::Recompute::none) {
     spec.recomputation.what = plan::Recompute::none;
     notes.push_back("nothing is recomputed");
@@ -530,14 +521,9 @@ Result<Subject> Translator::translate_as_stated(const Setup& given) {
     own_numbers.push_back({"stack.attention_generation", generation, cost::Unit::number, "the row's words"});
   cost::Stack own = *stack;
   take_optimizer(s, own.memory, own_numbers);
-  take_framework_memory(s, stack->name, own.memory, notes);
   if (!scatters)
     std::erase_if(own.parameters, [](const cost::Parameter& p) { return p.name == "stack.pipeline_scatter"; });
-  const cost::MemoryRecipe& keeps = own.memory;
-  std::string variant =
-      fmt::format("{} {} {} {} {} {} {}{}{}{}{}", keeps.moment_bytes, scatters, keeps.gradient_bytes, keeps.loss_copies,
-                  keeps.blocks_on_host, name_of(keeps.rounded_weights), keeps.scales_blocks, keeps.repeats_norms,
-                  keeps.repeats_latent, keeps.repeats_activation, keeps.gradients_beside);
+  std::string variant = fmt::format("{} {}", own.memory.moment_bytes, scatters);
   for (const cost::Parameter& p : own_numbers) {
     std::erase_if(own.parameters, [&](const cost::Parameter& known) { return known.name == p.name; });
     own.parameters.push_back(p);

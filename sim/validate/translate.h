@@ -43,7 +43,6 @@ struct Subject {
   std::vector<std::string> notes;  ///< defaults used: "no node of ... in the catalogue: ... instead"
   /// The same run as it is predicted to fit, where this is not and the row leaves open how it did (made_to_fit.h).
   std::shared_ptr<const Subject> fitting = {};
-  std::shared_ptr<const Subject> smallest = {};  ///< the same run with the least memory that the row leaves open
 };
 
 /// Translates rows; equal machines share clusters and prices. Not thread-safe (prices memoise).

@@ -80,8 +80,6 @@ class Predicting {
       return cost::fits_probability(predictor_.memory_needed(plan), capacity, memory_of.memory);
     };
     if (capacity > 0) row.fits_probability = fits(one, *spread);
-    if (capacity > 0 && one.subject.smallest)
-      row.fits_probability = std::max(*row.fits_probability, fits({one.row, *one.subject.smallest}, *spread));
     if (one.subject.fitting) {
       const Case other{one.row, *one.subject.fitting};
       const double seconds = predictor_.replayed(other).step_time;
@@ -93,7 +91,7 @@ class Predicting {
       if (row.evidence != cost::Basis::published && fits(one, unknown.value_or(*spread)) < kUnlikely) {
         row.predicted_s = seconds;
         row.predicted_bytes = predictor_.memory_peak(other);
-        row.fits_probability = std::max(fits(other, *spread), row.fits_probability.value_or(0));
+        row.fits_probability = fits(other, *spread);
         row.plan = plan::describe(one.subject.fitting->plan.spec());
       }
     }

@@ -288,24 +288,6 @@ TEST(Plan, SeveralSizesGiveTheBestPlanOfEach) {
   EXPECT_THAT(ranks, ::testing::ElementsAre(4, 2, 1));
 }
 
-TEST(Plan, AJobSaysHowManyDevicesItsClusterHas) {
-  const Scratch scratch;
-  const auto job = [&](const std::string& devices) {
-    return scratch.file("job.yaml", "model: gpt2-124m\ncluster: hgx-h100\n" + devices + "batch: 128\n");
-  };
-  const Ran said = orrery({"plan", job("devices: 32\n"), "--top", "1", "--json"});
-  ASSERT_EQ(said.exit_code, 0) << said.err;
-  const nlohmann::json best = said.result().at("plans").at(0);
-  const Ran asked = orrery({"plan", job(""), "--gpus", "32", "--top", "1", "--json"});
-  EXPECT_EQ(best.at("step_time_s"), asked.result().at("plans").at(0).at("step_time_s"));
-
-  const Ran odd = orrery({"plan", job("devices: 12\n")});
-  EXPECT_EQ(odd.exit_code, 3);
-  EXPECT_THAT(odd.err, HasSubstr("error[C10]"));
-  EXPECT_THAT(odd.err, HasSubstr("job.yaml:3:10"));
-  EXPECT_THAT(orrery({"plan", job("gpus: 32\n")}).err, HasSubstr("here it is called `devices`"));
-}
-
 TEST(Plan, TheWholePlanInTheJsonIsAPlanFile) {
   const Scratch scratch;
   const nlohmann::json best = orrery({"plan", kJob, "--json"}).result().at("plans").front();

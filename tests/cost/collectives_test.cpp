@@ -184,40 +184,6 @@ INSTANTIATE_TEST_SUITE_P(Machines, Always,
                                                               Operation::reduce_scatter, Operation::broadcast,
                                                               Operation::all_to_all)));
 
-// In DGX-1V's cube mesh three of a device's seven messages pass through a third device, and the most loaded single link
-// carries three: 7/3 of 25 GB/s leave a device instead of 150 (0.8 of them reached). In its quads all have links.
-TEST(Mesh, AllToAllsPassThroughThirdDevices) {
-  const Machine mesh = machine("dgx-1v", 1), boards = machine("dgx-2", 1);
-  EXPECT_NEAR(mesh.network.mesh_exchange, 7.0 / 3 * 25 / 150, 1e-12);
-  const double bytes = kGiB;
-  EXPECT_NEAR(taken(mesh, Operation::all_to_all, bytes).bandwidth, 0.8 * 25e9 / 3 * 8, 0.02 * 0.8 * 25e9 / 3 * 8);
-  EXPECT_EQ(boards.network.mesh, 0);
-  EXPECT_EQ(machine("hgx-h100", 1).network.mesh_exchange, 1);
-  const auto quad = clusters::span_of(mesh.cluster, {0, 1, 2, 3});
-  Network whole = mesh.network;
-  whole.mesh = 0;
-  EXPECT_DOUBLE_EQ(time_of(mesh.network, choose(mesh.network, Operation::all_to_all, quad, 4, Bytes{bytes}), bytes),
-                   time_of(whole, choose(whole, Operation::all_to_all, quad, 4, Bytes{bytes}), bytes));
-}
-
-// Zion's ports are served by a core each: 42 Gb/s from one host, 14 Gb/s from many. 128 ranks, of which 120 are on
-// other nodes: 15/16 of a vector leave through ports of 1.75 GB/s.
-TEST(CoresThatRunTheProtocol, BoundAllToAllsMoreThanRings) {
-  const Machine zion = machine("zion", 16), zionex = machine("zionex-128", 16);
-  const double bytes = 64 * kMiB;
-  const Choice exchange = taken(zion, Operation::all_to_all, bytes);
-  EXPECT_GT(time_of(zion.network, exchange, bytes), bytes * 15 / 16 / 1.75e9);
-  EXPECT_LT(time_of(zion.network, exchange, bytes), 1.2 * bytes * 15 / 16 / 1.75e9);
-  Machine single = zion;
-  single.cluster.shape->node.nic_exchange_bandwidth = {};
-  single.network = collective_network(single.cluster, defaults(single.cluster));
-  EXPECT_NEAR(single.network.all_to_all_efficiency / zion.network.all_to_all_efficiency, 0.9 * 42 / 14, 1e-9);
-  EXPECT_DOUBLE_EQ(time_of(zion.network, taken(zion, Operation::all_reduce, bytes), bytes),
-                   time_of(single.network, taken(single, Operation::all_reduce, bytes), bytes));
-  EXPECT_GT(time_of(zion.network, exchange, bytes),
-            3 * time_of(zionex.network, taken(zionex, Operation::all_to_all, bytes), bytes));
-}
-
 TEST(OneGpuANode, SeesTheWholeLatencyOfTheNetwork) {
   const clusters::Cluster selene = *clusters::resized(catalog("selene"), 64);
   const Network network = collective_network(selene, defaults(selene));

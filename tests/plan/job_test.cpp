@@ -102,7 +102,6 @@ TEST(Job, WritesWhatItReads) {
   odd.model = "my models/a: b #1.yaml";
   odd.training.optimizer.learning_rate = 1.0 / 3;
   odd.fits_probability = 0.5;
-  odd.devices = 2048;
   EXPECT_EQ(read(write_job(odd)), odd) << write_job(odd);
 }
 
@@ -221,7 +220,7 @@ error[E0103]: unknown key `modle`
 1 | modle: gpt2-124m
   | ^^^^^
   |
-  = help: did you mean `model`? known keys: model, cluster, devices, batch, sequence, precision, rounding, objective, fits_probability, stack, plan, expert_loads, training
+  = help: did you mean `model`? known keys: model, cluster, batch, sequence, precision, rounding, objective, fits_probability, stack, plan, expert_loads, training
 
 error[E0105]: `batch` must be from 1 to 16777216, found `0`
  --> job.yaml:3:8
@@ -307,8 +306,6 @@ TEST(Job, RefusesValuesThatNoRunCanHave) {
            "plan: 5\n",
            "plan: {flash: 1}\n",
            "sequence: 0\n",
-           "devices: 0\n",
-           "devices: all\n",
            "sequence: 99999999999\n",
            "objective: speed\n",
            "fits_probability: 1\n",

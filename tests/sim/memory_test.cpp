@@ -370,60 +370,6 @@ TEST(FrameworkMemory, OfExpertsWhoseRowsTorchGathersHoldsThemTwice) {
   EXPECT_DOUBLE_EQ(of_a_layer(c, twice), of_a_layer(c, bare)) << "no experts, no rows";
 }
 
-// Transformer Engine keeps what fp8 products read for weights' gradients as they read it.
-TEST(FrameworkMemory, OfFp8ProductsKeepsTheirInputsAsRounded) {
-  const double rows = 512, h = 1024;
-  Case c;
-  c.spec.numerics.precision = models::DType::fp8, c.spec.numerics.flash = true;
-  c.family = models::Family::llama;
-  c.gated = true;
-  MemoryRecipe bare, rounded;
-  bare.stated = rounded.stated = rounded.saves_rounded = true;
-  // Norms' results before q, k, v and before the MLP and the activated gate lose a byte a value; attention's output,
-  // which attention reads too, gains one.
-  EXPECT_NEAR(of_a_layer(c, bare) - of_a_layer(c, rounded), rows * (h + h + 4 * h - h), 1);
-  c.spec.numerics.precision = models::DType::bf16;
-  EXPECT_DOUBLE_EQ(of_a_layer(c, rounded), of_a_layer(c, bare)) << "nothing is rounded";
-}
-
-TEST(FrameworkMemory, OfExpertsWhoseWeightsMultiplyEarlyKeepsNoResults) {
-  const double rows = 512, h = 1024, chosen = 2;
-  Case c;
-  c.spec.numerics.precision = models::DType::bf16, c.spec.numerics.flash = true;
-  c.experts = {.count = 4, .chosen = 2, .hidden = 512};
-  MemoryRecipe bare, early;
-  bare.stated = early.stated = early.weighs_in_experts = true;
-  EXPECT_NEAR(of_a_layer(c, bare) - of_a_layer(c, early), 2 * rows * h * chosen, 1);
-  c.experts = {};
-  EXPECT_DOUBLE_EQ(of_a_layer(c, bare), of_a_layer(c, early)) << "no experts";
-}
-
-TEST(FrameworkMemory, OfParametersIsWhatTheSoftwareKeepsOfThem) {
-  Case c;
-  c.devices = 4;
-  c.spec.mesh.data = 4;
-  c.spec.numerics.precision = models::DType::fp8;
-  MemoryRecipe bare, half, beside, instead;
-  bare.stated = half.stated = beside.stated = instead.stated = true;
-  half.gradient_bytes = 2;
-  beside.rounded_weights = cost::RoundedWeights::beside;
-  instead.rounded_weights = cost::RoundedWeights::instead;
-  const auto of = [&](const MemoryRecipe& r) { return memory_of(c, r); };
-  EXPECT_NEAR(of(half).gradients, of(bare).gradients / 2, 1e-3 * of(bare).gradients);
-  const double blocks = of(beside).parameters - of(bare).parameters;  // two bytes of each value, on Hopper
-  EXPECT_NEAR(blocks, 2 * 2 * 12 * 1024.0 * 1024.0, 0.01 * blocks) << "12 h^2 of each of two blocks";
-  EXPECT_NEAR(of(instead).parameters, of(bare).parameters, 1) << "by rows and by columns: as much as 16 bits";
-  c.spec.numerics.precision = models::DType::bf16;
-  EXPECT_DOUBLE_EQ(of(beside).parameters, of(bare).parameters) << "nothing is rounded";
-
-  MemoryRecipe masters = bare;
-  masters.gathers_masters = true;
-  EXPECT_DOUBLE_EQ(of(masters).parameters, of(bare).parameters) << "nothing is gathered";
-  c.spec.states.zero_stage = 3;
-  EXPECT_GT(of(bare).parameters, 0);
-  EXPECT_EQ(of(masters).parameters, 0);
-}
-
 // A model that says so drops, whether or not it has biases.
 TEST(FrameworkMemory, OfAModelThatDropsHasMasks) {
   Case c = half_precision();

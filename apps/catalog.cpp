@@ -34,6 +34,21 @@ Catalog open_catalog(const std::vector<std::string>& given) {
   return Catalog(std::move(roots), added);
 }
 
+base::Diagnostics missing_catalogs(const std::vector<std::string>& given) {
+  base::Diagnostics found;
+  for (const std::string& one : given) {
+    std::error_code error;
+    if (!fs::is_directory(one, error))
+      found.push_back({base::Severity::error,
+                       "U0007",
+                       {one, 0, 0, 1},
+                       "--catalog: there is no folder " + base::quoted(one),
+                       "name a folder laid out like Orrery's: models/catalog, clusters/catalog, cost/stacks",
+                       {}});
+  }
+  return found;
+}
+
 std::optional<Entry> Catalog::find(const std::string& folder, const std::string& name) const {
   const fs::path relative = fs::path(name + ".yaml").lexically_normal();
   if (name.empty() || relative.is_absolute() || *relative.begin() == "..") return std::nullopt;

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "base/result.h"
+
 namespace orrery::apps {
 
 /// A catalogue entry: its path and its text.
@@ -44,6 +46,8 @@ inline constexpr const char* kCalibrated = "clusters/calibrated";
 inline constexpr const char* kStacks = "cost/stacks";
 inline constexpr const char* kImport = "clusters/import";
 
+/// U0007 for each of the user's folders (`--catalog`) that is not there.
+[[nodiscard]] base::Diagnostics missing_catalogs(const std::vector<std::string>& given);
 /// The roots that exist, in order of search. `given` are the --catalog folders.
 [[nodiscard]] Catalog open_catalog(const std::vector<std::string>& given);
 /// The folder of the running program.

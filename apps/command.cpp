@@ -1,4 +1,7 @@
 // Parse, run, print: the frame around every verb, and the one place that catches failures of the outside world.
+#include <fmt/core.h>
+
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -9,6 +12,7 @@
 #include "apps/command.h"
 #include "apps/command_line.h"
 #include "apps/exit_codes.h"
+#include "apps/files.h"
 #include "apps/interrupt.h"
 #include "apps/output.h"
 #include "exec/failure.h"
@@ -45,6 +49,15 @@ Outcome caught(const Verb& verb, const Context& context) {
   }
 }
 
+/// An error if standard input is asked for more than once: whoever writes `-` twice expects two files.
+base::Diagnostics named_twice(const std::vector<std::string>& inputs) {
+  const auto times = std::count(inputs.begin(), inputs.end(), kStandardInput);
+  if (times < 2) return {};
+  return base::fail("U0001", fmt::format("standard input can be one file, but `-` is named {} times", times),
+                    "write the others to files")
+      .value();
+}
+
 /// A result that could not be printed is not a success.
 int printed(bool written, int exit_code) {
   return written || exit_code != kOk ? exit_code : kFailure;
@@ -68,7 +81,10 @@ int parse_run_and_print(int argc, const char* const* argv) {
   const Catalog catalog = open_catalog(command.common.catalogs);
   const Outputs outputs(command.common);
   const Context context{catalog, terminal, outputs, command.common.quiet, command.common.json};
-  base::Diagnostics refused = outputs.refused(command.verb.outputs(), command.verb.inputs());
+  const std::vector<std::string> inputs = command.verb.inputs();
+  base::Diagnostics refused = missing_catalogs(command.common.catalogs);
+  if (refused.empty()) refused = named_twice(inputs);
+  if (refused.empty()) refused = outputs.refused(command.verb.outputs(), inputs);
   const Outcome outcome = refused.empty() ? caught(command.verb, context) : Outcome{kUsage, {}, {}, std::move(refused)};
   return printed(print(command.verb.name, outcome, command.common.json, terminal), outcome.exit_code);
 }

@@ -19,6 +19,7 @@
 namespace orrery::apps {
 namespace {
 
+constexpr const char* kVerbs = "Verbs";  // their heading in the help
 constexpr const char* kHelpExamples = "  orrery help plan\n  orrery help --man | man -l -";
 constexpr const char* kCompletionExamples = "  source <(orrery completion bash)";
 
@@ -48,11 +49,13 @@ void add_common(CLI::App& app, CommonOptions& common) {
 
 /// `help` and `completion`, which are about the command line itself.
 void add_helping(CLI::App& app, Asked& asked) {
-  CLI::App* help = app.add_subcommand("help", "Show a verb's flags and examples, or everything as a man page");
+  CLI::App* help =
+      app.add_subcommand("help", "Show a verb's flags and examples, or everything as a man page")->group(kVerbs);
   help->footer(footer_of(kHelpExamples));
   help->add_option("VERB", asked.verb, "Default: all verbs");
   help->add_flag("--man", asked.man, "A page for man(1)");
-  CLI::App* completion = app.add_subcommand("completion", "Write a script that makes a shell complete verbs and flags");
+  CLI::App* completion =
+      app.add_subcommand("completion", "Write a script that makes a shell complete verbs and flags")->group(kVerbs);
   completion->footer(footer_of(kCompletionExamples));
   completion->add_option("SHELL", asked.shell, "bash, zsh or fish")
       ->required()
@@ -64,7 +67,7 @@ void add_verbs(CLI::App& app, const std::vector<Verb>& verbs, const std::vector<
   const auto said = [&](const std::string& word) { return std::find(words.begin(), words.end(), word) != words.end(); };
   const bool all = said("help") || said("completion");
   for (const Verb& verb : verbs) {
-    CLI::App* one = app.add_subcommand(verb.name, verb.says);
+    CLI::App* one = app.add_subcommand(verb.name, verb.says)->group(kVerbs);
     one->footer(footer_of(verb.examples));
     if (all || said(verb.name)) verb.add_flags(Flags(*one));
   }
@@ -206,9 +209,21 @@ std::string verb_for(const std::string& word) {
   return found == verbs.end() ? std::string() : found->second;
 }
 
+/// `help` of a verb that there is not.
+class UnknownVerb : public CLI::ValidationError {
+ public:
+  explicit UnknownVerb(std::string name) : CLI::ValidationError("VERB", "unknown verb"), name_(std::move(name)) {}
+  [[nodiscard]] const std::string& name() const { return name_; }
+
+ private:
+  std::string name_;
+};
+
 /// CLI11's message; for an unknown verb or flag, also the one that was probably meant.
 base::Diagnostic usage_error(const CLI::App& app, const CLI::ParseError& error, const std::string& word, int argc,
                              const char* const* argv) {
+  if (const auto* verb = dynamic_cast<const UnknownVerb*>(&error); verb != nullptr && word != verb->name())
+    return usage_error(app, error, verb->name(), argc, argv);
   std::vector<std::string> names;
   for (const CLI::App* verb : app.get_subcommands({})) names.push_back(verb->get_name());
   base::Diagnostic found{base::Severity::error, "U0001", {}, error.what(), {}, {}};
@@ -218,6 +233,7 @@ base::Diagnostic usage_error(const CLI::App& app, const CLI::ParseError& error, 
     if (!name_unknown_flag(found, app, word, words) && extras && !words.empty())
       found.message = "`" + words.front() + "` is one argument too many";
   }
+  if (word.empty() && dynamic_cast<const CLI::RequiredError*>(&error) != nullptr) found.message = "a verb is missing";
   if (!word.empty() && std::find(names.begin(), names.end(), word) == names.end()) {
     found.message = "unknown verb `" + word + "`";
     // The first letter is rarely mistyped; without this rule "validate" would suggest "calibrate".
@@ -236,7 +252,7 @@ base::Diagnostic usage_error(const CLI::App& app, const CLI::ParseError& error, 
 std::string help_for(CLI::App& app, const std::vector<Verb>& verbs, const Asked& asked) {
   if (asked.man) return man_page(usage_of(app, verbs));
   const CLI::App* about = asked.verb.empty() ? &app : find_verb(app, asked.verb);
-  if (about == nullptr) throw CLI::ValidationError("VERB", "unknown verb `" + asked.verb + "`");
+  if (about == nullptr) throw UnknownVerb(asked.verb);
   app.clear();
   return about->help(about == &app ? "" : app.get_name());
 }
@@ -249,6 +265,7 @@ Parsed parse_command_line(int argc, const char* const* argv) {
   std::vector<Verb> verbs = all_verbs();
   Asked asked;
   app.footer(footer_of_all());
+  app.get_formatter()->label("SUBCOMMAND", "VERB");
   app.set_version_flag("--version", "orrery " ORRERY_VERSION);
   app.require_subcommand(1);
   app.fallthrough();

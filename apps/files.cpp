@@ -13,6 +13,7 @@
 #include <cstring>
 #include <fstream>
 #include <system_error>
+#include <vector>
 
 #include "exec/failure.h"
 #include "exec/files/files.h"
@@ -43,7 +44,24 @@ tl::unexpected<base::Diagnostics> refuse(const char* code, const std::string& pa
       {base::Diagnostic{base::Severity::error, code, {path, 0, 0, 1}, std::move(message), std::move(help), {}}});
 }
 
+/// The file or folder beside a missing one that was probably meant; empty: none.
+std::string near_file(const fs::path& path) {
+  constexpr int kMost = 1000;  // entries looked at
+  std::vector<std::string> names;
+  std::error_code error;
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  for (fs::directory_iterator at(folder, error), end; !error && at != end && std::ssize(names) < kMost;
+       at.increment(error))
+    names.push_back(at->path().filename().string());
+  std::sort(names.begin(), names.end());
+  const std::string near = base::did_you_mean(path.filename().string(), names);
+  return near.empty() ? near : (path.parent_path() / near).string();
+}
+
 std::string help_with_path(const fs::path& path) {
+  std::error_code error;
+  if (!fs::exists(path, error))
+    if (const std::string near = near_file(path); !near.empty()) return "did you mean " + base::quoted(near) + "?";
   return path.is_absolute() ? "check the path" : "check the path; it is relative to the current folder";
 }
 
@@ -88,7 +106,9 @@ base::Result<std::string> read_file(const fs::path& path, std::size_t limit) {
 }
 
 base::Result<std::string> read_argument(const std::string& argument, std::size_t limit) {
-  return argument == "-" ? read_all(STDIN_FILENO, argument, limit, 0) : read_file(argument, limit);
+  if (argument != kStandardInput) return read_file(argument, limit);
+  static const base::Result<std::string> once = read_all(STDIN_FILENO, argument, limit, 0);
+  return once;
 }
 
 void write_file(const fs::path& path, std::string_view text) {

@@ -17,7 +17,10 @@ inline constexpr std::size_t kMostMeasured = std::size_t{1} << 30;
 /// never end), E0202 if it is larger than `limit` bytes. Reading stops at the first NUL byte, which no text has and
 /// every reader reports.
 [[nodiscard]] base::Result<std::string> read_file(const std::filesystem::path& path, std::size_t limit = kMostText);
-/// Reads the file that an argument names, or for `-` standard input up to its end, with the same errors.
+/// The argument that stands for standard input.
+inline constexpr const char* kStandardInput = "-";
+/// Reads the file that an argument names, or for `-` standard input up to its end, with the same errors. Standard input
+/// is read once and kept: whoever asks what it is leaves it to be read.
 [[nodiscard]] base::Result<std::string> read_argument(const std::string& argument, std::size_t limit = kMostText);
 
 /// Writes beside the target, then renames, so that a reader never sees half a file; creates missing folders.

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "apps/files.h"
+#include "apps/input_kinds.h"
 #include "apps/software_names.h"
 #include "base/yaml.h"
 #include "clusters/read.h"
@@ -65,6 +66,15 @@ bool is_path(const std::string& name) {
          name.ends_with(".json");
 }
 
+/// The kind of thing that the catalogue has under this name elsewhere: "a cluster"; empty: none.
+std::string elsewhere(const Catalog& catalog, const char* folder, const std::string& name) {
+  constexpr std::pair<const char*, const char*> kParts[] = {
+      {kModels, "a model"}, {kClusters, "a cluster"}, {kStacks, "a software stack"}};
+  for (const auto& [other, is] : kParts)
+    if (std::string_view(other) != folder && catalog.find(other, name)) return is;
+  return {};
+}
+
 /// What to do about a name that is neither in the catalogue nor a file.
 std::string help_with(const char* folder, const std::string& name, const std::vector<std::string>& names) {
   std::string help;
@@ -75,7 +85,7 @@ std::string help_with(const char* folder, const std::string& name, const std::ve
   } else if (const std::string near = base::did_you_mean(name, names); !near.empty()) {
     help = fmt::format("did you mean `{}`?", near);
   } else if (const std::string holding = names_with(name, names); !holding.empty()) {
-    help = fmt::format("did you mean one of {}?", holding);
+    help = fmt::format("did you mean {}{}?", holding.find(", ") == holding.npos ? "" : "one of ", holding);
   } else {
     for (const std::string& known : names) help += (help.empty() ? "known: " : ", ") + known;
   }
@@ -142,12 +152,15 @@ base::Result<Entry> resolve(const Catalog& catalog, const char* folder, const ch
     if (text) return Entry{path, std::move(*text)};
     return base::fail(unreadable(text.error(), folder, name, from, catalog.names(folder)));
   }
-  return base::fail({base::Diagnostic{base::Severity::error,
-                                      "E0203",
-                                      from,
-                                      fmt::format("no {} `{}` in the catalogue, and no such file", kind, name),
-                                      help_with(folder, name, catalog.names(folder)),
-                                      {}}});
+  const std::string is = elsewhere(catalog, folder, name);
+  return base::fail(
+      {base::Diagnostic{base::Severity::error,
+                        "E0203",
+                        from,
+                        is.empty() ? fmt::format("no {} `{}` in the catalogue, and no such file", kind, name)
+                                   : fmt::format("`{}` is {}, but a {} is expected", name, is, kind),
+                        help_with(folder, name, catalog.names(folder)),
+                        {}}});
 }
 
 /// Looks up catalogue entries, and cluster files by their path from `folder`.
@@ -200,45 +213,13 @@ std::vector<base::Override> overrides_of(const std::vector<std::string>& setting
   return out;
 }
 
-/// A file of another kind, recognised by a key that only that kind has.
-base::Diagnostics wrong_kind(const base::Document& document, const std::string& text, const std::string& key,
-                             const char* message, std::string help) {
-  base::Diagnostics found = base::fail("E0125", message, std::move(help)).value();
-  found.front().where = place_of(document, key);
-  return with_lines(std::move(found), document.findings().file(), text);
-}
-
-InputKind kind_of(const base::Cursor& root) {
-  if (!root.exists() || !root.is_map()) return InputKind::unknown;
-  if (root.has("command") && root.has("result")) return InputKind::printed;
-  if (root.has("format_version")) return root.has("plan") ? InputKind::plan : InputKind::unknown;
-  return root.has("batch") && root.has("model") ? InputKind::job : InputKind::unknown;
-}
-
-/// An error about what a verb has printed with --json: no file that a verb reads.
-base::Diagnostics printed_result(const std::string& file, const char* wanted) {
-  return {{base::Severity::error,
-           "E0125",
-           {file, 1, 1, 1},
-           fmt::format("this is what a verb prints with --json, but a {} is expected", wanted),
-           std::string_view(wanted) == "plan"
-               ? "name the plan that the verb was given; `orrery plan JOB -o plan.yaml` makes one"
-               : fmt::format("name the {} that the verb was given; `orrery init` writes a job", wanted),
-           {}}};
-}
-
-/// An error if a file that should hold a model or a cluster is a plan or a job.
-base::Diagnostics other_kind(const Entry& entry, const char* wanted) {
-  const base::Document document = base::Document::parse(entry.text, entry.path.string());
-  const base::Cursor root = document.root();
-  if (!root.is_map()) return {};
-  if (root.has("format_version") && root.has("job"))
-    return wrong_kind(document, entry.text, "format_version",
-                      fmt::format("this is a plan, but a {} is expected", wanted).c_str(),
-                      fmt::format("its `{}:` holds the {}, which can be copied into a file", wanted, wanted));
-  if (!root.has("model") || !root.has("cluster") || !root.has("batch")) return {};
-  return wrong_kind(document, entry.text, wanted, fmt::format("this is a job, but a {} is expected", wanted).c_str(),
-                    fmt::format("name the {} that it names here", wanted));
+/// The value; of a file that could not be read as one, the kind that it is instead where that is known.
+template <class T>
+base::Result<T> or_other_kind(base::Result<T> read, const std::string& text, const std::string& file,
+                              InputKind wanted) {
+  if (read) return read;
+  base::Diagnostics other = wrong_kind(text, file, wanted);
+  return other.empty() ? std::move(read) : base::fail(std::move(other));
 }
 
 std::string stack_of(const plan::Job& job, const models::Model& model, const clusters::Cluster& cluster) {
@@ -252,16 +233,17 @@ base::Result<models::Model> load_model(const Catalog& catalog, const std::string
                                        const fs::path& folder) {
   auto entry = resolve(catalog, kModels, "model", name, from, folder);
   if (!entry) return base::fail(entry.error());
-  if (base::Diagnostics other = other_kind(*entry, "model"); !other.empty()) return base::fail(std::move(other));
-  return models::parse_model(entry->text, entry->path.string());
+  const std::string file = entry->path.string();
+  return or_other_kind(models::parse_model(entry->text, file), entry->text, file, InputKind::model);
 }
 
 base::Result<clusters::Cluster> load_cluster(const Catalog& catalog, const std::string& name,
                                              const base::Location& from, const fs::path& folder) {
   auto entry = resolve(catalog, kClusters, "cluster", name, from, folder);
   if (!entry) return base::fail(entry.error());
-  if (base::Diagnostics other = other_kind(*entry, "cluster"); !other.empty()) return base::fail(std::move(other));
-  return clusters::parse_cluster(entry->text, entry->path.string(), finder(catalog, entry->path.parent_path()));
+  const std::string file = entry->path.string();
+  return or_other_kind(clusters::parse_cluster(entry->text, file, finder(catalog, entry->path.parent_path())),
+                       entry->text, file, InputKind::cluster);
 }
 
 base::Result<clusters::Known> load_known(const Catalog& catalog) {
@@ -275,7 +257,8 @@ base::Result<cost::Stack> load_stack(const Catalog& catalog, const std::string& 
                                      const fs::path& folder) {
   auto entry = resolve(catalog, kStacks, "software stack", name, from, folder);
   if (!entry) return base::fail(entry.error());
-  return cost::parse_stack(entry->text, entry->path.string());
+  const std::string file = entry->path.string();
+  return or_other_kind(cost::parse_stack(entry->text, file), entry->text, file, InputKind::stack);
 }
 
 base::Result<cost::Stacks> load_stacks(const Catalog& catalog, const std::string& name, const base::Location& from) {
@@ -343,12 +326,8 @@ base::Result<LoadedJob> load_job(const Catalog& catalog, const std::string& path
   const base::Document document = base::Document::parse(*text, path, overrides_of(settings));
   const base::Cursor root = document.root();
   if (!root.exists()) return base::fail(document.findings().all());
-  if (kind_of(root) == InputKind::printed) return base::fail(printed_result(path, "job"));
-  if (root.is_map() && root.has("format_version") && root.has("job"))
-    return base::fail(wrong_kind(document, *text, "format_version", "this is a plan, but a job is expected",
-                                 fmt::format("`orrery simulate {}` predicts it; its `job:` holds the job that it was "
-                                             "made from, which can be copied into a file",
-                                             path)));
+  if (base::Diagnostics other = other_kind(document, *text, InputKind::job); !other.empty())
+    return base::fail(std::move(other));
   std::optional<plan::Job> job = plan::read_job(root);
   base::Diagnostics findings = document.close();
   if (document.findings().failed()) return base::fail(std::move(findings));
@@ -436,10 +415,8 @@ base::Result<LoadedPlan> plan_of(const Catalog& catalog, const base::Result<std:
                                  const std::string& path) {
   if (!text) return base::fail(text.error());
   const base::Document document = base::Document::parse(*text, path);
-  if (kind_of(document.root()) == InputKind::printed) return base::fail(printed_result(path, "plan"));
-  if (const base::Cursor root = document.root(); root.is_map() && root.has("batch") && !root.has("format_version"))
-    return base::fail(wrong_kind(document, *text, "batch", "this is a job, but a plan is expected",
-                                 fmt::format("`orrery plan {} -o plan.yaml` makes a plan from it", path)));
+  if (base::Diagnostics other = other_kind(document, *text, InputKind::plan); !other.empty())
+    return base::fail(std::move(other));
   auto file = plan::parse_plan_file(*text, path);
   if (!file) return base::fail(file.error());
   auto plan = plan::make_plan(std::make_shared<const models::Model>(file->model),
@@ -494,15 +471,6 @@ LoadedJob job_of(const LoadedPlan& loaded) {
   job.job.sequence = spec.shape.sequence;
   job.job.precision = spec.numerics.precision;
   return job;
-}
-
-InputKind kind_of_input(const std::string& path) {
-  std::error_code error;
-  if (path == "-" || !fs::is_regular_file(path, error)) return InputKind::unknown;
-  const auto text = read_file(path);
-  if (!text) return InputKind::unknown;
-  const base::Document document = base::Document::parse(*text, path);
-  return kind_of(document.root());
 }
 
 namespace {
@@ -571,7 +539,7 @@ base::Result<std::vector<cost::Calibration>> load_calibrations(const Catalog& ca
   std::vector<cost::Calibration> calibrations;
   base::Diagnostics found;
   const auto read = [&](const std::string& text, const std::string& name) {
-    auto calibration = cost::parse_calibration(text, name);
+    auto calibration = or_other_kind(cost::parse_calibration(text, name), text, name, InputKind::calibration);
     if (calibration)
       calibrations.push_back(std::move(*calibration));
     else

@@ -57,11 +57,6 @@ struct LoadedJob {
                                                base::Diagnostics& warnings,
                                                const std::vector<std::string>& settings = {});
 
-/// What a file holds, by the keys that only its kind has. `printed`: the object that a verb prints with --json.
-enum class InputKind { unknown, plan, job, printed };
-/// `unknown` for standard input too, which can be read only once, and for what is no file or cannot be read.
-[[nodiscard]] InputKind kind_of_input(const std::string& path);
-
 /// A plan file, checked by make_plan.
 struct LoadedPlan {
   plan::PlanFile file;

@@ -3,7 +3,11 @@
 
 #include <fmt/core.h>
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <system_error>
 
@@ -132,11 +136,26 @@ base::Diagnostics Outputs::refused_folder(const std::string& path) const {
 
 base::Diagnostics Outputs::refused(const std::vector<OutputFile>& files, const std::vector<std::string>& inputs) const {
   base::Diagnostics found;
-  if (force_) return found;
   std::error_code error;
   for (const auto& [path, kind, any] : files) {
     if (path.empty() || path == "-") continue;
     const fs::path target = fs::absolute(path, error).lexically_normal();
+    if (fs::is_directory(target, error)) {
+      found.push_back(refusal("U0006", path,
+                              fmt::format("{} is a folder, but a file is to be written", base::quoted(path)),
+                              "name a file in it"));
+      continue;
+    }
+    // Devices and pipes are written through, everything else beside the target and then renamed.
+    const bool beside = !fs::exists(target, error) || fs::is_regular_file(target, error);
+    if (beside && fs::exists(target.parent_path(), error) && ::access(target.parent_path().c_str(), W_OK) != 0) {
+      found.push_back(refusal("U0006", path,
+                              fmt::format("nothing can be written to {}: {}",
+                                          base::quoted(target.parent_path().string()), std::strerror(errno)),
+                              "name another place"));
+      continue;
+    }
+    if (force_) continue;
     if (base::Diagnostics folder = refused_folder(target.parent_path().string()); !folder.empty()) {
       folder.front().where.file = path;
       found.push_back(std::move(folder.front()));

@@ -24,9 +24,10 @@ struct OutputFile {
 class Outputs {
  public:
   explicit Outputs(const CommonOptions& common) : force_(common.force), dry_run_(common.dry_run) {}
-  /// The reasons why these files must not be written, found before any work is done: a folder outside the current one
-  /// would have to be created (U0002), an existing file is not Orrery's or of another kind (U0003), it is one of the
-  /// `inputs` of the same command (U0004), or it lies in the directory of a run (U0005). Empty: they may be written.
+  /// The reasons why these files must not or cannot be written, found before any work is done: it is a folder, or lies
+  /// in one that cannot be written to (U0006), a folder outside the current one would have to be created (U0002), an
+  /// existing file is not Orrery's or of another kind (U0003), it is one of the `inputs` of the same command (U0004),
+  /// or it lies in the directory of a run (U0005). Empty: they may be written.
   [[nodiscard]] base::Diagnostics refused(const std::vector<OutputFile>& files,
                                           const std::vector<std::string>& inputs) const;
   /// U0002 alone, for a directory that will be made.

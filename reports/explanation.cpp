@@ -17,6 +17,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr const char* kNoFigure = "—";
+
 std::string rate_text(double flops_per_s) {
   return flops_per_s > 0 ? base::human(base::FlopsPerSecond{flops_per_s}) : "—";
 }
@@ -54,39 +56,64 @@ std::string verdict(const cost::Variation& one, const cost::Prediction& own) {
 }
 
 Table variations_table(const std::string& title, const std::vector<cost::Variation>& variations,
-                       const cost::Prediction& own, std::size_t width) {
-  constexpr std::size_t kBesideIt = 24, kLeast = 24;  // columns of the rest of the table, with gaps
-  std::size_t first = 6;
-  for (const cost::Variation& one : variations) first = std::max(first, one.change.size());
+                       const cost::Prediction& own, const PlanHeading& heading, std::size_t width) {
+  constexpr std::size_t kLeast = 24;
   Table table;
   table.title = title;
-  table.columns = {{"change", Align::left},
-                   {"step"},
-                   {"memory"},
-                   {"against this plan", Align::left,
-                    width == 0 ? 0 : std::max(kLeast, width - std::min(width, first + kBesideIt))}};
+  table.columns = {{"change", Align::left}, {"step"}};
+  const auto interval_of = [&](const cost::Variation& one) {
+    return one.prediction ? figures_of(*one.prediction, heading).step_time_s : std::nullopt;
+  };
+  const bool intervals = std::any_of(variations.begin(), variations.end(),
+                                     [&](const cost::Variation& one) { return interval_of(one).has_value(); });
+  if (intervals) table.columns.push_back({"4 of 5 runs"});
+  table.columns.insert(table.columns.end(), {{"memory"}, {"against this plan", Align::left}});
   for (const cost::Variation& one : variations) {
     const auto& p = one.prediction;
+    auto& row = table.rows.emplace_back();
+    row = {one.change, p ? time_text(p->step_time_s) : kNoFigure};
+    if (intervals) {
+      const auto interval = interval_of(one);
+      row.push_back(interval ? interval_text(*interval) : kNoFigure);
+    }
+    row.push_back(p ? base::human(base::Bytes{p->memory_peak_bytes}) : kNoFigure);
+  }
+  std::size_t before = 0;  // columns of the terminal
+  for (std::size_t i = 0; i + 1 < table.columns.size(); ++i) {
+    std::size_t widest = display_width(table.columns[i].head);
+    for (const auto& row : table.rows) widest = std::max(widest, display_width(row[i]));
+    before += widest + 2;
+  }
+  const std::size_t limit = width == 0 ? 0 : std::max(kLeast, width - std::min(width, before));
+  std::set<const Evidence*> told = {&heading.evidence_of(own.spec)};
+  for (std::size_t i = 0; i < variations.size(); ++i) {
+    const cost::Variation& one = variations[i];
     std::string said = verdict(one, own);
-    if (const std::size_t limit = table.columns.back().limit; limit > 0 && said.size() > limit) {
+    if (limit > 0 && said.size() > limit) {
       table.notes.push_back(fmt::format("{}: {}", one.change, said));
       said = said.substr(0, said.find_first_of(",:"));  // in full below
     }
-    table.rows.push_back({one.change, p ? time_text(p->step_time_s) : "—",
-                          p ? base::human(base::Bytes{p->memory_peak_bytes}) : "—", std::move(said)});
-    if (p && p->spec.mesh.ranks() != own.spec.mesh.ranks())
-      table.notes.push_back(fmt::format("{}: {}", one.change, plan::describe(p->spec)));
+    table.rows[i].push_back(std::move(said));
+    if (!one.prediction) continue;
+    const plan::PlanSpec& spec = one.prediction->spec;
+    if (spec.mesh.ranks() != own.spec.mesh.ranks())
+      table.notes.push_back(fmt::format("{}: {}", one.change, plan::describe(spec)));
+    const Evidence& evidence = heading.evidence_of(spec);
+    if (told.insert(&evidence).second)
+      table.notes.push_back(fmt::format("{}: by {}; {}", one.change, evidence.stack, evidence.text));
   }
+  table.columns.back().limit = limit;
   return table;
 }
 
-json variations_json(const std::vector<cost::Variation>& variations, const cost::Prediction& own) {
+json variations_json(const std::vector<cost::Variation>& variations, const cost::Prediction& own,
+                     const PlanHeading& heading) {
   json out = json::array();
   for (const cost::Variation& one : variations) {
-    json row = {{"change", one.change},         {"verdict", verdict(one, own)},  {"code", one.code},
-                {"step_time_s", nullptr},       {"step_time_change_s", nullptr}, {"fits", nullptr},
-                {"memory_peak_bytes", nullptr}, {"memory_over_bytes", nullptr},  {"split", nullptr},
-                {"fits_probability", nullptr}};
+    json row = {{"change", one.change},         {"verdict", verdict(one, own)},    {"code", one.code},
+                {"step_time_s", nullptr},       {"step_time_change_s", nullptr},   {"fits", nullptr},
+                {"memory_peak_bytes", nullptr}, {"memory_over_bytes", nullptr},    {"split", nullptr},
+                {"fits_probability", nullptr},  {"step_time_interval_s", nullptr}, {"evidence", nullptr}};
     if (one.fits_probability) row["fits_probability"] = *one.fits_probability;
     if (const auto& p = one.prediction) {
       const double over = p->memory_peak_bytes - p->memory_capacity_bytes;
@@ -96,6 +123,9 @@ json variations_json(const std::vector<cost::Variation>& variations, const cost:
       row["memory_over_bytes"] = whole(std::max(0.0, over));
       row["fits"] = over <= 0;
       row["split"] = spec_json(p->spec);
+      row["evidence"] = heading.evidence_of(p->spec).word;
+      if (const auto interval = figures_of(*p, heading).step_time_s)
+        row["step_time_interval_s"] = {interval->low, interval->high};
     }
     out.push_back(std::move(row));
   }

@@ -6,18 +6,19 @@
 #include <vector>
 
 #include "cost/explanation.h"
-#include "reports/tables/table.h"
+#include "reports/tables/plan_table.h"
 
 namespace orrery::reports {
 
 /// Why a variation was not chosen, compared with the plan's own prediction: "needs 3.2 GiB more than a device has", "12
 /// ms slower", "breaks P03: …".
 [[nodiscard]] std::string verdict(const cost::Variation& one, const cost::Prediction& own);
-/// `width`: of the terminal, 0: unlimited.
+/// Each with its interval, and with its evidence where that is not the plan's own. `width`: of the terminal, 0:
+/// unlimited.
 [[nodiscard]] Table variations_table(const std::string& title, const std::vector<cost::Variation>& variations,
-                                     const cost::Prediction& own, std::size_t width);
+                                     const cost::Prediction& own, const PlanHeading& heading, std::size_t width);
 [[nodiscard]] nlohmann::json variations_json(const std::vector<cost::Variation>& variations,
-                                             const cost::Prediction& own);
+                                             const cost::Prediction& own, const PlanHeading& heading);
 
 [[nodiscard]] Table sensitivities_table(const std::vector<cost::Sensitivity>& all, const cost::Prediction& own);
 [[nodiscard]] nlohmann::json sensitivities_json(const std::vector<cost::Sensitivity>& all);

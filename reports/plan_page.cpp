@@ -46,7 +46,9 @@ Table table_with_columns(const std::string& first, const std::vector<Compared>& 
 
 std::string ratio_text(double x, double first) {
   if (!(first > 0) || !std::isfinite(x)) return "";
-  return fmt::format(" (× {:.3g})", x / first);
+  constexpr double kLarge = 10;  // beyond it, thousandths say nothing
+  const double ratio = x / first;
+  return ratio < kLarge ? fmt::format(" (× {:.3f})", ratio) : fmt::format(" (× {:.3g})", ratio);
 }
 
 /// A figure of each thing; a dash where one has none.
@@ -54,7 +56,8 @@ struct Figure {
   const char* name;
   double (*of)(const Compared&, const PlanFigures&);
   std::string (*text)(double);
-  bool ratio = true;  ///< whether its ratio is meaningful
+  bool ratio = true;                                   ///< whether its ratio is meaningful
+  std::string (*whole)(const PlanFigures&) = nullptr;  ///< its text where a number is not enough
 };
 
 std::string as_bytes(double x) {
@@ -79,6 +82,8 @@ const std::vector<Figure>& figures() {
   static const std::vector<Figure> all = {
       {"step time, measured", [](C c, F) { return c.run ? c.run->step_time_s : 0; }, time_text},
       {"step time, predicted", [](C c, F) { return c.prediction.step_time_s; }, time_text},
+      {"four of five runs", [](C, F f) { return f.step_time_s ? f.step_time_s->high : 0; }, time_text, false,
+       [](F f) { return interval_text(*f.step_time_s); }},
       {"tokens/s, measured", [](C c, F) { return c.run ? c.run->tokens_per_s : 0; }, number},
       {"tokens/s, predicted", [](C c, F) { return c.prediction.tokens_per_s; }, number},
       {"tokens/s per device, predicted", [](C, F f) { return f.tokens_per_s_per_device; }, number},
@@ -110,7 +115,7 @@ json plan_page_json(const cost::Prediction& prediction, const PlanPage& page) {
   out["heading"] = heading_json(page.heading);
   out["waterfall"] = waterfall_json(waterfall_of(prediction, page.operators));
   out["operators"] = operators_json(page.operators);
-  out["neighbours"] = variations_json(page.neighbours, prediction);
+  out["neighbours"] = variations_json(page.neighbours, prediction, page.heading);
   out["sensitivities"] = sensitivities_json(page.sensitivities);
   return out;
 }
@@ -183,20 +188,36 @@ Table differences_table(const std::vector<Compared>& all) {
   return differences_of(all, true);
 }
 
+namespace {
+
+/// "samples/s, predicted" for "tokens/s, predicted".
+std::string in_samples(std::string name) {
+  constexpr std::string_view kTokens = "tokens";
+  if (const std::size_t at = name.find(kTokens); at != name.npos) name.replace(at, kTokens.size(), "samples");
+  return name;
+}
+
+}  // namespace
+
 Table compared_table(const std::vector<Compared>& all) {
   Table table = table_with_columns("", all);
   std::vector<PlanFigures> of;
   for (const Compared& one : all) of.push_back(figures_of(one.prediction, one.heading));
+  const bool samples = std::all_of(all.begin(), all.end(), [](const Compared& one) { return one.heading.samples; });
   for (const Figure& figure : figures()) {
     std::vector<double> values;
     for (std::size_t i = 0; i < all.size(); ++i) values.push_back(figure.of(all[i], of[i]));
     if (std::none_of(values.begin(), values.end(), [](double x) { return x > 0; })) continue;
     auto& row = table.rows.emplace_back();
-    row.emplace_back(figure.name);
-    for (std::size_t i = 0; i < values.size(); ++i)
-      row.push_back(values[i] > 0
-                        ? figure.text(values[i]) + (i > 0 && figure.ratio ? ratio_text(values[i], values[0]) : "")
-                        : kAbsent);
+    row.push_back(samples ? in_samples(figure.name) : figure.name);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      if (!(values[i] > 0))
+        row.emplace_back(kAbsent);
+      else if (figure.whole != nullptr)
+        row.push_back(figure.whole(of[i]));
+      else
+        row.push_back(figure.text(values[i]) + (i > 0 && figure.ratio ? ratio_text(values[i], values[0]) : ""));
+    }
   }
   const bool measured = std::any_of(all.begin(), all.end(), [](const Compared& one) { return one.run.has_value(); });
   table.notes.push_back(measured ? "× against the first. What is not called measured is predicted."

@@ -28,10 +28,14 @@ std::string beside(const std::string& predicted, double prediction, double measu
   return fmt::format("predicted {} ({}{})", predicted, d < 0 ? "−" : "+", percent(std::abs(d)));
 }
 
+const char* rate_unit(const ReportData& data) {
+  return data.prediction && !data.prediction->tables.empty() ? "samples/s" : "tokens/s";
+}
+
 /// Rates, money and energy of a plan's page, and the totals of its run.
 std::string more_tiles(const cost::Prediction& p, const PlanFigures& figures, const ReportData& data) {
   std::string out;
-  const char* unit = data.page && data.page->heading.samples ? "samples/s" : "tokens/s";
+  const char* unit = rate_unit(data);
   if (figures.tokens_per_s_per_device > 0)
     out += tile("Per device", number(figures.tokens_per_s_per_device),
                 figures.flops_per_s_per_device > 0
@@ -75,7 +79,8 @@ std::string tiles(const ReportData& data) {
   }
   const double rate = run.tokens_per_s > 0 ? run.tokens_per_s : p.tokens_per_s;
   if (rate > 0)
-    out += tile("Throughput", number(rate), run.tokens_per_s > 0 ? "tokens/s, measured" : "tokens/s, predicted");
+    out += tile("Throughput", number(rate),
+                fmt::format("{}, {}", rate_unit(data), run.tokens_per_s > 0 ? "measured" : "predicted"));
   if (run.memory_peak_bytes > 0) {
     // The run's own prediction counts what the run measures; the device's total includes the software.
     const double bytes = run.predicted_memory_bytes > 0 ? run.predicted_memory_bytes : p.memory_peak_bytes;
@@ -114,9 +119,10 @@ std::string words_of(const ReportData& data) {
   const Evidence& evidence = data.page->heading.evidence_of(data.prediction->spec);
   std::string out = "<p class=\"words\">" + escaped(binding_of(*data.prediction).sentence) + "</p>\n";
   const std::string software = evidence.stack.empty() ? "" : fmt::format("Software: {}. ", evidence.stack);
+  // Some sentences begin with the word.
+  const std::string word = evidence.text.starts_with(evidence.word) ? "" : fmt::format(" ({})", evidence.word);
   if (!evidence.text.empty())
-    out += "<p class=\"words\">" +
-           escaped(fmt::format("{}Evidence ({}): {}.", software, evidence.word, evidence.text)) + "</p>\n";
+    out += "<p class=\"words\">" + escaped(fmt::format("{}Evidence{}: {}.", software, word, evidence.text)) + "</p>\n";
   return out;
 }
 

@@ -39,7 +39,8 @@ void add_prediction(std::vector<Table>& out, const ReportData& data) {
   if (const auto parts = waterfall_of(p, page.operators); !parts.empty())
     out.push_back(titled(waterfall_table(parts), "From peak FLOPs to what is reached"));
   if (!page.operators.rows.empty()) out.push_back(operators_table(page.operators));
-  if (!page.neighbours.empty()) out.push_back(variations_table("Neighbours of this plan", page.neighbours, p, 0));
+  if (!page.neighbours.empty())
+    out.push_back(variations_table("Neighbours of this plan", page.neighbours, p, page.heading, 0));
   if (!page.sensitivities.empty()) out.push_back(sensitivities_table(page.sensitivities, p));
 }
 

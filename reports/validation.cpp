@@ -167,10 +167,9 @@ std::string validation_text(const cost::Validation& validation, const TableStyle
   for (const cost::ValidatedRow& row : validation.rows) ++bases[cost::name_of(row.evidence)];
   std::vector<std::string> words;
   for (const auto& [word, count] : bases) words.push_back(fmt::format("{} {}", count, word));
-  std::string out =
-      fmt::format("{} given, {} predicted{}, {} left out\n\n",
-                  base::count_of(static_cast<std::int64_t>(validation.given), "row"), validation.rows.size(),
-                  words.empty() ? "" : fmt::format(" ({})", fmt::join(words, ", ")), validation.left_out.size());
+  std::string out = fmt::format(
+      "{} predicted{}, {} left out\n\n", base::count_of(static_cast<std::int64_t>(validation.rows.size()), "row"),
+      words.empty() ? "" : fmt::format(" ({})", fmt::join(words, ", ")), validation.left_out.size());
   out += text_of(sources_table(validation), style);
   if (validation.time.count > 0) out += "\n" + text_of(worst_rows_table(validation, kWorst), style);
   if (!validation.groups.empty()) out += "\n" + text_of(groups_table(validation, kWorst), style);

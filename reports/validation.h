@@ -21,7 +21,7 @@ namespace orrery::reports {
 [[nodiscard]] Table groups_table(const cost::Validation& validation, std::size_t most);
 
 [[nodiscard]] nlohmann::json validate_json(const cost::Validation& validation);
-/// `validate`: errors by source, the worst rows, which plan wins, what was left out.
+/// `validate`, after what was given: errors by source, the worst rows, which plan wins, what was left out.
 [[nodiscard]] std::string validation_text(const cost::Validation& validation, const TableStyle& style);
 
 /// Over all groups; not numbers if there are none. Medians interpolate.

@@ -18,14 +18,14 @@ constexpr double kForever = std::numeric_limits<double>::infinity();
 class Times {
  public:
   /// Seconds; `otherwise` if the flag is not given. `zero`: whether 0 is allowed.
-  double of(const char* flag, const std::string& text, double otherwise, bool zero = true) {
+  double of(const char* option, const std::string& text, double otherwise, bool zero = true) {
     if (text.empty()) return otherwise;
     double value = 0;
     std::string why;
     if (!base::parse_quantity(text, base::UnitKind::seconds, value, why))
-      refuse(fmt::format("{} `{}`: {}", flag, text, why));
+      refuse(fmt::format("{} `{}`: {}", option, text, why));
     else if (!std::isfinite(value) || value < 0 || (value == 0 && !zero))
-      refuse(fmt::format("{} `{}`: must be {}", flag, text, zero ? "0 s or more" : "above 0 s"));
+      refuse(fmt::format("{} `{}`: must be {}", option, text, zero ? "0 s or more" : "above 0 s"));
     return value;
   }
   [[nodiscard]] const std::string& wrong() const { return wrong_; }

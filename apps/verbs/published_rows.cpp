@@ -2,6 +2,7 @@
 #include "apps/verbs/published_rows.h"
 
 #include "apps/files.h"
+#include "apps/input_kinds.h"
 #include "apps/inputs.h"
 
 namespace orrery::apps {
@@ -42,7 +43,10 @@ base::Result<std::vector<sim::Row>> load_rows(const Catalog& catalog, const std:
   base::Diagnostics found;
   const auto add = [&](const std::string& text, const std::string& name) {
     auto parsed = sim::parse_rows(text, name, origin);
-    if (!parsed)
+    base::Diagnostics other = parsed ? base::Diagnostics() : wrong_kind(text, name, InputKind::rows);
+    if (!other.empty())
+      found.insert(found.end(), other.begin(), other.end());
+    else if (!parsed)
       found.insert(found.end(), parsed.error().begin(), parsed.error().end());
     else
       rows.insert(rows.end(), parsed->begin(), parsed->end());

@@ -168,15 +168,31 @@ base::Result<std::vector<Metric>> parse_metrics(const std::string& text, const s
   return metrics;
 }
 
+base::Diagnostics not_a_run(const std::string& directory) {
+  const fs::path folder(directory);
+  std::error_code error;
+  const auto refuse = [&](const char* code, const char* what, std::string help) {
+    return base::Diagnostics{{base::Severity::error,
+                              code,
+                              {directory, 0, 0, 1},
+                              fmt::format(fmt::runtime(what), base::quoted(directory)),
+                              std::move(help),
+                              {}}};
+  };
+  if (!fs::exists(folder, error))
+    return refuse("E0201", "there is no plan or run named {}", "check the path; it is relative to the current folder");
+  if (!fs::is_directory(folder, error))
+    return refuse("E0125", "{} is a file, but the directory of a run is expected",
+                  "`orrery train PLAN --run DIR` makes one");
+  if (!fs::exists(folder / "plan.yaml", error))
+    return refuse("E0201", "{} is no run: it has no plan.yaml",
+                  fmt::format("`orrery train PLAN --run {}` makes a run there", directory));
+  return {};
+}
+
 base::Result<Run> load_run(const Catalog& catalog, const std::string& directory) {
   const fs::path folder(directory);
-  if (std::error_code error; !fs::exists(folder, error))
-    return base::fail({base::Diagnostic{base::Severity::error,
-                                        "E0201",
-                                        {directory, 0, 0, 1},
-                                        fmt::format("there is no plan or run named {}", base::quoted(directory)),
-                                        "check the path; it is relative to the current folder",
-                                        {}}});
+  if (base::Diagnostics refused = not_a_run(directory); !refused.empty()) return base::fail(std::move(refused));
   auto loaded = load_plan(catalog, (folder / "plan.yaml").string());
   if (!loaded) return base::fail(loaded.error());
   plan::Schedule schedule = cost::lower_executed(loaded->plan, loaded->stack);

@@ -36,6 +36,9 @@ struct Run {
   std::optional<cost::FitRun::Saved> saved = {};  ///< what its checkpoints took, if it has any
 };
 
+/// Why this is not the directory of a run: there is nothing (E0201), a file (E0125), or no plan in it (E0201). Empty:
+/// it may be one.
+[[nodiscard]] base::Diagnostics not_a_run(const std::string& directory);
 [[nodiscard]] base::Result<Run> load_run(const Catalog& catalog, const std::string& directory);
 /// All runs, or everything that is wrong with any of them. `held_out` come last and are marked. Runs without a
 /// completed.json are left out, with a line in `notes`: their measurements may be an earlier run's. E0207 if no run is

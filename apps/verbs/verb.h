@@ -34,7 +34,7 @@ struct Verb {
   std::function<void(Flags)> add_flags;
   std::function<std::string()> missing;              ///< an argument that it cannot do without; empty: none
   std::function<std::vector<OutputFile>()> outputs;  ///< files that it will write
-  std::function<std::vector<std::string>()> inputs;  ///< files that it reads
+  std::function<std::vector<std::string>()> inputs;  ///< what it reads: files, folders, `-` for standard input
   std::function<Outcome(const Context&)> run;
 };
 
@@ -47,7 +47,7 @@ struct VerbOf {
   void (*flags)(Flags flags, Options& into);
   Outcome (*run)(const Options& options, const Context& context);
   std::vector<OutputFile> (*outputs)(const Options& options) = nullptr;
-  std::vector<std::string> (*inputs)(const Options& options) = nullptr;  ///< where there are outputs
+  std::vector<std::string> (*inputs)(const Options& options) = nullptr;
   std::string (*missing)(const Options& options) = nullptr;
   bool saves_when_stopped = false;
 };

@@ -79,21 +79,35 @@ Unit byte_unit(double largest) {
   return {factor, kNames[i]};
 }
 
+namespace {
+
+/// digits x 10^exponent. Dividing by a power of ten is exact for tenths and below; multiplying would give
+/// 0.30000000000000004 for 0.3.
+double decimal(double digits, int exponent) {
+  return exponent < 0 ? digits / std::pow(10.0, -exponent) : digits * std::pow(10.0, exponent);
+}
+
+}  // namespace
+
 json log_ticks(double low, double high) {
   constexpr double kDecadesForPowers = 2.5;
   const bool powers = std::log10(high / low) > kDecadesForPowers;
-  for (const std::vector<int>& digits : {powers ? std::vector{1} : std::vector{1, 2, 5}, {1, 2, 3, 4, 5, 6, 7, 8, 9}}) {
-    json ticks = json::array();
-    for (int exponent = static_cast<int>(std::floor(std::log10(low))); std::pow(10.0, exponent) <= high; ++exponent) {
-      for (const int digit : digits) {
-        // Dividing by a power of ten is exact for tenths and below; multiplying would give 0.30000000000000004 for 0.3.
-        const double tick = exponent < 0 ? digit / std::pow(10.0, -exponent) : digit * std::pow(10.0, exponent);
-        if (tick >= low && tick <= high) ticks.push_back(tick);
-      }
+  json ticks = json::array();
+  for (int exponent = static_cast<int>(std::floor(std::log10(low))); std::pow(10.0, exponent) <= high; ++exponent)
+    for (const int digit : powers ? std::vector{1} : std::vector{1, 2, 5})
+      if (const double tick = decimal(digit, exponent); tick >= low && tick <= high) ticks.push_back(tick);
+  if (ticks.size() > 1) return ticks;
+  // So short an axis is nearly linear: multiples of the largest round step that gives three.
+  constexpr std::size_t kEnough = 3;
+  constexpr double kRounding = 1e-9;  // an end that is a multiple is a tick
+  for (int exponent = static_cast<int>(std::ceil(std::log10(high - low)));; --exponent)
+    for (const int digit : {5, 2, 1}) {
+      ticks = json::array();
+      const double step = decimal(digit, exponent);
+      for (double n = std::ceil(low / step - kRounding); n * step <= high * (1 + kRounding); ++n)
+        ticks.push_back(decimal(n * digit, exponent));
+      if (ticks.size() >= kEnough) return ticks;
     }
-    if (ticks.size() > 1) return ticks;
-  }
-  return json::array({low, high});
 }
 
 }  // namespace orrery::reports::html

@@ -136,9 +136,51 @@ Chart tornado_chart(const PlanPage& page, const cost::Prediction& own) {
   chart.spec = bars_spec(rows, bars, {"step time (% against this plan)", low - margin, high + margin}, 16);
   if (!page.sensitivities.empty()) chart.data.push_back(sensitivities_table(page.sensitivities, own));
   if (!page.neighbours.empty())
-    chart.data.push_back(variations_table("Neighbours of this plan", page.neighbours, own, 0));
+    chart.data.push_back(variations_table("Neighbours of this plan", page.neighbours, own, page.heading, 0));
   return chart;
 }
+
+namespace {
+
+/// The ends of two logarithmic axes.
+struct LogArea {
+  double left, right, bottom, top;
+};
+
+/// Names operators beside their dots, those that take longest first, each once (passes of one operator lie close
+/// together), and only where the name covers no other: the rest have theirs in tooltip and table. Sizes are those of
+/// the template on the narrowest page, so that no page has names on top of each other.
+void label_operators(json& values, const std::vector<const cost::OperatorRow*>& drawn, const LogArea& area) {
+  constexpr double kWidth = 260, kHeight = 280, kLetter = 6.5, kLine = 15;  // pixels
+  constexpr double kLeastShare = 0.04;
+  struct Box {
+    double left, right, middle;
+  };
+  std::vector<Box> taken;
+  std::set<std::string> named;
+  double total = 0;
+  std::vector<std::size_t> order(drawn.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  for (const cost::OperatorRow* row : drawn) total += row->seconds;
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return drawn[a]->seconds > drawn[b]->seconds; });
+  for (const std::size_t i : order) {
+    if (drawn[i]->seconds < kLeastShare * total || named.count(drawn[i]->name) > 0) continue;
+    const auto at = [](double value, double low, double high) { return std::log(value / low) / std::log(high / low); };
+    const double right = kWidth * at(values[i]["x"].get<double>(), area.left, area.right);
+    const Box box{right - kLetter * static_cast<double>(drawn[i]->name.size()), right,
+                  kHeight * at(values[i]["y"].get<double>(), area.bottom, area.top)};
+    if (std::any_of(taken.begin(), taken.end(), [&](const Box& other) {
+          return box.left < other.right && other.left < box.right && std::abs(box.middle - other.middle) < kLine;
+        }))
+      continue;
+    taken.push_back(box);
+    named.insert(drawn[i]->name);
+    values[i]["label"] = drawn[i]->name;
+  }
+}
+
+}  // namespace
 
 Chart roofline_chart(const cost::Operators& operators) {
   constexpr double kTera = 1e12, kShown = 2e-3;  // share of the operators' time; smaller ones are only in the table
@@ -153,7 +195,7 @@ Chart roofline_chart(const cost::Operators& operators) {
   const double ridge = operators.peak_flops / operators.bandwidth;
   double x0 = ridge / 4, x1 = ridge * 4, y0 = operators.peak_flops / 10;
   json values = json::array();
-  std::set<std::string> named;  // each once: passes of one operator lie close together
+  std::vector<const cost::OperatorRow*> drawn;  // of each value
   for (const cost::OperatorRow& row : operators.rows) {
     if (!(row.flops > 0 && row.bytes > 0 && row.seconds > kShown * total)) continue;
     const double x = row.flops / row.bytes, y = row.flops / row.seconds;
@@ -165,17 +207,19 @@ Chart roofline_chart(const cost::Operators& operators) {
          {"y", y / kTera},
          {"s", 30 + 1600 * share},
          {"c", pass_colour(row.phase)},
-         {"label", share > 0.04 && named.insert(row.name).second ? row.name : ""},
+         {"label", ""},
          {"tip", fmt::format("{}, {}\n{} ({} of the operators' time)\n{}, {} of peak\n{} FLOP/byte", row.name,
                              row.phase, time_text(row.seconds), percent(share), base::human(base::FlopsPerSecond{y}),
                              percent(y / operators.peak_flops), number(x))}});
+    drawn.push_back(&row);
     chart.description += fmt::format("{} {}: {} of peak. ", row.name, row.phase, percent(y / operators.peak_flops));
   }
+  const double y1 = operators.peak_flops * 1.6;
+  label_operators(values, drawn, {x0, x1, y0 / kTera, y1 / kTera});
   for (const char* pass : {"forward", "backward", "recompute", "optimizer"})
     if (std::any_of(operators.rows.begin(), operators.rows.end(), [&](const auto& r) { return r.phase == pass; }))
       chart.legend.push_back({pass, pass_colour(pass), "dot"});
   if (above) chart.text += " Operators above the slope find their operands in a cache.";
-  const double y1 = operators.peak_flops * 1.6;
   const auto roof = [&](double x) { return std::min(operators.peak_flops, operators.bandwidth * x) / kTera; };
   json line = json::array();
   for (const double x : {std::max(x0, y0 / operators.bandwidth), ridge, x1}) line.push_back({{"x", x}, {"y", roof(x)}});

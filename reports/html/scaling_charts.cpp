@@ -431,6 +431,7 @@ std::string scaling_sections(const cost::ScalingStudy& study) {
     out += "<section>\n<h2>" + escaped(several ? series_name(study, i) : "What growth gains") + "</h2>\n";
     for (const std::string& line : series_heading(series)) out += "<p>" + escaped(line) + "</p>\n";
     out += list_html(growth_advice(study, series));
+    if (several) out += table_html(sizes_table(series));  // a single one's stands at the top
     for (Table table : {losses_table(series), run_costs_table(series), measured_table(series)})
       if (!table.rows.empty()) out += table_html(table);
     for (const cost::ScalingPoint& point : series.points)

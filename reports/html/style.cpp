@@ -85,14 +85,15 @@ table { border-collapse: collapse; font-size: 13px; min-width: 40%; }
 caption { text-align: left; font-weight: 600; padding: 6px 0; }
 th { text-align: left; font-weight: 600; color: var(--muted); border-bottom: 1px solid var(--axis);
 vertical-align: bottom; }
-th, td { padding: 5px 14px 5px 0; white-space: nowrap; }
+th, td { padding: 5px 14px 5px 0; }
+td { white-space: nowrap; }
 th:last-child, td:last-child { padding-right: 0; }
 th:first-child:not(.n), td:first-child:not(.n) { white-space: normal; min-width: min(14ch, 30vw); }
 .pins th:first-child, .pins td:first-child { min-width: 0; }
 td .w { display: block; min-width: min(26ch, 60vw); white-space: normal; }
 td { border-bottom: 1px solid var(--line); vertical-align: top; }
 tbody tr:last-child td { border-bottom: 0; }
-th.n, td.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+th.n, td.n { text-align: right; font-variant-numeric: tabular-nums; }
 td.b { min-width: 140px; }
 td.b span { display: block; height: 9px; margin-top: 5px; background: var(--backward); border-radius: 2px; }
 p.note { color: var(--muted); font-size: 13px; margin: 6px 0 0; overflow-wrap: anywhere; }

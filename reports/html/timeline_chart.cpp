@@ -18,9 +18,11 @@
 namespace orrery::reports::html {
 namespace {
 
-constexpr std::size_t kMostRanks = 16;  // rows of a panel; beyond that evenly chosen
-// Chosen, not measured: few enough for a browser to draw as SVG without delay, and enough to show each pass of a
-// pipeline on 16 ranks. Most are for passes, which the chart is about; messages take what is left.
+// Rows of a panel; beyond that evenly chosen. A row with four streams is 55 pixels high: 16 of them fill a screen.
+constexpr std::size_t kMostRanks = 16;
+// A browser needs 0.2 s more for each further thousand (docs/measurements.md, Drawing a timeline): a page with this
+// many stands after 2.5 s, one with twice as many after 5 s. They are enough for each pass of 300 micro-batches forward
+// and backward on 16 ranks; passes are what the chart is about, so messages take the sixth that is left.
 constexpr std::size_t kMostBars = 12000;  // of the chart
 constexpr double kOfCompute = 5. / 6;     // of these bars, for passes
 

@@ -44,13 +44,12 @@ std::string offload_of(const plan::Offload& offload) {
   return text.empty() ? kNothing : text;
 }
 
-/// "full, 4 layers": that many of each stage, or of each chunk.
+/// "full ×4": that many layers of each stage, or of each chunk.
 std::string recompute_of(const plan::PlanSpec& spec) {
   const std::string kind =
       plan::name_of(spec.recomputation.what) + std::string(spec.recomputation.partition_checkpoints ? " in parts" : "");
   if (!spec.recomputation.layers) return kind;
-  const std::int64_t layers = *spec.recomputation.layers;
-  return fmt::format("{}, {}", kind, base::count_of(layers, "layer"));
+  return fmt::format("{} ×{}", kind, *spec.recomputation.layers);
 }
 
 /// Types in which pooled vectors and their gradients travel.
@@ -62,6 +61,9 @@ std::string pooled_of(const plan::Embedding& e) {
 std::string tokens_of(const plan::Tokens& t) {
   return fmt::format("{}, {}", plan::name_of(t.dispatch), plan::name_of(t.combine));
 }
+
+/// Added to the rank of a column that says the same of all plans: it goes first, into the line below the table.
+constexpr int kCommon = 100;
 
 /// A plan with the figures that its heading allows.
 struct Shown {
@@ -79,7 +81,7 @@ struct PlanColumn {
   std::function<bool(const Shown&)> worth;  ///< shown if true for any plan
 };
 
-/// Columns that say what a plan is.
+/// Columns that say what a plan is. What tells plans apart, and whether one fits, stays longest in a narrow terminal.
 std::vector<PlanColumn> columns_of_splits() {
   using S = const Shown&;
   const auto layered = [](S s) { return s.p.tables.empty(); };  // not a recommendation model
@@ -95,7 +97,8 @@ std::vector<PlanColumn> columns_of_splits() {
        [](S s) { return s.p.spec.mesh.context > 1; }},
       {"EP", 0, Align::right, integer([](Spec s) { return s.mesh.expert; }),
        [](S s) { return s.p.spec.mesh.expert > 1; }},
-      {"ETP", 6, Align::right, integer([](Spec s) { return s.mesh.expert_tensor; }),
+      {"ETP", 6, Align::right,
+       [](S s) { return s.p.spec.mesh.expert_tensor > 0 ? whole_number(s.p.spec.mesh.expert_tensor) : kNothing; },
        [](S s) { return s.p.spec.mesh.expert > 1 && s.p.spec.mesh.tensor > 1 && s.p.spec.mesh.expert_tensor > 0; }},
       {"VP", 8, Align::right, integer([](Spec s) { return s.stages.virtual_stages; }),
        [](S s) { return s.p.spec.stages.virtual_stages > 1; }},
@@ -119,7 +122,7 @@ std::vector<PlanColumn> columns_of_splits() {
        [](S s) { return s.p.spec.tokens.encoded(); }},
       {"fullest", 6, Align::right, [](S s) { return fmt::format("{:.2f}", s.p.spec.tokens.imbalance); },
        [](S s) { return s.p.spec.tokens.imbalance > 1; }},
-      {"offload", 5, Align::left, [](S s) { return offload_of(s.p.spec.offload); },
+      {"offload", 2, Align::left, [](S s) { return offload_of(s.p.spec.offload); },
        [](S s) { return s.p.spec.offload.any(); }},
       {"gradients", 6, Align::left, [](S s) { return std::string(plan::name_of(s.p.spec.compression.gradients)); },
        [](S s) { return s.p.spec.compresses(); }},
@@ -145,12 +148,12 @@ std::vector<PlanColumn> columns_of_figures(const PlanHeading& heading) {
        [](S s) { return s.figures.tokens_per_s_per_device > 0; }},
       {"TFLOP/s", 11, Align::right, [](S s) { return fmt::format("{:.3g}", s.figures.flops_per_s_per_device / 1e12); },
        [](S s) { return s.figures.flops_per_s_per_device > 0; }},
-      {"MFU", 2, Align::right, [](S s) { return percent(s.p.mfu); }, [](S s) { return s.p.mfu > 0; }},
+      {"MFU", 3, Align::right, [](S s) { return percent(s.p.mfu); }, [](S s) { return s.p.mfu > 0; }},
       {"memory", 0, Align::right, [](S s) { return size_text(s.p.memory_peak_bytes); }, always},
       {"of it", 12, Align::right,
        [](S s) { return fmt::format("{:.0f} %", 100 * s.p.memory_peak_bytes / s.p.memory_capacity_bytes); },
        [](S s) { return s.p.memory_capacity_bytes > 0; }},
-      {"fits", 7, Align::right,
+      {"fits", 1, Align::right,
        [](S s) { return s.figures.fits_probability ? fmt::format("{:.2f}", *s.figures.fits_probability) : kNothing; },
        [](S s) { return s.figures.fits_probability.has_value(); }},
       {"bubble", 13, Align::right, [](S s) { return percent(s.p.bubble_fraction); },
@@ -224,6 +227,7 @@ PlanFigures figures_of(const cost::Prediction& p, const PlanHeading& heading) {
   const auto& spread = ranks > heading.devices_per_node ? evidence.several_nodes : evidence.one_node;
   if (!spread) return out;
   out.step_time_s = cost::around(p.step_time_s, spread->time);
+  if (p.memory_peak_bytes > 0) out.memory_bytes = cost::around(p.memory_peak_bytes, spread->memory);
   if (p.memory_capacity_bytes > 0 && p.memory_peak_bytes > 0)
     out.fits_probability = cost::fits_probability(p.memory_peak_bytes, p.memory_capacity_bytes, spread->memory);
   return out;
@@ -316,8 +320,13 @@ Table plans_table(const std::vector<cost::Prediction>& plans, const std::vector<
   std::vector<PlanColumn> columns = {{"devices", 0, Align::right,
                                       [](const Shown& s) { return whole_number(s.p.spec.mesh.ranks()); },
                                       [=](const Shown& s) { return s.p.spec.mesh.ranks() != first; }}};
-  for (auto& more : {columns_of_splits(), columns_of_figures(heading)})
-    columns.insert(columns.end(), more.begin(), more.end());
+  std::vector<PlanColumn> splits = columns_of_splits();
+  for (PlanColumn& column : splits) {
+    const auto differs = [&](const Shown& one) { return column.cell(one) != column.cell(shown.front()); };
+    if (column.drop > 0 && shown.size() > 1 && std::none_of(shown.begin(), shown.end(), differs))
+      column.drop += kCommon;
+  }
+  for (auto& more : {splits, columns_of_figures(heading)}) columns.insert(columns.end(), more.begin(), more.end());
   const Evidence* of_first = shown.empty() ? nullptr : shown.front().evidence;
   columns.push_back({"by", 5, Align::left, [](const Shown& s) { return s.evidence->stack; },
                      [=](const Shown& s) { return s.evidence != of_first; }});

@@ -49,7 +49,7 @@ struct PlanFigures {
   double tokens_per_s_per_device = 0;
   double flops_per_s_per_device = 0;  ///< model FLOPs; 0: unknown
   double usd_per_million_tokens = 0;  ///< 0: the devices have no price
-  std::optional<cost::Interval> step_time_s;
+  std::optional<cost::Interval> step_time_s, memory_bytes;
   std::optional<double> fits_probability;
 };
 /// "16.1–18.9 s": the unit once if both ends share it.

@@ -141,6 +141,14 @@ std::vector<bool> columns_for(const std::vector<Column>& columns, const std::vec
   return kept;
 }
 
+/// " yes": what a column says in each of several rows; empty if they differ.
+std::string common_cell(const std::vector<std::vector<std::string>>& rows, std::size_t column) {
+  if (rows.size() < 3) return {};  // the head and one row
+  const bool same = std::all_of(rows.begin() + 2, rows.end(),
+                                [&](const std::vector<std::string>& row) { return row[column] == rows[1][column]; });
+  return same && !rows[1][column].empty() ? " " + rows[1][column] : std::string();
+}
+
 std::size_t longest_word(std::string_view text) {
   std::size_t most = 0;
   for (std::size_t at = 0; at < text.size();) {
@@ -296,7 +304,7 @@ std::string text_of(const Table& table, const TableStyle& style) {
     if (kept[i])
       rule.push_back(repeat(style.unicode ? "─" : "-", laid.widths[i]));
     else
-      left_out += (left_out.empty() ? "" : ", ") + table.columns[i].head;
+      left_out += (left_out.empty() ? "" : ", ") + table.columns[i].head + common_cell(laid.rows, i);
   }
   const auto put = [&](const std::vector<std::string>& row, bool head) {
     std::vector<std::vector<std::string>> cells(row.size());

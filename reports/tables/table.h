@@ -38,7 +38,8 @@ struct Table {
 /// Sequences that set a colour take no columns.
 [[nodiscard]] std::string wrapped(std::string_view text, std::size_t width, std::size_t indent = 0);
 /// Title, head, rule, rows, notes; every line ends in a newline, none in blanks. Where a terminal is too narrow,
-/// columns that may be dropped are, and named below; if that is not enough, cells go over several lines.
+/// columns that may be dropped are, and named below, with what they say if all rows say the same; if that is not
+/// enough, cells go over several lines.
 [[nodiscard]] std::string text_of(const Table& table, const TableStyle& style);
 /// base::human of seconds.
 [[nodiscard]] std::string time_text(double seconds);

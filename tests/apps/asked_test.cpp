@@ -140,27 +140,6 @@ TEST(Set, PutsAValueOverTheJobAndIsJudgedLikeIt) {
   EXPECT_EQ(orrery({"plan", kTiny, "--set", "batch"}).exit_code, 2);
 }
 
-TEST(WrongKind, APlanIsNoJobAndAJobNoPlan) {
-  const Scratch scratch;
-  const std::string plan = (scratch.path() / "plan.yaml").string();
-  ASSERT_EQ(orrery({"plan", kTiny, "-o", plan}).exit_code, 0);
-  const Ran ran = orrery({"plan", plan});
-  EXPECT_EQ(ran.exit_code, 3);
-  EXPECT_THAT(ran.err, HasSubstr("this is a plan, but a job is expected"));
-  EXPECT_THAT(orrery({"simulate", kTiny}).err, HasSubstr("this is a job, but a plan is expected"));
-}
-
-TEST(WrongKind, ARunIsNoPlanButHasOne) {
-  const Scratch scratch;
-  const std::string plan = (scratch.path() / "plan.yaml").string();
-  ASSERT_EQ(orrery({"plan", kTiny, "-o", plan}).exit_code, 0);
-  for (const char* verb : {"simulate", "explain"}) {
-    const Ran ran = orrery({verb, scratch.path().string()});
-    EXPECT_EQ(ran.exit_code, 3) << verb;
-    EXPECT_THAT(ran.err, HasSubstr("its plan is " + plan)) << verb;
-  }
-}
-
 TEST(Names, ThatPeopleWriteLeadToTheCatalogues) {
   for (const auto& [name, meant] :
        {std::pair("gpt-3", "`gpt3-175b`"), std::pair("meta-llama/Meta-Llama-3-8B", "`llama3-8b`"),
@@ -211,6 +190,14 @@ TEST(Outputs, WhatOrreryDidNotWriteStaysUnlessForced) {
   EXPECT_EQ(orrery({"plan", kTiny, "-o", mine, "--force"}).exit_code, 0);
   EXPECT_EQ(orrery({"plan", kTiny, "-o", mine}).exit_code, 0) << "now it is Orrery's";
   EXPECT_EQ(orrery({"plan", kTiny, "-o", scratch.file("empty.yaml", "")}).exit_code, 0);
+}
+
+TEST(Outputs, AFolderIsNoFileAndIsRefusedBeforeTheSearch) {
+  const Scratch scratch;
+  const Ran ran = orrery({"plan", kTiny, "-o", scratch.path().string(), "--force"});
+  EXPECT_EQ(ran.exit_code, 2);
+  EXPECT_THAT(ran.err, HasSubstr("error[U0006]"));
+  EXPECT_EQ(ran.out, "") << "nothing was planned";
 }
 
 TEST(Outputs, ProseThatNamesVerbsIsNotOrrerys) {
@@ -467,8 +454,12 @@ TEST(ExplainPlan, BeginsWithWhatBindsAndHasTheNumbersOfSimulate) {
     EXPECT_EQ(result.at("plan").at(key), simulated.at(key)) << key;
   }
   ASSERT_FALSE(result.at("neighbours").empty());
+  EXPECT_THAT(ran.out.substr(ran.out.find("Neighbours of this plan")), HasSubstr("4 of 5 runs"));
   for (const nlohmann::json& one : result.at("neighbours"))
-    EXPECT_TRUE(one.at("step_time_s").is_number() || !one.at("code").get<std::string>().empty()) << one.dump();
+    EXPECT_TRUE((one.at("step_time_s").is_number() && one.at("step_time_interval_s").is_array() &&
+                 one.at("evidence").is_string()) ||
+                !one.at("code").get<std::string>().empty())
+        << one.dump();
 }
 
 TEST(ExplainPlan, SaysOfEachPlanHowSureItsFiguresAreAndWhatTheyRestOn) {
@@ -490,6 +481,19 @@ TEST(ExplainPlan, SaysOfEachPlanHowSureItsFiguresAreAndWhatTheyRestOn) {
   const nlohmann::json both = orrery({"explain", plan, "--vs", plan, "--json"}).result();
   EXPECT_EQ(both.at("versus").at("step_time_interval_s"), both.at("plan").at("step_time_interval_s"));
   EXPECT_TRUE(both.at("versus").at("evidence").is_string());
+}
+
+TEST(ExplainPlan, OnCoresSaysWhatItRestsOnAndHasNoInterval) {
+  const Scratch scratch;
+  const std::string plan = (scratch.path() / "plan.yaml").string();
+  ASSERT_EQ(orrery({"plan", kTiny, "-o", plan}).exit_code, 0);
+  for (const char* verb : {"explain", "simulate"}) {
+    EXPECT_THAT(orrery({verb, plan}).out, HasSubstr("Evidence: nominal rates of cores")) << verb;
+    EXPECT_THAT(orrery({verb, plan}).out, Not(HasSubstr("four of five"))) << verb;
+  }
+  const nlohmann::json result = orrery({"simulate", plan, "--json"}).result();
+  EXPECT_EQ(result.at("evidence"), "uncalibrated");
+  EXPECT_TRUE(result.at("step_time_interval_s").is_null());
 }
 
 TEST(ExplainPlan, SaysWhatBindsBeforeItReplaysOtherPlans) {

@@ -92,6 +92,34 @@ TEST(StandardInput, IsReadForAMinus) {
   EXPECT_THAT(orrery({"export", "-", "--as", "deepspeed"}, {.input = plan}).out, HasSubstr("train_batch_size"));
 }
 
+TEST(StandardInput, IsAJobOrAPlanOfAReportAsAFileIs) {
+  const Scratch scratch;
+  const std::string job = scratch.file("job.yaml", "model: tiny-gpt\ncluster: localhost-2\nbatch: 8\n");
+  const std::string plan = (scratch.path() / "plan.yaml").string(), page = (scratch.path() / "page.json").string();
+  ASSERT_EQ(orrery({"plan", job, "-o", plan}).exit_code, 0);
+  for (const std::string& file : {job, plan}) {
+    const Ran named = orrery({"report", file, "-o", page, "--json"});
+    const Ran read = orrery({"report", "-", "-o", page, "--json"}, {.input = file});
+    ASSERT_EQ(read.exit_code, 0) << read.err;
+    EXPECT_EQ(read.result().at("plan").at("step_time_s"), named.result().at("plan").at("step_time_s")) << file;
+  }
+  const Ran swept =
+      orrery({"report", "--scaling", "-", "--batch", "8,16", "--gpus", "1,2", "-o", page, "--json"}, {.input = job});
+  ASSERT_EQ(swept.exit_code, 0) << swept.err;
+  EXPECT_EQ(swept.result().at("study").at("series").size(), 2U) << "one job, read for both batches";
+}
+
+TEST(StandardInput, IsOneFileAndNotTwo) {
+  for (const std::vector<std::string>& words :
+       std::vector<std::vector<std::string>>{{"report", "-", "-", "-o", "page.html"},
+                                             {"explain", "-", "--vs", "-"},
+                                             {"simulate", "-", "--beside", "-"}}) {
+    const Ran ran = orrery(words);
+    EXPECT_EQ(ran.exit_code, 2) << words.front();
+    EXPECT_THAT(ran.err, HasSubstr("`-` is named 2 times")) << words.front();
+  }
+}
+
 TEST(StandardInput, IsBoundedAsFilesAre) {
   const Ran endless = orrery({"model", "-"}, {.input = "/dev/zero"});
   EXPECT_EQ(endless.exit_code, 3);

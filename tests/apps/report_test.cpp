@@ -439,7 +439,7 @@ TEST_F(ReportScaling, RefusesWhatCannotBeMeant) {
   refused({"--tokens", "many"}, "`many` is not a count");
   refused({"--deadline", "30"}, "--tokens");
   refused({"--gpus", ""}, "--gpus");
-  EXPECT_EQ(orrery({"report", "--scaling", "-", "--batch", "8,16", "-o", page_}).exit_code, 2) << "is read once";
+  EXPECT_EQ(orrery({"report", "--scaling", "-", "-", "-o", page_}).exit_code, 2) << "is one file";
   EXPECT_EQ(report({"-o", "-"}).exit_code, 2) << "no page on standard output";
   EXPECT_EQ(orrery({"report", "--weak", "-o", page_}).exit_code, 2) << "needs --scaling";
   EXPECT_FALSE(std::filesystem::exists(page_));

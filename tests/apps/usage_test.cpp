@@ -131,6 +131,20 @@ TEST(Usage, ABadNumberIsNamedWithItsFlagAndWhatIsExpected) {
   EXPECT_THAT(orrery({"init", "-", "--sequence", "1k"}).out, HasSubstr("sequence: 1000"));
 }
 
+TEST(Usage, AWordOfAListIsNamedWithTheOneThatWasProbablyMeant) {
+  EXPECT_THAT(orrery({"collective", "hgx-h100", "--op", "AllReduce"}).err, HasSubstr("did you mean `all_reduce`?"));
+  EXPECT_THAT(orrery({"schema", "jobs"}).err, HasSubstr("`jobs` is not one of job, "));
+  EXPECT_THAT(orrery({"schema", "jobs"}).err, HasSubstr("did you mean `job`?"));
+  EXPECT_THAT(orrery({"export", "plan.yaml", "--as", "x"}).err, HasSubstr("`x` is not one of megatron, deepspeed"));
+  EXPECT_THAT(orrery({"help", "plam"}).err, HasSubstr("did you mean `orrery plan`?"));
+}
+
+TEST(Usage, ACatalogueThatIsNotThereIsRefused) {
+  const Ran ran = orrery({"explain", "--clusters", "--catalog", "/no/such/folder"});
+  EXPECT_EQ(ran.exit_code, 2);
+  EXPECT_THAT(ran.err, HasSubstr("error[U0007]"));
+}
+
 TEST(Usage, NoVerbAtAllIsAUsageError) {
   EXPECT_EQ(orrery({}).exit_code, 2);
 }

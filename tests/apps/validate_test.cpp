@@ -227,6 +227,15 @@ TEST(CalibrateRows, ExcludesRunsAndPointsAtBadRows) {
   EXPECT_FALSE(std::filesystem::exists(out));
 }
 
+TEST(Validate, SaysWhatIsGivenBeforeItPredicts) {
+  const Scratch scratch;
+  const std::filesystem::path out = scratch.path() / "out";
+  const Ran ran = orrery({"validate"}, {.interrupt_when = out, .output = out});
+  EXPECT_EQ(ran.exit_code, 130) << "its first words came in time to stop the rest";
+  EXPECT_EQ(text_of(out).find("Against published runs that come with Orrery\n"), 0U) << text_of(out);
+  EXPECT_EQ(text_of(out).find("Predicted against"), std::string::npos);
+}
+
 TEST(Validate, NamesFileLineAndColumnOfABadRow) {
   const Scratch scratch;
   const std::string file = scratch.file("rows.yaml", "results:\n- id: a\n  layers: -3\n");

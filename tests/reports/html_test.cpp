@@ -248,7 +248,9 @@ TEST(LogTicks, ArePowersOfTenOverManyDecadesAndFinerOverFew) {
   EXPECT_EQ(html::log_ticks(0.0005, 9), (nlohmann::json{0.001, 0.01, 0.1, 1.0}));
   EXPECT_EQ(html::log_ticks(25, 250), (nlohmann::json{50.0, 100.0, 200.0}));
   EXPECT_EQ(html::log_ticks(6.5, 9.5), (nlohmann::json{7.0, 8.0, 9.0}));
-  EXPECT_EQ(html::log_ticks(1.1, 1.3), (nlohmann::json{1.1, 1.3}));
+  EXPECT_EQ(html::log_ticks(1.1, 1.3), (nlohmann::json{1.1, 1.2, 1.3}));
+  EXPECT_EQ(html::log_ticks(120379.9, 207209.9), (nlohmann::json{140000.0, 160000.0, 180000.0, 200000.0}))
+      << "round numbers, not the ends of the axis";
 }
 
 }  // namespace

@@ -42,6 +42,43 @@ TEST(Verdict, SaysWhyMoreDevicesGainNothingUnlessTheyDo) {
   EXPECT_THAT(verdict(more, own), HasSubstr("faster")) << "another split uses them";
 }
 
+TEST(Variations, CarryTheirIntervalAndWhatTheyRestOnWhereThatIsSomethingElse) {
+  const cost::Prediction own = sample::prediction();
+  PlanHeading heading;
+  heading.devices_per_node = 8;
+  const auto around = [](double low, double high) { return cost::Spread{"", true, {low, high}, {0.9, 1.1}, 5}; };
+  heading.evidence = {{"ours", "published", "from 5 runs of ours", around(0.5, 2), around(0.5, 2)},
+                      {"theirs", "uncalibrated", "no run of theirs", around(0.25, 4), around(0.25, 4)}};
+  heading.by_zero = {0, 0, 0, 1};
+  cost::Variation same{"micro-batch 2", own, "", ""}, other{"ZeRO 3", own, "", ""};
+  same.prediction->spec.states.zero_stage = 1, other.prediction->spec.states.zero_stage = 3;
+  const cost::Variation none{"VP 3", std::nullopt, "chunks are not whole", "P18"};
+  const std::vector<cost::Variation> all = {same, other, none};
+  const std::string text = text_of(variations_table("Neighbours", all, own, heading, 0), {true, false, 0});
+  EXPECT_THAT(text, HasSubstr("4 of 5 runs"));
+  EXPECT_THAT(text, HasSubstr("ZeRO 3: by theirs; no run of theirs"));
+  EXPECT_THAT(text, Not(HasSubstr("by ours")));
+  const nlohmann::json json = variations_json(all, own, heading);
+  EXPECT_DOUBLE_EQ(json[0].at("step_time_interval_s")[1].get<double>(), 2 * own.step_time_s);
+  EXPECT_DOUBLE_EQ(json[1].at("step_time_interval_s")[0].get<double>(), own.step_time_s / 4);
+  EXPECT_EQ(json[1].at("evidence"), "uncalibrated");
+  EXPECT_TRUE(json[2].at("step_time_interval_s").is_null());
+  EXPECT_THAT(text_of(variations_table("Neighbours", all, own, {}, 0), {}), Not(HasSubstr("4 of 5")))
+      << "of cores no run tells";
+}
+
+TEST(Roofline, NamesNoOperatorOnTopOfAnother) {
+  cost::Operators operators = sample::operators();
+  operators.rows.clear();
+  operators.rows.push_back({"grouped_matmul", "forward", 1, 2.0, 4e14, 5e11});
+  operators.rows.push_back({"grouped_weight_grad", "backward", 1, 1.9, 3.9e14, 6e11});
+  operators.rows.push_back({"gelu", "forward", 1, 1.5, 1e11, 1e12});
+  std::vector<std::string> labels;
+  for (const nlohmann::json& dot : sample::rows_of(html::roofline_chart(operators), "operators"))
+    labels.push_back(dot.at("label").get<std::string>());
+  EXPECT_THAT(labels, ::testing::ElementsAre("grouped_matmul", "", "gelu"));
+}
+
 TEST(ComparedTable, SaysWhichThroughputWasMeasured) {
   std::vector<Compared> all = sample::compared();
   EXPECT_THAT(text_of(compared_table(all), {}), Not(HasSubstr("tokens/s, measured")));
@@ -224,7 +261,7 @@ TEST(Compared, GivesRatiosToTheFirst) {
                                  [](const auto& row) { return row.front() == "step time, predicted"; });
   ASSERT_NE(step, table.rows.end());
   EXPECT_EQ((*step)[1], "1.73 s");
-  EXPECT_EQ((*step)[2], "3.46 s (× 2)");
+  EXPECT_EQ((*step)[2], "3.46 s (× 2.000)");
   const nlohmann::json out = compared_json(sample::compared());
   EXPECT_DOUBLE_EQ(out.at("items")[1].at("step_time_ratio").get<double>(), 2);
   EXPECT_EQ(out.at("differences").size(), 3U);

@@ -266,6 +266,9 @@ Verb collective_verb() {
           "  orrery collective hgx-h100 --nodes 4 --algorithm ring --replay --channels 8   what the links make of it",
       .flags = add_collective_flags,
       .run = run_collective,
+      .inputs = [](const CollectiveOptions& o) -> std::vector<std::string> {
+        return all_of({{o.cluster, o.measured}, o.calibrations});
+      },
   });
 }
 

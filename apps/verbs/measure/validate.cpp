@@ -1,17 +1,21 @@
 // validate: compares the simulator with published measurements.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <thread>
 
 #include "apps/chart_library.h"
 #include "apps/files.h"
 #include "apps/inputs.h"
 #include "apps/interrupt.h"
+#include "apps/output.h"
 #include "apps/terminal.h"
 #include "apps/verbs/published_rows.h"
 #include "apps/verbs/verb.h"
+#include "base/units.h"
 #include "reports/json.h"
 #include "reports/tables/text.h"
 #include "reports/validation.h"
@@ -59,7 +63,7 @@ struct Work {
   const std::vector<cost::Stack>& stacks;
   const std::optional<cost::Spread> elsewhere;  ///< from the existing intervals: no step here computes another
   sim::Cases cases;
-  Progress progress;
+  Progress& progress;
 
   [[nodiscard]] static bool go_on() { return !Interrupt::requested(); }
 };
@@ -150,9 +154,27 @@ void show(Outcome& outcome, const Context& context, const cost::Validation& vali
   outcome.json = json.dump();
 }
 
+/// "mine.yaml, ours.csv": where the rows come from.
+std::string files_of(const ValidateOptions& options) {
+  if (options.files.empty()) return "published runs that come with Orrery";
+  return fmt::format("rows of {}", fmt::join(options.files, ", "));
+}
+
 Outcome run_validate(const ValidateOptions& options, const Context& context) {
+  const auto say = [&](const std::string& line) {
+    print_early(reports::wrapped(line, context.terminal.style.width) + "\n", context.json, context.terminal);
+  };
+  Progress progress(context.terminal.progress && !context.quiet);
+  say(fmt::format("Against {}", files_of(options)));
+  progress.line("reading rows");
   const auto rows = load_rows(context.catalog, options.files, sim::Origin::published);
+  progress.clear();
   if (!rows) return bad_input(rows.error());
+  std::set<std::string> sources;
+  for (const sim::Row& row : *rows) sources.insert(row.setup.source);
+  say(fmt::format("{} given, of {}", base::count_of(std::ssize(*rows), "row"),
+                  base::count_of(std::ssize(sources), "source")));
+  progress.line("reading what the rows name");
   auto library = load_library(context.catalog, options.calibrations, options.stack, "");
   if (!library) return bad_input(library.error());
   const auto intervals = load_intervals(context.catalog);
@@ -170,8 +192,12 @@ Outcome run_validate(const ValidateOptions& options, const Context& context) {
             *library,
             library->stacks,
             intervals->elsewhere,
-            sim::make_cases(*rows, *library, [](std::size_t) { return Work::go_on(); }),
-            Progress(context.terminal.progress)};
+            sim::make_cases(*rows, *library,
+                            [&](std::size_t done) {
+                              progress.line(fmt::format("making plans of {} of {} rows", done, rows->size()));
+                              return Work::go_on();
+                            }),
+            progress};
   const auto told = [&](std::size_t begun) {
     work.progress.line(fmt::format("replaying {} of {} rows", begun + 1, work.cases.ready.size()));
   };

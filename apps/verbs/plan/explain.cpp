@@ -10,6 +10,7 @@
 #include "apps/output.h"
 #include "apps/verbs/plan/evidence.h"
 #include "apps/verbs/plan/explain.h"
+#include "apps/verbs/plan/plan_rows.h"
 #include "apps/verbs/plan/what_if.h"
 #include "base/units.h"
 #include "reports/explanation.h"
@@ -24,13 +25,14 @@ namespace {
 struct Explained {
   std::string name;  ///< as the user named it
   cost::Prediction prediction;
+  reports::PlanHeading heading;
   [[nodiscard]] bool fits() const { return prediction.memory_peak_bytes <= prediction.memory_capacity_bytes; }
 };
 
 /// Uses the replay that `simulate` prints.
-Explained explain(const LoadedPlan& loaded, const std::string& path,
+Explained explain(const LoadedPlan& loaded, const std::string& path, const cost::Intervals& intervals,
                   const std::vector<cost::Calibration>& calibrations) {
-  return Explained{path, replay_of(loaded, calibrations)};
+  return Explained{path, replay_of(loaded, calibrations), heading_of(loaded, intervals, calibrations)};
 }
 
 /// What fills the device on the fullest stage, by purpose, largest first.
@@ -54,10 +56,9 @@ base::Diagnostic does_not_fit(const Explained& one) {
 }
 
 /// Also adds to `text` what the figures rest on.
-nlohmann::json json_of(const Explained& one, const LoadedPlan& loaded, const cost::Intervals& intervals,
-                       std::string& text, const reports::TableStyle& style) {
+nlohmann::json json_of(const Explained& one, std::string& text, const reports::TableStyle& style) {
   nlohmann::json out = reports::simulate_json(one.prediction);
-  add_evidence(loaded, one.prediction, intervals, true, out, text, style);
+  add_evidence(one.heading, one.prediction, true, out, text, style);
   out["file"] = one.name;
   out["fits"] = one.fits();
   out["split"] = reports::spec_json(one.prediction.spec);
@@ -102,20 +103,20 @@ Outcome run_explain(const ExplainOptions& options, const Context& context) {
   if (!intervals) return bad_input(intervals.error());
   const auto loaded = load_plan_argument(context.catalog, options.plan);
   if (!loaded) return bad_input(loaded.error());
-  const Explained first = explain(*loaded, options.plan, *calibrations);
+  const Explained first = explain(*loaded, options.plan, *intervals, *calibrations);
 
   Outcome outcome;
   nlohmann::json out = {{"plan", nullptr}, {"versus", nullptr}};
   const reports::TableStyle& style = context.terminal.style;
-  const auto tell = [&](const Explained& one, const LoadedPlan& of, const char* key) {
+  const auto tell = [&](const Explained& one, const char* key) {
     outcome.text += reports::wrapped(reports::binding_of(one.prediction).sentence, style.width) + "\n" +
                     reports::wrapped(one.name + ": " + plan::describe(one.prediction.spec), style.width, 2) + "\n";
-    out[key] = json_of(one, of, *intervals, outcome.text, style);
+    out[key] = json_of(one, outcome.text, style);
     if (one.fits()) return;
     outcome.diagnostics.push_back(does_not_fit(one));
     outcome.exit_code = kInfeasible;
   };
-  tell(first, *loaded, "plan");
+  tell(first, "plan");
   if (options.versus.empty()) {
     // One replay says this much; the machines and neighbours below take many.
     print_early(outcome.text + "\n" + reports::text_of(reports::breakdown_table(first.prediction.breakdown), style) +
@@ -134,23 +135,22 @@ Outcome run_explain(const ExplainOptions& options, const Context& context) {
       return !Interrupt::requested();
     });
     progress.clear();
-    out["changes"] = reports::variations_json(machines, first.prediction);
-    out["neighbours"] = reports::variations_json(others, first.prediction);
-    if (!machines.empty())
+    const auto add = [&](const char* key, const char* title, const std::vector<cost::Variation>& variations) {
+      out[key] = reports::variations_json(variations, first.prediction, first.heading);
+      if (variations.empty()) return;
       outcome.text +=
           "\n" + reports::text_of(
-                     reports::variations_table("On another machine", machines, first.prediction, style.width), style);
-    if (!others.empty())
-      outcome.text += "\n" + reports::text_of(reports::variations_table("Neighbours of this plan", others,
-                                                                        first.prediction, style.width),
-                                              style);
+                     reports::variations_table(title, variations, first.prediction, first.heading, style.width), style);
+    };
+    add("changes", "On another machine", machines);
+    add("neighbours", "Neighbours of this plan", others);
     if (Interrupt::requested()) outcome.exit_code = kInterrupted;
   } else {
     const auto other = load_plan_argument(context.catalog, options.versus);
     if (!other) return bad_input(other.error());
-    const Explained second = explain(*other, options.versus, *calibrations);
+    const Explained second = explain(*other, options.versus, *intervals, *calibrations);
     outcome.text += "\n";
-    tell(second, *other, "versus");
+    tell(second, "versus");
     outcome.text += "\n" + reports::text_of(comparison(first, second), style);
   }
   outcome.json = out.dump();
@@ -177,6 +177,9 @@ Verb explain_verb() {
                   "  orrery explain --cluster dgx-1v                        a machine's links and channels",
       .flags = add_explain_flags,
       .run = run_explain,
+      .inputs = [](const ExplainOptions& o) -> std::vector<std::string> {
+        return all_of({{o.plan, o.versus, o.cluster}, o.calibrations});
+      },
   });
 }
 

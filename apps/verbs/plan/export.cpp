@@ -6,6 +6,7 @@
 
 #include "apps/files.h"
 #include "apps/inputs.h"
+#include "apps/verbs/runs.h"
 #include "apps/verbs/verb.h"
 #include "base/units.h"
 #include "exec/state/export.h"
@@ -28,7 +29,10 @@ struct ExportOptions {
 Outcome export_plan(const ExportOptions& options, const Context& context) {
   std::error_code error;
   const fs::path given = options.run;
-  const std::string path = (fs::is_directory(given, error) ? given / "plan.yaml" : given).string();
+  const bool run = fs::is_directory(given, error);
+  if (base::Diagnostics refused = run ? not_a_run(options.run) : base::Diagnostics(); !refused.empty())
+    return bad_input(refused);
+  const std::string path = (run ? given / "plan.yaml" : given).string();
   const auto loaded = load_plan_argument(context.catalog, path);
   if (!loaded) return bad_input(loaded.error());
   const auto framework = options.as == "megatron" ? reports::Framework::megatron : reports::Framework::deepspeed;
@@ -54,6 +58,7 @@ Outcome run_export(const ExportOptions& options, const Context& context) {
     return usage("`export` writes a run's weights into a folder",
                  "name the folder with -o; or export the plan with --as megatron");
   const fs::path run = options.run;
+  if (base::Diagnostics refused = not_a_run(options.run); !refused.empty()) return bad_input(refused);
   const auto loaded = load_plan(context.catalog, (run / "plan.yaml").string());
   if (!loaded) return bad_input(loaded.error());
   std::optional<fs::path> checkpoint;

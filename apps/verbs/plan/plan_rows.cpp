@@ -135,6 +135,12 @@ reports::PlanHeading heading_of(const LoadedJob& job, const clusters::Cluster& c
   return h;
 }
 
+reports::PlanHeading heading_of(const LoadedPlan& loaded, const cost::Intervals& intervals,
+                                const std::vector<cost::Calibration>& calibrations) {
+  const LoadedJob job = job_of(loaded);
+  return heading_of(job, *job.cluster, intervals, calibrations);
+}
+
 ShownPlans shown_plans(cost::SearchResult& result, const LoadedJob& job, const cost::Prices& prices,
                        const cost::Room& room, int top, bool all, Progress& progress) {
   const std::vector<std::string> compared = compared_in(job.job.bounds);

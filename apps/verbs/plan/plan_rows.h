@@ -15,6 +15,9 @@ namespace orrery::apps {
 [[nodiscard]] reports::PlanHeading heading_of(const LoadedJob& job, const clusters::Cluster& cluster,
                                               const cost::Intervals& intervals,
                                               const std::vector<cost::Calibration>& calibrations = {});
+/// The same of a plan and its own job.
+[[nodiscard]] reports::PlanHeading heading_of(const LoadedPlan& loaded, const cost::Intervals& intervals,
+                                              const std::vector<cost::Calibration>& calibrations);
 
 /// Rows of the table of `orrery plan`, unless --top says how many.
 inline constexpr int kRowsShown = 10;

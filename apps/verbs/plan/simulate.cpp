@@ -8,6 +8,7 @@
 #include "apps/inputs.h"
 #include "apps/verbs/goodput.h"
 #include "apps/verbs/plan/evidence.h"
+#include "apps/verbs/plan/plan_rows.h"
 #include "apps/verbs/verb.h"
 #include "clusters/read.h"
 #include "plan/lower/lower.h"
@@ -140,7 +141,8 @@ Outcome run_simulate(const SimulateOptions& options, const Context& context) {
   const auto intervals = load_intervals(context.catalog);
   if (!intervals) return bad_input(intervals.error());
   const reports::TableStyle& style = context.terminal.style;
-  add_evidence(*loaded, simulation.prediction, *intervals, !other, json, outcome.text, style);
+  add_evidence(heading_of(*loaded, *intervals, *calibrations), simulation.prediction, !other, json, outcome.text,
+               style);
   add_start(*loaded, schedule, pricing, simulation.prediction.step_time_s, json, outcome.text, style);
   add_evaluation(*loaded, pricing, simulation.prediction.step_time_s, json, outcome.text, style);
   if (auto added = add_goodput(options.failures, *loaded, schedule, pricing, simulation.prediction.step_time_s,

@@ -6,8 +6,11 @@
 
 #include "apps/chart_library.h"
 #include "apps/files.h"
+#include "apps/input_kinds.h"
 #include "apps/inputs.h"
 #include "apps/interrupt.h"
+#include "apps/output.h"
+#include "apps/verbs/plan/evidence.h"
 #include "apps/verbs/plan/plan_advice.h"
 #include "apps/verbs/plan/plan_rows.h"
 #include "apps/verbs/plan/what_if.h"
@@ -22,6 +25,7 @@
 #include "reports/report.h"
 #include "reports/report_files.h"
 #include "reports/scaling.h"
+#include "reports/tables/binding.h"
 #include "reports/tables/text.h"
 
 namespace orrery::apps {
@@ -50,8 +54,8 @@ Inputs sorted_out(const std::vector<std::string>& inputs) {
     std::error_code error;
     const fs::path ending = fs::path(one).extension();
     const bool named_a_file = ending == ".yaml" || ending == ".yml" || ending == ".json";
-    const bool file = fs::exists(one, error) ? !fs::is_directory(one, error) : named_a_file;
-    (one == "-" || file ? out.plans : out.runs).push_back(one);
+    const bool file = one == kStandardInput || (fs::exists(one, error) ? !fs::is_directory(one, error) : named_a_file);
+    (file ? out.plans : out.runs).push_back(one);
     if (file && kind_of_input(one) == InputKind::job) out.jobs.push_back(one);
   }
   return out;
@@ -173,6 +177,12 @@ struct Shown {
   std::string name;
 };
 
+/// What is shown, on what, by which software: all that is known before the replays.
+std::string known_at_once(const Shown& shown, const reports::PlanHeading& heading, const reports::TableStyle& style) {
+  return reports::heading_text(heading, style) +
+         reports::wrapped(shown.name + ": " + plan::describe(shown.loaded->plan.spec()), style.width, 2) + "\n\n";
+}
+
 /// Adds the plan's parts of the page: its prediction if it was not run, what explains it, and its run.
 base::Result<bool> add_plan(reports::ReportData& data, const Shown& shown, const ReportOptions& options,
                             const cost::Intervals& intervals, const std::vector<cost::Calibration>& calibrations,
@@ -216,13 +226,16 @@ std::string file_of(const reports::ReportData& data, const std::string& format, 
   return reports::report_json_file(whole);
 }
 
-/// The page's tables that the terminal also shows.
+/// What binds the plan, how sure that is, and the page's tables that the terminal also shows.
 std::string text_of(const reports::ReportData& data, const reports::TableStyle& style) {
   std::string out;
   const auto add = [&](reports::Table table, const char* title) {
     if (table.title.empty()) table.title = title;
     out += (out.empty() ? "" : "\n") + reports::text_of(table, style);
   };
+  if (data.page && data.prediction)
+    out += reports::wrapped(reports::binding_of(*data.prediction).sentence, style.width) + "\n" +
+           evidence_paragraphs(data.page->heading, *data.prediction, style);
   if (data.compared.size() > 1) {
     add(reports::differences_table(data.compared), "What differs");
     add(reports::compared_table(data.compared), "Beside each other");
@@ -306,6 +319,9 @@ Outcome run_report(const ReportOptions& asked, const Context& context) {
   if (full.loaded != nullptr) {
     const Interrupt interrupt;
     Progress progress(context.terminal.progress && !context.quiet);
+    if (options.output != kStandardInput)
+      print_early(known_at_once(full, heading_of(*full.loaded, *intervals, beliefs.after), context.terminal.style),
+                  context.json, context.terminal);
     if (auto added = add_plan(data, full, options, *intervals, beliefs.after, progress); !added)
       return usage(added.error().front().message, added.error().front().help);
     if (options.inputs.size() > 1) data.compared = compared_of(inputs, *plans, groups, *intervals, beliefs.after);

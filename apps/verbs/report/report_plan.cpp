@@ -44,12 +44,6 @@ PlanToShow plan_to_show(const std::string& name, const LoadedPlan& loaded,
   return out;
 }
 
-reports::PlanHeading heading_of(const LoadedPlan& loaded, const cost::Intervals& intervals,
-                                const std::vector<cost::Calibration>& calibrations) {
-  const LoadedJob job = job_of(loaded);
-  return heading_of(job, *job.cluster, intervals, calibrations);
-}
-
 reports::PlanPage page_of(const PlanToShow& shown, const cost::Intervals& intervals,
                           const std::vector<cost::Calibration>& calibrations, bool what_if, Progress& progress) {
   reports::PlanPage page;

@@ -24,9 +24,6 @@ struct PlanToShow {
 [[nodiscard]] PlanToShow plan_to_show(const std::string& name, const LoadedPlan& loaded,
                                       const std::vector<cost::Calibration>& calibrations);
 
-[[nodiscard]] reports::PlanHeading heading_of(const LoadedPlan& loaded, const cost::Intervals& intervals,
-                                              const std::vector<cost::Calibration>& calibrations);
-
 /// Operators, coefficients and the trace; with `what_if` also what other splits and numbers would change.
 [[nodiscard]] reports::PlanPage page_of(const PlanToShow& shown, const cost::Intervals& intervals,
                                         const std::vector<cost::Calibration>& calibrations, bool what_if,

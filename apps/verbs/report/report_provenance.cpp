@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "apps/files.h"
+#include "apps/input_kinds.h"
 #include "apps/inputs.h"
 #include "apps/verbs/report/report_options.h"
 #include "apps/verbs/report/report_plan.h"
@@ -16,20 +17,20 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kMostHashed = std::size_t{1} << 30;
 
-/// "sha256 9f2c…" of a file, unless it cannot be read.
-std::string hash_of(const fs::path& file) {
-  const auto text = read_file(file, kMostHashed);
+/// "sha256 9f2c…" of a file or of standard input, unless it cannot be read.
+std::string hash_of(const std::string& file) {
+  const auto text = read_argument(file, kMostHashed);
   return text ? "sha256 " + base::sha256(*text) : "not read";
 }
 
 void add_input(std::vector<reports::Provenance>& lines, const char* what, const std::string& file) {
-  lines.push_back({what, file == "-" ? "standard input" : hash_of(file), file});
+  lines.push_back({what, hash_of(file), file == kStandardInput ? "standard input" : file});
 }
 
 void add_run(std::vector<reports::Provenance>& lines, const std::string& directory) {
   for (const char* name : {"plan.yaml", "metrics.jsonl", "timeline.json"}) {
     const fs::path file = fs::path(directory) / name;
-    lines.push_back({std::string("run: ") + name, hash_of(file), file.string()});
+    lines.push_back({std::string("run: ") + name, hash_of(file.string()), file.string()});
   }
   if (const auto record = exec::read_completion(directory)) lines.push_back({"run: on", record->device, directory});
 }

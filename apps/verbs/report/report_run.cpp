@@ -61,7 +61,7 @@ std::vector<reports::RunLength> lengths_of(const ReportOptions& options, const P
 
 /// Goodput around the best interval, by seconds between checkpoints.
 std::vector<std::pair<double, double>> by_interval(const cost::Forecast& forecast) {
-  constexpr int kPoints = 33;
+  constexpr int kPoints = 97;     // so that the knee, where checkpoints are written without pause, is seen
   constexpr double kAround = 30;  // times the best interval, in both directions
   std::vector<std::pair<double, double>> out;
   const double best = forecast.best.interval;

@@ -1,7 +1,8 @@
 // Determines what `report --scaling` sweeps, and plans each point.
 #include "apps/verbs/report/report_scaling.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -9,8 +10,10 @@
 #include <thread>
 
 #include "apps/files.h"
+#include "apps/input_kinds.h"
 #include "apps/inputs.h"
 #include "apps/interrupt.h"
+#include "apps/output.h"
 #include "apps/verbs/plan/plan_rows.h"
 #include "apps/verbs/published_rows.h"
 #include "base/units.h"
@@ -155,6 +158,18 @@ base::Result<bool> add_measurements(cost::ScalingStudy& study, const std::vector
   return true;
 }
 
+/// "Scaling of llama3-8b on hgx-h100 to 64, 128 devices": what a study will plan.
+std::string known_at_once(const std::vector<LoadedJob>& jobs, const ReportOptions& options) {
+  std::vector<std::string> names;
+  for (const LoadedJob& job : jobs)
+    if (std::string name = job.model->name + " on " + job.cluster->name;
+        std::count(names.begin(), names.end(), name) == 0)
+      names.push_back(std::move(name));
+  return fmt::format("Scaling of {}: {}", fmt::join(names, ", "),
+                     options.gpus.empty() ? std::string("each cluster's devices, half of them, and so on")
+                                          : fmt::format("{} devices", fmt::join(options.gpus, ", ")));
+}
+
 }  // namespace
 
 std::optional<Outcome> refused_scaling(const ReportOptions& options, const Context& context) {
@@ -163,9 +178,6 @@ std::optional<Outcome> refused_scaling(const ReportOptions& options, const Conte
     if (std::find(list->begin(), list->end(), "") != list->end())
       return usage(fmt::format("{} has an empty name", list == &options.models ? "--models" : "--clusters"),
                    "separate names by commas: a,b");
-  if (std::count(options.scaling.begin(), options.scaling.end(), "-") > 0 &&
-      options.scaling.size() * sweeps_of(options).size() > 1)
-    return usage("standard input can be read only once, but is named several times", "write the job to a file");
   if (options.weak && options.batches.size() > 1)
     return usage("weak scaling itself grows the batch, but --batch lists several",
                  "give one --batch, that of the smallest size; or use --strong");
@@ -203,6 +215,9 @@ base::Result<cost::ScalingStudy> scaling_study_of(const ReportOptions& options, 
   if (!loaded) return base::fail(loaded.error());
   const auto intervals = load_intervals(context.catalog);
   if (!intervals) return base::fail(intervals.error());
+  if (options.output != kStandardInput)
+    print_early(reports::wrapped(known_at_once(*loaded, options), context.terminal.style.width) + "\n\n", context.json,
+                context.terminal);
   std::vector<sim::StudyJob> jobs;
   for (const LoadedJob& one : *loaded) jobs.push_back({one.job, one.model, one.cluster, one.stacks});
   const Interrupt interrupt;

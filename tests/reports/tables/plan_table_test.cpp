@@ -56,6 +56,27 @@ TEST(PlanTable, FitsEightyColumnsByLeavingOutTheLeastImportantAndSaysSo) {
   EXPECT_LE(widest(text_of(table, {true, false, 40})), 80U) << "what a plan is stays, however narrow";
 }
 
+TEST(PlanTable, WhatAllPlansHaveInCommonGoesFirstAndIsSaidBelow) {
+  std::vector<cost::Prediction> all = plans();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    all[i].spec.states.zero_stage = 1;
+    all[i].spec.recomputation.what = plan::Recompute::full;
+    all[i].spec.recomputation.layers = 3;
+    all[i].spec.stages.virtual_stages = 2 + static_cast<int>(i);
+  }
+  const auto narrow = [&] { return text_of(plans_table(all, {0, 1, 2}, heading()), {true, false, 80}); };
+  const auto head = [](const std::string& text) { return text.substr(0, text.find("─")); };
+  const std::string common = narrow();
+  EXPECT_THAT(head(common), Not(HasSubstr("recompute")));
+  EXPECT_THAT(head(common), HasSubstr("fits"));
+  EXPECT_THAT(head(common), HasSubstr("VP"));
+  EXPECT_THAT(common, HasSubstr("ZeRO 1"));
+  EXPECT_THAT(common, HasSubstr("recompute full ×3"));
+  all[1].spec.recomputation.layers = 4;
+  EXPECT_THAT(head(narrow()), HasSubstr("recompute")) << "it tells the plans apart now";
+  EXPECT_THAT(head(narrow()), HasSubstr("fits"));
+}
+
 TEST(PlanTable, TheHeadingSaysForWhatOnWhatAndOnWhatEvidence) {
   const PlanHeading shown = heading();
   const std::string text =

@@ -354,7 +354,7 @@ bool repeats_operators(const models::LayerProgram& program, plan::Recompute reco
     return false;
   for (const models::Part& part : program.forward)
     for (const models::Op& op : part.ops)
-      if (models::attends(op)) return op.flash;
+      if (models::attends(op)) return op.flash || op.kind == models::OpKind::ring_attention;
   return false;
 }
 

@@ -410,7 +410,7 @@ class StageLowering {
       const StageLayer& layer = to.layer_at(i);
       if (!recomputes(layer)) {
         if (to.options_.recompute_experts) to.again(layer, context, parts_of_experts(layer.program));
-        if (to.options_.recompute_operators) to.again(layer, context, parts_of_operators(layer.program));
+        if (to.repeats_operators(layer)) to.again(layer, context, parts_of_operators(layer.program));
         return;
       }
       to.run_parts(layer, context, recomputed_parts(layer.program, to.options_.recompute_whole_layer),
@@ -450,6 +450,16 @@ class StageLowering {
   }
 
   static bool recomputes(const StageLayer& layer) { return layer.recompute == Recompute::full; }
+  // Of each chunk as many blocks as are recomputed, from its first.
+  [[nodiscard]] bool repeats_operators(const StageLayer& layer) const {
+    if (!options_.recompute_operators || layer.kind != models::LayerKind::block) return false;
+    std::int64_t place = 0;
+    for (int c = 0; c < spec_.stages.virtual_stages; ++c) {
+      const std::int64_t first = plan_.first_layer(stage_, c);
+      if (layer.layer >= first && layer.layer < first + plan_.chunk_layers(stage_, c)) place = layer.layer - first;
+    }
+    return place < spec_.recomputation.layers.value_or(place + 1);
+  }
 
   // Writes tensors of its own, which backward reads in place of forward's.
   void again(const StageLayer& layer, Context& context, const std::vector<models::Part>& parts) {

@@ -2,8 +2,6 @@
 #include "cost/estimate/estimate.h"
 
 #include <algorithm>
-#include <deque>
-#include <iterator>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -26,6 +24,7 @@
 #include "cost/estimate/pass_program.h"
 #include "cost/estimate/pipeline.h"
 #include "cost/estimate/stage_groups.h"
+#include "cost/estimate/stage_layers.h"
 #include "cost/estimate/stage_times.h"
 #include "cost/estimate/step_end.h"
 #include "cost/estimate/update.h"
@@ -51,59 +50,19 @@ struct ChunkTimes {
   double writing = 0, within = 0;
 };
 
-/// What is asked of layers. The less it depends on, the more plans share it.
-enum class Layers {
-  parameters,  ///< sizes of parameters; whatever else it says may be another plan's
-  sized,       ///< and of all else, and lives
-  priced       ///< and seconds, which depend on how ranks are linked
-};
-
-/// The layers of one plan that have been asked for.
-struct PlanLayers {
-  struct Known {
-    LayerKind kind{};
-    plan::Recompute recompute{};
-    models::BlockVariant block;
-    int first = 0;
-    Layers asked = Layers::priced;
-    const LayerCosts* costs = nullptr;
-  };
-  plan::PlanSpec spec;
-  std::vector<Known> known;
-};
-
-/// A layer's program. The latest ones are kept: a search goes through plans that differ in what else they do with it.
-struct Program {
-  ProgramKey key;
-  models::LayerProgram layer;
-};
-constexpr std::size_t kPrograms = 16;
-
 }  // namespace
 
 struct Estimator::Impl {
   std::shared_ptr<const models::Model> model;
   const Pricing* pricing = nullptr;
   std::unique_ptr<SharedLinks> links;
-  std::shared_ptr<LayerStore> store;
-  std::map<ParameterKey, const LayerCosts*> parameters;
-  std::deque<Program> programs;
-  PlanLayers of_plan;  ///< the last one; in `store`
+  std::optional<StageLayers> layers;
   /// (replicas, tensor, pipeline, ranks among which ZeRO shards) -> messages of the norm and of the loss
   std::map<std::tuple<int, int, int, int>, std::pair<double, double>> agreements;
   std::optional<StepEnds> ends;
-  PassMemo scratch;  ///< by layers, which are in `store`
+  PassMemo scratch;  ///< by layers, which stay
   MovesMemo moves;
 
-  const LayerCosts& layer(LayerKind kind, const plan::PlanSpec& spec, plan::Recompute recompute = plan::Recompute::none,
-                          std::int64_t index = 0, int first = 0, Layers asked = Layers::priced);
-  const LayerCosts& expanded(LayerKind kind, const models::BlockVariant& block, const models::ExpandOptions& options,
-                             const plan::PlanSpec& spec, plan::Recompute recompute, std::int64_t index, int first,
-                             bool priced);
-  int first_in_node(const plan::Plan& plan, int stage) const;
-  std::vector<LayerRun> chunk(const plan::Plan& plan, int stage, int chunk, Layers asked);
-  std::vector<std::vector<LayerRun>> chunks(const plan::Plan& plan, int stage, Layers asked);
-  std::vector<LayerRun> stage(const plan::Plan& plan, int stage, Layers asked = Layers::priced);
   std::vector<double> values_by_stage(const plan::Plan& plan);  ///< of its parameters on a rank
   StageTimes times(const plan::Plan& plan, int stage);
   ChunkTimes chunk_times(const plan::Plan& plan, int stage, int chunk, const std::vector<LayerRun>& layers_of,
@@ -131,107 +90,14 @@ struct Estimator::Impl {
   }
 };
 
-/// Place of a stage's first rank in its node, where the node's devices are not all linked alike.
-int Estimator::Impl::first_in_node(const plan::Plan& plan, int stage) const {
-  using enum clusters::NodeFabric;
-  const clusters::NodeFabric fabric = pricing->cluster().shape ? pricing->cluster().shape->node.fabric : nvswitch;
-  if (!links || fabric == nvswitch || fabric == shared_memory) return 0;
-  return plan.rank(stage, 0, 0) % std::max(1, pricing->cluster().devices_per_node);
-}
-
-/// `first`: the lowest rank of the groups.
-const LayerCosts& Estimator::Impl::layer(LayerKind kind, const plan::PlanSpec& spec, plan::Recompute recompute,
-                                         std::int64_t index, int first, Layers asked) {
-  const models::BlockVariant block = kind == LayerKind::block ? model->variant(index) : models::BlockVariant{};
-  if (of_plan.spec != spec) of_plan = {spec, {}};
-  for (const PlanLayers::Known& k : of_plan.known)
-    if (k.kind == kind && k.recompute == recompute && k.first == first && k.block == block && k.asked == asked)
-      return *k.costs;
-  const models::ExpandOptions options = plan::expand_options(spec);
-  const LayerCosts* costs = nullptr;
-  if (asked == Layers::parameters) {
-    const LayerCosts*& known = parameters[parameter_key(kind, block, options, spec)];
-    if (known == nullptr) known = &layer(kind, spec, recompute, index, 0, Layers::sized);
-    costs = known;
-  } else {
-    costs = &expanded(kind, block, options, spec, recompute, index, first, asked == Layers::priced);
-  }
-  of_plan.known.push_back({kind, recompute, block, first, asked, costs});
-  return *costs;
-}
-
-const LayerCosts& Estimator::Impl::expanded(LayerKind kind, const models::BlockVariant& block,
-                                            const models::ExpandOptions& options, const plan::PlanSpec& spec,
-                                            plan::Recompute recompute, std::int64_t index, int first, bool priced) {
-  LayerGroups groups{strided(first, 1, spec.mesh.tensor), strided(first, spec.mesh.tensor, spec.mesh.context),
-                     strided(first, spec.mesh.expert_stride(), spec.mesh.expert), lockstep(spec)};
-  // Groups within a node share its links with no other node's.
-  const int per_node = std::max(1, pricing->cluster().devices_per_node);
-  if (spec.mesh.tensor * spec.mesh.context <= per_node && spec.mesh.expert_stride() * spec.mesh.expert <= per_node)
-    groups.lockstep.ranks = std::min(groups.lockstep.ranks, per_node);
-  const ProgramKey program = program_key(kind, block, options);
-  const LayerKey key = layer_key(program, spec, recompute, links && priced ? groups.lockstep.ranks : 0, first);
-  return store->of(key, priced, [&] {
-    const LayerChoices choices{recompute,
-                               spec.stages.splits_backward(),
-                               spec.states.optimizer,
-                               spec.compression,
-                               spec.recomputation.partition_checkpoints,
-                               priced};
-    auto recent = std::ranges::find(programs, program, &Program::key);
-    if (recent == programs.end()) {
-      if (programs.size() == kPrograms) programs.pop_front();
-      programs.push_back({program, models::expand(*model, kind, index, options)});
-      recent = std::prev(programs.end());
-    }
-    return layer_costs(recent->layer, choices, *pricing, groups);
-  });
-}
-
-std::vector<LayerRun> Estimator::Impl::chunk(const plan::Plan& plan, int stage, int chunk, Layers asked) {
-  const plan::PlanSpec& spec = plan.spec();
-  std::vector<LayerRun> out;
-  const int place = asked == Layers::priced ? first_in_node(plan, stage) : 0;
-  const auto add = [&](LayerKind kind, plan::Recompute recompute, std::int64_t index, std::int64_t count) {
-    out.push_back({&layer(kind, spec, recompute, index, place, asked), count});
-  };
-  const auto end = [&](LayerKind kind) { add(kind, plan::Recompute::none, 0, 1); };
-  if (spec.begins(stage, chunk)) end(LayerKind::embedding);
-  const std::int64_t blocks = plan.chunk_layers(stage, chunk);
-  const std::int64_t again = std::min(blocks, spec.recomputation.layers.value_or(blocks));
-  const std::int64_t first = plan.first_layer(stage, chunk);
-  const bool operators = spec.recomputation.what == plan::Recompute::selective && spec.numerics.flash &&
-                         pricing->calibration().get("stack.selective_operators", 0) != 0;
-  const plan::Recompute recompute = operators ? plan::Recompute::selective : spec.recompute_of(0);
-  for (const BlockKind& kind : block_kinds(*model, first, again))
-    add(LayerKind::block, recompute, kind.index, kind.count);
-  for (const BlockKind& kind : block_kinds(*model, first + again, blocks - again))
-    add(LayerKind::block, plan::Recompute::none, kind.index, kind.count);
-  if (spec.ends(stage, chunk)) end(LayerKind::head);
-  return out;
-}
-
-std::vector<std::vector<LayerRun>> Estimator::Impl::chunks(const plan::Plan& plan, int stage, Layers asked) {
-  std::vector<std::vector<LayerRun>> out;
-  for (int c = 0; c < plan.spec().stages.virtual_stages; ++c) out.push_back(chunk(plan, stage, c, asked));
-  return out;
-}
-
 std::vector<double> Estimator::Impl::values_by_stage(const plan::Plan& plan) {
   std::vector<double> out;
   for (int s = 0; s < plan.spec().mesh.pipeline; ++s) {
     double values = 0;
-    for (const BucketSize& b : buckets_of(stage(plan, s), plan.spec()))
+    for (const BucketSize& b : buckets_of(layers->of(plan, s), plan.spec()))
       values += static_cast<double>(b.count) * static_cast<double>(b.elements);
     out.push_back(values);
   }
-  return out;
-}
-
-std::vector<LayerRun> Estimator::Impl::stage(const plan::Plan& plan, int stage, Layers asked) {
-  std::vector<LayerRun> out;
-  for (int c = 0; c < plan.spec().stages.virtual_stages; ++c)
-    for (const LayerRun& run : chunk(plan, stage, c, asked)) out.push_back(run);
   return out;
 }
 
@@ -328,11 +194,11 @@ StageTimes Estimator::Impl::times(const plan::Plan& plan, int stage) {
   const std::vector<double> mirrored = spec.stages.mirrors() ? values_by_stage(plan) : std::vector<double>{};
   groups.lockstep.mirrored = mirrored;
   StageTimes t;
-  const std::vector<LayerRun> layers_of = this->stage(plan, stage);
+  const std::vector<LayerRun> layers_of = layers->of(plan, stage);
   const auto end = [&] { ends->add(t, spec, buckets_of(layers_of, spec), groups); };
   if (!spec.states.has_server()) end();
   BegunGathers begun;
-  const std::vector<std::vector<LayerRun>> chunks = this->chunks(plan, stage, Layers::priced);
+  const std::vector<std::vector<LayerRun>> chunks = layers->chunks(plan, stage, Asked::priced);
   if (t.next.any()) begun = begun_gathers(chunks, spec, t.next);
   ChunkTimes one;
   for (std::size_t c = 0; c < chunks.size(); ++c) {
@@ -356,7 +222,7 @@ StageTimes Estimator::Impl::times(const plan::Plan& plan, int stage) {
   if (spec.reduces_early()) t.reduce = 0, t.keep = 0;  // the passes have it
   if (plan::weight_delay(spec, stage) > 0) {           // a version of the weights is copied
     t.keep += dispatch();
-    for (const BucketSize& b : buckets_of(this->stage(plan, stage), spec))
+    for (const BucketSize& b : buckets_of(layers->of(plan, stage), spec))
       t.keep +=
           static_cast<double>(b.count) * op(flat(models::OpKind::copy, plan::expand_options(spec).dtype, b.elements));
   }
@@ -377,9 +243,9 @@ Agreements Estimator::Impl::agree(const plan::Plan& plan) {
     a.loss = message(spec, 1, models::DType::fp32, loss_members(spec));
     agreements.emplace(key, std::make_pair(a.norm, a.loss));
   }
-  const std::int64_t table = layer(LayerKind::embedding, spec).shared_elements;
+  const std::int64_t table = layers->one(LayerKind::embedding, spec).shared_elements;
   if (spec.head_stage() > 0 && table > 0) {
-    const std::vector<BucketSize> buckets = buckets_of({{&layer(LayerKind::embedding, spec), 1}}, spec);
+    const std::vector<BucketSize> buckets = buckets_of({{&layers->one(LayerKind::embedding, spec), 1}}, spec);
     const std::int64_t elements = partitions(spec) ? buckets.front().shard : buckets.front().elements;
     a.embedding = message(spec, elements, plan::gradient_dtype(spec.numerics.precision),
                           {plan.rank(0, 0, 0), plan.rank(spec.mesh.pipeline - 1, 0, 0)});
@@ -418,7 +284,7 @@ MemoryRecipe Estimator::Impl::recipe_of(const plan::Plan& plan) const {
 }
 
 StageMemory Estimator::Impl::memory(const plan::Plan& plan, int stage, MemoryQuestion question) {
-  return stage_memory(chunks(plan, stage, Layers::sized), plan.spec(), stage, plan.micro_batches(),
+  return stage_memory(layers->chunks(plan, stage, Asked::sized), plan.spec(), stage, plan.micro_batches(),
                       pricing->software_memory().value, scratch, recipe_of(plan), question, one_copy());
 }
 
@@ -493,7 +359,7 @@ Estimator::Estimator(std::shared_ptr<const models::Model> model, const Pricing& 
   impl_->model = std::move(model);
   impl_->pricing = &pricing;
   impl_->links = std::move(links);
-  impl_->store = store ? std::move(store) : make_layer_store();
+  impl_->layers.emplace(*impl_->model, pricing, impl_->links.get(), store ? std::move(store) : make_layer_store());
   impl_->ends.emplace(pricing);
 }
 Estimator::~Estimator() = default;
@@ -545,7 +411,8 @@ double Estimator::least_work(const plan::Plan& plan) {
       continue;
     }
     std::vector<ChunkWork>& work = stages.emplace_back();
-    for (const std::vector<LayerRun>& chunk : impl_->chunks(plan, s, Layers::priced)) work.push_back(work_of(chunk));
+    for (const std::vector<LayerRun>& chunk : impl_->layers->chunks(plan, s, Asked::priced))
+      work.push_back(work_of(chunk));
   }
   return cost::least_work(stages, spec, plan.micro_batches()) + impl_->pricing->step_overhead().value;
 }
@@ -583,7 +450,7 @@ double Estimator::least_memory(const plan::Plan& plan) {
   Impl& impl = *impl_;
   const double software = impl.pricing->software_memory().value;
   const auto states = [&](int stage) {
-    return states_of_stage(impl.stage(plan, stage, Layers::parameters), plan.spec(), software, impl.recipe_of(plan),
+    return states_of_stage(impl.layers->of(plan, stage, Asked::parameters), plan.spec(), software, impl.recipe_of(plan),
                            impl.one_copy());
   };
   return impl.worst(plan, states).first;

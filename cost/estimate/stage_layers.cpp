@@ -1,0 +1,116 @@
+/// Finds a plan's layers.
+#include "cost/estimate/stage_layers.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "cost/estimate/block_kinds.h"
+#include "cost/estimate/fold.h"
+#include "plan/lower/buckets.h"
+
+namespace orrery::cost {
+
+using models::LayerKind;
+
+namespace {
+
+constexpr std::size_t kPrograms = 16;
+
+}  // namespace
+
+/// Place of a stage's first rank in its node, where the node's devices are not all linked alike.
+int StageLayers::first_in_node(const plan::Plan& plan, int stage) const {
+  using enum clusters::NodeFabric;
+  const clusters::NodeFabric fabric = pricing_.cluster().shape ? pricing_.cluster().shape->node.fabric : nvswitch;
+  if (links_ == nullptr || fabric == nvswitch || fabric == shared_memory) return 0;
+  return plan.rank(stage, 0, 0) % std::max(1, pricing_.cluster().devices_per_node);
+}
+
+const LayerCosts& StageLayers::one(LayerKind kind, const plan::PlanSpec& spec, plan::Recompute recompute,
+                                   std::int64_t index, int first, Asked asked) {
+  const models::BlockVariant block = kind == LayerKind::block ? model_.variant(index) : models::BlockVariant{};
+  if (of_ != spec) of_ = spec, known_.clear();
+  for (const Known& k : known_)
+    if (k.kind == kind && k.recompute == recompute && k.first == first && k.block == block && k.asked == asked)
+      return *k.costs;
+  const models::ExpandOptions options = plan::expand_options(spec);
+  const LayerCosts* costs = nullptr;
+  if (asked == Asked::parameters) {
+    const LayerCosts*& known = parameters_[parameter_key(kind, block, options, spec)];
+    if (known == nullptr) known = &one(kind, spec, recompute, index, 0, Asked::sized);
+    costs = known;
+  } else {
+    costs = &expanded(kind, block, options, spec, recompute, index, first, asked == Asked::priced);
+  }
+  known_.push_back({kind, recompute, block, first, asked, costs});
+  return *costs;
+}
+
+const LayerCosts& StageLayers::expanded(LayerKind kind, const models::BlockVariant& block,
+                                        const models::ExpandOptions& options, const plan::PlanSpec& spec,
+                                        plan::Recompute recompute, std::int64_t index, int first, bool priced) {
+  LayerGroups groups{strided(first, 1, spec.mesh.tensor),
+                     strided(first, spec.mesh.tensor, spec.mesh.context),
+                     strided(first, spec.mesh.expert_stride(), spec.mesh.expert),
+                     {&pricing_, links_, spec.mesh.ranks_per_stage()}};
+  // Groups within a node share its links with no other node's.
+  const int per_node = std::max(1, pricing_.cluster().devices_per_node);
+  if (spec.mesh.tensor * spec.mesh.context <= per_node && spec.mesh.expert_stride() * spec.mesh.expert <= per_node)
+    groups.lockstep.ranks = std::min(groups.lockstep.ranks, per_node);
+  const ProgramKey program = program_key(kind, block, options);
+  const LayerKey key =
+      layer_key(program, spec, recompute, links_ != nullptr && priced ? groups.lockstep.ranks : 0, first);
+  return store_->of(key, priced, [&] {
+    const LayerChoices choices{recompute,
+                               spec.stages.splits_backward(),
+                               spec.states.optimizer,
+                               spec.compression,
+                               spec.recomputation.partition_checkpoints,
+                               priced};
+    auto recent = std::ranges::find(programs_, program, &Program::key);
+    if (recent == programs_.end()) {
+      if (programs_.size() == kPrograms) programs_.pop_front();
+      programs_.push_back({program, models::expand(model_, kind, index, options)});
+      recent = std::prev(programs_.end());
+    }
+    return layer_costs(recent->layer, choices, pricing_, groups);
+  });
+}
+
+std::vector<LayerRun> StageLayers::chunk(const plan::Plan& plan, int stage, int chunk, Asked asked) {
+  const plan::PlanSpec& spec = plan.spec();
+  std::vector<LayerRun> out;
+  const int place = asked == Asked::priced ? first_in_node(plan, stage) : 0;
+  const auto add = [&](LayerKind kind, plan::Recompute recompute, std::int64_t index, std::int64_t count) {
+    out.push_back({&one(kind, spec, recompute, index, place, asked), count});
+  };
+  const auto end = [&](LayerKind kind) { add(kind, plan::Recompute::none, 0, 1); };
+  if (spec.begins(stage, chunk)) end(LayerKind::embedding);
+  const std::int64_t blocks = plan.chunk_layers(stage, chunk);
+  const std::int64_t again = std::min(blocks, spec.recomputation.layers.value_or(blocks));
+  const std::int64_t first = plan.first_layer(stage, chunk);
+  const bool operators = spec.recomputation.what == plan::Recompute::selective && spec.numerics.flash &&
+                         pricing_.calibration().get("stack.selective_operators", 0) != 0;
+  const plan::Recompute recompute = operators ? plan::Recompute::selective : spec.recompute_of(0);
+  for (const BlockKind& kind : block_kinds(model_, first, again))
+    add(LayerKind::block, recompute, kind.index, kind.count);
+  for (const BlockKind& kind : block_kinds(model_, first + again, blocks - again))
+    add(LayerKind::block, plan::Recompute::none, kind.index, kind.count);
+  if (spec.ends(stage, chunk)) end(LayerKind::head);
+  return out;
+}
+
+std::vector<std::vector<LayerRun>> StageLayers::chunks(const plan::Plan& plan, int stage, Asked asked) {
+  std::vector<std::vector<LayerRun>> out;
+  for (int c = 0; c < plan.spec().stages.virtual_stages; ++c) out.push_back(chunk(plan, stage, c, asked));
+  return out;
+}
+
+std::vector<LayerRun> StageLayers::of(const plan::Plan& plan, int stage, Asked asked) {
+  std::vector<LayerRun> out;
+  for (int c = 0; c < plan.spec().stages.virtual_stages; ++c)
+    for (const LayerRun& run : chunk(plan, stage, c, asked)) out.push_back(run);
+  return out;
+}
+
+}  // namespace orrery::cost

@@ -71,11 +71,13 @@ TEST(Probe, ACalibrationNeedsAMeasurement) {
 TEST(Probe, SaysSoBeforeMeasuringWhenAFileCannotBeWritten) {
   const Scratch scratch;
   const std::string file = scratch.file("in-the-way", "");
-  for (const std::string& target : {file + "/here.yaml", scratch.path().string()}) {
+  const auto refused = [](const std::string& target, int exit_code, const char* code) {
     const Ran ran = orrery({"probe", "--measure", "-o", target, "--json"});
-    EXPECT_EQ(ran.exit_code, 1) << target;
-    EXPECT_THAT(ran.envelope().at("diagnostics").dump(), HasSubstr("R0001")) << target;
-  }
+    EXPECT_EQ(ran.exit_code, exit_code) << target;
+    EXPECT_THAT(ran.envelope().at("diagnostics").dump(), HasSubstr(code)) << target;
+  };
+  refused(file + "/here.yaml", 1, "R0001");
+  refused(scratch.path().string(), 2, "U0006");
 }
 
 TEST(Probe, WithoutTheLauncherTheEnvironmentIsToBlame) {

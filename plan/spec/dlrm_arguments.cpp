@@ -106,9 +106,7 @@ class Reader {
   base::Result<DlrmCommand> read() {
     model();
     training();
-    if (in_.failed()) return base::fail(in_.findings());
-    if (std::string none = in_.without_effect(); !none.empty()) out_.notes.push_back(std::move(none));
-    return std::move(out_);
+    return in_.finish(std::move(out_));
   }
 
  private:

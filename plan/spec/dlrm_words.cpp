@@ -167,6 +167,12 @@ std::string DlrmWords::word(const char* name, const char* usual, std::initialize
   return *known.begin();
 }
 
+base::Result<DlrmCommand> DlrmWords::finish(DlrmCommand command) const {
+  if (failed()) return base::fail(findings());
+  if (std::string none = without_effect(); !none.empty()) command.notes.push_back(std::move(none));
+  return command;
+}
+
 std::string DlrmWords::without_effect() const {
   std::vector<std::string> names;
   for (const DlrmArgument& one : dlrm_arguments(script_))

@@ -43,16 +43,17 @@ class DlrmWords {
   [[nodiscard]] std::vector<std::int64_t> sizes(const char* name, const char* usual, char separator);
   /// A word that must be one of those supported.
   std::string word(const char* name, const char* usual, std::initializer_list<const char*> known, const char* help);
-  /// "Without effect here: --print-freq, --use-gpu."; empty: none is given.
-  [[nodiscard]] std::string without_effect() const;
 
   void error(const char* code, const Given& at, std::string message, std::string help);
   [[nodiscard]] bool failed() const { return !found_.empty(); }
   void add(const base::Diagnostics& more) { found_.insert(found_.end(), more.begin(), more.end()); }
-  /// By column.
-  [[nodiscard]] base::Diagnostics findings() const;
+  /// The command with a note of what is without effect; else the findings, by column.
+  [[nodiscard]] base::Result<DlrmCommand> finish(DlrmCommand command) const;
 
  private:
+  /// "Without effect here: --print-freq, --use-gpu."; empty: none is given.
+  [[nodiscard]] std::string without_effect() const;
+  [[nodiscard]] base::Diagnostics findings() const;
   void refuse(const DlrmArgument& argument, const Given& given);
 
   std::string_view text_;

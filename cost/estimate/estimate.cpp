@@ -138,7 +138,7 @@ ChunkTimes Estimator::Impl::chunk_times(const plan::Plan& plan, int stage, int c
     const auto count = static_cast<double>(run.count);
     const LayerCosts& c = *run.costs;
     sent += count * (c.forward.exchanges + c.backward.exchanges + c.weights.exchanges);
-    recompute += count * c.backward.recomputed;
+    recompute += count * (c.backward.recomputed + c.weights.recomputed);
     busy += count * (c.forward.compute + c.backward.compute + c.weights.compute);
     if (c.recomputation != plan::Recompute::full) continue;
     sent += count * c.recompute.exchanges;

@@ -21,7 +21,12 @@ class FrameworkLives {
                  const MemoryRecipe& recipe)
       : costs_(costs), program_(program), life_of_(life_of), recipe_(recipe) {}
 
-  void add() {
+  /// `backward`: with what it recomputes.
+  void add(const std::vector<models::Part>& backward) {
+    fill_slots();
+    for (const models::Part& part : backward)
+      for (const models::Op& op : part.ops) forget(op);
+    if (recipe_.saves_rounded) round_saved(backward);
     std::vector<const models::Op*> forward;
     bool biased = false;  // or the model says that it drops
     for (const models::Part& part : program_.forward)
@@ -32,9 +37,6 @@ class FrameworkLives {
         biased = biased || op.kind == models::OpKind::position_add;
       }
     const bool dropout = recipe_.dropout && biased;
-    for (const models::Op* op : forward) repeated(*op);
-    if (recipe_.weighs_in_experts) drop_results();
-    if (recipe_.saves_rounded) round_saved();
     if (recipe_.keeps_gathered)
       for (const models::Part& part : program_.forward)
         if (part.is_communication() && part.collective == models::GroupCollective::all_gather) gathered(part.tensor);
@@ -74,6 +76,48 @@ class FrameworkLives {
                  tensor(program_.kind == models::LayerKind::embedding ? program_.y : program_.x).elements()));
   }
 
+  [[nodiscard]] Life& life_at(TensorId t) { return costs_.lives[static_cast<std::size_t>(life_of_[t])]; }
+  static void leave_backward(Life& life) {
+    life.backward_first = life.backward_last = life.weights_first = life.weights_last = -1;
+  }
+
+  /// A framework allocates rows that came, not what a slot has room for.
+  void fill_slots() {
+    for (const models::Part& part : program_.forward) {
+      if (!part.sent || part.expected >= 1) continue;
+      for (const TensorId t : program_.tensors.keys()) {
+        const bool in_slots = tensor(t).shape.size() == 2 && tensor(t).shape[0] == tensor(part.tensor).shape[0];
+        if (in_slots && life_of_[t] >= 0) life_at(t).bytes *= part.expected;
+      }
+      return;
+    }
+  }
+
+  /// What this software's backward pass does not read.
+  void forget(const models::Op& op) {
+    if (recipe_.weighs_in_experts && op.kind == models::OpKind::combine_weight_grad) {
+      Life& rows = life_at(models::tensor_of(op.in[1]));
+      if (rows.forward_first >= 0) leave_backward(rows);  // not gradients of weights that multiply inputs
+    }
+    if (!recipe_.narrow_values || !reads_padded(op)) return;
+    for (const models::Part& part : program_.forward)
+      for (const models::Op& forward : part.ops) {
+        if (forward.kind == models::OpKind::latent_pack) {
+          const double keys = 2 * static_cast<double>(forward.head_dim);
+          Life& packed = life_at(models::tensor_of(forward.out[0]));
+          packed.bytes *= (keys + static_cast<double>(forward.k)) / (keys + static_cast<double>(forward.head_dim));
+        }
+        if (forward.kind != models::OpKind::head_values) continue;
+        Life &padded = life_at(models::tensor_of(forward.in[0])), &values = life_at(models::tensor_of(forward.out[0]));
+        values.backward_last = std::max(values.backward_last, padded.backward_last);
+        if (values.backward_first < 0) values.backward_first = padded.backward_first;
+        padded.bytes = 0;
+      }
+  }
+  [[nodiscard]] bool reads_padded(const models::Op& op) const {
+    return op.kind == models::OpKind::attention_grad && program_.kind == models::LayerKind::block;
+  }
+
   /// Kept from its product in the forward pass until its weights' gradient; with full recomputation nothing is kept.
   void gathered(TensorId id) {
     Life whole = life(id);
@@ -92,7 +136,11 @@ class FrameworkLives {
       const Life qkv = life_read(op, 0);
       keep(qkv, qkv.bytes * of / (heads + 2 * keys));
     };
-    if (recipe_.composes_gates && gated) keep(life_read(op, 0), life_made(op, 0).bytes);
+    if (recipe_.composes_gates && gated) {  // within the kernel: gone and made again with what it makes
+      Life gate = life_read(op, 0);
+      gate.dropped = gate.dropped || life_made(op, 0).dropped;
+      keep(gate, life_made(op, 0).bytes);
+    }
     if (recipe_.repeats_keys && op.kind == K::attention) share(2 * (heads - keys));
     if (!recipe_.gathers_rows || op.kind != K::dispatch) return;
     const Life rows = life_made(op, 0);
@@ -102,62 +150,54 @@ class FrameworkLives {
       if (part.is_communication() && part.tensor == sent) keep(rows, static_cast<double>(tensor(sent).bytes()));
   }
 
-  void drop(int operand) {
-    if (operand < 0) return;
-    const TensorId id = models::owner_of(program_, models::tensor_of(operand));
-    if (id == program_.y || life_of_[id] < 0) return;
-    costs_.lives[static_cast<std::size_t>(life_of_[id])].dropped = true;
+  /// Bytes of a value as an operator of backward reads its i-th operand; 2: as it is.
+  [[nodiscard]] double bytes_read(const models::Op& op, std::size_t i) const {
+    constexpr double kFour = 0.5 + 1.0 / 16;  // nvfp4: a scale of 8 bits for each 16 values
+    const KeptInFp8& kept = recipe_.kept_in_fp8;
+    const bool grouped =
+        op.kind == models::OpKind::grouped_weight_grad || op.kind == models::OpKind::grouped_matmul;
+    if (models::is_fp8_product(op) || (grouped && op.rounded)) return op.four_bits ? kFour : kept.products;
+    if (models::traits_of(op).activation) return kept.gates;
+    return op.kind == models::OpKind::attention_grad && i == 2 ? kept.attention : 2;
   }
-  /// What backward makes again by itself (Megatron-Core's recompute_modules).
-  void repeated(const models::Op& op) {
-    using K = models::OpKind;
-    const bool norm = op.kind == K::layer_norm || op.kind == K::rms_norm;
-    if (recipe_.repeats_norms && norm) drop(op.out[0]);
-    if (recipe_.repeats_latent && op.kind == K::attention) drop(op.in[0]);
-    if (recipe_.repeats_activation && models::traits_of(op).activation && op.experts > 0) drop(op.out[0]);
-  }
-  /// Experts' results, from which backward makes the gradients of the router's weights unless an activation has them.
-  void drop_results() {
-    for (const models::Part& part : program_.backward)
-      for (const models::Op& op : part.ops)
-        if (op.kind == models::OpKind::combine_weight_grad) drop(op.in[1]);
-  }
-  /// Tensors that wait for backward as products in fewer bits read them.
-  void round_saved() {
-    const std::size_t known = program_.tensors.size();
-    std::vector<double> rounded(known, 0);  // bytes of a value
-    std::vector<bool> as_is(known, false);
-    constexpr double kEight = 1, kFour = 0.5 + 1.0 / 16;  // nvfp4: a scale of 8 bits for each 16 values
-    double size = kEight;
-    for (const models::Part& part : program_.backward)
-      for (const models::Op& op : part.ops) {
-        const bool product = models::is_fp8_product(op) && op.trans_a && op.accumulate;
-        const bool narrow = product || (op.kind == models::OpKind::grouped_weight_grad && op.rounded);
-        if (narrow) size = op.four_bits ? kFour : kEight;
-        for (const int operand : op.in) {
-          if (operand < 0) continue;
-          const std::size_t at = models::owner_of(program_, models::tensor_of(operand)).index();
-          if (narrow)
-            rounded[at] = size;
-          else
-            as_is[at] = true;
-        }
-      }
-    for (const models::Part& part : program_.backward) {
-      if (!part.is_communication() || !part.source.exists()) continue;
-      const std::size_t at = models::owner_of(program_, part.source).index();
-      if (part.for_fp8)
-        rounded[at] = size;
+  /// Tensors that wait for backward as it reads them: rounded, and as they are where something reads that, too.
+  void round_saved(const std::vector<models::Part>& backward) {
+    base::ById<TensorId, double> rounded(program_.tensors.size(), 0);  // bytes of a value
+    base::ById<TensorId, bool> as_is(program_.tensors.size(), false);
+    bool rounds = false;
+    const auto note = [&](TensorId read, double bytes) {
+      const TensorId id = models::owner_of(program_, read);
+      if (bytes < 2)
+        rounded[id] = std::max(rounded[id], bytes);
       else
-        as_is[at] = true;
+        as_is[id] = true;
+    };
+    for (const models::Part& part : backward) {
+      if (part.is_communication() && part.source.exists())
+        note(part.source, part.for_fp8 ? recipe_.kept_in_fp8.products : 2);
+      for (const models::Op& op : part.ops) {
+        rounds = rounds || op.rounded;
+        for (std::size_t i = 0; i < op.in.size(); ++i)
+          if (op.in[i] >= 0) note(models::tensor_of(op.in[i]), bytes_read(op, i));
+      }
     }
+    if (!rounds) return;
+    if (recipe_.narrow_values)  // attention's gradient reads the values where they are
+      for (const models::Part& part : program_.forward)
+        for (const models::Op& op : part.ops)
+          if (op.kind == models::OpKind::head_values) {
+            const TensorId from = models::owner_of(program_, models::tensor_of(op.in[0]));
+            const TensorId to = models::owner_of(program_, models::tensor_of(op.out[0]));
+            rounded[to] = std::max(rounded[to], rounded[from]);
+            as_is[to] = as_is[to] || as_is[from];
+          }
     for (const TensorId id : program_.tensors.keys()) {
       const int place = life_of_[id];
-      if (place < 0 || rounded[id.index()] == 0 || id == program_.x || id == program_.y) continue;
+      if (place < 0 || rounded[id] == 0 || id == program_.x || id == program_.y) continue;
       Life& whole = costs_.lives[static_cast<std::size_t>(place)];
       if (whole.forward_first < 0 || (whole.backward_first < 0 && whole.weights_first < 0)) continue;
-      const double bytes = whole.bytes * rounded[id.index()] / static_cast<double>(models::size_of(tensor(id).dtype));
-      if (as_is[id.index()])
+      const double bytes = whole.bytes * rounded[id] / static_cast<double>(models::size_of(tensor(id).dtype));
+      if (as_is[id])
         keep(whole, bytes);
       else
         whole.bytes = bytes;
@@ -203,8 +243,9 @@ class FrameworkLives {
 }  // namespace
 
 void add_framework_lives(LayerCosts& costs, const models::LayerProgram& program,
-                         const base::ById<models::TensorId, int>& life_of, const MemoryRecipe& recipe) {
-  FrameworkLives(costs, program, life_of, recipe).add();
+                         const base::ById<models::TensorId, int>& life_of, const std::vector<models::Part>& backward,
+                         const MemoryRecipe& recipe) {
+  FrameworkLives(costs, program, life_of, recipe).add(backward);
 }
 
 }  // namespace orrery::cost

@@ -15,6 +15,7 @@
 #include "plan/lower/buckets.h"
 #include "plan/lower/lower.h"
 #include "plan/lower/recomputed.h"
+#include "plan/lower/repeated_modules.h"
 #include "plan/schedule/place.h"
 
 namespace orrery::cost {
@@ -80,6 +81,7 @@ class Exchanges {
               groups_.experts.size() > 1 ? groups_.experts[1] - groups_.experts[0] : 0) {}
   double time(const models::Part& part, double bytes, std::int64_t size) {
     TokenExchange::Way way{base::Bytes{bytes}, base::Seconds{0}};
+    if (std::exchange(again_, part.recomputed) != part.recomputed) next_ = Leg::there;
     if (part.sent) {  // rows, not counts
       way = rows_.way(next_, way.across, size);
       next_ = next_ == Leg::there ? Leg::back : Leg::there;
@@ -92,6 +94,7 @@ class Exchanges {
   Lockstep lockstep_;
   TokenExchange rows_;
   Leg next_ = Leg::there;
+  bool again_ = false;  ///< whether the last one was recomputed
 };
 
 LayerBucket bucket_of(const models::Tensor& parameter) {
@@ -289,73 +292,27 @@ void count_tensors(const models::Tensor& t, std::int64_t& tensors, plan::FactorC
   for (const models::Tensor& piece : t.pieces) count(piece);
 }
 
-/// Backward runs parts of a layer again first.
-void run_again(LayerCosts& out, const std::vector<models::Part>& parts, const models::LayerProgram& program,
-               const LayerPrices& prices) {
-  out.again = walk(parts, program, {}, prices, [](TensorId, int) {});
-  const Pass& again = out.again;
-  out.backward.recomputed += again.compute + again.recomputed;
-  out.backward.host += again.host;
-  out.backward.messages += again.messages;
-  out.backward.exchanges += again.exchanges;
-  out.backward.message_bytes += again.message_bytes;
-  out.backward.message_count += again.message_count;
-  out.backward.tensor_messages += again.tensor_messages;
-}
-
-/// Backward recomputes a layer from its router on; what that part produces does not wait for backward.
-void run_experts_again(LayerCosts& out, const models::LayerProgram& program, const LayerPrices& prices) {
-  const std::vector<models::Part> parts = plan::parts_of_experts(program);
-  if (parts.empty()) return;
-  run_again(out, parts, program, prices);
-  // The last steps of forward are the experts'; tensors made before them are kept.
-  const int first = out.forward.steps - static_cast<int>(parts.size());
-  for (Life& life : out.lives)
-    if (life.forward_first > first && life.backward_first >= 0) life.dropped = true;
-}
-
-/// Backward recomputes a block but for attention and every other product. Products' results that are kept wait, even
-/// where nothing reads them.
-void run_operators_again(LayerCosts& out, const models::LayerProgram& program, const base::ById<TensorId, int>& life_of,
-                         const LayerPrices& prices) {
-  const std::vector<models::Part> parts = plan::parts_of_operators(program);
-  if (parts.empty()) return;
-  run_again(out, parts, program, prices);
-  const auto of = [&](TensorId tensor) -> Life* {
-    const int place = life_of[models::owner_of(program, tensor)];
-    return place < 0 || tensor == program.x ? nullptr : &out.lives[static_cast<std::size_t>(place)];
-  };
-  for (const TensorId made : plan::made_by(program, parts))
-    if (Life* life = of(made)) life->dropped = true;
+/// What recomputation by operator keeps of products waits for backward, even where nothing reads it. The lives of what
+/// it makes again are dropped already.
+void keep_columns(LayerCosts& out, const models::LayerProgram& program, const base::ById<TensorId, int>& life_of) {
+  if (program.kind != models::LayerKind::block) return;
   const std::vector<std::int64_t> kept = plan::columns_kept(program);
   std::size_t product = 0;
-  std::vector<Life> also;
   for (const models::Part& part : program.forward)
     for (const models::Op& op : part.ops) {
       if (op.kind != models::OpKind::matmul) continue;
       const std::int64_t columns = kept.at(product++);
-      Life* life = of(models::tensor_of(op.out.at(0)));
-      if (life == nullptr || columns == 0) continue;
-      const double bytes = life->bytes * static_cast<double>(columns) / static_cast<double>(op.n);
-      Life whole = *life;
-      whole.bytes = bytes;
+      const TensorId made = models::tensor_of(op.out.at(0));
+      const int place = life_of[models::owner_of(program, made)];
+      if (place < 0 || made == program.x || columns == 0) continue;
+      Life whole = out.lives[static_cast<std::size_t>(place)];
+      whole.bytes *= static_cast<double>(columns) / static_cast<double>(op.n);
       whole.dropped = false;
       whole.backward_first = std::max(0, whole.backward_first);
       whole.backward_last = std::max(0, whole.backward_last);
-      also.push_back(whole);
-      life->dropped = true;
+      out.lives[static_cast<std::size_t>(place)].dropped = true;
+      out.lives.push_back(whole);
     }
-  out.lives.insert(out.lives.end(), also.begin(), also.end());
-}
-
-/// Whether selective recomputation repeats a block by operator; only where attention is one fused operator.
-bool repeats_operators(const models::LayerProgram& program, plan::Recompute recomputation, const Pricing& pricing) {
-  if (recomputation != plan::Recompute::selective || pricing.calibration().get("stack.selective_operators", 0) == 0)
-    return false;
-  for (const models::Part& part : program.forward)
-    for (const models::Op& op : part.ops)
-      if (models::attends(op)) return op.flash || op.kind == models::OpKind::ring_attention;
-  return false;
 }
 
 }  // namespace
@@ -380,11 +337,10 @@ std::int64_t LayerCosts::zeroed_by_pass(LayerBucket of, std::int64_t elements) c
 LayerCosts layer_costs(const models::LayerProgram& program, const LayerChoices& choices, const Pricing& pricing,
                        const LayerGroups& groups) {
   const LayerPrices prices{pricing, groups, choices.priced};
-  plan::Recompute recomputation = choices.recomputation;
   const bool split = choices.split_backward;
   const std::int64_t alignment = plan::parameter_alignment(choices.optimizer);
   LayerCosts out;
-  out.recomputation = recomputation;
+  out.recomputation = choices.repeats.what();
   out.reduced_beside = pricing.calibration().get("stack.reduce_beside", 0) != 0;
   out.kind = program.kind;
   base::ById<TensorId, int> life_of(program.tensors.size(), -1);
@@ -432,9 +388,9 @@ LayerCosts layer_costs(const models::LayerProgram& program, const LayerChoices& 
   out.forward = walk(program.forward, program, program.x, prices, toucher(&Life::forward_first, &Life::forward_last));
   out.recompute = walk(plan::recomputed_parts(program, pricing.stack().recompute_whole_layer), program, {}, prices,
                        toucher(&Life::recompute_first, &Life::recompute_last));
-  const bool operators = repeats_operators(program, recomputation, pricing);
-  if (operators) recomputation = plan::Recompute::none;
-  std::vector<models::Part> backward = plan::backward_parts(program, recomputation);
+  const bool whole = pricing.stack().recompute_whole_layer;
+  const std::vector<models::Part> both = plan::backward_parts(program, choices.repeats, whole);
+  std::vector<models::Part> backward = both;
   std::vector<models::Part> weights;
   if (split) {
     plan::SplitBackward parts = plan::split_backward(program, backward);
@@ -452,16 +408,13 @@ LayerCosts layer_costs(const models::LayerProgram& program, const LayerChoices& 
     divide_last(out, weights, program, prices, added);
     out.weights = walk(weights, program, {}, prices, toucher(&Life::weights_first, &Life::weights_last), &added);
   }
-  if (recomputation != plan::Recompute::full && pricing.calibration().get("stack.recomputes_experts", 0) != 0)
-    run_experts_again(out, program, prices);
-  if (operators) run_operators_again(out, program, life_of, prices);
   for (Life& life : out.lives)  // input data is loaded before forward, even if only backward reads it
     if (life.role == models::TensorRole::targets && life.forward_first < 0 && life.backward_first >= 0)
       life.forward_first = life.forward_last = 0;
-  const TensorId core = plan::core_tensor(program);
-  if (recomputation == plan::Recompute::selective && core.exists())
-    out.lives[static_cast<std::size_t>(life_of[core])].dropped = true;
-  if (pricing.stack().memory.stated) add_framework_lives(out, program, life_of, pricing.stack().memory);
+  for (const TensorId again : plan::made_again(program, choices.repeats, whole))
+    if (life_of[again] >= 0) out.lives[static_cast<std::size_t>(life_of[again])].dropped = true;
+  if (choices.repeats.operators) keep_columns(out, program, life_of);
+  if (pricing.stack().memory.stated) add_framework_lives(out, program, life_of, both, pricing.stack().memory);
   const auto place = [&](TensorId tensor) { return tensor ? life_of[tensor] : -1; };
   out.x = place(program.x);
   out.y = place(program.y);

@@ -46,7 +46,7 @@ struct Segment {
 struct Pass {
   double compute = 0;     ///< seconds on the compute stream, overheads included
   double host = 0;        ///< seconds that the host takes to issue it
-  double recomputed = 0;  ///< backward: seconds of what selective recomputation repeats; not in `compute`
+  double recomputed = 0;  ///< backward, weights: seconds of what selective recomputation repeats; not in `compute`
   double messages = 0;    ///< seconds of messages of the tensor group, and of all-to-alls
   double exchanges = 0;   ///< the part of `messages` that all-to-alls take
   double message_bytes = 0;
@@ -66,7 +66,7 @@ struct Life {
   int recompute_first = -1, recompute_last = -1;
   int backward_first = -1, backward_last = -1;
   int weights_first = -1, weights_last = -1;
-  bool dropped = false;  ///< selective recomputation: backward makes the tensor again
+  bool dropped = false;  ///< selective recomputation: backward, or its second half, makes the tensor again
   double encoded = 0;    ///< bytes while it is stored encoded for backward; 0: it is stored unencoded
 };
 
@@ -79,8 +79,6 @@ struct LayerCosts {
   models::LayerKind kind{};
   plan::Recompute recomputation = plan::Recompute::none;
   Pass forward, recompute, backward;
-  /// Included in `backward`: what it repeats before the rest, from the router on or operator by operator.
-  Pass again;
   Pass weights;  ///< of a split backward: gradients of the weights, not included in `backward`
   /// The last compute segment of `weights` in two: without its last operator, and that operator alone. They are two
   /// steps if the layer is a chunk's first (StageLowering::weights_pass). Without seconds if the segment has only one
@@ -140,7 +138,7 @@ struct LayerGroups {
 
 /// What a layer's costs depend on besides its program and prices.
 struct LayerChoices {
-  plan::Recompute recomputation = plan::Recompute::none;
+  plan::Repeats repeats = {};                                  ///< of its block in backward
   bool split_backward = false;                                 ///< the zero-bubble orders need it
   plan::OptimizerKind optimizer = plan::OptimizerKind::adamw;  ///< determines how parameters are aligned
   plan::Compression compression = {};                          ///< of the activations that a block saves

@@ -19,11 +19,11 @@ using ProgramKey = decltype(program_key({}, {}, {}));
 
 /// And all that layer_costs reads from a plan. `lockstep`: the ranks with which its groups share links, 0 where it
 /// prices nothing; `first`: the lowest rank of the groups.
-inline auto layer_key(const ProgramKey& program, const plan::PlanSpec& spec, plan::Recompute recompute, int lockstep,
+inline auto layer_key(const ProgramKey& program, const plan::PlanSpec& spec, const plan::Repeats& repeats, int lockstep,
                       int first) {
   const auto& [gradients, activations, rank, minimum_rate, capacity, group, start] = spec.compression;
   return std::tuple_cat(
-      program, std::make_tuple(recompute, spec.stages.splits_backward(), spec.recomputation.partition_checkpoints,
+      program, std::make_tuple(repeats, spec.stages.splits_backward(), spec.recomputation.partition_checkpoints,
                                spec.states.optimizer, gradients, activations, rank, minimum_rate, capacity, group,
                                start, lockstep, first));
 }

@@ -174,7 +174,7 @@ void add_slabs(StageMemory& m, const std::vector<std::vector<LayerRun>>& chunks,
   } else if (spec.stages.splits_backward()) {
     std::vector<std::int64_t> staying;
     for (const ChunkPlace& place : places) staying.push_back(place.staying);
-    m.activations = split_slabs(chunks, spec, stage, micro_batches, staying);
+    m.activations = split_slabs(chunks, spec, stage, micro_batches, staying, !recipe.stated);
   } else if (spec.stages.asynchronous()) {
     add_asynchronous(m, saved, boundary, spec, stage);
   } else if (spec.stages.virtual_stages > 1) {

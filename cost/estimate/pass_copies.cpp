@@ -150,7 +150,7 @@ void PassCopies::fetch_parameters(std::size_t run) {
   const bool full = c.recomputation == plan::Recompute::full;
   const std::vector<Segment>& own = pass_ == Pass::forward ? c.forward.segments : c.backward.segments;
   const std::vector<Segment> none;
-  const std::vector<Segment>& again = pass_ == Pass::forward ? none : (full ? c.recompute : c.again).segments;
+  const std::vector<Segment>& again = pass_ == Pass::forward || !full ? none : c.recompute.segments;
   for (const LayerBucket bucket : kLayerBuckets) {
     const auto reads = [bucket](const Segment& s) { return s.reads_parameters[static_cast<std::size_t>(bucket)]; };
     const auto in_again = std::ranges::find_if(again, reads), in_own = std::ranges::find_if(own, reads);

@@ -148,8 +148,8 @@ class PassesOverLayers {
       for (int i = 0; i < static_cast<int>(layer.lives.size()); ++i) {
         const Life& life = layer.lives[at(i)];
         const bool comes_back = s_.activations_leave() && waits_for_weights(layer, i);
-        const bool within =
-            life.weights_first >= 0 && life.forward_first < 0 && life.backward_first < 0 && life.recompute_first < 0;
+        const bool within = life.weights_first >= 0 && (life.forward_first < 0 || life.dropped) &&
+                            life.backward_first < 0 && life.recompute_first < 0;
         if (comes_back)
           block_->live(fetched(), place_of(places, life.weights_last), life.bytes);
         else if (within)

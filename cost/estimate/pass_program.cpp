@@ -233,9 +233,9 @@ class ChunkPasses {
   Gathered backward_gather(PassWriter& out, PassCopies& copies, std::size_t run) {
     const LayerCosts* costs = layers_[layers_.size() - 1 - run];
     if (!costs->backward_reads_parameters) return {};
+    static const Segments none;
     const bool full = costs->recomputation == plan::Recompute::full;
-    return gather(out, copies, run, costs,
-                  {&(full ? costs->recompute : costs->again).segments, &costs->backward.segments});
+    return gather(out, copies, run, costs, {full ? &costs->recompute.segments : &none, &costs->backward.segments});
   }
   template <class Step>
   static std::size_t last_compute(const std::vector<Step>& steps) {
@@ -409,8 +409,8 @@ class ChunkPasses {
     }
     void recompute(std::size_t i) {
       const LayerCosts& c = layer(i);
-      const bool full = c.recomputation == plan::Recompute::full;
-      const Segments& again = (full ? c.recompute : c.again).segments;
+      if (c.recomputation != plan::Recompute::full) return;
+      const Segments& again = c.recompute.segments;
       out.layer(
           again, of.around_.exchange_left,
           [&](std::size_t s) { ahead(from_top(i), PassCopies::Part::again, again[s], s); }, [](std::size_t) {});

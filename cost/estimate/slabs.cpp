@@ -9,7 +9,7 @@
 namespace orrery::cost {
 
 SlabCount::SlabCount(const std::vector<std::int64_t>& sizes)
-    : pool_of_(plan::slab_pools(sizes)), alive_(sizes.size(), 0), most_(alive_), bytes_(alive_) {
+    : pool_of_(plan::slab_pools(sizes)), alive_(sizes.size(), 0), most_(alive_), bytes_(alive_), sizes_(sizes) {
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     std::int64_t& bytes = bytes_[static_cast<std::size_t>(pool_of_[i])];
     bytes = std::max(bytes, sizes[i]);
@@ -20,6 +20,8 @@ void SlabCount::change(std::size_t kind, int by) {
   const auto pool = static_cast<std::size_t>(pool_of_[kind]);
   alive_[pool] += by;
   most_[pool] = std::max(most_[pool], alive_[pool]);
+  now_ += by * sizes_[kind];
+  most_at_once_ = std::max(most_at_once_, now_);
 }
 
 double SlabCount::sum() const {

@@ -16,10 +16,13 @@ class SlabCount {
   void change(std::size_t kind, int by);
   /// Bytes of all pools, once everything has been counted.
   [[nodiscard]] double sum() const;
+  /// The most bytes of slabs that were alive at a time: of an allocator that gives what one kind frees to another.
+  [[nodiscard]] double at_once() const { return static_cast<double>(most_at_once_); }
 
  private:
   std::vector<int> pool_of_;
-  std::vector<std::int64_t> alive_, most_, bytes_;
+  std::vector<std::int64_t> alive_, most_, bytes_, sizes_;
+  std::int64_t now_ = 0, most_at_once_ = 0;
 };
 
 /// What a chunk keeps for one micro-batch from its forward to its backward pass; bytes.

@@ -61,13 +61,14 @@ void add_own(Kept& kept, const Part& part) {
     if (i == layer.x || i == layer.y || i == layer.dy || i == layer.dx) continue;
     const Life& l = life(layer, i);
     const bool from_forward = !again && !l.dropped && l.forward_first >= 0;
+    const double waiting = l.encoded > 0 ? l.encoded : l.bytes;
     const bool from_backward = l.backward_first >= 0 || (again && l.recompute_first >= 0);
     if (from_forward && part.leaves(i)) {
       if (l.weights_first >= 0 && !waits_for_weights(layer, i)) kept.between += count * l.bytes;
     } else if (from_forward && l.weights_first >= 0)
-      kept.to_weights += count * l.bytes;
+      kept.to_weights += count * waiting;
     else if (from_forward && from_backward)
-      kept.to_inputs += count * l.bytes;
+      kept.to_inputs += count * waiting;
     else if (from_backward && l.weights_first >= 0)
       kept.between += count * l.bytes;
   }
@@ -113,7 +114,7 @@ enum Slab : std::uint8_t { to_inputs, to_weights, between, received, received_gr
 }  // namespace
 
 double split_slabs(const std::vector<std::vector<LayerRun>>& chunks, const plan::PlanSpec& spec, int stage,
-                   std::int64_t micro_batches, const std::vector<std::int64_t>& staying) {
+                   std::int64_t micro_batches, const std::vector<std::int64_t>& staying, bool pooled) {
   std::vector<Kept> kept;
   std::vector<std::int64_t> sizes;
   // Between two chunks of one stage, at the fold of a V, nothing is sent.
@@ -170,7 +171,7 @@ double split_slabs(const std::vector<std::vector<LayerRun>>& chunks, const plan:
       case Kind::send_gradient: break;  // freed with the passes
     }
   }
-  return count.sum();
+  return pooled ? count.sum() : count.at_once();
 }
 
 }  // namespace orrery::cost

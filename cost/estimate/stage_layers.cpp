@@ -26,29 +26,29 @@ int StageLayers::first_in_node(const plan::Plan& plan, int stage) const {
   return plan.rank(stage, 0, 0) % std::max(1, pricing_.cluster().devices_per_node);
 }
 
-const LayerCosts& StageLayers::one(LayerKind kind, const plan::PlanSpec& spec, plan::Recompute recompute,
+const LayerCosts& StageLayers::one(LayerKind kind, const plan::PlanSpec& spec, const plan::Repeats& repeats,
                                    std::int64_t index, int first, Asked asked) {
   const models::BlockVariant block = kind == LayerKind::block ? model_.variant(index) : models::BlockVariant{};
   if (of_ != spec) of_ = spec, known_.clear();
   for (const Known& k : known_)
-    if (k.kind == kind && k.recompute == recompute && k.first == first && k.block == block && k.asked == asked)
+    if (k.kind == kind && k.repeats == repeats && k.first == first && k.block == block && k.asked == asked)
       return *k.costs;
   const models::ExpandOptions options = plan::expand_options(spec);
   const LayerCosts* costs = nullptr;
   if (asked == Asked::parameters) {
     const LayerCosts*& known = parameters_[parameter_key(kind, block, options, spec)];
-    if (known == nullptr) known = &one(kind, spec, recompute, index, 0, Asked::sized);
+    if (known == nullptr) known = &one(kind, spec, repeats, index, 0, Asked::sized);
     costs = known;
   } else {
-    costs = &expanded(kind, block, options, spec, recompute, index, first, asked == Asked::priced);
+    costs = &expanded(kind, block, options, spec, repeats, index, first, asked == Asked::priced);
   }
-  known_.push_back({kind, recompute, block, first, asked, costs});
+  known_.push_back({kind, repeats, block, first, asked, costs});
   return *costs;
 }
 
 const LayerCosts& StageLayers::expanded(LayerKind kind, const models::BlockVariant& block,
                                         const models::ExpandOptions& options, const plan::PlanSpec& spec,
-                                        plan::Recompute recompute, std::int64_t index, int first, bool priced) {
+                                        const plan::Repeats& repeats, std::int64_t index, int first, bool priced) {
   LayerGroups groups{strided(first, 1, spec.mesh.tensor),
                      strided(first, spec.mesh.tensor, spec.mesh.context),
                      strided(first, spec.mesh.expert_stride(), spec.mesh.expert),
@@ -59,9 +59,9 @@ const LayerCosts& StageLayers::expanded(LayerKind kind, const models::BlockVaria
     groups.lockstep.ranks = std::min(groups.lockstep.ranks, per_node);
   const ProgramKey program = program_key(kind, block, options);
   const LayerKey key =
-      layer_key(program, spec, recompute, links_ != nullptr && priced ? groups.lockstep.ranks : 0, first);
+      layer_key(program, spec, repeats, links_ != nullptr && priced ? groups.lockstep.ranks : 0, first);
   return store_->of(key, priced, [&] {
-    const LayerChoices choices{recompute,
+    const LayerChoices choices{repeats,
                                spec.stages.splits_backward(),
                                spec.states.optimizer,
                                spec.compression,
@@ -81,21 +81,19 @@ std::vector<LayerRun> StageLayers::chunk(const plan::Plan& plan, int stage, int 
   const plan::PlanSpec& spec = plan.spec();
   std::vector<LayerRun> out;
   const int place = asked == Asked::priced ? first_in_node(plan, stage) : 0;
-  const auto add = [&](LayerKind kind, plan::Recompute recompute, std::int64_t index, std::int64_t count) {
-    out.push_back({&one(kind, spec, recompute, index, place, asked), count});
+  const auto add = [&](LayerKind kind, const plan::Repeats& repeats, std::int64_t index, std::int64_t count) {
+    out.push_back({&one(kind, spec, repeats, index, place, asked), count});
   };
-  const auto end = [&](LayerKind kind) { add(kind, plan::Recompute::none, 0, 1); };
+  const auto end = [&](LayerKind kind) { add(kind, {}, 0, 1); };
   if (spec.begins(stage, chunk)) end(LayerKind::embedding);
   const std::int64_t blocks = plan.chunk_layers(stage, chunk);
   const std::int64_t again = std::min(blocks, spec.recomputation.layers.value_or(blocks));
   const std::int64_t first = plan.first_layer(stage, chunk);
-  const bool operators = spec.recomputation.what == plan::Recompute::selective && spec.numerics.flash &&
-                         pricing_.calibration().get("stack.selective_operators", 0) != 0;
-  const plan::Recompute recompute = operators ? plan::Recompute::selective : spec.recompute_of(0);
+  const bool operators = pricing_.calibration().get("stack.selective_operators", 0) != 0;
   for (const BlockKind& kind : block_kinds(model_, first, again))
-    add(LayerKind::block, recompute, kind.index, kind.count);
+    add(LayerKind::block, spec.recompute_of(0, operators), kind.index, kind.count);
   for (const BlockKind& kind : block_kinds(model_, first + again, blocks - again))
-    add(LayerKind::block, plan::Recompute::none, kind.index, kind.count);
+    add(LayerKind::block, {}, kind.index, kind.count);
   if (spec.ends(stage, chunk)) end(LayerKind::head);
   return out;
 }

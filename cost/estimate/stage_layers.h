@@ -28,7 +28,7 @@ class StageLayers {
 
   /// `first`: the lowest rank of the groups.
   const LayerCosts& one(models::LayerKind kind, const plan::PlanSpec& spec,
-                        plan::Recompute recompute = plan::Recompute::none, std::int64_t index = 0, int first = 0,
+                        const plan::Repeats& repeats = {}, std::int64_t index = 0, int first = 0,
                         Asked asked = Asked::priced);
   /// In forward order, by virtual stage, and all in a row. References in them stay valid as long as the store.
   std::vector<std::vector<LayerRun>> chunks(const plan::Plan& plan, int stage, Asked asked);
@@ -38,7 +38,7 @@ class StageLayers {
   /// A layer of the plan that was asked for last.
   struct Known {
     models::LayerKind kind{};
-    plan::Recompute recompute{};
+    plan::Repeats repeats;
     models::BlockVariant block;
     int first = 0;
     Asked asked = Asked::priced;
@@ -52,7 +52,7 @@ class StageLayers {
 
   const LayerCosts& expanded(models::LayerKind kind, const models::BlockVariant& block,
                              const models::ExpandOptions& options, const plan::PlanSpec& spec,
-                             plan::Recompute recompute, std::int64_t index, int first, bool priced);
+                             const plan::Repeats& repeats, std::int64_t index, int first, bool priced);
   [[nodiscard]] int first_in_node(const plan::Plan& plan, int stage) const;
   std::vector<LayerRun> chunk(const plan::Plan& plan, int stage, int chunk, Asked asked);
 

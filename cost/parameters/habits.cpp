@@ -10,14 +10,11 @@ double number_of(const Stack& stack, std::string_view parameter, double otherwis
 }
 
 plan::Schedule lower_for(const plan::Plan& plan, const Stack& stack) {
-  const bool selective = plan.spec().recomputation.what == plan::Recompute::selective && plan.spec().numerics.flash;
-  const plan::LowerOptions options{
-      .recompute_whole_layer = stack.recompute_whole_layer,
-      .recompute_experts = number_of(stack, "stack.recomputes_experts", 0) != 0,
-      .recompute_operators = selective && number_of(stack, "stack.selective_operators", 0) != 0,
-      .reduce_beside = number_of(stack, "stack.reduce_beside", 0) != 0,
-      .gather_next = number_of(stack, "stack.gathers_next", 0) != 0,
-      .zero_gradients = stack.zero_gradients};
+  const plan::LowerOptions options{.recompute_whole_layer = stack.recompute_whole_layer,
+                                   .recompute_operators = number_of(stack, "stack.selective_operators", 0) != 0,
+                                   .reduce_beside = number_of(stack, "stack.reduce_beside", 0) != 0,
+                                   .gather_next = number_of(stack, "stack.gathers_next", 0) != 0,
+                                   .zero_gradients = stack.zero_gradients};
   const plan::RecommenderHabits habits{.reports = number_of(stack, "stack.reports", 1) != 0,
                                        .exchanges_indices = number_of(stack, "stack.exchanges_indices", 1) != 0};
   return plan::lower(plan, options, habits);

@@ -56,6 +56,11 @@ MemoryRecipe read_memory_recipe(const base::Cursor& at) {
   if (const base::Cursor weights = at.optional("rounded_weights"); weights.exists())
     r.rounded_weights = static_cast<RoundedWeights>(weights.choice(kRoundedWeights));
   r.weighs_in_experts = at.optional("weighs_in_experts").boolean(false);
+  r.narrow_values = at.optional("narrow_values").boolean(false);
+  if (const base::Cursor kept = at.optional("kept_in_fp8"); kept.exists()) {
+    const auto bytes = [&](const char* key, double otherwise) { return kept.optional(key).number(1, 2, otherwise); };
+    r.kept_in_fp8 = {bytes("products", 1), bytes("gates", 2), bytes("attention", 2)};
+  }
   r.gathers_masters = at.optional("gathers_masters").boolean(false);
   constexpr double kMostShare = 4;
   r.fragmentation = at.optional("fragmentation").number(0, kMostShare);

@@ -35,6 +35,14 @@ enum class RoundedWeights : std::uint8_t {
   instead,  ///< the 16-bit ones do not exist
 };
 [[nodiscard]] const char* name_of(RoundedWeights kind);
+/// Bytes of a value that waits for backward as its readers there take it, in a plan whose products are in fp8, scales
+/// included; 2: as it is. Readers of fewer than 2 bytes share one copy, of the most bytes among them.
+struct KeptInFp8 {
+  double products = 1;   ///< products: their inputs
+  double gates = 2;      ///< an activation function, or its gradient: its inputs
+  double attention = 2;  ///< attention's gradient: attention's own output
+  bool operator==(const KeptInFp8&) const = default;
+};
 
 struct MemoryRecipe {
   bool stated = false;                       ///< the stack file has this part; else memory is the schedule's arena
@@ -71,15 +79,15 @@ struct MemoryRecipe {
   /// whole tensor and the device multiplies 8-bit operands in either order (Blackwell); derived, no stack states it.
   bool one_rounded_copy = false;
   bool scales_blocks = false;  ///< rounded values share a scale along rows or along columns (mxfp8), not by tensor
+  KeptInFp8 kept_in_fp8 = {};  ///< where `saves_rounded`
   /// Experts' rows are multiplied by the router's weights within the activation, so that their results are not kept.
   bool weighs_in_experts = false;
+  /// Attention takes values that are narrower than keys, as latent attention has them; otherwise they are padded.
+  bool narrow_values = false;
   /// ZeRO 3: 16-bit parameters exist only while they are gathered; the shards are the fp32 values.
   bool gathers_masters = false;
   /// Blocks whose saved tensors go to the host meanwhile.
   std::int64_t blocks_on_host = 0;
-  /// Parts of a block that backward repeats, so that their results are not kept: norms, what makes latent attention's
-  /// queries, keys and values of what it has compressed, experts' activations.
-  bool repeats_norms = false, repeats_latent = false, repeats_activation = false;
   /// Share of what passes allocate and free that the caching allocator holds in addition, in unusable pieces; `stuck`:
   /// the share that still remains when a device is full, because the allocator gives back unused memory before a run
   /// dies.

@@ -266,8 +266,6 @@ void add_stack(std::vector<ParameterKind>& all) {
                        "GPUs: whether ZeRO 2 and 3 reduce a layer's gradients while the next layer runs (0 or 1)"));
   all.push_back(ranged(kZeroToOne, "stack.graphed",
                        "GPUs: whether everything except operators on experts' slots is replayed as graphs (0 or 1)"));
-  all.push_back(
-      ranged(kZeroToOne, "stack.recomputes_experts", "whether backward repeats a layer from its router on (0 or 1)"));
   all.push_back(ranged(kZeroToOne, "stack.rematerializes",
                        "whether a compiler repeats in backward what does not fit the device (0 or 1)"));
   all.push_back(ranged(kZeroToOne, "stack.selective_operators",

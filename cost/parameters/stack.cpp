@@ -78,6 +78,14 @@ Capabilities read_capabilities(const base::Cursor& at) {
   out.gpipe = at.optional("gpipe").boolean(true);
   out.partition_checkpoints = at.optional("partition_checkpoints").boolean(false);
   out.recompute_layers = at.optional("recompute_layers").boolean(true);
+  if (const base::Cursor modules = at.optional("recompute_modules"); modules.exists()) {
+    std::vector<plan::Modules::Cell> words;
+    for (const base::Cursor& item : modules.items()) words.push_back({item.text(), item.where()});
+    if (const auto known = plan::Modules::parse_rows(words))
+      out.recompute_modules = *known;
+    else
+      for (const base::Diagnostic& one : known.error()) modules.error(one.code, one.message, one.help);
+  }
   if (at.has("flash_from"))
     out.flash_from = static_cast<clusters::Architecture>(kFirstWord + at.at("flash_from").choice(kArchitectureWords));
   return out;
@@ -87,10 +95,11 @@ std::string capabilities_text(const Capabilities& c) {
   return fmt::format(
       "can: {{zero_stages: [{}], pipelined_zero_stages: [{}], tensor: {}, pipeline: {}, virtual_stages: {}, context: "
       "{}, "
-      "expert: {}, sequence_parallel: {}, gpipe: {}, partition_checkpoints: {}, recompute_layers: {}, flash_from: "
-      "{}}}\n",
+      "expert: {}, sequence_parallel: {}, gpipe: {}, partition_checkpoints: {}, recompute_layers: {}, "
+      "recompute_modules: [{}], flash_from: {}}}\n",
       fmt::join(c.zero_stages, ", "), fmt::join(c.pipelined_zero_stages, ", "), c.tensor, c.pipeline, c.virtual_stages,
       c.context, c.expert, c.sequence_parallel, c.gpipe, c.partition_checkpoints, c.recompute_layers,
+      fmt::join(c.recompute_modules.rows(), ", "),
       kArchitectureWords.at(static_cast<std::size_t>(static_cast<int>(c.flash_from) - kFirstWord)));
 }
 
@@ -114,7 +123,11 @@ std::string memory_text(const MemoryRecipe& r) {
                      r.gathers_rows);
   out += fmt::format("  gradient_bytes: {}\n  saves_rounded: {}\n  rounded_weights: {}\n", r.gradient_bytes,
                      r.saves_rounded, name_of(r.rounded_weights));
-  out += fmt::format("  weighs_in_experts: {}\n  gathers_masters: {}\n", r.weighs_in_experts, r.gathers_masters);
+  out += fmt::format("  weighs_in_experts: {}\n  gathers_masters: {}\n  narrow_values: {}\n", r.weighs_in_experts,
+                     r.gathers_masters, r.narrow_values);
+  if (const KeptInFp8& kept = r.kept_in_fp8; !(kept == KeptInFp8()))
+    out += fmt::format("  kept_in_fp8: {{products: {}, gates: {}, attention: {}}}\n", kept.products, kept.gates,
+                       kept.attention);
   return out;
 }
 

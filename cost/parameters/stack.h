@@ -14,6 +14,7 @@
 #include "cost/parameters/memory_recipe.h"
 #include "cost/parameters/validation.h"
 #include "plan/schedule/schedule.h"
+#include "plan/spec/modules.h"
 
 namespace orrery::cost {
 
@@ -25,6 +26,7 @@ struct Capabilities {
   bool gpipe = true;                   ///< in addition to 1F1B
   bool partition_checkpoints = false;  ///< over the tensor group
   bool recompute_layers = true;        ///< some of a stage's blocks; else all of them or none
+  plan::Modules recompute_modules = {};  ///< of a mixture's blocks, that its users recompute one by one
   clusters::Architecture flash_from = clusters::Architecture::volta;  ///< the oldest with fused attention
   bool operator==(const Capabilities&) const = default;
 };

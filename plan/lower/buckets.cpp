@@ -12,9 +12,10 @@ namespace {
 
 class Layout {
  public:
-  Layout(const Plan& plan, int stage, bool trains)
+  Layout(const Plan& plan, int stage, bool trains, bool operators)
       : plan_(plan),
         stage_(stage),
+        operators_(operators),
         options_(expand_options(plan.spec())),
         alignment_(parameter_alignment(plan.spec().states.optimizer)) {
     options_.dropout = trains;
@@ -26,7 +27,7 @@ class Layout {
       if (spec.begins(stage_, chunk_)) add(models::LayerKind::embedding, -1);
       for (std::int64_t i = 0; i < plan_.chunk_layers(stage_, chunk_); ++i) {
         add(models::LayerKind::block, plan_.first_layer(stage_, chunk_) + i);
-        result_.layers.back().recompute = spec.recompute_of(i);
+        result_.layers.back().repeats = spec.recompute_of(i, operators_);
       }
       if (spec.ends(stage_, chunk_)) add(models::LayerKind::head, -1);
     }
@@ -114,6 +115,7 @@ class Layout {
 
   const Plan& plan_;
   int stage_, chunk_ = 0;
+  bool operators_;
   models::ExpandOptions options_;
   std::int64_t alignment_;
   StageParameters result_;
@@ -144,8 +146,8 @@ models::ExpandOptions expand_options(const PlanSpec& spec) {
           .loss_at_once = spec.mesh.pipeline == 1 && spec.mesh.tensor == 1};
 }
 
-StageParameters stage_parameters(const Plan& plan, int stage, bool trains) {
-  return Layout(plan, stage, trains).build();
+StageParameters stage_parameters(const Plan& plan, int stage, bool trains, bool operators) {
+  return Layout(plan, stage, trains, operators).build();
 }
 
 }  // namespace orrery::plan

@@ -13,7 +13,7 @@ struct StageLayer {
   models::LayerKind kind{};
   std::int64_t layer = -1;  ///< block index of the model
   int chunk = 0;
-  Recompute recompute = Recompute::none;
+  Repeats repeats = {};  ///< in backward
   models::LayerProgram program;
   base::ById<models::TensorId, BucketId> bucket = {};      ///< of parameters and gradients; else none
   base::ById<models::TensorId, std::int64_t> offset = {};  ///< elements into the bucket
@@ -27,8 +27,8 @@ struct StageParameters {
   FactorLayout factors;                  ///< of optimizers that look at whole tensors
 };
 
-/// `trains`: false leaves out what only training does (dropout).
-[[nodiscard]] StageParameters stage_parameters(const Plan& plan, int stage, bool trains = true);
+/// `trains`: false leaves out what only training does (dropout). `operators`: LowerOptions::recompute_operators.
+[[nodiscard]] StageParameters stage_parameters(const Plan& plan, int stage, bool trains = true, bool operators = false);
 [[nodiscard]] models::ExpandOptions expand_options(const PlanSpec& spec);
 
 }  // namespace orrery::plan

@@ -22,6 +22,7 @@
 #include "plan/lower/parameter_server.h"
 #include "plan/lower/passes.h"
 #include "plan/lower/recomputed.h"
+#include "plan/lower/repeated_modules.h"
 #include "plan/lower/shard_sums.h"
 #include "plan/lower/stage_layers.h"
 #include "plan/lower/write_outline.h"
@@ -57,7 +58,7 @@ class StageLowering {
         stage_(stage),
         moves_(std::move(moves)),
         zero_(spec_.mesh.replicas() > 1 ? spec_.states.zero_stage : 0),
-        parameters_(stage_parameters(plan, stage, !options.forward_only)) {}
+        parameters_(stage_parameters(plan, stage, !options.forward_only, options.recompute_operators)) {}
 
   RankClass build() {
     class_.stage = stage_;
@@ -266,6 +267,7 @@ class StageLowering {
     const auto index = static_cast<std::int32_t>(layer.layer);
     bool attention = false;
     for (const models::Part& part : parts) {
+      const Phase of_part = part.recomputed ? Phase::recompute : phase;
       if (part.is_communication()) {
         const View target = build_.view_at(view_of(layer, context, part.tensor));
         const View source = part.source ? build_.view_at(view_of(layer, context, part.source)) : target;
@@ -275,11 +277,11 @@ class StageLowering {
           if (part.sent)
             counted = {view_of(layer, context, part.sent), view_of(layer, context, part.received),
                        layer.program.tensors[part.tensor].shape[1], part.expected};
-          build_.exchange(phase, Stream::exchange, groups_.expert, source, target, index, counted);
+          build_.exchange(of_part, Stream::exchange, groups_.expert, source, target, index, counted);
           continue;
         }
         build_
-            .collective(phase, ring ? Stream::context : Stream::tensor, kind_of(part.collective),
+            .collective(of_part, ring ? Stream::context : Stream::tensor, kind_of(part.collective),
                         ring ? groups_.context : groups_.tensor, source, target, index, {},
                         part.reduce == models::GroupOperation::sum ? Reduce::sum : Reduce::maximum)
             .for_fp8 = part.for_fp8;
@@ -298,7 +300,7 @@ class StageLowering {
       }
       std::string name = layer.kind == models::LayerKind::block ? "block" : label(layer);
       if (layer.kind == models::LayerKind::block && spec_.mesh.tensor > 1) name = name_of_part(ops, phase, attention);
-      build_.compute(part.recomputed ? Phase::recompute : phase, index, std::move(name), std::move(ops));
+      build_.compute(of_part, index, std::move(name), std::move(ops));
     }
   }
 
@@ -408,17 +410,14 @@ class StageLowering {
     }
     void recompute(std::size_t i) {
       const StageLayer& layer = to.layer_at(i);
-      if (!recomputes(layer)) {
-        if (to.options_.recompute_experts) to.again(layer, context, parts_of_experts(layer.program));
-        if (to.repeats_operators(layer)) to.again(layer, context, parts_of_operators(layer.program));
-        return;
-      }
+      if (!recomputes(layer)) return;
       to.run_parts(layer, context, recomputed_parts(layer.program, to.options_.recompute_whole_layer),
                    Phase::recompute);
     }
     void run(std::size_t i) {
       const StageLayer& layer = to.layer_at(i);
-      std::vector<models::Part> parts = backward_parts(layer.program, layer.recompute);
+      std::vector<models::Part> parts =
+          backward_parts(layer.program, layer.repeats, to.options_.recompute_whole_layer);
       if (to.spec_.stages.splits_backward()) parts = split_backward(layer.program, parts).inputs;
       to.run_parts(layer, context, parts, Phase::backward, std::move(zero));
       to.backward_tensors_[i] = context;
@@ -439,7 +438,8 @@ class StageLowering {
     StageLowering& to;
     void run(std::size_t i, bool last_alone) const {
       const StageLayer& layer = to.layer_at(i);
-      const std::vector<models::Part> parts = backward_parts(layer.program, layer.recompute);
+      const std::vector<models::Part> parts =
+          backward_parts(layer.program, layer.repeats, to.options_.recompute_whole_layer);
       const std::vector<models::Part> weights = split_backward(layer.program, parts).weights;
       to.run_parts(layer, to.backward_tensors_[i], last_alone ? with_last_alone(weights) : weights, Phase::backward);
     }
@@ -449,25 +449,7 @@ class StageLowering {
     weights_order(chunk, pass);
   }
 
-  static bool recomputes(const StageLayer& layer) { return layer.recompute == Recompute::full; }
-  // Of each chunk as many blocks as are recomputed, from its first.
-  [[nodiscard]] bool repeats_operators(const StageLayer& layer) const {
-    if (!options_.recompute_operators || layer.kind != models::LayerKind::block) return false;
-    std::int64_t place = 0;
-    for (int c = 0; c < spec_.stages.virtual_stages; ++c) {
-      const std::int64_t first = plan_.first_layer(stage_, c);
-      if (layer.layer >= first && layer.layer < first + plan_.chunk_layers(stage_, c)) place = layer.layer - first;
-    }
-    return place < spec_.recomputation.layers.value_or(place + 1);
-  }
-
-  // Writes tensors of its own, which backward reads in place of forward's.
-  void again(const StageLayer& layer, Context& context, const std::vector<models::Part>& parts) {
-    for (const TensorId t : made_by(layer.program, parts)) context.views[t] = -1;
-    const char* suffix = std::exchange(context.suffix, ".recomputed");
-    run_parts(layer, context, parts, Phase::recompute);
-    context.suffix = suffix;
-  }
+  static bool recomputes(const StageLayer& layer) { return layer.repeats.all; }
 
   std::vector<BufferId> gather_for_backward(const StageLayer& layer) {
     if (backward_reads_parameters(layer)) return gather(layer, ".backward");
@@ -480,11 +462,12 @@ class StageLowering {
     if (!recomputes(layer)) {
       Context context = forward_tensors_[k];
       context.suffix = "";
-      if (layer.recompute == Recompute::selective) {
-        const TensorId core = core_tensor(layer.program);
-        const Tensor& t = layer.program.tensors[core];
-        context.views[core] = build_.view(build_.whole(
-            build_.buffer(label(layer) + "." + t.name + ".recomputed", Purpose::activations, t.dtype, t.elements())));
+      for (const TensorId again : made_again(layer.program, layer.repeats, options_.recompute_whole_layer)) {
+        const Tensor& t = layer.program.tensors[again];
+        context.views[again] =
+            t.part_of ? -1
+                      : build_.view(build_.whole(build_.buffer(label(layer) + "." + t.name + ".recomputed",
+                                                               Purpose::activations, t.dtype, t.elements())));
       }
       return context;
     }

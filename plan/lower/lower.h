@@ -15,12 +15,8 @@ struct LowerOptions {
   /// Recomputation repeats the whole layer, as PyTorch's checkpoint does, including operators whose output backward
   /// does not read (the last product and its all-reduce). A property of the software stack.
   bool recompute_whole_layer = false;
-  /// Backward repeats a layer with experts from its router on, and nothing of that part is kept between the passes
-  /// (Megatron-Core's --recompute-modules moe). A property of the software stack; has no effect on layers that are
-  /// recomputed in full.
-  bool recompute_experts = false;
-  /// Backward repeats a block but for attention and every other product, whose results are kept (parts_of_operators). A
-  /// property of the software stack under selective recomputation.
+  /// What selective recomputation without modules is (Repeats::operators), where attention is fused. A property of the
+  /// software stack.
   bool recompute_operators = false;
   /// ZeRO-2 and 3: a layer's full gradients stay until their sum is added to the shard, one layer later, so that the
   /// next layer does not wait for the reduction. A property of the software stack.
@@ -42,33 +38,14 @@ struct LowerOptions {
 /// The parts and operators of a recomputed layer that backward really needs.
 [[nodiscard]] std::vector<models::Part> needed_parts(const models::LayerProgram& program);
 
-/// The parts of a layer's forward pass from its router on. Empty without experts.
-[[nodiscard]] std::vector<models::Part> parts_of_experts(const models::LayerProgram& program);
-/// The parts of a block's forward pass that selective recomputation by operator repeats: all but attention, messages
-/// other than gathers, and of the products, in order, the first, third, fifth … A product of several matrices counts as
-/// so many, and is repeated with the columns of those that are not kept (torchtitan,
-/// distributed/activation_checkpoint.py, SelectiveAC). Empty for ends of the model.
-[[nodiscard]] std::vector<models::Part> parts_of_operators(const models::LayerProgram& program);
-/// The columns of each product of the block's forward pass that are kept, in order; those of its tensors.
-[[nodiscard]] std::vector<std::int64_t> columns_kept(const models::LayerProgram& program);
-/// The tensors that these parts write, including those that are rows of others.
-[[nodiscard]] std::vector<models::TensorId> made_by(const models::LayerProgram& program,
-                                                    const std::vector<models::Part>& parts);
-
-/// A layer's backward pass with this recomputation. With selective recomputation, the core of attention runs again just
-/// before its gradient.
-[[nodiscard]] std::vector<models::Part> backward_parts(const models::LayerProgram& program, Recompute recompute);
 /// A backward pass in two halves: the operators that lead to the gradient of the input; and the products for the
-/// weights' gradients, with what is gathered again only for them.
+/// weights' gradients, with what is gathered or recomputed only for them.
 struct SplitBackward {
   std::vector<models::Part> inputs, weights;
 };
 [[nodiscard]] SplitBackward split_backward(const models::LayerProgram& program, const std::vector<models::Part>& parts);
 /// The same parts, with the last operator in one of its own.
 [[nodiscard]] std::vector<models::Part> with_last_alone(std::vector<models::Part> parts);
-/// The tensor that the core of attention leaves for its gradient (probabilities or row statistics); none: no attention.
-[[nodiscard]] models::TensorId core_tensor(const models::LayerProgram& program);
-
 [[nodiscard]] Schedule lower(const Plan& plan, const LowerOptions& options = {});
 
 }  // namespace orrery::plan

@@ -1,9 +1,9 @@
-// Which parts of a layer recomputation repeats: all that backward needs, or only the core of attention. Also the
-// parameters of models that have no layers.
+// Which parts of a layer full recomputation repeats, and a backward pass in two halves. Also the parameters of models
+// that have no layers.
 #include <algorithm>
 #include <set>
+#include <utility>
 
-#include "models/operators/operators.h"
 #include "plan/lower/lower_recommender.h"
 #include "plan/lower/recomputed.h"
 
@@ -76,113 +76,33 @@ std::vector<models::Part> with_last_alone(std::vector<models::Part> parts) {
   return parts;
 }
 
-std::vector<models::Part> parts_of_experts(const models::LayerProgram& program) {
-  std::vector<models::Part> out;
-  bool inside = false;
-  for (const models::Part& part : program.forward) {
-    if (inside) {
-      out.push_back(part);
-      continue;
-    }
-    const auto route =
-        std::find_if(part.ops.begin(), part.ops.end(), [](const Op& op) { return op.kind == OpKind::route; });
-    if (route == part.ops.end()) continue;
-    models::Part rest = part;
-    const auto router = std::max<std::ptrdiff_t>(0, route - part.ops.begin() - 1);  // from its product on
-    rest.ops.erase(rest.ops.begin(), rest.ops.begin() + router);
-    out.push_back(std::move(rest));
-    inside = true;
-  }
-  return out;
-}
-
-std::vector<std::int64_t> columns_kept(const models::LayerProgram& program) {
-  std::vector<std::int64_t> out;
-  bool keeps = true;
-  for (const models::Part& part : program.forward)
-    for (const Op& op : part.ops) {
-      if (op.kind != OpKind::matmul) continue;
-      const std::vector<models::Tensor>& pieces = program.tensors[models::tensor_of(op.in.at(1))].pieces;
-      std::int64_t rows = 0, kept = 0;
-      for (const models::Tensor& piece : pieces) {
-        rows += piece.shape.at(0);
-        if (keeps) kept += piece.shape.at(0);
-        keeps = !keeps;
-      }
-      if (pieces.empty()) {
-        rows = 1;
-        kept = keeps ? 1 : 0;
-        keeps = !keeps;
-      }
-      out.push_back(op.n * kept / std::max<std::int64_t>(1, rows));
-    }
-  return out;
-}
-
-std::vector<models::Part> parts_of_operators(const models::LayerProgram& program) {
-  std::vector<models::Part> out;
-  if (program.kind != models::LayerKind::block) return out;
-  const std::vector<std::int64_t> kept = columns_kept(program);
-  std::size_t product = 0;
-  for (const models::Part& part : program.forward) {
-    if (part.is_communication()) {
-      if (part.collective == models::GroupCollective::all_gather) out.push_back(part);
-      continue;
-    }
-    models::Part again;
-    for (Op op : part.ops) {
-      if (models::attends(op) || op.kind == OpKind::grouped_matmul || op.kind == OpKind::count_choices) continue;
-      if (op.kind == OpKind::matmul) op.n -= kept.at(product++);
-      if (op.kind != OpKind::matmul || op.n > 0) again.ops.push_back(std::move(op));
-    }
-    if (!again.ops.empty()) out.push_back(std::move(again));
-  }
-  return out;
-}
-
-std::vector<TensorId> made_by(const models::LayerProgram& program, const std::vector<models::Part>& parts) {
-  Tensors made;
-  for (const models::Part& part : parts) {
-    made.add(models::owner_of(program, part.tensor));
-    for (const Op& op : part.ops)
-      for (const int t : op.out) made.add(models::owner_of(program, models::tensor_of(t)));
-  }
-  std::vector<TensorId> all;
-  for (const TensorId t : program.tensors.keys())
-    if (made.contains(models::owner_of(program, t))) all.push_back(t);
-  return all;
-}
-
-namespace {
-
-const Op* core_of(const models::LayerProgram& program) {
-  for (const models::Part& part : program.forward)
-    for (const Op& op : part.ops)
-      if (op.kind == OpKind::attention) return &op;
-  return nullptr;
-}
-
-}  // namespace
-
-TensorId core_tensor(const models::LayerProgram& program) {
-  const Op* core = core_of(program);
-  return core ? models::tensor_of(core->out.at(1)) : TensorId();
-}
-
 SplitBackward split_backward(const models::LayerProgram& program, const std::vector<models::Part>& parts) {
   const auto of_weights = [&](const Op& op) {
     return (op.kind == OpKind::matmul || op.kind == OpKind::grouped_weight_grad) &&
            program.tensors[models::tensor_of(op.out.front())].role == models::TensorRole::gradient;
   };
-  Tensors for_inputs;  // read by anything except the weights' products
-  for (const models::Part& part : parts) {
-    for (const TensorId read : {part.source ? part.source : part.tensor, part.sent, part.received})
+  Tensors for_inputs;  // read by anything except the weights' products, and what is recomputed only for these
+  const auto reads = [&](const models::Part& message) {
+    for (const TensorId read : {message.source ? message.source : message.tensor, message.sent, message.received})
       for_inputs.add(read);
-    for (const Op& op : part.ops)
-      if (!of_weights(op)) for_inputs.add_operands(op.in);
+  };
+  const auto writes = [&](const Op& op) {
+    return std::any_of(op.out.begin(), op.out.end(), [&](int t) { return for_inputs.contains(models::tensor_of(t)); });
+  };
+  for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
+    if (part->is_communication() && (!part->recomputed || for_inputs.contains(part->tensor))) reads(*part);
+    for (auto op = part->ops.rbegin(); op != part->ops.rend(); ++op)
+      if (part->recomputed ? writes(*op) : !of_weights(*op)) for_inputs.add_operands(op->in);
   }
   SplitBackward out;
   bool join = false;  // the message between two runs of operators has moved to the other half
+  const auto add = [](std::vector<models::Part>& half, models::Part run, bool to_last) {
+    if (run.ops.empty()) return;
+    if (to_last && !half.empty() && !half.back().is_communication() && half.back().recomputed == run.recomputed)
+      half.back().ops.insert(half.back().ops.end(), run.ops.begin(), run.ops.end());
+    else
+      half.push_back(std::move(run));
+  };
   for (const models::Part& part : parts) {
     if (part.is_communication()) {
       const bool moves = part.source.exists() && part.tensor != program.dx && !for_inputs.contains(part.tensor);
@@ -190,38 +110,11 @@ SplitBackward split_backward(const models::LayerProgram& program, const std::vec
       join = moves;
       continue;
     }
-    models::Part inputs{.ops = {}, .recomputed = part.recomputed}, weights{};
-    for (const Op& op : part.ops) (of_weights(op) ? weights : inputs).ops.push_back(op);
-    if (!inputs.ops.empty()) {
-      if (join && !out.inputs.empty() && !out.inputs.back().is_communication())
-        out.inputs.back().ops.insert(out.inputs.back().ops.end(), inputs.ops.begin(), inputs.ops.end());
-      else
-        out.inputs.push_back(std::move(inputs));
-      join = false;
-    }
-    if (weights.ops.empty()) continue;
-    if (!out.weights.empty() && !out.weights.back().is_communication())
-      out.weights.back().ops.insert(out.weights.back().ops.end(), weights.ops.begin(), weights.ops.end());
-    else
-      out.weights.push_back(std::move(weights));
-  }
-  return out;
-}
-
-std::vector<models::Part> backward_parts(const models::LayerProgram& program, Recompute recompute) {
-  const Op* core = core_of(program);
-  if (recompute != Recompute::selective || !core) return program.backward;
-  std::vector<models::Part> out;
-  for (const models::Part& part : program.backward) {
-    const auto gradient =
-        std::find_if(part.ops.begin(), part.ops.end(), [](const Op& op) { return op.kind == OpKind::attention_grad; });
-    if (gradient == part.ops.end()) {
-      out.push_back(part);
-      continue;
-    }
-    out.push_back({.ops = {part.ops.begin(), gradient}});
-    out.push_back({.ops = {*core}, .recomputed = true});
-    out.push_back({.ops = {gradient, part.ops.end()}});
+    models::Part inputs{.ops = {}, .recomputed = part.recomputed}, weights = inputs;
+    for (const Op& op : part.ops)
+      ((part.recomputed ? !writes(op) : of_weights(op)) ? weights : inputs).ops.push_back(op);
+    if (!inputs.ops.empty()) add(out.inputs, std::move(inputs), std::exchange(join, false));
+    add(out.weights, std::move(weights), true);
   }
   return out;
 }

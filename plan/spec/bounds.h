@@ -41,6 +41,7 @@ struct StatesBounds {
 };
 struct RecomputationBounds {
   std::vector<Recompute> what;
+  Modules modules;  ///< empty: those of the stack's users, or the core of attention
   std::optional<std::int64_t> layers;
   std::vector<bool> partition_checkpoints;
   bool operator==(const RecomputationBounds&) const = default;

@@ -43,7 +43,7 @@ template <class Of>
 struct Field : FieldInfo {
   Of of;
   using Member = std::remove_cvref_t<std::invoke_result_t<Of, PlanSpec&>>;
-  /// int, std::int64_t, bool, double, an enumeration, PassOrder, TablePlacement, TableTiers, or
+  /// int, std::int64_t, bool, double, an enumeration, PassOrder, TablePlacement, TableTiers, Modules, or
   /// std::vector<std::int64_t>; of an optional one, what it holds
   using Value = typename Present<Member>::Type;
 };
@@ -81,6 +81,9 @@ inline constexpr auto kChosenFields = std::make_tuple(
     Field{{"", "zero_group", 0, kMostRanks, nullptr, false,
            "number of neighbouring replicas that partition among themselves; 0: all"}, OF(states.zero_group)},
     Field{{"", "recompute", 0, 0, &kRecomputeWords, true, "what the backward pass recomputes"}, OF(recomputation.what)},
+    Field{{"", "recompute_modules", 0, 0, nullptr, false,
+           "selective: what is recomputed, of core, norms, up_projections, activations, mlp, experts; empty: core"},
+          OF(recomputation.modules)},
     Field{{"", "recompute_layers", 0, kMostLayers, nullptr, false,
            "number of each stage's first layers that are recomputed; absent: all"}, OF(recomputation.layers)},
     Field{{"", "partition_checkpoints", 0, 0, nullptr, false,
@@ -173,7 +176,8 @@ constexpr void for_each_field(const Fields& fields, const Visit& visit) {
 /// A value that is written as rows of text and parsed by its own `parse_rows`.
 template <class T>
 inline constexpr bool kIsRows =
-    std::is_same_v<T, PassOrder> || std::is_same_v<T, TablePlacement> || std::is_same_v<T, TableTiers>;
+    std::is_same_v<T, PassOrder> || std::is_same_v<T, TablePlacement> || std::is_same_v<T, TableTiers> ||
+    std::is_same_v<T, Modules>;
 template <class T>
 inline constexpr bool kIsList = false;
 template <class T>

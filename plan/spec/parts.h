@@ -6,6 +6,7 @@
 
 #include "models/dtype.h"
 #include "models/model.h"
+#include "plan/spec/modules.h"
 #include "plan/spec/optimizers.h"
 #include "plan/spec/space.h"
 
@@ -47,12 +48,36 @@ struct States {
 
 enum class Recompute { none, selective, full };
 
+/// What the backward pass of one block makes again: all that it needs of forward, what some modules make, or what its
+/// operators make but for attention, messages other than gathers and every other product.
+struct Repeats {
+  bool all = false;
+  bool operators = false;
+  Modules modules = {};
+  Repeats() = default;
+  explicit Repeats(Modules some) : modules(some) {}
+  Repeats(Recompute what)  // NOLINT(google-explicit-constructor): one word says it
+      : all(what == Recompute::full),
+        modules(what == Recompute::selective ? Modules().with(Module::core) : Modules()) {}
+  [[nodiscard]] Recompute what() const {
+    return all ? Recompute::full : operators || !modules.empty() ? Recompute::selective : Recompute::none;
+  }
+  [[nodiscard]] static Repeats by_operator() {
+    Repeats out;
+    out.operators = true;
+    return out;
+  }
+  auto operator<=>(const Repeats&) const = default;
+};
+
 /// What the backward pass computes again instead of keeping it.
 struct Recomputation {
-  /// full: a block keeps only its input. selective: an attention that would keep its (B,H,T,T) probabilities drops them
-  /// and recomputes QK^T to PV in backward (Korthikanti et al. 2022, section 5); a flash kernel does so by itself, so
-  /// selective means none with `flash` (as in Megatron-LM, which does not checkpoint a flash core).
+  /// full: a block keeps only its input. selective: it drops what `modules` make.
   Recompute what = Recompute::none;
+  /// selective: the modules; empty: an attention that would keep its (B,H,T,T) probabilities drops them and recomputes
+  /// QK^T to PV in backward (Korthikanti et al. 2022, section 5). A flash kernel does so by itself, so `core` means
+  /// nothing with `flash` (as in Megatron-LM, which does not checkpoint a flash core).
+  Modules modules = {};
   std::optional<std::int64_t> layers = std::nullopt;  ///< how many of each stage's blocks, from its first; none: all
   /// While a recomputed block's input waits for backward, each rank of the tensor group keeps a part of it, and they
   /// gather it before they recompute (P_a of ZeRO-R, Rajbhandari et al. 2020, section 6.1). Rows that are divided

@@ -2,6 +2,7 @@
 #include "plan/spec/plan.h"
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -103,7 +104,18 @@ class PlanRules {
              spec_.mesh.tensor, spec_.tokens_per_rank()));
     rule(!spec_.recomputation.layers || spec_.recomputation.what != Recompute::none, "P16",
          "recompute_layers gives a number of blocks, but recompute is none");
+    modules();
     if (spec_.recomputation.partition_checkpoints) partitioned_checkpoints();
+  }
+
+  void modules() {
+    const Recomputation& r = spec_.recomputation;
+    rule(r.modules.empty() || r.what == Recompute::selective, "P168",
+         fmt::format("recompute_modules names modules, but recompute is {}", name_of(r.what)));
+    rule(!r.modules.has(Module::up_projections) || model_.latent.any(), "P168",
+         "recompute_modules names up_projections, but the model has no latent attention");
+    rule(!r.modules.has(Module::experts) || model_.experts.any(), "P168",
+         "recompute_modules names experts, but the model has none");
   }
 
   void partitioned_checkpoints() {
@@ -494,6 +506,8 @@ std::string describe(const PlanSpec& spec) {
   if (spec.mesh.sequence_parallel) text += ", sequence-parallel";
   if (spec.recomputation.what != Recompute::none)
     text += fmt::format(", recompute {}", name_of(spec.recomputation.what));
+  if (!spec.recomputation.modules.empty())
+    text += fmt::format(" ({})", fmt::join(spec.recomputation.modules.rows(), ", "));
   if (spec.recomputation.layers)
     text += fmt::format(" of {} layers a {}", *spec.recomputation.layers,
                         spec.stages.virtual_stages > 1 ? "chunk" : "stage");

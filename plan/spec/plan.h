@@ -52,10 +52,14 @@ struct PlanSpec {
   /// Whether a chunk's input comes from another rank.
   [[nodiscard]] bool receives(int stage, int chunk, bool forward) const { return sends(stage, chunk, !forward); }
   [[nodiscard]] int head_stage() const { return stage_at(mesh.pipeline * stages.virtual_stages - 1); }
-  /// Which recomputation the block at `place` of its stage gets.
-  [[nodiscard]] Recompute recompute_of(std::int64_t place) const {
-    if (recomputation.layers && place >= *recomputation.layers) return Recompute::none;
-    return recomputation.what == Recompute::selective && numerics.flash ? Recompute::none : recomputation.what;
+  /// Which recomputation the block at `place` of its chunk gets. `operators`: the software repeats by operator where no
+  /// modules are named (LowerOptions::recompute_operators).
+  [[nodiscard]] Repeats recompute_of(std::int64_t place, bool operators = false) const {
+    if (recomputation.layers && place >= *recomputation.layers) return {};
+    if (recomputation.what != Recompute::selective) return recomputation.what;
+    if (operators && recomputation.modules.empty() && numerics.flash) return Repeats::by_operator();
+    const Modules modules = recomputation.modules.empty() ? Modules().with(Module::core) : recomputation.modules;
+    return Repeats(numerics.flash ? modules.without(Module::core) : modules);
   }
   /// m: micro-batches per replica and step. Not a whole number where P09 refuses the plan: then rounded down.
   [[nodiscard]] std::int64_t micro_batches() const {

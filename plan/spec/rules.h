@@ -271,6 +271,10 @@ inline constexpr auto kRules = std::to_array<Rule>({
      "`partition_checkpoints` beside `compression: {activations}`, which would encode a part of a block's input, or in "
      "an asynchronous order, whose passes keep what several versions of the weights need",
      "One of the two"},
+    {"P168", "recomputed modules without selective recomputation, or that the model has not",
+     "`recompute_modules` with `recompute: none` or `full`, or with modules that the model has not: `up_projections` "
+     "without latent attention, `experts` without experts",
+     "`recompute: selective`, and modules that the model has"},
 });
 
 /// The rule of a code; nullptr if no rule of a plan has it.

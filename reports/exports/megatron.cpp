@@ -1,6 +1,8 @@
 // Megatron-LM: a script of flags in four groups, and torchrun.
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
+#include <array>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -282,10 +284,15 @@ void memory_flags(Handover& h, Flags& f) {
     if (s.recomputation.partition_checkpoints) f.add("distribute-saved-activations");
     h.note(some && s.stages.virtual_stages > 1, "--recompute-num-layers counts the layers of each virtual stage",
            "check its number by hand");
-  } else if (s.recomputation.what == plan::Recompute::selective && !s.numerics.flash) {
+  } else if (const plan::Modules modules = s.recompute_of(0).modules; !modules.empty()) {
     h.note(s.recomputation.layers.has_value(), "selective recomputation applies to all layers");
     f.add("recompute-granularity", "selective");
-    f.add("recompute-modules", "core_attn");
+    constexpr std::array kTheirs = {"core_attn", "layernorm", "mla_up_proj", "moe_act", "mlp", "moe"};
+    std::vector<const char*> names;
+    for (std::size_t i = 0; i < kTheirs.size(); ++i)
+      if (modules.has(static_cast<plan::Module>(i))) names.push_back(kTheirs.at(i));
+    h.note(modules.has(plan::Module::activations), "moe_act recomputes the activations of routed experts alone");
+    f.add("recompute-modules", fmt::format("{}", fmt::join(names, " ")));
   }
   f.add("attention-backend", s.numerics.flash ? "auto" : "unfused");
   h.needs(s.offload.activations == Space::device, "offloaded activations of blocks, as the plan moves them",

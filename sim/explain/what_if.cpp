@@ -94,7 +94,7 @@ void add_recomputation(std::vector<Neighbour>& steps, const plan::PlanSpec& s) {
   using plan::Recompute;
   const auto add = [&](Recompute kind, std::optional<std::int64_t> layers, const std::string& change) {
     plan::PlanSpec other = s;
-    other.recomputation.what = kind, other.recomputation.layers = layers;
+    other.recomputation.what = kind, other.recomputation.layers = layers, other.recomputation.modules = {};
     steps.push_back({change, other});
   };
   const std::int64_t most = s.stages.layers_per_stage.empty() ? 0 : s.stages.layers_per_stage.front();

@@ -10,6 +10,7 @@
 
 #include "base/units.h"
 #include "plan/spec/fields.h"
+#include "plan/spec/rules.h"
 #include "sim/search/loss_chunks.h"
 #include "sim/search/space.h"
 
@@ -147,15 +148,19 @@ std::vector<std::string> nearest(const Model& model, const Cluster& cluster, con
   if (out.empty()) out = relaxed_pairs(model, cluster, job, prices, capacity);
   if (!out.empty()) return out;
   const auto most = most_frequent(rejected);
-  if (!most)
+  if (!most) {
     out.push_back(
         fmt::format("no data x tensor x pipeline within plan: makes {} for a batch of {}; change the batch "
                     "or the number of devices",
                     base::count_of(cluster->size(), "rank"), job.batch));
-  else
-    out.push_back(
-        fmt::format("the most frequent obstacle is {}; change the batch ({}), the number of devices ({}), or the model",
-                    *most, job.batch, cluster->size()));
+    return out;
+  }
+  const plan::Rule* rule = plan::find_rule(most->substr(0, most->find(' ')));
+  const std::string remedy = rule != nullptr ? plan::help_of(*rule) : std::string();
+  const std::string other = fmt::format("change the batch ({}), the number of devices ({}), or the model", job.batch,
+                                        cluster->size());
+  out.push_back(fmt::format("the most frequent obstacle is {}; {}", *most,
+                            remedy.empty() ? other : remedy + "; or " + other));
   return out;
 }
 

@@ -20,6 +20,7 @@ std::int64_t most_blocks(const plan::Plan& plan) {
 
 plan::PlanSpec with_recomputed(plan::PlanSpec spec, std::int64_t blocks) {
   spec.recomputation.what = blocks > 0 ? plan::Recompute::full : plan::Recompute::none;
+  spec.recomputation.modules = {};
   spec.recomputation.layers = blocks > 0 ? std::optional(blocks) : std::nullopt;
   return spec;
 }

@@ -220,10 +220,18 @@ std::vector<int> zero_stages(const plan::Bounds& b, const cost::Capabilities& ca
   return out;
 }
 
-std::vector<plan::Recompute> recomputations(const plan::Bounds& b, bool flash) {
+/// Modules that selective recomputation repeats: the job's, or those that the software's users repeat of a mixture.
+plan::Modules modules_of(const plan::Bounds& b, const models::Model& model, const cost::Stack& stack) {
+  using plan::Module;
+  if (!b.recomputation.modules.empty() || !model.experts.any()) return b.recomputation.modules;
+  const plan::Modules usual = stack.can.recompute_modules;
+  return model.latent.any() ? usual : usual.without(Module::up_projections);
+}
+
+std::vector<plan::Recompute> recomputations(const plan::Bounds& b, bool flash, const plan::Modules& modules) {
   using plan::Recompute;
   if (!b.recomputation.what.empty()) return b.recomputation.what;
-  if (flash) return {Recompute::none, Recompute::full};
+  if (flash && modules.empty()) return {Recompute::none, Recompute::full};
   return {Recompute::none, Recompute::selective, Recompute::full};
 }
 
@@ -284,6 +292,7 @@ std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const mod
     const std::vector<int> zeros = zero_stages(b, can, spec.mesh);
     const std::vector<Order> orders = orders_of(b, model, stacks.named(), spec.mesh);
     const std::vector<bool> shardings = shardings_of(b, can, spec);
+    const plan::Modules modules = modules_of(b, model, stacks.named());
     const int mesh_chunks = spec.stages.virtual_stages;
     for (const std::int64_t micro_batch : micro_batches(job, spec.mesh.data))
       for (const Order order : orders) {
@@ -303,13 +312,14 @@ std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const mod
           spec.states.overlap_gradients =
               b.states.overlap_gradients.value_or(stack.overlap_gradients && spec.mesh.replicas() > 1);
           for (const bool sharded : shardings)
-            for (const Recompute recompute : recomputations(b, spec.numerics.flash)) {
+            for (const Recompute recompute : recomputations(b, spec.numerics.flash, modules)) {
               spec.stages.order = order;
               spec.stages.passes = custom ? b.stages.passes : plan::PassOrder();
               spec.stages.virtual_stages = chunks;
               spec.states.zero_stage = zero;
               spec.mesh.sequence_parallel = sharded;
               spec.recomputation.what = recompute;
+              spec.recomputation.modules = recompute == Recompute::selective ? modules : plan::Modules();
               spec.recomputation.layers = recompute == Recompute::none ? std::nullopt : b.recomputation.layers;
               for (const int group : zero_groups(b, spec.mesh, zero, cluster.devices_per_node)) {
                 spec.states.zero_group = group;

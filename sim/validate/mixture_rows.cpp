@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <cctype>
-#include <iterator>
+#include <utility>
 
 #include "plan/spec/expert_loads.h"
 
@@ -126,11 +126,20 @@ void take_recipe(Setup& s, std::vector<std::string>& notes) {
   s.recompute_modules = known->recompute;
 }
 
-bool recomputes_core(const Setup& s) {
-  constexpr const char* kModules[] = {"moe", "moe_act", "layernorm", "norm", "act", "mla", "mla_up_proj", "mlp"};
-  if (says(s.recompute_modules, "core")) return true;
-  return std::none_of(std::begin(kModules), std::end(kModules),
-                      [&](const char* word) { return has_word(s.recompute_modules, word); });
+plan::Modules modules_of(const Setup& s, const models::Model& model) {
+  using plan::Module;
+  constexpr std::pair<const char*, Module> kWords[] = {
+      {"moe", Module::experts},   {"moe_act", Module::activations}, {"act", Module::activations},
+      {"layernorm", Module::norms}, {"norm", Module::norms},          {"mla", Module::up_projections},
+      {"mla_up_proj", Module::up_projections}, {"mlp", Module::mlp}};
+  plan::Modules out;
+  for (const auto& [word, one] : kWords) {
+    const bool there = one == Module::up_projections ? model.latent.any()
+                       : one == Module::experts      ? model.experts.any()
+                                                     : true;
+    if (there && has_word(s.recompute_modules, word)) out = out.with(one);
+  }
+  return says(s.recompute_modules, "core") ? out.with(Module::core) : out;
 }
 
 std::vector<cost::Parameter> numbers_of_row(const Setup& s) {
@@ -148,8 +157,6 @@ std::vector<cost::Parameter> numbers_of_row(const Setup& s) {
       "the row's words, or its recipe's");
   add("stack.graphed", says(told, "cuda graph") || (known && known->graphed), "the row's words, or its recipe's");
   add("stack.groups_unfused", known && known->unfused, "its recipe's");
-  add("stack.recomputes_experts", s.recompute == "selective" && has_word(s.recompute_modules, "moe"),
-      "the row's words");
   return out;
 }
 

@@ -6,6 +6,7 @@
 
 #include "cost/parameters/calibration.h"
 #include "models/model.h"
+#include "plan/spec/modules.h"
 #include "sim/validate/rows.h"
 
 namespace orrery::sim {
@@ -25,10 +26,11 @@ namespace orrery::sim {
 /// Fills what a mixture's row leaves open from its software's own recipe, and adds notes.
 void take_recipe(Setup& setup, std::vector<std::string>& notes);
 
-/// Whether "selective" in the row recomputes the attention core: yes, unless its words name other modules.
-[[nodiscard]] bool recomputes_core(const Setup& setup);
+/// What "selective" recomputes in the row: the modules that its words name, as far as the model has them. None: what its
+/// software does without.
+[[nodiscard]] plan::Modules modules_of(const Setup& setup, const models::Model& model);
 
-/// Stack numbers of this row only: two hops, overlap, graphs, recomputed experts.
+/// Stack numbers of this row only: two hops, overlap, graphs.
 [[nodiscard]] std::vector<cost::Parameter> numbers_of_row(const Setup& setup);
 
 /// The load of the fullest rank that shares a row's experts / the mean. 1 if the row says that balance is forced, or

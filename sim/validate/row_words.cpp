@@ -99,12 +99,6 @@ void take_framework_memory(const Setup& s, const std::string& stack, cost::Memor
   const std::string precision = small_letters(s.precision), framework = small_letters(s.framework);
   constexpr double kHalf = 2;  // bytes
   recipe.scales_blocks = says(precision, "mx") || says(precision, "block") || says(precision, "nvfp4");
-  if (s.recompute == "selective") {
-    const std::string modules = small_letters(s.recompute_modules);
-    recipe.repeats_latent = says(modules, "mla_up_proj");
-    recipe.repeats_norms = says(modules, "layernorm");
-    recipe.repeats_activation = says(modules, "moe_act");
-  }
   // "custom: projections and inputs of layers on the host": MaxText's remat_policy: custom, decoder_layer_input:
   // offload
   if (says(s.recompute_modules, "on the host") || says(s.recompute_modules, "offload")) {

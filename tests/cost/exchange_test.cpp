@@ -12,7 +12,7 @@
 #include "cost/estimate/layer_costs.h"
 #include "cost/prices/pricing.h"
 #include "models/read/read.h"
-#include "plan/lower/lower.h"
+#include "plan/lower/repeated_modules.h"
 #include "tests/clusters/support.h"
 
 namespace orrery::cost::exchange_test {
@@ -123,18 +123,22 @@ models::LayerProgram layer(int tensor, int expert, bool whole) {
   return models::expand(*model, models::LayerKind::block, 0, o);
 }
 
-LayerCosts costs(const models::LayerProgram& program, const Pricing& p, int tensor, int expert, bool whole) {
-  return layer_costs(program, {}, p, {ranks_apart(tensor), {0}, ranks_apart(expert, whole ? 1 : tensor)});
+LayerCosts costs(const models::LayerProgram& program, const Pricing& p, int tensor, int expert, bool whole,
+                 const plan::Repeats& repeats = {}) {
+  return layer_costs(program, {.repeats = repeats}, p,
+                     {ranks_apart(tensor), {0}, ranks_apart(expert, whole ? 1 : tensor)});
 }
 
 TEST(ExpertLayers, RunAgainFromTheirRouterOnWhereExpertsAloneAreRecomputed) {
   const models::LayerProgram program = layer(1, 8, false);
-  const std::vector<models::Part> parts = plan::parts_of_experts(program);
-  ASSERT_FALSE(parts.empty());
-  EXPECT_EQ(parts.front().ops.front().kind, models::OpKind::matmul) << "the router's product";
-  EXPECT_EQ(parts.front().ops.at(1).kind, models::OpKind::route);
+  const plan::Repeats experts(plan::Modules().with(plan::Module::experts));
+  const std::vector<models::Part> parts = plan::backward_parts(program, experts);
+  const auto first = std::find_if(parts.begin(), parts.end(), [](const models::Part& p) { return p.recomputed; });
+  ASSERT_NE(first, parts.end());
+  EXPECT_EQ(first->ops.front().kind, models::OpKind::matmul) << "the router's product";
+  EXPECT_EQ(first->ops.at(1).kind, models::OpKind::route);
   const LayerCosts kept = costs(program, priced_with({}), 1, 8, false);
-  const LayerCosts again = costs(program, priced_with({number("stack.recomputes_experts", 1)}), 1, 8, false);
+  const LayerCosts again = costs(program, priced_with({}), 1, 8, false, experts);
   EXPECT_GT(again.backward.recomputed, 0.3 * kept.forward.compute);
   EXPECT_LT(again.backward.recomputed, kept.forward.compute) << "attention is not run again";
   EXPECT_DOUBLE_EQ(again.backward.exchanges, kept.backward.exchanges + kept.forward.exchanges);

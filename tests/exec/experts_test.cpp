@@ -182,6 +182,24 @@ const MixtureSplit kMixtureSplits[] = {
      }},
     {"expert_2_recomputed",
      [](plan::PlanSpec& s) { s.mesh.data = s.mesh.expert = 2, s.recomputation.what = plan::Recompute::full; }},
+    {"expert_2_experts_recomputed",
+     [](plan::PlanSpec& s) {
+       s.mesh.data = s.mesh.expert = 2, s.recomputation.what = plan::Recompute::selective;
+       s.recomputation.modules = plan::Modules().with(plan::Module::experts);
+     }},
+    {"expert_2_experts_recomputed_rows_over_tensor_2",
+     [](plan::PlanSpec& s) {
+       s.mesh.data = s.mesh.expert = s.mesh.tensor = 2, s.mesh.sequence_parallel = true;
+       s.recomputation.what = plan::Recompute::selective;
+       s.recomputation.modules = plan::Modules().with(plan::Module::experts).with(plan::Module::norms);
+     }},
+    {"expert_2_of_4_dualpipe_norms_and_activations_recomputed",
+     [](plan::PlanSpec& s) {
+       s.mesh.data = 4, s.mesh.expert = s.mesh.pipeline = s.stages.virtual_stages = 2, s.shape.micro_batch = 1;
+       s.stages.order = plan::Order::dualpipe, s.states.zero_stage = 1;
+       s.recomputation.what = plan::Recompute::selective;
+       s.recomputation.modules = plan::Modules().with(plan::Module::norms).with(plan::Module::activations);
+     }},
     {"expert_2_of_4_zero_1", [](plan::PlanSpec& s) { s.mesh.data = 4, s.mesh.expert = 2, s.states.zero_stage = 1; }},
     {"expert_2_of_4_zero_2", [](plan::PlanSpec& s) { s.mesh.data = 4, s.mesh.expert = 2, s.states.zero_stage = 2; }},
     {"expert_2_of_4_zero_3", [](plan::PlanSpec& s) { s.mesh.data = 4, s.mesh.expert = 2, s.states.zero_stage = 3; }},

@@ -62,6 +62,11 @@ struct LatentSplit {
   void (*set)(plan::PlanSpec&);
 };
 
+void recompute(plan::PlanSpec& s, std::initializer_list<plan::Module> modules) {
+  s.recomputation.what = plan::Recompute::selective;
+  for (const plan::Module one : modules) s.recomputation.modules = s.recomputation.modules.with(one);
+}
+
 const LatentSplit kLatentSplits[] = {
     {"data_2", [](plan::PlanSpec& s) { s.mesh.data = 2; }},
     {"tensor_2", [](plan::PlanSpec& s) { s.mesh.tensor = 2; }},
@@ -84,6 +89,24 @@ const LatentSplit kLatentSplits[] = {
     {"recomputed", [](plan::PlanSpec& s) { s.recomputation.what = plan::Recompute::full; }},
     {"core_recomputed_tensor_2",
      [](plan::PlanSpec& s) { s.mesh.tensor = 2, s.recomputation.what = plan::Recompute::selective; }},
+    {"norms_and_up_projections_recomputed",
+     [](plan::PlanSpec& s) { recompute(s, {plan::Module::norms, plan::Module::up_projections}); }},
+    {"all_modules_recomputed_rows_over_tensor_2",
+     [](plan::PlanSpec& s) {
+       recompute(s, {plan::Module::core, plan::Module::norms, plan::Module::up_projections, plan::Module::activations,
+                     plan::Module::mlp});
+       s.mesh.tensor = 2, s.mesh.sequence_parallel = true;
+     }},
+    {"modules_recomputed_zero_bubble_2",
+     [](plan::PlanSpec& s) {
+       recompute(s, {plan::Module::norms, plan::Module::up_projections, plan::Module::activations});
+       s.mesh.pipeline = 2, s.stages.order = plan::Order::zb_h1;
+     }},
+    {"modules_recomputed_zero_3",
+     [](plan::PlanSpec& s) {
+       recompute(s, {plan::Module::norms, plan::Module::up_projections, plan::Module::activations});
+       s.mesh.data = 2, s.states.zero_stage = 3;
+     }},
     {"expert_2_tensor_2", [](plan::PlanSpec& s) { s.mesh.data = s.mesh.expert = s.mesh.tensor = 2; }},
 };
 

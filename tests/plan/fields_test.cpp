@@ -156,6 +156,8 @@ std::string values_of(const FieldInfo& field) {
     return "a list of texts, one per rank";
   else if constexpr (std::is_same_v<T, TablePlacement> || std::is_same_v<T, TableTiers>)
     return "a list of texts, one per table";
+  else if constexpr (std::is_same_v<T, Modules>)
+    return "a list of modules";
   else if constexpr (kIsList<T>)
     return fmt::format("a list of {} to {}", field.low, field.high);
   else

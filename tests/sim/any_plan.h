@@ -170,7 +170,7 @@ class AnyPlans {
     else if (model.experts.aux_coefficient > 0)
       s.stages.order = Order::gpipe;
     if (s.stages.order == Order::custom) s.stages.passes = passes_of(s);
-    recomputation(dice, s);
+    recomputation(dice, s, model);
     optimizer(dice, s);
     elsewhere(dice, s);
     fewer_bits(dice, s);
@@ -222,10 +222,18 @@ class AnyPlans {
     return *plan::PassOrder::parse_rows(rows);
   }
 
-  static void recomputation(Dice& dice, plan::PlanSpec& s) {
+  static void recomputation(Dice& dice, plan::PlanSpec& s, const models::Model& model) {
     using plan::Recompute;
     s.recomputation.what = dice.of({Recompute::none, Recompute::none, Recompute::full, Recompute::selective});
     if (s.recomputation.what != Recompute::none && one_in(dice, 4)) s.recomputation.layers = dice.of({0, 1, 2});
+    if (s.recomputation.what != Recompute::selective || one_in(dice, 2)) return;
+    for (const plan::Module one : {plan::Module::core, plan::Module::norms, plan::Module::up_projections,
+                                   plan::Module::activations, plan::Module::mlp, plan::Module::experts}) {
+      const bool there = one == plan::Module::up_projections ? model.latent.any()
+                         : one == plan::Module::experts      ? model.experts.any()
+                                                             : true;
+      if (there && one_in(dice, 2)) s.recomputation.modules = s.recomputation.modules.with(one);
+    }
   }
 
   static void optimizer(Dice& dice, plan::PlanSpec& s) {
@@ -286,7 +294,9 @@ class AnyPlans {
     note(s.states.zero_group > 0 && s.sub_groups() > 1, "sub-groups");
     note(s.mesh.tensor > 1, s.mesh.sequence_parallel ? "tensor, sequence parallel" : "tensor");
     note(s.mesh.context > 1, "context");
-    note(s.recompute_of(0) != plan::Recompute::none, std::string("recompute ") + plan::name_of(s.recomputation.what));
+    note(s.recompute_of(0).what() != plan::Recompute::none,
+         std::string("recompute ") + plan::name_of(s.recomputation.what) +
+             (s.recomputation.modules.empty() ? "" : ", modules"));
     note(s.recomputation.layers.has_value(), "recompute, some layers");
     note(s.recomputation.partition_checkpoints, "checkpoints in parts");
     note(s.reduces_early(), "reduced within backward");

@@ -19,7 +19,7 @@ struct Told {
 
 /// A mixture on four nodes of H100, experts over several of them.
 Told told(const std::vector<std::pair<const char*, double>>& numbers, int tensor = 1, int zero = 1,
-          std::int64_t batch = 64) {
+          std::int64_t batch = 64, plan::Modules again = {}) {
   auto model = std::make_shared<models::Model>(*testing::model("qwen3-30b-a3b"));
   model->layers = 4;
   const auto cluster = testing::cluster("hgx-h100-1024", 32);
@@ -37,6 +37,8 @@ Told told(const std::vector<std::pair<const char*, double>>& numbers, int tensor
   spec.states.zero_stage = zero;
   spec.numerics.flash = true;
   spec.numerics.precision = models::DType::bf16;
+  spec.recomputation.modules = again;
+  if (!again.empty()) spec.recomputation.what = plan::Recompute::selective;
   auto made = plan::make_plan(model, cluster, spec);
   if (!made) throw std::runtime_error(made.error().front().message);
   const cost::Estimate estimate = cost::Estimator(model, pricing).time(*made);
@@ -112,7 +114,7 @@ TEST(MixtureReplay, SendsEachTensorRanksOwnRowsAndFewerBytesOnTheWayThere) {
 }
 
 TEST(MixtureReplay, RunsExpertsAgainFromTheirRouterOn) {
-  const Told kept = told({}), again = told({{"stack.recomputes_experts", 1}});
+  const Told kept = told({}), again = told({}, 1, 1, 64, plan::Modules().with(plan::Module::experts));
   EXPECT_EQ(kept.replayed.recompute, 0);
   expect_near(again.replayed.recompute, again.closed.recompute, 0.03, "experts");
   EXPECT_LT(again.replayed.recompute, again.replayed.forward) << "attention is kept";

@@ -107,9 +107,6 @@ TEST(MixtureRows, SayInTheirWordsHowTokensTravel) {
   EXPECT_EQ(names("  section: cross-node EP, DeepEP\n"), Names{"stack.exchange_two_hop"});
   EXPECT_EQ(names("  overlap: EP all-to-all under 1F1B\n"), Names{"stack.exchange_hidden"});
   EXPECT_EQ(names("  overlap: CUDA graphs (attention, router)\n"), Names{"stack.graphed"});
-  EXPECT_EQ(names("  recompute_kind: selective\n  recompute: selective (layernorm, moe)\n"),
-            Names{"stack.recomputes_experts"});
-  EXPECT_EQ(names("  recompute_kind: selective\n  recompute: selective (layernorm, moe_act)\n"), Names{});
 }
 
 TEST(MixtureRows, OfOneStackWithOtherNumbersArePredictedApart) {
@@ -145,10 +142,17 @@ TEST(MixtureRows, AreReplayedWithTwoHopsAsTheyArePredicted) {
   EXPECT_NEAR((plain - hops) / (plain_closed - hops_closed), 1, 0.2);
 }
 
-TEST(MixtureRows, RunTheCoreOfAttentionAgainOnlyWhereTheirWordsDoNotNameOthers) {
-  EXPECT_TRUE(recomputes_core(row("  recompute: selective\n").setup));
-  EXPECT_TRUE(recomputes_core(row("  recompute: selective (core attention, --recompute-activations)\n").setup));
-  EXPECT_FALSE(recomputes_core(row("  recompute: selective (layernorm, moe)\n").setup));
+TEST(MixtureRows, RecomputeTheModulesThatTheirWordsName) {
+  using plan::Module;
+  const auto modules = [](const std::string& words, const char* model = "deepseek-v3") {
+    return modules_of(row("  recompute: selective" + words + "\n").setup, *testing::model(model)).rows();
+  };
+  using Words = std::vector<std::string>;
+  EXPECT_EQ(modules(""), Words{}) << "as the software does";
+  EXPECT_EQ(modules(" (core attention, --recompute-activations)"), Words{"core"});
+  EXPECT_EQ(modules(" (layernorm, moe)"), (Words{"norms", "experts"}));
+  EXPECT_EQ(modules(" (layernorm, mla up_proj, moe_act)"), (Words{"norms", "up_projections", "activations"}));
+  EXPECT_EQ(modules(" (mla_up_proj, mlp)", "qwen3-30b-a3b"), Words{"mlp"}) << "no latent attention";
 }
 
 TEST(MixtureRows, TakeTheirRecipesRecomputationWhereTheyStateNone) {

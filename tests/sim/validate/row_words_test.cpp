@@ -45,17 +45,6 @@ TEST(RowWords, BlocksOfNvidiasFsdpWaitOnTheHost) {
   EXPECT_EQ(recipe_of(s, "maxtext").blocks_on_host, 80);
 }
 
-TEST(RowWords, RecomputedModulesKeepNoResults) {
-  sim::Setup s;
-  s.recompute = "selective";
-  s.recompute_modules = "mla_up_proj, moe_act, layernorm";
-  const cost::MemoryRecipe some = recipe_of(s, "megatron-core");
-  EXPECT_TRUE(some.repeats_latent && some.repeats_activation && some.repeats_norms);
-  s.recompute_modules = "core_attn";
-  const cost::MemoryRecipe none = recipe_of(s, "megatron-core");
-  EXPECT_FALSE(none.repeats_latent || none.repeats_activation || none.repeats_norms);
-}
-
 TEST(RowWords, SoftwareWithoutFp32IsAllIn16Bits) {
   sim::Setup s;
   s.precision = "bf16";

@@ -243,6 +243,9 @@ void add_stack(std::vector<ParameterKind>& all) {
                  "GPUs: bytes per value on the way to experts; 0: the plan's. On the way back always the plan's"});
   all.push_back(ranged(kPasses, "stack.permute_passes",
                        "GPUs: how often rows are moved to put tokens in the order of experts, and back"));
+  all.push_back({"stack.dispatch_einsum", Unit::number, 0, 100, 0,
+                 "GPUs: rows of all experts' places over a token's choices, where rows are put there, and back, by "
+                 "products with masks of tokens x places; 0: by permutation"});
   all.push_back(ranged(kPasses, "stack.gate_passes",
                        "GPUs: how often gated activations move their bytes, if they are composed of operators"));
   all.push_back(ranged(kPasses, "stack.rotary_passes",

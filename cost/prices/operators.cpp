@@ -80,6 +80,7 @@ DeviceRates device_rates(const clusters::Cluster& cluster, const Calibration& c)
     r.accumulation_bytes = c.get("stack.accumulation_bytes", 0);
     r.casts_each = c.get("stack.fp8_casts", 0) != 0;
     r.permute_passes = c.get("stack.permute_passes", 1);
+    r.dispatch_einsum = c.get("stack.dispatch_einsum", 0);
     r.gate_passes = c.get("stack.gate_passes", 1);
     r.rotary_passes = c.get("stack.rotary_passes", 1);
     r.grouped_share = c.get("stack.grouped_share", 1);
@@ -316,6 +317,18 @@ Seconds newton_schulz_time(const DeviceRates& r, const models::Op& op) {
                  streaming_time(r, ends, PriceFamily::optimizer).value};
 }
 
+/// Rows of tokens in experts' places by a product with a mask of tokens x places (GShard, Lepikhin et al. 2020,
+/// algorithm 2; DeepSpeed, deepspeed/moe/sharded_moe.py, einsum "sec,sm->ecm" and "sec,ecm->sm"). The mask exists in
+/// fp32, which the router makes (4 bytes written), as booleans (4 read, 1 written) and in the rows' type (1 or 4 read,
+/// 2 written); the product reads that.
+Seconds einsum_time(const DeviceRates& r, const models::Op& op) {
+  constexpr double kMaskBytes = 14;
+  const auto tokens = static_cast<double>(op.n), columns = static_cast<double>(op.m);
+  const double places = r.dispatch_einsum * tokens * static_cast<double>(op.chosen);
+  const Seconds product = gpu_matmul_time(r, op.dtype, op.dtype, places, columns, tokens);
+  return product + Seconds{kMaskBytes * tokens * places / r.memory};
+}
+
 Seconds whole_time(const DeviceRates& r, const models::Op& op);
 
 Seconds device_time(const DeviceRates& r, const models::Op& op) {
@@ -361,7 +374,9 @@ Seconds whole_time(const DeviceRates& r, const models::Op& op) {
     case models::PriceForm::product: return product_time(r, op);
     case models::PriceForm::grouped: return grouped_time(r, op);
     case models::PriceForm::attention: return attention_time(r, op);
-    case models::PriceForm::permuted: return Seconds{streamed().value * (r.gpu ? r.permute_passes : 1)};
+    case models::PriceForm::permuted:
+      if (r.dispatch_einsum > 0) return einsum_time(r, op);
+      return Seconds{streamed().value * (r.gpu ? r.permute_passes : 1)};
     case models::PriceForm::lookup: return lookup_time(r, op);
     case models::PriceForm::indexed: return (r.gpu ? r.index_passes : 1) * streamed();
     case models::PriceForm::interaction: return interaction_time(r, op);

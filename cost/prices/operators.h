@@ -26,6 +26,7 @@ struct DeviceRates {
   double flash = 0, flash_grad = 0, unfused = 0, misaligned = 0, head_overhead = 0;
   double accumulation_bytes = 0;                       ///< of the stack, per weight's gradient and micro-batch
   double permute_passes = 1, grouped_share = 1;        ///< of the stack, for the rows and products of experts
+  double dispatch_einsum = 0;                          ///< of the stack: places over choices; 0: rows are permuted
   double gate_passes = 1, rotary_passes = 1;           ///< of the stack, beyond elementwise_passes
   bool tf32_attention = true;                          ///< of the stack: attention in a tf32 plan rounds its operands
                                                        ///< too

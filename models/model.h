@@ -45,6 +45,16 @@ struct LatentAttention {
   [[nodiscard]] bool any() const { return kv_rank > 0; }
 };
 
+/// Multi-token prediction (DeepSeek-AI 2024, DeepSeek-V3 Technical Report, section 2.2): a module behind the last block
+/// predicts the token after the next one. It joins the last block's output and the next token's embedding, each behind
+/// a norm of its own, runs a block more, and shares the token table and the head.
+struct FurtherPrediction {
+  std::int64_t modules = 0;  ///< 0 or 1
+  double weight = 0.3;       ///< of its loss (section 4.2: 0.3 for the first 10 T tokens, then 0.1)
+  bool operator==(const FurtherPrediction&) const = default;
+  [[nodiscard]] bool any() const { return modules > 0; }
+};
+
 /// The properties in which the blocks of one model may differ.
 struct BlockVariant {
   bool experts = false;
@@ -105,6 +115,7 @@ struct Model {
   Dropout dropout;
   Lora lora;                     ///< adapters that train in place of everything else
   Experts experts;               ///< in place of some layers' MLPs
+  FurtherPrediction further;     ///< behind the last block
   LatentAttention latent;        ///< in place of q, k and v made from the token; head_dim is then nope + rope
   bool attention_sinks = false;  ///< each head has a learned logit beside its scores (gpt-oss)
   /// Only for family dlrm: the tables and MLPs that it has instead of a stack of blocks. The members above then mean
@@ -112,6 +123,8 @@ struct Model {
   std::optional<Recommender> recommender;
   std::vector<std::string> sources;  ///< where each number comes from
   bool operator==(const Model&) const = default;
+  /// Whether the last stage has the embedding's token table, too.
+  [[nodiscard]] bool shares_table() const { return tied_embeddings || further.any(); }
   [[nodiscard]] bool windowed(std::int64_t layer) const {
     return window > 0 && (window_period == 0 || (layer + 1) % window_period != 0);
   }

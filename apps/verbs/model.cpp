@@ -71,6 +71,8 @@ Outcome run_model(const ModelOptions& options, const Context& context) {
   row("vocabulary", std::to_string(model->vocab));
   row("longest sequence", std::to_string(model->max_sequence));
   row("parameters", fmt::format("{} ({})", base::human_count(static_cast<double>(parameters)), parameters));
+  if (const std::int64_t further = models::parameters_further(*model); further > 0)
+    row("beside them, to predict a token further", base::human_count(static_cast<double>(further)));
   if (active != parameters) row("parameters a token meets", base::human_count(static_cast<double>(active)));
   if (model->lora.any())
     row("parameters that train", base::human_count(static_cast<double>(models::parameters_trained(*model))));

@@ -2,6 +2,7 @@
 #include "cost/estimate/framework_lives.h"
 
 #include <algorithm>
+#include <set>
 #include <vector>
 
 #include "models/operators/fp8.h"
@@ -52,11 +53,12 @@ class FrameworkLives {
       whole.backward_first = whole.backward_last = 0;
       mask(whole);
     }
+    std::set<TensorId> known;  // chunks share memory
     for (const auto* pass : {&program_.forward, &program_.backward})
       for (const models::Part& part : *pass)
         for (const models::Op& op : part.ops)
-          if (op.kind == models::OpKind::cross_entropy_grad)
-            return logits(models::tensor_of(op.out[0]));  // chunks share memory
+          if (op.kind == models::OpKind::cross_entropy_grad && known.insert(models::tensor_of(op.out[0])).second)
+            logits(models::tensor_of(op.out[0]));
   }
 
  private:
@@ -154,8 +156,7 @@ class FrameworkLives {
   [[nodiscard]] double bytes_read(const models::Op& op, std::size_t i) const {
     constexpr double kFour = 0.5 + 1.0 / 16;  // nvfp4: a scale of 8 bits for each 16 values
     const KeptInFp8& kept = recipe_.kept_in_fp8;
-    const bool grouped =
-        op.kind == models::OpKind::grouped_weight_grad || op.kind == models::OpKind::grouped_matmul;
+    const bool grouped = op.kind == models::OpKind::grouped_weight_grad || op.kind == models::OpKind::grouped_matmul;
     if (models::is_fp8_product(op) || (grouped && op.rounded)) return op.four_bits ? kFour : kept.products;
     if (models::traits_of(op).activation) return kept.gates;
     return op.kind == models::OpKind::attention_grad && i == 2 ? kept.attention : 2;

@@ -27,9 +27,8 @@ class StageLayers {
       : model_(model), pricing_(pricing), links_(links), store_(std::move(store)) {}
 
   /// `first`: the lowest rank of the groups.
-  const LayerCosts& one(models::LayerKind kind, const plan::PlanSpec& spec,
-                        const plan::Repeats& repeats = {}, std::int64_t index = 0, int first = 0,
-                        Asked asked = Asked::priced);
+  const LayerCosts& one(models::LayerKind kind, const plan::PlanSpec& spec, const plan::Repeats& repeats = {},
+                        std::int64_t index = 0, int first = 0, Asked asked = Asked::priced);
   /// In forward order, by virtual stage, and all in a row. References in them stay valid as long as the store.
   std::vector<std::vector<LayerRun>> chunks(const plan::Plan& plan, int stage, Asked asked);
   std::vector<LayerRun> of(const plan::Plan& plan, int stage, Asked asked = Asked::priced);

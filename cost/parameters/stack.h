@@ -23,9 +23,9 @@ struct Capabilities {
   std::vector<int> zero_stages = {0, 1, 2, 3};
   std::vector<int> pipelined_zero_stages = {0, 1, 2, 3};  ///< in a pipeline of several stages
   bool tensor = true, pipeline = true, virtual_stages = true, context = true, expert = true, sequence_parallel = true;
-  bool gpipe = true;                   ///< in addition to 1F1B
-  bool partition_checkpoints = false;  ///< over the tensor group
-  bool recompute_layers = true;        ///< some of a stage's blocks; else all of them or none
+  bool gpipe = true;                     ///< in addition to 1F1B
+  bool partition_checkpoints = false;    ///< over the tensor group
+  bool recompute_layers = true;          ///< some of a stage's blocks; else all of them or none
   plan::Modules recompute_modules = {};  ///< of a mixture's blocks, that its users recompute one by one
   clusters::Architecture flash_from = clusters::Architecture::volta;  ///< the oldest with fused attention
   bool operator==(const Capabilities&) const = default;

@@ -27,22 +27,11 @@ bool is_parameter(const Tensor& tensor) {
   return tensor.role == TensorRole::parameter;
 }
 
-Counts parameters_of(const LayerProgram& program, bool count_shared) {
-  Counts total;
-  for (const Tensor& tensor : program.tensors)
-    if (is_parameter(tensor) && (count_shared || !tensor.shared)) {
-      total.all += logical_elements(tensor);
-      total.active += logical_elements(tensor);
-      total.trained += tensor.frozen ? 0 : logical_elements(tensor);
-    }
-  return total;
-}
-
-Counts of_block(const Model& model, std::int64_t layer) {
+Counts parameters_of(const Model& model, LayerKind kind, std::int64_t layer, bool count_shared = true) {
   const Experts& e = model.experts;
   Counts total;
-  for (const Tensor& tensor : expand(model, LayerKind::block, layer, {}).tensors) {
-    if (!is_parameter(tensor)) continue;
+  for (const Tensor& tensor : expand(model, kind, layer, {}).tensors) {
+    if (!is_parameter(tensor) || (!count_shared && tensor.shared)) continue;
     const std::int64_t count = logical_elements(tensor);
     total.all += count;
     total.trained += tensor.frozen ? 0 : count;
@@ -64,14 +53,20 @@ void each_kind(const Model& model, Add&& add) {
 }
 
 Counts of_model(const Model& model) {
-  Counts total = parameters_of(expand(model, LayerKind::embedding, 0, {}), true);
-  const Counts head = parameters_of(expand(model, LayerKind::head, 0, {}), false);
+  Counts total = parameters_of(model, LayerKind::embedding, 0);
+  const Counts head = parameters_of(model, LayerKind::head, 0, false);
   total.all += head.all, total.active += head.active, total.trained += head.trained;
   each_kind(model, [&](std::int64_t layer, std::int64_t count) {
-    const Counts block = of_block(model, layer);
+    const Counts block = parameters_of(model, LayerKind::block, layer);
     total.all += count * block.all, total.active += count * block.active, total.trained += count * block.trained;
   });
   return total;
+}
+
+/// The model that inference runs.
+Model next_token_alone(Model model) {
+  model.further = {};
+  return model;
 }
 
 /// Flops of a forward pass over one sequence: all, and those in products of frozen weights.
@@ -88,10 +83,10 @@ bool has_frozen_weight(const LayerProgram& program, const Op& op) {
 }
 
 /// Products, and the full attention matrix.
-Flops flops_of_block(const Model& model, std::int64_t layer, const ExpandOptions& options) {
+Flops flops_of_layer(const Model& model, LayerKind kind, std::int64_t layer, const ExpandOptions& options) {
   const LatentAttention& latent = model.latent;
   const auto tokens = static_cast<double>(options.sequence);
-  const LayerProgram program = expand(model, LayerKind::block, layer, options);
+  const LayerProgram program = expand(model, kind, layer, options);
   Flops total;
   for (const Part& part : program.forward)
     for (const Op& op : part.ops)
@@ -107,7 +102,10 @@ Flops flops_of_block(const Model& model, std::int64_t layer, const ExpandOptions
                       (op.in.size() > 3 ? 2 : 1),
                   has_frozen_weight(program, op));
       } else if (op.kind == OpKind::matmul) {
-        total.add(flops_of(op), has_frozen_weight(program, op));
+        // The head's padded columns are not the model's work.
+        const bool words = kind == LayerKind::head && op.n == padded_vocab(model, 1, options.vocab_multiple);
+        total.add(flops_of(op) * (words ? static_cast<double>(model.vocab) / static_cast<double>(op.n) : 1.0),
+                  has_frozen_weight(program, op));
       }
   return total;
 }
@@ -118,19 +116,12 @@ Flops flops_per_token(const Model& model, std::int64_t sequence) {
   options.sequence = sequence;
   Flops total;
   each_kind(model, [&](std::int64_t layer, std::int64_t count) {
-    const Flops block = flops_of_block(model, layer, options);
+    const Flops block = flops_of_layer(model, LayerKind::block, layer, options);
     total.all += static_cast<double>(count) * block.all;
     total.frozen += static_cast<double>(count) * block.frozen;
   });
-  const LayerProgram head = expand(model, LayerKind::head, 0, options);
-  for (const Part& part : head.forward)
-    for (const Op& op : part.ops)
-      if (op.kind == OpKind::matmul) {
-        // The head's padded columns are not the model's work.
-        const bool words = op.n == padded_vocab(model, 1, options.vocab_multiple);
-        total.add(flops_of(op) * (words ? static_cast<double>(model.vocab) / static_cast<double>(op.n) : 1.0),
-                  has_frozen_weight(head, op));
-      }
+  const Flops head = flops_of_layer(model, LayerKind::head, 0, options);
+  total.all += head.all, total.frozen += head.frozen;
   total.all /= static_cast<double>(sequence);
   total.frozen /= static_cast<double>(sequence);
   return total;
@@ -139,12 +130,16 @@ Flops flops_per_token(const Model& model, std::int64_t sequence) {
 }  // namespace
 
 std::int64_t parameters_of_block(const Model& model, std::int64_t layer) {
-  return of_block(model, layer).all;
+  return parameters_of(model, LayerKind::block, layer).all;
 }
 
 std::int64_t parameters(const Model& model) {
   if (const auto& r = model.recommender) return dense_parameters(*r) + table_parameters(*r);
-  return of_model(model).all;
+  return of_model(next_token_alone(model)).all;
+}
+
+std::int64_t parameters_further(const Model& model) {
+  return model.further.any() ? of_model(model).all - parameters(model) : 0;
 }
 
 std::int64_t parameters_trained(const Model& model) {
@@ -154,7 +149,7 @@ std::int64_t parameters_trained(const Model& model) {
 std::int64_t parameters_active(const Model& model) {
   if (const auto& r = model.recommender)
     return dense_parameters(*r) + std::llround(r->mean_indices()) * r->embedding_dim;
-  return of_model(model).active;
+  return of_model(next_token_alone(model)).active;
 }
 
 double flops_per_token_forward(const Model& model, std::int64_t sequence) {

@@ -6,8 +6,10 @@
 
 namespace orrery::models {
 
-/// All parameters, unpadded; a tied table counts once. GPT-2 small: 124,439,808.
+/// All parameters of the model that inference runs, unpadded; a tied table counts once. GPT-2 small: 124,439,808.
 [[nodiscard]] std::int64_t parameters(const Model& model);
+/// Beside them: those that only predict further than the next token (Model::further).
+[[nodiscard]] std::int64_t parameters_further(const Model& model);
 /// Parameters that train: all of them, or the adapters alone (models/lora.h).
 [[nodiscard]] std::int64_t parameters_trained(const Model& model);
 /// Parameters of one block. In a model with experts, layers may differ.

@@ -38,7 +38,7 @@ class EndNotes : protected LossNotes {
   void embedding() {
     ends(false, true);
     const std::int64_t c = model_.hidden;
-    const auto [table, table_gradient] = token_table(model_.tied_embeddings);
+    const auto [table, table_gradient] = token_table(model_.shares_table());
     const TensorId tokens = role("tokens", TensorRole::tokens, {options_.batch, options_.sequence}, DType::int32);
     const bool learned = model_.positions == Positions::learned, typed = model_.token_types > 0;
     TensorId positions, positions_gradient, kinds, kinds_gradient;
@@ -51,18 +51,10 @@ class EndNotes : protected LossNotes {
     const TensorId types = typed ? input(TensorRole::token_types) : TensorId();
     Norm after;
     const bool normed = model_.embedding_norm || !model_.pre_norm;
-    const double row_scale = model_.scaled_embedding ? std::sqrt(static_cast<double>(c)) : 1;
     if (normed) after = norm("ln_e");
     const TensorId e = normed ? own_activation("embedded", c) : program_.y;
-    const TensorId e_sums = partial(e, "embedded.partial");
     begin(program_.forward);
-    Op lookup = op(OpKind::embedding, {tokens, table}, {e_sums},
-                   padded_vocab(model_, options_.tensor, options_.vocab_multiple) / options_.tensor);
-    lookup.k = c;
-    lookup.vocab = model_.vocab;
-    lookup.scale = row_scale;
-    emit(lookup);
-    add_up(e_sums, e);
+    look_up(tokens, table, e, "embedded.partial");
     const auto add_row = [&](OpKind kind, const Tensors& in) {
       Op place = own_op(kind, in, {e}, c);
       place.row_shard = sharded_;
@@ -96,15 +88,28 @@ class EndNotes : protected LossNotes {
       grad.accumulate = true;
       emit(grad);
     }
-    Op scatter = op(OpKind::embedding_grad, {tokens, de}, {table_gradient}, lookup.m);
-    scatter.k = c;
-    scatter.vocab = model_.vocab;
-    scatter.scale = row_scale;
-    scatter.accumulate = true;
-    emit(scatter);
+    emit(table_op(OpKind::embedding_grad, {tokens, de}, table_gradient));
   }
 
-  void head() {
+  /// The rows of the token table for `tokens`, summed over the tensor group where `name` says, as `e`.
+  void look_up(TensorId tokens, TensorId table, TensorId e, const std::string& name) {
+    const TensorId sums = partial(e, name);
+    emit(table_op(OpKind::embedding, {tokens, table}, sums));
+    add_up(sums, e);
+  }
+  Op table_op(OpKind kind, const Tensors& in, TensorId out) const {
+    Op o = op(kind, in, {out}, padded_vocab(model_, options_.tensor, options_.vocab_multiple) / options_.tensor);
+    o.k = model_.hidden;
+    o.vocab = model_.vocab;
+    o.scale = model_.scaled_embedding ? std::sqrt(static_cast<double>(model_.hidden)) : 1;
+    o.accumulate = kind == OpKind::embedding_grad;
+    return o;
+  }
+
+  /// `further`: what predicts further than the next token. Its forward(loss) runs behind the loss; its backward(dx)
+  /// after the loss's gradient has come back as `dx`, to which it adds its own, as program_.dx.
+  template <class Further>
+  void head(Further further) {
     ends(true, false);
     const std::int64_t c = model_.hidden;
     const std::int64_t predicted = options_.batch * predictions_per_sequence(model_, options_.sequence);
@@ -154,11 +159,18 @@ class EndNotes : protected LossNotes {
     loss_forward(words, a);
     if (second.first.exists()) second_forward(second, all);
     evaluate_loss(words, a);
+    if (further.any()) {
+      if (program_.evaluation.empty()) program_.evaluation = program_.forward;
+      current_ = &program_.forward;
+      further.forward(words);
+    }
 
     const TensorId da = own_activation("d_ln_f", c);
     begin(program_.backward);
     loss_backward(words, a, da);
-    const TensorId dpicked = predicted > 0 ? activation("d_masked", c) : program_.dx;
+    const TensorId dpicked = predicted > 0   ? activation("d_masked", c)
+                             : further.any() ? own_activation("d_ln_f.x", c)
+                                             : program_.dx;
     if (!dense.exists()) {
       norm_backward(last, da, picked, {}, dpicked);
     } else {
@@ -171,6 +183,7 @@ class EndNotes : protected LossNotes {
     }
     if (predicted > 0) put_back(all, dpicked, rows_of_x, false);
     if (second.first.exists()) second_backward(second, all);
+    if (further.any()) further.backward(dpicked);
   }
 
  private:

@@ -77,7 +77,7 @@ class LayerBuilder : private EndNotes {
     switch (program_.kind) {
       case LayerKind::embedding: embedding(); break;
       case LayerKind::block: model_.pre_norm ? pre_norm_block() : post_norm_block(); break;
-      case LayerKind::head: head(); break;
+      case LayerKind::head: head(Further{*this}); break;
     }
     mark_gathers_for_fp8(program_);
     return std::move(program_);
@@ -369,53 +369,143 @@ class LayerBuilder : private EndNotes {
   // -- layers ---------------------------------------------------------------------------------------------------
   // y = r + mlp(norm(r)), r = x + attention(norm(x))   (GPT-2, Llama). If attention and MLP are parallel, the MLP's
   // norm reads x too, or the MLP uses attention's norm. Output norms apply before the addition.
+  struct PreNormBlock {
+    TensorId x, y, dy, dx;
+    Norm norm_1, out_1, norm_2, out_2;
+    Attention attention;
+    Mlp mlp;
+    Mixture mixture;
+    bool mixed = false;
+    TensorId a, h, r, b, g;
+    TensorId h_sums, g_sums;
+  };
   void pre_norm_block() {
     ends(true, true);
-    const bool shared = model_.shared_norm, parallel = model_.parallel;
-    const Norm norm_1 = norm(prefix() + "ln_1");
-    const Attention attention = make_attention();
-    const Norm out_1 = model_.output_norm ? norm(prefix() + "ln_1_out") : Norm{};
-    const Norm norm_2 = shared ? Norm{} : norm(prefix() + "ln_2");
-    const bool mixed = model_.experts.in_layer(layer_);
-    const Mlp mlp = mixed ? Mlp{} : make_mlp();
-    const Mixture mixture = mixed ? make_mixture(residual_initial_stddev()) : Mixture{};
-    const Norm out_2 = model_.output_norm ? norm(prefix() + "ln_2_out") : Norm{};
-    const std::int64_t c = model_.hidden;
-    const TensorId a = own_activation("ln_1", c), h = own_activation("attention.h", c),
-                   r = own_activation("residual", c);
-    const TensorId b = shared ? a : own_activation("ln_2", c), g = own_activation("mlp.h", c);
-    const TensorId h_sums = partial(h, "attention.h.partial"),
-                   g_sums = mixed ? TensorId() : partial(g, "mlp.h.partial");
+    PreNormBlock block = make_block(program_.x, program_.y);
     begin(program_.forward);
-    norm_forward(norm_1, program_.x, a);
-    const TensorId a_all = gathered(a, "ln_1.gathered");
-    attention_forward(attention, a_all, h_sums);
-    add_up(h_sums, h);
-    residual(program_.x, output_norm(out_1, h, "attention.normed"), attention.projection.bias, r,
-             DropoutPlace::attention_branch);
-    if (!shared) norm_forward(norm_2, parallel ? program_.x : r, b);
-    if (mixed) {
-      mixture_forward(mixture, b, g, "ln_2");
-    } else {
-      mlp_forward(mlp, shared ? a_all : gathered(b, "ln_2.gathered"), g_sums);
-      add_up(g_sums, g);
-    }
-    residual(r, output_norm(out_2, g, "mlp.normed"), mlp.down.bias, program_.y, DropoutPlace::mlp_branch);
-
-    const TensorId db = own_activation("d_ln_2", c), da = own_activation("d_ln_1", c);
-    const TensorId dr = shared ? program_.dy : own_activation("d_residual", c);
+    block_forward(block);
+    block.dy = program_.dy, block.dx = program_.dx;
     begin(program_.backward);
-    const TensorId dg = branch_gradient(program_.dy, DropoutPlace::mlp_branch, "d_mlp.dropped");
-    const TensorId dg_own = output_norm_gradient(out_2, dg, g, "d_mlp.normed");
-    mixed ? mixture_backward(mixture, dg_own, b, db, "ln_2") : mlp_backward(mlp, dg_own, b, db, "ln_2");
-    // With the gradient of the skip: of r, or of x if attention and MLP are parallel.
-    if (!shared) norm_backward(norm_2, db, parallel ? program_.x : r, program_.dy, dr);
-    const TensorId dh =
-        branch_gradient(parallel ? program_.dy : dr, DropoutPlace::attention_branch, "d_attention.dropped");
-    attention_backward(attention, output_norm_gradient(out_1, dh, h, "d_attention.normed"), a, da, "ln_1");
-    if (shared) emit(own_op(OpKind::add, {da, db}, {da}, c));
-    norm_backward(norm_1, da, program_.x, dr, program_.dx);
+    block_backward(block);
   }
+  PreNormBlock make_block(TensorId x, TensorId y) {
+    PreNormBlock k;
+    k.x = x, k.y = y;
+    k.norm_1 = norm(prefix() + "ln_1");
+    k.attention = make_attention();
+    if (model_.output_norm) k.out_1 = norm(prefix() + "ln_1_out");
+    if (!model_.shared_norm) k.norm_2 = norm(prefix() + "ln_2");
+    k.mixed = model_.experts.in_layer(layer_);
+    if (k.mixed)
+      k.mixture = make_mixture(residual_initial_stddev());
+    else
+      k.mlp = make_mlp();
+    if (model_.output_norm) k.out_2 = norm(prefix() + "ln_2_out");
+    const std::int64_t c = model_.hidden;
+    k.a = own_activation("ln_1", c), k.h = own_activation("attention.h", c), k.r = own_activation("residual", c);
+    k.b = model_.shared_norm ? k.a : own_activation("ln_2", c), k.g = own_activation("mlp.h", c);
+    k.h_sums = partial(k.h, "attention.h.partial");
+    k.g_sums = k.mixed ? TensorId() : partial(k.g, "mlp.h.partial");
+    return k;
+  }
+  void block_forward(const PreNormBlock& k) {
+    const bool shared = model_.shared_norm;
+    norm_forward(k.norm_1, k.x, k.a);
+    const TensorId a_all = gathered(k.a, "ln_1.gathered");
+    attention_forward(k.attention, a_all, k.h_sums);
+    add_up(k.h_sums, k.h);
+    residual(k.x, output_norm(k.out_1, k.h, "attention.normed"), k.attention.projection.bias, k.r,
+             DropoutPlace::attention_branch);
+    if (!shared) norm_forward(k.norm_2, model_.parallel ? k.x : k.r, k.b);
+    if (k.mixed) {
+      mixture_forward(k.mixture, k.b, k.g, "ln_2");
+    } else {
+      mlp_forward(k.mlp, shared ? a_all : gathered(k.b, "ln_2.gathered"), k.g_sums);
+      add_up(k.g_sums, k.g);
+    }
+    residual(k.r, output_norm(k.out_2, k.g, "mlp.normed"), k.mlp.down.bias, k.y, DropoutPlace::mlp_branch);
+  }
+  void block_backward(const PreNormBlock& k) {
+    const bool shared = model_.shared_norm, parallel = model_.parallel;
+    const std::int64_t c = model_.hidden;
+    const TensorId db = own_activation("d_ln_2", c), da = own_activation("d_ln_1", c);
+    const TensorId dr = shared ? k.dy : own_activation("d_residual", c);
+    const TensorId dg = branch_gradient(k.dy, DropoutPlace::mlp_branch, "d_mlp.dropped");
+    const TensorId dg_own = output_norm_gradient(k.out_2, dg, k.g, "d_mlp.normed");
+    k.mixed ? mixture_backward(k.mixture, dg_own, k.b, db, "ln_2") : mlp_backward(k.mlp, dg_own, k.b, db, "ln_2");
+    // With the gradient of the skip: of r, or of x if attention and MLP are parallel.
+    if (!shared) norm_backward(k.norm_2, db, parallel ? k.x : k.r, k.dy, dr);
+    const TensorId dh = branch_gradient(parallel ? k.dy : dr, DropoutPlace::attention_branch, "d_attention.dropped");
+    attention_backward(k.attention, output_norm_gradient(k.out_1, dh, k.h, "d_attention.normed"), k.a, da, "ln_1");
+    if (shared) emit(own_op(OpKind::add, {da, db}, {da}, c));
+    norm_backward(k.norm_1, da, k.x, dr, k.dx);
+  }
+
+  // -- predictions further than the next token ---------------------------------------------------------------------
+  // The module of models::FurtherPrediction, as part of the head: the last block's output is its x.
+  struct Further {
+    LayerBuilder& to;
+    Norm of_hidden = {}, of_token = {}, last = {};
+    Linear from_hidden = {}, from_token = {};  ///< the two halves of the product that joins them
+    TensorId table = {}, table_gradient = {}, next = {};
+    TensorId hidden = {}, token = {}, embedded = {}, joined = {}, y = {}, a = {};
+    PreNormBlock block = {};
+    VocabularyLoss loss = {};
+
+    [[nodiscard]] bool any() const { return to.model_.further.any(); }
+
+    Linear half(const std::string& name) {
+      const std::int64_t c = to.model_.hidden;
+      Linear linear{.in = c, .out = c, .rows = to.own_rows_};
+      std::tie(linear.weight, linear.weight_gradient) =
+          to.parameter(to.by_rows(to.matrix(name, c, c, -1, to.model_.initial_stddev)));
+      return linear;
+    }
+
+    // The tokens that it embeds are those that the head predicts.
+    void forward(const VocabularyLoss& words) {
+      const std::int64_t c = to.model_.hidden;
+      to.layer_ = to.model_.layers;
+      const std::string at = to.prefix();
+      std::tie(table, table_gradient) = to.token_table(true);
+      of_hidden = to.norm(at + "hnorm"), of_token = to.norm(at + "enorm");
+      from_hidden = half(at + "eh_proj.hidden.weight"), from_token = half(at + "eh_proj.token.weight");
+      embedded = to.own_activation("further.embedded", c);
+      hidden = to.own_activation("further.hidden", c), token = to.own_activation("further.token", c);
+      joined = to.own_activation("further.joined", c), y = to.own_activation("further.y", c);
+      block = to.make_block(joined, y);
+      last = to.norm(at + "ln_f");
+      a = to.own_activation("further.ln_f", c);
+      next = words.targets;
+      loss = to.make_loss(words.unembed, words.targets, words.loss, words.scale * to.model_.further.weight, "further.");
+      to.look_up(next, table, embedded, "further.embedded.partial");
+      to.norm_forward(of_token, embedded, token);
+      to.norm_forward(of_hidden, to.program_.x, hidden);
+      to.linear_forward(from_hidden, hidden, joined, false);
+      to.linear_forward(from_token, token, joined, false);
+      to.current_->back().ops.back().accumulate = true;
+      to.block_forward(block);
+      to.norm_forward(last, y, a);
+      to.loss_forward(loss, a);
+    }
+
+    void backward(TensorId dx) {
+      const std::int64_t c = to.model_.hidden;
+      const auto fresh = [&](const char* name) { return to.own_activation(name, c); };
+      const TensorId da = fresh("d_further.ln_f"), dhidden = fresh("d_further.hidden");
+      const TensorId dtoken = fresh("d_further.token"), dembedded = fresh("d_further.embedded");
+      block.dy = fresh("d_further.y"), block.dx = fresh("d_further.joined");
+      to.loss_backward(loss, a, da);
+      to.norm_backward(last, da, y, {}, block.dy);
+      to.block_backward(block);
+      to.linear_backward(from_token, block.dx, token, dtoken);
+      to.linear_backward(from_hidden, block.dx, hidden, dhidden);
+      to.norm_backward(of_token, dtoken, embedded, {}, dembedded);
+      const TensorId all = to.gathered(dembedded, "d_further.embedded.gathered");
+      to.emit(to.table_op(OpKind::embedding_grad, {next, all}, table_gradient));
+      to.norm_backward(of_hidden, dhidden, to.program_.x, dx, to.program_.dx);
+    }
+  };
 
   TensorId output_norm(const Norm& norm, TensorId x, const std::string& name) {
     if (!norm.weight.exists()) return x;

@@ -29,26 +29,29 @@ class LossNotes : protected ExpertNotes {
     TensorId logits = {}, maxima = {}, sums = {};  ///< of one part's rows
     std::int64_t rows = 0;                         ///< of one part
     double scale = 1;
+    std::string name = {};  ///< before the names of its tensors
   };
 
   [[nodiscard]] bool in_chunks() const { return options_.loss_chunks > 1; }
   [[nodiscard]] bool at_once() const { return !in_chunks() && options_.loss_at_once; }
 
-  VocabularyLoss make_loss(Linear unembed, TensorId targets, TensorId loss, double scale) {
+  VocabularyLoss make_loss(Linear unembed, TensorId targets, TensorId loss, double scale,
+                           const std::string& name = {}) {
     ENSURE(n_ % options_.loss_chunks == 0, "{} rows in {} parts", n_, options_.loss_chunks);
     VocabularyLoss l{.unembed = unembed, .targets = targets, .loss = loss};
     l.rows = l.unembed.rows = n_ / options_.loss_chunks;
-    l.logits = activation("logits", {l.rows, unembed.out}, options_.dtype);
-    l.maxima = rows("logits.max", l.rows);
-    l.sums = activation("logits.sums", {2, l.rows}, DType::fp32);
+    l.logits = activation(name + "logits", {l.rows, unembed.out}, options_.dtype);
+    l.maxima = rows(name + "logits.max", l.rows);
+    l.sums = activation(name + "logits.sums", {2, l.rows}, DType::fp32);
     l.scale = scale;
+    l.name = name;
     return l;
   }
 
   /// Forward: from `a`, the head's input, to the loss. In parts: does nothing yet.
   void loss_forward(const VocabularyLoss& l, TensorId a) {
     if (in_chunks()) return;
-    loss_of_rows(l, gathered(a, "ln_f.gathered"), l.targets);
+    loss_of_rows(l, gathered(a, l.name + "ln_f.gathered"), l.targets);
     if (at_once()) emit(gradient_of(l, l.targets));
   }
 
@@ -57,11 +60,11 @@ class LossNotes : protected ExpertNotes {
     if (!in_chunks()) {
       if (!at_once()) emit(gradient_of(l, l.targets));
       bias_backward(l.unembed, l.logits);
-      column_backward(l.unembed, l.logits, a, da, "ln_f");
+      column_backward(l.unembed, l.logits, a, da, l.name + "ln_f");
       return;
     }
-    const TensorId all = gathered(a, "ln_f.gathered_again");
-    const TensorId sums = partial(da, "d_ln_f.partial");
+    const TensorId all = gathered(a, l.name + "ln_f.gathered_again");
+    const TensorId sums = partial(da, "d_" + l.name + "ln_f.partial");
     for (std::int64_t i = 0; i < options_.loss_chunks; ++i) {
       const TensorId x = part_of(all, i), targets = part_of(l.targets, i);
       loss_of_rows(l, x, targets);

@@ -170,10 +170,9 @@ void routed_like_deepseek(ConfigKeys& k, Model& m, double scale, bool normalised
   k.flag({"norm_topk_prob"}, e.normalised, normalised);
 }
 
-void left_out_heads(ConfigKeys& k) {
-  if (k.given("num_nextn_predict_layers"))
-    k.remark(
-        "num_nextn_predict_layers is left out: the model here lacks the module that predicts a token further ahead");
+/// The module that predicts a token further ahead.
+void further_prediction(ConfigKeys& k, Model& m) {
+  k.count({"num_nextn_predict_layers"}, m.further.modules, 0, 1, 0);
 }
 
 // The class's `topk_method` says how groups are chosen. Layers from the first_k_dense_replace-th on whose number, from
@@ -219,7 +218,7 @@ void deepseek_config(ConfigKeys& k, Model& m, bool third) {
   if (!third && k.reads() && e.normalised && e.chosen > 1) e.weight_scale = 1;
   if (k.given("aux_loss_alpha"))
     k.remark("aux_loss_alpha is left out: it weights a balance over each sequence, not over the step");
-  left_out_heads(k);
+  further_prediction(k, m);
 }
 void deepseek_v2_config(ConfigKeys& k, Model& m) {
   deepseek_config(k, m, false);
@@ -264,7 +263,7 @@ void glm4_moe_config(ConfigKeys& k, Model& m) {
   experts_keys(k, m, "n_routed_experts");
   routed_like_deepseek(k, m, 1, true);
   deepseek_groups(k, m);
-  left_out_heads(k);
+  further_prediction(k, m);
 }
 
 // -- gpt-oss ----------------------------------------------------------------------------------------------------------

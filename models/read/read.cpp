@@ -96,6 +96,9 @@ void check(const Cursor& root, const Cursor& heads, const Cursor& kv_heads, Mode
   const auto needs = [&](const char* key, bool holds, const char* message, const char* help) {
     if (!holds) report(root.optional(key), message, help);
   };
+  needs("further_prediction", !m.further.any() || (m.causal && m.pre_norm && !m.lora.any()),
+        "a module that predicts further needs a causal model whose norms come first, without adapters",
+        "further_prediction: {modules: 0}");
   needs("shared_norm", !m.shared_norm || m.parallel, "attention and MLP can only share a norm if they are parallel",
         "parallel: true, or shared_norm: false");
   needs("parallel", !m.parallel || m.pre_norm, "attention and MLP can only be parallel if norms come first",
@@ -219,6 +222,10 @@ Model read_own(const Cursor& at, const std::string& name) {
   if (const Cursor latent = at.optional("latent_attention"); latent.exists()) m.latent = read_latent(latent);
   const Cursor experts = traits_of(m.family).mixture ? at.at("experts") : at.optional("experts");
   if (experts.exists()) m.experts = read_experts(experts, m);
+  if (const Cursor further = at.optional("further_prediction"); further.exists()) {
+    m.further.modules = further.at("modules").integer(0, 1, 1);
+    m.further.weight = further.optional("weight").number(0, 1, m.further.weight);
+  }
   for (const Cursor& source : at.optional("sources").one_or_many())
     if (source.exists()) m.sources.push_back(source.text());
   return m;
@@ -344,6 +351,8 @@ std::string write_model(const Model& m, int indent) {
   if (m.window > 0) feature("window_theta", &Model::window_theta);
   feature("unrotated_period", &Model::unrotated_period);
   feature("attention_sinks", &Model::attention_sinks);
+  if (m.further.any())
+    line("further_prediction", fmt::format("{{modules: {}, weight: {}}}", m.further.modules, m.further.weight));
   out += latent_text(m.latent, margin) + experts_text(m.experts, usual.experts, margin);
   if (m.dropout.any()) line("dropout", dropout_text(m.dropout));
   if (m.lora.any()) line("lora", lora_text(m.lora));

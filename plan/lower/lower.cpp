@@ -416,8 +416,7 @@ class StageLowering {
     }
     void run(std::size_t i) {
       const StageLayer& layer = to.layer_at(i);
-      std::vector<models::Part> parts =
-          backward_parts(layer.program, layer.repeats, to.options_.recompute_whole_layer);
+      std::vector<models::Part> parts = backward_parts(layer.program, layer.repeats, to.options_.recompute_whole_layer);
       if (to.spec_.stages.splits_backward()) parts = split_backward(layer.program, parts).inputs;
       to.run_parts(layer, context, parts, Phase::backward, std::move(zero));
       to.backward_tensors_[i] = context;
@@ -561,7 +560,7 @@ Schedule lower(const Plan& plan, const LowerOptions& options) {
   if (plan.model().recommender) return lower_recommender(plan, options);
   Schedule schedule;
   schedule.spec = plan.spec();
-  const Groups groups = make_groups(plan.spec(), plan.model().tied_embeddings, schedule.groups);
+  const Groups groups = make_groups(plan.spec(), plan.model().shares_table(), schedule.groups);
   std::vector<std::vector<Move>> moves(static_cast<std::size_t>(plan.spec().mesh.pipeline));
   if (plan.spec().stages.splits_backward() || plan.spec().stages.virtual_stages > 1)
     moves = moves_of(plan.spec(), plan.micro_batches());

@@ -19,8 +19,8 @@ namespace orrery::plan {
 [[nodiscard]] std::vector<models::TensorId> made_again(const models::LayerProgram& program, const Repeats& repeats,
                                                        bool whole = false);
 
-/// The columns that recomputation by operator keeps of each product of a block's forward pass, in order: all of every second
-/// matrix, from the first on. A product of several matrices counts as so many.
+/// The columns that recomputation by operator keeps of each product of a block's forward pass, in order: all of every
+/// second matrix, from the first on. A product of several matrices counts as so many.
 [[nodiscard]] std::vector<std::int64_t> columns_kept(const models::LayerProgram& program);
 
 }  // namespace orrery::plan

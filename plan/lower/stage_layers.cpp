@@ -79,7 +79,8 @@ void add_expert_buffers(ClassBuilder& build, const models::Model& model, const s
   RankClass& rank_class = build.result();
   const models::Experts& experts = model.experts;
   for (const StageLayer& layer : layers_of)
-    if (layer.kind == models::LayerKind::block && experts.in_layer(layer.layer))
+    if ((layer.kind == models::LayerKind::block && experts.in_layer(layer.layer)) ||
+        (layer.kind == models::LayerKind::head && model.further.any() && experts.any()))
       rank_class.expert_layers.push_back(layer.layer);
   // A mirrored stage has its chunks the other way round, and the two add up their tallies.
   std::sort(rank_class.expert_layers.begin(), rank_class.expert_layers.end());

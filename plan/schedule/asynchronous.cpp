@@ -176,7 +176,7 @@ int weight_delay(const PlanSpec& spec, int stage) {
 }
 
 int stages_with_norms(const Plan& plan) {
-  return plan.spec().mesh.pipeline - (plan.model().tied_embeddings && plan.spec().mesh.pipeline > 1 ? 1 : 0);
+  return plan.spec().mesh.pipeline - (plan.model().shares_table() && plan.spec().mesh.pipeline > 1 ? 1 : 0);
 }
 
 int steps_in_flight(const RankClass& rank_class) {

@@ -175,9 +175,8 @@ constexpr void for_each_field(const Fields& fields, const Visit& visit) {
 
 /// A value that is written as rows of text and parsed by its own `parse_rows`.
 template <class T>
-inline constexpr bool kIsRows =
-    std::is_same_v<T, PassOrder> || std::is_same_v<T, TablePlacement> || std::is_same_v<T, TableTiers> ||
-    std::is_same_v<T, Modules>;
+inline constexpr bool kIsRows = std::is_same_v<T, PassOrder> || std::is_same_v<T, TablePlacement> ||
+                                std::is_same_v<T, TableTiers> || std::is_same_v<T, Modules>;
 template <class T>
 inline constexpr bool kIsList = false;
 template <class T>

@@ -28,7 +28,7 @@ template <class T>
   } else if constexpr (kIsRows<T>) {
     if (!at.exists()) return fallback;
     std::vector<typename T::Cell> rows;
-    if ((std::is_same_v<T, TableTiers> || std::is_same_v<T, Modules>) && at.is_scalar())
+    if ((std::is_same_v<T, TableTiers> || std::is_same_v<T, Modules>)&&at.is_scalar())
       rows.push_back({at.text(), at.where()});
     else
       for (const base::Cursor& row : at.items()) rows.push_back({row.text(), row.where()});

@@ -157,10 +157,10 @@ std::vector<std::string> nearest(const Model& model, const Cluster& cluster, con
   }
   const plan::Rule* rule = plan::find_rule(most->substr(0, most->find(' ')));
   const std::string remedy = rule != nullptr ? plan::help_of(*rule) : std::string();
-  const std::string other = fmt::format("change the batch ({}), the number of devices ({}), or the model", job.batch,
-                                        cluster->size());
-  out.push_back(fmt::format("the most frequent obstacle is {}; {}", *most,
-                            remedy.empty() ? other : remedy + "; or " + other));
+  const std::string other =
+      fmt::format("change the batch ({}), the number of devices ({}), or the model", job.batch, cluster->size());
+  out.push_back(
+      fmt::format("the most frequent obstacle is {}; {}", *most, remedy.empty() ? other : remedy + "; or " + other));
   return out;
 }
 

@@ -108,6 +108,7 @@ models::Model as_row_has(models::Model model, const Setup& s) {
   model.name = "row";
   model.vocab = s.vocab.value_or(model.vocab);
   model.max_sequence = std::max(model.max_sequence, *s.sequence);
+  model.further.modules = s.further.value_or(0) > 0 ? 1 : 0;
   return model;
 }
 
@@ -128,10 +129,14 @@ void take_recipe(Setup& s, std::vector<std::string>& notes) {
 
 plan::Modules modules_of(const Setup& s, const models::Model& model) {
   using plan::Module;
-  constexpr std::pair<const char*, Module> kWords[] = {
-      {"moe", Module::experts},   {"moe_act", Module::activations}, {"act", Module::activations},
-      {"layernorm", Module::norms}, {"norm", Module::norms},          {"mla", Module::up_projections},
-      {"mla_up_proj", Module::up_projections}, {"mlp", Module::mlp}};
+  constexpr std::pair<const char*, Module> kWords[] = {{"moe", Module::experts},
+                                                       {"moe_act", Module::activations},
+                                                       {"act", Module::activations},
+                                                       {"layernorm", Module::norms},
+                                                       {"norm", Module::norms},
+                                                       {"mla", Module::up_projections},
+                                                       {"mla_up_proj", Module::up_projections},
+                                                       {"mlp", Module::mlp}};
   plan::Modules out;
   for (const auto& [word, one] : kWords) {
     const bool there = one == Module::up_projections ? model.latent.any()

@@ -26,8 +26,8 @@ namespace orrery::sim {
 /// Fills what a mixture's row leaves open from its software's own recipe, and adds notes.
 void take_recipe(Setup& setup, std::vector<std::string>& notes);
 
-/// What "selective" recomputes in the row: the modules that its words name, as far as the model has them. None: what its
-/// software does without.
+/// What "selective" recomputes in the row: the modules that its words name, as far as the model has them. None: what
+/// its software does without.
 [[nodiscard]] plan::Modules modules_of(const Setup& setup, const models::Model& model);
 
 /// Stack numbers of this row only: two hops, overlap, graphs.

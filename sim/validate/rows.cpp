@@ -78,6 +78,7 @@ constexpr Integer<Setup> kIntegers[] = {
     {&Setup::latent_rope, "mla.rope"},
     {&Setup::latent_value, "mla.v"},
     {&Setup::first_dense, "dense_layers", 0},
+    {&Setup::further, "mtp_layers", 0},
     {&Setup::gpus, "gpus"},
     {&Setup::gpu_gb, "gpu_mem_gb"},
     {&Setup::gpus_per_node, "gpus_per_node"},

@@ -24,7 +24,7 @@ struct Setup {
   std::string attention_kernel;  ///< in the source's words: "FlashAttention-3", "cuDNN"
   std::string memory_kind;       ///< what a memory figure counts: a setting, not a measurement
   std::optional<std::int64_t> layers, hidden, heads, kv_heads, head_dim, ffn_hidden, vocab, sequence;
-  std::optional<std::int64_t> experts, experts_per_token, moe_every, expert_ffn, shared_experts, first_dense;
+  std::optional<std::int64_t> experts, experts_per_token, moe_every, expert_ffn, shared_experts, first_dense, further;
   std::optional<std::int64_t> expert_tensor, shared_expert_ffn;
   std::optional<std::int64_t> latent_q, latent_kv, latent_nope, latent_rope, latent_value;  ///< of `mla`
   std::optional<std::int64_t> gpus, gpus_per_node, tensor, pipeline, data, context, expert, virtual_stages, zero_stage;

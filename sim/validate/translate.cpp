@@ -512,8 +512,7 @@ Result<Subject> Translator::translate_as_stated(const Setup& given) {
     notes.push_back("nothing is recomputed");
   }
   if (s.experts && s.optimizer == "Adafactor") spec.states.optimizer = plan::OptimizerKind::adafactor;
-  if (spec.recomputation.what == plan::Recompute::selective)
-    spec.recomputation.modules = modules_of(s, **model);
+  if (spec.recomputation.what == plan::Recompute::selective) spec.recomputation.modules = modules_of(s, **model);
   if (cuts_vocabulary(*stack)) spec.numerics.vocab_multiple = 1;
   spec.mesh.sequence_parallel = spec.mesh.tensor > 1 && s.sequence_parallel.value_or(false);
   take_practice(s, *stack, spec, notes);
@@ -536,8 +535,7 @@ Result<Subject> Translator::translate_as_stated(const Setup& given) {
   const cost::MemoryRecipe& keeps = own.memory;
   std::string variant =
       fmt::format("{} {} {} {} {} {} {}{}", keeps.moment_bytes, scatters, keeps.gradient_bytes, keeps.loss_copies,
-                  keeps.blocks_on_host, name_of(keeps.rounded_weights), keeps.scales_blocks,
-                  keeps.gradients_beside);
+                  keeps.blocks_on_host, name_of(keeps.rounded_weights), keeps.scales_blocks, keeps.gradients_beside);
   for (const cost::Parameter& p : own_numbers) {
     std::erase_if(own.parameters, [&](const cost::Parameter& known) { return known.name == p.name; });
     own.parameters.push_back(p);

@@ -27,10 +27,10 @@ std::string text_of(const std::optional<bool>& value) {
 std::string task_of(const Setup& s) {
   std::string key = fmt::format("{}|{}|{}|{}|{}|{}", s.source, s.stack, s.gpu_type, s.precision, s.family,
                                 s.inter_node_gbps.value_or(0));
-  for (const auto* value :
-       {&s.layers, &s.hidden, &s.heads, &s.kv_heads, &s.head_dim, &s.ffn_hidden, &s.vocab, &s.sequence, &s.experts,
-        &s.experts_per_token, &s.moe_every, &s.expert_ffn, &s.gpus, &s.gpus_per_node, &s.batch, &s.tables.count,
-        &s.tables.dim, &s.tables.lookups, &s.tables.cross_layers})
+  for (const auto* value : {&s.layers,     &s.hidden,       &s.heads,      &s.kv_heads,       &s.head_dim,
+                            &s.ffn_hidden, &s.vocab,        &s.sequence,   &s.experts,        &s.experts_per_token,
+                            &s.moe_every,  &s.expert_ffn,   &s.further,    &s.gpus,           &s.gpus_per_node,
+                            &s.batch,      &s.tables.count, &s.tables.dim, &s.tables.lookups, &s.tables.cross_layers})
     key += "|" + text_of(*value);
   return key;
 }

@@ -90,7 +90,9 @@ const LatentSplit kLatentSplits[] = {
     {"core_recomputed_tensor_2",
      [](plan::PlanSpec& s) { s.mesh.tensor = 2, s.recomputation.what = plan::Recompute::selective; }},
     {"norms_and_up_projections_recomputed",
-     [](plan::PlanSpec& s) { recompute(s, {plan::Module::norms, plan::Module::up_projections}); }},
+     [](plan::PlanSpec& s) {
+       recompute(s, {plan::Module::norms, plan::Module::up_projections});
+     }},
     {"all_modules_recomputed_rows_over_tensor_2",
      [](plan::PlanSpec& s) {
        recompute(s, {plan::Module::core, plan::Module::norms, plan::Module::up_projections, plan::Module::activations,

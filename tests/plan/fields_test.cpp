@@ -39,6 +39,8 @@ T another(const FieldInfo& field, const T& value) {
     return *PassOrder::parse_csv("F0,F1,B0,B1\nF0,B0,F1,B1\n", "order.csv");
   else if constexpr (std::is_same_v<T, TableTiers>)
     return *TableTiers::parse_rows({{"host 64 MiB", {}}, {"device", {}}, {"nvme", {}}});
+  else if constexpr (std::is_same_v<T, Modules>)
+    return Modules().with(Module::norms).with(Module::mlp);
   else if constexpr (std::is_same_v<T, TablePlacement>)
     return *TablePlacement::parse_rows({{"grid 2x2 0-3", {}}, {"replicated", {}}, {"row 4 2", {}}});
   else if constexpr (kIsList<T>)
@@ -115,7 +117,7 @@ TEST(PlanFields, EachMayBeBoundByAJob) {
     const PlanSpec defaults;
     if constexpr (std::is_same_v<Bound, PassOrder>)
       field.of(job.bounds) = another(field, PassOrder()), job.bounds.stages.order = {Order::custom};
-    else if constexpr (std::is_same_v<Bound, TablePlacement> || std::is_same_v<Bound, TableTiers>)
+    else if constexpr (kIsRows<Bound>)
       field.of(job.bounds) = another(field, Bound());
     else if constexpr (kIsList<typename std::remove_cvref_t<decltype(field)>::Value>)
       field.of(job.bounds) = {3, 1};

@@ -271,7 +271,7 @@ error[E0103]: unknown key `pipelines` in `plan`
 6 | plan: {data: [1, two], zero_stage: 4, schedule: 1fb1, pipelines: 2}
   |                                                       ^^^^^^^^^
   |
-  = help: did you mean `pipeline`? known keys: data, tensor, pipeline, context, expert, virtual_stages, layers_per_stage, ends_as_layers, overlap_gradients, micro_batch, schedule, passes, zero_stage, zero_group, recompute, recompute_layers, partition_checkpoints, sequence_parallel, flash, staleness, offload, compression, loss_chunks, embedding, expert_tensor, expert_bound, expert_imbalance, tokens
+  = help: did you mean `pipeline`? known keys: data, tensor, pipeline, context, expert, virtual_stages, layers_per_stage, ends_as_layers, overlap_gradients, micro_batch, schedule, passes, zero_stage, zero_group, recompute, recompute_modules, recompute_layers, partition_checkpoints, sequence_parallel, flash, staleness, offload, compression, loss_chunks, embedding, expert_tensor, expert_bound, expert_imbalance, tokens
 
 error[E0103]: unknown key `optimiser` in `training`
  --> job.yaml:8:3

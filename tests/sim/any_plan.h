@@ -294,9 +294,9 @@ class AnyPlans {
     note(s.states.zero_group > 0 && s.sub_groups() > 1, "sub-groups");
     note(s.mesh.tensor > 1, s.mesh.sequence_parallel ? "tensor, sequence parallel" : "tensor");
     note(s.mesh.context > 1, "context");
-    note(s.recompute_of(0).what() != plan::Recompute::none,
-         std::string("recompute ") + plan::name_of(s.recomputation.what) +
-             (s.recomputation.modules.empty() ? "" : ", modules"));
+    note(s.recompute_of(0).what() != plan::Recompute::none, std::string("recompute ") +
+                                                                plan::name_of(s.recomputation.what) +
+                                                                (s.recomputation.modules.empty() ? "" : ", modules"));
     note(s.recomputation.layers.has_value(), "recompute, some layers");
     note(s.recomputation.partition_checkpoints, "checkpoints in parts");
     note(s.reduces_early(), "reduced within backward");

@@ -325,7 +325,7 @@ error[E0103]: unknown key `hiden`
 3 | hiden: 768
   | ^^^^^
   |
-  = help: did you mean `hidden`? known keys: family, name, layers, hidden, heads, kv_heads, head_dim, ffn_hidden, vocab, max_sequence, token_types, normalisation, activation, gelu, positions, causal, pre_norm, bias, tied_embeddings, norm_epsilon, rope_theta, rope_scaling, initial_stddev, masked_fraction, next_sentence, dropout, lora, qkv_bias, qk_norm, parallel, shared_norm, output_norm, embedding_norm, scaled_embedding, rotary_share, position_offset, attention_cap, logit_cap, query_scale, window, window_period, window_theta, unrotated_period, attention_sinks, latent_attention, experts, sources
+  = help: did you mean `hidden`? known keys: family, name, layers, hidden, heads, kv_heads, head_dim, ffn_hidden, vocab, max_sequence, token_types, normalisation, activation, gelu, positions, causal, pre_norm, bias, tied_embeddings, norm_epsilon, rope_theta, rope_scaling, initial_stddev, masked_fraction, next_sentence, dropout, lora, qkv_bias, qk_norm, parallel, shared_norm, output_norm, embedding_norm, scaled_embedding, rotary_share, position_offset, attention_cap, logit_cap, query_scale, window, window_period, window_theta, unrotated_period, attention_sinks, latent_attention, experts, further_prediction, sources
 
 error[E0105]: `heads` must be a whole number, found `12.5`
  --> model.yaml:4:8

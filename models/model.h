@@ -83,6 +83,7 @@ struct Model {
   bool causal = true;
   bool pre_norm = true;         ///< BERT normalises after the residual
   bool bias = true;             ///< linear layers and norms carry biases
+  bool norm_bias = true;        ///< LayerNorms carry biases (MPT, Command R and DBRX: weights alone)
   bool qkv_bias = false;        ///< q, k and v have biases although the others do not (Qwen2)
   bool tied_embeddings = true;  ///< the head uses the token table
   double norm_epsilon = 1e-5;

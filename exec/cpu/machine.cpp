@@ -82,6 +82,10 @@ const std::int32_t* Call::ids(std::size_t index, std::int64_t elements) const {
 float* Call::output(std::size_t index, std::int64_t elements) const {
   return reinterpret_cast<float*>(checked(*this, out, "output", index, elements));
 }
+float* Call::optional_output(std::size_t index, std::int64_t elements) const {
+  if (index >= out.size() || out[index].data == nullptr) return nullptr;
+  return output(index, elements);
+}
 const plan::TableLayout& Call::tables() const {
   ENSURE(context.tables != nullptr, "{} without a layout of tables", models::name_of(op.kind));
   return *context.tables;

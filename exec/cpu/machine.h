@@ -75,6 +75,7 @@ struct Call {
   [[nodiscard]] const float* optional_input(std::size_t index, std::int64_t elements) const;
   [[nodiscard]] const std::int32_t* ids(std::size_t index, std::int64_t elements) const;
   [[nodiscard]] float* output(std::size_t index, std::int64_t elements) const;
+  [[nodiscard]] float* optional_output(std::size_t index, std::int64_t elements) const;
   /// Where the run's embedding tables are; only schedules that look up tables have it.
   [[nodiscard]] const plan::TableLayout& tables() const;
 };

@@ -27,7 +27,7 @@ void run_norm(Machine& machine, const Call& call) {
   const float epsilon = static_cast<float>(op.epsilon);
   const float* x = call.input(0, n * c);
   const float* weight = call.input(1, c);
-  const float* bias = layer_norm ? call.input(2, c) : nullptr;
+  const float* bias = layer_norm ? call.optional_input(2, c) : nullptr;
   float* y = call.output(0, n * c);
   float* mean = layer_norm ? call.output(1, n) : nullptr;
   float* rstd = call.output(layer_norm ? 2 : 1, n);
@@ -51,7 +51,7 @@ void run_norm_grad(Machine& machine, const Call& call) {
   const float* addend = call.optional_input(layer_norm ? 5 : 4, n * c);
   float* dx = call.output(0, n * c);
   float* dweight = call.output(1, c);
-  float* dbias = layer_norm ? call.output(2, c) : nullptr;
+  float* dbias = layer_norm ? call.optional_output(2, c) : nullptr;
   // Parameters first, because dx may overwrite dy.
   machine.pool.each(c, columns_per_chunk(n), [&](std::int64_t begin, std::int64_t end, int) {
     begin_sums(call.op, dweight + begin, end - begin);

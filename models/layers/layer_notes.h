@@ -123,7 +123,8 @@ class LayerNotes {
     std::tie(result.weight, result.weight_gradient) =
         parameter(by_rows(vector(name + ".weight", model_.hidden, -1, 1)));
     if (model_.normalisation == Normalisation::layer_norm) {
-      std::tie(result.bias, result.bias_gradient) = parameter(by_rows(vector(name + ".bias", model_.hidden, -1, 0)));
+      if (model_.norm_bias)
+        std::tie(result.bias, result.bias_gradient) = parameter(by_rows(vector(name + ".bias", model_.hidden, -1, 0)));
       result.mean = rows(name + ".mean", own_rows_);
     }
     result.rstd = rows(name + ".rstd", own_rows_);

@@ -38,7 +38,7 @@ class LinearNotes : protected LayerNotes {
   }
 
   void norm_forward(const Norm& norm, TensorId x, TensorId y) {
-    const bool layer_norm = norm.bias.exists();
+    const bool layer_norm = norm.mean.exists();
     Op o = layer_norm
                ? own_op(OpKind::layer_norm, {x, norm.weight, norm.bias}, {y, norm.mean, norm.rstd}, model_.hidden)
                : own_op(OpKind::rms_norm, {x, norm.weight}, {y, norm.rstd}, model_.hidden);
@@ -46,11 +46,12 @@ class LinearNotes : protected LayerNotes {
     emit(o);
   }
   void norm_backward(const Norm& norm, TensorId dy, TensorId x, TensorId addend, TensorId dx) {
-    const bool layer_norm = norm.bias.exists();
+    const bool layer_norm = norm.mean.exists();
     const TensorId dweight = gradient_or_none(norm.weight, norm.weight_gradient);
     Op o = layer_norm
                ? own_op(OpKind::layer_norm_grad, {dy, x, norm.weight, norm.mean, norm.rstd, addend},
-                        {dx, dweight, gradient_or_none(norm.bias, norm.bias_gradient)}, model_.hidden)
+                        {dx, dweight, norm.bias ? gradient_or_none(norm.bias, norm.bias_gradient) : TensorId()},
+                        model_.hidden)
                : own_op(OpKind::rms_norm_grad, {dy, x, norm.weight, norm.rstd, addend}, {dx, dweight}, model_.hidden);
     o.accumulate = norm.weight_gradient.exists();
     o.epsilon = model_.norm_epsilon;

@@ -26,8 +26,8 @@ enum class OpKind : std::uint8_t {
   embedding_grad,  ///< in: tokens, dx (n,C). out: dtable (m,C) += scale * dx; ids outside the shard are skipped
   position_grad,   ///< in: dx (n,C). out: dtable (k + T rows used,C), accumulates
   // -- normalisation
-  layer_norm,       ///< in: x, weight, bias. out: y (n,C), mean (n), rstd (n)
-  layer_norm_grad,  ///< in: dy, x, weight, mean, rstd, [addend (n,C)]. out: dx (= grad + addend), dweight, dbias
+  layer_norm,       ///< in: x, weight, [bias]. out: y (n,C), mean (n), rstd (n)
+  layer_norm_grad,  ///< in: dy, x, weight, mean, rstd, [addend (n,C)]. out: dx (= grad + addend), dweight, [dbias]
                     ///< (these accumulate if so said)
   rms_norm,         ///< in: x, weight. out: y, rstd
   rms_norm_grad,    ///< in: dy, x, weight, rstd, [addend]. out: dx, dweight (accumulates if so said)

@@ -44,9 +44,9 @@ constexpr std::array<OperatorTraits, kOpKinds> kOperators = {{
     {KIND(position_grad), .in = in("dx"), .out = out("dtable+"), .flops = each<2>, .bytes = moved<1>,
      .family = F::embedding, .issued = Issued::autograd},
     // -- normalisation
-    {KIND(layer_norm), .in = in("x weight bias"), .out = out("y mean# rstd#"), .flops = each<8>, .bytes = moved<2, 8>,
+    {KIND(layer_norm), .in = in("x weight bias?"), .out = out("y mean# rstd#"), .flops = each<8>, .bytes = moved<2, 8>,
      .family = F::normalisation, .gradient = OpKind::layer_norm_grad},
-    {KIND(layer_norm_grad), .in = in("dy x weight mean rstd addend?"), .out = out("dx dweight^ dbias^"),
+    {KIND(layer_norm_grad), .in = in("dy x weight mean rstd addend?"), .out = out("dx dweight^ dbias^?"),
      .flops = each<14>, .bytes = norm_grad_bytes, .family = F::normalisation_grad, .issued = Issued::autograd},
     {KIND(rms_norm), .in = in("x weight"), .out = out("y rstd#"), .flops = each<8>, .bytes = moved<2, 8>,
      .family = F::normalisation, .gradient = OpKind::rms_norm_grad},

@@ -202,6 +202,7 @@ Model read_own(const Cursor& at, const std::string& name) {
   m.next_sentence = at.optional("next_sentence").boolean(m.masked_fraction > 0 && m.next_sentence);
   m.dropout = read_dropout(at.optional("dropout"));
   if (const Cursor lora = at.optional("lora"); lora.exists()) m.lora = read_lora(lora);
+  m.norm_bias = at.optional("norm_bias").boolean(m.norm_bias);
   m.qkv_bias = at.optional("qkv_bias").boolean(m.qkv_bias);
   m.qk_norm = at.optional("qk_norm").boolean(m.qk_norm);
   m.parallel = at.optional("parallel").boolean(m.parallel);
@@ -334,6 +335,7 @@ std::string write_model(const Model& m, int indent) {
   const auto feature = [&](const char* key, auto Model::*of) {
     if (m.*of != usual.*of) line(key, m.*of);
   };
+  feature("norm_bias", &Model::norm_bias);
   feature("qkv_bias", &Model::qkv_bias);
   feature("qk_norm", &Model::qk_norm);
   feature("parallel", &Model::parallel);

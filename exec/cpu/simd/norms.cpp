@@ -15,7 +15,10 @@ void layer_norm(const float* x, const float* weight, const float* bias, float* y
                                   }) *
                            per_column;
     const float r = 1.0F / __builtin_sqrtf(variance + epsilon);
-    for_each(columns, [&](auto at) { at.put(y, (at.get(x) - m) * r * at.get(weight) + at.get(bias)); });
+    if (bias == nullptr)
+      for_each(columns, [&](auto at) { at.put(y, (at.get(x) - m) * r * at.get(weight)); });
+    else
+      for_each(columns, [&](auto at) { at.put(y, (at.get(x) - m) * r * at.get(weight) + at.get(bias)); });
     mean[row] = m;
     rstd[row] = r;
   }

@@ -31,6 +31,13 @@ enum class Family : std::uint8_t {
   smollm3,
   arcee,
   granite,
+  baichuan,
+  internlm3,
+  cohere,
+  cohere2,
+  gpt_bigcode,
+  mpt,
+  qwen,
   roberta,
   mixtral,
   qwen2_moe,
@@ -40,6 +47,10 @@ enum class Family : std::uint8_t {
   gpt_oss,
   llama4,
   glm4_moe,
+  deepseek,
+  dots1,
+  ernie_moe,
+  dbrx,
   dlrm,  ///< no stack of blocks, and no entry in the table (models/recommender.h)
 };
 

@@ -266,6 +266,134 @@ void glm4_moe_config(ConfigKeys& k, Model& m) {
   further_prediction(k, m);
 }
 
+// -- DeepSeekMoE, dots.llm1 and ERNIE 4.5 -----------------------------------------------------------------------------
+
+// Dai et al. 2024, "DeepSeekMoE", section 4.1: fine experts and shared ones around ordinary attention.
+void deepseek_moe_config(ConfigKeys& k, Model& m) {
+  llama_keys(k, m, 1e-6, false);
+  rotation(k, m, 0);
+  silu(k, m, "deepseek");
+  no_biases(k, "attention_bias");
+  experts_keys(k, m, "n_routed_experts");
+  routed_like_deepseek(k, m, 1, false);
+  deepseek_routing(k, m, false);
+  if (k.given("aux_loss_alpha"))
+    k.remark("aux_loss_alpha is left out: it weights a balance over each sequence, not over the step");
+}
+
+// rednote-hilab 2025, "dots.llm1", section 2: DeepSeek-V3's routing, and norms of q and k.
+void as_dots1(Model& m) {
+  as_deepseek_v3(m);
+  m.qk_norm = true;
+}
+
+void dots1_config(ConfigKeys& k, Model& m) {
+  llama_keys(k, m, 1e-6, false);
+  k.count({"head_dim"}, m.head_dim, 1, kMostWidth, 0);
+  rotation(k, m, 0);
+  silu(k, m, "dots1");
+  no_biases(k, "attention_bias");
+  qwen_window(k, m);
+  experts_keys(k, m, "n_routed_experts");
+  routed_like_deepseek(k, m, 1, false);
+  deepseek_groups(k, m);
+}
+
+// Baidu 2025, "ERNIE 4.5 Technical Report", section 2: experts are chosen by softmax scores with a balancing bias.
+void as_ernie_moe(Model& m) {
+  as_llama(m);
+  m.tied_embeddings = true;
+  m.rope_theta = 500000;
+  m.experts.normalised = true;
+  m.experts.balance_bias = true;
+  m.experts.bias_rate = 0.001;
+}
+
+void ernie_moe_config(ConfigKeys& k, Model& m) {
+  Experts& e = m.experts;
+  llama_keys(k, m, 1e-5, true);
+  k.count({"head_dim"}, m.head_dim, 1, kMostWidth, 0);
+  rotation(k, m, 0, 500000);
+  silu(k, m, "ernie4_5_moe");
+  no_biases(k, "use_bias");
+  k.count({"moe_num_experts", "num_experts"}, e.count, 1, kMostExperts);
+  k.count({"moe_k", "num_experts_per_tok"}, e.chosen, 1, kMostExperts);
+  k.count({"moe_intermediate_size"}, e.hidden, 1, kMostWidth);
+  std::int64_t shared = e.hidden > 0 ? e.shared / e.hidden : 0;
+  k.count({"moe_num_shared_experts"}, shared, 0, kMostExperts, 0);
+  if (k.reads()) e.shared = shared * e.hidden;
+  k.count({"moe_layer_start_index"}, e.first_dense, 0, kMostLayers, 1);
+  k.count({"moe_layer_interval"}, e.period, 1, kMostLayers, 1);
+  auxiliary_loss(k, m, 0.001);
+}
+
+WeightNames ernie_moe_names() {
+  WeightNames names = with_experts("mlp.gate", "mlp.experts", kProjections);
+  for (const auto& pair : WeightNames::Pairs{{"mlp.router.balance", "mlp.moe_statics.e_score_correction_bias"},
+                                             {"mlp.shared.gate", "mlp.shared_experts.gate_proj"},
+                                             {"mlp.shared.up", "mlp.shared_experts.up_proj"},
+                                             {"mlp.shared.proj", "mlp.shared_experts.down_proj"}})
+    names.parts.push_back(pair);
+  names.adjacent_pairs = true;
+  return names;
+}
+
+// -- DBRX -------------------------------------------------------------------------------------------------------------
+
+// Databricks 2024: LayerNorms without bias, q, k and v clipped, four of sixteen experts.
+void as_dbrx(Model& m) {
+  as_llama(m);
+  m.normalisation = Normalisation::layer_norm;
+  m.norm_bias = false;
+  m.experts.normalised = true;
+}
+
+void dbrx_config(ConfigKeys& k, Model& m) {
+  Experts& e = m.experts;
+  k.count({"n_layers", "num_hidden_layers"}, m.layers, 1, kMostLayers);
+  k.count({"d_model", "hidden_size"}, m.hidden, 1, kMostWidth);
+  k.count({"n_heads", "num_attention_heads"}, m.heads, 1, kMostWidth);
+  k.count({"max_seq_len", "max_position_embeddings"}, m.max_sequence, 1, kMostSequence, 2048);
+  k.count({"attn_config.kv_n_heads"}, m.kv_heads, 1, kMostWidth, 1);
+  k.real({"attn_config.rope_theta"}, m.rope_theta, 1, 1e12, 10000);
+  rate(k, "attn_config.attn_pdrop", m.dropout.attention);
+  rate(k, "resid_pdrop", m.dropout.residual);
+  rate(k, "emb_pdrop", m.dropout.embedding);
+  k.count({"ffn_config.moe_num_experts"}, e.count, 1, kMostExperts, 4);
+  k.count({"ffn_config.moe_top_k"}, e.chosen, 1, kMostExperts, 1);
+  k.count({"ffn_config.ffn_hidden_size"}, m.ffn_hidden, 1, kMostWidth, 3584);
+  experts_as_wide_as_mlps(k, m);
+  double power = e.normalised ? 1 : 0, most = 0, balance = e.aux_coefficient;
+  k.real({"ffn_config.moe_normalize_expert_weights"}, power, 0, kMostCoefficient, 1);
+  k.real({"ffn_config.moe_loss_weight"}, balance, 0, kMostCoefficient, 0.01);
+  k.real({"attn_config.clip_qkv"}, most, 0, 1e6, 0);
+  bool added = e.aux_coefficient > 0;
+  k.flag({"output_router_logits"}, added, false);
+  if (!k.reads()) return;
+  if (power != 0 && power != 1)
+    k.refuse("ffn_config", "weights of experts are only divided by their sum", "moe_normalize_expert_weights: 1");
+  e.normalised = power == 1;
+  e.aux_coefficient = added ? balance : 0;
+  k.differs(most > 0 ? "q, k and v are not clipped at clip_qkv, and its files of weights are not read"
+                     : "its files of weights, where a layer's experts are rows of one matrix, are not read");
+}
+
+WeightNames dbrx_names() {
+  return {.prefix = "transformer.",
+          .layer = "blocks.",
+          .whole = {{"wte", "wte"}, {"ln_f", "norm_f"}},
+          .parts = {{"ln_1", "norm_attn_norm.norm_1"},
+                    {"ln_2", "norm_attn_norm.norm_2"},
+                    {"attn.q", "norm_attn_norm.attn.Wqkv"},
+                    {"attn.k", "norm_attn_norm.attn.Wqkv"},
+                    {"attn.v", "norm_attn_norm.attn.Wqkv"},
+                    {"attn.proj", "norm_attn_norm.attn.out_proj"},
+                    {"mlp.router", "ffn.router.layer"}},
+          .experts = "ffn.experts",
+          .expert_parts = {{"gate", "w1"}, {"up", "v1"}, {"proj", "w2"}},
+          .qkv = WeightNames::Qkv::in_turn};
+}
+
 // -- gpt-oss ----------------------------------------------------------------------------------------------------------
 
 // OpenAI 2025, "gpt-oss-120b & gpt-oss-20b Model Card", section 2.
@@ -383,6 +511,12 @@ std::vector<FamilyTraits> expert_families() {
             llama4_names()),
       entry(Family::glm4_moe, "glm4_moe", "GLM 4.5", "Glm4MoeForCausalLM", "Glm4Moe", as_glm4_moe, glm4_moe_config,
             deepseek_names()),
+      entry(Family::deepseek, "deepseek", "DeepSeekMoE", "DeepseekForCausalLM", "DeepseekFor", as_deepseek_v2,
+            deepseek_moe_config, deepseek_names()),
+      entry(Family::dots1, "dots1", "dots.llm1", "Dots1ForCausalLM", "Dots1", as_dots1, dots1_config, deepseek_names()),
+      entry(Family::ernie_moe, "ernie4_5_moe", "ERNIE 4.5 of experts", "Ernie4_5_MoeForCausalLM", "Ernie4_5_Moe",
+            as_ernie_moe, ernie_moe_config, ernie_moe_names()),
+      entry(Family::dbrx, "dbrx", "DBRX", "DbrxForCausalLM", "Dbrx", as_dbrx, dbrx_config, dbrx_names()),
   };
   for (FamilyTraits& one : all) {
     one.mixture = true;

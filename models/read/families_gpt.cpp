@@ -15,6 +15,11 @@ constexpr double kMaskedFraction = 0.15;
 
 void nothing(Model&) {}
 
+const WeightNames::Pairs kGptParts = {{"ln_1", "ln_1"},          {"ln_2", "ln_2"},
+                                      {"attn.q", "attn.c_attn"}, {"attn.k", "attn.c_attn"},
+                                      {"attn.v", "attn.c_attn"}, {"attn.proj", "attn.c_proj"},
+                                      {"mlp.fc", "mlp.c_fc"},    {"mlp.proj", "mlp.c_proj"}};
+
 // -- GPT-2 ------------------------------------------------------------------------------------------------------------
 
 void gpt_config(ConfigKeys& k, Model& m) {
@@ -280,6 +285,89 @@ void bloom_config(ConfigKeys& k, Model& m) {
   k.only("apply_residual_connection_post_layernorm", false, "residuals here are taken before the norms");
 }
 
+// -- StarCoder and SantaCoder -----------------------------------------------------------------------------------------
+
+// Li et al. 2023, "StarCoder", section 5.2: GPT-2 with one key/value head.
+void as_bigcode(Model& m) {
+  m.kv_heads = 1;
+}
+
+void bigcode_config(ConfigKeys& k, Model& m) {
+  bool one_head = m.kv_heads == 1;
+  gpt_config(k, m);
+  k.flag({"multi_query"}, one_head, true);
+  if (k.reads()) m.kv_heads = one_head ? 1 : m.heads;
+}
+
+/// With as many key/value heads as heads, each head's q, k and v stand together.
+void bigcode_layout(WeightNames& names, const Model& model) {
+  if (model.kv_heads == model.heads) names.qkv = Qkv::by_head;
+}
+
+// -- MPT --------------------------------------------------------------------------------------------------------------
+
+// MosaicML 2023: slopes, and neither products nor norms have biases.
+void as_mpt(Model& m) {
+  m.positions = Positions::alibi;
+  m.bias = m.norm_bias = false;
+  m.gelu = Gelu::erf;
+}
+
+void mpt_config(ConfigKeys& k, Model& m) {
+  k.count({"n_layers", "num_hidden_layers"}, m.layers, 1, kMostLayers);
+  k.count({"d_model", "hidden_size"}, m.hidden, 1, kMostWidth);
+  k.count({"n_heads", "num_attention_heads"}, m.heads, 1, kMostWidth);
+  if (k.reads()) m.kv_heads = m.heads;
+  std::int64_t ratio = m.hidden > 0 ? m.ffn_hidden / m.hidden : 4;
+  k.count({"expansion_ratio"}, ratio, 1, kMostWidth, 4);
+  if (k.reads()) m.ffn_hidden = ratio * m.hidden;
+  k.count({"max_seq_len"}, m.max_sequence, 1, kMostSequence, 2048);
+  k.real({"layer_norm_epsilon"}, m.norm_epsilon, 0, 1, 1e-5);
+  k.flag({"tie_word_embeddings"}, m.tied_embeddings, true);
+  rate(k, "emb_pdrop", m.dropout.embedding);
+  rate(k, "resid_pdrop", m.dropout.residual);
+  rate(k, "attn_config.attn_pdrop", m.dropout.attention);
+  k.only("no_bias", true, "its products and norms have no biases here");
+  bool slopes = true, norms = false;
+  k.flag({"attn_config.alibi"}, slopes, true);
+  k.flag({"attn_config.qk_ln"}, norms, false);
+  if (!slopes) k.refuse("attn_config", "MPT without ALiBi is not supported", "alibi: true");
+  if (norms) k.refuse("attn_config", "LayerNorms of q and k are not supported", "qk_ln: false");
+  double most = 0;
+  k.real({"attn_config.clip_qkv"}, most, 0, 1e6, 0);
+  if (k.reads() && most > 0) k.differs("q, k and v are not clipped at clip_qkv");
+}
+
+// -- Qwen -------------------------------------------------------------------------------------------------------------
+
+// Bai et al. 2023, section 2.3; names and keys as in modeling_qwen.py beside the weights, where intermediate_size is
+// the width of gate and up together.
+void as_qwen(Model& m) {
+  m.normalisation = Normalisation::rms_norm;
+  m.activation = Activation::swiglu;
+  m.positions = Positions::rope;
+  m.bias = m.tied_embeddings = false;
+  m.qkv_bias = true;
+  m.norm_epsilon = 1e-6;
+}
+
+void qwen_config(ConfigKeys& k, Model& m) {
+  sizes(k, m);
+  if (k.reads()) m.kv_heads = m.heads;
+  std::int64_t both = 2 * m.ffn_hidden;
+  k.count({"intermediate_size"}, both, 2, 2 * kMostWidth);
+  if (k.reads()) m.ffn_hidden = both / 2;
+  k.count({"kv_channels"}, m.head_dim, 1, kMostWidth, 0);
+  k.count({"max_position_embeddings", "seq_length"}, m.max_sequence, 1, kMostSequence, 8192);
+  k.real({"layer_norm_epsilon"}, m.norm_epsilon, 0, 1, 1e-6);
+  k.real({"rotary_emb_base"}, m.rope_theta, 1, 1e12, 10000);
+  k.real({"rotary_pct"}, m.rotary_share, 0, 1, 1);
+  k.flag({"tie_word_embeddings"}, m.tied_embeddings, false);
+  rate(k, "attn_dropout_prob", m.dropout.attention);
+  rate(k, "emb_dropout_prob", m.dropout.embedding);
+  k.only("no_bias", true, "only q, k and v have biases here");
+}
+
 // -- the entries ------------------------------------------------------------------------------------------------------
 
 }  // namespace
@@ -297,14 +385,7 @@ std::vector<FamilyTraits> gpt_families() {
        {.prefix = "transformer.",
         .layer = "h.",
         .whole = {{"wte", "wte"}, {"wpe", "wpe"}, {"ln_f", "ln_f"}},
-        .parts = {{"ln_1", "ln_1"},
-                  {"ln_2", "ln_2"},
-                  {"attn.q", "attn.c_attn"},
-                  {"attn.k", "attn.c_attn"},
-                  {"attn.v", "attn.c_attn"},
-                  {"attn.proj", "attn.c_proj"},
-                  {"mlp.fc", "mlp.c_fc"},
-                  {"mlp.proj", "mlp.c_proj"}},
+        .parts = kGptParts,
         .qkv = Qkv::in_turn,
         .transposed = true}},
       {Family::bert,
@@ -385,6 +466,61 @@ std::vector<FamilyTraits> gpt_families() {
        neox_names("transformer.", "h.",
                   {{"wte", "word_embeddings"}, {"ln_e", "word_embeddings_layernorm"}, {"ln_f", "ln_f"}},
                   "self_attention")},
+      {Family::gpt_bigcode,
+       "gpt_bigcode",
+       "StarCoder",
+       {"gpt_bigcode"},
+       "GPTBigCodeForCausalLM",
+       "GPTBigCode",
+       as_bigcode,
+       bigcode_config,
+       {.prefix = "transformer.",
+        .layer = "h.",
+        .whole = {{"wte", "wte"}, {"wpe", "wpe"}, {"ln_f", "ln_f"}},
+        .parts = kGptParts,
+        .qkv = Qkv::in_turn},
+       bigcode_layout},
+      {Family::mpt,
+       "mpt",
+       "MPT",
+       {"mpt"},
+       "MptForCausalLM",
+       "MPT",
+       as_mpt,
+       mpt_config,
+       {.prefix = "transformer.",
+        .layer = "blocks.",
+        .whole = {{"wte", "wte"}, {"ln_f", "norm_f"}},
+        .parts = {{"ln_1", "norm_1"},
+                  {"ln_2", "norm_2"},
+                  {"attn.q", "attn.Wqkv"},
+                  {"attn.k", "attn.Wqkv"},
+                  {"attn.v", "attn.Wqkv"},
+                  {"attn.proj", "attn.out_proj"},
+                  {"mlp.fc", "ffn.up_proj"},
+                  {"mlp.proj", "ffn.down_proj"}},
+        .qkv = Qkv::in_turn}},
+      {Family::qwen,
+       "qwen",
+       "Qwen",
+       {"qwen"},
+       "QWenLMHeadModel",
+       "QWen",
+       as_qwen,
+       qwen_config,
+       {.prefix = "transformer.",
+        .layer = "h.",
+        .whole = {{"wte", "wte"}, {"ln_f", "ln_f"}},
+        .parts = {{"ln_1", "ln_1"},
+                  {"ln_2", "ln_2"},
+                  {"attn.q", "attn.c_attn"},
+                  {"attn.k", "attn.c_attn"},
+                  {"attn.v", "attn.c_attn"},
+                  {"attn.proj", "attn.c_proj"},
+                  {"mlp.gate", "mlp.w2"},
+                  {"mlp.up", "mlp.w1"},
+                  {"mlp.proj", "mlp.c_proj"}},
+        .qkv = Qkv::in_turn}},
   };
 }
 

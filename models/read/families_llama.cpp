@@ -389,6 +389,92 @@ void granite_config(ConfigKeys& k, Model& m) {
     k.differs("it has no embedding_multiplier, residual_multiplier and logits_scaling");
 }
 
+// -- Baichuan, InternLM 3 ---------------------------------------------------------------------------------------------
+
+// Yang et al. 2023, "Baichuan 2", section 2.3: 7B rotates, 13B has slopes. Only the latter's files leave out
+// max_position_embeddings (modeling_baichuan.py beside the weights).
+void baichuan_config(ConfigKeys& k, Model& m) {
+  sizes(k, m);
+  if (k.reads()) m.kv_heads = m.heads;
+  k.count({"intermediate_size"}, m.ffn_hidden, 1, kMostWidth);
+  if (k.reads()) m.positions = k.given("max_position_embeddings") ? Positions::rope : Positions::alibi;
+  if (m.positions == Positions::rope) {
+    positions_up_to(k, m);
+    rotation(k, m, 0);
+  } else {
+    k.count({"model_max_length"}, m.max_sequence, 1, kMostSequence);
+  }
+  k.real({"rms_norm_eps"}, m.norm_epsilon, 0, 1, 1e-6);
+  k.flag({"tie_word_embeddings"}, m.tied_embeddings, false);
+  silu(k, m, "baichuan");
+  if (k.given("z_loss_weight")) k.differs("its head's rows are not scaled to length 1, as Baichuan 2's are");
+}
+
+WeightNames baichuan_names() {
+  WeightNames names = llama_names();
+  for (auto& [logical, file] : names.parts) {
+    const std::string_view one = logical;
+    if (one == "attn.q" || one == "attn.k" || one == "attn.v") file = "self_attn.W_pack";
+  }
+  names.qkv = Qkv::in_turn;
+  return names;
+}
+
+void internlm3_config(ConfigKeys& k, Model& m) {
+  llama_keys(k, m, 1e-6, false);
+  k.count({"head_dim"}, m.head_dim, 1, kMostWidth, 0);
+  rotation(k, m, 0);
+  silu(k, m, "internlm3");
+  k.flag({"qkv_bias"}, m.qkv_bias, false);
+  no_biases(k, "bias");
+}
+
+// -- Command R --------------------------------------------------------------------------------------------------------
+
+// Cohere 2024: attention and MLP read one LayerNorm without bias, and rotated pairs stand side by side.
+void as_cohere(Model& m) {
+  as_llama(m);
+  m.normalisation = Normalisation::layer_norm;
+  m.norm_bias = false;
+  m.parallel = m.shared_norm = true;
+  m.tied_embeddings = true;
+}
+
+// Cohere 2024, Command R7B: three layers with a window for each that sees all and does not rotate (Yang et al. 2025,
+// "Rope to Nope and Back Again").
+void as_cohere2(Model& m) {
+  as_cohere(m);
+  m.window = 4096;
+  m.window_period = m.unrotated_period = 4;
+}
+
+void cohere_config(ConfigKeys& k, Model& m) {
+  llama_keys(k, m, 1e-5, true, "layer_norm_eps");
+  rotation(k, m, 0);
+  silu(k, m, "cohere");
+  no_biases(k, "attention_bias");
+  k.only("use_qk_norm", false, "heads have no LayerNorms of their own here");
+  double scale = 1;
+  k.real({"logit_scale"}, scale, 0, 1e6, 0.0625);
+  if (k.reads() && scale != 1) k.differs("its logits are not multiplied by logit_scale");
+}
+
+void cohere2_config(ConfigKeys& k, Model& m) {
+  cohere_config(k, m);
+  k.count({"sliding_window"}, m.window, 0, kMostSequence, 4096);
+  k.count({"sliding_window_pattern", "_sliding_window_pattern"}, m.window_period, 1, kMostLayers, 4);
+  if (k.reads() && m.window == 0) m.window_period = 0;
+  k.layer_types(m);
+  if (k.reads()) m.unrotated_period = m.window_period;
+  window_within(k, m);
+}
+
+WeightNames cohere_names() {
+  WeightNames names = llama_names();
+  names.adjacent_pairs = true;
+  return names;
+}
+
 // -- the entries ------------------------------------------------------------------------------------------------------
 
 }  // namespace
@@ -425,6 +511,14 @@ std::vector<FamilyTraits> llama_families() {
       entry(Family::arcee, "arcee", "Arcee", "ArceeForCausalLM", "Arcee", as_arcee, arcee_config, llama_names()),
       entry(Family::granite, "granite", "Granite", "GraniteForCausalLM", "GraniteFor", as_llama, granite_config,
             llama_names()),
+      entry(Family::baichuan, "baichuan", "Baichuan", "BaichuanForCausalLM", "Baichuan", as_llama, baichuan_config,
+            baichuan_names()),
+      entry(Family::internlm3, "internlm3", "InternLM 3", "InternLM3ForCausalLM", "InternLM3", as_llama,
+            internlm3_config, llama_names()),
+      entry(Family::cohere, "cohere", "Command R", "CohereForCausalLM", "CohereFor", as_cohere, cohere_config,
+            cohere_names()),
+      entry(Family::cohere2, "cohere2", "Command R7B", "Cohere2ForCausalLM", "Cohere2", as_cohere2, cohere2_config,
+            cohere_names()),
   };
   // The language models within those of text and images have the same layers.
   for (FamilyTraits& one : all) {

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "base/json.h"
@@ -14,12 +15,17 @@ namespace {
 
 class ConfigWriter : public ConfigKeys {
  public:
-  void put(const char* key, const std::string& value) {
+  void put(const std::string& key, const std::string& value) {
     if (!written_.insert(key).second) return;
-    out_ += fmt::format("{}  \"{}\": {}", out_.empty() ? "" : ",\n", key, value);
+    const std::size_t dot = key.find('.');
+    std::string& out = dot == std::string::npos ? out_ : maps_[key.substr(0, dot)];
+    out += fmt::format("{}  \"{}\": {}", out.empty() ? "" : ",\n", key.substr(dot + 1), value);
   }
   void quote(const char* key, const std::string& value) { put(key, base::json_quoted(value)); }
-  [[nodiscard]] std::string finish() const { return "{\n" + out_ + "\n}\n"; }
+  [[nodiscard]] std::string finish() {
+    for (const auto& [key, keys] : maps_) put(key, "{\n" + keys + "\n}");
+    return "{\n" + out_ + "\n}\n";
+  }
 
   [[nodiscard]] bool reads() const override { return false; }
   void count(Names names, std::int64_t& value, std::int64_t, std::int64_t) override {
@@ -86,6 +92,7 @@ class ConfigWriter : public ConfigKeys {
  private:
   static bool of_window(Names names) { return std::string(*names.begin()) == "sliding_window"; }
   std::string out_;
+  std::map<std::string, std::string> maps_;  ///< keys a.b of the map a
   std::set<std::string> written_;
 };
 
@@ -114,7 +121,7 @@ const char* difference(const Model& given, const Model& again) {
   if (a.pre_norm != b.pre_norm || a.output_norm != b.output_norm || a.embedding_norm != b.embedding_norm ||
       a.shared_norm != b.shared_norm || a.qk_norm != b.qk_norm)
     return "where it normalises";
-  if (a.bias != b.bias || a.qkv_bias != b.qkv_bias) return "its biases";
+  if (a.bias != b.bias || a.qkv_bias != b.qkv_bias || a.norm_bias != b.norm_bias) return "its biases";
   if (a.kv_heads != b.kv_heads) return "grouped queries";
   if (a.head_dim != b.head_dim) return "the width of its heads";
   if (a.causal != b.causal || a.window != b.window || a.window_period != b.window_period) return "its mask";

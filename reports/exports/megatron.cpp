@@ -173,6 +173,8 @@ std::string model_flags(Handover& h) {
               m.attention_cap == 0 && m.logit_cap == 0,
           "ALiBi, position offsets, windows, caps, or attention scales of its own",
           "GPTs, Llamas, Qwens and Nemotrons can be exported");
+  h.needs(m.normalisation == models::Normalisation::rms_norm || m.norm_bias, "LayerNorms without biases",
+          "RMSNorm, or LayerNorms with biases");
   h.needs(!m.attention_sinks, "learned attention logits beside the scores", "models without `attention_sinks`");
   h.note(
       dropout.embedding != dropout.residual,

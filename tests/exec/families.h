@@ -52,14 +52,17 @@ inline void make_family(models::Model& m, models::Family family) {
   m.family = family;
   models::traits_of(family).defaults(m);
   const bool grouped = family != Family::gpt && family != Family::bert && family != Family::gpt_neox &&
-                       family != Family::opt && family != Family::bloom;
+                       family != Family::opt && family != Family::bloom && family != Family::gpt_bigcode &&
+                       family != Family::mpt && family != Family::qwen && family != Family::baichuan;
   if (grouped) m.kv_heads = 2;
-  m.ffn_hidden = family == Family::bloom || family == Family::falcon ? 4 * m.hidden : 96;
+  const bool four = family == Family::bloom || family == Family::falcon || family == Family::mpt;
+  m.ffn_hidden = four ? 4 * m.hidden : 96;
   if (family == Family::gemma || family == Family::gemma2 || family == Family::gemma3 || family == Family::qwen3)
     m.head_dim = 16;
   if (family == Family::mistral || family == Family::phi3) m.window = 6;
   if (models::traits_of(family).mixture) make_mixture(m);
   if (family == Family::smollm3) m.unrotated_period = 2;
+  if (family == Family::cohere2) m.window = 4, m.window_period = m.unrotated_period = 2;
   if (family == Family::gemma3) m.window_period = 2, m.window_theta = 100;
   if (family != Family::gemma2 && family != Family::gemma3) return;
   m.window = 4;

@@ -130,6 +130,32 @@ std::vector<FamilyCase> family_cases() {
        [](const ref::File& f, const std::vector<int>& ids) { return ref::falcon(f, sizes(8), 1, false, ids); }, 15});
   all.push_back({"bloom", Family::bloom, nullptr,
                  [](const ref::File& f, const std::vector<int>& ids) { return ref::bloom(f, sizes(8), ids); }, 29});
+  all.push_back(llama_like("baichuan", Family::baichuan, 8, {.packed = "self_attn.W_pack"}, 17));
+  all.push_back(llama_like("internlm3", Family::internlm3, 8, {}, 21));
+  const ref::LlamaLike command_r = {.layer_norms = true, .tied = true, .adjacent = true, .parallel = true};
+  all.push_back(llama_like("cohere", Family::cohere, 8, command_r, 18));
+  ref::LlamaLike command_r7b = command_r;
+  command_r7b.window = 4, command_r7b.alternates = true, command_r7b.unrotated = 2;
+  all.push_back(llama_like("cohere2", Family::cohere2, 8, command_r7b, 18));
+  const auto in_turn = [&](const char* name, Family family, const ref::InTurn& how, std::size_t tensors) {
+    all.push_back(
+        {name, family, nullptr,
+         [how](const ref::File& f, const std::vector<int>& ids) { return ref::in_turn(f, sizes(8), how, ids); },
+         tensors});
+  };
+  in_turn("starcoder", Family::gpt_bigcode, {.positions = true, .groups = 1, .activation = ref::gelu_tanh}, 28);
+  in_turn("mpt", Family::mpt,
+          {.layer = "transformer.blocks.",
+           .norm_1 = "norm_1",
+           .norm_2 = "norm_2",
+           .last = "transformer.norm_f",
+           .qkv = "attn.Wqkv",
+           .out = "attn.out_proj",
+           .up = "ffn.up_proj",
+           .down = "ffn.down_proj",
+           .alibi = true},
+          14);
+  in_turn("qwen", Family::qwen, {.qwen = true}, 19);
   return all;
 }
 

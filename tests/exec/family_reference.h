@@ -65,7 +65,8 @@ inline Matrix embedding(const File& file, const std::string& name, const std::ve
 }
 inline Matrix layer_norm(const File& file, const std::string& name, const Matrix& x, double epsilon = 1e-5,
                          double one = 0) {
-  const Weights &w = file.at(name + ".weight"), &b = file.at(name + ".bias");
+  const Weights& w = file.at(name + ".weight");
+  const auto b = file.find(name + ".bias");
   Matrix y = x;
   for (std::size_t r = 0; r < x.rows; ++r) {
     double mean = 0, square = 0;
@@ -73,7 +74,8 @@ inline Matrix layer_norm(const File& file, const std::string& name, const Matrix
     mean /= static_cast<double>(x.columns);
     for (std::size_t c = 0; c < x.columns; ++c) square += (x(r, c) - mean) * (x(r, c) - mean);
     const double s = 1 / std::sqrt(square / static_cast<double>(x.columns) + epsilon);
-    for (std::size_t c = 0; c < x.columns; ++c) y(r, c) = (x(r, c) - mean) * s * (one + w.v.at(c)) + b.v.at(c);
+    for (std::size_t c = 0; c < x.columns; ++c)
+      y(r, c) = (x(r, c) - mean) * s * (one + w.v.at(c)) + (b == file.end() ? 0 : b->second.v.at(c));
   }
   return y;
 }
@@ -173,8 +175,7 @@ struct Sizes {
   double query_scalar = 0;
 };
 
-// -- Llama's line: Mistral, Qwen2, Qwen3, Phi-3, Nemotron, Gemma, GLM, ERNIE, StarCoder 2 …
-// -----------------------------------------------
+// -- Llama's line: Mistral, Qwen2, Qwen3, Phi-3, Nemotron, Gemma, GLM, ERNIE, StarCoder 2 ... -------------------------
 
 struct LlamaLike {
   bool fused = false;                      ///< Phi-3's qkv_proj and gate_up_proj
@@ -196,6 +197,8 @@ struct LlamaLike {
   const char* after_mlp = "post_feedforward_layernorm";
   const char* up = "mlp.up_proj";  ///< without a gate: StarCoder 2's c_fc, c_proj
   const char* down = "mlp.down_proj";
+  const char* packed = nullptr;  ///< Baichuan's W_pack
+  bool parallel = false;         ///< Command R: attention and MLP read one norm
 };
 
 inline Matrix llama_like(const File& f, const Sizes& s, const LlamaLike& a, const std::vector<int>& ids) {
@@ -208,8 +211,8 @@ inline Matrix llama_like(const File& f, const Sizes& s, const LlamaLike& a, cons
     const std::string at = "model.layers." + std::to_string(i) + ".";
     const Matrix n = norm(at + "input_layernorm", x);
     Matrix q(0, 0), k(0, 0), v(0, 0);
-    if (a.fused) {
-      const Matrix all = linear(f, at + "self_attn.qkv_proj", n);
+    if (a.fused || a.packed) {
+      const Matrix all = linear(f, at + (a.packed ? a.packed : "self_attn.qkv_proj"), n);
       const std::size_t own = f.at(at + "self_attn.o_proj.weight").shape.at(1), kv = (all.columns - own) / 2;
       q = columns(all, 0, own), k = columns(all, own, kv), v = columns(all, own + kv, kv);
     } else {
@@ -234,7 +237,7 @@ inline Matrix llama_like(const File& f, const Sizes& s, const LlamaLike& a, cons
     h = linear(f, at + "self_attn.o_proj", h);
     if (a.sandwich) h = norm(at + a.after_attention, h);
     x = plus(x, h);
-    const Matrix m = norm(at + (a.sandwich ? a.before_mlp : "post_attention_layernorm"), x);
+    const Matrix m = a.parallel ? n : norm(at + (a.sandwich ? a.before_mlp : "post_attention_layernorm"), x);
     Matrix inner(0, 0);
     if (a.fused || a.fused_mlp) {
       const Matrix both = linear(f, at + "mlp.gate_up_proj", m);
@@ -255,8 +258,45 @@ inline Matrix llama_like(const File& f, const Sizes& s, const LlamaLike& a, cons
   return x;
 }
 
-// -- fused heads: GPT-NeoX, Falcon, BLOOM
-// ------------------------------------------------------------------------------
+// -- q, k and v in turn: StarCoder, MPT, Qwen -------------------------------------------------------------------------
+
+struct InTurn {
+  const char* layer = "transformer.h.";
+  const char *norm_1 = "ln_1", *norm_2 = "ln_2", *last = "transformer.ln_f";
+  const char *qkv = "attn.c_attn", *out = "attn.c_proj", *up = "mlp.c_fc", *down = "mlp.c_proj";
+  bool positions = false, alibi = false;
+  bool qwen = false;       ///< RMSNorm, rotation, and down(w1(x) silu(w2(x))) in front of a head of its own
+  std::size_t groups = 0;  ///< key/value heads; 0: as many as heads
+  double (*activation)(double) = gelu_erf;
+};
+
+inline Matrix in_turn(const File& f, const Sizes& s, const InTurn& a, const std::vector<int>& ids) {
+  const auto norm = [&](const std::string& name, const Matrix& x) {
+    return a.qwen ? rms_norm(f, name, x, 1e-5) : layer_norm(f, name, x);
+  };
+  Matrix x = embedding(f, "transformer.wte.weight", ids);
+  std::vector<int> places(ids.size());
+  for (std::size_t i = 0; i < places.size(); ++i) places[i] = static_cast<int>(i);
+  if (a.positions) x = plus(x, embedding(f, "transformer.wpe.weight", places));
+  for (std::size_t i = 0; i < s.layers; ++i) {
+    const std::string at = a.layer + std::to_string(i) + ".";
+    const Matrix all = linear(f, at + a.qkv, norm(at + a.norm_1, x));
+    const std::size_t own = x.columns, kv = a.groups > 0 ? a.groups * s.dim : own;
+    Matrix q = columns(all, 0, own), k = columns(all, own, kv);
+    if (a.qwen) q = rotary(q, s.dim, s.dim), k = rotary(k, s.dim, s.dim);
+    Scores how;
+    how.alibi = a.alibi;
+    x = plus(x, linear(f, at + a.out, attend(q, k, columns(all, own + kv, kv), s.dim, how)));
+    const Matrix m = norm(at + a.norm_2, x);
+    const Matrix inner = a.qwen ? times(linear(f, at + "mlp.w1", m), each(linear(f, at + "mlp.w2", m), silu))
+                                : each(linear(f, at + a.up, m), a.activation);
+    x = plus(x, linear(f, at + a.down, inner));
+  }
+  x = norm(a.last, x);
+  return a.qwen ? linear(f, "lm_head", x) : unembed(f, "transformer.wte.weight", x);
+}
+
+// -- fused heads: GPT-NeoX, Falcon, BLOOM -----------------------------------------------------------------------------
 
 struct Heads {
   Matrix q, k, v;
@@ -338,8 +378,7 @@ inline Matrix internlm2(const File& f, const Sizes& s, std::size_t groups, const
   return linear(f, "output", rms_norm(f, "model.norm", x, kEpsilon));
 }
 
-// -- OPT
-// ---------------------------------------------------------------------------------------------------------------
+// -- OPT --------------------------------------------------------------------------------------------------------------
 
 inline Matrix opt(const File& f, const Sizes& s, const std::vector<int>& ids) {
   Matrix x = embedding(f, "model.decoder.embed_tokens.weight", ids);

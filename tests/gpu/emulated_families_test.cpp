@@ -48,6 +48,9 @@ INSTANTIATE_TEST_SUITE_P(
         OfFamily{"phi3", Family::phi3, [](PlanSpec&) {}}, OfFamily{"opt", Family::opt, [](PlanSpec&) {}},
         OfFamily{"falcon", Family::falcon, [](PlanSpec&) {}},
         OfFamily{"bloom_tensor_2", Family::bloom, [](PlanSpec& s) { s.mesh.tensor = 2; }},
+        OfFamily{"cohere", Family::cohere, [](PlanSpec&) {}},
+        OfFamily{"mpt_tensor_2_bf16", Family::mpt,
+                 [](PlanSpec& s) { s.mesh.tensor = 2, s.numerics.precision = DType::bf16; }},
         OfFamily{"nemotron_fp16", Family::nemotron, [](PlanSpec& s) { s.numerics.precision = DType::fp16; }},
         OfFamily{"nemotron_unfused", Family::nemotron, [](PlanSpec& s) { s.numerics.flash = false; }}),
     [](const auto& tested) { return std::string(tested.param.name); });

@@ -158,6 +158,35 @@ const std::vector<Configuration>& configurations() {
            "num_key_value_heads": 8, "num_nextn_predict_layers": 1, "partial_rotary_factor": 0.5,
            "rms_norm_eps": 1e-05, "rope_theta": 1000000, "routed_scaling_factor": 1.0, "topk_group": 1,
            "use_qk_norm": false, "vocab_size": 151552})"},
+      {"", 16'375'728'128, 2.8, 0.05,  // DeepSeekMoE 16B
+       R"({"architectures": ["DeepseekForCausalLM"], "model_type": "deepseek", "attention_bias": false,
+           "aux_loss_alpha": 0.001, "first_k_dense_replace": 1, "hidden_act": "silu", "hidden_size": 2048,
+           "intermediate_size": 10944, "max_position_embeddings": 4096, "moe_intermediate_size": 1408,
+           "moe_layer_freq": 1, "n_routed_experts": 64, "n_shared_experts": 2, "norm_topk_prob": false,
+           "num_attention_heads": 16, "num_experts_per_tok": 6, "num_hidden_layers": 28, "num_key_value_heads": 16,
+           "rms_norm_eps": 1e-06, "rope_theta": 10000, "scoring_func": "softmax", "seq_aux": true,
+           "tie_word_embeddings": false, "vocab_size": 102400})"},
+      {"", 142'774'373'888, 14, 0.5,  // dots.llm1
+       R"({"architectures": ["Dots1ForCausalLM"], "model_type": "dots1", "attention_bias": false,
+           "first_k_dense_replace": 1, "hidden_size": 4096, "intermediate_size": 10944,
+           "max_position_embeddings": 32768, "max_window_layers": 62, "moe_intermediate_size": 1408,
+           "n_routed_experts": 128, "n_shared_experts": 2, "norm_topk_prob": true, "num_attention_heads": 32,
+           "num_experts_per_tok": 6, "num_hidden_layers": 62, "num_key_value_heads": 32, "rms_norm_eps": 1e-05,
+           "rope_theta": 10000000, "routed_scaling_factor": 2.5, "sliding_window": null,
+           "tie_word_embeddings": false, "vocab_size": 152064})"},
+      {"", 21'825'436'160, 3, 0.5,  // ERNIE 4.5 21B-A3B
+       R"({"architectures": ["Ernie4_5_MoeForCausalLM"], "model_type": "ernie4_5_moe", "hidden_act": "silu",
+           "hidden_size": 2560, "intermediate_size": 12288, "max_position_embeddings": 131072,
+           "moe_intermediate_size": 1536, "moe_k": 6, "moe_layer_interval": 1, "moe_layer_start_index": 1,
+           "moe_num_experts": 64, "moe_num_shared_experts": 2, "num_attention_heads": 20, "num_hidden_layers": 28,
+           "num_key_value_heads": 4, "rms_norm_eps": 1e-05, "rope_theta": 500000.0, "tie_word_embeddings": true,
+           "use_bias": false, "vocab_size": 103424})"},
+      {"", 131'596'523'520, 36, 0.5,  // DBRX
+       R"({"architectures": ["DbrxForCausalLM"], "model_type": "dbrx", "attn_config": {"clip_qkv": 8, "kv_n_heads": 8,
+           "rope_theta": 500000}, "d_model": 6144, "emb_pdrop": 0.0, "ffn_config": {"ffn_hidden_size": 10752,
+           "moe_jitter_eps": 0.01, "moe_loss_weight": 0.05, "moe_num_experts": 16, "moe_top_k": 4},
+           "max_seq_len": 32768, "n_heads": 48, "n_layers": 40, "output_router_logits": false, "resid_pdrop": 0.0,
+           "tie_word_embeddings": false, "vocab_size": 100352})"},
       {"", 107'769'861'120, 17, 0.5,  // Llama 4 Scout's language model; the card's 109 are with what reads images
        R"({"architectures": ["Llama4ForConditionalGeneration"], "model_type": "llama4", "text_config": {
            "model_type": "llama4_text", "attention_chunk_size": 8192, "head_dim": 128, "hidden_act": "silu",
@@ -445,7 +474,7 @@ TEST(MixturesOfExperts, RefuseConfigurationsThatAModelCannotSay) {
            type + "\"" + more + "}";
   };
   for (const char* type : {"mixtral", "qwen2_moe", "qwen3_moe", "deepseek_v2", "deepseek_v3", "gpt_oss", "llama4_text",
-                           "kimi_k2", "glm4_moe"})
+                           "kimi_k2", "glm4_moe", "deepseek", "dots1", "ernie4_5_moe"})
     EXPECT_EQ(message_of(config(type, "")), "(accepted)") << type;
   for (const auto& [type, more] :
        std::vector<std::pair<const char*, const char*>>{{"mixtral", R"("hidden_act": "relu")"},

@@ -201,8 +201,9 @@ TEST(HuggingFace, NamesAFamilyThatItDoesNotKnow) {
       "  |\n"
       "  = help: known are gpt2, bert, llama, mistral, qwen2, qwen3, gemma, gemma2, gemma3_text, gpt_neox, "
       "phi3, opt, falcon, bloom, nemotron, starcoder2, stablelm, internlm2, glm, glm4, ernie4_5, seed_oss, smollm3, "
-      "arcee, granite, roberta, mixtral, qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, gpt_oss, llama4_text, "
-      "glm4_moe; for a class of the same layers (RMSNorm, gated MLP and rotation: llama) change this word, and write "
+      "arcee, granite, baichuan, internlm3, cohere, cohere2, gpt_bigcode, mpt, qwen, roberta, mixtral, qwen2_moe, "
+      "qwen3_moe, deepseek_v2, deepseek_v3, gpt_oss, llama4_text, glm4_moe, deepseek, dots1, ernie4_5_moe, dbrx; "
+      "for a class of the same layers (RMSNorm, gated MLP and rotation: llama) change this word, and write "
       "other models in orrery's own form (docs/formats.md, model.yaml)\n");
   EXPECT_NE(refused("{\"architectures\": [\"JambaForCausalLM\"]}").find("architecture `JambaForCausalLM`"),
             std::string::npos);
@@ -305,7 +306,7 @@ TEST(OwnForm, ReportsAllErrorsAtOnce) {
   |
   = help: `hiden` looks like it; write `hidden`
 
-error[E0106]: `family` must be one of gpt, bert, llama, mistral, qwen2, qwen3, gemma, gemma2, gemma3, gpt_neox, phi3, opt, falcon, bloom, nemotron, starcoder2, stablelm, internlm2, glm, glm4, ernie4_5, seed_oss, smollm3, arcee, granite, roberta, mixtral, qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, gpt_oss, llama4, glm4_moe, dlrm, found `gtp`
+error[E0106]: `family` must be one of gpt, bert, llama, mistral, qwen2, qwen3, gemma, gemma2, gemma3, gpt_neox, phi3, opt, falcon, bloom, nemotron, starcoder2, stablelm, internlm2, glm, glm4, ernie4_5, seed_oss, smollm3, arcee, granite, baichuan, internlm3, cohere, cohere2, gpt_bigcode, mpt, qwen, roberta, mixtral, qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, gpt_oss, llama4, glm4_moe, deepseek, dots1, ernie4_5_moe, dbrx, dlrm, found `gtp`
  --> model.yaml:1:9
   |
 1 | family: gtp
@@ -325,7 +326,7 @@ error[E0103]: unknown key `hiden`
 3 | hiden: 768
   | ^^^^^
   |
-  = help: did you mean `hidden`? known keys: family, name, layers, hidden, heads, kv_heads, head_dim, ffn_hidden, vocab, max_sequence, token_types, normalisation, activation, gelu, positions, causal, pre_norm, bias, tied_embeddings, norm_epsilon, rope_theta, rope_scaling, initial_stddev, masked_fraction, next_sentence, dropout, lora, qkv_bias, qk_norm, parallel, shared_norm, output_norm, embedding_norm, scaled_embedding, rotary_share, position_offset, attention_cap, logit_cap, query_scale, window, window_period, window_theta, unrotated_period, attention_sinks, latent_attention, experts, further_prediction, sources
+  = help: did you mean `hidden`? known keys: family, name, layers, hidden, heads, kv_heads, head_dim, ffn_hidden, vocab, max_sequence, token_types, normalisation, activation, gelu, positions, causal, pre_norm, bias, tied_embeddings, norm_epsilon, rope_theta, rope_scaling, initial_stddev, masked_fraction, next_sentence, dropout, lora, norm_bias, qkv_bias, qk_norm, parallel, shared_norm, output_norm, embedding_norm, scaled_embedding, rotary_share, position_offset, attention_cap, logit_cap, query_scale, window, window_period, window_theta, unrotated_period, attention_sinks, latent_attention, experts, further_prediction, sources
 
 error[E0105]: `heads` must be a whole number, found `12.5`
  --> model.yaml:4:8
@@ -362,7 +363,8 @@ TEST(OwnForm, SaysOfAnotherKindOfModelThatAlone) {
       "  |\n"
       "  = help: families are gpt, bert, llama, mistral, qwen2, qwen3, gemma, gemma2, gemma3, gpt_neox, phi3, opt, "
       "falcon, bloom, nemotron, starcoder2, stablelm, internlm2, glm, glm4, ernie4_5, seed_oss, smollm3, arcee, "
-      "granite, roberta, mixtral, qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, gpt_oss, llama4, glm4_moe, dlrm: "
+      "granite, baichuan, internlm3, cohere, cohere2, gpt_bigcode, mpt, qwen, roberta, mixtral, qwen2_moe, qwen3_moe, "
+      "deepseek_v2, deepseek_v3, gpt_oss, llama4, glm4_moe, deepseek, dots1, ernie4_5_moe, dbrx, dlrm: "
       "transformers with one stack, and recommendation models; not encoders with decoders\n");
 }
 

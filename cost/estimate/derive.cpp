@@ -40,15 +40,14 @@ std::vector<MemoryRow> Estimator::memory(const plan::Plan& plan) {
   return rows;
 }
 
-Prediction Estimator::predict(const plan::Plan& plan) {
-  const Estimate e = estimate(plan);
+Prediction Estimator::predict(const plan::Plan& plan, const Estimate& known) {
   Prediction p;
   p.spec = plan.spec();
-  p.step_time_s = e.step_time;
-  p.memory_peak_bytes = e.memory_peak;
-  p.breakdown = e.breakdown;
-  p.bubble_fraction = e.bubble / e.step_time;
-  p.exposed_communication_s = e.breakdown.exposed();
+  p.step_time_s = known.step_time;
+  p.memory_peak_bytes = known.memory_peak;
+  p.breakdown = known.breakdown;
+  p.bubble_fraction = known.bubble / known.step_time;
+  p.exposed_communication_s = known.breakdown.exposed();
   p.memory = memory(plan);
   derive(p, plan);
   return p;

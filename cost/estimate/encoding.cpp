@@ -81,16 +81,14 @@ void add_partition(LayerCosts& costs, const models::LayerProgram& program, const
       arena_bytes(part * models::size_of(input.dtype), DType::uint8);
   add_step(costs.forward, flat(OpKind::copy, input.dtype, part), pricing);
   const auto bytes = static_cast<double>(input.bytes());
-  const double seconds =
-      groups.lockstep.at(pricing)
-          .collective_time(plan::CollectiveKind::all_gather, pricing.as_sent(base::Bytes{bytes}, false), groups.tensor)
-          .value;
   Pass& again = costs.recompute;
-  again.messages += seconds;
   again.message_bytes += bytes;
   ++again.message_count;
   ++again.tensor_messages;
-  again.segments.insert(again.segments.begin(), {.kind = Segment::Kind::tensor, .seconds = seconds});
+  again.segments.insert(again.segments.begin(),
+                        {.kind = Segment::Kind::tensor,
+                         .message = {.kind = plan::CollectiveKind::all_gather,
+                                     .bytes = pricing.as_sent(base::Bytes{bytes}, false).value}});
 }
 
 }  // namespace orrery::cost

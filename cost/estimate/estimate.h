@@ -78,7 +78,9 @@ class Estimator {
   /// For every stage: the memory that its device holds.
   [[nodiscard]] std::vector<MemoryRow> memory(const plan::Plan& plan);
   /// The full record, for reports: MFU, tokens/s, cost, energy, memory by stage, communication by dimension.
-  [[nodiscard]] Prediction predict(const plan::Plan& plan);
+  [[nodiscard]] Prediction predict(const plan::Plan& plan) { return predict(plan, estimate(plan)); }
+  /// The same of what is already known of the plan.
+  [[nodiscard]] Prediction predict(const plan::Plan& plan, const Estimate& known);
 
  private:
   struct Impl;

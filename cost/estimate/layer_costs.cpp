@@ -58,40 +58,54 @@ class Ring {
   std::map<TensorId, Arrival> arrived_;
 };
 
-/// Seconds of a layer's steps; 0 where nothing is to be priced.
+/// Seconds of a layer's compute, and what its messages' depend on.
 struct LayerPrices {
   const Pricing& pricing;
   const LayerGroups& groups;
-  bool priced = true;
 
-  [[nodiscard]] double compute(std::span<const models::Op> ops) const {
-    return priced ? pricing.compute_time(ops).value : 0;
-  }
-  [[nodiscard]] double host(std::span<const models::Op> ops) const { return priced ? pricing.host_time(ops).value : 0; }
+  [[nodiscard]] double compute(std::span<const models::Op> ops) const { return pricing.compute_time(ops).value; }
+  [[nodiscard]] double host(std::span<const models::Op> ops) const { return pricing.host_time(ops).value; }
 };
 
-/// The all-to-alls of one pass over a layer.
-class Exchanges {
+/// The messages of one pass over a layer.
+class Messages {
  public:
-  Exchanges(const models::LayerProgram& program, const LayerPrices& prices)
-      : groups_(prices.groups),
-        lockstep_(groups_.lockstep.at(prices.pricing)),
-        rows_(prices.pricing, choice_of(program), static_cast<int>(groups_.tensor.size()),
-              static_cast<int>(groups_.experts.size()),
-              groups_.experts.size() > 1 ? groups_.experts[1] - groups_.experts[0] : 0) {}
-  double time(const models::Part& part, double bytes, std::int64_t size) {
-    TokenExchange::Way way{base::Bytes{bytes}, base::Seconds{0}};
-    if (std::exchange(again_, part.recomputed) != part.recomputed) next_ = Leg::there;
-    if (part.sent) {  // rows, not counts
-      way = rows_.way(next_, way.across, size);
-      next_ = next_ == Leg::there ? Leg::back : Leg::there;
+  Messages(const models::LayerProgram& program, const LayerPrices& prices)
+      : program_(program),
+        pricing_(prices.pricing),
+        rows_(prices.pricing, choice_of(program), static_cast<int>(prices.groups.tensor.size()),
+              static_cast<int>(prices.groups.experts.size()),
+              prices.groups.experts.size() > 1 ? prices.groups.experts[1] - prices.groups.experts[0] : 0) {}
+  /// Bytes of the whole message.
+  [[nodiscard]] double bytes_of(const models::Part& part) const {
+    return static_cast<double>(whole(part).bytes()) * part.expected;
+  }
+  LayerMessage of(const models::Part& part) {
+    const base::Bytes bytes{bytes_of(part)};
+    LayerMessage message{.kind = kind_of(part.collective), .stream = plan::Stream::tensor};
+    if (part.collective == models::GroupCollective::all_to_all) {
+      TokenExchange::Way way{bytes, base::Seconds{0}};
+      if (std::exchange(again_, part.recomputed) != part.recomputed) next_ = Leg::there;
+      if (part.sent) {  // rows, not counts
+        way = rows_.way(next_, way.across, models::size_of(whole(part).dtype));
+        next_ = next_ == Leg::there ? Leg::back : Leg::there;
+      }
+      message.stream = plan::Stream::exchange;
+      message.bytes = way.across.value;
+      message.beside = way.within.value;
+      return message;
     }
-    return lockstep_.exchange_time(way.across, groups_.experts, rows_.choice()).value + way.within.value;
+    if (part.collective == models::GroupCollective::ring_shift) message.stream = plan::Stream::context;
+    message.bytes = pricing_.as_sent(bytes, part.for_fp8).value;
+    return message;
   }
 
  private:
-  const LayerGroups& groups_;
-  Lockstep lockstep_;
+  [[nodiscard]] const models::Tensor& whole(const models::Part& part) const {
+    return program_.tensors[part.collective == models::GroupCollective::reduce_scatter ? part.source : part.tensor];
+  }
+  const models::LayerProgram& program_;
+  const Pricing& pricing_;
   TokenExchange rows_;
   Leg next_ = Leg::there;
   bool again_ = false;  ///< whether the last one was recomputed
@@ -127,7 +141,6 @@ void note_surroundings(Segment& segment, const std::vector<models::Op>& ops, con
 std::array<double, 3> saved_by_writing(std::span<const models::Op> ops, const models::LayerProgram& program,
                                        const LayerPrices& prices, std::set<TensorId>& added) {
   std::array<double, 3> saved = {};
-  if (!prices.priced) return saved;
   for (const models::Op& op : ops) {
     std::optional<LayerBucket> first;
     for (const std::size_t sum : models::writable_sums(op)) {
@@ -151,40 +164,23 @@ Pass walk(const std::vector<models::Part>& parts, const models::LayerProgram& pr
           const LayerPrices& prices, const Touch& touch, std::set<TensorId>* added = nullptr) {
   Pass pass;
   Ring ring;
-  Exchanges rows(program, prices);
-  const LayerGroups& groups = prices.groups;
-  const Lockstep lockstep = groups.lockstep.at(prices.pricing);
+  Messages messages(program, prices);
   for (const models::Part& part : parts) {
     if (part.is_communication()) {
-      const TensorId whole = part.collective == models::GroupCollective::reduce_scatter ? part.source : part.tensor;
-      const auto bytes = static_cast<double>(program.tensors[whole].bytes()) * part.expected;
-      const bool shifts = part.collective == models::GroupCollective::ring_shift;
-      const bool exchanges = part.collective == models::GroupCollective::all_to_all;
-      const std::vector<int>& members = shifts ? groups.context : groups.tensor;
-      const models::DType dtype = program.tensors[whole].dtype;
-      const double seconds =
-          !prices.priced ? 0
-          : exchanges
-              ? rows.time(part, bytes, models::size_of(dtype))
-              : lockstep
-                    .collective_time(kind_of(part.collective), prices.pricing.as_sent(base::Bytes{bytes}, part.for_fp8),
-                                     members, shifts ? plan::Stream::context : plan::Stream::tensor)
-                    .value;
-      if (exchanges) pass.exchanges += seconds;
+      const LayerMessage message = messages.of(part);
+      const bool shifts = message.stream == plan::Stream::context;
+      const bool exchanges = message.stream == plan::Stream::exchange;
       const bool meets = !shifts && !exchanges;  // a message of the tensor group
-      if (shifts)
-        ring.shift(part.source, part.tensor);
-      else
-        pass.messages += seconds;
+      if (shifts) ring.shift(part.source, part.tensor);
       pass.segments.push_back({.kind = shifts      ? Segment::Kind::shift
                                        : exchanges ? Segment::Kind::exchange
                                                    : Segment::Kind::tensor,
-                               .seconds = seconds,
-                               .reads_input = input.exists() && (part.tensor == input || part.source == input)});
+                               .reads_input = input.exists() && (part.tensor == input || part.source == input),
+                               .message = message});
       pass.tensor_messages += meets ? 1 : 0;
       touch(part.sent, pass.steps);
       touch(part.received, pass.steps);
-      pass.message_bytes += bytes;
+      pass.message_bytes += messages.bytes_of(part);
       ++pass.message_count;
       touch(part.source, pass.steps);
       touch(part.tensor, pass.steps++);
@@ -336,13 +332,14 @@ std::int64_t LayerCosts::zeroed_by_pass(LayerBucket of, std::int64_t elements) c
 
 LayerCosts layer_costs(const models::LayerProgram& program, const LayerChoices& choices, const Pricing& pricing,
                        const LayerGroups& groups) {
-  const LayerPrices prices{pricing, groups, choices.priced};
+  const LayerPrices prices{pricing, groups};
   const bool split = choices.split_backward;
   const std::int64_t alignment = plan::parameter_alignment(choices.optimizer);
   LayerCosts out;
   out.recomputation = choices.repeats.what();
   out.reduced_beside = pricing.calibration().get("stack.reduce_beside", 0) != 0;
   out.kind = program.kind;
+  out.choice = choice_of(program);
   base::ById<TensorId, int> life_of(program.tensors.size(), -1);
   for (const TensorId i : program.tensors.keys()) {
     const models::Tensor& t = program.tensors[i];
@@ -429,6 +426,26 @@ LayerCosts layer_costs(const models::LayerProgram& program, const LayerChoices& 
         if (t >= 0 && program.tensors[models::tensor_of(t)].role == models::TensorRole::parameter)
           out.backward_reads_parameters = true;
   return out;
+}
+
+LayerCosts with_messages(LayerCosts costs, const Pricing& pricing, const LayerGroups& groups) {
+  const Lockstep lockstep = groups.lockstep.at(pricing);
+  for (Pass* pass : {&costs.forward, &costs.recompute, &costs.backward, &costs.weights}) {
+    pass->messages = pass->exchanges = 0;
+    for (Segment& segment : pass->segments) {
+      if (segment.kind == Segment::Kind::compute) continue;
+      const LayerMessage& m = segment.message;
+      const base::Bytes bytes{m.bytes};
+      const bool exchange = segment.kind == Segment::Kind::exchange, shift = segment.kind == Segment::Kind::shift;
+      segment.seconds = exchange ? lockstep.exchange_time(bytes, groups.experts, costs.choice).value + m.beside
+                                 : lockstep.collective_time(m.kind, bytes, shift ? groups.context : groups.tensor,
+                                                            m.stream)
+                                       .value;
+      if (exchange) pass->exchanges += segment.seconds;
+      if (!shift) pass->messages += segment.seconds;
+    }
+  }
+  return costs;
 }
 
 }  // namespace orrery::cost

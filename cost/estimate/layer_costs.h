@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "cost/prices/exchange.h"
 #include "cost/prices/lockstep.h"
 #include "cost/prices/pricing.h"
 #include "models/layers/expand.h"
@@ -15,6 +16,14 @@
 
 namespace orrery::cost {
 
+/// A message between ranks of a layer's groups, as far as it does not depend on how they are linked.
+struct LayerMessage {
+  plan::CollectiveKind kind = plan::CollectiveKind::all_reduce;
+  plan::Stream stream = plan::Stream::tensor;  ///< tensor, context or exchange: names the group
+  double bytes = 0;                            ///< as the stack sends them; of an exchange, those between its ranks
+  double beside = 0;                           ///< exchange: seconds before and after it, within the tensor group
+};
+
 /// A step of a pass over a layer, in program order.
 struct Segment {
   enum class Kind : std::uint8_t {
@@ -24,7 +33,7 @@ struct Segment {
     shift      ///< to the next rank of the context ring; the next compute segment reads the other messages
   };
   Kind kind = Kind::compute;
-  double seconds = 0;  ///< of compute on the device, or of the message
+  double seconds = 0;  ///< of compute on the device, or of the message (with_messages)
   double host = 0;     ///< compute: seconds to issue it
   /// compute: seconds that it saves, by bucket, if it writes the gradients that it is the first to add to.
   std::array<double, 3> saved = {};
@@ -32,6 +41,7 @@ struct Segment {
   std::array<bool, 3> reads_parameters = {};  ///< compute: of these buckets (LayerBucket)
   std::array<bool, 3> writes_gradients = {};  ///< compute: of these buckets
   int shifts = 0;                             ///< compute: the number of the pass's shifts that it waits for
+  LayerMessage message = {};                  ///< if it is one
 
   /// Seconds if it writes these buckets' gradients.
   [[nodiscard]] double writing(const std::array<bool, 3>& buckets) const {
@@ -47,7 +57,7 @@ struct Pass {
   double compute = 0;     ///< seconds on the compute stream, overheads included
   double host = 0;        ///< seconds that the host takes to issue it
   double recomputed = 0;  ///< backward, weights: seconds of what selective recomputation repeats; not in `compute`
-  double messages = 0;    ///< seconds of messages of the tensor group, and of all-to-alls
+  double messages = 0;    ///< seconds of messages of the tensor group, and of all-to-alls (with_messages)
   double exchanges = 0;   ///< the part of `messages` that all-to-alls take
   double message_bytes = 0;
   int message_count = 0;
@@ -103,6 +113,7 @@ struct LayerCosts {
   std::vector<std::int64_t> own_gaps = {};  ///< elements in each gap between parameters of the own bucket
   double weight_inputs = 0;                 ///< bytes that the weights' gradients read, kept while W waits for B
   bool backward_reads_parameters = false;
+  TokenChoice choice = {};               ///< of its router, on which prices of exchanges depend
   bool reduced_beside = false;           ///< ZeRO 2 and 3: full gradients stay until backward's next layer has run
   std::vector<Life> lives;               ///< tensors that are neither parameters nor their gradients
   int x = -1, y = -1, dy = -1, dx = -1;  ///< indices into lives
@@ -143,9 +154,11 @@ struct LayerChoices {
   plan::OptimizerKind optimizer = plan::OptimizerKind::adamw;  ///< determines how parameters are aligned
   plan::Compression compression = {};                          ///< of the activations that a block saves
   bool partition_checkpoints = false;                          ///< as in plan::Recomputation
-  bool priced = true;  ///< false: no seconds, only sizes and lives, which are all that memory depends on
 };
+/// All but the seconds of messages. Of `groups` only sizes and strides matter.
 [[nodiscard]] LayerCosts layer_costs(const models::LayerProgram& program, const LayerChoices& choices,
                                      const Pricing& pricing, const LayerGroups& groups);
+/// The same with messages between these ranks priced: of one layer's costs, those of many places in a cluster.
+[[nodiscard]] LayerCosts with_messages(LayerCosts costs, const Pricing& pricing, const LayerGroups& groups);
 
 }  // namespace orrery::cost

@@ -17,17 +17,15 @@ inline auto program_key(models::LayerKind kind, const models::BlockVariant& bloc
 }
 using ProgramKey = decltype(program_key({}, {}, {}));
 
-/// And all that layer_costs reads from a plan. `lockstep`: the ranks with which its groups share links, 0 where it
-/// prices nothing; `first`: the lowest rank of the groups.
-inline auto layer_key(const ProgramKey& program, const plan::PlanSpec& spec, const plan::Repeats& repeats, int lockstep,
-                      int first) {
+/// And all that layer_costs reads from a plan.
+inline auto layer_key(const ProgramKey& program, const plan::PlanSpec& spec, const plan::Repeats& repeats) {
   const auto& [gradients, activations, rank, minimum_rate, capacity, group, start] = spec.compression;
   return std::tuple_cat(
       program, std::make_tuple(repeats, spec.stages.splits_backward(), spec.recomputation.partition_checkpoints,
                                spec.states.optimizer, gradients, activations, rank, minimum_rate, capacity, group,
-                               start, lockstep, first));
+                               start));
 }
-using LayerKey = decltype(layer_key({}, {}, {}, 0, 0));
+using LayerKey = decltype(layer_key({}, {}, {}));
 
 /// All on which the sizes of a layer's parameters and of their states depend.
 inline auto parameter_key(models::LayerKind kind, const models::BlockVariant& block,

@@ -13,15 +13,19 @@ namespace orrery::cost {
 
 class LayerStore {
  public:
+  /// Of whom a layer's messages go to: the number of ranks with which its groups share links, and the lowest of theirs.
+  using Place = std::pair<int, int>;
+
   explicit LayerStore(std::unique_ptr<Lock> lock) : lock_(std::move(lock)) {}
   /// Makes what is not known yet. Two threads may make the same; the first one's stays. References stay valid.
   template <class Make>
-  const LayerCosts& of(const LayerKey& key, bool priced, const Make& make) {
-    std::map<LayerKey, LayerCosts>& known = priced ? priced_ : sized_;
-    if (const LayerCosts* found = find(known, key)) return *found;
-    LayerCosts made = make();
-    const Held held(lock_.get());
-    return known.emplace(key, std::move(made)).first->second;
+  const LayerCosts& of(const LayerKey& key, const Make& make) {
+    return of(alone_, key, make);
+  }
+  /// The same with messages.
+  template <class Make>
+  const LayerCosts& of(const LayerCosts& alone, Place place, const Make& make) {
+    return of(placed_, std::make_pair(&alone, place), make);
   }
 
  private:
@@ -39,14 +43,20 @@ class LayerStore {
    private:
     Lock* lock_;
   };
-  const LayerCosts* find(const std::map<LayerKey, LayerCosts>& known, const LayerKey& key) const {
+  template <class Key, class Make>
+  const LayerCosts& of(std::map<Key, LayerCosts>& known, const Key& key, const Make& make) {
+    {
+      const Held held(lock_.get());
+      if (const auto found = known.find(key); found != known.end()) return found->second;
+    }
+    LayerCosts made = make();
     const Held held(lock_.get());
-    const auto found = known.find(key);
-    return found == known.end() ? nullptr : &found->second;
+    return known.emplace(key, std::move(made)).first->second;
   }
 
-  std::unique_ptr<Lock> lock_;                     ///< null: one thread
-  std::map<LayerKey, LayerCosts> sized_, priced_;  ///< LayerChoices::priced
+  std::unique_ptr<Lock> lock_;  ///< null: one thread
+  std::map<LayerKey, LayerCosts> alone_;
+  std::map<std::pair<const LayerCosts*, Place>, LayerCosts> placed_;
 };
 
 }  // namespace orrery::cost

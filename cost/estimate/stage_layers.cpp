@@ -49,32 +49,32 @@ const LayerCosts& StageLayers::one(LayerKind kind, const plan::PlanSpec& spec, c
 const LayerCosts& StageLayers::expanded(LayerKind kind, const models::BlockVariant& block,
                                         const models::ExpandOptions& options, const plan::PlanSpec& spec,
                                         const plan::Repeats& repeats, std::int64_t index, int first, bool priced) {
-  LayerGroups groups{strided(first, 1, spec.mesh.tensor),
-                     strided(first, spec.mesh.tensor, spec.mesh.context),
-                     strided(first, spec.mesh.expert_stride(), spec.mesh.expert),
-                     {&pricing_, links_, spec.mesh.ranks_per_stage()}};
   // Groups within a node share its links with no other node's.
   const int per_node = std::max(1, pricing_.cluster().devices_per_node);
-  if (spec.mesh.tensor * spec.mesh.context <= per_node && spec.mesh.expert_stride() * spec.mesh.expert <= per_node)
-    groups.lockstep.ranks = std::min(groups.lockstep.ranks, per_node);
+  const bool within =
+      spec.mesh.tensor * spec.mesh.context <= per_node && spec.mesh.expert_stride() * spec.mesh.expert <= per_node;
+  const int ranks = within ? std::min(spec.mesh.ranks_per_stage(), per_node) : spec.mesh.ranks_per_stage();
+  const auto groups = [&] {
+    return LayerGroups{strided(first, 1, spec.mesh.tensor),
+                       strided(first, spec.mesh.tensor, spec.mesh.context),
+                       strided(first, spec.mesh.expert_stride(), spec.mesh.expert),
+                       {&pricing_, links_, ranks}};
+  };
   const ProgramKey program = program_key(kind, block, options);
-  const LayerKey key =
-      layer_key(program, spec, repeats, links_ != nullptr && priced ? groups.lockstep.ranks : 0, first);
-  return store_->of(key, priced, [&] {
-    const LayerChoices choices{repeats,
-                               spec.stages.splits_backward(),
-                               spec.states.optimizer,
-                               spec.compression,
-                               spec.recomputation.partition_checkpoints,
-                               priced};
+  const LayerCosts& alone = store_->of(layer_key(program, spec, repeats), [&] {
+    const LayerChoices choices{repeats, spec.stages.splits_backward(), spec.states.optimizer, spec.compression,
+                               spec.recomputation.partition_checkpoints};
     auto recent = std::ranges::find(programs_, program, &Program::key);
     if (recent == programs_.end()) {
       if (programs_.size() == kPrograms) programs_.pop_front();
       programs_.push_back({program, models::expand(model_, kind, index, options)});
       recent = std::prev(programs_.end());
     }
-    return layer_costs(recent->layer, choices, pricing_, groups);
+    return layer_costs(recent->layer, choices, pricing_, groups());
   });
+  if (!priced) return alone;
+  return store_->of(alone, {links_ != nullptr ? ranks : 0, first},
+                    [&] { return with_messages(alone, pricing_, groups()); });
 }
 
 std::vector<LayerRun> StageLayers::chunk(const plan::Plan& plan, int stage, int chunk, Asked asked) {

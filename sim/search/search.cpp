@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <queue>
 #include <string>
@@ -45,6 +47,7 @@ constexpr std::size_t kPiece = 32, kPieceToCheck = 256;
 struct Candidate {
   double objective = 0;
   std::size_t index = 0;  ///< into the space
+  cost::Estimate estimate = {};
   bool operator<(const Candidate& o) const {
     return objective != o.objective ? objective < o.objective : index < o.index;
   }
@@ -65,21 +68,25 @@ double least_objective(double seconds, double memory, plan::Objective objective,
   return objective_of_estimate(least, objective, cluster);
 }
 
-/// The k best candidates so far.
+/// The k best candidates so far, of all threads: which these are at last does not depend on the order of offers.
 class Best {
  public:
   explicit Best(std::size_t k) : k_(k) {}
   void offer(Candidate c) {
+    const std::scoped_lock held(mutex_);
     if (heap_.size() == k_ && !(c < heap_.front())) return;
     if (heap_.size() == k_) {
       std::pop_heap(heap_.begin(), heap_.end());
       heap_.pop_back();
     }
-    heap_.push_back(c);
+    heap_.push_back(std::move(c));
     std::push_heap(heap_.begin(), heap_.end());
   }
   /// Whether a candidate would be kept whose objective is no less than this.
-  [[nodiscard]] bool may_take(double least) const { return heap_.size() < k_ || least <= heap_.front().objective; }
+  [[nodiscard]] bool may_take(double least) const {
+    const std::scoped_lock held(mutex_);
+    return heap_.size() < k_ || least <= heap_.front().objective;
+  }
   [[nodiscard]] std::vector<Candidate> sorted() const {
     std::vector<Candidate> out = heap_;
     std::sort(out.begin(), out.end());
@@ -87,6 +94,7 @@ class Best {
   }
 
  private:
+  mutable std::mutex mutex_;
   std::size_t k_;
   std::vector<Candidate> heap_;
 };
@@ -121,14 +129,14 @@ struct Fitting {
 class Estimating {
  public:
   Estimating(const Model& model, const Cluster& cluster, const plan::Job& job, const cost::Prices& prices,
-             const cost::Room& room, std::size_t keep, std::vector<plan::PlanSpec>& space,
+             const cost::Room& room, Best& best, std::vector<plan::PlanSpec>& space,
              std::atomic<std::int64_t>& feasible, const Estimating* first)
       : model_(model),
         cluster_(cluster),
         job_(job),
         estimators_(model, prices, first != nullptr ? &first->estimators_ : nullptr),
         room_(room),
-        best_(keep),
+        best_(best),
         space_(space),
         feasible_(feasible) {}
   Estimating(const Estimating&) = delete;
@@ -157,7 +165,6 @@ class Estimating {
   }
 
   [[nodiscard]] cost::Estimator& estimator(const plan::PlanSpec& spec) { return estimators_.of(spec); }
-  [[nodiscard]] std::vector<Candidate> best() const { return best_.sorted(); }
 
   std::vector<Fitting> fitting;
   std::map<std::string, std::int64_t> rejected;
@@ -230,7 +237,7 @@ class Estimating {
     estimate.memory_peak = one.memory;
     if (fastest == 0 || estimate.step_time < fastest) fastest = estimate.step_time;
     one.least = objective_of_estimate(estimate, job_.objective, *cluster_);
-    best_.offer({one.least, one.index});
+    best_.offer({one.least, one.index, std::move(estimate)});
   }
 
   const Model& model_;
@@ -238,7 +245,7 @@ class Estimating {
   const plan::Job& job_;
   Estimators estimators_;
   const cost::Room& room_;
-  Best best_;
+  Best& best_;
   std::vector<plan::PlanSpec>& space_;
   std::atomic<std::int64_t>& feasible_;
   std::vector<Fitting>* order_ = nullptr;
@@ -363,9 +370,10 @@ cost::SearchResult search_within(const Model& model, const Cluster& cluster, con
   constexpr int kRounds = 16;
   const auto keep = static_cast<std::size_t>(std::max({1, options.top, kRounds * options.replay}));
   std::atomic<std::int64_t> feasible = 0;
+  Best best(keep);
   std::vector<std::unique_ptr<Estimating>> workers;
   for (std::size_t w = 0; w < threads_for(options, space.size() / kPiece); ++w)
-    workers.push_back(std::make_unique<Estimating>(model, cluster, job, prices, room, keep, space, feasible,
+    workers.push_back(std::make_unique<Estimating>(model, cluster, job, prices, room, best, space, feasible,
                                                    w == 0 ? nullptr : workers.front().get()));
   SearchProgress progress{0, result.candidates, 0, 0, "checking"};
   const auto stopped = [&] { return options.stop != nullptr && options.stop->load(std::memory_order_relaxed); };
@@ -387,29 +395,31 @@ cost::SearchResult search_within(const Model& model, const Cluster& cluster, con
   std::vector<Fitting> fitting;
   for (const auto& worker : workers) fitting.insert(fitting.end(), worker->fitting.begin(), worker->fitting.end());
   std::sort(fitting.begin(), fitting.end());
+  // Those of which fewer blocks may be recomputed, by bounds that no thread's progress changes.
+  std::vector<Fitting> whole_blocks;
+  if (may_recompute_some(job))
+    std::ranges::copy_if(fitting, std::back_inserter(whole_blocks), [&](const Fitting& one) {
+      return space[one.index].recomputation.what == plan::Recompute::full;
+    });
   progress.phase = "estimating";
   for (const auto& worker : workers) worker->estimate_in(fitting);
   // A user who interrupts the search still gets its best plan.
   const bool early = stopped();
   share(early ? std::min(kPiece, fitting.size()) : fitting.size(), kPiece, early ? nullptr : options.stop);
   result.feasible = feasible;
-  Best best(keep);
   NearMiss miss;
   std::map<std::string, Said> said;
   for (const auto& worker : workers) {
     result.evaluated += worker->evaluated;
     for (const auto& [reason, count] : worker->rejected) result.rejected[reason] += count;
     for (const auto& [reason, one] : worker->said) said.try_emplace(reason, one).first->second.consider(one);
-    for (const Candidate& c : worker->best()) best.offer(c);
     if (feasible == 0) worker->look_for_nearer();
     miss.consider(worker->miss);
     if (worker->fastest > 0 && (progress.best_step_time_s == 0 || worker->fastest < progress.best_step_time_s))
       progress.best_step_time_s = worker->fastest;
   }
-  std::sort(fitting.begin(), fitting.end());
-  for (const Fitting& one : fitting) {
-    if (!may_recompute_some(job) || !best.may_take(kLeastOfFull * one.least) || stopped()) break;
-    if (space[one.index].recomputation.what != plan::Recompute::full) continue;
+  for (const Fitting& one : whole_blocks) {
+    if (!best.may_take(kLeastOfFull * one.least) || stopped()) break;
     cost::Estimator& estimator = workers.front()->estimator(space[one.index]);
     const auto whole = plan::make_plan(model, cluster, space[one.index]);
     const auto without = plan::make_plan(model, cluster, with_recomputed(space[one.index], 0));
@@ -421,12 +431,16 @@ cost::SearchResult search_within(const Model& model, const Cluster& cluster, con
     const auto some = fewest_recomputed(estimator, *whole, model, cluster, room.of(space[one.index]));
     if (!some || !estimator.fits_beside(*some)) continue;
     ++result.evaluated;
+    if (!may(estimator.least_time(*some))) continue;
+    cost::Estimate estimate = estimator.estimate(*some);
+    const double objective = objective_of_estimate(estimate, job.objective, *cluster);
+    if (!best.may_take(objective)) continue;
     space.push_back(some->spec());
-    best.offer({objective_of_estimate(estimator.estimate(*some), job.objective, *cluster), space.size() - 1});
+    best.offer({objective, space.size() - 1, std::move(estimate)});
   }
   for (const Candidate& c : best.sorted()) {
     const auto made = plan::make_plan(model, cluster, space[c.index]);
-    result.plans.push_back(workers.front()->estimator(space[c.index]).predict(*made));
+    result.plans.push_back(workers.front()->estimator(space[c.index]).predict(*made, c.estimate));
   }
   result.interrupted = stopped();
   replay_best(result, model, cluster, job, prices, options, progress, room);

@@ -125,8 +125,8 @@ models::LayerProgram layer(int tensor, int expert, bool whole) {
 
 LayerCosts costs(const models::LayerProgram& program, const Pricing& p, int tensor, int expert, bool whole,
                  const plan::Repeats& repeats = {}) {
-  return layer_costs(program, {.repeats = repeats}, p,
-                     {ranks_apart(tensor), {0}, ranks_apart(expert, whole ? 1 : tensor)});
+  const LayerGroups groups{ranks_apart(tensor), {0}, ranks_apart(expert, whole ? 1 : tensor)};
+  return with_messages(layer_costs(program, {.repeats = repeats}, p, groups), p, groups);
 }
 
 TEST(ExpertLayers, RunAgainFromTheirRouterOnWhereExpertsAloneAreRecomputed) {

@@ -38,10 +38,32 @@ std::string padding(const std::string& line, int column) {
   return out;
 }
 
+/// A line of source and where in it the carets stand: column from 1 and length, both in characters.
+struct Excerpt {
+  std::string line;
+  int column, length;
+};
+
+/// What a message shows of a line. A machine writes a whole file as one line: of a long one only what stands around the
+/// column is shown, with dots where something is left out.
+Excerpt excerpt_of(const std::string& line, int column, int length) {
+  constexpr std::size_t kMost = 100, kBefore = 30;  // characters
+  std::vector<std::size_t> begins;                  // of each character, in bytes
+  for (std::size_t i = 0; i < line.size(); ++i)
+    if ((static_cast<unsigned char>(line[i]) & 0xC0) != 0x80) begins.push_back(i);
+  if (begins.size() <= kMost) return {line, column, length};
+  const auto at = std::min(static_cast<std::size_t>(column) - 1, begins.size());
+  const std::size_t first = std::min(at - std::min(at, kBefore), begins.size() - kMost), last = first + kMost;
+  begins.push_back(line.size());
+  const std::string before = first > 0 ? "..." : "", after = last + 1 < begins.size() ? "..." : "";
+  const int from = static_cast<int>(at - first + before.size()) + 1;
+  return {before + line.substr(begins[first], begins[last] - begins[first]) + after, from,
+          std::min(length, static_cast<int>(kMost + before.size()) + 1 - from)};
+}
+
 std::string source_lines(const Diagnostic& d, const Colours& c, const char* accent, const std::string& gutter) {
-  const std::string line = blanked(d.source_line);
-  const int column = std::max(1, d.where.column);
-  const std::string carets(static_cast<std::size_t>(std::max(1, d.where.length)), '^');
+  const auto [line, column, length] = excerpt_of(blanked(d.source_line), std::max(1, d.where.column), d.where.length);
+  const std::string carets(static_cast<std::size_t>(std::max(1, length)), '^');
   std::string out = fmt::format("{} {}|{}\n", gutter, c.blue, c.off);
   out += fmt::format("{}{} |{} {}\n", c.blue, d.where.line, c.off, line);
   out += fmt::format("{} {}|{} {}{}{}{}\n", gutter, c.blue, c.off, padding(line, column), accent, carets, c.off);

@@ -307,7 +307,7 @@ std::shared_ptr<Node> parse_yaml(std::string_view text, const std::shared_ptr<Fi
   }
   auto root = builder.root();
   if (root == nullptr || root->kind == Kind::null) {
-    findings->error("E0101", {findings->file()}, "the file is empty");
+    findings->error("E0101", {findings->file()}, "the file is empty", "no key stands in it: was it saved?");
     return nullptr;
   }
   set_parents(root);

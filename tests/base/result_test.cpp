@@ -53,6 +53,18 @@ TEST(Render, KeepsTabsAndCountsCharactersNotBytes) {
   EXPECT_NE(render(d, false).find("3 | \té: x\n  | \t  ^\n"), std::string::npos) << render(d, false);
 }
 
+TEST(Render, ShowsOfALongLineOnlyWhatStandsAroundTheColumn) {
+  const std::string line = std::string(500, 'a') + "\u00e4WRONG" + std::string(500, 'b');
+  const std::string out = render({Severity::error, "", {"f", 1, 502, 5}, "m", "", line}, false);
+  EXPECT_NE(out.find("\n1 | ..." + std::string(29, 'a') + "\u00e4WRONGbbb"), out.npos) << out;
+  EXPECT_NE(out.find("\n  | " + std::string(33, ' ') + "^^^^^\n"), out.npos) << out;
+  EXPECT_EQ(out.find(std::string(100, 'b')), out.npos) << out;
+  const std::string end = render({Severity::error, "", {"f", 1, 1002, 400}, "m", "", line}, false);
+  EXPECT_NE(end.find("b\n  | " + std::string(98, ' ') + "^^^^^\n"), end.npos) << end;
+  const std::string whole = render({Severity::error, "", {"f", 1, 1, 1}, "m", "", std::string(100, 'c')}, false);
+  EXPECT_NE(whole.find("| " + std::string(100, 'c') + "\n"), whole.npos) << "what fits is shown whole: " << whole;
+}
+
 TEST(Render, NeverLetsInputSteerTheTerminal) {
   Diagnostic d = sample();
   d.message = "found \033[31m\nred";

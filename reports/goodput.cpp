@@ -22,7 +22,7 @@ std::string styled(const std::string& text, const TableStyle& style) {
 }
 
 std::string every_text(std::int64_t steps, double interval) {
-  return steps > 0 ? fmt::format("every {} ({})", base::count_of(steps, "step"), long_time(interval)) : "never";
+  return steps > 0 ? fmt::format("every {} ({})", count_text(steps, "step"), long_time(interval)) : "never";
 }
 
 json steps_or_null(std::int64_t steps) {
@@ -47,7 +47,7 @@ std::string long_time(double seconds) {
   if (seconds < 2 * kMinute) return time_text(seconds);
   if (seconds < 2 * kHour) return fmt::format("{:.3g} min", seconds / kMinute);
   if (seconds < 2 * kDay) return fmt::format("{:.3g} h", seconds / kHour);
-  return fmt::format("{:.4g} days", seconds / kDay);
+  return number(seconds / kDay) + " days";
 }
 
 json checkpoint_json(const CheckpointForecast& c) {
@@ -123,7 +123,7 @@ std::string goodput_text(const cost::Forecast& f, const TableStyle& style) {
     out += fmt::format("Best: a checkpoint {}: goodput {}.\n", every_text(f.best_every, f.best.interval),
                        percent(f.best.useful));
   if (f.asked.steps > 0)
-    out += fmt::format("{} {} {} with {} failures, {} without.\n", base::count_of(f.asked.steps, "step"),
+    out += fmt::format("{} {} {} with {} failures, {} without.\n", count_text(f.asked.steps, "step"),
                        f.asked.steps == 1 ? "takes" : "take", long_time(f.run), number(f.failures),
                        long_time(f.run_without));
   std::string lines;

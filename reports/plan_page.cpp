@@ -102,7 +102,7 @@ const std::vector<Figure>& figures() {
 }
 
 std::string days_text(double seconds) {
-  return std::isfinite(seconds) ? fmt::format("{:.4g}", seconds / 86400) : "for ever";
+  return std::isfinite(seconds) ? number(seconds / 86400) : "for ever";
 }
 
 }  // namespace
@@ -222,6 +222,10 @@ Table compared_table(const std::vector<Compared>& all) {
   const bool measured = std::any_of(all.begin(), all.end(), [](const Compared& one) { return one.run.has_value(); });
   table.notes.push_back(measured ? "× against the first. What is not called measured is predicted."
                                  : "× against the first.");
+  for (std::size_t i = 0; i < all.size(); ++i)
+    if (all[i].saved)
+      table.notes.push_back(
+          fmt::format("{}: as it was saved. A replay of its plan gives other figures today.", short_names(all)[i]));
   std::vector<std::pair<std::string, std::string>> said;  // evidence, and whose: once where several share it
   for (std::size_t i = 0; i < all.size(); ++i) {
     const std::string& text = all[i].heading.evidence_of(all[i].prediction.spec).text;

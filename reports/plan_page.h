@@ -28,6 +28,7 @@ struct PlanPage {
   Topology topology;   ///< with the load of the plan's step; without tiers it is not drawn
   Table coefficients;  ///< name, value and source of each that the prices use
   std::string trace;   ///< Chrome trace of the timeline that can be saved from the page; empty: none
+  bool saved = false;  ///< the figures were saved, and a replay gives others
 };
 [[nodiscard]] nlohmann::json plan_page_json(const cost::Prediction& prediction, const PlanPage& page);
 
@@ -40,6 +41,7 @@ struct Compared {
   std::optional<cost::Breakdown> measured;  ///< of that run
   std::optional<plan::Schedule> schedule;   ///< of `timeline`
   std::optional<plan::Timeline> timeline;   ///< as measured if it was run, else as predicted
+  bool saved = false;                       ///< as PlanPage::saved
 };
 /// "A · plan.yaml": short and unique.
 [[nodiscard]] std::vector<std::string> short_names(const std::vector<Compared>& all);

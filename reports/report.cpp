@@ -43,7 +43,7 @@ std::string more_tiles(const cost::Prediction& p, const PlanFigures& figures, co
                     : unit);
   if (data.page && p.cost_per_step_usd > 0)
     out += tile("Cost per step", money_text(p.cost_per_step_usd),
-                fmt::format("{:.3g} $ per million {}", figures.usd_per_million_tokens,
+                fmt::format("{} per million {}", money_text(figures.usd_per_million_tokens),
                             data.page->heading.samples ? "samples" : "tokens"));
   if (data.page && p.energy_per_step_j > 0)
     out += tile("Energy per step", energy_text(p.energy_per_step_j),
@@ -103,7 +103,7 @@ std::string tiles(const ReportData& data) {
 
 std::string section(const std::string& title, const std::string& text, const std::vector<Table>& tables) {
   std::string out = "<section>\n<h2>" + escaped(title) + "</h2>\n";
-  if (!text.empty()) out += "<p>" + escaped(text) + "</p>\n";
+  if (!text.empty()) out += "<p>" + html::prose(text) + "</p>\n";
   for (const Table& table : tables) out += html::table_html(table);
   return out + "</section>\n";
 }
@@ -117,12 +117,17 @@ Table untitled(Table table) {
 std::string words_of(const ReportData& data) {
   if (!data.page || !data.prediction) return "";
   const Evidence& evidence = data.page->heading.evidence_of(data.prediction->spec);
-  std::string out = "<p class=\"words\">" + escaped(binding_of(*data.prediction).sentence) + "</p>\n";
+  std::string out = "<p class=\"words\">" + html::prose(binding_of(*data.prediction).sentence) + "</p>\n";
+  if (data.page->saved)
+    out +=
+        "<p class=\"words\">These figures are as they were saved: a replay of the plan gives others today. What a "
+        "replay shows (timeline, operators, what other numbers would change) is left out.</p>\n";
   const std::string software = evidence.stack.empty() ? "" : fmt::format("Software: {}. ", evidence.stack);
   // Some sentences begin with the word.
   const std::string word = evidence.text.starts_with(evidence.word) ? "" : fmt::format(" ({})", evidence.word);
   if (!evidence.text.empty())
-    out += "<p class=\"words\">" + escaped(fmt::format("{}Evidence{}: {}.", software, word, evidence.text)) + "</p>\n";
+    out +=
+        "<p class=\"words\">" + html::prose(fmt::format("{}Evidence{}: {}.", software, word, evidence.text)) + "</p>\n";
   return out;
 }
 
@@ -272,9 +277,8 @@ std::string tables_of(const ReportData& data) {
     if (!s.rejected.empty()) tables.push_back(rejections_table(s));
     if (!tables.empty())
       out += section("Plans considered",
-                     fmt::format("{} {}, {} feasible, {} evaluated. Best first.",
-                                 number(static_cast<double>(s.candidates)), base::plural(s.candidates, "candidate"),
-                                 number(static_cast<double>(s.feasible)), number(static_cast<double>(s.evaluated))),
+                     fmt::format("{}, {} feasible, {} evaluated. Best first.", count_text(s.candidates, "candidate"),
+                                 count_text(s.feasible), count_text(s.evaluated)),
                      tables);
   }
   if (data.prediction && !(data.prediction->communication.empty() && data.prediction->links.empty())) {
@@ -326,7 +330,7 @@ std::string beside_heading(const ReportData& data, const std::string& lead) {
   const std::string of =
       data.page ? fmt::format(": {} on {}", data.page->heading.model, data.page->heading.cluster) : "";
   return fmt::format("<h2 class=\"full\">Beside the study{}</h2>\n{}", escaped(of),
-                     lead.empty() ? "" : "<p>" + escaped(lead) + "</p>\n");
+                     lead.empty() ? "" : "<p>" + html::prose(lead) + "</p>\n");
 }
 
 }  // namespace

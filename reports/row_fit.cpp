@@ -60,7 +60,7 @@ json row_fit_json(const cost::RowFit& fit, const std::string& file) {
 std::string row_fit_text(const cost::RowFit& fit, const TableStyle& style) {
   Table numbers;
   numbers.title = fmt::format("{}: {} of {} fitted, around {}", fit.stack.name, fit.used,
-                              base::count_of(static_cast<std::int64_t>(fit.given), "run"), fit.like);
+                              count_text(static_cast<std::int64_t>(fit.given), "run"), fit.like);
   numbers.columns = {
       {"number", Align::left}, {"before", Align::right}, {"after", Align::right}, {"source", Align::left, 60}};
   for (const cost::FittedNumber& n : fit.numbers) {

@@ -18,12 +18,8 @@ constexpr double kDay = 86400, kKwh = 3.6e6, kGramsOfTonne = 1e6;
 constexpr std::size_t kPlanWidth = 40, kSourceWidth = 36;
 const std::string kNo = "—";
 
-std::string count_text(std::int64_t n) {
-  return fmt::format("{}", n);
-}
-
 std::string devices_text(int n) {
-  return base::count_of(n, "device");
+  return count_text(n, "device");
 }
 
 std::string points_text(double fraction) {
@@ -110,10 +106,10 @@ std::vector<std::string> series_heading(const cost::ScalingSeries& s) {
       fmt::format("{} scaling of {} ({} parameters) on {}, {} of {} each", weak ? "Weak" : "Strong", s.model,
                   base::human_count(s.parameters), s.cluster, s.device, base::human(base::Bytes{s.memory_bytes}));
   std::string second = fmt::format(
-      "{}, {} {}{}", s.precision, s.batch, s.samples ? "samples" : "sequences",
+      "{}, {} {}{}", s.precision, count_text(s.batch), s.samples ? "samples" : "sequences",
       weak ? fmt::format(" at {}, growing with them", devices_text(s.points.empty() ? 0 : s.points.front().devices))
            : " a step");
-  if (!s.samples) second += fmt::format(", {} tokens each", s.sequence);
+  if (!s.samples) second += fmt::format(", {} tokens each", count_text(s.sequence));
   if (!s.held.empty()) second += "; fixed except for `data`: " + s.held;
   std::vector<std::string> out{first, second};
   std::vector<std::string> said;

@@ -70,10 +70,10 @@ std::string scaling_subtitle(const cost::ScalingStudy& study) {
                     from_to(least, most));
   const char* piece = first.samples ? "samples" : "sequences";
   if (shared([](const auto& s) { return s.batch; }) && one_way)
-    out += fmt::format("; {} {} per step{}", first.batch, piece,
+    out += fmt::format("; {} {} per step{}", count_text(first.batch), piece,
                        first.scaling == cost::Scaling::weak ? fmt::format(" on {}, growing with them", least) : "");
   if (!first.samples && shared([](const auto& s) { return s.sequence; }))
-    out += fmt::format(", {} tokens each", first.sequence);
+    out += fmt::format(", {} tokens each", count_text(first.sequence));
   if (shared([](const auto& s) { return s.precision; })) out += ", " + first.precision;
   return out + ".";
 }
@@ -137,7 +137,7 @@ Table ways_table(const cost::ScalingStudy& study) {
     add_way(table, study, ways.model, "fastest", ways.fastest);
   }
   table.title = base::human_count(*study.tokens) + " tokens";
-  if (study.deadline_s) table.title += fmt::format(" within {} days", number(*study.deadline_s / kSecondsOfADay));
+  if (study.deadline_s) table.title += fmt::format(" within {} days", given_text(*study.deadline_s / kSecondsOfADay));
   return table;
 }
 

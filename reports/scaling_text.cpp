@@ -43,7 +43,7 @@ std::string way_text(const cost::ScalingStudy& study, const cost::Place& place) 
   const cost::ScalingSeries& series = study.series.at(place.series);
   const cost::ScalingPoint& point = series.points.at(place.point);
   const cost::RunCost& run = *point.run;
-  std::string out = fmt::format("{} of {}", base::count_of(point.devices, "device"), series.cluster);
+  std::string out = fmt::format("{} of {}", count_text(point.devices, "device"), series.cluster);
   const auto differs = [&](const auto& field) {
     return std::any_of(study.series.begin(), study.series.end(),
                        [&](const auto& other) { return other.model == series.model && field(other) != field(series); });
@@ -65,7 +65,7 @@ bool same(const cost::Place& a, const cost::Place& b) {
 
 std::vector<std::string> ways_text(const cost::ScalingStudy& study, const cost::Ways& ways) {
   std::string goal = fmt::format("{} on {} tokens", ways.model, base::human_count(*study.tokens));
-  if (study.deadline_s) goal += fmt::format(" within {} days", number(*study.deadline_s / kSecondsOfDay));
+  if (study.deadline_s) goal += fmt::format(" within {} days", given_text(*study.deadline_s / kSecondsOfDay));
   if (!ways.fastest) {
     std::string none = goal + ": no size does it.";
     if (ways.nearest) none += " Nearest: " + way_text(study, *ways.nearest) + ".";
@@ -101,9 +101,9 @@ std::vector<std::string> growth_advice(const cost::ScalingStudy& study, const co
   const std::string rule = fmt::format("at least {:.0f} % of the added devices become throughput", 100 * study.pays);
   out.push_back(series.stops_paying_at > 0
                     ? fmt::format("Growth pays up to {}; {} is the first size where it does not. It pays if {}.",
-                                  base::count_of(series.pays_up_to, "device"), series.stops_paying_at, rule)
+                                  count_text(series.pays_up_to, "device"), series.stops_paying_at, rule)
                     : fmt::format("Growth pays up to {}, the largest size considered: {}.",
-                                  base::count_of(series.pays_up_to, "device"), rule));
+                                  count_text(series.pays_up_to, "device"), rule));
   return out;
 }
 
@@ -131,7 +131,7 @@ std::vector<std::string> scaling_caveats(const cost::ScalingStudy& study) {
         fmt::format("Runs are without failures, restarts and checkpoints (`orrery simulate` includes these). Energy is "
                     "by what the devices do; hosts, network and cooling count where the cluster gives their power. CO2 "
                     "at {} g/kWh ({}).",
-                    number(study.co2_grams_per_kwh), study.co2_source));
+                    given_text(study.co2_grams_per_kwh), study.co2_source));
   return out;
 }
 

@@ -75,7 +75,7 @@ Table sources_table(const cost::Validation& v) {
     table.notes.push_back(
         fmt::format("{} of software with numbers fitted to published runs: in-sample if theirs is among these sources; "
                     "--cross-validate shows the errors with each source left out",
-                    base::count_of(fitted, "row")));
+                    count_text(fitted, "row")));
   return table;
 }
 
@@ -168,7 +168,7 @@ std::string validation_text(const cost::Validation& validation, const TableStyle
   std::vector<std::string> words;
   for (const auto& [word, count] : bases) words.push_back(fmt::format("{} {}", count, word));
   std::string out = fmt::format(
-      "{} predicted{}, {} left out\n\n", base::count_of(static_cast<std::int64_t>(validation.rows.size()), "row"),
+      "{} predicted{}, {} left out\n\n", count_text(static_cast<std::int64_t>(validation.rows.size()), "row"),
       words.empty() ? "" : fmt::format(" ({})", fmt::join(words, ", ")), validation.left_out.size());
   out += text_of(sources_table(validation), style);
   if (validation.time.count > 0) out += "\n" + text_of(worst_rows_table(validation, kWorst), style);

@@ -15,12 +15,12 @@ std::string tiles(const cost::Validation& v) {
   std::string out;
   if (v.time.count > 0) {
     out += html::tile("Step time", percent(v.time.median),
-                      "median error over " + base::count_of(static_cast<std::int64_t>(v.time.count), "row"));
+                      "median error over " + count_text(static_cast<std::int64_t>(v.time.count), "row"));
     out += html::tile("Nine of ten rows", percent(v.time.p90), "are nearer than this");
   }
   if (v.memory.count > 0)
     out += html::tile("Peak memory", percent(v.memory.median),
-                      "median error over " + base::count_of(static_cast<std::int64_t>(v.memory.count), "row"));
+                      "median error over " + count_text(static_cast<std::int64_t>(v.memory.count), "row"));
   if (const RegretSummary r = regret_of(v.groups); r.groups > 0)
     out += html::tile("Regret", fmt::format("{:.2f}", r.median),
                       fmt::format("median over {} groups of plans, worst {:.2f}", r.groups, r.worst));
@@ -36,7 +36,7 @@ std::string tiles(const cost::Validation& v) {
 
 std::string section(const std::string& title, const std::string& text, Table table) {
   table.title.clear();
-  return "<section>\n<h2>" + html::escaped(title) + "</h2>\n<p>" + html::escaped(text) + "</p>\n" +
+  return "<section>\n<h2>" + html::escaped(title) + "</h2>\n<p>" + html::prose(text) + "</p>\n" +
          html::table_html(table) + "</section>\n";
 }
 
@@ -69,7 +69,7 @@ std::string validation_html(const cost::Validation& v, const std::vector<cost::H
     body += section("Left out of the comparison", "Rows that are not predicted, and why.", left_out_table(v));
   return html::page_html(
       "Predictions and published runs",
-      fmt::format("{} predicted, {} left out.", base::count_of(std::ssize(v.rows), "row"), v.left_out.size()), body,
+      fmt::format("{} predicted, {} left out.", count_text(std::ssize(v.rows), "row"), v.left_out.size()), body,
       library);
 }
 

@@ -58,6 +58,17 @@ std::string escaped(std::string_view text) {
   return out;
 }
 
+std::string prose(std::string_view text) {
+  std::string out;
+  for (;;) {
+    const std::size_t open = text.find('`');
+    const std::size_t close = open == text.npos ? text.npos : text.find('`', open + 1);
+    if (close == text.npos) return out + escaped(text);
+    out += escaped(text.substr(0, open)) + "<code>" + escaped(text.substr(open + 1, close - open - 1)) + "</code>";
+    text.remove_prefix(close + 1);
+  }
+}
+
 std::string embedded(std::string_view text) {
   std::string out;
   out.reserve(text.size());
@@ -116,15 +127,15 @@ std::string table_with_pins(const Table& table, int pins) {
         const double fraction = std::clamp(std::strtod(row[i].c_str(), nullptr), 0.0, 1.0);
         out += fmt::format("<td class=\"b\"><span style=\"width:{:.1f}%\"></span></td>", 100 * fraction);
       } else if (broken && i + 1 == row.size()) {
-        out += fmt::format("<td><span class=\"w\">{}</span></td>", escaped(row[i]));
+        out += fmt::format("<td><span class=\"w\">{}</span></td>", prose(row[i]));
       } else {
-        out += fmt::format("<td{}>{}</td>", class_of(align), escaped(row[i]));
+        out += fmt::format("<td{}>{}</td>", class_of(align), prose(row[i]));
       }
     }
     out += "</tr>\n";
   }
   out += "</tbody></table></div>\n";
-  for (const std::string& note : table.notes) out += "<p class=\"note\">" + escaped(note) + "</p>\n";
+  for (const std::string& note : table.notes) out += "<p class=\"note\">" + prose(note) + "</p>\n";
   return out;
 }
 
@@ -155,7 +166,7 @@ std::string percent_encoded(std::string_view text) {
 std::string figure_html(const Chart& chart, int number, bool drawn) {
   std::string out = fmt::format("<figure aria-labelledby=\"figure-{0}\">\n<h2 id=\"figure-{0}\">{1}</h2>\n", number,
                                 escaped(chart.title));
-  if (!chart.text.empty()) out += "<p>" + escaped(chart.text) + "</p>\n";
+  if (!chart.text.empty()) out += "<p>" + prose(chart.text) + "</p>\n";
   if (drawn) {
     if (!chart.legend.empty()) {
       out += "<ul class=\"legend\">";
@@ -203,7 +214,7 @@ std::string page_html(const std::string& title, const std::string& lead, const s
   out += "<link rel=\"icon\" href=\"data:,\">\n";
   out += "<title>" + escaped(title) + " · Orrery</title>\n<style>" + style() + "</style>\n</head>\n<body>\n<main>\n";
   out += "<header>\n<p class=\"eyebrow\">Orrery report</p>\n<h1>" + escaped(title) + "</h1>\n";
-  if (!lead.empty()) out += "<p class=\"lead\">" + escaped(lead) + "</p>\n";
+  if (!lead.empty()) out += "<p class=\"lead\">" + prose(lead) + "</p>\n";
   out += "</header>\n" + body;
   if (!drawn)
     out += "<p class=\"note\">The charting library was not found where this report was made: tables only.</p>\n";

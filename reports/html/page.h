@@ -10,6 +10,8 @@ namespace orrery::reports::html {
 
 /// Text for an element or a quoted attribute.
 [[nodiscard]] std::string escaped(std::string_view text);
+/// Sentences for an element: escaped, and what stands between backticks as code.
+[[nodiscard]] std::string prose(std::string_view text);
 /// JSON that is safe inside a <script> element: no "<".
 [[nodiscard]] std::string embedded(std::string_view text);
 /// One figure of the row at the top of a page.

@@ -56,7 +56,7 @@ struct Curve {
 };
 
 std::string tip_of(const cost::ScalingSeries& series, const cost::ScalingPoint& p) {
-  std::string tip = fmt::format("{}\n{}\n{}, {} {}/s per device", base::count_of(p.devices, "device"),
+  std::string tip = fmt::format("{}\n{}\n{}, {} {}/s per device", count_text(p.devices, "device"),
                                 plan::describe(p.best->spec), time_text(p.best->step_time_s),
                                 number(p.tokens_per_s_per_device), series.samples ? "samples" : "tokens");
   tip += fmt::format("\nefficiency {}", percent(p.efficiency));
@@ -92,18 +92,18 @@ Curve curve_of(const cost::ScalingSeries& series, bool efficiency) {
     out.rows.push_back({{"kind", "measured"},
                         {"n", m.devices},
                         {"v", value},
-                        {"tip", fmt::format("{}, measured\n{}\n{}\n{}", base::count_of(m.devices, "device"), m.source,
+                        {"tip", fmt::format("{}, measured\n{}\n{}\n{}", count_text(m.devices, "device"), m.source,
                                             m.plan, time_text(m.step_time_s))}});
     if (!(m.predicted_s > 0)) continue;
     const double predicted = value * m.step_time_s / m.predicted_s;
     out.high = std::max(out.high, predicted);
-    out.rows.push_back({{"kind", "of-plan"},
-                        {"n", m.devices},
-                        {"v", value},
-                        {"p", predicted},
-                        {"tip", fmt::format("{}, predicted of the measured plan\n{}\n{} ({:+.1f} %)",
-                                            base::count_of(m.devices, "device"), m.plan, time_text(m.predicted_s),
-                                            100 * (m.predicted_s / m.step_time_s - 1))}});
+    out.rows.push_back(
+        {{"kind", "of-plan"},
+         {"n", m.devices},
+         {"v", value},
+         {"p", predicted},
+         {"tip", fmt::format("{}, predicted of the measured plan\n{}\n{} ({:+.1f} %)", count_text(m.devices, "device"),
+                             m.plan, time_text(m.predicted_s), 100 * (m.predicted_s / m.step_time_s - 1))}});
   }
   return out;
 }
@@ -124,7 +124,7 @@ std::string description_of(const cost::ScalingStudy& study) {
   for (const std::size_t i : drawn_series(study)) {
     out += series_name(study, i) + ": ";
     for (const cost::ScalingPoint* p : points_of(study.series[i]))
-      out += fmt::format("{} {} ({}). ", base::count_of(p->devices, "device"), time_text(p->best->step_time_s),
+      out += fmt::format("{} {} ({}). ", count_text(p->devices, "device"), time_text(p->best->step_time_s),
                          percent(p->efficiency));
   }
   return out;
@@ -251,7 +251,7 @@ Chart causes_chart(const cost::ScalingStudy& study) {
              {"from", from * unit.factor},
              {"to", (from + seconds) * unit.factor},
              {"fill", colour_of_cause(cause.cause)},
-             {"tip", fmt::format("{}: {}\n{} ({})\n{}", base::count_of(p->devices, "device"), cause.name,
+             {"tip", fmt::format("{}: {}\n{} ({})\n{}", count_text(p->devices, "device"), cause.name,
                                  time_text(seconds), percent(seconds * p->tokens_per_s_per_device), cause.says)}});
         from += seconds;
       }
@@ -272,7 +272,8 @@ Chart losses_chart(const cost::ScalingStudy& study) {
   Chart chart;
   chart.title = "Efficiency lost from size to size";
   chart.text =
-      "Marks are the efficiency at each size; steps between two of them are what each cause takes from it (upwards: "
+      "Marks are the efficiency at each size, in figures below it; steps between two of them are what each cause takes "
+      "from it (upwards: "
       "gives back). The axis does not begin at zero.";
   std::set<cost::Cause> used;
   json panels = json::array();
@@ -295,8 +296,8 @@ Chart losses_chart(const cost::ScalingStudy& study) {
                            {"from", level},
                            {"to", level - lost},
                            {"fill", fill},
-                           {"tip", fmt::format("to {}: {}\n{:+.1f} points\n{}", base::count_of(p->devices, "device"),
-                                               name, -100 * lost, says)}});
+                           {"tip", fmt::format("to {}: {}\n{:+.1f} points\n{}", count_text(p->devices, "device"), name,
+                                               -100 * lost, says)}});
           level -= lost;
           low = std::min(low, level), high = std::max(high, level);
         };
@@ -359,7 +360,7 @@ Chart size_memory_chart(const cost::ScalingStudy& study) {
     json boxes = json::array(), sizes = json::array();
     for (const cost::ScalingPoint* p : points) {
       sizes.push_back(p->devices);
-      chart.description += fmt::format("{}: {} {}. ", series_name(study, i), base::count_of(p->devices, "device"),
+      chart.description += fmt::format("{}: {} {}. ", series_name(study, i), count_text(p->devices, "device"),
                                        base::human(base::Bytes{p->best->memory_peak_bytes}));
       const cost::MemoryRow* row = fullest_row(*p);
       double from = 0;
@@ -370,7 +371,7 @@ Chart size_memory_chart(const cost::ScalingStudy& study) {
                          {"from", from * unit.factor},
                          {"to", (from + bytes) * unit.factor},
                          {"fill", colour_of_purpose(purpose)},
-                         {"tip", fmt::format("{}: {}\n{}", base::count_of(p->devices, "device"), purpose,
+                         {"tip", fmt::format("{}: {}\n{}", count_text(p->devices, "device"), purpose,
                                              base::human(base::Bytes{bytes}))}});
         from += bytes;
       }
@@ -392,7 +393,7 @@ Chart size_memory_chart(const cost::ScalingStudy& study) {
 
 std::string list_html(const std::vector<std::string>& lines) {
   std::string out;
-  for (const std::string& line : lines) out += "<li>" + escaped(line) + "</li>\n";
+  for (const std::string& line : lines) out += "<li>" + prose(line) + "</li>\n";
   return out.empty() ? out : "<ul>\n" + out + "</ul>\n";
 }
 
@@ -429,19 +430,19 @@ std::string scaling_sections(const cost::ScalingStudy& study) {
     const cost::ScalingSeries& series = study.series[i];
     const bool several = study.series.size() > 1;
     out += "<section>\n<h2>" + escaped(several ? series_name(study, i) : "What growth gains") + "</h2>\n";
-    for (const std::string& line : series_heading(series)) out += "<p>" + escaped(line) + "</p>\n";
+    for (const std::string& line : series_heading(series)) out += "<p>" + prose(line) + "</p>\n";
     out += list_html(growth_advice(study, series));
     if (several) out += table_html(sizes_table(series));  // a single one's stands at the top
     for (Table table : {losses_table(series), run_costs_table(series), measured_table(series)})
       if (!table.rows.empty()) out += table_html(table);
     for (const cost::ScalingPoint& point : series.points)
       if (!point.best)
-        out += "<p class=\"note\">" +
-               escaped(fmt::format("{}: {}", base::count_of(point.devices, "device"), point.reason)) + "</p>\n";
+        out += "<p class=\"note\">" + prose(fmt::format("{}: {}", count_text(point.devices, "device"), point.reason)) +
+               "</p>\n";
     out += "</section>\n";
   }
   std::string notes;
-  for (const std::string& line : scaling_caveats(study)) notes += "<p class=\"note\">" + escaped(line) + "</p>\n";
+  for (const std::string& line : scaling_caveats(study)) notes += "<p class=\"note\">" + prose(line) + "</p>\n";
   return out + "<section>\n<h2>What the figures leave out</h2>\n" + notes + "</section>\n";
 }
 

@@ -89,9 +89,9 @@ std::optional<Chart> scaling_map(const cost::ScalingStudy& study) {
                        {"y", at_y},
                        {"share", mfu / most},
                        {"text", p.best ? percent(mfu) : "—"},
-                       {"tip", fmt::format("{}, {}: {}\n{}", at_x, at_y, base::count_of(p.devices, "device"),
+                       {"tip", fmt::format("{}, {}: {}\n{}", at_x, at_y, count_text(p.devices, "device"),
                                            p.best ? plan::describe(p.best->spec) : p.reason)}});
-      chart.description += fmt::format("{}, {}, {}: {}. ", at_x, at_y, base::count_of(p.devices, "device"),
+      chart.description += fmt::format("{}, {}, {}: {}. ", at_x, at_y, count_text(p.devices, "device"),
                                        p.best ? percent(mfu) : std::string("no plan"));
       table.rows.push_back({fmt::format("{}", p.devices), at_x, at_y, p.best ? percent(mfu) : "—",
                             p.best ? number(p.tokens_per_s_per_device) : "—",
@@ -101,7 +101,7 @@ std::optional<Chart> scaling_map(const cost::ScalingStudy& study) {
   chart.text = "One map per size: model FLOPs over the devices' peak, for the best plan. A dash: no plan fits.";
   json panels = json::array();
   for (auto& [key, values] : cells) {
-    panels.push_back(panel_row(panels.size(), cells.size(), base::count_of(key.first, "device") + key.second));
+    panels.push_back(panel_row(panels.size(), cells.size(), count_text(key.first, "device") + key.second));
     panels.back()["cells"] = std::move(values);
   }
   chart.spec =

@@ -26,10 +26,10 @@ const char* style() {
   --line: #2a323e; --accent: #82b1ee; --good: #5cc08d; --bad: #ef8a62; --limit: #ff7b6e;
   --forward: #9cc6f2; --backward: #4a80cf; --recompute: #5fb3b3; --optimizer: #a286cf; --communication: #f0a04b;
   --communication-2: #f6c78d; --communication-3: #c67a24; --communication-4: #a9633f; --copies: #9d93e0;
-  --contention: #c4487d; --waiting: #454f5e; --imbalance: #a08a69; --other: #77828f;
+  --contention: #c4487d; --waiting: #5a6575; --imbalance: #a08a69; --other: #8d98a6;
   --on-forward: #0e1828; --on-backward: #ffffff;
   --m-parameters: #4a80cf; --m-optimizer_states: #a286cf; --m-gradients: #9cc6f2; --m-workspace: #cdbb6a;
-  --m-communication: #f0a04b; --m-input: #77828f; --m-scalars: #9aa6b6; --m-software: #454f5e;
+  --m-communication: #f0a04b; --m-input: #77828f; --m-scalars: #9aa6b6; --m-software: #5a6575;
   --m-fragmentation: #9c6f63;
 } }
 * { box-sizing: border-box; }
@@ -57,6 +57,7 @@ display: block; line-height: 1.4; white-space: nowrap; }
 .tiles .note { color: var(--muted); font-size: 13px; display: block; }
 p.words { margin: 0 0 12px; max-width: 85ch; }
 p.words + section, p.words + figure { margin-top: 20px; }
+code { font-family: ui-monospace, "DejaVu Sans Mono", monospace; font-size: .93em; overflow-wrap: anywhere; }
 h2.full { margin: 36px 0 14px; font-size: 22px; }
 section ul { margin: 0 0 14px; padding-left: 20px; font-size: 14px; max-width: 100ch; }
 section li { margin: 0 0 3px; }

@@ -247,7 +247,7 @@ Chart chart_of(const std::vector<Panel>& panels) {
   for (const SpanKind activity : used) chart.legend.push_back({name_of(activity), colour_of(activity)});
   chart.legend.push_back({"idle: bubbles, and waits for messages", "var(--idle)"});
   for (const Panel& panel : panels)
-    chart.description += fmt::format("{}, {}. ", panel.title, base::count_of(std::ssize(panel.ranks), "rank"));
+    chart.description += fmt::format("{}, {}. ", panel.title, count_text(std::ssize(panel.ranks), "rank"));
 
   json rows = json::array();
   std::vector<std::string> labels;

@@ -43,7 +43,7 @@ Chart published_scatter(const cost::Validation& v) {
       "the line both are equal; the band is ±{:.0f} %.",
       100 * kGoal);
   chart.description = fmt::format("Median error {} over {}, 90th percentile {}.", percent(v.time.median),
-                                  base::count_of(static_cast<std::int64_t>(v.time.count), "row"), percent(v.time.p90));
+                                  count_text(static_cast<std::int64_t>(v.time.count), "row"), percent(v.time.p90));
   json dots = dots_of(v);
   double low = std::numeric_limits<double>::infinity(), high = 0;
   for (const json& dot : dots)

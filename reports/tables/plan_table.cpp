@@ -173,16 +173,6 @@ const std::set<std::string>& folded_fields() {
   return keys;
 }
 
-std::string with_commas(std::int64_t n) {
-  const std::string digits = fmt::format("{}", n);
-  std::string out;
-  for (std::size_t i = 0; i < digits.size(); ++i) {
-    if (i > 0 && (digits.size() - i) % 3 == 0) out += ',';
-    out += digits[i];
-  }
-  return out;
-}
-
 }  // namespace
 
 std::string split_in_letters(const plan::PlanSpec& spec) {
@@ -263,14 +253,13 @@ std::string heading_text(const PlanHeading& h, const TableStyle& style) {
     model += fmt::format(", {} of them active", base::human_count(h.parameters_active));
   if (h.parameters_trained > 0 && h.parameters_trained < h.parameters)
     model += fmt::format(", {} of them train", base::human_count(h.parameters_trained));
-  const std::string machine =
-      fmt::format("on {}: {} x {}, {} each{}", h.cluster, with_commas(h.devices), h.device,
-                  base::human(base::Bytes{h.memory_bytes}), h.nodes > 1 ? fmt::format(", {} nodes", h.nodes) : "");
+  const std::string machine = fmt::format("on {}: {} x {}, {} each{}", h.cluster, count_text(h.devices), h.device,
+                                          base::human(base::Bytes{h.memory_bytes}),
+                                          h.nodes > 1 ? fmt::format(", {} nodes", count_text(h.nodes)) : "");
   const auto all = static_cast<double>(h.batch * h.sequence);
-  const std::string batch =
-      h.samples ? fmt::format("{} {} per step", with_commas(h.batch), base::plural(h.batch, "sample"))
-                : fmt::format("{} {} x {} = {} tokens per step", with_commas(h.batch),
-                              base::plural(h.batch, "sequence"), with_commas(h.sequence), base::human_count(all));
+  const std::string batch = h.samples ? fmt::format("{} per step", count_text(h.batch, "sample"))
+                                      : fmt::format("{} x {} = {} tokens per step", count_text(h.batch, "sequence"),
+                                                    count_text(h.sequence), base::human_count(all));
   return line_of_heading(model + " " + machine, style) +
          line_of_heading(fmt::format("{}, {}, {}", h.stack(), h.precision, batch), style);
 }
@@ -301,11 +290,13 @@ nlohmann::json figures_json(const PlanFigures& f, const Evidence& evidence) {
                         {"flops_per_s_per_device", f.flops_per_s_per_device},
                         {"cost_per_million_tokens_usd", f.usd_per_million_tokens},
                         {"step_time_interval_s", nullptr},
+                        {"memory_interval_bytes", nullptr},
                         {"fits_probability", nullptr},
                         {"stack", evidence.stack},
                         {"evidence", evidence.word},
                         {"evidence_text", evidence.text}};
   if (f.step_time_s) out["step_time_interval_s"] = {f.step_time_s->low, f.step_time_s->high};
+  if (f.memory_bytes) out["memory_interval_bytes"] = {f.memory_bytes->low, f.memory_bytes->high};
   if (f.fits_probability) out["fits_probability"] = *f.fits_probability;
   return out;
 }

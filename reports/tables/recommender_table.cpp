@@ -47,7 +47,7 @@ Table tables_table(const cost::Prediction& prediction) {
   if (shown < prediction.tables.size())
     table.notes.push_back(
         fmt::format("and {}, listed by --json",
-                    base::count_of(static_cast<std::int64_t>(prediction.tables.size() - shown), "more table")));
+                    count_text(static_cast<std::int64_t>(prediction.tables.size() - shown), "more table")));
   if (prediction.placement_gap)
     table.notes.push_back(fmt::format(
         "the most loaded rank has at most {} more than the least that any placement could have, by the planner's loads",

@@ -364,10 +364,24 @@ std::string money_text(double usd) {
 std::string number(double value) {
   if (!std::isfinite(value)) return "—";
   const double size = std::abs(value);
-  if (size < 1e4 || size >= 1e12) return fmt::format("{:.4g}", value);
-  std::string digits = fmt::format("{:.0f}", size);
-  for (std::size_t at = digits.size(); at > 3;) digits.insert(at -= 3, ",");
-  return value < 0 ? "-" + digits : digits;
+  const bool whole = size == std::floor(size);
+  if (size >= 1e12 || (size < 1000 && whole)) return fmt::format("{:.4g}", value);
+  if (size < 999.95) return fmt::format("{:#.4g}", value);
+  return count_text(std::llround(value));
+}
+
+std::string given_text(double value) {
+  return fmt::format("{:.4g}", value);
+}
+
+std::string count_text(std::int64_t n) {
+  std::string digits = fmt::format("{}", n);
+  for (std::size_t at = digits.size(), first = n < 0 ? 4 : 3; at > first;) digits.insert(at -= 3, 1, ',');
+  return digits;
+}
+
+std::string count_text(std::int64_t n, std::string_view word) {
+  return fmt::format("{} {}", count_text(n), base::plural(n, word));
 }
 
 }  // namespace orrery::reports

@@ -49,7 +49,13 @@ struct Table {
 [[nodiscard]] std::string energy_text(double joules);
 /// "1,234 $", "0.0123 $"; below a tenth of a cent in millionths, "374 µ$".
 [[nodiscard]] std::string money_text(double usd);
-/// Four significant digits; from 10,000 to 1e12 a whole number with thousands separated.
+/// Four significant digits, also where they are zeros, so that figures beside each other have as many; whole numbers
+/// without a point, and from 1,000 to 1e12 thousands separated.
 [[nodiscard]] std::string number(double value);
+/// A number as somebody gave it, without zeros that say nothing: "0.01".
+[[nodiscard]] std::string given_text(double value);
+/// "16,396"; "16,396 devices".
+[[nodiscard]] std::string count_text(std::int64_t n);
+[[nodiscard]] std::string count_text(std::int64_t n, std::string_view word);
 
 }  // namespace orrery::reports

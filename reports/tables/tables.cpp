@@ -67,7 +67,8 @@ std::string coefficient_text(double value, const std::string& unit) {
   if (unit == "B" || unit == "bytes") return base::human(base::Bytes{value});
   if (unit == "B/s" || unit == "bytes/s" || unit == "bytes_per_second") return base::human(base::BytesPerSecond{value});
   if (unit == "FLOP/s") return base::human(base::FlopsPerSecond{value});
-  return unit.empty() || unit == "number" || unit == "1" ? number(value) : number(value) + " " + unit;
+  const std::string given = given_text(value);
+  return unit.empty() || unit == "number" || unit == "1" ? given : given + " " + unit;
 }
 
 double relative_error(double predicted, double measured) {
@@ -96,7 +97,7 @@ Table rejections_table(const cost::SearchResult& result) {
   table.columns = {{"count", Align::right}, {"reason", Align::left}};
   std::vector<std::pair<std::string, std::int64_t>> reasons(result.rejected.begin(), result.rejected.end());
   std::stable_sort(reasons.begin(), reasons.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
-  for (const auto& [reason, count] : reasons) table.rows.push_back({integer(count), reason});
+  for (const auto& [reason, count] : reasons) table.rows.push_back({count_text(count), reason});
   return table;
 }
 

@@ -57,9 +57,9 @@ std::string plan_text(const cost::SearchResult& result, const Table& plans, cons
     out += text_of(plans, style);
     if (!result.plans.front().tables.empty()) out += "\n" + text_of(tables_table(result.plans.front()), style);
   }
-  std::string line = fmt::format("{}, {} feasible, {} evaluated", base::count_of(result.candidates, "candidate"),
-                                 result.feasible, result.evaluated);
-  if (result.simulated > 0) line += fmt::format(", {} replayed", result.simulated);
+  std::string line = fmt::format("{}, {} feasible, {} evaluated", count_text(result.candidates, "candidate"),
+                                 count_text(result.feasible), count_text(result.evaluated));
+  if (result.simulated > 0) line += fmt::format(", {} replayed", count_text(result.simulated));
   line += fmt::format(", in {}.", time_text(result.seconds));
   if (result.interrupted)
     line += " Interrupted: there may be better plans among the candidates that were not evaluated.";
@@ -72,7 +72,7 @@ std::string plan_text(const cost::SearchResult& result, const Table& plans, cons
 }
 
 std::string prediction_text(const cost::Prediction& prediction, const TableStyle& style) {
-  std::string out = heading(plan::describe(prediction.spec), style);
+  std::string out = heading(wrapped(plan::describe(prediction.spec), style.width, 2), style);
   out += figures(summary_table(prediction), style);
   out += "\n" + text_of(breakdown_table(prediction.breakdown), style);
   if (!prediction.memory.empty())
@@ -99,7 +99,7 @@ std::string fit_text(const cost::FitResult& fit, const TableStyle& style) {
                             percent(fit.time_weighted_error_after)),
                 style) +
          "\n";
-  for (const std::string& note : fit.notes) out += styled("note: " + note, style) + "\n";
+  for (const std::string& note : fit.notes) out += wrapped(styled("note: " + note, style), style.width, 2) + "\n";
   return out;
 }
 

@@ -100,6 +100,13 @@ TEST(Report, EscapesTextsFromInputs) {
   EXPECT_EQ(specs(page).size(), 12U) << "each is still valid JSON";
 }
 
+TEST(Prose, ShowsWhatStandsBetweenBackticksAsCodeAndEscapesAll) {
+  EXPECT_EQ(html::prose("run `orrery plan A<B` & see"), "run <code>orrery plan A&lt;B</code> &amp; see");
+  EXPECT_EQ(html::prose("`a` or `b`"), "<code>a</code> or <code>b</code>");
+  EXPECT_EQ(html::prose("one ` alone"), "one ` alone");
+  EXPECT_EQ(html::prose(""), "");
+}
+
 TEST(Report, KeepsTheLibraryInsideItsElement) {
   ChartLibrary hostile = library();
   hostile.parts[0] = "var s = '</script><!--';\n//# sourceMappingURL=x.map";

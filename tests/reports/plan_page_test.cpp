@@ -328,8 +328,8 @@ TEST(Compared, OfOneFileNameInTwoFoldersHaveTheirFolders) {
 
 TEST(WholeRun, SaysDaysMoneyAndEnergyOfThisModelAlone) {
   const Table table = lengths_table(sample::whole_run());
-  EXPECT_THAT(table.rows[0], testing::ElementsAre("given", "7.00 B", "140 B", "20", "5.88e+21", "1000", "10", "1234",
-                                                  "1000", "2.100"));
+  EXPECT_THAT(table.rows[0], testing::ElementsAre("given", "7.00 B", "140 B", "20", "5.88e+21", "1,000", "10", "1,234",
+                                                  "1,000", "2.100"));
   EXPECT_EQ(table.rows[1][6], "—");
   const nlohmann::json out = whole_run_json(sample::whole_run());
   EXPECT_DOUBLE_EQ(out.at("lengths")[0].at("cost_usd").get<double>(), 1234);

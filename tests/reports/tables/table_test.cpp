@@ -151,7 +151,16 @@ TEST(Number, SeparatesThousandsAndKeepsSmallOnesShort) {
   EXPECT_EQ(number(1234567), "1,234,567");
   EXPECT_EQ(number(-123456), "-123,456");
   EXPECT_EQ(number(0.87654), "0.8765");
-  EXPECT_EQ(number(2.5e-7), "2.5e-07");
+  EXPECT_EQ(number(2.5e-7), "2.500e-07");
+  EXPECT_EQ(number(179.0004), "179.0") << "as long as 180.6 beside it";
+  EXPECT_EQ(number(3.00002), "3.000");
+  EXPECT_EQ(number(179), "179") << "a whole number is a count";
+  EXPECT_EQ(number(3638), "3,638");
+  EXPECT_EQ(number(1234.5), "1,235");
+  EXPECT_EQ(number(999.96), "1,000") << "never 1000. with a point behind it";
+  EXPECT_EQ(count_text(999), "999");
+  EXPECT_EQ(count_text(-1000), "-1,000");
+  EXPECT_EQ(count_text(16396, "candidate"), "16,396 candidates");
 }
 
 TEST(Energy, HasAUnitThatSuitsItsSize) {
@@ -159,7 +168,7 @@ TEST(Energy, HasAUnitThatSuitsItsSize) {
   EXPECT_EQ(energy_text(88000), "24.44 Wh");
   EXPECT_EQ(energy_text(1.346), "0.3739 mWh");
   EXPECT_EQ(money_text(0.1105), "0.1105 $");
-  EXPECT_EQ(money_text(3.74e-7), "0.374 µ$");
+  EXPECT_EQ(money_text(3.74e-7), "0.3740 µ$");
 }
 
 TEST(SplitInLetters, LeavesOutDegreesOfOne) {

@@ -27,7 +27,7 @@ const std::vector<KnownKind>& known_kinds() {
       {InputKind::printed,
        {"command", "result"},
        "what a verb prints with --json",
-       "name the file that the verb was given"},
+       "name the file that the verb was given; `orrery report` shows what plan and simulate print"},
       {InputKind::plan, {"format_version", "plan"}, "a plan", "`orrery simulate {0}` predicts it"},
       {InputKind::job, {"batch", "model"}, "a job", "`orrery plan {0} -o plan.yaml` makes a plan from it"},
       {InputKind::calibration, {"calibration", "parameters"}, "a calibration", "`--calibration {0}` predicts with it"},
@@ -79,7 +79,9 @@ std::string help_with_kind(const KnownKind& is, InputKind wanted, const std::str
   if (is.kind == InputKind::plan && wanted == InputKind::job)
     help += "; its `job:` holds the job that it was made from, which can be copied into a file";
   if (is.kind == InputKind::printed && wanted == InputKind::plan)
-    help = "name the plan that the verb was given; `orrery plan JOB -o plan.yaml` makes one";
+    help =
+        "name the plan that the verb was given; `orrery plan JOB -o plan.yaml` makes one. `orrery report` shows what "
+        "plan and simulate print";
   return help;
 }
 

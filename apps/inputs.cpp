@@ -409,32 +409,42 @@ base::Result<LoadedJob> load_job(const Catalog& catalog, const std::string& path
                    settings};
 }
 
+base::Result<LoadedPlan> load_plan_in(const Catalog& catalog, const base::Document& document, const base::Cursor& at) {
+  plan::PlanFile file = plan::read_plan_file(at);
+  at.finish();
+  const std::string& path = document.findings().file();
+  const auto place = [&](const char* key) {
+    return at.is_map() && at.has(key) ? at.at(key).where() : base::Location{path, 0, 0, 1};
+  };
+  document.findings().sort();
+  if (document.findings().failed()) return base::fail(document.findings().all());
+  auto plan = plan::make_plan(std::make_shared<const models::Model>(file.model),
+                              std::make_shared<const clusters::Cluster>(file.cluster), file.spec);
+  if (!plan) {
+    base::Diagnostics found = plan.error();
+    for (base::Diagnostic& one : found)
+      if (one.where.file.empty()) one.where = place("plan");
+    return base::fail(std::move(found));
+  }
+  auto stacks = load_stacks(catalog, stack_of(file.job, file.model, file.cluster), place("cluster"));
+  if (!stacks) return base::fail(stacks.error());
+  base::Diagnostics lacking = without_units(file.cluster.device(), file.spec.numerics.precision, place("plan"));
+  if (!lacking.empty()) return base::fail(std::move(lacking));
+  cost::Stack stack = stacks->of(file.spec.states.zero_stage, file.cluster);
+  auto warning = beyond_software(*stacks, file.spec, path);
+  return LoadedPlan{std::move(file), std::move(*plan), std::move(stack), std::move(*stacks), std::move(warning)};
+}
+
 namespace {
 
 base::Result<LoadedPlan> plan_of(const Catalog& catalog, const base::Result<std::string>& text,
                                  const std::string& path) {
   if (!text) return base::fail(text.error());
   const base::Document document = base::Document::parse(*text, path);
+  if (!document.root().exists()) return base::fail(document.findings().all());
   if (base::Diagnostics other = other_kind(document, *text, InputKind::plan); !other.empty())
     return base::fail(std::move(other));
-  auto file = plan::parse_plan_file(*text, path);
-  if (!file) return base::fail(file.error());
-  auto plan = plan::make_plan(std::make_shared<const models::Model>(file->model),
-                              std::make_shared<const clusters::Cluster>(file->cluster), file->spec);
-  if (!plan) {
-    base::Diagnostics found = plan.error();
-    for (base::Diagnostic& one : found)
-      if (one.where.file.empty()) one.where = place_of(document, "plan");
-    return base::fail(std::move(found));
-  }
-  auto stacks = load_stacks(catalog, stack_of(file->job, file->model, file->cluster), place_of(document, "cluster"));
-  if (!stacks) return base::fail(stacks.error());
-  base::Diagnostics lacking =
-      without_units(file->cluster.device(), file->spec.numerics.precision, place_of(document, "plan"));
-  if (!lacking.empty()) return base::fail(std::move(lacking));
-  cost::Stack stack = stacks->of(file->spec.states.zero_stage, file->cluster);
-  auto warning = beyond_software(*stacks, file->spec, path);
-  return LoadedPlan{std::move(*file), std::move(*plan), std::move(stack), std::move(*stacks), std::move(warning)};
+  return load_plan_in(catalog, document, document.root());
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include "apps/catalog.h"
 #include "base/result.h"
+#include "base/yaml.h"
 #include "clusters/cluster.h"
 #include "clusters/import/known.h"
 #include "cost/parameters/calibration.h"
@@ -68,6 +69,10 @@ struct LoadedPlan {
 [[nodiscard]] base::Result<LoadedPlan> load_plan(const Catalog& catalog, const std::string& path);
 /// The same for an argument that may be `-`, standard input.
 [[nodiscard]] base::Result<LoadedPlan> load_plan_argument(const Catalog& catalog, const std::string& argument);
+
+/// A plan that stands within another file (`simulate --json` prints one).
+[[nodiscard]] base::Result<LoadedPlan> load_plan_in(const Catalog& catalog, const base::Document& document,
+                                                    const base::Cursor& at);
 
 /// A plan that was made from a job, as its file would be read; `name` stands for the file in messages.
 [[nodiscard]] base::Result<LoadedPlan> load_made_plan(const Catalog& catalog, const plan::PlanFile& file,

@@ -16,64 +16,6 @@ namespace {
 
 using nlohmann::json;
 
-json breakdown_json(const cost::Breakdown& b) {
-  return {{"forward", b.forward},
-          {"backward", b.backward},
-          {"recompute", b.recompute},
-          {"optimizer", b.optimizer},
-          {"tensor_communication", b.tensor_communication},
-          {"exchange_communication", b.exchange_communication},
-          {"data_communication", b.data_communication},
-          {"pipeline_communication", b.pipeline_communication},
-          {"copies", b.copies},
-          {"contention", b.contention},
-          {"bubble", b.bubble},
-          {"imbalance", b.imbalance},
-          {"overhead", b.overhead}};
-}
-
-/// Common to plan and simulate.
-json figures_json(const cost::Prediction& p) {
-  json out = {{"step_time_s", p.step_time_s},
-              {"memory_peak_bytes", whole(p.memory_peak_bytes)},
-              {"memory_capacity_bytes", whole(p.memory_capacity_bytes)},
-              {"mfu", p.mfu},
-              {"bubble_fraction", p.bubble_fraction},
-              {"exposed_communication_s", p.exposed_communication_s},
-              {"tokens_per_s", p.tokens_per_s},
-              {"cost_per_step_usd", p.cost_per_step_usd},
-              {"energy_per_step_j", p.energy_per_step_j},
-              {"energy_j",
-               {{"devices", p.energy.devices},
-                {"hosts", p.energy.hosts},
-                {"network", p.energy.network},
-                {"facility", p.energy.facility}}},
-              {"breakdown_s", breakdown_json(p.breakdown)}};
-  if (p.tables.empty()) return out;
-  out["tables"] = json::array();
-  for (const cost::TableRow& row : p.tables)
-    out["tables"].push_back({{"table", row.table},
-                             {"rows", row.rows},
-                             {"sharding", row.sharding},
-                             {"place", row.place},
-                             {"compute_s", row.compute_s},
-                             {"communication_s", row.communication_s},
-                             {"bytes", whole(row.bytes)},
-                             {"tier", row.tier},
-                             {"cache_bytes", whole(row.cache_bytes)},
-                             {"hit_rate", row.hit_rate},
-                             {"fetched_bytes", whole(row.fetched_bytes)}});
-  double device = 0, host = 0, nvme = 0;
-  for (const cost::MemoryRow& row : p.memory) {
-    device = std::max(device, row.total);
-    host = std::max(host, row.host);
-    nvme = std::max(nvme, row.nvme);
-  }
-  out["memory_by_tier_bytes"] = {{"device", whole(device)}, {"host", whole(host)}, {"nvme", whole(nvme)}};
-  if (p.placement_gap) out["placement_gap"] = *p.placement_gap;
-  return out;
-}
-
 const char* name_of(base::Severity severity) {
   switch (severity) {
     case base::Severity::error: return "error";
@@ -171,65 +113,6 @@ json model_json(const models::Model& model, std::int64_t sequence) {
               {"sources", model.sources}};
   out["family"] = models::name_of(model.family);
   if (model.further.any()) out["parameters_further"] = models::parameters_further(model);
-  return out;
-}
-
-json plan_json(const cost::SearchResult& result, const WholePlan& whole_plan) {
-  json plans = json::array();
-  for (const cost::Prediction& p : result.plans) {
-    json entry = figures_json(p);
-    const json spec = spec_json(p.spec);
-    entry["plan"] = whole_plan ? whole_plan(p.spec) : spec;
-    for (const char* key :
-         {"data", "tensor", "pipeline", "context", "expert", "virtual_stages", "zero_stage", "zero_group",
-          "micro_batch", "schedule", "recompute", "sequence_parallel", "layers_per_stage"})
-      entry[key] = spec.at(key);
-    plans.push_back(std::move(entry));
-  }
-  json search = {{"candidates", result.candidates}, {"feasible", result.feasible}, {"evaluated", result.evaluated},
-                 {"simulated", result.simulated},   {"seconds", result.seconds},   {"optimality_gap", nullptr},
-                 {"rejected", json::object()},      {"nearest", result.nearest}};
-  if (result.optimality_gap) search["optimality_gap"] = *result.optimality_gap;
-  search["fits_probability"] = result.fits_probability;
-  search["interrupted"] = result.interrupted;
-  for (const auto& [reason, count] : result.rejected) search["rejected"][reason] = count;
-  return {{"plans", std::move(plans)}, {"search", std::move(search)}};
-}
-
-json simulate_json(const cost::Prediction& p) {
-  json out = figures_json(p);
-  out["plan"] = spec_json(p.spec);
-  out["simulation_seconds"] = p.simulation_seconds;
-  out["memory_by_stage_bytes"] = json::array();
-  out["memory_by_purpose_bytes"] = json::array();
-  out["host_memory_by_stage_bytes"] = json::array();
-  out["nvme_by_stage_bytes"] = json::array();
-  for (const cost::MemoryRow& row : p.memory) {
-    out["memory_by_stage_bytes"].push_back(whole(row.total));
-    out["host_memory_by_stage_bytes"].push_back(whole(row.host));
-    out["nvme_by_stage_bytes"].push_back(whole(row.nvme));
-    json purposes = json::object();
-    for (const auto& [purpose, size] : row.by_purpose) purposes[purpose] = whole(size);
-    out["memory_by_purpose_bytes"].push_back(std::move(purposes));
-  }
-  out["communication"] = json::array();
-  for (const cost::CommunicationRow& row : p.communication) {
-    out["communication"].push_back({{"dimension", row.dimension},
-                                    {"operation", row.operation},
-                                    {"count", row.count},
-                                    {"bytes", whole(row.bytes)},
-                                    {"time_s", row.time_s},
-                                    {"exposed_s", row.exposed_s},
-                                    {"contention_s", row.contention_s},
-                                    {"bus_bandwidth_bytes_per_s", row.bus_bandwidth}});
-  }
-  out["links"] = json::array();
-  for (const cost::LinkRow& row : p.links) {
-    out["links"].push_back({{"class", row.name},
-                            {"bytes", whole(row.bytes)},
-                            {"mean_utilisation", row.mean_utilisation},
-                            {"peak_utilisation", row.peak_utilisation}});
-  }
   return out;
 }
 

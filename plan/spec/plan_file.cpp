@@ -61,21 +61,6 @@ PlanSpec read_spec(const Cursor& at, const Job& job) {
   return s;
 }
 
-PlanFile read_plan_file(const Cursor& root) {
-  PlanFile file;
-  read_version(root.at("format_version"));
-  file.job = read_job(root.at("job"));
-  file.spec = read_spec(root.at("plan"), file.job);
-  const Cursor model = root.at("model");
-  if (model.exists()) file.model = models::read_model(model);
-  if (file.job.training.dropout) file.model.dropout = *file.job.training.dropout;
-  if (file.job.training.lora) file.model.lora = *file.job.training.lora;
-  const Cursor cluster = root.at("cluster");
-  // Self-contained: nothing is looked up in a catalogue.
-  if (cluster.exists()) file.cluster = clusters::read_cluster(cluster, [](const std::string&) { return std::nullopt; });
-  return file;
-}
-
 // Writes a group on one line, and only if something in it is not the default.
 std::string write_spec(const PlanSpec& s) {
   const PlanSpec defaults;
@@ -100,6 +85,21 @@ std::string write_spec(const PlanSpec& s) {
 }
 
 }  // namespace
+
+PlanFile read_plan_file(const Cursor& root) {
+  PlanFile file;
+  read_version(root.at("format_version"));
+  file.job = read_job(root.at("job"));
+  file.spec = read_spec(root.at("plan"), file.job);
+  const Cursor model = root.at("model");
+  if (model.exists()) file.model = models::read_model(model);
+  if (file.job.training.dropout) file.model.dropout = *file.job.training.dropout;
+  if (file.job.training.lora) file.model.lora = *file.job.training.lora;
+  const Cursor cluster = root.at("cluster");
+  // Self-contained: nothing is looked up in a catalogue.
+  if (cluster.exists()) file.cluster = clusters::read_cluster(cluster, [](const std::string&) { return std::nullopt; });
+  return file;
+}
 
 std::string write_plan_file(const PlanFile& file) {
   return fmt::format(

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "base/yaml.h"
 #include "plan/spec/job.h"
 #include "plan/spec/plan.h"
 
@@ -19,5 +20,7 @@ struct PlanFile {
 
 [[nodiscard]] std::string write_plan_file(const PlanFile& file);
 [[nodiscard]] base::Result<PlanFile> parse_plan_file(std::string_view text, std::string name);
+/// The same of a plan that stands within another document, which collects the findings.
+[[nodiscard]] PlanFile read_plan_file(const base::Cursor& at);
 
 }  // namespace orrery::plan

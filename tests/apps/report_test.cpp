@@ -203,16 +203,75 @@ TEST_F(Report, OfAPlanFileShowsThePlansOfTheJobThatItCarries) {
   EXPECT_EQ(std::count(csv.out.begin(), csv.out.end(), '\n'), 2) << "one plan was named: " << csv.out;
 }
 
-TEST_F(Report, OfWhatAVerbPrintsSaysWhichFileToName) {
+TEST_F(Report, TakesAPredictionThatWasPrintedAsItTakesItsPlan) {
   const std::string plan = planned("plan");
-  const std::string printed = scratch_.file("printed.json", orrery({"simulate", plan, "--json"}).out);
-  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
-           {"report", printed, "-o", page_}, {"simulate", printed}, {"plan", printed}}) {
+  const std::string simulated = scratch_.file("simulated.json", orrery({"simulate", plan, "--json"}).out);
+  nlohmann::json of_plan = orrery({"report", plan, "-o", page_, "--json"}).result().at("plan");
+  const Ran ran = orrery({"report", simulated, "-o", page_, "--json"});
+  EXPECT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_TRUE(ran.envelope().at("diagnostics").empty()) << ran.out;
+  nlohmann::json of_printed = ran.result().at("plan");
+  of_printed["simulation_seconds"] = of_plan.at("simulation_seconds");
+  for (nlohmann::json* one : {&of_plan, &of_printed})  // intervals differ in their last digit
+    for (nlohmann::json& neighbour : one->at("neighbours")) neighbour.erase("step_time_interval_s");
+  EXPECT_EQ(of_printed, of_plan);
+}
+
+TEST_F(Report, ShowsAPredictionOfThenAsItWasAndWarnsWhereTodaysDiffers) {
+  const std::string plan = planned("plan");
+  nlohmann::json then = nlohmann::json::parse(orrery({"simulate", plan, "--json"}).out);
+  const double now = then.at("result").at("step_time_s");
+  then["result"]["step_time_s"] = now / 2;
+  const std::string old = scratch_.file("old.json", then.dump(2));
+  const Ran ran = orrery({"report", old, plan, "-o", page_, "--json"});
+  EXPECT_EQ(ran.exit_code, 0) << ran.err;
+  ASSERT_EQ(ran.envelope().at("diagnostics").size(), 1U) << ran.out;
+  EXPECT_EQ(ran.envelope().at("diagnostics").at(0).at("code"), "E0209");
+  const nlohmann::json items = ran.result().at("compared").at("items");
+  EXPECT_DOUBLE_EQ(items.at(0).at("step_time_s").get<double>(), now / 2);
+  EXPECT_DOUBLE_EQ(items.at(1).at("step_time_s").get<double>(), now);
+  EXPECT_EQ(items.at(0).at("communication"), then.at("result").at("communication"));
+  EXPECT_EQ(items.at(0).at("memory_by_purpose_bytes"), then.at("result").at("memory_by_purpose_bytes"));
+  EXPECT_EQ(items.at(0).at("breakdown_s"), then.at("result").at("breakdown_s"));
+  const std::string page = text_of(page_);
+  EXPECT_THAT(page, HasSubstr("These figures are as they were saved"));
+  EXPECT_THAT(page, HasSubstr("A · old.json: as it was saved."));
+  EXPECT_EQ(page.find("Roofline"), page.npos) << "operators of today's replay are not those of the saved figures";
+}
+
+TEST_F(Report, TakesTheRankedPlansThatPlanPrinted) {
+  const nlohmann::json printed = orrery({"plan", job_, "--set", "plan.tensor=[1,2]", "--json"}).envelope();
+  const std::string file = scratch_.file("ranked.json", printed.dump());
+  const Ran ran = orrery({"report", file, "-o", page_, "--json"});
+  EXPECT_EQ(ran.exit_code, 0) << ran.err;
+  const nlohmann::json shown = ran.result().at("search"), asked = printed.at("result");
+  ASSERT_EQ(shown.at("plans").size(), asked.at("plans").size());
+  for (std::size_t i = 0; i < shown.at("plans").size(); ++i)
+    for (const char* key : {"step_time_s", "memory_peak_bytes", "data", "tensor", "micro_batch", "breakdown_s"})
+      EXPECT_EQ(shown.at("plans").at(i).at(key), asked.at("plans").at(i).at(key)) << i << key;
+  EXPECT_EQ(shown.at("search").at("rejected"), asked.at("search").at("rejected"));
+}
+
+TEST_F(Report, OfWhatIsNoPredictionSaysWhichFileToName) {
+  const std::string plan = planned("plan");
+  nlohmann::json printed = nlohmann::json::parse(orrery({"simulate", plan, "--json"}).out);
+  const std::string simulated = scratch_.file("simulated.json", printed.dump());
+  const std::string model = scratch_.file("model.json", orrery({"model", "gpt2-124m", "--json"}).out);
+  printed["result"]["plan_file"]["plan"]["tensor"] = 3;
+  const std::string broken = scratch_.file("broken.json", printed.dump(2));
+  printed["result"] = nullptr;
+  const std::string failed = scratch_.file("failed.json", printed.dump());
+  const auto said = [&](const std::vector<std::string>& words, const char* what) {
     const Ran ran = orrery(words);
     EXPECT_EQ(ran.exit_code, 3) << words.front();
-    EXPECT_THAT(ran.err, HasSubstr("this is what a verb prints with --json")) << words.front();
-    EXPECT_EQ(ran.err.find("error["), ran.err.rfind("error[")) << "one error: " << ran.err;
-  }
+    EXPECT_THAT(ran.err, HasSubstr(what)) << words.front();
+    EXPECT_LT(ran.err.size(), 5000U) << "a file on one line is not shown whole";
+  };
+  said({"simulate", simulated}, "this is what a verb prints with --json, but a plan is expected");
+  said({"plan", simulated}, "this is what a verb prints with --json, but a job is expected");
+  said({"report", model, "-o", page_}, "this is what `orrery model` prints, which is no prediction");
+  said({"report", failed, "-o", page_}, "`orrery simulate` printed no prediction");
+  said({"report", broken, "-o", page_}, "data 8 x tensor 3 x pipeline 1 is 24 ranks");
 }
 
 TEST_F(Report, OfPlansIsMarkdownCsvAndJsonToo) {

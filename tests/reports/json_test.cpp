@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "plan/spec/fields.h"
+#include "reports/saved.h"
 #include "tests/reports/sample.h"
 
 namespace orrery::reports {
@@ -81,6 +82,28 @@ TEST(SimulateJson, HoldsThePromisedKeys) {
               {"dimension", "operation", "count", "bytes", "time_s", "exposed_s", "bus_bandwidth_bytes_per_s"});
   expect_keys(out["links"][0], {"class", "bytes", "mean_utilisation", "peak_utilisation"});
   EXPECT_EQ(out["memory_by_stage_bytes"].size(), 4U);
+}
+
+TEST(SavedPrediction, IsReadBackAsItWasWritten) {
+  const cost::Prediction p = sample::prediction();
+  const json written = simulate_json(p);
+  const base::Document document = base::Document::parse(written.dump(), "p.json");
+  SavedPrediction saved = read_prediction(document.root());
+  EXPECT_FALSE(document.findings().failed());
+  saved.prediction.spec = p.spec;
+  EXPECT_EQ(simulate_json(saved.prediction), written);
+}
+
+TEST(SavedPrediction, WithoutAStepOrWithAWordForANumberIsRefusedWithItsPlace) {
+  json written = simulate_json(sample::prediction());
+  written.erase("step_time_s");
+  written["mfu"] = "much";
+  const base::Document document = base::Document::parse(written.dump(1), "p.json");
+  (void)read_prediction(document.root());
+  ASSERT_EQ(document.findings().all().size(), 2U);
+  EXPECT_EQ(document.findings().all()[0].code, "E0102");
+  EXPECT_EQ(document.findings().all()[1].code, "E0105");
+  EXPECT_GT(document.findings().all()[1].where.line, 1);
 }
 
 TEST(TrainJson, HoldsThePromisedKeys) {

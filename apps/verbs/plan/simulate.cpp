@@ -6,8 +6,10 @@
 
 #include "apps/files.h"
 #include "apps/inputs.h"
+#include "apps/output.h"
 #include "apps/verbs/goodput.h"
 #include "apps/verbs/plan/evidence.h"
+#include "apps/verbs/plan/plan_json.h"
 #include "apps/verbs/plan/plan_rows.h"
 #include "apps/verbs/verb.h"
 #include "clusters/read.h"
@@ -90,8 +92,9 @@ void add_evaluation(const LoadedPlan& loaded, const cost::Pricing& pricing, doub
   const double time_s = batch_s * static_cast<double>(evaluation->batches);
   json["evaluation"] = {{"time_s", time_s}, {"batch_time_s", batch_s}, {"every_steps", evaluation->every}};
   say(text,
-      fmt::format("Evaluation takes {:.4g} s after every {} steps: {:.2g} % of the run.", time_s, evaluation->every,
-                  100 * time_s / (time_s + step_s * static_cast<double>(evaluation->every))),
+      fmt::format("Evaluation takes {} after every {}: {} of the run.", reports::time_text(time_s),
+                  reports::count_text(evaluation->every, "step"),
+                  reports::percent(time_s / (time_s + step_s * static_cast<double>(evaluation->every)))),
       style);
 }
 
@@ -106,9 +109,9 @@ void add_start(const LoadedPlan& loaded, const plan::Schedule& schedule, const c
   const double run_s = static_cast<double>(first) * first_s + static_cast<double>(steps - first) * step_s;
   json["start"] = {{"steps", first}, {"step_time_s", first_s}, {"run_time_s", run_s}};
   say(text,
-      fmt::format("The first {} of {} steps reduce gradients in full and take {:.4g} s each, the others {:.4g} s: "
-                  "{:.4g} s in total.",
-                  first, steps, first_s, step_s, run_s),
+      fmt::format("The first {} of {} steps reduce gradients in full and take {} each, the others {}: {} in total.",
+                  reports::count_text(first), reports::count_text(steps), reports::time_text(first_s),
+                  reports::time_text(step_s), reports::time_text(run_s)),
       style);
 }
 
@@ -117,6 +120,12 @@ Outcome run_simulate(const SimulateOptions& options, const Context& context) {
   if (!loaded) return bad_input(loaded.error());
   const auto calibrations = load_calibrations(context.catalog, options.calibrations);
   if (!calibrations) return bad_input(calibrations.error());
+
+  const auto intervals = load_intervals(context.catalog);
+  if (!intervals) return bad_input(intervals.error());
+  const reports::TableStyle& style = context.terminal.style;
+  const reports::PlanHeading heading = heading_of(*loaded, *intervals, *calibrations);
+  print_early(reports::heading_text(heading, style) + "\n", context.json, context.terminal);
 
   const auto cluster = std::make_shared<const clusters::Cluster>(loaded->file.cluster);
   const cost::Pricing pricing(cluster, loaded->stack, *calibrations);
@@ -137,12 +146,9 @@ Outcome run_simulate(const SimulateOptions& options, const Context& context) {
 
   Outcome outcome;
   nlohmann::json json = reports::simulate_json(simulation.prediction);
-  outcome.text = reports::prediction_text(simulation.prediction, context.terminal.style);
-  const auto intervals = load_intervals(context.catalog);
-  if (!intervals) return bad_input(intervals.error());
-  const reports::TableStyle& style = context.terminal.style;
-  add_evidence(heading_of(*loaded, *intervals, *calibrations), simulation.prediction, !other, json, outcome.text,
-               style);
+  json["plan_file"] = plan_file_json(loaded->file);
+  outcome.text = reports::prediction_text(simulation.prediction, style);
+  add_evidence(heading, simulation.prediction, !other, json, outcome.text, style);
   add_start(*loaded, schedule, pricing, simulation.prediction.step_time_s, json, outcome.text, style);
   add_evaluation(*loaded, pricing, simulation.prediction.step_time_s, json, outcome.text, style);
   if (auto added = add_goodput(options.failures, *loaded, schedule, pricing, simulation.prediction.step_time_s,
@@ -153,8 +159,8 @@ Outcome run_simulate(const SimulateOptions& options, const Context& context) {
     json["step_time_alone_s"] = alone;
     json["beside"] = reports::simulate_json(other->prediction);
     say(outcome.text,
-        fmt::format("Alone this one takes {:.4g} s. Beside it a step of {} takes {:.4g} s.", alone, options.beside,
-                    other->prediction.step_time_s),
+        fmt::format("Alone this one takes {}. Beside it a step of {} takes {}.", reports::time_text(alone),
+                    options.beside, reports::time_text(other->prediction.step_time_s)),
         style);
   }
   outcome.json = json.dump();

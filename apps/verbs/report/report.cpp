@@ -17,6 +17,7 @@
 #include "apps/verbs/report/report_data.h"
 #include "apps/verbs/report/report_options.h"
 #include "apps/verbs/report/report_plan.h"
+#include "apps/verbs/report/report_saved.h"
 #include "apps/verbs/report/report_scaling.h"
 #include "apps/verbs/report/report_search.h"
 #include "clusters/read.h"
@@ -40,12 +41,13 @@ void name_after(reports::ReportData& data, const std::string& name) {
     data.subtitle += fmt::format("; beside it {}", name);
 }
 
-/// The inputs by kind: a folder is a run, a file is a plan or a job. A path that does not exist is classified by its
-/// name, so that the message says which of the two is missing.
+/// The inputs by kind: a folder is a run, a file is a plan, a job or a prediction. A path that does not exist is
+/// classified by its name, so that the message says which of the two is missing.
 struct Inputs {
   std::vector<std::string> runs;
-  std::vector<std::string> plans;  ///< and jobs, whose best plans are shown
-  std::vector<std::string> jobs;   ///< those of `plans` that are jobs
+  std::vector<std::string> plans;        ///< and predictions of them, and jobs, whose best plans are shown
+  std::vector<std::string> jobs;         ///< those of `plans` that are jobs
+  std::vector<std::string> predictions;  ///< those of `plans` that a verb printed
 };
 
 Inputs sorted_out(const std::vector<std::string>& inputs) {
@@ -56,7 +58,10 @@ Inputs sorted_out(const std::vector<std::string>& inputs) {
     const bool named_a_file = ending == ".yaml" || ending == ".yml" || ending == ".json";
     const bool file = one == kStandardInput || (fs::exists(one, error) ? !fs::is_directory(one, error) : named_a_file);
     (file ? out.plans : out.runs).push_back(one);
-    if (file && kind_of_input(one) == InputKind::job) out.jobs.push_back(one);
+    if (!file) continue;
+    const InputKind kind = kind_of_input(one);
+    if (kind == InputKind::job) out.jobs.push_back(one);
+    if (kind == InputKind::printed) out.predictions.push_back(one);
   }
   return out;
 }
@@ -84,47 +89,71 @@ base::Result<ReportOptions> with_job_named(ReportOptions options) {
   return options;
 }
 
-/// A job among the inputs, and its plans.
-struct PlannedJob {
-  LoadedJob job;
+/// Plans that were ranked before the report was made, or for it: of a job among the inputs, or as `plan` printed them.
+struct Ranked {
   cost::SearchResult result;
+  reports::PlanHeading heading;
 };
 
-/// Plans that the inputs name, and the best ones of their jobs. `planned`: the first of these.
-base::Result<std::vector<LoadedPlan>> load_plans(const Context& context, const Inputs& inputs,
-                                                 const ReportOptions& options, const Beliefs& beliefs,
-                                                 const cost::Intervals& intervals, std::optional<PlannedJob>& planned,
-                                                 Outcome& outcome) {
-  std::vector<LoadedPlan> out;
+/// A plan among the inputs.
+struct NamedPlan {
+  std::string name;
+  LoadedPlan loaded;
+  std::optional<reports::SavedPrediction> saved = {};  ///< if a verb printed it
+  [[nodiscard]] PlanToShow shown(const std::vector<cost::Calibration>& calibrations) const {
+    return plan_to_show(name, loaded, calibrations, saved ? &*saved : nullptr);
+  }
+};
+
+/// The best plan of a job; nothing and an exit code if there is none.
+base::Result<std::optional<LoadedPlan>> plan_of_job(const Context& context, const std::string& name,
+                                                    const ReportOptions& options, const Beliefs& beliefs,
+                                                    const cost::Intervals& intervals, Progress& progress,
+                                                    std::optional<Ranked>& ranked, Outcome& outcome) {
+  const auto job = load_job(context.catalog, name, outcome.diagnostics, options.settings);
+  if (!job) return base::fail(job.error());
+  cost::SearchResult result = plan_job(*job, beliefs, intervals, progress);
+  if (result.interrupted) outcome.exit_code = kInterrupted;
+  if (result.interrupted) return std::nullopt;
+  if (result.plans.empty()) {
+    outcome.exit_code = kInfeasible;
+    return base::fail({nothing_fits(result, *job)});
+  }
+  auto best = load_made_plan(context.catalog, {job->job, *job->model, *job->cluster, result.plans.front().spec}, name);
+  if (!best) return base::fail(best.error());
+  if (!ranked) ranked = Ranked{std::move(result), heading_of(*job, *job->cluster, intervals, beliefs.after)};
+  return std::move(*best);
+}
+
+/// Plans that the inputs name or predict, and the best ones of their jobs. `ranked`: the first others of these.
+base::Result<std::vector<NamedPlan>> load_plans(const Context& context, const Inputs& inputs,
+                                                const ReportOptions& options, const Beliefs& beliefs,
+                                                const cost::Intervals& intervals, std::optional<Ranked>& ranked,
+                                                Outcome& outcome) {
+  std::vector<NamedPlan> out;
   base::Diagnostics found;
-  const auto take = [&](base::Result<LoadedPlan> loaded) {
-    if (loaded)
-      out.push_back(std::move(*loaded));
+  const auto take = [&](const auto& result, const auto& add) {
+    if (result)
+      add(*result);
     else
-      found.insert(found.end(), loaded.error().begin(), loaded.error().end());
+      found.insert(found.end(), result.error().begin(), result.error().end());
   };
   const Interrupt interrupt;
   Progress progress(context.terminal.progress && !context.quiet);
   for (const std::string& name : inputs.plans) {
-    if (!is_among(name, inputs.jobs)) {
-      take(load_plan_argument(context.catalog, name));
-      continue;
-    }
-    const auto job = load_job(context.catalog, name, outcome.diagnostics, options.settings);
-    if (!job) {
-      found.insert(found.end(), job.error().begin(), job.error().end());
-      continue;
-    }
-    cost::SearchResult result = plan_job(*job, beliefs, intervals, progress);
-    if (result.interrupted) outcome.exit_code = kInterrupted;
-    if (result.interrupted) return out;
-    if (result.plans.empty()) {
-      outcome.exit_code = kInfeasible;
-      found.push_back(nothing_fits(result, *job));
-      continue;
-    }
-    take(load_made_plan(context.catalog, {job->job, *job->model, *job->cluster, result.plans.front().spec}, name));
-    if (!planned) planned = PlannedJob{*job, std::move(result)};
+    if (is_among(name, inputs.jobs))
+      take(plan_of_job(context, name, options, beliefs, intervals, progress, ranked, outcome),
+           [&](const std::optional<LoadedPlan>& best) {
+             if (best) out.push_back({name, *best});
+           });
+    else if (is_among(name, inputs.predictions))
+      take(load_saved(context.catalog, name, intervals), [&](const SavedPlan& one) {
+        out.push_back({name, one.loaded, one.saved});
+        if (one.search && !ranked) ranked = Ranked{*one.search, one.search_heading};
+      });
+    else
+      take(load_plan_argument(context.catalog, name), [&](const LoadedPlan& loaded) { out.push_back({name, loaded}); });
+    if (outcome.exit_code == kInterrupted) return out;
   }
   if (!found.empty()) return base::fail(std::move(found));
   return out;
@@ -135,38 +164,39 @@ bool same_plan(const LoadedPlan& a, const LoadedPlan& b) {
          clusters::write_cluster(a.file.cluster) == clusters::write_cluster(b.file.cluster);
 }
 
-/// What to compare: plan files, and groups of runs that were not held out. Empty if all are the same plan.
-std::vector<reports::Compared> compared_of(const Inputs& inputs, const std::vector<LoadedPlan>& plans,
-                                           const std::vector<Group>& groups, const cost::Intervals& intervals,
-                                           const std::vector<cost::Calibration>& calibrations) {
+/// What to compare: plans, predictions, and groups of runs that were not held out. Empty if all are the same plan.
+/// `warnings`: of predictions, but for that of `full`.
+std::vector<reports::Compared> compared_of(const std::vector<NamedPlan>& plans, const std::vector<Group>& groups,
+                                           const cost::Intervals& intervals,
+                                           const std::vector<cost::Calibration>& calibrations, const LoadedPlan* full,
+                                           base::Diagnostics& warnings) {
   std::vector<reports::Compared> out;
   std::vector<const LoadedPlan*> seen;
-  const auto add = [&](const std::string& name, const LoadedPlan& loaded) {
-    seen.push_back(&loaded);
-    return reports::Compared{name, {}, heading_of(loaded, intervals, calibrations), {}, {}, {}, {}};
-  };
   for (const Group& group : groups) {
     const Run& run = *group.runs.front();
     if (run.held_out) continue;
-    out.push_back(add(run.directory, run.loaded));
-    out.back().prediction = group.predicted;
-    out.back().run = group.measured;
-    out.back().measured = reports::measured_breakdown(run.timeline, run.schedule);
-    out.back().schedule = run.schedule;
-    out.back().timeline = run.timeline;
+    seen.push_back(&run.loaded);
+    out.push_back({run.directory, group.predicted, heading_of(run.loaded, intervals, calibrations), group.measured,
+                   reports::measured_breakdown(run.timeline, run.schedule), run.schedule, run.timeline, false});
   }
-  for (std::size_t i = 0; i < plans.size(); ++i) {
-    out.push_back(add(inputs.plans[i], plans[i]));
-    PlanToShow replayed = plan_to_show(inputs.plans[i], plans[i], calibrations);
-    out.back().prediction = std::move(replayed.prediction);
-    out.back().schedule = std::move(replayed.schedule);
-    out.back().timeline = std::move(replayed.timeline);
+  bool saved = false;
+  for (const NamedPlan& plan : plans) {
+    seen.push_back(&plan.loaded);
+    saved = saved || plan.saved;
+    PlanToShow shown = plan.shown(calibrations);
+    if (auto warning = not_the_replay(shown); warning && &plan.loaded != full) warnings.push_back(std::move(*warning));
+    out.push_back(
+        {plan.name, std::move(shown.prediction), heading_of(shown, intervals, calibrations), {}, {}, {}, {}, {}});
+    out.back().saved = !shown.is_replay;
+    if (!shown.is_replay) continue;
+    out.back().schedule = std::move(shown.schedule);
+    out.back().timeline = std::move(shown.timeline);
   }
   const bool differ =
       std::any_of(seen.begin(), seen.end(), [&](const LoadedPlan* one) { return !same_plan(*one, *seen.front()); });
   // A single plan needs no comparison: its runs are shown beside its prediction anyway, and for plan files the page
-  // says that they are the same.
-  if (!differ && !groups.empty()) out.clear();
+  // says that they are the same. What was predicted before may differ from what is predicted now.
+  if (!differ && !saved && !groups.empty()) out.clear();
   return out;
 }
 
@@ -175,6 +205,7 @@ struct Shown {
   const LoadedPlan* loaded = nullptr;
   const Run* run = nullptr;  ///< if it was run
   std::string name;
+  const reports::SavedPrediction* saved = nullptr;  ///< if it was predicted before
 };
 
 /// What is shown, on what, by which software: all that is known before the replays.
@@ -186,8 +217,9 @@ std::string known_at_once(const Shown& shown, const reports::PlanHeading& headin
 /// Adds the plan's parts of the page: its prediction if it was not run, what explains it, and its run.
 base::Result<bool> add_plan(reports::ReportData& data, const Shown& shown, const ReportOptions& options,
                             const cost::Intervals& intervals, const std::vector<cost::Calibration>& calibrations,
-                            Progress& progress) {
-  PlanToShow plan = plan_to_show(shown.name, *shown.loaded, calibrations);
+                            Progress& progress, base::Diagnostics& warnings) {
+  PlanToShow plan = plan_to_show(shown.name, *shown.loaded, calibrations, shown.saved);
+  if (auto warning = not_the_replay(plan)) warnings.push_back(std::move(*warning));
   data.page = page_of(plan, intervals, calibrations, !options.no_what_if, progress);
   if (asks_for_run(options)) {
     auto run = whole_run_of(options, plan, shown.run);
@@ -197,8 +229,9 @@ base::Result<bool> add_plan(reports::ReportData& data, const Shown& shown, const
   if (shown.run != nullptr) return true;
   data.title = fmt::format("{} on {}", shown.loaded->file.model.name, shown.loaded->file.cluster.name);
   data.subtitle = plan::describe(shown.loaded->file.spec);
-  data.schedule = std::move(plan.schedule);
   data.prediction = std::move(plan.prediction);
+  if (!plan.is_replay) return true;
+  data.schedule = std::move(plan.schedule);
   data.predicted = std::move(plan.timeline);
   return true;
 }
@@ -302,8 +335,8 @@ Outcome run_report(const ReportOptions& asked, const Context& context) {
   }
   const auto intervals = load_intervals(context.catalog);
   if (!intervals) return bad_input(intervals.error());
-  std::optional<PlannedJob> planned;
-  const auto plans = load_plans(context, inputs, options, beliefs, *intervals, planned, outcome);
+  std::optional<Ranked> ranked;
+  const auto plans = load_plans(context, inputs, options, beliefs, *intervals, ranked, outcome);
   if (!plans) {
     if (outcome.exit_code == kOk) outcome.exit_code = kBadInput;
     outcome.diagnostics.insert(outcome.diagnostics.end(), plans.error().begin(), plans.error().end());
@@ -314,7 +347,8 @@ Outcome run_report(const ReportOptions& asked, const Context& context) {
     const Run& run = *shown_of(groups).runs.front();
     full = {&run.loaded, &run, run.directory};
   } else if (!plans->empty()) {
-    full = {&plans->front(), nullptr, inputs.plans.front()};
+    const NamedPlan& first = plans->front();
+    full = {&first.loaded, nullptr, first.name, first.saved ? &*first.saved : nullptr};
   }
   if (full.loaded != nullptr) {
     const Interrupt interrupt;
@@ -322,9 +356,10 @@ Outcome run_report(const ReportOptions& asked, const Context& context) {
     if (options.output != kStandardInput)
       print_early(known_at_once(full, heading_of(*full.loaded, *intervals, beliefs.after), context.terminal.style),
                   context.json, context.terminal);
-    if (auto added = add_plan(data, full, options, *intervals, beliefs.after, progress); !added)
+    if (auto added = add_plan(data, full, options, *intervals, beliefs.after, progress, outcome.diagnostics); !added)
       return usage(added.error().front().message, added.error().front().help);
-    if (options.inputs.size() > 1) data.compared = compared_of(inputs, *plans, groups, *intervals, beliefs.after);
+    if (options.inputs.size() > 1)
+      data.compared = compared_of(*plans, groups, *intervals, beliefs.after, full.loaded, outcome.diagnostics);
     if (Interrupt::requested()) {
       outcome.exit_code = kInterrupted;
       return outcome;
@@ -343,11 +378,11 @@ Outcome run_report(const ReportOptions& asked, const Context& context) {
     if (!job) return bad_input(job.error());
     add_search(data, *job, beliefs, *intervals);
     name_after(data, fmt::format("{} on {}", job->model->name, job->cluster->name));
-  } else if (planned) {
-    data.search_heading = heading_of(planned->job, *planned->job.cluster, *intervals, beliefs.after);
-    data.search = std::move(planned->result);
-  } else if (full.loaded != nullptr && full.run == nullptr && options.scaling.empty() && !options.no_what_if &&
-             options.format != "csv") {
+  } else if (ranked) {
+    data.search_heading = std::move(ranked->heading);
+    data.search = std::move(ranked->result);
+  } else if (full.loaded != nullptr && full.run == nullptr && full.saved == nullptr && options.scaling.empty() &&
+             !options.no_what_if && options.format != "csv") {
     add_search(data, job_of(*full.loaded), beliefs, *intervals);
   }
   if (!options.scaling.empty()) {
@@ -400,6 +435,7 @@ Verb report_verb() {
           "  orrery report plan.yaml -o plan.html                                     a plan as predicted\n"
           "  orrery report a.yaml b.yaml -o both.html                                 how plans differ\n"
           "  orrery report a.yaml b.yaml --format csv -o -                            the same for a spreadsheet\n"
+          "  orrery report predicted.json plan.yaml -o then.html                      of `orrery simulate --json`\n"
           "  orrery report plan.yaml --tokens 300e9 -o run.html                       a whole run, with failures",
       .flags = add_report_flags,
       .run = run_report,

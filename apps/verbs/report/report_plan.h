@@ -9,6 +9,7 @@
 #include "apps/verbs/report/report_data.h"
 #include "apps/verbs/report/report_options.h"
 #include "reports/report.h"
+#include "reports/saved.h"
 
 namespace orrery::apps {
 
@@ -20,9 +21,16 @@ struct PlanToShow {
   cost::Pricing pricing;
   cost::Prediction prediction;
   plan::Timeline timeline;
+  const reports::SavedPrediction* saved = nullptr;  ///< if the figures were predicted before
+  bool is_replay = true;  ///< false: the saved figures are not those of the replay, so nothing of it is shown
 };
 [[nodiscard]] PlanToShow plan_to_show(const std::string& name, const LoadedPlan& loaded,
-                                      const std::vector<cost::Calibration>& calibrations);
+                                      const std::vector<cost::Calibration>& calibrations,
+                                      const reports::SavedPrediction* saved = nullptr);
+[[nodiscard]] reports::PlanHeading heading_of(const PlanToShow& shown, const cost::Intervals& intervals,
+                                              const std::vector<cost::Calibration>& calibrations);
+/// A warning if the replay gives other figures than those that were saved.
+[[nodiscard]] std::optional<base::Diagnostic> not_the_replay(const PlanToShow& shown);
 
 /// Operators, coefficients and the trace; with `what_if` also what other splits and numbers would change.
 [[nodiscard]] reports::PlanPage page_of(const PlanToShow& shown, const cost::Intervals& intervals,

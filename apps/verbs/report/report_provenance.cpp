@@ -27,6 +27,10 @@ void add_input(std::vector<reports::Provenance>& lines, const char* what, const 
   lines.push_back({what, hash_of(file), file == kStandardInput ? "standard input" : file});
 }
 
+const char* name_of_input(InputKind kind) {
+  return kind == InputKind::job ? "job" : kind == InputKind::printed ? "prediction" : "plan";
+}
+
 void add_run(std::vector<reports::Provenance>& lines, const std::string& directory) {
   for (const char* name : {"plan.yaml", "metrics.jsonl", "timeline.json"}) {
     const fs::path file = fs::path(directory) / name;
@@ -55,7 +59,7 @@ std::vector<reports::Provenance> provenance_of(const ReportOptions& options, con
       if (fs::is_directory(one, error))
         add_run(lines, one);
       else
-        add_input(lines, kind_of_input(one) == InputKind::job ? "job" : "plan", one);
+        add_input(lines, name_of_input(kind_of_input(one)), one);
     }
   for (const std::string& file : options.calibrations) add_input(lines, "calibration", file);
   if (!options.job.empty()) add_input(lines, "job", options.job);

@@ -201,8 +201,11 @@ ReportOptions with_jobs_apart(ReportOptions options) {
     from.erase(moved, from.end());
   };
   std::error_code error;
-  move(options.scaling, options.inputs,
-       [&](const std::string& one) { return !fs::is_directory(one, error) && kind_of_input(one) != InputKind::plan; });
+  move(options.scaling, options.inputs, [&](const std::string& one) {
+    if (fs::is_directory(one, error)) return false;
+    const InputKind kind = kind_of_input(one);
+    return kind != InputKind::plan && kind != InputKind::printed;
+  });
   if (options.scaling.empty())
     move(options.inputs, options.scaling, [](const std::string& one) { return kind_of_input(one) != InputKind::job; });
   return options;

@@ -14,8 +14,8 @@ namespace orrery::apps {
 /// Mistakes in the options of --scaling; none if there are none.
 [[nodiscard]] std::optional<Outcome> refused_scaling(const ReportOptions& options, const Context& context);
 
-/// Moves runs and plans among the jobs of --scaling to the inputs, since the option takes all words that follow it; if
-/// no job is left there, those among the inputs are meant.
+/// Moves runs, plans and predictions among the jobs of --scaling to the inputs, since the option takes all words that
+/// follow it; if no job is left there, those among the inputs are meant.
 [[nodiscard]] ReportOptions with_jobs_apart(ReportOptions options);
 
 /// The study that the options ask for, with measurements beside its points. `warnings`: of the jobs.

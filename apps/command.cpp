@@ -1,7 +1,8 @@
 // Parse, run, print: the frame around every verb, and the one place that catches failures of the outside world.
-#include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -58,6 +59,21 @@ base::Diagnostics named_twice(const std::vector<std::string>& inputs) {
       .value();
 }
 
+bool writes_a_file(const std::vector<OutputFile>& files) {
+  return std::any_of(files.begin(), files.end(), [](const OutputFile& one) { return !one.path.empty(); });
+}
+
+/// What ^C has left undone.
+base::Diagnostic stopped(const std::vector<std::string>& owed) {
+  return {base::Severity::warning,
+          "R0009",
+          {},
+          owed.empty() ? std::string("stopped by ^C; the result is not complete")
+                       : fmt::format("stopped by ^C; not written: {}", fmt::join(owed, ", ")),
+          {},
+          {}};
+}
+
 /// A result that could not be printed is not a success.
 int printed(bool written, int exit_code) {
   return written || exit_code != kOk ? exit_code : kFailure;
@@ -84,8 +100,13 @@ int parse_run_and_print(int argc, const char* const* argv) {
   const std::vector<std::string> inputs = command.verb.inputs();
   base::Diagnostics refused = missing_catalogs(command.common.catalogs);
   if (refused.empty()) refused = named_twice(inputs);
-  if (refused.empty()) refused = outputs.refused(command.verb.outputs(), inputs);
-  const Outcome outcome = refused.empty() ? caught(command.verb, context) : Outcome{kUsage, {}, {}, std::move(refused)};
+  const std::vector<OutputFile> files = command.verb.outputs();
+  if (refused.empty()) refused = outputs.refused(files, inputs);
+  // `orrery plan job.yaml -o plan.yaml | head`: the file counts, whoever has stopped reading the text.
+  if (writes_a_file(files)) std::signal(SIGPIPE, SIG_IGN);
+  Outcome outcome = refused.empty() ? caught(command.verb, context) : Outcome{kUsage, {}, {}, std::move(refused)};
+  if (outcome.exit_code == kInterrupted && !command.verb.saves_when_stopped)
+    outcome.diagnostics.push_back(stopped(outputs.not_written(files)));
   return printed(print(command.verb.name, outcome, command.common.json, terminal), outcome.exit_code);
 }
 

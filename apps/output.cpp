@@ -40,6 +40,7 @@ bool print_text(const std::string& text) {
   errno = 0;
   const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
   if (std::fflush(stdout) == 0 && written) return true;
+  if (errno == EPIPE) return true;  // whoever reads it wanted no more
   const std::string why = errno != 0 ? std::strerror(errno) : "it took only part of it";
   const std::string said = base::render(base::fail("R0008", "cannot write to standard output: " + why).value(), false);
   std::fwrite(said.data(), 1, said.size(), stderr);

@@ -11,7 +11,7 @@ namespace orrery::apps {
 [[nodiscard]] std::string envelope(const std::string& command, const Outcome& outcome);
 
 /// The text cannot steer the terminal except by its own colours. If standard output does not take all of it, says why
-/// on stderr, with R0008, and returns false.
+/// on stderr, with R0008, and returns false; a reader that has gone has seen what it wanted.
 [[nodiscard]] bool print(const std::string& command, const Outcome& outcome, bool json, const Terminal& terminal);
 /// A result that a verb knows long before the rest: printed at once, before `Outcome::text`, unless the result is JSON.
 void print_early(const std::string& text, bool json, const Terminal& terminal);

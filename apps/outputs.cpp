@@ -201,6 +201,15 @@ base::Diagnostics Outputs::refused_weights(const fs::path& folder) const {
 
 void Outputs::write(const fs::path& path, std::string_view text) const {
   if (!dry_run_) write_file(path, text);
+  written_.push_back(path);
+}
+
+std::vector<std::string> Outputs::not_written(const std::vector<OutputFile>& files) const {
+  std::vector<std::string> out;
+  for (const OutputFile& one : files)
+    if (!one.path.empty() && one.path != "-" && std::find(written_.begin(), written_.end(), one.path) == written_.end())
+      out.push_back(one.path);
+  return out;
 }
 
 }  // namespace orrery::apps

@@ -39,9 +39,12 @@ class Outputs {
   [[nodiscard]] bool dry_run() const { return dry_run_; }
   [[nodiscard]] bool force() const { return force_; }
   [[nodiscard]] const char* wrote() const { return dry_run_ ? "Would write" : "Wrote"; }
+  /// Of these files those that have not been written: what a verb owes that was stopped.
+  [[nodiscard]] std::vector<std::string> not_written(const std::vector<OutputFile>& files) const;
 
  private:
   bool force_, dry_run_;
+  mutable std::vector<std::filesystem::path> written_;
 };
 
 /// The kind of Orrery's files that begin like this text; absent: another program's, or the user's.

@@ -39,6 +39,7 @@ std::array<int, 2> make_pipe() {
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, nullptr);
+    signal(SIGPIPE, SIG_DFL);  // as from a shell, whatever the command itself ignores
     execvpe(arguments[0], arguments, environment);
   }
   const int code = errno;

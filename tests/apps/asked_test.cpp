@@ -506,6 +506,20 @@ TEST(ExplainPlan, SaysWhatBindsBeforeItReplaysOtherPlans) {
   EXPECT_THAT(text_of(out), HasSubstr(" binds: "));
 }
 
+TEST(ExplainPlan, ThatIsStoppedSaysThatItIsNotComplete) {
+  const Scratch scratch;
+  const std::string plan = (scratch.path() / "plan.yaml").string();
+  ASSERT_EQ(orrery({"plan", "examples/gpt3-175b-a100-1024.yaml", "-o", plan}).exit_code, 0);
+  const fs::path out = scratch.path() / "out", page = scratch.path() / "page.html";
+  EXPECT_THAT(orrery({"explain", plan}, {.interrupt_when = out, .output = out}).err,
+              HasSubstr("warning[R0009]: stopped by ^C; the result is not complete"));
+  fs::remove(out);
+  const Ran report = orrery({"report", plan, "-o", page.string()}, {.interrupt_when = out, .output = out});
+  EXPECT_EQ(report.exit_code, 130);
+  EXPECT_THAT(report.err, HasSubstr("stopped by ^C; not written: " + page.string()));
+  EXPECT_FALSE(fs::exists(page));
+}
+
 TEST(ExplainPlan, ANeighbourIsWhatSimulateSaysOfIt) {
   const Scratch scratch;
   const std::string base = text_of(fs::path(ORRERY_SOURCE_DIR) / kTiny);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
 
@@ -319,6 +320,19 @@ TEST(NoRoom, OutputThatIsNotTakenIsAFailure) {
   }
   const Ran wrong = orrery({"model", "no-such-model", "--json"}, {.output = "/dev/full"});
   EXPECT_EQ(wrong.exit_code, 3) << "what went wrong first is what is told";
+}
+
+// `orrery report … | head -1`
+TEST(ClosedPipe, LosesNoFileAndIsNoError) {
+  const Scratch scratch;
+  const std::string plan = (scratch.path() / "plan.yaml").string(), page = (scratch.path() / "page.html").string();
+  ASSERT_EQ(orrery({"plan", "examples/tiny-gpt-localhost-2.yaml", "-o", plan}).exit_code, 0);
+  const std::string errors = (scratch.path() / "errors").string();
+  const std::string command = "bash -o pipefail -c '" ORRERY_BINARY " report " + plan + " --no-what-if -o " + page +
+                              " 2>" + errors + " | true'";
+  EXPECT_EQ(std::system(command.c_str()), 0);
+  EXPECT_TRUE(fs::exists(page));
+  EXPECT_EQ(text_of(errors), "");
 }
 
 // The N-th allocation behind the beginning of main() fails, and with `from` every one after it.

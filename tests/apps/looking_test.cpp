@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/apps/command.h"
 
 namespace orrery::tests {
@@ -63,10 +65,22 @@ TEST(Cluster, IsExplainedWithItsChannels) {
   EXPECT_THAT(orrery({"explain", "--cluster", "selene"}).out, ::testing::HasSubstr("8 x 24.0 GB/s"));
 }
 
+TEST(Simulate, SaysFirstWhichModelItPredictsOnWhichMachine) {
+  const Scratch scratch;
+  const std::string plan = (scratch.path() / "plan.yaml").string();
+  ASSERT_EQ(orrery({"plan", "examples/tiny-gpt-localhost-2.yaml", "-o", plan}).exit_code, 0);
+  EXPECT_EQ(orrery({"simulate", plan}).out.rfind("tiny-gpt: ", 0), 0U);
+}
+
 TEST(Cluster, CatalogueIsListed) {
   const Ran ran = orrery({"explain", "--clusters", "--json"});
   ASSERT_EQ(ran.exit_code, 0) << ran.err;
-  EXPECT_GE(ran.result().at("clusters").size(), 30U);
+  const nlohmann::json clusters = ran.result().at("clusters");
+  EXPECT_GE(clusters.size(), 30U);
+  EXPECT_TRUE(std::is_sorted(clusters.begin(), clusters.end(),
+                             [](const auto& a, const auto& b) { return a.at("name") < b.at("name"); }));
+  const std::string begins = std::to_string(clusters.size()) + " clusters in the catalogue\n";
+  EXPECT_EQ(orrery({"explain", "--clusters"}).out.rfind(begins, 0), 0U);
 }
 
 TEST(Cluster, MayBeLikeAFileBesideIt) {

@@ -130,15 +130,12 @@ exec::MeasureCommand command_for(const exec::GpuReport& gpus, int ranks) {
 
 /// Why nothing was measured.
 Outcome not_measured(const exec::MeasureOutcome& outcome) {
-  const bool stopped = outcome.end == exec::MeasureEnd::stopped;
   Outcome out;
-  out.exit_code = stopped ? kInterrupted : outcome.end == exec::MeasureEnd::not_started ? kMissing : kFailure;
-  out.diagnostics.push_back({stopped ? base::Severity::warning : base::Severity::error,
-                             "R0007",
-                             {},
-                             outcome.reason,
-                             stopped ? "nothing was written" : outcome.error_tail,
-                             {}});
+  out.exit_code = outcome.end == exec::MeasureEnd::stopped       ? kInterrupted
+                  : outcome.end == exec::MeasureEnd::not_started ? kMissing
+                                                                 : kFailure;
+  if (out.exit_code != kInterrupted)
+    out.diagnostics.push_back({base::Severity::error, "R0007", {}, outcome.reason, outcome.error_tail, {}});
   return out;
 }
 

@@ -24,8 +24,9 @@ std::string evidence_paragraphs(const reports::PlanHeading& heading, const cost:
   std::string out;
   const reports::PlanFigures figures = reports::figures_of(prediction, heading);
   if (figures.step_time_s) {
-    std::string said = fmt::format("In four of five runs a step takes from {:.4g} s to {:.4g} s.",
-                                   figures.step_time_s->low, figures.step_time_s->high);
+    std::string said =
+        fmt::format("In four of five runs a step takes from {} to {}.", reports::time_text(figures.step_time_s->low),
+                    reports::time_text(figures.step_time_s->high));
     if (figures.fits_probability)
       said += fmt::format(" The plan fits the devices' memory with probability {:.2f}.", *figures.fits_probability);
     say(out, said, style);

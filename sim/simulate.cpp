@@ -177,7 +177,7 @@ class Summary {
           const bool collective = step.kind == StepKind::collective;
           const plan::Group* group = collective ? &schedule_.groups[step.group] : nullptr;
           const double count = static_cast<double>(m.count) * weight(*c);
-          const double bytes = pricing_.as_sent(step, ranks.buffers).value * count;
+          const double bytes = pricing_.as_sent(step, ranks.buffers, schedule_.spec.numerics.precision).value * count;
           const bool copies = step.kind == StepKind::copy;
           Totals& t = rows[{group    ? group->name
                             : copies ? "offload"
@@ -225,8 +225,8 @@ class Summary {
           const Step& step = ranks.blocks[b].steps[s];
           if (step.kind == StepKind::compute || step.kind == StepKind::recv || step.kind == StepKind::copy) continue;
           const int size = step.kind == StepKind::collective ? schedule_.groups[step.group].size() : 2;
-          bytes += pricing_.as_sent(step, ranks.buffers).value * static_cast<double>(c->totals.messages[b][s].count) *
-                   bus_factor(step, size);
+          bytes += pricing_.as_sent(step, ranks.buffers, schedule_.spec.numerics.precision).value *
+                   static_cast<double>(c->totals.messages[b][s].count) * bus_factor(step, size);
         }
       total += bytes * c->count;
       most = std::max(most, bytes);

@@ -43,7 +43,8 @@ const std::vector<int>& Fold::members(Over over, bool experts) const {
 
 double Fold::time(const Outline& outline, const plan::Item& item, bool experts) const {
   if (!item.is_message()) return pricing_.compute_time(item.ops).value;
-  const base::Bytes bytes{static_cast<double>(outline.message_bytes(item))};
+  const base::Bytes bytes = pricing_.as_reduced(base::Bytes{static_cast<double>(outline.message_bytes(item))},
+                                                item.phase, outline.slot_of(item.source).dtype, groups_.precision);
   return groups_.lockstep.at(pricing_)
       .collective_time(item.kind, bytes, members(item.over, experts), plan::Stream::data)
       .value;

@@ -35,6 +35,7 @@ StageGroups stage_groups(const plan::Plan& plan, int stage) {
   const plan::PlanSpec& spec = plan.spec();
   const int first = plan.rank(stage, 0, 0);
   StageGroups out;
+  out.precision = spec.numerics.precision;
   out.tensor = strided(first, 1, spec.mesh.tensor);
   const int stride = spec.mesh.expert_stride();
   out.experts = strided(first, stride, spec.mesh.expert);

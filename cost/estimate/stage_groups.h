@@ -17,6 +17,7 @@ struct StageGroups {
       far;                 ///< gradients in 16 bits by node: a node's replicas, and their counterparts on other nodes
   std::vector<int> parts;  ///< ranks that hold parts of one parameter
   Lockstep lockstep = {};  ///< the stage's ranks, whose messages are in flight at the same time
+  models::DType precision = models::DType::fp32;  ///< the plan's
   [[nodiscard]] const std::vector<int>& data_of(bool of_experts) const { return of_experts ? expert_data : data; }
 };
 

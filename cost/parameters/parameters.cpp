@@ -250,6 +250,12 @@ void add_stack(std::vector<ParameterKind>& all) {
                        "GPUs: how often gated activations move their bytes, if they are composed of operators"));
   all.push_back(ranged(kPasses, "stack.rotary_passes",
                        "GPUs: how often rotations of queries and keys move their bytes, if they are composed"));
+  all.push_back(ranged(kPasses, "stack.norm_passes",
+                       "GPUs: how often RMS norms move their bytes, if they are composed of operators"));
+  all.push_back({"stack.adapter_bytes", Unit::number, 0, 1000, 0,
+                 "GPUs: bytes that a low-rank adapter moves in a pass beside its products, per value of its result"});
+  all.push_back({"stack.adapter_calls", Unit::number, 0, 1000, 0,
+                 "GPUs: host calls of a low-rank adapter in a pass, beside one per operator"});
   all.push_back({"stack.grouped_share", Unit::number, 0.1, 2, 0.3,
                  "GPUs: rate of grouped products over that of other matrix products"});
   all.push_back({"stack.expert_calls", Unit::number, 0, 10'000, 0.7,
@@ -267,6 +273,9 @@ void add_stack(std::vector<ParameterKind>& all) {
              "0: at the end of the step"));
   all.push_back(ranged(kZeroToOne, "stack.reduce_beside",
                        "GPUs: whether ZeRO 2 and 3 reduce a layer's gradients while the next layer runs (0 or 1)"));
+  all.push_back(ranged(kZeroToOne, "stack.reduces_half",
+                       "GPUs: whether gradients of arithmetic in 16 bits or fewer are reduced in 16 bits, though they "
+                       "add up in fp32 (0 or 1)"));
   all.push_back(ranged(kZeroToOne, "stack.graphed",
                        "GPUs: whether everything except operators on experts' slots is replayed as graphs (0 or 1)"));
   all.push_back(ranged(kZeroToOne, "stack.rematerializes",

@@ -83,6 +83,8 @@ DeviceRates device_rates(const clusters::Cluster& cluster, const Calibration& c)
     r.dispatch_einsum = c.get("stack.dispatch_einsum", 0);
     r.gate_passes = c.get("stack.gate_passes", 1);
     r.rotary_passes = c.get("stack.rotary_passes", 1);
+    r.norm_passes = c.get("stack.norm_passes", 1);
+    r.adapter_bytes = c.get("stack.adapter_bytes", 0);
     r.grouped_share = c.get("stack.grouped_share", 1);
     r.tf32_attention = c.get("stack.tf32_attention", 1) != 0;
     r.k_half = c.at("device.matmul.k_half");
@@ -115,10 +117,16 @@ Seconds conversion_time(const DeviceRates& r, const models::Op& op) {
   return Seconds{kMoved * values / r.conversion};
 }
 
+bool ends_adapter(const models::Op& op) {
+  constexpr std::int64_t kWider = 4;
+  return op.kind == models::OpKind::matmul && op.accumulate && !op.trans_a && op.n >= kWider * op.k;
+}
+
 Seconds side_time(const DeviceRates& r, const models::Op& op) {
   double bytes = 0;
   const bool weight = op.trans_a && op.accumulate;
   if (weight) bytes += static_cast<double>(op.m * op.n) * r.accumulation_bytes;
+  if (ends_adapter(op)) bytes += static_cast<double>(op.m * op.n) * r.adapter_bytes;
   const auto read = static_cast<double>(models::size_of(op.dtype));
   constexpr double kWritten = 2;  // in fp8, once as is and once transposed for the weight's gradient
   // For fp4, operands are read twice, once for the tensor's scale and once for rounding, and written as half the bytes.
@@ -344,7 +352,8 @@ double composed_passes(const DeviceRates& r, const models::Op& op) {
   using K = models::OpKind;
   const bool gated = op.kind == K::swiglu || op.kind == K::swiglu_grad || op.kind == K::gate || op.kind == K::gate_grad;
   const bool rotates = op.kind == K::rope || op.kind == K::rope_grad;
-  return gated ? r.gate_passes : rotates ? r.rotary_passes : 1;
+  const bool normalises = op.kind == K::rms_norm || op.kind == K::rms_norm_grad;
+  return gated ? r.gate_passes : rotates ? r.rotary_passes : normalises ? r.norm_passes : 1;
 }
 
 Seconds product_time(const DeviceRates& r, const models::Op& op) {

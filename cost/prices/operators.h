@@ -24,10 +24,11 @@ struct DeviceRates {
   double elementwise_passes = 1, score_passes = 1;                     ///< of the stack; GPUs only
   double lookup_passes = 1, interaction_passes = 1, index_passes = 1;  ///< the same
   double flash = 0, flash_grad = 0, unfused = 0, misaligned = 0, head_overhead = 0;
-  double accumulation_bytes = 0;                       ///< of the stack, per weight's gradient and micro-batch
-  double permute_passes = 1, grouped_share = 1;        ///< of the stack, for the rows and products of experts
-  double dispatch_einsum = 0;                          ///< of the stack: places over choices; 0: rows are permuted
-  double gate_passes = 1, rotary_passes = 1;           ///< of the stack, beyond elementwise_passes
+  double accumulation_bytes = 0;                 ///< of the stack, per weight's gradient and micro-batch
+  double permute_passes = 1, grouped_share = 1;  ///< of the stack, for the rows and products of experts
+  double dispatch_einsum = 0;                    ///< of the stack: places over choices; 0: rows are permuted
+  double gate_passes = 1, rotary_passes = 1, norm_passes = 1;  ///< of the stack, beyond elementwise_passes
+  double adapter_bytes = 0;                            ///< of the stack, per value of a low-rank adapter's result
   bool tf32_attention = true;                          ///< of the stack: attention in a tf32 plan rounds its operands
                                                        ///< too
   bool casts_each = false;                             ///< of the stack: see side_time
@@ -57,7 +58,8 @@ struct DeviceRates {
 /// and written in 8 bits. Otherwise scales come from previous steps: the incoming activation or gradient is read once
 /// and written twice, as is and transposed for the weight's gradient, which then finds both operands cast (Transformer
 /// Engine's cast-transpose); weights are cast once per step, which is neglected. If the product does not accumulate a
-/// weight's gradient, a separate kernel adds it (stack.accumulation_bytes).
+/// weight's gradient, a separate kernel adds it (stack.accumulation_bytes). A low-rank adapter's dropout, scaling and
+/// sum may be kernels of their own (stack.adapter_bytes).
 [[nodiscard]] base::Seconds side_time(const DeviceRates& rates, const models::Op& op);
 
 /// Share of `bytes` of operands that a CPU rank's cache does not hold: none up to the cache's size, all from twice that
@@ -80,6 +82,9 @@ struct DeviceRates {
 
 /// Attention, forward or backward, with row statistics or with the full matrix (whose reads and writes are added).
 [[nodiscard]] base::Seconds attention_time(const DeviceRates& rates, const models::Op& op);
+
+/// Whether a product is the last of a low-rank adapter: it adds to rows that are much wider than its inner dimension.
+[[nodiscard]] bool ends_adapter(const models::Op& op);
 
 /// The number of separate kernels that round a product's operands, each with an operator's overhead.
 [[nodiscard]] int cast_kernels(const DeviceRates& rates, const models::Op& op);

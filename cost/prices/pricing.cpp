@@ -101,8 +101,9 @@ struct Pricing::Memo {
          dispatch_overhead = 0, communication_dispatch = 0, step_overhead = 0, software = 0, data_share = 1,
          exchange_share = 1, latency_share = 1, gather_messages = 1, tensor_hidden = 0, host_message_time = 0,
          pipeline_message_time = 0, tensor_hop_time = 0;
-  double expert_calls = 0, latent_calls = 0, group_calls = 0;
-  bool scatters = false, host_runs_ahead = true, two_hop = false, graphed = false, gathers_fp8 = false;
+  double expert_calls = 0, latent_calls = 0, group_calls = 0, adapter_calls = 0;
+  bool reduces_half = false, scatters = false, host_runs_ahead = true, two_hop = false, graphed = false,
+       gathers_fp8 = false;
 
   /// Adjusts a collective's best `latency` and `transfer` in the library to what the stack achieves. `beyond`: ranks of
   /// a group that spans nodes, less one; otherwise 0.
@@ -120,9 +121,10 @@ struct Pricing::Memo {
     return best;
   }
   [[nodiscard]] double host_time(std::span<const models::Op> issued) const;
-  /// Extra calls that an operator stands for: a router and its exchange, and latent attention.
+  /// Extra calls that an operator stands for: a router and its exchange, latent attention, an adapter.
   [[nodiscard]] double own_calls(const models::Op& op) const {
     using K = models::OpKind;
+    if (adapter_calls > 0 && ends_adapter(op)) return adapter_calls;
     const double share = op.kind == K::route_grad || op.kind == K::latent_pack_grad ? host_grad_share : 1;
     if (op.kind == K::route || op.kind == K::route_grad)
       return share * (expert_calls + (op.routing.groups > 1 ? group_calls : 0));
@@ -165,6 +167,8 @@ Pricing::Pricing(std::shared_ptr<const clusters::Cluster> cluster, Stack stack,
   memo_->expert_calls = calibration_.get("stack.expert_calls", 0);
   if (calibration_.get("stack.groups_unfused", 0) != 0) memo_->group_calls = calibration_.get("stack.group_calls", 0);
   memo_->latent_calls = calibration_.get("stack.latent_calls", 0);
+  memo_->adapter_calls = calibration_.get("stack.adapter_calls", 0);
+  memo_->reduces_half = calibration_.get("stack.reduces_half", 0) != 0;
   memo_->graphed = calibration_.get("stack.graphed", 0) != 0;
   memo_->scatters = calibration_.get("stack.pipeline_scatter", 0) != 0;
   memo_->gather_messages = calibration_.get("stack.gather_messages", 1);
@@ -256,15 +260,24 @@ Seconds Pricing::collective_time(plan::CollectiveKind kind, Bytes message, std::
 
 Seconds Pricing::collective_time(const plan::Step& step, const plan::Buffers& buffers,
                                  std::span<const int> members) const {
-  return collective_time(step.collective, as_sent(step, buffers), members, step.stream);
+  const Bytes message = as_sent(Bytes{static_cast<double>(step.message_bytes(buffers))}, step.for_fp8);
+  return collective_time(step.collective, message, members, step.stream);
 }
 
 Bytes Pricing::as_sent(Bytes message, bool for_fp8) const {
   return for_fp8 && memo_->gathers_fp8 ? Bytes{message.value / 2} : message;
 }
 
-Bytes Pricing::as_sent(const plan::Step& step, const plan::Buffers& buffers) const {
-  return as_sent(Bytes{static_cast<double>(step.message_bytes(buffers))}, step.for_fp8);
+Bytes Pricing::as_reduced(Bytes message, plan::Phase phase, models::DType kept, models::DType precision) const {
+  const bool wide = precision == models::DType::fp32 || precision == models::DType::tf32;
+  const bool sums = phase == plan::Phase::gradient_reduce && kept == models::DType::fp32 && !wide;
+  return sums && memo_->reduces_half ? Bytes{message.value / 2} : message;
+}
+
+Bytes Pricing::as_sent(const plan::Step& step, const plan::Buffers& buffers, models::DType precision) const {
+  const Bytes message = as_sent(Bytes{static_cast<double>(step.message_bytes(buffers))}, step.for_fp8);
+  if (step.kind != plan::StepKind::collective || step.stream != plan::Stream::data) return message;
+  return as_reduced(message, step.phase, buffers[step.source.buffer].dtype, precision);
 }
 
 Seconds Pricing::exchange_time(Bytes message, std::span<const int> members, const TokenChoice& choice) const {

@@ -67,7 +67,13 @@ class Pricing {
   /// The bytes that the stack sends for a `message` of 16-bit values: half if it is gathered `for_fp8` products and the
   /// stack rounds first (stack.gathers_fp8).
   [[nodiscard]] base::Bytes as_sent(base::Bytes message, bool for_fp8) const;
-  [[nodiscard]] base::Bytes as_sent(const plan::Step& step, const plan::Buffers& buffers) const;
+  /// The bytes of a sum of gradients, `kept` in this type by a plan of this precision: half of those that are kept in
+  /// fp32 beside arithmetic in fewer bits, if the stack sends them in 16 (stack.reduces_half).
+  [[nodiscard]] base::Bytes as_reduced(base::Bytes message, plan::Phase phase, models::DType kept,
+                                       models::DType precision) const;
+  /// A step's message, as both say; `precision`: the plan's.
+  [[nodiscard]] base::Bytes as_sent(const plan::Step& step, const plan::Buffers& buffers,
+                                    models::DType precision) const;
   /// An all-to-all of tokens' rows as the stack does it (stack.exchange_two_hop): `choice` says how many copies leave a
   /// node. Without a choice, or if the stack has no such method, this is the collective of the exchange stream.
   [[nodiscard]] base::Seconds exchange_time(base::Bytes message, std::span<const int> members,

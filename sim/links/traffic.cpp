@@ -158,7 +158,7 @@ class Maker {
           const plan::CollectiveKind kind =
               wiring == Wiring::trees ? plan::CollectiveKind::all_reduce : plan::CollectiveKind::all_to_all;
           if (step.kind != StepKind::collective || role_of(step.group) != c.role || step.collective != kind) continue;
-          const base::Bytes message = job.pricing->as_sent(step, ranks.buffers);
+          const base::Bytes message = job.pricing->as_sent(step, ranks.buffers, job.schedule->spec.numerics.precision);
           const cost::Alone price = job.pricing->collective_alone(step.collective, message, c.span, c.ranks);
           known->second = known->second || (wiring_of(step, price) == wiring && price.transfer > price.latency);
         }

@@ -64,7 +64,7 @@ int Transfers::add(const Step& step, const plan::RankClass& rank_class, int comm
   const Folded::Communicators& folded = folded_.communicators[at(communicators)];
   const Communicator& c = traffic_.communicators[at(folded.representative)];
   const cost::Pricing& pricing = *jobs_[at(c.job)].pricing;
-  base::Bytes message = pricing.as_sent(step, rank_class.buffers);
+  base::Bytes message = pricing.as_sent(step, rank_class.buffers, jobs_[at(c.job)].schedule->spec.numerics.precision);
   base::Seconds gather{0};
   const bool copies = step.kind == StepKind::copy;
   if (step.kind != StepKind::collective && !copies) {

@@ -3,6 +3,7 @@
 
 #include <numeric>
 
+#include "cost/prices/operators.h"
 #include "cost/prices/pricing.h"
 #include "tests/clusters/support.h"
 
@@ -40,6 +41,47 @@ TEST(EagerMessages, CostTheHostACallAndInAPipelineMoreForEachRank) {
   EXPECT_DOUBLE_EQ(p.message_host_time(8, true).value, 1000e-6);
   EXPECT_EQ(p.message_host_time(1, true).value, 0);
   EXPECT_EQ(pricing({}).message_host_time(8, true).value, 0);
+}
+
+TEST(EagerMessages, OfGradientsAreHalfWhereTheSoftwareSendsThemIn16Bits) {
+  using enum models::DType;
+  const Pricing half = pricing({{"stack.reduces_half", 1, Unit::number, "test"}});
+  const base::Bytes message{1 << 20};
+  const auto sent = [&](const Pricing& p, plan::Phase phase, models::DType kept, models::DType precision) {
+    return p.as_reduced(message, phase, kept, precision).value / message.value;
+  };
+  EXPECT_EQ(sent(half, plan::Phase::gradient_reduce, fp32, bf16), 0.5);
+  EXPECT_EQ(sent(half, plan::Phase::gradient_reduce, fp32, fp8), 0.5);
+  EXPECT_EQ(sent(half, plan::Phase::gradient_reduce, fp16, fp16), 1) << "kept in 16 bits";
+  EXPECT_EQ(sent(half, plan::Phase::gradient_reduce, fp32, fp32), 1) << "nothing is in 16 bits";
+  EXPECT_EQ(sent(half, plan::Phase::parameter_gather, fp32, bf16), 1);
+  EXPECT_EQ(sent(pricing({}), plan::Phase::gradient_reduce, fp32, bf16), 1);
+}
+
+TEST(EagerOperators, MoveMoreWhereNormsAndAdaptersAreComposed) {
+  models::Op norm;
+  norm.kind = models::OpKind::rms_norm;
+  norm.dtype = models::DType::bf16;
+  norm.n = 1 << 16;
+  norm.m = 1 << 12;
+  const Pricing fused = pricing({}), composed = pricing({{"stack.norm_passes", 9, Unit::number, "test"}});
+  EXPECT_NEAR(composed.op_time(norm).value / fused.op_time(norm).value, 9, 1e-9);
+  models::Op adapter;
+  adapter.kind = models::OpKind::matmul;
+  adapter.dtype = models::DType::bf16;
+  adapter.m = 1 << 14;
+  adapter.n = 1 << 12;
+  adapter.k = 16;
+  adapter.trans_b = adapter.accumulate = true;
+  EXPECT_TRUE(ends_adapter(adapter));
+  const Pricing apart = pricing({{"stack.adapter_bytes", 15, Unit::number, "test"},
+                                 {"stack.host_op_time", 10e-6, Unit::seconds, "test"},
+                                 {"stack.adapter_calls", 1, Unit::number, "test"}});
+  EXPECT_GT(apart.op_time(adapter).value, 2 * fused.op_time(adapter).value);
+  EXPECT_DOUBLE_EQ(apart.host_time({&adapter, 1}).value, 20e-6);
+  adapter.k = adapter.n;
+  EXPECT_FALSE(ends_adapter(adapter)) << "a product of a block";
+  EXPECT_EQ(apart.op_time(adapter).value, fused.op_time(adapter).value);
 }
 
 }  // namespace

@@ -13,19 +13,21 @@ struct Row {
 
 constexpr const char* kFsdp = "PyTorch FSDP, layer by layer";
 constexpr const char* kCore = "it runs Megatron-Core";
-constexpr const char* kEager = "eager PyTorch; FSDP below it is torchtitan-2024, DeepSpeed is deepspeed";
+constexpr const char* kEager = "eager PyTorch; FSDP below it is pytorch-fsdp, DeepSpeed is deepspeed";
+constexpr const char* kTransformers = "models of Transformers; FSDP below them is pytorch-fsdp, DeepSpeed is deepspeed";
 constexpr const char* kXla = "JAX programs that XLA compiles";
 constexpr const char* kCompiled = "kernels of its own, issued without a Python host";
 constexpr const char* kTables = "software for embedding tables that nobody measured";
 
 constexpr Row kRows[] = {
     {"torchtitan", "torchtitan-2024", kFsdp},
-    {"fsdp", "torchtitan-2024", kFsdp},
-    {"fsdp1", "torchtitan-2024", kFsdp},
-    {"fsdp2", "torchtitan-2024", kFsdp},
-    {"pytorch-fsdp", "torchtitan-2024", kFsdp},
-    {"llama-recipes", "torchtitan-2024", kFsdp},
-    {"litgpt", "torchtitan-2024", kFsdp},
+    {"fsdp", "pytorch-fsdp", kFsdp},
+    {"fsdp1", "pytorch-fsdp", kFsdp},
+    {"fsdp2", "pytorch-fsdp", kFsdp},
+    {"llama-recipes", "pytorch-fsdp", kFsdp},
+    {"litgpt", "pytorch-fsdp", kFsdp},
+    {"olmo", "pytorch-fsdp", kFsdp},
+    {"fairscale", "pytorch-fsdp", "its FSDP became PyTorch's"},
     {"composer", "fsdp-composer-2023", "MosaicML's Composer runs PyTorch FSDP"},
     {"llm-foundry", "fsdp-composer-2023", "LLM Foundry runs Composer"},
     {"mosaicml", "fsdp-composer-2023", "Composer with PyTorch FSDP"},
@@ -47,21 +49,19 @@ constexpr Row kRows[] = {
     {"levanter", "maxtext", kXla},
     {"easylm", "maxtext", kXla},
     {"alpa", "maxtext", kXla},
-    {"accelerate", "generic-eager", kEager},
-    {"huggingface", "generic-eager", kEager},
-    {"hf", "generic-eager", kEager},
-    {"transformers", "generic-eager", kEager},
-    {"trl", "generic-eager", kEager},
-    {"trainer", "generic-eager", kEager},
-    {"axolotl", "generic-eager", kEager},
-    {"llama-factory", "generic-eager", kEager},
+    {"accelerate", "huggingface", kTransformers},
+    {"hf", "huggingface", kTransformers},
+    {"transformers", "huggingface", kTransformers},
+    {"trl", "huggingface", kTransformers},
+    {"trainer", "huggingface", kTransformers},
+    {"axolotl", "huggingface", kTransformers},
+    {"llama-factory", "huggingface", kTransformers},
     {"lightning", "generic-eager", kEager},
     {"pytorch-lightning", "generic-eager", kEager},
     {"pytorch", "generic-eager", kEager},
     {"torch", "generic-eager", kEager},
     {"ddp", "generic-eager", kEager},
     {"fairseq", "generic-eager", kEager},
-    {"fairscale", "generic-eager", kEager},
     {"nanogpt", "generic-compiled", "its training step is torch.compile's"},
     {"nanochat", "generic-compiled", "its training step is torch.compile's"},
     {"unsloth", "generic-compiled", kCompiled},

@@ -153,9 +153,9 @@ std::string write_stack(const Stack& s, const std::vector<std::string>& head) {
   out += fmt::format("recompute_whole_layer: {}\n", s.recompute_whole_layer);
   if (!s.zero_gradients) out += "zero_gradients: false\n";
   out += fmt::format(
-      "overlap: {{tensor: {}, data: {}, pipeline: {}, gradients: {}, context: {}, exchange: {}, copies: {}}}\n",
-      s.overlap_tensor, s.overlap_data, s.overlap_pipeline, s.overlap_gradients, s.overlap_context, s.overlap_exchange,
-      s.overlap_copies);
+      "overlap: {{tensor: {}, data: {}, pipeline: {}, gradients: {}{}, context: {}, exchange: {}, copies: {}}}\n",
+      s.overlap_tensor, s.overlap_data, s.overlap_pipeline, s.overlap_gradients,
+      s.overlap_whole ? ", whole_gradients: true" : "", s.overlap_context, s.overlap_exchange, s.overlap_copies);
   if (s.memory.stated) out += memory_text(s.memory);
   out += "parameters:\n";
   for (const Parameter& p : s.parameters) out += parameter_row(p.name, p.value, unit_of(p.name), p.source) + "\n";
@@ -189,6 +189,7 @@ Stack read_stack(const base::Cursor& root) {
   s.overlap_data = overlap.at("data").boolean(false);
   s.overlap_pipeline = overlap.at("pipeline").boolean(false);
   s.overlap_gradients = overlap.optional("gradients").boolean(false);
+  s.overlap_whole = overlap.optional("whole_gradients").boolean(false);
   s.memory = read_memory_recipe(root.optional("memory"));
   s.overlap_context = overlap.optional("context").boolean(!s.host_inline);
   s.overlap_exchange = overlap.optional("exchange").boolean(s.overlap_context);

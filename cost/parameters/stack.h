@@ -56,6 +56,7 @@ struct Stack {
   bool overlap_tensor = false, overlap_data = false, overlap_pipeline = false;
   bool overlap_copies = true;  ///< between a rank's memories; default: true, by copy engines or threads of their own
   bool overlap_gradients = false;  ///< gradients are reduced during backward (States::overlap_gradients)
+  bool overlap_whole = false;      ///< those of plans without ZeRO are: PyTorch's DistributedDataParallel
   bool overlap_exchange = false;   ///< all-to-alls of tokens or of embeddings; default: as `context`
   bool overlap_context = false;    ///< the ring of context parallelism; default: true unless the host works inline
   /// Full recomputation repeats the whole layer, as PyTorch's checkpoint does, including what backward does not read.
@@ -88,6 +89,10 @@ struct Stack {
   std::optional<Fitted> fitted = {};
 
   [[nodiscard]] bool overlaps(plan::Stream stream) const;
+  /// Whether a plan of this ZeRO stage reduces its gradients during backward.
+  [[nodiscard]] bool reduces_early(int zero_stage) const {
+    return overlap_gradients || (overlap_whole && zero_stage == 0);
+  }
   /// Whether this software runs fused attention on a device: `flash` is set, and it has kernels for the architecture.
   [[nodiscard]] bool attends_fused(const clusters::Device& device) const;
 };

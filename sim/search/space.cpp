@@ -310,7 +310,7 @@ std::vector<plan::PlanSpec> space_of(const clusters::Cluster& cluster, const mod
           const cost::Stack& stack = stacks.of(zero, cluster);
           spec.numerics.flash = b.numerics.flash.value_or(stack.attends_fused(cluster.device()));
           spec.states.overlap_gradients =
-              b.states.overlap_gradients.value_or(stack.overlap_gradients && spec.mesh.replicas() > 1);
+              b.states.overlap_gradients.value_or(stack.reduces_early(zero) && spec.mesh.replicas() > 1);
           for (const bool sharded : shardings)
             for (const Recompute recompute : recomputations(b, spec.numerics.flash, modules)) {
               spec.stages.order = order;

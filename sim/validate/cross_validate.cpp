@@ -10,6 +10,7 @@
 #include <map>
 #include <tuple>
 
+#include "sim/validate/software.h"
 #include "sim/validate/validate.h"
 
 namespace orrery::sim {

@@ -94,6 +94,20 @@ void take_optimizer(const Setup& s, cost::MemoryRecipe& recipe, std::vector<cost
   recipe.update_fp16 = std::max(recipe.update_fp16, kRoot);
 }
 
+void take_messages(const Setup& s, const cost::Stack& stack, std::vector<cost::Parameter>& numbers) {
+  const std::string mixed = small_letters(s.mixed_precision);
+  const bool half = says(mixed, "pure") || says(mixed, "bf16") || says(mixed, "fp16") ||
+                    (stack.generic && says(small_letters(s.framework), "internevo"));
+  if (half || says(mixed, "default") || says(mixed, "fp32"))
+    numbers.push_back({"stack.reduces_half", half ? 1.0 : 0.0, cost::Unit::number, "the row's words"});
+  constexpr double kWait = 200e-6;
+  if (stack.generic && s.network_state == "slow")
+    numbers.push_back(
+        {"stack.pipeline_message_time", kWait, cost::Unit::seconds,
+         "nanotron 8B (2024), runs on a slow network: a stage's layer takes 14, 23 and 50 ms with 4, 8 and "
+         "16 tensor ranks however few rows it has; one digit"});
+}
+
 void take_framework_memory(const Setup& s, const std::string& stack, cost::MemoryRecipe& recipe,
                            std::vector<std::string>& notes) {
   const std::string precision = small_letters(s.precision), framework = small_letters(s.framework);

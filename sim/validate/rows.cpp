@@ -154,6 +154,9 @@ Setup setup_of(const RowFields& row, Origin origin) {
   s.attention_kernel = row.stated("attention_kernel");
   s.memory_kind = row.stated("peak_mem_kind");
   s.fsdp_sharding = row.stated("fsdp_sharding");
+  s.date = row.stated("date");
+  s.network_state = row.stated("network_state");
+  s.mixed_precision = row.stated("fsdp_mixed_precision");
   for (const auto& [member, key, low] : kIntegers) s.*member = integer_at(row, key, low);
   if (row.stated("vocab_note") == "assumed") s.vocab.reset();
   s.sequence_parallel = switch_at(row, "sequence_parallel");
@@ -161,6 +164,9 @@ Setup setup_of(const RowFields& row, Origin origin) {
   s.flash_attention = switch_at(row, "flash_attention");
   s.interleaved = switch_at(row, "interleaved");
   s.scatter_gather = switch_at(row, "scatter_gather");
+  s.tied_embeddings = switch_at(row, "tied_embeddings");
+  s.gated_mlp = switch_at(row, "gated_mlp");
+  s.compiled = switch_at(row, "torch_compile");
   s.inter_node_link = row.text("inter_node_link");
   read_tables(row, s.tables);
   s.inter_node_gbps = number_at(row, "inter_node_gbps_per_node", 0.001, 1e6);

@@ -17,8 +17,11 @@ struct Setup {
   bool verified = false;
   std::string stack, framework, gpu_type, recompute, precision, family, schedule, offload, fsdp_sharding;
   std::string offload_activations, offload_optimizer, offload_parameters;  ///< "host", "nvme"; otherwise the device
-  std::string cluster;    ///< catalogue name; replaces the cluster found by its devices
-  std::string optimizer;  ///< in the source's words
+  std::string cluster;          ///< catalogue name; replaces the cluster found by its devices
+  std::string optimizer;        ///< in the source's words
+  std::string date;             ///< of the run: begins with its year
+  std::string network_state;    ///< "slow": its network was ill
+  std::string mixed_precision;  ///< FSDP's, in the source's words: "PURE"
   /// Of mixtures: the model's name and, in the source's words, what overlaps, what is recomputed, how load is balanced.
   std::string model, section, overlap, recompute_modules, routing;
   std::string attention_kernel;  ///< in the source's words: "FlashAttention-3", "cuDNN"
@@ -34,6 +37,7 @@ struct Setup {
   std::string lora_targets;               ///< in the source's words
   std::optional<std::int64_t> packed;  ///< mean tokens of the samples that share a sequence; attention keeps them apart
   std::optional<bool> sequence_parallel, partition_checkpoints, flash_attention, interleaved, scatter_gather;
+  std::optional<bool> tied_embeddings, gated_mlp, compiled;
   std::optional<std::int64_t> gpu_gb;     ///< memory of a device, where its name does not say it
   std::optional<double> inter_node_gbps;  ///< Gb/s per node
   std::string inter_node_link;            ///< in the source's words: "IB NDR 8x400Gb/s per node"

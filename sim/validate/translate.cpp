@@ -18,6 +18,7 @@
 #include "sim/validate/made_to_fit.h"
 #include "sim/validate/mixture_rows.h"
 #include "sim/validate/row_words.h"
+#include "sim/validate/software.h"
 #include "sim/validate/translate_recommender.h"
 #include "sim/validate/unstated.h"
 
@@ -131,6 +132,7 @@ Result<std::shared_ptr<const models::Model>> model_of(const Setup& s, const cost
   if (!s.vocab) notes.push_back(fmt::format("vocabulary of {}", family->vocab));
   const std::int64_t vocab = s.vocab.value_or(family->vocab);
   text += fmt::format("vocab: {}\n", cuts_vocabulary(stack) ? vocab / *s.tensor * *s.tensor : vocab);
+  if (s.tied_embeddings) text += fmt::format("tied_embeddings: {}\n", *s.tied_embeddings);
   if (s.kv_heads) text += fmt::format("kv_heads: {}\n", *s.kv_heads);
   if (s.head_dim && !s.latent_kv) text += fmt::format("head_dim: {}\n", *s.head_dim);
   if (s.ffn_hidden)
@@ -213,23 +215,6 @@ int zero_group_of(const Setup& s, const plan::PlanSpec& spec, int per_node, std:
   return static_cast<int>(group);
 }
 
-/// "megatron-2023" is megatron of 2023; a name without a number at the end is only a family, without a year.
-struct Version {
-  std::string family;
-  std::int64_t year = 0;
-};
-Version version_of(const std::string& name) {
-  for (std::size_t dash = name.find('-'); dash != std::string::npos; dash = name.find('-', dash + 1)) {
-    std::size_t end = dash + 1;
-    std::int64_t year = 0;
-    constexpr std::int64_t kTen = 10, kLatest = 1'000'000;
-    while (end < name.size() && std::isdigit(static_cast<unsigned char>(name[end])) != 0 && year < kLatest)
-      year = kTen * year + (name[end++] - '0');
-    if (end > dash + 1) return {name.substr(0, dash), year};
-  }
-  return {name, 0};
-}
-
 /// The machine with nodes of as many devices as the row's; nodes keep their switches and NICs. Trays of a rack are not
 /// nodes of their own, but a rack stays whole where the row fills one (NVL72: the catalogue's uses 64 of 72).
 Result<clusters::Cluster> with_nodes_of(const clusters::Cluster& machine, const Setup& s) {
@@ -254,38 +239,12 @@ Result<clusters::Cluster> with_nodes_of(const clusters::Cluster& machine, const 
   return out;
 }
 
-/// The stack, or its family, of other software that a row's words name besides its own; empty if they name none. NeMo
-/// ran the Megatron-LM of its year before it ran Megatron-Core; its AutoModel runs neither. JAX's sharding is called
-/// FSDP too, but XLA does it.
-std::string software_of(const Setup& s) {
-  const std::string words = small_letters(s.stack + " " + s.framework);
-  const auto says = [&](const char* word) { return words.find(word) != std::string::npos; };
-  const std::pair<const char*, const char*> kSoftware[] = {
-      {"megatron-core", "megatron-core"}, {"megatron-lm", "megatron"}, {"torchtitan", "torchtitan"},
-      {"deepspeed", "deepspeed"},         {"maxtext", "maxtext"},      {"paxml", "paxml"}};
-  for (const auto& [word, stack] : kSoftware)
-    if (says(word)) return stack;
-  constexpr std::int64_t kFirstOfCore = 2024;
-  const std::int64_t year = version_of(s.stack).year;
-  if (says("nemo") && !says("automodel"))
-    return year > 0 && year < kFirstOfCore ? fmt::format("megatron-{}", year) : "megatron-core";
-  if (!says("fsdp") || says("jax") || says("xla")) return {};
-  return is_compiled(s) ? "pytorch-fsdp-compiled" : "pytorch-fsdp";
-}
-
 /// "-custom-interact" if a recommendation model's run says that the interaction has a custom kernel.
 const char* interaction_of(const Setup& s) {
   return s.tables.interaction.find("custom interact") != std::string::npos ? "-custom-interact" : "";
 }
 
 }  // namespace
-
-bool is_compiled(const Setup& s) {
-  const std::string words = small_letters(s.stack + " " + s.framework);
-  constexpr const char* kCompilers[] = {"jax", "xla", "compile", "maxtext", "pax"};
-  return std::any_of(std::begin(kCompilers), std::end(kCompilers),
-                     [&](const char* word) { return words.find(word) != std::string::npos; });
-}
 
 Translator::Translator(Library library) : library_(std::move(library)) {}
 
@@ -328,7 +287,11 @@ const cost::Stack* Translator::standing_for(const cost::Stack& named, bool stand
 }
 
 std::pair<const cost::Stack*, bool> Translator::stack_of(const Setup& s, std::vector<std::string>& notes) const {
-  const cost::Stack* best = stack_named(s.stack);
+  // A name without a year is of the run's, if the row says that.
+  const std::int64_t year = version_of(s.stack).year == 0 ? year_of(s) : 0;
+  const cost::Stack* best =
+      year > 0 && !s.stack.empty() ? stack_of_family(fmt::format("{}-{}", s.stack, year)) : nullptr;
+  if (!best) best = stack_named(s.stack);
   if (!best && library_.stand_in) {
     notes.push_back(fmt::format("stack '{}' is treated as {}", s.stack, library_.stand_in->name));
     return {&*library_.stand_in, false};
@@ -336,10 +299,7 @@ std::pair<const cost::Stack*, bool> Translator::stack_of(const Setup& s, std::ve
   const bool stands_in = !best;
   if (!best && !s.stack.empty()) best = stack_of_family(s.stack);
   if (!best && s.family != kRecommender) best = stack_of_family(software_of(s));
-  if (!best)
-    best = stack_named(s.family == kRecommender ? cost::kGenericRecommender
-                       : is_compiled(s)         ? cost::kGenericCompiled
-                                                : cost::kGenericEager);
+  if (!best) best = stack_named(generic_of(s));
   if (best)
     for (const std::string& more : {std::string(interaction_of(s)), release_of(s.framework)})
       if (const cost::Stack* variant = more.empty() ? nullptr : stack_named(best->name + more)) best = variant;
@@ -495,7 +455,7 @@ Result<Subject> Translator::translate_as_stated(const Setup& given) {
     notes.push_back("FlashAttention and cuDNN's kernels are of 16 bits and fewer: attention is not fused");
   }
   spec.states.overlap_gradients =
-      stack->overlap_gradients || small_letters(s.overlap).find("gradient") != std::string::npos;
+      stack->reduces_early(zero_stage_of(s)) || small_letters(s.overlap).find("gradient") != std::string::npos;
   spec.states.zero_stage = spec.mesh.data > 1 ? zero_stage_of(s) : 0;
   spec.states.zero_group = zero_group_of(s, spec, (*cluster)->devices_per_node, notes);
   spec.recomputation.what = s.recompute == "full"        ? plan::Recompute::full
@@ -525,6 +485,12 @@ Result<Subject> Translator::translate_as_stated(const Setup& given) {
   if (!plan) return fail(plan.error());
   const bool scatters = s.scatter_gather.value_or(true);
   std::vector<cost::Parameter> own_numbers = s.experts ? numbers_of_row(s) : std::vector<cost::Parameter>{};
+  if (const cost::Stack* code = stack_named(kTransformers); code && runs_transformers(s, *stack)) {
+    for (const cost::Parameter& p : code->parameters)
+      if (is_of_model_code(p.name)) own_numbers.push_back(p);
+    if (code->name != stack->name) notes.push_back("operators composed as in Hugging Face's Transformers");
+  }
+  take_messages(s, *stack, own_numbers);
   if (const double generation = attention_generation(s.attention_kernel); generation > 0)
     own_numbers.push_back({"stack.attention_generation", generation, cost::Unit::number, "the row's words"});
   cost::Stack own = *stack;

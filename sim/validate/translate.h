@@ -30,9 +30,6 @@ struct Library {
   std::vector<models::Model> models = {};         ///< the catalogue's models, which rows may name
 };
 
-/// Whether a row's `stack` or `framework` names a compiler.
-[[nodiscard]] bool is_compiled(const Setup& setup);
-
 /// A row prepared for prediction.
 struct Subject {
   std::shared_ptr<const models::Model> model;

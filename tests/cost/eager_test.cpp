@@ -58,6 +58,15 @@ TEST(EagerMessages, OfGradientsAreHalfWhereTheSoftwareSendsThemIn16Bits) {
   EXPECT_EQ(sent(pricing({}), plan::Phase::gradient_reduce, fp32, bf16), 1);
 }
 
+TEST(EagerMessages, OfWholeGradientsAreSentDuringBackwardWhereTheyAreNotPartitioned) {
+  Stack stack;
+  stack.overlap_whole = true;
+  EXPECT_TRUE(stack.reduces_early(0));
+  EXPECT_FALSE(stack.reduces_early(1)) << "an optimizer that partitions states reduces after it";
+  stack.overlap_gradients = true;
+  EXPECT_TRUE(stack.reduces_early(1));
+}
+
 TEST(EagerOperators, MoveMoreWhereNormsAndAdaptersAreComposed) {
   models::Op norm;
   norm.kind = models::OpKind::rms_norm;

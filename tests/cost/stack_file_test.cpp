@@ -19,7 +19,7 @@ within_node: theirs
 usual: {sequence_parallel: true, chunk_layers: 3}
 can: {zero_stages: [0, 2], pipeline: false, gpipe: false, recompute_layers: false, flash_from: hopper}
 recompute_whole_layer: true
-overlap: {tensor: false, data: true, pipeline: false, gradients: true}
+overlap: {tensor: false, data: true, pipeline: false, gradients: true, whole_gradients: true}
 memory: {reported: reserved, loss_copies: 2, keeps_gathered: true, gathers_rows: true, fragmentation: 0.25, stuck: 0.05,
   gradient_bytes: 2, saves_rounded: true, rounded_weights: beside, weighs_in_experts: true, gathers_masters: true}
 parameters:
@@ -46,6 +46,7 @@ TEST(StackFile, ReadsBackAsItWasWritten) {
   EXPECT_EQ(again->can.flash_from, clusters::Architecture::hopper);
   EXPECT_FALSE(again->zero_gradients);
   EXPECT_TRUE(again->overlap_gradients);
+  EXPECT_TRUE(again->overlap_whole);
   EXPECT_TRUE(again->memory.keeps_gathered);
   EXPECT_TRUE(again->memory.gathers_rows);
   EXPECT_EQ(again->memory.gradient_bytes, 2);

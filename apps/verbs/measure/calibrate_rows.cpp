@@ -16,6 +16,7 @@
 #include "apps/verbs/published_rows.h"
 #include "reports/validation.h"
 #include "sim/validate/fit_rows.h"
+#include "sim/validate/software.h"
 
 namespace orrery::apps {
 

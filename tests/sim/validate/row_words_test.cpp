@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "cost/parameters/habits.h"
+
 namespace orrery::sim {
 namespace {
 
@@ -28,6 +30,34 @@ TEST(RowWords, RecipesOfNvidiaReduceIn16BitsAndKeepWeightsInEight) {
   EXPECT_EQ(recipe_of(s, "megatron-core").gradient_bytes, 4);
   s.framework = "NeMo Megatron 22.08";
   EXPECT_EQ(recipe_of(s, "megatron-2023").gradient_bytes, 4) << "another engine";
+}
+
+double number_of_row(const sim::Setup& s, bool generic, const std::string& name, double otherwise) {
+  cost::Stack stack;
+  stack.generic = generic;
+  take_messages(s, stack, stack.parameters);
+  return cost::number_of(stack, name, otherwise);
+}
+
+TEST(RowWords, SayInWhichTypeGradientsTravel) {
+  sim::Setup s;
+  EXPECT_EQ(number_of_row(s, true, "stack.reduces_half", -1), -1) << "as in the stack";
+  s.mixed_precision = "PURE";
+  EXPECT_EQ(number_of_row(s, false, "stack.reduces_half", -1), 1);
+  s.mixed_precision = "gradients reduced in fp32";
+  EXPECT_EQ(number_of_row(s, true, "stack.reduces_half", -1), 0);
+  s = {};
+  s.framework = "InternEvo";
+  EXPECT_EQ(number_of_row(s, true, "stack.reduces_half", -1), 1);
+}
+
+TEST(RowWords, LayersWaitForTensorRanksOnlyOnANetworkThatIsCalledSlow) {
+  sim::Setup s;
+  s.network_state = "fast";
+  EXPECT_EQ(number_of_row(s, true, "stack.pipeline_message_time", 0), 0);
+  s.network_state = "slow";
+  EXPECT_EQ(number_of_row(s, true, "stack.pipeline_message_time", 0), 200e-6);
+  EXPECT_EQ(number_of_row(s, false, "stack.pipeline_message_time", 0), 0) << "not of software with rows of its own";
 }
 
 TEST(RowWords, BlocksOfNvidiasFsdpWaitOnTheHost) {

@@ -1,0 +1,119 @@
+/// Finds software by words of `stack` and `framework`.
+#include "sim/validate/software.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <initializer_list>
+#include <utility>
+
+#include "sim/validate/mixture_rows.h"
+
+namespace orrery::sim {
+
+namespace {
+
+/// All that a row says of its software, in small letters.
+std::string words_of(const Setup& s) {
+  return small_letters(s.stack + " " + s.framework);
+}
+
+bool names(const std::string& words, std::initializer_list<const char*> any) {
+  return std::any_of(any.begin(), any.end(), [&](const char* word) { return words.find(word) != std::string::npos; });
+}
+
+/// Other names of an engine; the first that a row's words contain decides. Each software's documentation says what it
+/// runs.
+constexpr std::pair<const char*, const char*> kEngines[] = {
+    {"deeplearningexamples", "dle-bert"},
+    {"megatron-core", "megatron-core"},
+    {"megatron core", "megatron-core"},
+    {"megatron bridge", "megatron-core"},
+    {"megatron-deepspeed", "megatron-deepspeed"},
+    {"neox", "megatron-deepspeed"},  // Megatron's model on DeepSpeed's engine
+    {"megatron-lm", "megatron"},
+    {"torchtitan", "torchtitan"},
+    {"llm-foundry", "fsdp-composer"},
+    {"llm foundry", "fsdp-composer"},
+    {"mosaicml", "fsdp-composer"},
+    {"deepspeed", "deepspeed"},
+    {"maxtext", "maxtext"},
+    {"paxml", "paxml"},
+};
+
+/// Frameworks that shard by PyTorch's FSDP without saying so: OLMo (olmo/config.py, FSDPConfig), OpenLM, Fairscale
+/// (whose FSDP became PyTorch's), llama-recipes, LitGPT and torchtune.
+constexpr std::initializer_list<const char*> kShardByFsdp = {
+    "olmo", "open_lm", "openlm", "fairscale", "llama-recipes", "llama-cookbook", "litgpt", "lit-gpt", "torchtune"};
+
+}  // namespace
+
+Version version_of(const std::string& name) {
+  for (std::size_t dash = name.find('-'); dash != std::string::npos; dash = name.find('-', dash + 1)) {
+    std::size_t end = dash + 1;
+    std::int64_t year = 0;
+    constexpr std::int64_t kTen = 10, kLatest = 1'000'000;
+    while (end < name.size() && std::isdigit(static_cast<unsigned char>(name[end])) != 0 && year < kLatest)
+      year = kTen * year + (name[end++] - '0');
+    if (end > dash + 1) return {name.substr(0, dash), year};
+  }
+  return {name, 0};
+}
+
+std::int64_t year_of(const Setup& s) {
+  constexpr std::int64_t kFirst = 2015, kLast = 2100;
+  for (const std::int64_t year :
+       {version_of(s.stack).year, std::int64_t{std::strtoll(s.date.c_str(), nullptr, 10)}})  // NOLINT: decimal
+    if (year >= kFirst && year <= kLast) return year;
+  return 0;
+}
+
+bool is_compiled(const Setup& s) {
+  // OneFlow compiles a job into actors with fused operators (Yuan et al. 2021, sections 3 to 5); TensorFlow, MXNet and
+  // MindSpore run whole graphs (tf.function; hybridize; GRAPH_MODE), as PaddlePaddle does if it says so.
+  return s.compiled.value_or(
+      names(words_of(s), {"jax", "xla", "compile", "maxtext", "pax", "t5x", "flax", "levanter", "easylm", "alpa",
+                          "oneflow", "tensorflow", "mxnet", "mindspore", "static graph", "llm.c"}));
+}
+
+std::string software_of(const Setup& s) {
+  const std::string words = words_of(s);
+  for (const auto& [word, stack] : kEngines)
+    if (words.find(word) != std::string::npos) return stack;
+  constexpr std::int64_t kFirstOfCore = 2024;
+  const std::int64_t year = version_of(s.stack).year;
+  if (names(words, {"nemo"}) && !names(words, {"automodel"}))
+    return year > 0 && year < kFirstOfCore ? fmt::format("megatron-{}", year) : "megatron-core";
+  if (names(words, {"jax", "xla"})) return {};
+  const bool shards = s.zero_stage.value_or(0) >= 2 || !s.fsdp_sharding.empty();
+  if (names(words, {"fsdp"}) || (shards && names(words, kShardByFsdp)))
+    return is_compiled(s) ? "pytorch-fsdp-compiled" : "pytorch-fsdp";
+  return {};
+}
+
+const char* generic_of(const Setup& s) {
+  if (s.family == kRecommender) return cost::kGenericRecommender;
+  if (is_compiled(s)) return cost::kGenericCompiled;
+  constexpr std::int64_t kFused = 2023;  // PyTorch 2.0: scaled_dot_product_attention
+  const std::int64_t year = year_of(s);
+  return year > 0 && year < kFused ? "generic-eager-2022" : cost::kGenericEager;
+}
+
+bool runs_transformers(const Setup& s, const cost::Stack& engine) {
+  const std::string words = words_of(s);
+  if (!engine.generic && engine.name.rfind("deepspeed", 0) != 0) return false;
+  if (is_compiled(s) || names(words, {"liger", "unsloth", "transformer engine", "megatron"})) return false;
+  return names(words, {"hugging face", "huggingface", "transformers", "-hf", "hf model", "hf trainer", "peft", "trl",
+                       "sfttrainer", "accelerate", "axolotl", "llama-factory", "llamafactory", "xtuner", "swift",
+                       "lmflow", "fastchat"});
+}
+
+bool is_of_model_code(const std::string& parameter) {
+  constexpr const char* kNumbers[] = {"stack.norm_passes", "stack.rotary_passes", "stack.adapter_bytes",
+                                      "stack.adapter_calls"};
+  return std::any_of(std::begin(kNumbers), std::end(kNumbers), [&](const char* name) { return parameter == name; });
+}
+
+}  // namespace orrery::sim

@@ -1,0 +1,41 @@
+#pragma once
+/// The software that a row's words name, where its `stack` is not one of the catalogue.
+#include <cstdint>
+#include <string>
+
+#include "cost/parameters/stack.h"
+#include "sim/validate/rows.h"
+
+namespace orrery::sim {
+
+/// "megatron-2023" is megatron of 2023; a name without a number at the end is only a family, without a year.
+struct Version {
+  std::string family;
+  std::int64_t year = 0;
+};
+[[nodiscard]] Version version_of(const std::string& name);
+
+/// The year of a row's software or run; 0 if nothing says it.
+[[nodiscard]] std::int64_t year_of(const Setup& setup);
+
+/// Whether a row's `stack` or `framework` names a compiler, or a runtime that executes a whole graph: no Python issues
+/// its kernels.
+[[nodiscard]] bool is_compiled(const Setup& setup);
+
+/// The stack, or its family, of other software that a row's words name besides its own; empty if they name none. NeMo
+/// ran the Megatron-LM of its year before it ran Megatron-Core; its AutoModel runs neither. JAX's sharding is called
+/// FSDP too, but XLA does it.
+[[nodiscard]] std::string software_of(const Setup& setup);
+
+/// The generic stack for a row that names nothing known: compiled, eager, or eager as it was before its year had fused
+/// attention.
+[[nodiscard]] const char* generic_of(const Setup& setup);
+
+/// Models as Hugging Face's Transformers writes them, whichever engine trains them.
+inline constexpr const char* kTransformers = "huggingface";
+/// Whether the row runs such a model's own operators, on a stack that says nothing of the model's code.
+[[nodiscard]] bool runs_transformers(const Setup& setup, const cost::Stack& engine);
+/// Whether a number of the stack kTransformers is a fact of a model's code, which holds on other engines too.
+[[nodiscard]] bool is_of_model_code(const std::string& parameter);
+
+}  // namespace orrery::sim

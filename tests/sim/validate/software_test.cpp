@@ -1,0 +1,71 @@
+/// Which software a row's words name.
+#include "sim/validate/software.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace orrery::sim {
+namespace {
+
+Setup called(const std::string& stack, const std::string& framework = {}) {
+  Setup s;
+  s.stack = stack;
+  s.framework = framework;
+  return s;
+}
+
+TEST(Software, IsFoundByTheEngineThatItsDocumentationNames) {
+  EXPECT_EQ(software_of(called("gpt-neox")), "megatron-deepspeed");
+  EXPECT_EQ(software_of(called("ours", "MosaicML LLM Foundry")), "fsdp-composer");
+  EXPECT_EQ(software_of(called("ours", "Megatron Core 0.9")), "megatron-core");
+  EXPECT_EQ(software_of(called("ours", "PyTorch")), "") << "no engine";
+}
+
+TEST(Software, ShardsByFsdpOnlyWhereItsRowShards) {
+  sim::Setup olmo = called("olmo", "OLMo (PyTorch)");
+  EXPECT_EQ(software_of(olmo), "");
+  olmo.zero_stage = 3;
+  EXPECT_EQ(software_of(olmo), "pytorch-fsdp");
+  olmo.compiled = true;
+  EXPECT_EQ(software_of(olmo), "pytorch-fsdp-compiled");
+}
+
+TEST(Software, OfAGraphHasNoHost) {
+  for (const char* framework : {"Levanter", "EasyLM", "OneFlow", "MindSpore", "TensorFlow 2"})
+    EXPECT_TRUE(is_compiled(called("ours", framework))) << framework;
+  EXPECT_FALSE(is_compiled(called("ours", "PaddleNLP")));
+  sim::Setup said = called("ours", "PyTorch with torch.compile");
+  EXPECT_TRUE(is_compiled(said));
+  said.compiled = false;
+  EXPECT_FALSE(is_compiled(said)) << "the row's switch decides";
+}
+
+TEST(Software, BeforePyTorch2AttendsUnfused) {
+  EXPECT_STREQ(generic_of(called("ours-2021")), "generic-eager-2022");
+  EXPECT_STREQ(generic_of(called("ours-2024")), "generic-eager");
+  EXPECT_STREQ(generic_of(called("ours")), "generic-eager") << "nothing says when";
+  sim::Setup dated = called("ours");
+  dated.date = "2022-03-01";
+  EXPECT_EQ(year_of(dated), 2022);
+  EXPECT_STREQ(generic_of(dated), "generic-eager-2022");
+  dated.date = "soon";
+  EXPECT_EQ(year_of(dated), 0);
+}
+
+TEST(Software, KeepsTheModelsCodeUnderAnotherEngine) {
+  cost::Stack engine;
+  engine.name = "deepspeed";
+  EXPECT_TRUE(runs_transformers(called("deepspeed-hf"), engine));
+  EXPECT_TRUE(runs_transformers(called("xtuner", "XTuner (DeepSpeed ZeRO-3, Transformers)"), engine));
+  EXPECT_FALSE(runs_transformers(called("deepspeed", "DeepSpeed, Hugging Face Transformers (Liger)"), engine))
+      << "Liger's kernels are fused";
+  EXPECT_FALSE(runs_transformers(called("deepspeed", "Megatron-DeepSpeed"), engine));
+  engine.name = "megatron-core";
+  EXPECT_FALSE(runs_transformers(called("ours", "Hugging Face"), engine)) << "a model of its own";
+  EXPECT_TRUE(is_of_model_code("stack.norm_passes"));
+  EXPECT_FALSE(is_of_model_code("stack.data_share"));
+}
+
+}  // namespace
+}  // namespace orrery::sim

@@ -110,6 +110,10 @@ bool runs_transformers(const Setup& s, const cost::Stack& engine) {
                        "lmflow", "fastchat"});
 }
 
+bool attends_masked(const Setup& s) {
+  return !s.flash_attention && s.attention_kernel.empty() && !s.packed && s.micro_batch.value_or(1) > 1;
+}
+
 bool is_of_model_code(const std::string& parameter) {
   constexpr const char* kNumbers[] = {"stack.norm_passes", "stack.rotary_passes", "stack.adapter_bytes",
                                       "stack.adapter_calls"};

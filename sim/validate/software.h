@@ -35,6 +35,11 @@ struct Version {
 inline constexpr const char* kTransformers = "huggingface";
 /// Whether the row runs such a model's own operators, on a stack that says nothing of the model's code.
 [[nodiscard]] bool runs_transformers(const Setup& setup, const cost::Stack& engine);
+/// Whether such a run gives attention a mask of padding: several sequences a micro-batch, neither packed nor with a
+/// kernel that the row names. Only all-ones masks are left out (Transformers, modeling_attn_mask_utils.py,
+/// _ignore_causal_mask_sdpa), and with a mask PyTorch's scaled_dot_product_attention runs its memory-efficient kernel
+/// instead of FlashAttention's, over all scores.
+[[nodiscard]] bool attends_masked(const Setup& setup);
 /// Whether a number of the stack kTransformers is a fact of a model's code, which holds on other engines too.
 [[nodiscard]] bool is_of_model_code(const std::string& parameter);
 

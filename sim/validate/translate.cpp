@@ -489,6 +489,12 @@ Result<Subject> Translator::translate_as_stated(const Setup& given) {
     for (const cost::Parameter& p : code->parameters)
       if (is_of_model_code(p.name)) own_numbers.push_back(p);
     if (code->name != stack->name) notes.push_back("operators composed as in Hugging Face's Transformers");
+    if (attends_masked(s) && spec.numerics.flash) {
+      const double share = cost::number_of(*stack, "stack.attention_share", 1) / 2;
+      own_numbers.push_back({"stack.attention_generation", 1, cost::Unit::number, "the kernel that takes a mask"});
+      own_numbers.push_back({"stack.attention_share", share, cost::Unit::number, "nothing is skipped"});
+      notes.push_back("padded sequences, with whose mask attention computes all scores");
+    }
   }
   take_messages(s, *stack, own_numbers);
   if (const double generation = attention_generation(s.attention_kernel); generation > 0)

@@ -28,7 +28,8 @@ constexpr double kDropout = 0.1;  // --hidden-dropout, --attention-dropout
 }  // namespace
 
 void take_recomputation(Setup& s, std::vector<std::string>& notes) {
-  if (!s.recompute.empty() || !s.lora_rank || s.source.find("AutoModel") == std::string::npos) return;
+  // Its recipes of one device (examples/llm_benchmark, llama3_1_8b and qwen2_5_7b) do not.
+  if (!s.recompute.empty() || !s.lora_rank || s.gpus == 1 || s.source.find("AutoModel") == std::string::npos) return;
   s.recompute = "full";
   notes.push_back(
       "recomputed, as in its recipes (NVIDIA-NeMo/Automodel, examples/llm_finetune/llama3_3, of 2025: "

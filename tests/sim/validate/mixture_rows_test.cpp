@@ -203,12 +203,13 @@ TEST(Rows, OfAutoModelRecomputeAsItsRecipesDoUnlessTheySay) {
   sim::Setup s;
   s.source = "NeMo AutoModel performance summary 2025-10", s.lora_rank = 16;
   std::vector<std::string> notes;
-  sim::Setup stated = s, other = s;
-  stated.recompute = "none", other.source = "somebody";
-  for (sim::Setup* one : {&s, &stated, &other}) take_recomputation(*one, notes);
+  sim::Setup stated = s, other = s, alone = s;
+  stated.recompute = "none", other.source = "somebody", alone.gpus = 1;
+  for (sim::Setup* one : {&s, &stated, &other, &alone}) take_recomputation(*one, notes);
   EXPECT_EQ(s.recompute, "full");
   EXPECT_EQ(stated.recompute, "none");
   EXPECT_TRUE(other.recompute.empty());
+  EXPECT_TRUE(alone.recompute.empty()) << "recipes of one device do not";
   EXPECT_EQ(notes.size(), 1U);
 }
 

@@ -63,6 +63,12 @@ TEST(Software, KeepsTheModelsCodeUnderAnotherEngine) {
   EXPECT_FALSE(runs_transformers(called("deepspeed", "Megatron-DeepSpeed"), engine));
   engine.name = "megatron-core";
   EXPECT_FALSE(runs_transformers(called("ours", "Hugging Face"), engine)) << "a model of its own";
+  sim::Setup padded = called("huggingface");
+  EXPECT_FALSE(attends_masked(padded)) << "one sequence";
+  padded.micro_batch = 2;
+  EXPECT_TRUE(attends_masked(padded));
+  padded.packed = 100;
+  EXPECT_FALSE(attends_masked(padded));
   EXPECT_TRUE(is_of_model_code("stack.norm_passes"));
   EXPECT_FALSE(is_of_model_code("stack.data_share"));
 }

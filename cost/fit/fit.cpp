@@ -57,7 +57,7 @@ class Problem {
 
   [[nodiscard]] Calibration calibration() const { return calibration_at(solved_.theta); }
   [[nodiscard]] const std::vector<Free>& parameters() const { return free_; }
-  [[nodiscard]] double value(std::size_t j) const { return std::exp(solved_.theta[j]); }
+  [[nodiscard]] double value(std::size_t j) const { return value_of(j, solved_.theta); }
   /// Whether any observation depends on the coefficient.
   [[nodiscard]] bool revealed(std::size_t j) const { return solved_.sensitivity[j] > 1e-3; }
 
@@ -83,8 +83,12 @@ class Problem {
 
   [[nodiscard]] Calibration calibration_at(const std::vector<double>& theta) const {
     Calibration c = before_.calibration();
-    for (std::size_t j = 0; j < free_.size(); ++j) c.parameters[free_[j].kind.name].value = std::exp(theta[j]);
+    for (std::size_t j = 0; j < free_.size(); ++j) c.parameters[free_[j].kind.name].value = value_of(j, theta);
     return c;
+  }
+
+  [[nodiscard]] double value_of(std::size_t j, const std::vector<double>& theta) const {
+    return value_between(theta[j], free_[j].kind.low, free_[j].kind.high);
   }
 
   /// log(predicted / measured).

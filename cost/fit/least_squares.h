@@ -1,6 +1,8 @@
 #pragma once
 /// Robust least squares over logarithms of positive unknowns: Gauss-Newton (Eigen QR), Huber weights recomputed each
 /// round (Huber 1964), and a prior on every unknown, so that one which the data does not determine keeps its value.
+#include <algorithm>
+#include <cmath>
 #include <functional>
 #include <vector>
 
@@ -11,6 +13,12 @@ struct Unknown {
   double prior = 1;          ///< standard deviation of the prior, in log units
   double low = 0, high = 0;  ///< bounds of the value; a low of 0 means unbounded
 };
+
+/// The value of an unknown's logarithm, within its bounds: exp(log(10)) is a little more than 10, which a file that
+/// knows the bound would refuse.
+[[nodiscard]] inline double value_between(double theta, double low, double high) {
+  return std::clamp(std::exp(theta), low, high);
+}
 
 /// log(predicted / measured) of every observation, given the logarithms of the unknowns.
 using Residuals = std::function<std::vector<double>(const std::vector<double>&)>;

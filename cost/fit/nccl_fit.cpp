@@ -134,14 +134,17 @@ class NcclProblem {
 
   [[nodiscard]] const std::vector<ParameterKind>& kinds() const { return kinds_; }
   [[nodiscard]] bool revealed(std::size_t j) const { return solved_.sensitivity[j] > kRevealed; }
-  [[nodiscard]] double value(std::size_t j) const { return std::exp(solved_.theta[j]); }
+  [[nodiscard]] double value(std::size_t j) const { return value_of(j, solved_.theta); }
   [[nodiscard]] Calibration calibration() const { return at(solved_.theta); }
 
  private:
   [[nodiscard]] Calibration at(const std::vector<double>& theta) const {
     Calibration c = before_;
-    for (std::size_t j = 0; j < kinds_.size(); ++j) c.parameters[kinds_[j].name].value = std::exp(theta[j]);
+    for (std::size_t j = 0; j < kinds_.size(); ++j) c.parameters[kinds_[j].name].value = value_of(j, theta);
     return c;
+  }
+  [[nodiscard]] double value_of(std::size_t j, const std::vector<double>& theta) const {
+    return value_between(theta[j], kinds_[j].low, kinds_[j].high);
   }
   [[nodiscard]] std::vector<double> residuals_at(const std::vector<double>& theta) const {
     const Network network = collective_network(cluster_, at(theta));

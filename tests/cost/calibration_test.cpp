@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "cost/fit/least_squares.h"
 #include "cost/parameters/stack.h"
 #include "cost/prices/pricing.h"
 #include "tests/cost/support.h"
@@ -21,6 +22,18 @@ parameters:
   network.send.latency: {value: 3 us, source: "fit 2026-01-02"}
   stack.op_overhead: {value: 7 us, source: "fit 2026-01-02"}
 )";
+
+// exp(log(10)) is 10.000000000000002.
+TEST(CalibrationFile, OfAFitThatEndsAtABoundIsRead) {
+  EXPECT_EQ(value_between(std::log(10.0), 0, 10), 10);
+  Calibration at_bound;
+  at_bound.name = "c", at_bound.device = "test-core", at_bound.network = "shared-memory", at_bound.stack = "test-stack";
+  at_bound.set("device.neighbour_slowdown", value_between(std::log(10.0), 0, 10), "fit");
+  const auto read = parse_calibration(write_calibration(at_bound), "c.yaml");
+  EXPECT_TRUE(read) << base::render(read.error(), false);
+  at_bound.set("device.neighbour_slowdown", std::exp(std::log(10.0)), "fit");
+  EXPECT_FALSE(parse_calibration(write_calibration(at_bound), "c.yaml")) << "the case that must fail";
+}
 
 TEST(CalibrationFile, ReadsWhatItWrites) {
   const auto read = parse_calibration(kFile, "c.yaml");

@@ -31,7 +31,9 @@ std::string evidence_paragraphs(const reports::PlanHeading& heading, const cost:
       said += fmt::format(" The plan fits the devices' memory with probability {:.2f}.", *figures.fits_probability);
     say(out, said, style);
   }
-  say(out, fmt::format("Evidence: {}.", heading.evidence_of(prediction.spec).text), style);
+  // A prediction that was saved beside another job rests on nothing that is known.
+  if (const std::string& text = heading.evidence_of(prediction.spec).text; !text.empty())
+    say(out, fmt::format("Evidence: {}.", text), style);
   return out;
 }
 

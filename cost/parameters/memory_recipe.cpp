@@ -31,6 +31,13 @@ const char* name_of(RoundedWeights kind) {
   return kRoundedWeights[static_cast<std::size_t>(kind)].c_str();
 }
 
+void take_model_code(const MemoryRecipe& code, MemoryRecipe& recipe) {
+  if (!recipe.stated) return;
+  recipe.loss_copies = code.loss_copies;
+  recipe.composes_gates = code.composes_gates;
+  recipe.repeats_keys = code.repeats_keys;
+}
+
 MemoryRecipe read_memory_recipe(const base::Cursor& at) {
   MemoryRecipe r;
   if (!at.exists()) return r;

@@ -96,6 +96,9 @@ struct MemoryRecipe {
   double moment_bytes = 8;            ///< both of Adam's moments, per parameter
 };
 
+/// Gives a recipe, if it is stated, what another one says of the model's code: the loss, gates and keys.
+void take_model_code(const MemoryRecipe& code, MemoryRecipe& recipe);
+
 [[nodiscard]] MemoryRecipe read_memory_recipe(const base::Cursor& at);
 
 }  // namespace orrery::cost

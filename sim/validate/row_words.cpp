@@ -57,16 +57,23 @@ double attention_generation(const std::string& kernel) {
 }
 
 std::string network_of(const std::string& words) {
-  const std::pair<const char*, const char*> kinds[] = {{"EFA", "efa"},
-                                                       {"RoCE", "roce"},
-                                                       {"Omni-Path", "omni-path"},
-                                                       {"OPA", "omni-path"},
-                                                       {"Slingshot", "slingshot"},
-                                                       {"TCP", "tcp"},
-                                                       {"InfiniBand", "infiniband"},
-                                                       {"IB ", "infiniband"}};
-  for (const auto& [word, kind] : kinds)
-    if (words.find(word) != std::string::npos) return kind;
+  constexpr std::pair<const char*, const char*> kKinds[] = {{"efa", "efa"},
+                                                            {"roce", "roce"},
+                                                            {"omni-path", "omni-path"},
+                                                            {"omnipath", "omni-path"},
+                                                            {"opa", "omni-path"},
+                                                            {"slingshot", "slingshot"},
+                                                            {"tcp", "tcp"},
+                                                            {"infiniband", "infiniband"},
+                                                            {"ib ", "infiniband"},
+                                                            {"ndr", "infiniband"},
+                                                            {"hdr", "infiniband"},
+                                                            {"edr", "infiniband"},
+                                                            {"ethernet", "tcp"},
+                                                            {"gbe", "tcp"}};
+  const std::string small = small_letters(words);
+  for (const auto& [word, kind] : kKinds)
+    if (says(small, word)) return kind;
   return {};
 }
 

@@ -123,6 +123,16 @@ void read_tables(const RowFields& row, Setup::Tables& t) {
   t.skew = number_at(row, "lookup_skew", 0, kMostSkew);
 }
 
+/// "none", "selective", "partial" and "full" in others' words ("true", "activation checkpointing").
+std::string recompute_kind(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  if (text == "true" || text == "yes" || text == "on") return "full";
+  if (text == "false" || text == "no" || text == "off") return "none";
+  for (const char* kind : {"none", "selective", "partial", "full"})
+    if (text.find(kind) != std::string::npos) return kind;
+  return text.find("checkpoint") != std::string::npos ? "full" : text;
+}
+
 Setup setup_of(const RowFields& row, Origin origin) {
   Setup s;
   s.line = row.line();
@@ -136,7 +146,7 @@ Setup setup_of(const RowFields& row, Origin origin) {
   s.framework = row.stated("framework");
   s.gpu_type = row.stated("gpu_type");
   s.cluster = row.stated("catalog_cluster");
-  s.recompute = row.stated("recompute_kind");
+  s.recompute = recompute_kind(row.stated("recompute_kind"));
   s.precision = row.stated("precision_kind");
   s.family = row.stated("family");
   s.schedule = row.stated("pp_schedule");

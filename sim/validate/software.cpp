@@ -93,12 +93,16 @@ std::string software_of(const Setup& s) {
   return {};
 }
 
+bool precedes_fused_attention(const Setup& s) {
+  constexpr std::int64_t kFused = 2023;
+  const std::int64_t year = year_of(s);
+  return year > 0 && year < kFused;
+}
+
 const char* generic_of(const Setup& s) {
   if (s.family == kRecommender) return cost::kGenericRecommender;
   if (is_compiled(s)) return cost::kGenericCompiled;
-  constexpr std::int64_t kFused = 2023;  // PyTorch 2.0: scaled_dot_product_attention
-  const std::int64_t year = year_of(s);
-  return year > 0 && year < kFused ? "generic-eager-2022" : cost::kGenericEager;
+  return precedes_fused_attention(s) ? "generic-eager-2022" : cost::kGenericEager;
 }
 
 bool runs_transformers(const Setup& s, const cost::Stack& engine) {

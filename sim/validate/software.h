@@ -27,6 +27,9 @@ struct Version {
 /// FSDP too, but XLA does it.
 [[nodiscard]] std::string software_of(const Setup& setup);
 
+/// Whether a row says that it ran before 2023, when PyTorch 2 and XLA (through cuDNN) had no fused attention yet.
+[[nodiscard]] bool precedes_fused_attention(const Setup& setup);
+
 /// The generic stack for a row that names nothing known: compiled, eager, or eager as it was before its year had fused
 /// attention.
 [[nodiscard]] const char* generic_of(const Setup& setup);

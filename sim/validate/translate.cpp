@@ -46,6 +46,20 @@ constexpr FamilyWord kFamilies[] = {
     {"llama", "llama", "", kLlamaVocab},
 };
 
+/// The family of this name or, of others' names, the one with the same block: RMS norms, a gated MLP and rotation;
+/// encoders. The end of kFamilies if it is neither.
+const FamilyWord* family_of(const std::string& name) {
+  const auto named = [](std::string_view word) {
+    return std::find_if(std::begin(kFamilies), std::end(kFamilies),
+                        [&](const FamilyWord& f) { return f.word == word; });
+  };
+  if (const FamilyWord* found = named(name); found != std::end(kFamilies)) return found;
+  const std::string small = small_letters(name);
+  for (const char* like : {"llama", "mistral", "qwen", "gemma", "internlm", "baichuan", "deepseek", "olmo", "yi-"})
+    if (small.find(like) != std::string::npos) return named("llama");
+  return small.find("bert") != std::string::npos ? named("bert") : named(small);
+}
+
 bool cuts_vocabulary(const cost::Stack& stack) {
   return cost::number_of(stack, "stack.cuts_vocabulary", 0) != 0;
 }
@@ -108,8 +122,7 @@ std::int64_t window_of(const Setup& s, std::vector<std::string>& notes) {
 Result<std::shared_ptr<const models::Model>> model_of(const Setup& s, const cost::Stack& stack,
                                                       const std::vector<models::Model>& catalogue,
                                                       std::vector<std::string>& notes) {
-  const FamilyWord* family =
-      std::find_if(std::begin(kFamilies), std::end(kFamilies), [&](const FamilyWord& f) { return s.family == f.word; });
+  const FamilyWord* family = family_of(s.family);
   const bool mixed = s.experts.value_or(1) > 1;
   if (s.family == "moe" && !mixed) return fail("V01", "it does not state experts");
   if (const models::Model* meant = mixed ? model_meant(s, catalogue) : nullptr) {
@@ -154,18 +167,19 @@ Result<std::shared_ptr<const models::Model>> model_of(const Setup& s, const cost
   return std::make_shared<const models::Model>(as_script_runs(std::move(*model), s, notes));
 }
 
-Result<models::DType> precision_of(const Setup& s, std::vector<std::string>& notes) {
-  if (s.precision == "fp32") return models::DType::fp32;
-  if (s.precision == "bf16") return models::DType::bf16;
-  if (s.precision == "fp16") return models::DType::fp16;
-  // fp8 by blocks, delayed or current scales (mxfp8, fp8-cs …); nvfp4, mxfp4.
-  if (s.precision.find("fp8") != std::string::npos) return models::DType::fp8;
-  if (s.precision.find("fp4") != std::string::npos) return models::DType::fp4;
-  if (s.precision == "tf32") return models::DType::tf32;
-  if (small_letters(s.precision).find("bf16") != std::string::npos) return models::DType::bf16;  // "bf16-true"
-  if (small_letters(s.precision).find("bfloat16") != std::string::npos) return models::DType::bf16;
-  notes.push_back("precision fp16");
-  return models::DType::fp16;
+/// By its words, of which the narrowest arithmetic counts: fp8 by blocks, delayed or current scales (mxfp8, fp8-cs …),
+/// nvfp4, "bf16-true", "amp_bf16", "float16". Else what the device trains in: bf16 from Ampere on, fp16 before.
+models::DType precision_of(const Setup& s, const clusters::Device& device, std::vector<std::string>& notes) {
+  const std::string words = small_letters(s.precision);
+  using enum models::DType;
+  constexpr std::pair<const char*, models::DType> kWords[] = {
+      {"fp8", fp8},   {"float8", fp8}, {"fp4", fp4},      {"bf16", bf16}, {"bfloat16", bf16}, {"tf32", tf32},
+      {"fp16", fp16}, {"half", fp16},  {"float16", fp16}, {"fp32", fp32}, {"float32", fp32}};
+  for (const auto& [word, type] : kWords)
+    if (words.find(word) != std::string::npos) return type;
+  const bool old = device.kind == clusters::DeviceKind::gpu && device.architecture == clusters::Architecture::volta;
+  notes.push_back(old ? "precision fp16" : "precision bf16, in which this device's users train");
+  return old ? fp16 : bf16;
 }
 
 /// As stated: with one replica nothing is sharded, but the stage determines the software.
@@ -385,9 +399,7 @@ Result<Subject> Translator::translate_tables(const Setup& s) {
   auto cluster = cluster_of(s, notes);
   if (!cluster) return fail(cluster.error());
   const cost::Stack* stack = standing_for(*named, stands_in, s, **cluster, notes);
-  auto precision = precision_of(s, notes);
-  if (!precision) return fail(precision.error());
-  auto spec = recommender_spec(s, *stack, *precision, notes);
+  auto spec = recommender_spec(s, *stack, precision_of(s, (*cluster)->device(), notes), notes);
   if (!spec) return fail(spec.error());
   auto plan = plan::make_plan(*model, *cluster, std::move(*spec));
   if (!plan) return fail(plan.error());
@@ -420,8 +432,7 @@ Result<Subject> Translator::translate_as_stated(const Setup& given) {
   const cost::Stack* stack = standing_for(*named, stands_in, s, **cluster, notes);
   auto model = model_of(s, *stack, library_.models, notes);
   if (!model) return fail(model.error());
-  auto precision = precision_of(s, notes);
-  if (!precision) return fail(precision.error());
+  const models::DType precision = precision_of(s, (*cluster)->device(), notes);
 
   plan::PlanSpec spec;
   const auto degree = [](const std::optional<std::int64_t>& value) { return static_cast<int>(value.value_or(1)); };
@@ -447,9 +458,10 @@ Result<Subject> Translator::translate_as_stated(const Setup& given) {
   spec.shape.batch = *s.batch;
   spec.shape.sequence =
       std::max<std::int64_t>(1, std::llround(token_share(*stack, *s.sequence) * static_cast<double>(*s.sequence)));
-  spec.numerics.precision = *precision;
-  spec.numerics.flash = s.flash_attention.value_or(stack->attends_fused((*cluster)->device()));
-  if (const bool wide = *precision == models::DType::fp32 || *precision == models::DType::tf32;
+  spec.numerics.precision = precision;
+  spec.numerics.flash = s.flash_attention.value_or(stack->attends_fused((*cluster)->device()) &&
+                                                   !(stack->generic && precedes_fused_attention(s)));
+  if (const bool wide = precision == models::DType::fp32 || precision == models::DType::tf32;
       spec.numerics.flash && wide) {
     spec.numerics.flash = false;
     notes.push_back("FlashAttention and cuDNN's kernels are of 16 bits and fewer: attention is not fused");
@@ -466,6 +478,11 @@ Result<Subject> Translator::translate_as_stated(const Setup& given) {
     spec.recomputation.what = plan::Recompute::full;
     spec.recomputation.layers = (*s.layers / spec.mesh.pipeline + 1) / 2;
     notes.push_back("every second layer recomputed");
+  }
+  if (s.recompute == "partial") {
+    spec.recomputation.what = plan::Recompute::full;
+    spec.recomputation.layers = (*s.layers / spec.mesh.pipeline + 1) / 2;
+    notes.push_back("partial recomputation: half of the layers");
   }
   if (cost::number_of(*stack, "stack.recomputes", 1) == 0 && spec.recomputation.what != plan::Recompute::none) {
     spec.recomputation.what = plan::Recompute::none;
@@ -500,6 +517,8 @@ Result<Subject> Translator::translate_as_stated(const Setup& given) {
   if (const double generation = attention_generation(s.attention_kernel); generation > 0)
     own_numbers.push_back({"stack.attention_generation", generation, cost::Unit::number, "the row's words"});
   cost::Stack own = *stack;
+  if (const cost::Stack* code = stack_named(kTransformers); code && runs_transformers(s, *stack))
+    cost::take_model_code(code->memory, own.memory);
   take_optimizer(s, own.memory, own_numbers);
   take_framework_memory(s, stack->name, own.memory, notes);
   if (!scatters)

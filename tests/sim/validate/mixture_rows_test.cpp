@@ -213,6 +213,29 @@ TEST(Rows, OfAutoModelRecomputeAsItsRecipesDoUnlessTheySay) {
   EXPECT_EQ(notes.size(), 1U);
 }
 
+TEST(Rows, SayTheirPrecisionInManyWords) {
+  const auto type = [](const std::string& word) {
+    std::string text = kRow;
+    text.replace(text.find("bf16"), 4, word);
+    return subject(row("", text)).plan.spec().numerics.precision;
+  };
+  EXPECT_EQ(type("float32"), models::DType::fp32);
+  EXPECT_EQ(type("FP16-mixed"), models::DType::fp16);
+  EXPECT_EQ(type("amp_bf16"), models::DType::bf16);
+  EXPECT_EQ(type("mxfp8"), models::DType::fp8);
+  EXPECT_EQ(type("mixed"), models::DType::bf16) << "which its device trains in";
+}
+
+TEST(Rows, RecomputedInPartRecomputeHalfTheLayers) {
+  const plan::Recomputation half = subject(row("  recompute_kind: partial\n")).plan.spec().recomputation;
+  EXPECT_EQ(half.what, plan::Recompute::full);
+  EXPECT_EQ(half.layers, 4) << "of the seven or eight of a stage";
+  EXPECT_EQ(row("  recompute_kind: true\n").setup.recompute, "full");
+  EXPECT_EQ(row("  recompute_kind: no\n").setup.recompute, "none");
+  EXPECT_EQ(row("  recompute_kind: Activation checkpointing\n").setup.recompute, "full");
+  EXPECT_EQ(row("  recompute_kind: unknown\n").setup.recompute, "");
+}
+
 TEST(Rows, InFullPrecisionHaveNoFusedAttention) {
   const auto flash = [](const std::string& more) { return subject(row(more)).plan.spec().numerics.flash; };
   EXPECT_TRUE(flash("  flash_attention: true\n"));

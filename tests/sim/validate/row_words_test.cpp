@@ -60,6 +60,15 @@ TEST(RowWords, LayersWaitForTensorRanksOnlyOnANetworkThatIsCalledSlow) {
   EXPECT_EQ(number_of_row(s, false, "stack.pipeline_message_time", 0), 0) << "not of software with rows of its own";
 }
 
+TEST(RowWords, NameNetworksInAnyLetters) {
+  EXPECT_EQ(network_of("infiniband"), "infiniband");
+  EXPECT_EQ(network_of("HDR200"), "infiniband");
+  EXPECT_EQ(network_of("RoCEv2 over Ethernet"), "roce");
+  EXPECT_EQ(network_of("100GbE"), "tcp");
+  EXPECT_EQ(network_of("Slingshot-11"), "slingshot");
+  EXPECT_EQ(network_of("n/a single node"), "");
+}
+
 TEST(RowWords, BlocksOfNvidiasFsdpWaitOnTheHost) {
   sim::Setup s;
   s.framework = "Megatron Bridge";

@@ -49,6 +49,8 @@ TEST(Software, BeforePyTorch2AttendsUnfused) {
   dated.date = "2022-03-01";
   EXPECT_EQ(year_of(dated), 2022);
   EXPECT_STREQ(generic_of(dated), "generic-eager-2022");
+  EXPECT_TRUE(precedes_fused_attention(dated));
+  EXPECT_FALSE(precedes_fused_attention(called("ours"))) << "today's";
   dated.date = "soon";
   EXPECT_EQ(year_of(dated), 0);
 }

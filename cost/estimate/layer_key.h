@@ -20,10 +20,9 @@ using ProgramKey = decltype(program_key({}, {}, {}));
 /// And all that layer_costs reads from a plan.
 inline auto layer_key(const ProgramKey& program, const plan::PlanSpec& spec, const plan::Repeats& repeats) {
   const auto& [gradients, activations, rank, minimum_rate, capacity, group, start] = spec.compression;
-  return std::tuple_cat(
-      program, std::make_tuple(repeats, spec.stages.splits_backward(), spec.recomputation.partition_checkpoints,
-                               spec.states.optimizer, gradients, activations, rank, minimum_rate, capacity, group,
-                               start));
+  return std::tuple_cat(program, std::make_tuple(repeats, spec.stages.splits_backward(),
+                                                 spec.recomputation.partition_checkpoints, spec.states.optimizer,
+                                                 gradients, activations, rank, minimum_rate, capacity, group, start));
 }
 using LayerKey = decltype(layer_key({}, {}, {}));
 

@@ -437,10 +437,9 @@ LayerCosts with_messages(LayerCosts costs, const Pricing& pricing, const LayerGr
       const LayerMessage& m = segment.message;
       const base::Bytes bytes{m.bytes};
       const bool exchange = segment.kind == Segment::Kind::exchange, shift = segment.kind == Segment::Kind::shift;
-      segment.seconds = exchange ? lockstep.exchange_time(bytes, groups.experts, costs.choice).value + m.beside
-                                 : lockstep.collective_time(m.kind, bytes, shift ? groups.context : groups.tensor,
-                                                            m.stream)
-                                       .value;
+      segment.seconds =
+          exchange ? lockstep.exchange_time(bytes, groups.experts, costs.choice).value + m.beside
+                   : lockstep.collective_time(m.kind, bytes, shift ? groups.context : groups.tensor, m.stream).value;
       if (exchange) pass->exchanges += segment.seconds;
       if (!shift) pass->messages += segment.seconds;
     }

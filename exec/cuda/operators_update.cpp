@@ -110,8 +110,8 @@ void CudaBackend::update(const Call& call, std::span<const ElementRange> ranges)
     return loss_scale(call.stream, call.output(0, 4), static_cast<float>(call.context.scale_factor),
                       static_cast<float>(call.context.scale_interval));
   if (op.kind == OpKind::adamw)
-    return adamw(call.stream, call.input_floats(0, m), target_of(call, 3), call.output(1, m), call.output(2, m),
-                 tables(Cut::tiles), step_of(call, 2));
+    return adamw(call.stream, call.input_floats(0, m), target_of(call, 3), call.output_floats(1, m),
+                 call.output_floats(2, m), tables(Cut::tiles), step_of(call, 2));
   if (op.kind == OpKind::momentum_update)
     return momentum_update(call.stream, call.input_floats(0, m), target_of(call, 2), call.optional_output(1, m),
                            tables(Cut::tiles), step_of(call, 2));

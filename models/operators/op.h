@@ -343,6 +343,7 @@ struct Op {
   double scale = 1;  ///< loss scale factor: 1/(tokens of the global batch); embedding: of its rows; matmul: of A B
   bool stochastic = false;            ///< updates: param has 16 bits and is rounded at random, instead of having a
                                       ///< master
+  bool half_moments = false;          ///< adamw: both moments are bf16
   UpdateRule rule = UpdateRule::sgd;  ///< of momentum_update
   /// Updates: number `turn` of the `turns` within one training step; each counts as a step of the optimizer.
   std::int32_t turn = 0, turns = 1;

@@ -116,10 +116,10 @@ constexpr std::array<OperatorTraits, kOpKinds> kOperators = {{
      .issued = Issued::batched},
     {KIND(loss_scale), .out = out("scaling*"), .flops = none, .bytes = [](S) { return 32.0; },
      .issued = Issued::batched},
-    // Gradient read; parameter and both moments (fp32) read and written; a compute copy written.
+    // Gradient read; parameter and both moments read and written; a compute copy written.
     {KIND(adamw), .in = in("grad coefficient scaling?"), .out = out("param* first* second* copy?"), .flops = flat<14>,
-     .bytes = [](S s) { return (s.bytes + 16 + parameter_bytes(s, 3)) * s.m; }, .family = F::optimizer,
-     .issued = Issued::batched, .updates = true, .ranges = Ranges::treatment},
+     .bytes = [](S s) { return (s.bytes + (s.op.half_moments ? 8 : 16) + parameter_bytes(s, 3)) * s.m; },
+     .family = F::optimizer, .issued = Issued::batched, .updates = true, .ranges = Ranges::treatment},
     {KIND(momentum_update), .in = in("grad coefficient scaling?"), .out = out("param* state?* copy*?"),
      .flops = flat<6>,
      .bytes = [](S s) {

@@ -45,7 +45,7 @@ FactorLayout place_factors(std::vector<Bucket>& buckets, OptimizerKind optimizer
 }
 
 std::int64_t parameter_alignment(OptimizerKind optimizer) {
-  return traits_of(optimizer).quantised ? models::kQuantisedBlock : kParameterAlignment;
+  return traits_of(optimizer).quantised() ? models::kQuantisedBlock : kParameterAlignment;
 }
 
 }  // namespace orrery::plan

@@ -7,17 +7,18 @@ using models::DType;
 
 Slot state_of(Memory memory, const BucketShape& b, const PlanSpec& spec) {
   const std::int64_t optimized = optimized_of(b, spec);
-  const bool bytes = traits_of(spec.states.optimizer).quantised && !b.embedding;
+  const OptimizerTraits& optimizer = traits_of(spec.states.optimizer);
+  const bool bytes = optimizer.quantised() && !b.embedding;
+  const DType moment = optimizer.quantised() && b.embedding ? DType::fp32 : optimizer.moments_in;
   const auto state = [&](const char* name, DType dtype, std::int64_t elements) {
     return Slot{memory, name, Purpose::optimizer_states, dtype, elements};
   };
   const auto low_rank = [&] { return spec.low_rank() ? low_rank_sizes(b.matrices, spec.compression) : LowRankSizes{}; };
   if (memory == Memory::master) return state("master", DType::fp32, has_master(spec) ? optimized : 0);
-  if (memory == Memory::first_moment)
-    return state("first_moment", bytes ? DType::uint8 : DType::fp32, spec.states.moments() > 0 ? optimized : 0);
+  if (memory == Memory::first_moment) return state("first_moment", moment, spec.states.moments() > 0 ? optimized : 0);
   if (memory == Memory::second_moment) {
     const std::int64_t all = b.whole == nullptr ? optimized : second_moment_elements(*b.whole, optimized);
-    return state("second_moment", bytes ? DType::uint8 : DType::fp32, spec.states.moments() > 1 ? all : 0);
+    return state("second_moment", moment, spec.states.moments() > 1 ? all : 0);
   }
   const std::int64_t scales = bytes ? optimized / models::kQuantisedBlock : 0;
   if (memory == Memory::first_scale) return state("first_scale", DType::fp32, scales);

@@ -99,8 +99,10 @@ class Update {
     return op;
   }
   [[nodiscard]] Op adamw() {
-    return update_op(OpKind::adamw, {gradient(), coefficient()},
-                     {target(), s_.whole(Memory::first_moment), s_.whole(Memory::second_moment)});
+    Op op = update_op(OpKind::adamw, {gradient(), coefficient()},
+                      {target(), s_.whole(Memory::first_moment), s_.whole(Memory::second_moment)});
+    op.half_moments = traits_.moments_in == models::DType::bf16;
+    return op;
   }
   [[nodiscard]] Op by_element() {
     if (traits_.update == OpKind::momentum_update) {
@@ -109,7 +111,7 @@ class Update {
       op.rule = traits_.rule;
       return op;
     }
-    if (!traits_.quantised || b_.embedding) return adamw();
+    if (!traits_.quantised() || b_.embedding) return adamw();
     return update_op(OpKind::adamw_8bit, {gradient(), coefficient()},
                      {target(), s_.whole(Memory::first_moment), s_.whole(Memory::second_moment),
                       s_.whole(Memory::first_scale), s_.whole(Memory::second_scale)});

@@ -8,11 +8,12 @@
 #include <cstdint>
 #include <string_view>
 
+#include "models/dtype.h"
 #include "models/operators/op.h"
 
 namespace orrery::plan {
 
-enum class OptimizerKind { adamw, sgd, lamb, adafactor, adamw_8bit, lion, rowwise_adagrad, adam, muon };
+enum class OptimizerKind { adamw, sgd, lamb, adafactor, adamw_8bit, lion, rowwise_adagrad, adam, muon, adamw_bf16 };
 
 /// What an update depends on, besides the gradients and states of the value itself.
 enum class UpdateOf {
@@ -50,7 +51,7 @@ struct OptimizerTraits {
   models::UpdateRule rule = models::UpdateRule::sgd;  ///< of OpKind::momentum_update, and of tables
   int moments = 0;                                    ///< states with one value per parameter
   bool momentum_optional = false;                     ///< a momentum of 0 is none: then it keeps no state
-  bool quantised = false;                             ///< moments in 8 bits, except those of embeddings
+  models::DType moments_in = models::DType::fp32;     ///< uint8: but for embeddings', with a scale for each block
   UpdateOf update_of = UpdateOf::values;
   bool decays = true;        ///< takes a weight decay other than 0
   bool offloads = false;     ///< its states may be outside the device's memory: the host's cores can do its update
@@ -67,6 +68,7 @@ struct OptimizerTraits {
   [[nodiscard]] constexpr bool takes_norms() const {
     return update_of == UpdateOf::norms || update_of == UpdateOf::factors;
   }
+  [[nodiscard]] constexpr bool quantised() const { return moments_in == models::DType::uint8; }
   [[nodiscard]] constexpr bool factored() const { return update_of == UpdateOf::factors; }
   [[nodiscard]] constexpr bool whole_matrices() const { return update_of == UpdateOf::matrices; }
   /// Whether the ranks that share a parameter must hear of each other's parts.
@@ -87,7 +89,7 @@ inline constexpr auto kOptimizers = std::to_array<OptimizerTraits>({
     {.kind = OptimizerKind::adafactor, .name = "adafactor", .update = models::OpKind::adafactor,
      .update_of = UpdateOf::factors, .keys = {.factors = true}, .learning_rate = 1e-2, .weight_decay = 0},
     {.kind = OptimizerKind::adamw_8bit, .name = "adamw-8bit", .update = models::OpKind::adamw_8bit, .moments = 2,
-     .quantised = true, .keys = {.betas = true, .epsilon = true}},
+     .moments_in = models::DType::uint8, .keys = {.betas = true, .epsilon = true}},
     // Chen et al. 2023, "Symbolic Discovery of Optimization Algorithms", algorithm 2; defaults of its appendix's code.
     {.kind = OptimizerKind::lion, .name = "lion", .update = models::OpKind::momentum_update,
      .rule = models::UpdateRule::lion, .moments = 1, .keys = {.betas = true}, .learning_rate = 1e-4, .beta2 = 0.99,
@@ -105,6 +107,9 @@ inline constexpr auto kOptimizers = std::to_array<OptimizerTraits>({
     // Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks"; defaults of torch.optim.Muon.
     {.kind = OptimizerKind::muon, .name = "muon", .update = models::OpKind::muon, .moments = 2,
      .update_of = UpdateOf::matrices, .keys = {.momentum = true, .adamw = true}, .momentum = 0.95},
+    // DeepSeek-AI 2024, "DeepSeek-V3 Technical Report", section 3.3.3; its numbers are those of section 4.2.
+    {.kind = OptimizerKind::adamw_bf16, .name = "adamw-bf16", .update = models::OpKind::adamw, .moments = 2,
+     .moments_in = models::DType::bf16, .keys = {.betas = true, .epsilon = true}},
 });
 // clang-format on
 
@@ -121,7 +126,7 @@ static_assert([] {
 // A row does not contradict itself.
 static_assert([] {
   for (const OptimizerTraits& one : kOptimizers) {
-    if (one.quantised && one.moments == 0) return false;
+    if (one.moments_in != models::DType::fp32 && one.moments == 0) return false;
     if ((one.tables_only || one.table_states.any()) && !one.tables) return false;
     if ((one.momentum_optional || one.keys.nesterov) && !one.keys.momentum) return false;
     if (!one.decays && one.weight_decay != 0) return false;

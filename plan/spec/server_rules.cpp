@@ -42,7 +42,7 @@ base::Diagnostics refused_by_server(const PlanSpec& spec) {
   rule(!optimizer.whole_parameters(), "P84",
        fmt::format("{} looks at whole tensors, but a shard of the server has only parts",
                    name_of(spec.states.optimizer)),
-       "the optimizer adamw, adamw-8bit, lion or sgd");
+       "the optimizer adamw, adamw-8bit, adamw-bf16, lion or sgd");
   return found;
 }
 

@@ -489,6 +489,7 @@ Result<Subject> Translator::translate_as_stated(const Setup& given) {
     notes.push_back("nothing is recomputed");
   }
   if (s.experts && s.optimizer == "Adafactor") spec.states.optimizer = plan::OptimizerKind::adafactor;
+  if (s.optimizer.find("moments in bf16") != std::string::npos) spec.states.optimizer = plan::OptimizerKind::adamw_bf16;
   if (spec.recomputation.what == plan::Recompute::selective) spec.recomputation.modules = modules_of(s, **model);
   if (cuts_vocabulary(*stack)) spec.numerics.vocab_multiple = 1;
   spec.mesh.sequence_parallel = spec.mesh.tensor > 1 && s.sequence_parallel.value_or(false);

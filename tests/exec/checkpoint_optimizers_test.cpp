@@ -73,7 +73,7 @@ Trial trial_of(OptimizerKind kind, models::DType precision = models::DType::fp32
 
 constexpr OptimizerKind kKinds[] = {OptimizerKind::adamw,     OptimizerKind::sgd,        OptimizerKind::lamb,
                                     OptimizerKind::adafactor, OptimizerKind::adamw_8bit, OptimizerKind::lion,
-                                    OptimizerKind::muon};
+                                    OptimizerKind::muon,      OptimizerKind::adamw_bf16};
 
 TEST_F(CheckpointOf, EveryOptimizerGoesOnBitByBitOnTheSamePlan) {
   for (const OptimizerKind kind : kKinds)
@@ -115,8 +115,9 @@ TEST_F(CheckpointOf, EveryOptimizerGoesOnAtAnotherPlan) {
     // A key's bias moves no attention: its gradient is rounding, and its steps are.
     for (LogicalTensors* weights : {&whole, &resumed})
       std::erase_if(*weights, [](const auto& one) { return one.first.find(".k.bias") != std::string::npos; });
-    // Blocks of eight bits are others where matrices are cut otherwise.
-    EXPECT_LE(testing::relative_distance(resumed, whole), kind == OptimizerKind::adamw_8bit ? 1e-2 : 1e-5);
+    // Blocks of eight bits are others where matrices are cut otherwise; moments in 16 bits round the other way.
+    const double bound = kind == OptimizerKind::adamw_8bit ? 1e-2 : kind == OptimizerKind::adamw_bf16 ? 1e-3 : 1e-5;
+    EXPECT_LE(testing::relative_distance(resumed, whole), bound);
   }
 }
 

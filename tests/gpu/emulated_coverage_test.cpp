@@ -93,6 +93,7 @@ const std::vector<Axis>& techniques() {
       {"lamb", [](Trial& t) { optimizer(t, OptimizerKind::lamb); }},
       {"adafactor", [](Trial& t) { optimizer(t, OptimizerKind::adafactor), t.spec.mesh.tensor = 2; }},
       {"adamw-8bit", [](Trial& t) { optimizer(t, OptimizerKind::adamw_8bit); }},
+      {"adamw-bf16", [](Trial& t) { optimizer(t, OptimizerKind::adamw_bf16); }},
       {"adamw-8bit, zero 3",
        [](Trial& t) { optimizer(t, OptimizerKind::adamw_8bit), t.spec.mesh.data = 2, t.spec.states.zero_stage = 3; }},
       {"activations on the host", [](Trial& t) { t.spec.offload.activations = Space::host; }},

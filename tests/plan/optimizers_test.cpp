@@ -26,7 +26,8 @@ bool is_kind(OptimizerKind kind) {
     case OptimizerKind::lion:
     case OptimizerKind::rowwise_adagrad:
     case OptimizerKind::adam:
-    case OptimizerKind::muon: return true;
+    case OptimizerKind::muon:
+    case OptimizerKind::adamw_bf16: return true;
   }
   return false;
 }

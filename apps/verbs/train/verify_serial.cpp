@@ -19,7 +19,7 @@ constexpr double kFull = 1e-5, kHalf = 2e-2;  // 16-bit values have 8 or 11 bits
 
 SerialBounds bounds_of_sums(const plan::PlanSpec& spec) {
   // Operands of 11 bits, some rounded the other way: by the 20th step gradients differ by some 2e-2.
-  const bool quantised = plan::traits_of(spec.states.optimizer).quantised;
+  const bool quantised = plan::traits_of(spec.states.optimizer).moments_in != models::DType::fp32;
   if (spec.numerics.precision == models::DType::tf32 && !quantised) return {1e-3, 5e-2};
   if (spec.numerics.precision != models::DType::fp32 || quantised) return {kHalf, kHalf};
   if (!spec.compresses()) return {kFull, kFull};

@@ -67,7 +67,8 @@ __global__ void __launch_bounds__(kThreads)
     return over_tile(tile, packed, MuonTile{direction, target, step, range, keep, rate});
   }
   const AdamFactors f = adam_factors(step, now.rate);
-  over_tile(tile, packed, AdamWTile{gradient, target, step, range, f, first, second, keep});
+  const Floats moment{first, Stored::fp32}, square{second, Stored::fp32};
+  over_tile(tile, packed, AdamWTile{gradient, target, step, range, f, moment, square, keep});
 }
 
 /// Where element i of the part lies in the bucket, and in the whole matrix.

@@ -117,14 +117,14 @@ struct AdamWTile {
   const UpdateStep& step;
   const DeviceRange& range;
   const AdamFactors& f;
-  float* first;
-  float* second;
+  const Floats& first;
+  const Floats& second;
   float keep;
   template <int N>
   __device__ void run(int64_t at) const {
     const Pack<N> g = load<N>(gradient, at);
-    Pack<N> m = load<N>(first + at);
-    Pack<N> v = load<N>(second + at);
+    Pack<N> m = load<N>(first, at);
+    Pack<N> v = load<N>(second, at);
     Pack<N> p = load<N>(target.parameter, at);
 #pragma unroll
     for (int e = 0; e < N; ++e) {
@@ -133,8 +133,8 @@ struct AdamWTile {
       v.v[e] = f.beta2 * v.v[e] + f.rest2 * (clipped * clipped);
       p.v[e] = keep * p.v[e] - f.rate * (m.v[e] / (sqrtf(v.v[e]) * f.denominator + f.epsilon));
     }
-    store(first + at, m);
-    store(second + at, v);
+    store(first, at, m);
+    store(second, at, v);
     write_parameter(target, step, range, at, p);
   }
 };

@@ -69,7 +69,7 @@ __global__ void step_values_kernel(StepValues* to, StepValues values) {
 }
 
 // -- AdamW ------------------------------------------------------------------------------------------------------------
-__global__ void __launch_bounds__(kThreads) adamw_kernel(Floats gradient, Target target, float* first, float* second,
+__global__ void __launch_bounds__(kThreads) adamw_kernel(Floats gradient, Target target, Floats first, Floats second,
                                                          Tables tables, UpdateStep step, bool packed) {
   const RangeTile tile = tables.tiles[blockIdx.x];
   if (skips(step) || tile.range < 0) return over_tile(tile, packed, CopyOnly{target});  // as exec::run_adamw
@@ -332,10 +332,10 @@ void loss_scale(cudaStream_t stream, float* scaling, float factor, float interva
   check_launch("loss_scale");
 }
 
-void adamw(cudaStream_t stream, Floats gradient, const Target& target, float* first, float* second,
+void adamw(cudaStream_t stream, Floats gradient, const Target& target, Floats first, Floats second,
            const Tables& tables, const UpdateStep& step) {
   if (tables.tile_count == 0) return;
-  const bool packed = updates_by_packs(gradient.data, target.parameter.data, target.copy.data, first, second);
+  const bool packed = updates_by_packs(gradient.data, target.parameter.data, target.copy.data, first.data, second.data);
   ORRERY_LAUNCH(adamw_kernel, row_grid(tables.tile_count, "adamw"), dim3(kThreads), 0, stream, gradient, target, first,
                 second, tables, step, packed);
   check_launch("adamw");

@@ -103,7 +103,8 @@ void overflow(cudaStream_t stream, const float* total, float* flag);
 void loss_scale(cudaStream_t stream, float* scaling, float factor, float interval);
 
 /// Loshchilov and Hutter, "Decoupled Weight Decay Regularization" (2019), algorithm 2, in the form PyTorch computes it.
-void adamw(cudaStream_t stream, Floats gradient, const Target& target, float* first, float* second,
+/// Moments in fewer than 32 bits are rounded to nearest.
+void adamw(cudaStream_t stream, Floats gradient, const Target& target, Floats first, Floats second,
            const Tables& tables, const UpdateStep& step);
 /// By `step.rule`. `momentum` may be null where the rule is SGD's.
 void momentum_update(cudaStream_t stream, Floats gradient, const Target& target, float* momentum, const Tables& tables,

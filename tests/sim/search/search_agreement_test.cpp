@@ -150,6 +150,8 @@ INSTANTIATE_TEST_SUITE_P(
               models::DType::bf16, 61, true, nullptr, kTime, 0.05, plan::OptimizerKind::adamw, adapt},
         Space{"8-bit Adam on 8 CPU ranks", "tiny-gpt", "localhost-8", 0, "orrery-cpu", 8, 16, 32, models::DType::fp32,
               13, true, nullptr, kTime, kMemory, plan::OptimizerKind::adamw_8bit},
+        Space{"AdamW with moments in bf16 on 8 CPU ranks", "tiny-gpt", "localhost-8", 0, "orrery-cpu", 8, 16, 32,
+              models::DType::fp32, 13, true, nullptr, kTime, kMemory, plan::OptimizerKind::adamw_bf16},
         Space{"a mixture of experts on 8 CPU ranks", "tiny-gpt", "localhost-8", 0, "orrery-cpu", 4, 16, 32,
               models::DType::fp32, 11, true, nullptr, kHostTime, 0.05, plan::OptimizerKind::adamw, mix},
         Space{"many experts on 16 H100", "llama2-7b", "hgx-h100-1024", 16, "megatron-lm", 8, 64, 4096,

@@ -161,7 +161,8 @@ class FrameworkLives {
     if (models::traits_of(op).activation) return kept.gates;
     return op.kind == models::OpKind::attention_grad && i == 2 ? kept.attention : 2;
   }
-  /// Tensors that wait for backward as it reads them: rounded, and as they are where something reads that, too.
+  /// Tensors that wait for backward as it reads them: rounded, and as they are where something reads that, too. In a
+  /// split backward gradients wait for the products of weights' gradients, which alone read them then.
   void round_saved(const std::vector<models::Part>& backward) {
     base::ById<TensorId, double> rounded(program_.tensors.size(), 0);  // bytes of a value
     base::ById<TensorId, bool> as_is(program_.tensors.size(), false);
@@ -196,9 +197,11 @@ class FrameworkLives {
       const int place = life_of_[id];
       if (place < 0 || rounded[id] == 0 || id == program_.x || id == program_.y) continue;
       Life& whole = costs_.lives[static_cast<std::size_t>(place)];
-      if (whole.forward_first < 0 || (whole.backward_first < 0 && whole.weights_first < 0)) continue;
+      if (whole.backward_first < 0 && whole.weights_first < 0) continue;
       const double bytes = whole.bytes * rounded[id] / static_cast<double>(models::size_of(tensor(id).dtype));
-      if (as_is[id])
+      if (whole.forward_first < 0)
+        whole.encoded = whole.weights_first >= 0 ? bytes : 0;
+      else if (as_is[id])
         keep(whole, bytes);
       else
         whole.bytes = bytes;

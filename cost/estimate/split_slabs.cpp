@@ -70,7 +70,7 @@ void add_own(Kept& kept, const Part& part) {
     else if (from_forward && from_backward)
       kept.to_inputs += count * waiting;
     else if (from_backward && l.weights_first >= 0)
-      kept.between += count * l.bytes;
+      kept.between += count * waiting;
   }
 }
 

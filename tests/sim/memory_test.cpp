@@ -386,6 +386,24 @@ TEST(FrameworkMemory, OfFp8ProductsKeepsTheirInputsAsRounded) {
   EXPECT_DOUBLE_EQ(of_a_layer(c, rounded), of_a_layer(c, bare)) << "nothing is rounded";
 }
 
+// Between the halves of a split backward gradients wait for fp8 products alone: those of q, k, v, of attention's
+// projection and of gates and ups, 12 values of the width a token and block. They would take 2 bytes each, so that two
+// blocks of the micro-batch whose weights' gradients are put off needed 0.66 of what nothing rounded needs.
+TEST(FrameworkMemory, OfSplitPassesHasGradientsWaitAsProductsReadThem) {
+  Case c;
+  c.layers = 16, c.devices = 8;
+  c.spec.numerics.precision = models::DType::fp8, c.spec.numerics.flash = true;
+  c.family = models::Family::llama;
+  c.gated = true;
+  c.spec.mesh.pipeline = 8, c.spec.stages.virtual_stages = 2, c.spec.stages.order = plan::Order::dualpipe;
+  MemoryRecipe bare, rounded;
+  bare.stated = rounded.stated = rounded.saves_rounded = true;
+  rounded.kept_in_fp8 = {.products = 1, .gates = 1, .attention = 1};
+  const auto activations = [&](const MemoryRecipe& r, int stage) { return memory_of(c, r, stage).activations; };
+  EXPECT_LT(activations(rounded, 3), 0.65 * activations(bare, 3));
+  EXPECT_NEAR(activations(rounded, 3) / activations(rounded, 2), 1, 1e-9);
+}
+
 TEST(FrameworkMemory, OfExpertsWhoseWeightsMultiplyEarlyKeepsNoResults) {
   const double rows = 512, h = 1024, chosen = 2;
   Case c;

@@ -219,6 +219,10 @@ std::string model_flags(Handover& h) {
   f.add("hidden-dropout", dropout.residual);
   latent_flags(h, f);
   expert_flags(h, f);
+  if (m.further.any()) {
+    f.add("mtp-num-layers", m.further.modules);
+    f.add("mtp-loss-scaling-factor", m.further.weight);
+  }
   return f.text();
 }
 

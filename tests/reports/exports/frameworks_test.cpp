@@ -143,6 +143,13 @@ TEST(Megatron, HasExpertsAndTheirRouterByItsOwnFlags) {
   EXPECT_THAT(deepspeed(file_of(spec, m)).get<std::string>(), HasSubstr("expert parallelism"));
 }
 
+TEST(Megatron, HasTheModuleThatPredictsFurther) {
+  models::Model m = deepseek_like();
+  EXPECT_THAT(megatron(file_of({}, m)), Not(HasSubstr("--mtp-")));
+  m.further = {.modules = 1, .weight = 0.3};
+  EXPECT_THAT(megatron(file_of({}, m)), HasSubstr("--mtp-num-layers 1\n  --mtp-loss-scaling-factor 0.3\n"));
+}
+
 TEST(Megatron, HasNoWordForGptOssesBiasesAndSinks) {
   models::Model m = deepseek_like();
   m.attention_sinks = m.experts.router_bias = true;

@@ -55,6 +55,31 @@ TEST_F(Loop, VerifiesASplitRunAgainstTheSerialOne) {
   EXPECT_EQ(again.exit_code, 2) << "there is nothing to resume";
 }
 
+// A mixture's bad input: a rate at which scores are no numbers any more, and a checkpoint with other experts.
+TEST_F(Loop, AMixtureStopsAtScoresThatAreNoNumbersAndAtOtherExperts) {
+  const auto planned = [&](const std::string& name, int experts, const std::string& rate) {
+    scratch_.file(name + "-model.yaml",
+                  "name: " + name + "\nfamily: gpt\nlayers: 2\nhidden: 32\nheads: 2\nffn_hidden: 64\nvocab: 256\n" +
+                      "max_sequence: 32\nexperts: {count: " + std::to_string(experts) + ", chosen: 2, hidden: 32}\n");
+    const std::string job = scratch_.file(
+        name + "-job.yaml", "model: " + name + "-model.yaml\ncluster: localhost-2\nbatch: 4\nsequence: 32\n" +
+                                "precision: fp32\nplan: {data: 2, expert: 2, micro_batch: 2, schedule: gpipe}\n" +
+                                "training: {steps: 4, data: text.txt, optimizer: {name: adamw, learning_rate: " + rate +
+                                "}, clip_norm: 1e30, seed: 7}\n");
+    const Ran ran = orrery({"plan", job, "-o", path(name + ".yaml")});
+    EXPECT_EQ(ran.exit_code, 0) << ran.err;
+    return path(name + ".yaml");
+  };
+  const Ran wild = orrery({"train", planned("wild", 4, "1000"), "--run", path("wild-run")});
+  EXPECT_EQ(wild.exit_code, 1) << wild.err;
+  EXPECT_THAT(wild.err, ::testing::ContainsRegex("rank [01]: step [23], layer [01]: the router's scores of token"));
+
+  ASSERT_EQ(orrery({"train", planned("few", 4, "1e-3"), "--run", path("few-run"), "--steps", "2"}).exit_code, 0);
+  const Ran more = orrery({"train", planned("more", 8, "1e-3"), "--run", path("few-run"), "--resume"});
+  EXPECT_EQ(more.exit_code, 3) << more.err;
+  EXPECT_THAT(more.err, HasSubstr("experts.count 4, not 8"));
+}
+
 TEST_F(Loop, ReportsRestartsOfARunBesideThePrediction) {
   const std::string file = plan("plain", "{data: 2, micro_batch: 1}", "2");
   ASSERT_EQ(orrery({"train", file, "--run", path("run"), "--steps", "4"}).exit_code, 0);

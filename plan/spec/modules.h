@@ -26,7 +26,7 @@ class Modules {
     base::Location where;
   };
   Modules() = default;
-  /// Words as in files; Megatron-core's names of modules are understood. Diagnostics have code E0131.
+  /// Words as in files; Megatron-core's names of modules are understood. Diagnostics have code E0129.
   [[nodiscard]] static base::Result<Modules> parse_rows(const std::vector<Cell>& rows);
   [[nodiscard]] std::vector<std::string> rows() const;
   [[nodiscard]] bool empty() const { return bits_ == 0; }

@@ -1,8 +1,11 @@
-// Finds cycles in a sequence of states with one state in memory: Brent 1980, "An improved Monte Carlo factorization
-// algorithm", section 2.
+// Finds cycles in a sequence of states with one state in memory, as Brent 1980, "An improved Monte Carlo factorization
+// algorithm", section 2, but soon after they begin, wherever that is: how long a state is kept follows the sequence 1,
+// 1, 2, 1, 1, 2, 4 … of Luby, Sinclair and Zuckerman 1993, "Optimal speedup of Las Vegas algorithms". Powers of two
+// would compare with a state from before the pipeline was full until as much time again has passed.
 #include "plan/schedule/periods.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "base/ensure.h"
@@ -12,6 +15,13 @@ namespace orrery::plan {
 namespace {
 constexpr std::int64_t kWorthLooking = 16;  // turns of a loop; shorter ones are as quick to walk
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+
+/// Looks for which the state that was kept as number `kept`, from 1, stays: long enough to be worth keeping.
+std::int64_t patience(std::uint64_t kept) {
+  constexpr std::uint64_t kLeast = 4;
+  while (!std::has_single_bit(kept + 1)) kept -= std::bit_floor(kept) - 1;
+  return static_cast<std::int64_t>(kLeast * (kept + 1) / 2);
+}
 }  // namespace
 
 Periods::Periods(std::vector<const Entries*> programs, std::int64_t most_looks)
@@ -91,13 +101,13 @@ Periods::Seen Periods::look(const std::vector<std::size_t>& entries, std::vector
   if (has_state_ && allowed && state == state_ && again(entries)) {
     has_state_ = false;
     looks_ = 0;
-    patience_ = 1;
+    kept_ = 0;
     in_vain_ = 0;
     set_next(entries[leader_] + static_cast<std::size_t>(skip_.entries[leader_]));
     return Seen::again;
   }
-  if (has_state_ && ++looks_ < patience_) return Seen::nothing;
-  if (has_state_) patience_ *= 2;
+  if (has_state_ && ++looks_ < patience(kept_)) return Seen::nothing;
+  ++kept_;
   entries_ = entries;
   state_ = std::move(state);
   has_state_ = true;

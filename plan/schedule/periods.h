@@ -60,7 +60,8 @@ class Periods {
   std::vector<std::size_t> entries_;
   std::vector<std::int64_t> state_;
   bool has_state_ = false;
-  std::int64_t looks_ = 0, patience_ = 1;  ///< looks since a state was kept, and the number after which another is
+  std::int64_t looks_ = 0;  ///< since a state was kept
+  std::uint64_t kept_ = 0;  ///< states so far, since the last repetition
   std::int64_t in_vain_ = 0, most_looks_;
   Skip skip_;
 };

@@ -66,6 +66,7 @@ class ExpertNotes : protected LatentNotes {
     if (e.balance_bias) m.balance = role("router.balance", TensorRole::balance, {e.count}, DType::fp32);
     const auto stacked = [&](const char* name, std::int64_t rows, std::int64_t columns, int axis, double stddev) {
       std::vector<Tensor> pieces;
+      pieces.reserve(static_cast<std::size_t>(m.local));
       for (std::int64_t i = 0; i < m.local; ++i) {
         pieces.push_back(matrix(at + "experts." + std::to_string(i) + "." + name, rows, columns,
                                 options_.whole_experts ? -1 : axis, stddev));

@@ -76,23 +76,27 @@ class LayerNotes {
   std::pair<TensorId, TensorId> trained(Tensor tensor) {
     tensor.role = TensorRole::parameter;
     tensor.dtype = options_.dtype;
-    const TensorId index = add(tensor);
-    tensor.role = TensorRole::gradient;
-    tensor.of = index;
-    tensor.name += ".gradient";
-    return {index, add(std::move(tensor))};
+    std::vector<Tensor> pieces = std::exchange(tensor.pieces, {});
+    Tensor gradient = tensor;  // whole: its parts are its parameter's
+    tensor.pieces = std::move(pieces);
+    gradient.role = TensorRole::gradient;
+    gradient.name += ".gradient";
+    const TensorId index = add(std::move(tensor));
+    gradient.of = index;
+    return {index, add(std::move(gradient))};
   }
 
-  Tensor matrix(const std::string& name, std::int64_t out, std::int64_t in, int split_axis, double stddev) const {
-    Tensor t{.name = name, .shape = {out, in}, .logical_shape = {out, in}};
+  Tensor matrix(std::string name, std::int64_t out, std::int64_t in, int split_axis, double stddev) const {
+    Tensor t{.name = std::move(name), .shape = {out, in}, .logical_shape = {out, in}};
     if (split_axis >= 0) t.shape[static_cast<std::size_t>(split_axis)] /= options_.tensor;
     t.split_axis = split_axis;
     t.decay = true;
     t.initial_stddev = stddev;
     return t;
   }
-  Tensor vector(const std::string& name, std::int64_t size, int split_axis, double value) const {
-    Tensor t{.name = name, .shape = {split_axis >= 0 ? size / options_.tensor : size}, .logical_shape = {size}};
+  Tensor vector(std::string name, std::int64_t size, int split_axis, double value) const {
+    Tensor t{
+        .name = std::move(name), .shape = {split_axis >= 0 ? size / options_.tensor : size}, .logical_shape = {size}};
     t.split_axis = split_axis;
     t.initial_value = value;
     return t;

@@ -28,6 +28,7 @@
 #include "sim/search/partial_recompute.h"
 #include "sim/search/recommend.h"
 #include "sim/search/share_out.h"
+#include "sim/search/smaller.h"
 #include "sim/search/space.h"
 #include "sim/shared_links.h"
 #include "sim/simulate.h"
@@ -129,7 +130,7 @@ struct Fitting {
 class Estimating {
  public:
   Estimating(const Model& model, const Cluster& cluster, const plan::Job& job, const cost::Prices& prices,
-             const cost::Room& room, Best& best, std::vector<plan::PlanSpec>& space,
+             const cost::Room& room, Best& best, std::vector<plan::PlanSpec>& space, SmallerMicroBatches& smaller,
              std::atomic<std::int64_t>& feasible, const Estimating* first)
       : model_(model),
         cluster_(cluster),
@@ -138,6 +139,7 @@ class Estimating {
         room_(room),
         best_(best),
         space_(space),
+        smaller_(smaller),
         feasible_(feasible) {}
   Estimating(const Estimating&) = delete;
   Estimating& operator=(const Estimating&) = delete;
@@ -151,7 +153,7 @@ class Estimating {
       time_next();
   }
 
-  /// Nothing fits: finds out whether what is too large by its states alone exceeds the capacity by less than `miss`.
+  /// Nothing fits: finds out whether what is too large by a bound exceeds the capacity by less than `miss`.
   void look_for_nearer() {
     std::sort(too_large.begin(), too_large.end(), [](const Fitting& a, const Fitting& b) {
       return std::tie(a.memory, a.index) < std::tie(b.memory, b.index);
@@ -172,7 +174,7 @@ class Estimating {
   std::int64_t evaluated = 0;
   double fastest = 0;  ///< step time; 0: none yet
   NearMiss miss;
-  std::vector<Fitting> too_large;  ///< by their states alone, whose bytes `memory` is
+  std::vector<Fitting> too_large;  ///< by a bound, which `memory` is
 
  private:
   void check(std::size_t i) {
@@ -190,14 +192,18 @@ class Estimating {
     }
     cost::Estimator& estimator = estimators_.of(space_[i]);
     ++evaluated;
-    if (const double least = estimator.least_memory(*made); least > room_.capacity()) {
+    double least = smaller_.least(i);
+    if (least <= room_.capacity()) least = estimator.least_memory(*made);
+    if (least > room_.capacity()) {
       ++rejected[kMemory];
+      smaller_.needs(i, least);
       too_large.push_back({.index = i, .memory = least});
       return;
     }
     const double memory = memory_of(i, made.value());
     if (memory > room_.of(space_[i])) {
       ++rejected[memory > room_.capacity() ? kMemory : kUncertain];
+      smaller_.needs(i, memory);
       miss.consider(memory, i, made->spec());
       return;
     }
@@ -247,6 +253,7 @@ class Estimating {
   const cost::Room& room_;
   Best& best_;
   std::vector<plan::PlanSpec>& space_;
+  SmallerMicroBatches& smaller_;
   std::atomic<std::int64_t>& feasible_;
   std::vector<Fitting>* order_ = nullptr;
   struct Later {
@@ -255,16 +262,23 @@ class Estimating {
   std::priority_queue<Fitting*, std::vector<Fitting*>, Later> bounded_;  ///< of the list, not timed yet; least first
 };
 
+/// Whether two plans differ in words alone: how they came to their equal split of the layers.
+bool same_split(plan::PlanSpec a, const plan::PlanSpec& b) {
+  a.stages.ends_as_layers = b.stages.ends_as_layers;
+  return a == b;
+}
+
 /// Replays one plan after another on its own fabric.
 class Replaying {
  public:
+  /// `which`: indices into `plans`.
   Replaying(const Model& model, const Cluster& cluster, const cost::Prices& prices,
             const std::vector<cost::Prediction>& plans, std::vector<std::optional<cost::Prediction>>& replayed,
-            std::size_t first)
-      : model_(model), cluster_(cluster), prices_(prices), plans_(plans), replayed_(replayed), first_(first) {}
+            const std::vector<std::size_t>& which)
+      : model_(model), cluster_(cluster), prices_(prices), plans_(plans), replayed_(replayed), which_(which) {}
 
   void operator()(std::size_t place) {
-    const std::size_t i = first_ + place;
+    const std::size_t i = which_[place];
     if (!options_.fabric) options_.fabric = fabric_of(*cluster_);
     const auto made = plan::make_plan(model_, cluster_, plans_[i].spec);
     replayed_[i] = simulate(*made, prices_.of(made->spec()), options_).prediction;
@@ -277,7 +291,7 @@ class Replaying {
   SimulateOptions options_{.spans = false};
   const std::vector<cost::Prediction>& plans_;
   std::vector<std::optional<cost::Prediction>>& replayed_;
-  std::size_t first_;
+  const std::vector<std::size_t>& which_;
 };
 
 std::size_t threads_for(const SearchOptions& options, std::size_t items) {
@@ -311,13 +325,27 @@ void replay_best(cost::SearchResult& result, const Model& model, const Cluster& 
     const std::size_t first = count;
     count = std::min(result.plans.size(), first + wanted);
     progress.total = static_cast<std::int64_t>(count);
+    std::vector<std::size_t> which;
+    std::vector<std::pair<std::size_t, std::size_t>> same;  // as an earlier one
+    for (std::size_t i = first; i < count; ++i) {
+      std::size_t j = 0;
+      while (j < i && !same_split(result.plans[j].spec, result.plans[i].spec)) ++j;
+      if (j < i)
+        same.emplace_back(i, j);
+      else
+        which.push_back(i);
+    }
     std::vector<std::unique_ptr<Replaying>> workers;
-    for (std::size_t w = 0; w < threads_for(options, count - first); ++w)
-      workers.push_back(std::make_unique<Replaying>(model, cluster, prices, result.plans, replayed, first));
-    share_out(workers, count - first, 1, result.interrupted ? nullptr : options.stop, [&](std::size_t begun) {
+    for (std::size_t w = 0; w < threads_for(options, which.size()); ++w)
+      workers.push_back(std::make_unique<Replaying>(model, cluster, prices, result.plans, replayed, which));
+    share_out(workers, which.size(), 1, result.interrupted ? nullptr : options.stop, [&](std::size_t begun) {
       progress.done = static_cast<std::int64_t>(first + begun);
       if (options.progress) options.progress(progress);
     });
+    for (const auto& [i, j] : same) {
+      replayed[i] = replayed[j];
+      if (replayed[i]) replayed[i]->spec = result.plans[i].spec;
+    }
   } while (wanted > 0 && count < result.plans.size() && !result.interrupted &&
            !(options.stop != nullptr && options.stop->load(std::memory_order_relaxed)) &&
            std::none_of(replayed.begin(), replayed.end(), fits));
@@ -371,9 +399,10 @@ cost::SearchResult search_within(const Model& model, const Cluster& cluster, con
   const auto keep = static_cast<std::size_t>(std::max({1, options.top, kRounds * options.replay}));
   std::atomic<std::int64_t> feasible = 0;
   Best best(keep);
+  SmallerMicroBatches smaller(space);
   std::vector<std::unique_ptr<Estimating>> workers;
   for (std::size_t w = 0; w < threads_for(options, space.size() / kPiece); ++w)
-    workers.push_back(std::make_unique<Estimating>(model, cluster, job, prices, room, best, space, feasible,
+    workers.push_back(std::make_unique<Estimating>(model, cluster, job, prices, room, best, space, smaller, feasible,
                                                    w == 0 ? nullptr : workers.front().get()));
   SearchProgress progress{0, result.candidates, 0, 0, "checking"};
   const auto stopped = [&] { return options.stop != nullptr && options.stop->load(std::memory_order_relaxed); };

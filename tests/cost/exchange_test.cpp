@@ -129,6 +129,21 @@ LayerCosts costs(const models::LayerProgram& program, const Pricing& p, int tens
   return with_messages(layer_costs(program, {.repeats = repeats}, p, groups), p, groups);
 }
 
+TEST(ExpertLayers, DifferByPlaceInTheSecondsOfMessagesAlone) {
+  const models::LayerProgram program = layer(1, 8, false);
+  const Pricing p = priced_with({});
+  const LayerGroups near{{0}, {0}, ranks_apart(8)}, far{{0}, {0}, ranks_apart(8, 8)};
+  const LayerCosts alone = layer_costs(program, {}, p, near);
+  EXPECT_EQ(alone.forward.messages, 0);
+  const LayerCosts within = with_messages(alone, p, near), between = with_messages(alone, p, far);
+  EXPECT_GT(within.forward.exchanges, 0);
+  EXPECT_LT(within.forward.exchanges, between.forward.exchanges);
+  EXPECT_EQ(within.forward.compute, between.forward.compute);
+  const LayerCosts back = with_messages(between, p, near);
+  EXPECT_EQ(back.forward.messages, within.forward.messages) << "priced anew, not on top";
+  EXPECT_EQ(back.backward.messages, within.backward.messages);
+}
+
 TEST(ExpertLayers, RunAgainFromTheirRouterOnWhereExpertsAloneAreRecomputed) {
   const models::LayerProgram program = layer(1, 8, false);
   const plan::Repeats experts(plan::Modules().with(plan::Module::experts));

@@ -61,9 +61,29 @@ bool read_dense(LineReader& in, std::string_view field, float& out) {
   return true;
 }
 
+/// A table, its number, and what categories are.
+struct Categorical {
+  const models::Table& table;
+  std::size_t number;
+  plan::Categories categories;
+
+  [[nodiscard]] bool has(std::uint64_t category) const {
+    return categories == plan::Categories::hashed || category < static_cast<std::uint64_t>(table.rows);
+  }
+  [[nodiscard]] std::string lacks(std::uint64_t category) const {
+    return fmt::format("row {} of table {}, which has {}", category, number, table.rows);
+  }
+  /// The row of a category that it has.
+  [[nodiscard]] std::int32_t row(std::uint64_t category) const {
+    return static_cast<std::int32_t>(category % static_cast<std::uint64_t>(table.rows));
+  }
+};
+
+constexpr const char* kLacksHelp = "rows count from 0; `categories: hashed` takes a category modulo its table's rows";
+
 /// A category and its weight, at `at` characters from the field's beginning.
-void read_category(LineReader& in, std::string_view text, std::size_t at, const models::Table& table,
-                   LookupWriter& out) {
+void read_category(LineReader& in, std::string_view text, std::size_t at, const Categorical& of, LookupWriter& out) {
+  const models::Table& table = of.table;
   float weight = 1;
   const std::size_t colon = text.find(':');
   if (table.pooling == models::Pooling::weighted && colon != std::string_view::npos) {
@@ -85,8 +105,10 @@ void read_category(LineReader& in, std::string_view text, std::size_t at, const 
              : table.varies() ? "digits and letters a to f, without a sign or 0x; commas between categories"
                               : "digits and letters a to f, without a sign or 0x; an empty field is value 0",
              text.size(), at);
+    else if (!of.has(value))
+      in.bad("E0661", of.lacks(value), kLacksHelp, text.size(), at);
   }
-  out.add(static_cast<std::int32_t>(value % static_cast<std::uint64_t>(table.rows)), weight);
+  out.add(of.row(value), weight);
 }
 
 std::string bag_lengths(const models::Table& table) {
@@ -95,8 +117,8 @@ std::string bag_lengths(const models::Table& table) {
 }
 
 // One field with all of a bag's categories.
-void read_bag(LineReader& in, std::string_view field, std::size_t number, const models::Table& table,
-              LookupWriter& out) {
+void read_bag(LineReader& in, std::string_view field, const Categorical& of, LookupWriter& out) {
+  const models::Table& table = of.table;
   const std::int64_t count = field.empty() ? 0 : std::count(field.begin(), field.end(), ',') + 1;
   if (count < *table.fewest || count > table.multi_hot)
     return in.bad("E0661",
@@ -104,13 +126,13 @@ void read_bag(LineReader& in, std::string_view field, std::size_t number, const 
                               count == 0   ? "no category"
                               : count == 1 ? "1 category"
                                            : fmt::format("{} categories", count),
-                              number, bag_lengths(table)),
+                              of.number, bag_lengths(table)),
                   count == 0 ? "`fewest: 0` of the table allows empty bags; `bad_lines: skip` leaves such samples out"
                              : "the model says how many: fewest and multi_hot",
                   field.size());
   for (std::size_t at = 0; count > 0 && at <= field.size();) {
     const std::size_t end = std::min(field.find(',', at), field.size());
-    read_category(in, field.substr(at, end - at), at, table, out);
+    read_category(in, field.substr(at, end - at), at, of, out);
     at = end + 1;
   }
 }
@@ -142,11 +164,11 @@ void LookupWriter::end(const models::Table& table) {
 }
 
 base::Diagnostics parse_click(std::string_view text, const std::string& file, int line,
-                              const models::Recommender& model, const ClickBatch& sample) {
+                              const models::Recommender& model, plan::Categories categories, const ClickBatch& sample) {
   LineReader in(text, file, line);
-  std::int64_t categories = 0;
-  for (const models::Table& table : model.tables) categories += fields_of(table);
-  const auto wanted = static_cast<std::size_t>(1 + model.dense_features + categories);
+  std::int64_t of_tables = 0;
+  for (const models::Table& table : model.tables) of_tables += fields_of(table);
+  const auto wanted = static_cast<std::size_t>(1 + model.dense_features + of_tables);
   const auto there = static_cast<std::size_t>(std::count(text.begin(), text.end(), '\t')) + 1;
   std::string_view field;
   if (there != wanted) {
@@ -157,7 +179,7 @@ base::Diagnostics parse_click(std::string_view text, const std::string& file, in
       }
     in.bad("E0660",
            fmt::format("{} fields, but the model reads {}: the label, {} dense features, {} categories", there, wanted,
-                       model.dense_features, categories),
+                       model.dense_features, of_tables),
            there < wanted ? "the line is cut, or made for another model" : "the line is of another model");
     return std::move(in.found);
   }
@@ -170,8 +192,9 @@ base::Diagnostics parse_click(std::string_view text, const std::string& file, in
   LookupWriter out(model, sample.indices);
   for (std::size_t t = 0; t < model.tables.size(); ++t) {
     const models::Table& table = model.tables[t];
+    const Categorical of{table, t, categories};
     for (std::int64_t i = 0; i < fields_of(table) && in.next(field); ++i)
-      table.varies() ? read_bag(in, field, t, table, out) : read_category(in, field, 0, table, out);
+      table.varies() ? read_bag(in, field, of, out) : read_category(in, field, 0, of, out);
     out.end(table);
   }
   return std::move(in.found);
@@ -185,7 +208,8 @@ std::int64_t record_fields(const models::Recommender& model) {
 }
 
 base::Diagnostics parse_click_record(std::span<const std::int32_t> fields, const std::string& file, int record,
-                                     const models::Recommender& model, const ClickBatch& sample) {
+                                     const models::Recommender& model, plan::Categories categories,
+                                     const ClickBatch& sample) {
   base::Diagnostics found;
   const auto bad = [&](std::size_t field, std::string message, const char* help) {
     if (found.size() >= kMostOfALine) return;
@@ -202,6 +226,7 @@ base::Diagnostics parse_click_record(std::span<const std::int32_t> fields, const
   LookupWriter out(model, sample.indices);
   for (std::size_t t = 0; t < model.tables.size(); ++t) {
     const models::Table& table = model.tables[t];
+    const Categorical of{table, t, categories};
     const auto room = static_cast<std::size_t>(table.multi_hot);
     const std::span<const std::int32_t> bag = fields.subspan(at, room);
     std::size_t length = room;
@@ -217,12 +242,14 @@ base::Diagnostics parse_click_record(std::span<const std::int32_t> fields, const
                    : fmt::format("a category must not be negative, found {}", bag[i]),
             behind ? "-1 in all fields behind a bag's last category"
                    : "categories count from 0, as in the public DLRM's preprocessing");
-      if (behind) continue;
+      if (behind || bag[i] < 0) continue;
+      const auto category = static_cast<std::uint64_t>(bag[i]);
+      if (!of.has(category)) bad(at + i, of.lacks(category), kLacksHelp);
       float weight = 1;
       if (table.pooling == models::Pooling::weighted) weight = std::bit_cast<float>(fields[at + room + i]);
       if (!std::isfinite(weight))
         bad(at + room + i, "a category's weight is a finite number", "fp32, as many as the bag has room for");
-      out.add(static_cast<std::int32_t>(bag[i] % table.rows), weight);
+      out.add(of.row(category), weight);
     }
     out.end(table);
     at += room * (table.pooling == models::Pooling::weighted ? 2 : 1);

@@ -55,12 +55,15 @@ ClickFile::~ClickFile() {
 }
 
 base::Result<std::shared_ptr<const ClickFile>> ClickFile::open(const std::filesystem::path& path,
-                                                               const models::Recommender& model, plan::BadLines bad) {
+                                                               const models::Recommender& model, plan::BadLines bad,
+                                                               std::optional<plan::Categories> categories) {
   std::shared_ptr<ClickFile> file(new ClickFile);
   file->name_ = path.string();
   file->model_ = model;
   file->skips_ = bad == plan::BadLines::skip;
   file->binary_ = path.extension() == ".bin";
+  // Criteo's lines hold hashes; records are what a preprocessing made of them, which numbers a table's categories.
+  file->categories_ = categories.value_or(file->binary_ ? plan::Categories::rows : plan::Categories::hashed);
   const auto refuse = [&](std::string why, const char* help) {
     return base::fail(
         {base::Diagnostic{base::Severity::error, "E0611", {file->name_, 0, 0, 1}, std::move(why), help, {}}});
@@ -158,7 +161,7 @@ void ClickFile::scan_lines(base::Diagnostics& found) {
   const ClickBatch sample{dense, label, indices};
   const auto end_line = [&](std::string_view text) {
     look_at(found, sample, [&](std::int64_t line) {
-      return parse_click(without_return(text), name_, number_of(line), model_, sample);
+      return parse_click(without_return(text), name_, number_of(line), model_, categories_, sample);
     });
   };
   std::string carried;  // the beginning of a line that spans two blocks
@@ -198,7 +201,7 @@ void ClickFile::scan_records(base::Diagnostics& found) {
       look_at(found, sample, [&](std::int64_t line) {
         return parse_click_record(
             std::span(values).subspan(static_cast<std::size_t>(i * fields), static_cast<std::size_t>(fields)), name_,
-            number_of(line), model_, sample);
+            number_of(line), model_, categories_, sample);
       });
   }
   size_ += whole - looked_at;
@@ -269,7 +272,7 @@ void ClickFile::read_lines(std::int64_t first, std::int64_t count, const ClickBa
       ++bad;
       continue;
     }
-    base::Diagnostics found = parse_click(one, name_, number_of(line), model_, part_of(samples, i, 1));
+    base::Diagnostics found = parse_click(one, name_, number_of(line), model_, categories_, part_of(samples, i, 1));
     if (!found.empty()) throw InputFailure(std::move(found.front()));
     ++i;
   }
@@ -287,7 +290,8 @@ void ClickFile::read_records(std::int64_t first, std::int64_t count, const Click
       continue;
     }
     std::memcpy(values.data(), block.data() + (line - begin) * record, static_cast<std::size_t>(record));
-    base::Diagnostics found = parse_click_record(values, name_, number_of(line), model_, part_of(samples, i, 1));
+    base::Diagnostics found =
+        parse_click_record(values, name_, number_of(line), model_, categories_, part_of(samples, i, 1));
     if (!found.empty()) throw InputFailure(std::move(found.front()));
     ++i;
   }

@@ -31,14 +31,16 @@ struct ClickBatch {
 };
 
 /// Parses one line into one sample. Diagnostics E0660 (too few or too many fields) and E0661 (an unreadable field)
-/// name `file`, line and column; none: the line is sound. Every bad field of the line is reported.
+/// name `file`, line and column; none: the line is sound. Every bad field of the line is reported. Where categories are
+/// rows, one that its table does not have is a bad field.
 [[nodiscard]] base::Diagnostics parse_click(std::string_view text, const std::string& file, int line,
-                                            const models::Recommender& model, const ClickBatch& sample);
+                                            const models::Recommender& model, plan::Categories categories,
+                                            const ClickBatch& sample);
 
 /// The same for a record of int32: the line is its number from 1, the column the field's number.
 [[nodiscard]] base::Diagnostics parse_click_record(std::span<const std::int32_t> fields, const std::string& file,
                                                    int record, const models::Recommender& model,
-                                                   const ClickBatch& sample);
+                                                   plan::Categories categories, const ClickBatch& sample);
 /// Number of int32 of a sample's lookups.
 [[nodiscard]] std::int64_t words_of_sample(const models::Recommender& model);
 /// Writes lookups of a sample one after the other. A mean over bags of several lengths becomes weights.
@@ -91,7 +93,8 @@ class ClickFile final : public ClickSource {
   /// reaches it. If bad lines are skipped, the whole file is read, whatever its size: the other lines are the samples.
   [[nodiscard]] static base::Result<std::shared_ptr<const ClickFile>> open(const std::filesystem::path& path,
                                                                            const models::Recommender& model,
-                                                                           plan::BadLines bad = plan::BadLines::refuse);
+                                                                           plan::BadLines bad = plan::BadLines::refuse,
+                                                                           std::optional<plan::Categories> = {});
   ~ClickFile() override;
   [[nodiscard]] std::int64_t size() const override { return size_; }
   [[nodiscard]] std::optional<std::int64_t> bad_lines() const override {
@@ -122,6 +125,7 @@ class ClickFile final : public ClickSource {
   int descriptor_ = -1;
   models::Recommender model_;
   bool binary_ = false, skips_ = false;
+  plan::Categories categories_ = plan::Categories::hashed;
   std::int64_t size_ = 0, lines_ = 0, bytes_ = 0, skipped_ = 0;
   base::Diagnostics first_skipped_;
   std::vector<std::int64_t> bad_;      ///< numbers of skipped lines, from 0, ascending

@@ -40,7 +40,7 @@ base::Result<RunData> open_clicks(const plan::Plan& plan, const plan::Training& 
   const models::Recommender& model = *plan.model().recommender;
   if (training.generated) return generated(plan, training);
   const auto batches = [&](const std::string& path, plan::DataOrder order) -> base::Result<Batches> {
-    auto file = ClickFile::open(path, model, training.bad_lines);
+    auto file = ClickFile::open(path, model, training.bad_lines, training.categories);
     if (auto all = agreed(transport, whether(file)); !all) return base::fail(all.error());
     return Batches(std::move(*file), order, training.seed, plan.spec().shape.batch);
   };

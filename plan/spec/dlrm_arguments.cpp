@@ -126,6 +126,7 @@ class Reader {
     else
       rows = in_.sizes("arch-embedding-size", "4-3-2", '-');
     const std::int64_t most = in_.integer("max-ind-range", -1, -1, std::int64_t{1} << 31);
+    if (dataset_ && most > 0) out_.training.categories = Categories::hashed;  // it reads them modulo this range
     const std::int64_t hot = in_.integer("num-indices-per-lookup", 10, 1, 1 << 16);
     (void)in_.word("arch-interaction-op", "dot", {"dot"}, "--arch-interaction-op=dot");
     (void)in_.word("activation-function", "relu", {"relu"}, "MLPs have ReLU");

@@ -22,7 +22,7 @@ namespace {
 using base::Cursor;
 
 const std::vector<std::string> kDataOrderWords = {"sequential", "shuffled"};
-const std::vector<std::string> kBadLineWords = {"refuse", "skip"};
+const std::vector<std::string> kBadLineWords = {"refuse", "skip"}, kCategoryWords = {"hashed", "rows"};
 constexpr int kMostReadAhead = 64;  // batches
 const std::vector<std::string> kDecayWords = {"none", "cosine", "linear", "inverse_square_root", "wsd"};
 
@@ -183,6 +183,8 @@ Training read_training(const Cursor& at) {
   if (const Cursor evaluation = at.optional("evaluation"); evaluation.exists())
     t.evaluation = read_evaluation(evaluation, t.generated.has_value());
   t.bad_lines = choose(at.optional("bad_lines"), kBadLineWords, t.bad_lines);
+  if (const Cursor categories = at.optional("categories"); categories.exists())
+    t.categories = choose(categories, kCategoryWords, Categories::hashed);
   t.read_ahead = small(at.optional("read_ahead"), 0, kMostReadAhead, t.read_ahead);
   return t;
 }
@@ -279,6 +281,7 @@ void write_training(JobWriter& w, const Training& t) {
   if (t.dropout) w.line("dropout", models::dropout_text(*t.dropout), 2);
   if (t.lora) w.line("lora", models::lora_text(*t.lora), 2);
   if (t.bad_lines != BadLines::refuse) w.line("bad_lines", kBadLineWords[static_cast<std::size_t>(t.bad_lines)], 2);
+  if (t.categories) w.line("categories", name_of(*t.categories), 2);
   if (t.read_ahead != Training{}.read_ahead) w.line("read_ahead", t.read_ahead, 2);
   if (!t.evaluation) return;
   w.open("evaluation", 2);
@@ -288,6 +291,10 @@ void write_training(JobWriter& w, const Training& t) {
 }
 
 }  // namespace
+
+const char* name_of(Categories categories) {
+  return kCategoryWords[static_cast<std::size_t>(categories)].c_str();
+}
 
 std::string generated_text(const GeneratedSamples& drawn) {
   return fmt::format("{{generate: {{samples: {}, seed: {}}}}}", drawn.samples, drawn.seed);

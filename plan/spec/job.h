@@ -21,6 +21,9 @@ namespace orrery::plan {
 enum class Objective { time, cost, energy, memory };
 enum class DataOrder { sequential, shuffled };
 enum class BadLines : std::uint8_t { refuse, skip };  ///< what to do with samples that cannot be read
+/// What a category in a file of samples is: a hash, taken modulo its table's rows, or a row, which the table must have.
+enum class Categories : std::uint8_t { hashed, rows };
+[[nodiscard]] const char* name_of(Categories categories);
 enum class Decay { none, cosine, linear, inverse_square_root, wsd };
 
 struct Optimizer {
@@ -96,7 +99,8 @@ struct Training {
   std::optional<Evaluation> evaluation;
   BadLines bad_lines =
       BadLines::refuse;  ///< recommendation models only; skip: count unreadable samples and leave them out
-  int read_ahead = 2;    ///< likewise; batches read while others are computed; 0: none
+  std::optional<Categories> categories;       ///< likewise; nothing: hashed in lines, rows in records
+  int read_ahead = 2;                         ///< likewise; batches read while others are computed; 0: none
   std::optional<GeneratedSamples> generated;  ///< likewise; in place of `data`
   bool operator==(const Training&) const = default;
 };

@@ -42,8 +42,9 @@ std::string said(const base::Diagnostics& found) {
 }
 
 std::string refused(const std::string& text, const std::string& name = ".tsv",
-                    plan::BadLines bad = plan::BadLines::refuse) {
-  const auto file = ClickFile::open(write(text, name), shape(), bad);
+                    plan::BadLines bad = plan::BadLines::refuse,
+                    std::optional<plan::Categories> categories = std::nullopt) {
+  const auto file = ClickFile::open(write(text, name), shape(), bad, categories);
   return file ? "" : said(file.error());
 }
 
@@ -135,9 +136,8 @@ TEST(Clicks, BagsOfSeveralLengthsAreListsAndMayHaveWeights) {
   EXPECT_EQ(lookups_of(**lines, 0), first);
   EXPECT_EQ(lookups_of(**lines, 1), second) << "an empty bag; a mean of one; empty fields are value 0";
   const auto bits = [](float weight) { return std::bit_cast<std::int32_t>(weight); };
-  const std::vector<std::vector<std::int32_t>> rows = {
-      {1, 1, 17, 15, -1, bits(0.25F), bits(1), 0, 3, 9, 2, 4, bits(-2)},
-      {0, 0, -1, -1, -1, 0, 0, 0, 7, -1, 0, 0, bits(1)}};
+  const std::vector<std::vector<std::int32_t>> rows = {{1, 1, 1, 15, -1, bits(0.25F), bits(1), 0, 3, 1, 2, 4, bits(-2)},
+                                                       {0, 0, -1, -1, -1, 0, 0, 0, 7, -1, 0, 0, bits(1)}};
   const auto file = ClickFile::open(write(records(rows), ".bin"), bags());
   ASSERT_TRUE(file) << base::render(file.error(), false);
   EXPECT_EQ(lookups_of(**file, 0), first);
@@ -260,7 +260,8 @@ TEST(Clicks, OfRecordsAreThoseOfTheSameLines) {
     text += line;
   }
   const auto lines = ClickFile::open(write(text, "-same.tsv"), shape());
-  const auto binary = ClickFile::open(write(records(rows), "-same.bin"), shape());
+  const auto binary =
+      ClickFile::open(write(records(rows), "-same.bin"), shape(), plan::BadLines::refuse, plan::Categories::hashed);
   ASSERT_TRUE(lines && binary);
   ASSERT_EQ((*binary)->size(), 500);
   EXPECT_EQ((*binary)->mark().format, DataFormat::criteo_binary);
@@ -287,6 +288,25 @@ TEST(Clicks, BadRecordsAreRefusedByNumberAndFieldOrSkipped) {
   EXPECT_EQ(sample_of(**file, 0),
             (std::vector<double>{1, static_cast<float>(std::log1p(3)), static_cast<float>(std::log1p(4)), 5, 6, 7}));
   EXPECT_EQ(sample_of(**file, 1), (std::vector<double>{0, 0, 0, 1, 2, 3}));
+}
+
+// Criteo's lines hold hashes, which every table takes; what a preprocessing numbered is a row, or wrong.
+TEST(Clicks, ARowBeyondItsTableIsRefusedByLineAndColumnOrSkippedUnlessCategoriesAreHashes) {
+  constexpr auto kRefuse = plan::BadLines::refuse;
+  const std::string good = "1\t3\t4\t9\tf\t0\n", beyond = "1\t3\t4\ta\tf\tffffffff\n";
+  const std::string wrong =
+      "E0661:2:7: row 10 of table 0, which has 10\nE0661:2:11: row 4294967295 of table 1, which has 16\n";
+  EXPECT_EQ(refused(good + beyond), "");
+  EXPECT_EQ(refused(good + beyond, ".tsv", kRefuse, plan::Categories::rows), wrong);
+  const std::string of_rows = records({{1, 3, 4, 9, 15, 0}, {1, 3, 4, 10, 15, 16}});
+  EXPECT_EQ(refused(of_rows, ".bin"),
+            "E0661:2:4: row 10 of table 0, which has 10\n"
+            "E0661:2:6: row 16 of table 1, which has 16\n");
+  EXPECT_EQ(refused(of_rows, ".bin", kRefuse, plan::Categories::hashed), "");
+  const auto file = ClickFile::open(write(of_rows, "-beyond.bin"), shape(), plan::BadLines::skip);
+  ASSERT_TRUE(file) << base::render(file.error(), false);
+  EXPECT_EQ((*file)->size(), 1);
+  EXPECT_EQ((*file)->bad_lines(), 1);
 }
 
 /// More than what is read as a whole: records whose first dense feature is their number, some of them bad.

@@ -46,6 +46,7 @@ TEST(DlrmArguments, OfTheKaggleBenchmarkAreReadAsItReadsThem) {
   ASSERT_EQ(r.tables.size(), 3U);
   EXPECT_EQ(r.tables[1].rows, 583);
   EXPECT_EQ(r.tables[2].rows, 1'000'000) << "at most so many indices";
+  EXPECT_EQ(one.training.categories, Categories::hashed) << "modulo so many";
   EXPECT_EQ(r.tables[2].multi_hot, 1);
   EXPECT_EQ(r.tables[2].pooling, models::Pooling::sum);
   EXPECT_EQ(one.batch, 128);

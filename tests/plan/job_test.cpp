@@ -158,6 +158,13 @@ TEST(Job, TakesWhatBecomesOfBadSamplesAndHowFarAheadTheyAreRead) {
   EXPECT_EQ(read(write_job(job)), job) << write_job(job);
 }
 
+TEST(Job, TakesWhatCategoriesAreOrLeavesItToTheFormOfTheFile) {
+  EXPECT_FALSE(read(kLeast).training.categories);
+  const Job job = read(std::string(kLeast) + "training: {categories: rows}\n");
+  EXPECT_EQ(job.training.categories, Categories::rows);
+  EXPECT_EQ(read(write_job(job)), job) << write_job(job);
+}
+
 TEST(Job, TakesSamplesThatAreDrawnInsteadOfRead) {
   EXPECT_FALSE(read(kLeast).training.generated);
   const Job job = read(std::string(kLeast) +
@@ -279,7 +286,7 @@ error[E0103]: unknown key `optimiser` in `training`
 8 |   optimiser: {learning_rate: 1e-3}
   |   ^^^^^^^^^
   |
-  = help: did you mean `optimizer`? known keys: steps, data, tokenizer, order, initial_weights, optimizer, learning_rate_schedule, clip_norm, loss_scaling, seed, dropout, lora, evaluation, bad_lines, read_ahead
+  = help: did you mean `optimizer`? known keys: steps, data, tokenizer, order, initial_weights, optimizer, learning_rate_schedule, clip_norm, loss_scaling, seed, dropout, lora, evaluation, bad_lines, categories, read_ahead
 
 error[E0105]: `training.clip_norm` must be from 1e-30 to 1e+30, found `-1`
  --> job.yaml:9:14

@@ -121,6 +121,7 @@ std::string clicks_text(const plan::Training& t) {
               "sgd with momentum: 0, rowwise_adagrad or adam");
   if (t.schedule.warmup_steps > 0)
     out += fmt::format("  learning_rate_schedule: {{warmup_steps: {}}}\n", t.schedule.warmup_steps);
+  if (t.categories) out += fmt::format("  categories: {}\n", plan::name_of(*t.categories));
   out += said("  # bad_lines: skip", "skip and count samples that cannot be read");
   return out + said(fmt::format("  seed: {}", t.seed), "of weights and shuffling");
 }

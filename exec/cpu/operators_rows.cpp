@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "exec/cpu/machine.h"
+#include "exec/cpu/sample_blocks.h"
 
 namespace orrery::exec {
 namespace {
@@ -74,9 +75,18 @@ void run_bias_grad(Machine& machine, const Call& call) {
   const std::int64_t n = call.op.n, m = call.op.m;
   const float* dy = call.input(0, n * m);
   float* dbias = call.output(0, m);
-  machine.pool.each(m, columns_per_chunk(n), [&](std::int64_t begin, std::int64_t end, int) {
-    begin_sums(call.op, dbias + begin, end - begin);
-    machine.kernels.column_sum(dy + begin, dbias + begin, n, m, end - begin);
+  machine.pool.each(m, columns_per_chunk(n), [&](std::int64_t begin, std::int64_t end, int thread) {
+    if (call.op.batch == 0) {
+      begin_sums(call.op, dbias + begin, end - begin);
+      machine.kernels.column_sum(dy + begin, dbias + begin, n, m, end - begin);
+      return;
+    }
+    const SampleBlocks blocks = sample_blocks(call.op.batch, n);
+    sum_blocks(
+        machine, thread, blocks, end - begin, call.op.accumulate, dbias + begin, [&](std::int64_t block, float* to) {
+          std::fill_n(to, end - begin, 0.0F);
+          machine.kernels.column_sum(dy + block * blocks.samples * m + begin, to, blocks.samples, m, end - begin);
+        });
   });
 }
 

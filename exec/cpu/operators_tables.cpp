@@ -1,5 +1,5 @@
 // Embedding tables: indices sorted out by rank, sums of rows, and updates with duplicates merged in the order of the
-// step's samples, so that no placement changes a sum.
+// step's samples, block by block as all sums over samples are (sample_blocks.h), so that no placement changes a sum.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -11,6 +11,8 @@
 #include "base/ensure.h"
 #include "exec/cpu/bags.h"
 #include "exec/cpu/machine.h"
+#include "exec/cpu/merged_rows.h"
+#include "exec/cpu/sample_blocks.h"
 #include "exec/engine/lookups.h"
 #include "exec/engine/row_cache.h"
 #include "plan/spec/table_layout.h"
@@ -28,14 +30,6 @@ std::int32_t* int_output(const Call& call, std::size_t index, std::int64_t eleme
   return reinterpret_cast<std::int32_t*>(out.data);
 }
 
-void add_row(const float* row, float* sum, std::int64_t width) {
-  for (std::int64_t j = 0; j < width; ++j) sum[j] += row[j];
-}
-
-void add_weighted_row(const float* row, float weight, float* sum, std::int64_t width) {
-  for (std::int64_t j = 0; j < width; ++j) sum[j] += weight * row[j];
-}
-
 /// The lookups of a sample in a replicated table.
 struct Bag {
   const std::int32_t* lookups;
@@ -50,13 +44,6 @@ Bag bag_of(const TableLayout& layout, const std::int32_t* indices, std::int64_t 
 auto sum_of_bags(const Machine& machine, const TableLayout& layout) {
   return layout.words == 2 ? machine.kernels.sum_weighted_rows : machine.kernels.sum_rows;
 }
-
-/// One lookup in a shard: its row, and which sample of the step asked (member * samples + sample); of lookups with
-/// weights its number instead.
-struct Lookup {
-  std::int32_t row = 0;
-  std::int32_t number = 0;
-};
 
 std::array<plan::PooledSlots, plan::kPooledWays> slots_at_tables(const TableLayout& layout) {
   std::array<plan::PooledSlots, plan::kPooledWays> out;
@@ -82,18 +69,6 @@ void find_samples(const TableLayout& layout, int rank, SamplePlaces& places) {
   }
 }
 
-/// Gradients as received, and a rank's samples among them.
-struct PooledGradients {
-  const TableLayout& layout;
-  int rank;
-  const float* data;
-};
-
-PooledGradients gradients_of(const Call& call, const TableLayout& layout) {
-  return {layout, call.context.rank,
-          call.input(2, layout.pooled_elements(plan::PooledEnd::tables, plan::PooledType::fp32))};
-}
-
 // The counts that this rank and each other rank exchange, forward and backward; then those that its place exchanges
 // with the same place of each other node.
 void count_pooled(const Call& call, const TableLayout& layout) {
@@ -116,138 +91,59 @@ void count_pooled(const Call& call, const TableLayout& layout) {
       put(which, plan::PooledWay::node, node, counts + static_cast<int>(which) * nodes);
 }
 
-/// A shard's lookups by row, and within a row in the order of their samples: a radix sort, which is stable. `starts`
-/// then finds their gradients.
-class Merged {
- public:
-  /// Memory beyond the operands, kept from step to step because new memory would have to be cleared each time.
-  struct Room {
-    std::vector<Lookup> lookups, other;
-    std::vector<std::int32_t> samples;  ///< of lookups with weights, by number
-    std::vector<float> weights, sorted_weights;
-    std::vector<std::size_t> groups;
-    SamplePlaces places;
-    std::vector<std::int64_t> starts;
-    std::vector<double> squares;
-  };
-  static Room& room_of_thread() {
-    thread_local Room room;
-    return room;
-  }
-  Merged(const PooledGradients& gradients, Room& room)
-      : lookups_(room.lookups),
-        other_(room.other),
-        samples_(room.samples),
-        weights_(room.weights),
-        sorted_weights_(room.sorted_weights),
-        groups_(room.groups),
-        places_(room.places),
-        starts_(room.starts),
-        data_(gradients.data) {
-    find_samples(gradients.layout, gradients.rank, places_);
-  }
+/// Memory that is kept from step to step.
+struct MergedRoom {
+  Merged::Room merged;
+  SamplePlaces places;
+  std::vector<double> squares;
+};
+MergedRoom& room_of_thread() {
+  thread_local MergedRoom room;
+  return room;
+}
 
-  void gather(const Bags& bags, const std::vector<std::int64_t>& starts, std::int64_t shards, std::int64_t shard,
-              const TableShard& of) {
-    lookups_.clear();
-    samples_.clear();
-    weights_.clear();
-    weighted_ = bags.words == 2;
-    for (std::int64_t m = bags.first; m < bags.last; ++m) {
-      const auto at = static_cast<std::size_t>(m * (shards + 1) + shard);
-      const std::int32_t* value = bags.lookup(starts[at]);
-      check_rows(bags, starts[at], starts[at + 1], of.rows());
-      const std::int32_t* lengths = bags.lengths_of(m, shard);
-      for (std::int64_t i = 0; i < bags.samples; ++i)
-        for (std::int32_t j = 0; j < lengths[i]; ++j, value += bags.words) {
-          const auto sample = static_cast<std::int32_t>(m * bags.samples + i);
-          lookups_.push_back({*value, weighted_ ? static_cast<std::int32_t>(samples_.size()) : sample});
-          if (!weighted_) continue;
-          samples_.push_back(sample);
-          weights_.push_back(weight_of_lookup(value));
-        }
+/// The lookups of this rank's shards, as it received them, and the gradients of all members' samples.
+class MergedShards {
+ public:
+  MergedShards(const Call& call, const TableLayout& layout, const Bags& bags, MergedRoom& room)
+      : layout_(layout),
+        bags_(bags),
+        rank_(call.context.rank),
+        shards_(layout.shards_of(rank_)),
+        starts_(run_starts(bags, shards_)),
+        places_(room.places),
+        merged_(call.input(2, layout.pooled_elements(plan::PooledEnd::tables, plan::PooledType::fp32)),
+                sample_blocks(layout.ranks * bags.samples, layout.ranks * bags.samples).samples, room.merged) {
+    find_samples(layout, rank_, places_);
+  }
+  [[nodiscard]] const TableShard& shard(std::int64_t s) const {
+    return layout_.shards[layout_.begin(rank_) + static_cast<std::size_t>(s)];
+  }
+  const Merged& gather(std::int64_t s) {
+    const TableShard& of = shard(s);
+    merged_.begin(bags_.words == 2);
+    for (std::int64_t m = bags_.first; m < bags_.last; ++m) {
+      const auto at = static_cast<std::size_t>(m * (shards_ + 1) + s);
+      const std::int32_t* lookup = bags_.lookup(starts_[at]);
+      check_rows(bags_, starts_[at], starts_[at + 1], of.rows());
+      const std::int32_t* lengths = bags_.lengths_of(m, s);
+      for (std::int64_t i = 0; i < bags_.samples; ++i)
+        for (std::int32_t j = 0; j < lengths[i]; ++j, lookup += bags_.words)
+          merged_.add(lookup, static_cast<std::int32_t>(m * bags_.samples + i));
     }
-    sort(of.rows());
-    sorted_weights_.clear();
-    if (weighted_)
-      for (const Lookup& one : lookups_) sorted_weights_.push_back(weights_[static_cast<std::size_t>(one.number)]);
     const std::vector<std::int64_t>& places = places_[static_cast<std::size_t>(of.way)];
-    // Without a branch: whether a row equals the one before it is as unpredictable as chance.
-    groups_.resize(lookups_.size() + 1);
-    starts_.resize(lookups_.size());
-    std::size_t count = 0;
-    std::int32_t row = -1;
-    for (std::size_t i = 0; i < lookups_.size(); ++i) {
-      groups_[count] = i;
-      count += lookups_[i].row != row ? 1 : 0;
-      row = lookups_[i].row;
-      const auto number = static_cast<std::size_t>(lookups_[i].number);
-      starts_[i] = places[weighted_ ? static_cast<std::size_t>(samples_[number]) : number] + of.column;
-    }
-    groups_[count] = lookups_.size();
-    groups_.resize(count + 1);
-  }
-  [[nodiscard]] std::int64_t rows() const { return static_cast<std::int64_t>(groups_.size()) - 1; }
-  [[nodiscard]] std::int64_t row(std::int64_t group) const {
-    return lookups_[groups_[static_cast<std::size_t>(group)]].row;
-  }
-  /// A row's summed gradient over the shard's columns: in `room`, or in place if it has only one.
-  [[nodiscard]] const float* sum(std::int64_t group, const Kernels& kernels, std::int64_t width, float* room) const {
-    const std::size_t begin = groups_[static_cast<std::size_t>(group)];
-    const std::size_t count = groups_[static_cast<std::size_t>(group) + 1] - begin;
-    const auto known = static_cast<std::int64_t>(starts_.size() - begin);
-    if (weighted_) {
-      kernels.sum_weighted_parts(data_, starts_.data() + begin, sorted_weights_.data() + begin,
-                                 static_cast<std::int64_t>(count), known, width, room);
-      return room;
-    }
-    if (count == 1) {
-      const auto ahead = static_cast<std::size_t>(rows_ahead(width));
-      if (begin + ahead < starts_.size()) ask_for(data_ + starts_[begin + ahead], width);
-      return data_ + starts_[begin];
-    }
-    kernels.sum_parts(data_, starts_.data() + begin, static_cast<std::int64_t>(count), known, width, room);
-    return room;
-  }
-  /// How many rows to prefetch to hide the latency of memory.
-  static std::int64_t rows_ahead(std::int64_t width) {
-    constexpr std::int64_t kValues = 2048;
-    return std::max<std::int64_t>(2, kValues / width);
-  }
-  static void ask_for(const float* row, std::int64_t width) {
-    constexpr std::int64_t line = 16;
-    for (std::int64_t j = 0; j < width; j += line) __builtin_prefetch(row + j);
+    merged_.end(of.rows(), [&](std::int32_t sample) { return places[static_cast<std::size_t>(sample)] + of.column; });
+    return merged_;
   }
 
  private:
-  void sort(std::int64_t rows) {
-    constexpr int kBits = 11, kMostPasses = 3;  // rows are below 2^31
-    constexpr std::size_t kDigits = std::size_t{1} << kBits;
-    int passes = 0;
-    while ((std::int64_t{1} << (passes * kBits)) < rows) ++passes;
-    other_.resize(lookups_.size());
-    const auto digit = [](const Lookup& l, int pass) {
-      return (static_cast<std::uint32_t>(l.row) >> (pass * kBits)) & (kDigits - 1);
-    };
-    std::array<std::array<std::uint32_t, kDigits>, kMostPasses> counts{};
-    for (const Lookup& l : lookups_)
-      for (int pass = 0; pass < passes; ++pass) ++counts[static_cast<std::size_t>(pass)][digit(l, pass)];
-    for (int pass = 0; pass < passes; ++pass) {
-      auto& at = counts[static_cast<std::size_t>(pass)];
-      std::uint32_t before = 0;
-      for (std::uint32_t& count : at) before += std::exchange(count, before);
-      for (const Lookup& l : lookups_) other_[at[digit(l, pass)]++] = l;
-      lookups_.swap(other_);
-    }
-  }
-  std::vector<Lookup>&lookups_, &other_;
-  std::vector<std::int32_t>& samples_;
-  std::vector<float>&weights_, &sorted_weights_;  ///< by number; in the order of `lookups_`
-  bool weighted_ = false;
-  std::vector<std::size_t>& groups_;
+  const TableLayout& layout_;
+  const Bags& bags_;
+  int rank_;
+  std::int64_t shards_;
+  std::vector<std::int64_t> starts_;
   SamplePlaces& places_;
-  std::vector<std::int64_t>& starts_;  ///< of each lookup's gradients
-  const float* data_;
+  Merged merged_;
 };
 
 /// How a row changes by its summed gradient. Adagrad is fbgemm's EXACT_ROWWISE_ADAGRAD: one state per row, from the
@@ -274,8 +170,9 @@ class RowUpdate {
   static std::int64_t states_of(models::UpdateRule rule, std::int64_t values, std::int64_t rows) {
     return rule == models::UpdateRule::adam ? 2 * values : rows;
   }
-  /// `at`: the row's first column among the values; `row`: its state; `squares`: the sum of squares of its whole
-  /// gradient.
+  [[nodiscard]] bool wants_squares() const { return rule_ == models::UpdateRule::adagrad; }
+  /// `at`: the row's first column among the values; `row`: its state; `squares`: those of its whole gradient, if
+  /// wanted.
   void apply(std::int64_t at, std::int64_t row, const float* gradient, std::int64_t columns, double squares) const {
     float* const values = values_ + at;
     if (rule_ == models::UpdateRule::adam)
@@ -382,19 +279,17 @@ void run_embedding_bag_squares(Machine& machine, const Call& call) {
   float* squares = call.output(0, layout.squares);
   std::memset(squares, 0, static_cast<std::size_t>(layout.squares) * sizeof(float));
   if (shards == 0) return;
-  const PooledGradients gradients = gradients_of(call, layout);
-  const std::vector<std::int64_t> starts = run_starts(bags, shards);
-  Merged merged(gradients, Merged::room_of_thread());
+  MergedShards of_rank(call, layout, bags, room_of_thread());
   for (std::int64_t s = 0; s < shards; ++s) {
-    const TableShard& shard = layout.shards[layout.begin(rank) + static_cast<std::size_t>(s)];
+    const TableShard& shard = of_rank.shard(s);
     if (shard.squares < 0) continue;
-    merged.gather(bags, starts, shards, s, shard);
+    const Merged& merged = of_rank.gather(s);
     const std::int64_t width = shard.columns();
     machine.pool.each(merged.rows(), rows_per_chunk(width), [&](std::int64_t begin, std::int64_t end, int thread) {
-      float* room = machine.scratch.get(thread, width);
+      float* room = machine.scratch.get(thread, Merged::room_for(width));
       for (std::int64_t g = begin; g < end; ++g)
-        squares[shard.squares + g] =
-            static_cast<float>(machine.kernels.sum_of_squares(merged.sum(g, machine.kernels, width, room), width));
+        squares[shard.squares + g] = static_cast<float>(squares_of_columns(
+            machine.kernels, merged.sum(g, machine.kernels, width, room), width, layout.embedding_dim));
     });
   }
 }
@@ -405,7 +300,6 @@ void run_embedding_bag_update(Machine& machine, const Call& call) {
   const int rank = call.context.rank;
   const std::int64_t shards = layout.shards_of(rank);
   if (shards == 0) return;
-  const PooledGradients gradients = gradients_of(call, layout);
   const float* whole_squares = call.in.size() > 3 ? call.optional_input(3, layout.squares) : nullptr;
   std::span<std::int32_t> books;
   if (call.in.size() > 4)
@@ -416,14 +310,13 @@ void run_embedding_bag_update(Machine& machine, const Call& call) {
                       : call.output(1, RowUpdate::states_of(call.op.rule, layout.most_elements, layout.most_rows));
   float* total = call.output(2, 1);
   const RowUpdate update(machine, call, layout, tables, states, layout.most_elements);
-  const std::vector<std::int64_t> starts = run_starts(bags, shards);
-  Merged::Room& room_of_all = Merged::room_of_thread();
-  Merged merged(gradients, room_of_all);
+  MergedRoom& room_of_all = room_of_thread();
+  MergedShards of_rank(call, layout, bags, room_of_all);
   std::vector<double>& by_row = room_of_all.squares;
   double all = static_cast<double>(total[0]);
   for (std::int64_t s = 0; s < shards; ++s) {
-    const TableShard& shard = layout.shards[layout.begin(rank) + static_cast<std::size_t>(s)];
-    merged.gather(bags, starts, shards, s, shard);
+    const TableShard& shard = of_rank.shard(s);
+    const Merged& merged = of_rank.gather(s);
     const std::int64_t width = shard.columns(), groups = merged.rows(), ahead = Merged::rows_ahead(width);
     by_row.resize(static_cast<std::size_t>(groups));
     const std::optional<RowCache> cache = shard.cached() ? std::optional<RowCache>({books, shard}) : std::nullopt;
@@ -432,16 +325,17 @@ void run_embedding_bag_update(Machine& machine, const Call& call) {
       return cache ? cache->place_of(static_cast<std::int32_t>(row)) : row;
     };
     machine.pool.each(groups, rows_per_chunk(width), [&](std::int64_t begin, std::int64_t end, int thread) {
-      float* room = machine.scratch.get(thread, width);
+      float* room = machine.scratch.get(thread, Merged::room_for(width));
       for (std::int64_t g = begin; g < end; ++g) {
         const std::int64_t row = place(g);
         if (g + ahead < groups) update.ask_for(shard.offset + place(g + ahead) * width, width);
         const float* gradient = merged.sum(g, machine.kernels, width, room);
         const double mine = machine.kernels.sum_of_squares(gradient, width);
         by_row[static_cast<std::size_t>(g)] = mine;
-        const double whole = shard.squares >= 0 && whole_squares != nullptr
+        const double whole = !update.wants_squares() ? 0
+                             : shard.squares >= 0 && whole_squares != nullptr
                                  ? static_cast<double>(whole_squares[shard.squares + g])
-                                 : mine;
+                                 : squares_of_columns(machine.kernels, gradient, width, layout.embedding_dim);
         update.apply(shard.offset + row * width, shard.state + row, gradient, width, whole);
       }
     });
@@ -484,7 +378,6 @@ void count_lookups(const TableLayout& layout, const std::int32_t* indices, float
 
 }  // namespace
 
-// Threads divide columns, not rows: each adds all samples in order.
 void run_embedding_lookup_grad(Machine& machine, const Call& call) {
   const TableLayout& layout = call.tables();
   const std::int64_t n = layout.samples, d = layout.embedding_dim, columns = layout.replicated_columns;
@@ -498,21 +391,22 @@ void run_embedding_lookup_grad(Machine& machine, const Call& call) {
     std::fill_n(counts, call.out[1].elements, 0.0F);
     count_lookups(layout, indices, counts);
   }
-  machine.pool.each(d, columns_per_chunk(n), [&](std::int64_t begin, std::int64_t end, int) {
-    for (std::int64_t i = 0; i < n; ++i)
-      for (const TableShard& shard : layout.replicated) {
-        const Bag bag = bag_of(layout, indices, i, shard);
-        const float* const from = dy + i * columns + shard.column + begin;
-        for (std::int64_t j = 0; j < bag.length; ++j) {
-          const std::int32_t* const lookup = bag.lookups + j * layout.words;
-          float* const to = gradients + shard.offset + *lookup * d + begin;
-          if (layout.words == 2)
-            add_weighted_row(from, weight_of_lookup(lookup), to, end - begin);
-          else
-            add_row(from, to, end - begin);
-        }
-      }
-  });
+  Merged merged(dy, sample_blocks(n * layout.ranks, n).samples, room_of_thread().merged);
+  for (const TableShard& shard : layout.replicated) {
+    merged.begin(layout.words == 2);
+    for (std::int64_t i = 0; i < n; ++i) {
+      const Bag bag = bag_of(layout, indices, i, shard);
+      for (std::int64_t j = 0; j < bag.length; ++j)
+        merged.add(bag.lookups + j * layout.words, static_cast<std::int32_t>(i));
+    }
+    merged.end(shard.rows(), [&](std::int32_t sample) { return sample * columns + shard.column; });
+    machine.pool.each(merged.rows(), rows_per_chunk(d), [&](std::int64_t begin, std::int64_t end, int thread) {
+      float* room = machine.scratch.get(thread, Merged::room_for(d));
+      for (std::int64_t g = begin; g < end; ++g)
+        std::memcpy(gradients + shard.offset + merged.row(g) * d, merged.sum(g, machine.kernels, d, room),
+                    static_cast<std::size_t>(d) * sizeof(float));
+    });
+  }
 }
 
 // A row that nobody has looked up has a gradient of zeros, which changes neither it nor its states, except with Adam.
@@ -530,8 +424,8 @@ void run_table_update(Machine& machine, const Call& call) {
   machine.pool.each(rows, rows_per_chunk(d), [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t row = begin; row < end; ++row) {
       const float* gradient = gradients + row * d;
-      const double squares = machine.kernels.sum_of_squares(gradient, d);
-      if (adam ? lookups[row] == 0 : squares == 0) continue;
+      if (adam ? lookups[row] == 0 : machine.kernels.sum_of_squares(gradient, d) == 0) continue;
+      const double squares = update.wants_squares() ? squares_of_columns(machine.kernels, gradient, d, d) : 0;
       update.apply(row * d, row, gradient, d, squares);
     }
   });

@@ -46,14 +46,25 @@ struct Mail {
   std::string fault;
 };
 
-// The sum of all parts, in the order of members.
+// The sum of all parts: in fp32 as a binary tree of members, of 16 bits in their order.
 std::vector<std::byte> sum_of(const Call& call, std::int64_t elements, std::size_t bytes) {
-  std::vector<std::byte> sum(call.parts[0].source, call.parts[0].source + bytes);
+  const auto part = [&](std::size_t i) {
+    return std::vector<std::byte>(call.parts[i].source, call.parts[i].source + bytes);
+  };
   if (!is_16_bit(call.dtype)) {
-    for (std::size_t i = 1; i < call.parts.size(); ++i)
-      reduce_into(sum.data(), call.parts[i].source, elements, call.dtype, call.reduce);
-    return sum;
+    std::vector<std::vector<std::byte>> open;
+    const auto join = [&] {
+      reduce_into(open[open.size() - 2].data(), open.back().data(), elements, call.dtype, call.reduce);
+      open.pop_back();
+    };
+    for (std::size_t i = 0; i < call.parts.size(); ++i) {
+      open.push_back(part(i));
+      for (int joins = joins_after(i); joins > 0; --joins) join();
+    }
+    while (open.size() > 1) join();
+    return std::move(open.front());
   }
+  std::vector<std::byte> sum = part(0);
   std::vector<float> wide(static_cast<std::size_t>(elements));
   widen(call.dtype, sum.data(), wide);
   for (std::size_t i = 1; i < call.parts.size(); ++i)

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 #include <span>
 
@@ -47,9 +48,10 @@ class PairwiseRequest : public Request {
       wide_ = sum.store->take(values() * static_cast<std::int64_t>(sizeof(float)));
       widen(sum.dtype, own, wide());
     }
+    tree_ = !wide_ && std::has_single_bit(begins_.size() - 1);
     for (int round = 0; round < std::min(2, members_ - 1); ++round) receive(round);
     for (int round = 0; round < members_ - 1; ++round) {
-      const int to = (me_ + round + 1) % members_;
+      const int to = tree_ ? me_ ^ (round + 1) : (me_ + round + 1) % members_;
       check_mpi(MPI_Isend(source + begin(to), static_cast<int>(bytes(to)), MPI_BYTE, to, sum.tag, sum.communicator,
                           &sends_.emplace_back()),
                 "MPI_Isend");
@@ -57,6 +59,7 @@ class PairwiseRequest : public Request {
   }
   ~PairwiseRequest() override {
     for (Incoming& one : incoming_) sum_.store->give(std::move(one.piece));
+    for (PieceStore::Piece& piece : open_) sum_.store->give(std::move(piece));
     sum_.store->give(std::move(wide_));
   }
 
@@ -64,7 +67,10 @@ class PairwiseRequest : public Request {
     for (; received_ < members_ - 1; ++received_) {
       Incoming& one = incoming_[static_cast<std::size_t>(received_ % 2)];
       if (!done(one.request)) return false;
-      add(one.piece->data());
+      if (tree_)
+        add_to_tree(std::move(one.piece));
+      else
+        add(one.piece->data());
       if (received_ + 2 < members_ - 1) receive(received_ + 2);
     }
     // Only now may sums overwrite what was sent.
@@ -96,6 +102,17 @@ class PairwiseRequest : public Request {
     if (received_ + 2 == members_) narrow(sum_.dtype, wide(), own_);
   }
 
+  // Member me ^ i came i-th; own_ is the 0th. Sums of fp32 commute, so the tree is the same for every member.
+  void add_to_tree(PieceStore::Piece piece) {
+    open_.push_back(std::move(piece));
+    for (int joins = joins_after(static_cast<std::size_t>(received_) + 1); joins > 0; --joins) {
+      std::byte* const into = open_.size() == 1 ? own_ : open_[open_.size() - 2]->data();
+      reduce_into(into, open_.back()->data(), values(), sum_.dtype, sum_.reduce);
+      sum_.store->give(std::move(open_.back()));
+      open_.pop_back();
+    }
+  }
+
   static bool done(MPI_Request& request) {
     int flag = 0;
     check_mpi(MPI_Test(&request, &flag, MPI_STATUS_IGNORE), "MPI_Test");
@@ -104,7 +121,7 @@ class PairwiseRequest : public Request {
   void receive(int round) {
     Incoming& one = incoming_[static_cast<std::size_t>(round % 2)];
     if (!one.piece) one.piece = sum_.store->take(bytes(me_));
-    const int from = (me_ + members_ - round - 1) % members_;
+    const int from = tree_ ? me_ ^ (round + 1) : (me_ + members_ - round - 1) % members_;
     check_mpi(MPI_Irecv(one.piece->data(), static_cast<int>(bytes(me_)), MPI_BYTE, from, sum_.tag, sum_.communicator,
                         &one.request),
               "MPI_Irecv");
@@ -129,7 +146,8 @@ class PairwiseRequest : public Request {
   std::byte* all_;          ///< null: sums are not sent on
   PieceStore::Piece wide_;  ///< sums in fp32 of what is in 16 bits
   int me_ = 0, members_ = 0, received_ = 0;
-  bool spreading_ = false;
+  bool spreading_ = false, tree_ = false;
+  std::vector<PieceStore::Piece> open_;  ///< of the tree: sums that wait for their other halves
   std::array<Incoming, 2> incoming_;
   std::vector<MPI_Request> sends_;  ///< while sums are sent out, also their receives
   std::size_t sent_ = 0;

@@ -321,7 +321,7 @@ struct Op {
   /// matmul: see there. embedding, embedding_grad: n tokens, m local vocabulary rows, k = C. Optimizer kinds: m
   /// elements. All others: n rows of m columns (swiglu: m = F, the width of y).
   std::int64_t m = 0, n = 0, k = 0;
-  std::int64_t batch = 0, sequence = 0;  ///< B, T: with context parallelism this rank's tokens of a sequence
+  std::int64_t batch = 0, sequence = 0;  ///< B (matmul, bias_grad: a step's samples, or 0); T: this rank's tokens
   /// Ways of context parallelism: a rank has chunks i and 2 context - 1 - i of a sequence of 2 context chunks, where i
   /// is its place in the group, so that causal attention is the same work on every rank (Megatron-core).
   std::int64_t context = 1;

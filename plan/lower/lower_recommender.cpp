@@ -173,8 +173,15 @@ class RecommenderLowering {
   Op product(std::int64_t m, std::int64_t n, std::int64_t k, std::vector<int> in, int out, bool trans_a, bool trans_b) {
     Op op = value_op(OpKind::matmul, n, m, k, std::move(in), {out});
     op.rounded = spec_.numerics.precision == DType::tf32;
+    op.batch = spec_.shape.batch;
     op.trans_a = trans_a;
     op.trans_b = trans_b;
+    return op;
+  }
+
+  Op bias_gradient(std::int64_t width, BufferId dy, const std::string& name) {
+    Op op = value_op(OpKind::bias_grad, n_, width, 0, {view(dy)}, {gradient(name)});
+    op.batch = spec_.shape.batch;
     return op;
   }
 
@@ -285,7 +292,7 @@ class RecommenderLowering {
       if (!last || !last_is_linear)
         ops.push_back(value_op(OpKind::relu_grad, n_, widths[i + 1], 0, {view(dy), view(outputs[i])}, {view(dy)}));
       const BufferId input = i > 0 ? outputs[i - 1] : x;
-      ops.push_back(value_op(OpKind::bias_grad, n_, widths[i + 1], 0, {view(dy)}, {gradient(name + ".bias")}));
+      ops.push_back(bias_gradient(widths[i + 1], dy, name + ".bias"));
       weight_gradient(name + ".weight", product(widths[i + 1], widths[i], n_, {view(dy), view(input)}, -1, true, false),
                       ops);
       if (i == 0 && !wants_dx) return {};
@@ -392,7 +399,7 @@ class RecommenderLowering {
       const BufferId du = value(name + ".du", n_ * wide), dv = value(name + ".dv", n_ * rank);
       ops.push_back(
           value_op(OpKind::cross_grad, n_, wide, 0, {view(dtop), view(features_), view(u)}, {view(du), view(dx0)}));
-      ops.push_back(value_op(OpKind::bias_grad, n_, wide, 0, {view(du)}, {gradient(name + ".w.bias")}));
+      ops.push_back(bias_gradient(wide, du, name + ".w.bias"));
       const int wv = weight(name + ".v.weight", ops), ww = weight(name + ".w.weight", ops);
       weight_gradient(name + ".w.weight", product(wide, rank, n_, {view(du), view(v)}, -1, true, false), ops);
       ops.push_back(product(n_, rank, wide, {view(du), ww}, view(dv), false, false));

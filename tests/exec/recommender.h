@@ -23,6 +23,11 @@ namespace orrery::exec::testing {
 /// The model, samples and initial weights of tests/golden/pytorch/generate_dlrm.py.
 [[nodiscard]] Trial golden_clicks(plan::OptimizerKind kind);
 
+/// Divides the trial's batch over data-parallel ranks; tables stand as `sharding` says, or each at its place, in the
+/// form of a plan's file: "row 0 1".
+void split(Trial& trial, int ranks, plan::TableSharding sharding);
+void place(Trial& trial, int ranks, const std::vector<std::string>& places);
+
 /// The trial's plan on nodes of so many ranks each, where messages within a node and between nodes differ.
 [[nodiscard]] plan::Plan plan_on_nodes(const Trial& trial, int per_node);
 

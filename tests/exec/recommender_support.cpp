@@ -391,6 +391,19 @@ Trial golden_clicks(plan::OptimizerKind kind) {
   return trial;
 }
 
+void split(Trial& trial, int ranks, plan::TableSharding sharding) {
+  trial.spec.mesh.data = ranks;
+  trial.spec.shape.micro_batch = trial.spec.shape.batch / ranks;
+  trial.spec.embedding.sharding = sharding;
+}
+
+void place(Trial& trial, int ranks, const std::vector<std::string>& places) {
+  split(trial, ranks, plan::TableSharding::automatic);
+  std::vector<plan::TablePlacement::Cell> cells;
+  for (const std::string& place : places) cells.push_back({place, {}});
+  trial.spec.embedding.placement = *plan::TablePlacement::parse_rows(cells);
+}
+
 plan::Plan plan_on_nodes(const Trial& trial, int per_node) {
   const plan::Plan plan = plan_of(trial);
   auto cluster = std::make_shared<clusters::Cluster>(plan.cluster());

@@ -19,14 +19,6 @@ using plan::PooledType;
 using testing::Outcome;
 using testing::Trial;
 
-void stand_on(Trial& trial, int ranks, const std::vector<std::string>& rows) {
-  trial.spec.mesh.data = ranks;
-  trial.spec.shape.micro_batch = trial.spec.shape.batch / ranks;
-  std::vector<plan::TablePlacement::Cell> cells;
-  for (const std::string& row : rows) cells.push_back({row, {}});
-  trial.spec.embedding.placement = *plan::TablePlacement::parse_rows(cells);
-}
-
 Outcome train_on_nodes(const Trial& trial, int per_node) {
   const plan::Plan plan = testing::plan_on_nodes(trial, per_node);
   return testing::train(trial, plan, plan::lower(plan));
@@ -48,7 +40,7 @@ TEST_P(TablesOnNodes, AreEqualToSerial) {
     SCOPED_TRACE(plan::name_of(optimizer));
     const Trial serial = testing::click_trial(optimizer == OptimizerKind::rowwise_adagrad, optimizer);
     Trial trial = serial;
-    stand_on(trial, GetParam().ranks, GetParam().places);
+    testing::place(trial, GetParam().ranks, GetParam().places);
     const Outcome one = testing::train(serial), several = train_on_nodes(trial, GetParam().per_node);
     ASSERT_EQ(several.steps.size(), 20U);
     EXPECT_LE(testing::loss_distance(several, one), 1e-5);
@@ -87,13 +79,13 @@ std::int64_t bytes_sent(const plan::Schedule& schedule, Phase phase, CollectiveK
 // 16 samples of 8 columns in fp32: a table's sums are 512 bytes.
 TEST(TableMessages, RowsOverAllRanksAreReducedAndTheirGradientsGathered) {
   Trial trial = testing::click_trial(false, false);
-  stand_on(trial, 4, {"row 0-3", "whole 1", "row 0-3", "whole 2"});
+  testing::place(trial, 4, {"row 0-3", "whole 1", "row 0-3", "whole 2"});
   const plan::Schedule schedule = plan::lower(testing::plan_of(trial));
   EXPECT_EQ(bytes_sent(schedule, Phase::forward, CollectiveKind::reduce_scatter, "tables"), 2 * 512);
   EXPECT_EQ(bytes_sent(schedule, Phase::backward, CollectiveKind::all_gather, "tables"), 2 * 512);
   EXPECT_EQ(bytes_sent(schedule, Phase::forward, CollectiveKind::all_to_all, "tables"), 512 / 2)
       << "half the ranks have none";
-  stand_on(trial, 4, {"whole 0", "whole 1", "whole 3", "whole 2"});
+  testing::place(trial, 4, {"whole 0", "whole 1", "whole 3", "whole 2"});
   const plan::Schedule whole = plan::lower(testing::plan_of(trial));
   EXPECT_EQ(bytes_sent(whole, Phase::forward, CollectiveKind::reduce_scatter, "tables"), 0);
   EXPECT_EQ(bytes_sent(whole, Phase::backward, CollectiveKind::all_gather, "tables"), 0);
@@ -102,7 +94,7 @@ TEST(TableMessages, RowsOverAllRanksAreReducedAndTheirGradientsGathered) {
 // Of two tables' partial sums, 1,024 bytes, half stays on each rank of a node, and half of that leaves it.
 TEST(TableMessages, RowsOverANodeAreReducedWithinItAndExchangedBetweenEqualPlaces) {
   Trial trial = testing::click_trial(false, false);
-  stand_on(trial, 4, {"row 0 1", "row 0 1", "row 2 3", "row 2 3"});
+  testing::place(trial, 4, {"row 0 1", "row 0 1", "row 2 3", "row 2 3"});
   const plan::Schedule schedule = plan::lower(testing::plan_on_nodes(trial, 2));
   EXPECT_EQ(bytes_sent(schedule, Phase::forward, CollectiveKind::reduce_scatter, "tables_node"), 2 * 512);
   EXPECT_EQ(bytes_sent(schedule, Phase::forward, CollectiveKind::all_to_all, "tables_nodes"), 512);
@@ -133,7 +125,7 @@ TEST(TableMessages, PartialSumsTravelInFewerBitsEachWayByItself) {
         Case{PooledType::fp32, PooledType::int8, 2e-3}, Case{PooledType::fp16, PooledType::bf16, 1e-3}}) {
     SCOPED_TRACE(std::string(plan::name_of(one.forward)) + ", " + plan::name_of(one.backward));
     Trial trial = serial;
-    stand_on(trial, 4, {"row 0-3", "row 2 3", "row 0 1", "whole 2"});
+    testing::place(trial, 4, {"row 0-3", "row 2 3", "row 0 1", "whole 2"});
     trial.spec.embedding.forward = one.forward;
     trial.spec.embedding.backward = one.backward;
     const plan::Schedule schedule = plan::lower(testing::plan_on_nodes(trial, 2));
@@ -150,7 +142,7 @@ TEST(TableMessages, PartialSumsTravelInFewerBitsEachWayByItself) {
 TEST(TableMessages, VectorsOfInt8AreExchangedByAll) {
   Trial trial = testing::click_trial(false, false);
   const Outcome exact = testing::train(trial);
-  stand_on(trial, 4, {"row 0-3", "row 2 3", "row 0 1", "whole 2"});
+  testing::place(trial, 4, {"row 0-3", "row 2 3", "row 0 1", "whole 2"});
   trial.spec.embedding.forward = PooledType::int8;
   const plan::Plan plan = testing::plan_on_nodes(trial, 2);
   const plan::Schedule schedule = plan::lower(plan);

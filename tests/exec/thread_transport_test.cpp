@@ -55,6 +55,16 @@ TEST(ThreadTransport, SumsOverStridedGroups) {
   });
 }
 
+// Beside 2^24 a single 1 is lost: as a binary tree the ones of ranks 2 and 3 meet first.
+TEST(ThreadTransport, SumsAsABinaryTreeOfRanks) {
+  with_ranks(4, [](Transport& t) {
+    const GroupId all = t.make_group(group({{1, 4}}));
+    std::vector<float> x = {t.rank() == 0 ? 16777216.0F : 1.0F};
+    finish(t.all_reduce(all, plan::Reduce::sum, DType::fp32, bytes(x), 1));
+    EXPECT_EQ(x[0], 16777218.0F);
+  });
+}
+
 TEST(ThreadTransport, TakesMaxima) {
   with_ranks(3, [](Transport& t) {
     const GroupId all = t.make_group(group({{1, 3}}));

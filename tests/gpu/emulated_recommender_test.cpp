@@ -19,23 +19,12 @@ using plan::OptimizerKind;
 using plan::PooledType;
 using plan::TableSharding;
 using testing::Outcome;
+using testing::place;
+using testing::split;
 using testing::Trial;
 
 Trial short_clicks(bool cross, OptimizerKind optimizer, std::int64_t steps = 3) {
   return short_trial(steps, testing::click_trial(cross, optimizer));
-}
-
-void split(Trial& trial, int ranks, TableSharding sharding) {
-  trial.spec.mesh.data = ranks;
-  trial.spec.shape.micro_batch = trial.spec.shape.batch / ranks;
-  trial.spec.embedding.sharding = sharding;
-}
-
-void place(Trial& trial, int ranks, const std::vector<std::string>& rows) {
-  split(trial, ranks, TableSharding::automatic);
-  std::vector<plan::TablePlacement::Cell> cells;
-  for (const std::string& row : rows) cells.push_back({row, {}});
-  trial.spec.embedding.placement = *plan::TablePlacement::parse_rows(cells);
 }
 
 struct OfTables {

@@ -1,8 +1,10 @@
 // Run under mpiexec: long sums over MPI are right, also several at once, in place or not, of lengths that members do
-// not divide. Every rank checks its own results; the exit status is 0 when all are right, 1 otherwise.
+// not divide; sums of 2, 4, 8 … ranks are binary trees of them. Every rank checks its own results; the exit status is 0
+// when all are right, 1 otherwise.
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -79,6 +81,18 @@ class Checks {
       check(target[i], expected(transport_.size(), first + i, 1, plan::Reduce::sum), "reduce_scatter", per_rank, i);
   }
 
+  // 2^24 and, of each other rank, 1, which alone is lost beside it in fp32: as a binary tree the ones meet first.
+  void sums_as_trees(std::int64_t elements) {
+    const int ranks = transport_.size();
+    if (!std::has_single_bit(static_cast<unsigned>(ranks))) return;
+    constexpr float kLarge = 16777216;
+    std::vector<float> data(static_cast<std::size_t>(elements), transport_.rank() == 0 ? kLarge : 1.0F);
+    finish(*transport_.all_reduce(group_, plan::Reduce::sum, models::DType::fp32, bytes(data), elements));
+    const float expected = kLarge + static_cast<float>(ranks - 2);
+    for (std::int64_t i = 0; i < elements; ++i)
+      check(data[static_cast<std::size_t>(i)], expected, "all_reduce as a tree", elements, i);
+  }
+
   // 1 and, of each other rank, 1/512, which alone is lost beside it in bf16: the sum is rounded once.
   void sums_in_16_bits(std::int64_t per_rank) {
     const int ranks = transport_.size();
@@ -124,6 +138,7 @@ int main(int argc, char** argv) {
   Checks checks(*transport, waiter);
   for (const std::int64_t elements : {1, 1000, 100'000, 200'001, 1'000'003}) {
     checks.all_reduces(elements);
+    checks.sums_as_trees(elements);
     checks.reduce_scatters(elements / 3 + 1, false);
     checks.reduce_scatters(elements / 3 + 1, true);
     checks.sums_in_16_bits(elements / 3 + 1);

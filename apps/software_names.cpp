@@ -66,7 +66,7 @@ constexpr Row kRows[] = {
     {"nanochat", "generic-compiled", "its training step is torch.compile's"},
     {"unsloth", "generic-compiled", kCompiled},
     {"llm.c", "generic-compiled", kCompiled},
-    {"torchrec", "generic-recommender", kTables},
+    {"torchrec", "torchrec-2022", "the one that is published"},
     {"tensorflow-recommenders", "generic-recommender", kTables},
     {"persia", "generic-recommender", kTables},
     {"hugectr", "hugectr-2023", "the newest of its years"},

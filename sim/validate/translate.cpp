@@ -399,7 +399,8 @@ Result<Subject> Translator::translate_tables(const Setup& s) {
   auto cluster = cluster_of(s, notes);
   if (!cluster) return fail(cluster.error());
   const cost::Stack* stack = standing_for(*named, stands_in, s, **cluster, notes);
-  auto spec = recommender_spec(s, *stack, precision_of(s, (*cluster)->device(), notes), notes);
+  const models::DType precision = precision_of(s, (*cluster)->device(), notes);
+  auto spec = recommender_spec(s, *(*model)->recommender, **cluster, *stack, precision, notes);
   if (!spec) return fail(spec.error());
   auto plan = plan::make_plan(*model, *cluster, std::move(*spec));
   if (!plan) return fail(plan.error());

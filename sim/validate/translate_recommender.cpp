@@ -12,6 +12,7 @@
 
 #include "cost/parameters/habits.h"
 #include "models/read/read.h"
+#include "plan/spec/table_layout.h"
 #include "plan/spec/words.h"
 
 namespace orrery::sim {
@@ -130,8 +131,9 @@ Result<std::shared_ptr<const models::Model>> recommender_of(const Setup& s, cons
   return std::make_shared<const models::Model>(std::move(*model));
 }
 
-Result<plan::PlanSpec> recommender_spec(const Setup& s, const cost::Stack& stack, models::DType precision,
-                                        std::vector<std::string>& notes) {
+Result<plan::PlanSpec> recommender_spec(const Setup& s, const models::Recommender& model,
+                                        const clusters::Cluster& cluster, const cost::Stack& stack,
+                                        models::DType precision, std::vector<std::string>& notes) {
   plan::PlanSpec spec;
   spec.mesh.data = static_cast<int>(*s.gpus);
   spec.shape.batch = *s.batch;
@@ -166,8 +168,13 @@ Result<plan::PlanSpec> recommender_spec(const Setup& s, const cost::Stack& stack
   spec.embedding.skew = s.tables.skew.value_or(0);
   if (s.tables.staleness)
     spec.states.staleness = static_cast<int>(std::min<std::int64_t>(*s.tables.staleness, plan::kMostStaleness));
-  // What was published ran with its tables on the devices, whatever their type was; our own runs may leave them.
-  if (s.tables.model.empty()) spec.embedding.tiers = plan::TableTiers({plan::TableTier{}});
+  // What was published ran with its tables on the devices, whatever their type was, unless these are too small; our own
+  // runs may leave them.
+  const double bytes = static_cast<double>(model.rows() * model.embedding_dim) *
+                       static_cast<double>(models::size_of(plan::dtype_of(spec.embedding.stored)));
+  const double room = cluster.devices.front().memory.value * static_cast<double>(*s.gpus);
+  if (s.tables.model.empty() && bytes <= room) spec.embedding.tiers = plan::TableTiers({plan::TableTier{}});
+  if (s.tables.model.empty() && bytes > room) notes.emplace_back("tables leave the devices, whose memory is too small");
   return spec;
 }
 

@@ -18,8 +18,10 @@ namespace orrery::sim {
 [[nodiscard]] base::Result<std::shared_ptr<const models::Model>> recommender_of(
     const Setup& setup, const std::vector<models::Model>& catalogue, std::vector<std::string>& notes);
 
-/// All ranks are data-parallel; a batch that is not divisible by their number is rounded up.
-[[nodiscard]] base::Result<plan::PlanSpec> recommender_spec(const Setup& setup, const cost::Stack& stack,
+/// All ranks are data-parallel; a batch that is not divisible by their number is rounded up. Tables stay on the devices
+/// if these together have room for them.
+[[nodiscard]] base::Result<plan::PlanSpec> recommender_spec(const Setup& setup, const models::Recommender& model,
+                                                            const clusters::Cluster& cluster, const cost::Stack& stack,
                                                             models::DType precision, std::vector<std::string>& notes);
 
 }  // namespace orrery::sim

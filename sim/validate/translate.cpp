@@ -168,7 +168,8 @@ Result<std::shared_ptr<const models::Model>> model_of(const Setup& s, const cost
 }
 
 /// By its words, of which the narrowest arithmetic counts: fp8 by blocks, delayed or current scales (mxfp8, fp8-cs …),
-/// nvfp4, "bf16-true", "amp_bf16", "float16". Else what the device trains in: bf16 from Ampere on, fp16 before.
+/// nvfp4, "bf16-true", "amp_bf16", "float16". Else what its users train in: bf16 from Ampere and 2024 on,
+/// fp16 before.
 models::DType precision_of(const Setup& s, const clusters::Device& device, std::vector<std::string>& notes) {
   const std::string words = small_letters(s.precision);
   using enum models::DType;
@@ -177,7 +178,10 @@ models::DType precision_of(const Setup& s, const clusters::Device& device, std::
       {"fp16", fp16}, {"half", fp16},  {"float16", fp16}, {"fp32", fp32}, {"float32", fp32}};
   for (const auto& [word, type] : kWords)
     if (words.find(word) != std::string::npos) return type;
-  const bool old = device.kind == clusters::DeviceKind::gpu && device.architecture == clusters::Architecture::volta;
+  constexpr std::int64_t kLastInFp16 = 2023;  // Megatron-LM's and DeepSpeed's scripts of then
+  const std::int64_t year = year_of(s);
+  const bool old = (device.kind == clusters::DeviceKind::gpu && device.architecture == clusters::Architecture::volta) ||
+                   (year > 0 && year <= kLastInFp16);
   notes.push_back(old ? "precision fp16" : "precision bf16, in which this device's users train");
   return old ? fp16 : bf16;
 }

@@ -55,9 +55,16 @@ class Problem {
         options_.rounds);
   }
 
-  [[nodiscard]] Calibration calibration() const { return calibration_at(solved_.theta); }
+  /// With values within their bounds; while solving they may leave them, or a derivative at a bound would be none.
+  [[nodiscard]] Calibration calibration() const {
+    Calibration c = calibration_at(solved_.theta);
+    for (std::size_t j = 0; j < free_.size(); ++j) c.parameters[free_[j].kind.name].value = value(j);
+    return c;
+  }
   [[nodiscard]] const std::vector<Free>& parameters() const { return free_; }
-  [[nodiscard]] double value(std::size_t j) const { return value_of(j, solved_.theta); }
+  [[nodiscard]] double value(std::size_t j) const {
+    return value_between(solved_.theta[j], free_[j].kind.low, free_[j].kind.high);
+  }
   /// Whether any observation depends on the coefficient.
   [[nodiscard]] bool revealed(std::size_t j) const { return solved_.sensitivity[j] > 1e-3; }
 
@@ -83,12 +90,8 @@ class Problem {
 
   [[nodiscard]] Calibration calibration_at(const std::vector<double>& theta) const {
     Calibration c = before_.calibration();
-    for (std::size_t j = 0; j < free_.size(); ++j) c.parameters[free_[j].kind.name].value = value_of(j, theta);
+    for (std::size_t j = 0; j < free_.size(); ++j) c.parameters[free_[j].kind.name].value = std::exp(theta[j]);
     return c;
-  }
-
-  [[nodiscard]] double value_of(std::size_t j, const std::vector<double>& theta) const {
-    return value_between(theta[j], free_[j].kind.low, free_[j].kind.high);
   }
 
   /// log(predicted / measured).

@@ -134,17 +134,21 @@ class NcclProblem {
 
   [[nodiscard]] const std::vector<ParameterKind>& kinds() const { return kinds_; }
   [[nodiscard]] bool revealed(std::size_t j) const { return solved_.sensitivity[j] > kRevealed; }
-  [[nodiscard]] double value(std::size_t j) const { return value_of(j, solved_.theta); }
-  [[nodiscard]] Calibration calibration() const { return at(solved_.theta); }
+  [[nodiscard]] double value(std::size_t j) const {
+    return value_between(solved_.theta[j], kinds_[j].low, kinds_[j].high);
+  }
+  /// With values within their bounds; while solving they may leave them, or a derivative at a bound would be none.
+  [[nodiscard]] Calibration calibration() const {
+    Calibration c = at(solved_.theta);
+    for (std::size_t j = 0; j < kinds_.size(); ++j) c.parameters[kinds_[j].name].value = value(j);
+    return c;
+  }
 
  private:
   [[nodiscard]] Calibration at(const std::vector<double>& theta) const {
     Calibration c = before_;
-    for (std::size_t j = 0; j < kinds_.size(); ++j) c.parameters[kinds_[j].name].value = value_of(j, theta);
+    for (std::size_t j = 0; j < kinds_.size(); ++j) c.parameters[kinds_[j].name].value = std::exp(theta[j]);
     return c;
-  }
-  [[nodiscard]] double value_of(std::size_t j, const std::vector<double>& theta) const {
-    return value_between(theta[j], kinds_[j].low, kinds_[j].high);
   }
   [[nodiscard]] std::vector<double> residuals_at(const std::vector<double>& theta) const {
     const Network network = collective_network(cluster_, at(theta));

@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-Library library() {
+Library small_library() {
   Library out;
   out.clusters = {*testing::cluster("hgx-h100")};
   out.stacks = {testing::stack("generic-eager")};
@@ -49,7 +49,7 @@ std::vector<Row> runs() {
 /// What a stack with other numbers than the generic one's takes.
 std::vector<Row> measured(const cost::Stack& truth) {
   std::vector<Row> rows = runs();
-  Library known = library();
+  Library known = small_library();
   known.stacks = {};
   known.stand_in = truth;
   const cost::Validation v = validate(rows, known);
@@ -78,7 +78,7 @@ double number(const cost::RowFit& fit, const std::string& name) {
 }
 
 cost::RowFit fitted(const std::vector<Row>& rows) {
-  const auto fit = fit_rows(rows, library(), testing::stack("generic-eager"), {}, {"ours", {}});
+  const auto fit = fit_rows(rows, small_library(), testing::stack("generic-eager"), {}, {"ours", {}});
   EXPECT_TRUE(fit.has_value());
   return fit.value();
 }
@@ -123,7 +123,7 @@ TEST(FitRows, LearnsFromRunsThatDied) {
   died.setup.kind = kOutOfMemory;
   rows.push_back(died);
   const cost::RowFit fit = fitted(rows);
-  Library known = library();
+  Library known = small_library();
   known.stand_in = fit.stack;
   known.stacks = {};
   const std::vector<Row> one{died};
@@ -134,10 +134,10 @@ TEST(FitRows, LearnsFromRunsThatDied) {
 
 TEST(FitRows, SaysWhyNothingCanBeFitted) {
   std::vector<Row> rows{runs().front()};
-  const auto none = fit_rows(rows, library(), testing::stack("generic-eager"), {}, {"ours", {}});
+  const auto none = fit_rows(rows, small_library(), testing::stack("generic-eager"), {}, {"ours", {}});
   ASSERT_FALSE(none.has_value());
   EXPECT_EQ(none.error().front().code, "F05");
-  const auto stopped = fit_rows(measured(other_stack()), library(), testing::stack("generic-eager"), {},
+  const auto stopped = fit_rows(measured(other_stack()), small_library(), testing::stack("generic-eager"), {},
                                 {"ours", [](const std::string&) { return false; }});
   ASSERT_FALSE(stopped.has_value());
   EXPECT_TRUE(stopped.error().empty()) << "stopped, not wrong";

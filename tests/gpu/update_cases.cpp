@@ -143,6 +143,12 @@ struct Maker {
         Case& adamw = add("adamw", OpKind::adamw, m);
         adamw.ranges = plain_ranges();
         finish(adamw, t, m, {}, {floats(m, 0.1F), squares(m)}, true, scaled);
+        if (!t.stochastic) {
+          Case& half = add("adamw_bf16_moments", OpKind::adamw, m);
+          half.ranges = plain_ranges();
+          finish(half, t, m, {}, {of(floats(m, 0.1F), DType::bf16), of(squares(m), DType::bf16)}, true, scaled);
+          half.tolerance = 5e-3;  // moments rounded once from nearly equal values
+        }
         if (t.gradient != DType::fp16) {  // the third of three workers' updates, in the training step 6
           Case& turn = add("adamw_third_of_three", OpKind::adamw, m);
           turn.op.turn = 2, turn.op.turns = 3;

@@ -206,6 +206,11 @@ TEST_F(LoopOfClicks, RecordsTrainAsTheirLinesDo) {
   std::string job = kJob;
   for (std::size_t at; (at = job.find("clicks.tsv")) != std::string::npos;) job.replace(at, 10, "clicks.bin");
   ASSERT_EQ(orrery({"plan", job_, "-o", path("plan.yaml")}).exit_code, 0);
+  ASSERT_EQ(orrery({"plan", scratch_.file("rows.yaml", job), "-o", path("rows-plan.yaml")}).exit_code, 0);
+  const Ran beyond = orrery({"train", path("rows-plan.yaml"), "--run", path("rows")});
+  EXPECT_EQ(beyond.exit_code, 3) << "a table of nine rows has no row 9";
+  EXPECT_THAT(beyond.err, HasSubstr("clicks.bin:"));
+  job.insert(job.find("steps: 6"), "categories: hashed, ");
   ASSERT_EQ(orrery({"plan", scratch_.file("binary.yaml", job), "-o", path("binary-plan.yaml")}).exit_code, 0);
   ASSERT_EQ(orrery({"train", path("plan.yaml"), "--run", path("lines")}).exit_code, 0);
   ASSERT_EQ(orrery({"train", path("binary-plan.yaml"), "--run", path("records")}).exit_code, 0);

@@ -144,7 +144,7 @@ void run_matmul(Machine& machine, const Call& call) {
   const float* b = call.input(1, k * n);
   const float* bias = call.optional_input(2, n);
   float* c = call.output(0, m * n);
-  if (op.batch > 0) return SampleProduct(machine, call, a, b, bias, c).run();
+  if (is_over_samples(op)) return SampleProduct(machine, call, a, b, bias, c).run();
   const std::int64_t lda = op.trans_a ? m : k;
   const std::int64_t ldb = op.trans_b ? k : n;
   const float beta = op.accumulate || bias != nullptr ? 1.0F : 0.0F;

@@ -81,7 +81,7 @@ void run_bias_grad(Machine& machine, const Call& call) {
       machine.kernels.column_sum(dy + begin, dbias + begin, n, m, end - begin);
       return;
     }
-    const SampleBlocks blocks = sample_blocks(call.op.batch, n);
+    const SampleBlocks blocks = sample_blocks(is_over_samples(call.op) ? call.op.batch : 0, n);
     sum_blocks(
         machine, thread, blocks, end - begin, call.op.accumulate, dbias + begin, [&](std::int64_t block, float* to) {
           std::fill_n(to, end - begin, 0.0F);

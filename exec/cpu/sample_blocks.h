@@ -11,6 +11,12 @@ namespace orrery::exec {
 /// Blocks of a step: enough for 4 ranks, few enough that each remains a matrix product worth the name.
 inline constexpr std::int64_t kBlocksOfStep = 4;
 
+/// Whether a product or a bias's gradient is one over samples of a recommendation model. Those of transformers have a
+/// sequence length, too.
+[[nodiscard]] inline bool is_over_samples(const models::Op& op) {
+  return op.batch > 0 && op.sequence == 0;
+}
+
 struct SampleBlocks {
   std::int64_t count = 1, samples = 0;  ///< blocks of this rank, a power of two; samples of each
 };

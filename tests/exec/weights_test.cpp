@@ -357,8 +357,8 @@ INSTANTIATE_TEST_SUITE_P(Families, Exported,
                                            Family::opt, Family::falcon, Family::bloom, Family::nemotron,
                                            Family::mixtral, Family::qwen3_moe, Family::gpt_oss, Family::llama4,
                                            Family::gemma3, Family::glm4, Family::smollm3, Family::internlm2,
-                                           Family::glm4_moe, Family::cohere, Family::mpt, Family::gpt_bigcode,
-                                           Family::dots1, Family::ernie_moe),
+                                           Family::glm4_moe, Family::cohere, Family::mpt, Family::dots1,
+                                           Family::ernie_moe),
                          [](const auto& one) { return std::string(models::name_of(one.param)); });
 
 TEST(Exporting, RefusesWhatTheFamilysClassCannotSay) {

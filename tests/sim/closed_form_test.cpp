@@ -58,8 +58,8 @@ void print(const std::vector<Deviation>& all) {
   }
 }
 
-/// Bounds on |closed form / replay - 1|. Few plans scatter more than the 2,000 of the long form. The worst in memory are
-/// known defects (docs/architecture.md).
+/// Bounds on |closed form / replay - 1|. Few plans scatter more than the 2,000 of the long form. The worst in memory
+/// are known defects (docs/architecture.md).
 struct Bounds {
   double median, p90, worst;
 };

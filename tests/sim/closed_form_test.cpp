@@ -58,13 +58,12 @@ void print(const std::vector<Deviation>& all) {
   }
 }
 
-/// Bounds on |closed form / replay - 1|. Few plans scatter more than the 2,000 of the long form. The worst in memory
-/// are known defects (docs/architecture.md).
+/// Bounds on |closed form / replay - 1|. Few plans scatter more than the 2,000 of the long form.
 struct Bounds {
   double median, p90, worst;
 };
-constexpr Bounds kTime = {1e-4, 0.006, 0.2}, kMemory = {1e-5, 1e-4, 0.15};
-constexpr Bounds kTimeOfFew = {1e-4, 0.01, 0.3}, kMemoryOfFew = {1e-5, 5e-4, 0.11};
+constexpr Bounds kTime = {1e-4, 0.006, 0.2}, kMemory = {1e-5, 1e-4, 0.02};
+constexpr Bounds kTimeOfFew = {1e-4, 0.01, 0.3}, kMemoryOfFew = {1e-5, 5e-4, 0.02};
 
 void expect_within(const Quantiles& q, const Bounds& bounds, const char* what) {
   EXPECT_LT(q.median, bounds.median) << what;
@@ -97,7 +96,13 @@ TEST(ClosedFormOfAnyPlan, AgreesWithTheReplay) {
     lines << fmt::format("{}\t{:.3f}\t{:.3f}\t{}: {}\t{}\n", i, 100 * d.time, 100 * d.memory, one.where,
                          plan::describe(one.plan->spec()), fmt::join(d.traits, "|"));
     time.push_back(d.time);
-    memory.push_back(d.memory);
+    // Of a known defect, held to a bound of its own: docs/architecture.md, what the closed form's memory leaves.
+    constexpr double kSplitAndRepeated = 0.11;
+    const plan::PlanSpec& spec = one.plan->spec();
+    if (spec.stages.splits_backward() && spec.recomputation.what != plan::Recompute::none)
+      EXPECT_LT(std::abs(d.memory), kSplitAndRepeated) << one.where << ": " << plan::describe(spec);
+    else
+      memory.push_back(d.memory);
     all.push_back(d);
   }
   print(all);

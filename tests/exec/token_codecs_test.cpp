@@ -73,9 +73,8 @@ TEST(TokensInFewerBits, AreTheSameWhereverTheExpertsAre) {
       SCOPED_TRACE(expert);
       EXPECT_EQ(away.steps[0].loss, home.steps[0].loss) << "to the bit";
       EXPECT_LE(testing::relative_distance(away.gradients.at(0), home.gradients.at(0)), 1e-6);
-      // Later steps are of gradients that were added up in another order: a last bit moves a rounding, and losses part
-      // as far as they are from fp32's, 6e-3 in fp8.
-      EXPECT_LE(testing::loss_distance(away, home), 1e-2);
+      // Later steps are of gradients that were added up in another order: a last bit moves a rounding.
+      EXPECT_LE(testing::loss_distance(away, home), 5e-3);
     }
   }
 }

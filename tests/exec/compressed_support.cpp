@@ -81,6 +81,13 @@ float rounded(float value, plan::GradientCompression how) {
   return how == plan::GradientCompression::bf16 ? from_bf16(to_bf16(value)) : from_fp16(to_fp16(value));
 }
 
+/// The sum of 2, 4, 8 ... replicas' values as a binary tree of them, as a node's ranks add.
+float tree(const std::vector<LogicalTensors>& replicas, const std::string& name, std::size_t i, std::size_t first,
+           std::size_t count) {
+  if (count == 1) return replicas[first].at(name).values[i];
+  return tree(replicas, name, i, first, count / 2) + tree(replicas, name, i, first + count / 2, count - count / 2);
+}
+
 /// The sum of the replicas' gradients in fp32, of what they have rounded, or, by node, of what the sums of nodes are
 /// rounded to; rounded again where everybody gets it.
 LogicalTensors in_halves(const std::vector<LogicalTensors>& replicas, const plan::PlanSpec& spec) {
@@ -90,9 +97,7 @@ LogicalTensors in_halves(const std::vector<LogicalTensors>& replicas, const plan
   for (auto& [name, tensor] : sum)
     for (std::size_t i = 0; i < tensor.values.size(); ++i) {
       const auto of_node = [&, &key = name](std::size_t first) {  // clang 14 captures no bindings by itself
-        float value = replicas[first].at(key).values[i];
-        for (std::size_t r = first + 1; r < first + node; ++r) value += replicas[r].at(key).values[i];
-        return rounded(value, how);
+        return rounded(tree(replicas, key, i, first, node), how);
       };
       float value = of_node(0);
       for (std::size_t r = node; r < replicas.size(); r += node) value += of_node(r);

@@ -15,6 +15,7 @@ inline constexpr double kLeastBytes = 1;
 inline constexpr double kMostBytes = 1e18;
 inline constexpr double kMostSeconds = 1;          ///< of one link
 inline constexpr int kMostParts = 4096;            ///< devices of a node, links of a device
+inline constexpr int kMostSm = 1000;                ///< a compute capability as NCCL writes it: 90 for 9.0
 inline constexpr int kMostSwitches = 64;           ///< sockets, boards, PCIe switches and NICs of one node, each
 inline constexpr int kMostMesh = 256;              ///< devices in a full mesh: links grow with their square
 inline constexpr std::size_t kMostDimensions = 6;  ///< of a torus

@@ -10,7 +10,6 @@ namespace {
 using base::Cursor;
 using base::UnitKind;
 
-constexpr int kMostSm = 1000;
 constexpr int kMostCpuId = 1 << 16;
 
 BytesPerSecond rate(const Cursor& at) {

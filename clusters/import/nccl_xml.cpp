@@ -20,7 +20,6 @@ constexpr const char* kCpuClass = "0x068001";     // NVLink bridge of POWER9
 constexpr double kMegabit = 1e6 / 8;              // bytes/s
 constexpr double kDefaultMegabits = 10000;        // a port of unknown speed: NCCL's ncclTopoAddNet
 constexpr double kMegabyte = 1e6;
-constexpr int kMostSm = 1000;
 constexpr long long kMostMegabits = 100'000'000;
 
 /// An NVLink as written, before its target is resolved.

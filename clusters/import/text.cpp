@@ -12,13 +12,13 @@
 namespace orrery::clusters {
 namespace {
 
-constexpr std::size_t kMostBytes = std::size_t{32} << 20;  // a fabric of 10,000 nodes takes a fifth of it
+constexpr std::size_t kMostText = std::size_t{32} << 20;  // a fabric of 10,000 nodes takes a fifth of it
 constexpr std::size_t kMostLines = 1'000'000;
 constexpr std::size_t kMostWords = 100'000;  // per line
 
 /// The part that is read: one line over the limit, so that the excess is noticed.
 std::string_view beginning(std::string_view text) {
-  text = text.substr(0, kMostBytes + 1);
+  text = text.substr(0, kMostText + 1);
   std::size_t at = 0;
   for (std::size_t lines = 0; lines <= kMostLines && at != std::string_view::npos; ++lines)
     at = text.find('\n', at + 1);
@@ -69,7 +69,7 @@ Lines::Lines(std::string_view text, const std::string& file)
     begin = end + 1;
   }
   find_end();
-  if (!base::is_text(text_, kMostBytes, findings_)) return;
+  if (!base::is_text(text_, kMostText, findings_)) return;
   if (lines_.size() > kMostLines) {
     findings_.error("E0100", {file}, fmt::format("the file has more than {} lines", kMostLines));
     return;

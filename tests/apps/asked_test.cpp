@@ -11,7 +11,7 @@
 #include "tests/apps/command.h"
 
 namespace orrery::tests {
-namespace {
+namespace asked_test {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
@@ -549,5 +549,5 @@ TEST(Memory, ProbeAndDoctorAgree) {
       << said;
 }
 
-}  // namespace
+}  // namespace asked_test
 }  // namespace orrery::tests

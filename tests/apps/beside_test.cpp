@@ -5,7 +5,7 @@
 #include "tests/apps/command.h"
 
 namespace orrery::tests {
-namespace {
+namespace beside_test {
 
 using ::testing::HasSubstr;
 
@@ -73,5 +73,5 @@ TEST(Beside, APlanThatIsNoneIsNamedWithItsPlace) {
   EXPECT_GT(bad.envelope().at("diagnostics")[0].at("line"), 0);
 }
 
-}  // namespace
+}  // namespace beside_test
 }  // namespace orrery::tests

@@ -10,7 +10,7 @@
 #include "tests/clusters/support.h"
 
 namespace orrery::tests {
-namespace {
+namespace collective_test {
 
 TEST(Collective, PricesEverySizeOnACluster) {
   const Ran ran = orrery({"collective", "hgx-h200", "--sizes", "1MiB,16GiB", "--json"});
@@ -142,5 +142,5 @@ TEST(Collective, SaysWhatIsWrong) {
   EXPECT_EQ(ran.envelope().at("diagnostics")[0].at("line"), 3);
 }
 
-}  // namespace
+}  // namespace collective_test
 }  // namespace orrery::tests

@@ -9,7 +9,7 @@
 #include "tests/apps/command.h"
 
 namespace orrery::tests {
-namespace {
+namespace examples_test {
 
 namespace fs = std::filesystem;
 
@@ -112,5 +112,5 @@ TEST_F(Examples, OfTheHelpRunAsTheyStand) {
   EXPECT_GE(ran, 30U);
 }
 
-}  // namespace
+}  // namespace examples_test
 }  // namespace orrery::tests

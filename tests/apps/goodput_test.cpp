@@ -5,7 +5,7 @@
 #include "tests/apps/command.h"
 
 namespace orrery::tests {
-namespace {
+namespace goodput_test {
 
 using nlohmann::json;
 using ::testing::HasSubstr;
@@ -131,5 +131,5 @@ TEST_F(SimulatedFailures, WrongFlagsAreUsageErrors) {
   }
 }
 
-}  // namespace
+}  // namespace goodput_test
 }  // namespace orrery::tests

@@ -11,7 +11,7 @@
 #include "tests/apps/command.h"
 
 namespace orrery::tests {
-namespace {
+namespace hostile_test {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
@@ -354,5 +354,5 @@ TEST(NoRoom, AnAllocationThatFailsIsToldAndNeverAborts) {
   EXPECT_GT(failed, 10);
 }
 
-}  // namespace
+}  // namespace hostile_test
 }  // namespace orrery::tests

@@ -5,7 +5,7 @@
 #include "tests/apps/command.h"
 
 namespace orrery::tests {
-namespace {
+namespace import_test {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -117,5 +117,5 @@ TEST(Import, AForcedFormatIsTakenAtItsWord) {
   EXPECT_THAT(ran.err, HasSubstr("error[E0302]"));
 }
 
-}  // namespace
+}  // namespace import_test
 }  // namespace orrery::tests

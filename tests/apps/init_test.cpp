@@ -7,7 +7,7 @@
 #include "tests/apps/command.h"
 
 namespace orrery::tests {
-namespace {
+namespace init_test {
 
 TEST(Init, WritesAJobThatPlanTakes) {
   const Scratch folder;
@@ -85,5 +85,5 @@ TEST(Init, NamesAModelThatIsNotThere) {
   EXPECT_EQ(orrery({"init", "-", "--model", "gpt5"}).exit_code, 3);
 }
 
-}  // namespace
+}  // namespace init_test
 }  // namespace orrery::tests

@@ -5,7 +5,7 @@
 #include "tests/apps/command.h"
 
 namespace orrery::tests {
-namespace {
+namespace kinds_test {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
@@ -79,5 +79,5 @@ TEST(WrongKind, ARunIsNoPlanButHasOne) {
   }
 }
 
-}  // namespace
+}  // namespace kinds_test
 }  // namespace orrery::tests

@@ -7,7 +7,7 @@
 #include "tests/apps/command.h"
 
 namespace orrery::tests {
-namespace {
+namespace looking_test {
 
 TEST(Model, CountsGpt2SmallAsPublished) {
   const Ran ran = orrery({"model", "gpt2-124m", "--json"});
@@ -129,5 +129,5 @@ TEST(Catalogue, AFolderNamedByTheUserComesFirst) {
   EXPECT_EQ(orrery({"model", "my-own"}, {{}, {"ORRERY_DATA=" + scratch.path().string()}, {}}).exit_code, 0);
 }
 
-}  // namespace
+}  // namespace looking_test
 }  // namespace orrery::tests

@@ -7,7 +7,7 @@
 #include "tests/apps/command.h"
 
 namespace orrery::tests {
-namespace {
+namespace loop_test {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
@@ -399,5 +399,5 @@ TEST_F(Loop, WithoutMpiexecTheEnvironmentIsToBlame) {
   EXPECT_EQ(orrery({"train", file, "--run", path("run")}, {{}, {"PATH=/nonexistent"}, {}}).exit_code, 6);
 }
 
-}  // namespace
+}  // namespace loop_test
 }  // namespace orrery::tests

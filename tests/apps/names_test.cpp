@@ -5,7 +5,7 @@
 #include "tests/apps/command.h"
 
 namespace orrery::tests {
-namespace {
+namespace names_test {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
@@ -80,5 +80,5 @@ TEST(Names, DegreesThatDoNotFillTheClusterAreCounted) {
   EXPECT_THAT(batch.err, HasSubstr("3"));
 }
 
-}  // namespace
+}  // namespace names_test
 }  // namespace orrery::tests

@@ -7,7 +7,7 @@
 #include "tests/apps/command.h"
 
 namespace orrery::tests {
-namespace {
+namespace plan_test {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
@@ -413,5 +413,5 @@ TEST(Explain, SaysWhatFillsADeviceThatIsTooSmall) {
   EXPECT_THAT(ran.err, HasSubstr("parameters"));
 }
 
-}  // namespace
+}  // namespace plan_test
 }  // namespace orrery::tests

@@ -12,7 +12,7 @@
 #include "tests/apps/command.h"
 
 namespace orrery::tests {
-namespace {
+namespace probe_test {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
@@ -225,5 +225,5 @@ TEST(SlowProbe, MeasuresInAMinuteAndItsFilesPredict) {
   EXPECT_TRUE(simulated.envelope().at("diagnostics").empty()) << "no coefficient of the file is passed over";
 }
 
-}  // namespace
+}  // namespace probe_test
 }  // namespace orrery::tests

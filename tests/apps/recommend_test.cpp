@@ -7,7 +7,7 @@
 #include "tests/apps/command.h"
 
 namespace orrery::tests {
-namespace {
+namespace recommend_test {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
@@ -344,5 +344,5 @@ TEST_F(LoopOfClicks, SamplesAreDrawnForRecommendationModelsAlone) {
   EXPECT_THAT(refused.err, HasSubstr("tokens.yaml:5:18"));
 }
 
-}  // namespace
+}  // namespace recommend_test
 }  // namespace orrery::tests

@@ -9,7 +9,7 @@
 #include "tests/apps/command.h"
 
 namespace orrery::tests {
-namespace {
+namespace report_test {
 
 using ::testing::HasSubstr;
 
@@ -504,5 +504,5 @@ TEST_F(ReportScaling, RefusesWhatCannotBeMeant) {
   EXPECT_FALSE(std::filesystem::exists(page_));
 }
 
-}  // namespace
+}  // namespace report_test
 }  // namespace orrery::tests

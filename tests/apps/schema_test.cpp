@@ -7,7 +7,7 @@
 #include "tests/apps/command.h"
 
 namespace orrery::tests {
-namespace {
+namespace schema_test {
 
 using nlohmann::json;
 
@@ -115,5 +115,5 @@ TEST(Schema, KnowsClustersModelsAndStacks) {
   EXPECT_THAT(orrery({"init", "-"}).out, ::testing::HasSubstr("# yaml-language-server: $schema=job.schema.json"));
 }
 
-}  // namespace
+}  // namespace schema_test
 }  // namespace orrery::tests

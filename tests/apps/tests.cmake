@@ -5,7 +5,7 @@ add_executable(test_apps ${cli_sources})
 target_link_libraries(test_apps PRIVATE orrery::sim orrery_flags GTest::gtest GTest::gmock GTest::gtest_main)
 target_compile_definitions(test_apps PRIVATE ORRERY_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
                            ORRERY_BUILD_DIR="${PROJECT_BINARY_DIR}" ORRERY_BINARY="$<TARGET_FILE:orrery>")
-orrery_unity(test_apps ALONE plan_test probe_test recommend_test)
+orrery_unity(test_apps)
 add_dependencies(test_apps orrery)
 if(ORRERY_HAVE_WORKER)
   add_dependencies(test_apps orrery-worker)

@@ -6,7 +6,7 @@
 #include "tests/apps/command.h"
 
 namespace orrery::tests {
-namespace {
+namespace text_test {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
@@ -89,5 +89,5 @@ TEST_F(LoopText, SaysWhatItLacks) {
   EXPECT_EQ(small.envelope().at("diagnostics").at(0).at("code"), "E0618");
 }
 
-}  // namespace
+}  // namespace text_test
 }  // namespace orrery::tests

@@ -7,7 +7,7 @@
 #include "tests/apps/command.h"
 
 namespace orrery::tests {
-namespace {
+namespace tutorial_test {
 
 namespace fs = std::filesystem;
 
@@ -34,5 +34,5 @@ TEST(LoopTutorial, EveryCommandOfThePageRuns) {
     EXPECT_TRUE(fs::exists(scratch.path() / "work" / made)) << made;
 }
 
-}  // namespace
+}  // namespace tutorial_test
 }  // namespace orrery::tests

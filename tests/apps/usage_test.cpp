@@ -8,7 +8,7 @@
 #include "tests/apps/command.h"
 
 namespace orrery::tests {
-namespace {
+namespace usage_test {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -242,5 +242,5 @@ TEST(Colour, IsThereOnlyWhenAskedForOrOnATerminal) {
               Not(HasSubstr("\033[")));
 }
 
-}  // namespace
+}  // namespace usage_test
 }  // namespace orrery::tests

@@ -9,7 +9,7 @@
 #include "tests/apps/command.h"
 
 namespace orrery::tests {
-namespace {
+namespace validate_test {
 
 using ::testing::HasSubstr;
 
@@ -245,5 +245,5 @@ TEST(Validate, NamesFileLineAndColumnOfABadRow) {
   EXPECT_EQ(orrery({"validate", (scratch.path() / "none.yaml").string()}).exit_code, 3);
 }
 
-}  // namespace
+}  // namespace validate_test
 }  // namespace orrery::tests

@@ -8,7 +8,7 @@
 #include <set>
 #include <string>
 
-namespace {
+namespace errors_page_test {
 
 namespace fs = std::filesystem;
 
@@ -41,4 +41,4 @@ TEST(ErrorsPage, ListsExactlyTheCodesThatTheSourcesUse) {
   EXPECT_GE(used.size(), 40U);
 }
 
-}  // namespace
+}  // namespace errors_page_test

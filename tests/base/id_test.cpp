@@ -12,7 +12,7 @@
 #include <vector>
 
 namespace orrery::base {
-namespace {
+namespace id_test {
 
 using CatId = Id<struct CatTag>;
 using DogId = Id<struct DogTag>;
@@ -71,5 +71,5 @@ TEST(AVectorById, IsIndexedByTheIdsThatItGives) {
   EXPECT_EQ(all, (std::vector<CatId>{first, second}));
 }
 
-}  // namespace
+}  // namespace id_test
 }  // namespace orrery::base

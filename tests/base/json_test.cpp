@@ -9,7 +9,7 @@
 #include "tests/base/peak.h"
 
 namespace orrery::base {
-namespace {
+namespace json_test {
 
 std::string brief(const Diagnostics& all) {
   std::string out;
@@ -162,5 +162,5 @@ TEST(JsonQuoted, ReadsBack) {
   for (const char* text : {"", "a\"b\\c\n\t\x01", "é", "/"}) EXPECT_EQ(as_text(json_quoted(text)), text);
 }
 
-}  // namespace
+}  // namespace json_test
 }  // namespace orrery::base

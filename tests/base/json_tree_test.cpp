@@ -8,7 +8,7 @@
 #include "tests/base/peak.h"
 
 namespace orrery::base {
-namespace {
+namespace json_tree_test {
 
 using nlohmann::json;
 
@@ -71,5 +71,5 @@ TEST(WholeNumber, IsNeverCast) {
   EXPECT_EQ(whole_number(json("5"), 0, 9), std::nullopt);
 }
 
-}  // namespace
+}  // namespace json_tree_test
 }  // namespace orrery::base

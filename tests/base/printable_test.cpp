@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 namespace orrery::base {
-namespace {
+namespace printable_test {
 
 // What a name can do where it is shown: end a line, move a cursor, erase, speak in 8-bit controls, turn round what
 // stands behind it.
@@ -52,5 +52,5 @@ TEST(Printable, LinesKeepTheirEndsTabsAndColoursOnly) {
   EXPECT_EQ(printable_lines("\x1b[2J\x1b]0;t\x07\x1b[31", true), "\\x1b[2J\\x1b]0;t\\x07\\x1b[31");
 }
 
-}  // namespace
+}  // namespace printable_test
 }  // namespace orrery::base

@@ -6,7 +6,7 @@
 #include <cmath>
 
 namespace orrery::base {
-namespace {
+namespace random_test {
 
 using Words = std::array<std::uint32_t, 4>;
 
@@ -76,5 +76,5 @@ TEST(Below, ReachesEveryValueAndNothingElse) {
   EXPECT_EQ(below(1, 1, 2, 3), 0U);
 }
 
-}  // namespace
+}  // namespace random_test
 }  // namespace orrery::base

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 namespace orrery::base {
-namespace {
+namespace result_test {
 
 Diagnostic sample() {
   return {Severity::error,
@@ -91,5 +91,5 @@ TEST(Quoted, CutsLongTextBetweenCharacters) {
   EXPECT_EQ(quoted(std::string(59, 'a') + "éé"), "`" + std::string(59, 'a') + "...`");
 }
 
-}  // namespace
+}  // namespace result_test
 }  // namespace orrery::base

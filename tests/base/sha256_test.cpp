@@ -6,7 +6,7 @@
 #include <string>
 
 namespace orrery::base {
-namespace {
+namespace sha256_test {
 
 TEST(Sha256, IsWhatTheStandardSays) {
   EXPECT_EQ(sha256(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
@@ -23,5 +23,5 @@ TEST(Sha256, TakesLengthsAroundABlock) {
   EXPECT_EQ(sha256(std::string(64, 'a')), "ffe054fe7ae0cb6dc65c3af9b61d5209f439851db43d0ba5997337df154668eb");
 }
 
-}  // namespace
+}  // namespace sha256_test
 }  // namespace orrery::base

@@ -8,7 +8,7 @@
 #include "base/random.h"
 
 namespace orrery::base {
-namespace {
+namespace units_test {
 
 double value(const std::string& text, UnitKind kind) {
   double out = -1;
@@ -120,5 +120,5 @@ TEST(Human, ShowsThreeDigits) {
   EXPECT_EQ(count_of(2, "micro-batch") + " of 1 " + plural(1, "batch"), "2 micro-batches of 1 batch");
 }
 
-}  // namespace
+}  // namespace units_test
 }  // namespace orrery::base

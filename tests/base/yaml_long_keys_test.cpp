@@ -4,7 +4,7 @@
 #include "base/yaml.h"
 
 namespace orrery::base {
-namespace {
+namespace yaml_long_keys_test {
 
 TEST(YamlKeys, KeyThatIsWrittenLongIsRefusedAndOneThatJustFitsIsReadAgain) {
   const auto findings_of = [](const std::string& text) { return Document::parse(text, "k.yaml").findings().all(); };
@@ -26,5 +26,5 @@ TEST(YamlKeys, KeyThatIsWrittenLongIsRefusedAndOneThatJustFitsIsReadAgain) {
   }
 }
 
-}  // namespace
+}  // namespace yaml_long_keys_test
 }  // namespace orrery::base

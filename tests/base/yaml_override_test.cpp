@@ -4,7 +4,7 @@
 #include "base/yaml.h"
 
 namespace orrery::base {
-namespace {
+namespace yaml_override_test {
 
 constexpr const char* kText = "batch: 8\nplan:\n  tensor: [1, 2]\n  zero_stage: 1\n";
 
@@ -49,5 +49,5 @@ TEST(YamlOverride, WhatIsNoYamlOrHasNoKeysIsRefused) {
   EXPECT_EQ(below.findings().all().front().code, "E0104");
 }
 
-}  // namespace
+}  // namespace yaml_override_test
 }  // namespace orrery::base

@@ -10,7 +10,7 @@
 #include "tests/base/peak.h"
 
 namespace orrery::base {
-namespace {
+namespace yaml_test {
 
 constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
 
@@ -434,5 +434,5 @@ TEST(YamlRow, ReadsTheSameOnLinesOfAtMost120Columns) {
   EXPECT_EQ(yaml_row(whole, 2), whole) << "there is no place to break";
 }
 
-}  // namespace
+}  // namespace yaml_test
 }  // namespace orrery::base

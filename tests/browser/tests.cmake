@@ -1,8 +1,6 @@
 # The HTML report in headless Chromium. Skipped (77) where Chromium or libjs-vega is absent.
-add_executable(make_sample_report ${CMAKE_CURRENT_SOURCE_DIR}/browser/make_sample_report.cpp
-               ${CMAKE_CURRENT_SOURCE_DIR}/reports/sample_support.cpp
-               ${CMAKE_CURRENT_SOURCE_DIR}/reports/schedule_support.cpp)
-target_link_libraries(make_sample_report PRIVATE orrery::reports GTest::gtest orrery_flags)
+add_executable(make_sample_report ${CMAKE_CURRENT_SOURCE_DIR}/browser/make_sample_report.cpp)
+target_link_libraries(make_sample_report PRIVATE reports_support orrery_flags)
 target_compile_definitions(make_sample_report PRIVATE ORRERY_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
 add_test(NAME browser.report
          COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/browser/report_in_chromium $<TARGET_FILE:make_sample_report>)

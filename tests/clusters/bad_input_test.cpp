@@ -10,7 +10,7 @@
 #include "tests/clusters/support.h"
 
 namespace orrery::clusters {
-namespace {
+namespace bad_input_test {
 
 using testing::from_catalog;
 using ::testing::HasSubstr;
@@ -207,5 +207,5 @@ TEST(BadInput, MutationsOfTheCatalogueNeverCrash) {
   EXPECT_GT(refusals, 100);
 }
 
-}  // namespace
+}  // namespace bad_input_test
 }  // namespace orrery::clusters

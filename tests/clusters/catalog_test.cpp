@@ -8,7 +8,7 @@
 #include "tests/clusters/support.h"
 
 namespace orrery::clusters {
-namespace {
+namespace catalog_test {
 
 using testing::catalog;
 
@@ -206,5 +206,5 @@ TEST(Resized, RefusesWhatIsNeitherWholeNodesNorPartOfOne) {
   EXPECT_EQ(resized(catalog("localhost-2"), 4).error().front().code, "C08");
 }
 
-}  // namespace
+}  // namespace catalog_test
 }  // namespace orrery::clusters

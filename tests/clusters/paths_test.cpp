@@ -12,7 +12,7 @@
 #include "tests/clusters/support.h"
 
 namespace orrery::clusters {
-namespace {
+namespace paths_test {
 
 using testing::catalog;
 
@@ -212,5 +212,5 @@ TEST(Paths, OfThousandsOfPairsAreFoundInMilliseconds) {
   EXPECT_LT(seconds, 1);  // 3 us a route when the machine is quiet
 }
 
-}  // namespace
+}  // namespace paths_test
 }  // namespace orrery::clusters

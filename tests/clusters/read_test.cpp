@@ -6,7 +6,7 @@
 #include "tests/clusters/support.h"
 
 namespace orrery::clusters {
-namespace {
+namespace read_test {
 
 using ::testing::HasSubstr;
 
@@ -287,5 +287,5 @@ TEST(Links, NodesHaveEquallyManyDevices) {
   EXPECT_EQ(d.code, "C06");
 }
 
-}  // namespace
+}  // namespace read_test
 }  // namespace orrery::clusters

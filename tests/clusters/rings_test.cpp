@@ -12,7 +12,7 @@
 #include "tests/clusters/support.h"
 
 namespace orrery::clusters {
-namespace {
+namespace rings_test {
 
 using testing::catalog;
 
@@ -235,5 +235,5 @@ TEST(Localhost, RanksHaveOneWay) {
   EXPECT_EQ(wiring.ring.intra, catalog("localhost-4").intra.bandwidth);
 }
 
-}  // namespace
+}  // namespace rings_test
 }  // namespace orrery::clusters

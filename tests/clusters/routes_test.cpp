@@ -11,7 +11,7 @@
 #include "tests/clusters/support.h"
 
 namespace orrery::clusters {
-namespace {
+namespace routes_test {
 
 using testing::catalog;
 
@@ -307,5 +307,5 @@ TEST(Graph, OfAHundredThousandGpusIsBuiltInASecond) {
   std::cout << "built in " << seconds << " s, " << boost::num_vertices(cluster->graph) << " vertices\n";
 }
 
-}  // namespace
+}  // namespace routes_test
 }  // namespace orrery::clusters

@@ -7,7 +7,7 @@
 #include "cost/network/collectives.h"
 
 namespace orrery::cost {
-namespace {
+namespace algorithms_test {
 
 using base::Bytes;
 using base::BytesPerSecond;
@@ -231,5 +231,5 @@ TEST(BusFactor, IsThatOfNcclTests) {
   EXPECT_DOUBLE_EQ(bus_factor(Operation::reduce, 16), 1);
 }
 
-}  // namespace
+}  // namespace algorithms_test
 }  // namespace orrery::cost

@@ -4,7 +4,7 @@
 #include "tests/cost/plain_passes.h"
 
 namespace orrery::cost {
-namespace {
+namespace asynchronous_test {
 
 using testing::equal_stages;
 using testing::PassTimes;
@@ -57,5 +57,5 @@ TEST(AsynchronousPipeline, OfManyMicroBatchesIsExtrapolatedAsItGoesOn) {
   EXPECT_NEAR(p.makespan(100), p.makespan(8) + 46 * period, 1e-9);
 }
 
-}  // namespace
+}  // namespace asynchronous_test
 }  // namespace orrery::cost

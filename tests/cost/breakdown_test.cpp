@@ -7,7 +7,7 @@
 #include "tests/plan/samples.h"
 
 namespace orrery::cost {
-namespace {
+namespace breakdown_test {
 
 StageTimes stage(double forward, double backward) {
   StageTimes t;
@@ -144,5 +144,5 @@ TEST(Memory, PeaksOnTheStageThatNeedsMost) {
   EXPECT_EQ(estimator.estimate(plan).worst_stage, 1);
 }
 
-}  // namespace
+}  // namespace breakdown_test
 }  // namespace orrery::cost

@@ -9,7 +9,7 @@
 #include "tests/cost/support.h"
 
 namespace orrery::cost {
-namespace {
+namespace calibration_test {
 
 constexpr const char* kFile = R"(calibration: two cores
 device: test-core
@@ -136,5 +136,5 @@ parameters:
   ASSERT_FALSE(read);
 }
 
-}  // namespace
+}  // namespace calibration_test
 }  // namespace orrery::cost

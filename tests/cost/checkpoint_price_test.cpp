@@ -14,7 +14,7 @@
 #include "tests/plan/samples.h"
 
 namespace orrery::cost {
-namespace {
+namespace checkpoint_price_test {
 
 /// Every split, each with its own optimizer, precision and technique in turn.
 std::vector<plan::PlanSpec> many_plans() {
@@ -222,5 +222,5 @@ TEST(CheckpointFit, FindsTheDiskThatMeasuredCheckpointsHad) {
   EXPECT_EQ(fitted.calibration.parameters.size(), truth.parameters.size()) << "nothing else is revealed";
 }
 
-}  // namespace
+}  // namespace checkpoint_price_test
 }  // namespace orrery::cost

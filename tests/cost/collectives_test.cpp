@@ -11,7 +11,7 @@
 #include "tests/clusters/support.h"
 
 namespace orrery::cost {
-namespace {
+namespace collectives_test {
 
 using base::Bytes;
 using base::BytesPerSecond;
@@ -237,5 +237,5 @@ TEST(OneGpuANode, SeesTheWholeLatencyOfTheNetwork) {
   }
 }
 
-}  // namespace
+}  // namespace collectives_test
 }  // namespace orrery::cost

@@ -5,7 +5,7 @@
 #include "tests/plan/samples.h"
 
 namespace orrery::cost {
-namespace {
+namespace derive_test {
 
 /// Four devices of 100 GFLOP/s, 90 W and 3.6 $/h each.
 plan::Plan plan_on_four() {
@@ -41,5 +41,5 @@ TEST(Derived, AreNothingWithoutAStep) {
   EXPECT_EQ(p.tokens_per_s, 0);
 }
 
-}  // namespace
+}  // namespace derive_test
 }  // namespace orrery::cost

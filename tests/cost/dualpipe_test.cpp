@@ -4,7 +4,7 @@
 #include "tests/cost/plain_passes.h"
 
 namespace orrery::cost {
-namespace {
+namespace dualpipe_test {
 
 using plan::Order;
 
@@ -36,5 +36,5 @@ TEST(DualPipe, HasHalfTheBubbleOfOneF1BWithSplitBackward) {
   EXPECT_LT(bubble(8, 32, 1, 1, 1), (split.makespan(32) - 3 * 32) / 2);
 }
 
-}  // namespace
+}  // namespace dualpipe_test
 }  // namespace orrery::cost

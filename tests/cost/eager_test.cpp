@@ -8,7 +8,7 @@
 #include "tests/clusters/support.h"
 
 namespace orrery::cost {
-namespace {
+namespace eager_test {
 
 std::vector<int> first_ranks(int count) {
   std::vector<int> ranks(static_cast<std::size_t>(count));
@@ -93,5 +93,5 @@ TEST(EagerOperators, MoveMoreWhereNormsAndAdaptersAreComposed) {
   EXPECT_EQ(apart.op_time(adapter).value, fused.op_time(adapter).value);
 }
 
-}  // namespace
+}  // namespace eager_test
 }  // namespace orrery::cost

@@ -16,7 +16,7 @@
 #include "tests/clusters/support.h"
 
 namespace orrery::cost::exchange_test {
-namespace {
+namespace exchange_test {
 
 std::vector<int> ranks_apart(int count, int stride = 1) {
   std::vector<int> ranks(static_cast<std::size_t>(count));
@@ -205,5 +205,5 @@ TEST(ExpertLayers, MoveRowsAsOftenAsTheStackPermutesThem) {
   EXPECT_NEAR(twice - once, rows / (3350e9 * 0.9), 0.05 * rows / (3350e9 * 0.9));
 }
 
-}  // namespace
+}  // namespace exchange_test
 }  // namespace orrery::cost::exchange_test

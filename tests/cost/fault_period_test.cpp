@@ -7,7 +7,7 @@
 #include "cost/run/goodput_forecast.h"
 
 namespace orrery::cost {
-namespace {
+namespace fault_period_test {
 
 /// A run on a machine: what each thing takes.
 struct Machine {
@@ -105,5 +105,5 @@ TEST(FaultPeriod, IsPartOfAForecast) {
   EXPECT_NEAR(found.run_without, 1000 * 1.05, 1e-9);
 }
 
-}  // namespace
+}  // namespace fault_period_test
 }  // namespace orrery::cost

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 namespace orrery::cost {
-namespace {
+namespace fluid_test {
 
 const std::vector<double> kTen = {10, 10, 10};  // bytes/s of three links
 const std::vector<int> kFirst = {0}, kSecond = {1}, kBoth = {0, 1}, kNone = {};
@@ -52,5 +52,5 @@ TEST(Crowding, CountsOfEachEndItsBusiestRound) {
   EXPECT_TRUE(crowded({{{{0, 1, 9, 0, &kFirst}}, 1}, {{{3, 2, 9, 0, &kFirst}}, 1}}, kTen));
 }
 
-}  // namespace
+}  // namespace fluid_test
 }  // namespace orrery::cost

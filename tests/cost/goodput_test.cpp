@@ -12,7 +12,7 @@
 #include "cost/run/goodput_forecast.h"
 
 namespace orrery::cost {
-namespace {
+namespace goodput_test {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kHour = 3600, kMinute = 60;
@@ -253,5 +253,5 @@ TEST(Fleets, FailAsTheirSourcesSay) {
   for (const Fleet& fleet : fleets()) EXPECT_GT(std::string_view(fleet.source).size(), 20U);
 }
 
-}  // namespace
+}  // namespace goodput_test
 }  // namespace orrery::cost

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 namespace orrery::cost {
-namespace {
+namespace intervals_test {
 
 Intervals sample() {
   Intervals out;
@@ -96,5 +96,5 @@ TEST(Intervals, RefuseAnUpperEndBelowTheLower) {
   EXPECT_FALSE(parse_intervals("spreads:\n  - # nothing\n", "i.yaml").has_value()) << "an empty item is no spread";
 }
 
-}  // namespace
+}  // namespace intervals_test
 }  // namespace orrery::cost

@@ -7,7 +7,7 @@
 #include "tests/plan/samples.h"
 
 namespace orrery::cost {
-namespace {
+namespace mean_share_test {
 
 plan::Plan tables_on(const std::vector<std::string>& places) {
   auto model = models::parse_model(
@@ -68,5 +68,5 @@ TEST(MeanShare, OfTokensIsNoLessThanWhatARankCanGet) {
   EXPECT_DOUBLE_EQ(of_mean_rank(op, {.rows = 0.8}).expected, 0.5) << "rows on their way into slots";
 }
 
-}  // namespace
+}  // namespace mean_share_test
 }  // namespace orrery::cost

@@ -10,7 +10,7 @@
 #include "tests/clusters/support.h"
 
 namespace orrery::cost {
-namespace {
+namespace measured_collectives_test {
 
 const std::string kFolder = std::string(ORRERY_SOURCE_DIR) + "/tests/validation/collectives/";
 
@@ -174,5 +174,5 @@ TEST(MeasuredCollectives, AreJudgedFromAMegabyteUnlessFittedOrLeftOut) {
   EXPECT_DOUBLE_EQ(errors.median, std::abs(rows[2].error));
 }
 
-}  // namespace
+}  // namespace measured_collectives_test
 }  // namespace orrery::cost

@@ -9,7 +9,7 @@
 #include "tests/cost/support.h"
 
 namespace orrery::cost {
-namespace {
+namespace messages_test {
 
 Calibration round_numbers() {
   Calibration c;
@@ -56,5 +56,5 @@ TEST(Pricing, AddsTheHostsShareOfAMessageWhereItWorksInline) {
   EXPECT_DOUBLE_EQ(behind.send_time(base::Bytes{5e6}, 0, 1).value, 1e-6 + 5e6 / 1e9);
 }
 
-}  // namespace
+}  // namespace messages_test
 }  // namespace orrery::cost

@@ -14,7 +14,7 @@
 #include "cost/network/collectives.h"
 
 namespace orrery::cost {
-namespace {
+namespace nccl_tests_test {
 
 using ::testing::HasSubstr;
 
@@ -255,5 +255,5 @@ TEST(NcclFit, SmallSizesAloneAreNotEnough) {
   EXPECT_EQ(fitted.error()[0].code, "F01");
 }
 
-}  // namespace
+}  // namespace nccl_tests_test
 }  // namespace orrery::cost

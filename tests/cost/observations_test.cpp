@@ -8,7 +8,7 @@
 #include "tests/cost/support.h"
 
 namespace orrery::cost {
-namespace {
+namespace observations_test {
 
 /// Two replicas: compute, all-reduce, compute; times in seconds.
 FitRun two_replicas() {
@@ -121,5 +121,5 @@ TEST(Observations, GiveTheRestOfAStepToTheHost) {
   EXPECT_DOUBLE_EQ(predicted(rest, pricing), 3 * 2e-6 + 1e-4);
 }
 
-}  // namespace
+}  // namespace observations_test
 }  // namespace orrery::cost

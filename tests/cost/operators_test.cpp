@@ -8,7 +8,7 @@
 #include "tests/cost/support.h"
 
 namespace orrery::cost {
-namespace {
+namespace operators_test {
 
 using models::DType;
 using models::Op;
@@ -403,5 +403,5 @@ TEST(Pricing, HasAPositivePriceForEveryKindOfOperator) {
   }
 }
 
-}  // namespace
+}  // namespace operators_test
 }  // namespace orrery::cost

@@ -9,7 +9,7 @@
 #include "tests/cost/plain_passes.h"
 
 namespace orrery::cost {
-namespace {
+namespace pipeline_test {
 
 using plan::Order;
 using testing::equal_stages;
@@ -128,5 +128,5 @@ TEST(InterleavedPipeline, ExtrapolatesAsLongReplaysGo) {
   EXPECT_GT(period, 24);
 }
 
-}  // namespace
+}  // namespace pipeline_test
 }  // namespace orrery::cost

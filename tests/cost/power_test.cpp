@@ -6,7 +6,7 @@
 #include "tests/plan/samples.h"
 
 namespace orrery::cost {
-namespace {
+namespace power_test {
 
 /// `nodes` nodes of eight devices.
 clusters::Cluster cluster_of(int nodes, double rated, double idle, double host = 0, double network = 0,
@@ -61,5 +61,5 @@ TEST(Power, OfABusyNodeIsWhatMetersRead) {
   for (const double read : {9610.0, 9970.0}) EXPECT_NEAR(busy(1000, 140, 2780) / read, 1, kWithin) << read;
 }
 
-}  // namespace
+}  // namespace power_test
 }  // namespace orrery::cost

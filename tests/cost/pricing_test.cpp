@@ -11,7 +11,7 @@
 #include "tests/cost/support.h"
 
 namespace orrery::cost {
-namespace {
+namespace pricing_test {
 
 using models::Op;
 using models::OpKind;
@@ -72,5 +72,5 @@ TEST(Pricing, OfAnOperatorDoesNotDependOnWhatWasPricedBefore) {
   EXPECT_GT(told_apart, 200) << "the test has no power where nothing changes a price";
 }
 
-}  // namespace
+}  // namespace pricing_test
 }  // namespace orrery::cost

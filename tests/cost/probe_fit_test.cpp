@@ -10,7 +10,7 @@
 #include "tests/cost/support.h"
 
 namespace orrery::cost {
-namespace {
+namespace probe_fit_test {
 
 models::Model model_of(std::int64_t width) {
   models::Model m;
@@ -234,5 +234,5 @@ TEST(ProbeFit, RefusesAProbeOfNothing) {
   EXPECT_EQ(fitted.error().front().code, "F04");
 }
 
-}  // namespace
+}  // namespace probe_fit_test
 }  // namespace orrery::cost

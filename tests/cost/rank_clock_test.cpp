@@ -6,7 +6,7 @@
 #include <vector>
 
 namespace orrery::cost {
-namespace {
+namespace rank_clock_test {
 
 using plan::Stream;
 using Kind = PassStep::Kind;
@@ -133,5 +133,5 @@ TEST(RankClock, EndsWhenItsLastMessageDoes) {
   }
 }
 
-}  // namespace
+}  // namespace rank_clock_test
 }  // namespace orrery::cost

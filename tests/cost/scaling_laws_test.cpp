@@ -6,7 +6,7 @@
 #include <cmath>
 
 namespace orrery::cost {
-namespace {
+namespace scaling_laws_test {
 
 TEST(ComputeOptimal, FollowsTableThreeOfHoffmann) {
   // Parameters, FLOPs, tokens.
@@ -56,5 +56,5 @@ TEST(ExpectedLoss, OfChinchillaIsAsTheFormulaSays) {
   EXPECT_NEAR(expected_loss(70e9, 1.4e12), 1.9365, 1e-3);
 }
 
-}  // namespace
+}  // namespace scaling_laws_test
 }  // namespace orrery::cost

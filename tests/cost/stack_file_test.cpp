@@ -7,7 +7,7 @@
 #include "cost/parameters/stack.h"
 
 namespace orrery::cost {
-namespace {
+namespace stack_file_test {
 
 constexpr const char* kStack = R"(stack: ours
 generic: true
@@ -110,5 +110,5 @@ TEST(LeftOneOut, IsWhatTheOthersTell) {
   EXPECT_GT(left.covariance[0][0], 0);
 }
 
-}  // namespace
+}  // namespace stack_file_test
 }  // namespace orrery::cost

@@ -6,7 +6,7 @@
 #include "cost/estimate/fold.h"
 
 namespace orrery::cost {
-namespace {
+namespace update_test {
 
 // Two buckets of directions 1, their meeting 2, an update of 4 and a gather of parameters of 8 behind each: the second
 // meeting waits for the first gather, from 7 to 15, and ends at 17; its update at 21, and its gather at 29.
@@ -64,5 +64,5 @@ TEST(StateBytes, AreOfMastersMomentsAndNothingThatThePlanLacks) {
   EXPECT_EQ(state_bytes(bucket, spec, 8), 2 * one + arena_bytes(256, kType));
 }
 
-}  // namespace
+}  // namespace update_test
 }  // namespace orrery::cost

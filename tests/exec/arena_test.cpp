@@ -9,7 +9,7 @@
 #include "exec/cpu/backend.h"
 
 namespace orrery::exec {
-namespace {
+namespace arena_test {
 
 /// One persistent buffer, one scalar step buffer, one saved per micro-batch; two micro-batches forward, then backward.
 constexpr plan::BufferId kLoss(1), kSaved(2);
@@ -115,5 +115,5 @@ TEST(ArenaDeath, StopsOnOverlapsLeaksAndUseAfterDeath) {
       "no place");
 }
 
-}  // namespace
+}  // namespace arena_test
 }  // namespace orrery::exec

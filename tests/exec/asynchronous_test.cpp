@@ -14,7 +14,7 @@
 #include "tests/exec/stale.h"
 
 namespace orrery::exec {
-namespace {
+namespace asynchronous_test {
 
 using plan::Order;
 using testing::Outcome;
@@ -193,5 +193,5 @@ TEST(Asynchronous, ACheckpointOfAnotherPipelineBeginsItsVersionsWithTheWeights) 
   std::filesystem::remove_all(folder);
 }
 
-}  // namespace
+}  // namespace asynchronous_test
 }  // namespace orrery::exec

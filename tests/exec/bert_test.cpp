@@ -7,7 +7,7 @@
 #include "tests/exec/training.h"
 
 namespace orrery::exec {
-namespace {
+namespace bert_test {
 
 using plan::Order;
 using testing::Outcome;
@@ -147,5 +147,5 @@ TEST(BertTraining, WithoutTheSecondHeadPredictsMaskedTokensAlone) {
   EXPECT_LE(testing::loss_distance(testing::train(trial), one), 1e-5);
 }
 
-}  // namespace
+}  // namespace bert_test
 }  // namespace orrery::exec

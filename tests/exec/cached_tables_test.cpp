@@ -21,7 +21,7 @@
 #include "tests/exec/recommender.h"
 
 namespace orrery::exec {
-namespace {
+namespace cached_tables_test {
 
 using plan::OptimizerKind;
 using plan::Space;
@@ -283,5 +283,5 @@ TEST(CachedTables, HitsAndFetchesAreThoseThatArePredicted) {
   }
 }
 
-}  // namespace
+}  // namespace cached_tables_test
 }  // namespace orrery::exec

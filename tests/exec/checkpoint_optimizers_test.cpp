@@ -12,7 +12,7 @@
 #include "tests/exec/training.h"
 
 namespace orrery::exec {
-namespace {
+namespace checkpoint_optimizers_test {
 
 namespace fs = std::filesystem;
 using plan::OptimizerKind;
@@ -133,5 +133,5 @@ TEST_F(CheckpointOf, AnotherOptimizerIsRefusedByName) {
   }
 }
 
-}  // namespace
+}  // namespace checkpoint_optimizers_test
 }  // namespace orrery::exec

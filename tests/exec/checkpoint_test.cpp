@@ -21,7 +21,7 @@
 #include "tests/exec/training.h"
 
 namespace orrery::exec {
-namespace {
+namespace checkpoint_test {
 
 namespace fs = std::filesystem;
 
@@ -344,5 +344,5 @@ TEST(Manifest, RefusesPartsThatContradictThemselves) {
   EXPECT_THROW((void)parse_manifest(std::string(200'000, '['), "m"), Failure);
 }
 
-}  // namespace
+}  // namespace checkpoint_test
 }  // namespace orrery::exec

@@ -17,7 +17,7 @@
 #include "exec/failure.h"
 
 namespace orrery::exec {
-namespace {
+namespace clicks_test {
 
 models::Recommender shape() {
   models::Recommender r;
@@ -420,5 +420,5 @@ TEST(GeneratedSamples, OfAnotherSeedOrAnotherModelAreOthers) {
   EXPECT_EQ(describe(one.mark()).substr(0, 23), "100 samples (generated)");
 }
 
-}  // namespace
+}  // namespace clicks_test
 }  // namespace orrery::exec

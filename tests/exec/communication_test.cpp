@@ -10,7 +10,7 @@
 #include "exec/failure.h"
 
 namespace orrery::exec {
-namespace {
+namespace communication_test {
 
 /// Requests that end when the test says so.
 class Script : public ::testing::Test {
@@ -355,5 +355,5 @@ TEST(ProgressThread, EndsWithMessagesStillUnderWay) {
       [] { return "lost"; });
 }
 
-}  // namespace
+}  // namespace communication_test
 }  // namespace orrery::exec

@@ -15,7 +15,7 @@
 #include "tests/exec/compressed.h"
 
 namespace orrery::exec {
-namespace {
+namespace compression_test {
 
 using plan::GradientCompression;
 using testing::Outcome;
@@ -507,5 +507,5 @@ TEST_F(CheckpointOfErrors, ARunWithoutCompressionCanBeGoneOnWithAndBack) {
   EXPECT_GT(testing::relative_distance(back, with), 0);
 }
 
-}  // namespace
+}  // namespace compression_test
 }  // namespace orrery::exec

@@ -16,7 +16,7 @@
 #include "exec/files/state_file.h"
 
 namespace orrery::exec {
-namespace {
+namespace copies_test {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
@@ -98,5 +98,5 @@ TEST_F(StateFiles, FindAFullDiskAtTheStart) {
   }
 }
 
-}  // namespace
+}  // namespace copies_test
 }  // namespace orrery::exec

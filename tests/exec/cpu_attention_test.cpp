@@ -2,7 +2,7 @@
 #include "tests/exec/cpu_testing.h"
 
 namespace orrery::exec::testing {
-namespace {
+namespace cpu_attention_test {
 
 struct Case {
   std::int64_t batch, sequence, heads, kv_heads, dim;
@@ -230,5 +230,5 @@ TEST(Rope, ScaledTurnsByItsRatesAndWeighsCosinesAndSines) {
   });
 }
 
-}  // namespace
+}  // namespace cpu_attention_test
 }  // namespace orrery::exec::testing

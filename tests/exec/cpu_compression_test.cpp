@@ -10,7 +10,7 @@
 #include "tests/exec/cpu_testing.h"
 
 namespace orrery::exec {
-namespace {
+namespace cpu_compression_test {
 
 using models::DType;
 using models::OpKind;
@@ -192,5 +192,5 @@ TEST(Encode, KeepsTheTypeOfSixteenBitActivations) {
     EXPECT_EQ(from_bf16(back[i]), models::decoded(models::encoded(from_bf16(x[i]), f), f));
 }
 
-}  // namespace
+}  // namespace cpu_compression_test
 }  // namespace orrery::exec

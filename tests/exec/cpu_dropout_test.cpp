@@ -5,7 +5,7 @@
 #include "tests/exec/cpu_testing.h"
 
 namespace orrery::exec::testing {
-namespace {
+namespace cpu_dropout_test {
 
 constexpr double kRate = 0.3;
 
@@ -329,5 +329,5 @@ TEST(Relu, ZeroesWhatIsBelowAndItsGradientReadsWhatItLeft) {
   });
 }
 
-}  // namespace
+}  // namespace cpu_dropout_test
 }  // namespace orrery::exec::testing

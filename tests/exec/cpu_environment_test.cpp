@@ -9,7 +9,7 @@
 #include "exec/cpu/blas_core.h"
 
 namespace orrery::exec {
-namespace {
+namespace cpu_environment_test {
 
 // Before main: this program has no command line of its own to keep, but its arguments must survive.
 const bool chosen = [] {
@@ -47,5 +47,5 @@ TEST(BlasCore, ThisProcessRunsTheBestOfItsKernels) {
   EXPECT_EQ(better_blas_core(blas_core(), cpu_features()), std::nullopt) << "runs " << blas_core();
 }
 
-}  // namespace
+}  // namespace cpu_environment_test
 }  // namespace orrery::exec

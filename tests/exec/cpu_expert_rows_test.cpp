@@ -6,7 +6,7 @@
 #include "tests/exec/cpu_testing.h"
 
 namespace orrery::exec::testing {
-namespace {
+namespace cpu_expert_rows_test {
 
 using models::DType;
 using Bits16 = std::vector<std::uint16_t>;
@@ -197,5 +197,5 @@ TEST(RowsInFewerBits, WhatIsNotFiniteIsNoNumberBehindThem) {
   }
 }
 
-}  // namespace
+}  // namespace cpu_expert_rows_test
 }  // namespace orrery::exec::testing

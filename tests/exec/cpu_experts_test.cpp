@@ -7,7 +7,7 @@
 #include "tests/exec/cpu_testing.h"
 
 namespace orrery::exec::testing {
-namespace {
+namespace cpu_experts_test {
 
 using models::DType;
 using models::Routing;
@@ -588,5 +588,5 @@ TEST(RowGate, ScalesRowsBySigmoidsWithItsGradients) {
   }
 }
 
-}  // namespace
+}  // namespace cpu_experts_test
 }  // namespace orrery::exec::testing

@@ -6,7 +6,7 @@
 #include "tests/exec/cpu_testing.h"
 
 namespace orrery::exec::testing {
-namespace {
+namespace cpu_features_test {
 
 using models::Function;
 
@@ -430,5 +430,5 @@ TEST(SoftCap, IsExactNearZero) {
   });
 }
 
-}  // namespace
+}  // namespace cpu_features_test
 }  // namespace orrery::exec::testing

@@ -5,7 +5,7 @@
 #include "tests/exec/cpu_testing.h"
 
 namespace orrery::exec::testing {
-namespace {
+namespace cpu_fp8_test {
 
 using models::DType;
 using models::Fp8;
@@ -158,5 +158,5 @@ TEST(Tf32Products, AreThoseOfOperandsWithTenBitsOfMantissa) {
   }
 }
 
-}  // namespace
+}  // namespace cpu_fp8_test
 }  // namespace orrery::exec::testing

@@ -4,7 +4,7 @@
 #include "tests/exec/cpu_testing.h"
 
 namespace orrery::exec::testing {
-namespace {
+namespace cpu_latent_test {
 
 struct LatentShape {
   std::int64_t n, heads, nope, rope, value;
@@ -134,5 +134,5 @@ TEST(Columns, AreSplitAndJoinedAgainAlsoIn16Bits) {
   });
 }
 
-}  // namespace
+}  // namespace cpu_latent_test
 }  // namespace orrery::exec::testing

@@ -3,7 +3,7 @@
 #include "tests/exec/cpu_testing.h"
 
 namespace orrery::exec::testing {
-namespace {
+namespace cpu_loss_test {
 
 std::size_t at(std::int64_t i) {
   return static_cast<std::size_t>(i);
@@ -200,5 +200,5 @@ TEST(CrossEntropy, RefusesTargetsOutsideTheVocabulary) {
   EXPECT_THROW(sharded_loss(backend, v, logits, targets, 1), Failure);
 }
 
-}  // namespace
+}  // namespace cpu_loss_test
 }  // namespace orrery::exec::testing

@@ -3,7 +3,7 @@
 #include "tests/exec/cpu_testing.h"
 
 namespace orrery::exec::testing {
-namespace {
+namespace cpu_masked_test {
 
 double exact_gelu(double x) {
   return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
@@ -185,5 +185,5 @@ TEST(ClassLoss, AndItsGradientByFiniteDifferences) {
   });
 }
 
-}  // namespace
+}  // namespace cpu_masked_test
 }  // namespace orrery::exec::testing

@@ -3,7 +3,7 @@
 #include "tests/exec/cpu_testing.h"
 
 namespace orrery::exec::testing {
-namespace {
+namespace cpu_matmul_test {
 
 struct Case {
   std::int64_t m, n, k;
@@ -111,5 +111,5 @@ TEST(CpuBackend, CountsTheWorkspaceOfItsKernels) {
   EXPECT_EQ(40 * 40 * 4, backend->scratch_bytes());  // one block of scores
 }
 
-}  // namespace
+}  // namespace cpu_matmul_test
 }  // namespace orrery::exec::testing

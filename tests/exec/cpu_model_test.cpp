@@ -9,7 +9,7 @@
 #include "tests/exec/cpu_testing.h"
 
 namespace orrery::exec::testing {
-namespace {
+namespace cpu_model_test {
 
 using models::LayerKind;
 using models::LayerProgram;
@@ -189,5 +189,5 @@ TEST(TinyGpt, LossAndWholeGradientEqualThoseOfPyTorch) {
   });
 }
 
-}  // namespace
+}  // namespace cpu_model_test
 }  // namespace orrery::exec::testing

@@ -2,7 +2,7 @@
 #include "tests/exec/cpu_testing.h"
 
 namespace orrery::exec::testing {
-namespace {
+namespace cpu_optimizer_test {
 
 Op flat_op(OpKind kind, std::int64_t elements) {
   Op op;
@@ -148,5 +148,5 @@ TEST(FlatRanges, AreClearedCopiedAndAdded) {
   });
 }
 
-}  // namespace
+}  // namespace cpu_optimizer_test
 }  // namespace orrery::exec::testing

@@ -6,7 +6,7 @@
 #include <atomic>
 
 namespace orrery::exec {
-namespace {
+namespace cpu_pool_test {
 
 TEST(Pool, RunsEveryIndexExactlyOnceOverManyJobs) {
   for (const int threads : {1, 2, 3, 5}) {
@@ -48,5 +48,5 @@ TEST(Pool, ChunksDoNotDependOnTheNumberOfThreadsAndNothingIsRunForNothing) {
   EXPECT_EQ(0, odd.load());
 }
 
-}  // namespace
+}  // namespace cpu_pool_test
 }  // namespace orrery::exec

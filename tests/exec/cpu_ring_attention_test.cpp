@@ -2,7 +2,7 @@
 #include "tests/exec/cpu_testing.h"
 
 namespace orrery::exec::testing {
-namespace {
+namespace cpu_ring_attention_test {
 
 struct Case {
   std::int64_t context, batch, sequence, heads, kv_heads, dim;  // sequence: of a rank
@@ -123,5 +123,5 @@ TEST(RingAttention, EveryStepIsTheSameWorkOnEveryRank) {
                    models::flops_of(c.op(OpKind::ring_attention), true));
 }
 
-}  // namespace
+}  // namespace cpu_ring_attention_test
 }  // namespace orrery::exec::testing

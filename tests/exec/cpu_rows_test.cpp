@@ -2,7 +2,7 @@
 #include "tests/exec/cpu_testing.h"
 
 namespace orrery::exec::testing {
-namespace {
+namespace cpu_rows_test {
 
 struct Size {
   std::int64_t rows, columns;
@@ -262,5 +262,5 @@ TEST(BiasGradient, AddsTheSumOfEachColumnOrWritesIt) {
     }
 }
 
-}  // namespace
+}  // namespace cpu_rows_test
 }  // namespace orrery::exec::testing

@@ -4,7 +4,7 @@
 #include "tests/exec/cpu_testing.h"
 
 namespace orrery::exec::testing {
-namespace {
+namespace cpu_updates_test {
 
 Op flat_op(OpKind kind, std::int64_t elements) {
   Op op;
@@ -337,5 +337,5 @@ TEST(StochasticRounding, KeepsTheMeanAndDrawsTheSameForAnyShard) {
   EXPECT_EQ(to_bf16_randomly(INFINITY, 0xffff), to_bf16(INFINITY));
 }
 
-}  // namespace
+}  // namespace cpu_updates_test
 }  // namespace orrery::exec::testing

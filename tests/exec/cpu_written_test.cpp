@@ -9,7 +9,7 @@
 #include "tests/gpu/testing.h"
 
 namespace orrery::exec::gpu_test {
-namespace {
+namespace cpu_written_test {
 
 constexpr std::int64_t kArenaBytes = std::int64_t{16} << 20;  // bytes
 
@@ -53,5 +53,5 @@ TEST(OperatorOutputs, OfTheExecutorsOwnKindsAreNoBackends) {
   }
 }
 
-}  // namespace
+}  // namespace cpu_written_test
 }  // namespace orrery::exec::gpu_test

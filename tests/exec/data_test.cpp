@@ -11,7 +11,7 @@
 #include "exec/failure.h"
 
 namespace orrery::exec {
-namespace {
+namespace data_test {
 
 namespace fs = std::filesystem;
 
@@ -192,5 +192,5 @@ TEST(Permutation, IsOneForEveryCount) {
   }
 }
 
-}  // namespace
+}  // namespace data_test
 }  // namespace orrery::exec

@@ -12,7 +12,7 @@
 #include "tests/exec/stale.h"
 
 namespace orrery::exec {
-namespace {
+namespace dropout_test {
 
 using plan::Order;
 using plan::Recompute;
@@ -181,5 +181,5 @@ TEST(DropoutInTraining, OfAResumedRunIsBitwiseThatOfTheRunThatWasNotStopped) {
   std::filesystem::remove_all(folder);
 }
 
-}  // namespace
+}  // namespace dropout_test
 }  // namespace orrery::exec

@@ -9,7 +9,7 @@
 #include "tests/exec/training.h"
 
 namespace orrery::exec {
-namespace {
+namespace encoding_test {
 
 using models::OpKind;
 using plan::ActivationEncoding;
@@ -141,5 +141,5 @@ TEST(EncodedActivations, RecomputedBlocksKeepTheirInputsInFewerBits) {
   EXPECT_EQ(narrow.memory[0].peak_extent, narrow.placements[0].arena_bytes);
 }
 
-}  // namespace
+}  // namespace encoding_test
 }  // namespace orrery::exec

@@ -7,7 +7,7 @@
 #include "tests/exec/training.h"
 
 namespace orrery::exec {
-namespace {
+namespace equal_models_test {
 
 using testing::Outcome;
 using testing::Trial;
@@ -411,5 +411,5 @@ TEST(Determinism, AnotherSeedGivesAnotherRun) {
   EXPECT_NE(a.steps.front().loss, testing::train(trial).steps.front().loss);
 }
 
-}  // namespace
+}  // namespace equal_models_test
 }  // namespace orrery::exec

@@ -12,7 +12,7 @@
 #include "tests/exec/training.h"
 
 namespace orrery::exec {
-namespace {
+namespace equal_to_serial_test {
 
 using testing::Outcome;
 using testing::Trial;
@@ -245,5 +245,5 @@ TEST(EqualToSerial, TheComparisonSeesAWrongGradient) {
   EXPECT_GT(testing::relative_distance(wrong, serial().gradients.at(0)), 1e-5);
 }
 
-}  // namespace
+}  // namespace equal_to_serial_test
 }  // namespace orrery::exec

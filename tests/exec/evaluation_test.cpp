@@ -7,7 +7,7 @@
 #include "tests/exec/training.h"
 
 namespace orrery::exec {
-namespace {
+namespace evaluation_test {
 
 using testing::Outcome;
 using testing::Trial;
@@ -94,5 +94,5 @@ INSTANTIATE_TEST_SUITE_P(
                        })),
     [](const auto& one) { return std::string(one.param.first); });
 
-}  // namespace
+}  // namespace evaluation_test
 }  // namespace orrery::exec

@@ -11,7 +11,7 @@
 #include "tests/exec/training.h"
 
 namespace orrery::exec {
-namespace {
+namespace execute_test {
 
 using models::DType;
 using models::Op;
@@ -177,5 +177,5 @@ TEST(ElementRanges, OfPaddingAreOneEmptyRangeAndNotNone) {
   EXPECT_EQ(ranges[0].begin, ranges[0].end);
 }
 
-}  // namespace
+}  // namespace execute_test
 }  // namespace orrery::exec

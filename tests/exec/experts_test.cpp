@@ -12,7 +12,7 @@
 #include "tests/exec/mixtures.h"
 
 namespace orrery::exec {
-namespace {
+namespace experts_test {
 
 using testing::Outcome;
 using testing::Trial;
@@ -274,5 +274,5 @@ INSTANTIATE_TEST_SUITE_P(All, MixtureEqualToSerial,
                          ::testing::Combine(::testing::ValuesIn(kMixtures), ::testing::ValuesIn(kMixtureSplits)),
                          name_of_mixture_and_split);
 
-}  // namespace
+}  // namespace experts_test
 }  // namespace orrery::exec

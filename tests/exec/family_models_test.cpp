@@ -17,7 +17,7 @@
 #include "tests/exec/training.h"
 
 namespace orrery::exec {
-namespace {
+namespace family_models_test {
 
 namespace ref = testing::reference;
 using models::Family;
@@ -343,5 +343,5 @@ TEST_P(FamilyModel, IsRefusedARingThatKnowsNoDistances) {
 INSTANTIATE_TEST_SUITE_P(All, FamilyModel, ::testing::ValuesIn(family_cases()),
                          [](const auto& one) { return std::string(one.param.name); });
 
-}  // namespace
+}  // namespace family_models_test
 }  // namespace orrery::exec

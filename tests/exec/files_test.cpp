@@ -14,7 +14,7 @@
 #include "tests/exec/training.h"
 
 namespace orrery::exec {
-namespace {
+namespace files_test {
 
 namespace fs = std::filesystem;
 
@@ -115,5 +115,5 @@ TEST(Files, ALockIsHeldByOneAloneUntilItLetsGo) {
   fs::remove(path);
 }
 
-}  // namespace
+}  // namespace files_test
 }  // namespace orrery::exec

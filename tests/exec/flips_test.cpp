@@ -16,7 +16,7 @@
 #include "tests/exec/guarded.h"
 
 namespace orrery::exec {
-namespace {
+namespace flips_test {
 
 namespace fs = std::filesystem;
 using testing::Guarded;
@@ -157,5 +157,5 @@ TEST_F(FlippedStates, OfReplicasAreFoundAtTheNextLookOrHaveHealed) {
   show("A look after every third step:");
 }
 
-}  // namespace
+}  // namespace flips_test
 }  // namespace orrery::exec

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 namespace orrery::exec {
-namespace {
+namespace graph_runs_test {
 
 TracedStep compute(std::vector<std::int64_t> ordered = {}) {
   TracedStep step;
@@ -85,5 +85,5 @@ TEST(GraphRuns, LeaveOutMessagesThatTheHostMoves) {
   EXPECT_EQ(graph_runs({compute(), copy, compute()}), (Runs{{0, 1}, {2, 3}}));
 }
 
-}  // namespace
+}  // namespace graph_runs_test
 }  // namespace orrery::exec

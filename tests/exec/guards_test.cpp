@@ -22,7 +22,7 @@
 #include "tests/exec/guarded.h"
 
 namespace orrery::exec {
-namespace {
+namespace guards_test {
 
 namespace fs = std::filesystem;
 using testing::Guarded;
@@ -431,5 +431,5 @@ TEST_F(Guarding, AThrownFaultActsOnceBetweenOrWithinSteps) {
   }
 }
 
-}  // namespace
+}  // namespace guards_test
 }  // namespace orrery::exec

@@ -15,7 +15,7 @@
 #include "tests/base/peak.h"
 
 namespace orrery::exec {
-namespace {
+namespace hostile_files_test {
 
 namespace fs = std::filesystem;
 
@@ -164,5 +164,5 @@ TEST(HostileEvents, AMeasurementOfNonsenseIsNone) {
   EXPECT_LT(peak, 64);
 }
 
-}  // namespace
+}  // namespace hostile_files_test
 }  // namespace orrery::exec

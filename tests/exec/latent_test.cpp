@@ -10,7 +10,7 @@
 #include "tests/exec/mixtures.h"
 
 namespace orrery::exec {
-namespace {
+namespace latent_test {
 
 using testing::Outcome;
 using testing::Trial;
@@ -160,5 +160,5 @@ TEST(LatentTraining, InBf16FollowsFp32) {
   EXPECT_LE(testing::loss_distance(testing::train(trial), exact), 5e-3);
 }
 
-}  // namespace
+}  // namespace latent_test
 }  // namespace orrery::exec

@@ -7,7 +7,7 @@
 #include <cstdlib>
 
 namespace orrery::exec {
-namespace {
+namespace leave_test {
 
 TEST(Leaving, EndsAProcessThatIsBlocked) {
   EXPECT_EXIT(
@@ -27,5 +27,5 @@ TEST(Leaving, HoldsUpNobodyWhoEndsByHimself) {
       ::testing::ExitedWithCode(3), "");
 }
 
-}  // namespace
+}  // namespace leave_test
 }  // namespace orrery::exec

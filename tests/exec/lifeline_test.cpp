@@ -15,7 +15,7 @@
 #include "exec/launch/process_tree.h"
 
 namespace orrery::exec {
-namespace {
+namespace lifeline_test {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -289,5 +289,5 @@ TEST(Processes, ThatEndWhileTheyAreLookedAtAreGone) {
   watcher.join();
 }
 
-}  // namespace
+}  // namespace lifeline_test
 }  // namespace orrery::exec

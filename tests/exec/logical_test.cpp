@@ -9,7 +9,7 @@
 #include "exec/state/initialise.h"
 
 namespace orrery::exec {
-namespace {
+namespace logical_test {
 
 models::Tensor tensor(std::vector<std::int64_t> logical, std::vector<std::int64_t> local, int axis) {
   models::Tensor t;
@@ -92,5 +92,5 @@ TEST(SeededSource, DrawsTheSameByAnyNumberOfThreads) {
   }
 }
 
-}  // namespace
+}  // namespace logical_test
 }  // namespace orrery::exec

@@ -11,7 +11,7 @@
 #include "tests/exec/training.h"
 
 namespace orrery::exec {
-namespace {
+namespace lora_test {
 
 using testing::Outcome;
 using testing::Trial;
@@ -189,5 +189,5 @@ TEST(Adapters, TrainInSixteenBits) {
   EXPECT_LT(out.steps.back().loss, out.steps.front().loss);
 }
 
-}  // namespace
+}  // namespace lora_test
 }  // namespace orrery::exec

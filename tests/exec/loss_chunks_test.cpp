@@ -6,7 +6,7 @@
 #include "tests/exec/training.h"
 
 namespace orrery::exec {
-namespace {
+namespace loss_chunks_test {
 
 using plan::Order;
 using testing::Outcome;
@@ -125,5 +125,5 @@ TEST(LossInChunksTraining, EvaluatesInChunksToo) {
     EXPECT_NEAR(chunks.held_out[i], whole.held_out[i], 1e-5 * whole.held_out[i]);
 }
 
-}  // namespace
+}  // namespace loss_chunks_test
 }  // namespace orrery::exec

@@ -12,7 +12,7 @@
 #include "tests/exec/training.h"
 
 namespace orrery::exec {
-namespace {
+namespace lossless_test {
 
 using models::OpKind;
 using testing::Outcome;
@@ -170,5 +170,5 @@ TEST(SparseStorage, OfTooManyValuesSaysSoAndIsMadeAgain) {
   }
 }
 
-}  // namespace
+}  // namespace lossless_test
 }  // namespace orrery::exec

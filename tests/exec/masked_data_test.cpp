@@ -12,7 +12,7 @@
 #include "models/layers/inputs.h"
 
 namespace orrery::exec {
-namespace {
+namespace masked_data_test {
 
 namespace fs = std::filesystem;
 using Ids = std::vector<std::int32_t>;
@@ -150,5 +150,5 @@ TEST(MaskedData, CountsPredictionsAsThePapersDataDoes) {
   EXPECT_EQ(models::predictions_per_sequence(model, 128), 125) << "[CLS] and [SEP] are told";
 }
 
-}  // namespace
+}  // namespace masked_data_test
 }  // namespace orrery::exec

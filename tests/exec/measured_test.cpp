@@ -11,7 +11,7 @@
 #include "tests/exec/training.h"
 
 namespace orrery::exec {
-namespace {
+namespace measured_test {
 
 /// Two data-parallel ranks with one compute step and one all-reduce.
 plan::Schedule schedule() {
@@ -100,5 +100,5 @@ TEST(Median, IsTheMiddle) {
   EXPECT_EQ(median({}), 0);
 }
 
-}  // namespace
+}  // namespace measured_test
 }  // namespace orrery::exec

@@ -8,7 +8,7 @@
 #include "exec/engine/allocation_hook.h"
 
 namespace orrery::exec {
-namespace {
+namespace memory_test {
 
 TEST(HeapUse, SeesAnAllocation) {
 #if defined(ORRERY_SANITIZED)
@@ -44,5 +44,5 @@ TEST(AllocationCounters, KeepTheHighWaterMark) {
   EXPECT_EQ(counters.allocations, 3);
 }
 
-}  // namespace
+}  // namespace memory_test
 }  // namespace orrery::exec

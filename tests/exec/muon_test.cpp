@@ -13,7 +13,7 @@
 #include "tests/exec/training.h"
 
 namespace orrery::exec {
-namespace {
+namespace muon_test {
 
 using models::Op;
 using models::OpKind;
@@ -372,5 +372,5 @@ TEST(MuonWork, OfABucketInShardsIsThatOfTheShardWithMost) {
   EXPECT_DOUBLE_EQ(models::flops_of(whole[3]), 5 * (4 * 64 * 32 + 2 * 512 + 3 * 64 + 2 * 256) + 3 * 256);
 }
 
-}  // namespace
+}  // namespace muon_test
 }  // namespace orrery::exec

@@ -13,7 +13,7 @@
 #include "tests/exec/training.h"
 
 namespace orrery::exec {
-namespace {
+namespace offload_test {
 
 using plan::Space;
 using ::testing::HasSubstr;
@@ -394,5 +394,5 @@ TEST(Offload, LetsADeviceRunWhatItCouldNotHold) {
   }
 }
 
-}  // namespace
+}  // namespace offload_test
 }  // namespace orrery::exec

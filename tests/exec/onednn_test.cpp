@@ -7,7 +7,7 @@
 #include <vector>
 
 namespace orrery::exec {
-namespace {
+namespace onednn_test {
 
 struct Size {
   std::int64_t m, n, k;
@@ -57,5 +57,5 @@ TEST_P(OneDnnProduct, EqualsTheSumOfProductsInDoublePrecision) {
 INSTANTIATE_TEST_SUITE_P(Sizes, OneDnnProduct,
                          ::testing::Values(Size{1, 1, 1}, Size{17, 33, 65}, Size{64, 48, 16}, Size{3, 130, 257}));
 
-}  // namespace
+}  // namespace onednn_test
 }  // namespace orrery::exec

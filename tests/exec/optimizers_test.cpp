@@ -14,7 +14,7 @@
 #include "tests/exec/training.h"
 
 namespace orrery::exec {
-namespace {
+namespace optimizers_test {
 
 using plan::OptimizerKind;
 using testing::Outcome;
@@ -368,5 +368,5 @@ TEST(Quantise, ReturnsWhatItMadeWhenAskedAgain) {
   EXPECT_EQ(codes, codes_again);
 }
 
-}  // namespace
+}  // namespace optimizers_test
 }  // namespace orrery::exec

@@ -15,7 +15,7 @@
 #include "tests/exec/training.h"
 
 namespace orrery::exec {
-namespace {
+namespace parameter_server_test {
 
 using testing::Outcome;
 using testing::Trial;
@@ -227,5 +227,5 @@ TEST(ParameterServer, AResumedRunIsBitwiseTheRunThatWasNotStopped) {
   }
 }
 
-}  // namespace
+}  // namespace parameter_server_test
 }  // namespace orrery::exec

@@ -8,7 +8,7 @@
 #include "tests/exec/training.h"
 
 namespace orrery::exec {
-namespace {
+namespace partition_checkpoints_test {
 
 using testing::Outcome;
 using testing::Trial;
@@ -102,5 +102,5 @@ TEST(PartitionedCheckpoints, TakeATensorthOfTheMemoryWhileTheyWait) {
   EXPECT_GE(peak(whole) - peak(parts), (trial.model.layers - 3) * input);
 }
 
-}  // namespace
+}  // namespace partition_checkpoints_test
 }  // namespace orrery::exec

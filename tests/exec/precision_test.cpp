@@ -9,7 +9,7 @@
 #include "tests/exec/training.h"
 
 namespace orrery::exec {
-namespace {
+namespace precision_test {
 
 using models::DType;
 using testing::Outcome;
@@ -311,5 +311,5 @@ TEST(StochasticRounding, HasNoMastersAndDrawsTheSameForAnyShard) {
     EXPECT_EQ(buffer.name.find("master"), std::string::npos) << buffer.name;
 }
 
-}  // namespace
+}  // namespace precision_test
 }  // namespace orrery::exec

@@ -6,7 +6,7 @@
 #include <vector>
 
 namespace orrery::exec {
-namespace {
+namespace pretokenise_test {
 
 TEST(Pretokenise, ExpressionThatCutsCharactersIsRefusedAndOneThatTakesThemWholeIsNot) {
   for (const char* cutting : {"\\C", "a|\\C+?b"}) {
@@ -21,5 +21,5 @@ TEST(Pretokenise, ExpressionThatCutsCharactersIsRefusedAndOneThatTakesThemWholeI
   EXPECT_EQ(pieces, (std::vector<std::string>{"a", "\u00e9", "b"}));
 }
 
-}  // namespace
+}  // namespace pretokenise_test
 }  // namespace orrery::exec

@@ -14,7 +14,7 @@
 #include "exec/probe/gpus.h"
 
 namespace orrery::exec {
-namespace {
+namespace probe_description_test {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
@@ -196,5 +196,5 @@ TEST(Gpus, AreThereOrItSaysWhyNot) {
   EXPECT_EQ(report.gpus.empty(), !report.reason.empty());
 }
 
-}  // namespace
+}  // namespace probe_description_test
 }  // namespace orrery::exec

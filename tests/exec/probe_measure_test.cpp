@@ -16,7 +16,7 @@
 #include "models/operators/fp8.h"
 
 namespace orrery::exec {
-namespace {
+namespace probe_measure_test {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
@@ -339,5 +339,5 @@ TEST_F(Measuring, SaysWhatIsMissing) {
   EXPECT_EQ(measure(without, {}, nullptr).end, MeasureEnd::not_started);
 }
 
-}  // namespace
+}  // namespace probe_measure_test
 }  // namespace orrery::exec

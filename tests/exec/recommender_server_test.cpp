@@ -7,7 +7,7 @@
 #include "tests/exec/recommender.h"
 
 namespace orrery::exec {
-namespace {
+namespace recommender_server_test {
 
 using plan::OptimizerKind;
 using plan::TableSharding;
@@ -80,5 +80,5 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"each_another_way_4", 4, 1, TableSharding::automatic, {"column 3 1", "replicated", "row 0-2", "whole 2"}}),
     [](const auto& one) { return std::string(one.param.name); });
 
-}  // namespace
+}  // namespace recommender_server_test
 }  // namespace orrery::exec

@@ -19,7 +19,7 @@
 #include "tests/exec/recommender.h"
 
 namespace orrery::exec {
-namespace {
+namespace recommender_test {
 
 using plan::OptimizerKind;
 using plan::TableSharding;
@@ -468,5 +468,5 @@ TEST(RecommenderLearns, WithAParameterServerToo) {
   }
 }
 
-}  // namespace
+}  // namespace recommender_test
 }  // namespace orrery::exec

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 namespace orrery::exec {
-namespace {
+namespace restart_test {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
@@ -121,5 +121,5 @@ TEST_F(Restarts, SayEachTimeWhyAndWhen) {
   EXPECT_THAT(said[0], HasSubstr("the disk is full\nrestart 1 of 1"));
 }
 
-}  // namespace
+}  // namespace restart_test
 }  // namespace orrery::exec

@@ -18,7 +18,7 @@
 #include "tests/exec/training.h"
 
 namespace orrery::exec {
-namespace {
+namespace resume_test {
 
 namespace fs = std::filesystem;
 using testing::Trial;
@@ -271,5 +271,5 @@ TEST_F(Resume, TextIsEncodedByTheJobsTokenizer) {
   }
 }
 
-}  // namespace
+}  // namespace resume_test
 }  // namespace orrery::exec

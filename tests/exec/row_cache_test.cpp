@@ -12,7 +12,7 @@
 #include "base/random.h"
 
 namespace orrery::exec {
-namespace {
+namespace row_cache_test {
 
 plan::TableShard part(std::int64_t rows, std::int64_t slots) {
   plan::TableShard shard;
@@ -126,5 +126,5 @@ TEST(RowCache, HasNoPlaceForMoreRowsThanAStepMayHold) {
   EXPECT_EQ(cache.place_of(50), -1);
 }
 
-}  // namespace
+}  // namespace row_cache_test
 }  // namespace orrery::exec

@@ -16,7 +16,7 @@
 #include "tests/exec/runs.h"
 
 namespace orrery::exec {
-namespace {
+namespace run_start_test {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
@@ -308,5 +308,5 @@ TEST_F(StartOfARun, SaysOnAllRanksThatItsDirectoryCannotBeMade) {
   EXPECT_THAT(refusal(1), HasSubstr("cannot make"));
 }
 
-}  // namespace
+}  // namespace run_start_test
 }  // namespace orrery::exec

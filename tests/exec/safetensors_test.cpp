@@ -13,7 +13,7 @@
 #include "exec/files/files.h"
 
 namespace orrery::exec {
-namespace {
+namespace safetensors_test {
 
 std::filesystem::path temporary(const std::string& name) {
   return std::filesystem::temp_directory_path() / ("orrery-" + std::to_string(getpid()) + "-" + name);
@@ -132,5 +132,5 @@ TEST(Checksum, HasTheStandardCheckValue) {
     EXPECT_EQ(crc32(all.subspan(cut), crc32(all.first(cut))), 0xcbf43926U);
 }
 
-}  // namespace
+}  // namespace safetensors_test
 }  // namespace orrery::exec

@@ -8,7 +8,7 @@
 #include "tests/exec/cpu_testing.h"
 
 namespace orrery::exec::testing {
-namespace {
+namespace sample_blocks_test {
 
 TEST(SampleBlocks, DivideAStepAlikeForEveryNumberOfRanksThatSharesIt) {
   for (const std::int64_t ranks : {1, 2, 4}) {
@@ -114,5 +114,5 @@ TEST(SampleBlocks, ASamplesOutputsDoNotDependOnItsRanksOtherSamples) {
   }
 }
 
-}  // namespace
+}  // namespace sample_blocks_test
 }  // namespace orrery::exec::testing

@@ -16,7 +16,7 @@
 #include "tests/exec/training.h"
 
 namespace orrery::exec {
-namespace {
+namespace sample_test {
 
 namespace fs = std::filesystem;
 using testing::Trial;
@@ -199,5 +199,5 @@ TEST_F(Sample, SaysWhatItLacks) {
   EXPECT_EQ(nothing.error().front().code, "E0619");
 }
 
-}  // namespace
+}  // namespace sample_test
 }  // namespace orrery::exec

@@ -14,7 +14,7 @@
 #include "tests/exec/recommender.h"
 
 namespace orrery::exec {
-namespace {
+namespace saved_tables_test {
 
 using plan::OptimizerKind;
 using plan::TableSharding;
@@ -145,5 +145,5 @@ TEST_F(Saved, AParameterServersRunGoesOnBitwise) {
   }
 }
 
-}  // namespace
+}  // namespace saved_tables_test
 }  // namespace orrery::exec

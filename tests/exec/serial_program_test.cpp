@@ -11,7 +11,7 @@
 #include "tests/exec/stale.h"
 
 namespace orrery::exec {
-namespace {
+namespace serial_program_test {
 
 using plan::GradientCompression;
 using plan::Order;
@@ -256,5 +256,5 @@ TEST(SerialPrograms, OfOtherPlansAreFarAway) {
   EXPECT_GT(apart(compressed(GradientCompression::powersgd), compressed(GradientCompression::none)), 1e-3);
 }
 
-}  // namespace
+}  // namespace serial_program_test
 }  // namespace orrery::exec

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 namespace orrery::exec {
-namespace {
+namespace stragglers_test {
 
 TEST(StragglersNamed, ARankThatIsAFifthSlowerThanItsPeersWithinFiftySteps) {
   Stragglers four({0, 0, 0, 0});
@@ -44,5 +44,5 @@ TEST(StragglersNamed, AgainOnceItHasKeptUp) {
   EXPECT_EQ(times, 3);
 }
 
-}  // namespace
+}  // namespace stragglers_test
 }  // namespace orrery::exec

@@ -9,7 +9,7 @@
 #include "tests/exec/training.h"
 
 namespace orrery::exec {
-namespace {
+namespace sub_groups_test {
 
 using plan::OptimizerKind;
 using testing::Outcome;
@@ -153,5 +153,5 @@ TEST(ModelStates, MeasuredOnEveryRankAreZerosTable) {
       }
 }
 
-}  // namespace
+}  // namespace sub_groups_test
 }  // namespace orrery::exec

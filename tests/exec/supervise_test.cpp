@@ -12,7 +12,7 @@
 #include "exec/launch/process_tree.h"
 
 namespace orrery::exec {
-namespace {
+namespace supervise_test {
 
 namespace fs = std::filesystem;
 
@@ -257,5 +257,5 @@ TEST(Completion, IsReadBackAndNothingElseIs) {
   fs::remove_all(folder);
 }
 
-}  // namespace
+}  // namespace supervise_test
 }  // namespace orrery::exec

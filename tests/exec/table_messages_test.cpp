@@ -10,7 +10,7 @@
 #include "tests/exec/serial.h"
 
 namespace orrery::exec {
-namespace {
+namespace table_messages_test {
 
 using plan::CollectiveKind;
 using plan::OptimizerKind;
@@ -152,5 +152,5 @@ TEST(TableMessages, VectorsOfInt8AreExchangedByAll) {
   EXPECT_LT(distance_of_ten(testing::train(trial, plan, schedule), exact), 2e-3);
 }
 
-}  // namespace
+}  // namespace table_messages_test
 }  // namespace orrery::exec

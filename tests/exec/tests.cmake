@@ -1,7 +1,7 @@
 # The matrix of ways to split against the serial run (scripts/verify-matrix). The suite runs each way alone.
 if(ORRERY_HAVE_CPU_BACKEND)
-  add_executable(equal_matrix ${CMAKE_CURRENT_LIST_DIR}/equal_matrix.cpp ${CMAKE_CURRENT_LIST_DIR}/training_support.cpp)
-  target_link_libraries(equal_matrix PRIVATE orrery::exec orrery::exec_cpu GTest::gtest orrery_flags)
+  add_executable(equal_matrix ${CMAKE_CURRENT_LIST_DIR}/equal_matrix.cpp)
+  target_link_libraries(equal_matrix PRIVATE exec_support orrery_flags)
   target_compile_definitions(equal_matrix PRIVATE ORRERY_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   add_test(NAME slow.every_axis_equals_serial COMMAND equal_matrix --alone)
   set_tests_properties(slow.every_axis_equals_serial PROPERTIES LABELS slow RUN_SERIAL ON TIMEOUT 600)
@@ -11,20 +11,13 @@ if(ORRERY_HAVE_CPU_BACKEND AND ORRERY_SANITIZE STREQUAL thread)
   foreach(name thread_transport cpu_pool communication waiter copies checkpoint)
     list(APPEND threaded ${CMAKE_CURRENT_LIST_DIR}/${name}_test.cpp)
   endforeach()
-  list(APPEND threaded ${CMAKE_CURRENT_LIST_DIR}/training_support.cpp
-       ${CMAKE_CURRENT_LIST_DIR}/../sim/search/search_test.cpp)
+  list(APPEND threaded ${CMAKE_CURRENT_LIST_DIR}/../sim/search/search_test.cpp)
   add_executable(test_threads ${threaded})
-  target_link_libraries(test_threads PRIVATE orrery::sim orrery::exec_cpu GTest::gtest GTest::gmock GTest::gtest_main
-                        orrery_flags)
+  target_link_libraries(test_threads PRIVATE orrery::sim exec_support GTest::gmock GTest::gtest_main orrery_flags)
   target_compile_definitions(test_threads PRIVATE ORRERY_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
 endif()
 
 # The CUDA backend's cases, by which cpu_written_test.cpp holds the table of operators to the CPU backend.
 if(ORRERY_HAVE_CPU_BACKEND)
-  foreach(name testing cases family_cases feature_cases dropout_cases narrowed_cases rounded_cases update_cases
-               expert_cases table_cases)
-    list(APPEND operator_cases ${CMAKE_CURRENT_LIST_DIR}/../gpu/${name}.cpp)
-  endforeach()
-  target_sources(test_exec PRIVATE ${operator_cases})
-  set_source_files_properties(${operator_cases} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  target_link_libraries(test_exec PRIVATE operator_cases)
 endif()

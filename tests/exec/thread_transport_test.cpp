@@ -11,7 +11,7 @@
 #include "tests/exec/training.h"
 
 namespace orrery::exec {
-namespace {
+namespace thread_transport_test {
 
 using models::DType;
 
@@ -185,5 +185,5 @@ TEST(ThreadTransport, SumsOfSeveralIn16BitsAreRoundedOnce) {
   });
 }
 
-}  // namespace
+}  // namespace thread_transport_test
 }  // namespace orrery::exec

@@ -12,7 +12,7 @@
 #include "tests/exec/training.h"
 
 namespace orrery::exec {
-namespace {
+namespace token_codecs_test {
 
 using models::TokenCodec;
 using testing::Outcome;
@@ -191,5 +191,5 @@ TEST(TokensInFewerBits, AreRefusedWithoutExperts) {
   }
 }
 
-}  // namespace
+}  // namespace token_codecs_test
 }  // namespace orrery::exec

@@ -13,7 +13,7 @@
 #include "exec/files/files.h"
 
 namespace orrery::exec {
-namespace {
+namespace tokenizer_test {
 
 namespace fs = std::filesystem;
 using Ids = std::vector<std::int32_t>;
@@ -252,5 +252,5 @@ TEST_F(Encoded, LeavesTokenFilesAsTheyAre) {
   EXPECT_EQ(missing.error().front().code, "E0611");
 }
 
-}  // namespace
+}  // namespace tokenizer_test
 }  // namespace orrery::exec

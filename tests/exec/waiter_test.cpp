@@ -8,7 +8,7 @@
 #include "exec/failure.h"
 
 namespace orrery::exec {
-namespace {
+namespace waiter_test {
 
 double cpu_seconds() {
   timespec t{};
@@ -51,5 +51,5 @@ TEST(Waiter, HasNoDeadlineWhenItIsZero) {
                       .until([&] { return std::chrono::steady_clock::now() >= end; }, [] { return std::string(); }));
 }
 
-}  // namespace
+}  // namespace waiter_test
 }  // namespace orrery::exec

@@ -21,7 +21,7 @@
 #include "tests/exec/training.h"
 
 namespace orrery::exec {
-namespace {
+namespace weights_test {
 
 namespace fs = std::filesystem;
 using models::Family;
@@ -447,5 +447,5 @@ TEST(WeightFiles, InPartsAreFoundByTheirIndex) {
   fs::remove_all(folder);
 }
 
-}  // namespace
+}  // namespace weights_test
 }  // namespace orrery::exec

@@ -13,7 +13,7 @@
 #include "exec/files/files.h"
 
 namespace orrery::exec {
-namespace {
+namespace wordpiece_test {
 
 namespace fs = std::filesystem;
 using Ids = std::vector<std::int32_t>;
@@ -107,5 +107,5 @@ TEST_F(WordPieces, RefuseVocabulariesThatAreNone) {
   EXPECT_EQ(code(file("tokenizer.json", other.dump())), "E0616");
 }
 
-}  // namespace
+}  // namespace wordpiece_test
 }  // namespace orrery::exec

@@ -4,6 +4,7 @@ file(GLOB fuzz_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/*_fuzz.cpp)
 add_executable(test_fuzz ${CMAKE_CURRENT_LIST_DIR}/replay.cpp ${fuzz_sources})
 target_compile_definitions(test_fuzz PRIVATE ORRERY_FUZZ_REPLAY)
 target_link_libraries(test_fuzz PRIVATE orrery::apps orrery_flags)
+orrery_unity(test_fuzz)
 add_test(NAME unit.fuzz_corpus COMMAND test_fuzz ${CMAKE_CURRENT_LIST_DIR}/corpus
          WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
 set_tests_properties(unit.fuzz_corpus PROPERTIES LABELS unit)

@@ -14,7 +14,7 @@
 #include "tests/gpu/emulated_training.h"
 
 namespace orrery::exec::gpu_test {
-namespace {
+namespace emulated_batches_test {
 
 using testing::Outcome;
 using testing::Trial;
@@ -176,5 +176,5 @@ TEST(MaskedTraining, EvaluatesBetweenStepsWithoutATrace) {
     EXPECT_NEAR(with.held_out[i], on_the_cpu.held_out[i], 1e-5 * on_the_cpu.held_out[i]);
 }
 
-}  // namespace
+}  // namespace emulated_batches_test
 }  // namespace orrery::exec::gpu_test

@@ -16,7 +16,7 @@
 #include "tests/gpu/testing.h"
 
 namespace orrery::exec::gpu_test {
-namespace {
+namespace emulated_coverage_test {
 
 using models::DType;
 using models::Op;
@@ -347,5 +347,5 @@ TEST(Coverage, EveryOtherOperatorOfAPlanIsComputedAsOnTheCpuBackend) {
   EXPECT_GT(computed, 100);
 }
 
-}  // namespace
+}  // namespace emulated_coverage_test
 }  // namespace orrery::exec::gpu_test

@@ -16,7 +16,7 @@
 #include "tests/gpu/testing.h"
 
 namespace orrery::exec::gpu_test {
-namespace {
+namespace emulated_cudnn_test {
 
 using models::OpKind;
 
@@ -402,5 +402,5 @@ TEST(EmulatedCudnnTraining, OfARingIsNearTheCpuBackend) {
     EXPECT_EQ(kernels[op], std::set<std::string>{"cuDNN"}) << op;
 }
 
-}  // namespace
+}  // namespace emulated_cudnn_test
 }  // namespace orrery::exec::gpu_test

@@ -7,7 +7,7 @@
 #include "tests/gpu/emulated_training.h"
 
 namespace orrery::exec::gpu_test {
-namespace {
+namespace emulated_dropout_test {
 
 using models::DType;
 using models::OpKind;
@@ -173,5 +173,5 @@ INSTANTIATE_TEST_SUITE_P(
              }}),
     name_of);
 
-}  // namespace
+}  // namespace emulated_dropout_test
 }  // namespace orrery::exec::gpu_test

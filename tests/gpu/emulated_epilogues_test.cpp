@@ -14,7 +14,7 @@
 #include "tests/gpu/testing.h"
 
 namespace orrery::exec::gpu_test {
-namespace {
+namespace emulated_epilogues_test {
 
 using cuda::EpilogueUse;
 using models::DType;
@@ -382,5 +382,5 @@ TEST(EmulatedEpilogues, ByTimesTrainTheSameBitsWithGraphsAndWithout) {
   }
 }
 
-}  // namespace
+}  // namespace emulated_epilogues_test
 }  // namespace orrery::exec::gpu_test

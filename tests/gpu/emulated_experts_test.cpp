@@ -6,7 +6,7 @@
 #include "tests/gpu/emulated_training.h"
 
 namespace orrery::exec::gpu_test {
-namespace {
+namespace emulated_experts_test {
 
 using models::DType;
 using plan::PlanSpec;
@@ -141,5 +141,5 @@ INSTANTIATE_TEST_SUITE_P(Plans, EmulatedMuon, ::testing::ValuesIn(kPlans),
 INSTANTIATE_TEST_SUITE_P(Plans, EmulatedAdapters, ::testing::ValuesIn(kPlans),
                          [](const auto& tested) { return std::string(tested.param.name); });
 
-}  // namespace
+}  // namespace emulated_experts_test
 }  // namespace orrery::exec::gpu_test

@@ -5,7 +5,7 @@
 #include "tests/gpu/emulated_training.h"
 
 namespace orrery::exec::gpu_test {
-namespace {
+namespace emulated_families_test {
 
 using models::DType;
 using models::Family;
@@ -55,5 +55,5 @@ INSTANTIATE_TEST_SUITE_P(
         OfFamily{"nemotron_unfused", Family::nemotron, [](PlanSpec& s) { s.numerics.flash = false; }}),
     [](const auto& tested) { return std::string(tested.param.name); });
 
-}  // namespace
+}  // namespace emulated_families_test
 }  // namespace orrery::exec::gpu_test

@@ -9,7 +9,7 @@
 #include "tests/gpu/emulated_training.h"
 
 namespace orrery::exec::gpu_test {
-namespace {
+namespace emulated_graph_matrix_test {
 
 using models::DType;
 using plan::Order;
@@ -120,5 +120,5 @@ TEST_P(GraphMatrix, StepsAreOfTheGraphsThatTheTableHasAndTrainToTheSameBits) {
 INSTANTIATE_TEST_SUITE_P(Plans, GraphMatrix, ::testing::Range(std::size_t{0}, techniques().size()),
                          [](const auto& tested) { return std::string(techniques()[tested.param].name); });
 
-}  // namespace
+}  // namespace emulated_graph_matrix_test
 }  // namespace orrery::exec::gpu_test

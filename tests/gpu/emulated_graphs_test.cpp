@@ -11,7 +11,7 @@
 #include "tests/exec/training.h"
 
 namespace orrery::exec::gpu_test {
-namespace {
+namespace emulated_graphs_test {
 
 using testing::Devices;
 using testing::Outcome;
@@ -464,5 +464,5 @@ INSTANTIATE_TEST_SUITE_P(
                            }}),
     [](const auto& tested) { return std::string(tested.param.name); });
 
-}  // namespace
+}  // namespace emulated_graphs_test
 }  // namespace orrery::exec::gpu_test

@@ -9,7 +9,7 @@
 #include "exec/cuda/fusion.h"
 
 namespace orrery::exec::gpu_test {
-namespace {
+namespace emulated_held_test {
 
 using models::OpKind;
 
@@ -172,5 +172,5 @@ TEST(HeldBack, OverlapsAreSeenWhereverTheyBegin) {
   EXPECT_EQ(kind(kSize * 4, Layers::kY), cuda::Fused::add_norm) << "right behind it";
 }
 
-}  // namespace
+}  // namespace emulated_held_test
 }  // namespace orrery::exec::gpu_test

@@ -10,7 +10,7 @@
 #include "exec/engine/cuda_loader.h"
 
 namespace orrery::exec {
-namespace {
+namespace emulated_loader_test {
 
 TEST(CudaLoader, SaysThatTheModuleIsMissing) {
   const CudaLoad load = load_cuda({"/nonexistent-folder"});
@@ -19,7 +19,7 @@ TEST(CudaLoader, SaysThatTheModuleIsMissing) {
 }
 
 TEST(CudaLoader, ReportsAModuleThatDoesNotOpenRatherThanOneThatIsNotThere) {
-  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "orrery-broken-module";
+  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "orrery-broken-module";
   std::filesystem::create_directories(folder);
   std::ofstream(folder / kCudaModuleFile) << "no library";
   const CudaLoad load = load_cuda({"/nonexistent-folder", folder.string()});
@@ -53,5 +53,5 @@ TEST(SharedGpu, LeavesWhatTheUserHasSetExceptTheHost) {
   unsetenv("NCCL_HOSTID");
 }
 
-}  // namespace
+}  // namespace emulated_loader_test
 }  // namespace orrery::exec

@@ -5,7 +5,7 @@
 #include "tests/gpu/emulated_training.h"
 
 namespace orrery::exec::gpu_test {
-namespace {
+namespace emulated_models_test {
 
 using models::DType;
 using plan::PlanSpec;
@@ -64,5 +64,5 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"bert_loss_in_chunks", true, [](PlanSpec& s) { s.numerics.loss_chunks = 2; }}),
     [](const auto& tested) { return std::string(tested.param.name); });
 
-}  // namespace
+}  // namespace emulated_models_test
 }  // namespace orrery::exec::gpu_test

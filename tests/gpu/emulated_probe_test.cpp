@@ -10,7 +10,7 @@
 #include "exec/probe/run_probe.h"
 
 namespace orrery::exec {
-namespace {
+namespace emulated_probe_test {
 
 cuda::CudaBackend device() {
   return cuda::CudaBackend(0, make_cpu_backend(1), cuda::Products::Options{.plan_file = {}, .tune_above_flops = 1e12});
@@ -63,5 +63,5 @@ TEST(EmulatedProbe, ComputesWhatTrainingComputes) {
   }
 }
 
-}  // namespace
+}  // namespace emulated_probe_test
 }  // namespace orrery::exec

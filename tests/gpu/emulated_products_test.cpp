@@ -9,7 +9,7 @@
 #include "exec/cuda/products.h"
 
 namespace orrery::exec::gpu_test {
-namespace {
+namespace emulated_products_test {
 
 using cuda::Epilogue;
 using cuda::PlanCache;
@@ -20,7 +20,7 @@ using cuda::StoredPlan;
 using models::DType;
 
 std::string fresh_file(const std::string& name) {
-  const std::filesystem::path path = std::filesystem::path(testing::TempDir()) / ("orrery-plans-" + name);
+  const std::filesystem::path path = std::filesystem::path(::testing::TempDir()) / ("orrery-plans-" + name);
   std::filesystem::remove_all(path);
   return (path / "folder" / "plans.txt").string();
 }
@@ -379,5 +379,5 @@ TEST(Fusion, JoinsAllOfTheLossWhereItsGradientTakesTheLogitsPlace) {
   EXPECT_TRUE(pair_alone(shard)) << "of a vocabulary that is split";
 }
 
-}  // namespace
+}  // namespace emulated_products_test
 }  // namespace orrery::exec::gpu_test

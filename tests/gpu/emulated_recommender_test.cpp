@@ -13,7 +13,7 @@
 #include "tests/gpu/testing.h"
 
 namespace orrery::exec::gpu_test {
-namespace {
+namespace emulated_recommender_test {
 
 using plan::OptimizerKind;
 using plan::PooledType;
@@ -290,5 +290,5 @@ TEST(EmulatedRecommending, TablesOutsideTheDevicesMemoryAreRefusedByName) {
   }
 }
 
-}  // namespace
+}  // namespace emulated_recommender_test
 }  // namespace orrery::exec::gpu_test

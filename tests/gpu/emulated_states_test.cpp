@@ -8,7 +8,7 @@
 #include "tests/gpu/emulated_training.h"
 
 namespace orrery::exec::gpu_test {
-namespace {
+namespace emulated_states_test {
 
 using models::DType;
 using plan::GradientCompression;
@@ -141,5 +141,5 @@ TEST(GraphsOfATraining, AreOfEitherKindWherePowerSgdStartsLate) {
   EXPECT_NE(late.steps[2].loss, at_once.steps[2].loss);
 }
 
-}  // namespace
+}  // namespace emulated_states_test
 }  // namespace orrery::exec::gpu_test

@@ -5,7 +5,7 @@
 #include "tests/gpu/emulated_training.h"
 
 namespace orrery::exec::gpu_test {
-namespace {
+namespace emulated_training_test {
 
 using testing::Outcome;
 using testing::Trial;
@@ -154,5 +154,5 @@ TEST(EmulatedDevice, WithoutTensorCoresForEightBitsRefusesFp8AndSaysWhich) {
   }
 }
 
-}  // namespace
+}  // namespace emulated_training_test
 }  // namespace orrery::exec::gpu_test

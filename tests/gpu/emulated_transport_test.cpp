@@ -16,7 +16,7 @@
 #include "tests/exec/training.h"
 
 namespace orrery::exec::gpu_test {
-namespace {
+namespace emulated_transport_test {
 
 using models::DType;
 
@@ -553,5 +553,5 @@ TEST(Ranges, OfOneDecayAreJoinedIntoBlocks) {
   EXPECT_EQ(cut.tiles[3].count, 9);
 }
 
-}  // namespace
+}  // namespace emulated_transport_test
 }  // namespace orrery::exec::gpu_test

@@ -8,7 +8,7 @@
 #include "exec/failure.h"
 
 namespace orrery::exec::gpu_test {
-namespace {
+namespace emulated_watchdog_test {
 
 using cuda::Watchdog;
 
@@ -109,5 +109,5 @@ TEST_F(Watched, GivingUpThrowsTheReason) {
   EXPECT_EQ(aborts, 1);
 }
 
-}  // namespace
+}  // namespace emulated_watchdog_test
 }  // namespace orrery::exec::gpu_test

@@ -9,7 +9,7 @@
 #include "tests/gpu/testing.h"
 
 namespace orrery::exec::gpu_test {
-namespace {
+namespace large_test {
 
 using models::DType;
 using models::Op;
@@ -139,5 +139,5 @@ TEST(CudaLarge, RowsBehindElement2To31AreComputedAsOthersAre) {
   }
 }
 
-}  // namespace
+}  // namespace large_test
 }  // namespace orrery::exec::gpu_test

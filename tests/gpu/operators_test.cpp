@@ -13,7 +13,7 @@
 #include "tests/gpu/testing.h"
 
 namespace orrery::exec::gpu_test {
-namespace {
+namespace operators_test {
 
 constexpr std::int64_t kArenaBytes = std::int64_t{16} << 20;  // bytes
 
@@ -290,5 +290,5 @@ TEST(CudaBackend, TimesBetweenMarksAreNotNegative) {
   EXPECT_GE(backend.seconds_between(from, to), 0.0);
 }
 
-}  // namespace
+}  // namespace operators_test
 }  // namespace orrery::exec::gpu_test

@@ -1,12 +1,13 @@
 # CUDA tests. test_cuda_emulated compiles exec/cuda as C++ against tests/gpu/emulation and needs neither nvcc nor a GPU;
 # test_gpu opens the module and is skipped (77) where there is no GPU.
 set(gpu_dir ${CMAKE_CURRENT_SOURCE_DIR}/gpu)
-set(gpu_common ${gpu_dir}/testing.cpp ${gpu_dir}/cases.cpp ${gpu_dir}/family_cases.cpp ${gpu_dir}/feature_cases.cpp
-               ${gpu_dir}/dropout_cases.cpp ${gpu_dir}/narrowed_cases.cpp ${gpu_dir}/rounded_cases.cpp
-               ${gpu_dir}/expert_cases.cpp ${gpu_dir}/table_cases.cpp
-               ${gpu_dir}/update_cases.cpp ${gpu_dir}/operators_test.cpp)
 
 if(ORRERY_HAVE_CPU_BACKEND)
+  # Operands and expected results of operators, for each backend's test.
+  file(GLOB operator_cases CONFIGURE_DEPENDS ${gpu_dir}/*cases.cpp)
+  add_library(operator_cases STATIC ${operator_cases} ${gpu_dir}/testing.cpp)
+  target_link_libraries(operator_cases PUBLIC orrery::exec PRIVATE orrery_flags)
+
   file(GLOB emulated_cuda CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/exec/cuda/*.cpp)
   file(GLOB emulated_kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/exec/cuda/kernels/*.cu)
   file(GLOB emulated_tests CONFIGURE_DEPENDS ${gpu_dir}/emulated_*.cpp)
@@ -18,16 +19,15 @@ if(ORRERY_HAVE_CPU_BACKEND)
          "// ${name}.cu, compiled as C++ against the emulated runtime.\n#include \"${kernel}\"\n" @ONLY)
     list(APPEND emulated_cuda ${wrapper})
   endforeach()
-  list(APPEND emulated_tests ${CMAKE_CURRENT_SOURCE_DIR}/exec/training_support.cpp
-       ${CMAKE_CURRENT_SOURCE_DIR}/exec/recommender_support.cpp)
-  add_executable(test_cuda_emulated ${gpu_common} ${emulated_tests} ${emulated_cuda} ${gpu_dir}/emulation/emulation.cpp
-                 ${gpu_dir}/emulation/cublaslt.cpp ${gpu_dir}/emulation/cudnn.cpp ${gpu_dir}/emulation/nccl.cpp
-                 ${gpu_dir}/emulation/settings.cpp)
+  file(GLOB emulation CONFIGURE_DEPENDS ${gpu_dir}/emulation/*.cpp)
+  add_executable(test_cuda_emulated ${gpu_dir}/operators_test.cpp ${emulated_tests} ${emulated_cuda} ${emulation})
+  # These keep names to themselves that a neighbour has too.
+  set_source_files_properties(${emulated_cuda} ${emulation} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   target_include_directories(test_cuda_emulated SYSTEM BEFORE PRIVATE ${gpu_dir}/emulation)
   target_compile_definitions(test_cuda_emulated PRIVATE ORRERY_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   target_compile_options(test_cuda_emulated PRIVATE -O2 -Wno-unknown-pragmas -Wno-subobject-linkage)
-  target_link_libraries(test_cuda_emulated PRIVATE orrery::exec orrery::exec_cpu GTest::gtest GTest::gtest_main
-                        orrery_flags)
+  target_link_libraries(test_cuda_emulated PRIVATE exec_support operator_cases GTest::gtest_main orrery_flags)
+  orrery_unity(test_cuda_emulated)
   orrery_unit_test(test_cuda_emulated cuda_emulated Cuda/* EmulatedCudnn* HostWaits* Plans/* TrainingBy*
                    GraphsOfATraining*
                    OnDevices* EmulatedTraining* EmulatedProbe* Gradients/* MaskedTraining*
@@ -38,8 +38,9 @@ if(ORRERY_HAVE_CPU_BACKEND)
 endif()
 
 if(TARGET orrery_cuda AND ORRERY_HAVE_CPU_BACKEND)
-  add_executable(test_gpu ${gpu_common} ${gpu_dir}/large_test.cpp ${gpu_dir}/module_backend.cpp)
-  target_link_libraries(test_gpu PRIVATE orrery::exec orrery::exec_cpu GTest::gtest orrery_flags)
+  add_executable(test_gpu ${gpu_dir}/operators_test.cpp ${gpu_dir}/large_test.cpp ${gpu_dir}/module_backend.cpp)
+  target_link_libraries(test_gpu PRIVATE operator_cases orrery::exec_cpu GTest::gtest orrery_flags)
+  orrery_unity(test_gpu)
   add_dependencies(test_gpu orrery_cuda)
   add_executable(gpu_bench ${gpu_dir}/bench.cpp)  # scripts/gpu-check runs it
   target_link_libraries(gpu_bench PRIVATE orrery::exec orrery_flags)

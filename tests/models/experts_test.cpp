@@ -12,7 +12,7 @@
 #include "models/read/read.h"
 
 namespace orrery::models {
-namespace {
+namespace experts_test {
 
 Model model_of(const std::string& text, const std::string& file = "config.json") {
   const auto model = parse_model(text, file);
@@ -494,5 +494,5 @@ TEST(MixturesOfExperts, RefuseConfigurationsThatAModelCannotSay) {
   EXPECT_NE(two_stacks.find("models/catalog/switch-c.yaml"), std::string::npos) << two_stacks;
 }
 
-}  // namespace
+}  // namespace experts_test
 }  // namespace orrery::models

@@ -11,7 +11,7 @@
 #include "models/read/read.h"
 
 namespace orrery::models {
-namespace {
+namespace further_test {
 
 constexpr const char* kSmall =
     "family: llama\nname: small\nlayers: 2\nhidden: 32\nheads: 4\nffn_hidden: 48\nvocab: 64\nmax_sequence: 16\n";
@@ -101,5 +101,5 @@ TEST(FurtherPrediction, WritesTheGradientOfEachOfItsParameters) {
   }
 }
 
-}  // namespace
+}  // namespace further_test
 }  // namespace orrery::models

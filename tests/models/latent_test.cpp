@@ -7,7 +7,7 @@
 #include "models/layers/expand.h"
 
 namespace orrery::models {
-namespace {
+namespace latent_test {
 
 Model small_latent(std::int64_t q_rank) {
   Model m;
@@ -99,5 +99,5 @@ TEST(LatentLayers, MoveTheBytesOfPackedHeads) {
   EXPECT_DOUBLE_EQ(bytes_of(op), 4.0 * 32 * 2 * 26);
 }
 
-}  // namespace
+}  // namespace latent_test
 }  // namespace orrery::models

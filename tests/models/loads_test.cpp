@@ -6,7 +6,7 @@
 #include <numeric>
 
 namespace orrery::models {
-namespace {
+namespace loads_test {
 
 TEST(ExpertLoads, OfExponentZeroAreEvenAndNoRankIsFuller) {
   const std::vector<double> even = zipf_loads(16, 2, 0);
@@ -43,5 +43,5 @@ TEST(ExpertLoads, OfALogStandInTheOrderOfItsExperts) {
   EXPECT_DOUBLE_EQ(fullest_in_order({4, 1, 4, 1}, 2), 1);
 }
 
-}  // namespace
+}  // namespace loads_test
 }  // namespace orrery::models

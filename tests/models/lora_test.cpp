@@ -7,7 +7,7 @@
 #include "models/read/read.h"
 
 namespace orrery::models {
-namespace {
+namespace lora_test {
 
 const std::string kLlama =
     "family: llama\nname: small\nlayers: 2\nhidden: 64\nheads: 4\nkv_heads: 2\nffn_hidden: 160\nvocab: 1000\n"
@@ -65,5 +65,5 @@ TEST(Lora, SavesTheGradientsOfTheWeights) {
   EXPECT_NEAR(flops_per_step(adapted, 1, 128), 128 * (2 * products + 3 * attention + 3 * narrow), 1);
 }
 
-}  // namespace
+}  // namespace lora_test
 }  // namespace orrery::models

@@ -12,7 +12,7 @@
 #include "models/read/read.h"
 
 namespace orrery::models {
-namespace {
+namespace recommender_test {
 
 constexpr const char* kSmallRecommender =
     "name: small\n"
@@ -220,5 +220,5 @@ TEST(Recommender, TheCatalogueHasThePublishedSizes) {
   }
 }
 
-}  // namespace
+}  // namespace recommender_test
 }  // namespace orrery::models

@@ -10,7 +10,7 @@
 #include "models/read/read.h"
 
 namespace orrery::models {
-namespace {
+namespace rope_test {
 
 constexpr double kPi = std::numbers::pi;
 
@@ -133,5 +133,5 @@ TEST(RopeScaling, RefusesWhatNoModelHas) {
     EXPECT_FALSE(parse_model(std::string(kModel) + "rope_scaling: " + text + "\n", "m.yaml").has_value()) << text;
 }
 
-}  // namespace
+}  // namespace rope_test
 }  // namespace orrery::models

@@ -10,7 +10,7 @@
 #include "tests/mpi/mpi_support.h"
 
 namespace orrery::exec {
-namespace {
+namespace asynchronous_test {
 
 using plan::Order;
 using testing::Folder;
@@ -129,5 +129,5 @@ TEST_P(ResumedOverMpi, HasTheLossesOfTheRunThatWasNotStopped) {
 INSTANTIATE_TEST_SUITE_P(Runs, ResumedOverMpi, ::testing::Bool(),
                          [](const auto& which) { return which.param ? "parameter_server" : "pipedream"; });
 
-}  // namespace
+}  // namespace asynchronous_test
 }  // namespace orrery::exec

@@ -9,7 +9,7 @@
 #include "tests/mpi/mpi_support.h"
 
 namespace orrery::exec {
-namespace {
+namespace compression_test {
 
 using plan::ActivationEncoding;
 using plan::GradientCompression;
@@ -147,5 +147,5 @@ TEST(SlowCompressionCurves, StayNearFullPrecisionOverFiveHundredSteps) {
   }
 }
 
-}  // namespace
+}  // namespace compression_test
 }  // namespace orrery::exec

@@ -8,7 +8,7 @@
 #include "tests/mpi/mpi_support.h"
 
 namespace orrery::exec {
-namespace {
+namespace device_failure_test {
 
 namespace fs = std::filesystem;
 
@@ -54,5 +54,5 @@ TEST(DeviceThatDoesNotLetGo, DoesNotKeepARankWhoseWatchFindsOut) {
   expect_said_and_ended(run_hanging("watch"));
 }
 
-}  // namespace
+}  // namespace device_failure_test
 }  // namespace orrery::exec

@@ -8,7 +8,7 @@
 #include "tests/mpi/mpi_support.h"
 
 namespace orrery::exec {
-namespace {
+namespace guards_test {
 
 using testing::Folder;
 using testing::Trial;
@@ -53,5 +53,5 @@ TEST(GuardsOverProcesses, EndARunWhoseLossIsNoNumber) {
   expect_found(run_with("nan:rank=1,step=6,part=3", folder), folder, "R0020");
 }
 
-}  // namespace
+}  // namespace guards_test
 }  // namespace orrery::exec

@@ -12,7 +12,7 @@
 #include "tests/mpi/mpi_support.h"
 
 namespace orrery::exec {
-namespace {
+namespace lifetime_test {
 
 using testing::Folder;
 using testing::Line;
@@ -407,5 +407,5 @@ TEST(SlowMemory, ResidentGrowthAgreesWithThePredictionForALargeModel) {
   }
 }
 
-}  // namespace
+}  // namespace lifetime_test
 }  // namespace orrery::exec

@@ -13,7 +13,7 @@
 #include "tests/mpi/mpi_support.h"
 
 namespace orrery::exec {
-namespace {
+namespace offload_test {
 
 using testing::Folder;
 using testing::Trial;
@@ -105,5 +105,5 @@ TEST(Metrics, AreSilentOfMemoriesThatHoldNothing) {
   EXPECT_FALSE(lines.back().contains("lossless_tensors"));
 }
 
-}  // namespace
+}  // namespace offload_test
 }  // namespace orrery::exec

@@ -10,7 +10,7 @@
 #include "tests/mpi/mpi_support.h"
 
 namespace orrery::exec {
-namespace {
+namespace precision_test {
 
 using models::DType;
 using plan::OptimizerKind;
@@ -157,5 +157,5 @@ TEST(SlowLossCurves, StayNearThirtyTwoBitsOverFiveHundredSteps) {
   }
 }
 
-}  // namespace
+}  // namespace precision_test
 }  // namespace orrery::exec

@@ -11,7 +11,7 @@
 #include "tests/mpi/mpi_support.h"
 
 namespace orrery::exec {
-namespace {
+namespace training_test {
 
 using testing::Folder;
 using testing::Line;
@@ -152,5 +152,5 @@ TEST(RunDirectory, HoldsATimelineWithASpanForEveryExecutedStep) {
   EXPECT_GT(outcome.completion->tokens_per_s, 0);
 }
 
-}  // namespace
+}  // namespace training_test
 }  // namespace orrery::exec

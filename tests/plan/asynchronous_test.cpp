@@ -12,7 +12,7 @@
 #include "tests/plan/samples.h"
 
 namespace orrery::plan {
-namespace {
+namespace asynchronous_test {
 
 PlanSpec spec_of(Order order, int stages) {
   PlanSpec spec;
@@ -192,5 +192,5 @@ TEST(Asynchronous, WhatMakesNoSenseIsRefusedByName) {
   EXPECT_EQ(code(spec), "P17");
 }
 
-}  // namespace
+}  // namespace asynchronous_test
 }  // namespace orrery::plan

@@ -9,7 +9,7 @@
 #include "tests/plan/samples.h"
 
 namespace orrery::plan {
-namespace {
+namespace buckets_test {
 
 // Of a tied table each end of a pipeline has a copy; its square belongs to the norm once.
 TEST(Buckets, CountEveryParameterOnceInTheNorm) {
@@ -70,5 +70,5 @@ TEST(Lowering, DividesTheLossByAllTokensOfTheStep) {
   }
 }
 
-}  // namespace
+}  // namespace buckets_test
 }  // namespace orrery::plan

@@ -10,7 +10,7 @@
 #include "tests/plan/samples.h"
 
 namespace orrery::plan {
-namespace {
+namespace check_test {
 
 using Codes = std::set<std::string>;
 
@@ -153,5 +153,5 @@ TEST(Checker, FindsABufferThatIsBornOrDiesTwice) {
   EXPECT_TRUE(codes(schedule).count("S07"));
 }
 
-}  // namespace
+}  // namespace check_test
 }  // namespace orrery::plan

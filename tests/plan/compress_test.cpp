@@ -16,7 +16,7 @@
 #include "tests/plan/samples.h"
 
 namespace orrery::plan {
-namespace {
+namespace compress_test {
 
 using models::DType;
 using models::OpKind;
@@ -516,5 +516,5 @@ TEST(LosslessActivations, AreRefusedWhereThereAreNoZerosOrWhatTheyWereMadeOfIsGo
   EXPECT_EQ(refused(one, rectified()), "P99 ") << "the rounded operands of the product are gone";
 }
 
-}  // namespace
+}  // namespace compress_test
 }  // namespace orrery::plan

@@ -8,7 +8,7 @@
 #include <sstream>
 
 namespace orrery::plan {
-namespace {
+namespace dlrm_arguments_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -248,5 +248,5 @@ TEST(DlrmArguments, WithoutAScriptBelongToTheOneThatHasThem) {
             "E0140:17: the benchmark has no argument `--arch-mlp-bot`\n");
 }
 
-}  // namespace
+}  // namespace dlrm_arguments_test
 }  // namespace orrery::plan

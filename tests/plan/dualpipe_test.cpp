@@ -13,7 +13,7 @@
 #include "tests/plan/samples.h"
 
 namespace orrery::plan {
-namespace {
+namespace dualpipe_test {
 
 PlanSpec of_stages(int pipeline, std::int64_t micro_batches = 8) {
   PlanSpec spec;
@@ -215,5 +215,5 @@ TEST(MakePlan, RefusesAMirroredPipelineThatCannotBe) {
   EXPECT_EQ(code(spec), "P24");
 }
 
-}  // namespace
+}  // namespace dualpipe_test
 }  // namespace orrery::plan

@@ -10,7 +10,7 @@
 #include "tests/plan/samples.h"
 
 namespace orrery::plan {
-namespace {
+namespace evaluation_test {
 
 constexpr LowerOptions kEvaluation{.forward_only = true};
 
@@ -108,5 +108,5 @@ TEST(Evaluation, KeepsTheLogitsOnlyWhereAsked) {
   EXPECT_EQ(base::render(check(sampling), false), "");
 }
 
-}  // namespace
+}  // namespace evaluation_test
 }  // namespace orrery::plan

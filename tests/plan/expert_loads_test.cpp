@@ -12,7 +12,7 @@
 #include "tests/plan/samples.h"
 
 namespace orrery::plan {
-namespace {
+namespace expert_loads_test {
 
 using ::testing::HasSubstr;
 
@@ -228,5 +228,5 @@ TEST(ExpertLoads, OfARunAreThoseOfItsLog) {
   EXPECT_THAT(log_fault(R"({"expert_load":{"0":{"tokens":[-1,1,1,1]},"1":{"tokens":[1,1,1,1]}}})"), HasSubstr("E0128"));
 }
 
-}  // namespace
+}  // namespace expert_loads_test
 }  // namespace orrery::plan

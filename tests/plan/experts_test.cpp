@@ -10,7 +10,7 @@
 #include "tests/plan/samples.h"
 
 namespace orrery::plan {
-namespace {
+namespace experts_test {
 
 using ::testing::HasSubstr;
 
@@ -77,5 +77,5 @@ TEST(BalancingLoss, IsPredictedOfEachMicroBatchAndExecutedOverTheWholeStep) {
   EXPECT_EQ(refused(samples::make(spec, m)), "");
 }
 
-}  // namespace
+}  // namespace experts_test
 }  // namespace orrery::plan

@@ -13,7 +13,7 @@
 #include "tests/clusters/support.h"
 
 namespace orrery::plan {
-namespace {
+namespace fields_test {
 
 TEST(Words, AreOneForEachEnumerator) {
   const auto count = [](auto last) { return static_cast<std::size_t>(last) + 1; };
@@ -197,5 +197,5 @@ TEST(PlanFields, StandOnTheirPage) {
   EXPECT_EQ(text.str(), page());
 }
 
-}  // namespace
+}  // namespace fields_test
 }  // namespace orrery::plan

@@ -8,7 +8,7 @@
 #include "tests/plan/samples.h"
 
 namespace orrery::testing {
-namespace {
+namespace fragmentation_test {
 
 Fragmentation of(void (*set)(plan::PlanSpec&)) {
   models::Model model = samples::tiny_gpt(24, 1024, 50304);
@@ -75,5 +75,5 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"stages", [](plan::PlanSpec& s) { s.mesh.pipeline = 4, s.recomputation.what = plan::Recompute::full; }}),
     [](const auto& one) { return std::string(one.param.name); });
 
-}  // namespace
+}  // namespace fragmentation_test
 }  // namespace orrery::testing

@@ -12,7 +12,7 @@
 #include "tests/plan/samples.h"
 
 namespace orrery::plan {
-namespace {
+namespace gather_next_test {
 
 std::vector<BucketId> gathered(const RankClass& ranks, const std::string& block) {
   std::vector<BucketId> buckets;
@@ -43,5 +43,5 @@ TEST(GatherNext, IsSoundOnEverySplit) {
     EXPECT_EQ(base::render(check(lower(samples::make(spec), {.gather_next = true})), false), "") << name;
 }
 
-}  // namespace
+}  // namespace gather_next_test
 }  // namespace orrery::plan

@@ -11,7 +11,7 @@
 #include "plan/spec/plan.h"
 
 namespace orrery::plan {
-namespace {
+namespace job_test {
 
 Job read(const std::string& text) {
   const auto job = parse_job(text, "job.yaml");
@@ -464,5 +464,5 @@ TEST(LearningRate, NeverDividesByNothing) {
   EXPECT_EQ(learning_rate_at(training(4, {9, Decay::cosine, 0}), 3), 4.0 / 9);
 }
 
-}  // namespace
+}  // namespace job_test
 }  // namespace orrery::plan

@@ -9,7 +9,7 @@
 #include "tests/plan/samples.h"
 
 namespace orrery::plan {
-namespace {
+namespace late_powersgd_test {
 
 using ::testing::HasSubstr;
 
@@ -116,5 +116,5 @@ TEST(PowerSgd, AStartOfNothingIsRefused) {
   EXPECT_EQ(refusal(GradientCompression::none), "P102 ");
 }
 
-}  // namespace
+}  // namespace late_powersgd_test
 }  // namespace orrery::plan

@@ -5,7 +5,7 @@
 #include "tests/plan/samples.h"
 
 namespace orrery::plan {
-namespace {
+namespace latent_test {
 
 models::Model latent_sample() {
   models::Model m = samples::tiny_gpt();
@@ -43,5 +43,5 @@ TEST(PlannedModels, MayHaveSinksAndBiasesOfExperts) {
   EXPECT_TRUE(samples::try_make({}, m));
 }
 
-}  // namespace
+}  // namespace latent_test
 }  // namespace orrery::plan

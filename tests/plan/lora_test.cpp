@@ -9,7 +9,7 @@
 #include "tests/plan/samples.h"
 
 namespace orrery::plan {
-namespace {
+namespace lora_test {
 
 models::Model adapted(models::Model model = samples::tiny_gpt()) {
   model.lora = {.rank = 4, .alpha = 8};
@@ -95,5 +95,5 @@ TEST(LoweredAdapters, AreRefusedByNameWhereAllParametersAreTreatedAlike) {
   EXPECT_EQ(nothing.error().front().code, "P165");
 }
 
-}  // namespace
+}  // namespace lora_test
 }  // namespace orrery::plan

@@ -10,7 +10,7 @@
 #include "tests/plan/samples.h"
 
 namespace orrery::plan {
-namespace {
+namespace loss_chunks_test {
 
 using models::OpKind;
 using ::testing::HasSubstr;
@@ -190,5 +190,5 @@ TEST(LossInChunks, IsReadAndWrittenInJobsAndPlans) {
   EXPECT_THAT(describe(file.spec), HasSubstr("loss in 4 chunks"));
 }
 
-}  // namespace
+}  // namespace loss_chunks_test
 }  // namespace orrery::plan

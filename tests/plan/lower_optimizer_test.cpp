@@ -13,7 +13,7 @@
 #include "tests/plan/samples.h"
 
 namespace orrery::plan {
-namespace {
+namespace lower_optimizer_test {
 
 using models::DType;
 
@@ -194,5 +194,5 @@ TEST(LoweredOptimizer, StochasticRoundingIsOfBf16Alone) {
   EXPECT_EQ(plan.error().front().code, "P50");
 }
 
-}  // namespace
+}  // namespace lower_optimizer_test
 }  // namespace orrery::plan

@@ -11,7 +11,7 @@
 #include "tests/plan/samples.h"
 
 namespace orrery::plan {
-namespace {
+namespace lower_test {
 
 std::string findings(const Schedule& schedule) {
   return base::render(check(schedule), false);
@@ -596,5 +596,5 @@ TEST(MakePlan, NamesEveryBrokenRule) {
   EXPECT_EQ(codes, (std::set<std::string>{"P02", "P03", "P04", "P05", "P09", "P10"}));
 }
 
-}  // namespace
+}  // namespace lower_test
 }  // namespace orrery::plan

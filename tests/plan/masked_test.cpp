@@ -9,7 +9,7 @@
 #include "tests/plan/samples.h"
 
 namespace orrery::plan {
-namespace {
+namespace masked_test {
 
 using samples::tiny_bert;
 
@@ -71,5 +71,5 @@ TEST(Masked, ASequenceWithoutRoomForItsSegmentsIsRefused) {
   EXPECT_EQ(plan.error().front().code, "P61");
 }
 
-}  // namespace
+}  // namespace masked_test
 }  // namespace orrery::plan

@@ -6,7 +6,7 @@
 #include "plan/spec/plan.h"
 
 namespace orrery::plan {
-namespace {
+namespace mesh_test {
 
 TEST(Mesh, OfMoreRanksThanAnIntHoldsIsNoSmallOne) {
   PlanSpec spec;
@@ -21,5 +21,5 @@ TEST(Mesh, OfMoreRanksThanAnIntHoldsIsNoSmallOne) {
   EXPECT_EQ(spec.mesh.replicas(), 8);
 }
 
-}  // namespace
+}  // namespace mesh_test
 }  // namespace orrery::plan

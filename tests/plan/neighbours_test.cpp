@@ -10,7 +10,7 @@
 #include "tests/plan/samples.h"
 
 namespace orrery::plan {
-namespace {
+namespace neighbours_test {
 
 using models::DType;
 using models::Op;
@@ -84,5 +84,5 @@ TEST(Neighbours, ANormWritesElsewhereThanTheAdditionBeforeItReads) {
     }
 }
 
-}  // namespace
+}  // namespace neighbours_test
 }  // namespace orrery::plan

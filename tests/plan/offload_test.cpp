@@ -11,7 +11,7 @@
 #include "tests/plan/samples.h"
 
 namespace orrery::plan {
-namespace {
+namespace offload_test {
 
 using ::testing::HasSubstr;
 
@@ -212,5 +212,5 @@ TEST(Offload, CountsOfMessagesFollowTheirBuffersAndAreNeverEncoded) {
   EXPECT_GE(made, 8);
 }
 
-}  // namespace
+}  // namespace offload_test
 }  // namespace orrery::plan

@@ -13,7 +13,7 @@
 #include "plan/spec/plan.h"
 
 namespace orrery::plan {
-namespace {
+namespace optimizers_test {
 
 // Does not compile until it names every kind.
 bool is_kind(OptimizerKind kind) {
@@ -117,5 +117,5 @@ TEST(Optimizers, StandOnThePageOfFormatsWithTheirKeys) {
   }
 }
 
-}  // namespace
+}  // namespace optimizers_test
 }  // namespace orrery::plan

@@ -12,7 +12,7 @@
 #include "plan/outline/update.h"
 
 namespace orrery::plan {
-namespace {
+namespace outline_test {
 
 using models::DType;
 
@@ -154,5 +154,5 @@ TEST(Turns, LetABucketsNextPartStandBehindTheOneBeforeOfTheNextBucket) {
   EXPECT_EQ(order, "a0a1b0a2b1c0b2c1c2");
 }
 
-}  // namespace
+}  // namespace outline_test
 }  // namespace orrery::plan

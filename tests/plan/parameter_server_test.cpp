@@ -13,7 +13,7 @@
 #include "tests/plan/samples.h"
 
 namespace orrery::plan {
-namespace {
+namespace parameter_server_test {
 
 PlanSpec served(int workers, int staleness) {
   PlanSpec spec;
@@ -117,5 +117,5 @@ TEST(ParameterServer, WhatItDoesNotGoTogetherWithIsRefusedByCode) {
   EXPECT_EQ(with([](PlanSpec& s) { s.states.optimizer = OptimizerKind::lamb; }), "P84");
 }
 
-}  // namespace
+}  // namespace parameter_server_test
 }  // namespace orrery::plan

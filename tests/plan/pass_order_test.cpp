@@ -9,7 +9,7 @@
 #include "tests/plan/samples.h"
 
 namespace orrery::plan {
-namespace {
+namespace pass_order_test {
 
 base::Diagnostic refused(const std::string& text) {
   const auto order = PassOrder::parse_csv(text, "order.csv");
@@ -152,5 +152,5 @@ TEST(PassOrder, MustFitItsPlan) {
   EXPECT_EQ(code_of([](PlanSpec& s) { s.shape.batch = 4; }), "P113");
 }
 
-}  // namespace
+}  // namespace pass_order_test
 }  // namespace orrery::plan

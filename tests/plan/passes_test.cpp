@@ -6,7 +6,7 @@
 #include "tests/plan/samples.h"
 
 namespace orrery::plan {
-namespace {
+namespace passes_test {
 
 PlanSpec split() {
   PlanSpec spec;
@@ -60,5 +60,5 @@ TEST(PassesDeathTest, ThatBreakAClassAreNamed) {
   run_passes(passes, schedule, broken, false);
 }
 
-}  // namespace
+}  // namespace passes_test
 }  // namespace orrery::plan

@@ -7,7 +7,7 @@
 #include <vector>
 
 namespace orrery::plan {
-namespace {
+namespace periods_test {
 
 Entries loop(std::int32_t turns) {
   std::vector<Entry> out;
@@ -61,5 +61,5 @@ TEST(Periods, SayHowOftenTheRestOfALoopRepeatsThem) {
   EXPECT_GE(turn + static_cast<std::size_t>(skip.micro_batches), 98U) << "and not far before its end";
 }
 
-}  // namespace
+}  // namespace periods_test
 }  // namespace orrery::plan

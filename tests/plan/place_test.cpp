@@ -12,7 +12,7 @@
 #include "tests/plan/samples.h"
 
 namespace orrery::plan {
-namespace {
+namespace place_test {
 
 /// Its ends count as layers: the embedding is alone on the first of four stages.
 PlanSpec ends_as_layers() {
@@ -104,5 +104,5 @@ TEST(Placement, AnArenaEndsWhereItsLastBufferDoes) {
   }
 }
 
-}  // namespace
+}  // namespace place_test
 }  // namespace orrery::plan

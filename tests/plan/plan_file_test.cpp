@@ -7,7 +7,7 @@
 #include "tests/clusters/support.h"
 
 namespace orrery::plan {
-namespace {
+namespace plan_file_test {
 
 clusters::Cluster cluster() {
   return clusters::testing::catalog("localhost-2");
@@ -122,5 +122,5 @@ TEST(PlanFile, NeverCrashesWhenCutAnywhere) {
   for (std::size_t n = 0; n < text.size(); n += 7) (void)parse_plan_file(text.substr(0, n), "plan.yaml");
 }
 
-}  // namespace
+}  // namespace plan_file_test
 }  // namespace orrery::plan

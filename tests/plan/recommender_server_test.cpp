@@ -18,7 +18,7 @@
 #include "tests/plan/samples.h"
 
 namespace orrery::plan {
-namespace {
+namespace recommender_server_test {
 
 std::string codes_found(const base::Diagnostics& found) {
   std::string all;
@@ -204,5 +204,5 @@ TEST(RecommenderServer, APlanFileKeepsIt) {
   EXPECT_NE(describe(read->spec).find("parameter server of staleness 3"), std::string::npos);
 }
 
-}  // namespace
+}  // namespace recommender_server_test
 }  // namespace orrery::plan

@@ -12,7 +12,7 @@
 #include "tests/plan/samples.h"
 
 namespace orrery::plan {
-namespace {
+namespace rehearse_test {
 
 using ::testing::HasSubstr;
 
@@ -152,5 +152,5 @@ TEST(Rehearsal, SeesMessagesThatWaitForEachOthersMemory) {
   EXPECT_THAT(found, HasSubstr("which cannot start before"));
 }
 
-}  // namespace
+}  // namespace rehearse_test
 }  // namespace orrery::plan

@@ -14,7 +14,7 @@
 #include "tests/plan/samples.h"
 
 namespace orrery::plan {
-namespace {
+namespace repeated_modules_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -139,5 +139,5 @@ TEST(RecomputedModules, KeepLessForBackward) {
   EXPECT_LT(kept(modules({Module::norms, Module::activations})), norms);
 }
 
-}  // namespace
+}  // namespace repeated_modules_test
 }  // namespace orrery::plan

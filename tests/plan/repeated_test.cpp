@@ -10,7 +10,7 @@
 #include "tests/plan/samples.h"
 
 namespace orrery::plan {
-namespace {
+namespace repeated_test {
 
 std::vector<Entry> all_of(const Entries& entries) {
   std::vector<Entry> out;
@@ -163,5 +163,5 @@ TEST(Repeated, PlacesOfManyMicroBatchesAreKeptOnceAndRehearsed) {
   EXPECT_EQ(kept[0], kept[1]);
 }
 
-}  // namespace
+}  // namespace repeated_test
 }  // namespace orrery::plan

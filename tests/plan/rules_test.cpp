@@ -10,7 +10,7 @@
 #include <string>
 
 namespace orrery::plan {
-namespace {
+namespace rules_test {
 
 constexpr const char* kPage = ORRERY_SOURCE_DIR "/docs/errors.md";
 constexpr const char* kBegin =
@@ -71,5 +71,5 @@ TEST(Rules, SayInMessagesWhatHelpsUnlessTheMessageKnowsBetter) {
   EXPECT_EQ(own.help, "wait");
 }
 
-}  // namespace
+}  // namespace rules_test
 }  // namespace orrery::plan

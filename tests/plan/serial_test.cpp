@@ -9,7 +9,7 @@
 #include "tests/plan/samples.h"
 
 namespace orrery::plan {
-namespace {
+namespace serial_test {
 
 SerialProgram program_of(const PlanSpec& spec, models::Model model = samples::tiny_gpt()) {
   auto made = serial_program(samples::make(spec, std::move(model)), samples::cpu_cluster(1));
@@ -168,5 +168,5 @@ TEST(SerialProgram, OfProductsInEightBitsIsOfWholeMatricesAlone) {
   }
 }
 
-}  // namespace
+}  // namespace serial_test
 }  // namespace orrery::plan

@@ -9,7 +9,7 @@
 #include "tests/plan/samples.h"
 
 namespace orrery::plan {
-namespace {
+namespace stages_test {
 
 std::string findings(const Schedule& schedule) {
   return base::render(check(schedule), false);
@@ -122,5 +122,5 @@ TEST(Stages, OnlyWholeCheckpointsOfATensorGroupAreDivided) {
   EXPECT_EQ(codes(spec), std::set<std::string>{"P167"});
 }
 
-}  // namespace
+}  // namespace stages_test
 }  // namespace orrery::plan

@@ -8,7 +8,7 @@
 #include "tests/plan/samples.h"
 
 namespace orrery::plan {
-namespace {
+namespace sub_groups_test {
 
 PlanSpec of_sub_groups(int zero, int data = 4, int group = 2) {
   PlanSpec spec;
@@ -136,5 +136,5 @@ TEST(MakePlan, RefusesSubGroupsThatCannotBe) {
   EXPECT_EQ(code(0, 4, 2), "P41");
 }
 
-}  // namespace
+}  // namespace sub_groups_test
 }  // namespace orrery::plan

@@ -7,7 +7,7 @@
 #include "plan/spec/job.h"
 
 namespace orrery::plan {
-namespace {
+namespace synonyms_test {
 
 std::string said(const std::string& more) {
   const auto job = parse_job("model: tiny-gpt\ncluster: localhost-2\nbatch: 8\n" + more, "job.yaml");
@@ -62,5 +62,5 @@ TEST(Synonyms, ValuesOfOtherToolsAreNamedInOursAndOnce) {
   EXPECT_EQ(said("precision: fp16\nplan: {schedule: 1f1b, tensor: 2, zero_stage: 1}\n"), "accepted");
 }
 
-}  // namespace
+}  // namespace synonyms_test
 }  // namespace orrery::plan

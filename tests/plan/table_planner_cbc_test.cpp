@@ -16,7 +16,7 @@
 #include "plan/spec/table_planner.h"
 
 namespace orrery::plan {
-namespace {
+namespace table_planner_cbc_test {
 
 constexpr TableSharding kKinds[] = {TableSharding::whole,    TableSharding::column, TableSharding::row,
                                     TableSharding::node_row, TableSharding::grid,   TableSharding::replicated};
@@ -227,5 +227,5 @@ TEST(TablePlannerBesideCbc, KnowsABetterPlacementFromAWorseOne) {
   EXPECT_LT(plan_tables(p, 0).load, 8) << "greedily";
 }
 
-}  // namespace
+}  // namespace table_planner_cbc_test
 }  // namespace orrery::plan

@@ -12,7 +12,7 @@
 #include "plan/spec/table_layout.h"
 
 namespace orrery::plan {
-namespace {
+namespace table_planner_test {
 
 double draw(std::uint64_t stream, std::uint64_t index) {
   return std::exp(base::normal(11, stream, index));
@@ -276,5 +276,5 @@ TEST(TableLayout, HasAPlaceForEverySampleAtBothEndsOfEachWay) {
   for (const int times : values) EXPECT_LE(times, 1);
 }
 
-}  // namespace
+}  // namespace table_planner_test
 }  // namespace orrery::plan

@@ -18,7 +18,7 @@
 #include "plan/spec/table_planner.h"
 
 namespace orrery::plan {
-namespace {
+namespace table_tiers_test {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -247,5 +247,5 @@ TEST(TablePlanner, EndsSoonWhereNothingFits) {
   EXPECT_EQ(plan.placement.places().size(), 30U);
 }
 
-}  // namespace
+}  // namespace table_tiers_test
 }  // namespace orrery::plan

@@ -6,7 +6,7 @@
 #include <limits>
 
 namespace orrery::plan {
-namespace {
+namespace timeline_test {
 
 Schedule schedule() {
   Schedule s;
@@ -179,5 +179,5 @@ TEST(TimelineDeath, RefusesToWriteTimesThatAreNoNumbers) {
   EXPECT_DEATH((void)write_timeline(t, schedule()), "isfinite");
 }
 
-}  // namespace
+}  // namespace timeline_test
 }  // namespace orrery::plan

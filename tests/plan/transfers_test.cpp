@@ -7,7 +7,7 @@
 #include <map>
 
 namespace orrery::plan {
-namespace {
+namespace transfers_test {
 
 using ::testing::HasSubstr;
 
@@ -122,5 +122,5 @@ TEST(CheckSteps, FindsWhatIsWrong) {
   EXPECT_THAT(check_steps(steps), HasSubstr("from 0 to 9"));
 }
 
-}  // namespace
+}  // namespace transfers_test
 }  // namespace orrery::plan

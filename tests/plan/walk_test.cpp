@@ -9,7 +9,7 @@
 #include "plan/schedule/check.h"
 
 namespace orrery::plan {
-namespace {
+namespace walk_test {
 
 // Buffer 0 has an instance for each micro-batch, buffer 1 one.
 RankClass two_buffers() {
@@ -180,5 +180,5 @@ TEST(Checker, FindsMessagesThatWaitForOneAnotherWithoutAnyCompute) {
   for (const base::Diagnostic& d : found) EXPECT_EQ(d.code, "S10");
 }
 
-}  // namespace
+}  // namespace walk_test
 }  // namespace orrery::plan

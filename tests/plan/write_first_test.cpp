@@ -15,7 +15,7 @@
 #include "tests/plan/samples.h"
 
 namespace orrery::plan {
-namespace {
+namespace write_first_test {
 
 using base::at;
 using models::Op;
@@ -307,5 +307,5 @@ TEST(FirstWrites, LeaveSerialProgramsTheirGradients) {
   }
 }
 
-}  // namespace
+}  // namespace write_first_test
 }  // namespace orrery::plan

@@ -13,7 +13,7 @@
 #include "tests/reports/sample.h"
 
 namespace orrery::reports {
-namespace {
+namespace chart_template_test {
 
 using html::chart_spec;
 using nlohmann::json;
@@ -98,5 +98,5 @@ TEST(ChartTemplatesDeathTest, AbortOnWhatTheyDoNotKnowAndOnSamplesThatStay) {
   EXPECT_DEATH((void)chart_spec("breakdown", {{"parts", rows}}, {{"longest", 1}}), "keeps its sample");
 }
 
-}  // namespace
+}  // namespace chart_template_test
 }  // namespace orrery::reports

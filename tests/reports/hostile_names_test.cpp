@@ -24,7 +24,7 @@
 #include "tests/reports/sample.h"
 
 namespace orrery::reports {
-namespace {
+namespace hostile_names_test {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
@@ -228,5 +228,5 @@ TEST(HostileName, IsTextInAPage) {
   }
 }
 
-}  // namespace
+}  // namespace hostile_names_test
 }  // namespace orrery::reports

@@ -10,7 +10,7 @@
 #include "tests/reports/sample.h"
 
 namespace orrery::reports {
-namespace {
+namespace html_test {
 
 using testing::HasSubstr;
 using testing::Not;
@@ -260,5 +260,5 @@ TEST(LogTicks, ArePowersOfTenOverManyDecadesAndFinerOverFew) {
       << "round numbers, not the ends of the axis";
 }
 
-}  // namespace
+}  // namespace html_test
 }  // namespace orrery::reports

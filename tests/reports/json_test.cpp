@@ -14,7 +14,7 @@
 #include "tests/reports/sample.h"
 
 namespace orrery::reports {
-namespace {
+namespace json_test {
 
 using nlohmann::json;
 
@@ -200,5 +200,5 @@ TEST(JsonDocumentation, NamesEveryKey) {
   for (const std::string& key : keys) EXPECT_TRUE(named(key)) << "docs/json.md does not name `" << key << "`";
 }
 
-}  // namespace
+}  // namespace json_test
 }  // namespace orrery::reports

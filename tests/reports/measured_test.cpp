@@ -7,7 +7,7 @@
 #include "tests/reports/sample.h"
 
 namespace orrery::reports {
-namespace {
+namespace measured_test {
 
 double sum_of(const cost::Breakdown& b) {
   return b.forward + b.backward + b.recompute + b.optimizer + b.tensor_communication + b.data_communication +
@@ -88,5 +88,5 @@ TEST(MeasuredBreakdown, TheSumIsTheLengthOfTheTypicalIteration) {
   EXPECT_GT(b.forward, 0);
 }
 
-}  // namespace
+}  // namespace measured_test
 }  // namespace orrery::reports

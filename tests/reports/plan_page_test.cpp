@@ -13,7 +13,7 @@
 #include "tests/reports/sample.h"
 
 namespace orrery::reports {
-namespace {
+namespace plan_page_test {
 
 using testing::HasSubstr;
 using testing::Not;
@@ -355,5 +355,5 @@ TEST(WholeRun, PutsARealRunsRestartsBesideThePrediction) {
   EXPECT_EQ(whole_run_json(run).at("measured").at("restarts"), 2);
 }
 
-}  // namespace
+}  // namespace plan_page_test
 }  // namespace orrery::reports

@@ -14,7 +14,7 @@
 #include "tests/reports/sample.h"
 
 namespace orrery::reports {
-namespace {
+namespace scaling_test {
 
 using ::testing::Each;
 using ::testing::HasSubstr;
@@ -254,5 +254,5 @@ TEST(ScalingCharts, DrawBandsAndMeasurementsWhereThereAreAny) {
   EXPECT_EQ(times_in(html::scaling_sections(sample::scaling()), "A paper (pub1)"), 1U);
 }
 
-}  // namespace
+}  // namespace scaling_test
 }  // namespace orrery::reports

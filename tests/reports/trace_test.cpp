@@ -12,7 +12,7 @@
 #include "tests/reports/sample.h"
 
 namespace orrery::reports {
-namespace {
+namespace trace_test {
 
 using nlohmann::json;
 
@@ -147,5 +147,5 @@ TEST(Spans, TakesTheIterationOfMedianLength) {
   EXPECT_EQ(typical_iteration(plan::Timeline{}), 0);
 }
 
-}  // namespace
+}  // namespace trace_test
 }  // namespace orrery::reports

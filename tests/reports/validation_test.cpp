@@ -11,7 +11,7 @@
 #include <sstream>
 
 namespace orrery::reports {
-namespace {
+namespace validation_test {
 
 using nlohmann::json;
 using ::testing::HasSubstr;
@@ -163,5 +163,5 @@ TEST(ValidationText, ShowsErrorsGroupsAndWhatWasLeftOut) {
   EXPECT_THAT(stack_fits_text(fits(), {}), HasSubstr("70 us"));
 }
 
-}  // namespace
+}  // namespace validation_test
 }  // namespace orrery::reports

@@ -10,7 +10,7 @@
 #include "tests/plan/samples.h"
 
 namespace orrery::sim {
-namespace {
+namespace asynchronous_test {
 
 using plan::Order;
 
@@ -125,5 +125,5 @@ TEST(SimulateAsynchronous, EveryRankByItselfIsTheSame) {
             simulate(plan, pricing, {.every_rank = true}).prediction.step_time_s);
 }
 
-}  // namespace
+}  // namespace asynchronous_test
 }  // namespace orrery::sim

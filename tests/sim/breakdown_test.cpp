@@ -8,7 +8,7 @@
 #include "tests/plan/samples.h"
 
 namespace orrery::sim {
-namespace {
+namespace breakdown_test {
 
 cost::Stack stack(double overhead = 0) {
   cost::Stack stack;
@@ -145,5 +145,5 @@ TEST(Memory, PeaksOnTheStageThatNeedsMost) {
   }
 }
 
-}  // namespace
+}  // namespace breakdown_test
 }  // namespace orrery::sim

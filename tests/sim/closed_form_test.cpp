@@ -15,7 +15,7 @@
 #include "tests/sim/any_plan.h"
 
 namespace orrery::sim {
-namespace {
+namespace closed_form_test {
 
 struct Deviation {
   double time = 0, memory = 0;  ///< closed form over replay, less 1
@@ -167,5 +167,5 @@ TEST(ClosedFormOfAnyPlan, IsTheSameFreshAndMemoised) {
   EXPECT_GT(compared, 100);
 }
 
-}  // namespace
+}  // namespace closed_form_test
 }  // namespace orrery::sim

@@ -8,7 +8,7 @@
 #include "tests/sim/small_clusters.h"
 
 namespace orrery::sim {
-namespace {
+namespace contention_test {
 
 struct Job {
   plan::Plan plan;
@@ -244,5 +244,5 @@ TEST(Contention, LinksAndBusBandwidthAreThoseOfTheReplay) {
   EXPECT_LT(bus, 12.5e9);
 }
 
-}  // namespace
+}  // namespace contention_test
 }  // namespace orrery::sim

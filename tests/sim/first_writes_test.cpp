@@ -9,7 +9,7 @@
 #include "tests/sim/search/search_support.h"
 
 namespace orrery::sim {
-namespace {
+namespace first_writes_test {
 
 /// Seconds of zeroing fp32 gradients of so many elements each.
 double zeroing(const cost::Pricing& pricing, std::initializer_list<std::int64_t> buckets) {
@@ -58,5 +58,5 @@ TEST(FirstWrites, SaveAStepItsZerosWhereverItIsPredicted) {
   }
 }
 
-}  // namespace
+}  // namespace first_writes_test
 }  // namespace orrery::sim

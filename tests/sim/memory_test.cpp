@@ -8,7 +8,7 @@
 #include "tests/sim/search/search_support.h"
 
 namespace orrery::sim {
-namespace {
+namespace memory_test {
 
 using cost::MemoryKind;
 using cost::MemoryRecipe;
@@ -452,5 +452,5 @@ TEST(FrameworkMemory, OfAModelThatDropsHasMasks) {
   EXPECT_NEAR(of_a_layer(c, with_dropout()) - without, 2.0 * 512 * 4 * 1024, 1) << "a byte for each value of two masks";
 }
 
-}  // namespace
+}  // namespace memory_test
 }  // namespace orrery::sim

@@ -10,7 +10,7 @@
 #include "tests/sim/search/search_support.h"
 
 namespace orrery::sim {
-namespace {
+namespace mixture_replay_test {
 
 struct Told {
   cost::Breakdown closed, replayed;
@@ -128,5 +128,5 @@ TEST(MixtureReplay, ReducesGradientsBesideTheNextLayerWhereTheStackDoes) {
   expect_near(beside.replayed_step, beside.closed_step, 0.08, "step");
 }
 
-}  // namespace
+}  // namespace mixture_replay_test
 }  // namespace orrery::sim

@@ -10,7 +10,7 @@
 #include "tests/sim/search/search_support.h"
 
 namespace orrery::sim {
-namespace {
+namespace offload_test {
 
 using plan::Space;
 using ::testing::Contains;
@@ -200,5 +200,5 @@ TEST(Search, LeavesTheDeviceOnlyWhenAskedAndSaysWhenItWouldHelp) {
   EXPECT_EQ(open.plans.front().spec.offload.activations, Space::host);
 }
 
-}  // namespace
+}  // namespace offload_test
 }  // namespace orrery::sim

@@ -8,7 +8,7 @@
 #include "tests/plan/samples.h"
 
 namespace orrery::sim {
-namespace {
+namespace parameter_server_test {
 
 plan::Plan served(int workers, int staleness, std::int64_t micro_batch = 2) {
   plan::PlanSpec spec;
@@ -69,5 +69,5 @@ TEST(SimulateParameterServer, CountsWhatIsPushedAndPulled) {
   EXPECT_EQ(pushed, bytes);
 }
 
-}  // namespace
+}  // namespace parameter_server_test
 }  // namespace orrery::sim

@@ -7,7 +7,7 @@
 #include "tests/sim/one_gpu.h"
 
 namespace orrery::sim {
-namespace {
+namespace partial_recompute_test {
 
 using testing::one_a100;
 using testing::search_gpt2;
@@ -63,5 +63,5 @@ TEST(PartialRecomputation, IsNotProposedWherePlansFitWithoutOrTheJobSaysOtherwis
       << "least memory is with all";
 }
 
-}  // namespace
+}  // namespace partial_recompute_test
 }  // namespace orrery::sim

@@ -13,7 +13,7 @@
 #include "tests/sim/small_clusters.h"
 
 namespace orrery::sim {
-namespace {
+namespace repeat_test {
 
 using plan::Order;
 
@@ -143,5 +143,5 @@ TEST(Repeat, SpansOfALongStepAreThoseOfItsBeginningAndEnd) {
   EXPECT_EQ(static_cast<std::int64_t>(simulate(plan, pricing, {.most_spans = 100}).timeline.spans.size()), 100);
 }
 
-}  // namespace
+}  // namespace repeat_test
 }  // namespace orrery::sim

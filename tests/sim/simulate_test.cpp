@@ -9,7 +9,7 @@
 #include "tests/plan/samples.h"
 
 namespace orrery::sim {
-namespace {
+namespace simulate_test {
 
 cost::Stack bare_stack() {
   cost::Stack stack;
@@ -134,5 +134,5 @@ TEST(Simulate, ZeroReducesMemoryStageByStage) {
   }
 }
 
-}  // namespace
+}  // namespace simulate_test
 }  // namespace orrery::sim

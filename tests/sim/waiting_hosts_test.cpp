@@ -9,7 +9,7 @@
 #include "tests/sim/small_clusters.h"
 
 namespace orrery::sim {
-namespace {
+namespace waiting_hosts_test {
 
 plan::Plan planned(const std::shared_ptr<const models::Model>& model,
                    const std::shared_ptr<const clusters::Cluster>& cluster, const plan::PlanSpec& spec) {
@@ -133,5 +133,5 @@ TEST(ReductionsBeside, WaitForTheStepThatAddsUpTheOneBefore) {
     EXPECT_NEAR(deviation(planned(model, cluster, sharded(zero)), model, stack), 0, 0.03) << zero;
 }
 
-}  // namespace
+}  // namespace waiting_hosts_test
 }  // namespace orrery::sim

@@ -4,7 +4,7 @@
 #include "tests/clusters/import/support.h"
 
 namespace orrery::clusters::testing {
-namespace {
+namespace bad_dump_test {
 
 using ::testing::HasSubstr;
 
@@ -243,5 +243,5 @@ TEST(Known, EveryGpuOfTheTableThatTheCatalogueHasIsRead) {
   EXPECT_EQ(gpu_of_pci(known(), "10de:2330")->device, "h100-sxm5-80gb");
 }
 
-}  // namespace
+}  // namespace bad_dump_test
 }  // namespace orrery::clusters::testing

@@ -8,7 +8,7 @@
 #include "tests/clusters/import/support.h"
 
 namespace orrery::clusters::testing {
-namespace {
+namespace fabric_test {
 
 using ::testing::HasSubstr;
 
@@ -132,5 +132,5 @@ TEST(Fabric, PodsUnderACore) {
   EXPECT_EQ(found->network.core_oversubscription, 2);
 }
 
-}  // namespace
+}  // namespace fabric_test
 }  // namespace orrery::clusters::testing

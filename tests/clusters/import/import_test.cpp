@@ -7,7 +7,7 @@
 #include "tests/clusters/import/support.h"
 
 namespace orrery::clusters::testing {
-namespace {
+namespace import_test {
 
 using ::testing::Each;
 using ::testing::Field;
@@ -245,5 +245,5 @@ TEST(ImportedText, IsReadBackAsTheSameCluster) {
   }
 }
 
-}  // namespace
+}  // namespace import_test
 }  // namespace orrery::clusters::testing

@@ -6,7 +6,7 @@
 #include "models/layers/counts.h"
 
 namespace orrery::models {
-namespace {
+namespace expand_test {
 
 Model gpt2() {
   Model m;
@@ -305,5 +305,5 @@ TEST(Expand, TellsWhichGatheredRowsOnlyFp8ProductsRead) {
   EXPECT_GT(gathers(beside, true), 0);
 }
 
-}  // namespace
+}  // namespace expand_test
 }  // namespace orrery::models

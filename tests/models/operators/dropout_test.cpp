@@ -11,7 +11,7 @@
 #include "models/read/read.h"
 
 namespace orrery::models {
-namespace {
+namespace dropout_test {
 
 const std::string kTiny = "name: tiny\nfamily: gpt\nlayers: 2\nhidden: 32\nheads: 4\nvocab: 64\nmax_sequence: 16\n";
 
@@ -147,5 +147,5 @@ TEST(Relu, WorksInPlaceAndKeepsNothingOfBefore) {
   EXPECT_EQ(seen, 2);
 }
 
-}  // namespace
+}  // namespace dropout_test
 }  // namespace orrery::models

@@ -9,7 +9,7 @@
 #include <random>
 
 namespace orrery::models {
-namespace {
+namespace fp8_test {
 
 /// Micikevicius et al. 2022, table 1: a sign, an exponent and a mantissa; e4m3 gives up its infinities for one more
 /// binary order and keeps one NaN a sign.
@@ -150,5 +150,5 @@ TEST(Tf32, KeepsTenBitsOfMantissaAndTheRangeOfFp32) {
   EXPECT_TRUE(std::isnan(tf32_value(std::numeric_limits<float>::quiet_NaN())));
 }
 
-}  // namespace
+}  // namespace fp8_test
 }  // namespace orrery::models

@@ -6,7 +6,7 @@
 #include <set>
 
 namespace orrery::models {
-namespace {
+namespace operators_test {
 
 Op op_of(OpKind kind) {
   Op op;
@@ -120,5 +120,5 @@ TEST(OperatorTable, FindsOperandsThatARowHasNot) {
   EXPECT_EQ(operand_fault(dispatch), "dispatch stands in 0 slots");
 }
 
-}  // namespace
+}  // namespace operators_test
 }  // namespace orrery::models

@@ -17,7 +17,7 @@
 #include "models/read/read.h"
 
 namespace orrery::models {
-namespace {
+namespace families_test {
 
 Model read(const std::string& text, const std::string& file = "config.json") {
   const auto model = parse_model(text, file);
@@ -514,5 +514,5 @@ TEST(Families, RefuseFeaturesThatDoNotFitEachOther) {
     EXPECT_NE(refused(begin + more).find("E0112"), std::string::npos) << more;
 }
 
-}  // namespace
+}  // namespace families_test
 }  // namespace orrery::models

@@ -11,7 +11,7 @@
 #include "models/read/hugging_face.h"
 
 namespace orrery::models {
-namespace {
+namespace read_test {
 
 std::string catalogue(const std::string& name) {
   std::ifstream in(std::string(ORRERY_SOURCE_DIR) + "/models/catalog/" + name + ".yaml");
@@ -428,5 +428,5 @@ TEST(HuggingFace, IsWrittenAsItIsRead) {
   EXPECT_FALSE(write_hugging_face(odd));
 }
 
-}  // namespace
+}  // namespace read_test
 }  // namespace orrery::models

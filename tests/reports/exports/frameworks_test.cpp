@@ -10,7 +10,7 @@
 #include "tests/reports/sample.h"
 
 namespace orrery::reports {
-namespace {
+namespace frameworks_test {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -227,5 +227,5 @@ TEST(Frameworks, TakeNoBertIntoMegatron) {
   EXPECT_TRUE(deepspeed(file).is_object()) << deepspeed(file);
 }
 
-}  // namespace
+}  // namespace frameworks_test
 }  // namespace orrery::reports

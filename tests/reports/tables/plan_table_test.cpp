@@ -10,7 +10,7 @@
 #include "tests/reports/sample.h"
 
 namespace orrery::reports {
-namespace {
+namespace plan_table_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -153,5 +153,5 @@ TEST(Binding, IsComputeUntilALossTakesAQuarterOfTheStep) {
   EXPECT_THAT(binding_of(p).sentence, HasSubstr("Memory binds: it needs 1.00 GiB more"));
 }
 
-}  // namespace
+}  // namespace plan_table_test
 }  // namespace orrery::reports

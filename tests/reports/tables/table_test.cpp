@@ -16,7 +16,7 @@
 #include "tests/reports/sample.h"
 
 namespace orrery::reports {
-namespace {
+namespace table_test {
 
 constexpr TableStyle kAscii{false, false};
 constexpr TableStyle kUnicode{true, false};
@@ -308,5 +308,5 @@ TEST(Texts, AreAsciiWhenAsked) {
   }
 }
 
-}  // namespace
+}  // namespace table_test
 }  // namespace orrery::reports

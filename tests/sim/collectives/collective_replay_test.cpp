@@ -8,7 +8,7 @@
 #include "tests/clusters/support.h"
 
 namespace orrery::sim {
-namespace {
+namespace collective_replay_test {
 
 using base::Bytes;
 using clusters::Cluster;
@@ -132,5 +132,5 @@ TEST(CollectiveReplay, SaysWhyItCannot) {
   EXPECT_EQ(dealt_out(h100, all, 16).size(), 16U);
 }
 
-}  // namespace
+}  // namespace collective_replay_test
 }  // namespace orrery::sim

@@ -12,7 +12,7 @@
 #include "tests/sim/random_cluster.h"
 
 namespace orrery::sim {
-namespace {
+namespace replay_transfers_test {
 
 using base::Bytes;
 using clusters::Cluster;
@@ -233,5 +233,5 @@ TEST(ReplayTransfers, AgreeWithTheClosedFormsOverRandomGraphsAndSizes) {
   std::printf("%d cases, %d with links that can be full, worst %.1e\n", judged, shared, worst);
 }
 
-}  // namespace
+}  // namespace replay_transfers_test
 }  // namespace orrery::sim

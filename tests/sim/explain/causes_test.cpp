@@ -11,7 +11,7 @@
 #include "tests/sim/small_clusters.h"
 
 namespace orrery::sim {
-namespace {
+namespace causes_test {
 
 double sum_of(const cost::Breakdown& b) {
   return b.forward + b.backward + b.recompute + b.optimizer + b.bubble + b.imbalance + b.overhead + b.exposed();
@@ -198,5 +198,5 @@ TEST(Causes, OfUnevenExpertsTheFullestMakesTheOthersWait) {
   EXPECT_GT(uneven.exposed_communication_s, uneven.breakdown.exposed()) << "messages of the fullest rank are exposed";
 }
 
-}  // namespace
+}  // namespace causes_test
 }  // namespace orrery::sim

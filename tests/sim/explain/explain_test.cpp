@@ -12,7 +12,7 @@
 #include "tests/sim/search/search_support.h"
 
 namespace orrery::sim {
-namespace {
+namespace explain_test {
 
 plan::PlanSpec split(int data, int tensor, int pipeline) {
   plan::PlanSpec spec;
@@ -155,5 +155,5 @@ TEST(Operators, OfAStepHaveTheModelsFlopsAndTheReplaysTime) {
   EXPECT_DOUBLE_EQ(operators.peak_flops, 312e12);
 }
 
-}  // namespace
+}  // namespace explain_test
 }  // namespace orrery::sim

@@ -9,7 +9,7 @@
 #include "tests/sim/small_clusters.h"
 
 namespace orrery::sim {
-namespace {
+namespace connections_test {
 
 struct Laid {
   Traffic traffic;
@@ -147,5 +147,5 @@ TEST(Connections, OfTreesFollowTheirEdges) {
   }
 }
 
-}  // namespace
+}  // namespace connections_test
 }  // namespace orrery::sim

@@ -12,7 +12,7 @@
 #include "tests/sim/small_clusters.h"
 
 namespace orrery::sim {
-namespace {
+namespace fabric_test {
 
 // Ends of a direction, as clusters::Paths numbers them.
 std::vector<std::pair<int, int>> ends_of(const clusters::Cluster& cluster) {
@@ -131,5 +131,5 @@ TEST(Fabric, CpuRanksHaveNone) {
   EXPECT_EQ(fabric_of(*testing::cluster("localhost-4")), nullptr);
 }
 
-}  // namespace
+}  // namespace fabric_test
 }  // namespace orrery::sim

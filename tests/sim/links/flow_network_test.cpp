@@ -10,7 +10,7 @@
 #include "base/random.h"
 
 namespace orrery::sim {
-namespace {
+namespace flow_network_test {
 
 constexpr Picoseconds kSecond = 1'000'000'000'000;
 
@@ -276,5 +276,5 @@ TEST(FlowNetwork, RatesAreThoseOfPlainProgressiveFillingOnRandomNetworks) {
   }
 }
 
-}  // namespace
+}  // namespace flow_network_test
 }  // namespace orrery::sim

@@ -10,7 +10,7 @@
 #include "base/random.h"
 
 namespace orrery::sim {
-namespace {
+namespace symmetry_test {
 
 int count(const std::vector<int>& classes) {
   return static_cast<int>(std::set<int>(classes.begin(), classes.end()).size());
@@ -82,5 +82,5 @@ TEST(Symmetry, ClassesOfRandomStructuresAreEquitable) {
   }
 }
 
-}  // namespace
+}  // namespace symmetry_test
 }  // namespace orrery::sim

@@ -11,7 +11,7 @@
 #include "tests/sim/small_clusters.h"
 
 namespace orrery::sim {
-namespace {
+namespace fold_test {
 
 struct Both {
   Replay folded, unfolded;
@@ -148,5 +148,5 @@ TEST(Fold, WhatHasNoSymmetryIsNotFolded) {
   }
 }
 
-}  // namespace
+}  // namespace fold_test
 }  // namespace orrery::sim

@@ -12,7 +12,7 @@
 #include "tests/sim/search/search_support.h"
 
 namespace orrery::sim {
-namespace {
+namespace scaling_test {
 
 using ::testing::HasSubstr;
 
@@ -285,5 +285,5 @@ TEST(ScalingSizes, AreHalves) {
   EXPECT_EQ(halves_of(1), std::vector<int>{1});
 }
 
-}  // namespace
+}  // namespace scaling_test
 }  // namespace orrery::sim

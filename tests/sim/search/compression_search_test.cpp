@@ -12,7 +12,7 @@
 #include "tests/sim/search/search_support.h"
 
 namespace orrery::sim {
-namespace {
+namespace compression_search_test {
 
 using plan::ActivationEncoding;
 using plan::GradientCompression;
@@ -201,5 +201,5 @@ TEST(PowerSgdThatStartsLate, IsPredictedByPhase) {
     }
 }
 
-}  // namespace
+}  // namespace compression_search_test
 }  // namespace orrery::sim

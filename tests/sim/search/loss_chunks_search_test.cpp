@@ -10,7 +10,7 @@
 #include "tests/sim/one_gpu.h"
 
 namespace orrery::sim {
-namespace {
+namespace loss_chunks_search_test {
 
 using testing::search_gpt2;
 
@@ -86,5 +86,5 @@ TEST(LossChunksInTheSearch, AreEstimatedAsTheyAreReplayed) {
   }
 }
 
-}  // namespace
+}  // namespace loss_chunks_search_test
 }  // namespace orrery::sim

@@ -10,7 +10,7 @@
 #include "tests/sim/search/search_support.h"
 
 namespace orrery::sim {
-namespace {
+namespace proposals_test {
 
 /// Llama 3.1 405B (Grattafiori et al. 2024, table 3): 126 layers.
 std::shared_ptr<models::Model> llama_405b() {
@@ -169,5 +169,5 @@ TEST(Proposals, AreNoSlowerThanNvidiasRecipeForLlama405B) {
   EXPECT_LE(found.plans.front().step_time_s, 1.001 * theirs.step_time_s);
 }
 
-}  // namespace
+}  // namespace proposals_test
 }  // namespace orrery::sim

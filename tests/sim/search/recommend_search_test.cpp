@@ -11,7 +11,7 @@
 #include "tests/sim/search/search_support.h"
 
 namespace orrery::sim {
-namespace {
+namespace recommend_search_test {
 
 plan::Job clicks_job(std::int64_t batch) {
   plan::Job job;
@@ -260,5 +260,5 @@ TEST(RecommendSimulation, ScalesNearlyLinearlyAndTheExchangeGrows) {
   EXPECT_GT(scaling, 3);
 }
 
-}  // namespace
+}  // namespace recommend_search_test
 }  // namespace orrery::sim

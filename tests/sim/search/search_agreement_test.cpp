@@ -11,7 +11,7 @@
 #include "tests/sim/search/search_support.h"
 
 namespace orrery::sim {
-namespace {
+namespace search_agreement_test {
 
 /// How far the closed form may be from the replay, as a fraction of it.
 constexpr double kTime = 0.02, kMemory = 0.02;
@@ -425,5 +425,5 @@ INSTANTIATE_TEST_SUITE_P(
               models::DType::bf16, 9, true, nullptr, kHostTime}),
                          [](const auto& one) { return "space" + std::to_string(one.index); });
 
-}  // namespace
+}  // namespace search_agreement_test
 }  // namespace orrery::sim

@@ -13,7 +13,7 @@
 #include "tests/sim/search/search_support.h"
 
 namespace orrery::sim {
-namespace {
+namespace search_test {
 
 plan::Job tiny_job() {
   plan::Job job;
@@ -428,5 +428,5 @@ TEST(Search, PassesOnWhatGoesWrongInAnyThread) {
   EXPECT_THROW(share_out(workers, 1000, 8, nullptr, [](std::size_t) {}), std::runtime_error);
 }
 
-}  // namespace
+}  // namespace search_test
 }  // namespace orrery::sim

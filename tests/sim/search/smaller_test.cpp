@@ -8,7 +8,7 @@
 #include "tests/sim/search/search_support.h"
 
 namespace orrery::sim {
-namespace {
+namespace smaller_test {
 
 struct Asked {
   const char* model;
@@ -68,5 +68,5 @@ TEST(SmallerMicroBatches, KnowNothingWhereMoreOfThemAreInFlightTheSmallerTheyAre
   EXPECT_EQ(two(2), 0) << "all of them are in flight";
 }
 
-}  // namespace
+}  // namespace smaller_test
 }  // namespace orrery::sim

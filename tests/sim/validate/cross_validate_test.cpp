@@ -11,7 +11,7 @@
 #include "tests/sim/search/search_support.h"
 
 namespace orrery::sim {
-namespace {
+namespace cross_validate_test {
 
 TEST(Spread, IsTheTenthAndTheNinetiethPercentile) {
   std::vector<LogResidual> residuals;
@@ -175,5 +175,5 @@ TEST(Intervals, TwoRunsOfAKindAreNoGround) {
   EXPECT_TRUE(grounds_of(two, make_cases(two, library())).empty());
 }
 
-}  // namespace
+}  // namespace cross_validate_test
 }  // namespace orrery::sim

@@ -7,7 +7,7 @@
 #include "tests/plan/samples.h"
 
 namespace orrery::sim {
-namespace {
+namespace evaluation_test {
 
 cost::Pricing pricing_of(const plan::Plan& plan) {
   cost::Stack stack;
@@ -64,5 +64,5 @@ TEST(Evaluation, SendsWhatForwardSendsOnEverySplit) {
   }
 }
 
-}  // namespace
+}  // namespace evaluation_test
 }  // namespace orrery::sim

@@ -10,7 +10,7 @@
 #include "tests/sim/search/search_support.h"
 
 namespace orrery::sim {
-namespace {
+namespace fit_rows_test {
 
 using ::testing::HasSubstr;
 
@@ -143,5 +143,5 @@ TEST(FitRows, SaysWhyNothingCanBeFitted) {
   EXPECT_TRUE(stopped.error().empty()) << "stopped, not wrong";
 }
 
-}  // namespace
+}  // namespace fit_rows_test
 }  // namespace orrery::sim

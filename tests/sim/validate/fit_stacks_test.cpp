@@ -11,7 +11,7 @@
 #include "tests/sim/search/search_support.h"
 
 namespace orrery::sim {
-namespace {
+namespace fit_stacks_test {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -205,5 +205,5 @@ TEST(RewrittenStack, ReadsBackAsTheNumbersItWasGiven) {
     }
 }
 
-}  // namespace
+}  // namespace fit_stacks_test
 }  // namespace orrery::sim

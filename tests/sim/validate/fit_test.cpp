@@ -14,7 +14,7 @@
 #include "tests/sim/search/search_support.h"
 
 namespace orrery::sim {
-namespace {
+namespace fit_test {
 
 constexpr std::uint64_t kSeed = 7;
 
@@ -213,5 +213,5 @@ TEST(Fit, RefusesRunsWhoseRanksOutnumberTheCores) {
   EXPECT_EQ(none.error().front().code, "F01");
 }
 
-}  // namespace
+}  // namespace fit_test
 }  // namespace orrery::sim

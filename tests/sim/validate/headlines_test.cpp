@@ -7,7 +7,7 @@
 #include "tests/sim/search/search_support.h"
 
 namespace orrery::sim {
-namespace {
+namespace headlines_test {
 
 using ::testing::HasSubstr;
 
@@ -106,5 +106,5 @@ TEST(Headlines, RefuseWhatCannotBeMeantAndSayWhere) {
   EXPECT_THAT(said("quantity: bubble, runs: [staged], order: sideways"), HasSubstr("sideways"));
 }
 
-}  // namespace
+}  // namespace headlines_test
 }  // namespace orrery::sim

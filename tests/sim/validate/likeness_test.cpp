@@ -8,7 +8,7 @@
 #include <vector>
 
 namespace orrery::sim {
-namespace {
+namespace likeness_test {
 
 /// The most alike of these; "none" if no one is alike.
 std::string meant(const std::string& wanted, std::optional<std::int64_t> gb = std::nullopt) {
@@ -69,5 +69,5 @@ TEST(Likeness, RefusesWhatIsNoneOfThese) {
   EXPECT_EQ(meant(""), "none");
 }
 
-}  // namespace
+}  // namespace likeness_test
 }  // namespace orrery::sim

@@ -8,7 +8,7 @@
 #include "tests/sim/search/search_support.h"
 
 namespace orrery::sim {
-namespace {
+namespace made_to_fit_test {
 
 using ::testing::HasSubstr;
 
@@ -126,5 +126,5 @@ TEST(MadeToFit, PredictsTheOtherPlanWhereTheOneWithoutCannotHaveRun) {
   EXPECT_DOUBLE_EQ(sure.time_s->low, 0.9 * unsure.predicted_s);
 }
 
-}  // namespace
+}  // namespace made_to_fit_test
 }  // namespace orrery::sim

@@ -12,7 +12,7 @@
 #include "tests/sim/search/search_support.h"
 
 namespace orrery::sim::mixture_rows_test {
-namespace {
+namespace mixture_rows_test {
 
 using ::testing::Contains;
 using ::testing::HasSubstr;
@@ -244,5 +244,5 @@ TEST(Rows, InFullPrecisionHaveNoFusedAttention) {
   EXPECT_FALSE(subject(row("  flash_attention: true\n", text)).plan.spec().numerics.flash);
 }
 
-}  // namespace
+}  // namespace mixture_rows_test
 }  // namespace orrery::sim::mixture_rows_test

@@ -17,7 +17,7 @@
 #include "tests/sim/search/search_support.h"
 
 namespace orrery::sim {
-namespace {
+namespace one_path_test {
 
 namespace fs = std::filesystem;
 
@@ -189,5 +189,5 @@ TEST(UsualStack, IsDeepSeeksWhereAJobNamesItsOrdersAloneForAMixture) {
   EXPECT_EQ(usual("localhost-2", "tiny-moe", {Order::dualpipe}), "orrery-cpu");
 }
 
-}  // namespace
+}  // namespace one_path_test
 }  // namespace orrery::sim

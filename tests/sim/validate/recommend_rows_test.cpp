@@ -11,7 +11,7 @@
 #include "tests/sim/search/search_support.h"
 
 namespace orrery::sim {
-namespace {
+namespace recommend_rows_test {
 
 using ::testing::Contains;
 using ::testing::HasSubstr;
@@ -149,5 +149,5 @@ TEST(RecommendHeadlines, MoreNodesAreFasterAndWaitLongerForAllToAlls) {
   EXPECT_GT(*headline_of("exchange_ratio", "sixteen, two").predicted, 1);
 }
 
-}  // namespace
+}  // namespace recommend_rows_test
 }  // namespace orrery::sim

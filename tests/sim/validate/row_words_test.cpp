@@ -6,7 +6,7 @@
 #include "cost/parameters/habits.h"
 
 namespace orrery::sim {
-namespace {
+namespace row_words_test {
 
 cost::MemoryRecipe recipe_of(const sim::Setup& s, const std::string& stack) {
   cost::MemoryRecipe out;
@@ -98,5 +98,5 @@ TEST(RowWords, SoftwareWithoutFp32IsAllIn16Bits) {
   EXPECT_TRUE(numbers.empty());
 }
 
-}  // namespace
+}  // namespace row_words_test
 }  // namespace orrery::sim

@@ -7,7 +7,7 @@
 #include "sim/validate/row_fields.h"
 
 namespace orrery::sim {
-namespace {
+namespace rows_test {
 
 using ::testing::HasSubstr;
 
@@ -102,5 +102,5 @@ TEST(LongLists, HaveAnEnd) {
   EXPECT_THAT(said(parse_rows(text, "rows.yaml")), HasSubstr("E0108"));
 }
 
-}  // namespace
+}  // namespace rows_test
 }  // namespace orrery::sim

@@ -6,7 +6,7 @@
 #include <string>
 
 namespace orrery::sim {
-namespace {
+namespace software_test {
 
 Setup called(const std::string& stack, const std::string& framework = {}) {
   Setup s;
@@ -75,5 +75,5 @@ TEST(Software, KeepsTheModelsCodeUnderAnotherEngine) {
   EXPECT_FALSE(is_of_model_code("stack.data_share"));
 }
 
-}  // namespace
+}  // namespace software_test
 }  // namespace orrery::sim

@@ -10,7 +10,7 @@
 #include "tests/sim/search/search_support.h"
 
 namespace orrery::sim {
-namespace {
+namespace validate_test {
 
 using ::testing::HasSubstr;
 
@@ -421,5 +421,5 @@ TEST(ErrorSummary, InterpolatesBetweenRanks) {
   EXPECT_NEAR(s.p90, 0.37, 1e-12);
 }
 
-}  // namespace
+}  // namespace validate_test
 }  // namespace orrery::sim

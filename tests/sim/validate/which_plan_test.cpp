@@ -10,7 +10,7 @@
 #include "tests/sim/search/search_support.h"
 
 namespace orrery::sim {
-namespace {
+namespace which_plan_test {
 
 TEST(RankCorrelation, IsOneForTheSameOrderAndMinusOneForTheOpposite) {
   EXPECT_DOUBLE_EQ(rank_correlation({1, 2, 3, 4}, {10, 20, 25, 1000}), 1);
@@ -80,5 +80,5 @@ TEST(WhichPlan, OtherBatchesAreOtherGroupsAndTwoPlansAreNone) {
   EXPECT_EQ(groups_of({{1, 3, 3}, {2, 2, 2}, {4, 1, 1}, {4, 1, 1, "128"}}).size(), 1U);
 }
 
-}  // namespace
+}  // namespace which_plan_test
 }  // namespace orrery::sim

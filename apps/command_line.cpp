@@ -6,15 +6,18 @@
 #include <cctype>
 #include <iterator>
 #include <map>
+#include <memory>
 #include <sstream>
 #include <string_view>
 
 #include "apps/catalog.h"
 #include "apps/exit_codes.h"
 #include "apps/flags.h"
+#include "apps/terminal.h"
 #include "apps/verbs/list.h"
 #include "apps/verbs/usage.h"
 #include "base/result.h"
+#include "reports/tables/table.h"
 
 namespace orrery::apps {
 namespace {
@@ -28,6 +31,41 @@ struct Asked {
   std::string verb;  ///< whose help is wanted; empty: of all verbs
   bool man = false;
   std::string shell;  ///< whose completion is wanted
+};
+
+/// Help no wider than the terminal. What an example does moves below it where both do not fit on one line; the example
+/// itself stays whole, to be copied.
+class WrappedHelp : public CLI::Formatter {
+ public:
+  explicit WrappedHelp(std::size_t width) : width_(width) { column_width(std::min<std::size_t>(30, width / 3)); }
+  [[nodiscard]] std::string make_option_desc(const CLI::Option* option) const override {
+    return beside_names(option->get_description());
+  }
+  [[nodiscard]] std::string make_subcommand(const CLI::App* verb) const override {
+    std::ostringstream out;
+    CLI::detail::format_help(out, verb->get_name(), beside_names(verb->get_description()), get_column_width());
+    return out.str();
+  }
+  [[nodiscard]] std::string make_footer(const CLI::App* app) const override {
+    std::istringstream in(app->get_footer());
+    std::string out;
+    for (std::string line; std::getline(in, line);) out += fitted(line) + "\n";
+    return out;
+  }
+
+ private:
+  [[nodiscard]] std::string beside_names(const std::string& text) const {
+    return reports::wrapped(text, width_ - get_column_width());
+  }
+  [[nodiscard]] std::string fitted(const std::string& line) const {
+    if (line.size() <= width_) return line;
+    if (line.rfind("  orrery", 0) != 0) return reports::wrapped(line, width_, line.find_first_not_of(' '));
+    const std::size_t gap = line.find("   ", 2);
+    if (gap == std::string::npos) return line;
+    const std::string does = line.substr(line.find_first_not_of(' ', gap));
+    return line.substr(0, gap) + "\n      " + reports::wrapped(does, width_ - 6);
+  }
+  std::size_t width_;
 };
 
 /// Options that every verb takes, before or after its name.
@@ -91,16 +129,6 @@ std::vector<std::string> choices_in(const std::string& value) {
   return out;
 }
 
-/// Options of a verb, including its groups.
-std::vector<const CLI::Option*> options_of(const CLI::App& app) {
-  std::vector<const CLI::Option*> out = app.get_options();
-  for (const CLI::App* group : app.get_subcommands([](const CLI::App* one) { return one->get_name().empty(); })) {
-    const std::vector<const CLI::Option*> more = group->get_options();
-    out.insert(out.end(), more.begin(), more.end());
-  }
-  return out;
-}
-
 /// The catalogue's folder whose names a flag takes; null: none.
 const char* catalogued(const FlagUsage& flag) {
   const std::string& name = flag.names.front();
@@ -112,7 +140,7 @@ const char* catalogued(const FlagUsage& flag) {
 
 std::vector<FlagUsage> flags_of(const CLI::App& app) {
   std::vector<FlagUsage> out;
-  for (const CLI::Option* one : options_of(app)) {
+  for (const CLI::Option* one : app.get_options()) {
     if (one->get_positional() || one->get_name() == "--help") continue;
     FlagUsage flag;
     for (const std::string& name : one->get_lnames()) flag.names.push_back("--" + name);
@@ -135,7 +163,7 @@ Usage usage_of(const CLI::App& app, const std::vector<Verb>& verbs) {
   Usage usage{app.get_description(), flags_of(app), {}};
   for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
     VerbUsage one{verb->get_name(), verb->get_description(), {}, examples_of(verb->get_name(), verbs), flags_of(*verb)};
-    for (const CLI::Option* option : options_of(*verb)) {
+    for (const CLI::Option* option : verb->get_options()) {
       if (!option->get_positional()) continue;
       const std::string name = option->get_name(true);
       one.arguments += (one.arguments.empty() ? "" : " ") + (option->get_required() ? name : "[" + name + "]");
@@ -264,6 +292,7 @@ Parsed parse_command_line(int argc, const char* const* argv) {
   CommonOptions common;
   std::vector<Verb> verbs = all_verbs();
   Asked asked;
+  app.formatter(std::make_shared<WrappedHelp>(std::max<std::size_t>(40, detect_terminal(common).style.width)));
   app.footer(footer_of_all());
   app.get_formatter()->label("SUBCOMMAND", "VERB");
   app.set_version_flag("--version", "orrery " ORRERY_VERSION);

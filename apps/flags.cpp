@@ -31,7 +31,7 @@ std::string as_count(std::string& text) {
   double number = 0;
   constexpr double kMost = 1e18;
   if (!base::parse_number(digits, number) || number * factor < 1 || number * factor > kMost)
-    return fmt::format("{} is not a count; write 300B, 1.5T or 300e9", base::quoted(text));
+    return fmt::format("{} is not a count of at least 1; write 512, 300B, 1.5T or 300e9", base::quoted(text));
   constexpr double kExact = 9007199254740992;  // above it, not every whole number is one
   const double count = number * factor;
   text = count == std::floor(count) && count < kExact ? fmt::format("{:.0f}", count) : fmt::format("{:.17g}", count);
@@ -176,12 +176,6 @@ template Flag Flags::option(const char*, std::vector<int>&, const char*);
 template Flag Flags::option(const char*, std::vector<std::int64_t>&, const char*);
 template Flag Flags::option(const char*, std::optional<std::int64_t>&, const char*);
 template Flag Flags::option(const char*, std::optional<double>&, const char*);
-
-Flags Flags::just_one_of(const char* title) {
-  CLI::App* group = app_->add_option_group(title);
-  group->require_option(1);
-  return Flags(*group);
-}
 
 void add_settings(Flags flags, std::vector<std::string>& settings) {
   flags.option("--set", settings, "Set a value of the job by its key: plan.tensor=4; may be repeated")

@@ -67,8 +67,6 @@ class Flags {
   /// std::uint64_t, double, vectors of strings and integers, optional numbers.
   template <class Value>
   Flag option(const char* names, Value& into, const char* says);
-  /// Flags of which exactly one must be given.
-  [[nodiscard]] Flags just_one_of(const char* title);
 
  private:
   CLI::App* app_;

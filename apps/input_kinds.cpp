@@ -89,9 +89,14 @@ std::string help_with_kind(const KnownKind& is, InputKind wanted, const std::str
 
 base::Diagnostics other_kind(const base::Document& document, const std::string& text, InputKind wanted) {
   const base::Cursor root = document.root();
+  const std::string file = document.findings().file();
+  if (!root.is_map() && file.ends_with(".csv"))
+    return base::fail("E0125", fmt::format("`{}` is a table, but {} is expected", file, name_of(wanted)),
+                      "rows of runs go to `orrery validate FILE` and `orrery calibrate --rows FILE`, an order of a "
+                      "pipeline's passes to a job's `schedule:`")
+        .value();
   const KnownKind* is = known_kind_of(root);
   if (is == nullptr || is->kind == wanted) return {};
-  const std::string file = document.findings().file();
   base::Diagnostics found =
       base::fail("E0125", fmt::format("this is {}, but {} is expected", is->name, name_of(wanted)),
                  help_with_kind(*is, wanted, file))

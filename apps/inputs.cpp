@@ -150,17 +150,26 @@ base::Result<Entry> resolve(const Catalog& catalog, const char* folder, const ch
   if (fs::exists(path, error) || looks_like_path) {
     auto text = read_file(path);
     if (text) return Entry{path, std::move(*text)};
+    if (folder == kModels && fs::is_directory(path, error))
+      return base::fail({base::Diagnostic{base::Severity::error,
+                                          "E0201",
+                                          from,
+                                          fmt::format("the folder `{}` has no config.json", path.string()),
+                                          "a folder of a model is one as Hugging Face's tools save it",
+                                          {}}});
     return base::fail(unreadable(text.error(), folder, name, from, catalog.names(folder)));
   }
   const std::string is = elsewhere(catalog, folder, name);
-  return base::fail(
-      {base::Diagnostic{base::Severity::error,
-                        "E0203",
-                        from,
-                        is.empty() ? fmt::format("no {} `{}` in the catalogue, and no such file", kind, name)
-                                   : fmt::format("`{}` is {}, but a {} is expected", name, is, kind),
-                        help_with(folder, name, catalog.names(folder)),
-                        {}}});
+  return base::fail({base::Diagnostic{
+      base::Severity::error,
+      "E0203",
+      from,
+      is.empty() ? fmt::format("no {} `{}` in the catalogue, and no such file", kind, name)
+                 : fmt::format("`{}` is {}, but a {} is expected", name, is, kind),
+      is.empty() && from.line > 0 && fs::exists(name, error)
+          ? fmt::format("it is in the current folder, but a path is relative to the folder of {}", from.file)
+          : help_with(folder, name, catalog.names(folder)),
+      {}}});
 }
 
 /// Looks up catalogue entries, and cluster files by their path from `folder`.
@@ -244,6 +253,12 @@ base::Result<clusters::Cluster> load_cluster(const Catalog& catalog, const std::
   const std::string file = entry->path.string();
   return or_other_kind(clusters::parse_cluster(entry->text, file, finder(catalog, entry->path.parent_path())),
                        entry->text, file, InputKind::cluster);
+}
+
+base::Result<clusters::Cluster> describe_cluster(const Catalog& catalog, const std::string& name) {
+  auto entry = resolve(catalog, kClusters, "cluster", name, {name, 0, 0, 1}, ".");
+  if (!entry) return base::fail(entry.error());
+  return clusters::parse_description(entry->text, entry->path.string(), finder(catalog, entry->path.parent_path()));
 }
 
 base::Result<clusters::Known> load_known(const Catalog& catalog) {
@@ -346,10 +361,12 @@ base::Result<LoadedJob> load_job(const Catalog& catalog, const std::string& path
         found.push_back(std::move(one));
       }
   }
-  if (!found.empty()) return base::fail(with_lines(std::move(found), path, *text, settings));
-
   // A plan made from the job must work from any folder.
   if (is_path(job->stack)) job->stack = relative_to(folder, job->stack).string();
+  if (!found.empty() && !job->stack.empty())
+    collect(found, load_stack(catalog, job->stack, place_of(document, "stack")));
+  if (!found.empty()) return base::fail(with_lines(std::move(found), path, *text, settings));
+
   auto stacks = load_stacks(catalog, stack_of(*job, *model, *cluster),
                             place_of(document, job->stack.empty() ? "cluster" : "stack"));
   if (!stacks) return base::fail(with_lines(stacks.error(), path, *text, settings));

@@ -29,6 +29,8 @@ namespace orrery::apps {
 /// `from` is where the name was written (for messages), `folder` what paths are relative to.
 [[nodiscard]] base::Result<models::Model> load_model(const Catalog& catalog, const std::string& name,
                                                      const base::Location& from, const std::filesystem::path& folder);
+/// A catalogue's cluster without its graph, for lists of many.
+[[nodiscard]] base::Result<clusters::Cluster> describe_cluster(const Catalog& catalog, const std::string& name);
 [[nodiscard]] base::Result<clusters::Cluster> load_cluster(const Catalog& catalog, const std::string& name,
                                                            const base::Location& from,
                                                            const std::filesystem::path& folder);

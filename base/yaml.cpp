@@ -289,21 +289,28 @@ Cursor Cursor::at(const std::string& key) const {
   if (child.node_->kind == Kind::null) {
     child.error("E0102", fmt::format("key {}{} has no value", quoted(key), in));
   } else {
+    const std::string message = fmt::format("key {} is missing{}", quoted(key), in);
     Location here = where();
     here.length = 1;
-    findings().error("E0102", here, fmt::format("key {} is missing{}", quoted(key), in), misspelt(key));
+    const std::string near = misspelt(key);
+    for (auto& entry : node_->entries)
+      if (!near.empty() && entry.key == near) {
+        entry.read = true;  // one error says it, not one for each of the two names
+        here = node_->location(entry.where);
+      }
+    findings().error("E0102", here, message,
+                     near.empty() ? "" : fmt::format("{} looks like it; write {}", quoted(near), quoted(key)));
   }
   return child;
 }
 
-// A key of the map that resembles the missing one and that has not been read.
+// The key of the map that resembles the missing one and that has not been read; empty: there is none.
 std::string Cursor::misspelt(const std::string& key) const {
   std::vector<std::string> unread;
   for (const auto& entry : node_->entries) {
     if (!entry.read) unread.push_back(entry.key);
   }
-  const std::string near = did_you_mean(key, unread);
-  return near.empty() ? std::string{} : fmt::format("{} looks like it; write {}", quoted(near), quoted(key));
+  return did_you_mean(key, unread);
 }
 
 bool Cursor::has(const std::string& key) const {

@@ -196,6 +196,19 @@ Cluster read_cluster(const Cursor& at, const Find& find) {
   return cluster;
 }
 
+base::Result<Cluster> parse_description(std::string_view text, std::string file, const Find& find) {
+  return base::read_document<Cluster>(text, std::move(file),
+                                      std::function<Cluster(const Cursor&)>([&](const Cursor& at) {
+                                        Cluster cluster = read_in_chain(at, find, {});
+                                        if (at.findings().failed()) return cluster;
+                                        if (cluster.shape)
+                                          describe(cluster);
+                                        else
+                                          summarize(cluster);
+                                        return cluster;
+                                      }));
+}
+
 base::Result<Cluster> parse_cluster(std::string_view text, std::string file, const Find& find) {
   return base::read_document<Cluster>(
       text, std::move(file),

@@ -19,6 +19,8 @@ using Find = std::function<std::optional<std::string>(const std::string&)>;
 [[nodiscard]] const std::vector<std::string>& network_kinds();
 
 [[nodiscard]] base::Result<Cluster> parse_cluster(std::string_view text, std::string file, const Find& find);
+/// The same without the graph (of a cluster that has a shape) and without `text`: for lists of many clusters.
+[[nodiscard]] base::Result<Cluster> parse_description(std::string_view text, std::string file, const Find& find);
 [[nodiscard]] Cluster read_cluster(const base::Cursor& at, const Find& find);
 /// Self-contained YAML (devices inlined), for plan files; parse(write(c)) equals c.
 [[nodiscard]] std::string write_cluster(const Cluster& cluster, int indent = 0);

@@ -9,8 +9,7 @@
 namespace orrery::apps {
 namespace {
 
-constexpr const char* kBegin = R"(
-Examples:
+constexpr const char* kBegin = R"(Examples:
   orrery init --model gpt2-124m --cluster hgx-h100       write a commented job.yaml
   orrery plan examples/gpt3-175b-a100-1024.yaml          rank plans for GPT-3 175B on 1,024 A100s
   orrery plan examples/tiny-gpt-localhost-2.yaml -o plan.yaml
@@ -174,7 +173,7 @@ std::string footer_of_all() {
 }
 
 std::string footer_of(const std::string& examples) {
-  return "\nExamples:\n" + examples + "\n" + kEverywhere + kExitCodes;
+  return "Examples:\n" + examples + "\n" + kEverywhere + kExitCodes;
 }
 
 std::string completion_script(const Usage& usage, const std::string& shell) {

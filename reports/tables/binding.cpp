@@ -17,6 +17,11 @@ bool is_compute(const std::string& part) {
   return part == "forward" || part == "backward" || part == "optimizer";
 }
 
+/// Both are the bubble (cost::Prediction::bubble_fraction).
+bool is_waiting(const std::string& part) {
+  return part == "pipeline bubble" || part == "imbalance";
+}
+
 std::string amount(double seconds, double step) {
   return fmt::format("{} ({})", time_text(seconds), percent(step > 0 ? seconds / step : 0));
 }
@@ -29,9 +34,13 @@ Binding binding_of(const cost::Prediction& p) {
   for (const Part& part : parts_of(p.breakdown)) {
     if (is_compute(part.name))
       compute += part.seconds;
-    else if (part.seconds > loss.seconds)
+    else if (!is_waiting(part.name) && part.seconds > loss.seconds)
       loss = part;
   }
+  const double imbalance = p.breakdown.imbalance;
+  const double waits = p.breakdown.bubble + imbalance;
+  const bool waiting = waits > loss.seconds;
+  if (waiting) loss = {"bubble", waits};
   const double step = p.step_time_s;
   const bool lost = loss.seconds >= kLargeLoss * step;
   Binding out{lost ? loss.name : "compute", lost ? loss.seconds : compute, 0, {}};
@@ -41,8 +50,9 @@ Binding binding_of(const cost::Prediction& p) {
     out.sentence = fmt::format("{} binds: {} of the step of {}{}; compute is {}.", loss.name,
                                amount(loss.seconds, step), time_text(step), rate, amount(compute, step));
   else if (loss.seconds > 0)
-    out.sentence = fmt::format("compute binds: {} of the step of {}{}; the largest loss is {}, {}.",
-                               amount(compute, step), time_text(step), rate, loss.name, amount(loss.seconds, step));
+    out.sentence = fmt::format("compute binds: {} of the step of {}{}; the largest loss beside it is {}, {}{}.",
+                               amount(compute, step), time_text(step), rate, loss.name, amount(loss.seconds, step),
+                               waiting && imbalance > 0 ? ", of it imbalance " + percent(imbalance / step) : "");
   else
     out.sentence = fmt::format("compute binds: all of the step of {}{}.", time_text(step), rate);
   out.sentence.front() = static_cast<char>(out.sentence.front() - 'a' + 'A');

@@ -141,9 +141,9 @@ std::vector<bool> columns_for(const std::vector<Column>& columns, const std::vec
   return kept;
 }
 
-/// " yes": what a column says in each of several rows; empty if they differ.
+/// " yes": what a column says in each row; empty if they differ.
 std::string common_cell(const std::vector<std::vector<std::string>>& rows, std::size_t column) {
-  if (rows.size() < 3) return {};  // the head and one row
+  if (rows.size() < 2) return {};  // the head alone
   const bool same = std::all_of(rows.begin() + 2, rows.end(),
                                 [&](const std::vector<std::string>& row) { return row[column] == rows[1][column]; });
   return same && !rows[1][column].empty() ? " " + rows[1][column] : std::string();

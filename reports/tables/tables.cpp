@@ -18,6 +18,7 @@ namespace {
 const std::string kNone = "—";
 constexpr std::size_t kSourceWidth = 64;  // columns
 constexpr double kLeastShare = 0.0005;    // that a table shows: 0.1 %
+constexpr int kFirst = 1000;              // to drop: a column that follows from others
 const std::string kContention = "contention";
 
 std::string seconds(double s) {
@@ -86,7 +87,7 @@ std::vector<Part> parts_of(const cost::Breakdown& b) {
           {"pipeline communication", b.pipeline_communication},
           {"copies", b.copies},
           {"contention", b.contention},
-          {"bubble", b.bubble},
+          {"pipeline bubble", b.bubble},
           {"imbalance", b.imbalance},
           {"overhead", b.overhead}};
 }
@@ -117,9 +118,10 @@ Table summary_table(const cost::Prediction& p) {
                            bytes(p.memory_capacity_bytes), 100 * p.memory_peak_bytes / p.memory_capacity_bytes)
              : bytes(p.memory_peak_bytes) + ", worst rank");
   }
-  const double imbalance = p.bubble_fraction - share(p.breakdown.bubble, p.step_time_s);
+  const double pipeline = share(p.breakdown.bubble, p.step_time_s), imbalance = p.bubble_fraction - pipeline;
   const bool uneven = p.breakdown.imbalance > 0 && imbalance >= kLeastShare;
-  line("bubble", percent(p.bubble_fraction) + (uneven ? ", of it imbalance " + percent(imbalance) : ""));
+  line("bubble", percent(p.bubble_fraction) +
+                     (uneven ? fmt::format(": pipeline {}, imbalance {}", percent(pipeline), percent(imbalance)) : ""));
   line("exposed communication", fmt::format("{} ({})", seconds(p.exposed_communication_s),
                                             percent(share(p.exposed_communication_s, p.step_time_s))));
   if (p.cost_per_step_usd > 0) line("cost per step", money(p.cost_per_step_usd));
@@ -171,7 +173,7 @@ Table memory_table(const std::vector<cost::MemoryRow>& rows, double capacity) {
   Table table;
   table.title = "Memory at its peak, by stage";
   table.columns = {{"stage", Align::right}, {"total", Align::right}};
-  if (capacity > 0) table.columns.push_back({"of capacity", Align::right});
+  if (capacity > 0) table.columns.push_back({"of capacity", Align::right, 0, kFirst});
   std::map<std::string, double> purposes;  // largest of any stage
   for (const cost::MemoryRow& row : rows)
     for (const auto& [purpose, size] : row.by_purpose)

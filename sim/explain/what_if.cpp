@@ -180,22 +180,24 @@ std::optional<clusters::Cluster> machine_with(const clusters::Cluster& cluster,
   return out;
 }
 
-std::vector<Variation> with_other_machines(const Question& q) {
+std::vector<Variation> with_other_machines(const Question& q, const GoOn& go_on) {
   const clusters::Cluster& cluster = *q.cluster;
   std::vector<Variation> out;
   const auto nodes = clusters::resized(cluster, cluster.size() + cluster.devices_per_node);
   if (nodes) {
+    if (!go_on("one more node")) return out;
     out.push_back(searched(q, "one more node", pointer_to(*nodes)));
     if (out.back().prediction)
       out.back().refusal = left_idle(q.spec, cluster, nodes->size());
-    else if (const auto twice = clusters::resized(cluster, 2 * cluster.size()))
+    else if (const auto twice = clusters::resized(cluster, 2 * cluster.size()); twice && go_on("twice the nodes"))
       out.push_back(searched(q, "twice the nodes", pointer_to(*twice)));
   }
+  if (!go_on("10 GB more memory")) return out;
   using base::UnitKind;
   const double memory = cluster.device().memory.value + kMoreMemory;
   if (const auto larger = machine_with(cluster, {{"device.memory", base::quantity_text(memory, UnitKind::bytes)}}))
     out.push_back(searched(q, "10 GB more memory", pointer_to(*larger)));
-  if (cluster.nodes > 1 && cluster.shape && cluster.shape->node.nics > 0) {
+  if (cluster.nodes > 1 && cluster.shape && cluster.shape->node.nics > 0 && go_on("twice the NIC bandwidth")) {
     const double nic = 2 * cluster.shape->node.nic_bandwidth.value;
     if (const auto faster =
             machine_with(cluster, {{"node.nics.bandwidth", base::quantity_text(nic, UnitKind::bytes_per_second)}}))

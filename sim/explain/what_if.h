@@ -33,7 +33,7 @@ using GoOn = std::function<bool(const std::string&)>;
 
 /// The plan's split on other machines: one more node (as the search would use it), devices with 10 GB more memory, NICs
 /// twice as fast. Variants that the cluster's description cannot express are omitted.
-[[nodiscard]] std::vector<cost::Variation> with_other_machines(const Question& question);
+[[nodiscard]] std::vector<cost::Variation> with_other_machines(const Question& question, const GoOn& go_on);
 
 /// Splits that differ from the plan's in one step: recomputation, micro-batch, ZeRO, virtual stages, and pairs of the
 /// mesh's degrees.

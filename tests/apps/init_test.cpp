@@ -62,6 +62,28 @@ TEST(Init, TakesItsFileAsOtherVerbsDo) {
   EXPECT_NE(text_of(job).find("orrery plan " + job), std::string::npos) << text_of(job);
 }
 
+TEST(Init, WritesPathsAsAJobInItsFolderReadsThem) {
+  const Scratch folder;
+  std::filesystem::create_directories(folder.path() / "jobs");
+  std::filesystem::create_directories(folder.path() / "hf");
+  folder.file("hf/config.json", R"({"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2,)"
+                                R"( "num_attention_heads": 4, "intermediate_size": 128, "vocab_size": 256,)"
+                                R"( "max_position_embeddings": 131072, "rms_norm_eps": 1e-5})");
+  const Where here{.folder = folder.path()};
+  ASSERT_EQ(orrery({"init", "jobs/job.yaml", "--model", "hf", "--cluster", "localhost-2"}, here).exit_code, 0);
+  const std::string text = text_of(folder.path() / "jobs/job.yaml");
+  EXPECT_NE(text.find("model: ../hf"), std::string::npos) << text;
+  EXPECT_NE(text.find("sequence: 8192"), std::string::npos) << "not the longest that it was ever trained on";
+  const Ran planned = orrery({"plan", "jobs/job.yaml", "--top", "1", "--set", "sequence=64"}, here);
+  EXPECT_EQ(planned.exit_code, 0) << planned.err;
+}
+
+TEST(Init, CountsSamplesWhereAModelReadsClicks) {
+  const Ran ran = orrery({"init", "-", "--model", "dlrm-criteo", "--cluster", "dgx-a100"});
+  EXPECT_NE(ran.out.find("batch: 4096"), std::string::npos) << ran.out;
+  EXPECT_NE(ran.out.find("samples of a step"), std::string::npos);
+}
+
 TEST(Init, ChoosesWhatTheDevicesTrainIn) {
   for (const auto& [cluster, precision] :
        {std::pair("hgx-h100", "bf16"), std::pair("dgx-1v", "fp16"), std::pair("localhost-2", "fp32")}) {
@@ -75,7 +97,9 @@ TEST(Init, ReplacesNoFileUnasked) {
   const Scratch folder;
   const std::string job = (folder.path() / "job.yaml").string();
   std::ofstream(job) << "mine\n";
-  EXPECT_EQ(orrery({"init", job}).exit_code, 2);
+  const Ran ran = orrery({"init", job});
+  EXPECT_EQ(ran.exit_code, 2);
+  EXPECT_NE(ran.err.find("U0003"), std::string::npos) << ran.err;
   EXPECT_EQ(text_of(job), "mine\n");
   EXPECT_EQ(orrery({"init", job, "--overwrite"}).exit_code, 0);
   EXPECT_NE(text_of(job), "mine\n");

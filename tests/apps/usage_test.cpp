@@ -3,7 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <string>
 #include <tuple>
+#include <vector>
 
 #include "tests/apps/command.h"
 
@@ -19,6 +24,29 @@ TEST(Usage, AnUnknownFlagIsAUsageErrorOnStderr) {
   EXPECT_EQ(ran.exit_code, 2);
   EXPECT_THAT(ran.out, IsEmpty());
   EXPECT_THAT(ran.err, HasSubstr("error[U0001]: "));
+}
+
+TEST(Usage, HelpIsNoWiderThanTheTerminal) {
+  for (const char* verb : {"plan", "simulate", "explain", "report", "validate", "calibrate", "train", "init", "import"})
+    for (const std::size_t columns : {60, 80}) {
+      const Ran ran = orrery({"help", verb}, {.environment = {"COLUMNS=" + std::to_string(columns)}});
+      std::istringstream lines(ran.out);
+      for (std::string line; std::getline(lines, line);) {
+        const bool example = line.rfind("  orrery ", 0) == 0;  // stays whole, to be copied
+        EXPECT_TRUE(example || line.size() <= columns) << verb << ": " << line;
+      }
+    }
+}
+
+TEST(Usage, ExplainSaysWhatItCanExplain) {
+  EXPECT_THAT(orrery({"help", "explain"}).out, HasSubstr("[PLAN]"));
+  for (const std::vector<std::string>& words : {std::vector<std::string>{}, {"plan.yaml", "--clusters"}}) {
+    std::vector<std::string> all = {"explain"};
+    all.insert(all.end(), words.begin(), words.end());
+    const Ran ran = orrery(all);
+    EXPECT_EQ(ran.exit_code, 2);
+    EXPECT_THAT(ran.err, HasSubstr("either a plan, --cluster or --clusters"));
+  }
 }
 
 TEST(Usage, AMistypedFlagIsNamedWithASuggestion) {
@@ -190,6 +218,18 @@ TEST(BadInput, EveryErrorOfAFileIsReportedAtOnceWithItsPlace) {
   EXPECT_THAT(ran.err, HasSubstr(job + ":5:12"));
   EXPECT_THAT(ran.err, HasSubstr("^"));
   EXPECT_THAT(ran.out, IsEmpty());
+}
+
+TEST(BadInput, TheReadmeShowsTheErrorAsItIsPrinted) {
+  const Scratch scratch;
+  const std::string job =
+      scratch.file("job.yaml", "model: tiny-gpt\ncluster: localhost-2\nbatch: many\nsequense: 64\n");
+  const std::string err = orrery({"plan", job}).err;
+  const std::size_t help = err.find("= help: did you mean");
+  ASSERT_NE(help, err.npos) << err;
+  std::ifstream readme(ORRERY_SOURCE_DIR "/README.md");
+  const std::string text{std::istreambuf_iterator<char>(readme), {}};
+  EXPECT_THAT(text, HasSubstr(err.substr(help, err.find('\n', help) - help)));
 }
 
 TEST(BadInput, TheSameErrorsStandInTheEnvelope) {

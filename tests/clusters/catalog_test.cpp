@@ -90,6 +90,20 @@ TEST(Catalog, EntriesSurviveWritingAndReading) {
   }
 }
 
+TEST(Catalog, ADescriptionIsTheClusterWithoutItsGraph) {
+  for (const std::string& name : names()) {
+    const Cluster cluster = catalog(name);
+    const auto told =
+        parse_description(testing::from_catalog(name).value_or(""), name + ".yaml", testing::from_catalog);
+    ASSERT_TRUE(told) << base::render(told.error(), false);
+    EXPECT_EQ(told->size(), cluster.size()) << name;
+    EXPECT_EQ(told->devices, cluster.devices) << name;
+    EXPECT_EQ(told->intra, cluster.intra) << name;
+    EXPECT_EQ(told->inter, cluster.inter) << name;
+    if (told->shape) EXPECT_EQ(boost::num_vertices(told->graph), 0U) << name;
+  }
+}
+
 TEST(Catalog, WritingIndentsEveryLine) {
   const std::string text = write_cluster(catalog("localhost-2"), 4);
   std::istringstream lines(text);

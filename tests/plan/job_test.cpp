@@ -218,17 +218,9 @@ TEST(Job, ReportsAllErrorsAtOnceWithCaretsAndHints) {
  --> job.yaml:1:1
   |
 1 | modle: gpt2-124m
-  | ^
-  |
-  = help: `modle` looks like it; write `model`
-
-error[E0103]: unknown key `modle`
- --> job.yaml:1:1
-  |
-1 | modle: gpt2-124m
   | ^^^^^
   |
-  = help: did you mean `model`? known keys: model, cluster, devices, batch, sequence, precision, rounding, objective, fits_probability, stack, plan, expert_loads, training
+  = help: `modle` looks like it; write `model`
 
 error[E0105]: `batch` must be from 1 to 16777216, found `0`
  --> job.yaml:3:8

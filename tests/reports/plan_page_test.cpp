@@ -105,7 +105,7 @@ TEST(Waterfall, PartsAddUpToTheStep) {
   EXPECT_NEAR(seconds("attention under the mask"), -0.02, 1e-12);
   EXPECT_NEAR(seconds("matrix products below peak"), 0.75 - 0.54, 1e-12);
   EXPECT_NEAR(seconds("attention below peak"), 0.06, 1e-12);
-  EXPECT_DOUBLE_EQ(seconds("bubble"), p.breakdown.bubble);
+  EXPECT_DOUBLE_EQ(seconds("pipeline bubble"), p.breakdown.bubble);
   EXPECT_DOUBLE_EQ(seconds("tensor communication"), p.breakdown.tensor_communication);
 }
 

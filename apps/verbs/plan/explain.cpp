@@ -96,6 +96,8 @@ reports::Table comparison(const Explained& a, const Explained& b) {
 }
 
 Outcome run_explain(const ExplainOptions& options, const Context& context) {
+  if (!options.plan.empty() + !options.cluster.empty() + options.clusters != 1)
+    return usage("give either a plan, --cluster or --clusters", "`orrery help explain` shows an example of each");
   if (options.plan.empty()) return explain_cluster(options, context);
   const auto calibrations = load_calibrations(context.catalog, options.calibrations);
   if (!calibrations) return bad_input(calibrations.error());
@@ -127,13 +129,13 @@ Outcome run_explain(const ExplainOptions& options, const Context& context) {
     outcome.text.clear();
     const Interrupt interrupt;
     Progress progress(context.terminal.progress);
-    progress.line("replaying the plan on other machines");
     const sim::Question question = question_of(*loaded, *calibrations, *intervals);
-    const std::vector<cost::Variation> machines = sim::with_other_machines(question);
-    const std::vector<cost::Variation> others = sim::neighbours(question, [&](const std::string& what) {
+    const auto go_on = [&](const std::string& what) {
       progress.line("replaying: " + what);
       return !Interrupt::requested();
-    });
+    };
+    const std::vector<cost::Variation> machines = sim::with_other_machines(question, go_on);
+    const std::vector<cost::Variation> others = sim::neighbours(question, go_on);
     progress.clear();
     const auto add = [&](const char* key, const char* title, const std::vector<cost::Variation>& variations) {
       out[key] = reports::variations_json(variations, first.prediction, first.heading);
@@ -158,10 +160,9 @@ Outcome run_explain(const ExplainOptions& options, const Context& context) {
 }
 
 void add_explain_flags(Flags flags, ExplainOptions& o) {
-  Flags what = flags.just_one_of("Plan file to explain");
-  what.option("PLAN", o.plan, "Plan file");
-  what.option("--cluster", o.cluster, "A cluster: catalogue name or file").value("CLUSTER");
-  what.flag("--clusters", o.clusters, "All clusters in the catalogue");
+  flags.option("PLAN", o.plan, "Plan file to explain");
+  flags.option("--cluster", o.cluster, "Instead of a plan, a cluster: catalogue name or file").value("CLUSTER");
+  flags.flag("--clusters", o.clusters, "Instead of a plan, all clusters in the catalogue");
   flags.option("--vs", o.versus, "Plan file to compare with").value("PLAN");
   add_calibrations(flags, o.calibrations);
 }

@@ -2,12 +2,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <atomic>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
-#include <optional>
-#include <thread>
 
 #include "apps/inputs.h"
 #include "apps/output.h"
@@ -154,23 +151,6 @@ Outcome explain_one(const std::string& name, const Context& context) {
   return outcome;
 }
 
-/// The catalogue's clusters in the order of their names, read on all cores: the largest take a tenth of a second each.
-std::vector<base::Result<Cluster>> all_clusters(const Catalog& catalog, const std::vector<std::string>& names) {
-  std::vector<std::optional<base::Result<Cluster>>> read(names.size());
-  std::atomic<std::size_t> next = 0;
-  const auto work = [&] {
-    for (std::size_t i = next++; i < names.size(); i = next++)
-      read[i] = load_cluster(catalog, names[i], {names[i], 0, 0, 1}, ".");
-  };
-  std::vector<std::thread> threads;
-  for (unsigned t = 1; t < std::thread::hardware_concurrency(); ++t) threads.emplace_back(work);
-  work();
-  for (std::thread& one : threads) one.join();
-  std::vector<base::Result<Cluster>> out;
-  for (std::optional<base::Result<Cluster>>& one : read) out.push_back(std::move(*one));
-  return out;
-}
-
 Outcome explain_all(const Context& context) {
   reports::Table table;
   table.columns = {{"name", reports::Align::left},         {"devices"},
@@ -181,10 +161,8 @@ Outcome explain_all(const Context& context) {
   const std::vector<std::string> names = context.catalog.names(kClusters);
   print_early(reports::count_text(std::ssize(names), "cluster") + " in the catalogue\n\n", context.json,
               context.terminal);
-  const std::vector<base::Result<Cluster>> clusters = all_clusters(context.catalog, names);
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    const std::string& name = names[i];
-    const base::Result<Cluster>& cluster = clusters[i];
+  for (const std::string& name : names) {
+    const base::Result<Cluster> cluster = describe_cluster(context.catalog, name);
     if (!cluster) {
       outcome.diagnostics.insert(outcome.diagnostics.end(), cluster.error().begin(), cluster.error().end());
       outcome.exit_code = kBadInput;

@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "apps/catalog.h"
 #include "apps/files.h"
 #include "apps/inputs.h"
 #include "apps/verbs/verb.h"
@@ -63,9 +64,26 @@ std::string cluster_here() {
   return fmt::format("localhost-{}", ranks);
 }
 
-/// Four sequences per device: small enough to fit, large enough for every split to have work.
-std::int64_t batch_for(const clusters::Cluster& cluster) {
-  return 4 * static_cast<std::int64_t>(cluster.size());
+/// Of a transformer four sequences per device: small enough to fit, large enough for every split to have work. Of a
+/// recommendation model 512 samples per device, as MLPerf's runs have (65,536 on 128).
+std::int64_t batch_for(const clusters::Cluster& cluster, bool clicks) {
+  return (clicks ? 512 : 4) * static_cast<std::int64_t>(cluster.size());
+}
+
+/// Tokens of a sequence that the job begins with: what the model takes, but no more than pretraining mostly uses. A
+/// model that takes more was trained on more only at the end.
+std::int64_t sequence_for(const models::Model& model) {
+  constexpr std::int64_t kMostUsual = 8192;
+  return std::min<std::int64_t>(model.max_sequence, kMostUsual);
+}
+
+/// A path of the command line as the job writes it: relative to the job's own folder. Names of the catalogue stay.
+std::string from_job(const Catalog& catalog, const char* folder, const std::string& name, const std::string& job) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const bool in_catalogue = name.find('/') == name.npos && catalog.find(folder, name).has_value();
+  if (in_catalogue || job == "-" || fs::path(name).is_absolute() || !fs::exists(name, error)) return name;
+  return fs::absolute(name).lexically_normal().lexically_proximate(fs::absolute(job).lexically_normal().parent_path());
 }
 
 template <class T>
@@ -86,10 +104,12 @@ std::string free_fields() {
   const plan::PlanSpec defaults;
   plan::for_each_field(plan::kChosenFields, [&](const auto& field) {
     using T = typename std::remove_cvref_t<decltype(field)>::Value;
-    if constexpr (!plan::kIsList<T> && !plan::kIsRows<T>) {
-      const std::string group = field.group;
-      if (!group.empty() && group != open) out += "  # " + group + ":\n";
-      open = group;
+    const std::string group = field.group;
+    if (!group.empty() && group != open) out += "  # " + group + ":\n";
+    open = group;
+    if constexpr (plan::kIsList<T> || plan::kIsRows<T>) {  // no default shows how one is written
+      out += prose("  ", fmt::format("{}{}: {}", group.empty() ? "" : "  ", field.key, field.says));
+    } else {
       const auto& value = field.of(defaults);
       const std::string comment =
           choices<T>(field).empty() ? field.says : fmt::format("{} ({})", field.says, choices<T>(field));
@@ -138,13 +158,13 @@ std::string job_text(const InitOptions& options, const models::Model& model, con
                      const std::vector<std::string>& notes) {
   const bool here = cluster.device().kind == clusters::DeviceKind::cpu;
   const std::string file = options.output == "-" ? "job.yaml" : options.output;
-  const std::int64_t sequence = options.sequence > 0 ? options.sequence : model.max_sequence;
+  const std::int64_t sequence = options.sequence > 0 ? options.sequence : sequence_for(model);
   std::string out =
       "# yaml-language-server: $schema=job.schema.json\n#   (the editor knows every key once you ran: orrery schema "
       "job > job.schema.json)\n# A job: what is trained, on what, and what the search may choose. Written by `orrery "
       "init`.\n#\n";
   const auto line = [&](const std::string& command, const char* does) {
-    out += fmt::format("#   {:<36} {}\n", command, does);
+    out += fmt::format("#   {:<{}} {}\n", command, std::max<std::size_t>(36, 26 + file.size()), does);
   };
   line(fmt::format("orrery plan {} -o plan.yaml", file), "the best plans; the first is kept");
   line("orrery simulate plan.yaml", "where its time and memory go");
@@ -156,15 +176,18 @@ std::string job_text(const InitOptions& options, const models::Model& model, con
                           base::human_count(static_cast<double>(models::parameters(model)))));
   out += said("cluster: " + base::yaml_text(cluster_name),
               fmt::format("{} x {}; a catalogue name or a cluster file", cluster.size(), cluster.device().name));
-  out += said(fmt::format("batch: {}", options.batch > 0 ? options.batch : batch_for(cluster)),
-              "sequences of a step, over all ranks");
+  out += said(fmt::format("# devices: {}", cluster.size()),
+              "of the cluster that the job uses; a catalogue's node may stand for many: 64");
   const bool clicks = model.recommender.has_value();
+  out += said(fmt::format("batch: {}", options.batch > 0 ? options.batch : batch_for(cluster, clicks)),
+              clicks ? "samples of a step, over all ranks" : "sequences of a step, over all ranks");
   if (!clicks)
     out += said(fmt::format("sequence: {}", sequence),
                 fmt::format("tokens of each; the model takes {}", model.max_sequence));
   out += said(fmt::format("precision: {}", clicks ? "fp32" : models::name_of(plan::usual_precision(cluster.device()))),
-              "fp32, tf32, bf16, fp16 or fp8");
+              "fp32, tf32, bf16, fp16, fp8 or fp4");
   out += said("objective: time", "time, cost, energy or memory");
+  out += said("# fits_probability: 0.95", "least probability that a plan fits in memory");
   out += said(fmt::format("# stack: {}", cost::usual_stack(cluster, model)),
               "the software that runs it; see `cost/stacks`");
   out += fmt::format(
@@ -199,6 +222,7 @@ base::Result<Made> make(InitOptions& options, const Context& context) {
     auto model = load_model(context.catalog, options.model, {options.model, 0, 0, 1}, ".");
     if (!model) return base::fail(model.error());
     made.model = std::move(*model);
+    options.model = from_job(context.catalog, kModels, options.model, options.output);
     return made;
   }
   auto command = plan::read_dlrm_arguments(options.dlrm);
@@ -216,21 +240,29 @@ base::Result<Made> make(InitOptions& options, const Context& context) {
 
 Outcome run_init(const InitOptions& given, const Context& context) {
   InitOptions options = given;
-  const std::string cluster_name = options.cluster.empty() ? cluster_here() : options.cluster;
+  const std::string named_cluster = options.cluster.empty() ? cluster_here() : options.cluster;
   if (!options.dlrm.empty() && options.output == "-")
     return usage("--dlrm writes two files, a model and a job", "name the job: orrery init job.yaml --dlrm '…'");
   if (!options.dlrm.empty() && options.model != InitOptions{}.model)
     return usage("--dlrm describes a model, but --model names another", "use one of the two");
   const auto made = make(options, context);
   if (!made) return bad_input(made.error());
-  const auto cluster = load_cluster(context.catalog, cluster_name, {cluster_name, 0, 0, 1}, ".");
+  const auto cluster = load_cluster(context.catalog, named_cluster, {named_cluster, 0, 0, 1}, ".");
   if (!cluster) return bad_input(cluster.error());
+  const std::string cluster_name = from_job(context.catalog, kClusters, named_cluster, options.output);
   std::error_code error;
   for (const std::string& file : {options.output, made->model_file})
     if (file != "-" && !file.empty() && !options.overwrite && !context.outputs.force() &&
-        std::filesystem::exists(file, error))
-      return usage(fmt::format("{} already exists", base::quoted(file)),
-                   "choose another name, or replace it with --overwrite");
+        std::filesystem::is_regular_file(file, error))
+      return Outcome{kUsage,
+                     {},
+                     {},
+                     {{base::Severity::error,
+                       "U0003",
+                       {},
+                       fmt::format("{} already exists", base::quoted(file)),
+                       "choose another name, or replace it with --overwrite",
+                       {}}}};
   if (auto refused = context.outputs.refused({{made->model_file, FileKind::job, options.overwrite}}, {});
       !refused.empty())
     return Outcome{kUsage, {}, {}, std::move(refused)};
@@ -263,8 +295,12 @@ void add_init_flags(Flags flags, InitOptions& o) {
       .value("'ARGS'");
   flags.option("--cluster", o.cluster, "Catalogue name or cluster YAML; default: this machine's CPU ranks")
       .value("CLUSTER");
-  flags.option("--batch", o.batch, "Sequences per step; default: four per device").count().range(1, 1 << 24).value("N");
-  flags.option("--sequence", o.sequence, "Tokens per sequence, 2k is 2,000; default: the model's longest")
+  flags.option("--batch", o.batch, "Sequences or samples per step; default: 4 per device, of clicks 512")
+      .count()
+      .range(1, 1 << 24)
+      .value("N");
+  flags
+      .option("--sequence", o.sequence, "Tokens per sequence, 2k is 2,000; default: the model's longest, 8,192 at most")
       .count()
       .range(1, 1 << 24)
       .value("N");

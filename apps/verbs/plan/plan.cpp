@@ -244,7 +244,7 @@ Outcome run_plan(const PlanOptions& options, const Context& context) {
 
 void add_plan_flags(Flags flags, PlanOptions& o) {
   flags.option("JOB", o.job, "Job file").required();
-  flags.option("--top", o.top, "Plans to show").range(1, 1000).value("N");
+  flags.option("--top", o.top, "Plans to show; default 10").range(1, 1000).value("N");
   flags
       .option("--memory-fraction", o.memory_fraction,
               "Share of a device's memory that a plan may be predicted to fill; default 1")

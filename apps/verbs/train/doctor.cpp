@@ -1,4 +1,6 @@
 // doctor: one line per capability: what was found, and what to do about what was not.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -50,9 +52,11 @@ Outcome run_doctor(const DoctorOptions& options, const Context& context) {
     const auto one = std::find_if(found.begin(), found.end(), [&](const auto& c) { return c.name == required; });
     if (one == found.end()) {
       const std::string near = base::did_you_mean(required, names);
-      outcome.diagnostics = base::fail("U0001", "`" + required + "` is not a capability that doctor knows",
-                                       near.empty() ? "" : "did you mean `" + near + "`?")
-                                .value();
+      outcome.diagnostics =
+          base::fail("U0001", "`" + required + "` is not a capability that doctor knows",
+                     fmt::format("{}doctor knows {}", near.empty() ? "" : "did you mean `" + near + "`? ",
+                                 fmt::join(names, ", ")))
+              .value();
       outcome.exit_code = kUsage;
       return outcome;
     }

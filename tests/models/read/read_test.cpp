@@ -298,15 +298,7 @@ TEST(OwnForm, ReportsAllErrorsAtOnce) {
       "max_sequence: 1024\n"
       "causal: yes\n";
   EXPECT_EQ(refused(text),
-            R"(error[E0102]: key `hidden` is missing
- --> model.yaml:1:1
-  |
-1 | family: gtp
-  | ^
-  |
-  = help: `hiden` looks like it; write `hidden`
-
-error[E0106]: `family` must be one of gpt, bert, llama, mistral, qwen2, qwen3, gemma, gemma2, gemma3, gpt_neox, phi3, opt, falcon, bloom, nemotron, starcoder2, stablelm, internlm2, glm, glm4, ernie4_5, seed_oss, smollm3, arcee, granite, baichuan, internlm3, cohere, cohere2, gpt_bigcode, mpt, qwen, roberta, mixtral, qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, gpt_oss, llama4, glm4_moe, deepseek, dots1, ernie4_5_moe, dbrx, dlrm, found `gtp`
+            R"(error[E0106]: `family` must be one of gpt, bert, llama, mistral, qwen2, qwen3, gemma, gemma2, gemma3, gpt_neox, phi3, opt, falcon, bloom, nemotron, starcoder2, stablelm, internlm2, glm, glm4, ernie4_5, seed_oss, smollm3, arcee, granite, baichuan, internlm3, cohere, cohere2, gpt_bigcode, mpt, qwen, roberta, mixtral, qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, gpt_oss, llama4, glm4_moe, deepseek, dots1, ernie4_5_moe, dbrx, dlrm, found `gtp`
  --> model.yaml:1:9
   |
 1 | family: gtp
@@ -320,13 +312,13 @@ error[E0105]: `layers` must be from 1 to 10000, found `0`
 2 | layers: 0
   |         ^
 
-error[E0103]: unknown key `hiden`
+error[E0102]: key `hidden` is missing
  --> model.yaml:3:1
   |
 3 | hiden: 768
   | ^^^^^
   |
-  = help: did you mean `hidden`? known keys: family, name, layers, hidden, heads, kv_heads, head_dim, ffn_hidden, vocab, max_sequence, token_types, normalisation, activation, gelu, positions, causal, pre_norm, bias, tied_embeddings, norm_epsilon, rope_theta, rope_scaling, initial_stddev, masked_fraction, next_sentence, dropout, lora, norm_bias, qkv_bias, qk_norm, parallel, shared_norm, output_norm, embedding_norm, scaled_embedding, rotary_share, position_offset, attention_cap, logit_cap, query_scale, window, window_period, window_theta, unrotated_period, attention_sinks, latent_attention, experts, further_prediction, sources
+  = help: `hiden` looks like it; write `hidden`
 
 error[E0105]: `heads` must be a whole number, found `12.5`
  --> model.yaml:4:8

@@ -143,7 +143,11 @@ TEST(Binding, IsComputeUntilALossTakesAQuarterOfTheStep) {
   cost::Prediction p;
   p.step_time_s = 10, p.breakdown.forward = 3, p.breakdown.backward = 5.5, p.breakdown.bubble = 1.5;
   EXPECT_EQ(binding_of(p).part, "compute");
-  EXPECT_THAT(binding_of(p).sentence, HasSubstr("the largest loss is bubble, 1.50 s (15.0 %)"));
+  EXPECT_THAT(binding_of(p).sentence, HasSubstr("the largest loss beside it is bubble, 1.50 s (15.0 %)."));
+  p.breakdown.bubble = 0.7, p.breakdown.imbalance = 0.8, p.breakdown.contention = 0.9;
+  EXPECT_THAT(binding_of(p).sentence, HasSubstr("bubble, 1.50 s (15.0 %), of it imbalance 8.0 %."))
+      << "one loss, not two";
+  p.breakdown.imbalance = p.breakdown.contention = 0;
   p.breakdown.backward = 4, p.breakdown.bubble = 3;
   const Binding bubble = binding_of(p);
   EXPECT_EQ(bubble.part, "bubble");

@@ -52,7 +52,9 @@ bool always(const std::string& what) {
 }
 
 TEST(OtherMachines, SayWhichSizeIsTheNextUsefulOne) {
-  const auto of = [](const plan::PlanSpec& spec) { return with_other_machines(question(spec)).front(); };
+  const auto of = [](const plan::PlanSpec& spec) {
+    return with_other_machines(question(spec), [](const std::string&) { return true; }).front();
+  };
   const cost::Variation idle = of(split(4, 2, 2));
   EXPECT_EQ(idle.change, "one more node");
   EXPECT_EQ(idle.refusal, "6 replicas do not share a batch of 64 equally; next useful size 32");

@@ -25,6 +25,7 @@
 #include "cost/estimate/pipeline.h"
 #include "cost/estimate/stage_groups.h"
 #include "cost/estimate/stage_layers.h"
+#include "cost/estimate/stage_streams.h"
 #include "cost/estimate/stage_times.h"
 #include "cost/estimate/step_end.h"
 #include "cost/estimate/update.h"
@@ -212,6 +213,7 @@ StageTimes Estimator::Impl::times(const plan::Plan& plan, int stage) {
     t.program.chunks.push_back(one.programs);
   }
   if (model->experts.any()) t.begin += op(zeroed_tally(model->experts, layers_of));
+  t.program.rates = stream_rates(spec, groups, layers_of);
   t.program.begin = std::move(begun.steps);
   t.program.begin.push_back({.time = ticks(t.begin)});
   if (spec.states.has_server()) {

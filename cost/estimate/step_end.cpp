@@ -55,9 +55,8 @@ class End {
     if (!zeroed.empty()) t.begin += pricing_.on_host_time(zeroed).value;
     if (spec_.compresses() && zero < 2 && !on_host && !spec_.reduces_early()) overlap_reductions(t);
     for (int round = 0; round < plan::update_rounds(spec_); ++round) run(t, round);
-    const plan::Stream moves =
-        spec_.offload.parameters == plan::Space::device ? plan::Stream::data : plan::Stream::to_host;
-    std::tie(t.update, t.gather) = chain_.times(pricing_.overlaps(moves));
+    const bool copies = spec_.offload.parameters != plan::Space::device;  // which wait for each other alone
+    std::tie(t.update, t.gather) = chain_.times(copies || pricing_.overlaps(plan::Stream::data));
     if (spec_.states.has_server()) serve(t, served_, spec_, pricing_);
     if (on_host) run_on_host(t, clip);
   }

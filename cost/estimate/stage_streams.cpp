@@ -46,6 +46,7 @@ std::shared_ptr<StreamRates> stream_rates(const plan::PlanSpec& spec, const Stag
   if (groups.data.size() > 1) messages.push_back(of_data(c, spec, groups));
   add_of_layer(messages, c, Segment::Kind::tensor, groups.tensor);
   add_of_layer(messages, c, Segment::Kind::shift, strided(first, spec.mesh.tensor, spec.mesh.context));
+  add_of_layer(messages, c, Segment::Kind::exchange, groups.experts);
   const base::Bytes copied{arena_bytes(c.own_elements, models::DType::bf16)};
   const bool adds = spec.offload.activations == plan::Space::device;  // only gradients leave
   const auto copy = [&](Stream stream) {

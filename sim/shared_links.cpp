@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <optional>
 #include <unordered_map>
 #include <vector>
@@ -91,10 +92,7 @@ class Links final : public cost::SharedLinks {
                    const int n = static_cast<int>(members.size());
                    return slowest(s, [&](const clusters::GroupSpan& span) {
                      const cost::Alone alone = pricing_.collective_alone(kind, message, span, n, stream);
-                     const Wiring wiring = kind == CollectiveKind::all_to_all ? Wiring::pairs
-                                           : alone.tree                       ? Wiring::trees
-                                                                              : Wiring::rings;
-                     return together(s, wiring, kind, n, message, alone, 1);
+                     return together(s, wiring_of(kind, alone), kind, n, message, alone, 1);
                    });
                  });
   }
@@ -143,7 +141,80 @@ class Links final : public cost::SharedLinks {
     });
   }
 
+  cost::Crossings crossings(const cost::StreamMessage& message, int ranks) override {
+    const int first = message.members.front(), n = static_cast<int>(message.members.size());
+    Shape shape;
+    cost::Alone alone;
+    Wiring wiring = Wiring::rings;
+    if (message.collective) {
+      shape.ring = *message.collective == CollectiveKind::ring_shift;
+      const int stride = n > 1 ? message.members[1] - first : 0;
+      if (stride <= 0 || message.members.back() - first != stride * (n - 1)) return {};
+      shape.groups = equal_groups(message.members, ranks, false);
+      if (shape.groups.empty()) return {};
+      prepare(shape);
+      alone = pricing_.collective_alone(*message.collective, message.bytes, shape.span, n, message.stream);
+      wiring = wiring_of(*message.collective, alone);
+    } else {
+      shape.copies = message.stream;
+      const int beside = std::min(ranks, std::max(1, cluster_.devices_per_node));
+      for (int device = first; device < first + beside; ++device) shape.groups.push_back({device});
+      prepare(shape);
+      alone = pricing_.copy_alone(message.stream, message.bytes, message.accumulate);
+    }
+    if (alone.transfer.value <= 0) return {};
+    return crossings(shape, wiring, message, alone);
+  }
+
  private:
+  static Wiring wiring_of(CollectiveKind kind, const cost::Alone& alone) {
+    return kind == CollectiveKind::all_to_all ? Wiring::pairs : alone.tree ? Wiring::trees : Wiring::rings;
+  }
+
+  /// As together() adds up, but link by link.
+  cost::Crossings crossings(const Shape& shape, Wiring wiring, const cost::StreamMessage& message,
+                            const cost::Alone& alone) {
+    Traffic traffic;
+    Connections connections(*fabric_, cluster_, traffic);
+    std::map<int, double> loads;  // by direction
+    double most = 0;              // bytes/s of a connection by itself
+    const double heavy = heavier(message.stream);
+    for (const std::vector<int>& devices : shape.groups) {
+      Communicator c;
+      connect(shape, wiring, devices, connections, c);
+      const Wired& wired = c.wired(wiring);
+      const std::span<const Use> uses(traffic.uses.data() + wired.first, wired.last - wired.first);
+      if (most == 0)
+        most = alone.stretch * message.bytes.value *
+               sent_share(wiring, message.collective, static_cast<int>(devices.size())) /
+               std::max(1, wired.connections) / alone.transfer.value;
+      Scales scales(alone.in_switch ? inside_switch(*message.collective, shape.span) : 1, 1);
+      for (const Use& use : uses) {
+        const Direction& d = fabric_->direction(traffic.links[at(use.link)]);
+        scales.fit(own(d), use.count, capacity(d), most);
+      }
+      scales.fill(wiring);
+      for (const Use& use : uses) {
+        const int direction = traffic.links[at(use.link)];
+        const bool inside = own(fabric_->direction(direction));
+        loads[direction] += use.count * scales.of(inside) * (inside ? 1 : heavy);
+      }
+    }
+    double longer = 1;
+    for (const auto& [direction, load] : loads)
+      if (const double room = capacity(fabric_->direction(direction)); room > 0)
+        longer = std::max(longer, load * most / room);
+    cost::Crossings out{most / longer};
+    for (const auto& [direction, load] : loads)
+      if (const double room = capacity(fabric_->direction(direction)); room > 0)
+        out.shares.emplace_back(direction, load * out.rate / room);
+    return out;
+  }
+  static bool own(const Direction& d) { return d.kind == clusters::LinkKind::nvlink; }
+  [[nodiscard]] double capacity(const Direction& d) const {
+    return cost::shared_capacity(pricing_.calibration(), d.kind, base::BytesPerSecond{d.bandwidth}).value;
+  }
+
   /// A link to drives has the rate of the drives' faster direction.
   [[nodiscard]] double heavier(plan::Stream stream) const {
     const clusters::Storage& drives = cluster_.nvme;
@@ -166,26 +237,38 @@ class Links final : public cost::SharedLinks {
     const int per_node = std::max(1, cluster_.devices_per_node);
     const int first = members.front(), stride = members[1] - first, n = static_cast<int>(members.size());
     if (!pair && (stride <= 0 || members.back() - first != stride * (n - 1))) return std::nullopt;
-    const bool within = cluster_.node_of(first) == cluster_.node_of(members.back());
-    const int extent = pair ? 1 : stride * n;
-    const int beside = std::max(extent, std::min(ranks, within && !pair ? per_node : kNeighbourhood));
+    const int beside = beside_of(members, ranks, pair);
     const Numbers key{{first % per_node, stride, n, beside, ring, pair}};
     if (const auto found = shape_numbers_.find(key); found != shape_numbers_.end()) return found->second;
     Shape shape;
     shape.ring = ring, shape.pair = pair;
-    // The stage's ranks from the first one's block on: a group of the stage is one of its first.
-    for (int block = 0; block + extent <= beside; block += extent)
-      for (int k = 0; k < (pair ? 1 : std::min({stride, ranks, kNeighbourhood})); ++k) {
-        std::vector<int> devices;
-        for (int i = 0; i < n; ++i) devices.push_back(first + block + k + i * stride);
-        if (*std::ranges::max_element(devices) >= cluster_.size()) continue;
-        shape.groups.push_back(std::move(devices));
-      }
+    shape.groups = equal_groups(members, ranks, pair);
     if (shape.groups.empty()) return std::nullopt;
     prepare(shape);
     shapes_.push_back(std::move(shape));
     shape_numbers_.emplace(key, static_cast<int>(shapes_.size()) - 1);
     return static_cast<int>(shapes_.size()) - 1;
+  }
+
+  /// How many of a stage's ranks, from a group's first on, matter to it.
+  [[nodiscard]] int beside_of(std::span<const int> members, int ranks, bool pair) const {
+    const int first = members.front(), extent = pair ? 1 : (members[1] - first) * static_cast<int>(members.size());
+    const bool within = cluster_.node_of(first) == cluster_.node_of(members.back());
+    return std::max(extent, std::min(ranks, within && !pair ? std::max(1, cluster_.devices_per_node) : kNeighbourhood));
+  }
+  /// A group and its equals among these ranks: from the first one's block on, as a group of a stage is one of its
+  /// first.
+  [[nodiscard]] std::vector<std::vector<int>> equal_groups(std::span<const int> members, int ranks, bool pair) const {
+    const int first = members.front(), stride = members[1] - first, n = static_cast<int>(members.size());
+    const int extent = pair ? 1 : stride * n, beside = beside_of(members, ranks, pair);
+    std::vector<std::vector<int>> out;
+    for (int block = 0; block + extent <= beside; block += extent)
+      for (int k = 0; k < (pair ? 1 : std::min({stride, ranks, kNeighbourhood})); ++k) {
+        std::vector<int> devices;
+        for (int i = 0; i < n; ++i) devices.push_back(first + block + k + i * stride);
+        if (*std::ranges::max_element(devices) < cluster_.size()) out.push_back(std::move(devices));
+      }
+    return out;
   }
 
   /// Whether the group is one of a stage with its mirror image, in few enough ranks to count all such groups.
@@ -305,9 +388,7 @@ class Links final : public cost::SharedLinks {
     std::vector<Crossing> crossings;
     for (const Use& use : uses) {
       const Direction& d = fabric_->direction(traffic.links[at(use.link)]);
-      const base::BytesPerSecond bandwidth{d.bandwidth};
-      crossings.push_back({d.kind == clusters::LinkKind::nvlink,
-                           cost::shared_capacity(pricing_.calibration(), d.kind, bandwidth).value, use.count});
+      crossings.push_back({own(d), capacity(d), use.count});
     }
     const std::vector<Crossing> in_order = crossings;
     std::ranges::sort(crossings);

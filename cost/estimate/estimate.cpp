@@ -25,6 +25,7 @@
 #include "cost/estimate/pipeline.h"
 #include "cost/estimate/stage_groups.h"
 #include "cost/estimate/stage_layers.h"
+#include "cost/estimate/stage_streams.h"
 #include "cost/estimate/stage_times.h"
 #include "cost/estimate/step_end.h"
 #include "cost/estimate/update.h"
@@ -71,7 +72,8 @@ struct Estimator::Impl {
   void pass_alone(StageTimes& t) const;
   Agreements agree(const plan::Plan& plan);
   template <class Bytes>
-  std::pair<double, int> worst(const plan::Plan& plan, const Bytes& bytes_of);
+  std::pair<double, int> worst(const plan::Plan& plan, bool first_holds_most, const Bytes& bytes_of);
+  std::pair<double, int> worst_memory(const plan::Plan& plan, MemoryQuestion question);
   MemoryRecipe recipe_of(const plan::Plan& plan) const;
   StageMemory memory(const plan::Plan& plan, int stage, MemoryQuestion question);
   std::vector<StageTimes> all_times(const plan::Plan& plan);
@@ -211,6 +213,7 @@ StageTimes Estimator::Impl::times(const plan::Plan& plan, int stage) {
     t.program.chunks.push_back(one.programs);
   }
   if (model->experts.any()) t.begin += op(zeroed_tally(model->experts, layers_of));
+  t.program.rates = stream_rates(spec, groups, layers_of);
   t.program.begin = std::move(begun.steps);
   t.program.begin.push_back({.time = ticks(t.begin)});
   if (spec.states.has_server()) {
@@ -285,22 +288,29 @@ MemoryRecipe Estimator::Impl::recipe_of(const plan::Plan& plan) const {
 
 StageMemory Estimator::Impl::memory(const plan::Plan& plan, int stage, MemoryQuestion question) {
   return stage_memory(layers->chunks(plan, stage, Asked::sized), plan.spec(), stage, plan.micro_batches(),
-                      pricing->software_memory().value, scratch, recipe_of(plan), question, one_copy());
+                      pricing->software_memory().value, {scratch, moves}, recipe_of(plan), question, one_copy());
 }
 
-/// Bytes of the stage that needs most, and its index.
+/// Bytes of the stage that needs most, and its index. `first_holds_most`: of stages with equal layers, the earliest.
 template <class Bytes>
-std::pair<double, int> Estimator::Impl::worst(const plan::Plan& plan, const Bytes& bytes_of) {
+std::pair<double, int> Estimator::Impl::worst(const plan::Plan& plan, bool first_holds_most, const Bytes& bytes_of) {
   std::pair<double, int> out{0, 0};
   const int last = plan.spec().mesh.pipeline - 1;
   for (int s = 0; s <= last; ++s) {
-    // Among equal stages, the earlier one holds more micro-batches, unless they enter at both ends or as a table says.
-    const bool first_holds_most = !plan.spec().stages.mirrors() && plan.spec().stages.order != plan::Order::custom;
     if (first_holds_most && s >= 2 && s < last && no_more_layers(plan, s)) continue;
     const double bytes = bytes_of(s);
     if (bytes > out.first) out = {bytes, s};
   }
   return out;
+}
+
+std::pair<double, int> Estimator::Impl::worst_memory(const plan::Plan& plan, MemoryQuestion question) {
+  const plan::Stages& stages = plan.spec().stages;
+  // Among equal stages, the earlier one holds more micro-batches, unless they enter at both ends or as a table says.
+  // But a later one has more of them between the two halves of a split backward, where recomputed tensors wait, too.
+  const bool first_holds_most = !stages.splits_backward() && !stages.mirrors() && stages.order != plan::Order::custom &&
+                                question.zero_bubble == plan::ZeroBubble::none;
+  return worst(plan, first_holds_most, [&](int stage) { return memory(plan, stage, question).total(); });
 }
 
 /// Seconds of a transfer between two stages.
@@ -367,8 +377,7 @@ Estimator::Estimator(Estimator&&) noexcept = default;
 
 Estimate Estimator::estimate(const plan::Plan& plan, MemoryQuestion question) {
   Estimate e = time(plan);
-  std::tie(e.memory_peak, e.worst_stage) =
-      impl_->worst(plan, [&](int stage) { return memory(plan, stage, question).total(); });
+  std::tie(e.memory_peak, e.worst_stage) = impl_->worst_memory(plan, question);
   return e;
 }
 
@@ -443,7 +452,7 @@ Estimate Estimator::time(const plan::Plan& plan) {
 }
 
 double Estimator::memory_peak(const plan::Plan& plan, MemoryQuestion question) {
-  return impl_->worst(plan, [&](int stage) { return memory(plan, stage, question).total(); }).first;
+  return impl_->worst_memory(plan, question).first;
 }
 
 double Estimator::least_memory(const plan::Plan& plan) {
@@ -453,7 +462,7 @@ double Estimator::least_memory(const plan::Plan& plan) {
     return states_of_stage(impl.layers->of(plan, stage, Asked::parameters), plan.spec(), software, impl.recipe_of(plan),
                            impl.one_copy());
   };
-  return impl.worst(plan, states).first;
+  return impl.worst(plan, true, states).first;
 }
 
 StageMemory Estimator::memory(const plan::Plan& plan, int stage, MemoryQuestion question) {

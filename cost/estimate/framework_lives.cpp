@@ -7,6 +7,7 @@
 
 #include "models/operators/fp8.h"
 #include "models/operators/operators.h"
+#include "plan/lower/repeated_modules.h"
 
 namespace orrery::cost {
 
@@ -156,6 +157,7 @@ class FrameworkLives {
   [[nodiscard]] double bytes_read(const models::Op& op, std::size_t i) const {
     constexpr double kFour = 0.5 + 1.0 / 16;  // nvfp4: a scale of 8 bits for each 16 values
     const KeptInFp8& kept = recipe_.kept_in_fp8;
+    if (op.kind == models::OpKind::matmul && i == plan::kKeptRead) return 2;
     const bool grouped = op.kind == models::OpKind::grouped_weight_grad || op.kind == models::OpKind::grouped_matmul;
     if (models::is_fp8_product(op) || (grouped && op.rounded)) return op.four_bits ? kFour : kept.products;
     if (models::traits_of(op).activation) return kept.gates;

@@ -288,29 +288,6 @@ void count_tensors(const models::Tensor& t, std::int64_t& tensors, plan::FactorC
   for (const models::Tensor& piece : t.pieces) count(piece);
 }
 
-/// What recomputation by operator keeps of products waits for backward, even where nothing reads it. The lives of what
-/// it makes again are dropped already.
-void keep_columns(LayerCosts& out, const models::LayerProgram& program, const base::ById<TensorId, int>& life_of) {
-  if (program.kind != models::LayerKind::block) return;
-  const std::vector<std::int64_t> kept = plan::columns_kept(program);
-  std::size_t product = 0;
-  for (const models::Part& part : program.forward)
-    for (const models::Op& op : part.ops) {
-      if (op.kind != models::OpKind::matmul) continue;
-      const std::int64_t columns = kept.at(product++);
-      const TensorId made = models::tensor_of(op.out.at(0));
-      const int place = life_of[models::owner_of(program, made)];
-      if (place < 0 || made == program.x || columns == 0) continue;
-      Life whole = out.lives[static_cast<std::size_t>(place)];
-      whole.bytes *= static_cast<double>(columns) / static_cast<double>(op.n);
-      whole.dropped = false;
-      whole.backward_first = std::max(0, whole.backward_first);
-      whole.backward_last = std::max(0, whole.backward_last);
-      out.lives[static_cast<std::size_t>(place)].dropped = true;
-      out.lives.push_back(whole);
-    }
-}
-
 }  // namespace
 
 Life* LayerCosts::bucket_life(const models::LayerProgram& program, TensorId tensor) {
@@ -330,8 +307,11 @@ std::int64_t LayerCosts::zeroed_by_pass(LayerBucket of, std::int64_t elements) c
   return !own || own_gaps.empty() ? padding : own_gaps.front();
 }
 
-LayerCosts layer_costs(const models::LayerProgram& program, const LayerChoices& choices, const Pricing& pricing,
+LayerCosts layer_costs(const models::LayerProgram& expanded, const LayerChoices& choices, const Pricing& pricing,
                        const LayerGroups& groups) {
+  models::LayerProgram with_kept;
+  if (choices.repeats.operators) plan::keep_columns(with_kept = expanded);
+  const models::LayerProgram& program = choices.repeats.operators ? with_kept : expanded;
   const LayerPrices prices{pricing, groups};
   const bool split = choices.split_backward;
   const std::int64_t alignment = plan::parameter_alignment(choices.optimizer);
@@ -410,7 +390,6 @@ LayerCosts layer_costs(const models::LayerProgram& program, const LayerChoices& 
       life.forward_first = life.forward_last = 0;
   for (const TensorId again : plan::made_again(program, choices.repeats, whole))
     if (life_of[again] >= 0) out.lives[static_cast<std::size_t>(life_of[again])].dropped = true;
-  if (choices.repeats.operators) keep_columns(out, program, life_of);
   if (pricing.stack().memory.stated) add_framework_lives(out, program, life_of, both, pricing.stack().memory);
   const auto place = [&](TensorId tensor) { return tensor ? life_of[tensor] : -1; };
   out.x = place(program.x);

@@ -153,7 +153,7 @@ std::int64_t micro_batches_in_flight(const plan::PlanSpec& spec, int stage, std:
 /// Slabs of a stage's chunks over its order.
 void add_slabs(StageMemory& m, const std::vector<std::vector<LayerRun>>& chunks, const std::vector<LayerRun>& layers,
                const std::vector<ChunkPlace>& places, const plan::PlanSpec& spec, std::int64_t micro_batches,
-               const MemoryRecipe& recipe, const MemoryQuestion& question) {
+               const MemoryRecipe& recipe, const MemoryQuestion& question, MovesMemo& moves) {
   const int stage = places.front().stage;
   const double boundary = boundary_of(layers);
   std::vector<ChunkSlab> slabs;
@@ -174,7 +174,7 @@ void add_slabs(StageMemory& m, const std::vector<std::vector<LayerRun>>& chunks,
   } else if (spec.stages.splits_backward()) {
     std::vector<std::int64_t> staying;
     for (const ChunkPlace& place : places) staying.push_back(place.staying);
-    m.activations = split_slabs(chunks, spec, stage, micro_batches, staying, !recipe.stated);
+    m.activations = split_slabs(chunks, spec, stage, micro_batches, staying, !recipe.stated, moves);
   } else if (spec.stages.asynchronous()) {
     add_asynchronous(m, saved, boundary, spec, stage);
   } else if (spec.stages.virtual_stages > 1) {
@@ -188,7 +188,7 @@ void add_slabs(StageMemory& m, const std::vector<std::vector<LayerRun>>& chunks,
 }  // namespace
 
 StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const plan::PlanSpec& spec, int stage,
-                         std::int64_t micro_batches, double software, PassMemo& passes, MemoryRecipe recipe,
+                         std::int64_t micro_batches, double software, MemoryMemos memos, MemoryRecipe recipe,
                          MemoryQuestion question, bool one_copy) {
   recipe.gradients_beside = recipe.gradients_beside && !one_copy;
   std::vector<LayerRun> layers;
@@ -212,9 +212,9 @@ StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const
       m.host += leaving_bytes(chunk, places.back().staying) *
                 static_cast<double>(most_in_flight(spec, stage, c, micro_batches));
     }
-    scratch = larger(scratch, passes.of(chunk, spec, places.back(), !recipe.stated, elsewhere.finish));
+    scratch = larger(scratch, memos.passes.of(chunk, spec, places.back(), !recipe.stated, elsewhere.finish));
   }
-  add_slabs(m, chunks, layers, places, spec, micro_batches, recipe, question);
+  add_slabs(m, chunks, layers, places, spec, micro_batches, recipe, question, memos.moves);
   // A framework allocates what it needs at the moment; a schedule has an arena.
   m.workspace = recipe.stated ? scratch.alive : scratch.packed;
   // Loss, gradient norm, its square, clip coefficient, and loss scaling.

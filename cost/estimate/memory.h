@@ -33,13 +33,20 @@ struct LayerRun {
 [[nodiscard]] std::vector<BucketSize> frozen_buckets_of(const std::vector<LayerRun>& layers,
                                                         const plan::PlanSpec& spec);
 
-class PassMemo;  // cost/estimate/pass_lives.h
+class PassMemo;   // cost/estimate/pass_lives.h
+class MovesMemo;  // cost/estimate/stage_moves.h
+
+/// What many plans share.
+struct MemoryMemos {
+  PassMemo& passes;
+  MovesMemo& moves;
+};
 
 /// `chunks`: the stage's layers in forward order, by virtual stage. `software`: bytes outside the arena, counted only
 /// for MemoryKind::device. `one_copy`: parameters that train, and their gradients, exist in the compute dtype alone
 /// (stack.one_copy).
 [[nodiscard]] StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const plan::PlanSpec& spec,
-                                       int stage, std::int64_t micro_batches, double software, PassMemo& passes,
+                                       int stage, std::int64_t micro_batches, double software, MemoryMemos memos,
                                        MemoryRecipe recipe = {}, MemoryQuestion question = {}, bool one_copy = false);
 
 /// What of that needs nothing but the sizes of parameters: a lower bound of its total, where nothing of `software` is

@@ -63,9 +63,12 @@ class Coming {
 std::vector<plan::ScratchBuffer> gradients_come(const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec,
                                                 bool shares_table) {
   Coming coming;
-  for (const BucketSize& b : buckets) {
-    const plan::Outline outline = plan::reduction_of(b, spec, plan::Reduces::at_the_end);
-    for (std::int64_t k = 0; k < b.count; ++k) coming.reduce(outline);
+  for (auto b = buckets.begin(), next = b; b != buckets.end(); b = next) {
+    std::vector<plan::Outline> of_layer;  // whose buckets come in turn
+    for (next = b; next == b || (next != buckets.end() && next->alternates); ++next)
+      of_layer.push_back(plan::reduction_of(*next, spec, plan::Reduces::at_the_end));
+    for (std::int64_t k = 0; k < b->count; ++k)
+      for (const plan::Outline& outline : of_layer) coming.reduce(outline);
   }
   for (const BucketSize& b : buckets) {
     int left = 0;

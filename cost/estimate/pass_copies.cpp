@@ -87,10 +87,12 @@ void PassCopies::behind_layer(std::size_t run) {
   }
 }
 
+// Stands behind the layer after it, whose run hides the reduction.
 void PassCopies::add_on_host(std::size_t run, std::int64_t elements, int reduced) {
   const models::DType dtype = plan::gradient_dtype(around_.spec.numerics.precision);
   if (reduced >= 0) out_.after(Stream::data, reduced);
-  leave(run, copy(Stream::to_host, static_cast<double>(elements * models::size_of(dtype)), true));
+  leave(std::min(run + 1, layers_.size() - 1),
+        copy(Stream::to_host, static_cast<double>(elements * models::size_of(dtype)), true));
 }
 
 // A step that waits until what leaves layer `run` has left, and frees it. It stands after the next layer.

@@ -102,7 +102,7 @@ class PipelineRun {
     ranks_.reserve(times.stages.size());
     for (const std::vector<Move>& moves : *moves_) {
       const StageProgram& stage = times.stages[ranks_.size()];
-      RunningRank& rank = ranks_.emplace_back(RankClock(times.overlaps, reach_of(stage)));
+      RunningRank& rank = ranks_.emplace_back(RankClock(times.overlaps, reach_of(stage), stage.rates));
       rank.clock.run(stage.begin);
       rank.first.assign(static_cast<std::size_t>(spec.stages.virtual_stages), {true, true, true});
       rank.backward.assign(static_cast<std::size_t>(spec.stages.virtual_stages), 0);

@@ -19,6 +19,7 @@ struct StageProgram {
   std::vector<std::shared_ptr<const ChunkPrograms>> chunks;
   std::vector<PassStep> begin;  ///< what it does before its passes
   double update = 0;            ///< asynchronous orders: seconds of all else of a training step, after its last pass
+  std::shared_ptr<StreamRates> rates = nullptr;  ///< null: no stream of its ranks slows another one down
 };
 
 struct PipelineTimes {

@@ -16,24 +16,41 @@ void RankClock::run(std::span<const PassStep> steps) {
       case PassStep::Kind::begin: {
         Count& l = counts_[s];
         if (step.reads_input) after_ = std::max(after_, arrived_);
-        if (l.begun - l.started == last_[s].size()) make_room(s);
-        message(s, l.begun++) = {step.time, after_};
         state.host += step.host;
-        if (overlaps_[s]) start(s, state.device);
+        begin(s, step.time);
         after_ = 0;
         if (step.frees) l.needed = l.begun, awaited_ |= 1U << s;
         break;
       }
-      case PassStep::Kind::after: after_ = std::max(after_, end_of(s, counts_[s].begun - step.back)); break;
+      case PassStep::Kind::after:
+        if (shared_)
+          behind_.push_back({s, counts_[s].begun - step.back});
+        else
+          after_ = std::max(after_, end_of(s, counts_[s].begun - step.back));
+        break;
       case PassStep::Kind::wait:
         counts_[s].needed = std::max(counts_[s].needed, counts_[s].begun + 1 - step.back);
         awaited_ |= 1U << s;
         break;
     }
   }
+  if (shared_) return;  // what begins next may slow down what is awaited
   // Whoever runs next waits for what is awaited.
   for (std::size_t s = 0; awaited_ != 0; ++s, awaited_ >>= 1)
     if (awaited_ & 1U) state.held = std::max(state.held, end_of(s, counts_[s].needed - 1));
+}
+
+void RankClock::begin(std::size_t stream, Ticks length) {
+  Count& l = counts_[stream];
+  if (shared_) {
+    const Ticks ready = overlaps_[stream] ? std::max(state.device, after_) : SharedStreams::kWhenNeeded;
+    shared_->begin(stream, length, ready, std::exchange(behind_, {}));
+    ++l.begun;
+    return;
+  }
+  if (l.begun - l.started == last_[stream].size()) make_room(stream);
+  message(stream, l.begun++) = {length, after_};
+  if (overlaps_[stream]) start(stream, state.device);
 }
 
 /// For twice as many messages.
@@ -53,6 +70,7 @@ void RankClock::start(std::size_t stream, Ticks ready) {
 
 // Messages that do not move by themselves start when one of them is needed.
 Ticks RankClock::end_of(std::size_t stream, std::size_t message) {
+  if (shared_) return shared_->end_of({stream, message}, state.device);
   ENSURE(counts_[stream].begun - message <= last_[stream].size(), "a step reaches further back than its program says");
   while (counts_[stream].started <= message) start(stream, state.device);
   return this->message(stream, message).end;
@@ -88,6 +106,7 @@ void RankClock::compute(const PassStep& step) {
 }
 
 bool RankClock::leap(const PassPart& part) {
+  if (shared_ && (awaited_ != 0 || !shared_->idle())) return false;
   const Ticks free = std::max(state.device, state.held);
   Ticks begin = free, behind = state.host + part.host_before;
   if (part.reads_input && arrived_ >= 0) {
@@ -110,12 +129,13 @@ bool RankClock::leap(const PassPart& part) {
 }
 
 bool RankClock::plain() const {
-  return awaited_ == 0 && after_ == 0 &&
+  return !shared_ && awaited_ == 0 && after_ == 0 &&
          std::all_of(counts_.begin(), counts_.end(), [](const Count& l) { return l.started == l.begun; });
 }
 
 Ticks RankClock::finish(plan::Stream stream) {
   const auto s = static_cast<std::size_t>(stream);
+  if (shared_) return counts_[s].begun > 0 ? end_of(s, counts_[s].begun - 1) : 0;
   if (counts_[s].started < counts_[s].begun) end_of(s, counts_[s].begun - 1);
   return state.free[s];
 }

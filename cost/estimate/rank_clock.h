@@ -1,16 +1,19 @@
 #pragma once
 /// The clocks of one rank as it runs through the steps of a pass: its device's, its host's and those of its streams of
 /// messages, by the rules of plan/schedule/schedule.h and at prices that no other rank's doings change. So the closed
-/// form and the replay (sim/replay/machine.h) differ only by what ranks do to each other. Private to cost/.
+/// form and the replay (sim/replay/machine.h) differ only by what ranks do to each other. With rates the streams of the
+/// rank share links (shared_streams.h). Private to cost/.
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "cost/estimate/shared_streams.h"
 #include "plan/schedule/schedule.h"
 
 namespace orrery::cost {
@@ -98,9 +101,11 @@ class RankClock {
     }
   };
 
-  /// `reach`: the largest PassStep::back of what will run.
-  explicit RankClock(const Overlaps& overlaps, std::size_t reach = 0)
-      : overlaps_(overlaps), room_(std::bit_ceil(std::max<std::size_t>(64, reach))) {}
+  /// `reach`: the largest PassStep::back of what will run. `rates`: null where no stream slows another one down.
+  explicit RankClock(const Overlaps& overlaps, std::size_t reach = 0, std::shared_ptr<StreamRates> rates = nullptr)
+      : overlaps_(overlaps), room_(std::bit_ceil(std::max<std::size_t>(64, reach))) {
+    if (rates) shared_.emplace(std::move(rates));
+  }
 
   State state;
   Waits waits;
@@ -114,7 +119,8 @@ class RankClock {
   [[nodiscard]] bool leap(const PassPart& part);
   /// No compute before this time; no exposed wait.
   void hold(Ticks until) { state.held = std::max(state.held, until); }
-  /// Whether all messages so far have started and nothing is awaited: `state` then says all.
+  /// Whether all messages so far have started and nothing is awaited, and none slows another one down: `state` then
+  /// says all.
   [[nodiscard]] bool plain() const;
   /// The end of the stream's last message, which something needs now.
   Ticks finish(plan::Stream stream);
@@ -135,6 +141,7 @@ class RankClock {
     Ring& ring = last_[stream];
     return ring[number & (ring.size() - 1)];
   }
+  void begin(std::size_t stream, Ticks length);
   void make_room(std::size_t stream);
   Ticks end_of(std::size_t stream, std::size_t message);
   void start(std::size_t stream, Ticks ready);
@@ -147,6 +154,8 @@ class RankClock {
   std::size_t room_;           ///< of a ring at first
   std::uint32_t awaited_ = 0;  ///< streams whose messages the next compute step waits for
   Ticks after_ = 0;            ///< the next message begins no earlier
+  std::optional<SharedStreams> shared_;
+  std::vector<SharedStreams::Place> behind_;  ///< the next message that shares begins no earlier than these end
   Ticks arrived_ = -1;
 };
 

@@ -5,7 +5,6 @@
 
 #include "cost/estimate/offload.h"
 #include "cost/estimate/slabs.h"
-#include "plan/schedule/orders.h"
 #include "plan/schedule/place.h"
 
 namespace orrery::cost {
@@ -114,7 +113,7 @@ enum Slab : std::uint8_t { to_inputs, to_weights, between, received, received_gr
 }  // namespace
 
 double split_slabs(const std::vector<std::vector<LayerRun>>& chunks, const plan::PlanSpec& spec, int stage,
-                   std::int64_t micro_batches, const std::vector<std::int64_t>& staying, bool pooled) {
+                   std::int64_t micro_batches, const std::vector<std::int64_t>& staying, bool pooled, MovesMemo& memo) {
   std::vector<Kept> kept;
   std::vector<std::int64_t> sizes;
   // Between two chunks of one stage, at the fold of a V, nothing is sent.
@@ -134,8 +133,8 @@ double split_slabs(const std::vector<std::vector<LayerRun>>& chunks, const plan:
     count.change(static_cast<std::size_t>(chunk) * slabs + slab, by);
   };
   const std::int64_t enough = 4 * spec.mesh.pipeline;  // by then the most micro-batches are in flight
-  const auto moves = plan::moves_of(spec, std::min(micro_batches, enough));
-  for (const plan::Move& move : moves[static_cast<std::size_t>(stage)]) {
+  const auto moves = memo.of(spec, std::min(micro_batches, enough), 1);
+  for (const plan::Move& move : moves->at(static_cast<std::size_t>(stage))) {
     const int c = move.chunk;
     const Kept& k = kept[static_cast<std::size_t>(c)];
     const auto end = [&](Slab slab, bool here) {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "cost/estimate/memory.h"
+#include "cost/estimate/stage_moves.h"
 #include "plan/spec/plan.h"
 
 namespace orrery::cost {
@@ -14,6 +15,6 @@ namespace orrery::cost {
 /// kind's place is not given to another kind, as in a schedule's arena.
 [[nodiscard]] double split_slabs(const std::vector<std::vector<LayerRun>>& chunks, const plan::PlanSpec& spec,
                                  int stage, std::int64_t micro_batches, const std::vector<std::int64_t>& staying,
-                                 bool pooled);
+                                 bool pooled, MovesMemo& moves);
 
 }  // namespace orrery::cost

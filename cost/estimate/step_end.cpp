@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "cost/estimate/fold.h"
@@ -11,6 +12,7 @@
 #include "cost/estimate/pass_writer.h"
 #include "cost/estimate/update.h"
 #include "cost/parameters/habits.h"
+#include "models/operators/operators.h"
 #include "plan/outline/turns.h"
 #include "plan/outline/update.h"
 
@@ -53,7 +55,8 @@ class End {
     if (!zeroed.empty()) t.begin += pricing_.on_host_time(zeroed).value;
     if (spec_.compresses() && zero < 2 && !on_host && !spec_.reduces_early()) overlap_reductions(t);
     for (int round = 0; round < plan::update_rounds(spec_); ++round) run(t, round);
-    std::tie(t.update, t.gather) = chain_.times(pricing_.overlaps(plan::Stream::data));
+    const bool copies = spec_.offload.parameters != plan::Space::device;  // which wait for each other alone
+    std::tie(t.update, t.gather) = chain_.times(copies || pricing_.overlaps(plan::Stream::data));
     if (spec_.states.has_server()) serve(t, served_, spec_, pricing_);
     if (on_host) run_on_host(t, clip);
   }
@@ -101,22 +104,49 @@ class End {
   /// A round over all buckets, and what ranks agree on after it; the last round updates and gathers.
   void run(StageTimes& t, int round) {
     const bool last = round + 1 == plan::update_rounds(spec_);
+    Arrivals arrivals;
+    double end = 0;
     for (std::size_t i = 0; i < buckets_.size(); ++i) {
       const BucketSize& b = buckets_[i];
       const plan::Outline outline = plan::update_of(b, totals_, spec_, round, false);
+      // What a round has fetched stays for those that follow.
+      const bool comes =
+          spec_.offload.parameters != plan::Space::device && (!fetched_ || *fetched_ == round) && reads_values(outline);
+      if (comes) fetched_ = round;
+      const auto [from_files, from_host] = comes ? fetch(b) : std::pair(0.0, 0.0);
       if (last) {
-        update(i, outline);
+        update(i, outline, from_files, from_host);
         continue;
       }
-      t.rounds += static_cast<double>(b.count) * fold_.times(outline, b.experts).compute;
+      const double compute = fold_.times(outline, b.experts).compute;
+      for (std::int64_t k = 0; comes && k < b.count; ++k)
+        end = std::max(end, arrivals.add(from_files, from_host)) + compute;
+      if (!comes) end += static_cast<double>(b.count) * compute;
       if (i == 0)  // and clears what all add to
         t.rounds += fold_.joined(plan::update_of(b, totals_, spec_, round, true)) - fold_.joined(outline);
     }
+    t.rounds += end;
     const FoldTimes agreed = fold_.times(plan::agreement_of(totals_, spec_, round), false);
     t.rounds += agreed.compute + agreed.over_tensor + agreed.messages;
   }
 
-  void update(std::size_t i, const plan::Outline& outline) {
+  /// Whether an operator reads the parameters, not only their masters.
+  static bool reads_values(const plan::Outline& outline) {
+    const auto values = [&](int operand) {
+      if (operand < 0) return false;
+      const plan::Memory memory = outline.slot_of(operand).memory;
+      return memory == plan::Memory::parameters || memory == plan::Memory::parameter_shard;
+    };
+    for (const plan::Item& item : outline.items)
+      for (const models::Op& op : item.ops) {
+        if (std::ranges::any_of(op.in, values)) return true;
+        for (std::size_t i = 0; i < op.out.size(); ++i)
+          if (values(op.out[i]) && !models::only_writes(op, i)) return true;
+      }
+    return false;
+  }
+
+  void update(std::size_t i, const plan::Outline& outline, double from_files, double from_host) {
     const BucketSize& b = buckets_[i];
     UpdateChain::Part part{.count = b.count};
     for (const plan::Item& item : outline.items) {
@@ -128,19 +158,30 @@ class End {
     }
     if (gathers_next_) next_.add(b, part.gather);
     part.gather += write_back(b);
-    chain_.add({part.count, part.directions, part.meet, part.update, gathers_next_ ? write_back(b) : part.gather});
+    chain_.add({part.count, part.directions, part.meet, part.update, gathers_next_ ? write_back(b) : part.gather,
+                from_files, from_host});
     served_.push_back({b.count, reduced_[i].over_tensor + reduced_[i].messages, part.update, part.gather});
   }
 
-  /// Parameters that live elsewhere leave again, one bucket's beside the next one's update; to files through the host.
+  [[nodiscard]] double copy_values(plan::Stream stream, std::int64_t elements) const {
+    const models::DType dtype = plan::compute_dtype(spec_.numerics.precision);
+    const base::Bytes bytes{static_cast<double>(elements * models::size_of(dtype))};
+    return groups_.lockstep.copy_time(stream, bytes).value;
+  }
+  /// Parameters that live elsewhere leave again, one bucket's beside the next one's update; to files through the host,
+  /// where only one bucket's waits.
   [[nodiscard]] double write_back(const BucketSize& b) const {
     if (spec_.offload.parameters == plan::Space::device) return 0;
     const std::int64_t elements = zero_of(spec_) == 3 ? b.shard : b.elements;
-    const base::Bytes bytes{
-        static_cast<double>(elements * models::size_of(plan::compute_dtype(spec_.numerics.precision)))};
-    const double home = groups_.lockstep.copy_time(plan::Stream::to_host, bytes).value;
+    const double home = copy_values(plan::Stream::to_host, elements);
     if (spec_.offload.parameters == plan::Space::host) return home;
-    return std::max(home, groups_.lockstep.copy_time(plan::Stream::to_nvme, bytes).value);
+    return home + copy_values(plan::Stream::to_nvme, elements);
+  }
+  /// Seconds from files to the host and from there to the device.
+  [[nodiscard]] std::pair<double, double> fetch(const BucketSize& b) const {
+    const std::int64_t elements = optimized_of(b, spec_);
+    return {spec_.offload.parameters == plan::Space::nvme ? copy_values(plan::Stream::from_nvme, elements) : 0,
+            copy_values(plan::Stream::from_host, elements)};
   }
 
   void run_on_host(StageTimes& t, double clip) const {
@@ -168,6 +209,7 @@ class End {
   std::vector<FoldTimes> reduced_;  ///< by bucket
   plan::StageTotals totals_;
   UpdateChain chain_;
+  std::optional<int> fetched_;  ///< the round that parameters from elsewhere come for
   NextGathers next_;
   bool gathers_next_;
   std::vector<ServedBucket> served_;
@@ -205,7 +247,8 @@ StepEnds::Key StepEnds::key_of(const plan::PlanSpec& spec, const StageGroups& gr
   const auto& [precision, rounding, flash, loss_chunks, vocab_multiple] = numerics;
   Key key;
   const bool by_shape = spec.low_rank() || plan::traits_of(optimizer).whole_matrices();
-  if (by_shape || staleness || spec.stages.mirrors() || offload.optimizer != plan::Space::device) return key;
+  const bool elsewhere = offload.optimizer != plan::Space::device || offload.parameters != plan::Space::device;
+  if (by_shape || staleness || spec.stages.mirrors() || elsewhere) return key;
   const int per_node = std::max(1, pricing_.cluster().devices_per_node);
   const auto flags = std::int64_t{overlap_gradients} | std::int64_t{momentum} << 1 | std::int64_t{expert_tensor} << 2 |
                      static_cast<std::int64_t>(rounding) << 8 | static_cast<std::int64_t>(gradients) << 16 |

@@ -2,12 +2,30 @@
 /// Prices of messages between ranks that do the same at the same time. All ranks of a stage send equal messages at
 /// once, so a message shares links with the equal messages of others, in the same node and beyond. cost/estimate/,
 /// which sums prices up, knows no links; it asks an implementation that does (sim/shared_links.h).
+#include <optional>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "cost/prices/exchange.h"
 #include "cost/prices/pricing.h"
 
 namespace orrery::cost {
+
+/// A message as it stands for all of a rank's stream: a collective of `members`, or a copy of the first one's.
+struct StreamMessage {
+  plan::Stream stream = plan::Stream::data;
+  std::optional<plan::CollectiveKind> collective = {};  ///< none: a copy between memories
+  base::Bytes bytes{0};
+  std::vector<int> members = {};
+  bool accumulate = false;  ///< a copy that is added to what is there
+};
+
+/// How a message crosses links together with its equals.
+struct Crossings {
+  double rate = 0;  ///< bytes/s of one connection at the message's price; 0: the message crosses no link that is known
+  std::vector<std::pair<int, double>> shares = {};  ///< links, and the share of their capacity that all take together
+};
 
 /// Seconds of a message while its equals among `ranks` neighbouring ranks are in flight: from when all are ready until
 /// the last has arrived. `members.front()` is one of the lowest of these ranks.
@@ -25,6 +43,8 @@ class SharedLinks {
   [[nodiscard]] virtual base::Seconds send(base::Bytes message, int from, int to, int ranks) = 0;
   /// A copy between a rank's memories.
   [[nodiscard]] virtual base::Seconds copy(plan::Stream stream, base::Bytes bytes, bool accumulate, int ranks) = 0;
+  /// By the links of the whole cluster, so that those of different messages can be compared.
+  [[nodiscard]] virtual Crossings crossings(const StreamMessage& message, int ranks) = 0;
 };
 
 /// The ranks of a stage, and the links that they share. Without `links`: prices that assume that the rest of the

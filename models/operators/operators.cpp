@@ -53,7 +53,8 @@ constexpr std::array<OperatorTraits, kOpKinds> kOperators = {{
     {KIND(rms_norm_grad), .in = in("dy x weight rstd addend?"), .out = out("dx dweight^"), .flops = each<14>,
      .bytes = norm_grad_bytes, .family = F::normalisation_grad, .issued = Issued::autograd},
     // -- matrix product
-    {KIND(matmul), .in = in("a b bias?"), .out = out("c^ bytes?"), .flops = [](S s) { return 2.0 * s.m * s.n * s.k; },
+    {KIND(matmul), .in = in("a b bias? kept?"), .out = out("c^ bytes? kept?"),
+     .flops = [](S s) { return 2.0 * s.m * s.n * s.k; },
      .bytes = [](S s) { return s.bytes * (s.m * s.k + s.k * s.n + (s.op.accumulate ? 2 : 1) * s.m * s.n); },
      .form = P::product, .gradient = OpKind::matmul},
     {KIND(bias_grad), .in = in("dy"), .out = out("dbias^"), .flops = each<2>, .bytes = moved<1>,

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "plan/lower/repeated_modules.h"
 #include "plan/outline/outline.h"
 #include "plan/outline/whole_matrices.h"
 
@@ -26,8 +27,7 @@ class Layout {
     for (chunk_ = 0; chunk_ < spec.stages.virtual_stages; ++chunk_) {
       if (spec.begins(stage_, chunk_)) add(models::LayerKind::embedding, -1);
       for (std::int64_t i = 0; i < plan_.chunk_layers(stage_, chunk_); ++i) {
-        add(models::LayerKind::block, plan_.first_layer(stage_, chunk_) + i);
-        result_.layers.back().repeats = spec.recompute_of(i, operators_);
+        add(models::LayerKind::block, plan_.first_layer(stage_, chunk_) + i, spec.recompute_of(i, operators_));
       }
       if (spec.ends(stage_, chunk_)) add(models::LayerKind::head, -1);
     }
@@ -40,9 +40,11 @@ class Layout {
   }
 
  private:
-  void add(models::LayerKind kind, std::int64_t layer) {
+  void add(models::LayerKind kind, std::int64_t layer, const Repeats& repeats = {}) {
     StageLayer stage_layer{
         .kind = kind, .layer = layer, .chunk = chunk_, .program = models::expand(plan_.model(), kind, layer, options_)};
+    stage_layer.repeats = repeats;
+    if (repeats.operators) keep_columns(stage_layer.program);
     const auto& tensors = stage_layer.program.tensors;
     stage_layer.bucket.resize(tensors.size());
     stage_layer.offset.assign(tensors.size(), 0);

@@ -3,6 +3,7 @@
 #include "plan/lower/repeated_modules.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <utility>
 
 #include "models/operators/operators.h"
@@ -219,6 +220,30 @@ class Repeating {
   std::vector<Part> out_;
 };
 
+/// The columns that recomputation by operator keeps of each product of a block's forward pass, in order.
+std::vector<std::int64_t> columns_kept(const LayerProgram& program) {
+  std::vector<std::int64_t> out;
+  bool keeps = true;
+  for (const Part& part : program.forward)
+    for (const Op& op : part.ops) {
+      if (op.kind != OpKind::matmul) continue;
+      const std::vector<models::Tensor>& pieces = program.tensors[models::tensor_of(op.in.at(1))].pieces;
+      std::int64_t rows = 0, kept = 0;
+      for (const models::Tensor& piece : pieces) {
+        rows += piece.shape.at(0);
+        if (keeps) kept += piece.shape.at(0);
+        keeps = !keeps;
+      }
+      if (pieces.empty()) {
+        rows = 1;
+        kept = keeps ? 1 : 0;
+        keeps = !keeps;
+      }
+      out.push_back(op.n * kept / std::max<std::int64_t>(1, rows));
+    }
+  return out;
+}
+
 /// Recomputation by operator (torchtitan, distributed/activation_checkpoint.py, SelectiveAC).
 std::vector<Part> parts_of_operators(const LayerProgram& program) {
   std::vector<Part> out;
@@ -235,8 +260,16 @@ std::vector<Part> parts_of_operators(const LayerProgram& program) {
     Part again{.ops = {}, .recomputed = true};
     for (Op op : part.ops) {
       if (models::attends(op) || op.kind == OpKind::grouped_matmul || op.kind == OpKind::count_choices) continue;
-      if (op.kind == OpKind::matmul) op.n -= kept.at(product++);
-      if (op.kind != OpKind::matmul || op.n > 0) again.ops.push_back(std::move(op));
+      if (op.kind == OpKind::matmul) {
+        op.n -= kept.at(product++);
+        if (op.n == 0) continue;
+        if (op.out.size() > kKeptWritten) {
+          op.in.resize(kKeptRead + 1, -1);
+          op.in[kKeptRead] = op.out[kKeptWritten];
+          op.out.resize(kKeptWritten);
+        }
+      }
+      again.ops.push_back(std::move(op));
     }
     if (!again.ops.empty()) out.push_back(std::move(again));
   }
@@ -259,27 +292,40 @@ std::vector<TensorId> made_by(const LayerProgram& program, const std::vector<Par
 
 }  // namespace
 
-std::vector<std::int64_t> columns_kept(const LayerProgram& program) {
-  std::vector<std::int64_t> out;
-  bool keeps = true;
-  for (const models::Part& part : program.forward)
-    for (const Op& op : part.ops) {
-      if (op.kind != OpKind::matmul) continue;
-      const std::vector<models::Tensor>& pieces = program.tensors[models::tensor_of(op.in.at(1))].pieces;
-      std::int64_t rows = 0, kept = 0;
-      for (const models::Tensor& piece : pieces) {
-        rows += piece.shape.at(0);
-        if (keeps) kept += piece.shape.at(0);
-        keeps = !keeps;
-      }
-      if (pieces.empty()) {
-        rows = 1;
-        kept = keeps ? 1 : 0;
-        keeps = !keeps;
-      }
-      out.push_back(op.n * kept / std::max<std::int64_t>(1, rows));
+void keep_columns(LayerProgram& program) {
+  if (program.kind != models::LayerKind::block) return;
+  const std::vector<std::int64_t> columns = columns_kept(program);
+  const std::vector<Part> again = parts_of_operators(program);
+  base::ById<TensorId, bool> waits(program.tensors.size(), false);  // by itself
+  for (const std::vector<Part>* parts : std::initializer_list<const std::vector<Part>*>{&again, &program.backward})
+    for (const Part& part : *parts) {
+      if (part.is_communication())
+        for (const TensorId t : read_by(part)) waits[models::owner_of(program, t)] = true;
+      for (const Op& op : part.ops)
+        for (const TensorId t : existing(op.in)) waits[models::owner_of(program, t)] = true;
     }
-  return out;
+  for (const TensorId t : made_by(program, again)) waits[models::owner_of(program, t)] = false;
+  std::vector<Op*> products;
+  models::Tensor kept{.name = "kept", .role = TensorRole::activation};
+  std::int64_t elements = 0;
+  std::size_t product = 0;
+  for (Part& part : program.forward)
+    for (Op& op : part.ops) {
+      if (op.kind != OpKind::matmul) continue;
+      const std::int64_t here = columns.at(product++);
+      const TensorId made = models::owner_of(program, models::tensor_of(op.out.at(0)));
+      if (here == 0 || made == program.x || (here == op.n && waits[made])) continue;
+      kept.dtype = program.tensors[made].dtype;
+      elements += program.tensors[made].elements() * here / op.n;
+      products.push_back(&op);
+    }
+  if (products.empty()) return;
+  kept.shape = {elements};
+  const TensorId tensor = program.tensors.append(std::move(kept));
+  for (Op* op : products) {
+    op->out.resize(kKeptWritten + 1, -1);
+    op->out[kKeptWritten] = models::operand_of(tensor);
+  }
 }
 
 std::vector<Part> backward_parts(const LayerProgram& program, const Repeats& repeats, bool whole) {

@@ -1,7 +1,7 @@
 #pragma once
 /// Selective recomputation of a layer: which operators run again within backward. Lowering runs them, the closed form
 /// prices them.
-#include <cstdint>
+#include <cstddef>
 #include <vector>
 
 #include "models/layers/expand.h"
@@ -19,8 +19,12 @@ namespace orrery::plan {
 [[nodiscard]] std::vector<models::TensorId> made_again(const models::LayerProgram& program, const Repeats& repeats,
                                                        bool whole = false);
 
-/// The columns that recomputation by operator keeps of each product of a block's forward pass, in order: all of every
-/// second matrix, from the first on. A product of several matrices counts as so many.
-[[nodiscard]] std::vector<std::int64_t> columns_kept(const models::LayerProgram& program);
+/// Recomputation by operator keeps of a block's products every second matrix, from the first on; a product of several
+/// matrices counts as so many. Adds a tensor for these columns, which forward's products write and the repeated ones
+/// read, unless a product is kept whole and its result waits by itself. For programs of which backward_parts() and
+/// made_again() are asked with Repeats::operators.
+void keep_columns(models::LayerProgram& program);
+/// Places of that tensor among the operands of models::OpKind::matmul.
+inline constexpr std::size_t kKeptRead = 3, kKeptWritten = 2;
 
 }  // namespace orrery::plan

@@ -11,6 +11,7 @@
 
 #include "models/operators/operators.h"
 #include "plan/lower/lower.h"
+#include "plan/schedule/check.h"
 #include "tests/plan/samples.h"
 
 namespace orrery::plan {
@@ -123,6 +124,32 @@ TEST(RecomputedModules, FollowTheirReadersWhereBackwardIsSplit) {
   };
   EXPECT_EQ(repeated(split.inputs), 0);
   EXPECT_EQ(repeated(split.weights), 2);
+}
+
+// Of q, k, v, o, up and down the first, third and fifth: up's result waits by itself, of q, k and v a part.
+TEST(RecomputationByOperator, KeepsEverySecondProduct) {
+  const models::Model m = samples::tiny_gpt();
+  PlanSpec spec;
+  spec.recomputation.what = Recompute::selective;
+  spec.numerics.flash = true;
+  const Plan plan = samples::make(spec);
+  const Schedule schedule = lower(plan, {.recompute_operators = true});
+  const RankClass& c = schedule.classes[0];
+  const auto named = [&](const std::string& name) {
+    const auto found =
+        std::find_if(c.buffers.begin(), c.buffers.end(), [&](const Buffer& b) { return b.name == name; });
+    EXPECT_NE(found, c.buffers.end()) << name;
+    return found == c.buffers.end() ? Buffer{} : *found;
+  };
+  const std::int64_t tokens = plan.spec().shape.micro_batch * plan.spec().tokens_per_rank();
+  EXPECT_TRUE(named("h.0.kept").per_micro_batch);
+  EXPECT_EQ(named("h.0.kept").elements, tokens * 2 * m.hidden) << "q and v";
+  EXPECT_FALSE(named("h.0.qkv").per_micro_batch);
+  EXPECT_TRUE(named("h.0.mlp.before").per_micro_batch);
+  EXPECT_TRUE(check(schedule).empty()) << "each product's operands are those of its row";
+  const Schedule without = lower(plan);
+  EXPECT_TRUE(std::none_of(without.classes[0].buffers.begin(), without.classes[0].buffers.end(),
+                           [](const Buffer& b) { return b.name == "h.0.kept"; }));
 }
 
 TEST(RecomputedModules, KeepLessForBackward) {

@@ -1,0 +1,18 @@
+#pragma once
+/// What the streams of a stage's ranks send, as far as they slow each other down. Private to cost/.
+#include <memory>
+#include <vector>
+
+#include "cost/estimate/memory.h"
+#include "cost/estimate/shared_streams.h"
+#include "cost/estimate/stage_groups.h"
+#include "plan/spec/plan.h"
+
+namespace orrery::cost {
+
+/// From one message of each stream: of the largest run of equal layers. Null where no links are known, where nothing is
+/// copied between memories, or where all that is sent fits on the links.
+[[nodiscard]] std::shared_ptr<StreamRates> stream_rates(const plan::PlanSpec& spec, const StageGroups& groups,
+                                                        const std::vector<LayerRun>& layers);
+
+}  // namespace orrery::cost

@@ -1,0 +1,94 @@
+// Messages of one rank that cross the same link, worked by hand.
+#include "cost/estimate/shared_streams.h"
+
+#include <gtest/gtest.h>
+
+#include "cost/estimate/rank_clock.h"
+
+namespace orrery::cost {
+namespace shared_streams_test {
+
+constexpr auto kData = static_cast<std::size_t>(plan::Stream::data),
+               kOut = static_cast<std::size_t>(plan::Stream::to_host),
+               kIn = static_cast<std::size_t>(plan::Stream::from_host);
+
+std::uint32_t data_and_copies() {
+  return 1U << kData | 1U << kOut;
+}
+
+/// Of gathers and of copies to the host, which cross link 7; copies from there cross link 8.
+std::shared_ptr<StreamRates> shared_rates(double gather, double gathers_share, double copy, double copys_share) {
+  std::array<Crossings, plan::kStreams> all;
+  all[kData] = {gather, {{7, gathers_share}, {9, 1}}};
+  all[kOut] = {copy, {{7, copys_share}}};
+  all[kIn] = {copy, {{8, 1}}};
+  return std::make_shared<StreamRates>(all);
+}
+
+TEST(StreamRates, AreThoseOfPricesWhereNothingIsFull) {
+  EXPECT_FALSE(shared_rates(1, 0.5, 1, 0.5)->any());
+  EXPECT_TRUE(shared_rates(1, 0.6, 1, 0.5)->any());
+  EXPECT_EQ(shared_rates(1, 1, 1, 1)->of(1U << kData)[kData], 1) << "alone";
+  EXPECT_EQ(shared_rates(1, 1, 1, 1)->of(1U << kData | 1U << kIn)[kData], 1) << "on another link";
+}
+
+TEST(StreamRates, AreFairByConnection) {
+  const auto equal = shared_rates(10, 1, 10, 0.5);
+  EXPECT_DOUBLE_EQ(equal->of(data_and_copies())[kData], 1 / 1.5);
+  EXPECT_DOUBLE_EQ(equal->of(data_and_copies())[kOut], 1 / 1.5);
+  // Connections of the copy want half as much, which is less than a fair part: they get all of it.
+  const auto unequal = shared_rates(10, 1, 5, 0.4);
+  EXPECT_DOUBLE_EQ(unequal->of(data_and_copies())[kOut], 1);
+  EXPECT_DOUBLE_EQ(unequal->of(data_and_copies())[kData], 0.6);
+}
+
+// The gather is alone until 50, then both have half of the link: it ends at 150, and the copy has 50 left.
+TEST(SharedStreams, SlowEachOtherDownAsLongAsBothAreInFlight) {
+  SharedStreams streams(shared_rates(1, 1, 1, 1));
+  streams.begin(kData, 100, 0, {});
+  streams.begin(kOut, 100, 50, {});
+  EXPECT_EQ(streams.end_of({kData, 0}, 0), 150);
+  EXPECT_FALSE(streams.idle());
+  EXPECT_EQ(streams.end_of({kOut, 0}, 0), 200);
+  EXPECT_TRUE(streams.idle());
+}
+
+TEST(SharedStreams, BeginBehindWhatTheyWaitFor) {
+  SharedStreams streams(shared_rates(1, 1, 1, 1));
+  streams.begin(kData, 100, 0, {});
+  streams.begin(kData, 10, 0, {});
+  streams.begin(kOut, 100, 0, {{kData, 1}});
+  streams.begin(kIn, 5, SharedStreams::kWhenNeeded, {});
+  EXPECT_EQ(streams.end_of({kOut, 0}, 0), 210) << "one stream's messages go one after another";
+  EXPECT_EQ(streams.end_of({kIn, 0}, 300), 305);
+}
+
+TEST(SharedStreamsDeathTest, NeverEndBehindAMessageThatDoesNotBegin) {
+  SharedStreams streams(shared_rates(1, 1, 1, 1));
+  streams.begin(kIn, 5, SharedStreams::kWhenNeeded, {});
+  streams.begin(kOut, 100, 0, {{kIn, 0}});
+  EXPECT_DEATH((void)streams.end_of({kOut, 0}, 0), "never begins");
+}
+
+// Compute that waits for the gather alone: a copy that begins meanwhile makes it wait longer.
+TEST(RankClock, WaitsLongerForMessagesThatShareALink) {
+  RankClock::Overlaps all{};
+  all.fill(true);
+  const auto end = [&](const std::shared_ptr<StreamRates>& shared) {
+    RankClock clock(all, 1, shared);
+    clock.state.host = -1'000'000;
+    const std::vector<PassStep> steps = {
+        {PassStep::Kind::begin, plan::Stream::data, false, false, 0, 100},
+        {PassStep::Kind::begin, plan::Stream::to_host, false, false, 0, 60},
+        {PassStep::Kind::wait, plan::Stream::data, false, false, 1},
+        {.kind = PassStep::Kind::compute, .time = 10},
+    };
+    clock.run(steps);
+    return clock.state.device;
+  };
+  EXPECT_EQ(end(nullptr), 110);
+  EXPECT_EQ(end(shared_rates(1, 1, 1, 1)), 170);
+}
+
+}  // namespace shared_streams_test
+}  // namespace orrery::cost

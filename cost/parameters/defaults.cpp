@@ -56,7 +56,7 @@ constexpr double kFp4 = 0.85;
 constexpr const char* kFp4Source =
     "no measurement; 0.85 of the share that fp8 reaches of its peak, from four dense runs "
     "(tests/validation/published/megatron_bridge.yaml)";
-constexpr double kMi300 = 0.511, kMi325 = 0.6, kMi355 = 0.622, kAttention = 0.72, kAttentionGrad = 0.6;
+constexpr double kMi250 = 0.768, kMi300 = 0.511, kMi325 = 0.6, kMi355 = 0.622, kAttention = 0.72, kAttentionGrad = 0.6;
 
 constexpr Known kKnown[] = {
     {"V100", 0.90, 0.90, 128, 128, 0.40, 0.35, 1, 1,
@@ -78,8 +78,11 @@ constexpr Known kKnown[] = {
      kLikeHopper, kSecond},
     {"B300", 0.786, 0.745, 256, 128, 0.55, 0.45, 0.3, 0.55, "B300 bf16 1769 of 2250, fp8 3353 of 4500 TFLOPS",
      kLikeHopper, kSecond},
-    {"MI300X", kMi300, kMi300, 256, 128, kMi300* kAttention, kMi300* kAttentionGrad, 0.5, 1,
-     "MI300X bf16 668 of 1307 TFLOPS; fp8 taken alike", kBelowProducts, kNoSecond},
+    {"MI250X", kMi250, kMi250, 256, 128, kMi250* kAttention, kMi250* kAttentionGrad, 0.5, 1,
+     "MI250X, one of two dies, bf16 147 of 191.5 TFLOPS", kBelowProducts, kNoSecond},
+    {"MI300X", kMi300, 0.443, 256, 128, kMi300* kAttention, kMi300* kAttentionGrad, 0.5, 1,
+     "MI300X bf16 668 of 1307 TFLOPS; fp8: Azure's AI benchmarking guide, ND MI300X v5, hipBLASLt: 1159 of 2615",
+     kBelowProducts, kNoSecond},
     {"MI325X", kMi325, kMi325, 256, 128, kMi325* kAttention, kMi325* kAttentionGrad, 0.5, 1,
      "MI325X bf16 785 of 1307 TFLOPS; fp8 taken alike", kBelowProducts, kNoSecond},
     {"MI35", kMi355, kMi355, 256, 128, kMi355* kAttention, kMi355* kAttentionGrad, 0.5, 1, kMi350, kBelowProducts,

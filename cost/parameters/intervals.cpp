@@ -110,10 +110,12 @@ std::optional<Spread> spread_of(const Intervals& intervals, const Stack& stack, 
   const bool listed = std::any_of(intervals.spreads.begin(), intervals.spreads.end(),
                                   [&](const Spread& spread) { return spread.stack == stack.name; });
   auto own = spread_of(intervals, stack.generic && !listed ? kGenericEager : stack.name, several_nodes);
-  // Nobody has seen how well what is known of its memory fits: it is as uncertain as unknown software's.
+  // Nobody has seen how well what is known of it fits: its times and its memory are as uncertain as unknown software's.
   if (own && !stack.generic && !stack.own && rows_of(intervals, stack.name) == 0)
-    if (const auto unknown = spread_of(intervals, kGenericEager, several_nodes); unknown)
+    if (const auto unknown = spread_of(intervals, kGenericEager, several_nodes); unknown) {
+      own->time = hull(own->time, unknown->time);
       own->memory = hull(own->memory, unknown->memory);
+    }
   if (!own || !intervals.elsewhere || has_ground(intervals, stack.name, setting)) return own;
   own->time = hull(own->time, intervals.elsewhere->time);
   // A plan's memory depends on its model and software, not on the device.
@@ -140,7 +142,8 @@ std::string unlike_text(const Intervals& intervals, const std::string& stack, co
   if (setting.adapters && has_ground(intervals, stack, whole)) return "all of them of full training, none of adapters";
   if (has_ground(intervals, stack, other))
     return setting.mixture ? "none of them of a mixture of experts" : "all of them of mixtures of experts";
-  return fmt::format("none of them like this one (they were of {})", grounds_text(intervals, stack));
+  const std::string grounds = grounds_text(intervals, stack);
+  return "none of them like this one" + (grounds.empty() ? std::string() : fmt::format(" (they were of {})", grounds));
 }
 
 }  // namespace

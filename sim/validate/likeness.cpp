@@ -41,9 +41,10 @@ std::optional<std::int64_t> number_with(const std::string& word, std::initialize
 }
 
 /// Makers, families that every model of a maker has, and kinds of memory say nothing of the model.
-constexpr std::array<std::string_view, 20> kSilent = {
-    "nvidia", "amd",   "instinct", "tesla", "geforce", "quadro", "rtx",   "gtx",     "gpu", "gpus",
-    "hbm2",   "hbm2e", "hbm3",     "hbm3e", "gddr6",   "gddr6x", "gddr7", "edition", "tpu", "generation"};
+constexpr std::array<std::string_view, 24> kSilent = {
+    "nvidia", "amd",    "instinct", "tesla",   "geforce", "quadro",     "rtx",   "gtx",
+    "gpu",    "gpus",   "hpu",      "intel",   "hbm2",    "hbm2e",      "hbm3",  "hbm3e",
+    "gddr6",  "gddr6x", "gddr7",    "edition", "tpu",     "generation", "gaudi", "habana"};
 
 }  // namespace
 
@@ -66,7 +67,7 @@ DeviceWords device_words(const std::string& name) {
     } else if (word.rfind("sxm", 0) == 0 || word.rfind("pcie", 0) == 0 || word.rfind("nvl", 0) == 0) {
       out.form = word[0] == 's' ? "sxm" : word[0] == 'p' ? "pcie" : "nvl";
     } else if (out.number.empty() && std::any_of(word.begin(), word.end(), digit)) {
-      for (const std::string_view family : {"rtx", "tpu"})
+      for (const std::string_view family : {"rtx", "tpu", "gaudi"})
         if (word.size() > family.size() && word.rfind(family, 0) == 0) word = word.substr(family.size());
       const auto first = std::find_if(word.begin(), word.end(), digit);
       const auto last = std::find_if_not(first, word.end(), digit);

@@ -36,7 +36,7 @@ struct Open {
 };
 Open open_of(const Setup& setup, const plan::PlanSpec& spec) {
   return {setup.recompute.empty() && spec.recomputation.what == plan::Recompute::none,
-          !setup.zero_stage && setup.fsdp_sharding.empty() && spec.mesh.data > 1};
+          !setup.zero_stage && setup.fsdp_sharding.empty() && spec.mesh.data > 1 && spec.states.zero_stage == 0};
 }
 
 /// The subject, which recomputes all layers, with the fewest recomputed that fit; nothing if it needs all.
@@ -50,6 +50,10 @@ std::optional<Subject> with_fewest(const Subject& full) {
 }
 
 }  // namespace
+
+bool outgrows(const Subject& one) {
+  return capacity_of(one) > 0 && !fits(one);
+}
 
 std::shared_ptr<const Subject> needing_least(const Setup& setup, const Subject& stated,
                                              const std::function<base::Result<Subject>(const Setup&)>& translate) {

@@ -9,6 +9,9 @@
 
 namespace orrery::sim {
 
+/// Whether the plan is predicted to need more than its devices have.
+[[nodiscard]] bool outgrows(const Subject& subject);
+
 /// `stated`: the row with everything off that it leaves open, as `translate` makes it. Null where that fits, and where
 /// nothing is open. Else the first of these that fits: ZeRO 1; selective recomputation; full recomputation of the
 /// fewest layers of each stage, if the software can (Capabilities::recompute_layers); of all; the latter three with

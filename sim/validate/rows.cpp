@@ -22,9 +22,22 @@ constexpr double kMostBytes = 1e15;
 constexpr std::int64_t kMostSize = std::int64_t{1} << 40;
 constexpr std::size_t kPart = std::size_t{512} << 10;  ///< bytes of a list read at a time
 
+/// "131,072" and "131_072" without what sets off thousands.
+std::string without_separators(std::string text) {
+  const auto digit = [&](std::size_t i) {
+    return i < text.size() && std::isdigit(static_cast<unsigned char>(text[i]));
+  };
+  constexpr std::size_t kGroup = 3;
+  for (std::size_t i = 1; i < text.size(); ++i)
+    if ((text[i] == ',' || text[i] == '_') && digit(i - 1) && digit(i + 1) && digit(i + 2) && digit(i + kGroup) &&
+        !digit(i + kGroup + 1))
+      text.erase(i, 1);
+  return text;
+}
+
 /// A number, if the row has one; text counts as not stated.
 std::optional<double> number_at(const RowFields& row, const char* key, double low, double high) {
-  const std::string text = row.stated(key);
+  const std::string text = without_separators(row.stated(key));
   if (text.empty()) return std::nullopt;
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -57,6 +70,19 @@ struct Integer {
   const char* key;
   std::int64_t low = 1;
 };
+
+/// "4k", "128K": lengths of sequences are counted in 1,024 tokens.
+std::optional<std::int64_t> length_at(const RowFields& row, const char* key) {
+  const std::string text = row.stated(key);
+  constexpr std::size_t kMostDigits = 6;
+  if (text.size() < 2 || text.size() > kMostDigits || (text.back() != 'k' && text.back() != 'K'))
+    return integer_at(row, key);
+  std::int64_t value = 0;
+  const char* const last = text.data() + text.size() - 1;
+  const auto [end, error] = std::from_chars(text.data(), last, value);
+  if (error != std::errc() || end != last || value < 1) return std::nullopt;
+  return value * 1024;
+}
 constexpr Integer<Setup> kIntegers[] = {
     {&Setup::layers, "layers"},
     {&Setup::hidden, "hidden"},
@@ -65,7 +91,6 @@ constexpr Integer<Setup> kIntegers[] = {
     {&Setup::head_dim, "head_dim"},
     {&Setup::ffn_hidden, "ffn_hidden"},
     {&Setup::vocab, "vocab"},
-    {&Setup::sequence, "seq_len"},
     {&Setup::experts, "experts"},
     {&Setup::experts_per_token, "moe_topk"},
     {&Setup::moe_every, "moe_every"},
@@ -146,6 +171,7 @@ Setup setup_of(const RowFields& row, Origin origin) {
   s.framework = row.stated("framework");
   s.gpu_type = row.stated("gpu_type");
   s.cluster = row.stated("catalog_cluster");
+  s.machine = row.stated("cluster");
   s.recompute = recompute_kind(row.stated("recompute_kind"));
   s.precision = row.stated("precision_kind");
   s.family = row.stated("family");
@@ -163,11 +189,13 @@ Setup setup_of(const RowFields& row, Origin origin) {
   s.routing = row.stated("moe_routing");
   s.attention_kernel = row.stated("attention_kernel");
   s.memory_kind = row.stated("peak_mem_kind");
+  s.activation = row.stated("activation");
   s.fsdp_sharding = row.stated("fsdp_sharding");
   s.date = row.stated("date");
   s.network_state = row.stated("network_state");
   s.mixed_precision = row.stated("fsdp_mixed_precision");
   for (const auto& [member, key, low] : kIntegers) s.*member = integer_at(row, key, low);
+  s.sequence = length_at(row, "seq_len");
   if (row.stated("vocab_note") == "assumed") s.vocab.reset();
   s.sequence_parallel = switch_at(row, "sequence_parallel");
   s.partition_checkpoints = switch_at(row, "partition_checkpoints");
@@ -180,6 +208,7 @@ Setup setup_of(const RowFields& row, Origin origin) {
   s.inter_node_link = row.text("inter_node_link");
   read_tables(row, s.tables);
   s.inter_node_gbps = number_at(row, "inter_node_gbps_per_node", 0.001, 1e6);
+  s.params_b = number_at(row, "params_b", 1e-6, 1e6);
   return s;
 }
 

@@ -18,6 +18,7 @@ struct Setup {
   std::string stack, framework, gpu_type, recompute, precision, family, schedule, offload, fsdp_sharding;
   std::string offload_activations, offload_optimizer, offload_parameters;  ///< "host", "nvme"; otherwise the device
   std::string cluster;          ///< catalogue name; replaces the cluster found by its devices
+  std::string machine;          ///< the cluster in the source's words; taken if the catalogue has one of this name
   std::string optimizer;        ///< in the source's words
   std::string date;             ///< of the run: begins with its year
   std::string network_state;    ///< "slow": its network was ill
@@ -26,6 +27,7 @@ struct Setup {
   std::string model, section, overlap, recompute_modules, routing;
   std::string attention_kernel;  ///< in the source's words: "FlashAttention-3", "cuDNN"
   std::string memory_kind;       ///< what a memory figure counts: a setting, not a measurement
+  std::string activation;        ///< in the source's words: "SwiGLU", "GeGLU", "gelu"
   std::optional<std::int64_t> layers, hidden, heads, kv_heads, head_dim, ffn_hidden, vocab, sequence;
   std::optional<std::int64_t> experts, experts_per_token, moe_every, expert_ffn, shared_experts, first_dense, further;
   std::optional<std::int64_t> expert_tensor, shared_expert_ffn;
@@ -40,6 +42,7 @@ struct Setup {
   std::optional<bool> tied_embeddings, gated_mlp, compiled;
   std::optional<std::int64_t> gpu_gb;     ///< memory of a device, where its name does not say it
   std::optional<double> inter_node_gbps;  ///< Gb/s per node
+  std::optional<double> params_b;         ///< billions of parameters
   std::string inter_node_link;            ///< in the source's words: "IB NDR 8x400Gb/s per node"
   /// Of a recommendation model.
   struct Tables {

@@ -62,6 +62,11 @@ Version version_of(const std::string& name) {
   return {name, 0};
 }
 
+bool is_core(const std::string& stack, std::int64_t year) {
+  constexpr std::int64_t kFirst = 2025;  // core_r0.7 of May 2024 made the models of Megatron-LM Core's by default
+  return year >= kFirst && version_of(stack).family == "megatron";
+}
+
 std::int64_t year_of(const Setup& s) {
   constexpr std::int64_t kFirst = 2015, kLast = 2100;
   for (const std::int64_t year :
@@ -105,13 +110,34 @@ const char* generic_of(const Setup& s) {
   return precedes_fused_attention(s) ? "generic-eager-2022" : cost::kGenericEager;
 }
 
-bool runs_transformers(const Setup& s, const cost::Stack& engine) {
-  const std::string words = words_of(s);
-  if (!engine.generic && engine.name.rfind("deepspeed", 0) != 0) return false;
-  if (is_compiled(s) || names(words, {"liger", "unsloth", "transformer engine", "megatron"})) return false;
+bool replaces_operators(const Setup& s) {
+  return names(words_of(s), {"liger", "unsloth", "transformer engine", "fused kernel"});
+}
+
+namespace {
+
+/// Words of software whose models are Transformers'.
+bool names_transformers(const std::string& words) {
   return names(words, {"hugging face", "huggingface", "transformers", "-hf", "hf model", "hf trainer", "peft", "trl",
                        "sfttrainer", "accelerate", "axolotl", "llama-factory", "llamafactory", "xtuner", "swift",
                        "lmflow", "fastchat"});
+}
+
+}  // namespace
+
+bool runs_transformers(const Setup& s, const cost::Stack& engine) {
+  const std::string words = words_of(s);
+  if (!engine.generic && engine.name.rfind("deepspeed", 0) != 0) return false;
+  if (is_compiled(s) || replaces_operators(s) || names(words, {"megatron"})) return false;
+  return names_transformers(words);
+}
+
+std::optional<std::int64_t> usual_zero_stage(const Setup& s) {
+  constexpr std::int64_t kAccelerates = 2;
+  const std::string words = words_of(s);
+  const bool open = !s.zero_stage && s.fsdp_sharding.empty() && s.data.value_or(1) > 1;
+  if (!open || !names(words, {"deepspeed"}) || !names_transformers(words)) return std::nullopt;
+  return kAccelerates;
 }
 
 bool attends_masked(const Setup& s) {

@@ -1,6 +1,7 @@
 #pragma once
 /// The software that a row's words name, where its `stack` is not one of the catalogue.
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "cost/parameters/stack.h"
@@ -14,6 +15,9 @@ struct Version {
   std::int64_t year = 0;
 };
 [[nodiscard]] Version version_of(const std::string& name);
+
+/// Whether Megatron-LM of this year is Megatron-Core, whose models it runs by default (pretrain_gpt.py).
+[[nodiscard]] bool is_core(const std::string& stack, std::int64_t year);
 
 /// The year of a row's software or run; 0 if nothing says it.
 [[nodiscard]] std::int64_t year_of(const Setup& setup);
@@ -36,6 +40,11 @@ struct Version {
 
 /// Models as Hugging Face's Transformers writes them, whichever engine trains them.
 inline constexpr const char* kTransformers = "huggingface";
+/// Whether a row's words name kernels that replace norms, rotations and gates of such a model.
+[[nodiscard]] bool replaces_operators(const Setup& setup);
+/// The ZeRO stage of DeepSpeed under Hugging Face's Trainer, where the row leaves it open: Accelerate's default
+/// (utils/dataclasses.py, DeepSpeedPlugin.zero_stage).
+[[nodiscard]] std::optional<std::int64_t> usual_zero_stage(const Setup& setup);
 /// Whether the row runs such a model's own operators, on a stack that says nothing of the model's code.
 [[nodiscard]] bool runs_transformers(const Setup& setup, const cost::Stack& engine);
 /// Whether such a run gives attention a mask of padding: several sequences a micro-batch, neither packed nor with a

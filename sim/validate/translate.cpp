@@ -17,6 +17,7 @@
 #include "sim/validate/likeness.h"
 #include "sim/validate/made_to_fit.h"
 #include "sim/validate/mixture_rows.h"
+#include "sim/validate/row_family.h"
 #include "sim/validate/row_words.h"
 #include "sim/validate/software.h"
 #include "sim/validate/translate_recommender.h"
@@ -29,36 +30,7 @@ namespace {
 using base::fail;
 using base::Result;
 
-/// Other names of model families, in terms of Orrery's; MPT differs from GPT-2 in biases and positions.
-struct FamilyWord {
-  const char* word;
-  const char* family;
-  const char* extra;
-  std::int64_t vocab;  ///< default: GPT-2's, BERT's and Llama 2's own
-};
-constexpr std::int64_t kGptVocab = 50257, kBertVocab = 30522, kLlamaVocab = 32000;
 constexpr std::int64_t kUsualNode = 8;  // devices
-
-constexpr FamilyWord kFamilies[] = {
-    {"gpt", "gpt", "", kGptVocab},
-    {"gpt (MPT)", "gpt", "bias: false\n", kGptVocab},
-    {"bert", "bert", "", kBertVocab},
-    {"llama", "llama", "", kLlamaVocab},
-};
-
-/// The family of this name or, of others' names, the one with the same block: RMS norms, a gated MLP and rotation;
-/// encoders. The end of kFamilies if it is neither.
-const FamilyWord* family_of(const std::string& name) {
-  const auto named = [](std::string_view word) {
-    return std::find_if(std::begin(kFamilies), std::end(kFamilies),
-                        [&](const FamilyWord& f) { return f.word == word; });
-  };
-  if (const FamilyWord* found = named(name); found != std::end(kFamilies)) return found;
-  const std::string small = small_letters(name);
-  for (const char* like : {"llama", "mistral", "qwen", "gemma", "internlm", "baichuan", "deepseek", "olmo", "yi-"})
-    if (small.find(like) != std::string::npos) return named("llama");
-  return small.find("bert") != std::string::npos ? named("bert") : named(small);
-}
 
 bool cuts_vocabulary(const cost::Stack& stack) {
   return cost::number_of(stack, "stack.cuts_vocabulary", 0) != 0;
@@ -122,7 +94,6 @@ std::int64_t window_of(const Setup& s, std::vector<std::string>& notes) {
 Result<std::shared_ptr<const models::Model>> model_of(const Setup& s, const cost::Stack& stack,
                                                       const std::vector<models::Model>& catalogue,
                                                       std::vector<std::string>& notes) {
-  const FamilyWord* family = family_of(s.family);
   const bool mixed = s.experts.value_or(1) > 1;
   if (s.family == "moe" && !mixed) return fail("V01", "it does not state experts");
   if (const models::Model* meant = mixed ? model_meant(s, catalogue) : nullptr) {
@@ -132,18 +103,11 @@ Result<std::shared_ptr<const models::Model>> model_of(const Setup& s, const cost
     if (s.packed && model.causal) model.window = window_of(s, notes);
     return std::make_shared<const models::Model>(as_script_runs(std::move(model), s, notes));
   }
-  // If a row says only that it is a mixture of experts, assume the block that nearly all of them have.
-  if (mixed && family == std::end(kFamilies))
-    family = std::find_if(std::begin(kFamilies), std::end(kFamilies),
-                          [](const FamilyWord& f) { return std::string_view(f.word) == "llama"; });
-  if (family == std::end(kFamilies)) {
-    family = std::begin(kFamilies);
-    notes.push_back(fmt::format("family '{}' is treated as gpt", s.family));
-  }
+  const FamilyWord& family = family_of(s, notes);
   std::string text = fmt::format("family: {}\nname: row\nlayers: {}\nhidden: {}\nheads: {}\nmax_sequence: {}\n{}",
-                                 family->family, *s.layers, *s.hidden, *s.heads, *s.sequence, family->extra);
-  if (!s.vocab) notes.push_back(fmt::format("vocabulary of {}", family->vocab));
-  const std::int64_t vocab = s.vocab.value_or(family->vocab);
+                                 family.family, *s.layers, *s.hidden, *s.heads, *s.sequence, family.extra);
+  if (!s.vocab) notes.push_back(fmt::format("vocabulary of {}", family.vocab));
+  const std::int64_t vocab = s.vocab.value_or(family.vocab);
   text += fmt::format("vocab: {}\n", cuts_vocabulary(stack) ? vocab / *s.tensor * *s.tensor : vocab);
   if (s.tied_embeddings) text += fmt::format("tied_embeddings: {}\n", *s.tied_embeddings);
   if (s.kv_heads) text += fmt::format("kv_heads: {}\n", *s.kv_heads);
@@ -152,7 +116,7 @@ Result<std::shared_ptr<const models::Model>> model_of(const Setup& s, const cost
     text += fmt::format("ffn_hidden: {}\n", *s.ffn_hidden);
   else if (mixed) {
     text += fmt::format("ffn_hidden: {}\n", s.expert_ffn.value_or(4 * *s.hidden));
-  } else if (std::string(family->family) == "llama") {
+  } else if (std::string(family.family) == "llama") {
     // Llama's own rule: two thirds of four widths, rounded up to a multiple of 256.
     constexpr std::int64_t kMultiple = 256;
     const std::int64_t width = (8 * *s.hidden / 3 + kMultiple - 1) / kMultiple * kMultiple;
@@ -160,6 +124,11 @@ Result<std::shared_ptr<const models::Model>> model_of(const Setup& s, const cost
     notes.push_back(fmt::format("MLP of {}", width));
   }
   if (mixed) text += latent_line(s) + experts_text(s, notes);
+  // BertForMaskedLM predicts every token (Transformers, modeling_bert.py); its Trainer has no next sentences.
+  if (std::string(family.family) == "bert" && runs_transformers(s, stack)) {
+    text += "masked_fraction: 1\nnext_sentence: false\n";
+    notes.push_back("every token is predicted, as Transformers does");
+  }
   if (s.lora_rank) text += fmt::format("lora: {}\n", models::lora_text(lora_of(s, stack, notes)));
   if (s.packed) text += fmt::format("window: {}\n", window_of(s, notes));
   auto model = models::parse_model(text, s.id);
@@ -257,6 +226,14 @@ Result<clusters::Cluster> with_nodes_of(const clusters::Cluster& machine, const 
   return out;
 }
 
+/// "JUWELS Booster" as the catalogue writes names: juwels-booster.
+std::string as_name(const std::string& words) {
+  std::string out = small_letters(words);
+  std::replace_if(
+      out.begin(), out.end(), [](char c) { return c == ' ' || c == '_'; }, '-');
+  return out;
+}
+
 /// "-custom-interact" if a recommendation model's run says that the interaction has a custom kernel.
 const char* interaction_of(const Setup& s) {
   return s.tables.interaction.find("custom interact") != std::string::npos ? "-custom-interact" : "";
@@ -314,13 +291,17 @@ std::pair<const cost::Stack*, bool> Translator::stack_of(const Setup& s, std::ve
     notes.push_back(fmt::format("stack '{}' is treated as {}", s.stack, library_.stand_in->name));
     return {&*library_.stand_in, false};
   }
-  const bool stands_in = !best;
+  // A fork stands in as its origin does, whether the row has a date or not.
+  const bool stands_in = !best || version_of(best->name).family != version_of(s.stack).family;
   if (!best && !s.stack.empty()) best = stack_of_family(s.stack);
   if (!best && s.family != kRecommender) best = stack_of_family(software_of(s));
   if (!best) best = stack_named(generic_of(s));
   if (best)
     for (const std::string& more : {std::string(interaction_of(s)), release_of(s.framework)})
       if (const cost::Stack* variant = more.empty() ? nullptr : stack_named(best->name + more)) best = variant;
+  if (const cost::Stack* core = best && is_core(best->name, year_of(s)) ? stack_named("megatron-core") : nullptr)
+    best = core;
+  if (best && best->name == kTransformers && replaces_operators(s)) return {stack_named(generic_of(s)), true};
   return {best, stands_in};
 }
 
@@ -333,6 +314,11 @@ Result<std::shared_ptr<const clusters::Cluster>> Translator::cluster_of(const Se
       if (c.name == s.cluster) return sized_cluster(c, s);
     return fail("V02", fmt::format("no cluster of the catalogue is called '{}'", s.cluster));
   }
+  for (const clusters::Cluster& c : library_.clusters)
+    if (!s.machine.empty() && c.shape && c.name == as_name(s.machine)) {
+      notes.push_back(fmt::format("the catalogue's {}", c.name));
+      return sized_cluster(c, s);
+    }
   // Prefers the most similar device, and of several that are, the one in most machines; then the closest number of
   // devices per node, then the network that the row names, then the smallest cluster, then the first by name.
   const auto alike = [&](const clusters::Cluster& c) { return likeness(s.gpu_type, c.device().name, s.gpu_gb); };
@@ -349,7 +335,10 @@ Result<std::shared_ptr<const clusters::Cluster>> Translator::cluster_of(const Se
   for (const clusters::Cluster& c : library_.clusters)
     if (c.shape && c.device().kind == clusters::DeviceKind::gpu && (!base || rank(c) < rank(*base))) base = &c;
   if (!base || alike(*base).model == 0)
-    return fail("V02", fmt::format("no device like '{}' is in the catalogue", s.gpu_type));
+    return fail("V02",
+                fmt::format("no device like '{}' is in the catalogue; describe it in a cluster file (docs/formats.md), "
+                            "put that in the catalogue's folder and name it: `catalog_cluster`",
+                            s.gpu_type));
   if (base->device().name != s.gpu_type)
     notes.push_back(fmt::format("device '{}' is treated as {}", s.gpu_type, base->device().name));
   auto machine = with_nodes_of(*base, s);
@@ -394,6 +383,25 @@ std::shared_ptr<const cost::Pricing> Translator::priced(const std::shared_ptr<co
   return pricing;
 }
 
+/// In gigabytes, the memory of the same device in its larger size, if the row leaves the size open and its run does not
+/// fit the smaller one.
+std::optional<std::int64_t> Translator::larger_memory(const Setup& s, const Subject& subject) const {
+  const clusters::Device& device = subject.pricing->cluster().device();
+  if (s.gpu_gb || device_words(s.gpu_type).gb || !s.cluster.empty() || library_.machine) return std::nullopt;
+  const DeviceWords meant = device_words(device.name);
+  constexpr std::int64_t kLeast = 3, kOf = 2;  // half as large again: another size, not another count of the same
+  std::optional<std::int64_t> larger;
+  for (const clusters::Cluster& c : library_.clusters) {
+    const DeviceWords other = device_words(c.device().name);
+    const bool same = std::tie(other.letters, other.number, other.suffix, other.form, other.others) ==
+                      std::tie(meant.letters, meant.number, meant.suffix, meant.form, meant.others);
+    if (same && meant.gb && other.gb && kOf * *other.gb >= kLeast * *meant.gb)
+      larger = std::max(*other.gb, larger.value_or(0));
+  }
+  if (!larger || !outgrows(subject)) return std::nullopt;
+  return larger;
+}
+
 Result<Subject> Translator::translate_tables(const Setup& s) {
   std::vector<std::string> notes;
   const auto [named, stands_in] = stack_of(s, notes);
@@ -418,9 +426,18 @@ Result<Subject> Translator::translate(const Setup& given) {
   auto subject = translate_as_stated(given);
   if (!subject) return subject;
   const auto translate_other = [&](const Setup& other) { return translate_as_stated(other); };
-  subject->smallest = needing_least(given, *subject, translate_other);
+  Setup stated = given;
+  if (const auto larger = given.kind == "training" ? larger_memory(given, *subject) : std::nullopt) {
+    stated.gpu_gb = larger;
+    if (auto other = translate_as_stated(stated)) {
+      other->notes.push_back(fmt::format("the run ran, but does not fit {}, whose memory the row leaves open",
+                                         subject->pricing->cluster().device().name));
+      subject = std::move(other);
+    }
+  }
+  subject->smallest = needing_least(stated, *subject, translate_other);
   if (given.kind != "training") return subject;
-  subject->fitting = made_to_fit(given, *subject, translate_other);
+  subject->fitting = made_to_fit(stated, *subject, translate_other);
   if (subject->fitting) subject->notes.push_back(subject->fitting->notes.back());
   return subject;
 }
@@ -432,6 +449,10 @@ Result<Subject> Translator::translate_as_stated(const Setup& given) {
   take_recomputation(s, notes);
   const auto [named, stands_in] = stack_of(s, notes);
   if (!named) return fail("V01", "there is no stack to treat it as");
+  if (const auto usual = usual_zero_stage(s)) {
+    s.zero_stage = usual;
+    notes.push_back(fmt::format("ZeRO {}, Accelerate's default", *usual));
+  }
   auto cluster = cluster_of(s, notes);
   if (!cluster) return fail(cluster.error());
   const cost::Stack* stack = standing_for(*named, stands_in, s, **cluster, notes);
@@ -512,6 +533,10 @@ Result<Subject> Translator::translate_as_stated(const Setup& given) {
     for (const cost::Parameter& p : code->parameters)
       if (is_of_model_code(p.name)) own_numbers.push_back(p);
     if (code->name != stack->name) notes.push_back("operators composed as in Hugging Face's Transformers");
+    if (!spec.numerics.flash) {  // eager_attention_forward: a product, a mask, a softmax and a dropout, each a kernel
+      own_numbers.push_back({"stack.softmax_longest", 1, cost::Unit::number, "Transformers, modeling_bert.py"});
+      notes.push_back("attention composed as in Hugging Face's Transformers");
+    }
     if (attends_masked(s) && spec.numerics.flash) {
       const double share = cost::number_of(*stack, "stack.attention_share", 1) / 2;
       own_numbers.push_back({"stack.attention_generation", 1, cost::Unit::number, "the kernel that takes a mask"});

@@ -70,6 +70,7 @@ class Translator {
                                                 std::vector<std::string>& notes) const;
   [[nodiscard]] base::Result<std::shared_ptr<const clusters::Cluster>> cluster_of(const Setup& setup,
                                                                                   std::vector<std::string>& notes);
+  [[nodiscard]] std::optional<std::int64_t> larger_memory(const Setup& setup, const Subject& subject) const;
   /// The machine at the row's size, with the row's network between nodes.
   [[nodiscard]] base::Result<std::shared_ptr<const clusters::Cluster>> sized_cluster(const clusters::Cluster& machine,
                                                                                      const Setup& setup);

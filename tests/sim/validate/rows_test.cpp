@@ -47,6 +47,19 @@ TEST(CsvRows, SayWhereTheyCannotBeTakenApart) {
   EXPECT_THAT(said(parse_rows("results:\n- id: a\n", "runs.csv")), HasSubstr("`gpus`"));
 }
 
+TEST(Rows, ReadNumbersAsPeopleWriteThem) {
+  const auto sequence = [](const std::string& text) {
+    const auto read = parse_rows("results:\n- {id: a, seq_len: \"" + text + "\"}\n", "rows.yaml");
+    return read ? read->at(0).setup.sequence : std::optional<std::int64_t>(-1);
+  };
+  EXPECT_EQ(sequence("4k"), 4096);
+  EXPECT_EQ(sequence("128K"), 131072);
+  EXPECT_EQ(sequence("131,072"), 131072);
+  EXPECT_EQ(sequence("8_192"), 8192);
+  EXPECT_EQ(sequence("4,09"), std::nullopt) << "no thousands";
+  EXPECT_EQ(sequence("k"), std::nullopt);
+}
+
 TEST(OwnRows, NeedNotSayThatTheyAreVerifiedTrainingRuns) {
   const std::string text =
       "results:\n- {id: a, gpus: 8}\n- {id: b, oom: true}\n- {id: c, kind: memory, verified: false}\n";

@@ -55,6 +55,23 @@ TEST(Software, BeforePyTorch2AttendsUnfused) {
   EXPECT_EQ(year_of(dated), 0);
 }
 
+TEST(Software, OfDeepSpeedUnderAccelerateHasItsDefaultStage) {
+  sim::Setup s = called("deepspeed-hf", "Hugging Face Trainer with DeepSpeed");
+  s.data = 8;
+  EXPECT_EQ(usual_zero_stage(s), 2);
+  s.zero_stage = 0;
+  EXPECT_EQ(usual_zero_stage(s), std::nullopt) << "the row says it";
+  sim::Setup alone = called("deepspeed", "DeepSpeed");
+  alone.data = 8;
+  EXPECT_EQ(usual_zero_stage(alone), std::nullopt);
+}
+
+TEST(Software, OfMegatronIsCoreFrom2025On) {
+  EXPECT_TRUE(is_core("megatron-2023", 2025));
+  EXPECT_FALSE(is_core("megatron-2023", 2023));
+  EXPECT_FALSE(is_core("megatron-deepspeed-2021", 2025)) << "another engine";
+}
+
 TEST(Software, KeepsTheModelsCodeUnderAnotherEngine) {
   cost::Stack engine;
   engine.name = "deepspeed";

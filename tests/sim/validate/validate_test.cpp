@@ -144,10 +144,10 @@ TEST(Validation, NeverLooksAtAMeasurement) {
 }
 
 TEST(Validation, TakesTheNearestForWhatItDoesNotKnow) {
-  const cost::Validation v = validate(rows(changed("megatron-2021", "megatron-2027")), library());
+  const cost::Validation v = validate(rows(changed("megatron-2021", "megatron-2024")), library());
   ASSERT_EQ(v.rows.size(), 1U);
   EXPECT_EQ(v.rows[0].stack, "megatron-2021");
-  EXPECT_THAT(v.rows[0].notes, ::testing::Contains(HasSubstr("megatron-2027")));
+  EXPECT_THAT(v.rows[0].notes, ::testing::Contains(HasSubstr("megatron-2024")));
   EXPECT_EQ(v.rows[0].evidence, cost::Basis::generic) << "another year's runs are not its own";
   const cost::Validation device = validate(rows(changed("A100-SXM4-80GB", "A100-PCIE-80GB")), library());
   ASSERT_EQ(device.rows.size(), 1U);
@@ -185,6 +185,8 @@ TEST(Validation, TakesAForkAsItsOriginAndALoopAsItsEngine) {
   };
   EXPECT_EQ(of("stack: megatron-kwai").stack, "megatron-2021");
   EXPECT_EQ(of("stack: megatron-kwai").evidence, cost::Basis::generic) << "a fork's runs are not its origin's";
+  EXPECT_EQ(of("stack: megatron-kwai\n  date: 2022-01").evidence, cost::Basis::generic) << "nor with a date";
+  EXPECT_EQ(of("stack: megatron-ours\n  date: 2025-02").stack, "megatron-core") << "which Megatron-LM runs since";
   EXPECT_EQ(of("stack: megatron-core-fork-2026").stack, "megatron-core");
   EXPECT_EQ(of("stack: deepspeed-hf-peft").stack, "deepspeed");
   EXPECT_EQ(of("stack: ours\n  framework: Transformers (DeepSpeed ZeRO)").stack, "deepspeed");
@@ -390,6 +392,46 @@ TEST(Validation, LeavesOutWhatItCannotExpressAndSaysWhy) {
   const cost::Validation odd = validate(rows(changed("dp: 4", "dp: 5")), library());
   ASSERT_EQ(odd.left_out.size(), 1U);
   EXPECT_THAT(odd.left_out[0].reason, HasSubstr("16 devices"));
+}
+
+TEST(Validation, TakesTheClusterThatARowNamesIfTheCatalogueHasIt) {
+  Library two = library();
+  two.clusters.push_back(*testing::cluster("juwels-booster"));
+  const auto of = [&](const std::string& name) {
+    return validate(rows(changed("gpus_per_node: 8", "gpus_per_node: 4\n  cluster: " + name)), two).rows.at(0);
+  };
+  EXPECT_THAT(of("JUWELS Booster").notes, ::testing::Contains(HasSubstr("juwels-booster")));
+  EXPECT_THAT(of("ours").notes, ::testing::Not(::testing::Contains(HasSubstr("juwels-booster"))));
+}
+
+TEST(Validation, TakesTheLargerMemoryWhereARowLeavesItOpenAndItsRunDoesNotFitTheSmaller) {
+  Library two = library();
+  two.clusters = {*testing::cluster("dgx-a100"), *testing::cluster("dgx-a100-80gb")};
+  two.clusters.push_back(*testing::cluster("azure-nd96asr-v4"));
+  const auto notes = [&](const std::string& device, const std::string& sequences) {
+    std::string text = changed("A100-SXM4-80GB", device);
+    const std::size_t at = text.find("full");
+    text.replace(at, 4, "none");
+    text.replace(text.find("micro_batch: 4"), 14, "micro_batch: " + sequences);
+    return validate(rows(text), two).rows.at(0).notes;
+  };
+  const auto larger = ::testing::Contains(HasSubstr("whose memory the row leaves open"));
+  EXPECT_THAT(notes("A100", "16"), larger);
+  EXPECT_THAT(notes("A100", "1"), ::testing::Not(larger)) << "it fits";
+  EXPECT_THAT(notes("A100-SXM4-40GB", "16"), ::testing::Not(larger)) << "the row says it";
+}
+
+TEST(Validation, TellsAGatedBlockOfUnknownFamilyByItsWordsOrItsSize) {
+  const auto notes = [](const std::string& more) {
+    return validate(rows(changed("family: gpt", "family: ours\n  vocab: 50257\n  ffn_hidden: 8192" + more)), library())
+        .rows.at(0)
+        .notes;
+  };
+  const auto llama = ::testing::Contains(HasSubstr("treated as llama"));
+  EXPECT_THAT(notes("\n  activation: GeGLU"), llama);
+  EXPECT_THAT(notes("\n  params_b: 1.7"), llama) << "24 (4 h^2 + 3 h f) and a table";
+  EXPECT_THAT(notes("\n  params_b: 1.3"), ::testing::Not(llama)) << "24 (4 h^2 + 2 h f) and a table";
+  EXPECT_THAT(notes(""), ::testing::Not(llama));
 }
 
 TEST(Validation, SlowerNetworksMakeSlowerSteps) {

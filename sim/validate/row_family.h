@@ -1,0 +1,25 @@
+#pragma once
+/// Which of Orrery's families has the block of a row's model.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sim/validate/rows.h"
+
+namespace orrery::sim {
+
+/// Other names of model families, in terms of Orrery's; MPT differs from GPT-2 in biases and positions.
+struct FamilyWord {
+  const char* word;
+  const char* family;
+  const char* extra;   ///< further lines of the model's text
+  std::int64_t vocab;  ///< default: GPT-2's, BERT's and Llama 2's own
+};
+
+/// The family of the row's name or, of others' names, the one with the same block: RMS norms, a gated MLP and rotation;
+/// encoders. Of an unknown name a mixture has Llama's block, as nearly all of them have; a dense model too if its MLP
+/// is gated: as `activation` or `gated_mlp` says or, where the row has neither, as its number of parameters does. Else
+/// it has GPT-2's. `notes` says what was taken for it.
+[[nodiscard]] const FamilyWord& family_of(const Setup& setup, std::vector<std::string>& notes);
+
+}  // namespace orrery::sim

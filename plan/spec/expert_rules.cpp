@@ -57,8 +57,6 @@ class ExpertRules {
                      e.shared > 0 ? fmt::format(", or the {} of the shared ones", e.shared) : ""));
     rule(e.capacity_factor <= 0 || (spec_.mesh.context == 1 && !spec_.mesh.whole_experts()), "P125",
          "which tokens of a sequence an expert takes depends on earlier tokens, which are on other ranks");
-    rule(spec_.numerics.precision != models::DType::fp16 || (e.aux_coefficient <= 0 && e.z_coefficient <= 0), "P127",
-         "fp16 scales the loss, but the balancing losses join its gradient unscaled");
     rule(!spec_.states.has_server() && !spec_.stages.asynchronous(), "P128",
          "a mixture of experts counts what its experts do in a step, so all passes must use one version of the "
          "weights");

@@ -214,8 +214,6 @@ inline constexpr auto kRules = std::to_array<Rule>({
      "Expert parallelism with a feature that does not support experts' different replicas: ZeRO's sub-groups, "
      "compressed gradients, offloaded states, LAMB or Adafactor with ZeRO",
      "As the message says"},
-    {"P127", "balancing losses in fp16", "A balancing loss or a z-loss in fp16, whose loss is scaled",
-     "`precision: bf16`"},
     {"P128", "a mixture of experts with an asynchronous order",
      "A mixture of experts with an asynchronous order or a parameter server", "Use a synchronous schedule"},
     {"P129", "more experts than tokens of a micro-batch",

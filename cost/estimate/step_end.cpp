@@ -44,7 +44,7 @@ class End {
       if (adds_up || pricing_.stack().zero_gradients || !b.written)
         on_host ? add_ops(zeroed, plan::zeroed_at_start(b, spec_), b.count)
                 : void(t.begin += count * fold_.joined(plan::zeroed_at_start(b, spec_)));
-      reduced_.push_back(fold_.times(plan::reduction_of(b, spec_, reduces(spec_)), b.experts));
+      reduced_.push_back(fold_.times(plan::reduction_of(b, spec_, reduces(spec_))));
       t.reduce += count * (reduced_.back().over_tensor + reduced_.back().messages);
       t.keep += count * reduced_.back().compute;
       t.norm += count * fold_.joined(plan::squared(b, spec_));
@@ -73,7 +73,7 @@ class End {
       std::vector<std::pair<TimedReduction, int>> of_layer;  // and its parts
       for (next = b; next == b || (next != buckets_.end() && next->alternates); ++next) {
         const plan::Outline outline = plan::reduction_of(*next, spec_, plan::Reduces::at_the_end);
-        items.push_back(fold_.items(outline, next->experts, false));
+        items.push_back(fold_.items(outline, false));
         of_layer.emplace_back(TimedReduction{&items.back()}, outline.parts);
       }
       for (std::int64_t i = 0; i < b->count; ++i)
@@ -108,11 +108,11 @@ class End {
         update(i, outline);
         continue;
       }
-      t.rounds += static_cast<double>(b.count) * fold_.times(outline, b.experts).compute;
+      t.rounds += static_cast<double>(b.count) * fold_.times(outline).compute;
       if (i == 0)  // and clears what all add to
         t.rounds += fold_.joined(plan::update_of(b, totals_, spec_, round, true)) - fold_.joined(outline);
     }
-    const FoldTimes agreed = fold_.times(plan::agreement_of(totals_, spec_, round), false);
+    const FoldTimes agreed = fold_.times(plan::agreement_of(totals_, spec_, round));
     t.rounds += agreed.compute + agreed.over_tensor + agreed.messages;
   }
 
@@ -120,7 +120,7 @@ class End {
     const BucketSize& b = buckets_[i];
     UpdateChain::Part part{.count = b.count};
     for (const plan::Item& item : outline.items) {
-      const double seconds = fold_.time(outline, item, b.experts);
+      const double seconds = fold_.time(outline, item);
       if (item.is_message())
         (item.phase == plan::Phase::parameter_gather ? part.gather : part.meet) += seconds;
       else
@@ -248,9 +248,8 @@ const ReductionTimes& StepEnds::reduction(const plan::BucketShape& b, const plan
   }
   const Fold fold(pricing_, groups);
   const plan::Outline outline = plan::reduction_of(b, spec, when);
-  ReductionTimes times{fold.times(outline, b.experts), fold.joined(outline),
-                       fold.times(plan::gathered_in_pass(b, spec), b.experts).messages,
-                       fold.items(outline, b.experts, when == plan::Reduces::in_every_pass), outline.parts};
+  ReductionTimes times{fold.times(outline), fold.joined(outline), fold.times(plan::gathered_in_pass(b, spec)).messages,
+                       fold.items(outline, when == plan::Reduces::in_every_pass), outline.parts};
   for (const plan::Item& item : outline.items)
     if (!item.is_message()) times.joined_host += pricing_.host_time(item.ops).value;
   return keeps ? reductions_.emplace(std::move(key), std::move(times)).first->second

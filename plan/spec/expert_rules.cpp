@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "base/units.h"
-#include "plan/spec/optimizers.h"
 #include "plan/spec/rules.h"
 
 namespace orrery::plan {
@@ -62,16 +61,17 @@ class ExpertRules {
          "weights");
     reached();
     if (!spec_.mesh.folds_experts()) return;
-    const auto apart = [&](bool holds, const char* what, const char* help) {
-      rule(holds, "P126", fmt::format("expert {}: {} not yet supported for separate experts", spec_.mesh.expert, what),
-           help);
+    const Holders holders = spec_.holders(true);
+    const auto nests = [&](int consecutive, const char* key, const char* what) {
+      const int ranks = consecutive * spec_.mesh.tensor;
+      rule(ranks % holders.stride == 0 || holders.stride % ranks == 0, "P126",
+           fmt::format("{} {}: the {} of {} and the {} among which a layer's experts are divided do not divide one "
+                       "another",
+                       key, consecutive, base::count_of(ranks, "rank"), what, holders.stride),
+           fmt::format("{} that {} divides", key, holders.stride));
     };
-    apart(spec_.states.zero_group == 0, "ZeRO's sub-groups are", "no zero_group");
-    apart(!spec_.compresses(), "compressed gradients are", "compression: {gradients: none}");
-    apart(spec_.offload.optimizer == Space::device && spec_.offload.parameters == Space::device,
-          "states in other memories are", "offload of activations alone");
-    apart(spec_.states.zero_stage == 0 || !traits_of(spec_.states.optimizer).takes_norms(),
-          "sums of an optimizer over whole tensors are", "adamw, or zero_stage: 0");
+    if (spec_.states.zero_stage > 0 && spec_.states.zero_group > 0) nests(spec_.shards(), "zero_group", "a sub-group");
+    if (spec_.exchanges_by_node()) nests(spec_.compression.group, "compression.group", "a group");
   }
 
   // Whether tokens can reach all experts. Ranks that divide sequences or their rows have the others' tokens beside

@@ -56,7 +56,7 @@ double balancing_time(const Pricing& pricing, const models::Model& model, const 
       t += dispatch + static_cast<double>(mixed) * op(flat(models::OpKind::balance_bias, kType, experts.count));
   }
   // Squares of experts' gradients are summed apart, over the ranks that divide the experts.
-  if (spec.mesh.folds_experts() && !partitions(spec))
+  if (spec.squares_experts_apart())
     t += dispatch + op(flat(models::OpKind::fill_zero, kType, 1)) + op(flat(models::OpKind::add_scaled, kType, 1)) +
          all_reduce(1, groups.experts);
   return t;

@@ -44,7 +44,8 @@ std::vector<BucketSize> buckets_of(const std::vector<LayerRun>& layers, const pl
         {.parameters = c.expert_parameters,
          .factors = c.expert_factors,
          .experts = true,
-         .matrices = &c.expert_matrices},
+         .matrices = &c.expert_matrices,
+         .whole = c.expert_whole.matrices.empty() ? nullptr : &c.expert_whole},
         c.expert_written);
     if (c.own_elements > 0 && c.expert_elements > 0) out.back().alternates = true;
   }

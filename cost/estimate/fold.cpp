@@ -29,33 +29,32 @@ double arena_bytes(std::int64_t elements, models::DType dtype) {
   return static_cast<double>((bytes + plan::kAlignment - 1) / plan::kAlignment * plan::kAlignment);
 }
 
-const std::vector<int>& Fold::members(Over over, bool experts) const {
-  switch (over) {
-    case Over::tensor: return groups_.tensor;
-    case Over::data: return groups_.data_of(experts);
-    case Over::copies: return groups_.copies;
-    case Over::near: return groups_.near;
-    case Over::far: return groups_.far;
-    case Over::parts: return groups_.parts;
+const std::vector<int>& Fold::members(const plan::Item& item) const {
+  const PartMembers& groups = groups_.of(item.experts);
+  switch (item.over) {
+    case Over::tensor: return groups.tensor;
+    case Over::data: return groups.data;
+    case Over::copies: return groups.copies;
+    case Over::near: return groups.near;
+    case Over::far: return groups.far;
+    case Over::parts: return groups.parts;
   }
-  ENSURE(false, "no group {}", static_cast<int>(over));
+  ENSURE(false, "no group {}", static_cast<int>(item.over));
 }
 
-double Fold::time(const Outline& outline, const plan::Item& item, bool experts) const {
+double Fold::time(const Outline& outline, const plan::Item& item) const {
   if (!item.is_message()) return pricing_.compute_time(item.ops).value;
   const base::Bytes bytes = pricing_.as_reduced(base::Bytes{static_cast<double>(outline.message_bytes(item))},
                                                 item.phase, outline.slot_of(item.source).dtype, groups_.precision);
-  return groups_.lockstep.at(pricing_)
-      .collective_time(item.kind, bytes, members(item.over, experts), plan::Stream::data)
-      .value;
+  return groups_.lockstep.at(pricing_).collective_time(item.kind, bytes, members(item), plan::Stream::data).value;
 }
 
-FoldTimes Fold::times(const Outline& outline, bool experts) const {
+FoldTimes Fold::times(const Outline& outline) const {
   FoldTimes sum;
   for (const plan::Item& item : outline.items)
     (!item.is_message()          ? sum.compute
      : item.over == Over::tensor ? sum.over_tensor
-                                 : sum.messages) += time(outline, item, experts);
+                                 : sum.messages) += time(outline, item);
   return sum;
 }
 
@@ -83,12 +82,12 @@ bool frees_source(const Outline& outline, std::size_t message, bool transient) {
 
 }  // namespace
 
-std::vector<TimedItem> Fold::items(const Outline& outline, bool experts, bool transient) const {
+std::vector<TimedItem> Fold::items(const Outline& outline, bool transient) const {
   std::vector<TimedItem> out;
   for (std::size_t i = 0; i < outline.items.size(); ++i) {
     const plan::Item& item = outline.items[i];
     TimedItem& one = out.emplace_back(TimedItem{item.part, item.is_message()});
-    one.seconds = time(outline, item, experts);
+    one.seconds = time(outline, item);
     if (one.is_message)
       one.frees = frees_source(outline, i, transient);
     else
@@ -129,7 +128,7 @@ plan::StageTotals totals_of(const std::vector<BucketSize>& buckets, const plan::
 }  // namespace
 
 double factor_bytes(const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec) {
-  return arena_bytes(totals_of(buckets, spec).factors.elements, models::DType::fp32);
+  return arena_bytes(totals_of(buckets, spec).all.factors.elements, models::DType::fp32);
 }
 
 namespace {

@@ -32,15 +32,15 @@ class Fold {
  public:
   Fold(const Pricing& pricing, const StageGroups& groups) : pricing_(pricing), groups_(groups) {}
 
-  [[nodiscard]] double time(const plan::Outline& outline, const plan::Item& item, bool experts) const;
-  [[nodiscard]] FoldTimes times(const plan::Outline& outline, bool experts) const;
+  [[nodiscard]] double time(const plan::Outline& outline, const plan::Item& item) const;
+  [[nodiscard]] FoldTimes times(const plan::Outline& outline) const;
   /// Every item. `transient`: full gradients live for one pass alone.
-  [[nodiscard]] std::vector<TimedItem> items(const plan::Outline& outline, bool experts, bool transient) const;
+  [[nodiscard]] std::vector<TimedItem> items(const plan::Outline& outline, bool transient) const;
   /// Seconds of the operators alone, for a step that they share with other buckets or operators.
   [[nodiscard]] double joined(const plan::Outline& outline) const;
 
  private:
-  [[nodiscard]] const std::vector<int>& members(plan::Over over, bool experts) const;
+  [[nodiscard]] const std::vector<int>& members(const plan::Item& item) const;
   const Pricing& pricing_;
   const StageGroups& groups_;
 };

@@ -258,15 +258,15 @@ void find_first_writes(const std::vector<models::Part>& parts, const models::Lay
     }
 }
 
-/// Elements between parameters of the own bucket, in the order in which it holds them; sets `whole` to the matrices
-/// among them that are updated as a whole.
-std::vector<std::int64_t> gaps_of(const models::LayerProgram& program, plan::OptimizerKind optimizer,
+/// Elements between parameters of the own bucket, or that of the experts, in the order in which it holds them; sets
+/// `whole` to the matrices among them that are updated as a whole.
+std::vector<std::int64_t> gaps_of(const models::LayerProgram& program, plan::OptimizerKind optimizer, bool experts,
                                   plan::WholeMatrices& whole) {
   std::vector<std::int64_t> gaps;
   std::int64_t end = 0;
   for (const TensorId i : plan::parameter_order(program, optimizer)) {
     const models::Tensor& t = program.tensors[i];
-    if (t.role != models::TensorRole::parameter || t.frozen || t.shared || t.expert >= 0) continue;
+    if (t.role != models::TensorRole::parameter || t.frozen || t.shared || (t.expert >= 0) != experts) continue;
     const std::int64_t begin = plan::round_up(end, plan::parameter_alignment(optimizer));
     if (begin > end) gaps.push_back(begin - end);
     end = begin + t.elements();
@@ -377,7 +377,8 @@ LayerCosts layer_costs(const models::LayerProgram& expanded, const LayerChoices&
   std::set<TensorId> touched;
   find_first_writes(backward, program, touched, out);
   if (split) find_first_writes(weights, program, touched, out);
-  out.own_gaps = gaps_of(program, choices.optimizer, out.whole);
+  out.own_gaps = gaps_of(program, choices.optimizer, false, out.whole);
+  static_cast<void>(gaps_of(program, choices.optimizer, true, out.expert_whole));
   std::set<TensorId> added;
   out.backward =
       walk(backward, program, program.dy, prices, toucher(&Life::backward_first, &Life::backward_last), &added);

@@ -170,7 +170,8 @@ void PassCopies::fetch_shards(std::size_t run) {
   if (pass_ == Pass::backward && !c.backward_reads_parameters) return;
   for (const LayerBucket bucket : kLayerBuckets)
     if (c.elements_of(bucket) > 0)
-      shards_[run].push_back(come(padded_elements(c, bucket, around_.spec) / around_.spec.shards()));
+      shards_[run].push_back(
+          come(padded_elements(c, bucket, around_.spec) / around_.spec.shards_of(bucket == LayerBucket::experts)));
 }
 
 void PassCopies::await_shard(std::size_t run) {

@@ -34,26 +34,28 @@ std::vector<int> strided(int first, int stride, int size) {
 StageGroups stage_groups(const plan::Plan& plan, int stage) {
   const plan::PlanSpec& spec = plan.spec();
   const int first = plan.rank(stage, 0, 0);
-  StageGroups out;
-  out.precision = spec.numerics.precision;
-  out.tensor = strided(first, 1, spec.mesh.tensor);
-  const int stride = spec.mesh.expert_stride();
-  out.experts = strided(first, stride, spec.mesh.expert);
-  if (spec.exchanges_by_node()) {
-    const int group = spec.compression.group;
-    out.near = strided(first, spec.mesh.tensor, group);
-    out.far = strided(first, spec.mesh.tensor * group, spec.mesh.replicas() / group);
-  }
-  // What is not partitioned is reduced over all that hold it, also on the mirrored stage.
   const bool parts = partitions(spec);
-  const auto reducing = [&](std::vector<int> ranks) { return parts ? ranks : with_mirrored(ranks, spec, stage); };
-  out.data = reducing(strided(first, spec.mesh.tensor, spec.shards()));
-  out.expert_data = spec.mesh.folds_experts()
-                        ? reducing(strided(first, stride * spec.mesh.expert, spec.mesh.expert_shards()))
-                        : out.data;
-  if (parts)
-    out.copies = with_mirrored(strided(first, spec.mesh.tensor * spec.shards(), spec.sub_groups()), spec, stage);
-  out.parts = parts ? strided(first, 1, spec.mesh.tensor * spec.shards()) : out.tensor;
+  const auto members = [&](bool experts) {
+    const plan::Holders h = spec.holders(experts);
+    PartMembers out;
+    out.tensor = strided(first, 1, h.ways);
+    // What is not partitioned is reduced over all that hold it, also on the mirrored stage.
+    out.data =
+        parts ? strided(first, h.stride, h.shards) : with_mirrored(strided(first, h.stride, h.count), spec, stage);
+    if (parts) out.copies = with_mirrored(strided(first, h.stride * h.shards, h.sub_groups()), spec, stage);
+    if (h.near > 1) {
+      out.near = strided(first, h.stride, h.near);
+      out.far = strided(first, h.stride * h.near, h.count / h.near);
+    }
+    for (const int one : strided(first, h.stride, parts ? h.shards : 1))
+      for (int way = 0; way < h.ways; ++way) out.parts.push_back(one + way);
+    return out;
+  };
+  StageGroups out;
+  static_cast<PartMembers&>(out) = members(false);
+  if (spec.mesh.folds_experts()) out.of_experts = members(true);
+  out.experts = strided(first, spec.mesh.expert_stride(), spec.mesh.expert);
+  out.precision = spec.numerics.precision;
   return out;
 }
 

@@ -8,17 +8,23 @@
 
 namespace orrery::cost {
 
-struct StageGroups {
+/// Those of one kind of parameters (PlanSpec::holders).
+struct PartMembers {
   std::vector<int> tensor;
-  std::vector<int> experts, expert_data;  ///< ranks that divide a layer's experts, and ranks that hold the same experts
   std::vector<int> data;    ///< ranks that reduce gradients together: all that hold the parameters, or ZeRO's sub-group
   std::vector<int> copies;  ///< under ZeRO: ranks that hold the same shard; fewer than two: no other rank does
   std::vector<int> near,
       far;                 ///< gradients in 16 bits by node: a node's replicas, and their counterparts on other nodes
   std::vector<int> parts;  ///< ranks that hold parts of one parameter
-  Lockstep lockstep = {};  ///< the stage's ranks, whose messages are in flight at the same time
+};
+
+/// Those of most parameters, and others.
+struct StageGroups : PartMembers {
+  PartMembers of_experts;                         ///< where experts are folded
+  std::vector<int> experts;                       ///< ranks that divide a layer's experts
+  Lockstep lockstep = {};                         ///< the stage's ranks, whose messages are in flight at the same time
   models::DType precision = models::DType::fp32;  ///< the plan's
-  [[nodiscard]] const std::vector<int>& data_of(bool of_experts) const { return of_experts ? expert_data : data; }
+  [[nodiscard]] const PartMembers& of(bool folded_experts) const { return folded_experts ? of_experts : *this; }
 };
 
 [[nodiscard]] StageGroups stage_groups(const plan::Plan& plan, int stage);

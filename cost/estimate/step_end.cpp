@@ -46,7 +46,7 @@ class End {
       if (adds_up || pricing_.stack().zero_gradients || !b.written)
         on_host ? add_ops(zeroed, plan::zeroed_at_start(b, spec_), b.count)
                 : void(t.begin += count * fold_.joined(plan::zeroed_at_start(b, spec_)));
-      reduced_.push_back(fold_.times(plan::reduction_of(b, spec_, reduces(spec_)), b.experts));
+      reduced_.push_back(fold_.times(plan::reduction_of(b, spec_, reduces(spec_))));
       t.reduce += count * (reduced_.back().over_tensor + reduced_.back().messages);
       t.keep += count * reduced_.back().compute;
       t.norm += count * fold_.joined(plan::squared(b, spec_));
@@ -76,7 +76,7 @@ class End {
       std::vector<std::pair<TimedReduction, int>> of_layer;  // and its parts
       for (next = b; next == b || (next != buckets_.end() && next->alternates); ++next) {
         const plan::Outline outline = plan::reduction_of(*next, spec_, plan::Reduces::at_the_end);
-        items.push_back(fold_.items(outline, next->experts, false));
+        items.push_back(fold_.items(outline, false));
         of_layer.emplace_back(TimedReduction{&items.back()}, outline.parts);
       }
       for (std::int64_t i = 0; i < b->count; ++i)
@@ -118,7 +118,7 @@ class End {
         update(i, outline, from_files, from_host);
         continue;
       }
-      const double compute = fold_.times(outline, b.experts).compute;
+      const double compute = fold_.times(outline).compute;
       for (std::int64_t k = 0; comes && k < b.count; ++k)
         end = std::max(end, arrivals.add(from_files, from_host)) + compute;
       if (!comes) end += static_cast<double>(b.count) * compute;
@@ -126,7 +126,7 @@ class End {
         t.rounds += fold_.joined(plan::update_of(b, totals_, spec_, round, true)) - fold_.joined(outline);
     }
     t.rounds += end;
-    const FoldTimes agreed = fold_.times(plan::agreement_of(totals_, spec_, round), false);
+    const FoldTimes agreed = fold_.times(plan::agreement_of(totals_, spec_, round));
     t.rounds += agreed.compute + agreed.over_tensor + agreed.messages;
   }
 
@@ -150,7 +150,7 @@ class End {
     const BucketSize& b = buckets_[i];
     UpdateChain::Part part{.count = b.count};
     for (const plan::Item& item : outline.items) {
-      const double seconds = fold_.time(outline, item, b.experts);
+      const double seconds = fold_.time(outline, item);
       if (item.is_message())
         (item.phase == plan::Phase::parameter_gather ? part.gather : part.meet) += seconds;
       else
@@ -291,9 +291,8 @@ const ReductionTimes& StepEnds::reduction(const plan::BucketShape& b, const plan
   }
   const Fold fold(pricing_, groups);
   const plan::Outline outline = plan::reduction_of(b, spec, when);
-  ReductionTimes times{fold.times(outline, b.experts), fold.joined(outline),
-                       fold.times(plan::gathered_in_pass(b, spec), b.experts).messages,
-                       fold.items(outline, b.experts, when == plan::Reduces::in_every_pass), outline.parts};
+  ReductionTimes times{fold.times(outline), fold.joined(outline), fold.times(plan::gathered_in_pass(b, spec)).messages,
+                       fold.items(outline, when == plan::Reduces::in_every_pass), outline.parts};
   for (const plan::Item& item : outline.items)
     if (!item.is_message()) times.joined_host += pricing_.host_time(item.ops).value;
   return keeps ? reductions_.emplace(std::move(key), std::move(times)).first->second

@@ -36,7 +36,7 @@ class Owned {
         if (buffer) sum += of_buffer(bucket, buffer, b);
       if (bucket.stashed.exists()) sum += at(bucket.stashed).versions * of_buffer(bucket, bucket.stashed, b);
       sum += of_compression(bucket);
-      if (class_.factors.exists() && replica_ == 0) sum += of_factors(bucket);
+      if (class_.factors.exists() && first(bucket)) sum += of_factors(bucket);
     }
     if (class_.expert_biases.exists() && replica_ == 0 && tensor_rank_ == 0) sum += at(class_.expert_biases).elements;
     if (class_.scaling.exists() && replica_ == 0 && tensor_rank_ == 0 && class_.stage == 0) sum += 4;
@@ -45,6 +45,9 @@ class Owned {
 
  private:
   [[nodiscard]] const plan::Buffer& at(plan::BufferId buffer) const { return class_.buffers[buffer]; }
+  [[nodiscard]] bool first(const plan::Bucket& bucket) const {
+    return spec_.holders(bucket.experts).replica(rank_) == 0;
+  }
   [[nodiscard]] bool writes(const plan::ParameterRange& range) const {
     return range.counts_in_norm && (!range.replicated || tensor_rank_ == 0);
   }
@@ -53,11 +56,11 @@ class Owned {
   [[nodiscard]] std::int64_t of_buffer(const plan::Bucket& bucket, plan::BufferId buffer, std::size_t place) const {
     const bool second = buffer == bucket.second_moment;
     const bool sharded = at(second ? bucket.first_moment : buffer).elements != bucket.elements;
-    const bool apart = bucket.experts && spec_.mesh.folds_experts();
-    const int ways = sharded ? spec_.sub_groups() : apart ? spec_.mesh.expert_shards() : spec_.mesh.replicas();
-    const int turn = sharded ? spec_.sub_group_of(rank_) : apart ? spec_.mesh.expert_shard_index(rank_) : replica_;
+    const plan::Holders holders = spec_.holders(bucket.experts);
+    const int ways = sharded ? holders.sub_groups() : holders.count;
+    const int turn = sharded ? holders.sub_group(rank_) : holders.replica(rank_);
     if (turn != static_cast<int>(place) % ways) return 0;
-    const std::int64_t begin = sharded ? spec_.shard_index_of(bucket.experts, rank_) * bucket.shard_elements() : 0;
+    const std::int64_t begin = sharded ? holders.shard(rank_) * bucket.shard_elements() : 0;
     const std::int64_t end = begin + at(buffer).elements;
     std::int64_t sum = 0;
     for (const plan::ParameterRange& range : bucket.ranges)
@@ -73,7 +76,7 @@ class Owned {
       if (range.error < 0 || (range.replicated && tensor_rank_ != 0)) continue;
       sum += range.elements;
       const plan::MatrixShape matrix = plan::matrix_of(range.tensor);
-      if (replica_ == 0) sum += matrix.columns * plan::rank_of(matrix, spec_.compression);
+      if (first(bucket)) sum += matrix.columns * plan::rank_of(matrix, spec_.compression);
     }
     return sum;
   }
@@ -82,7 +85,8 @@ class Owned {
   [[nodiscard]] std::int64_t of_factors(const plan::Bucket& bucket) const {
     std::int64_t sum = 0;
     const auto add = [&](const plan::ParameterRange& range, std::int64_t offset, std::int64_t elements, bool split) {
-      if (offset >= 0 && range.counts_in_norm && (split || tensor_rank_ == 0)) sum += elements;
+      const bool whole = range.tensor.split_axis < 0 && !range.replicated;  // an expert, of which others have none
+      if (offset >= 0 && range.counts_in_norm && (split || whole || tensor_rank_ == 0)) sum += elements;
     };
     for (const plan::ParameterRange& range : bucket.ranges) {
       const models::Tensor& t = range.tensor;

@@ -166,12 +166,15 @@ void run_route_grad(Machine& machine, const Call& call) {
   const std::int32_t* choice = call.ids(3, n * chosen);
   const float* weights = call.input(4, n * chosen);
   const float* load = call.optional_input(5, experts);
+  const float* scaling = call.optional_input(6, 1);
   ENSURE(load != nullptr || routing.aux == 0, "a load-balancing loss without the load");
   float* dlogits = call.output(0, n * experts);
   // aux E sum_e load_e/N P_e, with P_e the mean of the softmax over N tokens (Fedus et al. 2022, equations 4 to 6);
-  // z/N sum of squares of log-sum-exp (Zoph et al. 2022, equation 5). op.scale is 1/N.
-  const auto aux = static_cast<float>(routing.aux * static_cast<double>(experts) * op.scale * op.scale);
-  const auto z = static_cast<float>(2 * routing.z * op.scale);
+  // z/N sum of squares of log-sum-exp (Zoph et al. 2022, equation 5). op.scale is 1/N. In fp16 `dweights` are those of
+  // a scaled loss, and these losses get the same scale.
+  const double scale = op.scale * (scaling == nullptr ? 1.0 : static_cast<double>(scaling[0]));
+  const auto aux = static_cast<float>(routing.aux * static_cast<double>(experts) * op.scale * scale);
+  const auto z = static_cast<float>(2 * routing.z * scale);
   machine.pool.each(n, rows_per_chunk(8 * experts), [&](std::int64_t begin, std::int64_t end, int thread) {
     float* const p = machine.scratch.get(thread, experts + chosen);
     for (std::int64_t row = begin; row < end; ++row) {

@@ -49,6 +49,7 @@ void run_route_grad(const Call& call) {
   g.choice = call.ids(3, op.n * op.chosen);
   g.weights = call.input(4, op.n * op.chosen);
   g.load = call.optional(5, op.m);
+  g.scaling = call.optional(6, 1);
   ENSURE(g.load != nullptr || op.routing.aux == 0, "a load-balancing loss without the load");
   g.dlogits = call.output(0, op.n * op.m);
   g.aux = static_cast<float>(op.routing.aux * static_cast<double>(op.m) * op.scale * op.scale);

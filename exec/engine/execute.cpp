@@ -406,7 +406,8 @@ StepContext Executor::context_of(const plan::Step& step, const Instance& of, con
   context.sample_step = of.step;
   context.layer = step.layer;
   context.rank = transport_.rank();
-  context.shard = places_[static_cast<std::size_t>(plan::DealtOver::states)];
+  const plan::DealtOver dealt = step.bucket ? class_.buckets[step.bucket].dealt() : plan::DealtOver::states;
+  context.shard = places_[static_cast<std::size_t>(dealt)];
   context.tables = schedule_.tables.get();
   context.first_sequence =
       replica * (spec.shape.batch / spec.mesh.data) + std::max(0, of.micro_batch) * spec.shape.micro_batch;

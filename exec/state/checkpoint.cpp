@@ -261,7 +261,11 @@ Named named_by(const plan::Schedule& schedule) {
             for (const std::string& name : plan::names_on_ranks(range, bucket, schedule.spec))
               out[{saved.state, name}] = range.tensor.logical_shape;
     for (const OwnState& own : own_states(rank_class))
-      if (own.state != State::scaling) out[{own.state, own.range.name}] = own.range.tensor.logical_shape;
+      if (own.state != State::scaling)
+        for (const std::string& name : own.bucket == nullptr
+                                           ? std::vector{own.range.name}
+                                           : plan::names_on_ranks(own.range, *own.bucket, schedule.spec))
+          out[{own.state, name}] = own.range.tensor.logical_shape;
   }
   for (int rank = 0; schedule.tables && rank < schedule.spec.mesh.ranks(); ++rank)
     for (const HeldShard& shard : held_shards(schedule, rank))

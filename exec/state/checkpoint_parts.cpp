@@ -46,10 +46,11 @@ plan::BufferId buffer_of(const plan::Bucket& bucket, State state) {
 
 std::vector<OwnState> own_states(const plan::RankClass& rank_class) {
   std::vector<OwnState> out;
-  const auto add = [&](State state, const plan::ParameterRange& of, plan::BufferId buffer, std::int64_t offset,
+  const auto add = [&](State state, const plan::Bucket& bucket, const plan::ParameterRange& of, std::int64_t offset,
                        int axis) {
     if (offset < 0) return;
-    OwnState own{state, of, buffer, offset};
+    OwnState own{state, of, rank_class.factors, offset, &bucket};
+    const bool whole = of.tensor.split_axis < 0 && !of.replicated;  // an expert, of which other tensor ranks have none
     models::Tensor& t = own.range.tensor;
     if (axis >= 0) {  // sums along one axis of a matrix
       const bool split = t.split_axis == axis;
@@ -60,15 +61,15 @@ std::vector<OwnState> own_states(const plan::RankClass& rank_class) {
       t.shape = t.logical_shape = {1};
       t.split_axis = -1;
     }
-    own.range.replicated = t.split_axis < 0;
+    own.range.replicated = t.split_axis < 0 && !whole;
     out.push_back(std::move(own));
   };
   if (rank_class.factors.exists())
     for (const plan::Bucket& bucket : rank_class.buckets)
       for (const plan::ParameterRange& range : bucket.ranges) {
-        add(State::factor_sum, range, rank_class.factors, range.factor_sum, -1);
-        add(State::factor_rows, range, rank_class.factors, range.factor_rows, 0);
-        add(State::factor_columns, range, rank_class.factors, range.factor_columns, 1);
+        add(State::factor_sum, bucket, range, range.factor_sum, -1);
+        add(State::factor_rows, bucket, range, range.factor_rows, 0);
+        add(State::factor_columns, bucket, range, range.factor_columns, 1);
       }
   for (plan::ParameterRange& range : plan::expert_bias_ranges(rank_class)) {
     const std::int64_t offset = range.offset;
@@ -98,7 +99,6 @@ std::vector<OwnedPart> owned_parts(const plan::Schedule& schedule, int rank) {
   const plan::RankClass& rank_class = schedule.class_of(rank);
   const int tensor_rank = rank % schedule.spec.mesh.tensor;
   const plan::PlanSpec& spec = schedule.spec;
-  const int replica = rank / spec.mesh.tensor % spec.mesh.replicas();
   std::vector<OwnedPart> out;
   const auto write = [&](const SavedState& saved, const plan::ParameterRange& range, std::int64_t begin,
                          std::int64_t end, plan::BufferId buffer, std::int64_t offset) {
@@ -122,15 +122,16 @@ std::vector<OwnedPart> owned_parts(const plan::Schedule& schedule, int rank) {
       const plan::BufferId buffer = buffer_of(bucket, state);
       // What all replicas or sub-groups have, they write in turns.
       const bool sharded = is_sharded(rank_class, bucket, buffer);
-      const bool apart = bucket.experts && spec.mesh.folds_experts();  // each part of the experts has its own replicas
-      const int ways = sharded ? spec.sub_groups() : apart ? spec.mesh.expert_shards() : spec.mesh.replicas();
-      const int turn = sharded ? spec.sub_group_of(rank) : apart ? spec.mesh.expert_shard_index(rank) : replica;
+      const plan::Holders holders = spec.holders(bucket.experts);
+      const int ways = sharded ? holders.sub_groups() : holders.count;
+      const int turn = sharded ? holders.sub_group(rank) : holders.replica(rank);
       if (turn != static_cast<int>(b) % ways) continue;
-      for (const Holding& holding : holdings(rank_class, bucket, buffer, spec.shard_index_of(bucket.experts, rank)))
+      for (const Holding& holding : holdings(rank_class, bucket, buffer, holders.shard(rank)))
         write({state, version}, *holding.range, holding.local_begin, holding.local_end, buffer, holding.buffer_offset);
     }
   for (const OwnState& own : own_states(rank_class))  // every replica has the same
-    if (replica == 0) write({own.state, 0}, own.range, 0, own.range.tensor.elements(), own.buffer, own.offset);
+    if (spec.holders(own.bucket != nullptr && own.bucket->experts).replica(rank) == 0)
+      write({own.state, 0}, own.range, 0, own.range.tensor.elements(), own.buffer, own.offset);
   for (OwnedPart& part : compression_parts(schedule, rank)) out.push_back(std::move(part));
   for (const HeldShard& shard : held_shards(schedule, rank)) {
     if (!shard.writes) continue;

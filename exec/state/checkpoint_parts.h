@@ -50,6 +50,7 @@ struct OwnState {
   plan::ParameterRange range;  ///< name and shapes
   plan::BufferId buffer;
   std::int64_t offset = 0;
+  const plan::Bucket* bucket = nullptr;  ///< of the parameter whose state it is; null: of none
 };
 [[nodiscard]] std::vector<OwnState> own_states(const plan::RankClass& rank_class);
 

@@ -38,29 +38,32 @@ struct Compressed {
   std::int64_t q_elements = 0;
   int holders = 1, holder = 0;      ///< of errors
   int q_holders = 1, q_holder = 0;  ///< of Q: the same on all replicas
+  int part = 0;                     ///< of the matrix, by tensor ranks
   bool writes_error = false, writes_q = false;
 };
 
 std::vector<Compressed> compressed(const plan::Schedule& schedule, int rank) {
   const plan::RankClass& rank_class = schedule.class_of(rank);
-  const int ways = schedule.spec.mesh.tensor, tensor_rank = rank % ways, replicas = schedule.spec.mesh.replicas();
-  const int data_rank = rank / ways % replicas;
   std::vector<Compressed> out;
-  for (const plan::Bucket& bucket : rank_class.buckets)
+  for (const plan::Bucket& bucket : rank_class.buckets) {
+    const plan::Holders holders = schedule.spec.holders(bucket.experts);
+    const int replicas = holders.count, data_rank = holders.replica(rank);
     for (const plan::ParameterRange& range : bucket.ranges) {
       if (range.error < 0) continue;
       const auto [count, copy] = copies_of(schedule, rank_class, range.name);
       const plan::MatrixShape matrix = plan::matrix_of(range.tensor);
       Compressed one{&bucket, &range, matrix.columns * plan::rank_of(matrix, schedule.spec.compression)};
-      const int parts = range.replicated ? 1 : ways, part = range.replicated ? 0 : tensor_rank;
+      const int parts = range.replicated ? 1 : holders.ways;
+      one.part = range.replicated ? 0 : holders.part(rank);
       one.holders = count * replicas;
       one.holder = copy * replicas + data_rank;
       one.q_holders = count * parts;
-      one.q_holder = copy * parts + part;
-      one.writes_error = !range.replicated || tensor_rank == 0;
+      one.q_holder = copy * parts + one.part;
+      one.writes_error = !range.replicated || rank % schedule.spec.mesh.tensor == 0;
       one.writes_q = one.writes_error && data_rank == 0;
       out.push_back(one);
     }
+  }
   return out;
 }
 
@@ -148,10 +151,10 @@ void begin_low_rank(const plan::Schedule& schedule, int rank, Arena& arena, Back
     StoredValues values(schedule.class_of(rank), arena, backend, one.bucket->low_rank_q);
     const std::uint64_t stream = base::stream_of(one.range->name + ".low_rank_q");
     // Tensor ranks take consecutive draws: for a matrix cut along its columns they have the whole matrix's Q.
-    const int part = one.range->replicated ? 0 : rank % schedule.spec.mesh.tensor;
     std::vector<float> host(static_cast<std::size_t>(one.q_elements));
     for (std::size_t i = 0; i < host.size(); ++i)
-      host[i] = static_cast<float>(base::normal(kSeed, stream, static_cast<std::uint64_t>(part * one.q_elements) + i));
+      host[i] =
+          static_cast<float>(base::normal(kSeed, stream, static_cast<std::uint64_t>(one.part * one.q_elements) + i));
     values.write(one.range->low_rank_q, host);
     values.finish();
   }

@@ -156,7 +156,8 @@ enum class OpKind : std::uint8_t {
   /// `routing` says how.
   route,
   /// in: dweights (n,k), logits (n,E), scores (n,E), choice (n,k), weights (n,k), [load (E): choices of each expert in
-  /// the step, over all layers and ranks]. out: dlogits (n,E), with the gradients of the auxiliary losses.
+  /// the step, over all layers and ranks], [scaling: of losses in fp16]. out: dlogits (n,E), with the gradients of the
+  /// auxiliary losses, scaled as dweights are.
   route_grad,
   /// in: logits (n,E), choice (n,k). out: tally (2E+1) fp32, accumulates: for each expert the number of tokens that
   /// chose it, and the sum of its softmax; then the sum of squares of log-sum-exp.

@@ -219,7 +219,7 @@ constexpr std::array<OperatorTraits, kOpKinds> kOperators = {{
     {KIND(route), .in = in("logits bias?"), .out = out("scores choice weights"), .flops = each<16>,
      .bytes = [](S s) { return 8 * elements(s) + 8 * chosen_values(s); }, .family = F::softmax,
      .gradient = OpKind::route_grad},
-    {KIND(route_grad), .in = in("dweights logits scores choice weights load?"), .out = out("dlogits"),
+    {KIND(route_grad), .in = in("dweights logits scores choice weights load? scaling?"), .out = out("dlogits"),
      .flops = each<16>, .bytes = [](S s) { return 12 * elements(s) + 12 * chosen_values(s); }, .family = F::softmax},
     {KIND(count_choices), .in = in("logits choice"), .out = out("tally+"), .flops = each<8>,
      .bytes = [](S s) { return 4 * elements(s) + 4 * chosen_values(s); }, .family = F::softmax},
@@ -409,6 +409,15 @@ std::string operand_fault(const Op& op) {
   const std::size_t counts = slots && traits.in_slots == InSlots::may ? 1 : 0;
   std::string fault = side_fault(op, op.in, traits.in, counts, "input");
   return fault.empty() ? side_fault(op, op.out, traits.out, 0, "output") : fault;
+}
+
+std::optional<std::size_t> loss_scale_operand(const Op& op) {
+  const bool balances = op.kind == OpKind::route_grad && (op.routing.aux > 0 || op.routing.z > 0);
+  if (!traits_of(op).loss_gradient && !balances) return std::nullopt;
+  const Operands& in = traits_of(op).in;
+  for (std::size_t i = 0; i < in.size(); ++i)
+    if (in[i].name == "scaling") return i;
+  return std::nullopt;
 }
 
 OpKind gradient_of(OpKind kind) {

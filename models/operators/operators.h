@@ -173,6 +173,9 @@ extern const std::array<OperatorTraits, kOpKinds> kOperators;
 [[nodiscard]] bool only_writes(const Op& op, std::size_t output);
 /// Whether its i-th output is a statistic of rows. Attention that is not flash keeps its whole matrix instead.
 [[nodiscard]] bool is_statistic(const Op& op, std::size_t output);
+/// Which input is the factor by which training in fp16 scales every loss. None: the operator begins no loss's gradient.
+/// A router's gradient begins those of the losses that balance its experts, if it has any.
+[[nodiscard]] std::optional<std::size_t> loss_scale_operand(const Op& op);
 /// How its operands differ from those in its row; empty: they do not.
 [[nodiscard]] std::string operand_fault(const Op& op);
 

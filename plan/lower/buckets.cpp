@@ -35,7 +35,7 @@ class Layout {
       bucket.shards = spec.shards_of(bucket.experts);
       bucket.elements = round_up(bucket.elements, bucket.shards * alignment_);
     }
-    result_.factors = place_factors(result_.buckets, spec.states.optimizer);
+    result_.factors = place_factors(result_.buckets, spec.states.optimizer, spec.mesh.folds_experts());
     return std::move(result_);
   }
 

@@ -8,10 +8,26 @@
 
 namespace orrery::plan {
 
+namespace {
+
+/// Where one kind of parameters is, as dimensions of the mesh.
+struct Dimensions {
+  Group::Dimension tensor, all, shard, sub_groups, near, far;
+  explicit Dimensions(const Holders& h)
+      : tensor{1, h.ways},
+        all{h.stride, h.count},
+        shard{h.stride, h.shards},
+        sub_groups{h.stride * h.shards, h.sub_groups()},
+        near{h.stride, h.near},
+        far{h.stride * h.near, h.count / h.near} {}
+};
+
+}  // namespace
+
 Groups make_groups(const PlanSpec& spec, bool tied, base::ById<GroupId, Group>& out) {
-  const Group::Dimension tensor{1, spec.mesh.tensor}, context{spec.mesh.tensor, spec.mesh.context},
-      data{spec.mesh.tensor, spec.mesh.replicas()}, pipeline{spec.mesh.ranks_per_stage(), spec.mesh.pipeline},
-      shard{spec.mesh.tensor, spec.shards()}, sub_groups{spec.mesh.tensor * spec.shards(), spec.sub_groups()};
+  const Dimensions most(spec.holders(false)), experts(spec.holders(true));
+  const Group::Dimension context{spec.mesh.tensor, spec.mesh.context},
+      pipeline{spec.mesh.ranks_per_stage(), spec.mesh.pipeline};
   // If the model is there twice: a stage and its mirror image.
   const Group::Dimension mirror{spec.stages.mirrors() ? spec.mesh.ranks_per_stage() : 1,
                                 spec.stages.mirrors() ? spec.mesh.pipeline : 1, true};
@@ -22,46 +38,48 @@ Groups make_groups(const PlanSpec& spec, bool tied, base::ById<GroupId, Group>& 
     return out.append({std::move(name), std::move(dimensions), limit});
   };
   Groups groups;
-  groups.tensor = add("tensor", {tensor});
+  groups.tensor = add("tensor", {most.tensor});
   groups.context = add("context", {context});
-  if (partitions) {
-    groups.data = add(spec.sub_groups() > 1 ? "shard" : "data", {shard});
-    groups.copies = add("replicate", {sub_groups, mirror});
-  } else {
-    groups.data = add("data", {data, mirror});
-  }
-  if (spec.mesh.folds_experts()) {
-    const int stride = spec.mesh.expert_stride();
-    groups.folds = true;
+  const auto reducing = [&](PartGroups& to, const Dimensions& of, const std::string& data, const std::string& copies) {
+    to.data = partitions ? add(data, {of.shard}) : add(data, {of.all, mirror});
+    if (partitions) to.copies = add(copies, {of.sub_groups, mirror});
+  };
+  reducing(groups, most, partitions && spec.sub_groups() > 1 ? "shard" : "data", "replicate");
+  groups.folds = spec.mesh.folds_experts();
+  if (groups.folds) {
     if (spec.mesh.whole_experts()) groups.counts = groups.tensor;
-    groups.expert = add("expert", {{stride, spec.mesh.expert}});
-    const Group::Dimension alike{stride * spec.mesh.expert, spec.mesh.expert_shards()};
-    groups.expert_data = partitions ? add("expert_data", {alike}) : add("expert_data", {alike, mirror});
-  } else {
-    groups.expert_data = groups.data;
+    groups.expert = add("expert", {{spec.mesh.expert_stride(), spec.mesh.expert}});
+    if (experts.tensor.size > 1) groups.of_experts.tensor = groups.tensor;
+    reducing(groups.of_experts, experts, "expert_data", "expert_replicate");
   }
   if (spec.exchanges_by_node()) {
-    groups.near = add("near", {{spec.mesh.tensor, spec.compression.group}});
-    groups.far =
-        add("far", {{spec.mesh.tensor * spec.compression.group, spec.mesh.replicas() / spec.compression.group}});
+    const auto by_node = [&](PartGroups& to, const Dimensions& of, const std::string& kind) {
+      to.near = add(kind + "near", {of.near});
+      to.far = add(kind + "far", {of.far});
+    };
+    by_node(groups, most, "");
+    if (groups.folds) by_node(groups.of_experts, experts, "expert_");
   }
   if (tied && spec.head_stage() > 0) {
     const int block = spec.mesh.ranks_per_stage();
     groups.embedding = add("embedding", {{block * (spec.mesh.pipeline - 1), 2}}, block);
   }
   if (spec.stages.asynchronous()) {  // agreement among all stages in every step would drain the pipeline
-    groups.norm = spec.states.zero_stage == 0 ? groups.tensor : add("stage", {tensor, shard});
-    groups.loss = spec.sub_groups() > 1 ? add("loss", {data}) : groups.data;
+    groups.norm = spec.states.zero_stage == 0 ? groups.tensor : add("stage", {most.tensor, most.shard});
+    groups.loss = spec.sub_groups() > 1 ? add("loss", {most.all}) : groups.data;
   } else {  // each sub-group computes the norm by itself
     groups.norm = spec.states.zero_stage == 0
-                      ? add("model", {tensor, pipeline})
-                      : add(spec.sub_groups() > 1 ? "states" : "world", {tensor, shard, pipeline});
-    groups.loss = add("loss", {data, pipeline});
+                      ? add("model", {most.tensor, pipeline})
+                      : add(spec.sub_groups() > 1 ? "states" : "world", {most.tensor, most.shard, pipeline});
+    groups.loss = add("loss", {most.all, pipeline});
   }
-  if (traits_of(spec.states.optimizer).whole_parameters() && spec.states.zero_stage > 0)
-    groups.parts = spec.mesh.tensor > 1 && spec.mesh.replicas() > 1 ? add("parts", {tensor, shard})
-                   : spec.mesh.tensor > 1                           ? groups.tensor
-                                                                    : groups.data;
+  // Without ZeRO only tensor ranks have parts of a parameter.
+  const auto parts = [&](PartGroups& of, const Dimensions& d, const std::string& name) {
+    const bool whole = traits_of(spec.states.optimizer).whole_parameters() && partitions;
+    of.parts = !whole || d.shard.size == 1 ? of.tensor : d.tensor.size == 1 ? of.data : add(name, {d.tensor, d.shard});
+  };
+  parts(groups, most, "parts");
+  if (groups.folds) parts(groups.of_experts, experts, "expert_parts");
   return groups;
 }
 

@@ -294,8 +294,10 @@ class StageLowering {
         if (op.kind == OpKind::count_choices && !class_.tally) continue;  // tokens count only in training
         for (int& t : op.in) t = view_of(layer, context, models::tensor_of(t));
         for (int& t : op.out) t = view_of(layer, context, models::tensor_of(t));
-        if (models::traits_of(op).loss_gradient && class_.scaling.exists())
+        if (const auto at = models::loss_scale_operand(op); at && class_.scaling.exists()) {
+          op.in.resize(*at, -1);
           op.in.push_back(build_.view({class_.scaling, 0, 1}));
+        }
         ops.push_back(std::move(op));
       }
       std::string name = layer.kind == models::LayerKind::block ? "block" : label(layer);

@@ -142,8 +142,7 @@ class Finish {
   }
 
   void clip() {
-    // Replicas with whole gradients have the same ones, except those of their own experts.
-    const bool apart = zero_ == 0 && groups_.folds;
+    const bool apart = spec_.squares_experts_apart();
     std::vector<Op> squares;
     const auto square = [&](BucketId b, BufferId into) {
       for (Op& op : squares_of(build_, groups_, spec_, b, into)) squares.push_back(std::move(op));
@@ -161,8 +160,7 @@ class Finish {
                           build_.whole(of_experts), build_.whole(of_experts), -1, {});
       squares.push_back(build_.flat(OpKind::add_scaled, DType::fp32, 1, {build_.view(build_.whole(of_experts))},
                                     {build_.view(build_.whole(norm_squared_))}));
-      // Each tensor rank has the full sum of whole experts, and the sum that follows would count it once per rank.
-      squares.back().scale = spec_.mesh.whole_experts() ? 1.0 / spec_.mesh.tensor : 1;
+      squares.back().scale = 1.0 / spec_.times_experts_are_squared();  // what the sum that follows would count so often
     }
     for (const BucketId b : buckets.keys())
       if (!buckets[b].frozen && (!apart || !buckets[b].experts)) square(b, norm_squared_);

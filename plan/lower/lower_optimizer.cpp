@@ -18,7 +18,7 @@ void add_states(ClassBuilder& build, const PlanSpec& spec, Bucket& bucket, std::
   for (const Slot& state : states_of(*shape, spec))
     field_of(bucket, state.memory) =
         build.buffer(bucket.name + "." + state.name, state.purpose, state.dtype, state.elements, true);
-  if (spec.low_rank()) place_low_rank(bucket, spec.compression);
+  if (approximates(bucket.experts, spec)) place_low_rank(bucket, spec.compression);
 }
 
 View optimized_gradient(const ClassBuilder& build, const Bucket& b, int zero) {

@@ -16,6 +16,7 @@
 #include "plan/lower/write_first.h"
 #include "plan/outline/low_rank.h"
 #include "plan/schedule/asynchronous.h"
+#include "plan/spec/expert_rules.h"
 
 namespace orrery::plan {
 
@@ -76,7 +77,15 @@ class SerialRewrite {
     bool of_head = false;
     BufferId pieces, sent;                                   ///< 16 bits: rounded ones of all replicas, and their sum
     BufferId p, q;                                           ///< PowerSGD
-    std::vector<BufferId> errors = std::vector<BufferId>();  ///< by replica
+    std::vector<BufferId> errors = std::vector<BufferId>();  ///< by sender
+    int together = 1;                                        ///< replicas whose gradients are one sender's
+  };
+  /// Blocks for gradients of as many replicas together: before the first of these, and by sender after the last.
+  struct Turn {
+    std::string of;
+    int together = 1;
+    std::int32_t zero = -1;
+    std::vector<std::int32_t> take = {};
   };
 
   // -- notes ------------------------------------------------------------------------------------------------------
@@ -193,9 +202,12 @@ class SerialRewrite {
     for (const BucketId b : class_.buckets.keys()) {
       const Bucket& bucket = class_.buckets[b];
       const DType dtype = buffer_at(bucket.gradients).dtype;
+      const int together = replicas_together(bucket);
+      if (spec_.compresses() && together == workers_) continue;  // experts that no other rank has
       for (const bool of_head : {false, true}) {
         if (of_head && !(apart && b == shared_)) continue;
         Own one;
+        one.together = together;
         one.bucket = b;
         one.of_head = of_head;
         one.gradients = persistent(bucket.name + (of_head ? ".own_of_head" : ".own"), Purpose::gradients, dtype,
@@ -216,19 +228,31 @@ class SerialRewrite {
         }
       note(class_, step);
     }
-    std::vector<Op> zeros;
-    for (const Own& one : own_) zeros.push_back(build_.zero_of(one.gradients));
-    turn_ = block_of("turn", Phase::optimizer, std::move(zeros));
+    for (const Own& one : own_) {
+      if (std::any_of(turns_.begin(), turns_.end(), [&](const Turn& t) { return t.together == one.together; }))
+        continue;
+      std::vector<Op> zeros;
+      each_own(one.together, [&](const Own& same) { zeros.push_back(build_.zero_of(same.gradients)); });
+      const std::string of = turns_.empty() ? "" : ".experts";
+      turns_.push_back({of, one.together, block_of("turn" + of, Phase::optimizer, std::move(zeros))});
+    }
   }
+  template <class Body>
+  void each_own(int together, const Body& body) const {
+    for (const Own& one : own_)
+      if (one.together == together) body(one);
+  }
+  [[nodiscard]] int senders(const Own& one) const { return workers_ / one.together; }
 
-  // Runs micro-batches [first, last) of every replica in turn. After each replica, or each node of replicas that sum
-  // first, its gradients are taken.
-  void turns(const std::vector<std::int32_t>& take, std::int64_t first, std::int64_t last) {
-    const int together = workers_ / static_cast<int>(take.size());
+  // Runs micro-batches [first, last) of every replica in turn. After each replica, or as many as are one sender, the
+  // gradients are taken.
+  void turns(std::int64_t first, std::int64_t last) {
     for (int w = 0; w < workers_; ++w) {
-      if (w % together == 0) enter(turn_);
+      for (const Turn& turn : turns_)
+        if (w % turn.together == 0) enter(turn.zero);
       for (std::int64_t i = first; i < last; ++i) pass(w * split_.micro_batches() + i);
-      if (w % together == together - 1) enter(take[at(w / together)]);
+      for (const Turn& turn : turns_)
+        if (w % turn.together == turn.together - 1) enter(turn.take[at(w / turn.together)]);
     }
   }
 
@@ -238,13 +262,15 @@ class SerialRewrite {
     own_gradients(shared_.exists() && ends_apart);
     const bool low_rank = spec_.low_rank();
     for (Own& one : own_) low_rank ? add_low_rank(one) : add_halves(one);
-    std::vector<std::int32_t> take;
-    for (int w = 0; w < senders(); ++w) {
-      std::vector<Op> ops;
-      for (const Own& one : own_) low_rank ? take_low_rank(one, w, ops) : take_half(one, w, ops);
-      take.push_back(block_of(fmt::format("take.{}", w), Phase::gradient_reduce, std::move(ops)));
-      if (spec_.plain_steps() > 0) take_whole(take.back());
-    }
+    for (Turn& turn : turns_)
+      for (int w = 0; w < workers_ / turn.together; ++w) {
+        std::vector<Op> ops;
+        each_own(turn.together,
+                 [&](const Own& one) { low_rank ? take_low_rank(one, w, ops) : take_half(one, w, ops); });
+        const std::string name = fmt::format("take{}.{}", turn.of, w);
+        turn.take.push_back(block_of(name, Phase::gradient_reduce, std::move(ops)));
+        if (spec_.plain_steps() > 0) take_whole(turn);
+      }
     std::vector<Op> ops;
     for (const Own& one : own_) low_rank ? sum_low_rank(one, ops) : sum_halves(one, ops);
     const std::int32_t sum = block_of("sum", Phase::gradient_reduce, std::move(ops));
@@ -254,7 +280,7 @@ class SerialRewrite {
     enter(places_.at("begin"));
     const std::int64_t m = split_.micro_batches(), at_once = zero >= 2 ? 1 : m;
     for (std::int64_t i = 0; i < m; i += at_once) {
-      turns(take, i, i + at_once);
+      turns(i, i + at_once);
       enter(sum);
     }
     enter(places_.at("finish"));
@@ -264,8 +290,11 @@ class SerialRewrite {
   [[nodiscard]] DType wire() const {
     return spec_.compression.gradients == GradientCompression::fp16 ? DType::fp16 : DType::bf16;
   }
-  [[nodiscard]] int senders() const {
-    return spec_.exchanges_by_node() ? workers_ / spec_.compression.group : workers_;
+  // A node's replicas may sum first; a rank's experts work for all ranks among which a layer's experts are divided.
+  [[nodiscard]] int replicas_together(const Bucket& bucket) const {
+    if (!spec_.compresses()) return 1;
+    const Holders holders = spec_.holders(bucket.experts);
+    return holders.stride * holders.near / spec_.mesh.tensor;
   }
   [[nodiscard]] DType gradient() const { return gradient_dtype(spec_.numerics.precision); }
   [[nodiscard]] std::string name_of(const Own& one, const char* what) const {
@@ -273,7 +302,7 @@ class SerialRewrite {
   }
   void add_halves(Own& one) {
     const std::int64_t n = class_.buckets[one.bucket].elements;
-    one.pieces = persistent(name_of(one, "pieces"), Purpose::communication, wire(), n * senders());
+    one.pieces = persistent(name_of(one, "pieces"), Purpose::communication, wire(), n * senders(one));
     if (gradient() == DType::fp32) one.sent = persistent(name_of(one, "sent"), Purpose::communication, wire(), n);
   }
   void take_half(const Own& one, int w, std::vector<Op>& ops) {
@@ -287,7 +316,7 @@ class SerialRewrite {
     const bool again = spec_.states.zero_stage == 0;
     const BufferId target = !again ? bucket.gradients : one.sent ? one.sent : one.gradients;
     Op sum = build_.flat(OpKind::sum_pieces, wire(), bucket.elements, {whole(one.pieces)}, {whole(target)});
-    sum.n = senders();
+    sum.n = senders(one);
     sum.accumulate = !again;
     ops.push_back(std::move(sum));
     if (!again) return;
@@ -305,7 +334,7 @@ class SerialRewrite {
     one.p = persistent(name_of(one, "low_rank_p"), Purpose::communication, DType::fp32, sizes.p);
     one.q = persistent(name_of(one, "low_rank_q"), Purpose::optimizer_states, DType::fp32, sizes.q);
     if (!one.of_head) bucket.low_rank_q = one.q;
-    for (int w = 0; w < workers_; ++w)
+    for (int w = 0; w < senders(one); ++w)
       one.errors.push_back(persistent(name_of(one, "error") + fmt::format(".{}", w), Purpose::optimizer_states,
                                       DType::fp32, sizes.error));
     if (!one.of_head) bucket.error = one.errors.front();
@@ -371,13 +400,14 @@ class SerialRewrite {
     }
   }
   // Until PowerSGD begins, everything goes into the sum at once.
-  void take_whole(std::int32_t take) {
+  void take_whole(const Turn& turn) {
     std::vector<Op> ops;
-    for (const Own& one : own_)
+    each_own(turn.together, [&](const Own& one) {
       ops.push_back(build_.flat(OpKind::accumulate_into, DType::fp32, class_.buckets[one.bucket].elements,
                                 {whole(one.gradients)}, {whole(class_.buckets[one.bucket].gradients)}));
+    });
     Step plain = step_of(Phase::gradient_reduce, "take_whole", std::move(ops));
-    std::vector<Step>& steps = class_.blocks[at(take)].steps;
+    std::vector<Step>& steps = class_.blocks[at(turn.take.back())].steps;
     run_from(spec_.plain_steps(), steps);
     steps.push_back(std::move(plain));
     run_before(spec_.plain_steps(), std::span(steps).last(1));
@@ -391,15 +421,15 @@ class SerialRewrite {
                                   {part(one.p, range.low_rank_p, shape.rows * r)});
       orthogonal.n = r;
       ops.push_back(std::move(orthogonal));
-      for (int w = 0; w < workers_; ++w) ops.push_back(product_q(one, range, w));
+      for (int w = 0; w < senders(one); ++w) ops.push_back(product_q(one, range, w));
       ops.push_back(product_gradient(one, range));
       const int own = part(one.gradients, range.offset, range.elements);
       ops.push_back(build_.flat(OpKind::accumulate_into, DType::fp32, range.elements, {own},
                                 {part(bucket.gradients, range.offset, range.elements)}));
-      for (int w = 0; w < workers_; ++w) {
+      for (int w = 0; w < senders(one); ++w) {
         ops.push_back(build_.flat(OpKind::add_scaled, DType::fp32, range.elements, {own},
                                   {part(one.errors[at(w)], range.error, range.elements)}));
-        ops.back().scale = -1.0 / workers_;
+        ops.back().scale = -1.0 / senders(one);
       }
     }
   }
@@ -419,7 +449,6 @@ class SerialRewrite {
       bucket.received =
           persistent(bucket.name + ".received", Purpose::communication, gradient(), bucket.elements * workers_);
     }
-    std::vector<std::int32_t> take;
     for (int w = 0; w < workers_; ++w) {
       std::vector<Op> ops = {build_.zero_of(squared)};
       for (const Own& one : own_) {
@@ -431,12 +460,12 @@ class SerialRewrite {
       }
       ops.push_back(build_.flat(OpKind::clip_coefficient, DType::fp32, 1, {whole(squared)},
                                 {part(norms, w, 1), part(coefficients, w, 1)}));
-      take.push_back(block_of(fmt::format("take.{}", w), Phase::optimizer, std::move(ops)));
+      turns_.front().take.push_back(block_of(fmt::format("take.{}", w), Phase::optimizer, std::move(ops)));
     }
     update_in_turns(norms, coefficients);
     class_.program.clear();
     enter(places_.at("begin"));
-    turns(take, 0, split_.micro_batches());
+    turns(0, split_.micro_batches());
     enter(places_.at("finish"));
   }
   int received(BucketId bucket, int w) {
@@ -476,7 +505,7 @@ class SerialRewrite {
   std::map<std::string, std::int32_t> places_;         ///< by block name
   std::map<std::int32_t, std::vector<Entry>> passes_;  ///< by micro-batch
   std::vector<Own> own_;
-  std::int32_t turn_ = -1;
+  std::vector<Turn> turns_;
 };
 
 // P94 has no row in plan/spec/rules.h: nothing is wrong with these plans, only no serial program equals them.
@@ -492,6 +521,15 @@ base::Diagnostics refused(const PlanSpec& spec, const models::Model& model) {
   rule(!spec.compresses() || spec.mesh.context == 1,
        "ranks with parts of a sequence compress the gradients of their parts, so no serial program can match them",
        "verify it with context: 1, or verify context parallelism with compression: {gradients: none}");
+  rule(!spec.compresses() || spec.holders(true).stride >= spec.mesh.tensor,
+       "ranks of a tensor group whose experts are whole and the same compress the gradients of their own rows, so no "
+       "serial program can match them",
+       "verify it with an expert degree of at least tensor, or compression: {gradients: none}");
+  rule(
+      !spec.compresses() || !has_balancing_loss(model),
+      "replicas take turns whose gradients are compressed, but a balancing loss needs the tokens of all of them before "
+      "the first backward pass",
+      "verify it with aux_coefficient: 0, or compression: {gradients: none}");
   rule(spec.numerics.precision != DType::fp8 || (spec.mesh.tensor == 1 && spec.mesh.context == 1),
        "ranks that have parts of matrices round them to 8 bits by themselves: no serial program has their scales, nor "
        "their order of sums, which decides where a value between two codes goes",

@@ -25,7 +25,8 @@ struct SerialProgram {
 };
 
 /// P94 if a plan's mathematics depends on the split: PowerSGD on parts of a matrix, compressed gradients on ranks that
-/// each have part of a sequence, and fp8 products of parts of matrices. `one`: a cluster with a single one of the
+/// each have part of a sequence, and fp8 products of parts of matrices. Also of compressed gradients with a balancing
+/// loss, which needs all replicas' tokens before any replica's gradients. `one`: a cluster with a single one of the
 /// plan's devices (clusters::resized).
 [[nodiscard]] base::Result<SerialProgram> serial_program(const Plan& split, clusters::Cluster one,
                                                          const LowerOptions& options = {});

@@ -91,16 +91,17 @@ Op OutlineWriter::bound(Op op) {
   return op;
 }
 
-GroupId OutlineWriter::group(Over over) const {
-  switch (over) {
-    case Over::tensor: return groups_.tensor;
-    case Over::data: return bucket_.bucket ? groups_.data_of(build_.bucket(bucket_.bucket)) : groups_.data;
-    case Over::copies: return groups_.copies;
-    case Over::near: return groups_.near;
-    case Over::far: return groups_.far;
-    case Over::parts: return groups_.parts ? groups_.parts : groups_.tensor;  // without ZeRO
+GroupId OutlineWriter::group(const Item& item) const {
+  const PartGroups& groups = groups_.of(item.experts);
+  switch (item.over) {
+    case Over::tensor: return groups.tensor;
+    case Over::data: return groups.data;
+    case Over::copies: return groups.copies;
+    case Over::near: return groups.near;
+    case Over::far: return groups.far;
+    case Over::parts: return groups.parts;
   }
-  ENSURE(false, "no group {}", static_cast<int>(over));
+  ENSURE(false, "no group {}", static_cast<int>(item.over));
 }
 
 void OutlineWriter::write(int part) {
@@ -108,7 +109,7 @@ void OutlineWriter::write(int part) {
   for (const Item& item : outline_.items) {
     if (item.part != part) continue;
     if (item.is_message()) {
-      const GroupId over = group(item.over);
+      const GroupId over = group(item);
       ENSURE(over.exists(), "no group {} for bucket {}", static_cast<int>(item.over), bucket_.bucket);
       build_.collective(item.phase, Stream::data, item.kind, over, view(item.source), view(item.target), bucket_.layer,
                         bucket_.bucket);

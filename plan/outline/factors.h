@@ -19,11 +19,13 @@ struct FactorCount {
 
 struct FactorLayout {
   std::int64_t parameters = 0;  ///< of the stage; each has a pair of norms
-  FactorCount factors;          ///< the ones that several tensor ranks contribute to come first
+  FactorCount factors;
 };
 
-/// Assigns places to the ranges of a stage's buckets.
-FactorLayout place_factors(std::vector<Bucket>& buckets, OptimizerKind optimizer);
+/// Assigns places to the ranges of a stage's buckets. `apart`: other ranks hold experts than the rest. Then experts'
+/// norms come last. Their factors come first, and within them those last that several tensor ranks contribute to; of
+/// the other parameters these are first. So each group of ranks has one run to agree on.
+FactorLayout place_factors(std::vector<Bucket>& buckets, OptimizerKind optimizer, bool apart);
 
 [[nodiscard]] constexpr std::int64_t round_up(std::int64_t value, std::int64_t unit) {
   return (value + unit - 1) / unit * unit;

@@ -17,19 +17,16 @@ std::int64_t Outline::message_bytes(const Item& item) const {
 }
 
 int ranks_of(Over over, bool experts, const PlanSpec& spec) {
-  const bool partitions = zero_of(spec) > 0, apart = experts && spec.mesh.folds_experts();
+  const bool partitions = zero_of(spec) > 0;
   const int ends = spec.stages.mirrors() ? 2 : 1;
+  const Holders holders = spec.holders(experts);
   switch (over) {
-    case Over::tensor: return spec.mesh.tensor;
-    case Over::data:
-      return (apart        ? spec.mesh.expert_shards()
-              : partitions ? spec.shards()
-                           : spec.mesh.replicas()) *
-             (partitions ? 1 : ends);
-    case Over::copies: return !partitions ? 1 : apart ? ends : spec.copies();
-    case Over::near: return spec.compression.group;
-    case Over::far: return spec.mesh.replicas() / spec.compression.group;
-    case Over::parts: return partitions ? spec.mesh.tensor * spec.shards() : spec.mesh.tensor;
+    case Over::tensor: return holders.ways;
+    case Over::data: return partitions ? holders.shards : holders.count * ends;
+    case Over::copies: return partitions ? holders.sub_groups() * ends : 1;
+    case Over::near: return holders.near;
+    case Over::far: return holders.count / holders.near;
+    case Over::parts: return partitions ? holders.ways * holders.shards : holders.ways;
   }
   ENSURE(false, "no group {}", static_cast<int>(over));
 }
@@ -122,10 +119,15 @@ void Sketch::compute(Phase phase, const char* name, std::vector<Op> ops) {
   result_.items.push_back({.phase = phase, .part = part_, .name = name, .ops = std::move(ops)});
 }
 
-void Sketch::message(Phase phase, CollectiveKind kind, Over over, int source, int target) {
-  if (ranks_of(over, bucket_.experts, spec_) < 2) return;
-  result_.items.push_back(
-      {.phase = phase, .part = part_, .kind = kind, .over = over, .source = source, .target = target});
+void Sketch::message(Phase phase, CollectiveKind kind, Over over, bool experts, int source, int target) {
+  if (ranks_of(over, experts, spec_) < 2) return;
+  result_.items.push_back({.phase = phase,
+                           .part = part_,
+                           .kind = kind,
+                           .over = over,
+                           .experts = experts && spec_.mesh.folds_experts(),
+                           .source = source,
+                           .target = target});
 }
 
 }  // namespace orrery::plan

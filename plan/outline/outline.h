@@ -79,7 +79,8 @@ struct Operand {
   int parameter = -1;  ///< the run of this tensor of the bucket, wherever it is; then offset and elements are unused
 };
 
-/// The ranks that a message goes over (plan/lower/groups.h).
+/// The ranks that a message goes over (plan/lower/groups.h), for experts' parameters and for others
+/// (PlanSpec::holders).
 enum class Over : std::uint8_t {
   tensor,
   data,    ///< all ranks that hold the bucket's parameters, or ZeRO's sub-group
@@ -97,6 +98,7 @@ struct Item {
   std::vector<models::Op> ops = {};  ///< their operand indices refer to Operands
   CollectiveKind kind{};
   Over over{};
+  bool experts = false;          ///< a message over ranks that hold experts' parameters
   int source = -1, target = -1;  ///< operands
   [[nodiscard]] bool is_message() const { return ops.empty(); }
 };
@@ -125,6 +127,11 @@ struct Outline {
 /// The number of ranks in this group of a bucket (`experts`: one of experts). A message over fewer than two is left
 /// out.
 [[nodiscard]] int ranks_of(Over over, bool experts, const PlanSpec& spec);
+
+/// Whether PowerSGD reduces such buckets. What no other rank holds is not reduced.
+[[nodiscard]] inline bool approximates(bool experts, const PlanSpec& spec) {
+  return spec.low_rank() && ranks_of(Over::data, experts, spec) > 1;
+}
 
 /// Element types. The type in which gradients are kept and reduced: fp32 for fp32 and bf16 (Megatron-LM accumulates
 /// bf16 gradients in fp32), fp16 for fp16 (Micikevicius et al. 2018).
@@ -182,8 +189,11 @@ class Sketch {
   [[nodiscard]] models::Op zero(int operand) const;
 
   void compute(Phase phase, const char* name, std::vector<models::Op> ops);
-  /// Adds nothing if the message would go over one rank.
-  void message(Phase phase, CollectiveKind kind, Over over, int source, int target);
+  /// Adds nothing if the message would go over one rank. Over ranks that hold the bucket's parameters, or what is said.
+  void message(Phase phase, CollectiveKind kind, Over over, int source, int target) {
+    message(phase, kind, over, bucket_.experts, source, target);
+  }
+  void message(Phase phase, CollectiveKind kind, Over over, bool experts, int source, int target);
   void next_part() { result_.parts = ++part_ + 1; }
 
   [[nodiscard]] Outline take() { return std::move(result_); }

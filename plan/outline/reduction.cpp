@@ -76,13 +76,13 @@ Outline plain(Sketch s, Reduces when) {
 // In 16 bits.
 class Halves {
  public:
-  explicit Halves(Sketch& s) : s_(s), by_node_(s.spec().exchanges_by_node()) {}
+  explicit Halves(Sketch& s) : s_(s), holders_(s.spec().holders(s.bucket().experts)), by_node_(holders_.near > 1) {}
 
   void note() {
     const BucketShape& b = s_.bucket();
     int summed_here = s_.whole(Memory::gradients);
     if (by_node_) {
-      const std::int64_t part = b.elements / s_.spec().compression.group;
+      const std::int64_t part = b.elements / holders_.near;
       const int near = s_.whole(s_.temporary("near", gradient_dtype(s_.spec().numerics.precision), part));
       s_.message(kReduce, CollectiveKind::reduce_scatter, Over::near, summed_here, near);
       summed_here = near;
@@ -108,7 +108,7 @@ class Halves {
   }
   void exchange(int values) {
     const BucketShape& b = s_.bucket();
-    const std::int64_t elements = by_node_ ? b.elements / s_.spec().compression.group : b.elements;
+    const std::int64_t elements = b.elements / holders_.near;
     sent_ = values;
     if (rounds()) {
       sent_ = half("sent", elements);
@@ -124,7 +124,7 @@ class Halves {
     s_.compute(kReduce, "sum", {std::move(sum)});
   }
   void sum() {
-    const int replicas = s_.spec().mesh.replicas();
+    const int replicas = holders_.count;
     if (zero_of(s_.spec()) > 0) return sum_pieces(replicas, s_.optimized_gradient());
     const int own = s_.own_of(sent_);
     sum_pieces(replicas, own);
@@ -133,7 +133,7 @@ class Halves {
   }
   void sum_of_nodes() {
     const BucketShape& b = s_.bucket();
-    const std::int64_t nodes = s_.spec().mesh.replicas() / s_.spec().compression.group;
+    const std::int64_t nodes = holders_.count / holders_.near;
     if (zero_of(s_.spec()) > 0) return sum_pieces(nodes, s_.optimized_gradient());
     const int summed = half("summed", b.shard);
     sum_pieces(nodes, summed);
@@ -143,6 +143,7 @@ class Halves {
   }
 
   Sketch& s_;
+  Holders holders_;
   bool by_node_;
   int sent_ = -1, pieces_ = -1, gathered_ = -1;  ///< operands
 };
@@ -205,7 +206,7 @@ class LowRank {
     last.push_back(product(rows, columns, rank, p, q, gradient));
     last.back().trans_b = true;
     last.push_back(Sketch::flat(OpKind::add_scaled, DType::fp32, rows * columns, {gradient}, {m}));
-    last.back().scale = -1.0 / s_.spec().shards_of(s_.bucket().experts);
+    last.back().scale = -1.0 / s_.spec().holders(s_.bucket().experts).count;
   }
   [[nodiscard]] static Op product(std::int64_t m, std::int64_t n, std::int64_t k, int a, int b, int c) {
     Op op = Sketch::flat(OpKind::matmul, DType::fp32, m, {a, b}, {c});
@@ -224,7 +225,8 @@ class LowRank {
 
 Outline reduction_of(const BucketShape& bucket, const PlanSpec& spec, Reduces when, bool low_rank) {
   Sketch s(bucket, spec);
-  const bool whole = !spec.compresses() || (spec.low_rank() && !low_rank);
+  const bool alone = ranks_of(Over::data, bucket.experts, spec) < 2;  // experts that no other rank has
+  const bool whole = !spec.compresses() || alone || (spec.low_rank() && !low_rank);
   if (whole) return plain(std::move(s), when);
   if ((zero_of(spec) >= 2) != (when == Reduces::in_every_pass)) return s.take();
   sum_partial(s);

@@ -13,7 +13,9 @@ Slot state_of(Memory memory, const BucketShape& b, const PlanSpec& spec) {
   const auto state = [&](const char* name, DType dtype, std::int64_t elements) {
     return Slot{memory, name, Purpose::optimizer_states, dtype, elements};
   };
-  const auto low_rank = [&] { return spec.low_rank() ? low_rank_sizes(b.matrices, spec.compression) : LowRankSizes{}; };
+  const auto low_rank = [&] {
+    return approximates(b.experts, spec) ? low_rank_sizes(b.matrices, spec.compression) : LowRankSizes{};
+  };
   if (memory == Memory::master) return state("master", DType::fp32, has_master(spec) ? optimized : 0);
   if (memory == Memory::first_moment) return state("first_moment", moment, spec.states.moments() > 0 ? optimized : 0);
   if (memory == Memory::second_moment) {

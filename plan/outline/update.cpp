@@ -47,15 +47,17 @@ class Update {
     if (!traits_.takes_norms()) return s_.take();
     if (traits_.factored() && round == 0) {
       const int sums = of_stage(Memory::factor_sums);
-      if (zero_of(spec_) >= 1) meet(Over::data, sums);
-      meet(Over::tensor, s_.run(s_.slot(Memory::factor_sums), 0, totals_.factors.met));
+      meet_sums();
       std::vector<int> in = {sums};
       add_scaling(in);
       s_.compute(kUpdate, "factor_moments",
-                 {Sketch::flat(OpKind::factor_moments, DType::fp32, totals_.factors.elements, std::move(in),
+                 {Sketch::flat(OpKind::factor_moments, DType::fp32, totals_.all.factors.elements, std::move(in),
                                {of_stage(Memory::factors)})});
     } else if (round + 1 < update_rounds(spec_)) {
-      meet(Over::parts, of_stage(Memory::norms));
+      static_cast<void>(of_stage(Memory::norms));
+      const std::int64_t experts = 2 * totals_.apart.parameters, others = 2 * totals_.all.parameters - experts;
+      meet(Over::parts, false, {Memory::norms, 0, others});
+      meet(Over::parts, true, {Memory::norms, others, experts});
     }
     return s_.take();
   }
@@ -74,15 +76,30 @@ class Update {
     if (spec_.numerics.precision == DType::fp16) in.push_back(s_.whole(Memory::scaling));
   }
   [[nodiscard]] int of_stage(Memory memory) {
-    const std::int64_t elements = memory == Memory::norms           ? 2 * totals_.parameters
+    const std::int64_t elements = memory == Memory::norms           ? 2 * totals_.all.parameters
                                   : memory == Memory::newton_schulz ? totals_.workspace
-                                                                    : totals_.factors.elements;
+                                                                    : totals_.all.factors.elements;
     const Purpose purpose = memory == Memory::newton_schulz ? Purpose::workspace : Purpose::communication;
     return s_.whole(s_.of_stage(memory, name_of_buffer(memory), elements, purpose));
   }
-  // Over the ranks that have parts of a parameter.
-  void meet(Over over, int operand) {
-    if (s_.elements(operand) > 0) s_.message(kUpdate, CollectiveKind::all_reduce, over, operand, operand);
+  // A run of what all buckets add to, over the ranks that have parts of the parameters of one kind.
+  struct MetRun {
+    Memory memory{};
+    std::int64_t offset = 0, elements = 0;
+  };
+  void meet(Over over, bool experts, const MetRun& run) {
+    if (run.elements == 0) return;
+    const int operand = s_.run(s_.slot(run.memory), run.offset, run.elements);
+    s_.message(kUpdate, CollectiveKind::all_reduce, over, experts, operand, operand);
+  }
+  // Experts' sums come first, and those that tensor ranks contribute to stand together (place_factors).
+  void meet_sums() {
+    const FactorCount &all = totals_.all.factors, &experts = totals_.apart.factors;
+    if (zero_of(spec_) >= 1) {
+      meet(Over::data, false, {Memory::factor_sums, experts.elements, all.elements - experts.elements});
+      meet(Over::data, true, {Memory::factor_sums, 0, experts.elements});
+    }
+    meet(Over::tensor, false, {Memory::factor_sums, experts.elements - experts.met, all.met});
   }
 
   [[nodiscard]] Op flat(OpKind kind, std::vector<int> in, std::vector<int> out) const {
@@ -121,7 +138,7 @@ class Update {
   [[nodiscard]] Op of_tensors(OpKind kind, std::vector<int> in, std::vector<int> out) const {
     Op op = flat(kind, std::move(in), std::move(out));
     op.n = b_.parameters;
-    op.k = totals_.factors.elements;
+    op.k = totals_.all.factors.elements;
     return op;
   }
   void sum_up(bool first, int sums, Op op) {
@@ -161,7 +178,7 @@ class Update {
   }
 
   void whole_matrices() {
-    const std::int64_t piece = optimized_of(b_, spec_), all = b_.elements * spec_.mesh.tensor;
+    const std::int64_t piece = optimized_of(b_, spec_), all = b_.elements * spec_.holders(b_.experts).ways;
     const int own = s_.whole(s_.temporary("direction", DType::fp32, piece));
     std::vector<int> in = {gradient(), coefficient()};
     add_scaling(in);
@@ -195,7 +212,8 @@ class Update {
     const int zero = zero_of(spec_);
     if (zero != 1 && zero != 2) return;
     const int values = s_.optimized_values(), all = s_.whole(Memory::parameters);
-    if (!spec_.exchanges_by_node()) {
+    const int near = spec_.holders(b_.experts).near;
+    if (near == 1) {
       s_.message(Phase::parameter_gather, CollectiveKind::all_gather, Over::data, values, all);
       return;
     }
@@ -203,7 +221,7 @@ class Update {
     // one another. One buffer serves all buckets: their messages stand in a row, so none waits for its memory.
     const int pieces = s_.of_stage(Memory::gathered_piece, name_of_buffer(Memory::gathered_piece), totals_.piece,
                                    Purpose::communication, compute_dtype(spec_.numerics.precision));
-    const int piece = s_.run(pieces, 0, b_.elements / spec_.compression.group);
+    const int piece = s_.run(pieces, 0, b_.elements / near);
     s_.message(Phase::parameter_gather, CollectiveKind::all_gather, Over::far, values, piece);
     s_.message(Phase::parameter_gather, CollectiveKind::all_gather, Over::near, piece, all);
   }
@@ -219,15 +237,17 @@ class Update {
 }  // namespace
 
 void add_to(StageTotals& totals, const BucketShape& bucket, const PlanSpec& spec, std::int64_t count) {
-  totals.parameters += count * bucket.parameters;
-  if (traits_of(spec.states.optimizer).factored()) {
-    totals.factors.elements += count * bucket.factors.elements;
-    totals.factors.met += count * bucket.factors.met;
-  }
+  const auto count_in = [&](TensorTotals& sum) {
+    sum.parameters += count * bucket.parameters;
+    if (!traits_of(spec.states.optimizer).factored()) return;
+    sum.factors.elements += count * bucket.factors.elements;
+    sum.factors.met += count * bucket.factors.met;
+  };
+  count_in(totals.all);
+  if (bucket.experts && spec.mesh.folds_experts()) count_in(totals.apart);
   if (bucket.whole != nullptr) totals.workspace = std::max(totals.workspace, newton_schulz_workspace(*bucket.whole));
-  const int zero = zero_of(spec);
-  if (spec.exchanges_by_node() && (zero == 1 || zero == 2))
-    totals.piece = std::max(totals.piece, bucket.elements / spec.compression.group);
+  const int zero = zero_of(spec), near = spec.holders(bucket.experts).near;
+  if (near > 1 && (zero == 1 || zero == 2)) totals.piece = std::max(totals.piece, bucket.elements / near);
 }
 
 int update_rounds(const PlanSpec& spec) {

@@ -7,10 +7,15 @@
 
 namespace orrery::plan {
 
-/// Totals over a stage's buckets that size the memory which their updates share.
-struct StageTotals {
+/// Totals over buckets of optimizers that look at whole tensors.
+struct TensorTotals {
   std::int64_t parameters = 0;  ///< tensors; a pair of norms each
   FactorCount factors = {};
+};
+/// Totals over a stage's buckets that size the memory which their updates share.
+struct StageTotals {
+  TensorTotals all;
+  TensorTotals apart;          ///< of these, those of experts, where other ranks hold experts than the rest
   std::int64_t workspace = 0;  ///< elements of Newton-Schulz for the largest matrix
   std::int64_t piece = 0;      ///< elements of the largest bucket's part that a node's rank gathers from others
 };

@@ -105,7 +105,7 @@ using Buffers = base::ById<BufferId, Buffer>;
 enum class DealtOver : std::uint8_t {
   nobody,   ///< all have the same
   states,   ///< those that partition a bucket's states (PlanSpec::shard_index)
-  experts,  ///< those that partition the states of experts' parameters (Mesh::expert_shard_index)
+  experts,  ///< those that partition the states of experts' parameters (PlanSpec::shard_index_of)
   tensor    ///< the tensor group
 };
 inline constexpr std::size_t kDealtOver = 4;

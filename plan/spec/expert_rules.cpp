@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "base/units.h"
-#include "plan/spec/optimizers.h"
 #include "plan/spec/rules.h"
 
 namespace orrery::plan {
@@ -57,23 +56,22 @@ class ExpertRules {
                      e.shared > 0 ? fmt::format(", or the {} of the shared ones", e.shared) : ""));
     rule(e.capacity_factor <= 0 || (spec_.mesh.context == 1 && !spec_.mesh.whole_experts()), "P125",
          "which tokens of a sequence an expert takes depends on earlier tokens, which are on other ranks");
-    rule(spec_.numerics.precision != models::DType::fp16 || (e.aux_coefficient <= 0 && e.z_coefficient <= 0), "P127",
-         "fp16 scales the loss, but the balancing losses join its gradient unscaled");
     rule(!spec_.states.has_server() && !spec_.stages.asynchronous(), "P128",
          "a mixture of experts counts what its experts do in a step, so all passes must use one version of the "
          "weights");
     reached();
     if (!spec_.mesh.folds_experts()) return;
-    const auto apart = [&](bool holds, const char* what, const char* help) {
-      rule(holds, "P126", fmt::format("expert {}: {} not yet supported for separate experts", spec_.mesh.expert, what),
-           help);
+    const Holders holders = spec_.holders(true);
+    const auto nests = [&](int consecutive, const char* key, const char* what) {
+      const int ranks = consecutive * spec_.mesh.tensor;
+      rule(ranks % holders.stride == 0 || holders.stride % ranks == 0, "P126",
+           fmt::format("{} {}: the {} of {} and the {} among which a layer's experts are divided do not divide one "
+                       "another",
+                       key, consecutive, base::count_of(ranks, "rank"), what, holders.stride),
+           fmt::format("{} that {} divides", key, holders.stride));
     };
-    apart(spec_.states.zero_group == 0, "ZeRO's sub-groups are", "no zero_group");
-    apart(!spec_.compresses(), "compressed gradients are", "compression: {gradients: none}");
-    apart(spec_.offload.optimizer == Space::device && spec_.offload.parameters == Space::device,
-          "states in other memories are", "offload of activations alone");
-    apart(spec_.states.zero_stage == 0 || !traits_of(spec_.states.optimizer).takes_norms(),
-          "sums of an optimizer over whole tensors are", "adamw, or zero_stage: 0");
+    if (spec_.states.zero_stage > 0 && spec_.states.zero_group > 0) nests(spec_.shards(), "zero_group", "a sub-group");
+    if (spec_.exchanges_by_node()) nests(spec_.compression.group, "compression.group", "a group");
   }
 
   // Whether tokens can reach all experts. Ranks that divide sequences or their rows have the others' tokens beside

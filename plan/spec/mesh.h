@@ -40,9 +40,8 @@ struct Mesh {
   [[nodiscard]] int expert_places() const { return ranks_per_stage() / expert_stride(); }
   /// Shards of experts' parameters: among the ranks above, every `expert`-th one has the same experts.
   [[nodiscard]] int expert_shards() const { return expert_places() / expert; }
-  /// Which part of a layer's experts a rank has, and which shard of it.
+  /// Which part of a layer's experts a rank has.
   [[nodiscard]] int expert_index(int rank) const { return rank / expert_stride() % expert_places() % expert; }
-  [[nodiscard]] int expert_shard_index(int rank) const { return rank / expert_stride() % expert_places() / expert; }
 };
 
 }  // namespace orrery::plan

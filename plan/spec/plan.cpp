@@ -316,8 +316,6 @@ class PlanRules {
          fmt::format("{} gathers whole matrices from consecutive shards, but the shards of gradients exchanged by node "
                      "are not consecutive",
                      name));
-    rule(model_.experts.count == 0, "P162",
-         fmt::format("{} does not gather experts' matrices, which other ranks share than the rest", name));
   }
 
   void adapters() {

@@ -17,6 +17,28 @@
 
 namespace orrery::plan {
 
+/// Where a stage's ranks hold one kind of parameters: those of a layer's experts, where these are divided among other
+/// ranks than the rest, or all others. Ranks are counted within the stage.
+struct Holders {
+  int ways = 1;    ///< neighbouring ranks that have parts of each matrix
+  int stride = 1;  ///< distance between the ranks that hold the same
+  int count = 1;   ///< of these ranks
+  int shards = 1;  ///< consecutive ones of these among which ZeRO partitions states: a sub-group
+  int near = 1;    ///< consecutive ones that sum in full before gradients travel in 16 bits; 1: none
+  [[nodiscard]] int sub_groups() const { return count / shards; }
+  /// Which of the ranks that hold the same `rank` is, and which part of matrices it has.
+  [[nodiscard]] int replica(int rank) const { return rank / stride % count; }
+  [[nodiscard]] int part(int rank) const { return rank % ways; }
+  /// Which shard a rank has in its sub-group. Where gradients are exchanged by node, the shards of a node's ranks are
+  /// shards / near apart: what a rank has summed within its node is then one piece, and so is what its counterparts on
+  /// all nodes gather.
+  [[nodiscard]] int shard(int rank) const {
+    const int place = replica(rank) % shards;
+    return near > 1 ? place % near * (shards / near) + place / near : place;
+  }
+  [[nodiscard]] int sub_group(int rank) const { return replica(rank) / shards; }
+};
+
 /// What is chosen for a run: its parts, and what follows from more than one of them.
 struct PlanSpec {
   Mesh mesh;
@@ -68,26 +90,35 @@ struct PlanSpec {
   /// Tokens of each sequence that a rank has (context parallelism).
   [[nodiscard]] std::int64_t tokens_per_rank() const { return shape.sequence / mesh.context; }
 
-  /// Ranks over which ZeRO partitions a parameter's states: one sub-group of the replicas.
+  /// Ranks over which ZeRO partitions the states of most parameters: one sub-group of the replicas.
   [[nodiscard]] int shards() const { return states.zero_group > 0 ? states.zero_group : mesh.replicas(); }
-  [[nodiscard]] int shards_of(bool experts) const {
-    return experts && mesh.folds_experts() ? mesh.expert_shards() : shards();
-  }
   [[nodiscard]] int sub_groups() const { return mesh.replicas() / shards(); }
-  /// Which shard a rank has in its sub-group. Where gradients are exchanged by node, the shards of a node's ranks are
-  /// shards() / group apart: what a rank has summed within its node is then one piece, and so is what its
-  /// counterparts on all nodes gather.
-  [[nodiscard]] int shard_index(int rank) const {
-    const int place = rank / mesh.tensor % shards(), group = compression.group;
-    return exchanges_by_node() ? place % group * (shards() / group) + place / group : place;
-  }
-  [[nodiscard]] int shard_index_of(bool experts, int rank) const {
-    return experts && mesh.folds_experts() ? mesh.expert_shard_index(rank) : shard_index(rank);
-  }
-  [[nodiscard]] int sub_group_of(int rank) const { return rank / mesh.tensor % mesh.replicas() / shards(); }
   /// Ranks that hold the same shard or, without ZeRO, the same parameters: they sum among them what each has reduced
   /// within its own sub-group.
   [[nodiscard]] int copies() const { return sub_groups() * (stages.mirrors() ? 2 : 1); }
+  /// The ranks of a sub-group, or of a node whose replicas sum first, hold `consecutive` replicas of most parameters.
+  /// Of experts that are divided among fewer ranks they hold as many fewer, and of experts divided among more just one.
+  [[nodiscard]] Holders holders(bool experts) const {
+    const int near = exchanges_by_node() ? compression.group : 1;
+    if (!experts || !mesh.folds_experts()) return {mesh.tensor, mesh.tensor, mesh.replicas(), shards(), near};
+    const int stride = mesh.expert_stride() * mesh.expert;
+    const auto held_by = [&](int consecutive) { return std::max(1, consecutive * mesh.tensor / stride); };
+    return {mesh.expert_stride(), stride, mesh.expert_shards(), held_by(shards()), near > 1 ? held_by(near) : 1};
+  }
+  /// Whether the ranks that agree on the gradient's norm (a tensor group and, under ZeRO, its sub-group) do not have
+  /// all experts' gradients exactly once: then experts' squares are summed apart, over the ranks that divide them.
+  [[nodiscard]] bool squares_experts_apart() const {
+    const bool partitions = mesh.replicas() > 1 && states.zero_stage > 0;
+    return mesh.folds_experts() && (!partitions || squaring_ranks() < holders(true).stride);
+  }
+  /// How many of the ranks that agree on the norm have the same sum of experts' squares.
+  [[nodiscard]] int times_experts_are_squared() const { return squaring_ranks() / mesh.expert_stride(); }
+  [[nodiscard]] int shards_of(bool experts) const { return holders(experts).shards; }
+  [[nodiscard]] int shard_index(int rank) const { return holders(false).shard(rank); }
+  [[nodiscard]] int shard_index_of(bool experts, int rank) const { return holders(experts).shard(rank); }
+  [[nodiscard]] int squaring_ranks() const {
+    return mesh.tensor * (mesh.replicas() > 1 && states.zero_stage > 0 ? shards() : 1);
+  }
 
   /// Whether gradients are reduced during the last backward pass instead of after it.
   [[nodiscard]] bool reduces_early() const {

@@ -210,12 +210,11 @@ inline constexpr auto kRules = std::to_array<Rule>({
     {"P125", "an expert's token limit where earlier tokens are on other ranks",
      "A token limit for experts although other ranks have the sequence's earlier tokens",
      "`context: 1`, and no `expert_tensor`"},
-    {"P126", "expert parallelism with a feature that does not support it",
-     "Expert parallelism with a feature that does not support experts' different replicas: ZeRO's sub-groups, "
-     "compressed gradients, offloaded states, LAMB or Adafactor with ZeRO",
-     "As the message says"},
-    {"P127", "balancing losses in fp16", "A balancing loss or a z-loss in fp16, whose loss is scaled",
-     "`precision: bf16`"},
+    {"P126", "groups of replicas that cut across experts' ranks",
+     "`zero_group`, or `group` of compressed gradients, whose ranks and those among which a layer's experts are "
+     "divided "
+     "do not divide one another",
+     "A group that a layer's experts fill a whole number of times, or that is a part of their ranks"},
     {"P128", "a mixture of experts with an asynchronous order",
      "A mixture of experts with an asynchronous order or a parameter server", "Use a synchronous schedule"},
     {"P129", "more experts than tokens of a micro-batch",
@@ -256,8 +255,6 @@ inline constexpr auto kRules = std::to_array<Rule>({
     {"P161", "an optimizer that needs whole matrices, with gradients exchanged by node",
      "Muon with gradients exchanged by node, whose shards do not follow one another",
      "`compression: {group: 0}`, or the optimizer adamw or lion"},
-    {"P162", "an optimizer that needs whole matrices, with a mixture of experts",
-     "Muon of a mixture of experts, whose matrices other ranks divide than the rest", "The optimizer adamw or lion"},
     {"P165", "adapters of products that the model has not, or beside what treats all parameters alike",
      "Adapters (`lora`) of products that the model has not (`targets: [qkv]` with latent attention, an MLP's where all "
      "are experts), or with an asynchronous order, DualPipe, a parameter server, compression, or offloaded weights or "

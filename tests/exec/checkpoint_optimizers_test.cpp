@@ -8,6 +8,7 @@
 #include "exec/failure.h"
 #include "exec/state/checkpoint.h"
 #include "exec/state/initialise.h"
+#include "plan/lower/experts.h"
 #include "plan/lower/lower.h"
 #include "tests/exec/training.h"
 
@@ -28,13 +29,15 @@ class CheckpointOf : public ::testing::Test {
   /// Trains steps [first, last), from the checkpoint of step `first` where that is not 0; saves at the end.
   LogicalTensors train(const Trial& trial, std::int64_t first, std::int64_t last) const {
     const plan::Plan plan = testing::plan_of(trial);
-    const plan::Schedule schedule = plan::lower(plan);
+    const plan::Schedule lowered = plan::lower(plan);
     const Waiter waiter(wait_policy(plan.spec().mesh.ranks(), 1, std::chrono::seconds(60)));
     ThreadWorld world(plan.spec().mesh.ranks());
     LogicalTensors weights;
     testing::in_threads(
         plan.spec().mesh.ranks(),
         [&](int rank) {
+          plan::Schedule schedule = lowered;  // names this rank's experts
+          plan::name_experts(schedule, rank);
           const auto transport = world.transport(rank);
           const auto backend = make_cpu_backend(1);
           auto stream = TokenStream::open(trial.training.data);
@@ -87,6 +90,53 @@ TEST_F(CheckpointOf, EveryOptimizerGoesOnBitByBitOnTheSamePlan) {
       const LogicalTensors resumed = train(trial, 3, 6);
       for (const auto& [name, tensor] : whole) EXPECT_EQ(tensor.values, resumed.at(name).values) << name;
     }
+}
+
+// Experts' states are with other ranks than those of the rest, and written by these.
+TEST_F(CheckpointOf, ExpertsWithReplicasOfTheirOwnGoOnBitByBitAndOnAnotherPlan) {
+  using Set = void (*)(plan::PlanSpec&);
+  const Set sets[] = {[](plan::PlanSpec& s) { s.mesh.expert = 2; },
+                      [](plan::PlanSpec& s) { s.mesh.expert = 2, s.states.zero_stage = 1; },
+                      [](plan::PlanSpec& s) { s.mesh.expert = 2, s.states.zero_stage = 3, s.states.zero_group = 2; },
+                      [](plan::PlanSpec& s) { s.mesh.expert = 4, s.states.zero_stage = 1, s.states.zero_group = 2; },
+                      [](plan::PlanSpec& s) {
+                        s.mesh.data = s.mesh.tensor = s.mesh.expert = 2, s.mesh.sequence_parallel = true,
+                        s.mesh.expert_tensor = 1, s.states.zero_stage = 1;
+                      }};
+  for (const OptimizerKind kind : {OptimizerKind::lamb, OptimizerKind::adafactor, OptimizerKind::muon})
+    for (const Set set : sets) {
+      Trial trial = trial_of(kind), other = trial;
+      for (Trial* one : {&trial, &other}) {
+        one->model.experts = {.count = 8, .chosen = 2, .hidden = 16};
+        one->spec.stages.order = plan::Order::gpipe;
+        one->spec.mesh.data = 4;
+      }
+      set(trial.spec);
+      SCOPED_TRACE(std::string(plan::name_of(kind)) + ", " + plan::describe(trial.spec));
+      other.spec.mesh.data = other.spec.mesh.tensor = 2;
+      LogicalTensors whole = train(trial, 0, 6);
+      (void)train(trial, 0, 3);
+      LogicalTensors resumed = train(trial, 3, 6);
+      for (const auto& [name, tensor] : whole) EXPECT_EQ(tensor.values, resumed.at(name).values) << name;
+      LogicalTensors elsewhere = train(other, 3, 6);
+      for (LogicalTensors* weights : {&whole, &elsewhere})
+        std::erase_if(*weights, [](const auto& one) { return one.first.find(".k.bias") != std::string::npos; });
+      EXPECT_LE(testing::relative_distance(elsewhere, whole), 1e-4);
+    }
+}
+
+// Each replica of the experts has an error of its own.
+TEST_F(CheckpointOf, CompressedGradientsOfExpertsGoOnBitByBit) {
+  Trial trial = trial_of(OptimizerKind::adamw);
+  trial.model.experts = {.count = 8, .chosen = 2, .hidden = 16};
+  trial.spec.stages.order = plan::Order::gpipe;
+  trial.spec.mesh.data = 4, trial.spec.mesh.expert = 2;
+  trial.spec.compression.gradients = plan::GradientCompression::powersgd;
+  trial.spec.compression.rank = 2, trial.spec.compression.minimum_rate = 1.2;
+  const LogicalTensors whole = train(trial, 0, 6);
+  (void)train(trial, 0, 3);
+  const LogicalTensors resumed = train(trial, 3, 6);
+  for (const auto& [name, tensor] : whole) EXPECT_EQ(tensor.values, resumed.at(name).values) << name;
 }
 
 TEST_F(CheckpointOf, LowPrecisionGoesOnBitByBitWithItsMastersAndScale) {

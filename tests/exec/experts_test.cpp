@@ -2,109 +2,21 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
-#include <map>
 #include <nlohmann/json.hpp>
 
 #include "exec/files/safetensors.h"
 #include "exec/state/initialise.h"
 #include "plan/lower/lower.h"
 #include "plan/schedule/check.h"
-#include "tests/exec/mixtures.h"
+#include "tests/exec/small_mixtures.h"
 
 namespace orrery::exec {
 namespace experts_test {
 
+using testing::Mixture;
+using testing::mixture_trial;
 using testing::Outcome;
 using testing::Trial;
-
-struct Mixture {
-  const char* name;
-  void (*set)(models::Model&);
-};
-
-Trial mixture_trial(const Mixture& mixture) {
-  Trial trial = testing::golden_trial("cosine_clipped");
-  trial.training.initial_weights.clear();
-  models::Model& m = trial.model;
-  m.layers = 4;
-  m.normalisation = models::Normalisation::rms_norm;
-  m.activation = models::Activation::swiglu;
-  m.positions = models::Positions::rope;
-  m.bias = false;
-  m.tied_embeddings = false;
-  m.initial_stddev = 0.2;  // routers that prefer some experts
-  m.experts = {.count = 8, .chosen = 2, .hidden = 24, .normalised = true};
-  mixture.set(m);
-  trial.spec.shape.batch = 8;
-  trial.spec.shape.micro_batch = 2;
-  trial.spec.stages.order = plan::Order::gpipe;
-  trial.steps = 20;
-  return trial;
-}
-
-const Mixture kMixtures[] = {
-    {"top_2", [](models::Model&) {}},
-    {"top_1_switch",
-     [](models::Model& m) {
-       m.experts.chosen = 1;
-       m.experts.normalised = false;
-       m.experts.period = 2;
-       m.activation = models::Activation::relu;
-     }},
-    {"top_8_of_16_balanced",
-     [](models::Model& m) {
-       m.experts.count = 16;
-       m.experts.chosen = 8;
-       m.experts.hidden = 8;
-       m.experts.aux_coefficient = 0.02;
-       m.experts.z_coefficient = 0.01;
-     }},
-    {"shared_with_a_gate",
-     [](models::Model& m) {
-       m.experts.shared = 16;
-       m.experts.shared_gate = true;
-       m.experts.normalised = false;
-     }},
-    {"sigmoid_in_groups",
-     [](models::Model& m) {
-       m.experts.scores = models::Scores::sigmoid;
-       m.experts.groups = 4;
-       m.experts.groups_chosen = 2;
-       m.experts.weight_scale = 2.5;
-       m.experts.balance_bias = true;
-       m.experts.bias_rate = 0.01;
-       m.initial_stddev = 0.3;  // no choice of these runs is so near a tie that rounding decides it
-       m.experts.first_dense = 1;
-       m.experts.shared = 16;
-     }},
-    {"dropping",
-     [](models::Model& m) {
-       m.experts.capacity_factor = 1;
-       m.experts.aux_coefficient = 0.01;
-     }},
-    {"weights_on_inputs",
-     [](models::Model& m) {
-       m.experts.scales_input = true;
-       m.experts.chosen = 1;
-       m.experts.scores = models::Scores::sigmoid;
-       m.experts.normalised = false;
-       m.experts.shared = 16;
-     }},
-    {"gpt_oss",
-     [](models::Model& m) {
-       m.activation = models::Activation::clamped_swiglu;
-       m.bias = m.attention_sinks = true;
-       m.experts.scores = models::Scores::softmax_chosen;
-       m.experts.router_bias = m.experts.expert_bias = true;
-     }},
-};
-
-const Outcome& serial_mixture(const Mixture& mixture) {
-  static std::map<std::string, Outcome> known;
-  auto found = known.find(mixture.name);
-  if (found == known.end()) found = known.emplace(mixture.name, testing::train(mixture_trial(mixture))).first;
-  return found->second;
-}
 
 class GoldenMixture : public ::testing::TestWithParam<const char*> {};
 
@@ -253,7 +165,7 @@ TEST_P(MixtureEqualToSerial, InLossGradientsAndWeights) {
   if (e.capacity_factor > 0 && (trial.spec.mesh.context > 1 || trial.spec.mesh.expert_tensor == 1))
     GTEST_SKIP() << "refused: P125";
   if (e.aux_coefficient > 0 && trial.spec.stages.mirrors()) GTEST_SKIP() << "refused: P124";
-  const Outcome& alone = serial_mixture(mixture);
+  const Outcome& alone = testing::serial_mixture(mixture);
   const Outcome ours = testing::train(trial);
   ASSERT_EQ(ours.steps.size(), 20U);
   const double loss = testing::loss_distance(ours, alone);
@@ -271,7 +183,8 @@ std::string name_of_mixture_and_split(const ::testing::TestParamInfo<std::tuple<
   return std::string(std::get<0>(info.param).name) + "_" + std::get<1>(info.param).name;
 }
 INSTANTIATE_TEST_SUITE_P(All, MixtureEqualToSerial,
-                         ::testing::Combine(::testing::ValuesIn(kMixtures), ::testing::ValuesIn(kMixtureSplits)),
+                         ::testing::Combine(::testing::ValuesIn(testing::kMixtures),
+                                            ::testing::ValuesIn(kMixtureSplits)),
                          name_of_mixture_and_split);
 
 }  // namespace experts_test

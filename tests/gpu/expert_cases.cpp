@@ -131,6 +131,12 @@ struct Maker : CaseMaker {
         back.in = {floats(chosen), floats(all, 2), positive(all), choices(r), positive(chosen)};
         if (balances) back.in.push_back(positive(r.experts));
         back.out = {unset(all)};
+        if (!balances) continue;
+        Case& scaled = of_router("route_grad_scaled", OpKind::route_grad, r);
+        scaled.op.routing.aux = 0.3, scaled.op.routing.z = 0.2;
+        scaled.in = {floats(chosen),   floats(all, 2),      positive(all), choices(r),
+                     positive(chosen), positive(r.experts), positive(1)};
+        scaled.out = {unset(all)};
       }
     }
     Router many = routers().front();

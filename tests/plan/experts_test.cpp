@@ -2,7 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <set>
 #include <string>
+#include <tuple>
 
 #include "plan/lower/lower.h"
 #include "plan/schedule/check.h"
@@ -52,6 +55,49 @@ TEST(Experts, HaveRoomForAToken) {
               HasSubstr("error[P118]: capacity_factor 0.25 gives an expert room for 0.12 tokens of a sequence of 4"));
   EXPECT_THAT(found, HasSubstr("a sequence of 32 or more, or a model with capacity_factor: 2 or more, or 0"));
   EXPECT_EQ(refusal(shaped(4, 4), mixture_of(16)), "") << "without a limit none is dropped";
+}
+
+TEST(Experts, AreDividedAmongRanksThatNestWithSubGroupsAndNodes) {
+  PlanSpec spec = shaped(1, 16);
+  spec.mesh.data = 8, spec.states.zero_stage = 1;
+  for (const int expert : {1, 2, 4, 8})
+    for (const int group : {2, 4, 8}) {
+      spec.mesh.expert = expert, spec.states.zero_group = group;
+      EXPECT_EQ(refusal(spec, mixture_of(8)), "") << expert << " by " << group;
+      const Holders experts = spec.holders(true);
+      EXPECT_EQ(experts.count, 8 / expert);
+      EXPECT_EQ(experts.shards, std::max(1, group / expert));
+      EXPECT_EQ(experts.sub_groups(), group >= expert ? 8 / group : 8 / expert);
+      EXPECT_EQ(spec.squares_experts_apart(), expert > group) << expert << " by " << group;
+    }
+  spec.mesh.data = 12, spec.shape.batch = 12, spec.mesh.expert = 4, spec.states.zero_group = 6;
+  EXPECT_THAT(refusal(spec, mixture_of(8)),
+              HasSubstr("error[P126]: zero_group 6: the 6 ranks of a sub-group and the 4 among which a layer's experts "
+                        "are divided do not divide one another"));
+  spec.states.zero_group = 0, spec.states.zero_stage = 0;
+  spec.compression.gradients = GradientCompression::bf16, spec.compression.group = 6;
+  EXPECT_THAT(refusal(spec, mixture_of(8)), HasSubstr("error[P126]: compression.group 6"));
+  spec.compression.group = 4;
+  EXPECT_EQ(refusal(spec, mixture_of(8)), "");
+}
+
+// Each rank has exactly one part of every parameter, whoever holds the rest.
+TEST(Experts, HaveShardsThatNoTwoRanksOfASubGroupShare) {
+  models::Model m = mixture_of(8);
+  PlanSpec spec = shaped(1, 16);
+  spec.mesh.data = 4, spec.mesh.tensor = 2, spec.mesh.sequence_parallel = true, spec.states.zero_stage = 2;
+  for (const int expert_tensor : {0, 1})
+    for (const int expert : {1, 2, 4}) {
+      spec.mesh.expert = expert, spec.mesh.expert_tensor = expert_tensor;
+      const Plan plan = samples::make(spec, m);
+      EXPECT_EQ(base::render(check(lower(plan)), false), "");
+      std::set<std::tuple<int, int, int>> places;
+      for (int rank = 0; rank < 8; ++rank) {
+        const Holders experts = spec.holders(true);
+        places.insert({spec.mesh.expert_index(rank), experts.part(rank), experts.shard(rank)});
+      }
+      EXPECT_EQ(places.size(), 8U) << expert << " of tensor " << expert_tensor;
+    }
 }
 
 TEST(BalancingLoss, IsPredictedOfEachMicroBatchAndExecutedOverTheWholeStep) {

@@ -143,14 +143,6 @@ TEST(LoweredOptimizer, MuonIsRefusedByNameWhereItIsNotBuilt) {
             "P161");
   EXPECT_EQ(refused([](PlanSpec& s) { s.mesh.data = 2, s.states.staleness = 0; }), "P84");
   EXPECT_EQ(refused([](PlanSpec& s) { s.offload.optimizer = Space::host; }), "P55");
-  models::Model mixture = samples::tiny_gpt();
-  mixture.experts = {.count = 4, .chosen = 2, .hidden = 32};
-  PlanSpec spec;
-  EXPECT_TRUE(samples::try_make(spec, mixture));
-  spec.states.optimizer = OptimizerKind::muon;
-  const auto plan = samples::try_make(spec, mixture);
-  ASSERT_FALSE(plan);
-  EXPECT_EQ(plan.error().front().code, "P162");
 }
 
 TEST(LoweredOptimizer, EightBitShardsEndWithABlockAndTablesOfTheInputKeepThirtyTwo) {

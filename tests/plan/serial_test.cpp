@@ -153,6 +153,39 @@ TEST(SerialProgram, ThereIsNoneOfWhatOnlyASplitComputes) {
   EXPECT_EQ(pieces.error().front().code, "P94");
 }
 
+// A rank's experts work for all ranks among which a layer's experts are divided: their gradients are one sender's.
+TEST(SerialProgram, OfCompressedExpertsTakesTheGradientsOfAllThatSharedThem) {
+  models::Model model = samples::tiny_gpt();
+  model.experts = {.count = 4, .chosen = 2, .hidden = 16};
+  PlanSpec spec;
+  spec.shape.batch = 8, spec.shape.sequence = 16, spec.shape.micro_batch = 2;
+  spec.mesh.data = 4, spec.mesh.expert = 2;
+  spec.compression.gradients = GradientCompression::bf16;
+  const auto made = serial_program(samples::make(spec, model), samples::cpu_cluster(1));
+  ASSERT_TRUE(made.has_value());
+  const RankClass& c = made->schedule.classes.front();
+  const auto times = [&](std::string_view name) {
+    return std::count_if(c.program.begin(), c.program.end(), [&](const Entry& entry) {
+      return c.blocks[static_cast<std::size_t>(entry.block)].name == name;
+    });
+  };
+  EXPECT_EQ(times("turn"), 4);
+  EXPECT_EQ(times("turn.experts"), 2);
+  EXPECT_EQ(times("take.3"), 1);
+  EXPECT_EQ(times("take.experts.1"), 1);
+  EXPECT_EQ(times("take.experts.2"), 0);
+  spec.mesh.expert = 4;
+  const auto alone = serial_program(samples::make(spec, model), samples::cpu_cluster(1));
+  ASSERT_TRUE(alone.has_value());
+  for (const Block& block : alone->schedule.classes.front().blocks)
+    EXPECT_EQ(block.name.find("experts"), std::string::npos) << "no other rank has them";
+  model.experts.aux_coefficient = 0.01;
+  spec.stages.order = Order::gpipe;
+  const auto balanced = serial_program(samples::make(spec, model), samples::cpu_cluster(1));
+  ASSERT_FALSE(balanced.has_value());
+  EXPECT_EQ(balanced.error().front().code, "P94");
+}
+
 TEST(SerialProgram, OfProductsInEightBitsIsOfWholeMatricesAlone) {
   PlanSpec spec;
   spec.numerics.precision = models::DType::fp8;

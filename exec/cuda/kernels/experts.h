@@ -33,7 +33,8 @@ struct RouteGradient {
   const float* scores = nullptr;
   const int32_t* choice = nullptr;
   const float* weights = nullptr;
-  const float* load = nullptr;  ///< may be null if aux is 0
+  const float* load = nullptr;     ///< may be null if aux is 0
+  const float* scaling = nullptr;  ///< of losses, one value; null: 1
   float* dlogits = nullptr;
   float aux = 0, z = 0;  ///< factors of the losses' gradients
 };

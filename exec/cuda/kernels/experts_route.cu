@@ -163,6 +163,7 @@ __global__ void __launch_bounds__(kRouters* kWarp) route_grad_kernel(RouterShape
   };
   for (int64_t i = 0; !of_chosen && !sigmoid && i < s.chosen; ++i) along += dvalue(i) * scores[choice[i]];
   const bool balances = g.aux != 0 || g.z != 0;
+  const float loss_scale = g.scaling == nullptr ? 1.0F : g.scaling[0];
   Softmax softmax{0, 1};
   float along_load = 0;
   if (balances) {
@@ -183,8 +184,8 @@ __global__ void __launch_bounds__(kRouters* kWarp) route_grad_kernel(RouterShape
       d = scores[e] * ((own < 0 ? 0.0F : dvalue(own)) - along);
     if (balances) {
       const float p = softmax.of(x[e]);
-      if (g.aux != 0) d += g.aux * p * (g.load[e] - along_load);
-      if (g.z != 0) d += g.z * softmax.log_sum() * p;
+      if (g.aux != 0) d += loss_scale * g.aux * p * (g.load[e] - along_load);
+      if (g.z != 0) d += loss_scale * g.z * softmax.log_sum() * p;
     }
     g.dlogits[token * s.experts + e] = d;
   }

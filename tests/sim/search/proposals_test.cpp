@@ -109,6 +109,20 @@ TEST(Proposals, HaveRoomForWhateverTokensChooseWhereThisExecutorRuns) {
   EXPECT_EQ(bounds(testing::stack("orrery-cpu")), std::set<double>{1.5});
 }
 
+// Gathers of ZeRO 3 stay within a node, of experts too, however many ranks divide these; Muon and fp16 need no plan of
+// their own.
+TEST(Proposals, PartitionStatesOfAMixtureWithinItsNodes) {
+  const auto mixture = testing::model("mixtral-8x7b");
+  const auto cluster = testing::cluster("hgx-h100", 16);
+  plan::Job job = long_job(64, 4096);
+  job.bounds.mesh.pipeline = {1};
+  std::set<std::pair<int, int>> found;  // ranks that divide experts, and of a sub-group
+  for (const plan::PlanSpec& s : space_of(*cluster, *mixture, job, software()))
+    if (s.states.zero_group > 0 && s.mesh.tensor == 1 && plan::make_plan(mixture, cluster, s))
+      found.insert({s.mesh.expert, s.states.zero_group});
+  EXPECT_EQ(found, (std::set<std::pair<int, int>>{{1, 8}, {2, 8}, {4, 8}, {8, 8}}));
+}
+
 TEST(Proposals, BalanceExpertsOverAStepOnlyWhereThisExecutorRuns) {
   const auto mixture = testing::model("tiny-moe");
   const auto cluster = testing::cluster("localhost-4");

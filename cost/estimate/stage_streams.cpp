@@ -15,7 +15,7 @@ using plan::Stream;
 
 /// Of the data group of what most of the layer's parameters belong to.
 StreamMessage of_data(const LayerCosts& c, const plan::PlanSpec& spec, const StageGroups& groups) {
-  const bool experts = c.expert_elements > c.own_elements && groups.data_of(true).size() > 1;
+  const bool experts = c.expert_elements > c.own_elements && groups.of(true).data.size() > 1;
   const int zero = plan::zero_of(spec);
   const models::DType dtype =
       zero == 3 ? plan::compute_dtype(spec.numerics.precision) : plan::gradient_dtype(spec.numerics.precision);
@@ -23,7 +23,7 @@ StreamMessage of_data(const LayerCosts& c, const plan::PlanSpec& spec, const Sta
           zero == 3   ? CollectiveKind::all_gather
           : zero == 2 ? CollectiveKind::reduce_scatter
                       : CollectiveKind::all_reduce,
-          base::Bytes{arena_bytes(experts ? c.expert_elements : c.own_elements, dtype)}, groups.data_of(experts)};
+          base::Bytes{arena_bytes(experts ? c.expert_elements : c.own_elements, dtype)}, groups.of(experts).data};
 }
 
 /// The layer's first message on a stream, if it has any.

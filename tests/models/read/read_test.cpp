@@ -297,8 +297,9 @@ TEST(OwnForm, ReportsAllErrorsAtOnce) {
       "vocab: 50_257\n"
       "max_sequence: 1024\n"
       "causal: yes\n";
-  EXPECT_EQ(refused(text),
-            R"(error[E0106]: `family` must be one of gpt, bert, llama, mistral, qwen2, qwen3, gemma, gemma2, gemma3, gpt_neox, phi3, opt, falcon, bloom, nemotron, starcoder2, stablelm, internlm2, glm, glm4, ernie4_5, seed_oss, smollm3, arcee, granite, baichuan, internlm3, cohere, cohere2, gpt_bigcode, mpt, qwen, roberta, mixtral, qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, gpt_oss, llama4, glm4_moe, deepseek, dots1, ernie4_5_moe, dbrx, dlrm, found `gtp`
+  EXPECT_EQ(
+      refused(text),
+      R"(error[E0106]: `family` must be one of gpt, bert, llama, mistral, qwen2, qwen3, gemma, gemma2, gemma3, gpt_neox, phi3, opt, falcon, bloom, nemotron, starcoder2, stablelm, internlm2, glm, glm4, ernie4_5, seed_oss, smollm3, arcee, granite, baichuan, internlm3, cohere, cohere2, gpt_bigcode, mpt, qwen, roberta, mixtral, qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, gpt_oss, llama4, glm4_moe, deepseek, dots1, ernie4_5_moe, dbrx, dlrm, found `gtp`
  --> model.yaml:1:9
   |
 1 | family: gtp

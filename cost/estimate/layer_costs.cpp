@@ -2,6 +2,7 @@
 #include "cost/estimate/layer_costs.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <optional>
 #include <set>
@@ -76,9 +77,9 @@ class Messages {
         rows_(prices.pricing, choice_of(program), static_cast<int>(prices.groups.tensor.size()),
               static_cast<int>(prices.groups.experts.size()),
               prices.groups.experts.size() > 1 ? prices.groups.experts[1] - prices.groups.experts[0] : 0) {}
-  /// Bytes of the whole message.
+  /// Bytes of the whole message, as many whole ones as Step::message_bytes.
   [[nodiscard]] double bytes_of(const models::Part& part) const {
-    return static_cast<double>(whole(part).bytes()) * part.expected;
+    return std::round(static_cast<double>(whole(part).bytes()) * part.expected);
   }
   LayerMessage of(const models::Part& part) {
     const base::Bytes bytes{bytes_of(part)};

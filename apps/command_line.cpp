@@ -46,6 +46,9 @@ class WrappedHelp : public CLI::Formatter {
     CLI::detail::format_help(out, verb->get_name(), beside_names(verb->get_description()), get_column_width());
     return out.str();
   }
+  [[nodiscard]] std::string make_description(const CLI::App* app) const override {
+    return reports::wrapped(CLI::Formatter::make_description(app), width_);
+  }
   [[nodiscard]] std::string make_footer(const CLI::App* app) const override {
     std::istringstream in(app->get_footer());
     std::string out;

@@ -31,7 +31,7 @@ std::string as_count(std::string& text) {
   double number = 0;
   constexpr double kMost = 1e18;
   if (!base::parse_number(digits, number) || number * factor < 1 || number * factor > kMost)
-    return fmt::format("{} is not a count of at least 1; write 512, 300B, 1.5T or 300e9", base::quoted(text));
+    return fmt::format("{} is not a count of at least 1; write 300B, 1.5T, 300e9 or 512", base::quoted(text));
   constexpr double kExact = 9007199254740992;  // above it, not every whole number is one
   const double count = number * factor;
   text = count == std::floor(count) && count < kExact ? fmt::format("{:.0f}", count) : fmt::format("{:.17g}", count);

@@ -104,12 +104,10 @@ std::string free_fields() {
   const plan::PlanSpec defaults;
   plan::for_each_field(plan::kChosenFields, [&](const auto& field) {
     using T = typename std::remove_cvref_t<decltype(field)>::Value;
-    const std::string group = field.group;
-    if (!group.empty() && group != open) out += "  # " + group + ":\n";
-    open = group;
-    if constexpr (plan::kIsList<T> || plan::kIsRows<T>) {  // no default shows how one is written
-      out += prose("  ", fmt::format("{}{}: {}", group.empty() ? "" : "  ", field.key, field.says));
-    } else {
+    if constexpr (!plan::kIsList<T> && !plan::kIsRows<T>) {
+      const std::string group = field.group;
+      if (!group.empty() && group != open) out += "  # " + group + ":\n";
+      open = group;
       const auto& value = field.of(defaults);
       const std::string comment =
           choices<T>(field).empty() ? field.says : fmt::format("{} ({})", field.says, choices<T>(field));

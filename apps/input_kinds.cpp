@@ -90,9 +90,9 @@ std::string help_with_kind(const KnownKind& is, InputKind wanted, const std::str
 base::Diagnostics other_kind(const base::Document& document, const std::string& text, InputKind wanted) {
   const base::Cursor root = document.root();
   const std::string file = document.findings().file();
-  const bool reads_tables = wanted != InputKind::job && wanted != InputKind::plan && wanted != InputKind::model &&
-                            wanted != InputKind::cluster;
-  if (!root.is_map() && file.ends_with(".csv") && !reads_tables)
+  const bool one_map = wanted == InputKind::job || wanted == InputKind::plan || wanted == InputKind::model ||
+                       wanted == InputKind::cluster;
+  if (one_map && !root.is_map() && file.ends_with(".csv"))
     return base::fail("E0125", fmt::format("`{}` is a table, but {} is expected", file, name_of(wanted)),
                       "rows of runs go to `orrery validate FILE` and `orrery calibrate --rows FILE`, an order of a "
                       "pipeline's passes to a job's `schedule:`")

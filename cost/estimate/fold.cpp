@@ -29,24 +29,13 @@ double arena_bytes(std::int64_t elements, models::DType dtype) {
   return static_cast<double>((bytes + plan::kAlignment - 1) / plan::kAlignment * plan::kAlignment);
 }
 
-const std::vector<int>& Fold::members(const plan::Item& item) const {
-  const PartMembers& groups = groups_.of(item.experts);
-  switch (item.over) {
-    case Over::tensor: return groups.tensor;
-    case Over::data: return groups.data;
-    case Over::copies: return groups.copies;
-    case Over::near: return groups.near;
-    case Over::far: return groups.far;
-    case Over::parts: return groups.parts;
-  }
-  ENSURE(false, "no group {}", static_cast<int>(item.over));
-}
-
 double Fold::time(const Outline& outline, const plan::Item& item) const {
   if (!item.is_message()) return pricing_.compute_time(item.ops).value;
   const base::Bytes bytes = pricing_.as_reduced(base::Bytes{static_cast<double>(outline.message_bytes(item))},
                                                 item.phase, outline.slot_of(item.source).dtype, groups_.precision);
-  return groups_.lockstep.at(pricing_).collective_time(item.kind, bytes, members(item), plan::Stream::data).value;
+  return groups_.lockstep.at(pricing_)
+      .collective_time(item.kind, bytes, groups_.of(item.experts).over(item.over), plan::Stream::data)
+      .value;
 }
 
 FoldTimes Fold::times(const Outline& outline) const {

@@ -40,7 +40,6 @@ class Fold {
   [[nodiscard]] double joined(const plan::Outline& outline) const;
 
  private:
-  [[nodiscard]] const std::vector<int>& members(const plan::Item& item) const;
   const Pricing& pricing_;
   const StageGroups& groups_;
 };

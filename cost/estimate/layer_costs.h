@@ -104,8 +104,8 @@ struct LayerCosts {
   std::int64_t own_parameters = 0, expert_parameters = 0, shared_parameters = 0;  ///< tensors in these buckets
   plan::FactorCount own_factors, expert_factors, shared_factors;                  ///< what Adafactor keeps for them
   std::vector<plan::MatrixShape> own_matrices, expert_matrices, shared_matrices;  ///< their shapes
-  plan::WholeMatrices whole,
-      expert_whole;  ///< of the own bucket and the experts', if the optimizer updates any as whole
+  /// Of the own bucket and the experts', if the optimizer updates any matrix as a whole.
+  plan::WholeMatrices whole, expert_whole;
   /// Whether operators that can write a gradient are the first to touch each parameter's (plan/lower/write_first.h).
   bool own_written = true, expert_written = true, shared_written = true;
   [[nodiscard]] bool written(LayerBucket of) const {

@@ -4,19 +4,13 @@
 #include <vector>
 
 #include "cost/prices/lockstep.h"
+#include "plan/outline/outline.h"
 #include "plan/spec/plan.h"
 
 namespace orrery::cost {
 
-/// Those of one kind of parameters (PlanSpec::holders).
-struct PartMembers {
-  std::vector<int> tensor;
-  std::vector<int> data;    ///< ranks that reduce gradients together: all that hold the parameters, or ZeRO's sub-group
-  std::vector<int> copies;  ///< under ZeRO: ranks that hold the same shard; fewer than two: no other rank does
-  std::vector<int> near,
-      far;                 ///< gradients in 16 bits by node: a node's replicas, and their counterparts on other nodes
-  std::vector<int> parts;  ///< ranks that hold parts of one parameter
-};
+/// Ranks; fewer than two: no message goes over them.
+using PartMembers = plan::ByOver<std::vector<int>>;
 
 /// Those of most parameters, and others.
 struct StageGroups : PartMembers {

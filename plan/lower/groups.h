@@ -2,19 +2,13 @@
 /// The groups of a mesh over which collectives run. Private to plan/.
 #include <vector>
 
+#include "plan/outline/outline.h"
 #include "plan/schedule/schedule.h"
 
 namespace orrery::plan {
 
-/// The ranks over which what holds one kind of parameters is summed and gathered (PlanSpec::holders). A group with the
-/// id "none" is a group of one.
-struct PartGroups {
-  GroupId tensor;     ///< ranks with parts of the same matrices
-  GroupId data;       ///< reduces gradients: all ranks that hold the same parameters, or ZeRO's sub-group
-  GroupId copies;     ///< under ZeRO: ranks with the same shard
-  GroupId near, far;  ///< 16-bit gradients: the ranks of a node that hold the same; their counterparts on other nodes
-  GroupId parts;      ///< ranks with parts of one parameter, if the optimizer needs them
-};
+/// A group with the id "none" is a group of one.
+using PartGroups = ByOver<GroupId>;
 
 /// Those of most parameters, and others.
 struct Groups : PartGroups {

@@ -91,25 +91,12 @@ Op OutlineWriter::bound(Op op) {
   return op;
 }
 
-GroupId OutlineWriter::group(const Item& item) const {
-  const PartGroups& groups = groups_.of(item.experts);
-  switch (item.over) {
-    case Over::tensor: return groups.tensor;
-    case Over::data: return groups.data;
-    case Over::copies: return groups.copies;
-    case Over::near: return groups.near;
-    case Over::far: return groups.far;
-    case Over::parts: return groups.parts;
-  }
-  ENSURE(false, "no group {}", static_cast<int>(item.over));
-}
-
 void OutlineWriter::write(int part) {
   make_buffers(part);
   for (const Item& item : outline_.items) {
     if (item.part != part) continue;
     if (item.is_message()) {
-      const GroupId over = group(item);
+      const GroupId over = groups_.of(item.experts).over(item.over);
       ENSURE(over.exists(), "no group {} for bucket {}", static_cast<int>(item.over), bucket_.bucket);
       build_.collective(item.phase, Stream::data, item.kind, over, view(item.source), view(item.target), bucket_.layer,
                         bucket_.bucket);

@@ -56,7 +56,6 @@ class OutlineWriter {
   void make_buffers(int part);
   [[nodiscard]] View view(int operand) const;
   [[nodiscard]] models::Op bound(models::Op op);
-  [[nodiscard]] GroupId group(const Item& item) const;
 
   ClassBuilder& build_;
   const Groups& groups_;

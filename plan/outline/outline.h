@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/ensure.h"
 #include "models/operators/op.h"
 #include "plan/outline/factors.h"
 #include "plan/outline/low_rank.h"
@@ -82,12 +83,29 @@ struct Operand {
 /// The ranks that a message goes over (plan/lower/groups.h), for experts' parameters and for others
 /// (PlanSpec::holders).
 enum class Over : std::uint8_t {
-  tensor,
+  tensor,  ///< the ranks that have parts of the same matrices
   data,    ///< all ranks that hold the bucket's parameters, or ZeRO's sub-group
   copies,  ///< under ZeRO: the ranks that hold the same shard
   near,    ///< replicas of a node, and
   far,     ///< their counterparts on other nodes
   parts,   ///< the ranks that have parts of one parameter
+};
+
+/// What each of these is for one kind of parameters: a group, or its ranks.
+template <class T>
+struct ByOver {
+  T tensor{}, data{}, copies{}, near{}, far{}, parts{};
+  [[nodiscard]] const T& over(Over which) const {
+    switch (which) {
+      case Over::tensor: return tensor;
+      case Over::data: return data;
+      case Over::copies: return copies;
+      case Over::near: return near;
+      case Over::far: return far;
+      case Over::parts: return parts;
+    }
+    ENSURE(false, "no group {}", static_cast<int>(which));
+  }
 };
 
 /// A step: of compute, or a message if it has no operators.

@@ -100,7 +100,7 @@ TEST(Catalog, ADescriptionIsTheClusterWithoutItsGraph) {
     EXPECT_EQ(told->devices, cluster.devices) << name;
     EXPECT_EQ(told->intra, cluster.intra) << name;
     EXPECT_EQ(told->inter, cluster.inter) << name;
-    if (told->shape) EXPECT_EQ(boost::num_vertices(told->graph), 0U) << name;
+    EXPECT_EQ(told->shape ? boost::num_vertices(told->graph) : 0, 0U) << name << " has a shape, so its graph can wait";
   }
 }
 

@@ -66,20 +66,15 @@ void split_experts(PlanSpec& s, int zero = 0) {
 // -- optimizers that look at whole tensors ----------------------------------------------------------------------------
 
 /// With rates at which no choice of these runs is so near a tie that rounding decides it.
-plan::Optimizer optimizer_of(OptimizerKind kind) {
-  plan::Optimizer o;
-  o.kind = kind;
-  o.learning_rate = 3e-3;
-  o.weight_decay = 0.1;
-  if (kind == OptimizerKind::lamb) o.beta2 = 0.999, o.epsilon = 1e-6, o.learning_rate = 2e-2;
-  if (kind == OptimizerKind::adafactor) o.learning_rate = 2e-2;
-  if (kind == OptimizerKind::muon) o.momentum = 0.95, o.learning_rate = 1e-2, o.adamw_learning_rate = 3e-3;
+plan::Optimizer steady(OptimizerKind kind) {
+  plan::Optimizer o = testing::optimizer_of(kind);
+  if (kind == OptimizerKind::muon) o.learning_rate = 1e-2;
   return o;
 }
 
 Trial trial_with(OptimizerKind kind, const char* name) {
   Trial trial = testing::mixture_trial(mixture(name));
-  trial.training.optimizer = optimizer_of(kind);
+  trial.training.optimizer = steady(kind);
   return trial;
 }
 

@@ -17,21 +17,9 @@ namespace orrery::exec {
 namespace optimizers_test {
 
 using plan::OptimizerKind;
+using testing::optimizer_of;
 using testing::Outcome;
 using testing::Trial;
-
-plan::Optimizer optimizer_of(OptimizerKind kind) {
-  plan::Optimizer o;
-  o.kind = kind;
-  o.learning_rate = 3e-3;
-  o.weight_decay = 0.1;
-  if (kind == OptimizerKind::lamb) o.beta2 = 0.999, o.epsilon = 1e-6, o.learning_rate = 2e-2;
-  if (kind == OptimizerKind::sgd) o.learning_rate = 0.05, o.weight_decay = 0.01;
-  if (kind == OptimizerKind::adafactor) o.learning_rate = 2e-2;
-  if (kind == OptimizerKind::lion) o.beta2 = 0.99, o.learning_rate = 3e-4;
-  if (kind == OptimizerKind::muon) o.momentum = 0.95, o.learning_rate = 2e-2, o.adamw_learning_rate = 3e-3;
-  return o;
-}
 
 Trial trial_of(OptimizerKind kind) {
   Trial trial = testing::golden_trial("cosine_clipped");

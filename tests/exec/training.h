@@ -47,6 +47,9 @@ struct Trial {
   std::function<void(Backend&, std::int64_t step)> after_step;  ///< on every rank, of its own thread
 };
 
+/// An optimizer at rates at which the small models of these tests learn.
+[[nodiscard]] plan::Optimizer optimizer_of(plan::OptimizerKind kind);
+
 /// The model and job of tests/golden/pytorch, run `cosine_clipped` or `constant`.
 [[nodiscard]] Trial golden_trial(const std::string& run);
 /// The model of tests/golden/pytorch/generate_bert.py, run `cosine_clipped`.

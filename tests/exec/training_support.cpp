@@ -55,6 +55,19 @@ T value_of(base::Result<T> result) {
 
 }  // namespace
 
+plan::Optimizer optimizer_of(plan::OptimizerKind kind) {
+  plan::Optimizer o;
+  o.kind = kind;
+  o.learning_rate = 3e-3;
+  o.weight_decay = 0.1;
+  if (kind == plan::OptimizerKind::lamb) o.beta2 = 0.999, o.epsilon = 1e-6, o.learning_rate = 2e-2;
+  if (kind == plan::OptimizerKind::sgd) o.learning_rate = 0.05, o.weight_decay = 0.01;
+  if (kind == plan::OptimizerKind::adafactor) o.learning_rate = 2e-2;
+  if (kind == plan::OptimizerKind::lion) o.beta2 = 0.99, o.learning_rate = 3e-4;
+  if (kind == plan::OptimizerKind::muon) o.momentum = 0.95, o.learning_rate = 2e-2, o.adamw_learning_rate = 3e-3;
+  return o;
+}
+
 Trial golden_trial(const std::string& run) {
   Trial trial;
   models::Model& m = trial.model;

@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -96,7 +97,8 @@ reports::Table comparison(const Explained& a, const Explained& b) {
 }
 
 Outcome run_explain(const ExplainOptions& options, const Context& context) {
-  if (!options.plan.empty() + !options.cluster.empty() + options.clusters != 1)
+  const std::array<bool, 3> asked = {!options.plan.empty(), !options.cluster.empty(), options.clusters};
+  if (std::ranges::count(asked, true) != 1)
     return usage("give either a plan, --cluster or --clusters", "`orrery help explain` shows an example of each");
   if (options.plan.empty()) return explain_cluster(options, context);
   const auto calibrations = load_calibrations(context.catalog, options.calibrations);

@@ -174,8 +174,8 @@ std::string job_text(const InitOptions& options, const models::Model& model, con
                           base::human_count(static_cast<double>(models::parameters(model)))));
   out += said("cluster: " + base::yaml_text(cluster_name),
               fmt::format("{} x {}; a catalogue name or a cluster file", cluster.size(), cluster.device().name));
-  out += said(fmt::format("# devices: {}", cluster.size()),
-              "of the cluster that the job uses; a catalogue's node may stand for many: 64");
+  out +=
+      said(fmt::format("# devices: {}", cluster.size()), "of the cluster; more than it has are more of its nodes: 64");
   const bool clicks = model.recommender.has_value();
   out += said(fmt::format("batch: {}", options.batch > 0 ? options.batch : batch_for(cluster, clicks)),
               clicks ? "samples of a step, over all ranks" : "sequences of a step, over all ranks");

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "exec/failure.h"
 
@@ -42,22 +43,30 @@ void Watchdog::give_up(const std::string& why) {
   throw Failure(why);
 }
 
-// Only the first failure counts; the others follow from it.
+// Only the first failure counts; the others follow from it. It is told before `check` throws it: a rank that it stops
+// ends the communicators itself.
 void Watchdog::fail(const std::string& why) {
   {
-    const std::lock_guard guard(lock_);
-    if (!failure_.empty()) return;
-    failure_ = why;
+    std::unique_lock guard(lock_);
+    if (std::exchange(failing_, true)) {
+      told_.wait(guard, [this] { return !failure_.empty(); });
+      return;
+    }
     watched_.clear();
   }
   if (hooks_.tell) hooks_.tell(why);
+  {
+    const std::lock_guard guard(lock_);
+    failure_ = why;
+  }
+  told_.notify_all();
   hooks_.abort();
 }
 
 void Watchdog::serve() {
   std::unique_lock guard(lock_);
   while (!wake_.wait_for(guard, interval_, [this] { return ending_; })) {
-    if (!failure_.empty()) continue;
+    if (failing_) continue;
     guard.unlock();
     look();
     guard.lock();

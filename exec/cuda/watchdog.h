@@ -1,8 +1,8 @@
 #pragma once
 /// Watches device operations that nobody on the host waits for. A thread checks from time to time whether the
 /// communicators are well and whether an operation has passed its deadline. If something is wrong it ends everything in
-/// flight, because a kernel whose peer is gone never ends by itself. It reports what it found at once, and throws it
-/// when the rank next asks: ending what is in flight may block, and nobody should have to wait for that to learn why.
+/// flight, because a kernel whose peer is gone never ends by itself. It reports what it found at once, and then throws
+/// it when the rank next asks: ending what is in flight may block, and nobody should have to wait for that to learn why.
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -20,7 +20,7 @@ class Watchdog {
  public:
   struct Hooks {
     std::function<std::string()> illness;          ///< why the communicators are not well; empty: they are
-    std::function<void(const std::string&)> tell;  ///< reports the failure before the end; called once; may be empty
+    std::function<void(const std::string&)> tell;  ///< reports the failure first of all; called once; may be empty
     std::function<void()> abort;                   ///< ends everything in flight; called once; may block
   };
   /// `deadline_s`: for one operation, from its own start, not from when it was queued; 0: none.
@@ -55,9 +55,10 @@ class Watchdog {
   double deadline_s_;
   std::chrono::milliseconds interval_;
   mutable std::mutex lock_;
-  std::condition_variable wake_;
+  std::condition_variable wake_, told_;
   std::list<Watched> watched_;
-  std::string failure_;  ///< empty: all is well
+  bool failing_ = false;  ///< something was wrong; it may not have been told yet
+  std::string failure_;   ///< empty: all is well
   bool ending_ = false;
   std::thread thread_;  ///< last: it uses all the others
 };

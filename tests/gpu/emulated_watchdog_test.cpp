@@ -101,6 +101,23 @@ TEST_F(Watched, WithoutADeadlineOperationsMayTakeTheirTime) {
   EXPECT_NO_THROW(dog->check());
 }
 
+// A rank that learns of a failure ends the communicators as it leaves, and that may block.
+TEST_F(Watched, TheReasonIsToldBeforeTheRankThrowsIt) {
+  std::atomic<bool> telling_now{false}, may_go_on{false};
+  Watchdog dog({[this] { return ill ? std::string("NCCL: a peer is gone") : ""; },
+                [&](const std::string&) {
+                  telling_now = true;
+                  wait_until([&] { return may_go_on.load(); });
+                },
+                [this] { ++aborts; }},
+               0, std::chrono::milliseconds(1));
+  ill = true;
+  wait_until([&] { return telling_now.load(); });
+  EXPECT_NO_THROW(dog.check());
+  may_go_on = true;
+  EXPECT_EQ(failure_of(dog), "NCCL: a peer is gone");
+}
+
 TEST_F(Watched, GivingUpThrowsTheReason) {
   const auto dog = make(0);
   EXPECT_THROW(dog->give_up("rank 2 does not answer"), Failure);

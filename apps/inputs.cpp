@@ -34,6 +34,25 @@ std::string names_with(std::string word, const std::vector<std::string>& names) 
   return out;
 }
 
+/// Of clusters' names, those with the device that the name has in it, a word with letters and digits: a `dgx-h100` is
+/// rather a `hgx-h100` than a `dgx-a100`. All names if none has.
+std::vector<std::string> with_its_device(const std::string& name, const std::vector<std::string>& names) {
+  const auto is = [](int (*kind)(int)) { return [kind](char c) { return kind(static_cast<unsigned char>(c)) != 0; }; };
+  for (std::size_t at = 0; at < name.size();) {
+    std::size_t end = at;
+    while (end < name.size() && is(std::isalnum)(name[end])) ++end;
+    std::string word = name.substr(at, end - at);
+    at = end + 1;
+    if (std::ranges::none_of(word, is(std::isalpha)) || std::ranges::none_of(word, is(std::isdigit))) continue;
+    std::ranges::transform(word, word.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    std::vector<std::string> out;
+    for (const std::string& one : names)
+      if (one.find(word) != one.npos) out.push_back(one);
+    if (!out.empty()) return out;
+  }
+  return names;
+}
+
 /// Letters and digits of a name, in lower case.
 std::string letters_of(const std::string& name) {
   std::string out;
@@ -76,7 +95,8 @@ std::string elsewhere(const Catalog& catalog, const char* folder, const std::str
 }
 
 /// What to do about a name that is neither in the catalogue nor a file.
-std::string help_with(const char* folder, const std::string& name, const std::vector<std::string>& names) {
+std::string help_with(const char* folder, const std::string& name, const std::vector<std::string>& all) {
+  const std::vector<std::string> names = folder == kClusters ? with_its_device(name, all) : all;
   std::string help;
   if (const auto nearest = folder == kStacks ? nearest_stack(name) : std::nullopt) {
     help = fmt::format("the nearest is `{}`: {}", nearest->stack, nearest->why);
@@ -87,7 +107,8 @@ std::string help_with(const char* folder, const std::string& name, const std::ve
   } else if (const std::string holding = names_with(name, names); !holding.empty()) {
     help = fmt::format("did you mean {}{}?", holding.find(", ") == holding.npos ? "" : "one of ", holding);
   } else {
-    for (const std::string& known : names) help += (help.empty() ? "known: " : ", ") + known;
+    const char* const begin = names.size() < all.size() ? "with this device there are " : "known: ";
+    for (const std::string& known : names) help += (help.empty() ? begin : ", ") + known;
   }
   if (folder == kStacks)
     help += fmt::format(

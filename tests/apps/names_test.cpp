@@ -36,6 +36,15 @@ TEST(Names, ADotDoesNotMakeAPath) {
   EXPECT_THAT(machine.err, HasSubstr("did you mean `hgx-h100`?"));
 }
 
+TEST(Names, OfAClusterLeadToOneWithTheSameDevice) {
+  const auto help = [](const std::string& name) {
+    return plan_of("model: gpt2-124m\ncluster: " + name + "\nbatch: 64\n").err;
+  };
+  EXPECT_THAT(help("dgx-h100"), HasSubstr("did you mean `hgx-h100`?"));
+  EXPECT_THAT(help("GB200-NVL72"), HasSubstr("gb200-nvl64"));
+  EXPECT_THAT(help("GB200-NVL72"), Not(HasSubstr("lumi")));
+}
+
 TEST(Names, OfAHubSayThatTheModelHasToBeHere) {
   const Ran ran = plan_of("model: meta-llama/Llama-2-7b-hf\ncluster: hgx-h100\nbatch: 64\n");
   EXPECT_EQ(ran.exit_code, 3);

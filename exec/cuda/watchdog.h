@@ -2,7 +2,8 @@
 /// Watches device operations that nobody on the host waits for. A thread checks from time to time whether the
 /// communicators are well and whether an operation has passed its deadline. If something is wrong it ends everything in
 /// flight, because a kernel whose peer is gone never ends by itself. It reports what it found at once, and then throws
-/// it when the rank next asks: ending what is in flight may block, and nobody should have to wait for that to learn why.
+/// it when the rank next asks: ending what is in flight may block, and nobody should have to wait for that to learn
+/// why.
 #include <chrono>
 #include <condition_variable>
 #include <functional>

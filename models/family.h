@@ -39,6 +39,13 @@ enum class Family : std::uint8_t {
   mpt,
   qwen,
   roberta,
+  gptj,
+  phi,
+  chatglm,
+  exaone,
+  exaone4,
+  olmo2,
+  olmo3,
   mixtral,
   qwen2_moe,
   qwen3_moe,
@@ -51,6 +58,8 @@ enum class Family : std::uint8_t {
   dots1,
   ernie_moe,
   dbrx,
+  olmoe,
+  minimax_m2,
   dlrm,  ///< no stack of blocks, and no entry in the table (models/recommender.h)
 };
 

@@ -85,6 +85,8 @@ struct Model {
   bool bias = true;             ///< linear layers and norms carry biases
   bool norm_bias = true;        ///< LayerNorms carry biases (MPT, Command R and DBRX: weights alone)
   bool qkv_bias = false;        ///< q, k and v have biases although the others do not (Qwen2)
+  bool attention_bias = true;   ///< where linear layers carry biases, so do attention's (GPT-J: the MLP's alone)
+  bool head_bias = false;       ///< the head adds a bias to each word's logit (GPT-J, Phi)
   bool tied_embeddings = true;  ///< the head uses the token table
   double norm_epsilon = 1e-5;
   double rope_theta = 10000;
@@ -96,9 +98,11 @@ struct Model {
   bool parallel = false;
   bool shared_norm = false;
   bool output_norm = false;          ///< more norms after attention and MLP, before the residual (Gemma 2)
+  bool input_norm = true;            ///< norms before attention and MLP; false: output_norm's alone (OLMo 2)
   bool embedding_norm = false;       ///< a norm after the embedding, as in BERT, but with pre_norm (BLOOM)
   bool scaled_embedding = false;     ///< token rows times sqrt(hidden) (Vaswani et al. 2017, section 3.4; Gemma)
   bool qk_norm = false;              ///< RMSNorm of each head of q and k before rotation (Qwen3)
+  bool joint_qk_norm = false;        ///< with qk_norm: one RMSNorm over all heads of q, one over k's (OLMo 2)
   double rotary_share = 1;           ///< the share of a head's columns that rotate, its first ones
   std::int64_t position_offset = 0;  ///< rows of the position table before the first position (OPT: 2)
   double attention_cap = 0;          ///< scores become cap tanh(score/cap) (Gemma 2); 0: no cap

@@ -156,58 +156,62 @@ void run_gate_grad(Machine& machine, const Call& call) {
   });
 }
 
-// A token's heads of q and k count as rows of D.
+// A token's heads of q and k count as rows of D, or all of q as one row and all of k.
 void run_head_norm(Machine& machine, const Call& call) {
   const models::Op& op = call.op;
-  const std::int64_t n = op.batch * op.sequence, d = op.head_dim, normed = op.heads + op.kv_heads;
-  const std::int64_t width = (normed + op.kv_heads) * d;
+  const models::NormedRuns runs = models::normed_runs(op);
+  const std::int64_t n = op.batch * op.sequence, k = runs.of_q * runs.q_width, v = runs.width();
+  const std::int64_t values = op.kv_heads * op.head_dim, width = v + values;
   const float epsilon = static_cast<float>(op.epsilon);
   const float* x = call.input(0, n * width);
-  const float* weight_q = call.input(1, d);
-  const float* weight_k = call.input(2, d);
+  const float* weight_q = call.input(1, runs.q_width);
+  const float* weight_k = call.input(2, runs.k_width);
   float* y = call.output(0, n * width);
-  float* rstd = call.output(1, n * normed);
+  float* rstd = call.output(1, n * runs.count());
   machine.pool.each(n, rows_per_chunk(width), [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t i = begin; i < end; ++i) {
       const float* from = x + i * width;
       float* to = y + i * width;
-      const std::int64_t k = op.heads * d, v = normed * d;
-      machine.kernels.rms_norm(from, weight_q, to, rstd + i * normed, op.heads, d, epsilon);
-      machine.kernels.rms_norm(from + k, weight_k, to + k, rstd + i * normed + op.heads, op.kv_heads, d, epsilon);
-      if (from != to) std::copy_n(from + v, op.kv_heads * d, to + v);
+      float* of_q = rstd + i * runs.count();
+      machine.kernels.rms_norm(from, weight_q, to, of_q, runs.of_q, runs.q_width, epsilon);
+      machine.kernels.rms_norm(from + k, weight_k, to + k, of_q + runs.of_q, runs.of_k, runs.k_width, epsilon);
+      if (from != to) std::copy_n(from + v, values, to + v);
     }
   });
 }
 
 void run_head_norm_grad(Machine& machine, const Call& call) {
   const models::Op& op = call.op;
-  const std::int64_t n = op.batch * op.sequence, d = op.head_dim, normed = op.heads + op.kv_heads;
-  const std::int64_t width = (normed + op.kv_heads) * d, k = op.heads * d, v = normed * d;
+  const models::NormedRuns runs = models::normed_runs(op);
+  const std::int64_t n = op.batch * op.sequence, k = runs.of_q * runs.q_width, v = runs.width();
+  const std::int64_t values = op.kv_heads * op.head_dim, width = v + values;
   const float* dy = call.input(0, n * width);
   const float* x = call.input(1, n * width);
-  const float* weight_q = call.input(2, d);
-  const float* weight_k = call.input(3, d);
-  const float* rstd = call.input(4, n * normed);
+  const float* weight_q = call.input(2, runs.q_width);
+  const float* weight_k = call.input(3, runs.k_width);
+  const float* rstd = call.input(4, n * runs.count());
   float* dx = call.output(0, n * width);
-  float* dweight_q = call.output(1, d);
-  float* dweight_k = call.output(2, d);
   // Parameters first, because dx may overwrite dy.
-  machine.pool.each(d, columns_per_chunk(n * op.heads), [&](std::int64_t begin, std::int64_t end, int) {
-    for (std::int64_t i = 0; i < n; ++i) {
-      const std::int64_t at = i * width + begin;
-      machine.kernels.norm_weight_grad(dy + at, x + at, nullptr, rstd + i * normed, dweight_q + begin, nullptr,
-                                       op.heads, d, end - begin);
-      machine.kernels.norm_weight_grad(dy + at + k, x + at + k, nullptr, rstd + i * normed + op.heads,
-                                       dweight_k + begin, nullptr, op.kv_heads, d, end - begin);
-    }
-  });
+  const auto weights = [&](std::int64_t first, std::int64_t statistic, std::int64_t count, std::int64_t d,
+                           float* dweight) {
+    machine.pool.each(d, columns_per_chunk(n * count), [&](std::int64_t begin, std::int64_t end, int) {
+      for (std::int64_t i = 0; i < n; ++i) {
+        const std::int64_t at = i * width + first + begin;
+        machine.kernels.norm_weight_grad(dy + at, x + at, nullptr, rstd + i * runs.count() + statistic, dweight + begin,
+                                         nullptr, count, d, end - begin);
+      }
+    });
+  };
+  weights(0, 0, runs.of_q, runs.q_width, call.output(1, runs.q_width));
+  weights(k, runs.of_q, runs.of_k, runs.k_width, call.output(2, runs.k_width));
   machine.pool.each(n, rows_per_chunk(width), [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t at = i * width;
-      machine.kernels.rms_norm_grad(dy + at, x + at, weight_q, rstd + i * normed, nullptr, dx + at, op.heads, d);
-      machine.kernels.rms_norm_grad(dy + at + k, x + at + k, weight_k, rstd + i * normed + op.heads, nullptr,
-                                    dx + at + k, op.kv_heads, d);
-      if (dx != dy) std::copy_n(dy + at + v, op.kv_heads * d, dx + at + v);
+      const float* of_q = rstd + i * runs.count();
+      machine.kernels.rms_norm_grad(dy + at, x + at, weight_q, of_q, nullptr, dx + at, runs.of_q, runs.q_width);
+      machine.kernels.rms_norm_grad(dy + at + k, x + at + k, weight_k, of_q + runs.of_q, nullptr, dx + at + k,
+                                    runs.of_k, runs.k_width);
+      if (dx != dy) std::copy_n(dy + at + v, values, dx + at + v);
     }
   });
 }

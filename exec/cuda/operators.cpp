@@ -224,14 +224,16 @@ void run_head_norm(const Call& call) {
   using G = GradientOf<T>;
   const Op& op = call.op;
   const AttentionSizes s(op);
-  const std::int64_t d = op.head_dim, statistics = s.n * (op.heads + op.kv_heads);
+  const models::NormedRuns runs = models::normed_runs(op);
+  const std::int64_t q = runs.q_width, k = runs.k_width, statistics = s.n * runs.count();
   if (op.kind == OpKind::head_norm)
-    head_norm(call.stream, shape_of(call), call.input<T>(0, s.packed), call.input<T>(1, d), call.input<T>(2, d),
-              call.output<T>(0, s.packed), call.output(1, statistics), static_cast<float>(op.epsilon));
+    head_norm(call.stream, shape_of(call), op.joint, call.input<T>(0, s.packed), call.input<T>(1, q),
+              call.input<T>(2, k), call.output<T>(0, s.packed), call.output(1, statistics),
+              static_cast<float>(op.epsilon));
   else
-    head_norm_grad<T>(call.stream, shape_of(call), call.input<T>(0, s.packed), call.input<T>(1, s.packed),
-                      call.input<T>(2, d), call.input<T>(3, d), call.input(4, statistics), call.output<T>(0, s.packed),
-                      call.output<G>(1, d), call.output<G>(2, d), call.scratch);
+    head_norm_grad<T>(call.stream, shape_of(call), op.joint, call.input<T>(0, s.packed), call.input<T>(1, s.packed),
+                      call.input<T>(2, q), call.input<T>(3, k), call.input(4, statistics), call.output<T>(0, s.packed),
+                      call.output<G>(1, q), call.output<G>(2, k), call.scratch);
 }
 
 template <class T>

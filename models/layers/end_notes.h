@@ -127,13 +127,13 @@ class EndNotes : protected LossNotes {
           parameter(by_rows(matrix("head.dense.weight", c, c, -1, model_.initial_stddev)));
       if (model_.bias)
         std::tie(transform.bias, transform.bias_gradient) = parameter(by_rows(vector("head.dense.bias", c, -1, 0)));
-      if (model_.bias) {
-        Tensor words = vector("head.bias", columns * options_.tensor, 0, 0);
-        words.logical_shape[0] = model_.vocab;
-        std::tie(unembed.bias, unembed.bias_gradient) = parameter(words);
-      }
       dense = own_activation("head.dense", c);
       activated = own_activation("head.activated", c);
+    }
+    if (model_.head_bias || (model_.bias && !model_.pre_norm)) {
+      Tensor words = vector("head.bias", columns * options_.tensor, 0, 0);
+      words.logical_shape[0] = model_.vocab;
+      std::tie(unembed.bias, unembed.bias_gradient) = parameter(words);
     }
     const Norm last = norm("ln_f");
     const TensorId rows_of_x = predicted > 0 ? input(TensorRole::masked_rows) : TensorId();

@@ -135,19 +135,20 @@ class LayerBuilder : private EndNotes {
     adapt(a.qkv, model_.lora.qkv);
     if (has_qkv_bias()) std::tie(a.qkv.bias, a.qkv.bias_gradient) = parameter(fused(at + "qkv.bias", biases));
     if (model_.qk_norm) {
-      std::tie(a.q_norm, a.q_norm_gradient) = parameter(by_heads(vector(at + "q_norm.weight", d, -1, 1)));
-      std::tie(a.k_norm, a.k_norm_gradient) = parameter(by_heads(vector(at + "k_norm.weight", d, -1, 1)));
+      const std::int64_t q = model_.joint_qk_norm ? a.heads * d : d, k = model_.joint_qk_norm ? a.kv_heads * d : d;
+      std::tie(a.q_norm, a.q_norm_gradient) = parameter(by_heads(vector(at + "q_norm.weight", q, -1, 1)));
+      std::tie(a.k_norm, a.k_norm_gradient) = parameter(by_heads(vector(at + "k_norm.weight", k, -1, 1)));
     }
     a.projection = {.in = a.heads * d, .out = c, .rows = n_};
     std::tie(a.projection.weight, a.projection.weight_gradient) =
         parameter(matrix(at + "proj.weight", c, model_.heads * d, 1, residual_stddev));
     adapt(a.projection, model_.lora.projection);
-    if (model_.bias)
+    if (model_.bias && model_.attention_bias)
       std::tie(a.projection.bias, a.projection.bias_gradient) = parameter(by_rows(vector(at + "proj.bias", c, -1, 0)));
     a.packed = activation("qkv", a.qkv.out);
     if (model_.qk_norm) {
       a.normed = activation("qkv.normed", a.qkv.out);
-      a.rstd = activation("qkv.rstd", {n_, a.heads + a.kv_heads}, DType::fp32);
+      a.rstd = activation("qkv.rstd", {n_, model_.joint_qk_norm ? 2 : a.heads + a.kv_heads}, DType::fp32);
     }
     make_core(a);
     return a;
@@ -179,7 +180,7 @@ class LayerBuilder : private EndNotes {
     return a;
   }
 
-  bool has_qkv_bias() const { return model_.bias || model_.qkv_bias; }
+  bool has_qkv_bias() const { return (model_.bias && model_.attention_bias) || model_.qkv_bias; }
 
   Op attention_op(OpKind kind, const Attention& a, const Tensors& in, const Tensors& out) const {
     Op o = op(kind, in, out, 0);
@@ -196,7 +197,8 @@ class LayerBuilder : private EndNotes {
       o.rotary = model_.latent.any() ? model_.latent.rope : model_.rotary_columns();
       if (o.rotary == o.head_dim) o.rotary = 0;
     }
-    if (kind == OpKind::head_norm || kind == OpKind::head_norm_grad) o.epsilon = model_.norm_epsilon;
+    if (kind == OpKind::head_norm || kind == OpKind::head_norm_grad)
+      o.epsilon = model_.norm_epsilon, o.joint = model_.joint_qk_norm;
     if (!attends(kind)) return o;
     if (model_.query_scale > 0) o.score_scale = 1 / std::sqrt(model_.query_scale);
     if (const double factor = model_.rope_scaling.scores(); factor != 1)
@@ -368,7 +370,8 @@ class LayerBuilder : private EndNotes {
 
   // -- layers ---------------------------------------------------------------------------------------------------
   // y = r + mlp(norm(r)), r = x + attention(norm(x))   (GPT-2, Llama). If attention and MLP are parallel, the MLP's
-  // norm reads x too, or the MLP uses attention's norm. Output norms apply before the addition.
+  // norm reads x too, or the MLP uses attention's norm. Output norms apply before the addition, and may be the only
+  // ones (OLMo 2).
   struct PreNormBlock {
     TensorId x, y, dy, dx;
     Norm norm_1, out_1, norm_2, out_2;
@@ -391,10 +394,11 @@ class LayerBuilder : private EndNotes {
   PreNormBlock make_block(TensorId x, TensorId y) {
     PreNormBlock k;
     k.x = x, k.y = y;
-    k.norm_1 = norm(prefix() + "ln_1");
+    const bool first = model_.input_norm;
+    if (first) k.norm_1 = norm(prefix() + "ln_1");
     k.attention = make_attention();
     if (model_.output_norm) k.out_1 = norm(prefix() + "ln_1_out");
-    if (!model_.shared_norm) k.norm_2 = norm(prefix() + "ln_2");
+    if (first && !model_.shared_norm) k.norm_2 = norm(prefix() + "ln_2");
     k.mixed = model_.experts.in_layer(layer_);
     if (k.mixed)
       k.mixture = make_mixture(residual_initial_stddev());
@@ -402,21 +406,23 @@ class LayerBuilder : private EndNotes {
       k.mlp = make_mlp();
     if (model_.output_norm) k.out_2 = norm(prefix() + "ln_2_out");
     const std::int64_t c = model_.hidden;
-    k.a = own_activation("ln_1", c), k.h = own_activation("attention.h", c), k.r = own_activation("residual", c);
-    k.b = model_.shared_norm ? k.a : own_activation("ln_2", c), k.g = own_activation("mlp.h", c);
+    k.a = first ? own_activation("ln_1", c) : x;
+    k.h = own_activation("attention.h", c), k.r = own_activation("residual", c);
+    k.b = model_.shared_norm ? k.a : first ? own_activation("ln_2", c) : k.r;
+    k.g = own_activation("mlp.h", c);
     k.h_sums = partial(k.h, "attention.h.partial");
     k.g_sums = k.mixed ? TensorId() : partial(k.g, "mlp.h.partial");
     return k;
   }
   void block_forward(const PreNormBlock& k) {
     const bool shared = model_.shared_norm;
-    norm_forward(k.norm_1, k.x, k.a);
+    if (model_.input_norm) norm_forward(k.norm_1, k.x, k.a);
     const TensorId a_all = gathered(k.a, "ln_1.gathered");
     attention_forward(k.attention, a_all, k.h_sums);
     add_up(k.h_sums, k.h);
     residual(k.x, output_norm(k.out_1, k.h, "attention.normed"), k.attention.projection.bias, k.r,
              DropoutPlace::attention_branch);
-    if (!shared) norm_forward(k.norm_2, model_.parallel ? k.x : k.r, k.b);
+    if (!shared && model_.input_norm) norm_forward(k.norm_2, model_.parallel ? k.x : k.r, k.b);
     if (k.mixed) {
       mixture_forward(k.mixture, k.b, k.g, "ln_2");
     } else {
@@ -434,11 +440,16 @@ class LayerBuilder : private EndNotes {
     const TensorId dg_own = output_norm_gradient(k.out_2, dg, k.g, "d_mlp.normed");
     k.mixed ? mixture_backward(k.mixture, dg_own, k.b, db, "ln_2") : mlp_backward(k.mlp, dg_own, k.b, db, "ln_2");
     // With the gradient of the skip: of r, or of x if attention and MLP are parallel.
-    if (!shared) norm_backward(k.norm_2, db, parallel ? k.x : k.r, k.dy, dr);
+    if (!shared) input_gradient(k.norm_2, db, parallel ? k.x : k.r, k.dy, dr);
     const TensorId dh = branch_gradient(parallel ? k.dy : dr, DropoutPlace::attention_branch, "d_attention.dropped");
     attention_backward(k.attention, output_norm_gradient(k.out_1, dh, k.h, "d_attention.normed"), k.a, da, "ln_1");
     if (shared) emit(own_op(OpKind::add, {da, db}, {da}, c));
-    norm_backward(k.norm_1, da, k.x, dr, k.dx);
+    input_gradient(k.norm_1, da, k.x, dr, k.dx);
+  }
+  // dx = addend + the gradient of x, which the norm reads, or without one what follows it.
+  void input_gradient(const Norm& norm, TensorId dy, TensorId x, TensorId addend, TensorId dx) {
+    if (norm.weight.exists()) return norm_backward(norm, dy, x, addend, dx);
+    emit(own_op(OpKind::add, {dy, addend}, {dx}, model_.hidden));
   }
 
   // -- predictions further than the next token ---------------------------------------------------------------------

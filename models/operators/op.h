@@ -143,8 +143,9 @@ enum class OpKind : std::uint8_t {
   activate_grad,  ///< in: dy, x. out: dx (may be dy)
   gate,           ///< in: x (n,2F) gate first, up second. out: y (n,F) = function(gate)*up
   gate_grad,      ///< in: dy (n,F), x (n,2F). out: dx (n,2F)
-  /// RMSNorm of each head of q and of k by itself (Henry et al. 2020; Qwen3). in: qkv, weight of q (D), weight of k
-  /// (D). out: y in the layout of qkv, with v unchanged; rstd (n,H+G).
+  /// RMSNorm of each head of q and of k by itself (Henry et al. 2020; Qwen3), or `joint`ly of all of them. in: qkv,
+  /// weight of q (D; joint: H*D), weight of k (D; joint: G*D). out: y in the layout of qkv, with v unchanged; rstd
+  /// (n,H+G; joint: n,2).
   head_norm,
   head_norm_grad,  ///< in: dy, qkv, weights of q and k, rstd. out: dqkv (may be dy), dweights of q and k (accumulate)
   soft_cap,        ///< in: x (n,m). out: y = cap tanh(x/cap) (may be x); its gradient is cross_entropy_grad's
@@ -328,6 +329,7 @@ struct Op {
   std::int64_t context = 1;
   std::int64_t ring_step = 0;  ///< ring_attention: 0 is the rank's own block
   std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  bool joint = false;                  ///< head_norm: one norm over all heads of q, one over k's
   std::int64_t vocab = 0;              ///< global, unpadded; the shard begins at tensor_rank*m
   double epsilon = 0;                  ///< norm epsilon, or rope theta
   std::int64_t rotary = 0;             ///< rope, latent attention: columns of a head that turn; rope's 0: all
@@ -366,6 +368,18 @@ struct Op {
   std::vector<int> out;
   bool operator==(const Op&) const = default;
 };
+
+/// How many runs of columns of q and of k head_norm takes by themselves, and how wide they are.
+struct NormedRuns {
+  std::int64_t of_q = 0, q_width = 0, of_k = 0, k_width = 0;
+  [[nodiscard]] std::int64_t count() const { return of_q + of_k; }
+  [[nodiscard]] std::int64_t width() const { return of_q * q_width + of_k * k_width; }
+};
+[[nodiscard]] inline NormedRuns normed_runs(const Op& op) {
+  const std::int64_t d = op.head_dim;
+  if (op.joint) return {1, op.heads * d, 1, op.kv_heads * d};
+  return {op.heads, d, op.kv_heads, d};
+}
 
 /// FLOPs; a multiply-add counts 2. Recomputed by hand in tests. Attention counts the full matrix if it is not causal;
 /// if it is causal, the full matrix too (`full_attention_matrix`) or only the lower triangle that is really computed.

@@ -54,7 +54,7 @@ double backward(const CountedOp& s) {
 [[nodiscard]] double qkv_columns(const CountedOp& s);
 /// Columns of q and k that turn.
 [[nodiscard]] double rotary_columns(const CountedOp& s);
-/// Elements of q and k, each head by itself.
+/// Elements of q and k.
 [[nodiscard]] double head_norm_elements(const CountedOp& s);
 /// n rows of all heads.
 [[nodiscard]] inline double all_heads(const CountedOp& s) {
@@ -62,7 +62,7 @@ double backward(const CountedOp& s) {
 }
 /// Rows of a head norm's statistics.
 [[nodiscard]] inline double head_norm_rows(const CountedOp& s) {
-  return tokens(s) * static_cast<double>(s.op.heads + s.op.kv_heads);
+  return tokens(s) * static_cast<double>(normed_runs(s.op).count());
 }
 [[nodiscard]] inline double chosen_values(const CountedOp& s) {
   return s.n * static_cast<double>(s.op.chosen);

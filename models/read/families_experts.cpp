@@ -124,6 +124,63 @@ void qwen3_moe_config(ConfigKeys& k, Model& m) {
   qwen_experts(k, m);
 }
 
+// -- OLMoE ------------------------------------------------------------------------------------------------------------
+
+// Muennighoff et al. 2024, "OLMoE": one norm over all heads of q, and one over k's.
+void as_olmoe(Model& m) {
+  as_llama(m);
+  m.qk_norm = m.joint_qk_norm = true;
+}
+
+void olmoe_config(ConfigKeys& k, Model& m) {
+  llama_keys(k, m, 1e-5, false);
+  rotation(k, m, 0);
+  silu(k, m, "olmoe");
+  no_biases(k, "attention_bias");
+  experts_keys(k, m, "num_experts");
+  experts_as_wide_as_mlps(k, m);
+  k.flag({"norm_topk_prob"}, m.experts.normalised, false);
+  auxiliary_loss(k, m, 0.01);
+  double most = 0;
+  k.real({"clip_qkv"}, most, 0, 1e6, 0);
+  if (k.reads() && most > 0) k.differs("q, k and v are not clipped at clip_qkv");
+}
+
+// -- MiniMax-M2 -------------------------------------------------------------------------------------------------------
+
+// MiniMax 2025: OLMoE's norms, half of a head rotates, and experts are chosen by sigmoids with a balancing bias.
+void as_minimax_m2(Model& m) {
+  as_olmoe(m);
+  m.norm_epsilon = 1e-6;
+  m.rope_theta = 5e6;
+  m.rotary_share = 0.5;
+  m.experts.scores = Scores::sigmoid;
+  m.experts.normalised = true;
+  m.experts.balance_bias = true;
+}
+
+void minimax_m2_config(ConfigKeys& k, Model& m) {
+  llama_keys(k, m, 1e-6, false);
+  k.count({"head_dim"}, m.head_dim, 1, kMostWidth, 128);
+  k.real({"rope_theta", "rope_parameters.rope_theta"}, m.rope_theta, 1, 1e12, 5e6);
+  rotated_columns(k, m, 64);
+  k.rope_scaling(m);
+  silu(k, m, "minimax_m2");
+  k.flag({"use_qk_norm"}, m.qk_norm, true);
+  if (k.reads()) m.joint_qk_norm = m.qk_norm;
+  experts_keys(k, m, "num_local_experts");
+  experts_as_wide_as_mlps(k, m);
+  auxiliary_loss(k, m, 0.001);
+  if (k.given("use_mtp")) k.remark("the modules that predict further tokens are left out, as its class has none");
+}
+
+WeightNames minimax_m2_names() {
+  WeightNames names =
+      with_experts("block_sparse_moe.gate", "block_sparse_moe.experts", {{"gate", "w1"}, {"up", "w3"}, {"proj", "w2"}});
+  names.parts.push_back({"mlp.router.balance", "block_sparse_moe.e_score_correction_bias"});
+  return names;
+}
+
 // -- DeepSeek-V2 and V3 -----------------------------------------------------------------------------------------------
 
 // DeepSeek-AI 2024, "DeepSeek-V2", section 2.2: devices, and so groups of experts, are chosen by their best expert.
@@ -517,6 +574,10 @@ std::vector<FamilyTraits> expert_families() {
       entry(Family::ernie_moe, "ernie4_5_moe", "ERNIE 4.5 of experts", "Ernie4_5_MoeForCausalLM", "Ernie4_5_Moe",
             as_ernie_moe, ernie_moe_config, ernie_moe_names()),
       entry(Family::dbrx, "dbrx", "DBRX", "DbrxForCausalLM", "Dbrx", as_dbrx, dbrx_config, dbrx_names()),
+      entry(Family::minimax_m2, "minimax_m2", "MiniMax-M2", "MiniMaxM2ForCausalLM", "MiniMaxM2", as_minimax_m2,
+            minimax_m2_config, minimax_m2_names()),
+      entry(Family::olmoe, "olmoe", "OLMoE", "OlmoeForCausalLM", "Olmoe", as_olmoe, olmoe_config,
+            with_experts("mlp.gate", "mlp.experts", kProjections)),
   };
   for (FamilyTraits& one : all) {
     one.mixture = true;

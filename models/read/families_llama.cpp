@@ -270,41 +270,6 @@ WeightNames internlm2_names() {
           .qkv = Qkv::by_head};
 }
 
-// -- GLM 4 ------------------------------------------------------------------------------------------------------------
-
-// GLM Team 2024, "ChatGLM"; the models of April 2025 (glm4) normalise outputs too.
-void as_glm(Model& m) {
-  as_llama(m);
-  m.qkv_bias = true;
-  m.rotary_share = 0.5;
-}
-void as_glm4(Model& m) {
-  as_glm(m);
-  m.output_norm = true;
-}
-
-void glm_config(ConfigKeys& k, Model& m) {
-  llama_keys(k, m, 1.5625e-7, false);
-  k.count({"head_dim"}, m.head_dim, 1, kMostWidth, 128);
-  rotation(k, m, 0.5);
-  silu(k, m, "glm");
-  k.flag({"attention_bias"}, m.qkv_bias, true);
-}
-
-WeightNames glm_names() {
-  WeightNames names = llama_names();
-  for (auto& [logical, file] : names.parts)
-    if (std::string_view(logical) == "mlp.gate" || std::string_view(logical) == "mlp.up") file = "mlp.gate_up_proj";
-  names.adjacent_pairs = true;
-  return names;
-}
-WeightNames glm4_names() {
-  WeightNames names = glm_names();
-  names.parts.push_back({"ln_1_out", "post_self_attn_layernorm"});
-  names.parts.push_back({"ln_2_out", "post_mlp_layernorm"});
-  return names;
-}
-
 // -- ERNIE 4.5, Seed-OSS, SmolLM 3, AFM (Arcee), Granite --------------------------------------------------------------
 
 void as_ernie(Model& m) {
@@ -429,52 +394,6 @@ void internlm3_config(ConfigKeys& k, Model& m) {
   no_biases(k, "bias");
 }
 
-// -- Command R --------------------------------------------------------------------------------------------------------
-
-// Cohere 2024: attention and MLP read one LayerNorm without bias, and rotated pairs stand side by side.
-void as_cohere(Model& m) {
-  as_llama(m);
-  m.normalisation = Normalisation::layer_norm;
-  m.norm_bias = false;
-  m.parallel = m.shared_norm = true;
-  m.tied_embeddings = true;
-}
-
-// Cohere 2024, Command R7B: three layers with a window for each that sees all and does not rotate (Yang et al. 2025,
-// "Rope to Nope and Back Again").
-void as_cohere2(Model& m) {
-  as_cohere(m);
-  m.window = 4096;
-  m.window_period = m.unrotated_period = 4;
-}
-
-void cohere_config(ConfigKeys& k, Model& m) {
-  llama_keys(k, m, 1e-5, true, "layer_norm_eps");
-  rotation(k, m, 0);
-  silu(k, m, "cohere");
-  no_biases(k, "attention_bias");
-  k.only("use_qk_norm", false, "heads have no LayerNorms of their own here");
-  double scale = 1;
-  k.real({"logit_scale"}, scale, 0, 1e6, 0.0625);
-  if (k.reads() && scale != 1) k.differs("its logits are not multiplied by logit_scale");
-}
-
-void cohere2_config(ConfigKeys& k, Model& m) {
-  cohere_config(k, m);
-  k.count({"sliding_window"}, m.window, 0, kMostSequence, 4096);
-  k.count({"sliding_window_pattern", "_sliding_window_pattern"}, m.window_period, 1, kMostLayers, 4);
-  if (k.reads() && m.window == 0) m.window_period = 0;
-  k.layer_types(m);
-  if (k.reads()) m.unrotated_period = m.window_period;
-  window_within(k, m);
-}
-
-WeightNames cohere_names() {
-  WeightNames names = llama_names();
-  names.adjacent_pairs = true;
-  return names;
-}
-
 // -- the entries ------------------------------------------------------------------------------------------------------
 
 }  // namespace
@@ -500,8 +419,6 @@ std::vector<FamilyTraits> llama_families() {
             llama_names()),
       entry(Family::internlm2, "internlm2", "InternLM 2", "InternLM2ForCausalLM", "InternLM2", as_llama,
             internlm2_config, internlm2_names()),
-      entry(Family::glm, "glm", "GLM", "GlmForCausalLM", "GlmFor", as_glm, glm_config, glm_names()),
-      entry(Family::glm4, "glm4", "GLM 4", "Glm4ForCausalLM", "Glm4For", as_glm4, glm_config, glm4_names()),
       entry(Family::ernie, "ernie4_5", "ERNIE 4.5", "Ernie4_5ForCausalLM", "Ernie4_5For", as_ernie, ernie_config,
             ernie_names()),
       entry(Family::seed_oss, "seed_oss", "Seed-OSS", "SeedOssForCausalLM", "SeedOss", as_qwen2, seed_oss_config,
@@ -515,10 +432,6 @@ std::vector<FamilyTraits> llama_families() {
             baichuan_names()),
       entry(Family::internlm3, "internlm3", "InternLM 3", "InternLM3ForCausalLM", "InternLM3", as_llama,
             internlm3_config, llama_names()),
-      entry(Family::cohere, "cohere", "Command R", "CohereForCausalLM", "CohereFor", as_cohere, cohere_config,
-            cohere_names()),
-      entry(Family::cohere2, "cohere2", "Command R7B", "Cohere2ForCausalLM", "Cohere2", as_cohere2, cohere2_config,
-            cohere_names()),
   };
   // The language models within those of text and images have the same layers.
   for (FamilyTraits& one : all) {

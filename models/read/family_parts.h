@@ -1,5 +1,7 @@
 #pragma once
 /// What entries in the table of families share. Private to models/read/families*.cpp.
+#include <algorithm>
+
 #include "models/limits.h"
 #include "models/read/families.h"
 
@@ -27,6 +29,14 @@ inline void rotation(ConfigKeys& k, Model& m, double share, double theta = 10000
   if (share > 0)
     k.real({"partial_rotary_factor", "rope_parameters.partial_rotary_factor"}, m.rotary_share, 0, 1, share);
   k.rope_scaling(m);
+}
+
+/// The number of a head's columns that rotate, as some classes have it in place of a share.
+inline void rotated_columns(ConfigKeys& k, Model& m, std::int64_t fallback) {
+  const std::int64_t width = m.head_dim > 0 ? m.head_dim : m.hidden / std::max<std::int64_t>(1, m.heads);
+  std::int64_t turned = k.reads() ? fallback : m.rotary_columns();
+  k.count({"rotary_dim"}, turned, 1, kMostWidth, fallback);
+  if (k.reads()) m.rotary_share = turned < width ? static_cast<double>(turned) / static_cast<double>(width) : 1;
 }
 
 /// A window at least as long as the longest sequence is no window.

@@ -271,8 +271,9 @@ Model read_hugging_face(const Cursor& root, const std::string& name) {
     const std::string id = given.scalar_text().empty() ? std::string() : given.text();
     if (!id.empty() && id.front() != '/' && id.front() != '.' && id.front() != '~') m.name = id;
   }
-  m.vocab = family->vocab > 0 ? at.optional("vocab_size").integer(1, kMostVocab, family->vocab)
-                              : at.at("vocab_size").integer(1, kMostVocab, 1);
+  const char* const words = at.has("vocab_size") || !at.has("padded_vocab_size") ? "vocab_size" : "padded_vocab_size";
+  m.vocab = family->vocab > 0 ? at.optional(words).integer(1, kMostVocab, family->vocab)
+                              : at.at(words).integer(1, kMostVocab, 1);
   m.initial_stddev = at.optional(at.has("init_std") ? "init_std" : "initializer_range").number(0, 10, 0.02);
   ConfigReader keys(at, m);
   family->config(keys, m);

@@ -104,7 +104,7 @@ Model essence(Model m) {
   if (m.activation != Activation::gelu) m.gelu = Gelu::tanh;
   if (m.masked_fraction > 0) m.masked_fraction = 1;  // part of the training recipe
   m.experts.bias_rate = m.experts.aux_coefficient = m.experts.z_coefficient = 0;
-  if (m.bias) m.qkv_bias = true;
+  if (m.bias && m.attention_bias) m.qkv_bias = true;
   if (m.window >= m.max_sequence) m.window = m.window_period = 0, m.window_theta = 0;
   return m;
 }
@@ -119,9 +119,12 @@ const char* difference(const Model& given, const Model& again) {
   if (a.activation != b.activation || a.gelu != b.gelu) return "its activation";
   if (a.normalisation != b.normalisation || a.norm_epsilon != b.norm_epsilon) return "its normalisation";
   if (a.pre_norm != b.pre_norm || a.output_norm != b.output_norm || a.embedding_norm != b.embedding_norm ||
-      a.shared_norm != b.shared_norm || a.qk_norm != b.qk_norm)
+      a.input_norm != b.input_norm || a.shared_norm != b.shared_norm || a.qk_norm != b.qk_norm ||
+      a.joint_qk_norm != b.joint_qk_norm)
     return "where it normalises";
-  if (a.bias != b.bias || a.qkv_bias != b.qkv_bias || a.norm_bias != b.norm_bias) return "its biases";
+  if (a.bias != b.bias || a.qkv_bias != b.qkv_bias || a.norm_bias != b.norm_bias ||
+      a.attention_bias != b.attention_bias || a.head_bias != b.head_bias)
+    return "its biases";
   if (a.kv_heads != b.kv_heads) return "grouped queries";
   if (a.head_dim != b.head_dim) return "the width of its heads";
   if (a.causal != b.causal || a.window != b.window || a.window_period != b.window_period) return "its mask";

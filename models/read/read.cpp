@@ -106,6 +106,17 @@ void check(const Cursor& root, const Cursor& heads, const Cursor& kv_heads, Mode
   needs("output_norm", !m.output_norm || (m.pre_norm && !m.bias),
         "output norms need pre_norm, and projections without biases",
         "pre_norm: true and bias: false, or output_norm: false");
+  needs("input_norm", m.input_norm || (m.output_norm && !m.parallel),
+        "without norms before attention and MLP there must be some after them, and the two are not parallel",
+        "output_norm: true, or input_norm: true");
+  needs("joint_qk_norm", !m.joint_qk_norm || (m.qk_norm && !m.latent.any()),
+        "one norm over all heads of q and one over k's needs qk_norm, and q and k made from the token",
+        "qk_norm: true, or joint_qk_norm: false");
+  needs("attention_bias", m.attention_bias || m.pre_norm, "attention without biases needs norms that come first",
+        "pre_norm: true, or attention_bias: true");
+  needs("head_bias", !m.head_bias || (m.pre_norm && !m.lora.any()),
+        "a bias of the head needs norms that come first, and trains: BERT's head has one, and adapters leave it frozen",
+        "head_bias: false");
   needs("window", m.window == 0 || m.causal, "a window covers the tokens before one", "causal: true, or window: 0");
   needs("window_period", m.window_period == 0 || (m.window > 0 && m.window_period >= 2),
         "every window_period-th layer has no window, so it must be 2 or more", "give a window, or window_period: 0");
@@ -204,10 +215,14 @@ Model read_own(const Cursor& at, const std::string& name) {
   if (const Cursor lora = at.optional("lora"); lora.exists()) m.lora = read_lora(lora);
   m.norm_bias = at.optional("norm_bias").boolean(m.norm_bias);
   m.qkv_bias = at.optional("qkv_bias").boolean(m.qkv_bias);
+  m.attention_bias = at.optional("attention_bias").boolean(m.attention_bias);
+  m.head_bias = at.optional("head_bias").boolean(m.head_bias);
   m.qk_norm = at.optional("qk_norm").boolean(m.qk_norm);
+  m.joint_qk_norm = at.optional("joint_qk_norm").boolean(m.qk_norm && m.joint_qk_norm);
   m.parallel = at.optional("parallel").boolean(m.parallel);
   m.shared_norm = at.optional("shared_norm").boolean(m.shared_norm);
   m.output_norm = at.optional("output_norm").boolean(m.output_norm);
+  m.input_norm = at.optional("input_norm").boolean(m.input_norm);
   m.embedding_norm = at.optional("embedding_norm").boolean(m.embedding_norm);
   m.scaled_embedding = at.optional("scaled_embedding").boolean(m.scaled_embedding);
   m.rotary_share = at.optional("rotary_share").number(0, 1, m.rotary_share);
@@ -337,10 +352,14 @@ std::string write_model(const Model& m, int indent) {
   };
   feature("norm_bias", &Model::norm_bias);
   feature("qkv_bias", &Model::qkv_bias);
+  feature("attention_bias", &Model::attention_bias);
+  feature("head_bias", &Model::head_bias);
   feature("qk_norm", &Model::qk_norm);
+  feature("joint_qk_norm", &Model::joint_qk_norm);
   feature("parallel", &Model::parallel);
   feature("shared_norm", &Model::shared_norm);
   feature("output_norm", &Model::output_norm);
+  feature("input_norm", &Model::input_norm);
   feature("embedding_norm", &Model::embedding_norm);
   feature("scaled_embedding", &Model::scaled_embedding);
   feature("rotary_share", &Model::rotary_share);

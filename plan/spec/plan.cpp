@@ -96,6 +96,10 @@ class PlanRules {
     divides(model_.heads, "attention heads", "P03");
     divides(model_.kv_heads, "key/value heads", "P04");
     divides(model_.ffn_hidden, "columns of the MLP", "P05");
+    rule(!model_.joint_qk_norm || spec_.mesh.tensor == 1, "P169",
+         fmt::format("{} norms all heads of q, and of k, together, and tensor {} would divide them", model_.name,
+                     spec_.mesh.tensor),
+         "tensor: 1, with ZeRO, pipeline or context parallelism");
     rule(!spec_.mesh.sequence_parallel || spec_.mesh.tensor > 1, "P14",
          "sequence parallelism has nothing to split with tensor 1");
     rule(!spec_.mesh.sequence_parallel || spec_.tokens_per_rank() % spec_.mesh.tensor == 0, "P15",

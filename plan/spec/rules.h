@@ -272,6 +272,9 @@ inline constexpr auto kRules = std::to_array<Rule>({
      "`recompute_modules` with `recompute: none` or `full`, or with modules that the model has not: `up_projections` "
      "without latent attention, `experts` without experts",
      "`recompute: selective`, and modules that the model has"},
+    {"P169", "tensor parallelism with a norm over all heads",
+     "`tensor` above 1 for a model with `joint_qk_norm`, whose norm sees all heads of a token",
+     "`tensor: 1`; ZeRO, pipeline and context parallelism split such models"},
 });
 
 /// The rule of a code; nullptr if no rule of a plan has it.

@@ -110,22 +110,25 @@ TEST(Activations, LetNothingThatIsNoNumberPass) {
 
 // -- norms of heads ---------------------------------------------------------------------------------------------------
 
-TEST(HeadNorm, IsAnRmsNormOfEachHeadOfQAndOfK) {
+void expect_norms_of_heads(bool joint) {
   constexpr std::int64_t kBatch = 2, kSequence = 5, kHeads = 4, kKeyHeads = 2, kDim = 12;
   constexpr std::int64_t kTokens = kBatch * kSequence, kWidth = (kHeads + 2 * kKeyHeads) * kDim;
   Numbers x = random_numbers(kTokens * kWidth, "x", 2), dy = random_numbers(kTokens * kWidth, "dy");
-  Numbers weight_q = random_numbers(kDim, "q", 0.3, 1), weight_k = random_numbers(kDim, "k", 0.3, 1);
+  const std::int64_t of_one = joint ? kHeads : 1, of_other = joint ? kKeyHeads : 1;  // heads that are normed as one
+  Numbers weight_q = random_numbers(of_one * kDim, "q", 0.3, 1);
+  Numbers weight_k = random_numbers(of_other * kDim, "k", 0.3, 1);
   Exact in = exact(x), wq = exact(weight_q), wk = exact(weight_k);
   const double epsilon = 1e-6;
   const auto values = [&] {
     Exact y = in;
     for (std::int64_t row = 0; row < kTokens; ++row)
-      for (std::int64_t head = 0; head < kHeads + kKeyHeads; ++head) {
+      for (std::int64_t head = 0, count = 0; head < kHeads + kKeyHeads; head += count) {
+        count = head < kHeads ? of_one : of_other;
         const std::size_t at = place(row * kWidth + head * kDim);
         double sum = 0;
-        for (std::int64_t d = 0; d < kDim; ++d) sum += in[at + place(d)] * in[at + place(d)];
-        const double r = 1 / std::sqrt(sum / kDim + epsilon);
-        for (std::int64_t d = 0; d < kDim; ++d)
+        for (std::int64_t d = 0; d < count * kDim; ++d) sum += in[at + place(d)] * in[at + place(d)];
+        const double r = 1 / std::sqrt(sum / static_cast<double>(count * kDim) + epsilon);
+        for (std::int64_t d = 0; d < count * kDim; ++d)
           y[at + place(d)] = in[at + place(d)] * r * (head < kHeads ? wq : wk)[place(d)];
       }
     return y;
@@ -138,9 +141,9 @@ TEST(HeadNorm, IsAnRmsNormOfEachHeadOfQAndOfK) {
     op.kind = OpKind::head_norm;
     op.batch = kBatch, op.sequence = kSequence, op.n = kTokens;
     op.heads = kHeads, op.kv_heads = kKeyHeads, op.head_dim = kDim;
-    op.epsilon = epsilon;
-    Numbers y(x.size(), NAN), rstd(place(kTokens * (kHeads + kKeyHeads)), NAN), back = dy;
-    Numbers of_q(place(kDim), 1.0F), of_k(place(kDim), 0.0F);  // gradients are added
+    op.epsilon = epsilon, op.joint = joint;
+    Numbers y(x.size(), NAN), rstd(place(kTokens * models::normed_runs(op).count()), NAN), back = dy;
+    Numbers of_q(weight_q.size(), 1.0F), of_k(weight_k.size(), 0.0F);  // gradients are added
     run(backend, op, {of(x), of(weight_q), of(weight_k)}, {of(y), of(rstd)});
     op.kind = OpKind::head_norm_grad;
     run(backend, op, {of(back), of(x), of(weight_q), of(weight_k), of(rstd)}, {of(back), of(of_q), of(of_k)});
@@ -151,6 +154,14 @@ TEST(HeadNorm, IsAnRmsNormOfEachHeadOfQAndOfK) {
     EXPECT_LT(error_of(of_k, dk), 2e-6);
     return std::vector<Numbers>{y, back, of_k};
   });
+}
+
+TEST(HeadNorm, IsAnRmsNormOfEachHeadOfQAndOfK) {
+  expect_norms_of_heads(false);
+}
+
+TEST(HeadNorm, IsOneRmsNormOfAllHeadsOfQAndOneOfKsWhereTheyAreJoint) {
+  expect_norms_of_heads(true);
 }
 
 // -- attention --------------------------------------------------------------------------------------------------------

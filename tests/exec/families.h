@@ -53,7 +53,8 @@ inline void make_family(models::Model& m, models::Family family) {
   models::traits_of(family).defaults(m);
   const bool grouped = family != Family::gpt && family != Family::bert && family != Family::gpt_neox &&
                        family != Family::opt && family != Family::bloom && family != Family::gpt_bigcode &&
-                       family != Family::mpt && family != Family::qwen && family != Family::baichuan;
+                       family != Family::mpt && family != Family::qwen && family != Family::baichuan &&
+                       family != Family::gptj && family != Family::phi;
   if (grouped) m.kv_heads = 2;
   const bool four = family == Family::bloom || family == Family::falcon || family == Family::mpt;
   m.ffn_hidden = four ? 4 * m.hidden : 96;
@@ -62,6 +63,9 @@ inline void make_family(models::Model& m, models::Family family) {
   if (family == Family::mistral || family == Family::phi3) m.window = 6;
   if (models::traits_of(family).mixture) make_mixture(m);
   if (family == Family::smollm3) m.unrotated_period = 2;
+  if (family == Family::gptj) m.rotary_share = 0.5;
+  if (family == Family::olmo3 || family == Family::exaone4) m.window = 4, m.window_period = 2;
+  if (family == Family::exaone4) m.unrotated_period = 2;
   if (family == Family::cohere2) m.window = 4, m.window_period = m.unrotated_period = 2;
   if (family == Family::gemma3) m.window_period = 2, m.window_theta = 100;
   if (family != Family::gemma2 && family != Family::gemma3) return;

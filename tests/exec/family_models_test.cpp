@@ -156,6 +156,55 @@ std::vector<FamilyCase> family_cases() {
            .alibi = true},
           14);
   in_turn("qwen", Family::qwen, {.qwen = true}, 19);
+  const auto behind_one = [&](const char* name, Family family, const ref::BehindOne& how, std::size_t tensors) {
+    all.push_back(
+        {name, family, nullptr,
+         [how](const ref::File& f, const std::vector<int>& ids) { return ref::behind_one(f, sizes(8), how, ids); },
+         tensors});
+  };
+  behind_one("gptj", Family::gptj,
+             {"transformer.wte", "transformer.h.", "ln_1", "attn.", "out_proj", "mlp.fc_in", "mlp.fc_out",
+              "transformer.ln_f", 4, true},
+             25);
+  behind_one("phi", Family::phi,
+             {"model.embed_tokens", "model.layers.", "input_layernorm", "self_attn.", "dense", "mlp.fc1", "mlp.fc2",
+              "model.final_layernorm", 4},
+             33);
+  const ref::LlamaLike olmo2 = {.head_norms = true, .sandwich = true, .after_alone = true};
+  all.push_back(llama_like("olmo2", Family::olmo2, 8, olmo2, 25));
+  ref::LlamaLike exaone4 = olmo2;
+  exaone4.window = 4, exaone4.alternates = true;
+  all.push_back(llama_like("olmo3", Family::olmo3, 8, exaone4, 25));
+  exaone4.unrotated = 2;
+  all.push_back(llama_like("exaone4", Family::exaone4, 8, exaone4, 25));
+  const auto llama_named = [&](const char* name, Family family, const ref::LlamaLike& how, std::size_t tensors,
+                               const std::vector<std::pair<std::string, std::string>>& names) {
+    all.push_back({name, family, nullptr,
+                   [=](const ref::File& f, const std::vector<int>& ids) {
+                     return ref::llama_like(ref::renamed(f, names), sizes(8), how, ids);
+                   },
+                   tensors});
+  };
+  llama_named("exaone", Family::exaone, {}, 21,
+              {{"transformer.h.", "model.layers."},
+               {"transformer.wte", "model.embed_tokens"},
+               {"transformer.ln_f", "model.norm"},
+               {"ln_1", "input_layernorm"},
+               {"ln_2", "post_attention_layernorm"},
+               {"attn.attention.out_proj", "self_attn.o_proj"},
+               {"attn.attention.", "self_attn."},
+               {"mlp.c_fc_0", "mlp.gate_proj"},
+               {"mlp.c_fc_1", "mlp.up_proj"},
+               {"mlp.c_proj", "mlp.down_proj"}});
+  llama_named("chatglm", Family::chatglm, {.fused = true, .turned = 4, .adjacent = true}, 17,
+              {{"transformer.encoder.layers.", "model.layers."},
+               {"transformer.embedding.word_embeddings", "model.embed_tokens"},
+               {"transformer.encoder.final_layernorm", "model.norm"},
+               {"transformer.output_layer", "lm_head"},
+               {"self_attention.query_key_value", "self_attn.qkv_proj"},
+               {"self_attention.dense", "self_attn.o_proj"},
+               {"mlp.dense_h_to_4h", "mlp.gate_up_proj"},
+               {"mlp.dense_4h_to_h", "mlp.down_proj"}});
   return all;
 }
 
@@ -321,7 +370,7 @@ TEST_P(FamilyModel, TrainsAlikeUnderEverySplit) {
       EXPECT_EQ(other.memory[rank].peak_live, other.placements[rank].peak_live_bytes) << "rank " << rank;
   };
   for (const Split& one : kSplits)
-    if (!one.tensor || m.kv_heads > 1) expect_same(one.name, one.set);
+    if (!one.tensor || (m.kv_heads > 1 && !m.joint_qk_norm)) expect_same(one.name, one.set);
   if (m.positions != models::Positions::alibi && m.window == 0)
     expect_same("context", [](plan::PlanSpec& s) { s.mesh.context = 2; });
 }
@@ -337,6 +386,18 @@ TEST_P(FamilyModel, IsRefusedARingThatKnowsNoDistances) {
     FAIL() << "a plan was made";
   } catch (const std::runtime_error& refused) {
     EXPECT_NE(std::string(refused.what()).find("error[P104]"), std::string::npos) << refused.what();
+  }
+}
+
+TEST_P(FamilyModel, IsRefusedATensorGroupThatSeesNotAllHeads) {
+  if (!trial_.model.joint_qk_norm) return;
+  Trial split = trial_;
+  split.spec.mesh.tensor = 2;
+  try {
+    (void)testing::plan_of(split);
+    FAIL() << "a plan was made";
+  } catch (const std::runtime_error& refused) {
+    EXPECT_NE(std::string(refused.what()).find("error[P169]"), std::string::npos) << refused.what();
   }
 }
 

@@ -199,6 +199,7 @@ struct LlamaLike {
   const char* down = "mlp.down_proj";
   const char* packed = nullptr;  ///< Baichuan's W_pack
   bool parallel = false;         ///< Command R: attention and MLP read one norm
+  bool after_alone = false;      ///< OLMo 2: `sandwich` without the norms before
 };
 
 inline Matrix llama_like(const File& f, const Sizes& s, const LlamaLike& a, const std::vector<int>& ids) {
@@ -209,7 +210,7 @@ inline Matrix llama_like(const File& f, const Sizes& s, const LlamaLike& a, cons
   if (a.scaled) x = each(x, [&](double v) { return v * std::sqrt(static_cast<double>(x.columns)); });
   for (std::size_t i = 0; i < s.layers; ++i) {
     const std::string at = "model.layers." + std::to_string(i) + ".";
-    const Matrix n = norm(at + "input_layernorm", x);
+    const Matrix n = a.after_alone ? x : norm(at + "input_layernorm", x);
     Matrix q(0, 0), k(0, 0), v(0, 0);
     if (a.fused || a.packed) {
       const Matrix all = linear(f, at + (a.packed ? a.packed : "self_attn.qkv_proj"), n);
@@ -237,7 +238,9 @@ inline Matrix llama_like(const File& f, const Sizes& s, const LlamaLike& a, cons
     h = linear(f, at + "self_attn.o_proj", h);
     if (a.sandwich) h = norm(at + a.after_attention, h);
     x = plus(x, h);
-    const Matrix m = a.parallel ? n : norm(at + (a.sandwich ? a.before_mlp : "post_attention_layernorm"), x);
+    const Matrix m = a.parallel      ? n
+                     : a.after_alone ? x
+                                     : norm(at + (a.sandwich ? a.before_mlp : "post_attention_layernorm"), x);
     Matrix inner(0, 0);
     if (a.fused || a.fused_mlp) {
       const Matrix both = linear(f, at + "mlp.gate_up_proj", m);
@@ -256,6 +259,40 @@ inline Matrix llama_like(const File& f, const Sizes& s, const LlamaLike& a, cons
   x = a.tied ? unembed(f, "model.embed_tokens.weight", x) : linear(f, "lm_head", x);
   if (a.logit_cap > 0) x = each(x, [&](double v) { return a.logit_cap * std::tanh(v / a.logit_cap); });
   return x;
+}
+
+/// The same tensors under other names: of each pair, the first becomes the second.
+inline File renamed(const File& file, const std::vector<std::pair<std::string, std::string>>& names) {
+  File out;
+  for (const auto& [old, weights] : file) {
+    std::string name = old;
+    for (const auto& [from, to] : names)
+      if (const std::size_t at = name.find(from); at != std::string::npos) name.replace(at, from.size(), to);
+    out[name] = weights;
+  }
+  return out;
+}
+
+// -- attention and MLP behind one LayerNorm, with a bias of the head: GPT-J, Phi --------------------------------------
+
+struct BehindOne {
+  const char *table, *layer, *norm, *attention, *out, *up, *down, *last;
+  std::size_t turned = 0;
+  bool adjacent = false;
+};
+
+inline Matrix behind_one(const File& f, const Sizes& s, const BehindOne& a, const std::vector<int>& ids) {
+  Matrix x = embedding(f, std::string(a.table) + ".weight", ids);
+  for (std::size_t i = 0; i < s.layers; ++i) {
+    const std::string at = a.layer + std::to_string(i) + ".", heads = at + a.attention;
+    const Matrix n = layer_norm(f, at + a.norm, x);
+    const Matrix q = rotary(linear(f, heads + "q_proj", n), s.dim, a.turned, 10000, a.adjacent);
+    const Matrix k = rotary(linear(f, heads + "k_proj", n), s.dim, a.turned, 10000, a.adjacent);
+    const Matrix h = linear(f, heads + a.out, attend(q, k, linear(f, heads + "v_proj", n), s.dim));
+    const Matrix g = linear(f, at + a.down, each(linear(f, at + a.up, n), gelu_tanh));
+    x = plus(plus(x, h), g);
+  }
+  return linear(f, "lm_head", layer_norm(f, a.last, x));
 }
 
 // -- q, k and v in turn: StarCoder, MPT, Qwen -------------------------------------------------------------------------

@@ -37,27 +37,29 @@ struct FeatureMaker : CaseMaker {
   }
 
   void head_norms() {
-    for (const std::int64_t d : {20, 64})
-      for (const std::int64_t t : {5, 300}) {  // of many rows sums are made in parts
-        const std::int64_t b = 2, h = 4, g = 2, n = b * t, packed = n * (h + 2 * g) * d;
-        const std::string size = "_" + std::to_string(d) + "_" + std::to_string(t);
-        Op op;
-        op.n = n, op.batch = b, op.sequence = t, op.heads = h, op.kv_heads = g, op.head_dim = d;
-        op.epsilon = 1e-6;
-        Case& forward = add("head_norm" + size, OpKind::head_norm, n, 0);
-        forward.op = op;
-        forward.op.kind = OpKind::head_norm;
-        forward.in = {floats(packed), floats(d), floats(d)};
-        forward.out = {unset(packed), unset(n * (h + g))};
-        Case& backward = add("head_norm_grad" + size, OpKind::head_norm_grad, n, 0);
-        backward.op = op;
-        backward.op.kind = OpKind::head_norm_grad;
-        Slot rstd = floats(n * (h + g));
-        for (float& v : rstd.floats) v = 0.5F + v * v;
-        backward.in = {floats(packed), floats(packed), floats(d), floats(d), rstd};
-        backward.out = {t == 5 ? in_place(0) : unset(packed), floats(d), floats(d)};
-        backward.tolerance = 5e-6;
-      }
+    for (const bool joint : {false, true})
+      for (const std::int64_t d : {20, 64})
+        for (const std::int64_t t : {5, 300}) {  // of many rows sums are made in parts
+          const std::int64_t b = 2, h = 4, g = 2, n = b * t, packed = n * (h + 2 * g) * d;
+          const std::string size = std::string(joint ? "_joint_" : "_") + std::to_string(d) + "_" + std::to_string(t);
+          Op op;
+          op.n = n, op.batch = b, op.sequence = t, op.heads = h, op.kv_heads = g, op.head_dim = d;
+          op.epsilon = 1e-6, op.joint = joint;
+          const models::NormedRuns runs = models::normed_runs(op);
+          Case& forward = add("head_norm" + size, OpKind::head_norm, n, 0);
+          forward.op = op;
+          forward.op.kind = OpKind::head_norm;
+          forward.in = {floats(packed), floats(runs.q_width), floats(runs.k_width)};
+          forward.out = {unset(packed), unset(n * runs.count())};
+          Case& backward = add("head_norm_grad" + size, OpKind::head_norm_grad, n, 0);
+          backward.op = op;
+          backward.op.kind = OpKind::head_norm_grad;
+          Slot rstd = floats(n * runs.count());
+          for (float& v : rstd.floats) v = 0.5F + v * v;
+          backward.in = {floats(packed), floats(packed), floats(runs.q_width), floats(runs.k_width), rstd};
+          backward.out = {t == 5 ? in_place(0) : unset(packed), floats(runs.q_width), floats(runs.k_width)};
+          backward.tolerance = 5e-6;
+        }
   }
 
   struct Score {

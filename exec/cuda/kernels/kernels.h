@@ -225,13 +225,13 @@ void gate_grad(cudaStream_t stream, models::Function function, const T* dy, cons
 template <class T>
 void soft_cap(cudaStream_t stream, const T* x, T* y, int64_t count, float cap);
 template <class T>
-void head_norm(cudaStream_t stream, const AttentionShape& shape, const T* x, const T* weight_q, const T* weight_k, T* y,
-               float* rstd, float epsilon);
-/// `scratch`: parts of D floats, as many as there is room for.
+void head_norm(cudaStream_t stream, const AttentionShape& shape, bool joint, const T* x, const T* weight_q,
+               const T* weight_k, T* y, float* rstd, float epsilon);
+/// `scratch`: parts as wide as a weight, in floats, as many as there is room for.
 template <class T>
-void head_norm_grad(cudaStream_t stream, const AttentionShape& shape, const T* dy, const T* x, const T* weight_q,
-                    const T* weight_k, const float* rstd, T* dx, GradientOf<T>* dweight_q, GradientOf<T>* dweight_k,
-                    KernelScratch scratch);
+void head_norm_grad(cudaStream_t stream, const AttentionShape& shape, bool joint, const T* dy, const T* x,
+                    const T* weight_q, const T* weight_k, const float* rstd, T* dx, GradientOf<T>* dweight_q,
+                    GradientOf<T>* dweight_k, KernelScratch scratch);
 
 // dropout.cu: y = x under its mask, or residual + (x + bias) under it; `bias` may be null.
 template <class T>

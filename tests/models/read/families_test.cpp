@@ -262,6 +262,69 @@ const std::vector<Published>& published() {
            "layer_norm_epsilon": 1e-06, "max_position_embeddings": 32768, "no_bias": true, "num_attention_heads": 32,
            "num_hidden_layers": 32, "rotary_emb_base": 10000, "rotary_pct": 1.0, "seq_length": 8192,
            "vocab_size": 151936})"},
+      {"gptj-6b", 6'050'882'784,
+       R"({"architectures": ["GPTJForCausalLM"], "model_type": "gptj", "activation_function": "gelu_new",
+           "attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0, "layer_norm_epsilon": 1e-05, "n_embd": 4096,
+           "n_head": 16, "n_inner": null, "n_layer": 28, "n_positions": 2048, "rotary": true, "rotary_dim": 64,
+           "tie_word_embeddings": false, "vocab_size": 50400})"},
+      {"phi-2", 2'779'683'840,
+       R"({"architectures": ["PhiForCausalLM"], "model_type": "phi", "attention_dropout": 0.0, "embd_pdrop": 0.0,
+           "hidden_act": "gelu_new", "hidden_size": 2560, "intermediate_size": 10240, "layer_norm_eps": 1e-05,
+           "max_position_embeddings": 2048, "num_attention_heads": 32, "num_hidden_layers": 32,
+           "num_key_value_heads": 32, "partial_rotary_factor": 0.4, "qk_layernorm": false, "resid_pdrop": 0.1,
+           "rope_theta": 10000.0, "tie_word_embeddings": false, "vocab_size": 51200})"},
+      {"", 1'418'270'720,  // Phi-1.5
+       R"({"model_type": "phi", "hidden_size": 2048, "intermediate_size": 8192, "max_position_embeddings": 2048,
+           "num_attention_heads": 32, "num_hidden_layers": 24, "num_key_value_heads": null,
+           "partial_rotary_factor": 0.5, "vocab_size": 51200})"},
+      {"", 6'243'584'000,  // ChatGLM3 6B, whose file has the vocabulary's size under another name
+       R"({"architectures": ["ChatGLMModel"], "model_type": "chatglm", "add_bias_linear": false, "add_qkv_bias": true,
+           "apply_residual_connection_post_layernorm": false, "attention_dropout": 0.0, "ffn_hidden_size": 13696,
+           "hidden_dropout": 0.0, "hidden_size": 4096, "kv_channels": 128, "layernorm_epsilon": 1e-05,
+           "multi_query_attention": true, "multi_query_group_num": 2, "num_attention_heads": 32, "num_layers": 28,
+           "padded_vocab_size": 65024, "post_layer_norm": true, "rmsnorm": true, "seq_length": 8192,
+           "tie_word_embeddings": false})"},
+      {"", 9'399'951'360,  // GLM-4 9B in its first form
+       R"({"model_type": "chatglm", "add_qkv_bias": true, "ffn_hidden_size": 13696, "hidden_size": 4096,
+           "kv_channels": 128, "layernorm_epsilon": 1.5625e-07, "multi_query_attention": true,
+           "multi_query_group_num": 2, "num_attention_heads": 32, "num_layers": 40, "padded_vocab_size": 151552,
+           "rope_ratio": 500, "seq_length": 131072, "vocab_size": 151552})"},
+      {"", 7'818'448'896,  // EXAONE 3.0 7.8B
+       R"({"architectures": ["ExaoneForCausalLM"], "model_type": "exaone", "activation_function": "silu",
+           "attention_dropout": 0.0, "embed_dropout": 0.0, "head_dim": 128, "hidden_size": 4096,
+           "intermediate_size": 14336, "layer_norm_epsilon": 1e-05, "max_position_embeddings": 4096,
+           "num_attention_heads": 32, "num_key_value_heads": 8, "num_layers": 32, "rope_theta": 500000.0,
+           "tie_word_embeddings": false, "vocab_size": 102400})"},
+      {"", 32'003'216'384,  // EXAONE 4.0 32B
+       R"({"architectures": ["Exaone4ForCausalLM"], "model_type": "exaone4", "head_dim": 128, "hidden_act": "silu",
+           "hidden_size": 5120, "intermediate_size": 27392, "max_position_embeddings": 131072,
+           "num_attention_heads": 40, "num_hidden_layers": 64, "num_key_value_heads": 8, "rms_norm_eps": 1e-05,
+           "rope_scaling": {"factor": 16.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0,
+                            "original_max_position_embeddings": 8192, "rope_type": "llama3"},
+           "rope_theta": 1000000, "sliding_window": 4096, "sliding_window_pattern": "LLLG",
+           "tie_word_embeddings": false, "vocab_size": 102400})"},
+      {"", 1'279'391'488,  // EXAONE 4.0 1.2B, which has no windows
+       R"({"model_type": "exaone4", "head_dim": 64, "hidden_size": 2048, "intermediate_size": 4096,
+           "max_position_embeddings": 65536, "num_attention_heads": 32, "num_hidden_layers": 30,
+           "num_key_value_heads": 8, "rope_theta": 1000000, "sliding_window": null, "tie_word_embeddings": true,
+           "vocab_size": 102400})"},
+      {"olmo2-7b", 7'298'617'344,
+       R"({"architectures": ["Olmo2ForCausalLM"], "model_type": "olmo2", "attention_bias": false,
+           "attention_dropout": 0.0, "hidden_act": "silu", "hidden_size": 4096, "intermediate_size": 11008,
+           "max_position_embeddings": 4096, "num_attention_heads": 32, "num_hidden_layers": 32,
+           "num_key_value_heads": 32, "rms_norm_eps": 1e-06, "rope_scaling": null, "rope_theta": 500000,
+           "tie_word_embeddings": false, "vocab_size": 100352})"},
+      {"olmo2-32b", 32'234'279'936,
+       R"({"model_type": "olmo2", "hidden_size": 5120, "intermediate_size": 27648, "max_position_embeddings": 4096,
+           "num_attention_heads": 40, "num_hidden_layers": 64, "num_key_value_heads": 8, "rms_norm_eps": 1e-06,
+           "rope_theta": 500000, "vocab_size": 100352})"},
+      {"", 7'298'011'136,  // OLMo 3 7B
+       R"({"architectures": ["Olmo3ForCausalLM"], "model_type": "olmo3", "hidden_size": 4096,
+           "intermediate_size": 11008, "max_position_embeddings": 65536, "num_attention_heads": 32,
+           "num_hidden_layers": 32, "num_key_value_heads": 32, "rms_norm_eps": 1e-06,
+           "rope_scaling": {"attention_factor": 1.2079441541679836, "beta_fast": 32, "beta_slow": 1, "factor": 8.0,
+                            "original_max_position_embeddings": 8192, "rope_type": "yarn"},
+           "rope_theta": 500000, "sliding_window": 4096, "vocab_size": 100278})"},
   };
   return kAll;
 }
@@ -510,7 +573,9 @@ TEST(Families, RefuseFeaturesThatDoNotFitEachOther) {
   for (const char* more :
        {"family: gpt\nshared_norm: true\n", "family: bert\nparallel: true\n", "family: gpt\noutput_norm: true\n",
         "family: bert\nwindow: 8\n", "family: llama\nwindow: 8\nwindow_period: 1\n", "family: bert\npositions: alibi\n",
-        "family: llama\nposition_offset: 2\n", "family: gpt_neox\nrotary_share: 0.2\n"})
+        "family: llama\nposition_offset: 2\n", "family: gpt_neox\nrotary_share: 0.2\n",
+        "family: llama\ninput_norm: false\n", "family: llama\njoint_qk_norm: true\n",
+        "family: bert\nattention_bias: false\n", "family: bert\nhead_bias: true\n"})
     EXPECT_NE(refused(begin + more).find("E0112"), std::string::npos) << more;
 }
 

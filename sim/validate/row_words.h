@@ -4,6 +4,8 @@
 #include <vector>
 
 #include "cost/parameters/stack.h"
+#include "plan/spec/optimizers.h"
+#include "plan/spec/space.h"
 #include "sim/validate/rows.h"
 
 namespace orrery::sim {
@@ -18,6 +20,13 @@ namespace orrery::sim {
 /// "-0.6" of "Megatron-Core 0.6.0": the first number of the form N.M; empty if there is none. A Megatron-LM of a
 /// certain day counts as the release that has the same code for mixtures (megatron/core/transformer/moe).
 [[nodiscard]] std::string release_of(const std::string& framework);
+
+/// The optimizer that a source's words name ("Muon, updates divided among ranks"); AdamW's kind if they name none, or
+/// one whose update costs the same.
+[[nodiscard]] plan::OptimizerKind optimizer_of(const std::string& words);
+
+/// Where the row says that something is: "host", "CPU" or "true" (offloaded) mean the host's memory, "nvme" a drive.
+[[nodiscard]] plan::Space space_of(const std::string& words);
 
 /// What a run keeps of its optimizer, beside what its stack says. Moments take one byte each in 8 bits (Dettmers et al.
 /// 2022), two if all is in 16 bits, else four. In 16 bits PyTorch's AdamW, which updates lists of tensors at once,

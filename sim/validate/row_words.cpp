@@ -126,7 +126,9 @@ void take_messages(const Setup& s, const cost::Stack& stack, std::vector<cost::P
   const std::string mixed = small_letters(s.mixed_precision);
   const bool half = says(mixed, "pure") || says(mixed, "bf16") || says(mixed, "fp16") ||
                     (stack.generic && says(small_letters(s.framework), "internevo"));
-  if (half || says(mixed, "default") || says(mixed, "fp32"))
+  // OLMo's FSDP is `precision: mixed`, whose reduce_dtype is fp32 (olmo/config.py, FSDPPrecision; configs/official).
+  const bool olmo = mixed.empty() && says(small_letters(s.stack + " " + s.framework), "olmo");
+  if (half || olmo || says(mixed, "default") || says(mixed, "fp32"))
     numbers.push_back({"stack.reduces_half", half ? 1.0 : 0.0, cost::Unit::number, "the row's words"});
   constexpr double kWait = 200e-6;
   if (stack.generic && s.network_state == "slow")

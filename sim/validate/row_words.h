@@ -36,7 +36,7 @@ void take_optimizer(const Setup& s, cost::MemoryRecipe& recipe, std::vector<cost
 
 /// What a run's words say of its messages, beside its stack, which may be generic. FSDP's mixed precision is "PURE"
 /// (sums of gradients travel in 16 bits) or "DEFAULT" (in fp32), as Composer calls them, or names the type; InternEvo
-/// sums in 16 bits. On a network that the row calls slow, layers of a pipeline wait for each tensor rank.
+/// sums in 16 bits, OLMo in fp32. On a network that the row calls slow, layers of a pipeline wait for each tensor rank.
 void take_messages(const Setup& s, const cost::Stack& stack, std::vector<cost::Parameter>& numbers);
 
 /// What a run's framework keeps by its recipes, beside what its stack, called `stack`, says: NVIDIA's recipes of NeMo

@@ -84,6 +84,7 @@ DeviceRates device_rates(const clusters::Cluster& cluster, const Calibration& c)
     r.gate_passes = c.get("stack.gate_passes", 1);
     r.rotary_passes = c.get("stack.rotary_passes", 1);
     r.norm_passes = c.get("stack.norm_passes", 1);
+    r.orthogonal_half = c.get("stack.orthogonal_half", 1) != 0;
     r.adapter_bytes = c.get("stack.adapter_bytes", 0);
     r.grouped_share = c.get("stack.grouped_share", 1);
     r.tf32_attention = c.get("stack.tf32_attention", 1) != 0;
@@ -310,16 +311,17 @@ Seconds interaction_time(const DeviceRates& r, const models::Op& op) {
   return Seconds{arithmetic + streaming_time(r, models::bytes_of(op), models::traits_of(op).family).value};
 }
 
-/// Newton-Schulz: its products and, between them, the passes over the matrix and the squares, all in fp32.
+/// Newton-Schulz: its products and, between them, the passes over the matrix and the squares, in one type.
 Seconds newton_schulz_time(const DeviceRates& r, const models::Op& op) {
-  constexpr auto kType = models::DType::fp32;
+  const bool half = r.gpu && r.orthogonal_half && r.matmul[index_of(models::DType::bf16)] > 0;
+  const models::DType type = half ? models::DType::bf16 : models::DType::fp32;
   const auto shorter = static_cast<double>(std::min(op.m, op.n)), longer = static_cast<double>(std::max(op.m, op.n));
   const auto product = [&](double m, double n, double k) {
-    return r.gpu ? gpu_matmul_time(r, kType, kType, m, n, k) : cpu_matmul_time(r, kType, m, n, k);
+    return r.gpu ? gpu_matmul_time(r, type, type, m, n, k) : cpu_matmul_time(r, type, m, n, k);
   };
   const Seconds products =
       product(shorter, shorter, longer) + product(shorter, shorter, shorter) + product(shorter, longer, shorter);
-  const double size = static_cast<double>(models::size_of(kType));
+  const double size = static_cast<double>(models::size_of(type));
   const double sums = size * (3 * shorter * shorter + 2 * shorter * longer), ends = 6 * size * shorter * longer;
   return Seconds{models::kNewtonSchulzSteps * (products.value + streaming_time(r, sums, PriceFamily::optimizer).value) +
                  streaming_time(r, ends, PriceFamily::optimizer).value};

@@ -91,6 +91,27 @@ std::string release_of(const std::string& framework) {
   return {};
 }
 
+plan::OptimizerKind optimizer_of(const std::string& words) {
+  const std::string small = small_letters(words);
+  if (says(small, "moments in bf16")) return plan::OptimizerKind::adamw_bf16;
+  const auto letter = [&](std::size_t at) {
+    return at < small.size() && std::isalpha(static_cast<unsigned char>(small[at])) != 0;
+  };
+  for (const plan::OptimizerTraits& known : plan::kOptimizers) {
+    const std::string name = known.name;
+    const std::size_t at = small.find(name);
+    if (at == std::string::npos || (at > 0 && letter(at - 1)) || letter(at + name.size())) continue;
+    if (!known.tables_only && known.update != models::OpKind::adamw) return known.kind;
+  }
+  return plan::OptimizerKind::adamw;
+}
+
+plan::Space space_of(const std::string& words) {
+  const std::string small = small_letters(words);
+  if (small == "nvme") return plan::Space::nvme;
+  return small == "host" || small == "cpu" || small == "true" ? plan::Space::host : plan::Space::device;
+}
+
 void take_optimizer(const Setup& s, cost::MemoryRecipe& recipe, std::vector<cost::Parameter>& numbers) {
   constexpr double kEightBit = 2, kHalf = 4, kFp32 = 8, kRoot = 2;
   const bool half = all_in_16_bits(s);
@@ -105,7 +126,9 @@ void take_messages(const Setup& s, const cost::Stack& stack, std::vector<cost::P
   const std::string mixed = small_letters(s.mixed_precision);
   const bool half = says(mixed, "pure") || says(mixed, "bf16") || says(mixed, "fp16") ||
                     (stack.generic && says(small_letters(s.framework), "internevo"));
-  if (half || says(mixed, "default") || says(mixed, "fp32"))
+  // OLMo's FSDP is `precision: mixed`, whose reduce_dtype is fp32 (olmo/config.py, FSDPPrecision; configs/official).
+  const bool olmo = mixed.empty() && says(small_letters(s.stack + " " + s.framework), "olmo");
+  if (half || olmo || says(mixed, "default") || says(mixed, "fp32"))
     numbers.push_back({"stack.reduces_half", half ? 1.0 : 0.0, cost::Unit::number, "the row's words"});
   constexpr double kWait = 200e-6;
   if (stack.generic && s.network_state == "slow")

@@ -4,6 +4,8 @@
 #include <vector>
 
 #include "cost/parameters/stack.h"
+#include "plan/spec/optimizers.h"
+#include "plan/spec/space.h"
 #include "sim/validate/rows.h"
 
 namespace orrery::sim {
@@ -19,6 +21,13 @@ namespace orrery::sim {
 /// certain day counts as the release that has the same code for mixtures (megatron/core/transformer/moe).
 [[nodiscard]] std::string release_of(const std::string& framework);
 
+/// The optimizer that a source's words name ("Muon, updates divided among ranks"); AdamW's kind if they name none, or
+/// one whose update costs the same.
+[[nodiscard]] plan::OptimizerKind optimizer_of(const std::string& words);
+
+/// Where the row says that something is: "host", "CPU" or "true" (offloaded) mean the host's memory, "nvme" a drive.
+[[nodiscard]] plan::Space space_of(const std::string& words);
+
 /// What a run keeps of its optimizer, beside what its stack says. Moments take one byte each in 8 bits (Dettmers et al.
 /// 2022), two if all is in 16 bits, else four. In 16 bits PyTorch's AdamW, which updates lists of tensors at once,
 /// makes a value per parameter for the roots of the second moments (torch/optim/adamw.py, _multi_tensor_adamw:
@@ -27,7 +36,7 @@ void take_optimizer(const Setup& s, cost::MemoryRecipe& recipe, std::vector<cost
 
 /// What a run's words say of its messages, beside its stack, which may be generic. FSDP's mixed precision is "PURE"
 /// (sums of gradients travel in 16 bits) or "DEFAULT" (in fp32), as Composer calls them, or names the type; InternEvo
-/// sums in 16 bits. On a network that the row calls slow, layers of a pipeline wait for each tensor rank.
+/// sums in 16 bits, OLMo in fp32. On a network that the row calls slow, layers of a pipeline wait for each tensor rank.
 void take_messages(const Setup& s, const cost::Stack& stack, std::vector<cost::Parameter>& numbers);
 
 /// What a run's framework keeps by its recipes, beside what its stack, called `stack`, says: NVIDIA's recipes of NeMo

@@ -514,18 +514,20 @@ Result<Subject> Translator::translate_as_stated(const Setup& given) {
     spec.recomputation.what = plan::Recompute::none;
     notes.push_back("nothing is recomputed");
   }
-  if (s.experts && s.optimizer == "Adafactor") spec.states.optimizer = plan::OptimizerKind::adafactor;
-  if (s.optimizer.find("moments in bf16") != std::string::npos) spec.states.optimizer = plan::OptimizerKind::adamw_bf16;
+  spec.states.optimizer = optimizer_of(s.optimizer);
   if (spec.recomputation.what == plan::Recompute::selective) spec.recomputation.modules = modules_of(s, **model);
   if (cuts_vocabulary(*stack)) spec.numerics.vocab_multiple = 1;
   spec.mesh.sequence_parallel = spec.mesh.tensor > 1 && s.sequence_parallel.value_or(false);
   take_practice(s, *stack, spec, notes);
   fold_experts(s, spec, notes);
-  const auto place = [](const std::string& word) {
-    return word == "host" ? plan::Space::host : word == "nvme" ? plan::Space::nvme : plan::Space::device;
-  };
-  spec.offload = {place(s.offload_activations), place(s.offload_optimizer), place(s.offload_parameters), 1};
+  spec.offload = {space_of(s.offload_activations), space_of(s.offload_optimizer), space_of(s.offload_parameters), 1};
   auto plan = plan::make_plan(*model, *cluster, spec);
+  if (!plan && spec.states.optimizer != plan::OptimizerKind::adamw) {
+    notes.push_back(fmt::format("the update of '{}' is priced as AdamW's, as it does not go with this plan: {}",
+                                s.optimizer, plan.error().front().message));
+    spec.states.optimizer = plan::OptimizerKind::adamw;
+    plan = plan::make_plan(*model, *cluster, spec);
+  }
   if (!plan) return fail(plan.error());
   const bool scatters = s.scatter_gather.value_or(true);
   std::vector<cost::Parameter> own_numbers = s.experts ? numbers_of_row(s) : std::vector<cost::Parameter>{};

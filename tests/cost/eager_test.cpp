@@ -93,5 +93,16 @@ TEST(EagerOperators, MoveMoreWhereNormsAndAdaptersAreComposed) {
   EXPECT_EQ(apart.op_time(adapter).value, fused.op_time(adapter).value);
 }
 
+TEST(EagerOperators, MakeMuonsDirectionsOrthogonalIn16BitsUnlessTheStackSaysFp32) {
+  models::Op op;
+  op.kind = models::OpKind::newton_schulz;
+  op.dtype = models::DType::fp32;
+  op.m = 4096;
+  op.n = 4096;
+  const double half = pricing({}).op_time(op).value;
+  const double full = pricing({{"stack.orthogonal_half", 0, Unit::number, "test"}}).op_time(op).value;
+  EXPECT_GT(full, 4 * half) << "fp32 has no tensor cores";
+}
+
 }  // namespace eager_test
 }  // namespace orrery::cost

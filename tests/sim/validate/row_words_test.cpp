@@ -51,6 +51,35 @@ TEST(RowWords, SayInWhichTypeGradientsTravel) {
   EXPECT_EQ(number_of_row(s, true, "stack.reduces_half", -1), 1);
 }
 
+TEST(RowWords, OlmoReducesInFp32UnlessTheRowSaysOtherwise) {
+  sim::Setup s;
+  s.stack = "olmo";
+  EXPECT_EQ(number_of_row(s, true, "stack.reduces_half", -1), 0);
+  s.mixed_precision = "PURE";
+  EXPECT_EQ(number_of_row(s, true, "stack.reduces_half", -1), 1);
+}
+
+TEST(RowWords, NameAnOptimizerByItsOwnWordAlone) {
+  using plan::OptimizerKind;
+  EXPECT_EQ(optimizer_of("Muon, updates divided among ranks"), OptimizerKind::muon);
+  EXPECT_EQ(optimizer_of("LAMB"), OptimizerKind::lamb);
+  EXPECT_EQ(optimizer_of("Adafactor"), OptimizerKind::adafactor);
+  EXPECT_EQ(optimizer_of("AdamW, moments in bf16"), OptimizerKind::adamw_bf16);
+  EXPECT_EQ(optimizer_of(""), OptimizerKind::adamw);
+  EXPECT_EQ(optimizer_of("AdamW (parameters and all states in bf16)"), OptimizerKind::adamw);
+  EXPECT_EQ(optimizer_of("adam"), OptimizerKind::adamw) << "its update costs the same";
+  EXPECT_EQ(optimizer_of("lambda schedule"), OptimizerKind::adamw) << "no word of its own";
+}
+
+TEST(RowWords, SayWhatIsOnTheHost) {
+  EXPECT_EQ(space_of("host"), plan::Space::host);
+  EXPECT_EQ(space_of("true"), plan::Space::host);
+  EXPECT_EQ(space_of("CPU"), plan::Space::host);
+  EXPECT_EQ(space_of("nvme"), plan::Space::nvme);
+  EXPECT_EQ(space_of(""), plan::Space::device);
+  EXPECT_EQ(space_of("none"), plan::Space::device);
+}
+
 TEST(RowWords, LayersWaitForTensorRanksOnlyOnANetworkThatIsCalledSlow) {
   sim::Setup s;
   s.network_state = "fast";

@@ -408,6 +408,10 @@ StepContext Executor::context_of(const plan::Step& step, const Instance& of, con
   context.rank = transport_.rank();
   const plan::DealtOver dealt = step.bucket ? class_.buckets[step.bucket].dealt() : plan::DealtOver::states;
   context.shard = places_[static_cast<std::size_t>(dealt)];
+  if (dealt == plan::DealtOver::experts) {  // whole matrices of experts, which other ranks may split
+    const plan::Holders holders = spec.holders(true);
+    context.tensor_rank = holders.part(context.rank), context.tensor_ways = holders.ways;
+  }
   context.tables = schedule_.tables.get();
   context.first_sequence =
       replica * (spec.shape.batch / spec.mesh.data) + std::max(0, of.micro_batch) * spec.shape.micro_batch;
@@ -546,15 +550,15 @@ const std::vector<ElementRange>& Executor::ranges(const models::Op& op, RangeGra
   if (found != ranges_.end()) return found->second;
   const plan::View& view = class_.views[static_cast<std::size_t>(operand)];
   for (const plan::Bucket& bucket : class_.buckets) {
+    const plan::Holders holders = schedule_.spec.holders(bucket.experts);
+    const int ways = holders.ways, part = holders.part(transport_.rank());
     if (view.buffer == bucket.received)
-      return ranges_[operand] = element_ranges(bucket, shard_offset(bucket), view.elements, schedule_.spec.mesh.tensor,
-                                               transport_.rank() % schedule_.spec.mesh.tensor, grain);
+      return ranges_[operand] = element_ranges(bucket, shard_offset(bucket), view.elements, ways, part, grain);
     if (view.buffer != bucket.gradients && view.buffer != bucket.gradient_shard && view.buffer != bucket.first_moment)
       continue;
     const bool of_shard = class_.buffers[view.buffer].elements != bucket.elements;
     const std::int64_t begin = element_offset(view) + (of_shard ? shard_offset(bucket) : 0);
-    const int ways = schedule_.spec.mesh.tensor;
-    return ranges_[operand] = element_ranges(bucket, begin, view.elements, ways, transport_.rank() % ways, grain);
+    return ranges_[operand] = element_ranges(bucket, begin, view.elements, ways, part, grain);
   }
   ENSURE(false, "{} works on no bucket's gradients", models::name_of(op.kind));
 }

@@ -558,9 +558,10 @@ class LayerBuilder : private EndNotes {
 }  // namespace
 
 LayerProgram expand(const Model& model, LayerKind kind, std::int64_t layer, const ExpandOptions& options) {
-  ENSURE(!model.experts.any() || (model.experts.count % options.expert == 0 && model.pre_norm &&
-                                  (options.whole_experts || model.experts.hidden % options.tensor == 0) &&
-                                  model.experts.shared % options.tensor == 0),
+  ENSURE(!model.experts.any() ||
+             (model.experts.count % options.expert == 0 && model.pre_norm &&
+              model.experts.hidden % (options.expert_ways > 0 ? options.expert_ways : options.tensor) == 0 &&
+              model.experts.shared % options.tensor == 0),
          "{} experts of width {} (shared {}) over {} ranks, tensor {}", model.experts.count, model.experts.hidden,
          model.experts.shared, options.expert, options.tensor);
   ENSURE(options.tensor >= 1 && model.heads % options.tensor == 0 && model.kv_heads % options.tensor == 0 &&

@@ -89,7 +89,8 @@ enum class GroupOperation { sum, maximum };
 enum class GroupCollective { all_reduce, all_gather, reduce_scatter, ring_shift, all_to_all };
 
 /// A run of operators without communication, or one collective over the tensor group: an all-reduce of `tensor` in
-/// place, or an all-gather or reduce-scatter of `source` into `tensor`. ring_shift runs over the context group:
+/// place, or an all-gather or reduce-scatter of `source` into `tensor`; with `experts` over the ranks that split an
+/// expert. ring_shift runs over the context group:
 /// `source` becomes the next member's `tensor`. all_to_all runs over the expert group, from `source` into `tensor`, in
 /// one piece per member; with `sent` and `received` it is counted (plan::CountedRows).
 struct Part {
@@ -101,6 +102,7 @@ struct Part {
   bool recomputed = false;            ///< within backward: operators of forward, repeated
   TensorId sent = {}, received = {};  ///< of int32 counts; none: whole pieces
   double expected = 1;                ///< counted: the share of the bound that is filled
+  bool experts = false;               ///< over the ranks that split an expert, not over the tensor group
   bool for_fp8 = false;               ///< all-gather: only fp8 products, and sums for a bias, read the result
   [[nodiscard]] bool is_communication() const { return tensor.exists(); }
 };
@@ -136,8 +138,10 @@ struct ExpandOptions {
   /// times the balanced number of rows, unless something else bounds them.
   std::int64_t expert = 1;
   double expert_bound = 2;
-  bool whole_experts = false;  ///< experts are not split over `tensor`: each rank routes its own rows
-  double imbalance = 1;        ///< the fullest rank's rows / the mean; used for prices
+  /// The number of ranks that split an expert; 0: the tensor group. Other ranks each route their own rows and gather
+  /// one another's.
+  std::int64_t expert_ways = 0;
+  double imbalance = 1;  ///< the fullest rank's rows / the mean; used for prices
   TokenCodec dispatch = TokenCodec::none, combine = TokenCodec::none;  ///< for rows on their way to experts and back
   std::int64_t loss_chunks = 1;  ///< parts in which the head computes logits and loss (models/layers/loss_chunks.h)
   bool loss_at_once = false;     ///< forward computes the gradient of the whole logits right after the loss

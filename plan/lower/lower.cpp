@@ -282,7 +282,7 @@ class StageLowering {
         }
         build_
             .collective(of_part, ring ? Stream::context : Stream::tensor, kind_of(part.collective),
-                        ring ? groups_.context : groups_.tensor, source, target, index, {},
+                        ring ? groups_.context : groups_.of(part.experts).tensor, source, target, index, {},
                         part.reduce == models::GroupOperation::sum ? Reduce::sum : Reduce::maximum)
             .for_fp8 = part.for_fp8;
         continue;

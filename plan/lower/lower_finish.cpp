@@ -155,9 +155,11 @@ class Finish {
         if (buckets[b].experts && !buckets[b].frozen) square(b, of_experts);
       build_.compute(Phase::optimizer, -1, "norm", std::move(squares));
       squares.clear();
-      if (groups_.expert)
-        build_.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, groups_.expert,
-                          build_.whole(of_experts), build_.whole(of_experts), -1, {});
+      const GroupId parts = spec_.squares_parts_apart() ? groups_.of(true).tensor : GroupId();
+      for (const GroupId group : {groups_.expert, parts})
+        if (group)
+          build_.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, group, build_.whole(of_experts),
+                            build_.whole(of_experts), -1, {});
       squares.push_back(build_.flat(OpKind::add_scaled, DType::fp32, 1, {build_.view(build_.whole(of_experts))},
                                     {build_.view(build_.whole(norm_squared_))}));
       squares.back().scale = 1.0 / spec_.times_experts_are_squared();  // what the sum that follows would count so often

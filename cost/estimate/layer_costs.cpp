@@ -388,7 +388,7 @@ LayerCosts layer_costs(const models::LayerProgram& expanded, const LayerChoices&
     out.weights = walk(weights, program, {}, prices, toucher(&Life::weights_first, &Life::weights_last), &added);
   }
   for (Life& life : out.lives)  // input data is loaded before forward, even if only backward reads it
-    if (life.role == models::TensorRole::targets && life.forward_first < 0 && life.backward_first >= 0)
+    if (models::is_token_ids(life.role) && life.forward_first < 0 && life.backward_first >= 0)
       life.forward_first = life.forward_last = 0;
   for (const TensorId again : plan::made_again(program, choices.repeats, whole))
     if (life_of[again] >= 0) out.lives[static_cast<std::size_t>(life_of[again])].dropped = true;

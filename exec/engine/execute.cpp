@@ -418,7 +418,7 @@ StepContext Executor::context_of(const plan::Step& step, const Instance& of, con
   return context;
 }
 
-std::array<const std::vector<std::int32_t>*, 5> Executor::read_batch(const models::Op& op, const Instance& of,
+std::array<const std::vector<std::int32_t>*, 6> Executor::read_batch(const models::Op& op, const Instance& of,
                                                                      const StepInput& input) {
   const auto n = static_cast<std::size_t>(op.batch * op.sequence * op.context);
   const bool masked = op.k > 0;
@@ -432,9 +432,17 @@ std::array<const std::vector<std::int32_t>*, 5> Executor::read_batch(const model
     input.load_masked(of, {tokens_, targets_, token_types_, masked_rows_, next_sentence_});
   } else {
     input.load(of, tokens_, targets_);
+    if (op.out.size() > 5) {  // of a sequence's last target the next token is not there
+      const auto sequence = static_cast<std::size_t>(op.sequence * op.context);
+      further_targets_.assign(n, -1);
+      for (std::size_t i = 0; i + 1 < n; ++i)
+        if ((i + 1) % sequence != 0) further_targets_[i] = targets_[i + 1];
+    } else {
+      further_targets_.clear();
+    }
     keep_part(op, input.context.part);
   }
-  return {&tokens_, &targets_, &token_types_, &masked_rows_, &next_sentence_};
+  return {&tokens_, &targets_, &token_types_, &masked_rows_, &next_sentence_, &further_targets_};
 }
 
 // Bytes of ids in a view of load_tokens, even if its buffer is not alive.
@@ -505,7 +513,8 @@ std::vector<std::byte> Executor::batch_bytes(const models::Op& op, const Instanc
 void Executor::keep_part(const models::Op& op, int part) {
   if (op.context == 1) return;
   const std::int64_t rows = op.batch * op.sequence;
-  for (std::vector<std::int32_t>* ids : {&tokens_, &targets_}) {
+  for (std::vector<std::int32_t>* ids : {&tokens_, &targets_, &further_targets_}) {
+    if (ids->empty()) continue;
     std::vector<std::int32_t> kept(static_cast<std::size_t>(rows));
     for (std::int64_t row = 0; row < rows; ++row)
       kept[static_cast<std::size_t>(row)] =

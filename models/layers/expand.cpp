@@ -462,12 +462,15 @@ class LayerBuilder : private EndNotes {
       return linear;
     }
 
-    // The tokens that it embeds are those that the head predicts.
+    // The tokens that it embeds are those that the head predicts; it predicts those after them.
     void forward(const VocabularyLoss& words) {
       const std::int64_t c = to.model_.hidden;
       to.layer_ = to.model_.layers;
       const std::string at = to.prefix();
-      std::tie(table, table_gradient) = to.token_table(true);
+      if (to.model_.tied_embeddings)
+        table = words.unembed.weight, table_gradient = words.unembed.weight_gradient;
+      else
+        std::tie(table, table_gradient) = to.token_table(true);
       of_hidden = to.norm(at + "hnorm"), of_token = to.norm(at + "enorm");
       from_hidden = half(at + "eh_proj.hidden.weight"), from_token = half(at + "eh_proj.token.weight");
       embedded = to.own_activation("further.embedded", c);
@@ -477,7 +480,8 @@ class LayerBuilder : private EndNotes {
       last = to.norm(at + "ln_f");
       a = to.own_activation("further.ln_f", c);
       next = words.targets;
-      loss = to.make_loss(words.unembed, words.targets, words.loss, words.scale * to.model_.further.weight, "further.");
+      loss = to.make_loss(words.unembed, to.input(TensorRole::further_targets), words.loss,
+                          words.scale * to.model_.further.weight, "further.");
       to.look_up(next, table, embedded, "further.embedded.partial");
       to.norm_forward(of_token, embedded, token);
       to.norm_forward(of_hidden, to.program_.x, hidden);

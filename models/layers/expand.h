@@ -34,7 +34,9 @@ enum class TensorRole {
   output,      ///< what leaves to the next layer (y) or, backward, to the previous (dx)
   tokens,      ///< (B,T) int32
   targets,     ///< (B,T) int32
-  loss,        ///< scalar accumulator, lives for the step
+  /// (B,T) int32: the token after each target, which a module that predicts further predicts; -1 at a sequence's end
+  further_targets,
+  loss,  ///< scalar accumulator, lives for the step
   /// tally: (2E+1), a layer's choices of experts, for the step; load: (E), tokens over all layers and ranks
   tally,
   load,
@@ -48,6 +50,11 @@ enum class TensorRole {
   /// (B) int32: 0 if the second segment follows the first, 1 if it comes from elsewhere
   next_sentence,
 };
+
+/// Whether it holds ids of tokens of a micro-batch.
+[[nodiscard]] constexpr bool is_token_ids(TensorRole role) {
+  return role == TensorRole::tokens || role == TensorRole::targets || role == TensorRole::further_targets;
+}
 
 /// How a parameter's global shape maps to a rank's part: `axis` is cut into `tensor` equal parts; -1: replicated. A
 /// padded axis has more rows than the logical tensor; the extra rows are zero and stay zero.

@@ -313,7 +313,7 @@ class ExpertNotes : protected LatentNotes {
                  .aux = e.aux_coefficient,
                  .z = e.z_coefficient,
                  .token_limit = token_limit(e, whole_sequence())};
-    o.scale = 1 / (static_cast<double>(options_.global_tokens) * static_cast<double>(e.layers_of(model_.layers)));
+    o.scale = 1 / (static_cast<double>(options_.global_tokens) * static_cast<double>(e.layers_of(model_.blocks())));
     return o;
   }
   // Operators between tokens and slots work on n rows of tokens.

@@ -83,9 +83,9 @@ class Checkpoint : public ::testing::Test {
     const int rank = c.transport.rank();
     const plan::RankClass& rank_class = c.schedule.class_of(rank);
     const plan::BufferId buffer = buffer_of(bucket, state);
-    transfer(c.arena.data(buffer, -1), models::DType::fp32,
-             holdings(rank_class, bucket, buffer, c.schedule.spec.shard_index_of(bucket.experts, rank)),
-             rank % c.schedule.spec.mesh.tensor, c.backend, direction, visit);
+    const plan::Holders holders = c.schedule.spec.holders(bucket.experts);
+    transfer(c.arena.data(buffer, -1), models::DType::fp32, holdings(rank_class, bucket, buffer, holders.shard(rank)),
+             holders.part(rank), c.backend, direction, visit);
   }
   /// Every state holds what fill() gave it.
   static void expect_filled(const CheckpointContext& c) {

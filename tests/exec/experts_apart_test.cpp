@@ -254,7 +254,7 @@ INSTANTIATE_TEST_SUITE_P(
                         [](PlanSpec& s) { expert_2_of_4(s, 1), s.compression.start = 5; }},
         CompressedSplit{"powersgd_expert_4_of_4", plan::GradientCompression::powersgd,
                         [](PlanSpec& s) { s.mesh.data = s.mesh.expert = 4; }},
-        CompressedSplit{"bf16_split_2_of_tensor_4", plan::GradientCompression::bf16,
+        CompressedSplit{"fp16_split_2_of_tensor_4", plan::GradientCompression::fp16,
                         [](PlanSpec& s) { split_2_of_tensor_4(s); }},
         CompressedSplit{"fp16_whole_experts", plan::GradientCompression::fp16, [](PlanSpec& s) { whole_experts(s); }}),
     [](const auto& one) { return std::string(one.param.name); });

@@ -130,6 +130,8 @@ struct Model {
   bool operator==(const Model&) const = default;
   /// Whether the last stage has the embedding's token table, too.
   [[nodiscard]] bool shares_table() const { return tied_embeddings || further.any(); }
+  /// All blocks: the last may be that of a module that predicts further.
+  [[nodiscard]] std::int64_t blocks() const { return layers + further.modules; }
   [[nodiscard]] bool windowed(std::int64_t layer) const {
     return window > 0 && (window_period == 0 || (layer + 1) % window_period != 0);
   }

@@ -46,7 +46,7 @@ double balancing_time(const Pricing& pricing, const models::Model& model, const 
   models::Op pool = flat(models::OpKind::sum_pieces, kType, values);
   pool.n = std::max<std::int64_t>(1, mixed);
   // Ranks of a tensor group that route rows of their own have each counted a part of the choices.
-  const std::vector<int> counts = spec.mesh.whole_experts() ? groups.tensor : std::vector<int>{};
+  const std::vector<int> counts = spec.mesh.routes_own_rows() ? groups.tensor : std::vector<int>{};
   double t = 2 * dispatch + op(pool) + op(flat(models::OpKind::balance_losses, kType, experts.count)) +
              all_reduce(values, loss_members(spec)) + all_reduce(values, counts);
   if (mixed > 0) {
@@ -58,7 +58,8 @@ double balancing_time(const Pricing& pricing, const models::Model& model, const 
   // Squares of experts' gradients are summed apart, over the ranks that divide the experts.
   if (spec.squares_experts_apart())
     t += dispatch + op(flat(models::OpKind::fill_zero, kType, 1)) + op(flat(models::OpKind::add_scaled, kType, 1)) +
-         all_reduce(1, groups.experts);
+         all_reduce(1, groups.experts) +
+         all_reduce(1, spec.squares_parts_apart() ? groups.of_experts.tensor : std::vector<int>{});
   return t;
 }
 

@@ -48,7 +48,7 @@ void add_encoding(LayerCosts& costs, const models::LayerProgram& program,
   for (const models::TensorId i : program.tensors.keys()) {
     const models::Tensor& t = program.tensors[i];
     if (life_of[i] < 0 || life_of[i] == costs.y || statistic[i.index()] || !crosses(costs, life_of[i])) continue;
-    if (t.role == models::TensorRole::tokens || t.role == models::TensorRole::targets) continue;
+    if (models::is_token_ids(t.role)) continue;
     if (t.dtype == DType::int32) continue;  // counts of a message, or places of rows
     const auto sparse = rectified.find(i);
     if (lossless && sparse == rectified.end()) continue;

@@ -74,9 +74,8 @@ class Messages {
   Messages(const models::LayerProgram& program, const LayerPrices& prices)
       : program_(program),
         pricing_(prices.pricing),
-        rows_(prices.pricing, choice_of(program), static_cast<int>(prices.groups.tensor.size()),
-              static_cast<int>(prices.groups.experts.size()),
-              prices.groups.experts.size() > 1 ? prices.groups.experts[1] - prices.groups.experts[0] : 0) {}
+        rows_(prices.pricing, choice_of(program), static_cast<int>(prices.groups.expert_tensor.size()),
+              static_cast<int>(prices.groups.experts.size())) {}
   /// Bytes of the whole message, as many whole ones as Step::message_bytes.
   [[nodiscard]] double bytes_of(const models::Part& part) const {
     return std::round(static_cast<double>(whole(part).bytes()) * part.expected);
@@ -97,6 +96,7 @@ class Messages {
       return message;
     }
     if (part.collective == models::GroupCollective::ring_shift) message.stream = plan::Stream::context;
+    message.of_experts = part.experts;
     message.bytes = pricing_.as_sent(bytes, part.for_fp8).value;
     return message;
   }
@@ -388,7 +388,7 @@ LayerCosts layer_costs(const models::LayerProgram& expanded, const LayerChoices&
     out.weights = walk(weights, program, {}, prices, toucher(&Life::weights_first, &Life::weights_last), &added);
   }
   for (Life& life : out.lives)  // input data is loaded before forward, even if only backward reads it
-    if (life.role == models::TensorRole::targets && life.forward_first < 0 && life.backward_first >= 0)
+    if (models::is_token_ids(life.role) && life.forward_first < 0 && life.backward_first >= 0)
       life.forward_first = life.forward_last = 0;
   for (const TensorId again : plan::made_again(program, choices.repeats, whole))
     if (life_of[again] >= 0) out.lives[static_cast<std::size_t>(life_of[again])].dropped = true;
@@ -418,9 +418,9 @@ LayerCosts with_messages(LayerCosts costs, const Pricing& pricing, const LayerGr
       const LayerMessage& m = segment.message;
       const base::Bytes bytes{m.bytes};
       const bool exchange = segment.kind == Segment::Kind::exchange, shift = segment.kind == Segment::Kind::shift;
-      segment.seconds =
-          exchange ? lockstep.exchange_time(bytes, groups.experts, costs.choice).value + m.beside
-                   : lockstep.collective_time(m.kind, bytes, shift ? groups.context : groups.tensor, m.stream).value;
+      const std::vector<int>& members = shift ? groups.context : m.of_experts ? groups.expert_tensor : groups.tensor;
+      segment.seconds = exchange ? lockstep.exchange_time(bytes, groups.experts, costs.choice).value + m.beside
+                                 : lockstep.collective_time(m.kind, bytes, members, m.stream).value;
       if (exchange) pass->exchanges += segment.seconds;
       if (!shift) pass->messages += segment.seconds;
     }

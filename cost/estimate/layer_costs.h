@@ -21,14 +21,15 @@ struct LayerMessage {
   plan::CollectiveKind kind = plan::CollectiveKind::all_reduce;
   plan::Stream stream = plan::Stream::tensor;  ///< tensor, context or exchange: names the group
   double bytes = 0;                            ///< as the stack sends them; of an exchange, those between its ranks
-  double beside = 0;                           ///< exchange: seconds before and after it, within the tensor group
+  double beside = 0;        ///< exchange: seconds before and after it, among the ranks that split an expert
+  bool of_experts = false;  ///< tensor: over the ranks that split an expert, not over the tensor group
 };
 
 /// A step of a pass over a layer, in program order.
 struct Segment {
   enum class Kind : std::uint8_t {
     compute,
-    tensor,    ///< a message of the tensor group
+    tensor,    ///< a message of the tensor group, or of the ranks that split an expert
     exchange,  ///< an all-to-all
     shift      ///< to the next rank of the context ring; the next compute segment reads the other messages
   };
@@ -144,7 +145,7 @@ struct LayerCosts {
 /// The ranks of the groups in which a layer of rank 0 communicates, a single rank if there is no group; and the ranks
 /// with which they share links.
 struct LayerGroups {
-  std::vector<int> tensor, context, experts;
+  std::vector<int> tensor, context, experts, expert_tensor;
   Lockstep lockstep = {};
 };
 

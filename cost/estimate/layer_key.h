@@ -11,9 +11,9 @@ namespace orrery::cost {
 inline auto program_key(models::LayerKind kind, const models::BlockVariant& block,
                         const models::ExpandOptions& options) {
   const auto& [batch, sequence, context, tensor, dtype, flash, products, rows, vocab_multiple, dropout, tokens, expert,
-               bound, whole, imbalance, dispatch, combine, chunks, at_once] = options;
+               bound, ways, imbalance, dispatch, combine, chunks, at_once] = options;
   return std::make_tuple(kind, block, tensor, context, batch, sequence, dtype, products, flash, rows, vocab_multiple,
-                         dropout, tokens, expert, bound, whole, imbalance, dispatch, combine, chunks, at_once);
+                         dropout, tokens, expert, bound, ways, imbalance, dispatch, combine, chunks, at_once);
 }
 using ProgramKey = decltype(program_key({}, {}, {}));
 
@@ -30,7 +30,7 @@ using LayerKey = decltype(layer_key({}, {}, {}));
 inline auto parameter_key(models::LayerKind kind, const models::BlockVariant& block,
                           const models::ExpandOptions& options, const plan::PlanSpec& spec) {
   return std::make_tuple(kind, block, options.tensor, options.dtype, options.vocab_multiple, options.expert,
-                         options.whole_experts, spec.states.optimizer);
+                         options.expert_ways, spec.states.optimizer);
 }
 using ParameterKey = decltype(parameter_key({}, {}, {}, {}));
 

@@ -220,7 +220,7 @@ class PassesOverLayers {
     const bool input = index == layer.x;
     if (!input && life.forward_first < 0) return;
     if (input && k == 0 && s_.messages_apart()) return;  // has a slab of its own
-    const bool loaded = life.role == models::TensorRole::tokens || life.role == models::TensorRole::targets;
+    const bool loaded = models::is_token_ids(life.role);
     const int from = input ? made : loaded && loaded_ >= 0 ? loaded_ : place_of(places, life.forward_first);
     const int to = place_of(places, life.forward_last);
     if (!crosses(layer, index)) return block_->live(from, to, life.bytes);

@@ -54,7 +54,7 @@ StageGroups stage_groups(const plan::Plan& plan, int stage) {
   StageGroups out;
   static_cast<PartMembers&>(out) = members(false);
   if (spec.mesh.folds_experts()) out.of_experts = members(true);
-  out.experts = strided(first, spec.mesh.expert_stride(), spec.mesh.expert);
+  out.experts = strided(first, spec.mesh.expert_ways(), spec.mesh.expert);
   out.precision = spec.numerics.precision;
   return out;
 }

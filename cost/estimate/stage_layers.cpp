@@ -52,12 +52,13 @@ const LayerCosts& StageLayers::expanded(LayerKind kind, const models::BlockVaria
   // Groups within a node share its links with no other node's.
   const int per_node = std::max(1, pricing_.cluster().devices_per_node);
   const bool within =
-      spec.mesh.tensor * spec.mesh.context <= per_node && spec.mesh.expert_stride() * spec.mesh.expert <= per_node;
+      spec.mesh.tensor * spec.mesh.context <= per_node && spec.mesh.expert_ways() * spec.mesh.expert <= per_node;
   const int ranks = within ? std::min(spec.mesh.ranks_per_stage(), per_node) : spec.mesh.ranks_per_stage();
   const auto groups = [&] {
     return LayerGroups{strided(first, 1, spec.mesh.tensor),
                        strided(first, spec.mesh.tensor, spec.mesh.context),
-                       strided(first, spec.mesh.expert_stride(), spec.mesh.expert),
+                       strided(first, spec.mesh.expert_ways(), spec.mesh.expert),
+                       strided(first, 1, spec.mesh.expert_ways()),
                        {&pricing_, links_, ranks}};
   };
   const ProgramKey program = program_key(kind, block, options);

@@ -250,12 +250,12 @@ StepEnds::Key StepEnds::key_of(const plan::PlanSpec& spec, const StageGroups& gr
   const bool elsewhere = offload.optimizer != plan::Space::device || offload.parameters != plan::Space::device;
   if (by_shape || staleness || spec.stages.mirrors() || elsewhere) return key;
   const int per_node = std::max(1, pricing_.cluster().devices_per_node);
-  const auto flags = std::int64_t{overlap_gradients} | std::int64_t{momentum} << 1 | std::int64_t{expert_tensor} << 2 |
+  const auto flags = std::int64_t{overlap_gradients} | std::int64_t{momentum} << 1 |
                      static_cast<std::int64_t>(rounding) << 8 | static_cast<std::int64_t>(gradients) << 16 |
                      static_cast<std::int64_t>(optimizer) << 24 | static_cast<std::int64_t>(precision) << 32 |
                      static_cast<std::int64_t>(order) << 40 | std::int64_t{zero_stage} << 48;
-  key.reserve(8 + more);
-  key = {groups.tensor.front() % per_node, data, tensor, context, expert, zero_group, group, flags};
+  key.reserve(9 + more);
+  key = {groups.tensor.front() % per_node, data, tensor, context, expert, expert_tensor, zero_group, group, flags};
   return key;
 }
 

@@ -83,14 +83,12 @@ Alone two_hops(const Network& network, const clusters::GroupSpan& span, int rank
   return {base::Seconds{latency * kMicro}, base::Seconds{message.value / kGiga * std::max(within, between)}};
 }
 
-TokenExchange::TokenExchange(const Pricing& pricing, const TokenChoice& choice, int tensor, int experts, int stride)
-    : pricing_(&pricing), choice_(choice), tensor_(static_cast<std::size_t>(tensor)) {
-  std::iota(tensor_.begin(), tensor_.end(), 0);
+TokenExchange::TokenExchange(const Pricing& pricing, const TokenChoice& choice, int ways, int experts)
+    : pricing_(&pricing), choice_(choice), ways_(static_cast<std::size_t>(ways)) {
+  std::iota(ways_.begin(), ways_.end(), 0);
   if (!choice_.any()) return;
   bytes_ = pricing.calibration().get("stack.exchange_bytes", 0);
-  // Experts divided by a tensor group are at least as far apart as it has ranks.
-  const bool divided = tensor > 1 && experts > 1 && stride >= tensor;
-  own_rows_ = divided && pricing.calibration().get("stack.exchange_own_rows", 0) != 0;
+  own_rows_ = ways > 1 && experts > 1 && pricing.calibration().get("stack.exchange_own_rows", 0) != 0;
 }
 
 TokenExchange::Way TokenExchange::way(Leg leg, base::Bytes message, std::int64_t size) const {
@@ -98,8 +96,8 @@ TokenExchange::Way TokenExchange::way(Leg leg, base::Bytes message, std::int64_t
   if (there && bytes_ > 0) message.value *= bytes_ / static_cast<double>(size);
   if (!own_rows_) return {message, base::Seconds{0}};
   const plan::CollectiveKind meets = there ? plan::CollectiveKind::all_gather : plan::CollectiveKind::reduce_scatter;
-  return {base::Bytes{message.value / static_cast<double>(tensor_.size())},
-          pricing_->collective_time(meets, message, tensor_, plan::Stream::exchange)};
+  return {base::Bytes{message.value / static_cast<double>(ways_.size())},
+          pricing_->collective_time(meets, message, ways_, plan::Stream::exchange)};
 }
 
 ExchangeAlone exchange_alone(const Pricing& pricing, const clusters::GroupSpan& span, int ranks, base::Bytes message,
@@ -135,7 +133,7 @@ TokenChoice choice_of(const plan::RankClass& stage) {
 
 TokenExchange exchange_of(const Pricing& pricing, const plan::Schedule& schedule, const plan::RankClass& stage) {
   const plan::PlanSpec& spec = schedule.spec;
-  return {pricing, choice_of(stage), spec.mesh.tensor, spec.mesh.expert, spec.mesh.expert_stride()};
+  return {pricing, choice_of(stage), spec.mesh.expert_ways(), spec.mesh.expert};
 }
 
 std::vector<std::optional<Leg>> legs_of(const plan::Block& block) {

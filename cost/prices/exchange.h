@@ -47,11 +47,12 @@ enum class Leg : std::uint8_t { there, back };
 /// All-to-alls of tokens' rows as a stack does them, for both the closed form and the replay.
 class TokenExchange {
  public:
-  /// `tensor` ranks share a layer's rows; experts are divided among `experts` ranks at distance `stride`.
-  TokenExchange(const Pricing& pricing, const TokenChoice& choice, int tensor, int experts, int stride);
+  /// A layer's experts are divided among `experts` groups; the `ways` ranks of a group split each of its experts, and
+  /// have the same rows for them.
+  TokenExchange(const Pricing& pricing, const TokenChoice& choice, int ways, int experts);
 
-  /// `across`: bytes over the ranks that share the experts. `within`: extra time in the tensor group to combine what
-  /// each of its ranks has sent for itself (stack.exchange_own_rows).
+  /// `across`: bytes over the ranks that share the experts. `within`: extra time among the ranks that split an expert,
+  /// to combine what each of them has sent for itself (stack.exchange_own_rows).
   struct Way {
     base::Bytes across;
     base::Seconds within;
@@ -64,7 +65,7 @@ class TokenExchange {
  private:
   const Pricing* pricing_;
   TokenChoice choice_;
-  std::vector<int> tensor_;
+  std::vector<int> ways_;
   double bytes_ = 0;
   bool own_rows_ = false;
 };

@@ -48,8 +48,10 @@ class Owned {
   [[nodiscard]] bool first(const plan::Bucket& bucket) const {
     return spec_.holders(bucket.experts).replica(rank_) == 0;
   }
-  [[nodiscard]] bool writes(const plan::ParameterRange& range) const {
-    return range.counts_in_norm && (!range.replicated || tensor_rank_ == 0);
+  /// Whether this rank is the first of those that split the bucket's matrices, who writes what they all have.
+  [[nodiscard]] bool leads(const plan::Bucket& bucket) const { return spec_.holders(bucket.experts).part(rank_) == 0; }
+  [[nodiscard]] bool writes(const plan::Bucket& bucket, const plan::ParameterRange& range) const {
+    return range.counts_in_norm && (!range.replicated || leads(bucket));
   }
 
   /// A shard is written by its rank, or by one of the sub-groups that hold it; replicas take turns for common parts.
@@ -64,7 +66,7 @@ class Owned {
     const std::int64_t end = begin + at(buffer).elements;
     std::int64_t sum = 0;
     for (const plan::ParameterRange& range : bucket.ranges)
-      if (writes(range) && !(second && range.orthogonal))
+      if (writes(bucket, range) && !(second && range.orthogonal))
         sum += std::max<std::int64_t>(0, std::min(end, range.offset + range.elements) - std::max(begin, range.offset));
     return sum;
   }
@@ -73,7 +75,7 @@ class Owned {
   [[nodiscard]] std::int64_t of_compression(const plan::Bucket& bucket) const {
     std::int64_t sum = 0;
     for (const plan::ParameterRange& range : bucket.ranges) {
-      if (range.error < 0 || (range.replicated && tensor_rank_ != 0)) continue;
+      if (range.error < 0 || (range.replicated && !leads(bucket))) continue;
       sum += range.elements;
       const plan::MatrixShape matrix = plan::matrix_of(range.tensor);
       if (first(bucket)) sum += matrix.columns * plan::rank_of(matrix, spec_.compression);
@@ -85,8 +87,7 @@ class Owned {
   [[nodiscard]] std::int64_t of_factors(const plan::Bucket& bucket) const {
     std::int64_t sum = 0;
     const auto add = [&](const plan::ParameterRange& range, std::int64_t offset, std::int64_t elements, bool split) {
-      const bool whole = range.tensor.split_axis < 0 && !range.replicated;  // an expert, of which others have none
-      if (offset >= 0 && range.counts_in_norm && (split || whole || tensor_rank_ == 0)) sum += elements;
+      if (offset >= 0 && range.counts_in_norm && (split || leads(bucket))) sum += elements;
     };
     for (const plan::ParameterRange& range : bucket.ranges) {
       const models::Tensor& t = range.tensor;

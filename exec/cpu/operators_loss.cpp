@@ -1,8 +1,12 @@
 // The loss over vocabulary shards: a rank has columns [rank*m, rank*m + m) of the logits. Columns at or beyond the
 // vocabulary's size are padding and count as -infinity. Allocates nothing of the logits' size.
+//
+// A row whose target is -1 predicts nothing: its sum is infinite, so that all its gradients are 0 on every rank, and
+// the loss leaves it out. No other sum is: its terms are at most 1.
 #include <fmt/core.h>
 
 #include <cmath>
+#include <limits>
 
 #include "exec/cpu/machine.h"
 #include "exec/failure.h"
@@ -41,7 +45,7 @@ void run_softmax_sum(Machine& machine, const Call& call) {
   const std::int32_t* targets = call.ids(2, s.rows);
   float* sums = call.output(0, 2 * s.rows);
   for (std::int64_t row = 0; row < s.rows; ++row) {
-    if (targets[row] < 0 || targets[row] >= call.op.vocab)
+    if (targets[row] < -1 || targets[row] >= call.op.vocab)
       throw Failure(fmt::format("target id {} at position {} of the batch, but the vocabulary has {}", targets[row],
                                 row, call.op.vocab));
     const std::int64_t column = s.column_of(targets[row]);
@@ -50,6 +54,8 @@ void run_softmax_sum(Machine& machine, const Call& call) {
   machine.pool.each(s.rows, rows_per_chunk(s.columns), [&](std::int64_t begin, std::int64_t end, int) {
     machine.kernels.row_exp_sum(logits + begin * s.columns, max + begin, sums + begin, end - begin, s.columns, s.real);
   });
+  for (std::int64_t row = 0; row < s.rows; ++row)
+    if (targets[row] < 0) sums[row] = std::numeric_limits<float>::infinity();
 }
 
 void run_cross_entropy(Machine&, const Call& call) {
@@ -59,8 +65,9 @@ void run_cross_entropy(Machine&, const Call& call) {
   float* loss = call.output(0, 1);
   double total = 0;
   for (std::int64_t row = 0; row < rows; ++row)
-    total += std::log(static_cast<double>(sums[row])) + static_cast<double>(max[row]) -
-             static_cast<double>(sums[rows + row]);
+    if (!std::isinf(sums[row]))
+      total += std::log(static_cast<double>(sums[row])) + static_cast<double>(max[row]) -
+               static_cast<double>(sums[rows + row]);
   loss[0] = static_cast<float>(static_cast<double>(loss[0]) + call.op.scale * total);
 }
 

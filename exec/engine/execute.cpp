@@ -408,13 +408,17 @@ StepContext Executor::context_of(const plan::Step& step, const Instance& of, con
   context.rank = transport_.rank();
   const plan::DealtOver dealt = step.bucket ? class_.buckets[step.bucket].dealt() : plan::DealtOver::states;
   context.shard = places_[static_cast<std::size_t>(dealt)];
+  if (dealt == plan::DealtOver::experts) {  // whole matrices of experts, which other ranks may split
+    const plan::Holders holders = spec.holders(true);
+    context.tensor_rank = holders.part(context.rank), context.tensor_ways = holders.ways;
+  }
   context.tables = schedule_.tables.get();
   context.first_sequence =
       replica * (spec.shape.batch / spec.mesh.data) + std::max(0, of.micro_batch) * spec.shape.micro_batch;
   return context;
 }
 
-std::array<const std::vector<std::int32_t>*, 5> Executor::read_batch(const models::Op& op, const Instance& of,
+std::array<const std::vector<std::int32_t>*, 6> Executor::read_batch(const models::Op& op, const Instance& of,
                                                                      const StepInput& input) {
   const auto n = static_cast<std::size_t>(op.batch * op.sequence * op.context);
   const bool masked = op.k > 0;
@@ -428,9 +432,17 @@ std::array<const std::vector<std::int32_t>*, 5> Executor::read_batch(const model
     input.load_masked(of, {tokens_, targets_, token_types_, masked_rows_, next_sentence_});
   } else {
     input.load(of, tokens_, targets_);
+    if (op.out.size() > 5) {  // of a sequence's last target the next token is not there
+      const auto sequence = static_cast<std::size_t>(op.sequence * op.context);
+      further_targets_.assign(n, -1);
+      for (std::size_t i = 0; i + 1 < n; ++i)
+        if ((i + 1) % sequence != 0) further_targets_[i] = targets_[i + 1];
+    } else {
+      further_targets_.clear();
+    }
     keep_part(op, input.context.part);
   }
-  return {&tokens_, &targets_, &token_types_, &masked_rows_, &next_sentence_};
+  return {&tokens_, &targets_, &token_types_, &masked_rows_, &next_sentence_, &further_targets_};
 }
 
 // Bytes of ids in a view of load_tokens, even if its buffer is not alive.
@@ -501,7 +513,8 @@ std::vector<std::byte> Executor::batch_bytes(const models::Op& op, const Instanc
 void Executor::keep_part(const models::Op& op, int part) {
   if (op.context == 1) return;
   const std::int64_t rows = op.batch * op.sequence;
-  for (std::vector<std::int32_t>* ids : {&tokens_, &targets_}) {
+  for (std::vector<std::int32_t>* ids : {&tokens_, &targets_, &further_targets_}) {
+    if (ids->empty()) continue;
     std::vector<std::int32_t> kept(static_cast<std::size_t>(rows));
     for (std::int64_t row = 0; row < rows; ++row)
       kept[static_cast<std::size_t>(row)] =
@@ -546,15 +559,15 @@ const std::vector<ElementRange>& Executor::ranges(const models::Op& op, RangeGra
   if (found != ranges_.end()) return found->second;
   const plan::View& view = class_.views[static_cast<std::size_t>(operand)];
   for (const plan::Bucket& bucket : class_.buckets) {
+    const plan::Holders holders = schedule_.spec.holders(bucket.experts);
+    const int ways = holders.ways, part = holders.part(transport_.rank());
     if (view.buffer == bucket.received)
-      return ranges_[operand] = element_ranges(bucket, shard_offset(bucket), view.elements, schedule_.spec.mesh.tensor,
-                                               transport_.rank() % schedule_.spec.mesh.tensor, grain);
+      return ranges_[operand] = element_ranges(bucket, shard_offset(bucket), view.elements, ways, part, grain);
     if (view.buffer != bucket.gradients && view.buffer != bucket.gradient_shard && view.buffer != bucket.first_moment)
       continue;
     const bool of_shard = class_.buffers[view.buffer].elements != bucket.elements;
     const std::int64_t begin = element_offset(view) + (of_shard ? shard_offset(bucket) : 0);
-    const int ways = schedule_.spec.mesh.tensor;
-    return ranges_[operand] = element_ranges(bucket, begin, view.elements, ways, transport_.rank() % ways, grain);
+    return ranges_[operand] = element_ranges(bucket, begin, view.elements, ways, part, grain);
   }
   ENSURE(false, "{} works on no bucket's gradients", models::name_of(op.kind));
 }

@@ -218,7 +218,7 @@ class Executor {
   void load_clicks(const models::Op& op, const Instance& of, const StepInput& input);
   /// Reads the micro-batch into tokens_ and the vectors beside it; returns the contents of the operator's outputs, in
   /// their order.
-  [[nodiscard]] std::array<const std::vector<std::int32_t>*, 5> read_batch(const models::Op& op, const Instance& of,
+  [[nodiscard]] std::array<const std::vector<std::int32_t>*, 6> read_batch(const models::Op& op, const Instance& of,
                                                                            const StepInput& input);
   void fill_slot(std::span<std::byte> slot, const models::Op& op, const Instance& of, const StepInput& input);
   /// The outputs of load_tokens, one after another.
@@ -306,7 +306,7 @@ class Executor {
   std::map<plan::BufferId, bool> computed_counts_;  ///< by their buffer: compute has written it, no message
   std::span<std::byte> counts_room_;                ///< where the device copies them to
   std::vector<float> dense_, labels_;
-  std::vector<std::int32_t> tokens_, targets_, token_types_, masked_rows_, next_sentence_;
+  std::vector<std::int32_t> tokens_, targets_, token_types_, masked_rows_, next_sentence_, further_targets_;
   double loss_, norm_;
   const Waiter& waiter_;
   Recorder* recorder_;                                             ///< null: messages are not recorded

@@ -155,8 +155,7 @@ class LayersBuilder {
     if (id == program.y) return last_y_ = add_whole(out_, plain);
     if (id == program.dx) return passed_back(number, plain);
     if (id == program.dy) return passed_back(number + 1, plain);
-    if (t.role == TensorRole::tokens || t.role == TensorRole::targets)
-      return shared(t.name, {t.elements(), t.dtype, Fill::ids, shape_.vocab});
+    if (is_token_ids(t.role)) return shared(t.name, {t.elements(), t.dtype, Fill::ids, shape_.vocab});
     if (t.role == TensorRole::loss || !kept) return shared(fmt::format("{} {}", t.name, t.elements()), plain);
     return add_whole(out_, plain);
   }

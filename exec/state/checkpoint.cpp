@@ -92,14 +92,13 @@ void fill_bucket(const CheckpointContext& context, const CheckpointReader& reade
                  const SavedState& saved, plan::BufferId buffer) {
   const int rank = context.transport.rank();
   const plan::RankClass& rank_class = context.schedule.class_of(rank);
-  const int tensor_rank = rank % context.schedule.spec.mesh.tensor;
-  const int data_rank = context.schedule.spec.shard_index_of(bucket.experts, rank);
+  const plan::Holders holders = context.schedule.spec.holders(bucket.experts);
   StoredValues values(rank_class, context.arena, context.backend, buffer, saved.version);
-  for (const Holding& holding : holdings(rank_class, bucket, buffer, data_rank)) {
+  for (const Holding& holding : holdings(rank_class, bucket, buffer, holders.shard(rank))) {
     // A run with another pipeline kept other versions, or none: then this one starts over from the weights.
     const bool same =
         saved.state != State::stashed || reader.versions(holding.range->name) == rank_class.buffers[buffer].versions;
-    fill(reader, same ? saved : SavedState{State::weight, 0}, holding, values, tensor_rank);
+    fill(reader, same ? saved : SavedState{State::weight, 0}, holding, values, holders.part(rank));
   }
   values.finish();
 }
@@ -296,7 +295,7 @@ void fill_all(const CheckpointContext& context, const CheckpointReader& reader) 
   for (const OwnState& own : own_states(rank_class)) {
     StoredValues values(rank_class, context.arena, context.backend, own.buffer);
     fill(reader, {own.state, 0}, {&own.range, own.offset, 0, own.range.tensor.elements()}, values,
-         context.transport.rank() % context.schedule.spec.mesh.tensor);
+         context.schedule.spec.holders(own.of_experts()).part(context.transport.rank()));
   }
   for (const HeldShard& shard : held_shards(context.schedule, context.transport.rank())) {
     StoredValues values(rank_class, context.arena, context.backend, shard.buffer);

@@ -50,7 +50,6 @@ std::vector<OwnState> own_states(const plan::RankClass& rank_class) {
                        int axis) {
     if (offset < 0) return;
     OwnState own{state, of, rank_class.factors, offset, &bucket};
-    const bool whole = of.tensor.split_axis < 0 && !of.replicated;  // an expert, of which other tensor ranks have none
     models::Tensor& t = own.range.tensor;
     if (axis >= 0) {  // sums along one axis of a matrix
       const bool split = t.split_axis == axis;
@@ -61,7 +60,7 @@ std::vector<OwnState> own_states(const plan::RankClass& rank_class) {
       t.shape = t.logical_shape = {1};
       t.split_axis = -1;
     }
-    own.range.replicated = t.split_axis < 0 && !whole;
+    own.range.replicated = t.split_axis < 0;
     out.push_back(std::move(own));
   };
   if (rank_class.factors.exists())
@@ -97,21 +96,20 @@ std::vector<SavedState> saved_states(const plan::RankClass& rank_class, const pl
 
 std::vector<OwnedPart> owned_parts(const plan::Schedule& schedule, int rank) {
   const plan::RankClass& rank_class = schedule.class_of(rank);
-  const int tensor_rank = rank % schedule.spec.mesh.tensor;
   const plan::PlanSpec& spec = schedule.spec;
   std::vector<OwnedPart> out;
-  const auto write = [&](const SavedState& saved, const plan::ParameterRange& range, std::int64_t begin,
+  const auto write = [&](const SavedState& saved, const plan::ParameterRange& range, int place, std::int64_t begin,
                          std::int64_t end, plan::BufferId buffer, std::int64_t offset) {
-    if ((range.replicated && tensor_rank != 0) || !range.counts_in_norm) return;
+    if ((range.replicated && place != 0) || !range.counts_in_norm) return;
     CheckpointPart part;
     part.file = fmt::format("rank-{:05}.safetensors", rank);
     const std::string version = saved.state == State::stashed ? fmt::format("-{}", saved.version) : "";
-    part.key = fmt::format("{}{}/{}/{}/{}-{}", name_of(saved.state), version, range.name, tensor_rank, begin, end);
+    part.key = fmt::format("{}{}/{}/{}/{}-{}", name_of(saved.state), version, range.name, place, begin, end);
     part.state = saved.state;
     part.version = saved.version;
     part.tensor = range.tensor;
     part.tensor.name = range.name;
-    part.tensor_rank = tensor_rank;
+    part.tensor_rank = place;
     part.begin = begin;
     part.end = end;
     out.push_back({std::move(part), buffer, offset});
@@ -127,11 +125,14 @@ std::vector<OwnedPart> owned_parts(const plan::Schedule& schedule, int rank) {
       const int turn = sharded ? holders.sub_group(rank) : holders.replica(rank);
       if (turn != static_cast<int>(b) % ways) continue;
       for (const Holding& holding : holdings(rank_class, bucket, buffer, holders.shard(rank)))
-        write({state, version}, *holding.range, holding.local_begin, holding.local_end, buffer, holding.buffer_offset);
+        write({state, version}, *holding.range, holders.part(rank), holding.local_begin, holding.local_end, buffer,
+              holding.buffer_offset);
     }
-  for (const OwnState& own : own_states(rank_class))  // every replica has the same
-    if (spec.holders(own.bucket != nullptr && own.bucket->experts).replica(rank) == 0)
-      write({own.state, 0}, own.range, 0, own.range.tensor.elements(), own.buffer, own.offset);
+  for (const OwnState& own : own_states(rank_class)) {  // every replica has the same
+    const plan::Holders holders = spec.holders(own.of_experts());
+    if (holders.replica(rank) == 0)
+      write({own.state, 0}, own.range, holders.part(rank), 0, own.range.tensor.elements(), own.buffer, own.offset);
+  }
   for (OwnedPart& part : compression_parts(schedule, rank)) out.push_back(std::move(part));
   for (const HeldShard& shard : held_shards(schedule, rank)) {
     if (!shard.writes) continue;

@@ -32,7 +32,7 @@ inline constexpr State kStates[] = {State::weight, State::first_moment,
 [[nodiscard]] bool has_versions(State state);
 [[nodiscard]] plan::BufferId buffer_of(const plan::Bucket& bucket, State state);
 
-/// Local elements [begin, end) of tensor rank `tensor_rank`'s part of a logical tensor.
+/// Local elements [begin, end) of a part of a logical tensor: that of the `tensor_rank`th of the ranks that split it.
 struct CheckpointPart {
   std::string file;  ///< "rank-00000.safetensors"
   std::string key;   ///< name of the tensor in that file; one dimension
@@ -51,12 +51,14 @@ struct OwnState {
   plan::BufferId buffer;
   std::int64_t offset = 0;
   const plan::Bucket* bucket = nullptr;  ///< of the parameter whose state it is; null: of none
+  [[nodiscard]] bool of_experts() const { return bucket != nullptr && bucket->experts; }
 };
 [[nodiscard]] std::vector<OwnState> own_states(const plan::RankClass& rank_class);
 
 /// A part of what one rank writes. If states are sharded, the rank writes its own shard of every n-th bucket, where n
-/// is the number of sub-groups; otherwise it writes every data-th bucket. Replicated parameters are written by tensor
-/// rank 0 alone, and second copies (the tied table's, or a mirrored model's) not at all.
+/// is the number of sub-groups; otherwise it writes every data-th bucket. Of the ranks that split a bucket's
+/// matrices the first alone writes what is not split, and second copies (the tied table's, or a mirrored model's) are
+/// not written.
 struct OwnedPart {
   CheckpointPart part;
   plan::BufferId buffer;

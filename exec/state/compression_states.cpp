@@ -38,7 +38,7 @@ struct Compressed {
   std::int64_t q_elements = 0;
   int holders = 1, holder = 0;      ///< of errors
   int q_holders = 1, q_holder = 0;  ///< of Q: the same on all replicas
-  int part = 0;                     ///< of the matrix, by tensor ranks
+  int place = 0, part = 0;          ///< among the ranks that split it; of the matrix
   bool writes_error = false, writes_q = false;
 };
 
@@ -54,12 +54,13 @@ std::vector<Compressed> compressed(const plan::Schedule& schedule, int rank) {
       const plan::MatrixShape matrix = plan::matrix_of(range.tensor);
       Compressed one{&bucket, &range, matrix.columns * plan::rank_of(matrix, schedule.spec.compression)};
       const int parts = range.replicated ? 1 : holders.ways;
-      one.part = range.replicated ? 0 : holders.part(rank);
+      one.place = holders.part(rank);
+      one.part = range.replicated ? 0 : one.place;
       one.holders = count * replicas;
       one.holder = copy * replicas + data_rank;
       one.q_holders = count * parts;
       one.q_holder = copy * parts + one.part;
-      one.writes_error = !range.replicated || rank % schedule.spec.mesh.tensor == 0;
+      one.writes_error = !range.replicated || one.place == 0;
       one.writes_q = one.writes_error && data_rank == 0;
       out.push_back(one);
     }
@@ -67,21 +68,21 @@ std::vector<Compressed> compressed(const plan::Schedule& schedule, int rank) {
   return out;
 }
 
-CheckpointPart part_of(State state, const Compressed& one, int rank, int tensor_rank, int version) {
+CheckpointPart part_of(State state, const Compressed& one, int rank, int version) {
   CheckpointPart part;
   part.file = fmt::format("rank-{:05}.safetensors", rank);
   part.state = state;
   part.version = version;
   part.tensor = one.range->tensor;
   part.tensor.name = one.range->name;
-  part.tensor_rank = tensor_rank;
+  part.tensor_rank = one.place;
   part.end = one.range->elements;
   if (state == State::low_rank_q) {
     part.tensor.shape = part.tensor.logical_shape = {one.q_elements};
     part.tensor.split_axis = -1;
     part.end = one.q_elements;
   }
-  part.key = fmt::format("{}-{}/{}/{}/{}-{}", name_of(state), version, one.range->name, tensor_rank, 0, part.end);
+  part.key = fmt::format("{}-{}/{}/{}/{}-{}", name_of(state), version, one.range->name, one.place, 0, part.end);
   return part;
 }
 
@@ -92,14 +93,14 @@ int holders_in(const CheckpointReader& reader, State state, const std::string& n
 }
 
 /// Adds a holder's error to `values`, which begin at local element `begin` of this rank's part.
-void add_error(const CheckpointReader& reader, const Compressed& one, int holder, int tensor_rank, std::int64_t begin,
+void add_error(const CheckpointReader& reader, const Compressed& one, int holder, std::int64_t begin,
                std::span<float> values) {
   const auto end = begin + static_cast<std::int64_t>(values.size());
   std::vector<float> host;
   for (const CheckpointPart* part : reader.parts(State::error, one.range->name, holder)) {
     if (part->tensor.logical_shape != one.range->tensor.logical_shape)
       throw Failure(fmt::format("checkpoint tensor {} has another shape than the plan's", part->tensor.name));
-    for (const Run& mine : runs_of(one.range->tensor, tensor_rank, begin, end))
+    for (const Run& mine : runs_of(one.range->tensor, one.place, begin, end))
       for (const Run& theirs : runs_of(part->tensor, part->tensor_rank, part->begin, part->end)) {
         const std::int64_t low = std::max(mine.logical, theirs.logical);
         const std::int64_t high = std::min(mine.logical + mine.elements, theirs.logical + theirs.elements);
@@ -112,8 +113,7 @@ void add_error(const CheckpointReader& reader, const Compressed& one, int holder
   }
 }
 
-void load_error(const CheckpointContext& context, const CheckpointReader& reader, const Compressed& one,
-                int tensor_rank) {
+void load_error(const CheckpointContext& context, const CheckpointReader& reader, const Compressed& one) {
   const int saved = holders_in(reader, State::error, one.range->name);
   const plan::RankClass& rank_class = context.schedule.class_of(context.transport.rank());
   StoredValues values(rank_class, context.arena, context.backend, one.bucket->error);
@@ -121,9 +121,9 @@ void load_error(const CheckpointContext& context, const CheckpointReader& reader
   for (std::int64_t at = 0; at < one.range->elements; at += kChunk) {
     host.assign(static_cast<std::size_t>(std::min(kChunk, one.range->elements - at)), 0.0F);
     if (saved == one.holders) {
-      add_error(reader, one, one.holder, tensor_rank, at, host);
+      add_error(reader, one, one.holder, at, host);
     } else if (saved > 0) {
-      for (int holder = 0; holder < saved; ++holder) add_error(reader, one, holder, tensor_rank, at, host);
+      for (int holder = 0; holder < saved; ++holder) add_error(reader, one, holder, at, host);
       for (float& value : host) value /= static_cast<float>(one.holders);
     }
     values.write(one.range->error + at, host);
@@ -162,13 +162,12 @@ void begin_low_rank(const plan::Schedule& schedule, int rank, Arena& arena, Back
 
 std::vector<OwnedPart> compression_parts(const plan::Schedule& schedule, int rank) {
   std::vector<OwnedPart> out;
-  const int tensor_rank = rank % schedule.spec.mesh.tensor;
   for (const Compressed& one : compressed(schedule, rank)) {
     if (one.writes_error)
-      out.push_back({part_of(State::error, one, rank, tensor_rank, one.holder), one.bucket->error, one.range->error});
+      out.push_back({part_of(State::error, one, rank, one.holder), one.bucket->error, one.range->error});
     if (one.writes_q)
-      out.push_back({part_of(State::low_rank_q, one, rank, tensor_rank, one.q_holder), one.bucket->low_rank_q,
-                     one.range->low_rank_q});
+      out.push_back(
+          {part_of(State::low_rank_q, one, rank, one.q_holder), one.bucket->low_rank_q, one.range->low_rank_q});
   }
   return out;
 }
@@ -177,7 +176,7 @@ void load_compression(const CheckpointContext& context, const CheckpointReader& 
   const int rank = context.transport.rank();
   begin_low_rank(context.schedule, rank, context.arena, context.backend);
   for (const Compressed& one : compressed(context.schedule, rank)) {
-    load_error(context, reader, one, rank % context.schedule.spec.mesh.tensor);
+    load_error(context, reader, one);
     load_q(context, reader, one);
   }
 }

@@ -39,11 +39,20 @@ std::map<std::string, FileTensor> file_tensors(const models::Model& model) {
   const models::WeightNames names = models::weight_names(model);
   const auto note = [&](const models::Tensor& tensor, const std::string& adapter = "") {
     if (!seen.insert(tensor.name).second) return;  // the tied table, which both embedding and head have
+    const auto put = [&](const FilePlace& place) {
+      FileTensor& into = out[place.name];
+      into.shape = place.shape;
+      into.pieces.push_back(
+          {tensor.name, tensor.logical_shape, place, adapter, adapter.empty() ? "" : tensor.name + ".lora_b"});
+    };
     FilePlace place = place_in_file(names, tensor);
-    FileTensor& into = out[place.name];
-    into.shape = place.shape;
-    into.pieces.push_back(
-        {tensor.name, tensor.logical_shape, std::move(place), adapter, adapter.empty() ? "" : tensor.name + ".lora_b"});
+    put(place);
+    if (!model.further.any()) return;
+    for (const auto& [logical, copy] : names.further_copies)
+      if (tensor.name == logical) {
+        place.name = names.prefix + std::string(names.layer) + std::to_string(model.layers) + "." + copy;
+        put(place);
+      }
   };
   const auto layer = [&](models::LayerKind kind, std::int64_t index) {
     const models::LayerProgram program = models::expand(model, kind, index, {});
@@ -57,7 +66,8 @@ std::map<std::string, FileTensor> file_tensors(const models::Model& model) {
     for (const models::Tensor& tensor : program.tensors) {
       if (tensor.role == models::TensorRole::balance) {
         models::Tensor bias = tensor;
-        bias.name = "h." + std::to_string(index) + ".mlp." + tensor.name;
+        const std::int64_t block = kind == models::LayerKind::head ? model.layers : index;
+        bias.name = "h." + std::to_string(block) + ".mlp." + tensor.name;
         bias.logical_shape = bias.shape;
         note(bias);
       }

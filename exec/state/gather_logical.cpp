@@ -60,7 +60,6 @@ void pack_received(std::string& out, const plan::RankClass& rank_class, int b, A
 
 std::string pack(const plan::Schedule& schedule, Gathered what, Arena& arena, Backend& backend, int rank) {
   const plan::RankClass& rank_class = schedule.class_of(rank);
-  const int tensor_rank = rank % schedule.spec.mesh.tensor;
   std::string out;
   for (std::size_t b = 0; b < rank_class.buckets.size(); ++b) {
     const plan::Bucket& bucket = rank_class.buckets[b];
@@ -71,12 +70,13 @@ std::string pack(const plan::Schedule& schedule, Gathered what, Arena& arena, Ba
                     {rank % schedule.spec.mesh.tensor, schedule.spec.shard_index(rank)});
       continue;
     }
-    const int data_rank = schedule.spec.shard_index_of(bucket.experts, rank);
+    const plan::Holders holders = schedule.spec.holders(bucket.experts);
+    const int data_rank = holders.shard(rank);
     plan::BufferId buffer = weight_buffer(bucket);
     const std::vector<Holding> mine = what == Gathered::gradients
                                           ? gradient_holdings(rank_class, bucket, data_rank, buffer)
                                           : holdings(rank_class, bucket, buffer, data_rank);
-    transfer(arena.data(buffer, -1), rank_class.buffers[buffer].dtype, mine, tensor_rank, backend,
+    transfer(arena.data(buffer, -1), rank_class.buffers[buffer].dtype, mine, holders.part(rank), backend,
              StateTransfer::from_device, [&](const Holding& holding, const Run& run, std::span<float> values) {
                const RunHeader header{static_cast<std::int32_t>(b),
                                       static_cast<std::int32_t>(holding.range - bucket.ranges.data()), run.logical,

@@ -14,10 +14,7 @@ namespace {
 class Collector {
  public:
   Collector(const plan::Schedule& schedule, int rank)
-      : class_(schedule.class_of(rank)),
-        tensor_rank_(rank % schedule.spec.mesh.tensor),
-        spec_(schedule.spec),
-        rank_(rank) {}
+      : class_(schedule.class_of(rank)), spec_(schedule.spec), rank_(rank) {}
 
   /// A buffer laid out like the bucket's parameters: all of them, or this rank's shard.
   void by_tensor(const char* state, const plan::Bucket& bucket, plan::BufferId buffer) {
@@ -27,7 +24,7 @@ class Collector {
         const plan::ParameterRange& range = *holding.range;
         HeldPart part{
             state, range.name, buffer, version, holding.buffer_offset, holding.local_end - holding.local_begin, {}};
-        part.key = fmt::format("{}/{}/{}/{}/{}-{}", state, version, range.name, range.replicated ? -1 : tensor_rank_,
+        part.key = fmt::format("{}/{}/{}/{}/{}-{}", state, version, range.name, range.replicated ? -1 : part_of(bucket),
                                holding.local_begin, holding.local_end);
         out_.push_back(std::move(part));
       }
@@ -49,7 +46,7 @@ class Collector {
     by_tensor("stashed", b, b.stashed);
     by_tensor("first_moment", b, b.first_moment);
     by_tensor("second_moment", b, b.second_moment);
-    const std::string place = fmt::format("{}.{}{}", class_.stage, tensor_rank_,
+    const std::string place = fmt::format("{}.{}{}", class_.stage, part_of(b),
                                           b.experts ? fmt::format(".{}", spec_.mesh.expert_index(rank_)) : "");
     const bool sharded = b.first_moment.exists() && is_sharded(class_, b, b.first_moment);
     const std::string scales = sharded ? fmt::format("{}.{}", place, spec_.shard_index_of(b.experts, rank_)) : place;
@@ -60,13 +57,13 @@ class Collector {
   }
 
   /// Adafactor's, parameter by parameter: ranks that share the rest may have other experts.
-  void factors(const plan::ParameterRange& range) {
+  void factors(const plan::Bucket& bucket, const plan::ParameterRange& range) {
     const models::Tensor& t = range.tensor;
     const bool factored = range.factor_rows >= 0;
     const auto one = [&](const char* which, std::int64_t first, std::int64_t elements) {
       if (first < 0) return;
       out_.push_back({"factors", range.name, class_.factors, 0, first, elements,
-                      fmt::format("factors/{}/{}/{}.{}", range.name, which, class_.stage, tensor_rank_)});
+                      fmt::format("factors/{}/{}/{}.{}", range.name, which, class_.stage, part_of(bucket))});
     };
     one("sum", range.factor_sum, factored ? 1 : t.elements());
     one("rows", range.factor_rows, factored ? t.shape[0] : 0);
@@ -77,15 +74,16 @@ class Collector {
     for (const plan::Bucket& b : class_.buckets) bucket(b);
     if (held(class_.factors))
       for (const plan::Bucket& b : class_.buckets)
-        for (const plan::ParameterRange& range : b.ranges) factors(range);
+        for (const plan::ParameterRange& range : b.ranges) factors(b, range);
     whole("loss_scaling", "loss_scaling", class_.scaling, "all");
     return std::move(out_);
   }
 
  private:
+  /// Which part of a bucket's matrices this rank has.
+  [[nodiscard]] int part_of(const plan::Bucket& bucket) const { return spec_.holders(bucket.experts).part(rank_); }
   [[nodiscard]] bool held(plan::BufferId buffer) const { return buffer && class_.buffers[buffer].persistent; }
   const plan::RankClass& class_;
-  int tensor_rank_;
   const plan::PlanSpec& spec_;
   int rank_;
   std::vector<HeldPart> out_;

@@ -92,7 +92,7 @@ struct Transposed {
 void copy_from(const Place& place, Transposed& cache, std::int64_t first, std::span<float> out) {
   const FilePlace& at = place.in_file;
   if (!at.transposed) {
-    const std::int64_t rows = at.rotated.head > 0 ? 1 : at.run;  // that stand together in the file
+    const std::int64_t rows = at.rotated.head > 0 || at.width > 0 ? 1 : at.run;  // that stand together in the file
     const std::int64_t run = rows > 0 ? rows * place.inner : std::numeric_limits<std::int64_t>::max();
     const auto size = static_cast<std::int64_t>(out.size());
     for (std::int64_t done = 0; done < size;) {

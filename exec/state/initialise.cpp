@@ -79,22 +79,23 @@ void transfer(std::byte* buffer, models::DType dtype, const std::vector<Holding>
 void initialise(const plan::Schedule& schedule, int rank, Arena& arena, Backend& backend, const LogicalSource& source,
                 double loss_scale, int threads) {
   const plan::RankClass& rank_class = schedule.class_of(rank);
-  const int tensor_rank = rank % schedule.spec.mesh.tensor;
   for (const plan::BufferId i : rank_class.buffers.keys())
     if (rank_class.buffers[i].persistent) fill_zero(rank_class, i, arena, backend);
-  for (const plan::Bucket& bucket : rank_class.buckets)
+  for (const plan::Bucket& bucket : rank_class.buckets) {
+    const plan::Holders holders = schedule.spec.holders(bucket.experts);
     for (const plan::BufferId buffer : {bucket.parameters, bucket.shard, bucket.master, bucket.stashed}) {
       if (!buffer || !rank_class.buffers[buffer].persistent) continue;
       for (int version = 0; version < rank_class.buffers[buffer].versions; ++version)
         transfer(
             arena.data(buffer, {-1, version}), rank_class.buffers[buffer].dtype,
-            holdings(rank_class, bucket, buffer, schedule.spec.shard_index_of(bucket.experts, rank)), tensor_rank,
-            backend, StateTransfer::to_device,
+            holdings(rank_class, bucket, buffer, holders.shard(rank)), holders.part(rank), backend,
+            StateTransfer::to_device,
             [&](const Holding& holding, const Run& run, std::span<float> values) {
               source(*holding.range, run.logical, values);
             },
             threads);
     }
+  }
   for (const plan::ParameterRange& range : plan::expert_bias_ranges(rank_class)) {
     std::vector<float> values(static_cast<std::size_t>(range.elements));
     source(range, 0, values);

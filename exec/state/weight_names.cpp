@@ -55,6 +55,14 @@ models::WeightNames::Rotated rotated_rows(const models::WeightNames& names, cons
   return {};
 }
 
+/// The two halves of the product that joins the inputs of a module that predicts further are one matrix in the file,
+/// with the token's columns first.
+void place_half(FilePlace& place, const std::string& stem) {
+  if (stem != "eh_proj.token" && stem != "eh_proj.hidden") return;
+  place.base = stem == "eh_proj.hidden" ? place.shape[1] : 0;
+  place.width = place.shape[1] *= 2;
+}
+
 bool is_norm(const std::string& stem) {
   for (const char* one : {"ln_1", "ln_2", "ln_1_out", "ln_2_out", "ln_f", "ln_e", "attn.q_norm", "attn.k_norm",
                           "attn.q_a_norm", "attn.kv_a_norm"})
@@ -156,6 +164,7 @@ FilePlace place_in_file(const models::WeightNames& names, const models::Tensor& 
   place.prefix = names.prefix;
   place.name = of_layer + part + kind;
   place_among(place, names, tensor, stem);
+  place_half(place, stem);
   place.rotated = rotated_rows(names, stem);
   place.transposed = names.transposed && place.shape.size() == 2;
   if (place.transposed) std::reverse(place.shape.begin(), place.shape.end());

@@ -22,8 +22,9 @@ struct FilePlace {
   std::int64_t first = 0;           ///< where it begins on axis 0 of the file's tensor: q, k and v share one c_attn
   std::int64_t run = 0;  ///< consecutive rows, with the next such run `stride` further on; 0: all are consecutive
   std::int64_t stride = 0;
-  std::int64_t base = 0;  ///< in a tensor of all experts: the element where this one's matrix begins
-  double offset = 0;      ///< add this to the file's values
+  std::int64_t base = 0;   ///< the element where it begins: in a tensor of all experts, or in each row
+  double offset = 0;       ///< add this to the file's values
+  std::int64_t width = 0;  ///< columns of the file's matrix, if the logical one is some of them, from `base` on; or 0
   /// In each run of `head` rows, `columns` rows from `first` on rotate. The file has the two rows of each pair side by
   /// side; the logical tensor has the first of each pair, then the second. head 0: none.
   models::WeightNames::Rotated rotated = {};
@@ -35,7 +36,8 @@ struct FilePlace {
   }
   /// The file's element for the logical (row, column), with `inner` columns.
   [[nodiscard]] std::int64_t element(std::int64_t row_of, std::int64_t column, std::int64_t inner) const {
-    return base + (transposed ? column * shape.back() + row(row_of) : row(row_of) * inner + column);
+    return base +
+           (transposed ? column * shape.back() + row(row_of) : row(row_of) * (width > 0 ? width : inner) + column);
   }
 
  private:

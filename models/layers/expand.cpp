@@ -473,12 +473,15 @@ class LayerBuilder : private EndNotes {
       return linear;
     }
 
-    // The tokens that it embeds are those that the head predicts.
+    // The tokens that it embeds are those that the head predicts; it predicts those after them.
     void forward(const VocabularyLoss& words) {
       const std::int64_t c = to.model_.hidden;
       to.layer_ = to.model_.layers;
       const std::string at = to.prefix();
-      std::tie(table, table_gradient) = to.token_table(true);
+      if (to.model_.tied_embeddings)
+        table = words.unembed.weight, table_gradient = words.unembed.weight_gradient;
+      else
+        std::tie(table, table_gradient) = to.token_table(true);
       of_hidden = to.norm(at + "hnorm"), of_token = to.norm(at + "enorm");
       from_hidden = half(at + "eh_proj.hidden.weight"), from_token = half(at + "eh_proj.token.weight");
       embedded = to.own_activation("further.embedded", c);
@@ -488,7 +491,8 @@ class LayerBuilder : private EndNotes {
       last = to.norm(at + "ln_f");
       a = to.own_activation("further.ln_f", c);
       next = words.targets;
-      loss = to.make_loss(words.unembed, words.targets, words.loss, words.scale * to.model_.further.weight, "further.");
+      loss = to.make_loss(words.unembed, to.input(TensorRole::further_targets), words.loss,
+                          words.scale * to.model_.further.weight, "further.");
       to.look_up(next, table, embedded, "further.embedded.partial");
       to.norm_forward(of_token, embedded, token);
       to.norm_forward(of_hidden, to.program_.x, hidden);
@@ -569,9 +573,10 @@ class LayerBuilder : private EndNotes {
 }  // namespace
 
 LayerProgram expand(const Model& model, LayerKind kind, std::int64_t layer, const ExpandOptions& options) {
-  ENSURE(!model.experts.any() || (model.experts.count % options.expert == 0 && model.pre_norm &&
-                                  (options.whole_experts || model.experts.hidden % options.tensor == 0) &&
-                                  model.experts.shared % options.tensor == 0),
+  ENSURE(!model.experts.any() ||
+             (model.experts.count % options.expert == 0 && model.pre_norm &&
+              model.experts.hidden % (options.expert_ways > 0 ? options.expert_ways : options.tensor) == 0 &&
+              model.experts.shared % options.tensor == 0),
          "{} experts of width {} (shared {}) over {} ranks, tensor {}", model.experts.count, model.experts.hidden,
          model.experts.shared, options.expert, options.tensor);
   ENSURE(options.tensor >= 1 && model.heads % options.tensor == 0 && model.kv_heads % options.tensor == 0 &&

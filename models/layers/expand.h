@@ -34,7 +34,9 @@ enum class TensorRole {
   output,      ///< what leaves to the next layer (y) or, backward, to the previous (dx)
   tokens,      ///< (B,T) int32
   targets,     ///< (B,T) int32
-  loss,        ///< scalar accumulator, lives for the step
+  /// (B,T) int32: the token after each target, which a module that predicts further predicts; -1 at a sequence's end
+  further_targets,
+  loss,  ///< scalar accumulator, lives for the step
   /// tally: (2E+1), a layer's choices of experts, for the step; load: (E), tokens over all layers and ranks
   tally,
   load,
@@ -48,6 +50,11 @@ enum class TensorRole {
   /// (B) int32: 0 if the second segment follows the first, 1 if it comes from elsewhere
   next_sentence,
 };
+
+/// Whether it holds ids of tokens of a micro-batch.
+[[nodiscard]] constexpr bool is_token_ids(TensorRole role) {
+  return role == TensorRole::tokens || role == TensorRole::targets || role == TensorRole::further_targets;
+}
 
 /// How a parameter's global shape maps to a rank's part: `axis` is cut into `tensor` equal parts; -1: replicated. A
 /// padded axis has more rows than the logical tensor; the extra rows are zero and stay zero.
@@ -89,7 +96,8 @@ enum class GroupOperation { sum, maximum };
 enum class GroupCollective { all_reduce, all_gather, reduce_scatter, ring_shift, all_to_all };
 
 /// A run of operators without communication, or one collective over the tensor group: an all-reduce of `tensor` in
-/// place, or an all-gather or reduce-scatter of `source` into `tensor`. ring_shift runs over the context group:
+/// place, or an all-gather or reduce-scatter of `source` into `tensor`; with `experts` over the ranks that split an
+/// expert. ring_shift runs over the context group:
 /// `source` becomes the next member's `tensor`. all_to_all runs over the expert group, from `source` into `tensor`, in
 /// one piece per member; with `sent` and `received` it is counted (plan::CountedRows).
 struct Part {
@@ -101,6 +109,7 @@ struct Part {
   bool recomputed = false;            ///< within backward: operators of forward, repeated
   TensorId sent = {}, received = {};  ///< of int32 counts; none: whole pieces
   double expected = 1;                ///< counted: the share of the bound that is filled
+  bool experts = false;               ///< over the ranks that split an expert, not over the tensor group
   bool for_fp8 = false;               ///< all-gather: only fp8 products, and sums for a bias, read the result
   [[nodiscard]] bool is_communication() const { return tensor.exists(); }
 };
@@ -136,8 +145,10 @@ struct ExpandOptions {
   /// times the balanced number of rows, unless something else bounds them.
   std::int64_t expert = 1;
   double expert_bound = 2;
-  bool whole_experts = false;  ///< experts are not split over `tensor`: each rank routes its own rows
-  double imbalance = 1;        ///< the fullest rank's rows / the mean; used for prices
+  /// The number of ranks that split an expert; 0: the tensor group. Other ranks each route their own rows and gather
+  /// one another's.
+  std::int64_t expert_ways = 0;
+  double imbalance = 1;  ///< the fullest rank's rows / the mean; used for prices
   TokenCodec dispatch = TokenCodec::none, combine = TokenCodec::none;  ///< for rows on their way to experts and back
   std::int64_t loss_chunks = 1;  ///< parts in which the head computes logits and loss (models/layers/loss_chunks.h)
   bool loss_at_once = false;     ///< forward computes the gradient of the whole logits right after the loss

@@ -6,7 +6,9 @@
 /// (models/operators/op.h), to the ranks that have these experts: first an all-to-all of counts, then one of rows.
 /// There each expert's products run on its rows. The results return the same way and are summed, weighted by the
 /// router. Backward sends gradients along the same ways. With tensor parallelism every rank of a tensor group routes
-/// all rows alike and has a part of each expert's columns; sums are taken after the rows are back.
+/// all rows alike and has a part of each expert's columns; sums are taken after the rows are back. If experts are split
+/// over other ranks, each routes its own rows; those that split an expert gather rows and choices of one another before
+/// they send them, and scatter the sums.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -33,12 +35,15 @@ class ExpertNotes : protected LatentNotes {
     /// Biases of these products, (experts*F), (experts*F), (experts*C), and their gradients.
     TensorId first_bias, second_bias, down_bias;
     TensorId first_bias_gradient, second_bias_gradient, down_bias_gradient;
-    TensorId logits, scores, choice, weights, place, sent, received;
+    TensorId logits, scores, choice, weights;  ///< of the rows that this rank routes
+    TensorId all_choices, all_weights;         ///< of those that it sends
+    TensorId place, sent, received;
     TensorId rows, arrived;  ///< what is sent, and what arrives at the experts
     TensorId before, after;  ///< before and after their activation
     TensorId made, back;     ///< the experts' results, and where these come back
     TensorId shared_before, shared_after, shared_out, shared_scale, shared_gated;
-    std::int64_t ways = 1, tokens = 0;  ///< ranks that split an expert; rows routed here
+    std::int64_t ways = 1;                ///< ranks that split an expert
+    std::int64_t routed = 0, tokens = 0;  ///< rows that this rank routes, and those that it sends
     std::int64_t local = 0, width = 0, capacity = 0, shared_width = 0;  ///< experts per rank, their F, rows per slot
     double expected = 1;
   };
@@ -50,13 +55,14 @@ class ExpertNotes : protected LatentNotes {
     const std::string at = "h." + std::to_string(layer_) + ".mlp.";
     Mixture m;
     m.local = e.count / options_.expert;
-    m.ways = options_.whole_experts ? 1 : options_.tensor;
-    m.tokens = options_.whole_experts ? own_rows_ : n_;
+    m.ways = options_.expert_ways > 0 ? options_.expert_ways : options_.tensor;
+    m.routed = own_routes() ? own_rows_ : n_;
+    m.tokens = own_routes() ? own_rows_ * m.ways : n_;
     m.width = e.hidden / m.ways;
     size_slots(m);
-    m.router = {.in = c, .out = e.count, .rows = m.tokens};
+    m.router = {.in = c, .out = e.count, .rows = m.routed};
     const auto routing = [&](Tensor t) {
-      t.partial_gradient = options_.whole_experts;
+      t.partial_gradient = own_routes() && sharded_;
       return parameter(std::move(t));
     };
     std::tie(m.router.weight, m.router.weight_gradient) =
@@ -68,8 +74,8 @@ class ExpertNotes : protected LatentNotes {
       std::vector<Tensor> pieces;
       pieces.reserve(static_cast<std::size_t>(m.local));
       for (std::int64_t i = 0; i < m.local; ++i) {
-        pieces.push_back(matrix(at + "experts." + std::to_string(i) + "." + name, rows, columns,
-                                options_.whole_experts ? -1 : axis, stddev));
+        pieces.push_back(
+            matrix(at + "experts." + std::to_string(i) + "." + name, rows, columns, split(m, axis), stddev, m.ways));
         pieces.back().expert = i;
       }
       Tensor all = fused(at + "experts." + name, std::move(pieces));
@@ -81,12 +87,14 @@ class ExpertNotes : protected LatentNotes {
     if (gated) std::tie(m.second, m.second_gradient) = stacked("up.weight", e.hidden, c, 0, model_.initial_stddev);
     std::tie(m.down, m.down_gradient) = stacked("proj.weight", c, e.hidden, 1, residual_stddev);
     if (e.expert_bias) make_biases(m, at);
-    const std::int64_t n = m.tokens, k = e.chosen, rows = options_.expert * m.capacity;
+    const std::int64_t n = m.routed, k = e.chosen, rows = options_.expert * m.capacity;
     m.logits = activation("router.logits", {n, e.count}, DType::fp32);
     m.scores = activation("router.scores", {n, e.count}, DType::fp32);
     m.choice = activation("router.choice", {n, k}, DType::int32);
     m.weights = activation("router.weights", {n, k}, DType::fp32);
-    m.place = activation("router.place", {n, k}, DType::int32);
+    m.all_choices = gathers(m) ? activation("router.all_choices", {m.tokens, k}, DType::int32) : m.choice;
+    m.all_weights = gathers(m) ? activation("router.all_weights", {m.tokens, k}, DType::fp32) : m.weights;
+    m.place = activation("router.place", {m.tokens, k}, DType::int32);
     m.sent = activation("experts.sent", {options_.expert, m.local}, DType::int32);
     m.received = apart() ? activation("experts.received", {options_.expert, m.local}, DType::int32) : m.sent;
     m.rows = activation("experts.rows", {rows, c}, options_.dtype);
@@ -102,7 +110,7 @@ class ExpertNotes : protected LatentNotes {
   /// y = the mixture of x, both of this rank's own rows, summed over the tensor group.
   void mixture_forward(const Mixture& m, TensorId x, TensorId y, const std::string& name) {
     const Experts& e = model_.experts;
-    if (!options_.whole_experts) {
+    if (!own_routes()) {
       const TensorId all = gathered(x, name + ".gathered"), sums = partial(y, "mlp.h.partial");
       routed_forward(m, all, sums);
       if (e.shared > 0) shared_forward(m, all, sums, true);
@@ -110,6 +118,7 @@ class ExpertNotes : protected LatentNotes {
     }
     routed_forward(m, x, y);
     if (e.shared == 0) return;
+    if (!sharded_) return shared_forward(m, x, y, true);
     const TensorId all = gathered(x, name + ".gathered"), sums = partial(y, "shared.partial");
     const TensorId own = own_activation("shared.own", model_.hidden);
     shared_forward(m, all, sums, false);
@@ -120,7 +129,7 @@ class ExpertNotes : protected LatentNotes {
   /// From dy to dx, which gets the name `name`; both of this rank's own rows.
   void mixture_backward(const Mixture& m, TensorId dy, TensorId x, TensorId dx, const std::string& name) {
     const bool shared = model_.experts.shared > 0;
-    if (!options_.whole_experts) {
+    if (!own_routes()) {
       const TensorId dh = gathered(dy, "d_mlp.h"), all = gathered(x, name + ".gathered_again");
       const TensorId sums = partial(dx, "d_" + name + ".partial");
       routed_backward(m, dh, all, sums);
@@ -129,6 +138,7 @@ class ExpertNotes : protected LatentNotes {
     }
     routed_backward(m, dy, x, dx);
     if (!shared) return;
+    if (!sharded_) return shared_backward(m, dy, x, dx, true);
     const TensorId dh = gathered(dy, "d_mlp.h"), all = gathered(x, name + ".gathered_again");
     const TensorId sums = partial(dx, "d_shared.partial"), own = own_activation("d_shared.own", model_.hidden);
     shared_backward(m, dh, all, sums, false);
@@ -143,8 +153,7 @@ class ExpertNotes : protected LatentNotes {
     const auto stacked = [&](const char* name, std::int64_t size, int axis) {
       std::vector<Tensor> pieces;
       for (std::int64_t i = 0; i < m.local; ++i) {
-        pieces.push_back(
-            vector(at + "experts." + std::to_string(i) + "." + name, size, options_.whole_experts ? -1 : axis, 0));
+        pieces.push_back(vector(at + "experts." + std::to_string(i) + "." + name, size, split(m, axis), 0, m.ways));
         pieces.back().expert = i;
       }
       Tensor all = fused(at + "experts." + name, std::move(pieces));
@@ -156,17 +165,48 @@ class ExpertNotes : protected LatentNotes {
     std::tie(m.down_bias, m.down_bias_gradient) = stacked("proj.bias", model_.hidden, -1);
   }
 
-  // h (partial over the tensor group where experts are split), from the rows of x.
+  // Whether experts are split over other ranks than the tensor group.
+  [[nodiscard]] bool own_routes() const { return options_.expert_ways > 0 && options_.expert_ways != options_.tensor; }
+  [[nodiscard]] bool gathers(const Mixture& m) const { return own_routes() && m.ways > 1; }
+  [[nodiscard]] int split(const Mixture& m, int axis) const { return own_routes() && m.ways == 1 ? -1 : axis; }
+  void among_experts(GroupCollective collective, TensorId source, TensorId target) {
+    communicate(collective, source, target);
+    (*current_)[current_->size() - 2].experts = true;
+  }
+  // The rows `own` of all ranks that split an expert, under the name `name`, if they route different rows; else `own`.
+  TensorId of_all(const Mixture& m, TensorId own, const std::string& name) {
+    if (!gathers(m)) return own;
+    const TensorId all = activation(name, {m.tokens, columns_of(own)}, program_.tensors[own].dtype);
+    among_experts(GroupCollective::all_gather, own, all);
+    return all;
+  }
+  // Where sums of such rows are put before they are scattered into `own`.
+  TensorId sums_of_all(const Mixture& m, TensorId own, const std::string& name) {
+    return gathers(m) ? activation(name, {m.tokens, columns_of(own)}, program_.tensors[own].dtype) : own;
+  }
+  void scatter(const Mixture& m, TensorId sums, TensorId own) {
+    if (gathers(m)) among_experts(GroupCollective::reduce_scatter, sums, own);
+  }
+
+  // h, from the rows of x. Where the tensor group splits experts, x are all its rows and h is partial.
   void routed_forward(const Mixture& m, TensorId x, TensorId h) {
     const Experts& e = model_.experts;
     Op router = op(OpKind::matmul, {x, m.router.weight, m.router.bias}, {m.logits}, 0);
-    router.m = m.tokens, router.n = e.count, router.k = m.router.in, router.trans_b = true;
+    router.m = m.routed, router.n = e.count, router.k = m.router.in, router.trans_b = true;
     emit(router);
     emit(routing_op(m, OpKind::route, {m.logits, m.balance}, {m.scores, m.choice, m.weights}));
     const TensorId tally = role("router.tally", TensorRole::tally, {2 * e.count + 1}, DType::fp32);
     emit(routing_op(m, OpKind::count_choices, {m.logits, m.choice}, {tally}));
-    emit(slot_op(m, routing_op(m, OpKind::place_rows, {m.choice}, {m.place, m.sent})));
-    emit(slot_op(m, row_op(m, OpKind::dispatch, {x, m.place, e.scales_input ? m.weights : TensorId()}, {m.rows})));
+    const TensorId all = of_all(m, x, "experts.x"), sums = sums_of_all(m, h, "experts.sums");
+    if (gathers(m)) {
+      among_experts(GroupCollective::all_gather, m.choice, m.all_choices);
+      among_experts(GroupCollective::all_gather, m.weights, m.all_weights);
+    }
+    Op places = routing_op(m, OpKind::place_rows, {m.all_choices}, {m.place, m.sent});
+    places.n = m.tokens;
+    emit(slot_op(m, std::move(places)));
+    const TensorId at_input = e.scales_input ? m.all_weights : TensorId();
+    emit(slot_op(m, row_op(m, OpKind::dispatch, {all, m.place, at_input}, {m.rows})));
     exchange_counts(m);
     exchange_rows(m, m.rows, m.arrived, m.sent, m.received, options_.dispatch);
     emit(grouped(m, {m.arrived, m.first, m.received}, m.second, m.before, m.width, model_.hidden, true));
@@ -181,10 +221,13 @@ class ExpertNotes : protected LatentNotes {
       emit(bias);
     }
     exchange_rows(m, m.made, m.back, m.received, m.sent, options_.combine);
-    emit(slot_op(m, row_op(m, OpKind::combine, {m.back, m.place, e.scales_input ? TensorId() : m.weights}, {h})));
+    const TensorId at_output = e.scales_input ? TensorId() : m.all_weights;
+    emit(slot_op(m, row_op(m, OpKind::combine, {m.back, m.place, at_output}, {sums})));
+    scatter(m, sums, h);
   }
 
-  void routed_backward(const Mixture& m, TensorId dh, TensorId x, TensorId sums) {
+  // From dh to dx, both of the rows of x.
+  void routed_backward(const Mixture& m, TensorId dh, TensorId x, TensorId dx) {
     const Experts& e = model_.experts;
     const std::int64_t c = model_.hidden, rows = options_.expert * m.capacity;
     const bool gated = traits_of(model_.activation).gated;
@@ -194,9 +237,13 @@ class ExpertNotes : protected LatentNotes {
     // Gradients of the experts' results, and of the weights.
     const TensorId dback = slots("d_experts.back", c);
     const TensorId dmade = moves(options_.dispatch) ? slots("d_experts.made", c) : dback;
-    const TensorId dweights = activation("d_router.weights", {m.tokens, e.chosen}, DType::fp32);
-    emit(slot_op(m, row_op(m, OpKind::dispatch, {dh, m.place, e.scales_input ? TensorId() : m.weights}, {dback})));
-    if (!e.scales_input) emit(slot_op(m, row_op(m, OpKind::combine_weight_grad, {dh, m.back, m.place}, {dweights})));
+    const TensorId dweights = activation("d_router.weights", {m.routed, e.chosen}, DType::fp32);
+    const TensorId all_dweights = sums_of_all(m, dweights, "d_router.all_weights");
+    const TensorId all_dh = of_all(m, dh, "d_experts.y"), sums = sums_of_all(m, dx, "d_experts.sums");
+    const TensorId at_output = e.scales_input ? TensorId() : m.all_weights;
+    emit(slot_op(m, row_op(m, OpKind::dispatch, {all_dh, m.place, at_output}, {dback})));
+    if (!e.scales_input)
+      emit(slot_op(m, row_op(m, OpKind::combine_weight_grad, {all_dh, m.back, m.place}, {all_dweights})));
     exchange_rows(m, dback, dmade, m.sent, m.received, options_.dispatch);
     const TensorId dafter = slots("d_experts.after", m.width);
     emit(grouped(m, {dmade, m.down, m.received}, {}, dafter, m.width, c, false));
@@ -218,15 +265,21 @@ class ExpertNotes : protected LatentNotes {
       emit(bias_gradient_op(m, dbefore, biases, m.width));
     }
     exchange_rows(m, darrived, drows, m.received, m.sent, options_.combine);
-    emit(slot_op(m, row_op(m, OpKind::combine, {drows, m.place, e.scales_input ? m.weights : TensorId()}, {sums})));
-    if (e.scales_input) emit(slot_op(m, row_op(m, OpKind::combine_weight_grad, {x, drows, m.place}, {dweights})));
-    // Each tensor rank has only the products of its own columns.
-    if (m.ways > 1) all_reduce(dweights);
-    const TensorId dlogits = activation("d_router.logits", {m.tokens, e.count}, DType::fp32);
+    const TensorId at_input = e.scales_input ? m.all_weights : TensorId();
+    emit(slot_op(m, row_op(m, OpKind::combine, {drows, m.place, at_input}, {sums})));
+    if (e.scales_input) {
+      const TensorId all = of_all(m, x, "experts.x.gathered_again");
+      emit(slot_op(m, row_op(m, OpKind::combine_weight_grad, {all, drows, m.place}, {all_dweights})));
+    }
+    // Each of the ranks that split an expert has only the products of its own columns.
+    scatter(m, all_dweights, dweights);
+    if (!own_routes()) all_reduce(dweights);
+    scatter(m, sums, dx);
+    const TensorId dlogits = activation("d_router.logits", {m.routed, e.count}, DType::fp32);
     Tensors in = {dweights, m.logits, m.scores, m.choice, m.weights};
     if (e.aux_coefficient > 0) in.push_back(role("router.load", TensorRole::load, {e.count}, DType::fp32));
     emit(routing_op(m, OpKind::route_grad, in, {dlogits}));
-    router_backward(m, dlogits, x, sums);
+    router_backward(m, dlogits, x, dx);
   }
 
   [[nodiscard]] bool apart() const { return options_.expert > 1; }
@@ -249,7 +302,7 @@ class ExpertNotes : protected LatentNotes {
   Op routing_op(const Mixture& m, OpKind kind, const Tensors& in, const Tensors& out) const {
     const Experts& e = model_.experts;
     Op o = op(kind, in, out, e.count);
-    o.n = m.tokens;
+    o.n = m.routed;
     o.chosen = e.chosen;
     o.routing = {.scores = e.scores,
                  .normalised = e.normalised,
@@ -260,7 +313,7 @@ class ExpertNotes : protected LatentNotes {
                  .aux = e.aux_coefficient,
                  .z = e.z_coefficient,
                  .token_limit = token_limit(e, whole_sequence())};
-    o.scale = 1 / (static_cast<double>(options_.global_tokens) * static_cast<double>(e.layers_of(model_.layers)));
+    o.scale = 1 / (static_cast<double>(options_.global_tokens) * static_cast<double>(e.layers_of(model_.blocks())));
     return o;
   }
   // Operators between tokens and slots work on n rows of tokens.
@@ -345,28 +398,28 @@ class ExpertNotes : protected LatentNotes {
     part.expected = m.expected;
   }
 
-  // dW += dlogits^T x; sums += dlogits W, to which each tensor rank adds its share.
-  void router_backward(const Mixture& m, TensorId dlogits, TensorId x, TensorId sums) {
+  // dW += dlogits^T x; dx += dlogits W, to which each of several ranks that route the same rows adds its share.
+  void router_backward(const Mixture& m, TensorId dlogits, TensorId x, TensorId dx) {
     const std::int64_t experts = model_.experts.count;
     if (m.router.bias_gradient.exists()) bias_backward(m.router, dlogits);
     Op weight = op(OpKind::matmul, {dlogits, x, {}}, {m.router.weight_gradient}, 0);
-    weight.m = experts, weight.n = model_.hidden, weight.k = m.tokens;
+    weight.m = experts, weight.n = model_.hidden, weight.k = m.routed;
     weight.trans_a = true;
     weight.accumulate = true;
     emit(weight);
     TensorId share = dlogits;
-    if (m.ways > 1) {
-      share = activation("d_router.share", {m.tokens, experts}, DType::fp32);
-      Op zero = op(OpKind::fill_zero, {}, {share}, m.tokens * experts);
+    if (!own_routes() && m.ways > 1) {
+      share = activation("d_router.share", {m.routed, experts}, DType::fp32);
+      Op zero = op(OpKind::fill_zero, {}, {share}, m.routed * experts);
       zero.dtype = DType::fp32;
       emit(zero);
-      Op scaled = op(OpKind::add_scaled, {dlogits}, {share}, m.tokens * experts);
+      Op scaled = op(OpKind::add_scaled, {dlogits}, {share}, m.routed * experts);
       scaled.dtype = DType::fp32;
       scaled.scale = 1.0 / static_cast<double>(m.ways);
       emit(scaled);
     }
-    Op input = op(OpKind::matmul, {share, m.router.weight, {}}, {sums}, 0);
-    input.m = m.tokens, input.n = model_.hidden, input.k = experts;
+    Op input = op(OpKind::matmul, {share, m.router.weight, {}}, {dx}, 0);
+    input.m = m.routed, input.n = model_.hidden, input.k = experts;
     input.accumulate = true;
     emit(input);
   }
@@ -389,12 +442,13 @@ class ExpertNotes : protected LatentNotes {
         parameter(matrix(at + "shared.proj.weight", c, e.shared, 1, residual_stddev));
     m.shared_after = activation("shared.after", m.shared_width);
     m.shared_before = rectifies() ? m.shared_after : activation("shared.before", m.shared_up.out);
-    if (e.shared_gate || !options_.whole_experts) m.shared_out = activation("shared.out", c);
+    const bool apart = own_routes() && sharded_;  // summed over the tensor group beside the routed experts
+    if (e.shared_gate || !apart) m.shared_out = activation("shared.out", c);
     if (!e.shared_gate) return;
     std::tie(m.shared_gate, m.shared_gate_gradient) =
         parameter(matrix(at + "shared_gate.weight", 1, c, -1, model_.initial_stddev));
     m.shared_scale = rows("shared.scale", n_);
-    m.shared_gated = options_.whole_experts ? TensorId() : activation("shared.gated", c);
+    m.shared_gated = apart ? TensorId() : activation("shared.gated", c);
   }
 
   // `adds`: adds to h instead of writing it.

@@ -1,4 +1,4 @@
-// Shapes of a step's inputs: next tokens, or BERT's masked ones with their positions.
+// Shapes of a step's inputs: next tokens and those after them, or BERT's masked ones with their positions.
 #include "models/layers/inputs.h"
 
 #include <algorithm>
@@ -17,10 +17,11 @@ std::vector<Input> inputs_of(const Model& model, std::int64_t batch, std::int64_
   const std::int64_t predicted = batch * predictions_per_sequence(model, sequence);
   std::vector<Input> out = {{TensorRole::tokens, "tokens", batch * sequence, true},
                             {TensorRole::targets, "targets", predicted > 0 ? predicted : batch * sequence, false}};
-  if (predicted == 0 && model.token_types == 0) return out;
+  if (predicted == 0 && model.token_types == 0 && !model.further.any()) return out;
   out.push_back({TensorRole::token_types, "token_types", model.token_types > 0 ? batch * sequence : 0, true});
   out.push_back({TensorRole::masked_rows, "masked_rows", predicted, false});
   out.push_back({TensorRole::next_sentence, "next_sentence", model.next_sentence ? batch : 0, false});
+  if (model.further.any()) out.push_back({TensorRole::further_targets, "further_targets", batch * sequence, false});
   return out;
 }
 

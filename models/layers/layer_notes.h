@@ -87,16 +87,22 @@ class LayerNotes {
   }
 
   Tensor matrix(std::string name, std::int64_t out, std::int64_t in, int split_axis, double stddev) const {
+    return matrix(std::move(name), out, in, split_axis, stddev, options_.tensor);
+  }
+  static Tensor matrix(std::string name, std::int64_t out, std::int64_t in, int split_axis, double stddev,
+                       std::int64_t ways) {
     Tensor t{.name = std::move(name), .shape = {out, in}, .logical_shape = {out, in}};
-    if (split_axis >= 0) t.shape[static_cast<std::size_t>(split_axis)] /= options_.tensor;
+    if (split_axis >= 0) t.shape[static_cast<std::size_t>(split_axis)] /= ways;
     t.split_axis = split_axis;
     t.decay = true;
     t.initial_stddev = stddev;
     return t;
   }
   Tensor vector(std::string name, std::int64_t size, int split_axis, double value) const {
-    Tensor t{
-        .name = std::move(name), .shape = {split_axis >= 0 ? size / options_.tensor : size}, .logical_shape = {size}};
+    return vector(std::move(name), size, split_axis, value, options_.tensor);
+  }
+  static Tensor vector(std::string name, std::int64_t size, int split_axis, double value, std::int64_t ways) {
+    Tensor t{.name = std::move(name), .shape = {split_axis >= 0 ? size / ways : size}, .logical_shape = {size}};
     t.split_axis = split_axis;
     t.initial_value = value;
     return t;

@@ -30,7 +30,7 @@ consteval Operands out(std::string_view text) {
 
 constexpr std::array<OperatorTraits, kOpKinds> kOperators = {{
     // -- input and embedding
-    {KIND(load_tokens), .out = out("tokens? targets? types? rows? elsewhere?"), .flops = none,
+    {KIND(load_tokens), .out = out("tokens? targets? types? rows? elsewhere? further?"), .flops = none,
      .bytes = [](S s) { return 8 * tokens(s) + (s.k > 0 ? 4 * static_cast<double>(s.op.batch) * (2 * s.k + 1) : 0); },
      .family = F::embedding, .issued = Issued::batched, .run_by = RunBy::executor},
     {KIND(embedding), .in = in("tokens table"), .out = out("x"), .flops = none,

@@ -31,6 +31,8 @@ struct WeightNames {
   /// The number of experts if one tensor (experts, in, out) has all of a layer's, with their biases in (experts, out)
   /// under the name plus "_bias"; gate and up are one tensor if they have one name. 0: each expert has its own tensors.
   std::int64_t stacked = 0;
+  /// Of what a module that predicts further shares, the file has copies in its layer: full logical names.
+  Pairs further_copies = {};
   bool interleaved = false;  ///< in it, columns of gate and up alternate; else gate's come first
   Qkv qkv = Qkv::apart;      ///< if q, k and v share one name
   bool transposed = false;   ///< matrices are (in, out)

@@ -295,8 +295,14 @@ WeightNames deepseek_names() {
                                              {"mlp.router.balance", "mlp.gate.e_score_correction_bias"},
                                              {"mlp.shared.gate", "mlp.shared_experts.gate_proj"},
                                              {"mlp.shared.up", "mlp.shared_experts.up_proj"},
-                                             {"mlp.shared.proj", "mlp.shared_experts.down_proj"}})
+                                             {"mlp.shared.proj", "mlp.shared_experts.down_proj"},
+                                             {"hnorm", "hnorm"},
+                                             {"enorm", "enorm"},
+                                             {"eh_proj.hidden", "eh_proj"},
+                                             {"eh_proj.token", "eh_proj"},
+                                             {"ln_f", "shared_head.norm"}})
     names.parts.push_back(pair);
+  names.further_copies = {{"wte.weight", "embed_tokens.weight"}, {"lm_head.weight", "shared_head.head.weight"}};
   return names;
 }
 

@@ -88,15 +88,14 @@ class Layout {
     const bool copy = (tensor.shared && stage_ != 0) || (plan_.spec().stages.mirrors() && chunk_ > 0);
     std::int64_t offset = start;
     const auto range = [&](const models::Tensor& piece) {
-      bucket.ranges.push_back(
-          {.name = piece.name,
-           .offset = offset,
-           .elements = piece.elements(),
-           .decay = piece.decay,
-           .counts_in_norm = !copy,
-           .replicated = piece.split_axis < 0 && (piece.expert < 0 || !plan_.spec().mesh.whole_experts()),
-           .orthogonal = moves_whole(plan_.spec().states.optimizer, kind, piece),
-           .tensor = piece});
+      bucket.ranges.push_back({.name = piece.name,
+                               .offset = offset,
+                               .elements = piece.elements(),
+                               .decay = piece.decay,
+                               .counts_in_norm = !copy,
+                               .replicated = piece.split_axis < 0,
+                               .orthogonal = moves_whole(plan_.spec().states.optimizer, kind, piece),
+                               .tensor = piece});
       offset += piece.elements();
     };
     if (tensor.pieces.empty()) range(tensor);
@@ -139,7 +138,7 @@ models::ExpandOptions expand_options(const PlanSpec& spec) {
           .global_tokens = spec.shape.batch * spec.shape.sequence,
           .expert = spec.mesh.expert,
           .expert_bound = spec.tokens.bound,
-          .whole_experts = spec.mesh.whole_experts(),
+          .expert_ways = spec.mesh.expert_ways(),
           .imbalance = spec.tokens.imbalance,
           .dispatch = spec.tokens.dispatch,
           .combine = spec.tokens.combine,

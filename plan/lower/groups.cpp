@@ -47,9 +47,9 @@ Groups make_groups(const PlanSpec& spec, bool tied, base::ById<GroupId, Group>& 
   reducing(groups, most, partitions && spec.sub_groups() > 1 ? "shard" : "data", "replicate");
   groups.folds = spec.mesh.folds_experts();
   if (groups.folds) {
-    if (spec.mesh.whole_experts()) groups.counts = groups.tensor;
-    groups.expert = add("expert", {{spec.mesh.expert_stride(), spec.mesh.expert}});
-    if (experts.tensor.size > 1) groups.of_experts.tensor = groups.tensor;
+    if (spec.mesh.routes_own_rows()) groups.counts = groups.tensor;
+    groups.expert = add("expert", {{spec.mesh.expert_ways(), spec.mesh.expert}});
+    groups.of_experts.tensor = spec.mesh.routes_own_rows() ? add("expert_tensor", {experts.tensor}) : groups.tensor;
     reducing(groups.of_experts, experts, "expert_data", "expert_replicate");
   }
   if (spec.exchanges_by_node()) {

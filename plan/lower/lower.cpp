@@ -249,7 +249,8 @@ class StageLowering {
     } else if (t.role == TensorRole::load) {
       known = build_.view({class_.pooled, 0, t.elements()});
     } else if (t.role == TensorRole::tally || t.role == TensorRole::balance) {
-      const auto place = std::find(class_.expert_layers.begin(), class_.expert_layers.end(), layer.layer);
+      const auto place = std::find(class_.expert_layers.begin(), class_.expert_layers.end(),
+                                   mixture_of(plan_.model(), layer.kind, layer.layer));
       const BufferId buffer = t.role == TensorRole::tally ? class_.tally : class_.expert_biases;
       known = build_.view({buffer, (place - class_.expert_layers.begin()) * t.elements(), t.elements()});
     } else if (const auto read = inputs_.find(t.role); read != inputs_.end()) {
@@ -282,7 +283,7 @@ class StageLowering {
         }
         build_
             .collective(of_part, ring ? Stream::context : Stream::tensor, kind_of(part.collective),
-                        ring ? groups_.context : groups_.tensor, source, target, index, {},
+                        ring ? groups_.context : groups_.of(part.experts).tensor, source, target, index, {},
                         part.reduce == models::GroupOperation::sum ? Reduce::sum : Reduce::maximum)
             .for_fp8 = part.for_fp8;
         continue;

@@ -97,7 +97,7 @@ class Finish {
     if (!balances_by_step(model_, spec_)) pool_tallies(build_, groups_, c, experts.count);
     Op losses = build_.flat(OpKind::balance_losses, DType::fp32, experts.count, {build_.view(build_.whole(c.pooled))},
                             {build_.view(build_.whole(c.balance))});
-    losses.n = spec_.shape.batch * spec_.shape.sequence * experts.layers_of(model_.layers);
+    losses.n = spec_.shape.batch * spec_.shape.sequence * experts.layers_of(model_.blocks());
     build_.compute(Phase::reporting, -1, "balance_losses", {std::move(losses)});
     if (c.expert_layers.empty()) return;
     for (const GroupId group : {groups_.data, groups_.copies, groups_.counts})
@@ -155,9 +155,11 @@ class Finish {
         if (buckets[b].experts && !buckets[b].frozen) square(b, of_experts);
       build_.compute(Phase::optimizer, -1, "norm", std::move(squares));
       squares.clear();
-      if (groups_.expert)
-        build_.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, groups_.expert,
-                          build_.whole(of_experts), build_.whole(of_experts), -1, {});
+      const GroupId parts = spec_.squares_parts_apart() ? groups_.of(true).tensor : GroupId();
+      for (const GroupId group : {groups_.expert, parts})
+        if (group)
+          build_.collective(Phase::optimizer, Stream::data, CollectiveKind::all_reduce, group, build_.whole(of_experts),
+                            build_.whole(of_experts), -1, {});
       squares.push_back(build_.flat(OpKind::add_scaled, DType::fp32, 1, {build_.view(build_.whole(of_experts))},
                                     {build_.view(build_.whole(norm_squared_))}));
       squares.back().scale = 1.0 / spec_.times_experts_are_squared();  // what the sum that follows would count so often

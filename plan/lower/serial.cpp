@@ -521,10 +521,10 @@ base::Diagnostics refused(const PlanSpec& spec, const models::Model& model) {
   rule(!spec.compresses() || spec.mesh.context == 1,
        "ranks with parts of a sequence compress the gradients of their parts, so no serial program can match them",
        "verify it with context: 1, or verify context parallelism with compression: {gradients: none}");
-  rule(!spec.compresses() || spec.holders(true).stride >= spec.mesh.tensor,
-       "ranks of a tensor group whose experts are whole and the same compress the gradients of their own rows, so no "
-       "serial program can match them",
-       "verify it with an expert degree of at least tensor, or compression: {gradients: none}");
+  rule(!spec.compresses() || spec.holders(true).stride % spec.mesh.tensor == 0,
+       "ranks of a tensor group that have the same parts of the same experts compress the gradients of their own rows, "
+       "so no serial program can match them",
+       "verify it with expert x expert_tensor a multiple of tensor, or compression: {gradients: none}");
   rule(
       !spec.compresses() || !has_balancing_loss(model),
       "replicas take turns whose gradients are compressed, but a balancing loss needs the tokens of all of them before "

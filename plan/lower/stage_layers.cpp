@@ -74,14 +74,19 @@ std::map<TensorRole, BufferId> load_inputs(ClassBuilder& build, const Plan& plan
   return out;
 }
 
+std::int64_t mixture_of(const models::Model& model, models::LayerKind kind, std::int64_t layer) {
+  if (kind == models::LayerKind::embedding || (kind == models::LayerKind::head && !model.further.any())) return -1;
+  const std::int64_t block = kind == models::LayerKind::head ? model.layers : layer;
+  return model.experts.in_layer(block) ? block : -1;
+}
+
 void add_expert_buffers(ClassBuilder& build, const models::Model& model, const std::vector<StageLayer>& layers_of,
                         bool forward_only) {
   RankClass& rank_class = build.result();
   const models::Experts& experts = model.experts;
   for (const StageLayer& layer : layers_of)
-    if ((layer.kind == models::LayerKind::block && experts.in_layer(layer.layer)) ||
-        (layer.kind == models::LayerKind::head && model.further.any() && experts.any()))
-      rank_class.expert_layers.push_back(layer.layer);
+    if (const std::int64_t mixture = mixture_of(model, layer.kind, layer.layer); mixture >= 0)
+      rank_class.expert_layers.push_back(mixture);
   // A mirrored stage has its chunks the other way round, and the two add up their tallies.
   std::sort(rank_class.expert_layers.begin(), rank_class.expert_layers.end());
   const auto layers = static_cast<std::int64_t>(rank_class.expert_layers.size());

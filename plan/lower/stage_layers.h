@@ -25,6 +25,10 @@ namespace orrery::plan {
 [[nodiscard]] std::map<models::TensorRole, BufferId> load_inputs(ClassBuilder& build, const Plan& plan, bool embeds,
                                                                  bool heads);
 
+/// The number of a layer's mixture among the model's blocks; that of a module that predicts further, which is a part of
+/// the head, comes behind them. -1: it has none.
+[[nodiscard]] std::int64_t mixture_of(const models::Model& model, models::LayerKind kind, std::int64_t layer);
+
 /// Buffers of a mixture of experts: its layers' counts, their sums, and the biases of the choice (RankClass::tally and
 /// the next members). An evaluation has no counts.
 void add_expert_buffers(ClassBuilder& build, const models::Model& model, const std::vector<StageLayer>& layers,

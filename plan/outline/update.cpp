@@ -92,14 +92,18 @@ class Update {
     const int operand = s_.run(s_.slot(run.memory), run.offset, run.elements);
     s_.message(kUpdate, CollectiveKind::all_reduce, over, experts, operand, operand);
   }
-  // Experts' sums come first, and those that tensor ranks contribute to stand together (place_factors).
+  // Experts' sums come first, and those that tensor ranks contribute to stand together (place_factors): one run, if
+  // the same ranks split experts and the rest.
   void meet_sums() {
     const FactorCount &all = totals_.all.factors, &experts = totals_.apart.factors;
     if (zero_of(spec_) >= 1) {
       meet(Over::data, false, {Memory::factor_sums, experts.elements, all.elements - experts.elements});
       meet(Over::data, true, {Memory::factor_sums, 0, experts.elements});
     }
-    meet(Over::tensor, false, {Memory::factor_sums, experts.elements - experts.met, all.met});
+    const bool together = !spec_.mesh.routes_own_rows();
+    const std::int64_t of_experts = together ? 0 : experts.met;
+    meet(Over::tensor, false, {Memory::factor_sums, experts.elements - experts.met + of_experts, all.met - of_experts});
+    meet(Over::tensor, true, {Memory::factor_sums, experts.elements - experts.met, of_experts});
   }
 
   [[nodiscard]] Op flat(OpKind kind, std::vector<int> in, std::vector<int> out) const {

@@ -15,7 +15,7 @@ namespace orrery::plan {
 
 struct MeshBounds {
   std::vector<int> data, tensor, pipeline, context, expert;
-  std::vector<int> expert_tensor;  ///< empty: 0, and also 1 with sequence parallelism
+  std::vector<int> expert_tensor;  ///< empty: 0, and with sequence parallelism powers of two below `tensor`
   std::vector<bool> sequence_parallel;
   bool operator==(const MeshBounds&) const = default;
 };

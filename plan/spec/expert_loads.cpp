@@ -116,15 +116,11 @@ void take_loads(PlanSpec& spec, const Job& job, const models::Experts& experts) 
 
 namespace {
 
-/// Ranks that split an expert.
-std::int64_t ways_of(const PlanSpec& spec) {
-  return spec.mesh.whole_experts() ? 1 : spec.mesh.tensor;
-}
-
 models::ExpertSlot slot_of(const PlanSpec& spec, const models::Experts& experts) {
-  const std::int64_t split = spec.mesh.tensor / ways_of(spec);  // ranks of a tensor group that route different rows
-  return models::expert_slot(experts, {spec.shape.micro_batch * spec.tokens_per_rank() / split, spec.shape.micro_batch,
-                                       spec.shape.sequence, spec.mesh.expert});
+  // Ranks that split an expert have one another's rows.
+  const std::int64_t rows =
+      spec.shape.micro_batch * spec.tokens_per_rank() * spec.mesh.expert_ways() / spec.mesh.tensor;
+  return models::expert_slot(experts, {rows, spec.shape.micro_batch, spec.shape.sequence, spec.mesh.expert});
 }
 
 }  // namespace
@@ -152,7 +148,7 @@ double slot_bytes_that_hold(const PlanSpec& spec, const models::Model& model) {
   const std::int64_t rows = slot_of(spec, e).most * spec.mesh.expert;
   // Rows as sent, as arrived, as made and as come back; before and after the activation.
   const std::int64_t inner = models::traits_of(model.activation).gated ? 3 : 2;
-  const std::int64_t columns = 4 * model.hidden + inner * (e.hidden / ways_of(spec));
+  const std::int64_t columns = 4 * model.hidden + inner * (e.hidden / spec.mesh.expert_ways());
   const std::int64_t layers = (e.layers_of(model.layers) + spec.places() - 1) / spec.places();  // of a chunk
   const bool again = spec.recomputation.what == Recompute::full && !spec.recomputation.layers;
   const std::int64_t kept = again ? 1 : layers * most_passes_held(spec);

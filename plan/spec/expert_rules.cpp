@@ -38,29 +38,36 @@ class ExpertRules {
     if (!e.any()) return;
     rule(e.count % spec_.mesh.expert == 0, "P121",
          fmt::format("expert {} does not divide {} experts", spec_.mesh.expert, e.count));
-    rule(spec_.mesh.expert_places() % spec_.mesh.expert == 0, "P122",
-         fmt::format("expert {} must divide the ranks of data {} x context {}{}, which are {}", spec_.mesh.expert,
-                     spec_.mesh.data, spec_.mesh.context,
-                     spec_.mesh.whole_experts() ? fmt::format(" x tensor {}", spec_.mesh.tensor) : "",
-                     spec_.mesh.expert_places()),
-         spec_.mesh.whole_experts() ? "use a divisor of data x context x tensor" : "a divisor of data x context");
-    rule(spec_.mesh.expert_tensor == 0 || spec_.mesh.expert_tensor == spec_.mesh.tensor || spec_.mesh.whole_experts(),
-         "P119",
-         fmt::format("an expert's matrices are whole, or split over tensor {} like others, but not over {}",
-                     spec_.mesh.tensor, spec_.mesh.expert_tensor));
-    rule(!spec_.mesh.whole_experts() || spec_.mesh.shards_rows(), "P120",
-         "whole experts take each tensor rank's own rows, but without sequence parallelism all tensor ranks have the "
-         "same rows");
-    rule((e.hidden % spec_.mesh.tensor == 0 || spec_.mesh.whole_experts()) && e.shared % spec_.mesh.tensor == 0, "P123",
-         fmt::format("tensor {} does not divide an expert's width of {}{}", spec_.mesh.tensor, e.hidden,
-                     e.shared > 0 ? fmt::format(", or the {} of the shared ones", e.shared) : ""));
-    rule(e.capacity_factor <= 0 || (spec_.mesh.context == 1 && !spec_.mesh.whole_experts()), "P125",
+    const Mesh& mesh = spec_.mesh;
+    const bool own_rows = mesh.routes_own_rows();
+    const int ways = mesh.expert_ways(), all = mesh.ranks_per_stage();
+    rule(all % ways == 0, "P119",
+         fmt::format("expert_tensor {} does not divide the {} of data {} x context {} x tensor {}", ways,
+                     base::count_of(all, "rank"), mesh.data, mesh.context, mesh.tensor),
+         "a divisor of data x context x tensor");
+    rule(all % ways != 0 || mesh.expert_places() % mesh.expert == 0, "P122",
+         fmt::format("expert {} must divide {}, which are {}", mesh.expert,
+                     own_rows ? fmt::format("the ranks of data {} x context {} x tensor {} / expert_tensor {}",
+                                            mesh.data, mesh.context, mesh.tensor, ways)
+                              : fmt::format("the ranks of data {} x context {}", mesh.data, mesh.context),
+                     mesh.expert_places()),
+         own_rows ? "use a divisor of data x context x tensor / expert_tensor" : "a divisor of data x context");
+    rule(
+        !own_rows || mesh.tensor == 1 || mesh.shards_rows(), "P120",
+        "experts that are split over other ranks than the tensor group take each rank's own rows, but without sequence "
+        "parallelism all tensor ranks have the same rows");
+    rule(e.hidden % ways == 0 && e.shared % mesh.tensor == 0, "P123",
+         e.hidden % ways != 0
+             ? fmt::format("{} {} does not divide an expert's width of {}", own_rows ? "expert_tensor" : "tensor", ways,
+                           e.hidden)
+             : fmt::format("tensor {} does not divide the shared experts' width of {}", mesh.tensor, e.shared));
+    rule(e.capacity_factor <= 0 || (mesh.context == 1 && !own_rows), "P125",
          "which tokens of a sequence an expert takes depends on earlier tokens, which are on other ranks");
     rule(!spec_.states.has_server() && !spec_.stages.asynchronous(), "P128",
          "a mixture of experts counts what its experts do in a step, so all passes must use one version of the "
          "weights");
     reached();
-    if (!spec_.mesh.folds_experts()) return;
+    if (!mesh.folds_experts()) return;
     const Holders holders = spec_.holders(true);
     const auto nests = [&](int consecutive, const char* key, const char* what) {
       const int ranks = consecutive * spec_.mesh.tensor;
@@ -79,8 +86,8 @@ class ExpertRules {
   void reached() {
     const models::Experts& e = model_.experts;
     const std::int64_t one = spec_.shape.micro_batch * spec_.shape.sequence;
-    const std::int64_t apart = spec_.mesh.context * (spec_.mesh.whole_experts() ? spec_.mesh.tensor : 1);
-    const std::int64_t tokens = std::max(one, one * spec_.mesh.expert / apart);
+    const std::int64_t together = std::int64_t{spec_.mesh.expert_ways()} * spec_.mesh.expert;
+    const std::int64_t tokens = std::max(one, one * together / (spec_.mesh.context * spec_.mesh.tensor));
     const std::int64_t times = (e.count + tokens - 1) / tokens;
     rule(e.count <= tokens, "P129",
          fmt::format("{} experts, but a micro-batch has {} for them", e.count, base::count_of(tokens, "token")),

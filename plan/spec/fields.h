@@ -135,7 +135,7 @@ inline constexpr auto kChosenFields = std::make_tuple(
            "exponent of Zipf's law for lookups of rows, in predictions; 0: even"},
           OF(embedding.skew)},
     Field{{"", "expert_tensor", 0, kMostRanks, nullptr, false,
-           "ranks that split an expert's matrices: 1, or 0 for the tensor group"}, OF(mesh.expert_tensor)},
+           "neighbouring ranks that split an expert's matrices; 0: as many as `tensor`"}, OF(mesh.expert_tensor)},
     Field{{"", "expert_bound", 1, kMostBound, nullptr, false,
            "room for tokens from other ranks, as a multiple of what a balanced router sends; if a job "
            "leaves it free, as docs/formats.md says"}, OF(tokens.bound)},

@@ -1,7 +1,7 @@
 #pragma once
 /// Mesh: how many ranks there are, and what each dimension splits. Rank order: tensor fastest, then context, data,
 /// pipeline: rank = ((stage * data + replica) * context + part) * tensor + shard. A layer's experts are divided among
-/// `expert` neighbouring ranks of data x context, as Megatron-Core folds them.
+/// `expert` neighbouring groups of `expert_tensor` ranks, as Megatron-Core folds them.
 #include <algorithm>
 #include <cstdint>
 #include <limits>
@@ -10,8 +10,9 @@ namespace orrery::plan {
 
 struct Mesh {
   int data = 1, tensor = 1, pipeline = 1, context = 1, expert = 1;
-  /// Ranks that split an expert's matrices: those of `tensor` (0), or none (1): experts are then whole and take the
-  /// rank's own rows of tokens (Megatron-Core's expert tensor parallelism of 1, folded over the attention's mesh).
+  /// Neighbouring ranks that split an expert's matrices; 0: as many as `tensor` (Megatron-Core's expert tensor
+  /// parallelism, folded over the attention's mesh). If they are not the tensor group, each routes its own rows, and
+  /// they gather one another's.
   int expert_tensor = 0;
   /// Norms and residuals are split by rows over the tensor group (Korthikanti et al. 2022, section 4.2.2).
   bool sequence_parallel = false;
@@ -30,18 +31,17 @@ struct Mesh {
   /// Whether norms and residuals hold only a part of the rows: a rank without a tensor group has all of them.
   [[nodiscard]] bool shards_rows() const { return sequence_parallel && tensor > 1; }
 
-  /// Whether experts are whole though other matrices are split over a tensor group.
-  [[nodiscard]] bool whole_experts() const { return expert_tensor == 1 && tensor > 1; }
+  /// Ranks that split an expert's matrices, and whether these are not the tensor group.
+  [[nodiscard]] int expert_ways() const { return expert_tensor > 0 ? expert_tensor : tensor; }
+  [[nodiscard]] bool routes_own_rows() const { return expert_ways() != tensor; }
   /// Whether experts' parameters have other replicas than the rest.
-  [[nodiscard]] bool folds_experts() const { return expert > 1 || whole_experts(); }
-  /// Distance between the ranks of a stage that differ in their experts, or in the tokens these see, and the number
-  /// of such ranks.
-  [[nodiscard]] int expert_stride() const { return whole_experts() ? 1 : tensor; }
-  [[nodiscard]] int expert_places() const { return ranks_per_stage() / expert_stride(); }
-  /// Shards of experts' parameters: among the ranks above, every `expert`-th one has the same experts.
+  [[nodiscard]] bool folds_experts() const { return expert > 1 || routes_own_rows(); }
+  /// Such groups of ranks in a stage: they differ in their experts, or in the tokens these see.
+  [[nodiscard]] int expert_places() const { return ranks_per_stage() / expert_ways(); }
+  /// Shards of experts' parameters: every `expert`-th of the groups above has the same experts.
   [[nodiscard]] int expert_shards() const { return expert_places() / expert; }
   /// Which part of a layer's experts a rank has.
-  [[nodiscard]] int expert_index(int rank) const { return rank / expert_stride() % expert_places() % expert; }
+  [[nodiscard]] int expert_index(int rank) const { return rank / expert_ways() % expert_places() % expert; }
 };
 
 }  // namespace orrery::plan

@@ -101,9 +101,9 @@ struct PlanSpec {
   [[nodiscard]] Holders holders(bool experts) const {
     const int near = exchanges_by_node() ? compression.group : 1;
     if (!experts || !mesh.folds_experts()) return {mesh.tensor, mesh.tensor, mesh.replicas(), shards(), near};
-    const int stride = mesh.expert_stride() * mesh.expert;
+    const int stride = Mesh::product(mesh.expert_ways(), mesh.expert);
     const auto held_by = [&](int consecutive) { return std::max(1, consecutive * mesh.tensor / stride); };
-    return {mesh.expert_stride(), stride, mesh.expert_shards(), held_by(shards()), near > 1 ? held_by(near) : 1};
+    return {mesh.expert_ways(), stride, mesh.expert_shards(), held_by(shards()), near > 1 ? held_by(near) : 1};
   }
   /// Whether the ranks that agree on the gradient's norm (a tensor group and, under ZeRO, its sub-group) do not have
   /// all experts' gradients exactly once: then experts' squares are summed apart, over the ranks that divide them.
@@ -111,8 +111,13 @@ struct PlanSpec {
     const bool partitions = mesh.replicas() > 1 && states.zero_stage > 0;
     return mesh.folds_experts() && (!partitions || squaring_ranks() < holders(true).stride);
   }
+  /// Whether these ranks do not have each part of an expert's matrices equally often: then the squares of the parts
+  /// are summed apart, too.
+  [[nodiscard]] bool squares_parts_apart() const { return squaring_ranks() % mesh.expert_ways() != 0; }
   /// How many of the ranks that agree on the norm have the same sum of experts' squares.
-  [[nodiscard]] int times_experts_are_squared() const { return squaring_ranks() / mesh.expert_stride(); }
+  [[nodiscard]] int times_experts_are_squared() const {
+    return squares_parts_apart() ? squaring_ranks() : squaring_ranks() / mesh.expert_ways();
+  }
   [[nodiscard]] int shards_of(bool experts) const { return holders(experts).shards; }
   [[nodiscard]] int shard_index(int rank) const { return holders(false).shard(rank); }
   [[nodiscard]] int shard_index_of(bool experts, int rank) const { return holders(experts).shard(rank); }

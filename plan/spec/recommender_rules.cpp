@@ -190,13 +190,6 @@ base::Diagnostics refused_execution(const models::Model& model, const clusters::
              "products in fp4 are predicted, and not executed",
              "precision: bf16, or fp8 on GPUs and CPU ranks",
              {}}};
-  if (model.further.any())
-    return {{base::Severity::error,
-             "E0669",
-             {},
-             "predictions further than the next token (further_prediction) are predicted, and not executed",
-             "further_prediction: {modules: 0}, or num_nextn_predict_layers: 0 in a config.json",
-             {}}};
   if (!model.recommender) return refused_balancing(model, spec);
   if (spec.embedding.stored != PooledType::fp32)
     return {{base::Severity::error,

@@ -190,19 +190,23 @@ inline constexpr auto kRules = std::to_array<Rule>({
     {"P118", "room for less than a token in an expert",
      "`capacity_factor` gives an expert room for less than one token of the job's sequence",
      "A longer sequence, or a larger `capacity_factor`; the message has the numbers"},
-    {"P119", "experts split over ranks other than the tensor group",
-     "`expert_tensor` that is neither 0, 1 nor the tensor degree", "`expert_tensor: 1`, or none"},
-    {"P120", "whole experts without sequence parallelism",
-     "Whole experts without sequence parallelism: all ranks of a tensor group would send the same rows",
+    {"P119", "expert_tensor does not divide the ranks",
+     "`expert_tensor` does not divide the ranks of a stage: data × context × tensor", "A divisor of them, or none"},
+    {"P120", "experts over other ranks than the tensor group without sequence parallelism",
+     "`expert_tensor` other than the tensor degree without sequence parallelism: all ranks of a tensor group would "
+     "send "
+     "the same rows",
      "`sequence_parallel: true`, or no `expert_tensor`"},
     {"P121", "expert does not divide the experts", "`expert` does not divide the model's experts",
      "Use a divisor of the number of experts"},
     {"P122", "expert does not divide the replicas",
-     "`expert` does not divide the ranks that may share experts: data × context, with `expert_tensor: 1` × tensor",
+     "`expert` does not divide the groups of ranks that may share experts: data × context, or with `expert_tensor` "
+     "data × context × tensor / `expert_tensor`",
      "A divisor of them"},
     {"P123", "tensor does not divide the experts' width",
-     "The tensor degree does not divide an expert's width, or that of the shared ones",
-     "Another tensor degree, or `expert_tensor: 1`"},
+     "`expert_tensor`, or else the tensor degree, does not divide an expert's width, or the tensor degree that of the "
+     "shared ones",
+     "Another degree"},
     {"P124", "a balancing loss with backward passes before the last forward pass",
      "A balancing loss over the whole step, as Orrery's own executors take it, in an order that begins backward passes "
      "before the last forward pass; for other software, which takes it of each micro-batch, this is predicted",

@@ -110,7 +110,7 @@ void expert_flags(Handover& h, Flags& f) {
   f.add("moe-grouped-gemm");
   f.add("moe-token-dispatcher-type", "alltoall");
   f.add("expert-model-parallel-size", s.mesh.expert);
-  f.add("expert-tensor-parallel-size", s.mesh.whole_experts() ? 1 : s.mesh.tensor);
+  f.add("expert-tensor-parallel-size", s.mesh.expert_ways());
 }
 
 void latent_flags(Handover& h, Flags& f) {

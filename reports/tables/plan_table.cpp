@@ -99,7 +99,7 @@ std::vector<PlanColumn> columns_of_splits() {
        [](S s) { return s.p.spec.mesh.expert > 1; }},
       {"ETP", 6, Align::right,
        [](S s) { return s.p.spec.mesh.expert_tensor > 0 ? whole_number(s.p.spec.mesh.expert_tensor) : kNothing; },
-       [](S s) { return s.p.spec.mesh.expert > 1 && s.p.spec.mesh.tensor > 1 && s.p.spec.mesh.expert_tensor > 0; }},
+       [](S s) { return s.p.spec.mesh.routes_own_rows(); }},
       {"VP", 8, Align::right, integer([](Spec s) { return s.stages.virtual_stages; }),
        [](S s) { return s.p.spec.stages.virtual_stages > 1; }},
       {"MBS", 2, Align::right, integer([](Spec s) { return s.shape.micro_batch; }), [](S) { return true; }},

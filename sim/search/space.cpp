@@ -171,10 +171,14 @@ std::vector<int> expert_degrees(const plan::Bounds& b, const models::Model& mode
   return out;
 }
 
-/// Whether experts are split over tensor ranks: also whole experts if those ranks have different rows of tokens.
+/// How many ranks split an expert: the tensor group, or fewer of its ranks if these have different rows of tokens.
 std::vector<int> expert_splits(const plan::Bounds& b, const models::Model& model, const plan::Mesh& mesh) {
   if (!b.mesh.expert_tensor.empty()) return b.mesh.expert_tensor;
-  return model.experts.any() && mesh.shards_rows() ? std::vector<int>{0, 1} : std::vector<int>{0};
+  std::vector<int> out = {0};
+  if (!model.experts.any() || !mesh.shards_rows()) return out;
+  for (int ways = 1; ways < mesh.tensor; ways *= 2)
+    if (mesh.tensor % ways == 0) out.push_back(ways);
+  return out;
 }
 
 /// Meshes that fill the cluster. If a job fixes every degree, its mesh is kept even if it does not fill it: make_plan

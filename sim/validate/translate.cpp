@@ -48,17 +48,18 @@ std::string experts_text(const Setup& s, std::vector<std::string>& notes) {
       s.moe_every.value_or(1));
 }
 
-/// The experts' own mesh: whole experts if the row says so, or if they span more ranks than data and context have.
+/// The experts' own mesh: split over as many ranks as the row says, otherwise whole if they are divided.
 void fold_experts(const Setup& s, plan::PlanSpec& spec, std::vector<std::string>& notes) {
   spec.mesh.expert = static_cast<int>(s.expert.value_or(1));
   if (!s.experts) return;
   // Experts divided among ranks are usually whole on each (Megatron-Core's guide to mixtures of experts).
-  const bool whole = s.expert_tensor.value_or(spec.mesh.expert > 1 ? 1 : 0) == 1;
-  spec.mesh.expert_tensor = spec.mesh.tensor > 1 && whole ? 1 : 0;
-  if (spec.mesh.expert_tensor == 1 && !s.expert_tensor) notes.push_back("experts are whole on each tensor rank");
-  if (spec.mesh.expert_tensor == 1 && !s.sequence_parallel.value_or(false))
-    notes.push_back("sequence parallelism, without which experts are not whole");
-  spec.mesh.sequence_parallel = spec.mesh.sequence_parallel || spec.mesh.expert_tensor == 1;
+  const auto ways = static_cast<int>(s.expert_tensor.value_or(spec.mesh.expert > 1 ? 1 : 0));
+  spec.mesh.expert_tensor = ways == spec.mesh.tensor ? 0 : ways;
+  const bool own_rows = spec.mesh.routes_own_rows() && spec.mesh.tensor > 1;
+  if (own_rows && !s.expert_tensor) notes.push_back("experts are whole on each tensor rank");
+  if (own_rows && !s.sequence_parallel.value_or(false))
+    notes.push_back("sequence parallelism, without which all tensor ranks would route the same rows");
+  spec.mesh.sequence_parallel = spec.mesh.sequence_parallel || own_rows;
   // A framework's allocator adapts to the actual load.
   spec.tokens.bound = spec.tokens.imbalance = imbalance_of(s, notes);
   if (spec.tokens.bound == 1) notes.push_back("experts with equal numbers of tokens");

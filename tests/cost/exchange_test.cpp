@@ -118,14 +118,15 @@ models::LayerProgram layer(int tensor, int expert, bool whole) {
   o.sequence_parallel = tensor > 1;
   o.expert = expert;
   o.expert_bound = 1;
-  o.whole_experts = whole;
+  o.expert_ways = whole ? 1 : tensor;
   o.dtype = models::DType::bf16;
   return models::expand(*model, models::LayerKind::block, 0, o);
 }
 
 LayerCosts costs(const models::LayerProgram& program, const Pricing& p, int tensor, int expert, bool whole,
                  const plan::Repeats& repeats = {}) {
-  const LayerGroups groups{ranks_apart(tensor), {0}, ranks_apart(expert, whole ? 1 : tensor)};
+  const LayerGroups groups{
+      ranks_apart(tensor), {0}, ranks_apart(expert, whole ? 1 : tensor), ranks_apart(whole ? 1 : tensor)};
   return with_messages(layer_costs(program, {.repeats = repeats}, p, groups), p, groups);
 }
 

@@ -102,7 +102,8 @@ TEST_F(CheckpointOf, ExpertsWithReplicasOfTheirOwnGoOnBitByBitAndOnAnotherPlan) 
                       [](plan::PlanSpec& s) {
                         s.mesh.data = s.mesh.tensor = s.mesh.expert = 2, s.mesh.sequence_parallel = true,
                         s.mesh.expert_tensor = 1, s.states.zero_stage = 1;
-                      }};
+                      },
+                      [](plan::PlanSpec& s) { s.mesh.expert = s.mesh.expert_tensor = 2, s.states.zero_stage = 1; }};
   for (const OptimizerKind kind : {OptimizerKind::lamb, OptimizerKind::adafactor, OptimizerKind::muon})
     for (const Set set : sets) {
       Trial trial = trial_of(kind), other = trial;

@@ -83,9 +83,9 @@ class Checkpoint : public ::testing::Test {
     const int rank = c.transport.rank();
     const plan::RankClass& rank_class = c.schedule.class_of(rank);
     const plan::BufferId buffer = buffer_of(bucket, state);
-    transfer(c.arena.data(buffer, -1), models::DType::fp32,
-             holdings(rank_class, bucket, buffer, c.schedule.spec.shard_index_of(bucket.experts, rank)),
-             rank % c.schedule.spec.mesh.tensor, c.backend, direction, visit);
+    const plan::Holders holders = c.schedule.spec.holders(bucket.experts);
+    transfer(c.arena.data(buffer, -1), models::DType::fp32, holdings(rank_class, bucket, buffer, holders.shard(rank)),
+             holders.part(rank), c.backend, direction, visit);
   }
   /// Every state holds what fill() gave it.
   static void expect_filled(const CheckpointContext& c) {
@@ -141,13 +141,16 @@ TEST_F(Checkpoint, OfAnyPlanIsReadByAnyOther) {
 // Which rank has an expert is a plan's, not the checkpoint's.
 TEST_F(Checkpoint, OfExpertsIsReadByRanksThatDivideThemOtherwise) {
   const models::Experts experts = {.count = 4, .chosen = 2, .hidden = 16, .balance_bias = true};
-  std::vector<plan::PlanSpec> specs = {spec(1, 1, 1, 0), spec(2, 1, 1, 0), spec(4, 1, 1, 1), spec(4, 1, 1, 3),
-                                       spec(2, 2, 1, 2), spec(2, 1, 2, 0), spec(1, 2, 1, 0)};
+  std::vector<plan::PlanSpec> specs = {spec(1, 1, 1, 0), spec(2, 1, 1, 0), spec(4, 1, 1, 1),
+                                       spec(4, 1, 1, 3), spec(2, 2, 1, 2), spec(2, 1, 2, 0),
+                                       spec(1, 2, 1, 0), spec(1, 4, 1, 0), spec(4, 1, 1, 1)};
   specs[1].mesh.expert = 2;
   specs[2].mesh.expert = 2;
   specs[3].mesh.expert = 4;
   specs[4].mesh.expert = 4, specs[4].mesh.expert_tensor = 1, specs[4].mesh.sequence_parallel = true;
   specs[5].mesh.expert = 2;
+  specs[7].mesh.expert = specs[7].mesh.expert_tensor = 2, specs[7].mesh.sequence_parallel = true;
+  specs[8].mesh.expert = specs[8].mesh.expert_tensor = 2;
   for (std::size_t from = 0; from < specs.size(); ++from) {
     fs::remove_all(folder_);
     save(specs[from], 3, experts);

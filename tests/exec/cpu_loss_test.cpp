@@ -192,6 +192,26 @@ TEST(CrossEntropy, SurvivesLargeLogitsAndShowsThoseThatAreNoNumber) {
   EXPECT_TRUE(std::isnan(sharded_loss(backend, v, logits, targets, 1).loss));
 }
 
+// The last token of a sequence, for a module that predicts the token after the next one.
+TEST(CrossEntropy, LeavesOutARowThatHasNoTarget) {
+  for (const Vocabulary& v : vocabularies) {
+    Ids targets = {3, -1, 4}, others = {3, 2, 4};
+    const Numbers logits = random_numbers(v.ways * 3 * v.columns, "logits", 4);
+    on_every_backend([&](Backend& backend) {
+      const LossResults without = sharded_loss(backend, v, logits, targets, 1);
+      const LossResults with = sharded_loss(backend, v, logits, others, 1);
+      Numbers expected = with.gradient;
+      for (int rank = 0; rank < v.ways; ++rank)
+        for (std::int64_t i = 0; i < v.columns; ++i) expected[at((rank * 3 + 1) * v.columns + i)] = 0;
+      EXPECT_EQ(without.gradient, expected);
+      const double of_row = loss_of(v, exact(logits), others, 1) - static_cast<double>(without.loss);
+      EXPECT_GT(of_row, 1e-3);
+      EXPECT_NEAR(static_cast<double>(with.loss - without.loss), of_row, 1e-4);
+      return std::vector<Numbers>{{without.loss}, without.gradient};
+    });
+  }
+}
+
 TEST(CrossEntropy, RefusesTargetsOutsideTheVocabulary) {
   const Vocabulary v{40, 1, 64};
   Ids targets = {40};

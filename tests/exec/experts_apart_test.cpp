@@ -62,6 +62,13 @@ void whole_experts(PlanSpec& s, int zero = 0) {
 void split_experts(PlanSpec& s, int zero = 0) {
   s.mesh.tensor = s.mesh.expert = 2, s.mesh.data = 4, s.shape.micro_batch = 1, s.states.zero_stage = zero;
 }
+void split_2_of_tensor_4(PlanSpec& s, int zero = 0) {
+  s.mesh.tensor = 4, s.mesh.data = s.mesh.expert = s.mesh.expert_tensor = 2, s.mesh.sequence_parallel = true;
+  s.states.zero_stage = zero;
+}
+void split_2_over_data_4(PlanSpec& s, int zero = 0) {
+  s.mesh.data = 4, s.mesh.expert = s.mesh.expert_tensor = 2, s.states.zero_stage = zero;
+}
 
 // -- optimizers that look at whole tensors ----------------------------------------------------------------------------
 
@@ -111,6 +118,9 @@ INSTANTIATE_TEST_SUITE_P(
             Split{"split_over_tensor_2_zero_1", [](PlanSpec& s) { split_experts(s, 1); }},
             Split{"whole_experts", [](PlanSpec& s) { whole_experts(s); }},
             Split{"whole_experts_zero_2", [](PlanSpec& s) { whole_experts(s, 2); }},
+            Split{"split_2_of_tensor_4", [](PlanSpec& s) { split_2_of_tensor_4(s); }},
+            Split{"split_2_of_tensor_4_zero_2", [](PlanSpec& s) { split_2_of_tensor_4(s, 2); }},
+            Split{"split_2_over_data_4_zero_1", [](PlanSpec& s) { split_2_over_data_4(s, 1); }},
             Split{"zero_1_in_sub_groups", [](PlanSpec& s) { expert_2_of_4(s, 1), s.states.zero_group = 2; }},
             Split{"pipeline_2_zero_1", [](PlanSpec& s) { expert_2_of_4(s, 1), s.mesh.pipeline = 2; }})),
     [](const auto& one) {
@@ -154,6 +164,10 @@ INSTANTIATE_TEST_SUITE_P(
                   [](PlanSpec& s) {
                     whole_experts(s, 1), s.mesh.data = 4, s.states.zero_group = 2, s.shape.micro_batch = 1;
                   }},
+            Split{"zero_1_by_2_split_2_over_data_4",
+                  [](PlanSpec& s) { split_2_over_data_4(s, 1), s.states.zero_group = 2; }},
+            Split{"zero_2_split_2_of_tensor_4_on_the_host",
+                  [](PlanSpec& s) { split_2_of_tensor_4(s, 2), s.offload.optimizer = plan::Space::host; }},
             Split{"optimizer_on_the_host",
                   [](PlanSpec& s) { expert_2_of_4(s), s.offload.optimizer = plan::Space::host; }},
             Split{"optimizer_on_the_host_zero_1",
@@ -240,6 +254,8 @@ INSTANTIATE_TEST_SUITE_P(
                         [](PlanSpec& s) { expert_2_of_4(s, 1), s.compression.start = 5; }},
         CompressedSplit{"powersgd_expert_4_of_4", plan::GradientCompression::powersgd,
                         [](PlanSpec& s) { s.mesh.data = s.mesh.expert = 4; }},
+        CompressedSplit{"fp16_split_2_of_tensor_4", plan::GradientCompression::fp16,
+                        [](PlanSpec& s) { split_2_of_tensor_4(s); }},
         CompressedSplit{"fp16_whole_experts", plan::GradientCompression::fp16, [](PlanSpec& s) { whole_experts(s); }}),
     [](const auto& one) { return std::string(one.param.name); });
 

@@ -1,7 +1,8 @@
-// Latent attention: the numbers of PyTorch, from weights as DeepSeek's files have them; and every way to split it gives
-// the serial run's.
+// Latent attention, and the module that predicts a token further: the numbers of PyTorch, from weights as DeepSeek's
+// files have them; and every way to split them gives the serial run's.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -55,7 +56,7 @@ TEST_P(GoldenLatent, AgreesWithPyTorchOverTwentySteps) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Golden, GoldenLatent, ::testing::Values("v3", "lite"));
+INSTANTIATE_TEST_SUITE_P(Golden, GoldenLatent, ::testing::Values("v3", "lite", "further"));
 
 struct LatentSplit {
   const char* name;
@@ -110,6 +111,18 @@ const LatentSplit kLatentSplits[] = {
        s.mesh.data = 2, s.states.zero_stage = 3;
      }},
     {"expert_2_tensor_2", [](plan::PlanSpec& s) { s.mesh.data = s.mesh.expert = s.mesh.tensor = 2; }},
+    {"pipeline_3_one_f_one_b",
+     [](plan::PlanSpec& s) { s.mesh.pipeline = 3, s.stages.order = plan::Order::one_f_one_b; }},
+    {"pipeline_2_zero_2",
+     [](plan::PlanSpec& s) {
+       s.mesh.data = s.mesh.pipeline = 2, s.states.zero_stage = 2, s.stages.order = plan::Order::one_f_one_b;
+     }},
+    {"loss_in_4_chunks_tensor_2_pipeline_2",
+     [](plan::PlanSpec& s) { s.numerics.loss_chunks = 4, s.mesh.tensor = s.mesh.pipeline = 2; }},
+    {"pipeline_2_expert_2_of_4",
+     [](plan::PlanSpec& s) {
+       s.mesh.pipeline = s.mesh.expert = 2, s.mesh.data = 4, s.stages.order = plan::Order::one_f_one_b;
+     }},
 };
 
 class LatentEqualToSerial : public ::testing::TestWithParam<std::tuple<const char*, LatentSplit>> {
@@ -147,10 +160,34 @@ TEST_P(LatentEqualToSerial, InLossGradientsAndWeights) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Splits, LatentEqualToSerial,
-                         ::testing::Combine(::testing::Values("v3", "lite"), ::testing::ValuesIn(kLatentSplits)),
+                         ::testing::Combine(::testing::Values("v3", "lite", "further"),
+                                            ::testing::ValuesIn(kLatentSplits)),
                          [](const auto& one) {
                            return std::string(std::get<0>(one.param)) + "_" + std::get<1>(one.param).name;
                          });
+
+// What the last token of a sequence predicts further is not in the batch, and counts nowhere.
+TEST(FurtherPrediction, AddsItsWeightedLossAndNothingToAnEvaluation) {
+  Trial trial = testing::golden_latent("further");
+  trial.steps = 1;
+  const auto loss_with = [&](double weight) {
+    Trial one = trial;
+    one.model.further.weight = weight;
+    return testing::train(one).steps.front().loss;
+  };
+  const double alone = testing::train([&] {
+                         Trial plain = trial;
+                         plain.model.further = {};
+                         return plain;
+                       }())
+                           .steps.front()
+                           .loss;
+  EXPECT_NEAR(loss_with(0), alone, 1e-6 * alone);
+  const double further = loss_with(1) - alone;
+  EXPECT_NEAR(loss_with(0.3), alone + 0.3 * further, 1e-6 * alone);
+  const double share = 15.0 / 16;  // of the tokens of a sequence
+  EXPECT_NEAR(further, share * std::log(64), 0.1 * further) << "an untrained module knows nothing of 64 words";
+}
 
 TEST(LatentTraining, InBf16FollowsFp32) {
   Trial trial = testing::golden_latent("lite");

@@ -50,7 +50,8 @@ inline Trial golden_mixture(const std::string& kind) {
   return trial;
 }
 
-/// "v3", with experts, or "lite", whose queries are not compressed.
+/// "v3", with experts, "further", the same with the module that predicts a token further, or "lite", whose queries are
+/// not compressed.
 inline Trial golden_latent(const std::string& kind) {
   Trial trial = golden_trial("cosine_clipped");
   models::Model& m = trial.model;
@@ -71,6 +72,7 @@ inline Trial golden_latent(const std::string& kind) {
                  .groups = 4,
                  .groups_chosen = 2,
                  .balance_bias = true};
+  m.further.modules = kind == "further" ? 1 : 0;
   trial.spec.stages.order = plan::Order::gpipe;
   trial.training.initial_weights =
       std::string(ORRERY_SOURCE_DIR) + "/tests/golden/pytorch/latent_" + kind + "_initial.safetensors";

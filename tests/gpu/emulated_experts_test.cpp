@@ -34,7 +34,7 @@ class EmulatedMixture : public ::testing::TestWithParam<Case> {};
 
 TEST_P(EmulatedMixture, TrainsAsOnTheCpuBackend) {
   const std::string model = GetParam().model;
-  const bool latent = model == "v3" || model == "lite";
+  const bool latent = model == "v3" || model == "lite" || model == "further";
   Trial trial = short_trial(2, latent ? testing::golden_latent(model) : testing::golden_mixture(model));
   GetParam().set(trial);
   const Outcome theirs = testing::train(trial);
@@ -60,6 +60,12 @@ const Case kCases[] = {
     {"deepseek_expert_2_staged", "deepseek", false, over_2},
     {"latent_v3_expert_2", "v3", true, over_2},
     {"latent_lite", "lite", true, [](Trial&) {}},
+    {"further_pipeline_2", "further", true, [](Trial& t) { t.spec.mesh.pipeline = 2; }},
+    {"mixtral_split_4_of_tensor_2", "mixtral", true,
+     [](Trial& t) {
+       over_2(t), t.spec.mesh.expert = 1, t.spec.mesh.tensor = 2, t.spec.mesh.expert_tensor = 4;
+       t.spec.mesh.sequence_parallel = true;
+     }},
 };
 /// The others: label `long`.
 const Case kLongCases[] = {

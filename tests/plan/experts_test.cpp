@@ -86,9 +86,10 @@ TEST(Experts, HaveShardsThatNoTwoRanksOfASubGroupShare) {
   models::Model m = mixture_of(8);
   PlanSpec spec = shaped(1, 16);
   spec.mesh.data = 4, spec.mesh.tensor = 2, spec.mesh.sequence_parallel = true, spec.states.zero_stage = 2;
-  for (const int expert_tensor : {0, 1})
+  for (const int expert_tensor : {0, 1, 4, 8})
     for (const int expert : {1, 2, 4}) {
       spec.mesh.expert = expert, spec.mesh.expert_tensor = expert_tensor;
+      if (spec.mesh.expert_places() % expert != 0) continue;
       const Plan plan = samples::make(spec, m);
       EXPECT_EQ(base::render(check(lower(plan)), false), "");
       std::set<std::tuple<int, int, int>> places;
@@ -98,6 +99,30 @@ TEST(Experts, HaveShardsThatNoTwoRanksOfASubGroupShare) {
       }
       EXPECT_EQ(places.size(), 8U) << expert << " of tensor " << expert_tensor;
     }
+}
+
+TEST(Experts, AreSplitOverAnyDivisorOfAStagesRanks) {
+  PlanSpec spec = shaped(1, 16);
+  spec.mesh.data = 3, spec.mesh.tensor = 4, spec.mesh.sequence_parallel = true, spec.shape.batch = 6;
+  models::Model m = mixture_of(8);
+  m.experts.hidden = 24;
+  for (const int ways : {0, 1, 2, 3, 4, 6, 12}) {
+    spec.mesh.expert_tensor = ways;
+    EXPECT_EQ(refusal(spec, m), "") << ways;
+    EXPECT_EQ(spec.holders(true).ways, ways > 0 ? ways : 4);
+  }
+  spec.mesh.expert_tensor = 8;
+  EXPECT_THAT(refusal(spec, m), HasSubstr("error[P119]: expert_tensor 8 does not divide the 12 ranks of data 3 x "
+                                          "context 1 x tensor 4"));
+  spec.mesh.expert_tensor = 2, spec.mesh.expert = 4;
+  EXPECT_THAT(refusal(spec, m), HasSubstr("error[P122]: expert 4 must divide the ranks of data 3 x context 1 x tensor "
+                                          "4 / expert_tensor 2, which are 6"));
+  spec.mesh.expert = 2, m.experts.hidden = 25;
+  EXPECT_THAT(refusal(spec, m), HasSubstr("error[P123]: expert_tensor 2 does not divide an expert's width of 25"));
+  m.experts.hidden = 24, m.experts.capacity_factor = 2;
+  EXPECT_THAT(refusal(spec, m), HasSubstr("error[P125]"));
+  m.experts.capacity_factor = 0, spec.mesh.sequence_parallel = false;
+  EXPECT_THAT(refusal(spec, m), HasSubstr("error[P120]"));
 }
 
 TEST(BalancingLoss, IsPredictedOfEachMicroBatchAndExecutedOverTheWholeStep) {

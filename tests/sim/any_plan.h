@@ -269,7 +269,7 @@ class AnyPlans {
     using enum models::TokenCodec;
     if (!model.experts.any()) return;
     s.mesh.expert = dice.of({1, 2, 4, 8});
-    s.mesh.expert_tensor = s.mesh.sequence_parallel ? dice.below(2) : 0;
+    if (s.mesh.sequence_parallel || s.mesh.tensor == 1) s.mesh.expert_tensor = dice.of({0, 0, 1, 2, 4});
     if (one_in(dice, 3)) s.tokens.imbalance = 1.3;
     if (s.mesh.expert > 1 && one_in(dice, 4))
       s.tokens.dispatch = dice.of({none, bf16, fp8}), s.tokens.combine = dice.of({none, bf16});
@@ -310,7 +310,7 @@ class AnyPlans {
          std::string("activations ") + plan::name_of(s.compression.activations));
     note(model.experts.any(), "experts");
     note(s.mesh.expert > 1, "expert parallel");
-    note(s.mesh.whole_experts(), "whole experts");
+    note(s.mesh.routes_own_rows(), "experts over other ranks");
     note(s.tokens.imbalance > 1, "experts, uneven");
     note(model.lora.any(), "adapters");
     note(model.dropout.any(), "dropout");

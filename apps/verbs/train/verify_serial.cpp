@@ -37,7 +37,7 @@ SerialBounds bounds_of_sums(const plan::PlanSpec& spec) {
 SerialBounds serial_bounds(const plan::PlanSpec& spec) {
   SerialBounds bounds = bounds_of_sums(spec);
   if (!spec.tokens.encoded()) return bounds;
-  if (spec.mesh.tensor > 1 && !spec.mesh.whole_experts()) bounds.gradient = std::max(bounds.gradient, kHalf);
+  if (spec.mesh.expert_ways() > 1) bounds.gradient = std::max(bounds.gradient, kHalf);
   return {std::max(bounds.loss, kHalf), bounds.gradient, 1.0};
 }
 

@@ -53,7 +53,7 @@ template <class T>
 __device__ inline void write_sums(const T* row_logits, float sum, const int32_t* targets, float* sums, int64_t row,
                                   int64_t rows, int64_t valid, int64_t first_id) {
   const int64_t target = static_cast<int64_t>(targets[row]) - first_id;
-  sums[row] = sum;
+  sums[row] = targets[row] < 0 ? INFINITY : sum;  // such a row predicts nothing (exec/cpu/operators_loss.cpp)
   sums[rows + row] = target >= 0 && target < valid ? widen(row_logits[target]) : 0.0F;
 }
 
@@ -117,7 +117,9 @@ __device__ inline void add_loss(const volatile float* max, const volatile float*
                                 float scale) {
   double sum = 0;
   for (int64_t row = threadIdx.x; row < rows; row += blockDim.x)
-    sum += log(static_cast<double>(sums[row])) + static_cast<double>(max[row]) - static_cast<double>(sums[rows + row]);
+    if (!isinf(sums[row]))
+      sum +=
+          log(static_cast<double>(sums[row])) + static_cast<double>(max[row]) - static_cast<double>(sums[rows + row]);
   sum = block_sum(sum);
   if (threadIdx.x == 0) loss[0] += static_cast<float>(static_cast<double>(scale) * sum);
 }
@@ -145,6 +147,7 @@ __global__ void __launch_bounds__(kLossThreads) whole_cross_entropy_kernel(Whole
     if constexpr (Kept) store(kept + c, v);
   });
   online.join();
+  if (target < 0) online.sum = INFINITY;
   const float scale = p.scaling ? p.gradient_scale * p.scaling[0] : p.gradient_scale;
   const float factor = scale / online.sum;
   for (int64_t c = static_cast<int64_t>(threadIdx.x) * N; c < p.columns; c += static_cast<int64_t>(blockDim.x) * N) {

@@ -5,7 +5,8 @@ the names and orientations of DeepSeek's own files. See README.md; data and opti
 Attention is written out as in modeling_deepseek.py and DeepSeek-V3's inference/model.py: heads of [nope | rope]
 columns, a rotation of neighbouring pairs as complex numbers, values narrower than keys, no padding. `v3`: a narrow
 vector for queries too, and the mixture `deepseek` of generate_moe.py behind a dense layer. `lite`: queries of the token
-at once, as DeepSeek-V2-Lite has them, and dense layers alone.
+at once, as DeepSeek-V2-Lite has them, and dense layers alone. `further`: `v3` with the module that predicts a token
+further (DeepSeek-V3's report, section 2.2, equations 21 to 25), whose last position of a sequence predicts nothing.
 """
 import json
 import math
@@ -21,7 +22,10 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 LAYERS, HIDDEN, VOCAB, HEADS = moe.LAYERS, moe.HIDDEN, moe.VOCAB, 4
 KV_RANK, NOPE, ROPE, VALUE, THETA = 12, 6, 4, 8, 10000.0
 DEEPSEEK = moe.KINDS["deepseek"]
-KINDS = {"v3": {"q_rank": 20, "first_dense": 1}, "lite": {"q_rank": 0, "first_dense": LAYERS}}
+KINDS = {"v3": {"q_rank": 20, "first_dense": 1, "further": 0.0},
+         "lite": {"q_rank": 0, "first_dense": LAYERS, "further": 0.0},
+         "further": {"q_rank": 20, "first_dense": 1, "further": 0.3}}
+MODULE = f"h.{LAYERS}."
 RUN = moe.RUN
 
 
@@ -31,7 +35,16 @@ def initial_weights(kind):
          if ".attn." not in name}
     torch.manual_seed(20241226)
     normal = lambda *shape, stddev=0.2, mean=0.0: torch.randn(*shape) * stddev + mean
-    for i in range(LAYERS):
+    layers = LAYERS
+    if kind["further"]:
+        layers += 1
+        w.update({name.replace(f"h.{LAYERS - 1}.", MODULE): t.roll(1, 0) for name, t in w.items()
+                  if name.startswith(f"h.{LAYERS - 1}.")})
+        for norm in ("hnorm", "enorm", "ln_f"):
+            w[MODULE + norm + ".weight"] = normal(HIDDEN, stddev=0.1, mean=1.0)
+        for half in ("hidden", "token"):
+            w[MODULE + f"eh_proj.{half}.weight"] = normal(HIDDEN, HIDDEN, stddev=0.1)
+    for i in range(layers):
         at = f"h.{i}.attn."
         heads = HEADS * (NOPE + ROPE)
         if kind["q_rank"]:
@@ -53,6 +66,7 @@ PARTS = {"ln_1": "input_layernorm", "ln_2": "post_attention_layernorm", "attn.q_
          "attn.q_a_norm": "self_attn.q_a_layernorm", "attn.q_b": "self_attn.q_b_proj", "attn.q": "self_attn.q_proj",
          "attn.kv_a": "self_attn.kv_a_proj_with_mqa", "attn.kv_a_norm": "self_attn.kv_a_layernorm",
          "attn.kv_b": "self_attn.kv_b_proj", "attn.proj": "self_attn.o_proj", "mlp.router": "mlp.gate"}
+OF_MODULE = {MODULE + "hnorm": "hnorm", MODULE + "enorm": "enorm", MODULE + "ln_f": "shared_head.norm"}
 MLP = {"gate": "gate_proj", "up": "up_proj", "proj": "down_proj"}
 
 
@@ -61,7 +75,9 @@ def name_in_file(name):
         return ENDS[name]
     _, layer, rest = name.split(".", 2)
     part, kind = rest.rsplit(".", 1)
-    if rest == "mlp.router.balance":
+    if f"h.{layer}.{part}" in OF_MODULE:
+        part = OF_MODULE[f"h.{layer}.{part}"]
+    elif rest == "mlp.router.balance":
         part, kind = "mlp.gate", "e_score_correction_bias"
     elif part in PARTS:
         part = PARTS[part]
@@ -69,6 +85,18 @@ def name_in_file(name):
         at, matrix = part.rsplit(".", 1)
         part = at.replace("mlp.shared", "mlp.shared_experts") + "." + MLP[matrix]
     return f"model.layers.{layer}.{part}.{kind}"
+
+
+def file_of(w):
+    """As DeepSeek's files have them: one matrix joins the module's inputs, and it has copies of what it shares."""
+    halves = [MODULE + f"eh_proj.{half}.weight" for half in ("token", "hidden")]
+    out = {name_in_file(name): t for name, t in w.items() if name not in halves}
+    if halves[0] in w:
+        at = f"model.layers.{LAYERS}."
+        out[at + "eh_proj.weight"] = torch.cat([w[half] for half in halves], 1)
+        out[at + "embed_tokens.weight"] = w["wte.weight"].clone()
+        out[at + "shared_head.head.weight"] = w["lm_head.weight"].clone()
+    return out
 
 
 def rotate(x):
@@ -100,15 +128,29 @@ def attention(x, w, at):
 
 def loss_of(w, ids, targets, kind):
     b, t = ids.shape
-    x, routed = w["wte.weight"][ids], []
-    for i in range(LAYERS):
+
+    def block(x, i):
         h = f"h.{i}."
         x = x + attention(llama.rms_norm(x, w[h + "ln_1.weight"]), w, h + "attn.")
         y = llama.rms_norm(x, w[h + "ln_2.weight"]).view(b * t, HIDDEN)
         dense = i < kind["first_dense"]
-        x = x + (moe.swiglu(y, w, h + "mlp.") if dense else moe.mixture(y, w, h, DEEPSEEK, routed)).view(b, t, HIDDEN)
-    logits = llama.rms_norm(x, w["ln_f.weight"]) @ w["lm_head.weight"].T
-    return torch.nn.functional.cross_entropy(logits.view(-1, VOCAB), targets.view(-1))
+        return x + (moe.swiglu(y, w, h + "mlp.") if dense else moe.mixture(y, w, h, DEEPSEEK, [])).view(b, t, HIDDEN)
+
+    def loss_of_rows(x, norm, targets, count):
+        logits = llama.rms_norm(x, w[norm]) @ w["lm_head.weight"].T
+        sum_of = torch.nn.functional.cross_entropy(logits.reshape(-1, VOCAB), targets.reshape(-1), reduction="sum")
+        return sum_of / count
+
+    x = w["wte.weight"][ids]
+    for i in range(LAYERS):
+        x = block(x, i)
+    loss = loss_of_rows(x, "ln_f.weight", targets, b * t)
+    if not kind["further"]:
+        return loss
+    half = lambda part, norm, x: llama.rms_norm(x, w[MODULE + norm]) @ w[MODULE + f"eh_proj.{part}.weight"].T
+    y = half("hidden", "hnorm.weight", x) + half("token", "enorm.weight", w["wte.weight"][targets])
+    y = block(y, LAYERS)[:, :-1]
+    return loss + kind["further"] * loss_of_rows(y, MODULE + "ln_f.weight", targets[:, 1:], b * t)
 
 
 def train(kind, start, stream):
@@ -142,7 +184,7 @@ def main():
     for name, kind in KINDS.items():
         start = initial_weights(kind)
         gpt.write_safetensors(os.path.join(HERE, f"latent_{name}_initial.safetensors"),
-                              {name_in_file(one): t for one, t in start.items()})
+                              file_of(start))
         rows, gradient = train(kind, start, gpt.tokens())
         gpt.write_safetensors(os.path.join(HERE, f"latent_{name}_gradient_step_1.safetensors"), gradient)
         golden[name] = {"steps": rows}

@@ -59,7 +59,7 @@ void chunks_over_nodes(plan::Bounds& b) {
   b.states.zero_stage = {0, 1};
   b.shape.micro_batch = {1}, b.stages.order = {plan::Order::one_f_one_b},
   b.recomputation.what = {plan::Recompute::none};
-  b.mesh.context = {1}, b.mesh.expert_tensor = {0, 1};
+  b.mesh.context = {1}, b.mesh.expert_tensor = {0, 1, 2};
 }
 void experts_again(plan::Bounds& b) {
   b.recomputation.what = {plan::Recompute::selective};
@@ -73,7 +73,7 @@ void divided_over_nodes(plan::Bounds& b) {
   b.mesh.tensor = {2, 4}, b.mesh.pipeline = {1}, b.mesh.expert = {8, 16}, b.states.zero_stage = {0, 1, 3},
   b.shape.micro_batch = {1, 2};
   b.recomputation.what = {plan::Recompute::none, plan::Recompute::full}, b.mesh.context = {1},
-  b.mesh.expert_tensor = {0, 1};
+  b.mesh.expert_tensor = {0, 1, 2};
 }
 
 void PrintTo(const Space& space, std::ostream* out) {

@@ -85,6 +85,7 @@ int parse_run_and_print(int argc, const char* const* argv) {
   const Parsed parsed = parse_command_line(argc, argv);
   if (!parsed.command) {
     if (parsed.error.empty()) return printed(print_text(parsed.out), parsed.exit_code);
+    std::fputs(parsed.help.c_str(), stderr);
     const Outcome outcome{parsed.exit_code, {}, {}, parsed.error};
     return printed(print(parsed.word, outcome, parsed.json, detect_terminal({})), parsed.exit_code);
   }

@@ -326,6 +326,7 @@ Parsed parse_command_line(int argc, const char* const* argv) {
     } else {
       parsed.word = word_for_verb(argc, argv);
       parsed.error = {usage_error(app, error, parsed.word, argc, argv)};
+      if (argc < 2) parsed.help = app.help() + "\n";  // whoever types the name alone looks for the verbs
       parsed.exit_code = kUsage;
       // The parser may have stopped before the flag.
       parsed.json = std::find(argv + 1, argv + argc, std::string_view("--json")) != argv + argc;

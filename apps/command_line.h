@@ -18,6 +18,7 @@ struct CommandLine {
 struct Parsed {
   std::optional<CommandLine> command;
   std::string out;          ///< help or version, for stdout
+  std::string help;         ///< what may help with the usage error, for stderr: the verbs where none was given
   base::Diagnostics error;  ///< the usage error
   std::string word;         ///< word in the place of the verb, known or not
   bool json = false;        ///< print a usage error in the envelope

@@ -66,8 +66,8 @@ Table variations_table(const std::string& title, const std::vector<cost::Variati
   };
   const bool intervals = std::any_of(variations.begin(), variations.end(),
                                      [&](const cost::Variation& one) { return interval_of(one).has_value(); });
-  if (intervals) table.columns.push_back({"4 of 5 runs"});
-  table.columns.insert(table.columns.end(), {{"memory"}, {"against this plan", Align::left}});
+  if (intervals) table.columns.push_back({"4 of 5 runs", Align::right, 0, 2});
+  table.columns.insert(table.columns.end(), {{"memory", Align::right, 0, 1}, {"against this plan", Align::left}});
   for (const cost::Variation& one : variations) {
     const auto& p = one.prediction;
     auto& row = table.rows.emplace_back();
@@ -102,7 +102,6 @@ Table variations_table(const std::string& title, const std::vector<cost::Variati
     if (told.insert(&evidence).second)
       table.notes.push_back(fmt::format("{}: by {}; {}", one.change, evidence.stack, evidence.text));
   }
-  table.columns.back().limit = limit;
   return table;
 }
 

@@ -47,7 +47,7 @@ std::string long_time(double seconds) {
   if (seconds < 2 * kMinute) return time_text(seconds);
   if (seconds < 2 * kHour) return fmt::format("{:.3g} min", seconds / kMinute);
   if (seconds < 2 * kDay) return fmt::format("{:.3g} h", seconds / kHour);
-  return number(seconds / kDay) + " days";
+  return estimate_text(seconds / kDay) + " days";
 }
 
 json checkpoint_json(const CheckpointForecast& c) {
@@ -124,8 +124,8 @@ std::string goodput_text(const cost::Forecast& f, const TableStyle& style) {
                        percent(f.best.useful));
   if (f.asked.steps > 0)
     out += fmt::format("{} {} {} with {} failures, {} without.\n", count_text(f.asked.steps, "step"),
-                       f.asked.steps == 1 ? "takes" : "take", long_time(f.run), number(f.failures),
-                       long_time(f.run_without));
+                       f.asked.steps == 1 ? "takes" : "take", long_time(f.run),
+                       estimate_text(f.failures, kDigitsOfFailures), long_time(f.run_without));
   std::string lines;
   for (std::size_t at = 0; at < out.size();) {
     const std::size_t end = std::min(out.find('\n', at), out.size());

@@ -18,6 +18,8 @@ struct CheckpointForecast {
 [[nodiscard]] nlohmann::json checkpoint_json(const CheckpointForecast& checkpoint);
 [[nodiscard]] std::string checkpoint_text(const CheckpointForecast& checkpoint, const TableStyle& style);
 
+/// Of numbers of failures, whose rates differ between fleets by factors.
+constexpr int kDigitsOfFailures = 2;
 /// Hours and days as such; "for ever" if infinite.
 [[nodiscard]] std::string long_time(double seconds);
 [[nodiscard]] nlohmann::json goodput_json(const cost::Forecast& forecast);

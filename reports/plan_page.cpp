@@ -102,7 +102,7 @@ const std::vector<Figure>& figures() {
 }
 
 std::string days_text(double seconds) {
-  return std::isfinite(seconds) ? number(seconds / 86400) : "for ever";
+  return std::isfinite(seconds) ? estimate_text(seconds / 86400) : "for ever";
 }
 
 }  // namespace
@@ -275,12 +275,13 @@ Table lengths_table(const WholeRun& run) {
               {}};
   for (const RunLength& one : run.lengths) {
     const auto own = [&](std::string text) { return one.this_model ? std::move(text) : kAbsent; };
-    table.rows.push_back(
-        {one.what, base::human_count(one.parameters), base::human_count(one.tokens),
-         fmt::format("{:.3g}", one.tokens / one.parameters), fmt::format("{:.3g}", 6 * one.parameters * one.tokens),
-         own(number(static_cast<double>(one.steps))), own(days_text(one.run_s)),
-         own(one.usd > 0 ? number(one.usd) : kAbsent), own(one.energy_j > 0 ? number(one.energy_j / 3.6e6) : kAbsent),
-         one.loss > 0 ? fmt::format("{:.3f}", one.loss) : kAbsent});
+    table.rows.push_back({one.what, base::human_count(one.parameters), base::human_count(one.tokens),
+                          fmt::format("{:.3g}", one.tokens / one.parameters),
+                          fmt::format("{:.3g}", 6 * one.parameters * one.tokens),
+                          own(number(static_cast<double>(one.steps))), own(days_text(one.run_s)),
+                          own(one.usd > 0 ? estimate_text(one.usd) : kAbsent),
+                          own(one.energy_j > 0 ? estimate_text(one.energy_j / 3.6e6) : kAbsent),
+                          one.loss > 0 ? fmt::format("{:.3f}", one.loss) : kAbsent});
   }
   std::set<std::string> said;
   for (const RunLength& one : run.lengths)
@@ -351,9 +352,10 @@ Table failures_table(const WholeRun& run) {
   const double nodes = std::max(1.0, std::ceil(static_cast<double>(run.devices) / std::max(1, run.devices_per_node)));
   const double between = f.asked.failures.period.value_or(f.system.mtbf);
   const auto time = [](double s) { return std::isfinite(s) ? long_time(s) : std::string("none"); };
-  row("failures per node and year", std::isfinite(between) && between > 0 ? number(kYear / between / nodes) : "0");
+  row("failures per node and year",
+      std::isfinite(between) && between > 0 ? estimate_text(kYear / between / nodes, kDigitsOfFailures) : "0");
   row("time between failures", time(between));
-  row("failures of the run", number(f.failures), std::to_string(real.restarts));
+  row("failures of the run", estimate_text(f.failures, kDigitsOfFailures), std::to_string(real.restarts));
   row("from a failure until steps continue", time(f.system.restart),
       real.restarts > 0 ? time(real.lost_s / static_cast<double>(real.restarts)) : kAbsent);
   row("a checkpoint holds up steps for", time(f.system.pause), real.checkpoints > 0 ? time(real.pause_s) : kAbsent);

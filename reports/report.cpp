@@ -57,7 +57,8 @@ std::string more_tiles(const cost::Prediction& p, const PlanFigures& figures, co
                             data.page && data.page->heading.samples ? "samples" : "tokens",
                             number(static_cast<double>(length.steps)), base::plural(length.steps, "step")));
     if (length.usd > 0)
-      out += tile("Cost of the run", number(length.usd) + " $", fmt::format("{} kWh", number(length.energy_j / 3.6e6)));
+      out += tile("Cost of the run", estimate_text(length.usd) + " $",
+                  fmt::format("{} kWh", estimate_text(length.energy_j / 3.6e6)));
     out += tile("Goodput", percent(run->forecast.now.useful), "time in steps that count");
   }
   return out;

@@ -112,13 +112,23 @@ std::vector<std::string> series_heading(const cost::ScalingSeries& s) {
   if (!s.samples) second += fmt::format(", {} tokens each", count_text(s.sequence));
   if (!s.held.empty()) second += "; fixed except for `data`: " + s.held;
   std::vector<std::string> out{first, second};
-  std::vector<std::string> said;
+  struct Said {
+    std::string stack, text, sizes;
+  };
+  std::vector<Said> all;
   for (const cost::ScalingPoint* point : planned(s)) {
-    const std::string evidence = point->stack + ": " + point->evidence_text;
-    if (point->evidence_text.empty() || std::find(said.begin(), said.end(), evidence) != said.end()) continue;
-    said.push_back(evidence);
-    out.push_back("Evidence for " + evidence);
+    if (point->evidence_text.empty()) continue;
+    const auto same = std::find_if(all.begin(), all.end(), [&](const Said& one) {
+      return one.stack == point->stack && one.text == point->evidence_text;
+    });
+    if (same == all.end())
+      all.push_back({point->stack, point->evidence_text, count_text(point->devices)});
+    else
+      same->sizes += ", " + count_text(point->devices);
   }
+  for (const Said& one : all)
+    out.push_back(fmt::format("Evidence for {}{}: {}", one.stack,
+                              all.size() > 1 ? " (" + one.sizes + " devices)" : std::string(), one.text));
   return out;
 }
 
@@ -252,12 +262,13 @@ Table run_costs_table(const cost::ScalingSeries& series) {
   for (const cost::ScalingPoint* p : planned(series)) {
     if (!p->run) continue;
     const cost::RunCost& run = *p->run;
-    table.rows.push_back({count_text(p->devices), number(run.seconds / kDay),
-                          run.seconds_interval ? fmt::format("{}–{}", number(run.seconds_interval->low / kDay),
-                                                             number(run.seconds_interval->high / kDay))
+    table.rows.push_back({count_text(p->devices), estimate_text(run.seconds / kDay),
+                          run.seconds_interval ? fmt::format("{}–{}", estimate_text(run.seconds_interval->low / kDay),
+                                                             estimate_text(run.seconds_interval->high / kDay))
                                                : kNo,
-                          run.usd > 0 ? number(run.usd) : kNo, run.joules > 0 ? number(run.joules / kKwh) : kNo,
-                          run.joules > 0 ? number(run.co2_grams / kGramsOfTonne) : kNo});
+                          run.usd > 0 ? estimate_text(run.usd) : kNo,
+                          run.joules > 0 ? estimate_text(run.joules / kKwh) : kNo,
+                          run.joules > 0 ? estimate_text(run.co2_grams / kGramsOfTonne) : kNo});
   }
   return table;
 }

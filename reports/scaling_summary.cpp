@@ -14,7 +14,7 @@ constexpr double kSecondsOfADay = 86400, kJoulesOfAMwh = 3.6e9, kGramsOfATonne =
 const std::string kUnknown = "—";
 
 std::string counted(double n) {
-  return n > 0 ? number(n) : kUnknown;
+  return n > 0 ? estimate_text(n) : kUnknown;
 }
 
 /// Dollars of a million tokens; 0: the devices have no price.
@@ -41,10 +41,10 @@ void add_way(Table& table, const cost::ScalingStudy& study, const std::string& m
   const cost::ScalingSeries& series = study.series.at(place->series);
   const cost::ScalingPoint& point = series.points.at(place->point);
   const cost::RunCost& run = *point.run;
-  table.rows.push_back({way, model, fmt::format("{}", point.devices), series.cluster,
-                        number(run.seconds / kSecondsOfADay), counted(run.usd), counted(run.joules / kJoulesOfAMwh),
-                        run.joules > 0 ? number(run.co2_grams / kGramsOfATonne) : kUnknown,
-                        split_in_letters(point.best->spec)});
+  table.rows.push_back(
+      {way, model, fmt::format("{}", point.devices), series.cluster, estimate_text(run.seconds / kSecondsOfADay),
+       counted(run.usd), counted(run.joules / kJoulesOfAMwh),
+       run.joules > 0 ? estimate_text(run.co2_grams / kGramsOfATonne) : kUnknown, split_in_letters(point.best->spec)});
 }
 
 }  // namespace

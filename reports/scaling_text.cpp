@@ -51,11 +51,11 @@ std::string way_text(const cost::ScalingStudy& study, const cost::Place& place) 
   if (differs([](const auto& s) { return s.batch; }) || differs([](const auto& s) { return s.scaling; }))
     out += fmt::format(", batch {}", point.batch);
   if (differs([](const auto& s) { return s.sequence; })) out += fmt::format(", sequence {}", series.sequence);
-  out += fmt::format(": {} days", number(run.seconds / kSecondsOfDay));
-  if (run.usd > 0) out += fmt::format(", {} $", number(run.usd));
+  out += fmt::format(": {} days", estimate_text(run.seconds / kSecondsOfDay));
+  if (run.usd > 0) out += fmt::format(", {} $", estimate_text(run.usd));
   if (run.joules > 0)
-    out +=
-        fmt::format(", {} MWh, {} t CO2", number(run.joules / kJoulesOfKwh / 1000), number(run.co2_grams / kGramsOfT));
+    out += fmt::format(", {} MWh, {} t CO2", estimate_text(run.joules / kJoulesOfKwh / 1000),
+                       estimate_text(run.co2_grams / kGramsOfT));
   return out + fmt::format(" ({})", plan::describe(point.best->spec));
 }
 

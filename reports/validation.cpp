@@ -88,11 +88,12 @@ Table worst_rows_table(const cost::Validation& v, std::size_t most) {
   if (measured.size() > most) measured.resize(most);
   Table table;
   table.title = "Furthest off";
-  table.columns = {{"row", Align::left},        {"source", Align::left}, {"measured", Align::right},
-                   {"predicted", Align::right}, {"error", Align::right}, {"plan", Align::left}};
+  table.columns = {{"row", Align::left},    {"measured", Align::right}, {"predicted", Align::right},
+                   {"error", Align::right}, {"source", Align::left},    {"plan", Align::left, 0, 1}};
   for (const cost::ValidatedRow* row : measured)
-    table.rows.push_back({row->id, row->source, time_text(*row->measured_s), time_text(row->predicted_s),
-                          fmt::format("{:+.1f} %", 100 * (row->predicted_s / *row->measured_s - 1)), row->plan});
+    table.rows.push_back({row->id, time_text(*row->measured_s), time_text(row->predicted_s),
+                          fmt::format("{:+.1f} %", 100 * (row->predicted_s / *row->measured_s - 1)), row->source,
+                          row->plan});
   return table;
 }
 

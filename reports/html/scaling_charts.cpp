@@ -268,7 +268,8 @@ Chart causes_chart(const cost::ScalingStudy& study) {
 
 /// From each size to the next: what each cause takes from the efficiency, as steps between the levels of two sizes.
 Chart losses_chart(const cost::ScalingStudy& study) {
-  constexpr double kShown = 5e-4;  // of the efficiency; smaller ones go together
+  constexpr double kShown = 5e-4;          // of the efficiency; smaller ones go together
+  constexpr std::size_t kRoomOfLabel = 3;  // places between two sizes at least, so that their labels do not overlap
   Chart chart;
   chart.title = "Efficiency lost from size to size";
   chart.text =
@@ -291,6 +292,7 @@ Chart losses_chart(const cost::ScalingStudy& study) {
     for (const cost::ScalingPoint* p : points_of(own)) {
       if (p->before) {
         double level = own.points[*p->before].efficiency, rest = 0;
+        const std::size_t first = steps.size();
         const auto step = [&](double lost, const std::string& name, const std::string& fill, const char* says) {
           steps.push_back({{"i", place()},
                            {"from", level},
@@ -311,6 +313,8 @@ Chart losses_chart(const cost::ScalingStudy& study) {
           step(lost, cause.name, colour_of_cause(cause.cause), cause.says);
         }
         if (std::abs(rest) >= kShown) step(rest, "smaller ones together", "var(--other)", "");
+        for (std::size_t had = steps.size() - first; had < kRoomOfLabel; ++had)
+          steps.push_back({{"i", place()}, {"from", level}, {"to", level}, {"fill", "transparent"}, {"tip", ""}});
       }
       low = std::min(low, p->efficiency), high = std::max(high, p->efficiency);
       levels.push_back({{"i", place()}, {"n", p->devices}, {"v", p->efficiency}, {"tip", tip_of(own, *p)}});
@@ -435,10 +439,6 @@ std::string scaling_sections(const cost::ScalingStudy& study) {
     if (several) out += table_html(sizes_table(series));  // a single one's stands at the top
     for (Table table : {losses_table(series), run_costs_table(series), measured_table(series)})
       if (!table.rows.empty()) out += table_html(table);
-    for (const cost::ScalingPoint& point : series.points)
-      if (!point.best)
-        out += "<p class=\"note\">" + prose(fmt::format("{}: {}", count_text(point.devices, "device"), point.reason)) +
-               "</p>\n";
     out += "</section>\n";
   }
   std::string notes;

@@ -45,14 +45,15 @@ std::optional<Chart> scaling_costs(const cost::ScalingStudy& study) {
       days.include(took);
       usd.include(p.run->usd);
       const std::string name = series_name(study, i);
-      values.push_back({{"x", took},
-                        {"y", p.run->usd},
-                        {"s", values.empty() ? 110 : 50},
-                        {"tip", fmt::format("{}\n{}: {} days, {} $\n{}", name, count_text(p.devices, "device"),
-                                            number(took), number(p.run->usd), plan::describe(p.best->spec))}});
-      table.rows.push_back({name, fmt::format("{}", p.devices), number(took), number(p.run->usd)});
-      chart.description += fmt::format("{}, {}: {} days, {} $. ", name, count_text(p.devices, "device"), number(took),
-                                       number(p.run->usd));
+      values.push_back(
+          {{"x", took},
+           {"y", p.run->usd},
+           {"s", values.empty() ? 110 : 50},
+           {"tip", fmt::format("{}\n{}: {} days, {} $\n{}", name, count_text(p.devices, "device"), estimate_text(took),
+                               estimate_text(p.run->usd), plan::describe(p.best->spec))}});
+      table.rows.push_back({name, fmt::format("{}", p.devices), estimate_text(took), estimate_text(p.run->usd)});
+      chart.description += fmt::format("{}, {}: {} days, {} $. ", name, count_text(p.devices, "device"),
+                                       estimate_text(took), estimate_text(p.run->usd));
     }
     if (values.empty()) continue;
     const std::size_t drawn = chart.legend.size();

@@ -98,7 +98,7 @@ th.n, td.n { text-align: right; font-variant-numeric: tabular-nums; }
 td.b { min-width: 140px; }
 td.b span { display: block; height: 9px; margin-top: 5px; background: var(--backward); border-radius: 2px; }
 p.note { color: var(--muted); font-size: 13px; margin: 6px 0 0; overflow-wrap: anywhere; }
-.prov td { overflow-wrap: anywhere; white-space: normal; }
+.prov td { overflow-wrap: anywhere; white-space: normal; min-width: min(16ch, 40vw); }
 footer { color: var(--muted); font-size: 13px; }
 @media (max-width: 640px) { main { padding: 20px 10px; } section, figure { padding: 16px 14px; }
 h1 { font-size: 24px; } }

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kBarWidth = 24;             // columns of a full bar
 constexpr std::size_t kComfortable = 24;  // columns of text in a table that is too wide
-constexpr std::size_t kLongWord = 24;     // columns; a longer word (a path) is broken where a line ends
+constexpr std::size_t kPartOfWord = 12;   // columns; longer words (paths, names) are broken where nothing else helps
 
 struct Range {
   char32_t first, last;
@@ -111,6 +111,33 @@ std::string joined(const std::vector<std::string>& cells) {
   return line;
 }
 
+/// Whether a word is what a number is counted in: never apart from it.
+bool is_unit(std::string_view word) {
+  static constexpr std::array<std::string_view, 18> kUnits{"%",    "s", "ms", "µs", "us", "ns", "min", "h",  "day",
+                                                           "days", "k", "M",  "B",  "T",  "$",  "µ$",  "u$", "FLOPs"};
+  static constexpr std::array<std::string_view, 5> kEnds{"iB", "B/s", "FLOP/s", "Wh", "/GPU"};
+  word = word.substr(0, word.find_last_not_of(".,;:)") + 1);
+  return std::find(kUnits.begin(), kUnits.end(), word) != kUnits.end() ||
+         std::any_of(kEnds.begin(), kEnds.end(), [&](std::string_view end) {
+           return word.size() > end.size() && word.substr(word.size() - end.size()) == end;
+         });
+}
+
+/// Where the word that begins here ends: behind its unit if it is a number, behind the number if it is a sign.
+std::size_t end_of_word(std::string_view text, std::size_t begins) {
+  std::size_t end = std::min(text.find(' ', begins), text.size());
+  const std::string_view word = text.substr(begins, end - begins);
+  const auto next = [&] {
+    const std::size_t last = end == text.size() ? end : std::min(text.find(' ', end + 1), text.size());
+    return std::pair{end == text.size() ? std::string_view{} : text.substr(end + 1, last - end - 1), last};
+  };
+  const auto digit = [](char c) { return c >= '0' && c <= '9'; };
+  if (const auto [number, last] = next(); (word == "×" || word == "x") && !number.empty() && digit(number.front()))
+    return last;
+  if (const auto [unit, last] = next(); !word.empty() && digit(word.back()) && is_unit(unit)) end = last;
+  return end;
+}
+
 /// Columns of a word; colour codes take none.
 std::size_t without_colours(std::string_view word) {
   std::string plain;
@@ -123,12 +150,11 @@ std::size_t without_colours(std::string_view word) {
   return display_width(plain);
 }
 
-/// The columns that fit on a line of `most` columns, if so many may be left out.
+/// Those of the kept columns that fit on a line of `most` columns, if so many may be left out.
 std::vector<bool> columns_for(const std::vector<Column>& columns, const std::vector<std::size_t>& widths,
-                              std::size_t most) {
-  std::vector<bool> kept(columns.size(), true);
+                              std::vector<bool> kept, std::size_t most) {
   std::size_t wide = 0;
-  for (const std::size_t one : widths) wide += one + 2;
+  for (std::size_t i = 0; i < widths.size(); ++i) wide += kept[i] ? widths[i] + 2 : 0;
   while (wide > most + 2) {
     std::size_t least = columns.size();
     for (std::size_t i = 0; i < columns.size(); ++i)
@@ -149,14 +175,26 @@ std::string common_cell(const std::vector<std::vector<std::string>>& rows, std::
   return same && !rows[1][column].empty() ? " " + rows[1][column] : std::string();
 }
 
-std::size_t longest_word(std::string_view text) {
+/// Columns of the longest word; `parts`: or of the longest part, where long words may be broken.
+std::size_t longest_word(std::string_view text, bool parts) {
   std::size_t most = 0;
   for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find(' ', at), text.size());
-    most = std::max(most, std::min(display_width(text.substr(at, end - at)), kLongWord));
+    const std::size_t end = end_of_word(text, at), wide = display_width(text.substr(at, end - at));
+    most = std::max(most, parts ? std::min(wide, kPartOfWord) : wide);
     at = end + 1;
   }
   return most;
+}
+
+/// How much of a word stands on a line of this width: up to a sign in it if there is one, else as much as fits.
+std::size_t part_of_word(const std::string& word, std::size_t width) {
+  std::size_t end = 0, next = 0, sign = 0;
+  while (display_width(std::string_view(word).substr(0, next)) <= width) {
+    end = next;
+    if (end > 0 && std::string_view("/-_.").find(word[end - 1]) != std::string_view::npos) sign = end;
+    (void)next_code_point(word, next);
+  }
+  return sign > 0 ? sign : end > 0 ? end : next;  // next: a character wider than the column
 }
 
 /// The lines of a cell in a column of this width: broken at blanks, and within a word that is wider.
@@ -166,13 +204,8 @@ std::vector<std::string> lines_of(const std::string& text, std::size_t width) {
   std::string line;
   const auto add = [&](std::string word) {
     while (display_width(word) > width) {
-      std::size_t end = 0, next = 0;
-      while (display_width(std::string_view(word).substr(0, next)) <= width) {
-        end = next;
-        (void)next_code_point(word, next);
-      }
-      if (end == 0) end = next;  // a character wider than the column
       if (!line.empty()) out.push_back(std::exchange(line, ""));
+      const std::size_t end = part_of_word(word, width);
       out.push_back(word.substr(0, end));
       word.erase(0, end);
     }
@@ -180,7 +213,7 @@ std::vector<std::string> lines_of(const std::string& text, std::size_t width) {
     line += (line.empty() ? "" : " ") + word;
   };
   for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find(' ', at), text.size());
+    const std::size_t end = end_of_word(text, at);
     if (end > at) add(text.substr(at, end - at));
     at = end + 1;
   }
@@ -196,20 +229,20 @@ struct Layout {
 };
 
 /// What may go over several lines, in the order in which it does: heads and texts down to a comfortable width, which
-/// costs less than leaving out columns; all texts; figures.
-enum class Breaks { long_texts, texts, figures };
+/// costs less than leaving out columns; all texts; long words. Figures never do: who reads 3 for 37.3 errs.
+enum class Breaks { long_texts, texts, words };
 
-/// Narrows the widest columns until a line takes at most `most` columns, as far as that goes.
-void narrow(Layout& table, const std::vector<bool>& kept, std::size_t most, Breaks breaks) {
+/// Narrows the widest columns until a line takes at most `most` columns, as far as that goes; whether it does.
+bool narrow(Layout& table, const std::vector<bool>& kept, std::size_t most, Breaks breaks) {
   std::vector<std::size_t> least(table.widths.size());
   for (std::size_t i = 0; i < least.size(); ++i) {
-    const Align align = table.columns[i].align;
     for (std::size_t row = 0; row < table.rows.size(); ++row) {
-      const bool text = row == 0 || align == Align::left || (breaks == Breaks::figures && align == Align::right);
+      const bool text = row == 0 || table.columns[i].align == Align::left;
       const std::string& cell = table.rows[row][i];
       const std::size_t floor =
           breaks == Breaks::long_texts && row > 0 ? std::min(kComfortable, display_width(cell)) : 0;
-      least[i] = std::max(least[i], text ? std::max(floor, longest_word(cell)) : display_width(cell));
+      least[i] =
+          std::max(least[i], text ? std::max(floor, longest_word(cell, breaks == Breaks::words)) : display_width(cell));
     }
   }
   for (;;) {
@@ -219,8 +252,24 @@ void narrow(Layout& table, const std::vector<bool>& kept, std::size_t most, Brea
       wide += table.widths[i] + 2;
       if (table.widths[i] > least[i] && (widest == least.size() || table.widths[i] > table.widths[widest])) widest = i;
     }
-    if (wide <= most + 2 || widest == least.size()) return;
+    if (wide <= most + 2) return true;
+    if (widest == least.size()) return false;
     --table.widths[widest];
+  }
+}
+
+/// The columns that a terminal of `most` columns shows, and how wide each is: bars go first, then what may be left
+/// out, and in the end the last columns.
+std::vector<bool> fitted(Layout& table, std::size_t most) {
+  std::vector<bool> kept(table.widths.size(), true);
+  if (most == 0 || narrow(table, kept, most, Breaks::long_texts)) return kept;
+  for (std::size_t i = 0; i < kept.size(); ++i)
+    if (table.columns[i].align == Align::bar) kept[i] = false;
+  kept = columns_for(table.columns, table.widths, std::move(kept), most);
+  const std::vector<std::size_t> widths = table.widths;
+  for (std::size_t last = kept.size();; table.widths = widths) {
+    if (narrow(table, kept, most, Breaks::texts) || narrow(table, kept, most, Breaks::words) || last <= 1) return kept;
+    kept[--last] = false;
   }
 }
 
@@ -258,7 +307,7 @@ std::string wrapped(std::string_view text, std::size_t width, std::size_t indent
   std::size_t column = 0;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t word = std::min(text.find_first_not_of(' ', at), text.size());
-    const std::size_t end = std::min(text.find(' ', word), text.size());
+    const std::size_t end = word == text.size() ? word : end_of_word(text, word);
     const std::size_t blanks = word - at, wide = without_colours(text.substr(word, end - word));
     if (wide > 0 && column > indent && column + blanks + wide > width) {
       out += "\n" + std::string(indent, ' ');
@@ -290,12 +339,7 @@ std::string text_of(const Table& table, const TableStyle& style) {
     laid.widths.push_back(0);
     for (const auto& row : laid.rows) laid.widths[i] = std::max(laid.widths[i], display_width(row[i]));
   }
-  std::vector<bool> kept(laid.widths.size(), true);
-  if (style.width > 0) {
-    narrow(laid, kept, style.width, Breaks::long_texts);
-    kept = columns_for(table.columns, laid.widths, style.width);
-    for (const Breaks breaks : {Breaks::texts, Breaks::figures}) narrow(laid, kept, style.width, breaks);
-  }
+  const std::vector<bool> kept = fitted(laid, style.width);
   std::string out;
   if (!table.title.empty()) out += coloured(wrapped(shown(table.title), style.width), "1", style) + "\n";
   std::string left_out;
@@ -303,7 +347,7 @@ std::string text_of(const Table& table, const TableStyle& style) {
   for (std::size_t i = 0; i < kept.size(); ++i) {
     if (kept[i])
       rule.push_back(repeat(style.unicode ? "─" : "-", laid.widths[i]));
-    else
+    else if (table.columns[i].align != Align::bar)
       left_out += (left_out.empty() ? "" : ", ") + table.columns[i].head + common_cell(laid.rows, i);
   }
   const auto put = [&](const std::vector<std::string>& row, bool head) {
@@ -352,13 +396,13 @@ std::string percent(double fraction) {
 std::string energy_text(double joules) {
   constexpr double kJoulesPerWh = 3600;
   const double wh = joules / kJoulesPerWh;
-  if (wh >= 100) return number(wh / 1000) + " kWh";
-  return wh >= 0.1 || wh == 0 ? number(wh) + " Wh" : number(1000 * wh) + " mWh";
+  if (wh >= 100) return estimate_text(wh / 1000) + " kWh";
+  return wh >= 0.1 || wh == 0 ? estimate_text(wh) + " Wh" : estimate_text(1000 * wh) + " mWh";
 }
 
 std::string money_text(double usd) {
   constexpr double kLeast = 1e-3;
-  return usd < kLeast && usd > 0 ? number(1e6 * usd) + " µ$" : number(usd) + " $";
+  return usd < kLeast && usd > 0 ? estimate_text(1e6 * usd) + " µ$" : estimate_text(usd) + " $";
 }
 
 std::string number(double value) {
@@ -368,6 +412,16 @@ std::string number(double value) {
   if (size >= 1e12 || (size < 1000 && whole)) return fmt::format("{:.4g}", value);
   if (size < 999.95) return fmt::format("{:#.4g}", value);
   return count_text(std::llround(value));
+}
+
+std::string estimate_text(double value, int digits) {
+  if (!std::isfinite(value)) return "—";
+  if (value == 0) return "0";
+  const std::string rounded = fmt::format("{:.{}e}", value, digits - 1);
+  const double nearest = std::strtod(rounded.c_str(), nullptr);
+  const int power = std::atoi(rounded.c_str() + rounded.find('e') + 1);
+  if (power >= digits - 1 && power < 12) return count_text(std::llround(nearest));
+  return power < -4 || power >= 12 ? rounded : fmt::format("{:.{}f}", nearest, digits - 1 - power);
 }
 
 std::string given_text(double value) {

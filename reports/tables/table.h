@@ -34,12 +34,12 @@ struct Table {
 [[nodiscard]] std::size_t display_width(std::string_view utf8);
 /// The nearest ASCII for the few other characters that tables use; any character left over becomes '?'.
 [[nodiscard]] std::string to_ascii(std::string_view utf8);
-/// Breaks text at blanks into lines of at most `width` columns (0: one line); later lines begin with `indent` blanks.
-/// Sequences that set a colour take no columns.
+/// Breaks text at blanks, but not between a number and its unit, into lines of at most `width` columns (0: one line);
+/// later lines begin with `indent` blanks. Sequences that set a colour take no columns.
 [[nodiscard]] std::string wrapped(std::string_view text, std::size_t width, std::size_t indent = 0);
 /// Title, head, rule, rows, notes; every line ends in a newline, none in blanks. Where a terminal is too narrow,
-/// columns that may be dropped are, and named below, with what they say if all rows say the same; if that is not
-/// enough, cells go over several lines.
+/// bars are left out, then columns that may be, named below with what they say if all rows say the same; then texts go
+/// over several lines, and in the end the last columns are left out. No figure is ever broken.
 [[nodiscard]] std::string text_of(const Table& table, const TableStyle& style);
 /// base::human of seconds.
 [[nodiscard]] std::string time_text(double seconds);
@@ -52,6 +52,9 @@ struct Table {
 /// Four significant digits, also where they are zeros, so that figures beside each other have as many; whole numbers
 /// without a point, and from 1,000 to 1e12 thousands separated.
 [[nodiscard]] std::string number(double value);
+/// What is only estimated, such as days, money or failures: three significant digits (or as many as given) say all that
+/// is known. "74.0", "819,000", "0.0019".
+[[nodiscard]] std::string estimate_text(double value, int digits = 3);
 /// A number as somebody gave it, without zeros that say nothing: "0.01".
 [[nodiscard]] std::string given_text(double value);
 /// "16,396"; "16,396 devices".

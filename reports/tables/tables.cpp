@@ -202,11 +202,11 @@ Table memory_table(const std::vector<cost::MemoryRow>& rows, double capacity) {
 Table communication_table(const std::vector<cost::CommunicationRow>& rows) {
   Table table;
   table.title = "Communication per rank and step";
-  table.columns = {{"dimension", Align::left}, {"operation", Align::left}, {"count", Align::right},
-                   {"bytes", Align::right},    {"time", Align::right},     {"exposed", Align::right},
-                   {"busbw", Align::right}};
+  table.columns = {{"dimension", Align::left},    {"operation", Align::left}, {"count", Align::right, 0, 4},
+                   {"bytes", Align::right, 0, 3}, {"time", Align::right},     {"exposed", Align::right},
+                   {"busbw", Align::right, 0, 2}};
   const bool contention = std::any_of(rows.begin(), rows.end(), [](const auto& row) { return row.contention_s > 0; });
-  if (contention) table.columns.push_back({kContention, Align::right, 0, 1});
+  if (contention) table.columns.push_back({kContention, Align::right, 0, 5});
   for (const cost::CommunicationRow& row : rows) {
     std::string operation = row.operation;
     std::replace(operation.begin(), operation.end(), '_', '-');
@@ -239,7 +239,7 @@ Table parameters_table(const std::vector<cost::FittedParameter>& parameters) {
                    {"before", Align::right},
                    {"after", Align::right},
                    {"change", Align::right},
-                   {"source", Align::left, kSourceWidth}};
+                   {"source", Align::left, kSourceWidth, 1}};
   // A long source shared by several (a fit to many runs) is given once, below.
   std::map<std::string, int> shared;
   for (const cost::FittedParameter& p : parameters)

@@ -28,8 +28,9 @@ std::string figures(const Table& table, const TableStyle& style) {
   for (const auto& row : table.rows) width = std::max(width, display_width(row[0]));
   std::string out;
   for (const auto& row : table.rows) {
-    out += "  " + styled(row[0], style) + std::string(width - display_width(row[0]) + 2, ' ') + styled(row[1], style) +
-           "\n";
+    const std::string line =
+        "  " + styled(row[0], style) + std::string(width - display_width(row[0]) + 2, ' ') + styled(row[1], style);
+    out += wrapped(line, style.width, width + 4) + "\n";
   }
   return out;
 }
@@ -180,6 +181,10 @@ std::string train_text(const TrainSummary& summary, const TableStyle& style) {
                                                         "(bounds {:.0e} and {:.0e})",
                                                         s->equal ? "equal" : "NOT EQUAL", s->loss, s->gradient_first,
                                                         s->gradient_last, s->steps, s->bound, s->gradient_bound)});
+  if (const auto& s = summary.serial; s && !s->equal && s->gradient_first <= s->gradient_bound && s->steps > 1)
+    table.rows.push_back({"first step",
+                          "equal: either the later steps amplify its rounding, most where a loss jumps, or "
+                          "an update differs; fewer --steps tell"});
   if (const auto& s = summary.serial; s && !s->equal && !s->rounded.empty())
     table.rows.push_back({"only split", s->rounded});
   if (const auto& s = summary.serial; s && !s->other_choices.empty())

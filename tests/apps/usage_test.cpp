@@ -176,8 +176,13 @@ TEST(Usage, ACatalogueThatIsNotThereIsRefused) {
   EXPECT_THAT(ran.err, HasSubstr("error[U0007]"));
 }
 
-TEST(Usage, NoVerbAtAllIsAUsageError) {
-  EXPECT_EQ(orrery({}).exit_code, 2);
+TEST(Usage, NoVerbAtAllIsAUsageErrorThatShowsTheVerbs) {
+  const Ran ran = orrery({});
+  EXPECT_EQ(ran.exit_code, 2);
+  EXPECT_EQ(ran.out, "") << "a script that reads the result finds none";
+  for (const char* shown : {"  simulate ", "Examples:", "error[U0001]: a verb is missing"})
+    EXPECT_THAT(ran.err, HasSubstr(shown));
+  EXPECT_THAT(orrery({"--json"}).err, testing::Not(HasSubstr("Examples:")));
 }
 
 TEST(Usage, MissingAndOutOfRangeArgumentsAreUsageErrors) {

@@ -328,8 +328,8 @@ TEST(Compared, OfOneFileNameInTwoFoldersHaveTheirFolders) {
 
 TEST(WholeRun, SaysDaysMoneyAndEnergyOfThisModelAlone) {
   const Table table = lengths_table(sample::whole_run());
-  EXPECT_THAT(table.rows[0], testing::ElementsAre("given", "7.00 B", "140 B", "20", "5.88e+21", "1,000", "10", "1,234",
-                                                  "1,000", "2.100"));
+  EXPECT_THAT(table.rows[0], testing::ElementsAre("given", "7.00 B", "140 B", "20", "5.88e+21", "1,000", "10.0",
+                                                  "1,230", "1,000", "2.100"));
   EXPECT_EQ(table.rows[1][6], "—");
   const nlohmann::json out = whole_run_json(sample::whole_run());
   EXPECT_DOUBLE_EQ(out.at("lengths")[0].at("cost_usd").get<double>(), 1234);
@@ -339,8 +339,7 @@ TEST(WholeRun, SaysDaysMoneyAndEnergyOfThisModelAlone) {
 
 TEST(WholeRun, CountsFailuresOfANodeAndYear) {
   const Table table = failures_table(sample::whole_run());
-  EXPECT_THAT(table.rows[0], testing::ElementsAre("failures per node and year", "182.6"))
-      << "one a day, over two nodes";
+  EXPECT_THAT(table.rows[0], testing::ElementsAre("failures per node and year", "180")) << "one a day, over two nodes";
   EXPECT_EQ(table.columns.size(), 2U);
 }
 
@@ -349,7 +348,7 @@ TEST(WholeRun, PutsARealRunsRestartsBesideThePrediction) {
   run.real = RealRun{"runs/a", 20, 12, 0.1, 2, {"rank 1 was killed", "no room"}, 8, 3, 0.01, 0.2, 0.75};
   const Table table = failures_table(run);
   ASSERT_EQ(table.columns.size(), 3U);
-  EXPECT_THAT(table.rows[2], testing::ElementsAre("failures of the run", "3", "2"));
+  EXPECT_THAT(table.rows[2], testing::ElementsAre("failures of the run", "3.0", "2"));
   EXPECT_EQ(table.rows[3][2], "4.00 s");
   EXPECT_THAT(table.notes.back(), HasSubstr("no room"));
   EXPECT_EQ(whole_run_json(run).at("measured").at("restarts"), 2);

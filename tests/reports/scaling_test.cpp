@@ -65,6 +65,21 @@ TEST(ScalingText, OfADeadlineThatNothingMeetsNamesTheNearest) {
   EXPECT_THAT(run_advice(study)[0], HasSubstr("within 0.01 days: no size does it. Nearest: 8 devices"));
 }
 
+TEST(ScalingHeading, SaysForWhichSizesEvidenceIsWhereItDiffers) {
+  cost::ScalingSeries series = sample::scaling().series[0];
+  std::size_t planned = 0;
+  for (cost::ScalingPoint& point : series.points)
+    if (point.best) point.stack = "software", point.evidence_text = "five runs", ++planned;
+  ASSERT_GE(planned, 2U);
+  EXPECT_THAT(series_heading(series), testing::Contains("Evidence for software: five runs"));
+  const auto last =
+      std::find_if(series.points.rbegin(), series.points.rend(), [](const auto& point) { return point.best; });
+  last->evidence_text = "no run";
+  const std::vector<std::string> lines = series_heading(series);
+  EXPECT_THAT(lines.back(), "Evidence for software (" + count_text(last->devices) + " devices): no run");
+  EXPECT_THAT(lines[lines.size() - 2], testing::ContainsRegex("\\([0-9, ]+ devices\\): five runs"));
+}
+
 TEST(ScalingNames, AreWhatTellsSeriesApart) {
   const cost::ScalingStudy study = several();
   EXPECT_EQ(series_name(study, 0), "tiny-gpt on localhost-8");
@@ -156,6 +171,9 @@ TEST(ScalingCharts, LeadFromTheEfficiencyOfASizeToTheNextByWhatEachCauseTakes) {
   EXPECT_EQ(next, 3U) << "every size but the first is led to";
   EXPECT_NEAR(panel["levels"][3]["v"].get<double>(), level, 6e-3);
   EXPECT_GT(panel["extent"][0].get<double>(), 0) << "losses are not slivers of a whole bar";
+  for (std::size_t at = 1; at < 4; ++at)
+    EXPECT_GE(panel["levels"][at]["i"].get<int>() - panel["levels"][at - 1]["i"].get<int>(), 4)
+        << "room for a label, also where nothing is lost";
 }
 
 TEST(ScalingCharts, OfOneSizeDrawNoLinesOverSizes) {

@@ -101,6 +101,42 @@ TEST(Table, GoesOverSeveralLinesWhereATerminalIsTooNarrow) {
       << "heads and texts are broken at blanks, figures stay whole";
 }
 
+TEST(Table, NeverBreaksAFigureOrTakesItsUnitAway) {
+  const Table table{"",
+                    {{"operation", Align::left}, {"bytes"}, {"time"}, {"what it says", Align::left}, {"", Align::bar}},
+                    {{"reduce-scatter", "10.2 GiB", "16.5 ms", "52.1 GiB too much memory", "0.5"},
+                     {"all-gather", "1.25 KiB", "204 µs", "as fast", "1"}},
+                    {"Of it 4.0 %, in 2.06 days."}};
+  for (std::size_t width = 22; width < 100; ++width) {
+    const std::string text = text_of(table, {true, false, width});
+    EXPECT_LE(widest_line(text), width) << text;
+    for (const char* whole : {"GiB", "ms", "µs", "KiB", "%", "days"})
+      EXPECT_THAT(text, testing::Not(testing::ContainsRegex("\n *" + std::string(whole)))) << width;
+    if (text.find("█") != std::string::npos) {
+      EXPECT_THAT(text, testing::Not(testing::HasSubstr("Left out"))) << "a bar says what a figure says: it goes first";
+    }
+  }
+  const std::string narrow = text_of(table, {true, false, 28});
+  EXPECT_THAT(narrow, testing::HasSubstr("10.2 GiB"));
+  EXPECT_THAT(narrow, testing::HasSubstr("what it says")) << "columns that find no place are named";
+}
+
+TEST(Table, LeavesAColumnOutRatherThanBreakANameOfAnother) {
+  const std::string name = "device.vector.normalisation_grad.rate";
+  const Table table{"",
+                    {{"name", Align::left}, {"before"}, {"after"}, {"source", Align::left, 0, 1}},
+                    {{name, "52.0 GB/s", "14.1 GB/s", "fit of one run"}},
+                    {}};
+  EXPECT_THAT(text_of(table, {true, false, 70}), testing::HasSubstr(name + "  52.0 GB/s"));
+  EXPECT_THAT(text_of(table, {true, false, 44}), testing::ContainsRegex("device\\.vector\\. +52\\.0 GB/s"))
+      << "where a name must be broken, it is at a sign";
+}
+
+TEST(Wrapped, KeepsANumberWithItsUnit) {
+  EXPECT_EQ(wrapped("it takes 17.3 s, 4.0 % of all", 13), "it takes\n17.3 s, 4.0 %\nof all");
+  EXPECT_EQ(wrapped("a change of × 0.5", 13), "a change of\n× 0.5");
+}
+
 TEST(Table, NeverCutsANote) {
   std::string note = "begins";
   for (int i = 0; i < 100; ++i) note += " word";
@@ -164,11 +200,25 @@ TEST(Number, SeparatesThousandsAndKeepsSmallOnesShort) {
 }
 
 TEST(Energy, HasAUnitThatSuitsItsSize) {
-  EXPECT_EQ(energy_text(7.2e6), "2 kWh");
-  EXPECT_EQ(energy_text(88000), "24.44 Wh");
-  EXPECT_EQ(energy_text(1.346), "0.3739 mWh");
-  EXPECT_EQ(money_text(0.1105), "0.1105 $");
-  EXPECT_EQ(money_text(3.74e-7), "0.3740 µ$");
+  EXPECT_EQ(energy_text(7.2e6), "2.00 kWh");
+  EXPECT_EQ(energy_text(88000), "24.4 Wh");
+  EXPECT_EQ(energy_text(1.346), "0.374 mWh");
+  EXPECT_EQ(money_text(0.1105), "0.111 $");
+  EXPECT_EQ(money_text(3.74e-7), "0.374 µ$");
+}
+
+TEST(Estimate, ShowsNoMoreDigitsThanAreKnown) {
+  EXPECT_EQ(estimate_text(74.0231), "74.0");
+  EXPECT_EQ(estimate_text(818593), "819,000");
+  EXPECT_EQ(estimate_text(999.6), "1,000") << "rounding may take one digit more";
+  EXPECT_EQ(estimate_text(99.96), "100");
+  EXPECT_EQ(estimate_text(0.001922, 2), "0.0019");
+  EXPECT_EQ(estimate_text(38.38, 2), "38");
+  EXPECT_EQ(estimate_text(1234, 2), "1,200");
+  EXPECT_EQ(estimate_text(-1.2345), "-1.23");
+  EXPECT_EQ(estimate_text(0), "0");
+  EXPECT_EQ(estimate_text(2.5e-7), "2.50e-07");
+  EXPECT_EQ(estimate_text(std::numeric_limits<double>::infinity()), "—");
 }
 
 TEST(SplitInLetters, LeavesOutDegreesOfOne) {
@@ -190,6 +240,16 @@ TEST(RunsTable, SpeaksOfCalibrationOnlyWhereOneChangedSomething) {
   const auto predicted = [](const Column& column) { return column.head == "predicted"; };
   EXPECT_EQ(std::count_if(table.columns.begin(), table.columns.end(), predicted), 1);
   EXPECT_THAT(text, testing::HasSubstr("crowded")) << "which has nothing to do with a fit";
+}
+
+TEST(AgainstSerial, SaysThatTheFirstStepWasEqualWhereOnlyLaterOnesDiffer) {
+  TrainSummary summary;
+  SerialComparison later{.run = "run/serial", .steps = 20};
+  later.gradient_first = 7e-8, later.gradient_last = 2.5e-4, later.bound = later.gradient_bound = 1e-5;
+  summary.serial = later;
+  EXPECT_THAT(train_text(summary, kAscii), testing::HasSubstr("first step"));
+  summary.serial->gradient_first = 1e-3;
+  EXPECT_THAT(train_text(summary, kAscii), testing::Not(testing::HasSubstr("first step")));
 }
 
 TEST(Tables, FitATerminalOfEightyColumns) {

@@ -133,7 +133,7 @@ LayerCosts costs(const models::LayerProgram& program, const Pricing& p, int tens
 TEST(ExpertLayers, DifferByPlaceInTheSecondsOfMessagesAlone) {
   const models::LayerProgram program = layer(1, 8, false);
   const Pricing p = priced_with({});
-  const LayerGroups near{{0}, {0}, ranks_apart(8)}, far{{0}, {0}, ranks_apart(8, 8)};
+  const LayerGroups near{{0}, {0}, ranks_apart(8), {0}}, far{{0}, {0}, ranks_apart(8, 8), {0}};
   const LayerCosts alone = layer_costs(program, {}, p, near);
   EXPECT_EQ(alone.forward.messages, 0);
   const LayerCosts within = with_messages(alone, p, near), between = with_messages(alone, p, far);

@@ -74,7 +74,8 @@ class Messages {
   Messages(const models::LayerProgram& program, const LayerPrices& prices)
       : program_(program),
         pricing_(prices.pricing),
-        rows_(prices.pricing, choice_of(program), static_cast<int>(prices.groups.expert_tensor.size()),
+        rows_(prices.pricing, choice_of(program),
+              prices.groups.expert_tensor == prices.groups.tensor ? static_cast<int>(prices.groups.tensor.size()) : 1,
               static_cast<int>(prices.groups.experts.size())) {}
   /// Bytes of the whole message, as many whole ones as Step::message_bytes.
   [[nodiscard]] double bytes_of(const models::Part& part) const {

@@ -44,7 +44,9 @@ std::shared_ptr<StreamRates> stream_rates(const plan::PlanSpec& spec, const Stag
   const int first = groups.tensor.front();
   std::vector<StreamMessage> messages;
   if (groups.data.size() > 1) messages.push_back(of_data(c, spec, groups));
-  add_of_layer(messages, c, Segment::Kind::tensor, groups.tensor);
+  const auto over_tensor = std::ranges::find(c.forward.segments, Segment::Kind::tensor, &Segment::kind);
+  const bool of_experts = over_tensor != c.forward.segments.end() && over_tensor->message.of_experts;
+  add_of_layer(messages, c, Segment::Kind::tensor, of_experts ? groups.of(true).tensor : groups.tensor);
   add_of_layer(messages, c, Segment::Kind::shift, strided(first, spec.mesh.tensor, spec.mesh.context));
   add_of_layer(messages, c, Segment::Kind::exchange, groups.experts);
   const base::Bytes copied{arena_bytes(c.own_elements, models::DType::bf16)};

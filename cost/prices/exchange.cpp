@@ -133,7 +133,7 @@ TokenChoice choice_of(const plan::RankClass& stage) {
 
 TokenExchange exchange_of(const Pricing& pricing, const plan::Schedule& schedule, const plan::RankClass& stage) {
   const plan::PlanSpec& spec = schedule.spec;
-  return {pricing, choice_of(stage), spec.mesh.expert_ways(), spec.mesh.expert};
+  return {pricing, choice_of(stage), spec.mesh.routes_own_rows() ? 1 : spec.mesh.tensor, spec.mesh.expert};
 }
 
 std::vector<std::optional<Leg>> legs_of(const plan::Block& block) {

@@ -48,7 +48,7 @@ enum class Leg : std::uint8_t { there, back };
 class TokenExchange {
  public:
   /// A layer's experts are divided among `experts` groups; the `ways` ranks of a group split each of its experts, and
-  /// have the same rows for them.
+  /// have the same rows for them. 1 where the layer itself gathers the rows of those that split an expert.
   TokenExchange(const Pricing& pricing, const TokenChoice& choice, int ways, int experts);
 
   /// `across`: bytes over the ranks that share the experts. `within`: extra time among the ranks that split an expert,

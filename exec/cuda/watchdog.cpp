@@ -54,10 +54,13 @@ void Watchdog::fail(const std::string& why) {
     }
     watched_.clear();
   }
-  if (hooks_.tell) hooks_.tell(why);
+  try {
+    if (hooks_.tell) hooks_.tell(why);
+  } catch (...) {  // whoever waits for the reason must not wait for ever
+  }
   {
     const std::lock_guard guard(lock_);
-    failure_ = why;
+    failure_ = why.empty() ? "a device operation failed without a reason" : why;
   }
   told_.notify_all();
   hooks_.abort();

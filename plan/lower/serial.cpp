@@ -514,10 +514,11 @@ base::Diagnostics refused(const PlanSpec& spec, const models::Model& model) {
   const auto rule = [&](bool holds, const char* message, const char* help) {
     if (!holds) found.push_back({base::Severity::error, "P94", {}, message, help, {}});
   };
-  rule(!spec.low_rank() || spec.mesh.tensor == 1,
-       "PowerSGD on tensor ranks' parts of a matrix approximates differently than on the whole matrix, so no serial "
-       "program can match it",
-       "verify it with tensor: 1, or verify tensor parallelism with compression: {gradients: none}");
+  const bool split = spec.mesh.tensor > 1 || (model.experts.any() && spec.mesh.expert_ways() > 1);
+  rule(!spec.low_rank() || !split,
+       "PowerSGD on ranks' parts of a matrix approximates differently than on the whole matrix, so no serial program "
+       "can match it",
+       "verify it with tensor: 1 and experts that are not split, or such splits with compression: {gradients: none}");
   rule(!spec.compresses() || spec.mesh.context == 1,
        "ranks with parts of a sequence compress the gradients of their parts, so no serial program can match them",
        "verify it with context: 1, or verify context parallelism with compression: {gradients: none}");
@@ -530,10 +531,10 @@ base::Diagnostics refused(const PlanSpec& spec, const models::Model& model) {
       "replicas take turns whose gradients are compressed, but a balancing loss needs the tokens of all of them before "
       "the first backward pass",
       "verify it with aux_coefficient: 0, or compression: {gradients: none}");
-  rule(spec.numerics.precision != DType::fp8 || (spec.mesh.tensor == 1 && spec.mesh.context == 1),
+  rule(spec.numerics.precision != DType::fp8 || (!split && spec.mesh.context == 1),
        "ranks that have parts of matrices round them to 8 bits by themselves: no serial program has their scales, nor "
        "their order of sums, which decides where a value between two codes goes",
-       "prove it with precision: bf16, or fp8 with tensor: 1 and context: 1");
+       "prove it with precision: bf16, or fp8 with tensor: 1, context: 1 and experts that are not split");
   rule(
       !model.recommender || !spec.states.has_server(),
       "a parameter server's workers look rows up before those of other workers move: no serial program has their turns "

@@ -184,6 +184,13 @@ TEST(SerialProgram, OfCompressedExpertsTakesTheGradientsOfAllThatSharedThem) {
   const auto balanced = serial_program(samples::make(spec, model), samples::cpu_cluster(1));
   ASSERT_FALSE(balanced.has_value());
   EXPECT_EQ(balanced.error().front().code, "P94");
+  model.experts.aux_coefficient = 0;
+  PlanSpec halves;
+  halves.mesh.data = halves.mesh.expert_tensor = 2;
+  halves.compression.gradients = GradientCompression::powersgd;
+  const auto approximated = serial_program(samples::make(halves, model), samples::cpu_cluster(1));
+  ASSERT_FALSE(approximated.has_value()) << "each rank has a half of an expert's matrices";
+  EXPECT_EQ(approximated.error().front().code, "P94");
 }
 
 TEST(SerialProgram, OfProductsInEightBitsIsOfWholeMatricesAlone) {

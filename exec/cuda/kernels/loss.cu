@@ -53,7 +53,7 @@ template <class T>
 __device__ inline void write_sums(const T* row_logits, float sum, const int32_t* targets, float* sums, int64_t row,
                                   int64_t rows, int64_t valid, int64_t first_id) {
   const int64_t target = static_cast<int64_t>(targets[row]) - first_id;
-  sums[row] = targets[row] < 0 ? INFINITY : sum;  // such a row predicts nothing (exec/cpu/operators_loss.cpp)
+  sums[row] = targets[row] == -1 ? INFINITY : sum;  // such a row predicts nothing (exec/cpu/operators_loss.cpp)
   sums[rows + row] = target >= 0 && target < valid ? widen(row_logits[target]) : 0.0F;
 }
 

@@ -1,0 +1,94 @@
+// Which names of the catalogue somebody may have meant.
+#include "apps/name_hints.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cctype>
+#include <optional>
+#include <string_view>
+
+#include "apps/catalog.h"
+#include "apps/software_names.h"
+#include "base/result.h"
+
+namespace orrery::apps {
+namespace {
+
+/// The names that contain the word, whatever its case: "H100" is in "hgx-h100".
+std::string names_with(std::string word, const std::vector<std::string>& names) {
+  std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
+  std::string out;
+  for (const std::string& one : names)
+    if (word.size() > 1 && one.find(word) != one.npos) out += (out.empty() ? "`" : ", `") + one + "`";
+  return out;
+}
+
+/// Of clusters' names, those with the device that the name has in it, a word with letters and digits: a `dgx-h100` is
+/// rather a `hgx-h100` than a `dgx-a100`. All names if none has.
+std::vector<std::string> with_its_device(const std::string& name, const std::vector<std::string>& names) {
+  const auto is = [](int (*kind)(int)) { return [kind](char c) { return kind(static_cast<unsigned char>(c)) != 0; }; };
+  for (std::size_t at = 0; at < name.size();) {
+    std::size_t end = at;
+    while (end < name.size() && is(std::isalnum)(name[end])) ++end;
+    std::string word = name.substr(at, end - at);
+    at = end + 1;
+    if (std::ranges::none_of(word, is(std::isalpha)) || std::ranges::none_of(word, is(std::isdigit))) continue;
+    std::ranges::transform(word, word.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    std::vector<std::string> out;
+    for (const std::string& one : names)
+      if (one.find(word) != one.npos) out.push_back(one);
+    if (!out.empty()) return out;
+  }
+  return names;
+}
+
+/// Letters and digits of a name, in lower case.
+std::string letters_of(const std::string& name) {
+  std::string out;
+  for (const unsigned char c : name)
+    if (std::isalnum(c)) out += static_cast<char>(std::tolower(c));
+  return out;
+}
+
+}  // namespace
+
+std::string names_like(const std::string& name, const std::vector<std::string>& names) {
+  constexpr std::size_t kShortest = 4;  // letters that say something
+  const std::string wanted = letters_of(name.substr(name.rfind('/') + 1));
+  if (wanted.size() < kShortest) return {};
+  std::string longest, begins;
+  for (const std::string& one : names) {
+    const std::string letters = letters_of(one);
+    if (letters.size() >= kShortest && letters.size() > letters_of(longest).size() &&
+        wanted.find(letters) != wanted.npos)
+      longest = one;
+    if (letters.starts_with(wanted)) begins += (begins.empty() ? "`" : ", `") + one + "`";
+  }
+  return longest.empty() ? begins : "`" + longest + "`";
+}
+
+std::string help_with(const char* folder, const std::string& name, const std::vector<std::string>& all) {
+  const std::vector<std::string> names = folder == kClusters ? with_its_device(name, all) : all;
+  std::string help;
+  if (const auto nearest = folder == kStacks ? nearest_stack(name) : std::nullopt) {
+    help = fmt::format("the nearest is `{}`: {}", nearest->stack, nearest->why);
+  } else if (const std::string like = folder == kModels ? names_like(name, names) : std::string(); !like.empty()) {
+    help = fmt::format("did you mean {}{}?", like.find(", ") == like.npos ? "" : "one of ", like);
+  } else if (const std::string near = base::did_you_mean(name, names); !near.empty()) {
+    help = fmt::format("did you mean `{}`?", near);
+  } else if (const std::string holding = names_with(name, names); !holding.empty()) {
+    help = fmt::format("did you mean {}{}?", holding.find(", ") == holding.npos ? "" : "one of ", holding);
+  } else {
+    const char* const begin = names.size() < all.size() ? "with this device there are " : "known: ";
+    for (const std::string& known : names) help += (help.empty() ? begin : ", ") + known;
+  }
+  if (folder == kStacks)
+    help += fmt::format(
+        "{} For other software use `generic-eager` or `generic-compiled`; `orrery calibrate --rows` "
+        "fits a stack to it",
+        help.ends_with('?') ? "" : ".");
+  return help;
+}
+
+}  // namespace orrery::apps

@@ -5,8 +5,8 @@ if(ORRERY_HAVE_WORKER)
                           ${CMAKE_CURRENT_LIST_DIR}/asynchronous_test.cpp ${CMAKE_CURRENT_LIST_DIR}/precision_test.cpp
                           ${CMAKE_CURRENT_LIST_DIR}/compression_test.cpp ${CMAKE_CURRENT_LIST_DIR}/offload_test.cpp
                           ${CMAKE_CURRENT_LIST_DIR}/guards_test.cpp ${CMAKE_CURRENT_LIST_DIR}/device_failure_test.cpp
-                          ${CMAKE_CURRENT_LIST_DIR}/mpi_support.cpp)
-  target_link_libraries(test_mpi PRIVATE exec_support GTest::gtest_main orrery_flags)
+                          ${CMAKE_CURRENT_LIST_DIR}/mpi_support.cpp ${CMAKE_CURRENT_LIST_DIR}/main.cpp)
+  target_link_libraries(test_mpi PRIVATE exec_support GTest::gtest orrery_flags)
   orrery_unity(test_mpi)
   target_compile_definitions(test_mpi PRIVATE ORRERY_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
                              ORRERY_WORKER="$<TARGET_FILE:orrery-worker>"

@@ -39,7 +39,9 @@ void add_of_layer(std::vector<StreamMessage>& out, const LayerCosts& c, Segment:
 std::shared_ptr<StreamRates> stream_rates(const plan::PlanSpec& spec, const StageGroups& groups,
                                           const std::vector<LayerRun>& layers) {
   const Lockstep& lockstep = groups.lockstep;
-  if (lockstep.links == nullptr || !spec.offload.any() || layers.empty()) return nullptr;
+  // The tokens of experts and ZeRO 3's parameters fill links that either alone would leave room on.
+  const bool gathers_beside_tokens = plan::zero_of(spec) == 3 && spec.mesh.expert > 1;
+  if (lockstep.links == nullptr || layers.empty() || !(spec.offload.any() || gathers_beside_tokens)) return nullptr;
   const LayerCosts& c = *std::ranges::max_element(layers, {}, &LayerRun::count)->costs;
   const int first = groups.tensor.front();
   std::vector<StreamMessage> messages;
@@ -49,14 +51,16 @@ std::shared_ptr<StreamRates> stream_rates(const plan::PlanSpec& spec, const Stag
   add_of_layer(messages, c, Segment::Kind::tensor, of_experts ? groups.of(true).tensor : groups.tensor);
   add_of_layer(messages, c, Segment::Kind::shift, strided(first, spec.mesh.tensor, spec.mesh.context));
   add_of_layer(messages, c, Segment::Kind::exchange, groups.experts);
-  const base::Bytes copied{arena_bytes(c.own_elements, models::DType::bf16)};
-  const bool adds = spec.offload.activations == plan::Space::device;  // only gradients leave
-  const auto copy = [&](Stream stream) {
-    messages.push_back({stream, std::nullopt, copied, {first}, adds && stream == Stream::to_host});
-  };
-  for (const Stream stream : {Stream::to_host, Stream::from_host}) copy(stream);
-  if (spec.offload.parameters == plan::Space::nvme || spec.offload.optimizer == plan::Space::nvme)
-    for (const Stream stream : {Stream::to_nvme, Stream::from_nvme}) copy(stream);
+  if (spec.offload.any()) {
+    const base::Bytes copied{arena_bytes(c.own_elements, models::DType::bf16)};
+    const bool adds = spec.offload.activations == plan::Space::device;  // only gradients leave
+    const auto copy = [&](Stream stream) {
+      messages.push_back({stream, std::nullopt, copied, {first}, adds && stream == Stream::to_host});
+    };
+    for (const Stream stream : {Stream::to_host, Stream::from_host}) copy(stream);
+    if (spec.offload.parameters == plan::Space::nvme || spec.offload.optimizer == plan::Space::nvme)
+      for (const Stream stream : {Stream::to_nvme, Stream::from_nvme}) copy(stream);
+  }
   std::array<Crossings, plan::kStreams> crossings;
   for (const StreamMessage& message : messages)
     crossings[static_cast<std::size_t>(message.stream)] = lockstep.links->crossings(message, lockstep.ranks);

@@ -194,8 +194,7 @@ inline constexpr auto kRules = std::to_array<Rule>({
      "`expert_tensor` does not divide the ranks of a stage: data × context × tensor", "A divisor of them, or none"},
     {"P120", "experts over other ranks than the tensor group without sequence parallelism",
      "`expert_tensor` other than the tensor degree without sequence parallelism: all ranks of a tensor group would "
-     "send "
-     "the same rows",
+     "send the same rows",
      "`sequence_parallel: true`, or no `expert_tensor`"},
     {"P121", "expert does not divide the experts", "`expert` does not divide the model's experts",
      "Use a divisor of the number of experts"},

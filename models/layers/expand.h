@@ -97,8 +97,8 @@ enum class GroupCollective { all_reduce, all_gather, reduce_scatter, ring_shift,
 
 /// A run of operators without communication, or one collective over the tensor group: an all-reduce of `tensor` in
 /// place, or an all-gather or reduce-scatter of `source` into `tensor`; with `experts` over the ranks that split an
-/// expert. ring_shift runs over the context group: `source` becomes the next member's `tensor`. all_to_all runs over the
-/// expert group, from `source` into `tensor`, in one piece per member; with `sent` and `received` it is counted
+/// expert. ring_shift runs over the context group: `source` becomes the next member's `tensor`. all_to_all runs over
+/// the expert group, from `source` into `tensor`, in one piece per member; with `sent` and `received` it is counted
 /// (plan::CountedRows).
 struct Part {
   std::vector<Op> ops;

@@ -51,6 +51,10 @@ INSTANTIATE_TEST_SUITE_P(
         OfFamily{"cohere", Family::cohere, [](PlanSpec&) {}},
         OfFamily{"mpt_tensor_2_bf16", Family::mpt,
                  [](PlanSpec& s) { s.mesh.tensor = 2, s.numerics.precision = DType::bf16; }},
+        OfFamily{"gptj_tensor_2", Family::gptj, [](PlanSpec& s) { s.mesh.tensor = 2; }},
+        OfFamily{"phi_bf16", Family::phi, [](PlanSpec& s) { s.numerics.precision = DType::bf16; }},
+        OfFamily{"olmo2_zero_3", Family::olmo2, [](PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 3; }},
+        OfFamily{"exaone4_tensor_2", Family::exaone4, [](PlanSpec& s) { s.mesh.tensor = 2; }},
         OfFamily{"nemotron_fp16", Family::nemotron, [](PlanSpec& s) { s.numerics.precision = DType::fp16; }},
         OfFamily{"nemotron_unfused", Family::nemotron, [](PlanSpec& s) { s.numerics.flash = false; }}),
     [](const auto& tested) { return std::string(tested.param.name); });

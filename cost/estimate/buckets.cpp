@@ -6,16 +6,28 @@
 
 namespace orrery::cost {
 
+namespace {
+
+plan::BucketShape sized(plan::BucketShape shape, std::int64_t elements, const plan::PlanSpec& spec) {
+  const int shards = spec.shards_of(shape.experts);
+  shape.elements = plan::round_up(elements, shards * plan::parameter_alignment(spec.states.optimizer));
+  shape.shard = shape.elements / shards;
+  return shape;
+}
+
+}  // namespace
+
+plan::BucketShape shape_of(LayerBucket of, std::int64_t elements, const plan::PlanSpec& spec) {
+  return sized({.experts = of == LayerBucket::experts}, elements, spec);
+}
+
 std::vector<BucketSize> buckets_of(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec) {
   std::vector<BucketSize> out;
   bool shared = false;
   const auto add = [&](std::int64_t elements, std::int64_t count, plan::BucketShape shape, bool written,
                        bool tied = false) {
     if (elements == 0) return;
-    const int shards = spec.shards_of(shape.experts);
-    shape.elements = plan::round_up(elements, shards * plan::parameter_alignment(spec.states.optimizer));
-    shape.shard = shape.elements / shards;
-    out.push_back({shape, count, written, tied});
+    out.push_back({sized(std::move(shape), elements, spec), count, written, tied});
   };
   // The head first writes a tied table's gradient; in a split backward its product comes after the embedding's scatter.
   const LayerCosts &bottom = *layers.front().costs, &top = *layers.back().costs;
@@ -59,12 +71,7 @@ std::vector<BucketSize> frozen_buckets_of(const std::vector<LayerRun>& layers, c
     for (const LayerBucket of : kLayerBuckets) {
       const std::int64_t elements = run.costs->frozen_of(of);
       if (elements == 0 || (of == LayerBucket::shared && std::exchange(shared, true))) continue;
-      const int shards = spec.shards_of(of == LayerBucket::experts);
-      const std::int64_t padded = plan::round_up(elements, shards * plan::parameter_alignment(spec.states.optimizer));
-      BucketSize& bucket = out.emplace_back();
-      bucket.elements = padded;
-      bucket.shard = padded / shards;
-      bucket.count = of == LayerBucket::shared ? 1 : run.count;
+      out.push_back({shape_of(of, elements, spec), of == LayerBucket::shared ? 1 : run.count});
     }
   return out;
 }

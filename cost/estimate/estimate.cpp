@@ -222,8 +222,8 @@ StageTimes Estimator::Impl::times(const plan::Plan& plan, int stage) {
   }
   if (spec.offload.optimizer == plan::Space::device)
     t.rounds += balancing_time(*pricing, *model, spec, layers_of, groups);
-  if (spec.reduces_early()) t.reduce = 0, t.keep = 0;  // the passes have it
-  if (plan::weight_delay(spec, stage) > 0) {           // a version of the weights is copied
+  if (spec.reduces_early()) t.reduce = 0, t.reduce_issued = 0, t.keep = 0;  // the passes have it
+  if (plan::weight_delay(spec, stage) > 0) {                                // a version of the weights is copied
     t.keep += dispatch();
     for (const BucketSize& b : buckets_of(layers->of(plan, stage), spec))
       t.keep +=
@@ -336,7 +336,8 @@ PipelineTimes Estimator::Impl::passes(const plan::Plan& plan, const std::vector<
   for (int s = 0; s <= last; ++s) {
     const StageTimes& t = stages[static_cast<std::size_t>(s)];
     times.stages.push_back(t.program);
-    times.stages.back().update = t.begin + t.reduce + t.keep + t.norm + agree.norm + t.rounds + t.update + t.gather +
+    const double reduced = std::max(t.reduce + t.keep, t.reduce_issued);
+    times.stages.back().update = t.begin + reduced + t.norm + agree.norm + t.rounds + t.update + t.gather +
                                  (s == last ? agree.loss : 0) + (s == 0 || s == last ? agree.embedding : 0);
     if (last > 0 && (s < last || plan.spec().stages.virtual_stages > 1))
       times.hop.push_back(hop(plan, s, s < last ? s + 1 : 0));
@@ -443,6 +444,11 @@ Estimate Estimator::time(const plan::Plan& plan) {
     for (double& exposed : passes.exposed.front()) exposed *= each;
   } else {
     passes = pipeline(impl.passes(plan, stages, agree), spec, plan.micro_batches(), impl.moves);
+    for (std::size_t s = 0; s < stages.size(); ++s) {  // the host may be too late for the reductions
+      StageTimes& t = stages[s];
+      if (t.reduce_issued == 0) continue;
+      t.keep += std::max(0.0, passes.issued[s] + t.reduce_issued - passes.end[s] - t.reduce - t.keep);
+    }
     e.step_time = spec.stages.asynchronous() ? *std::max_element(passes.end.begin(), passes.end.end()) + overhead
                                              : step_time(spec, passes.end, stages, agree, overhead);
   }

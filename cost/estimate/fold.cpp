@@ -78,7 +78,7 @@ std::vector<TimedItem> Fold::items(const Outline& outline, bool transient) const
     TimedItem& one = out.emplace_back(TimedItem{item.part, item.is_message()});
     one.seconds = time(outline, item);
     if (one.is_message)
-      one.frees = frees_source(outline, i, transient);
+      one.lane = lane_of(item.over, item.experts), one.frees = frees_source(outline, i, transient);
     else
       one.host = pricing_.host_time(item.ops).value;
   }

@@ -23,7 +23,8 @@ struct FoldTimes {
 struct TimedItem {
   int part = 0;
   bool is_message = false;
-  bool frees = false;  ///< a message; nothing uses the memory that it has sent afterwards
+  bool frees = false;                       ///< a message; nothing uses the memory that it has sent afterwards
+  Lane lane = lane_of(plan::Stream::data);  ///< of a message
   double seconds = 0;
   double host = 0;  ///< seconds of the host to issue it
 };

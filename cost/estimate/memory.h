@@ -29,7 +29,9 @@ struct LayerRun {
 
 /// The buckets of a stage that train, in order; equal neighbours are one entry.
 [[nodiscard]] std::vector<BucketSize> buckets_of(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec);
-/// The buckets that do not train (models/lora.h); only their sizes are set.
+/// One of them with `elements` parameters of a layer; no more than its sizes, and whether it is of experts, is set.
+[[nodiscard]] plan::BucketShape shape_of(LayerBucket of, std::int64_t elements, const plan::PlanSpec& spec);
+/// The same of the buckets that do not train (models/lora.h).
 [[nodiscard]] std::vector<BucketSize> frozen_buckets_of(const std::vector<LayerRun>& layers,
                                                         const plan::PlanSpec& spec);
 

@@ -19,15 +19,6 @@ namespace {
 
 using plan::Stream;
 
-plan::BucketShape shape_of(LayerBucket of, std::int64_t elements, const plan::PlanSpec& spec) {
-  plan::BucketShape b;
-  b.experts = of == LayerBucket::experts;
-  const int shards = spec.shards_of(b.experts);
-  b.elements = plan::round_up(elements, shards * plan::parameter_alignment(spec.states.optimizer));
-  b.shard = b.elements / shards;
-  return b;
-}
-
 class ChunkPasses {
   static constexpr std::size_t kNoSegment = ~std::size_t{0};
 
@@ -153,7 +144,7 @@ class ChunkPasses {
         const bool read = std::ranges::any_of(reads, [at](const Segments* segments) {
           return std::ranges::any_of(*segments, [at](const Segment& s) { return s.reads_parameters[at]; });
         });
-        gathered.last[at] = out.begin(Stream::data, time, !read);
+        gathered.last[at] = out.begin(Stream::data, lane_of(plan::Over::data, b->experts), time, !read);
       }
     return gathered;
   }
@@ -349,7 +340,8 @@ class ChunkPasses {
       if (!buckets.trained[at]) continue;
       Reduced r{&in_every_pass(buckets, at)};
       for (const TimedItem& item : r.times->items)
-        if (item.is_message) r.message = out.begin(Stream::data, item.seconds, item.frees && !c.reduced_beside);
+        if (item.is_message)
+          r.message = out.begin(Stream::data, item.lane, item.seconds, item.frees && !c.reduced_beside);
       sums.reductions.push_back(r);
       sums.shards.push_back(buckets.trained[at]->shard);
     }
@@ -522,10 +514,14 @@ BegunGathers begun_gathers(const std::vector<std::vector<LayerRun>>& chunks, con
             message = shared;
             continue;
           }
-          const double time = next.time(shape_of(of, run.costs->elements_of(of), spec));
+          const plan::BucketShape bucket = shape_of(of, run.costs->elements_of(of), spec);
+          const double time = next.time(bucket);
           if (time <= 0) continue;
           message = static_cast<int>(out.steps.size());
-          out.steps.push_back({.kind = PassStep::Kind::begin, .stream = Stream::data, .time = ticks(time)});
+          out.steps.push_back({.kind = PassStep::Kind::begin,
+                               .stream = Stream::data,
+                               .time = ticks(time),
+                               .lane = lane_of(plan::Over::data, bucket.experts)});
           if (is_shared) shared = message;
         }
       }

@@ -30,7 +30,10 @@ class PassWriter {
   void has_begun(plan::Stream stream, int messages) { begun(stream) += messages; }
   /// Returns the number of the message on its stream.
   int begin(plan::Stream stream, double time, bool frees = false, Ticks host = 0) {
-    steps_.push_back({PassStep::Kind::begin, stream, frees, false, 0, ticks(time), host});
+    return begin(stream, lane_of(stream), time, frees, host);
+  }
+  int begin(plan::Stream stream, Lane lane, double time, bool frees = false, Ticks host = 0) {
+    steps_.push_back({PassStep::Kind::begin, stream, frees, false, 0, ticks(time), host, lane});
     return begun(stream)++;
   }
   void wait(plan::Stream stream, int message) { refer(PassStep::Kind::wait, stream, message); }
@@ -73,7 +76,7 @@ class PassWriter {
   void meet(plan::Stream stream, const Segment& s, double time, Ticks host) {
     for (const plan::Stream other : {plan::Stream::tensor, plan::Stream::exchange})
       if (other != stream && pending(other)) after(other, begun(other) - 1);
-    begin(stream, time, false, host);
+    begin(stream, s.message.of_experts ? kExpertTensorLane : lane_of(stream), time, false, host);
     steps_.back().reads_input = s.reads_input;
     pending(stream) = true;
   }
@@ -94,7 +97,7 @@ inline void write_part(PassWriter& out, TimedReduction& r, int part) {
   for (const TimedItem& item : *r.items) {
     if (item.part != part) continue;
     if (item.is_message) {
-      r.message = out.begin(plan::Stream::data, item.seconds, item.frees);
+      r.message = out.begin(plan::Stream::data, item.lane, item.seconds, item.frees);
       continue;
     }
     if (r.message >= 0) out.wait(plan::Stream::data, r.message);

@@ -146,6 +146,7 @@ class PipelineRun {
       const Ticks passed = std::max(rank.clock.state.device, rank.send_free);
       const Ticks end = std::max(passed, rank.clock.settle());
       result.end.push_back(seconds(end));
+      result.issued.push_back(seconds(rank.clock.state.host));
       result.reduced.push_back(seconds(end - passed));
       result.transfer.push_back(seconds(rank.transfer));
       result.late_forward.push_back(seconds(rank.late_forward));
@@ -517,7 +518,8 @@ class PipelineRun {
 template <class Visit>
 void each_sum(const Visit& visit) {
   for (std::vector<double> PipelineResult::*part :
-       {&PipelineResult::end, &PipelineResult::transfer, &PipelineResult::late_forward, &PipelineResult::late_backward})
+       {&PipelineResult::end, &PipelineResult::issued, &PipelineResult::transfer, &PipelineResult::late_forward,
+        &PipelineResult::late_backward})
     visit(part);
 }
 

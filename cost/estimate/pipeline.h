@@ -34,6 +34,7 @@ struct PipelineTimes {
 /// Seconds, by stage.
 struct PipelineResult {
   std::vector<double> end;       ///< until its last pass has finished and all that it has sent has arrived
+  std::vector<double> issued;    ///< until its host has issued all that
   std::vector<double> reduced;   ///< the part of `end` that is due to messages after the last pass
   std::vector<double> transfer;  ///< waits for transfers between stages
   std::vector<double> late_forward, late_backward;          ///< by how much the host prolongs passes

@@ -17,7 +17,7 @@ void RankClock::run(std::span<const PassStep> steps) {
         Count& l = counts_[s];
         if (step.reads_input) after_ = std::max(after_, arrived_);
         state.host += step.host;
-        begin(s, step.time);
+        begin(s, step.lane, step.time);
         after_ = 0;
         if (step.frees) l.needed = l.begun, awaited_ |= 1U << s;
         break;
@@ -40,11 +40,11 @@ void RankClock::run(std::span<const PassStep> steps) {
     if (awaited_ & 1U) state.held = std::max(state.held, end_of(s, counts_[s].needed - 1));
 }
 
-void RankClock::begin(std::size_t stream, Ticks length) {
+void RankClock::begin(std::size_t stream, Lane lane, Ticks length) {
   Count& l = counts_[stream];
   if (shared_) {
-    const Ticks ready = overlaps_[stream] ? std::max(state.device, after_) : SharedStreams::kWhenNeeded;
-    shared_->begin(stream, length, ready, std::exchange(behind_, {}));
+    const Ticks ready = overlaps_[stream] ? state.device : SharedStreams::kWhenNeeded;
+    shared_->begin(stream, lane, length, ready, std::exchange(behind_, {}), after_);
     ++l.begun;
     return;
   }

@@ -42,6 +42,7 @@ struct PassStep {
   std::uint32_t back = 1;    ///< after, wait: for the last message begun on the stream (1), the one before it (2) …
   Ticks time = 0;            ///< of compute on the device, or of the message
   Ticks host = 0;            ///< to issue it
+  Lane lane = lane_of(stream);  ///< of a message that begins
 };
 
 /// A run of steps whose messages are all its own, taken together: what it does to a clock whose host is ahead.
@@ -141,7 +142,7 @@ class RankClock {
     Ring& ring = last_[stream];
     return ring[number & (ring.size() - 1)];
   }
-  void begin(std::size_t stream, Ticks length);
+  void begin(std::size_t stream, Lane lane, Ticks length);
   void make_room(std::size_t stream);
   Ticks end_of(std::size_t stream, std::size_t message);
   void start(std::size_t stream, Ticks ready);

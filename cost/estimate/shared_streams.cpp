@@ -9,33 +9,38 @@
 
 namespace orrery::cost {
 
-StreamRates::StreamRates(const std::array<Crossings, plan::kStreams>& crossings) {
-  std::map<int, std::array<double, plan::kStreams>> links;
+StreamRates::StreamRates(const std::array<Crossings, kLanes>& crossings) {
+  std::map<int, std::array<double, kLanes>> links;
   for (std::size_t s = 0; s < crossings.size(); ++s) {
     rates_[s] = crossings[s].rate;
     for (const auto& [link, share] : crossings[s].shares) links[link][s] = share;
   }
   for (const auto& [link, shares] : links) {
+    std::array<double, plan::kStreams> of_stream = {};  // its largest message's
+    for (std::size_t lane = 0; lane < shares.size(); ++lane) {
+      double& largest = of_stream[static_cast<std::size_t>(stream_of(static_cast<Lane>(lane)))];
+      largest = std::max(largest, shares[lane]);
+    }
     double sum = 0, most = 0;
-    for (const double share : shares) sum += share, most = std::max(most, share);
+    for (const double share : of_stream) sum += share, most = std::max(most, share);
     if (sum > std::max(1.0, most) && std::ranges::find(links_, shares) == links_.end()) links_.push_back(shares);
   }
 }
 
-const StreamRates::Rates& StreamRates::of(std::uint32_t streams) {
-  const auto [known, fresh] = known_.try_emplace(streams);
-  if (fresh) known->second = shared(streams);
+const StreamRates::Rates& StreamRates::of(std::uint32_t lanes) {
+  const auto [known, fresh] = known_.try_emplace(lanes);
+  if (fresh) known->second = shared(lanes);
   return known->second;
 }
 
 // Progressive filling (Bertsekas and Gallager 1992, "Data Networks", section 6.5.2): the rate of a connection rises for
 // all alike, until a message moves as fast as its price says or a link is full.
-StreamRates::Rates StreamRates::shared(std::uint32_t streams) const {
+StreamRates::Rates StreamRates::shared(std::uint32_t lanes) const {
   Rates out;
   out.fill(1);
   std::uint32_t rising = 0;
   for (std::size_t s = 0; s < out.size(); ++s)
-    if ((streams >> s & 1U) != 0 && rates_[s] > 0) rising |= 1U << s;
+    if ((lanes >> s & 1U) != 0 && rates_[s] > 0) rising |= 1U << s;
   std::uint32_t settled = 0;
   while (rising != 0) {
     double level = std::numeric_limits<double>::infinity();
@@ -47,7 +52,7 @@ StreamRates::Rates StreamRates::shared(std::uint32_t streams) const {
     };
     for (std::size_t s = 0; s < out.size(); ++s)
       if (rising >> s & 1U) lower(rates_[s], 1U << s);
-    for (const std::array<double, plan::kStreams>& link : links_) {
+    for (const std::array<double, kLanes>& link : links_) {
       double left = 1, slope = 0;
       std::uint32_t crossing = 0;
       for (std::size_t s = 0; s < link.size(); ++s) {
@@ -66,8 +71,9 @@ StreamRates::Rates StreamRates::shared(std::uint32_t streams) const {
   return out;
 }
 
-void SharedStreams::begin(std::size_t stream, Ticks length, Ticks ready, std::vector<Place> behind) {
-  all_[stream].push_back({static_cast<double>(length), ready, -1, std::move(behind)});
+void SharedStreams::begin(std::size_t stream, Lane lane, Ticks length, Ticks ready, std::vector<Place> behind,
+                          Ticks input) {
+  all_[stream].push_back({lane, static_cast<double>(length), ready, -1, input, std::move(behind)});
 }
 
 bool SharedStreams::idle() const {
@@ -85,7 +91,7 @@ SharedStreams::Ticks SharedStreams::end_of(Place place, Ticks now) {
 }
 
 SharedStreams::Ticks SharedStreams::start_of(const Message& next) const {
-  Ticks from = next.ready;
+  Ticks from = std::max(next.ready, next.input);
   for (const Place& place : next.behind) {
     const Ticks end = message(place).end;
     if (end < 0) return kWhenNeeded;
@@ -104,15 +110,21 @@ void SharedStreams::go_on() {
     else
       next = std::min(next, from);
   }
-  const StreamRates::Rates& rates = rates_->of(moving_);
+  std::uint32_t lanes = 0;
   for (std::size_t s = 0; s < all_.size(); ++s)
-    if ((moving_ >> s & 1U) != 0 && rates[s] > 0)
-      next = std::min(next, now_ + static_cast<Ticks>(std::ceil(all_[s][ended_[s]].left / rates[s])));
+    if ((moving_ >> s & 1U) != 0) lanes |= 1U << all_[s][ended_[s]].lane;
+  const StreamRates::Rates& rates = rates_->of(lanes);
+  for (std::size_t s = 0; s < all_.size(); ++s) {
+    if ((moving_ >> s & 1U) == 0) continue;
+    const Message& moving = all_[s][ended_[s]];
+    const double rate = rates[moving.lane];
+    if (rate > 0) next = std::min(next, now_ + static_cast<Ticks>(std::ceil(moving.left / rate)));
+  }
   ENSURE(next < kWhenNeeded, "a message waits for one that never begins");
   for (std::size_t s = 0; s < all_.size(); ++s) {
     if ((moving_ >> s & 1U) == 0) continue;
     Message& moving = all_[s][ended_[s]];
-    moving.left -= static_cast<double>(next - now_) * rates[s];
+    moving.left -= static_cast<double>(next - now_) * rates[moving.lane];
     if (moving.left >= 1) continue;
     moving.end = next;
     moving_ &= ~(1U << s);

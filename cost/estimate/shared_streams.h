@@ -9,29 +9,30 @@
 #include <memory>
 #include <vector>
 
+#include "cost/estimate/lanes.h"
 #include "cost/prices/lockstep.h"
 #include "plan/schedule/schedule.h"
 
 namespace orrery::cost {
 
-/// How fast the messages of each stream move while those of others are in flight, relative to their prices: max-min
+/// How fast the messages of each lane move while those of others are in flight, relative to their prices: max-min
 /// fair, connection by connection, as the replay shares links (sim/links/max_min.h).
 class StreamRates {
  public:
-  using Rates = std::array<double, plan::kStreams>;
-  /// `crossings`: by stream.
-  explicit StreamRates(const std::array<Crossings, plan::kStreams>& crossings);
-  /// `streams`: a bit for each stream with a message in flight. Rates of others are 1.
-  [[nodiscard]] const Rates& of(std::uint32_t streams);
-  /// Whether any two streams slow each other down.
+  using Rates = std::array<double, kLanes>;
+  /// `crossings`: by lane.
+  explicit StreamRates(const std::array<Crossings, kLanes>& crossings);
+  /// `lanes`: a bit for each lane with a message in flight. Rates of others are 1.
+  [[nodiscard]] const Rates& of(std::uint32_t lanes);
+  /// Whether messages of any two streams slow each other down.
   [[nodiscard]] bool any() const { return !links_.empty(); }
 
  private:
-  [[nodiscard]] Rates shared(std::uint32_t streams) const;
+  [[nodiscard]] Rates shared(std::uint32_t lanes) const;
 
-  /// A link that several streams cross: the share of it that each takes at its price.
-  std::vector<std::array<double, plan::kStreams>> links_;
-  std::array<double, plan::kStreams> rates_ = {};  ///< bytes/s of a connection
+  /// A link that several lanes cross: the share of it that each takes at its price.
+  std::vector<std::array<double, kLanes>> links_;
+  std::array<double, kLanes> rates_ = {};  ///< bytes/s of a connection
   std::map<std::uint32_t, Rates> known_;
 };
 
@@ -47,9 +48,9 @@ class SharedStreams {
 
   explicit SharedStreams(std::shared_ptr<StreamRates> rates) : rates_(std::move(rates)) {}
 
-  /// A message that takes `length` by itself, and begins neither before `ready` nor before those of `behind` have
-  /// ended.
-  void begin(std::size_t stream, Ticks length, Ticks ready, std::vector<Place> behind);
+  /// A message that takes `length` by itself, and begins neither before `ready` and `input`, nor before those of
+  /// `behind` have ended.
+  void begin(std::size_t stream, Lane lane, Ticks length, Ticks ready, std::vector<Place> behind, Ticks input = 0);
   /// The end of a message. `now`: what waits to be needed begins no earlier.
   [[nodiscard]] Ticks end_of(Place message, Ticks now);
   /// Whether all that have begun have ended.
@@ -57,8 +58,9 @@ class SharedStreams {
 
  private:
   struct Message {
+    Lane lane = 0;
     double left = 0;  ///< of its length
-    Ticks ready = 0, end = -1;
+    Ticks ready = 0, end = -1, input = 0;
     std::vector<Place> behind;
   };
   [[nodiscard]] const Message& message(Place at) const { return all_[at.stream][at.number]; }

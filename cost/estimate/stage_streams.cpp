@@ -1,37 +1,51 @@
-/// A message of each stream.
+/// A message of each lane.
 #include "cost/estimate/stage_streams.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
-#include "cost/estimate/fold.h"
+#include "cost/estimate/lanes.h"
+#include "cost/estimate/step_end.h"
+#include "plan/outline/reduction.h"
 
 namespace orrery::cost {
 
 namespace {
 
-using plan::CollectiveKind;
 using plan::Stream;
 
-/// Of the data group of what most of the layer's parameters belong to.
-StreamMessage of_data(const LayerCosts& c, const plan::PlanSpec& spec, const StageGroups& groups) {
-  const bool experts = c.expert_elements > c.own_elements && groups.of(true).data.size() > 1;
-  const int zero = plan::zero_of(spec);
-  const models::DType dtype =
-      zero == 3 ? plan::compute_dtype(spec.numerics.precision) : plan::gradient_dtype(spec.numerics.precision);
-  return {Stream::data,
-          zero == 3   ? CollectiveKind::all_gather
-          : zero == 2 ? CollectiveKind::reduce_scatter
-                      : CollectiveKind::all_reduce,
-          base::Bytes{arena_bytes(experts ? c.expert_elements : c.own_elements, dtype)}, groups.of(experts).data};
+/// The largest message of each lane.
+using ByLane = std::map<Lane, StreamMessage>;
+
+void add(ByLane& out, Lane lane, StreamMessage message) {
+  if (message.members.size() < 2) return;
+  const auto [known, fresh] = out.try_emplace(lane, message);
+  if (!fresh && message.bytes.value > known->second.bytes.value) known->second = std::move(message);
 }
 
-/// The layer's first message on a stream, if it has any.
-void add_of_layer(std::vector<StreamMessage>& out, const LayerCosts& c, Segment::Kind kind,
-                  const std::vector<int>& members) {
-  const auto found = std::ranges::find(c.forward.segments, kind, &Segment::kind);
-  if (found == c.forward.segments.end() || members.size() < 2) return;
-  out.push_back({found->message.stream, found->message.kind, base::Bytes{found->message.bytes}, members});
+/// What a layer's gradients and, under ZeRO 3, its parameters send.
+void add_of_data(ByLane& out, const LayerCosts& c, const plan::PlanSpec& spec, const StageGroups& groups) {
+  const auto add_of = [&](const plan::Outline& outline) {
+    for (const plan::Item& item : outline.items) {
+      if (!item.is_message()) continue;
+      const base::Bytes bytes{static_cast<double>(outline.message_bytes(item))};
+      add(out, lane_of(item.over, item.experts),
+          {Stream::data, item.kind, bytes, groups.of(item.experts).over(item.over)});
+    }
+  };
+  const plan::Reduces when = plan::zero_of(spec) >= 2 ? plan::Reduces::in_every_pass : reduces(spec);
+  for (const BucketSize& bucket : buckets_of({{&c, 1}}, spec)) {
+    add_of(plan::gathered_in_pass(bucket, spec));
+    add_of(plan::reduction_of(bucket, spec, when));
+  }
+  for (const BucketSize& bucket : frozen_buckets_of({{&c, 1}}, spec)) add_of(plan::gathered_in_pass(bucket, spec));
+}
+
+void add_of_layer(ByLane& out, const LayerCosts& c, Segment::Kind kind, bool experts, const std::vector<int>& members) {
+  for (const Segment& s : c.forward.segments)
+    if (const LayerMessage& m = s.message; s.kind == kind && m.of_experts == experts)
+      add(out, experts ? kExpertTensorLane : lane_of(m.stream), {m.stream, m.kind, base::Bytes{m.bytes}, members});
 }
 
 }  // namespace
@@ -39,31 +53,30 @@ void add_of_layer(std::vector<StreamMessage>& out, const LayerCosts& c, Segment:
 std::shared_ptr<StreamRates> stream_rates(const plan::PlanSpec& spec, const StageGroups& groups,
                                           const std::vector<LayerRun>& layers) {
   const Lockstep& lockstep = groups.lockstep;
-  // The tokens of experts and ZeRO 3's parameters fill links that either alone would leave room on.
-  const bool gathers_beside_tokens = plan::zero_of(spec) == 3 && spec.mesh.expert > 1;
-  if (lockstep.links == nullptr || layers.empty() || !(spec.offload.any() || gathers_beside_tokens)) return nullptr;
+  // The tokens of experts fill links on which parameters or gradients alone would leave room.
+  const bool beside_tokens = spec.mesh.expert > 1 && (plan::zero_of(spec) >= 2 || spec.reduces_early());
+  if (lockstep.links == nullptr || layers.empty() || !(spec.offload.any() || beside_tokens)) return nullptr;
   const LayerCosts& c = *std::ranges::max_element(layers, {}, &LayerRun::count)->costs;
   const int first = groups.tensor.front();
-  std::vector<StreamMessage> messages;
-  if (groups.data.size() > 1) messages.push_back(of_data(c, spec, groups));
-  const auto over_tensor = std::ranges::find(c.forward.segments, Segment::Kind::tensor, &Segment::kind);
-  const bool of_experts = over_tensor != c.forward.segments.end() && over_tensor->message.of_experts;
-  add_of_layer(messages, c, Segment::Kind::tensor, of_experts ? groups.of(true).tensor : groups.tensor);
-  add_of_layer(messages, c, Segment::Kind::shift, strided(first, spec.mesh.tensor, spec.mesh.context));
-  add_of_layer(messages, c, Segment::Kind::exchange, groups.experts);
+  ByLane messages;
+  add_of_data(messages, c, spec, groups);
+  add_of_layer(messages, c, Segment::Kind::tensor, false, groups.tensor);
+  add_of_layer(messages, c, Segment::Kind::tensor, true, groups.of(true).tensor);
+  add_of_layer(messages, c, Segment::Kind::shift, false, strided(first, spec.mesh.tensor, spec.mesh.context));
+  add_of_layer(messages, c, Segment::Kind::exchange, false, groups.experts);
   if (spec.offload.any()) {
     const base::Bytes copied{arena_bytes(c.own_elements, models::DType::bf16)};
     const bool adds = spec.offload.activations == plan::Space::device;  // only gradients leave
     const auto copy = [&](Stream stream) {
-      messages.push_back({stream, std::nullopt, copied, {first}, adds && stream == Stream::to_host});
+      const bool sums = adds && stream == Stream::to_host;
+      messages.emplace(lane_of(stream), StreamMessage{stream, std::nullopt, copied, {first}, sums});
     };
     for (const Stream stream : {Stream::to_host, Stream::from_host}) copy(stream);
     if (spec.offload.parameters == plan::Space::nvme || spec.offload.optimizer == plan::Space::nvme)
       for (const Stream stream : {Stream::to_nvme, Stream::from_nvme}) copy(stream);
   }
-  std::array<Crossings, plan::kStreams> crossings;
-  for (const StreamMessage& message : messages)
-    crossings[static_cast<std::size_t>(message.stream)] = lockstep.links->crossings(message, lockstep.ranks);
+  std::array<Crossings, kLanes> crossings;
+  for (const auto& [lane, message] : messages) crossings[lane] = lockstep.links->crossings(message, lockstep.ranks);
   auto rates = std::make_shared<StreamRates>(crossings);
   return rates->any() ? rates : nullptr;
 }

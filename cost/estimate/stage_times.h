@@ -20,6 +20,8 @@ struct StageTimes {
   double within = 0;                      ///< compute of reductions within the last backward passes
   double begin = 0;                       ///< zeroing gradients
   double reduce = 0, keep = 0, norm = 0;  ///< messages after the passes; copies; squared norms
+  /// Reductions that run beside each other end no earlier than this after the host has issued the passes.
+  double reduce_issued = 0;
   /// Once all stages have agreed on the norm, beside the updates: an optimizer's rounds over whole tensors, and the
   /// sums of experts' choices.
   double rounds = 0;

@@ -83,9 +83,16 @@ class End {
         for (const auto& [reduction, parts] : of_layer) turns.add(reduction, parts);
     }
     turns.flush();
-    RankClock clock(overlaps_of(pricing_), out.reach());
-    clock.run(out.steps());
-    t.reduce = seconds(clock.settle()) - t.keep;
+    const auto end = [&](Ticks host) {
+      RankClock clock(overlaps_of(pricing_), out.reach());
+      clock.state.host = host;
+      clock.run(out.steps());
+      return clock.settle();
+    };
+    // The end is the later of two: behind the device's passes, and behind all that the host has issued for them.
+    constexpr Ticks kFar = Ticks{1} << 60;
+    t.reduce = seconds(end(-kFar)) - t.keep;
+    t.reduce_issued = seconds(end(kFar) - kFar);
   }
 
   /// Seconds of the steps that take the norm of the gradients and clip them, without the sums of squares.
@@ -269,14 +276,16 @@ void StepEnds::add(StageTimes& t, const plan::PlanSpec& spec, const std::vector<
       key.insert(key.end(), {b.count, std::int64_t{b.written}});
     }
     if (const auto found = ends_.find(key); found != ends_.end()) {
-      std::tie(t.begin, t.reduce, t.keep, t.norm, t.rounds, t.update, t.gather, t.next) = found->second;
+      std::tie(t.begin, t.reduce, t.reduce_issued, t.keep, t.norm, t.rounds, t.update, t.gather, t.next) =
+          found->second;
       return;
     }
   }
   End end(pricing_, spec, buckets, groups);
   end.run(t);
   if (keeps)
-    ends_.emplace(std::move(key), Ends(t.begin, t.reduce, t.keep, t.norm, t.rounds, t.update, t.gather, end.next()));
+    ends_.emplace(std::move(key),
+                  Ends(t.begin, t.reduce, t.reduce_issued, t.keep, t.norm, t.rounds, t.update, t.gather, end.next()));
   t.next = end.next();
 }
 

@@ -50,7 +50,7 @@ class StepEnds {
   struct KeyHash {
     std::size_t operator()(const Key& key) const;
   };
-  using Ends = std::tuple<double, double, double, double, double, double, double, NextGathers>;
+  using Ends = std::tuple<double, double, double, double, double, double, double, double, NextGathers>;
   [[nodiscard]] Key key_of(const plan::PlanSpec& spec, const StageGroups& groups, std::size_t more) const;
 
   const Pricing& pricing_;

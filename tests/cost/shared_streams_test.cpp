@@ -18,7 +18,7 @@ std::uint32_t data_and_copies() {
 
 /// Of gathers and of copies to the host, which cross link 7; copies from there cross link 8.
 std::shared_ptr<StreamRates> shared_rates(double gather, double gathers_share, double copy, double copys_share) {
-  std::array<Crossings, plan::kStreams> all;
+  std::array<Crossings, kLanes> all;
   all[kData] = {gather, {{7, gathers_share}, {9, 1}}};
   all[kOut] = {copy, {{7, copys_share}}};
   all[kIn] = {copy, {{8, 1}}};
@@ -45,8 +45,8 @@ TEST(StreamRates, AreFairByConnection) {
 // The gather is alone until 50, then both have half of the link: it ends at 150, and the copy has 50 left.
 TEST(SharedStreams, SlowEachOtherDownAsLongAsBothAreInFlight) {
   SharedStreams streams(shared_rates(1, 1, 1, 1));
-  streams.begin(kData, 100, 0, {});
-  streams.begin(kOut, 100, 50, {});
+  streams.begin(kData, kData, 100, 0, {});
+  streams.begin(kOut, kOut, 100, 50, {});
   EXPECT_EQ(streams.end_of({kData, 0}, 0), 150);
   EXPECT_FALSE(streams.idle());
   EXPECT_EQ(streams.end_of({kOut, 0}, 0), 200);
@@ -55,19 +55,47 @@ TEST(SharedStreams, SlowEachOtherDownAsLongAsBothAreInFlight) {
 
 TEST(SharedStreams, BeginBehindWhatTheyWaitFor) {
   SharedStreams streams(shared_rates(1, 1, 1, 1));
-  streams.begin(kData, 100, 0, {});
-  streams.begin(kData, 10, 0, {});
-  streams.begin(kOut, 100, 0, {{kData, 1}});
-  streams.begin(kIn, 5, SharedStreams::kWhenNeeded, {});
+  streams.begin(kData, kData, 100, 0, {});
+  streams.begin(kData, kData, 10, 0, {});
+  streams.begin(kOut, kOut, 100, 0, {{kData, 1}});
+  streams.begin(kIn, kIn, 5, SharedStreams::kWhenNeeded, {});
   EXPECT_EQ(streams.end_of({kOut, 0}, 0), 210) << "one stream's messages go one after another";
   EXPECT_EQ(streams.end_of({kIn, 0}, 300), 305);
 }
 
+TEST(SharedStreams, BeginBehindTheirInputEvenIfTheyWaitToBeNeeded) {
+  SharedStreams streams(shared_rates(1, 1, 1, 1));
+  streams.begin(kData, kData, 100, SharedStreams::kWhenNeeded, {}, 40);
+  EXPECT_EQ(streams.end_of({kData, 0}, 10), 140);
+}
+
 TEST(SharedStreamsDeathTest, NeverEndBehindAMessageThatDoesNotBegin) {
   SharedStreams streams(shared_rates(1, 1, 1, 1));
-  streams.begin(kIn, 5, SharedStreams::kWhenNeeded, {});
-  streams.begin(kOut, 100, 0, {{kIn, 0}});
+  streams.begin(kIn, kIn, 5, SharedStreams::kWhenNeeded, {});
+  streams.begin(kOut, kOut, 100, 0, {{kIn, 0}});
   EXPECT_DEATH((void)streams.end_of({kOut, 0}, 0), "never begins");
+}
+
+// A node's own sums cross no link of the copy's; what goes between nodes shares one with it.
+TEST(SharedStreams, MoveByTheLinksOfEachMessage) {
+  const Lane near = lane_of(plan::Over::near, false), far = lane_of(plan::Over::far, false);
+  std::array<Crossings, kLanes> all;
+  all[near] = {1, {{9, 1}}};
+  all[far] = {1, {{7, 1}}};
+  all[kOut] = {1, {{7, 1}}};
+  SharedStreams streams(std::make_shared<StreamRates>(all));
+  streams.begin(kData, near, 100, 0, {});
+  streams.begin(kData, far, 50, 0, {});
+  streams.begin(kOut, kOut, 150, 0, {});
+  EXPECT_EQ(streams.end_of({kData, 0}, 0), 100) << "beside the copy, on other links";
+  EXPECT_EQ(streams.end_of({kData, 1}, 0), 200) << "half as fast, as the copy has 50 left";
+  EXPECT_EQ(streams.end_of({kOut, 0}, 0), 200);
+}
+
+TEST(StreamRates, AreThoseOfPricesWhereOneStreamAloneFillsALink) {
+  std::array<Crossings, kLanes> all;
+  all[lane_of(plan::Over::near, false)] = all[lane_of(plan::Over::far, true)] = {1, {{7, 1}}};
+  EXPECT_FALSE(StreamRates(all).any()) << "its messages go one after another";
 }
 
 // Compute that waits for the gather alone: a copy that begins meanwhile makes it wait longer.

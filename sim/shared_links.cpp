@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -143,6 +144,25 @@ class Links final : public cost::SharedLinks {
 
   cost::Crossings crossings(const cost::StreamMessage& message, int ranks) override {
     const int first = message.members.front(), n = static_cast<int>(message.members.size());
+    const CrossingKey key{message.stream,
+                          message.collective,
+                          message.bytes.value,
+                          first,
+                          n > 1 ? message.members[1] - first : 0,
+                          message.members.back(),
+                          n,
+                          message.accumulate,
+                          ranks};
+    const auto [known, fresh] = crossings_.try_emplace(key);
+    if (fresh) known->second = crossings_of(message, ranks);
+    return known->second;
+  }
+
+ private:
+  using CrossingKey = std::tuple<plan::Stream, std::optional<CollectiveKind>, double, int, int, int, int, bool, int>;
+
+  cost::Crossings crossings_of(const cost::StreamMessage& message, int ranks) {
+    const int first = message.members.front(), n = static_cast<int>(message.members.size());
     Shape shape;
     cost::Alone alone;
     Wiring wiring = Wiring::rings;
@@ -166,7 +186,6 @@ class Links final : public cost::SharedLinks {
     return crossings(shape, wiring, message, alone);
   }
 
- private:
   static Wiring wiring_of(CollectiveKind kind, const cost::Alone& alone) {
     return kind == CollectiveKind::all_to_all ? Wiring::pairs : alone.tree ? Wiring::trees : Wiring::rings;
   }
@@ -204,7 +223,7 @@ class Links final : public cost::SharedLinks {
     for (const auto& [direction, load] : loads)
       if (const double room = capacity(fabric_->direction(direction)); room > 0)
         longer = std::max(longer, load * most / room);
-    cost::Crossings out{most / longer};
+    cost::Crossings out{.rate = most / longer, .latency = alone.latency.value};
     for (const auto& [direction, load] : loads)
       if (const double room = capacity(fabric_->direction(direction)); room > 0)
         out.shares.emplace_back(direction, load * out.rate / room);
@@ -431,6 +450,7 @@ class Links final : public cost::SharedLinks {
     return alone.latency + longer * alone.transfer;
   }
 
+  std::map<CrossingKey, cost::Crossings> crossings_;
   const cost::Pricing& pricing_;
   const clusters::Cluster& cluster_;
   std::shared_ptr<const Fabric> fabric_;

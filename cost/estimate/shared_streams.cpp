@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <utility>
 
 #include "base/ensure.h"
@@ -13,6 +14,7 @@ StreamRates::StreamRates(const std::array<Crossings, kLanes>& crossings) {
   std::map<int, std::array<double, kLanes>> links;
   for (std::size_t s = 0; s < crossings.size(); ++s) {
     rates_[s] = crossings[s].rate;
+    latencies_[s] = std::llround(crossings[s].latency * 1e12);
     for (const auto& [link, share] : crossings[s].shares) links[link][s] = share;
   }
   for (const auto& [link, shares] : links) {
@@ -28,9 +30,9 @@ StreamRates::StreamRates(const std::array<Crossings, kLanes>& crossings) {
 }
 
 const StreamRates::Rates& StreamRates::of(std::uint32_t lanes) {
-  const auto [known, fresh] = known_.try_emplace(lanes);
-  if (fresh) known->second = shared(lanes);
-  return known->second;
+  for (const auto& [some, rates] : known_)
+    if (some == lanes) return rates;
+  return known_.emplace_back(lanes, shared(lanes)).second;
 }
 
 // Progressive filling (Bertsekas and Gallager 1992, "Data Networks", section 6.5.2): the rate of a connection rises for
@@ -73,7 +75,8 @@ StreamRates::Rates StreamRates::shared(std::uint32_t lanes) const {
 
 void SharedStreams::begin(std::size_t stream, Lane lane, Ticks length, Ticks ready, std::vector<Place> behind,
                           Ticks input) {
-  all_[stream].push_back({lane, static_cast<double>(length), ready, -1, input, std::move(behind)});
+  const Ticks latency = std::min(length, rates_->latency(lane));
+  all_[stream].push_back({lane, latency, static_cast<double>(length - latency), ready, -1, input, std::move(behind)});
 }
 
 bool SharedStreams::idle() const {
@@ -90,8 +93,11 @@ SharedStreams::Ticks SharedStreams::end_of(Place place, Ticks now) {
   return message(place).end;
 }
 
-SharedStreams::Ticks SharedStreams::start_of(const Message& next) const {
+SharedStreams::Ticks SharedStreams::start_of(std::size_t stream) const {
+  const std::size_t number = ended_[stream];
+  const Message& next = all_[stream][number];
   Ticks from = std::max(next.ready, next.input);
+  if (number > 0) from = std::max(from, all_[stream][number - 1].end);
   for (const Place& place : next.behind) {
     const Ticks end = message(place).end;
     if (end < 0) return kWhenNeeded;
@@ -104,7 +110,9 @@ void SharedStreams::go_on() {
   Ticks next = kWhenNeeded;
   for (std::size_t s = 0; s < all_.size(); ++s) {
     if ((moving_ >> s & 1U) != 0 || ended_[s] == all_[s].size()) continue;
-    const Ticks from = start_of(all_[s][ended_[s]]);
+    const Ticks start = start_of(s);
+    if (start == kWhenNeeded) continue;
+    const Ticks from = start + all_[s][ended_[s]].latency;
     if (from <= now_)
       moving_ |= 1U << s;
     else

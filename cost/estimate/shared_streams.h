@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <limits>
 #include <map>
 #include <memory>
@@ -24,6 +25,8 @@ class StreamRates {
   explicit StreamRates(const std::array<Crossings, kLanes>& crossings);
   /// `lanes`: a bit for each lane with a message in flight. Rates of others are 1.
   [[nodiscard]] const Rates& of(std::uint32_t lanes);
+  /// Picoseconds before a message of a lane takes anything of its links.
+  [[nodiscard]] std::int64_t latency(Lane lane) const { return latencies_[lane]; }
   /// Whether messages of any two streams slow each other down.
   [[nodiscard]] bool any() const { return !links_.empty(); }
 
@@ -32,8 +35,9 @@ class StreamRates {
 
   /// A link that several lanes cross: the share of it that each takes at its price.
   std::vector<std::array<double, kLanes>> links_;
-  std::array<double, kLanes> rates_ = {};  ///< bytes/s of a connection
-  std::map<std::uint32_t, Rates> known_;
+  std::array<std::int64_t, kLanes> latencies_ = {};
+  std::array<double, kLanes> rates_ = {};              ///< bytes/s of a connection
+  std::deque<std::pair<std::uint32_t, Rates>> known_;  ///< by set of lanes; few
 };
 
 /// The messages of a rank, in order on each stream. Nothing ends before somebody asks for it, so that what begins in
@@ -59,13 +63,14 @@ class SharedStreams {
  private:
   struct Message {
     Lane lane = 0;
-    double left = 0;  ///< of its length
+    Ticks latency = 0;  ///< the part of its length in which it takes nothing of its links
+    double left = 0;    ///< of the rest
     Ticks ready = 0, end = -1, input = 0;
     std::vector<Place> behind;
   };
   [[nodiscard]] const Message& message(Place at) const { return all_[at.stream][at.number]; }
   /// When the stream's next message begins; kWhenNeeded: not known yet.
-  [[nodiscard]] Ticks start_of(const Message& next) const;
+  [[nodiscard]] Ticks start_of(std::size_t stream) const;
   void go_on();
 
   std::shared_ptr<StreamRates> rates_;

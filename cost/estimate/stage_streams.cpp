@@ -53,8 +53,12 @@ void add_of_layer(ByLane& out, const LayerCosts& c, Segment::Kind kind, bool exp
 std::shared_ptr<StreamRates> stream_rates(const plan::PlanSpec& spec, const StageGroups& groups,
                                           const std::vector<LayerRun>& layers) {
   const Lockstep& lockstep = groups.lockstep;
-  // The tokens of experts fill links on which parameters or gradients alone would leave room.
-  const bool beside_tokens = spec.mesh.expert > 1 && (plan::zero_of(spec) >= 2 || spec.reduces_early());
+  // The tokens of experts fill links on which parameters or gradients alone would leave room. Gradients that are
+  // reduced in the last pass alone matter only where it is one of a few: clocks that share links cost a search much
+  // time.
+  constexpr std::int64_t kFewPasses = 8;
+  const bool in_passes = plan::zero_of(spec) >= 2 || (spec.reduces_early() && spec.micro_batches() <= kFewPasses);
+  const bool beside_tokens = spec.mesh.expert > 1 && in_passes;
   if (lockstep.links == nullptr || layers.empty() || !(spec.offload.any() || beside_tokens)) return nullptr;
   const LayerCosts& c = *std::ranges::max_element(layers, {}, &LayerRun::count)->costs;
   const int first = groups.tensor.front();

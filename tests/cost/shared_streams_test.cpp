@@ -92,6 +92,20 @@ TEST(SharedStreams, MoveByTheLinksOfEachMessage) {
   EXPECT_EQ(streams.end_of({kOut, 0}, 0), 200);
 }
 
+// 20 of each gather's 100 are latency, in which the copy has the link for itself: 50 to 70 and, behind the first, again.
+TEST(SharedStreams, TakeNothingOfLinksWhileTheyHaveNotSetOut) {
+  std::array<Crossings, kLanes> all;
+  all[kData] = {.rate = 1, .shares = {{7, 1}}, .latency = 20e-12};
+  all[kOut] = {1, {{7, 1}}};
+  SharedStreams streams(std::make_shared<StreamRates>(all));
+  streams.begin(kOut, kOut, 100, 0, {});
+  streams.begin(kData, kData, 100, 50, {});
+  streams.begin(kData, kData, 100, 50, {});
+  EXPECT_EQ(streams.end_of({kOut, 0}, 0), 130) << "70 alone, 30 at half the rate";
+  EXPECT_EQ(streams.end_of({kData, 0}, 0), 180) << "30 of 80 by 130, 50 alone";
+  EXPECT_EQ(streams.end_of({kData, 1}, 0), 280);
+}
+
 TEST(StreamRates, AreThoseOfPricesWhereOneStreamAloneFillsALink) {
   std::array<Crossings, kLanes> all;
   all[lane_of(plan::Over::near, false)] = all[lane_of(plan::Over::far, true)] = {1, {{7, 1}}};

@@ -215,7 +215,8 @@ TEST(Number, SeparatesThousandsAndKeepsSmallOnesShort) {
 TEST(Energy, HasAUnitThatSuitsItsSize) {
   EXPECT_EQ(energy_text(7.2e6), "2.00 kWh");
   EXPECT_EQ(energy_text(88000), "24.4 Wh");
-  EXPECT_EQ(energy_text(1.346), "0.374 mWh");
+  EXPECT_EQ(energy_text(1.346), "1.35 J");
+  EXPECT_EQ(energy_text(0.0106), "10.6 mJ");
   EXPECT_EQ(money_text(0.1105), "0.111 $");
   EXPECT_EQ(money_text(3.74e-7), "0.374 µ$");
 }

@@ -62,12 +62,6 @@ const KnownKind* known_kind_of(const base::Cursor& root) {
   return nullptr;
 }
 
-const char* name_of(InputKind kind) {
-  const auto& all = known_kinds();
-  const auto found = std::find_if(all.begin(), all.end(), [&](const KnownKind& one) { return one.kind == kind; });
-  return found == all.end() ? "another file" : found->name;
-}
-
 /// What to do about a file of another kind than the one that is wanted.
 std::string help_with_kind(const KnownKind& is, InputKind wanted, const std::string& file) {
   const bool part = wanted == InputKind::model || wanted == InputKind::cluster;
@@ -86,6 +80,18 @@ std::string help_with_kind(const KnownKind& is, InputKind wanted, const std::str
 }
 
 }  // namespace
+
+const char* name_of(InputKind kind) {
+  const auto& all = known_kinds();
+  const auto found = std::find_if(all.begin(), all.end(), [&](const KnownKind& one) { return one.kind == kind; });
+  return found == all.end() ? "another file" : found->name;
+}
+
+std::string help_with_name(InputKind is, const std::string& name, InputKind wanted) {
+  const auto& all = known_kinds();
+  const auto found = std::find_if(all.begin(), all.end(), [&](const KnownKind& one) { return one.kind == is; });
+  return found == all.end() ? std::string() : help_with_kind(*found, wanted, name);
+}
 
 base::Diagnostics other_kind(const base::Document& document, const std::string& text, InputKind wanted) {
   const base::Cursor root = document.root();

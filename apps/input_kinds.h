@@ -15,6 +15,10 @@ enum class InputKind { unknown, plan, job, printed, model, cluster, stack, calib
 [[nodiscard]] InputKind kind_of_input(const std::string& path);
 /// E0125 with what to do about it if a file's text is known to be of another kind than the one that is wanted.
 [[nodiscard]] base::Diagnostics wrong_kind(const std::string& text, const std::string& file, InputKind wanted);
+/// What to do about a name of the catalogue's that is of another kind than the one that is wanted.
+[[nodiscard]] std::string help_with_name(InputKind is, const std::string& name, InputKind wanted);
+/// "a cluster".
+[[nodiscard]] const char* name_of(InputKind kind);
 /// The same of a document that is read already.
 [[nodiscard]] base::Diagnostics other_kind(const base::Document& document, const std::string& text, InputKind wanted);
 

@@ -11,6 +11,7 @@
 #include "apps/files.h"
 #include "apps/input_kinds.h"
 #include "apps/name_hints.h"
+#include "base/ensure.h"
 #include "base/yaml.h"
 #include "clusters/read.h"
 #include "cost/parameters/habits.h"
@@ -32,13 +33,25 @@ bool is_path(const std::string& name) {
          name.ends_with(".json");
 }
 
-/// The kind of thing that the catalogue has under this name elsewhere: "a cluster"; empty: none.
-std::string elsewhere(const Catalog& catalog, const char* folder, const std::string& name) {
-  constexpr std::pair<const char*, const char*> kParts[] = {
-      {kModels, "a model"}, {kClusters, "a cluster"}, {kStacks, "a software stack"}};
+constexpr std::pair<const char*, InputKind> kParts[] = {
+    {kModels, InputKind::model}, {kClusters, InputKind::cluster}, {kStacks, InputKind::stack}};
+
+/// What the catalogue has under this name, but for one of its folders.
+InputKind elsewhere(const Catalog& catalog, std::string_view folder, const std::string& name) {
   for (const auto& [other, is] : kParts)
-    if (std::string_view(other) != folder && catalog.find(other, name)) return is;
-  return {};
+    if (other != folder && catalog.find(other, name)) return is;
+  return InputKind::unknown;
+}
+
+/// The text of a job or a plan, which no name of the catalogue is.
+base::Result<std::string> read_wanted(const Catalog& catalog, const std::string& argument, InputKind wanted) {
+  auto text = read_argument(argument);
+  std::error_code error;
+  if (text || is_path(argument) || fs::exists(argument, error)) return text;
+  const InputKind is = elsewhere(catalog, {}, argument);
+  if (is == InputKind::unknown) return text;
+  return base::fail("E0125", fmt::format("`{}` is {}, but {} is expected", argument, name_of(is), name_of(wanted)),
+                    help_with_name(is, argument, wanted));
 }
 
 /// Errors of a file that could not be read, at the place that names it.
@@ -103,16 +116,21 @@ base::Result<Entry> resolve(const Catalog& catalog, const char* folder, const ch
                                           {}}});
     return base::fail(unreadable(text.error(), folder, name, from, catalog.names(folder)));
   }
-  const std::string is = elsewhere(catalog, folder, name);
+  const InputKind is = elsewhere(catalog, folder, name);
+  const bool none = is == InputKind::unknown;
+  const auto* wanted =
+      std::find_if(std::begin(kParts), std::end(kParts), [&](const auto& part) { return part.first == folder; });
+  ENSURE(wanted != std::end(kParts), "names in {}", folder);
   return base::fail({base::Diagnostic{
       base::Severity::error,
       "E0203",
       from,
-      is.empty() ? fmt::format("no {} `{}` in the catalogue, and no such file", kind, name)
-                 : fmt::format("`{}` is {}, but a {} is expected", name, is, kind),
-      is.empty() && from.line > 0 && fs::exists(name, error)
+      none ? fmt::format("no {} `{}` in the catalogue, and no such file", kind, name)
+           : fmt::format("`{}` is {}, but a {} is expected", name, name_of(is), kind),
+      none && from.line > 0 && fs::exists(name, error)
           ? fmt::format("it is in the current folder, but a path is relative to the folder of {}", from.file)
-          : help_with(folder, name, catalog.names(folder)),
+      : none ? help_with(folder, name, catalog.names(folder))
+             : help_with_name(is, name, wanted->second),
       {}}});
 }
 
@@ -280,7 +298,7 @@ base::Diagnostic LoadedJob::at(const std::string& key, base::Diagnostic found) c
 
 base::Result<LoadedJob> load_job(const Catalog& catalog, const std::string& path, base::Diagnostics& warnings,
                                  const std::vector<std::string>& settings) {
-  auto text = read_argument(path);
+  auto text = read_wanted(catalog, path, InputKind::job);
   if (!text) return base::fail(text.error());
   const base::Document document = base::Document::parse(*text, path, overrides_of(settings));
   const base::Cursor root = document.root();
@@ -422,7 +440,7 @@ base::Result<LoadedPlan> load_plan_argument(const Catalog& catalog, const std::s
                                         "this is the directory of a run, but a plan is expected",
                                         fmt::format("its plan is {}", (fs::path(argument) / "plan.yaml").string()),
                                         {}}});
-  return plan_of(catalog, read_argument(argument), argument);
+  return plan_of(catalog, read_wanted(catalog, argument, InputKind::plan), argument);
 }
 
 base::Result<LoadedPlan> load_made_plan(const Catalog& catalog, const plan::PlanFile& file, const std::string& name) {

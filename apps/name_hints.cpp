@@ -24,8 +24,8 @@ std::string names_with(std::string word, const std::vector<std::string>& names) 
   return out;
 }
 
-/// Of clusters' names, those with the device that the name has in it, a word with letters and digits: a `dgx-h100` is
-/// rather a `hgx-h100` than a `dgx-a100`. All names if none has.
+/// Of clusters' names, those with the device that the name has in it, a word with letters and digits or its end: a
+/// `dgx-h100` or `dgxh100` is rather a `hgx-h100` than a `dgx-a100`. All names if none has.
 std::vector<std::string> with_its_device(const std::string& name, const std::vector<std::string>& names) {
   const auto is = [](int (*kind)(int)) { return [kind](char c) { return kind(static_cast<unsigned char>(c)) != 0; }; };
   for (std::size_t at = 0; at < name.size();) {
@@ -33,12 +33,14 @@ std::vector<std::string> with_its_device(const std::string& name, const std::vec
     while (end < name.size() && is(std::isalnum)(name[end])) ++end;
     std::string word = name.substr(at, end - at);
     at = end + 1;
-    if (std::ranges::none_of(word, is(std::isalpha)) || std::ranges::none_of(word, is(std::isdigit))) continue;
     std::ranges::transform(word, word.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    std::vector<std::string> out;
-    for (const std::string& one : names)
-      if (one.find(word) != one.npos) out.push_back(one);
-    if (!out.empty()) return out;
+    for (; std::ranges::any_of(word, is(std::isalpha)) && std::ranges::any_of(word, is(std::isdigit));
+         word.erase(0, 1)) {
+      std::vector<std::string> out;
+      for (const std::string& one : names)
+        if (one.find(word) != one.npos) out.push_back(one);
+      if (!out.empty()) return out;
+    }
   }
   return names;
 }

@@ -176,7 +176,8 @@ class TreeBuilder : public YAML::EventHandler {
   void open(std::shared_ptr<Node> node) {
     if (open_.size() >= kMostDepth) stop("E0108", node->where, fmt::format("nested deeper than {} levels", kMostDepth));
     if (!open_.empty() && open_.back().node->kind == Kind::map && !open_.back().has_key) {
-      stop("E0101", node->where, "a key must be plain text, not a list or a map");
+      stop("E0101", node->where, "a key must be plain text, not a list or a map",
+           "if this is to be a value, close its bracket");
     }
     place(node);
     open_.push_back({std::move(node), false, {}, {}});
@@ -276,6 +277,7 @@ bool has_tab_ahead(std::string_view text, int line) {
 
 std::string hint_for(const std::string& message) {
   if (message.find("illegal map value") != std::string::npos) return "put a text that holds `: ` in quotes";
+  if (message.find("illegal flow end") != std::string::npos) return "another kind of bracket is still open";
   if (message.find("end of map") != std::string::npos || message.find("end of sequence") != std::string::npos) {
     return "check that keys of one map begin in the same column, and that every bracket is closed";
   }

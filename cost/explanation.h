@@ -25,9 +25,10 @@ inline constexpr double kSensitivityFactor = 1.25;
 
 /// A number that a prediction rests on, and the step time when it is smaller and larger, all else equal.
 struct Sensitivity {
-  std::string what;                    ///< "bandwidth of NICs", "device.gemm.efficiency"
-  std::string value, source, meaning;  ///< of the unchanged number: "25 GB/s"
-  double less_s = 0, more_s = 0;       ///< step time with the number divided, and multiplied
+  std::string what;                   ///< "bandwidth of NICs", "device.gemm.efficiency"
+  double value = 0;                   ///< the unchanged number
+  std::string unit, source, meaning;  ///< of it; "B/s"
+  double less_s = 0, more_s = 0;      ///< step time with the number divided, and multiplied
   [[nodiscard]] double swing() const { return std::abs(less_s - more_s); }
 };
 

@@ -160,6 +160,7 @@ struct MeasuredRun {
   bool used_in_fit = false;
   bool oversubscribed = false;
   double predicted_before_s = 0, predicted_after_s = 0, predicted_memory_bytes = 0;
+  bool samples = false;  ///< of a recommendation model: `tokens_per_s` counts samples
 };
 
 }  // namespace orrery::cost

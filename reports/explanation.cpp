@@ -142,7 +142,7 @@ Table sensitivities_table(const std::vector<cost::Sensitivity>& all, const cost:
               {},
               {}};
   for (const cost::Sensitivity& one : all)
-    table.rows.push_back({one.what, one.value, signed_time(one.less_s - own.step_time_s),
+    table.rows.push_back({one.what, coefficient_text(one.value, one.unit), signed_time(one.less_s - own.step_time_s),
                           signed_time(one.more_s - own.step_time_s), one.meaning, one.source});
   return table;
 }
@@ -151,7 +151,7 @@ json sensitivities_json(const std::vector<cost::Sensitivity>& all) {
   json out = json::array();
   for (const cost::Sensitivity& one : all)
     out.push_back({{"number", one.what},
-                   {"value", one.value},
+                   {"value", coefficient_text(one.value, one.unit)},
                    {"source", one.source},
                    {"factor", cost::kSensitivityFactor},
                    {"step_time_less_s", one.less_s},

@@ -148,6 +148,11 @@ json train_json(const TrainSummary& s) {
                      {"gradient_bound", s.serial->gradient_bound},
                      {"equal", s.serial->equal}};
   if (s.serial && !s.serial->rounded.empty()) out["serial"]["rounded"] = s.serial->rounded;
+  if (s.serial && s.serial->rounding)
+    out["serial"]["rounding_alone"] = {{"micro_batch", s.serial->rounding->micro_batch},
+                                       {"loss", s.serial->rounding->loss},
+                                       {"gradient_first", s.serial->rounding->gradient_first},
+                                       {"gradient_last", s.serial->rounding->gradient_last}};
   if (s.serial && !s.serial->other_choices.empty()) out["serial"]["other_choices"] = s.serial->other_choices;
   return out;
 }

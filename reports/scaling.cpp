@@ -146,7 +146,7 @@ Table sizes_table(const cost::ScalingSeries& series) {
   table.columns.push_back({fmt::format("{}/GPU", rate), Align::right, 0, 2});
   table.columns.push_back({"MFU", Align::right, 0, 3});
   table.columns.push_back({"efficiency", Align::right});
-  if (spread) table.columns.push_back({"4 of 5", Align::right, 0, 8});
+  if (spread) table.columns.push_back({"in 4 of 5 runs", Align::right, 0, 8});
   table.columns.push_back({"of added", Align::right, 0, 5});
   table.columns.push_back({"memory", Align::right, 0, 9});
   table.columns.push_back({"plan", Align::left, 0, 10});  // a narrow terminal gives its place to figures

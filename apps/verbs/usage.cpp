@@ -21,11 +21,11 @@ constexpr const char* kBegin = R"(Examples:
 `orrery help VERB` has a verb's flags and examples.
 )";
 constexpr const char* kExitCodes = R"(
-Exit codes: 0 ok, 1 failure, 2 usage, 3 bad input, 4 no feasible plan, 5 a check failed, 6 something is missing,
-130 stopped by ^C.)";
+Exit codes: 0 ok, 1 failure, 2 usage, 3 bad input, 4 no feasible plan,
+5 a check failed, 6 something is missing, 130 stopped by ^C.)";
 constexpr const char* kEverywhere = R"(
-Every verb takes --json, --quiet, --color and --catalog too, and what it writes or launches heeds --dry-run and
---force (orrery --help).
+Every verb takes --json, --quiet, --color and --catalog too, and what it writes
+or launches heeds --dry-run and --force (orrery --help).
 )";
 
 std::string replaced(std::string text, const std::string& from, const std::string& to) {

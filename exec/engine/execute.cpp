@@ -55,6 +55,14 @@ std::optional<RangeGrain> grain_of(const models::Op& op) {
   return std::nullopt;
 }
 
+// For every backend alike: a device reports no bad ids, and to a loss -1 means that a row predicts nothing.
+void check_ids(std::span<const std::int32_t> ids, const char* of, std::int64_t vocab) {
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    if (ids[i] < 0 || ids[i] >= vocab)
+      throw Failure(
+          fmt::format("{} id {} at position {} of the batch, but the vocabulary has {}", of, ids[i], i, vocab));
+}
+
 }  // namespace
 
 Nanoseconds now() {
@@ -432,6 +440,10 @@ std::array<const std::vector<std::int32_t>*, 6> Executor::read_batch(const model
     input.load_masked(of, {tokens_, targets_, token_types_, masked_rows_, next_sentence_});
   } else {
     input.load(of, tokens_, targets_);
+  }
+  check_ids(tokens_, "token", op.vocab);
+  check_ids(targets_, "target", op.vocab);
+  if (!masked) {
     if (op.out.size() > 5) {  // of a sequence's last target the next token is not there
       const auto sequence = static_cast<std::size_t>(op.sequence * op.context);
       further_targets_.assign(n, -1);

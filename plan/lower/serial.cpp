@@ -216,11 +216,11 @@ class SerialRewrite {
       }
     }
     for (Step& step : block("backward").steps) {
+      const bool of_head = apart && step.part != "embedding";  // which may look up too, to predict further
       for (Op& op : step.ops)
         for (int& operand : op.out) {
           if (operand < 0) continue;
           View v = class_.views[at(operand)];
-          const bool of_head = apart && op.kind != OpKind::embedding_grad;
           for (const Own& one : own_)
             if (v.buffer == class_.buckets[one.bucket].gradients && one.of_head == (of_head && one.bucket == shared_))
               v.buffer = one.gradients;

@@ -498,6 +498,8 @@ std::string describe(const PlanSpec& spec) {
   degree("context", spec.mesh.context);
   degree("expert", spec.mesh.expert);
   if (text.empty()) text = "serial";
+  if (spec.mesh.routes_own_rows())
+    text += fmt::format(", each expert over {}", base::count_of(spec.mesh.expert_ways(), "rank"));
   if (spec.mesh.pipeline > 1) text += fmt::format(", {}", name_of(spec.stages.order));
   if (spec.stages.virtual_stages > 1 && !spec.stages.folds())
     text += fmt::format(" of {} chunks", spec.stages.virtual_stages);

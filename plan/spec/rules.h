@@ -212,7 +212,7 @@ inline constexpr auto kRules = std::to_array<Rule>({
      "`schedule: gpipe`, one micro-batch a step, or a model with `aux_coefficient: 0`"},
     {"P125", "an expert's token limit where earlier tokens are on other ranks",
      "A token limit for experts although other ranks have the sequence's earlier tokens",
-     "`context: 1`, and no `expert_tensor`"},
+     "`context: 1`, and experts split over the tensor group: no `expert_tensor`, or that of `tensor`"},
     {"P126", "groups of replicas that cut across experts' ranks",
      "`zero_group`, or `group` of compressed gradients, whose ranks and those among which a layer's experts are "
      "divided "

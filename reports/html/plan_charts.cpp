@@ -114,7 +114,7 @@ Chart tornado_chart(const PlanPage& page, const cost::Prediction& own) {
     };
     add(one.less_s, "var(--communication)", "÷", 0);
     add(one.more_s, "var(--backward)", "×", 0.5);
-    rows.push_back({one.what, one.value});
+    rows.push_back({one.what, coefficient_text(one.value, one.unit)});
     chart.description += fmt::format("{}: {} with less, {} with more. ", one.what, signed_seconds(one.less_s - step),
                                      signed_seconds(one.more_s - step));
   }

@@ -269,7 +269,7 @@ Chart causes_chart(const cost::ScalingStudy& study) {
 /// From each size to the next: what each cause takes from the efficiency, as steps between the levels of two sizes.
 Chart losses_chart(const cost::ScalingStudy& study) {
   constexpr double kShown = 5e-4;          // of the efficiency; smaller ones go together
-  constexpr std::size_t kRoomOfLabel = 3;  // places between two sizes at least, so that their labels do not overlap
+  constexpr std::size_t kRoomOfLabel = 3;  // places between two sizes at least: a wide page then has all labels
   Chart chart;
   chart.title = "Efficiency lost from size to size";
   chart.text =
@@ -317,7 +317,10 @@ Chart losses_chart(const cost::ScalingStudy& study) {
           steps.push_back({{"i", place()}, {"from", level}, {"to", level}, {"fill", "transparent"}, {"tip", ""}});
       }
       low = std::min(low, p->efficiency), high = std::max(high, p->efficiency);
-      levels.push_back({{"i", place()}, {"n", p->devices}, {"v", p->efficiency}, {"tip", tip_of(own, *p)}});
+      levels.push_back({{"i", place()},
+                        {"head", {fmt::format("{:.0f}%", 100 * p->efficiency), std::to_string(p->devices)}},
+                        {"v", p->efficiency},
+                        {"tip", tip_of(own, *p)}});
     }
     const double room = std::max(0.01, 0.15 * (high - low));
     json panel = panel_row(at, series.size(), series.size() > 1 ? series_name(study, series[at]) : "");

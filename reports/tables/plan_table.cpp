@@ -146,7 +146,7 @@ std::vector<PlanColumn> columns_of_figures(const PlanHeading& heading) {
       {clicks ? "samples/s/GPU" : "tok/s/GPU", 4, Align::right,
        [](S s) { return number(s.figures.tokens_per_s_per_device); },
        [](S s) { return s.figures.tokens_per_s_per_device > 0; }},
-      {"TFLOP/s", 11, Align::right, [](S s) { return fmt::format("{:.3g}", s.figures.flops_per_s_per_device / 1e12); },
+      {"TFLOP/s", 11, Align::right, [](S s) { return estimate_text(s.figures.flops_per_s_per_device / 1e12); },
        [](S s) { return s.figures.flops_per_s_per_device > 0; }},
       {"MFU", 3, Align::right, [](S s) { return percent(s.p.mfu); }, [](S s) { return s.p.mfu > 0; }},
       {"memory", 0, Align::right, [](S s) { return size_text(s.p.memory_peak_bytes); }, always},
@@ -160,7 +160,7 @@ std::vector<PlanColumn> columns_of_figures(const PlanHeading& heading) {
        [](S s) { return s.p.bubble_fraction > 0; }},
       {"exposed", 15, Align::right, [](S s) { return time_or_none(s.p.exposed_communication_s); }, always},
       {clicks ? "$/Msample" : "$/Mtok", 10, Align::right,
-       [](S s) { return fmt::format("{:.3g}", s.figures.usd_per_million_tokens); },
+       [](S s) { return estimate_text(s.figures.usd_per_million_tokens); },
        [](S s) { return s.figures.usd_per_million_tokens > 0; }},
   };
 }

@@ -397,7 +397,8 @@ std::string energy_text(double joules) {
   constexpr double kJoulesPerWh = 3600;
   const double wh = joules / kJoulesPerWh;
   if (wh >= 100) return estimate_text(wh / 1000) + " kWh";
-  return wh >= 0.1 || wh == 0 ? estimate_text(wh) + " Wh" : estimate_text(1000 * wh) + " mWh";
+  if (wh >= 0.1 || wh == 0) return estimate_text(wh) + " Wh";
+  return joules >= 0.1 ? estimate_text(joules) + " J" : estimate_text(1000 * joules) + " mJ";
 }
 
 std::string money_text(double usd) {

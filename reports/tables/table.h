@@ -45,7 +45,7 @@ struct Table {
 [[nodiscard]] std::string time_text(double seconds);
 /// "43.2 %" for a fraction; "—" if it is not finite.
 [[nodiscard]] std::string percent(double fraction);
-/// "12.3 kWh", "4.56 Wh", "0.37 mWh" of joules: energy is paid in these.
+/// "12.3 kWh", "4.56 Wh" of joules: energy is paid in these; of less than 0.1 Wh "1.35 J", "10.6 mJ".
 [[nodiscard]] std::string energy_text(double joules);
 /// "1,234 $", "0.0123 $"; below a tenth of a cent in millionths, "374 µ$".
 [[nodiscard]] std::string money_text(double usd);

@@ -334,7 +334,11 @@ Table runs_table(const std::vector<cost::MeasuredRun>& runs) {
   table.columns.push_back({"error"});
   for (const char* head : {"memory measured", "memory predicted"}) table.columns.push_back({head, Align::right, 0, 2});
   table.columns.push_back({"memory error", Align::right, 0, 4});
-  table.columns.push_back({"tokens/s", Align::right, 0, 6});
+  const auto samples = std::count_if(runs.begin(), runs.end(), [](const auto& run) { return run.samples; });
+  table.columns.push_back({samples == 0                  ? "tokens/s"
+                           : samples == std::ssize(runs) ? "samples/s"
+                                                         : "tokens or samples/s",
+                           Align::right, 0, 6});
   table.columns.push_back({"", Align::left});
   bool any_fit = false, any_over = false;
   for (const cost::MeasuredRun& run : runs) {

@@ -185,6 +185,12 @@ std::string train_text(const TrainSummary& summary, const TableStyle& style) {
     table.rows.push_back({"first step",
                           "equal: either the later steps amplify its rounding, most where a loss jumps, or "
                           "an update differs; fewer --steps tell"});
+  if (const auto& s = summary.serial; s && s->rounding)
+    table.rows.push_back(
+        {"rounding alone", fmt::format("loss {:.1e}, gradient {:.1e} at step 1, {:.1e} at step {}: the "
+                                       "serial program against itself in micro-batches of {}",
+                                       s->rounding->loss, s->rounding->gradient_first, s->rounding->gradient_last,
+                                       s->steps, s->rounding->micro_batch)});
   if (const auto& s = summary.serial; s && !s->equal && !s->rounded.empty())
     table.rows.push_back({"only split", s->rounded});
   if (const auto& s = summary.serial; s && !s->other_choices.empty())

@@ -24,6 +24,12 @@ struct PlanHeading;
 /// Predicted against measured, with the median error of the runs that can be judged.
 [[nodiscard]] std::string runs_text(const std::vector<cost::MeasuredRun>& runs, const TableStyle& style);
 /// A split run beside the serial run of the same job: largest relative differences.
+/// How far the serial program is from itself with its sums in another order, in figures as of SerialComparison.
+struct RoundingAlone {
+  std::int64_t micro_batch = 0;  ///< of the other order
+  double loss = 0, gradient_first = 0, gradient_last = 0;
+};
+
 struct SerialComparison {
   std::string run;  ///< the serial run's directory
   std::int64_t steps = 0;
@@ -35,6 +41,8 @@ struct SerialComparison {
   std::string rounded = {};
   /// If not, and the experts' tokens of some step differ: where first (first_other_choice).
   std::string other_choices = {};
+  /// If not, and the serial program has another order of sums.
+  std::optional<RoundingAlone> rounding = {};
 };
 
 /// Where the tokens of two runs' experts first differ: "step 7, layer 2: expert 3 has 129 tokens, serially 128". By

@@ -102,8 +102,8 @@ std::vector<Sensitivity> of_the_machine(const Question& q, const GoOn& go_on) {
       continue;
     const auto a = less.replayed(), b = more.replayed();
     if (a && b)
-      out.push_back({rate.what, base::quantity_text(rate.value, rate.unit), q.cluster->name,
-                     "property of the machine, from its file", *a, *b});
+      out.push_back({rate.what, rate.value, rate.unit == base::UnitKind::flops_per_second ? "FLOP/s" : "B/s",
+                     q.cluster->name, "property of the machine, from its file", *a, *b});
   }
   return out;
 }
@@ -162,13 +162,6 @@ std::vector<Candidate> candidates(const Question& q, const plan::Plan& plan) {
   return out;
 }
 
-/// Rounded to four digits: more digits of a fitted number say nothing.
-double to_be_read(double value) {
-  if (value == 0 || !std::isfinite(value)) return value;
-  const double scale = std::pow(10.0, 3 - std::floor(std::log10(std::abs(value))));
-  return std::round(value * scale) / scale;
-}
-
 std::vector<Sensitivity> of_the_coefficients(const Question& q, std::size_t most, const GoOn& go_on) {
   std::vector<Sensitivity> out;
   const auto plan = plan::make_plan(q.model, q.cluster, q.spec);
@@ -181,8 +174,8 @@ std::vector<Sensitivity> of_the_coefficients(const Question& q, std::size_t most
     const auto a = less.replayed(), b = more.replayed();
     const auto known = cost::known_parameter(one.parameter.name);
     if (a && b)
-      out.push_back({one.parameter.name, cost::parameter_text(to_be_read(one.parameter.value), one.parameter.unit),
-                     one.parameter.source, known ? known->meaning : "", *a, *b});
+      out.push_back({one.parameter.name, one.parameter.value, cost::name_of(one.parameter.unit), one.parameter.source,
+                     known ? known->meaning : "", *a, *b});
   }
   return out;
 }

@@ -50,6 +50,15 @@ TEST(WrongKind, OfAnyFileIsNamedWithWhatToDoAboutIt) {
 TEST(WrongKind, OfACatalogueNameIsSaid) {
   EXPECT_THAT(orrery({"model", "hgx-h100"}).err, HasSubstr("`hgx-h100` is a cluster, but a model is expected"));
   EXPECT_THAT(orrery({"collective", "llama3-8b"}).err, HasSubstr("`llama3-8b` is a model, but a cluster is expected"));
+  EXPECT_THAT(orrery({"model", "hgx-h100"}).err, HasSubstr("`orrery explain --cluster hgx-h100` shows it"));
+  for (const char* verb : {"explain", "simulate"}) {
+    const Ran ran = orrery({verb, "hgx-h100"});
+    EXPECT_EQ(ran.exit_code, 3) << verb;
+    EXPECT_THAT(ran.err, HasSubstr("error[E0125]: `hgx-h100` is a cluster, but a plan is expected")) << verb;
+    EXPECT_THAT(ran.err, HasSubstr("`orrery explain --cluster hgx-h100` shows it")) << verb;
+  }
+  EXPECT_THAT(orrery({"plan", "llama3-8b"}).err, HasSubstr("`llama3-8b` is a model, but a job is expected"));
+  EXPECT_THAT(orrery({"plan", "no-such-thing"}).err, HasSubstr("error[E0201]"));
 }
 
 TEST(WrongKind, AFolderThatIsNoRunAndAFileInPlaceOfOneAreTold) {

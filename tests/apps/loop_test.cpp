@@ -133,6 +133,27 @@ TEST_F(Loop, VerifiesPlansThatChangeTheMathematicsByTheirSerialPrograms) {
   EXPECT_THAT(none.err, HasSubstr("P94"));
 }
 
+// At a rate at which the loss jumps, two orders of the same sums part by more than the bounds, and the second serial
+// run says so.
+TEST_F(Loop, TellsWhatRoundingAloneDoesWhereRunsAreNotEqual) {
+  const std::string job =
+      scratch_.file("jumps-job.yaml",
+                    "model: tiny-gpt\ncluster: localhost-2\nbatch: 4\nsequence: 64\nprecision: fp32\n"
+                    "plan: {tensor: 2, micro_batch: 2}\n"
+                    "training: {steps: 12, data: text.txt, optimizer: {name: adamw, learning_rate: 0.3}}\n");
+  ASSERT_EQ(orrery({"plan", job, "-o", path("jumps.yaml")}).exit_code, 0);
+  const Ran ran = orrery({"train", path("jumps.yaml"), "--run", path("run"), "--verify-serial", "--json"});
+  ASSERT_EQ(ran.exit_code, 5) << ran.err;
+  const nlohmann::json serial = ran.result().at("serial");
+  EXPECT_EQ(serial.at("equal"), false);
+  EXPECT_LE(serial.at("gradient_first").get<double>(), 1e-5);
+  const nlohmann::json& alone = serial.at("rounding_alone");
+  EXPECT_EQ(alone.at("micro_batch"), 1);
+  EXPECT_LE(alone.at("gradient_first").get<double>(), 1e-5);
+  EXPECT_GT(alone.at("gradient_last").get<double>(), 1e-5) << "as of the split run";
+  EXPECT_GT(alone.at("gradient_last").get<double>(), 0.01 * serial.at("gradient_last").get<double>());
+}
+
 // What a run has measured of its experts, a prediction takes; and rows of tokens in 8 bits are of the mathematics.
 TEST_F(Loop, MeasuredLoadsOfExpertsMakeAPredictedStepLonger) {
   const auto job = [&](const std::string& name, const std::string& more) {

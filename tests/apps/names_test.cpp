@@ -41,6 +41,7 @@ TEST(Names, OfAClusterLeadToOneWithTheSameDevice) {
     return plan_of("model: gpt2-124m\ncluster: " + name + "\nbatch: 64\n").err;
   };
   EXPECT_THAT(help("dgx-h100"), HasSubstr("did you mean `hgx-h100`?"));
+  EXPECT_THAT(help("dgxh100"), HasSubstr("did you mean `hgx-h100`?")) << "not the nearer-looking dgx-a100";
   EXPECT_THAT(help("GB200-NVL72"), HasSubstr("gb200-nvl64"));
   EXPECT_THAT(help("GB200-NVL72"), Not(HasSubstr("lumi")));
 }

@@ -271,6 +271,8 @@ TEST(Yaml, SaysWhereTextIsNoYaml) {
   EXPECT_EQ(found[0].code, "E0101");
   EXPECT_EQ(found[0].where.line, 2);
   EXPECT_EQ(found[0].help, "put a text that holds `: ` in quotes");
+  EXPECT_EQ(syntax("[1,2")[0].help, "if this is to be a value, close its bracket");
+  EXPECT_EQ(syntax("a: {b: [1, 2}\n")[0].help, "another kind of bracket is still open");
   EXPECT_EQ(syntax("node:\n\tdevices: 8\n")[0].help, "indent with spaces: YAML takes no tabs there");
   for (const char* text : {"", "   \n", "# only a comment\n", "~"})
     EXPECT_EQ(syntax(text)[0].message, "the file is empty") << text;

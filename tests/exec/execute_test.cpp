@@ -8,6 +8,7 @@
 #include "exec/engine/thread_transport.h"
 #include "exec/failure.h"
 #include "exec/state/initialise.h"
+#include "plan/lower/lower.h"
 #include "tests/exec/training.h"
 
 namespace orrery::exec {
@@ -120,6 +121,37 @@ TEST(Executor, CarriesEveryMicroBatchThroughAPipeline) {
         }
       },
       [&](const std::string& why) { world.abort(why); });
+}
+
+// To a loss, -1 is a row that predicts nothing; only the executor itself may say so.
+TEST(Executor, RefusesIdsOutsideTheVocabularyForEveryBackend) {
+  const testing::Trial trial = testing::golden_trial("constant");
+  const plan::Plan plan = testing::plan_of(trial);
+  const plan::Schedule schedule = plan::lower(plan, {.forward_only = true});
+  const plan::Placement placement = plan::place(schedule.classes.front());
+  const Waiter waiter(wait_policy(1, 1, std::chrono::seconds(60)));
+  const auto says = [&](std::int32_t token, std::int32_t target) -> std::string {
+    ThreadWorld world(1);
+    const auto transport = world.transport(0);
+    const auto backend = make_cpu_backend(1);
+    Executor executor(schedule, placement, *backend, *transport, waiter, {});
+    StepInput input;
+    input.load = [&](const Instance&, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) {
+      std::fill(tokens.begin(), tokens.end(), 1), std::fill(targets.begin(), targets.end(), 1);
+      tokens[2] = token, targets[3] = target;
+    };
+    try {
+      executor.run_step(input);
+    } catch (const Failure& failure) {
+      return failure.what();
+    }
+    return "(taken)";
+  };
+  EXPECT_EQ(says(1, -1), "target id -1 at position 3 of the batch, but the vocabulary has 64");
+  EXPECT_EQ(says(1, 64), "target id 64 at position 3 of the batch, but the vocabulary has 64");
+  EXPECT_EQ(says(-1, 1), "token id -1 at position 2 of the batch, but the vocabulary has 64");
+  EXPECT_EQ(says(64, 1), "token id 64 at position 2 of the batch, but the vocabulary has 64");
+  EXPECT_EQ(says(63, 63), "(taken)");
 }
 
 TEST(Executor, NamesTheStepThatAPeerNeverAnswers) {

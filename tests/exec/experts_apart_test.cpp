@@ -202,6 +202,14 @@ struct CompressedSplit {
 };
 class ApartCompressed : public ::testing::TestWithParam<CompressedSplit> {};
 
+/// Steps before the first in which an expert has other tokens. Two right runs part there: rounding decides between
+/// experts whose scores of a token are nearly equal, and all later numbers follow.
+std::size_t steps_of_equal_choices(const Outcome& a, const Outcome& b) {
+  std::size_t step = 0;
+  while (step < a.steps.size() && a.steps[step].experts.loads == b.steps[step].experts.loads) ++step;
+  return step;
+}
+
 // Replicas of experts each bring the gradients of all tokens that their part of the ranks has sent them.
 TEST_P(ApartCompressed, IsWhatTheSerialProgramDoes) {
   const auto& [name, how, set] = GetParam();
@@ -211,19 +219,32 @@ TEST_P(ApartCompressed, IsWhatTheSerialProgramDoes) {
   trial.spec.compression.rank = 2, trial.spec.compression.minimum_rate = 1.2;
   set(trial.spec);
   const Outcome ours = testing::train(trial), alone = testing::train_serially(trial);
-  const double loss = testing::loss_distance(ours, alone);
+  const std::size_t equal = steps_of_equal_choices(ours, alone);
+  ASSERT_GE(equal, 10U) << "choices that differ so early are no rounding";
+  Outcome before = ours, alone_before = alone;
+  before.steps.resize(equal), alone_before.steps.resize(equal);
+  const double loss = testing::loss_distance(before, alone_before);
   const double first = testing::relative_distance(ours.gradients.at(0), alone.gradients.at(0));
   const double weights = testing::relative_distance(ours.weights, alone.weights);
-  std::printf("[ errors   ] %-44s loss %.1e  gradient at step 1 %.1e  weights %.1e\n", name, loss, first, weights);
-  // A last bit of a value may round another value the other way.
+  std::printf("[ errors   ] %-44s loss %.1e in %zu steps  gradient at step 1 %.1e  weights %.1e\n", name, loss, equal,
+              first, weights);
+  // A last bit of a value may round another value the other way. Where tensor ranks have parts of a sum, every value
+  // may be off by its last bit, and bf16 then rounds one in thousands the other way: by step 11 that turns a
+  // choice.
   const bool halves = how != plan::GradientCompression::powersgd;
   EXPECT_LE(loss, halves ? 3e-5 : 1e-5);
   EXPECT_LE(first, halves ? 1e-3 : 1e-5);
   EXPECT_LE(weights, halves ? 1e-3 : 1e-4);
   Trial plain = trial;
   plain.spec.compression = {};
-  EXPECT_GT(testing::relative_distance(testing::train(plain).weights, ours.weights), 3 * weights)
-      << "nothing was compressed";
+  if (equal == ours.steps.size()) {
+    EXPECT_GT(testing::relative_distance(testing::train(plain).weights, ours.weights), 3 * weights)
+        << "nothing was compressed";
+  } else {
+    plain.steps = 1, plain.gradients_at = {0};
+    EXPECT_GT(testing::relative_distance(testing::train(plain).gradients.at(0), ours.gradients.at(0)), 3 * first)
+        << "nothing was compressed";
+  }
   for (std::size_t rank = 0; rank < ours.memory.size(); ++rank)
     EXPECT_EQ(ours.memory[rank].peak_live, ours.placements[rank].peak_live_bytes) << "rank " << rank;
 }
@@ -256,6 +277,11 @@ INSTANTIATE_TEST_SUITE_P(
                         [](PlanSpec& s) { s.mesh.data = s.mesh.expert = 4; }},
         CompressedSplit{"fp16_split_2_of_tensor_4", plan::GradientCompression::fp16,
                         [](PlanSpec& s) { split_2_of_tensor_4(s); }},
+        CompressedSplit{"bf16_split_2_of_tensor_4", plan::GradientCompression::bf16,
+                        [](PlanSpec& s) { split_2_of_tensor_4(s); }},
+        CompressedSplit{"bf16_tensor_2", plan::GradientCompression::bf16,
+                        [](PlanSpec& s) { s.mesh.tensor = s.mesh.data = 2; }},
+        CompressedSplit{"bf16_whole_experts", plan::GradientCompression::bf16, [](PlanSpec& s) { whole_experts(s); }},
         CompressedSplit{"fp16_whole_experts", plan::GradientCompression::fp16, [](PlanSpec& s) { whole_experts(s); }}),
     [](const auto& one) { return std::string(one.param.name); });
 

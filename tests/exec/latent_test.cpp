@@ -68,6 +68,13 @@ void recompute(plan::PlanSpec& s, std::initializer_list<plan::Module> modules) {
   for (const plan::Module one : modules) s.recomputation.modules = s.recomputation.modules.with(one);
 }
 
+/// Two stages of two chunks. But in DualPipe, the last chunk has the head alone, and the module that predicts further.
+void two_chunks(plan::PlanSpec& s, plan::Order order) {
+  s.mesh.pipeline = s.stages.virtual_stages = 2, s.stages.order = order, s.shape.micro_batch = 1;
+  s.stages.layers_per_stage = {1, 1, 1, 0};
+  if (order == plan::Order::dualpipe) s.stages.layers_per_stage = {2, 1};
+}
+
 const LatentSplit kLatentSplits[] = {
     {"data_2", [](plan::PlanSpec& s) { s.mesh.data = 2; }},
     {"tensor_2", [](plan::PlanSpec& s) { s.mesh.tensor = 2; }},
@@ -81,6 +88,16 @@ const LatentSplit kLatentSplits[] = {
      [](plan::PlanSpec& s) {
        s.mesh.pipeline = s.mesh.tensor = 2, s.mesh.sequence_parallel = true, s.stages.order = plan::Order::zb_h1;
      }},
+    {"zero_bubble_h2_3", [](plan::PlanSpec& s) { s.mesh.pipeline = 3, s.stages.order = plan::Order::zb_h2; }},
+    {"zero_bubble_v_2", [](plan::PlanSpec& s) { two_chunks(s, plan::Order::zb_v); }},
+    {"dualpipe_v_2", [](plan::PlanSpec& s) { two_chunks(s, plan::Order::dualpipe_v); }},
+    {"dualpipe_2", [](plan::PlanSpec& s) { two_chunks(s, plan::Order::dualpipe); }},
+    {"dualpipe_2_expert_2_zero_1_reduced_early",
+     [](plan::PlanSpec& s) {
+       two_chunks(s, plan::Order::dualpipe), s.mesh.data = s.mesh.expert = 2;
+       s.states.zero_stage = 1, s.states.overlap_gradients = true;
+     }},
+    {"interleaved_2", [](plan::PlanSpec& s) { two_chunks(s, plan::Order::one_f_one_b); }},
     {"zero_1_tensor_2", [](plan::PlanSpec& s) { s.mesh.data = s.mesh.tensor = 2, s.states.zero_stage = 1; }},
     {"zero_3", [](plan::PlanSpec& s) { s.mesh.data = 2, s.states.zero_stage = 3; }},
     {"zero_3_rows_over_tensor_2",

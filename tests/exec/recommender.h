@@ -39,4 +39,8 @@ struct ReferenceRun {
 };
 [[nodiscard]] ReferenceRun reference_run(const Trial& trial, const LogicalTensors& initial);
 
+/// The trial with other samples, none of which comes near a ReLU's kink in its training from `initial`: there the last
+/// bit of a sum decides whether a unit has a gradient, and two right runs differ. `dropped`: those that came near.
+[[nodiscard]] Trial beside_kinks(Trial trial, const LogicalTensors& initial, std::int64_t* dropped);
+
 }  // namespace orrery::exec::testing

@@ -9,8 +9,10 @@
 #include <cmath>
 #include <deque>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <set>
+#include <stdexcept>
 #include <utility>
 
 #include "base/random.h"
@@ -59,6 +61,26 @@ class Reference {
     }
     return loss / static_cast<double>(turns_ * part_);
   }
+  /// A step on the next samples from `*next` on whose values before ReLUs are all `margin` or more from 0, where the
+  /// ReLU's slope jumps; returns their numbers. Without a parameter server.
+  std::vector<std::int64_t> step_beside_kinks(const ClickFile& file, std::int64_t* next, double margin) {
+    gradients_.clear();
+    for (const auto& [name, values] : weights_) gradients_[name].assign(values.size(), 0);
+    std::vector<std::int64_t> taken;
+    for (; std::ssize(taken) < part_; ++*next) {
+      if (*next == file.size()) throw std::runtime_error("too few samples beside kinks");
+      const auto gradients = gradients_;
+      const auto seen = seen_;
+      nearest_ = std::numeric_limits<double>::infinity();
+      (void)sample(file, *next);
+      if (nearest_ >= margin)
+        taken.push_back(*next);
+      else
+        gradients_ = gradients, seen_ = seen;
+    }
+    update();
+    return taken;
+  }
   /// Of the last step's gradients; of several workers' the largest.
   [[nodiscard]] double norm() const { return norm_; }
 
@@ -81,7 +103,9 @@ class Reference {
     Row y(b);
     for (std::size_t o = 0; o < y.size(); ++o) {
       for (std::size_t i = 0; i < x.size(); ++i) y[o] += w[o * x.size() + i] * x[i];
-      if (relu) y[o] = std::max(0.0, y[o]);
+      if (!relu) continue;
+      nearest_ = std::min(nearest_, std::abs(y[o]));
+      y[o] = std::max(0.0, y[o]);
     }
     layers_.push_back({name, x, y, relu});
     return y;
@@ -265,6 +289,7 @@ class Reference {
   int staleness_;
   std::int64_t part_;  ///< samples of a turn
   double norm_ = 0;
+  double nearest_ = 0;                              ///< to 0 of the values before ReLUs
   std::deque<std::map<std::string, Row>> history_;  ///< weights before each of the last steps
   std::map<std::string, Row> weights_, gradients_, states_;
   std::map<std::string, std::vector<Row>> moments_;
@@ -351,13 +376,15 @@ std::string click_file(const models::Model& model, std::int64_t count, const std
 
 namespace {
 
+constexpr std::int64_t kSamples = 200;  // fewer than 20 steps read: rows come again
+
 Trial trial_of(models::Model model, const std::string& name, plan::OptimizerKind kind) {
   Trial trial;
   trial.model = std::move(model);
   trial.spec.shape.batch = trial.spec.shape.micro_batch = 16;
   trial.spec.shape.sequence = 1;
   trial.training.steps = 20;
-  trial.training.data = click_file(trial.model, 200, name);
+  trial.training.data = click_file(trial.model, kSamples, name);
   trial.training.seed = 3;
   plan::Optimizer& o = trial.training.optimizer;
   o.kind = kind;
@@ -427,6 +454,28 @@ ReferenceRun reference_run(const Trial& trial, const LogicalTensors& initial) {
   }
   out.weights = reference.weights();
   return out;
+}
+
+Trial beside_kinks(Trial trial, const LogicalTensors& initial, std::int64_t* dropped) {
+  constexpr double kMargin = 1e-4;  // rounding moves values by some 1e-6 in 20 steps
+  const std::int64_t needed = trial.steps * trial.spec.shape.batch;
+  const std::string all = click_file(trial.model, 2 * needed, "beside-kinks-all");
+  const auto file = ClickFile::open(all, *trial.model.recommender);
+  EXPECT_TRUE(file) << base::render(file.error(), false);
+  Reference reference(trial, initial);
+  std::vector<std::int64_t> taken;
+  std::int64_t next = 0;
+  for (std::int64_t step = 0; step < trial.steps; ++step)
+    for (const std::int64_t sample : reference.step_beside_kinks(**file, &next, kMargin)) taken.push_back(sample);
+  *dropped = next - needed;
+  trial.training.data = all.substr(0, all.size() - 4) + "-taken.tsv";
+  std::ifstream in(all);
+  std::ofstream out(trial.training.data);
+  auto at = taken.begin();
+  std::int64_t number = 0;
+  for (std::string line; at != taken.end() && std::getline(in, line); ++number)
+    if (number == *at) out << line << "\n", ++at;
+  return trial;
 }
 
 }  // namespace orrery::exec::testing

@@ -57,6 +57,15 @@ Trial clipped(Trial trial) {
   trial.training.clip_norm = 0.3;
   return trial;
 }
+Trial further(Trial trial) {
+  trial.model.further = {.modules = 1, .weight = 0.3};
+  trial.training.initial_weights.clear();  // which have no such module
+  return trial;
+}
+Trial untied(Trial trial) {
+  trial.model.tied_embeddings = false;
+  return trial;
+}
 Trial served(int workers, int staleness) {
   Trial trial = testing::golden_trial("constant");
   trial.training.initial_weights.clear();
@@ -105,6 +114,16 @@ INSTANTIATE_TEST_SUITE_P(
                  one.training.optimizer = {plan::OptimizerKind::lamb, 2e-3, 0.9, 0.999, 1e-6, 0.01};
                });
              }},
+        Case{"pipedream_2_further", [] { return further(pipelined(Order::pipedream, 2)); }},
+        Case{"pipedream_3_further_untied_clipped",
+             [] { return untied(clipped(further(pipelined(Order::pipedream, 3)))); }},
+        Case{"pipedream_vertical_3_further_untied",
+             [] { return untied(further(pipelined(Order::pipedream_vertical, 3))); }},
+        Case{"pipedream_2bw_4_data_2_further_untied",
+             [] { return untied(further(pipelined(Order::pipedream_2bw, 4, 2))); }},
+        Case{"pipedream_2bw_4_data_2_further", [] { return further(pipelined(Order::pipedream_2bw, 4, 2)); }},
+        Case{"server_2_stale_1_further", [] { return further(served(2, 1)); }},
+        Case{"server_4_stale_3_further_untied_clipped", [] { return untied(clipped(further(served(4, 3)))); }},
         Case{"server_2_fresh", [] { return served(2, 0); }},
         Case{"server_2_stale_1_clipped", [] { return clipped(served(2, 1)); }},
         Case{"server_4_stale_3", [] { return served(4, 3); }},
@@ -172,6 +191,18 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"bf16_data_2_pipeline_2",
              [] { return with(compressed(GradientCompression::bf16), [](Trial& one) { one.spec.mesh.pipeline = 2; }); },
              kBf16},
+        Case{"bf16_data_2_pipeline_2_further",
+             [] {
+               return further(
+                   with(compressed(GradientCompression::bf16), [](Trial& one) { one.spec.mesh.pipeline = 2; }));
+             },
+             kBf16},
+        Case{"powersgd_data_2_pipeline_2_further",
+             [] {
+               return further(
+                   with(compressed(GradientCompression::powersgd), [](Trial& one) { one.spec.mesh.pipeline = 2; }));
+             },
+             kLowRank},
         Case{"bf16_pipedream_2bw_2_data_2",
              [] {
                return with(pipelined(Order::pipedream_2bw, 2, 2),

@@ -48,6 +48,17 @@ TEST(Experts, AreNoMoreThanTheTokensOfAMicroBatch) {
   EXPECT_THAT(refusal(parts, mixture_of(16)), HasSubstr("a micro-batch has 8 tokens"));
 }
 
+TEST(Experts, AreDescribedWhereOtherRanksThanTheTensorGroupSplitThem) {
+  PlanSpec spec = shaped(2, 8, 2);
+  EXPECT_EQ(describe(spec), "data 2 x expert 2, micro-batch 2");
+  spec.mesh.expert_tensor = 2;
+  EXPECT_EQ(describe(spec), "data 2 x expert 2, each expert over 2 ranks, micro-batch 2");
+  spec.mesh.tensor = 2;
+  EXPECT_EQ(describe(spec), "data 2 x tensor 2 x expert 2, micro-batch 2") << "that is the tensor group";
+  spec.mesh.expert_tensor = 1;
+  EXPECT_EQ(describe(spec), "data 2 x tensor 2 x expert 2, each expert over 1 rank, micro-batch 2");
+}
+
 TEST(Experts, HaveRoomForAToken) {
   EXPECT_EQ(refusal(shaped(2, 8), mixture_of(16, 1)), "");
   const std::string found = refusal(shaped(4, 4), mixture_of(16, 0.25));

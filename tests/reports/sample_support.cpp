@@ -252,8 +252,8 @@ reports::PlanPage plan_page() {
   other.step_time_s *= 1.1;
   other.memory_peak_bytes *= 2;
   out.neighbours = {{"micro-batch 2", other, "", ""}, {"VP 3", std::nullopt, "chunks are not whole", "P18"}};
-  out.sensitivities = {{"bandwidth of NICs", "25 GB/s", "selene", "", 1.9, 1.6},
-                       {"device.gemm.efficiency", "0.8", "datasheet", "share of the peak", 2.1, 1.5}};
+  out.sensitivities = {{"bandwidth of NICs", 25e9, "B/s", "selene", "", 1.9, 1.6},
+                       {"device.gemm.efficiency", 0.8, "number", "datasheet", "share of the peak", 2.1, 1.5}};
   out.topology.tiers = {{clusters::VertexKind::device, 128},
                         {clusters::VertexKind::nvswitch, 96},
                         {clusters::VertexKind::nic, 128},

@@ -61,6 +61,7 @@ void measure(Group& group, const Beliefs& beliefs) {
   m.step_time_spread = m.step_time_s > 0 ? (*most - *least) / m.step_time_s : 0;
   m.memory_peak_bytes = memory.empty() ? 0 : *std::max_element(memory.begin(), memory.end());
   m.tokens_per_s = median(rates);
+  m.samples = first.loaded.file.model.recommender.has_value();
   // A plan that the fit has seen once is not held out, however its later runs are marked.
   m.used_in_fit = std::any_of(group.runs.begin(), group.runs.end(),
                               [&](const Run* run) { return used_in_fit(*run, beliefs.after); });

@@ -48,15 +48,16 @@ struct TrainOptions {
   exec::SampleOptions text;
 };
 
-std::string progress_line(const exec::StepReport& report) {
+std::string progress_line(const exec::StepReport& report, bool samples) {
   const double share = report.steps > 0 ? static_cast<double>(report.step) / static_cast<double>(report.steps) : 0;
   const double left = static_cast<double>(report.steps - report.step) * report.step_time_s;
   const std::string again = report.lossless_again > 0
                                 ? fmt::format("  {} of {} ReLUs again", report.lossless_again, report.lossless_tensors)
                                 : "";
-  return fmt::format("{} {}/{}  loss {:.4f}  {} a step  {} tokens/s  {} left{}", bar(share, 24), report.step,
-                     report.steps, report.loss, base::human(base::Seconds{report.step_time_s}),
-                     base::human_count(report.tokens_per_s), base::human(base::Seconds{left}), again);
+  return fmt::format("{} {}/{}  loss {:.4f}  {} a step  {} {}/s  {} left{}", bar(share, 24), report.step, report.steps,
+                     report.loss, base::human(base::Seconds{report.step_time_s}),
+                     base::human_count(report.tokens_per_s), samples ? "samples" : "tokens",
+                     base::human(base::Seconds{left}), again);
 }
 
 int exit_code_of(exec::RunEnd end) {
@@ -144,6 +145,23 @@ exec::TrainCommand command_for(const TrainOptions& options, const LoadedPlan& lo
 /// Few enough that rounding stays small.
 constexpr std::int64_t kComparedSteps = 20;
 
+/// How far the serial run is from the same steps with their sums in another order, for a reader of a difference.
+std::optional<reports::RoundingAlone> rounding_alone(const exec::TrainCommand& serial, const LoadedPlan& loaded,
+                                                     const exec::RunWatchers& watchers) {
+  const auto other = serial_in_another_order(loaded);
+  if (!other) return std::nullopt;
+  exec::TrainCommand command = serial;
+  command.run = serial.run.parent_path() / "reordered";
+  command.plan = serial.run.parent_path() / "reordered-plan.yaml";
+  command.serial = false;
+  write_file(command.plan, plan::write_plan_file(*other));
+  if (exec::supervise(command, watchers, &Interrupt::requested()).end != exec::RunEnd::completed) return std::nullopt;
+  const auto compared = compare_with_serial(command.run, serial.run, command.steps, {});
+  if (!compared) return std::nullopt;
+  return reports::RoundingAlone{other->spec.shape.micro_batch, compared->loss, compared->gradient_first,
+                                compared->gradient_last};
+}
+
 /// Runs the same job on one rank, below the run's own directory, and compares. Appends diagnostics.
 std::optional<reports::SerialComparison> verify(const exec::TrainCommand& split, const LoadedPlan& loaded,
                                                 const exec::RunWatchers& watchers, Outcome& outcome) {
@@ -164,7 +182,10 @@ std::optional<reports::SerialComparison> verify(const exec::TrainCommand& split,
   }
   auto compared = compare_with_serial(split.run, command.run, command.steps, serial_bounds(loaded.file.spec));
   if (!compared) return add(compared.error());
-  if (!compared->equal) outcome.exit_code = kCheckFailed;
+  if (!compared->equal) {
+    outcome.exit_code = kCheckFailed;
+    compared->rounding = rounding_alone(command, loaded, watchers);
+  }
   if (split.ranks > 1) compared->rounded = rounded_only_split(loaded.plan.spec());
   return *compared;
 }
@@ -291,7 +312,8 @@ Outcome run_train(const TrainOptions& options, const Context& context) {
   }
 
   exec::RunWatchers watchers;
-  watchers.step = [&](const exec::StepReport& report) { progress.line(progress_line(report)); };
+  const bool samples = loaded->file.model.recommender.has_value();
+  watchers.step = [&](const exec::StepReport& report) { progress.line(progress_line(report, samples)); };
   watchers.message = [&](const std::string& text) {
     if (context.quiet) return;
     progress.clear();
@@ -312,7 +334,7 @@ Outcome run_train(const TrainOptions& options, const Context& context) {
   if (run.completion) {
     reports::TrainSummary summary = summary_of(options.run, *run.completion);
     summary.restarts = static_cast<std::int64_t>(restarted.failures.size());
-    summary.samples = loaded->file.model.recommender.has_value();
+    summary.samples = samples;
     if (options.verify_serial && run.end == exec::RunEnd::completed) {
       summary.serial = verify(command, *loaded, watchers, outcome);
       progress.clear();

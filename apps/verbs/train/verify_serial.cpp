@@ -8,7 +8,9 @@
 
 #include "apps/files.h"
 #include "apps/verbs/runs.h"
+#include "clusters/read.h"
 #include "exec/files/safetensors.h"
+#include "plan/lower/serial.h"
 
 namespace orrery::apps {
 namespace fs = std::filesystem;
@@ -101,6 +103,28 @@ base::Result<std::vector<std::vector<reports::ExpertLoad>>> loads_of(const fs::p
 }
 
 }  // namespace
+
+std::optional<plan::PlanFile> serial_in_another_order(const LoadedPlan& loaded) {
+  const models::DType precision = loaded.file.spec.numerics.precision;
+  auto device = clusters::resized(loaded.file.cluster, 1);
+  if (!device || loaded.file.model.recommender || precision == models::DType::fp8 || precision == models::DType::fp4)
+    return std::nullopt;
+  const auto program = plan::serial_program(loaded.plan, std::move(*device));
+  if (!program || program->own) return std::nullopt;
+  plan::PlanFile file = loaded.file;
+  file.cluster = program->plan.cluster();
+  file.spec = program->plan.spec();
+  file.job.bounds = {};
+  const std::int64_t given = file.spec.shape.micro_batch;
+  // The next smaller one that divides it, which needs no more memory; of 1 the next larger one that divides the batch.
+  std::int64_t other = given > 1 ? given - 1 : 2;
+  while (given > 1 ? given % other != 0 : other <= file.spec.shape.batch && file.spec.shape.batch % other != 0)
+    other += given > 1 ? -1 : 1;
+  file.spec.shape.micro_batch = static_cast<decltype(file.spec.shape.micro_batch)>(other);
+  const auto made = plan::make_plan(std::make_shared<const models::Model>(file.model),
+                                    std::make_shared<const clusters::Cluster>(file.cluster), file.spec);
+  return made ? std::optional(std::move(file)) : std::nullopt;
+}
 
 base::Result<reports::SerialComparison> compare_with_serial(const fs::path& split, const fs::path& serial,
                                                             std::int64_t steps, const SerialBounds& bounds) {

@@ -30,6 +30,10 @@ struct SerialBounds {
 /// Empty where all travel in fp32.
 [[nodiscard]] std::string rounded_only_split(const plan::PlanSpec& spec);
 
+/// The plan's serial program with its sums in another order, in other micro-batches, as a plan of one rank. None where
+/// the program is not a plain step, or where micro-batches are of the mathematics (fp8's scales, a model's batch).
+[[nodiscard]] std::optional<plan::PlanFile> serial_in_another_order(const LoadedPlan& loaded);
+
 /// Compares two run directories, both with gradients of steps 1 and `steps` (exec::TrainCommand::dump_gradients): the
 /// largest relative difference of losses, and |g - g'| / |g| over all gradients.
 [[nodiscard]] base::Result<reports::SerialComparison> compare_with_serial(const std::filesystem::path& split,

@@ -45,6 +45,9 @@ TEST(AgainstSerial, NamesTheFirstStepAndLayerWhoseExpertsHaveOtherTokens) {
   EXPECT_THAT(train_text(summary, kAscii), ::testing::Not(::testing::HasSubstr("other choices")));
   summary.serial->other_choices = first_other_choice({same, flipped}, {same, same});
   EXPECT_THAT(train_text(summary, kAscii), ::testing::HasSubstr("step 2, layer 3: expert 1 has 4 tokens, serially 3"));
+  EXPECT_THAT(train_text(summary, kAscii), ::testing::Not(::testing::HasSubstr("rounding alone")));
+  summary.serial->rounding = RoundingAlone{1, 1.3e-5, 1.1e-7, 4.7e-4};
+  EXPECT_THAT(train_text(summary, kAscii), ::testing::HasSubstr("loss 1.3e-05, gradient 1.1e-07 at step 1, 4.7e-04"));
 }
 
 TEST(TrainText, OfARecommendationModelCountsSamples) {
@@ -53,6 +56,16 @@ TEST(TrainText, OfARecommendationModelCountsSamples) {
   summary.samples = true;
   EXPECT_THAT(train_text(summary, kAscii), ::testing::HasSubstr("samples/s"));
   EXPECT_THAT(train_text(summary, kAscii), ::testing::Not(::testing::HasSubstr("tokens/s")));
+}
+
+TEST(RunsTable, OfRecommendationModelsCountsSamples) {
+  std::vector<cost::MeasuredRun> runs(2);
+  runs[0].tokens_per_s = runs[1].tokens_per_s = 1000;
+  EXPECT_EQ(runs_table(runs).columns.at(runs_table(runs).columns.size() - 2).head, "tokens/s");
+  runs[0].samples = true;
+  EXPECT_EQ(runs_table(runs).columns.at(runs_table(runs).columns.size() - 2).head, "tokens or samples/s");
+  runs[1].samples = true;
+  EXPECT_EQ(runs_table(runs).columns.at(runs_table(runs).columns.size() - 2).head, "samples/s");
 }
 
 TEST(DisplayWidth, CountsWhatATerminalShows) {
@@ -202,7 +215,8 @@ TEST(Number, SeparatesThousandsAndKeepsSmallOnesShort) {
 TEST(Energy, HasAUnitThatSuitsItsSize) {
   EXPECT_EQ(energy_text(7.2e6), "2.00 kWh");
   EXPECT_EQ(energy_text(88000), "24.4 Wh");
-  EXPECT_EQ(energy_text(1.346), "0.374 mWh");
+  EXPECT_EQ(energy_text(1.346), "1.35 J");
+  EXPECT_EQ(energy_text(0.0106), "10.6 mJ");
   EXPECT_EQ(money_text(0.1105), "0.111 $");
   EXPECT_EQ(money_text(3.74e-7), "0.374 µ$");
 }

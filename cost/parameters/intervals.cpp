@@ -59,7 +59,9 @@ const char* name_of(Basis evidence) {
   return "?";
 }
 
-std::optional<Spread> spread_of(const Intervals& intervals, const std::string& stack, bool several_nodes) {
+namespace {
+
+std::optional<Spread> listed_spread(const Intervals& intervals, const std::string& stack, bool several_nodes) {
   std::optional<Spread> other;
   for (const Spread& spread : intervals.spreads) {
     if (spread.several_nodes != several_nodes) continue;
@@ -67,6 +69,19 @@ std::optional<Spread> spread_of(const Intervals& intervals, const std::string& s
     if (spread.stack.empty()) other = spread;
   }
   return other;
+}
+
+}  // namespace
+
+std::optional<Spread> spread_of(const Intervals& intervals, const std::string& stack, bool several_nodes) {
+  auto out = listed_spread(intervals, stack, several_nodes);
+  if (!out || (stack != kGenericEager && stack != kGenericCompiled)) return out;
+  for (const Spread& spread : intervals.spreads)
+    if (spread.stack == kStrangers && spread.several_nodes == several_nodes) {
+      out->time = hull(out->time, spread.time);
+      out->memory = hull(out->memory, spread.memory);
+    }
+  return out;
 }
 
 Ground ground_of(const std::string& stack, const clusters::Device& device, bool mixtures) {
@@ -106,7 +121,7 @@ std::optional<Spread> spread_of(const Intervals& intervals, const Stack& stack, 
                                 const Setting& setting) {
   if (stack.fitted)
     return Spread{stack.name, several_nodes, stack.fitted->time, stack.fitted->memory, stack.fitted->rows};
-  // What stands for many by kind, and came after the intervals, is as uncertain as all eager software.
+  // What stands for many by kind is as uncertain as all unknown software.
   const bool listed = std::any_of(intervals.spreads.begin(), intervals.spreads.end(),
                                   [&](const Spread& spread) { return spread.stack == stack.name; });
   auto own = spread_of(intervals, stack.generic && !listed ? kGenericEager : stack.name, several_nodes);

@@ -15,6 +15,10 @@
 
 namespace orrery::cost {
 
+/// The name of the spreads that rows of strangers show: software without runs of its own, as it is predicted. Carried
+/// rows, taken as if their software were unknown, are the generic stacks' evidence.
+inline constexpr const char* kStrangers = "strangers";
+
 /// Measured over predicted: 10th and 90th percentile, of step times and of peak memory.
 struct Spread {
   std::string stack;  ///< empty: software without any known row
@@ -52,7 +56,8 @@ struct Setting {
 /// within a factor of 1.5. A stack without runs has ground nowhere.
 [[nodiscard]] bool has_ground(const Intervals& intervals, const std::string& stack, const Setting& setting);
 
-/// The spread of the stack, or that of unknown software; nothing if there is neither.
+/// The spread of the stack, or that of unknown software; nothing if there is neither. Of the generic stacks of language
+/// models, with strangers' spread: neither body of evidence contradicts it.
 [[nodiscard]] std::optional<Spread> spread_of(const Intervals& intervals, const std::string& stack, bool several_nodes);
 /// The same for a loaded stack: one fitted to runs has its own spread; outside its ground, the spread is at least as
 /// wide as `elsewhere`.

@@ -190,8 +190,11 @@ cost::Interval spread_over_sources(const std::vector<LogResidual>& residuals, bo
     total += weight;
   }
   std::sort(weighted.begin(), weighted.end());
-  constexpr double kLow = 0.1, kHigh = 0.9;
-  return {std::exp(quantile(weighted, total, kLow)), std::exp(quantile(weighted, total, kHigh))};
+  // One more source lies below the k-th of n with probability k / (n + 1), not k / n (conformal prediction: Vovk,
+  // Gammerman and Shafer 2005); the middle of the k-th's weight is at (k - 1/2) / n.
+  constexpr double kLow = 0.1, kHalf = 0.5;
+  const double low = kLow - (kHalf - kLow) / static_cast<double>(count.size());
+  return {std::exp(quantile(weighted, total, low)), std::exp(quantile(weighted, total, 1 - low))};
 }
 
 std::vector<cost::Spread> generic_spreads(const std::vector<Row>& rows, const Library& library) {
@@ -240,6 +243,32 @@ std::vector<cost::Spread> generic_spreads(const std::vector<Row>& rows, const Li
     for (const cost::Spread& other : out)
       if (spread.memory == cost::Interval{1, 1} && other.several_nodes == spread.several_nodes)
         spread.memory = other.memory;
+  return out;
+}
+
+std::vector<cost::Spread> strangers_spreads(const std::vector<Row>& rows, const Cases& cases,
+                                            const cost::Validation& predicted) {
+  std::vector<LogResidual> time, memory;
+  for (std::size_t i = 0; i < cases.ready.size(); ++i) {
+    const Case& one = cases.ready[i];
+    const cost::ValidatedRow& row = predicted.rows.at(i);
+    const bool unknown = one.subject.stands_in || one.subject.pricing->stack().generic;
+    if (!unknown || one.subject.model->recommender) continue;
+    LogResidual residual{0, row.source, row.stack, several_nodes(one)};
+    const Measured& measured = rows[one.row].measured;
+    if (measured.seconds && !row.out_of_memory) {
+      residual.value = std::log(*measured.seconds / row.predicted_s);
+      time.push_back(residual);
+    }
+    if (measured.memory_bytes) {
+      residual.value = std::log(*measured.memory_bytes / row.predicted_bytes);
+      memory.push_back(residual);
+    }
+  }
+  std::vector<cost::Spread> out;
+  for (const bool several : {false, true})
+    out.push_back({cost::kStrangers, several, rounded(spread_over_sources(time, several)),
+                   rounded(spread_over_sources(memory, several)), 0});
   return out;
 }
 

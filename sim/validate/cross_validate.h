@@ -34,12 +34,18 @@ struct LogResidual {
                                                    StackFitter& fitter, const std::function<bool()>& go_on = {},
                                                    const std::function<void(double)>& progress = {});
 
-/// The same with equal weight for each source, whatever its number of rows: the spread to expect of an unseen source.
+/// The same with equal weight for each source, whatever its number of rows, and wider the fewer they are: it holds four
+/// of five unseen sources.
 [[nodiscard]] cost::Interval spread_over_sources(const std::vector<LogResidual>& residuals, bool several_nodes);
 
 /// Spreads of the generic stacks: every row of their kind is predicted as if its software were unknown. `library`
 /// contains the stacks.
 [[nodiscard]] std::vector<cost::Spread> generic_spreads(const std::vector<Row>& rows, const Library& library);
+
+/// The spreads of software without runs of its own, from rows of such software as `validate` predicts them, those that
+/// a known stack stands for included. `predicted` is of these cases, complete.
+[[nodiscard]] std::vector<cost::Spread> strangers_spreads(const std::vector<Row>& rows, const Cases& cases,
+                                                          const cost::Validation& predicted);
 
 /// What the measured rows of each stack cover, if at least three are of a kind. Nothing for generic stacks, because the
 /// software that they represent has run anywhere.

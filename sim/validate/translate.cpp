@@ -403,6 +403,18 @@ std::optional<std::int64_t> Translator::larger_memory(const Setup& s, const Subj
   return larger;
 }
 
+/// Software that stands in lends what it does, not what its own runs reached: products are no faster than unknown
+/// software's.
+void Translator::take_unknown_rate(const Setup& s, const cost::Stack& stack,
+                                   std::vector<cost::Parameter>& numbers) const {
+  constexpr const char* kRate = "stack.matmul_share";
+  const cost::Stack* unknown = stack_named(generic_of(s));
+  if (stack.generic || !unknown) return;
+  const double rate = cost::number_of(*unknown, kRate, 1);
+  if (rate < cost::number_of(stack, kRate, 1))
+    numbers.push_back({kRate, rate, cost::Unit::number, "unknown software's"});
+}
+
 Result<Subject> Translator::translate_tables(const Setup& s) {
   std::vector<std::string> notes;
   const auto [named, stands_in] = stack_of(s, notes);
@@ -548,6 +560,7 @@ Result<Subject> Translator::translate_as_stated(const Setup& given) {
     }
   }
   take_messages(s, *stack, own_numbers);
+  if (stands_in) take_unknown_rate(s, *stack, own_numbers);
   if (const double generation = attention_generation(s.attention_kernel); generation > 0)
     own_numbers.push_back({"stack.attention_generation", generation, cost::Unit::number, "the row's words"});
   cost::Stack own = *stack;

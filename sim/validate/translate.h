@@ -65,6 +65,8 @@ class Translator {
   [[nodiscard]] const cost::Stack* stack_of_family(const std::string& name) const;
   /// The stack, and whether it stands in for the row's; null if the library lacks the generic ones.
   [[nodiscard]] std::pair<const cost::Stack*, bool> stack_of(const Setup& setup, std::vector<std::string>& notes) const;
+  /// Products of what stands in are no faster than unknown software's.
+  void take_unknown_rate(const Setup& setup, const cost::Stack& stack, std::vector<cost::Parameter>& numbers) const;
   [[nodiscard]] const cost::Stack* standing_for(const cost::Stack& named, bool stands_in, const Setup& setup,
                                                 const clusters::Cluster& cluster,
                                                 std::vector<std::string>& notes) const;

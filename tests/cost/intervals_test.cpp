@@ -82,6 +82,20 @@ TEST(Intervals, MemoryOfSoftwareWithoutARunIsAsUncertainAsUnknownSoftwares) {
   EXPECT_EQ(memory("an-executor-of-orrerys", true), (Interval{0.8, 1.5})) << "its arena is what is predicted";
 }
 
+TEST(Intervals, OfUnknownSoftwareHoldWhatStrangersShow) {
+  Intervals known = sample();
+  known.spreads.push_back({kGenericEager, true, {0.7, 1.4}, {0.6, 1.2}, 0});
+  known.spreads.push_back({kStrangers, true, {0.8, 2}, {0.5, 1.1}, 0});
+  known.spreads.push_back({kStrangers, false, {0.1, 9}, {0.1, 9}, 0});
+  EXPECT_EQ(spread_of(known, kGenericEager, true)->time, (Interval{0.7, 2}));
+  EXPECT_EQ(spread_of(known, kGenericEager, true)->memory, (Interval{0.5, 1.2}));
+  Stack stack;
+  stack.generic = true, stack.name = "generic-of-fsdp";
+  EXPECT_EQ(spread_of(known, stack, true, {})->time, (Interval{0.7, 2})) << "generic, and not listed";
+  EXPECT_EQ(spread_of(known, "megatron-2021", true)->time, spread_of(sample(), "megatron-2021", true)->time)
+      << "it has runs of its own";
+}
+
 TEST(Intervals, LieAroundThePrediction) {
   EXPECT_EQ(around(8, {0.5, 1.25}), (Interval{4, 10}));
 }

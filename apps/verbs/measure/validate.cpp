@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
@@ -35,6 +36,7 @@ struct ValidateOptions {
   bool headlines = false;
   std::string html;        ///< page to write
   std::string intervals;   ///< file of intervals to write
+  std::string strangers;   ///< the same, but only strangers' spreads
   std::string fit_stacks;  ///< folder of stacks to rewrite with numbers fitted to the rows
 };
 
@@ -61,7 +63,7 @@ struct Work {
   const std::vector<sim::Row>& rows;
   const sim::Library library;
   const std::vector<cost::Stack>& stacks;
-  const std::optional<cost::Spread> elsewhere;  ///< from the existing intervals: no step here computes another
+  const cost::Intervals& known;  ///< the existing intervals
   sim::Cases cases;
   Progress& progress;
 
@@ -89,6 +91,11 @@ base::Result<std::vector<std::string>> write_stacks(const Work& work, const std:
   return written;
 }
 
+bool of_strangers(const cost::Spread& spread) {
+  return spread.stack == cost::kStrangers;
+}
+
+/// What no carried row says, strangers' spreads and `elsewhere`, stays.
 void write_intervals(const Work& work, const cost::CrossValidation& left_out) {
   std::vector<cost::Stack> published;
   for (const cost::Stack& stack : work.stacks)
@@ -96,8 +103,19 @@ void write_intervals(const Work& work, const cost::CrossValidation& left_out) {
       published.push_back(stack);
   cost::Intervals intervals =
       sim::intervals_from(work.rows, work.cases, left_out, published, sim::generic_spreads(work.rows, work.library));
-  intervals.elsewhere = work.elsewhere;
+  std::copy_if(work.known.spreads.begin(), work.known.spreads.end(), std::back_inserter(intervals.spreads),
+               of_strangers);
+  intervals.elsewhere = work.known.elsewhere;
   work.outputs.write(work.options.intervals, cost::write_intervals(intervals));
+}
+
+/// Replaces the spreads of strangers; all others stay.
+void write_strangers(const Work& work, const cost::Validation& validation) {
+  cost::Intervals intervals = work.known;
+  std::erase_if(intervals.spreads, of_strangers);
+  for (cost::Spread& spread : sim::strangers_spreads(work.rows, work.cases, validation))
+    intervals.spreads.push_back(std::move(spread));
+  work.outputs.write(work.options.strangers, cost::write_intervals(intervals));
 }
 
 /// Does the fits that are asked for: --fit-stacks, --cross-validate, --intervals. False: stopped, and nothing is to be
@@ -191,7 +209,7 @@ Outcome run_validate(const ValidateOptions& options, const Context& context) {
             *rows,
             *library,
             library->stacks,
-            intervals->elsewhere,
+            *intervals,
             sim::make_cases(*rows, *library,
                             [&](std::size_t done) {
                               progress.line(fmt::format("making plans of {} of {} rows", done, rows->size()));
@@ -216,6 +234,10 @@ Outcome run_validate(const ValidateOptions& options, const Context& context) {
       outcome.exit_code = kInterrupted;
       return outcome;
     }
+  }
+  if (!options.strangers.empty() && Work::go_on()) {
+    write_strangers(work, validation);
+    written.push_back(options.strangers);
   }
   show(outcome, context, validation, fits, headlines);
   if (!options.html.empty()) {
@@ -246,6 +268,10 @@ void add_validate_flags(Flags flags, ValidateOptions& o) {
               "Write the intervals of predictions, from rows left out (cost/intervals.yaml)")
       .value("FILE");
   flags
+      .option("--strangers", o.strangers,
+              "Write the intervals of unknown software, from these rows of strangers; all others stay")
+      .value("FILE");
+  flags
       .option("--fit-stacks", o.fit_stacks,
               "Fit the stacks' numbers to these rows and write them into the stacks in this folder")
       .value("DIR");
@@ -264,7 +290,7 @@ Verb validate_verb() {
       .flags = add_validate_flags,
       .run = run_validate,
       .outputs = [](const ValidateOptions& o) -> std::vector<OutputFile> {
-        return {{o.html, FileKind::page}, {o.intervals, FileKind::intervals}};
+        return {{o.html, FileKind::page}, {o.intervals, FileKind::intervals}, {o.strangers, FileKind::intervals}};
       },
       .inputs = [](const ValidateOptions& o) -> std::vector<std::string> {
         return all_of({o.files, o.calibrations, {o.stack}});

@@ -8,6 +8,7 @@
 
 #include <cmath>
 
+#include "sim/validate/validate.h"
 #include "tests/sim/search/search_support.h"
 
 namespace orrery::sim {
@@ -44,6 +45,19 @@ TEST(Spread, ASourceOfManyRowsDoesNotDecideAlone) {
   for (int i = 0; i < 400; ++i) residuals.push_back({0.0, "bulk", "a", true});
   for (int i = 0; i < 25; ++i) residuals.push_back({0.5, "small", "b", true});
   EXPECT_NEAR(spread_over(residuals, "c", true).high, std::exp(0.5), 1e-9) << "20 against 5: a fifth lies at 0.5";
+}
+
+TEST(Spread, OverSourcesHoldsFourOfFiveUnseenOnes) {
+  std::vector<LogResidual> residuals;
+  for (int i = 1; i <= 9; ++i) residuals.push_back({std::log(i), fmt::format("s{}", i), "a", false});
+  // Of ten sources, the tenth anywhere among them, one is the lowest and one the highest.
+  EXPECT_NEAR(spread_over_sources(residuals, false).low, 1, 1e-12);
+  EXPECT_NEAR(spread_over_sources(residuals, false).high, 9, 1e-12);
+  for (int i = 0; i < 100; ++i) residuals.push_back({std::log(5), "s5", "a", false});
+  EXPECT_NEAR(spread_over_sources(residuals, false).high, 9, 1e-12) << "a source of many rows counts as one";
+  for (int i = 10; i <= 29; ++i) residuals.push_back({std::log(5), fmt::format("s{}", i), "a", false});
+  EXPECT_LT(spread_over_sources(residuals, false).high, 9) << "of 29 sources the highest is beyond the ninetieth";
+  EXPECT_EQ(spread_over_sources({}, false), (cost::Interval{1, 1}));
 }
 
 constexpr const char* kStack = "megatron-2021";
@@ -147,6 +161,31 @@ TEST(Intervals, HaveASpreadForEachStackAndForAnyOther) {
   ASSERT_EQ(made.grounds.size(), 1U);
   const clusters::Device& device = cases.ready.front().subject.pricing->cluster().device();
   EXPECT_EQ(made.grounds.front(), cost::ground_of(kStack, device, false));
+}
+
+TEST(Intervals, OfStrangersAreThoseOfSoftwareWithoutAStackAlone) {
+  std::vector<Row> all = rows({"x", "y", "z"}, 0.06);
+  for (std::size_t i = 0; i < 4; ++i) all[i].setup.stack = "nobodys";
+  Library known = library();
+  known.stacks.push_back(testing::stack(cost::kGenericEager));
+  const auto spreads = [&] {
+    const Cases cases = make_cases(all, known);
+    return std::pair(strangers_spreads(all, cases, validate(all, cases)), validate(all, cases));
+  };
+  const auto [made, predicted] = spreads();
+  ASSERT_EQ(made.size(), 2U);
+  double low = 1e9, high = 0;
+  for (std::size_t i = 0; i < 4; ++i) {
+    const double factor = *predicted.rows.at(i).measured_s / predicted.rows.at(i).predicted_s;
+    low = std::min(low, factor), high = std::max(high, factor);
+  }
+  EXPECT_EQ(made[0].stack, cost::kStrangers);
+  EXPECT_NEAR(made[0].time.low, low, 1e-3) << "of two sources the lowest";
+  EXPECT_NEAR(made[0].time.high, high, 1e-3);
+  all[5].measured.seconds = 10 * *all[5].measured.seconds;
+  EXPECT_EQ(spreads().first[0].time, made[0].time) << "what has a stack of its own says nothing";
+  all[0].measured.seconds = 10 * high * *all[0].measured.seconds;
+  EXPECT_GT(spreads().first[0].time.high, made[0].time.high);
 }
 
 // Runs of language models say nothing about tables.

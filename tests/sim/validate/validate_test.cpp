@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "cost/parameters/habits.h"
 #include "sim/validate/translate.h"
 #include "tests/sim/search/search_support.h"
 
@@ -200,6 +201,23 @@ TEST(Validation, TakesAForkAsItsOriginAndALoopAsItsEngine) {
   EXPECT_EQ(of("stack: nemo-automodel\n  framework: PyTorch").stack, "generic-eager") << "no Megatron";
   EXPECT_EQ(of("stack: ours\n  framework: PyTorch").stack, "generic-eager");
   EXPECT_EQ(of("stack: generations").stack, "generic-eager") << "no dash: another name";
+}
+
+// What stands in lends what it does, not how fast its own runs were.
+TEST(Validation, TakesTheProductsOfAStandInForNoFasterThanUnknownSoftwares) {
+  Library known = library();
+  known.stacks.push_back(testing::stack("generic-eager"));
+  const auto rate = [&](const std::string& stack) {
+    const auto subject = Translator(known).translate(rows(changed("megatron-2021", stack)).front().setup);
+    return subject ? cost::number_of(subject->pricing->stack(), "stack.matmul_share", 0) : -1;
+  };
+  const double of_unknown = rate("a-loop");
+  EXPECT_GT(rate("megatron-2021"), of_unknown) << "else the test says nothing";
+  EXPECT_EQ(rate("megatron-kwai"), of_unknown);
+  for (cost::Stack& stack : known.stacks)
+    for (cost::Parameter& p : stack.parameters)
+      if (stack.name == "megatron-2021" && p.name == "stack.matmul_share") p.value = of_unknown / 2;
+  EXPECT_EQ(rate("megatron-kwai"), of_unknown / 2) << "nor faster than it was itself";
 }
 
 // Fine-tuning often has parameters, gradients and moments in 16 bits alone: two bytes each instead of two, four, four

@@ -122,7 +122,9 @@ void nemotron_h_experts(ConfigKeys& k, Model& m) {
 }
 
 void nemotron_h_config(ConfigKeys& k, Model& m) {
-  sizes(k, m);
+  k.count({"num_hidden_layers"}, m.layers, 0, kMostLayers, 0);  // if missing, those of the pattern
+  k.count({"hidden_size"}, m.hidden, 1, kMostWidth);
+  k.count({"num_attention_heads"}, m.heads, 1, kMostWidth);
   k.count({"num_key_value_heads"}, m.kv_heads, 1, kMostWidth, m.heads);
   k.count({"head_dim", "attention_head_dim"}, m.head_dim, 1, kMostWidth);
   k.count({"intermediate_size"}, m.ffn_hidden, 1, kMostWidth);

@@ -213,6 +213,7 @@ class ConfigReader : public ConfigKeys {
 
  private:
   void place_blocks(const Cursor& at, std::vector<BlockParts> blocks, Model& model) {
+    if (model.layers == 0) model.layers = std::ssize(blocks);
     if (std::ssize(blocks) != model.layers && !at_.findings().failed())
       return (at.exists() ? at : at_)
           .error("E0111", fmt::format("a pattern of {} layers for a model of {}", blocks.size(), model.layers));

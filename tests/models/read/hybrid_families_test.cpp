@@ -114,6 +114,9 @@ std::string hybrid(const std::string& keys) {
 TEST(HybridFamilies, ReadAPatternAsLettersOrAsWords) {
   const Model letters = read(hybrid(R"("hybrid_override_pattern": "M-*-")"));
   EXPECT_EQ(read(hybrid(R"("layers_block_type": ["mamba", "mlp", "attention", "mlp"])")).pattern, letters.pattern);
+  std::string unsaid = hybrid(R"("hybrid_override_pattern": "M-*-")");
+  unsaid.erase(unsaid.find("\"num_hidden_layers\": 4, "), std::string("\"num_hidden_layers\": 4, ").size());
+  EXPECT_EQ(read(unsaid).layers, 4) << "as many as the pattern has";
   EXPECT_EQ(letters.parts(0), (BlockParts{Mixer::mamba, Feed::none}));
   EXPECT_EQ(letters.parts(3), (BlockParts{Mixer::none, Feed::mlp}));
   const Model granite = read(R"({"model_type": "granitemoehybrid", "hidden_size": 32, "shared_intermediate_size": 64,

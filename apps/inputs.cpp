@@ -353,7 +353,7 @@ base::Result<LoadedJob> load_job(const Catalog& catalog, const std::string& path
     const std::string log = (fs::path(job->expert_loads.from) / "metrics.jsonl").string();
     auto lines = read_file(log);
     if (!lines) return base::fail(lines.error());
-    auto loads = plan::loads_of_log(*lines, log, model->experts, model->blocks());
+    auto loads = plan::loads_of_log(*lines, log, model->experts, model->expert_layers(model->blocks()));
     if (!loads) return base::fail(with_lines(loads.error(), log, *lines));
     job->expert_loads.layers = std::move(*loads);
   }

@@ -60,6 +60,10 @@ enum class Family : std::uint8_t {
   dbrx,
   olmoe,
   minimax_m2,
+  nemotron_h,
+  mamba2,
+  bamba,
+  granite_hybrid,
   dlrm,  ///< no stack of blocks, and no entry in the table (models/recommender.h)
 };
 

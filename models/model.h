@@ -13,6 +13,7 @@
 #include "models/lora.h"
 #include "models/recommender.h"
 #include "models/rope.h"
+#include "models/state_space.h"
 
 namespace orrery::models {
 
@@ -22,6 +23,7 @@ enum class Positions {
   learned,
   rope,
   alibi,  ///< only a slope on the distance between query and key (Press, Smith, Lewis 2022)
+  none,   ///< the mask and the mixers alone say what came before (Nemotron-H)
 };
 
 /// Dropout rates in training (Srivastava et al. 2014): the share of values set to zero; the others are scaled up by
@@ -57,7 +59,7 @@ struct FurtherPrediction {
 
 /// The properties in which the blocks of one model may differ.
 struct BlockVariant {
-  bool experts = false;
+  BlockParts parts;
   bool sees_all = true;  ///< no window
   bool unrotated = false;
   auto operator<=>(const BlockVariant&) const = default;
@@ -123,6 +125,10 @@ struct Model {
   FurtherPrediction further;     ///< behind the last block
   LatentAttention latent;        ///< in place of q, k and v made from the token; head_dim is then nope + rope
   bool attention_sinks = false;  ///< each head has a learned logit beside its scores (gpt-oss)
+  StateSpace ssm;                ///< of the blocks whose mixer is mamba
+  /// What each block consists of, repeated from the first block on; empty: attention, then an MLP or, where `experts`
+  /// says so, experts.
+  std::vector<BlockParts> pattern;
   /// Only for family dlrm: the tables and MLPs that it has instead of a stack of blocks. The members above then mean
   /// nothing.
   std::optional<Recommender> recommender;
@@ -138,13 +144,31 @@ struct Model {
   [[nodiscard]] bool rotates(std::int64_t layer) const {
     return positions == Positions::rope && (unrotated_period == 0 || (layer + 1) % unrotated_period != 0);
   }
+  [[nodiscard]] BlockParts parts(std::int64_t layer) const {
+    if (!pattern.empty()) return pattern[static_cast<std::size_t>(layer) % pattern.size()];
+    return {Mixer::attention, experts.in_layer(layer) ? Feed::experts : Feed::mlp};
+  }
+  [[nodiscard]] bool has_experts(std::int64_t layer) const { return parts(layer).feed == Feed::experts; }
+  /// How many of the first `count` blocks a predicate of their parts holds for.
+  template <class Holds>
+  [[nodiscard]] std::int64_t blocks_with(std::int64_t count, const Holds& holds) const {
+    std::int64_t found = 0;
+    for (std::int64_t i = 0; i < count; ++i) found += holds(parts(i)) ? 1 : 0;
+    return found;
+  }
+  /// How many of the first `count` blocks have experts.
+  [[nodiscard]] std::int64_t expert_layers(std::int64_t count) const {
+    return blocks_with(count, [](const BlockParts& one) { return one.feed == Feed::experts; });
+  }
   [[nodiscard]] BlockVariant variant(std::int64_t layer) const {
-    return {experts.in_layer(layer), !windowed(layer), !rotates(layer)};
+    const BlockParts of = parts(layer);
+    if (of.mixer != Mixer::attention) return {of, true, true};
+    return {of, !windowed(layer), !rotates(layer)};
   }
   /// Whether the model has several variants of blocks.
   [[nodiscard]] bool has_variants() const {
     const bool mixed = experts.any() && (experts.first_dense > 0 || experts.period > 1);
-    return mixed || (window > 0 && window_period > 0) || unrotated_period > 0;
+    return mixed || pattern.size() > 1 || (window > 0 && window_period > 0) || unrotated_period > 0;
   }
   /// The columns of a head that rotate.
   [[nodiscard]] std::int64_t rotary_columns() const {

@@ -63,11 +63,24 @@ Outcome run_model(const ModelOptions& options, const Context& context) {
   row("heads", model->heads == model->kv_heads
                    ? std::to_string(model->heads)
                    : fmt::format("{}, {} of keys and values", model->heads, model->kv_heads));
+  const auto blocks_with = [&](auto&& holds) {
+    return base::count_of(model->blocks_with(model->layers, holds), "layer");
+  };
+  using models::BlockParts;
+  if (!model->pattern.empty()) {
+    row("attention", "in " + blocks_with([](const BlockParts& one) { return one.mixer == models::Mixer::attention; }));
+    row("MLP", "in " + blocks_with([](const BlockParts& one) { return one.feed == models::Feed::mlp; }));
+  }
+  if (const models::StateSpace& s = model->ssm; s.any())
+    row("state space", fmt::format("{} of {} columns in {}, state {}, in {}", base::count_of(s.heads, "head"), s.width,
+                                   base::count_of(s.groups, "group"), s.state, blocks_with([](const BlockParts& one) {
+                                     return one.mixer == models::Mixer::mamba;
+                                   })));
   row("MLP width", std::to_string(model->ffn_hidden));
   if (const models::Experts& e = model->experts; e.any())
     row("experts", fmt::format("{} of {}, {} wide{}, in {}", e.chosen, e.count, e.hidden,
                                e.shared > 0 ? fmt::format(", and {} shared", e.shared) : "",
-                               base::count_of(e.layers_of(model->layers), "layer")));
+                               base::count_of(model->expert_layers(model->layers), "layer")));
   row("vocabulary", std::to_string(model->vocab));
   row("longest sequence", std::to_string(model->max_sequence));
   row("parameters", fmt::format("{} ({})", base::human_count(static_cast<double>(parameters)), parameters));

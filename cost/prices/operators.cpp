@@ -311,6 +311,16 @@ Seconds interaction_time(const DeviceRates& r, const models::Op& op) {
   return Seconds{arithmetic + streaming_time(r, models::bytes_of(op), models::traits_of(op).family).value};
 }
 
+/// A state space's chunks: small products on tensor cores with exponentials between them, as in fused attention, whose
+/// efficiency stands for theirs.
+Seconds scan_time(const DeviceRates& r, const models::Op& op) {
+  const bool grad = models::traits_of(op).issued == models::Issued::autograd;
+  const double peak = r.peak[index_of(r.tf32_attention ? arithmetic(op) : op.dtype)];
+  const double products = models::flops_of(op) / (peak * (grad ? r.flash_grad : r.flash));
+  if (r.gpu) return Seconds{std::max(products, models::bytes_of(op) / r.memory)};
+  return Seconds{products + streaming_time(r, models::bytes_of(op), models::traits_of(op).family).value};
+}
+
 /// Newton-Schulz: its products and, between them, the passes over the matrix and the squares, in one type.
 Seconds newton_schulz_time(const DeviceRates& r, const models::Op& op) {
   const bool half = r.gpu && r.orthogonal_half && r.matmul[index_of(models::DType::bf16)] > 0;
@@ -391,6 +401,7 @@ Seconds whole_time(const DeviceRates& r, const models::Op& op) {
     case models::PriceForm::lookup: return lookup_time(r, op);
     case models::PriceForm::indexed: return (r.gpu ? r.index_passes : 1) * streamed();
     case models::PriceForm::interaction: return interaction_time(r, op);
+    case models::PriceForm::scanned: return scan_time(r, op);
     case models::PriceForm::orthogonal: return newton_schulz_time(r, op);
   }
   ENSURE(false, "{} has no price", models::name_of(op.kind));

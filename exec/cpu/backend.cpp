@@ -272,6 +272,12 @@ void CpuBackend::run_in_fp32(const Call& call) {
     case OpKind::latent_pack_grad: return run_latent_pack_grad(machine_, call);
     case OpKind::head_values: return run_head_values(machine_, call);
     case OpKind::head_values_grad: return run_head_values_grad(machine_, call);
+    case OpKind::causal_conv: return run_causal_conv(machine_, call);
+    case OpKind::causal_conv_grad: return run_causal_conv_grad(machine_, call);
+    case OpKind::state_scan: return run_state_scan(machine_, call);
+    case OpKind::state_scan_grad: return run_state_scan_grad(machine_, call);
+    case OpKind::gated_norm: return run_gated_norm(machine_, call);
+    case OpKind::gated_norm_grad: return run_gated_norm_grad(machine_, call);
   }
 }
 

@@ -232,5 +232,11 @@ void run_latent_pack(Machine&, const Call&);
 void run_latent_pack_grad(Machine&, const Call&);
 void run_head_values(Machine&, const Call&);
 void run_head_values_grad(Machine&, const Call&);
+void run_causal_conv(Machine&, const Call&);  // operators_state_space.cpp
+void run_causal_conv_grad(Machine&, const Call&);
+void run_state_scan(Machine&, const Call&);
+void run_state_scan_grad(Machine&, const Call&);
+void run_gated_norm(Machine&, const Call&);
+void run_gated_norm_grad(Machine&, const Call&);
 
 }  // namespace orrery::exec

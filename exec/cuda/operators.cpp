@@ -524,6 +524,12 @@ void CudaBackend::run_one(const OpCall& one, const StepContext& context, const O
     case OpKind::head_values:
     case OpKind::head_values_grad: return run_latent(call);
     case OpKind::newton_schulz: return run_newton_schulz(call);
+    case OpKind::causal_conv:
+    case OpKind::causal_conv_grad:
+    case OpKind::state_scan:
+    case OpKind::state_scan_grad:
+    case OpKind::gated_norm:
+    case OpKind::gated_norm_grad: return refuse_state_space(op);
   }
 }
 

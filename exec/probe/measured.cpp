@@ -26,6 +26,8 @@ ordered_json op_json(const OpTime& time) {
   number("heads", op.heads), number("kv_heads", op.kv_heads), number("head_dim", op.head_dim);
   number("vocab", op.vocab), number("window", op.window), number("rotary", op.rotary);
   number("alibi_heads", op.alibi_heads), number("function", static_cast<std::int64_t>(op.function));
+  number("state", op.ssm.state), number("taps", op.ssm.taps), number("chunk", op.ssm.chunk);
+  number("norm_groups", op.ssm.norm_groups);
   if (op.dtype != models::DType::fp32) out["dtype"] = models::name_of(op.dtype);
   const auto flag = [&](const char* key, bool value) {
     if (value) out[key] = true;
@@ -52,6 +54,8 @@ OpTime op_of(const json& j) {
   number("heads", out.op.heads), number("kv_heads", out.op.kv_heads), number("head_dim", out.op.head_dim);
   number("vocab", out.op.vocab), number("window", out.op.window), number("rotary", out.op.rotary);
   number("alibi_heads", out.op.alibi_heads);
+  number("state", out.op.ssm.state), number("taps", out.op.ssm.taps), number("chunk", out.op.ssm.chunk);
+  number("norm_groups", out.op.ssm.norm_groups);
   out.op.function = static_cast<models::Function>(j.value("function", 0));
   out.op.cap = j.value("cap", 0.0), out.op.score_scale = j.value("score_scale", 0.0);
   const auto flag = [&](const char* key, bool& into) { into = j.value(key, false); };

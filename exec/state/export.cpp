@@ -115,7 +115,7 @@ std::vector<float> assembled(const FileTensor& tensor, const models::Lora& lora,
   for (const FileTensor::Piece& piece : tensor.pieces) {
     std::vector<float> values = checkpoint.tensor(State::weight, piece.name, piece.shape);
     if (!piece.lora_a.empty()) add_adapter(values, piece, lora, checkpoint);
-    const std::int64_t inner = piece.shape.size() == 2 ? piece.shape[1] : 1;
+    const std::int64_t inner = row_elements(piece.shape);
     for (std::int64_t i = 0; i < static_cast<std::int64_t>(values.size()); ++i) {
       const std::int64_t at = piece.place.element(i / inner, i % inner, inner);
       out[static_cast<std::size_t>(at)] = static_cast<float>(values[static_cast<std::size_t>(i)] - piece.place.offset);

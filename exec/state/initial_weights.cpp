@@ -50,7 +50,7 @@ std::pair<const SafetensorsFile*, const TensorEntry*> find(const Files& files, c
 std::optional<Place> find_place(const Files& files, const plan::ParameterRange& range,
                                 const std::vector<models::WeightNames>& families, std::string& problem) {
   const std::vector<std::int64_t>& shape = range.tensor.logical_shape;
-  const std::int64_t inner = shape.size() == 2 ? shape[1] : 1;
+  const std::int64_t inner = row_elements(shape);
   if (const auto [file, own] = find(files, range.name); own && own->shape == shape) return Place{file, own, {}, inner};
   if (families.empty()) {
     const auto entry = find(files, range.name).second;

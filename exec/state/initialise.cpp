@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <thread>
 #include <vector>
 
@@ -29,11 +30,26 @@ void fill_zero(const plan::RankClass& rank_class, plan::BufferId buffer, Arena& 
                                                 bytes - at, static_cast<std::int64_t>(zeros.size())))});
 }
 
+/// A state space's decay or step width, from a uniform number (Dao and Gu 2024; the values of Mamba-2's code).
+double drawn(models::Initial initial, double uniform) {
+  constexpr double kMostDecay = 16, kLeastWidth = 0.001, kMostWidth = 0.1;
+  if (initial == models::Initial::decay_log) return std::log(1 + (kMostDecay - 1) * uniform);
+  const double width = kLeastWidth * std::pow(kMostWidth / kLeastWidth, uniform);
+  return width + std::log(-std::expm1(-width));  // softplus of it is the width
+}
+
 }  // namespace
 
 LogicalSource seeded_source(std::uint64_t seed, int threads) {
   return [seed, threads](const plan::ParameterRange& range, std::int64_t first, std::span<float> out) {
     const models::Tensor& tensor = range.tensor;
+    if (tensor.initial != models::Initial::normal) {
+      const std::uint64_t stream = base::stream_of(range.name);
+      for (std::size_t i = 0; i < out.size(); ++i)
+        out[i] = static_cast<float>(
+            drawn(tensor.initial, base::uniform(seed, stream, static_cast<std::uint64_t>(first) + i)));
+      return;
+    }
     if (tensor.initial_stddev == 0) {
       std::fill(out.begin(), out.end(), static_cast<float>(tensor.initial_value));
       return;

@@ -31,11 +31,12 @@ const char* find(const Pairs& pairs, const std::string& logical) {
 /// If several logical tensors share one name in the file: whether this is one of them, and where it is.
 void place_among(FilePlace& place, const models::WeightNames& names, const models::Tensor& tensor,
                  const std::string& stem) {
-  if (tensor.group_rows > 0 && names.qkv != models::WeightNames::Qkv::apart) {
+  const bool of_state_space = stem.rfind("ssm.", 0) == 0;
+  if (tensor.group_rows > 0 && (of_state_space || names.qkv != models::WeightNames::Qkv::apart)) {
     const std::int64_t groups = tensor.logical_shape[0] / tensor.group_rows;
     place.shape[0] = groups * tensor.group_stride;
     place.first = tensor.group_first;
-    if (names.qkv == models::WeightNames::Qkv::by_head)
+    if (!of_state_space && names.qkv == models::WeightNames::Qkv::by_head)
       place.run = tensor.group_rows, place.stride = tensor.group_stride;
     else
       place.first *= groups;
@@ -129,6 +130,12 @@ std::set<std::string> files_of_index(base::JsonReader& in) {
 }
 
 }  // namespace
+
+std::int64_t row_elements(const std::vector<std::int64_t>& shape) {
+  std::int64_t all = 1;
+  for (std::size_t i = 1; i < shape.size(); ++i) all *= shape[i];
+  return all;
+}
 
 FilePlace place_in_file(const models::WeightNames& names, const models::Tensor& tensor) {
   const std::string& logical_name = tensor.name;

@@ -48,6 +48,9 @@ struct FilePlace {
   }
 };
 
+/// Elements of a row, of which the first axis says how many there are.
+[[nodiscard]] std::int64_t row_elements(const std::vector<std::int64_t>& shape);
+
 /// For a parameter or a piece of one; the logical name itself if the family has none for it.
 [[nodiscard]] FilePlace place_in_file(const models::WeightNames& names, const models::Tensor& tensor);
 /// The same for a family's usual file, with as many key heads as query heads.

@@ -82,7 +82,7 @@ bool has_frozen_weight(const LayerProgram& program, const Op& op) {
   return op.in.size() > 1 && op.in[1] >= 0 && program.tensors[tensor_of(op.in[1])].frozen;
 }
 
-/// Products, and the full attention matrix.
+/// Products, the full attention matrix, and whole chunks of state spaces.
 Flops flops_of_layer(const Model& model, LayerKind kind, std::int64_t layer, const ExpandOptions& options) {
   const LatentAttention& latent = model.latent;
   const auto tokens = static_cast<double>(options.sequence);
@@ -101,6 +101,8 @@ Flops flops_of_layer(const Model& model, LayerKind kind, std::int64_t layer, con
         total.add(2 * tokens * static_cast<double>(model.experts.chosen) * static_cast<double>(op.n * op.k) *
                       (op.in.size() > 3 ? 2 : 1),
                   has_frozen_weight(program, op));
+      } else if (op.kind == OpKind::state_scan) {
+        total.add(flops_of(op, true), false);
       } else if (op.kind == OpKind::matmul) {
         // The head's padded columns are not the model's work.
         const bool words = kind == LayerKind::head && op.n == padded_vocab(model, 1, options.vocab_multiple);

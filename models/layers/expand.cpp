@@ -20,53 +20,12 @@
 
 #include "base/ensure.h"
 #include "models/layers/end_notes.h"
-#include "models/operators/fp8.h"
+#include "models/layers/fp8_gathers.h"
 #include "models/operators/operators.h"
 
 namespace orrery::models {
 
-std::int64_t Tensor::elements() const {
-  std::int64_t count = 1;
-  for (std::int64_t extent : shape) count *= extent;
-  return count;
-}
-
-TensorId owner_of(const LayerProgram& program, TensorId tensor) {
-  while (tensor.exists() && program.tensors[tensor].part_of.exists()) tensor = program.tensors[tensor].part_of;
-  return tensor;
-}
-
-std::int64_t padded_vocab(const Model& model, std::int64_t tensor, std::int64_t multiple) {
-  const std::int64_t unit = multiple * tensor;
-  return (model.vocab + unit - 1) / unit * unit;
-}
-
 namespace {
-
-/// Transformer Engine rounds before it gathers where only products read the result; a bias's gradient can be summed
-/// before, over this rank's rows (pytorch/module/base.py, grad_output_preprocess).
-void mark_gathers_for_fp8(LayerProgram& program) {
-  std::vector<bool> rounded(program.tensors.size(), false), as_is(program.tensors.size(), false);
-  for (const std::vector<Part>* parts : {&program.forward, &program.backward})
-    for (const Part& part : *parts) {
-      if (part.source.exists()) as_is[part.source.index()] = true;
-      for (const Op& op : part.ops)
-        for (const int operand : op.in) {
-          if (operand < 0) continue;
-          const std::size_t t = tensor_of(operand).index();
-          if (is_fp8_product(op))
-            rounded[t] = true;
-          else if (op.kind != OpKind::bias_grad)
-            as_is[t] = true;
-        }
-    }
-  for (std::vector<Part>* parts : {&program.forward, &program.backward})
-    for (Part& part : *parts) {
-      if (part.collective != GroupCollective::all_gather || !part.is_communication()) continue;
-      const std::size_t t = part.tensor.index();
-      part.for_fp8 = rounded[t] && !as_is[t];
-    }
-}
 
 class LayerBuilder : private EndNotes {
  public:
@@ -372,13 +331,18 @@ class LayerBuilder : private EndNotes {
   // y = r + mlp(norm(r)), r = x + attention(norm(x))   (GPT-2, Llama). If attention and MLP are parallel, the MLP's
   // norm reads x too, or the MLP uses attention's norm. Output norms apply before the addition, and may be the only
   // ones (OLMo 2).
+  // Either half may be missing, with its norms; attention may be a state space.
   struct PreNormBlock {
+    BlockParts parts;
     TensorId x, y, dy, dx;
     Norm norm_1, out_1, norm_2, out_2;
     Attention attention;
+    StateMixer state;
     Mlp mlp;
     Mixture mixture;
-    bool mixed = false;
+    [[nodiscard]] bool mixes() const { return parts.mixer != Mixer::none; }
+    [[nodiscard]] bool feeds() const { return parts.feed != Feed::none; }
+    [[nodiscard]] bool mixed() const { return parts.feed == Feed::experts; }
     TensorId a, h, r, b, g;
     TensorId h_sums, g_sums;
   };
@@ -393,37 +357,48 @@ class LayerBuilder : private EndNotes {
   }
   PreNormBlock make_block(TensorId x, TensorId y) {
     PreNormBlock k;
+    k.parts = model_.parts(layer_);
     k.x = x, k.y = y;
-    const bool first = model_.input_norm;
-    if (first) k.norm_1 = norm(prefix() + "ln_1");
-    k.attention = make_attention();
-    if (model_.output_norm) k.out_1 = norm(prefix() + "ln_1_out");
-    if (first && !model_.shared_norm) k.norm_2 = norm(prefix() + "ln_2");
-    k.mixed = model_.experts.in_layer(layer_);
-    if (k.mixed)
+    const bool first = model_.input_norm, mixes = k.mixes(), feeds = k.feeds();
+    if (first && mixes) k.norm_1 = norm(prefix() + "ln_1");
+    if (k.parts.mixer == Mixer::attention) k.attention = make_attention();
+    if (k.parts.mixer == Mixer::mamba) k.state = make_state_mixer(prefix() + "ssm.", residual_initial_stddev());
+    if (model_.output_norm && mixes) k.out_1 = norm(prefix() + "ln_1_out");
+    if (first && feeds && !model_.shared_norm) k.norm_2 = norm(prefix() + "ln_2");
+    if (k.mixed())
       k.mixture = make_mixture(residual_initial_stddev());
-    else
+    else if (feeds)
       k.mlp = make_mlp();
-    if (model_.output_norm) k.out_2 = norm(prefix() + "ln_2_out");
+    if (model_.output_norm && feeds) k.out_2 = norm(prefix() + "ln_2_out");
     const std::int64_t c = model_.hidden;
-    k.a = first ? own_activation("ln_1", c) : x;
-    k.h = own_activation("attention.h", c), k.r = own_activation("residual", c);
+    k.a = first && mixes ? own_activation("ln_1", c) : x;
+    if (mixes) k.h = own_activation("attention.h", c), k.h_sums = partial(k.h, "attention.h.partial");
+    k.r = !mixes ? x : !feeds ? y : own_activation("residual", c);
+    if (!feeds) return k;
     k.b = model_.shared_norm ? k.a : first ? own_activation("ln_2", c) : k.r;
     k.g = own_activation("mlp.h", c);
-    k.h_sums = partial(k.h, "attention.h.partial");
-    k.g_sums = k.mixed ? TensorId() : partial(k.g, "mlp.h.partial");
+    k.g_sums = k.mixed() ? TensorId() : partial(k.g, "mlp.h.partial");
     return k;
   }
   void block_forward(const PreNormBlock& k) {
-    const bool shared = model_.shared_norm;
+    const TensorId a_all = k.mixes() ? mixer_forward(k) : TensorId();
+    if (k.feeds()) feed_forward(k, a_all);
+  }
+  // r = x + mixer(norm(x)); returns all rows of the norm.
+  TensorId mixer_forward(const PreNormBlock& k) {
     if (model_.input_norm) norm_forward(k.norm_1, k.x, k.a);
     const TensorId a_all = gathered(k.a, "ln_1.gathered");
-    attention_forward(k.attention, a_all, k.h_sums);
+    k.parts.mixer == Mixer::mamba ? state_forward(k.state, a_all, k.h_sums)
+                                  : attention_forward(k.attention, a_all, k.h_sums);
     add_up(k.h_sums, k.h);
     residual(k.x, output_norm(k.out_1, k.h, "attention.normed"), k.attention.projection.bias, k.r,
              DropoutPlace::attention_branch);
+    return a_all;
+  }
+  void feed_forward(const PreNormBlock& k, TensorId a_all) {
+    const bool shared = model_.shared_norm;
     if (!shared && model_.input_norm) norm_forward(k.norm_2, model_.parallel ? k.x : k.r, k.b);
-    if (k.mixed) {
+    if (k.mixed()) {
       mixture_forward(k.mixture, k.b, k.g, "ln_2");
     } else {
       mlp_forward(k.mlp, shared ? a_all : gathered(k.b, "ln_2.gathered"), k.g_sums);
@@ -432,18 +407,28 @@ class LayerBuilder : private EndNotes {
     residual(k.r, output_norm(k.out_2, k.g, "mlp.normed"), k.mlp.down.bias, k.y, DropoutPlace::mlp_branch);
   }
   void block_backward(const PreNormBlock& k) {
-    const bool shared = model_.shared_norm, parallel = model_.parallel;
     const std::int64_t c = model_.hidden;
-    const TensorId db = own_activation("d_ln_2", c), da = own_activation("d_ln_1", c);
-    const TensorId dr = shared ? k.dy : own_activation("d_residual", c);
+    const TensorId db = k.feeds() ? own_activation("d_ln_2", c) : TensorId();
+    const TensorId da = k.mixes() ? own_activation("d_ln_1", c) : TensorId();
+    const TensorId dr = model_.shared_norm || !k.feeds() ? k.dy : k.mixes() ? own_activation("d_residual", c) : k.dx;
+    if (k.feeds()) feed_backward(k, db, dr);
+    if (k.mixes()) mixer_backward(k, da, db, dr);
+  }
+  // From dy to the gradient of what the norm made, and to dr.
+  void feed_backward(const PreNormBlock& k, TensorId db, TensorId dr) {
     const TensorId dg = branch_gradient(k.dy, DropoutPlace::mlp_branch, "d_mlp.dropped");
     const TensorId dg_own = output_norm_gradient(k.out_2, dg, k.g, "d_mlp.normed");
-    k.mixed ? mixture_backward(k.mixture, dg_own, k.b, db, "ln_2") : mlp_backward(k.mlp, dg_own, k.b, db, "ln_2");
+    k.mixed() ? mixture_backward(k.mixture, dg_own, k.b, db, "ln_2") : mlp_backward(k.mlp, dg_own, k.b, db, "ln_2");
     // With the gradient of the skip: of r, or of x if attention and MLP are parallel.
-    if (!shared) input_gradient(k.norm_2, db, parallel ? k.x : k.r, k.dy, dr);
-    const TensorId dh = branch_gradient(parallel ? k.dy : dr, DropoutPlace::attention_branch, "d_attention.dropped");
-    attention_backward(k.attention, output_norm_gradient(k.out_1, dh, k.h, "d_attention.normed"), k.a, da, "ln_1");
-    if (shared) emit(own_op(OpKind::add, {da, db}, {da}, c));
+    if (!model_.shared_norm) input_gradient(k.norm_2, db, model_.parallel ? k.x : k.r, k.dy, dr);
+  }
+  void mixer_backward(const PreNormBlock& k, TensorId da, TensorId db, TensorId dr) {
+    const TensorId dbranch =
+        branch_gradient(model_.parallel ? k.dy : dr, DropoutPlace::attention_branch, "d_attention.dropped");
+    const TensorId dh = output_norm_gradient(k.out_1, dbranch, k.h, "d_attention.normed");
+    k.parts.mixer == Mixer::mamba ? state_backward(k.state, dh, k.a, da, "ln_1")
+                                  : attention_backward(k.attention, dh, k.a, da, "ln_1");
+    if (model_.shared_norm) emit(own_op(OpKind::add, {da, db}, {da}, model_.hidden));
     input_gradient(k.norm_1, da, k.x, dr, k.dx);
   }
   // dx = addend + the gradient of x, which the norm reads, or without one what follows it.
@@ -583,6 +568,10 @@ LayerProgram expand(const Model& model, LayerKind kind, std::int64_t layer, cons
              model.ffn_hidden % options.tensor == 0,
          "tensor {} does not divide heads {}, key/value heads {} or width {}", options.tensor, model.heads,
          model.kv_heads, model.ffn_hidden);
+  ENSURE(!model.ssm.any() || (options.context == 1 && model.ssm.heads % options.tensor == 0 &&
+                              model.ssm.groups % options.tensor == 0 && model.ssm.normed_runs() % options.tensor == 0),
+         "a state space of {} heads in {} groups, normed in {}, over tensor {} and context {}", model.ssm.heads,
+         model.ssm.groups, model.ssm.normed_runs(), options.tensor, options.context);
   ENSURE(!model.latent.any() ||
              (model.pre_norm && model.kv_heads == model.heads &&
               model.head_dim == model.latent.nope + model.latent.rope && model.latent.value <= model.head_dim),

@@ -56,6 +56,13 @@ enum class TensorRole {
   return role == TensorRole::tokens || role == TensorRole::targets || role == TensorRole::further_targets;
 }
 
+/// How a parameter's values are drawn before the first step.
+enum class Initial : std::uint8_t {
+  normal,      ///< normal(0, stddev), or initial_value if stddev is 0
+  decay_log,   ///< log of a rate that is uniform in [1, 16] (Dao and Gu 2024; Mamba-2's A)
+  step_width,  ///< softplus of it is a step width whose log is uniform between those of 0.001 and 0.1
+};
+
 /// How a parameter's global shape maps to a rank's part: `axis` is cut into `tensor` equal parts; -1: replicated. A
 /// padded axis has more rows than the logical tensor; the extra rows are zero and stay zero.
 struct Tensor {
@@ -74,12 +81,14 @@ struct Tensor {
   bool partial_gradient = false;
   double initial_stddev = 0;  ///< normal(0, stddev); 0 with initial_value
   double initial_value = 0;   ///< 1 for norm weights
+  Initial initial = Initial::normal;
   /// A fused parameter (q, k and v; gate and up) is stored as one matrix but consists of several logical tensors, in
   /// this order along axis 0; each has its own name, shapes, split and initial values. Empty: the tensor is a single
   /// piece.
   std::vector<Tensor> pieces = {};
   /// For pieces of q, k and v: how many rows belong to one key/value head, and where they begin among all q, k and v
-  /// rows of that head. Some families store weights head by head.
+  /// rows of that head. Some families store weights head by head. For pieces of a state space's tensors, which files
+  /// hold whole: the piece's rows, where they begin, and the rows of the whole.
   std::int64_t group_rows = 0, group_first = 0, group_stride = 0;
   /// For an expert's own parameter: which of the rank's experts it belongs to. The name says so too, until the rank is
   /// known (plan::name_experts). -1: none.

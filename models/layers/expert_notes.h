@@ -16,13 +16,13 @@
 #include <vector>
 
 #include "models/layers/expert_slots.h"
-#include "models/layers/latent_notes.h"
+#include "models/layers/state_space_notes.h"
 
 namespace orrery::models {
 
-class ExpertNotes : protected LatentNotes {
+class ExpertNotes : protected StateSpaceNotes {
  protected:
-  using LatentNotes::LatentNotes;
+  using StateSpaceNotes::StateSpaceNotes;
 
   /// A mixture's tensors and sizes; make_mixture fills it in.
   struct Mixture {
@@ -313,7 +313,8 @@ class ExpertNotes : protected LatentNotes {
                  .aux = e.aux_coefficient,
                  .z = e.z_coefficient,
                  .token_limit = token_limit(e, whole_sequence())};
-    o.scale = 1 / (static_cast<double>(options_.global_tokens) * static_cast<double>(e.layers_of(model_.blocks())));
+    o.scale =
+        1 / (static_cast<double>(options_.global_tokens) * static_cast<double>(model_.expert_layers(model_.blocks())));
     return o;
   }
   // Operators between tokens and slots work on n rows of tokens.

@@ -270,6 +270,25 @@ enum class OpKind : std::uint8_t {
   /// direction (m), [scaling]. out: param, momentum and first moment (m), second moment (k: for the elements before the
   /// matrices), [copy]
   muon,
+  // -- state spaces (models/layers/state_space_notes.h). projected (n, 2 inner + 2 groups state + H): z, x, B, C, dt,
+  // where inner = H*D; convolved (n, inner + 2 groups state): x, B, C. H heads of D columns, `kv_heads` groups;
+  // Op::ssm has the other sizes.
+  /// in: projected, weight (columns, taps), [bias (columns)]. out: convolved = silu of the causal convolution of each
+  /// column of x, B and C by itself, over the tokens of a sequence
+  causal_conv,
+  /// in: dconvolved, projected, weight, [bias]. out: dprojected (its x, B and C), dweight, [dbias]; both accumulate
+  causal_conv_grad,
+  /// For each head, with dt = softplus(raw dt + bias) and a = exp(-exp(A_log) dt): S = a S + dt x B^T, y = S C + D x
+  /// (Dao and Gu 2024, equation 1 with section 7's heads). in: convolved, projected (its dt), dt bias (H), A_log (H),
+  /// D (H). out: y (n,inner)
+  state_scan,
+  /// in: dy, convolved, projected, dt bias, A_log, D. out: dconvolved, dprojected (its dt), ddt bias, dA_log, dD (these
+  /// accumulate), states (B, chunks, H, D, state) fp32: before each chunk, made again
+  state_scan_grad,
+  /// in: y (n,inner), projected (its z), weight (inner). out: RMSNorm(y silu(z)) of each of `norm_groups` runs of
+  /// columns, rstd (n,norm_groups)
+  gated_norm,
+  gated_norm_grad,  ///< in: dout, y, projected, weight, rstd. out: dy, dprojected (its z), dweight (accumulates)
 };
 
 /// newton_schulz: a bucket has `shards` pieces of `shard` elements, and the matrix begins at its element `offset`; its
@@ -278,6 +297,12 @@ struct MatrixParts {
   std::int64_t offset = 0, shard = 0;
   std::int32_t shards = 1, row_ways = 1, column_ways = 1;
   bool operator==(const MatrixParts&) const = default;
+};
+
+/// A state space's sizes beside heads, groups and head_dim; local to a rank.
+struct StateSpaceShape {
+  std::int64_t state = 0, taps = 0, chunk = 0, norm_groups = 0;
+  auto operator<=>(const StateSpaceShape&) const = default;
 };
 
 /// How a router's logits become a choice and its weights: see models/experts.h.
@@ -361,6 +386,7 @@ struct Op {
   Routing routing = {};
   TokenCodec codec = TokenCodec::none;  ///< encode_rows, decode_rows
   MatrixParts parts = {};               ///< newton_schulz
+  StateSpaceShape ssm = {};             ///< state spaces
   /// Share of the rows that are present, if data decides their number: for prices, drawn from a stated distribution.
   /// Also used by newton_schulz.
   double expected = 1;
@@ -381,6 +407,21 @@ struct NormedRuns {
   return {op.heads, d, op.kv_heads, d};
 }
 
+/// Columns of a state space's operands.
+[[nodiscard]] inline std::int64_t inner_columns(const Op& op) {
+  return op.heads * op.head_dim;
+}
+[[nodiscard]] inline std::int64_t convolved_columns(const Op& op) {
+  return inner_columns(op) + 2 * op.kv_heads * op.ssm.state;
+}
+[[nodiscard]] inline std::int64_t projected_columns(const Op& op) {
+  return inner_columns(op) + convolved_columns(op) + op.heads;
+}
+/// Chunks of a sequence.
+[[nodiscard]] inline std::int64_t chunks_of(const Op& op) {
+  return (op.sequence + op.ssm.chunk - 1) / op.ssm.chunk;
+}
+
 /// FLOPs; a multiply-add counts 2. Recomputed by hand in tests. Attention counts the full matrix if it is not causal;
 /// if it is causal, the full matrix too (`full_attention_matrix`) or only the lower triangle that is really computed.
 /// With a window of W keys, the full matrix is T rows of W.
@@ -398,6 +439,6 @@ struct NormedRuns {
 [[nodiscard]] std::vector<std::size_t> writable_sums(const Op& op);
 [[nodiscard]] const char* name_of(OpKind kind);
 /// The last kind, for loops over all kinds.
-inline constexpr OpKind kLastOpKind = OpKind::muon;
+inline constexpr OpKind kLastOpKind = OpKind::gated_norm_grad;
 
 }  // namespace orrery::models

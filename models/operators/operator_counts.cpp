@@ -1,6 +1,8 @@
 // Formulas of models/operators/operator_counts.h.
 #include "models/operators/operator_counts.h"
 
+#include <algorithm>
+
 #include "models/encoding.h"
 
 namespace orrery::models {
@@ -43,6 +45,26 @@ double attention_saved_bytes(const CountedOp& s) {
 
 double attention_rows(const CountedOp& s) {
   return tokens(s) * static_cast<double>(s.op.heads * s.op.head_dim);
+}
+
+// Multiply-adds of a state space's products for all tokens.
+struct ScanProducts {
+  explicit ScanProducts(const CountedOp& s) {
+    const auto chunk = static_cast<double>(std::min(s.op.ssm.chunk, s.op.sequence));
+    const double seen = s.full ? chunk : (chunk + 1) / 2, state = static_cast<double>(s.op.ssm.state);
+    scores = s.n * seen * state * static_cast<double>(s.op.kv_heads);
+    within = inner(s) * seen;
+    states = inner(s) * state;
+  }
+  double scores, within, states;  ///< C B^T; its product with x; making states, or reading them
+};
+
+// fp32 states before each chunk, and C B^T of each, written and read.
+double chunk_bytes(const CountedOp& s) {
+  const double chunks = static_cast<double>(s.op.batch * chunks_of(s.op));
+  const auto of_states = static_cast<double>(inner_columns(s.op) * s.op.ssm.state);
+  const auto of_scores = static_cast<double>(s.op.kv_heads * s.op.ssm.chunk * s.op.ssm.chunk);
+  return 8 * chunks * (of_states + of_scores);
 }
 
 // Rows of the slots that are there.
@@ -195,6 +217,42 @@ double newton_schulz_flops(const CountedOp& s) {
 double newton_schulz_bytes(const CountedOp& s) {
   const double shorter = std::min(s.m, s.n), longer = std::max(s.m, s.n);
   return kNewtonSchulzSteps * (4 * (4 * shorter * longer + 6 * shorter * shorter));
+}
+
+double inner(const CountedOp& s) {
+  return s.n * static_cast<double>(inner_columns(s.op));
+}
+
+double convolved(const CountedOp& s) {
+  return s.n * static_cast<double>(convolved_columns(s.op));
+}
+
+double conv_flops(const CountedOp& s) {
+  return convolved(s) * (2 * static_cast<double>(s.op.ssm.taps) + traits_of(Activation::swiglu).forward_flops);
+}
+
+// Computed again, then for x and for the weight.
+double conv_grad_flops(const CountedOp& s) {
+  return convolved(s) * (6 * static_cast<double>(s.op.ssm.taps) + traits_of(Activation::swiglu).grad_flops);
+}
+
+double scan_flops(const CountedOp& s) {
+  const ScanProducts p(s);
+  return 2 * (p.scores + p.within + 2 * p.states);
+}
+
+double scan_grad_flops(const CountedOp& s) {
+  const ScanProducts p(s);
+  const double gradients = 2 * scan_flops(s);
+  return s.full ? gradients : gradients + 2 * (p.scores + p.within + p.states);
+}
+
+double scan_bytes(const CountedOp& s) {
+  return s.bytes * (convolved(s) + inner(s) + all_heads(s)) + chunk_bytes(s);
+}
+
+double scan_grad_bytes(const CountedOp& s) {
+  return s.bytes * (2 * convolved(s) + inner(s) + 2 * all_heads(s)) + 2 * chunk_bytes(s);
 }
 
 double sparse_bytes_of(const CountedOp& s) {

@@ -104,6 +104,18 @@ double backward(const CountedOp& s) {
 /// X X^T, its square, and their products with X (Jordan et al. 2024); besides, the sums of both, and the norm.
 [[nodiscard]] double newton_schulz_flops(const CountedOp& s);
 [[nodiscard]] double newton_schulz_bytes(const CountedOp& s);
+/// Elements of a state space's x, and of its x, B and C.
+[[nodiscard]] double inner(const CountedOp& s);
+[[nodiscard]] double convolved(const CountedOp& s);
+[[nodiscard]] double conv_flops(const CountedOp& s);
+[[nodiscard]] double conv_grad_flops(const CountedOp& s);
+/// Of the chunked form (Dao and Gu 2024, section 6; listing 1): C B^T of each group, its masked product with x, the
+/// states of the chunks and what these add to y. The mask leaves half of the first two.
+[[nodiscard]] double scan_flops(const CountedOp& s);
+[[nodiscard]] double scan_bytes(const CountedOp& s);
+/// The same twice; if all that is computed counts, C B^T, the states and the product with x once more.
+[[nodiscard]] double scan_grad_flops(const CountedOp& s);
+[[nodiscard]] double scan_grad_bytes(const CountedOp& s);
 [[nodiscard]] double sparse_bytes_of(const CountedOp& s);
 [[nodiscard]] double encoded_bytes_of(const CountedOp& s);
 

@@ -328,6 +328,28 @@ constexpr std::array<OperatorTraits, kOpKinds> kOperators = {{
      .flops = [](S s) { return 5 * s.m + 9 * s.k; },
      .bytes = [](S s) { return (4 + parameter_bytes(s, 3)) * s.m + (s.bytes + 16) * s.k; }, .family = F::optimizer,
      .issued = Issued::batched, .updates = true, .ranges = Ranges::treatment},
+    // -- state spaces
+    {KIND(causal_conv), .in = in("projected weight bias?"), .out = out("convolved"), .flops = conv_flops,
+     .bytes = [](S s) { return s.bytes * 2 * convolved(s); }, .family = F::activation,
+     .gradient = OpKind::causal_conv_grad, .run_by = RunBy::cpu},
+    {KIND(causal_conv_grad), .in = in("dconvolved projected weight bias?"), .out = out("dprojected* dweight+ dbias?+"),
+     .flops = conv_grad_flops, .bytes = [](S s) { return s.bytes * 3 * convolved(s); },
+     .family = F::activation_grad, .issued = Issued::autograd, .run_by = RunBy::cpu},
+    {KIND(state_scan), .in = in("convolved projected dt_bias a_log d"), .out = out("y"), .flops = scan_flops,
+     .bytes = scan_bytes, .family = F::activation, .form = P::scanned, .gradient = OpKind::state_scan_grad,
+     .run_by = RunBy::cpu},
+    {KIND(state_scan_grad), .in = in("dy convolved projected dt_bias a_log d"),
+     .out = out("dconvolved dprojected* ddt_bias+ da_log+ dd+ states"), .flops = scan_grad_flops,
+     .bytes = scan_grad_bytes, .family = F::activation_grad, .form = P::scanned, .issued = Issued::autograd,
+     .run_by = RunBy::cpu},
+    {KIND(gated_norm), .in = in("y projected weight"), .out = out("out rstd#"),
+     .flops = [](S s) { return 14 * inner(s); },
+     .bytes = [](S s) { return s.bytes * 3 * inner(s) + 4 * s.n * static_cast<double>(s.op.ssm.norm_groups); },
+     .family = F::normalisation, .gradient = OpKind::gated_norm_grad, .run_by = RunBy::cpu},
+    {KIND(gated_norm_grad), .in = in("dout y projected weight rstd"), .out = out("dy dprojected* dweight+"),
+     .flops = [](S s) { return 24 * inner(s); },
+     .bytes = [](S s) { return s.bytes * 5 * inner(s) + 4 * s.n * static_cast<double>(s.op.ssm.norm_groups); },
+     .family = F::normalisation_grad, .issued = Issued::autograd, .run_by = RunBy::cpu},
 }};
 
 #undef KIND

@@ -81,6 +81,7 @@ enum class PriceForm : std::uint8_t {
   indexed,      ///< indices, of which some stacks make several passes
   interaction,  ///< products of a sample's vectors with each other
   orthogonal,   ///< the steps of Newton-Schulz
+  scanned,      ///< the products of a state space's chunks
 };
 
 /// How a framework's host issues an operator.

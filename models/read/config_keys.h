@@ -45,6 +45,12 @@ class ConfigKeys {
   virtual void layer_types(Model& model) = 0;
   /// The layers without rotation: every n-th, unless a list says each layer's. E0111 if the list has no period.
   virtual void unrotated_layers(const char* list, const char* period, Model& model, std::int64_t fallback) = 0;
+  /// Each block's parts: under `letters` a string of Nemotron-H's, or under `words` a list of mixers and MLPs, each
+  /// mixer with `feed` after it; null: a file has no such key. E0111 unless there are as many as layers, which
+  /// they set if it is 0.
+  virtual void pattern(const char* letters, const char* words, Feed feed, Model& model) = 0;
+  /// The blocks that attend, by number; the others are state spaces. Each has an MLP after it.
+  virtual void attention_blocks(const char* key, Model& model) = 0;
   /// `rope_scaling`, or its keys within `rope_parameters` as transformers 5 has them. Kinds that a Model cannot express
   /// are left out, with a remark.
   virtual void rope_scaling(Model& model) = 0;

@@ -341,17 +341,7 @@ void granite_config(ConfigKeys& k, Model& m) {
   silu(k, m, "granite");
   no_biases(k, "attention_bias");
   no_biases(k, "mlp_bias");
-  const auto width = static_cast<double>(m.hidden) / static_cast<double>(m.heads);
-  double scores = 1 / std::sqrt(m.query_scale > 0 ? m.query_scale : width);
-  k.real({"attention_multiplier"}, scores, 1e-6, 1e3, 1);
-  if (k.reads()) m.query_scale = std::abs(scores * scores * width - 1) < 1e-9 ? 0 : 1 / (scores * scores);
-  constexpr double kMost = 1e6;
-  double embedding = 1, residual = 1, logits = 1;
-  k.real({"embedding_multiplier"}, embedding, 0, kMost, 1);
-  k.real({"residual_multiplier"}, residual, 0, kMost, 1);
-  k.real({"logits_scaling"}, logits, 0, kMost, 1);
-  if (embedding != 1 || residual != 1 || logits != 1)
-    k.differs("it has no embedding_multiplier, residual_multiplier and logits_scaling");
+  granite_scales(k, m);
 }
 
 // -- Baichuan, InternLM 3 ---------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <string_view>
 
 #include "models/limits.h"
@@ -131,6 +132,37 @@ class ConfigReader : public ConfigKeys {
                             "only every n-th layer may be without rotation");
   }
 
+  void pattern(const char* letters, const char* words, Feed feed, Model& model) override {
+    std::vector<BlockParts> blocks;
+    const Cursor text = letters != nullptr ? at_.optional(letters) : Cursor();
+    const Cursor list = text.exists() ? text : at_.at(words);
+    const auto take = [&](const Cursor& at, const std::string& word, std::optional<BlockParts> parts) {
+      if (!parts)
+        return at.error("E0111", fmt::format("a layer of kind {} is not supported", base::quoted(word)),
+                        "known are mamba (M), attention (*), mlp (-) and experts (E)");
+      if (parts->mixer != Mixer::none) parts->feed = feed;
+      blocks.push_back(*parts);
+    };
+    if (text.exists()) {
+      for (const char letter : text.text()) take(text, std::string(1, letter), parts_of_letter(letter));
+    } else {
+      for (const Cursor& one : list.items()) {
+        const std::string word = one.text();
+        take(one, word, parts_of(word == "moe" ? "experts" : word));
+      }
+    }
+    place_blocks(list, std::move(blocks), model);
+  }
+
+  void attention_blocks(const char* key, Model& model) override {
+    std::vector<BlockParts> blocks(static_cast<std::size_t>(model.layers), BlockParts{Mixer::mamba, Feed::mlp});
+    const Cursor list = at_.optional(key);
+    if (list.is_sequence())
+      for (const Cursor& one : list.items())
+        blocks[static_cast<std::size_t>(one.integer(0, model.layers - 1, 0))].mixer = Mixer::attention;
+    place_blocks(list, std::move(blocks), model);
+  }
+
   void rope_scaling(Model& model) override {
     Cursor at = at_.optional("rope_scaling");
     if (!at.is_map()) at = at_.optional("rope_parameters");
@@ -180,6 +212,13 @@ class ConfigReader : public ConfigKeys {
   [[nodiscard]] bool given(const char* key) const override { return at_.optional(key).exists(); }
 
  private:
+  void place_blocks(const Cursor& at, std::vector<BlockParts> blocks, Model& model) {
+    if (model.layers == 0) model.layers = std::ssize(blocks);
+    if (std::ssize(blocks) != model.layers && !at_.findings().failed())
+      return (at.exists() ? at : at_)
+          .error("E0111", fmt::format("a pattern of {} layers for a model of {}", blocks.size(), model.layers));
+    model.pattern = shortest_period(std::move(blocks));
+  }
   /// The first of several names that the file has; an empty cursor if it has none.
   [[nodiscard]] Cursor find(Names names) const {
     Cursor last;

@@ -66,6 +66,22 @@ class ConfigWriter : public ConfigKeys {
     for (std::int64_t i = 0; i < model.layers; ++i) all += all.empty() ? "1" : ", 1";
     put(list, "[" + all + "]");
   }
+  void pattern(const char* letters, const char* words, Feed feed, Model& model) override {
+    std::string text, list;
+    for (std::int64_t i = 0; i < model.layers; ++i) {
+      BlockParts parts = model.parts(i);
+      if (parts.mixer != Mixer::none && parts.feed == feed) parts.feed = Feed::none;
+      text += letter_of(parts).value_or('?');
+      list += fmt::format("{}\"{}\"", list.empty() ? "" : ", ", word_of(parts));
+    }
+    letters != nullptr ? quote(letters, text) : put(words, "[" + list + "]");
+  }
+  void attention_blocks(const char* key, Model& model) override {
+    std::string all;
+    for (std::int64_t i = 0; i < model.layers; ++i)
+      if (model.parts(i).mixer == Mixer::attention) all += fmt::format("{}{}", all.empty() ? "" : ", ", i);
+    put(key, "[" + all + "]");
+  }
   void rope_scaling(Model& model) override {
     const RopeScaling& s = model.rope_scaling;
     switch (s.kind) {
@@ -133,6 +149,7 @@ const char* difference(const Model& given, const Model& again) {
   if (a.next_sentence != b.next_sentence || a.masked_fraction != b.masked_fraction) return "its heads";
   if (!(a.experts == b.experts)) return "its experts";
   if (!(a.latent == b.latent)) return "its latent attention";
+  if (a.pattern != b.pattern || !(a.ssm == b.ssm)) return "its pattern of layers, or its state spaces";
   if (a.ffn_hidden != b.ffn_hidden) return "the width of its MLP";
   return "its attention, caps or embeddings";
 }

@@ -17,6 +17,7 @@
 #include "models/read/families.h"
 #include "models/read/hugging_face.h"
 #include "models/read/recommender_read.h"
+#include "models/state_space_text.h"
 
 namespace orrery::models {
 namespace {
@@ -26,7 +27,7 @@ using base::Cursor;
 // In the enumerations' order.
 const std::vector<std::string> kNormalisations = {"layer_norm", "rms_norm"};
 const std::vector<std::string> kGelus = {"tanh", "erf"};
-const std::vector<std::string> kPositions = {"learned", "rope", "alibi"};
+const std::vector<std::string> kPositions = {"learned", "rope", "alibi", "none"};
 
 std::vector<std::string> family_names() {
   std::vector<std::string> names;
@@ -131,6 +132,7 @@ void check(const Cursor& root, const Cursor& heads, const Cursor& kv_heads, Mode
         "causal: true, or other positions");
   needs("position_offset", m.position_offset == 0 || m.positions == Positions::learned,
         "rows before the first position need a position table", "positions: learned, or position_offset: 0");
+  check_pattern(root, m);
   check_experts(root, m);
   check_latent(root, m);
 }
@@ -186,11 +188,17 @@ Model read_own(const Cursor& at, const std::string& name) {
   }
   m.layers = at.at("layers").integer(1, kMostLayers, 1);
   m.hidden = at.at("hidden").integer(1, kMostWidth, 1);
-  m.heads = at.at("heads").integer(1, kMostWidth, 1);
+  if (const Cursor ssm = at.optional("state_space"); ssm.exists()) m.ssm = read_state_space(ssm);
+  if (const Cursor pattern = at.optional("pattern"); pattern.exists()) m.pattern = read_pattern(pattern);
+  // Without attention, heads are the state spaces'.
+  const auto attends = [](const BlockParts& one) { return one.mixer == Mixer::attention; };
+  const bool none = m.blocks_with(m.layers, attends) == 0 && m.ssm.any();
+  m.heads = (none ? at.optional("heads") : at.at("heads")).integer(1, kMostWidth, none ? m.ssm.heads : 1);
   m.kv_heads = at.optional("kv_heads").integer(1, kMostWidth, m.heads);
-  m.head_dim = at.optional("head_dim").integer(1, kMostWidth, 0);
+  m.head_dim = at.optional("head_dim").integer(1, kMostWidth, none ? m.ssm.width : 0);
   // A gated MLP's width has no usual multiple of hidden to default to.
-  const Cursor ffn = traits_of(m.activation).gated ? at.at("ffn_hidden") : at.optional("ffn_hidden");
+  const bool feeds = m.blocks_with(m.layers, [](const BlockParts& one) { return one.feed == Feed::mlp; }) > 0;
+  const Cursor ffn = traits_of(m.activation).gated && feeds ? at.at("ffn_hidden") : at.optional("ffn_hidden");
   m.ffn_hidden = ffn.integer(1, kMostWidth, 4 * m.hidden);
   m.vocab = at.at("vocab").integer(1, kMostVocab, 1);
   m.max_sequence = at.at("max_sequence").integer(1, kMostSequence, 1);
@@ -374,6 +382,7 @@ std::string write_model(const Model& m, int indent) {
   feature("attention_sinks", &Model::attention_sinks);
   if (m.further.any())
     line("further_prediction", fmt::format("{{modules: {}, weight: {}}}", m.further.modules, m.further.weight));
+  out += state_space_text(m.ssm, margin) + pattern_text(m.pattern, margin);
   out += latent_text(m.latent, margin) + experts_text(m.experts, usual.experts, margin);
   if (m.dropout.any()) line("dropout", dropout_text(m.dropout));
   if (m.lora.any()) line("lora", lora_text(m.lora));

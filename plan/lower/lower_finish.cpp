@@ -97,7 +97,7 @@ class Finish {
     if (!balances_by_step(model_, spec_)) pool_tallies(build_, groups_, c, experts.count);
     Op losses = build_.flat(OpKind::balance_losses, DType::fp32, experts.count, {build_.view(build_.whole(c.pooled))},
                             {build_.view(build_.whole(c.balance))});
-    losses.n = spec_.shape.batch * spec_.shape.sequence * experts.layers_of(model_.blocks());
+    losses.n = spec_.shape.batch * spec_.shape.sequence * model_.expert_layers(model_.blocks());
     build_.compute(Phase::reporting, -1, "balance_losses", {std::move(losses)});
     if (c.expert_layers.empty()) return;
     for (const GroupId group : {groups_.data, groups_.copies, groups_.counts})

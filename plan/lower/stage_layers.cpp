@@ -77,7 +77,7 @@ std::map<TensorRole, BufferId> load_inputs(ClassBuilder& build, const Plan& plan
 std::int64_t mixture_of(const models::Model& model, models::LayerKind kind, std::int64_t layer) {
   if (kind == models::LayerKind::embedding || (kind == models::LayerKind::head && !model.further.any())) return -1;
   const std::int64_t block = kind == models::LayerKind::head ? model.layers : layer;
-  return model.experts.in_layer(block) ? block : -1;
+  return model.has_experts(block) ? block : -1;
 }
 
 void add_expert_buffers(ClassBuilder& build, const models::Model& model, const std::vector<StageLayer>& layers_of,

@@ -149,7 +149,7 @@ double slot_bytes_that_hold(const PlanSpec& spec, const models::Model& model) {
   // Rows as sent, as arrived, as made and as come back; before and after the activation.
   const std::int64_t inner = models::traits_of(model.activation).gated ? 3 : 2;
   const std::int64_t columns = 4 * model.hidden + inner * (e.hidden / spec.mesh.expert_ways());
-  const std::int64_t layers = (e.layers_of(model.blocks()) + spec.places() - 1) / spec.places();  // of a chunk
+  const std::int64_t layers = (model.expert_layers(model.blocks()) + spec.places() - 1) / spec.places();  // of a chunk
   const bool again = spec.recomputation.what == Recompute::full && !spec.recomputation.layers;
   const std::int64_t kept = again ? 1 : layers * most_passes_held(spec);
   const models::DType type = spec.numerics.precision;
@@ -165,7 +165,8 @@ void take_room(PlanSpec& spec, const Job& job, const models::Model& model, const
 }
 
 base::Result<std::vector<std::vector<double>>> loads_of_log(std::string_view text, std::string name,
-                                                            const models::Experts& experts, std::int64_t layers) {
+                                                            const models::Experts& experts,
+                                                            std::int64_t expert_layers) {
   std::deque<std::vector<Loads>> steps;
   int number = 0;
   for (std::size_t at = 0; at < text.size();) {
@@ -183,7 +184,7 @@ base::Result<std::vector<std::vector<double>>> loads_of_log(std::string_view tex
       return base::fail({std::move(wrong)});
     }
     if (step.empty()) continue;
-    const auto wanted = static_cast<std::size_t>(experts.layers_of(layers));
+    const auto wanted = static_cast<std::size_t>(expert_layers);
     if (step.size() != wanted)
       return base::fail({wrong_log(name, number,
                                    fmt::format("loads of {}, but {} of the model's layers have experts",

@@ -43,9 +43,9 @@ void take_room(PlanSpec& spec, const Job& job, const models::Model& model, const
 
 /// The number of tokens of each expert in each layer, for the last 64 steps that have them in a run's metrics.jsonl.
 /// `name`: the file's, for diagnostics. E0128: a line that cannot be read, no step with loads, or another number of
-/// experts or layers than the model has.
+/// experts or layers than the model has (`expert_layers`: its layers with experts).
 [[nodiscard]] base::Result<std::vector<std::vector<double>>> loads_of_log(std::string_view text, std::string name,
                                                                           const models::Experts& experts,
-                                                                          std::int64_t layers);
+                                                                          std::int64_t expert_layers);
 
 }  // namespace orrery::plan

@@ -100,6 +100,7 @@ class PlanRules {
          fmt::format("{} norms all heads of q, and of k, together, and tensor {} would divide them", model_.name,
                      spec_.mesh.tensor),
          "tensor: 1, with ZeRO, pipeline or context parallelism");
+    state_space();
     rule(!spec_.mesh.sequence_parallel || spec_.mesh.tensor > 1, "P14",
          "sequence parallelism has nothing to split with tensor 1");
     rule(!spec_.mesh.sequence_parallel || spec_.tokens_per_rank() % spec_.mesh.tensor == 0, "P15",
@@ -110,6 +111,22 @@ class PlanRules {
          "recompute_layers gives a number of blocks, but recompute is none");
     modules();
     if (spec_.recomputation.partition_checkpoints) partitioned_checkpoints();
+  }
+
+  // Heads are divided with their groups of B and C, and with the runs of columns that the gated norm takes.
+  void state_space() {
+    const models::StateSpace& s = model_.ssm;
+    if (!s.any()) return;
+    const std::int64_t ways = spec_.mesh.tensor;
+    rule(s.heads % ways == 0 && s.groups % ways == 0 && s.normed_runs() % ways == 0, "P170",
+         fmt::format("tensor {} does not divide the state spaces' {} in {}, normed in {}", ways,
+                     base::count_of(s.heads, "head"), base::count_of(s.groups, "group"),
+                     base::count_of(s.normed_runs(), "run")),
+         "a tensor degree that divides heads, groups and normed runs; or ZeRO and pipeline stages");
+    rule(spec_.mesh.context == 1, "P171",
+         fmt::format("a state space reads the tokens of a sequence one after another, and context {} divides them",
+                     spec_.mesh.context),
+         "context: 1, with tensor and sequence parallelism, ZeRO or pipeline stages");
   }
 
   void modules() {
@@ -328,10 +345,13 @@ class PlanRules {
     const auto refuse = [&](bool holds, const char* what, const char* help) {
       rule(!holds, "P165", fmt::format("adapters leave weights frozen, but {}", what), help);
     };
-    const bool mlps = (lora.up || lora.down) && model_.experts.layers_of(model_.layers) < model_.layers;
-    rule(lora.projection || mlps || (lora.qkv && !model_.latent.any()), "P165",
+    const auto has = [&](auto&& holds) { return model_.blocks_with(model_.layers, holds) > 0; };
+    const bool mlps =
+        (lora.up || lora.down) && has([](const models::BlockParts& one) { return one.feed == models::Feed::mlp; });
+    const bool attends = has([](const models::BlockParts& one) { return one.mixer == models::Mixer::attention; });
+    rule((lora.projection && attends) || mlps || (lora.qkv && attends && !model_.latent.any()), "P165",
          fmt::format("{} has none of the products that the adapters name", model_.name),
-         "targets: [proj]; experts, and latent attention's narrow products, have no adapters");
+         "targets: [proj]; experts, state spaces and latent attention's narrow products have no adapters");
     refuse(spec_.stages.asynchronous() || spec_.states.has_server() || spec_.stages.mirrors(),
            "asynchronous training and DualPipe keep several copies of them", "schedule: 1f1b or dualpipe-v");
     refuse(spec_.compresses() || spec_.compression.activations != ActivationEncoding::none,

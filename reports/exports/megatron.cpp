@@ -178,6 +178,7 @@ std::string model_flags(Handover& h) {
           "GPTs, Llamas, Qwens and Nemotrons can be exported");
   h.needs(m.normalisation == models::Normalisation::rms_norm || m.norm_bias, "LayerNorms without biases",
           "RMSNorm, or LayerNorms with biases");
+  h.needs(m.pattern.empty(), "state spaces and patterns of layers", "models without `pattern`");
   h.needs(!m.attention_sinks, "learned attention logits beside the scores", "models without `attention_sinks`");
   h.note(
       dropout.embedding != dropout.residual,

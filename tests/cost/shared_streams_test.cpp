@@ -92,7 +92,7 @@ TEST(SharedStreams, MoveByTheLinksOfEachMessage) {
   EXPECT_EQ(streams.end_of({kOut, 0}, 0), 200);
 }
 
-// 20 of each gather's 100 are latency, in which the copy has the link for itself: 50 to 70 and, behind the first, again.
+// 20 of each gather's 100 are latency, in which the copy has the link for itself: from 50 to 70.
 TEST(SharedStreams, TakeNothingOfLinksWhileTheyHaveNotSetOut) {
   std::array<Crossings, kLanes> all;
   all[kData] = {.rate = 1, .shares = {{7, 1}}, .latency = 20e-12};

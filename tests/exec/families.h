@@ -46,6 +46,23 @@ inline void make_mixture(models::Model& m) {
   if (m.family == Family::llama4) m.experts.shared = 24;
 }
 
+/// State spaces whose chunks of 5 tokens do not divide a sequence of 16.
+inline void make_hybrid(models::Model& m) {
+  using models::Family;
+  using models::Feed;
+  using models::Mixer;
+  m.ssm = {.heads = 8, .width = 8, .groups = 2, .state = 6, .taps = 4, .chunk = 5};
+  const models::BlockParts mamba = {Mixer::mamba, Feed::none}, mlp = {Mixer::none, Feed::mlp};
+  if (m.family == Family::nemotron_h) {
+    m.layers = 4;
+    m.pattern = {mamba, mlp, {Mixer::attention, Feed::none}, mlp};
+  } else if (m.family == Family::mamba2) {
+    m.pattern = {mamba};
+  } else {
+    m.pattern = {{Mixer::mamba, Feed::mlp}, {Mixer::attention, Feed::mlp}};
+  }
+}
+
 /// Any family at a golden model's size, with all that it has and others do not.
 inline void make_family(models::Model& m, models::Family family) {
   using models::Family;
@@ -62,6 +79,9 @@ inline void make_family(models::Model& m, models::Family family) {
     m.head_dim = 16;
   if (family == Family::mistral || family == Family::phi3) m.window = 6;
   if (models::traits_of(family).mixture) make_mixture(m);
+  if (family == Family::nemotron_h || family == Family::mamba2 || family == Family::bamba ||
+      family == Family::granite_hybrid)
+    make_hybrid(m);
   if (family == Family::smollm3) m.unrotated_period = 2;
   if (family == Family::gptj) m.rotary_share = 0.5;
   if (family == Family::olmo3 || family == Family::exaone4) m.window = 4, m.window_period = 2;

@@ -205,6 +205,25 @@ std::vector<FamilyCase> family_cases() {
                {"self_attention.dense", "self_attn.o_proj"},
                {"mlp.dense_h_to_4h", "mlp.gate_up_proj"},
                {"mlp.dense_4h_to_h", "mlp.down_proj"}});
+  const auto letters = [&](const char* name, Family family, const std::string& pattern, std::size_t tensors) {
+    all.push_back({name, family, nullptr,
+                   [=](const ref::File& f, const std::vector<int>& ids) {
+                     return ref::of_letters(f, sizes(8), pattern, {}, ids);
+                   },
+                   tensors});
+  };
+  letters("nemotron_h", Family::nemotron_h, "M-*-", 3 + 9 + 3 + 5 + 3);
+  letters("mamba2", Family::mamba2, "MM", 3 + 9 + 9);
+  const auto bamba = [&](const char* name, Family family, const ref::Bamba& how, std::size_t tensors) {
+    all.push_back({name, family, [](models::Model& m) { m.ssm.norm_groups = 1; },
+                   [=](const ref::File& f, const std::vector<int>& ids) {
+                     return ref::bamba(f, sizes(8), how, {.normed = 1}, ids);
+                   },
+                   tensors});
+  };
+  bamba("bamba", Family::bamba, {.turned = 4}, 3 + 13 + 9);
+  bamba("granite_hybrid", Family::granite_hybrid,
+        {.last = "model.norm", .before_mlp = "post_attention_layernorm", .granite = true}, 2 + 12 + 8);
   return all;
 }
 
@@ -309,7 +328,7 @@ TEST_P(FamilyModel, HasTheLossAndTheGradientsOfItsReference) {
   for (const auto& [name, gradient] : ours.gradients.at(0)) {
     // The slope of the reference's loss along a random direction of this tensor, as far as its gradient says.
     const FilePlace& place = places.at(name);
-    const std::size_t inner = gradient.shape.size() == 2 ? static_cast<std::size_t>(gradient.shape[1]) : 1;
+    const auto inner = static_cast<std::size_t>(row_elements(gradient.shape));
     std::vector<double> direction(gradient.values.size());
     double told = 0;
     for (std::size_t i = 0; i < direction.size(); ++i) {
@@ -370,8 +389,9 @@ TEST_P(FamilyModel, TrainsAlikeUnderEverySplit) {
       EXPECT_EQ(other.memory[rank].peak_live, other.placements[rank].peak_live_bytes) << "rank " << rank;
   };
   for (const Split& one : kSplits)
-    if (!one.tensor || (m.kv_heads > 1 && !m.joint_qk_norm)) expect_same(one.name, one.set);
-  if (m.positions != models::Positions::alibi && m.window == 0)
+    if (!one.tensor || (m.kv_heads > 1 && !m.joint_qk_norm && (!m.ssm.any() || m.ssm.normed_runs() > 1)))
+      expect_same(one.name, one.set);
+  if (m.positions != models::Positions::alibi && m.window == 0 && !m.ssm.any())
     expect_same("context", [](plan::PlanSpec& s) { s.mesh.context = 2; });
 }
 
@@ -399,6 +419,26 @@ TEST_P(FamilyModel, IsRefusedATensorGroupThatSeesNotAllHeads) {
   } catch (const std::runtime_error& refused) {
     EXPECT_NE(std::string(refused.what()).find("error[P169]"), std::string::npos) << refused.what();
   }
+}
+
+// A state space's heads go with their groups and the norm's runs; no rank has a part of its tokens.
+TEST_P(FamilyModel, IsRefusedWhatAStateSpaceCannotDivide) {
+  if (!trial_.model.ssm.any()) return;
+  const auto code_of = [&](const std::function<void(plan::PlanSpec&)>& set) -> std::string {
+    Trial split = trial_;
+    set(split.spec);
+    try {
+      (void)testing::plan_of(split);
+    } catch (const std::runtime_error& refused) {
+      return refused.what();
+    }
+    return "a plan was made";
+  };
+  const std::string context = code_of([](plan::PlanSpec& s) { s.mesh.context = 2; });
+  EXPECT_NE(context.find("error[P171]"), std::string::npos) << context;
+  const bool whole = trial_.model.ssm.normed_runs() == 1;
+  const std::string tensor = code_of([&](plan::PlanSpec& s) { s.mesh.tensor = whole ? 2 : 4; });
+  EXPECT_NE(tensor.find("error[P170]"), std::string::npos) << tensor;
 }
 
 INSTANTIATE_TEST_SUITE_P(All, FamilyModel, ::testing::ValuesIn(family_cases()),

@@ -435,4 +435,105 @@ inline Matrix opt(const File& f, const Sizes& s, const std::vector<int>& ids) {
   return unembed(f, "model.decoder.embed_tokens.weight", layer_norm(f, "model.decoder.final_layer_norm", x));
 }
 
+// -- state spaces: Mamba 2, Nemotron-H, Bamba, Granite 4 --------------------------------------------------------------
+
+struct StateSpaces {
+  std::size_t heads = 8, width = 8, groups = 2, state = 6, normed = 2;
+};
+
+/// In the form that pairs tokens as attention does (Dao and Gu 2024, equation 3): the share of token j in token i is
+/// C_i B_j, times all decays after j.
+inline Matrix state_space(const File& f, const std::string& at, const StateSpaces& s, const Matrix& x) {
+  const std::size_t inner = s.heads * s.width, bc = s.groups * s.state, mixed = inner + 2 * bc;
+  const Matrix all = linear(f, at + "in_proj", x);
+  const Weights& taps = f.at(at + "conv1d.weight");
+  const std::size_t width = taps.shape.at(2);
+  Matrix conv(x.rows, mixed);
+  for (std::size_t t = 0; t < x.rows; ++t)
+    for (std::size_t c = 0; c < mixed; ++c) {
+      double sum = f.at(at + "conv1d.bias").v.at(c);
+      for (std::size_t back = 0; back < width && back <= t; ++back)
+        sum += taps.v.at(c * width + width - 1 - back) * all(t - back, inner + c);
+      conv(t, c) = silu(sum);
+    }
+  Matrix y(x.rows, inner);
+  for (std::size_t h = 0; h < s.heads; ++h) {
+    const std::size_t b = inner + h / (s.heads / s.groups) * s.state, c = b + bc;
+    std::vector<double> step(x.rows);
+    for (std::size_t t = 0; t < x.rows; ++t)
+      step[t] = std::log1p(std::exp(all(t, inner + mixed + h) + f.at(at + "dt_bias").v.at(h)));
+    for (std::size_t i = 0; i < x.rows; ++i) {
+      double decay = 0;
+      for (std::size_t j = i + 1; j-- > 0;) {
+        double share = 0;
+        for (std::size_t n = 0; n < s.state; ++n) share += conv(i, c + n) * conv(j, b + n);
+        share *= std::exp(decay) * step[j];
+        for (std::size_t p = 0; p < s.width; ++p) y(i, h * s.width + p) += share * conv(j, h * s.width + p);
+        decay -= std::exp(f.at(at + "A_log").v.at(h)) * step[j];
+      }
+      for (std::size_t p = 0; p < s.width; ++p)
+        y(i, h * s.width + p) += f.at(at + "D").v.at(h) * conv(i, h * s.width + p);
+    }
+  }
+  y = times(y, each(columns(all, 0, inner), silu));
+  const std::size_t run = inner / s.normed;
+  for (std::size_t r = 0; r < y.rows; ++r)
+    for (std::size_t first = 0; first < inner; first += run) {
+      double square = 0;
+      for (std::size_t c = first; c < first + run; ++c) square += y(r, c) * y(r, c);
+      const double scale = 1 / std::sqrt(square / static_cast<double>(run) + 1e-5);
+      for (std::size_t c = first; c < first + run; ++c) y(r, c) *= scale * f.at(at + "norm.weight").v.at(c);
+    }
+  return linear(f, at + "out_proj", y);
+}
+
+/// One norm and one module for each letter; without positions.
+inline Matrix of_letters(const File& f, const Sizes& s, const std::string& letters, const StateSpaces& ssm,
+                         const std::vector<int>& ids) {
+  Matrix x = embedding(f, "backbone.embeddings.weight", ids);
+  for (std::size_t i = 0; i < letters.size(); ++i) {
+    const std::string layer = "backbone.layers." + std::to_string(i) + ".", at = layer + "mixer.";
+    const Matrix n = rms_norm(f, layer + "norm", x, 1e-5);
+    Matrix h(0, 0);
+    if (letters[i] == 'M') h = state_space(f, at, ssm, n);
+    if (letters[i] == '*')
+      h = linear(f, at + "o_proj",
+                 attend(linear(f, at + "q_proj", n), linear(f, at + "k_proj", n), linear(f, at + "v_proj", n), s.dim));
+    if (letters[i] == '-')
+      h = linear(f, at + "down_proj", each(linear(f, at + "up_proj", n), [](double v) { return v > 0 ? v * v : 0; }));
+    x = plus(x, h);
+  }
+  return linear(f, "lm_head", rms_norm(f, "backbone.norm_f", x, 1e-5));
+}
+
+struct Bamba {
+  const char *last = "model.final_layernorm", *before_mlp = "pre_ff_layernorm";
+  std::size_t turned = 0;  ///< 0: no positions
+  bool granite = false;    ///< gate and up in one tensor, and a tied head
+};
+/// A state space, or attention in every second layer, and then a gated MLP.
+inline Matrix bamba(const File& f, const Sizes& s, const Bamba& a, const StateSpaces& ssm,
+                    const std::vector<int>& ids) {
+  Matrix x = embedding(f, "model.embed_tokens.weight", ids);
+  for (std::size_t i = 0; i < s.layers; ++i) {
+    const std::string at = "model.layers." + std::to_string(i) + ".", heads = at + "self_attn.";
+    const Matrix n = rms_norm(f, at + "input_layernorm", x, 1e-5);
+    const auto turned = [&](const Matrix& of) { return a.turned > 0 ? rotary(of, s.dim, a.turned) : of; };
+    x = plus(x, i % 2 == 0
+                    ? state_space(f, at + "mamba.", ssm, n)
+                    : linear(f, heads + "o_proj",
+                             attend(turned(linear(f, heads + "q_proj", n)), turned(linear(f, heads + "k_proj", n)),
+                                    linear(f, heads + "v_proj", n), s.dim)));
+    const Matrix m = rms_norm(f, at + a.before_mlp, x, 1e-5);
+    const Matrix both = a.granite ? linear(f, at + "shared_mlp.input_linear", m) : Matrix(0, 0);
+    const std::size_t half = both.columns / 2;
+    const Matrix gate = a.granite ? columns(both, 0, half) : linear(f, at + "feed_forward.gate_proj", m);
+    const Matrix up = a.granite ? columns(both, half, half) : linear(f, at + "feed_forward.up_proj", m);
+    x = plus(x, linear(f, at + (a.granite ? "shared_mlp.output_linear" : "feed_forward.down_proj"),
+                       times(each(gate, silu), up)));
+  }
+  x = rms_norm(f, a.last, x, 1e-5);
+  return a.granite ? unembed(f, "model.embed_tokens.weight", x) : linear(f, "lm_head", x);
+}
+
 }  // namespace orrery::exec::testing::reference

@@ -1,0 +1,348 @@
+// State spaces: the causal convolution, the scan and the gated norm (models/operators/op.h has their operands).
+//
+// The scan is computed token by token. Its gradient goes through the chunks of a sequence from the last to the first;
+// states before each chunk were noted on a way through all of them, and those within a chunk are made again.
+#include <algorithm>
+#include <cmath>
+
+#include "base/ensure.h"
+#include "exec/cpu/machine.h"
+
+namespace orrery::exec {
+
+namespace {
+
+struct ScanSizes {
+  explicit ScanSizes(const models::Op& op)
+      : batch(op.batch),
+        tokens(op.sequence),
+        heads(op.heads),
+        groups(op.kv_heads),
+        width(op.head_dim),
+        state(op.ssm.state),
+        chunk(op.ssm.chunk),
+        chunks(models::chunks_of(op)),
+        inner(models::inner_columns(op)),
+        convolved(models::convolved_columns(op)),
+        projected(models::projected_columns(op)) {
+    ENSURE(heads > 0 && groups > 0 && heads % groups == 0 && state > 0 && op.n == batch * tokens,
+           "{} heads in {} groups, state {}, {} rows of {} x {}", heads, groups, state, op.n, batch, tokens);
+  }
+  std::int64_t batch, tokens, heads, groups, width, state, chunk, chunks, inner, convolved, projected;
+  [[nodiscard]] std::int64_t rows() const { return batch * tokens; }
+  [[nodiscard]] std::int64_t cells() const { return width * state; }  ///< of a head's state
+};
+
+float logistic(float x) {
+  return 1 / (1 + std::exp(-x));
+}
+float softplus(float x) {
+  constexpr float kLinear = 20;  // beyond, log(1 + exp(x)) is x in fp32
+  return x > kLinear ? x : std::log1p(std::exp(x));
+}
+
+/// What a head reads, by token.
+struct ScanHead {
+  ScanHead(const ScanSizes& sizes, const Call& call, std::size_t first, std::int64_t which)
+      : s(sizes), head(which), group(which / (sizes.heads / sizes.groups)) {
+    convolved = call.input(first, s.rows() * s.convolved);
+    projected = call.input(first + 1, s.rows() * s.projected);
+    bias = call.input(first + 2, s.heads)[head];
+    rate = -std::exp(call.input(first + 3, s.heads)[head]);
+    skip = call.input(first + 4, s.heads)[head];
+  }
+  [[nodiscard]] const float* x(std::int64_t row) const { return convolved + row * s.convolved + head * s.width; }
+  [[nodiscard]] const float* b(std::int64_t row) const {
+    return convolved + row * s.convolved + s.inner + group * s.state;
+  }
+  [[nodiscard]] const float* c(std::int64_t row) const { return b(row) + s.groups * s.state; }
+  [[nodiscard]] float raw(std::int64_t row) const {
+    return projected[row * s.projected + s.inner + s.convolved + head] + bias;
+  }
+  // next = a now + dt x B^T, which may be the same.
+  void step(std::int64_t row, const float* now, float* next) const {
+    const float dt = softplus(raw(row)), a = std::exp(rate * dt);
+    const float *const values = x(row), *const keys = b(row);
+    for (std::int64_t p = 0; p < s.width; ++p) {
+      const float scaled = dt * values[p];
+      const float* from = now + p * s.state;
+      float* to = next + p * s.state;
+      for (std::int64_t i = 0; i < s.state; ++i) to[i] = a * from[i] + scaled * keys[i];
+    }
+  }
+  const ScanSizes& s;
+  std::int64_t head, group;
+  const float *convolved, *projected;
+  float bias, rate, skip;
+};
+
+float dot(const float* a, const float* b, std::int64_t count) {
+  constexpr std::int64_t kLanes = 8;
+  float lanes[kLanes] = {};
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes)
+    for (std::int64_t lane = 0; lane < kLanes; ++lane) lanes[lane] += a[i + lane] * b[i + lane];
+  float sum = 0;
+  for (const float lane : lanes) sum += lane;
+  for (; i < count; ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+/// Where a head's gradients go.
+struct ScanGradients {
+  float *dconvolved, *dprojected, *states;
+  float *dbias, *drate, *dskip;  ///< sums of this head
+};
+
+/// Back through the tokens of a chunk. `within`: the states before each of its tokens and after the last; `toward`: the
+/// gradient of the state after it, which becomes that of the state before.
+void scan_chunk_back(const ScanHead& h, const ScanGradients& to, const float* dy, std::int64_t first, std::int64_t last,
+                     const float* within, float* toward) {
+  const ScanSizes& s = h.s;
+  for (std::int64_t row = last - 1; row >= first; --row) {
+    const float u = h.raw(row), dt = softplus(u), a = std::exp(h.rate * dt);
+    const float *const x = h.x(row), *const b = h.b(row), *const c = h.c(row);
+    const float* const gradient = dy + row * s.inner + h.head * s.width;
+    const float *const before = within + (row - first) * s.cells(), *const after = before + s.cells();
+    float* const dx = to.dconvolved + row * s.convolved + h.head * s.width;
+    float* const db = to.dconvolved + row * s.convolved + s.inner + h.group * s.state;
+    float* const dc = db + s.groups * s.state;
+    float of_step = 0, of_decay = 0;
+    for (std::int64_t p = 0; p < s.width; ++p) {
+      float* const g = toward + p * s.state;
+      const float dyp = gradient[p], scaled = dt * x[p];
+      const float* const held = after + p * s.state;
+      for (std::int64_t i = 0; i < s.state; ++i) g[i] += dyp * c[i], dc[i] += dyp * held[i], db[i] += scaled * g[i];
+      const float of_value = dot(g, b, s.state);
+      dx[p] = h.skip * dyp + dt * of_value;
+      of_step += x[p] * of_value;
+      of_decay += dot(g, before + p * s.state, s.state);
+      *to.dskip += dyp * x[p];
+      for (std::int64_t i = 0; i < s.state; ++i) g[i] *= a;
+    }
+    const float draw = (of_step + of_decay * h.rate * a) * logistic(u);
+    to.dprojected[row * s.projected + s.inner + s.convolved + h.head] = draw;
+    *to.dbias += draw;
+    *to.drate += of_decay * dt * a * h.rate;  // of A_log: the rate is -exp(A_log)
+  }
+}
+
+void scan_back(const ScanHead& h, const ScanGradients& to, const float* dy, float* scratch) {
+  const ScanSizes& s = h.s;
+  float *const toward = scratch, *const within = scratch + s.cells();
+  for (std::int64_t batch = 0; batch < s.batch; ++batch) {
+    const std::int64_t begin = batch * s.tokens;
+    const auto before = [&](std::int64_t chunk) {
+      return to.states + ((batch * s.chunks + chunk) * s.heads + h.head) * s.cells();
+    };
+    std::fill_n(before(0), s.cells(), 0.0F);
+    for (std::int64_t chunk = 0; chunk + 1 < s.chunks; ++chunk) {
+      std::copy_n(before(chunk), s.cells(), before(chunk + 1));
+      for (std::int64_t t = 0; t < s.chunk; ++t)
+        h.step(begin + chunk * s.chunk + t, before(chunk + 1), before(chunk + 1));
+    }
+    std::fill_n(toward, s.cells(), 0.0F);
+    for (std::int64_t chunk = s.chunks - 1; chunk >= 0; --chunk) {
+      const std::int64_t first = begin + chunk * s.chunk, last = begin + std::min(s.tokens, (chunk + 1) * s.chunk);
+      std::copy_n(before(chunk), s.cells(), within);
+      for (std::int64_t row = first; row < last; ++row)
+        h.step(row, within + (row - first) * s.cells(), within + (row - first + 1) * s.cells());
+      scan_chunk_back(h, to, dy, first, last, within, toward);
+    }
+  }
+}
+
+/// Each group with its heads.
+template <class OfGroup>
+void each_group(Machine& machine, std::int64_t groups, OfGroup&& of_group) {
+  machine.pool.each(groups, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
+    for (std::int64_t group = begin; group < end; ++group) of_group(group, thread);
+  });
+}
+
+/// The convolution of some columns, and what its gradient needs.
+struct ConvCall {
+  ConvCall(const Call& call, std::size_t first)
+      : s(call.op),
+        taps(call.op.ssm.taps),
+        projected(call.input(first, s.rows() * s.projected)),
+        weight(call.input(first + 1, s.convolved * taps)),
+        bias(call.optional_input(first + 2, s.convolved)) {}
+  [[nodiscard]] const float* x(std::int64_t row) const { return projected + row * s.projected + s.inner; }
+  // Before the activation, at token t of the sequence that begins at row `begin`.
+  [[nodiscard]] float at(std::int64_t begin, std::int64_t t, std::int64_t column) const {
+    float sum = bias != nullptr ? bias[column] : 0;
+    for (std::int64_t k = std::max<std::int64_t>(0, taps - 1 - t); k < taps; ++k)
+      sum += weight[column * taps + k] * x(begin + t - (taps - 1) + k)[column];
+    return sum;
+  }
+  ScanSizes s;
+  std::int64_t taps;
+  const float *projected, *weight, *bias;
+};
+
+struct NormSizes {
+  explicit NormSizes(const models::Op& op)
+      : s(op), runs(op.ssm.norm_groups), width(s.inner / std::max<std::int64_t>(1, runs)) {
+    ENSURE(runs > 0 && s.inner % runs == 0, "{} columns in {} runs", s.inner, runs);
+  }
+  ScanSizes s;
+  std::int64_t runs, width;
+};
+
+}  // namespace
+
+void run_causal_conv(Machine& machine, const Call& call) {
+  const ConvCall conv(call, 0);
+  const ScanSizes& s = conv.s;
+  float* y = call.output(0, s.rows() * s.convolved);
+  machine.pool.each(s.rows(), rows_per_chunk(s.convolved * conv.taps), [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t row = begin; row < end; ++row)
+      for (std::int64_t column = 0; column < s.convolved; ++column) {
+        const float u = conv.at(row - row % s.tokens, row % s.tokens, column);
+        y[row * s.convolved + column] = u * logistic(u);
+      }
+  });
+}
+
+void run_causal_conv_grad(Machine& machine, const Call& call) {
+  const ConvCall conv(call, 1);
+  const ScanSizes& s = conv.s;
+  const std::int64_t taps = conv.taps;
+  const float* dy = call.input(0, s.rows() * s.convolved);
+  float* dprojected = call.output(0, s.rows() * s.projected);
+  float* dweight = call.output(1, s.convolved * taps);
+  float* dbias = call.optional_output(2, s.convolved);
+  constexpr std::int64_t kColumns = 16;  // of a chunk: a cache line of each row
+  machine.pool.each(s.convolved, kColumns, [&](std::int64_t first, std::int64_t last, int thread) {
+    float* before = machine.scratch.get(thread, s.tokens);  // gradients before the activation
+    for (std::int64_t column = first; column < last; ++column)
+      for (std::int64_t begin = 0; begin < s.rows(); begin += s.tokens) {
+        for (std::int64_t t = 0; t < s.tokens; ++t) {
+          const float u = conv.at(begin, t, column), sigma = logistic(u);
+          before[t] = dy[(begin + t) * s.convolved + column] * sigma * (1 + u * (1 - sigma));
+          if (dbias != nullptr) dbias[column] += before[t];
+        }
+        for (std::int64_t t = 0; t < s.tokens; ++t) {
+          const float x = conv.x(begin + t)[column];
+          float sum = 0;
+          for (std::int64_t k = 0; k < taps; ++k) {
+            const std::int64_t reader = t + (taps - 1) - k;
+            if (reader >= s.tokens) continue;
+            sum += conv.weight[column * taps + k] * before[reader];
+            dweight[column * taps + k] += x * before[reader];
+          }
+          dprojected[(begin + t) * s.projected + s.inner + column] = sum;
+        }
+      }
+  });
+}
+
+void run_state_scan(Machine& machine, const Call& call) {
+  const ScanSizes s(call.op);
+  float* y = call.output(0, s.rows() * s.inner);
+  machine.pool.each(s.batch * s.heads, 1, [&](std::int64_t begin, std::int64_t end, int thread) {
+    float* state = machine.scratch.get(thread, s.cells());
+    for (std::int64_t one = begin; one < end; ++one) {
+      const ScanHead head(s, call, 0, one % s.heads);
+      std::fill_n(state, s.cells(), 0.0F);
+      for (std::int64_t row = one / s.heads * s.tokens, t = 0; t < s.tokens; ++t, ++row) {
+        head.step(row, state, state);
+        float* out = y + row * s.inner + head.head * s.width;
+        for (std::int64_t p = 0; p < s.width; ++p)
+          out[p] = dot(state + p * s.state, head.c(row), s.state) + head.skip * head.x(row)[p];
+      }
+    }
+  });
+}
+
+void run_state_scan_grad(Machine& machine, const Call& call) {
+  const ScanSizes s(call.op);
+  const float* dy = call.input(0, s.rows() * s.inner);
+  float* dconvolved = call.output(0, s.rows() * s.convolved);
+  float* dprojected = call.output(1, s.rows() * s.projected);
+  float *const dbias = call.output(2, s.heads), *const drate = call.output(3, s.heads),
+               *const dskip = call.output(4, s.heads);
+  float* states = call.output(5, s.batch * s.chunks * s.heads * s.cells());
+  const std::int64_t shared = s.heads / s.groups;  // heads of a group, which add up their gradients of B and C
+  each_group(machine, s.groups, [&](std::int64_t group, int thread) {
+    float* scratch = machine.scratch.get(thread, (std::min(s.chunk, s.tokens) + 2) * s.cells());
+    for (std::int64_t row = 0; row < s.rows(); ++row)
+      for (const std::int64_t which : {group, s.groups + group})
+        std::fill_n(dconvolved + row * s.convolved + s.inner + which * s.state, s.state, 0.0F);
+    for (std::int64_t h = group * shared; h < (group + 1) * shared; ++h)
+      scan_back(ScanHead(s, call, 1, h), {dconvolved, dprojected, states, dbias + h, drate + h, dskip + h}, dy,
+                scratch);
+  });
+}
+
+void run_gated_norm(Machine& machine, const Call& call) {
+  const NormSizes n(call.op);
+  const ScanSizes& s = n.s;
+  const float* y = call.input(0, s.rows() * s.inner);
+  const float* projected = call.input(1, s.rows() * s.projected);
+  const float* weight = call.input(2, s.inner);
+  float* out = call.output(0, s.rows() * s.inner);
+  float* rstd = call.output(1, s.rows() * n.runs);
+  const auto epsilon = static_cast<float>(call.op.epsilon);
+  machine.pool.each(s.rows(), rows_per_chunk(s.inner), [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t row = begin; row < end; ++row)
+      for (std::int64_t run = 0; run < n.runs; ++run) {
+        const float *const from = y + row * s.inner + run * n.width, *const z =
+                                                                         projected + row * s.projected + run * n.width;
+        float* to = out + row * s.inner + run * n.width;
+        double squares = 0;
+        for (std::int64_t i = 0; i < n.width; ++i) {
+          to[i] = from[i] * z[i] * logistic(z[i]);
+          squares += static_cast<double>(to[i]) * to[i];
+        }
+        const float r = 1 / std::sqrt(static_cast<float>(squares / static_cast<double>(n.width)) + epsilon);
+        rstd[row * n.runs + run] = r;
+        for (std::int64_t i = 0; i < n.width; ++i) to[i] *= r * weight[run * n.width + i];
+      }
+  });
+}
+
+void run_gated_norm_grad(Machine& machine, const Call& call) {
+  const NormSizes n(call.op);
+  const ScanSizes& s = n.s;
+  const float* gradient = call.input(0, s.rows() * s.inner);
+  const float* y = call.input(1, s.rows() * s.inner);
+  const float* projected = call.input(2, s.rows() * s.projected);
+  const float* weight = call.input(3, s.inner);
+  const float* rstd = call.input(4, s.rows() * n.runs);
+  float* dy = call.output(0, s.rows() * s.inner);
+  float* dprojected = call.output(1, s.rows() * s.projected);
+  float* dweight = call.output(2, s.inner);
+  // u = y silu(z) is what is normed; its gradient goes to both factors.
+  machine.pool.each(s.rows(), rows_per_chunk(s.inner), [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t row = begin; row < end; ++row)
+      for (std::int64_t run = 0; run < n.runs; ++run) {
+        const std::int64_t at = row * s.inner + run * n.width, gates = row * s.projected + run * n.width;
+        const float r = rstd[row * n.runs + run];
+        const float* const w = weight + run * n.width;
+        double along = 0;
+        for (std::int64_t i = 0; i < n.width; ++i) {
+          const float z = projected[gates + i];
+          along += static_cast<double>(gradient[at + i] * w[i]) * (y[at + i] * z * logistic(z));
+        }
+        const float share = r * r * static_cast<float>(along / static_cast<double>(n.width));
+        for (std::int64_t i = 0; i < n.width; ++i) {
+          const float z = projected[gates + i], sigma = logistic(z), from = y[at + i];
+          const float du = r * (gradient[at + i] * w[i] - share * from * z * sigma);
+          dy[at + i] = du * z * sigma;
+          dprojected[gates + i] = du * from * sigma * (1 + z * (1 - sigma));
+        }
+      }
+  });
+  machine.pool.each(s.inner, columns_per_chunk(s.rows()), [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t row = 0; row < s.rows(); ++row)
+      for (std::int64_t column = begin; column < end; ++column) {
+        const float z = projected[row * s.projected + column];
+        dweight[column] += gradient[row * s.inner + column] * y[row * s.inner + column] * z * logistic(z) *
+                           rstd[row * n.runs + column / n.width];
+      }
+  });
+}
+
+}  // namespace orrery::exec

@@ -1,0 +1,257 @@
+// Families with state spaces, alone or between attention. Keys and their defaults come from the classes'
+// configurations in Hugging Face's transformers 4 and 5 (Nemotron-H's from the configuration_nemotron_h.py beside its
+// weights), names from the classes' modules.
+#include "models/read/family_parts.h"
+
+namespace orrery::models {
+namespace {
+
+using namespace family_parts;
+
+/// The sizes under each class's own names.
+struct StateSpaceKeys {
+  const char *heads, *width, *groups, *state, *taps, *chunk, *conv_bias;
+};
+
+void state_space_keys(ConfigKeys& k, Model& m, const StateSpaceKeys& keys, std::int64_t chunk) {
+  StateSpace& s = m.ssm;
+  k.count({keys.heads}, s.heads, 1, kMostWidth);
+  k.count({keys.width}, s.width, 1, kMostWidth);
+  k.count({keys.groups}, s.groups, 1, kMostWidth);
+  k.count({keys.state}, s.state, 1, kMostWidth);
+  k.count({keys.taps}, s.taps, 1, kMostWidth, 4);
+  k.count({keys.chunk}, s.chunk, 1, kMostSequence, chunk);
+  k.flag({keys.conv_bias}, s.conv_bias, true);
+}
+
+/// Bamba's and Granite's names. Their gated norm takes all columns together.
+void mamba_keys(ConfigKeys& k, Model& m) {
+  state_space_keys(k, m,
+                   {"mamba_n_heads", "mamba_d_head", "mamba_n_groups", "mamba_d_state", "mamba_d_conv",
+                    "mamba_chunk_size", "mamba_conv_bias"},
+                   256);
+  if (k.reads()) m.ssm.norm_groups = m.ssm.groups > 1 ? 1 : 0;
+  k.only("mamba_proj_bias", false, "a state space's products have no biases here");
+}
+
+/// The classes call the module `mixer`, or `mamba` where attention stands beside it.
+WeightNames::Pairs state_space_parts(bool mixer) {
+  const auto at = [mixer](const char* one, const char* other) { return mixer ? one : other; };
+  WeightNames::Pairs parts;
+  for (const char* one : {"ssm.z", "ssm.x", "ssm.b", "ssm.c", "ssm.dt"})
+    parts.emplace_back(one, at("mixer.in_proj", "mamba.in_proj"));
+  for (const char* one : {"ssm.conv_x", "ssm.conv_b", "ssm.conv_c"})
+    parts.emplace_back(one, at("mixer.conv1d", "mamba.conv1d"));
+  parts.emplace_back("ssm.dt_bias", at("mixer.dt_bias", "mamba.dt_bias"));
+  parts.emplace_back("ssm.a_log", at("mixer.A_log", "mamba.A_log"));
+  parts.emplace_back("ssm.d", at("mixer.D", "mamba.D"));
+  parts.emplace_back("ssm.norm", at("mixer.norm", "mamba.norm"));
+  parts.emplace_back("ssm.proj", at("mixer.out_proj", "mamba.out_proj"));
+  return parts;
+}
+
+// -- Mamba 2 ----------------------------------------------------------------------------------------------------------
+
+// Dao and Gu 2024: state spaces alone. The class's gated norm takes all columns together, the authors' code each group.
+void as_mamba2(Model& m) {
+  as_llama(m);
+  m.activation = Activation::gelu;
+  m.positions = Positions::none;
+  m.norm_epsilon = 1e-5;
+  m.pattern = {{Mixer::mamba, Feed::none}};
+}
+
+void mamba2_config(ConfigKeys& k, Model& m) {
+  k.count({"num_hidden_layers", "n_layer"}, m.layers, 1, kMostLayers);
+  k.count({"hidden_size", "d_model"}, m.hidden, 1, kMostWidth);
+  state_space_keys(
+      k, m, {"num_heads", "head_dim", "n_groups", "state_size", "conv_kernel", "chunk_size", "use_conv_bias"}, 256);
+  if (k.reads()) {
+    m.ssm.norm_groups = m.ssm.groups > 1 ? 1 : 0;
+    m.heads = m.kv_heads = m.ssm.heads;
+    m.head_dim = m.ssm.width;
+    m.ffn_hidden = 4 * m.hidden;
+    m.pattern = {{Mixer::mamba, Feed::none}};
+    constexpr std::int64_t kTrained = 2048;
+    m.max_sequence = kTrained;
+    k.remark("the class has no longest sequence; its authors trained with 2,048 tokens (Dao and Gu 2024, section 9)");
+  }
+  k.real({"layer_norm_epsilon"}, m.norm_epsilon, 0, 1, 1e-5);
+  k.flag({"tie_word_embeddings"}, m.tied_embeddings, false);
+  k.only("use_bias", false, "a state space's products have no biases here");
+}
+
+WeightNames mamba2_names() {
+  return {.prefix = "backbone.", .layer = "layers.", .whole = {{"wte", "embeddings"}, {"ln_f", "norm_f"}}, .parts = [] {
+            WeightNames::Pairs parts = state_space_parts(true);
+            parts.emplace_back("ln_1", "norm");
+            return parts;
+          }()};
+}
+
+// -- Nemotron-H -------------------------------------------------------------------------------------------------------
+
+// NVIDIA 2025, "Nemotron-H", section 2.1: state spaces, MLPs and some attention, each with a norm and a residual of its
+// own; no positions. Later models have experts in place of MLPs, routed as DeepSeek-V3's.
+void as_nemotron_h(Model& m) {
+  as_llama(m);
+  m.activation = Activation::squared_relu;
+  m.positions = Positions::none;
+  m.norm_epsilon = 1e-5;
+  m.experts.scores = Scores::sigmoid;
+  m.experts.normalised = true;
+  m.experts.balance_bias = true;
+}
+
+void nemotron_h_experts(ConfigKeys& k, Model& m) {
+  Experts& e = m.experts;
+  k.count({"n_routed_experts"}, e.count, 1, kMostExperts);
+  k.count({"num_experts_per_tok"}, e.chosen, 1, kMostExperts);
+  k.count({"moe_intermediate_size"}, e.hidden, 1, kMostWidth);
+  k.count({"moe_shared_expert_intermediate_size"}, e.shared, 0, kMostWidth, 0);
+  k.count({"n_group"}, e.groups, 1, kMostExperts, 1);
+  k.count({"topk_group"}, e.groups_chosen, 1, kMostExperts, 1);
+  k.flag({"norm_topk_prob"}, e.normalised, true);
+  constexpr double kMostScale = 1e6;
+  k.real({"routed_scaling_factor"}, e.weight_scale, 0, kMostScale, 1);
+  if (k.reads() && k.given("num_nextn_predict_layers"))
+    k.remark("the module that predicts a token further is left out");
+  if (k.reads() && k.given("moe_latent_size"))
+    k.refuse("moe_latent_size", "experts that work on a narrower copy of the token are not supported",
+             "models without moe_latent_size, such as Nemotron 3 Nano");
+}
+
+void nemotron_h_config(ConfigKeys& k, Model& m) {
+  k.count({"num_hidden_layers"}, m.layers, 0, kMostLayers, 0);  // if missing, those of the pattern
+  k.count({"hidden_size"}, m.hidden, 1, kMostWidth);
+  k.count({"num_attention_heads"}, m.heads, 1, kMostWidth);
+  k.count({"num_key_value_heads"}, m.kv_heads, 1, kMostWidth, m.heads);
+  k.count({"head_dim", "attention_head_dim"}, m.head_dim, 1, kMostWidth);
+  k.count({"intermediate_size"}, m.ffn_hidden, 1, kMostWidth);
+  positions_up_to(k, m);
+  k.real({"layer_norm_epsilon", "norm_eps", "rms_norm_eps"}, m.norm_epsilon, 0, 1, 1e-5);
+  k.flag({"tie_word_embeddings"}, m.tied_embeddings, false);
+  k.activation({"mlp_hidden_act"}, m, {{"relu2", Activation::squared_relu}}, "nemotron_h");
+  k.pattern("hybrid_override_pattern", "layers_block_type", Feed::none, m);
+  state_space_keys(
+      k, m,
+      {"mamba_num_heads", "mamba_head_dim", "n_groups", "ssm_state_size", "conv_kernel", "chunk_size", "use_conv_bias"},
+      128);
+  if (m.expert_layers(m.layers) > 0) nemotron_h_experts(k, m);
+  rate(k, "attention_dropout", m.dropout.attention);
+  no_biases(k, "attention_bias");
+  no_biases(k, "mlp_bias");
+  no_biases(k, "use_bias");
+  no_biases(k, "mamba_proj_bias");
+}
+
+WeightNames nemotron_h_names() {
+  WeightNames names = mamba2_names();
+  for (const auto& pair : WeightNames::Pairs{{"ln_2", "norm"},
+                                             {"attn.q", "mixer.q_proj"},
+                                             {"attn.k", "mixer.k_proj"},
+                                             {"attn.v", "mixer.v_proj"},
+                                             {"attn.proj", "mixer.o_proj"},
+                                             {"mlp.fc", "mixer.up_proj"},
+                                             {"mlp.proj", "mixer.down_proj"},
+                                             {"mlp.router", "mixer.gate"},
+                                             {"mlp.router.balance", "mixer.gate.e_score_correction_bias"},
+                                             {"mlp.shared.fc", "mixer.shared_experts.up_proj"},
+                                             {"mlp.shared.proj", "mixer.shared_experts.down_proj"}})
+    names.parts.push_back(pair);
+  names.experts = "mixer.experts";
+  names.expert_parts = {{"fc", "up_proj"}, {"proj", "down_proj"}};
+  return names;
+}
+
+// -- Bamba ------------------------------------------------------------------------------------------------------------
+
+// IBM, Princeton, CMU and UIUC 2024: Mamba-2's mixer or attention, of which half of a head rotates, then a gated MLP.
+void as_bamba(Model& m) {
+  as_llama(m);
+  m.rotary_share = 0.5;
+}
+
+void bamba_config(ConfigKeys& k, Model& m) {
+  llama_keys(k, m, 1e-5, false);
+  rotation(k, m, 0.5);
+  silu(k, m, "bamba");
+  k.attention_blocks("attn_layer_indices", m);
+  mamba_keys(k, m);
+  no_biases(k, "attention_bias");
+  no_biases(k, "mlp_bias");
+}
+
+WeightNames bamba_names() {
+  WeightNames names = llama_names();
+  names.whole[1] = {"ln_f", "final_layernorm"};
+  for (auto& [logical, file] : names.parts) {
+    const std::string one = logical;
+    if (one == "ln_2") file = "pre_ff_layernorm";
+    if (one == "mlp.gate") file = "feed_forward.gate_proj";
+    if (one == "mlp.up") file = "feed_forward.up_proj";
+    if (one == "mlp.proj") file = "feed_forward.down_proj";
+  }
+  for (auto& pair : state_space_parts(false)) names.parts.push_back(pair);
+  return names;
+}
+
+// -- Granite 4 --------------------------------------------------------------------------------------------------------
+
+// IBM 2025: as Bamba, without positions or with all columns rotating. The gated MLP is the classes' shared one.
+void as_granite_hybrid(Model& m) {
+  as_llama(m);
+  m.tied_embeddings = true;
+  m.positions = Positions::none;
+}
+
+void granite_hybrid_config(ConfigKeys& k, Model& m) {
+  sizes(k, m);
+  k.count({"num_key_value_heads"}, m.kv_heads, 1, kMostWidth, m.heads);
+  k.count({"shared_intermediate_size"}, m.ffn_hidden, 1, kMostWidth);
+  positions_up_to(k, m);
+  k.real({"rms_norm_eps"}, m.norm_epsilon, 0, 1, 1e-6);
+  k.flag({"tie_word_embeddings"}, m.tied_embeddings, true);
+  silu(k, m, "granitemoehybrid");
+  std::string positions = m.positions == Positions::rope ? "rope" : "nope";
+  k.text({"position_embedding_type"}, positions, "nope");
+  if (k.reads()) m.positions = positions == "rope" ? Positions::rope : Positions::none;
+  if (m.positions == Positions::rope) rotation(k, m, 0);
+  k.pattern(nullptr, "layer_types", Feed::mlp, m);
+  mamba_keys(k, m);
+  std::int64_t experts = 0;
+  k.count({"num_local_experts"}, experts, 0, kMostExperts, 0);
+  if (experts > 0)
+    k.refuse("num_local_experts", "experts beside an MLP that has no shared gate are not supported in this class",
+             "models with num_local_experts: 0, such as Granite 4.0 H Micro");
+  granite_scales(k, m);
+  no_biases(k, "attention_bias");
+}
+
+WeightNames granite_hybrid_names() {
+  WeightNames names = llama_names();
+  for (auto& [logical, file] : names.parts) {
+    const std::string one = logical;
+    if (one == "mlp.gate" || one == "mlp.up") file = "shared_mlp.input_linear";
+    if (one == "mlp.proj") file = "shared_mlp.output_linear";
+  }
+  for (auto& pair : state_space_parts(false)) names.parts.push_back(pair);
+  return names;
+}
+
+}  // namespace
+
+std::vector<FamilyTraits> hybrid_families() {
+  std::vector<FamilyTraits> all = {
+      entry(Family::nemotron_h, "nemotron_h", "Nemotron-H", "NemotronHForCausalLM", "NemotronH", as_nemotron_h,
+            nemotron_h_config, nemotron_h_names()),
+      entry(Family::mamba2, "mamba2", "Mamba-2", "Mamba2ForCausalLM", "Mamba2", as_mamba2, mamba2_config,
+            mamba2_names()),
+      entry(Family::bamba, "bamba", "Bamba", "BambaForCausalLM", "Bamba", as_bamba, bamba_config, bamba_names()),
+      entry(Family::granite_hybrid, "granitemoehybrid", "Granite 4", "GraniteMoeHybridForCausalLM", "GraniteMoeHybrid",
+            as_granite_hybrid, granite_hybrid_config, granite_hybrid_names()),
+  };
+  return all;
+}
+
+}  // namespace orrery::models

@@ -1,0 +1,50 @@
+#pragma once
+/// State spaces, and what the halves of a block are. A block has a mixer, which lets tokens see those before them, and
+/// then an MLP; each has a norm of its own before it and is added to the residual. A pattern may leave either out.
+#include <compare>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace orrery::models {
+
+enum class Mixer : std::uint8_t { attention, mamba, none };
+enum class Feed : std::uint8_t { mlp, experts, none };
+
+/// One block of a pattern.
+struct BlockParts {
+  Mixer mixer = Mixer::attention;
+  Feed feed = Feed::mlp;
+  auto operator<=>(const BlockParts&) const = default;
+};
+
+/// "mamba", "attention", "mlp", "experts", or a mixer and what follows it: "mamba+mlp". Nothing for other words.
+[[nodiscard]] std::optional<BlockParts> parts_of(std::string_view word);
+[[nodiscard]] std::string word_of(const BlockParts& parts);
+/// The letters of Nemotron-H's patterns: M, *, -, E.
+[[nodiscard]] std::optional<BlockParts> parts_of_letter(char letter);
+[[nodiscard]] std::optional<char> letter_of(const BlockParts& parts);  ///< nothing if both halves are there
+/// The shortest pattern whose repetition gives all of `blocks`.
+[[nodiscard]] std::vector<BlockParts> shortest_period(std::vector<BlockParts> blocks);
+
+/// The sizes of Mamba-2's mixer (Dao and Gu 2024, "Transformers are SSMs", section 7.1). A token becomes a gate z and
+/// values x of heads * width columns each, keys B and queries C of `state` columns for each of `groups` groups of
+/// heads, and a step width dt for each head.
+struct StateSpace {
+  std::int64_t heads = 0;        ///< 0: no layer is a state space
+  std::int64_t width = 0;        ///< columns of a head
+  std::int64_t groups = 1;       ///< of neighbouring heads that share B and C
+  std::int64_t state = 0;        ///< columns of B and C
+  std::int64_t taps = 4;         ///< of the causal convolution over x, B and C
+  std::int64_t chunk = 256;      ///< tokens of a chunk of the chunked form
+  std::int64_t norm_groups = 0;  ///< runs of columns that the gated norm takes by themselves; 0: `groups`
+  bool conv_bias = true;
+  bool operator==(const StateSpace&) const = default;
+  [[nodiscard]] bool any() const { return heads > 0; }
+  [[nodiscard]] std::int64_t inner() const { return heads * width; }
+  [[nodiscard]] std::int64_t normed_runs() const { return norm_groups > 0 ? norm_groups : groups; }
+};
+
+}  // namespace orrery::models

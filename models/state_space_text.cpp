@@ -1,0 +1,96 @@
+// The text of state spaces and patterns.
+#include "models/state_space_text.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "models/limits.h"
+
+namespace orrery::models {
+
+using base::Cursor;
+
+StateSpace read_state_space(const Cursor& at) {
+  StateSpace s;
+  if (!at.is_map()) {
+    at.error("E0105", "`state_space` is a map of sizes", "state_space: {heads: 128, width: 64, groups: 8, state: 128}");
+    return s;
+  }
+  s.heads = at.at("heads").integer(1, kMostWidth, 1);
+  s.width = at.at("width").integer(1, kMostWidth, 1);
+  s.groups = at.optional("groups").integer(1, kMostWidth, s.groups);
+  s.state = at.at("state").integer(1, kMostWidth, 1);
+  s.taps = at.optional("taps").integer(1, kMostWidth, s.taps);
+  s.chunk = at.optional("chunk").integer(1, kMostSequence, s.chunk);
+  s.norm_groups = at.optional("norm_groups").integer(0, kMostWidth, s.norm_groups);
+  s.conv_bias = at.optional("conv_bias").boolean(s.conv_bias);
+  return s;
+}
+
+std::vector<BlockParts> read_pattern(const Cursor& at) {
+  std::vector<BlockParts> blocks;
+  for (const Cursor& one : at.one_or_many()) {
+    const std::string word = one.text();
+    const auto parts = parts_of(word);
+    if (!parts)
+      one.error("E0105", fmt::format("{} is no kind of block", base::quoted(word)),
+                "mamba, attention, mlp or experts, or a mixer and what follows it, such as mamba+mlp");
+    blocks.push_back(parts.value_or(BlockParts{}));
+  }
+  return shortest_period(std::move(blocks));
+}
+
+void check_pattern(const Cursor& root, const Model& m) {
+  const auto needs = [&](const char* key, bool holds, const std::string& message, const std::string& help) {
+    const Cursor at = root.optional(key);
+    if (!holds) (at.exists() ? at : root).error("E0112", message, help);
+  };
+  const auto has = [&](auto&& holds) { return m.blocks_with(m.layers, holds) > 0; };
+  const bool scans = has([](const BlockParts& one) { return one.mixer == Mixer::mamba; });
+  needs("state_space", scans == m.ssm.any(),
+        scans ? "blocks of the pattern are state spaces, whose sizes are missing"
+              : "sizes of a state space, but no block of the pattern is one",
+        "state_space: {heads: 128, width: 64, groups: 8, state: 128}, and pattern: [mamba, mlp]");
+  if (m.ssm.any()) {
+    const StateSpace& s = m.ssm;
+    needs("state_space", s.heads % s.groups == 0 && s.inner() % s.normed_runs() == 0,
+          fmt::format("{} heads of {} columns do not divide into {} groups, normed in {} runs", s.heads, s.width,
+                      s.groups, s.normed_runs()),
+          "make all groups equally large");
+    needs("state_space", s.inner() <= kMostWidth && s.groups * s.state <= kMostWidth,
+          fmt::format("{} heads of width {}, and {} groups of state {}, are wider than {}", s.heads, s.width, s.groups,
+                      s.state, kMostWidth),
+          "");
+    needs("causal", m.causal, "a state space reads a sequence from its beginning", "causal: true");
+  }
+  if (m.pattern.empty()) return;
+  needs("pattern", m.layers % std::ssize(m.pattern) == 0,
+        fmt::format("a pattern of {} blocks does not divide {} layers", m.pattern.size(), m.layers),
+        "write a block for each layer, or a period");
+  needs("pattern", m.pre_norm && !m.parallel && m.input_norm && !m.bias && !m.latent.any() && !m.further.any(),
+        "a pattern's blocks have a norm before each half, products without biases, and ordinary attention",
+        "pre_norm: true and bias: false, without parallel, latent_attention or further_prediction");
+  const bool expert = has([](const BlockParts& one) { return one.feed == Feed::experts; });
+  needs("experts", expert == m.experts.any() && m.experts.first_dense == 0 && m.experts.period == 1,
+        "the pattern alone says which blocks have experts, and the model has some if one does",
+        "name the blocks `experts`, and leave first_dense and period out");
+}
+
+std::string state_space_text(const StateSpace& s, const std::string& margin) {
+  if (!s.any()) return {};
+  std::string out = fmt::format("{}state_space: {{heads: {}, width: {}, groups: {}, state: {}, taps: {}, chunk: {}",
+                                margin, s.heads, s.width, s.groups, s.state, s.taps, s.chunk);
+  if (s.norm_groups > 0) out += fmt::format(", norm_groups: {}", s.norm_groups);
+  if (!s.conv_bias) out += ", conv_bias: false";
+  return out + "}\n";
+}
+
+std::string pattern_text(const std::vector<BlockParts>& pattern, const std::string& margin) {
+  if (pattern.empty()) return {};
+  std::string out;
+  for (const BlockParts& one : pattern) out += (out.empty() ? "" : ", ") + word_of(one);
+  return fmt::format("{}pattern: [{}]\n", margin, out);
+}
+
+}  // namespace orrery::models

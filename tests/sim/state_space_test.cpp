@@ -1,0 +1,80 @@
+// Plans of state spaces, replayed and in closed form: the two agree, and a sequence twice as long takes at most twice
+// as long where no block attends.
+#include <gtest/gtest.h>
+
+#include "cost/estimate/estimate.h"
+#include "sim/simulate.h"
+#include "tests/plan/samples.h"
+
+namespace orrery::sim {
+namespace state_space_test {
+
+models::Model hybrid_model() {
+  models::Model m = samples::tiny_gpt(8, 256, 1024);
+  m.max_sequence = 512;
+  m.normalisation = models::Normalisation::rms_norm;
+  m.positions = models::Positions::none;
+  m.bias = m.tied_embeddings = false;
+  m.ssm = {.heads = 16, .width = 32, .groups = 4, .state = 64, .chunk = 64};
+  const models::BlockParts mamba = {models::Mixer::mamba, models::Feed::none}, mlp = {models::Mixer::none};
+  m.pattern = {mamba, mlp, mamba, {models::Mixer::attention, models::Feed::none}, mlp, mamba, mlp, mlp};
+  return m;
+}
+
+cost::Pricing pricing(const plan::Plan& plan) {
+  cost::Stack stack;
+  stack.name = "bare";
+  return cost::Pricing(std::make_shared<clusters::Cluster>(plan.cluster()), std::move(stack));
+}
+
+TEST(StateSpaceReplay, TakesWhatTheClosedFormSays) {
+  using Set = void (*)(plan::PlanSpec&);
+  const std::pair<const char*, Set> splits[] = {
+      {"serial", [](plan::PlanSpec&) {}},
+      {"data", [](plan::PlanSpec& s) { s.mesh.data = 4; }},
+      {"zero_3", [](plan::PlanSpec& s) { s.mesh.data = 4, s.states.zero_stage = 3; }},
+      {"tensor", [](plan::PlanSpec& s) { s.mesh.tensor = 4; }},
+      {"rows", [](plan::PlanSpec& s) { s.mesh.tensor = 2, s.mesh.sequence_parallel = true; }},
+      {"pipeline", [](plan::PlanSpec& s) { s.mesh.pipeline = 4, s.stages.order = plan::Order::one_f_one_b; }},
+      {"interleaved",
+       [](plan::PlanSpec& s) {
+         s.mesh.pipeline = s.stages.virtual_stages = 2, s.stages.order = plan::Order::one_f_one_b;
+       }},
+      {"recomputed", [](plan::PlanSpec& s) { s.recomputation.what = plan::Recompute::full; }},
+  };
+  const models::Model model = hybrid_model();
+  for (const auto& [name, set] : splits) {
+    plan::PlanSpec spec;
+    spec.shape.batch = 16, spec.shape.sequence = 256;
+    set(spec);
+    const plan::Plan plan = samples::make(spec, model);
+    const cost::Pricing prices = pricing(plan);
+    const cost::Prediction replayed = simulate(plan, prices).prediction;
+    cost::Estimator estimator(std::make_shared<models::Model>(model), prices);
+    const cost::Estimate closed = estimator.estimate(plan);
+    std::printf("[ closed   ] %-12s time %+.4f %%  memory %+.4f %%\n", name,
+                100 * (closed.step_time / replayed.step_time_s - 1),
+                100 * (closed.memory_peak / replayed.memory_peak_bytes - 1));
+    EXPECT_NEAR(closed.step_time / replayed.step_time_s, 1, 0.01) << name;
+    EXPECT_NEAR(closed.memory_peak / replayed.memory_peak_bytes, 1, 5e-3) << name;
+  }
+}
+
+TEST(StateSpaceReplay, GrowsNoFasterThanTheSequence) {
+  models::Model model = hybrid_model();
+  const auto step = [&](std::int64_t sequence) {
+    plan::PlanSpec spec;
+    spec.shape.batch = 8, spec.shape.sequence = sequence;
+    const plan::Plan plan = samples::make(spec, model);
+    return simulate(plan, pricing(plan)).prediction.breakdown.forward;
+  };
+  const double attends = step(512) / step(256);
+  model.pattern = {{models::Mixer::mamba, models::Feed::mlp}};
+  const double scans = step(512) / step(256);
+  EXPECT_LE(scans, 2) << "weights are read once, and nothing grows with the square";
+  EXPECT_GT(scans, 1.9);
+  EXPECT_GT(attends, scans + 0.05);
+}
+
+}  // namespace state_space_test
+}  // namespace orrery::sim

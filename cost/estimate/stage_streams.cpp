@@ -60,15 +60,19 @@ std::shared_ptr<StreamRates> stream_rates(const plan::PlanSpec& spec, const Stag
   const bool in_passes = plan::zero_of(spec) >= 2 || (spec.reduces_early() && spec.micro_batches() <= kFewPasses);
   const bool beside_tokens = spec.mesh.expert > 1 && in_passes;
   if (lockstep.links == nullptr || layers.empty() || !(spec.offload.any() || beside_tokens)) return nullptr;
-  const LayerCosts& c = *std::ranges::max_element(layers, {}, &LayerRun::count)->costs;
   const int first = groups.tensor.front();
   ByLane messages;
-  add_of_data(messages, c, spec, groups);
-  add_of_layer(messages, c, Segment::Kind::tensor, false, groups.tensor);
-  add_of_layer(messages, c, Segment::Kind::tensor, true, groups.of(true).tensor);
-  add_of_layer(messages, c, Segment::Kind::shift, false, strided(first, spec.mesh.tensor, spec.mesh.context));
-  add_of_layer(messages, c, Segment::Kind::exchange, false, groups.experts);
+  for (const LayerRun& run : layers) {
+    const LayerCosts& c = *run.costs;
+    if (c.kind != models::LayerKind::block) continue;
+    add_of_data(messages, c, spec, groups);
+    add_of_layer(messages, c, Segment::Kind::tensor, false, groups.tensor);
+    add_of_layer(messages, c, Segment::Kind::tensor, true, groups.of(true).tensor);
+    add_of_layer(messages, c, Segment::Kind::shift, false, strided(first, spec.mesh.tensor, spec.mesh.context));
+    add_of_layer(messages, c, Segment::Kind::exchange, false, groups.experts);
+  }
   if (spec.offload.any()) {
+    const LayerCosts& c = *std::ranges::max_element(layers, {}, &LayerRun::count)->costs;
     const base::Bytes copied{arena_bytes(c.own_elements, models::DType::bf16)};
     const bool adds = spec.offload.activations == plan::Space::device;  // only gradients leave
     const auto copy = [&](Stream stream) {

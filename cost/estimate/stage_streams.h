@@ -10,9 +10,9 @@
 
 namespace orrery::cost {
 
-/// From one message of each lane: of the largest run of equal layers. Null where no links are known, where nothing is
-/// copied between memories and no tokens travel beside gradients or parameters, or where all that is sent fits on the
-/// links.
+/// From the largest message of each lane in any block, and one copy between memories. Null where no links are known,
+/// where nothing is copied between memories and no tokens travel beside gradients or parameters, or where all that is
+/// sent fits on the links.
 [[nodiscard]] std::shared_ptr<StreamRates> stream_rates(const plan::PlanSpec& spec, const StageGroups& groups,
                                                         const std::vector<LayerRun>& layers);
 

@@ -26,7 +26,7 @@ namespace {
 
 /// What an op's price depends on; everything else (operands, loss scale) is left out.
 struct OpKey {
-  std::array<std::int64_t, 16> sizes;
+  std::array<std::int64_t, 20> sizes;
   double expected;
   std::uint64_t flags;
   bool operator==(const OpKey&) const = default;
@@ -64,8 +64,9 @@ OpKey key_of(const models::Op& op) {
       static_cast<std::uint32_t>(op.cap > 0) << 29 | static_cast<std::uint64_t>(op.rule) << 32 |
       static_cast<std::uint64_t>(op.function) << 40 | static_cast<std::uint64_t>(op.stochastic) << 48 |
       static_cast<std::uint64_t>(op.four_bits) << 49 | static_cast<std::uint64_t>(op.joint) << 50;
-  return {{op.m, op.n, op.k, op.batch, op.sequence, op.heads, op.kv_heads, op.head_dim, op.capacity, op.window,
-           op.rotary, op.ring_step, op.slots, op.experts, op.chosen, op.context},
+  return {{op.m,        op.n,        op.k,         op.batch,    op.sequence,  op.heads,          op.kv_heads,
+           op.head_dim, op.capacity, op.window,    op.rotary,   op.ring_step, op.slots,          op.experts,
+           op.chosen,   op.context,  op.ssm.state, op.ssm.taps, op.ssm.chunk, op.ssm.norm_groups},
           op.expected,
           flags};
 }

@@ -63,7 +63,8 @@ struct ScanProducts {
 double chunk_bytes(const CountedOp& s) {
   const double chunks = static_cast<double>(s.op.batch * chunks_of(s.op));
   const auto of_states = static_cast<double>(inner_columns(s.op) * s.op.ssm.state);
-  const auto of_scores = static_cast<double>(s.op.kv_heads * s.op.ssm.chunk * s.op.ssm.chunk);
+  const auto chunk = static_cast<double>(std::min(s.op.ssm.chunk, s.op.sequence));
+  const double of_scores = static_cast<double>(s.op.kv_heads) * chunk * chunk;
   return 8 * chunks * (of_states + of_scores);
 }
 

@@ -24,6 +24,14 @@ void state_space_keys(ConfigKeys& k, Model& m, const StateSpaceKeys& keys, std::
   k.flag({keys.conv_bias}, s.conv_bias, true);
 }
 
+/// The convolution's activation.
+void only_silu(ConfigKeys& k, const char* key) {
+  std::string name = "silu";
+  k.text({key}, name, "silu");
+  if (k.reads() && name != "silu" && name != "swish")
+    k.refuse(key, "a state space's convolution with another activation than silu is not supported", "silu");
+}
+
 /// Bamba's and Granite's names. Their gated norm takes all columns together.
 void mamba_keys(ConfigKeys& k, Model& m) {
   state_space_keys(k, m,
@@ -66,6 +74,7 @@ void mamba2_config(ConfigKeys& k, Model& m) {
   k.count({"hidden_size", "d_model"}, m.hidden, 1, kMostWidth);
   state_space_keys(
       k, m, {"num_heads", "head_dim", "n_groups", "state_size", "conv_kernel", "chunk_size", "use_conv_bias"}, 256);
+  only_silu(k, "hidden_act");
   if (k.reads()) {
     m.ssm.norm_groups = m.ssm.groups > 1 ? 1 : 0;
     m.heads = m.kv_heads = m.ssm.heads;
@@ -101,6 +110,7 @@ void as_nemotron_h(Model& m) {
   m.experts.scores = Scores::sigmoid;
   m.experts.normalised = true;
   m.experts.balance_bias = true;
+  m.experts.bias_rate = 0.001;  // DeepSeek-V3's
 }
 
 void nemotron_h_experts(ConfigKeys& k, Model& m) {
@@ -137,6 +147,7 @@ void nemotron_h_config(ConfigKeys& k, Model& m) {
       k, m,
       {"mamba_num_heads", "mamba_head_dim", "n_groups", "ssm_state_size", "conv_kernel", "chunk_size", "use_conv_bias"},
       128);
+  only_silu(k, "mamba_hidden_act");
   if (m.expert_layers(m.layers) > 0) nemotron_h_experts(k, m);
   rate(k, "attention_dropout", m.dropout.attention);
   no_biases(k, "attention_bias");

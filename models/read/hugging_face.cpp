@@ -137,7 +137,7 @@ class ConfigReader : public ConfigKeys {
     const Cursor text = letters != nullptr ? at_.optional(letters) : Cursor();
     const Cursor list = text.exists() ? text : at_.at(words);
     const auto take = [&](const Cursor& at, const std::string& word, std::optional<BlockParts> parts) {
-      if (!parts)
+      if (!parts || (parts->mixer != Mixer::none && parts->feed != Feed::none))
         return at.error("E0111", fmt::format("a layer of kind {} is not supported", base::quoted(word)),
                         "known are mamba (M), attention (*), mlp (-) and experts (E)");
       if (parts->mixer != Mixer::none) parts->feed = feed;
@@ -213,6 +213,9 @@ class ConfigReader : public ConfigKeys {
 
  private:
   void place_blocks(const Cursor& at, std::vector<BlockParts> blocks, Model& model) {
+    if (std::ssize(blocks) > kMostLayers)
+      return (at.exists() ? at : at_)
+          .error("E0111", fmt::format("a pattern of {} layers; at most {}", blocks.size(), kMostLayers));
     if (model.layers == 0) model.layers = std::ssize(blocks);
     if (std::ssize(blocks) != model.layers && !at_.findings().failed())
       return (at.exists() ? at : at_)

@@ -202,7 +202,7 @@ std::string model_flags(Handover& h) {
     if (m.unrotated_period > 0) f.add("no-rope-freq", m.unrotated_period);
     rope_scaling_flags(h, f);
   } else {
-    f.add("position-embedding-type", "learned_absolute");
+    f.add("position-embedding-type", m.positions == models::Positions::none ? "none" : "learned_absolute");
   }
   f.add("normalization", m.normalisation == models::Normalisation::rms_norm ? "RMSNorm" : "LayerNorm");
   f.add("norm-epsilon", m.norm_epsilon);

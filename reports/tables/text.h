@@ -23,13 +23,13 @@ struct PlanHeading;
 [[nodiscard]] std::string fit_text(const cost::FitResult& fit, const TableStyle& style);
 /// Predicted against measured, with the median error of the runs that can be judged.
 [[nodiscard]] std::string runs_text(const std::vector<cost::MeasuredRun>& runs, const TableStyle& style);
-/// A split run beside the serial run of the same job: largest relative differences.
 /// How far the serial program is from itself with its sums in another order, in figures as of SerialComparison.
 struct RoundingAlone {
   std::int64_t micro_batch = 0;  ///< of the other order
   double loss = 0, gradient_first = 0, gradient_last = 0;
 };
 
+/// A split run beside the serial run of the same job: largest relative differences.
 struct SerialComparison {
   std::string run;  ///< the serial run's directory
   std::int64_t steps = 0;

@@ -399,6 +399,7 @@ TEST(Pricing, HasAPositivePriceForEveryKindOfOperator) {
     op.head_dim = 16;
     op.slots = op.experts = op.chosen = 2;
     op.capacity = 32;
+    op.ssm = {.state = 8, .taps = 4, .chunk = 8, .norm_groups = 1};
     EXPECT_GT(pricing.op_time(op).value, 1e-6) << models::name_of(op.kind);
   }
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "models/operators/operators.h"
 #include "tests/cost/support.h"
 
 namespace orrery::cost {
@@ -21,6 +22,7 @@ Op plain(OpKind kind) {
   op.kind = kind;
   op.m = 64, op.n = 48, op.k = 32, op.batch = 2, op.sequence = 24;
   op.heads = 4, op.kv_heads = 2, op.head_dim = 16, op.vocab = 64;
+  op.ssm = {.state = 8, .taps = 4, .chunk = 8, .norm_groups = 1};
   op.slots = 4, op.experts = 8, op.chosen = 2, op.capacity = 16;
   op.in.assign(8, 0), op.out.assign(4, 0);
   return op;
@@ -44,6 +46,10 @@ TEST(Pricing, OfAnOperatorDoesNotDependOnWhatWasPricedBefore) {
       {"expected", [](Op& op) { op.expected = 0.5; }},
       {"window", [](Op& op) { op.window = 4; }},
       {"ring step", [](Op& op) { op.ring_step = 1; }},
+      {"state", [](Op& op) { op.ssm.state *= 2; }},
+      {"taps", [](Op& op) { op.ssm.taps *= 2; }},
+      {"chunk", [](Op& op) { op.ssm.chunk *= 2; }},
+      {"norm groups", [](Op& op) { op.ssm.norm_groups *= 2; }},
       {"rotary", [](Op& op) { op.rotary = 8; }},
       {"rule", [](Op& op) { op.rule = models::UpdateRule::adagrad; }},
       {"function", [](Op& op) { op.function = models::Function::gelu; }},
@@ -58,7 +64,7 @@ TEST(Pricing, OfAnOperatorDoesNotDependOnWhatWasPricedBefore) {
   const auto cluster = testing::cpu_cluster(2);
   const Pricing one(cluster, testing::cpu_stack());
   int told_apart = 0;
-  for (int kind = 0; kind <= static_cast<int>(OpKind::muon); ++kind) {
+  for (int kind = 0; kind < static_cast<int>(models::kOpKinds); ++kind) {
     const Op before = plain(static_cast<OpKind>(kind));
     const double first = one.op_time(before).value;
     for (const auto& [what, change] : changes) {

@@ -77,10 +77,7 @@ std::optional<Spread> spread_of(const Intervals& intervals, const std::string& s
   auto out = listed_spread(intervals, stack, several_nodes);
   if (!out || (stack != kGenericEager && stack != kGenericCompiled)) return out;
   for (const Spread& spread : intervals.spreads)
-    if (spread.stack == kStrangers && spread.several_nodes == several_nodes) {
-      out->time = hull(out->time, spread.time);
-      out->memory = hull(out->memory, spread.memory);
-    }
+    if (spread.stack == kStrangers && spread.several_nodes == several_nodes) out->time = hull(out->time, spread.time);
   return out;
 }
 

@@ -57,7 +57,7 @@ struct Setting {
 [[nodiscard]] bool has_ground(const Intervals& intervals, const std::string& stack, const Setting& setting);
 
 /// The spread of the stack, or that of unknown software; nothing if there is neither. Of the generic stacks of language
-/// models, with strangers' spread: neither body of evidence contradicts it.
+/// models, with strangers' spread of times, not of memory: so wide, runs that died would fit (docs/validation.md).
 [[nodiscard]] std::optional<Spread> spread_of(const Intervals& intervals, const std::string& stack, bool several_nodes);
 /// The same for a loaded stack: one fitted to runs has its own spread; outside its ground, the spread is at least as
 /// wide as `elsewhere`.

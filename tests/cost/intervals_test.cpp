@@ -88,7 +88,7 @@ TEST(Intervals, OfUnknownSoftwareHoldWhatStrangersShow) {
   known.spreads.push_back({kStrangers, true, {0.8, 2}, {0.5, 1.1}, 0});
   known.spreads.push_back({kStrangers, false, {0.1, 9}, {0.1, 9}, 0});
   EXPECT_EQ(spread_of(known, kGenericEager, true)->time, (Interval{0.7, 2}));
-  EXPECT_EQ(spread_of(known, kGenericEager, true)->memory, (Interval{0.5, 1.2}));
+  EXPECT_EQ(spread_of(known, kGenericEager, true)->memory, (Interval{0.6, 1.2})) << "or runs that died would fit";
   Stack stack;
   stack.generic = true, stack.name = "generic-of-fsdp";
   EXPECT_EQ(spread_of(known, stack, true, {})->time, (Interval{0.7, 2})) << "generic, and not listed";

@@ -160,6 +160,14 @@ TEST(Validate, PredictsRowsThatDiedInMemoryAlone) {
   EXPECT_TRUE(result.at("memory").at("rows").at(1).at("error").is_null());
 }
 
+TEST(Validate, KeepsStrangersSpreadsWhereNoRowShowsAny) {
+  const Scratch scratch;
+  const std::string rows = scratch.file("rows.yaml", "results:\n" + own_row("died", 1, "  kind: oom\n"));
+  const std::string written = (scratch.path() / "intervals.yaml").string();
+  ASSERT_EQ(orrery({"validate", "--strangers", written, rows}).exit_code, 0);
+  EXPECT_EQ(text_of(written), text_of(ORRERY_SOURCE_DIR "/cost/intervals.yaml"));
+}
+
 TEST(CalibrateRows, WritesAStackThatServesValidateAndAJob) {
   const Scratch scratch;
   std::string rows = "results:\n", table = "id,family,layers,hidden,heads,vocab,seq_len,gpus,gpu_type,tp,pp,dp,";

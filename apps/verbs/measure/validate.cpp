@@ -109,12 +109,19 @@ void write_intervals(const Work& work, const cost::CrossValidation& left_out) {
   work.outputs.write(work.options.intervals, cost::write_intervals(intervals));
 }
 
-/// Replaces the spreads of strangers; all others stay.
+/// Replaces the spreads of strangers, as far as the rows show any; all others stay.
 void write_strangers(const Work& work, const cost::Validation& validation) {
+  constexpr cost::Interval kNothingSeen = {1, 1};
   cost::Intervals intervals = work.known;
   std::erase_if(intervals.spreads, of_strangers);
-  for (cost::Spread& spread : sim::strangers_spreads(work.rows, work.cases, validation))
+  for (cost::Spread& spread : sim::strangers_spreads(work.rows, work.cases, validation)) {
+    for (const cost::Spread& before : work.known.spreads) {
+      if (!of_strangers(before) || before.several_nodes != spread.several_nodes) continue;
+      if (spread.time == kNothingSeen) spread.time = before.time;
+      if (spread.memory == kNothingSeen) spread.memory = before.memory;
+    }
     intervals.spreads.push_back(std::move(spread));
+  }
   work.outputs.write(work.options.strangers, cost::write_intervals(intervals));
 }
 

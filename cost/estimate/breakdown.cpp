@@ -18,7 +18,7 @@ Breakdown breakdown_of(const std::vector<StageTimes>& stages, const PipelineResu
     b.forward += m * (t.forward + t.input) / n;
     b.recompute += m * t.recompute / n;
     b.backward += (m * t.backward + t.writing) / n;
-    b.optimizer += (t.begin + t.within + t.keep + t.norm + t.rounds + t.update) / n;
+    b.optimizer += (t.begin + t.within + t.keep + t.norm + t.rounds + t.update - t.copies) / n;
     const auto exposed = [&](plan::Stream stream) { return passes.exposed[s][static_cast<std::size_t>(stream)]; };
     const double tensor = exposed(Stream::tensor) + exposed(Stream::context), exchange = exposed(Stream::exchange);
     b.tensor_communication += tensor / n;
@@ -31,6 +31,7 @@ Breakdown breakdown_of(const std::vector<StageTimes>& stages, const PipelineResu
     b.backward += passes.late_backward[s] / n;
     for (const Stream copies : {Stream::to_host, Stream::from_host, Stream::to_nvme, Stream::from_nvme})
       b.copies += exposed(copies) / n;
+    b.copies += t.copies / n;
     const double own = m * (t.forward + t.input + t.recompute + t.backward) + t.writing + tensor + exchange + t.begin +
                        t.within + t.keep + t.norm + t.rounds + t.update;
     work += own / n;

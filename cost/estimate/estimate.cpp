@@ -83,10 +83,8 @@ struct Estimator::Impl {
   bool one_copy() const { return pricing->calibration().get("stack.one_copy", 0) != 0; }
   double dispatch() const { return pricing->compute_time(plan::Step{}).value; }
   Lockstep lockstep(const plan::PlanSpec& spec) const { return {pricing, links.get(), spec.mesh.ranks_per_stage()}; }
-  double message(const plan::PlanSpec& spec, std::int64_t elements, models::DType dtype,
-                 const std::vector<int>& group) const {
-    const Bytes bytes{static_cast<double>(elements * size_of(dtype))};
-    return group.size() < 2 || elements == 0
+  double message(const plan::PlanSpec& spec, Bytes bytes, const std::vector<int>& group) const {
+    return group.size() < 2 || bytes.value == 0
                ? 0
                : lockstep(spec).collective_time(CollectiveKind::all_reduce, bytes, group, plan::Stream::data).value;
   }
@@ -197,7 +195,10 @@ StageTimes Estimator::Impl::times(const plan::Plan& plan, int stage) {
   groups.lockstep.mirrored = mirrored;
   StageTimes t;
   const std::vector<LayerRun> layers_of = layers->of(plan, stage);
-  const auto end = [&] { ends->add(t, spec, buckets_of(layers_of, spec), groups); };
+  t.program.rates = stream_rates(spec, groups, layers_of);
+  const bool elsewhere = spec.offload.states();
+  const Agreements agreed = elsewhere ? agree(plan) : Agreements{};
+  const auto end = [&] { ends->add(t, plan, stage, buckets_of(layers_of, spec), groups, agreed, t.program.rates); };
   if (!spec.states.has_server()) end();
   BegunGathers begun;
   const std::vector<std::vector<LayerRun>> chunks = layers->chunks(plan, stage, Asked::priced);
@@ -213,17 +214,16 @@ StageTimes Estimator::Impl::times(const plan::Plan& plan, int stage) {
     t.program.chunks.push_back(one.programs);
   }
   if (model->experts.any()) t.begin += op(zeroed_tally(model->experts, layers_of));
-  t.program.rates = stream_rates(spec, groups, layers_of);
   t.program.begin = std::move(begun.steps);
   t.program.begin.push_back({.time = ticks(t.begin)});
   if (spec.states.has_server()) {
     pass_alone(t);
     end();  // overlaps what it can with a forward pass
   }
-  if (spec.offload.optimizer == plan::Space::device)
+  if (!elsewhere)  // where its end has it
     t.rounds += balancing_time(*pricing, *model, spec, layers_of, groups);
-  if (spec.reduces_early()) t.reduce = 0, t.reduce_issued = 0, t.keep = 0;  // the passes have it
-  if (plan::weight_delay(spec, stage) > 0) {                                // a version of the weights is copied
+  if (spec.reduces_early() && !elsewhere) t.reduce = 0, t.reduce_issued = 0, t.keep = 0;  // the passes have it
+  if (plan::weight_delay(spec, stage) > 0) {  // a version of the weights is copied
     t.keep += dispatch();
     for (const BucketSize& b : buckets_of(layers->of(plan, stage), spec))
       t.keep +=
@@ -242,15 +242,18 @@ Agreements Estimator::Impl::agree(const plan::Plan& plan) {
   if (found != agreements.end()) {
     std::tie(a.norm, a.loss) = found->second;
   } else {
-    a.norm = message(spec, 1, models::DType::fp32, norm_members(spec));
-    a.loss = message(spec, 1, models::DType::fp32, loss_members(spec));
+    constexpr Bytes kNumber{sizeof(float)};
+    a.norm = message(spec, kNumber, norm_members(spec));
+    a.loss = message(spec, kNumber, loss_members(spec));
     agreements.emplace(key, std::make_pair(a.norm, a.loss));
   }
   const std::int64_t table = layers->one(LayerKind::embedding, spec).shared_elements;
   if (spec.head_stage() > 0 && table > 0) {
     const std::vector<BucketSize> buckets = buckets_of({{&layers->one(LayerKind::embedding, spec), 1}}, spec);
     const std::int64_t elements = partitions(spec) ? buckets.front().shard : buckets.front().elements;
-    a.embedding = message(spec, elements, plan::gradient_dtype(spec.numerics.precision),
+    const models::DType kept = plan::gradient_dtype(spec.numerics.precision);
+    const Bytes sum{static_cast<double>(elements * size_of(kept))};
+    a.embedding = message(spec, pricing->as_reduced(sum, plan::Phase::gradient_reduce, kept, spec.numerics.precision),
                           {plan.rank(0, 0, 0), plan.rank(spec.mesh.pipeline - 1, 0, 0)});
   }
   return a;

@@ -127,8 +127,9 @@ void note_surroundings(Segment& segment, const std::vector<models::Op>& ops, con
       const TensorId t = models::tensor_of(operand);
       segment.reads_input = segment.reads_input || (input.exists() && models::owner_of(program, t) == input);
       const models::Tensor& tensor = program.tensors[t];
-      if (tensor.role == models::TensorRole::parameter)
-        segment.reads_parameters.at(static_cast<std::size_t>(bucket_of(tensor))) = true;
+      if (tensor.role != models::TensorRole::parameter) continue;
+      const auto number = static_cast<std::int32_t>(t.index());
+      segment.reads_parameters.at(static_cast<std::size_t>(bucket_of(tensor))).add({number, number, tensor.elements()});
     }
     for (const int operand : op.out) {
       if (operand < 0) continue;

@@ -25,6 +25,19 @@ struct LayerMessage {
   bool of_experts = false;  ///< tensor: over the ranks that split an expert, not over the tensor group
 };
 
+/// The parameters of a bucket that compute steps read, as numbers of a layer's tensors.
+struct ParametersRead {
+  std::int32_t first = -1, last = -1;  ///< -1: none
+  std::int64_t elements = 0;           ///< of `first`
+  [[nodiscard]] bool any() const { return first >= 0; }
+  [[nodiscard]] bool several() const { return first != last; }
+  void add(const ParametersRead& other) {
+    if (!other.any()) return;
+    if (!any() || other.first < first) first = other.first, elements = other.elements;
+    last = std::max(last, other.last);
+  }
+};
+
 /// A step of a pass over a layer, in program order.
 struct Segment {
   enum class Kind : std::uint8_t {
@@ -39,10 +52,10 @@ struct Segment {
   /// compute: seconds that it saves, by bucket, if it writes the gradients that it is the first to add to.
   std::array<double, 3> saved = {};
   bool reads_input = false;  ///< whether it reads what comes from the layer before, or in backward from the layer after
-  std::array<bool, 3> reads_parameters = {};  ///< compute: of these buckets (LayerBucket)
-  std::array<bool, 3> writes_gradients = {};  ///< compute: of these buckets
-  int shifts = 0;                             ///< compute: the number of the pass's shifts that it waits for
-  LayerMessage message = {};                  ///< if it is one
+  std::array<ParametersRead, 3> reads_parameters = {};  ///< compute: by bucket (LayerBucket)
+  std::array<bool, 3> writes_gradients = {};            ///< compute: of these buckets
+  int shifts = 0;                                       ///< compute: the number of the pass's shifts that it waits for
+  LayerMessage message = {};                            ///< if it is one
 
   /// Seconds if it writes these buckets' gradients.
   [[nodiscard]] double writing(const std::array<bool, 3>& buckets) const {

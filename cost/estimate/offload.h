@@ -32,14 +32,6 @@ namespace orrery::cost {
 /// Elements of a bucket that a layer uses, as the bucket holds them; 0: it uses none.
 [[nodiscard]] std::int64_t padded_elements(const LayerCosts& layer, LayerBucket bucket, const plan::PlanSpec& spec);
 
-/// The end of a step whose optimizer runs on the host: seconds of the updates including waits for copies, and the time
-/// that sums on the host add to the reduction of gradients. `reduce`: seconds of each bucket's messages.
-struct HostUpdate {
-  double update = 0, reduce = 0;
-};
-[[nodiscard]] HostUpdate host_update(const std::vector<BucketSize>& buckets, const plan::PlanSpec& spec,
-                                     const std::vector<double>& reduce, const Lockstep& lockstep);
-
 /// Bytes outside the device that live for the whole run, and the bytes on the device that pass through it.
 struct StatesElsewhere {
   double host = 0, nvme = 0;

@@ -146,7 +146,8 @@ int PassCopies::come(std::int64_t elements) {
   return out_.begin(Stream::from_host, copy(Stream::from_host, bytes));
 }
 
-// Fetches each bucket for the first segment that reads it. A bucket that the pass does not read is not fetched.
+// Fetches each bucket for the first segment that reads it; of a bucket of which the pass over the layer reads a single
+// tensor, that one alone. A bucket that it does not read is not fetched.
 void PassCopies::fetch_parameters(std::size_t run) {
   const LayerCosts& c = layer(run);
   const bool full = c.recomputation == plan::Recompute::full;
@@ -154,13 +155,17 @@ void PassCopies::fetch_parameters(std::size_t run) {
   const std::vector<Segment> none;
   const std::vector<Segment>& again = pass_ == Pass::forward || !full ? none : c.recompute.segments;
   for (const LayerBucket bucket : kLayerBuckets) {
-    const auto reads = [bucket](const Segment& s) { return s.reads_parameters[static_cast<std::size_t>(bucket)]; };
+    const auto read = [bucket](const Segment& s) { return s.reads_parameters[static_cast<std::size_t>(bucket)]; };
+    const auto reads = [&read](const Segment& s) { return read(s).any(); };
     const auto in_again = std::ranges::find_if(again, reads), in_own = std::ranges::find_if(own, reads);
     if (c.elements_of(bucket) == 0 || (in_again == again.end() && in_own == own.end())) continue;
+    ParametersRead all;
+    for (const std::vector<Segment>* segments : {&again, &own})
+      for (const Segment& s : *segments) all.add(read(s));
     const bool first = in_again != again.end();
     const auto segment = static_cast<std::size_t>(first ? in_again - again.begin() : in_own - own.begin());
     waits_.push_back({run, first ? Part::again : Part::own, segment, Stream::from_host,
-                      come(padded_elements(c, bucket, around_.spec))});
+                      come(all.several() ? padded_elements(c, bucket, around_.spec) : all.elements)});
   }
 }
 
@@ -168,10 +173,17 @@ void PassCopies::fetch_shards(std::size_t run) {
   if (!parameters_ || zero_of(around_.spec) < 3 || run >= layers_.size()) return;
   const LayerCosts& c = layer(run);
   if (pass_ == Pass::backward && !c.backward_reads_parameters) return;
-  for (const LayerBucket bucket : kLayerBuckets)
-    if (c.elements_of(bucket) > 0)
-      shards_[run].push_back(
-          come(padded_elements(c, bucket, around_.spec) / around_.spec.shards_of(bucket == LayerBucket::experts)));
+  for (const LayerBucket bucket : kLayerBuckets) {
+    if (c.elements_of(bucket) == 0) continue;
+    // Nothing writes it before the pass ends, so that the tied table comes once for both of its layers.
+    const bool is_here = bucket == LayerBucket::shared && table_.has_value();
+    const int message =
+        is_here
+            ? *table_
+            : come(padded_elements(c, bucket, around_.spec) / around_.spec.shards_of(bucket == LayerBucket::experts));
+    if (bucket == LayerBucket::shared) table_ = message;
+    shards_[run].push_back(message);
+  }
 }
 
 void PassCopies::await_shard(std::size_t run) {

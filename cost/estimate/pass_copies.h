@@ -4,6 +4,7 @@
 /// plan/lower/offload.h puts them. Private to cost/estimate/.
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "cost/estimate/pass_program.h"
@@ -64,6 +65,7 @@ class PassCopies {
   std::vector<int> left_;     ///< by run: the last copy that takes its activations away; -1: none
   std::vector<Wait> waits_;
   std::vector<std::vector<int>> shards_;  ///< by run: messages that bring its shards
+  std::optional<int> table_;              ///< the one that brings a tied table's
 };
 
 }  // namespace orrery::cost

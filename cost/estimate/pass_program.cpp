@@ -142,7 +142,7 @@ class ChunkPasses {
         if (time <= 0) continue;
         copies.await_shard(run);
         const bool read = std::ranges::any_of(reads, [at](const Segments* segments) {
-          return std::ranges::any_of(*segments, [at](const Segment& s) { return s.reads_parameters[at]; });
+          return std::ranges::any_of(*segments, [at](const Segment& s) { return s.reads_parameters[at].any(); });
         });
         gathered.last[at] = out.begin(Stream::data, lane_of(plan::Over::data, b->experts), time, !read);
       }
@@ -151,7 +151,8 @@ class ChunkPasses {
   /// Ahead of the first compute segment that reads it.
   static void wait_for(PassWriter& out, Gathered& gathered, const Segment& s) {
     for (std::size_t b = 0; b < gathered.last.size(); ++b)
-      if (s.reads_parameters[b] && gathered.last[b] >= 0) out.wait(Stream::data, std::exchange(gathered.last[b], -1));
+      if (s.reads_parameters[b].any() && gathered.last[b] >= 0)
+        out.wait(Stream::data, std::exchange(gathered.last[b], -1));
   }
 
   // -- passes

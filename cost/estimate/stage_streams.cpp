@@ -59,7 +59,9 @@ std::shared_ptr<StreamRates> stream_rates(const plan::PlanSpec& spec, const Stag
   constexpr std::int64_t kFewPasses = 8;
   const bool in_passes = plan::zero_of(spec) >= 2 || (spec.reduces_early() && spec.micro_batches() <= kFewPasses);
   const bool beside_tokens = spec.mesh.expert > 1 && in_passes;
-  if (lockstep.links == nullptr || layers.empty() || !(spec.offload.any() || beside_tokens)) return nullptr;
+  const bool beside_shifts = spec.mesh.context > 1 && plan::zero_of(spec) == 3;
+  const bool shares = spec.offload.any() || beside_tokens || beside_shifts;
+  if (lockstep.links == nullptr || layers.empty() || !shares) return nullptr;
   const int first = groups.tensor.front();
   ByLane messages;
   for (const LayerRun& run : layers) {

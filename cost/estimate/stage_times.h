@@ -26,6 +26,7 @@ struct StageTimes {
   /// sums of experts' choices.
   double rounds = 0;
   double update = 0, gather = 0;  ///< optimizer, and what its gathers add
+  double copies = 0;              ///< of keep, norm and update: waits for copies
   NextGathers next;               ///< gathers that run beside the next step instead
 };
 

@@ -3,11 +3,10 @@
 
 #include <algorithm>
 #include <numeric>
-#include <optional>
 #include <utility>
 
 #include "cost/estimate/fold.h"
-#include "cost/estimate/offload.h"
+#include "cost/estimate/lowered_end.h"
 #include "cost/estimate/parameter_server.h"
 #include "cost/estimate/pass_writer.h"
 #include "cost/estimate/update.h"
@@ -33,32 +32,53 @@ class End {
                       !spec.states.has_server() && !spec.exchanges_by_node()) {}
 
   [[nodiscard]] const NextGathers& next() const { return next_; }
-  void run(StageTimes& t) {
-    const int zero = zero_of(spec_);
+  /// Gradients are zeroed.
+  void begin(StageTimes& t) const {
     const bool on_host = spec_.offload.optimizer != plan::Space::device;
+    const bool adds_up = zero_of(spec_) >= 2 || on_host;  // sums micro-batches elsewhere
     t.begin = dispatch() + 2 * op(flat(models::OpKind::fill_zero, models::DType::fp32, 1));
     std::vector<models::Op> zeroed;  // on the host
-    const double clip = clip_time();
-    t.norm = clip;
-    for (const BucketSize& b : buckets_) {
-      const auto count = static_cast<double>(b.count);
-      const bool adds_up = zero >= 2 || on_host;  // sums micro-batches elsewhere
+    for (const BucketSize& b : buckets_)
       if (adds_up || pricing_.stack().zero_gradients || !b.written)
         on_host ? add_ops(zeroed, plan::zeroed_at_start(b, spec_), b.count)
-                : void(t.begin += count * fold_.joined(plan::zeroed_at_start(b, spec_)));
+                : void(t.begin += static_cast<double>(b.count) * fold_.joined(plan::zeroed_at_start(b, spec_)));
+    if (!zeroed.empty()) t.begin += pricing_.on_host_time(zeroed).value;
+  }
+  /// Reduces, clips, updates and gathers, all on the device.
+  void finish(StageTimes& t) {
+    t.norm = clip_time();
+    for (const BucketSize& b : buckets_) {
+      const auto count = static_cast<double>(b.count);
       reduced_.push_back(fold_.times(plan::reduction_of(b, spec_, reduces(spec_))));
       t.reduce += count * (reduced_.back().over_tensor + reduced_.back().messages);
       t.keep += count * reduced_.back().compute;
       t.norm += count * fold_.joined(plan::squared(b, spec_));
       add_to(totals_, b, spec_, b.count);
     }
-    if (!zeroed.empty()) t.begin += pricing_.on_host_time(zeroed).value;
-    if (spec_.compresses() && zero < 2 && !on_host && !spec_.reduces_early()) overlap_reductions(t);
+    if (spec_.compresses() && zero_of(spec_) < 2 && !spec_.reduces_early()) overlap_reductions(t);
     for (int round = 0; round < plan::update_rounds(spec_); ++round) run(t, round);
-    const bool copies = spec_.offload.parameters != plan::Space::device;  // which wait for each other alone
-    std::tie(t.update, t.gather) = chain_.times(copies || pricing_.overlaps(plan::Stream::data));
+    std::tie(t.update, t.gather) = chain_.times(pricing_.overlaps(plan::Stream::data));
     if (spec_.states.has_server()) serve(t, served_, spec_, pricing_);
-    if (on_host) run_on_host(t, clip);
+  }
+  /// The same where states or parameters live elsewhere.
+  void finish_elsewhere(StageTimes& t, const plan::Plan& plan, int stage, const Agreements& agree,
+                        std::shared_ptr<StreamRates> rates) {
+    const LoweredEnd end = lowered_end(plan, stage, pricing_, groups_, std::move(rates));
+    const auto of_data = [](const EndPart& part) { return part.exposed[static_cast<std::size_t>(plan::Stream::data)]; };
+    const bool tied = stage == 0 || stage + 1 == spec_.mesh.pipeline;
+    // What the stages agree on is added where all have come to it.
+    const double norm = agree.norm + agree.loss, table = tied ? agree.embedding : 0;
+    t.reduce = std::max(0.0, of_data(end.squared) - table);
+    t.norm = end.squared.all - of_data(end.squared);
+    t.gather = std::max(0.0, of_data(end.updated) - norm);
+    t.update = end.updated.all - of_data(end.updated);
+    t.copies = end.squared.copies() + end.updated.copies();
+    if (!gathers_next_) return;
+    for (const BucketSize& b : buckets_) {
+      add_to(totals_, b, spec_, b.count);
+      const plan::Outline outline = plan::update_of(b, totals_, spec_, plan::update_rounds(spec_) - 1, false);
+      next_.add(b, gather_time(outline));
+    }
   }
 
  private:
@@ -111,98 +131,40 @@ class End {
   /// A round over all buckets, and what ranks agree on after it; the last round updates and gathers.
   void run(StageTimes& t, int round) {
     const bool last = round + 1 == plan::update_rounds(spec_);
-    Arrivals arrivals;
-    double end = 0;
     for (std::size_t i = 0; i < buckets_.size(); ++i) {
       const BucketSize& b = buckets_[i];
       const plan::Outline outline = plan::update_of(b, totals_, spec_, round, false);
-      // What a round has fetched stays for those that follow.
-      const bool comes =
-          spec_.offload.parameters != plan::Space::device && (!fetched_ || *fetched_ == round) && reads_values(outline);
-      if (comes) fetched_ = round;
-      const auto [from_files, from_host] = comes ? fetch(b) : std::pair(0.0, 0.0);
       if (last) {
-        update(i, outline, from_files, from_host);
+        update(i, outline);
         continue;
       }
-      const double compute = fold_.times(outline).compute;
-      for (std::int64_t k = 0; comes && k < b.count; ++k)
-        end = std::max(end, arrivals.add(from_files, from_host)) + compute;
-      if (!comes) end += static_cast<double>(b.count) * compute;
+      t.rounds += static_cast<double>(b.count) * fold_.times(outline).compute;
       if (i == 0)  // and clears what all add to
         t.rounds += fold_.joined(plan::update_of(b, totals_, spec_, round, true)) - fold_.joined(outline);
     }
-    t.rounds += end;
     const FoldTimes agreed = fold_.times(plan::agreement_of(totals_, spec_, round));
     t.rounds += agreed.compute + agreed.over_tensor + agreed.messages;
   }
 
-  /// Whether an operator reads the parameters, not only their masters.
-  static bool reads_values(const plan::Outline& outline) {
-    const auto values = [&](int operand) {
-      if (operand < 0) return false;
-      const plan::Memory memory = outline.slot_of(operand).memory;
-      return memory == plan::Memory::parameters || memory == plan::Memory::parameter_shard;
-    };
-    for (const plan::Item& item : outline.items)
-      for (const models::Op& op : item.ops) {
-        if (std::ranges::any_of(op.in, values)) return true;
-        for (std::size_t i = 0; i < op.out.size(); ++i)
-          if (values(op.out[i]) && !models::only_writes(op, i)) return true;
-      }
-    return false;
-  }
-
-  void update(std::size_t i, const plan::Outline& outline, double from_files, double from_host) {
+  void update(std::size_t i, const plan::Outline& outline) {
     const BucketSize& b = buckets_[i];
-    UpdateChain::Part part{.count = b.count};
+    UpdateChain::Part part{.count = b.count, .gather = gather_time(outline)};
     for (const plan::Item& item : outline.items) {
       const double seconds = fold_.time(outline, item);
-      if (item.is_message())
-        (item.phase == plan::Phase::parameter_gather ? part.gather : part.meet) += seconds;
-      else
+      if (!item.is_message())
         part.directions += std::exchange(part.update, seconds);  // the last one updates
+      else if (item.phase != plan::Phase::parameter_gather)
+        part.meet += seconds;
     }
-    if (gathers_next_) next_.add(b, part.gather);
-    part.gather += write_back(b);
-    chain_.add({part.count, part.directions, part.meet, part.update, gathers_next_ ? write_back(b) : part.gather,
-                from_files, from_host});
     served_.push_back({b.count, reduced_[i].over_tensor + reduced_[i].messages, part.update, part.gather});
+    if (gathers_next_) next_.add(b, std::exchange(part.gather, 0));
+    chain_.add(part);
   }
-
-  [[nodiscard]] double copy_values(plan::Stream stream, std::int64_t elements) const {
-    const models::DType dtype = plan::compute_dtype(spec_.numerics.precision);
-    const base::Bytes bytes{static_cast<double>(elements * models::size_of(dtype))};
-    return groups_.lockstep.copy_time(stream, bytes).value;
-  }
-  /// Parameters that live elsewhere leave again, one bucket's beside the next one's update; to files through the host,
-  /// where only one bucket's waits.
-  [[nodiscard]] double write_back(const BucketSize& b) const {
-    if (spec_.offload.parameters == plan::Space::device) return 0;
-    const std::int64_t elements = zero_of(spec_) == 3 ? b.shard : b.elements;
-    const double home = copy_values(plan::Stream::to_host, elements);
-    if (spec_.offload.parameters == plan::Space::host) return home;
-    return home + copy_values(plan::Stream::to_nvme, elements);
-  }
-  /// Seconds from files to the host and from there to the device.
-  [[nodiscard]] std::pair<double, double> fetch(const BucketSize& b) const {
-    const std::int64_t elements = optimized_of(b, spec_);
-    return {spec_.offload.parameters == plan::Space::nvme ? copy_values(plan::Stream::from_nvme, elements) : 0,
-            copy_values(plan::Stream::from_host, elements)};
-  }
-
-  void run_on_host(StageTimes& t, double clip) const {
-    std::vector<double> reduce;
-    for (const FoldTimes& one : reduced_) reduce.push_back(one.messages);
-    const HostUpdate host = host_update(buckets_, spec_, reduce, groups_.lockstep.at(pricing_));
-    t.update = host.update;
-    t.reduce += host.reduce;
-    t.keep = 0;
-    t.norm = clip;
-    for (const BucketSize& b : buckets_) {
-      const double square = pricing_.on_host_time(plan::squared(b, spec_).items.front().ops).value;
-      t.norm += static_cast<double>(b.count) * (square - dispatch());
-    }
+  [[nodiscard]] double gather_time(const plan::Outline& outline) const {
+    double sum = 0;
+    for (const plan::Item& item : outline.items)
+      if (item.is_message() && item.phase == plan::Phase::parameter_gather) sum += fold_.time(outline, item);
+    return sum;
   }
 
   double op(const models::Op& o) const { return pricing_.op_time(o).value; }
@@ -216,7 +178,6 @@ class End {
   std::vector<FoldTimes> reduced_;  ///< by bucket
   plan::StageTotals totals_;
   UpdateChain chain_;
-  std::optional<int> fetched_;  ///< the round that parameters from elsewhere come for
   NextGathers next_;
   bool gathers_next_;
   std::vector<ServedBucket> served_;
@@ -254,8 +215,7 @@ StepEnds::Key StepEnds::key_of(const plan::PlanSpec& spec, const StageGroups& gr
   const auto& [precision, rounding, flash, loss_chunks, vocab_multiple] = numerics;
   Key key;
   const bool by_shape = spec.low_rank() || plan::traits_of(optimizer).whole_matrices();
-  const bool elsewhere = offload.optimizer != plan::Space::device || offload.parameters != plan::Space::device;
-  if (by_shape || staleness || spec.stages.mirrors() || elsewhere) return key;
+  if (by_shape || staleness || spec.stages.mirrors()) return key;
   const int per_node = std::max(1, pricing_.cluster().devices_per_node);
   const auto flags = std::int64_t{overlap_gradients} | std::int64_t{momentum} << 1 |
                      static_cast<std::int64_t>(rounding) << 8 | static_cast<std::int64_t>(gradients) << 16 |
@@ -263,29 +223,35 @@ StepEnds::Key StepEnds::key_of(const plan::PlanSpec& spec, const StageGroups& gr
                      static_cast<std::int64_t>(order) << 40 | std::int64_t{zero_stage} << 48;
   key.reserve(9 + more);
   key = {groups.tensor.front() % per_node, data, tensor, context, expert, expert_tensor, zero_group, group, flags};
+  if (offload.states())
+    key.insert(key.end(), {static_cast<std::int64_t>(offload.activations), static_cast<std::int64_t>(offload.optimizer),
+                           static_cast<std::int64_t>(offload.parameters), offload.prefetch});
   return key;
 }
 
-void StepEnds::add(StageTimes& t, const plan::PlanSpec& spec, const std::vector<BucketSize>& buckets,
-                   const StageGroups& groups) {
-  Key key = key_of(spec, groups, 9 * buckets.size());
-  const bool keeps = !key.empty();
+void StepEnds::add(StageTimes& t, const plan::Plan& plan, int stage, const std::vector<BucketSize>& buckets,
+                   const StageGroups& groups, const Agreements& agree, std::shared_ptr<StreamRates> rates) {
+  const plan::PlanSpec& spec = plan.spec();
+  Key key = key_of(spec, groups, 16 + 9 * buckets.size());
+  const bool keeps = !key.empty(), elsewhere = spec.offload.states();
   if (keeps) {
     for (const BucketSize& b : buckets) {
       add_to_key(key, b);
       key.insert(key.end(), {b.count, std::int64_t{b.written}});
     }
+    if (elsewhere) key.insert(key.end(), {stage, spec.mesh.pipeline, std::int64_t{rates != nullptr}});
     if (const auto found = ends_.find(key); found != ends_.end()) {
-      std::tie(t.begin, t.reduce, t.reduce_issued, t.keep, t.norm, t.rounds, t.update, t.gather, t.next) =
+      std::tie(t.begin, t.reduce, t.reduce_issued, t.keep, t.norm, t.rounds, t.update, t.gather, t.copies, t.next) =
           found->second;
       return;
     }
   }
   End end(pricing_, spec, buckets, groups);
-  end.run(t);
+  end.begin(t);
+  elsewhere ? end.finish_elsewhere(t, plan, stage, agree, std::move(rates)) : end.finish(t);
   if (keeps)
-    ends_.emplace(std::move(key),
-                  Ends(t.begin, t.reduce, t.reduce_issued, t.keep, t.norm, t.rounds, t.update, t.gather, end.next()));
+    ends_.emplace(std::move(key), Ends(t.begin, t.reduce, t.reduce_issued, t.keep, t.norm, t.rounds, t.update, t.gather,
+                                       t.copies, end.next()));
   t.next = end.next();
 }
 

@@ -37,9 +37,9 @@ class StepEnds {
  public:
   explicit StepEnds(const Pricing& pricing) : pricing_(pricing) {}
 
-  /// Sets begin, reduce, keep, norm, update and gather.
-  void add(StageTimes& t, const plan::PlanSpec& spec, const std::vector<BucketSize>& buckets,
-           const StageGroups& groups);
+  /// Sets begin and reduce to next. `agree`, `rates`: read if states or parameters live outside the device.
+  void add(StageTimes& t, const plan::Plan& plan, int stage, const std::vector<BucketSize>& buckets,
+           const StageGroups& groups, const Agreements& agree, std::shared_ptr<StreamRates> rates);
   /// One bucket's reduction at this time. `room`: holds results that depend on too much to be shared with other plans.
   using Room = std::deque<ReductionTimes>;
   [[nodiscard]] const ReductionTimes& reduction(const plan::BucketShape& bucket, const plan::PlanSpec& spec,
@@ -50,7 +50,7 @@ class StepEnds {
   struct KeyHash {
     std::size_t operator()(const Key& key) const;
   };
-  using Ends = std::tuple<double, double, double, double, double, double, double, double, NextGathers>;
+  using Ends = std::tuple<double, double, double, double, double, double, double, double, double, NextGathers>;
   [[nodiscard]] Key key_of(const plan::PlanSpec& spec, const StageGroups& groups, std::size_t more) const;
 
   const Pricing& pricing_;

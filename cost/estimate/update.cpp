@@ -6,17 +6,15 @@
 namespace orrery::cost {
 
 void UpdateChain::add(const Part& part) {
-  const bool comes = part.from_host > 0;
-  waits_ = waits_ || part.directions > 0 || comes;
+  waits_ = waits_ || part.directions > 0;
   for (std::int64_t i = 0; i < part.count; ++i) {
-    if (comes) computed_ = std::max(computed_, arrivals_.add(part.from_files, part.from_host));
     computed_ += part.directions;
     if (part.meet > 0) computed_ = gathered_ = std::max(gathered_, computed_) + part.meet;
     computed_ += part.update;
     gathered_ = std::max(gathered_, computed_) + part.gather;
   }
   const auto count = static_cast<double>(part.count);
-  updates_ += count * (part.from_files + part.from_host + part.directions + part.meet + part.update);
+  updates_ += count * (part.directions + part.meet + part.update);
   gathers_ += count * part.gather;
 }
 

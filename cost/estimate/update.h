@@ -17,20 +17,6 @@ namespace orrery::cost {
   return op;
 }
 
-/// Parameters on their way from another memory, bucket by bucket: those from files come through the host's memory while
-/// the bucket before them goes on.
-class Arrivals {
- public:
-  /// Seconds of one bucket's two ways. Returns when it is there.
-  double add(double from_files, double from_host) {
-    from_files_ += from_files;
-    return there_ = std::max(there_, from_files_) + from_host;
-  }
-
- private:
-  double from_files_ = 0, there_ = 0;
-};
-
 /// Updates of a stage's buckets in order, and the gathers of parameters after each, in a stream of their own. A
 /// bucket's directions are gathered after the previous bucket's parameters, and its update waits for them.
 class UpdateChain {
@@ -39,7 +25,6 @@ class UpdateChain {
   struct Part {
     std::int64_t count = 1;
     double directions = 0, meet = 0, update = 0, gather = 0;
-    double from_files = 0, from_host = 0;  ///< of the parameters that the update reads
   };
   void add(const Part& part);
   /// Seconds of the updates including what they wait for, and what gathers add after the last update.
@@ -47,8 +32,7 @@ class UpdateChain {
 
  private:
   double computed_ = 0, gathered_ = 0;  ///< ends of the two chains
-  Arrivals arrivals_;
-  double updates_ = 0, gathers_ = 0;  ///< sums, for the case that nothing overlaps
+  double updates_ = 0, gathers_ = 0;    ///< sums, for the case that nothing overlaps
   bool waits_ = false;
 };
 

@@ -21,15 +21,15 @@ base::Result<bool> whether(const base::Result<T>& result) {
 
 // Every rank draws its own samples. Those of the evaluation follow those of the training.
 RunData generated(const plan::Plan& plan, const plan::Training& training) {
-  const auto [samples, seed] = *training.generated;
+  const plan::GeneratedSamples& drawn = *training.generated;
   const std::int64_t batch = plan.spec().shape.batch;
   const auto batches = [&](std::int64_t first, std::int64_t count, plan::DataOrder order) {
-    return Batches(std::make_shared<const ClickGenerator>(*plan.model().recommender, first, count, seed), order,
+    return Batches(std::make_shared<const ClickGenerator>(*plan.model().recommender, first, count, drawn.seed), order,
                    training.seed, batch);
   };
-  RunData out{batches(0, samples, training.order), std::nullopt};
+  RunData out{batches(0, drawn.samples, training.order), std::nullopt};
   if (training.evaluation)
-    out.held_out = batches(samples, training.evaluation->batches * batch, plan::DataOrder::sequential);
+    out.held_out = batches(drawn.samples, training.evaluation->batches * batch, plan::DataOrder::sequential);
   return out;
 }
 

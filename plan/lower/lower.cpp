@@ -61,6 +61,27 @@ class StageLowering {
         parameters_(stage_parameters(plan, stage, !options.forward_only, options.recompute_operators)) {}
 
   RankClass build() {
+    begin();
+    in_moves() ? chunk_blocks() : whole_blocks();
+    if (balances()) balance_block();
+    finish();
+    asynchronous() ? make_asynchronous(plan_, stage_, block_of_, class_) : order();
+    run_passes(passes_of(plan_, options_, groups_, build_), schedule_, class_, options_.check_passes);
+    return std::move(build_.result());
+  }
+
+  RankClass build_ends() {  // without the passes over layers
+    begin();
+    finish();
+    for (std::int32_t block = 0; block < 2; ++block) class_.program.push_back({block, -1});
+    std::vector<LoweringPass> passes = passes_of(plan_, options_, groups_, build_);
+    std::erase_if(passes, [](const LoweringPass& pass) { return !pass.of_ends; });
+    run_passes(passes, schedule_, class_, false);  // what the passes write is missing
+    return std::move(build_.result());
+  }
+
+ private:
+  void begin() {
     class_.stage = stage_;
     class_.count = spec_.mesh.ranks_per_stage();
     class_.representative = plan_.rank(stage_, 0, 0);
@@ -70,18 +91,15 @@ class StageLowering {
     persistent_buffers();
     add_expert_buffers(build_, plan_.model(), parameters_.layers, options_.forward_only);
     begin_block();
-    in_moves() ? chunk_blocks() : whole_blocks();
-    if (balances()) balance_block();
+  }
+
+  void finish() {
     const StepEnd end{build_,        groups_,     spec_, plan_.model(), zero_, stage_, parameters_.shared,
                       norm_squared_, coefficient_};
     options_.forward_only ? lower_report(end) : lower_finish(end);
     build_.settle_lives();
-    asynchronous() ? make_asynchronous(plan_, stage_, block_of_, class_) : order();
-    run_passes(passes_of(plan_, options_, groups_, build_), schedule_, class_, options_.check_passes);
-    return std::move(build_.result());
   }
 
- private:
   // -- one chunk of layers, or several in turn --------------------------------------------------------------------
   bool in_moves() const { return spec_.stages.virtual_stages > 1 || spec_.stages.splits_backward() || asynchronous(); }
   // An evaluation drains the pipeline: it is not a training step.
@@ -571,6 +589,14 @@ Schedule lower(const Plan& plan, const LowerOptions& options) {
     schedule.classes.push_back(
         StageLowering(plan, options, schedule, groups, stage, std::move(moves[static_cast<std::size_t>(stage)]))
             .build());
+  return schedule;
+}
+
+Schedule lower_ends(const Plan& plan, int stage, const LowerOptions& options) {
+  Schedule schedule;
+  schedule.spec = plan.spec();
+  const Groups groups = make_groups(plan.spec(), plan.model().shares_table(), schedule.groups);
+  schedule.classes.push_back(StageLowering(plan, options, schedule, groups, stage, {}).build_ends());
   return schedule;
 }
 

@@ -47,5 +47,9 @@ struct SplitBackward {
 /// The same parts, with the last operator in one of its own.
 [[nodiscard]] std::vector<models::Part> with_last_alone(std::vector<models::Part> parts);
 [[nodiscard]] Schedule lower(const Plan& plan, const LowerOptions& options = {});
+/// The first and the last block of a stage's training step, "begin" and "finish", as lower() writes them, without the
+/// passes between them, whatever moves into these (plan/lower/reduce_early.h) or changes how they begin. For a
+/// transformer whose pipeline drains, without a parameter server.
+[[nodiscard]] Schedule lower_ends(const Plan& plan, int stage, const LowerOptions& options = {});
 
 }  // namespace orrery::plan

@@ -100,9 +100,8 @@ struct Offload {
   Space parameters = Space::device;  ///< host, nvme: a layer's values are fetched for its passes (ZeRO-Infinity)
   int prefetch = 1;                  ///< how many layers ahead of their use values are fetched
   bool operator==(const Offload&) const = default;
-  [[nodiscard]] bool any() const {
-    return activations != Space::device || optimizer != Space::device || parameters != Space::device;
-  }
+  [[nodiscard]] bool states() const { return optimizer != Space::device || parameters != Space::device; }
+  [[nodiscard]] bool any() const { return activations != Space::device || states(); }
 };
 
 /// How gradients travel over the data group (plan/lower/compress.h).

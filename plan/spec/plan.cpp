@@ -357,8 +357,8 @@ class PlanRules {
     refuse(spec_.compresses() || spec_.compression.activations != ActivationEncoding::none,
            "compression treats a layer's gradients and activations as if all of it trained",
            "leave compression out; adapters hardly need it");
-    refuse(spec_.offload.optimizer != Space::device || spec_.offload.parameters != Space::device,
-           "offload moves weights and states together", "offload: {activations} alone; the adapters' states are small");
+    refuse(spec_.offload.states(), "offload moves weights and states together",
+           "offload: {activations} alone; the adapters' states are small");
   }
 
   // A ring knows which chunk a block of keys is, but not how far away each key is.

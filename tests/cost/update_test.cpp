@@ -29,16 +29,6 @@ TEST(UpdateChain, HidesGathersBehindUpdatesThatWaitForNothing) {
   EXPECT_DOUBLE_EQ(gather, 3) << "the last one alone shows";
 }
 
-// Parameters of two buckets come from files in 3 each, and on to the device in 1: they are there at 4 and 7.
-TEST(UpdateChain, WaitsForParametersFromElsewhere) {
-  UpdateChain chain;
-  chain.add({.count = 2, .update = 2, .gather = 5, .from_files = 3, .from_host = 1});
-  const auto [update, gather] = chain.times(true);
-  EXPECT_DOUBLE_EQ(update, 9);
-  EXPECT_DOUBLE_EQ(gather, 7) << "from 6 to 11, and to 16";
-  EXPECT_DOUBLE_EQ(chain.times(false).first, 2 * (3 + 1 + 2));
-}
-
 // 64 values of two replicas in 16 bits: 64 that are sent and 64 pieces, while the next bucket's wait for their sum.
 TEST(ReductionBytes, OfBucketsOneBehindTheOtherAreThoseOfTwo) {
   plan::PlanSpec spec;

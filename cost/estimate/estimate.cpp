@@ -340,7 +340,8 @@ PipelineTimes Estimator::Impl::passes(const plan::Plan& plan, const std::vector<
     const StageTimes& t = stages[static_cast<std::size_t>(s)];
     times.stages.push_back(t.program);
     const double reduced = std::max(t.reduce + t.keep, t.reduce_issued);
-    times.stages.back().update = t.begin + reduced + t.norm + agree.norm + t.rounds + t.update + t.gather +
+    times.stages.back().gather = t.gather;
+    times.stages.back().update = t.begin + reduced + t.norm + agree.norm + t.rounds + t.update +
                                  (s == last ? agree.loss : 0) + (s == 0 || s == last ? agree.embedding : 0);
     if (last > 0 && (s < last || plan.spec().stages.virtual_stages > 1))
       times.hop.push_back(hop(plan, s, s < last ? s + 1 : 0));
@@ -447,6 +448,8 @@ Estimate Estimator::time(const plan::Plan& plan) {
     for (double& exposed : passes.exposed.front()) exposed *= each;
   } else {
     passes = pipeline(impl.passes(plan, stages, agree), spec, plan.micro_batches(), impl.moves);
+    if (spec.stages.asynchronous())  // whose passes have waited for gathers
+      for (StageTimes& t : stages) t.gather = 0;
     for (std::size_t s = 0; s < stages.size(); ++s) {  // the host may be too late for the reductions
       StageTimes& t = stages[s];
       if (t.reduce_issued == 0) continue;

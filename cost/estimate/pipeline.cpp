@@ -66,6 +66,7 @@ struct RunningRank {
   std::vector<std::int64_t> backward, weights;  ///< by chunk: passes that are left
   std::vector<std::array<bool, 3>> first;       ///< by chunk and kind: none of its passes has run
   std::vector<Ticks> updates;                   ///< when it was ready for those so far
+  std::optional<Ticks> updated;                 ///< the end of the last one, if its gathers are not waited for yet
 };
 
 /// The largest PassProgram::reach.
@@ -97,6 +98,7 @@ class PipelineRun {
         splits_(spec.stages.splits_backward()),
         waits_for_all_(!spec.stages.splits_backward() && !spec.stages.asynchronous()),
         posts_(times.overlaps[static_cast<std::size_t>(plan::Stream::pipeline_recv)]),
+        of_step_(micro_batches),
         micro_batches_(steps * micro_batches + (spec.stages.asynchronous() ? spec.mesh.pipeline : 0)),
         messages_(static_cast<std::size_t>(2 * spec.mesh.pipeline * spec.stages.virtual_stages * micro_batches_)) {
     ranks_.reserve(times.stages.size());
@@ -276,8 +278,21 @@ class PipelineRun {
       me.updates.push_back(me.clock.state.device);
     }
     me.step = 0;
-    me.clock.state.device += ticks(times_.stages[static_cast<std::size_t>(stage)].update);
+    const StageProgram& program = times_.stages[static_cast<std::size_t>(stage)];
+    me.clock.state.device += ticks(program.update);
+    if (program.gather > 0) me.updated = me.clock.state.device;
     return true;
+  }
+  /// Before a step's first forward pass: the gathers behind the last update have ended.
+  void gather(RunningRank& me, const Move& move, double seconds) const {
+    if (!me.updated || move.kind != Kind::forward || move.micro_batch % of_step_ != 0) return;
+    constexpr auto kData = static_cast<std::size_t>(plan::Stream::data);
+    Ticks& now = me.clock.state.device;
+    const Ticks begin = times_.overlaps[kData] ? *me.updated : now;
+    me.updated.reset();
+    const Ticks end = std::max(now, begin + ticks(seconds));
+    me.clock.waits.exposed[kData] += end - now;
+    now = end;
   }
 
   /// The message whose memory this pass frees or takes; kNobody: none. Where passes are whole and a pipeline drains,
@@ -341,6 +356,7 @@ class PipelineRun {
   bool pass(int stage, const Move& move) {
     RunningRank& me = rank(stage);
     if (!me.sends.empty()) settle(stage);
+    gather(me, move, times_.stages[static_cast<std::size_t>(stage)].gather);
     const PassProgram& program = program_of(stage, move);
     if (!program.parts.empty()) return by_parts(stage, move, program) && end_of_pass(me, move);
     const bool forward = move.kind == Kind::forward;
@@ -503,8 +519,9 @@ class PipelineRun {
   const PipelineTimes& times_;
   const plan::PlanSpec& spec_;
   bool splits_;
-  bool waits_for_all_;  ///< before a pass, until all that has been sent has arrived
-  bool posts_;          ///< receives move from the moment at which they are posted
+  bool waits_for_all_;    ///< before a pass, until all that has been sent has arrived
+  bool posts_;            ///< receives move from the moment at which they are posted
+  std::int64_t of_step_;  ///< micro-batches of a training step
   std::int64_t micro_batches_;
   std::vector<StageMessage> messages_;
   std::vector<Ticks> hops_;

@@ -19,6 +19,9 @@ struct StageProgram {
   std::vector<std::shared_ptr<const ChunkPrograms>> chunks;
   std::vector<PassStep> begin;  ///< what it does before its passes
   double update = 0;            ///< asynchronous orders: seconds of all else of a training step, after its last pass
+  /// Asynchronous orders: seconds of gathers of parameters behind it. The step's first forward pass from then on waits
+  /// for them: the passes before it use older weights.
+  double gather = 0;
   std::shared_ptr<StreamRates> rates = nullptr;  ///< null: no stream of its ranks slows another one down
 };
 

@@ -98,9 +98,9 @@ class AnyPlans {
 
   static models::Model model_of(Dice& dice, bool cpu) {
     static const Models small = {"tiny-gpt", "tiny-gpt", "tiny-bert", "tiny-moe"};
-    static const Models large = {"gpt2-124m",   "gpt2-124m",    "gpt2-1558m",  "llama2-7b",
-                                 "llama3-8b",   "bert-large",   "falcon-7b",   "gemma2-9b",
-                                 "gpt-oss-20b", "mixtral-8x7b", "deepseek-v3", "qwen3-30b-a3b"};
+    static const Models large = {"gpt2-124m",   "gpt2-124m",     "gpt2-1558m", "llama2-7b",   "llama3-8b",
+                                 "bert-large",  "falcon-7b",     "gemma2-9b",  "gpt-oss-20b", "mixtral-8x7b",
+                                 "deepseek-v3", "qwen3-30b-a3b", "gptj-6b",    "olmo2-7b",    "nemotron-h-8b"};
     models::Model m = *testing::model(of(dice, cpu ? small : large));
     m.layers = std::max<std::int64_t>(dice.of({2, 4, 6, 8, 8, 12, 16, 16, 22}), m.experts.first_dense + 1);
     if (m.experts.any() && one_in(dice, 2)) m.experts.aux_coefficient = 0;  // which wants GPipe

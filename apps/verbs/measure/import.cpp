@@ -192,7 +192,7 @@ Verb import_verb() {
       .name = "import",
       .says = "Make a cluster file from dumps of real machines, or a calibration file from nccl-tests",
       .examples =
-          "  orrery import topology.xml fabric.txt -o cluster.yaml  a cluster file from dumps of real machines\n"
+          "  orrery import topology.xml fabric.txt -o cluster.yaml   a cluster file from dumps of real machines\n"
           "  orrery import all_reduce.log --cluster hgx-h100 -o nccl.yaml",
       .flags = add_import_flags,
       .run = run_import,

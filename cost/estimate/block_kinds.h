@@ -22,7 +22,21 @@ struct BlockKind {
   return true;
 }
 
-/// The kinds among the blocks [first, first + count).
+/// The blocks [first, first + count) as runs of equal ones, in their order.
+[[nodiscard]] inline std::vector<BlockKind> block_runs(const models::Model& model, std::int64_t first,
+                                                       std::int64_t count) {
+  std::vector<BlockKind> out;
+  if (count == 0) return out;
+  if (!model.has_variants()) return {{first, count}};
+  for (std::int64_t i = first; i < first + count; ++i)
+    if (!out.empty() && model.variant(i) == model.variant(out.back().index))
+      ++out.back().count;
+    else
+      out.push_back({i, 1});
+  return out;
+}
+
+/// The kinds among them.
 [[nodiscard]] inline std::vector<BlockKind> block_kinds(const models::Model& model, std::int64_t first,
                                                         std::int64_t count) {
   if (count == 0) return {};

@@ -91,9 +91,11 @@ std::vector<LayerRun> StageLayers::chunk(const plan::Plan& plan, int stage, int 
   const std::int64_t again = std::min(blocks, spec.recomputation.layers.value_or(blocks));
   const std::int64_t first = plan.first_layer(stage, chunk);
   const bool operators = pricing_.calibration().get("stack.selective_operators", 0) != 0;
-  for (const BlockKind& kind : block_kinds(model_, first, again))
+  // Messages overlap with the layers around them, so that time depends on the order of unequal layers.
+  const auto blocks_of = asked == Asked::priced ? block_runs : block_kinds;
+  for (const BlockKind& kind : blocks_of(model_, first, again))
     add(LayerKind::block, spec.recompute_of(0, operators), kind.index, kind.count);
-  for (const BlockKind& kind : block_kinds(model_, first + again, blocks - again))
+  for (const BlockKind& kind : blocks_of(model_, first + again, blocks - again))
     add(LayerKind::block, {}, kind.index, kind.count);
   if (spec.ends(stage, chunk)) end(LayerKind::head);
   return out;

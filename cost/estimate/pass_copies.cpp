@@ -58,16 +58,30 @@ void PassCopies::before(std::size_t run, Part part, std::size_t segment, bool fi
     if (wait.run == run && (wait.part == part && wait.segment == segment)) out_.wait(wait.stream, wait.message);
 }
 
+void PassCopies::before_message(std::size_t run, Part part, std::size_t segment) {
+  for (const Wait& wait : waits_)
+    if (wait.run == run && wait.part == part && wait.segment == segment) out_.after(wait.stream, wait.message);
+}
+
 void PassCopies::behind(std::size_t run, std::size_t segment, bool last) {
   if (!any_) return;
   if (last) release_ahead(run);
-  if (!leaves_[run]) return;
+  if (!activations_ || layer(run).kind != models::LayerKind::block) return;
   const LayerCosts& c = layer(run);
   for (std::size_t i = 0; i < c.lives.size(); ++i) {
-    const auto index = static_cast<int>(i);
-    if (index == c.y || c.lives[i].forward_last != static_cast<int>(segment) || !crosses(c, index)) continue;
+    const auto index = static_cast<int>(i), step = static_cast<int>(segment);
+    if (c.lives[i].forward_last != step || !crosses_from(run, index)) continue;
+    const Segment& one = c.forward.segments[segment];
+    const bool message = one.kind != Segment::Kind::compute;
+    if (message && (c.lives[i].forward_first == step || one.message.kind == plan::CollectiveKind::all_reduce))
+      out_.after_last(one.message.stream);  // which brings it
     leave(run, copy(Stream::to_host, c.lives[i].bytes));
   }
+}
+
+bool PassCopies::crosses_from(std::size_t run, int index) const {
+  const LayerCosts& c = layer(run);
+  return index != c.y && crosses(c, index) && (leaves_[run] || waits_for_weights(c, index));
 }
 
 void PassCopies::leave(std::size_t run, double seconds) {
@@ -116,7 +130,7 @@ void PassCopies::release_ahead(std::size_t run) {
 }
 
 void PassCopies::fetch(std::size_t run) {
-  if (activations_ && pass_ != Pass::forward && leaves_[run]) fetch_activations(run);
+  if (activations_ && pass_ != Pass::forward && layer(run).kind == models::LayerKind::block) fetch_activations(run);
   if (parameters_ && zero_of(around_.spec) < 3) fetch_parameters(run);
 }
 
@@ -125,7 +139,7 @@ void PassCopies::fetch_activations(std::size_t run) {
   const bool again = c.recomputation == plan::Recompute::full;
   for (std::size_t i = 0; i < c.lives.size(); ++i) {
     const auto index = static_cast<int>(i);
-    if (index == c.y || !crosses(c, index)) continue;
+    if (!crosses_from(run, index)) continue;
     const Life& life = c.lives[i];
     const bool recomputed = again && life.recompute_first >= 0;
     const int first = recomputed ? life.recompute_first : life.backward_first;

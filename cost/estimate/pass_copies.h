@@ -25,7 +25,9 @@ class PassCopies {
   void begin();
   /// Before a compute segment; `first`: it is the layer's first.
   void before(std::size_t run, Part part, std::size_t segment, bool first);
-  /// After a compute segment of a forward pass; `last`: it is the layer's last.
+  /// Before a segment that is a message.
+  void before_message(std::size_t run, Part part, std::size_t segment);
+  /// After a segment of a forward pass; `last`: it is the layer's last that computes.
   void behind(std::size_t run, std::size_t segment, bool last);
   void behind_layer(std::size_t run);
 
@@ -46,6 +48,8 @@ class PassCopies {
   };
   [[nodiscard]] const LayerCosts& layer(std::size_t run) const;
   [[nodiscard]] double copy(plan::Stream stream, double bytes, bool accumulate = false) const;
+  /// Whether a saved tensor of the layer leaves for the host.
+  [[nodiscard]] bool crosses_from(std::size_t run, int index) const;
   void fetch(std::size_t run);
   void fetch_activations(std::size_t run);
   void fetch_parameters(std::size_t run);
@@ -61,7 +65,7 @@ class PassCopies {
   PassWriter& out_;
   bool any_, activations_, parameters_, sums_on_host_;
   std::size_t prefetch_;
-  std::vector<bool> leaves_;  ///< by run: its activations wait on the host
+  std::vector<bool> leaves_;  ///< by run: all its activations wait on the host
   std::vector<int> left_;     ///< by run: the last copy that takes its activations away; -1: none
   std::vector<Wait> waits_;
   std::vector<std::vector<int>> shards_;  ///< by run: messages that bring its shards

@@ -393,10 +393,15 @@ class ChunkPasses {
       gathered = of_layer;
       first_of_layer = true;
     }
+    void behind(const Segment& segment, std::size_t s) {
+      if (segment.kind == Segment::Kind::compute) late.behind(s);
+    }
     void ahead(std::size_t run, PassCopies::Part part, const Segment& segment, std::size_t s) {
       if (segment.kind == Segment::Kind::compute) {
         before(run, part, s);
         wait_for(out, gathered, segment);
+      } else {
+        copies.before_message(run, part, s);
       }
       meet_input(segment);
     }
@@ -420,7 +425,7 @@ class ChunkPasses {
       const std::size_t begin = out.size();
       out.layer(
           own, of.around_.exchange_left, [&](std::size_t s) { ahead(from_top(i), PassCopies::Part::own, own[s], s); },
-          [&](std::size_t s) { late.behind(s); }, first ? of.first_written(c) : zeroing.writes);
+          [&](std::size_t s) { behind(own[s], s); }, first ? of.first_written(c) : zeroing.writes);
       if (zeroing.any && c.backward.empty_part != 0) add(out.steps(), begin, zeroing);
       copies.behind_layer(from_top(i));
     }
@@ -470,10 +475,15 @@ class ChunkPasses {
       late.begin(c, segments);
       first_of_layer = true;
       const auto ahead = [&](std::size_t s) {
-        if (segments[s].kind == Segment::Kind::compute) before(from_top(i), PassCopies::Part::own, s);
+        const std::size_t run = from_top(i);
+        segments[s].kind == Segment::Kind::compute ? before(run, PassCopies::Part::own, s)
+                                                   : copies.before_message(run, PassCopies::Part::own, s);
       };
       out.layer(
-          segments, of.around_.exchange_left, ahead, [&](std::size_t s) { late.behind(s); },
+          segments, of.around_.exchange_left, ahead,
+          [&](std::size_t s) {
+            if (segments[s].kind == Segment::Kind::compute) late.behind(s);
+          },
           first ? of.first_written(c) : of.zeroed(c).writes);
       copies.behind_layer(from_top(i));
     }

@@ -39,8 +39,11 @@ class PassWriter {
   void wait(plan::Stream stream, int message) { refer(PassStep::Kind::wait, stream, message); }
   void after(plan::Stream stream, int message) { refer(PassStep::Kind::after, stream, message); }
 
+  /// The next message begins only once the last one of this stream has ended.
+  void after_last(plan::Stream stream) { after(stream, begun(stream) - 1); }
+
   /// A layer's segments, which write gradients or add to them. `before` is called before each segment, `behind` after
-  /// each compute segment; both with its number.
+  /// it; both with its number.
   template <class Before, class Behind>
   void layer(const std::vector<Segment>& segments, double exchange_left, const Before& before, const Behind& behind,
              const std::array<bool, 3>& writes = {}) {
@@ -55,12 +58,12 @@ class PassWriter {
           pending_ = {};
           if (s.shifts > 0) wait(plan::Stream::context, shifted + s.shifts - 1);
           compute(s.writing(writes), s.host, s.reads_input);
-          behind(i);
           break;
         case Segment::Kind::tensor: meet(plan::Stream::tensor, s, s.seconds, message_host_); break;
         case Segment::Kind::exchange: meet(plan::Stream::exchange, s, exchange_left * s.seconds, 0); break;
         case Segment::Kind::shift: begin(plan::Stream::context, s.seconds); break;
       }
+      behind(i);
     }
   }
 

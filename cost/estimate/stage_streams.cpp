@@ -59,8 +59,8 @@ std::shared_ptr<StreamRates> stream_rates(const plan::PlanSpec& spec, const Stag
   constexpr std::int64_t kFewPasses = 8;
   const bool in_passes = plan::zero_of(spec) >= 2 || (spec.reduces_early() && spec.micro_batches() <= kFewPasses);
   const bool beside_tokens = spec.mesh.expert > 1 && in_passes;
-  const bool beside_shifts = spec.mesh.context > 1 && plan::zero_of(spec) == 3;
-  const bool shares = spec.offload.any() || beside_tokens || beside_shifts;
+  const bool beside_layers = (spec.mesh.context > 1 || spec.mesh.tensor > 1) && plan::zero_of(spec) == 3;
+  const bool shares = spec.offload.any() || beside_tokens || beside_layers;
   if (lockstep.links == nullptr || layers.empty() || !shares) return nullptr;
   const int first = groups.tensor.front();
   ByLane messages;
@@ -74,7 +74,8 @@ std::shared_ptr<StreamRates> stream_rates(const plan::PlanSpec& spec, const Stag
     add_of_layer(messages, c, Segment::Kind::exchange, false, groups.experts);
   }
   if (spec.offload.any()) {
-    const LayerCosts& c = *std::ranges::max_element(layers, {}, &LayerRun::count)->costs;
+    const auto elements = [](const LayerRun& run) { return run.costs->own_elements; };
+    const LayerCosts& c = *std::ranges::max_element(layers, {}, elements)->costs;
     const base::Bytes copied{arena_bytes(c.own_elements, models::DType::bf16)};
     const bool adds = spec.offload.activations == plan::Space::device;  // only gradients leave
     const auto copy = [&](Stream stream) {

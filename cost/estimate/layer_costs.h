@@ -1,8 +1,10 @@
 #pragma once
 /// One layer of a model on one tensor-parallel rank, as far as cost is concerned: seconds of its passes, elements of
 /// its parameters, and when its tensors live. Made once per (layer kind, tensor ways, micro-batch, attention).
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <vector>
 
 #include "cost/prices/exchange.h"
@@ -98,6 +100,13 @@ struct Life {
 enum class LayerBucket : std::uint8_t { own, experts, shared };
 /// In the order in which lowering goes through them: embedding and head name the table first.
 inline constexpr std::array kLayerBuckets = {LayerBucket::shared, LayerBucket::own, LayerBucket::experts};
+/// What passes over a layer read of a bucket.
+[[nodiscard]] inline ParametersRead read_by(std::initializer_list<const Pass*> passes, LayerBucket bucket) {
+  ParametersRead read;
+  for (const Pass* pass : passes)
+    for (const Segment& s : pass->segments) read.add(s.reads_parameters[static_cast<std::size_t>(bucket)]);
+  return read;
+}
 
 struct LayerCosts {
   models::LayerKind kind{};

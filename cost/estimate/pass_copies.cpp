@@ -164,22 +164,22 @@ int PassCopies::come(std::int64_t elements) {
 // tensor, that one alone. A bucket that it does not read is not fetched.
 void PassCopies::fetch_parameters(std::size_t run) {
   const LayerCosts& c = layer(run);
-  const bool full = c.recomputation == plan::Recompute::full;
-  const std::vector<Segment>& own = pass_ == Pass::forward ? c.forward.segments : c.backward.segments;
-  const std::vector<Segment> none;
-  const std::vector<Segment>& again = pass_ == Pass::forward || !full ? none : c.recompute.segments;
+  const bool forward = pass_ == Pass::forward;
+  const cost::Pass none;
+  const cost::Pass& own = forward ? c.forward : c.backward;
+  const cost::Pass& again = forward || c.recomputation != plan::Recompute::full ? none : c.recompute;
   for (const LayerBucket bucket : kLayerBuckets) {
-    const auto read = [bucket](const Segment& s) { return s.reads_parameters[static_cast<std::size_t>(bucket)]; };
-    const auto reads = [&read](const Segment& s) { return read(s).any(); };
-    const auto in_again = std::ranges::find_if(again, reads), in_own = std::ranges::find_if(own, reads);
-    if (c.elements_of(bucket) == 0 || (in_again == again.end() && in_own == own.end())) continue;
-    ParametersRead all;
-    for (const std::vector<Segment>* segments : {&again, &own})
-      for (const Segment& s : *segments) all.add(read(s));
-    const bool first = in_again != again.end();
-    const auto segment = static_cast<std::size_t>(first ? in_again - again.begin() : in_own - own.begin());
-    waits_.push_back({run, first ? Part::again : Part::own, segment, Stream::from_host,
-                      come(all.several() ? padded_elements(c, bucket, around_.spec) : all.elements)});
+    const auto reads = [bucket](const Segment& s) {
+      return s.reads_parameters[static_cast<std::size_t>(bucket)].any();
+    };
+    const ParametersRead read = read_by({&own, &again}, bucket);
+    if (!read.any()) continue;
+    const auto in_again = std::ranges::find_if(again.segments, reads);
+    const bool first = in_again != again.segments.end();
+    const auto segment =
+        first ? in_again - again.segments.begin() : std::ranges::find_if(own.segments, reads) - own.segments.begin();
+    waits_.push_back({run, first ? Part::again : Part::own, static_cast<std::size_t>(segment), Stream::from_host,
+                      come(read.several() ? padded_elements(c, bucket, around_.spec) : read.elements)});
   }
 }
 

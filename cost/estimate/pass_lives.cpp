@@ -302,14 +302,14 @@ class PassesOverLayers {
   }
 
   void use_parameters(const LayerCosts& layer, const std::vector<int>& places, int Life::*first, int Life::*last) {
-    use_buckets(layer, [&](const Life& uses) {
+    use_buckets(layer, {&layer.forward}, [&](const Life& uses) {
       return uses.*first < 0 ? std::pair{-1, -1}
                              : std::pair{place_of(places, uses.*first), place_of(places, uses.*last)};
     });
   }
   void use_parameters_in_backward(const LayerCosts& layer, const std::vector<int>& again,
                                   const std::vector<int>& places) {
-    use_buckets(layer, [&](const Life& uses) {
+    use_buckets(layer, {&layer.recompute, &layer.backward}, [&](const Life& uses) {
       const bool repeats = recomputes(layer) && uses.recompute_first >= 0, reads = uses.backward_first >= 0;
       const int first = repeats ? place_of(again, uses.recompute_first)
                         : reads ? place_of(places, uses.backward_first)
@@ -320,9 +320,9 @@ class PassesOverLayers {
       return std::pair{first, end};
     });
   }
-  /// `when`: the first and the last place where a bucket is used in this pass; -1: it is not.
+  /// `when`: the first and the last place where a bucket is used in these passes; -1: it is not.
   template <class When>
-  void use_buckets(const LayerCosts& layer, const When& when) {
+  void use_buckets(const LayerCosts& layer, std::initializer_list<const Pass*> passes, const When& when) {
     for (const Used& bucket : buckets_of(layer)) {
       const auto [first, last] = when(uses_of(layer, bucket));
       if (gathers(bucket)) {
@@ -333,7 +333,9 @@ class PassesOverLayers {
         one->used = true;
         if (first >= 0) one->read = first, one->to = last;
       } else if (s_.parameters_leave() && first >= 0) {
-        block_->live(fetched(), last, bytes(s_.zero() == 3 ? bucket.elements / bucket.shards : bucket.elements));
+        const ParametersRead read = read_by(passes, bucket.of);
+        const std::int64_t whole = s_.zero() == 3 ? bucket.elements / bucket.shards : bucket.elements;
+        block_->live(fetched(), last, bytes(s_.zero() == 3 || read.several() ? whole : read.elements));
       }
     }
   }

@@ -123,8 +123,7 @@ std::optional<Spread> spread_of(const Intervals& intervals, const Stack& stack, 
   if (stack.fitted)
     return Spread{stack.name, several_nodes, stack.fitted->time, stack.fitted->memory, stack.fitted->rows};
   // What stands for many by kind is as uncertain as all unknown software.
-  auto own =
-      spread_of(intervals, stack.generic && !is_kind(stack.name) ? kGenericEager : stack.name, several_nodes);
+  auto own = spread_of(intervals, stack.generic && !is_kind(stack.name) ? kGenericEager : stack.name, several_nodes);
   // Nobody has seen how well what is known of it fits: its times and its memory are as uncertain as unknown software's.
   if (own && !stack.generic && !stack.own && rows_of(intervals, stack.name) == 0)
     if (const auto unknown = spread_of(intervals, kGenericEager, several_nodes); unknown) {
@@ -256,13 +255,13 @@ std::string write_intervals(const Intervals& intervals) {
       "spreads:\n";
   const auto text = [](const Interval& i) { return fmt::format("{{low: {}, high: {}}}", i.low, i.high); };
   for (const Spread& s : intervals.spreads)
-    out += base::yaml_row(
-               fmt::format("  - {{{}several_nodes: {}, time: {}, {}rows: {}}}",
-                           s.stack.empty() ? "" : fmt::format("stack: {}, ", base::yaml_text(s.stack)), s.several_nodes,
-                           text(s.time), s.memory == kNothingSeen ? "" : fmt::format("memory: {}, ", text(s.memory)),
-                           s.rows),
-               kIndent) +
-           "\n";
+    out +=
+        base::yaml_row(fmt::format("  - {{{}several_nodes: {}, time: {}, {}rows: {}}}",
+                                   s.stack.empty() ? "" : fmt::format("stack: {}, ", base::yaml_text(s.stack)),
+                                   s.several_nodes, text(s.time),
+                                   s.memory == kNothingSeen ? "" : fmt::format("memory: {}, ", text(s.memory)), s.rows),
+                       kIndent) +
+        "\n";
   if (intervals.elsewhere)
     out += fmt::format(
         "# Of a stack's predictions for kinds of devices, and for mixtures, of which it has no run: "

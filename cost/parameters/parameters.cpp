@@ -50,7 +50,7 @@ void add_device(std::vector<ParameterKind>& all) {
   all.push_back({"device.matmul.k_half", Unit::number, 0, 1e5, 0.5,
                  "inner dimension at which a GPU tile reaches half its rate (prologue and epilogue)"});
   all.push_back(ranged(kZeroToOne, "device.matmul.untuned_share",
-                       "GPUs: share of the best product's rate that the kernel reaches which a library chooses itself"));
+                       "GPUs: share of the best product's rate that a library's own choice of kernel reaches"));
   all.push_back({"device.matmul.tile_rows", Unit::number, 1, 4096, 0, "rows of a GPU output tile"});
   all.push_back({"device.matmul.tile_columns", Unit::number, 1, 4096, 0, "columns of a GPU output tile"});
   all.push_back(

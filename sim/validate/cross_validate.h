@@ -38,8 +38,8 @@ struct LogResidual {
 /// of five unseen sources. Of fewer than nine it is all that they show, and holds n - 1 of n + 1.
 [[nodiscard]] cost::Interval spread_over_sources(const std::vector<LogResidual>& residuals, bool several_nodes);
 
-/// Spreads of the three kinds of unknown software (cost::is_kind): every row of the kind is predicted as if its software
-/// were unknown. `library` contains the stacks. Other generic stacks have the spread of their kind.
+/// Spreads of the three kinds of unknown software (cost::is_kind): every row of a kind is predicted as if its software
+/// were unknown. `library` contains the stacks. Other generic stacks have the eager one's spread.
 [[nodiscard]] std::vector<cost::Spread> generic_spreads(const std::vector<Row>& rows, const Library& library);
 
 /// The spreads of times of software without runs of its own, from rows of such software as `validate` predicts them,

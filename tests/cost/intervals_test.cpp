@@ -96,7 +96,8 @@ TEST(Intervals, OfUnknownSoftwareHoldWhatStrangersShow) {
   EXPECT_EQ(spread_of(known, stack, true, {})->time, (Interval{0.7, 2})) << "nor if it is";
   EXPECT_EQ(spread_of(known, stack, true, {})->memory, (Interval{0.6, 1.2}));
   const std::string text = write_intervals(known);
-  EXPECT_THAT(text, ::testing::HasSubstr("{stack: strangers, several_nodes: true, time: {low: 0.8, high: 2}, rows: 0}"));
+  EXPECT_THAT(text,
+              ::testing::HasSubstr("{stack: strangers, several_nodes: true, time: {low: 0.8, high: 2}, rows: 0}"));
   const auto again = parse_intervals(text, "intervals.yaml");
   ASSERT_TRUE(again.has_value());
   EXPECT_EQ(again->spreads, known.spreads);

@@ -73,6 +73,10 @@ std::optional<Spread> listed_spread(const Intervals& intervals, const std::strin
 
 }  // namespace
 
+bool is_kind(const std::string& stack) {
+  return stack == kGenericEager || stack == kGenericCompiled || stack == kGenericRecommender;
+}
+
 std::optional<Spread> spread_of(const Intervals& intervals, const std::string& stack, bool several_nodes) {
   auto out = listed_spread(intervals, stack, several_nodes);
   if (!out || (stack != kGenericEager && stack != kGenericCompiled)) return out;
@@ -119,9 +123,7 @@ std::optional<Spread> spread_of(const Intervals& intervals, const Stack& stack, 
   if (stack.fitted)
     return Spread{stack.name, several_nodes, stack.fitted->time, stack.fitted->memory, stack.fitted->rows};
   // What stands for many by kind is as uncertain as all unknown software.
-  const bool listed = std::any_of(intervals.spreads.begin(), intervals.spreads.end(),
-                                  [&](const Spread& spread) { return spread.stack == stack.name; });
-  auto own = spread_of(intervals, stack.generic && !listed ? kGenericEager : stack.name, several_nodes);
+  auto own = spread_of(intervals, stack.generic && !is_kind(stack.name) ? kGenericEager : stack.name, several_nodes);
   // Nobody has seen how well what is known of it fits: its times and its memory are as uncertain as unknown software's.
   if (own && !stack.generic && !stack.own && rows_of(intervals, stack.name) == 0)
     if (const auto unknown = spread_of(intervals, kGenericEager, several_nodes); unknown) {
@@ -231,7 +233,7 @@ base::Result<Intervals> parse_intervals(std::string_view text, std::string file)
       if (item.has("stack")) spread.stack = item.at("stack").text();
       spread.several_nodes = item.at("several_nodes").boolean(false);
       spread.time = read_interval(item.at("time"));
-      spread.memory = read_interval(item.at("memory"));
+      spread.memory = item.has("memory") ? read_interval(item.at("memory")) : kNothingSeen;
       spread.rows = item.at("rows").integer(0, std::int64_t{1} << 40);
       out.spreads.push_back(spread);
     }
@@ -253,11 +255,13 @@ std::string write_intervals(const Intervals& intervals) {
       "spreads:\n";
   const auto text = [](const Interval& i) { return fmt::format("{{low: {}, high: {}}}", i.low, i.high); };
   for (const Spread& s : intervals.spreads)
-    out += base::yaml_row(fmt::format("  - {{{}several_nodes: {}, time: {}, memory: {}, rows: {}}}",
-                                      s.stack.empty() ? "" : fmt::format("stack: {}, ", base::yaml_text(s.stack)),
-                                      s.several_nodes, text(s.time), text(s.memory), s.rows),
-                          kIndent) +
-           "\n";
+    out +=
+        base::yaml_row(fmt::format("  - {{{}several_nodes: {}, time: {}, {}rows: {}}}",
+                                   s.stack.empty() ? "" : fmt::format("stack: {}, ", base::yaml_text(s.stack)),
+                                   s.several_nodes, text(s.time),
+                                   s.memory == kNothingSeen ? "" : fmt::format("memory: {}, ", text(s.memory)), s.rows),
+                       kIndent) +
+        "\n";
   if (intervals.elsewhere)
     out += fmt::format(
         "# Of a stack's predictions for kinds of devices, and for mixtures, of which it has no run: "

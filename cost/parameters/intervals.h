@@ -19,6 +19,9 @@ namespace orrery::cost {
 /// rows, taken as if their software were unknown, are the generic stacks' evidence.
 inline constexpr const char* kStrangers = "strangers";
 
+/// A spread of which no row shows anything.
+inline constexpr Interval kNothingSeen = {1, 1};
+
 /// Measured over predicted: 10th and 90th percentile, of step times and of peak memory.
 struct Spread {
   std::string stack;  ///< empty: software without any known row
@@ -27,6 +30,9 @@ struct Spread {
   std::int64_t rows = 0;  ///< measured step times of exactly this kind; others count with less weight
   bool operator==(const Spread&) const = default;
 };
+
+/// Whether this is one of the stacks for which the spreads of unknown software are made: eager, compiled, of tables.
+[[nodiscard]] bool is_kind(const std::string& stack);
 
 /// What a stack's runs covered. Its numbers say less about other kinds of device, and about mixtures if all runs were
 /// of dense models.
@@ -77,7 +83,8 @@ struct Setting {
 [[nodiscard]] double most_that_fits(double capacity, const Interval& factors, double probability);
 [[nodiscard]] Interval around(double predicted, const Interval& factors);
 
-/// Format of cost/intervals.yaml; strict. Writing and parsing gives the same values.
+/// Format of cost/intervals.yaml; strict. Writing and parsing gives the same values. A spread without `memory` says
+/// nothing of it.
 [[nodiscard]] base::Result<Intervals> parse_intervals(std::string_view text, std::string file);
 [[nodiscard]] std::string write_intervals(const Intervals& intervals);
 

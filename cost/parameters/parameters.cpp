@@ -49,6 +49,8 @@ void add_device(std::vector<ParameterKind>& all) {
   }
   all.push_back({"device.matmul.k_half", Unit::number, 0, 1e5, 0.5,
                  "inner dimension at which a GPU tile reaches half its rate (prologue and epilogue)"});
+  all.push_back(ranged(kZeroToOne, "device.matmul.untuned_share",
+                       "GPUs: share of the best product's rate that a library's own choice of kernel reaches"));
   all.push_back({"device.matmul.tile_rows", Unit::number, 1, 4096, 0, "rows of a GPU output tile"});
   all.push_back({"device.matmul.tile_columns", Unit::number, 1, 4096, 0, "columns of a GPU output tile"});
   all.push_back(
@@ -184,6 +186,8 @@ void add_stack(std::vector<ParameterKind>& all) {
                  "sequence length from which the software leaves padding out"});
   all.push_back({"stack.token_share", Unit::number, 0.01, 1, 0,
                  "share of a padded sequence that is computed, if the software leaves padding out"});
+  all.push_back(ranged(kZeroToOne, "stack.untuned",
+                       "GPUs: 1: products run by the kernels that the library chooses itself; 0: by the best known"));
   all.push_back({"stack.data_share", Unit::number, 0.01, 2, 0.5,
                  "GPUs: bandwidth of data-parallel collectives over that of the library alone"});
   all.push_back({"stack.latency_share", Unit::number, 0.01, 10, 0.5,

@@ -207,7 +207,7 @@ std::vector<cost::Spread> generic_spreads(const std::vector<Row>& rows, const Li
   };
   std::vector<cost::Spread> out;
   for (const cost::Stack& stack : library.stacks) {
-    if (!stack.generic) continue;
+    if (!cost::is_kind(stack.name)) continue;
     std::vector<Row> of_kind;
     const bool tables = stack.name == cost::kGenericRecommender;
     for (const Row& row : rows)
@@ -241,34 +241,25 @@ std::vector<cost::Spread> generic_spreads(const std::vector<Row>& rows, const Li
   // A kind without published peaks takes the memory spread of the other kind.
   for (cost::Spread& spread : out)
     for (const cost::Spread& other : out)
-      if (spread.memory == cost::Interval{1, 1} && other.several_nodes == spread.several_nodes)
+      if (spread.memory == cost::kNothingSeen && other.several_nodes == spread.several_nodes)
         spread.memory = other.memory;
   return out;
 }
 
 std::vector<cost::Spread> strangers_spreads(const std::vector<Row>& rows, const Cases& cases,
                                             const cost::Validation& predicted) {
-  std::vector<LogResidual> time, memory;
+  std::vector<LogResidual> time;
   for (std::size_t i = 0; i < cases.ready.size(); ++i) {
     const Case& one = cases.ready[i];
     const cost::ValidatedRow& row = predicted.rows.at(i);
     const bool unknown = one.subject.stands_in || one.subject.pricing->stack().generic;
     if (!unknown || one.subject.model->recommender) continue;
-    LogResidual residual{0, row.source, row.stack, several_nodes(one)};
-    const Measured& measured = rows[one.row].measured;
-    if (measured.seconds && !row.out_of_memory) {
-      residual.value = std::log(*measured.seconds / row.predicted_s);
-      time.push_back(residual);
-    }
-    if (measured.memory_bytes) {
-      residual.value = std::log(*measured.memory_bytes / row.predicted_bytes);
-      memory.push_back(residual);
-    }
+    if (const auto seconds = rows[one.row].measured.seconds; seconds && !row.out_of_memory)
+      time.push_back({std::log(*seconds / row.predicted_s), row.source, row.stack, several_nodes(one)});
   }
   std::vector<cost::Spread> out;
   for (const bool several : {false, true})
-    out.push_back({cost::kStrangers, several, rounded(spread_over_sources(time, several)),
-                   rounded(spread_over_sources(memory, several)), 0});
+    out.push_back({cost::kStrangers, several, rounded(spread_over_sources(time, several)), cost::kNothingSeen, 0});
   return out;
 }
 

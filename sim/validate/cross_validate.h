@@ -35,15 +35,15 @@ struct LogResidual {
                                                    const std::function<void(double)>& progress = {});
 
 /// The same with equal weight for each source, whatever its number of rows, and wider the fewer they are: it holds four
-/// of five unseen sources.
+/// of five unseen sources. Of fewer than nine it is all that they show, and holds n - 1 of n + 1.
 [[nodiscard]] cost::Interval spread_over_sources(const std::vector<LogResidual>& residuals, bool several_nodes);
 
-/// Spreads of the generic stacks: every row of their kind is predicted as if its software were unknown. `library`
-/// contains the stacks.
+/// Spreads of the three kinds of unknown software (cost::is_kind): every row of a kind is predicted as if its software
+/// were unknown. `library` contains the stacks. Other generic stacks have the eager one's spread.
 [[nodiscard]] std::vector<cost::Spread> generic_spreads(const std::vector<Row>& rows, const Library& library);
 
-/// The spreads of software without runs of its own, from rows of such software as `validate` predicts them, those that
-/// a known stack stands for included. `predicted` is of these cases, complete.
+/// The spreads of times of software without runs of its own, from rows of such software as `validate` predicts them,
+/// those that a known stack stands for included. `predicted` is of these cases, complete. Of memory they say nothing.
 [[nodiscard]] std::vector<cost::Spread> strangers_spreads(const std::vector<Row>& rows, const Cases& cases,
                                                           const cost::Validation& predicted);
 

@@ -124,7 +124,9 @@ void take_optimizer(const Setup& s, cost::MemoryRecipe& recipe, std::vector<cost
 
 void take_messages(const Setup& s, const cost::Stack& stack, std::vector<cost::Parameter>& numbers) {
   const std::string mixed = small_letters(s.mixed_precision);
+  // DDP's buckets and FSDP's shards have the parameters' own type (c10d/reducer.cpp, fsdp/_flat_param.py).
   const bool half = says(mixed, "pure") || says(mixed, "bf16") || says(mixed, "fp16") ||
+                    (stack.generic && mixed.empty() && all_in_16_bits(s)) ||
                     (stack.generic && says(small_letters(s.framework), "internevo"));
   // OLMo's FSDP is `precision: mixed`, whose reduce_dtype is fp32 (olmo/config.py, FSDPPrecision; configs/official).
   const bool olmo = mixed.empty() && says(small_letters(s.stack + " " + s.framework), "olmo");

@@ -404,7 +404,7 @@ std::optional<std::int64_t> Translator::larger_memory(const Setup& s, const Subj
 }
 
 /// Software that stands in lends what it does, not what its own runs reached: products are no faster than unknown
-/// software's.
+/// software's, nor tuned.
 void Translator::take_unknown_rate(const Setup& s, const cost::Stack& stack,
                                    std::vector<cost::Parameter>& numbers) const {
   constexpr const char* kRate = "stack.matmul_share";
@@ -413,6 +413,8 @@ void Translator::take_unknown_rate(const Setup& s, const cost::Stack& stack,
   const double rate = cost::number_of(*unknown, kRate, 1);
   if (rate < cost::number_of(stack, kRate, 1))
     numbers.push_back({kRate, rate, cost::Unit::number, "unknown software's"});
+  constexpr const char* kUntuned = "stack.untuned";
+  numbers.push_back({kUntuned, cost::number_of(*unknown, kUntuned, 0), cost::Unit::number, "unknown software's"});
 }
 
 Result<Subject> Translator::translate_tables(const Setup& s) {

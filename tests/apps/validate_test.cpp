@@ -168,6 +168,16 @@ TEST(Validate, KeepsStrangersSpreadsWhereNoRowShowsAny) {
   EXPECT_EQ(text_of(written), text_of(ORRERY_SOURCE_DIR "/cost/intervals.yaml"));
 }
 
+TEST(Validate, WritesIntervalsOfOneKindOfRowsAtATime) {
+  const Scratch scratch;
+  const std::string rows = scratch.file("rows.yaml", "results:\n" + own_row("died", 1, "  kind: oom\n"));
+  const std::string written = (scratch.path() / "intervals.yaml").string();
+  const Ran ran = orrery({"validate", "--intervals", written, "--strangers", written, rows});
+  EXPECT_EQ(ran.exit_code, 2);
+  EXPECT_THAT(ran.err, ::testing::HasSubstr("--strangers"));
+  EXPECT_FALSE(std::filesystem::exists(written));
+}
+
 TEST(CalibrateRows, WritesAStackThatServesValidateAndAJob) {
   const Scratch scratch;
   std::string rows = "results:\n", table = "id,family,layers,hidden,heads,vocab,seq_len,gpus,gpu_type,tp,pp,dp,";

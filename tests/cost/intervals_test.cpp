@@ -85,13 +85,22 @@ TEST(Intervals, MemoryOfSoftwareWithoutARunIsAsUncertainAsUnknownSoftwares) {
 TEST(Intervals, OfUnknownSoftwareHoldWhatStrangersShow) {
   Intervals known = sample();
   known.spreads.push_back({kGenericEager, true, {0.7, 1.4}, {0.6, 1.2}, 0});
-  known.spreads.push_back({kStrangers, true, {0.8, 2}, {0.5, 1.1}, 0});
-  known.spreads.push_back({kStrangers, false, {0.1, 9}, {0.1, 9}, 0});
+  known.spreads.push_back({kStrangers, true, {0.8, 2}, kNothingSeen, 0});
+  known.spreads.push_back({kStrangers, false, {0.1, 9}, kNothingSeen, 0});
   EXPECT_EQ(spread_of(known, kGenericEager, true)->time, (Interval{0.7, 2}));
   EXPECT_EQ(spread_of(known, kGenericEager, true)->memory, (Interval{0.6, 1.2})) << "or runs that died would fit";
   Stack stack;
   stack.generic = true, stack.name = "generic-of-fsdp";
   EXPECT_EQ(spread_of(known, stack, true, {})->time, (Interval{0.7, 2})) << "generic, and not listed";
+  known.spreads.push_back({stack.name, true, {0.9, 1.1}, {0.9, 1.1}, 0});
+  EXPECT_EQ(spread_of(known, stack, true, {})->time, (Interval{0.7, 2})) << "nor if it is";
+  EXPECT_EQ(spread_of(known, stack, true, {})->memory, (Interval{0.6, 1.2}));
+  const std::string text = write_intervals(known);
+  EXPECT_THAT(text,
+              ::testing::HasSubstr("{stack: strangers, several_nodes: true, time: {low: 0.8, high: 2}, rows: 0}"));
+  const auto again = parse_intervals(text, "intervals.yaml");
+  ASSERT_TRUE(again.has_value());
+  EXPECT_EQ(again->spreads, known.spreads);
   EXPECT_EQ(spread_of(known, "megatron-2021", true)->time, spread_of(sample(), "megatron-2021", true)->time)
       << "it has runs of its own";
 }

@@ -5,6 +5,7 @@
 
 #include "cost/estimate/block_kinds.h"
 #include "cost/prices/pricing.h"
+#include "tests/clusters/support.h"
 #include "tests/cost/support.h"
 
 namespace orrery::cost {
@@ -54,6 +55,19 @@ TEST(GpuMatmul, IsNeverFasterThanItsMemoryTraffic) {
   // bf16: (8*4096 + 4096*4096 + 8*4096) elements of 2 bytes.
   EXPECT_DOUBLE_EQ(gpu_matmul_time(r, DType::bf16, DType::bf16, 8, 4096, 4096).value,
                    (2 * 8 * 4096.0 + 4096.0 * 4096) * 2 / 1e9);
+}
+
+TEST(GpuMatmul, OfALibrarysOwnChoiceIsSlowerWhereTheDeviceSaysSo) {
+  const auto rate = [](double untuned, double share) {
+    const clusters::Cluster cluster = clusters::testing::catalog("dgx-a100");
+    Calibration c = defaults(cluster);
+    c.set("device.matmul.untuned_share", share, "by hand");
+    c.set("stack.untuned", untuned, "by hand");
+    return device_rates(cluster, c).matmul[1];
+  };
+  EXPECT_DOUBLE_EQ(rate(1, 0.5), rate(0, 1) / 2);
+  EXPECT_DOUBLE_EQ(rate(0, 0.5), rate(0, 1)) << "products that were tuned";
+  EXPECT_DOUBLE_EQ(rate(1, 1), rate(0, 1));
 }
 
 TEST(GpuMatmul, LosesByEachHalvingOfTheWidestLoadThatItsRowsAllow) {

@@ -111,14 +111,12 @@ void write_intervals(const Work& work, const cost::CrossValidation& left_out) {
 
 /// Replaces the spreads of strangers, as far as the rows show any; all others stay.
 void write_strangers(const Work& work, const cost::Validation& validation) {
-  constexpr cost::Interval kNothingSeen = {1, 1};
   cost::Intervals intervals = work.known;
   std::erase_if(intervals.spreads, of_strangers);
   for (cost::Spread& spread : sim::strangers_spreads(work.rows, work.cases, validation)) {
     for (const cost::Spread& before : work.known.spreads) {
       if (!of_strangers(before) || before.several_nodes != spread.several_nodes) continue;
-      if (spread.time == kNothingSeen) spread.time = before.time;
-      if (spread.memory == kNothingSeen) spread.memory = before.memory;
+      if (spread.time == cost::kNothingSeen) spread.time = before.time;
     }
     intervals.spreads.push_back(std::move(spread));
   }
@@ -277,7 +275,8 @@ void add_validate_flags(Flags flags, ValidateOptions& o) {
   flags
       .option("--strangers", o.strangers,
               "Write the intervals of unknown software, from these rows of strangers; all others stay")
-      .value("FILE");
+      .value("FILE")
+      .excludes("--intervals");  // they are of other rows, and each keeps what the other writes
   flags
       .option("--fit-stacks", o.fit_stacks,
               "Fit the stacks' numbers to these rows and write them into the stacks in this folder")

@@ -180,6 +180,7 @@ TEST(Intervals, OfStrangersAreThoseOfSoftwareWithoutAStackAlone) {
     low = std::min(low, factor), high = std::max(high, factor);
   }
   EXPECT_EQ(made[0].stack, cost::kStrangers);
+  EXPECT_EQ(made[0].memory, cost::kNothingSeen);
   EXPECT_NEAR(made[0].time.low, low, 1e-3) << "of two sources the lowest";
   EXPECT_NEAR(made[0].time.high, high, 1e-3);
   all[5].measured.seconds = 10 * *all[5].measured.seconds;

@@ -49,6 +49,10 @@ TEST(RowWords, SayInWhichTypeGradientsTravel) {
   s = {};
   s.framework = "InternEvo";
   EXPECT_EQ(number_of_row(s, true, "stack.reduces_half", -1), 1);
+  s = {};
+  s.optimizer = "AdamW, all states in bf16";
+  EXPECT_EQ(number_of_row(s, true, "stack.reduces_half", -1), 1) << "the parameters' own type";
+  EXPECT_EQ(number_of_row(s, false, "stack.reduces_half", -1), -1) << "a stack with numbers of its own";
 }
 
 TEST(RowWords, OlmoReducesInFp32UnlessTheRowSaysOtherwise) {

@@ -218,6 +218,13 @@ TEST(Validation, TakesTheProductsOfAStandInForNoFasterThanUnknownSoftwares) {
     for (cost::Parameter& p : stack.parameters)
       if (stack.name == "megatron-2021" && p.name == "stack.matmul_share") p.value = of_unknown / 2;
   EXPECT_EQ(rate("megatron-kwai"), of_unknown / 2) << "nor faster than it was itself";
+  const auto untuned = [&](const std::string& stack) {
+    const auto subject = Translator(known).translate(rows(changed("megatron-2021", stack)).front().setup);
+    return subject ? cost::number_of(subject->pricing->stack(), "stack.untuned", 0) : -1;
+  };
+  EXPECT_EQ(untuned("megatron-kwai"), 1) << "nobody tried its products";
+  EXPECT_EQ(untuned("a-loop"), 1);
+  EXPECT_EQ(untuned("megatron-2021"), 0) << "its numbers are of its own runs";
 }
 
 // Fine-tuning often has parameters, gradients and moments in 16 bits alone: two bytes each instead of two, four, four

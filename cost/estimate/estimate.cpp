@@ -463,6 +463,21 @@ double Estimator::memory_peak(const plan::Plan& plan, MemoryQuestion question) {
 
 double Estimator::least_memory(const plan::Plan& plan) {
   Impl& impl = *impl_;
+  const MemoryRecipe recipe = impl.recipe_of(plan);
+  const plan::PlanSpec& spec = plan.spec();
+  if (!recipe.stated || recipe.blocks_on_host > 0 || !keeps_rows(spec, *impl.model)) return least_states(plan);
+  plan::PlanSpec one = spec;
+  one.shape.micro_batch = 1;
+  const double software = impl.pricing->software_memory().value;
+  const auto least = [&](int stage) {
+    return least_of_stage(impl.layers->chunks(plan, one, stage, Asked::sized), spec, stage, software,
+                          {impl.scratch, impl.moves}, recipe, impl.one_copy());
+  };
+  return impl.worst(plan, true, least).first;
+}
+
+double Estimator::least_states(const plan::Plan& plan) {
+  Impl& impl = *impl_;
   const double software = impl.pricing->software_memory().value;
   const auto states = [&](int stage) {
     return states_of_stage(impl.layers->of(plan, stage, Asked::parameters), plan.spec(), software, impl.recipe_of(plan),

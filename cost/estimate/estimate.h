@@ -70,6 +70,9 @@ class Estimator {
   /// Bytes of the worst rank only, so that a search need not time plans that do not fit.
   [[nodiscard]] double memory_peak(const plan::Plan& plan, MemoryQuestion question = {});
   /// A lower bound of that, bytes: of parameters and their states alone, which takes a fraction of the work.
+  [[nodiscard]] double least_states(const plan::Plan& plan);
+  /// A tighter one, also of what passes keep, from the layers of a micro-batch of one sequence. Where that is not
+  /// known, the same.
   [[nodiscard]] double least_memory(const plan::Plan& plan);
   [[nodiscard]] StageMemory memory(const plan::Plan& plan, int stage, MemoryQuestion question = {});
   /// Whether what a node's ranks offload fits its host memory and its drives, as far as the cluster states their

@@ -78,8 +78,8 @@ const LayerCosts& StageLayers::expanded(LayerKind kind, const models::BlockVaria
                     [&] { return with_messages(alone, pricing_, groups()); });
 }
 
-std::vector<LayerRun> StageLayers::chunk(const plan::Plan& plan, int stage, int chunk, Asked asked) {
-  const plan::PlanSpec& spec = plan.spec();
+std::vector<LayerRun> StageLayers::chunk(const plan::Plan& plan, const plan::PlanSpec& spec, int stage, int chunk,
+                                         Asked asked) {
   std::vector<LayerRun> out;
   const int place = asked == Asked::priced ? first_in_node(plan, stage) : 0;
   const auto add = [&](LayerKind kind, const plan::Repeats& repeats, std::int64_t index, std::int64_t count) {
@@ -99,16 +99,17 @@ std::vector<LayerRun> StageLayers::chunk(const plan::Plan& plan, int stage, int 
   return out;
 }
 
-std::vector<std::vector<LayerRun>> StageLayers::chunks(const plan::Plan& plan, int stage, Asked asked) {
+std::vector<std::vector<LayerRun>> StageLayers::chunks(const plan::Plan& plan, const plan::PlanSpec& sized, int stage,
+                                                       Asked asked) {
   std::vector<std::vector<LayerRun>> out;
-  for (int c = 0; c < plan.spec().stages.virtual_stages; ++c) out.push_back(chunk(plan, stage, c, asked));
+  for (int c = 0; c < sized.stages.virtual_stages; ++c) out.push_back(chunk(plan, sized, stage, c, asked));
   return out;
 }
 
 std::vector<LayerRun> StageLayers::of(const plan::Plan& plan, int stage, Asked asked) {
   std::vector<LayerRun> out;
   for (int c = 0; c < plan.spec().stages.virtual_stages; ++c)
-    for (const LayerRun& run : chunk(plan, stage, c, asked)) out.push_back(run);
+    for (const LayerRun& run : chunk(plan, plan.spec(), stage, c, asked)) out.push_back(run);
   return out;
 }
 

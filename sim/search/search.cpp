@@ -193,7 +193,8 @@ class Estimating {
     cost::Estimator& estimator = estimators_.of(space_[i]);
     ++evaluated;
     double least = smaller_.least(i);
-    if (least <= room_.capacity()) least = estimator.least_memory(*made);
+    if (least <= room_.capacity()) least = estimator.least_states(*made);
+    if (least <= room_.capacity() && space_[i].shape.micro_batch > 1) least = estimator.least_memory(*made);
     if (least > room_.capacity()) {
       ++rejected[kMemory];
       smaller_.needs(i, least);

@@ -41,9 +41,7 @@ struct Setting {
   [[nodiscard]] bool parameters_leave() const { return spec.offload.parameters != plan::Space::device; }
   [[nodiscard]] bool sums_on_host() const { return spec.offload.optimizer != plan::Space::device; }
   /// Whether gradients travel in fewer bits within the last passes.
-  [[nodiscard]] bool rounds_early() const {
-    return !rows && spec.reduces_early() && spec.compresses() && zero() < 2;
-  }
+  [[nodiscard]] bool rounds_early() const { return !rows && spec.reduces_early() && spec.compresses() && zero() < 2; }
   [[nodiscard]] double bytes_of(const Life& life) const { return rows ? bytes_by_rows(life) : life.bytes; }
   /// As many of `count` equal layers in a row are laid out.
   [[nodiscard]] std::int64_t distinct(std::int64_t count) const {
@@ -121,7 +119,8 @@ class PassesOverLayers {
       if (layer.dy >= 0) {
         const Life& dy = layer.lives[at(layer.dy)];
         const bool outlives = dy.weights_first >= 0 || (s_.messages_apart() && k + 1 == layers_.size());
-        if (!outlives) block_->live(made, place_of(places, dy.backward_last), made_bytes > 0 ? made_bytes : s_.bytes_of(dy));
+        if (!outlives)
+          block_->live(made, place_of(places, dy.backward_last), made_bytes > 0 ? made_bytes : s_.bytes_of(dy));
       }
       if (layer.dx >= 0) {
         const Life& dx = layer.lives[at(layer.dx)];
@@ -429,8 +428,8 @@ std::vector<std::int64_t> key_of(const Layers& layers, const Setting& s) {
   key.reserve(layers.size() + 24);
   const auto note = [&](auto... values) { (key.push_back(static_cast<std::int64_t>(values)), ...); };
   for (const LayerCosts* layer : layers) note(reinterpret_cast<std::intptr_t>(layer));
-  note(-1, s.packs, s.rows, spec.compression.activations, s.messages_apart(), spec.stages.splits_backward(), s.receives(true),
-       s.receives(false), s.sends(true), s.sends(false), s.place.staying);
+  note(-1, s.packs, s.rows, spec.compression.activations, s.messages_apart(), spec.stages.splits_backward(),
+       s.receives(true), s.receives(false), s.sends(true), s.sends(false), s.place.staying);
   if (s.zero() < 2 && !s.rounds_early() && !s.parameters_leave() && !s.sums_on_host() && !s.activations_leave())
     return key;
   note(s.zero(), spec.shards_of(false), spec.shards_of(true), spec.mesh.replicas(), spec.mesh.tensor, spec.copies(),

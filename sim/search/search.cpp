@@ -100,12 +100,17 @@ class Best {
   std::vector<Candidate> heap_;
 };
 
-/// What the first candidate that broke a rule broke it by: "a batch of 3 is not a multiple of …".
-struct Said {
-  std::size_t index = 0;  ///< in the space
-  std::string text;
-  void consider(const Said& other) {
-    if (other.index < index) *this = other;
+/// Candidates that broke a rule, and what the first of them broke it by: "a batch of 3 is not a multiple of …".
+struct Broken {
+  std::int64_t count = 0;
+  std::size_t first = 0;  ///< in the space
+  std::string message;
+  void consider(std::size_t index, std::string by) {
+    if (count++ == 0 || index < first) first = index, message = std::move(by);
+  }
+  void add(const Broken& other) {
+    if (count == 0 || other.first < first) first = other.first, message = other.message;
+    count += other.count;
   }
 };
 
@@ -170,7 +175,7 @@ class Estimating {
 
   std::vector<Fitting> fitting;
   std::map<std::string, std::int64_t> rejected;
-  std::map<std::string, Said> said;  ///< by reason
+  std::map<const plan::Rule*, Broken> broken;
   std::int64_t evaluated = 0;
   double fastest = 0;  ///< step time; 0: none yet
   NearMiss miss;
@@ -182,12 +187,9 @@ class Estimating {
     base::Diagnostics refused = made ? base::Diagnostics() : made.error();
     if (made && estimators_.own()) refused = plan::refused_balancing(*model_, made->spec());
     if (!refused.empty()) {
-      const std::string& code = refused.front().code;
-      const plan::Rule* rule = plan::find_rule(code);
+      const plan::Rule* rule = plan::find_rule(refused.front().code);
       ENSURE(rule != nullptr, "what make_plan refuses breaks a rule");
-      const std::string reason = fmt::format("{} {}", code, rule->broken_by);
-      ++rejected[reason];
-      said.try_emplace(reason, Said{i, refused.front().message}).first->second.consider({i, refused.front().message});
+      broken[rule].consider(i, std::move(refused.front().message));
       return;
     }
     cost::Estimator& estimator = estimators_.of(space_[i]);
@@ -438,15 +440,21 @@ cost::SearchResult search_within(const Model& model, const Cluster& cluster, con
   share(early ? std::min(kPiece, fitting.size()) : fitting.size(), kPiece, early ? nullptr : options.stop);
   result.feasible = feasible;
   NearMiss miss;
-  std::map<std::string, Said> said;
+  std::map<const plan::Rule*, Broken> broken;
   for (const auto& worker : workers) {
     result.evaluated += worker->evaluated;
     for (const auto& [reason, count] : worker->rejected) result.rejected[reason] += count;
-    for (const auto& [reason, one] : worker->said) said.try_emplace(reason, one).first->second.consider(one);
+    for (const auto& [rule, one] : worker->broken) broken[rule].add(one);
     if (feasible == 0) worker->look_for_nearer();
     miss.consider(worker->miss);
     if (worker->fastest > 0 && (progress.best_step_time_s == 0 || worker->fastest < progress.best_step_time_s))
       progress.best_step_time_s = worker->fastest;
+  }
+  std::map<std::string, std::string> said;  // by reason
+  for (const auto& [rule, one] : broken) {
+    const std::string reason = fmt::format("{} {}", rule->code, rule->broken_by);
+    result.rejected[reason] += one.count;
+    said[reason] = one.message;
   }
   for (const Fitting& one : whole_blocks) {
     if (!best.may_take(kLeastOfFull * one.least) || stopped()) break;
@@ -482,7 +490,7 @@ cost::SearchResult search_within(const Model& model, const Cluster& cluster, con
     result.plans.resize(static_cast<std::size_t>(options.top));
   if (result.candidates == 0) result.obstacle = mesh_obstacle(job.bounds, cluster->size());
   if (const auto most = most_frequent(result.rejected); result.obstacle.empty() && result.evaluated == 0 && most)
-    result.obstacle = said.at(*most).text;
+    result.obstacle = said.at(*most);
   if (result.feasible == 0 && !room.holds_back())
     result.nearest = nearest(model, cluster, job, prices, room.capacity(), miss, result.rejected);
   if (options.now) result.seconds = options.now() - began;

@@ -14,7 +14,9 @@ using models::LayerKind;
 
 namespace {
 
-constexpr std::size_t kPrograms = 16;
+/// A search tries ways of recomputation around ways to split experts, of which there are up to ten, in three kinds of
+/// layer.
+constexpr std::size_t kPrograms = 64;
 
 }  // namespace
 

@@ -65,7 +65,9 @@ struct Estimator::Impl {
   MovesMemo moves;
 
   std::vector<double> values_by_stage(const plan::Plan& plan);  ///< of its parameters on a rank
-  StageTimes times(const plan::Plan& plan, int stage);
+  /// Whether streams of a rank that share links slow each other down. A lower bound does without.
+  enum class Streams { alone, shared };
+  StageTimes times(const plan::Plan& plan, int stage, Streams streams);
   ChunkTimes chunk_times(const plan::Plan& plan, int stage, int chunk, const std::vector<LayerRun>& layers_of,
                          const StageGroups& groups, const BegunGathers& begun);
   double paired(const plan::Plan& plan, int stage);
@@ -76,7 +78,7 @@ struct Estimator::Impl {
   std::pair<double, int> worst_memory(const plan::Plan& plan, MemoryQuestion question);
   MemoryRecipe recipe_of(const plan::Plan& plan) const;
   StageMemory memory(const plan::Plan& plan, int stage, MemoryQuestion question);
-  std::vector<StageTimes> all_times(const plan::Plan& plan);
+  std::vector<StageTimes> all_times(const plan::Plan& plan, Streams streams);
   double hop(const plan::Plan& plan, int from, int to) const;
   PipelineTimes passes(const plan::Plan& plan, const std::vector<StageTimes>& stages, const Agreements& agree) const;
   double op(const models::Op& o) const { return pricing->op_time(o).value; }
@@ -189,7 +191,7 @@ void Estimator::Impl::pass_alone(StageTimes& t) const {
   t.backward_pass += late;
 }
 
-StageTimes Estimator::Impl::times(const plan::Plan& plan, int stage) {
+StageTimes Estimator::Impl::times(const plan::Plan& plan, int stage, Streams streams) {
   const plan::PlanSpec& spec = plan.spec();
   StageGroups groups = stage_groups(plan, stage);
   groups.lockstep = lockstep(spec);
@@ -213,7 +215,7 @@ StageTimes Estimator::Impl::times(const plan::Plan& plan, int stage) {
     t.program.chunks.push_back(one.programs);
   }
   if (model->experts.any()) t.begin += op(zeroed_tally(model->experts, layers_of));
-  t.program.rates = stream_rates(spec, groups, layers_of);
+  if (streams == Streams::shared) t.program.rates = stream_rates(spec, groups, layers_of);
   t.program.begin = std::move(begun.steps);
   t.program.begin.push_back({.time = ticks(t.begin)});
   if (spec.states.has_server()) {
@@ -346,7 +348,7 @@ PipelineTimes Estimator::Impl::passes(const plan::Plan& plan, const std::vector<
 }
 
 /// Times of every stage; copies those of the previous stage if both are alike.
-std::vector<StageTimes> Estimator::Impl::all_times(const plan::Plan& plan) {
+std::vector<StageTimes> Estimator::Impl::all_times(const plan::Plan& plan, Streams streams) {
   const int count = plan.spec().mesh.pipeline;
   const int per_node = std::max(1, pricing->cluster().devices_per_node);
   std::vector<StageTimes> out;
@@ -355,7 +357,7 @@ std::vector<StageTimes> Estimator::Impl::all_times(const plan::Plan& plan) {
     const bool same = like_previous(plan, s) && !plan.spec().stages.mirrors() &&
                       plan.rank(s, 0, 0) % per_node == plan.rank(s - 1, 0, 0) % per_node &&
                       paired(plan, s) == paired(plan, s - 1);
-    out.push_back(same ? out.back() : times(plan, s));
+    out.push_back(same ? out.back() : times(plan, s, streams));
   }
   return out;
 }
@@ -405,7 +407,7 @@ double step_time(const plan::PlanSpec& spec, std::vector<double>& ends, const st
 double Estimator::least_time(const plan::Plan& plan) {
   const plan::PlanSpec& spec = plan.spec();
   if (spec.stages.asynchronous() || spec.states.has_server()) return time(plan).step_time;
-  const std::vector<StageTimes> stages = impl_->all_times(plan);
+  const std::vector<StageTimes> stages = impl_->all_times(plan, Impl::Streams::alone);
   const Agreements agree = impl_->agree(plan);
   std::vector<double> ends = least_end(impl_->passes(plan, stages, agree), spec, plan.micro_batches());
   return step_time(spec, ends, stages, agree, impl_->pricing->step_overhead().value);
@@ -430,7 +432,7 @@ double Estimator::least_work(const plan::Plan& plan) {
 Estimate Estimator::time(const plan::Plan& plan) {
   Impl& impl = *impl_;
   const plan::PlanSpec& spec = plan.spec();
-  std::vector<StageTimes> stages = impl.all_times(plan);
+  std::vector<StageTimes> stages = impl.all_times(plan, Impl::Streams::shared);
   Agreements agree = impl.agree(plan);
   Estimate e;
   PipelineResult passes;

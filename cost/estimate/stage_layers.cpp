@@ -18,6 +18,19 @@ namespace {
 /// layer.
 constexpr std::size_t kPrograms = 64;
 
+/// A head has a block of its own for each module that predicts further.
+bool may_have_experts(const models::Model& model, LayerKind kind, const models::BlockVariant& block) {
+  if (kind == LayerKind::head) return model.experts.any() && model.further.any();
+  return kind == LayerKind::block && block.parts.feed == models::Feed::experts;
+}
+/// Layers without experts are the same however these are divided.
+void take_no_experts(models::ExpandOptions& options) {
+  const models::ExpandOptions none;
+  options.expert = options.expert_ways = 1;
+  options.expert_bound = none.expert_bound, options.imbalance = none.imbalance;
+  options.dispatch = none.dispatch, options.combine = none.combine;
+}
+
 }  // namespace
 
 /// Place of a stage's first rank in its node, where the node's devices are not all linked alike.
@@ -35,7 +48,8 @@ const LayerCosts& StageLayers::one(LayerKind kind, const plan::PlanSpec& spec, c
   for (const Known& k : known_)
     if (k.kind == kind && k.repeats == repeats && k.first == first && k.block == block && k.asked == asked)
       return *k.costs;
-  const models::ExpandOptions options = plan::expand_options(spec);
+  models::ExpandOptions options = plan::expand_options(spec);
+  if (!may_have_experts(model_, kind, block)) take_no_experts(options);
   const LayerCosts* costs = nullptr;
   if (asked == Asked::parameters) {
     const LayerCosts*& known = parameters_[parameter_key(kind, block, options, spec)];

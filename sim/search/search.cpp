@@ -121,11 +121,12 @@ bool may_recompute_some(const plan::Job& job) {
          (named.empty() || std::find(named.begin(), named.end(), plan::Recompute::none) != named.end());
 }
 
-/// A point of the space whose memory is known, or bounded.
+/// A point of the space that fits, or whose memory is bounded.
 struct Fitting {
   double least = 0;  ///< lower bound of its objective; the objective, once that is known
   std::size_t index = 0;
-  double memory = 0;  ///< bytes
+  double memory = 0;                                   ///< bytes; 0: not known
+  enum class By { rate, work, passes } by = By::rate;  ///< what bounds it
   bool operator<(const Fitting& o) const { return least != o.least ? least < o.least : index < o.index; }
 };
 
@@ -154,8 +155,7 @@ class Estimating {
   void estimate_in(std::vector<Fitting>& order) { order_ = &order; }
   /// There are no more numbers: times what is left. `stop`: no more than one.
   void finish(const std::atomic<bool>* stop) {
-    while (!bounded_.empty() && (fastest == 0 || stop == nullptr || !stop->load(std::memory_order_relaxed)))
-      time_next();
+    while (!bounded_.empty() && (fastest == 0 || stop == nullptr || !stop->load(std::memory_order_relaxed))) go_on();
   }
 
   /// Nothing fits: finds out whether what is too large by a bound exceeds the capacity by less than `miss`.
@@ -203,7 +203,9 @@ class Estimating {
       too_large.push_back({.index = i, .memory = least});
       return;
     }
-    const double memory = memory_of(i, made.value());
+    // What a plan needs that fits in any case is found out once it is among the best.
+    const bool fits = job_.objective != plan::Objective::memory && estimator.most_memory(*made) <= room_.of(space_[i]);
+    const double memory = fits ? 0 : memory_of(i, made.value());
     if (memory > room_.of(space_[i])) {
       ++rejected[memory > room_.capacity() ? kMemory : kUncertain];
       smaller_.needs(i, memory);
@@ -215,7 +217,7 @@ class Estimating {
       return;
     }
     ++feasible_;
-    fitting.push_back({least_objective(estimator.least_work(*made), memory, job_.objective, *cluster_), i, memory});
+    fitting.push_back({least_objective(estimator.least_rate(*made), memory, job_.objective, *cluster_), i, memory});
   }
 
   /// Bytes of a device; computes the loss in as many chunks as it needs to fit.
@@ -230,20 +232,26 @@ class Estimating {
   }
 
   void estimate(Fitting& one) {
-    while (!bounded_.empty() && bounded_.top()->least <= one.least) time_next();
-    if (!best_.may_take(one.least)) return;
-    const auto made = plan::make_plan(model_, cluster_, space_[one.index]);
-    const double seconds = estimators_.of(space_[one.index]).least_time(*made);
-    one.least = std::max(one.least, least_objective(seconds, one.memory, job_.objective, *cluster_));
-    bounded_.push(&one);
+    while (!bounded_.empty() && bounded_.top()->least <= one.least) go_on();
+    if (best_.may_take(one.least)) bounded_.push(&one);
   }
-  void time_next() {
+  /// Bounds the one with the least bound more tightly, or times it.
+  void go_on() {
     Fitting& one = *bounded_.top();
     bounded_.pop();
     if (!best_.may_take(one.least)) return;
-    const auto made = plan::make_plan(model_, cluster_, space_[one.index]);
-    cost::Estimate estimate = estimators_.of(space_[one.index]).time(*made);
-    estimate.memory_peak = one.memory;
+    auto made = plan::make_plan(model_, cluster_, space_[one.index]);
+    cost::Estimator& estimator = estimators_.of(space_[one.index]);
+    if (one.by == Fitting::By::passes) return time(one, *made, estimator);
+    const bool rate = one.by == Fitting::By::rate;
+    const double seconds = rate ? estimator.least_work(*made) : estimator.least_time(*made);
+    one.by = rate ? Fitting::By::work : Fitting::By::passes;
+    one.least = std::max(one.least, least_objective(seconds, one.memory, job_.objective, *cluster_));
+    bounded_.push(&one);
+  }
+  void time(Fitting& one, plan::Plan& made, cost::Estimator& estimator) {
+    cost::Estimate estimate = estimator.time(made);
+    estimate.memory_peak = one.memory > 0 ? one.memory : memory_of(one.index, made);
     if (fastest == 0 || estimate.step_time < fastest) fastest = estimate.step_time;
     one.least = objective_of_estimate(estimate, job_.objective, *cluster_);
     best_.offer({one.least, one.index, std::move(estimate)});
@@ -460,6 +468,8 @@ cost::SearchResult search_within(const Model& model, const Cluster& cluster, con
     if (!best.may_take(kLeastOfFull * one.least) || stopped()) break;
     cost::Estimator& estimator = workers.front()->estimator(space[one.index]);
     const auto whole = plan::make_plan(model, cluster, space[one.index]);
+    const double least = least_objective(estimator.least_work(*whole), one.memory, job.objective, *cluster);
+    if (!best.may_take(kLeastOfFull * least)) continue;
     const auto without = plan::make_plan(model, cluster, with_recomputed(space[one.index], 0));
     if (!without) continue;
     const auto may = [&](double seconds) {

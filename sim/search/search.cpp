@@ -184,29 +184,32 @@ class Estimating {
  private:
   void check(std::size_t i) {
     auto made = plan::make_plan(model_, cluster_, space_[i]);
-    base::Diagnostics refused = made ? base::Diagnostics() : made.error();
-    if (made && estimators_.own()) refused = plan::refused_balancing(*model_, made->spec());
-    if (!refused.empty()) {
-      const plan::Rule* rule = plan::find_rule(refused.front().code);
+    base::Diagnostics faults = made ? base::Diagnostics() : made.error();
+    if (made && estimators_.own()) faults = plan::refused_balancing(*model_, made->spec());
+    if (!faults.empty()) {
+      const plan::Rule* rule = plan::find_rule(faults.front().code);
       ENSURE(rule != nullptr, "what make_plan refuses breaks a rule");
-      broken[rule].consider(i, std::move(refused.front().message));
+      broken[rule].consider(i, std::move(faults.front().message));
       return;
     }
     cost::Estimator& estimator = estimators_.of(space_[i]);
     ++evaluated;
+    const double room = room_.of(space_[i]);
     double least = smaller_.least(i);
     if (least <= room_.capacity()) least = estimator.least_states(*made);
     if (least <= room_.capacity() && space_[i].shape.micro_batch > 1) least = estimator.least_memory(*made);
-    if (least > room_.capacity()) {
-      ++rejected[kMemory];
+    const bool refused = least > room;
+    const double most = least > room_.capacity() ? least : estimator.most_memory(*made);
+    if (refused && (least > room_.capacity() || most <= room_.capacity())) {
+      ++rejected[least > room_.capacity() ? kMemory : kUncertain];
       smaller_.needs(i, least);
       too_large.push_back({.index = i, .memory = least});
       return;
     }
     // What a plan needs that fits in any case is found out once it is among the best.
-    const bool fits = job_.objective != plan::Objective::memory && estimator.most_memory(*made) <= room_.of(space_[i]);
+    const bool fits = job_.objective != plan::Objective::memory && most <= room;
     const double memory = fits ? 0 : memory_of(i, made.value());
-    if (memory > room_.of(space_[i])) {
+    if (memory > room) {
       ++rejected[memory > room_.capacity() ? kMemory : kUncertain];
       smaller_.needs(i, memory);
       miss.consider(memory, i, made->spec());

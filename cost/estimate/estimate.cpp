@@ -2,6 +2,7 @@
 #include "cost/estimate/estimate.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -65,7 +66,9 @@ struct Estimator::Impl {
   MovesMemo moves;
 
   std::vector<double> values_by_stage(const plan::Plan& plan);  ///< of its parameters on a rank
-  StageTimes times(const plan::Plan& plan, int stage);
+  /// Whether streams of a rank that share links slow each other down. A lower bound does without.
+  enum class Streams { alone, shared };
+  StageTimes times(const plan::Plan& plan, int stage, Streams streams);
   ChunkTimes chunk_times(const plan::Plan& plan, int stage, int chunk, const std::vector<LayerRun>& layers_of,
                          const StageGroups& groups, const BegunGathers& begun);
   double paired(const plan::Plan& plan, int stage);
@@ -76,7 +79,10 @@ struct Estimator::Impl {
   std::pair<double, int> worst_memory(const plan::Plan& plan, MemoryQuestion question);
   MemoryRecipe recipe_of(const plan::Plan& plan) const;
   StageMemory memory(const plan::Plan& plan, int stage, MemoryQuestion question);
-  std::vector<StageTimes> all_times(const plan::Plan& plan);
+  bool keeps_rows(const plan::Plan& plan) const;
+  double by_rows(const plan::Plan& plan, Bound bound);
+  double least_work(const plan::Plan& plan, const plan::PlanSpec& sized, double times);
+  std::vector<StageTimes> all_times(const plan::Plan& plan, Streams streams);
   double hop(const plan::Plan& plan, int from, int to) const;
   PipelineTimes passes(const plan::Plan& plan, const std::vector<StageTimes>& stages, const Agreements& agree) const;
   double op(const models::Op& o) const { return pricing->op_time(o).value; }
@@ -187,7 +193,7 @@ void Estimator::Impl::pass_alone(StageTimes& t) const {
   t.backward_pass += late;
 }
 
-StageTimes Estimator::Impl::times(const plan::Plan& plan, int stage) {
+StageTimes Estimator::Impl::times(const plan::Plan& plan, int stage, Streams streams) {
   const plan::PlanSpec& spec = plan.spec();
   StageGroups groups = stage_groups(plan, stage);
   groups.lockstep = lockstep(spec);
@@ -195,7 +201,7 @@ StageTimes Estimator::Impl::times(const plan::Plan& plan, int stage) {
   groups.lockstep.mirrored = mirrored;
   StageTimes t;
   const std::vector<LayerRun> layers_of = layers->of(plan, stage);
-  t.program.rates = stream_rates(spec, groups, layers_of);
+  if (streams == Streams::shared) t.program.rates = stream_rates(spec, groups, layers_of);
   const bool elsewhere = spec.offload.states();
   const Agreements agreed = elsewhere ? agree(plan) : Agreements{};
   const auto end = [&] { ends->add(t, plan, stage, buckets_of(layers_of, spec), groups, agreed, t.program.rates); };
@@ -316,6 +322,25 @@ std::pair<double, int> Estimator::Impl::worst_memory(const plan::Plan& plan, Mem
   return worst(plan, first_holds_most, [&](int stage) { return memory(plan, stage, question).total(); });
 }
 
+bool Estimator::Impl::keeps_rows(const plan::Plan& plan) const {
+  const MemoryRecipe& recipe = pricing->stack().memory;
+  return recipe.stated && recipe.blocks_on_host == 0 && cost::keeps_rows(plan.spec(), *model);
+}
+
+/// A bound of the worst rank's memory, by layers of a micro-batch of one sequence.
+double Estimator::Impl::by_rows(const plan::Plan& plan, Bound bound) {
+  plan::PlanSpec one = plan.spec();
+  one.shape.micro_batch = 1;
+  const MemoryRecipe recipe = recipe_of(plan);
+  const double software = pricing->software_memory().value;
+  return worst(plan, true,
+               [&](int stage) {
+                 return bound_of_stage(bound, layers->chunks(plan, one, stage, Asked::sized), plan.spec(), stage,
+                                       software, {scratch, moves}, recipe, one_copy());
+               })
+      .first;
+}
+
 /// Seconds of a transfer between two stages.
 double Estimator::Impl::hop(const plan::Plan& plan, int from, int to) const {
   const plan::PlanSpec& spec = plan.spec();
@@ -350,7 +375,7 @@ PipelineTimes Estimator::Impl::passes(const plan::Plan& plan, const std::vector<
 }
 
 /// Times of every stage; copies those of the previous stage if both are alike.
-std::vector<StageTimes> Estimator::Impl::all_times(const plan::Plan& plan) {
+std::vector<StageTimes> Estimator::Impl::all_times(const plan::Plan& plan, Streams streams) {
   const int count = plan.spec().mesh.pipeline;
   const int per_node = std::max(1, pricing->cluster().devices_per_node);
   std::vector<StageTimes> out;
@@ -359,7 +384,7 @@ std::vector<StageTimes> Estimator::Impl::all_times(const plan::Plan& plan) {
     const bool same = like_previous(plan, s) && !plan.spec().stages.mirrors() &&
                       plan.rank(s, 0, 0) % per_node == plan.rank(s - 1, 0, 0) % per_node &&
                       paired(plan, s) == paired(plan, s - 1);
-    out.push_back(same ? out.back() : times(plan, s));
+    out.push_back(same ? out.back() : times(plan, s, streams));
   }
   return out;
 }
@@ -409,13 +434,14 @@ double step_time(const plan::PlanSpec& spec, std::vector<double>& ends, const st
 double Estimator::least_time(const plan::Plan& plan) {
   const plan::PlanSpec& spec = plan.spec();
   if (spec.stages.asynchronous() || spec.states.has_server()) return time(plan).step_time;
-  const std::vector<StageTimes> stages = impl_->all_times(plan);
+  const std::vector<StageTimes> stages = impl_->all_times(plan, Impl::Streams::alone);
   const Agreements agree = impl_->agree(plan);
   std::vector<double> ends = least_end(impl_->passes(plan, stages, agree), spec, plan.micro_batches());
   return step_time(spec, ends, stages, agree, impl_->pricing->step_overhead().value);
 }
 
-double Estimator::least_work(const plan::Plan& plan) {
+/// `sized`: the plan, or one that differs in the size of its micro-batches alone; what its layers take counts `times`.
+double Estimator::Impl::least_work(const plan::Plan& plan, const plan::PlanSpec& sized, double times) {
   const plan::PlanSpec& spec = plan.spec();
   if (spec.stages.asynchronous() || spec.states.has_server()) return 0;
   std::vector<std::vector<ChunkWork>> stages;
@@ -425,16 +451,34 @@ double Estimator::least_work(const plan::Plan& plan) {
       continue;
     }
     std::vector<ChunkWork>& work = stages.emplace_back();
-    for (const std::vector<LayerRun>& chunk : impl_->layers->chunks(plan, s, Asked::priced))
+    for (const std::vector<LayerRun>& chunk : layers->chunks(plan, sized, s, Asked::priced))
       work.push_back(work_of(chunk));
   }
-  return cost::least_work(stages, spec, plan.micro_batches()) + impl_->pricing->step_overhead().value;
+  return times * cost::least_work(stages, spec, plan.micro_batches()) + pricing->step_overhead().value;
+}
+
+double Estimator::least_work(const plan::Plan& plan) {
+  return impl_->least_work(plan, plan.spec(), 1);
+}
+
+// Operators and messages take time ahead of their work, and tiles leave multiprocessors idle: the more rows, the less
+// of both is left for each. CPU ranks lose their caches instead.
+double Estimator::least_rate(const plan::Plan& plan) {
+  const bool gpu = impl_->pricing->cluster().device().kind == clusters::DeviceKind::gpu;
+  if (!gpu || !cost::keeps_rows(plan.spec(), *impl_->model)) return least_work(plan);
+  constexpr std::int64_t kRows = std::int64_t{1} << 22;
+  constexpr double kLeft = 0.99;  // of the last tiles
+  plan::PlanSpec large = plan.spec();
+  large.shape.micro_batch = (kRows + large.tokens_per_rank() - 1) / large.tokens_per_rank();
+  const double share =
+      static_cast<double>(plan.spec().shape.micro_batch) / static_cast<double>(large.shape.micro_batch);
+  return impl_->least_work(plan, large, kLeft * share);
 }
 
 Estimate Estimator::time(const plan::Plan& plan) {
   Impl& impl = *impl_;
   const plan::PlanSpec& spec = plan.spec();
-  std::vector<StageTimes> stages = impl.all_times(plan);
+  std::vector<StageTimes> stages = impl.all_times(plan, Impl::Streams::shared);
   Agreements agree = impl.agree(plan);
   Estimate e;
   PipelineResult passes;
@@ -468,6 +512,15 @@ double Estimator::memory_peak(const plan::Plan& plan, MemoryQuestion question) {
 }
 
 double Estimator::least_memory(const plan::Plan& plan) {
+  return impl_->keeps_rows(plan) ? impl_->by_rows(plan, Bound::least) : least_states(plan);
+}
+
+double Estimator::most_memory(const plan::Plan& plan) {
+  const bool known = impl_->keeps_rows(plan) && plan.spec().stages.virtual_stages == 1;
+  return known ? impl_->by_rows(plan, Bound::most) : std::numeric_limits<double>::infinity();
+}
+
+double Estimator::least_states(const plan::Plan& plan) {
   Impl& impl = *impl_;
   const double software = impl.pricing->software_memory().value;
   const auto states = [&](int stage) {

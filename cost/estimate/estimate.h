@@ -67,10 +67,18 @@ class Estimator {
   [[nodiscard]] double least_time(const plan::Plan& plan);
   /// A looser one, seconds, from the layers alone, which takes a fraction of the work. 0 where a pipeline never drains.
   [[nodiscard]] double least_work(const plan::Plan& plan);
+  /// A looser one still, from layers of micro-batches so large that no other size takes less time for a sequence. Plans
+  /// that differ in this size share them.
+  [[nodiscard]] double least_rate(const plan::Plan& plan);
   /// Bytes of the worst rank only, so that a search need not time plans that do not fit.
   [[nodiscard]] double memory_peak(const plan::Plan& plan, MemoryQuestion question = {});
   /// A lower bound of that, bytes: of parameters and their states alone, which takes a fraction of the work.
+  [[nodiscard]] double least_states(const plan::Plan& plan);
+  /// A tighter one, also of what passes keep, from the layers of a micro-batch of one sequence. Where that is not
+  /// known, the same.
   [[nodiscard]] double least_memory(const plan::Plan& plan);
+  /// An upper bound, from the same layers; infinite where that is not known.
+  [[nodiscard]] double most_memory(const plan::Plan& plan);
   [[nodiscard]] StageMemory memory(const plan::Plan& plan, int stage, MemoryQuestion question = {});
   /// Whether what a node's ranks offload fits its host memory and its drives, as far as the cluster states their
   /// capacity.

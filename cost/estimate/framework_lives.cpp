@@ -86,14 +86,37 @@ class FrameworkLives {
 
   /// A framework allocates rows that came, not what a slot has room for.
   void fill_slots() {
-    for (const models::Part& part : program_.forward) {
-      if (!part.sent || part.expected >= 1) continue;
-      for (const TensorId t : program_.tensors.keys()) {
-        const bool in_slots = tensor(t).shape.size() == 2 && tensor(t).shape[0] == tensor(part.tensor).shape[0];
-        if (in_slots && life_of_[t] >= 0) life_at(t).bytes *= part.expected;
+    const auto sent = std::ranges::find_if(
+        program_.forward, [](const models::Part& part) { return part.sent.exists() && part.expected < 1; });
+    if (sent == program_.forward.end()) return;
+    for (const TensorId t : in_slots())
+      if (life_of_[t] >= 0) life_at(t).bytes *= sent->expected;
+  }
+  /// Tensors of rows in slots. Others may have as many rows.
+  [[nodiscard]] std::set<TensorId> in_slots() const {
+    std::set<TensorId> out;
+    for (const auto* pass : {&program_.forward, &program_.backward})
+      for (const models::Part& part : *pass) {
+        if (part.sent.exists()) out.insert({part.source, part.tensor});
+        for (const models::Op& op : part.ops) add_in_slots(op, out);
       }
-      return;
-    }
+    return out;
+  }
+  void add_in_slots(const models::Op& op, std::set<TensorId>& out) const {
+    using K = models::OpKind;
+    const auto add = [&](int operand) {
+      const TensorId id = models::tensor_of(operand);
+      if (!id) return;
+      const models::Tensor& t = tensor(id);
+      const bool of_model = t.role == models::TensorRole::parameter || t.role == models::TensorRole::gradient;
+      if (!of_model && t.shape.size() == 2 && t.shape[0] == op.slots * op.capacity) out.insert(id);
+    };
+    if (op.slots == 0 || op.kind == K::place_rows) return;
+    if (op.kind == K::dispatch) return add(op.out[0]);
+    if (op.kind == K::combine) return add(op.in[0]);
+    if (op.kind == K::combine_weight_grad) return add(op.in[1]);
+    for (const int operand : op.in) add(operand);
+    for (const int operand : op.out) add(operand);
   }
 
   /// What this software's backward pass does not read.

@@ -347,7 +347,11 @@ LayerCosts layer_costs(const models::LayerProgram& expanded, const LayerChoices&
     } else if (!t.part_of && t.role != models::TensorRole::gradient && t.role != models::TensorRole::loss &&
                t.role != models::TensorRole::tally && t.role != models::TensorRole::load) {
       life_of[i] = static_cast<int>(out.lives.size());
+      // Counts of rows and operands in fewer bits, which include weights, do not grow with the micro-batch.
+      const bool fixed =
+          t.dtype == models::DType::int32 || t.dtype == models::DType::uint8 || t.role == models::TensorRole::balance;
       out.lives.push_back({static_cast<double>(plan::round_up(t.bytes(), plan::kAlignment)), t.role});
+      out.lives.back().by_rows = !fixed;
     }
   }
   for (const TensorId i : plan::parameter_order(program, choices.optimizer)) {

@@ -93,6 +93,7 @@ struct Life {
   int backward_first = -1, backward_last = -1;
   int weights_first = -1, weights_last = -1;
   bool dropped = false;  ///< selective recomputation: backward, or its second half, makes the tensor again
+  bool by_rows = false;  ///< its elements are a multiple of the micro-batch's sequences
   double encoded = 0;    ///< bytes while it is stored encoded for backward; 0: it is stored unencoded
 };
 

@@ -2,6 +2,7 @@
 #include "cost/estimate/memory.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "cost/estimate/fold.h"
 #include "cost/estimate/framework_memory.h"
@@ -13,6 +14,7 @@
 #include "plan/schedule/asynchronous.h"
 #include "plan/schedule/orders.h"
 #include "plan/schedule/place.h"
+#include "plan/spec/expert_loads.h"
 
 namespace orrery::cost {
 
@@ -225,6 +227,79 @@ StageMemory stage_memory(const std::vector<std::vector<LayerRun>>& chunks, const
     add_framework(m, elements, spec, recipe, question.kind,
                   static_cast<double>(micro_batches_in_flight(spec, stage, micro_batches)));
   return m;
+}
+
+double bytes_by_rows(const Life& life) {
+  if (!life.by_rows) return 0;
+  return std::max(0.0, life.bytes - static_cast<double>(plan::kAlignment));
+}
+
+namespace {
+
+/// What a layer keeps from forward to backward, by rows.
+double saved_by_rows(const LayerCosts& layer) {
+  double sum = 0;
+  for (int i = 0; i < static_cast<int>(layer.lives.size()); ++i)
+    if (i != layer.y && crosses(layer, i)) sum += bytes_by_rows(layer.lives[static_cast<std::size_t>(i)]);
+  return sum;
+}
+
+/// Loss, gradient norm, its square, clip coefficient, and loss scaling.
+constexpr double kScalars = 5;
+
+}  // namespace
+
+bool keeps_rows(const plan::PlanSpec& spec, const models::Model& model) {
+  const bool whole = spec.stages.order == plan::Order::one_f_one_b || spec.stages.order == plan::Order::gpipe;
+  const bool divides = !spec.mesh.shards_rows() || spec.tokens_per_rank() % spec.mesh.tensor == 0;
+  return whole && divides && !spec.states.has_server() && !spec.offload.any() && !model.lora.any() &&
+         spec.compression.activations == plan::ActivationEncoding::none && !spec.recomputation.partition_checkpoints &&
+         spec.numerics.loss_chunks == 1 && spec.tokens.bound >= spec.tokens.imbalance;
+}
+
+double bound_of_stage(Bound bound, const std::vector<std::vector<LayerRun>>& one_sequence, const plan::PlanSpec& spec,
+                      int stage, double software, MemoryMemos memos, MemoryRecipe recipe, bool one_copy) {
+  recipe.gradients_beside = recipe.gradients_beside && !one_copy;
+  const bool most = bound == Bound::most;
+  std::vector<LayerRun> layers;
+  for (const std::vector<LayerRun>& chunk : one_sequence) layers.insert(layers.end(), chunk.begin(), chunk.end());
+  StageMemory m;
+  m.software = software;
+  Elements elements;
+  const std::vector<BucketSize> buckets = buckets_of(layers, spec);
+  add_states(m, elements, layers, buckets, spec, recipe, one_copy);
+  const double boundary = most && recipe.keeps_messages ? boundary_of(layers) : 0;
+  double kept = std::numeric_limits<double>::infinity();  // by the smallest chunk
+  for (int c = 0; c < static_cast<int>(one_sequence.size()); ++c) {
+    const std::vector<LayerRun>& chunk = one_sequence[static_cast<std::size_t>(c)];
+    const ChunkPlace place{stage, c, 0};
+    double of_chunk = boundary > 0 ? kept_messages(spec, place, boundary) : 0;
+    double filled = 0;  // what at most rounds a larger micro-batch's tensors up
+    for (const LayerRun& run : chunk) {
+      const auto count = static_cast<double>(run.count);
+      const double rounding = count * static_cast<double>(plan::kAlignment * std::ssize(run.costs->lives));
+      of_chunk += most ? count * saved_bytes(*run.costs) + rounding : count * saved_by_rows(*run.costs);
+      filled += rounding;
+    }
+    kept = std::min(kept, of_chunk);
+    m.workspace = std::max(m.workspace, most ? memos.passes.of(chunk, spec, place, false, {}).alive + filled
+                                             : memos.passes.of_rows(chunk, spec, place));
+  }
+  const std::int64_t micro_batches = spec.micro_batches();
+  const bool interleaves = spec.stages.virtual_stages > 1;
+  const std::int64_t held = !interleaves ? plan::in_flight(spec.stages.order, stage, spec.mesh.pipeline, micro_batches)
+                            : stage == 0 ? plan::most_passes_held(spec)
+                                         : 1;
+  const auto sequences = static_cast<double>(spec.shape.micro_batch);
+  m.activations = static_cast<double>(held) * sequences * kept;
+  m.workspace *= sequences;
+  if (most) {
+    m.workspace = std::max(m.workspace, larger(reduction_bytes(buckets, spec), update_bytes(buckets, spec)).alive);
+    m.input = kScalars * static_cast<double>(plan::kAlignment);
+  }
+  add_framework(m, elements, spec, recipe, MemoryKind::device,
+                static_cast<double>(micro_batches_in_flight(spec, stage, micro_batches)));
+  return m.total();
 }
 
 double states_of_stage(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec, double software,

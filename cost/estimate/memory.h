@@ -51,6 +51,20 @@ struct MemoryMemos {
                                        int stage, std::int64_t micro_batches, double software, MemoryMemos memos,
                                        MemoryRecipe recipe = {}, MemoryQuestion question = {}, bool one_copy = false);
 
+/// What each sequence of a micro-batch adds to a tensor's bytes at least, from those of a micro-batch of one: not what
+/// fills it up to the arena's alignment.
+[[nodiscard]] double bytes_by_rows(const Life& life);
+
+enum class Bound { least, most };
+/// A bound of the total, from layers of micro-batches of one sequence: what passes keep grows with the sequences. Of
+/// frameworks' memory (MemoryRecipe::stated), and of plans that keep_rows; the upper one of whole stages.
+[[nodiscard]] double bound_of_stage(Bound bound, const std::vector<std::vector<LayerRun>>& one_sequence,
+                                    const plan::PlanSpec& spec, int stage, double software, MemoryMemos memos,
+                                    MemoryRecipe recipe, bool one_copy);
+/// Whether all that a plan's passes keep stays on the device as it is, in an order of whole passes that drains, and
+/// its rows can be divided by sequences.
+[[nodiscard]] bool keeps_rows(const plan::PlanSpec& spec, const models::Model& model);
+
 /// What of that needs nothing but the sizes of parameters: a lower bound of its total, where nothing of `software` is
 /// left out.
 [[nodiscard]] double states_of_stage(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec, double software,

@@ -29,7 +29,8 @@ struct Setting {
   const plan::PlanSpec& spec;
   ChunkPlace place;
   bool packs = true;  ///< false: only what is alive counts
-  [[nodiscard]] int zero() const { return plan::zero_of(spec); }
+  bool rows = false;  ///< only what each sequence of a micro-batch adds at least counts
+  [[nodiscard]] int zero() const { return rows ? 0 : plan::zero_of(spec); }
   /// Received and sent tensors live between blocks, not within one.
   [[nodiscard]] bool messages_apart() const {
     return spec.stages.virtual_stages > 1 || spec.stages.splits_backward() || spec.stages.asynchronous();
@@ -40,7 +41,8 @@ struct Setting {
   [[nodiscard]] bool parameters_leave() const { return spec.offload.parameters != plan::Space::device; }
   [[nodiscard]] bool sums_on_host() const { return spec.offload.optimizer != plan::Space::device; }
   /// Whether gradients travel in fewer bits within the last passes.
-  [[nodiscard]] bool rounds_early() const { return spec.reduces_early() && spec.compresses() && zero() < 2; }
+  [[nodiscard]] bool rounds_early() const { return !rows && spec.reduces_early() && spec.compresses() && zero() < 2; }
+  [[nodiscard]] double bytes_of(const Life& life) const { return rows ? bytes_by_rows(life) : life.bytes; }
   /// As many of `count` equal layers in a row are laid out.
   [[nodiscard]] std::int64_t distinct(std::int64_t count) const {
     const bool elsewhere = parameters_leave() || sums_on_host() || activations_leave();
@@ -93,7 +95,7 @@ class PassesOverLayers {
     }
     const LayerCosts& top = *layers_.back();
     if (top.y >= 0 && s_.sends(true) && !s_.messages_apart())
-      block_->live(made, block_->step(false), top.lives[at(top.y)].bytes, BlockLives::Kind::leaves);
+      block_->live(made, block_->step(false), s_.bytes_of(top.lives[at(top.y)]), BlockLives::Kind::leaves);
     return block_->take();
   }
 
@@ -117,12 +119,13 @@ class PassesOverLayers {
       if (layer.dy >= 0) {
         const Life& dy = layer.lives[at(layer.dy)];
         const bool outlives = dy.weights_first >= 0 || (s_.messages_apart() && k + 1 == layers_.size());
-        if (!outlives) block_->live(made, place_of(places, dy.backward_last), made_bytes > 0 ? made_bytes : dy.bytes);
+        if (!outlives)
+          block_->live(made, place_of(places, dy.backward_last), made_bytes > 0 ? made_bytes : s_.bytes_of(dy));
       }
       if (layer.dx >= 0) {
         const Life& dx = layer.lives[at(layer.dx)];
         made = place_of(places, dx.backward_first);
-        made_bytes = dx.bytes;
+        made_bytes = s_.bytes_of(dx);
       }
       if (layer.backward_reads_parameters) use_parameters_in_backward(layer, again, places);
       drop_gathered();
@@ -151,9 +154,9 @@ class PassesOverLayers {
         const bool within = life.weights_first >= 0 && (life.forward_first < 0 || life.dropped) &&
                             life.backward_first < 0 && life.recompute_first < 0;
         if (comes_back)
-          block_->live(fetched(), place_of(places, life.weights_last), life.bytes);
+          block_->live(fetched(), place_of(places, life.weights_last), s_.bytes_of(life));
         else if (within)
-          block_->live(place_of(places, life.weights_first), place_of(places, life.weights_last), life.bytes);
+          block_->live(place_of(places, life.weights_first), place_of(places, life.weights_last), s_.bytes_of(life));
       }
     }
     reductions.finish();
@@ -223,10 +226,10 @@ class PassesOverLayers {
     const bool loaded = models::is_token_ids(life.role);
     const int from = input ? made : loaded && loaded_ >= 0 ? loaded_ : place_of(places, life.forward_first);
     const int to = place_of(places, life.forward_last);
-    if (!crosses(layer, index)) return block_->live(from, to, life.bytes);
+    if (!crosses(layer, index)) return block_->live(from, to, s_.bytes_of(life));
     if (leaving_[k] || (s_.activations_leave() && waits_for_weights(layer, index)))
-      return block_->live_behind(from, to, life.bytes);
-    if (life.encoded > 0 && !is_received(k, index)) block_->live(from, BlockLives::behind(to), life.bytes);
+      return block_->live_behind(from, to, s_.bytes_of(life));
+    if (life.encoded > 0 && !is_received(k, index)) block_->live(from, BlockLives::behind(to), s_.bytes_of(life));
   }
 
   // -- backward -----------------------------------------------------------------------------------------------------
@@ -239,13 +242,13 @@ class PassesOverLayers {
                             life.backward_last >= 0 ? place_of(places, life.backward_last) : 0);
     const int from = repeats ? place_of(again, life.recompute_first) : place_of(places, life.backward_first);
     if (crosses(layer, index)) {
-      if (leaving_[k] && life.weights_first < 0) return block_->live(fetched(), to, life.bytes);
+      if (leaving_[k] && life.weights_first < 0) return block_->live(fetched(), to, s_.bytes_of(life));
       if (life.encoded == 0 || life.weights_first >= 0 || is_received(k, index)) return;
       if (spec_.compression.activations != plan::ActivationEncoding::none) block_->compute(BlockLives::ahead(from));
-      return block_->live(BlockLives::ahead(from), to, life.bytes);
+      return block_->live(BlockLives::ahead(from), to, s_.bytes_of(life));
     }
     if (index == layer.x || life.weights_first >= 0) return;
-    if (repeats || life.backward_first >= 0) block_->live(from, to, life.bytes);
+    if (repeats || life.backward_first >= 0) block_->live(from, to, s_.bytes_of(life));
   }
 
   // -- parameters ---------------------------------------------------------------------------------------------------
@@ -427,8 +430,8 @@ std::vector<std::int64_t> key_of(const Layers& layers, const Setting& s) {
   key.reserve(layers.size() + 24);
   const auto note = [&](auto... values) { (key.push_back(static_cast<std::int64_t>(values)), ...); };
   for (const LayerCosts* layer : layers) note(reinterpret_cast<std::intptr_t>(layer));
-  note(-1, s.packs, spec.compression.activations, s.messages_apart(), spec.stages.splits_backward(), s.receives(true),
-       s.receives(false), s.sends(true), s.sends(false), s.place.staying);
+  note(-1, s.packs, s.rows, spec.compression.activations, s.messages_apart(), spec.stages.splits_backward(),
+       s.receives(true), s.receives(false), s.sends(true), s.sends(false), s.place.staying);
   if (s.zero() < 2 && !s.rounds_early() && !s.parameters_leave() && !s.sums_on_host() && !s.activations_leave())
     return key;
   note(s.zero(), spec.shards_of(false), spec.shards_of(true), spec.mesh.replicas(), spec.mesh.tensor, spec.copies(),
@@ -440,6 +443,14 @@ std::vector<std::int64_t> key_of(const Layers& layers, const Setting& s) {
 }
 
 }  // namespace
+
+double PassMemo::of_rows(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec, const ChunkPlace& place) {
+  const Setting setting{spec, place, false, true};
+  const Layers few = few_of_many(layers, setting);
+  const auto [known, fresh] = known_.try_emplace(key_of(few, setting));
+  if (fresh) known->second = scratch_of(few, setting, {});
+  return known->second.alive;
+}
 
 ScratchBytes PassMemo::of(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec, const ChunkPlace& place,
                           bool packs, const std::vector<plan::ScratchBuffer>& end) {

@@ -26,6 +26,10 @@ class PassMemo {
   /// step, which is kept apart from the passes' messages; if there is any, the result is not remembered.
   [[nodiscard]] ScratchBytes of(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec,
                                 const ChunkPlace& place, bool packs, const std::vector<plan::ScratchBuffer>& end);
+  /// Of layers of micro-batches of one sequence: what is alive at the same time at least, for each sequence of larger
+  /// ones. Of plans that keep activations on the device, as they are.
+  [[nodiscard]] double of_rows(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec,
+                               const ChunkPlace& place);
 
  private:
   std::map<std::vector<std::int64_t>, ScratchBytes> known_;

@@ -14,7 +14,22 @@ using models::LayerKind;
 
 namespace {
 
-constexpr std::size_t kPrograms = 16;
+/// A search tries ways of recomputation around ways to split experts, of which there are up to ten, in three kinds of
+/// layer.
+constexpr std::size_t kPrograms = 64;
+
+/// A head has a block of its own for each module that predicts further.
+bool may_have_experts(const models::Model& model, LayerKind kind, const models::BlockVariant& block) {
+  if (kind == LayerKind::head) return model.experts.any() && model.further.any();
+  return kind == LayerKind::block && block.parts.feed == models::Feed::experts;
+}
+/// Layers without experts are the same however these are divided.
+void take_no_experts(models::ExpandOptions& options) {
+  const models::ExpandOptions none;
+  options.expert = options.expert_ways = 1;
+  options.expert_bound = none.expert_bound, options.imbalance = none.imbalance;
+  options.dispatch = none.dispatch, options.combine = none.combine;
+}
 
 }  // namespace
 
@@ -33,7 +48,8 @@ const LayerCosts& StageLayers::one(LayerKind kind, const plan::PlanSpec& spec, c
   for (const Known& k : known_)
     if (k.kind == kind && k.repeats == repeats && k.first == first && k.block == block && k.asked == asked)
       return *k.costs;
-  const models::ExpandOptions options = plan::expand_options(spec);
+  models::ExpandOptions options = plan::expand_options(spec);
+  if (!may_have_experts(model_, kind, block)) take_no_experts(options);
   const LayerCosts* costs = nullptr;
   if (asked == Asked::parameters) {
     const LayerCosts*& known = parameters_[parameter_key(kind, block, options, spec)];
@@ -78,8 +94,8 @@ const LayerCosts& StageLayers::expanded(LayerKind kind, const models::BlockVaria
                     [&] { return with_messages(alone, pricing_, groups()); });
 }
 
-std::vector<LayerRun> StageLayers::chunk(const plan::Plan& plan, int stage, int chunk, Asked asked) {
-  const plan::PlanSpec& spec = plan.spec();
+std::vector<LayerRun> StageLayers::chunk(const plan::Plan& plan, const plan::PlanSpec& spec, int stage, int chunk,
+                                         Asked asked) {
   std::vector<LayerRun> out;
   const int place = asked == Asked::priced ? first_in_node(plan, stage) : 0;
   const auto add = [&](LayerKind kind, const plan::Repeats& repeats, std::int64_t index, std::int64_t count) {
@@ -101,16 +117,17 @@ std::vector<LayerRun> StageLayers::chunk(const plan::Plan& plan, int stage, int 
   return out;
 }
 
-std::vector<std::vector<LayerRun>> StageLayers::chunks(const plan::Plan& plan, int stage, Asked asked) {
+std::vector<std::vector<LayerRun>> StageLayers::chunks(const plan::Plan& plan, const plan::PlanSpec& sized, int stage,
+                                                       Asked asked) {
   std::vector<std::vector<LayerRun>> out;
-  for (int c = 0; c < plan.spec().stages.virtual_stages; ++c) out.push_back(chunk(plan, stage, c, asked));
+  for (int c = 0; c < sized.stages.virtual_stages; ++c) out.push_back(chunk(plan, sized, stage, c, asked));
   return out;
 }
 
 std::vector<LayerRun> StageLayers::of(const plan::Plan& plan, int stage, Asked asked) {
   std::vector<LayerRun> out;
   for (int c = 0; c < plan.spec().stages.virtual_stages; ++c)
-    for (const LayerRun& run : chunk(plan, stage, c, asked)) out.push_back(run);
+    for (const LayerRun& run : chunk(plan, plan.spec(), stage, c, asked)) out.push_back(run);
   return out;
 }
 

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/units.h"
+#include "plan/spec/message.h"
 #include "plan/spec/rules.h"
 
 namespace orrery::plan {
@@ -26,41 +27,50 @@ class ExpertRules {
   }
 
  private:
-  void rule(bool holds, RuleCode code, const std::string& message, const std::string& help = {}) {
-    if (!holds) found_.push_back(code.broken(message, help));
+  /// Message and help: texts, or what writes them.
+  template <class Message, class Help = std::string_view>
+  void rule(bool holds, RuleCode code, const Message& message, const Help& help = {}) {
+    if (!holds) found_.push_back(code.broken(written(message), written(help)));
   }
 
   void experts() {
     const models::Experts& e = model_.experts;
     rule(!spec_.tokens.encoded() || e.any(), "P142", "rows of tokens travel to experts, but the model has none");
     rule(spec_.mesh.expert == 1 || e.any(), "P21",
-         fmt::format("expert {} divides experts, but the model has none", spec_.mesh.expert));
+         [&] { return fmt::format("expert {} divides experts, but the model has none", spec_.mesh.expert); });
     if (!e.any()) return;
     rule(e.count % spec_.mesh.expert == 0, "P121",
-         fmt::format("expert {} does not divide {} experts", spec_.mesh.expert, e.count));
+         [&] { return fmt::format("expert {} does not divide {} experts", spec_.mesh.expert, e.count); });
     const Mesh& mesh = spec_.mesh;
     const bool own_rows = mesh.routes_own_rows();
     const int ways = mesh.expert_ways(), all = mesh.ranks_per_stage();
-    rule(all % ways == 0, "P119",
-         fmt::format("expert_tensor {} does not divide the {} of data {} x context {} x tensor {}", ways,
-                     base::count_of(all, "rank"), mesh.data, mesh.context, mesh.tensor),
-         "a divisor of data x context x tensor");
-    rule(all % ways != 0 || mesh.expert_places() % mesh.expert == 0, "P122",
-         fmt::format("expert {} must divide {}, which are {}", mesh.expert,
-                     own_rows ? fmt::format("the ranks of data {} x context {} x tensor {} / expert_tensor {}",
-                                            mesh.data, mesh.context, mesh.tensor, ways)
-                              : fmt::format("the ranks of data {} x context {}", mesh.data, mesh.context),
-                     mesh.expert_places()),
-         own_rows ? "use a divisor of data x context x tensor / expert_tensor" : "a divisor of data x context");
+    rule(
+        all % ways == 0, "P119",
+        [&] {
+          return fmt::format("expert_tensor {} does not divide the {} of data {} x context {} x tensor {}", ways,
+                             base::count_of(all, "rank"), mesh.data, mesh.context, mesh.tensor);
+        },
+        "a divisor of data x context x tensor");
+    rule(
+        all % ways != 0 || mesh.expert_places() % mesh.expert == 0, "P122",
+        [&] {
+          return fmt::format("expert {} must divide {}, which are {}", mesh.expert,
+                             own_rows ? fmt::format("the ranks of data {} x context {} x tensor {} / expert_tensor {}",
+                                                    mesh.data, mesh.context, mesh.tensor, ways)
+                                      : fmt::format("the ranks of data {} x context {}", mesh.data, mesh.context),
+                             mesh.expert_places());
+        },
+        own_rows ? "use a divisor of data x context x tensor / expert_tensor" : "a divisor of data x context");
     rule(
         !own_rows || mesh.tensor == 1 || mesh.shards_rows(), "P120",
         "experts that are split over other ranks than the tensor group take each rank's own rows, but without sequence "
         "parallelism all tensor ranks have the same rows");
-    rule(e.hidden % ways == 0 && e.shared % mesh.tensor == 0, "P123",
-         e.hidden % ways != 0
-             ? fmt::format("{} {} does not divide an expert's width of {}", own_rows ? "expert_tensor" : "tensor", ways,
-                           e.hidden)
-             : fmt::format("tensor {} does not divide the shared experts' width of {}", mesh.tensor, e.shared));
+    rule(e.hidden % ways == 0 && e.shared % mesh.tensor == 0, "P123", [&]() -> std::string {
+      return e.hidden % ways != 0
+                 ? fmt::format("{} {} does not divide an expert's width of {}", own_rows ? "expert_tensor" : "tensor",
+                               ways, e.hidden)
+                 : fmt::format("tensor {} does not divide the shared experts' width of {}", mesh.tensor, e.shared);
+    });
     rule(e.capacity_factor <= 0 || (mesh.context == 1 && !own_rows), "P125",
          "which tokens of a sequence an expert takes depends on earlier tokens, which are on other ranks");
     rule(!spec_.states.has_server() && !spec_.stages.asynchronous(), "P128",
@@ -71,11 +81,15 @@ class ExpertRules {
     const Holders holders = spec_.holders(true);
     const auto nests = [&](int consecutive, const char* key, const char* what) {
       const int ranks = consecutive * spec_.mesh.tensor;
-      rule(ranks % holders.stride == 0 || holders.stride % ranks == 0, "P126",
-           fmt::format("{} {}: the {} of {} and the {} among which a layer's experts are divided do not divide one "
-                       "another",
-                       key, consecutive, base::count_of(ranks, "rank"), what, holders.stride),
-           fmt::format("{} that {} divides", key, holders.stride));
+      rule(
+          ranks % holders.stride == 0 || holders.stride % ranks == 0, "P126",
+          [&] {
+            return fmt::format(
+                "{} {}: the {} of {} and the {} among which a layer's experts are divided do not divide one "
+                "another",
+                key, consecutive, base::count_of(ranks, "rank"), what, holders.stride);
+          },
+          [&] { return fmt::format("{} that {} divides", key, holders.stride); });
     };
     if (spec_.states.zero_stage > 0 && spec_.states.zero_group > 0) nests(spec_.shards(), "zero_group", "a sub-group");
     if (spec_.exchanges_by_node()) nests(spec_.compression.group, "compression.group", "a group");
@@ -89,19 +103,30 @@ class ExpertRules {
     const std::int64_t together = std::int64_t{spec_.mesh.expert_ways()} * spec_.mesh.expert;
     const std::int64_t tokens = std::max(one, one * together / (spec_.mesh.context * spec_.mesh.tensor));
     const std::int64_t times = (e.count + tokens - 1) / tokens;
-    rule(e.count <= tokens, "P129",
-         fmt::format("{} experts, but a micro-batch has {} for them", e.count, base::count_of(tokens, "token")),
-         fmt::format("micro_batch: {}, a sequence of {}, or fewer experts", spec_.shape.micro_batch * times,
-                     spec_.shape.sequence * times));
+    rule(
+        e.count <= tokens, "P129",
+        [&] {
+          return fmt::format("{} experts, but a micro-batch has {} for them", e.count, base::count_of(tokens, "token"));
+        },
+        [&] {
+          return fmt::format("micro_batch: {}, a sequence of {}, or fewer experts", spec_.shape.micro_batch * times,
+                             spec_.shape.sequence * times);
+        });
     const double room = e.capacity_factor * static_cast<double>(e.chosen) * static_cast<double>(spec_.shape.sequence) /
                         static_cast<double>(e.count);
-    rule(e.capacity_factor <= 0 || room >= 1, "P118",
-         fmt::format("capacity_factor {} gives an expert room for {:.2g} tokens of a sequence of {}", e.capacity_factor,
-                     room, spec_.shape.sequence),
-         fmt::format("a sequence of {:.0f} or more, or a model with capacity_factor: {} or more, or 0, which drops no "
-                     "token",
-                     std::ceil(static_cast<double>(spec_.shape.sequence) / room - 1e-6),
-                     std::ceil(100 * e.capacity_factor / room - 1e-6) / 100));
+    rule(
+        e.capacity_factor <= 0 || room >= 1, "P118",
+        [&] {
+          return fmt::format("capacity_factor {} gives an expert room for {:.2g} tokens of a sequence of {}",
+                             e.capacity_factor, room, spec_.shape.sequence);
+        },
+        [&] {
+          return fmt::format(
+              "a sequence of {:.0f} or more, or a model with capacity_factor: {} or more, or 0, which drops no "
+              "token",
+              std::ceil(static_cast<double>(spec_.shape.sequence) / room - 1e-6),
+              std::ceil(100 * e.capacity_factor / room - 1e-6) / 100);
+        });
   }
 
   const models::Model& model_;

@@ -100,12 +100,17 @@ class Best {
   std::vector<Candidate> heap_;
 };
 
-/// What the first candidate that broke a rule broke it by: "a batch of 3 is not a multiple of …".
-struct Said {
-  std::size_t index = 0;  ///< in the space
-  std::string text;
-  void consider(const Said& other) {
-    if (other.index < index) *this = other;
+/// Candidates that broke a rule, and what the first of them broke it by: "a batch of 3 is not a multiple of …".
+struct Broken {
+  std::int64_t count = 0;
+  std::size_t first = 0;  ///< in the space
+  std::string message;
+  void consider(std::size_t index, std::string by) {
+    if (count++ == 0 || index < first) first = index, message = std::move(by);
+  }
+  void add(const Broken& other) {
+    if (count == 0 || other.first < first) first = other.first, message = other.message;
+    count += other.count;
   }
 };
 
@@ -116,11 +121,12 @@ bool may_recompute_some(const plan::Job& job) {
          (named.empty() || std::find(named.begin(), named.end(), plan::Recompute::none) != named.end());
 }
 
-/// A point of the space whose memory is known, or bounded.
+/// A point of the space that fits, or whose memory is bounded.
 struct Fitting {
   double least = 0;  ///< lower bound of its objective; the objective, once that is known
   std::size_t index = 0;
-  double memory = 0;  ///< bytes
+  double memory = 0;                                   ///< bytes; 0: not known
+  enum class By { rate, work, passes } by = By::rate;  ///< what bounds it
   bool operator<(const Fitting& o) const { return least != o.least ? least < o.least : index < o.index; }
 };
 
@@ -149,8 +155,7 @@ class Estimating {
   void estimate_in(std::vector<Fitting>& order) { order_ = &order; }
   /// There are no more numbers: times what is left. `stop`: no more than one.
   void finish(const std::atomic<bool>* stop) {
-    while (!bounded_.empty() && (fastest == 0 || stop == nullptr || !stop->load(std::memory_order_relaxed)))
-      time_next();
+    while (!bounded_.empty() && (fastest == 0 || stop == nullptr || !stop->load(std::memory_order_relaxed))) go_on();
   }
 
   /// Nothing fits: finds out whether what is too large by a bound exceeds the capacity by less than `miss`.
@@ -170,7 +175,7 @@ class Estimating {
 
   std::vector<Fitting> fitting;
   std::map<std::string, std::int64_t> rejected;
-  std::map<std::string, Said> said;  ///< by reason
+  std::map<const plan::Rule*, Broken> broken;
   std::int64_t evaluated = 0;
   double fastest = 0;  ///< step time; 0: none yet
   NearMiss miss;
@@ -179,29 +184,32 @@ class Estimating {
  private:
   void check(std::size_t i) {
     auto made = plan::make_plan(model_, cluster_, space_[i]);
-    base::Diagnostics refused = made ? base::Diagnostics() : made.error();
-    if (made && estimators_.own()) refused = plan::refused_balancing(*model_, made->spec());
-    if (!refused.empty()) {
-      const std::string& code = refused.front().code;
-      const plan::Rule* rule = plan::find_rule(code);
+    base::Diagnostics faults = made ? base::Diagnostics() : made.error();
+    if (made && estimators_.own()) faults = plan::refused_balancing(*model_, made->spec());
+    if (!faults.empty()) {
+      const plan::Rule* rule = plan::find_rule(faults.front().code);
       ENSURE(rule != nullptr, "what make_plan refuses breaks a rule");
-      const std::string reason = fmt::format("{} {}", code, rule->broken_by);
-      ++rejected[reason];
-      said.try_emplace(reason, Said{i, refused.front().message}).first->second.consider({i, refused.front().message});
+      broken[rule].consider(i, std::move(faults.front().message));
       return;
     }
     cost::Estimator& estimator = estimators_.of(space_[i]);
     ++evaluated;
+    const double room = room_.of(space_[i]);
     double least = smaller_.least(i);
-    if (least <= room_.capacity()) least = estimator.least_memory(*made);
-    if (least > room_.capacity()) {
-      ++rejected[kMemory];
+    if (least <= room_.capacity()) least = estimator.least_states(*made);
+    if (least <= room_.capacity() && space_[i].shape.micro_batch > 1) least = estimator.least_memory(*made);
+    const bool refused = least > room;
+    const double most = least > room_.capacity() ? least : estimator.most_memory(*made);
+    if (refused && (least > room_.capacity() || most <= room_.capacity())) {
+      ++rejected[least > room_.capacity() ? kMemory : kUncertain];
       smaller_.needs(i, least);
       too_large.push_back({.index = i, .memory = least});
       return;
     }
-    const double memory = memory_of(i, made.value());
-    if (memory > room_.of(space_[i])) {
+    // What a plan needs that fits in any case is found out once it is among the best.
+    const bool fits = job_.objective != plan::Objective::memory && most <= room;
+    const double memory = fits ? 0 : memory_of(i, made.value());
+    if (memory > room) {
       ++rejected[memory > room_.capacity() ? kMemory : kUncertain];
       smaller_.needs(i, memory);
       miss.consider(memory, i, made->spec());
@@ -212,7 +220,7 @@ class Estimating {
       return;
     }
     ++feasible_;
-    fitting.push_back({least_objective(estimator.least_work(*made), memory, job_.objective, *cluster_), i, memory});
+    fitting.push_back({least_objective(estimator.least_rate(*made), memory, job_.objective, *cluster_), i, memory});
   }
 
   /// Bytes of a device; computes the loss in as many chunks as it needs to fit.
@@ -227,20 +235,26 @@ class Estimating {
   }
 
   void estimate(Fitting& one) {
-    while (!bounded_.empty() && bounded_.top()->least <= one.least) time_next();
-    if (!best_.may_take(one.least)) return;
-    const auto made = plan::make_plan(model_, cluster_, space_[one.index]);
-    const double seconds = estimators_.of(space_[one.index]).least_time(*made);
-    one.least = std::max(one.least, least_objective(seconds, one.memory, job_.objective, *cluster_));
-    bounded_.push(&one);
+    while (!bounded_.empty() && bounded_.top()->least <= one.least) go_on();
+    if (best_.may_take(one.least)) bounded_.push(&one);
   }
-  void time_next() {
+  /// Bounds the one with the least bound more tightly, or times it.
+  void go_on() {
     Fitting& one = *bounded_.top();
     bounded_.pop();
     if (!best_.may_take(one.least)) return;
-    const auto made = plan::make_plan(model_, cluster_, space_[one.index]);
-    cost::Estimate estimate = estimators_.of(space_[one.index]).time(*made);
-    estimate.memory_peak = one.memory;
+    auto made = plan::make_plan(model_, cluster_, space_[one.index]);
+    cost::Estimator& estimator = estimators_.of(space_[one.index]);
+    if (one.by == Fitting::By::passes) return time(one, *made, estimator);
+    const bool rate = one.by == Fitting::By::rate;
+    const double seconds = rate ? estimator.least_work(*made) : estimator.least_time(*made);
+    one.by = rate ? Fitting::By::work : Fitting::By::passes;
+    one.least = std::max(one.least, least_objective(seconds, one.memory, job_.objective, *cluster_));
+    bounded_.push(&one);
+  }
+  void time(Fitting& one, plan::Plan& made, cost::Estimator& estimator) {
+    cost::Estimate estimate = estimator.time(made);
+    estimate.memory_peak = one.memory > 0 ? one.memory : memory_of(one.index, made);
     if (fastest == 0 || estimate.step_time < fastest) fastest = estimate.step_time;
     one.least = objective_of_estimate(estimate, job_.objective, *cluster_);
     best_.offer({one.least, one.index, std::move(estimate)});
@@ -437,20 +451,28 @@ cost::SearchResult search_within(const Model& model, const Cluster& cluster, con
   share(early ? std::min(kPiece, fitting.size()) : fitting.size(), kPiece, early ? nullptr : options.stop);
   result.feasible = feasible;
   NearMiss miss;
-  std::map<std::string, Said> said;
+  std::map<const plan::Rule*, Broken> broken;
   for (const auto& worker : workers) {
     result.evaluated += worker->evaluated;
     for (const auto& [reason, count] : worker->rejected) result.rejected[reason] += count;
-    for (const auto& [reason, one] : worker->said) said.try_emplace(reason, one).first->second.consider(one);
+    for (const auto& [rule, one] : worker->broken) broken[rule].add(one);
     if (feasible == 0) worker->look_for_nearer();
     miss.consider(worker->miss);
     if (worker->fastest > 0 && (progress.best_step_time_s == 0 || worker->fastest < progress.best_step_time_s))
       progress.best_step_time_s = worker->fastest;
   }
+  std::map<std::string, std::string> said;  // by reason
+  for (const auto& [rule, one] : broken) {
+    const std::string reason = fmt::format("{} {}", rule->code, rule->broken_by);
+    result.rejected[reason] += one.count;
+    said[reason] = one.message;
+  }
   for (const Fitting& one : whole_blocks) {
     if (!best.may_take(kLeastOfFull * one.least) || stopped()) break;
     cost::Estimator& estimator = workers.front()->estimator(space[one.index]);
     const auto whole = plan::make_plan(model, cluster, space[one.index]);
+    const double least = least_objective(estimator.least_work(*whole), one.memory, job.objective, *cluster);
+    if (!best.may_take(kLeastOfFull * least)) continue;
     const auto without = plan::make_plan(model, cluster, with_recomputed(space[one.index], 0));
     if (!without) continue;
     const auto may = [&](double seconds) {
@@ -481,7 +503,7 @@ cost::SearchResult search_within(const Model& model, const Cluster& cluster, con
     result.plans.resize(static_cast<std::size_t>(options.top));
   if (result.candidates == 0) result.obstacle = mesh_obstacle(job.bounds, cluster->size());
   if (const auto most = most_frequent(result.rejected); result.obstacle.empty() && result.evaluated == 0 && most)
-    result.obstacle = said.at(*most).text;
+    result.obstacle = said.at(*most);
   if (result.feasible == 0 && !room.holds_back())
     result.nearest = nearest(model, cluster, job, prices, room.capacity(), miss, result.rejected);
   if (options.now) result.seconds = options.now() - began;

@@ -87,9 +87,12 @@ TEST(ClosedFormOfAnyPlan, AgreesWithTheReplay) {
     if (!fabric) fabric = fabric_of(one.plan->cluster());
     cost::Estimator estimator(one.model, *one.pricing, shared_links(*one.pricing));
     const cost::Estimate estimate = estimator.estimate(*one.plan);
-    for (const double least : {estimator.least_work(*one.plan), estimator.least_time(*one.plan)})
+    for (const double least :
+         {estimator.least_rate(*one.plan), estimator.least_work(*one.plan), estimator.least_time(*one.plan)})
       EXPECT_LE(least, (1 + 1e-9) * estimate.step_time) << one.where << ": " << plan::describe(one.plan->spec());
-    EXPECT_LE(estimator.least_memory(*one.plan), (1 + 1e-9) * estimate.memory_peak) << one.where;
+    for (const double least : {estimator.least_states(*one.plan), estimator.least_memory(*one.plan)})
+      EXPECT_LE(least, (1 + 1e-9) * estimate.memory_peak) << one.where;
+    EXPECT_GE((1 + 1e-9) * estimator.most_memory(*one.plan), estimate.memory_peak) << one.where;
     const cost::Prediction replayed = simulate(*one.plan, *one.pricing, {.spans = false, .fabric = fabric}).prediction;
     const Deviation d{estimate.step_time / replayed.step_time_s - 1,
                       estimate.memory_peak / replayed.memory_peak_bytes - 1, one.traits};

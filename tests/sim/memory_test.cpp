@@ -443,6 +443,22 @@ TEST(FrameworkMemory, OfParametersIsWhatTheSoftwareKeepsOfThem) {
 }
 
 // A model that says so drops, whether or not it has biases.
+// A sequence of 512 for four ranks that share experts: 4 x 128 rows of slots, as many as the micro-batch has rows. Only
+// those in slots are counted by the tokens that came.
+TEST(FrameworkMemory, OfExpertsTakesNoOtherRowsForThoseInSlots) {
+  Case c;
+  c.devices = 4;
+  c.spec.numerics.precision = models::DType::bf16, c.spec.numerics.flash = true;
+  c.spec.mesh.tensor = 4, c.spec.mesh.sequence_parallel = true;
+  c.spec.mesh.expert = 4, c.spec.mesh.expert_tensor = 1;
+  c.experts = {.count = 8, .chosen = 1, .hidden = 512};
+  MemoryRecipe recipe;
+  recipe.stated = true;
+  const double one = of_a_layer(c, recipe);
+  c.spec.shape.micro_batch = 2;
+  EXPECT_NEAR(of_a_layer(c, recipe) / one, 2, 0.01);
+}
+
 TEST(FrameworkMemory, OfAModelThatDropsHasMasks) {
   Case c = half_precision();
   c.family = models::Family::llama;

@@ -118,9 +118,11 @@ TEST_P(ClosedForm, AgreesWithTheReplay) {
       worst_memory = memory, worst_memory_plan = plan::describe(made->spec());
     EXPECT_LT(std::abs(time), s.time) << plan::describe(made->spec()) << ": closed form " << estimate.step_time
                                       << " s, replay " << replayed.step_time_s << " s";
-    for (const double least : {estimator.least_work(*made), estimator.least_time(*made)})
+    for (const double least : {estimator.least_rate(*made), estimator.least_work(*made), estimator.least_time(*made)})
       EXPECT_LE(least, (1 + 1e-9) * estimate.step_time) << plan::describe(made->spec());
-    EXPECT_LE(estimator.least_memory(*made), (1 + 1e-9) * estimate.memory_peak) << plan::describe(made->spec());
+    for (const double least : {estimator.least_states(*made), estimator.least_memory(*made)})
+      EXPECT_LE(least, (1 + 1e-9) * estimate.memory_peak) << plan::describe(made->spec());
+    EXPECT_GE((1 + 1e-9) * estimator.most_memory(*made), estimate.memory_peak) << plan::describe(made->spec());
     EXPECT_LT(std::abs(memory), s.memory) << plan::describe(made->spec()) << ": closed form " << estimate.memory_peak
                                           << " bytes, replay " << replayed.memory_peak_bytes;
   }

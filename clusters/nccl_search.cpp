@@ -36,6 +36,104 @@ std::span<const float> speeds_of(const System& s) {
 
 enum class Order { free, pci, replay };
 
+int count_of(const System& s) {
+  return static_cast<int>(s.gpus.size());
+}
+
+struct Score {
+  int gpu = 0, start = 0, intra_hops = 0, intra = 0, inter_hops = 0, pci = 0, inter = 0;
+};
+
+float pci_bandwidth(const System& s, int gpu) {
+  for (const int l : s.nodes[at(s.gpus[at(gpu)])].links) {
+    if (s.links[at(l)].type == kPix)
+      return std::min(s.links[at(l)].bandwidth, s.links[at(s.links[at(l)].reverse)].bandwidth);
+  }
+  return -1;
+}
+/// With switches, only neighbours are tried.
+void neighbours_only(const System& s, Pattern pattern, int gpu, std::vector<int>& next) {
+  const int before = (gpu - 1 + count_of(s)) % count_of(s), after = (gpu + 1) % count_of(s);
+  std::vector<int> first = {after};
+  if (pattern == Pattern::ring) first = {after, before};
+  if (pattern == Pattern::balanced_tree) first = {before, after};
+  if (before == after) first = {after};
+  std::size_t kept = 0;
+  for (const int wanted : first) {
+    const auto found = std::find(next.begin(), next.end(), wanted);
+    if (found == next.end()) continue;
+    std::rotate(next.begin(), found, found + 1);
+    ++kept;
+  }
+  next.resize(kept);
+}
+
+/// ncclTopoSearchNextGpuSort: the GPUs that this channel has not `used`, most promising first. `sort_net`: 1 where the
+/// next one leads to the net, -1 where a later one does; 0: none does.
+std::vector<int> promising_gpus(const System& s, const Found& f, const std::vector<std::uint64_t>& used, int gpu,
+                                int sort_net) {
+  const std::uint64_t flag = std::uint64_t{1} << f.channels;
+  std::vector<Score> scores;
+  for (int i = 1; i < count_of(s); ++i) {
+    const int other = (gpu + i) % count_of(s);
+    const Path& path = s.path(s.gpus[at(gpu)], s.gpus[at(other)]);
+    if (path.links.empty() || (used[at(other)] & flag)) continue;
+    Score score{other, i, static_cast<int>(path.links.size()), static_cast<int>(path.bandwidth), 0, 0, 0};
+    if (sort_net != 0) {
+      const Path& from_net = s.path(s.nets[at(f.nets[at(2 * f.channels)])], s.gpus[at(other)]);
+      score.inter_hops = static_cast<int>(from_net.links.size());
+      score.pci = static_cast<int>(pci_bandwidth(s, other));
+      score.inter = static_cast<int>(from_net.bandwidth);
+    }
+    scores.push_back(score);
+  }
+  std::sort(scores.begin(), scores.end(), [](const Score& a, const Score& b) {
+    if (a.inter != b.inter) return a.inter > b.inter;
+    if (a.pci != b.pci) return a.pci > b.pci;
+    if (a.inter_hops != b.inter_hops) return a.inter_hops < b.inter_hops;
+    if (a.intra != b.intra) return a.intra > b.intra;
+    if (a.intra_hops != b.intra_hops) return a.intra_hops < b.intra_hops;
+    return a.start < b.start;
+  });
+  const bool equal = std::all_of(scores.begin(), scores.end(), [&](const Score& one) {
+    return one.intra == scores.front().intra && one.intra_hops == scores.front().intra_hops;
+  });
+  std::vector<int> next;
+  for (const Score& one : scores) next.push_back(one.gpu);
+  if (sort_net == -1 && equal) std::reverse(next.begin(), next.end());
+  if (!s.switches.empty()) neighbours_only(s, f.pattern, gpu, next);
+  return next;
+}
+
+/// ncclTopoSelectNets: the preferred nets, then others that the path type allows; -1: of all GPUs.
+std::vector<int> select_nets(const System& s, const Found& f, int gpu) {
+  std::vector<int> nets;
+  const auto add = [&](int n) {
+    if (std::find(nets.begin(), nets.end(), n) == nets.end()) nets.push_back(n);
+  };
+  for (int g = 0; g < count_of(s); ++g) {
+    if (gpu != -1 && gpu != g) continue;
+    for (const int n : local_nets(s, g)) add(n);
+  }
+  for (int type = 0; type <= f.type_inter; ++type) {
+    for (int g = 0; g < count_of(s); ++g) {
+      if (gpu != -1 && gpu != g) continue;
+      for (int n = 0; n < static_cast<int>(s.nets.size()); ++n) {
+        if (s.path(s.gpus[at(g)], s.nets[at(n)]).type == type) add(n);
+      }
+    }
+  }
+  return nets;
+}
+
+/// Whether no GPU is nearer to this net than the path's.
+bool near(const System& s, int node, const Path& path) {
+  return std::all_of(s.gpus.begin(), s.gpus.end(), [&](int gpu) {
+    const Path& other = s.path(node, gpu);
+    return other.bandwidth < path.bandwidth || (other.bandwidth == path.bandwidth && other.type >= path.type);
+  });
+}
+
 class ChannelSearch {
  public:
   ChannelSearch(System& s, Found& saved) : s_(s), saved_(saved), used_(s.gpus.size(), 0) {}
@@ -55,7 +153,7 @@ class ChannelSearch {
   }
 
  private:
-  [[nodiscard]] int count() const { return static_cast<int>(s_.gpus.size()); }
+  [[nodiscard]] int count() const { return count_of(s_); }
   int& placed(int step) { return f_.order[at(f_.channels * count() + step)]; }
   int& net(int end) { return f_.nets[at(2 * f_.channels + end)]; }
 
@@ -162,9 +260,16 @@ class ChannelSearch {
     }
   }
 
+  /// The GPUs to try next.
+  std::vector<int> next_gpus(int gpu, int step, int to_net, Order order) const {
+    if (order == Order::pci) return {step + 1};
+    if (order == Order::replay) return {f_.order[at((f_.channels - 1) * count() + step + 1)]};
+    return promising_gpus(s_, f_, used_, gpu, to_net == -1 ? 0 : to_net == step + 1 ? 1 : -1);
+  }
+
   void back_to_net(int gpu, int step, int to_first, Order order) {
     const int start = net(0);
-    for (const int n : select_nets(gpu)) {
+    for (const int n : select_nets(s_, f_, gpu)) {
       if (f_.pattern == Pattern::tree && n != start) continue;
       if (f_.pattern == Pattern::ring && f_.cross_nic == 2) {
         if ((f_.channels & 1) && n != f_.nets[at(2 * (f_.channels - 1))]) continue;
@@ -202,94 +307,6 @@ class ChannelSearch {
     while (down > 0) --down, go_along(nvs, s_.gpus[at(down)], -factor(down));
   }
 
-  struct Score {
-    int gpu = 0, start = 0, intra_hops = 0, intra = 0, inter_hops = 0, pci = 0, inter = 0;
-  };
-
-  [[nodiscard]] float pci_bandwidth(int gpu) const {
-    for (const int l : s_.nodes[at(s_.gpus[at(gpu)])].links) {
-      if (s_.links[at(l)].type == kPix) return std::min(s_.links[at(l)].bandwidth, reverse(l).bandwidth);
-    }
-    return -1;
-  }
-  [[nodiscard]] const Link& reverse(int l) const { return s_.links[at(s_.links[at(l)].reverse)]; }
-
-  /// ncclTopoSearchNextGpuSort: the GPUs to try next, most promising first.
-  std::vector<int> next_gpus(int gpu, int step, int to_net, Order order) {
-    if (order == Order::pci) return {step + 1};
-    if (order == Order::replay) return {f_.order[at((f_.channels - 1) * count() + step + 1)]};
-    const int sort_net = to_net == -1 ? 0 : to_net == step + 1 ? 1 : -1;
-    const std::uint64_t flag = std::uint64_t{1} << f_.channels;
-    std::vector<Score> scores;
-    for (int i = 1; i < count(); ++i) {
-      const int other = (gpu + i) % count();
-      const Path& path = s_.path(s_.gpus[at(gpu)], s_.gpus[at(other)]);
-      if (path.links.empty() || (used_[at(other)] & flag)) continue;
-      Score score{other, i, static_cast<int>(path.links.size()), static_cast<int>(path.bandwidth), 0, 0, 0};
-      if (sort_net != 0) {
-        const Path& from_net = s_.path(s_.nets[at(net(0))], s_.gpus[at(other)]);
-        score.inter_hops = static_cast<int>(from_net.links.size());
-        score.pci = static_cast<int>(pci_bandwidth(other));
-        score.inter = static_cast<int>(from_net.bandwidth);
-      }
-      scores.push_back(score);
-    }
-    std::sort(scores.begin(), scores.end(), [](const Score& a, const Score& b) {
-      if (a.inter != b.inter) return a.inter > b.inter;
-      if (a.pci != b.pci) return a.pci > b.pci;
-      if (a.inter_hops != b.inter_hops) return a.inter_hops < b.inter_hops;
-      if (a.intra != b.intra) return a.intra > b.intra;
-      if (a.intra_hops != b.intra_hops) return a.intra_hops < b.intra_hops;
-      return a.start < b.start;
-    });
-    const bool equal = std::all_of(scores.begin(), scores.end(), [&](const Score& one) {
-      return one.intra == scores.front().intra && one.intra_hops == scores.front().intra_hops;
-    });
-    std::vector<int> next;
-    for (const Score& one : scores) next.push_back(one.gpu);
-    if (sort_net == -1 && equal) std::reverse(next.begin(), next.end());
-    if (!s_.switches.empty()) neighbours_only(gpu, next);
-    return next;
-  }
-
-  /// With switches, only neighbours are tried.
-  void neighbours_only(int gpu, std::vector<int>& next) const {
-    const int before = (gpu - 1 + count()) % count(), after = (gpu + 1) % count();
-    std::vector<int> first = {after};
-    if (f_.pattern == Pattern::ring) first = {after, before};
-    if (f_.pattern == Pattern::balanced_tree) first = {before, after};
-    if (before == after) first = {after};
-    std::size_t kept = 0;
-    for (const int wanted : first) {
-      const auto found = std::find(next.begin(), next.end(), wanted);
-      if (found == next.end()) continue;
-      std::rotate(next.begin(), found, found + 1);
-      ++kept;
-    }
-    next.resize(kept);
-  }
-
-  /// ncclTopoSelectNets: the preferred nets, then others that the path type allows; -1: of all GPUs.
-  [[nodiscard]] std::vector<int> select_nets(int gpu) const {
-    std::vector<int> nets;
-    const auto add = [&](int n) {
-      if (std::find(nets.begin(), nets.end(), n) == nets.end()) nets.push_back(n);
-    };
-    for (int g = 0; g < count(); ++g) {
-      if (gpu != -1 && gpu != g) continue;
-      for (const int n : local_nets(s_, g)) add(n);
-    }
-    for (int type = 0; type <= f_.type_inter; ++type) {
-      for (int g = 0; g < count(); ++g) {
-        if (gpu != -1 && gpu != g) continue;
-        for (int n = 0; n < static_cast<int>(s_.nets.size()); ++n) {
-          if (s_.path(s_.gpus[at(g)], s_.nets[at(n)]).type == type) add(n);
-        }
-      }
-    }
-    return nets;
-  }
-
   /// Starts the next channel (ncclTopoSearchRec).
   void channel() {
     if (s_.inter) {
@@ -312,7 +329,7 @@ class ChannelSearch {
   /// ncclTopoSearchRecNet.
   void from_nets() {
     const auto bandwidth = std::floor(f_.inter);  // NCCL uses an int here
-    const std::vector<int> nets = select_nets(-1);
+    const std::vector<int> nets = select_nets(s_, f_, -1);
     bool found = false;
     for (std::size_t i = 0; i < nets.size(); ++i) {
       if (f_.pattern == Pattern::nvls && found) break;
@@ -359,18 +376,10 @@ class ChannelSearch {
     if (local != -1) try_gpu(node, local, 0, to_net_, to_first_, Order::free);
     for (int g = 0; g < count(); ++g) {
       const Path& path = s_.path(node, s_.gpus[at(g)]);
-      if (g != local && path.type < kNone && near(node, path)) {
+      if (g != local && path.type < kNone && near(s_, node, path)) {
         try_gpu(node, g, 0, to_net_, to_first_, Order::free);
       }
     }
-  }
-
-  /// Whether no GPU is nearer to this net than the path's.
-  [[nodiscard]] bool near(int node, const Path& path) const {
-    return std::all_of(s_.gpus.begin(), s_.gpus.end(), [&](int gpu) {
-      const Path& other = s_.path(node, gpu);
-      return other.bandwidth < path.bandwidth || (other.bandwidth == path.bandwidth && other.type >= path.type);
-    });
   }
 
   System& s_;

@@ -36,33 +36,6 @@ bool updates_parameters(const plan::Step& step) {
                      [](const models::Op& op) { return models::updates_parameters(op.kind); });
 }
 
-// By plan::DealtOver.
-std::array<int, plan::kDealtOver> places_of(const plan::PlanSpec& spec, int rank) {
-  std::array<int, plan::kDealtOver> places{};
-  for (std::size_t i = 0; i < places.size(); ++i)
-    places.at(i) = plan::place_in(static_cast<plan::DealtOver>(i), spec, rank);
-  return places;
-}
-
-// Operators that treat a bucket's elements by parameter, and how finely.
-std::optional<RangeGrain> grain_of(const models::Op& op) {
-  if (op.stochastic) return RangeGrain::run;
-  switch (models::traits_of(op).ranges) {
-    case models::Ranges::none: return std::nullopt;
-    case models::Ranges::treatment: return RangeGrain::treatment;
-    case models::Ranges::parameter: return RangeGrain::parameter;
-  }
-  return std::nullopt;
-}
-
-// For every backend alike: a device reports no bad ids, and to a loss -1 means that a row predicts nothing.
-void check_ids(std::span<const std::int32_t> ids, const char* of, std::int64_t vocab) {
-  for (std::size_t i = 0; i < ids.size(); ++i)
-    if (ids[i] < 0 || ids[i] >= vocab)
-      throw Failure(
-          fmt::format("{} id {} at position {} of the batch, but the vocabulary has {}", of, ids[i], i, vocab));
-}
-
 }  // namespace
 
 Nanoseconds now() {
@@ -77,7 +50,6 @@ Executor::Executor(const plan::Schedule& schedule, const plan::Placement& placem
       backend_(backend),
       transport_(transport),
       options_(options),
-      places_(places_of(schedule.spec, transport.rank())),
       steady_from_(schedule.steady_from()),
       arena_(backend, class_, placement, options.check, options.arena, options.state_file),
       loss_(kNone),
@@ -87,11 +59,12 @@ Executor::Executor(const plan::Schedule& schedule, const plan::Placement& placem
       communication_(waiter, options.progress, [&backend](const Point& point) { backend.order_behind(point); }) {
   make_groups();
   connect_peers();
-  name_messages();
+  if (recorder_ != nullptr) messages_ = names_.number(*recorder_);
   find_optimizer();
   find_counts();
   host_shares_ = host_shares();
   prepare_graphs();
+  if (may_graph_) batches_.keep_slots();
 }
 
 void Executor::make_groups() {
@@ -143,10 +116,6 @@ bool Executor::host_shares() const {
     for (const plan::Step& step : block.steps)
       if (step.on_host || (step.kind == plan::StepKind::copy && !queued(step))) return true;
   return false;
-}
-
-std::int64_t Executor::shard_offset(const plan::Bucket& bucket) const {
-  return places_[static_cast<std::size_t>(bucket.dealt())] * bucket.shard_elements();
 }
 
 // This training step's entries, step by step.
@@ -225,7 +194,7 @@ void Executor::run_one(const plan::Step& step, const Place& place, const StepInp
 }
 
 void Executor::execute(const plan::Step& step, const Place& place, const StepInput& input) {
-  forget_counts(step);
+  counts_.forget(step);
   if (step.kind == plan::StepKind::compute)
     compute(step, place, input);
   else
@@ -237,7 +206,7 @@ void Executor::arrive(const plan::Step& step, const Place& place) {
   if (step.kind != plan::StepKind::compute || communication_.idle()) return;
   communication_.progress();
   communication_.wait_for_freeing();
-  communication_.wait_for(touches(step, place.of), who(step));
+  communication_.wait_for(operands_.touches(step, place.of), who(step));
 }
 
 // `queues`: also on the device, unless a graph has done it.
@@ -255,7 +224,8 @@ void Executor::leave(const plan::Step& step, const Place& place, bool queues) {
 
 void Executor::fetch(plan::BufferId buffer) {
   const bool on_device = arena_.space_of(buffer) == plan::Space::device;
-  communication_.wait_for({touch(buffer, -1, true)}, on_device ? Communication::Who::device : Communication::Who::host);
+  communication_.wait_for({operands_.touch(buffer, -1, true)},
+                          on_device ? Communication::Who::device : Communication::Who::host);
   const std::size_t slot = buffer == class_.loss ? kLoss : kNorm;
   backend_.read_later(slot, arena_.data(buffer, -1), 1);
   fetched_[slot] = true;
@@ -271,14 +241,6 @@ void Executor::give_birth(const plan::Step& step, const Place& place) {
     }
     arena_.birth(place.at, buffer, place.of, !in_flight);  // a message may still leave from that memory
   }
-}
-
-Touch Executor::touch(plan::BufferId buffer, const Instance& of, bool writes) const {
-  return {arena_.data(buffer, of), arena_.bytes(buffer), writes};
-}
-
-std::vector<Touch> Executor::touches(const plan::Step& step, const Instance& of) const {
-  return plan::uses_of(step, [&](plan::BufferId buffer, bool writes) { return touch(buffer, of, writes); });
 }
 
 void Executor::compute(const plan::Step& step, const Place& place, const StepInput& input) {
@@ -323,31 +285,15 @@ std::vector<OperatorRecord> Executor::operators() const {
   return out;
 }
 
-std::int64_t Executor::element_offset(const plan::View& view) const {
-  return view.offset + places_[static_cast<std::size_t>(view.dealt)] * view.elements;
-}
-
-std::byte* Executor::address(const plan::View& view, const Instance& of) const {
-  const plan::Buffer& buffer = class_.buffers[view.buffer];
-  return arena_.data(view.buffer, of) + element_offset(view) * models::size_of(buffer.dtype);
-}
-
-Operand Executor::operand(int view, const Instance& of) const {
-  if (view < 0) return {};
-  const plan::View& v = class_.views[static_cast<std::size_t>(view)];
-  return {address(v, of), v.elements, class_.buffers[v.buffer].dtype};
-}
-
 void Executor::run_op(const models::Op& op, const plan::Step& step, const Instance& of, const StepInput& input) {
-  if (op.kind == models::OpKind::load_tokens) return load_tokens(op, of, input);
-  if (op.kind == models::OpKind::load_clicks) return load_clicks(op, of, input);
+  if (op.kind == models::OpKind::load_tokens) return batches_.load_tokens(op, of, input);
+  if (op.kind == models::OpKind::load_clicks) return batches_.load_clicks(op, of, input);
   std::array<Operand, kMostOperands> in, out;
   ENSURE(op.in.size() <= kMostOperands && op.out.size() <= kMostOperands, "{} has too many operands",
          models::name_of(op.kind));
-  for (std::size_t i = 0; i < op.in.size(); ++i) in[i] = operand(op.in[i], of);
-  for (std::size_t i = 0; i < op.out.size(); ++i) out[i] = operand(op.out[i], of);
-  std::span<const ElementRange> ranged;
-  if (const auto grain = grain_of(op)) ranged = ranges(op, *grain);
+  for (std::size_t i = 0; i < op.in.size(); ++i) in[i] = operands_.at(op.in[i], of);
+  for (std::size_t i = 0; i < op.out.size(); ++i) out[i] = operands_.at(op.out[i], of);
+  const std::span<const ElementRange> ranged = operands_.ranges(op);
   StepContext context = context_of(step, of, input);
   if (op.turns > 1) context.step = context.step * op.turns + op.turn;  // a step of the optimizer for each turn
   backend_.run(op, {in.data(), op.in.size()}, {out.data(), op.out.size()}, ranged, context);
@@ -415,7 +361,7 @@ StepContext Executor::context_of(const plan::Step& step, const Instance& of, con
   context.layer = step.layer;
   context.rank = transport_.rank();
   const plan::DealtOver dealt = step.bucket ? class_.buckets[step.bucket].dealt() : plan::DealtOver::states;
-  context.shard = places_[static_cast<std::size_t>(dealt)];
+  context.shard = operands_.place_among(dealt);
   if (dealt == plan::DealtOver::experts) {  // whole matrices of experts, which other ranks may split
     const plan::Holders holders = spec.holders(true);
     context.tensor_rank = holders.part(context.rank), context.tensor_ways = holders.ways;
@@ -424,115 +370,6 @@ StepContext Executor::context_of(const plan::Step& step, const Instance& of, con
   context.first_sequence =
       replica * (spec.shape.batch / spec.mesh.data) + std::max(0, of.micro_batch) * spec.shape.micro_batch;
   return context;
-}
-
-std::array<const std::vector<std::int32_t>*, 6> Executor::read_batch(const models::Op& op, const Instance& of,
-                                                                     const StepInput& input) {
-  const auto n = static_cast<std::size_t>(op.batch * op.sequence * op.context);
-  const bool masked = op.k > 0;
-  tokens_.resize(n);
-  targets_.resize(masked ? static_cast<std::size_t>(op.batch * op.k) : n);
-  if (op.out.size() > 2) token_types_.assign(n, 0);
-  if (masked) {
-    ENSURE(input.load_masked, "a masked-language model is given no masked data");
-    masked_rows_.resize(targets_.size());
-    next_sentence_.resize(static_cast<std::size_t>(op.batch));
-    input.load_masked(of, {tokens_, targets_, token_types_, masked_rows_, next_sentence_});
-  } else {
-    input.load(of, tokens_, targets_);
-  }
-  check_ids(tokens_, "token", op.vocab);
-  check_ids(targets_, "target", op.vocab);
-  if (!masked) {
-    if (op.out.size() > 5) {  // of a sequence's last target the next token is not there
-      const auto sequence = static_cast<std::size_t>(op.sequence * op.context);
-      further_targets_.assign(n, -1);
-      for (std::size_t i = 0; i + 1 < n; ++i)
-        if ((i + 1) % sequence != 0) further_targets_[i] = targets_[i + 1];
-    } else {
-      further_targets_.clear();
-    }
-    keep_part(op, input.context.part);
-  }
-  return {&tokens_, &targets_, &token_types_, &masked_rows_, &next_sentence_, &further_targets_};
-}
-
-// Bytes of ids in a view of load_tokens, even if its buffer is not alive.
-std::size_t Executor::bytes_of_ids(int view) const {
-  return static_cast<std::size_t>(class_.views[static_cast<std::size_t>(view)].elements) * sizeof(std::int32_t);
-}
-
-// If steps may be graphs, the batch waits in a slot of its own, whose address the graph has.
-void Executor::load_tokens(const models::Op& op, const Instance& of, const StepInput& input) {
-  if (!may_graph_) {
-    const auto sources = read_batch(op, of, input);
-    for (std::size_t i = 0; i < op.out.size() && i < sources.size(); ++i)
-      if (op.out[i] >= 0)
-        backend_.copy_to_device(operand(op.out[i], of).data,
-                                std::as_bytes(std::span(*sources[i])).first(bytes_of_ids(op.out[i])));
-    return;
-  }
-  std::span<std::byte> slot = slot_of(op, of, input);
-  fill_slot(slot, op, of, input);
-  for (const int view : op.out) {
-    if (view < 0) continue;
-    backend_.queue_to_device(operand(view, of).data, slot.first(bytes_of_ids(view)));
-    slot = slot.subspan(bytes_of_ids(view));
-  }
-}
-
-void Executor::load_clicks(const models::Op& op, const Instance& of, const StepInput& input) {
-  ENSURE(input.load_clicks, "a recommendation model is given no samples");
-  dense_.resize(static_cast<std::size_t>(op.n * op.m));
-  labels_.resize(static_cast<std::size_t>(op.n));
-  tokens_.resize(static_cast<std::size_t>(op.n * op.k));
-  input.load_clicks(of, {dense_, labels_, tokens_});
-  if (backend_.asynchronous()) check_lookups(*schedule_.tables, tokens_);  // a device cannot report bad ones
-  backend_.copy_to_device(operand(op.out[0], of).data, std::as_bytes(std::span(dense_)));
-  backend_.copy_to_device(operand(op.out[1], of).data, std::as_bytes(std::span(labels_)));
-  backend_.copy_to_device(operand(op.out[2], of).data, std::as_bytes(std::span(tokens_)));
-}
-
-std::span<std::byte> Executor::slot_of(const models::Op& op, const Instance& of, const StepInput& input) {
-  std::span<std::byte>& slot = slots_[{&op, of.micro_batch, of.step - input.iteration}];
-  if (!slot.empty()) return slot;
-  std::size_t bytes = 0;
-  for (const int view : op.out) bytes += view < 0 ? 0 : bytes_of_ids(view);
-  return slot = backend_.allocate_slot(bytes);
-}
-
-void Executor::fill_slot(std::span<std::byte> slot, const models::Op& op, const Instance& of, const StepInput& input) {
-  ReadAhead& ahead = ahead_[{&op, of.micro_batch, of.step - input.iteration}];
-  if (ahead.step != of.step) ahead.bytes = batch_bytes(op, of, input);
-  ahead.step = -1;
-  ENSURE(ahead.bytes.size() == slot.size(), "{} bytes for a slot of {}", ahead.bytes.size(), slot.size());
-  std::memcpy(slot.data(), ahead.bytes.data(), slot.size());
-}
-
-std::vector<std::byte> Executor::batch_bytes(const models::Op& op, const Instance& of, const StepInput& input) {
-  const auto sources = read_batch(op, of, input);
-  ENSURE(op.out.size() <= sources.size(), "a batch of {} parts", op.out.size());
-  std::vector<std::byte> bytes;
-  for (std::size_t i = 0; i < op.out.size(); ++i) {
-    if (op.out[i] < 0) continue;
-    const auto part = std::as_bytes(std::span(*sources[i])).first(bytes_of_ids(op.out[i]));
-    bytes.insert(bytes.end(), part.begin(), part.end());
-  }
-  return bytes;
-}
-
-// Keeps this rank's rows of whole sequences.
-void Executor::keep_part(const models::Op& op, int part) {
-  if (op.context == 1) return;
-  const std::int64_t rows = op.batch * op.sequence;
-  for (std::vector<std::int32_t>* ids : {&tokens_, &targets_, &further_targets_}) {
-    if (ids->empty()) continue;
-    std::vector<std::int32_t> kept(static_cast<std::size_t>(rows));
-    for (std::int64_t row = 0; row < rows; ++row)
-      kept[static_cast<std::size_t>(row)] =
-          (*ids)[static_cast<std::size_t>(row / op.sequence * op.sequence * op.context + position_of(op, part, row))];
-    *ids = std::move(kept);
-  }
 }
 
 // Passes all operators of a step, so that a backend that only queues sees neighbours and may compute them together.
@@ -552,36 +389,16 @@ void Executor::run_ops(const plan::Step& step, const Instance& of, const StepInp
   operands.reserve(count);  // keeps spans into it valid
   const auto operands_of = [&](const std::vector<int>& views) -> std::span<const Operand> {
     const std::size_t first = operands.size();
-    for (const int view : views) operands.push_back(operand(view, of));
+    for (const int view : views) operands.push_back(operands_.at(view, of));
     return {operands.data() + first, views.size()};
   };
   std::vector<OpCall> calls;
   for (const models::Op& op : ops) {
-    std::span<const ElementRange> ranged;
-    if (const auto grain = grain_of(op)) ranged = ranges(op, *grain);
+    const std::span<const ElementRange> ranged = operands_.ranges(op);
     const std::span<const Operand> in = operands_of(op.in);
     calls.push_back({&op, in, operands_of(op.out), ranged});
   }
   backend_.run_all(calls, context_of(step, of, input));
-}
-
-const std::vector<ElementRange>& Executor::ranges(const models::Op& op, RangeGrain grain) {
-  const int operand = op.in.front();  // a view of its own: the gradient, or LAMB's first moment
-  const auto found = ranges_.find(operand);
-  if (found != ranges_.end()) return found->second;
-  const plan::View& view = class_.views[static_cast<std::size_t>(operand)];
-  for (const plan::Bucket& bucket : class_.buckets) {
-    const plan::Holders holders = schedule_.spec.holders(bucket.experts);
-    const int ways = holders.ways, part = holders.part(transport_.rank());
-    if (view.buffer == bucket.received)
-      return ranges_[operand] = element_ranges(bucket, shard_offset(bucket), view.elements, ways, part, grain);
-    if (view.buffer != bucket.gradients && view.buffer != bucket.gradient_shard && view.buffer != bucket.first_moment)
-      continue;
-    const bool of_shard = class_.buffers[view.buffer].elements != bucket.elements;
-    const std::int64_t begin = element_offset(view) + (of_shard ? shard_offset(bucket) : 0);
-    return ranges_[operand] = element_ranges(bucket, begin, view.elements, ways, part, grain);
-  }
-  ENSURE(false, "{} works on no bucket's gradients", models::name_of(op.kind));
 }
 
 }  // namespace orrery::exec

@@ -9,21 +9,21 @@
 #include <limits>
 #include <map>
 #include <memory>
-#include <set>
 #include <span>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
-#include "exec/data/clicks.h"
-#include "exec/data/masked_data.h"
 #include "exec/engine/arena.h"
 #include "exec/engine/backend.h"
+#include "exec/engine/batch_loader.h"
 #include "exec/engine/communication.h"
 #include "exec/engine/copies.h"
 #include "exec/engine/graph_runs.h"
-#include "exec/engine/ranges.h"
+#include "exec/engine/message_counts.h"
+#include "exec/engine/message_names.h"
+#include "exec/engine/operands.h"
+#include "exec/engine/step_input.h"
 #include "exec/engine/transport.h"
 #include "exec/engine/waiter.h"
 #include "plan/schedule/place.h"
@@ -54,28 +54,6 @@ struct OperatorRecord {
 struct IterationRecord {
   std::int32_t iteration = 0;
   Nanoseconds begin = 0, end = 0;
-};
-
-/// What a training step needs from outside the schedule.
-struct StepInput {
-  std::int64_t iteration = 0;
-  StepContext context;
-  /// The run's number of training steps; passes of later steps are not run. Default: no end.
-  std::int64_t end = std::numeric_limits<std::int64_t>::max();
-  /// Fills one micro-batch of this replica: both spans hold B*T ids, of whole sequences. May already be called for the
-  /// next training step, below `end`; if that fails, it is called again in that step.
-  std::function<void(const Instance& of, std::span<std::int32_t> tokens, std::span<std::int32_t> targets)> load;
-  /// The same for a masked-language model.
-  std::function<void(const Instance& of, const MaskedBatch& batch)> load_masked = {};
-  /// Samples of a recommendation model: this rank's part of the step.
-  std::function<void(const Instance& of, const ClickBatch& batch)> load_clicks = {};
-  /// Called with these samples' logits and labels, for evaluation. May be empty.
-  std::function<void(std::span<const float> logits, std::span<const float> labels)> see_clicks = {};
-  /// Called once, when all gradients are reduced and no parameter has been updated. May be empty.
-  std::function<void()> before_optimizer;
-  /// Called before each step of the program, on the rank's own thread, without waiting for anything. Empty unless a
-  /// guard or a test looks at a step: with it, a training step runs without graphs.
-  std::function<void(const plan::StepRef& at)> before_each = {};
 };
 
 class Executor {
@@ -117,7 +95,7 @@ class Executor {
   /// because it touches pages for the first time.
   [[nodiscard]] std::vector<OperatorRecord> operators() const;
   /// Where this rank's shard begins within its bucket, in elements.
-  [[nodiscard]] std::int64_t shard_offset(const plan::Bucket& bucket) const;
+  [[nodiscard]] std::int64_t shard_offset(const plan::Bucket& bucket) const { return operands_.shard_offset(bucket); }
   /// The step's mean loss and global gradient norm, if this rank's class has them (else NaN).
   [[nodiscard]] double loss() const { return loss_; }
   [[nodiscard]] double gradient_norm() const { return norm_; }
@@ -214,18 +192,6 @@ class Executor {
   [[nodiscard]] StepContext context_of(const plan::Step& step, const Instance& of, const StepInput& input) const;
   void run_ops(const plan::Step& step, const Instance& of, const StepInput& input);
   void count_lossless(const models::Op& op, const Operand& bytes);
-  void load_tokens(const models::Op& op, const Instance& of, const StepInput& input);
-  void load_clicks(const models::Op& op, const Instance& of, const StepInput& input);
-  /// Reads the micro-batch into tokens_ and the vectors beside it; returns the contents of the operator's outputs, in
-  /// their order.
-  [[nodiscard]] std::array<const std::vector<std::int32_t>*, 6> read_batch(const models::Op& op, const Instance& of,
-                                                                           const StepInput& input);
-  void fill_slot(std::span<std::byte> slot, const models::Op& op, const Instance& of, const StepInput& input);
-  /// The outputs of load_tokens, one after another.
-  [[nodiscard]] std::vector<std::byte> batch_bytes(const models::Op& op, const Instance& of, const StepInput& input);
-  [[nodiscard]] std::size_t bytes_of_ids(int view) const;
-  [[nodiscard]] std::span<std::byte> slot_of(const models::Op& op, const Instance& of, const StepInput& input);
-  void keep_part(const models::Op& op, int part);
   struct Ring {
     int next = 0, previous = 0;
   };
@@ -234,29 +200,11 @@ class Executor {
   [[nodiscard]] Communication::Start starter(const plan::Step& step, const Instance& of, RawSpan* span);
   [[nodiscard]] Communication::Start counted_exchange(const plan::Step& step, const Instance& of, GroupId group);
   [[nodiscard]] std::vector<std::int32_t> read_counts(int view, const std::byte* at) const;
-  // -- counts of the device's messages, which the host reads before it starts them
   void find_counts();
-  void forget_counts(const plan::Step& step);  ///< of buffers that the step writes
-  struct CountsAt {
-    const std::byte *sent = nullptr, *received = nullptr;
-  };
-  void queue_counts(const plan::CountedRows& counted, const CountsAt& known, const Instance& of, const Points& behind);
-  [[nodiscard]] const plan::Buffer& buffer_of(int view) const;
-  static constexpr std::size_t kCountsLane = plan::kStreams;  ///< of Backend::queue_copy
   [[nodiscard]] bool queued(const plan::Step& step) const;
   [[nodiscard]] Communication::Start copier(const plan::Step& step, const Instance& of, RawSpan* span);
   [[nodiscard]] std::string summary_of_place(const Place& place) const;
-  [[nodiscard]] std::string summary(const plan::Step& step, const Instance& of) const;
-  void name_messages();
-  [[nodiscard]] std::string what_of(const plan::Step& step) const;
   [[nodiscard]] std::int32_t block_of(const Place& place) const;
-  [[nodiscard]] std::string describe(const plan::Step& step, const Place& place) const;
-  [[nodiscard]] std::vector<Touch> touches(const plan::Step& step, const Instance& of) const;
-  [[nodiscard]] Touch touch(plan::BufferId buffer, const Instance& of, bool writes) const;
-  [[nodiscard]] std::int64_t element_offset(const plan::View& view) const;
-  [[nodiscard]] Operand operand(int view, const Instance& of) const;
-  [[nodiscard]] std::byte* address(const plan::View& view, const Instance& of) const;
-  [[nodiscard]] const std::vector<ElementRange>& ranges(const models::Op& op, RangeGrain grain);
   void make_groups();
   void connect_peers();
   void find_optimizer();
@@ -267,12 +215,13 @@ class Executor {
   Backend& backend_;
   Transport& transport_;
   Options options_;
-  std::array<int, plan::kDealtOver> places_ = {};  ///< by plan::DealtOver: this rank's place among such ranks
   std::int64_t steady_from_ = 0;  ///< training step from which spans are kept: they come from steps of one kind
   Arena arena_;
+  Operands operands_{schedule_, class_, arena_, transport_.rank()};
+  BatchLoader batches_{backend_, operands_, schedule_.tables.get()};
+  MessageNames names_{schedule_, class_, transport_.rank()};
   CopyEngines copies_;
   std::map<std::pair<plan::GroupId, plan::Stream>, GroupId> groups_;  ///< a communicator for each group and stream
-  std::map<int, std::vector<ElementRange>> ranges_;                   ///< by view: an optimizer's first operand
   plan::StepRef optimizer_;    ///< the first step that updates a parameter; entry -1 when there is none
   std::deque<RawSpan> spans_;  ///< a message in flight writes to its own span while others are added
   std::vector<IterationRecord> iterations_;
@@ -291,24 +240,10 @@ class Executor {
   std::map<Pattern, PatternGraphs> patterns_;
   std::vector<std::int64_t> turns_;  ///< training steps from which a different set of the program's steps runs
   bool host_shares_ = true;          ///< within a step, more than the device's copies touches host memory
-  /// Where graphs read batches: by operator, micro-batch, and number of training steps ahead.
-  using BatchPlace = std::tuple<const models::Op*, std::int32_t, std::int64_t>;
-  std::map<BatchPlace, std::span<std::byte>> slots_;
-  /// A slot's next contents: read and masked while the device computes.
-  struct ReadAhead {
-    std::int64_t step = -1;  ///< the step of its batch
-    std::vector<std::byte> bytes;
-  };
-  std::map<BatchPlace, ReadAhead> ahead_;
   GraphCounts graph_counts_;
-  std::map<std::pair<int, std::int32_t>, std::vector<std::int32_t>> counts_;  ///< by view and micro-batch
-  std::set<int> counted_views_;                                               ///< of all messages
-  std::map<plan::BufferId, bool> computed_counts_;  ///< by their buffer: compute has written it, no message
-  std::span<std::byte> counts_room_;                ///< where the device copies them to
-  std::vector<float> dense_, labels_;
-  std::vector<std::int32_t> tokens_, targets_, token_types_, masked_rows_, next_sentence_, further_targets_;
   double loss_, norm_;
   const Waiter& waiter_;
+  MessageCounts counts_{backend_, transport_, waiter_, arena_, operands_};
   Recorder* recorder_;                                             ///< null: messages are not recorded
   std::map<std::pair<std::int32_t, std::int32_t>, int> messages_;  ///< their numbers there, by block and step
   LossScale loss_scale_;

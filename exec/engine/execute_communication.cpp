@@ -84,9 +84,10 @@ void Executor::communicate(const plan::Step& step, const Place& place) {
       if (const auto marks = request->marks()) marked_.push_back({index, marks->first, marks->second});
       return request;
     };
-  communication_.submit(step.stream, touches(step, place.of), !step.deaths.empty(), std::move(start), observer,
-                        [this, &step, place] { return describe(step, place); },
-                        {backend_.point(), queues, copy && host_shares_});
+  communication_.submit(
+      step.stream, operands_.touches(step, place.of), !step.deaths.empty(), std::move(start), observer,
+      [this, &step, place] { return names_.describe(step, current_iteration_, place.at, place.of.micro_batch); },
+      {backend_.point(), queues, copy && host_shares_});
 }
 
 /// Whether a message is the device's. Sums on the host, and files, are the host's own.
@@ -98,8 +99,8 @@ bool Executor::queued(const plan::Step& step) const {
 }
 
 Communication::Start Executor::copier(const plan::Step& step, const Instance& of, RawSpan* span) {
-  const std::byte* from = address(step.source, of);
-  std::byte* to = address(step.target, of);
+  const std::byte* from = operands_.address(step.source, of);
+  std::byte* to = operands_.address(step.target, of);
   const models::DType dtype = class_.buffers[step.source.buffer].dtype;
   const auto bytes = static_cast<std::size_t>(step.source.elements * models::size_of(dtype));
   if (queued(step))
@@ -109,7 +110,7 @@ Communication::Start Executor::copier(const plan::Step& step, const Instance& of
   std::function<void()> work;
   if (step.rows.any()) {
     const plan::View& list = class_.views[static_cast<std::size_t>(step.rows.list)];
-    const std::span<const std::int32_t> words(reinterpret_cast<const std::int32_t*>(address(list, of)),
+    const std::span<const std::int32_t> words(reinterpret_cast<const std::int32_t*>(operands_.address(list, of)),
                                               static_cast<std::size_t>(list.elements));
     const bool files = step.stream == plan::Stream::to_nvme || step.stream == plan::Stream::from_nvme;
     const RowMoveEnds ends{from, to, dtype};
@@ -137,11 +138,12 @@ Communication::Start Executor::copier(const plan::Step& step, const Instance& of
 
 Communication::Start Executor::starter(const plan::Step& step, const Instance& of, RawSpan* span) {
   if (step.kind == plan::StepKind::copy) return copier(step, of, span);
-  const std::string what = transport_.queues() ? summary(step, of) : std::string();  // nobody asks about it later
+  const std::string what = transport_.queues() ? names_.summary(step, current_iteration_, of.micro_batch)
+                                               : std::string();  // nobody asks about it later
   const plan::View& source = step.source;
   const plan::View& target = step.target;
-  const std::byte* from = source.buffer ? address(source, of) : nullptr;
-  std::byte* to = target.buffer ? address(target, of) : nullptr;
+  const std::byte* from = source.buffer ? operands_.address(source, of) : nullptr;
+  std::byte* to = target.buffer ? operands_.address(target, of) : nullptr;
   const int stage = schedule_.spec.mesh.ranks_per_stage();
   const int peer = transport_.rank() + step.peer * stage;
   const int tag = message_tag(step, of, schedule_.spec);
@@ -201,27 +203,28 @@ Communication::Start Executor::starter(const plan::Step& step, const Instance& o
 
 // Counts are read when the message starts: by then they are written, or the message is ordered after what writes them.
 Communication::Start Executor::counted_exchange(const plan::Step& step, const Instance& of, GroupId group) {
-  const std::byte* from = address(step.source, of);
-  std::byte* to = address(step.target, of);
+  const std::byte* from = operands_.address(step.source, of);
+  std::byte* to = operands_.address(step.target, of);
   const models::DType dtype = class_.buffers[step.source.buffer].dtype;
   const std::int64_t members = schedule_.groups[step.group].size();
   const std::int64_t slot = step.source.elements / members;
-  const std::string what = transport_.queues() ? summary(step, of) : std::string();
+  const std::string what =
+      transport_.queues() ? names_.summary(step, current_iteration_, of.micro_batch) : std::string();
   // Looked up now: this step may be the last that uses them, and the message may start when the step is over.
-  const auto place = [&](int view) { return address(class_.views[static_cast<std::size_t>(view)], of); };
-  const CountsAt at{place(step.counted.sent), place(step.counted.received)};
+  const auto place = [&](int view) { return operands_.address(view, of); };
+  const MessageCounts::At at{place(step.counted.sent), place(step.counted.received)};
   return [=, this, counted = step.counted, queues = queued(step)](const Points& behind) {
-    if (queues) queue_counts(counted, at, of, behind);
+    if (queues) counts_.fetch(counted, at, of, behind);
     const auto elements = [&](int view) {
       const std::vector<std::int32_t> counts =
-          queues ? counts_.at({view, of.micro_batch}) : read_counts(view, view == counted.sent ? at.sent : at.received);
+          queues ? counts_.known(view, of) : read_counts(view, view == counted.sent ? at.sent : at.received);
       const std::size_t width = counts.size() / static_cast<std::size_t>(members);
       std::vector<std::int64_t> out(static_cast<std::size_t>(members));
       for (std::size_t i = 0; i < width * out.size(); ++i) out[i / width] += counted.unit * counts[i];
       for (const std::int64_t count : out)
         if (count < 0 || count > slot)
           throw Failure(fmt::format("rank {}: {}: {} values for a slot that has room for {}", transport_.rank(),
-                                    buffer_of(view).name, count, slot));
+                                    operands_.buffer_of(view).name, count, slot));
       return out;
     };
     const std::vector<std::int64_t> out = elements(counted.sent), in = elements(counted.received);
@@ -230,12 +233,8 @@ Communication::Start Executor::counted_exchange(const plan::Step& step, const In
   };
 }
 
-const plan::Buffer& Executor::buffer_of(int view) const {
-  return class_.buffers[class_.views[static_cast<std::size_t>(view)].buffer];
-}
-
 std::vector<std::int32_t> Executor::read_counts(int view, const std::byte* at) const {
-  std::vector<std::int32_t> out(static_cast<std::size_t>(class_.views[static_cast<std::size_t>(view)].elements));
+  std::vector<std::int32_t> out(static_cast<std::size_t>(operands_.view_at(view).elements));
   backend_.copy_to_host(std::as_writable_bytes(std::span(out)), at);
   return out;
 }
@@ -243,64 +242,7 @@ std::vector<std::int32_t> Executor::read_counts(int view, const std::byte* at) c
 void Executor::find_counts() {
   for (const plan::Block& block : class_.blocks)
     for (const plan::Step& step : block.steps)
-      if (step.counted.any() && queued(step))
-        for (const int view : {step.counted.sent, step.counted.received}) {
-          counted_views_.insert(view);
-          computed_counts_[class_.views[static_cast<std::size_t>(view)].buffer] = false;
-        }
-}
-
-void Executor::forget_counts(const plan::Step& step) {
-  if (counted_views_.empty()) return;
-  for (const plan::BufferId buffer : step.writes) {
-    const auto found = computed_counts_.find(buffer);
-    if (found == computed_counts_.end()) continue;
-    found->second = step.kind == plan::StepKind::compute;
-    std::erase_if(counts_, [&](const auto& one) {
-      return class_.views[static_cast<std::size_t>(one.first.first)].buffer == buffer;
-    });
-  }
-}
-
-// Counts of later messages that compute has written by now are fetched too, so that the host waits only once for all.
-void Executor::queue_counts(const plan::CountedRows& counted, const CountsAt& known, const Instance& of,
-                            const Points& behind) {
-  const auto missing = [&](int view) { return !counts_.contains({view, of.micro_batch}); };
-  if (!missing(counted.sent) && !missing(counted.received)) return;
-  const auto words = [&](int view) {
-    return static_cast<std::size_t>(class_.views[static_cast<std::size_t>(view)].elements);
-  };
-  if (counts_room_.empty()) {
-    std::size_t all = 0;
-    for (const int view : counted_views_) all += words(view);
-    counts_room_ = backend_.allocate_slot(all * sizeof(std::int32_t));
-  }
-  std::unique_ptr<Request> last;
-  std::vector<std::pair<int, std::size_t>> places;
-  std::size_t at = 0;
-  for (const int view : counted_views_) {
-    const plan::View& counts = class_.views[static_cast<std::size_t>(view)];
-    const bool needed = view == counted.sent || view == counted.received;
-    const bool there = computed_counts_.at(counts.buffer) && arena_.alive(counts.buffer, of);
-    if (!missing(view) || !(needed || there)) continue;
-    const std::size_t bytes = words(view) * sizeof(std::int32_t);
-    const std::byte* const from = view == counted.sent       ? known.sent
-                                  : view == counted.received ? known.received
-                                                             : address(counts, of);
-    last = backend_.queue_copy(kCountsLane, counts_room_.data() + at, from, bytes, behind, false);
-    places.emplace_back(view, at);
-    at += bytes;
-  }
-  const auto arrived = [&] {
-    transport_.check_health();
-    return last->test();
-  };
-  waiter_.until(arrived, [&] { return fmt::format("the counts {}", buffer_of(counted.sent).name); });
-  for (const auto& [view, place] : places) {
-    std::vector<std::int32_t>& counts = counts_[{view, of.micro_batch}];
-    counts.resize(words(view));
-    std::memcpy(counts.data(), counts_room_.data() + place, words(view) * sizeof(std::int32_t));
-  }
+      if (step.counted.any() && queued(step)) counts_.expect(step.counted);
 }
 
 Executor::Ring Executor::ring_of(const plan::Step& step) const {
@@ -311,53 +253,8 @@ Executor::Ring Executor::ring_of(const plan::Step& step) const {
   return {members[(at + 1) % n], members[(at + n - 1) % n]};
 }
 
-// A short description of a message that the device is to send.
-std::string Executor::summary(const plan::Step& step, const Instance& of) const {
-  if (step.kind == plan::StepKind::collective)
-    return fmt::format("{} over group \"{}\", training step {}, micro-batch {}", plan::name_of(step.collective),
-                       schedule_.groups[step.group].name, current_iteration_, of.micro_batch);
-  return fmt::format("{} {} rank {}, training step {}, micro-batch {}", plan::name_of(step.kind),
-                     step.kind == plan::StepKind::send ? "to" : "from",
-                     transport_.rank() + step.peer * schedule_.spec.mesh.ranks_per_stage(), current_iteration_,
-                     of.micro_batch);
-}
-
-// Tells the recorder what its numbers of messages mean.
-void Executor::name_messages() {
-  if (recorder_ == nullptr) return;
-  for (std::size_t b = 0; b < class_.blocks.size(); ++b)
-    for (std::size_t s = 0; s < class_.blocks[b].steps.size(); ++s) {
-      const plan::Step& step = class_.blocks[b].steps[s];
-      if (step.kind == plan::StepKind::compute) continue;
-      messages_[{static_cast<std::int32_t>(b), static_cast<std::int32_t>(s)}] =
-          recorder_->name_message(fmt::format("{} ({})", what_of(step), class_.blocks[b].name));
-    }
-}
-
-// A message's name: its kind, its peers and its contents, without the training step.
-std::string Executor::what_of(const plan::Step& step) const {
-  const plan::View& view = step.kind == plan::StepKind::send ? step.source : step.target;
-  std::string text;
-  if (step.kind == plan::StepKind::collective)
-    text = fmt::format("{} over group \"{}\"", plan::name_of(step.collective), schedule_.groups[step.group].name);
-  else if (step.kind == plan::StepKind::copy)
-    text = fmt::format("copy {}", plan::name_of(step.stream));
-  else
-    text = fmt::format("{} {} rank {} (tag {})", plan::name_of(step.kind),
-                       step.kind == plan::StepKind::send ? "to" : "from",
-                       transport_.rank() + step.peer * schedule_.spec.mesh.ranks_per_stage(), step.tag);
-  return text + fmt::format(", buffer \"{}\", {} elements", class_.buffers[view.buffer].name, view.elements);
-}
-
 std::int32_t Executor::block_of(const Place& place) const {
   return class_.program[static_cast<std::size_t>(place.at.entry)].block;
-}
-
-std::string Executor::describe(const plan::Step& step, const Place& place) const {
-  return fmt::format("rank {}: {}, training step {}, entry {} ({}), step {}, micro-batch {}", transport_.rank(),
-                     what_of(step), current_iteration_ + 1, place.at.entry,
-                     class_.blocks[static_cast<std::size_t>(block_of(place))].name, place.at.step,
-                     place.of.micro_batch);
 }
 
 }  // namespace orrery::exec

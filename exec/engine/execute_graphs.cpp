@@ -138,7 +138,7 @@ TracedStep Executor::traced(const Place& place, const StepInput& input, std::vec
   Communication::Trace trace;
   communication_.trace_into(&trace);
   arrive(step, place);
-  const std::vector<Touch> touched = touches(step, place.of);
+  const std::vector<Touch> touched = operands_.touches(step, place.of);
   execute(step, place, input);
   leave(step, place, true);
   communication_.trace_into(nullptr);
@@ -202,20 +202,11 @@ void Executor::run_graph(PatternGraphs& pattern, std::size_t run, std::span<cons
 }
 
 // The device has the graph to compute. That hides the host's work on the next training step's batches (reading them,
-// choosing and replacing words). If a batch cannot be read, the step that wants it fails.
+// choosing and replacing words).
 void Executor::read_ahead(std::span<const Place> places, const StepInput& input) {
   for (const Place& place : places)
-    for (const models::Op& op : step_at(place).ops) {
-      const Instance next(place.of.micro_batch, place.of.step + 1);
-      if (op.kind != models::OpKind::load_tokens || next.step >= input.end) continue;
-      ReadAhead& ahead = ahead_[{&op, next.micro_batch, place.of.step - input.iteration}];
-      try {
-        ahead.bytes = batch_bytes(op, next, input);
-        ahead.step = next.step;
-      } catch (const Failure&) {
-        ahead.step = -1;
-      }
-    }
+    for (const models::Op& op : step_at(place).ops)
+      if (op.kind == models::OpKind::load_tokens) batches_.read_ahead(op, place.of, input);
 }
 
 // What the host does in a walk besides queueing: it hands out memory and takes it back. The waits of the first step
@@ -227,7 +218,7 @@ void Executor::keep_books(std::span<const Place> places) {
       arrive(step, places[i]);
     else
       for (const plan::BufferId buffer : step.births) arena_.birth(places[i].at, buffer, places[i].of, false);
-    forget_counts(step);
+    counts_.forget(step);
     leave(step, places[i], false);
   }
 }
@@ -235,7 +226,7 @@ void Executor::keep_books(std::span<const Place> places) {
 void Executor::fill_slots(std::span<const Place> places, const StepInput& input) {
   for (const Place& place : places)
     for (const models::Op& op : step_at(place).ops)
-      if (op.kind == models::OpKind::load_tokens) fill_slot(slot_of(op, place.of, input), op, place.of, input);
+      if (op.kind == models::OpKind::load_tokens) (void)batches_.filled_slot(op, place.of, input);
 }
 
 // True: the graph is kept, and the books are as after the walk, although none of it has run yet. False: nothing has

@@ -18,13 +18,14 @@
 #include "exec/failure.h"
 #include "exec/files/checksum.h"
 #include "exec/files/files.h"
-#include "exec/launch/saving.h"
 #include "exec/run/faults.h"
 #include "exec/run/guards.h"
 #include "exec/run/measured.h"
 #include "exec/run/metrics.h"
+#include "exec/run/run_checkpoints.h"
 #include "exec/run/run_data.h"
 #include "exec/run/run_start.h"
+#include "exec/run/run_tally.h"
 #include "exec/run/stragglers.h"
 #include "exec/state/agreement.h"
 #include "exec/state/checkpoint.h"
@@ -41,7 +42,6 @@ using nlohmann::ordered_json;
 
 constexpr std::size_t kMostSpans = 300'000;  // in timeline.json, over all ranks: about 25 MB
 using Clock = std::chrono::steady_clock;
-constexpr int kMostSaving = 10;  // a checkpoint by time comes no sooner than ten times the duration of the last one
 constexpr std::int64_t kStepsBetweenMeetings = 16;  // of a pipeline that does not drain
 // Where steps are graphs, spans come from graphs with marks in them, which are a little slower: one step in kSampled.
 constexpr std::int64_t kSampled = 4;
@@ -93,7 +93,9 @@ class Session {
                   options.graphs, options.graphs && backend.captures() ? kSampled : 1},
                  std::move(data.held_out)),
         context_{schedule, trainer_.executor().arena(), backend, transport},
-        saver_(context_, options.directory / kCheckpoints, options.keep),
+        checkpoints_(context_, options.directory / kCheckpoints, options.keep,
+                     {options.checkpoint_every, options.checkpoint_interval},
+                     [this](const RunCheckpoints::Saved& saved) { report_saved(saved); }),
         stragglers_(stages_of_ranks(plan)),
         faults_(faults, context_),
         guards_(context_, options.guards, options.threads) {}
@@ -164,11 +166,7 @@ class Session {
       if (metrics_->damaged() > 0)
         warn("E0645", fmt::format("{} lines of metrics.jsonl were not records of a step", metrics_->damaged()),
              "they are kept in metrics.jsonl.damaged");
-      first_loss_ = metrics_->kept().first_loss;
-      if (first_step_ < options_.steps) return;
-      last_loss_ = metrics_->kept().last_loss;  // all steps are done, only the record is missing
-      memory_peak_ = metrics_->kept().memory_peak;
-      durations_ = metrics_->kept().seconds;
+      tally_.resume(metrics_->kept(), first_step_ >= options_.steps);
     });
     CheckpointNotes notes;
     notes.run_id = options_.run_id;
@@ -181,7 +179,7 @@ class Session {
         warn("E0644", what, "the checkpoint itself was saved; there may be more older ones than --keep says");
       };
     }
-    saver_.describe(std::move(notes));
+    checkpoints_.describe(std::move(notes));
   }
 
   bool steps() {
@@ -204,26 +202,21 @@ class Session {
       if (fault_) break;
       const bool last = done_ == options_.steps || stopped;
       enter(RankPhase::saving);
-      if (options_.checkpoint && (last || due_)) save();
-      if (last) wait_until_written();
-      if (saver_.pending() && transport_.maximum(saver_.written() ? 0.0 : 1.0) == 0) commit();
+      if (options_.checkpoint && (last || due_)) checkpoints_.begin(done_, trainer_.sequences_before(done_));
+      if (last) checkpoints_.wait_until_written();
+      checkpoints_.commit_written();
       enter(RankPhase::training);
     }
-    if (fault_ && saver_.pending()) commit();  // it dates from before the fault
-    if (fault_) return false;
+    if (fault_) {
+      checkpoints_.commit_pending();  // it dates from before the fault
+      return false;
+    }
     enter(RankPhase::ending);
     clock_.end = read_clock(transport_, waiter_);
     return done_ == options_.steps;
   }
   /// What made the guards end the run, on all ranks.
   [[nodiscard]] const std::optional<base::Diagnostics>& fault() const { return fault_; }
-
-  /// Ranks keep meeting meanwhile, so that a slow disk does not look like a hanging rank.
-  void wait_until_written() {
-    constexpr std::chrono::milliseconds kBetween{2};
-    while (saver_.pending() && transport_.maximum(saver_.written() ? 0.0 : 1.0) > 0)
-      std::this_thread::sleep_for(kBetween);
-  }
 
   /// Reports the kernels chosen, once the first steps have determined them.
   void report_kernels() {
@@ -252,30 +245,21 @@ class Session {
     record.completed = completed;
     record.steps = done_;
     record.resumed_from = first_step_;
-    record.first_loss = first_loss_;
-    record.final_loss = last_loss_;
-    if (durations_.empty()) durations_ = std::move(plain_durations_);  // PowerSGD had not begun
-    if (durations_.size() > 1) durations_.erase(durations_.begin());
-    record.step_time_s = median(durations_);
-    record.tokens_per_s = tokens() / record.step_time_s;
-    record.memory_peak_bytes = memory_peak_;
+    tally_.write(record, tokens());
     record.backend = backend_.name();
     record.device = backend_.device_name();
     record.ranks = transport_.size();
     record.threads = options_.threads;
     record.oversubscribed = options_.oversubscribed;
-    record.lossless_tensors = lossless_.tensors;
-    record.lossless_again = lossless_.again;
-    record.lossless_densest = lossless_.densest;
     record.spikes = guards_.counts().spikes;
     record.skipped = guards_.counts().skipped;
     record.looks = guards_.counts().looks;
     record.looks_s = guards_.counts().looks_s;
-    record.checkpoints = saved_;
+    record.checkpoints = checkpoints_.totals();
     record.bad_lines = trainer_.data().bad_lines();
     record.held_out_auc = trainer_.area_under_curve();
     record.best_auc = trainer_.best_area();
-    if (const auto warning = little_room()) report(diagnostic_event(*warning));
+    if (const auto warning = tally_.little_room(plan_.spec().compression.capacity)) report(diagnostic_event(*warning));
     write_atomically(options_.directory / "completed.json", write_completion(record));
     report({{"event", completed ? "completed" : "stopped"}, {"step", done_}});
   }
@@ -327,56 +311,19 @@ class Session {
                              {}}));
   }
 
-  /// A warning if values to be kept without zeros did not fit and were recomputed.
-  std::optional<base::Diagnostic> little_room() const {
-    if (lossless_.again == 0) return std::nullopt;
-    const double enough = std::ceil(100 * lossless_.densest) / 100;
-    return base::Diagnostic{base::Severity::warning,
-                            "P100",
-                            {},
-                            fmt::format("{} of {} tensors to be stored without zeros had more nonzero values than the "
-                                        "capacity of {}, and were recomputed",
-                                        lossless_.again, lossless_.tensors, plan_.spec().compression.capacity),
-                            fmt::format("compression: {{capacity: {}}} would have held them all", enough),
-                            {}};
-  }
-
   bool first_rank() const { return transport_.rank() == 0; }
   double tokens() const { return static_cast<double>(plan_.spec().shape.batch * plan_.spec().shape.sequence); }
   void report(const ordered_json& event) const {
     if (first_rank() && options_.report) options_.report(event.dump());
   }
 
-  /// Starts a checkpoint, which is written during the next steps.
-  void save() {
-    if (saver_.pending()) commit();  // checkpoints are due faster than the disk can write them
-    saving_clock_.begins();
-    saver_.begin(done_, trainer_.sequences_before(done_));
-    saving_clock_.copied();
-  }
-  void commit() {
-    saving_clock_.commits();
-    const std::int64_t step = saver_.commit();
-    const Saving mine = saving_clock_.ended(saver_.written_at(), static_cast<double>(saver_.bytes()));
-    saving_ = Clock::now() - saving_clock_.began();
-    const std::vector<std::string> all = transport_.gather_text(pack_saving(mine));
-    if (!first_rank()) return;
-    const SavedCheckpoint saved = join_savings(all);
-    saved_.add(saved);
+  void report_saved(const RunCheckpoints::Saved& saved) const {
     report({{"event", "checkpoint"},
-            {"step", step},
-            {"pause_s", saved.slowest.pause()},
-            {"write_s", saved.slowest.write},
-            {"durable_s", std::chrono::duration<double>(saving_).count()},
-            {"bytes", saved.bytes}});
-  }
-
-  /// Whether this rank considers a checkpoint due: after a number of steps, or after an interval of which saving may
-  /// take a tenth.
-  bool due() const {
-    if (options_.checkpoint_every > 0) return done_ % options_.checkpoint_every == 0;
-    return Clock::now() - saving_clock_.began() >=
-           std::max<Clock::duration>(options_.checkpoint_interval, kMostSaving * saving_);
+            {"step", saved.step},
+            {"pause_s", saved.cost.slowest.pause()},
+            {"write_s", saved.cost.slowest.write},
+            {"durable_s", saved.durable_s},
+            {"bytes", saved.cost.bytes}});
   }
 
   /// The step at which ranks meet next: after every step or, where steps overlap between ranks, after several, because
@@ -413,7 +360,7 @@ class Session {
       line.memory.arena_peak = trainer_.arena_peak();
       line.memory.scratch = backend_.scratch_bytes();
       line.resident_before = before_.resident;
-      line.checkpoint_pause = saving_clock_.take_pause();
+      line.checkpoint_pause = checkpoints_.take_pause();
       packed += pack_metrics(line);
       if (done_ < until) report({{"event", "stepped"}, {"step", done_}});  // a sign of life; the loss is reported later
     }
@@ -426,11 +373,11 @@ class Session {
         note(first + static_cast<std::int64_t>(i) + 1, mine[i], lines, i,
              i + 1 == mine.size() ? held_out : std::nullopt);
     if (held_out) guards_.see_held_out(done_, *held_out);
-    const double wish = guards_.faulty()                         ? kFault
-                        : options_.stop && options_.stop->load() ? kStop
-                        : options_.checkpoint && due()           ? kSave
-                        : guards_.look_due(done_)                ? kLook
-                                                                 : 0;
+    const double wish = guards_.faulty()                                 ? kFault
+                        : options_.stop && options_.stop->load()         ? kStop
+                        : options_.checkpoint && checkpoints_.due(done_) ? kSave
+                        : guards_.look_due(done_)                        ? kLook
+                                                                         : 0;
     const double agreed = transport_.maximum(wish);
     due_ = agreed == kSave;
     const bool looks = agreed > 0 || done_ == options_.steps;  // also before each checkpoint
@@ -469,11 +416,7 @@ class Session {
     step.bad_lines = trainer_.data().bad_lines();
     step.spikes = guards_.see_joined(step, [this](const ordered_json& event) { report(event); });
     metrics_->append(step, ranks);
-    if (std::isnan(first_loss_)) first_loss_ = step.loss;
-    last_loss_ = step.loss;
-    memory_peak_ = step.memory_peak;
-    (number > plan_.spec().plain_steps() ? durations_ : plain_durations_).push_back(step.seconds);
-    add_lossless(lossless_, step.lossless);
+    tally_.add(step);
     ordered_json event = {{"event", "step"},
                           {"step", number},
                           {"steps", options_.steps},
@@ -536,7 +479,7 @@ class Session {
   MemoryNow before_;  ///< before the arena was allocated
   Trainer trainer_;
   CheckpointContext context_;
-  CheckpointSaver saver_;
+  RunCheckpoints checkpoints_;
   Stragglers stragglers_;  ///< rank 0
   FaultInjector faults_;
   Guards guards_;
@@ -548,15 +491,9 @@ class Session {
   Resumed resumed_;
   std::int64_t first_step_ = 0, done_ = 0;
   std::optional<base::Diagnostics> fault_;
-  bool due_ = false;                                              ///< a checkpoint, after this step
-  SavingClock saving_clock_;                                      ///< of the last checkpoint, or before it of the start
-  Clock::duration saving_{0};                                     ///< duration of the last one
-  SavedTotals saved_;                                             ///< rank 0
-  double first_loss_ = std::numeric_limits<double>::quiet_NaN();  ///< of the run, including the resumed part
-  double last_loss_ = 0, memory_peak_ = 0;
+  bool due_ = false;                            ///< a checkpoint, after this step
+  RunTally tally_{plan_.spec().plain_steps()};  ///< rank 0
   bool kernels_reported_ = false;
-  std::vector<double> durations_, plain_durations_;
-  Executor::Lossless lossless_;  ///< over all ranks and this run's steps
 };
 
 }  // namespace

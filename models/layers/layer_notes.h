@@ -2,6 +2,7 @@
 /// Notes down the expansion of a layer: tensors, parameters with their gradients, operators in parts, and messages of
 /// the tensor group. Private to models/; see expand.cpp.
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -34,27 +35,27 @@ struct Linear {
   [[nodiscard]] bool trains() const { return weight_gradient.exists() || adapter.any(); }
 };
 
-class LayerNotes {
- protected:
-  LayerNotes(const Model& model, LayerKind kind, std::int64_t layer, const ExpandOptions& options)
-      : model_(model),
-        options_(options),
-        layer_(layer),
-        n_(options.batch * options.sequence),
-        sharded_(options.sequence_parallel && options.tensor > 1),
-        own_rows_(sharded_ ? n_ / options.tensor : n_) {
-    program_.kind = kind;
+/// What the parts of a layer write to: tensors, operators and messages, in the order in which they are noted down.
+struct LayerNotes {
+  LayerNotes(const Model& of, LayerKind kind, std::int64_t at, const ExpandOptions& split)
+      : model(of),
+        options(split),
+        layer(at),
+        all_rows(options.batch * options.sequence),
+        sharded(options.sequence_parallel && options.tensor > 1),
+        own_rows(sharded ? all_rows / options.tensor : all_rows) {
+    program.kind = kind;
   }
 
   TensorId activation(const std::string& name, std::vector<std::int64_t> shape, DType dtype) {
     return add({.name = name, .role = TensorRole::activation, .shape = std::move(shape), .dtype = dtype});
   }
   TensorId activation(const std::string& name, std::int64_t columns) {
-    return activation(name, {n_, columns}, options_.dtype);
+    return activation(name, {all_rows, columns}, options.dtype);
   }
   // This rank's rows: all of them unless there is sequence parallelism.
   TensorId own_activation(const std::string& name, std::int64_t columns) {
-    return activation(name, {own_rows_, columns}, options_.dtype);
+    return activation(name, {own_rows, columns}, options.dtype);
   }
   TensorId rows(const std::string& name, std::int64_t count) { return activation(name, {count}, DType::fp32); }
 
@@ -62,20 +63,20 @@ class LayerNotes {
     return add({.name = name, .role = role, .shape = std::move(shape), .dtype = dtype});
   }
 
-  TensorId add(Tensor tensor) { return program_.tensors.append(std::move(tensor)); }
+  TensorId add(Tensor tensor) { return program.tensors.append(std::move(tensor)); }
 
   // A parameter and its gradient, or none if adapters train in its place. `tensor` comes with its logical shape, local
   // shape and split.
   std::pair<TensorId, TensorId> parameter(Tensor tensor) {
-    if (!model_.lora.any()) return trained(std::move(tensor));
+    if (!model.lora.any()) return trained(std::move(tensor));
     tensor.role = TensorRole::parameter;
-    tensor.dtype = options_.dtype;
+    tensor.dtype = options.dtype;
     tensor.frozen = true;
     return {add(std::move(tensor)), {}};
   }
   std::pair<TensorId, TensorId> trained(Tensor tensor) {
     tensor.role = TensorRole::parameter;
-    tensor.dtype = options_.dtype;
+    tensor.dtype = options.dtype;
     std::vector<Tensor> pieces = std::exchange(tensor.pieces, {});
     Tensor gradient = tensor;  // whole: its parts are its parameter's
     tensor.pieces = std::move(pieces);
@@ -87,7 +88,7 @@ class LayerNotes {
   }
 
   Tensor matrix(std::string name, std::int64_t out, std::int64_t in, int split_axis, double stddev) const {
-    return matrix(std::move(name), out, in, split_axis, stddev, options_.tensor);
+    return matrix(std::move(name), out, in, split_axis, stddev, options.tensor);
   }
   static Tensor matrix(std::string name, std::int64_t out, std::int64_t in, int split_axis, double stddev,
                        std::int64_t ways) {
@@ -99,7 +100,7 @@ class LayerNotes {
     return t;
   }
   Tensor vector(std::string name, std::int64_t size, int split_axis, double value) const {
-    return vector(std::move(name), size, split_axis, value, options_.tensor);
+    return vector(std::move(name), size, split_axis, value, options.tensor);
   }
   static Tensor vector(std::string name, std::int64_t size, int split_axis, double value, std::int64_t ways) {
     Tensor t{.name = std::move(name), .shape = {split_axis >= 0 ? size / ways : size}, .logical_shape = {size}};
@@ -109,12 +110,12 @@ class LayerNotes {
   }
   // A parameter used only on this rank's rows.
   Tensor by_rows(Tensor t) const {
-    t.partial_gradient = sharded_;
+    t.partial_gradient = sharded;
     return t;
   }
   // A parameter whose gradient comes, on each rank, from its own heads alone.
   Tensor by_heads(Tensor t) const {
-    t.partial_gradient = options_.tensor > 1;
+    t.partial_gradient = options.tensor > 1;
     return t;
   }
   static Tensor fused(const std::string& name, std::vector<Tensor> pieces) {
@@ -130,26 +131,33 @@ class LayerNotes {
 
   Norm norm(const std::string& name) {
     Norm result;
-    std::tie(result.weight, result.weight_gradient) =
-        parameter(by_rows(vector(name + ".weight", model_.hidden, -1, 1)));
-    if (model_.normalisation == Normalisation::layer_norm) {
-      if (model_.norm_bias)
-        std::tie(result.bias, result.bias_gradient) = parameter(by_rows(vector(name + ".bias", model_.hidden, -1, 0)));
-      result.mean = rows(name + ".mean", own_rows_);
+    std::tie(result.weight, result.weight_gradient) = parameter(by_rows(vector(name + ".weight", model.hidden, -1, 1)));
+    if (model.normalisation == Normalisation::layer_norm) {
+      if (model.norm_bias)
+        std::tie(result.bias, result.bias_gradient) = parameter(by_rows(vector(name + ".bias", model.hidden, -1, 0)));
+      result.mean = rows(name + ".mean", own_rows);
     }
-    result.rstd = rows(name + ".rstd", own_rows_);
+    result.rstd = rows(name + ".rstd", own_rows);
     return result;
+  }
+
+  // Before the names of a block's parameters.
+  std::string prefix() const { return "h." + std::to_string(layer) + "."; }
+  // GPT-2 scales what is added to the residual by depth; BERT, with its norms after the residual, does not.
+  double residual_initial_stddev() const {
+    return model.pre_norm ? model.initial_stddev / std::sqrt(2.0 * static_cast<double>(model.layers))
+                          : model.initial_stddev;
   }
 
   Op op(OpKind kind, const Tensors& in, const Tensors& out, std::int64_t columns) const {
     Op result;
     result.kind = kind;
-    result.dtype = options_.dtype;
-    result.n = n_;
+    result.dtype = options.dtype;
+    result.n = all_rows;
     result.m = columns;
-    result.batch = options_.batch;
-    result.sequence = options_.sequence;
-    result.context = options_.context;
+    result.batch = options.batch;
+    result.sequence = options.sequence;
+    result.context = options.context;
     for (const TensorId t : in) result.in.push_back(operand_of(t));
     for (const TensorId t : out) result.out.push_back(operand_of(t));
     return result;
@@ -157,7 +165,7 @@ class LayerNotes {
 
   Op own_op(OpKind kind, const Tensors& in, const Tensors& out, std::int64_t columns) const {
     Op result = op(kind, in, out, columns);
-    result.n = own_rows_;
+    result.n = own_rows;
     return result;
   }
 
@@ -166,15 +174,15 @@ class LayerNotes {
     if (!drops(rate)) return operation;
     operation.dropout = rate;
     operation.site = site;
-    operation.row_shard = sharded_;
+    operation.row_shard = sharded;
     return operation;
   }
-  bool drops(double rate) const { return options_.dropout && rate > 0; }
+  bool drops(double rate) const { return options.dropout && rate > 0; }
   // `x` after dropout, as `name`; x itself if there is none. Gradients go through the same operator.
   TensorId dropped(TensorId x, double rate, std::int32_t site, const std::string& name) {
     if (!drops(rate)) return x;
-    const TensorId y = own_activation(name, model_.hidden);
-    emit(drawing(own_op(OpKind::dropout, {x}, {y}, model_.hidden), rate, site));
+    const TensorId y = own_activation(name, model.hidden);
+    emit(drawing(own_op(OpKind::dropout, {x}, {y}, model.hidden), rate, site));
     return y;
   }
 
@@ -182,46 +190,46 @@ class LayerNotes {
   void emit(Op operation) {
     const std::vector<int>& out = operation.out;
     if (!out.empty() && std::all_of(out.begin(), out.end(), [](int operand) { return operand < 0; })) return;
-    current_->back().ops.push_back(std::move(operation));
+    current->back().ops.push_back(std::move(operation));
   }
   void begin(std::vector<Part>& parts) {
-    current_ = &parts;
+    current = &parts;
     parts.emplace_back();
   }
   // Ends the run of operators with an all-reduce over the tensor group; does nothing for a single rank.
   void all_reduce(TensorId tensor, GroupOperation operation = GroupOperation::sum) {
-    if (options_.tensor == 1) return;
-    current_->push_back(Part{.ops = {}, .tensor = tensor, .reduce = operation});
-    current_->emplace_back();
+    if (options.tensor == 1) return;
+    current->push_back(Part{.ops = {}, .tensor = tensor, .reduce = operation});
+    current->emplace_back();
   }
   // Ends the run of operators without a message, where an earlier message must have arrived.
-  void cut() { current_->emplace_back(); }
+  void cut() { current->emplace_back(); }
   void communicate(GroupCollective collective, TensorId source, TensorId target) {
-    current_->push_back(Part{.ops = {}, .tensor = target, .collective = collective, .source = source});
-    current_->emplace_back();
+    current->push_back(Part{.ops = {}, .tensor = target, .collective = collective, .source = source});
+    current->emplace_back();
   }
   // All rows of `own` under the name `name`; `own` itself without sequence parallelism.
   TensorId gathered(TensorId own, const std::string& name) {
-    if (!sharded_) return own;
+    if (!sharded) return own;
     const TensorId all = activation(name, columns_of(own));
     communicate(GroupCollective::all_gather, own, all);
     return all;
   }
   // Where a product puts its partial sums over this rank's columns, before they are summed into `own`.
-  TensorId partial(TensorId own, const std::string& name) { return sharded_ ? activation(name, columns_of(own)) : own; }
+  TensorId partial(TensorId own, const std::string& name) { return sharded ? activation(name, columns_of(own)) : own; }
   void add_up(TensorId sums, TensorId own) {
-    sharded_ ? communicate(GroupCollective::reduce_scatter, sums, own) : all_reduce(own);
+    sharded ? communicate(GroupCollective::reduce_scatter, sums, own) : all_reduce(own);
   }
-  std::int64_t columns_of(TensorId tensor) const { return program_.tensors[tensor].shape[1]; }
+  std::int64_t columns_of(TensorId tensor) const { return program.tensors[tensor].shape[1]; }
 
-  const Model& model_;
-  const ExpandOptions& options_;
-  std::int64_t layer_;
-  std::int64_t n_;
-  bool sharded_;           ///< sequence parallelism
-  std::int64_t own_rows_;  ///< rows of norms and residuals
-  LayerProgram program_;
-  std::vector<Part>* current_ = nullptr;
+  const Model& model;
+  const ExpandOptions& options;
+  std::int64_t layer;
+  std::int64_t all_rows;  ///< of the micro-batch; of a masked-language model's head, those that it predicts
+  bool sharded;           ///< sequence parallelism
+  std::int64_t own_rows;  ///< rows of norms and residuals
+  LayerProgram program;
+  std::vector<Part>* current = nullptr;
 };
 
 }  // namespace orrery::models

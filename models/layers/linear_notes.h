@@ -16,33 +16,32 @@
 
 namespace orrery::models {
 
-class LinearNotes : protected LayerNotes {
- protected:
+class LinearNotes : public LayerNotes {
+ public:
   using LayerNotes::LayerNotes;
 
   // Whether backward reads the activation's output, as for ReLU; for the others it reads the input.
-  bool rectifies() const { return model_.activation == Activation::relu; }
+  bool rectifies() const { return model.activation == Activation::relu; }
   /// With its gate, if any. in: x, or dy and x.
   Op activation_op(bool gradient, const Tensors& in, TensorId out, std::int64_t columns) const {
     const OpKind kind = activation_kind();
     Op o = op(gradient ? gradient_of(kind) : kind, in, {out}, columns);
-    o.function = traits_of(model_.activation).function;
+    o.function = traits_of(model.activation).function;
     return o;
   }
   OpKind activation_kind() const {
-    const ActivationTraits& traits = traits_of(model_.activation);
+    const ActivationTraits& traits = traits_of(model.activation);
     if (traits.function != Function::none) return traits.gated ? OpKind::gate : OpKind::activate;
     if (traits.gated) return OpKind::swiglu;
     if (rectifies()) return OpKind::relu;
-    return model_.gelu == Gelu::erf ? OpKind::gelu_erf : OpKind::gelu;
+    return model.gelu == Gelu::erf ? OpKind::gelu_erf : OpKind::gelu;
   }
 
   void norm_forward(const Norm& norm, TensorId x, TensorId y) {
     const bool layer_norm = norm.mean.exists();
-    Op o = layer_norm
-               ? own_op(OpKind::layer_norm, {x, norm.weight, norm.bias}, {y, norm.mean, norm.rstd}, model_.hidden)
-               : own_op(OpKind::rms_norm, {x, norm.weight}, {y, norm.rstd}, model_.hidden);
-    o.epsilon = model_.norm_epsilon;
+    Op o = layer_norm ? own_op(OpKind::layer_norm, {x, norm.weight, norm.bias}, {y, norm.mean, norm.rstd}, model.hidden)
+                      : own_op(OpKind::rms_norm, {x, norm.weight}, {y, norm.rstd}, model.hidden);
+    o.epsilon = model.norm_epsilon;
     emit(o);
   }
   void norm_backward(const Norm& norm, TensorId dy, TensorId x, TensorId addend, TensorId dx) {
@@ -51,24 +50,24 @@ class LinearNotes : protected LayerNotes {
     Op o = layer_norm
                ? own_op(OpKind::layer_norm_grad, {dy, x, norm.weight, norm.mean, norm.rstd, addend},
                         {dx, dweight, norm.bias ? gradient_or_none(norm.bias, norm.bias_gradient) : TensorId()},
-                        model_.hidden)
-               : own_op(OpKind::rms_norm_grad, {dy, x, norm.weight, norm.rstd, addend}, {dx, dweight}, model_.hidden);
+                        model.hidden)
+               : own_op(OpKind::rms_norm_grad, {dy, x, norm.weight, norm.rstd, addend}, {dx, dweight}, model.hidden);
     o.accumulate = norm.weight_gradient.exists();
-    o.epsilon = model_.norm_epsilon;
+    o.epsilon = model.norm_epsilon;
     emit(o);
   }
   // The gradient of a parameter, for operators that also make x's gradient. For a frozen parameter, a tensor that is
   // never read.
   TensorId gradient_or_none(TensorId parameter, TensorId gradient) {
     if (gradient.exists()) return gradient;
-    const Tensor of = program_.tensors[parameter];
+    const Tensor of = program.tensors[parameter];
     return activation("unused." + of.name, of.shape, DType::fp32);
   }
   // The same for an operator that adds to what is there.
   TensorId sum_or_none(TensorId parameter, TensorId gradient) {
     const TensorId target = gradient_or_none(parameter, gradient);
     if (gradient.exists()) return target;
-    Op zero = op(OpKind::fill_zero, {}, {target}, program_.tensors[target].elements());
+    Op zero = op(OpKind::fill_zero, {}, {target}, program.tensors[target].elements());
     zero.dtype = DType::fp32;
     emit(std::move(zero));
     return target;
@@ -81,16 +80,16 @@ class LinearNotes : protected LayerNotes {
   // computed one after another and a pass that is split in two keeps them apart.
   void emit_product(Op product, Makes makes) {
     if (product.out.front() < 0) return;
-    const bool four = options_.products == DType::fp4;
-    const bool fp8 = (four || options_.products == DType::fp8) && program_.kind == LayerKind::block &&
+    const bool four = options.products == DType::fp4;
+    const bool fp8 = (four || options.products == DType::fp8) && program.kind == LayerKind::block &&
                      fits_fp8(product.m, product.n, product.k);
-    product.rounded = fp8 || options_.products == DType::tf32;
+    product.rounded = fp8 || options.products == DType::tf32;
     product.four_bits = fp8 && four;
     if (fp8) {
       constexpr const char* kNames[] = {"fp8", "d_input.fp8", "d_weight.fp8"};
       TensorId& casts = casts_[static_cast<std::size_t>(makes)];
       if (!casts.exists()) casts = activation(kNames[static_cast<std::size_t>(makes)], {0}, DType::uint8);
-      std::int64_t& bytes = program_.tensors[casts].shape[0];
+      std::int64_t& bytes = program.tensors[casts].shape[0];
       bytes = std::max(bytes, Fp8Casts(product.m, product.n, product.k).bytes);
       product.out.push_back(operand_of(casts));
     }
@@ -134,7 +133,7 @@ class LinearNotes : protected LayerNotes {
   // The same for a product split by columns, whose input gradients are summed over the group. Each rank has kept only
   // its rows of x, so they are gathered again, and the sums travel before the weight's gradient is computed.
   void column_backward(const Linear& linear, TensorId dy, TensorId x, TensorId dx, const std::string& name) {
-    if (!sharded_) {
+    if (!sharded) {
       linear_backward(linear, dy, x, dx);
       all_reduce(dx);
       return;
@@ -147,8 +146,8 @@ class LinearNotes : protected LayerNotes {
   }
   void bias_backward(const Linear& linear, TensorId dy) {
     if (!linear.bias_gradient.exists()) return;
-    Op o = op(OpKind::bias_grad, {dy}, {linear.bias_gradient}, program_.tensors[linear.bias_gradient].elements());
-    o.n = program_.tensors[dy].shape[0];
+    Op o = op(OpKind::bias_grad, {dy}, {linear.bias_gradient}, program.tensors[linear.bias_gradient].elements());
+    o.n = program.tensors[dy].shape[0];
     o.accumulate = true;
     emit(o);
   }
@@ -158,9 +157,9 @@ class LinearNotes : protected LayerNotes {
   // A rank uses its undivided matrix for its own part only, so that gradient is summed over the tensor group.
   // Activations need no message beyond the product's own.
   void adapt(Linear& linear, bool wanted) {
-    const Lora& lora = model_.lora;
+    const Lora& lora = model.lora;
     if (!lora.any() || !wanted) return;
-    const Tensor weight = program_.tensors[linear.weight];
+    const Tensor weight = program.tensors[linear.weight];
     const auto narrow_columns = [&](Tensor t) {
       t.name += ".lora_b";
       t.shape[1] = t.logical_shape[1] = lora.rank;
@@ -179,15 +178,15 @@ class LinearNotes : protected LayerNotes {
     whole = by_heads(std::move(whole));
     std::tie(linear.adapter.a, linear.adapter.a_gradient) = trained(std::move(a));
     std::tie(linear.adapter.b, linear.adapter.b_gradient) = trained(std::move(b));
-    linear.adapter.narrow = activation(weight.name + ".lora", {linear.rows, lora.rank}, options_.dtype);
+    linear.adapter.narrow = activation(weight.name + ".lora", {linear.rows, lora.rank}, options.dtype);
   }
 
   void ends(bool has_x, bool has_y) {
-    const std::vector<std::int64_t> shape = {own_rows_, model_.hidden};
-    if (has_x) program_.x = role("x", TensorRole::input, shape, options_.dtype);
-    if (has_y) program_.y = role("y", TensorRole::output, shape, options_.dtype);
-    if (has_y) program_.dy = role("dy", TensorRole::input, shape, options_.dtype);
-    if (has_x) program_.dx = role("dx", TensorRole::output, shape, options_.dtype);
+    const std::vector<std::int64_t> shape = {own_rows, model.hidden};
+    if (has_x) program.x = role("x", TensorRole::input, shape, options.dtype);
+    if (has_y) program.y = role("y", TensorRole::output, shape, options.dtype);
+    if (has_y) program.dy = role("dy", TensorRole::input, shape, options.dtype);
+    if (has_x) program.dx = role("dx", TensorRole::output, shape, options.dtype);
   }
 
  private:
@@ -195,16 +194,16 @@ class LinearNotes : protected LayerNotes {
   Op adapter_product(TensorId a, TensorId b, TensorId out, std::int64_t m, std::int64_t n, std::int64_t k) {
     Op o = op(OpKind::matmul, {a, b, {}}, {out}, 0);
     o.m = m, o.n = n, o.k = k;
-    o.rounded = options_.products == DType::tf32;
+    o.rounded = options.products == DType::tf32;
     return o;
   }
   // narrow = scale x A^T, and y += narrow B^T.
   void adapter_forward(const Linear& linear, TensorId x, TensorId y) {
     const Adapter& adapter = linear.adapter;
-    const std::int64_t rank = model_.lora.rank;
+    const std::int64_t rank = model.lora.rank;
     Op down = adapter_product(x, adapter.a, adapter.narrow, linear.rows, rank, linear.in);
     down.trans_b = true;
-    down.scale = model_.lora.scale();
+    down.scale = model.lora.scale();
     emit(std::move(down));
     Op up = adapter_product(adapter.narrow, adapter.b, y, linear.rows, linear.out, rank);
     up.trans_b = true;
@@ -216,17 +215,17 @@ class LinearNotes : protected LayerNotes {
     const Adapter& adapter = linear.adapter;
     const auto [known, fresh] = narrow_gradients_.try_emplace(adapter.narrow);
     if (!fresh) return known->second;
-    const Tensor& narrow = program_.tensors[adapter.narrow];
-    known->second = activation("d_" + narrow.name, narrow.shape, options_.dtype);
-    Op o = adapter_product(dy, adapter.b, known->second, linear.rows, model_.lora.rank, linear.out);
-    o.scale = model_.lora.scale();
+    const Tensor& narrow = program.tensors[adapter.narrow];
+    known->second = activation("d_" + narrow.name, narrow.shape, options.dtype);
+    Op o = adapter_product(dy, adapter.b, known->second, linear.rows, model.lora.rank, linear.out);
+    o.scale = model.lora.scale();
     emit(std::move(o));
     return known->second;
   }
   // dA += d_narrow^T x, dB += dy^T narrow.
   void adapter_weights_backward(const Linear& linear, TensorId dy, TensorId x) {
     const Adapter& adapter = linear.adapter;
-    const std::int64_t rank = model_.lora.rank;
+    const std::int64_t rank = model.lora.rank;
     const TensorId dnarrow = narrow_gradient(linear, dy);
     Op of_a = adapter_product(dnarrow, x, adapter.a_gradient, rank, linear.in, linear.rows);
     Op of_b = adapter_product(dy, adapter.narrow, adapter.b_gradient, linear.out, rank, linear.rows);
@@ -238,7 +237,7 @@ class LinearNotes : protected LayerNotes {
   }
   // dx += d_narrow A
   void adapter_input_backward(const Linear& linear, TensorId dy, TensorId dx) {
-    Op o = adapter_product(narrow_gradient(linear, dy), linear.adapter.a, dx, linear.rows, linear.in, model_.lora.rank);
+    Op o = adapter_product(narrow_gradient(linear, dy), linear.adapter.a, dx, linear.rows, linear.in, model.lora.rank);
     o.accumulate = true;
     emit(std::move(o));
   }

@@ -15,116 +15,116 @@
 #include <vector>
 
 #include "base/ensure.h"
-#include "models/layers/expert_notes.h"
+#include "models/layers/linear_notes.h"
 
 namespace orrery::models {
 
-class LossNotes : protected ExpertNotes {
- protected:
-  using ExpertNotes::ExpertNotes;
-
-  struct VocabularyLoss {
-    Linear unembed;
-    TensorId targets = {}, loss = {};
-    TensorId logits = {}, maxima = {}, sums = {};  ///< of one part's rows
-    std::int64_t rows = 0;                         ///< of one part
-    double scale = 1;
-    std::string name = {};  ///< before the names of its tensors
-  };
-
-  [[nodiscard]] bool in_chunks() const { return options_.loss_chunks > 1; }
-  [[nodiscard]] bool at_once() const { return !in_chunks() && options_.loss_at_once; }
-
-  VocabularyLoss make_loss(Linear unembed, TensorId targets, TensorId loss, double scale,
-                           const std::string& name = {}) {
-    ENSURE(n_ % options_.loss_chunks == 0, "{} rows in {} parts", n_, options_.loss_chunks);
-    VocabularyLoss l{.unembed = unembed, .targets = targets, .loss = loss};
-    l.rows = l.unembed.rows = n_ / options_.loss_chunks;
-    l.logits = activation(name + "logits", {l.rows, unembed.out}, options_.dtype);
-    l.maxima = rows(name + "logits.max", l.rows);
-    l.sums = activation(name + "logits.sums", {2, l.rows}, DType::fp32);
-    l.scale = scale;
-    l.name = name;
-    return l;
+class VocabularyLoss {
+ public:
+  /// `name`: before the names of its tensors.
+  VocabularyLoss(LinearNotes& to, Linear unembed, TensorId targets, TensorId loss, double scale,
+                 const std::string& name = {})
+      : to_(to), unembed_(unembed), targets_(targets), loss_(loss), scale_(scale), name_(name) {
+    ENSURE(to_.all_rows % to_.options.loss_chunks == 0, "{} rows in {} parts", to_.all_rows, to_.options.loss_chunks);
+    rows_ = unembed_.rows = to_.all_rows / to_.options.loss_chunks;
+    logits_ = to_.activation(name + "logits", {rows_, unembed_.out}, to_.options.dtype);
+    maxima_ = to_.rows(name + "logits.max", rows_);
+    sums_ = to_.activation(name + "logits.sums", {2, rows_}, DType::fp32);
   }
 
+  [[nodiscard]] const Linear& unembed() const { return unembed_; }
+  [[nodiscard]] TensorId targets() const { return targets_; }
+  [[nodiscard]] TensorId loss() const { return loss_; }
+  [[nodiscard]] double scale() const { return scale_; }
+
   /// Forward: from `a`, the head's input, to the loss. In parts: does nothing yet.
-  void loss_forward(const VocabularyLoss& l, TensorId a) {
+  void forward(TensorId a) {
     if (in_chunks()) return;
-    loss_of_rows(l, gathered(a, l.name + "ln_f.gathered"), l.targets);
-    if (at_once()) emit(gradient_of(l, l.targets));
+    loss_of_rows(to_.gathered(a, name_ + "ln_f.gathered"), targets_);
+    if (at_once()) to_.emit(gradient_of(targets_));
   }
 
   /// Backward: from the logits to `da`. In parts: from `a` to the loss and to `da`.
-  void loss_backward(const VocabularyLoss& l, TensorId a, TensorId da) {
+  void backward(TensorId a, TensorId da) {
     if (!in_chunks()) {
-      if (!at_once()) emit(gradient_of(l, l.targets));
-      bias_backward(l.unembed, l.logits);
-      column_backward(l.unembed, l.logits, a, da, l.name + "ln_f");
+      if (!at_once()) to_.emit(gradient_of(targets_));
+      to_.bias_backward(unembed_, logits_);
+      to_.column_backward(unembed_, logits_, a, da, name_ + "ln_f");
       return;
     }
-    const TensorId all = gathered(a, l.name + "ln_f.gathered_again");
-    const TensorId sums = partial(da, "d_" + l.name + "ln_f.partial");
-    for (std::int64_t i = 0; i < options_.loss_chunks; ++i) {
-      const TensorId x = part_of(all, i), targets = part_of(l.targets, i);
-      loss_of_rows(l, x, targets);
-      emit(gradient_of(l, targets));
-      bias_backward(l.unembed, l.logits);
-      weight_backward(l.unembed, l.logits, x);
-      input_backward(l.unembed, l.logits, part_of(sums, i));
+    const TensorId all = to_.gathered(a, name_ + "ln_f.gathered_again");
+    const TensorId sums = to_.partial(da, "d_" + name_ + "ln_f.partial");
+    for (std::int64_t i = 0; i < to_.options.loss_chunks; ++i) {
+      const TensorId x = part_of(all, i), targets = part_of(targets_, i);
+      loss_of_rows(x, targets);
+      to_.emit(gradient_of(targets));
+      to_.bias_backward(unembed_, logits_);
+      to_.weight_backward(unembed_, logits_, x);
+      to_.input_backward(unembed_, logits_, part_of(sums, i));
     }
-    add_up(sums, da);
+    to_.add_up(sums, da);
   }
 
   /// Call once forward is complete. Adds what evaluation runs instead, if it differs: the loss in parts, or without
   /// gradient.
-  void evaluate_loss(const VocabularyLoss& l, TensorId a) {
+  void evaluate(TensorId a) {
     if (!in_chunks() && !at_once()) return;
-    program_.evaluation = program_.forward;
+    to_.program.evaluation = to_.program.forward;
     if (at_once()) {
-      for (Part& part : program_.evaluation)
+      for (Part& part : to_.program.evaluation)
         std::erase_if(part.ops, [](const Op& op) { return op.kind == OpKind::cross_entropy_grad; });
       return;
     }
-    current_ = &program_.evaluation;
-    const TensorId all = gathered(a, "ln_f.gathered");
-    for (std::int64_t i = 0; i < options_.loss_chunks; ++i) loss_of_rows(l, part_of(all, i), part_of(l.targets, i));
+    to_.current = &to_.program.evaluation;
+    const TensorId all = to_.gathered(a, "ln_f.gathered");
+    for (std::int64_t i = 0; i < to_.options.loss_chunks; ++i) loss_of_rows(part_of(all, i), part_of(targets_, i));
   }
 
  private:
-  Op vocabulary_op(const VocabularyLoss& l, OpKind kind, const Tensors& in, const Tensors& out) const {
-    Op o = op(kind, in, out, l.unembed.out);
-    o.n = l.rows;
-    o.vocab = model_.vocab;
-    o.scale = l.scale;
+  [[nodiscard]] bool in_chunks() const { return to_.options.loss_chunks > 1; }
+  [[nodiscard]] bool at_once() const { return !in_chunks() && to_.options.loss_at_once; }
+
+  Op vocabulary_op(OpKind kind, const Tensors& in, const Tensors& out) const {
+    Op o = to_.op(kind, in, out, unembed_.out);
+    o.n = rows_;
+    o.vocab = to_.model.vocab;
+    o.scale = scale_;
     o.accumulate = kind == OpKind::cross_entropy;
-    if (kind == OpKind::cross_entropy_grad || kind == OpKind::soft_cap) o.cap = model_.logit_cap;
+    if (kind == OpKind::cross_entropy_grad || kind == OpKind::soft_cap) o.cap = to_.model.logit_cap;
     return o;
   }
 
-  Op gradient_of(const VocabularyLoss& l, TensorId targets) const {
-    return vocabulary_op(l, OpKind::cross_entropy_grad, {l.logits, l.maxima, l.sums, targets}, {l.logits});
+  Op gradient_of(TensorId targets) const {
+    return vocabulary_op(OpKind::cross_entropy_grad, {logits_, maxima_, sums_, targets}, {logits_});
   }
 
-  void loss_of_rows(const VocabularyLoss& l, TensorId x, TensorId targets) {
-    linear_forward(l.unembed, x, l.logits, l.unembed.bias.exists());
-    if (model_.logit_cap > 0) emit(vocabulary_op(l, OpKind::soft_cap, {l.logits}, {l.logits}));
-    emit(vocabulary_op(l, OpKind::softmax_max, {l.logits}, {l.maxima}));
-    all_reduce(l.maxima, GroupOperation::maximum);
-    emit(vocabulary_op(l, OpKind::softmax_sum, {l.logits, l.maxima, targets}, {l.sums}));
-    all_reduce(l.sums);
-    emit(vocabulary_op(l, OpKind::cross_entropy, {l.maxima, l.sums}, {l.loss}));
+  void loss_of_rows(TensorId x, TensorId targets) {
+    to_.linear_forward(unembed_, x, logits_, unembed_.bias.exists());
+    if (to_.model.logit_cap > 0) to_.emit(vocabulary_op(OpKind::soft_cap, {logits_}, {logits_}));
+    to_.emit(vocabulary_op(OpKind::softmax_max, {logits_}, {maxima_}));
+    to_.all_reduce(maxima_, GroupOperation::maximum);
+    to_.emit(vocabulary_op(OpKind::softmax_sum, {logits_, maxima_, targets}, {sums_}));
+    to_.all_reduce(sums_);
+    to_.emit(vocabulary_op(OpKind::cross_entropy, {maxima_, sums_}, {loss_}));
   }
 
   /// Part `i` of the rows of a tensor that has one row for each row of the head.
   TensorId part_of(TensorId whole, std::int64_t i) {
-    Tensor t = program_.tensors[whole];
-    t.shape[0] /= options_.loss_chunks;
+    Tensor t = to_.program.tensors[whole];
+    t.shape[0] /= to_.options.loss_chunks;
     t.name += "." + std::to_string(i);
     t.part_of = whole;
     t.first = i * t.elements();
-    return add(std::move(t));
+    return to_.add(std::move(t));
   }
+
+  LinearNotes& to_;
+  Linear unembed_;
+  TensorId targets_, loss_;
+  TensorId logits_, maxima_, sums_;  ///< of one part's rows
+  std::int64_t rows_ = 0;            ///< of one part
+  double scale_ = 1;
+  std::string name_;
 };
 
 }  // namespace orrery::models

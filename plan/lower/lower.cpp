@@ -1,33 +1,24 @@
-// Lowers one plan. Reading order: lower() and StageLowering::build(), then forward_pass and backward_pass
-// (plan/lower/lower_finish.cpp: the end of the step), then the small helpers that make buffers, views and steps.
+// Lowers one plan. Reading order: lower() and StageLowering::build(), then the passes over layers
+// (plan/lower/layer_passes.h), the steps of a layer (plan/lower/layer_steps.h) and the end of the step
+// (plan/lower/lower_finish.cpp).
 //
 // Blocks of a stage: "begin" zeroes the gradients that the first micro-batch does not write (plan/lower/write_first.h);
 // "forward" and "backward" run once per micro-batch in the pipeline's order, and once per chunk if stages are
 // interleaved; "finish" reduces gradients, clips, updates and gathers. Births and deaths follow from who uses what.
 #include "plan/lower/lower.h"
 
-#include <algorithm>
-#include <map>
 #include <utility>
 
-#include "base/ensure.h"
-#include "models/operators/operators.h"
 #include "plan/lower/buckets.h"
-#include "plan/lower/class_builder.h"
-#include "plan/lower/compress.h"
 #include "plan/lower/groups.h"
+#include "plan/lower/layer_passes.h"
 #include "plan/lower/lower_finish.h"
 #include "plan/lower/lower_optimizer.h"
 #include "plan/lower/lower_recommender.h"
 #include "plan/lower/parameter_server.h"
 #include "plan/lower/passes.h"
-#include "plan/lower/recomputed.h"
-#include "plan/lower/repeated_modules.h"
-#include "plan/lower/shard_sums.h"
-#include "plan/lower/stage_layers.h"
+#include "plan/lower/stage_messages.h"
 #include "plan/lower/write_outline.h"
-#include "plan/outline/chunk_pass.h"
-#include "plan/outline/reduction.h"
 #include "plan/schedule/asynchronous.h"
 #include "plan/schedule/orders.h"
 #include "plan/spec/expert_rules.h"
@@ -36,14 +27,8 @@ namespace orrery::plan {
 
 using models::DType;
 using models::Op;
-using models::OpKind;
-using models::Tensor;
-using models::TensorId;
-using models::TensorRole;
 
 namespace {
-
-constexpr int kForwardTag = 0, kBackwardTag = 1;
 
 class StageLowering {
  public:
@@ -57,7 +42,7 @@ class StageLowering {
         groups_(groups),
         stage_(stage),
         moves_(std::move(moves)),
-        zero_(spec_.mesh.replicas() > 1 ? spec_.states.zero_stage : 0),
+        zero_(zero_of(spec_)),
         parameters_(stage_parameters(plan, stage, !options.forward_only, options.recompute_operators)) {}
 
   RankClass build() {
@@ -86,8 +71,6 @@ class StageLowering {
     class_.count = spec_.mesh.ranks_per_stage();
     class_.representative = plan_.rank(stage_, 0, 0);
     class_.buckets = parameters_.buckets;
-    forward_tensors_.resize(parameters_.layers.size());
-    backward_tensors_.resize(parameters_.layers.size());
     persistent_buffers();
     add_expert_buffers(build_, plan_.model(), parameters_.layers, options_.forward_only);
     begin_block();
@@ -111,16 +94,16 @@ class StageLowering {
     build_.open("forward");
     BufferId x;
     // Comes first: compute waits for the gradient that is still on its way back, and its receiver may wait for this.
-    if (stage_ > 0) receive(x = boundary("received"), Phase::forward, 0);
-    load_inputs(all);
-    const BufferId y = forward_pass(all, x);
-    if (stage_ + 1 < spec_.mesh.pipeline) send(y, Phase::forward, 0);
+    if (stage_ > 0) messages_.receive(x = messages_.buffer("received"), Phase::forward, 0);
+    const BufferId y = passes_.forward(all, x);
+    if (stage_ + 1 < spec_.mesh.pipeline) messages_.send(y, Phase::forward, 0);
     if (options_.forward_only) return;
     build_.open("backward");
     BufferId dy;
-    if (stage_ + 1 < spec_.mesh.pipeline) receive(dy = boundary("received_gradient"), Phase::backward, 0);
-    const BufferId dx = backward_pass(all, dy);
-    if (stage_ > 0) send(dx, Phase::backward, 0);
+    if (stage_ + 1 < spec_.mesh.pipeline)
+      messages_.receive(dy = messages_.buffer("received_gradient"), Phase::backward, 0);
+    const BufferId dx = passes_.backward(all, dy);
+    if (stage_ > 0) messages_.send(dx, Phase::backward, 0);
   }
 
   // Messages are between the passes, in blocks of their own, which wait for their turn (plan/schedule/orders.h). Blocks
@@ -139,14 +122,13 @@ class StageLowering {
       const std::string suffix = "." + std::to_string(c);
       if (spec_.receives(stage_, c, true)) {
         open(Move::Kind::receive_activation, c, "receive_forward" + suffix);
-        receive(x = boundary("received" + suffix), Phase::forward, c);
+        messages_.receive(x = messages_.buffer("received" + suffix), Phase::forward, c);
       }
       open(Move::Kind::forward, c, "forward" + suffix);
-      load_inputs(chunks[static_cast<std::size_t>(c)]);
-      made.push_back(x = forward_pass(chunks[static_cast<std::size_t>(c)], x));
+      made.push_back(x = passes_.forward(chunks[static_cast<std::size_t>(c)], x));
       if (!spec_.sends(stage_, c, true)) continue;
       open(Move::Kind::send_activation, c, "send_forward" + suffix);
-      send(x, Phase::forward, c);
+      messages_.send(x, Phase::forward, c);
     }
     if (options_.forward_only) return;
     for (int c = spec_.stages.virtual_stages; c-- > 0;)
@@ -158,19 +140,19 @@ class StageLowering {
     const std::string suffix = "." + std::to_string(c);
     if (spec_.receives(stage_, c, false)) {
       open(Move::Kind::receive_gradient, c, "receive_backward" + suffix);
-      receive(dy = boundary("received_gradient" + suffix), Phase::backward, c);
+      messages_.receive(dy = messages_.buffer("received_gradient" + suffix), Phase::backward, c);
     }
     open(Move::Kind::backward, c, "backward" + suffix);
-    const BufferId dx = backward_pass(chunk, dy);
+    const BufferId dx = passes_.backward(chunk, dy);
     const bool splits = spec_.stages.splits_backward();
     if (splits && spec_.sends(stage_, c, true)) build_.keep(y);
     if (spec_.sends(stage_, c, false)) {
       open(Move::Kind::send_gradient, c, "send_backward" + suffix);
-      send(dx, Phase::backward, c);
+      messages_.send(dx, Phase::backward, c);
     }
     if (!splits) return dx;
     open(Move::Kind::weights, c, "weights" + suffix);
-    weights_pass(chunk);
+    passes_.weights(chunk);
     if (spec_.sends(stage_, c, false)) build_.keep(dx);
     return dx;
   }
@@ -180,40 +162,18 @@ class StageLowering {
     build_.open(name);
   }
 
-  BufferId boundary(const std::string& name) {
-    return build_.buffer(name, Purpose::activations, compute_dtype(), boundary_elements());
-  }
-
-  // With interleaved chunks, the stage after the last one is the first, one chunk further. With folded chunks, the
-  // second chunk goes back up the stages. A message carries its sender's chunk in its tag.
-  void send(BufferId buffer, Phase phase, int chunk) {
-    const bool forward = phase == Phase::forward;
-    build_.send(phase, to_neighbour(forward, chunk), 2 * chunk + (forward ? kForwardTag : kBackwardTag), buffer);
-  }
-  void receive(BufferId buffer, Phase phase, int chunk) {
-    const bool forward = phase == Phase::forward;
-    const int sender = spec_.place_of(stage_, chunk) + (forward ? -1 : 1);
-    build_.receive(phase, to_neighbour(!forward, chunk),
-                   2 * (sender / spec_.mesh.pipeline) + (forward ? kForwardTag : kBackwardTag), buffer);
-  }
-  int to_neighbour(bool ahead, int chunk) const {
-    return spec_.stage_at(spec_.place_of(stage_, chunk) + (ahead ? 1 : -1)) - stage_;
-  }
-
   // -- buffers that live for the whole run --------------------------------------------------------------------------
-  bool partitions_parameters() const { return zero_ == 3; }
-  bool partitions_gradients() const { return zero_ >= 2; }
   DType compute_dtype() const { return expand_options(spec_).dtype; }
 
   void persistent_buffers() {
     const DType gradient = gradient_dtype(spec_.numerics.precision);
     for (Bucket& b : class_.buckets) {
-      if (partitions_parameters())
+      if (zero_ == 3)
         b.shard = build_.buffer(b.name + ".shard", Purpose::parameters, compute_dtype(), b.shard_elements(), true);
       else
         b.parameters = build_.buffer(b.name + ".parameters", Purpose::parameters, compute_dtype(), b.elements, true);
       if (options_.forward_only || b.frozen) continue;
-      if (partitions_gradients())
+      if (zero_ >= 2)
         b.gradient_shard =
             build_.buffer(b.name + ".gradient_shard", Purpose::gradients, gradient, b.shard_elements(), true);
       else
@@ -241,110 +201,6 @@ class StageLowering {
     pool_tallies(build_, groups_, class_, plan_.model().experts.count);
   }
 
-  // -- layers ---------------------------------------------------------------------------------------------------
-  // Views of a layer's tensors in one context: forward, or recomputation with backward.
-  struct Context {
-    base::ById<TensorId, int> views;   ///< -1: not made yet
-    std::vector<BufferId> parameters;  ///< by the layer's buckets: the buffer with the full values
-    std::vector<BufferId> gradients;   ///< by the layer's buckets: the buffer for gradients
-    const char* suffix = "";
-  };
-
-  int view_of(const StageLayer& layer, Context& context, TensorId tensor) {
-    if (!tensor) return -1;
-    int& known = context.views[tensor];
-    if (known >= 0) return known;
-    const Tensor& t = layer.program.tensors[tensor];
-    if (t.part_of) {
-      const View whole = build_.view_at(view_of(layer, context, t.part_of));
-      known = build_.view({whole.buffer, whole.offset + t.first, t.elements()});
-    } else if (t.role == TensorRole::parameter || t.role == TensorRole::gradient) {
-      const std::size_t at = place_of(layer, layer.bucket[tensor]);
-      const BufferId holder = t.role == TensorRole::parameter ? context.parameters[at] : context.gradients[at];
-      known = build_.view({holder, layer.offset[tensor], t.elements()});
-    } else if (t.role == TensorRole::loss) {
-      known = build_.view(build_.whole(class_.loss));
-    } else if (t.role == TensorRole::load) {
-      known = build_.view({class_.pooled, 0, t.elements()});
-    } else if (t.role == TensorRole::tally || t.role == TensorRole::balance) {
-      const auto place = std::find(class_.expert_layers.begin(), class_.expert_layers.end(),
-                                   mixture_of(plan_.model(), layer.kind, layer.layer));
-      const BufferId buffer = t.role == TensorRole::tally ? class_.tally : class_.expert_biases;
-      known = build_.view({buffer, (place - class_.expert_layers.begin()) * t.elements(), t.elements()});
-    } else if (const auto read = inputs_.find(t.role); read != inputs_.end()) {
-      known = build_.view(build_.whole(read->second));
-    } else {
-      const bool kept = options_.keep_logits && layer.kind == models::LayerKind::head && t.name == "logits";
-      known = build_.view(build_.whole(build_.buffer(label(layer) + "." + t.name + context.suffix, Purpose::activations,
-                                                     t.dtype, t.elements(), kept)));
-    }
-    return known;
-  }
-
-  void run_parts(const StageLayer& layer, Context& context, const std::vector<models::Part>& parts, Phase phase,
-                 std::vector<Op> first_ops = {}) {
-    const auto index = static_cast<std::int32_t>(layer.layer);
-    bool attention = false;
-    for (const models::Part& part : parts) {
-      const Phase of_part = part.recomputed ? Phase::recompute : phase;
-      if (part.is_communication()) {
-        const View target = build_.view_at(view_of(layer, context, part.tensor));
-        const View source = part.source ? build_.view_at(view_of(layer, context, part.source)) : target;
-        const bool ring = part.collective == models::GroupCollective::ring_shift;
-        if (part.collective == models::GroupCollective::all_to_all) {
-          CountedRows counted;
-          if (part.sent)
-            counted = {view_of(layer, context, part.sent), view_of(layer, context, part.received),
-                       layer.program.tensors[part.tensor].shape[1], part.expected};
-          build_.exchange(of_part, Stream::exchange, groups_.expert, source, target, index, counted);
-          continue;
-        }
-        build_
-            .collective(of_part, ring ? Stream::context : Stream::tensor, kind_of(part.collective),
-                        ring ? groups_.context : groups_.of(part.experts).tensor, source, target, index, {},
-                        part.reduce == models::GroupOperation::sum ? Reduce::sum : Reduce::maximum)
-            .for_fp8 = part.for_fp8;
-        continue;
-      }
-      if (part.ops.empty() && first_ops.empty()) continue;
-      std::vector<Op> ops = std::move(first_ops);
-      first_ops = {};
-      for (Op op : part.ops) {
-        if (op.kind == OpKind::count_choices && !class_.tally) continue;  // tokens count only in training
-        for (int& t : op.in) t = view_of(layer, context, models::tensor_of(t));
-        for (int& t : op.out) t = view_of(layer, context, models::tensor_of(t));
-        if (const auto at = models::loss_scale_operand(op); at && class_.scaling.exists()) {
-          op.in.resize(*at, -1);
-          op.in.push_back(build_.view({class_.scaling, 0, 1}));
-        }
-        ops.push_back(std::move(op));
-      }
-      std::string name = layer.kind == models::LayerKind::block ? "block" : label(layer);
-      if (layer.kind == models::LayerKind::block && spec_.mesh.tensor > 1) name = name_of_part(ops, phase, attention);
-      build_.compute(of_part, index, std::move(name), std::move(ops));
-    }
-  }
-
-  // The buffers that hold a layer's full parameters: persistent ones, or under ZeRO-3 those gathered for this use.
-  std::vector<BufferId> gather(const StageLayer& layer, const char* suffix) {
-    std::vector<BufferId> holders;
-    for (const BucketId b : layer.buckets) {
-      const Bucket& bucket = build_.bucket(b);
-      Outline gather = gathered_in_pass(*ShapeOf(bucket, spec_), spec_);
-      if (gather.items.empty()) {  // what no other rank has a part of is whole
-        holders.push_back(partitions_parameters() ? bucket.shard : bucket.parameters);
-        continue;
-      }
-      const BufferId full = build_.buffer(label(layer) + "." + bucket.name + ".gathered" + suffix, Purpose::parameters,
-                                          compute_dtype(), bucket.elements);
-      OutlinedBucket bound = outlined(build_, b, static_cast<std::int32_t>(layer.layer));
-      buffer_of(bound, Memory::parameters) = full;
-      write_outline(build_, groups_, std::move(gather), bound);
-      holders.push_back(full);
-    }
-    return holders;
-  }
-
   // -- blocks ---------------------------------------------------------------------------------------------------
   void begin_block() {
     build_.open("begin");
@@ -361,180 +217,6 @@ class StageLowering {
       for (Op& op : writer.operators(0)) ops.push_back(std::move(op));
     }
     build_.compute(Phase::optimizer, -1, "zero_gradients", std::move(ops));
-  }
-
-  struct ForwardPass {
-    StageLowering& to;
-    BufferId x;  ///< what the next layer reads; none at the ends of the model
-
-    std::vector<BufferId> gather(std::size_t i) const { return to.gather(to.layer_at(i), ".forward"); }
-    void run(std::size_t i, std::vector<BufferId> holders) {
-      const StageLayer& layer = to.layer_at(i);
-      Context& context = to.forward_tensors_[i];
-      context = to.new_context(layer, "");
-      context.parameters = std::move(holders);
-      if (layer.program.x) to.set_view(context, layer.program.x, x);
-      const bool evaluates = to.options_.forward_only && !layer.program.evaluation.empty();
-      to.run_parts(layer, context, evaluates ? layer.program.evaluation : layer.program.forward, Phase::forward);
-      if (layer.program.y) x = to.buffer_at(layer, context, layer.program.y);
-    }
-  };
-  // From x to the returned y.
-  BufferId forward_pass(const Chunk& chunk, BufferId x) {
-    ForwardPass pass{*this, x};
-    forward_order(chunk, pass);
-    return pass.x;
-  }
-
-  [[nodiscard]] const StageLayer& layer_at(std::size_t i) const { return parameters_.layers[i]; }
-  void set_view(Context& context, TensorId tensor, BufferId buffer) {
-    context.views[tensor] = build_.view(build_.whole(buffer));
-  }
-  BufferId buffer_at(const StageLayer& layer, Context& context, TensorId tensor) {
-    return build_.view_at(view_of(layer, context, tensor)).buffer;
-  }
-
-  Context new_context(const StageLayer& layer, const char* suffix) const {
-    Context context;
-    context.views.assign(layer.program.tensors.size(), -1);
-    context.suffix = suffix;
-    return context;
-  }
-
-  std::int64_t boundary_elements() const {
-    const std::int64_t rows = spec_.shape.micro_batch * spec_.tokens_per_rank();
-    return (spec_.mesh.shards_rows() ? rows / spec_.mesh.tensor : rows) * plan_.model().hidden;
-  }
-
-  void load_inputs(const Chunk& chunk) {
-    const bool embeds = layer_at(chunk.first).kind == models::LayerKind::embedding;
-    const bool heads = layer_at(chunk.last - 1).kind == models::LayerKind::head;
-    if (embeds || heads) inputs_ = plan::load_inputs(build_, plan_, embeds, heads);
-  }
-
-  struct BackwardPass {
-    StageLowering& to;
-    BufferId dy;  ///< what the next layer reads
-    Context context = {};
-    std::vector<Op> zero = {};
-
-    std::vector<BufferId> gather(std::size_t i) const { return to.gather_for_backward(to.layer_at(i)); }
-    void begin(std::size_t i, std::vector<BufferId> holders) {
-      const StageLayer& layer = to.layer_at(i);
-      context = to.backward_context(i);
-      context.parameters = std::move(holders);
-      // Forward's views of parameters name its gathered copy, so backward makes its own.
-      for (const TensorId t : layer.program.tensors.keys())
-        if (layer.bucket[t]) context.views[t] = -1;
-      zero = to.transient_gradients(layer, context);
-      if (layer.program.dy) to.set_view(context, layer.program.dy, dy);
-    }
-    void recompute(std::size_t i) {
-      const StageLayer& layer = to.layer_at(i);
-      if (!recomputes(layer)) return;
-      to.run_parts(layer, context, recomputed_parts(layer.program, to.options_.recompute_whole_layer),
-                   Phase::recompute);
-    }
-    void run(std::size_t i) {
-      const StageLayer& layer = to.layer_at(i);
-      std::vector<models::Part> parts = backward_parts(layer.program, layer.repeats, to.options_.recompute_whole_layer);
-      if (to.spec_.stages.splits_backward()) parts = split_backward(layer.program, parts).inputs;
-      to.run_parts(layer, context, parts, Phase::backward, std::move(zero));
-      to.backward_tensors_[i] = context;
-      if (layer.program.dx) dy = to.buffer_at(layer, context, layer.program.dx);
-    }
-    void reduce(std::size_t i) { to.reduce_transient(to.layer_at(i), context); }
-    void add_up() const { to.sums_.flush(); }
-    void end() const { to.compressed_.flush(); }
-  };
-  // From dy to the returned dx.
-  BufferId backward_pass(const Chunk& chunk, BufferId dy) {
-    BackwardPass pass{*this, dy};
-    backward_order(chunk, spec_, pass);
-    return pass.dy;
-  }
-
-  struct WeightsPass {
-    StageLowering& to;
-    void run(std::size_t i, bool last_alone) const {
-      const StageLayer& layer = to.layer_at(i);
-      const std::vector<models::Part> parts =
-          backward_parts(layer.program, layer.repeats, to.options_.recompute_whole_layer);
-      const std::vector<models::Part> weights = split_backward(layer.program, parts).weights;
-      to.run_parts(layer, to.backward_tensors_[i], last_alone ? with_last_alone(weights) : weights, Phase::backward);
-    }
-  };
-  void weights_pass(const Chunk& chunk) {
-    WeightsPass pass{*this};
-    weights_order(chunk, pass);
-  }
-
-  static bool recomputes(const StageLayer& layer) { return layer.repeats.all; }
-
-  std::vector<BufferId> gather_for_backward(const StageLayer& layer) {
-    if (backward_reads_parameters(layer)) return gather(layer, ".backward");
-    return std::vector<BufferId>(layer.buckets.size());
-  }
-
-  // Backward reads what forward saved, or with recomputation its own tensors, made from x.
-  Context backward_context(std::size_t k) {
-    const StageLayer& layer = parameters_.layers[k];
-    if (!recomputes(layer)) {
-      Context context = forward_tensors_[k];
-      context.suffix = "";
-      for (const TensorId again : made_again(layer.program, layer.repeats, options_.recompute_whole_layer)) {
-        const Tensor& t = layer.program.tensors[again];
-        context.views[again] =
-            t.part_of ? -1
-                      : build_.view(build_.whole(build_.buffer(label(layer) + "." + t.name + ".recomputed",
-                                                               Purpose::activations, t.dtype, t.elements())));
-      }
-      return context;
-    }
-    Context context = new_context(layer, ".recomputed");
-    const TensorId x = layer.program.x;
-    context.views[x] = forward_tensors_[k].views[x];
-    return context;
-  }
-
-  // ZeRO-2 and 3: a layer's gradients have a buffer of their own until they are reduced. Returns the operators that
-  // zero them.
-  std::vector<Op> transient_gradients(const StageLayer& layer, Context& context) {
-    std::vector<Op> zero;
-    context.gradients.clear();
-    for (const BucketId b : layer.buckets) {
-      const Bucket& bucket = build_.bucket(b);
-      if (!partitions_gradients() || bucket.frozen) {
-        context.gradients.push_back(bucket.gradients);
-        continue;
-      }
-      const BufferId full = build_.buffer(label(layer) + "." + bucket.name + ".gradients", Purpose::gradients,
-                                          gradient_dtype(spec_.numerics.precision), bucket.elements);
-      context.gradients.push_back(full);
-      OutlinedBucket bound = outlined(build_, b);
-      buffer_of(bound, Memory::gradients) = full;
-      for (Op& op : OutlineWriter(build_, groups_, zeroed_in_pass(*ShapeOf(bucket, spec_), spec_), bound).operators(0))
-        zero.push_back(std::move(op));
-    }
-    return zero;
-  }
-
-  // ZeRO-2 and 3: reduce-scatters a layer's gradients.
-  void reduce_transient(const StageLayer& layer, const Context& context) {
-    if (spec_.compresses()) {
-      for (std::size_t i = 0; i < layer.buckets.size(); ++i)
-        compressed_.add(layer.buckets[i], context.gradients[i], static_cast<std::int32_t>(layer.layer));
-      return;
-    }
-    for (std::size_t i = 0; i < layer.buckets.size(); ++i) {
-      const BucketId b = layer.buckets[i];
-      if (build_.bucket(b).frozen) continue;
-      const Reducing reducing{build_, groups_, spec_, Reduces::in_every_pass};
-      OutlineWriter writer =
-          reducing.of(b, context.gradients[i], static_cast<std::int32_t>(layer.layer), label(layer) + ".");
-      writer.write(0);
-      sums_.add(std::move(writer), context.gradients[i]);
-    }
   }
 
   void order() {
@@ -565,12 +247,9 @@ class StageLowering {
   StageParameters parameters_;
   ClassBuilder build_;
   RankClass& class_ = build_.result();
-  CompressedReduction compressed_{build_, groups_, spec_,
-                                  Reduces::in_every_pass};  ///< ZeRO-2 and 3: of the layers of a pass
-  ShardSums sums_{build_, options_.reduce_beside};
-  std::vector<Context> forward_tensors_, backward_tensors_;
-  BlocksOfMoves block_of_;                 ///< if messages are between the passes
-  std::map<TensorRole, BufferId> inputs_;  ///< that load_tokens fills
+  BlocksOfMoves block_of_;  ///< if messages are between the passes
+  LayerPasses passes_{plan_, options_, groups_, parameters_.layers, build_};
+  StageMessages messages_{plan_, stage_, build_};
   BufferId norm_squared_, coefficient_;
   std::int32_t balance_ = -1;  ///< the block after the last forward pass
 };

@@ -1,7 +1,7 @@
 #pragma once
 /// The order of a chunk's passes over one micro-batch: when each layer's parameters are gathered, when it runs, is
-/// recomputed, and has its gradients reduced and added up. Lowering writes steps in this order (plan/lower/lower.cpp),
-/// and cost/ prices them in it (cost/estimate/pass_program.cpp).
+/// recomputed, and has its gradients reduced and added up. Lowering writes steps in this order
+/// (plan/lower/layer_passes.cpp), and cost/ prices them in it (cost/estimate/pass_program.cpp).
 #include <cstddef>
 #include <utility>
 

@@ -1,0 +1,153 @@
+#pragma once
+/// Attention with its products: q, k and v from one product or by latent attention, norms of heads, rotation, the core,
+/// and the product that leads back to the residual. Private to models/; see expand.cpp.
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "models/layers/attention_core.h"
+#include "models/layers/latent_notes.h"
+
+namespace orrery::models {
+
+class Attention {
+ public:
+  explicit Attention(LinearNotes& to)
+      : to_(to), heads_{to.model.heads / to.options.tensor, to.model.kv_heads / to.options.tensor} {
+    to_.model.latent.any() ? make_latent() : make_plain();
+  }
+
+  // h (partial over the tensor group) = attention of x (all rows), without the projection's bias.
+  void forward(TensorId x, TensorId h) {
+    latent_ ? latent_->forward(x, packed_) : to_.linear_forward(qkv_, x, packed_, has_qkv_bias());
+    const TensorId read = normed_.exists() ? normed_ : packed_;
+    if (to_.model.qk_norm) to_.emit(norm_op(OpKind::head_norm, {packed_, q_norm_, k_norm_}, {normed_, rstd_}));
+    if (to_.model.rotates(to_.layer)) to_.emit(rope_op(OpKind::rope, {read}, {read}));
+    core_->forward();
+    if (latent_) to_.emit(latent_op(to_, OpKind::head_values, {core_->out()}, {values_}));
+    to_.linear_forward(projection_, latent_ ? values_ : core_->out(), h, false);
+  }
+
+  // From dh (the gradient after the projection's bias) to da, the gradient of x, which gets the name `name`.
+  void backward(TensorId dh_own, TensorId x, TensorId da, const std::string& name) {
+    const TensorId dh = to_.gathered(dh_own, "d_attention.h");
+    const TensorId dout = to_.activation("d_attention", heads_.of_q * to_.model.head_dim);
+    const TensorId dpacked = to_.activation("d_qkv", (heads_.of_q + 2 * heads_.of_kv) * to_.model.head_dim);
+    to_.bias_backward(projection_, dh_own);
+    if (latent_) {
+      const TensorId dvalues = to_.activation("d_attention.values", projection_.in);
+      to_.linear_backward(projection_, dh, values_, dvalues);
+      to_.emit(latent_op(to_, OpKind::head_values_grad, {dvalues}, {dout}));
+    } else {
+      to_.linear_backward(projection_, dh, core_->out(), dout);
+    }
+    core_->backward(dout, dpacked);
+    if (to_.model.rotates(to_.layer)) to_.emit(rope_op(OpKind::rope_grad, {dpacked}, {dpacked}));
+    if (to_.model.qk_norm) {
+      Op o = norm_op(OpKind::head_norm_grad, {dpacked, packed_, q_norm_, k_norm_, rstd_},
+                     {dpacked, to_.sum_or_none(q_norm_, q_norm_gradient_), to_.sum_or_none(k_norm_, k_norm_gradient_)});
+      o.accumulate = true;
+      to_.emit(o);
+    }
+    if (latent_) return latent_->backward(dpacked, x, da, name);
+    to_.bias_backward(qkv_, dpacked);
+    to_.column_backward(qkv_, dpacked, x, da, name);
+  }
+
+  /// Added with the residual; none: there is no such bias.
+  [[nodiscard]] TensorId bias() const { return projection_.bias; }
+
+ private:
+  bool has_qkv_bias() const { return (to_.model.bias && to_.model.attention_bias) || to_.model.qkv_bias; }
+
+  void make_plain() {
+    const Model& model = to_.model;
+    const std::int64_t d = model.head_dim, c = model.hidden;
+    const std::string at = to_.prefix() + "attn.";
+    make_qkv(at);
+    if (model.qk_norm) {
+      const std::int64_t q = model.joint_qk_norm ? heads_.of_q * d : d, k = model.joint_qk_norm ? heads_.of_kv * d : d;
+      std::tie(q_norm_, q_norm_gradient_) = to_.parameter(to_.by_heads(to_.vector(at + "q_norm.weight", q, -1, 1)));
+      std::tie(k_norm_, k_norm_gradient_) = to_.parameter(to_.by_heads(to_.vector(at + "k_norm.weight", k, -1, 1)));
+    }
+    make_projection(at, d);
+    if (model.bias && model.attention_bias)
+      std::tie(projection_.bias, projection_.bias_gradient) =
+          to_.parameter(to_.by_rows(to_.vector(at + "proj.bias", c, -1, 0)));
+    packed_ = to_.activation("qkv", qkv_.out);
+    if (model.qk_norm) {
+      normed_ = to_.activation("qkv.normed", qkv_.out);
+      const std::int64_t norms = model.joint_qk_norm ? 2 : heads_.of_q + heads_.of_kv;
+      rstd_ = to_.activation("qkv.rstd", {to_.all_rows, norms}, DType::fp32);
+    }
+    core_.emplace(to_, heads_, normed_.exists() ? normed_ : packed_);
+  }
+  void make_qkv(const std::string& at) {
+    const Model& model = to_.model;
+    const std::int64_t d = model.head_dim, c = model.hidden;
+    const std::int64_t queries = model.heads / model.kv_heads * d;  // per key/value head
+    struct Piece {
+      const char* name;
+      std::int64_t rows, first;
+    };
+    std::vector<Tensor> weights, biases;
+    for (const Piece& piece : {Piece{"q", queries, 0}, Piece{"k", d, queries}, Piece{"v", d, queries + d}}) {
+      const std::int64_t width = piece.rows * model.kv_heads;
+      weights.push_back(to_.matrix(at + piece.name + ".weight", width, c, 0, model.initial_stddev));
+      biases.push_back(to_.vector(at + piece.name + ".bias", width, 0, 0));
+      for (Tensor* one : {&weights.back(), &biases.back()})
+        one->group_rows = piece.rows, one->group_first = piece.first, one->group_stride = queries + 2 * d;
+    }
+    qkv_ = {.in = c, .out = (heads_.of_q + 2 * heads_.of_kv) * d, .rows = to_.all_rows};
+    std::tie(qkv_.weight, qkv_.weight_gradient) = to_.parameter(to_.fused(at + "qkv.weight", weights));
+    to_.adapt(qkv_, model.lora.qkv);
+    if (has_qkv_bias()) std::tie(qkv_.bias, qkv_.bias_gradient) = to_.parameter(to_.fused(at + "qkv.bias", biases));
+  }
+  // `columns`: of a head that the projection reads.
+  void make_projection(const std::string& at, std::int64_t columns) {
+    const Model& model = to_.model;
+    projection_ = {.in = heads_.of_q * columns, .out = model.hidden, .rows = to_.all_rows};
+    std::tie(projection_.weight, projection_.weight_gradient) = to_.parameter(
+        to_.matrix(at + "proj.weight", model.hidden, model.heads * columns, 1, to_.residual_initial_stddev()));
+    to_.adapt(projection_, model.lora.projection);
+  }
+  void make_latent() {
+    heads_.of_kv = heads_.of_q;
+    const std::string at = to_.prefix() + "attn.";
+    latent_.emplace(to_, at);
+    make_projection(at, to_.model.latent.value);
+    packed_ = to_.activation("qkv", 3 * heads_.of_q * to_.model.head_dim);
+    core_.emplace(to_, heads_, packed_);
+    values_ = to_.activation("attention.values", projection_.in);
+  }
+
+  Op rope_op(OpKind kind, const Tensors& in, const Tensors& out) const {
+    const Model& model = to_.model;
+    Op o = heads_op(to_, heads_, kind, in, out);
+    const bool own = model.window_theta > 0 && model.windowed(to_.layer);
+    o.epsilon = own ? model.window_theta : model.rope_theta;
+    if (!own) o.rope_scaling = model.rope_scaling;
+    o.rotary = model.latent.any() ? model.latent.rope : model.rotary_columns();
+    if (o.rotary == o.head_dim) o.rotary = 0;
+    return o;
+  }
+  Op norm_op(OpKind kind, const Tensors& in, const Tensors& out) const {
+    Op o = heads_op(to_, heads_, kind, in, out);
+    o.epsilon = to_.model.norm_epsilon, o.joint = to_.model.joint_qk_norm;
+    return o;
+  }
+
+  LinearNotes& to_;
+  Heads heads_;
+  Linear qkv_, projection_;
+  std::optional<LatentProjection> latent_;  ///< in place of `qkv_`
+  // Norms of the heads of q and k: they read `packed_`, and the core reads `normed_`.
+  TensorId q_norm_, q_norm_gradient_, k_norm_, k_norm_gradient_, normed_, rstd_;
+  TensorId packed_;
+  TensorId values_;  ///< the columns of the core's output that hold values, if values are narrower than heads
+  std::optional<AttentionCore> core_;
+};
+
+}  // namespace orrery::models

@@ -1,0 +1,183 @@
+#pragma once
+/// Blocks: a mixer and what feeds on it, each with a residual, and norms before them or after them. Private to models/;
+/// see expand.cpp.
+#include <optional>
+#include <string>
+
+#include "models/layers/attention_notes.h"
+#include "models/layers/mixture_notes.h"
+#include "models/layers/mlp_notes.h"
+#include "models/layers/state_space_notes.h"
+
+namespace orrery::models {
+
+// y = skip + dropout(x + bias), and the gradient of the branch from dy.
+inline void residual(LinearNotes& to, TensorId skip, TensorId x, TensorId bias, TensorId y, DropoutPlace place) {
+  to.emit(to.drawing(to.own_op(OpKind::add_bias, {skip, x, bias}, {y}, to.model.hidden), to.model.dropout.residual,
+                     dropout_site(to.layer, place)));
+}
+inline TensorId branch_gradient(LinearNotes& to, TensorId dy, DropoutPlace place, const std::string& name) {
+  return to.dropped(dy, to.model.dropout.residual, dropout_site(to.layer, place), name);
+}
+
+/// y = r + mlp(norm(r)), r = x + attention(norm(x))   (GPT-2, Llama). If attention and MLP are parallel, the
+/// MLP's norm reads x too, or the MLP uses attention's norm. Output norms apply before the addition, and may be the
+/// only ones (OLMo 2). Either half may be missing, with its norms; attention may be a state space.
+class PreNormBlock {
+ public:
+  PreNormBlock(LinearNotes& to, TensorId x, TensorId y) : to_(to), parts_(to.model.parts(to.layer)), x_(x), y_(y) {
+    const bool first = to_.model.input_norm;
+    if (first && mixes()) norm_1_ = to_.norm(to_.prefix() + "ln_1");
+    if (parts_.mixer == Mixer::attention) attention_.emplace(to_);
+    if (parts_.mixer == Mixer::mamba) state_.emplace(to_, to_.prefix() + "ssm.");
+    if (to_.model.output_norm && mixes()) out_1_ = to_.norm(to_.prefix() + "ln_1_out");
+    if (first && feeds() && !to_.model.shared_norm) norm_2_ = to_.norm(to_.prefix() + "ln_2");
+    if (mixed())
+      mixture_.emplace(to_);
+    else if (feeds())
+      mlp_.emplace(to_);
+    if (to_.model.output_norm && feeds()) out_2_ = to_.norm(to_.prefix() + "ln_2_out");
+    const std::int64_t c = to_.model.hidden;
+    a_ = first && mixes() ? to_.own_activation("ln_1", c) : x_;
+    if (mixes()) h_ = to_.own_activation("attention.h", c), h_sums_ = to_.partial(h_, "attention.h.partial");
+    r_ = !mixes() ? x_ : !feeds() ? y_ : to_.own_activation("residual", c);
+    if (!feeds()) return;
+    b_ = to_.model.shared_norm ? a_ : first ? to_.own_activation("ln_2", c) : r_;
+    g_ = to_.own_activation("mlp.h", c);
+    g_sums_ = mixed() ? TensorId() : to_.partial(g_, "mlp.h.partial");
+  }
+
+  void forward() {
+    const TensorId a_all = mixes() ? mixer_forward() : TensorId();
+    if (feeds()) feed_forward(a_all);
+  }
+  /// From dy to dx.
+  void backward(TensorId dy, TensorId dx) {
+    const std::int64_t c = to_.model.hidden;
+    dy_ = dy, dx_ = dx;
+    const TensorId db = feeds() ? to_.own_activation("d_ln_2", c) : TensorId();
+    const TensorId da = mixes() ? to_.own_activation("d_ln_1", c) : TensorId();
+    const TensorId dr = to_.model.shared_norm || !feeds() ? dy_ : mixes() ? to_.own_activation("d_residual", c) : dx_;
+    if (feeds()) feed_backward(db, dr);
+    if (mixes()) mixer_backward(da, db, dr);
+  }
+
+ private:
+  [[nodiscard]] bool mixes() const { return parts_.mixer != Mixer::none; }
+  [[nodiscard]] bool feeds() const { return parts_.feed != Feed::none; }
+  [[nodiscard]] bool mixed() const { return parts_.feed == Feed::experts; }
+
+  // r = x + mixer(norm(x)); returns all rows of the norm.
+  TensorId mixer_forward() {
+    if (to_.model.input_norm) to_.norm_forward(norm_1_, x_, a_);
+    const TensorId a_all = to_.gathered(a_, "ln_1.gathered");
+    state_ ? state_->forward(a_all, h_sums_) : attention_->forward(a_all, h_sums_);
+    to_.add_up(h_sums_, h_);
+    residual(to_, x_, output_norm(out_1_, h_, "attention.normed"), attention_ ? attention_->bias() : TensorId(), r_,
+             DropoutPlace::attention_branch);
+    return a_all;
+  }
+  void feed_forward(TensorId a_all) {
+    const bool shared = to_.model.shared_norm;
+    if (!shared && to_.model.input_norm) to_.norm_forward(norm_2_, to_.model.parallel ? x_ : r_, b_);
+    if (mixed()) {
+      mixture_->forward(b_, g_, "ln_2");
+    } else {
+      mlp_->forward(shared ? a_all : to_.gathered(b_, "ln_2.gathered"), g_sums_);
+      to_.add_up(g_sums_, g_);
+    }
+    residual(to_, r_, output_norm(out_2_, g_, "mlp.normed"), mlp_ ? mlp_->bias() : TensorId(), y_,
+             DropoutPlace::mlp_branch);
+  }
+  // From dy to the gradient of what the norm made, and to dr.
+  void feed_backward(TensorId db, TensorId dr) {
+    const TensorId dg = branch_gradient(to_, dy_, DropoutPlace::mlp_branch, "d_mlp.dropped");
+    const TensorId dg_own = output_norm_gradient(out_2_, dg, g_, "d_mlp.normed");
+    mixed() ? mixture_->backward(dg_own, b_, db, "ln_2") : mlp_->backward(dg_own, b_, db, "ln_2");
+    // With the gradient of the skip: of r, or of x if attention and MLP are parallel.
+    if (!to_.model.shared_norm) input_gradient(norm_2_, db, to_.model.parallel ? x_ : r_, dy_, dr);
+  }
+  void mixer_backward(TensorId da, TensorId db, TensorId dr) {
+    const TensorId dbranch =
+        branch_gradient(to_, to_.model.parallel ? dy_ : dr, DropoutPlace::attention_branch, "d_attention.dropped");
+    const TensorId dh = output_norm_gradient(out_1_, dbranch, h_, "d_attention.normed");
+    state_ ? state_->backward(dh, a_, da, "ln_1") : attention_->backward(dh, a_, da, "ln_1");
+    if (to_.model.shared_norm) to_.emit(to_.own_op(OpKind::add, {da, db}, {da}, to_.model.hidden));
+    input_gradient(norm_1_, da, x_, dr, dx_);
+  }
+  // dx = addend + the gradient of x, which the norm reads, or without one what follows it.
+  void input_gradient(const Norm& norm, TensorId dy, TensorId x, TensorId addend, TensorId dx) {
+    if (norm.weight.exists()) return to_.norm_backward(norm, dy, x, addend, dx);
+    to_.emit(to_.own_op(OpKind::add, {dy, addend}, {dx}, to_.model.hidden));
+  }
+
+  TensorId output_norm(const Norm& norm, TensorId x, const std::string& name) {
+    if (!norm.weight.exists()) return x;
+    const TensorId y = to_.own_activation(name, to_.model.hidden);
+    to_.norm_forward(norm, x, y);
+    return y;
+  }
+  TensorId output_norm_gradient(const Norm& norm, TensorId dy, TensorId x, const std::string& name) {
+    if (!norm.weight.exists()) return dy;
+    const TensorId dx = to_.own_activation(name, to_.model.hidden);
+    to_.norm_backward(norm, dy, x, {}, dx);
+    return dx;
+  }
+
+  LinearNotes& to_;
+  BlockParts parts_;
+  TensorId x_, y_, dy_, dx_;
+  Norm norm_1_, out_1_, norm_2_, out_2_;
+  std::optional<Attention> attention_;
+  std::optional<StateMixer> state_;
+  std::optional<Mlp> mlp_;
+  std::optional<Mixture> mixture_;
+  TensorId a_, h_, r_, b_, g_;
+  TensorId h_sums_, g_sums_;
+};
+
+/// y = norm(r + mlp(r)), r = norm(x + attention(x))   (BERT)
+inline void post_norm_block(LinearNotes& to) {
+  to.ends(true, true);
+  Attention attention(to);
+  const Norm norm_1 = to.norm(to.prefix() + "ln_1");
+  Mlp mlp(to);
+  const Norm norm_2 = to.norm(to.prefix() + "ln_2");
+  const std::int64_t c = to.model.hidden;
+  const TensorId h = to.own_activation("attention.h", c), s = to.own_activation("sum_1", c),
+                 r = to.own_activation("ln_1", c);
+  const TensorId g = to.own_activation("mlp.h", c), u = to.own_activation("sum_2", c);
+  const TensorId h_sums = to.partial(h, "attention.h.partial"), g_sums = to.partial(g, "mlp.h.partial");
+  to.begin(to.program.forward);
+  attention.forward(to.gathered(to.program.x, "x.gathered"), h_sums);
+  to.add_up(h_sums, h);
+  residual(to, to.program.x, h, attention.bias(), s, DropoutPlace::attention_branch);
+  to.norm_forward(norm_1, s, r);
+  mlp.forward(to.gathered(r, "ln_1.gathered"), g_sums);
+  to.add_up(g_sums, g);
+  residual(to, r, g, mlp.bias(), u, DropoutPlace::mlp_branch);
+  to.norm_forward(norm_2, u, to.program.y);
+
+  const TensorId du = to.own_activation("d_sum_2", c), dm = to.own_activation("d_mlp", c),
+                 ds = to.own_activation("d_sum_1", c);
+  const TensorId da = to.own_activation("d_attention.x", c);
+  to.begin(to.program.backward);
+  to.norm_backward(norm_2, to.program.dy, u, {}, du);
+  mlp.backward(branch_gradient(to, du, DropoutPlace::mlp_branch, "d_mlp.dropped"), r, dm, "mlp");
+  to.emit(to.own_op(OpKind::add, {dm, du}, {dm}, c));
+  to.norm_backward(norm_1, dm, s, {}, ds);
+  attention.backward(branch_gradient(to, ds, DropoutPlace::attention_branch, "d_attention.dropped"), to.program.x, da,
+                     "attention.x");
+  to.emit(to.own_op(OpKind::add, {da, ds}, {to.program.dx}, c));
+}
+
+inline void pre_norm_block(LinearNotes& to) {
+  to.ends(true, true);
+  PreNormBlock block(to, to.program.x, to.program.y);
+  to.begin(to.program.forward);
+  block.forward();
+  to.begin(to.program.backward);
+  block.backward(to.program.dy, to.program.dx);
+}
+
+}  // namespace orrery::models

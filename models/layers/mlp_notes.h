@@ -1,0 +1,64 @@
+#pragma once
+/// The MLP of a block, with or without a gate. Private to models/; see expand.cpp.
+#include <string>
+#include <tuple>
+
+#include "models/layers/linear_notes.h"
+
+namespace orrery::models {
+
+class Mlp {
+ public:
+  explicit Mlp(LinearNotes& to) : to_(to) {
+    const std::int64_t c = to_.model.hidden;
+    const std::int64_t f = to_.model.ffn_hidden;
+    const bool gated = traits_of(to_.model.activation).gated;
+    const std::string at = to_.prefix() + "mlp.";
+    width_ = f / to_.options.tensor;
+    up_ = {.in = c, .out = gated ? 2 * width_ : width_, .rows = to_.all_rows};
+    const Tensor fc = to_.matrix(at + (gated ? "gate.weight" : "fc.weight"), f, c, 0, to_.model.initial_stddev);
+    std::tie(up_.weight, up_.weight_gradient) = to_.parameter(
+        gated ? to_.fused(at + "gate_up.weight", {fc, to_.matrix(at + "up.weight", f, c, 0, to_.model.initial_stddev)})
+              : fc);
+    to_.adapt(up_, to_.model.lora.up);
+    if (to_.model.bias && !gated)
+      std::tie(up_.bias, up_.bias_gradient) = to_.parameter(to_.vector(at + "fc.bias", f, 0, 0));
+    down_ = {.in = width_, .out = c, .rows = to_.all_rows};
+    std::tie(down_.weight, down_.weight_gradient) =
+        to_.parameter(to_.matrix(at + "proj.weight", c, f, 1, to_.residual_initial_stddev()));
+    to_.adapt(down_, to_.model.lora.down);
+    if (to_.model.bias)
+      std::tie(down_.bias, down_.bias_gradient) = to_.parameter(to_.by_rows(to_.vector(at + "proj.bias", c, -1, 0)));
+    // In place if nothing reads the values before: a ReLU's output is enough for its backward.
+    if (!to_.rectifies()) before_ = to_.activation("mlp.before", up_.out);
+    after_ = to_.activation("mlp.after", width_);
+    if (to_.rectifies()) before_ = after_;
+  }
+
+  // h (partial over the tensor group) = the MLP of x (all rows), without the bias of its last product.
+  void forward(TensorId x, TensorId h) {
+    to_.linear_forward(up_, x, before_, up_.bias.exists());
+    to_.emit(to_.activation_op(false, {before_}, after_, width_));
+    to_.linear_forward(down_, after_, h, false);
+  }
+  void backward(TensorId dh_own, TensorId x, TensorId dx, const std::string& name) {
+    const TensorId dh = to_.gathered(dh_own, "d_mlp.h");
+    const TensorId dafter = to_.activation("d_mlp.after", width_);
+    to_.bias_backward(down_, dh_own);
+    to_.linear_backward(down_, dh, after_, dafter);
+    const TensorId dbefore = traits_of(to_.model.activation).gated ? to_.activation("d_mlp.before", up_.out) : dafter;
+    to_.emit(to_.activation_op(true, {dafter, before_}, dbefore, width_));
+    to_.bias_backward(up_, dbefore);
+    to_.column_backward(up_, dbefore, x, dx, name);
+  }
+  /// Added with the residual; none: there is no such bias.
+  [[nodiscard]] TensorId bias() const { return down_.bias; }
+
+ private:
+  LinearNotes& to_;
+  Linear up_, down_;
+  TensorId before_, after_;  ///< around the activation function
+  std::int64_t width_ = 0;   ///< local F
+};
+
+}  // namespace orrery::models

@@ -17,10 +17,10 @@ namespace {
 using Id = Graph::vertex_descriptor;
 
 /// Latency first, then the sum of inverse bandwidths.
-struct Distance {
+struct GraphDistance {
   double latency = 0;
   double inverse_bandwidth = 0;
-  auto operator<=>(const Distance&) const = default;
+  auto operator<=>(const GraphDistance&) const = default;
 };
 
 struct Hop {
@@ -59,12 +59,12 @@ std::vector<Id> shortest(const Graph& graph, Id from, Id to, const std::vector<i
   const boost::filtered_graph<Graph, Allowed, Allowed> open(graph, allowed, allowed);
   const auto weight = boost::make_transform_value_property_map(
       [](const Link& link) {
-        return Distance{link.latency.value, 1 / link.bandwidth.value};
+        return GraphDistance{link.latency.value, 1 / link.bandwidth.value};
       },
       boost::get(boost::edge_bundle, graph));
   std::vector<Id> previous(boost::num_vertices(graph));
   const double endless = std::numeric_limits<double>::infinity();
-  std::vector<Distance> distance(boost::num_vertices(graph), Distance{endless, endless});
+  std::vector<GraphDistance> distance(boost::num_vertices(graph), GraphDistance{endless, endless});
   try {
     boost::dijkstra_shortest_paths(
         open, from,
@@ -72,11 +72,11 @@ std::vector<Id> shortest(const Graph& graph, Id from, Id to, const std::vector<i
             .vertex_index_map(boost::get(boost::vertex_index, graph))
             .predecessor_map(previous.data())
             .distance_map(distance.data())
-            .distance_inf(Distance{endless, endless})
-            .distance_zero(Distance{})
-            .distance_compare(std::less<Distance>())
-            .distance_combine([](const Distance& x, const Distance& y) {
-              return Distance{x.latency + y.latency, x.inverse_bandwidth + y.inverse_bandwidth};
+            .distance_inf(GraphDistance{endless, endless})
+            .distance_zero(GraphDistance{})
+            .distance_compare(std::less<GraphDistance>())
+            .distance_combine([](const GraphDistance& x, const GraphDistance& y) {
+              return GraphDistance{x.latency + y.latency, x.inverse_bandwidth + y.inverse_bandwidth};
             })
             .visitor(UntilArrival(to)));
   } catch (const Arrived&) {  // `previous` leads back from the target

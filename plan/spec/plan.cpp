@@ -2,10 +2,7 @@
 #include "plan/spec/plan.h"
 
 #include <fmt/core.h>
-#include <fmt/ranges.h>
 
-#include <algorithm>
-#include <cmath>
 #include <numeric>
 
 #include "base/ensure.h"
@@ -305,43 +302,33 @@ class PlanRules {
   void mirrored() {
     if (!spec_.stages.mirrors()) return;
     const std::int64_t passes = spec_.micro_batches();
-    rule(spec_.mesh.pipeline % 2 == 0, "P42", [&] {
-      return fmt::format("dualpipe pairs stage s with stage p - 1 - s, but {} stages leave one alone",
-                         spec_.mesh.pipeline);
-    });
-    rule(passes % 2 == 0, "P43", [&] {
-      return fmt::format("dualpipe feeds half of the micro-batches into either end of the pipeline, but {} is odd",
-                         passes);
-    });
+    rule(
+        spec_.mesh.pipeline % 2 == 0, "P42",
+        fmt::format("dualpipe pairs stage s with stage p - 1 - s, but {} stages leave one alone", spec_.mesh.pipeline));
+    rule(
+        passes % 2 == 0, "P43",
+        fmt::format("dualpipe feeds half of the micro-batches into either end of the pipeline, but {} is odd", passes));
   }
 
   void asynchronous() {
     if (!spec_.stages.asynchronous()) return;
     const std::int64_t passes = spec_.micro_batches();
     const char* name = name_of(spec_.stages.order);
-    rule(spec_.mesh.pipeline > 1, "P30",
-         [&] { return fmt::format("{} keeps a pipeline full, but there is only one stage", name); });
+    rule(spec_.mesh.pipeline > 1, "P30", fmt::format("{} keeps a pipeline full, but there is only one stage", name));
     const bool pairs = spec_.stages.order == Order::pipedream_2bw;
-    rule(
-        pairs || passes == 1, "P31",
-        [&] { return fmt::format("{} updates after every micro-batch, but a step has {}", name, passes); },
-        "micro_batch: batch / data, or schedule: pipedream-2bw");
-    rule(
-        !pairs || passes >= spec_.mesh.pipeline, "P31",
-        [&] {
-          return fmt::format(
-              "{} keeps two versions of the weights, which takes at least as many micro-batches per step as "
-              "stages: {} for {}",
-              name, passes, spec_.mesh.pipeline);
-        },
-        "use a smaller micro_batch, or fewer stages");
-    rule(spec_.numerics.precision != models::DType::fp16, "P35", [&] {
-      return fmt::format("in fp16 all stages must agree on the loss scale in every step, which would drain {}", name);
-    });
-    rule(spec_.states.zero_stage <= 1, "P32", [&] {
-      return fmt::format("{} keeps whole versions of the weights and their gradients, but ZeRO {} partitions them",
-                         name, spec_.states.zero_stage);
-    });
+    rule(pairs || passes == 1, "P31",
+         fmt::format("{} updates after every micro-batch, but a step has {}", name, passes),
+         "micro_batch: batch / data, or schedule: pipedream-2bw");
+    rule(!pairs || passes >= spec_.mesh.pipeline, "P31",
+         fmt::format("{} keeps two versions of the weights, which takes at least as many micro-batches per step as "
+                     "stages: {} for {}",
+                     name, passes, spec_.mesh.pipeline),
+         "use a smaller micro_batch, or fewer stages");
+    rule(spec_.numerics.precision != models::DType::fp16, "P35",
+         fmt::format("in fp16 all stages must agree on the loss scale in every step, which would drain {}", name));
+    rule(spec_.states.zero_stage <= 1, "P32",
+         fmt::format("{} keeps whole versions of the weights and their gradients, but ZeRO {} partitions them", name,
+                     spec_.states.zero_stage));
   }
 
   void context() {
@@ -600,77 +587,6 @@ base::Result<Plan> make_plan(std::shared_ptr<const models::Model> model,
   plan.cluster_ = std::move(cluster);
   plan.spec_ = std::move(spec);
   return plan;
-}
-
-std::string describe(const PlanSpec& spec) {
-  std::string text;
-  const auto degree = [&](const char* name, int value) {
-    if (value == 1) return;
-    if (!text.empty()) text += " x ";
-    text += fmt::format("{} {}", name, value);
-  };
-  degree("data", spec.mesh.data);
-  degree("tensor", spec.mesh.tensor);
-  degree("pipeline", spec.mesh.pipeline);
-  degree("context", spec.mesh.context);
-  degree("expert", spec.mesh.expert);
-  if (text.empty()) text = "serial";
-  if (spec.mesh.routes_own_rows())
-    text += fmt::format(", each expert over {}", base::count_of(spec.mesh.expert_ways(), "rank"));
-  if (spec.mesh.pipeline > 1) text += fmt::format(", {}", name_of(spec.stages.order));
-  if (spec.stages.virtual_stages > 1 && !spec.stages.folds())
-    text += fmt::format(" of {} chunks", spec.stages.virtual_stages);
-  text += fmt::format(", micro-batch {}", spec.shape.micro_batch);
-  if (spec.states.zero_stage > 0) text += fmt::format(", ZeRO {}", spec.states.zero_stage);
-  if (spec.states.zero_group > 0) text += fmt::format(" over {}", spec.states.zero_group);
-  if (spec.states.staleness) text += fmt::format(", parameter server of staleness {}", *spec.states.staleness);
-  if (spec.mesh.sequence_parallel) text += ", sequence-parallel";
-  if (spec.recomputation.what != Recompute::none)
-    text += fmt::format(", recompute {}", name_of(spec.recomputation.what));
-  if (!spec.recomputation.modules.empty())
-    text += fmt::format(" ({})", fmt::join(spec.recomputation.modules.rows(), ", "));
-  if (spec.recomputation.layers)
-    text += fmt::format(" of {} layers a {}", *spec.recomputation.layers,
-                        spec.stages.virtual_stages > 1 ? "chunk" : "stage");
-  if (spec.recomputation.partition_checkpoints) text += ", checkpoints partitioned";
-  if (spec.reduces_early()) text += ", gradients overlapped";
-  const auto leaves = [&](const char* what, Space space) {
-    if (space != Space::device) text += fmt::format(", {} on {}", what, name_of(space));
-  };
-  leaves("activations", spec.offload.activations);
-  leaves("optimizer", spec.offload.optimizer);
-  leaves("parameters", spec.offload.parameters);
-  if (spec.low_rank())
-    text += fmt::format(", PowerSGD of rank {}{}", spec.compression.rank,
-                        spec.plain_steps() > 0 ? fmt::format(" from step {} on", spec.plain_steps() + 1) : "");
-  else if (spec.compresses())
-    text += fmt::format(", gradients in {}{}", name_of(spec.compression.gradients),
-                        spec.compression.group > 0 ? fmt::format(" by groups of {}", spec.compression.group) : "");
-  if (spec.compression.activations != ActivationEncoding::none)
-    text += spec.compression.activations == ActivationEncoding::lossless
-                ? ", activations without zeros"
-                : fmt::format(", activations in {}", name_of(spec.compression.activations));
-  const auto travels = [&](const char* what, PooledType type) {
-    if (type != PooledType::fp32) text += fmt::format(", {} in {}", what, name_of(type));
-  };
-  if (spec.embedding.sharding != TableSharding::automatic)
-    text += fmt::format(", tables {}", name_of(spec.embedding.sharding));
-  travels("pooled vectors", spec.embedding.forward);
-  travels("their gradients", spec.embedding.backward);
-  if (spec.tokens.encoded())
-    text += fmt::format(", tokens to experts in {}, back in {}", name_of(spec.tokens.dispatch),
-                        name_of(spec.tokens.combine));
-  if (spec.embedding.stored != PooledType::fp32) text += fmt::format(", tables in {}", name_of(spec.embedding.stored));
-  for (const Space space : {Space::host, Space::nvme}) {
-    const auto& tiers = spec.embedding.tiers.tiers();
-    const auto there = std::count_if(tiers.begin(), tiers.end(), [&](const TableTier& t) { return t.space == space; });
-    if (there > 0) text += fmt::format(", {} of {} tables on {}", there, tiers.size(), name_of(space));
-  }
-  if (spec.numerics.loss_chunks > 1) text += fmt::format(", loss in {} chunks", spec.numerics.loss_chunks);
-  if (spec.states.optimizer != States{}.optimizer) text += fmt::format(", {}", name_of(spec.states.optimizer));
-  if (spec.numerics.rounding != Rounding::nearest)
-    text += fmt::format(", {} rounding", name_of(spec.numerics.rounding));
-  return text;
 }
 
 }  // namespace orrery::plan

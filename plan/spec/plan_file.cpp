@@ -1,11 +1,14 @@
-// plan.yaml: four parts, each read and written by its own room.
+// plan.yaml: four parts, each read and written by its own room. And a plan in a line, for people.
 #include "plan/spec/plan_file.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
+#include "base/units.h"
 #include "clusters/read.h"
 #include "models/read/read.h"
 #include "plan/spec/fields_yaml.h"
@@ -111,6 +114,77 @@ std::string write_plan_file(const PlanFile& file) {
 
 base::Result<PlanFile> parse_plan_file(std::string_view text, std::string name) {
   return base::read_document<PlanFile>(text, std::move(name), read_plan_file);
+}
+
+std::string describe(const PlanSpec& spec) {
+  std::string text;
+  const auto degree = [&](const char* name, int value) {
+    if (value == 1) return;
+    if (!text.empty()) text += " x ";
+    text += fmt::format("{} {}", name, value);
+  };
+  degree("data", spec.mesh.data);
+  degree("tensor", spec.mesh.tensor);
+  degree("pipeline", spec.mesh.pipeline);
+  degree("context", spec.mesh.context);
+  degree("expert", spec.mesh.expert);
+  if (text.empty()) text = "serial";
+  if (spec.mesh.routes_own_rows())
+    text += fmt::format(", each expert over {}", base::count_of(spec.mesh.expert_ways(), "rank"));
+  if (spec.mesh.pipeline > 1) text += fmt::format(", {}", name_of(spec.stages.order));
+  if (spec.stages.virtual_stages > 1 && !spec.stages.folds())
+    text += fmt::format(" of {} chunks", spec.stages.virtual_stages);
+  text += fmt::format(", micro-batch {}", spec.shape.micro_batch);
+  if (spec.states.zero_stage > 0) text += fmt::format(", ZeRO {}", spec.states.zero_stage);
+  if (spec.states.zero_group > 0) text += fmt::format(" over {}", spec.states.zero_group);
+  if (spec.states.staleness) text += fmt::format(", parameter server of staleness {}", *spec.states.staleness);
+  if (spec.mesh.sequence_parallel) text += ", sequence-parallel";
+  if (spec.recomputation.what != Recompute::none)
+    text += fmt::format(", recompute {}", name_of(spec.recomputation.what));
+  if (!spec.recomputation.modules.empty())
+    text += fmt::format(" ({})", fmt::join(spec.recomputation.modules.rows(), ", "));
+  if (spec.recomputation.layers)
+    text += fmt::format(" of {} layers a {}", *spec.recomputation.layers,
+                        spec.stages.virtual_stages > 1 ? "chunk" : "stage");
+  if (spec.recomputation.partition_checkpoints) text += ", checkpoints partitioned";
+  if (spec.reduces_early()) text += ", gradients overlapped";
+  const auto leaves = [&](const char* what, Space space) {
+    if (space != Space::device) text += fmt::format(", {} on {}", what, name_of(space));
+  };
+  leaves("activations", spec.offload.activations);
+  leaves("optimizer", spec.offload.optimizer);
+  leaves("parameters", spec.offload.parameters);
+  if (spec.low_rank())
+    text += fmt::format(", PowerSGD of rank {}{}", spec.compression.rank,
+                        spec.plain_steps() > 0 ? fmt::format(" from step {} on", spec.plain_steps() + 1) : "");
+  else if (spec.compresses())
+    text += fmt::format(", gradients in {}{}", name_of(spec.compression.gradients),
+                        spec.compression.group > 0 ? fmt::format(" by groups of {}", spec.compression.group) : "");
+  if (spec.compression.activations != ActivationEncoding::none)
+    text += spec.compression.activations == ActivationEncoding::lossless
+                ? ", activations without zeros"
+                : fmt::format(", activations in {}", name_of(spec.compression.activations));
+  const auto travels = [&](const char* what, PooledType type) {
+    if (type != PooledType::fp32) text += fmt::format(", {} in {}", what, name_of(type));
+  };
+  if (spec.embedding.sharding != TableSharding::automatic)
+    text += fmt::format(", tables {}", name_of(spec.embedding.sharding));
+  travels("pooled vectors", spec.embedding.forward);
+  travels("their gradients", spec.embedding.backward);
+  if (spec.tokens.encoded())
+    text += fmt::format(", tokens to experts in {}, back in {}", name_of(spec.tokens.dispatch),
+                        name_of(spec.tokens.combine));
+  if (spec.embedding.stored != PooledType::fp32) text += fmt::format(", tables in {}", name_of(spec.embedding.stored));
+  for (const Space space : {Space::host, Space::nvme}) {
+    const auto& tiers = spec.embedding.tiers.tiers();
+    const auto there = std::count_if(tiers.begin(), tiers.end(), [&](const TableTier& t) { return t.space == space; });
+    if (there > 0) text += fmt::format(", {} of {} tables on {}", there, tiers.size(), name_of(space));
+  }
+  if (spec.numerics.loss_chunks > 1) text += fmt::format(", loss in {} chunks", spec.numerics.loss_chunks);
+  if (spec.states.optimizer != States{}.optimizer) text += fmt::format(", {}", name_of(spec.states.optimizer));
+  if (spec.numerics.rounding != Rounding::nearest)
+    text += fmt::format(", {} rounding", name_of(spec.numerics.rounding));
+  return text;
 }
 
 }  // namespace orrery::plan

@@ -288,9 +288,8 @@ class PipelineRun {
     if (!me.updated || move.kind != Kind::forward || move.micro_batch % of_step_ != 0) return;
     constexpr auto kData = static_cast<std::size_t>(plan::Stream::data);
     Ticks& now = me.clock.state.device;
-    const Ticks begin = times_.overlaps[kData] ? *me.updated : now;
+    const Ticks begin = times_.overlaps[kData] ? *me.updated : now, end = std::max(now, begin + ticks(seconds));
     me.updated.reset();
-    const Ticks end = std::max(now, begin + ticks(seconds));
     me.clock.waits.exposed[kData] += end - now;
     now = end;
   }

@@ -1,7 +1,7 @@
 #pragma once
 /// A chunk's passes over one micro-batch, as steps for a rank's clock: the steps of its layers, and between them
 /// gathers and reductions of ZeRO, reductions within the last pass, and copies of what is stored elsewhere, in the
-/// order in which lowering writes them (plan/lower/lower.cpp). Private to cost/.
+/// order in which lowering writes them (plan/lower/layer_passes.h). Private to cost/.
 #include <array>
 #include <cstdint>
 #include <vector>

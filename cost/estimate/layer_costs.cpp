@@ -211,7 +211,7 @@ Pass walk(const std::vector<models::Part>& parts, const models::LayerProgram& pr
   return pass;
 }
 
-/// Divides the last compute step of the weights' gradients as StageLowering::weights_pass does.
+/// Divides the last compute step of the weights' gradients as LayerPasses::weights does.
 void divide_last(LayerCosts& out, const std::vector<models::Part>& weights, const models::LayerProgram& program,
                  const LayerPrices& prices, std::set<TensorId> added) {
   if (weights.empty() || weights.back().ops.size() < 2) return;

@@ -115,7 +115,7 @@ struct LayerCosts {
   Pass forward, recompute, backward;
   Pass weights;  ///< of a split backward: gradients of the weights, not included in `backward`
   /// The last compute segment of `weights` in two: without its last operator, and that operator alone. They are two
-  /// steps if the layer is a chunk's first (StageLowering::weights_pass). Without seconds if the segment has only one
+  /// steps if the layer is a chunk's first (LayerPasses::weights). Without seconds if the segment has only one
   /// operator.
   Segment weights_but_last, weights_last;
   std::int64_t own_elements = 0;      ///< in the layer's own bucket, before padding to shards; 0: none

@@ -1,5 +1,5 @@
 #pragma once
-/// Memory that lives only within a stage's passes, laid out as lowering lays it out (plan/lower/layer_passes.h), but with
+/// Memory that lives only within a stage's passes, laid out as lowering lays it out (plan/lower/layer_passes), but with
 /// only a few of many equal layers.
 #include <cstdint>
 #include <map>

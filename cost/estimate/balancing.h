@@ -13,6 +13,10 @@ namespace orrery::cost {
 [[nodiscard]] double balancing_time(const Pricing& pricing, const models::Model& model, const plan::PlanSpec& spec,
                                     const std::vector<LayerRun>& layers, const StageGroups& groups);
 
+/// The part of it that sums the choices over layers and all ranks.
+[[nodiscard]] double pooling_time(const Pricing& pricing, const models::Model& model, const plan::PlanSpec& spec,
+                                  const std::vector<LayerRun>& layers, const StageGroups& groups);
+
 /// Zeroes the tallies of choices when a step begins.
 [[nodiscard]] models::Op zeroed_tally(const models::Experts& experts, const std::vector<LayerRun>& layers_of);
 

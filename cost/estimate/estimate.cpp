@@ -36,6 +36,7 @@
 #include "plan/outline/reduction.h"
 #include "plan/schedule/asynchronous.h"
 #include "plan/schedule/partners.h"
+#include "plan/spec/expert_rules.h"
 
 namespace orrery::cost {
 
@@ -226,8 +227,10 @@ StageTimes Estimator::Impl::times(const plan::Plan& plan, int stage, Streams str
     pass_alone(t);
     end();  // overlaps what it can with a forward pass
   }
-  if (!elsewhere)  // where its end has it
+  if (!elsewhere)  // where its end has it, but for what stands between passes
     t.rounds += balancing_time(*pricing, *model, spec, layers_of, groups);
+  else if (plan::balances_by_step(*model, spec))
+    t.rounds += pooling_time(*pricing, *model, spec, layers_of, groups);
   if (spec.reduces_early() && !elsewhere) t.reduce = 0, t.reduce_issued = 0, t.keep = 0;  // the passes have it
   if (plan::weight_delay(spec, stage) > 0) {  // a version of the weights is copied
     t.keep += dispatch();
@@ -322,9 +325,21 @@ std::pair<double, int> Estimator::Impl::worst_memory(const plan::Plan& plan, Mem
   return worst(plan, first_holds_most, [&](int stage) { return memory(plan, stage, question).total(); });
 }
 
+namespace {
+
+/// Whether products of one sequence are rounded to fewer bits if those of several are (models/operators/fp8.h).
+bool rounds_alike(const plan::PlanSpec& spec) {
+  constexpr std::int64_t kRows = 16;
+  if (plan::compute_dtype(spec.numerics.precision) == spec.numerics.precision) return true;
+  return spec.tokens_per_rank() % (kRows * (spec.mesh.shards_rows() ? spec.mesh.tensor : 1)) == 0;
+}
+
+}  // namespace
+
 bool Estimator::Impl::keeps_rows(const plan::Plan& plan) const {
   const MemoryRecipe& recipe = pricing->stack().memory;
-  return recipe.stated && recipe.blocks_on_host == 0 && cost::keeps_rows(plan.spec(), *model);
+  return recipe.stated && recipe.blocks_on_host == 0 && cost::keeps_rows(plan.spec(), *model) &&
+         rounds_alike(plan.spec());
 }
 
 /// A bound of the worst rank's memory, by layers of a micro-batch of one sequence.
@@ -467,9 +482,11 @@ double Estimator::least_rate(const plan::Plan& plan) {
   const bool gpu = impl_->pricing->cluster().device().kind == clusters::DeviceKind::gpu;
   if (!gpu || !cost::keeps_rows(plan.spec(), *impl_->model)) return least_work(plan);
   constexpr std::int64_t kRows = std::int64_t{1} << 22;
+  // Sequences: what runs faster in multiples of some number of rows or heads (products in fp8, fused softmax) does.
+  constexpr std::int64_t kMultiple = 64;
   constexpr double kLeft = 0.99;  // of the last tiles
   plan::PlanSpec large = plan.spec();
-  large.shape.micro_batch = (kRows + large.tokens_per_rank() - 1) / large.tokens_per_rank();
+  large.shape.micro_batch = plan::round_up(kRows / large.tokens_per_rank() + 1, kMultiple);
   const double share =
       static_cast<double>(plan.spec().shape.micro_batch) / static_cast<double>(large.shape.micro_batch);
   return impl_->least_work(plan, large, kLeft * share);

@@ -60,7 +60,7 @@ class StepWriter {
                                      [&](const Message& m) { return plan::message_waits(uses(step), uses(*m.step)); });
       if (last != stream.rend()) out_.after(last->step->stream, last->number);
     }
-    const int number = out_.begin(step.stream, lane(step), seconds(step), !step.deaths.empty(), host(step));
+    const int number = out_.begin(step.stream, lane(step), seconds(step), !step.deaths.empty());
     in_flight_[static_cast<std::size_t>(step.stream)].push_back({&step, number});
   }
 
@@ -75,11 +75,6 @@ class StepWriter {
     const Lockstep lockstep = groups_.lockstep.at(pricing_);
     if (step.kind == StepKind::copy) return lockstep.copy_time(step.stream, bytes, step.accumulate).value;
     return lockstep.collective_time(step.collective, bytes, members(step.group), step.stream).value;
-  }
-  [[nodiscard]] Ticks host(const Step& step) {
-    if (step.kind != StepKind::collective || step.stream != plan::Stream::tensor) return 0;
-    const bool pipelined = schedule_.spec.mesh.pipeline > 1;
-    return ticks(pricing_.message_host_time(static_cast<int>(members(step.group).size()), pipelined).value);
   }
   [[nodiscard]] Lane lane(const Step& step) {
     if (step.kind != StepKind::collective || step.stream != plan::Stream::data) return lane_of(step.stream);

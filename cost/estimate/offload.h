@@ -1,13 +1,12 @@
 #pragma once
-/// Plans that keep part of the model outside device memory, in closed form: what stays, what the host holds and how
-/// long it updates. Matches the lowering in plan/lower/offload.h.
+/// Plans that keep part of the model outside device memory, in closed form: what stays, and what the host
+/// holds. Matches the lowering in plan/lower/offload.h.
 #include <cstdint>
 #include <vector>
 
 #include "cost/estimate/block_lives.h"
 #include "cost/estimate/layer_costs.h"
 #include "cost/estimate/memory.h"
-#include "cost/prices/pricing.h"
 #include "plan/spec/plan.h"
 
 namespace orrery::cost {

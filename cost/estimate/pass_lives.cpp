@@ -312,7 +312,8 @@ class PassesOverLayers {
   }
   void use_parameters_in_backward(const LayerCosts& layer, const std::vector<int>& again,
                                   const std::vector<int>& places) {
-    use_buckets(layer, {&layer.recompute, &layer.backward}, [&](const Life& uses) {
+    const Pass none;
+    use_buckets(layer, {recomputes(layer) ? &layer.recompute : &none, &layer.backward}, [&](const Life& uses) {
       const bool repeats = recomputes(layer) && uses.recompute_first >= 0, reads = uses.backward_first >= 0;
       const int first = repeats ? place_of(again, uses.recompute_first)
                         : reads ? place_of(places, uses.backward_first)

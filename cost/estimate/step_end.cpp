@@ -2,7 +2,6 @@
 #include "cost/estimate/step_end.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "cost/estimate/fold.h"
@@ -11,9 +10,9 @@
 #include "cost/estimate/pass_writer.h"
 #include "cost/estimate/update.h"
 #include "cost/parameters/habits.h"
-#include "models/operators/operators.h"
 #include "plan/outline/turns.h"
 #include "plan/outline/update.h"
+#include "plan/spec/expert_rules.h"
 
 namespace orrery::cost {
 
@@ -239,7 +238,9 @@ void StepEnds::add(StageTimes& t, const plan::Plan& plan, int stage, const std::
       add_to_key(key, b);
       key.insert(key.end(), {b.count, std::int64_t{b.written}});
     }
-    if (elsewhere) key.insert(key.end(), {stage, spec.mesh.pipeline, std::int64_t{rates != nullptr}});
+    if (elsewhere)
+      key.insert(key.end(), {stage, spec.mesh.pipeline, std::int64_t{rates != nullptr},
+                             std::int64_t{plan::balances_by_step(plan.model(), spec)}});
     if (const auto found = ends_.find(key); found != ends_.end()) {
       std::tie(t.begin, t.reduce, t.reduce_issued, t.keep, t.norm, t.rounds, t.update, t.gather, t.copies, t.next) =
           found->second;

@@ -233,7 +233,8 @@ base::Result<Intervals> parse_intervals(std::string_view text, std::string file)
       if (item.has("stack")) spread.stack = item.at("stack").text();
       spread.several_nodes = item.at("several_nodes").boolean(false);
       spread.time = read_interval(item.at("time"));
-      spread.memory = item.has("memory") ? read_interval(item.at("memory")) : kNothingSeen;
+      const bool of_times = spread.stack == kStrangers && !item.has("memory");  // whose memory nobody has told
+      spread.memory = of_times ? kNothingSeen : read_interval(item.at("memory"));
       spread.rows = item.at("rows").integer(0, std::int64_t{1} << 40);
       out.spreads.push_back(spread);
     }
@@ -255,13 +256,15 @@ std::string write_intervals(const Intervals& intervals) {
       "spreads:\n";
   const auto text = [](const Interval& i) { return fmt::format("{{low: {}, high: {}}}", i.low, i.high); };
   for (const Spread& s : intervals.spreads)
-    out +=
-        base::yaml_row(fmt::format("  - {{{}several_nodes: {}, time: {}, {}rows: {}}}",
-                                   s.stack.empty() ? "" : fmt::format("stack: {}, ", base::yaml_text(s.stack)),
-                                   s.several_nodes, text(s.time),
-                                   s.memory == kNothingSeen ? "" : fmt::format("memory: {}, ", text(s.memory)), s.rows),
-                       kIndent) +
-        "\n";
+    out += base::yaml_row(
+               fmt::format(
+                   "  - {{{}several_nodes: {}, time: {}, {}rows: {}}}",
+                   s.stack.empty() ? "" : fmt::format("stack: {}, ", base::yaml_text(s.stack)), s.several_nodes,
+                   text(s.time),
+                   s.stack == kStrangers && s.memory == kNothingSeen ? "" : fmt::format("memory: {}, ", text(s.memory)),
+                   s.rows),
+               kIndent) +
+           "\n";
   if (intervals.elsewhere)
     out += fmt::format(
         "# Of a stack's predictions for kinds of devices, and for mixtures, of which it has no run: "

@@ -131,7 +131,7 @@ struct Fitting {
 };
 
 /// Finds the points that are plans and fit, and bounds their times by their layers; then, in the order of these bounds,
-/// those that may be among the best: first by a tighter bound, then by their time, always the one with the least bound
+/// those that may be among the best: by their own work, then by their passes, always the one with the least bound
 /// next. One per thread, merged afterwards.
 class Estimating {
  public:
@@ -196,8 +196,9 @@ class Estimating {
     ++evaluated;
     const double room = room_.of(space_[i]);
     double least = smaller_.least(i);
-    if (least <= room_.capacity()) least = estimator.least_states(*made);
-    if (least <= room_.capacity() && space_[i].shape.micro_batch > 1) least = estimator.least_memory(*made);
+    if (least <= room_.capacity()) least = std::max(least, estimator.least_states(*made));
+    if (least <= room_.capacity() && space_[i].shape.micro_batch > 1)
+      least = std::max(least, estimator.least_memory(*made));
     const bool refused = least > room;
     const double most = least > room_.capacity() ? least : estimator.most_memory(*made);
     if (refused && (least > room_.capacity() || most <= room_.capacity())) {
@@ -456,7 +457,7 @@ cost::SearchResult search_within(const Model& model, const Cluster& cluster, con
     result.evaluated += worker->evaluated;
     for (const auto& [reason, count] : worker->rejected) result.rejected[reason] += count;
     for (const auto& [rule, one] : worker->broken) broken[rule].add(one);
-    if (feasible == 0) worker->look_for_nearer();
+    if (feasible == 0 && !room.holds_back()) worker->look_for_nearer();
     miss.consider(worker->miss);
     if (worker->fastest > 0 && (progress.best_step_time_s == 0 || worker->fastest < progress.best_step_time_s))
       progress.best_step_time_s = worker->fastest;

@@ -59,6 +59,7 @@ struct AnyPlan {
   std::optional<plan::Plan> plan;
   std::vector<std::string> traits;  ///< what it has, for tables of deviations
   std::string where;                ///< model, cluster and stack, for messages
+  std::string stack;
 };
 
 /// Draws plans in an order that a seed fixes.
@@ -133,6 +134,7 @@ class AnyPlans {
     if (!pricing) pricing = std::make_shared<cost::Pricing>(cluster, bare(testing::stack(stack)));
     out.pricing = pricing;
     out.model = model;
+    out.stack = stack;
     out.where = fmt::format("{} of {} layers on {} {} with {}", model->name, model->layers, cluster->size(),
                             site.cluster, stack);
     out.traits = traits_of(*made, *model, site, stack);

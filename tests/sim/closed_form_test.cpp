@@ -159,6 +159,31 @@ TEST(ClosedFormOfAnyPlan, AsksForTheMemoryOfTheStageThatNeedsMost) {
   EXPECT_GT(compared, 20) << "of split orders, where a later stage may need most";
 }
 
+// What frameworks keep makes bounds of layers of one sequence useful; without it they say no more than the states.
+TEST(ClosedFormOfAnyPlan, BoundsMemoryAndTimeWithWhatFrameworksKeep) {
+  testing::AnyPlans any(24);
+  int bounded = 0;
+  for (int i = 0; i < 150; ++i) {
+    const testing::AnyPlan one = any.at(i);
+    const auto cluster = std::make_shared<const clusters::Cluster>(one.plan->cluster());
+    const cost::Pricing pricing(cluster, testing::stack(one.stack));
+    cost::Estimator estimator(one.model, pricing, shared_links(pricing));
+    for (const std::int64_t sequence : {one.plan->spec().shape.sequence, std::int64_t{1000}, std::int64_t{1536}}) {
+      plan::PlanSpec spec = one.plan->spec();
+      spec.shape.sequence = sequence;
+      const auto plan = plan::make_plan(one.model, cluster, spec);
+      if (!plan) continue;
+      const double bytes = estimator.memory_peak(*plan), most = estimator.most_memory(*plan);
+      const std::string what = fmt::format("{}: {} of {}", one.where, plan::describe(spec), sequence);
+      EXPECT_LE(estimator.least_memory(*plan), (1 + 1e-9) * bytes) << what;
+      EXPECT_GE((1 + 1e-9) * most, bytes) << what;
+      EXPECT_LE(estimator.least_rate(*plan), (1 + 1e-9) * estimator.time(*plan).step_time) << what;
+      bounded += std::isfinite(most) ? 1 : 0;
+    }
+  }
+  EXPECT_GT(bounded, 20);
+}
+
 TEST(ClosedFormOfAnyPlan, IsTheSameFreshAndMemoised) {
   testing::AnyPlans any(19);
   int compared = 0;

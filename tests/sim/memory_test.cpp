@@ -442,7 +442,6 @@ TEST(FrameworkMemory, OfParametersIsWhatTheSoftwareKeepsOfThem) {
   EXPECT_EQ(of(masters).parameters, 0);
 }
 
-// A model that says so drops, whether or not it has biases.
 // A sequence of 512 for four ranks that share experts: 4 x 128 rows of slots, as many as the micro-batch has rows. Only
 // those in slots are counted by the tokens that came.
 TEST(FrameworkMemory, OfExpertsTakesNoOtherRowsForThoseInSlots) {
@@ -459,6 +458,7 @@ TEST(FrameworkMemory, OfExpertsTakesNoOtherRowsForThoseInSlots) {
   EXPECT_NEAR(of_a_layer(c, recipe) / one, 2, 0.01);
 }
 
+// A model that says so drops, whether or not it has biases.
 TEST(FrameworkMemory, OfAModelThatDropsHasMasks) {
   Case c = half_precision();
   c.family = models::Family::llama;

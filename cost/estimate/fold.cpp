@@ -58,6 +58,20 @@ bool uses_slot(const Outline& outline, const plan::Item& item, int slot) {
          });
 }
 
+/// The last message before a compute item that uses memory which the item uses, too; -1: none.
+int last_message(const Outline& outline, std::size_t compute) {
+  const auto slot = [&](int operand) {
+    return operand < 0 ? -1 : outline.operands[static_cast<std::size_t>(operand)].slot;
+  };
+  const auto uses = [&](int operand) {
+    return operand >= 0 && uses_slot(outline, outline.items[compute], slot(operand));
+  };
+  for (std::size_t i = compute; i-- > 0;)
+    if (const plan::Item& item = outline.items[i]; item.is_message() && (uses(item.source) || uses(item.target)))
+      return static_cast<int>(i);
+  return -1;
+}
+
 /// Whether the buffer that a message sends dies with it.
 bool frees_source(const Outline& outline, std::size_t message, bool transient) {
   const plan::Item& item = outline.items[message];
@@ -80,7 +94,7 @@ std::vector<TimedItem> Fold::items(const Outline& outline, bool transient) const
     if (one.is_message)
       one.lane = lane_of(item.over, item.experts), one.frees = frees_source(outline, i, transient);
     else
-      one.host = pricing_.host_time(item.ops).value;
+      one.host = pricing_.host_time(item.ops).value, one.awaits = last_message(outline, i);
   }
   return out;
 }

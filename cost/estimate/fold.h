@@ -27,6 +27,7 @@ struct TimedItem {
   Lane lane = lane_of(plan::Stream::data);  ///< of a message
   double seconds = 0;
   double host = 0;  ///< seconds of the host to issue it
+  int awaits = -1;  ///< compute: the number of the last item before it that is a message and uses the same memory
 };
 
 class Fold {

@@ -94,16 +94,19 @@ class PassWriter {
 /// A bucket's reduction while it is written, part by part.
 struct TimedReduction {
   const std::vector<TimedItem>* items = nullptr;
-  int message = -1;  ///< its latest message so far
+  int message = -1;                ///< its latest message so far
+  std::vector<int> messages = {};  ///< by item
 };
 inline void write_part(PassWriter& out, TimedReduction& r, int part) {
-  for (const TimedItem& item : *r.items) {
+  r.messages.resize(r.items->size(), -1);
+  for (std::size_t i = 0; i < r.items->size(); ++i) {
+    const TimedItem& item = (*r.items)[i];
     if (item.part != part) continue;
     if (item.is_message) {
-      r.message = out.begin(plan::Stream::data, item.lane, item.seconds, item.frees);
+      r.message = r.messages[i] = out.begin(plan::Stream::data, item.lane, item.seconds, item.frees);
       continue;
     }
-    if (r.message >= 0) out.wait(plan::Stream::data, r.message);
+    if (item.awaits >= 0) out.wait(plan::Stream::data, r.messages[static_cast<std::size_t>(item.awaits)]);
     out.compute(item.seconds, item.host);
   }
 }

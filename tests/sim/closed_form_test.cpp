@@ -125,7 +125,7 @@ bool one_at_a_time(const plan::Timeline& timeline) {
 
 TEST(ClosedFormOfAnyPlan, EqualsTheReplayWhereNothingOverlapsAndNothingContends) {
   testing::AnyPlans some(20), more(21);
-  constexpr int kPlans = 300;  // of each
+  constexpr int kPlans = 400;  // of each
   int compared = 0;
   for (int i = 0; i < 2 * kPlans; ++i) {
     const testing::AnyPlan one = (i < kPlans ? some : more).at(i % kPlans);

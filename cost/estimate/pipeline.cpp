@@ -287,11 +287,10 @@ class PipelineRun {
   void gather(RunningRank& me, const Move& move, double seconds) const {
     if (!me.updated || move.kind != Kind::forward || move.micro_batch % of_step_ != 0) return;
     constexpr auto kData = static_cast<std::size_t>(plan::Stream::data);
-    Ticks& now = me.clock.state.device;
-    const Ticks begin = times_.overlaps[kData] ? *me.updated : now, end = std::max(now, begin + ticks(seconds));
-    me.updated.reset();
-    me.clock.waits.exposed[kData] += end - now;
-    now = end;
+    const Ticks now = me.clock.state.device;
+    const Ticks updated = *std::exchange(me.updated, std::nullopt), begin = times_.overlaps[kData] ? updated : now;
+    me.clock.state.device = std::max(now, begin + ticks(seconds));
+    me.clock.waits.exposed[kData] += me.clock.state.device - now;
   }
 
   /// The message whose memory this pass frees or takes; kNobody: none. Where passes are whole and a pipeline drains,

@@ -318,8 +318,8 @@ class PipelineRun {
     return messages_[id].end;
   }
 
-  /// No rank can go on: the one that has come first begins to wait. All others are later, so what it waits for cannot
-  /// have come before. False: all wait already.
+  /// No rank can go on: the first to have come begins to wait; what it waits for cannot have come before. False: all
+  /// do.
   bool attend_first() {
     RunningRank* first = nullptr;
     for (RunningRank& rank : ranks_)

@@ -318,8 +318,7 @@ class PipelineRun {
     return messages_[id].end;
   }
 
-  /// No rank can go on: the first to have come begins to wait; what it waits for cannot have come before. False: all
-  /// do.
+  /// No rank can go on: the first to have come begins to wait, as what it waits for comes later. False: all wait.
   bool attend_first() {
     RunningRank* first = nullptr;
     for (RunningRank& rank : ranks_)

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "base/units.h"
-#include "plan/spec/message.h"
+#include "plan/spec/plan_rules.h"
 #include "plan/spec/rules.h"
 
 namespace orrery::plan {
@@ -23,35 +23,30 @@ class ExpertRules {
 
   base::Diagnostics broken() {
     experts();
-    return std::move(found_);
+    return broken_.take();
   }
 
  private:
-  /// Message and help: texts, or what writes them.
-  template <class Message, class Help = std::string_view>
-  void rule(bool holds, RuleCode code, const Message& message, const Help& help = {}) {
-    if (!holds) found_.push_back(code.broken(written(message), written(help)));
-  }
-
   void experts() {
     const models::Experts& e = model_.experts;
-    rule(!spec_.tokens.encoded() || e.any(), "P142", "rows of tokens travel to experts, but the model has none");
-    rule(spec_.mesh.expert == 1 || e.any(), "P21",
-         [&] { return fmt::format("expert {} divides experts, but the model has none", spec_.mesh.expert); });
+    broken_.rule(!spec_.tokens.encoded() || e.any(), "P142",
+                 "rows of tokens travel to experts, but the model has none");
+    broken_.rule(spec_.mesh.expert == 1 || e.any(), "P21",
+                 [&] { return fmt::format("expert {} divides experts, but the model has none", spec_.mesh.expert); });
     if (!e.any()) return;
-    rule(e.count % spec_.mesh.expert == 0, "P121",
-         [&] { return fmt::format("expert {} does not divide {} experts", spec_.mesh.expert, e.count); });
+    broken_.rule(e.count % spec_.mesh.expert == 0, "P121",
+                 [&] { return fmt::format("expert {} does not divide {} experts", spec_.mesh.expert, e.count); });
     const Mesh& mesh = spec_.mesh;
     const bool own_rows = mesh.routes_own_rows();
     const int ways = mesh.expert_ways(), all = mesh.ranks_per_stage();
-    rule(
+    broken_.rule(
         all % ways == 0, "P119",
         [&] {
           return fmt::format("expert_tensor {} does not divide the {} of data {} x context {} x tensor {}", ways,
                              base::count_of(all, "rank"), mesh.data, mesh.context, mesh.tensor);
         },
         "a divisor of data x context x tensor");
-    rule(
+    broken_.rule(
         all % ways != 0 || mesh.expert_places() % mesh.expert == 0, "P122",
         [&] {
           return fmt::format("expert {} must divide {}, which are {}", mesh.expert,
@@ -61,27 +56,27 @@ class ExpertRules {
                              mesh.expert_places());
         },
         own_rows ? "use a divisor of data x context x tensor / expert_tensor" : "a divisor of data x context");
-    rule(
+    broken_.rule(
         !own_rows || mesh.tensor == 1 || mesh.shards_rows(), "P120",
         "experts that are split over other ranks than the tensor group take each rank's own rows, but without sequence "
         "parallelism all tensor ranks have the same rows");
-    rule(e.hidden % ways == 0 && e.shared % mesh.tensor == 0, "P123", [&]() -> std::string {
+    broken_.rule(e.hidden % ways == 0 && e.shared % mesh.tensor == 0, "P123", [&]() -> std::string {
       return e.hidden % ways != 0
                  ? fmt::format("{} {} does not divide an expert's width of {}", own_rows ? "expert_tensor" : "tensor",
                                ways, e.hidden)
                  : fmt::format("tensor {} does not divide the shared experts' width of {}", mesh.tensor, e.shared);
     });
-    rule(e.capacity_factor <= 0 || (mesh.context == 1 && !own_rows), "P125",
-         "which tokens of a sequence an expert takes depends on earlier tokens, which are on other ranks");
-    rule(!spec_.states.has_server() && !spec_.stages.asynchronous(), "P128",
-         "a mixture of experts counts what its experts do in a step, so all passes must use one version of the "
-         "weights");
+    broken_.rule(e.capacity_factor <= 0 || (mesh.context == 1 && !own_rows), "P125",
+                 "which tokens of a sequence an expert takes depends on earlier tokens, which are on other ranks");
+    broken_.rule(!spec_.states.has_server() && !spec_.stages.asynchronous(), "P128",
+                 "a mixture of experts counts what its experts do in a step, so all passes must use one version of the "
+                 "weights");
     reached();
     if (!mesh.folds_experts()) return;
     const Holders holders = spec_.holders(true);
     const auto nests = [&](int consecutive, const char* key, const char* what) {
       const int ranks = consecutive * spec_.mesh.tensor;
-      rule(
+      broken_.rule(
           ranks % holders.stride == 0 || holders.stride % ranks == 0, "P126",
           [&] {
             return fmt::format(
@@ -103,7 +98,7 @@ class ExpertRules {
     const std::int64_t together = std::int64_t{spec_.mesh.expert_ways()} * spec_.mesh.expert;
     const std::int64_t tokens = std::max(one, one * together / (spec_.mesh.context * spec_.mesh.tensor));
     const std::int64_t times = (e.count + tokens - 1) / tokens;
-    rule(
+    broken_.rule(
         e.count <= tokens, "P129",
         [&] {
           return fmt::format("{} experts, but a micro-batch has {} for them", e.count, base::count_of(tokens, "token"));
@@ -114,7 +109,7 @@ class ExpertRules {
         });
     const double room = e.capacity_factor * static_cast<double>(e.chosen) * static_cast<double>(spec_.shape.sequence) /
                         static_cast<double>(e.count);
-    rule(
+    broken_.rule(
         e.capacity_factor <= 0 || room >= 1, "P118",
         [&] {
           return fmt::format("capacity_factor {} gives an expert room for {:.2g} tokens of a sequence of {}",
@@ -131,7 +126,7 @@ class ExpertRules {
 
   const models::Model& model_;
   const PlanSpec& spec_;
-  base::Diagnostics found_;
+  BrokenRules broken_;
 };
 
 }  // namespace

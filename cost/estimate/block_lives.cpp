@@ -17,14 +17,13 @@ ScratchBytes scratch_bytes(std::vector<std::vector<plan::ScratchBuffer>> blocks,
   return out;
 }
 
-void BlockLives::live(int from, int to, double bytes, Kind kind) {
+void BlockLives::live(int from, int to, double bytes, bool leaves) {
   if (bytes <= 0) return;
   plan::ScratchBuffer& one = within_.emplace_back();
   one.from = from;
   one.to = std::max(from, to);
   one.bytes = static_cast<std::int64_t>(bytes);
-  one.leaves = kind == Kind::leaves;
-  one.buffer = plan::BufferId(kind == Kind::gradients ? 0 : 1);
+  one.leaves = leaves;
 }
 
 /// Turns places into steps, because packing also asks how long something lives.
@@ -42,12 +41,8 @@ std::vector<plan::ScratchBuffer> BlockLives::take() {
     const auto next = std::find_if(runs_.begin(), runs_.end(), [&](const Run& run) { return run.first > late.place; });
     int to = behind(late.place);
     if (next != runs_.end()) to = next + 1 == runs_.end() ? behind(next->last) : ahead(ahead((next + 1)->first));
-    live(late.from, to, late.bytes, late.kind);
+    live(late.from, to, late.bytes);
   }
-  // Packing takes equal ones in the order of their births. Among those born in the same step, gradients come first.
-  std::stable_sort(within_.begin(), within_.end(), [](const plan::ScratchBuffer& a, const plan::ScratchBuffer& b) {
-    return std::pair(a.from, a.buffer) < std::pair(b.from, b.buffer);
-  });
   for (plan::ScratchBuffer& one : within_) one.arrives = one.from < first_compute_;
   number_places();
   return std::move(within_);
@@ -101,8 +96,7 @@ void ReductionLives::finish() {
       if (first < 0 || (slot.memory != plan::Memory::temporary && !full)) continue;
       const int from = full ? one.made : first;
       const double bytes = arena_bytes(slot.elements, slot.dtype);
-      const BlockLives::Kind kind = full ? BlockLives::Kind::gradients : BlockLives::Kind::other;
-      last == one.copied ? block_.live_behind(from, last, bytes, kind) : block_.live(from, last, bytes, kind);
+      last == one.copied ? block_.live_behind(from, last, bytes) : block_.live(from, last, bytes);
     }
   all_.clear();
 }

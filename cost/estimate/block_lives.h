@@ -43,10 +43,8 @@ class BlockLives {
   [[nodiscard]] static int behind(int place) { return place + 1; }
   [[nodiscard]] static int ahead(int place) { return place - 1; }
 
-  /// The buffers of gradients that a block zeroes come before all else that its step makes. `leaves`: dies by a message
-  /// after the last compute step.
-  enum class Kind : std::uint8_t { other, gradients, leaves };
-  void live(int from, int to, double bytes, Kind kind = Kind::other);
+  /// `leaves`: dies by a message after the last compute step.
+  void live(int from, int to, double bytes, bool leaves = false);
 
   /// A run of a layer's compute steps (plan/schedule/rewrite.h), in order.
   void run(int first, int last) { runs_.push_back({first, last}); }
@@ -58,9 +56,7 @@ class BlockLives {
   }
   /// A buffer that a copy takes away after `place`. It lives until the run after the next one begins, or until the last
   /// run has ended; with no run after `place`, until the copy ends.
-  void live_behind(int from, int place, double bytes, Kind kind = Kind::other) {
-    late_.push_back({from, place, bytes, kind});
-  }
+  void live_behind(int from, int place, double bytes) { late_.push_back({from, place, bytes}); }
 
   /// All intervals of the block, which ends with this call.
   [[nodiscard]] std::vector<plan::ScratchBuffer> take();
@@ -73,7 +69,6 @@ class BlockLives {
   struct Late {
     int from = 0, place = 0;
     double bytes = 0;
-    Kind kind = Kind::other;
   };
   void number_places();
   std::vector<plan::ScratchBuffer> within_;

@@ -95,7 +95,7 @@ class PassesOverLayers {
     }
     const LayerCosts& top = *layers_.back();
     if (top.y >= 0 && s_.sends(true) && !s_.messages_apart())
-      block_->live(made, block_->step(false), s_.bytes_of(top.lives[at(top.y)]), BlockLives::Kind::leaves);
+      block_->live(made, block_->step(false), s_.bytes_of(top.lives[at(top.y)]), true);
     return block_->take();
   }
 
@@ -133,8 +133,7 @@ class PassesOverLayers {
     }
     if (!last) reductions.finish();
     if (s_.sends(false) && !s_.messages_apart() && layers_.front()->dx >= 0)
-      block_->live(made, block_->step(false), made_bytes,  // early reductions still compute after it
-                   last ? BlockLives::Kind::other : BlockLives::Kind::leaves);
+      block_->live(made, block_->step(false), made_bytes, !last);  // early reductions still compute after it
     reductions.finish();
     return block_->take();
   }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <tuple>
 
 #include "base/index.h"
 
@@ -74,14 +75,21 @@ void pack(std::vector<ScratchBuffer>& intervals) {
   const auto space = [&](std::size_t i) {
     return static_cast<double>(intervals[i].bytes) * (intervals[i].to - intervals[i].from + 1);
   };
+  // By birth, longest first: so the order within a step, which means nothing, changes nothing.
+  std::vector<std::size_t> births(intervals.size());
+  std::iota(births.begin(), births.end(), std::size_t{0});
+  const auto birth = [&](std::size_t i) {
+    const ScratchBuffer& one = intervals[i];
+    return std::tuple(one.from, -one.to, -one.bytes, one.arrives, one.leaves);
+  };
+  std::stable_sort(births.begin(), births.end(), [&](std::size_t a, std::size_t b) { return birth(a) < birth(b); });
   std::int64_t best = -1;
   std::vector<ScratchBuffer> best_intervals;
   const auto there = [&](std::size_t i) {
     return intervals[i].from <= fullest.step && fullest.step <= intervals[i].to;
   };
   for (const int by : {0, 1, 2, 3}) {
-    std::vector<std::size_t> order(intervals.size());
-    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::vector<std::size_t> order = births;
     if (by != 2)
       std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
         if (by == 1 && there(a) != there(b)) return there(a);

@@ -36,6 +36,18 @@ struct BlockKind {
   return out;
 }
 
+/// The same as runs of blocks of equal parts, whatever they see: that is all that memory asks for.
+[[nodiscard]] inline std::vector<BlockKind> block_parts(const models::Model& model, std::int64_t first,
+                                                        std::int64_t count) {
+  std::vector<BlockKind> out;
+  for (const BlockKind& run : block_runs(model, first, count))
+    if (!out.empty() && model.parts(run.index) == model.parts(out.back().index))
+      out.back().count += run.count;
+    else
+      out.push_back(run);
+  return out;
+}
+
 /// The kinds among them.
 [[nodiscard]] inline std::vector<BlockKind> block_kinds(const models::Model& model, std::int64_t first,
                                                         std::int64_t count) {

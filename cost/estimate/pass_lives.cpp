@@ -42,11 +42,12 @@ struct Setting {
   [[nodiscard]] bool sums_on_host() const { return spec.offload.optimizer != plan::Space::device; }
   /// Whether gradients travel in fewer bits within the last passes.
   [[nodiscard]] bool rounds_early() const { return !rows && spec.reduces_early() && spec.compresses() && zero() < 2; }
+  [[nodiscard]] bool outlives_layers() const { return zero() >= 2 || rounds_early() || spec.offload.any(); }
   [[nodiscard]] double bytes_of(const Life& life) const { return rows ? bytes_by_rows(life) : life.bytes; }
   /// As many of `count` equal layers in a row are laid out.
   [[nodiscard]] std::int64_t distinct(std::int64_t count) const {
-    const bool elsewhere = parameters_leave() || sums_on_host() || activations_leave();
-    if (zero() < 2 && !rounds_early() && !elsewhere) return std::min(count, kDistinctInARow);
+    const bool elsewhere = spec.offload.any();
+    if (!outlives_layers()) return std::min(count, kDistinctInARow);
     const std::int64_t staying = activations_leave() ? place.staying : 0;
     if (!packs) return std::min(count, kDistinctInARow + 2 + (elsewhere ? spec.offload.prefetch : 0) + staying);
     const std::int64_t enough = kDistinctThatOverlap + staying;
@@ -432,8 +433,7 @@ std::vector<std::int64_t> key_of(const Layers& layers, const Setting& s) {
   for (const LayerCosts* layer : layers) note(reinterpret_cast<std::intptr_t>(layer));
   note(-1, s.packs, s.rows, spec.compression.activations, s.messages_apart(), spec.stages.splits_backward(),
        s.receives(true), s.receives(false), s.sends(true), s.sends(false), s.place.staying);
-  if (s.zero() < 2 && !s.rounds_early() && !s.parameters_leave() && !s.sums_on_host() && !s.activations_leave())
-    return key;
+  if (!s.outlives_layers()) return key;
   note(s.zero(), spec.shards_of(false), spec.shards_of(true), spec.mesh.replicas(), spec.mesh.tensor, spec.copies(),
        spec.stages.mirrors(), spec.states.optimizer, spec.numerics.precision, spec.offload.activations,
        spec.offload.optimizer, spec.offload.parameters, spec.offload.prefetch);
@@ -443,6 +443,10 @@ std::vector<std::int64_t> key_of(const Layers& layers, const Setting& s) {
 }
 
 }  // namespace
+
+bool outlives_layers(const plan::PlanSpec& spec) {
+  return Setting{spec, {}}.outlives_layers();
+}
 
 double PassMemo::of_rows(const std::vector<LayerRun>& layers, const plan::PlanSpec& spec, const ChunkPlace& place) {
   const Setting setting{spec, place, false, true};

@@ -18,6 +18,10 @@ struct ChunkPlace {
   std::int64_t staying = 0;
 };
 
+/// Whether parameters, gradients or activations of a layer are still in scratch memory, or already, while another one
+/// runs, so that the order of unequal layers counts.
+[[nodiscard]] bool outlives_layers(const plan::PlanSpec& spec);
+
 /// Scratch memory by what it depends on, so that plans that agree in this share it.
 class PassMemo {
  public:

@@ -6,6 +6,7 @@
 
 #include "cost/estimate/block_kinds.h"
 #include "cost/estimate/fold.h"
+#include "cost/estimate/pass_lives.h"
 #include "plan/lower/buckets.h"
 
 namespace orrery::cost {
@@ -107,8 +108,9 @@ std::vector<LayerRun> StageLayers::chunk(const plan::Plan& plan, const plan::Pla
   const std::int64_t again = std::min(blocks, spec.recomputation.layers.value_or(blocks));
   const std::int64_t first = plan.first_layer(stage, chunk);
   const bool operators = pricing_.calibration().get("stack.selective_operators", 0) != 0;
-  // Messages overlap with the layers around them, so that time depends on the order of unequal layers.
-  const auto blocks_of = asked == Asked::priced ? block_runs : block_kinds;
+  // Messages overlap with the layers around them, so that time depends on the order of unequal layers, and so does
+  // memory that outlives its layer.
+  const auto blocks_of = asked == Asked::priced ? block_runs : outlives_layers(spec) ? block_parts : block_kinds;
   for (const BlockKind& kind : blocks_of(model_, first, again))
     add(LayerKind::block, spec.recompute_of(0, operators), kind.index, kind.count);
   for (const BlockKind& kind : blocks_of(model_, first + again, blocks - again))

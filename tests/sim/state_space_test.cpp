@@ -2,6 +2,9 @@
 // as long where no block attends.
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <vector>
+
 #include "cost/estimate/estimate.h"
 #include "sim/simulate.h"
 #include "tests/plan/samples.h"
@@ -58,6 +61,27 @@ TEST(StateSpaceReplay, TakesWhatTheClosedFormSays) {
     EXPECT_NEAR(closed.step_time / replayed.step_time_s, 1, 0.01) << name;
     EXPECT_NEAR(closed.memory_peak / replayed.memory_peak_bytes, 1, 5e-3) << name;
   }
+}
+
+// Two blocks' parameters are there at a time, so that the fullest moment depends on which blocks are neighbours.
+TEST(StateSpaceReplay, TakesTheMemoryOfNeighboursWhoseParametersAreThereTogether) {
+  models::Model model = hybrid_model();
+  const models::BlockParts mamba = model.pattern[0], mlp = model.pattern[1], attention = model.pattern[3];
+  plan::PlanSpec spec;
+  spec.shape.batch = 16, spec.shape.sequence = 32;
+  spec.mesh.data = 4, spec.states.zero_stage = 3;
+  std::vector<double> peaks;
+  for (const std::vector<models::BlockParts>& pattern :
+       {std::vector{mamba, mlp, mamba, mlp, mamba, mlp, mamba, attention},
+        std::vector{mlp, mlp, mlp, mlp, mamba, mamba, mamba, attention}}) {
+    model.pattern = pattern;
+    const plan::Plan plan = samples::make(spec, model);
+    const cost::Pricing prices = pricing(plan);
+    cost::Estimator estimator(std::make_shared<models::Model>(model), prices);
+    peaks.push_back(simulate(plan, prices).prediction.memory_peak_bytes);
+    EXPECT_DOUBLE_EQ(estimator.memory_peak(plan), peaks.back());
+  }
+  EXPECT_NE(peaks[0], peaks[1]) << "their order does not matter here, so that this shows nothing";
 }
 
 TEST(StateSpaceReplay, GrowsNoFasterThanTheSequence) {

@@ -2,6 +2,8 @@
 #include "cost/estimate/pass_copies.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "cost/estimate/offload.h"
 #include "plan/lower/buckets.h"
@@ -136,19 +138,27 @@ void PassCopies::fetch(std::size_t run) {
 
 void PassCopies::fetch_activations(std::size_t run) {
   const LayerCosts& c = layer(run);
+  struct Saved {
+    Part part = Part::own;
+    int first = 0;  ///< segment of the part
+    double bytes = 0;
+  };
+  std::vector<Saved> saved;
   const bool again = c.recomputation == plan::Recompute::full;
   for (std::size_t i = 0; i < c.lives.size(); ++i) {
-    const auto index = static_cast<int>(i);
-    if (!crosses_from(run, index)) continue;
+    if (!crosses_from(run, static_cast<int>(i))) continue;
     const Life& life = c.lives[i];
     const bool recomputed = again && life.recompute_first >= 0;
-    const int first = recomputed ? life.recompute_first : life.backward_first;
     const bool late = !recomputed && life.backward_first < 0;
     if (late != (pass_ == Pass::weights)) continue;
-    const int message = out_.begin(Stream::from_host, copy(Stream::from_host, life.bytes));
-    waits_.push_back({run, recomputed ? Part::again : Part::own,
-                      static_cast<std::size_t>(late ? life.weights_first : first), Stream::from_host, message});
+    const int first = recomputed ? life.recompute_first : late ? life.weights_first : life.backward_first;
+    saved.push_back({recomputed ? Part::again : Part::own, first, life.bytes});
   }
+  // What is used first comes first (plan/lower/offload.h).
+  std::ranges::stable_sort(saved, {}, [](const Saved& one) { return std::pair(one.part == Part::own, one.first); });
+  for (const Saved& one : saved)
+    waits_.push_back({run, one.part, static_cast<std::size_t>(one.first), Stream::from_host,
+                      out_.begin(Stream::from_host, copy(Stream::from_host, one.bytes))});
 }
 
 // Through the host's memory, if from files.

@@ -2,6 +2,7 @@
 #include "cost/estimate/pass_copies.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <utility>
 #include <vector>
 
@@ -11,6 +12,20 @@
 namespace orrery::cost {
 
 using plan::Stream;
+
+namespace {
+
+/// A part of the passes that lead back over a layer, in their order.
+enum class Back : std::uint8_t { again, backward, weights };
+
+/// The part and the segment of it that first uses a saved tensor.
+std::pair<Back, int> first_use(const LayerCosts& c, const Life& life) {
+  if (c.recomputation == plan::Recompute::full && life.recompute_first >= 0) return {Back::again, life.recompute_first};
+  if (life.backward_first >= 0) return {Back::backward, life.backward_first};
+  return {Back::weights, life.weights_first};
+}
+
+}  // namespace
 
 PassCopies::PassCopies(const PassSurroundings& around, const std::vector<const LayerCosts*>& layers, Pass pass,
                        PassWriter& out)
@@ -69,21 +84,26 @@ void PassCopies::behind(std::size_t run, std::size_t segment, bool last) {
   if (!any_) return;
   if (last) release_ahead(run);
   if (!activations_ || layer(run).kind != models::LayerKind::block) return;
-  const LayerCosts& c = layer(run);
-  for (std::size_t i = 0; i < c.lives.size(); ++i) {
-    const auto index = static_cast<int>(i), step = static_cast<int>(segment);
-    if (c.lives[i].forward_last != step || !crosses_from(run, index)) continue;
-    const Segment& one = c.forward.segments[segment];
+  const auto step = static_cast<int>(segment);
+  for (const Life* life : saved(run)) {
+    if (life->forward_last != step) continue;
+    const Segment& one = layer(run).forward.segments[segment];
     const bool message = one.kind != Segment::Kind::compute;
-    if (message && (c.lives[i].forward_first == step || one.message.kind == plan::CollectiveKind::all_reduce))
+    if (message && (life->forward_first == step || one.message.kind == plan::CollectiveKind::all_reduce))
       out_.after_last(one.message.stream);  // which brings it
-    leave(run, copy(Stream::to_host, c.lives[i].bytes));
+    leave(run, copy(Stream::to_host, life->bytes));
   }
 }
 
-bool PassCopies::crosses_from(std::size_t run, int index) const {
+std::vector<const Life*> PassCopies::saved(std::size_t run) const {
   const LayerCosts& c = layer(run);
-  return index != c.y && crosses(c, index) && (leaves_[run] || waits_for_weights(c, index));
+  std::vector<const Life*> out;
+  for (std::size_t i = 0; i < c.lives.size(); ++i) {
+    const auto index = static_cast<int>(i);
+    if (index != c.y && crosses(c, index) && (leaves_[run] || waits_for_weights(c, index))) out.push_back(&c.lives[i]);
+  }
+  std::ranges::stable_sort(out, {}, [&](const Life* life) { return first_use(c, *life); });
+  return out;
 }
 
 void PassCopies::leave(std::size_t run, double seconds) {
@@ -137,28 +157,12 @@ void PassCopies::fetch(std::size_t run) {
 }
 
 void PassCopies::fetch_activations(std::size_t run) {
-  const LayerCosts& c = layer(run);
-  struct Saved {
-    Part part = Part::own;
-    int first = 0;  ///< segment of the part
-    double bytes = 0;
-  };
-  std::vector<Saved> saved;
-  const bool again = c.recomputation == plan::Recompute::full;
-  for (std::size_t i = 0; i < c.lives.size(); ++i) {
-    if (!crosses_from(run, static_cast<int>(i))) continue;
-    const Life& life = c.lives[i];
-    const bool recomputed = again && life.recompute_first >= 0;
-    const bool late = !recomputed && life.backward_first < 0;
-    if (late != (pass_ == Pass::weights)) continue;
-    const int first = recomputed ? life.recompute_first : late ? life.weights_first : life.backward_first;
-    saved.push_back({recomputed ? Part::again : Part::own, first, life.bytes});
+  for (const Life* life : saved(run)) {
+    const auto [back, segment] = first_use(layer(run), *life);
+    if ((back == Back::weights) != (pass_ == Pass::weights)) continue;
+    waits_.push_back({run, back == Back::again ? Part::again : Part::own, static_cast<std::size_t>(segment),
+                      Stream::from_host, out_.begin(Stream::from_host, copy(Stream::from_host, life->bytes))});
   }
-  // What is used first comes first (plan/lower/offload.h).
-  std::ranges::stable_sort(saved, {}, [](const Saved& one) { return std::pair(one.part == Part::own, one.first); });
-  for (const Saved& one : saved)
-    waits_.push_back({run, one.part, static_cast<std::size_t>(one.first), Stream::from_host,
-                      out_.begin(Stream::from_host, copy(Stream::from_host, one.bytes))});
 }
 
 // Through the host's memory, if from files.

@@ -48,8 +48,9 @@ class PassCopies {
   };
   [[nodiscard]] const LayerCosts& layer(std::size_t run) const;
   [[nodiscard]] double copy(plan::Stream stream, double bytes, bool accumulate = false) const;
-  /// Whether a saved tensor of the layer leaves for the host.
-  [[nodiscard]] bool crosses_from(std::size_t run, int index) const;
+  /// The layer's saved tensors that leave for the host, in the order in which they are used again: so copies at one
+  /// place leave and come back (plan/lower/offload.h).
+  [[nodiscard]] std::vector<const Life*> saved(std::size_t run) const;
   void fetch(std::size_t run);
   void fetch_activations(std::size_t run);
   void fetch_parameters(std::size_t run);

@@ -103,6 +103,9 @@ struct Model {
   bool input_norm = true;            ///< norms before attention and MLP; false: output_norm's alone (OLMo 2)
   bool embedding_norm = false;       ///< a norm after the embedding, as in BERT, but with pre_norm (BLOOM)
   bool scaled_embedding = false;     ///< token rows times sqrt(hidden) (Vaswani et al. 2017, section 3.4; Gemma)
+  double embedding_scale = 1;        ///< token rows times this (Granite)
+  double residual_scale = 1;         ///< what a block's halves add to the residual times this (Granite)
+  double logit_scale = 1;            ///< logits times this (Granite, Command R)
   bool qk_norm = false;              ///< RMSNorm of each head of q and k before rotation (Qwen3)
   bool joint_qk_norm = false;        ///< with qk_norm: one RMSNorm over all heads of q, one over k's (OLMo 2)
   double rotary_share = 1;           ///< the share of a head's columns that rotate, its first ones

@@ -108,7 +108,8 @@ class Attention {
   // `columns`: of a head that the projection reads.
   void make_projection(const std::string& at, std::int64_t columns) {
     const Model& model = to_.model;
-    projection_ = {.in = heads_.of_q * columns, .out = model.hidden, .rows = to_.all_rows};
+    projection_ = {
+        .in = heads_.of_q * columns, .out = model.hidden, .rows = to_.all_rows, .scale = model.residual_scale};
     std::tie(projection_.weight, projection_.weight_gradient) = to_.parameter(
         to_.matrix(at + "proj.weight", model.hidden, model.heads * columns, 1, to_.residual_initial_stddev()));
     to_.adapt(projection_, model.lora.projection);

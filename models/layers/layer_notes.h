@@ -31,6 +31,7 @@ struct Linear {
   TensorId weight = {}, bias = {}, weight_gradient = {}, bias_gradient = {};
   std::int64_t in = 0, out = 0;  ///< local sizes
   std::int64_t rows = 0;         ///< number of rows that it is computed for
+  double scale = 1;              ///< of the product, without its bias
   Adapter adapter = {};
   [[nodiscard]] bool trains() const { return weight_gradient.exists() || adapter.any(); }
 };

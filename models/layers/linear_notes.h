@@ -103,6 +103,7 @@ class LinearNotes : public LayerNotes {
     o.n = linear.out;
     o.k = linear.in;
     o.trans_b = true;
+    o.scale = linear.scale;
     emit_product(std::move(o), Makes::output);
     if (linear.adapter.any()) adapter_forward(linear, x, y);
   }
@@ -118,6 +119,7 @@ class LinearNotes : public LayerNotes {
     weight.k = linear.rows;
     weight.trans_a = true;
     weight.accumulate = true;
+    weight.scale = linear.scale;
     emit_product(std::move(weight), Makes::weight_gradient);
     if (linear.adapter.any()) adapter_weights_backward(linear, dy, x);
   }
@@ -127,6 +129,7 @@ class LinearNotes : public LayerNotes {
     input.n = linear.in;
     input.k = linear.out;
     input.accumulate = adds;
+    input.scale = linear.scale;
     emit_product(std::move(input), Makes::input_gradient);
     if (linear.adapter.any()) adapter_input_backward(linear, dy, dx);
   }
@@ -203,7 +206,7 @@ class LinearNotes : public LayerNotes {
     const std::int64_t rank = model.lora.rank;
     Op down = adapter_product(x, adapter.a, adapter.narrow, linear.rows, rank, linear.in);
     down.trans_b = true;
-    down.scale = model.lora.scale();
+    down.scale = model.lora.scale() * linear.scale;
     emit(std::move(down));
     Op up = adapter_product(adapter.narrow, adapter.b, y, linear.rows, linear.out, rank);
     up.trans_b = true;
@@ -218,7 +221,7 @@ class LinearNotes : public LayerNotes {
     const Tensor& narrow = program.tensors[adapter.narrow];
     known->second = activation("d_" + narrow.name, narrow.shape, options.dtype);
     Op o = adapter_product(dy, adapter.b, known->second, linear.rows, model.lora.rank, linear.out);
-    o.scale = model.lora.scale();
+    o.scale = model.lora.scale() * linear.scale;
     emit(std::move(o));
     return known->second;
   }

@@ -23,7 +23,7 @@ class Mlp {
     to_.adapt(up_, to_.model.lora.up);
     if (to_.model.bias && !gated)
       std::tie(up_.bias, up_.bias_gradient) = to_.parameter(to_.vector(at + "fc.bias", f, 0, 0));
-    down_ = {.in = width_, .out = c, .rows = to_.all_rows};
+    down_ = {.in = width_, .out = c, .rows = to_.all_rows, .scale = to_.model.residual_scale};
     std::tie(down_.weight, down_.weight_gradient) =
         to_.parameter(to_.matrix(at + "proj.weight", c, f, 1, to_.residual_initial_stddev()));
     to_.adapt(down_, to_.model.lora.down);

@@ -211,9 +211,7 @@ void cohere_config(ConfigKeys& k, Model& m) {
   silu(k, m, "cohere");
   no_biases(k, "attention_bias");
   k.only("use_qk_norm", false, "heads have no LayerNorms of their own here");
-  double scale = 1;
-  k.real({"logit_scale"}, scale, 0, 1e6, 0.0625);
-  if (k.reads() && scale != 1) k.differs("its logits are not multiplied by logit_scale");
+  k.real({"logit_scale"}, m.logit_scale, 0, 1e6, 0.0625);
 }
 
 void cohere2_config(ConfigKeys& k, Model& m) {

@@ -102,19 +102,18 @@ inline WeightNames llama_names(double norm_offset = 0) {
       .prefix = "model.", .layer = "layers.", .whole = kLlamaWhole, .parts = kLlamaParts, .norm_offset = norm_offset};
 }
 
-/// Granite's factors: that of scores is the model's, the others are not.
+/// Granite's factors; logits are divided by theirs.
 inline void granite_scales(ConfigKeys& k, Model& m) {
   const auto width = static_cast<double>(m.hidden) / static_cast<double>(m.heads);
   double scores = 1 / std::sqrt(m.query_scale > 0 ? m.query_scale : width);
   k.real({"attention_multiplier"}, scores, 1e-6, 1e3, 1);
   if (k.reads()) m.query_scale = std::abs(scores * scores * width - 1) < 1e-9 ? 0 : 1 / (scores * scores);
-  constexpr double kMost = 1e6;
-  double embedding = 1, residual = 1, logits = 1;
-  k.real({"embedding_multiplier"}, embedding, 0, kMost, 1);
-  k.real({"residual_multiplier"}, residual, 0, kMost, 1);
-  k.real({"logits_scaling"}, logits, 0, kMost, 1);
-  if (embedding != 1 || residual != 1 || logits != 1)
-    k.differs("it has no embedding_multiplier, residual_multiplier and logits_scaling");
+  constexpr double kMost = 1e6, kLeast = 1e-6;
+  k.real({"embedding_multiplier"}, m.embedding_scale, 0, kMost, 1);
+  k.real({"residual_multiplier"}, m.residual_scale, 0, kMost, 1);
+  double divisor = 1 / m.logit_scale;
+  k.real({"logits_scaling"}, divisor, kLeast, kMost, 1);
+  if (k.reads()) m.logit_scale = 1 / divisor;
 }
 
 /// If there is a window, layers from max_window_layers on have it.

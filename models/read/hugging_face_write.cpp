@@ -150,6 +150,8 @@ const char* difference(const Model& given, const Model& again) {
   if (!(a.experts == b.experts)) return "its experts";
   if (!(a.latent == b.latent)) return "its latent attention";
   if (a.pattern != b.pattern || !(a.ssm == b.ssm)) return "its pattern of layers, or its state spaces";
+  if (a.embedding_scale != b.embedding_scale || a.residual_scale != b.residual_scale || a.logit_scale != b.logit_scale)
+    return "its scales of embeddings, residuals or logits";
   if (a.ffn_hidden != b.ffn_hidden) return "the width of its MLP";
   return "its attention, caps or embeddings";
 }

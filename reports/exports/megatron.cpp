@@ -169,6 +169,9 @@ std::string model_flags(Handover& h) {
   h.needs(!m.parallel && !m.output_norm && !m.embedding_norm && !m.scaled_embedding,
           "attention parallel to the MLP, norms of outputs or embeddings, and scaled embeddings",
           "GPTs, Llamas, Qwens and Nemotrons can be exported");
+  h.needs(m.embedding_scale == 1 && m.residual_scale == 1 && m.logit_scale == 1,
+          "scales of embeddings, of what is added to the residual, or of logits",
+          "GPTs, Llamas, Qwens and Nemotrons can be exported");
   h.needs(m.attention_bias && !m.head_bias && !m.joint_qk_norm,
           "biases of the MLP or of the head alone, and norms over all heads of q and k",
           "GPTs, Llamas, Qwens and Nemotrons can be exported");

@@ -133,7 +133,10 @@ std::vector<FamilyCase> family_cases() {
   all.push_back(llama_like("baichuan", Family::baichuan, 8, {.packed = "self_attn.W_pack"}, 17));
   all.push_back(llama_like("internlm3", Family::internlm3, 8, {}, 21));
   const ref::LlamaLike command_r = {.layer_norms = true, .tied = true, .adjacent = true, .parallel = true};
-  all.push_back(llama_like("cohere", Family::cohere, 8, command_r, 18));
+  ref::LlamaLike scaled_command_r = command_r;
+  scaled_command_r.logits = 0.25;
+  all.push_back(llama_like("cohere", Family::cohere, 8, scaled_command_r, 18));
+  all.push_back(llama_like("granite", Family::granite, 8, {.embeddings = 3, .residuals = 0.4, .logits = 0.5}, 21));
   ref::LlamaLike command_r7b = command_r;
   command_r7b.window = 4, command_r7b.alternates = true, command_r7b.unrotated = 2;
   all.push_back(llama_like("cohere2", Family::cohere2, 8, command_r7b, 18));
@@ -223,7 +226,13 @@ std::vector<FamilyCase> family_cases() {
   };
   bamba("bamba", Family::bamba, {.turned = 4}, 3 + 13 + 9);
   bamba("granite_hybrid", Family::granite_hybrid,
-        {.last = "model.norm", .before_mlp = "post_attention_layernorm", .granite = true}, 2 + 12 + 8);
+        {.last = "model.norm",
+         .before_mlp = "post_attention_layernorm",
+         .granite = true,
+         .embeddings = 3,
+         .residuals = 0.4,
+         .logits = 0.5},
+        2 + 12 + 8);
   return all;
 }
 

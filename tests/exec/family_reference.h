@@ -197,9 +197,10 @@ struct LlamaLike {
   const char* after_mlp = "post_feedforward_layernorm";
   const char* up = "mlp.up_proj";  ///< without a gate: StarCoder 2's c_fc, c_proj
   const char* down = "mlp.down_proj";
-  const char* packed = nullptr;  ///< Baichuan's W_pack
-  bool parallel = false;         ///< Command R: attention and MLP read one norm
-  bool after_alone = false;      ///< OLMo 2: `sandwich` without the norms before
+  const char* packed = nullptr;                      ///< Baichuan's W_pack
+  bool parallel = false;                             ///< Command R: attention and MLP read one norm
+  bool after_alone = false;                          ///< OLMo 2: `sandwich` without the norms before
+  double embeddings = 1, residuals = 1, logits = 1;  ///< Granite's multipliers
 };
 
 inline Matrix llama_like(const File& f, const Sizes& s, const LlamaLike& a, const std::vector<int>& ids) {
@@ -208,6 +209,8 @@ inline Matrix llama_like(const File& f, const Sizes& s, const LlamaLike& a, cons
   };
   Matrix x = embedding(f, "model.embed_tokens.weight", ids);
   if (a.scaled) x = each(x, [&](double v) { return v * std::sqrt(static_cast<double>(x.columns)); });
+  const auto times_all = [](const Matrix& of, double scale) { return each(of, [&](double v) { return scale * v; }); };
+  x = times_all(x, a.embeddings);
   for (std::size_t i = 0; i < s.layers; ++i) {
     const std::string at = "model.layers." + std::to_string(i) + ".";
     const Matrix n = a.after_alone ? x : norm(at + "input_layernorm", x);
@@ -237,7 +240,7 @@ inline Matrix llama_like(const File& f, const Sizes& s, const LlamaLike& a, cons
     Matrix h = attend(q, k, v, s.dim, how);
     h = linear(f, at + "self_attn.o_proj", h);
     if (a.sandwich) h = norm(at + a.after_attention, h);
-    x = plus(x, h);
+    x = plus(x, times_all(h, a.residuals));
     const Matrix m = a.parallel      ? n
                      : a.after_alone ? x
                                      : norm(at + (a.sandwich ? a.before_mlp : "post_attention_layernorm"), x);
@@ -253,10 +256,11 @@ inline Matrix llama_like(const File& f, const Sizes& s, const LlamaLike& a, cons
     }
     Matrix g = linear(f, at + a.down, inner);
     if (a.sandwich) g = norm(at + a.after_mlp, g);
-    x = plus(x, g);
+    x = plus(x, times_all(g, a.residuals));
   }
   x = norm("model.norm", x);
   x = a.tied ? unembed(f, "model.embed_tokens.weight", x) : linear(f, "lm_head", x);
+  x = times_all(x, a.logits);
   if (a.logit_cap > 0) x = each(x, [&](double v) { return a.logit_cap * std::tanh(v / a.logit_cap); });
   return x;
 }
@@ -510,30 +514,34 @@ struct Bamba {
   const char *last = "model.final_layernorm", *before_mlp = "pre_ff_layernorm";
   std::size_t turned = 0;  ///< 0: no positions
   bool granite = false;    ///< gate and up in one tensor, and a tied head
+  double embeddings = 1, residuals = 1, logits = 1;
 };
 /// A state space, or attention in every second layer, and then a gated MLP.
 inline Matrix bamba(const File& f, const Sizes& s, const Bamba& a, const StateSpaces& ssm,
                     const std::vector<int>& ids) {
-  Matrix x = embedding(f, "model.embed_tokens.weight", ids);
+  const auto times_all = [](const Matrix& of, double scale) { return each(of, [&](double v) { return scale * v; }); };
+  Matrix x = times_all(embedding(f, "model.embed_tokens.weight", ids), a.embeddings);
   for (std::size_t i = 0; i < s.layers; ++i) {
     const std::string at = "model.layers." + std::to_string(i) + ".", heads = at + "self_attn.";
     const Matrix n = rms_norm(f, at + "input_layernorm", x, 1e-5);
     const auto turned = [&](const Matrix& of) { return a.turned > 0 ? rotary(of, s.dim, a.turned) : of; };
-    x = plus(x, i % 2 == 0
-                    ? state_space(f, at + "mamba.", ssm, n)
-                    : linear(f, heads + "o_proj",
-                             attend(turned(linear(f, heads + "q_proj", n)), turned(linear(f, heads + "k_proj", n)),
-                                    linear(f, heads + "v_proj", n), s.dim)));
+    const Matrix h = i % 2 == 0
+                         ? state_space(f, at + "mamba.", ssm, n)
+                         : linear(f, heads + "o_proj",
+                                  attend(turned(linear(f, heads + "q_proj", n)), turned(linear(f, heads + "k_proj", n)),
+                                         linear(f, heads + "v_proj", n), s.dim));
+    x = plus(x, times_all(h, a.residuals));
     const Matrix m = rms_norm(f, at + a.before_mlp, x, 1e-5);
     const Matrix both = a.granite ? linear(f, at + "shared_mlp.input_linear", m) : Matrix(0, 0);
     const std::size_t half = both.columns / 2;
     const Matrix gate = a.granite ? columns(both, 0, half) : linear(f, at + "feed_forward.gate_proj", m);
     const Matrix up = a.granite ? columns(both, half, half) : linear(f, at + "feed_forward.up_proj", m);
-    x = plus(x, linear(f, at + (a.granite ? "shared_mlp.output_linear" : "feed_forward.down_proj"),
-                       times(each(gate, silu), up)));
+    const Matrix g = linear(f, at + (a.granite ? "shared_mlp.output_linear" : "feed_forward.down_proj"),
+                            times(each(gate, silu), up));
+    x = plus(x, times_all(g, a.residuals));
   }
   x = rms_norm(f, a.last, x, 1e-5);
-  return a.granite ? unembed(f, "model.embed_tokens.weight", x) : linear(f, "lm_head", x);
+  return times_all(a.granite ? unembed(f, "model.embed_tokens.weight", x) : linear(f, "lm_head", x), a.logits);
 }
 
 }  // namespace orrery::exec::testing::reference

@@ -212,8 +212,7 @@ const std::vector<Published>& published() {
            "attention_multiplier": 0.0078125, "embedding_multiplier": 12.0, "hidden_size": 4096,
            "intermediate_size": 12800, "logits_scaling": 16.0, "max_position_embeddings": 4096, "mlp_bias": false,
            "num_attention_heads": 32, "num_hidden_layers": 40, "num_key_value_heads": 8, "residual_multiplier": 0.22,
-           "rms_norm_eps": 1e-05, "rope_theta": 10000, "tie_word_embeddings": true, "vocab_size": 49155})",
-       true},
+           "rms_norm_eps": 1e-05, "rope_theta": 10000, "tie_word_embeddings": true, "vocab_size": 49155})"},
       {"", 124'697'433,  // RoBERTa base
        R"({"architectures": ["RobertaForMaskedLM"], "model_type": "roberta", "hidden_act": "gelu",
            "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "hidden_size": 768,
@@ -237,15 +236,13 @@ const std::vector<Published>& published() {
            "hidden_act": "silu", "hidden_size": 8192, "intermediate_size": 22528, "layer_norm_eps": 1e-05,
            "logit_scale": 0.0625, "max_position_embeddings": 131072, "num_attention_heads": 64,
            "num_hidden_layers": 40, "num_key_value_heads": 64, "rope_theta": 8000000.0, "use_qk_norm": false,
-           "vocab_size": 256000})",
-       true},
+           "vocab_size": 256000})"},
       {"", 8'028'033'024,  // Command R7B
        R"({"architectures": ["Cohere2ForCausalLM"], "model_type": "cohere2", "attention_bias": false,
            "hidden_size": 4096, "intermediate_size": 14336, "layer_norm_eps": 1e-05, "logit_scale": 0.25,
            "max_position_embeddings": 132096, "num_attention_heads": 32, "num_hidden_layers": 32,
            "num_key_value_heads": 8, "rope_theta": 50000, "sliding_window": 4096, "sliding_window_pattern": 4,
-           "vocab_size": 256000})",
-       true},
+           "vocab_size": 256000})"},
       {"", 15'517'456'384,  // StarCoder
        R"({"architectures": ["GPTBigCodeForCausalLM"], "model_type": "gpt_bigcode", "activation_function": "gelu",
            "attn_pdrop": 0.1, "embd_pdrop": 0.1, "resid_pdrop": 0.1, "layer_norm_epsilon": 1e-05,
@@ -337,15 +334,14 @@ Model without_names(Model m) {
 }
 
 TEST(Families, SayWhereTheyComputeSomethingElse) {
-  const auto granite = [](const char* multiplier) {
-    return differences(read(std::string(R"({"model_type": "granite", "hidden_size": 64, "intermediate_size": 128,
-        "max_position_embeddings": 128, "num_attention_heads": 4, "num_hidden_layers": 2, "vocab_size": 96,
-        "residual_multiplier": )") +
-                            multiplier + "}"));
+  const auto baichuan = [](const char* more) {
+    return differences(read(std::string(R"({"model_type": "baichuan", "hidden_size": 64, "intermediate_size": 128,
+        "max_position_embeddings": 128, "num_attention_heads": 4, "num_hidden_layers": 2, "vocab_size": 96)") +
+                            more + "}"));
   };
-  ASSERT_EQ(granite("0.22").size(), 1U);
-  EXPECT_NE(granite("0.22").front().find("residual_multiplier"), std::string::npos);
-  EXPECT_TRUE(granite("1.0").empty());
+  ASSERT_EQ(baichuan(R"(, "z_loss_weight": 0)").size(), 1U);
+  EXPECT_NE(baichuan(R"(, "z_loss_weight": 0)").front().find("length 1"), std::string::npos);
+  EXPECT_TRUE(baichuan("").empty());
   for (const Published& one : published()) EXPECT_EQ(!differences(read(one.config)).empty(), one.differs) << one.config;
 }
 
@@ -381,6 +377,28 @@ TEST(Families, AllHaveOneEntryWithAName) {
     EXPECT_STREQ(name_of(one.family), one.name);
   }
   EXPECT_EQ(families().size(), static_cast<std::size_t>(Family::dlrm));
+}
+
+TEST(Families, GraniteScalesWhatItAddsAndCommandRItsLogits) {
+  const Model m = read(R"({"model_type": "granite", "hidden_size": 64, "intermediate_size": 128,
+      "max_position_embeddings": 128, "num_attention_heads": 4, "num_hidden_layers": 2, "vocab_size": 96,
+      "embedding_multiplier": 12.0, "residual_multiplier": 0.22, "logits_scaling": 16.0})");
+  EXPECT_EQ(std::tuple(m.embedding_scale, m.residual_scale, m.logit_scale), std::tuple(12.0, 0.22, 0.0625));
+  EXPECT_TRUE(differences(m).empty());
+  const auto scaled = [](const std::vector<Part>& parts, double scale) {
+    std::int64_t found = 0;
+    for (const Part& part : parts)
+      for (const Op& op : part.ops) found += op.kind == OpKind::matmul && op.scale == scale ? 1 : 0;
+    return found;
+  };
+  const LayerProgram one = expand(m, LayerKind::block, 0, {}), head = expand(m, LayerKind::head, 0, {});
+  EXPECT_EQ(scaled(one.forward, 0.22), 2) << "the products that lead back to the residual";
+  EXPECT_EQ(scaled(one.backward, 0.22), 4);
+  EXPECT_EQ(scaled(head.forward, 0.0625) + scaled(head.backward, 0.0625), 3);
+  EXPECT_EQ(read(R"({"model_type": "cohere", "hidden_size": 64, "intermediate_size": 128, "logit_scale": 0.25,
+      "max_position_embeddings": 128, "num_attention_heads": 4, "num_hidden_layers": 2, "vocab_size": 96})")
+                .logit_scale,
+            0.25);
 }
 
 // -- features, as operators -------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "models/layers/counts.h"
+#include "models/read/families.h"
 #include "models/read/hugging_face.h"
 
 namespace orrery::models {
@@ -24,6 +25,13 @@ Model read(const std::string& text, const std::string& file = "model.yaml") {
   const auto model = parse_model(text, file);
   EXPECT_TRUE(model.has_value()) << base::render(model.error(), false);
   return model.value_or(Model{});
+}
+
+/// The words that `family` takes.
+std::string families_in_order() {
+  std::string all;
+  for (const FamilyTraits& one : families()) all += std::string(one.name) + ", ";
+  return all + "dlrm";
 }
 
 std::string refused(const std::string& text, const std::string& file = "model.yaml") {
@@ -191,22 +199,18 @@ TEST(HuggingFace, FindsTheLanguageModelOfAMultimodalOne) {
 }
 
 TEST(HuggingFace, NamesAFamilyThatItDoesNotKnow) {
-  EXPECT_EQ(
-      refused("{\n  \"model_type\": \"mamba\",\n  \"num_hidden_layers\": 2\n}\n", "config.json"),
-      "error[E0110]: model_type `mamba` is not a supported family\n"
-      " --> config.json:2:17\n"
-      "  |\n"
-      "2 |   \"model_type\": \"mamba\",\n"
-      "  |                 ^^^^^^^\n"
-      "  |\n"
-      "  = help: known are gpt2, bert, llama, mistral, qwen2, qwen3, gemma, gemma2, gemma3_text, gpt_neox, "
-      "phi3, opt, falcon, bloom, nemotron, starcoder2, stablelm, internlm2, glm, glm4, ernie4_5, seed_oss, smollm3, "
-      "arcee, granite, baichuan, internlm3, cohere, cohere2, gpt_bigcode, mpt, qwen, roberta, gptj, phi, chatglm, "
-      "exaone, exaone4, olmo2, olmo3, mixtral, qwen2_moe, "
-      "qwen3_moe, deepseek_v2, deepseek_v3, gpt_oss, llama4_text, glm4_moe, deepseek, dots1, ernie4_5_moe, dbrx, "
-      "olmoe, minimax_m2, nemotron_h, mamba2, bamba, granitemoehybrid; "
-      "for a class of the same layers (RMSNorm, gated MLP and rotation: llama) change this word, and write "
-      "other models in orrery's own form (docs/formats.md, model.yaml)\n");
+  EXPECT_EQ(refused("{\n  \"model_type\": \"mamba\",\n  \"num_hidden_layers\": 2\n}\n", "config.json"),
+            "error[E0110]: model_type `mamba` is not a supported family\n"
+            " --> config.json:2:17\n"
+            "  |\n"
+            "2 |   \"model_type\": \"mamba\",\n"
+            "  |                 ^^^^^^^\n"
+            "  |\n"
+            "  = help: known are " +
+                known_model_types() +
+                "; "
+                "for a class of the same layers (RMSNorm, gated MLP and rotation: llama) change this word, and write "
+                "other models in orrery's own form (docs/formats.md, model.yaml)\n");
   EXPECT_NE(refused("{\"architectures\": [\"JambaForCausalLM\"]}").find("architecture `JambaForCausalLM`"),
             std::string::npos);
   EXPECT_NE(refused("{\"architectures\": []}").find("E0110"), std::string::npos);
@@ -299,9 +303,7 @@ TEST(OwnForm, ReportsAllErrorsAtOnce) {
       "vocab: 50_257\n"
       "max_sequence: 1024\n"
       "causal: yes\n";
-  EXPECT_EQ(
-      refused(text),
-      R"(error[E0106]: `family` must be one of gpt, bert, llama, mistral, qwen2, qwen3, gemma, gemma2, gemma3, gpt_neox, phi3, opt, falcon, bloom, nemotron, starcoder2, stablelm, internlm2, glm, glm4, ernie4_5, seed_oss, smollm3, arcee, granite, baichuan, internlm3, cohere, cohere2, gpt_bigcode, mpt, qwen, roberta, gptj, phi, chatglm, exaone, exaone4, olmo2, olmo3, mixtral, qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, gpt_oss, llama4, glm4_moe, deepseek, dots1, ernie4_5_moe, dbrx, olmoe, minimax_m2, nemotron_h, mamba2, bamba, granitemoehybrid, dlrm, found `gtp`
+  EXPECT_EQ(refused(text), R"(error[E0106]: `family` must be one of )" + families_in_order() + R"(, found `gtp`
  --> model.yaml:1:9
   |
 1 | family: gtp
@@ -348,21 +350,17 @@ error[E0105]: `causal` must be true or false, found `yes`
 }
 
 TEST(OwnForm, SaysOfAnotherKindOfModelThatAlone) {
-  EXPECT_EQ(
-      refused("family: resnet\nstages: [{blocks: 3}]\n"),
-      "error[E0106]: models of the family `resnet` are not supported yet\n"
-      " --> model.yaml:1:9\n"
-      "  |\n"
-      "1 | family: resnet\n"
-      "  |         ^^^^^^\n"
-      "  |\n"
-      "  = help: families are gpt, bert, llama, mistral, qwen2, qwen3, gemma, gemma2, gemma3, gpt_neox, phi3, opt, "
-      "falcon, bloom, nemotron, starcoder2, stablelm, internlm2, glm, glm4, ernie4_5, seed_oss, smollm3, arcee, "
-      "granite, baichuan, internlm3, cohere, cohere2, gpt_bigcode, mpt, qwen, roberta, gptj, phi, chatglm, exaone, "
-      "exaone4, olmo2, olmo3, mixtral, qwen2_moe, qwen3_moe, "
-      "deepseek_v2, deepseek_v3, gpt_oss, llama4, glm4_moe, deepseek, dots1, ernie4_5_moe, dbrx, olmoe, minimax_m2, "
-      "nemotron_h, mamba2, bamba, granitemoehybrid, dlrm: "
-      "transformers with one stack, and recommendation models; not encoders with decoders\n");
+  EXPECT_EQ(refused("family: resnet\nstages: [{blocks: 3}]\n"),
+            "error[E0106]: models of the family `resnet` are not supported yet\n"
+            " --> model.yaml:1:9\n"
+            "  |\n"
+            "1 | family: resnet\n"
+            "  |         ^^^^^^\n"
+            "  |\n"
+            "  = help: families are " +
+                families_in_order() +
+                ": "
+                "transformers with one stack, and recommendation models; not encoders with decoders\n");
 }
 
 TEST(OwnForm, LeavesOutASourceThatSaysNothing) {

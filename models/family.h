@@ -60,6 +60,8 @@ enum class Family : std::uint8_t {
   dbrx,
   olmoe,
   minimax_m2,
+  granite_moe,
+  granite_moe_shared,
   nemotron_h,
   mamba2,
   bamba,

@@ -42,11 +42,13 @@ void place_among(FilePlace& place, const models::WeightNames& names, const model
       place.first *= groups;
     return;
   }
-  const char *const gate = find(names.parts, "mlp.gate"), *const up = find(names.parts, "mlp.up");
-  if (gate == nullptr || up == nullptr || std::string(gate) != up) return;
-  if (stem != "mlp.gate" && stem != "mlp.up") return;
-  place.first = stem == "mlp.up" ? place.shape[0] : 0;
-  place.shape[0] *= 2;
+  for (const std::string mlp : {"mlp.", "mlp.shared."}) {
+    if (stem != mlp + "gate" && stem != mlp + "up") continue;
+    const char *const gate = find(names.parts, mlp + "gate"), *const up = find(names.parts, mlp + "up");
+    if (gate == nullptr || up == nullptr || std::string_view(gate) != up) return;
+    place.first = stem == mlp + "up" ? place.shape[0] : 0;
+    place.shape[0] *= 2;
+  }
 }
 
 /// Biases and norms of heads rotate with their products.
@@ -71,14 +73,17 @@ bool is_norm(const std::string& stem) {
   return false;
 }
 
-/// In a tensor of all experts: (experts, in, out), or for biases (experts, out), with gate and up in one.
+/// In a tensor of all experts: (experts, in, out) or, by rows, (experts, out, in); for biases (experts, out). Gate and
+/// up are in one.
 void place_in_stack(FilePlace& place, const models::WeightNames& names, std::int64_t expert, bool up, bool both) {
   const std::int64_t out = place.shape.front(), all = (both ? 2 : 1) * out;
   const bool matrix = place.shape.size() == 2;
   const std::int64_t size = matrix ? all * place.shape.back() : all;
-  place.shape = matrix ? std::vector<std::int64_t>{names.stacked, place.shape.back(), all}
-                       : std::vector<std::int64_t>{names.stacked, all};
-  place.transposed = matrix;
+  const std::int64_t in = place.shape.back();
+  place.transposed = matrix && !names.stacked_by_rows;
+  place.shape = !matrix            ? std::vector<std::int64_t>{names.stacked, all}
+                : place.transposed ? std::vector<std::int64_t>{names.stacked, in, all}
+                                   : std::vector<std::int64_t>{names.stacked, all, in};
   place.base = expert * size;
   if (!both) return;
   place.first = !up ? 0 : names.interleaved ? 1 : out;

@@ -31,6 +31,7 @@ struct WeightNames {
   /// The number of experts if one tensor (experts, in, out) has all of a layer's, with their biases in (experts, out)
   /// under the name plus "_bias"; gate and up are one tensor if they have one name. 0: each expert has its own tensors.
   std::int64_t stacked = 0;
+  bool stacked_by_rows = false;  ///< it is (experts, out, in)
   /// Of what a module that predicts further shares, the file has copies in its layer: full logical names.
   Pairs further_copies = {};
   bool interleaved = false;  ///< in it, columns of gate and up alternate; else gate's come first

@@ -71,6 +71,37 @@ WeightNames mixtral_names() {
                       {{"gate", "w1"}, {"up", "w3"}, {"proj", "w2"}});
 }
 
+// -- Granite 3 --------------------------------------------------------------------------------------------------------
+
+// IBM 2024, "Granite 3.0 Language Models": Granite's factors, and a softmax over the chosen experts. All experts of a
+// layer lie in two tensors, (experts, out, in).
+void granite_moe_config(ConfigKeys& k, Model& m) {
+  llama_keys(k, m, 1e-6, false);
+  rotation(k, m, 0);
+  silu(k, m, "granitemoe");
+  no_biases(k, "attention_bias");
+  granite_scales(k, m);
+  experts_keys(k, m, "num_local_experts");
+  experts_as_wide_as_mlps(k, m);
+  auxiliary_loss(k, m, 0.001);
+}
+
+void granite_moe_shared_config(ConfigKeys& k, Model& m) {
+  granite_moe_config(k, m);
+  k.count({"shared_intermediate_size"}, m.experts.shared, 0, kMostWidth, 1024);
+}
+
+WeightNames granite_moe_names() {
+  WeightNames names =
+      with_experts("block_sparse_moe.router.layer", "block_sparse_moe",
+                   {{"gate", "input_linear.weight"}, {"up", "input_linear.weight"}, {"proj", "output_linear.weight"}});
+  names.parts.push_back({"mlp.shared.gate", "shared_mlp.input_linear"});
+  names.parts.push_back({"mlp.shared.up", "shared_mlp.input_linear"});
+  names.parts.push_back({"mlp.shared.proj", "shared_mlp.output_linear"});
+  names.stacked_by_rows = true;
+  return names;
+}
+
 // -- Qwen 2 and 3 -----------------------------------------------------------------------------------------------------
 
 // Layers without experts have an MLP of intermediate_size.
@@ -582,6 +613,11 @@ std::vector<FamilyTraits> expert_families() {
       entry(Family::dbrx, "dbrx", "DBRX", "DbrxForCausalLM", "Dbrx", as_dbrx, dbrx_config, dbrx_names()),
       entry(Family::minimax_m2, "minimax_m2", "MiniMax-M2", "MiniMaxM2ForCausalLM", "MiniMaxM2", as_minimax_m2,
             minimax_m2_config, minimax_m2_names()),
+      entry(Family::granite_moe, "granitemoe", "Granite 3 of experts", "GraniteMoeForCausalLM", "GraniteMoeFor",
+            as_mixtral, granite_moe_config, granite_moe_names()),
+      entry(Family::granite_moe_shared, "granitemoeshared", "Granite 3 of experts, some of them shared",
+            "GraniteMoeSharedForCausalLM", "GraniteMoeShared", as_mixtral, granite_moe_shared_config,
+            granite_moe_names()),
       entry(Family::olmoe, "olmoe", "OLMoE", "OlmoeForCausalLM", "Olmoe", as_olmoe, olmoe_config,
             with_experts("mlp.gate", "mlp.experts", kProjections)),
   };
@@ -590,7 +626,8 @@ std::vector<FamilyTraits> expert_families() {
     if (one.family == Family::qwen3_moe) one.model_types.push_back("qwen3_vl_moe_text");
     if (one.family == Family::deepseek_v3) one.model_types.push_back("kimi_k2");
     if (one.family == Family::llama4) one.name = "llama4", one.model_types.push_back("llama4");
-    if (one.family == Family::gpt_oss || one.family == Family::llama4) one.names = stack_experts;
+    if (one.weights.stacked_by_rows || one.family == Family::gpt_oss || one.family == Family::llama4)
+      one.names = stack_experts;
   }
   return all;
 }

@@ -42,8 +42,9 @@ inline void make_mixture(models::Model& m) {
   m.experts.count = 4;
   m.experts.hidden = 24;
   m.experts.chosen = m.family == Family::llama4 ? 1 : 2;
-  if (m.family == Family::mixtral) m.ffn_hidden = 24;
-  if (m.family == Family::llama4) m.experts.shared = 24;
+  if (m.family == Family::mixtral || m.family == Family::granite_moe || m.family == Family::granite_moe_shared)
+    m.ffn_hidden = 24;
+  if (m.family == Family::llama4 || m.family == Family::granite_moe_shared) m.experts.shared = 24;
 }
 
 /// State spaces whose chunks of 5 tokens do not divide a sequence of 16.
@@ -84,7 +85,8 @@ inline void make_family(models::Model& m, models::Family family) {
     make_hybrid(m);
   if (family == Family::smollm3) m.unrotated_period = 2;
   if (family == Family::gptj) m.rotary_share = 0.5;
-  if (family == Family::granite || family == Family::granite_hybrid)
+  if (family == Family::granite || family == Family::granite_hybrid || family == Family::granite_moe ||
+      family == Family::granite_moe_shared)
     m.embedding_scale = 3, m.residual_scale = 0.4, m.logit_scale = 0.5;
   if (family == Family::cohere) m.logit_scale = 0.25;
   if (family == Family::olmo3 || family == Family::exaone4) m.window = 4, m.window_period = 2;

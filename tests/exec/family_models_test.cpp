@@ -137,6 +137,9 @@ std::vector<FamilyCase> family_cases() {
   scaled_command_r.logits = 0.25;
   all.push_back(llama_like("cohere", Family::cohere, 8, scaled_command_r, 18));
   all.push_back(llama_like("granite", Family::granite, 8, {.embeddings = 3, .residuals = 0.4, .logits = 0.5}, 21));
+  const ref::LlamaLike granite_moe = {.embeddings = 3, .residuals = 0.4, .logits = 0.5, .feed = ref::granite_moe};
+  all.push_back(llama_like("granite_moe", Family::granite_moe, 8, granite_moe, 21));
+  all.push_back(llama_like("granite_moe_shared", Family::granite_moe_shared, 8, granite_moe, 25));
   ref::LlamaLike command_r7b = command_r;
   command_r7b.window = 4, command_r7b.alternates = true, command_r7b.unrotated = 2;
   all.push_back(llama_like("cohere2", Family::cohere2, 8, command_r7b, 18));
@@ -348,8 +351,9 @@ TEST_P(FamilyModel, HasTheLossAndTheGradientsOfItsReference) {
       ref::File moved = file_;
       ref::Weights& w = moved.at(place.name);
       for (std::size_t i = 0; i < direction.size(); ++i) {
-        const auto row = static_cast<std::size_t>(place.row(static_cast<std::int64_t>(i / inner)));
-        w.v.at(row * inner + i % inner) += step * direction[i];
+        const std::int64_t at = place.element(static_cast<std::int64_t>(i / inner),
+                                              static_cast<std::int64_t>(i % inner), static_cast<std::int64_t>(inner));
+        w.v.at(static_cast<std::size_t>(at)) += step * direction[i];
       }
       return reference_loss(GetParam(), trial_, moved);
     };

@@ -2,8 +2,11 @@
 /// Forward passes of families in double precision, written from their papers and the definitions of Hugging Face's
 /// classes, over tensors as their files hold them: names, orientations and what is stored less one are the files'. They
 /// share nothing with models/ and exec/.
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -169,6 +172,35 @@ inline Matrix unembed(const File& file, const std::string& table, const Matrix& 
   return linear(one, "head", x);
 }
 
+/// A mixture of experts: each row takes its `chosen` largest logits, weighted by a softmax over them alone.
+/// `expert(e, x)`: the rows of x through expert e.
+inline Matrix mixture(const Matrix& x, const Matrix& logits, std::size_t chosen,
+                      const std::function<Matrix(std::size_t, const Matrix&)>& expert) {
+  std::vector<Matrix> made;
+  for (std::size_t e = 0; e < logits.columns; ++e) made.push_back(expert(e, x));
+  Matrix y(x.rows, x.columns);
+  for (std::size_t r = 0; r < x.rows; ++r) {
+    std::vector<std::size_t> order(logits.columns);
+    std::iota(order.begin(), order.end(), 0U);
+    std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return logits(r, a) > logits(r, b); });
+    double total = 0;
+    for (std::size_t i = 0; i < chosen; ++i) total += std::exp(logits(r, order[i]));
+    for (std::size_t i = 0; i < chosen; ++i)
+      for (std::size_t c = 0; c < y.columns; ++c)
+        y(r, c) += std::exp(logits(r, order[i])) / total * made[order[i]](r, c);
+  }
+  return y;
+}
+/// Of a tensor (experts, out, in) the matrix of one expert.
+inline Matrix of_stack(const File& file, const std::string& name, std::size_t expert, const Matrix& x) {
+  const Weights& all = file.at(name + ".weight");
+  const std::size_t size = all.shape.at(1) * all.shape.at(2);
+  const auto begin = all.v.begin() + static_cast<std::ptrdiff_t>(expert * size);
+  File one;
+  one["expert.weight"] = {{all.shape.at(1), all.shape.at(2)}, {begin, begin + static_cast<std::ptrdiff_t>(size)}};
+  return linear(one, "expert", x);
+}
+
 /// Sizes that no tensor's shape says.
 struct Sizes {
   std::size_t layers = 2, dim = 8, window = 0;
@@ -201,6 +233,8 @@ struct LlamaLike {
   bool parallel = false;                             ///< Command R: attention and MLP read one norm
   bool after_alone = false;                          ///< OLMo 2: `sandwich` without the norms before
   double embeddings = 1, residuals = 1, logits = 1;  ///< Granite's multipliers
+  /// In place of the MLP: of a layer's weights, whose names begin so, and the norm's output.
+  std::function<Matrix(const File&, const std::string&, const Matrix&)> feed = nullptr;
 };
 
 inline Matrix llama_like(const File& f, const Sizes& s, const LlamaLike& a, const std::vector<int>& ids) {
@@ -244,6 +278,10 @@ inline Matrix llama_like(const File& f, const Sizes& s, const LlamaLike& a, cons
     const Matrix m = a.parallel      ? n
                      : a.after_alone ? x
                                      : norm(at + (a.sandwich ? a.before_mlp : "post_attention_layernorm"), x);
+    if (a.feed) {
+      x = plus(x, times_all(a.feed(f, at, m), a.residuals));
+      continue;
+    }
     Matrix inner(0, 0);
     if (a.fused || a.fused_mlp) {
       const Matrix both = linear(f, at + "mlp.gate_up_proj", m);
@@ -263,6 +301,23 @@ inline Matrix llama_like(const File& f, const Sizes& s, const LlamaLike& a, cons
   x = times_all(x, a.logits);
   if (a.logit_cap > 0) x = each(x, [&](double v) { return a.logit_cap * std::tanh(v / a.logit_cap); });
   return x;
+}
+
+/// A gated MLP whose first product makes gate and up.
+inline Matrix gated(const Matrix& both, double (*activation)(double) = silu) {
+  const std::size_t half = both.columns / 2;
+  return times(each(columns(both, 0, half), activation), columns(both, half, half));
+}
+
+/// Granite 3's mixture; in its second form beside an MLP that every token takes.
+inline Matrix granite_moe(const File& f, const std::string& at, const Matrix& x) {
+  const std::string moe = at + "block_sparse_moe.";
+  Matrix y = mixture(x, linear(f, moe + "router.layer", x), 2, [&](std::size_t e, const Matrix& rows) {
+    return of_stack(f, moe + "output_linear", e, gated(of_stack(f, moe + "input_linear", e, rows)));
+  });
+  const std::string shared = at + "shared_mlp.";
+  if (f.count(shared + "input_linear.weight") == 0) return y;
+  return plus(y, linear(f, shared + "output_linear", gated(linear(f, shared + "input_linear", x))));
 }
 
 /// The same tensors under other names: of each pair, the first becomes the second.

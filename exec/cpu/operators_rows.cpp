@@ -14,6 +14,14 @@ void elementwise(Machine& machine, std::int64_t count, Body&& body) {
                     [&](std::int64_t begin, std::int64_t end, int) { body(begin, end - begin); });
 }
 
+/// The weights of a norm, or as many ones in a thread's scratch for a norm that has none.
+const float* weights_or_ones(Machine& machine, const float* weight, std::int64_t count, int thread) {
+  if (weight != nullptr) return weight;
+  float* const ones = machine.scratch.get(thread, count);
+  std::fill_n(ones, count, 1.0F);
+  return ones;
+}
+
 /// Sums over rows are added to what is there; if the operator writes, to zeros.
 void begin_sums(const models::Op& op, float* sums, std::int64_t count) {
   if (sums != nullptr && !op.accumulate) std::fill_n(sums, count, 0.0F);
@@ -27,13 +35,14 @@ void run_norm(Machine& machine, const Call& call) {
   const bool layer_norm = op.kind == models::OpKind::layer_norm;
   const float epsilon = static_cast<float>(op.epsilon);
   const float* x = call.input(0, n * c);
-  const float* weight = call.input(1, c);
+  const float* given = call.optional_input(1, c);
   const float* bias = layer_norm ? call.optional_input(2, c) : nullptr;
   float* y = call.output(0, n * c);
   float* mean = layer_norm ? call.output(1, n) : nullptr;
   float* rstd = call.output(layer_norm ? 2 : 1, n);
-  machine.pool.each(n, rows_per_chunk(c), [&](std::int64_t begin, std::int64_t end, int) {
+  machine.pool.each(n, rows_per_chunk(c), [&](std::int64_t begin, std::int64_t end, int thread) {
     const std::int64_t at = begin * c;
+    const float* weight = weights_or_ones(machine, given, c, thread);
     if (layer_norm)
       machine.kernels.layer_norm(x + at, weight, bias, y + at, mean + begin, rstd + begin, end - begin, c, epsilon);
     else
@@ -46,22 +55,24 @@ void run_norm_grad(Machine& machine, const Call& call) {
   const bool layer_norm = call.op.kind == models::OpKind::layer_norm_grad;
   const float* dy = call.input(0, n * c);
   const float* x = call.input(1, n * c);
-  const float* weight = call.input(2, c);
+  const float* given = call.optional_input(2, c);
   const float* mean = layer_norm ? call.input(3, n) : nullptr;
   const float* rstd = call.input(layer_norm ? 4 : 3, n);
   const float* addend = call.optional_input(layer_norm ? 5 : 4, n * c);
   float* dx = call.output(0, n * c);
-  float* dweight = call.output(1, c);
+  float* dweight = call.optional_output(1, c);
   float* dbias = layer_norm ? call.optional_output(2, c) : nullptr;
   // Parameters first, because dx may overwrite dy.
-  machine.pool.each(c, columns_per_chunk(n), [&](std::int64_t begin, std::int64_t end, int) {
-    begin_sums(call.op, dweight + begin, end - begin);
-    begin_sums(call.op, dbias == nullptr ? nullptr : dbias + begin, end - begin);
-    machine.kernels.norm_weight_grad(dy + begin, x + begin, mean, rstd, dweight + begin,
-                                     dbias == nullptr ? nullptr : dbias + begin, n, c, end - begin);
-  });
-  machine.pool.each(n, rows_per_chunk(c), [&](std::int64_t begin, std::int64_t end, int) {
+  if (dweight != nullptr)
+    machine.pool.each(c, columns_per_chunk(n), [&](std::int64_t begin, std::int64_t end, int) {
+      begin_sums(call.op, dweight + begin, end - begin);
+      begin_sums(call.op, dbias == nullptr ? nullptr : dbias + begin, end - begin);
+      machine.kernels.norm_weight_grad(dy + begin, x + begin, mean, rstd, dweight + begin,
+                                       dbias == nullptr ? nullptr : dbias + begin, n, c, end - begin);
+    });
+  machine.pool.each(n, rows_per_chunk(c), [&](std::int64_t begin, std::int64_t end, int thread) {
     const std::int64_t at = begin * c;
+    const float* weight = weights_or_ones(machine, given, c, thread);
     const float* more = addend == nullptr ? nullptr : addend + at;
     if (layer_norm)
       machine.kernels.layer_norm_grad(dy + at, x + at, weight, mean + begin, rstd + begin, more, dx + at, end - begin,
@@ -164,11 +175,14 @@ void run_head_norm(Machine& machine, const Call& call) {
   const std::int64_t values = op.kv_heads * op.head_dim, width = v + values;
   const float epsilon = static_cast<float>(op.epsilon);
   const float* x = call.input(0, n * width);
-  const float* weight_q = call.input(1, runs.q_width);
-  const float* weight_k = call.input(2, runs.k_width);
+  const float* given_q = call.optional_input(1, runs.q_width);
+  const float* given_k = call.optional_input(2, runs.k_width);
   float* y = call.output(0, n * width);
   float* rstd = call.output(1, n * runs.count());
-  machine.pool.each(n, rows_per_chunk(width), [&](std::int64_t begin, std::int64_t end, int) {
+  machine.pool.each(n, rows_per_chunk(width), [&](std::int64_t begin, std::int64_t end, int thread) {
+    const std::int64_t most = std::max(runs.q_width, runs.k_width);
+    const float* weight_q = weights_or_ones(machine, given_q, most, thread);
+    const float* weight_k = weights_or_ones(machine, given_k, most, thread);
     for (std::int64_t i = begin; i < end; ++i) {
       const float* from = x + i * width;
       float* to = y + i * width;
@@ -187,8 +201,8 @@ void run_head_norm_grad(Machine& machine, const Call& call) {
   const std::int64_t values = op.kv_heads * op.head_dim, width = v + values;
   const float* dy = call.input(0, n * width);
   const float* x = call.input(1, n * width);
-  const float* weight_q = call.input(2, runs.q_width);
-  const float* weight_k = call.input(3, runs.k_width);
+  const float* given_q = call.optional_input(2, runs.q_width);
+  const float* given_k = call.optional_input(3, runs.k_width);
   const float* rstd = call.input(4, n * runs.count());
   float* dx = call.output(0, n * width);
   // Parameters first, because dx may overwrite dy.
@@ -202,9 +216,14 @@ void run_head_norm_grad(Machine& machine, const Call& call) {
       }
     });
   };
-  weights(0, 0, runs.of_q, runs.q_width, call.output(1, runs.q_width));
-  weights(k, runs.of_q, runs.of_k, runs.k_width, call.output(2, runs.k_width));
-  machine.pool.each(n, rows_per_chunk(width), [&](std::int64_t begin, std::int64_t end, int) {
+  if (given_q != nullptr) {
+    weights(0, 0, runs.of_q, runs.q_width, call.output(1, runs.q_width));
+    weights(k, runs.of_q, runs.of_k, runs.k_width, call.output(2, runs.k_width));
+  }
+  machine.pool.each(n, rows_per_chunk(width), [&](std::int64_t begin, std::int64_t end, int thread) {
+    const std::int64_t most = std::max(runs.q_width, runs.k_width);
+    const float* weight_q = weights_or_ones(machine, given_q, most, thread);
+    const float* weight_k = weights_or_ones(machine, given_k, most, thread);
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t at = i * width;
       const float* of_q = rstd + i * runs.count();

@@ -46,7 +46,7 @@ class LinearNotes : public LayerNotes {
   }
   void norm_backward(const Norm& norm, TensorId dy, TensorId x, TensorId addend, TensorId dx) {
     const bool layer_norm = norm.mean.exists();
-    const TensorId dweight = gradient_or_none(norm.weight, norm.weight_gradient);
+    const TensorId dweight = norm.weight ? gradient_or_none(norm.weight, norm.weight_gradient) : TensorId();
     Op o = layer_norm
                ? own_op(OpKind::layer_norm_grad, {dy, x, norm.weight, norm.mean, norm.rstd, addend},
                         {dx, dweight, norm.bias ? gradient_or_none(norm.bias, norm.bias_gradient) : TensorId()},

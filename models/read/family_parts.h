@@ -42,7 +42,7 @@ inline void rotated_columns(ConfigKeys& k, Model& m, std::int64_t fallback) {
 
 /// A window at least as long as the longest sequence is no window.
 inline void window_within(ConfigKeys& k, Model& m) {
-  if (k.reads() && m.window >= m.max_sequence) m.window = m.window_period = 0, m.window_theta = 0;
+  if (k.reads() && m.window >= m.max_sequence) m.window = m.window_period = 0, m.window_theta = 0, m.full_first = false;
 }
 
 inline FamilyTraits entry(Family family, const char* name, const char* title, const char* architecture,

@@ -101,18 +101,7 @@ class ConfigReader : public ConfigKeys {
     if (!list.exists() || !list.is_sequence()) return;
     std::vector<bool> sliding;
     for (const Cursor& one : list.items()) sliding.push_back(one.text() == "sliding_attention");
-    std::int64_t global = 0, first = 0;
-    for (std::size_t i = sliding.size(); i > 0; --i)
-      if (!sliding[i - 1]) ++global, first = static_cast<std::int64_t>(i);
-    if (global == static_cast<std::int64_t>(sliding.size())) {
-      model.window = model.window_period = 0;
-      return;
-    }
-    model.window_period = global == 0 ? 0 : first;
-    for (std::size_t i = 0; i < sliding.size(); ++i)
-      if (model.windowed(static_cast<std::int64_t>(i)) != sliding[i])
-        return list.error("E0111", "layers with and without a window follow no period",
-                          "only every n-th layer may be without a window");
+    place_windows(list, sliding, model);
   }
 
   void unrotated_layers(const char* list, const char* period, Model& model, std::int64_t fallback) override {
@@ -212,6 +201,26 @@ class ConfigReader : public ConfigKeys {
   [[nodiscard]] bool given(const char* key) const override { return at_.optional(key).exists(); }
 
  private:
+  /// The layers with a window, those of `sliding`: every n-th sees all, counted from the first layer or to the n-th.
+  void place_windows(const Cursor& list, const std::vector<bool>& sliding, Model& model) {
+    std::vector<std::int64_t> whole;
+    for (std::size_t i = 0; i < sliding.size(); ++i)
+      if (!sliding[i]) whole.push_back(static_cast<std::int64_t>(i));
+    model.full_first = false;
+    if (whole.size() == sliding.size()) {
+      model.window = model.window_period = 0;
+      return;
+    }
+    model.full_first = !whole.empty() && whole.front() == 0;
+    if (model.full_first)
+      model.window_period = whole.size() > 1 ? whole[1] : std::ssize(sliding);
+    else
+      model.window_period = whole.empty() ? 0 : whole.front() + 1;
+    for (std::size_t i = 0; i < sliding.size(); ++i)
+      if (model.windowed(static_cast<std::int64_t>(i)) != sliding[i])
+        return list.error("E0111", "layers with and without a window follow no period",
+                          "only every n-th layer may be without a window");
+  }
   void place_blocks(const Cursor& at, std::vector<BlockParts> blocks, Model& model) {
     if (std::ssize(blocks) > kMostLayers)
       return (at.exists() ? at : at_)

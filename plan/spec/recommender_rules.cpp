@@ -190,6 +190,13 @@ base::Diagnostics refused_execution(const models::Model& model, const clusters::
              "products in fp4 are predicted, and not executed",
              "precision: bf16, or fp8 on GPUs and CPU ranks",
              {}}};
+  if (!model.norm_weight && cluster.device().kind == clusters::DeviceKind::gpu)
+    return {{base::Severity::error,
+             "E0669",
+             {},
+             "norms without weights are predicted on GPUs, and executed on CPU ranks",
+             "a cluster of CPU ranks, such as localhost-2",
+             {}}};
   if (!model.recommender) return refused_balancing(model, spec);
   if (spec.embedding.stored != PooledType::fp32)
     return {{base::Severity::error,

@@ -62,6 +62,7 @@ enum class Family : std::uint8_t {
   minimax_m2,
   granite_moe,
   granite_moe_shared,
+  phimoe,
   nemotron_h,
   mamba2,
   bamba,

@@ -102,6 +102,38 @@ WeightNames granite_moe_names() {
   return names;
 }
 
+// -- Phi-3.5-MoE ------------------------------------------------------------------------------------------------------
+
+// Abdin et al. 2024, "Phi-3 Technical Report", section 2: LayerNorms, biases of attention and of the head, two of
+// sixteen experts by a router that draws them.
+void as_phimoe(Model& m) {
+  as_llama(m);
+  m.normalisation = Normalisation::layer_norm;
+  m.qkv_bias = m.out_bias = m.head_bias = true;
+  m.experts.chosen = 2;
+  m.experts.scores = Scores::sparse_mixer;
+}
+
+void phimoe_config(ConfigKeys& k, Model& m) {
+  llama_keys(k, m, 1e-5, false);
+  rotation(k, m, 0, 1e6);
+  silu(k, m, "phimoe");
+  k.flag({"attention_bias"}, m.qkv_bias, false);
+  if (k.reads()) m.out_bias = m.qkv_bias;
+  k.flag({"lm_head_bias"}, m.head_bias, false);
+  k.count({"sliding_window"}, m.window, 0, kMostSequence, 0);
+  window_within(k, m);
+  experts_keys(k, m, "num_local_experts");
+  experts_as_wide_as_mlps(k, m);
+  auxiliary_loss(k, m, 0.001);
+}
+
+WeightNames phimoe_names() {
+  WeightNames names = mixtral_names();
+  names.heads = {{"head.bias", "lm_head.bias"}};
+  return names;
+}
+
 // -- Qwen 2 and 3 -----------------------------------------------------------------------------------------------------
 
 // Layers without experts have an MLP of intermediate_size.
@@ -618,6 +650,8 @@ std::vector<FamilyTraits> expert_families() {
       entry(Family::granite_moe_shared, "granitemoeshared", "Granite 3 of experts, some of them shared",
             "GraniteMoeSharedForCausalLM", "GraniteMoeShared", as_mixtral, granite_moe_shared_config,
             granite_moe_names()),
+      entry(Family::phimoe, "phimoe", "Phi-3.5-MoE", "PhimoeForCausalLM", "Phimoe", as_phimoe, phimoe_config,
+            phimoe_names()),
       entry(Family::olmoe, "olmoe", "OLMoE", "OlmoeForCausalLM", "Olmoe", as_olmoe, olmoe_config,
             with_experts("mlp.gate", "mlp.experts", kProjections)),
   };

@@ -190,6 +190,16 @@ base::Diagnostics refused_execution(const models::Model& model, const clusters::
              "products in fp4 are predicted, and not executed",
              "precision: bf16, or fp8 on GPUs and CPU ranks",
              {}}};
+  if (model.experts.any() && model.experts.scores == models::Scores::sparse_mixer)
+    return {
+        {base::Severity::error,
+         "E0669",
+         {},
+         fmt::format("{}'s routers draw experts while they train (scores: sparse_mixer), which is predicted, and not "
+                     "executed",
+                     model.name),
+         "experts: {scores: softmax_chosen} trains the same layers with a softmax over the chosen experts",
+         {}}};
   if (!model.norm_weight && cluster.device().kind == clusters::DeviceKind::gpu)
     return {{base::Severity::error,
              "E0669",

@@ -159,5 +159,16 @@ TEST(BalancingLoss, IsPredictedOfEachMicroBatchAndExecutedOverTheWholeStep) {
   EXPECT_EQ(refused(samples::make(spec, m)), "");
 }
 
+TEST(SparseMixer, IsPredictedAndNotExecuted) {
+  models::Model m = mixture_of(4);
+  const auto refused = [&] {
+    const Plan plan = samples::make(shaped(1, 16), m);
+    return base::render(refused_execution(plan.model(), plan.cluster(), plan.spec()), false);
+  };
+  EXPECT_EQ(refused(), "");
+  m.experts.scores = models::Scores::sparse_mixer;
+  EXPECT_THAT(refused(), HasSubstr("error[E0669]: " + m.name + "'s routers draw experts while they train"));
+}
+
 }  // namespace experts_test
 }  // namespace orrery::plan

@@ -44,6 +44,7 @@ enum class Family : std::uint8_t {
   chatglm,
   exaone,
   exaone4,
+  olmo,
   olmo2,
   olmo3,
   mixtral,

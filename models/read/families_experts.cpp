@@ -204,9 +204,7 @@ void olmoe_config(ConfigKeys& k, Model& m) {
   experts_as_wide_as_mlps(k, m);
   k.flag({"norm_topk_prob"}, m.experts.normalised, false);
   auxiliary_loss(k, m, 0.01);
-  double most = 0;
-  k.real({"clip_qkv"}, most, 0, 1e6, 0);
-  if (k.reads() && most > 0) k.differs("q, k and v are not clipped at clip_qkv");
+  clipped(k, "clip_qkv");
 }
 
 // -- MiniMax-M2 -------------------------------------------------------------------------------------------------------

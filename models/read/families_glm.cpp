@@ -95,7 +95,8 @@ WeightNames chatglm_names() {
           .adjacent_pairs = true};
 }
 
-// -- EXAONE 3 and 4, OLMo 2 and 3 -------------------------------------------------------------------------------------
+// -- EXAONE 3 and 4, OLMo 1 to 3
+// ---------------------------------------------------------------------------------------
 
 // LG AI Research 2024, "EXAONE 3.0": a Llama; keys and names as in modeling_exaone.py beside the weights.
 void exaone_config(ConfigKeys& k, Model& m) {
@@ -127,6 +128,21 @@ WeightNames exaone_names() {
                     {"mlp.gate", "mlp.c_fc_0"},
                     {"mlp.up", "mlp.c_fc_1"},
                     {"mlp.proj", "mlp.c_proj"}}};
+}
+
+// Groeneveld et al. 2024, "OLMo", section 2: a Llama whose LayerNorms have no parameters.
+void as_olmo(Model& m) {
+  as_llama(m);
+  m.normalisation = Normalisation::layer_norm;
+  m.norm_weight = m.norm_bias = false;
+}
+
+void olmo_config(ConfigKeys& k, Model& m) {
+  llama_keys(k, m, 1e-5, false, "layer_norm_eps");
+  rotation(k, m, 0);
+  silu(k, m, "olmo");
+  no_biases(k, "attention_bias");
+  clipped(k, "clip_qkv");
 }
 
 // OLMo Team 2024, "2 OLMo 2 Furious": norms after attention and MLP alone, and one over all heads of q and
@@ -248,6 +264,7 @@ std::vector<FamilyTraits> glm_families() {
             exaone_names()),
       entry(Family::exaone4, "exaone4", "EXAONE 4", "Exaone4ForCausalLM", "Exaone4", as_exaone4, exaone4_config,
             olmo2_names()),
+      entry(Family::olmo, "olmo", "OLMo", "OlmoForCausalLM", "OlmoFor", as_olmo, olmo_config, llama_names()),
       entry(Family::olmo2, "olmo2", "OLMo 2", "Olmo2ForCausalLM", "Olmo2", as_olmo2, olmo2_config, olmo2_names()),
       entry(Family::olmo3, "olmo3", "OLMo 3", "Olmo3ForCausalLM", "Olmo3", as_olmo3, olmo3_config, olmo2_names()),
   };

@@ -333,9 +333,7 @@ void mpt_config(ConfigKeys& k, Model& m) {
   k.flag({"attn_config.qk_ln"}, norms, false);
   if (!slopes) k.refuse("attn_config", "MPT without ALiBi is not supported", "alibi: true");
   if (norms) k.refuse("attn_config", "LayerNorms of q and k are not supported", "qk_ln: false");
-  double most = 0;
-  k.real({"attn_config.clip_qkv"}, most, 0, 1e6, 0);
-  if (k.reads() && most > 0) k.differs("q, k and v are not clipped at clip_qkv");
+  clipped(k, "attn_config.clip_qkv");
 }
 
 // -- Qwen -------------------------------------------------------------------------------------------------------------

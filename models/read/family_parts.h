@@ -40,6 +40,13 @@ inline void rotated_columns(ConfigKeys& k, Model& m, std::int64_t fallback) {
   if (k.reads()) m.rotary_share = turned < width ? static_cast<double>(turned) / static_cast<double>(width) : 1;
 }
 
+/// A limit of the magnitudes of q, k and v, which nothing here has.
+inline void clipped(ConfigKeys& k, const char* key) {
+  double most = 0;
+  k.real({key}, most, 0, 1e6, 0);
+  if (k.reads() && most > 0) k.differs("q, k and v are not clipped at clip_qkv");
+}
+
 /// A window at least as long as the longest sequence is no window.
 inline void window_within(ConfigKeys& k, Model& m) {
   if (k.reads() && m.window >= m.max_sequence) m.window = m.window_period = 0, m.window_theta = 0, m.full_first = false;

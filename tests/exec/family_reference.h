@@ -68,8 +68,7 @@ inline Matrix embedding(const File& file, const std::string& name, const std::ve
 }
 inline Matrix layer_norm(const File& file, const std::string& name, const Matrix& x, double epsilon = 1e-5,
                          double one = 0) {
-  const Weights& w = file.at(name + ".weight");
-  const auto b = file.find(name + ".bias");
+  const auto w = file.find(name + ".weight"), b = file.find(name + ".bias");  // a norm may have neither
   Matrix y = x;
   for (std::size_t r = 0; r < x.rows; ++r) {
     double mean = 0, square = 0;
@@ -78,7 +77,8 @@ inline Matrix layer_norm(const File& file, const std::string& name, const Matrix
     for (std::size_t c = 0; c < x.columns; ++c) square += (x(r, c) - mean) * (x(r, c) - mean);
     const double s = 1 / std::sqrt(square / static_cast<double>(x.columns) + epsilon);
     for (std::size_t c = 0; c < x.columns; ++c)
-      y(r, c) = (x(r, c) - mean) * s * (one + w.v.at(c)) + (b == file.end() ? 0 : b->second.v.at(c));
+      y(r, c) = (x(r, c) - mean) * s * (w == file.end() ? 1 : one + w->second.v.at(c)) +
+                (b == file.end() ? 0 : b->second.v.at(c));
   }
   return y;
 }

@@ -305,6 +305,17 @@ const std::vector<Published>& published() {
            "max_position_embeddings": 65536, "num_attention_heads": 32, "num_hidden_layers": 30,
            "num_key_value_heads": 8, "rope_theta": 1000000, "sliding_window": null, "tie_word_embeddings": true,
            "vocab_size": 102400})"},
+      {"", 1'176'764'416,  // OLMo 1B
+       R"({"architectures": ["OlmoForCausalLM"], "model_type": "olmo", "attention_bias": false,
+           "attention_dropout": 0.0, "clip_qkv": null, "hidden_act": "silu", "hidden_size": 2048,
+           "intermediate_size": 8192, "max_position_embeddings": 2048, "num_attention_heads": 16,
+           "num_hidden_layers": 16, "num_key_value_heads": 16, "rope_scaling": null, "rope_theta": 10000.0,
+           "tie_word_embeddings": true, "vocab_size": 50304})"},
+      {"", 6'888'095'744,  // OLMo 7B, with the limit that later ones have
+       R"({"model_type": "olmo", "clip_qkv": 8.0, "hidden_size": 4096, "intermediate_size": 11008,
+           "max_position_embeddings": 2048, "num_attention_heads": 32, "num_hidden_layers": 32,
+           "num_key_value_heads": 32, "tie_word_embeddings": false, "vocab_size": 50304})",
+       true},
       {"olmo2-7b", 7'298'617'344,
        R"({"architectures": ["Olmo2ForCausalLM"], "model_type": "olmo2", "attention_bias": false,
            "attention_dropout": 0.0, "hidden_act": "silu", "hidden_size": 4096, "intermediate_size": 11008,
@@ -504,6 +515,16 @@ TEST(Families, AWindowCountsTheKeysThatItLeaves) {
   EXPECT_DOUBLE_EQ(flops_of(op, true), 2 * 2.0 * 8 * 3 * 4);
   op.window = 8;
   EXPECT_DOUBLE_EQ(flops_of(op), 2 * 2.0 * 36 * 4);
+}
+
+TEST(Families, NormsWithoutParametersHaveNone) {
+  const Model m = read(R"({"model_type": "olmo", "hidden_size": 64, "intermediate_size": 128, "vocab_size": 99,
+      "max_position_embeddings": 64, "num_attention_heads": 4, "num_hidden_layers": 2})");
+  EXPECT_EQ(parameters(m), 2 * (4 * 64 * 64 + 3 * 64 * 128) + 2 * 99 * 64);
+  for (const Op& op : ops_of(block(m).forward))
+    if (op.kind == OpKind::layer_norm) EXPECT_TRUE(op.in[1] < 0 && op.in[2] < 0);
+  for (const Op& op : ops_of(block(m).backward))
+    if (op.kind == OpKind::layer_norm_grad) EXPECT_TRUE(op.in[2] < 0 && op.out[1] < 0 && op.out[2] < 0);
 }
 
 TEST(Families, HeadsNormsAreSummedOverTheTensorGroup) {

@@ -41,6 +41,7 @@ enum class Family : std::uint8_t {
   roberta,
   gptj,
   phi,
+  gpt_neo,
   chatglm,
   exaone,
   exaone4,

@@ -410,6 +410,39 @@ void phi_config(ConfigKeys& k, Model& m) {
   k.only("qk_layernorm", false, "heads have no LayerNorms of their own here");
 }
 
+// -- GPT-Neo ----------------------------------------------------------------------------------------------------------
+
+// Black et al. 2021: GPT-2 whose every second layer sees 256 tokens, whose scores are not scaled, and whose q, k and v
+// have no biases.
+void as_gpt_neo(Model& m) {
+  m.attention_bias = false;
+  m.out_bias = true;
+  m.query_scale = 1;
+  m.window = 256;
+  m.window_period = 2;
+  m.full_first = true;
+}
+
+void gpt_neo_config(ConfigKeys& k, Model& m) {
+  k.count({"num_layers", "num_hidden_layers"}, m.layers, 1, kMostLayers);
+  k.count({"hidden_size"}, m.hidden, 1, kMostWidth);
+  k.count({"num_heads", "num_attention_heads"}, m.heads, 1, kMostWidth);
+  if (k.reads()) m.kv_heads = m.heads;
+  k.count({"intermediate_size"}, m.ffn_hidden, 1, kMostWidth, 4 * m.hidden);
+  positions_up_to(k, m);
+  k.real({"layer_norm_epsilon"}, m.norm_epsilon, 0, 1, 1e-5);
+  k.flag({"tie_word_embeddings"}, m.tied_embeddings, true);
+  k.activation({"activation_function"}, m,
+               {{"gelu_new", Activation::gelu}, {"gelu", Activation::gelu, Gelu::erf}, {"relu", Activation::relu}},
+               "gpt_neo");
+  rate(k, "embed_dropout", m.dropout.embedding);
+  rate(k, "attention_dropout", m.dropout.attention);
+  rate(k, "resid_dropout", m.dropout.residual);
+  k.count({"window_size"}, m.window, 1, kMostSequence, 256);
+  k.attention_types("attention_types", "attention_layers", m);
+  window_within(k, m);
+}
+
 // -- the entries ------------------------------------------------------------------------------------------------------
 
 }  // namespace
@@ -562,6 +595,18 @@ std::vector<FamilyTraits> gpt_families() {
                        {"mlp.proj", "mlp.fc_out"}},
              .heads = {{"head.bias", "lm_head.bias"}},
              .adjacent_pairs = true}),
+      entry(Family::gpt_neo, "gpt_neo", "GPT-Neo", "GPTNeoForCausalLM", "GPTNeoFor", as_gpt_neo, gpt_neo_config,
+            {.prefix = "transformer.",
+             .layer = "h.",
+             .whole = {{"wte", "wte"}, {"wpe", "wpe"}, {"ln_f", "ln_f"}},
+             .parts = {{"ln_1", "ln_1"},
+                       {"ln_2", "ln_2"},
+                       {"attn.q", "attn.attention.q_proj"},
+                       {"attn.k", "attn.attention.k_proj"},
+                       {"attn.v", "attn.attention.v_proj"},
+                       {"attn.proj", "attn.attention.out_proj"},
+                       {"mlp.fc", "mlp.c_fc"},
+                       {"mlp.proj", "mlp.c_proj"}}}),
       entry(Family::phi, "phi", "Phi", "PhiForCausalLM", "PhiFor", as_phi, phi_config,
             {.prefix = "model.",
              .layer = "layers.",

@@ -104,6 +104,28 @@ class ConfigReader : public ConfigKeys {
     place_windows(list, sliding, model);
   }
 
+  void attention_types(const char* runs, const char* flat, Model& model) override {
+    std::vector<bool> local;
+    Cursor list = at_.optional(flat);
+    const auto add = [&](const Cursor& one) { local.push_back(one.choice({"global", "local"}, 0) == 1); };
+    if (list.is_sequence()) {
+      for (const Cursor& one : list.items()) add(one);
+    } else {
+      list = at_.at(runs);
+      for (const Cursor& run : list.items()) {
+        const std::vector<Cursor> parts = run.items();
+        if (parts.size() != 2) return list.error("E0111", "a run of layers is their attention and a number", "");
+        const std::int64_t times = parts[1].integer(1, kMostLayers, 1);
+        for (std::int64_t i = 0; i < times && std::ssize(local) <= kMostLayers; ++i)
+          for (const Cursor& one : parts[0].items()) add(one);
+      }
+    }
+    if (at_.findings().failed()) return;
+    if (std::ssize(local) != model.layers)
+      return list.error("E0111", fmt::format("attention of {} layers for a model of {}", local.size(), model.layers));
+    place_windows(list, local, model);
+  }
+
   void unrotated_layers(const char* list, const char* period, Model& model, std::int64_t fallback) override {
     const Cursor layers = at_.optional(list);
     if (!layers.is_sequence() || layers.items().empty()) {

@@ -60,6 +60,12 @@ class ConfigWriter : public ConfigKeys {
   }
   void expert_layers(const char*, const std::vector<bool>&, Model&) override {}
   void layer_types(Model&) override {}
+  void attention_types(const char* runs, const char*, Model& model) override {
+    std::string all;
+    for (std::int64_t i = 0; i < model.layers; ++i)
+      all += fmt::format("{}\"{}\"", all.empty() ? "" : ", ", model.windowed(i) ? "local" : "global");
+    put(runs, fmt::format("[[[{}], 1]]", all));
+  }
   void unrotated_layers(const char* list, const char* period, Model& model, std::int64_t) override {
     if (model.unrotated_period > 0) return put(period, fmt::format("{}", model.unrotated_period));
     std::string all;

@@ -72,7 +72,7 @@ inline void make_family(models::Model& m, models::Family family) {
   const bool grouped = family != Family::gpt && family != Family::bert && family != Family::gpt_neox &&
                        family != Family::opt && family != Family::bloom && family != Family::gpt_bigcode &&
                        family != Family::mpt && family != Family::qwen && family != Family::baichuan &&
-                       family != Family::gptj && family != Family::phi;
+                       family != Family::gptj && family != Family::phi && family != Family::gpt_neo;
   if (grouped) m.kv_heads = 2;
   const bool four = family == Family::bloom || family == Family::falcon || family == Family::mpt;
   m.ffn_hidden = four ? 4 * m.hidden : 96;
@@ -90,6 +90,7 @@ inline void make_family(models::Model& m, models::Family family) {
     m.embedding_scale = 3, m.residual_scale = 0.4, m.logit_scale = 0.5;
   if (family == Family::cohere) m.logit_scale = 0.25;
   if (family == Family::olmo3 || family == Family::exaone4) m.window = 4, m.window_period = 2;
+  if (family == Family::gpt_neo) m.window = 4;
   if (family == Family::exaone4) m.unrotated_period = 2;
   if (family == Family::cohere2) m.window = 4, m.window_period = m.unrotated_period = 2;
   if (family == Family::gemma3) m.window_period = 2, m.window_theta = 100;

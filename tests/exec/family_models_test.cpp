@@ -176,6 +176,13 @@ std::vector<FamilyCase> family_cases() {
              {"model.embed_tokens", "model.layers.", "input_layernorm", "self_attn.", "dense", "mlp.fc1", "mlp.fc2",
               "model.final_layernorm", 4},
              33);
+  all.push_back({"gpt_neo", Family::gpt_neo, nullptr,
+                 [](const ref::File& f, const std::vector<int>& ids) {
+                   ref::Sizes s = sizes(8);
+                   s.window = 4;
+                   return ref::gpt_neo(f, s, ids);
+                 },
+                 4 + 2 * 13});
   all.push_back(llama_like("olmo", Family::olmo, 8, {.layer_norms = true}, 2 + 14));
   const ref::LlamaLike olmo2 = {.head_norms = true, .sandwich = true, .after_alone = true};
   all.push_back(llama_like("olmo2", Family::olmo2, 8, olmo2, 25));

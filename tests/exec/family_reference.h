@@ -354,6 +354,28 @@ inline Matrix behind_one(const File& f, const Sizes& s, const BehindOne& a, cons
   return linear(f, "lm_head", layer_norm(f, a.last, x));
 }
 
+// -- GPT-Neo ----------------------------------------------------------------------------------------------------------
+
+/// Scores without a scale; each second layer sees `window` tokens.
+inline Matrix gpt_neo(const File& f, const Sizes& s, const std::vector<int>& ids) {
+  std::vector<int> places(ids.size());
+  std::iota(places.begin(), places.end(), 0);
+  Matrix x = plus(embedding(f, "transformer.wte.weight", ids), embedding(f, "transformer.wpe.weight", places));
+  for (std::size_t i = 0; i < s.layers; ++i) {
+    const std::string at = "transformer.h." + std::to_string(i) + ".", heads = at + "attn.attention.";
+    const Matrix n = layer_norm(f, at + "ln_1", x);
+    Scores how;
+    how.scale = 1;
+    if (i % 2 == 1) how.window = s.window;
+    x = plus(x, linear(f, heads + "out_proj",
+                       attend(linear(f, heads + "q_proj", n), linear(f, heads + "k_proj", n),
+                              linear(f, heads + "v_proj", n), s.dim, how)));
+    const Matrix m = each(linear(f, at + "mlp.c_fc", layer_norm(f, at + "ln_2", x)), gelu_tanh);
+    x = plus(x, linear(f, at + "mlp.c_proj", m));
+  }
+  return unembed(f, "transformer.wte.weight", layer_norm(f, "transformer.ln_f", x));
+}
+
 // -- q, k and v in turn: StarCoder, MPT, Qwen -------------------------------------------------------------------------
 
 struct InTurn {

@@ -264,6 +264,17 @@ const std::vector<Published>& published() {
            "attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0, "layer_norm_epsilon": 1e-05, "n_embd": 4096,
            "n_head": 16, "n_inner": null, "n_layer": 28, "n_positions": 2048, "rotary": true, "rotary_dim": 64,
            "tie_word_embeddings": false, "vocab_size": 50400})"},
+      {"", 125'198'592,  // GPT-Neo 125M
+       R"({"architectures": ["GPTNeoForCausalLM"], "model_type": "gpt_neo", "activation_function": "gelu_new",
+           "attention_dropout": 0, "attention_layers": ["global", "local", "global", "local", "global", "local",
+           "global", "local", "global", "local", "global", "local"], "attention_types": [[["global", "local"], 6]],
+           "embed_dropout": 0, "hidden_size": 768, "intermediate_size": null, "layer_norm_epsilon": 1e-05,
+           "max_position_embeddings": 2048, "num_heads": 12, "num_layers": 12, "resid_dropout": 0,
+           "vocab_size": 50257, "window_size": 256})"},
+      {"", 2'651'307'520,  // GPT-Neo 2.7B
+       R"({"model_type": "gpt_neo", "attention_types": [[["global", "local"], 16]], "hidden_size": 2560,
+           "max_position_embeddings": 2048, "num_heads": 20, "num_layers": 32, "vocab_size": 50257,
+           "window_size": 256})"},
       {"phi-2", 2'779'683'840,
        R"({"architectures": ["PhiForCausalLM"], "model_type": "phi", "attention_dropout": 0.0, "embd_pdrop": 0.0,
            "hidden_act": "gelu_new", "hidden_size": 2560, "intermediate_size": 10240, "layer_norm_eps": 1e-05,
@@ -572,6 +583,27 @@ TEST(Families, OptsPositionsBeginAtTheThirdRow) {
   EXPECT_TRUE(std::any_of(p.tensors.begin(), p.tensors.end(), [](const Tensor& t) {
     return t.name == "wpe.weight" && t.shape == std::vector<std::int64_t>{2050, 12288};
   }));
+}
+
+TEST(Families, GptNeoSeesAllInItsFirstLayerAndEverySecondOne) {
+  const std::string begin = R"({"model_type": "gpt_neo", "hidden_size": 64, "num_heads": 4, "num_layers": 4,
+      "max_position_embeddings": 64, "vocab_size": 99, "window_size": 8, "attention_types": )";
+  const Model m = read(begin + R"([[["global", "local"], 2]]})");
+  for (const std::int64_t layer : {0, 1, 2, 3}) {
+    const Op attention = only_op(block(m, layer).forward, OpKind::attention);
+    EXPECT_EQ(attention.window, layer % 2 == 1 ? 8 : 0) << layer;
+    EXPECT_EQ(attention.score_scale, 1);
+  }
+  // q, k and v without biases: attention's last product, the MLP's two, and two norms.
+  EXPECT_EQ(parameters_of_block(m, 0), 4 * 64 * 64 + 64 + 8 * 64 * 64 + 5 * 64 + 4 * 64);
+  EXPECT_EQ(read(begin + R"([[["local"], 4]]})").window_period, 0);
+  EXPECT_EQ(read(begin + R"([[["global"], 4]]})").window, 0);
+  EXPECT_EQ(read(begin + R"([[["local", "global"], 2]]})").full_first, false);
+  EXPECT_NE(refused(begin + R"([[["global", "global", "local", "local"], 1]]})").find("follow no period"),
+            std::string::npos);
+  EXPECT_EQ(read(begin + R"([[["global", "local", "local"], 1], [["global"], 1]]})").window_period, 3);
+  EXPECT_NE(refused(begin + R"([[["global", "local"], 3]]})").find("attention of 6 layers for a model of 4"),
+            std::string::npos);
 }
 
 TEST(Families, ActivationsComeFromTheTable) {

@@ -40,6 +40,7 @@ enum class Family : std::uint8_t {
   qwen,
   roberta,
   gptj,
+  codegen,
   phi,
   gpt_neo,
   chatglm,

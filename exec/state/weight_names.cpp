@@ -36,6 +36,12 @@ void place_among(FilePlace& place, const models::WeightNames& names, const model
     const std::int64_t groups = tensor.logical_shape[0] / tensor.group_rows;
     place.shape[0] = groups * tensor.group_stride;
     place.first = tensor.group_first;
+    if (!of_state_space && names.qkv == models::WeightNames::Qkv::by_core) {
+      constexpr std::int64_t kCores = 4;
+      place.run = tensor.logical_shape[0] / kCores, place.stride = 3 * place.run;
+      place.first = stem == "attn.q" ? 0 : stem == "attn.v" ? place.run : 2 * place.run;
+      return;
+    }
     if (!of_state_space && names.qkv == models::WeightNames::Qkv::by_head)
       place.run = tensor.group_rows, place.stride = tensor.group_stride;
     else

@@ -16,9 +16,9 @@ namespace orrery::models {
 /// A family's tensor names in Hugging Face's files, beside the logical names of checkpoints.
 struct WeightNames {
   using Pairs = std::vector<std::pair<const char*, const char*>>;  ///< (logical, in the file)
-  /// How q, k and v are stored: each by itself; one after another; or head by head of k, with the q heads that share
-  /// it.
-  enum class Qkv : std::uint8_t { apart, in_turn, by_head };
+  /// How q, k and v are stored: each by itself; one after another; head by head of k, with the q heads that share it;
+  /// or in four parts, as CodeGen was trained on four cores, each with a quarter of q's rows, of v's and of k's.
+  enum class Qkv : std::uint8_t { apart, in_turn, by_head, by_core };
 
   const char* prefix;  ///< of everything except what `heads` names; some files omit it
   const char* layer;   ///< what comes before a layer's number

@@ -394,6 +394,15 @@ void gptj_config(ConfigKeys& k, Model& m) {
   rate(k, "resid_pdrop", m.dropout.residual);
 }
 
+// Nijkamp et al. 2023, "CodeGen", section 2.2: GPT-J's layers.
+void codegen_config(ConfigKeys& k, Model& m) {
+  gptj_config(k, m);
+  constexpr std::int64_t kCores = 4;
+  if (k.reads() && m.heads % kCores != 0)
+    k.refuse("n_head", fmt::format("{} heads do not divide over the {} cores of CodeGen's files", m.heads, kCores),
+             "a multiple of 4");
+}
+
 // Li et al. 2023, "Textbooks Are All You Need II": GPT-J's order with biases everywhere.
 void as_phi(Model& m) {
   as_gptj(m);
@@ -594,6 +603,20 @@ std::vector<FamilyTraits> gpt_families() {
                        {"mlp.fc", "mlp.fc_in"},
                        {"mlp.proj", "mlp.fc_out"}},
              .heads = {{"head.bias", "lm_head.bias"}},
+             .adjacent_pairs = true}),
+      entry(Family::codegen, "codegen", "CodeGen", "CodeGenForCausalLM", "CodeGen", as_gptj, codegen_config,
+            {.prefix = "transformer.",
+             .layer = "h.",
+             .whole = {{"wte", "wte"}, {"ln_f", "ln_f"}},
+             .parts = {{"ln_1", "ln_1"},
+                       {"attn.q", "attn.qkv_proj"},
+                       {"attn.k", "attn.qkv_proj"},
+                       {"attn.v", "attn.qkv_proj"},
+                       {"attn.proj", "attn.out_proj"},
+                       {"mlp.fc", "mlp.fc_in"},
+                       {"mlp.proj", "mlp.fc_out"}},
+             .heads = {{"head.bias", "lm_head.bias"}},
+             .qkv = Qkv::by_core,
              .adjacent_pairs = true}),
       entry(Family::gpt_neo, "gpt_neo", "GPT-Neo", "GPTNeoForCausalLM", "GPTNeoFor", as_gpt_neo, gpt_neo_config,
             {.prefix = "transformer.",

@@ -72,7 +72,8 @@ inline void make_family(models::Model& m, models::Family family) {
   const bool grouped = family != Family::gpt && family != Family::bert && family != Family::gpt_neox &&
                        family != Family::opt && family != Family::bloom && family != Family::gpt_bigcode &&
                        family != Family::mpt && family != Family::qwen && family != Family::baichuan &&
-                       family != Family::gptj && family != Family::phi && family != Family::gpt_neo;
+                       family != Family::gptj && family != Family::phi && family != Family::gpt_neo &&
+                       family != Family::codegen;
   if (grouped) m.kv_heads = 2;
   const bool four = family == Family::bloom || family == Family::falcon || family == Family::mpt;
   m.ffn_hidden = four ? 4 * m.hidden : 96;
@@ -84,7 +85,7 @@ inline void make_family(models::Model& m, models::Family family) {
       family == Family::granite_hybrid)
     make_hybrid(m);
   if (family == Family::smollm3) m.unrotated_period = 2;
-  if (family == Family::gptj) m.rotary_share = 0.5;
+  if (family == Family::gptj || family == Family::codegen) m.rotary_share = 0.5;
   if (family == Family::granite || family == Family::granite_hybrid || family == Family::granite_moe ||
       family == Family::granite_moe_shared)
     m.embedding_scale = 3, m.residual_scale = 0.4, m.logit_scale = 0.5;

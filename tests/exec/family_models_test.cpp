@@ -172,6 +172,10 @@ std::vector<FamilyCase> family_cases() {
              {"transformer.wte", "transformer.h.", "ln_1", "attn.", "out_proj", "mlp.fc_in", "mlp.fc_out",
               "transformer.ln_f", 4, true},
              25);
+  behind_one("codegen", Family::codegen,
+             {"transformer.wte", "transformer.h.", "ln_1", "attn.", "out_proj", "mlp.fc_in", "mlp.fc_out",
+              "transformer.ln_f", 4, true, "qkv_proj"},
+             21);
   behind_one("phi", Family::phi,
              {"model.embed_tokens", "model.layers.", "input_layernorm", "self_attn.", "dense", "mlp.fc1", "mlp.fc2",
               "model.final_layernorm", 4},

@@ -338,16 +338,31 @@ struct BehindOne {
   const char *table, *layer, *norm, *attention, *out, *up, *down, *last;
   std::size_t turned = 0;
   bool adjacent = false;
+  const char* packed = nullptr;  ///< CodeGen's qkv_proj
 };
+
+/// CodeGen's q, k and v: in each of four parts a quarter of q, then of v, then of k.
+inline Matrix of_cores(const Matrix& all, std::size_t which) {
+  const std::size_t quarter = all.columns / 12;
+  Matrix out(all.rows, 4 * quarter);
+  for (std::size_t r = 0; r < all.rows; ++r)
+    for (std::size_t core = 0; core < 4; ++core)
+      for (std::size_t c = 0; c < quarter; ++c) out(r, core * quarter + c) = all(r, (3 * core + which) * quarter + c);
+  return out;
+}
 
 inline Matrix behind_one(const File& f, const Sizes& s, const BehindOne& a, const std::vector<int>& ids) {
   Matrix x = embedding(f, std::string(a.table) + ".weight", ids);
   for (std::size_t i = 0; i < s.layers; ++i) {
     const std::string at = a.layer + std::to_string(i) + ".", heads = at + a.attention;
     const Matrix n = layer_norm(f, at + a.norm, x);
-    const Matrix q = rotary(linear(f, heads + "q_proj", n), s.dim, a.turned, 10000, a.adjacent);
-    const Matrix k = rotary(linear(f, heads + "k_proj", n), s.dim, a.turned, 10000, a.adjacent);
-    const Matrix h = linear(f, heads + a.out, attend(q, k, linear(f, heads + "v_proj", n), s.dim));
+    const Matrix all = a.packed ? linear(f, heads + a.packed, n) : Matrix(0, 0);
+    const Matrix q =
+        rotary(a.packed ? of_cores(all, 0) : linear(f, heads + "q_proj", n), s.dim, a.turned, 10000, a.adjacent);
+    const Matrix k =
+        rotary(a.packed ? of_cores(all, 2) : linear(f, heads + "k_proj", n), s.dim, a.turned, 10000, a.adjacent);
+    const Matrix v = a.packed ? of_cores(all, 1) : linear(f, heads + "v_proj", n);
+    const Matrix h = linear(f, heads + a.out, attend(q, k, v, s.dim));
     const Matrix g = linear(f, at + a.down, each(linear(f, at + a.up, n), gelu_tanh));
     x = plus(plus(x, h), g);
   }

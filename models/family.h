@@ -49,6 +49,7 @@ enum class Family : std::uint8_t {
   olmo,
   olmo2,
   olmo3,
+  mimo,
   mixtral,
   qwen2_moe,
   qwen3_moe,

@@ -65,10 +65,10 @@ models::WeightNames::Rotated rotated_rows(const models::WeightNames& names, cons
 }
 
 /// The two halves of the product that joins the inputs of a module that predicts further are one matrix in the file,
-/// with the token's columns first.
-void place_half(FilePlace& place, const std::string& stem) {
+/// with the token's columns first or the hidden state's.
+void place_half(FilePlace& place, const std::string& stem, bool hidden_first) {
   if (stem != "eh_proj.token" && stem != "eh_proj.hidden") return;
-  place.base = stem == "eh_proj.hidden" ? place.shape[1] : 0;
+  place.base = (stem == "eh_proj.hidden") != hidden_first ? place.shape[1] : 0;
   place.width = place.shape[1] *= 2;
 }
 
@@ -169,7 +169,9 @@ FilePlace place_in_file(const models::WeightNames& names, const models::Tensor& 
   if (stem.rfind("h.", 0) != 0 || number == std::string::npos) return place;
   const std::string layer = stem.substr(2, number - 2);
   stem = stem.substr(number + 1);
-  const std::string of_layer = fmt::format("{}{}{}.", names.prefix, names.layer, layer);
+  const std::int64_t behind = names.further == nullptr ? -1 : std::stoll(layer) - names.layers;
+  const std::string of_layer = behind < 0 ? fmt::format("{}{}{}.", names.prefix, names.layer, layer)
+                                          : fmt::format("{}{}{}.", names.prefix, names.further, behind);
   if (place_expert(place, names, of_layer, stem, kind)) return place;
   if (const char* const other = find(names.parts, stem + kind)) {  // neither a weight nor a bias
     place.prefix = names.prefix;
@@ -182,7 +184,7 @@ FilePlace place_in_file(const models::WeightNames& names, const models::Tensor& 
   place.prefix = names.prefix;
   place.name = of_layer + part + kind;
   place_among(place, names, tensor, stem);
-  place_half(place, stem);
+  place_half(place, stem, names.hidden_first);
   place.rotated = rotated_rows(names, stem);
   place.transposed = names.transposed && place.shape.size() == 2;
   if (place.transposed) std::reverse(place.shape.begin(), place.shape.end());

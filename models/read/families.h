@@ -32,6 +32,11 @@ struct WeightNames {
   /// under the name plus "_bias"; gate and up are one tensor if they have one name. 0: each expert has its own tensors.
   std::int64_t stacked = 0;
   bool stacked_by_rows = false;  ///< it is (experts, out, in)
+  /// What comes before the number, from 0, of a module that predicts further; null: it is one more layer.
+  const char* further = nullptr;
+  std::int64_t layers = 0;  ///< the model's, for a file that numbers these modules by themselves
+  /// Such a module's joining product has the hidden state's columns first, not the token's.
+  bool hidden_first = false;
   /// Of what a module that predicts further shares, the file has copies in its layer: full logical names.
   Pairs further_copies = {};
   bool interleaved = false;  ///< in it, columns of gate and up alternate; else gate's come first

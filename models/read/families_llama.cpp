@@ -57,6 +57,33 @@ void qwen3_config(ConfigKeys& k, Model& m) {
   qwen_window(k, m);
 }
 
+// -- MiMo 7B ----------------------------------------------------------------------------------------------------------
+
+// Xiaomi 2025, "MiMo", section 2.2: a Qwen2 with a module that predicts a token further; names as in modeling_mimo.py
+// beside the weights.
+void mimo_config(ConfigKeys& k, Model& m) {
+  qwen2_config(k, m);
+  k.count({"head_dim"}, m.head_dim, 1, kMostWidth, 0);
+  k.flag({"attention_bias"}, m.qkv_bias, true);
+  k.count({"num_nextn_predict_layers"}, m.further.modules, 0, 1, 0);
+}
+
+WeightNames mimo_names() {
+  WeightNames names = llama_names();
+  for (const auto& pair : WeightNames::Pairs{{"hnorm", "hidden_layernorm"},
+                                             {"enorm", "token_layernorm"},
+                                             {"eh_proj.hidden", "input_proj"},
+                                             {"eh_proj.token", "input_proj"},
+                                             {"ln_f", "final_layernorm"}})
+    names.parts.push_back(pair);
+  names.further = "mtp_layers.";
+  names.hidden_first = true;
+  return names;
+}
+void number_modules(WeightNames& names, const Model& model) {
+  names.layers = model.layers;
+}
+
 // -- Gemma 1 and 2 ----------------------------------------------------------------------------------------------------
 
 void as_gemma(Model& m) {
@@ -395,6 +422,7 @@ std::vector<FamilyTraits> llama_families() {
             llama_names()),
       entry(Family::qwen2, "qwen2", "Qwen2", "Qwen2ForCausalLM", "Qwen2For", as_qwen2, qwen2_config, llama_names()),
       entry(Family::qwen3, "qwen3", "Qwen3", "Qwen3ForCausalLM", "Qwen3For", as_qwen3, qwen3_config, llama_names()),
+      entry(Family::mimo, "mimo", "MiMo", "MiMoForCausalLM", "MiMoFor", as_qwen2, mimo_config, mimo_names()),
       entry(Family::gemma, "gemma", "Gemma", "GemmaForCausalLM", "GemmaFor", as_gemma, gemma_config, llama_names(1)),
       entry(Family::gemma2, "gemma2", "Gemma 2", "Gemma2ForCausalLM", "Gemma2For", as_gemma2, gemma2_config,
             gemma2_names()),
@@ -430,6 +458,7 @@ std::vector<FamilyTraits> llama_families() {
       for (const char* type : {"qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text"})
         one.model_types.push_back(type);
     if (one.family == Family::qwen3) one.model_types.push_back("qwen3_vl_text");
+    if (one.family == Family::mimo) one.names = number_modules;
     if (one.family == Family::gemma3) one.name = "gemma3", one.vocab = 262208;
   }
   return all;

@@ -52,6 +52,7 @@ std::vector<FamilyCase> family_cases() {
   std::vector<FamilyCase> all;
   all.push_back(llama_like("mistral", Family::mistral, 8, {.window = 6}, 21));
   all.push_back(llama_like("qwen2", Family::qwen2, 8, {}, 27));
+  all.push_back(llama_like("mimo", Family::mimo, 8, {}, 27));
   all.push_back(llama_like("qwen3", Family::qwen3, 16, {.head_norms = true}, 25));
   all.push_back(llama_like("gemma", Family::gemma, 16,
                            {.one = 1, .activation = ref::gelu_tanh, .scaled = true, .tied = true, .epsilon = 1e-6},
@@ -278,6 +279,24 @@ std::map<std::string, FilePlace> places_of(const models::Model& model) {
   for (std::int64_t i = 0; i < model.layers; ++i) layer(models::LayerKind::block, i);
   layer(models::LayerKind::head, -1);
   return out;
+}
+
+TEST(FamilyNames, MiMosModuleIsNumberedByItselfAndJoinsTheHiddenStateFirst) {
+  Trial trial = testing::golden_trial("constant");
+  testing::make_family(trial.model, Family::mimo);
+  trial.model.further.modules = 1;
+  const auto places = places_of(trial.model);
+  EXPECT_EQ(places.at("h.1.attn.q.weight").name, "model.layers.1.self_attn.q_proj.weight");
+  EXPECT_EQ(places.at("h.2.attn.q.weight").name, "model.mtp_layers.0.self_attn.q_proj.weight");
+  EXPECT_EQ(places.at("h.2.ln_f.weight").name, "model.mtp_layers.0.final_layernorm.weight");
+  EXPECT_EQ(places.at("h.2.enorm.weight").name, "model.mtp_layers.0.token_layernorm.weight");
+  const std::int64_t c = trial.model.hidden;
+  for (const bool token : {false, true}) {
+    const FilePlace& half = places.at(token ? "h.2.eh_proj.token.weight" : "h.2.eh_proj.hidden.weight");
+    EXPECT_EQ(half.name, "model.mtp_layers.0.input_proj.weight");
+    EXPECT_EQ(half.shape, (std::vector<std::int64_t>{c, 2 * c}));
+    EXPECT_EQ(half.element(1, 0, c), 2 * c + (token ? c : 0));
+  }
 }
 
 /// A file of random values that no default hides: norms and biases differ from one and zero.

@@ -134,6 +134,40 @@ WeightNames phimoe_names() {
   return names;
 }
 
+// -- HunYuan-A13B -----------------------------------------------------------------------------------------------------
+
+void as_hunyuan_moe(Model& m) {
+  as_hunyuan(m);
+  m.experts.normalised = true;
+}
+
+// Files give some numbers for each layer. Without a width of their own, experts are as wide as the shared ones.
+void hunyuan_moe_config(ConfigKeys& k, Model& m) {
+  Experts& e = m.experts;
+  hunyuan_keys(k, m, "hunyuan_v1_moe");
+  k.count({"num_experts"}, e.count, 1, kMostExperts);
+  k.count({"moe_topk", "num_experts_per_tok"}, e.chosen, 1, kMostExperts, 1);
+  k.count({"moe_intermediate_size"}, e.hidden, 1, kMostWidth, m.ffn_hidden);
+  std::int64_t shared = e.hidden > 0 ? e.shared / e.hidden : 0;
+  k.count({"num_shared_expert"}, shared, 0, kMostExperts, 1);
+  if (k.reads()) e.shared = shared * e.hidden;
+  k.count({"moe_layer_num_skipped"}, e.first_dense, 0, kMostLayers, 0);
+  k.flag({"norm_topk_prob"}, e.normalised, true);
+  k.only("moe_drop_tokens", false, "no token is dropped here");
+}
+
+WeightNames hunyuan_moe_names() {
+  WeightNames names = hunyuan_names();
+  for (const auto& pair : WeightNames::Pairs{{"mlp.router", "mlp.gate.wg"},
+                                             {"mlp.shared.gate", "mlp.shared_mlp.gate_proj"},
+                                             {"mlp.shared.up", "mlp.shared_mlp.up_proj"},
+                                             {"mlp.shared.proj", "mlp.shared_mlp.down_proj"}})
+    names.parts.push_back(pair);
+  names.experts = "mlp.experts";
+  names.expert_parts = kProjections;
+  return names;
+}
+
 // -- Qwen 2 and 3 -----------------------------------------------------------------------------------------------------
 
 // Layers without experts have an MLP of intermediate_size.
@@ -650,6 +684,8 @@ std::vector<FamilyTraits> expert_families() {
             granite_moe_names()),
       entry(Family::phimoe, "phimoe", "Phi-3.5-MoE", "PhimoeForCausalLM", "Phimoe", as_phimoe, phimoe_config,
             phimoe_names()),
+      entry(Family::hunyuan_moe, "hunyuan_v1_moe", "HunYuan of experts", "HunYuanMoEV1ForCausalLM", "HunYuanMoE",
+            as_hunyuan_moe, hunyuan_moe_config, hunyuan_moe_names()),
       entry(Family::olmoe, "olmoe", "OLMoE", "OlmoeForCausalLM", "Olmoe", as_olmoe, olmoe_config,
             with_experts("mlp.gate", "mlp.experts", kProjections)),
   };

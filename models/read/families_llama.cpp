@@ -84,6 +84,12 @@ void number_modules(WeightNames& names, const Model& model) {
   names.layers = model.layers;
 }
 
+// -- HunYuan ----------------------------------------------------------------------------------------------------------
+
+void hunyuan_config(ConfigKeys& k, Model& m) {
+  hunyuan_keys(k, m, "hunyuan_v1_dense");
+}
+
 // -- Gemma 1 and 2 ----------------------------------------------------------------------------------------------------
 
 void as_gemma(Model& m) {
@@ -423,6 +429,8 @@ std::vector<FamilyTraits> llama_families() {
       entry(Family::qwen2, "qwen2", "Qwen2", "Qwen2ForCausalLM", "Qwen2For", as_qwen2, qwen2_config, llama_names()),
       entry(Family::qwen3, "qwen3", "Qwen3", "Qwen3ForCausalLM", "Qwen3For", as_qwen3, qwen3_config, llama_names()),
       entry(Family::mimo, "mimo", "MiMo", "MiMoForCausalLM", "MiMoFor", as_qwen2, mimo_config, mimo_names()),
+      entry(Family::hunyuan, "hunyuan_v1_dense", "HunYuan", "HunYuanDenseV1ForCausalLM", "HunYuanDense", as_hunyuan,
+            hunyuan_config, hunyuan_names()),
       entry(Family::gemma, "gemma", "Gemma", "GemmaForCausalLM", "GemmaFor", as_gemma, gemma_config, llama_names(1)),
       entry(Family::gemma2, "gemma2", "Gemma 2", "Gemma2ForCausalLM", "Gemma2For", as_gemma2, gemma2_config,
             gemma2_names()),

@@ -2,6 +2,7 @@
 /// What entries in the table of families share. Private to models/read/families*.cpp.
 #include <algorithm>
 #include <cmath>
+#include <string_view>
 
 #include "models/limits.h"
 #include "models/read/families.h"
@@ -121,6 +122,33 @@ inline void granite_scales(ConfigKeys& k, Model& m) {
   double divisor = 1 / m.logit_scale;
   k.real({"logits_scaling"}, divisor, kLeast, kMost, 1);
   if (k.reads()) m.logit_scale = 1 / divisor;
+}
+
+// Tencent 2024, "Hunyuan-Large", section 2: a Llama that norms the heads of q and k behind their rotation.
+inline void as_hunyuan(Model& m) {
+  as_llama(m);
+  m.qk_norm = m.late_qk_norm = true;
+}
+
+inline void hunyuan_keys(ConfigKeys& k, Model& m, const char* title) {
+  llama_keys(k, m, 1e-5, false);
+  k.count({"head_dim", "attention_head_dim"}, m.head_dim, 1, kMostWidth, 0);
+  rotation(k, m, 0);
+  silu(k, m, title);
+  no_biases(k, "attention_bias");
+  no_biases(k, "mlp_bias");
+  k.flag({"use_qk_norm"}, m.qk_norm, true);
+  if (k.reads()) m.late_qk_norm = m.qk_norm;
+  k.only("use_cla", false, "each layer makes keys and values of its own here");
+}
+
+inline WeightNames hunyuan_names() {
+  WeightNames names = llama_names();
+  for (auto& [logical, file] : names.parts) {
+    if (std::string_view(logical) == "attn.q_norm") file = "self_attn.query_layernorm";
+    if (std::string_view(logical) == "attn.k_norm") file = "self_attn.key_layernorm";
+  }
+  return names;
 }
 
 /// If there is a window, layers from max_window_layers on have it.

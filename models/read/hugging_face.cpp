@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <string_view>
 
@@ -35,10 +36,10 @@ class ConfigReader : public ConfigKeys {
 
   void count(Names names, std::int64_t& value, std::int64_t least, std::int64_t most) override {
     const Cursor found = find(names);
-    value = (found.exists() ? found : at_.at(*names.begin())).integer(least, most, 1);
+    value = (found.exists() ? one_for_all(found) : at_.at(*names.begin())).integer(least, most, 1);
   }
   void count(Names names, std::int64_t& value, std::int64_t least, std::int64_t most, std::int64_t fallback) override {
-    value = find(names).integer(least, most, fallback);
+    value = one_for_all(find(names)).integer(least, most, fallback);
   }
   void real(Names names, double& value, double least, double most, double fallback) override {
     value = find(names).number(least, most, fallback);
@@ -193,7 +194,13 @@ class ConfigReader : public ConfigKeys {
       s.low = number("beta_slow", 1), s.high = number("beta_fast", 32);
       s.whole_pairs = at.optional("truncate").boolean(true);
     } else {
-      if (kind == "dynamic")  // its rates change with the sequence, but only beyond the longest that was trained
+      const double alpha = number("alpha", 0);
+      if (kind == "dynamic" && alpha > 0) {  // HunYuan's: a larger base, whatever the sequence
+        const std::int64_t width =
+            model.head_dim > 0 ? model.head_dim : model.hidden / std::max<std::int64_t>(1, model.heads);
+        const auto columns = static_cast<double>(width);
+        if (width > 2) model.rope_theta *= std::pow(alpha, columns / (columns - 2));
+      } else if (kind == "dynamic")  // its rates change with the sequence, but only beyond the longest that was trained
         remark("rope_scaling of type dynamic is left out: within max_position_embeddings it changes nothing");
       else if (kind != "default")
         differs(fmt::format("rope_scaling of type {} is left out: positions rotate as without it", kind));
@@ -223,6 +230,17 @@ class ConfigReader : public ConfigKeys {
   [[nodiscard]] bool given(const char* key) const override { return at_.optional(key).exists(); }
 
  private:
+  /// Of a list with a number for each layer (HunYuan) the first. E0111 unless all are the same.
+  [[nodiscard]] static Cursor one_for_all(const Cursor& at) {
+    if (!at.is_sequence()) return at;
+    const std::vector<Cursor> items = at.items();
+    for (const Cursor& one : items)
+      if (one.scalar_text() != items.front().scalar_text()) {
+        one.error("E0111", "layers with different numbers are not supported", "the same for all");
+        break;
+      }
+    return items.empty() ? at : items.front();
+  }
   /// The layers with a window, those of `sliding`: every n-th sees all, counted from the first layer or to the n-th.
   void place_windows(const Cursor& list, const std::vector<bool>& sliding, Model& model) {
     std::vector<std::int64_t> whole;

@@ -188,6 +188,11 @@ std::vector<FamilyCase> family_cases() {
                    return ref::gpt_neo(f, s, ids);
                  },
                  4 + 2 * 13});
+  ref::LlamaLike hunyuan;
+  hunyuan.late_norms[0] = "self_attn.query_layernorm", hunyuan.late_norms[1] = "self_attn.key_layernorm";
+  all.push_back(llama_like("hunyuan", Family::hunyuan, 8, hunyuan, 25));
+  hunyuan.feed = ref::hunyuan_moe;
+  all.push_back(llama_like("hunyuan_moe", Family::hunyuan_moe, 8, hunyuan, 3 + 2 * (8 + 1 + 3 + 4 * 3)));
   all.push_back(llama_like("olmo", Family::olmo, 8, {.layer_norms = true}, 2 + 14));
   const ref::LlamaLike olmo2 = {.head_norms = true, .sandwich = true, .after_alone = true};
   all.push_back(llama_like("olmo2", Family::olmo2, 8, olmo2, 25));

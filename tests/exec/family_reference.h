@@ -213,6 +213,7 @@ struct LlamaLike {
   bool fused = false;                      ///< Phi-3's qkv_proj and gate_up_proj
   bool fused_mlp = false;                  ///< GLM's gate_up_proj alone
   bool head_norms = false;                 ///< Qwen3, Gemma 3
+  const char* late_norms[2] = {};          ///< HunYuan: of q and of k, behind the rotation
   double one = 0;                          ///< what norms' weights are stored less by
   bool layer_norms = false, gated = true;  ///< Nemotron: LayerNorm1P, squared ReLU
   std::size_t turned = 0;                  ///< 0: all of a head
@@ -271,6 +272,10 @@ inline Matrix llama_like(const File& f, const Sizes& s, const LlamaLike& a, cons
       q = rotary(q, s.dim, turned, theta, a.adjacent);
       k = rotary(k, s.dim, turned, theta, a.adjacent);
     }
+    if (a.late_norms[0]) {
+      q = rms_norm(f, at + a.late_norms[0], q, a.epsilon, a.one);
+      k = rms_norm(f, at + a.late_norms[1], k, a.epsilon, a.one);
+    }
     Matrix h = attend(q, k, v, s.dim, how);
     h = linear(f, at + "self_attn.o_proj", h);
     if (a.sandwich) h = norm(at + a.after_attention, h);
@@ -318,6 +323,18 @@ inline Matrix granite_moe(const File& f, const std::string& at, const Matrix& x)
   const std::string shared = at + "shared_mlp.";
   if (f.count(shared + "input_linear.weight") == 0) return y;
   return plus(y, linear(f, shared + "output_linear", gated(linear(f, shared + "input_linear", x))));
+}
+
+inline Matrix gated_mlp(const File& f, const std::string& at, const Matrix& x) {
+  return linear(f, at + "down_proj", times(each(linear(f, at + "gate_proj", x), silu), linear(f, at + "up_proj", x)));
+}
+/// HunYuan's mixture of `chosen` experts, beside an MLP that every token takes.
+inline Matrix hunyuan_moe(const File& f, const std::string& at, const Matrix& x) {
+  const std::string moe = at + "mlp.";
+  const Matrix y = mixture(x, linear(f, moe + "gate.wg", x), 2, [&](std::size_t e, const Matrix& rows) {
+    return gated_mlp(f, moe + "experts." + std::to_string(e) + ".", rows);
+  });
+  return plus(y, gated_mlp(f, moe + "shared_mlp.", x));
 }
 
 /// The same tensors under other names: of each pair, the first becomes the second.

@@ -288,6 +288,15 @@ const std::vector<Published>& published() {
            "num_nextn_predict_layers": 1, "rms_norm_eps": 1e-05, "rope_scaling": null, "rope_theta": 640000,
            "sliding_window": 32768, "tie_word_embeddings": false, "use_sliding_window": false,
            "vocab_size": 151680})"},
+      // HunYuan 7B, by hand: 32 layers of (10 x 4096 x 1024 + 3 x 4096 x 14336, norms 2 x 4096 + 2 x 128), a table of
+      // 128,167 rows and a norm.
+      {"", 7'504'568'320,
+       R"({"architectures": ["HunYuanDenseV1ForCausalLM"], "model_type": "hunyuan_v1_dense", "attention_bias": false,
+           "head_dim": 128, "hidden_act": "silu", "hidden_size": 4096, "intermediate_size": 14336,
+           "max_position_embeddings": 32768, "num_attention_heads": 32, "num_hidden_layers": 32,
+           "num_key_value_heads": 8, "rms_norm_eps": 1e-05,
+           "rope_scaling": {"alpha": 1000.0, "factor": 1.0, "type": "dynamic"}, "rope_theta": 10000.0,
+           "tie_word_embeddings": true, "use_qk_norm": true, "vocab_size": 128167})"},
       {"phi-2", 2'779'683'840,
        R"({"architectures": ["PhiForCausalLM"], "model_type": "phi", "attention_dropout": 0.0, "embd_pdrop": 0.0,
            "hidden_act": "gelu_new", "hidden_size": 2560, "intermediate_size": 10240, "layer_norm_eps": 1e-05,
@@ -616,6 +625,26 @@ TEST(Families, GptNeoSeesAllInItsFirstLayerAndEverySecondOne) {
             std::string::npos);
   EXPECT_EQ(read(begin + R"([[["global", "local", "local"], 1], [["global"], 1]]})").window_period, 3);
   EXPECT_NE(refused(begin + R"([[["global", "local"], 3]]})").find("attention of 6 layers for a model of 4"),
+            std::string::npos);
+}
+
+TEST(Families, HunYuanNormsHeadsBehindTheirRotationWithALargerBase) {
+  const Model m = read(R"({"model_type": "hunyuan_v1_dense", "hidden_size": 64, "intermediate_size": 128,
+      "max_position_embeddings": 64, "num_attention_heads": 4, "num_hidden_layers": 2, "vocab_size": 99,
+      "rope_scaling": {"type": "dynamic", "alpha": 2.0}})");
+  EXPECT_DOUBLE_EQ(m.rope_theta, 10000 * std::pow(2.0, 16.0 / 14));
+  const auto place = [](const std::vector<Op>& ops, OpKind kind) {
+    return std::find_if(ops.begin(), ops.end(), [kind](const Op& op) { return op.kind == kind; }) - ops.begin();
+  };
+  const std::vector<Op> forward = ops_of(block(m).forward), backward = ops_of(block(m).backward);
+  EXPECT_LT(place(forward, OpKind::rope), place(forward, OpKind::head_norm));
+  EXPECT_LT(place(backward, OpKind::head_norm_grad), place(backward, OpKind::rope_grad));
+  const std::vector<Op> qwen = ops_of(block(catalogue("qwen3-8b")).forward);
+  EXPECT_LT(place(qwen, OpKind::head_norm), place(qwen, OpKind::rope));
+  EXPECT_NE(refused(R"({"model_type": "hunyuan_v1_moe", "hidden_size": 64, "intermediate_size": 128,
+      "max_position_embeddings": 64, "num_attention_heads": 4, "num_hidden_layers": 2, "vocab_size": 99,
+      "num_experts": 4, "moe_topk": [1, 2]})")
+                .find("layers with different numbers"),
             std::string::npos);
 }
 

@@ -69,6 +69,8 @@ enum class Family : std::uint8_t {
   granite_moe_shared,
   phimoe,
   hunyuan_moe,
+  bailing_moe,
+  bailing_moe_v2,
   nemotron_h,
   mamba2,
   bamba,

@@ -424,6 +424,80 @@ void glm4_moe_config(ConfigKeys& k, Model& m) {
   further_prediction(k, m);
 }
 
+// -- Ling -------------------------------------------------------------------------------------------------------------
+
+// Ling Team 2025, "Every FLOP Counts", section 2: fine experts and shared ones around a Llama's attention; names and
+// keys as in modeling_bailing_moe.py beside the weights. Only attention's products may have biases.
+void bailing_keys(ConfigKeys& k, Model& m, bool biased) {
+  Experts& e = m.experts;
+  llama_keys(k, m, m.norm_epsilon, false);
+  k.count({"head_dim"}, m.head_dim, 1, kMostWidth, 0);
+  silu(k, m, "bailing_moe");
+  k.flag({"use_qkv_bias"}, m.qkv_bias, false);
+  k.flag({"use_bias"}, m.out_bias, biased);
+  rate(k, "embedding_dropout", m.dropout.embedding);
+  rate(k, "output_dropout", m.dropout.residual);
+  k.count({"num_experts"}, e.count, 1, kMostExperts);
+  k.count({"num_experts_per_tok"}, e.chosen, 1, kMostExperts);
+  k.count({"moe_intermediate_size"}, e.hidden, 1, kMostWidth);
+  std::int64_t shared = e.hidden > 0 ? e.shared / e.hidden : 0;
+  k.count({"num_shared_experts"}, shared, 0, kMostExperts, 0);
+  if (k.reads()) e.shared = shared * e.hidden;
+  k.count({"first_k_dense_replace"}, e.first_dense, 0, kMostLayers, 0);
+  k.flag({"norm_topk_prob"}, e.normalised, true);
+  bool unit = false;
+  k.flag({"norm_head"}, unit, false);
+  if (k.reads() && unit) k.differs("its head's rows are not scaled to length 1 (norm_head)");
+}
+
+void as_bailing_moe(Model& m) {
+  as_llama(m);
+  m.experts.normalised = true;
+}
+void bailing_moe_config(ConfigKeys& k, Model& m) {
+  bailing_keys(k, m, true);
+  rotation(k, m, 0);
+}
+
+// Ling Team 2025, "Every Activation Boosted", section 2: DeepSeek-V3's routing, norms of q and k, and rotation of half
+// of a head.
+void as_bailing_moe_v2(Model& m) {
+  as_deepseek_v3(m);
+  m.qk_norm = true;
+  m.rotary_share = 0.5;
+}
+void bailing_moe_v2_config(ConfigKeys& k, Model& m) {
+  bailing_keys(k, m, false);
+  rotation(k, m, 1);
+  k.flag({"use_qk_norm"}, m.qk_norm, true);
+  std::string scores = "sigmoid";
+  k.text({"score_function"}, scores, "sigmoid");
+  if (k.reads() && scores != "sigmoid")
+    k.refuse("score_function", "scores are computed in a way that its class does not have", "sigmoid");
+  k.flag({"moe_router_enable_expert_bias"}, m.experts.balance_bias, true);
+  if (k.reads() && !m.experts.balance_bias) m.experts.bias_rate = 0;
+  deepseek_groups(k, m);
+  k.real({"routed_scaling_factor"}, m.experts.weight_scale, 0, kMostCoefficient, 1);
+  std::int64_t further = 0;
+  k.count({"num_nextn_predict_layers"}, further, 0, kMostLayers, 0);
+  if (k.reads() && further > 0) k.remark("the module that predicts a token further is left out");
+}
+
+WeightNames bailing_moe_names() {
+  WeightNames names = deepseek_names();
+  names.whole[0] = {"wte", "word_embeddings"};
+  for (auto& [logical, file] : names.parts) {
+    const std::string one = logical;
+    if (one == "attn.q" || one == "attn.k" || one == "attn.v") file = "attention.query_key_value";
+    if (one == "attn.proj") file = "attention.dense";
+    if (one == "attn.q_norm") file = "attention.query_layernorm";
+    if (one == "attn.k_norm") file = "attention.key_layernorm";
+    if (one == "mlp.router.balance") file = "mlp.gate.expert_bias";
+  }
+  names.qkv = WeightNames::Qkv::in_turn;
+  return names;
+}
+
 // -- DeepSeekMoE, dots.llm1 and ERNIE 4.5 -----------------------------------------------------------------------------
 
 // Dai et al. 2024, "DeepSeekMoE", section 4.1: fine experts and shared ones around ordinary attention.
@@ -686,6 +760,10 @@ std::vector<FamilyTraits> expert_families() {
             phimoe_names()),
       entry(Family::hunyuan_moe, "hunyuan_v1_moe", "HunYuan of experts", "HunYuanMoEV1ForCausalLM", "HunYuanMoE",
             as_hunyuan_moe, hunyuan_moe_config, hunyuan_moe_names()),
+      entry(Family::bailing_moe, "bailing_moe", "Ling", "BailingMoeForCausalLM", "BailingMoeFor", as_bailing_moe,
+            bailing_moe_config, bailing_moe_names()),
+      entry(Family::bailing_moe_v2, "bailing_moe_v2", "Ling 2", "BailingMoeV2ForCausalLM", "BailingMoeV2",
+            as_bailing_moe_v2, bailing_moe_v2_config, bailing_moe_names()),
       entry(Family::olmoe, "olmoe", "OLMoE", "OlmoeForCausalLM", "Olmoe", as_olmoe, olmoe_config,
             with_experts("mlp.gate", "mlp.experts", kProjections)),
   };

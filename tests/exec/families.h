@@ -44,7 +44,8 @@ inline void make_mixture(models::Model& m) {
   m.experts.chosen = m.family == Family::llama4 ? 1 : 2;
   if (m.family == Family::mixtral || m.family == Family::granite_moe || m.family == Family::granite_moe_shared)
     m.ffn_hidden = 24;
-  if (m.family == Family::llama4 || m.family == Family::granite_moe_shared || m.family == Family::hunyuan_moe)
+  if (m.family == Family::llama4 || m.family == Family::granite_moe_shared || m.family == Family::hunyuan_moe ||
+      m.family == Family::bailing_moe)
     m.experts.shared = 24;
 }
 

@@ -229,6 +229,11 @@ std::vector<FamilyCase> family_cases() {
                {"self_attention.dense", "self_attn.o_proj"},
                {"mlp.dense_h_to_4h", "mlp.gate_up_proj"},
                {"mlp.dense_4h_to_h", "mlp.down_proj"}});
+  llama_named("bailing_moe", Family::bailing_moe, {.fused = true, .feed = ref::bailing_moe},
+              3 + 2 * (2 + 2 + 1 + 3 + 4 * 3),
+              {{"model.word_embeddings", "model.embed_tokens"},
+               {"attention.query_key_value", "self_attn.qkv_proj"},
+               {"attention.dense", "self_attn.o_proj"}});
   const auto letters = [&](const char* name, Family family, const std::string& pattern, std::size_t tensors) {
     all.push_back({name, family, nullptr,
                    [=](const ref::File& f, const std::vector<int>& ids) {

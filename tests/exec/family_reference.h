@@ -337,6 +337,15 @@ inline Matrix hunyuan_moe(const File& f, const std::string& at, const Matrix& x)
   return plus(y, gated_mlp(f, moe + "shared_mlp.", x));
 }
 
+/// Ling's: a softmax over the chosen, beside an MLP that every token takes if there is one.
+inline Matrix bailing_moe(const File& f, const std::string& at, const Matrix& x) {
+  const std::string moe = at + "mlp.", shared = moe + "shared_experts.";
+  const Matrix y = mixture(x, linear(f, moe + "gate", x), 2, [&](std::size_t e, const Matrix& rows) {
+    return gated_mlp(f, moe + "experts." + std::to_string(e) + ".", rows);
+  });
+  return f.count(shared + "up_proj.weight") == 0 ? y : plus(y, gated_mlp(f, shared, x));
+}
+
 /// The same tensors under other names: of each pair, the first becomes the second.
 inline File renamed(const File& file, const std::vector<std::pair<std::string, std::string>>& names) {
   File out;

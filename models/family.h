@@ -51,6 +51,7 @@ enum class Family : std::uint8_t {
   olmo3,
   mimo,
   hunyuan,
+  helium,
   mixtral,
   qwen2_moe,
   qwen3_moe,

@@ -303,7 +303,8 @@ WeightNames internlm2_names() {
           .qkv = Qkv::by_head};
 }
 
-// -- ERNIE 4.5, Seed-OSS, SmolLM 3, AFM (Arcee), Granite --------------------------------------------------------------
+// -- ERNIE 4.5, Helium, Seed-OSS, SmolLM 3, AFM (Arcee), Granite
+// --------------------------------------------------------------
 
 void as_ernie(Model& m) {
   as_llama(m);
@@ -319,10 +320,20 @@ void ernie_config(ConfigKeys& k, Model& m) {
   no_biases(k, "use_bias");
 }
 
-WeightNames ernie_names() {
+WeightNames side_by_side_names() {
   WeightNames names = llama_names();
   names.adjacent_pairs = true;
   return names;
+}
+
+// Kyutai 2025, "Helium 1": a Llama whose rotated pairs stand side by side.
+void helium_config(ConfigKeys& k, Model& m) {
+  llama_keys(k, m, 1e-8, false);
+  k.count({"head_dim"}, m.head_dim, 1, kMostWidth, 128);
+  rotation(k, m, 0, 100000);
+  silu(k, m, "helium");
+  no_biases(k, "attention_bias");
+  no_biases(k, "mlp_bias");
 }
 
 void seed_oss_config(ConfigKeys& k, Model& m) {
@@ -446,7 +457,9 @@ std::vector<FamilyTraits> llama_families() {
       entry(Family::internlm2, "internlm2", "InternLM 2", "InternLM2ForCausalLM", "InternLM2", as_llama,
             internlm2_config, internlm2_names()),
       entry(Family::ernie, "ernie4_5", "ERNIE 4.5", "Ernie4_5ForCausalLM", "Ernie4_5For", as_ernie, ernie_config,
-            ernie_names()),
+            side_by_side_names()),
+      entry(Family::helium, "helium", "Helium", "HeliumForCausalLM", "Helium", as_llama, helium_config,
+            side_by_side_names()),
       entry(Family::seed_oss, "seed_oss", "Seed-OSS", "SeedOssForCausalLM", "SeedOss", as_qwen2, seed_oss_config,
             llama_names()),
       entry(Family::smollm3, "smollm3", "SmolLM 3", "SmolLM3ForCausalLM", "SmolLM3", as_smollm3, smollm3_config,

@@ -103,6 +103,7 @@ std::vector<FamilyCase> family_cases() {
                             .after_mlp = "post_mlp_layernorm"},
                            29));
   all.push_back(llama_like("ernie", Family::ernie, 8, {.tied = true, .theta = 500000, .adjacent = true}, 20));
+  all.push_back(llama_like("helium", Family::helium, 8, {.adjacent = true}, 21));
   all.push_back(llama_like("seed_oss", Family::seed_oss, 8, {}, 27));
   all.push_back(llama_like("smollm3", Family::smollm3, 8, {.tied = true, .theta = 2e6, .unrotated = 2}, 20));
   all.push_back(llama_like("arcee", Family::arcee, 8,

@@ -297,6 +297,12 @@ const std::vector<Published>& published() {
            "num_key_value_heads": 8, "rms_norm_eps": 1e-05,
            "rope_scaling": {"alpha": 1000.0, "factor": 1.0, "type": "dynamic"}, "rope_theta": 10000.0,
            "tie_word_embeddings": true, "use_qk_norm": true, "vocab_size": 128167})"},
+      {"", 2'172'643'840,  // Helium 1 preview 2B
+       R"({"architectures": ["HeliumForCausalLM"], "model_type": "helium", "attention_bias": false,
+           "attention_dropout": 0.0, "head_dim": 128, "hidden_act": "silu", "hidden_size": 2560,
+           "intermediate_size": 7040, "max_position_embeddings": 4096, "mlp_bias": false,
+           "num_attention_heads": 20, "num_hidden_layers": 24, "num_key_value_heads": 20, "rms_norm_eps": 1e-08,
+           "rope_theta": 100000.0, "tie_word_embeddings": false, "vocab_size": 48000})"},
       {"phi-2", 2'779'683'840,
        R"({"architectures": ["PhiForCausalLM"], "model_type": "phi", "attention_dropout": 0.0, "embd_pdrop": 0.0,
            "hidden_act": "gelu_new", "hidden_size": 2560, "intermediate_size": 10240, "layer_norm_eps": 1e-05,

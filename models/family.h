@@ -52,6 +52,7 @@ enum class Family : std::uint8_t {
   mimo,
   hunyuan,
   helium,
+  nanochat,
   mixtral,
   qwen2_moe,
   qwen3_moe,

@@ -39,8 +39,8 @@ WeightNames weight_names(const Model& model) {
   const FamilyTraits& family = traits_of(model.family);
   WeightNames names = family.weights;
   if (family.names) family.names(names, model);
-  if (names.adjacent_pairs && model.positions == Positions::rope)
-    names.rotated = {model.head_dim, 0, model.rotary_columns()};
+  if ((names.adjacent_pairs || names.swapped_pairs) && model.positions == Positions::rope)
+    names.rotated = {model.head_dim, 0, model.rotary_columns(), names.swapped_pairs};
   return names;
 }
 

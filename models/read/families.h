@@ -45,10 +45,13 @@ struct WeightNames {
   double norm_offset = 0;    ///< the file's norm weights are smaller by this
   /// Rotated pairs stand side by side (GPT-J's way), not half of the rotated columns apart.
   bool adjacent_pairs = false;
-  /// Set for a model with adjacent pairs: the rotated columns of a head of q and of k. Latent attention, whose
-  /// operators read such pairs, needs none.
+  /// The second rows of rotated pairs come before the first: the file's model rotates backwards (nanochat).
+  bool swapped_pairs = false;
+  /// Set for a model with adjacent or swapped pairs: the rotated columns of a head of q and of k. Latent attention,
+  /// whose operators read such pairs, needs none.
   struct Rotated {
     std::int64_t head = 0, first = 0, columns = 0;
+    bool swapped = false;  ///< the second half before the first, not side by side
   };
   Rotated rotated = {};
 };

@@ -388,6 +388,38 @@ void granite_config(ConfigKeys& k, Model& m) {
   granite_scales(k, m);
 }
 
+// -- nanochat ---------------------------------------------------------------------------------------------------------
+
+// Karpathy 2025, nanochat: squared ReLU, capped logits, norms without weights, also behind the token table and, behind
+// their rotation, of the heads of q and k. It rotates backwards, which is forwards with the halves of a head swapped.
+void as_nanochat(Model& m) {
+  as_llama(m);
+  m.activation = Activation::squared_relu;
+  m.norm_weight = false;
+  m.qk_norm = m.late_qk_norm = true;
+  m.embedding_norm = true;
+  m.norm_epsilon = 1e-6;
+  m.logit_cap = 15;
+}
+
+void nanochat_config(ConfigKeys& k, Model& m) {
+  llama_keys(k, m, 1e-6, false);
+  rotation(k, m, 0);
+  k.activation({"hidden_act"}, m, {{"relu2", Activation::squared_relu}}, "nanochat");
+  no_biases(k, "attention_bias");
+  k.real_or_none("final_logit_softcapping", m.logit_cap, 1e6, 15);
+}
+
+WeightNames nanochat_names() {
+  WeightNames names = llama_names();
+  for (auto& [logical, file] : names.parts) {
+    if (std::string_view(logical) == "mlp.fc") file = "mlp.fc1";
+    if (std::string_view(logical) == "mlp.proj") file = "mlp.fc2";
+  }
+  names.swapped_pairs = true;
+  return names;
+}
+
 // -- Baichuan, InternLM 3 ---------------------------------------------------------------------------------------------
 
 // Yang et al. 2023, "Baichuan 2", section 2.3: 7B rotates, 13B has slopes. Only the latter's files leave out
@@ -467,6 +499,8 @@ std::vector<FamilyTraits> llama_families() {
       entry(Family::arcee, "arcee", "Arcee", "ArceeForCausalLM", "Arcee", as_arcee, arcee_config, llama_names()),
       entry(Family::granite, "granite", "Granite", "GraniteForCausalLM", "GraniteFor", as_llama, granite_config,
             llama_names()),
+      entry(Family::nanochat, "nanochat", "nanochat", "NanoChatForCausalLM", "NanoChat", as_nanochat, nanochat_config,
+            nanochat_names()),
       entry(Family::baichuan, "baichuan", "Baichuan", "BaichuanForCausalLM", "Baichuan", as_llama, baichuan_config,
             baichuan_names()),
       entry(Family::internlm3, "internlm3", "InternLM 3", "InternLM3ForCausalLM", "InternLM3", as_llama,

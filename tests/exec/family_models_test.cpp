@@ -194,6 +194,9 @@ std::vector<FamilyCase> family_cases() {
   all.push_back(llama_like("hunyuan", Family::hunyuan, 8, hunyuan, 25));
   hunyuan.feed = ref::hunyuan_moe;
   all.push_back(llama_like("hunyuan_moe", Family::hunyuan_moe, 8, hunyuan, 3 + 2 * (8 + 1 + 3 + 4 * 3)));
+  all.push_back({"nanochat", Family::nanochat, nullptr,
+                 [](const ref::File& f, const std::vector<int>& ids) { return ref::nanochat(f, sizes(8), 15, ids); },
+                 2 + 12});
   all.push_back(llama_like("olmo", Family::olmo, 8, {.layer_norms = true}, 2 + 14));
   const ref::LlamaLike olmo2 = {.head_norms = true, .sandwich = true, .after_alone = true};
   all.push_back(llama_like("olmo2", Family::olmo2, 8, olmo2, 25));

@@ -395,6 +395,41 @@ inline Matrix behind_one(const File& f, const Sizes& s, const BehindOne& a, cons
   return linear(f, "lm_head", layer_norm(f, a.last, x));
 }
 
+// -- nanochat ---------------------------------------------------------------------------------------------------------
+
+/// Norms have no weights, and pairs rotate backwards.
+inline Matrix nanochat(const File& f, const Sizes& s, double cap, const std::vector<int>& ids) {
+  const auto norm = [](const Matrix& x, std::size_t width) {
+    const File ones = {{"norm.weight", {{width}, std::vector<double>(width, 1)}}};
+    return rms_norm(ones, "norm", x, 1e-5);
+  };
+  const auto backwards = [&](Matrix x) {
+    Matrix y = x;
+    for (std::size_t t = 0; t < x.rows; ++t)
+      for (std::size_t first = 0; first < x.columns; first += s.dim)
+        for (std::size_t i = 0; i < s.dim / 2; ++i) {
+          const double angle =
+              static_cast<double>(t) * std::pow(10000, -2.0 * static_cast<double>(i) / static_cast<double>(s.dim));
+          const double a = x(t, first + i), b = x(t, first + i + s.dim / 2);
+          y(t, first + i) = a * std::cos(angle) + b * std::sin(angle);
+          y(t, first + i + s.dim / 2) = b * std::cos(angle) - a * std::sin(angle);
+        }
+    return y;
+  };
+  Matrix x = embedding(f, "model.embed_tokens.weight", ids);
+  x = norm(x, x.columns);
+  for (std::size_t i = 0; i < s.layers; ++i) {
+    const std::string at = "model.layers." + std::to_string(i) + ".", heads = at + "self_attn.";
+    const Matrix n = norm(x, x.columns);
+    const Matrix q = norm(backwards(linear(f, heads + "q_proj", n)), s.dim);
+    const Matrix k = norm(backwards(linear(f, heads + "k_proj", n)), s.dim);
+    x = plus(x, linear(f, heads + "o_proj", attend(q, k, linear(f, heads + "v_proj", n), s.dim)));
+    const Matrix m = each(linear(f, at + "mlp.fc1", norm(x, x.columns)), [](double v) { return v > 0 ? v * v : 0; });
+    x = plus(x, linear(f, at + "mlp.fc2", m));
+  }
+  return each(linear(f, "lm_head", norm(x, x.columns)), [&](double v) { return cap * std::tanh(v / cap); });
+}
+
 // -- GPT-Neo ----------------------------------------------------------------------------------------------------------
 
 /// Scores without a scale; each second layer sees `window` tokens.

@@ -303,6 +303,12 @@ const std::vector<Published>& published() {
            "intermediate_size": 7040, "max_position_embeddings": 4096, "mlp_bias": false,
            "num_attention_heads": 20, "num_hidden_layers": 24, "num_key_value_heads": 20, "rms_norm_eps": 1e-08,
            "rope_theta": 100000.0, "tie_word_embeddings": false, "vocab_size": 48000})"},
+      {"", 1'879'048'192,  // nanochat d32
+       R"({"architectures": ["NanoChatForCausalLM"], "model_type": "nanochat", "attention_bias": false,
+           "final_logit_softcapping": 15.0, "hidden_act": "relu2", "hidden_size": 2048, "intermediate_size": 8192,
+           "max_position_embeddings": 2048, "num_attention_heads": 16, "num_hidden_layers": 32,
+           "num_key_value_heads": 16, "rms_norm_eps": 1e-06, "rope_theta": 10000.0, "tie_word_embeddings": false,
+           "vocab_size": 65536})"},
       {"phi-2", 2'779'683'840,
        R"({"architectures": ["PhiForCausalLM"], "model_type": "phi", "attention_dropout": 0.0, "embd_pdrop": 0.0,
            "hidden_act": "gelu_new", "hidden_size": 2560, "intermediate_size": 10240, "layer_norm_eps": 1e-05,

@@ -769,7 +769,9 @@ std::vector<FamilyTraits> expert_families() {
   };
   for (FamilyTraits& one : all) {
     one.mixture = true;
-    if (one.family == Family::qwen3_moe) one.model_types.push_back("qwen3_vl_moe_text");
+    if (one.family == Family::qwen3_moe)
+      for (const char* type : {"qwen3_vl_moe_text", "qwen3_omni_moe_text"}) one.model_types.push_back(type);
+    if (one.family == Family::glm4_moe) one.model_types.push_back("glm4v_moe_text");
     if (one.family == Family::deepseek_v3) one.model_types.push_back("kimi_k2");
     if (one.family == Family::llama4) one.name = "llama4", one.model_types.push_back("llama4");
     if (one.weights.stacked_by_rows || one.family == Family::gpt_oss || one.family == Family::llama4)

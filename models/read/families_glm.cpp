@@ -251,7 +251,7 @@ WeightNames cohere_names() {
 }  // namespace
 
 std::vector<FamilyTraits> glm_families() {
-  return {
+  std::vector<FamilyTraits> all = {
       entry(Family::glm, "glm", "GLM", "GlmForCausalLM", "GlmFor", as_glm, glm_config, glm_names()),
       entry(Family::glm4, "glm4", "GLM 4", "Glm4ForCausalLM", "Glm4For", as_glm4, glm_config, glm4_names()),
       entry(Family::cohere, "cohere", "Command R", "CohereForCausalLM", "CohereFor", as_cohere, cohere_config,
@@ -268,6 +268,9 @@ std::vector<FamilyTraits> glm_families() {
       entry(Family::olmo2, "olmo2", "OLMo 2", "Olmo2ForCausalLM", "Olmo2", as_olmo2, olmo2_config, olmo2_names()),
       entry(Family::olmo3, "olmo3", "OLMo 3", "Olmo3ForCausalLM", "Olmo3", as_olmo3, olmo3_config, olmo2_names()),
   };
+  for (FamilyTraits& one : all)
+    if (one.family == Family::glm4) one.model_types.push_back("glm4v_text");
+  return all;
 }
 
 }  // namespace orrery::models

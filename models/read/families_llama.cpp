@@ -510,7 +510,7 @@ std::vector<FamilyTraits> llama_families() {
   for (FamilyTraits& one : all) {
     if (one.family == Family::mistral) one.model_types.push_back("ministral3");
     if (one.family == Family::qwen2)
-      for (const char* type : {"qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text"})
+      for (const char* type : {"qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text", "qwen2_5_omni_text"})
         one.model_types.push_back(type);
     if (one.family == Family::qwen3) one.model_types.push_back("qwen3_vl_text");
     if (one.family == Family::mimo) one.names = number_modules;

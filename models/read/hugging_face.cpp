@@ -3,6 +3,7 @@
 #include "models/read/hugging_face.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -12,6 +13,7 @@
 #include "models/limits.h"
 #include "models/read/families.h"
 #include "models/read/original.h"
+#include "models/read/unread.h"
 
 namespace orrery::models {
 
@@ -22,20 +24,16 @@ namespace {
 
 using base::Cursor;
 
-std::string by_hand() {
-  return fmt::format(
-      "known are {}; for a class of the same layers (RMSNorm, gated MLP and rotation: llama) change this word, and "
-      "write other models in orrery's own form (docs/formats.md, model.yaml)",
-      known_model_types());
-}
-
 class ConfigReader : public ConfigKeys {
  public:
-  explicit ConfigReader(const Cursor& at, Model& model) : at_(at), model_(model) {}
+  /// `has_sizes`: the model already has the sizes of its class, for keys that the file leaves out.
+  ConfigReader(const Cursor& at, Model& model, bool has_sizes) : at_(at), model_(model), has_sizes_(has_sizes) {}
+  [[nodiscard]] const std::vector<std::string>& assumed() const { return assumed_; }
   [[nodiscard]] bool reads() const override { return true; }
 
   void count(Names names, std::int64_t& value, std::int64_t least, std::int64_t most) override {
     const Cursor found = find(names);
+    if (!found.exists() && has_sizes_ && value >= least) return assumed_.emplace_back(*names.begin()), void();
     value = (found.exists() ? one_for_all(found) : at_.at(*names.begin())).integer(least, most, 1);
   }
   void count(Names names, std::int64_t& value, std::int64_t least, std::int64_t most, std::int64_t fallback) override {
@@ -289,6 +287,8 @@ class ConfigReader : public ConfigKeys {
 
   const Cursor& at_;
   Model& model_;
+  bool has_sizes_;
+  std::vector<std::string> assumed_;
 };
 
 const FamilyTraits* of_model_type(const std::string& type) {
@@ -307,38 +307,68 @@ const FamilyTraits* of_architecture(const std::string& architecture) {
   return found;
 }
 
+void refuse_family(const Cursor& root, const Cursor& at, const char* what, const std::string& name) {
+  const Unread of = unread(root, name);
+  at.error(
+      "E0110",
+      fmt::format("{} {} is not a supported family{}{}", what, base::quoted(name), of.why.empty() ? "" : ": ", of.why),
+      of.help);
+}
+
 const FamilyTraits* family_of(const Cursor& root) {
   if (const Cursor type = root.optional("model_type"); type.exists()) {
     const std::string found = type.text("?");
     const FamilyTraits* family = of_model_type(found);
-    if (!family)
-      type.error("E0110", fmt::format("model_type {} is not a supported family", base::quoted(found)),
-                 found == "switch_transformers" || found == "nllb-moe"
-                     ? "it has an encoder and a decoder: write both as one stack of layers with `experts`, as "
-                       "models/catalog/switch-c.yaml does"
-                     : by_hand());
+    if (!family) refuse_family(root, type, "model_type", found);
     return family;
   }
   const auto architectures = root.at("architectures").items();
   if (architectures.empty()) {
-    root.error("E0110", "neither model_type nor architectures says which family this is", by_hand());
+    root.error("E0110", "neither model_type nor architectures says which family this is", unread(root, "").help);
     return nullptr;
   }
   const std::string found = architectures.front().text("?");
   const FamilyTraits* family = of_architecture(found);
-  if (!family)
-    architectures.front().error("E0110", fmt::format("architecture {} is not a supported family", base::quoted(found)),
-                                by_hand());
+  if (!family) refuse_family(root, architectures.front(), "architecture", found);
   return family;
 }
 
-// Multimodal files nest the language model.
-Cursor language_part(const Cursor& root) {
-  if (root.has("num_hidden_layers") || root.has("n_layer")) return root;
-  for (const char* key : {"text_config", "llm_config", "language_config"}) {
-    if (const Cursor nested = root.optional(key); nested.is_map()) return nested;
+/// The part of a file that has the language model's sizes, and the keys that lead to it: files of models that also read
+/// images or sound nest it.
+struct LanguagePart {
+  Cursor at;
+  std::string path = {};
+};
+LanguagePart language_part(const Cursor& root) {
+  LanguagePart part{root};
+  for (bool deeper = true; deeper;) {
+    deeper = false;
+    if (part.at.has("num_hidden_layers") || part.at.has("n_layer")) break;
+    for (const char* key : {"text_config", "llm_config", "language_config", "thinker_config"})
+      if (const Cursor nested = part.at.optional(key); nested.is_map()) {
+        part = {nested, part.path.empty() ? key : part.path + "." + key};
+        deeper = true;
+        break;
+      }
   }
-  return root;
+  return part;
+}
+
+/// Sizes that a class has where a nested part is silent, as published files of text and images leave out what equals
+/// them. kv_heads 0: as many as heads. Source: the classes' configurations in Hugging Face's transformers.
+struct ClassSizes {
+  Family family;
+  std::int64_t layers, hidden, heads, kv_heads, ffn_hidden, max_sequence, vocab;
+};
+constexpr ClassSizes kClassSizes[] = {{Family::llama, 32, 4096, 32, 0, 11008, 2048, 32000},
+                                      {Family::mistral, 32, 4096, 32, 8, 14336, 131072, 32000},
+                                      {Family::qwen2, 32, 4096, 32, 32, 22016, 32768, 151936},
+                                      {Family::gemma, 28, 3072, 16, 16, 24576, 8192, 256000},
+                                      {Family::gemma2, 26, 2304, 8, 4, 9216, 8192, 256000}};
+const ClassSizes* class_sizes(Family family) {
+  for (const ClassSizes& one : kClassSizes)
+    if (one.family == family) return &one;
+  return nullptr;
 }
 
 }  // namespace
@@ -351,7 +381,8 @@ bool is_hugging_face(const Cursor& root) {
 Model read_hugging_face(const Cursor& root, const std::string& name) {
   Model m;
   root.ignore();  // most keys of a config.json do not concern a Model
-  const Cursor at = language_part(root);
+  const LanguagePart part = language_part(root);
+  const Cursor& at = part.at;
   const FamilyTraits* family = family_of(at);
   if (!family) return m;
   m.family = family->family;
@@ -363,11 +394,22 @@ Model read_hugging_face(const Cursor& root, const std::string& name) {
     if (!id.empty() && id.front() != '/' && id.front() != '.' && id.front() != '~') m.name = id;
   }
   const char* const words = at.has("vocab_size") || !at.has("padded_vocab_size") ? "vocab_size" : "padded_vocab_size";
-  m.vocab = family->vocab > 0 ? at.optional(words).integer(1, kMostVocab, family->vocab)
-                              : at.at(words).integer(1, kMostVocab, 1);
+  const ClassSizes* const sizes = part.path.empty() ? nullptr : class_sizes(m.family);
+  const std::int64_t usual = sizes != nullptr ? sizes->vocab : family->vocab;
+  m.vocab = usual > 0 ? at.optional(words).integer(1, kMostVocab, usual) : at.at(words).integer(1, kMostVocab, 1);
   m.initial_stddev = at.optional(at.has("init_std") ? "init_std" : "initializer_range").number(0, 10, 0.02);
-  ConfigReader keys(at, m);
+  if (sizes != nullptr) {
+    m.layers = sizes->layers, m.hidden = sizes->hidden, m.heads = sizes->heads;
+    m.ffn_hidden = sizes->ffn_hidden, m.max_sequence = sizes->max_sequence;
+  }
+  ConfigReader keys(at, m, sizes != nullptr);
   family->config(keys, m);
+  if (sizes != nullptr && sizes->kv_heads > 0 && !at.has("num_key_value_heads")) m.kv_heads = sizes->kv_heads;
+  if (!keys.assumed().empty())
+    m.sources.push_back(fmt::format("the file leaves out {}: the class's own", fmt::join(keys.assumed(), ", ")));
+  if (!part.path.empty())
+    m.sources.insert(m.sources.begin(),
+                     fmt::format("its language model alone ({}): what reads images or sound is left out", part.path));
   m.sources.insert(m.sources.begin(), fmt::format("Hugging Face config.json of {}", m.name));
   return m;
 }

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -198,19 +199,86 @@ TEST(HuggingFace, FindsTheLanguageModelOfAMultimodalOne) {
   expect_same(read(text), read(kLlama2));
 }
 
+TEST(HuggingFace, SaysThatALanguageModelIsPartOfAFileAndWhatIsLeftOut) {
+  const Model nested =
+      read(std::string("{\"model_type\": \"x\", \"thinker_config\": {\"text_config\": ") + kLlama2 + "}}");
+  expect_same(nested, read(kLlama2));
+  const auto said = [](const Model& m, const char* what) {
+    return std::any_of(m.sources.begin(), m.sources.end(),
+                       [&](const std::string& one) { return one.find(what) != std::string::npos; });
+  };
+  EXPECT_TRUE(said(nested, "its language model alone (thinker_config.text_config)"));
+  EXPECT_FALSE(said(read(kLlama2), "its language model alone"));
+}
+
+// LLaVA 1.5's file names a Llama of 7B, and of its sizes only those that differ from the class's.
+TEST(HuggingFace, TakesTheClasssSizesWhereANestedPartIsSilent) {
+  const std::string text = R"({"model_type": "llava", "text_config": {"model_type": "llama", "vocab_size": 32064,
+      "architectures": ["LlamaForCausalLM"], "max_position_embeddings": 4096, "rms_norm_eps": 1e-05}})";
+  const Model m = read(text);
+  EXPECT_EQ(parameters(m), parameters(read(kLlama2)) + 2 * 64 * 4096);
+  EXPECT_TRUE(std::any_of(m.sources.begin(), m.sources.end(), [](const std::string& one) {
+    return one ==
+           "the file leaves out num_hidden_layers, hidden_size, num_attention_heads, intermediate_size: the "
+           "class's own";
+  }));
+  EXPECT_NE(refused(R"({"model_type": "llama", "vocab_size": 32064})").find("E0102"), std::string::npos)
+      << "a file by itself says its sizes";
+  EXPECT_EQ(read(R"({"text_config": {"model_type": "mistral", "hidden_size": 5120, "head_dim": 128}})").kv_heads, 8);
+}
+
+TEST(HuggingFace, SaysWhatOfAnUnreadFamilyIsNotKnownAndWhatReadsIt) {
+  struct Case {
+    const char* config;
+    const char* why;
+    const char* nearest;  ///< empty: none
+  };
+  const std::string sizes = R"("hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4,
+      "num_hidden_layers": 4, "max_position_embeddings": 64, "vocab_size": 99, )";
+  for (const Case& one : std::vector<Case>{
+           {R"("model_type": "qwen3_5_text", "linear_key_head_dim": 16, "head_dim": 16)",
+            "`qwen3_5_text` is not a supported family: some layers are a gated delta rule", "llama"},
+           {R"("model_type": "new", "layer_types": ["full_attention", "linear_attention"])",
+            "some layers are a linear attention", "llama"},
+           {R"("model_type": "glm_moe_dsa", "index_topk": 8, "kv_lora_rank": 16, "q_lora_rank": 16,
+               "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8, "n_routed_experts": 8,
+               "num_experts_per_tok": 2, "moe_intermediate_size": 32)",
+            "attention reads only the tokens that an indexer picks", "deepseek_v3"},
+           {R"("model_type": "mimo_v2_flash", "swa_num_attention_heads": 4, "n_routed_experts": 8,
+               "num_experts_per_tok": 2, "moe_intermediate_size": 32)",
+            "layers with a window have a number and a width of heads of their own", "glm4_moe"},
+           {R"("model_type": "gemma9", "top_k_experts": 8, "num_experts": 8, "attention_k_eq_v": true)",
+            "values may be the keys", ""},
+           {R"("model_type": "step3p5")", "what its layers with and without a window each have is not known", "llama"},
+           {R"("model_type": "minimax", "linear_attn_alpha_factor": 1)", "lightning attention", "llama"},
+       }) {
+    const std::string found = refused("{" + sizes + one.config + "}", "config.json");
+    EXPECT_NE(found.find("error[E0110]"), std::string::npos) << found;
+    EXPECT_NE(found.find(one.why), std::string::npos) << found;
+    EXPECT_EQ(found.find("here reads this file as if it had none of that") != std::string::npos, *one.nearest != 0)
+        << found;
+    if (*one.nearest != 0) {
+      EXPECT_NE(found.find("`" + std::string(one.nearest) + "` here reads"), std::string::npos) << found;
+      std::string as = one.config;
+      const std::size_t type = as.find(": \"") + 3;
+      as.replace(type, as.find('"', type) - type, one.nearest);
+      EXPECT_EQ(refused("{" + sizes + as + "}", "config.json"), "(accepted)") << "what is promised holds";
+    }
+  }
+  EXPECT_NE(refused(R"({"model_type": "t5", "d_model": 512})").find("it has an encoder and a decoder"),
+            std::string::npos);
+}
+
 TEST(HuggingFace, NamesAFamilyThatItDoesNotKnow) {
-  EXPECT_EQ(refused("{\n  \"model_type\": \"mamba\",\n  \"num_hidden_layers\": 2\n}\n", "config.json"),
-            "error[E0110]: model_type `mamba` is not a supported family\n"
+  EXPECT_EQ(refused("{\n  \"model_type\": \"unheard\",\n  \"num_hidden_layers\": 2\n}\n", "config.json"),
+            "error[E0110]: model_type `unheard` is not a supported family\n"
             " --> config.json:2:17\n"
             "  |\n"
-            "2 |   \"model_type\": \"mamba\",\n"
-            "  |                 ^^^^^^^\n"
+            "2 |   \"model_type\": \"unheard\",\n"
+            "  |                 ^^^^^^^^^\n"
             "  |\n"
             "  = help: known are " +
-                known_model_types() +
-                "; "
-                "for a class of the same layers (RMSNorm, gated MLP and rotation: llama) change this word, and write "
-                "other models in orrery's own form (docs/formats.md, model.yaml)\n");
+                known_model_types() + "; write other models in orrery's own form (docs/formats.md, model.yaml)\n");
   EXPECT_NE(refused("{\"architectures\": [\"JambaForCausalLM\"]}").find("architecture `JambaForCausalLM`"),
             std::string::npos);
   EXPECT_NE(refused("{\"architectures\": []}").find("E0110"), std::string::npos);

@@ -53,6 +53,7 @@ enum class Family : std::uint8_t {
   hunyuan,
   helium,
   nanochat,
+  apertus,
   mixtral,
   qwen2_moe,
   qwen3_moe,

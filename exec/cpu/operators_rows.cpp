@@ -1,5 +1,6 @@
 // Normalisation, activations and additions: rows and columns are divided over threads.
 #include <algorithm>
+#include <cmath>
 
 #include "exec/cpu/machine.h"
 #include "exec/cpu/sample_blocks.h"
@@ -233,6 +234,60 @@ void run_head_norm_grad(Machine& machine, const Call& call) {
       if (dx != dy) std::copy_n(dy + at + v, values, dx + at + v);
     }
   });
+}
+
+// The exponential is taken of no more than this, as in Hugging Face's class (XIELUActivation).
+constexpr float kXieluLeast = -1e-6F, kXieluLinear = 0.5F;
+
+float softplus_of(float x) {
+  return x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x));
+}
+
+void run_xielu(Machine& machine, const Call& call) {
+  const std::int64_t count = call.op.n * call.op.m;
+  const float* x = call.input(0, count);
+  const float p = softplus_of(*call.input(1, 1)), n = kXieluLinear + softplus_of(*call.input(2, 1));
+  float* y = call.output(0, count);
+  elementwise(machine, count, [&](std::int64_t at, std::int64_t size) {
+    for (std::int64_t i = at; i < at + size; ++i) {
+      const float v = x[i];
+      y[i] = kXieluLinear * v + (v > 0 ? p * v * v : n * (std::expm1(std::min(v, kXieluLeast)) - v));
+    }
+  });
+}
+
+void run_xielu_grad(Machine& machine, const Call& call) {
+  const std::int64_t count = call.op.n * call.op.m;
+  const float* dy = call.input(0, count);
+  const float* x = call.input(1, count);
+  const float raw_p = *call.input(2, 1), raw_n = *call.input(3, 1);
+  const float p = softplus_of(raw_p), n = kXieluLinear + softplus_of(raw_n);
+  float* dx = call.output(0, count);
+  float* dp = call.output(1, 1);
+  float* dn = call.output(2, 1);
+  // A sum for each piece of elements, whose size does not depend on the number of threads.
+  const std::int64_t pieces = (count + worthwhile_elements - 1) / worthwhile_elements;
+  float* const sums = machine.scratch.get(0, 2 * pieces);
+  elementwise(machine, count, [&](std::int64_t at, std::int64_t size) {
+    double of_p = 0, of_n = 0;
+    for (std::int64_t i = at; i < at + size; ++i) {
+      const float v = x[i], g = dy[i];
+      if (v > 0) {
+        of_p += static_cast<double>(g) * v * v;
+        dx[i] = g * (2 * p * v + kXieluLinear);
+      } else {
+        const float e = std::expm1(std::min(v, kXieluLeast));
+        of_n += static_cast<double>(g) * (e - v);
+        dx[i] = g * (n * (v < kXieluLeast ? e : -1.0F) + kXieluLinear);
+      }
+    }
+    sums[2 * (at / worthwhile_elements)] = static_cast<float>(of_p);
+    sums[2 * (at / worthwhile_elements) + 1] = static_cast<float>(of_n);
+  });
+  double all_p = 0, all_n = 0;
+  for (std::int64_t i = 0; i < pieces; ++i) all_p += sums[2 * i], all_n += sums[2 * i + 1];
+  *dp += static_cast<float>(all_p / (1 + std::exp(-static_cast<double>(raw_p))));
+  *dn += static_cast<float>(all_n / (1 + std::exp(-static_cast<double>(raw_n))));
 }
 
 void run_soft_cap(Machine& machine, const Call& call) {

@@ -34,6 +34,7 @@ class LinearNotes : public LayerNotes {
     if (traits.function != Function::none) return traits.gated ? OpKind::gate : OpKind::activate;
     if (traits.gated) return OpKind::swiglu;
     if (rectifies()) return OpKind::relu;
+    if (model.activation == Activation::xielu) return OpKind::xielu;
     return model.gelu == Gelu::erf ? OpKind::gelu_erf : OpKind::gelu;
   }
 

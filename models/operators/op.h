@@ -289,6 +289,9 @@ enum class OpKind : std::uint8_t {
   /// columns, rstd (n,norm_groups)
   gated_norm,
   gated_norm_grad,  ///< in: dout, y, projected, weight, rstd. out: dy, dprojected (its z), dweight (accumulates)
+  // -- an activation with parameters
+  xielu,       ///< in: x (n,F), p (1), n (1) (models/activation.h). out: y
+  xielu_grad,  ///< in: dy, x, p, n. out: dx (may be dy), dp, dn (accumulate)
 };
 
 /// newton_schulz: a bucket has `shards` pieces of `shard` elements, and the matrix begins at its element `offset`; its
@@ -439,6 +442,6 @@ struct NormedRuns {
 [[nodiscard]] std::vector<std::size_t> writable_sums(const Op& op);
 [[nodiscard]] const char* name_of(OpKind kind);
 /// The last kind, for loops over all kinds.
-inline constexpr OpKind kLastOpKind = OpKind::gated_norm_grad;
+inline constexpr OpKind kLastOpKind = OpKind::xielu_grad;
 
 }  // namespace orrery::models

@@ -350,6 +350,13 @@ constexpr std::array<OperatorTraits, kOpKinds> kOperators = {{
      .flops = [](S s) { return 24 * inner(s); },
      .bytes = [](S s) { return s.bytes * 5 * inner(s) + 4 * s.n * static_cast<double>(s.op.ssm.norm_groups); },
      .family = F::normalisation_grad, .issued = Issued::autograd, .run_by = RunBy::cpu},
+    // -- an activation with parameters
+    {KIND(xielu), .in = in("x positive negative"), .out = out("y"), .flops = forward<Activation::xielu>,
+     .bytes = moved<2>, .family = F::activation, .gradient = OpKind::xielu_grad, .activation = true,
+     .run_by = RunBy::cpu},
+    {KIND(xielu_grad), .in = in("dy x positive negative"), .out = out("dx dpositive+ dnegative+"),
+     .flops = backward<Activation::xielu>, .bytes = moved<3>, .family = F::activation_grad,
+     .issued = Issued::autograd, .activation = true, .run_by = RunBy::cpu},
 }};
 
 #undef KIND

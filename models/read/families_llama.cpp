@@ -420,6 +420,36 @@ WeightNames nanochat_names() {
   return names;
 }
 
+// -- Apertus ----------------------------------------------------------------------------------------------------------
+
+// Swiss AI Initiative 2025, "Apertus": norms of the heads of q and k, and an activation with parameters, without a
+// gate.
+void as_apertus(Model& m) {
+  as_llama(m);
+  m.activation = Activation::xielu;
+  m.qk_norm = true;
+  m.rope_theta = 12e6;
+}
+
+void apertus_config(ConfigKeys& k, Model& m) {
+  llama_keys(k, m, 1e-5, false);
+  rotation(k, m, 0, 12e6);
+  k.activation({"hidden_act"}, m, {{"xielu", Activation::xielu}}, "apertus");
+  no_biases(k, "attention_bias");
+  no_biases(k, "mlp_bias");
+  k.only("post_norm", false, "norms come before attention and MLP here");
+  k.only("qk_norm", true, "heads of q and k have norms here");
+}
+
+WeightNames apertus_names() {
+  WeightNames names = llama_names();
+  names.parts[0] = {"ln_1", "attention_layernorm"};
+  names.parts[1] = {"ln_2", "feedforward_layernorm"};
+  names.parts.push_back({"mlp.alpha_p", "mlp.act_fn.alpha_p"});
+  names.parts.push_back({"mlp.alpha_n", "mlp.act_fn.alpha_n"});
+  return names;
+}
+
 // -- Baichuan, InternLM 3 ---------------------------------------------------------------------------------------------
 
 // Yang et al. 2023, "Baichuan 2", section 2.3: 7B rotates, 13B has slopes. Only the latter's files leave out
@@ -501,6 +531,8 @@ std::vector<FamilyTraits> llama_families() {
             llama_names()),
       entry(Family::nanochat, "nanochat", "nanochat", "NanoChatForCausalLM", "NanoChat", as_nanochat, nanochat_config,
             nanochat_names()),
+      entry(Family::apertus, "apertus", "Apertus", "ApertusForCausalLM", "Apertus", as_apertus, apertus_config,
+            apertus_names()),
       entry(Family::baichuan, "baichuan", "Baichuan", "BaichuanForCausalLM", "Baichuan", as_llama, baichuan_config,
             baichuan_names()),
       entry(Family::internlm3, "internlm3", "InternLM 3", "InternLM3ForCausalLM", "InternLM3", as_llama,

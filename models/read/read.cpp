@@ -113,6 +113,8 @@ void check(const Cursor& root, const Cursor& heads, const Cursor& kv_heads, Mode
   needs("joint_qk_norm", !m.joint_qk_norm || (m.qk_norm && !m.latent.any()),
         "one norm over all heads of q and one over k's needs qk_norm, and q and k made from the token",
         "qk_norm: true, or joint_qk_norm: false");
+  needs("activation", m.activation != Activation::xielu || (m.pre_norm && !m.experts.any() && m.pattern.empty()),
+        "an activation with parameters needs norms that come first, and MLPs in all layers", "another activation");
   needs("late_qk_norm", !m.late_qk_norm || (m.qk_norm && m.positions == Positions::rope && !m.latent.any()),
         "norms of q and k can only follow a rotation if there are both", "qk_norm: true, or late_qk_norm: false");
   needs("norm_weight", m.norm_weight || !m.norm_bias || m.normalisation == Normalisation::rms_norm,

@@ -61,7 +61,6 @@ constexpr UnreadKind kUnreadKinds[] = {
     {"minimaxtext01", "some layers are lightning attention, a linear attention"},
     {"persimmon", "heads of q and k have LayerNorms of their own"},
     {"xglm", "positions are sines that are added to the tokens"},
-    {"apertus", "its activation, xIELU, has parameters that train"},
     {"t5", "it has an encoder and a decoder"},
     {"switch_transformers", "it has an encoder and a decoder"},
     {"nllb-moe", "it has an encoder and a decoder"},

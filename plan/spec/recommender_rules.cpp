@@ -200,11 +200,13 @@ base::Diagnostics refused_execution(const models::Model& model, const clusters::
                      model.name),
          "experts: {scores: softmax_chosen} trains the same layers with a softmax over the chosen experts",
          {}}};
-  if (!model.norm_weight && cluster.device().kind == clusters::DeviceKind::gpu)
+  const bool on_cpu_alone = !model.norm_weight || model.activation == models::Activation::xielu;
+  if (!model.recommender && on_cpu_alone && cluster.device().kind == clusters::DeviceKind::gpu)
     return {{base::Severity::error,
              "E0669",
              {},
-             "norms without weights are predicted on GPUs, and executed on CPU ranks",
+             fmt::format("{} predicted on GPUs, and executed on CPU ranks",
+                         model.norm_weight ? "xIELU is" : "norms without weights are"),
              "a cluster of CPU ranks, such as localhost-2",
              {}}};
   if (!model.recommender) return refused_balancing(model, spec);

@@ -169,6 +169,7 @@ std::string model_flags(Handover& h) {
   h.needs(!m.parallel && !m.output_norm && !m.embedding_norm && !m.scaled_embedding,
           "attention parallel to the MLP, norms of outputs or embeddings, and scaled embeddings",
           "GPTs, Llamas, Qwens and Nemotrons can be exported");
+  h.needs(m.activation != models::Activation::xielu, "xIELU", "another activation");
   h.needs(m.embedding_scale == 1 && m.residual_scale == 1 && m.logit_scale == 1,
           "scales of embeddings, of what is added to the residual, or of logits",
           "GPTs, Llamas, Qwens and Nemotrons can be exported");

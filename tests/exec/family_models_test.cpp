@@ -197,6 +197,9 @@ std::vector<FamilyCase> family_cases() {
   all.push_back({"nanochat", Family::nanochat, nullptr,
                  [](const ref::File& f, const std::vector<int>& ids) { return ref::nanochat(f, sizes(8), 15, ids); },
                  2 + 12});
+  ref::LlamaLike apertus = {.head_norms = true, .theta = 12e6, .feed = ref::xielu_mlp};
+  apertus.norm_1 = "attention_layernorm", apertus.norm_2 = "feedforward_layernorm";
+  all.push_back(llama_like("apertus", Family::apertus, 8, apertus, 3 + 2 * (2 + 4 + 2 + 2 + 2)));
   all.push_back(llama_like("olmo", Family::olmo, 8, {.layer_norms = true}, 2 + 14));
   const ref::LlamaLike olmo2 = {.head_norms = true, .sandwich = true, .after_alone = true};
   all.push_back(llama_like("olmo2", Family::olmo2, 8, olmo2, 25));

@@ -210,9 +210,10 @@ struct Sizes {
 // -- Llama's line: Mistral, Qwen2, Qwen3, Phi-3, Nemotron, Gemma, GLM, ERNIE, StarCoder 2 ... -------------------------
 
 struct LlamaLike {
-  bool fused = false;                      ///< Phi-3's qkv_proj and gate_up_proj
-  bool fused_mlp = false;                  ///< GLM's gate_up_proj alone
-  bool head_norms = false;                 ///< Qwen3, Gemma 3
+  bool fused = false;       ///< Phi-3's qkv_proj and gate_up_proj
+  bool fused_mlp = false;   ///< GLM's gate_up_proj alone
+  bool head_norms = false;  ///< Qwen3, Gemma 3
+  const char *norm_1 = "input_layernorm", *norm_2 = "post_attention_layernorm";
   const char* late_norms[2] = {};          ///< HunYuan: of q and of k, behind the rotation
   double one = 0;                          ///< what norms' weights are stored less by
   bool layer_norms = false, gated = true;  ///< Nemotron: LayerNorm1P, squared ReLU
@@ -248,7 +249,7 @@ inline Matrix llama_like(const File& f, const Sizes& s, const LlamaLike& a, cons
   x = times_all(x, a.embeddings);
   for (std::size_t i = 0; i < s.layers; ++i) {
     const std::string at = "model.layers." + std::to_string(i) + ".";
-    const Matrix n = a.after_alone ? x : norm(at + "input_layernorm", x);
+    const Matrix n = a.after_alone ? x : norm(at + a.norm_1, x);
     Matrix q(0, 0), k(0, 0), v(0, 0);
     if (a.fused || a.packed) {
       const Matrix all = linear(f, at + (a.packed ? a.packed : "self_attn.qkv_proj"), n);
@@ -280,9 +281,7 @@ inline Matrix llama_like(const File& f, const Sizes& s, const LlamaLike& a, cons
     h = linear(f, at + "self_attn.o_proj", h);
     if (a.sandwich) h = norm(at + a.after_attention, h);
     x = plus(x, times_all(h, a.residuals));
-    const Matrix m = a.parallel      ? n
-                     : a.after_alone ? x
-                                     : norm(at + (a.sandwich ? a.before_mlp : "post_attention_layernorm"), x);
+    const Matrix m = a.parallel ? n : a.after_alone ? x : norm(at + (a.sandwich ? a.before_mlp : a.norm_2), x);
     if (a.feed) {
       x = plus(x, times_all(a.feed(f, at, m), a.residuals));
       continue;
@@ -312,6 +311,15 @@ inline Matrix llama_like(const File& f, const Sizes& s, const LlamaLike& a, cons
 inline Matrix gated(const Matrix& both, double (*activation)(double) = silu) {
   const std::size_t half = both.columns / 2;
   return times(each(columns(both, 0, half), activation), columns(both, half, half));
+}
+
+/// Apertus's MLP: xIELU with a layer's own shapes.
+inline Matrix xielu_mlp(const File& f, const std::string& at, const Matrix& x) {
+  const auto softplus = [&](const char* name) { return std::log1p(std::exp(f.at(at + "mlp.act_fn." + name).v.at(0))); };
+  const double p = softplus("alpha_p"), n = 0.5 + softplus("alpha_n");
+  return linear(f, at + "mlp.down_proj", each(linear(f, at + "mlp.up_proj", x), [&](double v) {
+                  return 0.5 * v + (v > 0 ? p * v * v : n * (std::expm1(std::min(v, -1e-6)) - v));
+                }));
 }
 
 /// Granite 3's mixture; in its second form beside an MLP that every token takes.

@@ -309,6 +309,16 @@ const std::vector<Published>& published() {
            "max_position_embeddings": 2048, "num_attention_heads": 16, "num_hidden_layers": 32,
            "num_key_value_heads": 16, "rms_norm_eps": 1e-06, "rope_theta": 10000.0, "tie_word_embeddings": false,
            "vocab_size": 65536})"},
+      // Apertus 8B, by hand: 32 layers of (4096 x (4096 + 2 x 1024) + 4096 x 4096 + 2 x 4096 x 21504, norms 2 x 4096
+      // and 2 x 128, two shapes of the activation), two tables of 131,072 rows and a norm.
+      {"", 8'053'338'176,
+       R"({"architectures": ["ApertusForCausalLM"], "model_type": "apertus", "attention_bias": false,
+           "attention_dropout": 0.0, "hidden_act": "xielu", "hidden_size": 4096, "intermediate_size": 21504,
+           "max_position_embeddings": 65536, "mlp_bias": false, "num_attention_heads": 32, "num_hidden_layers": 32,
+           "num_key_value_heads": 8, "post_norm": false, "qk_norm": true, "rms_norm_eps": 1e-05,
+           "rope_scaling": {"factor": 8.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0,
+                            "original_max_position_embeddings": 8192, "rope_type": "llama3"},
+           "rope_theta": 12000000, "tie_word_embeddings": false, "vocab_size": 131072})"},
       {"phi-2", 2'779'683'840,
        R"({"architectures": ["PhiForCausalLM"], "model_type": "phi", "attention_dropout": 0.0, "embd_pdrop": 0.0,
            "hidden_act": "gelu_new", "hidden_size": 2560, "intermediate_size": 10240, "layer_norm_eps": 1e-05,

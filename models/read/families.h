@@ -1,7 +1,7 @@
 #pragma once
 /// The table of families: what a family's model has unless a file says otherwise, the keys of its config.json, and the
 /// names of its weights in safetensors files. Adding a family takes a name in models/family.h and an entry in
-/// models/read/families_llama.cpp, families_glm.cpp, families_experts.cpp, families_hybrid.cpp or families_gpt.cpp.
+/// one of models/read/families_*.cpp.
 #include <cstdint>
 #include <span>
 #include <string>
@@ -73,9 +73,11 @@ struct FamilyTraits {
 
 /// The entries of each file; families() has all.
 [[nodiscard]] std::vector<FamilyTraits> gpt_families();
+[[nodiscard]] std::vector<FamilyTraits> gptj_families();
 [[nodiscard]] std::vector<FamilyTraits> llama_families();
 [[nodiscard]] std::vector<FamilyTraits> glm_families();
 [[nodiscard]] std::vector<FamilyTraits> expert_families();
+[[nodiscard]] std::vector<FamilyTraits> deepseek_families();
 [[nodiscard]] std::vector<FamilyTraits> hybrid_families();
 [[nodiscard]] std::span<const FamilyTraits> families();
 [[nodiscard]] const FamilyTraits& traits_of(Family family);

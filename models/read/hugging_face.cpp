@@ -200,6 +200,8 @@ class ConfigReader : public ConfigKeys {
         if (width > 2) model.rope_theta *= std::pow(alpha, columns / (columns - 2));
       } else if (kind == "dynamic")  // its rates change with the sequence, but only beyond the longest that was trained
         remark("rope_scaling of type dynamic is left out: within max_position_embeddings it changes nothing");
+      else if (kind == "mrope")
+        remark("rope_scaling of type mrope is left out: tokens of text have one position in all its sections");
       else if (kind != "default")
         differs(fmt::format("rope_scaling of type {} is left out: positions rotate as without it", kind));
       return;

@@ -14,6 +14,7 @@
 #include "exec/files/safetensors.h"
 #include "exec/state/weight_names.h"
 #include "tests/exec/families.h"
+#include "tests/exec/family_reference_gpt.h"
 #include "tests/exec/training.h"
 
 namespace orrery::exec {

@@ -11,6 +11,7 @@
 #include "models/layers/counts.h"
 #include "models/read/families.h"
 #include "models/read/hugging_face.h"
+#include "models/read/original.h"
 
 namespace orrery::models {
 namespace read_test {
@@ -209,6 +210,14 @@ TEST(HuggingFace, SaysThatALanguageModelIsPartOfAFileAndWhatIsLeftOut) {
   };
   EXPECT_TRUE(said(nested, "its language model alone (thinker_config.text_config)"));
   EXPECT_FALSE(said(read(kLlama2), "its language model alone"));
+}
+
+TEST(HuggingFace, TakesSectionsOfPositionsForThoseOfText) {
+  const std::string text = R"({"model_type": "qwen2_5_vl", "hidden_size": 64, "intermediate_size": 128,
+      "max_position_embeddings": 64, "num_attention_heads": 4, "num_hidden_layers": 2, "vocab_size": 99,
+      "rope_scaling": {"type": ")";
+  EXPECT_TRUE(differences(read(text + R"(mrope", "mrope_section": [2, 3, 3]}})")).empty());
+  EXPECT_FALSE(differences(read(text + R"(longrope", "factor": 2}})")).empty());
 }
 
 // LLaVA 1.5's file names a Llama of 7B, and of its sizes only those that differ from the class's.

@@ -168,8 +168,7 @@ void bailing_keys(ConfigKeys& k, Model& m, bool biased) {
   k.flag({"use_bias"}, m.out_bias, biased);
   rate(k, "embedding_dropout", m.dropout.embedding);
   rate(k, "output_dropout", m.dropout.residual);
-  k.count({"num_experts"}, e.count, 1, kMostExperts);
-  k.count({"num_experts_per_tok"}, e.chosen, 1, kMostExperts);
+  experts_keys(k, m, "num_experts");
   k.count({"moe_intermediate_size"}, e.hidden, 1, kMostWidth);
   std::int64_t shared = e.hidden > 0 ? e.shared / e.hidden : 0;
   k.count({"num_shared_experts"}, shared, 0, kMostExperts, 0);

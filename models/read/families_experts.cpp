@@ -56,13 +56,8 @@ void granite_moe_shared_config(ConfigKeys& k, Model& m) {
 }
 
 WeightNames granite_moe_names() {
-  WeightNames names =
-      with_experts("block_sparse_moe.router.layer", "block_sparse_moe",
-                   {{"gate", "input_linear.weight"}, {"up", "input_linear.weight"}, {"proj", "output_linear.weight"}});
-  names.parts.push_back({"mlp.shared.gate", "shared_mlp.input_linear"});
-  names.parts.push_back({"mlp.shared.up", "shared_mlp.input_linear"});
-  names.parts.push_back({"mlp.shared.proj", "shared_mlp.output_linear"});
-  names.stacked_by_rows = true;
+  WeightNames names = llama_names();
+  add_granite_experts(names);
   return names;
 }
 
@@ -109,7 +104,7 @@ void as_hunyuan_moe(Model& m) {
 void hunyuan_moe_config(ConfigKeys& k, Model& m) {
   Experts& e = m.experts;
   hunyuan_keys(k, m, "hunyuan_v1_moe");
-  k.count({"num_experts"}, e.count, 1, kMostExperts);
+  experts_count(k, m, "num_experts");
   k.count({"moe_topk", "num_experts_per_tok"}, e.chosen, 1, kMostExperts, 1);
   k.count({"moe_intermediate_size"}, e.hidden, 1, kMostWidth, m.ffn_hidden);
   std::int64_t shared = e.hidden > 0 ? e.shared / e.hidden : 0;

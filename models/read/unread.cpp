@@ -60,6 +60,7 @@ constexpr UnreadKind kUnreadKinds[] = {
     {"minimax_text_01", "some layers are lightning attention, a linear attention"},
     {"minimaxtext01", "some layers are lightning attention, a linear attention"},
     {"persimmon", "heads of q and k have LayerNorms of their own"},
+    {"gpt_neox_japanese", "attention's product into the residual has a bias in the last layer alone"},
     {"xglm", "positions are sines that are added to the tokens"},
     {"t5", "it has an encoder and a decoder"},
     {"switch_transformers", "it has an encoder and a decoder"},

@@ -259,14 +259,19 @@ std::vector<FamilyCase> family_cases() {
                    tensors});
   };
   bamba("bamba", Family::bamba, {.turned = 4}, 3 + 13 + 9);
-  bamba("granite_hybrid", Family::granite_hybrid,
-        {.last = "model.norm",
-         .before_mlp = "post_attention_layernorm",
-         .granite = true,
-         .embeddings = 3,
-         .residuals = 0.4,
-         .logits = 0.5},
-        2 + 12 + 8);
+  const ref::Bamba granite = {.last = "model.norm",
+                              .before_mlp = "post_attention_layernorm",
+                              .granite = true,
+                              .embeddings = 3,
+                              .residuals = 0.4,
+                              .logits = 0.5};
+  bamba("granite_hybrid", Family::granite_hybrid, granite, 2 + 12 + 8);
+  bamba("granite_hybrid_experts", Family::granite_hybrid, granite, 2 + 15 + 11);
+  all.back().set = [](models::Model& m) {
+    m.ssm.norm_groups = 1;
+    for (models::BlockParts& parts : m.pattern) parts.feed = models::Feed::experts;
+    m.experts = {.count = 4, .chosen = 2, .hidden = 24, .shared = 24, .normalised = true};
+  };
   return all;
 }
 

@@ -459,6 +459,10 @@ inline Matrix bamba(const File& f, const Sizes& s, const Bamba& a, const StateSp
                                          linear(f, heads + "v_proj", n), s.dim));
     x = plus(x, times_all(h, a.residuals));
     const Matrix m = rms_norm(f, at + a.before_mlp, x, 1e-5);
+    if (f.count(at + "block_sparse_moe.router.layer.weight") > 0) {
+      x = plus(x, times_all(granite_moe(f, at, m), a.residuals));
+      continue;
+    }
     const Matrix both = a.granite ? linear(f, at + "shared_mlp.input_linear", m) : Matrix(0, 0);
     const std::size_t half = both.columns / 2;
     const Matrix gate = a.granite ? columns(both, 0, half) : linear(f, at + "feed_forward.gate_proj", m);

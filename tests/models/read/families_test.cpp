@@ -72,6 +72,15 @@ TEST(Families, HaveThePublishedParameterCounts) {
   }
 }
 
+TEST(Families, MiMosModuleIsCountedByItself) {
+  std::int64_t seen = 0;
+  for (const Published& one : published())
+    if (const Model model = read(one.config); model.family == Family::mimo) seen = parameters_further(model);
+  // A block, the product of two widths, and norms of the two inputs and behind.
+  const std::int64_t c = 4096, block = c * (c + 2 * 1024) + c + 2 * 1024 + c * c + 3 * c * 11008 + 2 * c;
+  EXPECT_EQ(seen, block + 2 * c * c + 3 * c);
+}
+
 // Read, written for weights that others read, and read again.
 TEST(Families, ComeBackFromTheConfigurationThatIsWritten) {
   for (const Published& one : published()) {

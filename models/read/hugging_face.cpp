@@ -407,11 +407,15 @@ Model read_hugging_face(const Cursor& root, const std::string& name) {
   ConfigReader keys(at, m, sizes != nullptr);
   family->config(keys, m);
   if (sizes != nullptr && sizes->kv_heads > 0 && !at.has("num_key_value_heads")) m.kv_heads = sizes->kv_heads;
+  if (!part.path.empty() && !at.has("tie_word_embeddings"))
+    m.tied_embeddings = root.optional("tie_word_embeddings").boolean(m.tied_embeddings);
   if (!keys.assumed().empty())
     m.sources.push_back(fmt::format("the file leaves out {}: the class's own", fmt::join(keys.assumed(), ", ")));
-  if (!part.path.empty())
+  const bool whole = part.path.empty();
+  if (!whole || root.has("vision_config") || root.has("audio_config") || root.has("img_processor"))
     m.sources.insert(m.sources.begin(),
-                     fmt::format("its language model alone ({}): what reads images or sound is left out", part.path));
+                     fmt::format("its language model alone{}: what reads images or sound is left out",
+                                 whole ? "" : " (" + part.path + ")"));
   m.sources.insert(m.sources.begin(), fmt::format("Hugging Face config.json of {}", m.name));
   return m;
 }

@@ -145,14 +145,16 @@ Unread unread(const Cursor& at, const std::string& name) {
   }
   const std::string near = nearest_class(at);
   if (found.empty()) {
-    out.help = fmt::format("known are {}; {}write other models {}", known_model_types(),
-                           near.empty() ? "" : fmt::format("`{}` here reads this file, if its layers are such; ", near),
-                           kOwnForm);
+    out.help = fmt::format(
+        "known are {}; {}write other models {}", known_model_types(),
+        near.empty() ? "" : fmt::format("with model_type {} this file is read, if its layers are such; ", near),
+        kOwnForm);
   } else {
-    out.help = near.empty()
-                   ? fmt::format("write what is near {}", kOwnForm)
-                   : fmt::format("`{}` here reads this file as if it had none of that; or write what is near {}", near,
-                                 kOwnForm);
+    out.help =
+        near.empty()
+            ? fmt::format("write what is near {}", kOwnForm)
+            : fmt::format("with model_type {} this file is read as if it had none of that; or write what is near {}",
+                          near, kOwnForm);
   }
   return out;
 }

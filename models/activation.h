@@ -14,10 +14,13 @@ enum class Activation : std::uint8_t {
   geglu,         ///< gelu(gate) * up, GELU in its tanh form (Shazeer 2020; Gemma)
   /// (up + 1) * gate sigmoid(1.702 gate), the gate at most 7 and up within 7 (Agarwal et al. 2025, gpt-oss, section 2)
   clamped_swiglu,
+  /// softplus(p) x^2 + x/2 for x > 0, else (1/2 + softplus(n)) (exp(x) - 1 - x) + x/2; each layer trains its p and n
+  /// (Huang and Schlag 2024, "Deriving Activation Functions Using Integration"; Apertus)
+  xielu,
 };
 
 /// The function of one variable inside the operators activate, gate and their gradients. The first three activations
-/// have operators of their own, with GELU and silu built in.
+/// have operators of their own, with GELU and silu built in, and so has xIELU.
 enum class Function : std::uint8_t { none, squared_relu, gelu, silu, clamped };
 
 struct ActivationTraits {
@@ -29,9 +32,10 @@ struct ActivationTraits {
 
 /// In the enumeration's order.
 inline constexpr ActivationTraits kActivations[] = {
-    {"gelu", false, Function::none, 12, 20}, {"swiglu", true, Function::none, 10, 10},
-    {"relu", false, Function::none, 1, 1},   {"squared_relu", false, Function::squared_relu, 2, 3},
-    {"geglu", true, Function::gelu, 13, 24}, {"clamped_swiglu", true, Function::clamped, 14, 18},
+    {"gelu", false, Function::none, 12, 20},  {"swiglu", true, Function::none, 10, 10},
+    {"relu", false, Function::none, 1, 1},    {"squared_relu", false, Function::squared_relu, 2, 3},
+    {"geglu", true, Function::gelu, 13, 24},  {"clamped_swiglu", true, Function::clamped, 14, 18},
+    {"xielu", false, Function::none, 16, 24},
 };
 
 [[nodiscard]] constexpr const ActivationTraits& traits_of(Activation activation) {

@@ -14,6 +14,10 @@ enum class Scores : std::uint8_t {
   softmax_chosen,  ///< the k largest logits, then a softmax over them alone (gpt-oss); Mixtral's normalised softmax is
                    ///< the same numbers
   sigmoid,         ///< of each logit by itself (DeepSeek-V3; Llama 4)
+  /// Each choice by itself: a softmax over the logits near the largest one that is left, and while training an expert
+  /// drawn from it, with a gradient through the draw (Liu et al. 2023, "Sparse Backpropagation for MoE Training"; 2024,
+  /// "GRIN"). Predicted, not executed.
+  sparse_mixer,
 };
 
 /// The format in which rows of tokens travel to experts and back.

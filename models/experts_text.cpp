@@ -14,7 +14,7 @@ namespace {
 using base::Cursor;
 
 // In the enumeration's order.
-const std::vector<std::string> kScores = {"softmax", "softmax_chosen", "sigmoid"};
+const std::vector<std::string> kScores = {"softmax", "softmax_chosen", "sigmoid", "sparse_mixer"};
 constexpr double kMostFactor = 1e6;
 
 /// Each key with its member: whole numbers, numbers and switches.

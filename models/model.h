@@ -86,8 +86,10 @@ struct Model {
   bool pre_norm = true;         ///< BERT normalises after the residual
   bool bias = true;             ///< linear layers and norms carry biases
   bool norm_bias = true;        ///< LayerNorms carry biases (MPT, Command R and DBRX: weights alone)
+  bool norm_weight = true;      ///< norms have weights (OLMo 1, nanochat: neither weights nor biases)
   bool qkv_bias = false;        ///< q, k and v have biases although the others do not (Qwen2)
   bool attention_bias = true;   ///< where linear layers carry biases, so do attention's (GPT-J: the MLP's alone)
+  bool out_bias = false;        ///< attention's last product has a bias although q, k and v may have none (GPT-Neo)
   bool head_bias = false;       ///< the head adds a bias to each word's logit (GPT-J, Phi)
   bool tied_embeddings = true;  ///< the head uses the token table
   double norm_epsilon = 1e-5;
@@ -103,8 +105,12 @@ struct Model {
   bool input_norm = true;            ///< norms before attention and MLP; false: output_norm's alone (OLMo 2)
   bool embedding_norm = false;       ///< a norm after the embedding, as in BERT, but with pre_norm (BLOOM)
   bool scaled_embedding = false;     ///< token rows times sqrt(hidden) (Vaswani et al. 2017, section 3.4; Gemma)
+  double embedding_scale = 1;        ///< token rows times this (Granite)
+  double residual_scale = 1;         ///< what a block's halves add to the residual times this (Granite)
+  double logit_scale = 1;            ///< logits times this (Granite, Command R)
   bool qk_norm = false;              ///< RMSNorm of each head of q and k before rotation (Qwen3)
   bool joint_qk_norm = false;        ///< with qk_norm: one RMSNorm over all heads of q, one over k's (OLMo 2)
+  bool late_qk_norm = false;         ///< with qk_norm: after the rotation (HunYuan)
   double rotary_share = 1;           ///< the share of a head's columns that rotate, its first ones
   std::int64_t position_offset = 0;  ///< rows of the position table before the first position (OPT: 2)
   double attention_cap = 0;          ///< scores become cap tanh(score/cap) (Gemma 2); 0: no cap
@@ -112,6 +118,7 @@ struct Model {
   double query_scale = 0;            ///< scores are divided by its square root; 0: by that of head_dim
   std::int64_t window = 0;           ///< how many tokens a token sees, itself included; 0: all before it
   std::int64_t window_period = 0;    ///< every n-th layer sees all tokens (Gemma 2: 2); 0: none does
+  bool full_first = false;           ///< with window_period: each n-th layer from the first on (GPT-Neo)
   /// For layers with a window, which then rotate at their own rates, never scaled (Gemma 3); 0: as the other layers.
   double window_theta = 0;
   std::int64_t unrotated_period = 0;  ///< every n-th layer does not rotate (SmolLM3, Llama 4: 4); 0: all do
@@ -139,7 +146,7 @@ struct Model {
   /// All blocks: the last may be that of a module that predicts further.
   [[nodiscard]] std::int64_t blocks() const { return layers + further.modules; }
   [[nodiscard]] bool windowed(std::int64_t layer) const {
-    return window > 0 && (window_period == 0 || (layer + 1) % window_period != 0);
+    return window > 0 && (window_period == 0 || (layer + (full_first ? 0 : 1)) % window_period != 0);
   }
   [[nodiscard]] bool rotates(std::int64_t layer) const {
     return positions == Positions::rope && (unrotated_period == 0 || (layer + 1) % unrotated_period != 0);

@@ -278,6 +278,8 @@ void CpuBackend::run_in_fp32(const Call& call) {
     case OpKind::state_scan_grad: return run_state_scan_grad(machine_, call);
     case OpKind::gated_norm: return run_gated_norm(machine_, call);
     case OpKind::gated_norm_grad: return run_gated_norm_grad(machine_, call);
+    case OpKind::xielu: return run_xielu(machine_, call);
+    case OpKind::xielu_grad: return run_xielu_grad(machine_, call);
   }
 }
 

@@ -238,5 +238,7 @@ void run_state_scan(Machine&, const Call&);
 void run_state_scan_grad(Machine&, const Call&);
 void run_gated_norm(Machine&, const Call&);
 void run_gated_norm_grad(Machine&, const Call&);
+void run_xielu(Machine&, const Call&);  // operators_rows.cpp
+void run_xielu_grad(Machine&, const Call&);
 
 }  // namespace orrery::exec

@@ -1,5 +1,6 @@
 // Normalisation, activations and additions: rows and columns are divided over threads.
 #include <algorithm>
+#include <cmath>
 
 #include "exec/cpu/machine.h"
 #include "exec/cpu/sample_blocks.h"
@@ -12,6 +13,14 @@ template <class Body>
 void elementwise(Machine& machine, std::int64_t count, Body&& body) {
   machine.pool.each(count, worthwhile_elements,
                     [&](std::int64_t begin, std::int64_t end, int) { body(begin, end - begin); });
+}
+
+/// The weights of a norm, or as many ones in a thread's scratch for a norm that has none.
+const float* weights_or_ones(Machine& machine, const float* weight, std::int64_t count, int thread) {
+  if (weight != nullptr) return weight;
+  float* const ones = machine.scratch.get(thread, count);
+  std::fill_n(ones, count, 1.0F);
+  return ones;
 }
 
 /// Sums over rows are added to what is there; if the operator writes, to zeros.
@@ -27,13 +36,14 @@ void run_norm(Machine& machine, const Call& call) {
   const bool layer_norm = op.kind == models::OpKind::layer_norm;
   const float epsilon = static_cast<float>(op.epsilon);
   const float* x = call.input(0, n * c);
-  const float* weight = call.input(1, c);
+  const float* given = call.optional_input(1, c);
   const float* bias = layer_norm ? call.optional_input(2, c) : nullptr;
   float* y = call.output(0, n * c);
   float* mean = layer_norm ? call.output(1, n) : nullptr;
   float* rstd = call.output(layer_norm ? 2 : 1, n);
-  machine.pool.each(n, rows_per_chunk(c), [&](std::int64_t begin, std::int64_t end, int) {
+  machine.pool.each(n, rows_per_chunk(c), [&](std::int64_t begin, std::int64_t end, int thread) {
     const std::int64_t at = begin * c;
+    const float* weight = weights_or_ones(machine, given, c, thread);
     if (layer_norm)
       machine.kernels.layer_norm(x + at, weight, bias, y + at, mean + begin, rstd + begin, end - begin, c, epsilon);
     else
@@ -46,22 +56,24 @@ void run_norm_grad(Machine& machine, const Call& call) {
   const bool layer_norm = call.op.kind == models::OpKind::layer_norm_grad;
   const float* dy = call.input(0, n * c);
   const float* x = call.input(1, n * c);
-  const float* weight = call.input(2, c);
+  const float* given = call.optional_input(2, c);
   const float* mean = layer_norm ? call.input(3, n) : nullptr;
   const float* rstd = call.input(layer_norm ? 4 : 3, n);
   const float* addend = call.optional_input(layer_norm ? 5 : 4, n * c);
   float* dx = call.output(0, n * c);
-  float* dweight = call.output(1, c);
+  float* dweight = call.optional_output(1, c);
   float* dbias = layer_norm ? call.optional_output(2, c) : nullptr;
   // Parameters first, because dx may overwrite dy.
-  machine.pool.each(c, columns_per_chunk(n), [&](std::int64_t begin, std::int64_t end, int) {
-    begin_sums(call.op, dweight + begin, end - begin);
-    begin_sums(call.op, dbias == nullptr ? nullptr : dbias + begin, end - begin);
-    machine.kernels.norm_weight_grad(dy + begin, x + begin, mean, rstd, dweight + begin,
-                                     dbias == nullptr ? nullptr : dbias + begin, n, c, end - begin);
-  });
-  machine.pool.each(n, rows_per_chunk(c), [&](std::int64_t begin, std::int64_t end, int) {
+  if (dweight != nullptr)
+    machine.pool.each(c, columns_per_chunk(n), [&](std::int64_t begin, std::int64_t end, int) {
+      begin_sums(call.op, dweight + begin, end - begin);
+      begin_sums(call.op, dbias == nullptr ? nullptr : dbias + begin, end - begin);
+      machine.kernels.norm_weight_grad(dy + begin, x + begin, mean, rstd, dweight + begin,
+                                       dbias == nullptr ? nullptr : dbias + begin, n, c, end - begin);
+    });
+  machine.pool.each(n, rows_per_chunk(c), [&](std::int64_t begin, std::int64_t end, int thread) {
     const std::int64_t at = begin * c;
+    const float* weight = weights_or_ones(machine, given, c, thread);
     const float* more = addend == nullptr ? nullptr : addend + at;
     if (layer_norm)
       machine.kernels.layer_norm_grad(dy + at, x + at, weight, mean + begin, rstd + begin, more, dx + at, end - begin,
@@ -164,11 +176,14 @@ void run_head_norm(Machine& machine, const Call& call) {
   const std::int64_t values = op.kv_heads * op.head_dim, width = v + values;
   const float epsilon = static_cast<float>(op.epsilon);
   const float* x = call.input(0, n * width);
-  const float* weight_q = call.input(1, runs.q_width);
-  const float* weight_k = call.input(2, runs.k_width);
+  const float* given_q = call.optional_input(1, runs.q_width);
+  const float* given_k = call.optional_input(2, runs.k_width);
   float* y = call.output(0, n * width);
   float* rstd = call.output(1, n * runs.count());
-  machine.pool.each(n, rows_per_chunk(width), [&](std::int64_t begin, std::int64_t end, int) {
+  machine.pool.each(n, rows_per_chunk(width), [&](std::int64_t begin, std::int64_t end, int thread) {
+    const std::int64_t most = std::max(runs.q_width, runs.k_width);
+    const float* weight_q = weights_or_ones(machine, given_q, most, thread);
+    const float* weight_k = weights_or_ones(machine, given_k, most, thread);
     for (std::int64_t i = begin; i < end; ++i) {
       const float* from = x + i * width;
       float* to = y + i * width;
@@ -187,8 +202,8 @@ void run_head_norm_grad(Machine& machine, const Call& call) {
   const std::int64_t values = op.kv_heads * op.head_dim, width = v + values;
   const float* dy = call.input(0, n * width);
   const float* x = call.input(1, n * width);
-  const float* weight_q = call.input(2, runs.q_width);
-  const float* weight_k = call.input(3, runs.k_width);
+  const float* given_q = call.optional_input(2, runs.q_width);
+  const float* given_k = call.optional_input(3, runs.k_width);
   const float* rstd = call.input(4, n * runs.count());
   float* dx = call.output(0, n * width);
   // Parameters first, because dx may overwrite dy.
@@ -202,9 +217,14 @@ void run_head_norm_grad(Machine& machine, const Call& call) {
       }
     });
   };
-  weights(0, 0, runs.of_q, runs.q_width, call.output(1, runs.q_width));
-  weights(k, runs.of_q, runs.of_k, runs.k_width, call.output(2, runs.k_width));
-  machine.pool.each(n, rows_per_chunk(width), [&](std::int64_t begin, std::int64_t end, int) {
+  if (given_q != nullptr) {
+    weights(0, 0, runs.of_q, runs.q_width, call.output(1, runs.q_width));
+    weights(k, runs.of_q, runs.of_k, runs.k_width, call.output(2, runs.k_width));
+  }
+  machine.pool.each(n, rows_per_chunk(width), [&](std::int64_t begin, std::int64_t end, int thread) {
+    const std::int64_t most = std::max(runs.q_width, runs.k_width);
+    const float* weight_q = weights_or_ones(machine, given_q, most, thread);
+    const float* weight_k = weights_or_ones(machine, given_k, most, thread);
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t at = i * width;
       const float* of_q = rstd + i * runs.count();
@@ -214,6 +234,60 @@ void run_head_norm_grad(Machine& machine, const Call& call) {
       if (dx != dy) std::copy_n(dy + at + v, values, dx + at + v);
     }
   });
+}
+
+// The exponential is taken of no more than this, as in Hugging Face's class (XIELUActivation).
+constexpr float kXieluLeast = -1e-6F, kXieluLinear = 0.5F;
+
+float softplus_of(float x) {
+  return x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x));
+}
+
+void run_xielu(Machine& machine, const Call& call) {
+  const std::int64_t count = call.op.n * call.op.m;
+  const float* x = call.input(0, count);
+  const float p = softplus_of(*call.input(1, 1)), n = kXieluLinear + softplus_of(*call.input(2, 1));
+  float* y = call.output(0, count);
+  elementwise(machine, count, [&](std::int64_t at, std::int64_t size) {
+    for (std::int64_t i = at; i < at + size; ++i) {
+      const float v = x[i];
+      y[i] = kXieluLinear * v + (v > 0 ? p * v * v : n * (std::expm1(std::min(v, kXieluLeast)) - v));
+    }
+  });
+}
+
+void run_xielu_grad(Machine& machine, const Call& call) {
+  const std::int64_t count = call.op.n * call.op.m;
+  const float* dy = call.input(0, count);
+  const float* x = call.input(1, count);
+  const float raw_p = *call.input(2, 1), raw_n = *call.input(3, 1);
+  const float p = softplus_of(raw_p), n = kXieluLinear + softplus_of(raw_n);
+  float* dx = call.output(0, count);
+  float* dp = call.output(1, 1);
+  float* dn = call.output(2, 1);
+  // A sum for each piece of elements, whose size does not depend on the number of threads.
+  const std::int64_t pieces = (count + worthwhile_elements - 1) / worthwhile_elements;
+  float* const sums = machine.scratch.get(0, 2 * pieces);
+  elementwise(machine, count, [&](std::int64_t at, std::int64_t size) {
+    double of_p = 0, of_n = 0;
+    for (std::int64_t i = at; i < at + size; ++i) {
+      const float v = x[i], g = dy[i];
+      if (v > 0) {
+        of_p += static_cast<double>(g) * v * v;
+        dx[i] = g * (2 * p * v + kXieluLinear);
+      } else {
+        const float e = std::expm1(std::min(v, kXieluLeast));
+        of_n += static_cast<double>(g) * (e - v);
+        dx[i] = g * (n * (v < kXieluLeast ? e : -1.0F) + kXieluLinear);
+      }
+    }
+    sums[2 * (at / worthwhile_elements)] = static_cast<float>(of_p);
+    sums[2 * (at / worthwhile_elements) + 1] = static_cast<float>(of_n);
+  });
+  double all_p = 0, all_n = 0;
+  for (std::int64_t i = 0; i < pieces; ++i) all_p += sums[2 * i], all_n += sums[2 * i + 1];
+  *dp += static_cast<float>(all_p / (1 + std::exp(-static_cast<double>(raw_p))));
+  *dn += static_cast<float>(all_n / (1 + std::exp(-static_cast<double>(raw_n))));
 }
 
 void run_soft_cap(Machine& machine, const Call& call) {

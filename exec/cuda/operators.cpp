@@ -530,6 +530,8 @@ void CudaBackend::run_one(const OpCall& one, const StepContext& context, const O
     case OpKind::state_scan_grad:
     case OpKind::gated_norm:
     case OpKind::gated_norm_grad: return refuse_state_space(op);
+    case OpKind::xielu:
+    case OpKind::xielu_grad: throw Failure("xIELU runs on CPU ranks only");
   }
 }
 

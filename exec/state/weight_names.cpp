@@ -36,17 +36,25 @@ void place_among(FilePlace& place, const models::WeightNames& names, const model
     const std::int64_t groups = tensor.logical_shape[0] / tensor.group_rows;
     place.shape[0] = groups * tensor.group_stride;
     place.first = tensor.group_first;
+    if (!of_state_space && names.qkv == models::WeightNames::Qkv::by_core) {
+      constexpr std::int64_t kCores = 4;
+      place.run = tensor.logical_shape[0] / kCores, place.stride = 3 * place.run;
+      place.first = stem == "attn.q" ? 0 : stem == "attn.v" ? place.run : 2 * place.run;
+      return;
+    }
     if (!of_state_space && names.qkv == models::WeightNames::Qkv::by_head)
       place.run = tensor.group_rows, place.stride = tensor.group_stride;
     else
       place.first *= groups;
     return;
   }
-  const char *const gate = find(names.parts, "mlp.gate"), *const up = find(names.parts, "mlp.up");
-  if (gate == nullptr || up == nullptr || std::string(gate) != up) return;
-  if (stem != "mlp.gate" && stem != "mlp.up") return;
-  place.first = stem == "mlp.up" ? place.shape[0] : 0;
-  place.shape[0] *= 2;
+  for (const std::string mlp : {"mlp.", "mlp.shared."}) {
+    if (stem != mlp + "gate" && stem != mlp + "up") continue;
+    const char *const gate = find(names.parts, mlp + "gate"), *const up = find(names.parts, mlp + "up");
+    if (gate == nullptr || up == nullptr || std::string_view(gate) != up) return;
+    place.first = stem == mlp + "up" ? place.shape[0] : 0;
+    place.shape[0] *= 2;
+  }
 }
 
 /// Biases and norms of heads rotate with their products.
@@ -57,10 +65,10 @@ models::WeightNames::Rotated rotated_rows(const models::WeightNames& names, cons
 }
 
 /// The two halves of the product that joins the inputs of a module that predicts further are one matrix in the file,
-/// with the token's columns first.
-void place_half(FilePlace& place, const std::string& stem) {
+/// with the token's columns first or the hidden state's.
+void place_half(FilePlace& place, const std::string& stem, bool hidden_first) {
   if (stem != "eh_proj.token" && stem != "eh_proj.hidden") return;
-  place.base = stem == "eh_proj.hidden" ? place.shape[1] : 0;
+  place.base = (stem == "eh_proj.hidden") != hidden_first ? place.shape[1] : 0;
   place.width = place.shape[1] *= 2;
 }
 
@@ -71,14 +79,17 @@ bool is_norm(const std::string& stem) {
   return false;
 }
 
-/// In a tensor of all experts: (experts, in, out), or for biases (experts, out), with gate and up in one.
+/// In a tensor of all experts: (experts, in, out) or, by rows, (experts, out, in); for biases (experts, out). Gate and
+/// up are in one.
 void place_in_stack(FilePlace& place, const models::WeightNames& names, std::int64_t expert, bool up, bool both) {
   const std::int64_t out = place.shape.front(), all = (both ? 2 : 1) * out;
   const bool matrix = place.shape.size() == 2;
   const std::int64_t size = matrix ? all * place.shape.back() : all;
-  place.shape = matrix ? std::vector<std::int64_t>{names.stacked, place.shape.back(), all}
-                       : std::vector<std::int64_t>{names.stacked, all};
-  place.transposed = matrix;
+  const std::int64_t in = place.shape.back();
+  place.transposed = matrix && !names.stacked_by_rows;
+  place.shape = !matrix            ? std::vector<std::int64_t>{names.stacked, all}
+                : place.transposed ? std::vector<std::int64_t>{names.stacked, in, all}
+                                   : std::vector<std::int64_t>{names.stacked, all, in};
   place.base = expert * size;
   if (!both) return;
   place.first = !up ? 0 : names.interleaved ? 1 : out;
@@ -158,7 +169,9 @@ FilePlace place_in_file(const models::WeightNames& names, const models::Tensor& 
   if (stem.rfind("h.", 0) != 0 || number == std::string::npos) return place;
   const std::string layer = stem.substr(2, number - 2);
   stem = stem.substr(number + 1);
-  const std::string of_layer = fmt::format("{}{}{}.", names.prefix, names.layer, layer);
+  const std::int64_t behind = names.further == nullptr ? -1 : std::stoll(layer) - names.layers;
+  const std::string of_layer = behind < 0 ? fmt::format("{}{}{}.", names.prefix, names.layer, layer)
+                                          : fmt::format("{}{}{}.", names.prefix, names.further, behind);
   if (place_expert(place, names, of_layer, stem, kind)) return place;
   if (const char* const other = find(names.parts, stem + kind)) {  // neither a weight nor a bias
     place.prefix = names.prefix;
@@ -171,7 +184,7 @@ FilePlace place_in_file(const models::WeightNames& names, const models::Tensor& 
   place.prefix = names.prefix;
   place.name = of_layer + part + kind;
   place_among(place, names, tensor, stem);
-  place_half(place, stem);
+  place_half(place, stem, names.hidden_first);
   place.rotated = rotated_rows(names, stem);
   place.transposed = names.transposed && place.shape.size() == 2;
   if (place.transposed) std::reverse(place.shape.begin(), place.shape.end());

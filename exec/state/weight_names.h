@@ -26,12 +26,12 @@ struct FilePlace {
   double offset = 0;       ///< add this to the file's values
   std::int64_t width = 0;  ///< columns of the file's matrix, if the logical one is some of them, from `base` on; or 0
   /// In each run of `head` rows, `columns` rows from `first` on rotate. The file has the two rows of each pair side by
-  /// side; the logical tensor has the first of each pair, then the second. head 0: none.
+  /// side, or first the second rows; the logical tensor has the first of each pair, then the second. head 0: none.
   models::WeightNames::Rotated rotated = {};
 
   /// The file's index on that axis for the logical tensor's `row`.
   [[nodiscard]] std::int64_t row(std::int64_t row) const {
-    if (rotated.head > 0) row = side_by_side(row);
+    if (rotated.head > 0) row = of_pair(row);
     return run > 0 ? first + row / run * stride + row % run : first + row;
   }
   /// The file's element for the logical (row, column), with `inner` columns.
@@ -41,9 +41,10 @@ struct FilePlace {
   }
 
  private:
-  [[nodiscard]] std::int64_t side_by_side(std::int64_t row) const {
+  [[nodiscard]] std::int64_t of_pair(std::int64_t row) const {
     const std::int64_t at = row % rotated.head - rotated.first, half = rotated.columns / 2;
     if (at < 0 || at >= rotated.columns) return row;
+    if (rotated.swapped) return at < half ? row + half : row - half;
     return row - at + (at < half ? 2 * at : 2 * (at - half) + 1);
   }
 };

@@ -22,9 +22,10 @@ class Attention {
   // h (partial over the tensor group) = attention of x (all rows), without the projection's bias.
   void forward(TensorId x, TensorId h) {
     latent_ ? latent_->forward(x, packed_) : to_.linear_forward(qkv_, x, packed_, has_qkv_bias());
-    const TensorId read = normed_.exists() ? normed_ : packed_;
+    const bool late = to_.model.late_qk_norm;
+    if (late) rotate(packed_);
     if (to_.model.qk_norm) to_.emit(norm_op(OpKind::head_norm, {packed_, q_norm_, k_norm_}, {normed_, rstd_}));
-    if (to_.model.rotates(to_.layer)) to_.emit(rope_op(OpKind::rope, {read}, {read}));
+    if (!late) rotate(normed_.exists() ? normed_ : packed_);
     core_->forward();
     if (latent_) to_.emit(latent_op(to_, OpKind::head_values, {core_->out()}, {values_}));
     to_.linear_forward(projection_, latent_ ? values_ : core_->out(), h, false);
@@ -44,13 +45,18 @@ class Attention {
       to_.linear_backward(projection_, dh, core_->out(), dout);
     }
     core_->backward(dout, dpacked);
-    if (to_.model.rotates(to_.layer)) to_.emit(rope_op(OpKind::rope_grad, {dpacked}, {dpacked}));
+    const bool late = to_.model.late_qk_norm;
+    if (!late) rotate_back(dpacked);
     if (to_.model.qk_norm) {
+      const auto sum = [&](TensorId weight, TensorId gradient) {
+        return weight ? to_.sum_or_none(weight, gradient) : TensorId();
+      };
       Op o = norm_op(OpKind::head_norm_grad, {dpacked, packed_, q_norm_, k_norm_, rstd_},
-                     {dpacked, to_.sum_or_none(q_norm_, q_norm_gradient_), to_.sum_or_none(k_norm_, k_norm_gradient_)});
+                     {dpacked, sum(q_norm_, q_norm_gradient_), sum(k_norm_, k_norm_gradient_)});
       o.accumulate = true;
       to_.emit(o);
     }
+    if (late) rotate_back(dpacked);
     if (latent_) return latent_->backward(dpacked, x, da, name);
     to_.bias_backward(qkv_, dpacked);
     to_.column_backward(qkv_, dpacked, x, da, name);
@@ -60,6 +66,12 @@ class Attention {
   [[nodiscard]] TensorId bias() const { return projection_.bias; }
 
  private:
+  void rotate(TensorId packed) {
+    if (to_.model.rotates(to_.layer)) to_.emit(rope_op(OpKind::rope, {packed}, {packed}));
+  }
+  void rotate_back(TensorId dpacked) {
+    if (to_.model.rotates(to_.layer)) to_.emit(rope_op(OpKind::rope_grad, {dpacked}, {dpacked}));
+  }
   bool has_qkv_bias() const { return (to_.model.bias && to_.model.attention_bias) || to_.model.qkv_bias; }
 
   void make_plain() {
@@ -67,13 +79,13 @@ class Attention {
     const std::int64_t d = model.head_dim, c = model.hidden;
     const std::string at = to_.prefix() + "attn.";
     make_qkv(at);
-    if (model.qk_norm) {
+    if (model.qk_norm && model.norm_weight) {
       const std::int64_t q = model.joint_qk_norm ? heads_.of_q * d : d, k = model.joint_qk_norm ? heads_.of_kv * d : d;
       std::tie(q_norm_, q_norm_gradient_) = to_.parameter(to_.by_heads(to_.vector(at + "q_norm.weight", q, -1, 1)));
       std::tie(k_norm_, k_norm_gradient_) = to_.parameter(to_.by_heads(to_.vector(at + "k_norm.weight", k, -1, 1)));
     }
     make_projection(at, d);
-    if (model.bias && model.attention_bias)
+    if ((model.bias && model.attention_bias) || model.out_bias)
       std::tie(projection_.bias, projection_.bias_gradient) =
           to_.parameter(to_.by_rows(to_.vector(at + "proj.bias", c, -1, 0)));
     packed_ = to_.activation("qkv", qkv_.out);
@@ -108,7 +120,8 @@ class Attention {
   // `columns`: of a head that the projection reads.
   void make_projection(const std::string& at, std::int64_t columns) {
     const Model& model = to_.model;
-    projection_ = {.in = heads_.of_q * columns, .out = model.hidden, .rows = to_.all_rows};
+    projection_ = {
+        .in = heads_.of_q * columns, .out = model.hidden, .rows = to_.all_rows, .scale = model.residual_scale};
     std::tie(projection_.weight, projection_.weight_gradient) = to_.parameter(
         to_.matrix(at + "proj.weight", model.hidden, model.heads * columns, 1, to_.residual_initial_stddev()));
     to_.adapt(projection_, model.lora.projection);

@@ -107,18 +107,18 @@ class PreNormBlock {
   }
   // dx = addend + the gradient of x, which the norm reads, or without one what follows it.
   void input_gradient(const Norm& norm, TensorId dy, TensorId x, TensorId addend, TensorId dx) {
-    if (norm.weight.exists()) return to_.norm_backward(norm, dy, x, addend, dx);
+    if (norm.any()) return to_.norm_backward(norm, dy, x, addend, dx);
     to_.emit(to_.own_op(OpKind::add, {dy, addend}, {dx}, to_.model.hidden));
   }
 
   TensorId output_norm(const Norm& norm, TensorId x, const std::string& name) {
-    if (!norm.weight.exists()) return x;
+    if (!norm.any()) return x;
     const TensorId y = to_.own_activation(name, to_.model.hidden);
     to_.norm_forward(norm, x, y);
     return y;
   }
   TensorId output_norm_gradient(const Norm& norm, TensorId dy, TensorId x, const std::string& name) {
-    if (!norm.weight.exists()) return dy;
+    if (!norm.any()) return dy;
     const TensorId dx = to_.own_activation(name, to_.model.hidden);
     to_.norm_backward(norm, dy, x, {}, dx);
     return dx;

@@ -32,7 +32,8 @@ inline TensorId input(LinearNotes& to, TensorRole wanted) {
       to.op(kind, in, {out}, padded_vocab(to.model, to.options.tensor, to.options.vocab_multiple) / to.options.tensor);
   o.k = to.model.hidden;
   o.vocab = to.model.vocab;
-  o.scale = to.model.scaled_embedding ? std::sqrt(static_cast<double>(to.model.hidden)) : 1;
+  o.scale = to.model.embedding_scale;
+  if (to.model.scaled_embedding) o.scale *= std::sqrt(static_cast<double>(to.model.hidden));
   o.accumulate = kind == OpKind::embedding_grad;
   return o;
 }

@@ -208,7 +208,8 @@ class Head {
             .weight_gradient = table_gradient,
             .in = to_.model.hidden,
             .out = columns,
-            .rows = to_.all_rows};
+            .rows = to_.all_rows,
+            .scale = to_.model.logit_scale};
   }
   [[nodiscard]] TensorId into_norm() const { return transform_ ? transform_->out() : picked_; }
   [[nodiscard]] double sequences() const {  // of the step

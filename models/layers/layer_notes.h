@@ -18,6 +18,7 @@ using Tensors = std::vector<TensorId>;
 struct Norm {
   TensorId weight, bias, mean, rstd;
   TensorId weight_gradient, bias_gradient;
+  [[nodiscard]] bool any() const { return rstd.exists(); }
 };
 
 /// A low-rank adapter beside a product's weight (models/lora.h).
@@ -31,6 +32,7 @@ struct Linear {
   TensorId weight = {}, bias = {}, weight_gradient = {}, bias_gradient = {};
   std::int64_t in = 0, out = 0;  ///< local sizes
   std::int64_t rows = 0;         ///< number of rows that it is computed for
+  double scale = 1;              ///< of the product, without its bias
   Adapter adapter = {};
   [[nodiscard]] bool trains() const { return weight_gradient.exists() || adapter.any(); }
 };
@@ -131,9 +133,11 @@ struct LayerNotes {
 
   Norm norm(const std::string& name) {
     Norm result;
-    std::tie(result.weight, result.weight_gradient) = parameter(by_rows(vector(name + ".weight", model.hidden, -1, 1)));
+    if (model.norm_weight)
+      std::tie(result.weight, result.weight_gradient) =
+          parameter(by_rows(vector(name + ".weight", model.hidden, -1, 1)));
     if (model.normalisation == Normalisation::layer_norm) {
-      if (model.norm_bias)
+      if (model.norm_weight && model.norm_bias)
         std::tie(result.bias, result.bias_gradient) = parameter(by_rows(vector(name + ".bias", model.hidden, -1, 0)));
       result.mean = rows(name + ".mean", own_rows);
     }

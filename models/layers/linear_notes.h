@@ -34,6 +34,7 @@ class LinearNotes : public LayerNotes {
     if (traits.function != Function::none) return traits.gated ? OpKind::gate : OpKind::activate;
     if (traits.gated) return OpKind::swiglu;
     if (rectifies()) return OpKind::relu;
+    if (model.activation == Activation::xielu) return OpKind::xielu;
     return model.gelu == Gelu::erf ? OpKind::gelu_erf : OpKind::gelu;
   }
 
@@ -46,7 +47,7 @@ class LinearNotes : public LayerNotes {
   }
   void norm_backward(const Norm& norm, TensorId dy, TensorId x, TensorId addend, TensorId dx) {
     const bool layer_norm = norm.mean.exists();
-    const TensorId dweight = gradient_or_none(norm.weight, norm.weight_gradient);
+    const TensorId dweight = norm.weight ? gradient_or_none(norm.weight, norm.weight_gradient) : TensorId();
     Op o = layer_norm
                ? own_op(OpKind::layer_norm_grad, {dy, x, norm.weight, norm.mean, norm.rstd, addend},
                         {dx, dweight, norm.bias ? gradient_or_none(norm.bias, norm.bias_gradient) : TensorId()},
@@ -103,6 +104,7 @@ class LinearNotes : public LayerNotes {
     o.n = linear.out;
     o.k = linear.in;
     o.trans_b = true;
+    o.scale = linear.scale;
     emit_product(std::move(o), Makes::output);
     if (linear.adapter.any()) adapter_forward(linear, x, y);
   }
@@ -118,6 +120,7 @@ class LinearNotes : public LayerNotes {
     weight.k = linear.rows;
     weight.trans_a = true;
     weight.accumulate = true;
+    weight.scale = linear.scale;
     emit_product(std::move(weight), Makes::weight_gradient);
     if (linear.adapter.any()) adapter_weights_backward(linear, dy, x);
   }
@@ -127,6 +130,7 @@ class LinearNotes : public LayerNotes {
     input.n = linear.in;
     input.k = linear.out;
     input.accumulate = adds;
+    input.scale = linear.scale;
     emit_product(std::move(input), Makes::input_gradient);
     if (linear.adapter.any()) adapter_input_backward(linear, dy, dx);
   }
@@ -203,7 +207,7 @@ class LinearNotes : public LayerNotes {
     const std::int64_t rank = model.lora.rank;
     Op down = adapter_product(x, adapter.a, adapter.narrow, linear.rows, rank, linear.in);
     down.trans_b = true;
-    down.scale = model.lora.scale();
+    down.scale = model.lora.scale() * linear.scale;
     emit(std::move(down));
     Op up = adapter_product(adapter.narrow, adapter.b, y, linear.rows, linear.out, rank);
     up.trans_b = true;
@@ -218,7 +222,7 @@ class LinearNotes : public LayerNotes {
     const Tensor& narrow = program.tensors[adapter.narrow];
     known->second = activation("d_" + narrow.name, narrow.shape, options.dtype);
     Op o = adapter_product(dy, adapter.b, known->second, linear.rows, model.lora.rank, linear.out);
-    o.scale = model.lora.scale();
+    o.scale = model.lora.scale() * linear.scale;
     emit(std::move(o));
     return known->second;
   }

@@ -65,7 +65,7 @@ class Router {
     o.chosen = e.chosen;
     o.routing = {.scores = e.scores,
                  .normalised = e.normalised,
-                 .weight_scale = e.weight_scale,
+                 .weight_scale = e.weight_scale * to_.model.residual_scale,
                  .groups = static_cast<std::int32_t>(e.groups),
                  .groups_chosen = static_cast<std::int32_t>(e.groups_chosen),
                  .groups_by_two = e.groups_by_two,

@@ -23,7 +23,7 @@ class SharedExperts {
         gated ? to_.fused(at + "shared.gate_up.weight",
                           {fc, to_.matrix(at + "shared.up.weight", e.shared, c, 0, to_.model.initial_stddev)})
               : fc);
-    down_ = {.in = width_, .out = c, .rows = to_.all_rows};
+    down_ = {.in = width_, .out = c, .rows = to_.all_rows, .scale = to_.model.residual_scale};
     std::tie(down_.weight, down_.weight_gradient) =
         to_.parameter(to_.matrix(at + "shared.proj.weight", c, e.shared, 1, to_.residual_initial_stddev()));
     after_ = to_.activation("shared.after", width_);

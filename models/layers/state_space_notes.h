@@ -55,7 +55,7 @@ class StateMixer {
     std::tie(a_log_, a_log_gradient_) = of_heads("a_log", Initial::decay_log, 0);
     std::tie(d_, d_gradient_) = of_heads("d", Initial::normal, 1);
     std::tie(norm_, norm_gradient_) = to_.parameter(to_.vector(at + "norm.weight", s.inner(), 0, 1));
-    out_ = {.in = inner_columns(sizes), .out = c, .rows = to_.all_rows};
+    out_ = {.in = inner_columns(sizes), .out = c, .rows = to_.all_rows, .scale = to_.model.residual_scale};
     std::tie(out_.weight, out_.weight_gradient) =
         to_.parameter(to_.matrix(at + "proj.weight", c, s.inner(), 1, to_.residual_initial_stddev()));
     projected_ = to_.activation("ssm.projected", in_.out);

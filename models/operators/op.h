@@ -26,11 +26,11 @@ enum class OpKind : std::uint8_t {
   embedding_grad,  ///< in: tokens, dx (n,C). out: dtable (m,C) += scale * dx; ids outside the shard are skipped
   position_grad,   ///< in: dx (n,C). out: dtable (k + T rows used,C), accumulates
   // -- normalisation
-  layer_norm,       ///< in: x, weight, [bias]. out: y (n,C), mean (n), rstd (n)
-  layer_norm_grad,  ///< in: dy, x, weight, mean, rstd, [addend (n,C)]. out: dx (= grad + addend), dweight, [dbias]
-                    ///< (these accumulate if so said)
-  rms_norm,         ///< in: x, weight. out: y, rstd
-  rms_norm_grad,    ///< in: dy, x, weight, rstd, [addend]. out: dx, dweight (accumulates if so said)
+  layer_norm,       ///< in: x, [weight], [bias]. out: y (n,C), mean (n), rstd (n)
+  layer_norm_grad,  ///< in: dy, x, [weight], mean, rstd, [addend (n,C)]. out: dx (= grad + addend), [dweight],
+                    ///< [dbias] (these accumulate if so said)
+  rms_norm,         ///< in: x, [weight]. out: y, rstd
+  rms_norm_grad,    ///< in: dy, x, [weight], rstd, [addend]. out: dx, [dweight] (accumulates if so said)
   // -- matrix product: out (m,n) (+)= scale op(A) op(B) [+ bias (n)]; in fp8 also out[1]: the operands' bytes
   // (models/operators/fp8.h)
   matmul,     ///< in: A, B, [bias]. out: C (m,n). A is (m,k) or, trans_a, (k,m); B is (k,n) or, trans_b, (n,k)
@@ -144,10 +144,10 @@ enum class OpKind : std::uint8_t {
   gate,           ///< in: x (n,2F) gate first, up second. out: y (n,F) = function(gate)*up
   gate_grad,      ///< in: dy (n,F), x (n,2F). out: dx (n,2F)
   /// RMSNorm of each head of q and of k by itself (Henry et al. 2020; Qwen3), or `joint`ly of all of them. in: qkv,
-  /// weight of q (D; joint: H*D), weight of k (D; joint: G*D). out: y in the layout of qkv, with v unchanged; rstd
+  /// [weight of q (D; joint: H*D)], [weight of k (D; joint: G*D)]. out: y in the layout of qkv, with v unchanged; rstd
   /// (n,H+G; joint: n,2).
   head_norm,
-  head_norm_grad,  ///< in: dy, qkv, weights of q and k, rstd. out: dqkv (may be dy), dweights of q and k (accumulate)
+  head_norm_grad,  ///< in: dy, qkv, [weights of q and k], rstd. out: dqkv (may be dy), [their gradients (accumulate)]
   soft_cap,        ///< in: x (n,m). out: y = cap tanh(x/cap) (may be x); its gradient is cross_entropy_grad's
   // -- mixtures of experts (models/experts.h): n tokens, E experts, k chosen for each token; each rank of `slots` has
   // `experts` of them. Rows of tokens travel in slots: one for each rank that has experts, with room for `capacity`
@@ -289,6 +289,9 @@ enum class OpKind : std::uint8_t {
   /// columns, rstd (n,norm_groups)
   gated_norm,
   gated_norm_grad,  ///< in: dout, y, projected, weight, rstd. out: dy, dprojected (its z), dweight (accumulates)
+  // -- an activation with parameters
+  xielu,       ///< in: x (n,F), p (1), n (1) (models/activation.h). out: y
+  xielu_grad,  ///< in: dy, x, p, n. out: dx (may be dy), dp, dn (accumulate)
 };
 
 /// newton_schulz: a bucket has `shards` pieces of `shard` elements, and the matrix begins at its element `offset`; its
@@ -439,6 +442,6 @@ struct NormedRuns {
 [[nodiscard]] std::vector<std::size_t> writable_sums(const Op& op);
 [[nodiscard]] const char* name_of(OpKind kind);
 /// The last kind, for loops over all kinds.
-inline constexpr OpKind kLastOpKind = OpKind::gated_norm_grad;
+inline constexpr OpKind kLastOpKind = OpKind::xielu_grad;
 
 }  // namespace orrery::models

@@ -44,13 +44,13 @@ constexpr std::array<OperatorTraits, kOpKinds> kOperators = {{
     {KIND(position_grad), .in = in("dx"), .out = out("dtable+"), .flops = each<2>, .bytes = moved<1>,
      .family = F::embedding, .issued = Issued::autograd},
     // -- normalisation
-    {KIND(layer_norm), .in = in("x weight bias?"), .out = out("y mean# rstd#"), .flops = each<8>, .bytes = moved<2, 8>,
+    {KIND(layer_norm), .in = in("x weight? bias?"), .out = out("y mean# rstd#"), .flops = each<8>, .bytes = moved<2, 8>,
      .family = F::normalisation, .gradient = OpKind::layer_norm_grad},
-    {KIND(layer_norm_grad), .in = in("dy x weight mean rstd addend?"), .out = out("dx dweight^ dbias^?"),
+    {KIND(layer_norm_grad), .in = in("dy x weight? mean rstd addend?"), .out = out("dx dweight^? dbias^?"),
      .flops = each<14>, .bytes = norm_grad_bytes, .family = F::normalisation_grad, .issued = Issued::autograd},
-    {KIND(rms_norm), .in = in("x weight"), .out = out("y rstd#"), .flops = each<8>, .bytes = moved<2, 8>,
+    {KIND(rms_norm), .in = in("x weight?"), .out = out("y rstd#"), .flops = each<8>, .bytes = moved<2, 8>,
      .family = F::normalisation, .gradient = OpKind::rms_norm_grad},
-    {KIND(rms_norm_grad), .in = in("dy x weight rstd addend?"), .out = out("dx dweight^"), .flops = each<14>,
+    {KIND(rms_norm_grad), .in = in("dy x weight? rstd addend?"), .out = out("dx dweight^?"), .flops = each<14>,
      .bytes = norm_grad_bytes, .family = F::normalisation_grad, .issued = Issued::autograd},
     // -- matrix product
     {KIND(matmul), .in = in("a b bias? kept?"), .out = out("c^ bytes? kept?"),
@@ -205,11 +205,11 @@ constexpr std::array<OperatorTraits, kOpKinds> kOperators = {{
      .gradient = OpKind::gate_grad, .activation = true, .in_slots = InSlots::may},
     {KIND(gate_grad), .in = in("dy x"), .out = out("dx"), .flops = function_grad_flops, .bytes = moved<5>,
      .family = F::activation_grad, .issued = Issued::autograd, .activation = true, .in_slots = InSlots::may},
-    {KIND(head_norm), .in = in("qkv q_weight k_weight"), .out = out("y rstd#"),
+    {KIND(head_norm), .in = in("qkv q_weight? k_weight?"), .out = out("y rstd#"),
      .flops = [](S s) { return 8 * head_norm_elements(s); },
      .bytes = [](S s) { return s.bytes * 2 * tokens(s) * qkv_columns(s) + 4 * head_norm_rows(s); },
      .family = F::normalisation, .gradient = OpKind::head_norm_grad},
-    {KIND(head_norm_grad), .in = in("dy qkv q_weight k_weight rstd"), .out = out("dqkv* dq_weight+ dk_weight+"),
+    {KIND(head_norm_grad), .in = in("dy qkv q_weight? k_weight? rstd"), .out = out("dqkv* dq_weight?+ dk_weight?+"),
      .flops = [](S s) { return 14 * head_norm_elements(s); },
      .bytes = [](S s) { return s.bytes * 3 * head_norm_elements(s) + 4 * head_norm_rows(s); },
      .family = F::normalisation_grad, .issued = Issued::autograd},
@@ -350,6 +350,13 @@ constexpr std::array<OperatorTraits, kOpKinds> kOperators = {{
      .flops = [](S s) { return 24 * inner(s); },
      .bytes = [](S s) { return s.bytes * 5 * inner(s) + 4 * s.n * static_cast<double>(s.op.ssm.norm_groups); },
      .family = F::normalisation_grad, .issued = Issued::autograd, .run_by = RunBy::cpu},
+    // -- an activation with parameters
+    {KIND(xielu), .in = in("x positive negative"), .out = out("y"), .flops = forward<Activation::xielu>,
+     .bytes = moved<2>, .family = F::activation, .gradient = OpKind::xielu_grad, .activation = true,
+     .run_by = RunBy::cpu},
+    {KIND(xielu_grad), .in = in("dy x positive negative"), .out = out("dx dpositive+ dnegative+"),
+     .flops = backward<Activation::xielu>, .bytes = moved<3>, .family = F::activation_grad,
+     .issued = Issued::autograd, .activation = true, .run_by = RunBy::cpu},
 }};
 
 #undef KIND

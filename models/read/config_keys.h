@@ -43,6 +43,9 @@ class ConfigKeys {
   virtual void expert_layers(const char* key, const std::vector<bool>& with, Model& model) = 0;
   /// transformers 4.53's list of each layer's attention, if present: sets window and window_period.
   virtual void layer_types(Model& model) = 0;
+  /// GPT-Neo's list of runs, each with its layers' attention (global, local) and how often they repeat; or, under
+  /// `flat`, of every layer's. Sets window and its period as layer_types.
+  virtual void attention_types(const char* runs, const char* flat, Model& model) = 0;
   /// The layers without rotation: every n-th, unless a list says each layer's. E0111 if the list has no period.
   virtual void unrotated_layers(const char* list, const char* period, Model& model, std::int64_t fallback) = 0;
   /// Each block's parts: under `letters` a string of Nemotron-H's, or under `words` a list of mixers and MLPs, each

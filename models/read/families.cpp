@@ -11,7 +11,8 @@ namespace orrery::models {
 std::span<const FamilyTraits> families() {
   static const std::vector<FamilyTraits> kTable = [] {
     std::vector<FamilyTraits> all = gpt_families();
-    for (std::vector<FamilyTraits> (*const more)() : {llama_families, glm_families, expert_families, hybrid_families})
+    for (std::vector<FamilyTraits> (*const more)() :
+         {gptj_families, llama_families, glm_families, expert_families, deepseek_families, hybrid_families})
       for (FamilyTraits& one : more()) all.push_back(std::move(one));
     std::sort(all.begin(), all.end(), [](const FamilyTraits& a, const FamilyTraits& b) { return a.family < b.family; });
     return all;
@@ -39,8 +40,8 @@ WeightNames weight_names(const Model& model) {
   const FamilyTraits& family = traits_of(model.family);
   WeightNames names = family.weights;
   if (family.names) family.names(names, model);
-  if (names.adjacent_pairs && model.positions == Positions::rope)
-    names.rotated = {model.head_dim, 0, model.rotary_columns()};
+  if ((names.adjacent_pairs || names.swapped_pairs) && model.positions == Positions::rope)
+    names.rotated = {model.head_dim, 0, model.rotary_columns(), names.swapped_pairs};
   return names;
 }
 

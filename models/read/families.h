@@ -1,7 +1,7 @@
 #pragma once
 /// The table of families: what a family's model has unless a file says otherwise, the keys of its config.json, and the
 /// names of its weights in safetensors files. Adding a family takes a name in models/family.h and an entry in
-/// models/read/families_llama.cpp, families_glm.cpp, families_experts.cpp, families_hybrid.cpp or families_gpt.cpp.
+/// one of models/read/families_*.cpp.
 #include <cstdint>
 #include <span>
 #include <string>
@@ -16,9 +16,9 @@ namespace orrery::models {
 /// A family's tensor names in Hugging Face's files, beside the logical names of checkpoints.
 struct WeightNames {
   using Pairs = std::vector<std::pair<const char*, const char*>>;  ///< (logical, in the file)
-  /// How q, k and v are stored: each by itself; one after another; or head by head of k, with the q heads that share
-  /// it.
-  enum class Qkv : std::uint8_t { apart, in_turn, by_head };
+  /// How q, k and v are stored: each by itself; one after another; head by head of k, with the q heads that share it;
+  /// or in four parts, as CodeGen was trained on four cores, each with a quarter of q's rows, of v's and of k's.
+  enum class Qkv : std::uint8_t { apart, in_turn, by_head, by_core };
 
   const char* prefix;  ///< of everything except what `heads` names; some files omit it
   const char* layer;   ///< what comes before a layer's number
@@ -31,6 +31,12 @@ struct WeightNames {
   /// The number of experts if one tensor (experts, in, out) has all of a layer's, with their biases in (experts, out)
   /// under the name plus "_bias"; gate and up are one tensor if they have one name. 0: each expert has its own tensors.
   std::int64_t stacked = 0;
+  bool stacked_by_rows = false;  ///< it is (experts, out, in)
+  /// What comes before the number, from 0, of a module that predicts further; null: it is one more layer.
+  const char* further = nullptr;
+  std::int64_t layers = 0;  ///< the model's, for a file that numbers these modules by themselves
+  /// Such a module's joining product has the hidden state's columns first, not the token's.
+  bool hidden_first = false;
   /// Of what a module that predicts further shares, the file has copies in its layer: full logical names.
   Pairs further_copies = {};
   bool interleaved = false;  ///< in it, columns of gate and up alternate; else gate's come first
@@ -39,10 +45,13 @@ struct WeightNames {
   double norm_offset = 0;    ///< the file's norm weights are smaller by this
   /// Rotated pairs stand side by side (GPT-J's way), not half of the rotated columns apart.
   bool adjacent_pairs = false;
-  /// Set for a model with adjacent pairs: the rotated columns of a head of q and of k. Latent attention, whose
-  /// operators read such pairs, needs none.
+  /// The second rows of rotated pairs come before the first: the file's model rotates backwards (nanochat).
+  bool swapped_pairs = false;
+  /// Set for a model with adjacent or swapped pairs: the rotated columns of a head of q and of k. Latent attention,
+  /// whose operators read such pairs, needs none.
   struct Rotated {
     std::int64_t head = 0, first = 0, columns = 0;
+    bool swapped = false;  ///< the second half before the first, not side by side
   };
   Rotated rotated = {};
 };
@@ -64,9 +73,11 @@ struct FamilyTraits {
 
 /// The entries of each file; families() has all.
 [[nodiscard]] std::vector<FamilyTraits> gpt_families();
+[[nodiscard]] std::vector<FamilyTraits> gptj_families();
 [[nodiscard]] std::vector<FamilyTraits> llama_families();
 [[nodiscard]] std::vector<FamilyTraits> glm_families();
 [[nodiscard]] std::vector<FamilyTraits> expert_families();
+[[nodiscard]] std::vector<FamilyTraits> deepseek_families();
 [[nodiscard]] std::vector<FamilyTraits> hybrid_families();
 [[nodiscard]] std::span<const FamilyTraits> families();
 [[nodiscard]] const FamilyTraits& traits_of(Family family);

@@ -95,7 +95,8 @@ WeightNames chatglm_names() {
           .adjacent_pairs = true};
 }
 
-// -- EXAONE 3 and 4, OLMo 2 and 3 -------------------------------------------------------------------------------------
+// -- EXAONE 3 and 4, OLMo 1 to 3
+// ---------------------------------------------------------------------------------------
 
 // LG AI Research 2024, "EXAONE 3.0": a Llama; keys and names as in modeling_exaone.py beside the weights.
 void exaone_config(ConfigKeys& k, Model& m) {
@@ -127,6 +128,21 @@ WeightNames exaone_names() {
                     {"mlp.gate", "mlp.c_fc_0"},
                     {"mlp.up", "mlp.c_fc_1"},
                     {"mlp.proj", "mlp.c_proj"}}};
+}
+
+// Groeneveld et al. 2024, "OLMo", section 2: a Llama whose LayerNorms have no parameters.
+void as_olmo(Model& m) {
+  as_llama(m);
+  m.normalisation = Normalisation::layer_norm;
+  m.norm_weight = m.norm_bias = false;
+}
+
+void olmo_config(ConfigKeys& k, Model& m) {
+  llama_keys(k, m, 1e-5, false, "layer_norm_eps");
+  rotation(k, m, 0);
+  silu(k, m, "olmo");
+  no_biases(k, "attention_bias");
+  clipped(k, "clip_qkv");
 }
 
 // OLMo Team 2024, "2 OLMo 2 Furious": norms after attention and MLP alone, and one over all heads of q and
@@ -211,9 +227,7 @@ void cohere_config(ConfigKeys& k, Model& m) {
   silu(k, m, "cohere");
   no_biases(k, "attention_bias");
   k.only("use_qk_norm", false, "heads have no LayerNorms of their own here");
-  double scale = 1;
-  k.real({"logit_scale"}, scale, 0, 1e6, 0.0625);
-  if (k.reads() && scale != 1) k.differs("its logits are not multiplied by logit_scale");
+  k.real({"logit_scale"}, m.logit_scale, 0, 1e6, 0.0625);
 }
 
 void cohere2_config(ConfigKeys& k, Model& m) {
@@ -237,7 +251,7 @@ WeightNames cohere_names() {
 }  // namespace
 
 std::vector<FamilyTraits> glm_families() {
-  return {
+  std::vector<FamilyTraits> all = {
       entry(Family::glm, "glm", "GLM", "GlmForCausalLM", "GlmFor", as_glm, glm_config, glm_names()),
       entry(Family::glm4, "glm4", "GLM 4", "Glm4ForCausalLM", "Glm4For", as_glm4, glm_config, glm4_names()),
       entry(Family::cohere, "cohere", "Command R", "CohereForCausalLM", "CohereFor", as_cohere, cohere_config,
@@ -250,9 +264,13 @@ std::vector<FamilyTraits> glm_families() {
             exaone_names()),
       entry(Family::exaone4, "exaone4", "EXAONE 4", "Exaone4ForCausalLM", "Exaone4", as_exaone4, exaone4_config,
             olmo2_names()),
+      entry(Family::olmo, "olmo", "OLMo", "OlmoForCausalLM", "OlmoFor", as_olmo, olmo_config, llama_names()),
       entry(Family::olmo2, "olmo2", "OLMo 2", "Olmo2ForCausalLM", "Olmo2", as_olmo2, olmo2_config, olmo2_names()),
       entry(Family::olmo3, "olmo3", "OLMo 3", "Olmo3ForCausalLM", "Olmo3", as_olmo3, olmo3_config, olmo2_names()),
   };
+  for (FamilyTraits& one : all)
+    if (one.family == Family::glm4) one.model_types.push_back("glm4v_text");
+  return all;
 }
 
 }  // namespace orrery::models

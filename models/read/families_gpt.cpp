@@ -333,9 +333,7 @@ void mpt_config(ConfigKeys& k, Model& m) {
   k.flag({"attn_config.qk_ln"}, norms, false);
   if (!slopes) k.refuse("attn_config", "MPT without ALiBi is not supported", "alibi: true");
   if (norms) k.refuse("attn_config", "LayerNorms of q and k are not supported", "qk_ln: false");
-  double most = 0;
-  k.real({"attn_config.clip_qkv"}, most, 0, 1e6, 0);
-  if (k.reads() && most > 0) k.differs("q, k and v are not clipped at clip_qkv");
+  clipped(k, "attn_config.clip_qkv");
 }
 
 // -- Qwen -------------------------------------------------------------------------------------------------------------
@@ -366,50 +364,6 @@ void qwen_config(ConfigKeys& k, Model& m) {
   rate(k, "attn_dropout_prob", m.dropout.attention);
   rate(k, "emb_dropout_prob", m.dropout.embedding);
   k.only("no_bias", true, "only q, k and v have biases here");
-}
-
-// -- GPT-J, Phi-1 and 2 -----------------------------------------------------------------------------------------------
-
-// Wang and Komatsuzaki 2021: attention without biases beside an MLP with them, behind one norm.
-void as_gptj(Model& m) {
-  m.positions = Positions::rope;
-  m.parallel = m.shared_norm = true;
-  m.attention_bias = m.tied_embeddings = false;
-  m.head_bias = true;
-}
-
-void gptj_config(ConfigKeys& k, Model& m) {
-  k.count({"n_layer", "num_hidden_layers"}, m.layers, 1, kMostLayers);
-  k.count({"n_embd", "hidden_size"}, m.hidden, 1, kMostWidth);
-  k.count({"n_head", "num_attention_heads"}, m.heads, 1, kMostWidth);
-  if (k.reads()) m.kv_heads = m.heads;
-  k.count({"n_inner"}, m.ffn_hidden, 1, kMostWidth, 4 * m.hidden);
-  k.count({"n_positions", "max_position_embeddings"}, m.max_sequence, 1, kMostSequence);
-  rotated_columns(k, m, 64);
-  k.real({"layer_norm_epsilon"}, m.norm_epsilon, 0, 1, 1e-5);
-  k.flag({"tie_word_embeddings"}, m.tied_embeddings, false);
-  k.activation({"activation_function"}, m,
-               {{"gelu_new", Activation::gelu}, {"gelu", Activation::gelu, Gelu::erf}, {"relu", Activation::relu}},
-               "gptj");
-  rate(k, "embd_pdrop", m.dropout.embedding);
-  rate(k, "attn_pdrop", m.dropout.attention);
-  rate(k, "resid_pdrop", m.dropout.residual);
-}
-
-// Li et al. 2023, "Textbooks Are All You Need II": GPT-J's order with biases everywhere.
-void as_phi(Model& m) {
-  as_gptj(m);
-  m.attention_bias = true;
-  m.rotary_share = 0.5;
-}
-
-void phi_config(ConfigKeys& k, Model& m) {
-  llama_keys(k, m, 1e-5, false, "layer_norm_eps");
-  rotation(k, m, 0.5);
-  k.activation({"hidden_act"}, m, {{"gelu_new", Activation::gelu}, {"gelu", Activation::gelu, Gelu::erf}}, "phi");
-  rate(k, "embd_pdrop", m.dropout.embedding);
-  rate(k, "resid_pdrop", m.dropout.residual);
-  k.only("qk_layernorm", false, "heads have no LayerNorms of their own here");
 }
 
 // -- the entries ------------------------------------------------------------------------------------------------------
@@ -551,31 +505,6 @@ std::vector<FamilyTraits> gpt_families() {
                        {"mlp.up", "mlp.w1"},
                        {"mlp.proj", "mlp.c_proj"}},
              .qkv = Qkv::in_turn}),
-      entry(Family::gptj, "gptj", "GPT-J", "GPTJForCausalLM", "GPTJ", as_gptj, gptj_config,
-            {.prefix = "transformer.",
-             .layer = "h.",
-             .whole = {{"wte", "wte"}, {"ln_f", "ln_f"}},
-             .parts = {{"ln_1", "ln_1"},
-                       {"attn.q", "attn.q_proj"},
-                       {"attn.k", "attn.k_proj"},
-                       {"attn.v", "attn.v_proj"},
-                       {"attn.proj", "attn.out_proj"},
-                       {"mlp.fc", "mlp.fc_in"},
-                       {"mlp.proj", "mlp.fc_out"}},
-             .heads = {{"head.bias", "lm_head.bias"}},
-             .adjacent_pairs = true}),
-      entry(Family::phi, "phi", "Phi", "PhiForCausalLM", "PhiFor", as_phi, phi_config,
-            {.prefix = "model.",
-             .layer = "layers.",
-             .whole = {{"wte", "embed_tokens"}, {"ln_f", "final_layernorm"}},
-             .parts = {{"ln_1", "input_layernorm"},
-                       {"attn.q", "self_attn.q_proj"},
-                       {"attn.k", "self_attn.k_proj"},
-                       {"attn.v", "self_attn.v_proj"},
-                       {"attn.proj", "self_attn.dense"},
-                       {"mlp.fc", "mlp.fc1"},
-                       {"mlp.proj", "mlp.fc2"}},
-             .heads = {{"head.bias", "lm_head.bias"}}}),
   };
 }
 

@@ -1,7 +1,7 @@
 // Families with state spaces, alone or between attention. Keys and their defaults come from the classes'
 // configurations in Hugging Face's transformers 4 and 5 (Nemotron-H's from the configuration_nemotron_h.py beside its
 // weights), names from the classes' modules.
-#include "models/read/family_parts.h"
+#include "models/read/experts_parts.h"
 
 namespace orrery::models {
 namespace {
@@ -209,7 +209,8 @@ WeightNames bamba_names() {
 
 // -- Granite 4 --------------------------------------------------------------------------------------------------------
 
-// IBM 2025: as Bamba, without positions or with all columns rotating. The gated MLP is the classes' shared one.
+// IBM 2025: as Bamba, without positions or with all columns rotating. The gated MLP is the class's shared one, alone or
+// beside experts, which then are in every block.
 void as_granite_hybrid(Model& m) {
   as_llama(m);
   m.tied_embeddings = true;
@@ -219,7 +220,17 @@ void as_granite_hybrid(Model& m) {
 void granite_hybrid_config(ConfigKeys& k, Model& m) {
   sizes(k, m);
   k.count({"num_key_value_heads"}, m.kv_heads, 1, kMostWidth, m.heads);
-  k.count({"shared_intermediate_size"}, m.ffn_hidden, 1, kMostWidth);
+  Experts& e = m.experts;
+  k.count({"num_local_experts"}, e.count, 0, kMostExperts, 0);
+  std::int64_t shared = e.any() ? e.shared : m.ffn_hidden;
+  k.count({"shared_intermediate_size"}, shared, 1, kMostWidth);
+  if (k.reads()) m.ffn_hidden = shared;
+  if (e.any()) {
+    k.count({"num_experts_per_tok"}, e.chosen, 1, kMostExperts, 2);
+    k.count({"intermediate_size"}, e.hidden, 1, kMostWidth);
+    auxiliary_loss(k, m, 0.001);
+    if (k.reads()) e.shared = shared, e.normalised = true;
+  }
   positions_up_to(k, m);
   k.real({"rms_norm_eps"}, m.norm_epsilon, 0, 1, 1e-6);
   k.flag({"tie_word_embeddings"}, m.tied_embeddings, true);
@@ -228,13 +239,8 @@ void granite_hybrid_config(ConfigKeys& k, Model& m) {
   k.text({"position_embedding_type"}, positions, "nope");
   if (k.reads()) m.positions = positions == "rope" ? Positions::rope : Positions::none;
   if (m.positions == Positions::rope) rotation(k, m, 0);
-  k.pattern(nullptr, "layer_types", Feed::mlp, m);
+  k.pattern(nullptr, "layer_types", e.any() ? Feed::experts : Feed::mlp, m);
   mamba_keys(k, m);
-  std::int64_t experts = 0;
-  k.count({"num_local_experts"}, experts, 0, kMostExperts, 0);
-  if (experts > 0)
-    k.refuse("num_local_experts", "experts beside an MLP that has no shared gate are not supported in this class",
-             "models with num_local_experts: 0, such as Granite 4.0 H Micro");
   granite_scales(k, m);
   no_biases(k, "attention_bias");
 }
@@ -246,6 +252,7 @@ WeightNames granite_hybrid_names() {
     if (one == "mlp.gate" || one == "mlp.up") file = "shared_mlp.input_linear";
     if (one == "mlp.proj") file = "shared_mlp.output_linear";
   }
+  add_granite_experts(names);
   for (auto& pair : state_space_parts(false)) names.parts.push_back(pair);
   return names;
 }
@@ -262,6 +269,7 @@ std::vector<FamilyTraits> hybrid_families() {
       entry(Family::granite_hybrid, "granitemoehybrid", "Granite 4", "GraniteMoeHybridForCausalLM", "GraniteMoeHybrid",
             as_granite_hybrid, granite_hybrid_config, granite_hybrid_names()),
   };
+  all.back().names = stack_experts;
   return all;
 }
 

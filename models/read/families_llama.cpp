@@ -57,6 +57,39 @@ void qwen3_config(ConfigKeys& k, Model& m) {
   qwen_window(k, m);
 }
 
+// -- MiMo 7B ----------------------------------------------------------------------------------------------------------
+
+// Xiaomi 2025, "MiMo", section 2.2: a Qwen2 with a module that predicts a token further; names as in modeling_mimo.py
+// beside the weights.
+void mimo_config(ConfigKeys& k, Model& m) {
+  qwen2_config(k, m);
+  k.count({"head_dim"}, m.head_dim, 1, kMostWidth, 0);
+  k.flag({"attention_bias"}, m.qkv_bias, true);
+  k.count({"num_nextn_predict_layers"}, m.further.modules, 0, 1, 0);
+}
+
+WeightNames mimo_names() {
+  WeightNames names = llama_names();
+  for (const auto& pair : WeightNames::Pairs{{"hnorm", "hidden_layernorm"},
+                                             {"enorm", "token_layernorm"},
+                                             {"eh_proj.hidden", "input_proj"},
+                                             {"eh_proj.token", "input_proj"},
+                                             {"ln_f", "final_layernorm"}})
+    names.parts.push_back(pair);
+  names.further = "mtp_layers.";
+  names.hidden_first = true;
+  return names;
+}
+void number_modules(WeightNames& names, const Model& model) {
+  names.layers = model.layers;
+}
+
+// -- HunYuan ----------------------------------------------------------------------------------------------------------
+
+void hunyuan_config(ConfigKeys& k, Model& m) {
+  hunyuan_keys(k, m, "hunyuan_v1_dense");
+}
+
 // -- Gemma 1 and 2 ----------------------------------------------------------------------------------------------------
 
 void as_gemma(Model& m) {
@@ -270,7 +303,8 @@ WeightNames internlm2_names() {
           .qkv = Qkv::by_head};
 }
 
-// -- ERNIE 4.5, Seed-OSS, SmolLM 3, AFM (Arcee), Granite --------------------------------------------------------------
+// -- ERNIE 4.5, Helium, Seed-OSS, SmolLM 3, AFM (Arcee), Granite
+// --------------------------------------------------------------
 
 void as_ernie(Model& m) {
   as_llama(m);
@@ -286,10 +320,20 @@ void ernie_config(ConfigKeys& k, Model& m) {
   no_biases(k, "use_bias");
 }
 
-WeightNames ernie_names() {
+WeightNames side_by_side_names() {
   WeightNames names = llama_names();
   names.adjacent_pairs = true;
   return names;
+}
+
+// Kyutai 2025, "Helium 1": a Llama whose rotated pairs stand side by side.
+void helium_config(ConfigKeys& k, Model& m) {
+  llama_keys(k, m, 1e-8, false);
+  k.count({"head_dim"}, m.head_dim, 1, kMostWidth, 128);
+  rotation(k, m, 0, 100000);
+  silu(k, m, "helium");
+  no_biases(k, "attention_bias");
+  no_biases(k, "mlp_bias");
 }
 
 void seed_oss_config(ConfigKeys& k, Model& m) {
@@ -344,6 +388,68 @@ void granite_config(ConfigKeys& k, Model& m) {
   granite_scales(k, m);
 }
 
+// -- nanochat ---------------------------------------------------------------------------------------------------------
+
+// Karpathy 2025, nanochat: squared ReLU, capped logits, norms without weights, also behind the token table and, behind
+// their rotation, of the heads of q and k. It rotates backwards, which is forwards with the halves of a head swapped.
+void as_nanochat(Model& m) {
+  as_llama(m);
+  m.activation = Activation::squared_relu;
+  m.norm_weight = false;
+  m.qk_norm = m.late_qk_norm = true;
+  m.embedding_norm = true;
+  m.norm_epsilon = 1e-6;
+  m.logit_cap = 15;
+}
+
+void nanochat_config(ConfigKeys& k, Model& m) {
+  llama_keys(k, m, 1e-6, false);
+  rotation(k, m, 0);
+  k.activation({"hidden_act"}, m, {{"relu2", Activation::squared_relu}}, "nanochat");
+  no_biases(k, "attention_bias");
+  k.real_or_none("final_logit_softcapping", m.logit_cap, 1e6, 15);
+}
+
+WeightNames nanochat_names() {
+  WeightNames names = llama_names();
+  for (auto& [logical, file] : names.parts) {
+    if (std::string_view(logical) == "mlp.fc") file = "mlp.fc1";
+    if (std::string_view(logical) == "mlp.proj") file = "mlp.fc2";
+  }
+  names.swapped_pairs = true;
+  return names;
+}
+
+// -- Apertus ----------------------------------------------------------------------------------------------------------
+
+// Swiss AI Initiative 2025, "Apertus": norms of the heads of q and k, and an activation with parameters, without a
+// gate.
+void as_apertus(Model& m) {
+  as_llama(m);
+  m.activation = Activation::xielu;
+  m.qk_norm = true;
+  m.rope_theta = 12e6;
+}
+
+void apertus_config(ConfigKeys& k, Model& m) {
+  llama_keys(k, m, 1e-5, false);
+  rotation(k, m, 0, 12e6);
+  k.activation({"hidden_act"}, m, {{"xielu", Activation::xielu}}, "apertus");
+  no_biases(k, "attention_bias");
+  no_biases(k, "mlp_bias");
+  k.only("post_norm", false, "norms come before attention and MLP here");
+  k.only("qk_norm", true, "heads of q and k have norms here");
+}
+
+WeightNames apertus_names() {
+  WeightNames names = llama_names();
+  names.parts[0] = {"ln_1", "attention_layernorm"};
+  names.parts[1] = {"ln_2", "feedforward_layernorm"};
+  names.parts.push_back({"mlp.alpha_p", "mlp.act_fn.alpha_p"});
+  names.parts.push_back({"mlp.alpha_n", "mlp.act_fn.alpha_n"});
+  return names;
+}
+
 // -- Baichuan, InternLM 3 ---------------------------------------------------------------------------------------------
 
 // Yang et al. 2023, "Baichuan 2", section 2.3: 7B rotates, 13B has slopes. Only the latter's files leave out
@@ -395,6 +501,9 @@ std::vector<FamilyTraits> llama_families() {
             llama_names()),
       entry(Family::qwen2, "qwen2", "Qwen2", "Qwen2ForCausalLM", "Qwen2For", as_qwen2, qwen2_config, llama_names()),
       entry(Family::qwen3, "qwen3", "Qwen3", "Qwen3ForCausalLM", "Qwen3For", as_qwen3, qwen3_config, llama_names()),
+      entry(Family::mimo, "mimo", "MiMo", "MiMoForCausalLM", "MiMoFor", as_qwen2, mimo_config, mimo_names()),
+      entry(Family::hunyuan, "hunyuan_v1_dense", "HunYuan", "HunYuanDenseV1ForCausalLM", "HunYuanDense", as_hunyuan,
+            hunyuan_config, hunyuan_names()),
       entry(Family::gemma, "gemma", "Gemma", "GemmaForCausalLM", "GemmaFor", as_gemma, gemma_config, llama_names(1)),
       entry(Family::gemma2, "gemma2", "Gemma 2", "Gemma2ForCausalLM", "Gemma2For", as_gemma2, gemma2_config,
             gemma2_names()),
@@ -410,7 +519,9 @@ std::vector<FamilyTraits> llama_families() {
       entry(Family::internlm2, "internlm2", "InternLM 2", "InternLM2ForCausalLM", "InternLM2", as_llama,
             internlm2_config, internlm2_names()),
       entry(Family::ernie, "ernie4_5", "ERNIE 4.5", "Ernie4_5ForCausalLM", "Ernie4_5For", as_ernie, ernie_config,
-            ernie_names()),
+            side_by_side_names()),
+      entry(Family::helium, "helium", "Helium", "HeliumForCausalLM", "Helium", as_llama, helium_config,
+            side_by_side_names()),
       entry(Family::seed_oss, "seed_oss", "Seed-OSS", "SeedOssForCausalLM", "SeedOss", as_qwen2, seed_oss_config,
             llama_names()),
       entry(Family::smollm3, "smollm3", "SmolLM 3", "SmolLM3ForCausalLM", "SmolLM3", as_smollm3, smollm3_config,
@@ -418,6 +529,10 @@ std::vector<FamilyTraits> llama_families() {
       entry(Family::arcee, "arcee", "Arcee", "ArceeForCausalLM", "Arcee", as_arcee, arcee_config, llama_names()),
       entry(Family::granite, "granite", "Granite", "GraniteForCausalLM", "GraniteFor", as_llama, granite_config,
             llama_names()),
+      entry(Family::nanochat, "nanochat", "nanochat", "NanoChatForCausalLM", "NanoChat", as_nanochat, nanochat_config,
+            nanochat_names()),
+      entry(Family::apertus, "apertus", "Apertus", "ApertusForCausalLM", "Apertus", as_apertus, apertus_config,
+            apertus_names()),
       entry(Family::baichuan, "baichuan", "Baichuan", "BaichuanForCausalLM", "Baichuan", as_llama, baichuan_config,
             baichuan_names()),
       entry(Family::internlm3, "internlm3", "InternLM 3", "InternLM3ForCausalLM", "InternLM3", as_llama,
@@ -427,9 +542,11 @@ std::vector<FamilyTraits> llama_families() {
   for (FamilyTraits& one : all) {
     if (one.family == Family::mistral) one.model_types.push_back("ministral3");
     if (one.family == Family::qwen2)
-      for (const char* type : {"qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text"})
+      for (const char* type : {"qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text", "qwen2_5_omni_text"})
         one.model_types.push_back(type);
     if (one.family == Family::qwen3) one.model_types.push_back("qwen3_vl_text");
+    if (one.family == Family::phi3) one.model_types.push_back("phi3_v");
+    if (one.family == Family::mimo) one.names = number_modules;
     if (one.family == Family::gemma3) one.name = "gemma3", one.vocab = 262208;
   }
   return all;

@@ -2,6 +2,7 @@
 /// What entries in the table of families share. Private to models/read/families*.cpp.
 #include <algorithm>
 #include <cmath>
+#include <string_view>
 
 #include "models/limits.h"
 #include "models/read/families.h"
@@ -40,9 +41,16 @@ inline void rotated_columns(ConfigKeys& k, Model& m, std::int64_t fallback) {
   if (k.reads()) m.rotary_share = turned < width ? static_cast<double>(turned) / static_cast<double>(width) : 1;
 }
 
+/// A limit of the magnitudes of q, k and v, which nothing here has.
+inline void clipped(ConfigKeys& k, const char* key) {
+  double most = 0;
+  k.real({key}, most, 0, 1e6, 0);
+  if (k.reads() && most > 0) k.differs("q, k and v are not clipped at clip_qkv");
+}
+
 /// A window at least as long as the longest sequence is no window.
 inline void window_within(ConfigKeys& k, Model& m) {
-  if (k.reads() && m.window >= m.max_sequence) m.window = m.window_period = 0, m.window_theta = 0;
+  if (k.reads() && m.window >= m.max_sequence) m.window = m.window_period = 0, m.window_theta = 0, m.full_first = false;
 }
 
 inline FamilyTraits entry(Family family, const char* name, const char* title, const char* architecture,
@@ -102,19 +110,45 @@ inline WeightNames llama_names(double norm_offset = 0) {
       .prefix = "model.", .layer = "layers.", .whole = kLlamaWhole, .parts = kLlamaParts, .norm_offset = norm_offset};
 }
 
-/// Granite's factors: that of scores is the model's, the others are not.
+/// Granite's factors; logits are divided by theirs.
 inline void granite_scales(ConfigKeys& k, Model& m) {
   const auto width = static_cast<double>(m.hidden) / static_cast<double>(m.heads);
   double scores = 1 / std::sqrt(m.query_scale > 0 ? m.query_scale : width);
   k.real({"attention_multiplier"}, scores, 1e-6, 1e3, 1);
   if (k.reads()) m.query_scale = std::abs(scores * scores * width - 1) < 1e-9 ? 0 : 1 / (scores * scores);
-  constexpr double kMost = 1e6;
-  double embedding = 1, residual = 1, logits = 1;
-  k.real({"embedding_multiplier"}, embedding, 0, kMost, 1);
-  k.real({"residual_multiplier"}, residual, 0, kMost, 1);
-  k.real({"logits_scaling"}, logits, 0, kMost, 1);
-  if (embedding != 1 || residual != 1 || logits != 1)
-    k.differs("it has no embedding_multiplier, residual_multiplier and logits_scaling");
+  constexpr double kMost = 1e6, kLeast = 1e-6;
+  k.real({"embedding_multiplier"}, m.embedding_scale, 0, kMost, 1);
+  k.real({"residual_multiplier"}, m.residual_scale, 0, kMost, 1);
+  double divisor = 1 / m.logit_scale;
+  k.real({"logits_scaling"}, divisor, kLeast, kMost, 1);
+  if (k.reads()) m.logit_scale = 1 / divisor;
+}
+
+// Tencent 2024, "Hunyuan-Large", section 2: a Llama that norms the heads of q and k behind their rotation.
+inline void as_hunyuan(Model& m) {
+  as_llama(m);
+  m.qk_norm = m.late_qk_norm = true;
+}
+
+inline void hunyuan_keys(ConfigKeys& k, Model& m, const char* title) {
+  llama_keys(k, m, 1e-5, false);
+  k.count({"head_dim", "attention_head_dim"}, m.head_dim, 1, kMostWidth, 0);
+  rotation(k, m, 0);
+  silu(k, m, title);
+  no_biases(k, "attention_bias");
+  no_biases(k, "mlp_bias");
+  k.flag({"use_qk_norm"}, m.qk_norm, true);
+  if (k.reads()) m.late_qk_norm = m.qk_norm;
+  k.only("use_cla", false, "each layer makes keys and values of its own here");
+}
+
+inline WeightNames hunyuan_names() {
+  WeightNames names = llama_names();
+  for (auto& [logical, file] : names.parts) {
+    if (std::string_view(logical) == "attn.q_norm") file = "self_attn.query_layernorm";
+    if (std::string_view(logical) == "attn.k_norm") file = "self_attn.key_layernorm";
+  }
+  return names;
 }
 
 /// If there is a window, layers from max_window_layers on have it.

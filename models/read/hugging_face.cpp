@@ -3,14 +3,17 @@
 #include "models/read/hugging_face.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <string_view>
 
 #include "models/limits.h"
 #include "models/read/families.h"
 #include "models/read/original.h"
+#include "models/read/unread.h"
 
 namespace orrery::models {
 
@@ -21,24 +24,20 @@ namespace {
 
 using base::Cursor;
 
-std::string by_hand() {
-  return fmt::format(
-      "known are {}; for a class of the same layers (RMSNorm, gated MLP and rotation: llama) change this word, and "
-      "write other models in orrery's own form (docs/formats.md, model.yaml)",
-      known_model_types());
-}
-
 class ConfigReader : public ConfigKeys {
  public:
-  explicit ConfigReader(const Cursor& at, Model& model) : at_(at), model_(model) {}
+  /// `has_sizes`: the model already has the sizes of its class, for keys that the file leaves out.
+  ConfigReader(const Cursor& at, Model& model, bool has_sizes) : at_(at), model_(model), has_sizes_(has_sizes) {}
+  [[nodiscard]] const std::vector<std::string>& assumed() const { return assumed_; }
   [[nodiscard]] bool reads() const override { return true; }
 
   void count(Names names, std::int64_t& value, std::int64_t least, std::int64_t most) override {
     const Cursor found = find(names);
-    value = (found.exists() ? found : at_.at(*names.begin())).integer(least, most, 1);
+    if (!found.exists() && has_sizes_ && value >= least) return assumed_.emplace_back(*names.begin()), void();
+    value = (found.exists() ? one_for_all(found) : at_.at(*names.begin())).integer(least, most, 1);
   }
   void count(Names names, std::int64_t& value, std::int64_t least, std::int64_t most, std::int64_t fallback) override {
-    value = find(names).integer(least, most, fallback);
+    value = one_for_all(find(names)).integer(least, most, fallback);
   }
   void real(Names names, double& value, double least, double most, double fallback) override {
     value = find(names).number(least, most, fallback);
@@ -101,18 +100,29 @@ class ConfigReader : public ConfigKeys {
     if (!list.exists() || !list.is_sequence()) return;
     std::vector<bool> sliding;
     for (const Cursor& one : list.items()) sliding.push_back(one.text() == "sliding_attention");
-    std::int64_t global = 0, first = 0;
-    for (std::size_t i = sliding.size(); i > 0; --i)
-      if (!sliding[i - 1]) ++global, first = static_cast<std::int64_t>(i);
-    if (global == static_cast<std::int64_t>(sliding.size())) {
-      model.window = model.window_period = 0;
-      return;
+    place_windows(list, sliding, model);
+  }
+
+  void attention_types(const char* runs, const char* flat, Model& model) override {
+    std::vector<bool> local;
+    Cursor list = at_.optional(flat);
+    const auto add = [&](const Cursor& one) { local.push_back(one.choice({"global", "local"}, 0) == 1); };
+    if (list.is_sequence()) {
+      for (const Cursor& one : list.items()) add(one);
+    } else {
+      list = at_.at(runs);
+      for (const Cursor& run : list.items()) {
+        const std::vector<Cursor> parts = run.items();
+        if (parts.size() != 2) return list.error("E0111", "a run of layers is their attention and a number", "");
+        const std::int64_t times = parts[1].integer(1, kMostLayers, 1);
+        for (std::int64_t i = 0; i < times && std::ssize(local) <= kMostLayers; ++i)
+          for (const Cursor& one : parts[0].items()) add(one);
+      }
     }
-    model.window_period = global == 0 ? 0 : first;
-    for (std::size_t i = 0; i < sliding.size(); ++i)
-      if (model.windowed(static_cast<std::int64_t>(i)) != sliding[i])
-        return list.error("E0111", "layers with and without a window follow no period",
-                          "only every n-th layer may be without a window");
+    if (at_.findings().failed()) return;
+    if (std::ssize(local) != model.layers)
+      return list.error("E0111", fmt::format("attention of {} layers for a model of {}", local.size(), model.layers));
+    place_windows(list, local, model);
   }
 
   void unrotated_layers(const char* list, const char* period, Model& model, std::int64_t fallback) override {
@@ -182,8 +192,16 @@ class ConfigReader : public ConfigKeys {
       s.low = number("beta_slow", 1), s.high = number("beta_fast", 32);
       s.whole_pairs = at.optional("truncate").boolean(true);
     } else {
-      if (kind == "dynamic")  // its rates change with the sequence, but only beyond the longest that was trained
+      const double alpha = number("alpha", 0);
+      if (kind == "dynamic" && alpha > 0) {  // HunYuan's: a larger base, whatever the sequence
+        const std::int64_t width =
+            model.head_dim > 0 ? model.head_dim : model.hidden / std::max<std::int64_t>(1, model.heads);
+        const auto columns = static_cast<double>(width);
+        if (width > 2) model.rope_theta *= std::pow(alpha, columns / (columns - 2));
+      } else if (kind == "dynamic")  // its rates change with the sequence, but only beyond the longest that was trained
         remark("rope_scaling of type dynamic is left out: within max_position_embeddings it changes nothing");
+      else if (kind == "mrope")
+        remark("rope_scaling of type mrope is left out: tokens of text have one position in all its sections");
       else if (kind != "default")
         differs(fmt::format("rope_scaling of type {} is left out: positions rotate as without it", kind));
       return;
@@ -212,6 +230,37 @@ class ConfigReader : public ConfigKeys {
   [[nodiscard]] bool given(const char* key) const override { return at_.optional(key).exists(); }
 
  private:
+  /// Of a list with a number for each layer (HunYuan) the first. E0111 unless all are the same.
+  [[nodiscard]] static Cursor one_for_all(const Cursor& at) {
+    if (!at.is_sequence()) return at;
+    const std::vector<Cursor> items = at.items();
+    for (const Cursor& one : items)
+      if (one.scalar_text() != items.front().scalar_text()) {
+        one.error("E0111", "layers with different numbers are not supported", "the same for all");
+        break;
+      }
+    return items.empty() ? at : items.front();
+  }
+  /// The layers with a window, those of `sliding`: every n-th sees all, counted from the first layer or to the n-th.
+  void place_windows(const Cursor& list, const std::vector<bool>& sliding, Model& model) {
+    std::vector<std::int64_t> whole;
+    for (std::size_t i = 0; i < sliding.size(); ++i)
+      if (!sliding[i]) whole.push_back(static_cast<std::int64_t>(i));
+    model.full_first = false;
+    if (whole.size() == sliding.size()) {
+      model.window = model.window_period = 0;
+      return;
+    }
+    model.full_first = !whole.empty() && whole.front() == 0;
+    if (model.full_first)
+      model.window_period = whole.size() > 1 ? whole[1] : std::ssize(sliding);
+    else
+      model.window_period = whole.empty() ? 0 : whole.front() + 1;
+    for (std::size_t i = 0; i < sliding.size(); ++i)
+      if (model.windowed(static_cast<std::int64_t>(i)) != sliding[i])
+        return list.error("E0111", "layers with and without a window follow no period",
+                          "only every n-th layer may be without a window");
+  }
   void place_blocks(const Cursor& at, std::vector<BlockParts> blocks, Model& model) {
     if (std::ssize(blocks) > kMostLayers)
       return (at.exists() ? at : at_)
@@ -240,6 +289,8 @@ class ConfigReader : public ConfigKeys {
 
   const Cursor& at_;
   Model& model_;
+  bool has_sizes_;
+  std::vector<std::string> assumed_;
 };
 
 const FamilyTraits* of_model_type(const std::string& type) {
@@ -258,38 +309,68 @@ const FamilyTraits* of_architecture(const std::string& architecture) {
   return found;
 }
 
+void refuse_family(const Cursor& root, const Cursor& at, const char* what, const std::string& name) {
+  const Unread of = unread(root, name);
+  at.error(
+      "E0110",
+      fmt::format("{} {} is not a supported family{}{}", what, base::quoted(name), of.why.empty() ? "" : ": ", of.why),
+      of.help);
+}
+
 const FamilyTraits* family_of(const Cursor& root) {
   if (const Cursor type = root.optional("model_type"); type.exists()) {
     const std::string found = type.text("?");
     const FamilyTraits* family = of_model_type(found);
-    if (!family)
-      type.error("E0110", fmt::format("model_type {} is not a supported family", base::quoted(found)),
-                 found == "switch_transformers" || found == "nllb-moe"
-                     ? "it has an encoder and a decoder: write both as one stack of layers with `experts`, as "
-                       "models/catalog/switch-c.yaml does"
-                     : by_hand());
+    if (!family) refuse_family(root, type, "model_type", found);
     return family;
   }
   const auto architectures = root.at("architectures").items();
   if (architectures.empty()) {
-    root.error("E0110", "neither model_type nor architectures says which family this is", by_hand());
+    root.error("E0110", "neither model_type nor architectures says which family this is", unread(root, "").help);
     return nullptr;
   }
   const std::string found = architectures.front().text("?");
   const FamilyTraits* family = of_architecture(found);
-  if (!family)
-    architectures.front().error("E0110", fmt::format("architecture {} is not a supported family", base::quoted(found)),
-                                by_hand());
+  if (!family) refuse_family(root, architectures.front(), "architecture", found);
   return family;
 }
 
-// Multimodal files nest the language model.
-Cursor language_part(const Cursor& root) {
-  if (root.has("num_hidden_layers") || root.has("n_layer")) return root;
-  for (const char* key : {"text_config", "llm_config", "language_config"}) {
-    if (const Cursor nested = root.optional(key); nested.is_map()) return nested;
+/// The part of a file that has the language model's sizes, and the keys that lead to it: files of models that also read
+/// images or sound nest it.
+struct LanguagePart {
+  Cursor at;
+  std::string path = {};
+};
+LanguagePart language_part(const Cursor& root) {
+  LanguagePart part{root};
+  for (bool deeper = true; deeper;) {
+    deeper = false;
+    if (part.at.has("num_hidden_layers") || part.at.has("n_layer")) break;
+    for (const char* key : {"text_config", "llm_config", "language_config", "thinker_config"})
+      if (const Cursor nested = part.at.optional(key); nested.is_map()) {
+        part = {nested, part.path.empty() ? key : part.path + "." + key};
+        deeper = true;
+        break;
+      }
   }
-  return root;
+  return part;
+}
+
+/// Sizes that a class has where a nested part is silent, as published files of text and images leave out what equals
+/// them. kv_heads 0: as many as heads. Source: the classes' configurations in Hugging Face's transformers.
+struct ClassSizes {
+  Family family;
+  std::int64_t layers, hidden, heads, kv_heads, ffn_hidden, max_sequence, vocab;
+};
+constexpr ClassSizes kClassSizes[] = {{Family::llama, 32, 4096, 32, 0, 11008, 2048, 32000},
+                                      {Family::mistral, 32, 4096, 32, 8, 14336, 131072, 32000},
+                                      {Family::qwen2, 32, 4096, 32, 32, 22016, 32768, 151936},
+                                      {Family::gemma, 28, 3072, 16, 16, 24576, 8192, 256000},
+                                      {Family::gemma2, 26, 2304, 8, 4, 9216, 8192, 256000}};
+const ClassSizes* class_sizes(Family family) {
+  for (const ClassSizes& one : kClassSizes)
+    if (one.family == family) return &one;
+  return nullptr;
 }
 
 }  // namespace
@@ -302,7 +383,8 @@ bool is_hugging_face(const Cursor& root) {
 Model read_hugging_face(const Cursor& root, const std::string& name) {
   Model m;
   root.ignore();  // most keys of a config.json do not concern a Model
-  const Cursor at = language_part(root);
+  const LanguagePart part = language_part(root);
+  const Cursor& at = part.at;
   const FamilyTraits* family = family_of(at);
   if (!family) return m;
   m.family = family->family;
@@ -314,11 +396,26 @@ Model read_hugging_face(const Cursor& root, const std::string& name) {
     if (!id.empty() && id.front() != '/' && id.front() != '.' && id.front() != '~') m.name = id;
   }
   const char* const words = at.has("vocab_size") || !at.has("padded_vocab_size") ? "vocab_size" : "padded_vocab_size";
-  m.vocab = family->vocab > 0 ? at.optional(words).integer(1, kMostVocab, family->vocab)
-                              : at.at(words).integer(1, kMostVocab, 1);
+  const ClassSizes* const sizes = part.path.empty() ? nullptr : class_sizes(m.family);
+  const std::int64_t usual = sizes != nullptr ? sizes->vocab : family->vocab;
+  m.vocab = usual > 0 ? at.optional(words).integer(1, kMostVocab, usual) : at.at(words).integer(1, kMostVocab, 1);
   m.initial_stddev = at.optional(at.has("init_std") ? "init_std" : "initializer_range").number(0, 10, 0.02);
-  ConfigReader keys(at, m);
+  if (sizes != nullptr) {
+    m.layers = sizes->layers, m.hidden = sizes->hidden, m.heads = sizes->heads;
+    m.ffn_hidden = sizes->ffn_hidden, m.max_sequence = sizes->max_sequence;
+  }
+  ConfigReader keys(at, m, sizes != nullptr);
   family->config(keys, m);
+  if (sizes != nullptr && sizes->kv_heads > 0 && !at.has("num_key_value_heads")) m.kv_heads = sizes->kv_heads;
+  if (!part.path.empty() && !at.has("tie_word_embeddings"))
+    m.tied_embeddings = root.optional("tie_word_embeddings").boolean(m.tied_embeddings);
+  if (!keys.assumed().empty())
+    m.sources.push_back(fmt::format("the file leaves out {}: the class's own", fmt::join(keys.assumed(), ", ")));
+  const bool whole = part.path.empty();
+  if (!whole || root.has("vision_config") || root.has("audio_config") || root.has("img_processor"))
+    m.sources.insert(m.sources.begin(),
+                     fmt::format("its language model alone{}: what reads images or sound is left out",
+                                 whole ? "" : " (" + part.path + ")"));
   m.sources.insert(m.sources.begin(), fmt::format("Hugging Face config.json of {}", m.name));
   return m;
 }

@@ -60,6 +60,12 @@ class ConfigWriter : public ConfigKeys {
   }
   void expert_layers(const char*, const std::vector<bool>&, Model&) override {}
   void layer_types(Model&) override {}
+  void attention_types(const char* runs, const char*, Model& model) override {
+    std::string all;
+    for (std::int64_t i = 0; i < model.layers; ++i)
+      all += fmt::format("{}\"{}\"", all.empty() ? "" : ", ", model.windowed(i) ? "local" : "global");
+    put(runs, fmt::format("[[[{}], 1]]", all));
+  }
   void unrotated_layers(const char* list, const char* period, Model& model, std::int64_t) override {
     if (model.unrotated_period > 0) return put(period, fmt::format("{}", model.unrotated_period));
     std::string all;
@@ -120,8 +126,8 @@ Model essence(Model m) {
   if (m.activation != Activation::gelu) m.gelu = Gelu::tanh;
   if (m.masked_fraction > 0) m.masked_fraction = 1;  // part of the training recipe
   m.experts.bias_rate = m.experts.aux_coefficient = m.experts.z_coefficient = 0;
-  if (m.bias && m.attention_bias) m.qkv_bias = true;
-  if (m.window >= m.max_sequence) m.window = m.window_period = 0, m.window_theta = 0;
+  if (m.bias && m.attention_bias) m.qkv_bias = m.out_bias = true;
+  if (m.window >= m.max_sequence) m.window = m.window_period = 0, m.window_theta = 0, m.full_first = false;
   return m;
 }
 
@@ -136,20 +142,24 @@ const char* difference(const Model& given, const Model& again) {
   if (a.normalisation != b.normalisation || a.norm_epsilon != b.norm_epsilon) return "its normalisation";
   if (a.pre_norm != b.pre_norm || a.output_norm != b.output_norm || a.embedding_norm != b.embedding_norm ||
       a.input_norm != b.input_norm || a.shared_norm != b.shared_norm || a.qk_norm != b.qk_norm ||
-      a.joint_qk_norm != b.joint_qk_norm)
+      a.joint_qk_norm != b.joint_qk_norm || a.late_qk_norm != b.late_qk_norm || a.norm_weight != b.norm_weight)
     return "where it normalises";
   if (a.bias != b.bias || a.qkv_bias != b.qkv_bias || a.norm_bias != b.norm_bias ||
-      a.attention_bias != b.attention_bias || a.head_bias != b.head_bias)
+      a.attention_bias != b.attention_bias || a.out_bias != b.out_bias || a.head_bias != b.head_bias)
     return "its biases";
   if (a.kv_heads != b.kv_heads) return "grouped queries";
   if (a.head_dim != b.head_dim) return "the width of its heads";
-  if (a.causal != b.causal || a.window != b.window || a.window_period != b.window_period) return "its mask";
+  if (a.causal != b.causal || a.window != b.window || a.window_period != b.window_period ||
+      a.full_first != b.full_first)
+    return "its mask";
   if (!(a.dropout == b.dropout)) return "its dropout";
   if (a.token_types != b.token_types) return "its token types";
   if (a.next_sentence != b.next_sentence || a.masked_fraction != b.masked_fraction) return "its heads";
   if (!(a.experts == b.experts)) return "its experts";
   if (!(a.latent == b.latent)) return "its latent attention";
   if (a.pattern != b.pattern || !(a.ssm == b.ssm)) return "its pattern of layers, or its state spaces";
+  if (a.embedding_scale != b.embedding_scale || a.residual_scale != b.residual_scale || a.logit_scale != b.logit_scale)
+    return "its scales of embeddings, residuals or logits";
   if (a.ffn_hidden != b.ffn_hidden) return "the width of its MLP";
   return "its attention, caps or embeddings";
 }

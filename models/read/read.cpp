@@ -113,11 +113,31 @@ void check(const Cursor& root, const Cursor& heads, const Cursor& kv_heads, Mode
   needs("joint_qk_norm", !m.joint_qk_norm || (m.qk_norm && !m.latent.any()),
         "one norm over all heads of q and one over k's needs qk_norm, and q and k made from the token",
         "qk_norm: true, or joint_qk_norm: false");
+  needs("activation", m.activation != Activation::xielu || (m.pre_norm && !m.experts.any() && m.pattern.empty()),
+        "an activation with parameters needs norms that come first, and MLPs in all layers", "another activation");
+  needs("late_qk_norm", !m.late_qk_norm || (m.qk_norm && m.positions == Positions::rope && !m.latent.any()),
+        "norms of q and k can only follow a rotation if there are both", "qk_norm: true, or late_qk_norm: false");
+  needs("norm_weight", m.norm_weight || !m.norm_bias || m.normalisation == Normalisation::rms_norm,
+        "norms without weights have no biases either", "norm_bias: false, or norm_weight: true");
+  needs("norm_weight", m.norm_weight || (m.pre_norm && !m.latent.any() && !m.ssm.any()),
+        "norms without weights need norms that come first, and neither latent attention nor state spaces",
+        "norm_weight: true");
+  needs("out_bias", !m.out_bias || (m.pre_norm && !m.output_norm && m.residual_scale == 1),
+        "a bias of attention's last product needs norms that come first, and nothing between it and the residual",
+        "out_bias: false");
+  needs("full_first", !m.full_first || m.window_period > 0, "only of layers with a period the first can see all",
+        "give window and window_period, or full_first: false");
   needs("attention_bias", m.attention_bias || m.pre_norm, "attention without biases needs norms that come first",
         "pre_norm: true, or attention_bias: true");
   needs("head_bias", !m.head_bias || (m.pre_norm && !m.lora.any()),
         "a bias of the head needs norms that come first, and trains: BERT's head has one, and adapters leave it frozen",
         "head_bias: false");
+  needs("residual_scale", m.residual_scale == 1 || (m.pre_norm && !m.bias && !m.experts.scales_input),
+        "what is added to the residual can only be scaled where norms come first, projections have no biases, and "
+        "experts' weights multiply their outputs",
+        "residual_scale: 1");
+  needs("logit_scale", m.logit_scale == 1 || (m.pre_norm && !m.head_bias),
+        "logits can only be scaled where norms come first and the head has no bias", "logit_scale: 1");
   needs("window", m.window == 0 || m.causal, "a window covers the tokens before one", "causal: true, or window: 0");
   needs("window_period", m.window_period == 0 || (m.window > 0 && m.window_period >= 2),
         "every window_period-th layer has no window, so it must be 2 or more", "give a window, or window_period: 0");
@@ -222,17 +242,23 @@ Model read_own(const Cursor& at, const std::string& name) {
   m.dropout = read_dropout(at.optional("dropout"));
   if (const Cursor lora = at.optional("lora"); lora.exists()) m.lora = read_lora(lora);
   m.norm_bias = at.optional("norm_bias").boolean(m.norm_bias);
+  m.norm_weight = at.optional("norm_weight").boolean(m.norm_weight);
   m.qkv_bias = at.optional("qkv_bias").boolean(m.qkv_bias);
   m.attention_bias = at.optional("attention_bias").boolean(m.attention_bias);
+  m.out_bias = at.optional("out_bias").boolean(m.out_bias);
   m.head_bias = at.optional("head_bias").boolean(m.head_bias);
   m.qk_norm = at.optional("qk_norm").boolean(m.qk_norm);
   m.joint_qk_norm = at.optional("joint_qk_norm").boolean(m.qk_norm && m.joint_qk_norm);
+  m.late_qk_norm = at.optional("late_qk_norm").boolean(m.qk_norm && m.late_qk_norm);
   m.parallel = at.optional("parallel").boolean(m.parallel);
   m.shared_norm = at.optional("shared_norm").boolean(m.shared_norm);
   m.output_norm = at.optional("output_norm").boolean(m.output_norm);
   m.input_norm = at.optional("input_norm").boolean(m.input_norm);
   m.embedding_norm = at.optional("embedding_norm").boolean(m.embedding_norm);
   m.scaled_embedding = at.optional("scaled_embedding").boolean(m.scaled_embedding);
+  m.embedding_scale = at.optional("embedding_scale").number(0, kMostCap, m.embedding_scale);
+  m.residual_scale = at.optional("residual_scale").number(0, kMostCap, m.residual_scale);
+  m.logit_scale = at.optional("logit_scale").number(0, kMostCap, m.logit_scale);
   m.rotary_share = at.optional("rotary_share").number(0, 1, m.rotary_share);
   m.position_offset = at.optional("position_offset").integer(0, kMostOffset, m.position_offset);
   m.attention_cap = at.optional("attention_cap").number(0, kMostCap, m.attention_cap);
@@ -240,6 +266,7 @@ Model read_own(const Cursor& at, const std::string& name) {
   m.query_scale = at.optional("query_scale").number(0, kMostCap, m.query_scale);
   m.window = at.optional("window").integer(0, kMostSequence, m.window);
   m.window_period = at.optional("window_period").integer(0, kMostLayers, m.window > 0 ? m.window_period : 0);
+  m.full_first = at.optional("full_first").boolean(m.window_period > 0 && m.full_first);
   m.window_theta = at.optional("window_theta").number(0, 1e12, m.window > 0 ? m.window_theta : 0);
   m.unrotated_period = at.optional("unrotated_period").integer(0, kMostLayers, m.unrotated_period);
   m.attention_sinks = at.optional("attention_sinks").boolean(m.attention_sinks);
@@ -359,17 +386,23 @@ std::string write_model(const Model& m, int indent) {
     if (m.*of != usual.*of) line(key, m.*of);
   };
   feature("norm_bias", &Model::norm_bias);
+  feature("norm_weight", &Model::norm_weight);
   feature("qkv_bias", &Model::qkv_bias);
   feature("attention_bias", &Model::attention_bias);
+  feature("out_bias", &Model::out_bias);
   feature("head_bias", &Model::head_bias);
   feature("qk_norm", &Model::qk_norm);
   feature("joint_qk_norm", &Model::joint_qk_norm);
+  if (m.qk_norm) feature("late_qk_norm", &Model::late_qk_norm);
   feature("parallel", &Model::parallel);
   feature("shared_norm", &Model::shared_norm);
   feature("output_norm", &Model::output_norm);
   feature("input_norm", &Model::input_norm);
   feature("embedding_norm", &Model::embedding_norm);
   feature("scaled_embedding", &Model::scaled_embedding);
+  feature("embedding_scale", &Model::embedding_scale);
+  feature("residual_scale", &Model::residual_scale);
+  feature("logit_scale", &Model::logit_scale);
   feature("rotary_share", &Model::rotary_share);
   feature("position_offset", &Model::position_offset);
   feature("attention_cap", &Model::attention_cap);
@@ -377,6 +410,7 @@ std::string write_model(const Model& m, int indent) {
   feature("query_scale", &Model::query_scale);
   feature("window", &Model::window);
   if (m.window > 0) feature("window_period", &Model::window_period);
+  if (m.window_period > 0) feature("full_first", &Model::full_first);
   if (m.window > 0) feature("window_theta", &Model::window_theta);
   feature("unrotated_period", &Model::unrotated_period);
   feature("attention_sinks", &Model::attention_sinks);

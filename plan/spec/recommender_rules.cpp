@@ -190,6 +190,25 @@ base::Diagnostics refused_execution(const models::Model& model, const clusters::
              "products in fp4 are predicted, and not executed",
              "precision: bf16, or fp8 on GPUs and CPU ranks",
              {}}};
+  if (model.experts.any() && model.experts.scores == models::Scores::sparse_mixer)
+    return {
+        {base::Severity::error,
+         "E0669",
+         {},
+         fmt::format("{}'s routers draw experts while they train (scores: sparse_mixer), which is predicted, and not "
+                     "executed",
+                     model.name),
+         "experts: {scores: softmax_chosen} trains the same layers with a softmax over the chosen experts",
+         {}}};
+  const bool on_cpu_alone = !model.norm_weight || model.activation == models::Activation::xielu;
+  if (!model.recommender && on_cpu_alone && cluster.device().kind == clusters::DeviceKind::gpu)
+    return {{base::Severity::error,
+             "E0669",
+             {},
+             fmt::format("{} predicted on GPUs, and executed on CPU ranks",
+                         model.norm_weight ? "xIELU is" : "norms without weights are"),
+             "a cluster of CPU ranks, such as localhost-2",
+             {}}};
   if (!model.recommender) return refused_balancing(model, spec);
   if (spec.embedding.stored != PooledType::fp32)
     return {{base::Severity::error,

@@ -169,15 +169,20 @@ std::string model_flags(Handover& h) {
   h.needs(!m.parallel && !m.output_norm && !m.embedding_norm && !m.scaled_embedding,
           "attention parallel to the MLP, norms of outputs or embeddings, and scaled embeddings",
           "GPTs, Llamas, Qwens and Nemotrons can be exported");
-  h.needs(m.attention_bias && !m.head_bias && !m.joint_qk_norm,
-          "biases of the MLP or of the head alone, and norms over all heads of q and k",
+  h.needs(m.activation != models::Activation::xielu, "xIELU", "another activation");
+  h.needs(m.embedding_scale == 1 && m.residual_scale == 1 && m.logit_scale == 1,
+          "scales of embeddings, of what is added to the residual, or of logits",
+          "GPTs, Llamas, Qwens and Nemotrons can be exported");
+  h.needs(m.attention_bias && !m.out_bias && !m.head_bias && !m.joint_qk_norm && !m.late_qk_norm,
+          "biases of the MLP, of attention's last product or of the head alone, and norms over all heads of q and k or "
+          "after their rotation",
           "GPTs, Llamas, Qwens and Nemotrons can be exported");
   h.needs(m.positions != models::Positions::alibi && m.position_offset == 0 && m.window == 0 && m.query_scale == 0 &&
               m.attention_cap == 0 && m.logit_cap == 0,
           "ALiBi, position offsets, windows, caps, or attention scales of its own",
           "GPTs, Llamas, Qwens and Nemotrons can be exported");
-  h.needs(m.normalisation == models::Normalisation::rms_norm || m.norm_bias, "LayerNorms without biases",
-          "RMSNorm, or LayerNorms with biases");
+  h.needs(m.norm_weight && (m.normalisation == models::Normalisation::rms_norm || m.norm_bias),
+          "norms without weights, or LayerNorms without biases", "RMSNorm, or LayerNorms with biases, with weights");
   h.needs(m.pattern.empty(), "state spaces and patterns of layers", "models without `pattern`");
   h.needs(!m.attention_sinks, "learned attention logits beside the scores", "models without `attention_sinks`");
   h.note(

@@ -42,8 +42,11 @@ inline void make_mixture(models::Model& m) {
   m.experts.count = 4;
   m.experts.hidden = 24;
   m.experts.chosen = m.family == Family::llama4 ? 1 : 2;
-  if (m.family == Family::mixtral) m.ffn_hidden = 24;
-  if (m.family == Family::llama4) m.experts.shared = 24;
+  if (m.family == Family::mixtral || m.family == Family::granite_moe || m.family == Family::granite_moe_shared)
+    m.ffn_hidden = 24;
+  if (m.family == Family::llama4 || m.family == Family::granite_moe_shared || m.family == Family::hunyuan_moe ||
+      m.family == Family::bailing_moe)
+    m.experts.shared = 24;
 }
 
 /// State spaces whose chunks of 5 tokens do not divide a sequence of 16.
@@ -71,7 +74,8 @@ inline void make_family(models::Model& m, models::Family family) {
   const bool grouped = family != Family::gpt && family != Family::bert && family != Family::gpt_neox &&
                        family != Family::opt && family != Family::bloom && family != Family::gpt_bigcode &&
                        family != Family::mpt && family != Family::qwen && family != Family::baichuan &&
-                       family != Family::gptj && family != Family::phi;
+                       family != Family::gptj && family != Family::phi && family != Family::gpt_neo &&
+                       family != Family::codegen;
   if (grouped) m.kv_heads = 2;
   const bool four = family == Family::bloom || family == Family::falcon || family == Family::mpt;
   m.ffn_hidden = four ? 4 * m.hidden : 96;
@@ -83,8 +87,13 @@ inline void make_family(models::Model& m, models::Family family) {
       family == Family::granite_hybrid)
     make_hybrid(m);
   if (family == Family::smollm3) m.unrotated_period = 2;
-  if (family == Family::gptj) m.rotary_share = 0.5;
+  if (family == Family::gptj || family == Family::codegen) m.rotary_share = 0.5;
+  if (family == Family::granite || family == Family::granite_hybrid || family == Family::granite_moe ||
+      family == Family::granite_moe_shared)
+    m.embedding_scale = 3, m.residual_scale = 0.4, m.logit_scale = 0.5;
+  if (family == Family::cohere) m.logit_scale = 0.25;
   if (family == Family::olmo3 || family == Family::exaone4) m.window = 4, m.window_period = 2;
+  if (family == Family::gpt_neo) m.window = 4;
   if (family == Family::exaone4) m.unrotated_period = 2;
   if (family == Family::cohere2) m.window = 4, m.window_period = m.unrotated_period = 2;
   if (family == Family::gemma3) m.window_period = 2, m.window_theta = 100;

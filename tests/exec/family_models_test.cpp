@@ -14,6 +14,7 @@
 #include "exec/files/safetensors.h"
 #include "exec/state/weight_names.h"
 #include "tests/exec/families.h"
+#include "tests/exec/family_reference_gpt.h"
 #include "tests/exec/training.h"
 
 namespace orrery::exec {
@@ -52,6 +53,7 @@ std::vector<FamilyCase> family_cases() {
   std::vector<FamilyCase> all;
   all.push_back(llama_like("mistral", Family::mistral, 8, {.window = 6}, 21));
   all.push_back(llama_like("qwen2", Family::qwen2, 8, {}, 27));
+  all.push_back(llama_like("mimo", Family::mimo, 8, {}, 27));
   all.push_back(llama_like("qwen3", Family::qwen3, 16, {.head_norms = true}, 25));
   all.push_back(llama_like("gemma", Family::gemma, 16,
                            {.one = 1, .activation = ref::gelu_tanh, .scaled = true, .tied = true, .epsilon = 1e-6},
@@ -102,6 +104,7 @@ std::vector<FamilyCase> family_cases() {
                             .after_mlp = "post_mlp_layernorm"},
                            29));
   all.push_back(llama_like("ernie", Family::ernie, 8, {.tied = true, .theta = 500000, .adjacent = true}, 20));
+  all.push_back(llama_like("helium", Family::helium, 8, {.adjacent = true}, 21));
   all.push_back(llama_like("seed_oss", Family::seed_oss, 8, {}, 27));
   all.push_back(llama_like("smollm3", Family::smollm3, 8, {.tied = true, .theta = 2e6, .unrotated = 2}, 20));
   all.push_back(llama_like("arcee", Family::arcee, 8,
@@ -133,7 +136,13 @@ std::vector<FamilyCase> family_cases() {
   all.push_back(llama_like("baichuan", Family::baichuan, 8, {.packed = "self_attn.W_pack"}, 17));
   all.push_back(llama_like("internlm3", Family::internlm3, 8, {}, 21));
   const ref::LlamaLike command_r = {.layer_norms = true, .tied = true, .adjacent = true, .parallel = true};
-  all.push_back(llama_like("cohere", Family::cohere, 8, command_r, 18));
+  ref::LlamaLike scaled_command_r = command_r;
+  scaled_command_r.logits = 0.25;
+  all.push_back(llama_like("cohere", Family::cohere, 8, scaled_command_r, 18));
+  all.push_back(llama_like("granite", Family::granite, 8, {.embeddings = 3, .residuals = 0.4, .logits = 0.5}, 21));
+  const ref::LlamaLike granite_moe = {.embeddings = 3, .residuals = 0.4, .logits = 0.5, .feed = ref::granite_moe};
+  all.push_back(llama_like("granite_moe", Family::granite_moe, 8, granite_moe, 21));
+  all.push_back(llama_like("granite_moe_shared", Family::granite_moe_shared, 8, granite_moe, 25));
   ref::LlamaLike command_r7b = command_r;
   command_r7b.window = 4, command_r7b.alternates = true, command_r7b.unrotated = 2;
   all.push_back(llama_like("cohere2", Family::cohere2, 8, command_r7b, 18));
@@ -166,10 +175,33 @@ std::vector<FamilyCase> family_cases() {
              {"transformer.wte", "transformer.h.", "ln_1", "attn.", "out_proj", "mlp.fc_in", "mlp.fc_out",
               "transformer.ln_f", 4, true},
              25);
+  behind_one("codegen", Family::codegen,
+             {"transformer.wte", "transformer.h.", "ln_1", "attn.", "out_proj", "mlp.fc_in", "mlp.fc_out",
+              "transformer.ln_f", 4, true, "qkv_proj"},
+             21);
   behind_one("phi", Family::phi,
              {"model.embed_tokens", "model.layers.", "input_layernorm", "self_attn.", "dense", "mlp.fc1", "mlp.fc2",
               "model.final_layernorm", 4},
              33);
+  all.push_back({"gpt_neo", Family::gpt_neo, nullptr,
+                 [](const ref::File& f, const std::vector<int>& ids) {
+                   ref::Sizes s = sizes(8);
+                   s.window = 4;
+                   return ref::gpt_neo(f, s, ids);
+                 },
+                 4 + 2 * 13});
+  ref::LlamaLike hunyuan;
+  hunyuan.late_norms[0] = "self_attn.query_layernorm", hunyuan.late_norms[1] = "self_attn.key_layernorm";
+  all.push_back(llama_like("hunyuan", Family::hunyuan, 8, hunyuan, 25));
+  hunyuan.feed = ref::hunyuan_moe;
+  all.push_back(llama_like("hunyuan_moe", Family::hunyuan_moe, 8, hunyuan, 3 + 2 * (8 + 1 + 3 + 4 * 3)));
+  all.push_back({"nanochat", Family::nanochat, nullptr,
+                 [](const ref::File& f, const std::vector<int>& ids) { return ref::nanochat(f, sizes(8), 15, ids); },
+                 2 + 12});
+  ref::LlamaLike apertus = {.head_norms = true, .theta = 12e6, .feed = ref::xielu_mlp};
+  apertus.norm_1 = "attention_layernorm", apertus.norm_2 = "feedforward_layernorm";
+  all.push_back(llama_like("apertus", Family::apertus, 8, apertus, 3 + 2 * (2 + 4 + 2 + 2 + 2)));
+  all.push_back(llama_like("olmo", Family::olmo, 8, {.layer_norms = true}, 2 + 14));
   const ref::LlamaLike olmo2 = {.head_norms = true, .sandwich = true, .after_alone = true};
   all.push_back(llama_like("olmo2", Family::olmo2, 8, olmo2, 25));
   ref::LlamaLike exaone4 = olmo2;
@@ -205,6 +237,11 @@ std::vector<FamilyCase> family_cases() {
                {"self_attention.dense", "self_attn.o_proj"},
                {"mlp.dense_h_to_4h", "mlp.gate_up_proj"},
                {"mlp.dense_4h_to_h", "mlp.down_proj"}});
+  llama_named("bailing_moe", Family::bailing_moe, {.fused = true, .feed = ref::bailing_moe},
+              3 + 2 * (2 + 2 + 1 + 3 + 4 * 3),
+              {{"model.word_embeddings", "model.embed_tokens"},
+               {"attention.query_key_value", "self_attn.qkv_proj"},
+               {"attention.dense", "self_attn.o_proj"}});
   const auto letters = [&](const char* name, Family family, const std::string& pattern, std::size_t tensors) {
     all.push_back({name, family, nullptr,
                    [=](const ref::File& f, const std::vector<int>& ids) {
@@ -222,8 +259,19 @@ std::vector<FamilyCase> family_cases() {
                    tensors});
   };
   bamba("bamba", Family::bamba, {.turned = 4}, 3 + 13 + 9);
-  bamba("granite_hybrid", Family::granite_hybrid,
-        {.last = "model.norm", .before_mlp = "post_attention_layernorm", .granite = true}, 2 + 12 + 8);
+  const ref::Bamba granite = {.last = "model.norm",
+                              .before_mlp = "post_attention_layernorm",
+                              .granite = true,
+                              .embeddings = 3,
+                              .residuals = 0.4,
+                              .logits = 0.5};
+  bamba("granite_hybrid", Family::granite_hybrid, granite, 2 + 12 + 8);
+  bamba("granite_hybrid_experts", Family::granite_hybrid, granite, 2 + 15 + 11);
+  all.back().set = [](models::Model& m) {
+    m.ssm.norm_groups = 1;
+    for (models::BlockParts& parts : m.pattern) parts.feed = models::Feed::experts;
+    m.experts = {.count = 4, .chosen = 2, .hidden = 24, .shared = 24, .normalised = true};
+  };
   return all;
 }
 
@@ -254,6 +302,24 @@ std::map<std::string, FilePlace> places_of(const models::Model& model) {
   for (std::int64_t i = 0; i < model.layers; ++i) layer(models::LayerKind::block, i);
   layer(models::LayerKind::head, -1);
   return out;
+}
+
+TEST(FamilyNames, MiMosModuleIsNumberedByItselfAndJoinsTheHiddenStateFirst) {
+  Trial trial = testing::golden_trial("constant");
+  testing::make_family(trial.model, Family::mimo);
+  trial.model.further.modules = 1;
+  const auto places = places_of(trial.model);
+  EXPECT_EQ(places.at("h.1.attn.q.weight").name, "model.layers.1.self_attn.q_proj.weight");
+  EXPECT_EQ(places.at("h.2.attn.q.weight").name, "model.mtp_layers.0.self_attn.q_proj.weight");
+  EXPECT_EQ(places.at("h.2.ln_f.weight").name, "model.mtp_layers.0.final_layernorm.weight");
+  EXPECT_EQ(places.at("h.2.enorm.weight").name, "model.mtp_layers.0.token_layernorm.weight");
+  const std::int64_t c = trial.model.hidden;
+  for (const bool token : {false, true}) {
+    const FilePlace& half = places.at(token ? "h.2.eh_proj.token.weight" : "h.2.eh_proj.hidden.weight");
+    EXPECT_EQ(half.name, "model.mtp_layers.0.input_proj.weight");
+    EXPECT_EQ(half.shape, (std::vector<std::int64_t>{c, 2 * c}));
+    EXPECT_EQ(half.element(1, 0, c), 2 * c + (token ? c : 0));
+  }
 }
 
 /// A file of random values that no default hides: norms and biases differ from one and zero.
@@ -339,8 +405,9 @@ TEST_P(FamilyModel, HasTheLossAndTheGradientsOfItsReference) {
       ref::File moved = file_;
       ref::Weights& w = moved.at(place.name);
       for (std::size_t i = 0; i < direction.size(); ++i) {
-        const auto row = static_cast<std::size_t>(place.row(static_cast<std::int64_t>(i / inner)));
-        w.v.at(row * inner + i % inner) += step * direction[i];
+        const std::int64_t at = place.element(static_cast<std::int64_t>(i / inner),
+                                              static_cast<std::int64_t>(i % inner), static_cast<std::int64_t>(inner));
+        w.v.at(static_cast<std::size_t>(at)) += step * direction[i];
       }
       return reference_loss(GetParam(), trial_, moved);
     };

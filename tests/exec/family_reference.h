@@ -2,8 +2,11 @@
 /// Forward passes of families in double precision, written from their papers and the definitions of Hugging Face's
 /// classes, over tensors as their files hold them: names, orientations and what is stored less one are the files'. They
 /// share nothing with models/ and exec/.
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -65,8 +68,7 @@ inline Matrix embedding(const File& file, const std::string& name, const std::ve
 }
 inline Matrix layer_norm(const File& file, const std::string& name, const Matrix& x, double epsilon = 1e-5,
                          double one = 0) {
-  const Weights& w = file.at(name + ".weight");
-  const auto b = file.find(name + ".bias");
+  const auto w = file.find(name + ".weight"), b = file.find(name + ".bias");  // a norm may have neither
   Matrix y = x;
   for (std::size_t r = 0; r < x.rows; ++r) {
     double mean = 0, square = 0;
@@ -75,7 +77,8 @@ inline Matrix layer_norm(const File& file, const std::string& name, const Matrix
     for (std::size_t c = 0; c < x.columns; ++c) square += (x(r, c) - mean) * (x(r, c) - mean);
     const double s = 1 / std::sqrt(square / static_cast<double>(x.columns) + epsilon);
     for (std::size_t c = 0; c < x.columns; ++c)
-      y(r, c) = (x(r, c) - mean) * s * (one + w.v.at(c)) + (b == file.end() ? 0 : b->second.v.at(c));
+      y(r, c) = (x(r, c) - mean) * s * (w == file.end() ? 1 : one + w->second.v.at(c)) +
+                (b == file.end() ? 0 : b->second.v.at(c));
   }
   return y;
 }
@@ -169,6 +172,35 @@ inline Matrix unembed(const File& file, const std::string& table, const Matrix& 
   return linear(one, "head", x);
 }
 
+/// A mixture of experts: each row takes its `chosen` largest logits, weighted by a softmax over them alone.
+/// `expert(e, x)`: the rows of x through expert e.
+inline Matrix mixture(const Matrix& x, const Matrix& logits, std::size_t chosen,
+                      const std::function<Matrix(std::size_t, const Matrix&)>& expert) {
+  std::vector<Matrix> made;
+  for (std::size_t e = 0; e < logits.columns; ++e) made.push_back(expert(e, x));
+  Matrix y(x.rows, x.columns);
+  for (std::size_t r = 0; r < x.rows; ++r) {
+    std::vector<std::size_t> order(logits.columns);
+    std::iota(order.begin(), order.end(), 0U);
+    std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return logits(r, a) > logits(r, b); });
+    double total = 0;
+    for (std::size_t i = 0; i < chosen; ++i) total += std::exp(logits(r, order[i]));
+    for (std::size_t i = 0; i < chosen; ++i)
+      for (std::size_t c = 0; c < y.columns; ++c)
+        y(r, c) += std::exp(logits(r, order[i])) / total * made[order[i]](r, c);
+  }
+  return y;
+}
+/// Of a tensor (experts, out, in) the matrix of one expert.
+inline Matrix of_stack(const File& file, const std::string& name, std::size_t expert, const Matrix& x) {
+  const Weights& all = file.at(name + ".weight");
+  const std::size_t size = all.shape.at(1) * all.shape.at(2);
+  const auto begin = all.v.begin() + static_cast<std::ptrdiff_t>(expert * size);
+  File one;
+  one["expert.weight"] = {{all.shape.at(1), all.shape.at(2)}, {begin, begin + static_cast<std::ptrdiff_t>(size)}};
+  return linear(one, "expert", x);
+}
+
 /// Sizes that no tensor's shape says.
 struct Sizes {
   std::size_t layers = 2, dim = 8, window = 0;
@@ -178,9 +210,11 @@ struct Sizes {
 // -- Llama's line: Mistral, Qwen2, Qwen3, Phi-3, Nemotron, Gemma, GLM, ERNIE, StarCoder 2 ... -------------------------
 
 struct LlamaLike {
-  bool fused = false;                      ///< Phi-3's qkv_proj and gate_up_proj
-  bool fused_mlp = false;                  ///< GLM's gate_up_proj alone
-  bool head_norms = false;                 ///< Qwen3, Gemma 3
+  bool fused = false;       ///< Phi-3's qkv_proj and gate_up_proj
+  bool fused_mlp = false;   ///< GLM's gate_up_proj alone
+  bool head_norms = false;  ///< Qwen3, Gemma 3
+  const char *norm_1 = "input_layernorm", *norm_2 = "post_attention_layernorm";
+  const char* late_norms[2] = {};          ///< HunYuan: of q and of k, behind the rotation
   double one = 0;                          ///< what norms' weights are stored less by
   bool layer_norms = false, gated = true;  ///< Nemotron: LayerNorm1P, squared ReLU
   std::size_t turned = 0;                  ///< 0: all of a head
@@ -197,9 +231,12 @@ struct LlamaLike {
   const char* after_mlp = "post_feedforward_layernorm";
   const char* up = "mlp.up_proj";  ///< without a gate: StarCoder 2's c_fc, c_proj
   const char* down = "mlp.down_proj";
-  const char* packed = nullptr;  ///< Baichuan's W_pack
-  bool parallel = false;         ///< Command R: attention and MLP read one norm
-  bool after_alone = false;      ///< OLMo 2: `sandwich` without the norms before
+  const char* packed = nullptr;                      ///< Baichuan's W_pack
+  bool parallel = false;                             ///< Command R: attention and MLP read one norm
+  bool after_alone = false;                          ///< OLMo 2: `sandwich` without the norms before
+  double embeddings = 1, residuals = 1, logits = 1;  ///< Granite's multipliers
+  /// In place of the MLP: of a layer's weights, whose names begin so, and the norm's output.
+  std::function<Matrix(const File&, const std::string&, const Matrix&)> feed = nullptr;
 };
 
 inline Matrix llama_like(const File& f, const Sizes& s, const LlamaLike& a, const std::vector<int>& ids) {
@@ -208,9 +245,11 @@ inline Matrix llama_like(const File& f, const Sizes& s, const LlamaLike& a, cons
   };
   Matrix x = embedding(f, "model.embed_tokens.weight", ids);
   if (a.scaled) x = each(x, [&](double v) { return v * std::sqrt(static_cast<double>(x.columns)); });
+  const auto times_all = [](const Matrix& of, double scale) { return each(of, [&](double v) { return scale * v; }); };
+  x = times_all(x, a.embeddings);
   for (std::size_t i = 0; i < s.layers; ++i) {
     const std::string at = "model.layers." + std::to_string(i) + ".";
-    const Matrix n = a.after_alone ? x : norm(at + "input_layernorm", x);
+    const Matrix n = a.after_alone ? x : norm(at + a.norm_1, x);
     Matrix q(0, 0), k(0, 0), v(0, 0);
     if (a.fused || a.packed) {
       const Matrix all = linear(f, at + (a.packed ? a.packed : "self_attn.qkv_proj"), n);
@@ -234,13 +273,19 @@ inline Matrix llama_like(const File& f, const Sizes& s, const LlamaLike& a, cons
       q = rotary(q, s.dim, turned, theta, a.adjacent);
       k = rotary(k, s.dim, turned, theta, a.adjacent);
     }
+    if (a.late_norms[0]) {
+      q = rms_norm(f, at + a.late_norms[0], q, a.epsilon, a.one);
+      k = rms_norm(f, at + a.late_norms[1], k, a.epsilon, a.one);
+    }
     Matrix h = attend(q, k, v, s.dim, how);
     h = linear(f, at + "self_attn.o_proj", h);
     if (a.sandwich) h = norm(at + a.after_attention, h);
-    x = plus(x, h);
-    const Matrix m = a.parallel      ? n
-                     : a.after_alone ? x
-                                     : norm(at + (a.sandwich ? a.before_mlp : "post_attention_layernorm"), x);
+    x = plus(x, times_all(h, a.residuals));
+    const Matrix m = a.parallel ? n : a.after_alone ? x : norm(at + (a.sandwich ? a.before_mlp : a.norm_2), x);
+    if (a.feed) {
+      x = plus(x, times_all(a.feed(f, at, m), a.residuals));
+      continue;
+    }
     Matrix inner(0, 0);
     if (a.fused || a.fused_mlp) {
       const Matrix both = linear(f, at + "mlp.gate_up_proj", m);
@@ -253,12 +298,60 @@ inline Matrix llama_like(const File& f, const Sizes& s, const LlamaLike& a, cons
     }
     Matrix g = linear(f, at + a.down, inner);
     if (a.sandwich) g = norm(at + a.after_mlp, g);
-    x = plus(x, g);
+    x = plus(x, times_all(g, a.residuals));
   }
   x = norm("model.norm", x);
   x = a.tied ? unembed(f, "model.embed_tokens.weight", x) : linear(f, "lm_head", x);
+  x = times_all(x, a.logits);
   if (a.logit_cap > 0) x = each(x, [&](double v) { return a.logit_cap * std::tanh(v / a.logit_cap); });
   return x;
+}
+
+/// A gated MLP whose first product makes gate and up.
+inline Matrix gated(const Matrix& both, double (*activation)(double) = silu) {
+  const std::size_t half = both.columns / 2;
+  return times(each(columns(both, 0, half), activation), columns(both, half, half));
+}
+
+/// Apertus's MLP: xIELU with a layer's own shapes.
+inline Matrix xielu_mlp(const File& f, const std::string& at, const Matrix& x) {
+  const auto softplus = [&](const char* name) { return std::log1p(std::exp(f.at(at + "mlp.act_fn." + name).v.at(0))); };
+  const double p = softplus("alpha_p"), n = 0.5 + softplus("alpha_n");
+  return linear(f, at + "mlp.down_proj", each(linear(f, at + "mlp.up_proj", x), [&](double v) {
+                  return 0.5 * v + (v > 0 ? p * v * v : n * (std::expm1(std::min(v, -1e-6)) - v));
+                }));
+}
+
+/// Granite 3's mixture; in its second form beside an MLP that every token takes.
+inline Matrix granite_moe(const File& f, const std::string& at, const Matrix& x) {
+  const std::string moe = at + "block_sparse_moe.";
+  Matrix y = mixture(x, linear(f, moe + "router.layer", x), 2, [&](std::size_t e, const Matrix& rows) {
+    return of_stack(f, moe + "output_linear", e, gated(of_stack(f, moe + "input_linear", e, rows)));
+  });
+  const std::string shared = at + "shared_mlp.";
+  if (f.count(shared + "input_linear.weight") == 0) return y;
+  return plus(y, linear(f, shared + "output_linear", gated(linear(f, shared + "input_linear", x))));
+}
+
+inline Matrix gated_mlp(const File& f, const std::string& at, const Matrix& x) {
+  return linear(f, at + "down_proj", times(each(linear(f, at + "gate_proj", x), silu), linear(f, at + "up_proj", x)));
+}
+/// HunYuan's mixture of `chosen` experts, beside an MLP that every token takes.
+inline Matrix hunyuan_moe(const File& f, const std::string& at, const Matrix& x) {
+  const std::string moe = at + "mlp.";
+  const Matrix y = mixture(x, linear(f, moe + "gate.wg", x), 2, [&](std::size_t e, const Matrix& rows) {
+    return gated_mlp(f, moe + "experts." + std::to_string(e) + ".", rows);
+  });
+  return plus(y, gated_mlp(f, moe + "shared_mlp.", x));
+}
+
+/// Ling's: a softmax over the chosen, beside an MLP that every token takes if there is one.
+inline Matrix bailing_moe(const File& f, const std::string& at, const Matrix& x) {
+  const std::string moe = at + "mlp.", shared = moe + "shared_experts.";
+  const Matrix y = mixture(x, linear(f, moe + "gate", x), 2, [&](std::size_t e, const Matrix& rows) {
+    return gated_mlp(f, moe + "experts." + std::to_string(e) + ".", rows);
+  });
+  return f.count(shared + "up_proj.weight") == 0 ? y : plus(y, gated_mlp(f, shared, x));
 }
 
 /// The same tensors under other names: of each pair, the first becomes the second.
@@ -271,168 +364,6 @@ inline File renamed(const File& file, const std::vector<std::pair<std::string, s
     out[name] = weights;
   }
   return out;
-}
-
-// -- attention and MLP behind one LayerNorm, with a bias of the head: GPT-J, Phi --------------------------------------
-
-struct BehindOne {
-  const char *table, *layer, *norm, *attention, *out, *up, *down, *last;
-  std::size_t turned = 0;
-  bool adjacent = false;
-};
-
-inline Matrix behind_one(const File& f, const Sizes& s, const BehindOne& a, const std::vector<int>& ids) {
-  Matrix x = embedding(f, std::string(a.table) + ".weight", ids);
-  for (std::size_t i = 0; i < s.layers; ++i) {
-    const std::string at = a.layer + std::to_string(i) + ".", heads = at + a.attention;
-    const Matrix n = layer_norm(f, at + a.norm, x);
-    const Matrix q = rotary(linear(f, heads + "q_proj", n), s.dim, a.turned, 10000, a.adjacent);
-    const Matrix k = rotary(linear(f, heads + "k_proj", n), s.dim, a.turned, 10000, a.adjacent);
-    const Matrix h = linear(f, heads + a.out, attend(q, k, linear(f, heads + "v_proj", n), s.dim));
-    const Matrix g = linear(f, at + a.down, each(linear(f, at + a.up, n), gelu_tanh));
-    x = plus(plus(x, h), g);
-  }
-  return linear(f, "lm_head", layer_norm(f, a.last, x));
-}
-
-// -- q, k and v in turn: StarCoder, MPT, Qwen -------------------------------------------------------------------------
-
-struct InTurn {
-  const char* layer = "transformer.h.";
-  const char *norm_1 = "ln_1", *norm_2 = "ln_2", *last = "transformer.ln_f";
-  const char *qkv = "attn.c_attn", *out = "attn.c_proj", *up = "mlp.c_fc", *down = "mlp.c_proj";
-  bool positions = false, alibi = false;
-  bool qwen = false;       ///< RMSNorm, rotation, and down(w1(x) silu(w2(x))) in front of a head of its own
-  std::size_t groups = 0;  ///< key/value heads; 0: as many as heads
-  double (*activation)(double) = gelu_erf;
-};
-
-inline Matrix in_turn(const File& f, const Sizes& s, const InTurn& a, const std::vector<int>& ids) {
-  const auto norm = [&](const std::string& name, const Matrix& x) {
-    return a.qwen ? rms_norm(f, name, x, 1e-5) : layer_norm(f, name, x);
-  };
-  Matrix x = embedding(f, "transformer.wte.weight", ids);
-  std::vector<int> places(ids.size());
-  for (std::size_t i = 0; i < places.size(); ++i) places[i] = static_cast<int>(i);
-  if (a.positions) x = plus(x, embedding(f, "transformer.wpe.weight", places));
-  for (std::size_t i = 0; i < s.layers; ++i) {
-    const std::string at = a.layer + std::to_string(i) + ".";
-    const Matrix all = linear(f, at + a.qkv, norm(at + a.norm_1, x));
-    const std::size_t own = x.columns, kv = a.groups > 0 ? a.groups * s.dim : own;
-    Matrix q = columns(all, 0, own), k = columns(all, own, kv);
-    if (a.qwen) q = rotary(q, s.dim, s.dim), k = rotary(k, s.dim, s.dim);
-    Scores how;
-    how.alibi = a.alibi;
-    x = plus(x, linear(f, at + a.out, attend(q, k, columns(all, own + kv, kv), s.dim, how)));
-    const Matrix m = norm(at + a.norm_2, x);
-    const Matrix inner = a.qwen ? times(linear(f, at + "mlp.w1", m), each(linear(f, at + "mlp.w2", m), silu))
-                                : each(linear(f, at + a.up, m), a.activation);
-    x = plus(x, linear(f, at + a.down, inner));
-  }
-  x = norm(a.last, x);
-  return a.qwen ? linear(f, "lm_head", x) : unembed(f, "transformer.wte.weight", x);
-}
-
-// -- fused heads: GPT-NeoX, Falcon, BLOOM -----------------------------------------------------------------------------
-
-struct Heads {
-  Matrix q, k, v;
-};
-/// (groups, q of the group's heads then k then v, dim) rows, as `view(…)` of query_key_value has it.
-inline Heads split_groups(const Matrix& all, std::size_t dim, std::size_t groups) {
-  const std::size_t width = all.columns / groups, own = width - 2 * dim;
-  Heads out{Matrix(all.rows, own * groups), Matrix(all.rows, dim * groups), Matrix(all.rows, dim * groups)};
-  for (std::size_t r = 0; r < all.rows; ++r)
-    for (std::size_t g = 0; g < groups; ++g) {
-      for (std::size_t c = 0; c < own; ++c) out.q(r, g * own + c) = all(r, g * width + c);
-      for (std::size_t c = 0; c < dim; ++c) {
-        out.k(r, g * dim + c) = all(r, g * width + own + c);
-        out.v(r, g * dim + c) = all(r, g * width + own + dim + c);
-      }
-    }
-  return out;
-}
-
-inline Matrix neox(const File& f, const Sizes& s, std::size_t turned, const std::vector<int>& ids) {
-  Matrix x = embedding(f, "gpt_neox.embed_in.weight", ids);
-  for (std::size_t i = 0; i < s.layers; ++i) {
-    const std::string at = "gpt_neox.layers." + std::to_string(i) + ".";
-    const Heads h = split_groups(linear(f, at + "attention.query_key_value", layer_norm(f, at + "input_layernorm", x)),
-                                 s.dim, x.columns / s.dim);
-    const Matrix a = attend(rotary(h.q, s.dim, turned), rotary(h.k, s.dim, turned), h.v, s.dim);
-    const Matrix m =
-        each(linear(f, at + "mlp.dense_h_to_4h", layer_norm(f, at + "post_attention_layernorm", x)), gelu_erf);
-    x = plus(plus(x, linear(f, at + "attention.dense", a)), linear(f, at + "mlp.dense_4h_to_h", m));
-  }
-  return linear(f, "embed_out", layer_norm(f, "gpt_neox.final_layer_norm", x));
-}
-
-inline Matrix falcon(const File& f, const Sizes& s, std::size_t groups, bool two_norms, const std::vector<int>& ids) {
-  Matrix x = embedding(f, "transformer.word_embeddings.weight", ids);
-  for (std::size_t i = 0; i < s.layers; ++i) {
-    const std::string at = "transformer.h." + std::to_string(i) + ".";
-    const Matrix n = layer_norm(f, at + (two_norms ? "ln_attn" : "input_layernorm"), x);
-    const Matrix m = two_norms ? layer_norm(f, at + "ln_mlp", x) : n;
-    const Heads h = split_groups(linear(f, at + "self_attention.query_key_value", n), s.dim, groups);
-    const Matrix a = attend(rotary(h.q, s.dim, s.dim), rotary(h.k, s.dim, s.dim), h.v, s.dim);
-    const Matrix inner = each(linear(f, at + "mlp.dense_h_to_4h", m), gelu_erf);
-    x = plus(plus(x, linear(f, at + "self_attention.dense", a)), linear(f, at + "mlp.dense_4h_to_h", inner));
-  }
-  return unembed(f, "transformer.word_embeddings.weight", layer_norm(f, "transformer.ln_f", x));
-}
-
-inline Matrix bloom(const File& f, const Sizes& s, const std::vector<int>& ids) {
-  Matrix x =
-      layer_norm(f, "transformer.word_embeddings_layernorm", embedding(f, "transformer.word_embeddings.weight", ids));
-  for (std::size_t i = 0; i < s.layers; ++i) {
-    const std::string at = "transformer.h." + std::to_string(i) + ".";
-    const Heads h =
-        split_groups(linear(f, at + "self_attention.query_key_value", layer_norm(f, at + "input_layernorm", x)), s.dim,
-                     x.columns / s.dim);
-    Scores how;
-    how.alibi = true;
-    x = plus(x, linear(f, at + "self_attention.dense", attend(h.q, h.k, h.v, s.dim, how)));
-    const Matrix inner =
-        each(linear(f, at + "mlp.dense_h_to_4h", layer_norm(f, at + "post_attention_layernorm", x)), gelu_tanh);
-    x = plus(x, linear(f, at + "mlp.dense_4h_to_h", inner));
-  }
-  return unembed(f, "transformer.word_embeddings.weight", layer_norm(f, "transformer.ln_f", x));
-}
-
-inline Matrix internlm2(const File& f, const Sizes& s, std::size_t groups, const std::vector<int>& ids) {
-  constexpr double kEpsilon = 1e-5;
-  Matrix x = embedding(f, "model.tok_embeddings.weight", ids);
-  for (std::size_t i = 0; i < s.layers; ++i) {
-    const std::string at = "model.layers." + std::to_string(i) + ".";
-    const Heads h =
-        split_groups(linear(f, at + "attention.wqkv", rms_norm(f, at + "attention_norm", x, kEpsilon)), s.dim, groups);
-    const Matrix a = attend(rotary(h.q, s.dim, s.dim), rotary(h.k, s.dim, s.dim), h.v, s.dim);
-    x = plus(x, linear(f, at + "attention.wo", a));
-    const Matrix m = rms_norm(f, at + "ffn_norm", x, kEpsilon);
-    const Matrix inner = times(each(linear(f, at + "feed_forward.w1", m), silu), linear(f, at + "feed_forward.w3", m));
-    x = plus(x, linear(f, at + "feed_forward.w2", inner));
-  }
-  return linear(f, "output", rms_norm(f, "model.norm", x, kEpsilon));
-}
-
-// -- OPT --------------------------------------------------------------------------------------------------------------
-
-inline Matrix opt(const File& f, const Sizes& s, const std::vector<int>& ids) {
-  Matrix x = embedding(f, "model.decoder.embed_tokens.weight", ids);
-  std::vector<int> places(ids.size());
-  for (std::size_t i = 0; i < places.size(); ++i) places[i] = static_cast<int>(i) + 2;
-  x = plus(x, embedding(f, "model.decoder.embed_positions.weight", places));
-  for (std::size_t i = 0; i < s.layers; ++i) {
-    const std::string at = "model.decoder.layers." + std::to_string(i) + ".";
-    const Matrix n = layer_norm(f, at + "self_attn_layer_norm", x);
-    const Matrix a = attend(linear(f, at + "self_attn.q_proj", n), linear(f, at + "self_attn.k_proj", n),
-                            linear(f, at + "self_attn.v_proj", n), s.dim);
-    x = plus(x, linear(f, at + "self_attn.out_proj", a));
-    const Matrix inner =
-        each(linear(f, at + "fc1", layer_norm(f, at + "final_layer_norm", x)), [](double v) { return v > 0 ? v : 0; });
-    x = plus(x, linear(f, at + "fc2", inner));
-  }
-  return unembed(f, "model.decoder.embed_tokens.weight", layer_norm(f, "model.decoder.final_layer_norm", x));
 }
 
 // -- state spaces: Mamba 2, Nemotron-H, Bamba, Granite 4 --------------------------------------------------------------
@@ -510,30 +441,38 @@ struct Bamba {
   const char *last = "model.final_layernorm", *before_mlp = "pre_ff_layernorm";
   std::size_t turned = 0;  ///< 0: no positions
   bool granite = false;    ///< gate and up in one tensor, and a tied head
+  double embeddings = 1, residuals = 1, logits = 1;
 };
 /// A state space, or attention in every second layer, and then a gated MLP.
 inline Matrix bamba(const File& f, const Sizes& s, const Bamba& a, const StateSpaces& ssm,
                     const std::vector<int>& ids) {
-  Matrix x = embedding(f, "model.embed_tokens.weight", ids);
+  const auto times_all = [](const Matrix& of, double scale) { return each(of, [&](double v) { return scale * v; }); };
+  Matrix x = times_all(embedding(f, "model.embed_tokens.weight", ids), a.embeddings);
   for (std::size_t i = 0; i < s.layers; ++i) {
     const std::string at = "model.layers." + std::to_string(i) + ".", heads = at + "self_attn.";
     const Matrix n = rms_norm(f, at + "input_layernorm", x, 1e-5);
     const auto turned = [&](const Matrix& of) { return a.turned > 0 ? rotary(of, s.dim, a.turned) : of; };
-    x = plus(x, i % 2 == 0
-                    ? state_space(f, at + "mamba.", ssm, n)
-                    : linear(f, heads + "o_proj",
-                             attend(turned(linear(f, heads + "q_proj", n)), turned(linear(f, heads + "k_proj", n)),
-                                    linear(f, heads + "v_proj", n), s.dim)));
+    const Matrix h = i % 2 == 0
+                         ? state_space(f, at + "mamba.", ssm, n)
+                         : linear(f, heads + "o_proj",
+                                  attend(turned(linear(f, heads + "q_proj", n)), turned(linear(f, heads + "k_proj", n)),
+                                         linear(f, heads + "v_proj", n), s.dim));
+    x = plus(x, times_all(h, a.residuals));
     const Matrix m = rms_norm(f, at + a.before_mlp, x, 1e-5);
+    if (f.count(at + "block_sparse_moe.router.layer.weight") > 0) {
+      x = plus(x, times_all(granite_moe(f, at, m), a.residuals));
+      continue;
+    }
     const Matrix both = a.granite ? linear(f, at + "shared_mlp.input_linear", m) : Matrix(0, 0);
     const std::size_t half = both.columns / 2;
     const Matrix gate = a.granite ? columns(both, 0, half) : linear(f, at + "feed_forward.gate_proj", m);
     const Matrix up = a.granite ? columns(both, half, half) : linear(f, at + "feed_forward.up_proj", m);
-    x = plus(x, linear(f, at + (a.granite ? "shared_mlp.output_linear" : "feed_forward.down_proj"),
-                       times(each(gate, silu), up)));
+    const Matrix g = linear(f, at + (a.granite ? "shared_mlp.output_linear" : "feed_forward.down_proj"),
+                            times(each(gate, silu), up));
+    x = plus(x, times_all(g, a.residuals));
   }
   x = rms_norm(f, a.last, x, 1e-5);
-  return a.granite ? unembed(f, "model.embed_tokens.weight", x) : linear(f, "lm_head", x);
+  return times_all(a.granite ? unembed(f, "model.embed_tokens.weight", x) : linear(f, "lm_head", x), a.logits);
 }
 
 }  // namespace orrery::exec::testing::reference

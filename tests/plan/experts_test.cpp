@@ -159,5 +159,30 @@ TEST(BalancingLoss, IsPredictedOfEachMicroBatchAndExecutedOverTheWholeStep) {
   EXPECT_EQ(refused(samples::make(spec, m)), "");
 }
 
+TEST(SparseMixer, IsPredictedAndNotExecuted) {
+  models::Model m = mixture_of(4);
+  const auto refused = [&] {
+    const Plan plan = samples::make(shaped(1, 16), m);
+    return base::render(refused_execution(plan.model(), plan.cluster(), plan.spec()), false);
+  };
+  EXPECT_EQ(refused(), "");
+  m.experts.scores = models::Scores::sparse_mixer;
+  EXPECT_THAT(refused(), HasSubstr("error[E0669]: " + m.name + "'s routers draw experts while they train"));
+}
+
+TEST(NormsWithoutWeights, AndActivationsWithParametersArePredictedOnGpusAndExecutedOnCpuRanks) {
+  clusters::Cluster cluster = samples::cpu_cluster(2);
+  models::Model m = samples::tiny_gpt();
+  const auto refused = [&] { return base::render(refused_execution(m, cluster, shaped(1, 16)), false); };
+  m.norm_weight = m.norm_bias = false;
+  EXPECT_EQ(refused(), "");
+  cluster.devices.front().kind = clusters::DeviceKind::gpu;
+  EXPECT_THAT(refused(), HasSubstr("error[E0669]: norms without weights are predicted on GPUs"));
+  m.norm_weight = true;
+  EXPECT_EQ(refused(), "");
+  m.activation = models::Activation::xielu;
+  EXPECT_THAT(refused(), HasSubstr("error[E0669]: xIELU is predicted on GPUs"));
+}
+
 }  // namespace experts_test
 }  // namespace orrery::plan

@@ -27,6 +27,16 @@ struct Published {
   std::int64_t count;
   std::string config;
 };
+/// Four of forty layers attend.
+std::string granite_4(const std::string& sizes) {
+  std::string kinds;
+  for (int i = 0; i < 40; ++i) kinds += std::string(i > 0 ? ", " : "") + (i % 10 == 5 ? "\"attention\"" : "\"mamba\"");
+  return R"({"model_type": "granitemoehybrid", "embedding_multiplier": 12, "logits_scaling": 16, "mamba_d_head": 64,
+             "mamba_d_state": 128, "mamba_n_groups": 1, "max_position_embeddings": 131072, "num_hidden_layers": 40,
+             "position_embedding_type": "nope", "residual_multiplier": 0.22, "tie_word_embeddings": true,
+             "vocab_size": 100352, )" +
+         sizes + ", \"layer_types\": [" + kinds + "]}";
+}
 const std::vector<Published>& published() {
   static const std::vector<Published> kAll = {
       {"nemotron-h-8b", 8'100'852'736,
@@ -62,6 +72,12 @@ const std::vector<Published>& published() {
            "mamba_d_head": 64, "mamba_d_state": 128, "mamba_n_groups": 1, "mamba_n_heads": 128,
            "max_position_embeddings": 4096, "num_attention_heads": 32, "num_hidden_layers": 32,
            "num_key_value_heads": 8, "vocab_size": 128256})"},
+      {"", 6'939'037'248, granite_4(R"("hidden_size": 1536, "intermediate_size": 512, "mamba_n_heads": 48,
+           "num_attention_heads": 12, "num_experts_per_tok": 6, "num_key_value_heads": 4, "num_local_experts": 64,
+           "shared_intermediate_size": 1024)")},  // Granite 4.0 H Tiny
+      {"", 32'207'337'984, granite_4(R"("hidden_size": 4096, "intermediate_size": 768, "mamba_n_heads": 128,
+           "num_attention_heads": 32, "num_experts_per_tok": 10, "num_key_value_heads": 8, "num_local_experts": 72,
+           "shared_intermediate_size": 1536)")},  // Granite 4.0 H Small
   };
   return kAll;
 }

@@ -3,12 +3,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
 #include "models/layers/counts.h"
+#include "models/read/families.h"
 #include "models/read/hugging_face.h"
+#include "models/read/original.h"
 
 namespace orrery::models {
 namespace read_test {
@@ -24,6 +27,13 @@ Model read(const std::string& text, const std::string& file = "model.yaml") {
   const auto model = parse_model(text, file);
   EXPECT_TRUE(model.has_value()) << base::render(model.error(), false);
   return model.value_or(Model{});
+}
+
+/// The words that `family` takes.
+std::string families_in_order() {
+  std::string all;
+  for (const FamilyTraits& one : families()) all += std::string(one.name) + ", ";
+  return all + "dlrm";
 }
 
 std::string refused(const std::string& text, const std::string& file = "model.yaml") {
@@ -190,23 +200,107 @@ TEST(HuggingFace, FindsTheLanguageModelOfAMultimodalOne) {
   expect_same(read(text), read(kLlama2));
 }
 
+TEST(HuggingFace, SaysThatALanguageModelIsPartOfAFileAndWhatIsLeftOut) {
+  const Model nested =
+      read(std::string("{\"model_type\": \"x\", \"thinker_config\": {\"text_config\": ") + kLlama2 + "}}");
+  expect_same(nested, read(kLlama2));
+  const auto said = [](const Model& m, const char* what) {
+    return std::any_of(m.sources.begin(), m.sources.end(),
+                       [&](const std::string& one) { return one.find(what) != std::string::npos; });
+  };
+  EXPECT_TRUE(said(nested, "its language model alone (thinker_config.text_config)"));
+  EXPECT_FALSE(said(read(kLlama2), "its language model alone"));
+}
+
+TEST(HuggingFace, TakesTheWholesWordOnTiedTablesWhereThePartHasNone) {
+  const auto tied = [](const char* of_whole, const char* of_part) {
+    return read(std::string(R"({"model_type": "qwen3_vl", )") + of_whole + R"("text_config": {
+        "model_type": "qwen3_vl_text", "hidden_size": 64, "intermediate_size": 128, "max_position_embeddings": 64, )" +
+                of_part + R"("num_attention_heads": 4, "num_hidden_layers": 2, "vocab_size": 99}})")
+        .tied_embeddings;
+  };
+  EXPECT_FALSE(tied("", ""));
+  EXPECT_TRUE(tied(R"("tie_word_embeddings": true, )", ""));
+  EXPECT_FALSE(tied(R"("tie_word_embeddings": true, )", R"("tie_word_embeddings": false, )"));
+}
+
+TEST(HuggingFace, TakesSectionsOfPositionsForThoseOfText) {
+  const std::string text = R"({"model_type": "qwen2_5_vl", "hidden_size": 64, "intermediate_size": 128,
+      "max_position_embeddings": 64, "num_attention_heads": 4, "num_hidden_layers": 2, "vocab_size": 99,
+      "rope_scaling": {"type": ")";
+  EXPECT_TRUE(differences(read(text + R"(mrope", "mrope_section": [2, 3, 3]}})")).empty());
+  EXPECT_FALSE(differences(read(text + R"(longrope", "factor": 2}})")).empty());
+}
+
+// LLaVA 1.5's file names a Llama of 7B, and of its sizes only those that differ from the class's.
+TEST(HuggingFace, TakesTheClasssSizesWhereANestedPartIsSilent) {
+  const std::string text = R"({"model_type": "llava", "text_config": {"model_type": "llama", "vocab_size": 32064,
+      "architectures": ["LlamaForCausalLM"], "max_position_embeddings": 4096, "rms_norm_eps": 1e-05}})";
+  const Model m = read(text);
+  EXPECT_EQ(parameters(m), parameters(read(kLlama2)) + 2 * 64 * 4096);
+  EXPECT_TRUE(std::any_of(m.sources.begin(), m.sources.end(), [](const std::string& one) {
+    return one ==
+           "the file leaves out num_hidden_layers, hidden_size, num_attention_heads, intermediate_size: the "
+           "class's own";
+  }));
+  EXPECT_NE(refused(R"({"model_type": "llama", "vocab_size": 32064})").find("E0102"), std::string::npos)
+      << "a file by itself says its sizes";
+  EXPECT_EQ(read(R"({"text_config": {"model_type": "mistral", "hidden_size": 5120, "head_dim": 128}})").kv_heads, 8);
+}
+
+TEST(HuggingFace, SaysWhatOfAnUnreadFamilyIsNotKnownAndWhatReadsIt) {
+  struct Case {
+    const char* config;
+    const char* why;
+    const char* nearest;  ///< empty: none
+  };
+  const std::string sizes = R"("hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4,
+      "num_hidden_layers": 4, "max_position_embeddings": 64, "vocab_size": 99, )";
+  for (const Case& one : std::vector<Case>{
+           {R"("model_type": "qwen3_5_text", "linear_key_head_dim": 16, "head_dim": 16)",
+            "`qwen3_5_text` is not a supported family: some layers are a gated delta rule", "llama"},
+           {R"("model_type": "new", "layer_types": ["full_attention", "linear_attention"])",
+            "some layers are a linear attention", "llama"},
+           {R"("model_type": "glm_moe_dsa", "index_topk": 8, "kv_lora_rank": 16, "q_lora_rank": 16,
+               "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8, "n_routed_experts": 8,
+               "num_experts_per_tok": 2, "moe_intermediate_size": 32)",
+            "attention reads only the tokens that an indexer picks", "deepseek_v3"},
+           {R"("model_type": "mimo_v2_flash", "swa_num_attention_heads": 4, "n_routed_experts": 8,
+               "num_experts_per_tok": 2, "moe_intermediate_size": 32)",
+            "layers with a window have a number and a width of heads of their own", "glm4_moe"},
+           {R"("model_type": "gemma9", "top_k_experts": 8, "num_experts": 8, "attention_k_eq_v": true)",
+            "values may be the keys", ""},
+           {R"("model_type": "step3p5")", "what its layers with and without a window each have is not known", "llama"},
+           {R"("model_type": "minimax", "linear_attn_alpha_factor": 1)", "lightning attention", "llama"},
+       }) {
+    const std::string found = refused("{" + sizes + one.config + "}", "config.json");
+    EXPECT_NE(found.find("error[E0110]"), std::string::npos) << found;
+    EXPECT_NE(found.find(one.why), std::string::npos) << found;
+    EXPECT_EQ(found.find("this file is read as if it had none of that") != std::string::npos, *one.nearest != 0)
+        << found;
+    if (*one.nearest != 0) {
+      EXPECT_NE(found.find("with model_type " + std::string(one.nearest) + " this file is read"), std::string::npos)
+          << found;
+      std::string as = one.config;
+      const std::size_t type = as.find(": \"") + 3;
+      as.replace(type, as.find('"', type) - type, one.nearest);
+      EXPECT_EQ(refused("{" + sizes + as + "}", "config.json"), "(accepted)") << "what is promised holds";
+    }
+  }
+  EXPECT_NE(refused(R"({"model_type": "t5", "d_model": 512})").find("it has an encoder and a decoder"),
+            std::string::npos);
+}
+
 TEST(HuggingFace, NamesAFamilyThatItDoesNotKnow) {
-  EXPECT_EQ(
-      refused("{\n  \"model_type\": \"mamba\",\n  \"num_hidden_layers\": 2\n}\n", "config.json"),
-      "error[E0110]: model_type `mamba` is not a supported family\n"
-      " --> config.json:2:17\n"
-      "  |\n"
-      "2 |   \"model_type\": \"mamba\",\n"
-      "  |                 ^^^^^^^\n"
-      "  |\n"
-      "  = help: known are gpt2, bert, llama, mistral, qwen2, qwen3, gemma, gemma2, gemma3_text, gpt_neox, "
-      "phi3, opt, falcon, bloom, nemotron, starcoder2, stablelm, internlm2, glm, glm4, ernie4_5, seed_oss, smollm3, "
-      "arcee, granite, baichuan, internlm3, cohere, cohere2, gpt_bigcode, mpt, qwen, roberta, gptj, phi, chatglm, "
-      "exaone, exaone4, olmo2, olmo3, mixtral, qwen2_moe, "
-      "qwen3_moe, deepseek_v2, deepseek_v3, gpt_oss, llama4_text, glm4_moe, deepseek, dots1, ernie4_5_moe, dbrx, "
-      "olmoe, minimax_m2, nemotron_h, mamba2, bamba, granitemoehybrid; "
-      "for a class of the same layers (RMSNorm, gated MLP and rotation: llama) change this word, and write "
-      "other models in orrery's own form (docs/formats.md, model.yaml)\n");
+  EXPECT_EQ(refused("{\n  \"model_type\": \"unheard\",\n  \"num_hidden_layers\": 2\n}\n", "config.json"),
+            "error[E0110]: model_type `unheard` is not a supported family\n"
+            " --> config.json:2:17\n"
+            "  |\n"
+            "2 |   \"model_type\": \"unheard\",\n"
+            "  |                 ^^^^^^^^^\n"
+            "  |\n"
+            "  = help: known are " +
+                known_model_types() + "; write other models in orrery's own form (docs/formats.md, model.yaml)\n");
   EXPECT_NE(refused("{\"architectures\": [\"JambaForCausalLM\"]}").find("architecture `JambaForCausalLM`"),
             std::string::npos);
   EXPECT_NE(refused("{\"architectures\": []}").find("E0110"), std::string::npos);
@@ -299,9 +393,7 @@ TEST(OwnForm, ReportsAllErrorsAtOnce) {
       "vocab: 50_257\n"
       "max_sequence: 1024\n"
       "causal: yes\n";
-  EXPECT_EQ(
-      refused(text),
-      R"(error[E0106]: `family` must be one of gpt, bert, llama, mistral, qwen2, qwen3, gemma, gemma2, gemma3, gpt_neox, phi3, opt, falcon, bloom, nemotron, starcoder2, stablelm, internlm2, glm, glm4, ernie4_5, seed_oss, smollm3, arcee, granite, baichuan, internlm3, cohere, cohere2, gpt_bigcode, mpt, qwen, roberta, gptj, phi, chatglm, exaone, exaone4, olmo2, olmo3, mixtral, qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, gpt_oss, llama4, glm4_moe, deepseek, dots1, ernie4_5_moe, dbrx, olmoe, minimax_m2, nemotron_h, mamba2, bamba, granitemoehybrid, dlrm, found `gtp`
+  EXPECT_EQ(refused(text), R"(error[E0106]: `family` must be one of )" + families_in_order() + R"(, found `gtp`
  --> model.yaml:1:9
   |
 1 | family: gtp
@@ -348,21 +440,17 @@ error[E0105]: `causal` must be true or false, found `yes`
 }
 
 TEST(OwnForm, SaysOfAnotherKindOfModelThatAlone) {
-  EXPECT_EQ(
-      refused("family: resnet\nstages: [{blocks: 3}]\n"),
-      "error[E0106]: models of the family `resnet` are not supported yet\n"
-      " --> model.yaml:1:9\n"
-      "  |\n"
-      "1 | family: resnet\n"
-      "  |         ^^^^^^\n"
-      "  |\n"
-      "  = help: families are gpt, bert, llama, mistral, qwen2, qwen3, gemma, gemma2, gemma3, gpt_neox, phi3, opt, "
-      "falcon, bloom, nemotron, starcoder2, stablelm, internlm2, glm, glm4, ernie4_5, seed_oss, smollm3, arcee, "
-      "granite, baichuan, internlm3, cohere, cohere2, gpt_bigcode, mpt, qwen, roberta, gptj, phi, chatglm, exaone, "
-      "exaone4, olmo2, olmo3, mixtral, qwen2_moe, qwen3_moe, "
-      "deepseek_v2, deepseek_v3, gpt_oss, llama4, glm4_moe, deepseek, dots1, ernie4_5_moe, dbrx, olmoe, minimax_m2, "
-      "nemotron_h, mamba2, bamba, granitemoehybrid, dlrm: "
-      "transformers with one stack, and recommendation models; not encoders with decoders\n");
+  EXPECT_EQ(refused("family: resnet\nstages: [{blocks: 3}]\n"),
+            "error[E0106]: models of the family `resnet` are not supported yet\n"
+            " --> model.yaml:1:9\n"
+            "  |\n"
+            "1 | family: resnet\n"
+            "  |         ^^^^^^\n"
+            "  |\n"
+            "  = help: families are " +
+                families_in_order() +
+                ": "
+                "transformers with one stack, and recommendation models; not encoders with decoders\n");
 }
 
 TEST(OwnForm, LeavesOutASourceThatSaysNothing) {

@@ -1,0 +1,62 @@
+#pragma once
+/// What entries of families with mixtures of experts share. Private to models/read/families_experts.cpp,
+/// families_deepseek.cpp and families_hybrid.cpp.
+#include <utility>
+
+#include "models/read/family_parts.h"
+
+namespace orrery::models::family_parts {
+
+inline constexpr double kMostCoefficient = 1e3;
+
+/// The number of experts. `count` is the class's own name for it; transformers 5 takes the others as well
+/// (attribute_map of its configurations).
+inline void experts_count(ConfigKeys& k, Model& m, const char* count) {
+  k.count({count, "num_local_experts", "num_experts", "n_routed_experts"}, m.experts.count, 1, kMostExperts);
+}
+/// That, and how many a token takes.
+inline void experts_keys(ConfigKeys& k, Model& m, const char* count) {
+  experts_count(k, m, count);
+  k.count({"num_experts_per_tok", "experts_per_token"}, m.experts.chosen, 1, kMostExperts);
+}
+
+// The classes add the loss only if they also return the routers' logits.
+inline void auxiliary_loss(ConfigKeys& k, Model& m, double coefficient) {
+  bool added = m.experts.aux_coefficient > 0;
+  k.flag({"output_router_logits"}, added, false);
+  k.real({"router_aux_loss_coef"}, m.experts.aux_coefficient, 0, kMostCoefficient, coefficient);
+  if (k.reads() && !added) m.experts.aux_coefficient = 0;
+}
+
+/// For families where one key is the width of the experts and of dense MLPs, which do not exist.
+inline void experts_as_wide_as_mlps(ConfigKeys& k, Model& m) {
+  if (k.reads()) m.experts.hidden = m.ffn_hidden;
+}
+
+inline WeightNames with_experts(const char* router, const char* experts, WeightNames::Pairs parts) {
+  WeightNames names = llama_names();
+  names.parts.push_back({"mlp.router", router});
+  names.experts = experts;
+  names.expert_parts = std::move(parts);
+  return names;
+}
+/// All experts of a layer in two tensors: gate and up together, and down.
+inline const WeightNames::Pairs kStacked = {{"gate", "gate_up_proj"}, {"up", "gate_up_proj"}, {"proj", "down_proj"}};
+inline void stack_experts(WeightNames& names, const Model& model) {
+  names.stacked = model.experts.count;
+}
+/// Granite's: all experts of a layer by rows, beside an MLP that every token takes.
+inline void add_granite_experts(WeightNames& names) {
+  for (const auto& pair : WeightNames::Pairs{{"mlp.router", "block_sparse_moe.router.layer"},
+                                             {"mlp.shared.gate", "shared_mlp.input_linear"},
+                                             {"mlp.shared.up", "shared_mlp.input_linear"},
+                                             {"mlp.shared.proj", "shared_mlp.output_linear"}})
+    names.parts.push_back(pair);
+  names.experts = "block_sparse_moe";
+  names.expert_parts = {
+      {"gate", "input_linear.weight"}, {"up", "input_linear.weight"}, {"proj", "output_linear.weight"}};
+  names.stacked_by_rows = true;
+}
+inline const WeightNames::Pairs kProjections = {{"gate", "gate_proj"}, {"up", "up_proj"}, {"proj", "down_proj"}};
+
+}  // namespace orrery::models::family_parts

@@ -1,0 +1,331 @@
+// DeepSeek's mixtures and those that route like them: GLM 4.5, Ling, dots.llm1, ERNIE 4.5. For sources of keys and
+// names see models/read/families_experts.cpp.
+#include "models/read/experts_parts.h"
+
+namespace orrery::models {
+namespace {
+
+using namespace family_parts;
+
+// -- DeepSeek-V2 and V3 -----------------------------------------------------------------------------------------------
+
+// DeepSeek-AI 2024, "DeepSeek-V2", section 2.2: devices, and so groups of experts, are chosen by their best expert.
+void as_deepseek_v2(Model& m) {
+  as_llama(m);
+  m.norm_epsilon = 1e-6;
+  m.experts.groups_by_two = false;
+}
+
+// DeepSeek-AI 2024, "DeepSeek-V3", sections 2.1.2 and 4.2: weights from sigmoids, groups chosen by their two best
+// experts, and a bias that moves by 0.001 a step.
+void as_deepseek_v3(Model& m) {
+  as_llama(m);
+  m.norm_epsilon = 1e-6;
+  m.experts.scores = Scores::sigmoid;
+  m.experts.normalised = true;
+  m.experts.balance_bias = true;
+  m.experts.bias_rate = 0.001;
+}
+
+void latent_keys(ConfigKeys& k, Model& m) {
+  k.count({"q_lora_rank"}, m.latent.q_rank, 1, kMostWidth, 0);
+  k.count({"kv_lora_rank"}, m.latent.kv_rank, 1, kMostWidth);
+  k.count({"qk_nope_head_dim"}, m.latent.nope, 1, kMostWidth);
+  k.count({"qk_rope_head_dim"}, m.latent.rope, 1, kMostWidth);
+  k.count({"v_head_dim"}, m.latent.value, 1, kMostWidth);
+  if (k.reads()) m.head_dim = m.latent.nope + m.latent.rope;
+}
+
+void deepseek_groups(ConfigKeys& k, Model& m) {
+  k.count({"n_group"}, m.experts.groups, 1, kMostExperts, 1);
+  k.count({"topk_group"}, m.experts.groups_chosen, 1, kMostExperts, 1);
+}
+
+/// The experts' sizes, which layers have experts, and how their weights are scaled.
+void routed_like_deepseek(ConfigKeys& k, Model& m, double scale, bool normalised) {
+  Experts& e = m.experts;
+  k.count({"moe_intermediate_size"}, e.hidden, 1, kMostWidth);
+  std::int64_t shared = e.hidden > 0 ? e.shared / e.hidden : 0;
+  k.count({"n_shared_experts"}, shared, 0, kMostExperts, 0);
+  if (k.reads()) e.shared = shared * e.hidden;
+  k.count({"first_k_dense_replace"}, e.first_dense, 0, kMostLayers, 0);
+  k.real({"routed_scaling_factor"}, e.weight_scale, 0, kMostCoefficient, scale);
+  k.flag({"norm_topk_prob"}, e.normalised, normalised);
+}
+
+/// The module that predicts a token further ahead.
+void further_prediction(ConfigKeys& k, Model& m) {
+  k.count({"num_nextn_predict_layers"}, m.further.modules, 0, 1, 0);
+}
+
+// The class's `topk_method` says how groups are chosen. Layers from the first_k_dense_replace-th on whose number, from
+// 0, is a multiple of moe_layer_freq have experts.
+void deepseek_routing(ConfigKeys& k, Model& m, bool third) {
+  Experts& e = m.experts;
+  std::string method = e.balance_bias ? "noaux_tc" : e.groups > 1 ? "group_limited_greedy" : "greedy";
+  k.text({"topk_method"}, method, third ? "noaux_tc" : "greedy");
+  std::string scores = e.scores == Scores::sigmoid ? "sigmoid" : "softmax";
+  k.text({"scoring_func"}, scores, third ? "sigmoid" : "softmax");
+  deepseek_groups(k, m);
+  std::int64_t step = 1;
+  k.count({"moe_layer_freq"}, step, 1, kMostLayers, 1);
+  if (!k.reads()) return;
+  if (step > 1) {
+    std::vector<bool> with(static_cast<std::size_t>(m.layers));
+    for (std::int64_t i = e.first_dense; i < m.layers; ++i) with[static_cast<std::size_t>(i)] = i % step == 0;
+    k.expert_layers("moe_layer_freq", with, m);
+  }
+  if (method != "greedy" && method != "group_limited_greedy" && method != "noaux_tc")
+    k.refuse("topk_method", "experts are chosen in a way that no known class uses",
+             "greedy, group_limited_greedy or noaux_tc");
+  if (scores != "softmax" && scores != "sigmoid")
+    k.refuse("scoring_func", "scores are computed in a way that no known class uses", "softmax or sigmoid");
+  if (method == "greedy") e.groups = e.groups_chosen = 1;
+  e.balance_bias = method == "noaux_tc";
+  e.groups_by_two = e.balance_bias;
+  if (!e.balance_bias) e.bias_rate = 0;
+  e.scores = scores == "sigmoid" ? Scores::sigmoid : Scores::softmax;
+}
+
+void deepseek_config(ConfigKeys& k, Model& m, bool third) {
+  Experts& e = m.experts;
+  llama_keys(k, m, 1e-6, false);
+  rotation(k, m, 0);
+  silu(k, m, "deepseek");
+  no_biases(k, "attention_bias");
+  latent_keys(k, m);
+  experts_keys(k, m, "n_routed_experts");
+  routed_like_deepseek(k, m, third ? 2.5 : 1, third);
+  deepseek_routing(k, m, third);
+  // V2 either divides the weights by their sum or scales them, never both.
+  if (!third && k.reads() && e.normalised && e.chosen > 1) e.weight_scale = 1;
+  if (k.given("aux_loss_alpha"))
+    k.remark("aux_loss_alpha is left out: it weights a balance over each sequence, not over the step");
+  further_prediction(k, m);
+}
+void deepseek_v2_config(ConfigKeys& k, Model& m) {
+  deepseek_config(k, m, false);
+}
+void deepseek_v3_config(ConfigKeys& k, Model& m) {
+  deepseek_config(k, m, true);
+}
+
+WeightNames deepseek_names() {
+  WeightNames names = with_experts("mlp.gate", "mlp.experts", kProjections);
+  for (const auto& pair : WeightNames::Pairs{{"attn.q_a", "self_attn.q_a_proj"},
+                                             {"attn.q_a_norm", "self_attn.q_a_layernorm"},
+                                             {"attn.q_b", "self_attn.q_b_proj"},
+                                             {"attn.kv_a", "self_attn.kv_a_proj_with_mqa"},
+                                             {"attn.kv_a_norm", "self_attn.kv_a_layernorm"},
+                                             {"attn.kv_b", "self_attn.kv_b_proj"},
+                                             {"mlp.router.balance", "mlp.gate.e_score_correction_bias"},
+                                             {"mlp.shared.gate", "mlp.shared_experts.gate_proj"},
+                                             {"mlp.shared.up", "mlp.shared_experts.up_proj"},
+                                             {"mlp.shared.proj", "mlp.shared_experts.down_proj"},
+                                             {"hnorm", "hnorm"},
+                                             {"enorm", "enorm"},
+                                             {"eh_proj.hidden", "eh_proj"},
+                                             {"eh_proj.token", "eh_proj"},
+                                             {"ln_f", "shared_head.norm"}})
+    names.parts.push_back(pair);
+  names.further_copies = {{"wte.weight", "embed_tokens.weight"}, {"lm_head.weight", "shared_head.head.weight"}};
+  return names;
+}
+
+// -- GLM 4.5 ----------------------------------------------------------------------------------------------------------
+
+// GLM Team 2025, "GLM-4.5", section 2.1: DeepSeek-V3's routing without groups, around grouped-query attention.
+void as_glm4_moe(Model& m) {
+  as_deepseek_v3(m);
+  m.norm_epsilon = 1e-5;
+  m.qkv_bias = true;
+  m.rotary_share = 0.5;
+}
+
+void glm4_moe_config(ConfigKeys& k, Model& m) {
+  llama_keys(k, m, 1e-5, false);
+  k.count({"head_dim"}, m.head_dim, 1, kMostWidth, 0);
+  rotation(k, m, 0.5);
+  silu(k, m, "glm4_moe");
+  k.flag({"attention_bias"}, m.qkv_bias, false);
+  k.flag({"use_qk_norm"}, m.qk_norm, false);
+  experts_keys(k, m, "n_routed_experts");
+  routed_like_deepseek(k, m, 1, true);
+  deepseek_groups(k, m);
+  further_prediction(k, m);
+}
+
+// -- Ling -------------------------------------------------------------------------------------------------------------
+
+// Ling Team 2025, "Every FLOP Counts", section 2: fine experts and shared ones around a Llama's attention; names and
+// keys as in modeling_bailing_moe.py beside the weights. Only attention's products may have biases.
+void bailing_keys(ConfigKeys& k, Model& m, bool biased) {
+  Experts& e = m.experts;
+  llama_keys(k, m, m.norm_epsilon, false);
+  k.count({"head_dim"}, m.head_dim, 1, kMostWidth, 0);
+  silu(k, m, "bailing_moe");
+  k.flag({"use_qkv_bias"}, m.qkv_bias, false);
+  k.flag({"use_bias"}, m.out_bias, biased);
+  rate(k, "embedding_dropout", m.dropout.embedding);
+  rate(k, "output_dropout", m.dropout.residual);
+  experts_keys(k, m, "num_experts");
+  k.count({"moe_intermediate_size"}, e.hidden, 1, kMostWidth);
+  std::int64_t shared = e.hidden > 0 ? e.shared / e.hidden : 0;
+  k.count({"num_shared_experts"}, shared, 0, kMostExperts, 0);
+  if (k.reads()) e.shared = shared * e.hidden;
+  k.count({"first_k_dense_replace"}, e.first_dense, 0, kMostLayers, 0);
+  k.flag({"norm_topk_prob"}, e.normalised, true);
+  bool unit = false;
+  k.flag({"norm_head"}, unit, false);
+  if (k.reads() && unit) k.differs("its head's rows are not scaled to length 1 (norm_head)");
+}
+
+void as_bailing_moe(Model& m) {
+  as_llama(m);
+  m.experts.normalised = true;
+}
+void bailing_moe_config(ConfigKeys& k, Model& m) {
+  bailing_keys(k, m, true);
+  rotation(k, m, 0);
+}
+
+// Ling Team 2025, "Every Activation Boosted", section 2: DeepSeek-V3's routing, norms of q and k, and rotation of half
+// of a head.
+void as_bailing_moe_v2(Model& m) {
+  as_deepseek_v3(m);
+  m.qk_norm = true;
+  m.rotary_share = 0.5;
+}
+void bailing_moe_v2_config(ConfigKeys& k, Model& m) {
+  bailing_keys(k, m, false);
+  rotation(k, m, 1);
+  k.flag({"use_qk_norm"}, m.qk_norm, true);
+  std::string scores = "sigmoid";
+  k.text({"score_function"}, scores, "sigmoid");
+  if (k.reads() && scores != "sigmoid")
+    k.refuse("score_function", "scores are computed in a way that its class does not have", "sigmoid");
+  k.flag({"moe_router_enable_expert_bias"}, m.experts.balance_bias, true);
+  if (k.reads() && !m.experts.balance_bias) m.experts.bias_rate = 0;
+  deepseek_groups(k, m);
+  k.real({"routed_scaling_factor"}, m.experts.weight_scale, 0, kMostCoefficient, 1);
+  std::int64_t further = 0;
+  k.count({"num_nextn_predict_layers"}, further, 0, kMostLayers, 0);
+  if (k.reads() && further > 0) k.remark("the module that predicts a token further is left out");
+}
+
+WeightNames bailing_moe_names() {
+  WeightNames names = deepseek_names();
+  names.whole[0] = {"wte", "word_embeddings"};
+  for (auto& [logical, file] : names.parts) {
+    const std::string one = logical;
+    if (one == "attn.q" || one == "attn.k" || one == "attn.v") file = "attention.query_key_value";
+    if (one == "attn.proj") file = "attention.dense";
+    if (one == "attn.q_norm") file = "attention.query_layernorm";
+    if (one == "attn.k_norm") file = "attention.key_layernorm";
+    if (one == "mlp.router.balance") file = "mlp.gate.expert_bias";
+  }
+  names.qkv = WeightNames::Qkv::in_turn;
+  return names;
+}
+
+// -- DeepSeekMoE, dots.llm1 and ERNIE 4.5 -----------------------------------------------------------------------------
+
+// Dai et al. 2024, "DeepSeekMoE", section 4.1: fine experts and shared ones around ordinary attention.
+void deepseek_moe_config(ConfigKeys& k, Model& m) {
+  llama_keys(k, m, 1e-6, false);
+  rotation(k, m, 0);
+  silu(k, m, "deepseek");
+  no_biases(k, "attention_bias");
+  experts_keys(k, m, "n_routed_experts");
+  routed_like_deepseek(k, m, 1, false);
+  deepseek_routing(k, m, false);
+  if (k.given("aux_loss_alpha"))
+    k.remark("aux_loss_alpha is left out: it weights a balance over each sequence, not over the step");
+}
+
+// rednote-hilab 2025, "dots.llm1", section 2: DeepSeek-V3's routing, and norms of q and k.
+void as_dots1(Model& m) {
+  as_deepseek_v3(m);
+  m.qk_norm = true;
+}
+
+void dots1_config(ConfigKeys& k, Model& m) {
+  llama_keys(k, m, 1e-6, false);
+  k.count({"head_dim"}, m.head_dim, 1, kMostWidth, 0);
+  rotation(k, m, 0);
+  silu(k, m, "dots1");
+  no_biases(k, "attention_bias");
+  qwen_window(k, m);
+  experts_keys(k, m, "n_routed_experts");
+  routed_like_deepseek(k, m, 1, false);
+  deepseek_groups(k, m);
+}
+
+// Baidu 2025, "ERNIE 4.5 Technical Report", section 2: experts are chosen by softmax scores with a balancing bias.
+void as_ernie_moe(Model& m) {
+  as_llama(m);
+  m.tied_embeddings = true;
+  m.rope_theta = 500000;
+  m.experts.normalised = true;
+  m.experts.balance_bias = true;
+  m.experts.bias_rate = 0.001;
+}
+
+void ernie_moe_config(ConfigKeys& k, Model& m) {
+  Experts& e = m.experts;
+  llama_keys(k, m, 1e-5, true);
+  k.count({"head_dim"}, m.head_dim, 1, kMostWidth, 0);
+  rotation(k, m, 0, 500000);
+  silu(k, m, "ernie4_5_moe");
+  no_biases(k, "use_bias");
+  k.count({"moe_num_experts", "num_experts"}, e.count, 1, kMostExperts);
+  k.count({"moe_k", "num_experts_per_tok"}, e.chosen, 1, kMostExperts);
+  k.count({"moe_intermediate_size"}, e.hidden, 1, kMostWidth);
+  std::int64_t shared = e.hidden > 0 ? e.shared / e.hidden : 0;
+  k.count({"moe_num_shared_experts"}, shared, 0, kMostExperts, 0);
+  if (k.reads()) e.shared = shared * e.hidden;
+  k.count({"moe_layer_start_index"}, e.first_dense, 0, kMostLayers, 1);
+  k.count({"moe_layer_interval"}, e.period, 1, kMostLayers, 1);
+  auxiliary_loss(k, m, 0.001);
+}
+
+WeightNames ernie_moe_names() {
+  WeightNames names = with_experts("mlp.gate", "mlp.experts", kProjections);
+  for (const auto& pair : WeightNames::Pairs{{"mlp.router.balance", "mlp.moe_statics.e_score_correction_bias"},
+                                             {"mlp.shared.gate", "mlp.shared_experts.gate_proj"},
+                                             {"mlp.shared.up", "mlp.shared_experts.up_proj"},
+                                             {"mlp.shared.proj", "mlp.shared_experts.down_proj"}})
+    names.parts.push_back(pair);
+  names.adjacent_pairs = true;
+  return names;
+}
+
+}  // namespace
+
+std::vector<FamilyTraits> deepseek_families() {
+  std::vector<FamilyTraits> all = {
+      entry(Family::deepseek_v2, "deepseek_v2", "DeepSeek-V2", "DeepseekV2ForCausalLM", "DeepseekV2", as_deepseek_v2,
+            deepseek_v2_config, deepseek_names()),
+      entry(Family::deepseek_v3, "deepseek_v3", "DeepSeek-V3", "DeepseekV3ForCausalLM", "DeepseekV3", as_deepseek_v3,
+            deepseek_v3_config, deepseek_names()),
+      entry(Family::glm4_moe, "glm4_moe", "GLM 4.5", "Glm4MoeForCausalLM", "Glm4Moe", as_glm4_moe, glm4_moe_config,
+            deepseek_names()),
+      entry(Family::deepseek, "deepseek", "DeepSeekMoE", "DeepseekForCausalLM", "DeepseekFor", as_deepseek_v2,
+            deepseek_moe_config, deepseek_names()),
+      entry(Family::dots1, "dots1", "dots.llm1", "Dots1ForCausalLM", "Dots1", as_dots1, dots1_config, deepseek_names()),
+      entry(Family::ernie_moe, "ernie4_5_moe", "ERNIE 4.5 of experts", "Ernie4_5_MoeForCausalLM", "Ernie4_5_Moe",
+            as_ernie_moe, ernie_moe_config, ernie_moe_names()),
+      entry(Family::bailing_moe, "bailing_moe", "Ling", "BailingMoeForCausalLM", "BailingMoeFor", as_bailing_moe,
+            bailing_moe_config, bailing_moe_names()),
+      entry(Family::bailing_moe_v2, "bailing_moe_v2", "Ling 2", "BailingMoeV2ForCausalLM", "BailingMoeV2",
+            as_bailing_moe_v2, bailing_moe_v2_config, bailing_moe_names()),
+  };
+  for (FamilyTraits& one : all) {
+    one.mixture = true;
+    if (one.family == Family::deepseek_v3) one.model_types.push_back("kimi_k2");
+    if (one.family == Family::glm4_moe) one.model_types.push_back("glm4v_moe_text");
+  }
+  return all;
+}
+
+}  // namespace orrery::models

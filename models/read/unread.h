@@ -1,0 +1,17 @@
+#pragma once
+/// config.json of families that are not read: what of one is not known here, and the nearest class that reads it.
+#include <string>
+
+#include "base/yaml.h"
+
+namespace orrery::models {
+
+struct Unread {
+  std::string why;   ///< empty: nothing in the file says so
+  std::string help;  ///< what works instead
+};
+
+/// `at` has the sizes of a language model, `name` is its model_type or architecture.
+[[nodiscard]] Unread unread(const base::Cursor& at, const std::string& name);
+
+}  // namespace orrery::models

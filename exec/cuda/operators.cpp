@@ -529,7 +529,11 @@ void CudaBackend::run_one(const OpCall& one, const StepContext& context, const O
     case OpKind::state_scan:
     case OpKind::state_scan_grad:
     case OpKind::gated_norm:
-    case OpKind::gated_norm_grad: return refuse_state_space(op);
+    case OpKind::gated_norm_grad:
+    case OpKind::delta_rule:
+    case OpKind::delta_rule_grad:
+    case OpKind::output_gate:
+    case OpKind::output_gate_grad: return refuse_state_space(op);
   }
 }
 

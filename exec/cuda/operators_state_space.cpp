@@ -1,4 +1,4 @@
-// State spaces, which CPU ranks alone have so far.
+// State spaces and gated delta networks, which CPU ranks alone have so far.
 #include <fmt/core.h>
 
 #include "exec/cuda/call.h"
@@ -7,9 +7,10 @@
 namespace orrery::exec::cuda {
 
 void refuse_state_space(const models::Op& op) {
-  throw Failure(fmt::format("the CUDA backend has no {} yet: models with state spaces run on CPU ranks",
-                            models::name_of(op.kind)),
-                FailureKind::environment);
+  throw Failure(
+      fmt::format("the CUDA backend has no {} yet: models with state spaces or gated delta networks run on CPU ranks",
+                  models::name_of(op.kind)),
+      FailureKind::environment);
 }
 
 }  // namespace orrery::exec::cuda

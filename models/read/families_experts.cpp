@@ -8,21 +8,11 @@ namespace {
 
 using namespace family_parts;
 
-constexpr double kMostCoefficient = 1e3;
-
 /// The number of experts, and how many a token takes. `count` is the class's own name for the number; transformers 5
 /// takes the others as well (attribute_map of its configurations).
 void experts_keys(ConfigKeys& k, Model& m, const char* count) {
   k.count({count, "num_local_experts", "num_experts", "n_routed_experts"}, m.experts.count, 1, kMostExperts);
   k.count({"num_experts_per_tok", "experts_per_token"}, m.experts.chosen, 1, kMostExperts);
-}
-
-// The classes add the loss only if they also return the routers' logits.
-void auxiliary_loss(ConfigKeys& k, Model& m, double coefficient) {
-  bool added = m.experts.aux_coefficient > 0;
-  k.flag({"output_router_logits"}, added, false);
-  k.real({"router_aux_loss_coef"}, m.experts.aux_coefficient, 0, kMostCoefficient, coefficient);
-  if (k.reads() && !added) m.experts.aux_coefficient = 0;
 }
 
 /// For families where one key is the width of the experts and of dense MLPs, which do not exist.

@@ -102,6 +102,16 @@ inline WeightNames llama_names(double norm_offset = 0) {
       .prefix = "model.", .layer = "layers.", .whole = kLlamaWhole, .parts = kLlamaParts, .norm_offset = norm_offset};
 }
 
+inline constexpr double kMostCoefficient = 1e3;
+
+/// The classes add the loss only if they also return the routers' logits.
+inline void auxiliary_loss(ConfigKeys& k, Model& m, double coefficient) {
+  bool added = m.experts.aux_coefficient > 0;
+  k.flag({"output_router_logits"}, added, false);
+  k.real({"router_aux_loss_coef"}, m.experts.aux_coefficient, 0, kMostCoefficient, coefficient);
+  if (k.reads() && !added) m.experts.aux_coefficient = 0;
+}
+
 /// Granite's factors: that of scores is the model's, the others are not.
 inline void granite_scales(ConfigKeys& k, Model& m) {
   const auto width = static_cast<double>(m.hidden) / static_cast<double>(m.heads);

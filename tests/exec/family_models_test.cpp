@@ -224,6 +224,12 @@ std::vector<FamilyCase> family_cases() {
   bamba("bamba", Family::bamba, {.turned = 4}, 3 + 13 + 9);
   bamba("granite_hybrid", Family::granite_hybrid,
         {.last = "model.norm", .before_mlp = "post_attention_layernorm", .granite = true}, 2 + 12 + 8);
+  // A block: both norms, 7 tensors of a gated delta network or 6 of attention; a router, 4 experts, a shared one and
+  // its gate.
+  all.push_back(
+      {"qwen3_next", Family::qwen3_next, nullptr,
+       [](const ref::File& f, const std::vector<int>& ids) { return ref::qwen3_next(f, sizes(8), {}, 2, 2, ids); },
+       3 + 2 * (2 + 1 + 12 + 4) + 7 + 6});
   return all;
 }
 

@@ -378,7 +378,7 @@ INSTANTIATE_TEST_SUITE_P(Families, Exported,
                                            Family::mixtral, Family::qwen3_moe, Family::gpt_oss, Family::llama4,
                                            Family::gemma3, Family::glm4, Family::smollm3, Family::internlm2,
                                            Family::glm4_moe, Family::cohere, Family::mpt, Family::dots1,
-                                           Family::ernie_moe, Family::deepseek_v3),
+                                           Family::ernie_moe, Family::deepseek_v3, Family::qwen3_next),
                          [](const auto& one) { return std::string(models::name_of(one.param)); });
 
 TEST(Exporting, RefusesWhatTheFamilysClassCannotSay) {

@@ -204,7 +204,7 @@ TEST(HuggingFace, NamesAFamilyThatItDoesNotKnow) {
       "arcee, granite, baichuan, internlm3, cohere, cohere2, gpt_bigcode, mpt, qwen, roberta, gptj, phi, chatglm, "
       "exaone, exaone4, olmo2, olmo3, mixtral, qwen2_moe, "
       "qwen3_moe, deepseek_v2, deepseek_v3, gpt_oss, llama4_text, glm4_moe, deepseek, dots1, ernie4_5_moe, dbrx, "
-      "olmoe, minimax_m2, nemotron_h, mamba2, bamba, granitemoehybrid; "
+      "olmoe, minimax_m2, nemotron_h, mamba2, bamba, granitemoehybrid, qwen3_next; "
       "for a class of the same layers (RMSNorm, gated MLP and rotation: llama) change this word, and write "
       "other models in orrery's own form (docs/formats.md, model.yaml)\n");
   EXPECT_NE(refused("{\"architectures\": [\"JambaForCausalLM\"]}").find("architecture `JambaForCausalLM`"),
@@ -301,7 +301,7 @@ TEST(OwnForm, ReportsAllErrorsAtOnce) {
       "causal: yes\n";
   EXPECT_EQ(
       refused(text),
-      R"(error[E0106]: `family` must be one of gpt, bert, llama, mistral, qwen2, qwen3, gemma, gemma2, gemma3, gpt_neox, phi3, opt, falcon, bloom, nemotron, starcoder2, stablelm, internlm2, glm, glm4, ernie4_5, seed_oss, smollm3, arcee, granite, baichuan, internlm3, cohere, cohere2, gpt_bigcode, mpt, qwen, roberta, gptj, phi, chatglm, exaone, exaone4, olmo2, olmo3, mixtral, qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, gpt_oss, llama4, glm4_moe, deepseek, dots1, ernie4_5_moe, dbrx, olmoe, minimax_m2, nemotron_h, mamba2, bamba, granitemoehybrid, dlrm, found `gtp`
+      R"(error[E0106]: `family` must be one of gpt, bert, llama, mistral, qwen2, qwen3, gemma, gemma2, gemma3, gpt_neox, phi3, opt, falcon, bloom, nemotron, starcoder2, stablelm, internlm2, glm, glm4, ernie4_5, seed_oss, smollm3, arcee, granite, baichuan, internlm3, cohere, cohere2, gpt_bigcode, mpt, qwen, roberta, gptj, phi, chatglm, exaone, exaone4, olmo2, olmo3, mixtral, qwen2_moe, qwen3_moe, deepseek_v2, deepseek_v3, gpt_oss, llama4, glm4_moe, deepseek, dots1, ernie4_5_moe, dbrx, olmoe, minimax_m2, nemotron_h, mamba2, bamba, granitemoehybrid, qwen3_next, dlrm, found `gtp`
  --> model.yaml:1:9
   |
 1 | family: gtp
@@ -361,7 +361,7 @@ TEST(OwnForm, SaysOfAnotherKindOfModelThatAlone) {
       "granite, baichuan, internlm3, cohere, cohere2, gpt_bigcode, mpt, qwen, roberta, gptj, phi, chatglm, exaone, "
       "exaone4, olmo2, olmo3, mixtral, qwen2_moe, qwen3_moe, "
       "deepseek_v2, deepseek_v3, gpt_oss, llama4, glm4_moe, deepseek, dots1, ernie4_5_moe, dbrx, olmoe, minimax_m2, "
-      "nemotron_h, mamba2, bamba, granitemoehybrid, dlrm: "
+      "nemotron_h, mamba2, bamba, granitemoehybrid, qwen3_next, dlrm: "
       "transformers with one stack, and recommendation models; not encoders with decoders\n");
 }
 

@@ -20,15 +20,6 @@ Positions positions_of(const Call& call) {
   return {call.op.context, call.context.part};
 }
 
-// Behind what these operators have without.
-void refuse_sinks(const Op& op) {
-  const bool backward = op.kind == OpKind::attention_grad || op.kind == OpKind::ring_attention_grad;
-  const bool ring = op.kind == OpKind::ring_attention || op.kind == OpKind::ring_attention_grad;
-  if (op.in.size() > (backward ? 4U : 1U) + (ring ? 1U : 0U))
-    throw Failure("the CUDA backend's attention has no sinks yet: models with attention_sinks run on CPU ranks",
-                  FailureKind::environment);
-}
-
 template <class T>
 void run_embedding(const Call& call) {
   const Op& op = call.op;

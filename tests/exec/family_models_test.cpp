@@ -1,6 +1,6 @@
 // Families as their files have them: weights under the names of Hugging Face's classes give the loss of a reference in
-// double precision (tests/exec/family_reference.h) and the slopes of its loss, and every split gives the serial run's
-// numbers.
+// double precision (tests/exec/family_reference.h, delta_reference.h) and the slopes of its loss, and every split gives
+// the serial run's numbers.
 #include "tests/exec/family_reference.h"
 
 #include <gtest/gtest.h>
@@ -13,6 +13,7 @@
 #include "exec/data/data.h"
 #include "exec/files/safetensors.h"
 #include "exec/state/weight_names.h"
+#include "tests/exec/delta_reference.h"
 #include "tests/exec/families.h"
 #include "tests/exec/training.h"
 
